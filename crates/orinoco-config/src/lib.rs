@@ -1,0 +1,14 @@
+//! TOML files that people write: inheritance, and every fault at once with its file, line and key.
+//!
+//! [`Document::load`] reads a file and what it inherits into one tree whose values remember where they were
+//! written. A [`Reader`] then takes keys out of the tree one by one; whatever is missing, of the wrong type, out of
+//! range or unknown is collected in [`Faults`] rather than stopping at the first. This crate knows no key by name
+//! except `version`, `inherit` and the `name` by which array tables are merged.
+
+mod document;
+mod faults;
+mod reader;
+
+pub use document::{Document, Vars};
+pub use faults::Faults;
+pub use reader::{Reader, Spot};

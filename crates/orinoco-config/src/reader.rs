@@ -1,0 +1,342 @@
+//! Keys out of the tree, faults into one list.
+
+use std::cell::RefCell;
+use std::path::{Path, PathBuf};
+
+use orinoco_core::{Code, Diagnosis, codes};
+
+use crate::Document;
+use crate::document::{At, Kind, Table, Value};
+
+/// Nearer than this (Jaro-Winkler) a known key is offered for an unknown one.
+const SUGGEST_MIN: f64 = 0.7;
+
+/// Takes keys out of one table. Whatever it is not asked for is unknown, and [`Reader::finish`] says so.
+#[derive(Debug)]
+pub struct Reader<'a> {
+    doc: &'a Document,
+    table: &'a Table,
+    path: String,
+    at: At,
+    asked: RefCell<Vec<&'static str>>,
+}
+
+/// Where a value was written, for faults that only a later check can find.
+#[derive(Clone, Debug)]
+pub struct Spot {
+    place: String,
+    key: String,
+}
+
+impl Spot {
+    /// A fault about this value.
+    pub fn fault(&self, code: &'static Code, cause: impl std::fmt::Display, next: impl std::fmt::Display) -> Diagnosis {
+        Diagnosis::new(code, format!("{}: key `{}`", self.place, self.key), cause, next)
+    }
+}
+
+impl<'a> Reader<'a> {
+    pub(crate) fn new(doc: &'a Document, table: &'a Table, path: String, at: At) -> Self {
+        Self { doc, table, path, at, asked: RefCell::default() }
+    }
+
+    /// Checks `version = 1`, which every file carries.
+    pub fn version(&self) {
+        match self.integer("version", 1..=i64::MAX) {
+            Some(1) => {}
+            Some(other) => {
+                let next = "write version = 1, or update Orinoco if a newer one wrote the file";
+                self.fault("version", &codes::VERSION, format!("it is {other}"), next);
+            }
+            None if self.table.contains_key("version") => {}
+            None => self.missing("version", "add version = 1 at the top"),
+        }
+    }
+
+    /// Whether the key was written.
+    pub fn has(&self, key: &str) -> bool {
+        self.table.contains_key(key)
+    }
+
+    /// A text, if it is there.
+    pub fn text(&self, key: &'static str) -> Option<String> {
+        self.take(key, "a text in quotes", |kind| match kind {
+            Kind::Text(text) => Some(text.clone()),
+            _ => None,
+        })
+    }
+
+    /// A text that must be there; its absence is a fault and gives an empty text.
+    pub fn text_required(&self, key: &'static str) -> String {
+        if !self.has(key) {
+            self.missing(key, "add it");
+        }
+        self.text(key).unwrap_or_default()
+    }
+
+    /// A whole number within `range`, if it is there.
+    pub fn integer(&self, key: &'static str, range: std::ops::RangeInclusive<i64>) -> Option<i64> {
+        let n = self.take(key, "a whole number", |kind| match kind {
+            Kind::Integer(n) => Some(*n),
+            _ => None,
+        })?;
+        self.in_range(key, n, range.contains(&n), format!("{} to {}", range.start(), range.end()))
+    }
+
+    /// A number within `range`, if it is there.
+    pub fn float(&self, key: &'static str, range: std::ops::RangeInclusive<f64>) -> Option<f64> {
+        let n = self.take(key, "a number", number)?;
+        self.in_range(key, n, range.contains(&n), format!("{} to {}", range.start(), range.end()))
+    }
+
+    /// `true` or `false`, if it is there.
+    pub fn boolean(&self, key: &'static str) -> Option<bool> {
+        self.take(key, "true or false", |kind| match kind {
+            Kind::Bool(b) => Some(*b),
+            _ => None,
+        })
+    }
+
+    /// One of `choices` by name, if it is there.
+    pub fn choice<T: Copy>(&self, key: &'static str, choices: &[(&str, T)]) -> Option<T> {
+        let text = self.text(key)?;
+        let found = choices.iter().find(|(name, _)| *name == text).map(|(_, value)| *value);
+        if found.is_none() {
+            let names: Vec<&str> = choices.iter().map(|(name, _)| *name).collect();
+            self.fault(key, &codes::KEY_RANGE, format!("`{text}` is not a choice"), one_of(&names));
+        }
+        found
+    }
+
+    /// A list of texts; empty when it is not there.
+    pub fn texts(&self, key: &'static str) -> Vec<String> {
+        self.list(key, "a list of texts", |kind| match kind {
+            Kind::Text(text) => Some(text.clone()),
+            _ => None,
+        })
+    }
+
+    /// A list of numbers; empty when it is not there.
+    pub fn floats(&self, key: &'static str) -> Vec<f64> {
+        self.list(key, "a list of numbers", number)
+    }
+
+    /// A list of whole numbers of at least 1; empty when it is not there.
+    pub fn counts(&self, key: &'static str) -> Vec<u32> {
+        self.list(key, "a list of whole numbers from 1", |kind| match kind {
+            Kind::Integer(n) => u32::try_from(*n).ok().filter(|n| *n > 0),
+            _ => None,
+        })
+    }
+
+    /// A path, relative to the file it is written in.
+    pub fn path(&self, key: &'static str) -> Option<PathBuf> {
+        let text = self.text(key)?;
+        Some(self.dir_of(key).join(text))
+    }
+
+    /// The folder of the file in which `key` was written.
+    pub fn dir_of(&self, key: &str) -> PathBuf {
+        self.doc.files[self.at_of(key).file].parent().unwrap_or(Path::new("")).to_owned()
+    }
+
+    /// A table; empty when it is not there.
+    pub fn table(&self, key: &'static str) -> Reader<'a> {
+        static EMPTY: Table = Table::new();
+        let found = self.take_ref(key, "a table", |kind| match kind {
+            Kind::Table(table) => Some(table),
+            _ => None,
+        });
+        Reader::new(self.doc, found.unwrap_or(&EMPTY), self.path_to(key), self.at_of(key))
+    }
+
+    /// The tables of `[[key]]`; empty when there are none.
+    pub fn tables(&self, key: &'static str) -> Vec<Reader<'a>> {
+        let items = self.take_ref(key, "a list of tables", |kind| match kind {
+            Kind::Array(items) => Some(items.as_slice()),
+            _ => None,
+        });
+        let mut readers = Vec::new();
+        for (index, item) in items.unwrap_or_default().iter().enumerate() {
+            match &item.kind {
+                Kind::Table(table) => {
+                    let path = format!("{}[{index}]", self.path_to(key));
+                    readers.push(Reader::new(self.doc, table, path, item.at));
+                }
+                other => self.wrong_type(key, other.name(), "a list of tables"),
+            }
+        }
+        readers
+    }
+
+    /// Where `key` was written, or its table if it was not.
+    pub fn spot(&self, key: &str) -> Spot {
+        Spot { place: self.place(self.at_of(key)), key: self.path_to(key) }
+    }
+
+    /// Records a fault about `key`.
+    pub fn fault(
+        &self,
+        key: &str,
+        code: &'static Code,
+        cause: impl std::fmt::Display,
+        next: impl std::fmt::Display,
+    ) {
+        self.push(self.spot(key).fault(code, cause, next));
+    }
+
+    /// Records a fault found elsewhere.
+    pub fn push(&self, fault: Diagnosis) {
+        self.doc.faults.borrow_mut().push(fault);
+    }
+
+    /// Records that `key` is missing.
+    pub fn missing(&self, key: &str, next: &str) {
+        self.fault(key, &codes::KEY_MISSING, "it is missing", next);
+    }
+
+    /// Ends the reading of this table: keys nobody asked for are unknown.
+    pub fn finish(self) {
+        let asked = self.asked.borrow();
+        for key in self.table.keys().filter(|key| !asked.contains(&key.as_str())) {
+            let nearest = asked
+                .iter()
+                .map(|known| (strsim::jaro_winkler(known, key), known))
+                .filter(|(score, _)| *score > SUGGEST_MIN)
+                .max_by(|a, b| a.0.total_cmp(&b.0));
+            let next = match nearest {
+                Some((_, known)) => format!("did you mean `{known}`?"),
+                None => one_of(&asked),
+            };
+            self.fault(key, &codes::KEY_UNKNOWN, "unknown key", next);
+        }
+    }
+
+    fn take<T>(&self, key: &'static str, wanted: &str, pick: impl Fn(&Kind) -> Option<T>) -> Option<T> {
+        self.take_ref(key, wanted, |kind| pick(kind))
+    }
+
+    fn take_ref<T>(&self, key: &'static str, wanted: &str, pick: impl Fn(&'a Kind) -> Option<T>) -> Option<T> {
+        self.asked.borrow_mut().push(key);
+        let value: &'a Value = self.table.get(key)?;
+        let picked = pick(&value.kind);
+        if picked.is_none() {
+            self.wrong_type(key, value.kind.name(), wanted);
+        }
+        picked
+    }
+
+    fn list<T>(&self, key: &'static str, wanted: &str, pick: impl Fn(&Kind) -> Option<T>) -> Vec<T> {
+        self.take(key, wanted, |kind| match kind {
+            Kind::Array(items) => items.iter().map(|item| pick(&item.kind)).collect::<Option<Vec<T>>>(),
+            _ => None,
+        })
+        .unwrap_or_default()
+    }
+
+    fn in_range<T: std::fmt::Display>(&self, key: &str, value: T, fits: bool, range: String) -> Option<T> {
+        if fits {
+            return Some(value);
+        }
+        self.fault(key, &codes::KEY_RANGE, format!("{value} is outside its range"), format!("choose {range}"));
+        None
+    }
+
+    fn wrong_type(&self, key: &str, is: &str, wanted: &str) {
+        self.fault(key, &codes::KEY_TYPE, format!("it is {is}"), format!("write {wanted}"));
+    }
+
+    fn at_of(&self, key: &str) -> At {
+        self.table.get(key).map_or(self.at, |value| value.at)
+    }
+
+    fn place(&self, at: At) -> String {
+        format!("{}:{}", self.doc.files[at.file].display(), at.line)
+    }
+
+    fn path_to(&self, key: &str) -> String {
+        if self.path.is_empty() { key.to_owned() } else { format!("{}.{key}", self.path) }
+    }
+}
+
+fn number(kind: &Kind) -> Option<f64> {
+    match kind {
+        Kind::Integer(n) => Some(*n as f64),
+        Kind::Float(n) => Some(*n),
+        _ => None,
+    }
+}
+
+fn one_of(names: &[&str]) -> String {
+    format!("use one of {}", names.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Vars;
+    use expect_test::{Expect, expect};
+
+    fn check(files: &[(&str, &str)], expected: Expect) {
+        let dir = tempfile::tempdir().expect("temporary folder");
+        for (name, text) in files {
+            std::fs::write(dir.path().join(name), text).expect("write");
+        }
+        let path = dir.path().join(files[0].0);
+        let vars = Vars::from([("cache".to_owned(), "/c".to_owned())]);
+        let outcome = Document::load(&path, &vars).and_then(|doc| {
+            let top = doc.reader();
+            top.version();
+            let name = top.text_required("name");
+            let size = top.integer("size", 1..=64);
+            let inner = top.table("inner");
+            let ratio = inner.float("ratio", 0.0..=1.0);
+            inner.finish();
+            let mut items = Vec::new();
+            for item in top.tables("item") {
+                items.push((item.text_required("name"), item.choice("kind", &[("a", 1), ("b", 2)])));
+                item.finish();
+            }
+            top.finish();
+            doc.finish(format!("{name} {size:?} {ratio:?} {items:?}"))
+        });
+        let text = match outcome {
+            Ok(text) => text,
+            Err(faults) => faults.to_string().replace(&dir.path().display().to_string(), ""),
+        };
+        expected.assert_eq(&text);
+    }
+
+    #[test]
+    fn a_child_overrides_what_it_inherits() {
+        check(
+            &[
+                ("b.toml", "inherit = ['base.toml']\nsize = 2\n[[item]]\nname = 'x'\nkind = 'b'\n"),
+                ("base.toml", "version = 1\nname = '${cache}/n'\nsize = 1\n[inner]\nratio = 1\n[[item]]\nname='x'\nkind='a'\n"),
+            ],
+            expect![[r#"/c/n Some(2) Some(1.0) [("x", Some(2))]"#]],
+        );
+    }
+
+    #[test]
+    fn all_faults_come_at_once_with_their_lines() {
+        check(
+            &[("b.toml", "version = 2\nsize = 99\nsizes = 1\n[inner]\nratio = 'x'\n[[item]]\nname = 'x'\nkind = 'c'\n")],
+            expect![[r#"
+                /b.toml:1: key `version`: it is 2; write version = 1, or update Orinoco if a newer one wrote the file
+                /b.toml:1: key `name`: it is missing; add it
+                /b.toml:2: key `size`: 99 is outside its range; choose 1 to 64
+                /b.toml:5: key `inner.ratio`: it is a text; write a number
+                /b.toml:8: key `item[0].kind`: `c` is not a choice; use one of a, b
+                /b.toml:3: key `sizes`: unknown key; did you mean `size`?"#]],
+        );
+    }
+
+    #[test]
+    fn broken_files_are_one_sentence() {
+        check(&[("b.toml", "version = \n")], expect!["/b.toml:1: string values must be quoted, expected literal string; correct the TOML at that line"]);
+        check(&[("b.toml", "inherit = ['b.toml']")], expect!["/b.toml: it inherits from itself; break the chain of inherit entries (at most 8 files)"]);
+        check(&[("b.toml", "inherit = ['c.toml']")], expect!["/c.toml: No such file or directory (os error 2); check the path"]);
+        check(&[("b.toml", "version = 1\nname = '${nothing}'")], expect!["/b.toml:2: `${nothing}` stands for nothing; use one of dir, cache"]);
+    }
+}

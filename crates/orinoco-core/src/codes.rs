@@ -1,0 +1,113 @@
+//! Every kind of fault, with the page that `orinoco explain CODE` prints. A code never changes its meaning; new
+//! ones are added at the end of their hundred.
+
+use crate::{Code, Exit};
+
+macro_rules! codes {
+    ($($name:ident $id:literal $exit:ident $title:literal $page:literal)*) => {
+        $(
+            #[doc = $title]
+            pub static $name: Code = Code { id: $id, exit: Exit::$exit, title: $title, page: $page };
+        )*
+        /// All codes, in order.
+        pub static ALL: &[&Code] = &[$(&$name),*];
+    };
+}
+
+codes! {
+    FILE_MISSING "E0101" Configuration "a file is missing or cannot be read"
+        "A file that you named, or that a file you named refers to, is not there or may not be read by this user. \
+         Paths in a board file are relative to that board file; paths on the command line to the working folder."
+    SYNTAX "E0102" Configuration "a file is not valid TOML"
+        "Board and model files are TOML 1.0. The line named is where reading stopped making sense; the mistake is \
+         often on the line before: a missing quote or bracket."
+    KEY_UNKNOWN "E0103" Configuration "an unknown key"
+        "Keys are checked strictly, so that a misspelt setting cannot be ignored in silence. The message suggests the \
+         nearest known key; docs/board-files.md lists them all."
+    KEY_MISSING "E0104" Configuration "a required key is missing"
+        "The key has no sensible default. If the file inherits from others, none of them sets it either."
+    KEY_TYPE "E0105" Configuration "a value of the wrong type"
+        "The key wants another type of TOML value: text in quotes, a number, true or false, a list in brackets."
+    KEY_RANGE "E0106" Configuration "a value outside its range"
+        "The value is of the right type but outside what the key allows; the message names the range or the choices."
+    REFERENCE "E0107" Configuration "a name that refers to nothing"
+        "A stream names its models and sinks, and a require list names engines, by the names given elsewhere in the \
+         same board. The message lists the names that exist."
+    INHERIT "E0108" Configuration "files that inherit from each other"
+        "A chain of inherit entries came back to its start, or is deeper than 8 files."
+    VERSION "E0109" Configuration "a file of another version"
+        "Board and model files carry version = 1. A newer number means a newer Orinoco wrote it: update this one."
+    MODEL_NOT_FOUND "E0201" Configuration "no such model"
+        "--model takes a name in the model repository (models/<name>), a folder, a model.toml, or an .onnx file. \
+         `orinoco models list` shows the names; --models DIR or ORINOCO_MODELS chooses the repository."
+    MODEL_PARSE "E0202" Configuration "an ONNX file that cannot be read"
+        "The engine could not parse the file as ONNX. It may be truncated, be a Git LFS pointer, or be another format. \
+         Compare its size and sha256 with the original."
+    MODEL_HASH "E0203" Configuration "a model file with the wrong sha256"
+        "model.toml carries the sha256 of the file it was written for. A different file may be truncated or a \
+         different model: fetch it again, or update sha256 if the change is meant."
+    MODEL_DISAGREES "E0204" Configuration "model.toml disagrees with the model"
+        "The inputs or outputs that model.toml describes are not those of the ONNX graph. The message names both. \
+         `orinoco models show` prints what the graph really has."
+    MODEL_UNKNOWN "E0205" Configuration "a model whose use cannot be inferred"
+        "From an .onnx file alone, layout, colour order and output head can be inferred only for graphs of a known \
+         shape. Write a model.toml beside it; docs/model-files.md has an example for each head."
+    MODEL_UNSUPPORTED "E0206" Configuration "a model the engine cannot run"
+        "The engine read the file but has no kernel for one of its operators or types. Another engine may: \
+         `orinoco models check` tries them all."
+    ENGINE_UNKNOWN "E0301" Configuration "no such engine"
+        "Engines are ort-cpu (ONNX Runtime) and tract (built in)."
+    ENGINE_UNAVAILABLE "E0302" RunFailed "no engine can run the model"
+        "Each engine of the list was tried by a real inference on this machine and refused; the message has each \
+         one's reason. ONNX Runtime's library is looked for in $ORT_DYLIB_PATH, in the user's cache \
+         (make demo puts it there) and in the system's library folders."
+    ENGINE_REQUIRED "E0303" RunFailed "a required engine was refused"
+        "require in the board file turns a fallback into an error. The message says why the engine refused."
+    ENGINE_RUN "E0304" RunFailed "an inference failed"
+        "The engine returned an error while running. The message is the engine's own."
+    SOURCE_URI "E0401" Configuration "a source URI that cannot be used"
+        "Sources are file://PATH (video, image, or numbered images such as img_%04i.jpg), rtsp://HOST/PATH and \
+         test://ball. A plain path is taken as file://."
+    SOURCE_OPEN "E0402" RunFailed "a source that cannot be opened"
+        "The file or stream could not be opened or has no demuxer or decoder here. `gst-discoverer-1.0 URI` shows what \
+         GStreamer makes of it."
+    SOURCE_NO_VIDEO "E0403" RunFailed "a source without video"
+        "The source was opened, but it holds no video track that can be decoded."
+    SOURCE_TRUNCATED "E0404" RunFailed "a file that ends early"
+        "The container promises more than the file holds: it was cut off while being written or copied. Frames before \
+         the cut were processed."
+    SOURCE_UNREACHABLE "E0405" RunFailed "a live source that cannot be reached"
+        "The camera or server did not answer, refused, or sent nothing in time. On the command line a live source that \
+         never delivered is given up after a few attempts; in a daemon it is retried for ever."
+    SOURCE_DECODE "E0406" RunFailed "a source that broke while running"
+        "The decoder or demuxer reported an error in the middle of the stream. Frames before it were processed."
+    IMAGE_DECODE "E0407" Configuration "an image that cannot be decoded"
+        "The file is not a PNG, JPEG or WebP image, or it is damaged."
+    SINK_OPEN "E0501" Configuration "an output that cannot be written"
+        "The output's folder does not exist or may not be written by this user."
+    SINK_WRITE "E0502" RunFailed "an output that broke while running"
+        "Writing failed in the middle of the run: the disk may be full, or the reader of a pipe went away."
+    FEATURE_MISSING "E0503" Configuration "a part that this binary was built without"
+        "The binary was built without the named feature. Build it again with that feature, or install the full package."
+    CHECK_FAILED "E0601" CheckFailed "a check did not pass"
+        "The check ran and its result is outside what it accepts."
+    UNKNOWN_CODE "E0701" Configuration "no such code"
+        "Codes are written E0101 and so on; `orinoco explain` without a code lists them."
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_are_unique_and_in_order() {
+        assert!(ALL.windows(2).all(|pair| pair[0].id < pair[1].id));
+    }
+
+    #[test]
+    fn every_page_says_something() {
+        for code in ALL {
+            assert!(code.page.len() > 40 && code.title.len() > 5, "{}", code.id);
+        }
+    }
+}

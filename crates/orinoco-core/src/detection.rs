@@ -1,0 +1,57 @@
+/// A box by its corners, in source pixels: `x1 <= x2`, `y1 <= y2`.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct BoxF {
+    /// Left edge.
+    pub x1: f32,
+    /// Top edge.
+    pub y1: f32,
+    /// Right edge.
+    pub x2: f32,
+    /// Bottom edge.
+    pub y2: f32,
+}
+
+impl BoxF {
+    /// Area in square pixels; zero for an empty or inverted box.
+    pub fn area(&self) -> f32 {
+        (self.x2 - self.x1).max(0.0) * (self.y2 - self.y1).max(0.0)
+    }
+
+    /// Intersection over union, 0 to 1; 0 when either box is empty.
+    pub fn iou(&self, other: &BoxF) -> f32 {
+        let overlap = BoxF {
+            x1: self.x1.max(other.x1),
+            y1: self.y1.max(other.y1),
+            x2: self.x2.min(other.x2),
+            y2: self.y2.min(other.y2),
+        }
+        .area();
+        let union = self.area() + other.area() - overlap;
+        if union > 0.0 { overlap / union } else { 0.0 }
+    }
+}
+
+/// One object that a model found.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Detection {
+    /// Index into the model's labels.
+    pub class_id: u32,
+    /// Confidence, 0 to 1.
+    pub score: f32,
+    /// Where, in source pixels.
+    pub bounds: BoxF,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn iou_of_known_boxes() {
+        let unit = BoxF { x1: 0.0, y1: 0.0, x2: 2.0, y2: 2.0 };
+        let shifted = BoxF { x1: 1.0, y1: 0.0, x2: 3.0, y2: 2.0 };
+        assert!((unit.iou(&shifted) - 1.0 / 3.0).abs() < 1e-6);
+        assert_eq!(unit.iou(&BoxF::default()), 0.0);
+        assert_eq!(unit.iou(&unit), 1.0);
+    }
+}

@@ -1,0 +1,120 @@
+use alloc::{format, string::String};
+use core::fmt;
+
+/// A stable number for one kind of fault, with the page that `orinoco explain` prints. All of them are in
+/// [`crate::codes`].
+#[derive(Debug)]
+pub struct Code {
+    /// As printed: `E0107`.
+    pub id: &'static str,
+    /// The process exit code it leads to.
+    pub exit: Exit,
+    /// What went wrong, in a few words.
+    pub title: &'static str,
+    /// What it means and what to do, in full sentences.
+    pub page: &'static str,
+}
+
+/// What a process ends with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Exit {
+    /// Everything asked for was done.
+    Done = 0,
+    /// A gate or check did not pass.
+    CheckFailed = 1,
+    /// The command line or a file given to it is wrong.
+    Configuration = 2,
+    /// The run failed.
+    RunFailed = 3,
+    /// Ctrl-C or SIGTERM, after a clean end.
+    Interrupted = 130,
+}
+
+/// A fault that a user can understand and mend: what it concerns, why, and what to do next.
+///
+/// Its display form is one sentence: `subject: cause; next`.
+#[derive(Clone)]
+pub struct Diagnosis {
+    /// The kind of fault.
+    pub code: &'static Code,
+    /// The file, key, URI, model or peer that it concerns.
+    pub subject: String,
+    /// Why it is a fault.
+    pub cause: String,
+    /// What to do next, as an instruction.
+    pub next: String,
+}
+
+impl Diagnosis {
+    /// A fault of kind `code` about `subject`.
+    pub fn new(
+        code: &'static Code,
+        subject: impl fmt::Display,
+        cause: impl fmt::Display,
+        next: impl fmt::Display,
+    ) -> Self {
+        Self { code, subject: one_line(subject), cause: one_line(cause), next: one_line(next) }
+    }
+}
+
+/// Causes come from other people's libraries and may span lines or end with full stops; a diagnosis is one sentence.
+fn one_line(text: impl fmt::Display) -> String {
+    let text = format!("{text}");
+    let mut words = text.split_whitespace();
+    let mut line = String::from(words.next().unwrap_or_default());
+    for word in words {
+        line.push(' ');
+        line.push_str(word);
+    }
+    line.truncate(line.trim_end_matches(['.', ' ']).len());
+    line
+}
+
+impl fmt::Display for Diagnosis {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}; {}", self.subject, self.cause, self.next)
+    }
+}
+
+impl fmt::Debug for Diagnosis {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {self}", self.code.id)
+    }
+}
+
+impl core::error::Error for Diagnosis {}
+
+/// Turns any error into a [`Diagnosis`] about a subject.
+pub trait WithSubject<T> {
+    /// On an error, a fault of kind `code` about `subject`, with the error as its cause.
+    fn about(
+        self,
+        code: &'static Code,
+        subject: impl fmt::Display,
+        next: impl fmt::Display,
+    ) -> Result<T, Diagnosis>;
+}
+
+impl<T, E: fmt::Display> WithSubject<T> for Result<T, E> {
+    fn about(
+        self,
+        code: &'static Code,
+        subject: impl fmt::Display,
+        next: impl fmt::Display,
+    ) -> Result<T, Diagnosis> {
+        self.map_err(|cause| Diagnosis::new(code, subject, cause, next))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::string::ToString;
+
+    #[test]
+    fn causes_are_folded_into_one_sentence() {
+        let d = Diagnosis::new(&crate::codes::FILE_MISSING, "a.mp4", "no such\n  file.", "check the path");
+        assert_eq!(d.to_string(), "a.mp4: no such file; check the path");
+    }
+}

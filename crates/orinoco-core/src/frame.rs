@@ -1,0 +1,294 @@
+//! What an image in memory is. One descriptor serves from the source to the kernel.
+
+use crate::{Pts, PtsClock, StreamId};
+
+/// The most planes any supported format has (I420 has three; four leaves room for alpha).
+pub const PLANES_MAX: usize = 4;
+
+/// How pixels lie in memory. Names follow GStreamer's `video/x-raw` formats.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+#[non_exhaustive]
+pub enum PixelFormat {
+    /// Planar Y, U, V; chroma halved both ways. FFmpeg's `yuv420p`.
+    I420,
+    /// Y plane, then interleaved U and V; chroma halved both ways.
+    Nv12,
+    /// Packed red, green, blue, 8 bits each.
+    Rgb,
+    /// Packed blue, green, red, 8 bits each.
+    Bgr,
+    /// One 8-bit luma plane.
+    Gray8,
+}
+
+impl PixelFormat {
+    /// The number of planes.
+    pub fn planes(self) -> usize {
+        match self {
+            Self::I420 => 3,
+            Self::Nv12 => 2,
+            Self::Rgb | Self::Bgr | Self::Gray8 => 1,
+        }
+    }
+
+    /// Bytes in a row and number of rows of plane `index`, for a frame of `width` by `height` pixels.
+    pub fn plane_size(self, index: usize, width: u32, height: u32) -> (usize, usize) {
+        let (w, h) = (width as usize, height as usize);
+        match (self, index) {
+            (Self::I420 | Self::Nv12 | Self::Gray8, 0) => (w, h),
+            (Self::I420, _) => (w.div_ceil(2), h.div_ceil(2)),
+            (Self::Nv12, _) => (w.div_ceil(2) * 2, h.div_ceil(2)),
+            (Self::Rgb | Self::Bgr, _) => (w * 3, h),
+            (Self::Gray8, _) => (0, 0),
+        }
+    }
+
+    /// Whether the samples are luma and chroma, so that matrix and range matter.
+    pub fn is_yuv(self) -> bool {
+        matches!(self, Self::I420 | Self::Nv12)
+    }
+
+    /// The `video/x-raw` name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::I420 => "I420",
+            Self::Nv12 => "NV12",
+            Self::Rgb => "RGB",
+            Self::Bgr => "BGR",
+            Self::Gray8 => "GRAY8",
+        }
+    }
+}
+
+/// Which coefficients turn luma and chroma into RGB.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+#[non_exhaustive]
+pub enum ColorMatrix {
+    /// ITU-R BT.601: standard definition, JPEG.
+    #[default]
+    Bt601,
+    /// ITU-R BT.709: high definition.
+    Bt709,
+}
+
+/// Which part of 0..=255 the samples use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+pub enum ColorRange {
+    /// Luma 16..=235, chroma 16..=240 ("video range").
+    #[default]
+    Limited,
+    /// 0..=255 ("JPEG range").
+    Full,
+}
+
+/// How the picture must be turned to stand upright.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+#[non_exhaustive]
+pub enum Orientation {
+    /// As it is.
+    #[default]
+    Upright,
+    /// A quarter turn clockwise.
+    Rotate90,
+    /// Upside down.
+    Rotate180,
+    /// A quarter turn anticlockwise.
+    Rotate270,
+}
+
+/// Where the bytes are, and so who may touch them without a copy.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+#[non_exhaustive]
+pub enum MemoryDomain {
+    /// Ordinary pageable host memory.
+    #[default]
+    Host,
+    /// Page-locked host memory that the GPU maps: on Jetson the same DRAM, no copy.
+    PinnedMapped,
+    /// GPU memory.
+    Device,
+    /// A dma-buf (NVMM surface, V4L2 export) known by its file descriptor.
+    DmaBuf,
+}
+
+/// One plane: where it starts in the buffer and how far apart its rows are, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Plane {
+    /// Bytes from the buffer's start to the first row.
+    pub offset: usize,
+    /// Bytes from one row to the next; at least the row's own bytes.
+    pub stride: usize,
+}
+
+/// Everything about a frame but its bytes. Plain data: a table of these, refilled before each replay, is
+/// all that a captured plan reads to find its inputs.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[repr(C)]
+pub struct FrameDesc {
+    /// Pixel format.
+    pub format: PixelFormat,
+    /// Width in pixels.
+    pub width: u32,
+    /// Height in pixels.
+    pub height: u32,
+    /// Planes; those past `format.planes()` are zero.
+    pub planes: [Plane; PLANES_MAX],
+    /// YUV to RGB coefficients. Guessed wrongly they cost accuracy in silence.
+    pub matrix: ColorMatrix,
+    /// Range of the samples.
+    pub range: ColorRange,
+    /// Turn needed to stand upright.
+    pub orientation: Orientation,
+    /// Where the bytes are.
+    pub memory: MemoryDomain,
+    /// Presentation time.
+    pub pts: Pts,
+    /// The clock of `pts`.
+    pub clock: PtsClock,
+    /// Counts up from 0 at the source; a gap is a loss at the source.
+    pub seq: u64,
+    /// The stream it belongs to.
+    pub stream: StreamId,
+}
+
+impl FrameDesc {
+    /// A frame whose planes follow one another without padding, time and stream zero.
+    pub fn packed(format: PixelFormat, width: u32, height: u32) -> Self {
+        let mut planes = [Plane::default(); PLANES_MAX];
+        let mut offset = 0;
+        for (index, plane) in planes.iter_mut().enumerate().take(format.planes()) {
+            let (row, rows) = format.plane_size(index, width, height);
+            *plane = Plane { offset, stride: row };
+            offset += row * rows;
+        }
+        Self {
+            format,
+            width,
+            height,
+            planes,
+            matrix: ColorMatrix::default(),
+            range: if format.is_yuv() { ColorRange::Limited } else { ColorRange::Full },
+            orientation: Orientation::default(),
+            memory: MemoryDomain::default(),
+            pts: Pts::default(),
+            clock: PtsClock::default(),
+            seq: 0,
+            stream: StreamId::default(),
+        }
+    }
+
+    /// Bytes a buffer must have for every row of every plane to lie inside it.
+    pub fn bytes_needed(&self) -> usize {
+        (0..self.format.planes())
+            .map(|index| {
+                let (row, rows) = self.format.plane_size(index, self.width, self.height);
+                let plane = self.planes[index];
+                if rows == 0 { plane.offset } else { plane.offset + plane.stride * (rows - 1) + row }
+            })
+            .max()
+            .unwrap_or(0)
+    }
+
+    /// Bytes of the tightly packed picture: what a checksum covers.
+    pub fn bytes_packed(&self) -> usize {
+        Self::packed(self.format, self.width, self.height).bytes_needed()
+    }
+}
+
+/// A frame with its bytes in host memory, checked to fit.
+#[derive(Clone, Copy, Debug)]
+pub struct FrameView<'a> {
+    desc: &'a FrameDesc,
+    bytes: &'a [u8],
+}
+
+impl<'a> FrameView<'a> {
+    /// Pairs a descriptor with its bytes; `None` when the buffer is too short for it, a stride is shorter than
+    /// its row, or the frame has no pixels.
+    pub fn new(desc: &'a FrameDesc, bytes: &'a [u8]) -> Option<Self> {
+        let rows_fit = (0..desc.format.planes())
+            .all(|i| desc.planes[i].stride >= desc.format.plane_size(i, desc.width, desc.height).0);
+        let fits = rows_fit && desc.width > 0 && desc.height > 0 && bytes.len() >= desc.bytes_needed();
+        fits.then_some(Self { desc, bytes })
+    }
+
+    /// The descriptor.
+    pub fn desc(&self) -> &'a FrameDesc {
+        self.desc
+    }
+
+    /// Plane `index`.
+    pub fn plane(&self, index: usize) -> PlaneView<'a> {
+        let (row, rows) = self.desc.format.plane_size(index, self.desc.width, self.desc.height);
+        let plane = self.desc.planes[index];
+        PlaneView { bytes: &self.bytes[plane.offset..], stride: plane.stride, row, rows }
+    }
+
+    /// Every row of every plane in order, without padding.
+    pub fn packed_rows(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+        let view = *self;
+        (0..view.desc.format.planes()).flat_map(move |index| {
+            let plane = view.plane(index);
+            (0..plane.rows).map(move |y| plane.row(y))
+        })
+    }
+}
+
+/// One plane's rows.
+#[derive(Clone, Copy, Debug)]
+pub struct PlaneView<'a> {
+    bytes: &'a [u8],
+    stride: usize,
+    row: usize,
+    rows: usize,
+}
+
+impl<'a> PlaneView<'a> {
+    /// Row `y`, without padding.
+    pub fn row(&self, y: usize) -> &'a [u8] {
+        &self.bytes[y * self.stride..][..self.row]
+    }
+
+    /// Number of rows.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::{vec, vec::Vec};
+
+    #[test]
+    fn odd_sizes_round_chroma_up() {
+        let desc = FrameDesc::packed(PixelFormat::I420, 5, 3);
+        assert_eq!(desc.bytes_needed(), 15 + 6 + 6);
+        assert_eq!(FrameDesc::packed(PixelFormat::Nv12, 5, 3).bytes_needed(), 15 + 12);
+    }
+
+    #[test]
+    fn a_view_refuses_short_buffers_and_strides() {
+        let desc = FrameDesc::packed(PixelFormat::Rgb, 4, 2);
+        assert!(FrameView::new(&desc, &[0; 24]).is_some());
+        assert!(FrameView::new(&desc, &[0; 23]).is_none());
+        let mut narrow = desc;
+        narrow.planes[0].stride = 11;
+        assert!(FrameView::new(&narrow, &[0; 24]).is_none());
+    }
+
+    #[test]
+    fn packed_rows_skip_padding() {
+        let mut desc = FrameDesc::packed(PixelFormat::Gray8, 2, 2);
+        desc.planes[0].stride = 3;
+        let bytes = vec![1, 2, 99, 3, 4];
+        let view = FrameView::new(&desc, &bytes).expect("fits");
+        assert_eq!(view.packed_rows().flatten().copied().collect::<Vec<_>>(), [1, 2, 3, 4]);
+    }
+}

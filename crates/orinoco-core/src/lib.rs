@@ -1,0 +1,26 @@
+//! The vocabulary every Orinoco crate shares: ids, time, frames, tensors, detections and diagnoses.
+//!
+//! It does no I/O, reads no clock, and needs no operating system. Read first:
+//! [`FrameDesc`] (what an image in memory is), [`TensorDesc`] (what a model takes and gives) and
+//! [`Diagnosis`] (how everything here reports what a user can mend).
+#![no_std]
+
+extern crate alloc;
+
+pub mod codes;
+mod detection;
+mod diagnosis;
+mod frame;
+mod ids;
+mod tensor;
+mod time;
+
+pub use detection::{BoxF, Detection};
+pub use diagnosis::{Code, Diagnosis, Exit, WithSubject};
+pub use frame::{
+    ColorMatrix, ColorRange, FrameDesc, FrameView, MemoryDomain, Orientation, PLANES_MAX, PixelFormat, Plane,
+    PlaneView,
+};
+pub use ids::StreamId;
+pub use tensor::{Dim, ElementType, Layout, TensorDesc, shape_text};
+pub use time::{Clock, Nanos, Pts, PtsClock};

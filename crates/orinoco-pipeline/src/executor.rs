@@ -1,0 +1,33 @@
+use std::time::Duration;
+
+use orinoco_core::{Detection, Diagnosis};
+
+use crate::Frame;
+
+/// What a model found in one frame. Reused from batch to batch, so that a replay allocates nothing after warm-up.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Findings {
+    /// Objects, best first.
+    pub detections: Vec<Detection>,
+}
+
+/// Where a replay's time went, for the whole batch.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct StageTimes {
+    /// Colour, resize, normalise.
+    pub preprocess: Duration,
+    /// The engine.
+    pub infer: Duration,
+    /// Head and suppression.
+    pub postprocess: Duration,
+}
+
+/// A plan: preprocess, infer and postprocess for one (model, batch), bound once and replayed. On the CPU a list of
+/// bound calls; on a GPU a captured graph. A lane knows nothing else about it.
+pub trait Executor: Send {
+    /// The most frames one replay takes.
+    fn batch_max(&self) -> usize;
+
+    /// Runs the plan on `frames` (1 to `batch_max`), and fills as many `findings`.
+    fn replay(&mut self, frames: &[Frame], findings: &mut [Findings]) -> Result<StageTimes, Diagnosis>;
+}

@@ -1,0 +1,25 @@
+//! The path of a frame: sources push into bounded rings, a mux forms batches, a lane replays plans, sinks take the
+//! outcome. OS threads only.
+//!
+//! It names no GStreamer type, no engine and no network peer: those implement [`Source`], [`Executor`] and [`Sink`].
+//! Read first: [`Frame`], [`Mux`] and [`Lane`].
+
+mod clock;
+mod executor;
+mod lane;
+mod mux;
+mod sink;
+mod slot;
+mod source;
+mod stop;
+mod supervise;
+
+pub use clock::MonotonicClock;
+pub use executor::{Executor, Findings, StageTimes};
+pub use lane::{BoundPlan, Lane};
+pub use mux::{Closed, DropPolicy, Inlet, Mux, StreamQueue};
+pub use sink::{Outcome, Outlet, Sink, SinkThread};
+pub use slot::{Frame, Lease, OwnedSlot, Slot, SlotPool};
+pub use source::{Poll, Source, SourceError};
+pub use stop::Stop;
+pub use supervise::{Reconnect, SourceEnd, SourceRunner};

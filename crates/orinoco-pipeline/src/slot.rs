@@ -1,0 +1,124 @@
+//! Where a frame's bytes live, and who gets them back.
+
+use std::fmt;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::Duration;
+
+use orinoco_core::{FrameDesc, FrameView, Nanos};
+
+/// A buffer that somebody else owns: a decoder's, NVMM's, a dma-buf's. Dropping it gives it back, so a frame is held
+/// exactly until the last reader (the replay that used it, then the sinks) is done with it.
+pub trait Lease: Send + Sync {
+    /// The bytes, mapped for reading by the host.
+    fn bytes(&self) -> &[u8];
+}
+
+/// The memory of one frame.
+pub enum Slot {
+    /// Our own preallocated buffer; goes back to its [`SlotPool`] when dropped.
+    Owned(OwnedSlot),
+    /// Somebody else's buffer, given back when dropped.
+    Leased(Box<dyn Lease>),
+}
+
+/// A buffer from a [`SlotPool`].
+#[derive(Debug)]
+pub struct OwnedSlot {
+    /// The bytes.
+    pub bytes: Vec<u8>,
+    home: SyncSender<Vec<u8>>,
+}
+
+impl Drop for OwnedSlot {
+    fn drop(&mut self) {
+        // The pool may be gone before its last frame; then the buffer is simply freed.
+        let _ = self.home.try_send(std::mem::take(&mut self.bytes));
+    }
+}
+
+/// A fixed number of equal buffers, allocated once.
+#[derive(Debug)]
+pub struct SlotPool {
+    free: Receiver<Vec<u8>>,
+    home: SyncSender<Vec<u8>>,
+}
+
+impl SlotPool {
+    /// Allocates `slots` buffers of `bytes` bytes.
+    pub fn new(slots: usize, bytes: usize) -> Self {
+        let (home, free) = sync_channel(slots);
+        for _ in 0..slots {
+            home.try_send(vec![0; bytes]).expect("the channel holds as many buffers as there are slots");
+        }
+        Self { free, home }
+    }
+
+    /// A free buffer, or `None` when none comes back within `wait`.
+    pub fn take(&self, wait: Duration) -> Option<OwnedSlot> {
+        let bytes = self.free.recv_timeout(wait).ok()?;
+        Some(OwnedSlot { bytes, home: self.home.clone() })
+    }
+}
+
+/// A frame on its way: descriptor, bytes, and the times by which its stages are measured.
+pub struct Frame {
+    /// What the bytes are.
+    pub desc: FrameDesc,
+    /// Time the decoder took, where the source knows it.
+    pub decode: Option<Duration>,
+    /// When it reached its slot.
+    pub arrived: Nanos,
+    slot: Slot,
+}
+
+impl Frame {
+    /// Pairs a descriptor with its bytes; `None` when they do not fit it.
+    pub fn new(desc: FrameDesc, slot: Slot, arrived: Nanos) -> Option<Self> {
+        let frame = Self { desc, decode: None, arrived, slot };
+        FrameView::new(&frame.desc, frame.bytes())?;
+        Some(frame)
+    }
+
+    /// The picture.
+    pub fn view(&self) -> FrameView<'_> {
+        FrameView::new(&self.desc, self.bytes()).expect("checked when the frame was made")
+    }
+
+    fn bytes(&self) -> &[u8] {
+        match &self.slot {
+            Slot::Owned(slot) => &slot.bytes,
+            Slot::Leased(lease) => lease.bytes(),
+        }
+    }
+}
+
+impl fmt::Debug for Frame {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Frame(stream {}, seq {}, {}x{})", self.desc.stream, self.desc.seq, self.desc.width, self.desc.height)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use orinoco_core::PixelFormat;
+
+    #[test]
+    fn a_dropped_frame_gives_its_slot_back() {
+        let desc = FrameDesc::packed(PixelFormat::Gray8, 4, 4);
+        let pool = SlotPool::new(1, desc.bytes_needed());
+        let slot = pool.take(Duration::ZERO).expect("one slot is free");
+        assert!(pool.take(Duration::ZERO).is_none());
+        let frame = Frame::new(desc, Slot::Owned(slot), Nanos(0)).expect("it fits");
+        drop(frame);
+        assert!(pool.take(Duration::ZERO).is_some());
+    }
+
+    #[test]
+    fn a_slot_that_is_too_small_makes_no_frame() {
+        let pool = SlotPool::new(1, 15);
+        let slot = pool.take(Duration::ZERO).expect("one slot is free");
+        let desc = FrameDesc::packed(PixelFormat::Gray8, 4, 4);
+        assert!(Frame::new(desc, Slot::Owned(slot), Nanos(0)).is_none());
+    }
+}

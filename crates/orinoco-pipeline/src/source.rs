@@ -1,0 +1,48 @@
+use std::time::Duration;
+
+use orinoco_core::Diagnosis;
+
+use crate::Frame;
+
+/// Where frames come from. It runs on a thread of its own and may fail on its own; [`crate::SourceRunner`] opens it,
+/// reads it, and opens it again.
+pub trait Source: Send {
+    /// Opens or reopens it. Returns within a bound that the source names in its documentation.
+    fn open(&mut self) -> Result<(), SourceError>;
+
+    /// The next frame, waiting at most `wait`.
+    fn next(&mut self, wait: Duration) -> Result<Poll, SourceError>;
+
+    /// Gives back everything that [`Source::open`] took. Called before each reopening and at the end.
+    fn close(&mut self);
+}
+
+/// What [`Source::next`] found.
+#[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "a frame is moved once; boxing it would allocate for every frame")]
+pub enum Poll {
+    /// A frame. Its `seq` and `stream` are set by the runner.
+    Frame(Frame),
+    /// Nothing yet.
+    Pending,
+    /// The end: no more frames will come.
+    End,
+}
+
+/// Why a source stopped delivering.
+#[derive(Clone, Debug)]
+pub enum SourceError {
+    /// Trying again may help: a camera that went away.
+    Transient(Diagnosis),
+    /// Trying again will not help: a damaged file.
+    Permanent(Diagnosis),
+}
+
+impl SourceError {
+    /// The fault.
+    pub fn diagnosis(&self) -> &Diagnosis {
+        match self {
+            Self::Transient(diagnosis) | Self::Permanent(diagnosis) => diagnosis,
+        }
+    }
+}

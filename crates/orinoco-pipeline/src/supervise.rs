@@ -1,0 +1,300 @@
+//! The life of one source: connecting, live, stalled, backing off, ended.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use orinoco_core::{Clock, Diagnosis, Nanos, StreamId, codes};
+use orinoco_telemetry::{Event, EventSink, SourceState, Stage, Stats};
+
+use crate::{Inlet, Poll, Source, SourceError, Stop};
+
+/// The first wait before reopening; short, since most losses are a dropped connection.
+const BACKOFF_FIRST: Duration = Duration::from_millis(200);
+/// The longest wait: a camera that comes back is seen again within this and its own start-up time.
+const BACKOFF_MAX: Duration = Duration::from_millis(1000);
+/// How long one poll of a source may wait, so that a request to stop is seen in time.
+const POLL_WAIT: Duration = Duration::from_millis(100);
+
+/// How a source is kept alive.
+#[derive(Clone, Copy, Debug)]
+pub struct Reconnect {
+    /// Attempts to reach a source that never delivered, before giving up; `None` tries for ever.
+    pub attempts_max: Option<u32>,
+    /// Silence after which a live source counts as stalled and is reopened.
+    pub stall: Duration,
+}
+
+/// How a source's thread ended.
+#[derive(Debug)]
+pub enum SourceEnd {
+    /// The end of its input, or the number of frames asked for.
+    Complete,
+    /// Asked to stop.
+    Stopped,
+    /// It failed for good.
+    Failed(Diagnosis),
+}
+
+/// Runs one source on the calling thread until it ends.
+pub struct SourceRunner {
+    /// The stream it feeds.
+    pub stream: StreamId,
+    /// The source.
+    pub source: Box<dyn Source>,
+    /// Where its frames go.
+    pub inlet: Inlet,
+    /// How it is kept alive.
+    pub reconnect: Reconnect,
+    /// Ends after this many frames.
+    pub frames_max: Option<u64>,
+    /// Time.
+    pub clock: Arc<dyn Clock>,
+    /// Chance, for the jitter: any seed.
+    pub seed: u64,
+    /// Where its changes of state go.
+    pub events: Arc<dyn EventSink>,
+    /// Counters.
+    pub stats: Stats,
+    /// The wish to end.
+    pub stop: Stop,
+}
+
+impl SourceRunner {
+    /// Opens, reads and reopens the source until it ends, is stopped, or has failed for good.
+    pub fn run(mut self) -> SourceEnd {
+        let mut backoff = Backoff::new(self.reconnect.attempts_max, self.seed);
+        let mut seq = 0;
+        let end = loop {
+            let error = match self.session(&mut seq, &mut backoff) {
+                Ok(end) => break end,
+                Err(error) => error,
+            };
+            self.source.close();
+            match backoff.after(&error) {
+                Some(wait) => {
+                    self.enter(SourceState::BackingOff, Some(error.diagnosis().clone()));
+                    self.events.emit(Event::SourceRetry { stream: self.stream, attempt: backoff.attempt, wait });
+                    self.stats.stream(self.stream).reconnects += 1;
+                    if self.stop.sleep(wait) {
+                        break SourceEnd::Stopped;
+                    }
+                }
+                None => break SourceEnd::Failed(error.diagnosis().clone()),
+            }
+        };
+        self.source.close();
+        let why = if let SourceEnd::Failed(why) = &end { Some(why.clone()) } else { None };
+        self.enter(SourceState::Ended, why);
+        end
+    }
+
+    /// One connection: from opening to the end of the stream or an error.
+    fn session(&mut self, seq: &mut u64, backoff: &mut Backoff) -> Result<SourceEnd, SourceError> {
+        self.enter(SourceState::Connecting, None);
+        self.source.open()?;
+        let mut heard = self.clock.now();
+        let mut live = false;
+        while !self.stop.requested() {
+            match self.source.next(POLL_WAIT)? {
+                Poll::Frame(mut frame) => {
+                    if !live {
+                        live = true;
+                        backoff.live();
+                        self.enter(SourceState::Live, None);
+                    }
+                    frame.desc.seq = *seq;
+                    frame.desc.stream = self.stream;
+                    *seq += 1;
+                    self.count(frame.decode);
+                    if self.inlet.push(frame).is_err() {
+                        return Ok(SourceEnd::Stopped);
+                    }
+                    if self.frames_max.is_some_and(|max| *seq >= max) {
+                        return Ok(SourceEnd::Complete);
+                    }
+                    // Read after the push: time spent blocked by our own ring is not the source's silence.
+                    heard = self.clock.now();
+                }
+                Poll::Pending => self.check_stall(heard)?,
+                Poll::End => return Ok(SourceEnd::Complete),
+            }
+        }
+        Ok(SourceEnd::Stopped)
+    }
+
+    fn check_stall(&self, heard: Nanos) -> Result<(), SourceError> {
+        let silence = self.clock.now().since(heard);
+        if silence < self.reconnect.stall {
+            return Ok(());
+        }
+        let cause = format!("no frame for {:.0} s", silence.as_secs_f64());
+        let next = "check the camera or the file; `gst-discoverer-1.0` shows what GStreamer makes of it";
+        let why = Diagnosis::new(&codes::SOURCE_UNREACHABLE, format!("stream {}", self.stream), cause, next);
+        self.enter(SourceState::Stalled, Some(why.clone()));
+        Err(SourceError::Transient(why))
+    }
+
+    fn count(&self, decode: Option<Duration>) {
+        let mut stats = self.stats.stream(self.stream);
+        stats.frames_in += 1;
+        if let Some(decode) = decode {
+            stats.record(Stage::Decode, decode);
+        }
+    }
+
+    fn enter(&self, state: SourceState, why: Option<Diagnosis>) {
+        self.stats.stream(self.stream).state = Some(state);
+        self.events.emit(Event::Source { stream: self.stream, state, why });
+    }
+}
+
+/// How long to wait before the next attempt, if there is to be one.
+struct Backoff {
+    attempts_max: Option<u32>,
+    attempt: u32,
+    ever_live: bool,
+    random: u64,
+}
+
+impl Backoff {
+    fn new(attempts_max: Option<u32>, seed: u64) -> Self {
+        Self { attempts_max, attempt: 0, ever_live: false, random: seed | 1 }
+    }
+
+    fn live(&mut self) {
+        self.ever_live = true;
+        self.attempt = 0;
+    }
+
+    fn after(&mut self, error: &SourceError) -> Option<Duration> {
+        let SourceError::Transient(_) = error else { return None };
+        self.attempt += 1;
+        let given_up = !self.ever_live && self.attempts_max.is_some_and(|max| self.attempt >= max);
+        if given_up {
+            return None;
+        }
+        let doublings = (self.attempt - 1).min(8);
+        let full = (BACKOFF_FIRST * 2u32.pow(doublings)).min(BACKOFF_MAX);
+        // Between half and the whole, so that cameras lost together do not come back together.
+        Some(full / 2 + (full / 2).mul_f64(self.chance()))
+    }
+
+    /// xorshift64 (Marsaglia 2003): jitter needs no better. 0 to 1.
+    fn chance(&mut self) -> f64 {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        (self.random >> 11) as f64 / (1u64 << 53) as f64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{DropPolicy, MonotonicClock, Mux, StreamQueue};
+    use orinoco_core::{FrameDesc, PixelFormat};
+    use std::collections::VecDeque;
+    use std::sync::Mutex;
+
+    #[derive(Default)]
+    struct Log(Mutex<Vec<String>>);
+    impl EventSink for Log {
+        fn emit(&self, event: Event) {
+            if let Event::Source { state, .. } = event {
+                self.0.lock().expect("not poisoned").push(state.name().to_owned());
+            }
+        }
+    }
+
+    /// Plays a script: each step is one answer.
+    struct Script(VecDeque<Step>);
+    enum Step {
+        OpenFails,
+        Frame,
+        Breaks,
+        Damaged,
+        End,
+    }
+
+    fn fault() -> Diagnosis {
+        Diagnosis::new(&codes::SOURCE_UNREACHABLE, "test", "scripted", "nothing")
+    }
+
+    impl Source for Script {
+        fn open(&mut self) -> Result<(), SourceError> {
+            if matches!(self.0.front(), Some(Step::OpenFails)) {
+                self.0.pop_front();
+                return Err(SourceError::Transient(fault()));
+            }
+            Ok(())
+        }
+        fn next(&mut self, _: Duration) -> Result<Poll, SourceError> {
+            match self.0.pop_front() {
+                Some(Step::Frame) => {
+                    let desc = FrameDesc::packed(PixelFormat::Gray8, 1, 1);
+                    let slot = crate::SlotPool::new(1, 1).take(Duration::ZERO).expect("free");
+                    Ok(Poll::Frame(Frame::new(desc, crate::Slot::Owned(slot), Nanos(0)).expect("fits")))
+                }
+                Some(Step::Breaks) => Err(SourceError::Transient(fault())),
+                Some(Step::Damaged) => Err(SourceError::Permanent(fault())),
+                Some(Step::End) => Ok(Poll::End),
+                Some(Step::OpenFails) | None => Ok(Poll::Pending),
+            }
+        }
+        fn close(&mut self) {}
+    }
+    use crate::Frame;
+
+    fn check(steps: Vec<Step>, attempts_max: Option<u32>, states: &str, end: &str) {
+        let clock: Arc<dyn Clock> = Arc::new(MonotonicClock::default());
+        let stats = Stats::new(1);
+        let queue = StreamQueue { group: 0, frames_max: 8, policy: DropPolicy::Block, batch_wait: Duration::ZERO };
+        let mux = Mux::new(vec![(StreamId(0), queue)], vec![1], clock.clone(), stats.clone());
+        let log = Arc::new(Log::default());
+        let runner = SourceRunner {
+            stream: StreamId(0),
+            source: Box::new(Script(steps.into())),
+            inlet: mux.inlet(StreamId(0)),
+            reconnect: Reconnect { attempts_max, stall: Duration::from_millis(1) },
+            frames_max: None,
+            clock,
+            seed: 7,
+            events: log.clone(),
+            stats,
+            stop: Stop::default(),
+        };
+        let ended = match runner.run() {
+            SourceEnd::Complete => "complete",
+            SourceEnd::Stopped => "stopped",
+            SourceEnd::Failed(_) => "failed",
+        };
+        assert_eq!((log.0.lock().expect("not poisoned").join(" ").as_str(), ended), (states, end));
+    }
+
+    #[test]
+    fn a_file_lives_once() {
+        check(vec![Step::Frame, Step::Frame, Step::End], None, "connecting live ended", "complete");
+    }
+
+    #[test]
+    fn a_lost_camera_is_reopened() {
+        let steps = vec![Step::Frame, Step::Breaks, Step::OpenFails, Step::Frame, Step::End];
+        let states = "connecting live backing-off connecting backing-off connecting live ended";
+        check(steps, Some(1), states, "complete");
+    }
+
+    #[test]
+    fn a_camera_that_never_came_is_given_up() {
+        check(vec![Step::OpenFails, Step::OpenFails], Some(2), "connecting backing-off connecting ended", "failed");
+    }
+
+    #[test]
+    fn silence_is_a_stall() {
+        check(vec![], Some(1), "connecting stalled ended", "failed");
+    }
+
+    #[test]
+    fn damage_is_not_retried() {
+        check(vec![Step::Frame, Step::Damaged], None, "connecting live ended", "failed");
+    }
+}

@@ -1,0 +1,94 @@
+use std::time::Duration;
+
+use orinoco_core::{Diagnosis, StreamId};
+
+/// Where a source is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SourceState {
+    /// Opening the file or reaching the camera.
+    Connecting,
+    /// Delivering frames.
+    Live,
+    /// Connected, but no frame came in time.
+    Stalled,
+    /// Waiting before the next attempt.
+    BackingOff,
+    /// Over: end of file, told to stop, or given up.
+    Ended,
+}
+
+impl SourceState {
+    /// The name in summaries and messages.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Connecting => "connecting",
+            Self::Live => "live",
+            Self::Stalled => "stalled",
+            Self::BackingOff => "backing-off",
+            Self::Ended => "ended",
+        }
+    }
+}
+
+/// Anything an operator might count. Declared once, here; field names are those of the exporters.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Event {
+    /// A source went into another state.
+    Source {
+        /// Which stream.
+        stream: StreamId,
+        /// The new state.
+        state: SourceState,
+        /// Why, where it is a failure.
+        why: Option<Diagnosis>,
+    },
+    /// A source will be opened again.
+    SourceRetry {
+        /// Which stream.
+        stream: StreamId,
+        /// Attempts since it last delivered, counted from 1.
+        attempt: u32,
+        /// Time to the attempt.
+        wait: Duration,
+    },
+    /// An engine could not take a model; the next in order is tried.
+    EngineRefused {
+        /// The model's name on this board.
+        model: String,
+        /// The engine's name.
+        engine: &'static str,
+        /// Why.
+        why: String,
+    },
+    /// An engine was proved by a real inference and serves the model.
+    EngineChosen {
+        /// The model's name on this board.
+        model: String,
+        /// The engine's name.
+        engine: &'static str,
+        /// The engine's version.
+        version: String,
+    },
+    /// A batch failed in the engine; its frames are dropped.
+    ReplayFailed {
+        /// The model's name on this board.
+        model: String,
+        /// Why.
+        why: Diagnosis,
+    },
+    /// A sink stopped working and gets no more frames.
+    SinkFailed {
+        /// Which stream.
+        stream: StreamId,
+        /// Why.
+        why: Diagnosis,
+    },
+}
+
+/// Takes events. Called on data-plane threads: it must not block.
+pub trait EventSink: Send + Sync {
+    /// Takes one event.
+    fn emit(&self, event: Event);
+}

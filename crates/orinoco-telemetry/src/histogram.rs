@@ -1,0 +1,85 @@
+use std::fmt;
+use std::time::Duration;
+
+use hdrhistogram::Histogram as Hdr;
+
+/// Longer than any stage may take; a longer time is recorded as this.
+const NANOS_MAX: u64 = 3_600_000_000_000;
+/// Shorter than any stage we time; keeps the table small.
+const NANOS_MIN: u64 = 64;
+/// Two significant digits: percentiles are right to 1 % at 35 KB a histogram.
+const DIGITS: u8 = 2;
+
+/// Durations over their full range. Recording never allocates.
+#[derive(Clone)]
+pub struct Histogram(Hdr<u64>);
+
+impl Default for Histogram {
+    fn default() -> Self {
+        Self(Hdr::new_with_bounds(NANOS_MIN, NANOS_MAX, DIGITS).expect("constant bounds are valid"))
+    }
+}
+
+impl Histogram {
+    /// Adds one duration.
+    pub fn record(&mut self, duration: Duration) {
+        let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+        self.0.saturating_record(nanos.clamp(NANOS_MIN, NANOS_MAX));
+    }
+
+    /// How many were recorded.
+    pub fn count(&self) -> u64 {
+        self.0.len()
+    }
+
+    /// The duration that `percent` of the recorded ones do not exceed; zero when nothing was recorded.
+    pub fn percentile(&self, percent: f64) -> Duration {
+        if self.0.is_empty() { Duration::ZERO } else { Duration::from_nanos(self.0.value_at_percentile(percent)) }
+    }
+
+    /// The longest recorded.
+    pub fn max(&self) -> Duration {
+        Duration::from_nanos(self.0.max())
+    }
+
+    /// The mean; zero when nothing was recorded.
+    pub fn mean(&self) -> Duration {
+        Duration::from_nanos(self.0.mean() as u64)
+    }
+
+    /// Adds what `other` recorded.
+    pub fn merge(&mut self, other: &Histogram) {
+        self.0.add(&other.0).expect("all histograms have the same bounds");
+    }
+}
+
+impl fmt::Debug for Histogram {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Histogram(n {}, p50 {:?})", self.count(), self.percentile(50.0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_are_within_one_percent() {
+        let mut histogram = Histogram::default();
+        (1..=1000).for_each(|us| histogram.record(Duration::from_micros(us)));
+        for percent in [50.0, 90.0, 99.0] {
+            let exact = percent * 10.0;
+            let seen = histogram.percentile(percent).as_secs_f64() * 1e6;
+            assert!((seen - exact).abs() <= exact * 0.01 + 1.0, "p{percent}: {seen} instead of {exact}");
+        }
+    }
+
+    #[test]
+    fn extremes_are_clamped() {
+        let mut histogram = Histogram::default();
+        histogram.record(Duration::ZERO);
+        histogram.record(Duration::from_secs(86_400));
+        assert_eq!(histogram.count(), 2);
+        assert!(histogram.max() >= Duration::from_secs(3_590));
+    }
+}

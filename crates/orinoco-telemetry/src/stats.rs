@@ -1,0 +1,146 @@
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use orinoco_core::StreamId;
+
+use crate::{Histogram, SourceState};
+
+/// A part of a frame's way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub enum Stage {
+    /// From the compressed picture entering the decoder to the raw one leaving it.
+    Decode,
+    /// Waiting in the ring for a lane.
+    Queue,
+    /// Colour, resize, normalise.
+    Preprocess,
+    /// The engine.
+    Infer,
+    /// Head and suppression.
+    Postprocess,
+    /// Waiting for and writing all sinks.
+    Sink,
+    /// From the slot to the end of the sinks.
+    Total,
+}
+
+impl Stage {
+    /// All stages, in the order of the frame's way.
+    pub const ALL: [Stage; 7] = [
+        Self::Decode,
+        Self::Queue,
+        Self::Preprocess,
+        Self::Infer,
+        Self::Postprocess,
+        Self::Sink,
+        Self::Total,
+    ];
+
+    /// The name in summaries.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Decode => "decode",
+            Self::Queue => "queue",
+            Self::Preprocess => "preprocess",
+            Self::Infer => "infer",
+            Self::Postprocess => "postprocess",
+            Self::Sink => "sink",
+            Self::Total => "total",
+        }
+    }
+}
+
+/// Why a frame was dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub enum DropCause {
+    /// Policy `drop-oldest`: a newer frame took its place in the ring.
+    DropOldest,
+    /// Policy `drop-newest`: the ring was full when it came.
+    DropNewest,
+    /// The sinks were behind.
+    SinkBehind,
+    /// The engine failed on its batch.
+    ReplayFailed,
+    /// The run was ending.
+    Shutdown,
+}
+
+impl DropCause {
+    /// All causes.
+    pub const ALL: [DropCause; 5] =
+        [Self::DropOldest, Self::DropNewest, Self::SinkBehind, Self::ReplayFailed, Self::Shutdown];
+
+    /// The name in summaries.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::DropOldest => "drop-oldest",
+            Self::DropNewest => "drop-newest",
+            Self::SinkBehind => "sink-behind",
+            Self::ReplayFailed => "replay-failed",
+            Self::Shutdown => "shutdown",
+        }
+    }
+}
+
+/// Counters and percentiles of one stream.
+#[derive(Clone, Debug, Default)]
+pub struct StreamStats {
+    /// Frames that the source delivered.
+    pub frames_in: u64,
+    /// Frames that went through every model and sink.
+    pub frames_out: u64,
+    /// Frames that took longer than the stream's `latency_ms_max`.
+    pub late: u64,
+    /// Times the source was reopened.
+    pub reconnects: u64,
+    /// Where the source is.
+    pub state: Option<SourceState>,
+    dropped: [u64; DropCause::ALL.len()],
+    stages: [Histogram; Stage::ALL.len()],
+}
+
+impl StreamStats {
+    /// Counts one dropped frame.
+    pub fn drop_frame(&mut self, cause: DropCause) {
+        self.dropped[cause as usize] += 1;
+    }
+
+    /// Frames dropped for `cause`.
+    pub fn dropped(&self, cause: DropCause) -> u64 {
+        self.dropped[cause as usize]
+    }
+
+    /// Adds one duration to a stage.
+    pub fn record(&mut self, stage: Stage, duration: Duration) {
+        self.stages[stage as usize].record(duration);
+    }
+
+    /// A stage's durations.
+    pub fn stage(&self, stage: Stage) -> &Histogram {
+        &self.stages[stage as usize]
+    }
+}
+
+/// The statistics of every stream, shared by the threads that fill them.
+#[derive(Clone, Debug)]
+pub struct Stats(Arc<[Mutex<StreamStats>]>);
+
+impl Stats {
+    /// Empty statistics for `streams` streams.
+    pub fn new(streams: usize) -> Self {
+        Self((0..streams).map(|_| Mutex::default()).collect())
+    }
+
+    /// One stream's statistics. Held only for the few instructions of an update.
+    pub fn stream(&self, stream: StreamId) -> MutexGuard<'_, StreamStats> {
+        // A poisoned lock means a thread panicked between two counter updates: the counters are still worth showing.
+        self.0[stream.index()].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How many streams there are.
+    pub fn streams(&self) -> usize {
+        self.0.len()
+    }
+}

@@ -1,0 +1,17 @@
+//! Pictures into tensors, tensors into findings, findings onto pictures. Plain CPU code, no I/O; the twin of the CUDA
+//! kernels, and the reference they are tested against.
+//!
+//! Read first: [`InputSpec`] and [`Preprocessor`], then [`Head`] and the list of heads in [`heads`].
+
+pub mod heads;
+mod input;
+mod nms;
+mod overlay;
+mod preprocess;
+mod yuv;
+
+pub use heads::{Head, HeadSpec, Output};
+pub use input::{Align, ColorOrder, Fit, InputSpec, Mapping, Resize};
+pub use nms::suppress;
+pub use overlay::{Canvas, draw};
+pub use preprocess::Preprocessor;
