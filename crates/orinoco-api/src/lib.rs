@@ -1,1 +1,14 @@
-//! Under construction.
+//! The serialised contracts: what `--json` prints and result files hold. Within a version, fields are only added.
+//!
+//! Read first: [`ResultLine`] and [`Summary`].
+
+mod fault;
+mod result;
+mod summary;
+
+pub use fault::Fault;
+pub use result::{DetectionJson, RESULT_SCHEMA, ResultLine};
+pub use summary::{
+    Dropped, EndState, MemorySummary, ModelSummary, PowerSummary, RefusedJson, SUMMARY_SCHEMA, StageSummary, StreamSummary,
+    Summary,
+};

@@ -1,1 +1,8 @@
-//! Under construction.
+//! Board files: what runs on one board. Written as TOML, checked once, and from then on a [`Board`] cannot be wrong:
+//! names have become indices, and every reference holds.
+
+mod board;
+mod read;
+
+pub use board::{Board, BoardModel, BoardStream, Drop, Inference, SinkKind, SinkSpec};
+pub use read::load;

@@ -1,1 +1,19 @@
-//! Under construction.
+//! Models on engines: what a model is, which engines can run it here, and the plan that a lane replays.
+//!
+//! No engine is trusted before it has run the model once on this machine, and none is replaced in silence. Read first:
+//! [`Engine`] (with [`Prepared`] and [`Session`]), [`Model`] and [`CpuPlan`].
+
+mod engine;
+mod executor;
+mod model;
+mod ort;
+mod select;
+#[cfg(feature = "tract")]
+mod tract;
+
+pub use engine::{
+    Elements, ElementsMut, Engine, EngineInfo, Options, Prepared, Session, TensorView, TensorViewMut,
+};
+pub use executor::CpuPlan;
+pub use model::{Binding, Model, Repository, sha256_hex};
+pub use select::{Chosen, ENGINES, Refusal, ShapesFor, by_name, choose, engines};

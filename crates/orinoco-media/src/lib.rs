@@ -1,1 +1,32 @@
-//! Under construction.
+//! Where frames come from and where pictures go: video files, RTSP, images and a test pattern in; frame checksums and
+//! annotated MP4 out.
+//!
+//! It knows no model and draws nothing itself: the MP4 sink takes a callback. Frames of a decoder are lent, not copied.
+//! Read first: [`SourceUri`] (what a source is, read once from text), [`open`] (the source for it) and
+//! [`FrameMd5Sink`].
+
+mod container;
+mod framemd5;
+#[cfg(feature = "gstreamer")]
+mod gst;
+#[cfg(feature = "gstreamer")]
+mod i420;
+mod image_source;
+#[cfg(feature = "gstreamer")]
+mod mp4;
+mod open;
+mod pace;
+mod test_source;
+mod uri;
+
+pub use framemd5::FrameMd5Sink;
+#[cfg(feature = "gstreamer")]
+pub use gst::GstSource;
+pub use image_source::{ImageSource, decode_image};
+#[cfg(feature = "gstreamer")]
+pub use mp4::{Draw, Mp4Sink};
+pub use open::open;
+pub use test_source::TestSource;
+pub use uri::{
+    Ball, ImagePaths, NumberedPath, Pace, RtspAddress, SourceKind, SourceUri, TestPattern, Transport,
+};

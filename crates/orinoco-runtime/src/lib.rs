@@ -1,1 +1,20 @@
-//! Under construction.
+//! A checked board into running pipelines, for the CLI and the daemon alike.
+//!
+//! [`Runtime::prepare`] loads models, proves engines and opens sinks, and so finds nearly everything that can be wrong
+//! before the first frame. [`Runtime::start`] starts the threads; [`Running::wait`] returns the [`Summary`]. It neither
+//! prints nor exits.
+
+mod events;
+mod memory;
+mod models;
+mod paths;
+mod run;
+mod sinks;
+mod summary;
+
+pub use events::Quiet;
+pub use memory::{peak_bytes, resident_bytes};
+pub use models::{LoadedModel, bind_plan, load_model};
+pub use orinoco_api::Summary;
+pub use paths::{cache_dir, data_dirs, repository, vars};
+pub use run::{Progress, Running, Runtime};

@@ -58,7 +58,7 @@ pub enum Event {
         /// The model's name on this board.
         model: String,
         /// The engine's name.
-        engine: &'static str,
+        engine: String,
         /// Why.
         why: String,
     },

@@ -93,6 +93,8 @@ pub struct StreamStats {
     pub frames_out: u64,
     /// Frames that took longer than the stream's `latency_ms_max`.
     pub late: u64,
+    /// Objects found by all models.
+    pub detections: u64,
     /// Times the source was reopened.
     pub reconnects: u64,
     /// Where the source is.

@@ -1,0 +1,40 @@
+# Each target installs what it lacks (setup.sh), builds, and runs. `make` alone lists them.
+MAKEFLAGS += --no-print-directory
+export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
+xtask := cargo run --release --quiet --package xtask --
+.DEFAULT_GOAL := help
+.PHONY: help setup build demo test test-long cross bench clean
+
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
+
+setup: ## install what building and testing need
+	@./setup.sh build test cross
+
+build: ## the daemon and the command line, optimised
+	@./setup.sh build
+	@cargo build --release --package orinoco --package orinocod
+
+demo: ## watch it work: a video through a detector, on this machine
+	@./setup.sh build demo
+	@cargo build --release --package orinoco --package orinocod
+	@$(xtask) demo
+
+test: ## everything that CI checks
+	@./setup.sh build test cross
+	@$(xtask) test
+
+test-long: ## many seeds, fuzzing, soaks
+	@./setup.sh build test
+	@$(xtask) test-long
+
+cross: ## aarch64 binaries for JetPack 5, 6 and 7, checked
+	@./setup.sh build cross
+	@cross/build.sh
+
+bench: ## measure, and print the figures with the device they were taken on
+	@./setup.sh build demo
+	@$(xtask) bench
+
+clean: ## remove what was built (caches stay: see cross/README.md)
+	@cargo clean --quiet

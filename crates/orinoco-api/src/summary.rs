@@ -1,0 +1,146 @@
+use serde::{Deserialize, Serialize};
+
+use crate::Fault;
+
+/// The schema name of [`Summary`].
+pub const SUMMARY_SCHEMA: &str = "orinoco.summary/1";
+
+/// What a run saw and what it cost.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Summary {
+    /// [`SUMMARY_SCHEMA`].
+    pub schema: String,
+    /// The board's name.
+    pub board: String,
+    /// How it ended.
+    pub end: EndState,
+    /// Wall time from the first source's start to the last sink's end, in seconds.
+    pub wall_s: f64,
+    /// Streams.
+    pub streams: Vec<StreamSummary>,
+    /// Models and their engines.
+    pub models: Vec<ModelSummary>,
+    /// Resident memory.
+    pub memory: MemorySummary,
+    /// Power and energy.
+    pub power: PowerSummary,
+    /// Files written.
+    pub files: Vec<String>,
+    /// What went wrong.
+    pub faults: Vec<Fault>,
+}
+
+/// How a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum EndState {
+    /// Every source reached its end.
+    Complete,
+    /// Ctrl-C or SIGTERM.
+    Interrupted,
+    /// A source, engine or sink failed for good.
+    Failed,
+}
+
+/// One stream.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct StreamSummary {
+    /// Its name.
+    pub name: String,
+    /// Its source, without secrets.
+    pub source: String,
+    /// The source's last state.
+    pub state: String,
+    /// Frames the source delivered.
+    pub frames_in: u64,
+    /// Frames through every model and sink.
+    pub frames_out: u64,
+    /// Frames dropped, by cause; causes that never happened are left out.
+    pub dropped: Vec<Dropped>,
+    /// Frames later than the stream's bound.
+    pub late: u64,
+    /// Times the source was reopened.
+    pub reconnects: u64,
+    /// Frames out per second of wall time.
+    pub fps: f64,
+    /// Objects found, all models.
+    pub detections: u64,
+    /// Percentiles by stage; stages without samples are left out.
+    pub stages: Vec<StageSummary>,
+}
+
+/// Frames dropped for one cause.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Dropped {
+    /// The cause's name.
+    pub cause: String,
+    /// How many.
+    pub frames: u64,
+}
+
+/// Percentiles of one stage, in microseconds.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct StageSummary {
+    /// The stage's name.
+    pub stage: String,
+    /// Samples.
+    pub count: u64,
+    /// Median.
+    pub p50_us: f64,
+    /// 90th percentile.
+    pub p90_us: f64,
+    /// 99th percentile.
+    pub p99_us: f64,
+    /// 99.9th percentile.
+    pub p999_us: f64,
+    /// Longest.
+    pub max_us: f64,
+}
+
+/// One model.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ModelSummary {
+    /// Its name on the board.
+    pub name: String,
+    /// The ONNX file.
+    pub file: String,
+    /// The engine that served it.
+    pub engine: String,
+    /// That engine's version.
+    pub engine_version: String,
+    /// Frames of one inference.
+    pub batch: usize,
+    /// Engines before it in the order, and why each could not.
+    pub refused: Vec<RefusedJson>,
+}
+
+/// An engine that could not serve a model.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct RefusedJson {
+    /// The engine's name.
+    pub engine: String,
+    /// Why.
+    pub why: String,
+}
+
+/// Resident memory of the process, in bytes.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct MemorySummary {
+    /// The highest the kernel saw.
+    pub peak_bytes: u64,
+    /// After the first 500 frames of all streams; absent in shorter runs.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub warm_bytes: Option<u64>,
+    /// When the last frame was out.
+    pub end_bytes: u64,
+}
+
+/// Power over the run.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct PowerSummary {
+    /// Mean power of the board in watts; absent where nothing measures it.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub watts: Option<f64>,
+    /// Where the figure comes from, or why there is none.
+    pub source: String,
+}

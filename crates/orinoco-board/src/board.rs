@@ -1,0 +1,147 @@
+//! The checked form.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Everything one board runs.
+#[derive(Clone, Debug)]
+pub struct Board {
+    /// Its name, in summaries and metrics.
+    pub name: String,
+    /// Engines and how they run.
+    pub inference: Inference,
+    /// Executing threads. Streams are dealt to them in turn.
+    pub lanes: usize,
+    /// Models, referred to by index.
+    pub models: Vec<BoardModel>,
+    /// Streams, in the order of their ids.
+    pub streams: Vec<BoardStream>,
+}
+
+/// Engines and how they run.
+#[derive(Clone, Debug)]
+pub struct Inference {
+    /// Order of preference.
+    pub engines: Vec<String>,
+    /// Engines whose refusal is an error instead of a fallback.
+    pub require: Vec<String>,
+    /// Threads of one inference.
+    pub threads: usize,
+    /// ONNX Runtime's library, where it is not to be searched for.
+    pub ort_library: Option<PathBuf>,
+}
+
+impl Default for Inference {
+    fn default() -> Self {
+        let engines = ["ort-cpu", "tract"].map(str::to_owned).to_vec();
+        Self { engines, require: Vec::new(), threads: 1, ort_library: None }
+    }
+}
+
+/// One model as this board uses it.
+#[derive(Clone, Debug)]
+pub struct BoardModel {
+    /// The name streams use.
+    pub name: String,
+    /// What the model repository is asked for.
+    pub model: String,
+    /// Frames of one inference.
+    pub batch: usize,
+    /// In place of the description's.
+    pub score_threshold: Option<f32>,
+    /// In place of the description's.
+    pub iou_threshold: Option<f32>,
+    /// In place of the description's: `bilinear` or `bilinear-antialias`.
+    pub resize: Option<String>,
+}
+
+/// One stream.
+#[derive(Clone, Debug)]
+pub struct BoardStream {
+    /// Its name.
+    pub name: String,
+    /// Its source's URI.
+    pub source: String,
+    /// Indices into [`Board::models`]: at least one, in the order in which they run.
+    pub models: Vec<usize>,
+    /// What happens when its ring is full; `None` lets the kind of source decide.
+    pub drop: Option<Drop>,
+    /// Size of its ring.
+    pub queue_frames: usize,
+    /// How long a frame waits for others to fill its batch.
+    pub batch_wait: Duration,
+    /// Frames that take longer are counted as late.
+    pub latency_max: Option<Duration>,
+    /// Ends after this many frames.
+    pub frames_max: Option<u64>,
+    /// Attempts to reach a live source that never delivered; `None` for ever.
+    pub reconnect_attempts: Option<u32>,
+    /// Silence that counts as a stall.
+    pub stall: Duration,
+    /// Where its outcomes go.
+    pub sinks: Vec<SinkSpec>,
+}
+
+/// What happens to a frame that finds its ring full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Drop {
+    /// The oldest waiting frame makes room.
+    Oldest,
+    /// The new frame is dropped.
+    Newest,
+    /// The source waits.
+    Block,
+}
+
+/// One output of one stream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SinkSpec {
+    /// What is written.
+    pub kind: SinkKind,
+    /// Where; `-` is standard output.
+    pub path: PathBuf,
+}
+
+/// Kinds of output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SinkKind {
+    /// One `orinoco.result/1` object a line.
+    Jsonl,
+    /// The video with boxes and names, H.264 in MP4.
+    Mp4,
+    /// A checksum of every frame, as FFmpeg's `framemd5`.
+    FrameMd5,
+}
+
+impl SinkKind {
+    /// All kinds by the name used in board files and on the command line.
+    pub const NAMES: [(&'static str, SinkKind); 3] =
+        [("jsonl", Self::Jsonl), ("mp4", Self::Mp4), ("framemd5", Self::FrameMd5)];
+}
+
+impl BoardStream {
+    /// Frames that may wait for a lane, unless the board file says otherwise: two in work and two to come.
+    pub const QUEUE_FRAMES: usize = 4;
+    /// Unless the board file says otherwise: half a frame at 50 frames a second.
+    pub const BATCH_WAIT: Duration = Duration::from_millis(10);
+    /// Unless the board file says otherwise.
+    pub const STALL: Duration = Duration::from_secs(5);
+
+    /// A stream with every setting at its default.
+    pub fn new(name: impl Into<String>, source: impl Into<String>, models: Vec<usize>) -> Self {
+        Self {
+            name: name.into(),
+            source: source.into(),
+            models,
+            drop: None,
+            queue_frames: Self::QUEUE_FRAMES,
+            batch_wait: Self::BATCH_WAIT,
+            latency_max: None,
+            frames_max: None,
+            reconnect_attempts: None,
+            stall: Self::STALL,
+            sinks: Vec::new(),
+        }
+    }
+}

@@ -1,0 +1,244 @@
+//! TOML to the checked form.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use orinoco_config::{Document, Faults, Reader, Vars};
+use orinoco_core::codes;
+
+use crate::{Board, BoardModel, BoardStream, Drop, Inference, SinkKind, SinkSpec};
+
+/// One Jetson serves at most this many; more is a typing error.
+const STREAMS_MAX: usize = 64;
+const LANES_MAX: i64 = 16;
+const BATCH_MAX: i64 = 64;
+const QUEUE_FRAMES_MAX: i64 = 64;
+const THREADS_MAX: i64 = 64;
+
+/// Reads and checks a board file and what it inherits. `engines` are the names this binary knows; `vars` are what
+/// `${name}` stands for. All faults are reported at once.
+pub fn load(path: &Path, engines: &[&str], vars: &Vars) -> Result<Board, Faults> {
+    let doc = Document::load(path, vars)?;
+    let top = doc.reader();
+    top.version();
+    let name = read_name(&top, path);
+    let inference = read_inference(top.table("inference"), engines);
+    let lanes = top.integer("lanes", 1..=LANES_MAX).map_or(1, as_usize);
+    let models: Vec<BoardModel> = top.tables("model").into_iter().map(read_model).collect();
+    let sinks: Vec<NamedSink> = top.tables("sink").into_iter().map(read_sink).collect();
+    let tables = top.tables("stream");
+    if tables.is_empty() {
+        top.missing("stream", "add a [[stream]] with a name, a source and its models");
+    }
+    if tables.len() > STREAMS_MAX {
+        let cause = format!("there are {} streams", tables.len());
+        top.fault("stream", &codes::KEY_RANGE, cause, format!("keep to {STREAMS_MAX} on one board"));
+    }
+    check_unique(&top, "model", models.iter().map(|m| m.name.as_str()));
+    check_unique(&top, "sink", sinks.iter().map(|s| s.name.as_str()));
+    let streams: Vec<BoardStream> = tables.into_iter().map(|table| read_stream(table, &models, &sinks)).collect();
+    check_unique(&top, "stream", streams.iter().map(|s| s.name.as_str()));
+    check_shared_paths(&top, &streams);
+    top.finish();
+    doc.finish(Board { name, inference, lanes, models, streams })
+}
+
+fn read_name(top: &Reader<'_>, path: &Path) -> String {
+    let table = top.table("board");
+    let stem = || path.file_stem().map_or_else(String::new, |stem| stem.to_string_lossy().into_owned());
+    let name = table.text("name").unwrap_or_else(stem);
+    table.text("description");
+    table.finish();
+    name
+}
+
+fn read_inference(table: Reader<'_>, known: &[&str]) -> Inference {
+    let default = Inference::default();
+    let names = |key| {
+        let names: Vec<String> = table.texts(key);
+        for name in names.iter().filter(|name| !known.contains(&name.as_str())) {
+            let next = format!("use one of {}", known.join(", "));
+            table.fault(key, &codes::ENGINE_UNKNOWN, format!("no engine is called `{name}`"), next);
+        }
+        names
+    };
+    let engines = names("engines");
+    let inference = Inference {
+        require: names("require"),
+        threads: table.integer("threads", 1..=THREADS_MAX).map_or(default.threads, as_usize),
+        ort_library: table.path("ort_library"),
+        engines: if engines.is_empty() { default.engines } else { engines },
+    };
+    table.finish();
+    inference
+}
+
+fn read_model(table: Reader<'_>) -> BoardModel {
+    let name = table.text_required("name");
+    let model = table.text("model").unwrap_or_else(|| name.clone());
+    // A path is relative to the file it is written in, a name is looked up in the repository.
+    let is_path = model.contains('/') && !Path::new(&model).is_absolute();
+    let model = if is_path { table.dir_of("model").join(model).display().to_string() } else { model };
+    let resize = table.choice("resize", &[("bilinear", "bilinear"), ("bilinear-antialias", "bilinear-antialias")]);
+    let ratio = |key| table.float(key, 0.0..=1.0).map(|n| n as f32);
+    let model = BoardModel {
+        name,
+        model,
+        batch: table.integer("batch", 1..=BATCH_MAX).map_or(1, as_usize),
+        score_threshold: ratio("score_threshold"),
+        iou_threshold: ratio("iou_threshold"),
+        resize: resize.map(str::to_owned),
+    };
+    table.finish();
+    model
+}
+
+struct NamedSink {
+    name: String,
+    kind: SinkKind,
+    path: String,
+}
+
+fn read_sink(table: Reader<'_>) -> NamedSink {
+    let name = table.text_required("name");
+    let kind = table.choice("kind", &SinkKind::NAMES);
+    if !table.has("kind") {
+        table.missing("kind", "write jsonl, mp4 or framemd5");
+    }
+    let path = table.text_required("path");
+    table.finish();
+    NamedSink { name, kind: kind.unwrap_or(SinkKind::Jsonl), path }
+}
+
+fn read_stream(table: Reader<'_>, models: &[BoardModel], sinks: &[NamedSink]) -> BoardStream {
+    let name = table.text_required("name");
+    let source = table.text_required("source");
+    let model_names: Vec<&str> = models.iter().map(|m| m.name.as_str()).collect();
+    let chosen = indices(&table, "models", &model_names);
+    if !table.has("models") {
+        table.missing("models", "list the names of the models it runs through");
+    }
+    let sink_names: Vec<&str> = sinks.iter().map(|s| s.name.as_str()).collect();
+    let chosen_sinks = indices(&table, "sinks", &sink_names);
+    let drops = [("drop-oldest", Drop::Oldest), ("drop-newest", Drop::Newest), ("block", Drop::Block)];
+    let millis = |key| table.integer(key, 0..=60_000).map(|n| Duration::from_millis(n.unsigned_abs()));
+    let stream = BoardStream {
+        models: chosen,
+        drop: table.choice("drop", &drops),
+        queue_frames: table.integer("queue_frames", 1..=QUEUE_FRAMES_MAX).map_or(BoardStream::QUEUE_FRAMES, as_usize),
+        batch_wait: millis("batch_wait_ms").unwrap_or(BoardStream::BATCH_WAIT),
+        latency_max: millis("latency_ms_max"),
+        frames_max: table.integer("frames_max", 1..=i64::MAX).map(i64::unsigned_abs),
+        reconnect_attempts: table.integer("reconnect_attempts", 1..=1_000_000).and_then(|n| u32::try_from(n).ok()),
+        stall: millis("stall_ms").unwrap_or(BoardStream::STALL),
+        sinks: chosen_sinks.into_iter().map(|index| sink_for(&name, &sinks[index])).collect(),
+        ..BoardStream::new(name, source, Vec::new())
+    };
+    table.finish();
+    stream
+}
+
+fn sink_for(stream: &str, sink: &NamedSink) -> SinkSpec {
+    SinkSpec { kind: sink.kind, path: PathBuf::from(sink.path.replace("{stream}", stream)) }
+}
+
+fn indices(table: &Reader<'_>, key: &'static str, names: &[&str]) -> Vec<usize> {
+    let mut found = Vec::new();
+    for name in table.texts(key) {
+        match names.iter().position(|known| *known == name) {
+            Some(index) => found.push(index),
+            None => {
+                let next = match names {
+                    [] => "define it first".to_owned(),
+                    names => format!("use one of {}", names.join(", ")),
+                };
+                table.fault(key, &codes::REFERENCE, format!("nothing here is called `{name}`"), next);
+            }
+        }
+    }
+    found
+}
+
+fn check_unique<'n>(top: &Reader<'_>, key: &'static str, names: impl Iterator<Item = &'n str>) {
+    let mut seen = Vec::new();
+    for name in names.filter(|name| !name.is_empty()) {
+        if seen.contains(&name) {
+            top.fault(key, &codes::REFERENCE, format!("two are called `{name}`"), "rename one of them");
+        }
+        seen.push(name);
+    }
+}
+
+fn check_shared_paths(top: &Reader<'_>, streams: &[BoardStream]) {
+    let mut writers: BTreeMap<&Path, &str> = BTreeMap::new();
+    for stream in streams {
+        for sink in stream.sinks.iter().filter(|sink| sink.path != Path::new("-")) {
+            if let Some(other) = writers.insert(&sink.path, &stream.name) {
+                let cause = format!("streams `{other}` and `{}` both write {}", stream.name, sink.path.display());
+                top.fault("sink", &codes::REFERENCE, cause, "put {stream} into the sink's path");
+            }
+        }
+    }
+}
+
+fn as_usize(n: i64) -> usize {
+    usize::try_from(n).expect("the range was checked to be positive")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use expect_test::{Expect, expect};
+
+    fn check(text: &str, expected: Expect) {
+        let dir = tempfile::tempdir().expect("temporary folder");
+        let path = dir.path().join("b.toml");
+        std::fs::write(&path, text).expect("write");
+        let shown = match load(&path, &["ort-cpu", "tract"], &Vars::new()) {
+            Ok(board) => format!(
+                "{} {:?} {:?}",
+                board.name,
+                board.models.iter().map(|m| (&m.name, m.batch)).collect::<Vec<_>>(),
+                board.streams.iter().map(|s| (&s.name, &s.models, &s.sinks)).collect::<Vec<_>>()
+            ),
+            Err(faults) => faults.to_string().replace(&format!("{}/", dir.path().display()), ""),
+        };
+        expected.assert_eq(&shown);
+    }
+
+    #[test]
+    fn names_become_indices() {
+        check(
+            "version = 1\n[[model]]\nname = 'a'\n[[model]]\nname = 'b'\nbatch = 4\n[[sink]]\nname = 's'\nkind = 'jsonl'\n\
+             path = '{stream}.jsonl'\n[[stream]]\nname = 'x'\nsource = 'test://ball'\nmodels = ['b', 'a']\nsinks = ['s']\n",
+            expect![[r#"b [("a", 1), ("b", 4)] [("x", [1, 0], [SinkSpec { kind: Jsonl, path: "x.jsonl" }])]"#]],
+        );
+    }
+
+    #[test]
+    fn every_fault_is_named_with_its_line() {
+        check(
+            "version = 1\nlanes = 0\n[inference]\nengines = ['cuda']\n[[model]]\nname = 'a'\n[[model]]\nname = 'a'\n\
+             [[stream]]\nname = 'x'\nsource = 'test://ball'\nmodels = ['c']\ndrop = 'none'\n[[stream]]\nname = 'y'\n",
+            expect![[r#"
+                b.toml:4: key `inference.engines`: no engine is called `cuda`; use one of ort-cpu, tract
+                b.toml:2: key `lanes`: 0 is outside its range; choose 1 to 16
+                b.toml:5: key `model`: two are called `a`; rename one of them
+                b.toml:12: key `stream[0].models`: nothing here is called `c`; use one of a, a
+                b.toml:13: key `stream[0].drop`: `none` is not a choice; use one of drop-oldest, drop-newest, block
+                b.toml:14: key `stream[1].source`: it is missing; add it
+                b.toml:14: key `stream[1].models`: it is missing; list the names of the models it runs through"#]],
+        );
+    }
+
+    #[test]
+    fn two_streams_do_not_write_one_file() {
+        check(
+            "version = 1\n[[model]]\nname = 'a'\n[[sink]]\nname = 's'\nkind = 'mp4'\npath = 'o.mp4'\n\
+             [[stream]]\nname = 'x'\nsource = 'test://ball'\nmodels = ['a']\nsinks = ['s']\n\
+             [[stream]]\nname = 'y'\nsource = 'test://ball'\nmodels = ['a']\nsinks = ['s']\n",
+            expect!["b.toml:4: key `sink`: streams `x` and `y` both write o.mp4; put {stream} into the sink's path"],
+        );
+    }
+}

@@ -1,0 +1,125 @@
+//! Names, folders and files into models.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use orinoco_config::Faults;
+use orinoco_core::{Diagnosis, WithSubject, codes};
+use sha2::{Digest, Sha256};
+
+use super::Model;
+
+/// Where models are looked for.
+#[derive(Clone, Debug)]
+pub struct Repository {
+    /// Folders of `<name>/model.toml`, the first match wins.
+    pub roots: Vec<PathBuf>,
+    /// Folders in which the `file` and `labels_file` of a description are looked for, after its own.
+    pub data: Vec<PathBuf>,
+}
+
+impl Repository {
+    /// The names that [`Repository::resolve`] takes, with the folder each is in, sorted.
+    pub fn list(&self) -> Vec<(String, PathBuf)> {
+        let mut found: Vec<(String, PathBuf)> = Vec::new();
+        for root in &self.roots {
+            let entries = std::fs::read_dir(root).into_iter().flatten().flatten();
+            for dir in entries.map(|entry| entry.path()).filter(|dir| dir.join("model.toml").is_file()) {
+                let name = dir.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+                if !found.iter().any(|(known, _)| *known == name) {
+                    found.push((name, dir));
+                }
+            }
+        }
+        found.sort();
+        found
+    }
+
+    /// The description of what `text` names: a name in the repository, a folder, or a `model.toml`. `None` when it is an
+    /// `.onnx` file, which has none.
+    pub fn describe(&self, text: &str) -> Result<Option<Model>, Faults> {
+        let path = Path::new(text);
+        let is_onnx = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("onnx"));
+        let model = if is_onnx {
+            // A file inside a repository has its description one folder up.
+            let beside = path.parent().and_then(Path::parent).map(|dir| dir.join("model.toml"));
+            match beside.filter(|toml| path.is_file() && toml.is_file()) {
+                Some(toml) => self.read(&toml, Some(path.to_owned()))?,
+                None => {
+                    std::fs::metadata(path).about(&codes::FILE_MISSING, path.display(), "check the path")?;
+                    return Ok(None);
+                }
+            }
+        } else if path.extension().is_some_and(|extension| extension == "toml") {
+            self.read(path, newest_version(path.parent().unwrap_or(Path::new(""))))?
+        } else {
+            let dir = self.find_dir(text)?;
+            self.read(&dir.join("model.toml"), newest_version(&dir))?
+        };
+        check_file(&model)?;
+        Ok(Some(model))
+    }
+
+    fn read(&self, toml: &Path, version_file: Option<PathBuf>) -> Result<Model, Faults> {
+        Model::read(toml, version_file, &|text, dir| self.locate(text, dir))
+    }
+
+    fn find_dir(&self, text: &str) -> Result<PathBuf, Diagnosis> {
+        let as_folder = Path::new(text);
+        if as_folder.join("model.toml").is_file() {
+            return Ok(as_folder.to_owned());
+        }
+        let in_roots = self.roots.iter().map(|root| root.join(text)).find(|dir| dir.join("model.toml").is_file());
+        in_roots.ok_or_else(|| {
+            let names: Vec<String> = self.list().into_iter().map(|(name, _)| name).collect();
+            let next = match &names[..] {
+                [] => "the repository is empty: choose another with --models".to_owned(),
+                names => format!("use one of {}", names.join(", ")),
+            };
+            let roots: Vec<String> = self.roots.iter().map(|root| root.display().to_string()).collect();
+            let cause = format!("no such model in {}", roots.join(", "));
+            Diagnosis::new(&codes::MODEL_NOT_FOUND, text, cause, next)
+        })
+    }
+
+    /// Beside the description, else in the data folders.
+    fn locate(&self, text: &str, beside: &Path) -> PathBuf {
+        let own = beside.join(text);
+        let in_data = || self.data.iter().map(|dir| dir.join(text)).find(|path| path.exists());
+        if own.exists() { own } else { in_data().unwrap_or(own) }
+    }
+}
+
+/// `<dir>/<highest number>/model.onnx`.
+fn newest_version(dir: &Path) -> Option<PathBuf> {
+    let entries = std::fs::read_dir(dir).ok()?.flatten();
+    let versions = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    versions
+        .filter(|version| dir.join(version.to_string()).join("model.onnx").is_file())
+        .max()
+        .map(|version| dir.join(version.to_string()).join("model.onnx"))
+}
+
+fn check_file(model: &Model) -> Result<(), Diagnosis> {
+    let shown = model.file.display();
+    let next = "check the path, or name the folder that holds it with --data or ORINOCO_DATA";
+    let bytes = std::fs::read(&model.file).about(&codes::FILE_MISSING, &shown, next)?;
+    let Some(wanted) = &model.sha256 else { return Ok(()) };
+    let is = sha256_hex(&bytes);
+    if is.eq_ignore_ascii_case(wanted) {
+        return Ok(());
+    }
+    let short = |hash: &str| hash.chars().take(12).collect::<String>();
+    let cause = format!("its sha256 is {}…, the description says {}…", short(&is), short(wanted));
+    let next = "fetch the file again, or update sha256 in model.toml if the change is meant";
+    Err(Diagnosis::new(&codes::MODEL_HASH, shown, cause, next))
+}
+
+/// The SHA-256 of `bytes` in hex.
+pub fn sha256_hex(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().fold(String::new(), |mut hex, byte| {
+        // Writing to a String cannot fail.
+        let _ = write!(hex, "{byte:02x}");
+        hex
+    })
+}

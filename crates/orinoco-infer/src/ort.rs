@@ -1,0 +1,579 @@
+//! `ort-cpu`: ONNX Runtime's CPU provider, from a library found at run time.
+//!
+//! The library is looked for once per process, in a fixed order, and the first that is there is used or reported:
+//! an explicit choice that cannot be loaded is never replaced by another library in silence.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use ::ort::LoadDynamicError;
+use ::ort::environment::Environment;
+use ::ort::memory::{AllocationDevice, Allocator, AllocatorType, MemoryInfo, MemoryType};
+use ::ort::session::builder::GraphOptimizationLevel;
+use ::ort::session::{IoBinding, Session as OrtSession};
+use ::ort::value::{DynTensor, DynTensorValueType, Outlet, TensorElementType, ValueType};
+use ::ort::{Error, ErrorCode};
+use orinoco_core::{Diagnosis, Dim, ElementType, TensorDesc, codes};
+
+use crate::engine::{
+    Engine, EngineInfo, NOT_ONNX, Options, Prepared, Session, TensorView, TensorViewMut, catch_panic, check_binding,
+    check_file, run_failed, shorten, unreadable, unsupported,
+};
+
+/// ONNX Runtime on the CPU.
+#[derive(Debug, Default)]
+pub(crate) struct OrtCpu;
+
+impl Engine for OrtCpu {
+    fn name(&self) -> &'static str {
+        "ort-cpu"
+    }
+
+    fn check(&self, options: &Options) -> Result<EngineInfo, String> {
+        Ok(runtime(options)?.info.clone())
+    }
+
+    fn prepare(&self, file: &Path, options: &Options) -> Result<Box<dyn Prepared>, Diagnosis> {
+        check_file(file)?;
+        let absent = |why| Diagnosis::new(&codes::ENGINE_UNAVAILABLE, self.name(), why, "see `orinoco explain E0302`");
+        let runtime = runtime(options).map_err(absent)?;
+        let model = catch_panic(|| OrtModel::load(runtime, file, options));
+        let model = model.unwrap_or_else(|panic| Err(unreadable(file, &panic)))?;
+        Ok(Box::new(model))
+    }
+}
+
+/// The loaded library. ONNX Runtime allows one environment per process, and `ort` one library.
+struct Runtime {
+    environment: Environment,
+    info: EngineInfo,
+}
+
+/// The runtime of this process, loaded on first use. A failure is not kept: the library may be there next time.
+fn runtime(options: &Options) -> Result<Arc<Runtime>, String> {
+    static RUNTIME: Mutex<Option<Arc<Runtime>>> = Mutex::new(None);
+    let mut slot = RUNTIME.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(runtime) = slot.as_ref() {
+        check_same_library(&runtime.info, options)?;
+        return Ok(Arc::clone(runtime));
+    }
+    let search = Search::of_process(options);
+    let runtime = catch_panic(|| load_runtime(&search))??;
+    Ok(Arc::clone(slot.insert(Arc::new(runtime))))
+}
+
+fn check_same_library(loaded: &EngineInfo, options: &Options) -> Result<(), String> {
+    let (Some(wanted), Some(loaded)) = (&options.ort_library, &loaded.library) else { return Ok(()) };
+    if wanted.canonicalize().is_ok_and(|wanted| wanted == *loaded) {
+        return Ok(());
+    }
+    let (wanted, loaded) = (wanted.display(), loaded.display());
+    Err(format!("{wanted} cannot be used, because this process has already loaded {loaded}"))
+}
+
+fn load_runtime(search: &Search) -> Result<Runtime, String> {
+    let mut builder = None;
+    for library in search.candidates()? {
+        match ::ort::init_from(&library) {
+            Ok(found) => {
+                builder = Some((found, library));
+                break;
+            }
+            // A bare name that the system's loader does not know is not a fault yet.
+            Err(LoadDynamicError::Dlopen { .. }) if !library.is_absolute() => {}
+            Err(why) => return Err(why_not_loaded(&library, &why)),
+        }
+    }
+    let (builder, library) = builder.ok_or_else(|| search.nothing_found())?;
+    // Telemetry exists in Microsoft's Windows builds alone; saying no here costs nothing.
+    let environment = builder.with_name("orinoco").with_telemetry(false).build();
+    let environment = environment.map_err(|why| shorten(why.message()))?;
+    let (library, version) = identify(library);
+    Ok(Runtime { environment, info: EngineInfo { version, library: Some(library) } })
+}
+
+fn why_not_loaded(library: &Path, why: &LoadDynamicError) -> String {
+    let library = library.display();
+    match why {
+        // `ort`'s feature `api-20` makes 1.20 the oldest: it is the first with everything used here, and what
+        // JetPack 6 has builds of.
+        LoadDynamicError::BadVersion { version_str, .. } => {
+            format!(
+                "{library} is ONNX Runtime {version_str}, but 1.{} or newer is needed",
+                ::ort::MINOR_VERSION
+            )
+        }
+        LoadDynamicError::MissingApi { .. } => format!("{library} is not ONNX Runtime"),
+        LoadDynamicError::InvalidVersionString => format!("{library} does not tell its version"),
+        LoadDynamicError::Dlopen { error, .. } => format!("{library} cannot be loaded: {}", shorten(&error.to_string())),
+    }
+}
+
+/// The real path and full version of the library that was just loaded. The library tells its version only before it
+/// is loaded, and only as a whole number; its file name has it in full.
+fn identify(library: PathBuf) -> (PathBuf, String) {
+    let maps = fs::read_to_string("/proc/self/maps").unwrap_or_default();
+    let mapped = maps.lines().filter_map(|line| line.find('/').map(|at| PathBuf::from(&line[at..])));
+    let real = library.canonicalize().ok().or_else(|| mapped.into_iter().find(|path| is_library(path)));
+    let real = real.unwrap_or(library);
+    let named = real.to_str().and_then(|path| path.rsplit_once(".so.")).map(|(_, version)| version.to_owned());
+    let version = named.filter(|version| version.contains('.')).unwrap_or_else(|| {
+        let minor = ::ort::util::probe(&real).unwrap_or(::ort::MINOR_VERSION);
+        format!("1.{minor}")
+    });
+    (real, version)
+}
+
+const LIBRARY: &str = "libonnxruntime.so";
+
+fn is_library(path: &Path) -> bool {
+    path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with(LIBRARY))
+}
+
+/// Where the library may be.
+#[derive(Debug, Default)]
+struct Search {
+    option: Option<PathBuf>,
+    variable: Option<PathBuf>,
+    cache: Option<PathBuf>,
+}
+
+impl Search {
+    fn of_process(options: &Options) -> Self {
+        let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+        let cache = variable("XDG_CACHE_HOME").or_else(|| Some(variable("HOME")?.join(".cache")));
+        Self {
+            option: options.ort_library.clone(),
+            variable: variable("ORT_DYLIB_PATH"),
+            cache: cache.map(|cache| cache.join("orinoco/onnxruntime")),
+        }
+    }
+
+    /// What to try to load, in order: one path, or names for the system's loader.
+    fn candidates(&self) -> Result<Vec<PathBuf>, String> {
+        let named = self.option.as_ref().map(|path| (path, "the option"));
+        let named = named.or(self.variable.as_ref().map(|path| (path, "ORT_DYLIB_PATH")));
+        if let Some((path, origin)) = named {
+            let real = path.canonicalize();
+            return Ok(vec![real.map_err(|why| format!("{}, named by {origin}: {why}", path.display()))?]);
+        }
+        if let Some(cached) = self.cache.as_deref().and_then(newest_cached) {
+            return Ok(vec![cached]);
+        }
+        // Debian's runtime package has only the name with the major version.
+        Ok(vec![PathBuf::from(LIBRARY), PathBuf::from(format!("{LIBRARY}.1"))])
+    }
+
+    fn nothing_found(&self) -> String {
+        let cache = self.cache.as_ref().map_or_else(|| "the user's cache".into(), |cache| cache.display().to_string());
+        format!(
+            "{LIBRARY} was not found in {cache} or the system's library folders; run `make demo` or set ORT_DYLIB_PATH"
+        )
+    }
+}
+
+/// The library of the newest version in `<cache>/<version>/<arch>/`.
+fn newest_cached(cache: &Path) -> Option<PathBuf> {
+    let entries = |folder: &Path| fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    entries(cache)
+        .filter_map(|folder| {
+            let version = version_key(folder.file_name()?.to_str()?)?;
+            // A folder may hold links beside the library; the longest name is the library itself.
+            let library = entries(&folder.join(std::env::consts::ARCH)).filter(|path| is_library(path)).max()?;
+            Some((version, library))
+        })
+        .max()
+        .map(|(_, library)| library)
+}
+
+fn version_key(text: &str) -> Option<Vec<u32>> {
+    text.split('.').map(|part| part.parse().ok()).collect()
+}
+
+/// A model in ONNX Runtime.
+struct OrtModel {
+    runtime: Arc<Runtime>,
+    file: PathBuf,
+    options: Options,
+    inputs: Vec<TensorDesc>,
+    outputs: Vec<TensorDesc>,
+    /// The names of each input's dynamic axes; empty for the others.
+    symbols: Vec<Vec<String>>,
+    /// The session that told inputs and outputs. The first binding takes it, so that weights are read once.
+    spare: Mutex<Option<OrtSession>>,
+}
+
+impl OrtModel {
+    fn load(runtime: Arc<Runtime>, file: &Path, options: &Options) -> Result<Self, Diagnosis> {
+        let session = load_session(&runtime, file, options, &[])?;
+        Ok(Self {
+            inputs: session.inputs().iter().map(describe).collect(),
+            outputs: session.outputs().iter().map(describe).collect(),
+            symbols: session.inputs().iter().map(symbols_of).collect(),
+            spare: Mutex::new(Some(session)),
+            file: file.to_owned(),
+            options: options.clone(),
+            runtime,
+        })
+    }
+
+    /// The sizes that `shapes` gives to named axes. ONNX Runtime plans its memory and infers the outputs' shapes with
+    /// them, so they are fixed before the graph is optimised.
+    fn overrides(&self, shapes: &[Vec<usize>]) -> Result<Vec<(&str, i64)>, Diagnosis> {
+        let mut fixed: Vec<(&str, i64)> = Vec::new();
+        for (symbol, size) in self.symbols.iter().flatten().zip(shapes.iter().flatten()) {
+            let size = i64::try_from(*size).expect("check_binding keeps sizes below isize::MAX");
+            match fixed.iter().find(|(name, _)| name == symbol) {
+                _ if symbol.is_empty() => {}
+                None => fixed.push((symbol, size)),
+                Some((_, other)) if *other == size => {}
+                Some((_, other)) => {
+                    let cause = format!("axis `{symbol}` cannot be both {other} and {size}");
+                    return Err(unsupported(&self.file, &cause));
+                }
+            }
+        }
+        Ok(fixed)
+    }
+}
+
+impl Prepared for OrtModel {
+    fn inputs(&self) -> &[TensorDesc] {
+        &self.inputs
+    }
+
+    fn outputs(&self) -> &[TensorDesc] {
+        &self.outputs
+    }
+
+    fn session(&self, shapes: &[Vec<usize>]) -> Result<Box<dyn Session>, Diagnosis> {
+        check_binding(&self.file, &self.inputs, &self.outputs, shapes)?;
+        let overrides = self.overrides(shapes)?;
+        let spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let bound = catch_panic(|| {
+            let session = match spare {
+                Some(session) if overrides.is_empty() => session,
+                _ => load_session(&self.runtime, &self.file, &self.options, &overrides)?,
+            };
+            BoundSession::bind(session, self, shapes).map_err(|why| run_failed(&self.file, why.message()))
+        });
+        Ok(Box::new(bound.unwrap_or_else(|panic| Err(run_failed(&self.file, &panic)))?))
+    }
+}
+
+fn load_session(
+    runtime: &Runtime,
+    file: &Path,
+    options: &Options,
+    overrides: &[(&str, i64)],
+) -> Result<OrtSession, Diagnosis> {
+    let load = || -> Result<OrtSession, Error> {
+        let mut builder = OrtSession::builder(&runtime.environment)?
+            .with_optimization_level(GraphOptimizationLevel::All)?
+            .with_intra_threads(options.threads.max(1))?
+            .with_inter_threads(1)?
+            .with_parallel_execution(false)?
+            // Idle workers that spin take the cores that decode and preprocess need on a small board, and turn the
+            // time between two frames into heat.
+            .with_intra_op_spinning(false)?
+            .with_deterministic_compute(true)?;
+        for (symbol, size) in overrides {
+            builder = builder.with_dimension_override(symbol, *size)?;
+        }
+        builder.commit_from_file(file)
+    };
+    load().map_err(|why| why_not_read(file, &why))
+}
+
+/// ONNX Runtime's error for a model that it does not load, sorted: no ONNX, lacking an operator, or broken.
+fn why_not_read(file: &Path, why: &Error) -> Diagnosis {
+    const LACKING: [&str; 6] = [
+        "Could not find an implementation for",
+        "is not a registered function/op",
+        "No Op registered for",
+        "is under development and support for this is limited",
+        "Unsupported model IR version",
+        "Unrecognized op",
+    ];
+    let text = essence(why.message());
+    match why.code() {
+        ErrorCode::InvalidProtobuf | ErrorCode::NoModel => unreadable(file, NOT_ONNX),
+        ErrorCode::NotImplemented => unsupported(file, text),
+        _ if LACKING.iter().any(|lacking| text.contains(lacking)) => unsupported(file, text),
+        _ => unreadable(file, text),
+    }
+}
+
+/// What an error of ONNX Runtime says, without the path, the status code and the C++ function it came from:
+/// `Load model from m.onnx failed:/src/graph.cc:1587 void f(int) [ONNXRuntimeError] : 1 : FAIL : what it says`.
+fn essence(text: &str) -> &str {
+    let loading = text.strip_prefix("Load model from ").and_then(|rest| rest.split_once(" failed:"));
+    let text = loading.map_or(text, |(_, rest)| rest);
+    let text = match text.rsplit_once("[ONNXRuntimeError] : ") {
+        Some((_, status)) => status.splitn(3, " : ").last().unwrap_or(status),
+        None => text,
+    };
+    let Some(at) = text.find(".cc:") else { return text };
+    let mut depth = 0;
+    for (index, character) in text.char_indices().skip_while(|(index, _)| *index < at) {
+        match character {
+            '(' => depth += 1,
+            ')' if depth == 1 => return text[index + 1..].trim_start_matches(" const").trim_start(),
+            ')' => depth -= 1,
+            _ => {}
+        }
+    }
+    text
+}
+
+fn describe(outlet: &Outlet) -> TensorDesc {
+    let (element, shape) = match outlet.dtype() {
+        ValueType::Tensor { ty, shape, .. } => {
+            let axes = shape.iter().map(|n| usize::try_from(*n).map_or(Dim::Dynamic, Dim::Fixed));
+            (element_of(*ty), axes.collect())
+        }
+        _ => (None, Vec::new()),
+    };
+    TensorDesc { name: outlet.name().to_owned(), element, shape }
+}
+
+fn symbols_of(outlet: &Outlet) -> Vec<String> {
+    let ValueType::Tensor { shape, dimension_symbols, .. } = outlet.dtype() else { return Vec::new() };
+    let dynamic = |(size, symbol): (&i64, &String)| if *size < 0 { symbol.clone() } else { String::new() };
+    shape.iter().zip(dimension_symbols.iter()).map(dynamic).collect()
+}
+
+const TYPES: [(ElementType, TensorElementType); 7] = [
+    (ElementType::F32, TensorElementType::Float32),
+    (ElementType::F16, TensorElementType::Float16),
+    (ElementType::U8, TensorElementType::Uint8),
+    (ElementType::I8, TensorElementType::Int8),
+    (ElementType::I32, TensorElementType::Int32),
+    (ElementType::I64, TensorElementType::Int64),
+    (ElementType::Bool, TensorElementType::Bool),
+];
+
+fn element_of(theirs: TensorElementType) -> Option<ElementType> {
+    TYPES.iter().find(|(_, other)| *other == theirs).map(|(ours, _)| *ours)
+}
+
+/// A session with its bound tensors. Inputs, and outputs of a known shape, are allocated once and stay where they
+/// are; other outputs are allocated by ONNX Runtime in each run.
+struct BoundSession {
+    session: OrtSession,
+    binding: IoBinding,
+    inputs: Vec<Bound>,
+    outputs: Vec<Bound>,
+    file: PathBuf,
+}
+
+struct Bound {
+    name: String,
+    shape: Vec<usize>,
+    /// `None` for an output of unknown shape before the first run.
+    tensor: Option<DynTensor>,
+    fixed: bool,
+}
+
+impl BoundSession {
+    fn bind(session: OrtSession, model: &OrtModel, shapes: &[Vec<usize>]) -> Result<Self, Error> {
+        let mut binding = session.create_binding()?;
+        let mut inputs = Vec::with_capacity(shapes.len());
+        for (input, shape) in model.inputs.iter().zip(shapes) {
+            let tensor = allocate(input, shape)?;
+            binding.bind_input(&input.name, &tensor)?;
+            inputs.push(Bound::fixed(&input.name, shape, tensor));
+        }
+        let mut outputs = Vec::with_capacity(model.outputs.len());
+        // With the axes fixed, the graph's own shape inference knows more than the file declared.
+        for output in session.outputs().iter().map(describe) {
+            let fixed = |axis: &Dim| if let Dim::Fixed(n) = axis { Some(*n) } else { None };
+            if let Some(shape) = output.shape.iter().map(fixed).collect::<Option<Vec<usize>>>() {
+                let mut tensor = allocate(&output, &shape)?;
+                binding.bind_output(&output.name, &mut tensor)?;
+                outputs.push(Bound::fixed(&output.name, &shape, tensor));
+            } else {
+                let memory =
+                    MemoryInfo::new(AllocationDevice::CPU, 0, AllocatorType::Device, MemoryType::CPUOutput)?;
+                binding.bind_output_to_device(&output.name, &memory)?;
+                outputs.push(Bound { name: output.name, shape: Vec::new(), tensor: None, fixed: false });
+            }
+        }
+        Ok(Self { session, binding, inputs, outputs, file: model.file.clone() })
+    }
+}
+
+impl Bound {
+    fn fixed(name: &str, shape: &[usize], tensor: DynTensor) -> Self {
+        Self { name: name.to_owned(), shape: shape.to_vec(), tensor: Some(tensor), fixed: true }
+    }
+}
+
+/// A zeroed tensor, aligned as ONNX Runtime's own.
+fn allocate(desc: &TensorDesc, shape: &[usize]) -> Result<DynTensor, Error> {
+    let known = TYPES.iter().find(|(ours, _)| Some(*ours) == desc.element);
+    let (_, theirs) = known.ok_or_else(|| Error::new(format!("`{}` changed its type", desc.name)))?;
+    DynTensor::new(&Allocator::default(), *theirs, shape)
+}
+
+impl Session for BoundSession {
+    fn input(&mut self, index: usize) -> TensorViewMut<'_> {
+        let Bound { shape, tensor, .. } = &mut self.inputs[index];
+        let tensor = tensor.as_mut().expect("inputs are allocated when they are bound");
+        TensorViewMut { shape, data: elements::write(tensor) }
+    }
+
+    fn run(&mut self) -> Result<(), Diagnosis> {
+        let found = self.session.run_binding(&self.binding);
+        let mut found = found.map_err(|why| run_failed(&self.file, essence(why.message())))?;
+        for output in self.outputs.iter_mut().filter(|output| !output.fixed) {
+            let value = found.remove(&output.name).expect("every output is bound by name");
+            let tensor = value.downcast::<DynTensorValueType>();
+            let tensor = tensor.map_err(|why| run_failed(&self.file, why.message()))?;
+            output.shape.clear();
+            output.shape.extend(tensor.shape().iter().map(|n| usize::try_from(*n).expect("a size is not negative")));
+            output.tensor = Some(tensor);
+        }
+        Ok(())
+    }
+
+    fn output(&self, index: usize) -> TensorView<'_> {
+        let Bound { shape, tensor, .. } = &self.outputs[index];
+        let tensor = tensor.as_ref().expect("an output is read after a run");
+        TensorView { shape, data: elements::read(tensor) }
+    }
+}
+
+/// Typed views of tensors in host memory.
+mod elements {
+    #![expect(unsafe_code, reason = "ort hands out f16 tensors only as raw pointers, unless its feature `half` is on")]
+
+    use ::ort::value::{DynTensor, PrimitiveTensorElementType, TensorElementType};
+    use half::f16;
+
+    use crate::engine::{Elements, ElementsMut};
+
+    const CHECKED: &str = "only known types in host memory are bound";
+
+    pub(super) fn read(tensor: &DynTensor) -> Elements<'_> {
+        fn typed<T: PrimitiveTensorElementType>(tensor: &DynTensor) -> &[T] {
+            tensor.try_extract_tensor().expect(CHECKED).1
+        }
+        match tensor.data_type() {
+            TensorElementType::Float32 => Elements::F32(typed(tensor)),
+            TensorElementType::Float16 => Elements::F16(read_f16(tensor)),
+            TensorElementType::Uint8 => Elements::U8(typed(tensor)),
+            TensorElementType::Int8 => Elements::I8(typed(tensor)),
+            TensorElementType::Int32 => Elements::I32(typed(tensor)),
+            TensorElementType::Int64 => Elements::I64(typed(tensor)),
+            TensorElementType::Bool => Elements::Bool(typed(tensor)),
+            other => unreachable!("{CHECKED}, not {other}"),
+        }
+    }
+
+    pub(super) fn write(tensor: &mut DynTensor) -> ElementsMut<'_> {
+        fn typed<T: PrimitiveTensorElementType>(tensor: &mut DynTensor) -> &mut [T] {
+            tensor.try_extract_tensor_mut().expect(CHECKED).1
+        }
+        match tensor.data_type() {
+            TensorElementType::Float32 => ElementsMut::F32(typed(tensor)),
+            TensorElementType::Float16 => ElementsMut::F16(write_f16(tensor)),
+            TensorElementType::Uint8 => ElementsMut::U8(typed(tensor)),
+            TensorElementType::Int8 => ElementsMut::I8(typed(tensor)),
+            TensorElementType::Int32 => ElementsMut::I32(typed(tensor)),
+            TensorElementType::Int64 => ElementsMut::I64(typed(tensor)),
+            TensorElementType::Bool => ElementsMut::Bool(typed(tensor)),
+            other => unreachable!("{CHECKED}, not {other}"),
+        }
+    }
+
+    fn read_f16(tensor: &DynTensor) -> &[f16] {
+        let count = f16_count(tensor);
+        let data = tensor.data_ptr().cast::<f16>();
+        if count == 0 || data.is_null() {
+            return &[];
+        }
+        assert!(data.is_aligned(), "{data:?} is not aligned for f16");
+        // SAFETY: `f16_count` has checked that the tensor is of f16 in host memory and counted its elements from its
+        // shape; ONNX Runtime allocated and zeroed that many. The pointer is not null and aligned (above), `f16` is
+        // a transparent u16, and the slice borrows the tensor, which keeps the memory.
+        unsafe { std::slice::from_raw_parts(data, count) }
+    }
+
+    fn write_f16(tensor: &mut DynTensor) -> &mut [f16] {
+        let count = f16_count(tensor);
+        let data = tensor.data_ptr_mut().cast::<f16>();
+        if count == 0 || data.is_null() {
+            return &mut [];
+        }
+        assert!(data.is_aligned(), "{data:?} is not aligned for f16");
+        // SAFETY: as in `read_f16`; the slice borrows the tensor mutably, and its session, which runs on it, is
+        // borrowed mutably by the caller for as long.
+        unsafe { std::slice::from_raw_parts_mut(data, count) }
+    }
+
+    fn f16_count(tensor: &DynTensor) -> usize {
+        assert!(tensor.memory_info().is_cpu_accessible(), "{CHECKED}");
+        assert_eq!(*tensor.data_type(), TensorElementType::Float16, "{CHECKED}");
+        tensor.shape().num_elements()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_explicit_library_that_is_not_there_is_not_replaced() {
+        let search = Search { option: Some("/no/such/lib.so".into()), ..Search::default() };
+        let why = search.candidates().unwrap_err();
+        assert!(why.starts_with("/no/such/lib.so, named by the option: "), "{why}");
+        let search = Search { variable: Some("/no/such/lib.so".into()), ..Search::default() };
+        let why = search.candidates().unwrap_err();
+        assert!(why.contains("named by ORT_DYLIB_PATH"), "{why}");
+    }
+
+    #[test]
+    fn the_newest_cached_library_is_taken() {
+        let cache = tempfile::tempdir().unwrap();
+        for (version, arch) in [("1.9.0", std::env::consts::ARCH), ("1.22.1", std::env::consts::ARCH), ("2.0", "z80")] {
+            let folder = cache.path().join(version).join(arch);
+            fs::create_dir_all(&folder).unwrap();
+            fs::write(folder.join("libonnxruntime_providers_shared.so"), "").unwrap();
+            fs::write(folder.join(format!("{LIBRARY}.{version}")), "").unwrap();
+        }
+        fs::create_dir(cache.path().join("not-a-version")).unwrap();
+        let search = Search { cache: Some(cache.path().to_owned()), ..Search::default() };
+        let found = search.candidates().unwrap();
+        assert_eq!(found, [cache.path().join("1.22.1").join(std::env::consts::ARCH).join("libonnxruntime.so.1.22.1")]);
+        assert!(search.nothing_found().contains("run `make demo` or set ORT_DYLIB_PATH"));
+    }
+
+    #[test]
+    fn without_any_the_systems_loader_is_asked() {
+        let found = Search::default().candidates().unwrap();
+        assert_eq!(found, [PathBuf::from("libonnxruntime.so"), PathBuf::from("libonnxruntime.so.1")]);
+    }
+
+    #[test]
+    fn a_file_that_is_no_library_is_reported() {
+        let library = tempfile::NamedTempFile::new().unwrap();
+        let search = Search { option: Some(library.path().to_owned()), ..Search::default() };
+        let why = load_runtime(&search).map(|runtime| runtime.info).unwrap_err();
+        assert!(why.contains("cannot be loaded: "), "{why}");
+    }
+
+    #[test]
+    fn errors_are_reduced_to_what_they_say() {
+        let check = |text: &str, expected: &str| assert_eq!(essence(text), expected);
+        check("Load model from a b.onnx failed:Protobuf parsing failed.", "Protobuf parsing failed.");
+        check("Load model from m failed:/o/graph.cc:1587 void o::Graph::Init() Output does not exist.", "Output does not exist.");
+        check(
+            "Load model from m failed:/o/graph.cc:14 o::Graph::Graph(const std::map<int(int)>&, bool) \
+             [ONNXRuntimeError] : 1 : FAIL : Type mismatch : 1 != 17",
+            "Type mismatch : 1 != 17",
+        );
+        check("a message without a place", "a message without a place");
+    }
+}

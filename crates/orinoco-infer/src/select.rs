@@ -1,0 +1,293 @@
+//! Which engine runs a model: the first of an order of preference that proves itself by a real inference, here.
+
+use std::path::Path;
+
+use orinoco_core::{Diagnosis, TensorDesc, codes};
+
+use crate::engine::{Engine, Options, Prepared, Session};
+
+/// The names of all engines, whether or not this build has them.
+pub const ENGINES: [&str; 2] = ["ort-cpu", "tract"];
+
+/// Every engine of this build, in the order in which they are tried when nobody says otherwise.
+pub fn engines() -> Vec<Box<dyn Engine>> {
+    vec![
+        Box::new(crate::ort::OrtCpu),
+        #[cfg(feature = "tract")]
+        Box::new(crate::tract::Tract),
+    ]
+}
+
+/// The engine called `name`.
+pub fn by_name(name: &str) -> Result<Box<dyn Engine>, Diagnosis> {
+    let engine = engines().into_iter().find(|engine| engine.name() == name);
+    engine.ok_or_else(|| unknown(name, &engines()))
+}
+
+/// An engine that was tried and not taken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// Its name.
+    pub engine: String,
+    /// Why, in one sentence.
+    pub why: String,
+}
+
+/// The engine that was chosen, with the model in it.
+pub struct Chosen {
+    /// The model, to bind sessions from.
+    pub prepared: Box<dyn Prepared>,
+    /// The engine's name.
+    pub name: &'static str,
+    /// The engine's full version.
+    pub version: String,
+    /// The engines before it in the order, with their reasons.
+    pub refused: Vec<Refusal>,
+    shapes: Vec<Vec<usize>>,
+    proof: Option<Box<dyn Session>>,
+}
+
+impl Chosen {
+    /// A session with the shapes that were proved; the first one is that of the proof itself.
+    pub fn session(&mut self) -> Result<Box<dyn Session>, Diagnosis> {
+        match self.proof.take() {
+            Some(session) => Ok(session),
+            None => self.prepared.session(&self.shapes),
+        }
+    }
+}
+
+/// Chooses one input shape per input of a graph, from its inputs and outputs, or says what is wrong with the graph.
+pub type ShapesFor<'a> = &'a dyn Fn(&[TensorDesc], &[TensorDesc]) -> Result<Vec<Vec<usize>>, Diagnosis>;
+
+/// Takes the first engine of `order` that runs the model in `file` once on zeros, with the shapes that `shapes_for`
+/// gives. An engine of `require` that is refused, or that this machine cannot run, is an error; so is a file that no
+/// engine can read, or that `shapes_for` rejects.
+pub fn choose(
+    order: &[String],
+    require: &[String],
+    file: &Path,
+    options: &Options,
+    shapes_for: ShapesFor<'_>,
+) -> Result<Chosen, Diagnosis> {
+    choose_among(&engines(), order, require, file, options, shapes_for)
+}
+
+fn choose_among(
+    engines: &[Box<dyn Engine>],
+    order: &[String],
+    require: &[String],
+    file: &Path,
+    options: &Options,
+    shapes_for: ShapesFor<'_>,
+) -> Result<Chosen, Diagnosis> {
+    let named = |name: &String| {
+        let engine = engines.iter().find(|engine| engine.name() == name);
+        engine.ok_or_else(|| unknown(name, engines))
+    };
+    let ordered = order.iter().map(named).collect::<Result<Vec<_>, _>>()?;
+    for engine in require.iter().map(named) {
+        let engine = engine?;
+        engine.check(options).map_err(|why| required(engine.name(), &why))?;
+    }
+    let mut refused = Vec::new();
+    let mut verdicts = Vec::new();
+    for engine in ordered {
+        let why = match prove(engine.as_ref(), file, options, shapes_for) {
+            Ok(chosen) => return Ok(Chosen { refused, ..chosen }),
+            Err(Refused::Absent(why)) => why,
+            Err(Refused::Everywhere(fault)) => return Err(fault),
+            Err(Refused::Model(fault)) => {
+                if require.iter().any(|name| name == engine.name()) {
+                    return Err(if is_unreadable(&fault) { fault } else { required(engine.name(), &fault.cause) });
+                }
+                let why = fault.cause.clone();
+                verdicts.push(fault);
+                why
+            }
+        };
+        refused.push(Refusal { engine: engine.name().to_owned(), why });
+    }
+    // When every engine that is here fails to make sense of the file, the file is to blame.
+    match verdicts.pop() {
+        Some(fault) if is_unreadable(&fault) && verdicts.iter().all(is_unreadable) => Err(fault),
+        _ => Err(nobody(file, &refused)),
+    }
+}
+
+/// Why an engine was not taken.
+enum Refused {
+    /// This machine cannot run it.
+    Absent(String),
+    /// It is here, and cannot use the model.
+    Model(Diagnosis),
+    /// No other engine would say anything else.
+    Everywhere(Diagnosis),
+}
+
+impl From<Diagnosis> for Refused {
+    fn from(fault: Diagnosis) -> Self {
+        let everywhere = [codes::FILE_MISSING.id, codes::MODEL_DISAGREES.id].contains(&fault.code.id);
+        if everywhere { Self::Everywhere(fault) } else { Self::Model(fault) }
+    }
+}
+
+/// Whether the engine could not read the file. Another one may.
+fn is_unreadable(fault: &Diagnosis) -> bool {
+    fault.code.id == codes::MODEL_PARSE.id
+}
+
+/// One run on zeros.
+fn prove(
+    engine: &dyn Engine,
+    file: &Path,
+    options: &Options,
+    shapes_for: ShapesFor<'_>,
+) -> Result<Chosen, Refused> {
+    let info = engine.check(options).map_err(Refused::Absent)?;
+    let prepared = engine.prepare(file, options)?;
+    let shapes = shapes_for(prepared.inputs(), prepared.outputs()).map_err(Refused::Everywhere)?;
+    let mut session = prepared.session(&shapes)?;
+    session.run()?;
+    let (name, version) = (engine.name(), info.version);
+    Ok(Chosen { prepared, name, version, refused: Vec::new(), shapes, proof: Some(session) })
+}
+
+fn unknown(name: &str, engines: &[Box<dyn Engine>]) -> Diagnosis {
+    let names: Vec<&str> = engines.iter().map(|engine| engine.name()).collect();
+    let next = format!("use one of {}", names.join(", "));
+    Diagnosis::new(&codes::ENGINE_UNKNOWN, name, "no engine has this name", next)
+}
+
+fn required(name: &str, why: &str) -> Diagnosis {
+    let next = "mend that, or take it out of the required engines";
+    Diagnosis::new(&codes::ENGINE_REQUIRED, name, format!("it is required, but was refused: {why}"), next)
+}
+
+fn nobody(file: &Path, refused: &[Refusal]) -> Diagnosis {
+    let reasons: Vec<String> = refused.iter().map(|r| format!("{} refused ({})", r.engine, r.why)).collect();
+    let cause = if reasons.is_empty() { "the list of engines is empty".to_owned() } else { reasons.join(", ") };
+    Diagnosis::new(&codes::ENGINE_UNAVAILABLE, file.display(), cause, "see `orinoco explain E0302`")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An engine that answers as its name says.
+    struct Fake(&'static str);
+
+    impl Engine for Fake {
+        fn name(&self) -> &'static str {
+            self.0
+        }
+
+        fn check(&self, _: &Options) -> Result<crate::engine::EngineInfo, String> {
+            match self.0 {
+                "absent" => Err("its library is not here".into()),
+                _ => Ok(crate::engine::EngineInfo { version: "1.2".into(), library: None }),
+            }
+        }
+
+        fn prepare(&self, file: &Path, _: &Options) -> Result<Box<dyn Prepared>, Diagnosis> {
+            match self.0 {
+                "parse" => Err(crate::engine::unreadable(file, "not ONNX")),
+                "lacking" => Err(crate::engine::unsupported(file, "no Foo")),
+                _ => Ok(Box::new(Fake(self.0))),
+            }
+        }
+    }
+
+    impl Prepared for Fake {
+        fn inputs(&self) -> &[TensorDesc] {
+            &[]
+        }
+
+        fn outputs(&self) -> &[TensorDesc] {
+            &[]
+        }
+
+        fn session(&self, _: &[Vec<usize>]) -> Result<Box<dyn Session>, Diagnosis> {
+            Ok(Box::new(Fake(self.0)))
+        }
+    }
+
+    impl Session for Fake {
+        fn input(&mut self, _: usize) -> crate::engine::TensorViewMut<'_> {
+            unreachable!("it has no inputs")
+        }
+
+        fn run(&mut self) -> Result<(), Diagnosis> {
+            match self.0 {
+                "broken" => Err(crate::engine::run_failed(Path::new("m"), "it broke")),
+                _ => Ok(()),
+            }
+        }
+
+        fn output(&self, _: usize) -> crate::engine::TensorView<'_> {
+            unreachable!("it has no outputs")
+        }
+    }
+
+    /// What comes of `order` and `require`: the chosen engine and the refused ones, or the fault.
+    fn check(order: &str, require: &str, expected: &str) {
+        let names = ["absent", "parse", "lacking", "broken", "sound"];
+        let engines: Vec<Box<dyn Engine>> = names.into_iter().map(|name| Box::new(Fake(name)) as _).collect();
+        let list = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+        let shapes = |_: &[TensorDesc], _: &[TensorDesc]| Ok(Vec::new());
+        let options = Options::default();
+        let chosen = choose_among(&engines, &list(order), &list(require), Path::new("m"), &options, &shapes);
+        let text = match chosen {
+            Ok(chosen) => {
+                let refused: Vec<String> = chosen.refused.iter().map(|r| format!(", not {}: {}", r.engine, r.why)).collect();
+                format!("{} {}{}", chosen.name, chosen.version, refused.concat())
+            }
+            Err(fault) => format!("{fault:?}"),
+        };
+        assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn the_first_engine_that_proves_itself_is_chosen() {
+        check("sound broken", "", "sound 1.2");
+        let refused = "sound 1.2, not absent: its library is not here, not lacking: no Foo, not broken: it broke";
+        check("absent lacking broken sound", "", refused);
+        check("parse sound", "", "sound 1.2, not parse: not ONNX");
+    }
+
+    #[test]
+    fn a_required_engine_may_not_be_refused() {
+        let next = "mend that, or take it out of the required engines";
+        check("sound", "sound", "sound 1.2");
+        let absent = format!("E0303 absent: it is required, but was refused: its library is not here; {next}");
+        check("absent sound", "absent", &absent);
+        check("sound", "absent", &absent);
+        check("broken sound", "broken", &format!("E0303 broken: it is required, but was refused: it broke; {next}"));
+    }
+
+    #[test]
+    fn a_faulty_file_is_not_blamed_on_the_engines() {
+        let fault = "E0202 m: not ONNX; compare its size and sha256 with the original";
+        check("parse", "", fault);
+        check("absent parse", "", fault);
+        check("parse", "parse", fault);
+        check("parse sound", "parse", fault);
+        let both = "parse refused (not ONNX), lacking refused (no Foo)";
+        check("parse lacking", "", &format!("E0302 m: {both}; see `orinoco explain E0302`"));
+    }
+
+    #[test]
+    fn with_nobody_left_every_reason_is_given() {
+        let both = "lacking refused (no Foo), broken refused (it broke)";
+        check("lacking broken", "", &format!("E0302 m: {both}; see `orinoco explain E0302`"));
+        check("", "", "E0302 m: the list of engines is empty; see `orinoco explain E0302`");
+        let names = "use one of absent, parse, lacking, broken, sound";
+        check("tensorflow", "", &format!("E0301 tensorflow: no engine has this name; {names}"));
+    }
+
+    #[test]
+    fn engines_are_found_by_name() {
+        assert_eq!(by_name("ort-cpu").map(|engine| engine.name()).unwrap(), "ort-cpu");
+        assert_eq!(by_name("tensorflow").err().unwrap().code.id, codes::ENGINE_UNKNOWN.id);
+    }
+}

@@ -1,0 +1,293 @@
+//! `tract`: pure Rust, linked in, runs everywhere. It takes about twice ONNX Runtime's time, and one thread.
+//!
+//! It panics on some malformed models and on some sound ones that it cannot handle; here a panic is an error like any.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use half::f16;
+use orinoco_core::{Diagnosis, Dim, ElementType, TensorDesc};
+use tract_onnx::pb;
+use tract_onnx::prelude::*;
+
+use crate::engine::{
+    Elements, ElementsMut, Engine, EngineInfo, NOT_ONNX, Options, Prepared, Session, TensorView, TensorViewMut,
+    catch_panic, check_binding, check_file, run_failed, unreadable, unsupported,
+};
+
+/// tract has no constant for it; a test compares it with `Cargo.lock`.
+const VERSION: &str = "0.23.9";
+
+/// The engine that needs nothing installed.
+#[derive(Debug, Default)]
+pub(crate) struct Tract;
+
+impl Engine for Tract {
+    fn name(&self) -> &'static str {
+        "tract"
+    }
+
+    fn check(&self, _options: &Options) -> Result<EngineInfo, String> {
+        Ok(EngineInfo { version: VERSION.to_owned(), library: None })
+    }
+
+    fn prepare(&self, file: &Path, _options: &Options) -> Result<Box<dyn Prepared>, Diagnosis> {
+        check_file(file)?;
+        let model = catch_panic(|| TractModel::load(file));
+        Ok(Box::new(model.unwrap_or_else(|panic| Err(unreadable(file, &panic)))?))
+    }
+}
+
+/// One shape per input.
+type Shapes = Vec<Vec<usize>>;
+
+/// A model as tract has read it: types and shapes not yet inferred.
+struct TractModel {
+    file: PathBuf,
+    graph: InferenceModel,
+    inputs: Vec<TensorDesc>,
+    outputs: Vec<TensorDesc>,
+    /// The plan of the latest shapes. Sessions of the same shapes share it, and with it the weights.
+    plan: Mutex<Option<(Shapes, Arc<TypedRunnableModel>)>>,
+}
+
+impl TractModel {
+    fn load(file: &Path) -> Result<Self, Diagnosis> {
+        let onnx = tract_onnx::onnx();
+        let mut opened = File::open(file).map_err(|why| unreadable(file, &why.to_string()))?;
+        let proto = onnx.proto_model_for_read(&mut opened).map_err(|_| unreadable(file, NOT_ONNX))?;
+        let graph = proto.graph.as_ref().ok_or_else(|| unreadable(file, NOT_ONNX))?;
+        check_operators(file, &onnx, graph)?;
+        let folder = file.parent().and_then(Path::to_str);
+        let parsed = onnx.parse(&proto, folder).map_err(|why| why_not_parsed(file, &why))?;
+        if let Some(name) = parsed.unresolved_inputs.first() {
+            return Err(unreadable(file, &format!("nothing in the graph computes `{name}`")));
+        }
+        let initialised: BTreeSet<&str> = graph.initializer.iter().map(|tensor| tensor.name.as_str()).collect();
+        let inputs = graph.input.iter().filter(|input| !initialised.contains(input.name.as_str()));
+        Ok(Self {
+            file: file.to_owned(),
+            inputs: inputs.map(describe).collect(),
+            outputs: graph.output.iter().map(describe).collect(),
+            graph: parsed.model,
+            plan: Mutex::new(None),
+        })
+    }
+
+    /// The graph with its inputs' shapes fixed, optimised for this CPU.
+    fn plan(&self, shapes: &[Vec<usize>]) -> TractResult<Arc<TypedRunnableModel>> {
+        let mut graph = self.graph.clone();
+        for (index, (input, shape)) in self.inputs.iter().zip(shapes).enumerate() {
+            let element = input.element.and_then(datum_of).expect("check_binding lets known types through");
+            graph.set_input_fact(index, InferenceFact::dt_shape(element, shape.as_slice()))?;
+        }
+        graph.into_optimized()?.into_runnable()
+    }
+}
+
+impl Prepared for TractModel {
+    fn inputs(&self) -> &[TensorDesc] {
+        &self.inputs
+    }
+
+    fn outputs(&self) -> &[TensorDesc] {
+        &self.outputs
+    }
+
+    fn session(&self, shapes: &[Vec<usize>]) -> Result<Box<dyn Session>, Diagnosis> {
+        check_binding(&self.file, &self.inputs, &self.outputs, shapes)?;
+        let mut cached = self.plan.lock().unwrap_or_else(PoisonError::into_inner);
+        let plan = match cached.as_ref() {
+            Some((known, plan)) if known == shapes => Arc::clone(plan),
+            _ => {
+                let plan = catch_panic(|| self.plan(shapes).map_err(|why| story(&why)));
+                let plan = plan.and_then(|result| result).map_err(|why| unsupported(&self.file, &why))?;
+                Arc::clone(&cached.insert((shapes.to_vec(), plan)).1)
+            }
+        };
+        let inputs = self.inputs.iter().zip(shapes);
+        let inputs = inputs.map(|(input, shape)| {
+            let element = input.element.and_then(datum_of).expect("check_binding lets known types through");
+            Tensor::zero_dt(element, shape).map(Arc::new)
+        });
+        let inputs = inputs.collect::<TractResult<_>>().map_err(|why| run_failed(&self.file, &story(&why)))?;
+        let elements = self.outputs.iter().filter_map(|output| output.element).collect();
+        let (shapes, file) = (shapes.to_vec(), self.file.clone());
+        Ok(Box::new(TractSession { plan, inputs, shapes, elements, outputs: Vec::new(), file }))
+    }
+}
+
+/// Refuses a graph with operators that tract lacks, naming all of them; tract itself would name one.
+fn check_operators(file: &Path, onnx: &tract_onnx::Onnx, graph: &pb::GraphProto) -> Result<(), Diagnosis> {
+    let mut used = BTreeSet::new();
+    operators_of(graph, &mut used);
+    let lacking: Vec<&str> = used.into_iter().filter(|name| !onnx.op_register.0.contains_key(*name)).collect();
+    match lacking.as_slice() {
+        [] => Ok(()),
+        [one] => Err(unsupported(file, &format!("tract lacks the operator {one}"))),
+        several => Err(unsupported(file, &format!("tract lacks the operators {}", several.join(", ")))),
+    }
+}
+
+/// The operators of a graph and of the graphs inside its nodes. The depth is bounded by the protobuf decoder (100).
+fn operators_of<'a>(graph: &'a pb::GraphProto, used: &mut BTreeSet<&'a str>) {
+    for node in &graph.node {
+        used.insert(&node.op_type);
+        for attribute in &node.attribute {
+            attribute.g.iter().chain(&attribute.graphs).for_each(|inner| operators_of(inner, used));
+        }
+    }
+}
+
+fn why_not_parsed(file: &Path, why: &TractError) -> Diagnosis {
+    let text = why.to_string();
+    match text.strip_prefix("Building node ") {
+        Some(_) => unsupported(file, &story(why)),
+        None => unreadable(file, &story(why)),
+    }
+}
+
+/// Where an error of tract arose and its root, without the steps between.
+fn story(why: &TractError) -> String {
+    let (place, root) = (why.to_string(), why.root_cause().to_string());
+    let line = |text: &str| text.lines().next().unwrap_or_default().chars().take(90).collect::<String>();
+    if place == root { line(&root) } else { format!("{}: {}", line(&place), line(&root)) }
+}
+
+fn describe(info: &pb::ValueInfoProto) -> TensorDesc {
+    use pb::tensor_shape_proto::dimension::Value as Size;
+    let kind = info.r#type.as_ref().and_then(|kind| kind.value.as_ref());
+    let pb::type_proto::Value::TensorType(tensor) = kind.unwrap_or(&UNTYPED);
+    let axis = |dimension: &pb::tensor_shape_proto::Dimension| match dimension.value {
+        Some(Size::DimValue(n)) => usize::try_from(n).map_or(Dim::Dynamic, Dim::Fixed),
+        _ => Dim::Dynamic,
+    };
+    let shape = tensor.shape.iter().flat_map(|shape| &shape.dim).map(axis).collect();
+    TensorDesc { name: info.name.clone(), element: element_of(tensor.elem_type), shape }
+}
+
+static UNTYPED: pb::type_proto::Value =
+    pb::type_proto::Value::TensorType(pb::type_proto::Tensor { elem_type: 0, shape: None });
+
+/// ONNX's number, our name and tract's name of each element type.
+const TYPES: [(pb::tensor_proto::DataType, ElementType, DatumType); 7] = {
+    use pb::tensor_proto::DataType as Onnx;
+    [
+        (Onnx::Float, ElementType::F32, DatumType::F32),
+        (Onnx::Float16, ElementType::F16, DatumType::F16),
+        (Onnx::Uint8, ElementType::U8, DatumType::U8),
+        (Onnx::Int8, ElementType::I8, DatumType::I8),
+        (Onnx::Int32, ElementType::I32, DatumType::I32),
+        (Onnx::Int64, ElementType::I64, DatumType::I64),
+        (Onnx::Bool, ElementType::Bool, DatumType::Bool),
+    ]
+};
+
+fn element_of(onnx: i32) -> Option<ElementType> {
+    TYPES.iter().find(|(theirs, ..)| *theirs as i32 == onnx).map(|(_, ours, _)| *ours)
+}
+
+fn datum_of(element: ElementType) -> Option<DatumType> {
+    TYPES.iter().find(|(_, ours, _)| *ours == element).map(|(.., theirs)| *theirs)
+}
+
+/// A plan with the tensors it is run on.
+struct TractSession {
+    plan: Arc<TypedRunnableModel>,
+    /// Lent to the plan during a run. They are ours alone afterwards, unless an output is an input handed through;
+    /// then the next write makes a copy.
+    inputs: Vec<Arc<Tensor>>,
+    shapes: Vec<Vec<usize>>,
+    outputs: Vec<Arc<Tensor>>,
+    /// The outputs' declared types.
+    elements: Vec<ElementType>,
+    file: PathBuf,
+}
+
+impl TractSession {
+    fn infer(&self) -> TractResult<Vec<Arc<Tensor>>> {
+        let inputs = self.inputs.iter().map(|input| Arc::clone(input).into_tvalue()).collect();
+        let outputs = self.plan.run(inputs)?;
+        outputs.into_iter().zip(&self.elements).map(|(output, element)| as_declared(output, *element)).collect()
+    }
+}
+
+/// tract computes shapes in a type of its own (`TDim`) where the graph declares i64.
+fn as_declared(output: TValue, element: ElementType) -> TractResult<Arc<Tensor>> {
+    let declared = datum_of(element).expect("check_binding lets known types through");
+    if output.datum_type().unquantized() == declared {
+        return Ok(output.into_arc_tensor());
+    }
+    Ok(output.cast_to_dt(declared)?.into_owned().into_arc_tensor())
+}
+
+impl Session for TractSession {
+    fn input(&mut self, index: usize) -> TensorViewMut<'_> {
+        let tensor = &mut self.inputs[index];
+        if Arc::get_mut(tensor).is_none() {
+            *tensor = Arc::new(tensor.as_ref().deep_clone());
+        }
+        let tensor = Arc::get_mut(tensor).expect("a fresh copy is shared with nobody");
+        TensorViewMut { shape: &self.shapes[index], data: write(tensor) }
+    }
+
+    fn run(&mut self) -> Result<(), Diagnosis> {
+        let outputs = catch_panic(|| self.infer().map_err(|why| story(&why)));
+        self.outputs = outputs.and_then(|result| result).map_err(|why| run_failed(&self.file, &why))?;
+        Ok(())
+    }
+
+    fn output(&self, index: usize) -> TensorView<'_> {
+        assert!(!self.outputs.is_empty(), "an output is read after a run");
+        let tensor = &self.outputs[index];
+        TensorView { shape: tensor.shape(), data: read(tensor) }
+    }
+}
+
+const CHECKED: &str = "only known types in host memory are bound";
+
+fn read(tensor: &Tensor) -> Elements<'_> {
+    fn typed<T: Datum>(tensor: &Tensor) -> &[T] {
+        tensor.try_as_plain_ram().and_then(|plain| plain.as_slice()).expect(CHECKED)
+    }
+    match tensor.datum_type().unquantized() {
+        DatumType::F32 => Elements::F32(typed(tensor)),
+        DatumType::F16 => Elements::F16(typed::<f16>(tensor)),
+        DatumType::U8 => Elements::U8(typed(tensor)),
+        DatumType::I8 => Elements::I8(typed(tensor)),
+        DatumType::I32 => Elements::I32(typed(tensor)),
+        DatumType::I64 => Elements::I64(typed(tensor)),
+        DatumType::Bool => Elements::Bool(typed(tensor)),
+        other => unreachable!("{CHECKED}, not {other:?}"),
+    }
+}
+
+fn write(tensor: &mut Tensor) -> ElementsMut<'_> {
+    fn typed<T: Datum>(tensor: &mut Tensor) -> &mut [T] {
+        tensor.to_plain_array_view_mut().ok().and_then(|view| view.into_slice()).expect(CHECKED)
+    }
+    match tensor.datum_type() {
+        DatumType::F32 => ElementsMut::F32(typed(tensor)),
+        DatumType::F16 => ElementsMut::F16(typed::<f16>(tensor)),
+        DatumType::U8 => ElementsMut::U8(typed(tensor)),
+        DatumType::I8 => ElementsMut::I8(typed(tensor)),
+        DatumType::I32 => ElementsMut::I32(typed(tensor)),
+        DatumType::I64 => ElementsMut::I64(typed(tensor)),
+        DatumType::Bool => ElementsMut::Bool(typed(tensor)),
+        other => unreachable!("{CHECKED}, not {other:?}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_version_is_the_one_linked_in() {
+        let lock = include_str!("../../../Cargo.lock");
+        let (_, entry) = lock.split_once("name = \"tract-onnx\"\n").unwrap();
+        assert!(entry.starts_with(&format!("version = \"{VERSION}\"")), "{}", &entry[..30]);
+    }
+}

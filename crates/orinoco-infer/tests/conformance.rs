@@ -1,0 +1,413 @@
+//! The suite that every engine passes: the same models, the same inputs, the reference outputs. A new engine joins by
+//! being in `orinoco_infer::engines()`; what one cannot do is a line of `IGNORED`, with the reason.
+#![expect(clippy::print_stdout, reason = "the measured differences, shown with --nocapture")]
+
+mod support;
+
+use std::path::{Path, PathBuf};
+
+use ndarray::ArrayD;
+use orinoco_core::codes;
+use orinoco_infer::{Engine, Options, Session, by_name};
+use support::{array, data, engines_here, max_difference, one_node, open, say, shapes, values};
+
+/// Engine, model, and why the model is not asked of the engine.
+const IGNORED: &[(&str, &str, &str)] = &[];
+
+fn is_ignored(engine: &dyn Engine, model: &str) -> bool {
+    let line = IGNORED.iter().find(|(name, file, _)| *name == engine.name() && *file == model);
+    if let Some((name, file, reason)) = line {
+        say(&format!("ignored: {file} on {name}: {reason}"));
+    }
+    line.is_some()
+}
+
+/// How the bytes of a picture become a model's floats, by (channel, byte).
+type Normalise = fn(usize, f32) -> f32;
+
+#[derive(Clone, Copy)]
+enum Order {
+    /// Planes: batch, channel, height, width.
+    Planar,
+    /// As in the file: height, width, channel.
+    Interleaved,
+}
+
+/// A model with stored inputs and outputs.
+struct Case {
+    model: &'static str,
+    /// The folder of references, where it is not the model's own.
+    refs: &'static str,
+    files: &'static [&'static str],
+    order: Order,
+    normalise: Normalise,
+    /// The arrays of the reference, in the order of the model's outputs.
+    outputs: &'static [&'static str],
+    /// The largest absolute difference allowed.
+    tolerance: f32,
+}
+
+/// Tolerances: ten times what the reference engine differs from itself with graph optimisations off, 1e-4 at least.
+const CASES: &[Case] = &[
+    Case {
+        model: "yolox_nano",
+        refs: "yolox_nano",
+        files: &["astronaut_group", "dog_bicycle_truck", "horse_cart"],
+        order: Order::Planar,
+        normalise: |_, x| x,
+        outputs: &["out_output"],
+        tolerance: 2.3e-3,
+    },
+    Case {
+        model: "fastestdet",
+        refs: "fastestdet",
+        files: &["astronaut_group", "dog_bicycle_truck", "horse_cart"],
+        order: Order::Planar,
+        normalise: |_, x| x / 255.0,
+        outputs: &["out_758"],
+        tolerance: 5e-4,
+    },
+    Case {
+        model: "ultraface_rfb320",
+        refs: "ultraface_rfb320",
+        files: &["astronaut_group", "cricket_man", "grace_hopper"],
+        order: Order::Planar,
+        normalise: |_, x| (x - 127.0) / 128.0,
+        outputs: &["out_scores", "out_boxes"],
+        tolerance: 1e-4,
+    },
+    Case {
+        model: "squeezenet1.0_fp32",
+        refs: "squeezenet1.0_fp32",
+        files: &["goldfish", "mug", "tabby_cat"],
+        order: Order::Planar,
+        normalise: |channel, x| x - [104.0, 117.0, 123.0][channel],
+        outputs: &["out_softmaxout_1"],
+        tolerance: 1e-4,
+    },
+    // Its weights are those of the fp32 model, exactly; ten bits of mantissa leave about 1e-3 of a probability, and
+    // an engine that also computes in f16 loses a few times that over 26 layers.
+    Case {
+        model: "squeezenet1.0_fp16",
+        refs: "squeezenet1.0_fp32",
+        files: &["goldfish", "mug", "tabby_cat"],
+        order: Order::Planar,
+        normalise: |channel, x| x - [104.0, 117.0, 123.0][channel],
+        outputs: &["out_softmaxout_1"],
+        tolerance: 1e-2,
+    },
+];
+
+fn to_floats(picture: &ArrayD<u8>, order: Order, normalise: Normalise) -> Vec<f32> {
+    let (area, channels) = (picture.shape()[0] * picture.shape()[1], picture.shape()[2]);
+    let pixels = picture.as_slice().expect("references are stored row by row");
+    let value = |pixel: usize, channel: usize| normalise(channel, f32::from(pixels[pixel * channels + channel]));
+    match order {
+        Order::Planar => (0..channels).flat_map(|c| (0..area).map(move |p| value(p, c))).collect(),
+        Order::Interleaved => (0..area).flat_map(|p| (0..channels).map(move |c| value(p, c))).collect(),
+    }
+}
+
+fn model_file(data: &Path, model: &str) -> PathBuf {
+    data.join("models").join(format!("{model}.onnx"))
+}
+
+fn reference(data: &Path, refs: &str, file: &str) -> PathBuf {
+    data.join("refs").join(refs).join(format!("{file}.npz"))
+}
+
+/// Runs twice on the same input, and makes sure that the second run gives the same bits and moves no tensor.
+fn run_twice(session: &mut dyn Session, outputs: usize) -> Vec<Vec<f32>> {
+    session.run().unwrap();
+    let first: Vec<Vec<f32>> = (0..outputs).map(|index| values(session, index)).collect();
+    session.run().unwrap();
+    let bits = |values: &[f32]| values.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+    for (index, first) in first.iter().enumerate() {
+        assert_eq!(bits(first), bits(&values(session, index)), "output {index} changed from run to run");
+    }
+    first
+}
+
+#[test]
+fn outputs_are_those_of_the_reference() {
+    let Some(data) = data() else { return };
+    for engine in engines_here() {
+        for case in CASES.iter().filter(|case| !is_ignored(engine.as_ref(), case.model)) {
+            let (_, mut session) = open(engine.as_ref(), &model_file(&data, case.model), 1);
+            let mut worst: f32 = 0.0;
+            for file in case.files {
+                let reference = reference(&data, case.refs, file);
+                let floats = to_floats(&array::<u8>(&reference, "input_u8"), case.order, case.normalise);
+                session.input(0).data.copy_from_f32(&floats);
+                let ours = run_twice(session.as_mut(), case.outputs.len());
+                for (ours, name) in ours.iter().zip(case.outputs) {
+                    let expected = array::<f32>(&reference, name);
+                    worst = worst.max(max_difference(ours, expected.as_slice().unwrap()));
+                }
+            }
+            println!("{} {}: differs by {worst:e} of {:e}", engine.name(), case.model, case.tolerance);
+            assert!(worst <= case.tolerance, "{} {}: {worst}", engine.name(), case.model);
+        }
+    }
+}
+
+/// DeepLab's reference holds the class of each pixel, and the logits of every eighth one.
+#[test]
+fn segmentation_is_that_of_the_reference() {
+    const CLASSES: usize = 21;
+    const SIDE: usize = 257;
+    let Some(data) = data() else { return };
+    for engine in engines_here() {
+        let (_, mut session) = open(engine.as_ref(), &model_file(&data, "deeplabv3_mnv2_257"), 1);
+        for file in ["dog_bicycle_truck", "horse_cart", "tabby_cat"] {
+            let reference = reference(&data, "deeplabv3_mnv2_257", file);
+            let picture = array::<u8>(&reference, "input_u8");
+            session.input(0).data.copy_from_f32(&to_floats(&picture, Order::Interleaved, |_, x| x / 127.5 - 1.0));
+            session.run().unwrap();
+            let ours = values(session.as_ref(), 0);
+            let logits = |x: usize, y: usize| &ours[(y * SIDE + x) * CLASSES..][..CLASSES];
+            let eighth: Vec<f32> = (0..SIDE * SIDE)
+                .map(|pixel| (pixel % SIDE, pixel / SIDE))
+                .filter(|(x, y)| x % 8 == 0 && y % 8 == 0)
+                .flat_map(|(x, y)| logits(x, y))
+                .copied()
+                .collect();
+            let worst = max_difference(&eighth, array::<f32>(&reference, "out_stride8").as_slice().unwrap());
+            let best = |logits: &[f32]| (0..CLASSES).max_by(|a, b| logits[*a].total_cmp(&logits[*b])).unwrap();
+            let classes = array::<u8>(&reference, "argmax_u8");
+            let wrong = classes.iter().enumerate();
+            let wrong = wrong.filter(|(pixel, class)| best(logits(pixel % SIDE, pixel / SIDE)) != **class as usize);
+            let wrong = wrong.count();
+            println!("{} deeplabv3 {file}: differs by {worst:e}, {wrong} pixels", engine.name());
+            // Where two classes are within the tolerance of each other, either is right.
+            assert!(worst <= 5e-4 && wrong <= 3, "{} {file}: {worst}, {wrong} pixels", engine.name());
+        }
+    }
+}
+
+/// CNTK's digits are not scaled: logits reach 5000, so the tolerance is relative to that.
+#[test]
+fn digits_are_those_of_the_reference() {
+    let Some(data) = data() else { return };
+    let reference = reference(&data, "mnist_8", "rendered_digits");
+    let (pictures, expected) = (array::<u8>(&reference, "input_u8"), array::<f32>(&reference, "out_Plus214_Output_0"));
+    for engine in engines_here() {
+        let (prepared, mut session) = open(engine.as_ref(), &model_file(&data, "mnist_8"), 1);
+        // The file lists its initialisers as inputs, as all of its time did.
+        assert_eq!(prepared.inputs().len(), 1, "{}: {:?}", engine.name(), prepared.inputs());
+        for (picture, expected) in pictures.outer_iter().zip(expected.outer_iter()) {
+            let floats: Vec<f32> = picture.iter().map(|x| f32::from(*x)).collect();
+            session.input(0).data.f32().unwrap().copy_from_slice(&floats);
+            session.run().unwrap();
+            let worst = max_difference(&values(session.as_ref(), 0), expected.as_slice().unwrap());
+            assert!(worst < 5000.0 * 1e-5, "{}: {worst}", engine.name());
+        }
+    }
+}
+
+/// A graph with a dynamic batch, bound at two sizes: every item of the larger is what the smaller gives.
+#[test]
+fn a_dynamic_axis_can_be_fixed_at_any_size() {
+    let Some(data) = data() else { return };
+    let reference = |file| reference(&data, "kws_dscnn_f32", file);
+    let files = [reference("mfcc_marvin_unknown"), reference("mfcc_mlperf_sample_on")];
+    let inputs: Vec<f32> = files.iter().flat_map(|file| array::<f32>(file, "input")).collect();
+    let expected: Vec<f32> = files.iter().flat_map(|file| array::<f32>(file, "out_Identity")).collect();
+    for engine in engines_here() {
+        let prepared = engine.prepare(&model_file(&data, "kws_dscnn_f32"), &Options::default()).unwrap();
+        for batch in [1, 2] {
+            let mut session = prepared.session(&shapes(prepared.inputs(), batch)).unwrap();
+            let (input, expected) = (&inputs[..batch * 490], &expected[..batch * 12]);
+            session.input(0).data.copy_from_f32(input);
+            let ours = run_twice(session.as_mut(), 1);
+            assert_eq!(session.output(0).shape, [batch, 12]);
+            let worst = max_difference(&ours[0], expected);
+            assert!(worst < 1e-4, "{} batch {batch}: {worst}", engine.name());
+        }
+    }
+}
+
+/// Integers in and out.
+#[test]
+fn int8_keywords_are_those_of_the_reference() {
+    let Some(data) = data() else { return };
+    for engine in engines_here() {
+        if is_ignored(engine.as_ref(), "kws_dscnn_int8") {
+            continue;
+        }
+        let (_, mut session) = open(engine.as_ref(), &model_file(&data, "kws_dscnn_int8"), 1);
+        for file in ["mfcc_marvin_unknown", "mfcc_mlperf_sample_on"] {
+            let reference = reference(&data, "kws_dscnn_int8", file);
+            let input: Vec<f32> = array::<i8>(&reference, "input").iter().map(|x| f32::from(*x)).collect();
+            let expected: Vec<f32> = array::<i8>(&reference, "out_Identity").iter().map(|x| f32::from(*x)).collect();
+            session.input(0).data.copy_from_f32(&input);
+            let ours = run_twice(session.as_mut(), 1);
+            let worst = max_difference(&ours[0], &expected);
+            println!("{} kws_dscnn_int8 {file}: differs by {worst} of 255 steps", engine.name());
+            // A step of rounding, where an engine fuses what the graph keeps apart.
+            assert!(worst <= 1.0, "{} {file}: {worst}", engine.name());
+        }
+    }
+}
+
+/// Three inputs, one of them i64, and a state that goes round.
+#[test]
+fn voice_activity_follows_the_reference() {
+    const CHUNKS: usize = 60;
+    let Some(data) = data() else { return };
+    let wav = std::fs::read(data.join("audio/speech_60s_16k.wav")).unwrap();
+    // A canonical header of 44 bytes, then 16-bit mono.
+    let samples = wav[44..].chunks_exact(2).map(|b| f32::from(i16::from_le_bytes([b[0], b[1]])) / 32768.0);
+    let samples: Vec<f32> = std::iter::repeat_n(0.0, 64).chain(samples).collect();
+    for model in ["silero_vad_16k_static", "silero_vad_16k_op15"] {
+        let expected = array::<f32>(&reference(&data, model, "speech_60s_16k"), "prob_per_512_samples");
+        for engine in engines_here().iter().filter(|engine| !is_ignored(engine.as_ref(), model)) {
+            let prepared = engine.prepare(&model_file(&data, model), &Options::default()).unwrap();
+            let shapes = vec![vec![1, 576], vec![2, 1, 128], vec![]];
+            let mut session = prepared.session(&shapes).unwrap();
+            session.input(2).data.copy_from_f32(&[16000.0]);
+            let mut ours = Vec::new();
+            for chunk in 0..CHUNKS {
+                session.input(0).data.copy_from_f32(&samples[chunk * 512..][..576]);
+                session.run().unwrap();
+                ours.extend(values(session.as_ref(), 0));
+                let state = values(session.as_ref(), 1);
+                session.input(1).data.copy_from_f32(&state);
+            }
+            let worst = max_difference(&ours, &expected.as_slice().unwrap()[..CHUNKS]);
+            println!("{} {model}: differs by {worst:e}", engine.name());
+            assert!(worst < 1e-4, "{} {model}: {worst}", engine.name());
+        }
+    }
+}
+
+/// What has no element-wise reference is at least read, bound and run; INT8 is judged by its accuracy elsewhere.
+#[test]
+fn every_shared_model_runs() {
+    let Some(data) = data() else { return };
+    let models = ["fastestdet_int8_qdq", "squeezenet1.0_int8_qdq", "ultraface_rfb320_int8_qdq", "yolox_nano_int8_qdq"];
+    for model in models.into_iter().chain(["super_resolution_10"]) {
+        for engine in engines_here().iter().filter(|engine| !is_ignored(engine.as_ref(), model)) {
+            let (prepared, mut session) = open(engine.as_ref(), &model_file(&data, model), 1);
+            run_twice(session.as_mut(), prepared.outputs().len());
+        }
+    }
+}
+
+/// ONNX's numbers of the types that Orinoco carries, each through a graph that changes nothing.
+#[test]
+fn every_element_type_is_carried() {
+    let folder = tempfile::tempdir().unwrap();
+    for (number, name) in [(1, "f32"), (10, "f16"), (2, "u8"), (3, "i8"), (6, "i32"), (7, "i64"), (9, "bool")] {
+        let file = folder.path().join(format!("{name}.onnx"));
+        std::fs::write(&file, one_node("Identity", number, &["n", "3"])).unwrap();
+        for engine in engines_here() {
+            let (prepared, mut session) = open(engine.as_ref(), &file, 2);
+            assert_eq!(format!("{}", prepared.inputs()[0]), format!("x {name}[?,3]"), "{}", engine.name());
+            let written = [1.0, 0.0, 1.0, 1.0, 0.0, 0.0];
+            session.input(0).data.copy_from_f32(&written);
+            assert_eq!(run_twice(session.as_mut(), 1), [written], "{} {name}", engine.name());
+            // The output still is what it was when the next input is written.
+            session.input(0).data.copy_from_f32(&[0.0; 6]);
+            assert_eq!(values(session.as_ref(), 0), written, "{} {name}", engine.name());
+            assert_eq!(session.input(0).data.f32().is_some(), name == "f32");
+            assert_eq!(session.output(0).data.f32().is_some(), name == "f32");
+        }
+    }
+}
+
+#[test]
+fn a_type_that_is_not_carried_is_refused() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), one_node("Identity", 11, &["2"])).unwrap();
+    for engine in engines_here() {
+        let prepared = engine.prepare(file.path(), &Options::default()).unwrap();
+        assert_eq!(prepared.inputs()[0].element, None);
+        let fault = prepared.session(&[vec![2]]).err().unwrap();
+        assert_eq!(fault.code.id, codes::MODEL_UNSUPPORTED.id, "{}: {fault}", engine.name());
+        assert_eq!(fault.cause, "tensor `x` is of a type that Orinoco does not carry");
+    }
+}
+
+#[test]
+fn a_shape_that_does_not_fit_is_refused() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), one_node("Relu", 1, &["n", "3"])).unwrap();
+    for engine in engines_here() {
+        let prepared = engine.prepare(file.path(), &Options::default()).unwrap();
+        for shapes in [vec![], vec![vec![2, 4]], vec![vec![2]], vec![vec![2, 3], vec![2, 3]]] {
+            let fault = prepared.session(&shapes).err().unwrap();
+            assert_eq!(fault.code.id, codes::MODEL_DISAGREES.id, "{}: {fault}", engine.name());
+        }
+    }
+}
+
+/// Bound tensors stay where they are: what a lane wrote into is what the next run reads.
+#[test]
+fn ort_tensors_do_not_move() {
+    let Some(data) = data() else { return };
+    let engine = by_name("ort-cpu").unwrap();
+    if !engines_here().iter().any(|here| here.name() == engine.name()) {
+        return;
+    }
+    let (_, mut session) = open(engine.as_ref(), &model_file(&data, "fastestdet"), 1);
+    let mut places = || {
+        session.run().unwrap();
+        let input = session.input(0).data.f32().unwrap().as_ptr();
+        (input, session.output(0).data.f32().unwrap().as_ptr())
+    };
+    let first = places();
+    assert!((0..3).all(|_| places() == first));
+    assert!(first.0.addr() % 64 == 0 && first.1.addr() % 64 == 0, "tensors are aligned for SIMD");
+}
+
+/// Two lanes with a session each do not disturb one another.
+#[test]
+fn two_sessions_run_at_once() {
+    const RUNS: usize = 10;
+    let Some(data) = data() else { return };
+    let pictures = ["dog_bicycle_truck", "horse_cart"].map(|file| {
+        let picture = array::<u8>(&reference(&data, "fastestdet", file), "input_u8");
+        to_floats(&picture, Order::Planar, |_, x| x / 255.0)
+    });
+    for engine in engines_here() {
+        let prepared = engine.prepare(&model_file(&data, "fastestdet"), &Options::default()).unwrap();
+        let shapes = shapes(prepared.inputs(), 1);
+        let alone = pictures.each_ref().map(|floats| {
+            let mut session = prepared.session(&shapes).unwrap();
+            session.input(0).data.copy_from_f32(floats);
+            session.run().unwrap();
+            values(session.as_ref(), 0)
+        });
+        std::thread::scope(|scope| {
+            for (floats, alone) in pictures.iter().zip(&alone) {
+                let mut session = prepared.session(&shapes).unwrap();
+                scope.spawn(move || {
+                    for _ in 0..RUNS {
+                        session.input(0).data.copy_from_f32(floats);
+                        session.run().unwrap();
+                        assert_eq!(values(session.as_ref(), 0), *alone);
+                    }
+                });
+            }
+        });
+    }
+}
+
+/// More threads share the work, and the result stays the same within the tolerance of the reference.
+#[test]
+fn threads_change_the_time_and_not_the_result() {
+    let Some(data) = data() else { return };
+    let case = &CASES[1];
+    let reference = reference(&data, case.refs, case.files[0]);
+    let floats = to_floats(&array::<u8>(&reference, "input_u8"), case.order, case.normalise);
+    for engine in engines_here() {
+        let options = Options { threads: 2, ..Options::default() };
+        let prepared = engine.prepare(&model_file(&data, case.model), &options).unwrap();
+        let mut session = prepared.session(&shapes(prepared.inputs(), 1)).unwrap();
+        session.input(0).data.copy_from_f32(&floats);
+        let ours = run_twice(session.as_mut(), 1);
+        let expected = array::<f32>(&reference, case.outputs[0]);
+        assert!(max_difference(&ours[0], expected.as_slice().unwrap()) <= case.tolerance);
+    }
+}

@@ -1,0 +1,142 @@
+//! Files that are not what they should be: every engine says so in one sentence, and none panics, aborts or prints.
+
+mod support;
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use orinoco_core::{Diagnosis, codes};
+use orinoco_infer::{Engine, Options, choose};
+use support::{Seeded, data, engines_here, one_node, say, shapes};
+
+/// Reads, binds and runs, as far as it goes.
+fn attempt(engine: &dyn Engine, file: &Path) -> Result<(), Diagnosis> {
+    let prepared = engine.prepare(file, &Options::default())?;
+    let mut session = prepared.session(&shapes(prepared.inputs(), 1))?;
+    session.run()
+}
+
+/// Whether a fault is about `file`, in one line that a terminal can show.
+fn assert_is_a_sentence(fault: &Diagnosis, file: &Path) {
+    assert_eq!(fault.subject, file.display().to_string());
+    let text = fault.to_string();
+    assert!(!text.contains('\n') && fault.cause.chars().count() <= 220, "{text}");
+    assert!(!fault.cause.contains("onnxruntime_src") && !fault.cause.contains("panicked"), "{text}");
+}
+
+/// What every engine says of a file with this content.
+fn check(content: &[u8], code: &'static orinoco_core::Code, cause: &str) {
+    let file = tempfile::NamedTempFile::with_suffix(".onnx").unwrap();
+    std::fs::write(file.path(), content).unwrap();
+    for engine in engines_here() {
+        let fault = attempt(engine.as_ref(), file.path()).unwrap_err();
+        assert_is_a_sentence(&fault, file.path());
+        assert_eq!(fault.code.id, code.id, "{}: {fault}", engine.name());
+        assert!(fault.cause.contains(cause), "{}: {fault}", engine.name());
+    }
+}
+
+#[test]
+fn a_file_that_is_no_model_is_named_so() {
+    check(b"", &codes::MODEL_PARSE, "the file is empty");
+    check(b"version https://git-lfs.github.com/spec/v1\noid sha256:00\n", &codes::MODEL_PARSE, "Git LFS pointer");
+    check(b"\xff\xd8\xff\xe0 not a model but a picture", &codes::MODEL_PARSE, "the file is not ONNX");
+    check(b"[model]\nname = \"a text file\"\n", &codes::MODEL_PARSE, "the file is not ONNX");
+}
+
+#[test]
+fn an_operator_that_is_lacking_is_named() {
+    check(&one_node("FooBar", 1, &["2"]), &codes::MODEL_UNSUPPORTED, "FooBar");
+}
+
+#[test]
+fn a_file_that_is_not_there_is_named_so() {
+    let folder = tempfile::tempdir().unwrap();
+    for engine in engines_here() {
+        for file in [folder.path().join("none.onnx"), folder.path().to_owned()] {
+            let fault = attempt(engine.as_ref(), &file).unwrap_err();
+            assert_is_a_sentence(&fault, &file);
+            assert_eq!(fault.code.id, codes::FILE_MISSING.id, "{}: {fault}", engine.name());
+        }
+    }
+}
+
+/// A cut at the end of a field leaves a graph that parses; then it must still run, or say why not.
+#[test]
+fn truncated_files_are_refused_in_a_sentence() {
+    const SEED: u64 = 20_260_101;
+    const CUTS: usize = 100;
+    const TIME_MAX: Duration = Duration::from_secs(60);
+    let Some(data) = data() else { return };
+    let mut chance = Seeded(SEED);
+    let started = Instant::now();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("cut.onnx");
+    for model in ["fastestdet", "mnist_8", "kws_dscnn_int8", "silero_vad_16k_op15"] {
+        let whole = std::fs::read(data.join(format!("models/{model}.onnx"))).unwrap();
+        for _ in 0..CUTS / 4 {
+            let length = chance.below(whole.len());
+            std::fs::write(&file, &whole[..length]).unwrap();
+            for engine in engines_here() {
+                if let Err(fault) = attempt(engine.as_ref(), &file) {
+                    assert_is_a_sentence(&fault, &file);
+                }
+            }
+        }
+    }
+    say(&format!("{CUTS} cuts, seed {SEED}: {:?}", started.elapsed()));
+    assert!(started.elapsed() < TIME_MAX);
+}
+
+/// Flipped bits reach deeper than cuts: past the parser, into the graph.
+#[test]
+fn damaged_files_are_refused_in_a_sentence_or_run() {
+    const SEED: u64 = 20_260_102;
+    const COPIES: usize = 60;
+    let Some(data) = data() else { return };
+    let mut chance = Seeded(SEED);
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("damaged.onnx");
+    let (mut ran, mut refused) = (0, 0);
+    for model in ["mnist_8", "kws_dscnn_f32"] {
+        let whole = std::fs::read(data.join(format!("models/{model}.onnx"))).unwrap();
+        for _ in 0..COPIES / 2 {
+            let mut damaged = whole.clone();
+            for _ in 0..4 {
+                damaged[chance.below(whole.len())] ^= 1 << chance.below(8);
+            }
+            std::fs::write(&file, &damaged).unwrap();
+            for engine in engines_here() {
+                match attempt(engine.as_ref(), &file) {
+                    Ok(()) => ran += 1,
+                    Err(fault) => {
+                        refused += 1;
+                        assert_eq!(fault.subject, file.display().to_string());
+                        assert!(!fault.to_string().contains('\n'), "{fault}");
+                    }
+                }
+            }
+        }
+    }
+    say(&format!("{COPIES} damaged copies, seed {SEED}: {ran} ran, {refused} were refused"));
+}
+
+#[test]
+fn choosing_blames_the_file_and_not_the_engines() {
+    let names = engines_here().iter().map(|engine| engine.name().to_owned()).collect::<Vec<_>>();
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), "not a model").unwrap();
+    let choose = |file: &Path| choose(&names, &[], file, &Options::default(), &|inputs| Ok(shapes(inputs, 1)));
+    let fault = choose(file.path()).err().unwrap();
+    assert_eq!(fault.code.id, codes::MODEL_PARSE.id, "{fault}");
+    let fault = choose(Path::new("/no/such/model.onnx")).err().unwrap();
+    assert_eq!(fault.code.id, codes::FILE_MISSING.id, "{fault}");
+    std::fs::write(file.path(), one_node("FooBar", 1, &["2"])).unwrap();
+    let fault = choose(file.path()).err().unwrap();
+    assert_eq!(fault.code.id, codes::ENGINE_UNAVAILABLE.id, "{fault}");
+    std::fs::write(file.path(), one_node("Relu", 1, &["n", "2"])).unwrap();
+    let mut chosen = choose(file.path()).unwrap();
+    assert_eq!((chosen.name, chosen.refused.len()), (names[0].as_str(), 0));
+    assert_eq!(chosen.session.output(0).shape, [1, 2]);
+    chosen.session.run().unwrap();
+}

@@ -1,0 +1,120 @@
+//! What the tests of engines share: where the data is, which engines are here, and small models written on the spot.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use ndarray::{ArrayD, OwnedRepr};
+use ndarray_npy::{NpzReader, ReadableElement};
+use orinoco_core::{Dim, TensorDesc};
+use orinoco_infer::{Engine, Options, Prepared, Session, engines};
+
+/// Tells the person at the terminal something, past the test harness's capture.
+pub fn say(text: &str) {
+    // A closed stderr is no reason to fail.
+    let _ = writeln!(std::io::stderr(), "{text}");
+}
+
+/// The shared test data, if this checkout has it.
+pub fn data() -> Option<PathBuf> {
+    let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data");
+    let root = std::env::var_os("ORINOCO_DATA").map_or_else(beside, PathBuf::from);
+    let found = root.join("models").is_dir();
+    if !found {
+        say("skipped: shared test data not found");
+    }
+    found.then_some(root)
+}
+
+/// The engines that run here. ONNX Runtime may not be installed.
+pub fn engines_here() -> Vec<Box<dyn Engine>> {
+    let here = |engine: &Box<dyn Engine>| match engine.check(&Options::default()) {
+        Ok(_) => true,
+        Err(why) if engine.name() == "ort-cpu" => {
+            say(&format!("skipped: ONNX Runtime not found ({why})"));
+            false
+        }
+        Err(why) => panic!("{} must run everywhere, but: {why}", engine.name()),
+    };
+    engines().into_iter().filter(here).collect()
+}
+
+/// Each input's shape, with `size` for every dynamic axis.
+pub fn shapes(inputs: &[TensorDesc], size: usize) -> Vec<Vec<usize>> {
+    let axis = |dim: &Dim| if let Dim::Fixed(n) = dim { *n } else { size };
+    inputs.iter().map(|input| input.shape.iter().map(axis).collect()).collect()
+}
+
+/// A model with its dynamic axes fixed to `size`.
+pub fn open(engine: &dyn Engine, file: &Path, size: usize) -> (Box<dyn Prepared>, Box<dyn Session>) {
+    let prepared = engine.prepare(file, &Options::default()).unwrap();
+    let session = prepared.session(&shapes(prepared.inputs(), size)).unwrap();
+    (prepared, session)
+}
+
+/// An output as f32.
+pub fn values(session: &dyn Session, output: usize) -> Vec<f32> {
+    let mut values = Vec::new();
+    session.output(output).data.to_f32(&mut values);
+    values
+}
+
+/// The largest absolute difference. Panics on different lengths and on anything not finite.
+pub fn max_difference(ours: &[f32], reference: &[f32]) -> f32 {
+    assert_eq!(ours.len(), reference.len());
+    assert!(ours.iter().all(|x| x.is_finite()));
+    ours.iter().zip(reference).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
+}
+
+/// One array of an `.npz`, row-major.
+pub fn array<T: ReadableElement>(file: &Path, name: &str) -> ArrayD<T> {
+    let mut npz = NpzReader::new(std::fs::File::open(file).unwrap()).unwrap();
+    let array = npz.by_name::<OwnedRepr<T>, _>(name);
+    array.unwrap_or_else(|why| panic!("{name} of {}: {why}", file.display()))
+}
+
+/// Numbers that look random and are the same for the same seed (splitmix64).
+pub struct Seeded(pub u64);
+
+impl Seeded {
+    /// A number below `bound`.
+    pub fn below(&mut self, bound: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((z ^ (z >> 31)) % bound as u64) as usize
+    }
+}
+
+/// An ONNX file of one node `y = operator(x)`, where x and y are of the type with ONNX's number `element`.
+/// An axis is a number, or a name for a dynamic one.
+pub fn one_node(operator: &str, element: u64, axes: &[&str]) -> Vec<u8> {
+    let text = |number, text: &str| bytes(number, text.as_bytes());
+    let dimension = |axis: &&str| bytes(1, &axis.parse().map_or_else(|_| text(2, axis), |n| int(1, n)));
+    let shape = axes.iter().flat_map(dimension).collect::<Vec<u8>>();
+    let tensor = [int(1, element), bytes(2, &shape)].concat();
+    let value = |name| [text(1, name), bytes(2, &bytes(1, &tensor))].concat();
+    let node = [text(1, "x"), text(2, "y"), text(3, "the node"), text(4, operator)].concat();
+    let graph = [bytes(1, &node), text(2, "graph"), bytes(11, &value("x")), bytes(12, &value("y"))].concat();
+    [int(1, 8), bytes(7, &graph), bytes(8, &int(2, 17))].concat()
+}
+
+/// A protobuf field with a length.
+fn bytes(number: u64, content: &[u8]) -> Vec<u8> {
+    [varint(number << 3 | 2), varint(content.len() as u64), content.to_vec()].concat()
+}
+
+/// A protobuf field with a number.
+fn int(number: u64, value: u64) -> Vec<u8> {
+    [varint(number << 3), varint(value)].concat()
+}
+
+fn varint(mut value: u64) -> Vec<u8> {
+    let mut coded = Vec::new();
+    while value >= 0x80 {
+        coded.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    coded.push(value as u8);
+    coded
+}

@@ -1,0 +1,210 @@
+//! GStreamer's errors name elements and source lines; ours name the file or camera, the reason and the remedy.
+
+use gstreamer as gst;
+use gstreamer::glib;
+use orinoco_core::{Code, Diagnosis, codes};
+use orinoco_pipeline::SourceError;
+
+use crate::container::Wholeness;
+
+/// Containers whose caps look like a video codec's.
+const CONTAINERS: [&str; 11] = [
+    "video/quicktime",
+    "video/x-matroska",
+    "video/webm",
+    "video/x-msvideo",
+    "video/mpegts",
+    "video/x-flv",
+    "video/x-ms-asf",
+    "video/ogg",
+    "video/x-matroska-3d",
+    "video/vnd.rn-realvideo",
+    "video/x-dv",
+];
+
+/// What a pipeline found on its way, which explains an error better than the error does.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Seen {
+    /// A track of video, whether or not it can be decoded.
+    pub(super) video: bool,
+    /// A track of another kind.
+    pub(super) other: bool,
+    /// A codec or format that no element here can read.
+    pub(super) missing: Option<Missing>,
+}
+
+/// A part of GStreamer that is not installed.
+#[derive(Clone, Debug)]
+pub(super) struct Missing {
+    /// What for: `H.264 (Main Profile)`.
+    name: String,
+    package: &'static str,
+}
+
+impl Seen {
+    /// Notes a stream that was found while the pipeline builds itself.
+    pub(super) fn note_stream(&mut self, caps: &gst::CapsRef) {
+        let Some(structure) = caps.structure(0) else { return };
+        let name = structure.name().as_str();
+        let container = CONTAINERS.contains(&name) || structure.get::<bool>("systemstream").unwrap_or(false);
+        if container {
+            return;
+        }
+        let media = structure.get::<&str>("media").unwrap_or_default();
+        self.video |= name.starts_with("video/") || name.starts_with("image/") || media == "video";
+        self.other |=
+            name.starts_with("audio/") || name.starts_with("text/") || name.starts_with("subpicture/");
+    }
+
+    /// Notes an element message if it says that a plugin is missing.
+    pub(super) fn note_message(&mut self, structure: &gst::StructureRef) {
+        if structure.name() != "missing-plugin" {
+            return;
+        }
+        let kind = structure.get::<&str>("type").unwrap_or_default();
+        let caps = structure.get::<gst::Caps>("detail").ok();
+        let format = caps.as_ref().and_then(|caps| caps.structure(0)).map(|caps| caps.name().as_str());
+        if format.is_some_and(|format| format.starts_with("audio/") || format.starts_with("text/")) {
+            return;
+        }
+        let name = structure.get::<&str>("name").ok().or(format).unwrap_or("its format");
+        let name = name.trim_end_matches(" decoder").trim_end_matches(" demuxer").to_owned();
+        let package = if kind == "decoder" { "gstreamer1.0-libav" } else { "gstreamer1.0-plugins-bad" };
+        self.missing = Some(Missing { name, package });
+    }
+}
+
+/// How far a source came before it failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Progress {
+    /// It has delivered nothing.
+    Nothing,
+    /// It has delivered frames.
+    Frames,
+}
+
+/// A file that its own lengths show to be useless, or `None`.
+pub(super) fn unusable_file(shown: &str, wholeness: Wholeness) -> Option<Diagnosis> {
+    match wholeness {
+        Wholeness::Empty => {
+            Some(Diagnosis::new(&codes::SOURCE_OPEN, shown, "the file is empty", "copy or record it again"))
+        }
+        Wholeness::NoIndex => Some(Diagnosis::new(
+            &codes::SOURCE_TRUNCATED,
+            shown,
+            "the file was cut off: its index (moov box) is missing, so nothing in it can be decoded",
+            "copy it again, or record it again and let the recorder end it",
+        )),
+        Wholeness::Whole | Wholeness::Cut { .. } => None,
+    }
+}
+
+/// What a file that ended, with or without an error, suffers from; `None` when it ended as it should.
+pub(super) fn file_end(
+    shown: &str,
+    wholeness: Wholeness,
+    progress: Progress,
+    seen: &Seen,
+    error: Option<&glib::Error>,
+) -> Option<SourceError> {
+    let fault = |code: &'static Code, cause: String, next: &str| Diagnosis::new(code, shown, cause, next);
+    let discover = "see what `gst-discoverer-1.0` makes of it";
+    let diagnosis = match (wholeness, progress, error) {
+        (Wholeness::Cut { promised, held }, ..) if seen.missing.is_none() => {
+            let cause = format!("the file was cut off: it has {held} of {promised} bytes");
+            fault(&codes::SOURCE_TRUNCATED, cause, "copy it again")
+        }
+        (_, Progress::Frames, None) => return None,
+        (_, Progress::Frames, Some(error)) => {
+            let cause = format!("its data are damaged ({})", error.message());
+            fault(&codes::SOURCE_DECODE, cause, "copy it again, or re-encode it")
+        }
+        (_, Progress::Nothing, error) => match (&seen.missing, error) {
+            (Some(missing), _) => missing_decoder(shown, missing),
+            (None, _) if seen.other && !seen.video => fault(
+                &codes::SOURCE_NO_VIDEO,
+                "it has sound but no video".to_owned(),
+                "name a file with a video track",
+            ),
+            (None, Some(error)) if error.matches(gst::StreamError::TypeNotFound) => {
+                fault(&codes::SOURCE_OPEN, "it is not a media file that GStreamer knows".to_owned(), discover)
+            }
+            (None, Some(error)) if seen.video => {
+                let cause = format!("its video cannot be decoded ({})", error.message());
+                fault(&codes::SOURCE_DECODE, cause, discover)
+            }
+            (None, Some(error)) => {
+                fault(&codes::SOURCE_OPEN, format!("it cannot be read ({})", error.message()), discover)
+            }
+            (None, None) if seen.video => {
+                fault(&codes::SOURCE_DECODE, "its video track holds no picture".to_owned(), discover)
+            }
+            (None, None) => fault(&codes::SOURCE_NO_VIDEO, "it has no video track".to_owned(), discover),
+        },
+    };
+    Some(SourceError::Permanent(diagnosis))
+}
+
+/// Why an RTSP stream ended. `None` as the error means that the server ended it.
+pub(super) fn rtsp_end(
+    shown: &str,
+    progress: Progress,
+    seen: &Seen,
+    error: Option<&gst::message::Error>,
+) -> SourceError {
+    if let Some(missing) = &seen.missing {
+        return SourceError::Permanent(missing_decoder(shown, missing));
+    }
+    let fault = |cause: &str, next: &str| {
+        SourceError::Transient(Diagnosis::new(&codes::SOURCE_UNREACHABLE, shown, cause, next))
+    };
+    let Some(message) = error else {
+        return fault("the server ended the stream", "check that the camera still runs");
+    };
+    let (error, debug) = (message.error(), message.debug().unwrap_or_default());
+    if error.matches(gst::ResourceError::NotAuthorized) || debug.contains("Unauthorized") {
+        fault("the server refuses the user name and password", "write rtsp://USER:PASSWORD@HOST/PATH")
+    } else if error.matches(gst::ResourceError::NotFound) || debug.contains("Not Found") {
+        fault("the server has no stream of that name", "check the path after the host")
+    } else if seen.other && !seen.video {
+        let cause = "it has sound but no video";
+        SourceError::Permanent(Diagnosis::new(
+            &codes::SOURCE_NO_VIDEO,
+            shown,
+            cause,
+            "check the path after the host",
+        ))
+    } else if progress == Progress::Frames {
+        fault("the connection was lost", "check the network and that the camera still runs")
+    } else if debug.contains("refused") {
+        fault("nothing listens there (connection refused)", "check the port, and that the camera runs")
+    } else if debug.contains("resolv") {
+        fault("the host's name is not known", "check the host name")
+    } else {
+        fault("it cannot be reached", "check address and port, and that the camera runs")
+    }
+}
+
+/// An RTSP server that said nothing useful within the bound.
+pub(super) fn rtsp_silent(shown: &str, seconds: u64) -> SourceError {
+    let cause = format!("it sent no video within {seconds} s");
+    let next = "check address and port, and that the camera runs";
+    SourceError::Transient(Diagnosis::new(&codes::SOURCE_UNREACHABLE, shown, cause, next))
+}
+
+/// A file that gave no frame within the bound.
+pub(super) fn file_silent(shown: &str, seconds: u64) -> SourceError {
+    let cause = format!("it gave no frame within {seconds} s");
+    let next = "check the disk or network it is on; `gst-discoverer-1.0` shows what GStreamer makes of it";
+    SourceError::Permanent(Diagnosis::new(&codes::SOURCE_OPEN, shown, cause, next))
+}
+
+fn missing_decoder(shown: &str, missing: &Missing) -> Diagnosis {
+    let cause = format!("no decoder for {} is installed", missing.name);
+    Diagnosis::new(
+        &codes::SOURCE_OPEN,
+        shown,
+        cause,
+        format!("install the Debian package {}", missing.package),
+    )
+}

@@ -1,0 +1,177 @@
+//! From a decoder's buffer to a [`Frame`] that borrows it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use gstreamer as gst;
+use gstreamer::prelude::*;
+use gstreamer_video as video;
+use orinoco_core::{
+    ColorMatrix, ColorRange, FrameDesc, MemoryDomain, Nanos, Orientation, PLANES_MAX, PixelFormat, Plane,
+    Pts, PtsClock,
+};
+use orinoco_pipeline::{Frame, Lease, Slot};
+
+/// Pictures of at least this many lines are BT.709 unless their stream says otherwise.
+const HD_LINES: u32 = 720;
+
+/// Makes frames of samples. What follows from the caps alone is worked out once per caps, since they may change in the
+/// middle of a stream but seldom do.
+pub(super) struct FrameMaker {
+    clock: PtsClock,
+    lent: Arc<AtomicUsize>,
+    layout: Option<Layout>,
+}
+
+struct Layout {
+    caps: gst::Caps,
+    desc: FrameDesc,
+    interval: Option<u64>,
+}
+
+/// A decoder's buffer, mapped for reading. Dropping it gives the buffer back to the decoder.
+struct Lent {
+    buffer: gst::MappedBuffer<gst::buffer::Readable>,
+    lent: Arc<AtomicUsize>,
+}
+
+impl Lease for Lent {
+    fn bytes(&self) -> &[u8] {
+        &self.buffer
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        self.lent.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl FrameMaker {
+    pub(super) fn new(clock: PtsClock, lent: Arc<AtomicUsize>) -> Self {
+        Self { clock, lent, layout: None }
+    }
+
+    /// The frame in `sample`, and the nanoseconds that it is shown for, where that is known. Errors are causes.
+    pub(super) fn frame(
+        &mut self,
+        sample: &gst::Sample,
+        pad: &gst::Pad,
+        pts: Pts,
+        arrived: Nanos,
+    ) -> Result<(Frame, Option<u64>), String> {
+        let caps = sample.caps().ok_or("the decoder gave a picture without a format")?;
+        let clock = self.clock;
+        let layout = match &mut self.layout {
+            Some(layout) if *layout.caps == *caps => layout,
+            layout => layout.insert(Layout::new(caps, pad)?),
+        };
+        let buffer = sample.buffer_owned().ok_or("the decoder gave a picture without pixels")?;
+        let interval = buffer.duration().map(|time| time.nseconds()).or(layout.interval);
+        let desc = FrameDesc { pts, clock, ..layout.desc };
+        let desc = with_buffer_layout(desc, &buffer)?;
+        let buffer =
+            buffer.into_mapped_buffer_readable().map_err(|_| "the decoder's picture cannot be mapped")?;
+        self.lent.fetch_add(1, Ordering::Relaxed);
+        let lease = Lent { buffer, lent: Arc::clone(&self.lent) };
+        let frame = Frame::new(desc, Slot::Leased(Box::new(lease)), arrived);
+        Ok((frame.ok_or("the decoder gave a picture smaller than its format")?, interval))
+    }
+}
+
+impl Layout {
+    fn new(caps: &gst::CapsRef, pad: &gst::Pad) -> Result<Self, String> {
+        let caps = caps.to_owned();
+        let info =
+            video::VideoInfo::from_caps(&caps).map_err(|_| format!("unknown picture format {caps}"))?;
+        let format = pixel_format(info.format()).ok_or_else(|| format!("unknown picture format {caps}"))?;
+        let mut desc = FrameDesc::packed(format, info.width(), info.height());
+        desc.planes = planes(info.offset(), info.stride()).ok_or("a picture is stored upside down")?;
+        let told = caps.structure(0).is_some_and(|structure| structure.has_field("colorimetry"));
+        desc.matrix = matrix(told.then(|| info.colorimetry().matrix()), info.height());
+        desc.range = range(told.then(|| info.colorimetry().range()), format);
+        desc.orientation = orientation(pad);
+        desc.memory = MemoryDomain::Host;
+        let (number, frames) = (info.fps().numer(), info.fps().denom());
+        let interval = match (u64::try_from(number), u64::try_from(frames)) {
+            (Ok(number @ 1..), Ok(frames)) => Some(frames.saturating_mul(1_000_000_000) / number),
+            _ => None,
+        };
+        Ok(Self { caps, desc, interval })
+    }
+}
+
+/// Decoders that pad their pictures say so on each buffer.
+fn with_buffer_layout(desc: FrameDesc, buffer: &gst::BufferRef) -> Result<FrameDesc, String> {
+    let Some(meta) = buffer.meta::<video::VideoMeta>() else { return Ok(desc) };
+    let fits = pixel_format(meta.format()) == Some(desc.format)
+        && (meta.width(), meta.height()) == (desc.width, desc.height)
+        && meta.n_planes() as usize == desc.format.planes();
+    if !fits {
+        return Err("the decoder gave a picture of another size than its format".to_owned());
+    }
+    let planes = planes(meta.offset(), meta.stride()).ok_or("a picture is stored upside down")?;
+    Ok(FrameDesc { planes, ..desc })
+}
+
+fn pixel_format(format: video::VideoFormat) -> Option<PixelFormat> {
+    match format {
+        video::VideoFormat::I420 => Some(PixelFormat::I420),
+        video::VideoFormat::Nv12 => Some(PixelFormat::Nv12),
+        video::VideoFormat::Rgb => Some(PixelFormat::Rgb),
+        video::VideoFormat::Bgr => Some(PixelFormat::Bgr),
+        video::VideoFormat::Gray8 => Some(PixelFormat::Gray8),
+        _ => None,
+    }
+}
+
+/// `None` for a negative stride.
+fn planes(offsets: &[usize], strides: &[i32]) -> Option<[Plane; PLANES_MAX]> {
+    let mut planes = [Plane::default(); PLANES_MAX];
+    for (plane, (&offset, &stride)) in planes.iter_mut().zip(offsets.iter().zip(strides)) {
+        *plane = Plane { offset, stride: usize::try_from(stride).ok()? };
+    }
+    Some(planes)
+}
+
+fn matrix(told: Option<video::VideoColorMatrix>, lines: u32) -> ColorMatrix {
+    match told {
+        Some(video::VideoColorMatrix::Bt601) => ColorMatrix::Bt601,
+        // BT.2020 and SMPTE 240M are far nearer to BT.709 than to BT.601.
+        Some(
+            video::VideoColorMatrix::Bt709
+            | video::VideoColorMatrix::Bt2020
+            | video::VideoColorMatrix::Smpte240m,
+        ) => ColorMatrix::Bt709,
+        _ if lines >= HD_LINES => ColorMatrix::Bt709,
+        _ => ColorMatrix::Bt601,
+    }
+}
+
+fn range(told: Option<video::VideoColorRange>, format: PixelFormat) -> ColorRange {
+    match told {
+        Some(video::VideoColorRange::Range0_255) => ColorRange::Full,
+        Some(video::VideoColorRange::Range16_235) => ColorRange::Limited,
+        _ if format.is_yuv() => ColorRange::Limited,
+        _ => ColorRange::Full,
+    }
+}
+
+/// The turn that the container asks for: phones store portrait video lying down.
+fn orientation(pad: &gst::Pad) -> Orientation {
+    let mut orientation = Orientation::Upright;
+    pad.sticky_events_foreach(|event| {
+        if let gst::EventView::Tag(event) = event.view()
+            && let Some(turn) = event.tag().get::<gst::tags::ImageOrientation>()
+        {
+            orientation = match turn.get() {
+                "rotate-90" => Orientation::Rotate90,
+                "rotate-180" => Orientation::Rotate180,
+                "rotate-270" => Orientation::Rotate270,
+                _ => orientation,
+            };
+        }
+        std::ops::ControlFlow::Continue(gst::EventForeachAction::Keep)
+    });
+    orientation
+}

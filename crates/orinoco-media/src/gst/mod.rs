@@ -1,0 +1,43 @@
+//! GStreamer, kept in here: demuxers, decoders and RTSP.
+//!
+//! Only what GStreamer 1.16 has is used, since JetPack 5 carries that version.
+
+mod faults;
+mod frames;
+mod session;
+mod source;
+mod timing;
+
+use gstreamer as gst;
+use gstreamer::prelude::*;
+use orinoco_core::{Code, Diagnosis};
+
+pub use source::GstSource;
+
+/// Starts GStreamer, once per process.
+pub(crate) fn init(code: &'static Code, subject: &str) -> Result<(), Diagnosis> {
+    gst::init().map_err(|error| {
+        let cause = format!("GStreamer does not start ({error})");
+        Diagnosis::new(code, subject, cause, "install the Debian package gstreamer1.0-plugins-base")
+    })
+}
+
+/// Makes an element; a missing one names the Debian package that has it.
+pub(crate) fn make(
+    element: &str,
+    package: &str,
+    code: &'static Code,
+    subject: &str,
+) -> Result<gst::Element, Diagnosis> {
+    gst::ElementFactory::make(element).build().map_err(|_| {
+        let cause = format!("GStreamer has no element `{element}` here");
+        Diagnosis::new(code, subject, cause, format!("install the Debian package {package}"))
+    })
+}
+
+/// Puts elements into a pipeline and links them in order.
+pub(crate) fn chain(pipeline: &gst::Pipeline, elements: &[&gst::Element]) {
+    // Both fail only for elements that are in another bin or have no matching pads, and the callers pass neither.
+    pipeline.add_many(elements).expect("new elements are in no other pipeline");
+    gst::Element::link_many(elements).expect("the elements were chosen to fit");
+}

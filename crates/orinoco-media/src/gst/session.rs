@@ -1,0 +1,338 @@
+//! One pipeline from its making to its end.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use gstreamer as gst;
+use gstreamer::glib;
+use gstreamer::prelude::*;
+use gstreamer_app as app;
+use gstreamer_video as video;
+use orinoco_core::{Clock, Diagnosis, codes};
+
+use super::faults::Seen;
+use super::timing::DecodeTimes;
+use super::{chain, make};
+use crate::{Pace, RtspAddress, Transport};
+
+/// Decoded pictures that wait for us: one to take, one being made.
+const PICTURES_MAX: u32 = 2;
+/// Threads of one software decoder. Frame threads would delay every picture by as many pictures, and cores are better
+/// used by further streams and by inference.
+const DECODER_THREADS: i32 = 1;
+/// How long RTSP waits for packets that come out of order.
+const JITTER_MS: u32 = 200;
+/// The longest that GStreamer waits for us to see an error that came without an end of stream. Until then frames that
+/// are on their way are still taken.
+const DRAIN_WAIT: Duration = Duration::from_millis(500);
+/// How long one look at the pipeline waits, so that an error is seen soon.
+const LOOK_WAIT: Duration = Duration::from_millis(20);
+
+/// What the pipeline's own threads tell us.
+pub(super) struct Watch {
+    clock: Arc<dyn Clock>,
+    times: Mutex<DecodeTimes>,
+    seen: Mutex<Seen>,
+    /// The first packet came from the network.
+    pub(super) heard: AtomicBool,
+}
+
+impl Watch {
+    pub(super) fn times(&self) -> MutexGuard<'_, DecodeTimes> {
+        self.times.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A running pipeline. Dropping it stops its threads.
+pub(super) struct Session {
+    pipeline: gst::Pipeline,
+    sink: app::AppSink,
+    /// The sink's pad, which carries the stream's tags.
+    pub(super) pad: gst::Pad,
+    bus: gst::Bus,
+    /// What its threads tell.
+    pub(super) watch: Arc<Watch>,
+    failure: Option<gst::Message>,
+    quiet: Duration,
+}
+
+/// What a look at the pipeline found.
+pub(super) enum Look {
+    /// A decoded picture.
+    Picture(gst::Sample),
+    /// Nothing within the time.
+    Nothing,
+    /// The end, after the last picture.
+    End,
+    /// An error, after the last picture.
+    Failed(gst::Message),
+}
+
+impl Session {
+    /// Starts to read a file.
+    pub(super) fn file(
+        path: &Path,
+        pace: Pace,
+        name: &str,
+        shown: &str,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self, Diagnosis> {
+        let session = Self::new(pace, name, shown, clock)?;
+        let source = make("filesrc", "gstreamer1.0-plugins-base", &codes::SOURCE_OPEN, shown)?;
+        source.set_property("location", path);
+        let decode = session.add_decoder(shown)?;
+        chain(&session.pipeline, &[&source, &decode]);
+        Ok(session.started())
+    }
+
+    /// Starts to receive an RTSP stream.
+    pub(super) fn rtsp(
+        address: &RtspAddress,
+        answer_max: Duration,
+        name: &str,
+        shown: &str,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self, Diagnosis> {
+        let session = Self::new(Pace::Free, name, shown, clock)?;
+        let source = make("rtspsrc", "gstreamer1.0-plugins-good", &codes::SOURCE_OPEN, shown)?;
+        let answer_max = u64::try_from(answer_max.as_micros()).unwrap_or(u64::MAX);
+        source.set_property("location", &address.location);
+        source.set_property("user-id", &address.user);
+        source.set_property("user-pw", &address.password);
+        source.set_property("latency", JITTER_MS);
+        source.set_property("drop-on-latency", true);
+        source.set_property("tcp-timeout", answer_max);
+        source.set_property("timeout", answer_max);
+        let transport = match address.transport {
+            Transport::Tcp => "tcp",
+            Transport::Udp => "udp",
+        };
+        source.set_property_from_str("protocols", transport);
+        let decode = session.add_decoder(shown)?;
+        session.pipeline.add_many([&source, &decode]).expect("new elements are in no other pipeline");
+        take_first_video(&source, &decode, &session.watch);
+        Ok(session.started())
+    }
+
+    fn new(pace: Pace, name: &str, shown: &str, clock: Arc<dyn Clock>) -> Result<Self, Diagnosis> {
+        let sink = make("appsink", "gstreamer1.0-plugins-base", &codes::SOURCE_OPEN, shown)?;
+        let sink = sink.downcast::<app::AppSink>().map_err(|_| {
+            let next = "reinstall the Debian package gstreamer1.0-plugins-base";
+            Diagnosis::new(&codes::SOURCE_OPEN, shown, "GStreamer's appsink is not what it should be", next)
+        })?;
+        let formats = ["I420", "NV12", "RGB", "BGR", "GRAY8"];
+        sink.set_caps(Some(
+            &gst::Caps::builder("video/x-raw").field("format", gst::List::new(formats)).build(),
+        ));
+        sink.set_property("max-buffers", PICTURES_MAX);
+        sink.set_property("drop", false);
+        sink.set_property("sync", pace == Pace::Pts);
+        sink.set_property("qos", false);
+        // It would keep a reference to the last buffer, which then could not go back to its decoder.
+        sink.set_property("enable-last-sample", false);
+        let pad = sink.static_pad("sink").expect("a sink has a sink pad");
+        accept_padded_pictures(&pad);
+        // A name with a NUL would abort in GLib.
+        let pipeline = gst::Pipeline::with_name(&name.replace('\0', ""));
+        let bus = pipeline.bus().expect("a pipeline has a bus");
+        let watch = Arc::new(Watch {
+            clock,
+            times: Mutex::default(),
+            seen: Mutex::default(),
+            heard: AtomicBool::new(false),
+        });
+        Ok(Self { pipeline, sink, pad, bus, watch, failure: None, quiet: Duration::ZERO })
+    }
+
+    /// Adds what decodes, and connects it to the sink; returns the element that takes the undecoded stream.
+    fn add_decoder(&self, shown: &str) -> Result<gst::Element, Diagnosis> {
+        let decode = make("decodebin", "gstreamer1.0-plugins-base", &codes::SOURCE_OPEN, shown)?;
+        let convert = make("videoconvert", "gstreamer1.0-plugins-base", &codes::SOURCE_OPEN, shown)?;
+        chain(&self.pipeline, &[&convert, self.sink.upcast_ref()]);
+        // Streams that cannot become raw video are neither decoded nor exposed.
+        decode.set_property("caps", gst::Caps::builder("video/x-raw").any_features().build());
+        decode.set_property("expose-all-streams", false);
+        let watch = Arc::clone(&self.watch);
+        decode.connect("autoplug-continue", false, move |arguments| {
+            if let Some(Ok(caps)) = arguments.get(2).map(|value| value.get::<gst::Caps>()) {
+                watch.seen().note_stream(&caps);
+            }
+            Some(true.to_value())
+        });
+        let pipeline = self.pipeline.downgrade();
+        decode.connect_pad_added(move |_, pad| {
+            let Some(pipeline) = pipeline.upgrade() else { return };
+            link_to(&pipeline, pad, &convert);
+        });
+        let watch = Arc::clone(&self.watch);
+        self.pipeline.connect_deep_element_added(move |_, _, element| {
+            if is_decoder(element) {
+                tune_decoder(element);
+                time_decoder(element, &watch);
+            }
+        });
+        Ok(decode)
+    }
+
+    /// Sets it going. A failure arrives on the bus, as every other does.
+    fn started(self) -> Self {
+        let _ = self.pipeline.set_state(gst::State::Playing);
+        self
+    }
+
+    /// Looks for a picture, waiting at most `wait`.
+    pub(super) fn look(&mut self, wait: Duration) -> Look {
+        let mut left = wait;
+        loop {
+            self.read_bus();
+            let step = left.min(LOOK_WAIT);
+            let time = gst::ClockTime::from_nseconds(u64::try_from(step.as_nanos()).unwrap_or(u64::MAX));
+            if let Some(sample) = self.sink.try_pull_sample(time) {
+                self.quiet = Duration::ZERO;
+                return Look::Picture(sample);
+            }
+            if self.sink.is_eos() {
+                return self.failure.take().map_or(Look::End, Look::Failed);
+            }
+            if self.failure.is_some() {
+                self.quiet += step.max(Duration::from_millis(1));
+                if self.quiet >= DRAIN_WAIT {
+                    return self.failure.take().map_or(Look::End, Look::Failed);
+                }
+            }
+            if left <= step {
+                return Look::Nothing;
+            }
+            left -= step;
+        }
+    }
+
+    /// Goes back to the start; returns whether the stream can.
+    pub(super) fn rewind(&mut self) -> bool {
+        *self.watch.times() = DecodeTimes::default();
+        let flags = gst::SeekFlags::FLUSH | gst::SeekFlags::ACCURATE;
+        self.pipeline.seek_simple(flags, gst::ClockTime::ZERO).is_ok()
+    }
+
+    /// Takes everything off the bus: what stayed there would pile up, and keep elements alive.
+    fn read_bus(&mut self) {
+        while let Some(message) = self.bus.pop() {
+            match message.view() {
+                gst::MessageView::Error(_) => {
+                    self.failure.get_or_insert(message);
+                }
+                gst::MessageView::Element(element) => {
+                    if let Some(structure) = element.structure() {
+                        self.watch.seen().note_message(structure);
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        // It cannot fail on the way down, and there would be nothing left to do about it.
+        let _ = self.pipeline.set_state(gst::State::Null);
+    }
+}
+
+/// Tells upstream that pictures may have padding, so that decoders hand over their own buffers instead of tight copies.
+fn accept_padded_pictures(pad: &gst::Pad) {
+    pad.add_probe(gst::PadProbeType::QUERY_DOWNSTREAM, |_, info| {
+        if let Some(query) = info.query_mut()
+            && let gst::QueryViewMut::Allocation(allocation) = query.view_mut()
+        {
+            allocation.add_allocation_meta::<video::VideoMeta>(None);
+            return gst::PadProbeReturn::Handled;
+        }
+        gst::PadProbeReturn::Ok
+    });
+}
+
+/// Connects a decoded stream, unless an earlier one is connected. Runs on GStreamer's thread.
+fn link_to(pipeline: &gst::Pipeline, pad: &gst::Pad, convert: &gst::Element) {
+    let Some(target) = convert.static_pad("sink").filter(|target| !target.is_linked()) else { return };
+    let features = pad.current_caps().and_then(|caps| caps.features(0).map(|features| features.to_owned()));
+    let on_gpu = features.is_some_and(|features| features.contains("memory:NVMM"));
+    // NVIDIA's decoders leave pictures in their own memory; its converter brings them to ours.
+    if on_gpu && let Ok(download) = gst::ElementFactory::make("nvvidconv").build() {
+        let linked = pipeline
+            .add(&download)
+            .and_then(|()| download.sync_state_with_parent())
+            .and_then(|()| download.link(convert));
+        if linked.is_ok()
+            && let Some(entry) = download.static_pad("sink")
+        {
+            let _ = pad.link(&entry);
+        }
+        return;
+    }
+    // A link that fails leaves the stream unlinked, which the pipeline reports as an error of its own.
+    let _ = pad.link(&target);
+}
+
+/// Chooses the first video stream of an RTSP server and connects it when it comes.
+fn take_first_video(source: &gst::Element, decode: &gst::Element, watch: &Arc<Watch>) {
+    let chosen = AtomicBool::new(false);
+    let told = Arc::clone(watch);
+    source.connect("select-stream", false, move |arguments| {
+        let caps = arguments.get(2).and_then(|value| value.get::<gst::Caps>().ok());
+        let Some(caps) = caps else { return Some(false.to_value()) };
+        let kind = caps.structure(0).and_then(|structure| structure.get::<&str>("media").ok());
+        let take = kind == Some("video") && !chosen.swap(true, Ordering::Relaxed);
+        let mut seen = told.seen();
+        seen.video |= kind == Some("video");
+        seen.other |= kind != Some("video");
+        Some(take.to_value())
+    });
+    let (decode, watch) = (decode.clone(), Arc::clone(watch));
+    source.connect_pad_added(move |_, pad| {
+        let Some(target) = decode.static_pad("sink").filter(|target| !target.is_linked()) else { return };
+        let _ = pad.link(&target);
+        let watch = Arc::clone(&watch);
+        pad.add_probe(gst::PadProbeType::BUFFER | gst::PadProbeType::BUFFER_LIST, move |_, _| {
+            watch.heard.store(true, Ordering::Relaxed);
+            gst::PadProbeReturn::Remove
+        });
+    });
+}
+
+fn is_decoder(element: &gst::Element) -> bool {
+    let class =
+        element.factory().and_then(|factory| factory.metadata(gst::ELEMENT_METADATA_KLASS).map(String::from));
+    class.is_some_and(|class| {
+        class.contains("Codec/Decoder") && (class.contains("Video") || class.contains("Image"))
+    })
+}
+
+fn tune_decoder(element: &gst::Element) {
+    let threads = element.find_property("max-threads");
+    if threads.is_some_and(|property| property.value_type() == glib::Type::I32) {
+        element.set_property("max-threads", DECODER_THREADS);
+    }
+}
+
+/// Notes when compressed pictures enter a decoder and raw ones leave it.
+fn time_decoder(element: &gst::Element, watch: &Arc<Watch>) {
+    for (name, note) in
+        [("sink", DecodeTimes::enter as fn(&mut DecodeTimes, _, _)), ("src", DecodeTimes::leave)]
+    {
+        let Some(pad) = element.static_pad(name) else { continue };
+        let watch = Arc::clone(watch);
+        pad.add_probe(gst::PadProbeType::BUFFER, move |_, info| {
+            if let Some(pts) = info.buffer().and_then(|buffer| buffer.pts()) {
+                note(&mut watch.times(), pts.nseconds(), watch.clock.now());
+            }
+            gst::PadProbeReturn::Ok
+        });
+    }
+}

@@ -1,0 +1,280 @@
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use gstreamer as gst;
+use orinoco_core::{Clock, Diagnosis, Nanos, Pts, PtsClock, codes};
+use orinoco_pipeline::{Frame, Poll, Source, SourceError};
+
+use super::faults::{self, Progress, Seen};
+use super::frames::FrameMaker;
+use super::session::{Look, Session};
+use crate::container::{self, Wholeness};
+use crate::uri::check_file;
+use crate::{Pace, RtspAddress, SourceKind, SourceUri};
+
+/// The longest that a file may take to give its first frame. Local disks need milliseconds; this allows for a network.
+const FILE_OPEN_MAX: Duration = Duration::from_secs(10);
+/// The longest that a camera may take to answer and send its first packet.
+const RTSP_OPEN_MAX: Duration = Duration::from_secs(5);
+/// How long one step of opening waits.
+const OPEN_STEP: Duration = Duration::from_millis(100);
+
+/// Video files and RTSP streams, through GStreamer. Frames are lent: they borrow the decoder's own buffers.
+///
+/// [`Source::open`] returns within 10 s for a file, which has then given its first frame, and within 5 s for RTSP,
+/// whose server has then sent its first packet.
+pub struct GstSource {
+    input: Input,
+    shown: String,
+    name: String,
+    clock: Arc<dyn Clock>,
+    lent: Arc<AtomicUsize>,
+    run: Option<Run>,
+}
+
+enum Input {
+    File { path: PathBuf, repeat: bool, pace: Pace },
+    Rtsp(RtspAddress),
+}
+
+/// From one opening to the next closing.
+struct Run {
+    session: Session,
+    maker: FrameMaker,
+    timeline: Timeline,
+    wholeness: Wholeness,
+    first: Option<Frame>,
+    /// Frames since the last start from the beginning of the file.
+    pass_frames: u64,
+}
+
+/// Turns each pass's media time into one that never goes back.
+#[derive(Clone, Copy, Default)]
+struct Timeline {
+    base: u64,
+    end: u64,
+    last: u64,
+}
+
+impl Timeline {
+    fn place(&self, media: Option<u64>) -> Pts {
+        Pts(media.map_or(self.end, |time| self.base.saturating_add(time)))
+    }
+
+    fn advance(&mut self, pts: Pts, interval: Option<u64>) {
+        let interval = interval.unwrap_or(pts.0.saturating_sub(self.last));
+        self.last = pts.0;
+        self.end = self.end.max(pts.0.saturating_add(interval));
+    }
+
+    fn start_again(&mut self) {
+        self.base = self.end;
+    }
+}
+
+impl GstSource {
+    /// The source at `uri`, a video file or RTSP; nothing is opened yet.
+    pub fn new(uri: &SourceUri, stream_name: &str, clock: Arc<dyn Clock>) -> Result<Self, Diagnosis> {
+        let shown = uri.to_string();
+        let input = match uri.kind().clone() {
+            SourceKind::Video { path, repeat, pace } => Input::File { path, repeat, pace },
+            SourceKind::Rtsp(address) => Input::Rtsp(address),
+            SourceKind::Images { .. } | SourceKind::Test(_) => {
+                let next = "name a video file or rtsp://";
+                return Err(Diagnosis::new(&codes::SOURCE_URI, shown, "it is not for GStreamer", next));
+            }
+        };
+        super::init(&codes::SOURCE_OPEN, &shown)?;
+        Ok(Self { input, shown, name: stream_name.to_owned(), clock, lent: Arc::default(), run: None })
+    }
+
+    /// Frames that were handed out and not dropped yet; each holds a decoder's buffer, also after [`Source::close`].
+    pub fn frames_lent(&self) -> usize {
+        self.lent.load(Ordering::Relaxed)
+    }
+
+    /// Opens the session without waiting for anything.
+    fn start(&self) -> Result<Session, Diagnosis> {
+        let clock = Arc::clone(&self.clock);
+        match &self.input {
+            Input::File { path, pace, .. } => Session::file(path, *pace, &self.name, &self.shown, clock),
+            Input::Rtsp(address) => Session::rtsp(address, RTSP_OPEN_MAX, &self.name, &self.shown, clock),
+        }
+    }
+
+    fn inspect(&self) -> Result<Wholeness, Diagnosis> {
+        let Input::File { path, .. } = &self.input else { return Ok(Wholeness::Whole) };
+        check_file(path, &self.shown)?;
+        let wholeness = container::inspect(path).map_err(|error| {
+            Diagnosis::new(&codes::FILE_MISSING, &self.shown, error, "check the disk or network it is on")
+        })?;
+        faults::unusable_file(&self.shown, wholeness).map_or(Ok(wholeness), Err)
+    }
+
+    fn pts_clock(&self) -> PtsClock {
+        match self.input {
+            Input::File { .. } => PtsClock::Media,
+            Input::Rtsp(_) => PtsClock::Arrival,
+        }
+    }
+
+    /// Waits for the first sign of life.
+    fn wait_for_start(&mut self) -> Result<(), SourceError> {
+        let bound = match self.input {
+            Input::File { .. } => FILE_OPEN_MAX,
+            Input::Rtsp(_) => RTSP_OPEN_MAX,
+        };
+        let deadline = self.clock.now() + bound;
+        loop {
+            match self.poll(OPEN_STEP)? {
+                Poll::Frame(frame) => {
+                    self.run.as_mut().expect("it is open").first = Some(frame);
+                    return Ok(());
+                }
+                Poll::Pending => {}
+                Poll::End => return Ok(()),
+            }
+            if self.run.as_ref().is_some_and(|run| run.session.watch.heard.load(Ordering::Relaxed)) {
+                return Ok(());
+            }
+            if self.clock.now() >= deadline {
+                return Err(match self.input {
+                    Input::File { .. } => faults::file_silent(&self.shown, bound.as_secs()),
+                    Input::Rtsp(_) => faults::rtsp_silent(&self.shown, bound.as_secs()),
+                });
+            }
+        }
+    }
+
+    fn poll(&mut self, wait: Duration) -> Result<Poll, SourceError> {
+        let Some(run) = &mut self.run else { return Ok(Poll::Pending) };
+        let error = match run.session.look(wait) {
+            Look::Picture(sample) => return self.deliver(&sample),
+            Look::Nothing => return Ok(Poll::Pending),
+            Look::End => None,
+            Look::Failed(message) => Some(message),
+        };
+        self.end(error)
+    }
+
+    fn deliver(&mut self, sample: &gst::Sample) -> Result<Poll, SourceError> {
+        let now = self.clock.now();
+        let clock = self.pts_clock();
+        let run = self.run.as_mut().expect("a picture comes from an open session");
+        match run.frame(sample, clock, now) {
+            Ok(frame) => Ok(Poll::Frame(frame)),
+            Err(cause) => {
+                let next = "re-encode it as H.264 with 8-bit 4:2:0 colour";
+                Err(SourceError::Permanent(Diagnosis::new(&codes::SOURCE_DECODE, &self.shown, cause, next)))
+            }
+        }
+    }
+
+    /// The stream is over, well or not: every frame has been delivered.
+    fn end(&mut self, message: Option<gst::Message>) -> Result<Poll, SourceError> {
+        let run = self.run.as_mut().expect("only an open session ends");
+        let seen: Seen = run.session.watch.seen().clone();
+        let error = message.as_ref().and_then(|message| match message.view() {
+            gst::MessageView::Error(error) => Some(error),
+            _ => None,
+        });
+        let progress = if run.timeline.end > 0 { Progress::Frames } else { Progress::Nothing };
+        let repeat = match &self.input {
+            Input::Rtsp(_) => return Err(faults::rtsp_end(&self.shown, progress, &seen, error)),
+            Input::File { repeat, .. } => *repeat,
+        };
+        let error = error.map(|error| error.error());
+        let fault = faults::file_end(&self.shown, run.wholeness, progress, &seen, error.as_ref());
+        if let Some(fault) = fault {
+            return Err(fault);
+        }
+        // A pass without a frame would repeat at once, for ever.
+        if !repeat || run.pass_frames == 0 {
+            return Ok(Poll::End);
+        }
+        run.timeline.start_again();
+        run.pass_frames = 0;
+        if !run.session.rewind() {
+            let session = self.start().map_err(SourceError::Permanent)?;
+            self.run.as_mut().expect("it is open").session = session;
+        }
+        Ok(Poll::Pending)
+    }
+}
+
+impl Run {
+    fn frame(&mut self, sample: &gst::Sample, clock: PtsClock, now: Nanos) -> Result<Frame, String> {
+        let raw = sample.buffer().and_then(|buffer| buffer.pts());
+        let segment = sample.segment().and_then(|segment| segment.downcast_ref::<gst::ClockTime>());
+        let media = match (raw, segment, clock) {
+            (Some(raw), Some(segment), PtsClock::Media) => segment.to_stream_time(raw),
+            (Some(raw), Some(segment), _) => segment.to_running_time(raw),
+            (raw, ..) => raw,
+        };
+        let pts = self.timeline.place(media.map(|time| time.nseconds()));
+        let (mut frame, interval) = self.maker.frame(sample, &self.session.pad, pts, now)?;
+        self.timeline.advance(pts, interval);
+        frame.decode = raw.and_then(|raw| self.session.watch.times().take(raw.nseconds()));
+        self.pass_frames += 1;
+        Ok(frame)
+    }
+}
+
+impl Source for GstSource {
+    fn open(&mut self) -> Result<(), SourceError> {
+        self.close();
+        let wholeness = self.inspect().map_err(SourceError::Permanent)?;
+        let session = self.start().map_err(SourceError::Permanent)?;
+        let maker = FrameMaker::new(self.pts_clock(), Arc::clone(&self.lent));
+        let timeline = Timeline::default();
+        self.run = Some(Run { session, maker, timeline, wholeness, first: None, pass_frames: 0 });
+        let started = self.wait_for_start();
+        if started.is_err() {
+            self.close();
+        }
+        started
+    }
+
+    fn next(&mut self, wait: Duration) -> Result<Poll, SourceError> {
+        match self.run.as_mut().and_then(|run| run.first.take()) {
+            Some(frame) => Ok(Poll::Frame(frame)),
+            None => self.poll(wait),
+        }
+    }
+
+    fn close(&mut self) {
+        self.run = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn passes_follow_one_another() {
+        let mut timeline = Timeline::default();
+        let mut seen = Vec::new();
+        for _ in 0..2 {
+            for media in [0, 40, 80] {
+                let pts = timeline.place(Some(media));
+                timeline.advance(pts, Some(40));
+                seen.push(pts.0);
+            }
+            timeline.start_again();
+        }
+        assert_eq!(seen, [0, 40, 80, 120, 160, 200]);
+    }
+
+    #[test]
+    fn frames_without_times_follow_the_last_one() {
+        let mut timeline = Timeline::default();
+        for (media, expected) in [(Some(0), 0), (Some(40), 40), (None, 80), (None, 120)] {
+            let pts = timeline.place(media);
+            timeline.advance(pts, None);
+            assert_eq!(pts, Pts(expected));
+        }
+    }
+}

@@ -1,0 +1,234 @@
+use std::fs::File;
+use std::io::BufReader;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use image::{ImageReader, Limits};
+use orinoco_core::{Clock, Diagnosis, FrameDesc, PixelFormat, Pts, codes};
+use orinoco_pipeline::{Frame, OwnedSlot, Poll, Slot, SlotPool, Source, SourceError};
+
+use crate::pace::Pacer;
+use crate::uri::check_file;
+use crate::{ImagePaths, Pace};
+
+/// The longest side that is decoded: four times 4K; a longer one is damage or an attack.
+const SIDE_MAX: u32 = 16_384;
+/// Bytes a decoder may take: `SIDE_MAX` squared would be 805 MB, more than a small board can spare.
+const DECODE_BYTES_MAX: u64 = 512 * 1024 * 1024;
+/// Time between numbered images: 25 a second.
+const INTERVAL_NANOS: u64 = 1_000_000_000 / 25;
+/// Images that may be on their way at once. They differ in size, so each brings its own buffer.
+const SLOTS: usize = 8;
+
+/// An image, or numbered images, as RGB frames at 25 a second. EXIF rotation is not applied.
+pub struct ImageSource {
+    paths: ImagePaths,
+    repeat: bool,
+    clock: Arc<dyn Clock>,
+    pacer: Pacer,
+    pool: SlotPool,
+    place: Place,
+}
+
+/// Where in the sequence it is.
+#[derive(Clone, Copy, Default)]
+struct Place {
+    /// Number of the first image.
+    first: u32,
+    /// Images delivered since the last start from the first.
+    done: u32,
+    /// Images delivered in all.
+    total: u64,
+}
+
+impl ImageSource {
+    /// The source of `paths`.
+    pub fn new(paths: ImagePaths, repeat: bool, pace: Pace, clock: Arc<dyn Clock>) -> Self {
+        let pacer = Pacer::new(pace, clock.clone());
+        Self { paths, repeat, pacer, clock, pool: SlotPool::new(SLOTS, 0), place: Place::default() }
+    }
+
+    /// The next image's path, if there is one.
+    fn next_path(&mut self) -> Option<PathBuf> {
+        let path = self.path_after(self.place.done);
+        if path.is_none() && self.repeat && self.place.done > 0 {
+            self.place.done = 0;
+            return self.path_after(0);
+        }
+        path
+    }
+
+    fn path_after(&self, done: u32) -> Option<PathBuf> {
+        match &self.paths {
+            ImagePaths::One(path) => (done == 0).then(|| path.clone()),
+            ImagePaths::Numbered(numbered) => {
+                Some(numbered.path(self.place.first.checked_add(done)?)).filter(|path| path.exists())
+            }
+        }
+    }
+}
+
+impl Source for ImageSource {
+    /// Looks for the first image; returns at once.
+    fn open(&mut self) -> Result<(), SourceError> {
+        let first = self.paths.first();
+        check_file(&first.path, &first.path.display().to_string()).map_err(SourceError::Permanent)?;
+        self.place = Place { first: first.number, done: 0, total: 0 };
+        self.pacer.restart();
+        Ok(())
+    }
+
+    fn next(&mut self, wait: Duration) -> Result<Poll, SourceError> {
+        let pts = Pts(self.place.total.saturating_mul(INTERVAL_NANOS));
+        let Some(path) = self.next_path() else { return Ok(Poll::End) };
+        if !self.pacer.wait(pts, wait) {
+            return Ok(Poll::Pending);
+        }
+        let Some(slot) = self.pool.take(wait) else { return Ok(Poll::Pending) };
+        let mut frame = decode_into(slot, &path, &*self.clock).map_err(SourceError::Permanent)?;
+        frame.desc.pts = pts;
+        self.place.done += 1;
+        self.place.total += 1;
+        Ok(Poll::Frame(frame))
+    }
+
+    fn close(&mut self) {}
+}
+
+/// Decodes the image at `path` into an RGB frame with memory of its own.
+pub fn decode_image(path: &Path, clock: &dyn Clock) -> Result<Frame, Diagnosis> {
+    check_file(path, &path.display().to_string())?;
+    let slot = SlotPool::new(1, 0).take(Duration::ZERO).expect("a new pool has its slot");
+    decode_into(slot, path, clock)
+}
+
+fn decode_into(mut slot: OwnedSlot, path: &Path, clock: &dyn Clock) -> Result<Frame, Diagnosis> {
+    let started = clock.now();
+    let picture = decode_rgb(path)?;
+    let desc = FrameDesc::packed(PixelFormat::Rgb, picture.width(), picture.height());
+    slot.bytes = picture.into_raw();
+    let arrived = clock.now();
+    let frame = Frame::new(desc, Slot::Owned(slot), arrived);
+    let mut frame = frame.ok_or_else(|| image_fault(path, "it has no pixels"))?;
+    frame.decode = Some(arrived.since(started));
+    Ok(frame)
+}
+
+fn decode_rgb(path: &Path) -> Result<image::RgbImage, Diagnosis> {
+    let file = File::open(path).map_err(|error| image_fault(path, &error.to_string()))?;
+    let mut reader = ImageReader::new(BufReader::new(file));
+    let mut limits = Limits::default();
+    limits.max_image_width = Some(SIDE_MAX);
+    limits.max_image_height = Some(SIDE_MAX);
+    limits.max_alloc = Some(DECODE_BYTES_MAX);
+    reader.limits(limits);
+    let reader = reader.with_guessed_format().map_err(|error| image_fault(path, &error.to_string()))?;
+    if reader.format().is_none() {
+        return Err(image_fault(path, "it is not a PNG, JPEG or WebP image"));
+    }
+    let picture = reader.decode().map_err(|error| image_fault(path, &decode_cause(&error)))?;
+    Ok(picture.into_rgb8())
+}
+
+fn decode_cause(error: &image::ImageError) -> String {
+    match error {
+        image::ImageError::Limits(_) => {
+            format!("it is larger than {SIDE_MAX} pixels a side or {} MiB", DECODE_BYTES_MAX >> 20)
+        }
+        image::ImageError::Unsupported(_) => {
+            "it is not a PNG, JPEG or WebP image that can be decoded".to_owned()
+        }
+        _ => format!("it is damaged ({error})"),
+    }
+}
+
+fn image_fault(path: &Path, cause: &str) -> Diagnosis {
+    Diagnosis::new(&codes::IMAGE_DECODE, path.display(), cause, "save it again as PNG, JPEG or WebP")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{SourceUri, open};
+    use image::{Rgb, RgbImage};
+    use orinoco_pipeline::MonotonicClock;
+    use std::fs;
+
+    fn save(path: &Path, width: u32, value: u8) {
+        RgbImage::from_pixel(width, 3, Rgb([value, 0, 9])).save(path).expect("the folder is writable");
+    }
+
+    fn clock() -> Arc<dyn Clock> {
+        Arc::new(MonotonicClock::default())
+    }
+
+    /// Reads `uri` up to `frames_max` frames: width, first byte and milliseconds of each.
+    fn read(uri: &str, frames_max: usize) -> Result<Vec<(u32, u8, u64)>, Diagnosis> {
+        let uri = SourceUri::parse(uri)?;
+        let mut source = open(&uri, "test", clock())?;
+        source.open().map_err(|error| error.diagnosis().clone())?;
+        let mut seen = Vec::new();
+        while seen.len() < frames_max {
+            match source.next(Duration::from_secs(1)).map_err(|error| error.diagnosis().clone())? {
+                Poll::Frame(frame) => {
+                    assert_eq!(frame.desc.format, PixelFormat::Rgb);
+                    let first = frame.view().plane(0).row(0)[0];
+                    seen.push((frame.desc.width, first, frame.desc.pts.0 / 1_000_000));
+                }
+                Poll::Pending => panic!("images are never pending here"),
+                Poll::End => break,
+            }
+        }
+        Ok(seen)
+    }
+
+    #[test]
+    fn a_sequence_starts_at_zero_or_one_and_ends_at_the_gap() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = |name: &str| folder.path().join(name);
+        for (number, value) in [(1, 10), (2, 20), (4, 40)] {
+            save(&path(&format!("a_{number:03}.png")), 4 + number, value);
+        }
+        save(&path("b0.png"), 7, 1);
+        save(&path("b1.png"), 8, 2);
+        let uri = |name: &str| format!("file://{}", path(name).display());
+        assert_eq!(read(&uri("a_%03i.png"), 9).expect("it is read"), [(5, 10, 0), (6, 20, 40)]);
+        assert_eq!(read(&uri("b%d.png"), 9).expect("it is read"), [(7, 1, 0), (8, 2, 40)]);
+        let looped = [(7, 1, 0), (8, 2, 40), (7, 1, 80), (8, 2, 120), (7, 1, 160)];
+        assert_eq!(read(&uri("b%i.png?loop=1"), 5).expect("it is read"), looped);
+        assert_eq!(read(&uri("b0.png"), 9).expect("it is read"), [(7, 1, 0)]);
+        let missing = read(&uri("c_%i.png"), 9).expect_err("there is none");
+        assert_eq!(missing.code.id, codes::FILE_MISSING.id);
+    }
+
+    #[test]
+    fn damage_is_one_sentence() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = folder.path().join("x.png");
+        save(&path, 300, 7);
+        let whole = fs::read(&path).expect("just written");
+        let jpeg = folder.path().join("x.jpg");
+        save(&jpeg, 300, 7);
+        let whole_jpeg = fs::read(&jpeg).expect("just written");
+        let mut huge = whole.clone();
+        huge[16..20].copy_from_slice(&100_000u32.to_be_bytes());
+        let cut = |bytes: &[u8], to: usize| bytes[..to].to_vec();
+        let cases = [
+            cut(&whole, 0),
+            cut(&whole, 20),
+            cut(&whole, whole.len() / 2),
+            cut(&whole_jpeg, 30),
+            b"not an image".to_vec(),
+            huge,
+        ];
+        for bytes in cases {
+            fs::write(&path, &bytes).expect("the folder is writable");
+            let fault = decode_image(&path, &*clock()).expect_err("it is damaged");
+            assert_eq!(fault.code.id, codes::IMAGE_DECODE.id, "{fault}");
+            assert!(!fault.to_string().contains('\n'), "{fault}");
+        }
+        let folder = decode_image(folder.path(), &*clock()).expect_err("it is a folder");
+        assert_eq!(folder.code.id, codes::FILE_MISSING.id);
+    }
+}

@@ -1,0 +1,333 @@
+//! Annotated video: frames, drawn upon by the caller, as H.264 in MP4.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use gstreamer as gst;
+use gstreamer::prelude::*;
+use gstreamer_app as app;
+use gstreamer_video as video;
+use orinoco_core::{ColorMatrix, ColorRange, Diagnosis, FrameDesc, PixelFormat, codes};
+use orinoco_pipeline::{Outcome, Sink};
+
+use crate::gst::{chain, init, make};
+use crate::i420::{self, Colour};
+
+/// Draws an outcome on its picture: packed I420, width, height, outcome.
+pub type Draw = Box<dyn FnMut(&mut [u8], u32, u32, &Outcome) + Send>;
+
+/// Threads of the encoder. Inference needs the cores more, and one thread encodes several streams in real time.
+const ENCODER_THREADS: u32 = 1;
+/// x264's constant rate factor: visually near the source, at about a quarter of the bits of the default.
+const QUANTIZER: u32 = 23;
+/// Pictures that the encoder looks ahead; it holds each of them in memory.
+const LOOKAHEAD_PICTURES: i32 = 10;
+/// Pictures that may wait for the encoder.
+const QUEUE_PICTURES_MAX: u64 = 4;
+/// Ticks a second of the video track: exact for 24, 25, 30, 50, 60 and NTSC rates.
+const TIMESCALE: u32 = 90_000;
+/// The longest that one picture waits for room. An encoder that took none for so long has stopped.
+const ROOM_WAIT_MAX: Duration = Duration::from_secs(10);
+/// How long one look for room waits.
+const ROOM_STEP: Duration = Duration::from_millis(5);
+/// The longest that the encoder may take to end the file: it has a lookahead to encode and an index to write.
+const FINISH_WAIT_MAX: Duration = Duration::from_secs(30);
+/// The duration of a picture of which no successor told it.
+const INTERVAL_DEFAULT_NANOS: u64 = 40_000_000;
+
+/// H.264 encoders, best first, with the Debian package of each.
+const ENCODERS: [(&str, &str); 2] =
+    [("x264enc", "gstreamer1.0-plugins-ugly"), ("openh264enc", "gstreamer1.0-plugins-bad")];
+
+/// Writes annotated MP4. Presentation times are kept; where they jump back, as they do when a camera reconnects, the
+/// file goes on behind its last picture.
+pub struct Mp4Sink {
+    path: PathBuf,
+    draw: Draw,
+    encoder: &'static str,
+    encoding: Option<Encoding>,
+}
+
+/// A running encoder, for pictures of one size and colour.
+struct Encoding {
+    pipeline: gst::Pipeline,
+    entry: app::AppSrc,
+    bus: gst::Bus,
+    source: FrameDesc,
+    picture: FrameDesc,
+    times: Times,
+}
+
+/// Presentation times that always advance.
+#[derive(Default)]
+struct Times {
+    shift: i128,
+    last: Option<u64>,
+    interval: Option<u64>,
+}
+
+impl Mp4Sink {
+    /// Creates the file at `path` and checks that an encoder is there; `draw` is called for each picture.
+    pub fn create(path: &Path, draw: Draw) -> Result<Self, Diagnosis> {
+        let shown = path.display().to_string();
+        init(&codes::SINK_OPEN, &shown)?;
+        let encoder = ENCODERS.iter().find(|(name, _)| gst::ElementFactory::find(name).is_some());
+        let Some(&(encoder, _)) = encoder else {
+            let next = format!("install the Debian package {}", ENCODERS[0].1);
+            return Err(Diagnosis::new(&codes::SINK_OPEN, shown, "no H.264 encoder is installed", next));
+        };
+        make("mp4mux", "gstreamer1.0-plugins-good", &codes::SINK_OPEN, &shown)?;
+        make("h264parse", "gstreamer1.0-plugins-bad", &codes::SINK_OPEN, &shown)?;
+        File::create(path).map_err(|error| {
+            let next = "check that the folder exists and that this user may write in it";
+            Diagnosis::new(&codes::SINK_OPEN, &shown, error, next)
+        })?;
+        Ok(Self { path: path.to_owned(), draw, encoder, encoding: None })
+    }
+
+    /// The GStreamer element that encodes.
+    pub fn encoder(&self) -> &'static str {
+        self.encoder
+    }
+
+    fn start(&self, desc: &FrameDesc, colour: Colour) -> Result<Encoding, Diagnosis> {
+        let shown = self.path.display().to_string();
+        // 4:2:0 video has even sides; an odd last row or column is left out.
+        let (width, height) = (desc.width & !1, desc.height & !1);
+        if width == 0 || height == 0 {
+            return Err(self.fault("the pictures are too small to encode", "use a larger source"));
+        }
+        let picture = FrameDesc::packed(PixelFormat::I420, width, height);
+        let caps = caps(&picture, colour)
+            .ok_or_else(|| self.fault("unknown picture format", "use another source"))?;
+        let entry = app::AppSrc::builder().caps(&caps).format(gst::Format::Time).build();
+        entry.set_max_bytes(QUEUE_PICTURES_MAX * picture.bytes_needed() as u64);
+        let encoder = self.make_encoder(&shown)?;
+        let parse = make("h264parse", "gstreamer1.0-plugins-bad", &codes::SINK_OPEN, &shown)?;
+        let mux = make("mp4mux", "gstreamer1.0-plugins-good", &codes::SINK_OPEN, &shown)?;
+        let file = make("filesink", "gstreamer1.0-plugins-base", &codes::SINK_OPEN, &shown)?;
+        file.set_property("location", &self.path);
+        let pipeline = gst::Pipeline::new();
+        chain(&pipeline, &[entry.upcast_ref(), &encoder, &parse, &mux, &file]);
+        for pad in mux.sink_pads() {
+            pad.set_property("trak-timescale", TIMESCALE);
+        }
+        let bus = pipeline.bus().expect("a pipeline has a bus");
+        let _ = pipeline.set_state(gst::State::Playing);
+        Ok(Encoding { pipeline, entry, bus, source: *desc, picture, times: Times::default() })
+    }
+
+    fn make_encoder(&self, shown: &str) -> Result<gst::Element, Diagnosis> {
+        let (name, package) = ENCODERS[usize::from(self.encoder != ENCODERS[0].0)];
+        let encoder = make(name, package, &codes::SINK_OPEN, shown)?;
+        if name == "x264enc" {
+            encoder.set_property_from_str("speed-preset", "veryfast");
+            encoder.set_property_from_str("pass", "qual");
+            encoder.set_property("quantizer", QUANTIZER);
+            encoder.set_property("threads", ENCODER_THREADS);
+            encoder.set_property("rc-lookahead", LOOKAHEAD_PICTURES);
+            // Without B-frames decoding order is presentation order, and the file needs no edit list.
+            encoder.set_property("bframes", 0u32);
+        } else {
+            encoder.set_property("multi-thread", ENCODER_THREADS);
+        }
+        Ok(encoder)
+    }
+
+    fn fault(&self, cause: &str, next: &str) -> Diagnosis {
+        Diagnosis::new(&codes::SINK_WRITE, self.path.display(), cause, next)
+    }
+
+    fn encode(&mut self, outcome: &Outcome) -> Result<(), Diagnosis> {
+        let view = outcome.frame.view();
+        let desc = *view.desc();
+        if self.encoding.is_none() {
+            self.encoding = Some(self.start(&desc, i420::colour_of(&view))?);
+        }
+        let encoding = self.encoding.as_mut().expect("it was started above");
+        if (desc.width, desc.height) != (encoding.source.width, encoding.source.height) {
+            let cause = format!(
+                "the pictures changed from {}x{} to {}x{}, and an MP4 file has one size",
+                encoding.source.width, encoding.source.height, desc.width, desc.height
+            );
+            return Err(self.fault(&cause, "write another file for the new size"));
+        }
+        let picture = encoding.picture;
+        let (width, height) = (picture.width as usize, picture.height as usize);
+        let mut buffer = gst::Buffer::with_size(picture.bytes_needed()).map_err(|_| self.full())?;
+        let encoding = self.encoding.as_mut().expect("it was started above");
+        let memory = buffer.make_mut();
+        {
+            let mut bytes = memory.map_writable().map_err(|_| {
+                Diagnosis::new(
+                    &codes::SINK_WRITE,
+                    self.path.display(),
+                    "a picture cannot be mapped",
+                    "try again",
+                )
+            })?;
+            if !i420::pack(&view, width, height, &mut bytes) {
+                return Err(self.fault("its frames have an unknown pixel format", "use another source"));
+            }
+            (self.draw)(&mut bytes, picture.width, picture.height, outcome);
+        }
+        let (pts, duration) = encoding.times.place(desc.pts.0);
+        memory.set_pts(gst::ClockTime::from_nseconds(pts));
+        memory.set_duration(gst::ClockTime::from_nseconds(duration));
+        add_layout(memory, &picture);
+        encoding.push(buffer).map_err(|cause| self.fault(&cause, "check the free space where it is written"))
+    }
+
+    fn full(&self) -> Diagnosis {
+        self.fault("there is no memory for a picture", "free some memory")
+    }
+}
+
+impl Sink for Mp4Sink {
+    /// Encodes the outcome's frame; waits at most 10 s for an encoder that is behind.
+    fn write(&mut self, outcome: &Outcome) -> Result<(), Diagnosis> {
+        self.encode(outcome)
+    }
+
+    /// Ends the file, within 30 s. Without a single frame there is no file.
+    fn finish(&mut self) -> Result<Option<PathBuf>, Diagnosis> {
+        let Some(encoding) = self.encoding.take() else {
+            // Nothing can be done about an empty file that cannot be removed.
+            let _ = fs::remove_file(&self.path);
+            return Ok(None);
+        };
+        match encoding.complete() {
+            Ok(()) => Ok(Some(self.path.clone())),
+            Err(cause) => Err(self.fault(&cause, "check the free space where it is written")),
+        }
+    }
+}
+
+impl Encoding {
+    /// Hands a picture over when there is room. Errors are causes.
+    fn push(&self, buffer: gst::Buffer) -> Result<(), String> {
+        let limit = self.entry.max_bytes();
+        let steps = ROOM_WAIT_MAX.as_millis() / ROOM_STEP.as_millis();
+        for _ in 0..steps {
+            let full = self.entry.current_level_bytes() >= limit;
+            let wait = if full { ROOM_STEP } else { Duration::ZERO };
+            if let Some(cause) = self.error(wait) {
+                return Err(cause);
+            }
+            if !full {
+                return self
+                    .entry
+                    .push_buffer(buffer)
+                    .map(|_| ())
+                    .map_err(|_| "the encoder has stopped".to_owned());
+            }
+        }
+        Err(format!("the encoder took no picture for {} s", ROOM_WAIT_MAX.as_secs()))
+    }
+
+    fn complete(self) -> Result<(), String> {
+        // It fails only when the encoder has stopped, and then the bus says why.
+        let _ = self.entry.end_of_stream();
+        let kinds = [gst::MessageType::Eos, gst::MessageType::Error];
+        let wait = gst::ClockTime::from_seconds(FINISH_WAIT_MAX.as_secs());
+        let message = self.bus.timed_pop_filtered(wait, &kinds);
+        match message.as_ref().map(|message| message.view()) {
+            Some(gst::MessageView::Eos(_)) => Ok(()),
+            Some(gst::MessageView::Error(error)) => Err(write_cause(error)),
+            _ => Err(format!("the encoder did not end within {} s", FINISH_WAIT_MAX.as_secs())),
+        }
+    }
+
+    fn error(&self, wait: Duration) -> Option<String> {
+        let wait = gst::ClockTime::from_mseconds(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX));
+        let message = self.bus.timed_pop_filtered(wait, &[gst::MessageType::Error])?;
+        match message.view() {
+            gst::MessageView::Error(error) => Some(write_cause(error)),
+            _ => None,
+        }
+    }
+}
+
+impl Drop for Encoding {
+    fn drop(&mut self) {
+        // It cannot fail on the way down, and there would be nothing left to do about it.
+        let _ = self.pipeline.set_state(gst::State::Null);
+    }
+}
+
+impl Times {
+    /// The time at which the file shows a frame of `pts`, and for how long.
+    fn place(&mut self, pts: u64) -> (u64, u64) {
+        let shifted = i128::from(pts) + self.shift;
+        let earliest = self.last.map_or(0, |last| i128::from(last) + 1);
+        let placed = if shifted >= earliest {
+            shifted
+        } else {
+            let after = self
+                .last
+                .map_or(0, |last| last.saturating_add(self.interval.unwrap_or(INTERVAL_DEFAULT_NANOS)));
+            self.shift += i128::from(after) - shifted;
+            i128::from(after)
+        };
+        let placed = u64::try_from(placed).unwrap_or(u64::MAX);
+        if let Some(last) = self.last.replace(placed) {
+            self.interval = Some(placed.saturating_sub(last));
+        }
+        (placed, self.interval.unwrap_or(INTERVAL_DEFAULT_NANOS))
+    }
+}
+
+fn write_cause(error: &gst::message::Error) -> String {
+    if error.error().matches(gst::ResourceError::NoSpaceLeft) {
+        "there is no space left".to_owned()
+    } else {
+        format!("it cannot be encoded or written ({})", error.error().message())
+    }
+}
+
+/// GStreamer would take I420 rows to be padded to four bytes; ours are not, and the buffer says so.
+fn add_layout(buffer: &mut gst::BufferRef, picture: &FrameDesc) {
+    let planes = &picture.planes[..picture.format.planes()];
+    let offsets: Vec<usize> = planes.iter().map(|plane| plane.offset).collect();
+    let strides: Vec<i32> =
+        planes.iter().map(|plane| i32::try_from(plane.stride).expect("a row is short")).collect();
+    let flags = video::VideoFrameFlags::empty();
+    let (width, height) = (picture.width, picture.height);
+    video::VideoMeta::add_full(buffer, flags, video::VideoFormat::I420, width, height, &offsets, &strides)
+        .expect("the buffer was allocated for this layout");
+}
+
+/// The frame rate is left open: frames may have been dropped before they came here.
+fn caps(picture: &FrameDesc, colour: Colour) -> Option<gst::Caps> {
+    let matrix = match colour.matrix {
+        ColorMatrix::Bt601 => video::VideoColorMatrix::Bt601,
+        _ => video::VideoColorMatrix::Bt709,
+    };
+    let range = match colour.range {
+        ColorRange::Limited => video::VideoColorRange::Range16_235,
+        ColorRange::Full => video::VideoColorRange::Range0_255,
+    };
+    let primaries = match colour.matrix {
+        ColorMatrix::Bt601 => video::VideoColorPrimaries::Smpte170m,
+        _ => video::VideoColorPrimaries::Bt709,
+    };
+    let colorimetry =
+        video::VideoColorimetry::new(range, matrix, video::VideoTransferFunction::Bt709, primaries);
+    let info = video::VideoInfo::builder(video::VideoFormat::I420, picture.width, picture.height)
+        .fps(gst::Fraction::new(0, 1))
+        .colorimetry(&colorimetry);
+    info.build().ok()?.to_caps().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_kept_until_they_jump_back() {
+        let mut times = Times::default();
+        let seen: Vec<u64> = [5, 45, 85, 5, 45, 45].iter().map(|&pts| times.place(pts).0).collect();
+        assert_eq!(seen, [5, 45, 85, 125, 165, 205]);
+    }
+}

@@ -1,0 +1,33 @@
+use std::sync::Arc;
+
+use orinoco_core::{Clock, Diagnosis};
+use orinoco_pipeline::Source;
+
+use crate::{ImageSource, SourceKind, SourceUri, TestSource};
+
+/// The source for `uri`, not yet opened: [`Source::open`] does that, on the source's own thread.
+///
+/// What can be known without opening it is checked here: that a local file is there, and that this binary has the part
+/// that reads it. `stream_name` names its threads and pipeline for debuggers.
+pub fn open(uri: &SourceUri, stream_name: &str, clock: Arc<dyn Clock>) -> Result<Box<dyn Source>, Diagnosis> {
+    uri.check()?;
+    Ok(match uri.kind() {
+        SourceKind::Images { paths, repeat, pace } => {
+            Box::new(ImageSource::new(paths.clone(), *repeat, *pace, clock))
+        }
+        SourceKind::Test(pattern) => Box::new(TestSource::new(*pattern, clock)),
+        SourceKind::Video { .. } | SourceKind::Rtsp(_) => open_stream(uri, stream_name, clock)?,
+    })
+}
+
+#[cfg(feature = "gstreamer")]
+fn open_stream(uri: &SourceUri, name: &str, clock: Arc<dyn Clock>) -> Result<Box<dyn Source>, Diagnosis> {
+    Ok(Box::new(crate::GstSource::new(uri, name, clock)?))
+}
+
+#[cfg(not(feature = "gstreamer"))]
+fn open_stream(uri: &SourceUri, _: &str, _: Arc<dyn Clock>) -> Result<Box<dyn Source>, Diagnosis> {
+    let cause = "this binary was built without GStreamer, which reads video files and RTSP";
+    let next = "build with `--features gstreamer`, or use images or test://ball";
+    Err(Diagnosis::new(&orinoco_core::codes::FEATURE_MISSING, uri, cause, next))
+}

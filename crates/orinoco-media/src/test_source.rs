@@ -1,0 +1,164 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use orinoco_core::{Clock, FrameDesc, FrameView, PixelFormat, Pts};
+use orinoco_pipeline::{Frame, Poll, Slot, SlotPool, Source, SourceError};
+
+use crate::pace::Pacer;
+use crate::{Ball, TestPattern};
+
+/// Frames that may be on their way at once; more than a ring, a batch and the sinks hold together.
+const SLOTS: usize = 16;
+/// Luma, U and V of the ground and of the ball (limited range): dark grey and orange.
+const GROUND: [u8; 3] = [60, 128, 128];
+const BALL: [u8; 3] = [180, 70, 190];
+
+/// `test://ball`: a ball that moves over a plain ground, the same on every run and every machine.
+pub struct TestSource {
+    pattern: TestPattern,
+    clock: Arc<dyn Clock>,
+    pacer: Pacer,
+    pool: SlotPool,
+    desc: FrameDesc,
+    number: u64,
+}
+
+impl TestSource {
+    /// The source of `pattern`. Its slots are allocated here, once.
+    pub fn new(pattern: TestPattern, clock: Arc<dyn Clock>) -> Self {
+        let desc = FrameDesc::packed(PixelFormat::I420, pattern.width, pattern.height);
+        let pool = SlotPool::new(SLOTS, desc.bytes_needed());
+        Self { pattern, pacer: Pacer::new(pattern.pace, clock.clone()), clock, pool, desc, number: 0 }
+    }
+
+    fn pts(&self) -> Pts {
+        let nanos = u128::from(self.number) * 1_000_000_000 / u128::from(self.pattern.fps);
+        Pts(u64::try_from(nanos).unwrap_or(u64::MAX))
+    }
+}
+
+impl Source for TestSource {
+    /// Returns at once.
+    fn open(&mut self) -> Result<(), SourceError> {
+        self.number = 0;
+        self.pacer.restart();
+        Ok(())
+    }
+
+    fn next(&mut self, wait: Duration) -> Result<Poll, SourceError> {
+        if self.pattern.frames.is_some_and(|frames| self.number >= frames) {
+            return Ok(Poll::End);
+        }
+        let pts = self.pts();
+        if !self.pacer.wait(pts, wait) {
+            return Ok(Poll::Pending);
+        }
+        let Some(mut slot) = self.pool.take(wait) else { return Ok(Poll::Pending) };
+        draw(&mut slot.bytes, &self.desc, self.pattern.ball(self.number));
+        self.number += 1;
+        let desc = FrameDesc { pts, ..self.desc };
+        let frame = Frame::new(desc, Slot::Owned(slot), self.clock.now());
+        Ok(Poll::Frame(frame.expect("slots are as large as the pattern's frames")))
+    }
+
+    fn close(&mut self) {}
+}
+
+/// Draws the ground and the ball into a packed I420 picture.
+fn draw(bytes: &mut [u8], desc: &FrameDesc, ball: Ball) {
+    assert!(FrameView::new(desc, bytes).is_some(), "{} bytes for {desc:?}", bytes.len());
+    for (index, plane) in desc.planes.iter().enumerate().take(desc.format.planes()) {
+        let (row, rows) = desc.format.plane_size(index, desc.width, desc.height);
+        let shift = if index == 0 { 0 } else { 1 };
+        let pixels = &mut bytes[plane.offset..][..row * rows];
+        pixels.fill(GROUND[index]);
+        for (y, line) in pixels.chunks_exact_mut(row).enumerate() {
+            let Some(span) = chord(ball, y << shift) else { continue };
+            let (start, end) = (span.start >> shift, (span.end >> shift).min(row));
+            line[start..end].fill(BALL[index]);
+        }
+    }
+}
+
+/// The columns that the ball covers in row `y`.
+fn chord(ball: Ball, y: usize) -> Option<std::ops::Range<usize>> {
+    let (x, radius) = (ball.x as usize, ball.radius as usize);
+    let dy = y.abs_diff(ball.y as usize);
+    let half = (radius * radius).checked_sub(dy * dy)?.isqrt();
+    Some(x - half..x + half + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{SourceKind, SourceUri};
+    use orinoco_pipeline::MonotonicClock;
+
+    fn source(uri: &str) -> TestSource {
+        let uri = SourceUri::parse(uri).expect("it is valid");
+        let SourceKind::Test(pattern) = *uri.kind() else { panic!("{uri} is a test pattern") };
+        TestSource::new(pattern, Arc::new(MonotonicClock::default()))
+    }
+
+    fn frames(uri: &str) -> Vec<Frame> {
+        let mut source = source(uri);
+        source.open().expect("it always opens");
+        let next = || match source.next(Duration::from_secs(1)).expect("it never fails") {
+            Poll::Frame(frame) => Some(frame),
+            Poll::Pending => panic!("a slot is free and the time has come"),
+            Poll::End => None,
+        };
+        std::iter::from_fn(next).collect()
+    }
+
+    fn pixels(frame: &Frame) -> Vec<u8> {
+        frame.view().packed_rows().flatten().copied().collect()
+    }
+
+    #[test]
+    fn it_is_the_same_every_time_and_moves() {
+        let (first, second) = (frames("test://ball?frames=5"), frames("test://ball?frames=5"));
+        assert_eq!(
+            first.iter().map(pixels).collect::<Vec<_>>(),
+            second.iter().map(pixels).collect::<Vec<_>>()
+        );
+        assert_ne!(pixels(&first[0]), pixels(&first[1]));
+        assert_eq!(first.iter().map(|f| f.desc.pts.0).collect::<Vec<_>>()[..3], [0, 33_333_333, 66_666_666]);
+    }
+
+    #[test]
+    fn the_ball_is_where_it_says_at_any_size() {
+        for size in
+            ["width=16&height=16", "width=17&height=33", "width=640&height=480", "width=321&height=16"]
+        {
+            let mut source = source(&format!("test://ball?{size}"));
+            source.open().expect("it always opens");
+            for number in 0..500 {
+                let Ok(Poll::Frame(frame)) = source.next(Duration::ZERO) else { panic!("a slot is free") };
+                let ball = source.pattern.ball(number);
+                let luma = frame.view().plane(0).row(ball.y as usize)[ball.x as usize];
+                assert_eq!(luma, BALL[0], "{size} frame {number}: {ball:?}");
+                assert!(ball.x + ball.radius < frame.desc.width && ball.y + ball.radius < frame.desc.height);
+            }
+        }
+    }
+
+    #[test]
+    fn held_frames_hold_the_source_back() {
+        let mut source = source("test://ball?width=16&height=16");
+        let mut next = || source.next(Duration::from_millis(1)).expect("it never fails");
+        let held: Vec<_> = (0..SLOTS).map(|_| next()).collect();
+        assert!(held.iter().all(|poll| matches!(poll, Poll::Frame(_))));
+        assert!(matches!(next(), Poll::Pending));
+        drop(held);
+        assert!(matches!(next(), Poll::Frame(_)));
+    }
+
+    #[test]
+    fn pace_keeps_real_time() {
+        let begin = std::time::Instant::now();
+        assert_eq!(frames("test://ball?frames=6&fps=50&pace=pts").len(), 6);
+        let took = begin.elapsed();
+        assert!((95..500).contains(&took.as_millis()), "five intervals of 20 ms took {took:?}");
+    }
+}

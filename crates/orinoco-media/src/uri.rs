@@ -1,0 +1,727 @@
+//! What a source is, read from text once. After [`SourceUri::parse`] nothing about it can be misspelt any more.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::fs::{self, File};
+use std::io;
+use std::ops::RangeInclusive;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+use orinoco_core::{Diagnosis, codes};
+
+/// Extensions taken as still images; everything else is given to GStreamer.
+const IMAGE_EXTENSIONS: [&str; 4] = ["jpg", "jpeg", "png", "webp"];
+/// Sides of the test pattern: the ball must fit, and a frame must stay within what a board can hold.
+const TEST_SIDE: RangeInclusive<u32> = 16..=8192;
+/// Frame rates of the test pattern.
+const TEST_FPS: RangeInclusive<u32> = 1..=1000;
+
+/// A source that can be opened: the checked form of what a user wrote.
+///
+/// It shows itself without passwords, so it may go into any message.
+#[derive(Clone, PartialEq, Eq)]
+pub struct SourceUri {
+    kind: SourceKind,
+    shown: String,
+}
+
+/// The kinds of source.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SourceKind {
+    /// A video file.
+    Video {
+        /// Where it is.
+        path: PathBuf,
+        /// Whether it starts again at its end, for ever.
+        repeat: bool,
+        /// How fast it is read.
+        pace: Pace,
+    },
+    /// An image, or numbered images.
+    Images {
+        /// Where they are.
+        paths: ImagePaths,
+        /// Whether they start again after the last one, for ever.
+        repeat: bool,
+        /// How fast they are read.
+        pace: Pace,
+    },
+    /// A camera or server that speaks RTSP.
+    Rtsp(RtspAddress),
+    /// Pictures made here.
+    Test(TestPattern),
+}
+
+/// How fast a source that is not live delivers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Pace {
+    /// As fast as frames are taken.
+    #[default]
+    Free,
+    /// In real time: each frame when its presentation time has come.
+    Pts,
+}
+
+/// One image, or as many as there are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ImagePaths {
+    /// One image.
+    One(PathBuf),
+    /// Images numbered without a gap, from 0 or 1.
+    Numbered(NumberedPath),
+}
+
+/// A path with a number in it, as `img_%04i.jpg`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NumberedPath {
+    before: OsString,
+    digits: usize,
+    after: OsString,
+}
+
+/// Where an RTSP stream is and how to reach it. Its debug form hides the password.
+#[derive(Clone, PartialEq, Eq)]
+pub struct RtspAddress {
+    /// The URI without user name and password.
+    pub location: String,
+    /// The user name, decoded.
+    pub user: Option<String>,
+    /// The password, decoded.
+    pub password: Option<String>,
+    /// What carries the video.
+    pub transport: Transport,
+}
+
+/// What carries an RTSP stream's video.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Transport {
+    /// The RTSP connection itself: nothing is lost, firewalls agree.
+    #[default]
+    Tcp,
+    /// UDP: no waiting for lost packets.
+    Udp,
+}
+
+/// A ball that moves over a plain ground.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TestPattern {
+    /// Width in pixels.
+    pub width: u32,
+    /// Height in pixels.
+    pub height: u32,
+    /// Frames a second.
+    pub fps: u32,
+    /// Frames until the end; `None` never ends.
+    pub frames: Option<u64>,
+    /// How fast it delivers.
+    pub pace: Pace,
+}
+
+/// Where the test pattern's ball is, in pixels: what a detector should find.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ball {
+    /// Column of its centre.
+    pub x: u32,
+    /// Row of its centre.
+    pub y: u32,
+    /// Its radius.
+    pub radius: u32,
+}
+
+impl SourceUri {
+    /// Reads `file://PATH?loop=1&pace=pts`, a plain path, `rtsp://HOST/PATH?transport=udp` or
+    /// `test://ball?width=640&height=480&fps=30&frames=100&pace=pts`.
+    ///
+    /// Paths of `file://` are percent-decoded; plain paths are taken as they are, but may have settings after a `?`.
+    pub fn parse(text: &str) -> Result<Self, Diagnosis> {
+        let shown = without_password(text);
+        let fault = |Fault { cause, next }: Fault| Diagnosis::new(&codes::SOURCE_URI, &shown, cause, next);
+        if text.trim().is_empty() {
+            return Err(Diagnosis::new(
+                &codes::SOURCE_URI,
+                "source",
+                "it is empty",
+                "name a file, rtsp:// or test://ball",
+            ));
+        }
+        if text.contains('\0') {
+            return Err(fault(Fault::new("it contains a NUL character", "remove it")));
+        }
+        let (scheme, rest) = match text.split_once("://") {
+            Some((scheme, rest)) if is_scheme(scheme) => (scheme.to_ascii_lowercase(), rest),
+            _ => (String::new(), text),
+        };
+        let kind = match scheme.as_str() {
+            "" => read_file(rest, Escapes::Literal),
+            "file" => read_file(rest, Escapes::Percent),
+            "rtsp" | "rtsps" => read_rtsp(&scheme, rest).map(SourceKind::Rtsp),
+            "test" => read_test(rest).map(SourceKind::Test),
+            _ => Err(Fault::new(
+                format!("`{scheme}://` is not a kind of source"),
+                "use file://, rtsp:// or test://ball, or a plain path",
+            )),
+        };
+        let kind = kind.map_err(fault)?;
+        let shown = kind.path_shown().unwrap_or(shown);
+        Ok(Self { kind, shown })
+    }
+
+    /// What it is.
+    pub fn kind(&self) -> &SourceKind {
+        &self.kind
+    }
+
+    /// Whether it runs whether or not anybody takes its frames.
+    pub fn is_live(&self) -> bool {
+        matches!(self.kind, SourceKind::Rtsp(_))
+    }
+
+    /// The same source with a relative path taken from `folder`: a board file's paths start at the board file.
+    pub fn relative_to(mut self, folder: &Path) -> Self {
+        match &mut self.kind {
+            SourceKind::Video { path, .. } => *path = folder.join(&*path),
+            SourceKind::Images { paths: ImagePaths::One(path), .. } => *path = folder.join(&*path),
+            SourceKind::Images { paths: ImagePaths::Numbered(numbered), .. } => {
+                numbered.before = folder.join(&numbered.before).into_os_string();
+            }
+            SourceKind::Rtsp(_) | SourceKind::Test(_) => {}
+        }
+        self.shown = self.kind.path_shown().unwrap_or(self.shown);
+        self
+    }
+
+    /// Whether a local file is there and may be read. Asks nothing of the network.
+    pub fn check(&self) -> Result<(), Diagnosis> {
+        match &self.kind {
+            SourceKind::Video { path, .. } => check_file(path, &self.shown),
+            SourceKind::Images { paths, .. } => check_file(&paths.first().path, &self.shown),
+            SourceKind::Rtsp(_) | SourceKind::Test(_) => Ok(()),
+        }
+    }
+}
+
+impl fmt::Display for SourceUri {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.shown)
+    }
+}
+
+impl fmt::Debug for SourceUri {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SourceUri({})", self.shown)
+    }
+}
+
+impl fmt::Debug for RtspAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "RtspAddress({}, {:?})", without_password(&self.location), self.transport)
+    }
+}
+
+impl SourceKind {
+    fn path_shown(&self) -> Option<String> {
+        match self {
+            Self::Video { path, .. } => Some(path.display().to_string()),
+            Self::Images { paths: ImagePaths::One(path), .. } => Some(path.display().to_string()),
+            Self::Images { paths: ImagePaths::Numbered(numbered), .. } => Some(numbered.to_string()),
+            Self::Rtsp(_) | Self::Test(_) => None,
+        }
+    }
+}
+
+/// An image's place in its sequence.
+#[derive(Clone, Debug)]
+pub(crate) struct ImageStart {
+    pub(crate) path: PathBuf,
+    pub(crate) number: u32,
+}
+
+impl ImagePaths {
+    /// The first image: number 0 where there is one, else 1.
+    pub(crate) fn first(&self) -> ImageStart {
+        match self {
+            Self::One(path) => ImageStart { path: path.clone(), number: 0 },
+            Self::Numbered(numbered) => {
+                let number = if numbered.path(0).exists() { 0 } else { 1 };
+                ImageStart { path: numbered.path(number), number }
+            }
+        }
+    }
+}
+
+impl NumberedPath {
+    /// The path with `number` in it.
+    pub fn path(&self, number: u32) -> PathBuf {
+        let mut path = self.before.clone();
+        path.push(format!("{number:0width$}", width = self.digits));
+        path.push(&self.after);
+        PathBuf::from(path)
+    }
+}
+
+impl fmt::Display for NumberedPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let number = if self.digits == 0 { "%i".to_owned() } else { format!("%0{}i", self.digits) };
+        write!(f, "{}{number}{}", Path::new(&self.before).display(), Path::new(&self.after).display())
+    }
+}
+
+impl TestPattern {
+    /// Where the ball is in frame `number`.
+    pub fn ball(&self, number: u64) -> Ball {
+        let radius = (self.width.min(self.height) / 8).max(1);
+        // Different speeds across and down, so that the path is long before it repeats.
+        let x = bounce(number.wrapping_mul(5), self.width - 2 * radius);
+        let y = bounce(number.wrapping_mul(3), self.height - 2 * radius);
+        Ball { x: radius + x, y: radius + y, radius }
+    }
+}
+
+/// A position that runs from 0 to below `span` and back.
+fn bounce(travelled: u64, span: u32) -> u32 {
+    let turn = u64::from(span.max(2) - 1);
+    let place = travelled % (2 * turn);
+    let place = if place <= turn { place } else { 2 * turn - place };
+    u32::try_from(place).expect("it is below the span")
+}
+
+/// Why a text is no source, and what to write instead.
+struct Fault {
+    cause: String,
+    next: String,
+}
+
+impl Fault {
+    fn new(cause: impl Into<String>, next: impl Into<String>) -> Self {
+        Self { cause: cause.into(), next: next.into() }
+    }
+}
+
+fn is_scheme(text: &str) -> bool {
+    !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.'))
+}
+
+/// How `%` is read in a path.
+#[derive(Clone, Copy)]
+enum Escapes {
+    Percent,
+    Literal,
+}
+
+fn read_file(rest: &str, escapes: Escapes) -> Result<SourceKind, Fault> {
+    let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
+    if path.is_empty() {
+        return Err(Fault::new("it names no file", "write the path after file://"));
+    }
+    let mut repeat = false;
+    let mut pace = Pace::Free;
+    for (key, value) in settings(query) {
+        match key {
+            "loop" => repeat = read_switch(key, value)?,
+            "pace" => pace = read_pace(value)?,
+            _ => return Err(unknown_setting(key, "a file", "loop and pace")),
+        }
+    }
+    let pieces = read_path(path, escapes)?;
+    let path = match pieces {
+        PathPieces::Plain(path) => path,
+        PathPieces::Numbered(numbered) => {
+            if !is_image(Path::new(&numbered.path(0))) {
+                let cause = "numbers in a file name are for images only";
+                return Err(Fault::new(cause, "end the name in .jpg, .png or .webp, or name one file"));
+            }
+            return Ok(SourceKind::Images { paths: ImagePaths::Numbered(numbered), repeat, pace });
+        }
+    };
+    Ok(match is_image(&path) {
+        true => SourceKind::Images { paths: ImagePaths::One(path), repeat, pace },
+        false => SourceKind::Video { path, repeat, pace },
+    })
+}
+
+fn is_image(path: &Path) -> bool {
+    let extension = path.extension().and_then(|text| text.to_str()).map(str::to_ascii_lowercase);
+    extension.is_some_and(|text| IMAGE_EXTENSIONS.contains(&text.as_str()))
+}
+
+enum PathPieces {
+    Plain(PathBuf),
+    Numbered(NumberedPath),
+}
+
+/// Splits a path at its number, if it has one, and decodes its escapes.
+fn read_path(text: &str, escapes: Escapes) -> Result<PathPieces, Fault> {
+    let mut before: Option<(Vec<u8>, usize)> = None;
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((&byte, tail)) = rest.split_first() {
+        rest = tail;
+        if byte != b'%' {
+            bytes.push(byte);
+        } else if let Some((digits, length)) = number_at(tail) {
+            rest = &tail[length..];
+            if before.replace((std::mem::take(&mut bytes), digits)).is_some() {
+                return Err(Fault::new("it has more than one number", "keep one %i or %04i"));
+            }
+        } else if let Escapes::Literal = escapes {
+            bytes.push(byte);
+        } else {
+            bytes.push(escape_at(tail)?);
+            rest = &tail[2..];
+        }
+    }
+    let text = OsString::from_vec(bytes);
+    Ok(match before {
+        None => PathPieces::Plain(PathBuf::from(text)),
+        Some((before, digits)) => {
+            PathPieces::Numbered(NumberedPath { before: OsString::from_vec(before), digits, after: text })
+        }
+    })
+}
+
+/// Reads `i`, `d`, `04i` or `04d` after a `%`: the digits to pad to, and the length read.
+///
+/// Escapes look alike: `%20d` is a space and a `d`, `%d0` is one byte. Only forms that no sensible escape has count as
+/// numbers: zero-padded widths (`%04` would be a control character), and a bare letter that no hex digit follows.
+fn number_at(tail: &[u8]) -> Option<(usize, usize)> {
+    match *tail {
+        [b'0', width @ b'1'..=b'9', b'i' | b'd', ..] => Some((usize::from(width - b'0'), 3)),
+        [b'i', ..] => Some((0, 1)),
+        [b'd', next, ..] if next.is_ascii_hexdigit() => None,
+        [b'd', ..] => Some((0, 1)),
+        _ => None,
+    }
+}
+
+fn escape_at(tail: &[u8]) -> Result<u8, Fault> {
+    let hex = tail.get(..2).and_then(|pair| std::str::from_utf8(pair).ok());
+    match hex.and_then(|pair| u8::from_str_radix(pair, 16).ok()) {
+        Some(0) => Err(Fault::new("it contains a NUL character", "remove %00")),
+        Some(byte) => Ok(byte),
+        None => Err(Fault::new("a `%` is not followed by two hex digits", "write % itself as %25")),
+    }
+}
+
+fn read_rtsp(scheme: &str, rest: &str) -> Result<RtspAddress, Fault> {
+    let authority_end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+    let (authority, path) = rest.split_at(authority_end);
+    let (login, host) = match authority.rsplit_once('@') {
+        Some((login, host)) => (Some(login), host),
+        None => (None, authority),
+    };
+    let (user, password) = match login.map(|login| login.split_once(':').unwrap_or((login, ""))) {
+        Some((user, password)) => (read_login(user)?, read_login(password)?),
+        None => (None, None),
+    };
+    let (path, transport) = split_transport(path)?;
+    let location = format!("{scheme}://{host}{path}");
+    let valid =
+        url::Url::parse(&location).is_ok_and(|url| url.host_str().is_some_and(|host| !host.is_empty()));
+    if !valid {
+        let next = "write rtsp://USER:PASSWORD@HOST:PORT/PATH, and special characters of the password as %XX";
+        return Err(Fault::new("it has no valid host and port", next));
+    }
+    Ok(RtspAddress { location, user, password, transport })
+}
+
+fn read_login(text: &str) -> Result<Option<String>, Fault> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((&byte, tail)) = rest.split_first() {
+        let escaped = byte == b'%';
+        bytes.push(if escaped { escape_at(tail)? } else { byte });
+        rest = if escaped { &tail[2..] } else { tail };
+    }
+    let fault =
+        || Fault::new("user name or password is not UTF-8", "write special characters as %XX of UTF-8");
+    let text = String::from_utf8(bytes).map_err(|_| fault())?;
+    Ok((!text.is_empty()).then_some(text))
+}
+
+/// Takes our `transport` out of the query; everything else in it is the camera's.
+fn split_transport(path: &str) -> Result<(String, Transport), Fault> {
+    let Some((path, query)) = path.split_once('?') else { return Ok((path.to_owned(), Transport::Tcp)) };
+    let mut transport = Transport::Tcp;
+    let mut kept = Vec::new();
+    for setting in query.split('&') {
+        match setting.split_once('=') {
+            Some(("transport", "tcp")) => transport = Transport::Tcp,
+            Some(("transport", "udp")) => transport = Transport::Udp,
+            Some(("transport", _)) => {
+                return Err(Fault::new("its transport is not known", "write transport=tcp or transport=udp"));
+            }
+            _ => kept.push(setting),
+        }
+    }
+    let query = kept.join("&");
+    let path = if query.is_empty() { path.to_owned() } else { format!("{path}?{query}") };
+    Ok((path, transport))
+}
+
+fn read_test(rest: &str) -> Result<TestPattern, Fault> {
+    let (name, query) = rest.split_once('?').unwrap_or((rest, ""));
+    if name != "ball" {
+        return Err(Fault::new(format!("there is no test pattern `{name}`"), "use test://ball"));
+    }
+    let mut pattern = TestPattern { width: 640, height: 480, fps: 30, frames: None, pace: Pace::Free };
+    for (key, value) in settings(query) {
+        match key {
+            "width" => pattern.width = read_number(key, value, TEST_SIDE)?,
+            "height" => pattern.height = read_number(key, value, TEST_SIDE)?,
+            "fps" => pattern.fps = read_number(key, value, TEST_FPS)?,
+            "frames" => pattern.frames = Some(read_number(key, value, 1..=u32::MAX)?.into()),
+            "pace" => pattern.pace = read_pace(value)?,
+            _ => return Err(unknown_setting(key, "a test pattern", "width, height, fps, frames and pace")),
+        }
+    }
+    Ok(pattern)
+}
+
+/// The `key=value` pairs of a query; a key without a value has an empty one.
+fn settings(query: &str) -> impl Iterator<Item = (&str, &str)> {
+    query.split('&').filter(|pair| !pair.is_empty()).map(|pair| pair.split_once('=').unwrap_or((pair, "")))
+}
+
+fn unknown_setting(key: &str, of: &str, known: &str) -> Fault {
+    Fault::new(format!("`{key}` is not a setting of {of}"), format!("the settings are {known}"))
+}
+
+fn read_switch(key: &str, value: &str) -> Result<bool, Fault> {
+    match value {
+        "1" => Ok(true),
+        "0" => Ok(false),
+        _ => Err(Fault::new(
+            format!("`{key}={value}` is neither on nor off"),
+            format!("write {key}=1 or {key}=0"),
+        )),
+    }
+}
+
+fn read_pace(value: &str) -> Result<Pace, Fault> {
+    match value {
+        "pts" => Ok(Pace::Pts),
+        "none" => Ok(Pace::Free),
+        _ => Err(Fault::new(format!("`pace={value}` is not a pace"), "write pace=pts or pace=none")),
+    }
+}
+
+fn read_number(key: &str, value: &str, range: RangeInclusive<u32>) -> Result<u32, Fault> {
+    let number = value.parse().ok().filter(|number| range.contains(number));
+    number.ok_or_else(|| {
+        let next = format!("write a whole number from {} to {}", range.start(), range.end());
+        Fault::new(format!("`{key}={value}` is not possible"), next)
+    })
+}
+
+/// The text with passwords replaced by stars.
+///
+/// It also holds for texts that are no valid URI: whatever stands between the first colon and the last `@` may be a
+/// password with unescaped characters in it.
+fn without_password(text: &str) -> String {
+    let Some((scheme, rest)) = text.split_once("://") else { return text.to_owned() };
+    if !scheme.to_ascii_lowercase().starts_with("rtsp") {
+        return text.to_owned();
+    }
+    let rest = match rest.rsplit_once('@') {
+        None => rest.to_owned(),
+        Some((login, host)) => match login.split_once(':') {
+            None => rest.to_owned(),
+            Some((user, _)) => format!("{user}:***@{host}"),
+        },
+    };
+    format!("{scheme}://{}", without_password_settings(&rest))
+}
+
+/// Cameras take passwords in the query, and some in the path: `/user=admin&password=secret&channel=1`.
+fn without_password_settings(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for piece in text.split_inclusive(['/', '?', '&', ';']) {
+        match piece.split_once('=') {
+            Some((key, value)) if is_password_key(key) => {
+                let end = value.chars().next_back().filter(|c| matches!(c, '/' | '?' | '&' | ';'));
+                shown.extend([key, "=***"]);
+                shown.extend(end);
+            }
+            _ => shown.push_str(piece),
+        }
+    }
+    shown
+}
+
+fn is_password_key(key: &str) -> bool {
+    let key = key.to_ascii_lowercase();
+    ["pass", "pwd", "token", "secret"].iter().any(|word| key.contains(word))
+}
+
+/// Whether `path` is a file that can be read now.
+pub(crate) fn check_file(path: &Path, shown: &str) -> Result<(), Diagnosis> {
+    let fault = |cause: &str, next: &str| Err(Diagnosis::new(&codes::FILE_MISSING, shown, cause, next));
+    let metadata = match fs::metadata(path) {
+        Ok(metadata) => metadata,
+        Err(error) => return fault(&file_cause(&error), file_next(path)),
+    };
+    if metadata.is_dir() {
+        return fault("it is a folder, not a file", "name a file in it");
+    }
+    if !metadata.is_file() {
+        return fault("it is a device or pipe, not a file", "name a video or image file");
+    }
+    match File::open(path) {
+        Ok(_) => Ok(()),
+        Err(error) => fault(&file_cause(&error), "allow this user to read it"),
+    }
+}
+
+fn file_cause(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::NotFound => "there is no such file".to_owned(),
+        io::ErrorKind::PermissionDenied => "this user may not read it".to_owned(),
+        _ => error.to_string(),
+    }
+}
+
+fn file_next(path: &Path) -> &'static str {
+    if path.as_os_str().as_bytes().contains(&b'%') {
+        "check the path; in file:// URIs %XX is an escape, in plain paths it is not"
+    } else if path.is_relative() {
+        "check the path, which is relative to the working folder"
+    } else {
+        "check the path"
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use expect_test::{Expect, expect};
+
+    /// Parses each line of `texts`: what it is, or the fault.
+    fn check(texts: &[&str], expect: Expect) {
+        let mut seen = String::new();
+        for text in texts {
+            let line = match SourceUri::parse(text) {
+                Ok(uri) => format!("{uri} -> {:?}", uri.kind()),
+                Err(fault) => {
+                    assert_eq!(fault.code.id, codes::SOURCE_URI.id);
+                    fault.to_string()
+                }
+            };
+            seen.push_str(&line);
+            seen.push('\n');
+        }
+        expect.assert_eq(&seen);
+    }
+
+    #[test]
+    fn files() {
+        let texts = [
+            "clip.mp4",
+            "/a b/clip%20.mp4?loop=1&pace=pts",
+            "file:///a%20b/%C3%A9.mp4?loop=0",
+            "FILE://clip.mkv?pace=none",
+            "photo.JPEG",
+            "file://img_%04i.jpg",
+            "img_%d.png?loop=1",
+            "file://my%20dog%d0%b0.mp4",
+        ];
+        check(&texts, expect![[]]);
+    }
+
+    #[test]
+    fn files_that_cannot_be() {
+        let texts = [
+            "",
+            "file://",
+            "file://a%zz.mp4",
+            "file://a%00.mp4",
+            "file://a_%i_%i.jpg",
+            "file://clip_%02d.mp4",
+            "clip.mp4?speed=2",
+            "clip.mp4?loop=yes",
+            "clip.mp4?pace=fast",
+            "http://host/clip.mp4",
+            "v4l2:///dev/video0",
+        ];
+        check(&texts, expect![[]]);
+    }
+
+    #[test]
+    fn rtsp() {
+        let texts = [
+            "rtsp://camera/stream",
+            "rtsps://camera:8322/stream?transport=tcp",
+            "rtsp://admin:secret@10.0.0.2:554/cam/real?channel=1&transport=udp&subtype=0",
+            "rtsp://admin@camera",
+            "rtsp://admin:se%40ret@camera/",
+            "rtsp://admin:se@ret@camera/",
+            "rtsp://[::1]:8554/x",
+            "rtsp://camera/user=admin&password=secret&channel=1",
+            "rtsp://",
+            "rtsp://camera:port/x",
+            "rtsp://camera/x?transport=pigeon",
+            "rtsp://admin:se/secret@camera/x",
+            "rtsp://admin:se#secret@camera/x",
+            "rtsp://admin:%zzsecret@camera/x",
+        ];
+        check(&texts, expect![[]]);
+    }
+
+    #[test]
+    fn test_patterns() {
+        let texts = [
+            "test://ball",
+            "test://ball?width=320&height=240&fps=25&frames=100&pace=pts",
+            "test://bars",
+            "test://ball?width=8",
+            "test://ball?width=-1",
+            "test://ball?fps=0",
+            "test://ball?colour=red",
+        ];
+        check(&texts, expect![[]]);
+    }
+
+    #[test]
+    fn no_form_shows_a_password() {
+        let texts = [
+            "rtsp://u:hunter2@h/x",
+            "rtsp://u:hunter2/@h/x",
+            "rtsp://u:a#hunter2@h/x",
+            "rtsp://u:hunter2@h:bad/x",
+            "rtsp://u:%hunter2@h/x",
+            "rtsp://h/x?password=hunter2&a=b",
+            "rtsp://h/user=u_password=hunter2/x",
+            "rtsp://u:hunter2@h/x?transport=no",
+            "RTSP://u:hunter2@h/x",
+        ];
+        for text in texts {
+            let seen = match SourceUri::parse(text) {
+                Ok(uri) => format!("{uri} {uri:?} {:?}", uri.kind()),
+                Err(fault) => format!("{fault} {fault:?}"),
+            };
+            assert!(!seen.contains("hunter2"), "{seen}");
+        }
+    }
+
+    #[test]
+    fn relative_paths_start_at_a_folder() {
+        let shown = |text: &str| {
+            let uri = SourceUri::parse(text).expect("it is valid");
+            uri.relative_to(Path::new("/boards")).to_string()
+        };
+        assert_eq!(shown("a.mp4"), "/boards/a.mp4");
+        assert_eq!(shown("/data/a.mp4"), "/data/a.mp4");
+        assert_eq!(shown("seq/%03i.png"), "/boards/seq/%03i.png");
+        assert_eq!(shown("rtsp://h/a"), "rtsp://h/a");
+    }
+
+    #[test]
+    fn what_is_not_there_is_told() {
+        for text in ["/nowhere/clip.mp4", "file:///nowhere/%03i.png", "/tmp", "/dev/null"] {
+            let uri = SourceUri::parse(text).expect("it is valid");
+            let fault = uri.check().expect_err("it is no file");
+            assert_eq!(fault.code.id, codes::FILE_MISSING.id, "{fault}");
+        }
+    }
+}

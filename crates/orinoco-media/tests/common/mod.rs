@@ -1,0 +1,143 @@
+//! What the tests of sources and sinks share.
+#![allow(dead_code, reason = "each test program uses its own part of it")]
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use gstreamer as gst;
+use gstreamer::prelude::*;
+use orinoco_core::{Clock, Diagnosis};
+use orinoco_media::{FrameMd5Sink, GstSource, SourceUri, open};
+use orinoco_pipeline::{Frame, MonotonicClock, Poll, Sink, Source};
+
+/// The shared test data, where they are.
+pub(crate) fn data() -> Option<PathBuf> {
+    let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data");
+    let folder = std::env::var_os("ORINOCO_DATA").map_or(beside, PathBuf::from);
+    let found = folder.join("video").is_dir().then_some(folder);
+    if found.is_none() {
+        note("skipped: shared test data not found");
+    }
+    found
+}
+
+/// Tells whoever runs the tests.
+pub(crate) fn note(text: &str) {
+    let _ = writeln!(io::stderr(), "{text}");
+}
+
+pub(crate) fn clock() -> Arc<dyn Clock> {
+    Arc::new(MonotonicClock::default())
+}
+
+pub(crate) fn source(uri: &str) -> Result<Box<dyn Source>, Diagnosis> {
+    open(&SourceUri::parse(uri)?, "test", clock())
+}
+
+pub(crate) fn gst_source(uri: &str) -> GstSource {
+    let uri = SourceUri::parse(uri).expect("it is valid");
+    GstSource::new(&uri, "test", clock()).expect("GStreamer is there")
+}
+
+/// Everything that a source gives, to its end or its fault.
+#[derive(Debug)]
+pub(crate) struct Reading<T> {
+    pub(crate) frames: Vec<T>,
+    pub(crate) fault: Option<Diagnosis>,
+    pub(crate) took: Duration,
+}
+
+/// Opens a source and reads it, at most `frames_max` frames, for at most a minute.
+pub(crate) fn read<T>(uri: &str, frames_max: usize, see: impl FnMut(&Frame) -> T) -> Reading<T> {
+    let begin = Instant::now();
+    match source(uri) {
+        Ok(mut source) => read_from(&mut *source, frames_max, see),
+        Err(fault) => Reading { frames: Vec::new(), fault: Some(fault), took: begin.elapsed() },
+    }
+}
+
+pub(crate) fn read_from<T>(
+    source: &mut dyn Source,
+    frames_max: usize,
+    mut see: impl FnMut(&Frame) -> T,
+) -> Reading<T> {
+    let begin = Instant::now();
+    let mut frames = Vec::new();
+    let mut fault = source.open().err().map(|error| error.diagnosis().clone());
+    while fault.is_none() && frames.len() < frames_max {
+        assert!(begin.elapsed() < Duration::from_secs(60), "no end after {} frames", frames.len());
+        match source.next(Duration::from_millis(100)) {
+            Ok(Poll::Frame(frame)) => frames.push(see(&frame)),
+            Ok(Poll::Pending) => {}
+            Ok(Poll::End) => break,
+            Err(error) => fault = Some(error.diagnosis().clone()),
+        }
+    }
+    source.close();
+    Reading { frames, fault, took: begin.elapsed() }
+}
+
+/// A place to write that can be read afterwards.
+#[derive(Clone, Default)]
+pub(crate) struct Shared(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Shared {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().expect("not poisoned").write(bytes)
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// One line of a frame checksum file.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Line {
+    pub(crate) pts: u64,
+    pub(crate) duration: u64,
+    pub(crate) size: usize,
+    pub(crate) md5: String,
+}
+
+/// The checksums of a source's frames, by way of the sink.
+pub(crate) fn checksums(uri: &str) -> Reading<Line> {
+    let output = Shared::default();
+    let mut sink = FrameMd5Sink::to_writer(Box::new(output.clone()), "test");
+    let reading = read(uri, usize::MAX, |frame| sink.write_frame(frame).expect("memory has room"));
+    sink.finish().expect("memory has room");
+    let text = String::from_utf8(output.0.lock().expect("not poisoned").clone()).expect("it is text");
+    let lines = text.lines().filter(|line| !line.starts_with('#')).map(|line| {
+        let fields: Vec<&str> = line.split(", ").collect();
+        let number = |index: usize| fields[index].parse::<u64>().expect("a number");
+        assert_eq!(fields[1], fields[2]);
+        Line { pts: number(2), duration: number(3), size: number(4) as usize, md5: fields[5].to_owned() }
+    });
+    Reading { frames: lines.collect(), fault: reading.fault, took: reading.took }
+}
+
+/// Runs a pipeline in GStreamer's own notation to its end: how the tests make their files.
+pub(crate) fn launch(description: &str) {
+    gst::init().expect("GStreamer starts");
+    let pipeline = gst::parse::launch(description).expect("the pipeline is right");
+    let bus = pipeline.bus().expect("a pipeline has a bus");
+    pipeline.set_state(gst::State::Playing).expect("it plays");
+    let kinds = [gst::MessageType::Eos, gst::MessageType::Error];
+    let message = bus.timed_pop_filtered(gst::ClockTime::from_seconds(60), &kinds).expect("it ends");
+    assert_eq!(message.type_(), gst::MessageType::Eos, "{message:?}");
+    pipeline.set_state(gst::State::Null).expect("it stops");
+}
+
+/// Resident memory of this process, in bytes.
+pub(crate) fn resident() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").expect("Linux has it");
+    let line = status.lines().find(|line| line.starts_with("VmRSS:")).expect("Linux has it");
+    let kilobytes = line.split_whitespace().nth(1).and_then(|text| text.parse::<u64>().ok());
+    kilobytes.expect("a number") * 1024
+}
+
+/// Threads of this process.
+pub(crate) fn threads() -> usize {
+    std::fs::read_dir("/proc/self/task").expect("Linux has it").count()
+}

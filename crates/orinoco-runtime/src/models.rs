@@ -1,0 +1,85 @@
+//! A board's models: described, checked against their graphs, and proved on an engine.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use orinoco_board::{BoardModel, Inference};
+use orinoco_config::Faults;
+use orinoco_core::{Clock, Diagnosis, TensorDesc, codes};
+use orinoco_infer::{Binding, Chosen, CpuPlan, Model, Options, Repository, choose};
+use orinoco_telemetry::{Event, EventSink};
+use orinoco_vision::Resize;
+
+/// A model that an engine has been proved to run.
+pub struct LoadedModel {
+    /// Its name on the board.
+    pub name: String,
+    /// Its description, with the board's settings in place.
+    pub model: Model,
+    /// Its place in the graph.
+    pub binding: Binding,
+    /// The engine, and those before it that refused.
+    pub chosen: Chosen,
+}
+
+/// Finds the model, checks it against its graph, and proves an engine for it.
+pub fn load_model(
+    wanted: &BoardModel,
+    inference: &Inference,
+    repository: &Repository,
+    events: &dyn EventSink,
+) -> Result<LoadedModel, Faults> {
+    let described = repository.describe(&wanted.model)?;
+    let file = described.as_ref().map_or_else(|| Path::new(&wanted.model).to_owned(), |model| model.file.clone());
+    let options = Options { threads: inference.threads, ort_library: inference.ort_library.clone() };
+    let resolve = |inputs: &[TensorDesc], outputs: &[TensorDesc]| -> Result<(Model, Binding), Diagnosis> {
+        let model = match &described {
+            Some(model) => model.clone(),
+            None => Model::infer(&file, inputs, outputs)?,
+        };
+        let model = with_settings(model, wanted);
+        let binding = model.bind(inputs, outputs, wanted.batch)?;
+        check_batch(&model, &binding, wanted)?;
+        Ok((model, binding))
+    };
+    let shapes = |inputs: &[TensorDesc], outputs: &[TensorDesc]| resolve(inputs, outputs).map(|(_, b)| b.shapes);
+    let chosen = choose(&inference.engines, &inference.require, &file, &options, &shapes)?;
+    report(&wanted.name, &chosen, events);
+    let (model, binding) = resolve(chosen.prepared.inputs(), chosen.prepared.outputs())?;
+    Ok(LoadedModel { name: wanted.name.clone(), model, binding, chosen })
+}
+
+/// A plan of `loaded` for one lane.
+pub fn bind_plan(loaded: &mut LoadedModel, clock: Arc<dyn Clock>) -> Result<CpuPlan, Diagnosis> {
+    let session = loaded.chosen.session()?;
+    CpuPlan::new(&loaded.model, &loaded.binding, loaded.chosen.prepared.outputs(), session, clock)
+}
+
+fn with_settings(mut model: Model, wanted: &BoardModel) -> Model {
+    model.head.score_threshold = wanted.score_threshold.unwrap_or(model.head.score_threshold);
+    model.head.iou_threshold = wanted.iou_threshold.unwrap_or(model.head.iou_threshold);
+    match wanted.resize.as_deref() {
+        Some("bilinear-antialias") => model.input.resize = Resize::BilinearAntialias,
+        Some(_) => model.input.resize = Resize::Bilinear,
+        None => {}
+    }
+    model
+}
+
+fn check_batch(model: &Model, binding: &Binding, wanted: &BoardModel) -> Result<(), Diagnosis> {
+    if wanted.batch == 1 || binding.batch == wanted.batch {
+        return Ok(());
+    }
+    let cause = format!("the graph fixes its batch at {}, and model `{}` asks for {}", binding.batch, wanted.name, wanted.batch);
+    let next = format!("set batch = {}, or export the model with a dynamic batch", binding.batch);
+    Err(Diagnosis::new(&codes::MODEL_DISAGREES, model.file.display(), cause, next))
+}
+
+fn report(name: &str, chosen: &Chosen, events: &dyn EventSink) {
+    for refusal in &chosen.refused {
+        let (engine, why) = (refusal.engine.clone(), refusal.why.clone());
+        events.emit(Event::EngineRefused { model: name.to_owned(), engine, why });
+    }
+    let version = chosen.version.clone();
+    events.emit(Event::EngineChosen { model: name.to_owned(), engine: chosen.name, version });
+}

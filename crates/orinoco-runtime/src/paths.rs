@@ -1,0 +1,36 @@
+//! Where things are looked for.
+
+use std::env;
+use std::path::{Path, PathBuf};
+
+use orinoco_config::Vars;
+use orinoco_infer::Repository;
+
+/// The user's cache folder of Orinoco: `$XDG_CACHE_HOME/orinoco` or `~/.cache/orinoco`.
+pub fn cache_dir() -> PathBuf {
+    let base = env::var_os("XDG_CACHE_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
+    let home = || env::var_os("HOME").map_or_else(env::temp_dir, PathBuf::from).join(".cache");
+    base.unwrap_or_else(home).join("orinoco")
+}
+
+/// Folders of shared data: the one named, else `$ORINOCO_DATA`, else `../shared/data`.
+pub fn data_dirs(named: Option<&Path>) -> Vec<PathBuf> {
+    let from_env = || env::var_os("ORINOCO_DATA").map(PathBuf::from);
+    let dir = named.map(Path::to_owned).or_else(from_env);
+    vec![dir.unwrap_or_else(|| PathBuf::from("../shared/data"))]
+}
+
+/// The model repository: the folder named, else `$ORINOCO_MODELS`, else `models` here and what the package installs.
+pub fn repository(named: Option<&Path>, data: Option<&Path>) -> Repository {
+    let from_env = || env::var_os("ORINOCO_MODELS").map(PathBuf::from);
+    let roots = match named.map(Path::to_owned).or_else(from_env) {
+        Some(dir) => vec![dir],
+        None => vec![PathBuf::from("models"), PathBuf::from("/var/lib/orinoco/models")],
+    };
+    Repository { roots, data: data_dirs(data) }
+}
+
+/// What `${name}` stands for in board files.
+pub fn vars() -> Vars {
+    Vars::from([("cache".to_owned(), cache_dir().display().to_string())])
+}

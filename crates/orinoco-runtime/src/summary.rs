@@ -1,0 +1,88 @@
+//! Statistics into the serialised summary.
+
+use std::time::Duration;
+
+use orinoco_api::{
+    Dropped, EndState, Fault, MemorySummary, ModelSummary, PowerSummary, RefusedJson, SUMMARY_SCHEMA, StageSummary,
+    StreamSummary, Summary,
+};
+use orinoco_core::{Diagnosis, StreamId};
+use orinoco_telemetry::{DropCause, Histogram, Stage, Stats, StreamStats};
+
+use crate::LoadedModel;
+
+/// What a run leaves behind, besides its statistics.
+pub(crate) struct Ended {
+    pub(crate) board: String,
+    pub(crate) end: EndState,
+    pub(crate) wall: Duration,
+    pub(crate) streams: Vec<(String, String)>,
+    pub(crate) memory: MemorySummary,
+    pub(crate) files: Vec<String>,
+    pub(crate) faults: Vec<Diagnosis>,
+}
+
+pub(crate) fn summarise(ended: Ended, models: &[ModelSummary], stats: &Stats) -> Summary {
+    let streams = ended.streams.iter().zip(0u16..).map(|((name, source), index)| {
+        summarise_stream(name, source, &stats.stream(StreamId(index)), ended.wall)
+    });
+    Summary {
+        schema: SUMMARY_SCHEMA.to_owned(),
+        board: ended.board,
+        end: ended.end,
+        wall_s: ended.wall.as_secs_f64(),
+        streams: streams.collect(),
+        models: models.to_vec(),
+        memory: ended.memory,
+        power: PowerSummary { watts: None, source: "not measured: no power rail is read on this host".to_owned() },
+        files: ended.files,
+        faults: ended.faults.iter().map(Fault::from).collect(),
+    }
+}
+
+pub(crate) fn summarise_model(loaded: &LoadedModel) -> ModelSummary {
+    let refused = loaded.chosen.refused.iter();
+    ModelSummary {
+        name: loaded.name.clone(),
+        file: loaded.model.file.display().to_string(),
+        engine: loaded.chosen.name.to_owned(),
+        engine_version: loaded.chosen.version.clone(),
+        batch: loaded.binding.batch,
+        refused: refused.map(|r| RefusedJson { engine: r.engine.to_owned(), why: r.why.clone() }).collect(),
+    }
+}
+
+fn summarise_stream(name: &str, source: &str, stats: &StreamStats, wall: Duration) -> StreamSummary {
+    let dropped = DropCause::ALL.into_iter().map(|cause| (cause, stats.dropped(cause)));
+    let stages = Stage::ALL.into_iter().map(|stage| (stage, stats.stage(stage)));
+    StreamSummary {
+        name: name.to_owned(),
+        source: source.to_owned(),
+        state: stats.state.map_or("not started", |state| state.name()).to_owned(),
+        frames_in: stats.frames_in,
+        frames_out: stats.frames_out,
+        dropped: dropped
+            .filter(|(_, frames)| *frames > 0)
+            .map(|(cause, frames)| Dropped { cause: cause.name().to_owned(), frames })
+            .collect(),
+        late: stats.late,
+        reconnects: stats.reconnects,
+        fps: stats.frames_out as f64 / wall.as_secs_f64().max(1e-9),
+        detections: stats.detections,
+        stages: stages.filter(|(_, h)| h.count() > 0).map(|(stage, h)| summarise_stage(stage, h)).collect(),
+    }
+}
+
+fn summarise_stage(stage: Stage, histogram: &Histogram) -> StageSummary {
+    let us = |duration: Duration| duration.as_nanos() as f64 / 1000.0;
+    let percentile = |percent| us(histogram.percentile(percent));
+    StageSummary {
+        stage: stage.name().to_owned(),
+        count: histogram.count(),
+        p50_us: percentile(50.0),
+        p90_us: percentile(90.0),
+        p99_us: percentile(99.0),
+        p999_us: percentile(99.9),
+        max_us: us(histogram.max()),
+    }
+}

@@ -1,0 +1,187 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+/// An edge-first inference runtime for NVIDIA Jetson boards.
+#[derive(Debug, Parser)]
+#[command(name = "orinoco", version, propagate_version = true, arg_required_else_help = true)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+    /// Print JSON instead of tables
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run a board file, or one model on one source, and print what it saw and what it cost
+    Run(RunArgs),
+    /// Run a model on images
+    Infer(InferArgs),
+    /// Look at models
+    #[command(subcommand)]
+    Models(ModelsCommand),
+    /// Measure a pipeline beside its engine alone
+    Bench(BenchArgs),
+    /// Explain an error code such as E0107; without one, list them
+    Explain { code: Option<String> },
+    /// Print a shell's completion script
+    Completions { shell: clap_complete::Shell },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ModelsCommand {
+    /// List the model repository
+    List(WhereArgs),
+    /// Show a model's description and its graph's real inputs and outputs
+    Show(ModelArgs),
+    /// Prove models on every engine by a real inference
+    Check(CheckArgs),
+}
+
+/// Where models are looked for.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct WhereArgs {
+    /// Model repository: folders of NAME/model.toml [default: $ORINOCO_MODELS, or models]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) models: Option<PathBuf>,
+    /// Folder of shared data that model.toml files refer to [default: $ORINOCO_DATA, or ../shared/data]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) data: Option<PathBuf>,
+}
+
+/// Which engines, and how they run.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct EngineArgs {
+    /// Engine to use, or several in order of preference: ort-cpu, tract
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    pub(crate) engine: Vec<String>,
+    /// Threads of one inference
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub(crate) threads: Option<u16>,
+}
+
+/// Settings in place of the model description's.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct TuneArgs {
+    /// Drop findings below this score (0 to 1)
+    #[arg(long, value_name = "SCORE", value_parser = ratio)]
+    pub(crate) score: Option<f32>,
+    /// Drop boxes that overlap a better one of their class by more than this (0 to 1)
+    #[arg(long, value_name = "IOU", value_parser = ratio)]
+    pub(crate) iou: Option<f32>,
+    /// How frames are brought to the model's size
+    #[arg(long, value_name = "FILTER", value_parser = ["bilinear", "bilinear-antialias"])]
+    pub(crate) resize: Option<String>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct RunArgs {
+    /// Board file
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["model", "source"], required_unless_present = "source")]
+    pub(crate) board: Option<PathBuf>,
+    /// Model: a name in the repository, a folder, a model.toml or an .onnx; without it frames are only read
+    #[arg(long, value_name = "MODEL", requires = "source")]
+    pub(crate) model: Option<String>,
+    /// Source: file://PATH (video, image, img_%04i.jpg), rtsp://HOST/PATH, test://ball, or a plain path
+    #[arg(long, value_name = "URI")]
+    pub(crate) source: Option<String>,
+    /// Write the annotated video here
+    #[arg(long, value_name = "FILE.mp4", requires = "source")]
+    pub(crate) output: Option<PathBuf>,
+    /// Write detections here, one JSON object a line
+    #[arg(long, value_name = "FILE.jsonl", requires = "source")]
+    pub(crate) results: Option<PathBuf>,
+    /// Another output: jsonl, mp4 or framemd5, with =PATH or to standard output
+    #[arg(long = "sink", value_name = "KIND[=PATH]", requires = "source")]
+    pub(crate) sinks: Vec<String>,
+    /// Write the summary here as JSON
+    #[arg(long, value_name = "FILE.json")]
+    pub(crate) summary: Option<PathBuf>,
+    /// End after this many frames of each stream
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) frames: Option<u64>,
+    /// Frames of one inference
+    #[arg(long, value_name = "N", requires = "source", value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub(crate) batch: Option<u16>,
+    /// Attempts to reach a live source that never delivered [default: 3, in a board file for ever]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) reconnect_attempts: Option<u32>,
+    #[command(flatten)]
+    pub(crate) engine: EngineArgs,
+    #[command(flatten)]
+    pub(crate) tune: TuneArgs,
+    #[command(flatten)]
+    pub(crate) place: WhereArgs,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct InferArgs {
+    /// Model: a name in the repository, a folder, a model.toml or an .onnx
+    #[arg(long, value_name = "MODEL")]
+    pub(crate) model: String,
+    /// PNG, JPEG or WebP files
+    #[arg(value_name = "IMAGE", required = true)]
+    pub(crate) images: Vec<PathBuf>,
+    #[command(flatten)]
+    pub(crate) engine: EngineArgs,
+    #[command(flatten)]
+    pub(crate) tune: TuneArgs,
+    #[command(flatten)]
+    pub(crate) place: WhereArgs,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct ModelArgs {
+    /// Model: a name in the repository, a folder, a model.toml or an .onnx
+    #[arg(value_name = "MODEL")]
+    pub(crate) model: String,
+    #[command(flatten)]
+    pub(crate) engine: EngineArgs,
+    #[command(flatten)]
+    pub(crate) place: WhereArgs,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct CheckArgs {
+    /// Models; all of the repository when none is named
+    #[arg(value_name = "MODEL")]
+    pub(crate) names: Vec<String>,
+    #[command(flatten)]
+    pub(crate) engine: EngineArgs,
+    #[command(flatten)]
+    pub(crate) place: WhereArgs,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct BenchArgs {
+    /// What to measure
+    #[arg(value_parser = ["pipeline"])]
+    pub(crate) what: String,
+    /// Model: a name in the repository, a folder, a model.toml or an .onnx
+    #[arg(long, value_name = "MODEL")]
+    pub(crate) model: String,
+    /// Source, as for run
+    #[arg(long, value_name = "URI")]
+    pub(crate) source: String,
+    /// Frames of each round
+    #[arg(long, value_name = "N", default_value_t = 300, value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) frames: u64,
+    /// Rounds; engine and pipeline take turns, and medians are reported
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=100))]
+    pub(crate) rounds: u16,
+    #[command(flatten)]
+    pub(crate) engine: EngineArgs,
+    #[command(flatten)]
+    pub(crate) place: WhereArgs,
+}
+
+fn ratio(text: &str) -> Result<f32, String> {
+    match text.parse::<f32>() {
+        Ok(value) if (0.0..=1.0).contains(&value) => Ok(value),
+        _ => Err("give a number from 0 to 1".to_owned()),
+    }
+}

@@ -1,0 +1,108 @@
+//! `orinoco bench`: a pipeline beside its engine alone, in one run.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use orinoco_board::{Board, BoardStream};
+use orinoco_config::Faults;
+use orinoco_core::Exit;
+use orinoco_pipeline::Stop;
+use orinoco_runtime::{LoadedModel, Quiet, Runtime, load_model, repository};
+use serde::Serialize;
+
+use crate::args::BenchArgs;
+use crate::commands::{board_model, inference};
+use crate::output;
+
+#[derive(Serialize)]
+struct Report {
+    schema: &'static str,
+    model: String,
+    engine: String,
+    threads: usize,
+    frames: u64,
+    rounds: u16,
+    engine_fps: f64,
+    pipeline_fps: f64,
+    stages_p50_us: Vec<(String, f64)>,
+    peak_bytes: u64,
+    ratios: Ratios,
+}
+
+#[derive(Serialize)]
+struct Ratios {
+    /// Pipeline over engine alone, the median of the rounds' ratios.
+    pipeline_to_engine: f64,
+}
+
+pub(crate) fn run(args: &BenchArgs, json: bool) -> Result<Exit, Faults> {
+    let place = repository(args.place.models.as_deref(), args.place.data.as_deref());
+    let inference = inference(&args.engine)?;
+    let model = board_model(&args.model, 1, None);
+    let mut loaded = load_model(&model, &inference, &place, &Quiet)?;
+    let mut stream = BoardStream::new("0", args.source.clone(), vec![0]);
+    stream.frames_max = Some(args.frames);
+    let board = Board { name: "bench".into(), inference, lanes: 1, models: vec![model], streams: vec![stream] };
+
+    let (mut engine, mut pipeline, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
+    let mut stages = Vec::new();
+    let mut peak_bytes = 0;
+    for round in 1..=args.rounds {
+        output::note(&format!("round {round} of {}", args.rounds));
+        let alone = engine_fps(&mut loaded, args.frames)?;
+        let runtime = Runtime::prepare(board.clone(), &place, Arc::new(Quiet), Stop::default())?;
+        let summary = runtime.start()?.wait(|_| {});
+        let stream = &summary.streams[0];
+        engine.push(alone);
+        pipeline.push(stream.fps);
+        ratios.push(stream.fps / alone);
+        stages = stream.stages.iter().map(|stage| (stage.stage.clone(), stage.p50_us)).collect();
+        peak_bytes = summary.memory.peak_bytes;
+    }
+    let report = Report {
+        schema: "orinoco.bench/1",
+        model: loaded.name.clone(),
+        engine: format!("{} {}", loaded.chosen.name, loaded.chosen.version),
+        threads: board.inference.threads,
+        frames: args.frames,
+        rounds: args.rounds,
+        engine_fps: median(engine),
+        pipeline_fps: median(pipeline),
+        stages_p50_us: stages,
+        peak_bytes,
+        ratios: Ratios { pipeline_to_engine: median(ratios) },
+    };
+    if json { output::print_json(&report) } else { output::print(&text(&report)) }
+    Ok(Exit::Done)
+}
+
+/// The engine back to back on whatever its input holds.
+fn engine_fps(loaded: &mut LoadedModel, frames: u64) -> Result<f64, Faults> {
+    /// Runs before the clock starts: caches and clocks settle.
+    const WARM_UP: u64 = 10;
+    let mut session = loaded.chosen.session()?;
+    for _ in 0..WARM_UP {
+        session.run()?;
+    }
+    let start = Instant::now();
+    for _ in 0..frames {
+        session.run()?;
+    }
+    Ok((frames * loaded.binding.batch as u64) as f64 / start.elapsed().as_secs_f64())
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    if values.len() % 2 == 1 { values[middle] } else { (values[middle - 1] + values[middle]) / 2.0 }
+}
+
+fn text(report: &Report) -> String {
+    let rows = vec![
+        vec!["engine alone".to_owned(), format!("{:.1} fps", report.engine_fps)],
+        vec!["pipeline".to_owned(), format!("{:.1} fps", report.pipeline_fps)],
+        vec!["ratio".to_owned(), format!("{:.3}", report.ratios.pipeline_to_engine)],
+    ];
+    let heading = format!("{} on {}, {} thread(s), {} x {} frames, medians", report.model, report.engine, report.threads, report.rounds, report.frames);
+    format!("{heading}\n{}", output::table(&["", ""], 1, rows))
+}

@@ -1,0 +1,194 @@
+//! `orinoco models`.
+
+use std::path::Path;
+
+use orinoco_api::Fault;
+use orinoco_board::Inference;
+use orinoco_config::Faults;
+use orinoco_core::{Exit, TensorDesc};
+use orinoco_infer::{ENGINES, Model};
+use orinoco_runtime::{LoadedModel, Quiet, load_model, repository};
+use orinoco_vision::{ColorOrder, Fit};
+use serde::Serialize;
+
+use crate::args::{CheckArgs, ModelArgs, WhereArgs};
+use crate::commands::{board_model, inference};
+use crate::output::{self, EventLines, mebibytes};
+
+#[derive(Serialize)]
+struct ListRow {
+    name: String,
+    folder: String,
+    head: Option<String>,
+    classes: Option<usize>,
+    bytes: Option<u64>,
+    fault: Option<Fault>,
+}
+
+pub(crate) fn list(args: &WhereArgs, json: bool) -> Result<Exit, Faults> {
+    let place = repository(args.models.as_deref(), args.data.as_deref());
+    let rows: Vec<ListRow> = place
+        .list()
+        .into_iter()
+        .map(|(name, folder)| {
+            let described = place.describe(&folder.display().to_string());
+            let model = described.as_ref().ok().and_then(Option::as_ref);
+            ListRow {
+                head: model.map(|m| m.head.kind.clone()),
+                classes: model.map(|m| m.labels.len()),
+                bytes: model.and_then(|m| file_bytes(&m.file)),
+                fault: described.as_ref().err().and_then(|faults| faults.0.first()).map(Fault::from),
+                name,
+                folder: folder.display().to_string(),
+            }
+        })
+        .collect();
+    if json {
+        output::print_json(&rows);
+    } else if rows.is_empty() {
+        let roots: Vec<String> = place.roots.iter().map(|root| root.display().to_string()).collect();
+        output::print(&format!("no models in {}; choose another repository with --models", roots.join(", ")));
+    } else {
+        let cells = rows.iter().map(|row| {
+            let fault = row.fault.as_ref().map_or_else(String::new, |f| format!("{}: {}", f.subject, f.cause));
+            let classes = row.classes.map_or_else(String::new, |n| n.to_string());
+            let size = row.bytes.map_or_else(String::new, mebibytes);
+            vec![row.name.clone(), row.head.clone().unwrap_or_default(), classes, size, fault]
+        });
+        output::print(&output::table(&["model", "head", "classes", "size", ""], 5, cells.collect()));
+    }
+    Ok(Exit::Done)
+}
+
+fn file_bytes(path: &Path) -> Option<u64> {
+    std::fs::metadata(path).ok().map(|data| data.len())
+}
+
+#[derive(Serialize)]
+struct Shown {
+    name: String,
+    description: String,
+    license: String,
+    file: String,
+    described_by: Option<String>,
+    engine: String,
+    input: String,
+    head: String,
+    score_threshold: f32,
+    iou_threshold: f32,
+    labels: Vec<String>,
+    graph_inputs: Vec<String>,
+    graph_outputs: Vec<String>,
+}
+
+pub(crate) fn show(args: &ModelArgs, json: bool) -> Result<Exit, Faults> {
+    let place = repository(args.place.models.as_deref(), args.place.data.as_deref());
+    let loaded = load_model(&board_model(&args.model, 1, None), &inference(&args.engine)?, &place, &EventLines)?;
+    let shown = shown(&loaded);
+    if json {
+        output::print_json(&shown);
+        return Ok(Exit::Done);
+    }
+    let described = shown.described_by.unwrap_or_else(|| "nothing: inferred from the graph".to_owned());
+    let mut text = format!("{}: {}\n", shown.name, shown.description);
+    for (key, value) in [
+        ("file", shown.file),
+        ("described by", described),
+        ("license", shown.license),
+        ("engine", shown.engine),
+        ("graph inputs", shown.graph_inputs.join("; ")),
+        ("graph outputs", shown.graph_outputs.join("; ")),
+        ("input", shown.input),
+        ("head", format!("{}, score above {}, IoU up to {}", shown.head, shown.score_threshold, shown.iou_threshold)),
+        ("labels", shown.labels.join(", ")),
+    ] {
+        text.push_str(&format!("{key:<14} {value}\n"));
+    }
+    output::print(text.trim_end());
+    Ok(Exit::Done)
+}
+
+fn shown(loaded: &LoadedModel) -> Shown {
+    let model = &loaded.model;
+    let texts = |tensors: &[TensorDesc]| tensors.iter().map(ToString::to_string).collect();
+    Shown {
+        name: model.name.clone(),
+        description: model.description.clone(),
+        license: model.license.clone(),
+        file: model.file.display().to_string(),
+        described_by: model.described_by.as_ref().map(|path| path.display().to_string()),
+        engine: format!("{} {}", loaded.chosen.name, loaded.chosen.version),
+        input: input_text(model),
+        head: model.head.kind.clone(),
+        score_threshold: model.head.score_threshold,
+        iou_threshold: model.head.iou_threshold,
+        labels: model.labels.clone(),
+        graph_inputs: texts(loaded.chosen.prepared.inputs()),
+        graph_outputs: texts(loaded.chosen.prepared.outputs()),
+    }
+}
+
+fn input_text(model: &Model) -> String {
+    let input = &model.input;
+    let color = match input.color {
+        ColorOrder::Rgb => "RGB",
+        ColorOrder::Bgr => "BGR",
+        ColorOrder::Gray => "GRAY",
+    };
+    let fit = match input.fit {
+        Fit::Stretch => "stretched to".to_owned(),
+        Fit::Letterbox => format!("letterboxed (fill {}) to", input.fill),
+    };
+    let (mean, scale) = (input.mean, input.scale);
+    format!("{color} {fit} {}x{}, (x - {mean:?}) * {scale:?}", input.width, input.height)
+}
+
+#[derive(Serialize)]
+struct CheckRow {
+    model: String,
+    engine: String,
+    ok: bool,
+    version: Option<String>,
+    fault: Option<Fault>,
+}
+
+/// Every model on every engine; passes when each model runs on at least one.
+pub(crate) fn check(args: &CheckArgs, json: bool) -> Result<Exit, Faults> {
+    let place = repository(args.place.models.as_deref(), args.place.data.as_deref());
+    let names = if args.names.is_empty() {
+        place.list().into_iter().map(|(_, folder)| folder.display().to_string()).collect()
+    } else {
+        args.names.clone()
+    };
+    let wanted = inference(&args.engine)?;
+    let engines = if args.engine.engine.is_empty() { ENGINES.map(str::to_owned).to_vec() } else { wanted.engines };
+    let mut rows = Vec::new();
+    let mut passed = !names.is_empty();
+    for name in &names {
+        let tried: Vec<CheckRow> = engines
+            .iter()
+            .map(|engine| {
+                let only = Inference { engines: vec![engine.clone()], threads: wanted.threads, ..Inference::default() };
+                let model = board_model(name, 1, None);
+                let outcome = load_model(&model, &only, &place, &Quiet);
+                let fault = outcome.as_ref().err().and_then(|faults| faults.0.first()).map(Fault::from);
+                let version = outcome.ok().map(|loaded| loaded.chosen.version);
+                CheckRow { model: model.name, engine: engine.clone(), ok: fault.is_none(), version, fault }
+            })
+            .collect();
+        passed &= tried.iter().any(|row| row.ok);
+        rows.extend(tried);
+    }
+    if json {
+        output::print_json(&rows);
+    } else {
+        let cells = rows.iter().map(|row| {
+            let fault = row.fault.as_ref().map_or_else(String::new, |f| format!("{}: {}", f.code, f.cause));
+            let outcome = if row.ok { "ok" } else { "refused" };
+            let detail = row.version.clone().unwrap_or(fault);
+            vec![row.model.clone(), row.engine.clone(), outcome.to_owned(), detail]
+        });
+        output::print(&output::table(&["model", "engine", "", "version or reason"], 4, cells.collect()));
+    }
+    Ok(if passed { Exit::Done } else { Exit::CheckFailed })
+}

@@ -1,0 +1,116 @@
+//! `orinoco run`.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use orinoco_api::{EndState, Summary};
+use orinoco_board::{Board, BoardStream, SinkKind, SinkSpec};
+use orinoco_config::Faults;
+use orinoco_core::{Diagnosis, Exit, WithSubject, codes};
+use orinoco_pipeline::Stop;
+use orinoco_runtime::{Runtime, repository, vars};
+
+use crate::args::RunArgs;
+use crate::commands::{board_model, inference};
+use crate::output::{self, EventLines, ProgressLine};
+use crate::signals::stop_on_signals;
+
+/// A source that somebody typed on the command line is likely mistyped when it does not answer.
+const RECONNECT_ATTEMPTS: u32 = 3;
+
+pub(crate) fn run(args: &RunArgs, json: bool) -> Result<Exit, Faults> {
+    let board = board(args, json)?;
+    let to_stdout = board.streams.iter().flat_map(|s| &s.sinks).any(|sink| sink.path == Path::new("-"));
+    let stop = Stop::default();
+    stop_on_signals(stop.clone())?;
+    let place = repository(args.place.models.as_deref(), args.place.data.as_deref());
+    let frames_max = board.streams.iter().map(|stream| stream.frames_max).sum::<Option<u64>>();
+    let runtime = Runtime::prepare(board, &place, Arc::new(EventLines), stop)?;
+    let progress = ProgressLine::new(frames_max);
+    let summary = runtime.start()?.wait(|now| progress.show(now));
+    progress.clear();
+    if let Some(path) = &args.summary {
+        write_summary(path, &summary)?;
+    }
+    match (json, to_stdout) {
+        (true, _) => output::print_json(&summary),
+        // Standard output belongs to a sink: people read the summary on the other one.
+        (false, true) => output::note(&output::summary_text(&summary)),
+        (false, false) => output::print(&output::summary_text(&summary)),
+    }
+    Ok(exit_of(&summary, json))
+}
+
+fn exit_of(summary: &Summary, json: bool) -> Exit {
+    if !json {
+        for fault in &summary.faults {
+            output::error(fault);
+        }
+    }
+    match summary.end {
+        EndState::Complete => Exit::Done,
+        EndState::Interrupted => Exit::Interrupted,
+        EndState::Failed => {
+            let code = summary.faults.first().and_then(|fault| codes::ALL.iter().find(|code| code.id == fault.code));
+            code.map_or(Exit::RunFailed, |code| code.exit)
+        }
+    }
+}
+
+fn board(args: &RunArgs, json: bool) -> Result<Board, Faults> {
+    let mut board = match (&args.board, &args.source) {
+        (Some(path), _) => orinoco_board::load(path, &orinoco_infer::ENGINES, &vars())?,
+        (None, Some(source)) => foreground(args, source, json)?,
+        (None, None) => unreachable!("the command line requires one of them"),
+    };
+    let engines = inference(&args.engine)?;
+    if !args.engine.engine.is_empty() {
+        board.inference.engines = engines.engines;
+    }
+    if args.engine.threads.is_some() {
+        board.inference.threads = engines.threads;
+    }
+    for stream in &mut board.streams {
+        stream.frames_max = args.frames.or(stream.frames_max);
+        stream.reconnect_attempts = args.reconnect_attempts.or(stream.reconnect_attempts);
+    }
+    Ok(board)
+}
+
+/// A board of one stream, from the command line alone.
+fn foreground(args: &RunArgs, source: &str, json: bool) -> Result<Board, Faults> {
+    let batch = args.batch.map_or(1, usize::from);
+    let models: Vec<_> = args.model.iter().map(|model| board_model(model, batch, Some(&args.tune))).collect();
+    let mut stream = BoardStream::new("0", source, (0..models.len()).collect());
+    stream.reconnect_attempts = Some(RECONNECT_ATTEMPTS);
+    stream.sinks = args.sinks.iter().map(|text| sink(text)).collect::<Result<_, _>>()?;
+    let file = |kind, path: &Option<PathBuf>| path.clone().map(|path| SinkSpec { kind, path });
+    stream.sinks.extend(file(SinkKind::Mp4, &args.output));
+    stream.sinks.extend(file(SinkKind::Jsonl, &args.results));
+    if json && !models.is_empty() && !stream.sinks.iter().any(|sink| sink.path == Path::new("-")) {
+        stream.sinks.push(SinkSpec { kind: SinkKind::Jsonl, path: PathBuf::from("-") });
+    }
+    let inference = inference(&args.engine)?;
+    Ok(Board { name: "foreground".to_owned(), inference, lanes: 1, models, streams: vec![stream] })
+}
+
+/// `KIND` or `KIND=PATH`.
+fn sink(text: &str) -> Result<SinkSpec, Diagnosis> {
+    let (kind, path) = text.split_once('=').unwrap_or((text, "-"));
+    let found = SinkKind::NAMES.iter().find(|(name, _)| *name == kind);
+    let (_, kind) = found.ok_or_else(|| {
+        let names: Vec<&str> = SinkKind::NAMES.iter().map(|(name, _)| *name).collect();
+        let cause = format!("`{kind}` is not a kind of sink");
+        Diagnosis::new(&codes::KEY_RANGE, format!("--sink {text}"), cause, format!("use one of {}", names.join(", ")))
+    })?;
+    if *kind == SinkKind::Mp4 && path == "-" {
+        let next = "write --sink mp4=FILE.mp4";
+        return Err(Diagnosis::new(&codes::SINK_OPEN, "--sink mp4", "an MP4 needs a file that can be rewound", next));
+    }
+    Ok(SinkSpec { kind: *kind, path: PathBuf::from(path) })
+}
+
+fn write_summary(path: &Path, summary: &Summary) -> Result<(), Diagnosis> {
+    let text = serde_json::to_string_pretty(summary).expect("a summary has only text keys and plain numbers");
+    std::fs::write(path, text + "\n").about(&codes::SINK_OPEN, path.display(), "check that its folder can be written")
+}

@@ -1,0 +1,33 @@
+//! `orinoco`: runs pipelines in the foreground and measures models.
+
+mod args;
+mod commands;
+mod output;
+mod signals;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use orinoco_core::Exit;
+
+use args::{Cli, Command, ModelsCommand};
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let json = cli.json;
+    let result = match cli.command {
+        Command::Run(args) => commands::run::run(&args, json),
+        Command::Infer(args) => commands::infer::run(&args, json),
+        Command::Models(ModelsCommand::List(args)) => commands::models::list(&args, json),
+        Command::Models(ModelsCommand::Show(args)) => commands::models::show(&args, json),
+        Command::Models(ModelsCommand::Check(args)) => commands::models::check(&args, json),
+        Command::Bench(args) => commands::bench::run(&args, json),
+        Command::Explain { code } => commands::explain::run(code.as_deref(), json),
+        Command::Completions { shell } => {
+            commands::completions(shell);
+            Ok(Exit::Done)
+        }
+    };
+    let exit = result.unwrap_or_else(|faults| output::report_faults(&faults.0, json));
+    ExitCode::from(exit as u8)
+}

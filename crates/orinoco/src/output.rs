@@ -1,0 +1,201 @@
+//! What people see.
+
+use std::io::IsTerminal;
+use std::time::Duration;
+
+use anstream::{eprintln, println};
+use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use indicatif::{ProgressBar, ProgressStyle};
+use orinoco_api::{EndState, Fault, StreamSummary, Summary};
+use orinoco_core::{Diagnosis, Exit};
+use orinoco_runtime::Progress;
+use orinoco_telemetry::{Event, EventSink, SourceState};
+use serde::Serialize;
+
+const BOLD: &str = "\x1b[1m";
+const RED: &str = "\x1b[1;31m";
+const YELLOW: &str = "\x1b[1;33m";
+const RESET: &str = "\x1b[0m";
+
+/// Prints one JSON object on one line of standard output.
+#[expect(clippy::print_stdout, reason = "this is where the CLI prints")]
+pub(crate) fn print_json(value: &impl Serialize) {
+    println!("{}", serde_json::to_string(value).expect("contracts have only text keys and plain numbers"));
+}
+
+/// Prints text on standard output.
+#[expect(clippy::print_stdout, reason = "this is where the CLI prints")]
+pub(crate) fn print(text: &str) {
+    println!("{text}");
+}
+
+/// Prints a line for people on standard error.
+#[expect(clippy::print_stderr, reason = "this is where the CLI prints")]
+pub(crate) fn note(text: &str) {
+    eprintln!("{text}");
+}
+
+/// Prints a warning on standard error.
+pub(crate) fn warn(text: &str) {
+    note(&format!("{YELLOW}warning{RESET}: {text}"));
+}
+
+/// Prints an error of a finished run on standard error.
+pub(crate) fn error(fault: &Fault) {
+    note(&format!("{RED}error[{}]{RESET}: {}: {}; {}", fault.code, fault.subject, fault.cause, fault.next));
+}
+
+/// Prints faults and returns the exit code of the first.
+pub(crate) fn report_faults(faults: &[Diagnosis], json: bool) -> Exit {
+    if json {
+        #[derive(Serialize)]
+        struct Errors {
+            schema: &'static str,
+            faults: Vec<Fault>,
+        }
+        print_json(&Errors { schema: "orinoco.error/1", faults: faults.iter().map(Fault::from).collect() });
+    } else {
+        for fault in faults {
+            error(&Fault::from(fault));
+        }
+    }
+    faults.first().map_or(Exit::RunFailed, |fault| fault.code.exit)
+}
+
+/// A table without frames, headings in bold on a terminal, columns from `right_from` on aligned right.
+pub(crate) fn table(headings: &[&str], right_from: usize, rows: Vec<Vec<String>>) -> String {
+    let mut table = Table::new();
+    table.load_preset(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header(headings.iter().map(|heading| heading.to_string()));
+    for row in rows {
+        table.add_row(row);
+    }
+    for (index, column) in table.column_iter_mut().enumerate() {
+        column.set_padding((0, 2));
+        if index >= right_from {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    let text: Vec<String> = table.lines().map(|line| line.trim_end().to_owned()).collect();
+    let (head, body) = text.split_first().expect("a table has its headings");
+    let head = format!("{BOLD}{head}{RESET}");
+    std::iter::once(head.as_str()).chain(body.iter().map(String::as_str)).collect::<Vec<_>>().join("\n")
+}
+
+/// Events as lines on standard error.
+#[derive(Debug)]
+pub(crate) struct EventLines;
+
+impl EventSink for EventLines {
+    fn emit(&self, event: Event) {
+        match event {
+            Event::EngineRefused { model, engine, why } => warn(&format!("model {model}: {engine} refused: {why}")),
+            Event::EngineChosen { model, engine, version } => note(&format!("model {model}: {engine} {version}")),
+            Event::Source { stream, state: SourceState::Stalled | SourceState::BackingOff, why: Some(why) } => {
+                warn(&format!("stream {stream}: {why}"));
+            }
+            Event::SourceRetry { stream, attempt, wait } => {
+                note(&format!("stream {stream}: attempt {} in {:.1} s", attempt + 1, wait.as_secs_f64()));
+            }
+            Event::ReplayFailed { model, why } => warn(&format!("model {model}: {why}")),
+            Event::SinkFailed { stream, why } => warn(&format!("stream {stream}: {why}")),
+            _ => {}
+        }
+    }
+}
+
+/// A line that shows how far a run is, on a terminal only.
+pub(crate) struct ProgressLine(ProgressBar);
+
+impl ProgressLine {
+    /// With a bar when the number of frames is known.
+    pub(crate) fn new(frames_max: Option<u64>) -> Self {
+        if !std::io::stderr().is_terminal() {
+            return Self(ProgressBar::hidden());
+        }
+        let bar = frames_max.map_or_else(ProgressBar::new_spinner, ProgressBar::new);
+        let template = match frames_max {
+            Some(_) => "{bar:30} {pos}/{len} frames  {msg}  {eta} left",
+            None => "{spinner} {pos} frames  {msg}  {elapsed}",
+        };
+        bar.set_style(ProgressStyle::with_template(template).expect("constant template"));
+        Self(bar)
+    }
+
+    /// Shows where the run is.
+    pub(crate) fn show(&self, progress: Progress) {
+        self.0.set_position(progress.frames_out);
+        let fps = progress.frames_out as f64 / progress.elapsed.max(Duration::from_millis(1)).as_secs_f64();
+        self.0.set_message(format!("{fps:.1} fps"));
+    }
+
+    /// Removes the line.
+    pub(crate) fn clear(&self) {
+        self.0.finish_and_clear();
+    }
+}
+
+/// The summary for people.
+pub(crate) fn summary_text(summary: &Summary) -> String {
+    let mut parts = Vec::new();
+    for model in &summary.models {
+        let mut line = format!("model    {}  {} {}", model.name, model.engine, model.engine_version);
+        if model.batch > 1 {
+            line.push_str(&format!("  batch {}", model.batch));
+        }
+        for refused in &model.refused {
+            line.push_str(&format!("\n         {} refused: {}", refused.engine, refused.why));
+        }
+        parts.push(line);
+    }
+    parts.extend(summary.streams.iter().map(stream_text));
+    let memory = &summary.memory;
+    let mut line = format!("memory   peak {}", mebibytes(memory.peak_bytes));
+    if let Some(warm) = memory.warm_bytes {
+        let grown = memory.end_bytes as f64 - warm as f64;
+        line.push_str(&format!("  {:+.2} MiB since frame 500", grown / (1024.0 * 1024.0)));
+    }
+    parts.push(line);
+    parts.push(match summary.power.watts {
+        Some(watts) => format!("power    {watts:.1} W  {}", summary.power.source),
+        None => format!("power    {}", summary.power.source),
+    });
+    parts.extend(summary.files.iter().map(|file| format!("wrote    {file}")));
+    let end = match summary.end {
+        EndState::Complete => "complete",
+        EndState::Interrupted => "interrupted",
+        EndState::Failed => "failed",
+    };
+    parts.push(format!("{end} after {:.1} s", summary.wall_s));
+    parts.join("\n")
+}
+
+fn stream_text(stream: &StreamSummary) -> String {
+    let dropped: u64 = stream.dropped.iter().map(|d| d.frames).sum();
+    let causes: Vec<String> = stream.dropped.iter().map(|d| format!("{} {}", d.frames, d.cause)).collect();
+    let causes = if causes.is_empty() { String::new() } else { format!(" ({})", causes.join(", ")) };
+    let mut text = format!(
+        "stream   {}  {}\nframes   {} in, {} out, {dropped} dropped{causes}  {:.1} fps  {} detections",
+        stream.name, stream.source, stream.frames_in, stream.frames_out, stream.fps, stream.detections
+    );
+    if stream.reconnects > 0 {
+        text.push_str(&format!("  {} reconnects", stream.reconnects));
+    }
+    if stream.late > 0 {
+        text.push_str(&format!("  {} late", stream.late));
+    }
+    let ms = |us: f64| format!("{:.2}", us / 1000.0);
+    let rows = stream.stages.iter().map(|s| vec![s.stage.clone(), ms(s.p50_us), ms(s.p90_us), ms(s.p99_us), ms(s.max_us)]);
+    let table = table(&["stage, ms", "p50", "p90", "p99", "max"], 1, rows.collect());
+    text.push_str(&format!("\n{}", indent(&table)));
+    text
+}
+
+fn indent(text: &str) -> String {
+    text.lines().map(|line| format!("         {line}")).collect::<Vec<_>>().join("\n")
+}
+
+/// Bytes as MiB.
+pub(crate) fn mebibytes(bytes: u64) -> String {
+    format!("{:.1} MiB", bytes as f64 / (1024.0 * 1024.0))
+}

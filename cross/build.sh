@@ -1,0 +1,13 @@
+#!/usr/bin/env bash
+# usage: cross/build.sh [CARGO OPTION]...
+#
+# Builds `orinoco` and `orinocod` for aarch64 into target/aarch64-unknown-linux-gnu/release, and passes them through the gate.
+set -euo pipefail
+here=$(dirname "$(readlink -f "$0")")
+. "$here/common.sh"
+
+cd "$here/.."
+prefix=$("$here/toolchain.sh")
+cargo --config "$prefix/cross.toml" build --release --package orinoco --package orinocod "$@"
+built=${CARGO_TARGET_DIR:-target}/$target/release
+"$here/gate.sh" "$built/orinoco" "$built/orinocod"
