@@ -232,7 +232,10 @@ pub(crate) fn check_binding(
     shapes: &[Vec<usize>],
 ) -> Result<(), Diagnosis> {
     if let Some(odd) = inputs.iter().chain(outputs).find(|tensor| tensor.element.is_none()) {
-        return Err(unsupported(file, &format!("tensor `{}` is of a type that Orinoco does not carry", odd.name)));
+        return Err(unsupported(
+            file,
+            &format!("tensor `{}` is of a type that Orinoco does not carry", odd.name),
+        ));
     }
     let disagree = |cause: String| {
         Err(Diagnosis::new(&codes::MODEL_DISAGREES, file.display(), cause, "see `orinoco models show`"))
@@ -241,13 +244,17 @@ pub(crate) fn check_binding(
         return disagree(format!("it has {} inputs, but {} shapes were given", inputs.len(), shapes.len()));
     }
     for (input, shape) in inputs.iter().zip(shapes) {
-        let fits = input.shape.len() == shape.len() && input.shape.iter().zip(shape).all(|(d, n)| d.accepts(*n));
+        let fits =
+            input.shape.len() == shape.len() && input.shape.iter().zip(shape).all(|(d, n)| d.accepts(*n));
         if !fits {
             let axes = shape_text(&input.shape);
             return disagree(format!("input `{}` is {axes}, which cannot be {shape:?}", input.name));
         }
         if bytes_of(input, shape).is_none() {
-            return disagree(format!("input `{}` of shape {shape:?} is larger than memory can be", input.name));
+            return disagree(format!(
+                "input `{}` of shape {shape:?} is larger than memory can be",
+                input.name
+            ));
         }
     }
     Ok(())

@@ -17,8 +17,8 @@ use ::ort::{Error, ErrorCode};
 use orinoco_core::{Diagnosis, Dim, ElementType, TensorDesc, codes};
 
 use crate::engine::{
-    Engine, EngineInfo, NOT_ONNX, Options, Prepared, Session, TensorView, TensorViewMut, catch_panic, check_binding,
-    check_file, run_failed, shorten, unreadable, unsupported,
+    Engine, EngineInfo, NOT_ONNX, Options, Prepared, Session, TensorView, TensorViewMut, catch_panic,
+    check_binding, check_file, run_failed, shorten, unreadable, unsupported,
 };
 
 /// ONNX Runtime on the CPU.
@@ -36,7 +36,8 @@ impl Engine for OrtCpu {
 
     fn prepare(&self, file: &Path, options: &Options) -> Result<Box<dyn Prepared>, Diagnosis> {
         check_file(file)?;
-        let absent = |why| Diagnosis::new(&codes::ENGINE_UNAVAILABLE, self.name(), why, "see `orinoco explain E0302`");
+        let absent =
+            |why| Diagnosis::new(&codes::ENGINE_UNAVAILABLE, self.name(), why, "see `orinoco explain E0302`");
         let runtime = runtime(options).map_err(absent)?;
         let model = catch_panic(|| OrtModel::load(runtime, file, options));
         let model = model.unwrap_or_else(|panic| Err(unreadable(file, &panic)))?;
@@ -106,7 +107,9 @@ fn why_not_loaded(library: &Path, why: &LoadDynamicError) -> String {
         }
         LoadDynamicError::MissingApi { .. } => format!("{library} is not ONNX Runtime"),
         LoadDynamicError::InvalidVersionString => format!("{library} does not tell its version"),
-        LoadDynamicError::Dlopen { error, .. } => format!("{library} cannot be loaded: {}", shorten(&error.to_string())),
+        LoadDynamicError::Dlopen { error, .. } => {
+            format!("{library} cannot be loaded: {}", shorten(&error.to_string()))
+        }
     }
 }
 
@@ -114,10 +117,13 @@ fn why_not_loaded(library: &Path, why: &LoadDynamicError) -> String {
 /// is loaded, and only as a whole number; its file name has it in full.
 fn identify(library: PathBuf) -> (PathBuf, String) {
     let maps = fs::read_to_string("/proc/self/maps").unwrap_or_default();
-    let mapped = maps.lines().filter_map(|line| line.find('/').map(|at| PathBuf::from(&line[at..])));
-    let real = library.canonicalize().ok().or_else(|| mapped.into_iter().find(|path| is_library(path)));
-    let real = real.unwrap_or(library);
-    let named = real.to_str().and_then(|path| path.rsplit_once(".so.")).map(|(_, version)| version.to_owned());
+    let mut mapped = maps.lines().filter_map(|line| line.find('/').map(|at| PathBuf::from(&line[at..])));
+    let real = match library.canonicalize() {
+        Ok(real) if library.is_absolute() => real,
+        _ => mapped.find(|path| is_library(path)).unwrap_or(library),
+    };
+    let named =
+        real.to_str().and_then(|path| path.rsplit_once(".so.")).map(|(_, version)| version.to_owned());
     let version = named.filter(|version| version.contains('.')).unwrap_or_else(|| {
         let minor = ::ort::util::probe(&real).unwrap_or(::ort::MINOR_VERSION);
         format!("1.{minor}")
@@ -141,8 +147,11 @@ struct Search {
 
 impl Search {
     fn of_process(options: &Options) -> Self {
-        let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-        let cache = variable("XDG_CACHE_HOME").or_else(|| Some(variable("HOME")?.join(".cache")));
+        let variable =
+            |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+        // The XDG specification wants relative paths ignored.
+        let cache = variable("XDG_CACHE_HOME").filter(|cache| cache.is_absolute());
+        let cache = cache.or_else(|| Some(variable("HOME")?.join(".cache")));
         Self {
             option: options.ort_library.clone(),
             variable: variable("ORT_DYLIB_PATH"),
@@ -166,7 +175,10 @@ impl Search {
     }
 
     fn nothing_found(&self) -> String {
-        let cache = self.cache.as_ref().map_or_else(|| "the user's cache".into(), |cache| cache.display().to_string());
+        let cache = self
+            .cache
+            .as_ref()
+            .map_or_else(|| "the user's cache".into(), |cache| cache.display().to_string());
         format!(
             "{LIBRARY} was not found in {cache} or the system's library folders; run `make demo` or set ORT_DYLIB_PATH"
         )
@@ -175,12 +187,14 @@ impl Search {
 
 /// The library of the newest version in `<cache>/<version>/<arch>/`.
 fn newest_cached(cache: &Path) -> Option<PathBuf> {
-    let entries = |folder: &Path| fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    let entries =
+        |folder: &Path| fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
     entries(cache)
         .filter_map(|folder| {
             let version = version_key(folder.file_name()?.to_str()?)?;
             // A folder may hold links beside the library; the longest name is the library itself.
-            let library = entries(&folder.join(std::env::consts::ARCH)).filter(|path| is_library(path)).max()?;
+            let library =
+                entries(&folder.join(std::env::consts::ARCH)).filter(|path| is_library(path)).max()?;
             Some((version, library))
         })
         .max()
@@ -274,8 +288,8 @@ fn load_session(
             .with_intra_threads(options.threads.max(1))?
             .with_inter_threads(1)?
             .with_parallel_execution(false)?
-            // Idle workers that spin take the cores that decode and preprocess need on a small board, and turn the
-            // time between two frames into heat.
+            // Idle workers that spin take the cores that decode and preprocess need on a small board: at two threads
+            // and 30 ms between frames they cost 2.5 to 3.8 times the CPU time, and on busy cores latency as well.
             .with_intra_op_spinning(false)?
             .with_deterministic_compute(true)?;
         for (symbol, size) in overrides {
@@ -432,7 +446,9 @@ impl Session for BoundSession {
             let tensor = value.downcast::<DynTensorValueType>();
             let tensor = tensor.map_err(|why| run_failed(&self.file, why.message()))?;
             output.shape.clear();
-            output.shape.extend(tensor.shape().iter().map(|n| usize::try_from(*n).expect("a size is not negative")));
+            output
+                .shape
+                .extend(tensor.shape().iter().map(|n| usize::try_from(*n).expect("a size is not negative")));
             output.tensor = Some(tensor);
         }
         Ok(())
@@ -447,7 +463,10 @@ impl Session for BoundSession {
 
 /// Typed views of tensors in host memory.
 mod elements {
-    #![expect(unsafe_code, reason = "ort hands out f16 tensors only as raw pointers, unless its feature `half` is on")]
+    #![expect(
+        unsafe_code,
+        reason = "ort hands out f16 tensors only as raw pointers, unless its feature `half` is on"
+    )]
 
     use ::ort::value::{DynTensor, PrimitiveTensorElementType, TensorElementType};
     use half::f16;
@@ -537,7 +556,9 @@ mod tests {
     #[test]
     fn the_newest_cached_library_is_taken() {
         let cache = tempfile::tempdir().unwrap();
-        for (version, arch) in [("1.9.0", std::env::consts::ARCH), ("1.22.1", std::env::consts::ARCH), ("2.0", "z80")] {
+        for (version, arch) in
+            [("1.9.0", std::env::consts::ARCH), ("1.22.1", std::env::consts::ARCH), ("2.0", "z80")]
+        {
             let folder = cache.path().join(version).join(arch);
             fs::create_dir_all(&folder).unwrap();
             fs::write(folder.join("libonnxruntime_providers_shared.so"), "").unwrap();
@@ -546,7 +567,10 @@ mod tests {
         fs::create_dir(cache.path().join("not-a-version")).unwrap();
         let search = Search { cache: Some(cache.path().to_owned()), ..Search::default() };
         let found = search.candidates().unwrap();
-        assert_eq!(found, [cache.path().join("1.22.1").join(std::env::consts::ARCH).join("libonnxruntime.so.1.22.1")]);
+        assert_eq!(
+            found,
+            [cache.path().join("1.22.1").join(std::env::consts::ARCH).join("libonnxruntime.so.1.22.1")]
+        );
         assert!(search.nothing_found().contains("run `make demo` or set ORT_DYLIB_PATH"));
     }
 
@@ -568,7 +592,10 @@ mod tests {
     fn errors_are_reduced_to_what_they_say() {
         let check = |text: &str, expected: &str| assert_eq!(essence(text), expected);
         check("Load model from a b.onnx failed:Protobuf parsing failed.", "Protobuf parsing failed.");
-        check("Load model from m failed:/o/graph.cc:1587 void o::Graph::Init() Output does not exist.", "Output does not exist.");
+        check(
+            "Load model from m failed:/o/graph.cc:1587 void o::Graph::Init() Output does not exist.",
+            "Output does not exist.",
+        );
         check(
             "Load model from m failed:/o/graph.cc:14 o::Graph::Graph(const std::map<int(int)>&, bool) \
              [ONNXRuntimeError] : 1 : FAIL : Type mismatch : 1 != 17",

@@ -99,7 +99,11 @@ fn choose_among(
             Err(Refused::Everywhere(fault)) => return Err(fault),
             Err(Refused::Model(fault)) => {
                 if require.iter().any(|name| name == engine.name()) {
-                    return Err(if is_unreadable(&fault) { fault } else { required(engine.name(), &fault.cause) });
+                    return Err(if is_unreadable(&fault) {
+                        fault
+                    } else {
+                        required(engine.name(), &fault.cause)
+                    });
                 }
                 let why = fault.cause.clone();
                 verdicts.push(fault);
@@ -166,7 +170,8 @@ fn required(name: &str, why: &str) -> Diagnosis {
 
 fn nobody(file: &Path, refused: &[Refusal]) -> Diagnosis {
     let reasons: Vec<String> = refused.iter().map(|r| format!("{} refused ({})", r.engine, r.why)).collect();
-    let cause = if reasons.is_empty() { "the list of engines is empty".to_owned() } else { reasons.join(", ") };
+    let cause =
+        if reasons.is_empty() { "the list of engines is empty".to_owned() } else { reasons.join(", ") };
     Diagnosis::new(&codes::ENGINE_UNAVAILABLE, file.display(), cause, "see `orinoco explain E0302`")
 }
 
@@ -239,7 +244,8 @@ mod tests {
         let chosen = choose_among(&engines, &list(order), &list(require), Path::new("m"), &options, &shapes);
         let text = match chosen {
             Ok(chosen) => {
-                let refused: Vec<String> = chosen.refused.iter().map(|r| format!(", not {}: {}", r.engine, r.why)).collect();
+                let refused: Vec<String> =
+                    chosen.refused.iter().map(|r| format!(", not {}: {}", r.engine, r.why)).collect();
                 format!("{} {}{}", chosen.name, chosen.version, refused.concat())
             }
             Err(fault) => format!("{fault:?}"),
@@ -250,7 +256,8 @@ mod tests {
     #[test]
     fn the_first_engine_that_proves_itself_is_chosen() {
         check("sound broken", "", "sound 1.2");
-        let refused = "sound 1.2, not absent: its library is not here, not lacking: no Foo, not broken: it broke";
+        let refused =
+            "sound 1.2, not absent: its library is not here, not lacking: no Foo, not broken: it broke";
         check("absent lacking broken sound", "", refused);
         check("parse sound", "", "sound 1.2, not parse: not ONNX");
     }
@@ -259,10 +266,15 @@ mod tests {
     fn a_required_engine_may_not_be_refused() {
         let next = "mend that, or take it out of the required engines";
         check("sound", "sound", "sound 1.2");
-        let absent = format!("E0303 absent: it is required, but was refused: its library is not here; {next}");
+        let absent =
+            format!("E0303 absent: it is required, but was refused: its library is not here; {next}");
         check("absent sound", "absent", &absent);
         check("sound", "absent", &absent);
-        check("broken sound", "broken", &format!("E0303 broken: it is required, but was refused: it broke; {next}"));
+        check(
+            "broken sound",
+            "broken",
+            &format!("E0303 broken: it is required, but was refused: it broke; {next}"),
+        );
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! It panics on some malformed models and on some sound ones that it cannot handle; here a panic is an error like any.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,8 +13,8 @@ use tract_onnx::pb;
 use tract_onnx::prelude::*;
 
 use crate::engine::{
-    Elements, ElementsMut, Engine, EngineInfo, NOT_ONNX, Options, Prepared, Session, TensorView, TensorViewMut,
-    catch_panic, check_binding, check_file, run_failed, unreadable, unsupported,
+    Elements, ElementsMut, Engine, EngineInfo, NOT_ONNX, Options, Prepared, Session, TensorView,
+    TensorViewMut, catch_panic, check_binding, check_file, run_failed, unreadable, unsupported,
 };
 
 /// tract has no constant for it; a test compares it with `Cargo.lock`.
@@ -60,12 +60,17 @@ impl TractModel {
         let proto = onnx.proto_model_for_read(&mut opened).map_err(|_| unreadable(file, NOT_ONNX))?;
         let graph = proto.graph.as_ref().ok_or_else(|| unreadable(file, NOT_ONNX))?;
         check_operators(file, &onnx, graph)?;
+        if let Some(node) = miscompiled_softmax(graph) {
+            let cause = format!("tract computes node `{node}` wrongly, a Softmax between quantised tensors");
+            return Err(unsupported(file, &cause));
+        }
         let folder = file.parent().and_then(Path::to_str);
         let parsed = onnx.parse(&proto, folder).map_err(|why| why_not_parsed(file, &why))?;
         if let Some(name) = parsed.unresolved_inputs.first() {
             return Err(unreadable(file, &format!("nothing in the graph computes `{name}`")));
         }
-        let initialised: BTreeSet<&str> = graph.initializer.iter().map(|tensor| tensor.name.as_str()).collect();
+        let initialised: BTreeSet<&str> =
+            graph.initializer.iter().map(|tensor| tensor.name.as_str()).collect();
         let inputs = graph.input.iter().filter(|input| !initialised.contains(input.name.as_str()));
         Ok(Self {
             file: file.to_owned(),
@@ -112,7 +117,8 @@ impl Prepared for TractModel {
             let element = input.element.and_then(datum_of).expect("check_binding lets known types through");
             Tensor::zero_dt(element, shape).map(Arc::new)
         });
-        let inputs = inputs.collect::<TractResult<_>>().map_err(|why| run_failed(&self.file, &story(&why)))?;
+        let inputs =
+            inputs.collect::<TractResult<_>>().map_err(|why| run_failed(&self.file, &story(&why)))?;
         let elements = self.outputs.iter().filter_map(|output| output.element).collect();
         let (shapes, file) = (shapes.to_vec(), self.file.clone());
         Ok(Box::new(TractSession { plan, inputs, shapes, elements, outputs: Vec::new(), file }))
@@ -123,7 +129,8 @@ impl Prepared for TractModel {
 fn check_operators(file: &Path, onnx: &tract_onnx::Onnx, graph: &pb::GraphProto) -> Result<(), Diagnosis> {
     let mut used = BTreeSet::new();
     operators_of(graph, &mut used);
-    let lacking: Vec<&str> = used.into_iter().filter(|name| !onnx.op_register.0.contains_key(*name)).collect();
+    let lacking: Vec<&str> =
+        used.into_iter().filter(|name| !onnx.op_register.0.contains_key(*name)).collect();
     match lacking.as_slice() {
         [] => Ok(()),
         [one] => Err(unsupported(file, &format!("tract lacks the operator {one}"))),
@@ -141,6 +148,64 @@ fn operators_of<'a>(graph: &'a pb::GraphProto, used: &mut BTreeSet<&'a str>) {
     }
 }
 
+/// The first Softmax with nothing but operators of one operand up to a DequantizeLinear before it, and down to a
+/// QuantizeLinear after it. tract 0.23.9 takes a Softmax for an element-wise operator, because its axes map one to one,
+/// and tabulates all between the two (`DequantizeLinearF32::declutter`): every output then is the same number.
+fn miscompiled_softmax(graph: &pb::GraphProto) -> Option<&str> {
+    let flow = Flow::new(graph);
+    let suspects =
+        graph.node.iter().filter(|node| ["Softmax", "LogSoftmax"].contains(&node.op_type.as_str()));
+    let mut caught = suspects.filter(|node| {
+        flow.reaches(node, "DequantizeLinear", |node| flow.sole_source(node))
+            && flow.reaches(node, "QuantizeLinear", |node| flow.sole_consumer(node))
+    });
+    caught.next().map(|node| node.name.as_str())
+}
+
+/// Who computes and who reads each tensor of a graph.
+struct Flow<'a> {
+    sources: BTreeMap<&'a str, &'a pb::NodeProto>,
+    consumers: BTreeMap<&'a str, Vec<&'a pb::NodeProto>>,
+    nodes: usize,
+}
+
+impl<'a> Flow<'a> {
+    fn new(graph: &'a pb::GraphProto) -> Self {
+        let (mut sources, mut consumers) = (BTreeMap::new(), BTreeMap::<&str, Vec<_>>::new());
+        for node in graph.node.iter().filter(|node| node.op_type != "Constant") {
+            sources.extend(node.output.iter().map(|name| (name.as_str(), node)));
+            node.input.iter().for_each(|name| consumers.entry(name).or_default().push(node));
+        }
+        Self { sources, consumers, nodes: graph.node.len() }
+    }
+
+    /// The node that computes the one operand of `node` that another node computes.
+    fn sole_source(&self, node: &pb::NodeProto) -> Option<&'a pb::NodeProto> {
+        let mut sources = node.input.iter().filter_map(|name| self.sources.get(name.as_str()));
+        let source = sources.next();
+        source.filter(|_| sources.next().is_none()).copied()
+    }
+
+    /// The one node that reads what `node` computes, if it reads nothing else that is computed.
+    fn sole_consumer(&self, node: &pb::NodeProto) -> Option<&'a pb::NodeProto> {
+        let mut consumers = node.output.iter().filter_map(|name| self.consumers.get(name.as_str())).flatten();
+        let consumer = consumers.next().filter(|_| consumers.next().is_none())?;
+        self.sole_source(consumer).map(|_| *consumer)
+    }
+
+    /// Whether `step` leads from `node` to an `operator`. A malformed graph may go round; no path is longer than the
+    /// graph.
+    fn reaches(
+        &self,
+        node: &'a pb::NodeProto,
+        operator: &str,
+        step: impl Fn(&pb::NodeProto) -> Option<&'a pb::NodeProto>,
+    ) -> bool {
+        let path = std::iter::successors(Some(node), |node| step(node)).take(self.nodes + 1);
+        path.skip(1).any(|node| node.op_type == operator)
+    }
+}
+
 fn why_not_parsed(file: &Path, why: &TractError) -> Diagnosis {
     let text = why.to_string();
     match text.strip_prefix("Building node ") {
@@ -152,8 +217,8 @@ fn why_not_parsed(file: &Path, why: &TractError) -> Diagnosis {
 /// Where an error of tract arose and its root, without the steps between.
 fn story(why: &TractError) -> String {
     let (place, root) = (why.to_string(), why.root_cause().to_string());
-    let line = |text: &str| text.lines().next().unwrap_or_default().chars().take(90).collect::<String>();
-    if place == root { line(&root) } else { format!("{}: {}", line(&place), line(&root)) }
+    let place = place.lines().next().unwrap_or_default();
+    if place == root { root } else { format!("{}: {root}", place.chars().take(90).collect::<String>()) }
 }
 
 fn describe(info: &pb::ValueInfoProto) -> TensorDesc {
@@ -210,7 +275,11 @@ impl TractSession {
     fn infer(&self) -> TractResult<Vec<Arc<Tensor>>> {
         let inputs = self.inputs.iter().map(|input| Arc::clone(input).into_tvalue()).collect();
         let outputs = self.plan.run(inputs)?;
-        outputs.into_iter().zip(&self.elements).map(|(output, element)| as_declared(output, *element)).collect()
+        outputs
+            .into_iter()
+            .zip(&self.elements)
+            .map(|(output, element)| as_declared(output, *element))
+            .collect()
     }
 }
 

@@ -64,22 +64,31 @@ fn is_mp4_start(kind: &[u8]) -> bool {
 /// Walks the top-level boxes (ISO/IEC 14496-12, section 4.2).
 fn inspect_mp4(file: &mut File, held: u64) -> io::Result<Wholeness> {
     let mut offset = 0u64;
-    let mut index = false;
+    let (mut index, mut media) = (false, false);
     for _ in 0..BOXES_MAX {
         file.seek(SeekFrom::Start(offset))?;
         let Some((kind, length)) = read_box(file)? else { break };
         // Zero means "to the end of the file".
         let end = if length == 0 { held } else { offset.saturating_add(length) };
-        match (&kind, end > held) {
-            (b"moov", true) => return Ok(Wholeness::NoIndex),
-            (b"moov", false) => index = true,
-            (b"mdat" | b"moof", true) if index => return Ok(Wholeness::Cut { promised: end, held }),
-            (_, true) => break,
-            (_, false) => {}
+        let is_media = matches!(&kind, b"mdat" | b"moof");
+        if end > held {
+            return Ok(match (index, media && !is_media) {
+                (false, _) => Wholeness::NoIndex,
+                (true, false) => Wholeness::Cut { promised: end, held },
+                // Behind all its media a file may end in anything.
+                (true, true) => Wholeness::Whole,
+            });
         }
+        index |= &kind == b"moov";
+        media |= is_media;
         offset = end;
     }
-    Ok(if index { Wholeness::Whole } else { Wholeness::NoIndex })
+    Ok(match (index, media) {
+        (false, _) => Wholeness::NoIndex,
+        // The header of the media comes next, at least.
+        (true, false) => Wholeness::Cut { promised: held + 8, held },
+        (true, true) => Wholeness::Whole,
+    })
 }
 
 /// A box's type and length; `None` where no further box can be read.
@@ -165,7 +174,8 @@ mod tests {
         check(&first, Wholeness::Whole);
         check(&last, Wholeness::Whole);
         check(&first[..100], Wholeness::Cut { promised: 128, held: 100 });
-        check(&first[..64], Wholeness::Whole);
+        check(&first[..64], Wholeness::Cut { promised: 72, held: 64 });
+        check(&first[..70], Wholeness::Cut { promised: 78, held: 70 });
         check(&first[..50], Wholeness::NoIndex);
         for held in 12..last.len() {
             check(&last[..held], Wholeness::NoIndex);

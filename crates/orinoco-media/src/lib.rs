@@ -5,6 +5,7 @@
 //! Read first: [`SourceUri`] (what a source is, read once from text), [`open`] (the source for it) and
 //! [`FrameMd5Sink`].
 
+#[cfg(feature = "gstreamer")]
 mod container;
 mod framemd5;
 #[cfg(feature = "gstreamer")]

@@ -2,6 +2,8 @@
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use gstreamer as gst;
@@ -57,6 +59,8 @@ struct Encoding {
     source: FrameDesc,
     picture: FrameDesc,
     times: Times,
+    /// Nanoseconds that the last picture is shown for.
+    interval: Arc<AtomicU64>,
 }
 
 /// Presentation times that always advance.
@@ -110,12 +114,14 @@ impl Mp4Sink {
         file.set_property("location", &self.path);
         let pipeline = gst::Pipeline::new();
         chain(&pipeline, &[entry.upcast_ref(), &encoder, &parse, &mux, &file]);
+        let interval = Arc::new(AtomicU64::new(INTERVAL_DEFAULT_NANOS));
         for pad in mux.sink_pads() {
             pad.set_property("trak-timescale", TIMESCALE);
+            tell_durations(&pad, &interval);
         }
         let bus = pipeline.bus().expect("a pipeline has a bus");
         let _ = pipeline.set_state(gst::State::Playing);
-        Ok(Encoding { pipeline, entry, bus, source: *desc, picture, times: Times::default() })
+        Ok(Encoding { pipeline, entry, bus, source: *desc, picture, times: Times::default(), interval })
     }
 
     fn make_encoder(&self, shown: &str) -> Result<gst::Element, Diagnosis> {
@@ -156,7 +162,6 @@ impl Mp4Sink {
         let picture = encoding.picture;
         let (width, height) = (picture.width as usize, picture.height as usize);
         let mut buffer = gst::Buffer::with_size(picture.bytes_needed()).map_err(|_| self.full())?;
-        let encoding = self.encoding.as_mut().expect("it was started above");
         let memory = buffer.make_mut();
         {
             let mut bytes = memory.map_writable().map_err(|_| {
@@ -172,9 +177,11 @@ impl Mp4Sink {
             }
             (self.draw)(&mut bytes, picture.width, picture.height, outcome);
         }
+        let encoding = self.encoding.as_mut().expect("it was started above");
         let (pts, duration) = encoding.times.place(desc.pts.0);
         memory.set_pts(gst::ClockTime::from_nseconds(pts));
         memory.set_duration(gst::ClockTime::from_nseconds(duration));
+        encoding.interval.store(duration, Ordering::Relaxed);
         add_layout(memory, &picture);
         encoding.push(buffer).map_err(|cause| self.fault(&cause, "check the free space where it is written"))
     }
@@ -284,6 +291,21 @@ fn write_cause(error: &gst::message::Error) -> String {
     } else {
         format!("it cannot be encoded or written ({})", error.error().message())
     }
+}
+
+/// Gives each encoded picture the duration of the one that went in last.
+///
+/// The muxer measures durations by the next picture's time, but for the last one. `h264parse` makes up one of a nanosecond
+/// for video without a fixed rate; players, ours among them, leave out a picture that is shown for no time.
+fn tell_durations(pad: &gst::Pad, interval: &Arc<AtomicU64>) {
+    let interval = Arc::clone(interval);
+    pad.add_probe(gst::PadProbeType::BUFFER, move |_, info| {
+        if let Some(buffer) = info.buffer_mut() {
+            let interval = gst::ClockTime::from_nseconds(interval.load(Ordering::Relaxed));
+            buffer.make_mut().set_duration(interval);
+        }
+        gst::PadProbeReturn::Ok
+    });
 }
 
 /// GStreamer would take I420 rows to be padded to four bytes; ours are not, and the buffer says so.

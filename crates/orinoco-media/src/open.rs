@@ -31,3 +31,23 @@ fn open_stream(uri: &SourceUri, _: &str, _: Arc<dyn Clock>) -> Result<Box<dyn So
     let next = "build with `--features gstreamer`, or use images or test://ball";
     Err(Diagnosis::new(&orinoco_core::codes::FEATURE_MISSING, uri, cause, next))
 }
+
+#[cfg(all(test, not(feature = "gstreamer")))]
+mod tests {
+    use super::*;
+    use orinoco_core::codes;
+    use orinoco_pipeline::MonotonicClock;
+
+    #[test]
+    fn streams_need_gstreamer() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = folder.path().join("clip.mp4");
+        std::fs::write(&path, "any").expect("writable");
+        for text in [path.to_str().expect("UTF-8"), "rtsp://camera/x"] {
+            let uri = SourceUri::parse(text).expect("it is valid");
+            let opened = open(&uri, "test", Arc::new(MonotonicClock::default()));
+            let fault = opened.map(|_| ()).expect_err("there is no GStreamer");
+            assert_eq!(fault.code.id, codes::FEATURE_MISSING.id);
+        }
+    }
+}

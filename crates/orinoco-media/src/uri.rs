@@ -538,13 +538,13 @@ fn without_password(text: &str) -> String {
 fn without_password_settings(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for piece in text.split_inclusive(['/', '?', '&', ';']) {
-        match piece.split_once('=') {
-            Some((key, value)) if is_password_key(key) => {
-                let end = value.chars().next_back().filter(|c| matches!(c, '/' | '?' | '&' | ';'));
-                shown.extend([key, "=***"]);
-                shown.extend(end);
+        let mut signs = piece.match_indices('=').map(|(place, _)| place);
+        match signs.find(|&place| is_password_key(&piece[..place])) {
+            Some(place) => {
+                shown.extend([&piece[..place], "=***"]);
+                shown.extend(piece.chars().next_back().filter(|c| matches!(c, '/' | '?' | '&' | ';')));
             }
-            _ => shown.push_str(piece),
+            None => shown.push_str(piece),
         }
     }
     shown
@@ -626,7 +626,19 @@ mod tests {
             "img_%d.png?loop=1",
             "file://my%20dog%d0%b0.mp4",
         ];
-        check(&texts, expect![[]]);
+        check(
+            &texts,
+            expect![[r#"
+            clip.mp4 -> Video { path: "clip.mp4", repeat: false, pace: Free }
+            /a b/clip%20.mp4 -> Video { path: "/a b/clip%20.mp4", repeat: true, pace: Pts }
+            /a b/é.mp4 -> Video { path: "/a b/é.mp4", repeat: false, pace: Free }
+            clip.mkv -> Video { path: "clip.mkv", repeat: false, pace: Free }
+            photo.JPEG -> Images { paths: One("photo.JPEG"), repeat: false, pace: Free }
+            img_%04i.jpg -> Images { paths: Numbered(NumberedPath { before: "img_", digits: 4, after: ".jpg" }), repeat: false, pace: Free }
+            img_%i.png -> Images { paths: Numbered(NumberedPath { before: "img_", digits: 0, after: ".png" }), repeat: true, pace: Free }
+            my dogа.mp4 -> Video { path: "my dogа.mp4", repeat: false, pace: Free }
+        "#]],
+        );
     }
 
     #[test]
@@ -644,7 +656,22 @@ mod tests {
             "http://host/clip.mp4",
             "v4l2:///dev/video0",
         ];
-        check(&texts, expect![[]]);
+        check(
+            &texts,
+            expect![[r#"
+            source: it is empty; name a file, rtsp:// or test://ball
+            file://: it names no file; write the path after file://
+            file://a%zz.mp4: a `%` is not followed by two hex digits; write % itself as %25
+            file://a%00.mp4: it contains a NUL character; remove %00
+            file://a_%i_%i.jpg: it has more than one number; keep one %i or %04i
+            file://clip_%02d.mp4: numbers in a file name are for images only; end the name in .jpg, .png or .webp, or name one file
+            clip.mp4?speed=2: `speed` is not a setting of a file; the settings are loop and pace
+            clip.mp4?loop=yes: `loop=yes` is neither on nor off; write loop=1 or loop=0
+            clip.mp4?pace=fast: `pace=fast` is not a pace; write pace=pts or pace=none
+            http://host/clip.mp4: `http://` is not a kind of source; use file://, rtsp:// or test://ball, or a plain path
+            v4l2:///dev/video0: `v4l2://` is not a kind of source; use file://, rtsp:// or test://ball, or a plain path
+        "#]],
+        );
     }
 
     #[test]
@@ -665,7 +692,25 @@ mod tests {
             "rtsp://admin:se#secret@camera/x",
             "rtsp://admin:%zzsecret@camera/x",
         ];
-        check(&texts, expect![[]]);
+        check(
+            &texts,
+            expect![[r#"
+            rtsp://camera/stream -> Rtsp(RtspAddress(rtsp://camera/stream, Tcp))
+            rtsps://camera:8322/stream?transport=tcp -> Rtsp(RtspAddress(rtsps://camera:8322/stream, Tcp))
+            rtsp://admin:***@10.0.0.2:554/cam/real?channel=1&transport=udp&subtype=0 -> Rtsp(RtspAddress(rtsp://10.0.0.2:554/cam/real?channel=1&subtype=0, Udp))
+            rtsp://admin@camera -> Rtsp(RtspAddress(rtsp://camera, Tcp))
+            rtsp://admin:***@camera/ -> Rtsp(RtspAddress(rtsp://camera/, Tcp))
+            rtsp://admin:***@camera/ -> Rtsp(RtspAddress(rtsp://camera/, Tcp))
+            rtsp://[::1]:8554/x -> Rtsp(RtspAddress(rtsp://[::1]:8554/x, Tcp))
+            rtsp://camera/user=admin&password=***&channel=1 -> Rtsp(RtspAddress(rtsp://camera/user=admin&password=***&channel=1, Tcp))
+            rtsp://: it has no valid host and port; write rtsp://USER:PASSWORD@HOST:PORT/PATH, and special characters of the password as %XX
+            rtsp://camera:port/x: it has no valid host and port; write rtsp://USER:PASSWORD@HOST:PORT/PATH, and special characters of the password as %XX
+            rtsp://camera/x?transport=pigeon: its transport is not known; write transport=tcp or transport=udp
+            rtsp://admin:***@camera/x: it has no valid host and port; write rtsp://USER:PASSWORD@HOST:PORT/PATH, and special characters of the password as %XX
+            rtsp://admin:***@camera/x: it has no valid host and port; write rtsp://USER:PASSWORD@HOST:PORT/PATH, and special characters of the password as %XX
+            rtsp://admin:***@camera/x: a `%` is not followed by two hex digits; write % itself as %25
+        "#]],
+        );
     }
 
     #[test]
@@ -679,7 +724,18 @@ mod tests {
             "test://ball?fps=0",
             "test://ball?colour=red",
         ];
-        check(&texts, expect![[]]);
+        check(
+            &texts,
+            expect![[r#"
+            test://ball -> Test(TestPattern { width: 640, height: 480, fps: 30, frames: None, pace: Free })
+            test://ball?width=320&height=240&fps=25&frames=100&pace=pts -> Test(TestPattern { width: 320, height: 240, fps: 25, frames: Some(100), pace: Pts })
+            test://bars: there is no test pattern `bars`; use test://ball
+            test://ball?width=8: `width=8` is not possible; write a whole number from 16 to 8192
+            test://ball?width=-1: `width=-1` is not possible; write a whole number from 16 to 8192
+            test://ball?fps=0: `fps=0` is not possible; write a whole number from 1 to 1000
+            test://ball?colour=red: `colour` is not a setting of a test pattern; the settings are width, height, fps, frames and pace
+        "#]],
+        );
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use common::{checksums, data, gst_source, launch, note, read, read_from};
-use orinoco_core::{Code, ColorMatrix, ColorRange, PixelFormat, codes};
+use orinoco_core::{Code, ColorMatrix, ColorRange, Orientation, PixelFormat, codes};
 use orinoco_pipeline::{Poll, Source};
 
 const CAR: &str = "car-detection.mp4";
@@ -70,11 +70,26 @@ fn frames_describe_themselves_and_their_decoding_is_timed() {
         reading.frames.iter().filter(|(_, decode)| decode.is_some_and(|time| time > Duration::ZERO)).count();
     let mut times: Vec<_> = reading.frames.iter().filter_map(|(_, decode)| *decode).collect();
     times.sort();
-    note(&format!("decode p50 {:?}, longest {:?}", times[times.len() / 2], times[times.len() - 1]));
-    assert_eq!(timed, 200);
     let desc = reading.frames[0].0;
+    let (p50, longest) = (times[times.len() / 2], times[times.len() - 1]);
+    note(&format!("decode p50 {p50:?}, longest {longest:?}; rows are {} bytes apart", desc.planes[0].stride));
+    assert_eq!(timed, 200);
     assert_eq!((desc.format, desc.width, desc.height), (PixelFormat::I420, 768, 432));
     assert_eq!((desc.matrix, desc.range), (ColorMatrix::Bt601, ColorRange::Limited));
+}
+
+#[test]
+fn a_slow_reader_is_not_taken_for_a_slow_decoder() {
+    let Some(data) = data() else { return };
+    let reading = read(data.join("video").join(PERSON).to_str().expect("UTF-8"), 60, |frame| {
+        std::thread::sleep(Duration::from_millis(20));
+        frame.decode
+    });
+    let mut times: Vec<_> = reading.frames.iter().flatten().collect();
+    times.sort();
+    note(&format!("decode p50 {:?} with a slow reader", times[30]));
+    // The decoder reorders six pictures and more, and each is read for 20 ms.
+    assert!(*times[30] < Duration::from_millis(60), "{times:?}");
 }
 
 #[test]
@@ -156,7 +171,7 @@ fn check_fault(path: &Path, code: &'static Code) -> usize {
     let fault = reading.fault.unwrap_or_else(|| panic!("{} of {path:?}: no fault", reading.frames.len()));
     let text = fault.to_string();
     assert_eq!(fault.code.id, code.id, "{text}");
-    assert!(text.len() < 300 && !text.contains('\n') && !text.contains("gst"), "{text}");
+    assert!(text.len() < 300 && !text.contains('\n') && !text.contains(".c("), "{text}");
     assert!(reading.took < Duration::from_secs(15), "{text} took {:?}", reading.took);
     reading.frames.len()
 }
@@ -188,7 +203,8 @@ fn files_cut_off_give_their_frames_and_one_sentence() {
         check_fault(&path, &codes::SOURCE_TRUNCATED)
     };
     let mut seen = Vec::new();
-    for share in [0.001, 0.005, 0.01, 0.1, 0.5, 0.9, 0.9999] {
+    // The last few bytes of a fragmented file are an index that nobody needs.
+    for share in [0.001, 0.005, 0.01, 0.1, 0.5, 0.9, 0.99] {
         let frames = [&first, &matroska, &fragmented].map(|whole| cut(whole, share));
         seen.push((share, frames));
         assert_eq!(cut(&last, share), 0);
@@ -238,7 +254,7 @@ fn a_size_that_changes_midway_is_followed() {
     for (width, height) in [(320, 240), (206, 158)] {
         let part = folder.path().join("part.h264");
         launch(&format!(
-            "videotestsrc num-buffers=20 ! video/x-raw,width={width},height={height},framerate=25/1 ! x264enc ! \
+            "videotestsrc num-buffers=20 ! video/x-raw,format=I420,width={width},height={height},framerate=25/1 ! x264enc ! \
              video/x-h264,stream-format=byte-stream ! filesink location={}",
             part.display()
         ));
@@ -268,9 +284,9 @@ fn formats_and_colours_are_told() {
         let desc = reading.frames[0];
         (desc.format, desc.width, desc.matrix, desc.range)
     };
-    let hd = check("video/x-raw,width=1280,height=720", "x264enc");
+    let hd = check("video/x-raw,format=I420,width=1280,height=720", "x264enc");
     assert_eq!(hd, (PixelFormat::I420, 1280, ColorMatrix::Bt709, ColorRange::Limited));
-    let odd = check("video/x-raw,width=322,height=242", "x264enc");
+    let odd = check("video/x-raw,format=I420,width=322,height=242", "x264enc");
     assert_eq!(odd, (PixelFormat::I420, 322, ColorMatrix::Bt601, ColorRange::Limited));
     let jpeg = check("video/x-raw,width=320,height=240,format=I420", "jpegenc");
     assert_eq!((jpeg.0, jpeg.1, jpeg.3), (PixelFormat::I420, 320, ColorRange::Full));
@@ -278,6 +294,32 @@ fn formats_and_colours_are_told() {
     assert_eq!((raw.0, raw.3), (PixelFormat::Rgb, ColorRange::Full));
     let high = check("video/x-raw,width=320,height=240,format=Y42B", "x264enc");
     assert_eq!(high.1, 320);
+}
+
+#[test]
+fn video_that_lies_on_its_side_says_so() {
+    let Some(data) = data() else { return };
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("turned.mp4");
+    let whole = fs::read(data.join("video").join(CAR)).expect("it is there");
+    // The matrix of the track header (ISO/IEC 14496-12, section 8.3.2), 40 bytes behind the box's head.
+    let matrix = whole.windows(4).position(|bytes| bytes == b"tkhd").expect("a track has a header") + 44;
+    let one = 0x0001_0000i32;
+    for (turn, expected) in [
+        ([one, 0, 0, one], Orientation::Upright),
+        ([0, one, -one, 0], Orientation::Rotate90),
+        ([-one, 0, 0, -one], Orientation::Rotate180),
+        ([0, -one, one, 0], Orientation::Rotate270),
+    ] {
+        let mut bytes = whole.clone();
+        for (place, value) in [0, 4, 12, 16].into_iter().zip(turn) {
+            bytes[matrix + place..][..4].copy_from_slice(&value.to_be_bytes());
+        }
+        fs::write(&path, bytes).expect("writable");
+        let reading =
+            read(path.to_str().expect("UTF-8"), 2, |frame| (frame.desc.orientation, frame.desc.width));
+        assert_eq!(reading.frames, [(expected, 768); 2], "{:?}", reading.fault);
+    }
 }
 
 #[test]

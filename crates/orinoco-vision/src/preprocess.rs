@@ -4,8 +4,9 @@
 //! the samples that the model will see. The antialiased path converts the whole frame first, because its filter reads
 //! every pixel anyway.
 
-use fast_image_resize::images::{Image, ImageRef};
-use fast_image_resize::{FilterType, PixelType, ResizeAlg, ResizeOptions, Resizer};
+use fast_image_resize::images::{TypedImage, TypedImageRef};
+use fast_image_resize::pixels::U8x3;
+use fast_image_resize::{FilterType, ResizeAlg, ResizeOptions, Resizer};
 use orinoco_core::{FrameView, Layout, PixelFormat, PlaneView};
 
 use crate::yuv::YuvToRgb;
@@ -17,6 +18,7 @@ pub struct Preprocessor {
     columns: Columns,
     rows: [Vec<f32>; 3],
     samples: [Vec<f32>; 3],
+    luma: Vec<f32>,
     rgb: Vec<u8>,
     resized: Vec<u8>,
     resizer: Resizer,
@@ -30,6 +32,7 @@ impl Preprocessor {
             columns: Columns::default(),
             rows: Default::default(),
             samples: Default::default(),
+            luma: Vec::new(),
             rgb: Vec::new(),
             resized: Vec::new(),
             resizer: Resizer::new(),
@@ -52,58 +55,52 @@ impl Preprocessor {
     fn bilinear(&mut self, frame: &FrameView<'_>, mapping: &Mapping, out: &mut [f32]) {
         self.columns.update(frame.desc().width, mapping.size.0);
         let (source_h, picture_h) = (frame.desc().height as usize, mapping.size.1 as usize);
+        let to_rgb = YuvToRgb::of(frame.desc());
         for y in 0..picture_h {
+            let tap = Tap::centered(y, picture_h, source_h);
+            blend_rows(&frame.plane(0), tap, &mut self.rows[0]);
             match frame.desc().format {
-                PixelFormat::I420 => self.sample_i420(frame, Tap::centered(y, picture_h, source_h)),
-                PixelFormat::Nv12 => self.sample_nv12(frame, Tap::centered(y, picture_h, source_h)),
-                PixelFormat::Gray8 => self.sample_gray(frame, Tap::centered(y, picture_h, source_h)),
-                _ => self.sample_packed(frame, Tap::centered(y, picture_h, source_h)),
+                PixelFormat::I420 => {
+                    let chroma = tap.halved(frame.plane(1).rows());
+                    blend_rows(&frame.plane(1), chroma, &mut self.rows[1]);
+                    blend_rows(&frame.plane(2), chroma, &mut self.rows[2]);
+                    self.sample_planes();
+                    to_rgb.convert_rows(&mut self.samples);
+                }
+                PixelFormat::Nv12 => {
+                    blend_rows(&frame.plane(1), tap.halved(frame.plane(1).rows()), &mut self.rows[1]);
+                    self.sample_semi_planar();
+                    to_rgb.convert_rows(&mut self.samples);
+                }
+                PixelFormat::Gray8 => {
+                    let [first, others @ ..] = &mut self.samples;
+                    sample::<1>(&self.rows[0], 0, &self.columns.luma, first);
+                    others.iter_mut().for_each(|row| row.copy_from_slice(first));
+                }
+                PixelFormat::Bgr => self.sample_packed([2, 1, 0]),
+                _ => self.sample_packed([0, 1, 2]),
             }
             self.write_row(y, mapping, out);
         }
     }
 
-    fn sample_i420(&mut self, frame: &FrameView<'_>, tap: Tap) {
-        let chroma = tap.halved(frame.plane(1).rows());
-        blend_rows(&frame.plane(0), tap, &mut self.rows[0]);
-        blend_rows(&frame.plane(1), chroma, &mut self.rows[1]);
-        blend_rows(&frame.plane(2), chroma, &mut self.rows[2]);
-        let to_rgb = YuvToRgb::of(frame.desc());
-        let [ys, us, vs] = &self.rows;
-        let [r, g, b] = &mut self.samples;
-        let outputs = r.iter_mut().zip(g).zip(b);
-        for (((r, g), b), (luma, chroma)) in outputs.zip(self.columns.luma.iter().zip(&self.columns.chroma)) {
-            [*r, *g, *b] = to_rgb.rgb(luma.across(ys), chroma.across(us), chroma.across(vs));
+    fn sample_planes(&mut self) {
+        let Columns { luma, chroma, .. } = &self.columns;
+        for ((row, taps), out) in self.rows.iter().zip([luma, chroma, chroma]).zip(&mut self.samples) {
+            sample::<1>(row, 0, taps, out);
         }
     }
 
-    fn sample_nv12(&mut self, frame: &FrameView<'_>, tap: Tap) {
-        blend_rows(&frame.plane(0), tap, &mut self.rows[0]);
-        blend_rows(&frame.plane(1), tap.halved(frame.plane(1).rows()), &mut self.rows[1]);
-        let to_rgb = YuvToRgb::of(frame.desc());
-        let [ys, uvs, _] = &self.rows;
-        for (x, (luma, chroma)) in self.columns.luma.iter().zip(&self.columns.chroma).enumerate() {
-            let (u, v) = (chroma.across_of::<2>(uvs, 0), chroma.across_of::<2>(uvs, 1));
-            let rgb = to_rgb.rgb(luma.across(ys), u, v);
-            self.samples.iter_mut().zip(rgb).for_each(|(row, value)| row[x] = value);
-        }
+    fn sample_semi_planar(&mut self) {
+        let [y, u, v] = &mut self.samples;
+        sample::<1>(&self.rows[0], 0, &self.columns.luma, y);
+        sample::<2>(&self.rows[1], 0, &self.columns.chroma, u);
+        sample::<2>(&self.rows[1], 1, &self.columns.chroma, v);
     }
 
-    fn sample_gray(&mut self, frame: &FrameView<'_>, tap: Tap) {
-        blend_rows(&frame.plane(0), tap, &mut self.rows[0]);
-        for (x, luma) in self.columns.luma.iter().enumerate() {
-            let value = luma.across(&self.rows[0]);
-            self.samples.iter_mut().for_each(|row| row[x] = value);
-        }
-    }
-
-    fn sample_packed(&mut self, frame: &FrameView<'_>, tap: Tap) {
-        blend_rows(&frame.plane(0), tap, &mut self.rows[0]);
-        let order = if frame.desc().format == PixelFormat::Bgr { [2, 1, 0] } else { [0, 1, 2] };
-        for (channel, row) in order.into_iter().zip(&mut self.samples) {
-            for (value, luma) in row.iter_mut().zip(&self.columns.luma) {
-                *value = luma.across_of::<3>(&self.rows[0], channel);
-            }
+    fn sample_packed(&mut self, order: [usize; 3]) {
+        for (channel, out) in order.into_iter().zip(&mut self.samples) {
+            sample::<3>(&self.rows[0], channel, &self.columns.luma, out);
         }
     }
 
@@ -112,11 +109,12 @@ impl Preprocessor {
         let (w, h) = mapping.size;
         self.resized.resize(w as usize * h as usize * 3, 0);
         let desc = frame.desc();
-        let source = ImageRef::new(desc.width, desc.height, &self.rgb, PixelType::U8x3);
-        let target = Image::from_slice_u8(w, h, &mut self.resized, PixelType::U8x3);
+        let source = TypedImageRef::<U8x3>::from_buffer(desc.width, desc.height, &self.rgb);
+        let target = TypedImage::<U8x3>::from_buffer(w, h, &mut self.resized);
         let (source, mut target) = (source.expect("sized by to_rgb8"), target.expect("sized above"));
         let options = ResizeOptions::new().resize_alg(ResizeAlg::Convolution(FilterType::Bilinear));
-        self.resizer.resize(&source, &mut target, &options).expect("both images are 8-bit RGB");
+        // Typed, because the untyped call compiles every filter for every kind of pixel.
+        self.resizer.resize_typed(&source, &mut target, &options).expect("neither image is empty");
         for y in 0..h as usize {
             let row = &self.resized[y * w as usize * 3..][..w as usize * 3];
             for (x, pixel) in row.chunks_exact(3).enumerate() {
@@ -127,34 +125,38 @@ impl Preprocessor {
     }
 
     /// Normalises the sampled row `y` of the picture into its place in the tensor.
-    fn write_row(&self, y: usize, mapping: &Mapping, out: &mut [f32]) {
+    fn write_row(&mut self, y: usize, mapping: &Mapping, out: &mut [f32]) {
         let spec = &self.spec;
         let (w, h) = (spec.width as usize, spec.height as usize);
         let (left, y) = (mapping.offset.0 as usize, y + mapping.offset.1 as usize);
         let picture_w = mapping.size.0 as usize;
+        if spec.color == ColorOrder::Gray {
+            // Luma weights of BT.601, as JPEG and Pillow's mode L use.
+            let [r, g, b] = &self.samples;
+            let luma = r.iter().zip(g).zip(b).map(|((r, g), b)| 0.299 * r + 0.587 * g + 0.114 * b);
+            self.luma.clear();
+            self.luma.extend(luma);
+        }
         let [r, g, b] = &self.samples;
         for channel in 0..spec.color.channels() {
-            let (mean, scale) = (spec.mean[channel], spec.scale[channel]);
-            let gray = spec.color == ColorOrder::Gray;
             let row = match (spec.color, channel) {
                 (ColorOrder::Rgb, 0) | (ColorOrder::Bgr, 2) => r,
                 (ColorOrder::Rgb, 2) | (ColorOrder::Bgr, 0) => b,
+                (ColorOrder::Gray, _) => &self.luma,
                 _ => g,
             };
-            let value = |x: usize| {
-                // Luma weights of BT.601, as JPEG and Pillow's mode L use.
-                let sample = if gray { 0.299 * r[x] + 0.587 * g[x] + 0.114 * b[x] } else { row[x] };
-                (sample - mean) * scale
-            };
+            // (x - mean) * scale with one multiplication less to round.
+            let (scale, shift) = (spec.scale[channel], -spec.mean[channel] * spec.scale[channel]);
             match spec.layout {
                 Layout::Nchw => {
                     let target = &mut out[(channel * h + y) * w + left..][..picture_w];
-                    target.iter_mut().enumerate().for_each(|(x, t)| *t = value(x));
+                    target.iter_mut().zip(row).for_each(|(t, sample)| *t = sample * scale + shift);
                 }
                 Layout::Nhwc => {
                     let channels = spec.color.channels();
                     let target = &mut out[(y * w + left) * channels..][..picture_w * channels];
-                    target.chunks_exact_mut(channels).enumerate().for_each(|(x, t)| t[channel] = value(x));
+                    let pixels = target.chunks_exact_mut(channels).zip(row);
+                    pixels.for_each(|(pixel, sample)| pixel[channel] = sample * scale + shift);
                 }
             }
         }
@@ -180,19 +182,18 @@ impl Preprocessor {
     }
 }
 
-/// Between which two samples of a line to blend, and how far towards the second.
+/// Between which sample of a line and its successor to blend, and how far towards the successor.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Tap {
-    first: usize,
-    second: usize,
+    first: u32,
     weight: f32,
 }
 
 impl Tap {
     fn at(position: f32, size: usize) -> Self {
         let position = position.clamp(0.0, (size - 1) as f32);
-        let first = position as usize;
-        Self { first, second: (first + 1).min(size - 1), weight: position - first as f32 }
+        let first = position as u32;
+        Self { first, weight: position - first as f32 }
     }
 
     /// The tap of output sample `index` of `outputs` over `inputs` samples, pixel centres at one half.
@@ -214,16 +215,14 @@ impl Tap {
     fn halved_cosited(self, size: usize) -> Self {
         Self::at(self.position() / 2.0, size)
     }
+}
 
-    #[inline]
-    fn across(self, row: &[f32]) -> f32 {
-        self.across_of::<1>(row, 0)
-    }
-
-    #[inline]
-    fn across_of<const CHANNELS: usize>(self, row: &[f32], channel: usize) -> f32 {
-        let (a, b) = (row[self.first * CHANNELS + channel], row[self.second * CHANNELS + channel]);
-        a + (b - a) * self.weight
+/// Samples one channel of a blended row, whose pixels have `CHANNELS` values and are followed by one more pixel.
+fn sample<const CHANNELS: usize>(row: &[f32], channel: usize, taps: &[Tap], out: &mut [f32]) {
+    let row = &row[channel..];
+    for (value, tap) in out.iter_mut().zip(taps) {
+        let pair = &row[tap.first as usize * CHANNELS..][..CHANNELS + 1];
+        *value = pair[0] + (pair[CHANNELS] - pair[0]) * tap.weight;
     }
 }
 
@@ -247,13 +246,19 @@ impl Columns {
     }
 }
 
+/// Blends the two rows of `tap`, and adds a pixel so that every sample has a successor.
 fn blend_rows(plane: &PlaneView<'_>, tap: Tap, out: &mut Vec<f32>) {
-    let (first, second) = (plane.row(tap.first), plane.row(tap.second));
-    out.resize(first.len(), 0.0);
-    for ((value, a), b) in out.iter_mut().zip(first).zip(second) {
+    /// The most values a pixel has.
+    const PIXEL_VALUES_MAX: usize = 3;
+    let first = plane.row(tap.first as usize);
+    let second = plane.row((tap.first as usize + 1).min(plane.rows() - 1));
+    out.clear();
+    out.extend(first.iter().zip(second).map(|(a, b)| {
         let (a, b) = (f32::from(*a), f32::from(*b));
-        *value = a + (b - a) * tap.weight;
-    }
+        a + (b - a) * tap.weight
+    }));
+    // The successor of the last pixel has weight 0, so any value will do.
+    out.extend([0.0; PIXEL_VALUES_MAX]);
 }
 
 /// The whole frame as packed 8-bit RGB.

@@ -7,20 +7,19 @@ use orinoco_pipeline::SourceError;
 
 use crate::container::Wholeness;
 
-/// Containers whose caps look like a video codec's.
-const CONTAINERS: [&str; 11] = [
+/// Containers whose caps look like a video codec's. Those of MPEG carry a field that says so.
+const CONTAINERS: [&str; 8] = [
     "video/quicktime",
     "video/x-matroska",
+    "video/x-matroska-3d",
     "video/webm",
     "video/x-msvideo",
-    "video/mpegts",
     "video/x-flv",
     "video/x-ms-asf",
     "video/ogg",
-    "video/x-matroska-3d",
-    "video/vnd.rn-realvideo",
-    "video/x-dv",
 ];
+/// The next step where we know no better.
+const DISCOVER: &str = "see what `gst-discoverer-1.0` makes of it";
 
 /// What a pipeline found on its way, which explains an error better than the error does.
 #[derive(Clone, Debug, Default)]
@@ -107,42 +106,46 @@ pub(super) fn file_end(
     seen: &Seen,
     error: Option<&glib::Error>,
 ) -> Option<SourceError> {
-    let fault = |code: &'static Code, cause: String, next: &str| Diagnosis::new(code, shown, cause, next);
-    let discover = "see what `gst-discoverer-1.0` makes of it";
     let diagnosis = match (wholeness, progress, error) {
         (Wholeness::Cut { promised, held }, ..) if seen.missing.is_none() => {
-            let cause = format!("the file was cut off: it has {held} of {promised} bytes");
-            fault(&codes::SOURCE_TRUNCATED, cause, "copy it again")
+            let cause = format!("the file was cut off: it has {held} of at least {promised} bytes");
+            Diagnosis::new(&codes::SOURCE_TRUNCATED, shown, cause, "copy it again")
         }
         (_, Progress::Frames, None) => return None,
         (_, Progress::Frames, Some(error)) => {
             let cause = format!("its data are damaged ({})", error.message());
-            fault(&codes::SOURCE_DECODE, cause, "copy it again, or re-encode it")
+            Diagnosis::new(&codes::SOURCE_DECODE, shown, cause, "copy it again, or re-encode it")
         }
-        (_, Progress::Nothing, error) => match (&seen.missing, error) {
-            (Some(missing), _) => missing_decoder(shown, missing),
-            (None, _) if seen.other && !seen.video => fault(
-                &codes::SOURCE_NO_VIDEO,
-                "it has sound but no video".to_owned(),
-                "name a file with a video track",
-            ),
-            (None, Some(error)) if error.matches(gst::StreamError::TypeNotFound) => {
-                fault(&codes::SOURCE_OPEN, "it is not a media file that GStreamer knows".to_owned(), discover)
-            }
-            (None, Some(error)) if seen.video => {
-                let cause = format!("its video cannot be decoded ({})", error.message());
-                fault(&codes::SOURCE_DECODE, cause, discover)
-            }
-            (None, Some(error)) => {
-                fault(&codes::SOURCE_OPEN, format!("it cannot be read ({})", error.message()), discover)
-            }
-            (None, None) if seen.video => {
-                fault(&codes::SOURCE_DECODE, "its video track holds no picture".to_owned(), discover)
-            }
-            (None, None) => fault(&codes::SOURCE_NO_VIDEO, "it has no video track".to_owned(), discover),
-        },
+        (_, Progress::Nothing, error) => file_without_frames(shown, seen, error),
     };
     Some(SourceError::Permanent(diagnosis))
+}
+
+fn file_without_frames(shown: &str, seen: &Seen, error: Option<&glib::Error>) -> Diagnosis {
+    let fault = |code: &'static Code, cause: &str, next: &str| Diagnosis::new(code, shown, cause, next);
+    if let Some(missing) = &seen.missing {
+        return missing_decoder(shown, missing);
+    }
+    if seen.other && !seen.video {
+        return fault(&codes::SOURCE_NO_VIDEO, "it has sound but no video", "name a file with a video track");
+    }
+    match error {
+        Some(error)
+            if error.matches(gst::StreamError::TypeNotFound)
+                || error.matches(gst::StreamError::WrongType) =>
+        {
+            fault(&codes::SOURCE_OPEN, "it is not a media file that GStreamer knows", DISCOVER)
+        }
+        Some(error) if seen.video => {
+            let cause = format!("its video cannot be decoded ({})", error.message());
+            fault(&codes::SOURCE_DECODE, &cause, DISCOVER)
+        }
+        Some(error) => {
+            fault(&codes::SOURCE_OPEN, &format!("it cannot be read ({})", error.message()), DISCOVER)
+        }
+        None if seen.video => fault(&codes::SOURCE_DECODE, "its video track holds no picture", DISCOVER),
+        None => fault(&codes::SOURCE_NO_VIDEO, "it has no video track", DISCOVER),
+    }
 }
 
 /// Why an RTSP stream ended. `None` as the error means that the server ended it.
@@ -176,12 +179,10 @@ pub(super) fn rtsp_end(
         ))
     } else if progress == Progress::Frames {
         fault("the connection was lost", "check the network and that the camera still runs")
-    } else if debug.contains("refused") {
-        fault("nothing listens there (connection refused)", "check the port, and that the camera runs")
-    } else if debug.contains("resolv") {
-        fault("the host's name is not known", "check the host name")
+    } else if debug.contains("Failed to connect") {
+        fault("no connection to it can be made", "check address and port, and that the camera runs")
     } else {
-        fault("it cannot be reached", "check address and port, and that the camera runs")
+        fault("it did not offer a stream", "check address and path, and that the camera runs")
     }
 }
 

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
 use std::time::Duration;
 
 use gstreamer as gst;
@@ -13,7 +14,7 @@ use gstreamer_video as video;
 use orinoco_core::{Clock, Diagnosis, codes};
 
 use super::faults::Seen;
-use super::timing::DecodeTimes;
+use super::timing::{DecodeTimes, Held};
 use super::{chain, make};
 use crate::{Pace, RtspAddress, Transport};
 
@@ -24,8 +25,8 @@ const PICTURES_MAX: u32 = 2;
 const DECODER_THREADS: i32 = 1;
 /// How long RTSP waits for packets that come out of order.
 const JITTER_MS: u32 = 200;
-/// The longest that GStreamer waits for us to see an error that came without an end of stream. Until then frames that
-/// are on their way are still taken.
+/// How long a file's error waits for the frames that are still on their way to us. Most errors bring an end of stream,
+/// which ends the wait. A lost camera is better reported at once.
 const DRAIN_WAIT: Duration = Duration::from_millis(500);
 /// How long one look at the pipeline waits, so that an error is seen soon.
 const LOOK_WAIT: Duration = Duration::from_millis(20);
@@ -59,6 +60,7 @@ pub(super) struct Session {
     /// What its threads tell.
     pub(super) watch: Arc<Watch>,
     failure: Option<gst::Message>,
+    drain_wait: Duration,
     quiet: Duration,
 }
 
@@ -74,33 +76,37 @@ pub(super) enum Look {
     Failed(gst::Message),
 }
 
+/// Whom a session is for.
+pub(super) struct Caller<'a> {
+    /// The stream's name, for debuggers.
+    pub(super) name: &'a str,
+    /// The source as messages show it.
+    pub(super) shown: &'a str,
+    /// Time.
+    pub(super) clock: Arc<dyn Clock>,
+}
+
 impl Session {
     /// Starts to read a file.
-    pub(super) fn file(
-        path: &Path,
-        pace: Pace,
-        name: &str,
-        shown: &str,
-        clock: Arc<dyn Clock>,
-    ) -> Result<Self, Diagnosis> {
-        let session = Self::new(pace, name, shown, clock)?;
-        let source = make("filesrc", "gstreamer1.0-plugins-base", &codes::SOURCE_OPEN, shown)?;
+    pub(super) fn file(path: &Path, pace: Pace, caller: &Caller<'_>) -> Result<Self, Diagnosis> {
+        let mut session = Self::new(caller, Held::LeftOut)?;
+        session.drain_wait = DRAIN_WAIT;
+        session.sink.set_property("sync", pace == Pace::Pts);
+        let source = make("filesrc", "gstreamer1.0-plugins-base", &codes::SOURCE_OPEN, caller.shown)?;
         source.set_property("location", path);
-        let decode = session.add_decoder(shown)?;
+        let decode = session.add_decoder(caller.shown)?;
         chain(&session.pipeline, &[&source, &decode]);
         Ok(session.started())
     }
 
-    /// Starts to receive an RTSP stream.
+    /// Starts to receive an RTSP stream, whose server is given `answer_max` for each answer.
     pub(super) fn rtsp(
         address: &RtspAddress,
         answer_max: Duration,
-        name: &str,
-        shown: &str,
-        clock: Arc<dyn Clock>,
+        caller: &Caller<'_>,
     ) -> Result<Self, Diagnosis> {
-        let session = Self::new(Pace::Free, name, shown, clock)?;
-        let source = make("rtspsrc", "gstreamer1.0-plugins-good", &codes::SOURCE_OPEN, shown)?;
+        let session = Self::new(caller, Held::Counted)?;
+        let source = make("rtspsrc", "gstreamer1.0-plugins-good", &codes::SOURCE_OPEN, caller.shown)?;
         let answer_max = u64::try_from(answer_max.as_micros()).unwrap_or(u64::MAX);
         source.set_property("location", &address.location);
         source.set_property("user-id", &address.user);
@@ -114,13 +120,15 @@ impl Session {
             Transport::Udp => "udp",
         };
         source.set_property_from_str("protocols", transport);
-        let decode = session.add_decoder(shown)?;
+        let decode = session.add_decoder(caller.shown)?;
         session.pipeline.add_many([&source, &decode]).expect("new elements are in no other pipeline");
         take_first_video(&source, &decode, &session.watch);
         Ok(session.started())
     }
 
-    fn new(pace: Pace, name: &str, shown: &str, clock: Arc<dyn Clock>) -> Result<Self, Diagnosis> {
+    /// A pipeline with nothing but its end.
+    fn new(caller: &Caller<'_>, held: Held) -> Result<Self, Diagnosis> {
+        let shown = caller.shown;
         let sink = make("appsink", "gstreamer1.0-plugins-base", &codes::SOURCE_OPEN, shown)?;
         let sink = sink.downcast::<app::AppSink>().map_err(|_| {
             let next = "reinstall the Debian package gstreamer1.0-plugins-base";
@@ -132,22 +140,23 @@ impl Session {
         ));
         sink.set_property("max-buffers", PICTURES_MAX);
         sink.set_property("drop", false);
-        sink.set_property("sync", pace == Pace::Pts);
+        sink.set_property("sync", false);
         sink.set_property("qos", false);
         // It would keep a reference to the last buffer, which then could not go back to its decoder.
         sink.set_property("enable-last-sample", false);
         let pad = sink.static_pad("sink").expect("a sink has a sink pad");
         accept_padded_pictures(&pad);
         // A name with a NUL would abort in GLib.
-        let pipeline = gst::Pipeline::with_name(&name.replace('\0', ""));
+        let pipeline = gst::Pipeline::with_name(&caller.name.replace('\0', ""));
         let bus = pipeline.bus().expect("a pipeline has a bus");
         let watch = Arc::new(Watch {
-            clock,
-            times: Mutex::default(),
+            clock: Arc::clone(&caller.clock),
+            times: Mutex::new(DecodeTimes::new(held)),
             seen: Mutex::default(),
             heard: AtomicBool::new(false),
         });
-        Ok(Self { pipeline, sink, pad, bus, watch, failure: None, quiet: Duration::ZERO })
+        let (drain_wait, quiet) = (Duration::ZERO, Duration::ZERO);
+        Ok(Self { pipeline, sink, pad, bus, watch, failure: None, drain_wait, quiet })
     }
 
     /// Adds what decodes, and connects it to the sink; returns the element that takes the undecoded stream.
@@ -202,7 +211,7 @@ impl Session {
             }
             if self.failure.is_some() {
                 self.quiet += step.max(Duration::from_millis(1));
-                if self.quiet >= DRAIN_WAIT {
+                if self.quiet >= self.drain_wait {
                     return self.failure.take().map_or(Look::End, Look::Failed);
                 }
             }
@@ -215,7 +224,7 @@ impl Session {
 
     /// Goes back to the start; returns whether the stream can.
     pub(super) fn rewind(&mut self) -> bool {
-        *self.watch.times() = DecodeTimes::default();
+        self.watch.times().clear();
         let flags = gst::SeekFlags::FLUSH | gst::SeekFlags::ACCURATE;
         self.pipeline.seek_simple(flags, gst::ClockTime::ZERO).is_ok()
     }
@@ -324,13 +333,13 @@ fn tune_decoder(element: &gst::Element) {
 /// Notes when compressed pictures enter a decoder and raw ones leave it.
 fn time_decoder(element: &gst::Element, watch: &Arc<Watch>) {
     for (name, note) in
-        [("sink", DecodeTimes::enter as fn(&mut DecodeTimes, _, _)), ("src", DecodeTimes::leave)]
+        [("sink", DecodeTimes::enter as fn(&mut DecodeTimes, _, _, _)), ("src", DecodeTimes::leave)]
     {
         let Some(pad) = element.static_pad(name) else { continue };
         let watch = Arc::clone(watch);
         pad.add_probe(gst::PadProbeType::BUFFER, move |_, info| {
             if let Some(pts) = info.buffer().and_then(|buffer| buffer.pts()) {
-                note(&mut watch.times(), pts.nseconds(), watch.clock.now());
+                note(&mut watch.times(), pts.nseconds(), thread::current().id(), watch.clock.now());
             }
             gst::PadProbeReturn::Ok
         });

@@ -9,7 +9,7 @@ use orinoco_pipeline::{Frame, Poll, Source, SourceError};
 
 use super::faults::{self, Progress, Seen};
 use super::frames::FrameMaker;
-use super::session::{Look, Session};
+use super::session::{Caller, Look, Session};
 use crate::container::{self, Wholeness};
 use crate::uri::check_file;
 use crate::{Pace, RtspAddress, SourceKind, SourceUri};
@@ -18,6 +18,9 @@ use crate::{Pace, RtspAddress, SourceKind, SourceUri};
 const FILE_OPEN_MAX: Duration = Duration::from_secs(10);
 /// The longest that a camera may take to answer and send its first packet.
 const RTSP_OPEN_MAX: Duration = Duration::from_secs(5);
+/// What a camera is given for one answer: longer than opening takes in all, so that one place decides and says so.
+const RTSP_ANSWER_MAX: Duration = Duration::from_secs(6);
+const _: () = assert!(RTSP_ANSWER_MAX.as_secs() > RTSP_OPEN_MAX.as_secs());
 /// How long one step of opening waits.
 const OPEN_STEP: Duration = Duration::from_millis(100);
 
@@ -97,10 +100,10 @@ impl GstSource {
 
     /// Opens the session without waiting for anything.
     fn start(&self) -> Result<Session, Diagnosis> {
-        let clock = Arc::clone(&self.clock);
+        let caller = Caller { name: &self.name, shown: &self.shown, clock: Arc::clone(&self.clock) };
         match &self.input {
-            Input::File { path, pace, .. } => Session::file(path, *pace, &self.name, &self.shown, clock),
-            Input::Rtsp(address) => Session::rtsp(address, RTSP_OPEN_MAX, &self.name, &self.shown, clock),
+            Input::File { path, pace, .. } => Session::file(path, *pace, &caller),
+            Input::Rtsp(address) => Session::rtsp(address, RTSP_ANSWER_MAX, &caller),
         }
     }
 

@@ -1,3 +1,4 @@
+use std::thread::ThreadId;
 use std::time::Duration;
 
 use orinoco_core::Nanos;
@@ -7,45 +8,80 @@ use orinoco_core::Nanos;
 const PICTURES_MAX: usize = 64;
 
 /// When each picture entered and left the decoder. A ring of fixed size: timing never allocates.
+///
+/// A software decoder hands its pictures on in its own thread, and so stands still while a full queue keeps that thread.
+/// For files, which are read as fast as the models take them, that would be most of the time between entry and exit;
+/// [`Held::LeftOut`] takes it off, together with the wait for the next input.
 pub(super) struct DecodeTimes {
     ring: [Option<Picture>; PICTURES_MAX],
     next: usize,
+    rule: Held,
+    held: Duration,
+    left: Option<(ThreadId, Nanos)>,
+}
+
+/// Whether the time counts during which a decoder's thread is not decoding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Held {
+    /// It does: the delay of live pictures.
+    Counted,
+    /// It does not: the work on a file's pictures.
+    LeftOut,
 }
 
 #[derive(Clone, Copy)]
 struct Picture {
     pts: u64,
     entered: Nanos,
+    held: Duration,
     took: Option<Duration>,
 }
 
-impl Default for DecodeTimes {
-    fn default() -> Self {
-        Self { ring: [None; PICTURES_MAX], next: 0 }
-    }
-}
-
 impl DecodeTimes {
+    pub(super) fn new(rule: Held) -> Self {
+        Self { ring: [None; PICTURES_MAX], next: 0, rule, held: Duration::ZERO, left: None }
+    }
+
+    /// Forgets every picture.
+    pub(super) fn clear(&mut self) {
+        *self = Self::new(self.rule);
+    }
+
     /// A compressed picture goes into the decoder. A picture in several pieces counts from its first.
-    pub(super) fn enter(&mut self, pts: u64, now: Nanos) {
+    pub(super) fn enter(&mut self, pts: u64, thread: ThreadId, now: Nanos) {
+        self.note_held(thread, now);
         if self.picture(pts).is_some_and(|picture| picture.took.is_none()) {
             return;
         }
-        self.ring[self.next] = Some(Picture { pts, entered: now, took: None });
+        self.ring[self.next] = Some(Picture { pts, entered: now, held: self.held, took: None });
         self.next = (self.next + 1) % PICTURES_MAX;
     }
 
     /// A raw picture comes out.
-    pub(super) fn leave(&mut self, pts: u64, now: Nanos) {
+    pub(super) fn leave(&mut self, pts: u64, thread: ThreadId, now: Nanos) {
+        self.note_held(thread, now);
+        let held = self.held;
         if let Some(picture) = self.picture(pts) {
-            picture.took.get_or_insert(now.since(picture.entered));
+            let held = held.saturating_sub(picture.held);
+            picture.took.get_or_insert(now.since(picture.entered).saturating_sub(held));
         }
+        self.left = Some((thread, now));
     }
 
     /// The time the picture took, once.
     pub(super) fn take(&mut self, pts: u64) -> Option<Duration> {
         let index = self.ring.iter().position(|entry| entry.is_some_and(|picture| picture.pts == pts))?;
         self.ring[index].take()?.took
+    }
+
+    /// Back in the thread that last handed a picture on: until now it was held. Hardware decoders take and give in
+    /// different threads, and work on meanwhile.
+    fn note_held(&mut self, thread: ThreadId, now: Nanos) {
+        if let Some((_, since)) = self.left.take_if(|(left, _)| *left == thread)
+            && self.rule == Held::LeftOut
+        {
+            self.held += now.since(since);
+        }
     }
 
     fn picture(&mut self, pts: u64) -> Option<&mut Picture> {
@@ -57,28 +93,44 @@ impl DecodeTimes {
 mod tests {
     use super::*;
 
-    #[test]
-    fn pictures_are_timed_by_their_pts_whatever_their_order() {
-        let mut times = DecodeTimes::default();
-        for (pts, now) in [(0, 10), (80, 20), (40, 30), (40, 35)] {
-            times.enter(pts, Nanos(now));
+    /// Feeds pictures (PTS, in or out, time) and returns the nanoseconds of the first three.
+    fn check(rule: Held, steps: &[(u64, bool, u64)], expected: [Option<u128>; 3]) {
+        let mut times = DecodeTimes::new(rule);
+        let thread = std::thread::current().id();
+        for &(pts, enters, now) in steps {
+            match enters {
+                true => times.enter(pts, thread, Nanos(now)),
+                false => times.leave(pts, thread, Nanos(now)),
+            }
         }
-        for (pts, now) in [(0, 15), (40, 50), (80, 60), (120, 70)] {
-            times.leave(pts, Nanos(now));
-        }
-        let took = [0, 40, 80, 120].map(|pts| times.take(pts).map(|time| time.as_nanos()));
-        assert_eq!(took, [Some(5), Some(20), Some(40), None]);
+        assert_eq!([0, 1, 2].map(|pts| times.take(pts).map(|time| time.as_nanos())), expected);
         assert_eq!(times.take(0), None);
     }
 
     #[test]
+    fn pictures_are_timed_by_their_pts_whatever_their_order() {
+        let steps = [(0, true, 10), (2, true, 20), (1, true, 30), (1, true, 35)];
+        let leave = [(0, false, 45), (1, false, 50), (2, false, 60), (9, false, 70)];
+        check(Held::Counted, &[steps, leave].concat(), [Some(35), Some(20), Some(40)]);
+    }
+
+    #[test]
+    fn a_held_thread_is_not_work() {
+        let steps =
+            [(0, true, 0), (2, true, 10), (0, false, 15), (1, true, 115), (1, false, 120), (2, false, 220)];
+        check(Held::LeftOut, &steps, [Some(15), Some(5), Some(10)]);
+        check(Held::Counted, &steps, [Some(15), Some(5), Some(210)]);
+    }
+
+    #[test]
     fn what_never_leaves_is_forgotten() {
-        let mut times = DecodeTimes::default();
+        let mut times = DecodeTimes::new(Held::Counted);
+        let thread = std::thread::current().id();
         for pts in 0..1000 {
-            times.enter(pts, Nanos(pts));
+            times.enter(pts, thread, Nanos(pts));
         }
-        times.leave(1, Nanos(2000));
-        times.leave(999, Nanos(2000));
+        times.leave(1, thread, Nanos(2000));
+        times.leave(999, thread, Nanos(2000));
         assert_eq!(times.take(1), None);
         assert_eq!(times.take(999), Some(Duration::from_nanos(1001)));
     }

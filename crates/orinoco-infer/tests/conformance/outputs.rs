@@ -1,25 +1,32 @@
-//! The suite that every engine passes: the same models, the same inputs, the reference outputs. A new engine joins by
-//! being in `orinoco_infer::engines()`; what one cannot do is a line of `IGNORED`, with the reason.
-#![expect(clippy::print_stdout, reason = "the measured differences, shown with --nocapture")]
-
-mod support;
+//! The same models, the same inputs, the reference outputs, on every engine.
 
 use std::path::{Path, PathBuf};
 
 use ndarray::ArrayD;
 use orinoco_core::codes;
 use orinoco_infer::{Engine, Options, Session, by_name};
-use support::{array, data, engines_here, max_difference, one_node, open, say, shapes, values};
 
-/// Engine, model, and why the model is not asked of the engine.
-const IGNORED: &[(&str, &str, &str)] = &[];
+use crate::support::{
+    array, data, engines_here, max_difference, mean_difference, one_node, open, say, shapes, values,
+};
 
-fn is_ignored(engine: &dyn Engine, model: &str) -> bool {
+/// Engine, model, and why the engine must not run it. A line whose model runs after all fails the suite.
+const IGNORED: &[(&str, &str, &str)] = &[
+    ("tract", "deeplabv3_mnv2_257", "it lacks Upsample, which ONNX replaced by Resize in opset 10"),
+    ("tract", "kws_dscnn_int8", "it computes a Softmax between quantised tensors wrongly, so it is refused"),
+    ("tract", "silero_vad_16k_op15", "it wants both branches of an If to have one shape"),
+];
+
+/// Whether a line of `IGNORED` says so. Then the engine refuses the model and says that it is the engine's limit.
+fn is_ignored(engine: &dyn Engine, data: &Path, model: &str) -> bool {
     let line = IGNORED.iter().find(|(name, file, _)| *name == engine.name() && *file == model);
-    if let Some((name, file, reason)) = line {
-        say(&format!("ignored: {file} on {name}: {reason}"));
-    }
-    line.is_some()
+    let Some((name, file, reason)) = line else { return false };
+    say(&format!("ignored: {file} on {name}: {reason}"));
+    let prepared = engine.prepare(&model_file(data, model), &Options::default());
+    let bound = prepared.and_then(|prepared| prepared.session(&shapes(prepared.inputs(), 1)));
+    let fault = bound.err().unwrap_or_else(|| panic!("{file} now runs on {name}: take it out of the list"));
+    assert_eq!(fault.code.id, codes::MODEL_UNSUPPORTED.id, "{fault}");
+    true
 }
 
 /// How the bytes of a picture become a model's floats, by (channel, byte).
@@ -43,9 +50,17 @@ struct Case {
     normalise: Normalise,
     /// The arrays of the reference, in the order of the model's outputs.
     outputs: &'static [&'static str],
-    /// The largest absolute difference allowed.
+    /// What of the difference is measured.
+    measure: Measure,
+    /// The most of it that is allowed.
     tolerance: f32,
 }
+
+/// A way to reduce the difference of two tensors to a number.
+type Measure = fn(&[f32], &[f32]) -> f32;
+
+/// Three times the largest mean seen here (0.0099, ONNX Runtime on FastestDet); a broken engine is off by 1 and more.
+const INT8_MEAN_MAX: f32 = 0.03;
 
 /// Tolerances: ten times what the reference engine differs from itself with graph optimisations off, 1e-4 at least.
 const CASES: &[Case] = &[
@@ -56,6 +71,7 @@ const CASES: &[Case] = &[
         order: Order::Planar,
         normalise: |_, x| x,
         outputs: &["out_output"],
+        measure: max_difference,
         tolerance: 2.3e-3,
     },
     Case {
@@ -65,6 +81,7 @@ const CASES: &[Case] = &[
         order: Order::Planar,
         normalise: |_, x| x / 255.0,
         outputs: &["out_758"],
+        measure: max_difference,
         tolerance: 5e-4,
     },
     Case {
@@ -74,6 +91,7 @@ const CASES: &[Case] = &[
         order: Order::Planar,
         normalise: |_, x| (x - 127.0) / 128.0,
         outputs: &["out_scores", "out_boxes"],
+        measure: max_difference,
         tolerance: 1e-4,
     },
     Case {
@@ -83,6 +101,7 @@ const CASES: &[Case] = &[
         order: Order::Planar,
         normalise: |channel, x| x - [104.0, 117.0, 123.0][channel],
         outputs: &["out_softmaxout_1"],
+        measure: max_difference,
         tolerance: 1e-4,
     },
     // Its weights are those of the fp32 model, exactly; ten bits of mantissa leave about 1e-3 of a probability, and
@@ -90,18 +109,62 @@ const CASES: &[Case] = &[
     Case {
         model: "squeezenet1.0_fp16",
         refs: "squeezenet1.0_fp32",
-        files: &["goldfish", "mug", "tabby_cat"],
+        // One: without f16 in the CPU, tract takes seconds.
+        files: &["goldfish"],
         order: Order::Planar,
         normalise: |channel, x| x - [104.0, 117.0, 123.0][channel],
         outputs: &["out_softmaxout_1"],
+        measure: max_difference,
         tolerance: 1e-2,
+    },
+    // INT8: engines round in different places, over up to 70 layers. One logit may differ by 2, but not all of them.
+    Case {
+        model: "yolox_nano_int8_qdq",
+        refs: "yolox_nano_int8_qdq",
+        files: &["dog_bicycle_truck"],
+        order: Order::Planar,
+        normalise: |_, x| x,
+        outputs: &["out_output"],
+        measure: mean_difference,
+        tolerance: INT8_MEAN_MAX,
+    },
+    Case {
+        model: "fastestdet_int8_qdq",
+        refs: "fastestdet_int8_qdq",
+        files: &["dog_bicycle_truck"],
+        order: Order::Planar,
+        normalise: |_, x| x / 255.0,
+        outputs: &["out_758"],
+        measure: mean_difference,
+        tolerance: INT8_MEAN_MAX,
+    },
+    Case {
+        model: "ultraface_rfb320_int8_qdq",
+        refs: "ultraface_rfb320_int8_qdq",
+        files: &["cricket_man"],
+        order: Order::Planar,
+        normalise: |_, x| (x - 127.0) / 128.0,
+        outputs: &["out_scores", "out_boxes"],
+        measure: mean_difference,
+        tolerance: INT8_MEAN_MAX,
+    },
+    Case {
+        model: "squeezenet1.0_int8_qdq",
+        refs: "squeezenet1.0_int8_qdq",
+        files: &["goldfish"],
+        order: Order::Planar,
+        normalise: |channel, x| x - [104.0, 117.0, 123.0][channel],
+        outputs: &["out_softmaxout_1"],
+        measure: mean_difference,
+        tolerance: INT8_MEAN_MAX,
     },
 ];
 
 fn to_floats(picture: &ArrayD<u8>, order: Order, normalise: Normalise) -> Vec<f32> {
     let (area, channels) = (picture.shape()[0] * picture.shape()[1], picture.shape()[2]);
     let pixels = picture.as_slice().expect("references are stored row by row");
-    let value = |pixel: usize, channel: usize| normalise(channel, f32::from(pixels[pixel * channels + channel]));
+    let value =
+        |pixel: usize, channel: usize| normalise(channel, f32::from(pixels[pixel * channels + channel]));
     match order {
         Order::Planar => (0..channels).flat_map(|c| (0..area).map(move |p| value(p, c))).collect(),
         Order::Interleaved => (0..area).flat_map(|p| (0..channels).map(move |c| value(p, c))).collect(),
@@ -132,7 +195,7 @@ fn run_twice(session: &mut dyn Session, outputs: usize) -> Vec<Vec<f32>> {
 fn outputs_are_those_of_the_reference() {
     let Some(data) = data() else { return };
     for engine in engines_here() {
-        for case in CASES.iter().filter(|case| !is_ignored(engine.as_ref(), case.model)) {
+        for case in CASES.iter().filter(|case| !is_ignored(engine.as_ref(), &data, case.model)) {
             let (_, mut session) = open(engine.as_ref(), &model_file(&data, case.model), 1);
             let mut worst: f32 = 0.0;
             for file in case.files {
@@ -142,7 +205,7 @@ fn outputs_are_those_of_the_reference() {
                 let ours = run_twice(session.as_mut(), case.outputs.len());
                 for (ours, name) in ours.iter().zip(case.outputs) {
                     let expected = array::<f32>(&reference, name);
-                    worst = worst.max(max_difference(ours, expected.as_slice().unwrap()));
+                    worst = worst.max((case.measure)(ours, expected.as_slice().unwrap()));
                 }
             }
             println!("{} {}: differs by {worst:e} of {:e}", engine.name(), case.model, case.tolerance);
@@ -158,11 +221,17 @@ fn segmentation_is_that_of_the_reference() {
     const SIDE: usize = 257;
     let Some(data) = data() else { return };
     for engine in engines_here() {
+        if is_ignored(engine.as_ref(), &data, "deeplabv3_mnv2_257") {
+            continue;
+        }
         let (_, mut session) = open(engine.as_ref(), &model_file(&data, "deeplabv3_mnv2_257"), 1);
         for file in ["dog_bicycle_truck", "horse_cart", "tabby_cat"] {
             let reference = reference(&data, "deeplabv3_mnv2_257", file);
             let picture = array::<u8>(&reference, "input_u8");
-            session.input(0).data.copy_from_f32(&to_floats(&picture, Order::Interleaved, |_, x| x / 127.5 - 1.0));
+            session
+                .input(0)
+                .data
+                .copy_from_f32(&to_floats(&picture, Order::Interleaved, |_, x| x / 127.5 - 1.0));
             session.run().unwrap();
             let ours = values(session.as_ref(), 0);
             let logits = |x: usize, y: usize| &ours[(y * SIDE + x) * CLASSES..][..CLASSES];
@@ -173,10 +242,12 @@ fn segmentation_is_that_of_the_reference() {
                 .copied()
                 .collect();
             let worst = max_difference(&eighth, array::<f32>(&reference, "out_stride8").as_slice().unwrap());
-            let best = |logits: &[f32]| (0..CLASSES).max_by(|a, b| logits[*a].total_cmp(&logits[*b])).unwrap();
+            let best =
+                |logits: &[f32]| (0..CLASSES).max_by(|a, b| logits[*a].total_cmp(&logits[*b])).unwrap();
             let classes = array::<u8>(&reference, "argmax_u8");
             let wrong = classes.iter().enumerate();
-            let wrong = wrong.filter(|(pixel, class)| best(logits(pixel % SIDE, pixel / SIDE)) != **class as usize);
+            let wrong =
+                wrong.filter(|(pixel, class)| best(logits(pixel % SIDE, pixel / SIDE)) != **class as usize);
             let wrong = wrong.count();
             println!("{} deeplabv3 {file}: differs by {worst:e}, {wrong} pixels", engine.name());
             // Where two classes are within the tolerance of each other, either is right.
@@ -190,7 +261,8 @@ fn segmentation_is_that_of_the_reference() {
 fn digits_are_those_of_the_reference() {
     let Some(data) = data() else { return };
     let reference = reference(&data, "mnist_8", "rendered_digits");
-    let (pictures, expected) = (array::<u8>(&reference, "input_u8"), array::<f32>(&reference, "out_Plus214_Output_0"));
+    let (pictures, expected) =
+        (array::<u8>(&reference, "input_u8"), array::<f32>(&reference, "out_Plus214_Output_0"));
     for engine in engines_here() {
         let (prepared, mut session) = open(engine.as_ref(), &model_file(&data, "mnist_8"), 1);
         // The file lists its initialisers as inputs, as all of its time did.
@@ -232,14 +304,15 @@ fn a_dynamic_axis_can_be_fixed_at_any_size() {
 fn int8_keywords_are_those_of_the_reference() {
     let Some(data) = data() else { return };
     for engine in engines_here() {
-        if is_ignored(engine.as_ref(), "kws_dscnn_int8") {
+        if is_ignored(engine.as_ref(), &data, "kws_dscnn_int8") {
             continue;
         }
         let (_, mut session) = open(engine.as_ref(), &model_file(&data, "kws_dscnn_int8"), 1);
         for file in ["mfcc_marvin_unknown", "mfcc_mlperf_sample_on"] {
             let reference = reference(&data, "kws_dscnn_int8", file);
             let input: Vec<f32> = array::<i8>(&reference, "input").iter().map(|x| f32::from(*x)).collect();
-            let expected: Vec<f32> = array::<i8>(&reference, "out_Identity").iter().map(|x| f32::from(*x)).collect();
+            let expected: Vec<f32> =
+                array::<i8>(&reference, "out_Identity").iter().map(|x| f32::from(*x)).collect();
             session.input(0).data.copy_from_f32(&input);
             let ours = run_twice(session.as_mut(), 1);
             let worst = max_difference(&ours[0], &expected);
@@ -261,7 +334,7 @@ fn voice_activity_follows_the_reference() {
     let samples: Vec<f32> = std::iter::repeat_n(0.0, 64).chain(samples).collect();
     for model in ["silero_vad_16k_static", "silero_vad_16k_op15"] {
         let expected = array::<f32>(&reference(&data, model, "speech_60s_16k"), "prob_per_512_samples");
-        for engine in engines_here().iter().filter(|engine| !is_ignored(engine.as_ref(), model)) {
+        for engine in engines_here().iter().filter(|engine| !is_ignored(engine.as_ref(), &data, model)) {
             let prepared = engine.prepare(&model_file(&data, model), &Options::default()).unwrap();
             let shapes = vec![vec![1, 576], vec![2, 1, 128], vec![]];
             let mut session = prepared.session(&shapes).unwrap();
@@ -281,16 +354,26 @@ fn voice_activity_follows_the_reference() {
     }
 }
 
-/// What has no element-wise reference is at least read, bound and run; INT8 is judged by its accuracy elsewhere.
+/// A picture in, a larger picture out. Its reference is stored as f16, which this suite does not read: the engines
+/// are held against a property instead, that the picture shrunk again is the one that went in.
 #[test]
-fn every_shared_model_runs() {
+fn super_resolution_keeps_the_picture() {
+    const SIDE: usize = 224;
     let Some(data) = data() else { return };
-    let models = ["fastestdet_int8_qdq", "squeezenet1.0_int8_qdq", "ultraface_rfb320_int8_qdq", "yolox_nano_int8_qdq"];
-    for model in models.into_iter().chain(["super_resolution_10"]) {
-        for engine in engines_here().iter().filter(|engine| !is_ignored(engine.as_ref(), model)) {
-            let (prepared, mut session) = open(engine.as_ref(), &model_file(&data, model), 1);
-            run_twice(session.as_mut(), prepared.outputs().len());
-        }
+    let luma = array::<u8>(&reference(&data, "super_resolution_10", "tabby_cat"), "input_u8");
+    let luma: Vec<f32> = luma.iter().map(|x| f32::from(*x) / 255.0).collect();
+    for engine in engines_here() {
+        let (_, mut session) = open(engine.as_ref(), &model_file(&data, "super_resolution_10"), 1);
+        session.input(0).data.copy_from_f32(&luma);
+        session.run().unwrap();
+        assert_eq!(session.output(0).shape, [1, 1, 3 * SIDE, 3 * SIDE]);
+        let large = values(session.as_ref(), 0);
+        let block = |x: usize, y: usize| (0..9).map(move |i| (3 * y + i / 3) * 3 * SIDE + 3 * x + i % 3);
+        let mean = |pixel: usize| block(pixel % SIDE, pixel / SIDE).map(|at| large[at]).sum::<f32>() / 9.0;
+        let shrunk: Vec<f32> = (0..SIDE * SIDE).map(mean).collect();
+        let difference = mean_difference(&shrunk, &luma);
+        println!("{} super_resolution_10: the mean pixel moved by {difference}", engine.name());
+        assert!(difference < 0.02, "{}: {difference}", engine.name());
     }
 }
 
@@ -298,7 +381,8 @@ fn every_shared_model_runs() {
 #[test]
 fn every_element_type_is_carried() {
     let folder = tempfile::tempdir().unwrap();
-    for (number, name) in [(1, "f32"), (10, "f16"), (2, "u8"), (3, "i8"), (6, "i32"), (7, "i64"), (9, "bool")] {
+    for (number, name) in [(1, "f32"), (10, "f16"), (2, "u8"), (3, "i8"), (6, "i32"), (7, "i64"), (9, "bool")]
+    {
         let file = folder.path().join(format!("{name}.onnx"));
         std::fs::write(&file, one_node("Identity", number, &["n", "3"])).unwrap();
         for engine in engines_here() {

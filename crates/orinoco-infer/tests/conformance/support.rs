@@ -9,13 +9,13 @@ use orinoco_core::{Dim, TensorDesc};
 use orinoco_infer::{Engine, Options, Prepared, Session, engines};
 
 /// Tells the person at the terminal something, past the test harness's capture.
-pub fn say(text: &str) {
+pub(crate) fn say(text: &str) {
     // A closed stderr is no reason to fail.
     let _ = writeln!(std::io::stderr(), "{text}");
 }
 
 /// The shared test data, if this checkout has it.
-pub fn data() -> Option<PathBuf> {
+pub(crate) fn data() -> Option<PathBuf> {
     let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data");
     let root = std::env::var_os("ORINOCO_DATA").map_or_else(beside, PathBuf::from);
     let found = root.join("models").is_dir();
@@ -26,7 +26,7 @@ pub fn data() -> Option<PathBuf> {
 }
 
 /// The engines that run here. ONNX Runtime may not be installed.
-pub fn engines_here() -> Vec<Box<dyn Engine>> {
+pub(crate) fn engines_here() -> Vec<Box<dyn Engine>> {
     let here = |engine: &Box<dyn Engine>| match engine.check(&Options::default()) {
         Ok(_) => true,
         Err(why) if engine.name() == "ort-cpu" => {
@@ -39,45 +39,52 @@ pub fn engines_here() -> Vec<Box<dyn Engine>> {
 }
 
 /// Each input's shape, with `size` for every dynamic axis.
-pub fn shapes(inputs: &[TensorDesc], size: usize) -> Vec<Vec<usize>> {
+pub(crate) fn shapes(inputs: &[TensorDesc], size: usize) -> Vec<Vec<usize>> {
     let axis = |dim: &Dim| if let Dim::Fixed(n) = dim { *n } else { size };
     inputs.iter().map(|input| input.shape.iter().map(axis).collect()).collect()
 }
 
 /// A model with its dynamic axes fixed to `size`.
-pub fn open(engine: &dyn Engine, file: &Path, size: usize) -> (Box<dyn Prepared>, Box<dyn Session>) {
+pub(crate) fn open(engine: &dyn Engine, file: &Path, size: usize) -> (Box<dyn Prepared>, Box<dyn Session>) {
     let prepared = engine.prepare(file, &Options::default()).unwrap();
     let session = prepared.session(&shapes(prepared.inputs(), size)).unwrap();
     (prepared, session)
 }
 
 /// An output as f32.
-pub fn values(session: &dyn Session, output: usize) -> Vec<f32> {
+pub(crate) fn values(session: &dyn Session, output: usize) -> Vec<f32> {
     let mut values = Vec::new();
     session.output(output).data.to_f32(&mut values);
     values
 }
 
 /// The largest absolute difference. Panics on different lengths and on anything not finite.
-pub fn max_difference(ours: &[f32], reference: &[f32]) -> f32 {
+pub(crate) fn max_difference(ours: &[f32], reference: &[f32]) -> f32 {
     assert_eq!(ours.len(), reference.len());
     assert!(ours.iter().all(|x| x.is_finite()));
     ours.iter().zip(reference).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
 }
 
+/// The mean absolute difference, under the same conditions.
+pub(crate) fn mean_difference(ours: &[f32], reference: &[f32]) -> f32 {
+    assert_eq!(ours.len(), reference.len());
+    assert!(ours.iter().all(|x| x.is_finite()));
+    ours.iter().zip(reference).map(|(a, b)| (a - b).abs()).sum::<f32>() / ours.len() as f32
+}
+
 /// One array of an `.npz`, row-major.
-pub fn array<T: ReadableElement>(file: &Path, name: &str) -> ArrayD<T> {
+pub(crate) fn array<T: ReadableElement>(file: &Path, name: &str) -> ArrayD<T> {
     let mut npz = NpzReader::new(std::fs::File::open(file).unwrap()).unwrap();
     let array = npz.by_name::<OwnedRepr<T>, _>(name);
     array.unwrap_or_else(|why| panic!("{name} of {}: {why}", file.display()))
 }
 
 /// Numbers that look random and are the same for the same seed (splitmix64).
-pub struct Seeded(pub u64);
+pub(crate) struct Seeded(pub(crate) u64);
 
 impl Seeded {
     /// A number below `bound`.
-    pub fn below(&mut self, bound: usize) -> usize {
+    pub(crate) fn below(&mut self, bound: usize) -> usize {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -88,7 +95,7 @@ impl Seeded {
 
 /// An ONNX file of one node `y = operator(x)`, where x and y are of the type with ONNX's number `element`.
 /// An axis is a number, or a name for a dynamic one.
-pub fn one_node(operator: &str, element: u64, axes: &[&str]) -> Vec<u8> {
+pub(crate) fn one_node(operator: &str, element: u64, axes: &[&str]) -> Vec<u8> {
     let text = |number, text: &str| bytes(number, text.as_bytes());
     let dimension = |axis: &&str| bytes(1, &axis.parse().map_or_else(|_| text(2, axis), |n| int(1, n)));
     let shape = axes.iter().flat_map(dimension).collect::<Vec<u8>>();

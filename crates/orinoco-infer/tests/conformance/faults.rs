@@ -1,13 +1,12 @@
-//! Files that are not what they should be: every engine says so in one sentence, and none panics, aborts or prints.
-
-mod support;
+//! Files that are not what they should be: every engine says so in one sentence, and none panics or aborts.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use orinoco_core::{Diagnosis, codes};
 use orinoco_infer::{Engine, Options, choose};
-use support::{Seeded, data, engines_here, one_node, say, shapes};
+
+use crate::support::{Seeded, data, engines_here, one_node, say, shapes};
 
 /// Reads, binds and runs, as far as it goes.
 fn attempt(engine: &dyn Engine, file: &Path) -> Result<(), Diagnosis> {
@@ -39,7 +38,11 @@ fn check(content: &[u8], code: &'static orinoco_core::Code, cause: &str) {
 #[test]
 fn a_file_that_is_no_model_is_named_so() {
     check(b"", &codes::MODEL_PARSE, "the file is empty");
-    check(b"version https://git-lfs.github.com/spec/v1\noid sha256:00\n", &codes::MODEL_PARSE, "Git LFS pointer");
+    check(
+        b"version https://git-lfs.github.com/spec/v1\noid sha256:00\n",
+        &codes::MODEL_PARSE,
+        "Git LFS pointer",
+    );
     check(b"\xff\xd8\xff\xe0 not a model but a picture", &codes::MODEL_PARSE, "the file is not ONNX");
     check(b"[model]\nname = \"a text file\"\n", &codes::MODEL_PARSE, "the file is not ONNX");
 }
@@ -126,7 +129,8 @@ fn choosing_blames_the_file_and_not_the_engines() {
     let names = engines_here().iter().map(|engine| engine.name().to_owned()).collect::<Vec<_>>();
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), "not a model").unwrap();
-    let choose = |file: &Path| choose(&names, &[], file, &Options::default(), &|inputs| Ok(shapes(inputs, 1)));
+    let choose =
+        |file: &Path| choose(&names, &[], file, &Options::default(), &|inputs, _| Ok(shapes(inputs, 1)));
     let fault = choose(file.path()).err().unwrap();
     assert_eq!(fault.code.id, codes::MODEL_PARSE.id, "{fault}");
     let fault = choose(Path::new("/no/such/model.onnx")).err().unwrap();
@@ -137,6 +141,8 @@ fn choosing_blames_the_file_and_not_the_engines() {
     std::fs::write(file.path(), one_node("Relu", 1, &["n", "2"])).unwrap();
     let mut chosen = choose(file.path()).unwrap();
     assert_eq!((chosen.name, chosen.refused.len()), (names[0].as_str(), 0));
-    assert_eq!(chosen.session.output(0).shape, [1, 2]);
-    chosen.session.run().unwrap();
+    let (mut proved, mut another) = (chosen.session().unwrap(), chosen.session().unwrap());
+    assert_eq!(proved.output(0).shape, [1, 2]);
+    proved.run().unwrap();
+    another.run().unwrap();
 }

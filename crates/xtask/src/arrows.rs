@@ -1,0 +1,86 @@
+//! Which crate may use which. A new arrow is a decision: it goes here, into docs/ARCHITECTURE.md, and into a commit of
+//! its own.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+
+use crate::steps::command;
+
+/// Every crate of the workspace with the crates of the workspace that it may use.
+const ALLOWED: &[(&str, &[&str])] = &[
+    ("orinoco-core", &[]),
+    ("orinoco-config", &["orinoco-core"]),
+    ("orinoco-telemetry", &["orinoco-core"]),
+    ("orinoco-api", &["orinoco-core"]),
+    ("orinoco-board", &["orinoco-config", "orinoco-core"]),
+    ("orinoco-vision", &["orinoco-core"]),
+    ("orinoco-pipeline", &["orinoco-core", "orinoco-telemetry"]),
+    ("orinoco-media", &["orinoco-core", "orinoco-pipeline"]),
+    (
+        "orinoco-infer",
+        &["orinoco-config", "orinoco-core", "orinoco-pipeline", "orinoco-vision"],
+    ),
+    (
+        "orinoco-runtime",
+        &[
+            "orinoco-api", "orinoco-board", "orinoco-config", "orinoco-core", "orinoco-infer", "orinoco-media",
+            "orinoco-pipeline", "orinoco-telemetry", "orinoco-vision",
+        ],
+    ),
+    (
+        "orinoco",
+        &[
+            "orinoco-api", "orinoco-board", "orinoco-config", "orinoco-core", "orinoco-infer", "orinoco-media",
+            "orinoco-pipeline", "orinoco-runtime", "orinoco-telemetry", "orinoco-vision",
+        ],
+    ),
+    (
+        "orinocod",
+        &[
+            "orinoco-api", "orinoco-board", "orinoco-config", "orinoco-core", "orinoco-infer", "orinoco-pipeline",
+            "orinoco-runtime", "orinoco-telemetry",
+        ],
+    ),
+    ("orinoco-tests", &["orinoco-api", "orinoco-core"]),
+    ("xtask", &[]),
+];
+
+/// Fails on an arrow that the table does not have, on a table row without a crate, and on a crate without a row.
+pub(crate) fn check() -> Result<()> {
+    let found = arrows()?;
+    let mut faults = Vec::new();
+    for (name, used) in &found {
+        let Some((_, allowed)) = ALLOWED.iter().find(|(known, _)| known == name) else {
+            faults.push(format!("{name} has no row in the table"));
+            continue;
+        };
+        let more = used.iter().filter(|other| !allowed.contains(&other.as_str()));
+        faults.extend(more.map(|other| format!("{name} uses {other}, which the table does not allow")));
+        let fewer = allowed.iter().filter(|other| !used.contains(**other));
+        faults.extend(fewer.map(|other| format!("{name} does not use {other}: remove it from the table")));
+    }
+    let gone = ALLOWED.iter().filter(|(name, _)| !found.contains_key(*name));
+    faults.extend(gone.map(|(name, _)| format!("there is no crate {name}: remove its row")));
+    if !faults.is_empty() {
+        bail!("arrows (crates/xtask/src/arrows.rs):\n  {}", faults.join("\n  "));
+    }
+    println!("{} crates, every arrow allowed", found.len());
+    Ok(())
+}
+
+/// Every crate with the crates of the workspace that it uses outside its tests.
+fn arrows() -> Result<BTreeMap<String, BTreeSet<String>>> {
+    let output = command(&["cargo", "metadata", "--no-deps", "--format-version", "1"]).output()?;
+    let metadata: Value = serde_json::from_slice(&output.stdout).context("reading `cargo metadata`")?;
+    let packages = metadata["packages"].as_array().context("`cargo metadata` names packages")?;
+    let name = |value: &Value| value["name"].as_str().unwrap_or_default().to_owned();
+    let ours: BTreeSet<String> = packages.iter().map(name).collect();
+    let used = |package: &Value| -> BTreeSet<String> {
+        let all = package["dependencies"].as_array().into_iter().flatten();
+        let shipped = all.filter(|dependency| dependency["kind"] != "dev");
+        shipped.map(name).filter(|other| ours.contains(other)).collect()
+    };
+    Ok(packages.iter().map(|package| (name(package), used(package))).collect())
+}

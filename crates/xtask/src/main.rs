@@ -1,0 +1,62 @@
+//! Developer commands: `cargo xtask test`, `demo`, `arrows`. The Makefile calls them after `setup.sh`.
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a developer's command line")]
+
+mod arrows;
+mod demo;
+mod steps;
+mod test;
+mod unsafe_code;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Developer commands of Orinoco.
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Everything that CI checks
+    Test,
+    /// Many seeds and soaks
+    TestLong,
+    /// A video through a detector, on this machine
+    Demo,
+    /// Measure pipelines beside their engines
+    Bench,
+    /// Check which crate may use which, and where `unsafe` may stand
+    Arrows,
+}
+
+fn main() -> ExitCode {
+    let outcome = match Cli::parse().command {
+        Command::Test => test::test(),
+        Command::TestLong => test::test_long(),
+        Command::Demo => demo::demo(),
+        Command::Bench => demo::bench(),
+        Command::Arrows => arrows::check().and_then(|()| unsafe_code::check()),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The workspace's folder.
+fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the workspace is where it was built")
+}
+
+/// The folder cargo builds into.
+fn target_dir() -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
+}

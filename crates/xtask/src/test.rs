@@ -1,0 +1,55 @@
+//! What CI checks, cheapest first.
+
+use anyhow::Result;
+
+use crate::steps::{Outcome, command, has_cargo, skip, step};
+use crate::{arrows, unsafe_code};
+
+pub(crate) fn test() -> Result<()> {
+    let mut outcomes = Vec::new();
+    println!("== arrows and unsafe code");
+    arrows::check()?;
+    unsafe_code::check()?;
+    outcomes.push(Outcome::Passed);
+    outcomes.push(match has_cargo("fmt") {
+        true => step("format", command(&["cargo", "fmt", "--all", "--check"]))?,
+        false => skip("format", "rustfmt is not installed"),
+    });
+    outcomes.push(deny()?);
+    // One selection of packages and targets for every build, so that nothing is compiled twice.
+    outcomes.push(step("build", command(&["cargo", "build", "--release", "--workspace", "--all-targets"]))?);
+    outcomes.push(match has_cargo("clippy") {
+        true => step("clippy", command(&[
+            "cargo", "clippy", "--release", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings",
+        ]))?,
+        false => skip("clippy", "clippy is not installed"),
+    });
+    outcomes.push(step("tests", command(&["cargo", "test", "--release", "--workspace", "--no-fail-fast"]))?);
+    outcomes.push(step("cross-compilation", command(&["cross/build.sh"]))?);
+    let on_arm = ["cargo", "test", "--release", "--workspace", "--test", "aarch64", "--", "--ignored"];
+    outcomes.push(match outcomes.last() {
+        Some(Outcome::Passed) => step("aarch64 under qemu-user", command(&on_arm))?,
+        _ => skip("aarch64 under qemu-user", "there are no aarch64 binaries"),
+    });
+    report(&outcomes);
+    Ok(())
+}
+
+pub(crate) fn test_long() -> Result<()> {
+    let mut long = command(&["cargo", "test", "--release", "--workspace", "--no-fail-fast"]);
+    long.env("ORINOCO_TEST_LONG", "1");
+    report(&[step("long tests", long)?]);
+    Ok(())
+}
+
+fn deny() -> Result<Outcome> {
+    if !has_cargo("deny") {
+        return Ok(skip("dependencies", "cargo-deny is not installed"));
+    }
+    step("dependencies", command(&["cargo", "deny", "--offline", "check", "bans", "licenses", "sources"]))
+}
+
+fn report(outcomes: &[Outcome]) {
+    let count = |wanted: Outcome| outcomes.iter().filter(|outcome| **outcome == wanted).count();
+    println!("\nsteps: {} passed, 0 failed, {} skipped", count(Outcome::Passed), count(Outcome::Skipped));
+}

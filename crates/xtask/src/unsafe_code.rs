@@ -1,0 +1,48 @@
+//! Where `unsafe` may stand: the workspace denies it, and each exception is a file named here.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+
+use crate::root;
+
+/// Files that may lift the lint, with the reason.
+const EXCEPTIONS: &[(&str, &str)] = &[];
+
+/// Fails on a file that lifts the lint without being named, and on a name that is no longer needed.
+pub(crate) fn check() -> Result<()> {
+    let mut lifting = Vec::new();
+    for file in sources(&root().join("crates"))?.into_iter().chain(sources(&root().join("tests"))?) {
+        let text = fs::read_to_string(&file).with_context(|| format!("reading {}", file.display()))?;
+        // Split, so that this file does not find itself.
+        let lifted = ["expect", "allow", "warn"].iter().any(|level| text.contains(&format!("{level}(unsafe_{}", "code")));
+        if lifted {
+            lifting.push(file.strip_prefix(root())?.display().to_string());
+        }
+    }
+    let unnamed = lifting.iter().filter(|file| !EXCEPTIONS.iter().any(|(name, _)| name == file));
+    let unused = EXCEPTIONS.iter().filter(|(name, _)| !lifting.iter().any(|file| file == name));
+    let faults: Vec<String> = unnamed
+        .map(|file| format!("{file} lifts the lint on unsafe code and is not named"))
+        .chain(unused.map(|(name, _)| format!("{name} is named and does not lift the lint")))
+        .collect();
+    if !faults.is_empty() {
+        bail!("unsafe code (crates/xtask/src/unsafe_code.rs):\n  {}", faults.join("\n  "));
+    }
+    println!("unsafe code in {} named files", EXCEPTIONS.len());
+    Ok(())
+}
+
+fn sources(dir: &Path) -> Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(dir).with_context(|| format!("reading {}", dir.display()))? {
+        let path = entry?.path();
+        if path.is_dir() {
+            found.extend(sources(&path)?);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            found.push(path);
+        }
+    }
+    Ok(found)
+}

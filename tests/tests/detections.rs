@@ -1,0 +1,61 @@
+//! What models find, beside references made by other programs.
+
+use std::fs;
+
+use orinoco_api::DetectionJson;
+use orinoco_tests::{Agreement, agree, engines, orinoco, results, shared};
+use serde_json::Value;
+
+/// The reference: Pillow's resize and ONNX Runtime's default session, class-wise NMS at 0.45.
+fn reference(text: &str) -> (f32, Vec<(String, Vec<DetectionJson>)>) {
+    let all: Value = serde_json::from_str(text).expect("the reference is JSON");
+    let threshold = all["score_threshold"].as_f64().expect("a threshold") as f32;
+    let number = |value: &Value| value.as_f64().expect("a number") as f32;
+    let found = |one: &Value| DetectionJson {
+        class_id: one["cls"].as_u64().expect("a class") as u32,
+        label: one["label"].as_str().expect("a label").to_owned(),
+        score: number(&one["score"]),
+        bounds: [0, 1, 2, 3].map(|i| number(&one["box_xyxy"][i])),
+    };
+    let images = all["results"].as_object().expect("results by image").iter();
+    let images = images.map(|(name, list)| {
+        (name.clone(), list.as_array().expect("a list").iter().map(found).collect())
+    });
+    (threshold, images.collect())
+}
+
+#[test]
+fn yolox_nano_finds_what_the_reference_finds() {
+    let (Some(refs), Some(images)) = (shared("refs/yolox_nano/detections.json"), shared("images")) else { return };
+    let (threshold, wanted) = reference(&fs::read_to_string(refs).expect("readable"));
+    let files: Vec<String> = wanted.iter().map(|(name, _)| format!("{images}/{name}")).collect();
+    for engine in engines() {
+        let mut command = orinoco(&["infer", "--json", "--model", "tests/models/yolox_nano", "--engine", engine]);
+        command.args(["--resize", "bilinear-antialias", "--score", &threshold.to_string()]).args(&files);
+        let output = command.output().expect("orinoco starts");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let lines = results(&output);
+        assert_eq!(lines.len(), wanted.len());
+        let how = Agreement { iou_min: 0.97, score_max: 0.02, threshold };
+        let mut boxes = 0;
+        for (line, (name, wanted)) in lines.iter().zip(&wanted) {
+            assert!(line.image.as_deref().is_some_and(|image| image.ends_with(name.as_str())));
+            agree(&line.detections, wanted, how).unwrap_or_else(|why| panic!("{engine} on {name}: {why}"));
+            boxes += wanted.len();
+        }
+        println!("{engine}: {boxes} boxes on {} images agree", wanted.len());
+    }
+}
+
+#[test]
+fn a_model_without_a_description_is_inferred_from_its_graph() {
+    let (Some(model), Some(image)) = (shared("models/yolox_nano.onnx"), shared("images/dog_bicycle_truck.jpg")) else {
+        return;
+    };
+    let inferred = orinoco(&["infer", "--json", "--model", &model, &image]).output().expect("orinoco starts");
+    let described = orinoco(&["infer", "--json", "--model", "tests/models/yolox_nano", &image]).output().expect("starts");
+    let classes = |output| results(&output)[0].detections.iter().map(|d| (d.class_id, d.bounds)).collect::<Vec<_>>();
+    let found = classes(inferred);
+    assert!(!found.is_empty());
+    assert_eq!(found, classes(described));
+}

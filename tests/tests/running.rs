@@ -1,0 +1,150 @@
+//! Whole runs: boards, interruption, the daemon, memory of what was said in the summary.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::os::unix::net::UnixDatagram;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use orinoco_tests::{binary, orinoco, results, root};
+use serde_json::Value;
+
+fn board(dir: &Path, source: &str) -> String {
+    let out = dir.join("{stream}.jsonl").display().to_string();
+    let text = format!(
+        "version = 1\n[[model]]\nname = 'person-nano'\n[[sink]]\nname = 's'\nkind = 'jsonl'\npath = '{out}'\n\
+         [[stream]]\nname = 'a'\nsource = '{source}'\nmodels = ['person-nano']\nsinks = ['s']\n\
+         [[stream]]\nname = 'b'\nsource = '{source}'\nmodels = ['person-nano', 'person-nano']\nsinks = ['s']\n"
+    );
+    let path = dir.join("board.toml");
+    fs::write(&path, text).expect("written");
+    path.display().to_string()
+}
+
+fn lines(path: &Path) -> usize {
+    fs::read_to_string(path).expect("readable").lines().count()
+}
+
+fn signal(child: &Child, name: &str) {
+    let sent = Command::new("kill").args([&format!("-{name}"), &child.id().to_string()]).status();
+    assert!(sent.expect("kill starts").success());
+}
+
+fn wait(mut child: Child, within: Duration) -> (Option<i32>, String) {
+    let start = Instant::now();
+    while child.try_wait().expect("waits").is_none() {
+        if start.elapsed() > within {
+            child.kill().expect("killed");
+            panic!("did not end within {within:?}");
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let output = child.wait_with_output().expect("waits");
+    (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+#[test]
+fn a_board_runs_all_its_streams_and_counts_every_frame() {
+    let dir = tempfile::tempdir().expect("temporary folder");
+    let board = board(dir.path(), "test://ball?frames=20");
+    let output = orinoco(&["run", "--board", &board, "--json"]).output().expect("starts");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let summary: Value = serde_json::from_slice(&output.stdout).expect("one JSON summary");
+    assert_eq!((&summary["schema"], &summary["end"]), (&"orinoco.summary/1".into(), &"complete".into()));
+    for stream in summary["streams"].as_array().expect("streams") {
+        assert_eq!((&stream["frames_in"], &stream["frames_out"]), (&20.into(), &20.into()));
+        assert_eq!(stream["dropped"].as_array().map(Vec::len), Some(0));
+        let stages: Vec<&str> = stream["stages"].as_array().expect("stages").iter().filter_map(|s| s["stage"].as_str()).collect();
+        assert_eq!(stages, ["queue", "preprocess", "infer", "postprocess", "sink", "total"]);
+    }
+    assert_eq!((lines(&dir.path().join("a.jsonl")), lines(&dir.path().join("b.jsonl"))), (20, 40));
+}
+
+#[test]
+fn without_onnx_runtime_tract_serves_and_says_why() {
+    let dir = tempfile::tempdir().expect("temporary folder");
+    let mut command = orinoco(&["run", "--model", "person-nano", "--source", "test://ball?frames=2"]);
+    command.env("XDG_CACHE_HOME", dir.path()).env("HOME", dir.path()).env_remove("ORT_DYLIB_PATH");
+    let output = command.args(["--summary", &dir.path().join("s.json").display().to_string()]).output().expect("starts");
+    assert!(output.status.success());
+    let summary: Value = serde_json::from_slice(&fs::read(dir.path().join("s.json")).expect("written")).expect("JSON");
+    let model = &summary["models"][0];
+    if model["engine"] == "ort-cpu" {
+        println!("skipped: ONNX Runtime is installed system-wide");
+        return;
+    }
+    assert_eq!((&model["engine"], &model["refused"][0]["engine"]), (&"tract".into(), &"ort-cpu".into()));
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(text.contains("ort-cpu refused") && text.contains("libonnxruntime"), "{text}");
+}
+
+#[test]
+fn ctrl_c_ends_with_the_summary() {
+    let mut command = orinoco(&["run", "--model", "person-nano", "--source", "test://ball?pace=pts", "--json"]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("starts");
+    let mut reader = BufReader::new(child.stdout.take().expect("piped"));
+    let mut first = String::new();
+    reader.read_line(&mut first).expect("a result comes");
+    signal(&child, "INT");
+    let rest: Vec<String> = reader.lines().map(|line| line.expect("text")).collect();
+    let (code, _) = wait(child, Duration::from_secs(10));
+    assert_eq!(code, Some(130));
+    let summary: Value = serde_json::from_str(rest.last().expect("a summary")).expect("JSON");
+    assert_eq!(summary["end"], "interrupted");
+    assert_eq!(summary["streams"][0]["frames_in"], summary["streams"][0]["frames_out"]);
+}
+
+#[test]
+fn the_daemon_tells_systemd_and_drains_on_sigterm() {
+    let dir = tempfile::tempdir().expect("temporary folder");
+    let board = board(dir.path(), "test://ball?pace=pts");
+    let socket = dir.path().join("notify");
+    let systemd = UnixDatagram::bind(&socket).expect("bound");
+    systemd.set_read_timeout(Some(Duration::from_secs(30))).expect("set");
+    let mut command = Command::new(binary("orinocod"));
+    command.args(["--board", &board, "--summary", &dir.path().join("s.json").display().to_string()]);
+    command.current_dir(root()).env("NOTIFY_SOCKET", &socket).stderr(Stdio::null());
+    let child = command.spawn().expect("starts");
+    let heard = |wanted: &str| {
+        let mut buffer = [0; 4096];
+        loop {
+            let size = systemd.recv(&mut buffer).unwrap_or_else(|why| panic!("waiting for {wanted}: {why}"));
+            if String::from_utf8_lossy(&buffer[..size]).contains(wanted) {
+                return;
+            }
+        }
+    };
+    heard("READY=1");
+    heard("STATUS=");
+    std::thread::sleep(Duration::from_millis(500));
+    signal(&child, "TERM");
+    heard("STOPPING=1");
+    let (code, _) = wait(child, Duration::from_secs(10));
+    assert_eq!(code, Some(0));
+    let summary: Value = serde_json::from_slice(&fs::read(dir.path().join("s.json")).expect("written")).expect("JSON");
+    for (stream, name, models) in [(0, "a", 1), (1, "b", 2)] {
+        let frames = summary["streams"][stream]["frames_in"].as_u64().expect("a count") as usize;
+        assert!(frames > 0);
+        assert_eq!(lines(&dir.path().join(format!("{name}.jsonl"))), frames * models, "every frame in work was finished");
+    }
+}
+
+#[test]
+fn a_batch_finds_what_single_frames_find() {
+    let run = |batch: &str| {
+        let source = "test://ball?frames=10";
+        let arguments = ["run", "--model", "person-nano", "--source", source, "--score", "0.001", "--batch", batch, "--json"];
+        let output = orinoco(&arguments).output().expect("starts");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        results(&output)
+    };
+    let (single, batched) = (run("1"), run("4"));
+    assert_eq!((single.len(), batched.len()), (10, 10));
+    for (one, other) in single.iter().zip(&batched) {
+        assert_eq!((one.seq, one.pts_ns, one.detections.len()), (other.seq, other.pts_ns, other.detections.len()));
+        for (a, b) in one.detections.iter().zip(&other.detections) {
+            assert!((a.score - b.score).abs() < 1e-4, "{a:?} {b:?}");
+        }
+    }
+}
