@@ -9,7 +9,10 @@ use orinoco_core::BoxF;
 
 /// The workspace's folder.
 pub fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().expect("the workspace is where it was built")
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("..")
+        .canonicalize()
+        .expect("the workspace is where it was built")
 }
 
 /// The folder cargo built this test into: `target/release` or another.
@@ -106,7 +109,9 @@ pub fn agree(found: &[DetectionJson], wanted: &[DetectionJson], how: Agreement) 
                     && (one.score - other.score).abs() <= how.score_max
             });
             if !pair {
-                return Err(format!("{side} without counterpart: {one:?}\nfound {found:#?}\nwanted {wanted:#?}"));
+                return Err(format!(
+                    "{side} without counterpart: {one:?}\nfound {found:#?}\nwanted {wanted:#?}"
+                ));
             }
         }
     }

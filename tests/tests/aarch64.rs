@@ -25,8 +25,20 @@ fn check(engine: &str, library: Option<&str>) {
         return;
     };
     // Little happens in the first frames: the threshold is low so that there is something to compare.
-    let arguments =
-        ["run", "--model", "tests/models/yolox_nano", "--source", &video, "--frames", FRAMES, "--engine", engine, "--score", "0.02", "--json"];
+    let arguments = [
+        "run",
+        "--model",
+        "tests/models/yolox_nano",
+        "--source",
+        &video,
+        "--frames",
+        FRAMES,
+        "--engine",
+        engine,
+        "--score",
+        "0.02",
+        "--json",
+    ];
     let mut cross = Command::new(root().join("cross/run.sh"));
     cross.arg(&binary).args(arguments).current_dir(root()).env("ORINOCO_DATA", data);
     if let Some(library) = library {
@@ -40,7 +52,8 @@ fn check(engine: &str, library: Option<&str>) {
     let how = Agreement { iou_min: 0.97, score_max: 0.02, threshold: 0.02 };
     for (ours, theirs) in cross.iter().zip(&native) {
         assert_eq!((ours.seq, ours.pts_ns, &ours.engine), (theirs.seq, theirs.pts_ns, &theirs.engine));
-        agree(&ours.detections, &theirs.detections, how).unwrap_or_else(|why| panic!("frame {}: {why}", ours.seq));
+        agree(&ours.detections, &theirs.detections, how)
+            .unwrap_or_else(|why| panic!("frame {}: {why}", ours.seq));
     }
     let boxes: usize = cross.iter().map(|line| line.detections.len()).sum();
     println!("{engine} on aarch64: {boxes} boxes on {FRAMES} frames agree");

@@ -43,7 +43,12 @@ fn missing_files() {
     let output = run(&["infer", "--model", "no-such-model", "a.jpg"]);
     assert_one_sentence(&output, 2, "E0201", &["no-such-model", "person-nano"]);
     assert_one_sentence(&run(&["infer", "--model", "no/such.onnx", "a.jpg"]), 2, "E0101", &["no/such.onnx"]);
-    assert_one_sentence(&run(&["infer", "--model", "person-nano", "no/such.jpg"]), 2, "E0101", &["no/such.jpg"]);
+    assert_one_sentence(
+        &run(&["infer", "--model", "person-nano", "no/such.jpg"]),
+        2,
+        "E0101",
+        &["no/such.jpg"],
+    );
 }
 
 #[test]
@@ -117,11 +122,13 @@ fn a_tensor_of_the_wrong_type() {
     let dir = tempfile::tempdir().expect("temporary folder");
     let toml = fs::read_to_string(root().join("models/person-nano/model.toml")).expect("readable");
     let toml = toml.replace("name = \"images\"", "name = \"data_0\"").replace("sha256", "description2");
-    let toml: String = toml.lines().filter(|line| !line.starts_with("description")).collect::<Vec<_>>().join("\n");
+    let toml: String =
+        toml.lines().filter(|line| !line.starts_with("description")).collect::<Vec<_>>().join("\n");
     let toml = toml.replacen("version = 1", &format!("version = 1\nfile = \"{model}\""), 1);
     let path = write(dir.path(), "model.toml", &toml);
     for engine in engines() {
-        let output = orinoco(&["models", "show", &path, "--engine", engine]).env("ORINOCO_DATA", &data).output();
+        let output =
+            orinoco(&["models", "show", &path, "--engine", engine]).env("ORINOCO_DATA", &data).output();
         assert_one_sentence(&output.expect("starts"), 2, "E0204", &["data_0", "f16", "f32"]);
     }
 }
@@ -129,9 +136,14 @@ fn a_tensor_of_the_wrong_type() {
 #[test]
 fn files_that_are_not_onnx() {
     let dir = tempfile::tempdir().expect("temporary folder");
-    let text = write(dir.path(), "a.onnx", "this is text, and quite a lot of it, so that no parser can call it short");
+    let text = write(
+        dir.path(),
+        "a.onnx",
+        "this is text, and quite a lot of it, so that no parser can call it short",
+    );
     let empty = write(dir.path(), "b.onnx", "");
-    let lfs = write(dir.path(), "c.onnx", "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n");
+    let lfs =
+        write(dir.path(), "c.onnx", "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n");
     for engine in engines() {
         for (file, word) in [(&text, "a.onnx"), (&empty, "b.onnx"), (&lfs, "Git LFS")] {
             assert_one_sentence(&run(&["models", "show", file, "--engine", engine]), 2, "E0202", &[word]);
@@ -190,7 +202,8 @@ fn two_hundred_truncated_videos() {
         let text = String::from_utf8_lossy(&output.stderr);
         assert!(!text.contains("panicked"), "cut at {cut}:\n{text}");
         let json = String::from_utf8_lossy(&output.stdout);
-        let last: serde_json::Value = serde_json::from_str(json.lines().last().unwrap_or("null")).expect("JSON");
+        let last: serde_json::Value =
+            serde_json::from_str(json.lines().last().unwrap_or("null")).expect("JSON");
         match output.status.code() {
             // Only padding or the audio track was cut off: every frame is there.
             Some(0) => assert_eq!(last["streams"][0]["frames_out"], 377, "cut at {cut}"),
@@ -198,12 +211,17 @@ fn two_hundred_truncated_videos() {
                 failed += 1;
                 frames += last["streams"][0]["frames_out"].as_u64().unwrap_or(0);
                 assert_eq!(last["faults"].as_array().map(Vec::len), Some(1), "cut at {cut}: {last}");
-                assert!(last["faults"][0]["cause"].as_str().is_some_and(|c| !c.contains('\n')), "cut at {cut}");
+                assert!(
+                    last["faults"][0]["cause"].as_str().is_some_and(|c| !c.contains('\n')),
+                    "cut at {cut}"
+                );
             }
             other => panic!("cut at {cut}: exit {other:?}\n{text}"),
         }
     }
-    println!("200 truncations of the MP4: {failed} ended with one fault, {frames} frames before the cuts were processed");
+    println!(
+        "200 truncations of the MP4: {failed} ended with one fault, {frames} frames before the cuts were processed"
+    );
 }
 
 #[test]
@@ -218,7 +236,11 @@ fn two_hundred_truncated_models() {
             let text = String::from_utf8_lossy(&output.stderr);
             assert!(!text.contains("panicked"), "{engine}, cut at {cut}:\n{text}");
             assert_eq!(output.status.code(), Some(2), "{engine}, cut at {cut}:\n{text}");
-            assert_eq!(text.lines().filter(|line| line.starts_with("error")).count(), 1, "{engine}, {cut}:\n{text}");
+            assert_eq!(
+                text.lines().filter(|line| line.starts_with("error")).count(),
+                1,
+                "{engine}, {cut}:\n{text}"
+            );
         }
         println!("{engine}: 200 truncations of the ONNX refused");
     }

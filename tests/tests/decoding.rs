@@ -6,7 +6,9 @@ use orinoco_tests::{orinoco, shared};
 use serde_json::Value;
 
 fn check(video: &str) {
-    let (Some(file), Some(refs)) = (shared(&format!("video/{video}")), shared(&format!("refs/video/{video}.json"))) else {
+    let (Some(file), Some(refs)) =
+        (shared(&format!("video/{video}")), shared(&format!("refs/video/{video}.json")))
+    else {
         return;
     };
     let reference: Value = serde_json::from_str(&fs::read_to_string(refs).expect("readable")).expect("JSON");
@@ -22,15 +24,21 @@ fn check(video: &str) {
         .filter(|line| !line.starts_with('#'))
         .map(|line| line.split(',').map(str::trim).collect())
         .collect();
-    assert_eq!(found.len(), wanted.len(), "frames of {video}");
-    for (line, wanted) in found.iter().zip(wanted) {
+    assert_eq!(Some(found.len() as u64), reference["frames"].as_u64(), "frames of {video}");
+    assert!(!wanted.is_empty());
+    for wanted in wanted {
+        let line = &found[wanted[0].as_u64().expect("a frame number") as usize];
         assert_eq!(line[5], wanted[2].as_str().expect("an MD5"), "frame {} of {video}", wanted[0]);
         let pts_ns: f64 = line[2].parse().expect("a time");
         let ticks = pts_ns * ticks_per_second / 1e9;
         let exact = wanted[1].as_f64().expect("a tick");
         assert!((ticks - exact).abs() <= 1.0, "frame {} of {video}: {ticks} ticks for {exact}", wanted[0]);
     }
-    println!("{video}: {} frames equal, PTS within one tick of {base} s", found.len());
+    println!(
+        "{video}: {} frames, {} compared and equal, PTS within one tick of {base} s",
+        found.len(),
+        wanted.len()
+    );
 }
 
 #[test]

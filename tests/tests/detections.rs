@@ -18,19 +18,21 @@ fn reference(text: &str) -> (f32, Vec<(String, Vec<DetectionJson>)>) {
         bounds: [0, 1, 2, 3].map(|i| number(&one["box_xyxy"][i])),
     };
     let images = all["results"].as_object().expect("results by image").iter();
-    let images = images.map(|(name, list)| {
-        (name.clone(), list.as_array().expect("a list").iter().map(found).collect())
-    });
+    let images = images
+        .map(|(name, list)| (name.clone(), list.as_array().expect("a list").iter().map(found).collect()));
     (threshold, images.collect())
 }
 
 #[test]
 fn yolox_nano_finds_what_the_reference_finds() {
-    let (Some(refs), Some(images)) = (shared("refs/yolox_nano/detections.json"), shared("images")) else { return };
+    let (Some(refs), Some(images)) = (shared("refs/yolox_nano/detections.json"), shared("images")) else {
+        return;
+    };
     let (threshold, wanted) = reference(&fs::read_to_string(refs).expect("readable"));
     let files: Vec<String> = wanted.iter().map(|(name, _)| format!("{images}/{name}")).collect();
     for engine in engines() {
-        let mut command = orinoco(&["infer", "--json", "--model", "tests/models/yolox_nano", "--engine", engine]);
+        let mut command =
+            orinoco(&["infer", "--json", "--model", "tests/models/yolox_nano", "--engine", engine]);
         command.args(["--resize", "bilinear-antialias", "--score", &threshold.to_string()]).args(&files);
         let output = command.output().expect("orinoco starts");
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -49,12 +51,16 @@ fn yolox_nano_finds_what_the_reference_finds() {
 
 #[test]
 fn a_model_without_a_description_is_inferred_from_its_graph() {
-    let (Some(model), Some(image)) = (shared("models/yolox_nano.onnx"), shared("images/dog_bicycle_truck.jpg")) else {
+    let (Some(model), Some(image)) =
+        (shared("models/yolox_nano.onnx"), shared("images/dog_bicycle_truck.jpg"))
+    else {
         return;
     };
     let inferred = orinoco(&["infer", "--json", "--model", &model, &image]).output().expect("orinoco starts");
-    let described = orinoco(&["infer", "--json", "--model", "tests/models/yolox_nano", &image]).output().expect("starts");
-    let classes = |output| results(&output)[0].detections.iter().map(|d| (d.class_id, d.bounds)).collect::<Vec<_>>();
+    let described =
+        orinoco(&["infer", "--json", "--model", "tests/models/yolox_nano", &image]).output().expect("starts");
+    let classes =
+        |output| results(&output)[0].detections.iter().map(|d| (d.class_id, d.bounds)).collect::<Vec<_>>();
     let found = classes(inferred);
     assert!(!found.is_empty());
     assert_eq!(found, classes(described));

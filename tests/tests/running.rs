@@ -55,7 +55,8 @@ fn a_board_runs_all_its_streams_and_counts_every_frame() {
     for stream in summary["streams"].as_array().expect("streams") {
         assert_eq!((&stream["frames_in"], &stream["frames_out"]), (&20.into(), &20.into()));
         assert_eq!(stream["dropped"].as_array().map(Vec::len), Some(0));
-        let stages: Vec<&str> = stream["stages"].as_array().expect("stages").iter().filter_map(|s| s["stage"].as_str()).collect();
+        let stages: Vec<&str> =
+            stream["stages"].as_array().expect("stages").iter().filter_map(|s| s["stage"].as_str()).collect();
         assert_eq!(stages, ["queue", "preprocess", "infer", "postprocess", "sink", "total"]);
     }
     assert_eq!((lines(&dir.path().join("a.jsonl")), lines(&dir.path().join("b.jsonl"))), (20, 40));
@@ -66,9 +67,13 @@ fn without_onnx_runtime_tract_serves_and_says_why() {
     let dir = tempfile::tempdir().expect("temporary folder");
     let mut command = orinoco(&["run", "--model", "person-nano", "--source", "test://ball?frames=2"]);
     command.env("XDG_CACHE_HOME", dir.path()).env("HOME", dir.path()).env_remove("ORT_DYLIB_PATH");
-    let output = command.args(["--summary", &dir.path().join("s.json").display().to_string()]).output().expect("starts");
+    let output = command
+        .args(["--summary", &dir.path().join("s.json").display().to_string()])
+        .output()
+        .expect("starts");
     assert!(output.status.success());
-    let summary: Value = serde_json::from_slice(&fs::read(dir.path().join("s.json")).expect("written")).expect("JSON");
+    let summary: Value =
+        serde_json::from_slice(&fs::read(dir.path().join("s.json")).expect("written")).expect("JSON");
     let model = &summary["models"][0];
     if model["engine"] == "ort-cpu" {
         println!("skipped: ONNX Runtime is installed system-wide");
@@ -81,7 +86,8 @@ fn without_onnx_runtime_tract_serves_and_says_why() {
 
 #[test]
 fn ctrl_c_ends_with_the_summary() {
-    let mut command = orinoco(&["run", "--model", "person-nano", "--source", "test://ball?pace=pts", "--json"]);
+    let mut command =
+        orinoco(&["run", "--model", "person-nano", "--source", "test://ball?pace=pts", "--json"]);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("starts");
     let mut reader = BufReader::new(child.stdout.take().expect("piped"));
     let mut first = String::new();
@@ -122,11 +128,16 @@ fn the_daemon_tells_systemd_and_drains_on_sigterm() {
     heard("STOPPING=1");
     let (code, _) = wait(child, Duration::from_secs(10));
     assert_eq!(code, Some(0));
-    let summary: Value = serde_json::from_slice(&fs::read(dir.path().join("s.json")).expect("written")).expect("JSON");
+    let summary: Value =
+        serde_json::from_slice(&fs::read(dir.path().join("s.json")).expect("written")).expect("JSON");
     for (stream, name, models) in [(0, "a", 1), (1, "b", 2)] {
         let frames = summary["streams"][stream]["frames_in"].as_u64().expect("a count") as usize;
         assert!(frames > 0);
-        assert_eq!(lines(&dir.path().join(format!("{name}.jsonl"))), frames * models, "every frame in work was finished");
+        assert_eq!(
+            lines(&dir.path().join(format!("{name}.jsonl"))),
+            frames * models,
+            "every frame in work was finished"
+        );
     }
 }
 
@@ -134,7 +145,18 @@ fn the_daemon_tells_systemd_and_drains_on_sigterm() {
 fn a_batch_finds_what_single_frames_find() {
     let run = |batch: &str| {
         let source = "test://ball?frames=10";
-        let arguments = ["run", "--model", "person-nano", "--source", source, "--score", "0.001", "--batch", batch, "--json"];
+        let arguments = [
+            "run",
+            "--model",
+            "person-nano",
+            "--source",
+            source,
+            "--score",
+            "0.001",
+            "--batch",
+            batch,
+            "--json",
+        ];
         let output = orinoco(&arguments).output().expect("starts");
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         results(&output)
@@ -142,7 +164,10 @@ fn a_batch_finds_what_single_frames_find() {
     let (single, batched) = (run("1"), run("4"));
     assert_eq!((single.len(), batched.len()), (10, 10));
     for (one, other) in single.iter().zip(&batched) {
-        assert_eq!((one.seq, one.pts_ns, one.detections.len()), (other.seq, other.pts_ns, other.detections.len()));
+        assert_eq!(
+            (one.seq, one.pts_ns, one.detections.len()),
+            (other.seq, other.pts_ns, other.detections.len())
+        );
         for (a, b) in one.detections.iter().zip(&other.detections) {
             assert!((a.score - b.score).abs() < 1e-4, "{a:?} {b:?}");
         }

@@ -16,6 +16,11 @@ pub struct Fault {
 
 impl From<&Diagnosis> for Fault {
     fn from(d: &Diagnosis) -> Self {
-        Self { code: d.code.id.to_owned(), subject: d.subject.clone(), cause: d.cause.clone(), next: d.next.clone() }
+        Self {
+            code: d.code.id.to_owned(),
+            subject: d.subject.clone(),
+            cause: d.cause.clone(),
+            next: d.next.clone(),
+        }
     }
 }

@@ -9,6 +9,6 @@ mod summary;
 pub use fault::Fault;
 pub use result::{DetectionJson, RESULT_SCHEMA, ResultLine};
 pub use summary::{
-    Dropped, EndState, MemorySummary, ModelSummary, PowerSummary, RefusedJson, SUMMARY_SCHEMA, StageSummary, StreamSummary,
-    Summary,
+    Dropped, EndState, MemorySummary, ModelSummary, PowerSummary, RefusedJson, SUMMARY_SCHEMA, StageSummary,
+    StreamSummary, Summary,
 };

@@ -57,11 +57,8 @@ mod tests {
 
     #[test]
     fn the_contract() {
-        let found = Detection {
-            class_id: 2,
-            score: 0.5,
-            bounds: BoxF { x1: 1.0, y1: 2.0, x2: 3.5, y2: 4.0 },
-        };
+        let found =
+            Detection { class_id: 2, score: 0.5, bounds: BoxF { x1: 1.0, y1: 2.0, x2: 3.5, y2: 4.0 } };
         let line = ResultLine {
             schema: RESULT_SCHEMA.to_owned(),
             stream: Some("cam".to_owned()),

@@ -37,7 +37,8 @@ pub fn load(path: &Path, engines: &[&str], vars: &Vars) -> Result<Board, Faults>
     }
     check_unique(&top, "model", models.iter().map(|m| m.name.as_str()));
     check_unique(&top, "sink", sinks.iter().map(|s| s.name.as_str()));
-    let streams: Vec<BoardStream> = tables.into_iter().map(|table| read_stream(table, &models, &sinks)).collect();
+    let streams: Vec<BoardStream> =
+        tables.into_iter().map(|table| read_stream(table, &models, &sinks)).collect();
     check_unique(&top, "stream", streams.iter().map(|s| s.name.as_str()));
     check_shared_paths(&top, &streams);
     top.finish();
@@ -80,7 +81,8 @@ fn read_model(table: Reader<'_>) -> BoardModel {
     // A path is relative to the file it is written in, a name is looked up in the repository.
     let is_path = model.contains('/') && !Path::new(&model).is_absolute();
     let model = if is_path { table.dir_of("model").join(model).display().to_string() } else { model };
-    let resize = table.choice("resize", &[("bilinear", "bilinear"), ("bilinear-antialias", "bilinear-antialias")]);
+    let resize =
+        table.choice("resize", &[("bilinear", "bilinear"), ("bilinear-antialias", "bilinear-antialias")]);
     let ratio = |key| table.float(key, 0.0..=1.0).map(|n| n as f32);
     let model = BoardModel {
         name,
@@ -126,11 +128,15 @@ fn read_stream(table: Reader<'_>, models: &[BoardModel], sinks: &[NamedSink]) ->
     let stream = BoardStream {
         models: chosen,
         drop: table.choice("drop", &drops),
-        queue_frames: table.integer("queue_frames", 1..=QUEUE_FRAMES_MAX).map_or(BoardStream::QUEUE_FRAMES, as_usize),
+        queue_frames: table
+            .integer("queue_frames", 1..=QUEUE_FRAMES_MAX)
+            .map_or(BoardStream::QUEUE_FRAMES, as_usize),
         batch_wait: millis("batch_wait_ms").unwrap_or(BoardStream::BATCH_WAIT),
         latency_max: millis("latency_ms_max"),
         frames_max: table.integer("frames_max", 1..=i64::MAX).map(i64::unsigned_abs),
-        reconnect_attempts: table.integer("reconnect_attempts", 1..=1_000_000).and_then(|n| u32::try_from(n).ok()),
+        reconnect_attempts: table
+            .integer("reconnect_attempts", 1..=1_000_000)
+            .and_then(|n| u32::try_from(n).ok()),
         stall: millis("stall_ms").unwrap_or(BoardStream::STALL),
         sinks: chosen_sinks.into_iter().map(|index| sink_for(&name, &sinks[index])).collect(),
         ..BoardStream::new(name, source, Vec::new())
@@ -175,7 +181,8 @@ fn check_shared_paths(top: &Reader<'_>, streams: &[BoardStream]) {
     for stream in streams {
         for sink in stream.sinks.iter().filter(|sink| sink.path != Path::new("-")) {
             if let Some(other) = writers.insert(&sink.path, &stream.name) {
-                let cause = format!("streams `{other}` and `{}` both write {}", stream.name, sink.path.display());
+                let cause =
+                    format!("streams `{other}` and `{}` both write {}", stream.name, sink.path.display());
                 top.fault("sink", &codes::REFERENCE, cause, "put {stream} into the sink's path");
             }
         }
@@ -212,7 +219,9 @@ mod tests {
         check(
             "version = 1\n[[model]]\nname = 'a'\n[[model]]\nname = 'b'\nbatch = 4\n[[sink]]\nname = 's'\nkind = 'jsonl'\n\
              path = '{stream}.jsonl'\n[[stream]]\nname = 'x'\nsource = 'test://ball'\nmodels = ['b', 'a']\nsinks = ['s']\n",
-            expect![[r#"b [("a", 1), ("b", 4)] [("x", [1, 0], [SinkSpec { kind: Jsonl, path: "x.jsonl" }])]"#]],
+            expect![[
+                r#"b [("a", 1), ("b", 4)] [("x", [1, 0], [SinkSpec { kind: Jsonl, path: "x.jsonl" }])]"#
+            ]],
         );
     }
 
@@ -238,7 +247,9 @@ mod tests {
             "version = 1\n[[model]]\nname = 'a'\n[[sink]]\nname = 's'\nkind = 'mp4'\npath = 'o.mp4'\n\
              [[stream]]\nname = 'x'\nsource = 'test://ball'\nmodels = ['a']\nsinks = ['s']\n\
              [[stream]]\nname = 'y'\nsource = 'test://ball'\nmodels = ['a']\nsinks = ['s']\n",
-            expect!["b.toml:4: key `sink`: streams `x` and `y` both write o.mp4; put {stream} into the sink's path"],
+            expect![
+                "b.toml:4: key `sink`: streams `x` and `y` both write o.mp4; put {stream} into the sink's path"
+            ],
         );
     }
 }

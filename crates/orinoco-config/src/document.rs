@@ -102,7 +102,8 @@ fn load_tree(
     let text = read(path, &shown)?;
     let canonical = path.canonicalize().unwrap_or_else(|_| path.to_owned());
     if chain.contains(&canonical) || chain.len() >= INHERIT_DEPTH_MAX {
-        let cause = if chain.contains(&canonical) { "it inherits from itself" } else { "it inherits too deeply" };
+        let cause =
+            if chain.contains(&canonical) { "it inherits from itself" } else { "it inherits too deeply" };
         let next = format!("break the chain of inherit entries (at most {INHERIT_DEPTH_MAX} files)");
         return Err(Diagnosis::new(&codes::INHERIT, shown, cause, next));
     }
@@ -125,7 +126,12 @@ fn read(path: &Path, shown: &str) -> Result<String, Diagnosis> {
     let next = "check the path";
     let size = std::fs::metadata(path).about(&codes::FILE_MISSING, shown, next)?.len();
     if size > FILE_BYTES_MAX {
-        return Err(Diagnosis::new(&codes::SYNTAX, shown, "it is larger than 1 MiB", "name a board or model file"));
+        return Err(Diagnosis::new(
+            &codes::SYNTAX,
+            shown,
+            "it is larger than 1 MiB",
+            "name a board or model file",
+        ));
     }
     let bytes = std::fs::read(path).about(&codes::FILE_MISSING, shown, next)?;
     String::from_utf8(bytes).about(&codes::SYNTAX, shown, "save it as UTF-8 text")

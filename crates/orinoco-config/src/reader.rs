@@ -30,7 +30,12 @@ pub struct Spot {
 
 impl Spot {
     /// A fault about this value.
-    pub fn fault(&self, code: &'static Code, cause: impl std::fmt::Display, next: impl std::fmt::Display) -> Diagnosis {
+    pub fn fault(
+        &self,
+        code: &'static Code,
+        cause: impl std::fmt::Display,
+        next: impl std::fmt::Display,
+    ) -> Diagnosis {
         Diagnosis::new(code, format!("{}: key `{}`", self.place, self.key), cause, next)
     }
 }
@@ -216,7 +221,12 @@ impl<'a> Reader<'a> {
         self.take_ref(key, wanted, |kind| pick(kind))
     }
 
-    fn take_ref<T>(&self, key: &'static str, wanted: &str, pick: impl Fn(&'a Kind) -> Option<T>) -> Option<T> {
+    fn take_ref<T>(
+        &self,
+        key: &'static str,
+        wanted: &str,
+        pick: impl Fn(&'a Kind) -> Option<T>,
+    ) -> Option<T> {
         self.asked.borrow_mut().push(key);
         let value: &'a Value = self.table.get(key)?;
         let picked = pick(&value.kind);
@@ -238,7 +248,12 @@ impl<'a> Reader<'a> {
         if fits {
             return Some(value);
         }
-        self.fault(key, &codes::KEY_RANGE, format!("{value} is outside its range"), format!("choose {range}"));
+        self.fault(
+            key,
+            &codes::KEY_RANGE,
+            format!("{value} is outside its range"),
+            format!("choose {range}"),
+        );
         None
     }
 
@@ -312,7 +327,10 @@ mod tests {
         check(
             &[
                 ("b.toml", "inherit = ['base.toml']\nsize = 2\n[[item]]\nname = 'x'\nkind = 'b'\n"),
-                ("base.toml", "version = 1\nname = '${cache}/n'\nsize = 1\n[inner]\nratio = 1\n[[item]]\nname='x'\nkind='a'\n"),
+                (
+                    "base.toml",
+                    "version = 1\nname = '${cache}/n'\nsize = 1\n[inner]\nratio = 1\n[[item]]\nname='x'\nkind='a'\n",
+                ),
             ],
             expect![[r#"/c/n Some(2) Some(1.0) [("x", Some(2))]"#]],
         );
@@ -321,7 +339,10 @@ mod tests {
     #[test]
     fn all_faults_come_at_once_with_their_lines() {
         check(
-            &[("b.toml", "version = 2\nsize = 99\nsizes = 1\n[inner]\nratio = 'x'\n[[item]]\nname = 'x'\nkind = 'c'\n")],
+            &[(
+                "b.toml",
+                "version = 2\nsize = 99\nsizes = 1\n[inner]\nratio = 'x'\n[[item]]\nname = 'x'\nkind = 'c'\n",
+            )],
             expect![[r#"
                 /b.toml:1: key `version`: it is 2; write version = 1, or update Orinoco if a newer one wrote the file
                 /b.toml:1: key `name`: it is missing; add it
@@ -334,9 +355,23 @@ mod tests {
 
     #[test]
     fn broken_files_are_one_sentence() {
-        check(&[("b.toml", "version = \n")], expect!["/b.toml:1: string values must be quoted, expected literal string; correct the TOML at that line"]);
-        check(&[("b.toml", "inherit = ['b.toml']")], expect!["/b.toml: it inherits from itself; break the chain of inherit entries (at most 8 files)"]);
-        check(&[("b.toml", "inherit = ['c.toml']")], expect!["/c.toml: No such file or directory (os error 2); check the path"]);
-        check(&[("b.toml", "version = 1\nname = '${nothing}'")], expect!["/b.toml:2: `${nothing}` stands for nothing; use one of dir, cache"]);
+        check(
+            &[("b.toml", "version = \n")],
+            expect![
+                "/b.toml:1: string values must be quoted, expected literal string; correct the TOML at that line"
+            ],
+        );
+        check(
+            &[("b.toml", "inherit = ['b.toml']")],
+            expect!["/b.toml: it inherits from itself; break the chain of inherit entries (at most 8 files)"],
+        );
+        check(
+            &[("b.toml", "inherit = ['c.toml']")],
+            expect!["/c.toml: No such file or directory (os error 2); check the path"],
+        );
+        check(
+            &[("b.toml", "version = 1\nname = '${nothing}'")],
+            expect!["/b.toml:2: `${nothing}` stands for nothing; use one of dir, cache"],
+        );
     }
 }

@@ -36,10 +36,16 @@ impl CpuPlan {
     ) -> Result<Self, Diagnosis> {
         let next = "correct model.toml (`orinoco models show` prints the graph)";
         let shown = model.file.display();
-        let head = heads::build(&model.head, &model.input, outputs).about(&codes::MODEL_DISAGREES, &shown, next)?;
+        let head =
+            heads::build(&model.head, &model.input, outputs).about(&codes::MODEL_DISAGREES, &shown, next)?;
         if outputs.len() > OUTPUTS_MAX {
             let cause = format!("it has {} outputs, and at most {OUTPUTS_MAX} are supported", outputs.len());
-            return Err(Diagnosis::new(&codes::MODEL_UNSUPPORTED, shown, cause, "remove the outputs it does not need"));
+            return Err(Diagnosis::new(
+                &codes::MODEL_UNSUPPORTED,
+                shown,
+                cause,
+                "remove the outputs it does not need",
+            ));
         }
         Ok(Self {
             session,
@@ -56,7 +62,8 @@ impl CpuPlan {
 
     /// A batch shorter than the plan's leaves the rest of the input as it was: the engine computes it, nobody reads it.
     fn preprocess(&mut self, frames: &[Frame]) {
-        let tensor = self.session.input(self.input).data.f32().expect("the binding checked that the input is f32");
+        let tensor =
+            self.session.input(self.input).data.f32().expect("the binding checked that the input is f32");
         let places = tensor.chunks_exact_mut(self.elements).zip(&mut self.mappings);
         for (frame, (place, mapping)) in frames.iter().zip(places) {
             *mapping = self.preprocessor.run(&frame.view(), place);
@@ -82,7 +89,12 @@ impl Executor for CpuPlan {
     }
 
     fn replay(&mut self, frames: &[Frame], findings: &mut [Findings]) -> Result<StageTimes, Diagnosis> {
-        assert!(!frames.is_empty() && frames.len() <= self.batch, "{} frames for a batch of {}", frames.len(), self.batch);
+        assert!(
+            !frames.is_empty() && frames.len() <= self.batch,
+            "{} frames for a batch of {}",
+            frames.len(),
+            self.batch
+        );
         let start = self.clock.now();
         self.preprocess(frames);
         let ready = self.clock.now();

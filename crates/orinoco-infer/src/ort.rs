@@ -3,12 +3,14 @@
 //! The library is looked for once per process, in a fixed order, and the first that is there is used or reported:
 //! an explicit choice that cannot be loaded is never replaced by another library in silence.
 
+use std::error::Error as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ::ort::LoadDynamicError;
 use ::ort::environment::Environment;
+use ::ort::logging::LogLevel;
 use ::ort::memory::{AllocationDevice, Allocator, AllocatorType, MemoryInfo, MemoryType};
 use ::ort::session::builder::GraphOptimizationLevel;
 use ::ort::session::{IoBinding, Session as OrtSession};
@@ -90,6 +92,8 @@ fn load_runtime(search: &Search) -> Result<Runtime, String> {
     // Telemetry exists in Microsoft's Windows builds alone; saying no here costs nothing.
     let environment = builder.with_name("orinoco").with_telemetry(false).build();
     let environment = environment.map_err(|why| shorten(why.message()))?;
+    // What it would print to standard error comes back as an error, and is reported once.
+    environment.set_log_level(LogLevel::Fatal);
     let (library, version) = identify(library);
     Ok(Runtime { environment, info: EngineInfo { version, library: Some(library) } })
 }
@@ -108,7 +112,11 @@ fn why_not_loaded(library: &Path, why: &LoadDynamicError) -> String {
         LoadDynamicError::MissingApi { .. } => format!("{library} is not ONNX Runtime"),
         LoadDynamicError::InvalidVersionString => format!("{library} does not tell its version"),
         LoadDynamicError::Dlopen { error, .. } => {
-            format!("{library} cannot be loaded: {}", shorten(&error.to_string()))
+            let reason = error.source().map_or_else(|| error.to_string(), |source| source.to_string());
+            format!(
+                "{library} cannot be loaded: {}",
+                shorten(reason.trim_start_matches(&format!("{library}: ")))
+            )
         }
     }
 }
@@ -463,13 +471,7 @@ impl Session for BoundSession {
 
 /// Typed views of tensors in host memory.
 mod elements {
-    #![expect(
-        unsafe_code,
-        reason = "ort hands out f16 tensors only as raw pointers, unless its feature `half` is on"
-    )]
-
     use ::ort::value::{DynTensor, PrimitiveTensorElementType, TensorElementType};
-    use half::f16;
 
     use crate::engine::{Elements, ElementsMut};
 
@@ -481,7 +483,7 @@ mod elements {
         }
         match tensor.data_type() {
             TensorElementType::Float32 => Elements::F32(typed(tensor)),
-            TensorElementType::Float16 => Elements::F16(read_f16(tensor)),
+            TensorElementType::Float16 => Elements::F16(typed(tensor)),
             TensorElementType::Uint8 => Elements::U8(typed(tensor)),
             TensorElementType::Int8 => Elements::I8(typed(tensor)),
             TensorElementType::Int32 => Elements::I32(typed(tensor)),
@@ -497,7 +499,7 @@ mod elements {
         }
         match tensor.data_type() {
             TensorElementType::Float32 => ElementsMut::F32(typed(tensor)),
-            TensorElementType::Float16 => ElementsMut::F16(write_f16(tensor)),
+            TensorElementType::Float16 => ElementsMut::F16(typed(tensor)),
             TensorElementType::Uint8 => ElementsMut::U8(typed(tensor)),
             TensorElementType::Int8 => ElementsMut::I8(typed(tensor)),
             TensorElementType::Int32 => ElementsMut::I32(typed(tensor)),
@@ -505,37 +507,6 @@ mod elements {
             TensorElementType::Bool => ElementsMut::Bool(typed(tensor)),
             other => unreachable!("{CHECKED}, not {other}"),
         }
-    }
-
-    fn read_f16(tensor: &DynTensor) -> &[f16] {
-        let count = f16_count(tensor);
-        let data = tensor.data_ptr().cast::<f16>();
-        if count == 0 || data.is_null() {
-            return &[];
-        }
-        assert!(data.is_aligned(), "{data:?} is not aligned for f16");
-        // SAFETY: `f16_count` has checked that the tensor is of f16 in host memory and counted its elements from its
-        // shape; ONNX Runtime allocated and zeroed that many. The pointer is not null and aligned (above), `f16` is
-        // a transparent u16, and the slice borrows the tensor, which keeps the memory.
-        unsafe { std::slice::from_raw_parts(data, count) }
-    }
-
-    fn write_f16(tensor: &mut DynTensor) -> &mut [f16] {
-        let count = f16_count(tensor);
-        let data = tensor.data_ptr_mut().cast::<f16>();
-        if count == 0 || data.is_null() {
-            return &mut [];
-        }
-        assert!(data.is_aligned(), "{data:?} is not aligned for f16");
-        // SAFETY: as in `read_f16`; the slice borrows the tensor mutably, and its session, which runs on it, is
-        // borrowed mutably by the caller for as long.
-        unsafe { std::slice::from_raw_parts_mut(data, count) }
-    }
-
-    fn f16_count(tensor: &DynTensor) -> usize {
-        assert!(tensor.memory_info().is_cpu_accessible(), "{CHECKED}");
-        assert_eq!(*tensor.data_type(), TensorElementType::Float16, "{CHECKED}");
-        tensor.shape().num_elements()
     }
 }
 
@@ -585,7 +556,7 @@ mod tests {
         let library = tempfile::NamedTempFile::new().unwrap();
         let search = Search { option: Some(library.path().to_owned()), ..Search::default() };
         let why = load_runtime(&search).map(|runtime| runtime.info).unwrap_err();
-        assert!(why.contains("cannot be loaded: "), "{why}");
+        assert!(why.ends_with("cannot be loaded: file too short"), "{why}");
     }
 
     #[test]

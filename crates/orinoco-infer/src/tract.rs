@@ -1,4 +1,4 @@
-//! `tract`: pure Rust, linked in, runs everywhere. It takes about twice ONNX Runtime's time, and one thread.
+//! `tract`: pure Rust, linked in, runs everywhere. It takes two to five times ONNX Runtime's time, and one thread.
 //!
 //! It panics on some malformed models and on some sound ones that it cannot handle; here a panic is an error like any.
 

@@ -263,6 +263,7 @@ fn run(uri: &str, stall: Duration) -> Running {
     let stop = Stop::default();
     let runner = SourceRunner {
         stream: StreamId(0),
+        shown: "rtsp".to_owned(),
         source: Box::new(gst_source(uri)),
         inlet: mux.inlet(StreamId(0)),
         reconnect: Reconnect { attempts_max: None, stall },

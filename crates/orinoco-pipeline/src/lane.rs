@@ -48,7 +48,8 @@ impl Lane {
 
     fn batches(&mut self) -> Result<(), Diagnosis> {
         let mut batch = Vec::new();
-        let mut scratch: Vec<Vec<Vec<Findings>>> = self.groups.iter().map(|plans| findings_for(plans)).collect();
+        let mut scratch: Vec<Vec<Vec<Findings>>> =
+            self.groups.iter().map(|plans| findings_for(plans)).collect();
         let mut failures = 0;
         while let Some(group) = self.mux.next_batch(&mut batch) {
             self.record_queue(&batch);
@@ -69,7 +70,12 @@ impl Lane {
         Ok(())
     }
 
-    fn replay(&mut self, group: usize, batch: &[Frame], scratch: &mut [Vec<Findings>]) -> Result<(), Diagnosis> {
+    fn replay(
+        &mut self,
+        group: usize,
+        batch: &[Frame],
+        scratch: &mut [Vec<Findings>],
+    ) -> Result<(), Diagnosis> {
         for (plan, findings) in self.groups[group].iter_mut().zip(scratch) {
             match plan.executor.replay(batch, &mut findings[..batch.len()]) {
                 Ok(times) => record_times(&self.stats, batch, times),

@@ -107,7 +107,8 @@ impl Mux {
                 }
                 Ready::At(Some(deadline)) => {
                     let wait = deadline.since(now);
-                    state = self.frame_came.wait_timeout(state, wait).unwrap_or_else(PoisonError::into_inner).0;
+                    state =
+                        self.frame_came.wait_timeout(state, wait).unwrap_or_else(PoisonError::into_inner).0;
                     continue;
                 }
             };
@@ -262,7 +263,13 @@ mod tests {
         Frame::new(desc, Slot::Owned(slot), Nanos(0)).expect("fits")
     }
 
-    fn mux(policy: DropPolicy, frames_max: usize, streams: u16, batch_max: usize, wait_ms: u64) -> (Arc<Mux>, Stats) {
+    fn mux(
+        policy: DropPolicy,
+        frames_max: usize,
+        streams: u16,
+        batch_max: usize,
+        wait_ms: u64,
+    ) -> (Arc<Mux>, Stats) {
         let queue = StreamQueue { group: 0, frames_max, policy, batch_wait: Duration::from_millis(wait_ms) };
         let stats = Stats::new(usize::from(streams));
         let rings = (0..streams).map(|s| (StreamId(s), queue)).collect();
@@ -297,7 +304,8 @@ mod tests {
     fn a_blocked_source_goes_on_when_there_is_room() {
         let (mux, _) = mux(DropPolicy::Block, 1, 1, 1, 0);
         let inlet = mux.inlet(StreamId(0));
-        let source = std::thread::spawn(move || (0..100).for_each(|seq| inlet.push(frame(0, seq)).expect("open")));
+        let source =
+            std::thread::spawn(move || (0..100).for_each(|seq| inlet.push(frame(0, seq)).expect("open")));
         assert_eq!(drain(&mux).concat(), (0..100).collect::<Vec<_>>());
         source.join().expect("the source ends");
     }

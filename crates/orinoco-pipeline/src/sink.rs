@@ -118,7 +118,8 @@ impl SinkThread {
         let total = now.since(outcome.frame.arrived);
         let mut stats = self.stats.stream(self.stream);
         stats.frames_out += 1;
-        stats.detections += outcome.findings.iter().map(|(_, found)| found.detections.len() as u64).sum::<u64>();
+        stats.detections +=
+            outcome.findings.iter().map(|(_, found)| found.detections.len() as u64).sum::<u64>();
         stats.record(Stage::Sink, now.since(outcome.finished));
         stats.record(Stage::Total, total);
         if self.latency_max.is_some_and(|max| total > max) {

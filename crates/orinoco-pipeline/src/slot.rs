@@ -94,7 +94,11 @@ impl Frame {
 
 impl fmt::Debug for Frame {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Frame(stream {}, seq {}, {}x{})", self.desc.stream, self.desc.seq, self.desc.width, self.desc.height)
+        write!(
+            f,
+            "Frame(stream {}, seq {}, {}x{})",
+            self.desc.stream, self.desc.seq, self.desc.width, self.desc.height
+        )
     }
 }
 

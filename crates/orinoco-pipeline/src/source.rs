@@ -19,7 +19,6 @@ pub trait Source: Send {
 
 /// What [`Source::next`] found.
 #[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "a frame is moved once; boxing it would allocate for every frame")]
 pub enum Poll {
     /// A frame. Its `seq` and `stream` are set by the runner.
     Frame(Frame),

@@ -20,8 +20,11 @@ impl Stop {
     /// Sleeps for `wait`, or until the end is asked for; returns whether it was.
     pub fn sleep(&self, wait: Duration) -> bool {
         let guard = self.0.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let (stopped, _) =
-            self.0.1.wait_timeout_while(guard, wait, |stopped| !*stopped).unwrap_or_else(PoisonError::into_inner);
+        let (stopped, _) = self
+            .0
+            .1
+            .wait_timeout_while(guard, wait, |stopped| !*stopped)
+            .unwrap_or_else(PoisonError::into_inner);
         *stopped
     }
 }

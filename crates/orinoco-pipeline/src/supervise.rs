@@ -39,6 +39,8 @@ pub enum SourceEnd {
 pub struct SourceRunner {
     /// The stream it feeds.
     pub stream: StreamId,
+    /// Its source as messages show it, without secrets.
+    pub shown: String,
     /// The source.
     pub source: Box<dyn Source>,
     /// Where its frames go.
@@ -73,7 +75,11 @@ impl SourceRunner {
             match backoff.after(&error) {
                 Some(wait) => {
                     self.enter(SourceState::BackingOff, Some(error.diagnosis().clone()));
-                    self.events.emit(Event::SourceRetry { stream: self.stream, attempt: backoff.attempt, wait });
+                    self.events.emit(Event::SourceRetry {
+                        stream: self.stream,
+                        attempt: backoff.attempt,
+                        wait,
+                    });
                     self.stats.stream(self.stream).reconnects += 1;
                     if self.stop.sleep(wait) {
                         break SourceEnd::Stopped;
@@ -129,7 +135,7 @@ impl SourceRunner {
         }
         let cause = format!("no frame for {:.0} s", silence.as_secs_f64());
         let next = "check the camera or the file; `gst-discoverer-1.0` shows what GStreamer makes of it";
-        let why = Diagnosis::new(&codes::SOURCE_UNREACHABLE, format!("stream {}", self.stream), cause, next);
+        let why = Diagnosis::new(&codes::SOURCE_UNREACHABLE, &self.shown, cause, next);
         self.enter(SourceState::Stalled, Some(why.clone()));
         Err(SourceError::Transient(why))
     }
@@ -248,11 +254,13 @@ mod tests {
     fn check(steps: Vec<Step>, attempts_max: Option<u32>, states: &str, end: &str) {
         let clock: Arc<dyn Clock> = Arc::new(MonotonicClock::default());
         let stats = Stats::new(1);
-        let queue = StreamQueue { group: 0, frames_max: 8, policy: DropPolicy::Block, batch_wait: Duration::ZERO };
+        let queue =
+            StreamQueue { group: 0, frames_max: 8, policy: DropPolicy::Block, batch_wait: Duration::ZERO };
         let mux = Mux::new(vec![(StreamId(0), queue)], vec![1], clock.clone(), stats.clone());
         let log = Arc::new(Log::default());
         let runner = SourceRunner {
             stream: StreamId(0),
+            shown: "script".to_owned(),
             source: Box::new(Script(steps.into())),
             inlet: mux.inlet(StreamId(0)),
             reconnect: Reconnect { attempts_max, stall: Duration::from_millis(1) },
@@ -285,7 +293,12 @@ mod tests {
 
     #[test]
     fn a_camera_that_never_came_is_given_up() {
-        check(vec![Step::OpenFails, Step::OpenFails], Some(2), "connecting backing-off connecting ended", "failed");
+        check(
+            vec![Step::OpenFails, Step::OpenFails],
+            Some(2),
+            "connecting backing-off connecting ended",
+            "failed",
+        );
     }
 
     #[test]

@@ -30,7 +30,8 @@ pub fn load_model(
     events: &dyn EventSink,
 ) -> Result<LoadedModel, Faults> {
     let described = repository.describe(&wanted.model)?;
-    let file = described.as_ref().map_or_else(|| Path::new(&wanted.model).to_owned(), |model| model.file.clone());
+    let file =
+        described.as_ref().map_or_else(|| Path::new(&wanted.model).to_owned(), |model| model.file.clone());
     let options = Options { threads: inference.threads, ort_library: inference.ort_library.clone() };
     let resolve = |inputs: &[TensorDesc], outputs: &[TensorDesc]| -> Result<(Model, Binding), Diagnosis> {
         let model = match &described {
@@ -42,7 +43,8 @@ pub fn load_model(
         check_batch(&model, &binding, wanted)?;
         Ok((model, binding))
     };
-    let shapes = |inputs: &[TensorDesc], outputs: &[TensorDesc]| resolve(inputs, outputs).map(|(_, b)| b.shapes);
+    let shapes =
+        |inputs: &[TensorDesc], outputs: &[TensorDesc]| resolve(inputs, outputs).map(|(_, b)| b.shapes);
     let chosen = choose(&inference.engines, &inference.require, &file, &options, &shapes)?;
     report(&wanted.name, &chosen, events);
     let (model, binding) = resolve(chosen.prepared.inputs(), chosen.prepared.outputs())?;
@@ -70,7 +72,10 @@ fn check_batch(model: &Model, binding: &Binding, wanted: &BoardModel) -> Result<
     if wanted.batch == 1 || binding.batch == wanted.batch {
         return Ok(());
     }
-    let cause = format!("the graph fixes its batch at {}, and model `{}` asks for {}", binding.batch, wanted.name, wanted.batch);
+    let cause = format!(
+        "the graph fixes its batch at {}, and model `{}` asks for {}",
+        binding.batch, wanted.name, wanted.batch
+    );
     let next = format!("set batch = {}, or export the model with a dynamic batch", binding.batch);
     Err(Diagnosis::new(&codes::MODEL_DISAGREES, model.file.display(), cause, next))
 }

@@ -81,12 +81,15 @@ impl Runtime {
     ) -> Result<Self, Faults> {
         let clock: Arc<dyn Clock> = Arc::new(MonotonicClock::default());
         let sources = collect(board.streams.iter().map(|stream| check_source(stream).map_err(Faults::from)))?;
-        let mut loaded =
-            collect(board.models.iter().map(|model| load_model(model, &board.inference, repository, &*events)))?;
+        let mut loaded = collect(
+            board.models.iter().map(|model| load_model(model, &board.inference, repository, &*events)),
+        )?;
         let lanes = bind_lanes(&board, &mut loaded, &clock)?;
         let names: Arc<[ModelNames]> = loaded.iter().map(names_of).collect();
         let sinks = collect(board.streams.iter().map(|stream| {
-            collect(stream.sinks.iter().map(|spec| sinks::open(spec, &stream.name, &names).map_err(Faults::from)))
+            collect(
+                stream.sinks.iter().map(|spec| sinks::open(spec, &stream.name, &names).map_err(Faults::from)),
+            )
         }))?;
         let models = loaded.iter().map(summarise_model).collect();
         Ok(Self { board, sources, models, lanes, sinks, clock, events, stop })
@@ -103,13 +106,25 @@ impl Runtime {
         let stats = Stats::new(board.streams.len());
         let shared = Shared { clock: Arc::clone(&clock), events, stats: stats.clone(), stop: stop.clone() };
         let started = clock.now();
-        let shown = board.streams.iter().zip(&sources).map(|(s, uri)| (s.name.clone(), uri.to_string())).collect();
-        let mut running =
-            Running { shown, models, sources: vec![], lanes: vec![], sinks: vec![], stats, clock, started, stop, board };
+        let shown =
+            board.streams.iter().zip(&sources).map(|(s, uri)| (s.name.clone(), uri.to_string())).collect();
+        let mut running = Running {
+            shown,
+            models,
+            sources: vec![],
+            lanes: vec![],
+            sinks: vec![],
+            stats,
+            clock,
+            started,
+            stop,
+            board,
+        };
 
         let mut outlets = BTreeMap::new();
         for (index, sinks) in sinks.into_iter().enumerate() {
-            let (stream, policy) = (&running.board.streams[index], policy(&running.board.streams[index], &sources[index]));
+            let (stream, policy) =
+                (&running.board.streams[index], policy(&running.board.streams[index], &sources[index]));
             let (thread, outlet) = shared.sink_thread(stream_id(index), sinks, policy, stream.latency_max);
             running.sinks.push(spawn(format!("sink-{}", stream.name), move || thread.run())?);
             outlets.insert(stream_id(index), outlet);
@@ -117,11 +132,19 @@ impl Runtime {
         for (index, plan) in lanes.into_iter().enumerate() {
             let mux = shared.mux(&running.board, &sources, &plan);
             for (stream, _) in &plan.streams {
-                let runner = shared.source(&running.board.streams[stream.index()], *stream, &sources[stream.index()], &mux)?;
+                let runner = shared.source(
+                    &running.board.streams[stream.index()],
+                    *stream,
+                    &sources[stream.index()],
+                    &mux,
+                )?;
                 let name = format!("src-{}", running.board.streams[stream.index()].name);
                 running.sources.push(spawn(name, move || runner.run())?);
             }
-            let own = plan.streams.iter().map(|(stream, _)| (*stream, outlets.remove(stream).expect("one outlet a stream")));
+            let own = plan
+                .streams
+                .iter()
+                .map(|(stream, _)| (*stream, outlets.remove(stream).expect("one outlet a stream")));
             let lane = shared.lane(mux, plan.groups, own.collect());
             running.lanes.push(spawn(format!("lane-{index}"), move || lane.run())?);
         }
@@ -140,7 +163,11 @@ fn names_of(loaded: &LoadedModel) -> ModelNames {
 }
 
 /// Deals the streams to the lanes in turn, and binds on each lane one plan for every model its streams use.
-fn bind_lanes(board: &Board, loaded: &mut [LoadedModel], clock: &Arc<dyn Clock>) -> Result<Vec<LanePlan>, Faults> {
+fn bind_lanes(
+    board: &Board,
+    loaded: &mut [LoadedModel],
+    clock: &Arc<dyn Clock>,
+) -> Result<Vec<LanePlan>, Faults> {
     let lanes = board.lanes.min(board.streams.len());
     (0..lanes).map(|lane| bind_lane(lane, lanes, board, loaded, clock)).collect()
 }
@@ -216,9 +243,15 @@ impl Shared {
             (*stream, queue)
         };
         // A group takes no more at once than its smallest plan.
-        let batch_max = |plans: &Vec<BoundPlan>| plans.iter().map(|plan| plan.executor.batch_max()).min().unwrap_or(1);
+        let batch_max =
+            |plans: &Vec<BoundPlan>| plans.iter().map(|plan| plan.executor.batch_max()).min().unwrap_or(1);
         let batches = plan.groups.iter().map(batch_max).collect();
-        Mux::new(plan.streams.iter().map(queue).collect(), batches, Arc::clone(&self.clock), self.stats.clone())
+        Mux::new(
+            plan.streams.iter().map(queue).collect(),
+            batches,
+            Arc::clone(&self.clock),
+            self.stats.clone(),
+        )
     }
 
     fn source(
@@ -230,6 +263,7 @@ impl Shared {
     ) -> Result<SourceRunner, Diagnosis> {
         Ok(SourceRunner {
             stream,
+            shown: uri.to_string(),
             source: orinoco_media::open(uri, &settings.name, Arc::clone(&self.clock))?,
             inlet: mux.inlet(stream),
             reconnect: Reconnect { attempts_max: settings.reconnect_attempts, stall: settings.stall },
@@ -328,7 +362,12 @@ fn spawn<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<JoinHandle<T>, Diagnosis> {
     thread::Builder::new().name(name.clone()).spawn(work).map_err(|error| {
-        Diagnosis::new(&codes::ENGINE_RUN, format!("thread {name}"), error, "raise the limit on threads (ulimit -u)")
+        Diagnosis::new(
+            &codes::ENGINE_RUN,
+            format!("thread {name}"),
+            error,
+            "raise the limit on threads (ulimit -u)",
+        )
     })
 }
 

@@ -20,10 +20,19 @@ pub(crate) struct ModelNames {
 }
 
 /// Opens one output of one stream.
-pub(crate) fn open(spec: &SinkSpec, stream: &str, models: &Arc<[ModelNames]>) -> Result<Box<dyn Sink>, Diagnosis> {
+pub(crate) fn open(
+    spec: &SinkSpec,
+    stream: &str,
+    models: &Arc<[ModelNames]>,
+) -> Result<Box<dyn Sink>, Diagnosis> {
     let models = Arc::clone(models);
     match spec.kind {
-        SinkKind::Jsonl => Ok(Box::new(JsonlSink { output: output(&spec.path)?, path: spec.path.clone(), stream: stream.to_owned(), models })),
+        SinkKind::Jsonl => Ok(Box::new(JsonlSink {
+            output: output(&spec.path)?,
+            path: spec.path.clone(),
+            stream: stream.to_owned(),
+            models,
+        })),
         SinkKind::FrameMd5 if spec.path == Path::new("-") => {
             Ok(Box::new(FrameMd5Sink::to_writer(Box::new(io::stdout()), "standard output")))
         }
@@ -34,7 +43,12 @@ pub(crate) fn open(spec: &SinkSpec, stream: &str, models: &Arc<[ModelNames]>) ->
         SinkKind::Mp4 => mp4(&spec.path, models),
         other => {
             let cause = format!("this binary has no sink of kind {other:?}");
-            Err(Diagnosis::new(&codes::FEATURE_MISSING, spec.path.display(), cause, "use another kind of sink"))
+            Err(Diagnosis::new(
+                &codes::FEATURE_MISSING,
+                spec.path.display(),
+                cause,
+                "use another kind of sink",
+            ))
         }
     }
 }
@@ -57,7 +71,12 @@ fn mp4(path: &Path, models: Arc<[ModelNames]>) -> Result<Box<dyn Sink>, Diagnosi
 #[cfg(not(feature = "gstreamer"))]
 fn mp4(path: &Path, _: Arc<[ModelNames]>) -> Result<Box<dyn Sink>, Diagnosis> {
     let next = "build with the feature gstreamer, or write jsonl";
-    Err(Diagnosis::new(&codes::FEATURE_MISSING, path.display(), "this binary was built without GStreamer", next))
+    Err(Diagnosis::new(
+        &codes::FEATURE_MISSING,
+        path.display(),
+        "this binary was built without GStreamer",
+        next,
+    ))
 }
 
 const SINK_NEXT: &str = "check that its folder can be written";
@@ -100,17 +119,30 @@ impl Sink for JsonlSink {
                 pts_ns: desc.pts.0,
                 model: names.name.clone(),
                 engine: names.engine.to_owned(),
-                detections: findings.detections.iter().map(|d| DetectionJson::new(d, label(d.class_id))).collect(),
+                detections: findings
+                    .detections
+                    .iter()
+                    .map(|d| DetectionJson::new(d, label(d.class_id)))
+                    .collect(),
             };
-            let mut text = serde_json::to_string(&line).expect("a result has only text keys and plain numbers");
+            let mut text =
+                serde_json::to_string(&line).expect("a result has only text keys and plain numbers");
             text.push('\n');
-            self.output.write_all(text.as_bytes()).about(&codes::SINK_WRITE, self.path.display(), "free space, or choose another path")?;
+            self.output.write_all(text.as_bytes()).about(
+                &codes::SINK_WRITE,
+                self.path.display(),
+                "free space, or choose another path",
+            )?;
         }
         Ok(())
     }
 
     fn finish(&mut self) -> Result<Option<PathBuf>, Diagnosis> {
-        self.output.flush().about(&codes::SINK_WRITE, self.path.display(), "free space, or choose another path")?;
+        self.output.flush().about(
+            &codes::SINK_WRITE,
+            self.path.display(),
+            "free space, or choose another path",
+        )?;
         Ok((self.path != Path::new("-")).then(|| self.path.clone()))
     }
 }

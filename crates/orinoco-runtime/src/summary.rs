@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use orinoco_api::{
-    Dropped, EndState, Fault, MemorySummary, ModelSummary, PowerSummary, RefusedJson, SUMMARY_SCHEMA, StageSummary,
-    StreamSummary, Summary,
+    Dropped, EndState, Fault, MemorySummary, ModelSummary, PowerSummary, RefusedJson, SUMMARY_SCHEMA,
+    StageSummary, StreamSummary, Summary,
 };
 use orinoco_core::{Diagnosis, StreamId};
 use orinoco_telemetry::{DropCause, Histogram, Stage, Stats, StreamStats};
@@ -34,7 +34,10 @@ pub(crate) fn summarise(ended: Ended, models: &[ModelSummary], stats: &Stats) ->
         streams: streams.collect(),
         models: models.to_vec(),
         memory: ended.memory,
-        power: PowerSummary { watts: None, source: "not measured: no power rail is read on this host".to_owned() },
+        power: PowerSummary {
+            watts: None,
+            source: "not measured: no power rail is read on this host".to_owned(),
+        },
         files: ended.files,
         faults: ended.faults.iter().map(Fault::from).collect(),
     }

@@ -34,7 +34,11 @@ impl Histogram {
 
     /// The duration that `percent` of the recorded ones do not exceed; zero when nothing was recorded.
     pub fn percentile(&self, percent: f64) -> Duration {
-        if self.0.is_empty() { Duration::ZERO } else { Duration::from_nanos(self.0.value_at_percentile(percent)) }
+        if self.0.is_empty() {
+            Duration::ZERO
+        } else {
+            Duration::from_nanos(self.0.value_at_percentile(percent))
+        }
     }
 
     /// The longest recorded.

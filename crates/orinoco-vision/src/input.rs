@@ -152,7 +152,11 @@ pub(crate) mod tests {
 
     #[test]
     fn boxes_come_back_where_they_were() {
-        for (fit, align) in [(Fit::Stretch, Align::TopLeft), (Fit::Letterbox, Align::TopLeft), (Fit::Letterbox, Align::Center)] {
+        for (fit, align) in [
+            (Fit::Stretch, Align::TopLeft),
+            (Fit::Letterbox, Align::TopLeft),
+            (Fit::Letterbox, Align::Center),
+        ] {
             let map = spec(416, 416, fit, align).mapping(768, 432);
             let there = BoxF {
                 x1: 100.0 * map.scale.0 + map.offset.0 as f32,

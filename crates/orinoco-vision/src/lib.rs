@@ -3,6 +3,7 @@
 //!
 //! Read first: [`InputSpec`] and [`Preprocessor`], then [`Head`] and the list of heads in [`heads`].
 
+mod antialias;
 pub mod heads;
 mod input;
 mod nms;

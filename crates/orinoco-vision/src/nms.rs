@@ -7,7 +7,11 @@ pub fn suppress(found: &mut Vec<Detection>, iou_max: f32, keep_max: usize) {
     found.sort_unstable_by(|a, b| {
         let place = |d: &Detection| (d.class_id, d.bounds.y1, d.bounds.x1);
         let (pa, pb) = (place(a), place(b));
-        b.score.total_cmp(&a.score).then(pa.0.cmp(&pb.0)).then(pa.1.total_cmp(&pb.1)).then(pa.2.total_cmp(&pb.2))
+        b.score
+            .total_cmp(&a.score)
+            .then(pa.0.cmp(&pb.0))
+            .then(pa.1.total_cmp(&pb.1))
+            .then(pa.2.total_cmp(&pb.2))
     });
     let mut kept = 0;
     for next in 0..found.len() {
@@ -15,9 +19,9 @@ pub fn suppress(found: &mut Vec<Detection>, iou_max: f32, keep_max: usize) {
             break;
         }
         let candidate = found[next];
-        let hidden = found[..kept]
-            .iter()
-            .any(|better| better.class_id == candidate.class_id && better.bounds.iou(&candidate.bounds) > iou_max);
+        let hidden = found[..kept].iter().any(|better| {
+            better.class_id == candidate.class_id && better.bounds.iou(&candidate.bounds) > iou_max
+        });
         if !hidden {
             found[kept] = candidate;
             kept += 1;

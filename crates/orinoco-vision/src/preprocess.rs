@@ -4,11 +4,9 @@
 //! the samples that the model will see. The antialiased path converts the whole frame first, because its filter reads
 //! every pixel anyway.
 
-use fast_image_resize::images::{TypedImage, TypedImageRef};
-use fast_image_resize::pixels::U8x3;
-use fast_image_resize::{FilterType, ResizeAlg, ResizeOptions, Resizer};
 use orinoco_core::{FrameView, Layout, PixelFormat, PlaneView};
 
+use crate::antialias::Antialias;
 use crate::yuv::YuvToRgb;
 use crate::{ColorOrder, InputSpec, Mapping, Resize};
 
@@ -21,7 +19,7 @@ pub struct Preprocessor {
     luma: Vec<f32>,
     rgb: Vec<u8>,
     resized: Vec<u8>,
-    resizer: Resizer,
+    antialias: Antialias,
 }
 
 impl Preprocessor {
@@ -35,7 +33,7 @@ impl Preprocessor {
             luma: Vec::new(),
             rgb: Vec::new(),
             resized: Vec::new(),
-            resizer: Resizer::new(),
+            antialias: Antialias::default(),
         }
     }
 
@@ -106,17 +104,12 @@ impl Preprocessor {
 
     fn antialiased(&mut self, frame: &FrameView<'_>, mapping: &Mapping, out: &mut [f32]) {
         to_rgb8(frame, &mut self.rgb);
-        let (w, h) = mapping.size;
-        self.resized.resize(w as usize * h as usize * 3, 0);
-        let desc = frame.desc();
-        let source = TypedImageRef::<U8x3>::from_buffer(desc.width, desc.height, &self.rgb);
-        let target = TypedImage::<U8x3>::from_buffer(w, h, &mut self.resized);
-        let (source, mut target) = (source.expect("sized by to_rgb8"), target.expect("sized above"));
-        let options = ResizeOptions::new().resize_alg(ResizeAlg::Convolution(FilterType::Bilinear));
-        // Typed, because the untyped call compiles every filter for every kind of pixel.
-        self.resizer.resize_typed(&source, &mut target, &options).expect("neither image is empty");
-        for y in 0..h as usize {
-            let row = &self.resized[y * w as usize * 3..][..w as usize * 3];
+        let (w, h) = (mapping.size.0 as usize, mapping.size.1 as usize);
+        self.resized.resize(w * h * 3, 0);
+        let from = (frame.desc().width as usize, frame.desc().height as usize);
+        self.antialias.resize(&self.rgb, from, &mut self.resized, (w, h));
+        for y in 0..h {
+            let row = &self.resized[y * w * 3..][..w * 3];
             for (x, pixel) in row.chunks_exact(3).enumerate() {
                 self.samples.iter_mut().zip(pixel).for_each(|(row, value)| row[x] = f32::from(*value));
             }
@@ -162,6 +155,7 @@ impl Preprocessor {
         }
     }
 
+    /// Fills what the picture leaves free: whole rows above and below, and both sides of the rows between.
     fn fill_border(&self, mapping: &Mapping, out: &mut [f32]) {
         let spec = &self.spec;
         if mapping.size == (spec.width, spec.height) {
@@ -169,14 +163,25 @@ impl Preprocessor {
         }
         let channels = spec.color.channels();
         let value = |channel: usize| (f32::from(spec.fill) - spec.mean[channel]) * spec.scale[channel];
+        let (w, h) = (spec.width as usize, spec.height as usize);
+        let rows = mapping.offset.1 as usize..(mapping.offset.1 + mapping.size.1) as usize;
+        let columns = mapping.offset.0 as usize..(mapping.offset.0 + mapping.size.0) as usize;
         match spec.layout {
             Layout::Nchw => {
-                let plane = out.len() / channels;
-                out.chunks_exact_mut(plane).enumerate().for_each(|(c, values)| values.fill(value(c)));
+                for (index, row) in out.chunks_exact_mut(w).enumerate() {
+                    let value = value(index / h);
+                    if rows.contains(&(index % h)) {
+                        row[..columns.start].fill(value);
+                        row[columns.end..].fill(value);
+                    } else {
+                        row.fill(value);
+                    }
+                }
             }
             Layout::Nhwc => {
-                let pixels = out.chunks_exact_mut(channels);
-                pixels.for_each(|pixel| pixel.iter_mut().enumerate().for_each(|(c, t)| *t = value(c)));
+                let pixels = out.chunks_exact_mut(channels).enumerate();
+                let free = pixels.filter(|(i, _)| !(rows.contains(&(i / w)) && columns.contains(&(i % w))));
+                free.for_each(|(_, pixel)| pixel.iter_mut().enumerate().for_each(|(c, t)| *t = value(c)));
             }
         }
     }
@@ -286,7 +291,8 @@ fn yuv_row(frame: &FrameView<'_>, y: usize, line: &[u8], row: &mut [u8]) {
     let chroma_v = if planar { frame.plane(2).row(y / 2) } else { chroma };
     for (x, (pixel, luma)) in row.chunks_exact_mut(3).zip(line).enumerate() {
         let half = x / 2;
-        let (u, v) = if planar { (chroma[half], chroma_v[half]) } else { (chroma[2 * half], chroma[2 * half + 1]) };
+        let (u, v) =
+            if planar { (chroma[half], chroma_v[half]) } else { (chroma[2 * half], chroma[2 * half + 1]) };
         let rgb = to_rgb.rgb(f32::from(*luma), f32::from(u), f32::from(v));
         pixel.iter_mut().zip(rgb).for_each(|(t, value)| *t = (value + 0.5) as u8);
     }
@@ -326,7 +332,8 @@ mod tests {
             let bytes = gradient(&desc);
             let spec = spec(mw, mh, fit, Align::Center);
             let mut out = vec![-1.0; spec.elements()];
-            let map = Preprocessor::new(spec.clone()).run(&FrameView::new(&desc, &bytes).expect("fits"), &mut out);
+            let map =
+                Preprocessor::new(spec.clone()).run(&FrameView::new(&desc, &bytes).expect("fits"), &mut out);
             for c in 0..3 {
                 for y in 0..mh {
                     for x in 0..mw {
@@ -374,7 +381,12 @@ mod tests {
         nchw.mean = [1.0, 2.0, 3.0];
         nchw.scale = [0.5, 0.25, 2.0];
         let nhwc = InputSpec { layout: Layout::Nhwc, ..nchw.clone() };
-        let bgr = InputSpec { color: ColorOrder::Bgr, mean: [3.0, 2.0, 1.0], scale: [2.0, 0.25, 0.5], ..nchw.clone() };
+        let bgr = InputSpec {
+            color: ColorOrder::Bgr,
+            mean: [3.0, 2.0, 1.0],
+            scale: [2.0, 0.25, 0.5],
+            ..nchw.clone()
+        };
         let run = |spec: InputSpec| {
             let mut out = vec![0.0; spec.elements()];
             Preprocessor::new(spec).run(&frame, &mut out);

@@ -61,7 +61,8 @@ mod tests {
     #[test]
     fn known_colours() {
         let mut desc = FrameDesc::packed(PixelFormat::I420, 2, 2);
-        let close = |seen: [f32; 3], exact: [f32; 3]| seen.iter().zip(exact).all(|(a, b)| (a - b).abs() < 1.5);
+        let close =
+            |seen: [f32; 3], exact: [f32; 3]| seen.iter().zip(exact).all(|(a, b)| (a - b).abs() < 1.5);
         let limited = YuvToRgb::of(&desc);
         assert!(close(limited.rgb(16.0, 128.0, 128.0), [0.0; 3]));
         assert!(close(limited.rgb(235.0, 128.0, 128.0), [255.0; 3]));

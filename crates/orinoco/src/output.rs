@@ -89,9 +89,17 @@ pub(crate) struct EventLines;
 impl EventSink for EventLines {
     fn emit(&self, event: Event) {
         match event {
-            Event::EngineRefused { model, engine, why } => warn(&format!("model {model}: {engine} refused: {why}")),
-            Event::EngineChosen { model, engine, version } => note(&format!("model {model}: {engine} {version}")),
-            Event::Source { stream, state: SourceState::Stalled | SourceState::BackingOff, why: Some(why) } => {
+            Event::EngineRefused { model, engine, why } => {
+                warn(&format!("model {model}: {engine} refused: {why}"))
+            }
+            Event::EngineChosen { model, engine, version } => {
+                note(&format!("model {model}: {engine} {version}"))
+            }
+            Event::Source {
+                stream,
+                state: SourceState::Stalled | SourceState::BackingOff,
+                why: Some(why),
+            } => {
                 warn(&format!("stream {stream}: {why}"));
             }
             Event::SourceRetry { stream, attempt, wait } => {
@@ -185,7 +193,10 @@ fn stream_text(stream: &StreamSummary) -> String {
         text.push_str(&format!("  {} late", stream.late));
     }
     let ms = |us: f64| format!("{:.2}", us / 1000.0);
-    let rows = stream.stages.iter().map(|s| vec![s.stage.clone(), ms(s.p50_us), ms(s.p90_us), ms(s.p99_us), ms(s.max_us)]);
+    let rows = stream
+        .stages
+        .iter()
+        .map(|s| vec![s.stage.clone(), ms(s.p50_us), ms(s.p90_us), ms(s.p99_us), ms(s.max_us)]);
     let table = table(&["stage, ms", "p50", "p90", "p99", "max"], 1, rows.collect());
     text.push_str(&format!("\n{}", indent(&table)));
     text

@@ -38,10 +38,16 @@ impl EventSink for Journal {
                 log(Level::Info, &format!("stream={stream} state={}", state.name()));
             }
             Event::Source { stream, state, why: Some(why) } => {
-                log(Level::Warning, &format!("stream={stream} state={} code={} {why}", state.name(), why.code.id));
+                log(
+                    Level::Warning,
+                    &format!("stream={stream} state={} code={} {why}", state.name(), why.code.id),
+                );
             }
             Event::SourceRetry { stream, attempt, wait } => {
-                log(Level::Info, &format!("stream={stream} attempt={} wait_ms={}", attempt + 1, wait.as_millis()));
+                log(
+                    Level::Info,
+                    &format!("stream={stream} attempt={} wait_ms={}", attempt + 1, wait.as_millis()),
+                );
             }
             Event::EngineRefused { model, engine, why } => {
                 log(Level::Warning, &format!("model={model} engine={engine} refused: {why}"));

@@ -72,7 +72,11 @@ fn finish(path: Option<&Path>, summary: &Summary) -> Result<Exit, Faults> {
     let text = serde_json::to_string(summary).expect("a summary has only text keys and plain numbers");
     journal::log(Level::Info, &format!("summary {text}"));
     if let Some(path) = path {
-        std::fs::write(path, text + "\n").about(&codes::SINK_OPEN, path.display(), "check that its folder can be written")?;
+        std::fs::write(path, text + "\n").about(
+            &codes::SINK_OPEN,
+            path.display(),
+            "check that its folder can be written",
+        )?;
     }
     for fault in &summary.faults {
         let text = format!("{} {}: {}; {}", fault.code, fault.subject, fault.cause, fault.next);
@@ -122,7 +126,12 @@ impl Pulse {
         }
         if self.told.is_none_or(|told| told.elapsed() >= STATUS_EVERY) {
             self.told = Some(Instant::now());
-            let text = format!("{} frames in, {} out, {:.0} s", now.frames_in, now.frames_out, now.elapsed.as_secs_f64());
+            let text = format!(
+                "{} frames in, {} out, {:.0} s",
+                now.frames_in,
+                now.frames_out,
+                now.elapsed.as_secs_f64()
+            );
             notify(&[NotifyState::Status(&text)]);
         }
     }

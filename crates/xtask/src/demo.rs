@@ -17,7 +17,14 @@ pub(crate) fn demo() -> Result<()> {
     let out = root().join("target/demo");
     fs::create_dir_all(&out).with_context(|| format!("making {}", out.display()))?;
     let orinoco = target_dir().join("release/orinoco").display().to_string();
-    let run = command(&[&orinoco, "run", "--board", "boards/devhost.toml", "--summary", "target/demo/summary.json"]);
+    let run = command(&[
+        &orinoco,
+        "run",
+        "--board",
+        "boards/devhost.toml",
+        "--summary",
+        "target/demo/summary.json",
+    ]);
     step("demo", run)?;
     println!("\nannotated video  target/demo/pedestrians.mp4");
     println!("detections       target/demo/pedestrians.jsonl");
@@ -73,9 +80,31 @@ fn transcode(original: &Path, video: &Path) -> Result<()> {
     let part = video.with_extension("part");
     let (from, to) = (format!("location={}", original.display()), format!("location={}", part.display()));
     let words = [
-        "gst-launch-1.0", "-q", "filesrc", &from, "!", "avidemux", "!", "avdec_mpeg4", "!", "videoconvert", "!",
-        "video/x-raw,format=I420", "!", "x264enc", "pass=qual", "quantizer=20", "speed-preset=veryfast", "!",
-        "h264parse", "!", "mp4mux", "faststart=true", "!", "filesink", &to,
+        "gst-launch-1.0",
+        "-q",
+        "filesrc",
+        &from,
+        "!",
+        "avidemux",
+        "!",
+        "avdec_mpeg4",
+        "!",
+        "videoconvert",
+        "!",
+        "video/x-raw,format=I420",
+        "!",
+        "x264enc",
+        "pass=qual",
+        "quantizer=20",
+        "speed-preset=veryfast",
+        "!",
+        "h264parse",
+        "!",
+        "mp4mux",
+        "faststart=true",
+        "!",
+        "filesink",
+        &to,
     ];
     step("transcoding it to H.264", command(&words))?;
     fs::rename(&part, video).with_context(|| format!("renaming {}", part.display()))

@@ -3,9 +3,9 @@
 
 mod arrows;
 mod demo;
+mod exceptions;
 mod steps;
 mod test;
-mod unsafe_code;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -40,7 +40,7 @@ fn main() -> ExitCode {
         Command::TestLong => test::test_long(),
         Command::Demo => demo::demo(),
         Command::Bench => demo::bench(),
-        Command::Arrows => arrows::check().and_then(|()| unsafe_code::check()),
+        Command::Arrows => arrows::check().and_then(|()| exceptions::check()),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -53,7 +53,10 @@ fn main() -> ExitCode {
 
 /// The workspace's folder.
 fn root() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the workspace is where it was built")
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+        .join("../..")
+        .canonicalize()
+        .expect("the workspace is where it was built")
 }
 
 /// The folder cargo builds into.

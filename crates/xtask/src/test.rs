@@ -3,13 +3,13 @@
 use anyhow::Result;
 
 use crate::steps::{Outcome, command, has_cargo, skip, step};
-use crate::{arrows, unsafe_code};
+use crate::{arrows, exceptions};
 
 pub(crate) fn test() -> Result<()> {
     let mut outcomes = Vec::new();
     println!("== arrows and unsafe code");
     arrows::check()?;
-    unsafe_code::check()?;
+    exceptions::check()?;
     outcomes.push(Outcome::Passed);
     outcomes.push(match has_cargo("fmt") {
         true => step("format", command(&["cargo", "fmt", "--all", "--check"]))?,
@@ -19,9 +19,20 @@ pub(crate) fn test() -> Result<()> {
     // One selection of packages and targets for every build, so that nothing is compiled twice.
     outcomes.push(step("build", command(&["cargo", "build", "--release", "--workspace", "--all-targets"]))?);
     outcomes.push(match has_cargo("clippy") {
-        true => step("clippy", command(&[
-            "cargo", "clippy", "--release", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings",
-        ]))?,
+        true => step(
+            "clippy",
+            command(&[
+                "cargo",
+                "clippy",
+                "--release",
+                "--workspace",
+                "--all-targets",
+                "--quiet",
+                "--",
+                "-D",
+                "warnings",
+            ]),
+        )?,
         false => skip("clippy", "clippy is not installed"),
     });
     outcomes.push(step("tests", command(&["cargo", "test", "--release", "--workspace", "--no-fail-fast"]))?);

@@ -75,7 +75,8 @@ impl Model {
         let (head, labels) = read_output(top.table("output"), locate);
         top.finish();
         let described_by = Some(path.to_owned());
-        let model = Self { name, description, license, file, sha256, input_name, input, head, labels, described_by };
+        let model =
+            Self { name, description, license, file, sha256, input_name, input, head, labels, described_by };
         doc.finish(model)
     }
 
@@ -86,10 +87,13 @@ impl Model {
             Diagnosis::new(&codes::MODEL_UNKNOWN, file.display(), cause, next)
         };
         let [image] = inputs else {
-            return Err(unknown(format!("it has {} inputs, and only a single image input can be inferred", inputs.len())));
+            return Err(unknown(format!(
+                "it has {} inputs, and only a single image input can be inferred",
+                inputs.len()
+            )));
         };
-        let (layout, channels, height, width) =
-            image_axes(&image.shape).ok_or_else(|| unknown(format!("its input {image} is not an image of known size")))?;
+        let (layout, channels, height, width) = image_axes(&image.shape)
+            .ok_or_else(|| unknown(format!("its input {image} is not an image of known size")))?;
         let head = heads::guess(width, height, outputs).ok_or_else(|| {
             let shown: Vec<String> = outputs.iter().map(ToString::to_string).collect();
             unknown(format!("its outputs ({}) are those of no known head", shown.join("; ")))
@@ -130,23 +134,34 @@ impl Model {
 
     /// Checks the description against the graph, and fixes every shape for `batch` pictures (or for as many as the graph
     /// fixes).
-    pub fn bind(&self, inputs: &[TensorDesc], outputs: &[TensorDesc], batch: usize) -> Result<Binding, Diagnosis> {
+    pub fn bind(
+        &self,
+        inputs: &[TensorDesc],
+        outputs: &[TensorDesc],
+        batch: usize,
+    ) -> Result<Binding, Diagnosis> {
         let index = self.find_input(inputs)?;
         let image = &inputs[index];
         if image.element != Some(ElementType::F32) {
             let is = image.element.map_or("unknown", ElementType::name);
-            return Err(self.disagrees(format!("its input `{}` takes {is} values, and only f32 is supported", image.name)));
+            return Err(self.disagrees(format!(
+                "its input `{}` takes {is} values, and only f32 is supported",
+                image.name
+            )));
         }
         let batch = match image.shape.first() {
             Some(Dim::Fixed(fixed)) => *fixed,
             _ => batch,
         };
         let shape = self.input.shape(batch);
-        let fits = image.shape.len() == 4 && image.shape.iter().zip(&shape).all(|(axis, size)| axis.accepts(*size));
+        let fits =
+            image.shape.len() == 4 && image.shape.iter().zip(&shape).all(|(axis, size)| axis.accepts(*size));
         if !fits {
             let wanted: Vec<Dim> = shape.into_iter().map(Dim::Fixed).collect();
             let wanted = orinoco_core::shape_text(&wanted);
-            return Err(self.disagrees(format!("its input is {image}, where the description makes it {wanted}")));
+            return Err(
+                self.disagrees(format!("its input is {image}, where the description makes it {wanted}"))
+            );
         }
         if let Some(odd) = outputs.iter().find(|output| output.element != Some(ElementType::F32)) {
             return Err(self.disagrees(format!("its output {odd} is not f32, and only f32 is supported")));
@@ -205,16 +220,23 @@ fn read_input(table: Reader<'_>) -> InputSpec {
     };
     let (width, height) = (side("width"), side("height"));
     table.choice("dtype", &[("f32", ())]);
-    let color = table.choice("color", &[("RGB", ColorOrder::Rgb), ("BGR", ColorOrder::Bgr), ("GRAY", ColorOrder::Gray)]);
+    let color = table
+        .choice("color", &[("RGB", ColorOrder::Rgb), ("BGR", ColorOrder::Bgr), ("GRAY", ColorOrder::Gray)]);
     let resize = [("bilinear", Resize::Bilinear), ("bilinear-antialias", Resize::BilinearAntialias)];
     let spec = InputSpec {
-        layout: table.choice("layout", &[("NCHW", Layout::Nchw), ("NHWC", Layout::Nhwc)]).unwrap_or(Layout::Nchw),
+        layout: table
+            .choice("layout", &[("NCHW", Layout::Nchw), ("NHWC", Layout::Nhwc)])
+            .unwrap_or(Layout::Nchw),
         width,
         height,
         color: color.unwrap_or(ColorOrder::Rgb),
         resize: table.choice("resize", &resize).unwrap_or(Resize::Bilinear),
-        fit: table.choice("fit", &[("stretch", Fit::Stretch), ("letterbox", Fit::Letterbox)]).unwrap_or(Fit::Stretch),
-        align: table.choice("align", &[("top-left", Align::TopLeft), ("center", Align::Center)]).unwrap_or(Align::TopLeft),
+        fit: table
+            .choice("fit", &[("stretch", Fit::Stretch), ("letterbox", Fit::Letterbox)])
+            .unwrap_or(Fit::Stretch),
+        align: table
+            .choice("align", &[("top-left", Align::TopLeft), ("center", Align::Center)])
+            .unwrap_or(Align::TopLeft),
         fill: table.integer("fill", 0..=255).and_then(|n| u8::try_from(n).ok()).unwrap_or(114),
         mean: per_channel(&table, "mean", 0.0),
         scale: per_channel(&table, "scale", 1.0),
@@ -230,7 +252,12 @@ fn per_channel(table: &Reader<'_>, key: &'static str, default: f32) -> [f32; 3] 
         [one] => [one as f32; 3],
         [a, b, c] => [a as f32, b as f32, c as f32],
         _ => {
-            table.fault(key, &codes::KEY_RANGE, format!("it has {} values", values.len()), "give 1 or 3, one per channel");
+            table.fault(
+                key,
+                &codes::KEY_RANGE,
+                format!("it has {} values", values.len()),
+                "give 1 or 3, one per channel",
+            );
             [default; 3]
         }
     }

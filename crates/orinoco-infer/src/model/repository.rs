@@ -25,7 +25,8 @@ impl Repository {
         for root in &self.roots {
             let entries = std::fs::read_dir(root).into_iter().flatten().flatten();
             for dir in entries.map(|entry| entry.path()).filter(|dir| dir.join("model.toml").is_file()) {
-                let name = dir.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+                let name =
+                    dir.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
                 if !found.iter().any(|(known, _)| *known == name) {
                     found.push((name, dir));
                 }
@@ -69,7 +70,8 @@ impl Repository {
         if as_folder.join("model.toml").is_file() {
             return Ok(as_folder.to_owned());
         }
-        let in_roots = self.roots.iter().map(|root| root.join(text)).find(|dir| dir.join("model.toml").is_file());
+        let in_roots =
+            self.roots.iter().map(|root| root.join(text)).find(|dir| dir.join("model.toml").is_file());
         in_roots.ok_or_else(|| {
             let names: Vec<String> = self.list().into_iter().map(|(name, _)| name).collect();
             let next = match &names[..] {

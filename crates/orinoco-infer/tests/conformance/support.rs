@@ -2,6 +2,7 @@
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::Once;
 
 use ndarray::{ArrayD, OwnedRepr};
 use ndarray_npy::{NpzReader, ReadableElement};
@@ -16,26 +17,29 @@ pub(crate) fn say(text: &str) {
 
 /// The shared test data, if this checkout has it.
 pub(crate) fn data() -> Option<PathBuf> {
+    static TOLD: Once = Once::new();
     let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data");
     let root = std::env::var_os("ORINOCO_DATA").map_or_else(beside, PathBuf::from);
     let found = root.join("models").is_dir();
     if !found {
-        say("skipped: shared test data not found");
+        TOLD.call_once(|| say("skipped: shared test data not found"));
     }
     found.then_some(root)
 }
 
 /// The engines that run here. ONNX Runtime may not be installed.
 pub(crate) fn engines_here() -> Vec<Box<dyn Engine>> {
-    let here = |engine: &Box<dyn Engine>| match engine.check(&Options::default()) {
+    static TOLD: Once = Once::new();
+    let mut here = engines();
+    here.retain(|engine| match engine.check(&Options::default()) {
         Ok(_) => true,
         Err(why) if engine.name() == "ort-cpu" => {
-            say(&format!("skipped: ONNX Runtime not found ({why})"));
+            TOLD.call_once(|| say(&format!("skipped: ONNX Runtime not found ({why})")));
             false
         }
         Err(why) => panic!("{} must run everywhere, but: {why}", engine.name()),
-    };
-    engines().into_iter().filter(here).collect()
+    });
+    here
 }
 
 /// Each input's shape, with `size` for every dynamic axis.

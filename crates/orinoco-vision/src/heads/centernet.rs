@@ -35,7 +35,9 @@ fn build(spec: &HeadSpec, input: &InputSpec, outputs: &[TensorDesc]) -> Result<B
 
 fn guess(width: u32, height: u32, outputs: &[TensorDesc]) -> Option<HeadSpec> {
     let heatmap = outputs.iter().find(|output| output.name == "heatmap")?;
-    let [_, Dim::Fixed(classes), Dim::Fixed(rows), Dim::Fixed(columns)] = heatmap.shape[..] else { return None };
+    let [_, Dim::Fixed(classes), Dim::Fixed(rows), Dim::Fixed(columns)] = heatmap.shape[..] else {
+        return None;
+    };
     let stride = width.checked_div(u32::try_from(columns).ok()?)?;
     let square = stride > 0 && height.checked_div(stride)? as usize == rows;
     square.then(|| HeadSpec {

@@ -68,7 +68,8 @@ pub fn names() -> Vec<&'static str> {
 /// Makes the head that `spec` names, or says what does not fit.
 pub fn build(spec: &HeadSpec, input: &InputSpec, outputs: &[TensorDesc]) -> Result<Box<dyn Head>, String> {
     let kind = ALL.iter().find(|kind| kind.name == spec.kind);
-    let kind = kind.ok_or_else(|| format!("`{}` is not a head; use one of {}", spec.kind, names().join(", ")))?;
+    let kind =
+        kind.ok_or_else(|| format!("`{}` is not a head; use one of {}", spec.kind, names().join(", ")))?;
     (kind.build)(spec, input, outputs)
 }
 
@@ -93,5 +94,8 @@ fn check_shape(output: &TensorDesc, rest: &[usize]) -> Result<(), String> {
         return Ok(());
     }
     let wanted: Vec<Dim> = std::iter::once(Dim::Dynamic).chain(rest.iter().map(|n| Dim::Fixed(*n))).collect();
-    Err(format!("its output is {output}, where the description makes it {}", orinoco_core::shape_text(&wanted)))
+    Err(format!(
+        "its output is {output}, where the description makes it {}",
+        orinoco_core::shape_text(&wanted)
+    ))
 }

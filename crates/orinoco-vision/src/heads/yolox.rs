@@ -24,7 +24,9 @@ struct Cell {
 }
 
 fn build(spec: &HeadSpec, input: &InputSpec, outputs: &[TensorDesc]) -> Result<Box<dyn Head>, String> {
-    let [output] = outputs else { return Err(format!("it has {} outputs, where yolox has 1", outputs.len())) };
+    let [output] = outputs else {
+        return Err(format!("it has {} outputs, where yolox has 1", outputs.len()));
+    };
     let mut spec = spec.clone();
     if spec.strides.is_empty() {
         spec.strides = STRIDES.to_vec();

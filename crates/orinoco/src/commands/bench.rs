@@ -42,7 +42,8 @@ pub(crate) fn run(args: &BenchArgs, json: bool) -> Result<Exit, Faults> {
     let mut loaded = load_model(&model, &inference, &place, &Quiet)?;
     let mut stream = BoardStream::new("0", args.source.clone(), vec![0]);
     stream.frames_max = Some(args.frames);
-    let board = Board { name: "bench".into(), inference, lanes: 1, models: vec![model], streams: vec![stream] };
+    let board =
+        Board { name: "bench".into(), inference, lanes: 1, models: vec![model], streams: vec![stream] };
 
     let (mut engine, mut pipeline, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
     let mut stages = Vec::new();
@@ -72,7 +73,11 @@ pub(crate) fn run(args: &BenchArgs, json: bool) -> Result<Exit, Faults> {
         peak_bytes,
         ratios: Ratios { pipeline_to_engine: median(ratios) },
     };
-    if json { output::print_json(&report) } else { output::print(&text(&report)) }
+    if json {
+        output::print_json(&report)
+    } else {
+        output::print(&text(&report))
+    }
     Ok(Exit::Done)
 }
 
@@ -103,6 +108,9 @@ fn text(report: &Report) -> String {
         vec!["pipeline".to_owned(), format!("{:.1} fps", report.pipeline_fps)],
         vec!["ratio".to_owned(), format!("{:.3}", report.ratios.pipeline_to_engine)],
     ];
-    let heading = format!("{} on {}, {} thread(s), {} x {} frames, medians", report.model, report.engine, report.threads, report.rounds, report.frames);
+    let heading = format!(
+        "{} on {}, {} thread(s), {} x {} frames, medians",
+        report.model, report.engine, report.threads, report.rounds, report.frames
+    );
     format!("{heading}\n{}", output::table(&["", ""], 1, rows))
 }

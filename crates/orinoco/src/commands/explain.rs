@@ -22,15 +22,24 @@ impl From<&Code> for Page {
 
 pub(crate) fn run(wanted: Option<&str>, json: bool) -> Result<Exit, Faults> {
     match wanted {
-        None if json => output::print_json(&codes::ALL.iter().map(|code| Page::from(*code)).collect::<Vec<_>>()),
+        None if json => {
+            output::print_json(&codes::ALL.iter().map(|code| Page::from(*code)).collect::<Vec<_>>())
+        }
         None => {
-            let rows = codes::ALL.iter().map(|code| vec![code.id.to_owned(), code.title.to_owned()]).collect();
+            let rows =
+                codes::ALL.iter().map(|code| vec![code.id.to_owned(), code.title.to_owned()]).collect();
             output::print(&output::table(&["code", "meaning"], 2, rows));
         }
         Some(wanted) => {
-            let found = codes::ALL.iter().find(|code| code.id.eq_ignore_ascii_case(wanted)).ok_or_else(|| {
-                Diagnosis::new(&codes::UNKNOWN_CODE, wanted, "no such code", "run `orinoco explain` to list them")
-            })?;
+            let found =
+                codes::ALL.iter().find(|code| code.id.eq_ignore_ascii_case(wanted)).ok_or_else(|| {
+                    Diagnosis::new(
+                        &codes::UNKNOWN_CODE,
+                        wanted,
+                        "no such code",
+                        "run `orinoco explain` to list them",
+                    )
+                })?;
             match json {
                 true => output::print_json(&Page::from(*found)),
                 false => output::print(&format!(

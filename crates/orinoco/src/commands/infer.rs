@@ -50,7 +50,9 @@ fn infer(
         pts_ns: 0,
         model: loaded.name.clone(),
         engine: loaded.chosen.name.to_owned(),
-        detections: detections.map(|found| DetectionJson::new(found, loaded.model.label(found.class_id))).collect(),
+        detections: detections
+            .map(|found| DetectionJson::new(found, loaded.model.label(found.class_id)))
+            .collect(),
     })
 }
 

@@ -38,7 +38,11 @@ fn board_model(model: &str, batch: usize, tune: Option<&TuneArgs>) -> BoardModel
     let named = if described { path.parent().unwrap_or(path) } else { path };
     let name = named.file_stem().map_or_else(|| model.to_owned(), |stem| stem.to_string_lossy().into_owned());
     BoardModel {
-        name: if path.extension().is_some() { name } else { named.file_name().map_or(name, |n| n.to_string_lossy().into_owned()) },
+        name: if path.extension().is_some() {
+            name
+        } else {
+            named.file_name().map_or(name, |n| n.to_string_lossy().into_owned())
+        },
         model: model.to_owned(),
         batch,
         score_threshold: tune.and_then(|tune| tune.score),

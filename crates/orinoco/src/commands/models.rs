@@ -50,7 +50,8 @@ pub(crate) fn list(args: &WhereArgs, json: bool) -> Result<Exit, Faults> {
         output::print(&format!("no models in {}; choose another repository with --models", roots.join(", ")));
     } else {
         let cells = rows.iter().map(|row| {
-            let fault = row.fault.as_ref().map_or_else(String::new, |f| format!("{}: {}", f.subject, f.cause));
+            let fault =
+                row.fault.as_ref().map_or_else(String::new, |f| format!("{}: {}", f.subject, f.cause));
             let classes = row.classes.map_or_else(String::new, |n| n.to_string());
             let size = row.bytes.map_or_else(String::new, mebibytes);
             vec![row.name.clone(), row.head.clone().unwrap_or_default(), classes, size, fault]
@@ -83,7 +84,8 @@ struct Shown {
 
 pub(crate) fn show(args: &ModelArgs, json: bool) -> Result<Exit, Faults> {
     let place = repository(args.place.models.as_deref(), args.place.data.as_deref());
-    let loaded = load_model(&board_model(&args.model, 1, None), &inference(&args.engine)?, &place, &EventLines)?;
+    let loaded =
+        load_model(&board_model(&args.model, 1, None), &inference(&args.engine)?, &place, &EventLines)?;
     let shown = shown(&loaded);
     if json {
         output::print_json(&shown);
@@ -99,7 +101,13 @@ pub(crate) fn show(args: &ModelArgs, json: bool) -> Result<Exit, Faults> {
         ("graph inputs", shown.graph_inputs.join("; ")),
         ("graph outputs", shown.graph_outputs.join("; ")),
         ("input", shown.input),
-        ("head", format!("{}, score above {}, IoU up to {}", shown.head, shown.score_threshold, shown.iou_threshold)),
+        (
+            "head",
+            format!(
+                "{}, score above {}, IoU up to {}",
+                shown.head, shown.score_threshold, shown.iou_threshold
+            ),
+        ),
         ("labels", shown.labels.join(", ")),
     ] {
         text.push_str(&format!("{key:<14} {value}\n"));
@@ -161,14 +169,19 @@ pub(crate) fn check(args: &CheckArgs, json: bool) -> Result<Exit, Faults> {
         args.names.clone()
     };
     let wanted = inference(&args.engine)?;
-    let engines = if args.engine.engine.is_empty() { ENGINES.map(str::to_owned).to_vec() } else { wanted.engines };
+    let engines =
+        if args.engine.engine.is_empty() { ENGINES.map(str::to_owned).to_vec() } else { wanted.engines };
     let mut rows = Vec::new();
     let mut passed = !names.is_empty();
     for name in &names {
         let tried: Vec<CheckRow> = engines
             .iter()
             .map(|engine| {
-                let only = Inference { engines: vec![engine.clone()], threads: wanted.threads, ..Inference::default() };
+                let only = Inference {
+                    engines: vec![engine.clone()],
+                    threads: wanted.threads,
+                    ..Inference::default()
+                };
                 let model = board_model(name, 1, None);
                 let outcome = load_model(&model, &only, &place, &Quiet);
                 let fault = outcome.as_ref().err().and_then(|faults| faults.0.first()).map(Fault::from);

@@ -51,7 +51,8 @@ fn exit_of(summary: &Summary, json: bool) -> Exit {
         EndState::Complete => Exit::Done,
         EndState::Interrupted => Exit::Interrupted,
         EndState::Failed => {
-            let code = summary.faults.first().and_then(|fault| codes::ALL.iter().find(|code| code.id == fault.code));
+            let code =
+                summary.faults.first().and_then(|fault| codes::ALL.iter().find(|code| code.id == fault.code));
             code.map_or(Exit::RunFailed, |code| code.exit)
         }
     }
@@ -101,16 +102,30 @@ fn sink(text: &str) -> Result<SinkSpec, Diagnosis> {
     let (_, kind) = found.ok_or_else(|| {
         let names: Vec<&str> = SinkKind::NAMES.iter().map(|(name, _)| *name).collect();
         let cause = format!("`{kind}` is not a kind of sink");
-        Diagnosis::new(&codes::KEY_RANGE, format!("--sink {text}"), cause, format!("use one of {}", names.join(", ")))
+        Diagnosis::new(
+            &codes::KEY_RANGE,
+            format!("--sink {text}"),
+            cause,
+            format!("use one of {}", names.join(", ")),
+        )
     })?;
     if *kind == SinkKind::Mp4 && path == "-" {
         let next = "write --sink mp4=FILE.mp4";
-        return Err(Diagnosis::new(&codes::SINK_OPEN, "--sink mp4", "an MP4 needs a file that can be rewound", next));
+        return Err(Diagnosis::new(
+            &codes::SINK_OPEN,
+            "--sink mp4",
+            "an MP4 needs a file that can be rewound",
+            next,
+        ));
     }
     Ok(SinkSpec { kind: *kind, path: PathBuf::from(path) })
 }
 
 fn write_summary(path: &Path, summary: &Summary) -> Result<(), Diagnosis> {
     let text = serde_json::to_string_pretty(summary).expect("a summary has only text keys and plain numbers");
-    std::fs::write(path, text + "\n").about(&codes::SINK_OPEN, path.display(), "check that its folder can be written")
+    std::fs::write(path, text + "\n").about(
+        &codes::SINK_OPEN,
+        path.display(),
+        "check that its folder can be written",
+    )
 }

@@ -15,9 +15,8 @@ pub(crate) fn check() -> Result<()> {
     let mut lifting = Vec::new();
     for file in sources(&root().join("crates"))?.into_iter().chain(sources(&root().join("tests"))?) {
         let text = fs::read_to_string(&file).with_context(|| format!("reading {}", file.display()))?;
-        // Split, so that this file does not find itself.
-        let lifted = ["expect", "allow", "warn"].iter().any(|level| text.contains(&format!("{level}(unsafe_{}", "code")));
-        if lifted {
+        // The lint's name has no other place in a source file. Split, so that this file does not find itself.
+        if text.contains(concat!("unsafe", "_code")) {
             lifting.push(file.strip_prefix(root())?.display().to_string());
         }
     }
@@ -28,7 +27,7 @@ pub(crate) fn check() -> Result<()> {
         .chain(unused.map(|(name, _)| format!("{name} is named and does not lift the lint")))
         .collect();
     if !faults.is_empty() {
-        bail!("unsafe code (crates/xtask/src/unsafe_code.rs):\n  {}", faults.join("\n  "));
+        bail!("unsafe code (crates/xtask/src/exceptions.rs):\n  {}", faults.join("\n  "));
     }
     println!("unsafe code in {} named files", EXCEPTIONS.len());
     Ok(())
