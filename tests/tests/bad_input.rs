@@ -1,4 +1,5 @@
 //! Bad input: the right exit code, one sentence that names the thing and the next step, no panic, no hang.
+#![allow(clippy::print_stdout, reason = "tests say what they skip and what they compared")]
 
 use std::fs;
 use std::net::TcpListener;

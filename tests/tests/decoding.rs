@@ -1,4 +1,5 @@
 //! Decoded frames, bit for bit beside another decoder's.
+#![allow(clippy::print_stdout, reason = "tests say what they skip and what they compared")]
 
 use std::fs;
 

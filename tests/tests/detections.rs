@@ -1,4 +1,5 @@
 //! What models find, beside references made by other programs.
+#![allow(clippy::print_stdout, reason = "tests say what they skip and what they compared")]
 
 use std::fs;
 

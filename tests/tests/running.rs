@@ -1,4 +1,5 @@
 //! Whole runs: boards, interruption, the daemon, memory of what was said in the summary.
+#![allow(clippy::print_stdout, reason = "tests say what they skip and what they compared")]
 
 use std::fs;
 use std::io::{BufRead, BufReader};

@@ -218,7 +218,7 @@ impl<'a> Reader<'a> {
     }
 
     fn take<T>(&self, key: &'static str, wanted: &str, pick: impl Fn(&Kind) -> Option<T>) -> Option<T> {
-        self.take_ref(key, wanted, |kind| pick(kind))
+        self.take_ref(key, wanted, pick)
     }
 
     fn take_ref<T>(

@@ -18,19 +18,16 @@ const YELLOW: &str = "\x1b[1;33m";
 const RESET: &str = "\x1b[0m";
 
 /// Prints one JSON object on one line of standard output.
-#[expect(clippy::print_stdout, reason = "this is where the CLI prints")]
 pub(crate) fn print_json(value: &impl Serialize) {
     println!("{}", serde_json::to_string(value).expect("contracts have only text keys and plain numbers"));
 }
 
 /// Prints text on standard output.
-#[expect(clippy::print_stdout, reason = "this is where the CLI prints")]
 pub(crate) fn print(text: &str) {
     println!("{text}");
 }
 
 /// Prints a line for people on standard error.
-#[expect(clippy::print_stderr, reason = "this is where the CLI prints")]
 pub(crate) fn note(text: &str) {
     eprintln!("{text}");
 }

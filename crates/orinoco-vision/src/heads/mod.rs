@@ -47,12 +47,15 @@ pub trait Head: Send {
     fn decode(&mut self, outputs: &[Output<'_>], item: usize, mapping: &Mapping, found: &mut Vec<Detection>);
 }
 
+/// Makes a head for a model with these outputs, or says what does not fit.
+pub type Build = fn(&HeadSpec, &InputSpec, &[TensorDesc]) -> Result<Box<dyn Head>, String>;
+
 /// One kind of head.
 pub struct HeadKind {
     /// Its name in model files.
     pub name: &'static str,
-    /// Makes one for a model with these outputs, or says what does not fit.
-    pub build: fn(&HeadSpec, &InputSpec, &[TensorDesc]) -> Result<Box<dyn Head>, String>,
+    /// Makes one.
+    pub build: Build,
     /// What the spec would be if the outputs look like this head's, for a model without a description.
     pub guess: fn(width: u32, height: u32, outputs: &[TensorDesc]) -> Option<HeadSpec>,
 }
