@@ -61,7 +61,7 @@ pub struct StreamSummary {
     pub late: u64,
     /// Times the source was reopened.
     pub reconnects: u64,
-    /// Frames out per second of wall time.
+    /// Frames out a second, from the first frame's arrival to the last one's end.
     pub fps: f64,
     /// Objects found, all models.
     pub detections: u64,

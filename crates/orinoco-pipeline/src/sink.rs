@@ -118,6 +118,8 @@ impl SinkThread {
         let total = now.since(outcome.frame.arrived);
         let mut stats = self.stats.stream(self.stream);
         stats.frames_out += 1;
+        stats.first_in.get_or_insert(outcome.frame.arrived);
+        stats.last_out = Some(now);
         stats.detections +=
             outcome.findings.iter().map(|(_, found)| found.detections.len() as u64).sum::<u64>();
         stats.record(Stage::Sink, now.since(outcome.finished));

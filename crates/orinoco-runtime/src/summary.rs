@@ -24,7 +24,7 @@ pub(crate) struct Ended {
 
 pub(crate) fn summarise(ended: Ended, models: &[ModelSummary], stats: &Stats) -> Summary {
     let streams = ended.streams.iter().zip(0u16..).map(|((name, source), index)| {
-        summarise_stream(name, source, &stats.stream(StreamId(index)), ended.wall)
+        summarise_stream(name, source, &stats.stream(StreamId(index)))
     });
     Summary {
         schema: SUMMARY_SCHEMA.to_owned(),
@@ -55,7 +55,7 @@ pub(crate) fn summarise_model(loaded: &LoadedModel) -> ModelSummary {
     }
 }
 
-fn summarise_stream(name: &str, source: &str, stats: &StreamStats, wall: Duration) -> StreamSummary {
+fn summarise_stream(name: &str, source: &str, stats: &StreamStats) -> StreamSummary {
     let dropped = DropCause::ALL.into_iter().map(|cause| (cause, stats.dropped(cause)));
     let stages = Stage::ALL.into_iter().map(|stage| (stage, stats.stage(stage)));
     StreamSummary {
@@ -70,7 +70,7 @@ fn summarise_stream(name: &str, source: &str, stats: &StreamStats, wall: Duratio
             .collect(),
         late: stats.late,
         reconnects: stats.reconnects,
-        fps: stats.frames_out as f64 / wall.as_secs_f64().max(1e-9),
+        fps: stats.fps(),
         detections: stats.detections,
         stages: stages.filter(|(_, h)| h.count() > 0).map(|(stage, h)| summarise_stage(stage, h)).collect(),
     }

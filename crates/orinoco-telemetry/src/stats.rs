@@ -1,7 +1,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use orinoco_core::StreamId;
+use orinoco_core::{Nanos, StreamId};
 
 use crate::{Histogram, SourceState};
 
@@ -97,6 +97,10 @@ pub struct StreamStats {
     pub detections: u64,
     /// Times the source was reopened.
     pub reconnects: u64,
+    /// When its first frame reached its slot.
+    pub first_in: Option<Nanos>,
+    /// When its latest frame had gone through its sinks.
+    pub last_out: Option<Nanos>,
     /// Where the source is.
     pub state: Option<SourceState>,
     dropped: [u64; DropCause::ALL.len()],
@@ -104,6 +108,12 @@ pub struct StreamStats {
 }
 
 impl StreamStats {
+    /// Frames out a second, from the first frame's arrival to the latest one's end; 0 before there is one.
+    pub fn fps(&self) -> f64 {
+        let (Some(first), Some(last)) = (self.first_in, self.last_out) else { return 0.0 };
+        self.frames_out as f64 / last.since(first).as_secs_f64().max(1e-9)
+    }
+
     /// Counts one dropped frame.
     pub fn drop_frame(&mut self, cause: DropCause) {
         self.dropped[cause as usize] += 1;

@@ -14,7 +14,7 @@ use crate::{ColorOrder, InputSpec, Mapping, Resize};
 pub struct Preprocessor {
     spec: InputSpec,
     columns: Columns,
-    rows: [Vec<f32>; 3],
+    rows: [Vec<f32>; 2],
     samples: [Vec<f32>; 3],
     luma: Vec<f32>,
     rgb: Vec<u8>,
@@ -60,46 +60,34 @@ impl Preprocessor {
             match frame.desc().format {
                 PixelFormat::I420 => {
                     let chroma = tap.halved(frame.plane(1).rows());
-                    blend_rows(&frame.plane(1), chroma, &mut self.rows[1]);
-                    blend_rows(&frame.plane(2), chroma, &mut self.rows[2]);
-                    self.sample_planes();
-                    to_rgb.convert_rows(&mut self.samples);
+                    blend_planes(&frame.plane(1), &frame.plane(2), chroma, &mut self.rows[1]);
+                    self.sample_yuv(&to_rgb);
                 }
                 PixelFormat::Nv12 => {
                     blend_rows(&frame.plane(1), tap.halved(frame.plane(1).rows()), &mut self.rows[1]);
-                    self.sample_semi_planar();
-                    to_rgb.convert_rows(&mut self.samples);
+                    self.sample_yuv(&to_rgb);
                 }
                 PixelFormat::Gray8 => {
                     let [first, others @ ..] = &mut self.samples;
-                    sample::<1>(&self.rows[0], 0, &self.columns.luma, first);
+                    sample(&self.rows[0], &self.columns.luma, [first]);
                     others.iter_mut().for_each(|row| row.copy_from_slice(first));
                 }
-                PixelFormat::Bgr => self.sample_packed([2, 1, 0]),
-                _ => self.sample_packed([0, 1, 2]),
+                PixelFormat::Bgr => {
+                    let [r, g, b] = &mut self.samples;
+                    sample(&self.rows[0], &self.columns.luma, [b, g, r]);
+                }
+                _ => sample(&self.rows[0], &self.columns.luma, self.samples.each_mut().map(Vec::as_mut_slice)),
             }
             self.write_row(y, mapping, out);
         }
     }
 
-    fn sample_planes(&mut self) {
-        let Columns { luma, chroma, .. } = &self.columns;
-        for ((row, taps), out) in self.rows.iter().zip([luma, chroma, chroma]).zip(&mut self.samples) {
-            sample::<1>(row, 0, taps, out);
-        }
-    }
-
-    fn sample_semi_planar(&mut self) {
+    /// Samples a luma row and a row of interleaved chroma, and converts them to RGB.
+    fn sample_yuv(&mut self, to_rgb: &YuvToRgb) {
         let [y, u, v] = &mut self.samples;
-        sample::<1>(&self.rows[0], 0, &self.columns.luma, y);
-        sample::<2>(&self.rows[1], 0, &self.columns.chroma, u);
-        sample::<2>(&self.rows[1], 1, &self.columns.chroma, v);
-    }
-
-    fn sample_packed(&mut self, order: [usize; 3]) {
-        for (channel, out) in order.into_iter().zip(&mut self.samples) {
-            sample::<3>(&self.rows[0], channel, &self.columns.luma, out);
-        }
+        sample(&self.rows[0], &self.columns.luma, [y]);
+        sample(&self.rows[1], &self.columns.chroma, [u, v]);
+        to_rgb.convert_rows(&mut self.samples);
     }
 
     fn antialiased(&mut self, frame: &FrameView<'_>, mapping: &Mapping, out: &mut [f32]) {
@@ -210,6 +198,18 @@ impl Tap {
         self.first as f32 + self.weight
     }
 
+    /// The two rows of `plane` to blend; the last row is its own successor.
+    fn rows_of<'a>(self, plane: &PlaneView<'a>) -> (&'a [u8], &'a [u8]) {
+        let first = self.first as usize;
+        (plane.row(first), plane.row((first + 1).min(plane.rows() - 1)))
+    }
+
+    #[inline]
+    fn blend(self, first: u8, second: u8) -> f32 {
+        let (first, second) = (f32::from(first), f32::from(second));
+        first + (second - first) * self.weight
+    }
+
     /// The same place in a chroma plane of half the rows, whose samples lie between two luma rows.
     fn halved(self, size: usize) -> Self {
         Self::at((self.position() - 0.5) / 2.0, size)
@@ -222,12 +222,16 @@ impl Tap {
     }
 }
 
-/// Samples one channel of a blended row, whose pixels have `CHANNELS` values and are followed by one more pixel.
-fn sample<const CHANNELS: usize>(row: &[f32], channel: usize, taps: &[Tap], out: &mut [f32]) {
-    let row = &row[channel..];
-    for (value, tap) in out.iter_mut().zip(taps) {
-        let pair = &row[tap.first as usize * CHANNELS..][..CHANNELS + 1];
-        *value = pair[0] + (pair[CHANNELS] - pair[0]) * tap.weight;
+/// Samples a blended row, whose pixels have `CHANNELS` values and are followed by one more pixel, into one line for each
+/// channel.
+fn sample<const CHANNELS: usize>(row: &[f32], taps: &[Tap], mut lines: [&mut [f32]; CHANNELS]) {
+    let pixels = row.as_chunks::<CHANNELS>().0;
+    lines.iter_mut().for_each(|line| *line = &mut std::mem::take(line)[..taps.len()]);
+    for (x, tap) in taps.iter().enumerate() {
+        let pair = &pixels[tap.first as usize..][..2];
+        for (channel, line) in lines.iter_mut().enumerate() {
+            line[x] = pair[0][channel] + (pair[1][channel] - pair[0][channel]) * tap.weight;
+        }
     }
 }
 
@@ -251,19 +255,25 @@ impl Columns {
     }
 }
 
-/// Blends the two rows of `tap`, and adds a pixel so that every sample has a successor.
+/// The most values a pixel has.
+const PIXEL_VALUES_MAX: usize = 3;
+
+/// Blends the two rows of `tap`, and adds a pixel so that every sample has a successor: one of weight 0, so any will do.
 fn blend_rows(plane: &PlaneView<'_>, tap: Tap, out: &mut Vec<f32>) {
-    /// The most values a pixel has.
-    const PIXEL_VALUES_MAX: usize = 3;
-    let first = plane.row(tap.first as usize);
-    let second = plane.row((tap.first as usize + 1).min(plane.rows() - 1));
+    let (first, second) = tap.rows_of(plane);
     out.clear();
-    out.extend(first.iter().zip(second).map(|(a, b)| {
-        let (a, b) = (f32::from(*a), f32::from(*b));
-        a + (b - a) * tap.weight
-    }));
-    // The successor of the last pixel has weight 0, so any value will do.
+    out.extend(first.iter().zip(second).map(|(a, b)| tap.blend(*a, *b)));
     out.extend([0.0; PIXEL_VALUES_MAX]);
+}
+
+/// As [`blend_rows`], of two planes whose values come out interleaved: their samples then share index and weight.
+fn blend_planes(plane_u: &PlaneView<'_>, plane_v: &PlaneView<'_>, tap: Tap, out: &mut Vec<f32>) {
+    let ((u1, u2), (v1, v2)) = (tap.rows_of(plane_u), tap.rows_of(plane_v));
+    out.resize(2 * u1.len() + PIXEL_VALUES_MAX, 0.0);
+    let inputs = u1.iter().zip(u2).zip(v1.iter().zip(v2));
+    for (pair, ((u1, u2), (v1, v2))) in out.as_chunks_mut::<2>().0.iter_mut().zip(inputs) {
+        *pair = [tap.blend(*u1, *u2), tap.blend(*v1, *v2)];
+    }
 }
 
 /// The whole frame as packed 8-bit RGB.
