@@ -23,9 +23,11 @@ pub(crate) struct Ended {
 }
 
 pub(crate) fn summarise(ended: Ended, models: &[ModelSummary], stats: &Stats) -> Summary {
-    let streams = ended.streams.iter().zip(0u16..).map(|((name, source), index)| {
-        summarise_stream(name, source, &stats.stream(StreamId(index)))
-    });
+    let streams = ended
+        .streams
+        .iter()
+        .zip(0u16..)
+        .map(|((name, source), index)| summarise_stream(name, source, &stats.stream(StreamId(index))));
     Summary {
         schema: SUMMARY_SCHEMA.to_owned(),
         board: ended.board,

@@ -76,7 +76,9 @@ impl Preprocessor {
                     let [r, g, b] = &mut self.samples;
                     sample(&self.rows[0], &self.columns.luma, [b, g, r]);
                 }
-                _ => sample(&self.rows[0], &self.columns.luma, self.samples.each_mut().map(Vec::as_mut_slice)),
+                _ => {
+                    sample(&self.rows[0], &self.columns.luma, self.samples.each_mut().map(Vec::as_mut_slice))
+                }
             }
             self.write_row(y, mapping, out);
         }
