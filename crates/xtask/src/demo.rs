@@ -75,7 +75,7 @@ fn download(scratch: &Path) -> Result<PathBuf> {
     Ok(original)
 }
 
-/// MPEG-4 part 2 in AVI to H.264 in MP4, once; renamed when whole.
+/// MS-MPEG-4 in AVI to H.264 in MP4, once; renamed when whole.
 fn transcode(original: &Path, video: &Path) -> Result<()> {
     let part = video.with_extension("part");
     let (from, to) = (format!("location={}", original.display()), format!("location={}", part.display()));
@@ -85,9 +85,7 @@ fn transcode(original: &Path, video: &Path) -> Result<()> {
         "filesrc",
         &from,
         "!",
-        "avidemux",
-        "!",
-        "avdec_mpeg4",
+        "decodebin",
         "!",
         "videoconvert",
         "!",
