@@ -1,8 +1,9 @@
 //! A frame into a model's input tensor: colour, resize, fit, normalise.
 //!
 //! The bilinear path is one pass: each output row blends two source rows, then samples across them, and converts only
-//! the samples that the model will see. The antialiased path converts the whole frame first, because its filter reads
-//! every pixel anyway.
+//! the samples that the model will see. It makes [`ROWS`] output rows at a time, kept side by side, because they sample
+//! the same columns: what would be a gather becomes one vector load. The antialiased path converts the whole frame first,
+//! because its filter reads every pixel anyway.
 
 use orinoco_core::{FrameView, Layout, PixelFormat, PlaneView};
 
@@ -10,12 +11,18 @@ use crate::antialias::Antialias;
 use crate::yuv::YuvToRgb;
 use crate::{ColorOrder, InputSpec, Mapping, Resize};
 
+/// How many output rows are made at a time: the values of one SSE or NEON register.
+const ROWS: usize = 4;
+/// The same sample of [`ROWS`] output rows.
+type Rows = [f32; ROWS];
+
 /// Preprocesses frames for one model input. Keeps its scratch, so that it allocates only when the frames' size changes.
 pub struct Preprocessor {
     spec: InputSpec,
     columns: Columns,
-    rows: [Vec<f32>; 2],
-    samples: [Vec<f32>; 3],
+    blended: Vec<Rows>,
+    samples: [Vec<Rows>; 3],
+    lines: [[Vec<f32>; 3]; ROWS],
     luma: Vec<f32>,
     rgb: Vec<u8>,
     resized: Vec<u8>,
@@ -28,8 +35,9 @@ impl Preprocessor {
         Self {
             spec,
             columns: Columns::default(),
-            rows: Default::default(),
+            blended: Vec::new(),
             samples: Default::default(),
+            lines: Default::default(),
             luma: Vec::new(),
             rgb: Vec::new(),
             resized: Vec::new(),
@@ -42,7 +50,9 @@ impl Preprocessor {
         assert_eq!(out.len(), self.spec.elements(), "the tensor of {:?}", self.spec);
         let mapping = self.spec.mapping(frame.desc().width, frame.desc().height);
         self.fill_border(&mapping, out);
-        self.samples.iter_mut().for_each(|row| row.resize(mapping.size.0 as usize, 0.0));
+        let picture_w = mapping.size.0 as usize;
+        self.samples.iter_mut().for_each(|rows| rows.resize(picture_w, [0.0; ROWS]));
+        self.lines.iter_mut().flatten().for_each(|line| line.resize(picture_w, 0.0));
         match self.spec.resize {
             Resize::Bilinear => self.bilinear(frame, &mapping, out),
             Resize::BilinearAntialias => self.antialiased(frame, &mapping, out),
@@ -54,42 +64,49 @@ impl Preprocessor {
         self.columns.update(frame.desc().width, mapping.size.0);
         let (source_h, picture_h) = (frame.desc().height as usize, mapping.size.1 as usize);
         let to_rgb = YuvToRgb::of(frame.desc());
-        for y in 0..picture_h {
-            let tap = Tap::centered(y, picture_h, source_h);
-            blend_rows(&frame.plane(0), tap, &mut self.rows[0]);
-            match frame.desc().format {
-                PixelFormat::I420 => {
-                    let chroma = tap.halved(frame.plane(1).rows());
-                    blend_planes(&frame.plane(1), &frame.plane(2), chroma, &mut self.rows[1]);
-                    self.sample_yuv(&to_rgb);
-                }
-                PixelFormat::Nv12 => {
-                    blend_rows(&frame.plane(1), tap.halved(frame.plane(1).rows()), &mut self.rows[1]);
-                    self.sample_yuv(&to_rgb);
-                }
-                PixelFormat::Gray8 => {
-                    let [first, others @ ..] = &mut self.samples;
-                    sample(&self.rows[0], &self.columns.luma, [first]);
-                    others.iter_mut().for_each(|row| row.copy_from_slice(first));
-                }
-                PixelFormat::Bgr => {
-                    let [r, g, b] = &mut self.samples;
-                    sample(&self.rows[0], &self.columns.luma, [b, g, r]);
-                }
-                _ => {
-                    sample(&self.rows[0], &self.columns.luma, self.samples.each_mut().map(Vec::as_mut_slice))
-                }
+        for first in (0..picture_h).step_by(ROWS) {
+            // Rows past the last repeat it, and are not written.
+            let taps = std::array::from_fn(|row| {
+                Tap::centered((first + row).min(picture_h - 1), picture_h, source_h)
+            });
+            self.sample_rows(frame, taps, &to_rgb);
+            transpose(&self.samples, &mut self.lines);
+            for y in first..(first + ROWS).min(picture_h) {
+                self.write_row(y, y - first, mapping, out);
             }
-            self.write_row(y, mapping, out);
         }
     }
 
-    /// Samples a luma row and a row of interleaved chroma, and converts them to RGB.
-    fn sample_yuv(&mut self, to_rgb: &YuvToRgb) {
-        let [y, u, v] = &mut self.samples;
-        sample(&self.rows[0], &self.columns.luma, [y]);
-        sample(&self.rows[1], &self.columns.chroma, [u, v]);
-        to_rgb.convert_rows(&mut self.samples);
+    /// Blends the rows at `taps` and samples across them, as RGB.
+    fn sample_rows(&mut self, frame: &FrameView<'_>, taps: [Tap; ROWS], to_rgb: &YuvToRgb) {
+        let Self { blended, samples, columns, .. } = self;
+        let [first, second, third] = samples;
+        blend_rows(&frame.plane(0), taps, blended);
+        match frame.desc().format {
+            PixelFormat::I420 => {
+                sample(blended, &columns.luma, [first]);
+                for (plane, rows) in [(1, second), (2, third)] {
+                    let plane = frame.plane(plane);
+                    blend_rows(&plane, taps.map(|tap| tap.halved(plane.rows())), blended);
+                    sample(blended, &columns.chroma, [rows]);
+                }
+                to_rgb.convert_rows(samples.each_mut().map(|rows| rows.as_flattened_mut()));
+            }
+            PixelFormat::Nv12 => {
+                sample(blended, &columns.luma, [first]);
+                let plane = frame.plane(1);
+                blend_rows(&plane, taps.map(|tap| tap.halved(plane.rows())), blended);
+                sample(blended, &columns.chroma, [second, third]);
+                to_rgb.convert_rows(samples.each_mut().map(|rows| rows.as_flattened_mut()));
+            }
+            PixelFormat::Gray8 => {
+                sample(blended, &columns.luma, [first]);
+                second.copy_from_slice(first);
+                third.copy_from_slice(first);
+            }
+            PixelFormat::Bgr => sample(blended, &columns.luma, [third, second, first]),
+            _ => sample(blended, &columns.luma, [first, second, third]),
+        }
     }
 
     fn antialiased(&mut self, frame: &FrameView<'_>, mapping: &Mapping, out: &mut [f32]) {
@@ -101,26 +118,25 @@ impl Preprocessor {
         for y in 0..h {
             let row = &self.resized[y * w * 3..][..w * 3];
             for (x, pixel) in row.chunks_exact(3).enumerate() {
-                self.samples.iter_mut().zip(pixel).for_each(|(row, value)| row[x] = f32::from(*value));
+                self.lines[0].iter_mut().zip(pixel).for_each(|(line, value)| line[x] = f32::from(*value));
             }
-            self.write_row(y, mapping, out);
+            self.write_row(y, 0, mapping, out);
         }
     }
 
-    /// Normalises the sampled row `y` of the picture into its place in the tensor.
-    fn write_row(&mut self, y: usize, mapping: &Mapping, out: &mut [f32]) {
+    /// Normalises row `y` of the picture, which is in `lines[line]`, into its place in the tensor.
+    fn write_row(&mut self, y: usize, line: usize, mapping: &Mapping, out: &mut [f32]) {
         let spec = &self.spec;
+        let [r, g, b] = &self.lines[line];
         let (w, h) = (spec.width as usize, spec.height as usize);
         let (left, y) = (mapping.offset.0 as usize, y + mapping.offset.1 as usize);
         let picture_w = mapping.size.0 as usize;
         if spec.color == ColorOrder::Gray {
             // Luma weights of BT.601, as JPEG and Pillow's mode L use.
-            let [r, g, b] = &self.samples;
             let luma = r.iter().zip(g).zip(b).map(|((r, g), b)| 0.299 * r + 0.587 * g + 0.114 * b);
             self.luma.clear();
             self.luma.extend(luma);
         }
-        let [r, g, b] = &self.samples;
         for channel in 0..spec.color.channels() {
             let row = match (spec.color, channel) {
                 (ColorOrder::Rgb, 0) | (ColorOrder::Bgr, 2) => r,
@@ -206,12 +222,6 @@ impl Tap {
         (plane.row(first), plane.row((first + 1).min(plane.rows() - 1)))
     }
 
-    #[inline]
-    fn blend(self, first: u8, second: u8) -> f32 {
-        let (first, second) = (f32::from(first), f32::from(second));
-        first + (second - first) * self.weight
-    }
-
     /// The same place in a chroma plane of half the rows, whose samples lie between two luma rows.
     fn halved(self, size: usize) -> Self {
         Self::at((self.position() - 0.5) / 2.0, size)
@@ -224,15 +234,27 @@ impl Tap {
     }
 }
 
-/// Samples a blended row, whose pixels have `CHANNELS` values and are followed by one more pixel, into one line for each
-/// channel.
-fn sample<const CHANNELS: usize>(row: &[f32], taps: &[Tap], mut lines: [&mut [f32]; CHANNELS]) {
-    let pixels = row.as_chunks::<CHANNELS>().0;
-    lines.iter_mut().for_each(|line| *line = &mut std::mem::take(line)[..taps.len()]);
+/// Samples across blended rows, whose pixels have `CHANNELS` values and are followed by one more pixel, into one list for
+/// each channel.
+fn sample<const CHANNELS: usize>(blended: &[Rows], taps: &[Tap], mut channels: [&mut Vec<Rows>; CHANNELS]) {
+    let pixels = blended.as_chunks::<CHANNELS>().0;
     for (x, tap) in taps.iter().enumerate() {
         let pair = &pixels[tap.first as usize..][..2];
-        for (channel, line) in lines.iter_mut().enumerate() {
-            line[x] = pair[0][channel] + (pair[1][channel] - pair[0][channel]) * tap.weight;
+        for (channel, samples) in channels.iter_mut().enumerate() {
+            let (left, right) = (pair[0][channel], pair[1][channel]);
+            samples[x] = std::array::from_fn(|row| left[row] + (right[row] - left[row]) * tap.weight);
+        }
+    }
+}
+
+/// Takes the rows of each channel apart.
+fn transpose(samples: &[Vec<Rows>; 3], lines: &mut [[Vec<f32>; 3]; ROWS]) {
+    let [first, second, third, fourth] = lines;
+    for (channel, samples) in samples.iter().enumerate() {
+        let targets = [&mut *first, second, third, fourth].map(|row| &mut row[channel][..samples.len()]);
+        let [a, b, c, d] = targets;
+        for (x, rows) in samples.iter().enumerate() {
+            [a[x], b[x], c[x], d[x]] = *rows;
         }
     }
 }
@@ -260,22 +282,28 @@ impl Columns {
 /// The most values a pixel has.
 const PIXEL_VALUES_MAX: usize = 3;
 
-/// Blends the two rows of `tap`, and adds a pixel so that every sample has a successor: one of weight 0, so any will do.
-fn blend_rows(plane: &PlaneView<'_>, tap: Tap, out: &mut Vec<f32>) {
-    let (first, second) = tap.rows_of(plane);
-    out.clear();
-    out.extend(first.iter().zip(second).map(|(a, b)| tap.blend(*a, *b)));
-    out.extend([0.0; PIXEL_VALUES_MAX]);
+/// Blends the two rows of each tap, and adds a pixel so that every sample has a successor: one of weight 0, so any will do.
+fn blend_rows(plane: &PlaneView<'_>, taps: [Tap; ROWS], blended: &mut Vec<Rows>) {
+    let bytes = plane.row(0).len();
+    blended.resize(bytes + PIXEL_VALUES_MAX, [0.0; ROWS]);
+    let rows = taps.map(|tap| tap.rows_of(plane));
+    // Of one length that the compiler knows, so that the loop needs no check.
+    let [a, b, c, d] = rows.map(|(first, second)| (&first[..bytes], &second[..bytes]));
+    let [wa, wb, wc, wd] = taps.map(|tap| tap.weight);
+    for (x, values) in blended[..bytes].iter_mut().enumerate() {
+        *values = [
+            blend(a.0[x], a.1[x], wa),
+            blend(b.0[x], b.1[x], wb),
+            blend(c.0[x], c.1[x], wc),
+            blend(d.0[x], d.1[x], wd),
+        ];
+    }
 }
 
-/// As [`blend_rows`], of two planes whose values come out interleaved: their samples then share index and weight.
-fn blend_planes(plane_u: &PlaneView<'_>, plane_v: &PlaneView<'_>, tap: Tap, out: &mut Vec<f32>) {
-    let ((u1, u2), (v1, v2)) = (tap.rows_of(plane_u), tap.rows_of(plane_v));
-    out.resize(2 * u1.len() + PIXEL_VALUES_MAX, 0.0);
-    let inputs = u1.iter().zip(u2).zip(v1.iter().zip(v2));
-    for (pair, ((u1, u2), (v1, v2))) in out.as_chunks_mut::<2>().0.iter_mut().zip(inputs) {
-        *pair = [tap.blend(*u1, *u2), tap.blend(*v1, *v2)];
-    }
+#[inline(always)]
+fn blend(first: u8, second: u8, weight: f32) -> f32 {
+    let (first, second) = (f32::from(first), f32::from(second));
+    first + (second - first) * weight
 }
 
 /// The whole frame as packed 8-bit RGB.
