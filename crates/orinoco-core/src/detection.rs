@@ -42,6 +42,12 @@ pub struct Detection {
     pub bounds: BoxF,
 }
 
+impl AsRef<Self> for Detection {
+    fn as_ref(&self) -> &Self {
+        self
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

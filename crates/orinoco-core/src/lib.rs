@@ -10,6 +10,7 @@ extern crate alloc;
 pub mod codes;
 mod detection;
 mod diagnosis;
+mod findings;
 mod frame;
 mod ids;
 mod tensor;
@@ -17,6 +18,7 @@ mod time;
 
 pub use detection::{BoxF, Detection};
 pub use diagnosis::{Code, Diagnosis, Exit, WithSubject};
+pub use findings::{ClassMap, ClassScore, Findings, Keypoint, Mask, Point, RawTensor};
 pub use frame::{
     ColorMatrix, ColorRange, FrameDesc, FrameView, MemoryDomain, Orientation, PLANES_MAX, PixelFormat, Plane,
     PlaneView,

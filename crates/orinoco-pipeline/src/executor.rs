@@ -1,15 +1,8 @@
 use std::time::Duration;
 
-use orinoco_core::{Detection, Diagnosis};
+use orinoco_core::{Diagnosis, Findings};
 
 use crate::Frame;
-
-/// What a model found in one frame. Reused from batch to batch, so that a replay allocates nothing after warm-up.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Findings {
-    /// Objects, best first.
-    pub detections: Vec<Detection>,
-}
 
 /// Where a replay's time went, for the whole batch.
 #[derive(Clone, Copy, Debug, Default)]

@@ -1,6 +1,6 @@
 //! What a model wants to see, and how its pixels map back to the frame's.
 
-use orinoco_core::{BoxF, Layout};
+use orinoco_core::{BoxF, Layout, Point};
 
 /// The order of a model's colour channels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +36,11 @@ pub enum Fit {
     Stretch,
     /// One scale for both; the rest is filled.
     Letterbox,
+    /// The shorter side to `shorter` pixels, then the middle: what classifiers are trained with.
+    Crop {
+        /// Pixels of the shorter side before the cut.
+        shorter: u32,
+    },
 }
 
 /// Where a letterboxed picture lies.
@@ -90,9 +95,12 @@ impl InputSpec {
     /// Where a frame of `width` by `height` lands in the model's input.
     pub fn mapping(&self, width: u32, height: u32) -> Mapping {
         let (source_w, source_h) = (width as f32, height as f32);
-        let (model_w, model_h) = (self.width as f32, self.height as f32);
+        let model = (self.width, self.height);
+        let (model_w, model_h) = (model.0 as f32, model.1 as f32);
         match self.fit {
             Fit::Stretch => Mapping {
+                source: (width, height),
+                model,
                 scale: (model_w / source_w, model_h / source_h),
                 offset: (0, 0),
                 size: (self.width, self.height),
@@ -103,31 +111,85 @@ impl InputSpec {
                 let size = (((source_w * ratio) as u32).max(1), ((source_h * ratio) as u32).max(1));
                 let offset = match self.align {
                     Align::TopLeft => (0, 0),
-                    Align::Center => ((self.width - size.0) / 2, (self.height - size.1) / 2),
+                    Align::Center => (middle(self.width, size.0), middle(self.height, size.1)),
                 };
-                Mapping { scale: (ratio, ratio), offset, size }
+                Mapping { source: (width, height), model, scale: (ratio, ratio), offset, size }
+            }
+            Fit::Crop { shorter } => {
+                // As torchvision's Resize and CenterCrop: the longer side rounds down, the cut to the nearest even.
+                let side = |length: u32| u64::from(shorter) * u64::from(length) / u64::from(width.min(height));
+                let side = |length: u32| u32::try_from(side(length)).unwrap_or(u32::MAX).max(1);
+                let size = (side(width), side(height));
+                let cut = |model: u32, size: u32| {
+                    (f64::from(model) / 2.0 - f64::from(size) / 2.0).round_ties_even() as i32
+                };
+                Mapping {
+                    source: (width, height),
+                    model,
+                    scale: (size.0 as f32 / source_w, size.1 as f32 / source_h),
+                    offset: (cut(self.width, size.0), cut(self.height, size.1)),
+                    size,
+                }
             }
         }
     }
 }
 
+/// The offset that puts `size` in the middle of `model`.
+fn middle(model: u32, size: u32) -> i32 {
+    i32::try_from((model - size) / 2).expect("a side is at most 8192")
+}
+
 /// Where the frame lies in the model's input, and so how boxes come back.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Mapping {
+    /// The frame's size.
+    pub source: (u32, u32),
+    /// The model's input size.
+    pub model: (u32, u32),
     /// Model pixels per source pixel, by axis.
     pub scale: (f32, f32),
-    /// The picture's left top corner in the model's input.
-    pub offset: (u32, u32),
-    /// The picture's size in the model's input.
+    /// The picture's left top corner in the model's input; negative where it is cut.
+    pub offset: (i32, i32),
+    /// The picture's size after the resize, before any cut.
     pub size: (u32, u32),
+}
+
+/// The part of the resized picture that the model sees.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Window {
+    /// Its left top corner in the model's input.
+    pub(crate) at: (usize, usize),
+    /// Its left top corner in the resized picture.
+    pub(crate) from: (usize, usize),
+    /// Its size.
+    pub(crate) size: (usize, usize),
 }
 
 impl Mapping {
     /// A box in model pixels as source pixels.
     pub fn to_source(&self, b: BoxF) -> BoxF {
-        let x = |v: f32| (v - self.offset.0 as f32) / self.scale.0;
-        let y = |v: f32| (v - self.offset.1 as f32) / self.scale.1;
-        BoxF { x1: x(b.x1), y1: y(b.y1), x2: x(b.x2), y2: y(b.y2) }
+        let (near, far) = (self.point(b.x1, b.y1), self.point(b.x2, b.y2));
+        BoxF { x1: near.x, y1: near.y, x2: far.x, y2: far.y }
+    }
+
+    /// A point in model pixels as source pixels.
+    pub fn point(&self, x: f32, y: f32) -> Point {
+        Point {
+            x: (x - self.offset.0 as f32) / self.scale.0,
+            y: (y - self.offset.1 as f32) / self.scale.1,
+        }
+    }
+
+    /// What the model sees of the picture.
+    pub(crate) fn window(&self) -> Window {
+        let axis = |offset: i32, size: u32, model: u32| {
+            let (at, from) = (offset.max(0) as usize, (-offset).max(0) as usize);
+            let seen = (model as usize).saturating_sub(at).min((size as usize).saturating_sub(from));
+            (at, from, seen)
+        };
+        let (x, y) = (axis(self.offset.0, self.size.0, self.model.0), axis(self.offset.1, self.size.1, self.model.1));
+        Window { at: (x.0, y.0), from: (x.1, y.1), size: (x.2, y.2) }
     }
 }
 

@@ -11,8 +11,8 @@ mod overlay;
 mod preprocess;
 mod yuv;
 
-pub use heads::{Head, HeadSpec, Output};
+pub use heads::{Activation, BoxForm, BoxUnit, Guess, Head, HeadSpec, Output};
 pub use input::{Align, ColorOrder, Fit, InputSpec, Mapping, Resize};
-pub use nms::suppress;
+pub use nms::{Across, suppress};
 pub use overlay::{Canvas, draw};
 pub use preprocess::Preprocessor;

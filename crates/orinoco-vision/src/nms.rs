@@ -1,10 +1,52 @@
 use orinoco_core::Detection;
 
-/// Greedy non-maximum suppression, class by class: a box survives unless a better one of its class overlaps it by more
-/// than `iou_max`. Leaves `found` best first, at most `keep_max`; ties keep their order. Does not allocate.
-pub fn suppress(found: &mut Vec<Detection>, iou_max: f32, keep_max: usize) {
-    // A stable sort would allocate; candidates come in raster order, so ties are broken by place instead.
+/// Greedy non-maximum suppression: a box survives unless a better one overlaps it by more than `iou_max`, of its class
+/// or, when `across` classes, of any. Leaves `found` best first, at most `keep_max`; ties keep their order. Does not
+/// allocate.
+pub fn suppress<T: AsRef<Detection> + Copy>(found: &mut Vec<T>, iou_max: f32, keep_max: usize, across: Across) {
+    suppress_by(found, keep_max, across, |better, candidate| {
+        better.as_ref().bounds.iou(&candidate.as_ref().bounds) > iou_max
+    });
+}
+
+/// Whether boxes of different classes may hide one another.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Across {
+    /// Each class on its own.
+    #[default]
+    NoClasses,
+    /// All classes as one.
+    AllClasses,
+}
+
+/// As [`suppress`], with `hides(better, candidate)` in place of the overlap of upright boxes.
+pub(crate) fn suppress_by<T: AsRef<Detection> + Copy>(
+    found: &mut Vec<T>,
+    keep_max: usize,
+    across: Across,
+    hides: impl Fn(&T, &T) -> bool,
+) {
+    sort_by_score(found);
+    let mut kept = 0;
+    for next in 0..found.len() {
+        if kept == keep_max {
+            break;
+        }
+        let candidate = found[next];
+        let class_id = candidate.as_ref().class_id;
+        let rivals = |better: &T| across == Across::AllClasses || better.as_ref().class_id == class_id;
+        if !found[..kept].iter().any(|better| rivals(better) && hides(better, &candidate)) {
+            found[kept] = candidate;
+            kept += 1;
+        }
+    }
+    found.truncate(kept);
+}
+
+/// Best first. A stable sort would allocate; candidates come in raster order, so ties are broken by place instead.
+pub(crate) fn sort_by_score<T: AsRef<Detection>>(found: &mut [T]) {
     found.sort_unstable_by(|a, b| {
+        let (a, b) = (a.as_ref(), b.as_ref());
         let place = |d: &Detection| (d.class_id, d.bounds.y1, d.bounds.x1);
         let (pa, pb) = (place(a), place(b));
         b.score
@@ -13,21 +55,6 @@ pub fn suppress(found: &mut Vec<Detection>, iou_max: f32, keep_max: usize) {
             .then(pa.1.total_cmp(&pb.1))
             .then(pa.2.total_cmp(&pb.2))
     });
-    let mut kept = 0;
-    for next in 0..found.len() {
-        if kept == keep_max {
-            break;
-        }
-        let candidate = found[next];
-        let hidden = found[..kept].iter().any(|better| {
-            better.class_id == candidate.class_id && better.bounds.iou(&candidate.bounds) > iou_max
-        });
-        if !hidden {
-            found[kept] = candidate;
-            kept += 1;
-        }
-    }
-    found.truncate(kept);
 }
 
 #[cfg(test)]
@@ -40,7 +67,7 @@ mod tests {
     }
 
     fn check(mut found: Vec<Detection>, keep_max: usize, scores: &[f32]) {
-        suppress(&mut found, 0.5, keep_max);
+        suppress(&mut found, 0.5, keep_max, Across::NoClasses);
         assert_eq!(found.iter().map(|d| d.score).collect::<Vec<_>>(), scores);
     }
 

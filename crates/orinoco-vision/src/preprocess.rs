@@ -9,6 +9,7 @@ use orinoco_core::{FrameView, Layout, PixelFormat, PlaneView};
 
 use crate::antialias::Antialias;
 use crate::yuv::YuvToRgb;
+use crate::input::Window;
 use crate::{ColorOrder, InputSpec, Mapping, Resize};
 
 /// How many output rows are made at a time: the values of one SSE or NEON register.
@@ -49,30 +50,31 @@ impl Preprocessor {
     pub fn run(&mut self, frame: &FrameView<'_>, out: &mut [f32]) -> Mapping {
         assert_eq!(out.len(), self.spec.elements(), "the tensor of {:?}", self.spec);
         let mapping = self.spec.mapping(frame.desc().width, frame.desc().height);
-        self.fill_border(&mapping, out);
-        let picture_w = mapping.size.0 as usize;
-        self.samples.iter_mut().for_each(|rows| rows.resize(picture_w, [0.0; ROWS]));
-        self.lines.iter_mut().flatten().for_each(|line| line.resize(picture_w, 0.0));
+        let window = mapping.window();
+        self.fill_border(&window, out);
+        self.samples.iter_mut().for_each(|rows| rows.resize(window.size.0, [0.0; ROWS]));
+        self.lines.iter_mut().flatten().for_each(|line| line.resize(window.size.0, 0.0));
         match self.spec.resize {
-            Resize::Bilinear => self.bilinear(frame, &mapping, out),
-            Resize::BilinearAntialias => self.antialiased(frame, &mapping, out),
+            Resize::Bilinear => self.bilinear(frame, &mapping, &window, out),
+            Resize::BilinearAntialias => self.antialiased(frame, &mapping, &window, out),
         }
         mapping
     }
 
-    fn bilinear(&mut self, frame: &FrameView<'_>, mapping: &Mapping, out: &mut [f32]) {
-        self.columns.update(frame.desc().width, mapping.size.0);
+    fn bilinear(&mut self, frame: &FrameView<'_>, mapping: &Mapping, window: &Window, out: &mut [f32]) {
+        self.columns.update(frame.desc().width, mapping.size.0, window);
         let (source_h, picture_h) = (frame.desc().height as usize, mapping.size.1 as usize);
         let to_rgb = YuvToRgb::of(frame.desc());
-        for first in (0..picture_h).step_by(ROWS) {
+        for first in (0..window.size.1).step_by(ROWS) {
             // Rows past the last repeat it, and are not written.
             let taps = std::array::from_fn(|row| {
-                Tap::centered((first + row).min(picture_h - 1), picture_h, source_h)
+                let y = window.from.1 + (first + row).min(window.size.1 - 1);
+                Tap::centered(y, picture_h, source_h)
             });
             self.sample_rows(frame, taps, &to_rgb);
             transpose(&self.samples, &mut self.lines);
-            for y in first..(first + ROWS).min(picture_h) {
-                self.write_row(y, y - first, mapping, out);
+            for y in first..(first + ROWS).min(window.size.1) {
+                self.write_row(y, y - first, window, out);
             }
         }
     }
@@ -109,28 +111,28 @@ impl Preprocessor {
         }
     }
 
-    fn antialiased(&mut self, frame: &FrameView<'_>, mapping: &Mapping, out: &mut [f32]) {
+    fn antialiased(&mut self, frame: &FrameView<'_>, mapping: &Mapping, window: &Window, out: &mut [f32]) {
         to_rgb8(frame, &mut self.rgb);
         let (w, h) = (mapping.size.0 as usize, mapping.size.1 as usize);
         self.resized.resize(w * h * 3, 0);
         let from = (frame.desc().width as usize, frame.desc().height as usize);
         self.antialias.resize(&self.rgb, from, &mut self.resized, (w, h));
-        for y in 0..h {
-            let row = &self.resized[y * w * 3..][..w * 3];
+        for y in 0..window.size.1 {
+            let first = (window.from.1 + y) * w + window.from.0;
+            let row = &self.resized[first * 3..][..window.size.0 * 3];
             for (x, pixel) in row.chunks_exact(3).enumerate() {
                 self.lines[0].iter_mut().zip(pixel).for_each(|(line, value)| line[x] = f32::from(*value));
             }
-            self.write_row(y, 0, mapping, out);
+            self.write_row(y, 0, window, out);
         }
     }
 
-    /// Normalises row `y` of the picture, which is in `lines[line]`, into its place in the tensor.
-    fn write_row(&mut self, y: usize, line: usize, mapping: &Mapping, out: &mut [f32]) {
+    /// Normalises row `y` of the window, which is in `lines[line]`, into its place in the tensor.
+    fn write_row(&mut self, y: usize, line: usize, window: &Window, out: &mut [f32]) {
         let spec = &self.spec;
         let [r, g, b] = &self.lines[line];
         let (w, h) = (spec.width as usize, spec.height as usize);
-        let (left, y) = (mapping.offset.0 as usize, y + mapping.offset.1 as usize);
-        let picture_w = mapping.size.0 as usize;
+        let (left, y) = (window.at.0, y + window.at.1);
         if spec.color == ColorOrder::Gray {
             // Luma weights of BT.601, as JPEG and Pillow's mode L use.
             let luma = r.iter().zip(g).zip(b).map(|((r, g), b)| 0.299 * r + 0.587 * g + 0.114 * b);
@@ -148,12 +150,12 @@ impl Preprocessor {
             let (scale, shift) = (spec.scale[channel], -spec.mean[channel] * spec.scale[channel]);
             match spec.layout {
                 Layout::Nchw => {
-                    let target = &mut out[(channel * h + y) * w + left..][..picture_w];
+                    let target = &mut out[(channel * h + y) * w + left..][..window.size.0];
                     target.iter_mut().zip(row).for_each(|(t, sample)| *t = sample * scale + shift);
                 }
                 Layout::Nhwc => {
                     let channels = spec.color.channels();
-                    let target = &mut out[(y * w + left) * channels..][..picture_w * channels];
+                    let target = &mut out[(y * w + left) * channels..][..window.size.0 * channels];
                     let pixels = target.chunks_exact_mut(channels).zip(row);
                     pixels.for_each(|(pixel, sample)| pixel[channel] = sample * scale + shift);
                 }
@@ -162,16 +164,16 @@ impl Preprocessor {
     }
 
     /// Fills what the picture leaves free: whole rows above and below, and both sides of the rows between.
-    fn fill_border(&self, mapping: &Mapping, out: &mut [f32]) {
+    fn fill_border(&self, window: &Window, out: &mut [f32]) {
         let spec = &self.spec;
-        if mapping.size == (spec.width, spec.height) {
+        if window.size == (spec.width as usize, spec.height as usize) {
             return;
         }
         let channels = spec.color.channels();
         let value = |channel: usize| (f32::from(spec.fill) - spec.mean[channel]) * spec.scale[channel];
         let (w, h) = (spec.width as usize, spec.height as usize);
-        let rows = mapping.offset.1 as usize..(mapping.offset.1 + mapping.size.1) as usize;
-        let columns = mapping.offset.0 as usize..(mapping.offset.0 + mapping.size.0) as usize;
+        let rows = window.at.1..window.at.1 + window.size.1;
+        let columns = window.at.0..window.at.0 + window.size.0;
         match spec.layout {
             Layout::Nchw => {
                 for (index, row) in out.chunks_exact_mut(w).enumerate() {
@@ -259,7 +261,7 @@ fn transpose(samples: &[Vec<Rows>; 3], lines: &mut [[Vec<f32>; 3]; ROWS]) {
     }
 }
 
-/// The taps of every output column, kept while the frame's width stays the same.
+/// The taps of every column that the model sees, kept while the frame's width stays the same.
 #[derive(Default)]
 struct Columns {
     sizes: (u32, u32),
@@ -268,12 +270,13 @@ struct Columns {
 }
 
 impl Columns {
-    fn update(&mut self, source_w: u32, picture_w: u32) {
+    fn update(&mut self, source_w: u32, picture_w: u32, window: &Window) {
         if self.sizes == (source_w, picture_w) {
             return;
         }
         let (inputs, outputs) = (source_w as usize, picture_w as usize);
-        self.luma = (0..outputs).map(|x| Tap::centered(x, outputs, inputs)).collect();
+        let seen = window.from.0..window.from.0 + window.size.0;
+        self.luma = seen.map(|x| Tap::centered(x, outputs, inputs)).collect();
         self.chroma = self.luma.iter().map(|tap| tap.halved_cosited(inputs.div_ceil(2))).collect();
         self.sizes = (source_w, picture_w);
     }
@@ -367,6 +370,8 @@ mod tests {
             (37, 91, 50, 20, Fit::Letterbox),
             (10, 10, 33, 47, Fit::Letterbox),
             (1, 1, 4, 4, Fit::Stretch),
+            (61, 40, 20, 20, Fit::Crop { shorter: 26 }),
+            (40, 61, 24, 16, Fit::Crop { shorter: 20 }),
         ] {
             let desc = FrameDesc::packed(PixelFormat::Rgb, w, h);
             let bytes = gradient(&desc);
@@ -378,7 +383,7 @@ mod tests {
                 for y in 0..mh {
                     for x in 0..mw {
                         let seen = f64::from(out[((c * mh + y) * mw + x) as usize]);
-                        let (px, py) = (x.wrapping_sub(map.offset.0), y.wrapping_sub(map.offset.1));
+                        let (px, py) = (x.wrapping_sub_signed(map.offset.0), y.wrapping_sub_signed(map.offset.1));
                         let exact = if px < map.size.0 && py < map.size.1 {
                             let sx = (f64::from(px) + 0.5) * f64::from(w) / f64::from(map.size.0) - 0.5;
                             let sy = (f64::from(py) + 0.5) * f64::from(h) / f64::from(map.size.1) - 0.5;

@@ -2,10 +2,10 @@
 //! [n, 2, h, w] as width and height in model pixels, `offset` [n, 2, h, w] of the centre within its cell, in cells. A
 //! centre is a cell that no neighbour exceeds.
 
-use orinoco_core::{BoxF, Detection, Dim, TensorDesc};
+use orinoco_core::{BoxF, Detection, Findings, TensorDesc};
 
-use super::{Head, HeadKind, HeadSpec, Output, find_output};
-use crate::{InputSpec, Mapping, suppress};
+use super::{Guess, Head, HeadKind, HeadSpec, Output, find_output, fixed_after_batch, suppress_as};
+use crate::{Fit, InputSpec, Mapping};
 
 pub(super) const KIND: HeadKind = HeadKind { name: "centernet", build, guess };
 
@@ -33,26 +33,22 @@ fn build(spec: &HeadSpec, input: &InputSpec, outputs: &[TensorDesc]) -> Result<B
     }))
 }
 
-fn guess(width: u32, height: u32, outputs: &[TensorDesc]) -> Option<HeadSpec> {
+fn guess(input: &InputSpec, outputs: &[TensorDesc]) -> Option<Guess> {
     let heatmap = outputs.iter().find(|output| output.name == "heatmap")?;
-    let [_, Dim::Fixed(classes), Dim::Fixed(rows), Dim::Fixed(columns)] = heatmap.shape[..] else {
-        return None;
-    };
-    let stride = width.checked_div(u32::try_from(columns).ok()?)?;
-    let square = stride > 0 && height.checked_div(stride)? as usize == rows;
-    square.then(|| HeadSpec {
-        kind: "centernet".to_owned(),
+    let [classes, rows, columns] = fixed_after_batch(heatmap)?;
+    let stride = input.width.checked_div(u32::try_from(columns).ok()?)?;
+    let square = stride > 0 && input.height.checked_div(stride)? as usize == rows;
+    let head = HeadSpec {
         strides: vec![stride],
-        classes,
         score_threshold: 0.4,
         iou_threshold: 0.5,
-        detections_max: 300,
-    })
+        ..HeadSpec::new(KIND.name, classes)
+    };
+    square.then(|| Guess::new(head, input).unit_rgb(Fit::Stretch))
 }
 
 impl Head for CenterNet {
-    fn decode(&mut self, outputs: &[Output<'_>], item: usize, mapping: &Mapping, found: &mut Vec<Detection>) {
-        found.clear();
+    fn decode(&mut self, outputs: &[Output<'_>], item: usize, mapping: &Mapping, found: &mut Findings) {
         let cells = self.columns * self.rows;
         let size = outputs[self.size].item(item);
         let offset = outputs[self.offset].item(item);
@@ -63,11 +59,12 @@ impl Head for CenterNet {
                     let cy = ((cell / self.columns) as f32 + offset[cells + cell]) * self.stride;
                     let (w, h) = (size[cell] / 2.0, size[cells + cell] / 2.0);
                     let bounds = BoxF { x1: cx - w, y1: cy - h, x2: cx + w, y2: cy + h };
-                    found.push(Detection { class_id, score: *score, bounds: mapping.to_source(bounds) });
+                    let bounds = mapping.to_source(bounds);
+                    found.detections.push(Detection { class_id, score: *score, bounds });
                 }
             }
         }
-        suppress(found, self.spec.iou_threshold, self.spec.detections_max);
+        suppress_as(&self.spec, &mut found.detections);
     }
 }
 
@@ -82,30 +79,22 @@ impl CenterNet {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::decode;
     use super::*;
-    use crate::input::tests::spec;
-    use crate::{Align, Fit};
-    use orinoco_core::ElementType;
 
     #[test]
     fn peaks_become_boxes() {
-        let tensor = |name: &str, channels: usize| TensorDesc {
-            name: name.to_owned(),
-            element: Some(ElementType::F32),
-            shape: vec![Dim::Dynamic, Dim::Fixed(channels), Dim::Fixed(2), Dim::Fixed(4)],
-        };
-        let outputs = [tensor("heatmap", 1), tensor("size", 2), tensor("offset", 2)];
-        let input = spec(32, 16, Fit::Stretch, Align::TopLeft);
-        let head_spec = guess(32, 16, &outputs).expect("looks like centernet");
-        let mut head = build(&head_spec, &input, &outputs).expect("fits");
+        let spec = HeadSpec { strides: vec![8], ..HeadSpec::new("centernet", 1) };
         // Cell 1 is a peak beside its shoulder 2; cell 7 is below the threshold.
         let heat = [0.0, 0.9, 0.8, 0.0, 0.0, 0.0, 0.0, 0.3];
         let size: Vec<f32> = (0..16).map(|i| if i < 8 { 4.0 } else { 8.0 }).collect();
-        let offset = [0.5; 16];
-        let shaped = |data| Output { shape: &[1, 1, 2, 4], data };
-        let mut found = Vec::new();
-        head.decode(&[shaped(&heat), shaped(&size), shaped(&offset)], 0, &input.mapping(32, 16), &mut found);
-        let bounds = BoxF { x1: 10.0, y1: 0.0, x2: 14.0, y2: 8.0 };
-        assert_eq!(found, [Detection { class_id: 0, score: 0.9, bounds }]);
+        let outputs: [(&str, &[usize], &[f32]); 3] = [
+            ("heatmap", &[1, 1, 2, 4], &heat),
+            ("size", &[1, 2, 2, 4], &size),
+            ("offset", &[1, 2, 2, 4], &[0.5; 16]),
+        ];
+        let bounds = BoxF { x1: 20.0, y1: 0.0, x2: 28.0, y2: 16.0 };
+        let found = decode(&spec, (32, 16), &outputs);
+        assert_eq!(found.detections, [Detection { class_id: 0, score: 0.9, bounds }]);
     }
 }

@@ -1,27 +1,107 @@
 //! Output heads: a model's raw tensors into findings. A new head is one file here and one line in [`ALL`].
 
 mod centernet;
+mod classification;
+mod detr;
+mod embedding;
+mod end2end;
+mod fastestdet;
+mod listed;
+mod nanodet;
+mod raw;
+mod segmentation;
+mod ssd;
+mod yolov5;
+mod yolov8;
 mod yolox;
 
-use orinoco_core::{Detection, Dim, TensorDesc};
+use orinoco_core::{Detection, Dim, Findings, TensorDesc};
 
-use crate::{InputSpec, Mapping};
+use crate::{Across, Align, ColorOrder, Fit, InputSpec, Mapping, suppress};
 
 /// How to read a model's outputs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HeadSpec {
     /// The head's name: one of [`names`].
     pub kind: String,
-    /// Cell sizes in model pixels, finest first.
-    pub strides: Vec<u32>,
     /// Number of classes.
     pub classes: usize,
+    /// Cell sizes in model pixels, finest first; empty where the head has usual ones.
+    pub strides: Vec<u32>,
     /// Findings below this are dropped.
     pub score_threshold: f32,
     /// Boxes of one class that overlap a better one by more than this are dropped.
     pub iou_threshold: f32,
-    /// The most findings of one frame.
+    /// The most detections of one frame.
     pub detections_max: usize,
+    /// Whether boxes of different classes hide one another.
+    pub across: Across,
+    /// What turns the model's class values into probabilities.
+    pub activation: Activation,
+    /// The class that means "nothing", which is never reported.
+    pub background: Option<u32>,
+    /// The most classes reported of a whole frame.
+    pub top: usize,
+    /// How boxes are written, where a head allows several ways.
+    pub boxes: BoxForm,
+    /// The unit of boxes, where a head allows several.
+    pub box_unit: BoxUnit,
+}
+
+impl HeadSpec {
+    /// A spec with the settings that most models of the field use.
+    pub fn new(kind: &str, classes: usize) -> Self {
+        Self {
+            kind: kind.to_owned(),
+            classes,
+            strides: Vec::new(),
+            score_threshold: 0.3,
+            iou_threshold: 0.45,
+            detections_max: 300,
+            across: Across::NoClasses,
+            activation: Activation::Auto,
+            background: None,
+            top: 5,
+            boxes: BoxForm::Corners,
+            box_unit: BoxUnit::Fraction,
+        }
+    }
+
+    /// The strides given, else `usual`.
+    fn strides_or(&self, usual: &[u32]) -> Vec<u32> {
+        if self.strides.is_empty() { usual.to_vec() } else { self.strides.clone() }
+    }
+}
+
+/// What turns class values into probabilities.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Activation {
+    /// Nothing where they already are probabilities, else softmax.
+    Auto,
+    /// Nothing.
+    None,
+    /// Softmax.
+    Softmax,
+    /// Logistic function, each class on its own.
+    Sigmoid,
+}
+
+/// How a box is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BoxForm {
+    /// `x1, y1, x2, y2`.
+    Corners,
+    /// `centre x, centre y, width, height`.
+    Center,
+}
+
+/// The unit of a box.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BoxUnit {
+    /// 0 to 1 of the model's input.
+    Fraction,
+    /// Pixels of the model's input.
+    Pixels,
 }
 
 /// One output tensor, f32, row-major, batch first.
@@ -36,15 +116,15 @@ pub struct Output<'a> {
 impl<'a> Output<'a> {
     /// The values of one picture of the batch.
     pub fn item(&self, index: usize) -> &'a [f32] {
-        let per_item = self.data.len() / self.shape[0];
+        let per_item = self.data.len().checked_div(self.shape.first().copied().unwrap_or(1)).unwrap_or(0);
         &self.data[index * per_item..][..per_item]
     }
 }
 
 /// Reads one model's outputs. Made for known shapes, so decoding cannot fail.
 pub trait Head: Send {
-    /// Reads picture `item` of the batch into `found`, which it clears first: boxes in source pixels, best first.
-    fn decode(&mut self, outputs: &[Output<'_>], item: usize, mapping: &Mapping, found: &mut Vec<Detection>);
+    /// Reads picture `item` of the batch into `found`, which is empty: detections in source pixels, best first.
+    fn decode(&mut self, outputs: &[Output<'_>], item: usize, mapping: &Mapping, found: &mut Findings);
 }
 
 /// Makes a head for a model with these outputs, or says what does not fit.
@@ -56,12 +136,73 @@ pub struct HeadKind {
     pub name: &'static str,
     /// Makes one.
     pub build: Build,
-    /// What the spec would be if the outputs look like this head's, for a model without a description.
-    pub guess: fn(width: u32, height: u32, outputs: &[TensorDesc]) -> Option<HeadSpec>,
+    /// What a model without a description would be if its outputs look like this head's. `input` is what its graph says:
+    /// size, layout and channels.
+    pub guess: fn(input: &InputSpec, outputs: &[TensorDesc]) -> Option<Guess>,
 }
 
-/// Every head.
-pub static ALL: &[HeadKind] = &[yolox::KIND, centernet::KIND];
+/// What a graph looks like, and what of that is not certain.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Guess {
+    /// How to read the outputs.
+    pub head: HeadSpec,
+    /// What the head's models usually want to see.
+    pub input: InputSpec,
+    /// Keys of the description that the graph does not prove, each with the reason.
+    pub unsure: Vec<(&'static str, &'static str)>,
+}
+
+impl Guess {
+    fn new(head: HeadSpec, input: &InputSpec) -> Self {
+        Self { head, input: input.clone(), unsure: Vec::new() }
+    }
+
+    /// RGB from 0 to 1, as most trainers feed.
+    fn unit_rgb(mut self, fit: Fit) -> Self {
+        self.input.scale = [1.0 / 255.0; 3];
+        self.fit(fit)
+    }
+
+    /// BGR, as models trained with OpenCV see it.
+    fn bgr(mut self) -> Self {
+        if self.input.color != ColorOrder::Gray {
+            self.input.color = ColorOrder::Bgr;
+        }
+        self
+    }
+
+    fn fit(mut self, fit: Fit) -> Self {
+        self.input.fit = fit;
+        self.input.align = Align::Center;
+        self
+    }
+
+    fn unsure(mut self, key: &'static str, why: &'static str) -> Self {
+        self.unsure.push((key, why));
+        self
+    }
+}
+
+/// Every head. Guesses are tried in this order: the shapes that say most come first.
+pub static ALL: &[HeadKind] = &[
+    centernet::KIND,
+    yolox::KIND,
+    nanodet::KIND,
+    yolov8::SEGMENT,
+    yolov8::POSE,
+    yolov8::ORIENTED,
+    yolov8::DETECT,
+    yolov5::KIND,
+    end2end::KIND,
+    listed::KIND,
+    detr::KIND,
+    ssd::KIND,
+    fastestdet::KIND,
+    classification::KIND,
+    embedding::KIND,
+    segmentation::KIND,
+    raw::KIND,
+];
 
 /// The names of all heads.
 pub fn names() -> Vec<&'static str> {
@@ -76,9 +217,22 @@ pub fn build(spec: &HeadSpec, input: &InputSpec, outputs: &[TensorDesc]) -> Resu
     (kind.build)(spec, input, outputs)
 }
 
-/// The spec of the first head that the outputs look like.
-pub fn guess(width: u32, height: u32, outputs: &[TensorDesc]) -> Option<HeadSpec> {
-    ALL.iter().find_map(|kind| (kind.guess)(width, height, outputs))
+/// What the first head that the outputs look like makes of the model. There always is one: `raw` takes anything.
+pub fn guess(input: &InputSpec, outputs: &[TensorDesc]) -> Option<Guess> {
+    ALL.iter().find_map(|kind| (kind.guess)(input, outputs))
+}
+
+/// Whether findings of this head name classes, so that its description must.
+pub fn has_classes(kind: &str) -> bool {
+    ![embedding::KIND.name, raw::KIND.name].contains(&kind)
+}
+
+/// The one output, or what does not fit.
+fn only<'a>(outputs: &'a [TensorDesc], head: &str) -> Result<&'a TensorDesc, String> {
+    match outputs {
+        [output] => Ok(output),
+        _ => Err(format!("it has {} outputs, where {head} has 1", outputs.len())),
+    }
 }
 
 /// The index of the output `name` of shape `[any, rest..]`, or what does not fit.
@@ -92,13 +246,143 @@ fn find_output(outputs: &[TensorDesc], name: &str, rest: &[usize]) -> Result<usi
 
 /// Checks that `output` is `[any, rest..]`.
 fn check_shape(output: &TensorDesc, rest: &[usize]) -> Result<(), String> {
-    let axes = output.shape.get(1..).unwrap_or_default();
-    if axes.len() == rest.len() && axes.iter().zip(rest).all(|(axis, size)| axis.accepts(*size)) {
+    let wanted: Vec<Dim> = std::iter::once(Dim::Dynamic).chain(rest.iter().map(|n| Dim::Fixed(*n))).collect();
+    check_axes(output, &wanted)
+}
+
+/// Checks that every axis of `output` can be what `wanted` says.
+fn check_axes(output: &TensorDesc, wanted: &[Dim]) -> Result<(), String> {
+    let fits = |(axis, wanted): (&Dim, &Dim)| match wanted {
+        Dim::Fixed(size) => axis.accepts(*size),
+        Dim::Dynamic => true,
+    };
+    if output.shape.len() == wanted.len() && output.shape.iter().zip(wanted).all(fits) {
         return Ok(());
     }
-    let wanted: Vec<Dim> = std::iter::once(Dim::Dynamic).chain(rest.iter().map(|n| Dim::Fixed(*n))).collect();
-    Err(format!(
-        "its output is {output}, where the description makes it {}",
-        orinoco_core::shape_text(&wanted)
-    ))
+    let wanted = orinoco_core::shape_text(wanted);
+    Err(format!("its output is {output}, where the description makes it {wanted}"))
+}
+
+/// The fixed sizes of the axes after the first, if there are `N` of them.
+fn fixed_after_batch<const N: usize>(output: &TensorDesc) -> Option<[usize; N]> {
+    let axes = output.shape.get(1..)?;
+    let sizes: Vec<usize> =
+        axes.iter().filter_map(|axis| if let Dim::Fixed(n) = axis { Some(*n) } else { None }).collect();
+    (axes.len() == N).then(|| sizes.try_into().ok()).flatten()
+}
+
+/// A cell of a grid over the model's input.
+#[derive(Clone, Copy)]
+struct Cell {
+    x: f32,
+    y: f32,
+    stride: f32,
+}
+
+/// The cells of every stride in raster order. A stride that does not divide a side has a partial cell at the end when
+/// `partial` says so.
+fn cells(strides: &[u32], width: u32, height: u32, partial: bool) -> Vec<Cell> {
+    let count = |side: u32, stride: u32| if partial { side.div_ceil(stride) } else { side / stride };
+    let grid = |stride: u32| {
+        let (columns, rows) = (count(width, stride), count(height, stride));
+        (0..rows).flat_map(move |y| {
+            (0..columns).map(move |x| Cell { x: x as f32, y: y as f32, stride: stride as f32 })
+        })
+    };
+    strides.iter().flat_map(|stride| grid(*stride)).collect()
+}
+
+/// The index and value of the greatest.
+#[inline]
+fn best(scores: &[f32]) -> (u32, f32) {
+    let mut best = (0, f32::NEG_INFINITY);
+    for (index, score) in (0u32..).zip(scores) {
+        if *score > best.1 {
+            best = (index, *score);
+        }
+    }
+    best
+}
+
+fn sigmoid(x: f32) -> f32 {
+    1.0 / (1.0 + (-x).exp())
+}
+
+/// Suppression as the spec wants it.
+fn suppress_as(spec: &HeadSpec, found: &mut Vec<Detection>) {
+    suppress(found, spec.iou_threshold, spec.detections_max, spec.across);
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::input::tests::spec;
+    use orinoco_core::ElementType;
+
+    /// A graph's output with a free batch; 0 stands for a dynamic axis.
+    pub(crate) fn output(name: &str, axes: &[usize]) -> TensorDesc {
+        let dim = |n: &usize| if *n == 0 { Dim::Dynamic } else { Dim::Fixed(*n) };
+        TensorDesc {
+            name: name.to_owned(),
+            element: Some(ElementType::F32),
+            shape: axes.iter().map(dim).collect(),
+        }
+    }
+
+    /// What a head makes of one picture, stretched to the model's size from twice that size.
+    pub(crate) fn decode(
+        head_spec: &HeadSpec,
+        side: (u32, u32),
+        outputs: &[(&str, &[usize], &[f32])],
+    ) -> Findings {
+        let input = spec(side.0, side.1, Fit::Stretch, Align::TopLeft);
+        let descs: Vec<TensorDesc> = outputs.iter().map(|(name, shape, _)| output(name, shape)).collect();
+        let mut head = build(head_spec, &input, &descs).expect("fits");
+        let shaped: Vec<Output<'_>> =
+            outputs.iter().map(|(_, shape, data)| Output { shape, data }).collect();
+        let mut found = Findings::default();
+        head.decode(&shaped, 0, &input.mapping(2 * side.0, 2 * side.1), &mut found);
+        found
+    }
+
+    fn guessed(side: (u32, u32), outputs: &[(&str, &[usize])]) -> String {
+        let input = spec(side.0, side.1, Fit::Stretch, Align::TopLeft);
+        let descs: Vec<TensorDesc> = outputs.iter().map(|(name, shape)| output(name, shape)).collect();
+        let guess = guess(&input, &descs).expect("raw takes anything");
+        let unsure: Vec<&str> = guess.unsure.iter().map(|(key, _)| *key).collect();
+        build(&guess.head, &guess.input, &descs).map(|_| ()).expect("what is guessed can be built");
+        format!("{} {} ?{}", guess.head.kind, guess.head.classes, unsure.join(","))
+    }
+
+    #[test]
+    fn shapes_say_which_head() {
+        let check = |side, outputs: &[(&str, &[usize])], expected: &str| {
+            assert_eq!(guessed(side, outputs), expected);
+        };
+        check((416, 416), &[("output", &[1, 3549, 85])], "yolox 80 ?color,mean,align");
+        check((640, 640), &[("output0", &[1, 25200, 85])], "yolov5 80 ?");
+        check((640, 640), &[("output0", &[1, 84, 8400])], "yolov8 80 ?");
+        check(
+            (640, 640),
+            &[("output0", &[1, 116, 8400]), ("output1", &[1, 32, 160, 160])],
+            "yolov8-seg 80 ?",
+        );
+        check((640, 640), &[("output0", &[1, 56, 8400])], "yolov8-pose 1 ?head");
+        check((1024, 1024), &[("output0", &[1, 20, 21504])], "yolov8-obb 15 ?head");
+        check((640, 640), &[("output0", &[1, 300, 6])], "end2end 80 ?classes");
+        check((320, 320), &[("output", &[1, 2125, 112])], "nanodet 80 ?mean");
+        check((352, 352), &[("758", &[1, 85, 22, 22])], "fastestdet 80 ?head,color,fit");
+        check(
+            (320, 240),
+            &[("scores", &[1, 4420, 2]), ("boxes", &[1, 4420, 4])],
+            "ssd 2 ?boxes,background,mean,fit",
+        );
+        check((640, 640), &[("logits", &[1, 300, 80]), ("pred_boxes", &[1, 300, 4])], "detr 80 ?fit");
+        check((640, 640), &[("output0", &[1, 300, 84])], "detr 80 ?head");
+        check((320, 320), &[("boxes", &[0, 4]), ("scores", &[0]), ("labels", &[0])], "listed 91 ?classes,fit");
+        check((224, 224), &[("softmaxout_1", &[1, 1000, 1, 1])], "classification 1000 ?mean,color,fit");
+        check((257, 257), &[("logits", &[1, 21, 257, 257])], "segmentation 21 ?mean,fit");
+        check((128, 256), &[("features", &[1, 512])], "embedding 0 ?head,mean");
+        check((224, 224), &[("y", &[1, 1, 672, 672])], "raw 0 ?head,mean");
+    }
 }

@@ -1,0 +1,110 @@
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use crate::Detection;
+
+/// A point in source pixels.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Point {
+    /// From the left edge.
+    pub x: f32,
+    /// From the top edge.
+    pub y: f32,
+}
+
+/// One joint or landmark of a detection.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Keypoint {
+    /// Where, in source pixels.
+    pub at: Point,
+    /// Confidence, 0 to 1; 1 when the model gives none.
+    pub score: f32,
+}
+
+/// The pixels of one detection.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Mask {
+    /// Left edge of the first column, in source pixels.
+    pub left: u32,
+    /// Top edge of the first row, in source pixels.
+    pub top: u32,
+    /// Columns, one for each source pixel.
+    pub width: u32,
+    /// Rows, one for each source pixel.
+    pub height: u32,
+    /// `width * height` values, row by row: 1 inside, 0 outside.
+    pub pixels: Vec<u8>,
+}
+
+/// A class and how much the model believes in it.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct ClassScore {
+    /// Index into the model's labels.
+    pub class_id: u32,
+    /// Confidence, 0 to 1.
+    pub score: f32,
+}
+
+/// The class of every cell of a grid that covers the whole frame.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ClassMap {
+    /// Columns; 0 when there is no map.
+    pub width: u32,
+    /// Rows.
+    pub height: u32,
+    /// `width * height` class ids, row by row.
+    pub classes: Vec<u8>,
+}
+
+/// An output as the model gave it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RawTensor {
+    /// Its name in the graph.
+    pub name: String,
+    /// Its axes, without the batch.
+    pub shape: Vec<usize>,
+    /// Its elements, row-major.
+    pub data: Vec<f32>,
+}
+
+/// What a model found in one frame. Which parts are filled depends on its head. Reused from batch to batch, so that a
+/// replay allocates nothing after warm-up.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Findings {
+    /// Objects, best first.
+    pub detections: Vec<Detection>,
+    /// The corners of oriented boxes, clockwise; empty, or one for each detection.
+    pub corners: Vec<[Point; 4]>,
+    /// Keypoints; empty, or the same number for each detection, one detection after the other.
+    pub keypoints: Vec<Keypoint>,
+    /// Instance masks; empty, or one for each detection.
+    pub masks: Vec<Mask>,
+    /// Classes of the whole frame, best first.
+    pub classes: Vec<ClassScore>,
+    /// Semantic segmentation.
+    pub class_map: ClassMap,
+    /// What identifies the object in the frame: a unit vector.
+    pub embedding: Vec<f32>,
+    /// Outputs that no head reads.
+    pub tensors: Vec<RawTensor>,
+}
+
+impl Findings {
+    /// Empties everything but keeps its memory; `tensors` stay for the head to overwrite.
+    pub fn clear(&mut self) {
+        self.detections.clear();
+        self.corners.clear();
+        self.keypoints.clear();
+        self.masks.clear();
+        self.classes.clear();
+        self.class_map.width = 0;
+        self.class_map.height = 0;
+        self.class_map.classes.clear();
+        self.embedding.clear();
+    }
+
+    /// How many keypoints each detection has.
+    pub fn keypoints_each(&self) -> usize {
+        self.keypoints.len().checked_div(self.detections.len()).unwrap_or(0)
+    }
+}

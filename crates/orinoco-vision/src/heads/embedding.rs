@@ -1,0 +1,52 @@
+//! Embeddings (person re-identification, faces): `[n, dimensions]`, scaled to unit length, so that the cosine of two is
+//! their dot product.
+
+use orinoco_core::{Dim, Findings, TensorDesc};
+
+use super::{Guess, Head, HeadKind, HeadSpec, Output, only};
+use crate::{Fit, InputSpec, Mapping};
+
+pub(super) const KIND: HeadKind = HeadKind { name: "embedding", build, guess };
+
+struct Embedding;
+
+fn build(_: &HeadSpec, _: &InputSpec, outputs: &[TensorDesc]) -> Result<Box<dyn Head>, String> {
+    let output = only(outputs, KIND.name)?;
+    if output.shape.len() < 2 {
+        return Err(format!("its output is {output}, which has no axis for the batch"));
+    }
+    Ok(Box::new(Embedding))
+}
+
+fn guess(input: &InputSpec, outputs: &[TensorDesc]) -> Option<Guess> {
+    let [output] = outputs else { return None };
+    let (Dim::Fixed(_), ones) = output.shape.get(1..)?.split_first()? else { return None };
+    let mut guess = Guess::new(HeadSpec::new(KIND.name, 0), input).fit(Fit::Stretch);
+    guess.input.mean = [123.675, 116.28, 103.53];
+    guess.input.scale = [1.0 / 58.395, 1.0 / 57.12, 1.0 / 57.375];
+    ones.iter().all(|axis| *axis == Dim::Fixed(1)).then(|| {
+        guess
+            .unsure("head", "a classifier may have as many classes")
+            .unsure("mean", "the graph does not show how pictures were normalised in training")
+    })
+}
+
+impl Head for Embedding {
+    fn decode(&mut self, outputs: &[Output<'_>], item: usize, _: &Mapping, found: &mut Findings) {
+        let values = outputs[0].item(item);
+        let length = values.iter().map(|value| value * value).sum::<f32>().sqrt().max(f32::MIN_POSITIVE);
+        found.embedding.extend(values.iter().map(|value| value / length));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::decode;
+    use super::*;
+
+    #[test]
+    fn embeddings_have_unit_length() {
+        let found = decode(&HeadSpec::new("embedding", 0), (8, 8), &[("y", &[1, 2], &[3.0, 4.0])]);
+        assert_eq!(found.embedding, [0.6, 0.8]);
+    }
+}

@@ -1,0 +1,60 @@
+//! Detectors that suppress in the graph (YOLOv10, YOLO26, YOLO exports with `nms=True`): rows of
+//! `[x1, y1, x2, y2, score, class]` in model pixels, best first, scores of 0 where there is nothing.
+
+use orinoco_core::{BoxF, Detection, Dim, Findings, TensorDesc};
+
+use super::{Guess, Head, HeadKind, HeadSpec, Output, check_axes, fixed_after_batch, only};
+use crate::nms::sort_by_score;
+use crate::{Fit, InputSpec, Mapping};
+
+pub(super) const KIND: HeadKind = HeadKind { name: "end2end", build, guess };
+
+const VALUES: usize = 6;
+/// What COCO's models have; the graph does not say.
+const CLASSES_USUAL: usize = 80;
+
+struct End2End {
+    spec: HeadSpec,
+}
+
+fn build(spec: &HeadSpec, _: &InputSpec, outputs: &[TensorDesc]) -> Result<Box<dyn Head>, String> {
+    check_axes(only(outputs, KIND.name)?, &[Dim::Dynamic, Dim::Dynamic, Dim::Fixed(VALUES)])?;
+    Ok(Box::new(End2End { spec: spec.clone() }))
+}
+
+fn guess(input: &InputSpec, outputs: &[TensorDesc]) -> Option<Guess> {
+    let [output] = outputs else { return None };
+    let [_, values] = fixed_after_batch(output)?;
+    let head = HeadSpec::new(KIND.name, CLASSES_USUAL);
+    let guess = Guess::new(head, input).unit_rgb(Fit::Letterbox);
+    (values == VALUES).then(|| guess.unsure("classes", "rows that are already suppressed do not show how many there are"))
+}
+
+impl Head for End2End {
+    fn decode(&mut self, outputs: &[Output<'_>], item: usize, mapping: &Mapping, found: &mut Findings) {
+        for row in outputs[0].item(item).chunks_exact(VALUES) {
+            if row[4] > self.spec.score_threshold && row[5] >= 0.0 {
+                let bounds = mapping.to_source(BoxF { x1: row[0], y1: row[1], x2: row[2], y2: row[3] });
+                // A float that counts classes; it was checked not to be negative.
+                found.detections.push(Detection { class_id: row[5] as u32, score: row[4], bounds });
+            }
+        }
+        sort_by_score(&mut found.detections);
+        found.detections.truncate(self.spec.detections_max);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::decode;
+    use super::*;
+
+    #[test]
+    fn rows_are_taken_as_they_are() {
+        let rows = [1.0, 2.0, 3.0, 4.0, 0.5, 7.0, 1.0, 2.0, 3.0, 4.0, 0.9, 7.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0];
+        let found = decode(&HeadSpec::new("end2end", 80), (32, 32), &[("output0", &[1, 3, 6], &rows)]);
+        let bounds = BoxF { x1: 2.0, y1: 4.0, x2: 6.0, y2: 8.0 };
+        let at = |score| Detection { class_id: 7, score, bounds };
+        assert_eq!(found.detections, [at(0.9), at(0.5)]);
+    }
+}

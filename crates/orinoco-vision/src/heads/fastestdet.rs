@@ -1,0 +1,83 @@
+//! FastestDet: one grid, `[n, 5 + classes, h, w]`: objectness, `dx, dy` (through tanh), `w, h` (through the logistic
+//! function) as fractions of the frame, class scores. The score is objectness^0.6 x class^0.4, as in the author's code.
+
+use orinoco_core::{BoxF, Detection, Dim, Findings, TensorDesc};
+
+use super::{
+    Guess, Head, HeadKind, HeadSpec, Output, check_axes, fixed_after_batch, only, sigmoid, suppress_as,
+};
+use crate::{Fit, InputSpec, Mapping};
+
+pub(super) const KIND: HeadKind = HeadKind { name: "fastestdet", build, guess };
+
+/// Objectness and box, before the classes.
+const BOX_VALUES: usize = 5;
+const STRIDE: u32 = 16;
+const COCO_CLASSES: usize = 80;
+
+struct FastestDet {
+    spec: HeadSpec,
+    model: (f32, f32),
+}
+
+fn build(spec: &HeadSpec, input: &InputSpec, outputs: &[TensorDesc]) -> Result<Box<dyn Head>, String> {
+    let channels = Dim::Fixed(BOX_VALUES + spec.classes);
+    check_axes(only(outputs, KIND.name)?, &[Dim::Dynamic, channels, Dim::Dynamic, Dim::Dynamic])?;
+    Ok(Box::new(FastestDet { spec: spec.clone(), model: (input.width as f32, input.height as f32) }))
+}
+
+fn guess(input: &InputSpec, outputs: &[TensorDesc]) -> Option<Guess> {
+    let [output] = outputs else { return None };
+    let [channels, rows, columns] = fixed_after_batch(output)?;
+    let grid = ((input.height / STRIDE) as usize, (input.width / STRIDE) as usize);
+    let fits = channels == BOX_VALUES + COCO_CLASSES && (rows, columns) == grid;
+    let head = HeadSpec { score_threshold: 0.5, ..HeadSpec::new(KIND.name, COCO_CLASSES) };
+    fits.then(|| {
+        let guess = Guess::new(head, input).unit_rgb(Fit::Stretch).bgr();
+        let guess = guess.unsure("head", "a segmentation into 85 classes has the same shape");
+        guess.unsure("color", "FastestDet is trained on BGR").unsure("fit", "FastestDet is trained on stretched pictures")
+    })
+}
+
+impl Head for FastestDet {
+    fn decode(&mut self, outputs: &[Output<'_>], item: usize, mapping: &Mapping, found: &mut Findings) {
+        let [_, _, rows, columns] = *outputs[0].shape else { return };
+        let (values, cells) = (outputs[0].item(item), rows * columns);
+        let at = |channel: usize, cell: usize| values[channel * cells + cell];
+        for cell in 0..cells {
+            let objectness = at(0, cell).max(0.0).powf(0.6);
+            if objectness <= self.spec.score_threshold {
+                continue;
+            }
+            for class in 0..self.spec.classes {
+                let score = objectness * at(BOX_VALUES + class, cell).max(0.0).powf(0.4);
+                if score > self.spec.score_threshold {
+                    let cx = ((cell % columns) as f32 + at(1, cell).tanh()) / columns as f32;
+                    let cy = ((cell / columns) as f32 + at(2, cell).tanh()) / rows as f32;
+                    let (w, h) = (sigmoid(at(3, cell)) / 2.0, sigmoid(at(4, cell)) / 2.0);
+                    let (mw, mh) = self.model;
+                    let bounds =
+                        BoxF { x1: (cx - w) * mw, y1: (cy - h) * mh, x2: (cx + w) * mw, y2: (cy + h) * mh };
+                    let bounds = mapping.to_source(bounds);
+                    found.detections.push(Detection { class_id: class as u32, score, bounds });
+                }
+            }
+        }
+        suppress_as(&self.spec, &mut found.detections);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::decode;
+    use super::*;
+
+    #[test]
+    fn one_lit_cell_is_one_box() {
+        // Two cells side by side, one class: the right one is lit, and its box is half the frame wide and high.
+        let data = [0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0];
+        let found = decode(&HeadSpec::new("fastestdet", 1), (32, 16), &[("758", &[1, 6, 1, 2], &data)]);
+        let bounds = BoxF { x1: 16.0, y1: -8.0, x2: 48.0, y2: 8.0 };
+        assert_eq!(found.detections, [Detection { class_id: 0, score: 1.0, bounds }]);
+    }
+}

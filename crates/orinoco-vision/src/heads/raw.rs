@@ -1,0 +1,50 @@
+//! Any outputs, as they are.
+
+use orinoco_core::{Findings, RawTensor, TensorDesc};
+
+use super::{Guess, Head, HeadKind, HeadSpec, Output};
+use crate::{Fit, InputSpec, Mapping};
+
+pub(super) const KIND: HeadKind = HeadKind { name: "raw", build, guess };
+
+struct Raw {
+    names: Vec<String>,
+}
+
+fn build(_: &HeadSpec, _: &InputSpec, outputs: &[TensorDesc]) -> Result<Box<dyn Head>, String> {
+    Ok(Box::new(Raw { names: outputs.iter().map(|output| output.name.clone()).collect() }))
+}
+
+fn guess(input: &InputSpec, _: &[TensorDesc]) -> Option<Guess> {
+    let guess = Guess::new(HeadSpec::new(KIND.name, 0), input).unit_rgb(Fit::Stretch);
+    let guess = guess.unsure("head", "the outputs are those of no known head");
+    Some(guess.unsure("mean", "the graph does not show how pictures were normalised in training"))
+}
+
+impl Head for Raw {
+    fn decode(&mut self, outputs: &[Output<'_>], item: usize, _: &Mapping, found: &mut Findings) {
+        found.tensors.resize_with(outputs.len(), RawTensor::default);
+        for ((output, name), tensor) in outputs.iter().zip(&self.names).zip(&mut found.tensors) {
+            if tensor.name != *name {
+                tensor.name.clone_from(name);
+            }
+            tensor.shape.clear();
+            tensor.shape.extend_from_slice(output.shape.get(1..).unwrap_or_default());
+            tensor.data.clear();
+            tensor.data.extend_from_slice(output.item(item));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::decode;
+    use super::*;
+
+    #[test]
+    fn tensors_pass_through() {
+        let found = decode(&HeadSpec::new("raw", 0), (8, 8), &[("y", &[1, 2, 1], &[3.0, 4.0])]);
+        let expected = RawTensor { name: "y".to_owned(), shape: vec![2, 1], data: vec![3.0, 4.0] };
+        assert_eq!(found.tensors, [expected]);
+    }
+}

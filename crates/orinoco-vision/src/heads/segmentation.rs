@@ -1,0 +1,167 @@
+//! Semantic segmentation: scores `[n, classes, h, w]` (or `[n, h, w, classes]`, where the input is NHWC too), of which the
+//! greatest is the class; or the classes themselves, `[n, h, w]` or `[n, 1, h, w]`.
+
+use orinoco_core::{Dim, Findings, Layout, TensorDesc};
+
+use super::{Guess, Head, HeadKind, HeadSpec, Output, only};
+use crate::{Fit, InputSpec, Mapping};
+
+pub(super) const KIND: HeadKind = HeadKind { name: "segmentation", build, guess };
+
+/// Class ids are 8-bit; 255 is kept for "not labelled".
+const CLASSES_MAX: usize = 255;
+
+#[derive(Clone, Copy, PartialEq)]
+enum Form {
+    /// Scores, classes before rows and columns.
+    Planar,
+    /// Scores, classes last.
+    Interleaved,
+    /// Class ids.
+    Ids,
+}
+
+struct Segmentation {
+    form: Form,
+    classes: usize,
+    best: Vec<f32>,
+}
+
+fn form(output: &TensorDesc, classes: usize, layout: Layout) -> Option<Form> {
+    match (&output.shape[..], layout) {
+        ([_, _, _], _) => Some(Form::Ids),
+        ([_, Dim::Fixed(1), _, _], Layout::Nchw) if classes > 1 => Some(Form::Ids),
+        ([_, _, _, Dim::Fixed(1)], Layout::Nhwc) if classes > 1 => Some(Form::Ids),
+        ([_, channels, _, _], Layout::Nchw) if channels.accepts(classes) => Some(Form::Planar),
+        ([_, _, _, channels], _) if channels.accepts(classes) => Some(Form::Interleaved),
+        ([_, channels, _, _], _) if channels.accepts(classes) => Some(Form::Planar),
+        _ => None,
+    }
+}
+
+fn build(spec: &HeadSpec, input: &InputSpec, outputs: &[TensorDesc]) -> Result<Box<dyn Head>, String> {
+    // Some exports add the output of an auxiliary head; the first one counts.
+    let output = outputs.first().ok_or("it has no output")?;
+    if outputs.len() > 2 {
+        only(outputs, KIND.name)?;
+    }
+    if spec.classes > CLASSES_MAX {
+        return Err(format!("it has {} classes, and at most {CLASSES_MAX} are supported", spec.classes));
+    }
+    let form = form(output, spec.classes, input.layout);
+    let form = form.ok_or_else(|| format!("its output is {output}, which is no map of {} classes", spec.classes))?;
+    Ok(Box::new(Segmentation { form, classes: spec.classes, best: Vec::new() }))
+}
+
+fn guess(input: &InputSpec, outputs: &[TensorDesc]) -> Option<Guess> {
+    let output = outputs.first().filter(|_| outputs.len() <= 2)?;
+    let [a, b, c] = super::fixed_after_batch(output)?;
+    let (classes, rows, columns) = match input.layout {
+        Layout::Nchw => (a, b, c),
+        Layout::Nhwc => (c, a, b),
+    };
+    // A whole fraction of the picture, in both directions.
+    let part = |side: u32, cells: usize| cells > 1 && cells <= side as usize;
+    let fits = (2..=CLASSES_MAX).contains(&classes) && part(input.width, columns) && part(input.height, rows);
+    let head = HeadSpec::new(KIND.name, classes);
+    let mut guess = Guess::new(head, input).fit(Fit::Stretch);
+    match input.layout {
+        // TensorFlow's models see -1 to 1, PyTorch's the deviations of ImageNet.
+        Layout::Nhwc => {
+            guess.input.mean = [127.5; 3];
+            guess.input.scale = [1.0 / 127.5; 3];
+        }
+        Layout::Nchw => {
+            guess.input.mean = [123.675, 116.28, 103.53];
+            guess.input.scale = [1.0 / 58.395, 1.0 / 57.12, 1.0 / 57.375];
+        }
+    }
+    fits.then(|| {
+        guess
+            .unsure("mean", "the graph does not show how pictures were normalised in training")
+            .unsure("fit", "the graph does not show how pictures were cut in training")
+    })
+}
+
+impl Head for Segmentation {
+    fn decode(&mut self, outputs: &[Output<'_>], item: usize, mapping: &Mapping, found: &mut Findings) {
+        let (values, shape) = (outputs[0].item(item), outputs[0].shape);
+        let (rows, columns) = match (self.form, shape) {
+            (Form::Interleaved, [_, rows, columns, _]) => (*rows, *columns),
+            (Form::Ids, [_, rows, columns, 1]) => (*rows, *columns),
+            (_, [.., rows, columns]) => (*rows, *columns),
+            _ => return,
+        };
+        // Of the whole grid only what lies under the picture is kept.
+        let window = mapping.window();
+        let (model_w, model_h) = (mapping.model.0 as usize, mapping.model.1 as usize);
+        let share = |value: usize, cells: usize, side: usize| (value * cells + side / 2) / side;
+        let columns_seen =
+            share(window.at.0, columns, model_w)..share(window.at.0 + window.size.0, columns, model_w);
+        let rows_seen = share(window.at.1, rows, model_h)..share(window.at.1 + window.size.1, rows, model_h);
+        let map = &mut found.class_map;
+        (map.width, map.height) = (columns_seen.len() as u32, rows_seen.len() as u32);
+        for row in rows_seen {
+            let cells = row * columns + columns_seen.start..row * columns + columns_seen.end;
+            self.classify(values, rows * columns, cells, &mut map.classes);
+        }
+    }
+}
+
+impl Segmentation {
+    /// Appends the classes of consecutive `cells`.
+    fn classify(&mut self, values: &[f32], area: usize, cells: std::ops::Range<usize>, classes: &mut Vec<u8>) {
+        match self.form {
+            Form::Ids => classes.extend(values[cells].iter().map(|id| *id as u8)),
+            Form::Interleaved => {
+                let scores = values[cells.start * self.classes..cells.end * self.classes].chunks_exact(self.classes);
+                classes.extend(scores.map(|scores| super::best(scores).0 as u8));
+            }
+            Form::Planar => {
+                let first = classes.len();
+                self.best.clear();
+                self.best.extend_from_slice(&values[cells.clone()]);
+                classes.resize(first + cells.len(), 0);
+                for class in 1..self.classes {
+                    let scores = &values[class * area..][cells.clone()];
+                    let cells = self.best.iter_mut().zip(&mut classes[first..]).zip(scores);
+                    for ((best, id), score) in cells.filter(|((best, _), score)| *score > *best) {
+                        (*best, *id) = (*score, class as u8);
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{decode, output};
+    use super::*;
+    use crate::Align;
+    use crate::input::tests::spec;
+
+    #[test]
+    fn every_form_gives_the_same_map() {
+        let expected = [0, 1, 1, 0];
+        let planar = [0.9, 0.1, 0.2, 0.8, 0.1, 0.9, 0.8, 0.2];
+        let ids = [0.0, 1.0, 1.0, 0.0];
+        for (shape, data) in [(&[1usize, 2, 2, 2][..], &planar[..]), (&[1, 2, 2], &ids), (&[1, 1, 2, 2], &ids)] {
+            let found = decode(&HeadSpec::new("segmentation", 2), (4, 4), &[("y", shape, data)]);
+            assert_eq!((found.class_map.width, found.class_map.height), (2, 2), "{shape:?}");
+            assert_eq!(found.class_map.classes, expected, "{shape:?}");
+        }
+    }
+
+    #[test]
+    fn letterbox_borders_are_cut_off() {
+        let input = spec(8, 8, Fit::Letterbox, Align::Center);
+        let head_spec = HeadSpec::new("segmentation", 3);
+        let mut head = build(&head_spec, &input, &[output("y", &[1, 8, 8])]).expect("fits");
+        let data: Vec<f32> = (0..64).map(|cell| if (16..48).contains(&cell) { 1.0 } else { 2.0 }).collect();
+        let mut found = Findings::default();
+        head.decode(&[Output { shape: &[1, 8, 8], data: &data }], 0, &input.mapping(16, 8), &mut found);
+        assert_eq!((found.class_map.width, found.class_map.height), (8, 4));
+        assert!(found.class_map.classes.iter().all(|class| *class == 1));
+    }
+}

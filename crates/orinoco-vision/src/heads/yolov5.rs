@@ -1,0 +1,74 @@
+//! YOLOv5 (and YOLOv7 exported with its grid): rows of `[cx, cy, w, h, objectness, class scores..]` in model pixels,
+//! three for each cell of three grids. One class for each box, as the trainers' own `detect` does.
+
+use orinoco_core::{BoxF, Detection, Dim, Findings, TensorDesc};
+
+use super::{
+    Guess, Head, HeadKind, HeadSpec, Output, best, cells, check_axes, fixed_after_batch, only, suppress_as,
+};
+use crate::{Fit, InputSpec, Mapping};
+
+pub(super) const KIND: HeadKind = HeadKind { name: "yolov5", build, guess };
+
+const STRIDES: [u32; 3] = [8, 16, 32];
+const ANCHORS_EACH: usize = 3;
+/// Box and objectness, before the classes.
+const BOX_VALUES: usize = 5;
+
+struct YoloV5 {
+    spec: HeadSpec,
+}
+
+fn build(spec: &HeadSpec, _: &InputSpec, outputs: &[TensorDesc]) -> Result<Box<dyn Head>, String> {
+    let output = only(outputs, KIND.name)?;
+    check_axes(output, &[Dim::Dynamic, Dim::Dynamic, Dim::Fixed(BOX_VALUES + spec.classes)])?;
+    Ok(Box::new(YoloV5 { spec: spec.clone() }))
+}
+
+fn guess(input: &InputSpec, outputs: &[TensorDesc]) -> Option<Guess> {
+    let [output] = outputs else { return None };
+    let [rows, values] = fixed_after_batch(output)?;
+    let cells = cells(&STRIDES, input.width, input.height, false).len();
+    let fits = rows == cells * ANCHORS_EACH && values > BOX_VALUES;
+    let head = || HeadSpec::new(KIND.name, values - BOX_VALUES);
+    fits.then(|| Guess::new(head(), input).unit_rgb(Fit::Letterbox))
+}
+
+impl Head for YoloV5 {
+    fn decode(&mut self, outputs: &[Output<'_>], item: usize, mapping: &Mapping, found: &mut Findings) {
+        for row in outputs[0].item(item).chunks_exact(BOX_VALUES + self.spec.classes) {
+            let (place, classes) = row.split_at(BOX_VALUES);
+            // Class scores are at most 1, so most rows end here.
+            if place[4] <= self.spec.score_threshold {
+                continue;
+            }
+            let (class_id, class_score) = best(classes);
+            let score = place[4] * class_score;
+            if score > self.spec.score_threshold {
+                let bounds = mapping.to_source(from_center(place));
+                found.detections.push(Detection { class_id, score, bounds });
+            }
+        }
+        suppress_as(&self.spec, &mut found.detections);
+    }
+}
+
+/// A box given as centre and size.
+pub(super) fn from_center(place: &[f32]) -> BoxF {
+    let (w, h) = (place[2] / 2.0, place[3] / 2.0);
+    BoxF { x1: place[0] - w, y1: place[1] - h, x2: place[0] + w, y2: place[1] + h }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::decode;
+    use super::*;
+
+    #[test]
+    fn rows_become_boxes() {
+        let rows = [16.0, 8.0, 8.0, 4.0, 0.9, 0.1, 0.8, 16.0, 8.0, 8.0, 4.0, 0.2, 0.1, 0.8];
+        let found = decode(&HeadSpec::new("yolov5", 2), (32, 32), &[("output0", &[1, 2, 7], &rows)]);
+        let bounds = BoxF { x1: 24.0, y1: 12.0, x2: 40.0, y2: 20.0 };
+        assert_eq!(found.detections, [Detection { class_id: 1, score: 0.9 * 0.8, bounds }]);
+    }
+}

@@ -1,0 +1,378 @@
+//! YOLOv8 and YOLO11 (Ultralytics), anchor-free: one output `[n, 4 + classes + extra, anchors]`, channels before anchors;
+//! box as centre and size in model pixels, class scores already 0 to 1. `extra` is, by task: for `yolov8-seg` the
+//! coefficients of the prototype masks in the second output `[n, coefficients, h, w]`; for `yolov8-pose` three values
+//! (x, y, visibility) for each keypoint; for `yolov8-obb` one angle in radians.
+
+use orinoco_core::{BoxF, Detection, Dim, Findings, Keypoint, Mask, Point, TensorDesc};
+
+use super::yolov5::from_center;
+use super::{
+    Guess, Head, HeadKind, HeadSpec, Output, cells, check_axes, fixed_after_batch, only,
+};
+use crate::nms::suppress_by;
+use crate::{Fit, InputSpec, Mapping};
+
+pub(super) const DETECT: HeadKind =
+    HeadKind { name: "yolov8", build: |s, _, o| build(s, Task::Detect, o), guess: |i, o| guess(i, Task::Detect, o) };
+pub(super) const SEGMENT: HeadKind = HeadKind {
+    name: "yolov8-seg",
+    build: |s, _, o| build(s, Task::Segment, o),
+    guess: |i, o| guess(i, Task::Segment, o),
+};
+pub(super) const POSE: HeadKind =
+    HeadKind { name: "yolov8-pose", build: |s, _, o| build(s, Task::Pose, o), guess: |i, o| guess(i, Task::Pose, o) };
+pub(super) const ORIENTED: HeadKind = HeadKind {
+    name: "yolov8-obb",
+    build: |s, _, o| build(s, Task::Oriented, o),
+    guess: |i, o| guess(i, Task::Oriented, o),
+};
+
+const STRIDES: [u32; 3] = [8, 16, 32];
+/// Centre and size, before the classes.
+const BOX_VALUES: usize = 4;
+/// x, y, visibility.
+const KEYPOINT_VALUES: usize = 3;
+/// A person's keypoints in COCO: what the published models have.
+const COCO_KEYPOINTS: usize = 17;
+/// Classes of DOTA 1.0: what the published models of oriented boxes have.
+const DOTA_CLASSES: usize = 15;
+
+#[derive(Clone, Copy, PartialEq)]
+enum Task {
+    Detect,
+    Segment,
+    Pose,
+    Oriented,
+}
+
+struct YoloV8 {
+    spec: HeadSpec,
+    task: Task,
+    /// Index of the output with the boxes, and of the one with the prototypes.
+    boxes: usize,
+    prototypes: usize,
+    /// The best class of each anchor.
+    best: Vec<(u32, f32)>,
+    candidates: Vec<Candidate>,
+    blend: Vec<f32>,
+}
+
+/// A box before suppression.
+#[derive(Clone, Copy)]
+struct Candidate {
+    detection: Detection,
+    anchor: usize,
+    oriented: Oriented,
+}
+
+impl AsRef<Detection> for Candidate {
+    fn as_ref(&self) -> &Detection {
+        &self.detection
+    }
+}
+
+fn build(spec: &HeadSpec, task: Task, outputs: &[TensorDesc]) -> Result<Box<dyn Head>, String> {
+    let (mut boxes, mut prototypes) = (0, 0);
+    if task == Task::Segment {
+        let rank = |axes| outputs.iter().position(|output| output.shape.len() == axes);
+        let both = rank(3).zip(rank(4)).filter(|_| outputs.len() == 2);
+        let pair = "yolov8-seg has one output of 3 axes and one of 4";
+        (boxes, prototypes) = both.ok_or_else(|| format!("it has {} outputs, where {pair}", outputs.len()))?;
+    } else {
+        only(outputs, "this head")?;
+    }
+    let output = &outputs[boxes];
+    let extra = match (task, &outputs[prototypes].shape[..]) {
+        (Task::Segment, [_, Dim::Fixed(coefficients), ..]) => *coefficients,
+        (Task::Oriented, _) => 1,
+        (Task::Pose, _) => match output.shape.get(1) {
+            Some(Dim::Fixed(channels)) => channels.saturating_sub(BOX_VALUES + spec.classes),
+            _ => return Err(format!("its output is {output}, which does not say how many keypoints there are")),
+        },
+        _ => 0,
+    };
+    if task == Task::Pose && (extra == 0 || !extra.is_multiple_of(KEYPOINT_VALUES)) {
+        return Err(format!("its output is {output}, which leaves no keypoints beside {} classes", spec.classes));
+    }
+    check_axes(output, &[Dim::Dynamic, Dim::Fixed(BOX_VALUES + spec.classes + extra), Dim::Dynamic])?;
+    Ok(Box::new(YoloV8 {
+        spec: spec.clone(),
+        task,
+        boxes,
+        prototypes,
+        best: Vec::new(),
+        candidates: Vec::new(),
+        blend: Vec::new(),
+    }))
+}
+
+fn guess(input: &InputSpec, task: Task, outputs: &[TensorDesc]) -> Option<Guess> {
+    let anchors = cells(&STRIDES, input.width, input.height, false).len();
+    let boxes = outputs.iter().find_map(fixed_after_batch::<2>)?;
+    let values = (boxes[1] == anchors).then_some(boxes[0])?.checked_sub(BOX_VALUES)?;
+    let (kind, classes) = match (task, outputs.len()) {
+        (Task::Detect, 1) => (DETECT.name, values),
+        (Task::Segment, 2) => {
+            let [coefficients, ..] = outputs.iter().find_map(fixed_after_batch::<3>)?;
+            (SEGMENT.name, values.checked_sub(coefficients)?)
+        }
+        (Task::Pose, 1) if values == 1 + COCO_KEYPOINTS * KEYPOINT_VALUES => (POSE.name, 1),
+        (Task::Oriented, 1) if values == DOTA_CLASSES + 1 => (ORIENTED.name, DOTA_CLASSES),
+        _ => return None,
+    };
+    let guess = Guess::new(HeadSpec::new(kind, classes), input).unit_rgb(Fit::Letterbox);
+    (classes > 0).then(|| match task {
+        Task::Pose => guess.unsure("head", "a yolov8 detector of 52 classes has the same shape"),
+        Task::Oriented => guess.unsure("head", "a yolov8 detector of 16 classes has the same shape"),
+        _ => guess,
+    })
+}
+
+impl Head for YoloV8 {
+    fn decode(&mut self, outputs: &[Output<'_>], item: usize, mapping: &Mapping, found: &mut Findings) {
+        let [_, _, anchors] = *outputs[self.boxes].shape else { return };
+        let channels = Channels { values: outputs[self.boxes].item(item), anchors };
+        self.find_candidates(&channels, mapping);
+        let (iou_max, keep_max) = (self.spec.iou_threshold, self.spec.detections_max);
+        match self.task {
+            Task::Oriented => suppress_by(&mut self.candidates, keep_max, self.spec.across, |better, other| {
+                better.oriented.overlap(&other.oriented) > iou_max
+            }),
+            _ => suppress_by(&mut self.candidates, keep_max, self.spec.across, |better, other| {
+                better.detection.bounds.iou(&other.detection.bounds) > iou_max
+            }),
+        }
+        found.detections.extend(self.candidates.iter().map(|candidate| candidate.detection));
+        match self.task {
+            Task::Detect => {}
+            Task::Oriented => found.corners.extend(self.candidates.iter().map(|c| c.oriented.corners(mapping))),
+            Task::Pose => self.keypoints(&channels, mapping, found),
+            Task::Segment => self.masks(&channels, &outputs[self.prototypes], item, mapping, found),
+        }
+    }
+}
+
+/// The values of one picture: for each channel a line of all anchors.
+struct Channels<'a> {
+    values: &'a [f32],
+    anchors: usize,
+}
+
+impl Channels<'_> {
+    fn at(&self, channel: usize, anchor: usize) -> f32 {
+        self.values[channel * self.anchors + anchor]
+    }
+}
+
+impl YoloV8 {
+    fn find_candidates(&mut self, channels: &Channels<'_>, mapping: &Mapping) {
+        // Class by class, because the anchors of a class lie together.
+        self.best.clear();
+        self.best.resize(channels.anchors, (0, f32::NEG_INFINITY));
+        let lines = channels.values.chunks_exact(channels.anchors.max(1)).skip(BOX_VALUES);
+        for (class_id, line) in (0u32..).zip(lines.take(self.spec.classes)) {
+            for (best, score) in self.best.iter_mut().zip(line) {
+                if *score > best.1 {
+                    *best = (class_id, *score);
+                }
+            }
+        }
+        self.candidates.clear();
+        let threshold = self.spec.score_threshold;
+        let above = self.best.iter().enumerate().filter(|(_, (_, score))| *score > threshold);
+        for (anchor, (class_id, score)) in above {
+            let place: [f32; BOX_VALUES] = std::array::from_fn(|channel| channels.at(channel, anchor));
+            let angle = match self.task {
+                Task::Oriented => channels.at(BOX_VALUES + self.spec.classes, anchor),
+                _ => 0.0,
+            };
+            let oriented = Oriented { place, angle };
+            let bounds = match self.task {
+                Task::Oriented => oriented.bounds(mapping),
+                _ => mapping.to_source(from_center(&place)),
+            };
+            let detection = Detection { class_id: *class_id, score: *score, bounds };
+            self.candidates.push(Candidate { detection, anchor, oriented });
+        }
+    }
+
+    fn keypoints(&self, channels: &Channels<'_>, mapping: &Mapping, found: &mut Findings) {
+        let first = BOX_VALUES + self.spec.classes;
+        let lines = channels.values.len() / channels.anchors.max(1);
+        for candidate in &self.candidates {
+            let keypoints = (first..lines).step_by(KEYPOINT_VALUES).map(|channel| {
+                let value = |offset: usize| channels.at(channel + offset, candidate.anchor);
+                Keypoint { at: mapping.point(value(0), value(1)), score: value(2) }
+            });
+            found.keypoints.extend(keypoints);
+        }
+    }
+
+    /// A mask is where the prototypes, weighted by the detection's coefficients, are above zero, inside its box.
+    fn masks(
+        &mut self,
+        channels: &Channels<'_>,
+        prototypes: &Output<'_>,
+        item: usize,
+        mapping: &Mapping,
+        found: &mut Findings,
+    ) {
+        let [_, coefficients, rows, columns] = *prototypes.shape else { return };
+        let values = prototypes.item(item);
+        let first = BOX_VALUES + self.spec.classes;
+        for candidate in &self.candidates {
+            self.blend.clear();
+            self.blend.resize(rows * columns, 0.0);
+            for (index, plane) in values.chunks_exact((rows * columns).max(1)).enumerate().take(coefficients) {
+                let weight = channels.at(first + index, candidate.anchor);
+                self.blend.iter_mut().zip(plane).for_each(|(sum, value)| *sum += weight * value);
+            }
+            let grid = Grid { values: &self.blend, columns, rows };
+            found.masks.push(grid.mask(&candidate.detection.bounds, mapping));
+        }
+    }
+}
+
+/// Blended prototypes, which cover the model's input.
+struct Grid<'a> {
+    values: &'a [f32],
+    columns: usize,
+    rows: usize,
+}
+
+impl Grid<'_> {
+    /// The pixels of `bounds` (source pixels) that lie above zero.
+    fn mask(&self, bounds: &BoxF, mapping: &Mapping) -> Mask {
+        let (source_w, source_h) = mapping.source;
+        let edge = |value: f32, max: u32| (value.round().max(0.0) as u32).min(max);
+        let (left, top) = (edge(bounds.x1, source_w), edge(bounds.y1, source_h));
+        let (right, bottom) = (edge(bounds.x2, source_w).max(left), edge(bounds.y2, source_h).max(top));
+        // Grid cells per model pixel: the model's input is the mapping's window, whose size the grid divides.
+        let (gx, gy) = (self.columns as f32 / mapping.model.0 as f32, self.rows as f32 / mapping.model.1 as f32);
+        let x_at = |x: u32| ((x as f32 + 0.5) * mapping.scale.0 + mapping.offset.0 as f32) * gx - 0.5;
+        let y_at = |y: u32| ((y as f32 + 0.5) * mapping.scale.1 + mapping.offset.1 as f32) * gy - 0.5;
+        let pixels = (top..bottom).flat_map(|y| (left..right).map(move |x| (x, y)));
+        let pixels = pixels.map(|(x, y)| u8::from(self.sample(x_at(x), y_at(y)) > 0.0)).collect();
+        Mask { left, top, width: right - left, height: bottom - top, pixels }
+    }
+
+    fn sample(&self, x: f32, y: f32) -> f32 {
+        let x = x.clamp(0.0, (self.columns - 1) as f32);
+        let y = y.clamp(0.0, (self.rows - 1) as f32);
+        let (x0, y0) = (x as usize, y as usize);
+        let (x1, y1) = ((x0 + 1).min(self.columns - 1), (y0 + 1).min(self.rows - 1));
+        let (fx, fy) = (x - x0 as f32, y - y0 as f32);
+        let at = |x: usize, y: usize| self.values[y * self.columns + x];
+        let top = at(x0, y0) + (at(x1, y0) - at(x0, y0)) * fx;
+        let bottom = at(x0, y1) + (at(x1, y1) - at(x0, y1)) * fx;
+        top + (bottom - top) * fy
+    }
+}
+
+/// A box turned about its centre, in model pixels.
+#[derive(Clone, Copy)]
+struct Oriented {
+    place: [f32; BOX_VALUES],
+    angle: f32,
+}
+
+impl Oriented {
+    fn corners(&self, mapping: &Mapping) -> [Point; 4] {
+        let [cx, cy, w, h] = self.place;
+        let (sin, cos) = self.angle.sin_cos();
+        [(-w, -h), (w, -h), (w, h), (-w, h)].map(|(dx, dy)| {
+            let (dx, dy) = (dx / 2.0, dy / 2.0);
+            mapping.point(cx + dx * cos - dy * sin, cy + dx * sin + dy * cos)
+        })
+    }
+
+    /// The upright box around it.
+    fn bounds(&self, mapping: &Mapping) -> BoxF {
+        let corners = self.corners(mapping);
+        let least = |of: fn(&Point) -> f32| corners.iter().map(of).fold(f32::INFINITY, f32::min);
+        let most = |of: fn(&Point) -> f32| corners.iter().map(of).fold(f32::NEG_INFINITY, f32::max);
+        BoxF { x1: least(|p| p.x), y1: least(|p| p.y), x2: most(|p| p.x), y2: most(|p| p.y) }
+    }
+
+    /// ProbIoU (Llerena et al. 2021): one minus the Hellinger distance of the boxes taken as Gaussians. The trainers
+    /// suppress oriented boxes by it.
+    fn overlap(&self, other: &Self) -> f32 {
+        const EPSILON: f64 = 1e-7;
+        let (a, b) = (self.covariance(), other.covariance());
+        let [dx, dy] = [0, 1].map(|i| f64::from(self.place[i]) - f64::from(other.place[i]));
+        let (xx, yy, xy) = (a.0 + b.0, a.1 + b.1, a.2 + b.2);
+        let determinant = xx * yy - xy * xy + EPSILON;
+        let distance = (xx * dy * dy + yy * dx * dx - 2.0 * xy * dx * dy) / determinant / 4.0;
+        let sizes = [a, b].map(|(xx, yy, xy)| (xx * yy - xy * xy).max(0.0));
+        let shape = (determinant / (4.0 * (sizes[0] * sizes[1]).sqrt() + EPSILON)).ln() / 2.0;
+        let bhattacharyya = (distance + shape).clamp(EPSILON, 100.0);
+        (1.0 - (1.0 - (-bhattacharyya).exp() + EPSILON).sqrt()) as f32
+    }
+
+    /// Variances along x and y, and the covariance, of the box as a Gaussian: a uniform side has its square over 12.
+    fn covariance(&self) -> (f64, f64, f64) {
+        let [w, h] = [2, 3].map(|i| f64::from(self.place[i]).powi(2) / 12.0);
+        let (sin, cos) = f64::from(self.angle).sin_cos();
+        (w * cos * cos + h * sin * sin, w * sin * sin + h * cos * cos, (w - h) * sin * cos)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::decode;
+    use super::*;
+
+    /// Channels before anchors, from one list of values for each anchor.
+    fn channels(anchors: &[&[f32]]) -> Vec<f32> {
+        (0..anchors[0].len()).flat_map(|channel| anchors.iter().map(move |anchor| anchor[channel])).collect()
+    }
+
+    #[test]
+    fn anchors_become_boxes() {
+        let data = channels(&[&[16.0, 8.0, 8.0, 4.0, 0.1, 0.8], &[17.0, 8.0, 8.0, 4.0, 0.2, 0.7]]);
+        let found = decode(&HeadSpec::new("yolov8", 2), (32, 32), &[("output0", &[1, 6, 2], &data)]);
+        let bounds = BoxF { x1: 24.0, y1: 12.0, x2: 40.0, y2: 20.0 };
+        assert_eq!(found.detections, [Detection { class_id: 1, score: 0.8, bounds }]);
+    }
+
+    #[test]
+    fn keypoints_stay_with_their_box() {
+        let low = [4.0, 4.0, 4.0, 4.0, 0.5, 1.0, 2.0, 0.25];
+        let high = [20.0, 20.0, 4.0, 4.0, 0.9, 3.0, 4.0, 0.75];
+        let data = channels(&[&low, &high]);
+        let found = decode(&HeadSpec::new("yolov8-pose", 1), (32, 32), &[("output0", &[1, 8, 2], &data)]);
+        assert_eq!(found.keypoints_each(), 1);
+        let expected = [(6.0, 8.0, 0.75), (2.0, 4.0, 0.25)];
+        let expected = expected.map(|(x, y, score)| Keypoint { at: Point { x, y }, score });
+        assert_eq!(found.keypoints, expected);
+    }
+
+    #[test]
+    fn a_mask_is_cut_to_its_box() {
+        // A box over the upper left quarter; the prototype is positive in the left half of the picture.
+        let data = channels(&[&[4.0, 4.0, 8.0, 8.0, 0.9, 2.0]]);
+        let prototype = [1.0, -1.0, 1.0, -1.0];
+        let outputs: [(&str, &[usize], &[f32]); 2] =
+            [("output0", &[1, 6, 1], &data), ("output1", &[1, 1, 2, 2], &prototype)];
+        let found = decode(&HeadSpec::new("yolov8-seg", 1), (16, 16), &outputs);
+        let mask = &found.masks[0];
+        assert_eq!((mask.left, mask.top, mask.width, mask.height), (0, 0, 16, 16));
+        // The change of sign lies in the middle of the picture, on the box's right edge.
+        assert!(mask.pixels.iter().all(|pixel| *pixel == 1), "{mask:?}");
+    }
+
+    #[test]
+    fn turned_boxes_are_compared_as_they_lie() {
+        let turn = std::f32::consts::FRAC_PI_2;
+        let flat = [16.0, 16.0, 16.0, 2.0, 0.9, 0.0];
+        let (same, cross) = ([16.0, 16.0, 2.0, 16.0, 0.8, turn], [16.0, 16.0, 16.0, 2.0, 0.7, turn]);
+        let data = channels(&[&flat, &same, &cross]);
+        let found = decode(&HeadSpec::new("yolov8-obb", 1), (32, 32), &[("output0", &[1, 6, 3], &data)]);
+        // A box of half the shape turned by a quarter is the first one; a cross is not.
+        assert_eq!(found.detections.iter().map(|d| d.score).collect::<Vec<_>>(), [0.9, 0.7]);
+        let corner = found.corners[1][0];
+        assert!((corner.x - 34.0).abs() < 1e-3 && (corner.y - 16.0).abs() < 1e-3, "{corner:?}");
+        let bounds = found.detections[1].bounds;
+        assert!((bounds.x1 - 30.0).abs() < 1e-3 && (bounds.y2 - 48.0).abs() < 1e-3, "{bounds:?}");
+    }
+}
