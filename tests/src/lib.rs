@@ -104,7 +104,7 @@ pub fn agree(found: &[DetectionJson], wanted: &[DetectionJson], how: Agreement) 
     for (ours, theirs, side) in [(found, wanted, "found"), (wanted, found, "wanted")] {
         for one in ours.iter().filter(|one| one.score > how.threshold + how.score_max) {
             let pair = theirs.iter().any(|other| {
-                one.class_id == other.class_id
+                one.label == other.label
                     && as_box(one).iou(&as_box(other)) >= how.iou_min
                     && (one.score - other.score).abs() <= how.score_max
             });

@@ -17,6 +17,7 @@ fn reference(text: &str) -> (f32, Vec<(String, Vec<DetectionJson>)>) {
         label: one["label"].as_str().expect("a label").to_owned(),
         score: number(&one["score"]),
         bounds: [0, 1, 2, 3].map(|i| number(&one["box_xyxy"][i])),
+        ..DetectionJson::default()
     };
     let images = all["results"].as_object().expect("results by image").iter();
     let images = images
@@ -26,14 +27,27 @@ fn reference(text: &str) -> (f32, Vec<(String, Vec<DetectionJson>)>) {
 
 #[test]
 fn yolox_nano_finds_what_the_reference_finds() {
-    let (Some(refs), Some(images)) = (shared("refs/yolox_nano/detections.json"), shared("images")) else {
-        return;
-    };
+    finds_what_the_reference_finds("yolox_nano");
+}
+
+#[test]
+fn fastestdet_finds_what_the_reference_finds() {
+    finds_what_the_reference_finds("fastestdet");
+}
+
+#[test]
+fn ultraface_finds_what_the_reference_finds() {
+    finds_what_the_reference_finds("ultraface_rfb320");
+}
+
+fn finds_what_the_reference_finds(model: &str) {
+    let refs = shared(&format!("refs/{model}/detections.json"));
+    let (Some(refs), Some(images)) = (refs, shared("images")) else { return };
+    let described = format!("tests/models/{model}");
     let (threshold, wanted) = reference(&fs::read_to_string(refs).expect("readable"));
     let files: Vec<String> = wanted.iter().map(|(name, _)| format!("{images}/{name}")).collect();
     for engine in engines() {
-        let mut command =
-            orinoco(&["infer", "--json", "--model", "tests/models/yolox_nano", "--engine", engine]);
+        let mut command = orinoco(&["infer", "--json", "--model", &described, "--engine", engine]);
         command.args(["--resize", "bilinear-antialias", "--score", &threshold.to_string()]).args(&files);
         let output = command.output().expect("orinoco starts");
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -46,7 +60,7 @@ fn yolox_nano_finds_what_the_reference_finds() {
             agree(&line.detections, wanted, how).unwrap_or_else(|why| panic!("{engine} on {name}: {why}"));
             boxes += wanted.len();
         }
-        println!("{engine}: {boxes} boxes on {} images agree", wanted.len());
+        println!("{model} on {engine}: {boxes} boxes on {} images agree", wanted.len());
     }
 }
 

@@ -7,7 +7,7 @@ mod result;
 mod summary;
 
 pub use fault::Fault;
-pub use result::{DetectionJson, RESULT_SCHEMA, ResultLine};
+pub use result::{ClassJson, ClassMapJson, DetectionJson, MaskJson, RESULT_SCHEMA, ResultLine, TensorJson};
 pub use summary::{
     Dropped, EndState, MemorySummary, ModelSummary, PowerSummary, RefusedJson, SUMMARY_SCHEMA, StageSummary,
     StreamSummary, Summary,

@@ -1,11 +1,11 @@
-use orinoco_core::Detection;
+use orinoco_core::{ClassMap, ClassScore, Detection, Findings, Keypoint, Mask, Point, RawTensor};
 use serde::{Deserialize, Serialize};
 
 /// The schema name of [`ResultLine`].
 pub const RESULT_SCHEMA: &str = "orinoco.result/1";
 
-/// What one model found in one frame or image.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// What one model found in one frame, image or window of sound.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ResultLine {
     /// [`RESULT_SCHEMA`].
     pub schema: String,
@@ -15,6 +15,9 @@ pub struct ResultLine {
     /// The image's path, for `infer`.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub image: Option<String>,
+    /// The sound's path, for `infer`.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub audio: Option<String>,
     /// The frame's number at its source, from 0.
     pub seq: u64,
     /// Presentation time in nanoseconds.
@@ -25,10 +28,52 @@ pub struct ResultLine {
     pub engine: String,
     /// Objects, best first.
     pub detections: Vec<DetectionJson>,
+    /// Classes of the whole, best first.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub classes: Vec<ClassJson>,
+    /// Semantic segmentation.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub mask: Option<ClassMapJson>,
+    /// A unit vector that identifies what is seen.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub embedding: Vec<f32>,
+    /// Outputs as the model gave them.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub tensors: Vec<TensorJson>,
+}
+
+impl ResultLine {
+    /// A line with what was found; where it was found is for the caller to fill in. `labels` are the model's.
+    pub fn new(model: &str, engine: &str, findings: &Findings, labels: &[String]) -> Self {
+        let label = |class_id: u32| labels.get(class_id as usize).map_or("?", String::as_str);
+        let each = findings.keypoints_each();
+        let detections = findings.detections.iter().enumerate().map(|(index, found)| DetectionJson {
+            corners: findings.corners.get(index).map(|corners| corners.map(pair)),
+            keypoints: findings.keypoints[index * each..][..each].iter().map(keypoint).collect(),
+            mask: findings.masks.get(index).map(MaskJson::from),
+            ..DetectionJson::new(found, label(found.class_id))
+        });
+        let class = |class: &ClassScore| ClassJson {
+            class_id: class.class_id,
+            label: label(class.class_id).to_owned(),
+            score: class.score,
+        };
+        Self {
+            schema: RESULT_SCHEMA.to_owned(),
+            model: model.to_owned(),
+            engine: engine.to_owned(),
+            detections: detections.collect(),
+            classes: findings.classes.iter().map(class).collect(),
+            mask: (findings.class_map.width > 0).then(|| ClassMapJson::from(&findings.class_map)),
+            embedding: findings.embedding.clone(),
+            tensors: findings.tensors.iter().map(TensorJson::from).collect(),
+            ..Self::default()
+        }
+    }
 }
 
 /// One object.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct DetectionJson {
     /// Index into the model's labels.
     pub class_id: u32,
@@ -39,6 +84,15 @@ pub struct DetectionJson {
     /// `[x1, y1, x2, y2]` in source pixels.
     #[serde(rename = "box")]
     pub bounds: [f32; 4],
+    /// The corners of an oriented box, clockwise, each `[x, y]` in source pixels; `box` is the upright box around them.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub corners: Option<[[f32; 2]; 4]>,
+    /// Keypoints, each `[x, y, score]` in source pixels.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub keypoints: Vec<[f32; 3]>,
+    /// The object's pixels.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub mask: Option<MaskJson>,
 }
 
 impl DetectionJson {
@@ -46,8 +100,106 @@ impl DetectionJson {
     pub fn new(found: &Detection, label: &str) -> Self {
         let b = found.bounds;
         let bounds = [b.x1, b.y1, b.x2, b.y2];
-        Self { class_id: found.class_id, label: label.to_owned(), score: found.score, bounds }
+        Self {
+            class_id: found.class_id,
+            label: label.to_owned(),
+            score: found.score,
+            bounds,
+            ..Self::default()
+        }
     }
+}
+
+/// One class and its probability.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ClassJson {
+    /// Index into the model's labels.
+    pub class_id: u32,
+    /// The class's name.
+    pub label: String,
+    /// 0 to 1.
+    pub score: f32,
+}
+
+/// The pixels of one object, in a part of the frame.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct MaskJson {
+    /// The part's left top corner in source pixels.
+    pub left: u32,
+    /// See `left`.
+    pub top: u32,
+    /// The part's size in source pixels.
+    pub width: u32,
+    /// See `width`.
+    pub height: u32,
+    /// Lengths of runs row by row, in turn outside and inside, beginning with outside.
+    pub runs: Vec<u32>,
+}
+
+impl From<&Mask> for MaskJson {
+    fn from(mask: &Mask) -> Self {
+        let mut runs = vec![0];
+        let mut inside = 0;
+        for pixel in &mask.pixels {
+            if *pixel != inside {
+                runs.push(0);
+                inside = *pixel;
+            }
+            if let Some(last) = runs.last_mut() {
+                *last += 1;
+            }
+        }
+        Self { left: mask.left, top: mask.top, width: mask.width, height: mask.height, runs }
+    }
+}
+
+/// The class of every cell of a grid that covers the whole frame.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ClassMapJson {
+    /// Columns.
+    pub width: u32,
+    /// Rows.
+    pub height: u32,
+    /// `[class id, cells]` of each run, row by row.
+    pub runs: Vec<[u32; 2]>,
+}
+
+impl From<&ClassMap> for ClassMapJson {
+    fn from(map: &ClassMap) -> Self {
+        let mut runs: Vec<[u32; 2]> = Vec::new();
+        for class in map.classes.iter().map(|class| u32::from(*class)) {
+            match runs.last_mut() {
+                Some([last, cells]) if *last == class => *cells += 1,
+                _ => runs.push([class, 1]),
+            }
+        }
+        Self { width: map.width, height: map.height, runs }
+    }
+}
+
+/// An output as the model gave it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct TensorJson {
+    /// Its name in the graph.
+    pub name: String,
+    /// Its axes, without the batch.
+    pub shape: Vec<usize>,
+    /// Its elements, row-major.
+    pub data: Vec<f32>,
+}
+
+impl From<&RawTensor> for TensorJson {
+    fn from(tensor: &RawTensor) -> Self {
+        Self { name: tensor.name.clone(), shape: tensor.shape.clone(), data: tensor.data.clone() }
+    }
+}
+
+fn pair(point: Point) -> [f32; 2] {
+    [point.x, point.y]
+}
+
+fn keypoint(keypoint: &Keypoint) -> [f32; 3] {
+    [keypoint.at.x, keypoint.at.y, keypoint.score]
 }
 
 #[cfg(test)]
@@ -57,23 +209,29 @@ mod tests {
 
     #[test]
     fn the_contract() {
-        let found =
-            Detection { class_id: 2, score: 0.5, bounds: BoxF { x1: 1.0, y1: 2.0, x2: 3.5, y2: 4.0 } };
+        let bounds = BoxF { x1: 1.0, y1: 2.0, x2: 3.5, y2: 4.0 };
+        let detections = vec![Detection { class_id: 1, score: 0.5, bounds }];
+        let labels = ["car".to_owned(), "bus".to_owned()];
+        let findings = Findings { detections, ..Findings::default() };
         let line = ResultLine {
-            schema: RESULT_SCHEMA.to_owned(),
             stream: Some("cam".to_owned()),
-            image: None,
             seq: 7,
             pts_ns: 40_000_000,
-            model: "m".to_owned(),
-            engine: "tract".to_owned(),
-            detections: vec![DetectionJson::new(&found, "car")],
+            ..ResultLine::new("m", "tract", &findings, &labels)
         };
         let text = serde_json::to_string(&line).expect("serialises");
         assert_eq!(
             text,
-            r#"{"schema":"orinoco.result/1","stream":"cam","seq":7,"pts_ns":40000000,"model":"m","engine":"tract","detections":[{"class_id":2,"label":"car","score":0.5,"box":[1.0,2.0,3.5,4.0]}]}"#
+            r#"{"schema":"orinoco.result/1","stream":"cam","seq":7,"pts_ns":40000000,"model":"m","engine":"tract","detections":[{"class_id":1,"label":"bus","score":0.5,"box":[1.0,2.0,3.5,4.0]}]}"#
         );
         assert_eq!(serde_json::from_str::<ResultLine>(&text).expect("parses"), line);
+    }
+
+    #[test]
+    fn masks_are_runs() {
+        let mask = Mask { left: 1, top: 2, width: 3, height: 2, pixels: vec![1, 1, 0, 0, 0, 1] };
+        assert_eq!(MaskJson::from(&mask).runs, [0, 2, 3, 1]);
+        let map = ClassMap { width: 2, height: 2, classes: vec![0, 7, 7, 7] };
+        assert_eq!(ClassMapJson::from(&map).runs, [[0, 1], [7, 3]]);
     }
 }

@@ -124,6 +124,12 @@ macro_rules! elements {
                 match self { $(Self::$variant(_) => ElementType::$variant,)* }
             }
 
+            /// Their number.
+            #[allow(clippy::len_without_is_empty, reason = "a tensor to write is never asked whether it is empty")]
+            pub fn len(&self) -> usize {
+                match self { $(Self::$variant(target) => target.len(),)* }
+            }
+
             /// Writes every element from `source`: rounded to the nearest and kept in range for integers, false only
             /// for zero. Panics unless there are as many.
             pub fn copy_from_f32(&mut self, source: &[f32]) {

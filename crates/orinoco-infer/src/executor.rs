@@ -2,59 +2,41 @@
 
 use std::sync::Arc;
 
-use orinoco_core::{Clock, Diagnosis, TensorDesc, WithSubject, codes};
-use orinoco_pipeline::{Executor, Findings, Frame, StageTimes};
-use orinoco_vision::{Head, Mapping, Output, Preprocessor, heads};
+use orinoco_core::{Clock, Diagnosis, Findings, WithSubject, codes};
+use orinoco_pipeline::{Executor, Frame, StageTimes};
+use orinoco_vision::{Mapping, Preprocessor};
 
-use crate::engine::Session;
+use crate::engine::{Prepared, Session};
+use crate::inference::Inference;
 use crate::model::{Binding, Model};
-
-/// No head reads more outputs than this.
-const OUTPUTS_MAX: usize = 16;
 
 /// One model's plan for one batch size, on one lane.
 pub struct CpuPlan {
-    session: Box<dyn Session>,
-    input: usize,
-    outputs: usize,
+    inference: Inference,
     batch: usize,
     elements: usize,
     preprocessor: Preprocessor,
-    head: Box<dyn Head>,
     mappings: Vec<Mapping>,
     clock: Arc<dyn Clock>,
 }
 
 impl CpuPlan {
-    /// Binds `model` to a session whose shapes are those of `binding`.
+    /// Binds `model`, which takes pictures, to a session of `prepared` whose shapes are those of `binding`.
     pub fn new(
         model: &Model,
         binding: &Binding,
-        outputs: &[TensorDesc],
+        prepared: &dyn Prepared,
         session: Box<dyn Session>,
         clock: Arc<dyn Clock>,
     ) -> Result<Self, Diagnosis> {
-        let next = "correct model.toml (`orinoco models show` prints the graph)";
-        let shown = model.file.display();
-        let head =
-            heads::build(&model.head, &model.input, outputs).about(&codes::MODEL_DISAGREES, &shown, next)?;
-        if outputs.len() > OUTPUTS_MAX {
-            let cause = format!("it has {} outputs, and at most {OUTPUTS_MAX} are supported", outputs.len());
-            return Err(Diagnosis::new(
-                &codes::MODEL_UNSUPPORTED,
-                shown,
-                cause,
-                "remove the outputs it does not need",
-            ));
-        }
+        let image = model.input.image().ok_or("it takes sound, and this is a stream of pictures");
+        let next = "use a model whose input is a picture, or `orinoco infer` with WAV files";
+        let image = image.about(&codes::MODEL_DISAGREES, model.file.display(), next)?;
         Ok(Self {
-            session,
-            input: binding.input,
-            outputs: outputs.len(),
+            inference: Inference::new(model, binding, prepared, session)?,
             batch: binding.batch,
-            elements: model.input.elements(),
-            preprocessor: Preprocessor::new(model.input.clone()),
-            head,
+            elements: image.elements(),
+            preprocessor: Preprocessor::new(image.clone()),
             mappings: vec![Mapping::default(); binding.batch],
             clock,
         })
@@ -62,23 +44,18 @@ impl CpuPlan {
 
     /// A batch shorter than the plan's leaves the rest of the input as it was: the engine computes it, nobody reads it.
     fn preprocess(&mut self, frames: &[Frame]) {
-        let tensor =
-            self.session.input(self.input).data.f32().expect("the binding checked that the input is f32");
-        let places = tensor.chunks_exact_mut(self.elements).zip(&mut self.mappings);
-        for (frame, (place, mapping)) in frames.iter().zip(places) {
-            *mapping = self.preprocessor.run(&frame.view(), place);
-        }
+        let (preprocessor, mappings, elements) = (&mut self.preprocessor, &mut self.mappings, self.elements);
+        self.inference.write(|tensor| {
+            let places = tensor.chunks_exact_mut(elements).zip(mappings);
+            for (frame, (place, mapping)) in frames.iter().zip(places) {
+                *mapping = preprocessor.run(&frame.view(), place);
+            }
+        });
     }
 
     fn postprocess(&mut self, findings: &mut [Findings]) {
-        let mut outputs = [Output { shape: &[], data: &[] }; OUTPUTS_MAX];
-        for (index, output) in outputs.iter_mut().enumerate().take(self.outputs) {
-            let tensor = self.session.output(index);
-            let data = tensor.data.f32().expect("the binding checked that the outputs are f32");
-            *output = Output { shape: tensor.shape, data };
-        }
         for (item, found) in findings.iter_mut().enumerate() {
-            self.head.decode(&outputs[..self.outputs], item, &self.mappings[item], &mut found.detections);
+            self.inference.decode(item, &self.mappings[item], found);
         }
     }
 }
@@ -98,7 +75,7 @@ impl Executor for CpuPlan {
         let start = self.clock.now();
         self.preprocess(frames);
         let ready = self.clock.now();
-        self.session.run()?;
+        self.inference.run()?;
         let inferred = self.clock.now();
         self.postprocess(findings);
         let done = self.clock.now();

@@ -3,17 +3,23 @@
 //! No engine is trusted before it has run the model once on this machine, and none is replaced in silence. Read first:
 //! [`Engine`] (with [`Prepared`] and [`Session`]), [`Model`] and [`CpuPlan`].
 
+mod audio;
 mod engine;
 mod executor;
+mod inference;
 mod model;
 mod ort;
 mod select;
 #[cfg(feature = "tract")]
 mod tract;
 
+pub use audio::{AudioPlan, Heard};
 pub use engine::{
     Elements, ElementsMut, Engine, EngineInfo, Options, Prepared, Session, TensorView, TensorViewMut,
 };
 pub use executor::CpuPlan;
-pub use model::{Binding, Model, Repository, sha256_hex};
+pub use model::{
+    AudioFeatures, AudioSpec, Binding, Feed, FeedValue, Mfcc, Model, ModelInput, Quantization, Repository,
+    Unsure, sha256_hex,
+};
 pub use select::{Chosen, ENGINES, Refusal, ShapesFor, by_name, choose, engines};

@@ -1,7 +1,14 @@
 //! Models: where they are, what their `model.toml` says, and whether the graph agrees.
 
+mod bind;
 mod description;
+mod guess;
+mod input;
+mod output;
 mod repository;
 
-pub use description::{Binding, Model};
+pub use bind::Binding;
+pub use description::Model;
+pub use guess::Unsure;
+pub use input::{AudioFeatures, AudioSpec, Feed, FeedValue, Mfcc, ModelInput, Quantization};
 pub use repository::{Repository, sha256_hex};

@@ -19,6 +19,7 @@ mod open;
 mod pace;
 mod test_source;
 mod uri;
+mod wav;
 
 pub use framemd5::FrameMd5Sink;
 #[cfg(feature = "gstreamer")]
@@ -31,3 +32,4 @@ pub use test_source::TestSource;
 pub use uri::{
     Ball, ImagePaths, NumberedPath, Pace, RtspAddress, SourceKind, SourceUri, TestPattern, Transport,
 };
+pub use wav::{Sound, read_wav};

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use orinoco_core::{Clock, Diagnosis, StreamId};
+use orinoco_core::{Clock, Diagnosis, Findings, StreamId};
 use orinoco_telemetry::{DropCause, Event, EventSink, Stage, Stats};
 
-use crate::{Executor, Findings, Frame, Mux, Outcome, Outlet, StageTimes};
+use crate::{Executor, Frame, Mux, Outcome, Outlet, StageTimes};
 
 /// After this many failed batches in a row the engine is taken to be broken and the lane ends.
 const FAILURES_MAX: u32 = 8;

@@ -15,7 +15,7 @@ mod stop;
 mod supervise;
 
 pub use clock::MonotonicClock;
-pub use executor::{Executor, Findings, StageTimes};
+pub use executor::{Executor, StageTimes};
 pub use lane::{BoundPlan, Lane};
 pub use mux::{Closed, DropPolicy, Inlet, Mux, StreamQueue};
 pub use sink::{Outcome, Outlet, Sink, SinkThread};

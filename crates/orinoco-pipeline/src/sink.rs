@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::time::Duration;
 
-use orinoco_core::{Clock, Diagnosis, Nanos, StreamId};
+use orinoco_core::{Clock, Diagnosis, Findings, Nanos, StreamId};
 use orinoco_telemetry::{DropCause, Event, EventSink, Stage, Stats};
 
-use crate::{DropPolicy, Findings, Frame};
+use crate::{DropPolicy, Frame};
 
 /// Frames that may wait for a stream's sinks; each holds a decoder's buffer, so few.
 const OUTCOMES_MAX: usize = 4;

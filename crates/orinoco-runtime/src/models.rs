@@ -6,7 +6,7 @@ use std::sync::Arc;
 use orinoco_board::{BoardModel, Inference};
 use orinoco_config::Faults;
 use orinoco_core::{Clock, Diagnosis, TensorDesc, codes};
-use orinoco_infer::{Binding, Chosen, CpuPlan, Model, Options, Repository, choose};
+use orinoco_infer::{AudioPlan, Binding, Chosen, CpuPlan, Model, ModelInput, Options, Repository, choose};
 use orinoco_telemetry::{Event, EventSink};
 use orinoco_vision::Resize;
 
@@ -36,7 +36,7 @@ pub fn load_model(
     let resolve = |inputs: &[TensorDesc], outputs: &[TensorDesc]| -> Result<(Model, Binding), Diagnosis> {
         let model = match &described {
             Some(model) => model.clone(),
-            None => Model::infer(&file, inputs, outputs)?,
+            None => Model::guess(&file, inputs, outputs)?,
         };
         let model = with_settings(model, wanted);
         let binding = model.bind(inputs, outputs, wanted.batch)?;
@@ -54,16 +54,21 @@ pub fn load_model(
 /// A plan of `loaded` for one lane.
 pub fn bind_plan(loaded: &mut LoadedModel, clock: Arc<dyn Clock>) -> Result<CpuPlan, Diagnosis> {
     let session = loaded.chosen.session()?;
-    CpuPlan::new(&loaded.model, &loaded.binding, loaded.chosen.prepared.outputs(), session, clock)
+    CpuPlan::new(&loaded.model, &loaded.binding, loaded.chosen.prepared.as_ref(), session, clock)
+}
+
+/// A plan of `loaded`, which takes sound.
+pub fn bind_audio(loaded: &mut LoadedModel) -> Result<AudioPlan, Diagnosis> {
+    let session = loaded.chosen.session()?;
+    AudioPlan::new(&loaded.model, &loaded.binding, loaded.chosen.prepared.as_ref(), session)
 }
 
 fn with_settings(mut model: Model, wanted: &BoardModel) -> Model {
     model.head.score_threshold = wanted.score_threshold.unwrap_or(model.head.score_threshold);
     model.head.iou_threshold = wanted.iou_threshold.unwrap_or(model.head.iou_threshold);
-    match wanted.resize.as_deref() {
-        Some("bilinear-antialias") => model.input.resize = Resize::BilinearAntialias,
-        Some(_) => model.input.resize = Resize::Bilinear,
-        None => {}
+    if let (ModelInput::Image(image), Some(resize)) = (&mut model.input, wanted.resize.as_deref()) {
+        image.resize =
+            if resize == "bilinear-antialias" { Resize::BilinearAntialias } else { Resize::Bilinear };
     }
     model
 }

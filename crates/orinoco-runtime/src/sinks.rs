@@ -5,7 +5,7 @@ use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use orinoco_api::{DetectionJson, RESULT_SCHEMA, ResultLine};
+use orinoco_api::ResultLine;
 use orinoco_board::{SinkKind, SinkSpec};
 use orinoco_core::{Diagnosis, WithSubject, codes};
 use orinoco_media::FrameMd5Sink;
@@ -110,20 +110,11 @@ impl Sink for JsonlSink {
         let desc = &outcome.frame.desc;
         for (model, findings) in &outcome.findings {
             let names = &self.models[*model];
-            let label = |class: u32| names.labels.get(class as usize).map_or("?", String::as_str);
             let line = ResultLine {
-                schema: RESULT_SCHEMA.to_owned(),
                 stream: Some(self.stream.clone()),
-                image: None,
                 seq: desc.seq,
                 pts_ns: desc.pts.0,
-                model: names.name.clone(),
-                engine: names.engine.to_owned(),
-                detections: findings
-                    .detections
-                    .iter()
-                    .map(|d| DetectionJson::new(d, label(d.class_id)))
-                    .collect(),
+                ..ResultLine::new(&names.name, names.engine, findings, &names.labels)
             };
             let mut text =
                 serde_json::to_string(&line).expect("a result has only text keys and plain numbers");

@@ -116,9 +116,9 @@ impl InputSpec {
                 Mapping { source: (width, height), model, scale: (ratio, ratio), offset, size }
             }
             Fit::Crop { shorter } => {
-                // As torchvision's Resize and CenterCrop: the longer side rounds down, the cut to the nearest even.
-                let side = |length: u32| u64::from(shorter) * u64::from(length) / u64::from(width.min(height));
-                let side = |length: u32| u32::try_from(side(length)).unwrap_or(u32::MAX).max(1);
+                // The longer side to the nearest pixel (torchvision rounds it down), the cut to the nearest even.
+                let ratio = f64::from(shorter) / f64::from(width.min(height));
+                let side = |length: u32| ((f64::from(length) * ratio).round() as u32).max(1);
                 let size = (side(width), side(height));
                 let cut = |model: u32, size: u32| {
                     (f64::from(model) / 2.0 - f64::from(size) / 2.0).round_ties_even() as i32
@@ -175,10 +175,7 @@ impl Mapping {
 
     /// A point in model pixels as source pixels.
     pub fn point(&self, x: f32, y: f32) -> Point {
-        Point {
-            x: (x - self.offset.0 as f32) / self.scale.0,
-            y: (y - self.offset.1 as f32) / self.scale.1,
-        }
+        Point { x: (x - self.offset.0 as f32) / self.scale.0, y: (y - self.offset.1 as f32) / self.scale.1 }
     }
 
     /// What the model sees of the picture.
@@ -188,7 +185,8 @@ impl Mapping {
             let seen = (model as usize).saturating_sub(at).min((size as usize).saturating_sub(from));
             (at, from, seen)
         };
-        let (x, y) = (axis(self.offset.0, self.size.0, self.model.0), axis(self.offset.1, self.size.1, self.model.1));
+        let (x, y) =
+            (axis(self.offset.0, self.size.0, self.model.0), axis(self.offset.1, self.size.1, self.model.1));
         Window { at: (x.0, y.0), from: (x.1, y.1), size: (x.2, y.2) }
     }
 }

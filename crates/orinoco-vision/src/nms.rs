@@ -3,7 +3,12 @@ use orinoco_core::Detection;
 /// Greedy non-maximum suppression: a box survives unless a better one overlaps it by more than `iou_max`, of its class
 /// or, when `across` classes, of any. Leaves `found` best first, at most `keep_max`; ties keep their order. Does not
 /// allocate.
-pub fn suppress<T: AsRef<Detection> + Copy>(found: &mut Vec<T>, iou_max: f32, keep_max: usize, across: Across) {
+pub fn suppress<T: AsRef<Detection> + Copy>(
+    found: &mut Vec<T>,
+    iou_max: f32,
+    keep_max: usize,
+    across: Across,
+) {
     suppress_by(found, keep_max, across, |better, candidate| {
         better.as_ref().bounds.iou(&candidate.as_ref().bounds) > iou_max
     });

@@ -8,8 +8,8 @@
 use orinoco_core::{FrameView, Layout, PixelFormat, PlaneView};
 
 use crate::antialias::Antialias;
-use crate::yuv::YuvToRgb;
 use crate::input::Window;
+use crate::yuv::YuvToRgb;
 use crate::{ColorOrder, InputSpec, Mapping, Resize};
 
 /// How many output rows are made at a time: the values of one SSE or NEON register.
@@ -383,7 +383,8 @@ mod tests {
                 for y in 0..mh {
                     for x in 0..mw {
                         let seen = f64::from(out[((c * mh + y) * mw + x) as usize]);
-                        let (px, py) = (x.wrapping_sub_signed(map.offset.0), y.wrapping_sub_signed(map.offset.1));
+                        let (px, py) =
+                            (x.wrapping_sub_signed(map.offset.0), y.wrapping_sub_signed(map.offset.1));
                         let exact = if px < map.size.0 && py < map.size.1 {
                             let sx = (f64::from(px) + 0.5) * f64::from(w) / f64::from(map.size.0) - 0.5;
                             let sy = (f64::from(py) + 0.5) * f64::from(h) / f64::from(map.size.1) - 0.5;

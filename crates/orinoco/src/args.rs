@@ -123,9 +123,9 @@ pub(crate) struct InferArgs {
     /// Model: a name in the repository, a folder, a model.toml or an .onnx
     #[arg(long, value_name = "MODEL")]
     pub(crate) model: String,
-    /// PNG, JPEG or WebP files
-    #[arg(value_name = "IMAGE", required = true)]
-    pub(crate) images: Vec<PathBuf>,
+    /// PNG, JPEG or WebP files; WAV files for a model of sound
+    #[arg(value_name = "FILE", required = true)]
+    pub(crate) inputs: Vec<PathBuf>,
     #[command(flatten)]
     pub(crate) engine: EngineArgs,
     #[command(flatten)]

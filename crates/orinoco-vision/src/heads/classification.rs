@@ -19,7 +19,9 @@ struct Classification {
 fn build(spec: &HeadSpec, _: &InputSpec, outputs: &[TensorDesc]) -> Result<Box<dyn Head>, String> {
     let output = only(outputs, KIND.name)?;
     let fits = match output.shape.get(1..) {
-        Some([classes, ones @ ..]) => classes.accepts(spec.classes) && ones.iter().all(|axis| axis.accepts(1)),
+        Some([classes, ones @ ..]) => {
+            classes.accepts(spec.classes) && ones.iter().all(|axis| axis.accepts(1))
+        }
         _ => false,
     };
     if !fits {
@@ -37,7 +39,7 @@ fn guess(input: &InputSpec, outputs: &[TensorDesc]) -> Option<Guess> {
     if !flat || embedding || *classes < 2 {
         return None;
     }
-    let head = HeadSpec { score_threshold: 0.0, ..HeadSpec::new(KIND.name, *classes) };
+    let head = HeadSpec::new(KIND.name, *classes);
     // ImageNet's: the shorter side to 8/7 of the input, means and deviations of its photos.
     let shorter = input.width.min(input.height) * 8 / 7;
     let mut guess = Guess::new(head, input).fit(Fit::Crop { shorter });
@@ -62,11 +64,13 @@ impl Head for Classification {
         self.scores.clear();
         self.scores.extend_from_slice(outputs[0].item(item));
         activate(&mut self.scores, self.spec.activation);
-        let scored = (0u32..).zip(&self.scores).map(|(class_id, score)| ClassScore { class_id, score: *score });
+        let scored =
+            (0u32..).zip(&self.scores).map(|(class_id, score)| ClassScore { class_id, score: *score });
         let background = self.spec.background;
         let scored = scored.filter(|class| background != Some(class.class_id));
         found.classes.extend(scored.filter(|class| class.score >= self.spec.score_threshold));
-        let by_score = |a: &ClassScore, b: &ClassScore| b.score.total_cmp(&a.score).then(a.class_id.cmp(&b.class_id));
+        let by_score =
+            |a: &ClassScore, b: &ClassScore| b.score.total_cmp(&a.score).then(a.class_id.cmp(&b.class_id));
         found.classes.sort_unstable_by(by_score);
         found.classes.truncate(self.spec.top);
     }
@@ -110,12 +114,7 @@ mod tests {
 
     #[test]
     fn the_best_classes_come_first() {
-        let spec = |top, activation| HeadSpec {
-            top,
-            activation,
-            score_threshold: 0.0,
-            ..HeadSpec::new("classification", 3)
-        };
+        let spec = |top, activation| HeadSpec { top, activation, ..HeadSpec::new("classification", 3) };
         // Probabilities stay; anything else goes through softmax.
         check(spec(2, Activation::Auto), &[0.2, 0.7, 0.1], &[(1, 0.7), (0, 0.2)]);
         check(spec(1, Activation::Auto), &[0.0, 2.0f32.ln(), 0.0], &[(1, 0.5)]);

@@ -5,7 +5,9 @@
 use orinoco_core::{Detection, Dim, Findings, TensorDesc};
 
 use super::yolov5::from_center;
-use super::{Activation, Guess, Head, HeadKind, HeadSpec, Output, best, check_axes, fixed_after_batch, sigmoid};
+use super::{
+    Activation, Guess, Head, HeadKind, HeadSpec, Output, best, check_axes, fixed_after_batch, sigmoid,
+};
 use crate::nms::sort_by_score;
 use crate::{Fit, InputSpec, Mapping};
 
@@ -31,7 +33,8 @@ fn build(spec: &HeadSpec, input: &InputSpec, outputs: &[TensorDesc]) -> Result<B
             (0, 0)
         }
         [first, _] => {
-            let boxes = usize::from(check_axes(first, &rows(BOX_VALUES)).is_err() || first.name.contains("logits"));
+            let boxes =
+                usize::from(check_axes(first, &rows(BOX_VALUES)).is_err() || first.name.contains("logits"));
             check_axes(&outputs[boxes], &rows(BOX_VALUES))?;
             check_axes(&outputs[1 - boxes], &rows(spec.classes))?;
             (1 - boxes, boxes)
@@ -65,7 +68,8 @@ impl Head for Detr {
         let together = self.scores == self.boxes;
         let skip = if together { BOX_VALUES } else { 0 };
         let scores = outputs[self.scores].item(item).chunks_exact(skip + self.spec.classes);
-        let boxes = outputs[self.boxes].item(item).chunks_exact(if together { skip + self.spec.classes } else { 4 });
+        let boxes =
+            outputs[self.boxes].item(item).chunks_exact(if together { skip + self.spec.classes } else { 4 });
         for (scores, place) in scores.zip(boxes) {
             let (class_id, value) = best(&scores[skip..]);
             let score = match self.spec.activation {

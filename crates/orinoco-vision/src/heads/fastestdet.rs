@@ -35,7 +35,9 @@ fn guess(input: &InputSpec, outputs: &[TensorDesc]) -> Option<Guess> {
     fits.then(|| {
         let guess = Guess::new(head, input).unit_rgb(Fit::Stretch).bgr();
         let guess = guess.unsure("head", "a segmentation into 85 classes has the same shape");
-        guess.unsure("color", "FastestDet is trained on BGR").unsure("fit", "FastestDet is trained on stretched pictures")
+        guess
+            .unsure("color", "FastestDet is trained on BGR")
+            .unsure("fit", "FastestDet is trained on stretched pictures")
     })
 }
 
@@ -49,18 +51,19 @@ impl Head for FastestDet {
             if objectness <= self.spec.score_threshold {
                 continue;
             }
-            for class in 0..self.spec.classes {
-                let score = objectness * at(BOX_VALUES + class, cell).max(0.0).powf(0.4);
-                if score > self.spec.score_threshold {
-                    let cx = ((cell % columns) as f32 + at(1, cell).tanh()) / columns as f32;
-                    let cy = ((cell / columns) as f32 + at(2, cell).tanh()) / rows as f32;
-                    let (w, h) = (sigmoid(at(3, cell)) / 2.0, sigmoid(at(4, cell)) / 2.0);
-                    let (mw, mh) = self.model;
-                    let bounds =
-                        BoxF { x1: (cx - w) * mw, y1: (cy - h) * mh, x2: (cx + w) * mw, y2: (cy + h) * mh };
-                    let bounds = mapping.to_source(bounds);
-                    found.detections.push(Detection { class_id: class as u32, score, bounds });
-                }
+            // One class for each cell, as the author's code does.
+            let classes = (0u32..).zip((0..self.spec.classes).map(|class| at(BOX_VALUES + class, cell)));
+            let Some((class_id, value)) = classes.max_by(|a, b| a.1.total_cmp(&b.1)) else { continue };
+            let score = objectness * value.max(0.0).powf(0.4);
+            if score > self.spec.score_threshold {
+                let cx = ((cell % columns) as f32 + at(1, cell).tanh()) / columns as f32;
+                let cy = ((cell / columns) as f32 + at(2, cell).tanh()) / rows as f32;
+                let (w, h) = (sigmoid(at(3, cell)) / 2.0, sigmoid(at(4, cell)) / 2.0);
+                let (mw, mh) = self.model;
+                let bounds =
+                    BoxF { x1: (cx - w) * mw, y1: (cy - h) * mh, x2: (cx + w) * mw, y2: (cy + h) * mh };
+                let bounds = mapping.to_source(bounds);
+                found.detections.push(Detection { class_id, score, bounds });
             }
         }
         suppress_as(&self.spec, &mut found.detections);

@@ -59,7 +59,7 @@ fn build(spec: &HeadSpec, input: &InputSpec, outputs: &[TensorDesc]) -> Result<B
 
 fn guess(input: &InputSpec, outputs: &[TensorDesc]) -> Option<Guess> {
     let [boxes, ..] = roles(outputs)?;
-    let head = HeadSpec { box_unit: BoxUnit::Pixels, ..HeadSpec::new(KIND.name, CLASSES_USUAL) };
+    let head = HeadSpec::new(KIND.name, CLASSES_USUAL);
     let known = outputs[boxes].shape.last() == Some(&Dim::Fixed(4));
     known.then(|| {
         let guess = Guess::new(head, input).unit_rgb(Fit::Stretch);
@@ -97,7 +97,7 @@ mod tests {
 
     #[test]
     fn lists_are_read_by_name() {
-        let spec = HeadSpec { box_unit: BoxUnit::Pixels, ..HeadSpec::new("listed", 91) };
+        let spec = HeadSpec::new("listed", 91);
         let outputs: [(&str, &[usize], &[f32]); 3] = [
             ("labels", &[2], &[3.0, 1.0]),
             ("boxes", &[2, 4], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]),

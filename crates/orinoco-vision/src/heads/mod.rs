@@ -51,11 +51,14 @@ pub struct HeadSpec {
 impl HeadSpec {
     /// A spec with the settings that most models of the field use.
     pub fn new(kind: &str, classes: usize) -> Self {
+        let box_unit = if kind == listed::KIND.name { BoxUnit::Pixels } else { BoxUnit::Fraction };
+        // Every class of a frame is of interest, if only as the second guess.
+        let score_threshold = if kind == classification::KIND.name { 0.0 } else { 0.3 };
         Self {
             kind: kind.to_owned(),
             classes,
             strides: Vec::new(),
-            score_threshold: 0.3,
+            score_threshold,
             iou_threshold: 0.45,
             detections_max: 300,
             across: Across::NoClasses,
@@ -63,7 +66,7 @@ impl HeadSpec {
             background: None,
             top: 5,
             boxes: BoxForm::Corners,
-            box_unit: BoxUnit::Fraction,
+            box_unit,
         }
     }
 
@@ -338,8 +341,7 @@ pub(crate) mod tests {
         let input = spec(side.0, side.1, Fit::Stretch, Align::TopLeft);
         let descs: Vec<TensorDesc> = outputs.iter().map(|(name, shape, _)| output(name, shape)).collect();
         let mut head = build(head_spec, &input, &descs).expect("fits");
-        let shaped: Vec<Output<'_>> =
-            outputs.iter().map(|(_, shape, data)| Output { shape, data }).collect();
+        let shaped: Vec<Output<'_>> = outputs.iter().map(|(_, shape, data)| Output { shape, data }).collect();
         let mut found = Findings::default();
         head.decode(&shaped, 0, &input.mapping(2 * side.0, 2 * side.1), &mut found);
         found
@@ -379,7 +381,11 @@ pub(crate) mod tests {
         );
         check((640, 640), &[("logits", &[1, 300, 80]), ("pred_boxes", &[1, 300, 4])], "detr 80 ?fit");
         check((640, 640), &[("output0", &[1, 300, 84])], "detr 80 ?head");
-        check((320, 320), &[("boxes", &[0, 4]), ("scores", &[0]), ("labels", &[0])], "listed 91 ?classes,fit");
+        check(
+            (320, 320),
+            &[("boxes", &[0, 4]), ("scores", &[0]), ("labels", &[0])],
+            "listed 91 ?classes,fit",
+        );
         check((224, 224), &[("softmaxout_1", &[1, 1000, 1, 1])], "classification 1000 ?mean,color,fit");
         check((257, 257), &[("logits", &[1, 21, 257, 257])], "segmentation 21 ?mean,fit");
         check((128, 256), &[("features", &[1, 512])], "embedding 0 ?head,mean");

@@ -5,7 +5,8 @@
 use orinoco_core::{BoxF, Detection, Findings, TensorDesc};
 
 use super::{
-    Cell, Guess, Head, HeadKind, HeadSpec, Output, best, cells, check_axes, fixed_after_batch, only, suppress_as,
+    Cell, Guess, Head, HeadKind, HeadSpec, Output, best, cells, check_axes, fixed_after_batch, only,
+    suppress_as,
 };
 use crate::{Fit, InputSpec, Mapping};
 
@@ -37,15 +38,18 @@ fn grids(spec: &HeadSpec, input: &InputSpec, rows: usize) -> Option<Vec<Cell>> {
 fn build(spec: &HeadSpec, input: &InputSpec, outputs: &[TensorDesc]) -> Result<Box<dyn Head>, String> {
     let output = only(outputs, KIND.name)?;
     let wrong = || {
-        check_axes(output, &[orinoco_core::Dim::Dynamic; 3])
-            .err()
-            .unwrap_or_else(|| format!("its output is {output}, whose rows are not the cells of NanoDet's grids"))
+        check_axes(output, &[orinoco_core::Dim::Dynamic; 3]).err().unwrap_or_else(|| {
+            format!("its output is {output}, whose rows are not the cells of NanoDet's grids")
+        })
     };
     let [rows, values] = fixed_after_batch(output).ok_or_else(wrong)?;
     let cells = grids(spec, input, rows).ok_or_else(wrong)?;
     let distances = values.saturating_sub(spec.classes);
     if distances < 8 || !distances.is_multiple_of(4) {
-        return Err(format!("its output is {output}, which leaves no distances beside {} classes", spec.classes));
+        return Err(format!(
+            "its output is {output}, which leaves no distances beside {} classes",
+            spec.classes
+        ));
     }
     Ok(Box::new(NanoDet { spec: spec.clone(), cells, bins: distances / 4 }))
 }

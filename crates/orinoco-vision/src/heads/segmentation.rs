@@ -49,7 +49,8 @@ fn build(spec: &HeadSpec, input: &InputSpec, outputs: &[TensorDesc]) -> Result<B
         return Err(format!("it has {} classes, and at most {CLASSES_MAX} are supported", spec.classes));
     }
     let form = form(output, spec.classes, input.layout);
-    let form = form.ok_or_else(|| format!("its output is {output}, which is no map of {} classes", spec.classes))?;
+    let form =
+        form.ok_or_else(|| format!("its output is {output}, which is no map of {} classes", spec.classes))?;
     Ok(Box::new(Segmentation { form, classes: spec.classes, best: Vec::new() }))
 }
 
@@ -110,11 +111,18 @@ impl Head for Segmentation {
 
 impl Segmentation {
     /// Appends the classes of consecutive `cells`.
-    fn classify(&mut self, values: &[f32], area: usize, cells: std::ops::Range<usize>, classes: &mut Vec<u8>) {
+    fn classify(
+        &mut self,
+        values: &[f32],
+        area: usize,
+        cells: std::ops::Range<usize>,
+        classes: &mut Vec<u8>,
+    ) {
         match self.form {
             Form::Ids => classes.extend(values[cells].iter().map(|id| *id as u8)),
             Form::Interleaved => {
-                let scores = values[cells.start * self.classes..cells.end * self.classes].chunks_exact(self.classes);
+                let scores =
+                    values[cells.start * self.classes..cells.end * self.classes].chunks_exact(self.classes);
                 classes.extend(scores.map(|scores| super::best(scores).0 as u8));
             }
             Form::Planar => {
@@ -146,7 +154,9 @@ mod tests {
         let expected = [0, 1, 1, 0];
         let planar = [0.9, 0.1, 0.2, 0.8, 0.1, 0.9, 0.8, 0.2];
         let ids = [0.0, 1.0, 1.0, 0.0];
-        for (shape, data) in [(&[1usize, 2, 2, 2][..], &planar[..]), (&[1, 2, 2], &ids), (&[1, 1, 2, 2], &ids)] {
+        for (shape, data) in
+            [(&[1usize, 2, 2, 2][..], &planar[..]), (&[1, 2, 2], &ids), (&[1, 1, 2, 2], &ids)]
+        {
             let found = decode(&HeadSpec::new("segmentation", 2), (4, 4), &[("y", shape, data)]);
             assert_eq!((found.class_map.width, found.class_map.height), (2, 2), "{shape:?}");
             assert_eq!(found.class_map.classes, expected, "{shape:?}");

@@ -4,7 +4,9 @@
 use orinoco_core::{BoxF, Detection, Dim, Findings, TensorDesc};
 
 use super::yolov5::from_center;
-use super::{BoxForm, BoxUnit, Guess, Head, HeadKind, HeadSpec, Output, check_axes, fixed_after_batch, suppress_as};
+use super::{
+    BoxForm, BoxUnit, Guess, Head, HeadKind, HeadSpec, Output, check_axes, fixed_after_batch, suppress_as,
+};
 use crate::{Fit, InputSpec, Mapping};
 
 pub(super) const KIND: HeadKind = HeadKind { name: "ssd", build, guess };
@@ -33,7 +35,8 @@ fn scores_and_boxes(outputs: &[TensorDesc]) -> Option<(usize, usize)> {
 
 fn build(spec: &HeadSpec, input: &InputSpec, outputs: &[TensorDesc]) -> Result<Box<dyn Head>, String> {
     let found = scores_and_boxes(outputs);
-    let (scores, boxes) = found.ok_or("ssd needs two outputs, scores [n, priors, classes] and boxes [n, priors, 4]")?;
+    let (scores, boxes) =
+        found.ok_or("ssd needs two outputs, scores [n, priors, classes] and boxes [n, priors, 4]")?;
     check_axes(&outputs[scores], &[Dim::Dynamic, Dim::Dynamic, Dim::Fixed(spec.classes)])?;
     check_axes(&outputs[boxes], &[Dim::Dynamic, Dim::Dynamic, Dim::Fixed(4)])?;
     let unit = match spec.box_unit {
@@ -45,7 +48,8 @@ fn build(spec: &HeadSpec, input: &InputSpec, outputs: &[TensorDesc]) -> Result<B
 
 fn guess(input: &InputSpec, outputs: &[TensorDesc]) -> Option<Guess> {
     let (scores, boxes) = scores_and_boxes(outputs)?;
-    let ([priors, classes], [places, 4]) = (fixed_after_batch(&outputs[scores])?, fixed_after_batch(&outputs[boxes])?)
+    let ([priors, classes], [places, 4]) =
+        (fixed_after_batch(&outputs[scores])?, fixed_after_batch(&outputs[boxes])?)
     else {
         return None;
     };

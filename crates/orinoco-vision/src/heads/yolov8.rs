@@ -6,21 +6,25 @@
 use orinoco_core::{BoxF, Detection, Dim, Findings, Keypoint, Mask, Point, TensorDesc};
 
 use super::yolov5::from_center;
-use super::{
-    Guess, Head, HeadKind, HeadSpec, Output, cells, check_axes, fixed_after_batch, only,
-};
+use super::{Guess, Head, HeadKind, HeadSpec, Output, cells, check_axes, fixed_after_batch, only};
 use crate::nms::suppress_by;
 use crate::{Fit, InputSpec, Mapping};
 
-pub(super) const DETECT: HeadKind =
-    HeadKind { name: "yolov8", build: |s, _, o| build(s, Task::Detect, o), guess: |i, o| guess(i, Task::Detect, o) };
+pub(super) const DETECT: HeadKind = HeadKind {
+    name: "yolov8",
+    build: |s, _, o| build(s, Task::Detect, o),
+    guess: |i, o| guess(i, Task::Detect, o),
+};
 pub(super) const SEGMENT: HeadKind = HeadKind {
     name: "yolov8-seg",
     build: |s, _, o| build(s, Task::Segment, o),
     guess: |i, o| guess(i, Task::Segment, o),
 };
-pub(super) const POSE: HeadKind =
-    HeadKind { name: "yolov8-pose", build: |s, _, o| build(s, Task::Pose, o), guess: |i, o| guess(i, Task::Pose, o) };
+pub(super) const POSE: HeadKind = HeadKind {
+    name: "yolov8-pose",
+    build: |s, _, o| build(s, Task::Pose, o),
+    guess: |i, o| guess(i, Task::Pose, o),
+};
 pub(super) const ORIENTED: HeadKind = HeadKind {
     name: "yolov8-obb",
     build: |s, _, o| build(s, Task::Oriented, o),
@@ -77,7 +81,8 @@ fn build(spec: &HeadSpec, task: Task, outputs: &[TensorDesc]) -> Result<Box<dyn 
         let rank = |axes| outputs.iter().position(|output| output.shape.len() == axes);
         let both = rank(3).zip(rank(4)).filter(|_| outputs.len() == 2);
         let pair = "yolov8-seg has one output of 3 axes and one of 4";
-        (boxes, prototypes) = both.ok_or_else(|| format!("it has {} outputs, where {pair}", outputs.len()))?;
+        (boxes, prototypes) =
+            both.ok_or_else(|| format!("it has {} outputs, where {pair}", outputs.len()))?;
     } else {
         only(outputs, "this head")?;
     }
@@ -87,12 +92,19 @@ fn build(spec: &HeadSpec, task: Task, outputs: &[TensorDesc]) -> Result<Box<dyn 
         (Task::Oriented, _) => 1,
         (Task::Pose, _) => match output.shape.get(1) {
             Some(Dim::Fixed(channels)) => channels.saturating_sub(BOX_VALUES + spec.classes),
-            _ => return Err(format!("its output is {output}, which does not say how many keypoints there are")),
+            _ => {
+                return Err(format!(
+                    "its output is {output}, which does not say how many keypoints there are"
+                ));
+            }
         },
         _ => 0,
     };
     if task == Task::Pose && (extra == 0 || !extra.is_multiple_of(KEYPOINT_VALUES)) {
-        return Err(format!("its output is {output}, which leaves no keypoints beside {} classes", spec.classes));
+        return Err(format!(
+            "its output is {output}, which leaves no keypoints beside {} classes",
+            spec.classes
+        ));
     }
     check_axes(output, &[Dim::Dynamic, Dim::Fixed(BOX_VALUES + spec.classes + extra), Dim::Dynamic])?;
     Ok(Box::new(YoloV8 {
@@ -135,9 +147,11 @@ impl Head for YoloV8 {
         self.find_candidates(&channels, mapping);
         let (iou_max, keep_max) = (self.spec.iou_threshold, self.spec.detections_max);
         match self.task {
-            Task::Oriented => suppress_by(&mut self.candidates, keep_max, self.spec.across, |better, other| {
-                better.oriented.overlap(&other.oriented) > iou_max
-            }),
+            Task::Oriented => {
+                suppress_by(&mut self.candidates, keep_max, self.spec.across, |better, other| {
+                    better.oriented.overlap(&other.oriented) > iou_max
+                })
+            }
             _ => suppress_by(&mut self.candidates, keep_max, self.spec.across, |better, other| {
                 better.detection.bounds.iou(&other.detection.bounds) > iou_max
             }),
@@ -145,7 +159,9 @@ impl Head for YoloV8 {
         found.detections.extend(self.candidates.iter().map(|candidate| candidate.detection));
         match self.task {
             Task::Detect => {}
-            Task::Oriented => found.corners.extend(self.candidates.iter().map(|c| c.oriented.corners(mapping))),
+            Task::Oriented => {
+                found.corners.extend(self.candidates.iter().map(|c| c.oriented.corners(mapping)))
+            }
             Task::Pose => self.keypoints(&channels, mapping, found),
             Task::Segment => self.masks(&channels, &outputs[self.prototypes], item, mapping, found),
         }
@@ -223,7 +239,8 @@ impl YoloV8 {
         for candidate in &self.candidates {
             self.blend.clear();
             self.blend.resize(rows * columns, 0.0);
-            for (index, plane) in values.chunks_exact((rows * columns).max(1)).enumerate().take(coefficients) {
+            for (index, plane) in values.chunks_exact((rows * columns).max(1)).enumerate().take(coefficients)
+            {
                 let weight = channels.at(first + index, candidate.anchor);
                 self.blend.iter_mut().zip(plane).for_each(|(sum, value)| *sum += weight * value);
             }
@@ -248,7 +265,8 @@ impl Grid<'_> {
         let (left, top) = (edge(bounds.x1, source_w), edge(bounds.y1, source_h));
         let (right, bottom) = (edge(bounds.x2, source_w).max(left), edge(bounds.y2, source_h).max(top));
         // Grid cells per model pixel: the model's input is the mapping's window, whose size the grid divides.
-        let (gx, gy) = (self.columns as f32 / mapping.model.0 as f32, self.rows as f32 / mapping.model.1 as f32);
+        let (gx, gy) =
+            (self.columns as f32 / mapping.model.0 as f32, self.rows as f32 / mapping.model.1 as f32);
         let x_at = |x: u32| ((x as f32 + 0.5) * mapping.scale.0 + mapping.offset.0 as f32) * gx - 0.5;
         let y_at = |y: u32| ((y as f32 + 0.5) * mapping.scale.1 + mapping.offset.1 as f32) * gy - 0.5;
         let pixels = (top..bottom).flat_map(|y| (left..right).map(move |x| (x, y)));

@@ -84,7 +84,8 @@ mod tests {
         let mut data = vec![0.0; 42 * 7];
         // Cell (1, 0) of the stride-16 grid, 8 by 24 pixels, class 1.
         data[(32 + 1) * 7..][..7].copy_from_slice(&[0.5, 0.5, 0.5f32.ln(), 1.5f32.ln(), 0.9, 0.1, 0.8]);
-        let found = decode(&HeadSpec::new("yolox", 2), (64, 32), &[("output", &[1, 42, 7], &data)]).detections;
+        let found =
+            decode(&HeadSpec::new("yolox", 2), (64, 32), &[("output", &[1, 42, 7], &data)]).detections;
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].class_id, 1);
         assert!((found[0].score - 0.72).abs() < 1e-6);
@@ -98,7 +99,8 @@ mod tests {
     fn another_shape_is_refused_with_both_shapes() {
         let input = spec(64, 32, Fit::Stretch, Align::TopLeft);
         let outputs = [output("output", &[1, 42, 7])];
-        let fault = build(&HeadSpec::new("yolox", 3), &input, &outputs).err().expect("7 values are not 5 + 3");
+        let fault =
+            build(&HeadSpec::new("yolox", 3), &input, &outputs).err().expect("7 values are not 5 + 3");
         assert_eq!(fault, "its output is output f32[1,42,7], where the description makes it [?,42,8]");
     }
 }

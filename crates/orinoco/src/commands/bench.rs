@@ -87,8 +87,9 @@ fn engine_fps(loaded: &mut LoadedModel, frames: u64) -> Result<f64, Faults> {
     const WARM_UP: u64 = 10;
     let mut session = loaded.chosen.session()?;
     let mut input = session.input(loaded.binding.input).data;
-    let (scale, mean) = (loaded.model.input.scale[0], loaded.model.input.mean[0]);
-    let elements = loaded.model.input.elements() * loaded.binding.batch;
+    let (scale, mean) =
+        loaded.model.input.image().map_or((1.0, 0.0), |image| (image.scale[0], image.mean[0]));
+    let elements = input.len();
     // Knuth's multiplicative hash of the index gives samples of 0 to 255 without a pattern.
     let sample = |index: usize| ((index as u32).wrapping_mul(2_654_435_761) >> 24) as f32;
     let noise: Vec<f32> = (0..elements).map(|index| (sample(index) - mean) * scale).collect();

@@ -3,68 +3,169 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use orinoco_api::{DetectionJson, RESULT_SCHEMA, ResultLine};
+use orinoco_api::{ClassMapJson, ResultLine};
 use orinoco_config::Faults;
-use orinoco_core::{Clock, Diagnosis, Exit};
-use orinoco_infer::CpuPlan;
-use orinoco_pipeline::{Executor, Findings, MonotonicClock};
-use orinoco_runtime::{LoadedModel, bind_plan, load_model, repository};
+use orinoco_core::{Clock, Diagnosis, Exit, Findings, codes};
+use orinoco_infer::{AudioPlan, CpuPlan, ModelInput};
+use orinoco_pipeline::{Executor, MonotonicClock};
+use orinoco_runtime::{LoadedModel, bind_audio, bind_plan, load_model, repository};
 
 use crate::args::InferArgs;
 use crate::commands::{board_model, inference};
 use crate::output::{self, EventLines};
 
+/// More windows of one sound are summed up for people.
+const WINDOWS_SHOWN_MAX: usize = 12;
+
 pub(crate) fn run(args: &InferArgs, json: bool) -> Result<Exit, Faults> {
     let place = repository(args.place.models.as_deref(), args.place.data.as_deref());
     let wanted = board_model(&args.model, 1, Some(&args.tune));
     let mut loaded = load_model(&wanted, &inference(&args.engine)?, &place, &EventLines)?;
-    let clock: Arc<dyn Clock> = Arc::new(MonotonicClock::default());
-    let mut plan = bind_plan(&mut loaded, Arc::clone(&clock))?;
+    let mut plan = Plan::bind(&mut loaded)?;
     let mut faults = Vec::new();
-    for (path, seq) in args.images.iter().zip(0..) {
-        match infer(path, seq, &loaded, &mut plan, &*clock) {
-            Ok(line) if json => output::print_json(&line),
-            Ok(line) => output::print(&describe(&line)),
+    for (path, seq) in args.inputs.iter().zip(0..) {
+        match plan.infer(path, seq, &loaded) {
+            Ok(lines) if json => lines.iter().for_each(output::print_json),
+            Ok(lines) => output::print(&describe(path, &lines, &loaded.model.labels)),
             Err(fault) => faults.push(fault),
         }
     }
     if faults.is_empty() { Ok(Exit::Done) } else { Err(Faults(faults)) }
 }
 
-fn infer(
-    path: &Path,
-    seq: u64,
-    loaded: &LoadedModel,
-    plan: &mut CpuPlan,
-    clock: &dyn Clock,
-) -> Result<ResultLine, Diagnosis> {
-    let frame = orinoco_media::decode_image(path, clock)?;
-    let mut findings = vec![Findings::default(); plan.batch_max()];
-    plan.replay(std::slice::from_ref(&frame), &mut findings[..1])?;
-    let detections = findings[0].detections.iter();
-    Ok(ResultLine {
-        schema: RESULT_SCHEMA.to_owned(),
-        stream: None,
-        image: Some(path.display().to_string()),
-        seq,
-        pts_ns: 0,
-        model: loaded.name.clone(),
-        engine: loaded.chosen.name.to_owned(),
-        detections: detections
-            .map(|found| DetectionJson::new(found, loaded.model.label(found.class_id)))
-            .collect(),
-    })
+/// A plan for what the model takes.
+enum Plan {
+    Image(Box<CpuPlan>, Arc<dyn Clock>),
+    Audio(Box<AudioPlan>),
 }
 
-fn describe(line: &ResultLine) -> String {
-    let image = line.image.as_deref().unwrap_or_default();
-    if line.detections.is_empty() {
-        return format!("{image}: nothing found");
+impl Plan {
+    fn bind(loaded: &mut LoadedModel) -> Result<Self, Diagnosis> {
+        match loaded.model.input {
+            ModelInput::Image(_) => {
+                let clock: Arc<dyn Clock> = Arc::new(MonotonicClock::default());
+                Ok(Self::Image(Box::new(bind_plan(loaded, Arc::clone(&clock))?), clock))
+            }
+            ModelInput::Audio(_) => Ok(Self::Audio(Box::new(bind_audio(loaded)?))),
+        }
     }
+
+    fn infer(&mut self, path: &Path, seq: u64, loaded: &LoadedModel) -> Result<Vec<ResultLine>, Diagnosis> {
+        let line = |findings: &Findings| {
+            ResultLine::new(&loaded.name, loaded.chosen.name, findings, &loaded.model.labels)
+        };
+        let shown = path.display().to_string();
+        match self {
+            Self::Image(plan, clock) => {
+                let frame = orinoco_media::decode_image(path, &**clock)?;
+                let mut findings = vec![Findings::default(); plan.batch_max()];
+                plan.replay(std::slice::from_ref(&frame), &mut findings[..1])?;
+                Ok(vec![ResultLine { image: Some(shown), seq, ..line(&findings[0]) }])
+            }
+            Self::Audio(plan) => {
+                let sound = orinoco_media::read_wav(path)?;
+                let wanted = plan.spec().sample_rate;
+                if sound.sample_rate != wanted {
+                    let cause = format!(
+                        "it has {} samples a second, and the model takes {wanted}",
+                        sound.sample_rate
+                    );
+                    let next = format!("convert it: ffmpeg -i FILE -ar {wanted} out.wav");
+                    return Err(Diagnosis::new(&codes::MODEL_DISAGREES, shown, cause, next));
+                }
+                let heard = plan.run(&sound.samples)?;
+                let lines = heard.iter().zip(0..).map(|(heard, seq)| ResultLine {
+                    audio: Some(shown.clone()),
+                    seq,
+                    pts_ns: u64::try_from(heard.at.as_nanos()).unwrap_or(u64::MAX),
+                    ..line(&heard.findings)
+                });
+                Ok(lines.collect())
+            }
+        }
+    }
+}
+
+fn describe(path: &Path, lines: &[ResultLine], labels: &[String]) -> String {
+    let shown = path.display();
+    match lines {
+        [line] => format!("{shown}: {}", describe_line(line, labels)),
+        lines => describe_sound(&shown.to_string(), lines),
+    }
+}
+
+/// A sound of many windows: the best class of each, and of the middle ones only their number.
+fn describe_sound(shown: &str, lines: &[ResultLine]) -> String {
+    let row = |line: &ResultLine| {
+        let seconds = format!("{:.2}", line.pts_ns as f64 / 1e9);
+        let best = line.classes.first();
+        let label = best.map_or_else(String::new, |class| class.label.clone());
+        let score = best.map_or_else(String::new, |class| format!("{:.3}", class.score));
+        vec![seconds, label, score]
+    };
+    let rows = lines.iter().take(WINDOWS_SHOWN_MAX).map(row).collect();
+    let mut text = format!(
+        "{shown}: {} windows\n{}",
+        lines.len(),
+        output::table(&["seconds", "class", "score"], 2, rows)
+    );
+    if lines.len() > WINDOWS_SHOWN_MAX {
+        text.push_str(&format!("\nand {} more; --json prints all", lines.len() - WINDOWS_SHOWN_MAX));
+    }
+    text
+}
+
+fn describe_line(line: &ResultLine, labels: &[String]) -> String {
+    if !line.detections.is_empty() {
+        return detections(line);
+    }
+    if !line.classes.is_empty() {
+        let rows = line.classes.iter().map(|class| vec![class.label.clone(), format!("{:.3}", class.score)]);
+        return format!("\n{}", output::table(&["class", "score"], 1, rows.collect()));
+    }
+    if let Some(mask) = &line.mask {
+        return areas(mask, labels);
+    }
+    if !line.embedding.is_empty() {
+        return format!("an embedding of {} numbers; --json prints them", line.embedding.len());
+    }
+    if !line.tensors.is_empty() {
+        let rows = line.tensors.iter().map(|tensor| {
+            let least = tensor.data.iter().copied().fold(f32::INFINITY, f32::min);
+            let most = tensor.data.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+            vec![
+                tensor.name.clone(),
+                format!("{:?}", tensor.shape),
+                format!("{least:.4}"),
+                format!("{most:.4}"),
+            ]
+        });
+        return format!("\n{}", output::table(&["tensor", "shape", "min", "max"], 1, rows.collect()));
+    }
+    "nothing found".to_owned()
+}
+
+fn detections(line: &ResultLine) -> String {
     let rows = line.detections.iter().map(|found| {
         let corners = found.bounds.map(|value| format!("{value:.0}"));
         [vec![found.label.clone(), format!("{:.3}", found.score)], corners.to_vec()].concat()
     });
     let table = output::table(&["label", "score", "x1", "y1", "x2", "y2"], 1, rows.collect());
-    format!("{image}: {} found\n{table}", line.detections.len())
+    format!("{} found\n{table}", line.detections.len())
+}
+
+/// The share of the picture that each class covers, largest first.
+fn areas(mask: &ClassMapJson, labels: &[String]) -> String {
+    let mut cells = std::collections::BTreeMap::<u32, u64>::new();
+    for [class, count] in &mask.runs {
+        *cells.entry(*class).or_default() += u64::from(*count);
+    }
+    let all = (u64::from(mask.width) * u64::from(mask.height)).max(1);
+    let mut shares: Vec<(u32, u64)> = cells.into_iter().collect();
+    shares.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    let rows = shares.iter().map(|(class, count)| {
+        let name = labels.get(*class as usize).cloned().unwrap_or_else(|| format!("class {class}"));
+        vec![name, format!("{:.1} %", 100.0 * *count as f64 / all as f64)]
+    });
+    format!("{} by {}\n{}", mask.width, mask.height, output::table(&["class", "area"], 1, rows.collect()))
 }

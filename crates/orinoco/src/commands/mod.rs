@@ -34,15 +34,13 @@ fn inference(args: &EngineArgs) -> Result<Inference, Diagnosis> {
 fn board_model(model: &str, batch: usize, tune: Option<&TuneArgs>) -> BoardModel {
     // Names in results and summaries are short: the last part of a path, without its extension.
     let path = std::path::Path::new(model);
-    let described = path.file_name().is_some_and(|name| name == "model.toml");
-    let named = if described { path.parent().unwrap_or(path) } else { path };
-    let name = named.file_stem().map_or_else(|| model.to_owned(), |stem| stem.to_string_lossy().into_owned());
+    let named = match path.extension().and_then(|extension| extension.to_str()) {
+        Some("toml") => path.parent().and_then(std::path::Path::file_name),
+        Some("onnx") => path.file_stem(),
+        _ => path.file_name(),
+    };
     BoardModel {
-        name: if path.extension().is_some() {
-            name
-        } else {
-            named.file_name().map_or(name, |n| n.to_string_lossy().into_owned())
-        },
+        name: named.map_or_else(|| model.to_owned(), |name| name.to_string_lossy().into_owned()),
         model: model.to_owned(),
         batch,
         score_threshold: tune.and_then(|tune| tune.score),

@@ -6,7 +6,7 @@ use orinoco_api::Fault;
 use orinoco_board::Inference;
 use orinoco_config::Faults;
 use orinoco_core::{Exit, TensorDesc};
-use orinoco_infer::{ENGINES, Model};
+use orinoco_infer::{AudioFeatures, AudioSpec, ENGINES, Model, ModelInput};
 use orinoco_runtime::{LoadedModel, Quiet, load_model, repository};
 use orinoco_vision::{ColorOrder, Fit};
 use serde::Serialize;
@@ -137,7 +137,10 @@ fn shown(loaded: &LoadedModel) -> Shown {
 }
 
 fn input_text(model: &Model) -> String {
-    let input = &model.input;
+    let input = match &model.input {
+        ModelInput::Image(input) => input,
+        ModelInput::Audio(audio) => return audio_text(audio),
+    };
     let color = match input.color {
         ColorOrder::Rgb => "RGB",
         ColorOrder::Bgr => "BGR",
@@ -146,9 +149,20 @@ fn input_text(model: &Model) -> String {
     let fit = match input.fit {
         Fit::Stretch => "stretched to".to_owned(),
         Fit::Letterbox => format!("letterboxed (fill {}) to", input.fill),
+        Fit::Crop { shorter } => format!("shorter side to {shorter}, middle cut to"),
     };
     let (mean, scale) = (input.mean, input.scale);
     format!("{color} {fit} {}x{}, (x - {mean:?}) * {scale:?}", input.width, input.height)
+}
+
+fn audio_text(audio: &AudioSpec) -> String {
+    let features = match &audio.features {
+        AudioFeatures::Samples { window, context } => format!("{window} samples after {context} of before"),
+        AudioFeatures::Mfcc(mfcc) => {
+            format!("{} by {} cepstral coefficients", mfcc.frames, mfcc.coefficients)
+        }
+    };
+    format!("sound of {} samples a second, {features}", audio.sample_rate)
 }
 
 #[derive(Serialize)]

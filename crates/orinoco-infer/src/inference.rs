@@ -1,0 +1,163 @@
+//! A session with what surrounds the engine's call: the other inputs, types other than f32, and the head.
+
+use orinoco_core::{Diagnosis, Dim, ElementType, Findings, TensorDesc, WithSubject, codes};
+use orinoco_vision::{Head, Mapping, Output, heads};
+
+use crate::engine::{Prepared, Session};
+use crate::model::{Binding, FeedValue, Model, Quantization};
+
+/// No head reads more outputs than this.
+const OUTPUTS_MAX: usize = 16;
+
+/// A bound model, from f32 input to findings.
+pub(crate) struct Inference {
+    session: Box<dyn Session>,
+    input: usize,
+    /// The input as f32, where the tensor is of another type.
+    staged: Option<Staged>,
+    states: Vec<State>,
+    outputs: Vec<Read>,
+    output_quantization: Option<Quantization>,
+    head: Box<dyn Head>,
+}
+
+struct Staged {
+    values: Vec<f32>,
+    quantization: Option<Quantization>,
+}
+
+/// An output that goes back into an input.
+struct State {
+    input: usize,
+    output: usize,
+    carried: Vec<f32>,
+}
+
+/// An output that the head reads, and its values as f32 where it is of another type.
+struct Read {
+    index: usize,
+    converted: Option<Vec<f32>>,
+}
+
+impl Inference {
+    /// Binds `model` to a session of `prepared` with the shapes of `binding`, and runs it once on zeros: only then is it
+    /// known what shapes the outputs have.
+    pub(crate) fn new(
+        model: &Model,
+        binding: &Binding,
+        prepared: &dyn Prepared,
+        mut session: Box<dyn Session>,
+    ) -> Result<Self, Diagnosis> {
+        let mut states = Vec::new();
+        for ((feed, input), output) in model.feeds.iter().zip(&binding.feeds).zip(&binding.states) {
+            match (&feed.value, output) {
+                (FeedValue::Constant(values), _) => fill(session.as_mut(), *input, values),
+                (FeedValue::State(_), Some(output)) => {
+                    states.push(State { input: *input, output: *output, carried: Vec::new() });
+                }
+                (FeedValue::State(_), None) => {}
+            }
+        }
+        session.run()?;
+        let outputs: Vec<Read> = prepared
+            .outputs()
+            .iter()
+            .enumerate()
+            .filter(|(_, output)| !model.is_state(&output.name))
+            .map(|(index, output)| {
+                let converted =
+                    output.element != Some(ElementType::F32) || model.output_quantization.is_some();
+                Read { index, converted: converted.then(Vec::new) }
+            })
+            .collect();
+        let shown = model.file.display();
+        if outputs.len() > OUTPUTS_MAX {
+            let cause = format!("it has {} outputs, and at most {OUTPUTS_MAX} are supported", outputs.len());
+            let next = "remove the outputs it does not need";
+            return Err(Diagnosis::new(&codes::MODEL_UNSUPPORTED, shown, cause, next));
+        }
+        let seen: Vec<TensorDesc> = outputs
+            .iter()
+            .map(|read| as_seen(&prepared.outputs()[read.index], session.as_ref(), read.index))
+            .collect();
+        let next = "correct model.toml (`orinoco models show` prints the graph)";
+        let head = heads::build(&model.head, &model.head_input(), &seen);
+        let head = head.about(&codes::MODEL_DISAGREES, shown, next)?;
+        let tensor = session.input(binding.input).data;
+        let plain = tensor.element() == ElementType::F32 && model.input_quantization.is_none();
+        let staged = (!plain)
+            .then(|| Staged { values: vec![0.0; tensor.len()], quantization: model.input_quantization });
+        let output_quantization = model.output_quantization;
+        Ok(Self { session, input: binding.input, staged, states, outputs, output_quantization, head })
+    }
+
+    /// Writes the main input as f32. What is not written stays from the last time.
+    pub(crate) fn write(&mut self, write: impl FnOnce(&mut [f32])) {
+        match &mut self.staged {
+            Some(staged) => write(&mut staged.values),
+            None => write(self.session.input(self.input).data.f32().expect("what is not f32 is staged")),
+        }
+    }
+
+    /// One inference; outputs that are states go back into their inputs.
+    pub(crate) fn run(&mut self) -> Result<(), Diagnosis> {
+        if let Some(staged) = &mut self.staged {
+            let mut tensor = self.session.input(self.input).data;
+            if let Some(Quantization { scale, zero_point }) = staged.quantization {
+                staged.values.iter_mut().for_each(|value| *value = *value / scale + zero_point);
+            }
+            tensor.copy_from_f32(&staged.values);
+        }
+        self.session.run()?;
+        for state in &mut self.states {
+            self.session.output(state.output).data.to_f32(&mut state.carried);
+            self.session.input(state.input).data.copy_from_f32(&state.carried);
+        }
+        for read in &mut self.outputs {
+            if let Some(converted) = &mut read.converted {
+                self.session.output(read.index).data.to_f32(converted);
+                if let Some(Quantization { scale, zero_point }) = self.output_quantization {
+                    converted.iter_mut().for_each(|value| *value = (*value - zero_point) * scale);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads item `item` of the latest run.
+    pub(crate) fn decode(&mut self, item: usize, mapping: &Mapping, found: &mut Findings) {
+        let mut outputs = [Output { shape: &[], data: &[] }; OUTPUTS_MAX];
+        for (output, read) in outputs.iter_mut().zip(&self.outputs) {
+            let tensor = self.session.output(read.index);
+            let data = match &read.converted {
+                Some(converted) => converted.as_slice(),
+                None => tensor.data.f32().expect("what is not f32 is converted"),
+            };
+            *output = Output { shape: tensor.shape, data };
+        }
+        found.clear();
+        self.head.decode(&outputs[..self.outputs.len()], item, mapping, found);
+    }
+
+    /// Forgets what went before: states are zero again.
+    pub(crate) fn reset(&mut self) {
+        for state in &self.states {
+            fill(self.session.as_mut(), state.input, &[0.0]);
+        }
+    }
+}
+
+/// Writes `values` into an input; a single one everywhere.
+fn fill(session: &mut dyn Session, input: usize, values: &[f32]) {
+    let mut tensor = session.input(input).data;
+    match values {
+        [one] => tensor.copy_from_f32(&vec![*one; tensor.len()]),
+        all => tensor.copy_from_f32(all),
+    }
+}
+
+/// A declared output with the shape that the latest run gave it.
+fn as_seen(declared: &TensorDesc, session: &dyn Session, index: usize) -> TensorDesc {
+    let shape = session.output(index).shape.iter().map(|size| Dim::Fixed(*size)).collect();
+    TensorDesc { shape, ..declared.clone() }
+}

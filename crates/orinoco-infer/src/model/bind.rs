@@ -1,0 +1,213 @@
+//! A description against its graph: every input gets a shape, or the disagreement a sentence.
+
+use orinoco_core::{Diagnosis, Dim, ElementType, Layout, TensorDesc, codes, shape_text};
+use orinoco_vision::{Align, ColorOrder, Fit, InputSpec, Resize, heads};
+
+use super::Model;
+use super::input::{AudioFeatures, Feed, FeedValue, ModelInput};
+
+/// A model's place in its graph, found by [`Model::bind`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Binding {
+    /// Index of the main input.
+    pub input: usize,
+    /// Every input's shape for the batch asked for.
+    pub shapes: Vec<Vec<usize>>,
+    /// Pictures in one run: the batch asked for, or what the graph fixes.
+    pub batch: usize,
+    /// For each of the model's feeds the index of its input.
+    pub feeds: Vec<usize>,
+    /// For each of the model's feeds the output that goes back into it.
+    pub states: Vec<Option<usize>>,
+}
+
+impl Model {
+    /// Checks the description against the graph, and fixes every shape for `batch` pictures (or for as many as the graph
+    /// fixes).
+    pub fn bind(
+        &self,
+        inputs: &[TensorDesc],
+        outputs: &[TensorDesc],
+        batch: usize,
+    ) -> Result<Binding, Diagnosis> {
+        let index = self.find_input(inputs)?;
+        let main = &inputs[index];
+        self.check_carried(inputs, outputs)?;
+        let batch = match (main.shape.len(), main.shape.first()) {
+            // A picture without an axis for the batch.
+            (3, _) if self.input.image().is_some() => 1,
+            (_, Some(Dim::Fixed(fixed))) => *fixed,
+            _ => batch,
+        };
+        let wanted = self.main_shape(main, batch);
+        let agrees =
+            main.shape.len() == wanted.len() && main.shape.iter().zip(&wanted).all(|(a, n)| a.accepts(*n));
+        if !agrees {
+            let wanted: Vec<Dim> = wanted.into_iter().map(Dim::Fixed).collect();
+            let wanted = shape_text(&wanted);
+            return Err(
+                self.disagrees(format!("its input is {main}, where the description makes it {wanted}"))
+            );
+        }
+        let mut binding = Binding {
+            input: index,
+            shapes: vec![Vec::new(); inputs.len()],
+            batch,
+            feeds: Vec::with_capacity(self.feeds.len()),
+            states: Vec::with_capacity(self.feeds.len()),
+        };
+        binding.shapes[index] = wanted;
+        for feed in &self.feeds {
+            let (place, shape, state) = self.bind_feed(feed, inputs, outputs, batch)?;
+            binding.shapes[place] = shape;
+            binding.feeds.push(place);
+            binding.states.push(state);
+        }
+        heads::build(&self.head, &self.head_input(), &self.declared(outputs))
+            .map_err(|cause| self.disagrees(cause))?;
+        Ok(binding)
+    }
+
+    /// The picture that the head's boxes lie in. Sound has none; a head that needs one will say so.
+    pub(crate) fn head_input(&self) -> InputSpec {
+        self.input.image().cloned().unwrap_or(InputSpec {
+            layout: Layout::Nchw,
+            width: 1,
+            height: 1,
+            color: ColorOrder::Gray,
+            resize: Resize::Bilinear,
+            fit: Fit::Stretch,
+            align: Align::TopLeft,
+            fill: 0,
+            mean: [0.0; 3],
+            scale: [1.0; 3],
+        })
+    }
+
+    /// The outputs that the head reads: those that are not fed back.
+    pub(crate) fn declared(&self, outputs: &[TensorDesc]) -> Vec<TensorDesc> {
+        outputs.iter().filter(|output| !self.is_state(&output.name)).cloned().collect()
+    }
+
+    /// Whether the output `name` is fed back into an input.
+    pub(crate) fn is_state(&self, name: &str) -> bool {
+        self.feeds.iter().any(|feed| matches!(&feed.value, FeedValue::State(output) if output == name))
+    }
+
+    fn main_shape(&self, main: &TensorDesc, batch: usize) -> Vec<usize> {
+        match &self.input {
+            ModelInput::Image(spec) => {
+                let shape = spec.shape(batch);
+                if main.shape.len() == 3 { shape[1..].to_vec() } else { shape }
+            }
+            ModelInput::Audio(spec) => match &spec.features {
+                AudioFeatures::Samples { window, context } => vec![batch, window + context],
+                AudioFeatures::Mfcc(mfcc) if main.shape.len() == 4 => {
+                    vec![batch, mfcc.frames, mfcc.coefficients, 1]
+                }
+                AudioFeatures::Mfcc(mfcc) => vec![batch, mfcc.frames, mfcc.coefficients],
+            },
+        }
+    }
+
+    fn bind_feed(
+        &self,
+        feed: &Feed,
+        inputs: &[TensorDesc],
+        outputs: &[TensorDesc],
+        batch: usize,
+    ) -> Result<(usize, Vec<usize>, Option<usize>), Diagnosis> {
+        let place = find(inputs, &feed.input).ok_or_else(|| {
+            self.disagrees(format!("it has no input `{}`; its inputs are {}", feed.input, names(inputs)))
+        })?;
+        let input = &inputs[place];
+        let open = input.shape.iter().enumerate().map(|(axis, dim)| match dim {
+            Dim::Fixed(size) => Some(*size),
+            // The first axis is the batch, unless the description gives a shape.
+            Dim::Dynamic if feed.shape.is_empty() && axis == 0 => Some(batch),
+            Dim::Dynamic => feed.shape.get(axis).copied(),
+        });
+        let agrees = feed.shape.is_empty()
+            || (feed.shape.len() == input.shape.len()
+                && input.shape.iter().zip(&feed.shape).all(|(axis, size)| axis.accepts(*size)));
+        let shape = open.collect::<Option<Vec<usize>>>().filter(|_| agrees).ok_or_else(|| {
+            let given = &feed.shape;
+            self.disagrees(format!(
+                "its input is {input}, which the shape {given:?} of the description does not fix"
+            ))
+        })?;
+        let elements: usize = shape.iter().product();
+        match &feed.value {
+            FeedValue::Constant(values) if values.len() != 1 && values.len() != elements => Err(self
+                .disagrees(format!(
+                    "its input `{}` takes {elements} numbers, and the description gives {}",
+                    feed.input,
+                    values.len()
+                ))),
+            FeedValue::Constant(_) => Ok((place, shape, None)),
+            FeedValue::State(output) => {
+                let state = find(outputs, output).ok_or_else(|| {
+                    self.disagrees(format!("it has no output `{output}`; its outputs are {}", names(outputs)))
+                })?;
+                Ok((place, shape, Some(state)))
+            }
+        }
+    }
+
+    /// The main input: the one named, else the one that no feed fills.
+    fn find_input(&self, inputs: &[TensorDesc]) -> Result<usize, Diagnosis> {
+        let fed = |input: &TensorDesc| self.feeds.iter().any(|feed| feed.input == input.name);
+        let free: Vec<usize> = (0..inputs.len()).filter(|index| !fed(&inputs[*index])).collect();
+        let named = self.input_name.as_ref().map(|name| {
+            find(inputs, name).ok_or_else(|| {
+                self.disagrees(format!("it has no input `{name}`; its inputs are {}", names(inputs)))
+            })
+        });
+        let index = match (named, &free[..]) {
+            (Some(named), _) => named?,
+            (None, [only]) => *only,
+            (None, _) => {
+                return Err(self.disagrees(format!(
+                    "it has inputs {}, and the description does not name the main one",
+                    names(inputs)
+                )));
+            }
+        };
+        match free.iter().find(|free| **free != index) {
+            Some(unfed) => Err(self.disagrees(format!(
+                "nothing goes into its input {}; add a [[constant]] or a [[state]] for it",
+                inputs[*unfed]
+            ))),
+            None => Ok(index),
+        }
+    }
+
+    fn check_carried(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Result<(), Diagnosis> {
+        let odd = inputs
+            .iter()
+            .chain(outputs)
+            .find(|tensor| matches!(tensor.element, None | Some(ElementType::Bool)));
+        match odd {
+            Some(odd) => {
+                Err(self.disagrees(format!("its tensor {odd} is of a type that cannot be read or written")))
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn disagrees(&self, cause: String) -> Diagnosis {
+        let next = match &self.described_by {
+            Some(path) => format!("correct {} (`orinoco models show` prints the graph)", path.display()),
+            None => "write a model.toml for it (`orinoco models init` makes a first one)".to_owned(),
+        };
+        Diagnosis::new(&codes::MODEL_DISAGREES, self.file.display(), cause, next)
+    }
+}
+
+fn find(tensors: &[TensorDesc], name: &str) -> Option<usize> {
+    tensors.iter().position(|tensor| tensor.name == name)
+}
+
+fn names(tensors: &[TensorDesc]) -> String {
+    tensors.iter().map(|tensor| tensor.name.as_str()).collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,258 @@
+//! What goes into a model: `[input]`, `[[constant]]` and `[[state]]`.
+
+use orinoco_config::Reader;
+use orinoco_core::{Layout, codes};
+use orinoco_vision::{Align, ColorOrder, Fit, InputSpec, Resize};
+
+/// Larger inputs are a typing error, not a model.
+const SIDE_MAX: i64 = 8192;
+/// Audio beyond 192 kHz is not recorded.
+const SAMPLE_RATE_MAX: i64 = 192_000;
+/// A minute at 16 kHz: longer windows are a typing error.
+const WINDOW_MAX: i64 = 960_000;
+
+/// The main input.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ModelInput {
+    /// A picture.
+    Image(InputSpec),
+    /// A piece of sound.
+    Audio(AudioSpec),
+}
+
+impl ModelInput {
+    /// The picture, if it takes one.
+    pub fn image(&self) -> Option<&InputSpec> {
+        match self {
+            Self::Image(spec) => Some(spec),
+            Self::Audio(_) => None,
+        }
+    }
+}
+
+/// The sound that a model takes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AudioSpec {
+    /// Samples a second, of one channel.
+    pub sample_rate: u32,
+    /// What is made of them.
+    pub features: AudioFeatures,
+}
+
+/// What a model sees of the samples, which are -1 to 1.
+#[derive(Clone, Debug, PartialEq)]
+pub enum AudioFeatures {
+    /// The samples themselves: `window` new ones after the last `context` of those before (zeros at the start).
+    Samples {
+        /// New samples for each inference.
+        window: usize,
+        /// Samples repeated from before.
+        context: usize,
+    },
+    /// Mel-frequency cepstral coefficients.
+    Mfcc(Mfcc),
+}
+
+/// How cepstral coefficients are made, as TensorFlow's `tf.signal` and MLPerf Tiny's keyword spotting do it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Mfcc {
+    /// Frames of a window.
+    pub frames: usize,
+    /// Samples of a frame.
+    pub frame_samples: usize,
+    /// Samples from one frame to the next.
+    pub step_samples: usize,
+    /// Mel bands.
+    pub mel_bands: usize,
+    /// Lowest and highest edge of the bands, in hertz.
+    pub edges_hz: (f64, f64),
+    /// Coefficients kept.
+    pub coefficients: usize,
+}
+
+impl Mfcc {
+    /// Samples of a window.
+    pub fn window(&self) -> usize {
+        self.frame_samples + (self.frames - 1) * self.step_samples
+    }
+}
+
+/// An affine map between numbers and integers: `real = (integer - zero_point) * scale`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Quantization {
+    /// Step of one.
+    pub scale: f32,
+    /// The integer that means 0.
+    pub zero_point: f32,
+}
+
+/// What goes into an input beside the main one.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Feed {
+    /// The input's name.
+    pub input: String,
+    /// Its shape, where the graph leaves it open.
+    pub shape: Vec<usize>,
+    /// What goes in.
+    pub value: FeedValue,
+}
+
+/// The value of a [`Feed`].
+#[derive(Clone, Debug, PartialEq)]
+pub enum FeedValue {
+    /// The same every time. One number fills the whole tensor.
+    Constant(Vec<f32>),
+    /// What this output gave the last time; zeros at the start.
+    State(String),
+}
+
+/// Reads `[input]`: the input's name, what it wants, and how it is quantised.
+pub(super) fn read_input(table: Reader<'_>) -> (Option<String>, ModelInput, Option<Quantization>) {
+    let name = table.text("name");
+    let quantization = read_quantization(&table);
+    table.choice("dtype", &["f32", "f16", "u8", "i8", "i32", "i64"].map(|name| (name, ())));
+    let audio = table.choice("kind", &[("image", false), ("audio", true)]).unwrap_or(false);
+    let input =
+        if audio { ModelInput::Audio(read_audio(&table)) } else { ModelInput::Image(read_image(&table)) };
+    table.finish();
+    (name, input, quantization)
+}
+
+/// Reads `quant_scale` and `quant_zero_point`.
+pub(super) fn read_quantization(table: &Reader<'_>) -> Option<Quantization> {
+    let scale = table.float("quant_scale", f64::MIN_POSITIVE..=f64::MAX);
+    let zero_point = table.integer("quant_zero_point", -128..=255);
+    if zero_point.is_some() && !table.has("quant_scale") {
+        table.missing("quant_scale", "give the step beside the zero point");
+    }
+    scale.map(|scale| Quantization { scale: scale as f32, zero_point: zero_point.unwrap_or(0) as f32 })
+}
+
+/// Reads every `[[constant]]` and `[[state]]`.
+pub(super) fn read_feeds(top: &Reader<'_>) -> Vec<Feed> {
+    let shape = |table: &Reader<'_>| table.counts("shape").iter().map(|n| *n as usize).collect();
+    let constants = top.tables("constant").into_iter().map(|table| {
+        let values: Vec<f32> = table.floats("value").iter().map(|value| *value as f32).collect();
+        if values.is_empty() {
+            table.missing("value", "list the numbers that go into the input, as value = [16000]");
+        }
+        let feed = Feed {
+            input: table.text_required("input"),
+            shape: shape(&table),
+            value: FeedValue::Constant(values),
+        };
+        table.finish();
+        feed
+    });
+    let states = top.tables("state").into_iter().map(|table| {
+        let feed = Feed {
+            input: table.text_required("input"),
+            shape: shape(&table),
+            value: FeedValue::State(table.text_required("output")),
+        };
+        table.finish();
+        feed
+    });
+    constants.chain(states).collect()
+}
+
+fn read_image(table: &Reader<'_>) -> InputSpec {
+    let side = |key| match table.integer(key, 1..=SIDE_MAX) {
+        Some(n) => u32::try_from(n).unwrap_or(1),
+        None => {
+            if !table.has(key) {
+                table.missing(key, "give the model's input size in pixels");
+            }
+            1
+        }
+    };
+    let (width, height) = (side("width"), side("height"));
+    let color = table
+        .choice("color", &[("RGB", ColorOrder::Rgb), ("BGR", ColorOrder::Bgr), ("GRAY", ColorOrder::Gray)]);
+    let resize = [("bilinear", Resize::Bilinear), ("bilinear-antialias", Resize::BilinearAntialias)];
+    let shorter = table.integer("crop_from", 1..=SIDE_MAX).and_then(|n| u32::try_from(n).ok());
+    let crop = Fit::Crop { shorter: shorter.unwrap_or(width.min(height)) };
+    let fit =
+        table.choice("fit", &[("stretch", Fit::Stretch), ("letterbox", Fit::Letterbox), ("crop", crop)]);
+    if shorter.is_some() && fit != Some(crop) {
+        table.fault("crop_from", &codes::KEY_RANGE, "it belongs to fit = \"crop\"", "set fit, or remove it");
+    }
+    InputSpec {
+        layout: table
+            .choice("layout", &[("NCHW", Layout::Nchw), ("NHWC", Layout::Nhwc)])
+            .unwrap_or(Layout::Nchw),
+        width,
+        height,
+        color: color.unwrap_or(ColorOrder::Rgb),
+        resize: table.choice("resize", &resize).unwrap_or(Resize::Bilinear),
+        fit: fit.unwrap_or(Fit::Stretch),
+        align: table
+            .choice("align", &[("top-left", Align::TopLeft), ("center", Align::Center)])
+            .unwrap_or(Align::TopLeft),
+        fill: table.integer("fill", 0..=255).and_then(|n| u8::try_from(n).ok()).unwrap_or(114),
+        mean: per_channel(table, "mean", 0.0),
+        scale: read_scale(table),
+    }
+}
+
+/// `scale`, or its inverse `std`.
+fn read_scale(table: &Reader<'_>) -> [f32; 3] {
+    let scale = per_channel(table, "scale", 1.0);
+    let deviation = per_channel(table, "std", 1.0);
+    if table.has("scale") && table.has("std") {
+        let cause = "it says the same as scale";
+        table.fault("std", &codes::KEY_RANGE, cause, "give one of the two: scale = 1 / std");
+    }
+    if deviation.contains(&0.0) {
+        table.fault("std", &codes::KEY_RANGE, "it has a 0, by which nothing can be divided", "give another");
+        return scale;
+    }
+    if table.has("std") { deviation.map(|value| 1.0 / value) } else { scale }
+}
+
+fn per_channel(table: &Reader<'_>, key: &'static str, default: f32) -> [f32; 3] {
+    let values = table.floats(key);
+    match values[..] {
+        [] => [default; 3],
+        [one] => [one as f32; 3],
+        [a, b, c] => [a as f32, b as f32, c as f32],
+        _ => {
+            table.fault(
+                key,
+                &codes::KEY_RANGE,
+                format!("it has {} values", values.len()),
+                "give 1 or 3, one per channel",
+            );
+            [default; 3]
+        }
+    }
+}
+
+fn read_audio(table: &Reader<'_>) -> AudioSpec {
+    let count = |key, default: usize, max: i64| {
+        table.integer(key, 1..=max).and_then(|n| usize::try_from(n).ok()).unwrap_or(default)
+    };
+    let sample_rate = count("sample_rate", 16_000, SAMPLE_RATE_MAX);
+    let mfcc = table.choice("features", &[("samples", false), ("mfcc", true)]).unwrap_or(false);
+    let features = if mfcc {
+        let edges = [("low_hz", 20.0), ("high_hz", 4_000.0)];
+        let [low, high] =
+            edges.map(|(key, default)| table.float(key, 0.0..=SAMPLE_RATE_MAX as f64).unwrap_or(default));
+        // MLPerf Tiny: frames of 30 ms every 20 ms.
+        AudioFeatures::Mfcc(Mfcc {
+            frames: count("frames", 49, 10_000),
+            frame_samples: count("frame_samples", sample_rate * 3 / 100, WINDOW_MAX),
+            step_samples: count("step_samples", sample_rate / 50, WINDOW_MAX),
+            mel_bands: count("mel_bands", 40, 1_000),
+            edges_hz: (low, high.max(low + 1.0)),
+            coefficients: count("coefficients", 10, 1_000),
+        })
+    } else {
+        if !table.has("window") {
+            table.missing("window", "give the new samples of each inference");
+        }
+        let context = table.integer("context", 0..=WINDOW_MAX).and_then(|n| usize::try_from(n).ok());
+        AudioFeatures::Samples { window: count("window", 1, WINDOW_MAX), context: context.unwrap_or(0) }
+    };
+    AudioSpec { sample_rate: u32::try_from(sample_rate).unwrap_or(16_000), features }
+}

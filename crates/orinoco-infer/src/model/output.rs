@@ -1,0 +1,100 @@
+//! What comes out of a model: `[output]`.
+
+use std::path::{Path, PathBuf};
+
+use orinoco_config::Reader;
+use orinoco_core::codes;
+use orinoco_vision::{Across, Activation, BoxForm, BoxUnit, HeadSpec, heads};
+
+use super::input::{Quantization, read_quantization};
+
+/// Detectors of crowds find hundreds; COCO's metric counts 100.
+const DETECTIONS_MAX: i64 = 10_000;
+/// ImageNet-21k has 21,843 classes.
+const CLASSES_MAX: i64 = 100_000;
+
+/// Reads `[output]`: the head, how outputs are quantised, and the labels.
+pub(super) fn read_output(
+    table: Reader<'_>,
+    locate: &dyn Fn(&str, &Path) -> PathBuf,
+) -> (HeadSpec, Option<Quantization>, Vec<String>) {
+    let choices: Vec<(&str, &str)> = heads::names().into_iter().map(|name| (name, name)).collect();
+    let kind = table.choice("head", &choices).unwrap_or_default();
+    if !table.has("head") {
+        table.missing("head", "name the head that reads the model's outputs");
+    }
+    let labels = read_labels(&table, kind, locate);
+    let usual = HeadSpec::new(kind, labels.len());
+    let float = |key, default| table.float(key, 0.0..=1.0).map_or(default, |n| n as f32);
+    let count = |key, max, default| {
+        table.integer(key, 1..=max).and_then(|n| usize::try_from(n).ok()).unwrap_or(default)
+    };
+    let activations = [
+        ("auto", Activation::Auto),
+        ("none", Activation::None),
+        ("softmax", Activation::Softmax),
+        ("sigmoid", Activation::Sigmoid),
+    ];
+    let agnostic = table.boolean("class_agnostic").unwrap_or(false);
+    let spec = HeadSpec {
+        strides: table.counts("strides"),
+        score_threshold: float("score_threshold", usual.score_threshold),
+        iou_threshold: float("iou_threshold", usual.iou_threshold),
+        detections_max: count("detections_max", DETECTIONS_MAX, usual.detections_max),
+        across: if agnostic { Across::AllClasses } else { Across::NoClasses },
+        activation: table.choice("activation", &activations).unwrap_or(usual.activation),
+        background: table.integer("background", 0..=CLASSES_MAX).and_then(|n| u32::try_from(n).ok()),
+        top: count("top", CLASSES_MAX, usual.top),
+        boxes: table
+            .choice("boxes", &[("corners", BoxForm::Corners), ("center", BoxForm::Center)])
+            .unwrap_or(usual.boxes),
+        box_unit: table
+            .choice("box_unit", &[("fraction", BoxUnit::Fraction), ("pixels", BoxUnit::Pixels)])
+            .unwrap_or(usual.box_unit),
+        ..usual
+    };
+    let quantization = read_quantization(&table);
+    table.finish();
+    (spec, quantization, labels)
+}
+
+/// The names of a number of classes that nobody named.
+pub(super) fn numbered_labels(classes: usize) -> Vec<String> {
+    (0..classes).map(|class| format!("class {class}")).collect()
+}
+
+fn read_labels(table: &Reader<'_>, kind: &str, locate: &dyn Fn(&str, &Path) -> PathBuf) -> Vec<String> {
+    let listed = table.texts("labels");
+    let classes = table.integer("classes", 1..=CLASSES_MAX).and_then(|n| usize::try_from(n).ok());
+    let labels = match table.text("labels_file") {
+        Some(text) => {
+            let path = locate(&text, &table.dir_of("labels_file"));
+            read_labels_file(table, &path)
+        }
+        None => listed,
+    };
+    match classes {
+        Some(classes) if labels.is_empty() => return numbered_labels(classes),
+        Some(classes) if classes != labels.len() => {
+            let cause = format!("it is {classes}, but there are {} labels", labels.len());
+            table.fault("classes", &codes::KEY_RANGE, cause, "correct one of them, or leave classes out");
+        }
+        None if labels.is_empty() && heads::has_classes(kind) && !table.has("labels_file") => {
+            let next = "list the class names, name a labels_file with one per line, or give classes = N";
+            table.missing("labels", next);
+        }
+        _ => {}
+    }
+    labels
+}
+
+fn read_labels_file(table: &Reader<'_>, path: &Path) -> Vec<String> {
+    match std::fs::read_to_string(path) {
+        Ok(text) => text.lines().map(|line| line.trim().to_owned()).filter(|line| !line.is_empty()).collect(),
+        Err(error) => {
+            let cause = format!("{}: {error}", path.display());
+            table.fault("labels_file", &codes::FILE_MISSING, cause, "check the path");
+            Vec::new()
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! Classes, maps and sounds of every shared model, beside references made by other programs. What an engine lacks is said
+//! by the engine; the suite of `orinoco-infer` holds the list.
+#![allow(clippy::print_stdout, reason = "tests say what they skip and what they compared")]
+
+use std::fs::File;
+use std::path::Path;
+
+use ndarray::{ArrayD, OwnedRepr};
+use ndarray_npy::{NpzReader, ReadableElement};
+use orinoco_api::ResultLine;
+use orinoco_tests::{engines, orinoco, results, shared};
+use serde_json::Value;
+
+/// The exit code of a run that no engine took: `E0302`.
+const REFUSED: i32 = 3;
+
+/// What `infer` says of `files`, or `None` when the engine refuses the model for something it lacks.
+fn infer(model: &str, engine: &str, files: &[String]) -> Option<Vec<ResultLine>> {
+    let described = format!("tests/models/{model}");
+    let output = orinoco(&["infer", "--json", "--model", &described, "--engine", engine])
+        .args(files)
+        .output()
+        .expect("orinoco starts");
+    if output.status.code() == Some(REFUSED) {
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(said.contains("E0302") && said.contains("refused"), "{model} on {engine}: {said}");
+        println!("ignored: {model} on {engine}: {}", said.trim());
+        return None;
+    }
+    assert!(output.status.success(), "{model} on {engine}: {}", String::from_utf8_lossy(&output.stdout));
+    Some(results(&output))
+}
+
+fn array<T: ReadableElement>(file: &str, name: &str) -> ArrayD<T> {
+    let mut npz = NpzReader::new(File::open(file).expect("readable")).expect("an npz file");
+    npz.by_name::<OwnedRepr<T>, _>(name).unwrap_or_else(|why| panic!("{name} of {file}: {why}"))
+}
+
+/// `[(class, probability)]` of each picture, best first.
+fn top5(refs: &str) -> Vec<(String, Vec<(u32, f32)>)> {
+    let all: Value = serde_json::from_str(&std::fs::read_to_string(refs).expect("readable")).expect("JSON");
+    let class = |row: &Value| Some((row["idx"].as_u64()? as u32, row["p"].as_f64()? as f32));
+    let rows = all.as_object().expect("pictures").iter();
+    rows.map(|(name, rows)| (name.clone(), rows.as_array().expect("rows").iter().filter_map(class).collect()))
+        .collect()
+}
+
+#[test]
+fn photos_are_classified_as_by_the_reference() {
+    /// Below it the order of classes is noise.
+    const SCORE_MIN: f32 = 0.01;
+    for (model, whole) in
+        [("squeezenet1.0_fp32", true), ("squeezenet1.0_fp16", true), ("squeezenet1.0_int8_qdq", false)]
+    {
+        let refs = shared(&format!("refs/{model}/top5.json"));
+        let (Some(refs), Some(images)) = (refs, shared("images")) else { return };
+        let wanted = top5(&refs);
+        let files: Vec<String> = wanted.iter().map(|(name, _)| format!("{images}/{name}")).collect();
+        for engine in engines() {
+            if model.ends_with("fp16") && engine == "tract" {
+                println!("left out: {model} on tract takes seconds a picture without f16 in the processor");
+                continue;
+            }
+            let Some(lines) = infer(model, engine, &files) else { continue };
+            for (line, (name, wanted)) in lines.iter().zip(&wanted) {
+                let found: Vec<u32> = line.classes.iter().map(|class| class.class_id).collect();
+                // The reference of 8 bits computes in floats what engines compute in integers: the first class counts.
+                let counted = wanted.iter().filter(|(_, p)| *p > SCORE_MIN);
+                let counted = counted.take(if whole { 5 } else { 1 });
+                let wanted: Vec<u32> = counted.map(|(class, _)| *class).collect();
+                assert_eq!(found[..wanted.len()], wanted, "{model} on {engine}: {name}");
+            }
+            println!("{model} on {engine}: {} photos", lines.len());
+        }
+    }
+}
+
+#[test]
+fn pixels_are_classified_as_by_the_reference() {
+    const MODEL: &str = "deeplabv3_mnv2_257";
+    for name in ["dog_bicycle_truck", "horse_cart", "tabby_cat"] {
+        let refs = shared(&format!("refs/{MODEL}/{name}.npz"));
+        let (Some(refs), Some(image)) = (refs, shared(&format!("images/{name}.jpg"))) else { return };
+        let wanted = array::<u8>(&refs, "argmax_u8");
+        for engine in engines() {
+            let Some(lines) = infer(MODEL, engine, std::slice::from_ref(&image)) else { continue };
+            let mask = lines[0].mask.as_ref().expect("a map of classes");
+            let found = mask.runs.iter().flat_map(|[class, cells]| (0..*cells).map(move |_| *class));
+            let same = found.zip(&wanted).filter(|(found, wanted)| *found == u32::from(**wanted)).count();
+            let share = same as f64 / wanted.len() as f64;
+            println!("{MODEL} on {engine}: {name}: {:.2} % of pixels", 100.0 * share);
+            assert!(share >= 0.99, "{engine}: {name}: {share}");
+        }
+    }
+}
+
+#[test]
+fn speech_is_heard_as_by_the_reference() {
+    for model in ["silero_vad_16k_op15", "silero_vad_16k_static"] {
+        for name in ["how_are_you_doing", "marvin_1s_16k_stereo", "speech_60s_16k"] {
+            let refs = shared(&format!("refs/{model}/{name}.npz"));
+            let (Some(refs), Some(sound)) = (refs, shared(&format!("audio/{name}.wav"))) else { return };
+            let wanted = array::<f32>(&refs, "prob_per_512_samples");
+            for engine in engines() {
+                let Some(lines) = infer(model, engine, std::slice::from_ref(&sound)) else { continue };
+                assert_eq!(lines.len(), wanted.len(), "{model} on {engine}: windows of {name}");
+                let differ =
+                    lines.iter().zip(&wanted).map(|(line, wanted)| (line.classes[0].score - wanted).abs());
+                let worst = differ.fold(0.0, f32::max);
+                println!("{model} on {engine}: {name}: differs by {worst:e}");
+                assert!(worst < 1e-3, "{engine}: {name}: {worst}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_keyword_is_heard_as_by_the_reference() {
+    for model in ["kws_dscnn_f32", "kws_dscnn_int8"] {
+        let Some(sound) = shared("audio/marvin_1s_16k_stereo.wav") else { return };
+        for engine in engines() {
+            let Some(lines) = infer(model, engine, std::slice::from_ref(&sound)) else { continue };
+            let best = &lines[0].classes[0];
+            println!("{model} on {engine}: {} {:.3}", best.label, best.score);
+            assert_eq!(best.label, "unknown", "{model} on {engine}");
+        }
+    }
+}
+
+#[test]
+fn digits_are_read_as_by_the_reference() {
+    const MODEL: &str = "mnist_8";
+    let Some(refs) = shared("refs/mnist_8/rendered_digits.npz") else { return };
+    let (pictures, logits) = (array::<u8>(&refs, "input_u8"), array::<f32>(&refs, "out_Plus214_Output_0"));
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let files: Vec<String> = pictures
+        .outer_iter()
+        .enumerate()
+        .map(|(index, picture)| write_gray(&folder.path().join(format!("{index}.png")), &picture.to_owned()))
+        .collect();
+    for engine in engines() {
+        let lines = infer(MODEL, engine, &files).expect("every engine runs it");
+        for (line, logits) in lines.iter().zip(logits.outer_iter()) {
+            let best = (0u32..).zip(logits.iter()).max_by(|a, b| a.1.total_cmp(b.1)).expect("ten digits").0;
+            assert_eq!(line.classes[0].class_id, best, "{engine}: {:?}", line.image);
+        }
+    }
+}
+
+/// The enlarged picture, shrunk again, is the one that went in. The reference itself is held against the engines in the
+/// suite of `orinoco-infer`.
+#[test]
+fn a_picture_is_enlarged() {
+    const MODEL: &str = "super_resolution_10";
+    let Some(refs) = shared(&format!("refs/{MODEL}/tabby_cat.npz")) else { return };
+    let luma = array::<u8>(&refs, "input_u8");
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let file = write_gray(&folder.path().join("luma.png"), &luma);
+    for engine in engines() {
+        let lines = infer(MODEL, engine, std::slice::from_ref(&file)).expect("every engine runs it");
+        let tensor = &lines[0].tensors[0];
+        assert_eq!(tensor.shape, [1, 672, 672]);
+        let mean = |y: usize, x: usize| {
+            let block = (0..9).map(|i| tensor.data[(3 * y + i / 3) * 672 + 3 * x + i % 3]);
+            block.sum::<f32>() / 9.0
+        };
+        let moved =
+            luma.indexed_iter().map(|(at, value)| (mean(at[0], at[1]) - f32::from(*value) / 255.0).abs());
+        let moved = moved.sum::<f32>() / luma.len() as f32;
+        println!("{MODEL} on {engine}: the mean pixel moved by {moved}");
+        assert!(moved < 0.02, "{engine}: {moved}");
+    }
+}
+
+fn write_gray(path: &Path, picture: &ArrayD<u8>) -> String {
+    let (height, width) = (picture.shape()[0] as u32, picture.shape()[1] as u32);
+    let bytes = picture.iter().copied().collect();
+    let picture = image::GrayImage::from_raw(width, height, bytes).expect("as many bytes as pixels");
+    picture.save(path).expect("writable");
+    path.display().to_string()
+}
