@@ -179,3 +179,58 @@ fn write_gray(path: &Path, picture: &ArrayD<u8>) -> String {
     picture.save(path).expect("writable");
     path.display().to_string()
 }
+
+/// Every shared model without its description: what `init` guesses runs, and where it differs from the description it
+/// said that it was not sure.
+#[test]
+fn wrong_guesses_were_marked_unsure() {
+    let Some(models) = shared("models") else { return };
+    let names: Vec<String> = std::fs::read_dir(orinoco_tests::root().join("tests/models"))
+        .expect("the descriptions of the shared models")
+        .flatten()
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .collect();
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let mut ran = 0;
+    for name in &names {
+        let file = format!("{models}/{name}.onnx");
+        let toml = folder.path().join(name).join("model.toml");
+        let written = toml.display().to_string();
+        let init =
+            orinoco(&["models", "init", &file, "--output", &written]).output().expect("orinoco starts");
+        assert!(init.status.success(), "{name}: {}", String::from_utf8_lossy(&init.stderr));
+        let check = orinoco(&["models", "check", &written]).output().expect("orinoco starts");
+        ran += usize::from(check.status.success());
+        let guessed = std::fs::read_to_string(&toml).expect("init wrote it");
+        let described = orinoco_tests::root().join("tests/models").join(name).join("model.toml");
+        let described = std::fs::read_to_string(described).expect("readable");
+        for (key, value) in keys(&described) {
+            // Names of things, thresholds, and keys that only one of the two has, are not guesses.
+            let free =
+                ["name", "description", "license", "file", "sha256", "labels", "dtype", "score_threshold"];
+            if free.contains(&key) || key.ends_with("threshold") {
+                continue;
+            }
+            let guess = keys(&guessed).into_iter().find(|(other, _)| *other == key);
+            let Some((_, guess)) = guess else { continue };
+            let (guess, unsure) =
+                guess.split_once("  # unsure").map_or((guess, false), |(guess, _)| (guess, true));
+            assert!(unsure || same(guess, value), "{name}: {key} = {guess} for {value}, and it was sure");
+        }
+    }
+    println!("{ran} of {} run as guessed", names.len());
+    assert!(ran * 10 >= names.len() * 8);
+}
+
+fn keys(toml: &str) -> Vec<(&str, &str)> {
+    toml.lines().filter_map(|line| line.split_once(" = ")).collect()
+}
+
+/// The same text, or the same number to six digits.
+fn same(a: &str, b: &str) -> bool {
+    let number = |text: &str| text.trim_matches(['[', ']']).parse::<f64>().ok();
+    match (number(a), number(b)) {
+        (Some(a), Some(b)) => (a - b).abs() <= 1e-6 * a.abs(),
+        _ => a == b,
+    }
+}

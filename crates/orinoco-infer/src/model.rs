@@ -4,8 +4,10 @@ mod bind;
 mod description;
 mod guess;
 mod input;
+mod metadata;
 mod output;
 mod repository;
+mod write;
 
 pub use bind::Binding;
 pub use description::Model;

@@ -40,6 +40,20 @@ pub(crate) enum ModelsCommand {
     Show(ModelArgs),
     /// Prove models on every engine by a real inference
     Check(CheckArgs),
+    /// Write a first description of an ONNX file, guessed from its graph
+    Init(InitArgs),
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct InitArgs {
+    /// The ONNX file
+    #[arg(value_name = "FILE.onnx")]
+    pub(crate) file: PathBuf,
+    /// Write the description here instead of to standard output; an existing file is never overwritten
+    #[arg(long, short, value_name = "model.toml")]
+    pub(crate) output: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) engine: EngineArgs,
 }
 
 /// Where models are looked for.

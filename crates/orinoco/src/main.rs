@@ -21,6 +21,7 @@ fn main() -> ExitCode {
         Command::Models(ModelsCommand::List(args)) => commands::models::list(&args, json),
         Command::Models(ModelsCommand::Show(args)) => commands::models::show(&args, json),
         Command::Models(ModelsCommand::Check(args)) => commands::models::check(&args, json),
+        Command::Models(ModelsCommand::Init(args)) => commands::init::run(&args, json),
         Command::Bench(args) => commands::bench::run(&args, json),
         Command::Explain { code } => commands::explain::run(code.as_deref(), json),
         Command::Completions { shell } => {

@@ -5,9 +5,9 @@ use std::path::Path;
 use orinoco_core::{Diagnosis, Dim, ElementType, Layout, TensorDesc, codes};
 use orinoco_vision::{Align, ColorOrder, Fit, Guess, HeadSpec, InputSpec, Resize, heads};
 
-use super::Model;
 use super::input::{AudioFeatures, AudioSpec, Feed, FeedValue, ModelInput};
 use super::output::numbered_labels;
+use super::{Model, metadata};
 
 /// A key of a guessed description that may be wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,20 +39,21 @@ impl Model {
             !feeds.iter().any(|feed| feed.value == FeedValue::State(output.name.clone()))
         };
         let read: Vec<TensorDesc> = outputs.iter().filter(fed_back).cloned().collect();
-        let (input, head) = if let Some(image) = image_input(main, &mut unsure) {
+        let (input, mut head) = if let Some(image) = image_input(main, &mut unsure) {
             let Guess { head, input, unsure: more } =
                 heads::guess(&image, &read).expect("the head `raw` takes anything");
             unsure.extend(more.into_iter().map(|(key, why)| Unsure { key, why }));
+            unsure.push(Unsure { key: "resize", why: "the filter of training is not in the graph" });
+            if input.color != ColorOrder::Gray && !unsure.iter().any(|unsure| unsure.key == "color") {
+                unsure.push(Unsure { key: "color", why: "the order of channels is not in the graph" });
+            }
             (ModelInput::Image(input), head)
         } else if let Some(audio) = audio_input(main, &mut unsure) {
             (ModelInput::Audio(audio), audio_head(&read))
         } else {
             return Err(unknown(format!("its input {main} is neither a picture nor sound")));
         };
-        let labels = if heads::has_classes(&head.kind) { numbered_labels(head.classes) } else { Vec::new() };
-        if !labels.is_empty() {
-            unsure.push(Unsure { key: "labels", why: "the names of classes are not in the graph" });
-        }
+        let labels = guess_labels(file, &mut head, &mut unsure);
         let name = file.file_stem().map_or_else(String::new, |stem| stem.to_string_lossy().into_owned());
         Ok(Self {
             name,
@@ -71,6 +72,24 @@ impl Model {
             unsure,
         })
     }
+}
+
+/// The names of classes: the trainer's, where the file carries them, else numbers.
+fn guess_labels(file: &Path, head: &mut HeadSpec, unsure: &mut Vec<Unsure>) -> Vec<String> {
+    if !heads::has_classes(&head.kind) {
+        return Vec::new();
+    }
+    let notes = metadata::notes(file);
+    let named = notes.get("names").and_then(|names| metadata::class_names(names));
+    let open = unsure.iter().any(|unsure| unsure.key == "classes");
+    if let Some(names) = named.filter(|names| open || names.len() == head.classes) {
+        // The trainer's own list settles how many there are, and so which head it is.
+        unsure.retain(|unsure| !["classes", "head"].contains(&unsure.key));
+        head.classes = names.len();
+        return names;
+    }
+    unsure.push(Unsure { key: "classes", why: "the names of classes are not in the graph" });
+    numbered_labels(head.classes)
 }
 
 /// The main input, and what goes into the others.
@@ -159,6 +178,7 @@ fn image_input(input: &TensorDesc, unsure: &mut Vec<Unsure>) -> Option<InputSpec
 fn audio_input(input: &TensorDesc, unsure: &mut Vec<Unsure>) -> Option<AudioSpec> {
     let [_, samples] = input.shape[..] else { return None };
     unsure.push(Unsure { key: "window", why: "how many of the samples are new is not in the graph" });
+    unsure.push(Unsure { key: "context", why: "how many of the samples are repeated is not in the graph" });
     unsure.push(Unsure { key: "sample_rate", why: "it is not in the graph" });
     let window = if let Dim::Fixed(n) = samples { n } else { WINDOW_USUAL };
     let features = AudioFeatures::Samples { window, context: 0 };

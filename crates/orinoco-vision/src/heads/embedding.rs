@@ -28,6 +28,7 @@ fn guess(input: &InputSpec, outputs: &[TensorDesc]) -> Option<Guess> {
         guess
             .unsure("head", "a classifier may have as many classes")
             .unsure("mean", "the graph does not show how pictures were normalised in training")
+            .unsure("fit", "the graph does not show how pictures were cut in training")
     })
 }
 

@@ -230,6 +230,11 @@ pub fn has_classes(kind: &str) -> bool {
     ![embedding::KIND.name, raw::KIND.name].contains(&kind)
 }
 
+/// Whether this head finds boxes.
+pub fn has_boxes(kind: &str) -> bool {
+    has_classes(kind) && ![classification::KIND.name, segmentation::KIND.name].contains(&kind)
+}
+
 /// The one output, or what does not fit.
 fn only<'a>(outputs: &'a [TensorDesc], head: &str) -> Result<&'a TensorDesc, String> {
     match outputs {
@@ -388,7 +393,7 @@ pub(crate) mod tests {
         );
         check((224, 224), &[("softmaxout_1", &[1, 1000, 1, 1])], "classification 1000 ?mean,color,fit");
         check((257, 257), &[("logits", &[1, 21, 257, 257])], "segmentation 21 ?mean,fit");
-        check((128, 256), &[("features", &[1, 512])], "embedding 0 ?head,mean");
-        check((224, 224), &[("y", &[1, 1, 672, 672])], "raw 0 ?head,mean");
+        check((128, 256), &[("features", &[1, 512])], "embedding 0 ?head,mean,fit");
+        check((224, 224), &[("y", &[1, 1, 672, 672])], "raw 0 ?head,fit,mean");
     }
 }

@@ -3,6 +3,7 @@
 pub(crate) mod bench;
 pub(crate) mod explain;
 pub(crate) mod infer;
+pub(crate) mod init;
 pub(crate) mod models;
 pub(crate) mod run;
 

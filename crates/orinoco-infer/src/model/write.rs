@@ -1,0 +1,238 @@
+//! A model as a `model.toml`: what `orinoco models init` and `import` write.
+
+use std::fmt::Write as _;
+
+use orinoco_core::Layout;
+use orinoco_vision::{
+    Across, Activation, Align, BoxForm, BoxUnit, ColorOrder, Fit, HeadSpec, InputSpec, Resize, heads,
+};
+
+use super::Model;
+use super::input::{AudioFeatures, AudioSpec, FeedValue, ModelInput, Quantization};
+
+impl Model {
+    /// The description as TOML. Keys that a guess is unsure of are followed by a comment that says why. Reading it gives
+    /// this model again.
+    pub fn to_toml(&self) -> String {
+        let mut text = Writer { model: self, text: String::new() };
+        text.line("version", "1");
+        text.quoted("name", &self.name);
+        for (key, value) in [("description", &self.description), ("license", &self.license)] {
+            if !value.is_empty() {
+                text.quoted(key, value);
+            }
+        }
+        text.quoted("file", &self.file.display().to_string());
+        if let Some(sha256) = &self.sha256 {
+            text.quoted("sha256", sha256);
+        }
+        text.table("[input]");
+        if let Some(name) = &self.input_name {
+            text.quoted("name", name);
+        }
+        match &self.input {
+            ModelInput::Image(image) => text.image(image),
+            ModelInput::Audio(audio) => text.audio(audio),
+        }
+        text.quantization(self.input_quantization);
+        text.feeds();
+        text.table("[output]");
+        text.head(&self.head);
+        text.quantization(self.output_quantization);
+        text.labels();
+        text.text
+    }
+}
+
+struct Writer<'a> {
+    model: &'a Model,
+    text: String,
+}
+
+impl Writer<'_> {
+    /// `key = value`, and why it may be wrong.
+    fn line(&mut self, key: &str, value: &str) {
+        // Both say how values are normalised, and are right or wrong together.
+        let key_of = if key == "scale" { "mean" } else { key };
+        let unsure = self.model.unsure.iter().find(|unsure| unsure.key == key_of);
+        let why = unsure.map_or_else(String::new, |unsure| format!("  # unsure: {}", unsure.why));
+        // Writing to a String cannot fail.
+        let _ = writeln!(self.text, "{key} = {value}{why}");
+    }
+
+    fn quoted(&mut self, key: &str, value: &str) {
+        self.line(key, &quote(value));
+    }
+
+    fn number(&mut self, key: &str, value: f32) {
+        self.line(key, &number(value));
+    }
+
+    fn table(&mut self, heading: &str) {
+        let _ = writeln!(self.text, "\n{heading}");
+    }
+
+    fn image(&mut self, image: &InputSpec) {
+        let unsure_kind = self.model.unsure.iter().any(|unsure| unsure.key == "kind");
+        if unsure_kind {
+            self.quoted("kind", "image");
+        }
+        self.quoted("layout", if image.layout == Layout::Nchw { "NCHW" } else { "NHWC" });
+        self.line("width", &image.width.to_string());
+        self.line("height", &image.height.to_string());
+        let color = match image.color {
+            ColorOrder::Rgb => "RGB",
+            ColorOrder::Bgr => "BGR",
+            ColorOrder::Gray => "GRAY",
+        };
+        self.quoted("color", color);
+        let antialias = image.resize == Resize::BilinearAntialias;
+        self.quoted("resize", if antialias { "bilinear-antialias" } else { "bilinear" });
+        match image.fit {
+            Fit::Stretch => self.quoted("fit", "stretch"),
+            Fit::Letterbox => {
+                self.quoted("fit", "letterbox");
+                self.quoted("align", if image.align == Align::Center { "center" } else { "top-left" });
+                self.line("fill", &image.fill.to_string());
+            }
+            Fit::Crop { shorter } => {
+                self.quoted("fit", "crop");
+                self.line("crop_from", &shorter.to_string());
+            }
+        }
+        self.line("mean", &numbers(&image.mean));
+        self.line("scale", &numbers(&image.scale));
+    }
+
+    fn audio(&mut self, audio: &AudioSpec) {
+        self.quoted("kind", "audio");
+        self.line("sample_rate", &audio.sample_rate.to_string());
+        match &audio.features {
+            AudioFeatures::Samples { window, context } => {
+                self.line("window", &window.to_string());
+                self.line("context", &context.to_string());
+            }
+            AudioFeatures::Mfcc(mfcc) => {
+                self.quoted("features", "mfcc");
+                for (key, value) in [
+                    ("frames", mfcc.frames),
+                    ("frame_samples", mfcc.frame_samples),
+                    ("step_samples", mfcc.step_samples),
+                    ("mel_bands", mfcc.mel_bands),
+                    ("coefficients", mfcc.coefficients),
+                ] {
+                    self.line(key, &value.to_string());
+                }
+                self.line("low_hz", &format!("{:?}", mfcc.edges_hz.0));
+                self.line("high_hz", &format!("{:?}", mfcc.edges_hz.1));
+            }
+        }
+    }
+
+    fn quantization(&mut self, quantization: Option<Quantization>) {
+        if let Some(Quantization { scale, zero_point }) = quantization {
+            self.number("quant_scale", scale);
+            self.line("quant_zero_point", &format!("{zero_point:.0}"));
+        }
+    }
+
+    fn feeds(&mut self) {
+        for feed in &self.model.feeds {
+            match &feed.value {
+                FeedValue::Constant(values) => {
+                    self.table("[[constant]]");
+                    self.quoted("input", &feed.input);
+                    self.line("value", &numbers(values));
+                }
+                FeedValue::State(output) => {
+                    self.table("[[state]]");
+                    self.quoted("input", &feed.input);
+                    self.quoted("output", output);
+                }
+            }
+            if !feed.shape.is_empty() {
+                self.line("shape", &format!("{:?}", feed.shape));
+            }
+        }
+    }
+
+    /// The head, with the keys in which it differs from what is usual.
+    fn head(&mut self, head: &HeadSpec) {
+        self.quoted("head", &head.kind);
+        let usual = HeadSpec::new(&head.kind, head.classes);
+        if head.strides != usual.strides {
+            self.line("strides", &format!("{:?}", head.strides));
+        }
+        if heads::has_boxes(&head.kind) {
+            self.number("score_threshold", head.score_threshold);
+            self.number("iou_threshold", head.iou_threshold);
+        }
+        if head.detections_max != usual.detections_max {
+            self.line("detections_max", &head.detections_max.to_string());
+        }
+        if head.across == Across::AllClasses {
+            self.line("class_agnostic", "true");
+        }
+        if head.activation != usual.activation {
+            let activation = match head.activation {
+                Activation::Auto => "auto",
+                Activation::None => "none",
+                Activation::Softmax => "softmax",
+                Activation::Sigmoid => "sigmoid",
+            };
+            self.quoted("activation", activation);
+        }
+        if let Some(background) = head.background {
+            self.line("background", &background.to_string());
+        }
+        if head.top != usual.top {
+            self.line("top", &head.top.to_string());
+        }
+        let unsure_boxes = self.model.unsure.iter().any(|unsure| unsure.key == "boxes");
+        if head.boxes != usual.boxes || unsure_boxes {
+            self.quoted("boxes", if head.boxes == BoxForm::Corners { "corners" } else { "center" });
+        }
+        if head.box_unit != usual.box_unit || unsure_boxes {
+            self.quoted("box_unit", if head.box_unit == BoxUnit::Fraction { "fraction" } else { "pixels" });
+        }
+    }
+
+    fn labels(&mut self) {
+        let labels = &self.model.labels;
+        let numbered = super::output::numbered_labels(labels.len());
+        if labels.is_empty() {
+        } else if *labels == numbered {
+            self.line("classes", &labels.len().to_string());
+        } else {
+            let quoted: Vec<String> = labels.iter().map(|label| quote(label)).collect();
+            self.line("labels", &format!("[{}]", quoted.join(", ")));
+        }
+    }
+}
+
+/// A TOML basic string.
+fn quote(text: &str) -> String {
+    let escaped = text.chars().fold(String::with_capacity(text.len() + 2), |mut quoted, character| {
+        match character {
+            '"' | '\\' => quoted.extend(['\\', character]),
+            character if character.is_control() => {
+                let _ = write!(quoted, "\\u{:04X}", u32::from(character));
+            }
+            character => quoted.push(character),
+        }
+        quoted
+    });
+    format!("\"{escaped}\"")
+}
+
+/// The shortest text that reads as the same number.
+fn number(value: f32) -> String {
+    format!("{value:?}")
+}
+
+/// A list, of one number where all are the same.
+fn numbers(values: &[f32]) -> String {
+    let same = values.windows(2).all(|pair| pair[0] == pair[1]);
+    let shown = if same { &values[..1] } else { values };
+    format!("[{}]", shown.iter().map(|value| number(*value)).collect::<Vec<_>>().join(", "))
+}

@@ -1,0 +1,88 @@
+//! `orinoco models init`: a first description of a model that came without one.
+
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::path::Path;
+
+use orinoco_config::Faults;
+use orinoco_core::{Diagnosis, Exit, WithSubject, codes};
+use orinoco_infer::{Model, sha256_hex};
+use orinoco_runtime::{load_model, repository};
+use serde::Serialize;
+
+use crate::args::InitArgs;
+use crate::commands::{board_model, inference};
+use crate::output::{self, EventLines};
+
+#[derive(Serialize)]
+struct Report {
+    schema: &'static str,
+    /// The description.
+    toml: String,
+    /// Where it was written.
+    written: Option<String>,
+    /// What of it may be wrong.
+    unsure: Vec<UnsureJson>,
+}
+
+#[derive(Serialize)]
+struct UnsureJson {
+    key: &'static str,
+    why: &'static str,
+}
+
+pub(crate) fn run(args: &InitArgs, json: bool) -> Result<Exit, Faults> {
+    let place = repository(None, None);
+    let wanted = board_model(&args.file.display().to_string(), 1, None);
+    let loaded = load_model(&wanted, &inference(&args.engine)?, &place, &EventLines)?;
+    finish(loaded.model, args.output.as_deref(), json)
+}
+
+/// Writes or prints the description of `model`, and says what of it may be wrong.
+pub(crate) fn finish(mut model: Model, to: Option<&Path>, json: bool) -> Result<Exit, Faults> {
+    let next = "check the path";
+    let absolute = model.file.canonicalize().about(&codes::FILE_MISSING, model.file.display(), next)?;
+    let bytes = std::fs::read(&absolute).about(&codes::FILE_MISSING, absolute.display(), next)?;
+    model.file = absolute;
+    model.sha256 = Some(sha256_hex(&bytes));
+    let toml = model.to_toml();
+    if let Some(path) = to {
+        write_new(path, &toml)?;
+    }
+    let unsure: Vec<UnsureJson> =
+        model.unsure.iter().map(|unsure| UnsureJson { key: unsure.key, why: unsure.why }).collect();
+    let written = to.map(|path| path.display().to_string());
+    if json {
+        output::print_json(&Report { schema: "orinoco.init/1", toml, written, unsure });
+        return Ok(Exit::Done);
+    }
+    match &written {
+        Some(path) => output::note(&format!("wrote {path}")),
+        None => output::print(toml.trim_end()),
+    }
+    match unsure.len() {
+        0 => {}
+        n => {
+            let keys: Vec<&str> = unsure.iter().map(|unsure| unsure.key).collect();
+            output::warn(&format!("{n} of its keys are guesses that may be wrong: {}", keys.join(", ")));
+        }
+    }
+    Ok(Exit::Done)
+}
+
+fn write_new(path: &Path, text: &str) -> Result<(), Diagnosis> {
+    let next = "choose another path: nothing is overwritten";
+    if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+        std::fs::create_dir_all(folder).about(&codes::SINK_OPEN, path.display(), next)?;
+    }
+    let mut file = OpenOptions::new().write(true).create_new(true).open(path).about(
+        &codes::SINK_OPEN,
+        path.display(),
+        next,
+    )?;
+    file.write_all(text.as_bytes()).about(
+        &codes::SINK_WRITE,
+        path.display(),
+        "free space, or choose another path",
+    )
+}
