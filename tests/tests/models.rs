@@ -206,8 +206,18 @@ fn wrong_guesses_were_marked_unsure() {
         let described = std::fs::read_to_string(described).expect("readable");
         for (key, value) in keys(&described) {
             // Names of things, thresholds, and keys that only one of the two has, are not guesses.
-            let free =
-                ["name", "description", "license", "file", "sha256", "labels", "dtype", "score_threshold"];
+            let free = [
+                "name",
+                "description",
+                "license",
+                "file",
+                "sha256",
+                "labels",
+                "dtype",
+                "input",
+                "output",
+                "shape",
+            ];
             if free.contains(&key) || key.ends_with("threshold") {
                 continue;
             }
