@@ -2,6 +2,7 @@
 
 use gstreamer as gst;
 use gstreamer::glib;
+use gstreamer::prelude::*;
 use orinoco_core::{Code, Diagnosis, codes};
 use orinoco_pipeline::SourceError;
 
@@ -30,6 +31,8 @@ pub(super) struct Seen {
     pub(super) other: bool,
     /// A codec or format that no element here can read.
     pub(super) missing: Option<Missing>,
+    /// A container whose times count from anywhere.
+    pub(super) free_clock: bool,
 }
 
 /// A part of GStreamer that is not installed.
@@ -45,8 +48,9 @@ impl Seen {
     pub(super) fn note_stream(&mut self, caps: &gst::CapsRef) {
         let Some(structure) = caps.structure(0) else { return };
         let name = structure.name().as_str();
-        let container = CONTAINERS.contains(&name) || structure.get::<bool>("systemstream").unwrap_or(false);
-        if container {
+        let of_mpeg = structure.get::<bool>("systemstream").unwrap_or(false);
+        self.free_clock |= of_mpeg;
+        if of_mpeg || CONTAINERS.contains(&name) {
             return;
         }
         let media = structure.get::<&str>("media").unwrap_or_default();
@@ -80,6 +84,13 @@ pub(super) enum Progress {
     Nothing,
     /// It has delivered frames.
     Frames,
+}
+
+/// What a server speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Protocol {
+    Rtsp,
+    Http,
 }
 
 /// A file that its own lengths show to be useless, or `None`.
@@ -148,9 +159,26 @@ fn file_without_frames(shown: &str, seen: &Seen, error: Option<&glib::Error>) ->
     }
 }
 
-/// Why an RTSP stream ended. `None` as the error means that the server ended it.
-pub(super) fn rtsp_end(
+/// Whether an error is of the network rather than of what came over it.
+pub(super) fn is_network(message: &gst::message::Error) -> bool {
+    let from_source = message
+        .src()
+        .and_then(|element| element.downcast_ref::<gst::Element>())
+        .and_then(|element| element.factory())
+        .is_some_and(|factory| factory.name() == "souphttpsrc");
+    from_source && message.error().is::<gst::ResourceError>() || from_source && no_connection(message)
+}
+
+/// The HTTP element says no more than this of a connection that cannot be made.
+fn no_connection(message: &gst::message::Error) -> bool {
+    let debug = message.debug().unwrap_or_default();
+    message.error().matches(gst::StreamError::Failed) && debug.contains("reason error (-5)")
+}
+
+/// Why a stream from a server ended. `None` as the error means that the server ended it.
+pub(super) fn server_end(
     shown: &str,
+    protocol: Protocol,
     progress: Progress,
     seen: &Seen,
     error: Option<&gst::message::Error>,
@@ -166,7 +194,11 @@ pub(super) fn rtsp_end(
     };
     let (error, debug) = (message.error(), message.debug().unwrap_or_default());
     if error.matches(gst::ResourceError::NotAuthorized) || debug.contains("Unauthorized") {
-        fault("the server refuses the user name and password", "write rtsp://USER:PASSWORD@HOST/PATH")
+        let next = match protocol {
+            Protocol::Rtsp => "write rtsp://USER:PASSWORD@HOST/PATH",
+            Protocol::Http => "write http://USER:PASSWORD@HOST/PATH",
+        };
+        fault("the server refuses the user name and password", next)
     } else if error.matches(gst::ResourceError::NotFound) || debug.contains("Not Found") {
         fault("the server has no stream of that name", "check the path after the host")
     } else if seen.other && !seen.video {
@@ -179,15 +211,18 @@ pub(super) fn rtsp_end(
         ))
     } else if progress == Progress::Frames {
         fault("the connection was lost", "check the network and that the camera still runs")
-    } else if debug.contains("Failed to connect") {
+    } else if debug.contains("Failed to connect") || no_connection(message) {
         fault("no connection to it can be made", "check address and port, and that the camera runs")
+    } else if protocol == Protocol::Http && error.is::<gst::StreamError>() && !seen.video {
+        let next = "check the path after the host; a video file's ends in .mp4, .mkv or the like";
+        fault("it sent no MJPEG stream (multipart/x-mixed-replace)", next)
     } else {
         fault("it did not offer a stream", "check address and path, and that the camera runs")
     }
 }
 
-/// An RTSP server that said nothing useful within the bound.
-pub(super) fn rtsp_silent(shown: &str, seconds: u64) -> SourceError {
+/// A server that said nothing useful within the bound.
+pub(super) fn server_silent(shown: &str, seconds: u64) -> SourceError {
     let cause = format!("it sent no video within {seconds} s");
     let next = "check address and port, and that the camera runs";
     SourceError::Transient(Diagnosis::new(&codes::SOURCE_UNREACHABLE, shown, cause, next))
