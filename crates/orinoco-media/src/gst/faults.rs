@@ -118,10 +118,7 @@ pub(super) fn file_end(
     error: Option<&glib::Error>,
 ) -> Option<SourceError> {
     let diagnosis = match (wholeness, progress, error) {
-        (Wholeness::Cut { promised, held }, ..) if seen.missing.is_none() => {
-            let cause = format!("the file was cut off: it has {held} of at least {promised} bytes");
-            Diagnosis::new(&codes::SOURCE_TRUNCATED, shown, cause, "copy it again")
-        }
+        (Wholeness::Cut { promised, held }, ..) if seen.missing.is_none() => cut_off(shown, promised, held),
         (_, Progress::Frames, None) => return None,
         (_, Progress::Frames, Some(error)) => {
             let cause = format!("its data are damaged ({})", error.message());
@@ -130,6 +127,12 @@ pub(super) fn file_end(
         (_, Progress::Nothing, error) => file_without_frames(shown, seen, error),
     };
     Some(SourceError::Permanent(diagnosis))
+}
+
+/// A file that holds fewer bytes than its container promises.
+pub(super) fn cut_off(shown: &str, promised: u64, held: u64) -> Diagnosis {
+    let cause = format!("the file was cut off: it has {held} of at least {promised} bytes");
+    Diagnosis::new(&codes::SOURCE_TRUNCATED, shown, cause, "copy it again")
 }
 
 fn file_without_frames(shown: &str, seen: &Seen, error: Option<&glib::Error>) -> Diagnosis {

@@ -31,6 +31,9 @@ const DRAIN_WAIT: Duration = Duration::from_millis(500);
 /// How long one look at the pipeline waits, so that an error is seen soon.
 const LOOK_WAIT: Duration = Duration::from_millis(20);
 
+/// The field of caps that tells matrix and range.
+const COLORIMETRY: &str = "colorimetry";
+
 /// What the pipeline's own threads tell us.
 pub(super) struct Watch {
     clock: Arc<dyn Clock>,
@@ -216,9 +219,11 @@ impl Session {
         });
         let watch = Arc::clone(&self.watch);
         self.pipeline.connect_deep_element_added(move |_, _, element| {
-            if is_decoder(element) {
+            if is_of_class(element, "Codec/Decoder") {
                 tune_decoder(element);
                 time_decoder(element, &watch);
+            } else if is_of_class(element, "Codec/Parser") {
+                let_the_stream_tell_its_colours(element);
             }
         });
         Ok(decode)
@@ -394,14 +399,7 @@ fn take_pictures(pipeline: &gst::Pipeline, parts: &gst::Element, decode: &gst::E
             return;
         }
         // Some cameras write image/jpg, which is no type and which no decoder takes.
-        pad.add_probe(gst::PadProbeType::EVENT_DOWNSTREAM, |_, info| {
-            if let Some(event) = info.event_mut()
-                && event.type_() == gst::EventType::Caps
-            {
-                *event = gst::event::Caps::new(&gst::Caps::new_empty_simple("image/jpeg"));
-            }
-            gst::PadProbeReturn::Ok
-        });
+        change_caps(pad, |caps| caps.set_name("image/jpeg"));
         let (pipeline, watch) = (pipeline.clone(), Arc::clone(&watch));
         let last = AtomicU64::new(0);
         pad.add_probe(gst::PadProbeType::BUFFER, move |_, info| {
@@ -426,12 +424,50 @@ fn running_time(pipeline: &gst::Pipeline) -> Option<u64> {
     Some(now.checked_sub(pipeline.base_time()?)?.nseconds())
 }
 
-fn is_decoder(element: &gst::Element) -> bool {
+/// Whether it is a decoder or parser of pictures.
+fn is_of_class(element: &gst::Element, wanted: &str) -> bool {
     let class =
         element.factory().and_then(|factory| factory.metadata(gst::ELEMENT_METADATA_KLASS).map(String::from));
-    class.is_some_and(|class| {
-        class.contains("Codec/Decoder") && (class.contains("Video") || class.contains("Image"))
-    })
+    class.is_some_and(|class| class.contains(wanted) && (class.contains("Video") || class.contains("Image")))
+}
+
+/// Lets the coded stream's own colours go before the container's.
+///
+/// Parsers prefer the container's, and `qtdemux` takes every MP4 for limited range (seen in GStreamer 1.22; many phones
+/// record full range). So they are hidden from the parser, and come back behind it where the stream tells none.
+fn let_the_stream_tell_its_colours(parser: &gst::Element) {
+    let (Some(sink), Some(src)) = (parser.static_pad("sink"), parser.static_pad("src")) else { return };
+    let container = Arc::new(Mutex::new(None::<String>));
+    let hidden = Arc::clone(&container);
+    change_caps(&sink, move |caps| {
+        let told = caps.get::<String>(COLORIMETRY).ok();
+        caps.remove_field(COLORIMETRY);
+        *hidden.lock().unwrap_or_else(PoisonError::into_inner) = told;
+    });
+    change_caps(&src, move |caps| {
+        let told = container.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(told) = told.filter(|_| !caps.has_field(COLORIMETRY)) {
+            caps.set(COLORIMETRY, told);
+        }
+    });
+}
+
+/// Changes the first structure of all caps that pass a pad.
+fn change_caps(pad: &gst::Pad, change: impl Fn(&mut gst::StructureRef) + Send + Sync + 'static) {
+    pad.add_probe(gst::PadProbeType::EVENT_DOWNSTREAM, move |_, info| {
+        let Some(event) = info.event_mut() else { return gst::PadProbeReturn::Ok };
+        let caps = match event.view() {
+            gst::EventView::Caps(event) => Some(event.caps_owned()),
+            _ => None,
+        };
+        if let Some(mut caps) = caps
+            && let Some(structure) = caps.make_mut().structure_mut(0)
+        {
+            change(structure);
+            *event = gst::event::Caps::new(&caps);
+        }
+        gst::PadProbeReturn::Ok
+    });
 }
 
 fn tune_decoder(element: &gst::Element) {

@@ -16,6 +16,9 @@ use crate::{HttpAddress, Pace, RtspAddress, SourceKind, SourceUri};
 
 /// The longest that a file may take to give its first frame. Local disks need milliseconds; this allows for a network.
 const FILE_OPEN_MAX: Duration = Duration::from_secs(10);
+/// The same for a file that is known to be cut off. `decodebin` loses the error of a demuxer that gives up while it is
+/// still being connected, so that such a file may just stay silent.
+const CUT_OPEN_MAX: Duration = Duration::from_secs(2);
 /// The longest that a camera may take to answer and send its first packet.
 const LIVE_OPEN_MAX: Duration = Duration::from_secs(5);
 /// What a camera is given for one answer: longer than opening takes in all, so that one place decides and says so.
@@ -160,7 +163,12 @@ impl GstSource {
 
     /// Waits for the first sign of life.
     fn wait_for_start(&mut self) -> Result<(), SourceError> {
-        let bound = if self.input.is_live() { LIVE_OPEN_MAX } else { FILE_OPEN_MAX };
+        let wholeness = self.run.as_ref().map_or(Wholeness::Whole, |run| run.wholeness);
+        let bound = match (self.input.is_live(), wholeness) {
+            (true, _) => LIVE_OPEN_MAX,
+            (false, Wholeness::Cut { .. }) => CUT_OPEN_MAX,
+            (false, _) => FILE_OPEN_MAX,
+        };
         let deadline = self.clock.now() + bound;
         loop {
             match self.poll(OPEN_STEP)? {
@@ -175,9 +183,13 @@ impl GstSource {
                 return Ok(());
             }
             if self.clock.now() >= deadline {
-                return Err(match self.input {
-                    Input::File { .. } => faults::file_silent(&self.shown, bound.as_secs()),
-                    _ => faults::server_silent(&self.shown, bound.as_secs()),
+                let seconds = bound.as_secs();
+                return Err(match (&self.input, wholeness) {
+                    (Input::File { .. }, Wholeness::Cut { promised, held }) => {
+                        SourceError::Permanent(faults::cut_off(&self.shown, promised, held))
+                    }
+                    (Input::File { .. }, _) => faults::file_silent(&self.shown, seconds),
+                    _ => faults::server_silent(&self.shown, seconds),
                 });
             }
         }
