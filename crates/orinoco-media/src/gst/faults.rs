@@ -224,6 +224,13 @@ pub(super) fn server_end(
     }
 }
 
+/// A file of which its server sent less than it had promised.
+pub(super) fn server_cut(shown: &str) -> SourceError {
+    let cause = "the server ended the file before its end";
+    let next = "check the network, or fetch the file first";
+    SourceError::Transient(Diagnosis::new(&codes::SOURCE_UNREACHABLE, shown, cause, next))
+}
+
 /// A server that said nothing useful within the bound.
 pub(super) fn server_silent(shown: &str, seconds: u64) -> SourceError {
     let cause = format!("it sent no video within {seconds} s");

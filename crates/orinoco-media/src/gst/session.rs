@@ -1,7 +1,7 @@
 //! One pipeline from its making to its end.
 
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -25,6 +25,8 @@ const PICTURES_MAX: u32 = 2;
 const DECODER_THREADS: i32 = 1;
 /// How long RTSP waits for packets that come out of order.
 const JITTER_MS: u32 = 200;
+/// The longest part of an HTTP camera's answer: a JPEG picture of 8K at the best quality has half of it.
+const PART_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// How long a file's error waits for the frames that are still on their way to us. Most errors bring an end of stream,
 /// which ends the wait. A lost camera is better reported at once.
 const DRAIN_WAIT: Duration = Duration::from_millis(500);
@@ -41,6 +43,8 @@ pub(super) struct Watch {
     seen: Mutex<Seen>,
     /// The first packet came from the network.
     pub(super) heard: AtomicBool,
+    /// A server ended a file before its length.
+    pub(super) cut: AtomicBool,
 }
 
 impl Watch {
@@ -138,6 +142,7 @@ impl Session {
         session.drain_wait = DRAIN_WAIT;
         session.sink.set_property("sync", pace == Pace::Pts);
         let source = make_http(address, answer_max, caller.shown)?;
+        watch_length(&source, &session.watch);
         let decode = session.add_decoder(caller.shown)?;
         chain(&session.pipeline, &[&source, &decode]);
         Ok(session.started())
@@ -156,6 +161,7 @@ impl Session {
         let decode = session.add_decoder(caller.shown)?;
         chain(&session.pipeline, &[&source, &parts]);
         session.pipeline.add(&decode).expect("a new element is in no other pipeline");
+        bound_parts(&source, &parts);
         take_pictures(&session.pipeline, &parts, &decode, &session.watch);
         Ok(session.started())
     }
@@ -184,6 +190,7 @@ impl Session {
             times: Mutex::new(DecodeTimes::new(held)),
             seen: Mutex::default(),
             heard: AtomicBool::new(false),
+            cut: AtomicBool::new(false),
         });
         let (drain_wait, quiet) = (Duration::ZERO, Duration::ZERO);
         Ok(Self { pipeline, sink, bus, watch, failure: None, drain_wait, quiet })
@@ -385,6 +392,57 @@ fn make_http(address: &HttpAddress, answer_max: Duration, shown: &str) -> Result
     source.set_property("retries", 0i32);
     source.set_property("timeout", u32::try_from(answer_max.as_secs()).unwrap_or(u32::MAX));
     Ok(source)
+}
+
+/// Notes when a file ends before the length that its server told, which the HTTP element passes over in silence.
+fn watch_length(source: &gst::Element, watch: &Arc<Watch>) {
+    let Some(pad) = source.static_pad("src") else { return };
+    let (position, watch) = (AtomicU64::new(0), Arc::clone(watch));
+    let kinds = gst::PadProbeType::BUFFER | gst::PadProbeType::EVENT_DOWNSTREAM;
+    pad.add_probe(kinds, move |pad, info| {
+        if let Some(buffer) = info.buffer() {
+            position.fetch_add(buffer.size() as u64, Ordering::Relaxed);
+        }
+        match info.event().map(|event| event.view()) {
+            Some(gst::EventView::Segment(event)) => {
+                if let Some(segment) = event.segment().downcast_ref::<gst::format::Bytes>() {
+                    position.store(segment.start().map_or(0, u64::from), Ordering::Relaxed);
+                }
+            }
+            Some(gst::EventView::Eos(_)) => {
+                let length = pad.query_duration::<gst::format::Bytes>().map(u64::from);
+                let cut = length.is_some_and(|length| position.load(Ordering::Relaxed) < length);
+                watch.cut.store(cut, Ordering::Relaxed);
+            }
+            _ => {}
+        }
+        gst::PadProbeReturn::Ok
+    });
+}
+
+/// Fails a camera whose part does not end: the demuxer gathers each part in memory, whatever its length.
+fn bound_parts(source: &gst::Element, parts: &gst::Element) {
+    let gathered = Arc::new(AtomicUsize::new(0));
+    let fresh = Arc::clone(&gathered);
+    parts.connect_pad_added(move |_, pad| {
+        let fresh = Arc::clone(&fresh);
+        pad.add_probe(gst::PadProbeType::BUFFER, move |_, _| {
+            fresh.store(0, Ordering::Relaxed);
+            gst::PadProbeReturn::Ok
+        });
+    });
+    let (Some(entry), source) = (parts.static_pad("sink"), source.downgrade()) else { return };
+    entry.add_probe(gst::PadProbeType::BUFFER, move |_, info| {
+        let length = info.buffer().map_or(0, |buffer| buffer.size());
+        if gathered.fetch_add(length, Ordering::Relaxed) + length <= PART_BYTES_MAX {
+            return gst::PadProbeReturn::Ok;
+        }
+        if let Some(source) = source.upgrade() {
+            gst::element_error!(source, gst::StreamError::Demux, ("a part of it does not end"));
+        }
+        info.flow_res = Err(gst::FlowError::Error);
+        gst::PadProbeReturn::Handled
+    });
 }
 
 /// Connects the pictures among the parts of a camera's answer, and gives each the time at which it was complete.

@@ -228,14 +228,25 @@ impl GstSource {
             _ => None,
         });
         let progress = if run.frames > 0 { Progress::Frames } else { Progress::Nothing };
-        let network = matches!(&self.input, Input::HttpFile { .. }) && error.is_some_and(faults::is_network);
-        if self.input.is_live() || network {
-            let end = faults::server_end(&self.shown, self.input.protocol(), progress, &seen, error);
-            // A file goes on only from its start, and its first frames would come twice.
-            return Err(match (network, progress, end) {
-                (true, Progress::Frames, SourceError::Transient(fault)) => SourceError::Permanent(fault),
-                (_, _, end) => end,
-            });
+        let network = match (&self.input, error) {
+            (Input::Rtsp(_) | Input::HttpCamera(_), error) => {
+                Some(faults::server_end(&self.shown, self.input.protocol(), progress, &seen, error))
+            }
+            (Input::HttpFile { .. }, _) if run.session.watch.cut.load(Ordering::Relaxed) => {
+                Some(faults::server_cut(&self.shown))
+            }
+            (Input::HttpFile { .. }, Some(error)) if faults::is_network(error) => {
+                Some(faults::server_end(&self.shown, Protocol::Http, progress, &seen, Some(error)))
+            }
+            _ => None,
+        };
+        match network {
+            // A file begins again only at its start, and its first frames would come twice.
+            Some(SourceError::Transient(fault)) if !self.input.is_live() && progress == Progress::Frames => {
+                return Err(SourceError::Permanent(fault));
+            }
+            Some(fault) => return Err(fault),
+            None => {}
         }
         let error = error.map(|error| error.error());
         let fault = faults::file_end(&self.shown, run.wholeness, progress, &seen, error.as_ref());
@@ -248,8 +259,9 @@ impl GstSource {
         }
         run.timeline.start_again();
         run.pass_frames = 0;
-        // Going back exactly needs an index; without one, seeking in MPEG-TS lands beside the first picture.
-        if seen.free_clock || !run.session.rewind() {
+        // Going back exactly needs an index, which MPEG-TS has not, and a server that gives out parts of a file.
+        let exact = !seen.free_clock && matches!(self.input, Input::File { .. });
+        if !exact || !run.session.rewind() {
             let session = self.start().map_err(SourceError::Permanent)?;
             self.run.as_mut().expect("it is open").session = session;
         }
