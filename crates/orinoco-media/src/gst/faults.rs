@@ -169,7 +169,7 @@ pub(super) fn is_network(message: &gst::message::Error) -> bool {
         .and_then(|element| element.downcast_ref::<gst::Element>())
         .and_then(|element| element.factory())
         .is_some_and(|factory| factory.name() == "souphttpsrc");
-    from_source && message.error().is::<gst::ResourceError>() || from_source && no_connection(message)
+    from_source && (message.error().is::<gst::ResourceError>() || no_connection(message))
 }
 
 /// The HTTP element says no more than this of a connection that cannot be made.

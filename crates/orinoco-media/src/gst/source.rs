@@ -259,8 +259,8 @@ impl GstSource {
         }
         run.timeline.start_again();
         run.pass_frames = 0;
-        // Going back exactly needs an index, which MPEG-TS has not, and a server that gives out parts of a file.
-        let exact = !seen.free_clock && matches!(self.input, Input::File { .. });
+        // Going back needs a server that gives out parts of a file, and few say truly whether they do.
+        let exact = matches!(self.input, Input::File { .. });
         if !exact || !run.session.rewind() {
             let session = self.start().map_err(SourceError::Permanent)?;
             self.run.as_mut().expect("it is open").session = session;
