@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use image::metadata::Orientation;
 use image::{DynamicImage, ImageDecoder, ImageReader, ImageResult, Limits};
 use orinoco_core::{Clock, Diagnosis, FrameDesc, PixelFormat, Pts, codes};
 use orinoco_pipeline::{Frame, OwnedSlot, Poll, Slot, SlotPool, Source, SourceError};
@@ -149,7 +150,8 @@ fn decode_upright(reader: ImageReader<BufReader<File>>, limits: Limits) -> Image
     let mut room = limits;
     room.reserve(decoder.total_bytes())?;
     decoder.set_limits(room)?;
-    let orientation = decoder.orientation()?;
+    // A photo whose EXIF is damaged is still a photo.
+    let orientation = decoder.orientation().unwrap_or(Orientation::NoTransforms);
     let mut picture = DynamicImage::from_decoder(decoder)?;
     picture.apply_orientation(orientation);
     Ok(picture)

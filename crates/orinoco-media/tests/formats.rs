@@ -7,8 +7,9 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use common::{Reading, launch, note, read};
+use common::{Reading, launch, note, read, read_from};
 use orinoco_core::{Code, ColorMatrix, ColorRange, FrameDesc, Orientation, PixelFormat, codes};
+use orinoco_media::{Pace, RawLayout, RawSource, RawVideo};
 use orinoco_pipeline::Frame;
 
 /// Pictures of each file, at 25 a second.
@@ -486,4 +487,29 @@ fn turned_video_is_upright_also_when_it_repeats() {
         let reading = read(&format!("{}?loop=1", path.display()), 15, bright_corner);
         assert_eq!(reading.frames, vec![expected; 15], "{:?}", reading.fault);
     }
+}
+
+#[test]
+fn gstreamer_s_y4m_is_what_we_read() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let (raw, y4m) = (folder.path().join("x.i420"), folder.path().join("x.y4m"));
+    launch(&format!(
+        "videotestsrc num-buffers=5 ! video/x-raw,format=I420,width=64,height=48,framerate=30000/1001 ! tee name=t ! \
+         queue ! filesink location={} t. ! queue ! y4menc ! filesink location={}",
+        raw.display(),
+        y4m.display()
+    ));
+    let video = RawVideo { layout: RawLayout::Y4m, pace: Pace::Free };
+    let reader = Box::new(fs::File::open(&y4m).expect("just written"));
+    let mut source = RawSource::from_reader(reader, video, "y4m", common::clock());
+    let reading = read_from(&mut source, usize::MAX, |frame| {
+        (frame.desc.pts.0, frame.view().packed_rows().flatten().copied().collect::<Vec<_>>())
+    });
+    assert!(reading.fault.is_none(), "{:?}", reading.fault);
+    assert_eq!(
+        reading.frames.iter().map(|(pts, _)| *pts).collect::<Vec<_>>()[..3],
+        [0, 33_366_666, 66_733_333]
+    );
+    let pictures: Vec<u8> = reading.frames.into_iter().flat_map(|(_, picture)| picture).collect();
+    assert!(pictures == fs::read(&raw).expect("just written"));
 }
