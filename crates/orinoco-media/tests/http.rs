@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use common::{gst_source, launch, note, read, read_from, run};
 use image::{DynamicImage, ImageFormat, Rgb, RgbImage};
 use orinoco_core::{ColorMatrix, ColorRange, PtsClock, codes};
-use orinoco_pipeline::{Source, SourceError};
+use orinoco_pipeline::{Poll, Source, SourceError};
 
 /// What opening may take: the bound that the source names, and a little for a busy machine.
 const OPEN_MAX: Duration = Duration::from_millis(6_500);
@@ -310,8 +310,11 @@ fn video_files_come_over_http_as_from_disk() {
             request.answer("HTTP/1.1 404 Not Found\nContent-Length: 0\nConnection: close\n\n");
             return;
         };
-        let most = if kind == "cut" { file.len() * 2 / 3 } else { usize::MAX };
+        let most = if kind == "cut" || kind == "stuck" { file.len() * 2 / 3 } else { usize::MAX };
         send_file(&mut request, file, kind == "ranges", most);
+        if kind == "stuck" {
+            std::thread::sleep(Duration::from_secs(20));
+        }
     });
     let uri = |path: &str| format!("http://admin:hunter2@127.0.0.1:{port}/{path}");
     for (kind, name) in names.iter().flat_map(|name| [("ranges", name), ("plain", name)]) {
@@ -338,4 +341,14 @@ fn video_files_come_over_http_as_from_disk() {
         !fault.to_string().contains("hunter2") && fault.code.id == codes::SOURCE_UNREACHABLE.id,
         "{fault}"
     );
+    let mut source = gst_source(&uri("stuck/clip.mkv"));
+    source.open().expect("it opens");
+    let mut frames = 0;
+    for _ in 0..60 {
+        let poll = source.next(Duration::from_millis(10)).expect("it is only silent");
+        frames += usize::from(matches!(poll, Poll::Frame(_)));
+    }
+    assert!(frames > 0 && frames < 25, "{frames}");
+    let Err(SourceError::Permanent(fault)) = source.open() else { panic!("it would begin again") };
+    assert!(fault.cause.contains("fell silent"), "{fault}");
 }

@@ -231,6 +231,13 @@ pub(super) fn server_cut(shown: &str) -> SourceError {
     SourceError::Transient(Diagnosis::new(&codes::SOURCE_UNREACHABLE, shown, cause, next))
 }
 
+/// A file whose server fell silent after its first frames.
+pub(super) fn server_stalled(shown: &str) -> SourceError {
+    let cause = "the server fell silent in the middle of the file, which can only begin again at its start";
+    let next = "check the network, or fetch the file first";
+    SourceError::Permanent(Diagnosis::new(&codes::SOURCE_UNREACHABLE, shown, cause, next))
+}
+
 /// A server that said nothing useful within the bound.
 pub(super) fn server_silent(shown: &str, seconds: u64) -> SourceError {
     let cause = format!("it sent no video within {seconds} s");

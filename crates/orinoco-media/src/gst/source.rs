@@ -18,7 +18,7 @@ use crate::{HttpAddress, Pace, RtspAddress, SourceKind, SourceUri};
 const FILE_OPEN_MAX: Duration = Duration::from_secs(10);
 /// The same for a file that is known to be cut off. `decodebin` loses the error of a demuxer that gives up while it is
 /// still being connected, so that such a file may just stay silent.
-const CUT_OPEN_MAX: Duration = Duration::from_secs(2);
+const CUT_OPEN_MAX: Duration = Duration::from_secs(5);
 /// The longest that a camera may take to answer and send its first packet.
 const LIVE_OPEN_MAX: Duration = Duration::from_secs(5);
 /// What a camera is given for one answer: longer than opening takes in all, so that one place decides and says so.
@@ -38,6 +38,8 @@ const OPEN_STEP: Duration = Duration::from_millis(100);
 /// container, with edit lists applied; containers that count from an arbitrary time (MPEG-TS and MPEG-PS) are counted
 /// from their first picture. The PTS of a live stream counts from its opening.
 ///
+/// A file on a web server that falls silent after its first frames is not opened again: they would come twice.
+///
 /// [`Source::open`] returns within 10 s for a file, which has then given its first frame, and within 5 s for a camera,
 /// which has then sent its first packet.
 pub struct GstSource {
@@ -46,6 +48,8 @@ pub struct GstSource {
     name: String,
     clock: Arc<dyn Clock>,
     lent: Arc<AtomicUsize>,
+    /// It has given a frame, in this opening or an earlier one.
+    given: bool,
     run: Option<Run>,
 }
 
@@ -127,7 +131,15 @@ impl GstSource {
             }
         };
         super::init(&codes::SOURCE_OPEN, &shown)?;
-        Ok(Self { input, shown, name: stream_name.to_owned(), clock, lent: Arc::default(), run: None })
+        Ok(Self {
+            input,
+            shown,
+            name: stream_name.to_owned(),
+            clock,
+            lent: Arc::default(),
+            given: false,
+            run: None,
+        })
     }
 
     /// Frames that were handed out and not dropped yet; each holds a decoder's buffer, also after [`Source::close`].
@@ -295,6 +307,9 @@ impl Run {
 impl Source for GstSource {
     fn open(&mut self) -> Result<(), SourceError> {
         self.close();
+        if self.given && matches!(self.input, Input::HttpFile { .. }) {
+            return Err(faults::server_stalled(&self.shown));
+        }
         let wholeness = self.inspect().map_err(SourceError::Permanent)?;
         let session = self.start().map_err(SourceError::Permanent)?;
         let maker = FrameMaker::new(self.pts_clock(), Arc::clone(&self.lent));
@@ -308,10 +323,12 @@ impl Source for GstSource {
     }
 
     fn next(&mut self, wait: Duration) -> Result<Poll, SourceError> {
-        match self.run.as_mut().and_then(|run| run.first.take()) {
-            Some(frame) => Ok(Poll::Frame(frame)),
-            None => self.poll(wait),
-        }
+        let poll = match self.run.as_mut().and_then(|run| run.first.take()) {
+            Some(frame) => Poll::Frame(frame),
+            None => self.poll(wait)?,
+        };
+        self.given |= matches!(poll, Poll::Frame(_));
+        Ok(poll)
     }
 
     fn close(&mut self) {
