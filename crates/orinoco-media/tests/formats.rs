@@ -405,6 +405,15 @@ fn colours_are_true_whatever_matrix_range_and_format() {
             (bt601, limited),
         ),
         ("avi", "I420", "bt601", "avenc_mpeg4 bitrate=8000000 qmax=2", "avimux", (bt601, limited)),
+        // Here only the container tells.
+        (
+            "mkv",
+            "I420",
+            "1:3:5:1",
+            "avenc_mpeg4 bitrate=8000000 qmax=2 ! mpeg4videoparse",
+            "matroskamux",
+            (bt709, full),
+        ),
     ];
     let mut seen = Vec::new();
     for (extension, format, colorimetry, coder, mux, expected) in cases {
