@@ -257,14 +257,14 @@ fn files_cut_off_end_with_one_sentence() {
             true => &[None, open, no_video, Some(&codes::SOURCE_DECODE)],
             false => &[Some(&codes::SOURCE_TRUNCATED)],
         };
-        let frames = [0.005, 0.03, 0.1, 0.3, 0.5, 0.7, 0.9].map(|share| {
+        let frames = [0.005, 0.03, 0.5, 0.9].map(|share| {
             let length = (whole.len() as f64 * share) as usize;
             fs::write(&location, &whole[..length.max(40)]).expect("writable");
             check_broken(&location, allowed)
         });
         note(&format!("{name}: frames before the cut {frames:?}"));
         // The index of this MP4 comes last.
-        assert_eq!(frames[6] > 0, name != "cut.mp4", "{name}: {frames:?}");
+        assert_eq!(frames[3] > 0, name != "cut.mp4", "{name}: {frames:?}");
         assert!(frames.iter().all(|&frames| frames <= FRAMES));
     });
 }

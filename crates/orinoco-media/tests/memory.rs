@@ -47,7 +47,7 @@ fn check(uri: &str, frames: u32, warm_frames: u32) {
 #[test]
 fn sources_that_repeat_take_no_more_memory_than_at_first() {
     if let Some(data) = data() {
-        check(&format!("{}?loop=1", data.join("video/car-detection.mp4").display()), 6_000, 1_000);
+        check(&format!("{}?loop=1", data.join("video/car-detection.mp4").display()), 4_000, 1_000);
     }
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = |name: &str| folder.path().join(name);
