@@ -66,8 +66,9 @@ codes! {
     ENGINE_RUN "E0304" RunFailed "an inference failed"
         "The engine returned an error while running. The message is the engine's own."
     SOURCE_URI "E0401" Configuration "a source URI that cannot be used"
-        "Sources are file://PATH (video, image, or numbered images such as img_%04i.jpg), rtsp://HOST/PATH and \
-         test://ball. A plain path is taken as file://."
+        "Sources are file://PATH (video, image, numbered images such as img_%04i.jpg, or a folder of images), \
+         rtsp://HOST/PATH, http://HOST/PATH (an MJPEG camera, or a video file by its extension), \
+         stdin://?format=FORMAT (raw video) and test://ball. A plain path is taken as file://."
     SOURCE_OPEN "E0402" RunFailed "a source that cannot be opened"
         "The file or stream could not be opened or has no demuxer or decoder here. `gst-discoverer-1.0 URI` shows what \
          GStreamer makes of it."

@@ -71,6 +71,8 @@ pub enum ColorMatrix {
     Bt601,
     /// ITU-R BT.709: high definition.
     Bt709,
+    /// ITU-R BT.2020, non-constant luminance: ultra high definition and HDR.
+    Bt2020,
 }
 
 /// Which part of 0..=255 the samples use.

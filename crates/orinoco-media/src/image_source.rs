@@ -4,24 +4,28 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use image::{ImageReader, Limits};
+use image::metadata::Orientation;
+use image::{DynamicImage, ImageDecoder, ImageReader, ImageResult, Limits};
 use orinoco_core::{Clock, Diagnosis, FrameDesc, PixelFormat, Pts, codes};
 use orinoco_pipeline::{Frame, OwnedSlot, Poll, Slot, SlotPool, Source, SourceError};
 
 use crate::pace::Pacer;
-use crate::uri::check_file;
+use crate::uri::{check_file, list_images};
 use crate::{ImagePaths, Pace};
 
 /// The longest side that is decoded: four times 4K; a longer one is damage or an attack.
 const SIDE_MAX: u32 = 16_384;
 /// Bytes a decoder may take: `SIDE_MAX` squared would be 805 MB, more than a small board can spare.
 const DECODE_BYTES_MAX: u64 = 512 * 1024 * 1024;
-/// Time between numbered images: 25 a second.
+/// Time between images: 25 a second.
 const INTERVAL_NANOS: u64 = 1_000_000_000 / 25;
 /// Images that may be on their way at once. They differ in size, so each brings its own buffer.
 const SLOTS: usize = 8;
 
-/// An image, or numbered images, as RGB frames at 25 a second. EXIF rotation is not applied.
+/// An image, numbered images, or a folder of them, as upright RGB frames at 25 a second.
+///
+/// 16-bit samples are rounded to 8, grey becomes RGB, and alpha is left out as though every pixel were opaque: this is
+/// what the tools that models are trained with do. Of an animation the first picture is taken.
 pub struct ImageSource {
     paths: ImagePaths,
     repeat: bool,
@@ -29,6 +33,8 @@ pub struct ImageSource {
     pacer: Pacer,
     pool: SlotPool,
     place: Place,
+    /// The images of a folder.
+    listed: Vec<PathBuf>,
 }
 
 /// Where in the sequence it is.
@@ -46,7 +52,8 @@ impl ImageSource {
     /// The source of `paths`.
     pub fn new(paths: ImagePaths, repeat: bool, pace: Pace, clock: Arc<dyn Clock>) -> Self {
         let pacer = Pacer::new(pace, clock.clone());
-        Self { paths, repeat, pacer, clock, pool: SlotPool::new(SLOTS, 0), place: Place::default() }
+        let pool = SlotPool::new(SLOTS, 0);
+        Self { paths, repeat, pacer, clock, pool, place: Place::default(), listed: Vec::new() }
     }
 
     /// The next image's path, if there is one.
@@ -65,15 +72,21 @@ impl ImageSource {
             ImagePaths::Numbered(numbered) => {
                 Some(numbered.path(self.place.first.checked_add(done)?)).filter(|path| path.exists())
             }
+            ImagePaths::Folder(_) => self.listed.get(usize::try_from(done).ok()?).cloned(),
         }
     }
 }
 
 impl Source for ImageSource {
-    /// Looks for the first image; returns at once.
+    /// Looks for the first image, or lists the folder; returns as soon as the disk has answered.
     fn open(&mut self) -> Result<(), SourceError> {
         let first = self.paths.first();
-        check_file(&first.path, &first.path.display().to_string()).map_err(SourceError::Permanent)?;
+        let shown = first.path.display().to_string();
+        if let ImagePaths::Folder(folder) = &self.paths {
+            self.listed = list_images(folder, &shown).map_err(SourceError::Permanent)?;
+        } else {
+            check_file(&first.path, &shown).map_err(SourceError::Permanent)?;
+        }
         self.place = Place { first: first.number, done: 0, total: 0 };
         self.pacer.restart();
         Ok(())
@@ -96,7 +109,7 @@ impl Source for ImageSource {
     fn close(&mut self) {}
 }
 
-/// Decodes the image at `path` into an RGB frame with memory of its own.
+/// Decodes the image at `path` into an upright RGB frame with memory of its own.
 pub fn decode_image(path: &Path, clock: &dyn Clock) -> Result<Frame, Diagnosis> {
     check_file(path, &path.display().to_string())?;
     let slot = SlotPool::new(1, 0).take(Duration::ZERO).expect("a new pool has its slot");
@@ -122,13 +135,26 @@ fn decode_rgb(path: &Path) -> Result<image::RgbImage, Diagnosis> {
     limits.max_image_width = Some(SIDE_MAX);
     limits.max_image_height = Some(SIDE_MAX);
     limits.max_alloc = Some(DECODE_BYTES_MAX);
-    reader.limits(limits);
+    reader.limits(limits.clone());
     let reader = reader.with_guessed_format().map_err(|error| image_fault(path, &error.to_string()))?;
     if reader.format().is_none() {
         return Err(image_fault(path, "it is not a PNG, JPEG or WebP image"));
     }
-    let picture = reader.decode().map_err(|error| image_fault(path, &decode_cause(&error)))?;
+    let picture = decode_upright(reader, limits).map_err(|error| image_fault(path, &decode_cause(&error)))?;
     Ok(picture.into_rgb8())
+}
+
+/// What [`ImageReader::decode`] does, and the turn that EXIF asks for.
+fn decode_upright(reader: ImageReader<BufReader<File>>, limits: Limits) -> ImageResult<DynamicImage> {
+    let mut decoder = reader.into_decoder()?;
+    let mut room = limits;
+    room.reserve(decoder.total_bytes())?;
+    decoder.set_limits(room)?;
+    // A photo whose EXIF is damaged is still a photo.
+    let orientation = decoder.orientation().unwrap_or(Orientation::NoTransforms);
+    let mut picture = DynamicImage::from_decoder(decoder)?;
+    picture.apply_orientation(orientation);
+    Ok(picture)
 }
 
 fn decode_cause(error: &image::ImageError) -> String {

@@ -1,10 +1,11 @@
-//! Where frames come from and where pictures go: video files, RTSP, images and a test pattern in; frame checksums and
-//! annotated MP4 out.
+//! Where frames come from and where pictures go: video files, RTSP, HTTP, images, raw video and a test pattern in; frame
+//! checksums and annotated MP4 out.
 //!
 //! It knows no model and draws nothing itself: the MP4 sink takes a callback. Frames of a decoder are lent, not copied.
 //! Read first: [`SourceUri`] (what a source is, read once from text), [`open`] (the source for it) and
 //! [`FrameMd5Sink`].
 
+mod colour;
 #[cfg(feature = "gstreamer")]
 mod container;
 mod framemd5;
@@ -17,6 +18,7 @@ mod image_source;
 mod mp4;
 mod open;
 mod pace;
+mod raw_source;
 mod test_source;
 mod uri;
 mod wav;
@@ -28,8 +30,10 @@ pub use image_source::{ImageSource, decode_image};
 #[cfg(feature = "gstreamer")]
 pub use mp4::{Draw, Mp4Sink};
 pub use open::open;
+pub use raw_source::RawSource;
 pub use test_source::TestSource;
 pub use uri::{
-    Ball, ImagePaths, NumberedPath, Pace, RtspAddress, SourceKind, SourceUri, TestPattern, Transport,
+    Ball, HttpAddress, ImagePaths, NumberedPath, Pace, Rate, RawFrames, RawLayout, RawVideo, RtspAddress,
+    SourceKind, SourceUri, TestPattern, Transport,
 };
 pub use wav::{Sound, read_wav};

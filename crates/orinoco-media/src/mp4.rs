@@ -324,6 +324,7 @@ fn add_layout(buffer: &mut gst::BufferRef, picture: &FrameDesc) {
 fn caps(picture: &FrameDesc, colour: Colour) -> Option<gst::Caps> {
     let matrix = match colour.matrix {
         ColorMatrix::Bt601 => video::VideoColorMatrix::Bt601,
+        ColorMatrix::Bt2020 => video::VideoColorMatrix::Bt2020,
         _ => video::VideoColorMatrix::Bt709,
     };
     let range = match colour.range {
@@ -332,6 +333,7 @@ fn caps(picture: &FrameDesc, colour: Colour) -> Option<gst::Caps> {
     };
     let primaries = match colour.matrix {
         ColorMatrix::Bt601 => video::VideoColorPrimaries::Smpte170m,
+        ColorMatrix::Bt2020 => video::VideoColorPrimaries::Bt2020,
         _ => video::VideoColorPrimaries::Bt709,
     };
     let colorimetry =

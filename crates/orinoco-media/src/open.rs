@@ -3,7 +3,7 @@ use std::sync::Arc;
 use orinoco_core::{Clock, Diagnosis};
 use orinoco_pipeline::Source;
 
-use crate::{ImageSource, SourceKind, SourceUri, TestSource};
+use crate::{ImagePaths, ImageSource, RawSource, SourceKind, SourceUri, TestSource};
 
 /// The source for `uri`, not yet opened: [`Source::open`] does that, on the source's own thread.
 ///
@@ -11,12 +11,23 @@ use crate::{ImageSource, SourceKind, SourceUri, TestSource};
 /// that reads it. `stream_name` names its threads and pipeline for debuggers.
 pub fn open(uri: &SourceUri, stream_name: &str, clock: Arc<dyn Clock>) -> Result<Box<dyn Source>, Diagnosis> {
     uri.check()?;
-    Ok(match uri.kind() {
-        SourceKind::Images { paths, repeat, pace } => {
+    let folder = uri.folder().map(|path| ImagePaths::Folder(path.to_owned()));
+    Ok(match (uri.kind(), folder) {
+        (SourceKind::Video { repeat, pace, .. } | SourceKind::Images { repeat, pace, .. }, Some(folder)) => {
+            Box::new(ImageSource::new(folder, *repeat, *pace, clock))
+        }
+        (SourceKind::Images { paths, repeat, pace }, _) => {
             Box::new(ImageSource::new(paths.clone(), *repeat, *pace, clock))
         }
-        SourceKind::Test(pattern) => Box::new(TestSource::new(*pattern, clock)),
-        SourceKind::Video { .. } | SourceKind::Rtsp(_) => open_stream(uri, stream_name, clock)?,
+        (SourceKind::Stdin(video), _) => Box::new(RawSource::stdin(*video, uri, clock)),
+        (SourceKind::Test(pattern), _) => Box::new(TestSource::new(*pattern, clock)),
+        (
+            SourceKind::Video { .. }
+            | SourceKind::Rtsp(_)
+            | SourceKind::HttpCamera(_)
+            | SourceKind::HttpVideo { .. },
+            _,
+        ) => open_stream(uri, stream_name, clock)?,
     })
 }
 
@@ -27,8 +38,8 @@ fn open_stream(uri: &SourceUri, name: &str, clock: Arc<dyn Clock>) -> Result<Box
 
 #[cfg(not(feature = "gstreamer"))]
 fn open_stream(uri: &SourceUri, _: &str, _: Arc<dyn Clock>) -> Result<Box<dyn Source>, Diagnosis> {
-    let cause = "this binary was built without GStreamer, which reads video files and RTSP";
-    let next = "build with `--features gstreamer`, or use images or test://ball";
+    let cause = "this binary was built without GStreamer, which reads video files, RTSP and HTTP";
+    let next = "build with `--features gstreamer`, or use images, stdin:// or test://ball";
     Err(Diagnosis::new(&orinoco_core::codes::FEATURE_MISSING, uri, cause, next))
 }
 
@@ -43,7 +54,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let path = folder.path().join("clip.mp4");
         std::fs::write(&path, "any").expect("writable");
-        for text in [path.to_str().expect("UTF-8"), "rtsp://camera/x"] {
+        for text in [path.to_str().expect("UTF-8"), "rtsp://camera/x", "http://camera/x"] {
             let uri = SourceUri::parse(text).expect("it is valid");
             let opened = open(&uri, "test", Arc::new(MonotonicClock::default()));
             let fault = opened.map(|_| ()).expect_err("there is no GStreamer");

@@ -1,5 +1,6 @@
 //! What a source is, read from text once. After [`SourceUri::parse`] nothing about it can be misspelt any more.
 
+use std::cmp::Ordering;
 use std::ffi::OsString;
 use std::fmt;
 use std::fs::{self, File};
@@ -8,14 +9,26 @@ use std::ops::RangeInclusive;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-use orinoco_core::{Diagnosis, codes};
+use orinoco_core::{ColorMatrix, ColorRange, Diagnosis, FrameDesc, PixelFormat, codes};
+
+use crate::colour;
 
 /// Extensions taken as still images; everything else is given to GStreamer.
 const IMAGE_EXTENSIONS: [&str; 4] = ["jpg", "jpeg", "png", "webp"];
+/// Extensions by which an HTTP address is a video file; everything else is taken as a camera's MJPEG stream, whose
+/// addresses follow no rule (`/mjpg/video.cgi`, `/stream`, `/?action=stream`).
+const HTTP_VIDEO_EXTENSIONS: [&str; 14] =
+    ["mp4", "m4v", "mov", "mkv", "webm", "avi", "ts", "mts", "m2ts", "mpg", "mpeg", "flv", "ogv", "3gp"];
 /// Sides of the test pattern: the ball must fit, and a frame must stay within what a board can hold.
 const TEST_SIDE: RangeInclusive<u32> = 16..=8192;
 /// Frame rates of the test pattern.
 const TEST_FPS: RangeInclusive<u32> = 1..=1000;
+/// Sides of raw video.
+const RAW_SIDE: RangeInclusive<u32> = 1..=8192;
+/// Both terms of a raw video's frame rate: exact for NTSC's 30000/1001, and their product with a second fits 64 bits.
+pub(crate) const RATE_TERM: RangeInclusive<u32> = 1..=1_000_000;
+/// Images a folder may have. Their names are held in memory, about 100 bytes each.
+const FOLDER_IMAGES_MAX: usize = 1_000_000;
 
 /// A source that can be opened: the checked form of what a user wrote.
 ///
@@ -39,7 +52,7 @@ pub enum SourceKind {
         /// How fast it is read.
         pace: Pace,
     },
-    /// An image, or numbered images.
+    /// An image, numbered images, or a folder of images.
     Images {
         /// Where they are.
         paths: ImagePaths,
@@ -50,6 +63,19 @@ pub enum SourceKind {
     },
     /// A camera or server that speaks RTSP.
     Rtsp(RtspAddress),
+    /// A camera that sends JPEG pictures over HTTP without end (`multipart/x-mixed-replace`).
+    HttpCamera(HttpAddress),
+    /// A video file on a web server.
+    HttpVideo {
+        /// Where it is.
+        address: HttpAddress,
+        /// Whether it starts again at its end, for ever.
+        repeat: bool,
+        /// How fast it is read.
+        pace: Pace,
+    },
+    /// Uncompressed video from standard input.
+    Stdin(RawVideo),
     /// Pictures made here.
     Test(TestPattern),
 }
@@ -71,6 +97,8 @@ pub enum ImagePaths {
     One(PathBuf),
     /// Images numbered without a gap, from 0 or 1.
     Numbered(NumberedPath),
+    /// All images of a folder, in the natural order of their names.
+    Folder(PathBuf),
 }
 
 /// A path with a number in it, as `img_%04i.jpg`.
@@ -92,6 +120,61 @@ pub struct RtspAddress {
     pub password: Option<String>,
     /// What carries the video.
     pub transport: Transport,
+}
+
+/// Where an HTTP stream is. Its debug form hides the password.
+#[derive(Clone, PartialEq, Eq)]
+pub struct HttpAddress {
+    /// The URI without user name and password.
+    pub location: String,
+    /// The user name, decoded.
+    pub user: Option<String>,
+    /// The password, decoded.
+    pub password: Option<String>,
+}
+
+/// Uncompressed video, picture after picture, without padding between rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RawVideo {
+    /// What the bytes are.
+    pub layout: RawLayout,
+    /// How fast it is read.
+    pub pace: Pace,
+}
+
+/// What the bytes of raw video are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RawLayout {
+    /// YUV4MPEG2, which describes itself.
+    Y4m,
+    /// Nothing but pictures.
+    Frames(RawFrames),
+}
+
+/// Raw pictures, as whoever pipes them describes them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RawFrames {
+    /// How pixels lie in memory.
+    pub format: PixelFormat,
+    /// Width in pixels.
+    pub width: u32,
+    /// Height in pixels.
+    pub height: u32,
+    /// Pictures a second.
+    pub rate: Rate,
+    /// Coefficients of luma and chroma.
+    pub matrix: ColorMatrix,
+    /// Range of the samples.
+    pub range: ColorRange,
+}
+
+/// A frame rate: frames in seconds. Neither is zero.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rate {
+    /// Frames.
+    pub frames: u32,
+    /// Seconds that they take.
+    pub seconds: u32,
 }
 
 /// What carries an RTSP stream's video.
@@ -131,10 +214,12 @@ pub struct Ball {
 }
 
 impl SourceUri {
-    /// Reads `file://PATH?loop=1&pace=pts`, a plain path, `rtsp://HOST/PATH?transport=udp` or
+    /// Reads `file://PATH?loop=1&pace=pts`, a plain path, `rtsp://HOST/PATH?transport=udp`, `http://HOST/PATH`,
+    /// `stdin://?format=i420&width=640&height=480&fps=30` or
     /// `test://ball?width=640&height=480&fps=30&frames=100&pace=pts`.
     ///
     /// Paths of `file://` are percent-decoded; plain paths are taken as they are, but may have settings after a `?`.
+    /// A path that ends in `/` is a folder of images; [`crate::open`] takes any other path that is a folder as one too.
     pub fn parse(text: &str) -> Result<Self, Diagnosis> {
         let shown = without_password(text);
         let fault = |Fault { cause, next }: Fault| Diagnosis::new(&codes::SOURCE_URI, &shown, cause, next);
@@ -143,7 +228,7 @@ impl SourceUri {
                 &codes::SOURCE_URI,
                 "source",
                 "it is empty",
-                "name a file, rtsp:// or test://ball",
+                "name a file, a folder of images, rtsp://, http://, stdin:// or test://ball",
             ));
         }
         if text.contains('\0') {
@@ -157,10 +242,12 @@ impl SourceUri {
             "" => read_file(rest, Escapes::Literal),
             "file" => read_file(rest, Escapes::Percent),
             "rtsp" | "rtsps" => read_rtsp(&scheme, rest).map(SourceKind::Rtsp),
+            "http" | "https" => read_http(&scheme, rest),
+            "stdin" => read_stdin(rest).map(SourceKind::Stdin),
             "test" => read_test(rest).map(SourceKind::Test),
             _ => Err(Fault::new(
                 format!("`{scheme}://` is not a kind of source"),
-                "use file://, rtsp:// or test://ball, or a plain path",
+                "use file://, rtsp://, http://, stdin:// or test://ball, or a plain path",
             )),
         };
         let kind = kind.map_err(fault)?;
@@ -175,18 +262,24 @@ impl SourceUri {
 
     /// Whether it runs whether or not anybody takes its frames.
     pub fn is_live(&self) -> bool {
-        matches!(self.kind, SourceKind::Rtsp(_))
+        matches!(self.kind, SourceKind::Rtsp(_) | SourceKind::HttpCamera(_))
     }
 
     /// The same source with a relative path taken from `folder`: a board file's paths start at the board file.
     pub fn relative_to(mut self, folder: &Path) -> Self {
         match &mut self.kind {
             SourceKind::Video { path, .. } => *path = folder.join(&*path),
-            SourceKind::Images { paths: ImagePaths::One(path), .. } => *path = folder.join(&*path),
+            SourceKind::Images { paths: ImagePaths::One(path) | ImagePaths::Folder(path), .. } => {
+                *path = folder.join(&*path);
+            }
             SourceKind::Images { paths: ImagePaths::Numbered(numbered), .. } => {
                 numbered.before = folder.join(&numbered.before).into_os_string();
             }
-            SourceKind::Rtsp(_) | SourceKind::Test(_) => {}
+            SourceKind::Rtsp(_)
+            | SourceKind::HttpCamera(_)
+            | SourceKind::HttpVideo { .. }
+            | SourceKind::Stdin(_)
+            | SourceKind::Test(_) => {}
         }
         self.shown = self.kind.path_shown().unwrap_or(self.shown);
         self
@@ -194,10 +287,28 @@ impl SourceUri {
 
     /// Whether a local file is there and may be read. Asks nothing of the network.
     pub fn check(&self) -> Result<(), Diagnosis> {
+        if let Some(folder) = self.folder() {
+            return list_images(folder, &self.shown).map(|_| ());
+        }
         match &self.kind {
             SourceKind::Video { path, .. } => check_file(path, &self.shown),
             SourceKind::Images { paths, .. } => check_file(&paths.first().path, &self.shown),
-            SourceKind::Rtsp(_) | SourceKind::Test(_) => Ok(()),
+            SourceKind::Rtsp(_)
+            | SourceKind::HttpCamera(_)
+            | SourceKind::HttpVideo { .. }
+            | SourceKind::Stdin(_)
+            | SourceKind::Test(_) => Ok(()),
+        }
+    }
+
+    /// The folder of images that it is, whether the text says so with a `/` at its end or only the file system knows.
+    pub(crate) fn folder(&self) -> Option<&Path> {
+        match &self.kind {
+            SourceKind::Images { paths: ImagePaths::Folder(path), .. } => Some(path),
+            SourceKind::Video { path, .. } | SourceKind::Images { paths: ImagePaths::One(path), .. } => {
+                path.is_dir().then_some(path)
+            }
+            _ => None,
         }
     }
 }
@@ -220,13 +331,23 @@ impl fmt::Debug for RtspAddress {
     }
 }
 
+impl fmt::Debug for HttpAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "HttpAddress({})", without_password(&self.location))
+    }
+}
+
 impl SourceKind {
     fn path_shown(&self) -> Option<String> {
         match self {
-            Self::Video { path, .. } => Some(path.display().to_string()),
-            Self::Images { paths: ImagePaths::One(path), .. } => Some(path.display().to_string()),
+            Self::Video { path, .. }
+            | Self::Images { paths: ImagePaths::One(path) | ImagePaths::Folder(path), .. } => {
+                Some(path.display().to_string())
+            }
             Self::Images { paths: ImagePaths::Numbered(numbered), .. } => Some(numbered.to_string()),
-            Self::Rtsp(_) | Self::Test(_) => None,
+            Self::Rtsp(_) | Self::HttpCamera(_) | Self::HttpVideo { .. } | Self::Stdin(_) | Self::Test(_) => {
+                None
+            }
         }
     }
 }
@@ -239,10 +360,10 @@ pub(crate) struct ImageStart {
 }
 
 impl ImagePaths {
-    /// The first image: number 0 where there is one, else 1.
+    /// The first image: number 0 where there is one, else 1; of a folder, the folder itself.
     pub(crate) fn first(&self) -> ImageStart {
         match self {
-            Self::One(path) => ImageStart { path: path.clone(), number: 0 },
+            Self::One(path) | Self::Folder(path) => ImageStart { path: path.clone(), number: 0 },
             Self::Numbered(numbered) => {
                 let number = if numbered.path(0).exists() { 0 } else { 1 };
                 ImageStart { path: numbered.path(number), number }
@@ -265,6 +386,22 @@ impl fmt::Display for NumberedPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let number = if self.digits == 0 { "%i".to_owned() } else { format!("%0{}i", self.digits) };
         write!(f, "{}{number}{}", Path::new(&self.before).display(), Path::new(&self.after).display())
+    }
+}
+
+impl Rate {
+    /// The time of frame `number`, in nanoseconds, when frame 0 is at zero.
+    pub fn nanos(self, number: u64) -> u64 {
+        let nanos = u128::from(number) * u128::from(self.seconds) * 1_000_000_000 / u128::from(self.frames);
+        u64::try_from(nanos).unwrap_or(u64::MAX)
+    }
+}
+
+impl RawFrames {
+    /// The first picture's descriptor.
+    pub fn desc(&self) -> FrameDesc {
+        let packed = FrameDesc::packed(self.format, self.width, self.height);
+        FrameDesc { matrix: self.matrix, range: self.range, ..packed }
     }
 }
 
@@ -335,6 +472,9 @@ fn read_file(rest: &str, escapes: Escapes) -> Result<SourceKind, Fault> {
             return Ok(SourceKind::Images { paths: ImagePaths::Numbered(numbered), repeat, pace });
         }
     };
+    if path.as_os_str().as_bytes().ends_with(b"/") {
+        return Ok(SourceKind::Images { paths: ImagePaths::Folder(path), repeat, pace });
+    }
     Ok(match is_image(&path) {
         true => SourceKind::Images { paths: ImagePaths::One(path), repeat, pace },
         false => SourceKind::Video { path, repeat, pace },
@@ -342,8 +482,12 @@ fn read_file(rest: &str, escapes: Escapes) -> Result<SourceKind, Fault> {
 }
 
 fn is_image(path: &Path) -> bool {
+    has_extension(path, &IMAGE_EXTENSIONS)
+}
+
+fn has_extension(path: &Path, extensions: &[&str]) -> bool {
     let extension = path.extension().and_then(|text| text.to_str()).map(str::to_ascii_lowercase);
-    extension.is_some_and(|text| IMAGE_EXTENSIONS.contains(&text.as_str()))
+    extension.is_some_and(|text| extensions.contains(&text.as_str()))
 }
 
 enum PathPieces {
@@ -405,6 +549,38 @@ fn escape_at(tail: &[u8]) -> Result<u8, Fault> {
 }
 
 fn read_rtsp(scheme: &str, rest: &str) -> Result<RtspAddress, Fault> {
+    let server = read_server(rest)?;
+    let (path, transport) = split_transport(server.path)?;
+    let location = read_location(scheme, server.host, &path)?;
+    Ok(RtspAddress { location, user: server.user, password: server.password, transport })
+}
+
+fn read_http(scheme: &str, rest: &str) -> Result<SourceKind, Fault> {
+    let server = read_server(rest)?;
+    let place = server.path.split(['?', '#']).next().unwrap_or_default();
+    let is_video = has_extension(Path::new(place), &HTTP_VIDEO_EXTENSIONS);
+    let (path, repeat, pace) = if is_video {
+        split_file_settings(server.path)?
+    } else {
+        (server.path.to_owned(), false, Pace::Free)
+    };
+    let location = read_location(scheme, server.host, &path)?;
+    let address = HttpAddress { location, user: server.user, password: server.password };
+    Ok(match is_video {
+        true => SourceKind::HttpVideo { address, repeat, pace },
+        false => SourceKind::HttpCamera(address),
+    })
+}
+
+/// The parts of `USER:PASSWORD@HOST:PORT/PATH`.
+struct Server<'a> {
+    user: Option<String>,
+    password: Option<String>,
+    host: &'a str,
+    path: &'a str,
+}
+
+fn read_server(rest: &str) -> Result<Server<'_>, Fault> {
     let authority_end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
     let (authority, path) = rest.split_at(authority_end);
     let (login, host) = match authority.rsplit_once('@') {
@@ -415,15 +591,21 @@ fn read_rtsp(scheme: &str, rest: &str) -> Result<RtspAddress, Fault> {
         Some((user, password)) => (read_login(user)?, read_login(password)?),
         None => (None, None),
     };
-    let (path, transport) = split_transport(path)?;
+    Ok(Server { user, password, host, path })
+}
+
+fn read_location(scheme: &str, host: &str, path: &str) -> Result<String, Fault> {
     let location = format!("{scheme}://{host}{path}");
-    let valid =
-        url::Url::parse(&location).is_ok_and(|url| url.host_str().is_some_and(|host| !host.is_empty()));
+    // An empty host would let an HTTP path slip into its place.
+    let valid = !host.is_empty()
+        && url::Url::parse(&location).is_ok_and(|url| url.host_str().is_some_and(|host| !host.is_empty()));
     if !valid {
-        let next = "write rtsp://USER:PASSWORD@HOST:PORT/PATH, and special characters of the password as %XX";
+        let next = format!(
+            "write {scheme}://USER:PASSWORD@HOST:PORT/PATH, and special characters of the password as %XX"
+        );
         return Err(Fault::new("it has no valid host and port", next));
     }
-    Ok(RtspAddress { location, user, password, transport })
+    Ok(location)
 }
 
 fn read_login(text: &str) -> Result<Option<String>, Fault> {
@@ -458,6 +640,110 @@ fn split_transport(path: &str) -> Result<(String, Transport), Fault> {
     let query = kept.join("&");
     let path = if query.is_empty() { path.to_owned() } else { format!("{path}?{query}") };
     Ok((path, transport))
+}
+
+/// Takes our `loop` and `pace` out of the query; everything else in it is the server's.
+fn split_file_settings(path: &str) -> Result<(String, bool, Pace), Fault> {
+    let (mut repeat, mut pace) = (false, Pace::Free);
+    let Some((path, query)) = path.split_once('?') else { return Ok((path.to_owned(), repeat, pace)) };
+    let mut kept = Vec::new();
+    for setting in query.split('&') {
+        match setting.split_once('=') {
+            Some(("loop", value)) => repeat = read_switch("loop", value)?,
+            Some(("pace", value)) => pace = read_pace(value)?,
+            _ => kept.push(setting),
+        }
+    }
+    let query = kept.join("&");
+    let path = if query.is_empty() { path.to_owned() } else { format!("{path}?{query}") };
+    Ok((path, repeat, pace))
+}
+
+fn read_stdin(rest: &str) -> Result<RawVideo, Fault> {
+    const KNOWN: &str = "format, width, height, fps, matrix, range and pace";
+    let (name, query) = rest.split_once('?').unwrap_or((rest, ""));
+    if !matches!(name, "" | "/") {
+        let next = "write stdin://?format=FORMAT, and the other settings after it";
+        return Err(Fault::new("standard input has no path", next));
+    }
+    let value_of = |wanted| settings(query).filter(|(key, _)| *key == wanted).last().map(|(_, value)| value);
+    let mut pace = Pace::Free;
+    for (key, value) in settings(query) {
+        match key {
+            "pace" => pace = read_pace(value)?,
+            "format" | "width" | "height" | "fps" | "matrix" | "range" => {}
+            "loop" => return Err(Fault::new("standard input cannot start again", "leave loop out")),
+            _ => return Err(unknown_setting(key, "raw video", KNOWN)),
+        }
+    }
+    let format = match value_of("format") {
+        Some("i420" | "yuv420p") => PixelFormat::I420,
+        Some("nv12") => PixelFormat::Nv12,
+        Some("rgb" | "rgb24") => PixelFormat::Rgb,
+        Some("bgr" | "bgr24") => PixelFormat::Bgr,
+        Some("gray8" | "gray") => PixelFormat::Gray8,
+        Some("y4m") => {
+            let told = ["width", "height", "fps", "matrix", "range"].map(|key| value_of(key).and(Some(key)));
+            return match told.into_iter().flatten().next() {
+                None => Ok(RawVideo { layout: RawLayout::Y4m, pace }),
+                Some(key) => {
+                    Err(Fault::new(format!("`{key}` is told by y4m itself"), format!("leave {key} out")))
+                }
+            };
+        }
+        Some(other) => {
+            let next = "write format=i420, nv12, rgb, bgr, gray8 or y4m";
+            return Err(Fault::new(format!("`format={other}` is not known"), next));
+        }
+        None => {
+            let next = "write stdin://?format=i420&width=640&height=480&fps=30, or stdin://?format=y4m";
+            return Err(Fault::new("it does not say what the bytes are", next));
+        }
+    };
+    let side = |key| match value_of(key) {
+        Some(value) => read_number(key, value, RAW_SIDE),
+        None => Err(Fault::new(format!("it has no {key}"), format!("add {key}= and the pixels"))),
+    };
+    let (width, height) = (side("width")?, side("height")?);
+    let rate = read_rate(value_of("fps").unwrap_or("30"))?;
+    let desc = FrameDesc::packed(format, width, height);
+    let matrix = match value_of("matrix") {
+        None => colour::matrix_of_untagged(height),
+        Some("bt601") => ColorMatrix::Bt601,
+        Some("bt709") => ColorMatrix::Bt709,
+        Some("bt2020") => ColorMatrix::Bt2020,
+        Some(other) => {
+            let next = "write matrix=bt601, bt709 or bt2020";
+            return Err(Fault::new(format!("`matrix={other}` is not known"), next));
+        }
+    };
+    let range = match value_of("range") {
+        None => desc.range,
+        Some("limited") => ColorRange::Limited,
+        Some("full") => ColorRange::Full,
+        Some(other) => {
+            let next = "write range=limited or range=full";
+            return Err(Fault::new(format!("`range={other}` is not known"), next));
+        }
+    };
+    if !format.is_yuv() && (value_of("matrix").is_some() || value_of("range").is_some()) {
+        return Err(Fault::new("matrix and range are for i420 and nv12 only", "leave them out"));
+    }
+    let matrix = if format.is_yuv() { matrix } else { desc.matrix };
+    Ok(RawVideo { layout: RawLayout::Frames(RawFrames { format, width, height, rate, matrix, range }), pace })
+}
+
+/// Reads `30` or `30000/1001`.
+fn read_rate(text: &str) -> Result<Rate, Fault> {
+    let (frames, seconds) = text.split_once('/').unwrap_or((text, "1"));
+    let term = |text: &str| text.parse().ok().filter(|number| RATE_TERM.contains(number));
+    match (term(frames), term(seconds)) {
+        (Some(frames), Some(seconds)) => Ok(Rate { frames, seconds }),
+        _ => Err(Fault::new(
+            format!("`fps={text}` is not possible"),
+            "write frames a second as fps=30 or fps=30000/1001",
+        )),
+    }
 }
 
 fn read_test(rest: &str) -> Result<TestPattern, Fault> {
@@ -521,7 +807,8 @@ fn read_number(key: &str, value: &str, range: RangeInclusive<u32>) -> Result<u32
 /// password with unescaped characters in it.
 fn without_password(text: &str) -> String {
     let Some((scheme, rest)) = text.split_once("://") else { return text.to_owned() };
-    if !scheme.to_ascii_lowercase().starts_with("rtsp") {
+    let lower = scheme.to_ascii_lowercase();
+    if !lower.starts_with("rtsp") && !lower.starts_with("http") {
         return text.to_owned();
     }
     let rest = match rest.rsplit_once('@') {
@@ -552,7 +839,7 @@ fn without_password_settings(text: &str) -> String {
 
 fn is_password_key(key: &str) -> bool {
     let key = key.to_ascii_lowercase();
-    ["pass", "pwd", "token", "secret"].iter().any(|word| key.contains(word))
+    ["pass", "pwd", "token", "secret", "apikey", "api_key", "auth"].iter().any(|word| key.contains(word))
 }
 
 /// Whether `path` is a file that can be read now.
@@ -572,6 +859,65 @@ pub(crate) fn check_file(path: &Path, shown: &str) -> Result<(), Diagnosis> {
         Ok(_) => Ok(()),
         Err(error) => fault(&file_cause(&error), "allow this user to read it"),
     }
+}
+
+/// The images of a folder, in the natural order of their names. Hidden files, subfolders and other files are left out.
+pub(crate) fn list_images(folder: &Path, shown: &str) -> Result<Vec<PathBuf>, Diagnosis> {
+    let fault = |cause: String, next: &str| Diagnosis::new(&codes::FILE_MISSING, shown, cause, next);
+    let entries = fs::read_dir(folder).map_err(|error| match error.kind() {
+        io::ErrorKind::NotADirectory => {
+            fault("it is no folder".to_owned(), "leave out the / at its end, or name a folder")
+        }
+        io::ErrorKind::NotFound => fault("there is no such folder".to_owned(), file_next(folder)),
+        _ => fault(file_cause(&error), "allow this user to read it"),
+    })?;
+    let mut names = Vec::new();
+    for entry in entries {
+        let name = entry.map_err(|error| fault(error.to_string(), "check the disk it is on"))?.file_name();
+        if is_image(Path::new(&name)) && !name.as_bytes().starts_with(b".") {
+            names.push(name);
+        }
+        if names.len() > FOLDER_IMAGES_MAX {
+            let cause = format!("it has more than {FOLDER_IMAGES_MAX} images");
+            return Err(fault(cause, "split it into several folders"));
+        }
+    }
+    if names.is_empty() {
+        return Err(fault(
+            "the folder has no PNG, JPEG or WebP image".to_owned(),
+            "name a video file, an image, or a folder of images",
+        ));
+    }
+    names.sort_by(|left, right| natural_order(left.as_bytes(), right.as_bytes()));
+    Ok(names.into_iter().map(|name| folder.join(name)).collect())
+}
+
+/// The order in which people count: `img2` before `img10`. Equal numbers with more zeros come later.
+fn natural_order(left: &[u8], right: &[u8]) -> Ordering {
+    let (mut a, mut b) = (left, right);
+    while let (Some(x), Some(y)) = (a.first(), b.first()) {
+        if x.is_ascii_digit() && y.is_ascii_digit() {
+            let (number, other) = (take_number(&mut a), take_number(&mut b));
+            let order = number.len().cmp(&other.len()).then_with(|| number.cmp(other));
+            if order != Ordering::Equal {
+                return order;
+            }
+        } else if x == y {
+            (a, b) = (&a[1..], &b[1..]);
+        } else {
+            return x.cmp(y);
+        }
+    }
+    // One is the other's beginning, or they differ in leading zeros only.
+    a.len().cmp(&b.len()).then_with(|| left.len().cmp(&right.len())).then_with(|| left.cmp(right))
+}
+
+/// Takes the digits at the start of `text`, and returns them without leading zeros.
+fn take_number<'a>(text: &mut &'a [u8]) -> &'a [u8] {
+    let length = text.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let (digits, rest) = text.split_at(length);
+    *text = rest;
+    &digits[digits.iter().take_while(|byte| **byte == b'0').count()..]
 }
 
 fn file_cause(error: &io::Error) -> String {
@@ -625,6 +971,8 @@ mod tests {
             "file://img_%04i.jpg",
             "img_%d.png?loop=1",
             "file://my%20dog%d0%b0.mp4",
+            "file:///data/frames/?loop=1",
+            "frames/",
         ];
         check(
             &texts,
@@ -637,6 +985,8 @@ mod tests {
             img_%04i.jpg -> Images { paths: Numbered(NumberedPath { before: "img_", digits: 4, after: ".jpg" }), repeat: false, pace: Free }
             img_%i.png -> Images { paths: Numbered(NumberedPath { before: "img_", digits: 0, after: ".png" }), repeat: true, pace: Free }
             my dogа.mp4 -> Video { path: "my dogа.mp4", repeat: false, pace: Free }
+            /data/frames/ -> Images { paths: Folder("/data/frames/"), repeat: true, pace: Free }
+            frames/ -> Images { paths: Folder("frames/"), repeat: false, pace: Free }
         "#]],
         );
     }
@@ -653,13 +1003,13 @@ mod tests {
             "clip.mp4?speed=2",
             "clip.mp4?loop=yes",
             "clip.mp4?pace=fast",
-            "http://host/clip.mp4",
+            "ftp://host/clip.mp4",
             "v4l2:///dev/video0",
         ];
         check(
             &texts,
             expect![[r#"
-            source: it is empty; name a file, rtsp:// or test://ball
+            source: it is empty; name a file, a folder of images, rtsp://, http://, stdin:// or test://ball
             file://: it names no file; write the path after file://
             file://a%zz.mp4: a `%` is not followed by two hex digits; write % itself as %25
             file://a%00.mp4: it contains a NUL character; remove %00
@@ -668,8 +1018,8 @@ mod tests {
             clip.mp4?speed=2: `speed` is not a setting of a file; the settings are loop and pace
             clip.mp4?loop=yes: `loop=yes` is neither on nor off; write loop=1 or loop=0
             clip.mp4?pace=fast: `pace=fast` is not a pace; write pace=pts or pace=none
-            http://host/clip.mp4: `http://` is not a kind of source; use file://, rtsp:// or test://ball, or a plain path
-            v4l2:///dev/video0: `v4l2://` is not a kind of source; use file://, rtsp:// or test://ball, or a plain path
+            ftp://host/clip.mp4: `ftp://` is not a kind of source; use file://, rtsp://, http://, stdin:// or test://ball, or a plain path
+            v4l2:///dev/video0: `v4l2://` is not a kind of source; use file://, rtsp://, http://, stdin:// or test://ball, or a plain path
         "#]],
         );
     }
@@ -739,6 +1089,104 @@ mod tests {
     }
 
     #[test]
+    fn http() {
+        let texts = [
+            "http://camera/stream.mjpg?fps=5&loop=1",
+            "https://admin:se%40cret@camera:8443/cgi?user=a&pwd=secret",
+            "HTTP://host/clips/a.MP4?loop=1&key=7&pace=pts",
+            "http://host/a.mkv",
+            "http:///x",
+            "http://host:port/x",
+            "http://host/a.mp4?loop=2",
+        ];
+        check(
+            &texts,
+            expect![[r#"
+            http://camera/stream.mjpg?fps=5&loop=1 -> HttpCamera(HttpAddress(http://camera/stream.mjpg?fps=5&loop=1))
+            https://admin:***@camera:8443/cgi?user=a&pwd=*** -> HttpCamera(HttpAddress(https://camera:8443/cgi?user=a&pwd=***))
+            HTTP://host/clips/a.MP4?loop=1&key=7&pace=pts -> HttpVideo { address: HttpAddress(http://host/clips/a.MP4?key=7), repeat: true, pace: Pts }
+            http://host/a.mkv -> HttpVideo { address: HttpAddress(http://host/a.mkv), repeat: false, pace: Free }
+            http:///x: it has no valid host and port; write http://USER:PASSWORD@HOST:PORT/PATH, and special characters of the password as %XX
+            http://host:port/x: it has no valid host and port; write http://USER:PASSWORD@HOST:PORT/PATH, and special characters of the password as %XX
+            http://host/a.mp4?loop=2: `loop=2` is neither on nor off; write loop=1 or loop=0
+        "#]],
+        );
+    }
+
+    #[test]
+    fn raw_video() {
+        let texts = [
+            "stdin://?format=i420&width=640&height=480&fps=30",
+            "stdin://?format=nv12&width=1280&height=720&fps=30000/1001&pace=pts",
+            "stdin://?format=rgb&width=5&height=3",
+            "stdin://?format=i420&width=64&height=48&matrix=bt2020&range=full",
+            "stdin://?format=y4m",
+            "stdin://",
+            "stdin://?format=yuy2&width=640&height=480",
+            "stdin://?format=i420&width=640",
+            "stdin://?format=i420&width=0&height=480",
+            "stdin://?format=i420&width=640&height=480&fps=0",
+            "stdin://?format=i420&width=640&height=480&fps=30/0",
+            "stdin://?format=i420&width=640&height=480&loop=1",
+            "stdin://?format=i420&width=640&height=480&size=7",
+            "stdin://?format=rgb&width=640&height=480&matrix=bt709",
+            "stdin://?format=i420&width=640&height=480&range=half",
+            "stdin://?format=y4m&width=640",
+            "stdin://clip.raw?format=y4m",
+        ];
+        check(
+            &texts,
+            expect![[r#"
+            stdin://?format=i420&width=640&height=480&fps=30 -> Stdin(RawVideo { layout: Frames(RawFrames { format: I420, width: 640, height: 480, rate: Rate { frames: 30, seconds: 1 }, matrix: Bt601, range: Limited }), pace: Free })
+            stdin://?format=nv12&width=1280&height=720&fps=30000/1001&pace=pts -> Stdin(RawVideo { layout: Frames(RawFrames { format: Nv12, width: 1280, height: 720, rate: Rate { frames: 30000, seconds: 1001 }, matrix: Bt709, range: Limited }), pace: Pts })
+            stdin://?format=rgb&width=5&height=3 -> Stdin(RawVideo { layout: Frames(RawFrames { format: Rgb, width: 5, height: 3, rate: Rate { frames: 30, seconds: 1 }, matrix: Bt601, range: Full }), pace: Free })
+            stdin://?format=i420&width=64&height=48&matrix=bt2020&range=full -> Stdin(RawVideo { layout: Frames(RawFrames { format: I420, width: 64, height: 48, rate: Rate { frames: 30, seconds: 1 }, matrix: Bt2020, range: Full }), pace: Free })
+            stdin://?format=y4m -> Stdin(RawVideo { layout: Y4m, pace: Free })
+            stdin://: it does not say what the bytes are; write stdin://?format=i420&width=640&height=480&fps=30, or stdin://?format=y4m
+            stdin://?format=yuy2&width=640&height=480: `format=yuy2` is not known; write format=i420, nv12, rgb, bgr, gray8 or y4m
+            stdin://?format=i420&width=640: it has no height; add height= and the pixels
+            stdin://?format=i420&width=0&height=480: `width=0` is not possible; write a whole number from 1 to 8192
+            stdin://?format=i420&width=640&height=480&fps=0: `fps=0` is not possible; write frames a second as fps=30 or fps=30000/1001
+            stdin://?format=i420&width=640&height=480&fps=30/0: `fps=30/0` is not possible; write frames a second as fps=30 or fps=30000/1001
+            stdin://?format=i420&width=640&height=480&loop=1: standard input cannot start again; leave loop out
+            stdin://?format=i420&width=640&height=480&size=7: `size` is not a setting of raw video; the settings are format, width, height, fps, matrix, range and pace
+            stdin://?format=rgb&width=640&height=480&matrix=bt709: matrix and range are for i420 and nv12 only; leave them out
+            stdin://?format=i420&width=640&height=480&range=half: `range=half` is not known; write range=limited or range=full
+            stdin://?format=y4m&width=640: `width` is told by y4m itself; leave width out
+            stdin://clip.raw?format=y4m: standard input has no path; write stdin://?format=FORMAT, and the other settings after it
+        "#]],
+        );
+    }
+
+    #[test]
+    fn names_are_ordered_as_people_count() {
+        let mut names = [
+            "b",
+            "img10.png",
+            "img2.png",
+            "img02.png",
+            "img2a.png",
+            "a",
+            "",
+            "img002.png",
+            "img99999999999999999999.png",
+        ];
+        names.sort_by(|a, b| natural_order(a.as_bytes(), b.as_bytes()));
+        let ordered = [
+            "",
+            "a",
+            "b",
+            "img2.png",
+            "img02.png",
+            "img002.png",
+            "img2a.png",
+            "img10.png",
+            "img99999999999999999999.png",
+        ];
+        assert_eq!(names, ordered);
+    }
+
+    #[test]
     fn no_form_shows_a_password() {
         let texts = [
             "rtsp://u:hunter2@h/x",
@@ -750,6 +1198,11 @@ mod tests {
             "rtsp://h/user=u_password=hunter2/x",
             "rtsp://u:hunter2@h/x?transport=no",
             "RTSP://u:hunter2@h/x",
+            "http://u:hunter2@h/x",
+            "https://u:hunter2@h/clip.mp4?loop=7",
+            "http://u:hunter2/@h/x",
+            "http://h/x?user=a&password=hunter2",
+            "http://h:bad@x:hunter2@h:bad/x",
         ];
         for text in texts {
             let seen = match SourceUri::parse(text) {
@@ -774,7 +1227,18 @@ mod tests {
 
     #[test]
     fn what_is_not_there_is_told() {
-        for text in ["/nowhere/clip.mp4", "file:///nowhere/%03i.png", "/tmp", "/dev/null"] {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let empty = folder.path().to_str().expect("UTF-8");
+        let slash = format!("{empty}/");
+        for text in [
+            "/nowhere/clip.mp4",
+            "file:///nowhere/%03i.png",
+            empty,
+            &slash,
+            "/nowhere/",
+            "/dev/null",
+            "/dev/null/",
+        ] {
             let uri = SourceUri::parse(text).expect("it is valid");
             let fault = uri.check().expect_err("it is no file");
             assert_eq!(fault.code.id, codes::FILE_MISSING.id, "{fault}");

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use common::{checksums, data, gst_source, launch, note, read, read_from};
 use orinoco_core::{Code, ColorMatrix, ColorRange, Orientation, PixelFormat, codes};
-use orinoco_pipeline::{Poll, Source};
+use orinoco_pipeline::{Frame, Poll, Source};
 
 const CAR: &str = "car-detection.mp4";
 const CAR_FRAMES: usize = 377;
@@ -297,7 +297,7 @@ fn formats_and_colours_are_told() {
 }
 
 #[test]
-fn video_that_lies_on_its_side_says_so() {
+fn video_that_lies_on_its_side_is_turned_upright() {
     let Some(data) = data() else { return };
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("turned.mp4");
@@ -305,20 +305,46 @@ fn video_that_lies_on_its_side_says_so() {
     // The matrix of the track header (ISO/IEC 14496-12, section 8.3.2), 40 bytes behind the box's head.
     let matrix = whole.windows(4).position(|bytes| bytes == b"tkhd").expect("a track has a header") + 44;
     let one = 0x0001_0000i32;
-    for (turn, expected) in [
-        ([one, 0, 0, one], Orientation::Upright),
-        ([0, one, -one, 0], Orientation::Rotate90),
-        ([-one, 0, 0, -one], Orientation::Rotate180),
-        ([0, -one, one, 0], Orientation::Rotate270),
+    let size_of = |path: &Path, uri: &str| {
+        let reading = read(&format!("{}{uri}", path.display()), 2, |frame| {
+            (frame.desc.orientation, frame.desc.width, frame.desc.height, luma(frame))
+        });
+        assert_eq!(reading.frames.len(), 2, "{:?}", reading.fault);
+        reading.frames.into_iter().next().expect("two frames")
+    };
+    let lying = size_of(&data.join("video").join(CAR), "").3;
+    for (turn, degrees, size) in [
+        ([one, 0, 0, one], 0, (768, 432)),
+        ([0, one, -one, 0], 90, (432, 768)),
+        ([-one, 0, 0, -one], 180, (768, 432)),
+        ([0, -one, one, 0], 270, (432, 768)),
     ] {
         let mut bytes = whole.clone();
         for (place, value) in [0, 4, 12, 16].into_iter().zip(turn) {
             bytes[matrix + place..][..4].copy_from_slice(&value.to_be_bytes());
         }
         fs::write(&path, bytes).expect("writable");
-        let reading =
-            read(path.to_str().expect("UTF-8"), 2, |frame| (frame.desc.orientation, frame.desc.width));
-        assert_eq!(reading.frames, [(expected, 768); 2], "{:?}", reading.fault);
+        let (orientation, width, height, seen) = size_of(&path, "");
+        assert_eq!((orientation, (width, height)), (Orientation::Upright, size), "{degrees} degrees");
+        assert!(seen == turned(&lying, 768, degrees), "{degrees} degrees");
+    }
+}
+
+/// A frame's luma, without padding.
+fn luma(frame: &Frame) -> Vec<u8> {
+    let plane = frame.view().plane(0);
+    (0..plane.rows()).flat_map(|y| plane.row(y).to_vec()).collect()
+}
+
+/// A plane of `width` turned clockwise.
+fn turned(plane: &[u8], width: usize, degrees: u32) -> Vec<u8> {
+    let height = plane.len() / width;
+    let at = |x: usize, y: usize| plane[y * width + x];
+    match degrees {
+        0 => plane.to_vec(),
+        90 => (0..width).flat_map(|y| (0..height).map(move |x| at(y, height - 1 - x))).collect(),
+        180 => plane.iter().rev().copied().collect(),
+        _ => (0..width).flat_map(|y| (0..height).map(move |x| at(width - 1 - y, x))).collect(),
     }
 }
 

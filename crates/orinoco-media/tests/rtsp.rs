@@ -8,20 +8,15 @@ use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use common::{gst_source, note, read_from};
+use common::{gst_source, note, read_from, run};
 use gstreamer as gst;
 use gstreamer::glib;
 use gstreamer_rtsp_server as server;
 use gstreamer_rtsp_server::prelude::*;
-use orinoco_core::{Clock, PtsClock, StreamId, codes};
-use orinoco_pipeline::{
-    DropPolicy, MonotonicClock, Mux, Poll, Reconnect, Source, SourceEnd, SourceError, SourceRunner, Stop,
-    StreamQueue,
-};
-use orinoco_telemetry::{Event, EventSink, Stats};
+use orinoco_core::{PtsClock, codes};
+use orinoco_pipeline::{Poll, Source, SourceError};
 
 /// Tells the server's process which port to take and where to say that it is ready.
 const PORT: &str = "ORINOCO_TEST_RTSP_PORT";
@@ -228,89 +223,6 @@ fn opening_and_closing_leaves_nothing_behind() {
     assert_eq!(source.frames_lent(), 0);
 }
 
-/// Remembers a source's states with their times.
-struct Log(Instant, Mutex<Vec<(Duration, String)>>);
-
-impl EventSink for Log {
-    fn emit(&self, event: Event) {
-        let text = match event {
-            Event::Source { state, why, .. } => {
-                format!("{}{}", state.name(), why.map(|why| format!(" ({why})")).unwrap_or_default())
-            }
-            Event::SourceRetry { attempt, wait, .. } => format!("retry {attempt} in {wait:?}"),
-            _ => return,
-        };
-        self.1.lock().expect("not poisoned").push((self.0.elapsed(), text));
-    }
-}
-
-/// Runs a source as the runtime does, and takes its frames; returns when the run ended.
-struct Running {
-    stop: Stop,
-    log: Arc<Log>,
-    frames: Arc<Mutex<Vec<Instant>>>,
-    runner: std::thread::JoinHandle<SourceEnd>,
-    taker: std::thread::JoinHandle<()>,
-}
-
-fn run(uri: &str, stall: Duration) -> Running {
-    let clock: Arc<dyn Clock> = Arc::new(MonotonicClock::default());
-    let stats = Stats::new(1);
-    let queue =
-        StreamQueue { group: 0, frames_max: 4, policy: DropPolicy::DropOldest, batch_wait: Duration::ZERO };
-    let mux = Mux::new(vec![(StreamId(0), queue)], vec![1], clock.clone(), stats.clone());
-    let log = Arc::new(Log(Instant::now(), Mutex::default()));
-    let stop = Stop::default();
-    let runner = SourceRunner {
-        stream: StreamId(0),
-        shown: "rtsp".to_owned(),
-        source: Box::new(gst_source(uri)),
-        inlet: mux.inlet(StreamId(0)),
-        reconnect: Reconnect { attempts_max: None, stall },
-        frames_max: None,
-        clock,
-        seed: 11,
-        events: log.clone(),
-        stats,
-        stop: stop.clone(),
-    };
-    let frames = Arc::new(Mutex::new(Vec::new()));
-    let seen = Arc::clone(&frames);
-    let taker = std::thread::spawn(move || {
-        let mut batch = Vec::new();
-        while mux.next_batch(&mut batch).is_some() {
-            seen.lock().expect("not poisoned").extend(batch.drain(..).map(|_| Instant::now()));
-        }
-    });
-    Running { stop, log, frames, runner: std::thread::spawn(move || runner.run()), taker }
-}
-
-impl Running {
-    /// Waits until `count` frames have come since `since`; returns when the first of them came.
-    fn wait(&self, since: Instant, count: usize, wait_max: Duration) -> Instant {
-        let begin = Instant::now();
-        loop {
-            let frames = self.frames.lock().expect("not poisoned");
-            let fresh: Vec<Instant> = frames.iter().copied().filter(|&frame| frame > since).collect();
-            drop(frames);
-            if fresh.len() >= count {
-                return fresh[0];
-            }
-            assert!(begin.elapsed() < wait_max, "{:#?}", self.log.1.lock().expect("not poisoned"));
-            std::thread::sleep(Duration::from_millis(5));
-        }
-    }
-
-    fn end(self) {
-        self.stop.request();
-        assert!(matches!(self.runner.join().expect("it does not panic"), SourceEnd::Stopped));
-        self.taker.join().expect("it does not panic");
-        for (time, text) in self.log.1.lock().expect("not poisoned").iter() {
-            note(&format!("  {:7.3} s {text}", time.as_secs_f64()));
-        }
-    }
-}
-
 #[test]
 fn a_server_that_is_killed_and_restarted_is_seen_again() {
     let server = Server::start(0);
@@ -345,9 +257,7 @@ fn a_server_that_falls_silent_is_stalled_and_seen_again() {
     let awake = Instant::now();
     let back = running.wait(awake, 20, Duration::from_secs(20));
     note(&format!("first frame {:?} after the server went on", back - awake));
-    let stalled =
-        running.log.1.lock().expect("not poisoned").iter().any(|(_, text)| text.starts_with("stalled"));
-    assert!(stalled);
+    assert!(running.states().iter().any(|text| text.starts_with("stalled")));
     running.end();
 }
 

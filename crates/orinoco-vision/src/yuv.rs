@@ -2,8 +2,8 @@
 
 use orinoco_core::{ColorMatrix, ColorRange, FrameDesc};
 
-/// The linear map from Y, U, V samples to R, G, B samples, all 0 to 255. Coefficients are those of ITU-R BT.601-7 and
-/// BT.709-6, from their luma weights Kr and Kb.
+/// The linear map from Y, U, V samples to R, G, B samples, all 0 to 255. Coefficients are those of ITU-R BT.601-7,
+/// BT.709-6 and BT.2020-2, from their luma weights Kr and Kb.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct YuvToRgb {
     luma_offset: f32,
@@ -18,6 +18,7 @@ impl YuvToRgb {
     pub(crate) fn of(desc: &FrameDesc) -> Self {
         let (kr, kb) = match desc.matrix {
             ColorMatrix::Bt709 => (0.2126, 0.0722),
+            ColorMatrix::Bt2020 => (0.2627, 0.0593),
             _ => (0.299, 0.114),
         };
         let kg = 1.0 - kr - kb;
@@ -72,6 +73,10 @@ mod tests {
         assert!(close(limited.rgb(81.0, 90.0, 240.0), [255.0, 0.0, 0.0]));
         desc.matrix = ColorMatrix::Bt709;
         assert!(close(YuvToRgb::of(&desc).rgb(63.0, 102.0, 240.0), [255.0, 0.0, 0.0]));
+        // And (74, 97, 240) in BT.2020, whose green is (164, 47, 25).
+        desc.matrix = ColorMatrix::Bt2020;
+        assert!(close(YuvToRgb::of(&desc).rgb(74.0, 97.0, 240.0), [255.0, 0.0, 0.0]));
+        assert!(close(YuvToRgb::of(&desc).rgb(164.5, 47.3, 25.0), [0.0, 255.0, 0.0]));
         desc.range = ColorRange::Full;
         assert!(close(YuvToRgb::of(&desc).rgb(128.0, 128.0, 128.0), [128.0; 3]));
     }

@@ -2,6 +2,7 @@
 
 use gstreamer as gst;
 use gstreamer::glib;
+use gstreamer::prelude::*;
 use orinoco_core::{Code, Diagnosis, codes};
 use orinoco_pipeline::SourceError;
 
@@ -30,6 +31,8 @@ pub(super) struct Seen {
     pub(super) other: bool,
     /// A codec or format that no element here can read.
     pub(super) missing: Option<Missing>,
+    /// A container whose times count from anywhere.
+    pub(super) free_clock: bool,
 }
 
 /// A part of GStreamer that is not installed.
@@ -45,8 +48,9 @@ impl Seen {
     pub(super) fn note_stream(&mut self, caps: &gst::CapsRef) {
         let Some(structure) = caps.structure(0) else { return };
         let name = structure.name().as_str();
-        let container = CONTAINERS.contains(&name) || structure.get::<bool>("systemstream").unwrap_or(false);
-        if container {
+        let of_mpeg = structure.get::<bool>("systemstream").unwrap_or(false);
+        self.free_clock |= of_mpeg;
+        if of_mpeg || CONTAINERS.contains(&name) {
             return;
         }
         let media = structure.get::<&str>("media").unwrap_or_default();
@@ -82,6 +86,13 @@ pub(super) enum Progress {
     Frames,
 }
 
+/// What a server speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Protocol {
+    Rtsp,
+    Http,
+}
+
 /// A file that its own lengths show to be useless, or `None`.
 pub(super) fn unusable_file(shown: &str, wholeness: Wholeness) -> Option<Diagnosis> {
     match wholeness {
@@ -107,10 +118,7 @@ pub(super) fn file_end(
     error: Option<&glib::Error>,
 ) -> Option<SourceError> {
     let diagnosis = match (wholeness, progress, error) {
-        (Wholeness::Cut { promised, held }, ..) if seen.missing.is_none() => {
-            let cause = format!("the file was cut off: it has {held} of at least {promised} bytes");
-            Diagnosis::new(&codes::SOURCE_TRUNCATED, shown, cause, "copy it again")
-        }
+        (Wholeness::Cut { promised, held }, ..) if seen.missing.is_none() => cut_off(shown, promised, held),
         (_, Progress::Frames, None) => return None,
         (_, Progress::Frames, Some(error)) => {
             let cause = format!("its data are damaged ({})", error.message());
@@ -119,6 +127,12 @@ pub(super) fn file_end(
         (_, Progress::Nothing, error) => file_without_frames(shown, seen, error),
     };
     Some(SourceError::Permanent(diagnosis))
+}
+
+/// A file that holds fewer bytes than its container promises.
+pub(super) fn cut_off(shown: &str, promised: u64, held: u64) -> Diagnosis {
+    let cause = format!("the file was cut off: it has {held} of at least {promised} bytes");
+    Diagnosis::new(&codes::SOURCE_TRUNCATED, shown, cause, "copy it again")
 }
 
 fn file_without_frames(shown: &str, seen: &Seen, error: Option<&glib::Error>) -> Diagnosis {
@@ -148,9 +162,26 @@ fn file_without_frames(shown: &str, seen: &Seen, error: Option<&glib::Error>) ->
     }
 }
 
-/// Why an RTSP stream ended. `None` as the error means that the server ended it.
-pub(super) fn rtsp_end(
+/// Whether an error is of the network rather than of what came over it.
+pub(super) fn is_network(message: &gst::message::Error) -> bool {
+    let from_source = message
+        .src()
+        .and_then(|element| element.downcast_ref::<gst::Element>())
+        .and_then(|element| element.factory())
+        .is_some_and(|factory| factory.name() == "souphttpsrc");
+    from_source && (message.error().is::<gst::ResourceError>() || no_connection(message))
+}
+
+/// The HTTP element says no more than this of a connection that cannot be made.
+fn no_connection(message: &gst::message::Error) -> bool {
+    let debug = message.debug().unwrap_or_default();
+    message.error().matches(gst::StreamError::Failed) && debug.contains("reason error (-5)")
+}
+
+/// Why a stream from a server ended. `None` as the error means that the server ended it.
+pub(super) fn server_end(
     shown: &str,
+    protocol: Protocol,
     progress: Progress,
     seen: &Seen,
     error: Option<&gst::message::Error>,
@@ -166,7 +197,11 @@ pub(super) fn rtsp_end(
     };
     let (error, debug) = (message.error(), message.debug().unwrap_or_default());
     if error.matches(gst::ResourceError::NotAuthorized) || debug.contains("Unauthorized") {
-        fault("the server refuses the user name and password", "write rtsp://USER:PASSWORD@HOST/PATH")
+        let next = match protocol {
+            Protocol::Rtsp => "write rtsp://USER:PASSWORD@HOST/PATH",
+            Protocol::Http => "write http://USER:PASSWORD@HOST/PATH",
+        };
+        fault("the server refuses the user name and password", next)
     } else if error.matches(gst::ResourceError::NotFound) || debug.contains("Not Found") {
         fault("the server has no stream of that name", "check the path after the host")
     } else if seen.other && !seen.video {
@@ -179,15 +214,32 @@ pub(super) fn rtsp_end(
         ))
     } else if progress == Progress::Frames {
         fault("the connection was lost", "check the network and that the camera still runs")
-    } else if debug.contains("Failed to connect") {
+    } else if debug.contains("Failed to connect") || no_connection(message) {
         fault("no connection to it can be made", "check address and port, and that the camera runs")
+    } else if protocol == Protocol::Http && error.is::<gst::StreamError>() && !seen.video {
+        let next = "check the path after the host; a video file's ends in .mp4, .mkv or the like";
+        fault("it sent no MJPEG stream (multipart/x-mixed-replace)", next)
     } else {
         fault("it did not offer a stream", "check address and path, and that the camera runs")
     }
 }
 
-/// An RTSP server that said nothing useful within the bound.
-pub(super) fn rtsp_silent(shown: &str, seconds: u64) -> SourceError {
+/// A file of which its server sent less than it had promised.
+pub(super) fn server_cut(shown: &str) -> SourceError {
+    let cause = "the server ended the file before its end";
+    let next = "check the network, or fetch the file first";
+    SourceError::Transient(Diagnosis::new(&codes::SOURCE_UNREACHABLE, shown, cause, next))
+}
+
+/// A file whose server fell silent after its first frames.
+pub(super) fn server_stalled(shown: &str) -> SourceError {
+    let cause = "the server fell silent in the middle of the file, which can only begin again at its start";
+    let next = "check the network, or fetch the file first";
+    SourceError::Permanent(Diagnosis::new(&codes::SOURCE_UNREACHABLE, shown, cause, next))
+}
+
+/// A server that said nothing useful within the bound.
+pub(super) fn server_silent(shown: &str, seconds: u64) -> SourceError {
     let cause = format!("it sent no video within {seconds} s");
     let next = "check address and port, and that the camera runs";
     SourceError::Transient(Diagnosis::new(&codes::SOURCE_UNREACHABLE, shown, cause, next))

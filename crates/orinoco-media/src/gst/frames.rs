@@ -4,16 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use gstreamer as gst;
-use gstreamer::prelude::*;
 use gstreamer_video as video;
 use orinoco_core::{
-    ColorMatrix, ColorRange, FrameDesc, MemoryDomain, Nanos, Orientation, PLANES_MAX, PixelFormat, Plane,
-    Pts, PtsClock,
+    ColorMatrix, ColorRange, FrameDesc, MemoryDomain, Nanos, PLANES_MAX, PixelFormat, Plane, Pts, PtsClock,
 };
 use orinoco_pipeline::{Frame, Lease, Slot};
 
-/// Pictures of at least this many lines are BT.709 unless their stream says otherwise.
-const HD_LINES: u32 = 720;
+use crate::colour;
 
 /// Makes frames of samples. What follows from the caps alone is worked out once per caps, since they may change in the
 /// middle of a stream but seldom do.
@@ -56,7 +53,6 @@ impl FrameMaker {
     pub(super) fn frame(
         &mut self,
         sample: &gst::Sample,
-        pad: &gst::Pad,
         pts: Pts,
         arrived: Nanos,
     ) -> Result<(Frame, Option<u64>), String> {
@@ -64,7 +60,7 @@ impl FrameMaker {
         let clock = self.clock;
         let layout = match &mut self.layout {
             Some(layout) if *layout.caps == *caps => layout,
-            layout => layout.insert(Layout::new(caps, pad)?),
+            layout => layout.insert(Layout::new(caps)?),
         };
         let buffer = sample.buffer_owned().ok_or("the decoder gave a picture without pixels")?;
         let interval = buffer.duration().map(|time| time.nseconds()).or(layout.interval);
@@ -80,7 +76,7 @@ impl FrameMaker {
 }
 
 impl Layout {
-    fn new(caps: &gst::CapsRef, pad: &gst::Pad) -> Result<Self, String> {
+    fn new(caps: &gst::CapsRef) -> Result<Self, String> {
         let caps = caps.to_owned();
         let info =
             video::VideoInfo::from_caps(&caps).map_err(|_| format!("unknown picture format {caps}"))?;
@@ -90,7 +86,6 @@ impl Layout {
         let told = caps.structure(0).is_some_and(|structure| structure.has_field("colorimetry"));
         desc.matrix = matrix(told.then(|| info.colorimetry().matrix()), info.height());
         desc.range = range(told.then(|| info.colorimetry().range()), format);
-        desc.orientation = orientation(pad);
         desc.memory = MemoryDomain::Host;
         let (number, frames) = (info.fps().numer(), info.fps().denom());
         let interval = match (u64::try_from(number), u64::try_from(frames)) {
@@ -137,14 +132,11 @@ fn planes(offsets: &[usize], strides: &[i32]) -> Option<[Plane; PLANES_MAX]> {
 fn matrix(told: Option<video::VideoColorMatrix>, lines: u32) -> ColorMatrix {
     match told {
         Some(video::VideoColorMatrix::Bt601) => ColorMatrix::Bt601,
-        // BT.2020 and SMPTE 240M are far nearer to BT.709 than to BT.601.
-        Some(
-            video::VideoColorMatrix::Bt709
-            | video::VideoColorMatrix::Bt2020
-            | video::VideoColorMatrix::Smpte240m,
-        ) => ColorMatrix::Bt709,
-        _ if lines >= HD_LINES => ColorMatrix::Bt709,
-        _ => ColorMatrix::Bt601,
+        Some(video::VideoColorMatrix::Bt2020) => ColorMatrix::Bt2020,
+        // SMPTE 240M is far nearer to BT.709 than to BT.601, and FCC's is BT.601 to two digits.
+        Some(video::VideoColorMatrix::Bt709 | video::VideoColorMatrix::Smpte240m) => ColorMatrix::Bt709,
+        Some(video::VideoColorMatrix::Fcc) => ColorMatrix::Bt601,
+        _ => colour::matrix_of_untagged(lines),
     }
 }
 
@@ -155,23 +147,4 @@ fn range(told: Option<video::VideoColorRange>, format: PixelFormat) -> ColorRang
         _ if format.is_yuv() => ColorRange::Limited,
         _ => ColorRange::Full,
     }
-}
-
-/// The turn that the container asks for: phones store portrait video lying down.
-fn orientation(pad: &gst::Pad) -> Orientation {
-    let mut orientation = Orientation::Upright;
-    pad.sticky_events_foreach(|event| {
-        if let gst::EventView::Tag(event) = event.view()
-            && let Some(turn) = event.tag().get::<gst::tags::ImageOrientation>()
-        {
-            orientation = match turn.get() {
-                "rotate-90" => Orientation::Rotate90,
-                "rotate-180" => Orientation::Rotate180,
-                "rotate-270" => Orientation::Rotate270,
-                _ => orientation,
-            };
-        }
-        std::ops::ControlFlow::Continue(gst::EventForeachAction::Keep)
-    });
-    orientation
 }

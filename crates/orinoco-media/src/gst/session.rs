@@ -1,7 +1,7 @@
 //! One pipeline from its making to its end.
 
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use orinoco_core::{Clock, Diagnosis, codes};
 use super::faults::Seen;
 use super::timing::{DecodeTimes, Held};
 use super::{chain, make};
-use crate::{Pace, RtspAddress, Transport};
+use crate::{HttpAddress, Pace, RtspAddress, Transport};
 
 /// Decoded pictures that wait for us: one to take, one being made.
 const PICTURES_MAX: u32 = 2;
@@ -25,11 +25,16 @@ const PICTURES_MAX: u32 = 2;
 const DECODER_THREADS: i32 = 1;
 /// How long RTSP waits for packets that come out of order.
 const JITTER_MS: u32 = 200;
+/// The longest part of an HTTP camera's answer: a JPEG picture of 8K at the best quality has half of it.
+const PART_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// How long a file's error waits for the frames that are still on their way to us. Most errors bring an end of stream,
 /// which ends the wait. A lost camera is better reported at once.
 const DRAIN_WAIT: Duration = Duration::from_millis(500);
 /// How long one look at the pipeline waits, so that an error is seen soon.
 const LOOK_WAIT: Duration = Duration::from_millis(20);
+
+/// The field of caps that tells matrix and range.
+const COLORIMETRY: &str = "colorimetry";
 
 /// What the pipeline's own threads tell us.
 pub(super) struct Watch {
@@ -38,6 +43,8 @@ pub(super) struct Watch {
     seen: Mutex<Seen>,
     /// The first packet came from the network.
     pub(super) heard: AtomicBool,
+    /// A server ended a file before its length.
+    pub(super) cut: AtomicBool,
 }
 
 impl Watch {
@@ -54,8 +61,6 @@ impl Watch {
 pub(super) struct Session {
     pipeline: gst::Pipeline,
     sink: app::AppSink,
-    /// The sink's pad, which carries the stream's tags.
-    pub(super) pad: gst::Pad,
     bus: gst::Bus,
     /// What its threads tell.
     pub(super) watch: Arc<Watch>,
@@ -126,6 +131,41 @@ impl Session {
         Ok(session.started())
     }
 
+    /// Starts to read a video file from a web server, which is given `answer_max` for each answer.
+    pub(super) fn http_file(
+        address: &HttpAddress,
+        pace: Pace,
+        answer_max: Duration,
+        caller: &Caller<'_>,
+    ) -> Result<Self, Diagnosis> {
+        let mut session = Self::new(caller, Held::LeftOut)?;
+        session.drain_wait = DRAIN_WAIT;
+        session.sink.set_property("sync", pace == Pace::Pts);
+        let source = make_http(address, answer_max, caller.shown)?;
+        watch_length(&source, &session.watch);
+        let decode = session.add_decoder(caller.shown)?;
+        chain(&session.pipeline, &[&source, &decode]);
+        Ok(session.started())
+    }
+
+    /// Starts to receive a camera's JPEG pictures over HTTP; the camera is given `answer_max` for each answer.
+    pub(super) fn http_camera(
+        address: &HttpAddress,
+        answer_max: Duration,
+        caller: &Caller<'_>,
+    ) -> Result<Self, Diagnosis> {
+        let session = Self::new(caller, Held::Counted)?;
+        let source = make_http(address, answer_max, caller.shown)?;
+        source.set_property("is-live", true);
+        let parts = make("multipartdemux", "gstreamer1.0-plugins-good", &codes::SOURCE_OPEN, caller.shown)?;
+        let decode = session.add_decoder(caller.shown)?;
+        chain(&session.pipeline, &[&source, &parts]);
+        session.pipeline.add(&decode).expect("a new element is in no other pipeline");
+        bound_parts(&source, &parts);
+        take_pictures(&session.pipeline, &parts, &decode, &session.watch);
+        Ok(session.started())
+    }
+
     /// A pipeline with nothing but its end.
     fn new(caller: &Caller<'_>, held: Held) -> Result<Self, Diagnosis> {
         let shown = caller.shown;
@@ -134,18 +174,14 @@ impl Session {
             let next = "reinstall the Debian package gstreamer1.0-plugins-base";
             Diagnosis::new(&codes::SOURCE_OPEN, shown, "GStreamer's appsink is not what it should be", next)
         })?;
-        let formats = ["I420", "NV12", "RGB", "BGR", "GRAY8"];
-        sink.set_caps(Some(
-            &gst::Caps::builder("video/x-raw").field("format", gst::List::new(formats)).build(),
-        ));
+        sink.set_caps(Some(&raw_caps(&["I420", "NV12", "RGB", "BGR", "GRAY8"])));
         sink.set_property("max-buffers", PICTURES_MAX);
         sink.set_property("drop", false);
         sink.set_property("sync", false);
         sink.set_property("qos", false);
         // It would keep a reference to the last buffer, which then could not go back to its decoder.
         sink.set_property("enable-last-sample", false);
-        let pad = sink.static_pad("sink").expect("a sink has a sink pad");
-        accept_padded_pictures(&pad);
+        accept_padded_pictures(&sink.static_pad("sink").expect("a sink has a sink pad"));
         // A name with a NUL would abort in GLib.
         let pipeline = gst::Pipeline::with_name(&caller.name.replace('\0', ""));
         let bus = pipeline.bus().expect("a pipeline has a bus");
@@ -154,16 +190,21 @@ impl Session {
             times: Mutex::new(DecodeTimes::new(held)),
             seen: Mutex::default(),
             heard: AtomicBool::new(false),
+            cut: AtomicBool::new(false),
         });
         let (drain_wait, quiet) = (Duration::ZERO, Duration::ZERO);
-        Ok(Self { pipeline, sink, pad, bus, watch, failure: None, drain_wait, quiet })
+        Ok(Self { pipeline, sink, bus, watch, failure: None, drain_wait, quiet })
     }
 
     /// Adds what decodes, and connects it to the sink; returns the element that takes the undecoded stream.
     fn add_decoder(&self, shown: &str) -> Result<gst::Element, Diagnosis> {
         let decode = make("decodebin", "gstreamer1.0-plugins-base", &codes::SOURCE_OPEN, shown)?;
         let convert = make("videoconvert", "gstreamer1.0-plugins-base", &codes::SOURCE_OPEN, shown)?;
-        chain(&self.pipeline, &[&convert, self.sink.upcast_ref()]);
+        let only = make("capsfilter", "gstreamer1.0-plugins-base", &codes::SOURCE_OPEN, shown)?;
+        // It stands behind the conversion because it cannot turn pictures of every format. Upright ones pass through.
+        let turn = make("videoflip", "gstreamer1.0-plugins-good", &codes::SOURCE_OPEN, shown)?;
+        turn.set_property_from_str("video-direction", "auto");
+        chain(&self.pipeline, &[&convert, &only, &turn, self.sink.upcast_ref()]);
         // Streams that cannot become raw video are neither decoded nor exposed.
         decode.set_property("caps", gst::Caps::builder("video/x-raw").any_features().build());
         decode.set_property("expose-all-streams", false);
@@ -177,13 +218,19 @@ impl Session {
         let pipeline = self.pipeline.downgrade();
         decode.connect_pad_added(move |_, pad| {
             let Some(pipeline) = pipeline.upgrade() else { return };
+            if convert.static_pad("sink").is_some_and(|target| target.is_linked()) {
+                return;
+            }
+            only.set_property("caps", pad.current_caps().map(|caps| formats_for(&caps)));
             link_to(&pipeline, pad, &convert);
         });
         let watch = Arc::clone(&self.watch);
         self.pipeline.connect_deep_element_added(move |_, _, element| {
-            if is_decoder(element) {
+            if is_of_class(element, "Codec/Decoder") {
                 tune_decoder(element);
                 time_decoder(element, &watch);
+            } else if is_of_class(element, "Codec/Parser") {
+                let_the_stream_tell_its_colours(element);
             }
         });
         Ok(decode)
@@ -267,9 +314,30 @@ fn accept_padded_pictures(pad: &gst::Pad) {
     });
 }
 
-/// Connects a decoded stream, unless an earlier one is connected. Runs on GStreamer's thread.
+fn raw_caps(formats: &[&str]) -> gst::Caps {
+    gst::Caps::builder("video/x-raw").field("format", gst::List::new(formats.iter().copied())).build()
+}
+
+/// The formats that a decoded stream may become. Left to itself, `videoconvert` would turn 4:2:2 into BGR, which loses
+/// less, is twice as large, and has no matrix and range any more for those who encode it again.
+fn formats_for(decoded: &gst::CapsRef) -> gst::Caps {
+    let info = video::VideoInfo::from_caps(decoded).ok();
+    let full =
+        info.as_ref().is_some_and(|info| info.colorimetry().range() == video::VideoColorRange::Range0_255);
+    match info {
+        Some(info) if info.is_yuv() => raw_caps(&["I420", "NV12"]),
+        // Our grey is of full range.
+        Some(info) if info.is_gray() && !full => raw_caps(&["I420"]),
+        Some(info) if info.is_gray() => raw_caps(&["GRAY8"]),
+        Some(_) => raw_caps(&["RGB", "BGR"]),
+        // NVIDIA's memory, whose pictures are YUV.
+        None => raw_caps(&["I420", "NV12"]),
+    }
+}
+
+/// Connects a decoded stream. Runs on GStreamer's thread.
 fn link_to(pipeline: &gst::Pipeline, pad: &gst::Pad, convert: &gst::Element) {
-    let Some(target) = convert.static_pad("sink").filter(|target| !target.is_linked()) else { return };
+    let Some(target) = convert.static_pad("sink") else { return };
     let features = pad.current_caps().and_then(|caps| caps.features(0).map(|features| features.to_owned()));
     let on_gpu = features.is_some_and(|features| features.contains("memory:NVMM"));
     // NVIDIA's decoders leave pictures in their own memory; its converter brings them to ours.
@@ -315,12 +383,149 @@ fn take_first_video(source: &gst::Element, decode: &gst::Element, watch: &Arc<Wa
     });
 }
 
-fn is_decoder(element: &gst::Element) -> bool {
+/// The element that speaks HTTP. It tries once: trying again is the runner's part.
+fn make_http(address: &HttpAddress, answer_max: Duration, shown: &str) -> Result<gst::Element, Diagnosis> {
+    let source = make("souphttpsrc", "gstreamer1.0-plugins-good", &codes::SOURCE_OPEN, shown)?;
+    source.set_property("location", &address.location);
+    source.set_property("user-id", &address.user);
+    source.set_property("user-pw", &address.password);
+    source.set_property("retries", 0i32);
+    source.set_property("timeout", u32::try_from(answer_max.as_secs()).unwrap_or(u32::MAX));
+    Ok(source)
+}
+
+/// Notes when a file ends before the length that its server told, which the HTTP element passes over in silence.
+fn watch_length(source: &gst::Element, watch: &Arc<Watch>) {
+    let Some(pad) = source.static_pad("src") else { return };
+    let (position, watch) = (AtomicU64::new(0), Arc::clone(watch));
+    let kinds = gst::PadProbeType::BUFFER | gst::PadProbeType::EVENT_DOWNSTREAM;
+    pad.add_probe(kinds, move |pad, info| {
+        if let Some(buffer) = info.buffer() {
+            position.fetch_add(buffer.size() as u64, Ordering::Relaxed);
+        }
+        match info.event().map(|event| event.view()) {
+            Some(gst::EventView::Segment(event)) => {
+                if let Some(segment) = event.segment().downcast_ref::<gst::format::Bytes>() {
+                    position.store(segment.start().map_or(0, u64::from), Ordering::Relaxed);
+                }
+            }
+            Some(gst::EventView::Eos(_)) => {
+                let length = pad.query_duration::<gst::format::Bytes>().map(u64::from);
+                let cut = length.is_some_and(|length| position.load(Ordering::Relaxed) < length);
+                watch.cut.store(cut, Ordering::Relaxed);
+            }
+            _ => {}
+        }
+        gst::PadProbeReturn::Ok
+    });
+}
+
+/// Fails a camera whose part does not end: the demuxer gathers each part in memory, whatever its length.
+fn bound_parts(source: &gst::Element, parts: &gst::Element) {
+    let gathered = Arc::new(AtomicUsize::new(0));
+    let fresh = Arc::clone(&gathered);
+    parts.connect_pad_added(move |_, pad| {
+        let fresh = Arc::clone(&fresh);
+        pad.add_probe(gst::PadProbeType::BUFFER, move |_, _| {
+            fresh.store(0, Ordering::Relaxed);
+            gst::PadProbeReturn::Ok
+        });
+    });
+    let (Some(entry), source) = (parts.static_pad("sink"), source.downgrade()) else { return };
+    entry.add_probe(gst::PadProbeType::BUFFER, move |_, info| {
+        let length = info.buffer().map_or(0, |buffer| buffer.size());
+        if gathered.fetch_add(length, Ordering::Relaxed) + length <= PART_BYTES_MAX {
+            return gst::PadProbeReturn::Ok;
+        }
+        if let Some(source) = source.upgrade() {
+            gst::element_error!(source, gst::StreamError::Demux, ("a part of it does not end"));
+        }
+        info.flow_res = Err(gst::FlowError::Error);
+        gst::PadProbeReturn::Handled
+    });
+}
+
+/// Connects the pictures among the parts of a camera's answer, and gives each the time at which it was complete.
+///
+/// The demuxer knows the time of a network block at best, and none for the second picture in it.
+fn take_pictures(pipeline: &gst::Pipeline, parts: &gst::Element, decode: &gst::Element, watch: &Arc<Watch>) {
+    let (pipeline, decode, watch) = (pipeline.downgrade(), decode.downgrade(), Arc::clone(watch));
+    parts.connect_pad_added(move |_, pad| {
+        let Some(target) = decode.upgrade().and_then(|decode| decode.static_pad("sink")) else { return };
+        let kind = pad.current_caps().and_then(|caps| caps.structure(0).map(|caps| caps.name().to_string()));
+        if target.is_linked() || !kind.is_some_and(|kind| kind.starts_with("image/")) {
+            return;
+        }
+        // Some cameras write image/jpg, which is no type and which no decoder takes.
+        change_caps(pad, |caps| caps.set_name("image/jpeg"));
+        let (pipeline, watch) = (pipeline.clone(), Arc::clone(&watch));
+        let last = AtomicU64::new(0);
+        pad.add_probe(gst::PadProbeType::BUFFER, move |_, info| {
+            watch.heard.store(true, Ordering::Relaxed);
+            let now = pipeline.upgrade().and_then(|pipeline| running_time(&pipeline));
+            if let (Some(now), Some(buffer)) = (now, info.buffer_mut()) {
+                // Two pictures may come within the clock's resolution.
+                let time = now.max(last.load(Ordering::Relaxed) + 1);
+                last.store(time, Ordering::Relaxed);
+                buffer.make_mut().set_pts(gst::ClockTime::from_nseconds(time));
+            }
+            gst::PadProbeReturn::Ok
+        });
+        // A link that fails leaves the stream unlinked, which the pipeline reports as an error of its own.
+        let _ = pad.link_full(&target, gst::PadLinkCheck::empty());
+    });
+}
+
+/// Nanoseconds since the pipeline began to play.
+fn running_time(pipeline: &gst::Pipeline) -> Option<u64> {
+    let now = pipeline.clock()?.time();
+    Some(now.checked_sub(pipeline.base_time()?)?.nseconds())
+}
+
+/// Whether it is a decoder or parser of pictures.
+fn is_of_class(element: &gst::Element, wanted: &str) -> bool {
     let class =
         element.factory().and_then(|factory| factory.metadata(gst::ELEMENT_METADATA_KLASS).map(String::from));
-    class.is_some_and(|class| {
-        class.contains("Codec/Decoder") && (class.contains("Video") || class.contains("Image"))
-    })
+    class.is_some_and(|class| class.contains(wanted) && (class.contains("Video") || class.contains("Image")))
+}
+
+/// Lets the coded stream's own colours go before the container's.
+///
+/// Parsers prefer the container's, and `qtdemux` takes every MP4 for limited range (seen in GStreamer 1.22; many phones
+/// record full range). So they are hidden from the parser, and come back behind it where the stream tells none.
+fn let_the_stream_tell_its_colours(parser: &gst::Element) {
+    let (Some(sink), Some(src)) = (parser.static_pad("sink"), parser.static_pad("src")) else { return };
+    let container = Arc::new(Mutex::new(None::<String>));
+    let hidden = Arc::clone(&container);
+    change_caps(&sink, move |caps| {
+        let told = caps.get::<String>(COLORIMETRY).ok();
+        caps.remove_field(COLORIMETRY);
+        *hidden.lock().unwrap_or_else(PoisonError::into_inner) = told;
+    });
+    change_caps(&src, move |caps| {
+        let told = container.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(told) = told.filter(|_| !caps.has_field(COLORIMETRY)) {
+            caps.set(COLORIMETRY, told);
+        }
+    });
+}
+
+/// Changes the first structure of all caps that pass a pad.
+fn change_caps(pad: &gst::Pad, change: impl Fn(&mut gst::StructureRef) + Send + Sync + 'static) {
+    pad.add_probe(gst::PadProbeType::EVENT_DOWNSTREAM, move |_, info| {
+        let Some(event) = info.event_mut() else { return gst::PadProbeReturn::Ok };
+        let caps = match event.view() {
+            gst::EventView::Caps(event) => Some(event.caps_owned()),
+            _ => None,
+        };
+        if let Some(mut caps) = caps
+            && let Some(structure) = caps.make_mut().structure_mut(0)
+        {
+            change(structure);
+            *event = gst::event::Caps::new(&caps);
+        }
+        gst::PadProbeReturn::Ok
+    });
 }
 
 fn tune_decoder(element: &gst::Element) {

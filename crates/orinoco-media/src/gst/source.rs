@@ -7,39 +7,71 @@ use gstreamer as gst;
 use orinoco_core::{Clock, Diagnosis, Nanos, Pts, PtsClock, codes};
 use orinoco_pipeline::{Frame, Poll, Source, SourceError};
 
-use super::faults::{self, Progress, Seen};
+use super::faults::{self, Progress, Protocol, Seen};
 use super::frames::FrameMaker;
 use super::session::{Caller, Look, Session};
 use crate::container::{self, Wholeness};
 use crate::uri::check_file;
-use crate::{Pace, RtspAddress, SourceKind, SourceUri};
+use crate::{HttpAddress, Pace, RtspAddress, SourceKind, SourceUri};
 
 /// The longest that a file may take to give its first frame. Local disks need milliseconds; this allows for a network.
 const FILE_OPEN_MAX: Duration = Duration::from_secs(10);
+/// The same for a file that is known to be cut off. `decodebin` loses the error of a demuxer that gives up while it is
+/// still being connected, so that such a file may just stay silent.
+const CUT_OPEN_MAX: Duration = Duration::from_secs(5);
 /// The longest that a camera may take to answer and send its first packet.
-const RTSP_OPEN_MAX: Duration = Duration::from_secs(5);
+const LIVE_OPEN_MAX: Duration = Duration::from_secs(5);
 /// What a camera is given for one answer: longer than opening takes in all, so that one place decides and says so.
-const RTSP_ANSWER_MAX: Duration = Duration::from_secs(6);
-const _: () = assert!(RTSP_ANSWER_MAX.as_secs() > RTSP_OPEN_MAX.as_secs());
+const LIVE_ANSWER_MAX: Duration = Duration::from_secs(6);
+const _: () = assert!(LIVE_ANSWER_MAX.as_secs() > LIVE_OPEN_MAX.as_secs());
+/// What a web server is given for one answer; again longer than opening takes.
+const FILE_ANSWER_MAX: Duration = Duration::from_secs(11);
+const _: () = assert!(FILE_ANSWER_MAX.as_secs() > FILE_OPEN_MAX.as_secs());
+/// The duration of a pass's last picture where nothing tells it.
+const INTERVAL_DEFAULT_NANOS: u64 = 40_000_000;
 /// How long one step of opening waits.
 const OPEN_STEP: Duration = Duration::from_millis(100);
 
-/// Video files and RTSP streams, through GStreamer. Frames are lent: they borrow the decoder's own buffers.
+/// Video files and live streams, through GStreamer. Frames are lent: they borrow the decoder's own buffers.
 ///
-/// [`Source::open`] returns within 10 s for a file, which has then given its first frame, and within 5 s for RTSP,
-/// whose server has then sent its first packet.
+/// They are upright: where the container asks for a turn, they were turned. The PTS of a file is the one of its
+/// container, with edit lists applied; containers that count from an arbitrary time (MPEG-TS and MPEG-PS) are counted
+/// from their first picture. The PTS of a live stream counts from its opening.
+///
+/// A file on a web server that falls silent after its first frames is not opened again: they would come twice.
+///
+/// [`Source::open`] returns within 10 s for a file, which has then given its first frame, and within 5 s for a camera,
+/// which has then sent its first packet.
 pub struct GstSource {
     input: Input,
     shown: String,
     name: String,
     clock: Arc<dyn Clock>,
     lent: Arc<AtomicUsize>,
+    /// It has given a frame, in this opening or an earlier one.
+    given: bool,
     run: Option<Run>,
 }
 
 enum Input {
     File { path: PathBuf, repeat: bool, pace: Pace },
+    HttpFile { address: HttpAddress, repeat: bool, pace: Pace },
     Rtsp(RtspAddress),
+    HttpCamera(HttpAddress),
+}
+
+impl Input {
+    fn is_live(&self) -> bool {
+        matches!(self, Self::Rtsp(_) | Self::HttpCamera(_))
+    }
+
+    fn repeats(&self) -> bool {
+        matches!(self, Self::File { repeat: true, .. } | Self::HttpFile { repeat: true, .. })
+    }
+
+    fn protocol(&self) -> Protocol {
+        if let Self::Rtsp(_) = self { Protocol::Rtsp } else { Protocol::Http }
+    }
 }
 
 /// From one opening to the next closing.
@@ -49,6 +81,8 @@ struct Run {
     timeline: Timeline,
     wholeness: Wholeness,
     first: Option<Frame>,
+    /// Frames in all.
+    frames: u64,
     /// Frames since the last start from the beginning of the file.
     pass_frames: u64,
 }
@@ -57,13 +91,15 @@ struct Run {
 #[derive(Clone, Copy, Default)]
 struct Timeline {
     base: u64,
+    /// The media time that is the pass's zero.
+    zero: u64,
     end: u64,
     last: u64,
 }
 
 impl Timeline {
     fn place(&self, media: Option<u64>) -> Pts {
-        Pts(media.map_or(self.end, |time| self.base.saturating_add(time)))
+        Pts(media.map_or(self.end, |time| self.base.saturating_add(time.saturating_sub(self.zero))))
     }
 
     fn advance(&mut self, pts: Pts, interval: Option<u64>) {
@@ -73,24 +109,37 @@ impl Timeline {
     }
 
     fn start_again(&mut self) {
+        if self.end <= self.last {
+            self.end = self.last.saturating_add(INTERVAL_DEFAULT_NANOS);
+        }
         self.base = self.end;
     }
 }
 
 impl GstSource {
-    /// The source at `uri`, a video file or RTSP; nothing is opened yet.
+    /// The source at `uri`, a video file, RTSP or HTTP; nothing is opened yet.
     pub fn new(uri: &SourceUri, stream_name: &str, clock: Arc<dyn Clock>) -> Result<Self, Diagnosis> {
         let shown = uri.to_string();
         let input = match uri.kind().clone() {
             SourceKind::Video { path, repeat, pace } => Input::File { path, repeat, pace },
+            SourceKind::HttpVideo { address, repeat, pace } => Input::HttpFile { address, repeat, pace },
             SourceKind::Rtsp(address) => Input::Rtsp(address),
-            SourceKind::Images { .. } | SourceKind::Test(_) => {
-                let next = "name a video file or rtsp://";
+            SourceKind::HttpCamera(address) => Input::HttpCamera(address),
+            SourceKind::Images { .. } | SourceKind::Stdin(_) | SourceKind::Test(_) => {
+                let next = "name a video file, rtsp:// or http://";
                 return Err(Diagnosis::new(&codes::SOURCE_URI, shown, "it is not for GStreamer", next));
             }
         };
         super::init(&codes::SOURCE_OPEN, &shown)?;
-        Ok(Self { input, shown, name: stream_name.to_owned(), clock, lent: Arc::default(), run: None })
+        Ok(Self {
+            input,
+            shown,
+            name: stream_name.to_owned(),
+            clock,
+            lent: Arc::default(),
+            given: false,
+            run: None,
+        })
     }
 
     /// Frames that were handed out and not dropped yet; each holds a decoder's buffer, also after [`Source::close`].
@@ -103,7 +152,11 @@ impl GstSource {
         let caller = Caller { name: &self.name, shown: &self.shown, clock: Arc::clone(&self.clock) };
         match &self.input {
             Input::File { path, pace, .. } => Session::file(path, *pace, &caller),
-            Input::Rtsp(address) => Session::rtsp(address, RTSP_ANSWER_MAX, &caller),
+            Input::HttpFile { address, pace, .. } => {
+                Session::http_file(address, *pace, FILE_ANSWER_MAX, &caller)
+            }
+            Input::Rtsp(address) => Session::rtsp(address, LIVE_ANSWER_MAX, &caller),
+            Input::HttpCamera(address) => Session::http_camera(address, LIVE_ANSWER_MAX, &caller),
         }
     }
 
@@ -117,17 +170,16 @@ impl GstSource {
     }
 
     fn pts_clock(&self) -> PtsClock {
-        match self.input {
-            Input::File { .. } => PtsClock::Media,
-            Input::Rtsp(_) => PtsClock::Arrival,
-        }
+        if self.input.is_live() { PtsClock::Arrival } else { PtsClock::Media }
     }
 
     /// Waits for the first sign of life.
     fn wait_for_start(&mut self) -> Result<(), SourceError> {
-        let bound = match self.input {
-            Input::File { .. } => FILE_OPEN_MAX,
-            Input::Rtsp(_) => RTSP_OPEN_MAX,
+        let wholeness = self.run.as_ref().map_or(Wholeness::Whole, |run| run.wholeness);
+        let bound = match (self.input.is_live(), wholeness) {
+            (true, _) => LIVE_OPEN_MAX,
+            (false, Wholeness::Cut { .. }) => CUT_OPEN_MAX,
+            (false, _) => FILE_OPEN_MAX,
         };
         let deadline = self.clock.now() + bound;
         loop {
@@ -143,9 +195,13 @@ impl GstSource {
                 return Ok(());
             }
             if self.clock.now() >= deadline {
-                return Err(match self.input {
-                    Input::File { .. } => faults::file_silent(&self.shown, bound.as_secs()),
-                    Input::Rtsp(_) => faults::rtsp_silent(&self.shown, bound.as_secs()),
+                let seconds = bound.as_secs();
+                return Err(match (&self.input, wholeness) {
+                    (Input::File { .. }, Wholeness::Cut { promised, held }) => {
+                        SourceError::Permanent(faults::cut_off(&self.shown, promised, held))
+                    }
+                    (Input::File { .. }, _) => faults::file_silent(&self.shown, seconds),
+                    _ => faults::server_silent(&self.shown, seconds),
                 });
             }
         }
@@ -183,23 +239,41 @@ impl GstSource {
             gst::MessageView::Error(error) => Some(error),
             _ => None,
         });
-        let progress = if run.timeline.end > 0 { Progress::Frames } else { Progress::Nothing };
-        let repeat = match &self.input {
-            Input::Rtsp(_) => return Err(faults::rtsp_end(&self.shown, progress, &seen, error)),
-            Input::File { repeat, .. } => *repeat,
+        let progress = if run.frames > 0 { Progress::Frames } else { Progress::Nothing };
+        let network = match (&self.input, error) {
+            (Input::Rtsp(_) | Input::HttpCamera(_), error) => {
+                Some(faults::server_end(&self.shown, self.input.protocol(), progress, &seen, error))
+            }
+            (Input::HttpFile { .. }, _) if run.session.watch.cut.load(Ordering::Relaxed) => {
+                Some(faults::server_cut(&self.shown))
+            }
+            (Input::HttpFile { .. }, Some(error)) if faults::is_network(error) => {
+                Some(faults::server_end(&self.shown, Protocol::Http, progress, &seen, Some(error)))
+            }
+            _ => None,
         };
+        match network {
+            // A file begins again only at its start, and its first frames would come twice.
+            Some(SourceError::Transient(fault)) if !self.input.is_live() && progress == Progress::Frames => {
+                return Err(SourceError::Permanent(fault));
+            }
+            Some(fault) => return Err(fault),
+            None => {}
+        }
         let error = error.map(|error| error.error());
         let fault = faults::file_end(&self.shown, run.wholeness, progress, &seen, error.as_ref());
         if let Some(fault) = fault {
             return Err(fault);
         }
         // A pass without a frame would repeat at once, for ever.
-        if !repeat || run.pass_frames == 0 {
+        if !self.input.repeats() || run.pass_frames == 0 {
             return Ok(Poll::End);
         }
         run.timeline.start_again();
         run.pass_frames = 0;
-        if !run.session.rewind() {
+        // Going back needs a server that gives out parts of a file, and few say truly whether they do.
+        let exact = matches!(self.input, Input::File { .. });
+        if !exact || !run.session.rewind() {
             let session = self.start().map_err(SourceError::Permanent)?;
             self.run.as_mut().expect("it is open").session = session;
         }
@@ -216,10 +290,15 @@ impl Run {
             (Some(raw), Some(segment), _) => segment.to_running_time(raw),
             (raw, ..) => raw,
         };
-        let pts = self.timeline.place(media.map(|time| time.nseconds()));
-        let (mut frame, interval) = self.maker.frame(sample, &self.session.pad, pts, now)?;
+        let media = media.map(|time| time.nseconds());
+        if self.pass_frames == 0 && clock == PtsClock::Media && self.session.watch.seen().free_clock {
+            self.timeline.zero = media.unwrap_or(0);
+        }
+        let pts = self.timeline.place(media);
+        let (mut frame, interval) = self.maker.frame(sample, pts, now)?;
         self.timeline.advance(pts, interval);
         frame.decode = raw.and_then(|raw| self.session.watch.times().take(raw.nseconds()));
+        self.frames += 1;
         self.pass_frames += 1;
         Ok(frame)
     }
@@ -228,11 +307,14 @@ impl Run {
 impl Source for GstSource {
     fn open(&mut self) -> Result<(), SourceError> {
         self.close();
+        if self.given && matches!(self.input, Input::HttpFile { .. }) {
+            return Err(faults::server_stalled(&self.shown));
+        }
         let wholeness = self.inspect().map_err(SourceError::Permanent)?;
         let session = self.start().map_err(SourceError::Permanent)?;
         let maker = FrameMaker::new(self.pts_clock(), Arc::clone(&self.lent));
         let timeline = Timeline::default();
-        self.run = Some(Run { session, maker, timeline, wholeness, first: None, pass_frames: 0 });
+        self.run = Some(Run { session, maker, timeline, wholeness, first: None, frames: 0, pass_frames: 0 });
         let started = self.wait_for_start();
         if started.is_err() {
             self.close();
@@ -241,10 +323,12 @@ impl Source for GstSource {
     }
 
     fn next(&mut self, wait: Duration) -> Result<Poll, SourceError> {
-        match self.run.as_mut().and_then(|run| run.first.take()) {
-            Some(frame) => Ok(Poll::Frame(frame)),
-            None => self.poll(wait),
-        }
+        let poll = match self.run.as_mut().and_then(|run| run.first.take()) {
+            Some(frame) => Poll::Frame(frame),
+            None => self.poll(wait)?,
+        };
+        self.given |= matches!(poll, Poll::Frame(_));
+        Ok(poll)
     }
 
     fn close(&mut self) {

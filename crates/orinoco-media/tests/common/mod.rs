@@ -8,9 +8,13 @@ use std::time::{Duration, Instant};
 
 use gstreamer as gst;
 use gstreamer::prelude::*;
-use orinoco_core::{Clock, Diagnosis};
+use orinoco_core::{Clock, Diagnosis, StreamId};
 use orinoco_media::{FrameMd5Sink, GstSource, SourceUri, open};
-use orinoco_pipeline::{Frame, MonotonicClock, Poll, Sink, Source};
+use orinoco_pipeline::{
+    DropPolicy, Frame, MonotonicClock, Mux, Poll, Reconnect, Sink, Source, SourceEnd, SourceRunner, Stop,
+    StreamQueue,
+};
+use orinoco_telemetry::{Event, EventSink, Stats};
 
 /// The shared test data, where they are.
 pub(crate) fn data() -> Option<PathBuf> {
@@ -140,4 +144,92 @@ pub(crate) fn resident() -> u64 {
 /// Threads of this process.
 pub(crate) fn threads() -> usize {
     std::fs::read_dir("/proc/self/task").expect("Linux has it").count()
+}
+
+/// Remembers a source's states with their times.
+pub(crate) struct Log(Instant, Mutex<Vec<(Duration, String)>>);
+
+impl EventSink for Log {
+    fn emit(&self, event: Event) {
+        let text = match event {
+            Event::Source { state, why, .. } => {
+                format!("{}{}", state.name(), why.map(|why| format!(" ({why})")).unwrap_or_default())
+            }
+            Event::SourceRetry { attempt, wait, .. } => format!("retry {attempt} in {wait:?}"),
+            _ => return,
+        };
+        self.1.lock().expect("not poisoned").push((self.0.elapsed(), text));
+    }
+}
+
+/// Runs a source as the runtime does, and takes its frames; returns when the run ended.
+pub(crate) struct Running {
+    stop: Stop,
+    log: Arc<Log>,
+    frames: Arc<Mutex<Vec<Instant>>>,
+    runner: std::thread::JoinHandle<SourceEnd>,
+    taker: std::thread::JoinHandle<()>,
+}
+
+pub(crate) fn run(uri: &str, stall: Duration) -> Running {
+    let clock: Arc<dyn Clock> = Arc::new(MonotonicClock::default());
+    let stats = Stats::new(1);
+    let queue =
+        StreamQueue { group: 0, frames_max: 4, policy: DropPolicy::DropOldest, batch_wait: Duration::ZERO };
+    let mux = Mux::new(vec![(StreamId(0), queue)], vec![1], clock.clone(), stats.clone());
+    let log = Arc::new(Log(Instant::now(), Mutex::default()));
+    let stop = Stop::default();
+    let runner = SourceRunner {
+        stream: StreamId(0),
+        shown: "live".to_owned(),
+        source: Box::new(gst_source(uri)),
+        inlet: mux.inlet(StreamId(0)),
+        reconnect: Reconnect { attempts_max: None, stall },
+        frames_max: None,
+        clock,
+        seed: 11,
+        events: log.clone(),
+        stats,
+        stop: stop.clone(),
+    };
+    let frames = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&frames);
+    let taker = std::thread::spawn(move || {
+        let mut batch = Vec::new();
+        while mux.next_batch(&mut batch).is_some() {
+            seen.lock().expect("not poisoned").extend(batch.drain(..).map(|_| Instant::now()));
+        }
+    });
+    Running { stop, log, frames, runner: std::thread::spawn(move || runner.run()), taker }
+}
+
+impl Running {
+    /// Waits until `count` frames have come since `since`; returns when the first of them came.
+    pub(crate) fn wait(&self, since: Instant, count: usize, wait_max: Duration) -> Instant {
+        let begin = Instant::now();
+        loop {
+            let frames = self.frames.lock().expect("not poisoned");
+            let fresh: Vec<Instant> = frames.iter().copied().filter(|&frame| frame > since).collect();
+            drop(frames);
+            if fresh.len() >= count {
+                return fresh[0];
+            }
+            assert!(begin.elapsed() < wait_max, "{:#?}", self.log.1.lock().expect("not poisoned"));
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// The states it has been in.
+    pub(crate) fn states(&self) -> Vec<String> {
+        self.log.1.lock().expect("not poisoned").iter().map(|(_, text)| text.clone()).collect()
+    }
+
+    pub(crate) fn end(self) {
+        self.stop.request();
+        assert!(matches!(self.runner.join().expect("it does not panic"), SourceEnd::Stopped));
+        self.taker.join().expect("it does not panic");
+        for (time, text) in self.log.1.lock().expect("not poisoned").iter() {
+            note(&format!("  {:7.3} s {text}", time.as_secs_f64()));
+        }
+    }
 }

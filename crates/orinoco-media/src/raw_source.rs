@@ -1,0 +1,395 @@
+use std::io::{self, BufRead, BufReader, IsTerminal, Read};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::thread;
+use std::time::Duration;
+
+use orinoco_core::{Clock, Code, ColorRange, Diagnosis, FrameDesc, PixelFormat, Pts, codes};
+use orinoco_pipeline::{Frame, OwnedSlot, Poll, Slot, SlotPool, Source, SourceError};
+
+use crate::pace::Pacer;
+use crate::uri::RATE_TERM;
+use crate::{Rate, RawLayout, RawVideo, SourceUri, colour};
+
+/// Frames that may be on their way at once, where memory allows; more than a ring, a batch and the sinks hold together.
+const SLOTS_MAX: usize = 16;
+/// Fewer would stand still: one is being read while others wait for their batch.
+const SLOTS_MIN: usize = 4;
+/// What the slots may take in all, unless `SLOTS_MIN` frames are larger.
+const SLOTS_BYTES: usize = 256 * 1024 * 1024;
+/// Sides of Y4M video, whose header is not ours.
+const Y4M_SIDE_MAX: u32 = 8192;
+/// Longest line of a Y4M header. FFmpeg's have about 100 bytes.
+const LINE_MAX: u64 = 1024;
+/// How long the reading thread waits for a slot before it looks whether anybody still wants one.
+const SLOT_WAIT: Duration = Duration::from_millis(100);
+/// How long it waits before it asks a non-blocking input again.
+const RETRY_WAIT: Duration = Duration::from_millis(2);
+
+/// Whether standard input has been given to a source. There is only one, and what one source has read no other gets.
+static STDIN_TAKEN: AtomicBool = AtomicBool::new(false);
+
+/// Uncompressed video from a pipe: packed pictures one after another, or YUV4MPEG2.
+///
+/// A thread of its own reads, because a read from a pipe cannot be given a time limit. It lives from the first
+/// [`Source::open`] on and over every reopening, so that a pause in the input loses no frame, and ends with the input
+/// or, once the source is dropped, with the next byte that comes.
+pub struct RawSource {
+    input: Input,
+    video: RawVideo,
+    shown: String,
+    clock: Arc<dyn Clock>,
+    pacer: Pacer,
+    /// Read already; its time has not come.
+    early: Option<Frame>,
+    dropped: Arc<AtomicBool>,
+}
+
+enum Input {
+    Stdin,
+    Reader(Box<dyn Read + Send>),
+    Running(Receiver<Step>),
+    Over,
+}
+
+/// What the reading thread tells. Its channel holds as many steps as there are slots, and one for the end.
+enum Step {
+    Frame(Frame),
+    End,
+    Failed(Diagnosis),
+}
+
+/// What a picture is, and how many come in a second.
+#[derive(Clone, Copy)]
+struct Stream {
+    desc: FrameDesc,
+    rate: Rate,
+}
+
+impl RawSource {
+    /// The source of `video` on standard input, which messages show as `uri`. Nothing is read yet.
+    pub fn stdin(video: RawVideo, uri: &SourceUri, clock: Arc<dyn Clock>) -> Self {
+        Self::new(Input::Stdin, video, uri.to_string(), clock)
+    }
+
+    /// The source of `video` in `reader`, which messages call `name`.
+    pub fn from_reader(
+        reader: Box<dyn Read + Send>,
+        video: RawVideo,
+        name: &str,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
+        Self::new(Input::Reader(reader), video, name.to_owned(), clock)
+    }
+
+    fn new(input: Input, video: RawVideo, shown: String, clock: Arc<dyn Clock>) -> Self {
+        let pacer = Pacer::new(video.pace, clock.clone());
+        Self { input, video, shown, clock, pacer, early: None, dropped: Arc::default() }
+    }
+
+    fn start(&mut self, reader: Box<dyn Read + Send>) -> Result<(), Diagnosis> {
+        let (sender, steps) = sync_channel(SLOTS_MAX + 1);
+        let reading = Reading {
+            input: BufReader::new(reader),
+            shown: self.shown.clone(),
+            clock: Arc::clone(&self.clock),
+            dropped: Arc::clone(&self.dropped),
+        };
+        let layout = self.video.layout;
+        let spawned = thread::Builder::new().name("raw video".to_owned()).spawn(move || {
+            reading.run(layout, &sender);
+        });
+        spawned.map_err(|error| {
+            let next = "free some memory or processes";
+            Diagnosis::new(&codes::SOURCE_OPEN, &self.shown, format!("no thread can be had ({error})"), next)
+        })?;
+        self.input = Input::Running(steps);
+        Ok(())
+    }
+
+    fn claim_stdin(&self) -> Result<(), Diagnosis> {
+        let fault = |cause, next| Err(Diagnosis::new(&codes::SOURCE_OPEN, &self.shown, cause, next));
+        if io::stdin().is_terminal() {
+            return fault("nothing is piped into standard input", "pipe raw video into this command");
+        }
+        if STDIN_TAKEN.swap(true, Ordering::Relaxed) {
+            return fault("another stream reads standard input", "use stdin:// for one stream only");
+        }
+        Ok(())
+    }
+
+    /// The frame, if its time comes within `wait`.
+    fn deliver(&mut self, mut frame: Frame, wait: Duration) -> Poll {
+        if !self.pacer.wait(frame.desc.pts, wait) {
+            self.early = Some(frame);
+            return Poll::Pending;
+        }
+        // Until now it waited in the pipe, as a file's frames wait on the disk.
+        frame.arrived = self.clock.now();
+        Poll::Frame(frame)
+    }
+}
+
+impl Source for RawSource {
+    /// Returns at once.
+    fn open(&mut self) -> Result<(), SourceError> {
+        match std::mem::replace(&mut self.input, Input::Over) {
+            Input::Stdin => {
+                self.claim_stdin().map_err(SourceError::Permanent)?;
+                self.start(Box::new(io::stdin())).map_err(SourceError::Permanent)?;
+            }
+            Input::Reader(reader) => self.start(reader).map_err(SourceError::Permanent)?,
+            other => self.input = other,
+        }
+        Ok(())
+    }
+
+    fn next(&mut self, wait: Duration) -> Result<Poll, SourceError> {
+        if let Some(frame) = self.early.take() {
+            return Ok(self.deliver(frame, wait));
+        }
+        let Input::Running(steps) = &self.input else { return Ok(Poll::End) };
+        let begin = self.clock.now();
+        let step = match steps.recv_timeout(wait) {
+            Ok(step) => step,
+            Err(RecvTimeoutError::Timeout) => return Ok(Poll::Pending),
+            Err(RecvTimeoutError::Disconnected) => Step::End,
+        };
+        let left = wait.saturating_sub(self.clock.now().since(begin));
+        match step {
+            Step::Frame(frame) => return Ok(self.deliver(frame, left)),
+            Step::End => {}
+            Step::Failed(fault) => {
+                self.input = Input::Over;
+                return Err(SourceError::Permanent(fault));
+            }
+        }
+        self.input = Input::Over;
+        Ok(Poll::End)
+    }
+
+    /// Keeps the input: what was read from it cannot be read again.
+    fn close(&mut self) {}
+}
+
+impl Drop for RawSource {
+    fn drop(&mut self) {
+        self.dropped.store(true, Ordering::Relaxed);
+    }
+}
+
+/// The reading thread's own.
+struct Reading {
+    input: BufReader<Box<dyn Read + Send>>,
+    shown: String,
+    clock: Arc<dyn Clock>,
+    dropped: Arc<AtomicBool>,
+}
+
+impl Reading {
+    fn run(mut self, layout: RawLayout, steps: &SyncSender<Step>) {
+        let last = match self.read_all(layout, steps) {
+            Ok(()) => Step::End,
+            Err(fault) => Step::Failed(fault),
+        };
+        // It fails only when nobody listens any more.
+        let _ = steps.send(last);
+    }
+
+    /// Reads to the end; returns early when the source was dropped.
+    fn read_all(&mut self, layout: RawLayout, steps: &SyncSender<Step>) -> Result<(), Diagnosis> {
+        let stream = match layout {
+            RawLayout::Frames(frames) => Stream { desc: frames.desc(), rate: frames.rate },
+            RawLayout::Y4m => self.read_y4m_head()?,
+        };
+        let bytes = stream.desc.bytes_needed();
+        let slots = (SLOTS_BYTES / bytes.max(1)).clamp(SLOTS_MIN, SLOTS_MAX);
+        let pool = SlotPool::new(slots, bytes);
+        for number in 0.. {
+            let Some(slot) = self.take_slot(&pool) else { return Ok(()) };
+            if layout == RawLayout::Y4m && !self.read_y4m_frame_head()? {
+                return self.check_any(number);
+            }
+            let Some(frame) = self.read_frame(slot, &stream, number)? else {
+                return match layout {
+                    RawLayout::Frames(_) => self.check_any(number),
+                    RawLayout::Y4m => Err(self.short(number, 0, bytes)),
+                };
+            };
+            if steps.send(Step::Frame(frame)).is_err() {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    fn take_slot(&self, pool: &SlotPool) -> Option<OwnedSlot> {
+        while !self.dropped.load(Ordering::Relaxed) {
+            if let Some(slot) = pool.take(SLOT_WAIT) {
+                return Some(slot);
+            }
+        }
+        None
+    }
+
+    /// Frame `number`; `None` at the end of the input.
+    fn read_frame(
+        &mut self,
+        mut slot: OwnedSlot,
+        stream: &Stream,
+        number: u64,
+    ) -> Result<Option<Frame>, Diagnosis> {
+        let wanted = slot.bytes.len();
+        let read =
+            fill(&mut self.input, &mut slot.bytes, &self.dropped).map_err(|error| self.broken(&error))?;
+        if read == 0 {
+            return Ok(None);
+        }
+        if read < wanted {
+            return Err(self.short(number, read, wanted));
+        }
+        let desc = FrameDesc { pts: Pts(stream.rate.nanos(number)), ..stream.desc };
+        let frame = Frame::new(desc, Slot::Owned(slot), self.clock.now());
+        Ok(Some(frame.expect("slots are as large as the stream's frames")))
+    }
+
+    /// The end after `frames` frames is a fault when there was none.
+    fn check_any(&self, frames: u64) -> Result<(), Diagnosis> {
+        if frames > 0 { Ok(()) } else { Err(self.empty()) }
+    }
+
+    fn empty(&self) -> Diagnosis {
+        let next = "check the command that feeds it";
+        self.fault(&codes::SOURCE_NO_VIDEO, "it ended before the first frame", next)
+    }
+
+    fn short(&self, number: u64, read: usize, wanted: usize) -> Diagnosis {
+        let cause = format!("its last frame (number {number}) has {read} of {wanted} bytes");
+        let next = "check format, width and height, and that the command that feeds it was not cut off";
+        self.fault(&codes::SOURCE_TRUNCATED, &cause, next)
+    }
+
+    fn broken(&self, error: &io::Error) -> Diagnosis {
+        let cause = format!("it cannot be read ({error})");
+        self.fault(&codes::SOURCE_DECODE, &cause, "check the command that feeds it")
+    }
+
+    fn fault(&self, code: &'static Code, cause: &str, next: &str) -> Diagnosis {
+        Diagnosis::new(code, &self.shown, cause, next)
+    }
+
+    fn read_y4m_head(&mut self) -> Result<Stream, Diagnosis> {
+        let Some(line) = self.read_line()? else { return Err(self.empty()) };
+        let Some(text) = line.strip_prefix("YUV4MPEG2") else {
+            let next = "feed it from `ffmpeg -f yuv4mpegpipe -`, or say the format, width and height";
+            return Err(self.fault(
+                &codes::SOURCE_OPEN,
+                "it is not Y4M: it does not begin with YUV4MPEG2",
+                next,
+            ));
+        };
+        let next = "feed it from `ffmpeg -pix_fmt yuv420p -f yuv4mpegpipe -`";
+        parse_y4m_head(text).map_err(|cause| self.fault(&codes::SOURCE_OPEN, &cause, next))
+    }
+
+    /// Reads the line before a picture; `false` at the end of the input.
+    fn read_y4m_frame_head(&mut self) -> Result<bool, Diagnosis> {
+        match self.read_line()? {
+            None => Ok(false),
+            Some(line) if line == "FRAME" || line.starts_with("FRAME ") => Ok(true),
+            Some(_) => {
+                let next = "check the command that feeds it";
+                Err(self.fault(&codes::SOURCE_DECODE, "a Y4M frame does not begin with FRAME", next))
+            }
+        }
+    }
+
+    /// A line without its end, what is no text replaced; `None` at the end of the input. One without an end, or longer
+    /// than any header, comes as far as it was read.
+    fn read_line(&mut self) -> Result<Option<String>, Diagnosis> {
+        let mut line = Vec::new();
+        loop {
+            let left = LINE_MAX.saturating_sub(line.len() as u64);
+            match self.input.by_ref().take(left).read_until(b'\n', &mut line) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    if self.dropped.load(Ordering::Relaxed) {
+                        return Ok(None);
+                    }
+                    thread::sleep(RETRY_WAIT);
+                }
+                Err(error) => return Err(self.broken(&error)),
+                Ok(_) => break,
+            }
+        }
+        if line.last() == Some(&b'\n') {
+            line.pop();
+        } else if line.is_empty() {
+            return Ok(None);
+        }
+        Ok(Some(String::from_utf8_lossy(&line).into_owned()))
+    }
+}
+
+/// Reads what follows `YUV4MPEG2`: ` W640 H480 F30:1 C420jpeg XCOLORRANGE=FULL`, in any order. The error is a cause.
+fn parse_y4m_head(text: &str) -> Result<Stream, String> {
+    let side = |name: &str, text: &str| {
+        let number = text.parse().ok().filter(|number| (1..=Y4M_SIDE_MAX).contains(number));
+        number.ok_or_else(|| format!("its header has the {name} `{text}`, not 1 to {Y4M_SIDE_MAX} pixels"))
+    };
+    let (mut width, mut height, mut rate, mut format, mut range) =
+        (None, None, Rate { frames: 25, seconds: 1 }, PixelFormat::I420, ColorRange::Limited);
+    for field in text.split_ascii_whitespace() {
+        if let Some(text) = field.strip_prefix('W') {
+            width = Some(side("width", text)?);
+        } else if let Some(text) = field.strip_prefix('H') {
+            height = Some(side("height", text)?);
+        } else if let Some(text) = field.strip_prefix('F') {
+            // F0:0 means that nobody knows.
+            rate = parse_y4m_rate(text).unwrap_or(rate);
+        } else if let Some(text) = field.strip_prefix('C') {
+            format = match text {
+                "420" | "420jpeg" | "420mpeg2" | "420paldv" => PixelFormat::I420,
+                "mono" => PixelFormat::Gray8,
+                _ => return Err(format!("its pictures are `{text}`, not 8-bit 4:2:0")),
+            };
+        } else if field == "XCOLORRANGE=FULL" {
+            range = ColorRange::Full;
+        }
+    }
+    let (Some(width), Some(height)) = (width, height) else {
+        return Err("its header has no width and height".to_owned());
+    };
+    let mut desc = FrameDesc::packed(format, width, height);
+    if format.is_yuv() {
+        (desc.matrix, desc.range) = (colour::matrix_of_untagged(height), range);
+    }
+    Ok(Stream { desc, rate })
+}
+
+fn parse_y4m_rate(text: &str) -> Option<Rate> {
+    let (frames, seconds) = text.split_once(':')?;
+    let term = |text: &str| text.parse().ok().filter(|number| RATE_TERM.contains(number));
+    Some(Rate { frames: term(frames)?, seconds: term(seconds)? })
+}
+
+/// Fills as much of `buffer` as there is before the end, or before the source was dropped.
+fn fill(input: &mut impl Read, buffer: &mut [u8], dropped: &AtomicBool) -> io::Result<usize> {
+    let mut filled = 0;
+    while filled < buffer.len() {
+        match input.read(&mut buffer[filled..]) {
+            Ok(0) => break,
+            Ok(read) => filled += read,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            // Whoever shares our standard input may have made it so.
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                if dropped.load(Ordering::Relaxed) {
+                    break;
+                }
+                thread::sleep(RETRY_WAIT);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(filled)
+}
