@@ -92,6 +92,9 @@ codes! {
         "The binary was built without the named feature. Build it again with that feature, or install the full package."
     CHECK_FAILED "E0601" CheckFailed "a check did not pass"
         "The check ran and its result is outside what it accepts."
+    DATASET "E0602" Configuration "a dataset that cannot be read"
+        "A dataset is a folder: images/ with labels/*.txt (YOLO), instances.json with images/ (COCO), images/ with \
+         masks/*.png, labels.csv with rows of file,label, or a folder of pictures for each class."
     UNKNOWN_CODE "E0701" Configuration "no such code"
         "Codes are written E0101 and so on; `orinoco explain` without a code lists them."
 }

@@ -1,0 +1,121 @@
+//! Labelled folders, as the field lays them out.
+
+mod coco;
+mod folders;
+mod yolo;
+
+use std::path::{Path, PathBuf};
+
+use orinoco_core::{Diagnosis, WithSubject, codes};
+
+/// Extensions of pictures.
+const IMAGE_EXTENSIONS: [&str; 4] = ["jpg", "jpeg", "png", "webp"];
+
+/// A labelled set of pictures.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Dataset {
+    /// How it is laid out.
+    pub kind: DatasetKind,
+    /// Class names by index, where the dataset has them.
+    pub classes: Vec<String>,
+    /// Its pictures, by name.
+    pub items: Vec<Item>,
+}
+
+/// Layouts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DatasetKind {
+    /// `images/` and `labels/*.txt` with rows of `class cx cy w h`, as fractions of the picture.
+    Yolo,
+    /// `instances.json` and `images/`.
+    Coco,
+    /// A folder for each class.
+    ClassFolders,
+    /// `labels.csv` with rows of `file,label`.
+    ClassTable,
+    /// `images/` and `masks/*.png`, whose values are class ids.
+    Masks,
+}
+
+/// A labelled picture.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Item {
+    /// Its file.
+    pub image: PathBuf,
+    /// What is in it.
+    pub labels: Labels,
+}
+
+/// What is in a picture.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Labels {
+    /// Objects.
+    Boxes(Vec<LabelledBox>),
+    /// One class, by index.
+    Class(usize),
+    /// The file with each pixel's class.
+    Mask(PathBuf),
+}
+
+/// A labelled object.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LabelledBox {
+    /// Its class.
+    pub class: usize,
+    /// Left, top, width, height in pixels.
+    pub bounds: [f64; 4],
+    /// Square pixels.
+    pub area: f64,
+    /// Whether it stands for many.
+    pub crowd: bool,
+}
+
+impl Dataset {
+    /// Reads the dataset in `dir`, whose layout is recognised by what lies in it.
+    pub fn open(dir: &Path) -> Result<Self, Diagnosis> {
+        std::fs::read_dir(dir).about(&codes::FILE_MISSING, dir.display(), "name the folder of a dataset")?;
+        let dataset = if let Some(instances) = coco::instances(dir) {
+            coco::read(dir, &instances)?
+        } else if dir.join("images").is_dir() && dir.join("masks").is_dir() {
+            folders::read_masks(dir)?
+        } else if dir.join("images").is_dir() && dir.join("labels").is_dir() {
+            yolo::read(dir)?
+        } else if dir.join("labels.csv").is_file() {
+            folders::read_table(dir)?
+        } else {
+            folders::read_classes(dir)?
+        };
+        if dataset.items.is_empty() {
+            return Err(unknown(dir, "no labelled picture was found in it"));
+        }
+        Ok(dataset)
+    }
+
+    /// The pixel classes in `mask`, a picture of 8-bit values (grey or a palette's indices), with its size.
+    pub fn read_mask(mask: &Path) -> Result<(Vec<u8>, (u32, u32)), Diagnosis> {
+        folders::read_mask(mask)
+    }
+}
+
+fn unknown(dir: &Path, cause: &str) -> Diagnosis {
+    let next = "lay it out as images/ with labels/ (YOLO), instances.json with images/ (COCO), images/ with masks/, \
+                labels.csv, or a folder for each class";
+    Diagnosis::new(&codes::DATASET, dir.display(), cause, next)
+}
+
+/// The pictures in `dir`, by name.
+fn pictures(dir: &Path) -> Result<Vec<PathBuf>, Diagnosis> {
+    let entries = std::fs::read_dir(dir).about(&codes::FILE_MISSING, dir.display(), "check the folder")?;
+    let is_picture = |path: &PathBuf| {
+        let extension = path.extension().and_then(|extension| extension.to_str());
+        extension.is_some_and(|extension| IMAGE_EXTENSIONS.contains(&extension.to_ascii_lowercase().as_str()))
+    };
+    let mut found: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).filter(is_picture).collect();
+    found.sort();
+    Ok(found)
+}
+
+/// A fault of line `line` (from 1) of `file`.
+fn bad_line(file: &Path, line: usize, cause: impl std::fmt::Display) -> Diagnosis {
+    Diagnosis::new(&codes::DATASET, format!("{}:{line}", file.display()), cause, "correct that line")
+}

@@ -1,0 +1,92 @@
+//! COCO's layout: `instances.json` (or `annotations/instances_*.json`) and `images/`.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use orinoco_core::{Diagnosis, WithSubject, codes};
+use serde::Deserialize;
+
+use super::{Dataset, DatasetKind, Item, LabelledBox, Labels};
+
+#[derive(Deserialize)]
+struct Instances {
+    images: Vec<Image>,
+    annotations: Vec<Annotation>,
+    categories: Vec<Category>,
+}
+
+#[derive(Deserialize)]
+struct Image {
+    id: i64,
+    file_name: String,
+}
+
+#[derive(Deserialize)]
+struct Annotation {
+    image_id: i64,
+    category_id: i64,
+    bbox: [f64; 4],
+    area: Option<f64>,
+    #[serde(default)]
+    iscrowd: u8,
+}
+
+#[derive(Deserialize)]
+struct Category {
+    id: i64,
+    name: String,
+}
+
+/// The annotations' file, if `dir` has one.
+pub(super) fn instances(dir: &Path) -> Option<PathBuf> {
+    let here = dir.join("instances.json");
+    if here.is_file() {
+        return Some(here);
+    }
+    let entries = std::fs::read_dir(dir.join("annotations")).ok()?.flatten().map(|entry| entry.path());
+    let is_one = |path: &PathBuf| {
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        name.starts_with("instances") && name.ends_with(".json")
+    };
+    let mut found: Vec<PathBuf> = entries.filter(is_one).collect();
+    found.sort();
+    found.into_iter().next()
+}
+
+pub(super) fn read(dir: &Path, instances: &Path) -> Result<Dataset, Diagnosis> {
+    let shown = instances.display();
+    let bytes = std::fs::read(instances).about(&codes::FILE_MISSING, &shown, "check the file")?;
+    let next = "give images, annotations and categories as COCO's instances files have them";
+    let read: Instances = serde_json::from_slice(&bytes).about(&codes::DATASET, &shown, next)?;
+    let fault = |cause: String| Diagnosis::new(&codes::DATASET, &shown, cause, "correct the annotation");
+    // Category ids have gaps; classes count on without, in the order of the list.
+    let classes: HashMap<i64, usize> =
+        read.categories.iter().enumerate().map(|(index, category)| (category.id, index)).collect();
+    let mut boxes: HashMap<i64, Vec<LabelledBox>> = HashMap::new();
+    for (index, annotation) in read.annotations.iter().enumerate() {
+        let class = classes.get(&annotation.category_id);
+        let class = class.ok_or_else(|| {
+            fault(format!(
+                "annotation {index} is of category {}, which is not in the list",
+                annotation.category_id
+            ))
+        })?;
+        let [_, _, w, h] = annotation.bbox;
+        boxes.entry(annotation.image_id).or_default().push(LabelledBox {
+            class: *class,
+            bounds: annotation.bbox,
+            area: annotation.area.unwrap_or(w * h),
+            crowd: annotation.iscrowd != 0,
+        });
+    }
+    let folder = dir.join("images");
+    let folder = if folder.is_dir() { folder } else { dir.to_owned() };
+    let mut items: Vec<Item> = Vec::with_capacity(read.images.len());
+    for image in &read.images {
+        let path = folder.join(&image.file_name);
+        std::fs::metadata(&path).about(&codes::FILE_MISSING, path.display(), "put the picture there")?;
+        items.push(Item { image: path, labels: Labels::Boxes(boxes.remove(&image.id).unwrap_or_default()) });
+    }
+    let classes = read.categories.into_iter().map(|category| category.name).collect();
+    Ok(Dataset { kind: DatasetKind::Coco, classes, items })
+}

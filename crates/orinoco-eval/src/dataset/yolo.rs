@@ -1,0 +1,86 @@
+//! YOLO's layout: `images/` and `labels/`, a text file for each picture, a row for each object.
+
+use std::path::Path;
+
+use orinoco_core::{Diagnosis, WithSubject, codes};
+
+use super::{Dataset, DatasetKind, Item, LabelledBox, Labels, bad_line, pictures};
+
+pub(super) fn read(dir: &Path) -> Result<Dataset, Diagnosis> {
+    let mut items = Vec::new();
+    for image in pictures(&dir.join("images"))? {
+        let name = Path::new(image.file_stem().unwrap_or_default()).with_added_extension("txt");
+        let file = dir.join("labels").join(name);
+        let size = image::image_dimensions(&image);
+        let (width, height) =
+            size.about(&codes::SOURCE_OPEN, image.display(), "replace or remove the picture")?;
+        // A picture without a file has no objects.
+        let text = if file.is_file() {
+            std::fs::read_to_string(&file).about(&codes::FILE_MISSING, file.display(), "check the file")?
+        } else {
+            String::new()
+        };
+        let rows = text.lines().enumerate().filter(|(_, row)| !row.trim().is_empty());
+        let boxes = rows.map(|(index, row)| {
+            read_row(row, f64::from(width), f64::from(height))
+                .map_err(|cause| bad_line(&file, index + 1, cause))
+        });
+        items.push(Item { labels: Labels::Boxes(boxes.collect::<Result<_, _>>()?), image });
+    }
+    let classes = std::fs::read_to_string(dir.join("classes.txt")).unwrap_or_default();
+    let classes =
+        classes.lines().map(|line| line.trim().to_owned()).filter(|line| !line.is_empty()).collect();
+    Ok(Dataset { kind: DatasetKind::Yolo, classes, items })
+}
+
+/// `class cx cy w h`, or `class x y x y ..` of a polygon, whose box is taken.
+fn read_row(row: &str, width: f64, height: f64) -> Result<LabelledBox, String> {
+    let mut words = row.split_whitespace();
+    let class = words.next().unwrap_or_default();
+    let class = class.parse::<usize>().map_err(|_| format!("`{class}` is not a class number"))?;
+    let values = words.map(|word| match word.parse::<f64>() {
+        Ok(value) if value.is_finite() => Ok(value),
+        _ => Err(format!("`{word}` is not a number")),
+    });
+    let values = values.collect::<Result<Vec<f64>, String>>()?;
+    let bounds = match values[..] {
+        [cx, cy, w, h] => [(cx - w / 2.0) * width, (cy - h / 2.0) * height, w * width, h * height],
+        ref points if points.len() >= 6 && points.len().is_multiple_of(2) => {
+            let range = |axis: usize, side: f64| {
+                let along = points.iter().skip(axis).step_by(2);
+                let (least, most) = along.fold((f64::INFINITY, f64::NEG_INFINITY), |(least, most), value| {
+                    (least.min(*value), most.max(*value))
+                });
+                (least * side, (most - least) * side)
+            };
+            let ((x, w), (y, h)) = (range(0, width), range(1, height));
+            [x, y, w, h]
+        }
+        _ => return Err(format!("it has {} numbers after the class, where a box has 4", values.len())),
+    };
+    if bounds[2] < 0.0 || bounds[3] < 0.0 {
+        return Err("its width or height is negative".to_owned());
+    }
+    Ok(LabelledBox { class, bounds, area: bounds[2] * bounds[3], crowd: false })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_become_boxes() {
+        let read = |row| read_row(row, 100.0, 50.0);
+        let bounds =
+            |row| read(row).map(|found| (found.class, found.bounds.map(|value| value.round() as i64)));
+        assert_eq!(bounds("3 0.5 0.5 0.2 0.4"), Ok((3, [40, 15, 20, 20])));
+        assert_eq!(bounds("0 0.1 0.2 0.5 0.2 0.3 0.8"), Ok((0, [10, 10, 40, 30])));
+        assert_eq!(bounds("x 0 0 1 1"), Err("`x` is not a class number".to_owned()));
+        assert_eq!(bounds("0 0.5 nan 1 1"), Err("`nan` is not a number".to_owned()));
+        assert_eq!(
+            bounds("0 0.5 0.5"),
+            Err("it has 2 numbers after the class, where a box has 4".to_owned())
+        );
+        assert_eq!(bounds("0 0.5 0.5 -1 1"), Err("its width or height is negative".to_owned()));
+    }
+}
