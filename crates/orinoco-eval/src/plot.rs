@@ -8,10 +8,12 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 use crate::Confusion;
 use crate::coco::{RECALL_POINTS, Report};
 
-/// Curves named in the legend: the best and the worst classes.
+/// Classes named in the legend.
 const NAMED_MAX: usize = 10;
 /// Pictures are this wide and high, in pixels.
 const SIDE: (u32, u32) = (960, 640);
+/// Width of the legend.
+const LEGEND: u32 = 200;
 /// A confusion matrix of more classes than this shows those that are labelled most.
 const MATRIX_MAX: usize = 40;
 /// Numbers are written into cells up to this many.
@@ -20,25 +22,22 @@ const NUMBERED_MAX: usize = 20;
 /// Why drawing cannot fail.
 const TO_STRING: &str = "an SVG is drawn into a String";
 
-/// Precision over recall at IoU 0.5, a line for each class and a bold one for their mean. `labels` name the classes.
+/// Precision over recall at IoU 0.5: a bold line for the mean of all classes, a coloured one for each of the classes with
+/// most objects, and a faint one for each of the others. `labels` name the classes.
 pub fn precision_recall(report: &Report, labels: &[String]) -> String {
-    let mut known: Vec<(usize, f64)> =
-        report.classes.iter().enumerate().filter_map(|(class, found)| Some((class, found.ap50?))).collect();
-    known.sort_by(|a, b| b.1.total_cmp(&a.1));
-    let named =
-        |rank: usize| known.len() <= NAMED_MAX || rank < NAMED_MAX / 2 || rank + NAMED_MAX / 2 >= known.len();
+    let mut known: Vec<usize> =
+        (0..report.classes.len()).filter(|class| report.classes[*class].objects > 0).collect();
+    known.sort_by_key(|class| std::cmp::Reverse(report.classes[*class].objects));
+    let mean = mean_curve(report);
     let mut svg = String::new();
     let result = (|| -> Result<(), Box<dyn Error>> {
         let root = SVGBackend::with_string(&mut svg, SIDE).into_drawing_area();
         root.fill(&WHITE)?;
-        let caption = match report.ap50 {
-            Some(ap50) => format!("Precision and recall at IoU 0.5, AP50 {ap50:.3}"),
-            None => "Precision and recall at IoU 0.5".to_owned(),
-        };
-        let mut chart = ChartBuilder::on(&root)
-            .caption(caption, ("sans-serif", 22))
+        let (left, legend) = root.split_horizontally(SIDE.0 - LEGEND);
+        let ap50 = report.ap50.map_or_else(String::new, |ap50| format!(", AP50 {ap50:.3}"));
+        let mut chart = ChartBuilder::on(&left)
+            .caption(format!("Precision and recall at IoU 0.5{ap50}"), ("sans-serif", 20))
             .margin(12)
-            .margin_right(220)
             .x_label_area_size(42)
             .y_label_area_size(52)
             .build_cartesian_2d(0.0..1.0, 0.0..1.0)?;
@@ -47,37 +46,50 @@ pub fn precision_recall(report: &Report, labels: &[String]) -> String {
             .x_desc("recall")
             .y_desc("precision")
             .label_style(("sans-serif", 14))
+            .bold_line_style(RGBColor(230, 230, 230))
             .light_line_style(WHITE)
             .draw()?;
-        let line = |precision: &[f64]| {
-            let points = precision.iter().enumerate();
-            points
-                .map(|(point, value)| (point as f64 / (RECALL_POINTS - 1) as f64, *value))
-                .collect::<Vec<_>>()
-        };
-        for (rank, (class, ap50)) in known.iter().enumerate() {
-            let color = Palette99::pick(rank).mix(if named(rank) { 0.9 } else { 0.15 });
-            let series = LineSeries::new(line(&report.classes[*class].precision), color);
-            let drawn = chart.draw_series(series)?;
-            if named(rank) {
-                let name = labels.get(*class).map_or("?", String::as_str);
-                drawn
-                    .label(format!("{name} {ap50:.3}"))
-                    .legend(move |(x, y)| PathElement::new([(x, y), (x + 16, y)], color.stroke_width(2)));
-            }
+        // The faint ones first, so that the others lie on top.
+        for (rank, class) in known.iter().enumerate().rev() {
+            let color = if rank < NAMED_MAX { class_color(rank) } else { RGBAColor(150, 150, 150, 0.3) };
+            let width = if rank < NAMED_MAX { 2 } else { 1 };
+            let points = curve_points(&report.classes[*class].precision);
+            chart.draw_series(LineSeries::new(points, color.stroke_width(width)))?;
         }
-        let mean = mean_curve(report);
-        chart
-            .draw_series(LineSeries::new(line(&mean), BLACK.stroke_width(3)))?
-            .label("all classes")
-            .legend(|(x, y)| PathElement::new([(x, y), (x + 16, y)], BLACK.stroke_width(3)));
-        // Beside the chart, where no curve runs.
-        let beside = SeriesLabelPosition::Coordinate(SIDE.0 as i32 - 285, 0);
-        chart.configure_series_labels().position(beside).label_font(("sans-serif", 14)).draw()?;
+        chart.draw_series(LineSeries::new(curve_points(&mean), BLACK.stroke_width(3)))?;
+        draw_legend(&legend, 0, "all classes", &BLACK.to_rgba())?;
+        for (rank, class) in known.iter().take(NAMED_MAX).enumerate() {
+            let name = labels.get(*class).map_or("?", String::as_str);
+            let ap50 = report.classes[*class].ap50.unwrap_or(0.0);
+            draw_legend(&legend, rank + 1, &format!("{name} {ap50:.3}"), &class_color(rank))?;
+        }
         Ok(root.present()?)
     })();
     result.expect(TO_STRING);
     svg
+}
+
+fn curve_points(precision: &[f64]) -> Vec<(f64, f64)> {
+    let points = precision.iter().enumerate();
+    points.map(|(point, value)| (point as f64 / (RECALL_POINTS - 1) as f64, *value)).collect()
+}
+
+fn class_color(rank: usize) -> RGBAColor {
+    Palette99::pick(rank).mix(0.9)
+}
+
+/// Row `row` of the legend: a stroke and a name.
+fn draw_legend(
+    area: &DrawingArea<SVGBackend<'_>, plotters::coord::Shift>,
+    row: usize,
+    name: &str,
+    color: &RGBAColor,
+) -> Result<(), Box<dyn Error>> {
+    let y = 60 + 24 * row as i32;
+    area.draw(&PathElement::new([(0, y), (22, y)], color.stroke_width(3)))?;
+    let style = ("sans-serif", 14).into_font().color(&BLACK).pos(Pos::new(HPos::Left, VPos::Center));
+    area.draw(&Text::new(name.to_owned(), (30, y), style))?;
+    Ok(())
 }
 
 /// The mean precision of all classes that have objects.
@@ -99,7 +111,7 @@ pub fn confusion(matrix: &Confusion, labels: &[String]) -> String {
     let name = |class: usize| labels.get(class).map_or("nothing", String::as_str);
     let cell = if shown.len() > NUMBERED_MAX { 20 } else { 44 };
     let (left, top, side) = (150, 40, cell * shown.len() as i32);
-    let size = ((left + side + 20) as u32, (top + side + 150) as u32);
+    let size = ((left + side + 20) as u32, (top + side + 110) as u32);
     let mut svg = String::new();
     let result = (|| -> Result<(), Box<dyn Error>> {
         let root = SVGBackend::with_string(&mut svg, size).into_drawing_area();

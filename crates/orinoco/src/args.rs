@@ -19,11 +19,13 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Run a board file, or one model on one source, and print what it saw and what it cost
     Run(RunArgs),
-    /// Run a model on images
+    /// Run a model on images or sound
     Infer(InferArgs),
     /// Look at models
     #[command(subcommand)]
     Models(ModelsCommand),
+    /// Measure a model's accuracy on a labelled dataset
+    Eval(EvalArgs),
     /// Measure a pipeline beside its engine alone
     Bench(BenchArgs),
     /// Explain an error code such as E0107; without one, list them
@@ -100,7 +102,7 @@ pub(crate) struct RunArgs {
     /// Model: a name in the repository, a folder, a model.toml or an .onnx; without it frames are only read
     #[arg(long, value_name = "MODEL", requires = "source")]
     pub(crate) model: Option<String>,
-    /// Source: file://PATH (video, image, img_%04i.jpg), rtsp://HOST/PATH, test://ball, or a plain path
+    /// Source: file://PATH (video, image, img_%04i.jpg, folder), rtsp://, http:// (MJPEG), stdin://?format=, test://ball
     #[arg(long, value_name = "URI")]
     pub(crate) source: Option<String>,
     /// Write the annotated video here
@@ -166,6 +168,37 @@ pub(crate) struct CheckArgs {
     pub(crate) names: Vec<String>,
     #[command(flatten)]
     pub(crate) engine: EngineArgs,
+    #[command(flatten)]
+    pub(crate) place: WhereArgs,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct EvalArgs {
+    /// Model: a name in the repository, a folder, a model.toml or an .onnx
+    #[arg(long, value_name = "MODEL")]
+    pub(crate) model: String,
+    /// Dataset: a folder with images/ and labels/ (YOLO), instances.json (COCO), masks/, labels.csv, or a folder a class
+    #[arg(long, value_name = "DIR")]
+    pub(crate) dataset: PathBuf,
+    /// Compare with another engine (by name) or another model, picture by picture
+    #[arg(long, value_name = "ENGINE|MODEL")]
+    pub(crate) against: Option<String>,
+    /// Count only the best class of each box, instead of every class above the score
+    #[arg(long)]
+    pub(crate) single_label: bool,
+    /// Read recall, precision and confusion at this score [default: 0.25]
+    #[arg(long, value_name = "SCORE", value_parser = ratio)]
+    pub(crate) at: Option<f32>,
+    /// Draw precision-recall curves and the confusion matrix into this folder, as SVG
+    #[arg(long, value_name = "DIR")]
+    pub(crate) plots: Option<PathBuf>,
+    /// Use only the first N pictures
+    #[arg(long, value_name = "N", value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..))]
+    pub(crate) limit: Option<usize>,
+    #[command(flatten)]
+    pub(crate) engine: EngineArgs,
+    #[command(flatten)]
+    pub(crate) tune: TuneArgs,
     #[command(flatten)]
     pub(crate) place: WhereArgs,
 }

@@ -109,6 +109,15 @@ impl EventSink for EventLines {
     }
 }
 
+/// A bar over `length` things called `unit`, on a terminal only.
+pub(crate) fn bar(length: u64, unit: &str) -> ProgressBar {
+    if !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let template = format!("{{bar:30}} {{pos}}/{{len}} {unit}  {{eta}} left");
+    ProgressBar::new(length).with_style(ProgressStyle::with_template(&template).expect("constant template"))
+}
+
 /// A line that shows how far a run is, on a terminal only.
 pub(crate) struct ProgressLine(ProgressBar);
 

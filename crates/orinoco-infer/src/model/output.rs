@@ -42,6 +42,7 @@ pub(super) fn read_output(
         iou_threshold: float("iou_threshold", usual.iou_threshold),
         detections_max: count("detections_max", DETECTIONS_MAX, usual.detections_max),
         across: if agnostic { Across::AllClasses } else { Across::NoClasses },
+        multi_label: table.boolean("multi_label").unwrap_or(usual.multi_label),
         activation: table.choice("activation", &activations).unwrap_or(usual.activation),
         background: table.integer("background", 0..=CLASSES_MAX).and_then(|n| u32::try_from(n).ok()),
         top: count("top", CLASSES_MAX, usual.top),

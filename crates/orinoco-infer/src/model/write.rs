@@ -173,6 +173,9 @@ impl Writer<'_> {
         if head.across == Across::AllClasses {
             self.line("class_agnostic", "true");
         }
+        if head.multi_label != usual.multi_label {
+            self.line("multi_label", if head.multi_label { "true" } else { "false" });
+        }
         if head.activation != usual.activation {
             let activation = match head.activation {
                 Activation::Auto => "auto",

@@ -4,7 +4,8 @@
 use orinoco_core::{BoxF, Detection, Dim, Findings, TensorDesc};
 
 use super::{
-    Guess, Head, HeadKind, HeadSpec, Output, check_axes, fixed_after_batch, only, sigmoid, suppress_as,
+    Guess, Head, HeadKind, HeadSpec, Output, check_axes, fixed_after_batch, labels_above, only, sigmoid,
+    suppress_as,
 };
 use crate::{Fit, InputSpec, Mapping};
 
@@ -18,12 +19,15 @@ const COCO_CLASSES: usize = 80;
 struct FastestDet {
     spec: HeadSpec,
     model: (f32, f32),
+    /// The class values of one cell.
+    classes: Vec<f32>,
 }
 
 fn build(spec: &HeadSpec, input: &InputSpec, outputs: &[TensorDesc]) -> Result<Box<dyn Head>, String> {
     let channels = Dim::Fixed(BOX_VALUES + spec.classes);
     check_axes(only(outputs, KIND.name)?, &[Dim::Dynamic, channels, Dim::Dynamic, Dim::Dynamic])?;
-    Ok(Box::new(FastestDet { spec: spec.clone(), model: (input.width as f32, input.height as f32) }))
+    let model = (input.width as f32, input.height as f32);
+    Ok(Box::new(FastestDet { spec: spec.clone(), model, classes: Vec::new() }))
 }
 
 fn guess(input: &InputSpec, outputs: &[TensorDesc]) -> Option<Guess> {
@@ -51,20 +55,18 @@ impl Head for FastestDet {
             if objectness <= self.spec.score_threshold {
                 continue;
             }
-            // One class for each cell, as the author's code does.
-            let classes = (0u32..).zip((0..self.spec.classes).map(|class| at(BOX_VALUES + class, cell)));
-            let Some((class_id, value)) = classes.max_by(|a, b| a.1.total_cmp(&b.1)) else { continue };
-            let score = objectness * value.max(0.0).powf(0.4);
-            if score > self.spec.score_threshold {
-                let cx = ((cell % columns) as f32 + at(1, cell).tanh()) / columns as f32;
-                let cy = ((cell / columns) as f32 + at(2, cell).tanh()) / rows as f32;
-                let (w, h) = (sigmoid(at(3, cell)) / 2.0, sigmoid(at(4, cell)) / 2.0);
-                let (mw, mh) = self.model;
-                let bounds =
-                    BoxF { x1: (cx - w) * mw, y1: (cy - h) * mh, x2: (cx + w) * mw, y2: (cy + h) * mh };
-                let bounds = mapping.to_source(bounds);
+            let cx = ((cell % columns) as f32 + at(1, cell).tanh()) / columns as f32;
+            let cy = ((cell / columns) as f32 + at(2, cell).tanh()) / rows as f32;
+            let (w, h) = (sigmoid(at(3, cell)) / 2.0, sigmoid(at(4, cell)) / 2.0);
+            let (mw, mh) = self.model;
+            let bounds = BoxF { x1: (cx - w) * mw, y1: (cy - h) * mh, x2: (cx + w) * mw, y2: (cy + h) * mh };
+            let bounds = mapping.to_source(bounds);
+            self.classes.clear();
+            self.classes.extend((0..self.spec.classes).map(|class| at(BOX_VALUES + class, cell)));
+            let score_of = |class: f32| objectness * class.max(0.0).powf(0.4);
+            labels_above(&self.spec, &self.classes, score_of, |class_id, score| {
                 found.detections.push(Detection { class_id, score, bounds });
-            }
+            });
         }
         suppress_as(&self.spec, &mut found.detections);
     }

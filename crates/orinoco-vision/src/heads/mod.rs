@@ -36,6 +36,8 @@ pub struct HeadSpec {
     pub detections_max: usize,
     /// Whether boxes of different classes hide one another.
     pub across: Across,
+    /// Whether a box is reported once for each class above the threshold, as COCO's evaluations do, or only for its best.
+    pub multi_label: bool,
     /// What turns the model's class values into probabilities.
     pub activation: Activation,
     /// The class that means "nothing", which is never reported.
@@ -62,6 +64,8 @@ impl HeadSpec {
             iou_threshold: 0.45,
             detections_max: 300,
             across: Across::NoClasses,
+            // YOLOX's own decoding.
+            multi_label: kind == yolox::KIND.name,
             activation: Activation::Auto,
             background: None,
             top: 5,
@@ -298,6 +302,29 @@ fn cells(strides: &[u32], width: u32, height: u32, partial: bool) -> Vec<Cell> {
         })
     };
     strides.iter().flat_map(|stride| grid(*stride)).collect()
+}
+
+/// Hands on the classes of a box that are above the threshold, with their scores: all of them, or the best. `score_of`
+/// makes a score of a class value, and grows with it.
+#[inline]
+fn labels_above(
+    spec: &HeadSpec,
+    values: &[f32],
+    score_of: impl Fn(f32) -> f32,
+    mut report: impl FnMut(u32, f32),
+) {
+    let mut consider = |class_id: u32, value: f32| {
+        let score = score_of(value);
+        if score > spec.score_threshold {
+            report(class_id, score);
+        }
+    };
+    if spec.multi_label {
+        (0u32..).zip(values).for_each(|(class_id, value)| consider(class_id, *value));
+    } else {
+        let (class_id, value) = best(values);
+        consider(class_id, value);
+    }
 }
 
 /// The index and value of the greatest.

@@ -5,8 +5,8 @@
 use orinoco_core::{BoxF, Detection, Findings, TensorDesc};
 
 use super::{
-    Cell, Guess, Head, HeadKind, HeadSpec, Output, best, cells, check_axes, fixed_after_batch, only,
-    suppress_as,
+    Cell, Guess, Head, HeadKind, HeadSpec, Output, best, cells, check_axes, fixed_after_batch, labels_above,
+    only, suppress_as,
 };
 use crate::{Fit, InputSpec, Mapping};
 
@@ -72,15 +72,22 @@ impl Head for NanoDet {
         let rows = outputs[0].item(item).chunks_exact(self.spec.classes + 4 * self.bins);
         for (row, cell) in rows.zip(&self.cells) {
             let (classes, distances) = row.split_at(self.spec.classes);
-            let (class_id, score) = best(classes);
-            if score > self.spec.score_threshold {
-                let mut edges = distances.chunks_exact(self.bins).map(|bins| mean_bin(bins) * cell.stride);
-                let [left, top, right, bottom] = std::array::from_fn(|_| edges.next().unwrap_or(0.0));
-                let (x, y) = (cell.x * cell.stride, cell.y * cell.stride);
-                let bounds = BoxF { x1: x - left, y1: y - top, x2: x + right, y2: y + bottom };
-                let bounds = mapping.to_source(bounds);
-                found.detections.push(Detection { class_id, score, bounds });
+            if best(classes).1 <= self.spec.score_threshold {
+                continue;
             }
+            let mut edges = distances.chunks_exact(self.bins).map(|bins| mean_bin(bins) * cell.stride);
+            let [left, top, right, bottom] = std::array::from_fn(|_| edges.next().unwrap_or(0.0));
+            let (x, y) = (cell.x * cell.stride, cell.y * cell.stride);
+            let bounds = BoxF { x1: x - left, y1: y - top, x2: x + right, y2: y + bottom };
+            let bounds = mapping.to_source(bounds);
+            labels_above(
+                &self.spec,
+                classes,
+                |score| score,
+                |class_id, score| {
+                    found.detections.push(Detection { class_id, score, bounds });
+                },
+            );
         }
         suppress_as(&self.spec, &mut found.detections);
     }

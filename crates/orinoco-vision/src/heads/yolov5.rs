@@ -1,10 +1,11 @@
 //! YOLOv5 (and YOLOv7 exported with its grid): rows of `[cx, cy, w, h, objectness, class scores..]` in model pixels,
-//! three for each cell of three grids. One class for each box, as the trainers' own `detect` does.
+//! three for each cell of three grids.
 
 use orinoco_core::{BoxF, Detection, Dim, Findings, TensorDesc};
 
 use super::{
-    Guess, Head, HeadKind, HeadSpec, Output, best, cells, check_axes, fixed_after_batch, only, suppress_as,
+    Guess, Head, HeadKind, HeadSpec, Output, cells, check_axes, fixed_after_batch, labels_above, only,
+    suppress_as,
 };
 use crate::{Fit, InputSpec, Mapping};
 
@@ -42,12 +43,15 @@ impl Head for YoloV5 {
             if place[4] <= self.spec.score_threshold {
                 continue;
             }
-            let (class_id, class_score) = best(classes);
-            let score = place[4] * class_score;
-            if score > self.spec.score_threshold {
-                let bounds = mapping.to_source(from_center(place));
-                found.detections.push(Detection { class_id, score, bounds });
-            }
+            let bounds = mapping.to_source(from_center(place));
+            labels_above(
+                &self.spec,
+                classes,
+                |class| place[4] * class,
+                |class_id, score| {
+                    found.detections.push(Detection { class_id, score, bounds });
+                },
+            );
         }
         suppress_as(&self.spec, &mut found.detections);
     }

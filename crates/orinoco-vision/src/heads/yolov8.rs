@@ -57,6 +57,8 @@ struct YoloV8 {
     prototypes: usize,
     /// The best class of each anchor.
     best: Vec<(u32, f32)>,
+    /// Anchor, class and score of what is above the threshold.
+    above: Vec<(usize, u32, f32)>,
     candidates: Vec<Candidate>,
     blend: Vec<f32>,
 }
@@ -113,6 +115,7 @@ fn build(spec: &HeadSpec, task: Task, outputs: &[TensorDesc]) -> Result<Box<dyn 
         boxes,
         prototypes,
         best: Vec::new(),
+        above: Vec::new(),
         candidates: Vec::new(),
         blend: Vec::new(),
     }))
@@ -182,21 +185,31 @@ impl Channels<'_> {
 
 impl YoloV8 {
     fn find_candidates(&mut self, channels: &Channels<'_>, mapping: &Mapping) {
-        // Class by class, because the anchors of a class lie together.
-        self.best.clear();
-        self.best.resize(channels.anchors, (0, f32::NEG_INFINITY));
+        let threshold = self.spec.score_threshold;
         let lines = channels.values.chunks_exact(channels.anchors.max(1)).skip(BOX_VALUES);
-        for (class_id, line) in (0u32..).zip(lines.take(self.spec.classes)) {
-            for (best, score) in self.best.iter_mut().zip(line) {
-                if *score > best.1 {
-                    *best = (class_id, *score);
+        let lines = (0u32..).zip(lines.take(self.spec.classes));
+        self.above.clear();
+        if self.spec.multi_label {
+            for (class_id, line) in lines {
+                let above = line.iter().enumerate().filter(|(_, score)| **score > threshold);
+                self.above.extend(above.map(|(anchor, score)| (anchor, class_id, *score)));
+            }
+        } else {
+            // Class by class, because the anchors of a class lie together.
+            self.best.clear();
+            self.best.resize(channels.anchors, (0, f32::NEG_INFINITY));
+            for (class_id, line) in lines {
+                for (best, score) in self.best.iter_mut().zip(line) {
+                    if *score > best.1 {
+                        *best = (class_id, *score);
+                    }
                 }
             }
+            let above = self.best.iter().enumerate().filter(|(_, (_, score))| *score > threshold);
+            self.above.extend(above.map(|(anchor, (class_id, score))| (anchor, *class_id, *score)));
         }
         self.candidates.clear();
-        let threshold = self.spec.score_threshold;
-        let above = self.best.iter().enumerate().filter(|(_, (_, score))| *score > threshold);
-        for (anchor, (class_id, score)) in above {
+        for &(anchor, class_id, score) in &self.above {
             let place: [f32; BOX_VALUES] = std::array::from_fn(|channel| channels.at(channel, anchor));
             let angle = match self.task {
                 Task::Oriented => channels.at(BOX_VALUES + self.spec.classes, anchor),
@@ -207,7 +220,7 @@ impl YoloV8 {
                 Task::Oriented => oriented.bounds(mapping),
                 _ => mapping.to_source(from_center(&place)),
             };
-            let detection = Detection { class_id: *class_id, score: *score, bounds };
+            let detection = Detection { class_id, score, bounds };
             self.candidates.push(Candidate { detection, anchor, oriented });
         }
     }

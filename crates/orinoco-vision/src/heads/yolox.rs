@@ -4,7 +4,8 @@
 use orinoco_core::{BoxF, Detection, Findings, TensorDesc};
 
 use super::{
-    Cell, Guess, Head, HeadKind, HeadSpec, Output, cells, check_shape, fixed_after_batch, only, suppress_as,
+    Cell, Guess, Head, HeadKind, HeadSpec, Output, cells, check_shape, fixed_after_batch, labels_above, only,
+    suppress_as,
 };
 use crate::{Align, Fit, InputSpec, Mapping};
 
@@ -55,13 +56,15 @@ impl Head for Yolox {
             if objectness <= self.spec.score_threshold {
                 continue;
             }
-            for (class_id, class_score) in (0u32..).zip(classes) {
-                let score = objectness * class_score;
-                if score > self.spec.score_threshold {
-                    let bounds = mapping.to_source(bounds(place, cell));
+            let bounds = mapping.to_source(bounds(place, cell));
+            labels_above(
+                &self.spec,
+                classes,
+                |class| objectness * class,
+                |class_id, score| {
                     found.detections.push(Detection { class_id, score, bounds });
-                }
-            }
+                },
+            );
         }
         suppress_as(&self.spec, &mut found.detections);
     }

@@ -1,6 +1,7 @@
 //! One module for each command.
 
 pub(crate) mod bench;
+pub(crate) mod eval;
 pub(crate) mod explain;
 pub(crate) mod infer;
 pub(crate) mod init;

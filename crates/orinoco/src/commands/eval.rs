@@ -1,0 +1,460 @@
+//! `orinoco eval`: how right a model is on a labelled dataset, and how far another engine or model differs from it.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use indicatif::ProgressBar;
+use orinoco_config::Faults;
+use orinoco_core::{Clock, Diagnosis, Exit, Findings, WithSubject, codes};
+use orinoco_eval::coco::{self, Found, Truth};
+use orinoco_eval::{Confusion, Dataset, Labels, classification, detection, plot, segmentation};
+use orinoco_infer::ENGINES;
+use orinoco_pipeline::{Executor, MonotonicClock};
+use orinoco_runtime::{LoadedModel, bind_plan, load_model, repository};
+use serde::Serialize;
+
+use crate::args::EvalArgs;
+use crate::commands::{board_model, inference};
+use crate::output::{self, EventLines};
+
+/// Average precision wants even what a model hardly believes.
+const SCORE_FOR_AP: f32 = 0.01;
+/// Where recall, precision and confusion are read, unless the command line says otherwise.
+const OPERATING_SCORE: f64 = 0.25;
+/// Boxes that overlap less are not the same object.
+const SAME_OBJECT_IOU: f64 = 0.5;
+/// Rows of tables for people.
+const ROWS_MAX: usize = 20;
+
+#[derive(Serialize)]
+struct Report {
+    schema: &'static str,
+    dataset: String,
+    images: usize,
+    #[serde(flatten)]
+    result: Judged,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    against: Option<Judged>,
+    /// Pictures in which the two differ, most first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    differences: Vec<Difference>,
+    /// Pictures that were drawn.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    files: Vec<String>,
+}
+
+/// The figures of one model on one engine. Those that do not apply are left out.
+#[derive(Default, Serialize)]
+struct Judged {
+    model: String,
+    engine: String,
+    #[serde(flatten)]
+    figures: Figures,
+    classes: Vec<ClassRow>,
+    #[serde(skip)]
+    coco: Option<coco::Report>,
+    #[serde(skip)]
+    confusion: Option<Confusion>,
+    #[serde(skip)]
+    labels: Vec<String>,
+}
+
+#[derive(Default, Serialize)]
+#[serde(rename_all = "lowercase")]
+struct Figures {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ap: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ap50: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ap75: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ap_small: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ap_medium: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ap_large: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ar100: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    recall: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    precision: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    top1: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    top5: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    miou: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pixel_accuracy: Option<f64>,
+}
+
+#[derive(Serialize)]
+struct ClassRow {
+    label: String,
+    /// Labelled objects, images or pixels.
+    labelled: u64,
+    /// AP, share of right images, or IoU.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    score: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ap50: Option<f64>,
+}
+
+/// One picture in which two runs differ.
+#[derive(Serialize)]
+struct Difference {
+    image: String,
+    /// Findings of the first without a counterpart in the second; for a map, the share of cells in thousandths.
+    only_first: usize,
+    /// The other way round.
+    only_second: usize,
+}
+
+pub(crate) fn run(args: &EvalArgs, json: bool) -> Result<Exit, Faults> {
+    let mut dataset = Dataset::open(&args.dataset)?;
+    dataset.items.truncate(args.limit.unwrap_or(usize::MAX));
+    let (first, seen) = judge(args, &args.model, &args.engine.engine, &dataset)?;
+    let (mut against, mut differences) = (None, Vec::new());
+    if let Some(other) = &args.against {
+        let is_engine = ENGINES.contains(&other.as_str());
+        let engines = if is_engine { vec![other.clone()] } else { args.engine.engine.clone() };
+        let (second, also_seen) =
+            judge(args, if is_engine { &args.model } else { other }, &engines, &dataset)?;
+        differences = differ(&dataset, &seen, &also_seen, args.at.map_or(OPERATING_SCORE, f64::from));
+        against = Some(second);
+    }
+    let files = match &args.plots {
+        Some(folder) => draw(folder, &first)?,
+        None => Vec::new(),
+    };
+    let (dataset, images) = (args.dataset.display().to_string(), seen.len());
+    let report =
+        Report { schema: "orinoco.eval/1", dataset, images, result: first, against, differences, files };
+    if json {
+        output::print_json(&report)
+    } else {
+        output::print(&text(&report))
+    }
+    Ok(Exit::Done)
+}
+
+/// Runs a model over the dataset and judges it.
+fn judge(
+    args: &EvalArgs,
+    model: &str,
+    engines: &[String],
+    dataset: &Dataset,
+) -> Result<(Judged, Vec<Findings>), Faults> {
+    let place = repository(args.place.models.as_deref(), args.place.data.as_deref());
+    let boxes = matches!(dataset.items[0].labels, Labels::Boxes(_));
+    let mut tune = args.tune.clone();
+    if boxes && tune.score.is_none() {
+        tune.score = Some(SCORE_FOR_AP);
+    }
+    let mut inference = inference(&args.engine)?;
+    if !engines.is_empty() {
+        inference.engines = engines.to_vec();
+    }
+    let mut loaded = load_model(&board_model(model, 1, Some(&tune)), &inference, &place, &EventLines)?;
+    // Every class of a box counts for average precision, as most evaluations do it.
+    loaded.model.head.multi_label = boxes && !args.single_label;
+    let classes = class_map(dataset, &loaded)?;
+    let seen = see(dataset, &mut loaded)?;
+    let mut judged = match dataset.items[0].labels {
+        Labels::Boxes(_) => judge_boxes(dataset, &seen, &loaded, &classes, args),
+        Labels::Class(_) => judge_classes(dataset, &seen, &loaded, &classes),
+        Labels::Mask(_) => judge_masks(dataset, &seen, &loaded, &classes)?,
+    };
+    judged.model = loaded.name.clone();
+    judged.engine = format!("{} {}", loaded.chosen.name, loaded.chosen.version);
+    judged.labels = loaded.model.labels.clone();
+    Ok((judged, seen))
+}
+
+/// The model's class for each class of the dataset: by name where both have names, else by number.
+fn class_map(dataset: &Dataset, loaded: &LoadedModel) -> Result<Vec<usize>, Diagnosis> {
+    let labels = &loaded.model.labels;
+    let numbered = dataset.items.iter().flat_map(|item| match &item.labels {
+        Labels::Boxes(boxes) => boxes.iter().map(|labelled| labelled.class + 1).max(),
+        Labels::Class(class) => Some(class + 1),
+        Labels::Mask(_) => None,
+    });
+    let count = dataset.classes.len().max(numbered.max().unwrap_or(labels.len()));
+    let by_name: Option<Vec<usize>> = dataset
+        .classes
+        .iter()
+        .map(|name| labels.iter().position(|label| label.eq_ignore_ascii_case(name)))
+        .collect();
+    match by_name {
+        Some(classes) if !classes.is_empty() && classes.len() >= count => Ok(classes),
+        _ if count <= labels.len() => Ok((0..count).collect()),
+        _ => {
+            let cause = format!("it names {} classes, and the dataset has {count}", labels.len());
+            let next = "use a dataset of the model's classes";
+            Err(Diagnosis::new(&codes::MODEL_DISAGREES, &loaded.name, cause, next))
+        }
+    }
+}
+
+/// What the model finds in every picture.
+fn see(dataset: &Dataset, loaded: &mut LoadedModel) -> Result<Vec<Findings>, Diagnosis> {
+    let clock: Arc<dyn Clock> = Arc::new(MonotonicClock::default());
+    let mut plan = bind_plan(loaded, Arc::clone(&clock))?;
+    let bar: ProgressBar = output::bar(dataset.items.len() as u64, "pictures");
+    let mut scratch = vec![Findings::default(); plan.batch_max()];
+    let mut seen = Vec::with_capacity(dataset.items.len());
+    for item in &dataset.items {
+        let frame = orinoco_media::decode_image(&item.image, &*clock)?;
+        plan.replay(std::slice::from_ref(&frame), &mut scratch[..1])?;
+        seen.push(scratch[0].clone());
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
+    Ok(seen)
+}
+
+fn judge_boxes(
+    dataset: &Dataset,
+    seen: &[Findings],
+    loaded: &LoadedModel,
+    classes: &[usize],
+    args: &EvalArgs,
+) -> Judged {
+    let (mut truth, mut found) = (Vec::new(), Vec::new());
+    for (image, (item, seen)) in dataset.items.iter().zip(seen).enumerate() {
+        if let Labels::Boxes(boxes) = &item.labels {
+            truth.extend(boxes.iter().map(|labelled| Truth {
+                image,
+                class: classes[labelled.class],
+                bounds: labelled.bounds,
+                area: labelled.area,
+                crowd: labelled.crowd,
+            }));
+        }
+        found.extend(as_found(seen, image));
+    }
+    let count = loaded.model.labels.len();
+    let report = coco::evaluate(&truth, &found, count);
+    let point = detection::Point { score: args.at.map_or(OPERATING_SCORE, f64::from), iou: SAME_OBJECT_IOU };
+    let at_point = detection::evaluate(&truth, &found, count, point);
+    let rows = report.classes.iter().enumerate().filter(|(_, class)| class.objects > 0);
+    let rows = rows.map(|(class, figures)| ClassRow {
+        label: loaded.model.label(class as u32).to_owned(),
+        labelled: figures.objects as u64,
+        score: figures.ap,
+        ap50: figures.ap50,
+    });
+    Judged {
+        figures: Figures {
+            ap: report.ap,
+            ap50: report.ap50,
+            ap75: report.ap75,
+            ap_small: report.ap_by_area[0],
+            ap_medium: report.ap_by_area[1],
+            ap_large: report.ap_by_area[2],
+            ar100: report.recall[2],
+            recall: at_point.recall,
+            precision: at_point.precision,
+            ..Figures::default()
+        },
+        classes: rows.collect(),
+        coco: Some(report),
+        confusion: Some(at_point.confusion),
+        ..Judged::default()
+    }
+}
+
+fn as_found(seen: &Findings, image: usize) -> impl Iterator<Item = Found> {
+    seen.detections.iter().map(move |found| {
+        let b = found.bounds;
+        let [x1, y1, x2, y2] = [b.x1, b.y1, b.x2, b.y2].map(f64::from);
+        Found {
+            image,
+            class: found.class_id as usize,
+            score: f64::from(found.score),
+            bounds: [x1, y1, x2 - x1, y2 - y1],
+        }
+    })
+}
+
+fn judge_classes(dataset: &Dataset, seen: &[Findings], loaded: &LoadedModel, classes: &[usize]) -> Judged {
+    let answers = dataset.items.iter().zip(seen).filter_map(|(item, seen)| match item.labels {
+        Labels::Class(class) => Some(classification::Answer {
+            labelled: classes[class],
+            found: seen.classes.iter().map(|class| class.class_id as usize).collect(),
+        }),
+        _ => None,
+    });
+    let answers: Vec<classification::Answer> = answers.collect();
+    let report = classification::evaluate(&answers, loaded.model.labels.len());
+    let mut labelled: HashMap<usize, u64> = HashMap::new();
+    answers.iter().for_each(|answer| *labelled.entry(answer.labelled).or_default() += 1);
+    let mut rows: Vec<(usize, u64)> = labelled.into_iter().collect();
+    rows.sort_unstable();
+    let rows = rows.into_iter().map(|(class, count)| ClassRow {
+        label: loaded.model.label(class as u32).to_owned(),
+        labelled: count,
+        score: Some(report.confusion.at(class, class) as f64 / count as f64),
+        ap50: None,
+    });
+    Judged {
+        figures: Figures { top1: report.top1, top5: report.top5, ..Figures::default() },
+        classes: rows.collect(),
+        confusion: Some(report.confusion),
+        ..Judged::default()
+    }
+}
+
+fn judge_masks(
+    dataset: &Dataset,
+    seen: &[Findings],
+    loaded: &LoadedModel,
+    classes: &[usize],
+) -> Result<Judged, Diagnosis> {
+    let count = loaded.model.labels.len();
+    let mut confusion = Confusion::new(count);
+    for (item, seen) in dataset.items.iter().zip(seen) {
+        let (Labels::Mask(mask), map) = (&item.labels, &seen.class_map) else { continue };
+        if map.width == 0 {
+            let next = "use a model with the head segmentation";
+            let cause = "it does not classify pixels, and the dataset has masks";
+            return Err(Diagnosis::new(&codes::MODEL_DISAGREES, &loaded.name, cause, next));
+        }
+        let (mut labelled, size) = Dataset::read_mask(mask)?;
+        for class in labelled.iter_mut().filter(|class| **class != segmentation::NOT_LABELLED) {
+            let mapped = classes.get(usize::from(*class)).and_then(|class| u8::try_from(*class).ok());
+            *class = mapped.unwrap_or(segmentation::NOT_LABELLED);
+        }
+        segmentation::count(&mut confusion, &labelled, size, &map.classes, (map.width, map.height));
+    }
+    let report = segmentation::summarise(&confusion);
+    let rows = report.iou.iter().enumerate().filter_map(|(class, iou)| {
+        let label = loaded.model.label(class as u32).to_owned();
+        iou.map(|iou| ClassRow { label, labelled: confusion.row(class), score: Some(iou), ap50: None })
+    });
+    Ok(Judged {
+        figures: Figures { miou: report.miou, pixel_accuracy: report.pixel_accuracy, ..Figures::default() },
+        classes: rows.collect(),
+        confusion: Some(confusion),
+        ..Judged::default()
+    })
+}
+
+/// The pictures in which two runs differ, most first: boxes at or above `score` without a counterpart of their class, a
+/// different best class, or cells of a map.
+fn differ(dataset: &Dataset, first: &[Findings], second: &[Findings], score: f64) -> Vec<Difference> {
+    let unmatched = |ours: &Findings, theirs: &Findings| {
+        let counts = ours.detections.iter().filter(|found| f64::from(found.score) >= score);
+        let alone = counts.filter(|found| {
+            !theirs.detections.iter().any(|other| {
+                other.class_id == found.class_id
+                    && f64::from(other.bounds.iou(&found.bounds)) >= SAME_OBJECT_IOU
+            })
+        });
+        let best = |findings: &Findings| findings.classes.first().map(|class| class.class_id);
+        let cells = ours.class_map.classes.iter().zip(&theirs.class_map.classes);
+        let moved = 1000 * cells.filter(|(a, b)| a != b).count();
+        alone.count() + usize::from(best(ours) != best(theirs)) + moved / ours.class_map.classes.len().max(1)
+    };
+    let pairs = dataset.items.iter().zip(first.iter().zip(second));
+    let mut differences: Vec<Difference> = pairs
+        .map(|(item, (first, second))| Difference {
+            image: item.image.display().to_string(),
+            only_first: unmatched(first, second),
+            only_second: unmatched(second, first),
+        })
+        .filter(|difference| difference.only_first + difference.only_second > 0)
+        .collect();
+    differences.sort_by_key(|difference| std::cmp::Reverse(difference.only_first + difference.only_second));
+    differences
+}
+
+fn draw(folder: &Path, judged: &Judged) -> Result<Vec<String>, Diagnosis> {
+    let next = "check that the folder can be written";
+    std::fs::create_dir_all(folder).about(&codes::SINK_OPEN, folder.display(), next)?;
+    let curves = judged.coco.as_ref().map(|report| plot::precision_recall(report, &judged.labels));
+    let matrix = judged.confusion.as_ref().map(|matrix| plot::confusion(matrix, &judged.labels));
+    let mut files = Vec::new();
+    for (name, svg) in [("precision_recall.svg", curves), ("confusion.svg", matrix)] {
+        if let Some(svg) = svg {
+            let path = folder.join(name);
+            std::fs::write(&path, svg).about(&codes::SINK_OPEN, path.display(), next)?;
+            files.push(path.display().to_string());
+        }
+    }
+    Ok(files)
+}
+
+fn text(report: &Report) -> String {
+    let runs: Vec<&Judged> = std::iter::once(&report.result).chain(&report.against).collect();
+    let mut parts = vec![format!("{}  {} pictures", report.dataset, report.images)];
+    parts.push(figures_text(&runs));
+    parts.push(classes_text(&report.result));
+    if report.against.is_some() {
+        parts.push(differences_text(&report.differences, report.images));
+    }
+    parts.extend(report.files.iter().map(|file| format!("wrote {file}")));
+    parts.join("\n\n")
+}
+
+/// A row for each figure, a column for each run.
+fn figures_text(runs: &[&Judged]) -> String {
+    type Figure = (&'static str, fn(&Figures) -> Option<f64>);
+    const FIGURES: [Figure; 13] = [
+        ("AP", |f| f.ap),
+        ("AP50", |f| f.ap50),
+        ("AP75", |f| f.ap75),
+        ("AP small", |f| f.ap_small),
+        ("AP medium", |f| f.ap_medium),
+        ("AP large", |f| f.ap_large),
+        ("AR100", |f| f.ar100),
+        ("recall", |f| f.recall),
+        ("precision", |f| f.precision),
+        ("top-1", |f| f.top1),
+        ("top-5", |f| f.top5),
+        ("mIoU", |f| f.miou),
+        ("pixel accuracy", |f| f.pixel_accuracy),
+    ];
+    let rows = FIGURES.iter().filter(|(_, figure)| runs.iter().any(|run| figure(&run.figures).is_some()));
+    let rows = rows.map(|(name, figure)| {
+        let values = runs.iter().map(|run| number(figure(&run.figures)));
+        std::iter::once((*name).to_owned()).chain(values).collect()
+    });
+    let names: Vec<String> = runs.iter().map(|run| format!("{} on {}", run.model, run.engine)).collect();
+    let headings: Vec<&str> = std::iter::once("").chain(names.iter().map(String::as_str)).collect();
+    output::table(&headings, 1, rows.collect())
+}
+
+/// The classes that are labelled most.
+fn classes_text(judged: &Judged) -> String {
+    let mut classes: Vec<&ClassRow> = judged.classes.iter().collect();
+    classes.sort_by_key(|class| std::cmp::Reverse(class.labelled));
+    let boxes = judged.coco.is_some();
+    let headings: &[&str] =
+        if boxes { &["class", "labelled", "AP", "AP50"] } else { &["class", "labelled", "right"] };
+    let rows = classes.iter().take(ROWS_MAX).map(|class| {
+        let mut row = vec![class.label.clone(), class.labelled.to_string(), number(class.score)];
+        row.extend(boxes.then(|| number(class.ap50)));
+        row
+    });
+    let mut text = output::table(headings, 1, rows.collect());
+    if classes.len() > ROWS_MAX {
+        text.push_str(&format!("\nand {} more; --json has all", classes.len() - ROWS_MAX));
+    }
+    text
+}
+
+fn differences_text(differences: &[Difference], images: usize) -> String {
+    let rows = differences.iter().take(ROWS_MAX).map(|difference| {
+        vec![difference.image.clone(), difference.only_first.to_string(), difference.only_second.to_string()]
+    });
+    let table = output::table(&["picture", "only first", "only second"], 1, rows.collect());
+    format!("{} of {images} pictures differ\n{table}", differences.len())
+}
+
+fn number(value: Option<f64>) -> String {
+    value.map_or_else(|| "-".to_owned(), |value| format!("{value:.4}"))
+}
