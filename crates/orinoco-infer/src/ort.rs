@@ -336,7 +336,7 @@ fn essence(text: &str) -> &str {
         Some((_, status)) => status.splitn(3, " : ").last().unwrap_or(status),
         None => text,
     };
-    let Some(at) = text.find(".cc:") else { return text };
+    let Some(at) = text.find(".cc:").or_else(|| text.find(".h:")) else { return text };
     let mut depth = 0;
     for (index, character) in text.char_indices().skip_while(|(index, _)| *index < at) {
         match character {
