@@ -57,7 +57,10 @@ impl TractModel {
     fn load(file: &Path) -> Result<Self, Diagnosis> {
         let onnx = tract_onnx::onnx();
         let mut opened = File::open(file).map_err(|why| unreadable(file, &why.to_string()))?;
-        let proto = onnx.proto_model_for_read(&mut opened).map_err(|_| unreadable(file, NOT_ONNX))?;
+        let mut proto = onnx.proto_model_for_read(&mut opened).map_err(|_| unreadable(file, NOT_ONNX))?;
+        // Exporters note the shapes between nodes with the names of open axes; tract cannot unify such a name with the
+        // size that a session gives it, and infers the shapes itself.
+        proto.graph.iter_mut().for_each(|graph| graph.value_info.clear());
         let graph = proto.graph.as_ref().ok_or_else(|| unreadable(file, NOT_ONNX))?;
         check_operators(file, &onnx, graph)?;
         if let Some((node, what)) = graph.node.iter().find_map(|node| Some((node, miscomputed(node)?))) {
