@@ -76,7 +76,7 @@ pub struct ClassReport {
 
 /// Evaluates what was `found` against the `truth` of `classes` classes.
 pub fn evaluate(truth: &[Truth], found: &[Found], classes: usize) -> Report {
-    let mut pairs: BTreeMap<(usize, usize), (Vec<&Truth>, Vec<&Found>)> = BTreeMap::new();
+    let mut pairs: BTreeMap<(usize, usize), Boxes<'_>> = BTreeMap::new();
     for truth in truth {
         pairs.entry((truth.class, truth.image)).or_default().0.push(truth);
     }
@@ -96,6 +96,9 @@ pub fn evaluate(truth: &[Truth], found: &[Found], classes: usize) -> Report {
     }
     summarise(&curves)
 }
+
+/// What is labelled and what was found of one class in one image.
+pub(crate) type Boxes<'a> = (Vec<&'a Truth>, Vec<&'a Found>);
 
 /// For each range of areas and each limit of detections; `None` without objects.
 type ClassCurves = [[Option<Curve>; 3]; 4];

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::Confusion;
-use crate::coco::{Found, Truth};
+use crate::coco::{Boxes, Found, Truth};
 
 /// Where detections are judged.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -32,7 +32,7 @@ pub struct Report {
 /// Judges what was `found` of `classes` classes at `point`. Pairs are made greedily, the largest overlap first, across
 /// classes, so that a car taken for a truck is seen as that.
 pub fn evaluate(truth: &[Truth], found: &[Found], classes: usize, point: Point) -> Report {
-    let mut images: BTreeMap<usize, (Vec<&Truth>, Vec<&Found>)> = BTreeMap::new();
+    let mut images: BTreeMap<usize, Boxes<'_>> = BTreeMap::new();
     for truth in truth.iter().filter(|truth| !truth.crowd) {
         images.entry(truth.image).or_default().0.push(truth);
     }
