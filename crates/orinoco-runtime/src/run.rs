@@ -84,6 +84,7 @@ impl Runtime {
         let mut loaded = collect(
             board.models.iter().map(|model| load_model(model, &board.inference, repository, &*events)),
         )?;
+        check_states(&board, &loaded)?;
         let lanes = bind_lanes(&board, &mut loaded, &clock)?;
         let names: Arc<[ModelNames]> = loaded.iter().map(names_of).collect();
         let sinks = collect(board.streams.iter().map(|stream| {
@@ -156,6 +157,28 @@ fn check_source(stream: &BoardStream) -> Result<SourceUri, Diagnosis> {
     let uri = SourceUri::parse(&stream.source)?;
     uri.check()?;
     Ok(uri)
+}
+
+/// A model that carries a state from frame to frame serves one stream, one frame at a time: the frames of two would mix in
+/// it.
+fn check_states(board: &Board, loaded: &[LoadedModel]) -> Result<(), Diagnosis> {
+    for (index, model) in loaded.iter().enumerate() {
+        let users: Vec<&str> = board
+            .streams
+            .iter()
+            .filter(|stream| stream.models.contains(&index))
+            .map(|stream| stream.name.as_str())
+            .collect();
+        if model.model.has_state() && (users.len() > 1 || model.binding.batch > 1) {
+            let cause = match users[..] {
+                [_, _, ..] => format!("it carries a state from frame to frame, and serves {}", users.join(", ")),
+                _ => format!("it carries a state from frame to frame, and its batch is {}", model.binding.batch),
+            };
+            let next = "give each stream a [[model]] of its own, with batch = 1";
+            return Err(Diagnosis::new(&codes::MODEL_DISAGREES, format!("model {}", model.name), cause, next));
+        }
+    }
+    Ok(())
 }
 
 fn names_of(loaded: &LoadedModel) -> ModelNames {

@@ -89,6 +89,11 @@ impl Model {
         outputs.iter().filter(|output| !self.is_state(&output.name)).cloned().collect()
     }
 
+    /// Whether what it gives depends on what it was given before.
+    pub fn has_state(&self) -> bool {
+        self.feeds.iter().any(|feed| matches!(feed.value, FeedValue::State(_)))
+    }
+
     /// Whether the output `name` is fed back into an input.
     pub(crate) fn is_state(&self, name: &str) -> bool {
         self.feeds.iter().any(|feed| matches!(&feed.value, FeedValue::State(output) if output == name))
