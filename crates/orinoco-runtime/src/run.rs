@@ -171,11 +171,21 @@ fn check_states(board: &Board, loaded: &[LoadedModel]) -> Result<(), Diagnosis> 
             .collect();
         if model.model.has_state() && (users.len() > 1 || model.binding.batch > 1) {
             let cause = match users[..] {
-                [_, _, ..] => format!("it carries a state from frame to frame, and serves {}", users.join(", ")),
-                _ => format!("it carries a state from frame to frame, and its batch is {}", model.binding.batch),
+                [_, _, ..] => {
+                    format!("it carries a state from frame to frame, and serves {}", users.join(", "))
+                }
+                _ => format!(
+                    "it carries a state from frame to frame, and its batch is {}",
+                    model.binding.batch
+                ),
             };
             let next = "give each stream a [[model]] of its own, with batch = 1";
-            return Err(Diagnosis::new(&codes::MODEL_DISAGREES, format!("model {}", model.name), cause, next));
+            return Err(Diagnosis::new(
+                &codes::MODEL_DISAGREES,
+                format!("model {}", model.name),
+                cause,
+                next,
+            ));
         }
     }
     Ok(())
