@@ -109,7 +109,7 @@ fn descriptions_with_wrong_values() {
         assert_one_sentence(&run(&["models", "show", &model]), 2, code, words);
     };
     refused("dtype = \"f32\"", "dtype = \"f64\"", "E0106", &["input.dtype", "f64", "f32"]);
-    refused("head = \"centernet\"", "head = \"centrenet\"", "E0106", &["output.head", "yolox, centernet"]);
+    refused("head = \"centernet\"", "head = \"centrenet\"", "E0106", &["output.head", "centernet, yolox"]);
     refused("sha256 = \"04", "sha256 = \"05", "E0203", &["model.onnx", "sha256"]);
     refused("width = 384", "widht = 384\nwidth = 384", "E0103", &["input.widht", "did you mean `width`?"]);
     refused("width = 384", "width = \"384\"", "E0105", &["input.width", "a whole number"]);

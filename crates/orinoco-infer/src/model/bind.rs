@@ -33,6 +33,10 @@ impl Model {
         let index = self.find_input(inputs)?;
         let main = &inputs[index];
         self.check_carried(inputs, outputs)?;
+        if let Some(promised) = self.input_element.filter(|promised| main.element != Some(*promised)) {
+            let promised = promised.name();
+            return Err(self.disagrees(format!("its input is {main}, where `dtype` promises {promised}")));
+        }
         let batch = match (main.shape.len(), main.shape.first()) {
             // A picture without an axis for the batch.
             (3, _) if self.input.image().is_some() => 1,

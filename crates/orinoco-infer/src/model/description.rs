@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use orinoco_config::{Document, Faults, Vars};
+use orinoco_core::ElementType;
 use orinoco_vision::HeadSpec;
 
 use super::guess::Unsure;
@@ -24,6 +25,8 @@ pub struct Model {
     pub sha256: Option<String>,
     /// The graph's main input; its only one, beside `feeds`, when not given.
     pub input_name: Option<String>,
+    /// The main input's type, where the description promises one.
+    pub input_element: Option<ElementType>,
     /// What the main input wants.
     pub input: ModelInput,
     /// How numbers are written into an integer input; as they are when not given.
@@ -64,7 +67,7 @@ impl Model {
                 PathBuf::new()
             }
         };
-        let (input_name, input, input_quantization) = read_input(top.table("input"));
+        let input = read_input(top.table("input"));
         let feeds = read_feeds(&top);
         let (head, output_quantization, labels) = read_output(top.table("output"), locate);
         top.finish();
@@ -74,9 +77,10 @@ impl Model {
             license,
             file,
             sha256,
-            input_name,
-            input,
-            input_quantization,
+            input_name: input.name,
+            input_element: input.element,
+            input: input.input,
+            input_quantization: input.quantization,
             feeds,
             head,
             output_quantization,

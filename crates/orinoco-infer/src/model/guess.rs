@@ -63,6 +63,7 @@ impl Model {
             sha256: None,
             input_name: Some(main.name.clone()),
             input,
+            input_element: None,
             input_quantization: None,
             feeds,
             head,

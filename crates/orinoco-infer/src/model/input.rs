@@ -1,7 +1,7 @@
 //! What goes into a model: `[input]`, `[[constant]]` and `[[state]]`.
 
 use orinoco_config::Reader;
-use orinoco_core::{Layout, codes};
+use orinoco_core::{ElementType, Layout, codes};
 use orinoco_vision::{Align, ColorOrder, Fit, InputSpec, Resize};
 
 /// Larger inputs are a typing error, not a model.
@@ -106,16 +106,34 @@ pub enum FeedValue {
     State(String),
 }
 
-/// Reads `[input]`: the input's name, what it wants, and how it is quantised.
-pub(super) fn read_input(table: Reader<'_>) -> (Option<String>, ModelInput, Option<Quantization>) {
+/// `[input]` as a description writes it.
+pub(super) struct InputTable {
+    pub name: Option<String>,
+    pub element: Option<ElementType>,
+    pub input: ModelInput,
+    pub quantization: Option<Quantization>,
+}
+
+/// The types that a main input may have.
+const ELEMENTS: [ElementType; 6] = [
+    ElementType::F32,
+    ElementType::F16,
+    ElementType::U8,
+    ElementType::I8,
+    ElementType::I32,
+    ElementType::I64,
+];
+
+/// Reads `[input]`.
+pub(super) fn read_input(table: Reader<'_>) -> InputTable {
     let name = table.text("name");
     let quantization = read_quantization(&table);
-    table.choice("dtype", &["f32", "f16", "u8", "i8", "i32", "i64"].map(|name| (name, ())));
+    let element = table.choice("dtype", &ELEMENTS.map(|element| (element.name(), element)));
     let audio = table.choice("kind", &[("image", false), ("audio", true)]).unwrap_or(false);
     let input =
         if audio { ModelInput::Audio(read_audio(&table)) } else { ModelInput::Image(read_image(&table)) };
     table.finish();
-    (name, input, quantization)
+    InputTable { name, element, input, quantization }
 }
 
 /// Reads `quant_scale` and `quant_zero_point`.

@@ -30,6 +30,9 @@ impl Model {
         if let Some(name) = &self.input_name {
             text.quoted("name", name);
         }
+        if let Some(element) = self.input_element {
+            text.quoted("dtype", element.name());
+        }
         match &self.input {
             ModelInput::Image(image) => text.image(image),
             ModelInput::Audio(audio) => text.audio(audio),
