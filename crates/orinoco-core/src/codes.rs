@@ -55,6 +55,9 @@ codes! {
     MODEL_UNSUPPORTED "E0206" Configuration "a model the engine cannot run"
         "The engine read the file but has no kernel for one of its operators or types. Another engine may: \
          `orinoco models check` tries them all."
+    IMPORT "E0207" Configuration "a description of another runtime that cannot be carried over"
+        "`orinoco models import` reads nvinfer's configuration files (key file or YAML) and Triton's config.pbtxt. The \
+         message names the line or key that cannot be read, or what the file lacks."
     ENGINE_UNKNOWN "E0301" Configuration "no such engine"
         "Engines are ort-cpu (ONNX Runtime) and tract (built in)."
     ENGINE_UNAVAILABLE "E0302" RunFailed "no engine can run the model"

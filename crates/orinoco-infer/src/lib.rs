@@ -6,6 +6,7 @@
 mod audio;
 mod engine;
 mod executor;
+mod import;
 mod inference;
 mod model;
 mod ort;
@@ -18,6 +19,7 @@ pub use engine::{
     Elements, ElementsMut, Engine, EngineInfo, Options, Prepared, Session, TensorView, TensorViewMut,
 };
 pub use executor::CpuPlan;
+pub use import::{Import, LeftOut};
 pub use model::{
     AudioFeatures, AudioSpec, Binding, Feed, FeedValue, Mfcc, Model, ModelInput, Quantization, Repository,
     Unsure, sha256_hex,

@@ -14,7 +14,7 @@ mod summary;
 
 pub use events::Quiet;
 pub use memory::{peak_bytes, resident_bytes};
-pub use models::{LoadedModel, bind_audio, bind_plan, load_model};
+pub use models::{Describe, LoadedModel, bind_audio, bind_plan, load_as, load_model};
 pub use orinoco_api::Summary;
 pub use paths::{cache_dir, data_dirs, repository, vars};
 pub use run::{Progress, Running, Runtime};

@@ -29,23 +29,36 @@ pub fn load_model(
     repository: &Repository,
     events: &dyn EventSink,
 ) -> Result<LoadedModel, Faults> {
-    let described = repository.describe(&wanted.model)?;
-    let file =
-        described.as_ref().map_or_else(|| Path::new(&wanted.model).to_owned(), |model| model.file.clone());
+    match repository.describe(&wanted.model)? {
+        Some(model) => load_as(wanted, inference, &model.file, &|_, _| Ok(model.clone()), events),
+        None => {
+            let file = Path::new(&wanted.model);
+            load_as(wanted, inference, file, &|inputs, outputs| Model::guess(file, inputs, outputs), events)
+        }
+    }
+}
+
+/// What a graph with these inputs and outputs is.
+pub type Describe<'a> = dyn Fn(&[TensorDesc], &[TensorDesc]) -> Result<Model, Diagnosis> + 'a;
+
+/// Checks the ONNX `file`, which is what `describe` says, against its graph, and proves an engine for it.
+pub fn load_as(
+    wanted: &BoardModel,
+    inference: &Inference,
+    file: &Path,
+    describe: &Describe<'_>,
+    events: &dyn EventSink,
+) -> Result<LoadedModel, Faults> {
     let options = Options { threads: inference.threads, ort_library: inference.ort_library.clone() };
     let resolve = |inputs: &[TensorDesc], outputs: &[TensorDesc]| -> Result<(Model, Binding), Diagnosis> {
-        let model = match &described {
-            Some(model) => model.clone(),
-            None => Model::guess(&file, inputs, outputs)?,
-        };
-        let model = with_settings(model, wanted);
+        let model = with_settings(describe(inputs, outputs)?, wanted);
         let binding = model.bind(inputs, outputs, wanted.batch)?;
         check_batch(&model, &binding, wanted)?;
         Ok((model, binding))
     };
     let shapes =
         |inputs: &[TensorDesc], outputs: &[TensorDesc]| resolve(inputs, outputs).map(|(_, b)| b.shapes);
-    let chosen = choose(&inference.engines, &inference.require, &file, &options, &shapes)?;
+    let chosen = choose(&inference.engines, &inference.require, file, &options, &shapes)?;
     report(&wanted.name, &chosen, events);
     let (model, binding) = resolve(chosen.prepared.inputs(), chosen.prepared.outputs())?;
     Ok(LoadedModel { name: wanted.name.clone(), model, binding, chosen })

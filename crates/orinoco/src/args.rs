@@ -44,6 +44,23 @@ pub(crate) enum ModelsCommand {
     Check(CheckArgs),
     /// Write a first description of an ONNX file, guessed from its graph
     Init(InitArgs),
+    /// Turn a description for DeepStream (nvinfer) or Triton (config.pbtxt) into one for Orinoco
+    Import(ImportArgs),
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct ImportArgs {
+    /// nvinfer's key file (.txt) or YAML (.yml), or Triton's config.pbtxt
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
+    /// The ONNX file, where the description names none or is somewhere else
+    #[arg(long, value_name = "FILE.onnx")]
+    pub(crate) onnx: Option<PathBuf>,
+    /// Write the description here instead of to standard output; an existing file is never overwritten
+    #[arg(long, short, value_name = "model.toml")]
+    pub(crate) output: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) engine: EngineArgs,
 }
 
 #[derive(Args, Debug)]

@@ -22,6 +22,7 @@ fn main() -> ExitCode {
         Command::Models(ModelsCommand::Show(args)) => commands::models::show(&args, json),
         Command::Models(ModelsCommand::Check(args)) => commands::models::check(&args, json),
         Command::Models(ModelsCommand::Init(args)) => commands::init::run(&args, json),
+        Command::Models(ModelsCommand::Import(args)) => commands::init::import(&args, json),
         Command::Eval(args) => commands::eval::run(&args, json),
         Command::Bench(args) => commands::bench::run(&args, json),
         Command::Explain { code } => commands::explain::run(code.as_deref(), json),

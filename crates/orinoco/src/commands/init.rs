@@ -1,16 +1,17 @@
-//! `orinoco models init`: a first description of a model that came without one.
+//! `orinoco models init` and `orinoco models import`: a first description of a model that came without one, or with one
+//! for another runtime.
 
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::Path;
 
 use orinoco_config::Faults;
-use orinoco_core::{Diagnosis, Exit, WithSubject, codes};
-use orinoco_infer::{Model, sha256_hex};
-use orinoco_runtime::{load_model, repository};
+use orinoco_core::{Diagnosis, Exit, TensorDesc, WithSubject, codes};
+use orinoco_infer::{Import, LeftOut, Model, sha256_hex};
+use orinoco_runtime::{load_as, load_model, repository};
 use serde::Serialize;
 
-use crate::args::InitArgs;
+use crate::args::{ImportArgs, InitArgs};
 use crate::commands::{board_model, inference};
 use crate::output::{self, EventLines};
 
@@ -23,6 +24,8 @@ struct Report {
     written: Option<String>,
     /// What of it may be wrong.
     unsure: Vec<UnsureJson>,
+    /// What an imported description says that this one cannot.
+    left_out: Vec<LeftOutJson>,
 }
 
 #[derive(Serialize)]
@@ -31,15 +34,31 @@ struct UnsureJson {
     why: &'static str,
 }
 
+#[derive(Serialize)]
+struct LeftOutJson {
+    key: String,
+    why: String,
+}
+
 pub(crate) fn run(args: &InitArgs, json: bool) -> Result<Exit, Faults> {
     let place = repository(None, None);
     let wanted = board_model(&args.file.display().to_string(), 1, None);
     let loaded = load_model(&wanted, &inference(&args.engine)?, &place, &EventLines)?;
-    finish(loaded.model, args.output.as_deref(), json)
+    finish(loaded.model, Vec::new(), args.output.as_deref(), json)
 }
 
-/// Writes or prints the description of `model`, and says what of it may be wrong.
-pub(crate) fn finish(mut model: Model, to: Option<&Path>, json: bool) -> Result<Exit, Faults> {
+pub(crate) fn import(args: &ImportArgs, json: bool) -> Result<Exit, Faults> {
+    let import = Import::read(&args.file, args.onnx.as_deref())?;
+    let wanted = board_model(&import.onnx.display().to_string(), 1, None);
+    let describe = |inputs: &[TensorDesc], outputs: &[TensorDesc]| import.describe(inputs, outputs);
+    let loaded = load_as(&wanted, &inference(&args.engine)?, &import.onnx, &describe, &EventLines)?;
+    let mut left_out = import.contradictions(&loaded.model);
+    left_out.extend(import.left_out);
+    finish(loaded.model, left_out, args.output.as_deref(), json)
+}
+
+/// Writes or prints the description of `model`, and says what of it may be wrong and what was left out.
+fn finish(mut model: Model, left_out: Vec<LeftOut>, to: Option<&Path>, json: bool) -> Result<Exit, Faults> {
     let next = "check the path";
     let absolute = model.file.canonicalize().about(&codes::FILE_MISSING, model.file.display(), next)?;
     let bytes = std::fs::read(&absolute).about(&codes::FILE_MISSING, absolute.display(), next)?;
@@ -53,7 +72,8 @@ pub(crate) fn finish(mut model: Model, to: Option<&Path>, json: bool) -> Result<
         model.unsure.iter().map(|unsure| UnsureJson { key: unsure.key, why: unsure.why }).collect();
     let written = to.map(|path| path.display().to_string());
     if json {
-        output::print_json(&Report { schema: "orinoco.init/1", toml, written, unsure });
+        let left_out = left_out.into_iter().map(|LeftOut { key, why }| LeftOutJson { key, why }).collect();
+        output::print_json(&Report { schema: "orinoco.init/1", toml, written, unsure, left_out });
         return Ok(Exit::Done);
     }
     match &written {
@@ -66,6 +86,10 @@ pub(crate) fn finish(mut model: Model, to: Option<&Path>, json: bool) -> Result<
             let keys: Vec<&str> = unsure.iter().map(|unsure| unsure.key).collect();
             output::warn(&format!("{n} of its keys are guesses that may be wrong: {}", keys.join(", ")));
         }
+    }
+    if !left_out.is_empty() {
+        let rows = left_out.into_iter().map(|LeftOut { key, why }| vec![key, why]).collect();
+        output::note(&format!("not carried over:\n{}", output::table(&["setting", "why"], 2, rows)));
     }
     Ok(Exit::Done)
 }

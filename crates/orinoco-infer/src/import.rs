@@ -1,0 +1,222 @@
+//! Descriptions written for other runtimes: DeepStream's nvinfer files and Triton's `config.pbtxt`, into a [`Model`].
+//!
+//! Such a file says part of what a `model.toml` says. The rest is guessed from the graph, and marked as a guess; what the
+//! file says and a `model.toml` cannot is listed, so that nothing is lost in silence.
+
+mod nvinfer;
+mod pbtxt;
+mod triton;
+
+use std::path::{Path, PathBuf};
+
+use orinoco_core::{Diagnosis, ElementType, Layout, TensorDesc, WithSubject, codes};
+use orinoco_vision::{Align, ColorOrder, Fit, HeadSpec, Resize, heads};
+
+use crate::model::{Feed, Model, ModelInput, Unsure};
+
+/// Such files are a few kilobytes; a larger one is another kind of file.
+const BYTES_MAX: u64 = 1 << 20;
+
+/// What a file written for another runtime says of a model.
+#[derive(Debug)]
+pub struct Import {
+    /// The ONNX file.
+    pub onnx: PathBuf,
+    /// What it says that a `model.toml` cannot.
+    pub left_out: Vec<LeftOut>,
+    said: Said,
+}
+
+/// A setting that was not carried over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeftOut {
+    /// The setting as the file writes it.
+    pub key: String,
+    /// Why, or what to use instead.
+    pub why: String,
+}
+
+/// What the file says, `None` where it is silent.
+#[derive(Debug, Default, PartialEq)]
+struct Said {
+    name: Option<String>,
+    input_name: Option<String>,
+    element: Option<ElementType>,
+    layout: Option<Layout>,
+    width: Option<u32>,
+    height: Option<u32>,
+    color: Option<ColorOrder>,
+    resize: Option<Resize>,
+    fit: Option<(Fit, Align)>,
+    fill: Option<u8>,
+    mean: Option<[f32; 3]>,
+    scale: Option<f32>,
+    finds: Option<Finds>,
+    classes: Option<usize>,
+    labels: Option<Vec<String>>,
+    score_threshold: Option<f32>,
+    iou_threshold: Option<f32>,
+    detections_max: Option<usize>,
+    states: Vec<Feed>,
+}
+
+/// What a network is said to find.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Finds {
+    Boxes,
+    Classes,
+    ClassMap,
+    Instances,
+}
+
+impl Import {
+    /// Reads the file at `path`, whose ONNX file is `onnx` where that is given.
+    pub fn read(path: &Path, onnx: Option<&Path>) -> Result<Self, Diagnosis> {
+        let text = read_text(path)?;
+        let extension = path.extension().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
+        let import = match extension.as_str() {
+            "pbtxt" => triton::read(path, &text, onnx),
+            "yml" | "yaml" => nvinfer::read(path, &nvinfer::from_yaml(path, &text)?, onnx),
+            _ => nvinfer::read(path, &nvinfer::from_keyfile(path, &text)?, onnx),
+        }?;
+        let next = "correct the path in the file, or name the ONNX file with --onnx";
+        std::fs::metadata(&import.onnx).about(&codes::FILE_MISSING, import.onnx.display(), next)?;
+        Ok(import)
+    }
+
+    /// The model with these inputs and outputs as the file says, and as the graph looks where it says nothing.
+    pub fn describe(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Result<Model, Diagnosis> {
+        let mut model = Model::guess(&self.onnx, inputs, outputs)?;
+        let said = &self.said;
+        set(&mut model.name, said.name.clone());
+        model.input_element = said.element;
+        if let Some(name) = &said.input_name {
+            model.input_name = Some(name.clone());
+        }
+        for state in &said.states {
+            model.feeds.retain(|feed| feed.input != state.input);
+            model.feeds.push(state.clone());
+        }
+        let mut settled = self.lay_over_input(&mut model);
+        settled.extend(self.lay_over_head(&mut model));
+        model.unsure.retain(|unsure| !settled.contains(&unsure.key));
+        if !self.head_agrees(&model.head) {
+            let why = "the outputs do not look like what the file says the network finds";
+            model.unsure.push(Unsure { key: "head", why });
+        }
+        Ok(model)
+    }
+
+    /// What the file says that does not fit `model`, as [`Import::describe`] made it.
+    pub fn contradictions(&self, model: &Model) -> Vec<LeftOut> {
+        let labels = self.said.labels.as_ref().map_or(0, Vec::len);
+        let known = self.labels_fit(model.head.classes);
+        let fault = (labels > 0 && !known).then(|| LeftOut {
+            key: format!("{labels} labels"),
+            why: format!("the graph has {} classes", model.head.classes),
+        });
+        fault.into_iter().collect()
+    }
+
+    /// Returns the keys that are certain now.
+    fn lay_over_input(&self, model: &mut Model) -> Vec<&'static str> {
+        let said = &self.said;
+        let ModelInput::Image(image) = &mut model.input else { return Vec::new() };
+        set(&mut image.layout, said.layout);
+        set(&mut image.width, said.width);
+        set(&mut image.height, said.height);
+        set(&mut image.color, said.color);
+        set(&mut image.resize, said.resize);
+        set(&mut image.fill, said.fill);
+        if let Some((fit, align)) = said.fit {
+            (image.fit, image.align) = (fit, align);
+        }
+        set(&mut image.mean, said.mean);
+        set(&mut image.scale, said.scale.map(|scale| [scale; 3]));
+        let settled = [
+            (said.width.is_some(), "width"),
+            (said.color.is_some(), "color"),
+            (said.resize.is_some(), "resize"),
+            (said.fit.is_some(), "fit"),
+            (said.fit.is_some(), "align"),
+            (said.scale.is_some(), "mean"),
+        ];
+        settled.into_iter().filter(|(settled, _)| *settled).map(|(_, key)| key).collect()
+    }
+
+    /// Returns the keys that are certain now.
+    fn lay_over_head(&self, model: &mut Model) -> Vec<&'static str> {
+        let said = &self.said;
+        let classes = said.classes.or(said.labels.as_ref().map(Vec::len));
+        // A graph of one kind can look like another where only its number of classes tells.
+        let wanted = match said.finds {
+            Some(Finds::Classes) => Some("classification"),
+            Some(Finds::ClassMap) => Some("segmentation"),
+            _ => None,
+        };
+        if let Some(kind) = wanted.filter(|kind| *kind != model.head.kind) {
+            model.head = HeadSpec::new(kind, classes.unwrap_or(model.head.classes));
+        }
+        let open = model.unsure.iter().any(|unsure| unsure.key == "classes");
+        let mut settled = Vec::new();
+        if let Some(classes) = classes.filter(|classes| open && *classes > 0) {
+            model.head.classes = classes;
+            model.labels = (0..classes).map(|class| format!("class {class}")).collect();
+            settled.push("classes");
+        }
+        if let Some(labels) = said.labels.as_ref().filter(|_| self.labels_fit(model.head.classes)) {
+            model.labels.clone_from(labels);
+            settled.push("classes");
+        }
+        set(&mut model.head.score_threshold, said.score_threshold);
+        set(&mut model.head.iou_threshold, said.iou_threshold);
+        set(&mut model.head.detections_max, said.detections_max);
+        settled
+    }
+
+    fn labels_fit(&self, classes: usize) -> bool {
+        self.said.labels.as_ref().is_some_and(|labels| labels.len() == classes)
+    }
+
+    fn head_agrees(&self, head: &HeadSpec) -> bool {
+        match self.said.finds {
+            Some(Finds::Boxes) => heads::has_boxes(&head.kind),
+            Some(Finds::Instances) => head.kind == "yolov8-seg",
+            Some(Finds::Classes | Finds::ClassMap) | None => true,
+        }
+    }
+}
+
+fn set<T>(place: &mut T, value: Option<T>) {
+    if let Some(value) = value {
+        *place = value;
+    }
+}
+
+fn read_text(path: &Path) -> Result<String, Diagnosis> {
+    let shown = path.display();
+    let next = "check the path";
+    let size = std::fs::metadata(path).about(&codes::FILE_MISSING, &shown, next)?.len();
+    let next =
+        "name an nvinfer file (.txt, .yml) or Triton's config.pbtxt; `orinoco models init` takes ONNX files";
+    if size > BYTES_MAX {
+        return Err(Diagnosis::new(&codes::IMPORT, &shown, format!("it has {size} bytes"), next));
+    }
+    let bytes = std::fs::read(path).about(&codes::FILE_MISSING, &shown, "check the path")?;
+    String::from_utf8(bytes).about(&codes::IMPORT, shown, next)
+}
+
+/// The names in a labels file: one per line, or on one line between semicolons, as nvinfer has them.
+fn read_labels(path: &Path) -> Result<Vec<String>, Diagnosis> {
+    let text = std::fs::read_to_string(path).about(
+        &codes::FILE_MISSING,
+        path.display(),
+        "correct the path of the labels in the file",
+    )?;
+    let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    let names: Vec<&str> = match lines[..] {
+        [one] if one.contains(';') => one.split(';').map(str::trim).filter(|name| !name.is_empty()).collect(),
+        _ => lines,
+    };
+    Ok(names.into_iter().map(str::to_owned).collect())
+}

@@ -1,0 +1,151 @@
+//! Triton Inference Server's `config.pbtxt`, in its place in a model repository: `<name>/config.pbtxt` beside
+//! `<name>/<version>/model.onnx`.
+//!
+//! Fields: triton-inference-server/common, protobuf/model_config.proto. Triton knows nothing of pictures: what makes them
+//! tensors is guessed from the graph.
+
+use std::path::{Path, PathBuf};
+
+use orinoco_core::{Diagnosis, ElementType, Layout, codes};
+
+use super::pbtxt::{self, Message, Value};
+use super::{Import, LeftOut, Said, read_labels};
+use crate::model::{Feed, FeedValue};
+
+/// Reads the file's text.
+pub(super) fn read(path: &Path, text: &str, onnx: Option<&Path>) -> Result<Import, Diagnosis> {
+    let next = "correct that line";
+    let config =
+        pbtxt::parse(text).map_err(|cause| Diagnosis::new(&codes::IMPORT, path.display(), cause, next))?;
+    let dir = path.parent().unwrap_or(Path::new(""));
+    let onnx = match onnx {
+        Some(given) => given.to_owned(),
+        None => find_onnx(path, dir, &config)?,
+    };
+    let mut said = Said { name: config.scalar("name").map(str::to_owned), ..Said::default() };
+    said.states = config.messages("sequence_batching").flat_map(states).collect();
+    read_input(path, &config, &mut said)?;
+    for output in config.messages("output") {
+        if let Some(file) = output.scalar("label_filename") {
+            said.labels = Some(read_labels(&dir.join(file))?);
+        }
+    }
+    Ok(Import { onnx, left_out: left_out(&config), said })
+}
+
+fn find_onnx(path: &Path, dir: &Path, config: &Message) -> Result<PathBuf, Diagnosis> {
+    let refused = |cause: String, next: &str| Diagnosis::new(&codes::IMPORT, path.display(), cause, next);
+    let runs_on = config.scalar("backend").or(config.scalar("platform")).unwrap_or("onnxruntime");
+    if !runs_on.starts_with("onnxruntime") {
+        let next = "name the ONNX file that the model was exported to with --onnx";
+        return Err(refused(format!("its model is for `{runs_on}`, which is not ONNX"), next));
+    }
+    let name = config.scalar("default_model_filename").unwrap_or("model.onnx");
+    let versions = std::fs::read_dir(dir).into_iter().flatten().flatten();
+    let newest = versions
+        .filter_map(|entry| Some((entry.file_name().to_str()?.parse::<u64>().ok()?, entry.path().join(name))))
+        .filter(|(_, file)| file.exists())
+        .max_by_key(|(version, _)| *version);
+    newest.map(|(_, file)| file).ok_or_else(|| {
+        let cause = format!("there is no {name} in a folder with a version's number beside it");
+        refused(cause, "put the model at 1/model.onnx, or name it with --onnx")
+    })
+}
+
+fn read_input(path: &Path, config: &Message, said: &mut Said) -> Result<(), Diagnosis> {
+    let carried = |name: &str| said.states.iter().any(|state| state.input == name);
+    let inputs: Vec<&Message> =
+        config.messages("input").filter(|input| !input.scalar("name").is_some_and(carried)).collect();
+    // Of several the graph tells which is the picture.
+    let [input] = inputs[..] else { return Ok(()) };
+    said.input_name = input.scalar("name").map(str::to_owned);
+    said.element = match input.scalar("data_type") {
+        Some("TYPE_FP32") => Some(ElementType::F32),
+        Some("TYPE_FP16") => Some(ElementType::F16),
+        Some("TYPE_UINT8") => Some(ElementType::U8),
+        Some("TYPE_INT8") => Some(ElementType::I8),
+        Some("TYPE_INT32") => Some(ElementType::I32),
+        Some("TYPE_INT64") => Some(ElementType::I64),
+        None => None,
+        Some(other) => {
+            let subject = format!("{}: data_type of input", path.display());
+            let cause = format!("{other} cannot be a picture or sound");
+            let next = "use a model of f32, f16, u8, i8, i32 or i64";
+            return Err(Diagnosis::new(&codes::IMPORT, subject, cause, next));
+        }
+    };
+    said.layout = match input.scalar("format") {
+        Some("FORMAT_NCHW") => Some(Layout::Nchw),
+        Some("FORMAT_NHWC") => Some(Layout::Nhwc),
+        _ => None,
+    };
+    let dims: Vec<Option<u32>> =
+        input.scalars("dims").map(|size| size.parse().ok().filter(|n| *n > 0)).collect();
+    // Without the batch, or with it where max_batch_size is 0.
+    let sides = match (&dims[dims.len().saturating_sub(3)..], said.layout) {
+        ([_, height, width], Some(Layout::Nchw)) | ([height, width, _], Some(Layout::Nhwc)) => {
+            [*height, *width]
+        }
+        ([Some(1 | 3), height, width], None) | ([height, width, Some(1 | 3)], None) => [*height, *width],
+        _ => [None, None],
+    };
+    [said.height, said.width] = sides;
+    Ok(())
+}
+
+/// The outputs that Triton feeds back into inputs.
+fn states(batching: &Message) -> Vec<Feed> {
+    let feed = |state: &Message| {
+        let shape = state.scalars("dims").filter_map(|size| size.parse().ok()).collect();
+        let value = FeedValue::State(state.scalar("output_name")?.to_owned());
+        Some(Feed { input: state.scalar("input_name")?.to_owned(), shape, value })
+    };
+    batching.messages("state").filter_map(feed).collect()
+}
+
+fn left_out(config: &Message) -> Vec<LeftOut> {
+    let mut left_out = Vec::new();
+    for (name, value) in &config.fields {
+        let why = match name.as_str() {
+            "name" | "platform" | "backend" | "default_model_filename" | "input" | "output" => continue,
+            "max_batch_size" => "set batch in the board file's [[model]]",
+            "dynamic_batching" => "set batch in the board file's [[model]], and batch_wait in its [[stream]]",
+            "instance_group" => "set lanes, engines and threads in the board file",
+            "version_policy" => "the newest version is taken",
+            "optimization" => "engines choose their own",
+            "sequence_batching" => match value {
+                Value::Message(batching) => {
+                    left_out.extend(left_of_sequences(batching));
+                    continue;
+                }
+                Value::Scalar(_) => "it has no counterpart",
+            },
+            _ => "it has no counterpart",
+        };
+        left_out.push(LeftOut { key: shown(name, value), why: why.to_owned() });
+    }
+    for output in config.messages("output").chain(config.messages("input")) {
+        for (name, value) in
+            output.fields.iter().filter(|(name, _)| ["reshape", "is_shape_tensor"].contains(&name.as_str()))
+        {
+            let why = "tensors have the graph's own shapes".to_owned();
+            left_out.push(LeftOut { key: shown(name, value), why });
+        }
+    }
+    left_out
+}
+
+fn left_of_sequences(batching: &Message) -> impl Iterator<Item = LeftOut> {
+    let left = batching.fields.iter().filter(|(name, _)| name != "state");
+    left.map(|(name, value)| LeftOut {
+        key: format!("sequence_batching.{}", shown(name, value)),
+        why: "a stream is a sequence from its start to its end".to_owned(),
+    })
+}
+
+fn shown(name: &str, value: &Value) -> String {
+    match value {
+        Value::Scalar(text) => format!("{name}: {text}"),
+        Value::Message(_) => format!("{name} {{…}}"),
+    }
+}
