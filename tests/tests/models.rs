@@ -8,7 +8,7 @@ use std::path::Path;
 use ndarray::{ArrayD, OwnedRepr};
 use ndarray_npy::{NpzReader, ReadableElement};
 use orinoco_api::ResultLine;
-use orinoco_tests::{engines, orinoco, results, shared};
+use orinoco_tests::{engines, orinoco, results, root, shared};
 use serde_json::Value;
 
 /// The exit code of a run that no engine took: `E0302`.
@@ -243,4 +243,49 @@ fn same(a: &str, b: &str) -> bool {
         (Some(a), Some(b)) => (a - b).abs() <= 1e-6 * a.abs(),
         _ => a == b,
     }
+}
+
+/// A classifier's probabilities are an embedding too, if a poor one: enough to know a mirrored photo again.
+#[test]
+fn a_gallery_names_what_is_seen() {
+    let photos = ["tabby_cat", "goldfish", "elephants"].map(|name| shared(&format!("images/{name}.jpg")));
+    let (Some(description), [Some(cat), Some(fish), Some(elephants)]) =
+        (shared("models/squeezenet1.0_fp32.onnx"), photos)
+    else {
+        return;
+    };
+    let dir = tempfile::tempdir().expect("temporary folder");
+    let toml =
+        std::fs::read_to_string(root().join("tests/models/squeezenet1.0_fp32/model.toml")).expect("readable");
+    let toml = toml.replace("models/squeezenet1.0_fp32.onnx", &description);
+    let toml =
+        toml.split("[output]").next().expect("has an output").to_owned() + "[output]\nhead = \"embedding\"\n";
+    let model = dir.path().join("model.toml");
+    std::fs::write(&model, toml).expect("writable");
+    let known = dir.path().join("known");
+    std::fs::create_dir_all(known.join("fish")).expect("makes folders");
+    std::fs::copy(cat.as_str(), known.join("cat.jpg")).expect("copied");
+    std::fs::copy(fish.as_str(), known.join("fish/1.jpg")).expect("copied");
+    let mirrored = |file: &str, name: &str| {
+        let path = dir.path().join(name);
+        image::open(file).expect("a photo").fliph().save(&path).expect("writable");
+        path.display().to_string()
+    };
+    let seen = [mirrored(&cat, "seen1.png"), mirrored(&fish, "seen2.png"), elephants];
+    let gallery = |dir: &Path, files: &[String]| {
+        let model = model.display().to_string();
+        let dir = dir.display().to_string();
+        let arguments = ["infer", "--json", "--model", &model, "--gallery", &dir, "--score", "0.5"];
+        orinoco(&arguments).args(files).output().expect("starts")
+    };
+    let output = gallery(&known, &seen);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    let best: Vec<Option<String>> =
+        results(&output).iter().map(|line| line.classes.first().map(|class| class.label.clone())).collect();
+    assert_eq!(best, [Some("cat".to_owned()), Some("fish".to_owned()), None]);
+
+    let empty = dir.path().join("empty");
+    std::fs::create_dir(&empty).expect("makes a folder");
+    let output = gallery(&empty, &seen);
+    assert!(String::from_utf8_lossy(&output.stdout).contains("E0602"), "{output:?}");
 }

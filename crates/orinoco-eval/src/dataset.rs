@@ -103,8 +103,8 @@ fn unknown(dir: &Path, cause: &str) -> Diagnosis {
     Diagnosis::new(&codes::DATASET, dir.display(), cause, next)
 }
 
-/// The pictures in `dir`, by name.
-fn pictures(dir: &Path) -> Result<Vec<PathBuf>, Diagnosis> {
+/// The pictures in `dir`, sorted by name.
+pub fn pictures(dir: &Path) -> Result<Vec<PathBuf>, Diagnosis> {
     let entries = std::fs::read_dir(dir).about(&codes::FILE_MISSING, dir.display(), "check the folder")?;
     let is_picture = |path: &PathBuf| {
         let extension = path.extension().and_then(|extension| extension.to_str());

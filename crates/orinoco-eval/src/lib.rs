@@ -12,4 +12,4 @@ pub mod plot;
 pub mod segmentation;
 
 pub use confusion::Confusion;
-pub use dataset::{Dataset, DatasetKind, Item, LabelledBox, Labels};
+pub use dataset::{Dataset, DatasetKind, Item, LabelledBox, Labels, pictures};

@@ -61,8 +61,12 @@ fn mp4(path: &Path, models: Arc<[ModelNames]>) -> Result<Box<dyn Sink>, Diagnosi
         let Some(mut canvas) = Canvas::new(picture, width, height) else { return };
         for (model, findings) in &outcome.findings {
             let names = &models[*model];
-            let caption = format!("{} on {}: {}", names.name, names.engine, findings.detections.len());
-            draw(&mut canvas, &findings.detections, &names.labels, &caption);
+            let found = match findings.detections.len() {
+                0 => String::new(),
+                n => format!(": {n}"),
+            };
+            let caption = format!("{} on {}{found}", names.name, names.engine);
+            draw(&mut canvas, findings, &names.labels, &caption);
         }
     });
     Ok(Box::new(orinoco_media::Mp4Sink::create(path, paint)?))

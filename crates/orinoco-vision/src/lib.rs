@@ -4,6 +4,7 @@
 //! Read first: [`InputSpec`] and [`Preprocessor`], then [`Head`] and the list of heads in [`heads`].
 
 mod antialias;
+mod gallery;
 pub mod heads;
 mod input;
 mod nms;
@@ -11,6 +12,7 @@ mod overlay;
 mod preprocess;
 mod yuv;
 
+pub use gallery::Gallery;
 pub use heads::{Activation, BoxForm, BoxUnit, Guess, Head, HeadSpec, Output};
 pub use input::{Align, ColorOrder, Fit, InputSpec, Mapping, Resize};
 pub use nms::{Across, suppress};

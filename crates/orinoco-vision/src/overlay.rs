@@ -6,12 +6,46 @@ use embedded_graphics::mono_font::MonoTextStyle;
 use embedded_graphics::mono_font::ascii::FONT_7X13_BOLD;
 use embedded_graphics::pixelcolor::Rgb888;
 use embedded_graphics::prelude::*;
-use embedded_graphics::primitives::{PrimitiveStyle, Rectangle};
+use embedded_graphics::primitives::{Circle, Line, PrimitiveStyle, Rectangle};
 use embedded_graphics::text::{Baseline, Text};
-use orinoco_core::Detection;
+use orinoco_core::{ClassMap, Detection, Findings, Keypoint, Mask};
 
 /// Line width of boxes, in pixels.
 const LINE: u32 = 2;
+/// From one line of text to the next.
+const LINE_HEIGHT: i32 = 14;
+/// From the picture's edge to the text in its corner.
+const MARGIN: i32 = 4;
+/// The most classes of a whole frame that are written on it.
+const CLASSES_DRAWN_MAX: usize = 3;
+/// Keypoints below it are hidden or outside the picture.
+const JOINT_SCORE_MIN: f32 = 0.5;
+/// Width of a keypoint's dot.
+const JOINT_DIAMETER: u32 = 5;
+/// Keypoints of a person in COCO.
+const COCO_JOINTS: usize = 17;
+/// Which of them are joined (the `skeleton` of COCO's person_keypoints annotations, counted from 0).
+const COCO_LIMBS: [(usize, usize); 19] = [
+    (15, 13),
+    (13, 11),
+    (16, 14),
+    (14, 12),
+    (11, 12),
+    (5, 11),
+    (6, 12),
+    (5, 6),
+    (5, 7),
+    (6, 8),
+    (7, 9),
+    (8, 10),
+    (1, 2),
+    (0, 1),
+    (0, 2),
+    (1, 3),
+    (2, 4),
+    (3, 5),
+    (4, 6),
+];
 /// Distinct colours by class (the first eight of Tableau's palette); classes beyond repeat them.
 const COLORS: [(u8, u8, u8); 8] = [
     (255, 127, 14),
@@ -48,6 +82,12 @@ impl<'a> Canvas<'a> {
         self.bytes[w * h + chroma] = u;
         self.bytes[w * h + chroma_w * chroma_h + chroma] = v;
     }
+
+    /// Colours a pixel and keeps its picture visible: brightness half way, the colour's own chroma.
+    fn shade(&mut self, x: u32, y: u32, [luma, u, v]: [u8; 3]) {
+        let is = self.bytes[y as usize * self.width as usize + x as usize];
+        self.set(x, y, [is.midpoint(luma), u, v]);
+    }
 }
 
 impl OriginDimensions for Canvas<'_> {
@@ -82,21 +122,113 @@ fn to_yuv(color: Rgb888) -> [u8; 3] {
     [y, u, v].map(|value| value.clamp(0, 255) as u8)
 }
 
-/// Draws each detection's box with its name and score, and `caption` in the left top corner.
-pub fn draw(canvas: &mut Canvas<'_>, detections: &[Detection], labels: &[String], caption: &str) {
-    for found in detections {
-        let (r, g, b) = COLORS[found.class_id as usize % COLORS.len()];
-        let color = Rgb888::new(r, g, b);
-        let corner = |x: f32, y: f32| Point::new(x.round() as i32, y.round() as i32);
-        let bounds = found.bounds;
-        let frame = Rectangle::with_corners(corner(bounds.x1, bounds.y1), corner(bounds.x2, bounds.y2));
-        let Ok(()) = frame.into_styled(PrimitiveStyle::with_stroke(color, LINE)).draw(canvas);
-        let label = labels.get(found.class_id as usize).map_or("?", String::as_str);
-        let text = format!("{label} {:.0}%", found.score * 100.0);
-        plate(canvas, &text, frame.top_left - Point::new(0, 14), color, Rgb888::WHITE);
+/// Draws what was found, and `caption` in the left top corner: areas first, then boxes, joints and names upon them.
+pub fn draw(canvas: &mut Canvas<'_>, findings: &Findings, labels: &[String], caption: &str) {
+    let label = |class_id: u32| labels.get(class_id as usize).map_or("?", String::as_str);
+    shade_map(canvas, &findings.class_map, labels);
+    for (mask, found) in findings.masks.iter().zip(&findings.detections) {
+        shade_mask(canvas, mask, color_of(found.class_id));
     }
-    if !caption.is_empty() {
-        plate(canvas, caption, Point::new(4, 4), Rgb888::BLACK, Rgb888::WHITE);
+    let each = findings.keypoints_each();
+    for (index, found) in findings.detections.iter().enumerate() {
+        let color = color_of(found.class_id);
+        let at = outline(canvas, found, findings.corners.get(index), color);
+        joints(canvas, &findings.keypoints[index * each..][..each], color);
+        let text = format!("{} {:.0}%", label(found.class_id), found.score * 100.0);
+        plate(canvas, &text, at - Point::new(0, LINE_HEIGHT), color, Rgb888::WHITE);
+    }
+    let classes = findings.classes.iter().take(CLASSES_DRAWN_MAX);
+    let classes = classes.map(|class| format!("{} {:.0}%", label(class.class_id), class.score * 100.0));
+    let lines = (!caption.is_empty()).then(|| caption.to_owned()).into_iter().chain(classes);
+    for (line, top) in lines.zip((MARGIN..).step_by(LINE_HEIGHT as usize)) {
+        plate(canvas, &line, Point::new(MARGIN, top), Rgb888::BLACK, Rgb888::WHITE);
+    }
+}
+
+fn color_of(class_id: u32) -> Rgb888 {
+    let (r, g, b) = COLORS[class_id as usize % COLORS.len()];
+    Rgb888::new(r, g, b)
+}
+
+fn pixel(at: &orinoco_core::Point) -> Point {
+    Point::new(at.x.round() as i32, at.y.round() as i32)
+}
+
+/// Draws the oriented box where there is one, else the upright one; returns where its name goes.
+fn outline(
+    canvas: &mut Canvas<'_>,
+    found: &Detection,
+    corners: Option<&[orinoco_core::Point; 4]>,
+    color: Rgb888,
+) -> Point {
+    let style = PrimitiveStyle::with_stroke(color, LINE);
+    if let Some(corners) = corners {
+        for (from, to) in corners.iter().zip(corners.iter().cycle().skip(1)) {
+            let Ok(()) = Line::new(pixel(from), pixel(to)).into_styled(style).draw(canvas);
+        }
+        let top = corners.iter().min_by(|a, b| a.y.total_cmp(&b.y)).expect("there are four");
+        return pixel(top);
+    }
+    let bounds = found.bounds;
+    let corner = |x: f32, y: f32| pixel(&orinoco_core::Point { x, y });
+    let frame = Rectangle::with_corners(corner(bounds.x1, bounds.y1), corner(bounds.x2, bounds.y2));
+    let Ok(()) = frame.into_styled(style).draw(canvas);
+    frame.top_left
+}
+
+/// Draws the keypoints that are certain enough, and the limbs of a person between them.
+fn joints(canvas: &mut Canvas<'_>, keypoints: &[Keypoint], color: Rgb888) {
+    let certain = |index: usize| keypoints.get(index).filter(|keypoint| keypoint.score >= JOINT_SCORE_MIN);
+    if keypoints.len() == COCO_JOINTS {
+        for (from, to) in COCO_LIMBS {
+            if let (Some(from), Some(to)) = (certain(from), certain(to)) {
+                let limb = Line::new(pixel(&from.at), pixel(&to.at));
+                let Ok(()) = limb.into_styled(PrimitiveStyle::with_stroke(color, LINE)).draw(canvas);
+            }
+        }
+    }
+    for keypoint in (0..keypoints.len()).filter_map(certain) {
+        let dot = Circle::with_center(pixel(&keypoint.at), JOINT_DIAMETER);
+        let Ok(()) = dot.into_styled(PrimitiveStyle::with_fill(Rgb888::WHITE)).draw(canvas);
+        let Ok(()) = dot.into_styled(PrimitiveStyle::with_stroke(color, 1)).draw(canvas);
+    }
+}
+
+/// Shades the pixels of one object.
+fn shade_mask(canvas: &mut Canvas<'_>, mask: &Mask, color: Rgb888) {
+    let color = to_yuv(color);
+    let rows = mask.pixels.chunks_exact((mask.width as usize).max(1));
+    for (y, row) in (mask.top..canvas.height).zip(rows) {
+        for (x, inside) in (mask.left..canvas.width).zip(row) {
+            if *inside != 0 {
+                canvas.shade(x, y, color);
+            }
+        }
+    }
+}
+
+/// Shades every pixel by its class; those of a class called "background" stay as they are.
+fn shade_map(canvas: &mut Canvas<'_>, map: &ClassMap, labels: &[String]) {
+    if map.width == 0 || map.height == 0 {
+        return;
+    }
+    let cell = |pixel: u32, pixels: u32, cells: u32| {
+        (u64::from(pixel) * u64::from(cells) / u64::from(pixels)) as usize
+    };
+    let colors: Vec<Option<[u8; 3]>> = (0..=u32::from(u8::MAX))
+        .map(|class_id| {
+            let name = labels.get(class_id as usize).map_or("", String::as_str);
+            (!name.eq_ignore_ascii_case("background")).then(|| to_yuv(color_of(class_id)))
+        })
+        .collect();
+    for y in 0..canvas.height {
+        let row =
+            &map.classes[cell(y, canvas.height, map.height) * map.width as usize..][..map.width as usize];
+        for x in 0..canvas.width {
+            if let Some(color) = colors[usize::from(row[cell(x, canvas.width, map.width)])] {
+                canvas.shade(x, y, color);
+            }
+        }
     }
 }
 
@@ -121,10 +253,69 @@ mod tests {
         let mut bytes = vec![0u8; 64 * 48 * 3 / 2];
         let mut canvas = Canvas::new(&mut bytes, 64, 48).expect("fits");
         let bounds = BoxF { x1: 10.0, y1: 20.0, x2: 900.0, y2: 40.0 };
-        draw(&mut canvas, &[Detection { class_id: 0, score: 0.5, bounds }], &["cat".to_owned()], "");
+        let detections = vec![Detection { class_id: 0, score: 0.5, bounds }];
+        draw(&mut canvas, &Findings { detections, ..Findings::default() }, &["cat".to_owned()], "");
         let [luma, ..] = to_yuv(Rgb888::new(255, 127, 14));
         assert_eq!(bytes[30 * 64 + 10], luma, "left edge");
         assert_eq!(bytes[30 * 64 + 30], 0, "inside");
         assert_eq!(bytes[40 * 64 + 60], luma, "bottom edge");
+    }
+
+    /// The luma of a 64x48 picture of black with `findings` drawn.
+    fn drawn(findings: &Findings, labels: &[&str]) -> Vec<u8> {
+        let mut bytes = vec![0u8; 64 * 48 * 3 / 2];
+        let mut canvas = Canvas::new(&mut bytes, 64, 48).expect("fits");
+        let labels: Vec<String> = labels.iter().map(|label| (*label).to_owned()).collect();
+        draw(&mut canvas, findings, &labels, "");
+        bytes
+    }
+
+    fn found(x1: f32, y1: f32, x2: f32, y2: f32) -> Vec<Detection> {
+        vec![Detection { class_id: 0, score: 0.5, bounds: BoxF { x1, y1, x2, y2 } }]
+    }
+
+    #[test]
+    fn masks_and_maps_shade_what_they_cover() {
+        let [luma, ..] = to_yuv(color_of(0));
+        // It sticks out to the right: what is outside is left out.
+        let mask = Mask { left: 60, top: 40, width: 8, height: 2, pixels: vec![1; 16] };
+        let bytes = drawn(
+            &Findings { detections: found(60.0, 40.0, 68.0, 42.0), masks: vec![mask], ..Findings::default() },
+            &["cat"],
+        );
+        assert_eq!(bytes[41 * 64 + 62], luma / 2, "inside");
+        let class_map = ClassMap { width: 2, height: 1, classes: vec![0, 1] };
+        let bytes = drawn(&Findings { class_map, ..Findings::default() }, &["background", "cat"]);
+        assert_eq!(bytes[20 * 64 + 31], 0, "background");
+        assert_eq!(bytes[20 * 64 + 32], to_yuv(color_of(1))[0] / 2, "the second column");
+    }
+
+    #[test]
+    fn oriented_boxes_and_joints_are_lines_and_dots() {
+        let [luma, ..] = to_yuv(color_of(0));
+        let corners = [(20.0, 20.0), (40.0, 20.0), (40.0, 44.0), (20.0, 44.0)];
+        let corners = vec![corners.map(|(x, y)| orinoco_core::Point { x, y })];
+        let keypoint = |x: f32, score: f32| Keypoint { at: orinoco_core::Point { x, y: 34.0 }, score };
+        let bytes = drawn(
+            &Findings {
+                detections: found(0.0, 0.0, 60.0, 47.0),
+                corners,
+                keypoints: vec![keypoint(25.0, 0.9), keypoint(32.0, 0.1)],
+                ..Findings::default()
+            },
+            &["ship"],
+        );
+        assert_eq!(bytes[30 * 64 + 20], luma, "its own side");
+        assert_eq!(bytes[30 * 64], 0, "not the upright box");
+        assert_eq!(bytes[34 * 64 + 25], to_yuv(Rgb888::WHITE)[0], "a joint");
+        assert_eq!(bytes[34 * 64 + 32], 0, "an uncertain one");
+    }
+
+    #[test]
+    fn classes_are_written_in_the_corner() {
+        let classes = vec![orinoco_core::ClassScore { class_id: 0, score: 0.9 }];
+        let bytes = drawn(&Findings { classes, ..Findings::default() }, &["cat"]);
+        let white = to_yuv(Rgb888::WHITE)[0];
+        assert!((4..18).any(|y| bytes[y * 64..][..64].contains(&white)));
     }
 }

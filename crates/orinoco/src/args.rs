@@ -159,6 +159,10 @@ pub(crate) struct InferArgs {
     /// PNG, JPEG or WebP files; WAV files for a model of sound
     #[arg(value_name = "FILE", required = true)]
     pub(crate) inputs: Vec<PathBuf>,
+    /// Name what is seen: pictures of known people or things, as DIR/NAME.jpg or DIR/NAME/*.jpg. For models whose head is
+    /// `embedding`; matches below --score are left out
+    #[arg(long, value_name = "DIR")]
+    pub(crate) gallery: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) engine: EngineArgs,
     #[command(flatten)]

@@ -9,9 +9,10 @@ use orinoco_core::{Clock, Diagnosis, Exit, Findings, codes};
 use orinoco_infer::{AudioPlan, CpuPlan, ModelInput};
 use orinoco_pipeline::{Executor, MonotonicClock};
 use orinoco_runtime::{LoadedModel, bind_audio, bind_plan, load_model, repository};
+use orinoco_vision::Gallery;
 
 use crate::args::InferArgs;
-use crate::commands::{board_model, inference};
+use crate::commands::{board_model, gallery, inference};
 use crate::output::{self, EventLines};
 
 /// More windows of one sound are summed up for people.
@@ -22,15 +23,34 @@ pub(crate) fn run(args: &InferArgs, json: bool) -> Result<Exit, Faults> {
     let wanted = board_model(&args.model, 1, Some(&args.tune));
     let mut loaded = load_model(&wanted, &inference(&args.engine)?, &place, &EventLines)?;
     let mut plan = Plan::bind(&mut loaded)?;
+    let gallery = args.gallery.as_deref().map(|dir| gallery::read(dir, |picture| plan.embed(picture)));
+    let known = Known { gallery: gallery.transpose()?, score_min: loaded.model.head.score_threshold };
     let mut faults = Vec::new();
     for (path, seq) in args.inputs.iter().zip(0..) {
-        match plan.infer(path, seq, &loaded) {
+        match plan.infer(path, seq, &loaded, &known) {
             Ok(lines) if json => lines.iter().for_each(output::print_json),
-            Ok(lines) => output::print(&describe(path, &lines, &loaded.model.labels)),
+            Ok(lines) => output::print(&describe(path, &lines, &loaded.model.labels, &known)),
             Err(fault) => faults.push(fault),
         }
     }
     if faults.is_empty() { Ok(Exit::Done) } else { Err(Faults(faults)) }
+}
+
+/// Who may be seen.
+struct Known {
+    gallery: Option<Gallery>,
+    score_min: f32,
+}
+
+impl Known {
+    /// Names what `findings` has the embedding of; gives the names that its classes then mean.
+    fn name(&self, findings: &mut Findings) -> Option<&[String]> {
+        /// The likest few: a second guess helps to judge the first.
+        const MATCHES_MAX: usize = 5;
+        let gallery = self.gallery.as_ref()?;
+        gallery.find(&findings.embedding, self.score_min, MATCHES_MAX, &mut findings.classes);
+        Some(gallery.names())
+    }
 }
 
 /// A plan for what the model takes.
@@ -50,9 +70,25 @@ impl Plan {
         }
     }
 
-    fn infer(&mut self, path: &Path, seq: u64, loaded: &LoadedModel) -> Result<Vec<ResultLine>, Diagnosis> {
-        let line = |findings: &Findings| {
-            ResultLine::new(&loaded.name, loaded.chosen.name, findings, &loaded.model.labels)
+    /// What identifies what is in the picture at `path`.
+    fn embed(&mut self, path: &Path) -> Result<Vec<f32>, Diagnosis> {
+        let Self::Image(plan, clock) = self else { return Err(no_embedding(path)) };
+        let frame = orinoco_media::decode_image(path, &**clock)?;
+        let mut findings = vec![Findings::default(); plan.batch_max()];
+        plan.replay(std::slice::from_ref(&frame), &mut findings[..1])?;
+        let embedding = std::mem::take(&mut findings[0].embedding);
+        if embedding.is_empty() { Err(no_embedding(path)) } else { Ok(embedding) }
+    }
+
+    fn infer(
+        &mut self,
+        path: &Path,
+        seq: u64,
+        loaded: &LoadedModel,
+        known: &Known,
+    ) -> Result<Vec<ResultLine>, Diagnosis> {
+        let line = |findings: &Findings, labels: &[String]| {
+            ResultLine::new(&loaded.name, loaded.chosen.name, findings, labels)
         };
         let shown = path.display().to_string();
         match self {
@@ -60,7 +96,8 @@ impl Plan {
                 let frame = orinoco_media::decode_image(path, &**clock)?;
                 let mut findings = vec![Findings::default(); plan.batch_max()];
                 plan.replay(std::slice::from_ref(&frame), &mut findings[..1])?;
-                Ok(vec![ResultLine { image: Some(shown), seq, ..line(&findings[0]) }])
+                let labels = known.name(&mut findings[0]).unwrap_or(&loaded.model.labels);
+                Ok(vec![ResultLine { image: Some(shown), seq, ..line(&findings[0], labels) }])
             }
             Self::Audio(plan) => {
                 let sound = orinoco_media::read_wav(path)?;
@@ -78,7 +115,7 @@ impl Plan {
                     audio: Some(shown.clone()),
                     seq,
                     pts_ns: u64::try_from(heard.at.as_nanos()).unwrap_or(u64::MAX),
-                    ..line(&heard.findings)
+                    ..line(&heard.findings, &loaded.model.labels)
                 });
                 Ok(lines.collect())
             }
@@ -86,9 +123,17 @@ impl Plan {
     }
 }
 
-fn describe(path: &Path, lines: &[ResultLine], labels: &[String]) -> String {
+fn no_embedding(path: &Path) -> Diagnosis {
+    let next = "use --gallery with a model whose head is `embedding`";
+    Diagnosis::new(&codes::MODEL_DISAGREES, path.display(), "the model makes no embedding of it", next)
+}
+
+fn describe(path: &Path, lines: &[ResultLine], labels: &[String], known: &Known) -> String {
     let shown = path.display();
     match lines {
+        [line] if known.gallery.is_some() && line.classes.is_empty() => {
+            format!("{shown}: like nobody in the gallery by {:.2} or more", known.score_min)
+        }
         [line] => format!("{shown}: {}", describe_line(line, labels)),
         lines => describe_sound(&shown.to_string(), lines),
     }

@@ -3,6 +3,7 @@
 pub(crate) mod bench;
 pub(crate) mod eval;
 pub(crate) mod explain;
+mod gallery;
 pub(crate) mod infer;
 pub(crate) mod init;
 pub(crate) mod models;
