@@ -133,9 +133,14 @@ macro_rules! elements {
             /// Writes every element from `source`: rounded to the nearest and kept in range for integers, false only
             /// for zero. Panics unless there are as many.
             pub fn copy_from_f32(&mut self, source: &[f32]) {
+                self.map_from_f32(source, |x| x);
+            }
+
+            /// The same with `map` of every number.
+            pub fn map_from_f32(&mut self, source: &[f32], map: impl Fn(f32) -> f32) {
                 match self { $(Self::$variant(target) => {
                     assert_eq!(target.len(), source.len(), "a tensor is written whole");
-                    target.iter_mut().zip(source).for_each(|(target, x)| *target = $from_f32(*x));
+                    target.iter_mut().zip(source).for_each(|(target, x)| *target = $from_f32(map(*x)));
                 })* }
             }
         }

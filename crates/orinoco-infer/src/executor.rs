@@ -48,7 +48,7 @@ impl CpuPlan {
         self.inference.write(|tensor| {
             let places = tensor.chunks_exact_mut(elements).zip(mappings);
             for (frame, (place, mapping)) in frames.iter().zip(places) {
-                *mapping = preprocessor.run(&frame.view(), place);
+                *mapping = preprocessor.run(&frame.view(), mapping, place);
             }
         });
     }

@@ -101,12 +101,14 @@ impl Inference {
 
     /// One inference; outputs that are states go back into their inputs.
     pub(crate) fn run(&mut self) -> Result<(), Diagnosis> {
-        if let Some(staged) = &mut self.staged {
+        if let Some(staged) = &self.staged {
             let mut tensor = self.session.input(self.input).data;
-            if let Some(Quantization { scale, zero_point }) = staged.quantization {
-                staged.values.iter_mut().for_each(|value| *value = *value / scale + zero_point);
+            match staged.quantization {
+                Some(Quantization { scale, zero_point }) => {
+                    tensor.map_from_f32(&staged.values, |value| value / scale + zero_point);
+                }
+                None => tensor.copy_from_f32(&staged.values),
             }
-            tensor.copy_from_f32(&staged.values);
         }
         self.session.run()?;
         for state in &mut self.states {

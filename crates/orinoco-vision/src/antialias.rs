@@ -33,6 +33,7 @@ struct Taps {
 
 impl Antialias {
     /// Resizes `source`, `from` (width, height), into `target`, `to` (width, height).
+    #[inline(always)]
     pub(crate) fn resize(
         &mut self,
         source: &[u8],
@@ -78,6 +79,7 @@ impl Filter {
         filter
     }
 
+    #[inline(always)]
     fn along(&self, line: &[u8], out: &mut [u8]) {
         for (taps, pixel) in self.taps.iter().zip(out.chunks_exact_mut(3)) {
             let mut sums = [1 << (WEIGHT_BITS - 1); 3];
@@ -93,6 +95,7 @@ impl Filter {
 }
 
 /// One output line from the lines below one another in `lines`, one for each weight.
+#[inline(always)]
 fn weigh_lines(lines: &[u8], weights: &[i32], out: &mut [u8]) {
     /// Values summed at once: their sums stay in registers.
     const BLOCK: usize = 16;
@@ -107,6 +110,7 @@ fn weigh_lines(lines: &[u8], weights: &[i32], out: &mut [u8]) {
     }
 }
 
+#[inline(always)]
 fn to_sample(sum: i32) -> u8 {
     (sum >> WEIGHT_BITS).clamp(0, 255) as u8
 }

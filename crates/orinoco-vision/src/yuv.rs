@@ -48,6 +48,7 @@ impl YuvToRgb {
     }
 
     /// Converts Y, U and V samples to R, G and B in place.
+    #[inline(always)]
     pub(crate) fn convert_rows(&self, [y, u, v]: [&mut [f32]; 3]) {
         let (u, v) = (&mut u[..y.len()], &mut v[..y.len()]);
         for i in 0..y.len() {

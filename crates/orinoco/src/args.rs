@@ -26,8 +26,9 @@ pub(crate) enum Command {
     Models(ModelsCommand),
     /// Measure a model's accuracy on a labelled dataset
     Eval(EvalArgs),
-    /// Measure a pipeline beside its engine alone
-    Bench(BenchArgs),
+    /// Measure a part beside the limit of this machine
+    #[command(subcommand)]
+    Bench(BenchCommand),
     /// Explain an error code such as E0107; without one, list them
     Explain { code: Option<String> },
     /// Print a shell's completion script
@@ -224,11 +225,41 @@ pub(crate) struct EvalArgs {
     pub(crate) place: WhereArgs,
 }
 
+#[derive(Debug, Subcommand)]
+pub(crate) enum BenchCommand {
+    /// A pipeline beside its engine alone
+    Pipeline(BenchPipelineArgs),
+    /// A frame into a tensor, on one thread, beside copying memory
+    Preprocess(BenchPreprocessArgs),
+}
+
 #[derive(Args, Debug)]
-pub(crate) struct BenchArgs {
-    /// What to measure
-    #[arg(value_parser = ["pipeline"])]
-    pub(crate) what: String,
+pub(crate) struct BenchPreprocessArgs {
+    /// Size of the frames
+    #[arg(long, value_name = "WxH", default_value = "1920x1080", value_parser = size)]
+    pub(crate) from: (u32, u32),
+    /// Size of the model's input
+    #[arg(long, value_name = "WxH", default_value = "640x640", value_parser = size)]
+    pub(crate) to: (u32, u32),
+    /// Pixel format of the frames
+    #[arg(long, default_value = "nv12", value_parser = ["nv12", "i420", "rgb"])]
+    pub(crate) format: String,
+    /// How the shape is fitted
+    #[arg(long, default_value = "letterbox", value_parser = ["letterbox", "stretch"])]
+    pub(crate) fit: String,
+    /// Filter
+    #[arg(long, value_name = "FILTER", default_value = "bilinear", value_parser = ["bilinear", "bilinear-antialias"])]
+    pub(crate) resize: String,
+    /// Frames of each round
+    #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) frames: u64,
+    /// Rounds; medians are reported
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=100))]
+    pub(crate) rounds: u16,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct BenchPipelineArgs {
     /// Model: a name in the repository, a folder, a model.toml or an .onnx
     #[arg(long, value_name = "MODEL")]
     pub(crate) model: String,
@@ -252,4 +283,11 @@ fn ratio(text: &str) -> Result<f32, String> {
         Ok(value) if (0.0..=1.0).contains(&value) => Ok(value),
         _ => Err("give a number from 0 to 1".to_owned()),
     }
+}
+
+/// Both sides from 1 to 8192.
+fn size(text: &str) -> Result<(u32, u32), String> {
+    let side = |text: &str| text.parse::<u32>().ok().filter(|side| (1..=8192).contains(side));
+    let sides = text.split_once('x').and_then(|(width, height)| Some((side(width)?, side(height)?)));
+    sides.ok_or_else(|| "give a size as 1920x1080, sides from 1 to 8192".to_owned())
 }

@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use orinoco_core::Exit;
 
-use args::{Cli, Command, ModelsCommand};
+use args::{BenchCommand, Cli, Command, ModelsCommand};
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
@@ -24,7 +24,8 @@ fn main() -> ExitCode {
         Command::Models(ModelsCommand::Init(args)) => commands::init::run(&args, json),
         Command::Models(ModelsCommand::Import(args)) => commands::init::import(&args, json),
         Command::Eval(args) => commands::eval::run(&args, json),
-        Command::Bench(args) => commands::bench::run(&args, json),
+        Command::Bench(BenchCommand::Pipeline(args)) => commands::bench::pipeline::run(&args, json),
+        Command::Bench(BenchCommand::Preprocess(args)) => commands::bench::preprocess::run(&args, json),
         Command::Explain { code } => commands::explain::run(code.as_deref(), json),
         Command::Completions { shell } => {
             commands::completions(shell);

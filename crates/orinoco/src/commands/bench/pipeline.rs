@@ -1,4 +1,4 @@
-//! `orinoco bench`: a pipeline beside its engine alone, in one run.
+//! `orinoco bench pipeline`: a pipeline beside its engine alone, in one run.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -10,7 +10,8 @@ use orinoco_pipeline::Stop;
 use orinoco_runtime::{LoadedModel, Quiet, Runtime, load_model, repository};
 use serde::Serialize;
 
-use crate::args::BenchArgs;
+use super::{median, noise};
+use crate::args::BenchPipelineArgs;
 use crate::commands::{board_model, inference};
 use crate::output;
 
@@ -35,7 +36,7 @@ struct Ratios {
     pipeline_to_engine: f64,
 }
 
-pub(crate) fn run(args: &BenchArgs, json: bool) -> Result<Exit, Faults> {
+pub(crate) fn run(args: &BenchPipelineArgs, json: bool) -> Result<Exit, Faults> {
     let place = repository(args.place.models.as_deref(), args.place.data.as_deref());
     let inference = inference(&args.engine)?;
     let model = board_model(&args.model, 1, None);
@@ -90,10 +91,8 @@ fn engine_fps(loaded: &mut LoadedModel, frames: u64) -> Result<f64, Faults> {
     let (scale, mean) =
         loaded.model.input.image().map_or((1.0, 0.0), |image| (image.scale[0], image.mean[0]));
     let elements = input.len();
-    // Knuth's multiplicative hash of the index gives samples of 0 to 255 without a pattern.
-    let sample = |index: usize| ((index as u32).wrapping_mul(2_654_435_761) >> 24) as f32;
-    let noise: Vec<f32> = (0..elements).map(|index| (sample(index) - mean) * scale).collect();
-    input.copy_from_f32(&noise);
+    let samples: Vec<f32> = (0..elements).map(|index| (f32::from(noise(index)) - mean) * scale).collect();
+    input.copy_from_f32(&samples);
     for _ in 0..WARM_UP {
         session.run()?;
     }
@@ -102,12 +101,6 @@ fn engine_fps(loaded: &mut LoadedModel, frames: u64) -> Result<f64, Faults> {
         session.run()?;
     }
     Ok((frames * loaded.binding.batch as u64) as f64 / start.elapsed().as_secs_f64())
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    let middle = values.len() / 2;
-    if values.len() % 2 == 1 { values[middle] } else { (values[middle - 1] + values[middle]) / 2.0 }
 }
 
 fn text(report: &Report) -> String {

@@ -1,0 +1,15 @@
+//! `orinoco bench`: what a part costs, beside the limit of this machine, both measured in one run.
+
+pub(crate) mod pipeline;
+pub(crate) mod preprocess;
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    if values.len() % 2 == 1 { values[middle] } else { (values[middle - 1] + values[middle]) / 2.0 }
+}
+
+/// Samples of 0 to 255 without a pattern: Knuth's multiplicative hash of the index.
+fn noise(index: usize) -> u8 {
+    ((index as u32).wrapping_mul(2_654_435_761) >> 24) as u8
+}
