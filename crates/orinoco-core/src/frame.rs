@@ -14,6 +14,10 @@ pub enum PixelFormat {
     I420,
     /// Y plane, then interleaved U and V; chroma halved both ways.
     Nv12,
+    /// Packed Y, U, Y, V for two pixels; chroma halved along the row. V4L2's `YUYV`.
+    Yuy2,
+    /// Packed U, Y, V, Y for two pixels; chroma halved along the row.
+    Uyvy,
     /// Packed red, green, blue, 8 bits each.
     Rgb,
     /// Packed blue, green, red, 8 bits each.
@@ -28,7 +32,7 @@ impl PixelFormat {
         match self {
             Self::I420 => 3,
             Self::Nv12 => 2,
-            Self::Rgb | Self::Bgr | Self::Gray8 => 1,
+            Self::Yuy2 | Self::Uyvy | Self::Rgb | Self::Bgr | Self::Gray8 => 1,
         }
     }
 
@@ -39,6 +43,7 @@ impl PixelFormat {
             (Self::I420 | Self::Nv12 | Self::Gray8, 0) => (w, h),
             (Self::I420, _) => (w.div_ceil(2), h.div_ceil(2)),
             (Self::Nv12, _) => (w.div_ceil(2) * 2, h.div_ceil(2)),
+            (Self::Yuy2 | Self::Uyvy, _) => (w.div_ceil(2) * 4, h),
             (Self::Rgb | Self::Bgr, _) => (w * 3, h),
             (Self::Gray8, _) => (0, 0),
         }
@@ -46,7 +51,7 @@ impl PixelFormat {
 
     /// Whether the samples are luma and chroma, so that matrix and range matter.
     pub fn is_yuv(self) -> bool {
-        matches!(self, Self::I420 | Self::Nv12)
+        matches!(self, Self::I420 | Self::Nv12 | Self::Yuy2 | Self::Uyvy)
     }
 
     /// The `video/x-raw` name.
@@ -54,6 +59,8 @@ impl PixelFormat {
         match self {
             Self::I420 => "I420",
             Self::Nv12 => "NV12",
+            Self::Yuy2 => "YUY2",
+            Self::Uyvy => "UYVY",
             Self::Rgb => "RGB",
             Self::Bgr => "BGR",
             Self::Gray8 => "GRAY8",

@@ -35,6 +35,8 @@ pub(crate) fn pack(view: &FrameView<'_>, width: usize, height: usize, out: &mut 
             copy_plane(view, 0, luma, width);
             split_chroma(view, u, v, width / 2);
         }
+        PixelFormat::Yuy2 => unpack(view, [0, 1, 3], width, luma, u, v),
+        PixelFormat::Uyvy => unpack(view, [1, 0, 2], width, luma, u, v),
         PixelFormat::Gray8 => {
             copy_plane(view, 0, luma, width);
             luma.iter_mut().for_each(|y| *y = limited(*y));
@@ -60,6 +62,31 @@ fn split_chroma(view: &FrameView<'_>, u: &mut [u8], v: &mut [u8], row: usize) {
     for (y, (u, v)) in u.chunks_exact_mut(row).zip(v.chunks_exact_mut(row)).enumerate() {
         for (pair, (u, v)) in plane.row(y).chunks_exact(2).zip(u.iter_mut().zip(v)) {
             (*u, *v) = (pair[0], pair[1]);
+        }
+    }
+}
+
+/// Packed 4:2:2, with luma, U and V at these places; the chroma of two rows is their mean.
+fn unpack(
+    view: &FrameView<'_>,
+    places: [usize; 3],
+    width: usize,
+    luma: &mut [u8],
+    u: &mut [u8],
+    v: &mut [u8],
+) {
+    let plane = view.plane(0);
+    let [y_at, u_at, v_at] = places;
+    for (y, out) in luma.chunks_exact_mut(width).enumerate() {
+        let pairs = plane.row(y).chunks_exact(2);
+        out.iter_mut().zip(pairs).for_each(|(out, pair)| *out = pair[y_at]);
+    }
+    let rows = u.chunks_exact_mut(width / 2).zip(v.chunks_exact_mut(width / 2));
+    for (pair, (u, v)) in rows.enumerate() {
+        let lines = plane.row(2 * pair).chunks_exact(4).zip(plane.row(2 * pair + 1).chunks_exact(4));
+        for ((upper, lower), (u, v)) in lines.zip(u.iter_mut().zip(v)) {
+            *u = upper[u_at].midpoint(lower[u_at]);
+            *v = upper[v_at].midpoint(lower[v_at]);
         }
     }
 }
@@ -129,6 +156,8 @@ mod tests {
         check(PixelFormat::Rgb, &[0, 0, 255], [41, 240, 110]);
         check(PixelFormat::Gray8, &[255], [235, 128, 128]);
         check(PixelFormat::Gray8, &[0], [16, 128, 128]);
+        check(PixelFormat::Yuy2, &[60, 90, 60, 200], [60, 90, 200]);
+        check(PixelFormat::Uyvy, &[90, 60, 200, 60], [60, 90, 200]);
     }
 
     #[test]

@@ -679,6 +679,8 @@ fn read_stdin(rest: &str) -> Result<RawVideo, Fault> {
     let format = match value_of("format") {
         Some("i420" | "yuv420p") => PixelFormat::I420,
         Some("nv12") => PixelFormat::Nv12,
+        Some("yuy2" | "yuyv" | "yuyv422") => PixelFormat::Yuy2,
+        Some("uyvy" | "uyvy422") => PixelFormat::Uyvy,
         Some("rgb" | "rgb24") => PixelFormat::Rgb,
         Some("bgr" | "bgr24") => PixelFormat::Bgr,
         Some("gray8" | "gray") => PixelFormat::Gray8,
@@ -692,7 +694,7 @@ fn read_stdin(rest: &str) -> Result<RawVideo, Fault> {
             };
         }
         Some(other) => {
-            let next = "write format=i420, nv12, rgb, bgr, gray8 or y4m";
+            let next = "write format=i420, nv12, yuy2, uyvy, rgb, bgr, gray8 or y4m";
             return Err(Fault::new(format!("`format={other}` is not known"), next));
         }
         None => {

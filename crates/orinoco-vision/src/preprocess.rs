@@ -107,6 +107,13 @@ impl Preprocessor {
                 sample(blended, &columns.chroma, [second, third]);
                 to_rgb.convert_rows(samples.each_mut().map(|rows| rows.as_flattened_mut()));
             }
+            PixelFormat::Yuy2 | PixelFormat::Uyvy => {
+                let [luma, u, v] = packed_places(frame.desc().format);
+                sample_every::<2>(blended, &columns.luma, luma, first);
+                sample_every::<4>(blended, &columns.chroma, u, second);
+                sample_every::<4>(blended, &columns.chroma, v, third);
+                to_rgb.convert_rows(samples.each_mut().map(|rows| rows.as_flattened_mut()));
+            }
             PixelFormat::Gray8 => {
                 sample(blended, &columns.luma, [first]);
                 second.copy_from_slice(first);
@@ -283,6 +290,22 @@ fn sample<const CHANNELS: usize>(blended: &[Rows], taps: &[Tap], mut channels: [
     }
 }
 
+/// Samples the value at `place` of every `STEP` across blended rows.
+#[inline(always)]
+fn sample_every<const STEP: usize>(blended: &[Rows], taps: &[Tap], place: usize, samples: &mut [Rows]) {
+    let pixels = blended.as_chunks::<STEP>().0;
+    for (samples, tap) in samples.iter_mut().zip(taps) {
+        let pair = &pixels[tap.first as usize..][..2];
+        let (left, right) = (pair[0][place], pair[1][place]);
+        *samples = std::array::from_fn(|row| left[row] + (right[row] - left[row]) * tap.weight);
+    }
+}
+
+/// Where luma, U and V lie in the bytes of packed 4:2:2: luma in every 2, chroma in every 4.
+fn packed_places(format: PixelFormat) -> [usize; 3] {
+    if format == PixelFormat::Uyvy { [1, 0, 2] } else { [0, 1, 3] }
+}
+
 /// Takes the rows of each channel apart.
 #[inline(always)]
 fn transpose(samples: &[Vec<Rows>; 3], lines: &mut [[Vec<f32>; 3]; ROWS]) {
@@ -315,8 +338,8 @@ impl Columns {
     }
 }
 
-/// The most values a pixel has.
-const PIXEL_VALUES_MAX: usize = 3;
+/// The most values that a pixel has, or that two share.
+const PIXEL_VALUES_MAX: usize = 4;
 
 /// Blends the two rows of each tap, and adds a pixel so that every sample has a successor: one of weight 0, so any will do.
 #[inline(always)]
@@ -352,8 +375,21 @@ pub(crate) fn to_rgb8(frame: &FrameView<'_>, out: &mut Vec<u8>) {
             }),
             PixelFormat::Gray8 => row.chunks_exact_mut(3).zip(line).for_each(|(t, s)| t.fill(*s)),
             PixelFormat::I420 | PixelFormat::Nv12 => yuv_row(frame, y, line, row),
+            PixelFormat::Yuy2 | PixelFormat::Uyvy => packed_row(frame, line, row),
             _ => row.copy_from_slice(line),
         }
+    }
+}
+
+#[inline(always)]
+fn packed_row(frame: &FrameView<'_>, line: &[u8], row: &mut [u8]) {
+    let to_rgb = YuvToRgb::of(frame.desc());
+    let [luma, u, v] = packed_places(frame.desc().format);
+    for (x, pixel) in row.chunks_exact_mut(3).enumerate() {
+        let pair = &line[x / 2 * 4..][..4];
+        let y = pair[luma + x % 2 * 2];
+        let rgb = to_rgb.rgb(f32::from(y), f32::from(pair[u]), f32::from(pair[v]));
+        pixel.iter_mut().zip(rgb).for_each(|(t, value)| *t = (value + 0.5) as u8);
     }
 }
 
@@ -429,6 +465,41 @@ mod tests {
                         assert!((seen - exact).abs() < 0.01, "{w}x{h} at {c},{y},{x}: {seen} for {exact}");
                     }
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn packed_422_sees_the_same_picture_where_chroma_does_not_change_downwards() {
+        let planar = FrameDesc::packed(PixelFormat::I420, 38, 22);
+        let mut bytes = gradient(&planar);
+        for plane in [1, 2] {
+            let rows = &mut bytes[planar.planes[plane].offset..][..19 * 11];
+            let (first, rest) = rows.split_at_mut(19);
+            rest.chunks_exact_mut(19).for_each(|row| row.copy_from_slice(first));
+        }
+        for (format, order) in [(PixelFormat::Yuy2, [0, 1, 0, 2]), (PixelFormat::Uyvy, [1, 0, 2, 0])] {
+            let packed = FrameDesc::packed(format, 38, 22);
+            let value = |y: usize, x: usize, place: usize| match order[place] {
+                0 => bytes[y * 38 + x * 2 + usize::from(place > 1)],
+                plane => bytes[planar.planes[plane].offset + x],
+            };
+            let pairs = (0..22).flat_map(|y| (0..19).map(move |x| (y, x)));
+            let pixels: Vec<u8> = pairs
+                .flat_map(|(y, x)| (0..4).map(move |place| (y, x, place)))
+                .map(|(y, x, p)| value(y, x, p))
+                .collect();
+            for resize in [Resize::Bilinear, Resize::BilinearAntialias] {
+                let spec = InputSpec { resize, ..spec(20, 20, Fit::Letterbox, Align::Center) };
+                let (mut a, mut b) = (vec![0.0; spec.elements()], vec![0.0; spec.elements()]);
+                let none = Mapping::default();
+                Preprocessor::new(spec.clone()).run(
+                    &FrameView::new(&planar, &bytes).expect("fits"),
+                    &none,
+                    &mut a,
+                );
+                Preprocessor::new(spec).run(&FrameView::new(&packed, &pixels).expect("fits"), &none, &mut b);
+                assert_eq!(a, b, "{format:?} {resize:?}");
             }
         }
     }
