@@ -70,6 +70,7 @@ codes! {
         "The engine returned an error while running. The message is the engine's own."
     SOURCE_URI "E0401" Configuration "a source URI that cannot be used"
         "Sources are file://PATH (video, image, numbered images such as img_%04i.jpg, or a folder of images), \
+         v4l2:///dev/video0 (a camera of the kernel), \
          rtsp://HOST/PATH, http://HOST/PATH (an MJPEG camera, or a video file by its extension), \
          stdin://?format=FORMAT (raw video) and test://ball. A plain path is taken as file://."
     SOURCE_OPEN "E0402" RunFailed "a source that cannot be opened"

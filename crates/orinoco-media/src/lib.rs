@@ -1,4 +1,4 @@
-//! Where frames come from and where pictures go: video files, RTSP, HTTP, images, raw video and a test pattern in; frame
+//! Where frames come from and where pictures go: cameras, video files, RTSP, HTTP, images, raw video and a test pattern in; frame
 //! checksums and annotated MP4 out.
 //!
 //! It knows no model and draws nothing itself: the MP4 sink takes a callback. Frames of a decoder are lent, not copied.
@@ -21,6 +21,8 @@ mod pace;
 mod raw_source;
 mod test_source;
 mod uri;
+#[cfg(feature = "v4l2")]
+mod v4l2;
 mod wav;
 
 pub use framemd5::FrameMd5Sink;
@@ -34,6 +36,8 @@ pub use raw_source::RawSource;
 pub use test_source::TestSource;
 pub use uri::{
     Ball, HttpAddress, ImagePaths, NumberedPath, Pace, Rate, RawFrames, RawLayout, RawVideo, RtspAddress,
-    SourceKind, SourceUri, TestPattern, Transport,
+    SourceKind, SourceUri, TestPattern, Transport, V4l2Address,
 };
+#[cfg(feature = "v4l2")]
+pub use v4l2::{Camera, CameraControl, CameraFormat, CameraSize, V4l2Source, cameras};
 pub use wav::{Sound, read_wav};

@@ -10,7 +10,7 @@ use gstreamer as gst;
 use gstreamer::prelude::*;
 use gstreamer_app as app;
 use gstreamer_video as video;
-use orinoco_core::{ColorMatrix, ColorRange, Diagnosis, FrameDesc, PixelFormat, codes};
+use orinoco_core::{ColorMatrix, ColorRange, Diagnosis, FrameDesc, PixelFormat, PtsClock, codes};
 use orinoco_pipeline::{Outcome, Sink};
 
 use crate::gst::{chain, init, make};
@@ -178,7 +178,7 @@ impl Mp4Sink {
             (self.draw)(&mut bytes, picture.width, picture.height, outcome);
         }
         let encoding = self.encoding.as_mut().expect("it was started above");
-        let (pts, duration) = encoding.times.place(desc.pts.0);
+        let (pts, duration) = encoding.times.place(desc.pts.0, desc.clock);
         memory.set_pts(gst::ClockTime::from_nseconds(pts));
         memory.set_duration(gst::ClockTime::from_nseconds(duration));
         encoding.interval.store(duration, Ordering::Relaxed);
@@ -265,7 +265,11 @@ impl Drop for Encoding {
 
 impl Times {
     /// The time at which the file shows a frame of `pts`, and for how long.
-    fn place(&mut self, pts: u64) -> (u64, u64) {
+    fn place(&mut self, pts: u64, clock: PtsClock) -> (u64, u64) {
+        // The machine's clock began when it was started, the file begins with its first picture.
+        if self.last.is_none() && clock == PtsClock::Monotonic {
+            self.shift = -i128::from(pts);
+        }
         let shifted = i128::from(pts) + self.shift;
         let earliest = self.last.map_or(0, |last| i128::from(last) + 1);
         let placed = if shifted >= earliest {
@@ -351,7 +355,8 @@ mod tests {
     #[test]
     fn times_are_kept_until_they_jump_back() {
         let mut times = Times::default();
-        let seen: Vec<u64> = [5, 45, 85, 5, 45, 45].iter().map(|&pts| times.place(pts).0).collect();
+        let seen: Vec<u64> =
+            [5, 45, 85, 5, 45, 45].iter().map(|&pts| times.place(pts, PtsClock::Media).0).collect();
         assert_eq!(seen, [5, 45, 85, 125, 165, 205]);
     }
 }

@@ -3,7 +3,7 @@ use std::sync::Arc;
 use orinoco_core::{Clock, Diagnosis};
 use orinoco_pipeline::Source;
 
-use crate::{ImagePaths, ImageSource, RawSource, SourceKind, SourceUri, TestSource};
+use crate::{ImagePaths, ImageSource, RawSource, SourceKind, SourceUri, TestSource, V4l2Address};
 
 /// The source for `uri`, not yet opened: [`Source::open`] does that, on the source's own thread.
 ///
@@ -20,6 +20,7 @@ pub fn open(uri: &SourceUri, stream_name: &str, clock: Arc<dyn Clock>) -> Result
             Box::new(ImageSource::new(paths.clone(), *repeat, *pace, clock))
         }
         (SourceKind::Stdin(video), _) => Box::new(RawSource::stdin(*video, uri, clock)),
+        (SourceKind::Camera(address), _) => open_camera(address, uri, clock)?,
         (SourceKind::Test(pattern), _) => Box::new(TestSource::new(*pattern, clock)),
         (
             SourceKind::Video { .. }
@@ -29,6 +30,21 @@ pub fn open(uri: &SourceUri, stream_name: &str, clock: Arc<dyn Clock>) -> Result
             _,
         ) => open_stream(uri, stream_name, clock)?,
     })
+}
+
+#[cfg(feature = "v4l2")]
+fn open_camera(
+    address: &V4l2Address,
+    uri: &SourceUri,
+    clock: Arc<dyn Clock>,
+) -> Result<Box<dyn Source>, Diagnosis> {
+    Ok(Box::new(crate::V4l2Source::new(address.clone(), uri.to_string(), clock)))
+}
+
+#[cfg(not(feature = "v4l2"))]
+fn open_camera(_: &V4l2Address, uri: &SourceUri, _: Arc<dyn Clock>) -> Result<Box<dyn Source>, Diagnosis> {
+    let cause = "this binary was built without V4L2, which reads cameras";
+    Err(Diagnosis::new(&orinoco_core::codes::FEATURE_MISSING, uri, cause, "build with `--features v4l2`"))
 }
 
 #[cfg(feature = "gstreamer")]

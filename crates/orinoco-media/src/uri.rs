@@ -25,6 +25,8 @@ const TEST_SIDE: RangeInclusive<u32> = 16..=8192;
 const TEST_FPS: RangeInclusive<u32> = 1..=1000;
 /// Sides of raw video.
 const RAW_SIDE: RangeInclusive<u32> = 1..=8192;
+/// Buffers of a camera: the driver fills one while another is on its way; V4L2 allows 32.
+const CAMERA_BUFFERS: RangeInclusive<u32> = 2..=32;
 /// Both terms of a raw video's frame rate: exact for NTSC's 30000/1001, and their product with a second fits 64 bits.
 pub(crate) const RATE_TERM: RangeInclusive<u32> = 1..=1_000_000;
 /// Images a folder may have. Their names are held in memory, about 100 bytes each.
@@ -61,6 +63,8 @@ pub enum SourceKind {
         /// How fast they are read.
         pace: Pace,
     },
+    /// A camera of the kernel.
+    Camera(V4l2Address),
     /// A camera or server that speaks RTSP.
     Rtsp(RtspAddress),
     /// A camera that sends JPEG pictures over HTTP without end (`multipart/x-mixed-replace`).
@@ -107,6 +111,41 @@ pub struct NumberedPath {
     before: OsString,
     digits: usize,
     after: OsString,
+}
+
+/// A Video4Linux2 device and how it is set; what is `None` stays as the driver has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct V4l2Address {
+    /// Its device node: `/dev/video0`, or a lasting name below `/dev/v4l`.
+    pub path: PathBuf,
+    /// The four characters of its format: `NV12`, `YUYV`, `MJPG`.
+    pub format: Option<[u8; 4]>,
+    /// Width in pixels.
+    pub width: Option<u32>,
+    /// Height in pixels.
+    pub height: Option<u32>,
+    /// Frames a second.
+    pub rate: Option<Rate>,
+    /// Buffers that the driver fills in turn.
+    pub buffers: u32,
+    /// Controls by name with their values.
+    pub controls: Vec<(String, i32)>,
+}
+
+impl Default for V4l2Address {
+    fn default() -> Self {
+        /// A ring, a batch and the sinks hold 6; two more stay with the driver.
+        const BUFFERS: u32 = 8;
+        Self {
+            path: PathBuf::new(),
+            format: None,
+            width: None,
+            height: None,
+            rate: None,
+            buffers: BUFFERS,
+            controls: Vec::new(),
+        }
+    }
 }
 
 /// Where an RTSP stream is and how to reach it. Its debug form hides the password.
@@ -215,6 +254,7 @@ pub struct Ball {
 
 impl SourceUri {
     /// Reads `file://PATH?loop=1&pace=pts`, a plain path, `rtsp://HOST/PATH?transport=udp`, `http://HOST/PATH`,
+    /// `v4l2:///dev/video0?format=NV12&width=640&height=360&fps=30&control.brightness=100`,
     /// `stdin://?format=i420&width=640&height=480&fps=30` or
     /// `test://ball?width=640&height=480&fps=30&frames=100&pace=pts`.
     ///
@@ -228,7 +268,7 @@ impl SourceUri {
                 &codes::SOURCE_URI,
                 "source",
                 "it is empty",
-                "name a file, a folder of images, rtsp://, http://, stdin:// or test://ball",
+                "name a file, a folder of images, v4l2://, rtsp://, http://, stdin:// or test://ball",
             ));
         }
         if text.contains('\0') {
@@ -243,11 +283,12 @@ impl SourceUri {
             "file" => read_file(rest, Escapes::Percent),
             "rtsp" | "rtsps" => read_rtsp(&scheme, rest).map(SourceKind::Rtsp),
             "http" | "https" => read_http(&scheme, rest),
+            "v4l2" => read_v4l2(rest).map(SourceKind::Camera),
             "stdin" => read_stdin(rest).map(SourceKind::Stdin),
             "test" => read_test(rest).map(SourceKind::Test),
             _ => Err(Fault::new(
                 format!("`{scheme}://` is not a kind of source"),
-                "use file://, rtsp://, http://, stdin:// or test://ball, or a plain path",
+                "use file://, v4l2://, rtsp://, http://, stdin:// or test://ball, or a plain path",
             )),
         };
         let kind = kind.map_err(fault)?;
@@ -262,7 +303,7 @@ impl SourceUri {
 
     /// Whether it runs whether or not anybody takes its frames.
     pub fn is_live(&self) -> bool {
-        matches!(self.kind, SourceKind::Rtsp(_) | SourceKind::HttpCamera(_))
+        matches!(self.kind, SourceKind::Camera(_) | SourceKind::Rtsp(_) | SourceKind::HttpCamera(_))
     }
 
     /// The same source with a relative path taken from `folder`: a board file's paths start at the board file.
@@ -275,7 +316,8 @@ impl SourceUri {
             SourceKind::Images { paths: ImagePaths::Numbered(numbered), .. } => {
                 numbered.before = folder.join(&numbered.before).into_os_string();
             }
-            SourceKind::Rtsp(_)
+            SourceKind::Camera(_)
+            | SourceKind::Rtsp(_)
             | SourceKind::HttpCamera(_)
             | SourceKind::HttpVideo { .. }
             | SourceKind::Stdin(_)
@@ -293,7 +335,8 @@ impl SourceUri {
         match &self.kind {
             SourceKind::Video { path, .. } => check_file(path, &self.shown),
             SourceKind::Images { paths, .. } => check_file(&paths.first().path, &self.shown),
-            SourceKind::Rtsp(_)
+            SourceKind::Camera(_)
+            | SourceKind::Rtsp(_)
             | SourceKind::HttpCamera(_)
             | SourceKind::HttpVideo { .. }
             | SourceKind::Stdin(_)
@@ -345,9 +388,12 @@ impl SourceKind {
                 Some(path.display().to_string())
             }
             Self::Images { paths: ImagePaths::Numbered(numbered), .. } => Some(numbered.to_string()),
-            Self::Rtsp(_) | Self::HttpCamera(_) | Self::HttpVideo { .. } | Self::Stdin(_) | Self::Test(_) => {
-                None
-            }
+            Self::Camera(_)
+            | Self::Rtsp(_)
+            | Self::HttpCamera(_)
+            | Self::HttpVideo { .. }
+            | Self::Stdin(_)
+            | Self::Test(_) => None,
         }
     }
 }
@@ -748,6 +794,46 @@ fn read_rate(text: &str) -> Result<Rate, Fault> {
     }
 }
 
+fn read_v4l2(rest: &str) -> Result<V4l2Address, Fault> {
+    const KNOWN: &str = "format, width, height, fps, buffers and control.NAME";
+    let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
+    if !path.starts_with('/') {
+        let next = "write v4l2:///dev/video0; `orinoco cameras` lists what there is";
+        return Err(Fault::new("it does not name a device node", next));
+    }
+    let mut address = V4l2Address { path: PathBuf::from(path), ..V4l2Address::default() };
+    for (key, value) in settings(query) {
+        match key {
+            "format" => address.format = Some(read_fourcc(value)?),
+            "width" => address.width = Some(read_number(key, value, RAW_SIDE)?),
+            "height" => address.height = Some(read_number(key, value, RAW_SIDE)?),
+            "fps" => address.rate = Some(read_rate(value)?),
+            "buffers" => address.buffers = read_number(key, value, CAMERA_BUFFERS)?,
+            _ => match key.strip_prefix("control.") {
+                Some(name) => {
+                    let next = "write a whole number, as control.brightness=100";
+                    let fault = || Fault::new(format!("`{key}={value}` is not possible"), next);
+                    address.controls.push((name.to_owned(), value.parse().map_err(|_| fault())?));
+                }
+                None => return Err(unknown_setting(key, "a camera", KNOWN)),
+            },
+        }
+    }
+    Ok(address)
+}
+
+/// V4L2's four characters; shorter names end in spaces.
+fn read_fourcc(value: &str) -> Result<[u8; 4], Fault> {
+    let fits = (1..=4).contains(&value.len()) && value.bytes().all(|byte| byte.is_ascii_graphic());
+    let next = "write the four characters that `orinoco cameras` shows, as format=NV12";
+    let mut fourcc = [b' '; 4];
+    match fits {
+        true => fourcc[..value.len()].copy_from_slice(value.as_bytes()),
+        false => return Err(Fault::new(format!("`format={value}` is not a format of V4L2"), next)),
+    }
+    Ok(fourcc)
+}
+
 fn read_test(rest: &str) -> Result<TestPattern, Fault> {
     let (name, query) = rest.split_once('?').unwrap_or((rest, ""));
     if name != "ball" {
@@ -1011,18 +1097,18 @@ mod tests {
         check(
             &texts,
             expect![[r#"
-            source: it is empty; name a file, a folder of images, rtsp://, http://, stdin:// or test://ball
-            file://: it names no file; write the path after file://
-            file://a%zz.mp4: a `%` is not followed by two hex digits; write % itself as %25
-            file://a%00.mp4: it contains a NUL character; remove %00
-            file://a_%i_%i.jpg: it has more than one number; keep one %i or %04i
-            file://clip_%02d.mp4: numbers in a file name are for images only; end the name in .jpg, .png or .webp, or name one file
-            clip.mp4?speed=2: `speed` is not a setting of a file; the settings are loop and pace
-            clip.mp4?loop=yes: `loop=yes` is neither on nor off; write loop=1 or loop=0
-            clip.mp4?pace=fast: `pace=fast` is not a pace; write pace=pts or pace=none
-            ftp://host/clip.mp4: `ftp://` is not a kind of source; use file://, rtsp://, http://, stdin:// or test://ball, or a plain path
-            v4l2:///dev/video0: `v4l2://` is not a kind of source; use file://, rtsp://, http://, stdin:// or test://ball, or a plain path
-        "#]],
+                source: it is empty; name a file, a folder of images, v4l2://, rtsp://, http://, stdin:// or test://ball
+                file://: it names no file; write the path after file://
+                file://a%zz.mp4: a `%` is not followed by two hex digits; write % itself as %25
+                file://a%00.mp4: it contains a NUL character; remove %00
+                file://a_%i_%i.jpg: it has more than one number; keep one %i or %04i
+                file://clip_%02d.mp4: numbers in a file name are for images only; end the name in .jpg, .png or .webp, or name one file
+                clip.mp4?speed=2: `speed` is not a setting of a file; the settings are loop and pace
+                clip.mp4?loop=yes: `loop=yes` is neither on nor off; write loop=1 or loop=0
+                clip.mp4?pace=fast: `pace=fast` is not a pace; write pace=pts or pace=none
+                ftp://host/clip.mp4: `ftp://` is not a kind of source; use file://, v4l2://, rtsp://, http://, stdin:// or test://ball, or a plain path
+                v4l2:///dev/video0 -> Camera(V4l2Address { path: "/dev/video0", format: None, width: None, height: None, rate: None, buffers: 8, controls: [] })
+            "#]],
         );
     }
 
@@ -1116,6 +1202,33 @@ mod tests {
     }
 
     #[test]
+    fn cameras() {
+        let texts = [
+            "v4l2:///dev/video0",
+            "v4l2:///dev/video2?format=NV12&width=640&height=360&fps=30&buffers=4",
+            "v4l2:///dev/video0?format=GREY&control.brightness=-5",
+            "v4l2://video0",
+            "v4l2:///dev/video0?format=RGB24",
+            "v4l2:///dev/video0?buffers=1",
+            "v4l2:///dev/video0?control.gain=high",
+            "v4l2:///dev/video0?rate=30",
+        ];
+        check(
+            &texts,
+            expect![[r#"
+            v4l2:///dev/video0 -> Camera(V4l2Address { path: "/dev/video0", format: None, width: None, height: None, rate: None, buffers: 8, controls: [] })
+            v4l2:///dev/video2?format=NV12&width=640&height=360&fps=30&buffers=4 -> Camera(V4l2Address { path: "/dev/video2", format: Some([78, 86, 49, 50]), width: Some(640), height: Some(360), rate: Some(Rate { frames: 30, seconds: 1 }), buffers: 4, controls: [] })
+            v4l2:///dev/video0?format=GREY&control.brightness=-5 -> Camera(V4l2Address { path: "/dev/video0", format: Some([71, 82, 69, 89]), width: None, height: None, rate: None, buffers: 8, controls: [("brightness", -5)] })
+            v4l2://video0: it does not name a device node; write v4l2:///dev/video0; `orinoco cameras` lists what there is
+            v4l2:///dev/video0?format=RGB24: `format=RGB24` is not a format of V4L2; write the four characters that `orinoco cameras` shows, as format=NV12
+            v4l2:///dev/video0?buffers=1: `buffers=1` is not possible; write a whole number from 2 to 32
+            v4l2:///dev/video0?control.gain=high: `control.gain=high` is not possible; write a whole number, as control.brightness=100
+            v4l2:///dev/video0?rate=30: `rate` is not a setting of a camera; the settings are format, width, height, fps, buffers and control.NAME
+        "#]],
+        );
+    }
+
+    #[test]
     fn raw_video() {
         let texts = [
             "stdin://?format=i420&width=640&height=480&fps=30",
@@ -1124,7 +1237,7 @@ mod tests {
             "stdin://?format=i420&width=64&height=48&matrix=bt2020&range=full",
             "stdin://?format=y4m",
             "stdin://",
-            "stdin://?format=yuy2&width=640&height=480",
+            "stdin://?format=yuv9&width=640&height=480",
             "stdin://?format=i420&width=640",
             "stdin://?format=i420&width=0&height=480",
             "stdin://?format=i420&width=640&height=480&fps=0",
@@ -1145,7 +1258,7 @@ mod tests {
             stdin://?format=i420&width=64&height=48&matrix=bt2020&range=full -> Stdin(RawVideo { layout: Frames(RawFrames { format: I420, width: 64, height: 48, rate: Rate { frames: 30, seconds: 1 }, matrix: Bt2020, range: Full }), pace: Free })
             stdin://?format=y4m -> Stdin(RawVideo { layout: Y4m, pace: Free })
             stdin://: it does not say what the bytes are; write stdin://?format=i420&width=640&height=480&fps=30, or stdin://?format=y4m
-            stdin://?format=yuy2&width=640&height=480: `format=yuy2` is not known; write format=i420, nv12, rgb, bgr, gray8 or y4m
+            stdin://?format=yuv9&width=640&height=480: `format=yuv9` is not known; write format=i420, nv12, yuy2, uyvy, rgb, bgr, gray8 or y4m
             stdin://?format=i420&width=640: it has no height; add height= and the pixels
             stdin://?format=i420&width=0&height=480: `width=0` is not possible; write a whole number from 1 to 8192
             stdin://?format=i420&width=640&height=480&fps=0: `fps=0` is not possible; write frames a second as fps=30 or fps=30000/1001

@@ -1,6 +1,7 @@
 //! Where a frame's bytes live, and who gets them back.
 
 use std::fmt;
+use std::os::fd::OwnedFd;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
@@ -11,6 +12,11 @@ use orinoco_core::{FrameDesc, FrameView, Nanos};
 pub trait Lease: Send + Sync {
     /// The bytes, mapped for reading by the host.
     fn bytes(&self) -> &[u8];
+
+    /// The same memory as a dma-buf, where its owner exports it: other devices read it without a copy.
+    fn dma_buf(&self) -> Option<&OwnedFd> {
+        None
+    }
 }
 
 /// The memory of one frame.
@@ -66,6 +72,10 @@ pub struct Frame {
     pub desc: FrameDesc,
     /// Time the decoder took, where the source knows it.
     pub decode: Option<Duration>,
+    /// Time from the driver's stamp to the slot, where the source knows it.
+    pub captured: Option<Duration>,
+    /// Frames that the source lost just before this one.
+    pub lost: u64,
     /// When it reached its slot.
     pub arrived: Nanos,
     slot: Slot,
@@ -74,7 +84,7 @@ pub struct Frame {
 impl Frame {
     /// Pairs a descriptor with its bytes; `None` when they do not fit it.
     pub fn new(desc: FrameDesc, slot: Slot, arrived: Nanos) -> Option<Self> {
-        let frame = Self { desc, decode: None, arrived, slot };
+        let frame = Self { desc, decode: None, captured: None, lost: 0, arrived, slot };
         FrameView::new(&frame.desc, frame.bytes())?;
         Some(frame)
     }

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use orinoco_core::{Clock, Diagnosis, Nanos, StreamId, codes};
-use orinoco_telemetry::{Event, EventSink, SourceState, Stage, Stats};
+use orinoco_telemetry::{DropCause, Event, EventSink, SourceState, Stage, Stats};
 
-use crate::{Inlet, Poll, Source, SourceError, Stop};
+use crate::{Frame, Inlet, Poll, Source, SourceError, Stop};
 
 /// The first wait before reopening; short, since most losses are a dropped connection.
 const BACKOFF_FIRST: Duration = Duration::from_millis(200);
@@ -108,10 +108,12 @@ impl SourceRunner {
                         backoff.live();
                         self.enter(SourceState::Live, None);
                     }
+                    // A gap in the numbers is a loss at the source.
+                    *seq += frame.lost;
                     frame.desc.seq = *seq;
                     frame.desc.stream = self.stream;
                     *seq += 1;
-                    self.count(frame.decode);
+                    self.count(&frame);
                     if self.inlet.push(frame).is_err() {
                         return Ok(SourceEnd::Stopped);
                     }
@@ -140,11 +142,14 @@ impl SourceRunner {
         Err(SourceError::Transient(why))
     }
 
-    fn count(&self, decode: Option<Duration>) {
+    fn count(&self, frame: &Frame) {
         let mut stats = self.stats.stream(self.stream);
-        stats.frames_in += 1;
-        if let Some(decode) = decode {
-            stats.record(Stage::Decode, decode);
+        stats.frames_in += 1 + frame.lost;
+        stats.drop_frames(DropCause::LostAtSource, frame.lost);
+        for (stage, took) in [(Stage::Capture, frame.captured), (Stage::Decode, frame.decode)] {
+            if let Some(took) = took {
+                stats.record(stage, took);
+            }
         }
     }
 
@@ -249,7 +254,6 @@ mod tests {
         }
         fn close(&mut self) {}
     }
-    use crate::Frame;
 
     fn check(steps: Vec<Step>, attempts_max: Option<u32>, states: &str, end: &str) {
         let clock: Arc<dyn Clock> = Arc::new(MonotonicClock::default());

@@ -9,6 +9,8 @@ use crate::{Histogram, SourceState};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub enum Stage {
+    /// From the driver's time stamp to the slot.
+    Capture,
     /// From the compressed picture entering the decoder to the raw one leaving it.
     Decode,
     /// Waiting in the ring for a lane.
@@ -27,7 +29,8 @@ pub enum Stage {
 
 impl Stage {
     /// All stages, in the order of the frame's way.
-    pub const ALL: [Stage; 7] = [
+    pub const ALL: [Stage; 8] = [
+        Self::Capture,
         Self::Decode,
         Self::Queue,
         Self::Preprocess,
@@ -40,6 +43,7 @@ impl Stage {
     /// The name in summaries.
     pub fn name(self) -> &'static str {
         match self {
+            Self::Capture => "capture",
             Self::Decode => "decode",
             Self::Queue => "queue",
             Self::Preprocess => "preprocess",
@@ -55,6 +59,8 @@ impl Stage {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub enum DropCause {
+    /// The source says that it lost them: a camera that nobody read in time.
+    LostAtSource,
     /// Policy `drop-oldest`: a newer frame took its place in the ring.
     DropOldest,
     /// Policy `drop-newest`: the ring was full when it came.
@@ -69,12 +75,19 @@ pub enum DropCause {
 
 impl DropCause {
     /// All causes.
-    pub const ALL: [DropCause; 5] =
-        [Self::DropOldest, Self::DropNewest, Self::SinkBehind, Self::ReplayFailed, Self::Shutdown];
+    pub const ALL: [DropCause; 6] = [
+        Self::LostAtSource,
+        Self::DropOldest,
+        Self::DropNewest,
+        Self::SinkBehind,
+        Self::ReplayFailed,
+        Self::Shutdown,
+    ];
 
     /// The name in summaries.
     pub fn name(self) -> &'static str {
         match self {
+            Self::LostAtSource => "lost-at-source",
             Self::DropOldest => "drop-oldest",
             Self::DropNewest => "drop-newest",
             Self::SinkBehind => "sink-behind",
@@ -87,7 +100,7 @@ impl DropCause {
 /// Counters and percentiles of one stream.
 #[derive(Clone, Debug, Default)]
 pub struct StreamStats {
-    /// Frames that the source delivered.
+    /// Frames that the source delivered, and those that it says it lost.
     pub frames_in: u64,
     /// Frames that went through every model and sink.
     pub frames_out: u64,
@@ -116,7 +129,12 @@ impl StreamStats {
 
     /// Counts one dropped frame.
     pub fn drop_frame(&mut self, cause: DropCause) {
-        self.dropped[cause as usize] += 1;
+        self.drop_frames(cause, 1);
+    }
+
+    /// Counts dropped frames.
+    pub fn drop_frames(&mut self, cause: DropCause, frames: u64) {
+        self.dropped[cause as usize] += frames;
     }
 
     /// Frames dropped for `cause`.

@@ -26,6 +26,8 @@ pub(crate) enum Command {
     Models(ModelsCommand),
     /// Measure a model's accuracy on a labelled dataset
     Eval(EvalArgs),
+    /// List the cameras of this machine, their formats and settings
+    Cameras,
     /// Measure a part beside the limit of this machine
     #[command(subcommand)]
     Bench(BenchCommand),
@@ -120,7 +122,8 @@ pub(crate) struct RunArgs {
     /// Model: a name in the repository, a folder, a model.toml or an .onnx; without it frames are only read
     #[arg(long, value_name = "MODEL", requires = "source")]
     pub(crate) model: Option<String>,
-    /// Source: file://PATH (video, image, img_%04i.jpg, folder), rtsp://, http:// (MJPEG), stdin://?format=, test://ball
+    /// Source: file://PATH (video, image, img_%04i.jpg, folder), v4l2:///dev/video0, rtsp://, http:// (MJPEG), stdin://?format=,
+    /// test://ball
     #[arg(long, value_name = "URI")]
     pub(crate) source: Option<String>,
     /// Write the annotated video here

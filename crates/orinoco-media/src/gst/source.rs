@@ -125,7 +125,10 @@ impl GstSource {
             SourceKind::HttpVideo { address, repeat, pace } => Input::HttpFile { address, repeat, pace },
             SourceKind::Rtsp(address) => Input::Rtsp(address),
             SourceKind::HttpCamera(address) => Input::HttpCamera(address),
-            SourceKind::Images { .. } | SourceKind::Stdin(_) | SourceKind::Test(_) => {
+            SourceKind::Images { .. }
+            | SourceKind::Camera(_)
+            | SourceKind::Stdin(_)
+            | SourceKind::Test(_) => {
                 let next = "name a video file, rtsp:// or http://";
                 return Err(Diagnosis::new(&codes::SOURCE_URI, shown, "it is not for GStreamer", next));
             }

@@ -1,6 +1,7 @@
 //! One module for each command.
 
 pub(crate) mod bench;
+pub(crate) mod cameras;
 pub(crate) mod eval;
 pub(crate) mod explain;
 mod gallery;

@@ -1,0 +1,336 @@
+//! A camera as a source: opened, read, lost and found again.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use orinoco_core::{Clock, Diagnosis, FrameDesc, PixelFormat, Pts, PtsClock, codes};
+use orinoco_pipeline::{Frame, Poll, Slot, SlotPool, Source, SourceError};
+use rustix::time::{ClockId, clock_gettime};
+
+use super::cameras::{control_name, rate_text, size_text};
+use super::formats::{FORMATS, Payload, name, packed_desc, payload, raw_desc};
+use super::kernel::{Device, Filled, FourCc, Geometry, Ring, Sizes};
+use crate::V4l2Address;
+
+/// Buffers that stay with the driver, whatever the pipeline holds: it fills one while the other is on its way.
+const DRIVER_BUFFERS_MIN: usize = 2;
+/// Frames that may be on their way at once in memory of our own.
+const SLOTS: usize = 16;
+/// What the kernel says when a device was pulled out.
+const ENODEV: i32 = 19;
+const EBUSY: i32 = 16;
+/// What it says when a file is no such device.
+const ENOTTY: i32 = 25;
+
+/// `v4l2:///dev/video0`: a camera that the kernel captures. Frames lie in the driver's buffers, unless their format must
+/// be decoded or put together, or the pipeline holds so many that the driver would have none left; then they are copied.
+pub struct V4l2Source {
+    address: V4l2Address,
+    shown: String,
+    clock: Arc<dyn Clock>,
+    session: Option<Session>,
+}
+
+/// An open camera.
+struct Session {
+    ring: Arc<Ring>,
+    payload: Payload,
+    desc: FrameDesc,
+    pool: SlotPool,
+    last_sequence: Option<u32>,
+    /// Frames lost since the last one that was handed on.
+    lost: u64,
+}
+
+impl V4l2Source {
+    /// The camera at `address`, not yet opened. `shown` is its name in messages.
+    pub fn new(address: V4l2Address, shown: String, clock: Arc<dyn Clock>) -> Self {
+        Self { address, shown, clock, session: None }
+    }
+
+    fn permanent(&self, cause: impl Into<String>, next: impl Into<String>) -> SourceError {
+        SourceError::Permanent(Diagnosis::new(&codes::SOURCE_OPEN, &self.shown, cause.into(), next.into()))
+    }
+
+    /// What an error of the kernel means for the source.
+    fn failed(&self, doing: &str, error: &io::Error) -> SourceError {
+        let transient = |cause: String, next: &str| {
+            SourceError::Transient(Diagnosis::new(&codes::SOURCE_UNREACHABLE, &self.shown, cause, next))
+        };
+        match (error.raw_os_error(), error.kind()) {
+            (Some(ENODEV), _) | (_, io::ErrorKind::NotFound) => transient(
+                "the camera is not there".to_owned(),
+                "plug it in; `orinoco cameras` lists what there is",
+            ),
+            (Some(ENOTTY), _) => {
+                self.permanent("it is no camera", "choose another device: `orinoco cameras` lists them")
+            }
+            (Some(EBUSY), _) => transient("another program uses the camera".to_owned(), "end that program"),
+            (_, io::ErrorKind::PermissionDenied) => {
+                self.permanent("it may not be opened by this user", "add the user to the group video")
+            }
+            (_, io::ErrorKind::Unsupported) => {
+                self.permanent(error.to_string(), "choose another device: `orinoco cameras` lists them")
+            }
+            _ => transient(format!("{doing} failed: {error}"), "look at the kernel's log (`dmesg`)"),
+        }
+    }
+
+    fn choose_format(&self, device: &Device) -> Result<(FourCc, Payload), SourceError> {
+        let offered = device.formats();
+        let names = || offered.iter().map(|fourcc| name(*fourcc)).collect::<Vec<_>>().join(", ");
+        if let Some(wanted) = self.address.format {
+            if !offered.contains(&wanted) {
+                let cause = format!("the camera has no format {}", name(wanted));
+                return Err(self.permanent(cause, format!("write format= one of {}", names())));
+            }
+            return payload(wanted).map(|payload| (wanted, payload)).ok_or_else(|| {
+                let known: Vec<String> = FORMATS.iter().map(|(fourcc, _)| name(**fourcc)).collect();
+                let cause = format!("the format {} is not understood", name(wanted));
+                self.permanent(cause, format!("write format= one of {}", known.join(", ")))
+            });
+        }
+        let best = FORMATS.iter().find(|(fourcc, _)| offered.contains(fourcc));
+        best.map(|(fourcc, payload)| (**fourcc, *payload)).ok_or_else(|| {
+            let cause = format!("none of its formats is understood: {}", names());
+            self.permanent(cause, "use another camera, or a mode of it that gives NV12, YUYV or MJPG")
+        })
+    }
+
+    fn set_format(&self, device: &Device) -> Result<(Payload, Geometry), SourceError> {
+        let (fourcc, payload) = self.choose_format(device)?;
+        let now = device.geometry().map_err(|error| self.failed("asking for the format", &error))?;
+        let width = self.address.width.unwrap_or(now.width);
+        let height = self.address.height.unwrap_or(now.height);
+        let made = device
+            .set_format(fourcc, width, height)
+            .map_err(|error| self.failed("setting the format", &error))?;
+        let asked =
+            [self.address.width.map(|w| w == made.width), self.address.height.map(|h| h == made.height)];
+        if made.fourcc != fourcc || asked.contains(&Some(false)) {
+            let cause = format!(
+                "the camera makes {} {}x{} of {} {width}x{height}",
+                name(made.fourcc),
+                made.width,
+                made.height,
+                name(fourcc)
+            );
+            let sizes = match device.sizes(fourcc) {
+                Sizes::Listed(sizes) if sizes.is_empty() => size_text((made.width, made.height)),
+                Sizes::Listed(sizes) => sizes.into_iter().map(size_text).collect::<Vec<_>>().join(", "),
+                Sizes::Range(least, most, _) => format!("{} to {}", size_text(least), size_text(most)),
+            };
+            return Err(self.permanent(cause, format!("write width= and height= of one of {sizes}")));
+        }
+        Ok((payload, made))
+    }
+
+    fn set_rate(&self, device: &Device, geometry: &Geometry) -> Result<(), SourceError> {
+        /// Two rates are the same to within a thousandth: 30 and 30000/1001 are.
+        const SAME: f64 = 0.002;
+        let Some(wanted) = self.address.rate else { return Ok(()) };
+        let made = device.set_rate(wanted).map_err(|error| self.failed("setting the frame rate", &error))?;
+        let per_second = |rate: crate::Rate| f64::from(rate.frames) / f64::from(rate.seconds);
+        match made {
+            Some(made) if (per_second(made) / per_second(wanted) - 1.0).abs() > SAME => {
+                let rates = device.rates(geometry.fourcc, (geometry.width, geometry.height));
+                let rates: Vec<String> = rates.into_iter().map(rate_text).collect();
+                let cause =
+                    format!("the camera makes {} frames a second of {}", rate_text(made), rate_text(wanted));
+                Err(self.permanent(cause, format!("write fps= one of {}", rates.join(", "))))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn set_controls(&self, device: &Device) -> Result<(), SourceError> {
+        if self.address.controls.is_empty() {
+            return Ok(());
+        }
+        let known = device.controls();
+        for (wanted, value) in &self.address.controls {
+            let Some(control) = known.iter().find(|control| control_name(&control.name) == *wanted) else {
+                let names: Vec<String> = known.iter().map(|control| control_name(&control.name)).collect();
+                let cause = format!("the camera has no control {wanted}");
+                return Err(self.permanent(cause, format!("use one of {}", names.join(", "))));
+            };
+            let (least, most) = control.range;
+            if !(least..=most).contains(&i64::from(*value)) {
+                let cause = format!("the control {wanted} cannot be {value}");
+                return Err(self.permanent(cause, format!("write a number from {least} to {most}")));
+            }
+            device
+                .set_control(control.id, *value)
+                .map_err(|error| self.failed(&format!("setting {wanted}"), &error))?;
+        }
+        Ok(())
+    }
+
+    fn start(&self) -> Result<Session, SourceError> {
+        let device = Device::open(&self.address.path).map_err(|error| self.failed("opening it", &error))?;
+        let (payload, geometry) = self.set_format(&device)?;
+        self.set_rate(&device, &geometry)?;
+        self.set_controls(&device)?;
+        let (desc, slot_bytes) = match payload {
+            Payload::Raw(format) => {
+                let desc = raw_desc(format, &geometry);
+                (desc, desc.bytes_needed())
+            }
+            Payload::Planes(format) => {
+                let desc = packed_desc(format, &geometry);
+                (desc, desc.bytes_needed())
+            }
+            // The decoder brings its own memory.
+            Payload::Jpeg => (packed_desc(PixelFormat::Rgb, &geometry), 0),
+        };
+        let ring = Ring::start(device, self.address.buffers, geometry.planes.len())
+            .map_err(|error| self.failed("starting it", &error))?;
+        let desc = FrameDesc { clock: PtsClock::Monotonic, ..desc };
+        let pool = SlotPool::new(SLOTS, slot_bytes);
+        Ok(Session { ring, payload, desc, pool, last_sequence: None, lost: 0 })
+    }
+}
+
+impl Source for V4l2Source {
+    /// Takes as long as the driver needs to set a format: milliseconds, for some USB cameras a second.
+    fn open(&mut self) -> Result<(), SourceError> {
+        self.session = Some(self.start()?);
+        Ok(())
+    }
+
+    fn next(&mut self, wait: Duration) -> Result<Poll, SourceError> {
+        let Some(session) = &mut self.session else { return Ok(Poll::Pending) };
+        match session.next(wait, &*self.clock) {
+            Ok(poll) => Ok(poll),
+            Err(error) => Err(self.failed("reading it", &error)),
+        }
+    }
+
+    fn close(&mut self) {
+        if let Some(session) = self.session.take() {
+            session.ring.stop();
+        }
+    }
+}
+
+impl Session {
+    fn next(&mut self, wait: Duration, clock: &dyn Clock) -> io::Result<Poll> {
+        if !self.ring.wait(wait)? {
+            return Ok(Poll::Pending);
+        }
+        let Some(filled) = self.ring.take()? else {
+            // Ready and yet empty: an error of the driver that is about to be told. It must not spin.
+            std::thread::sleep(Duration::from_millis(1).min(wait));
+            return Ok(Poll::Pending);
+        };
+        self.lost += missed(self.last_sequence.replace(filled.sequence), filled.sequence);
+        let now = monotonic_now();
+        let captured = filled.timestamp.map(|at| now.saturating_sub(at));
+        let pts = filled.timestamp.unwrap_or(now);
+        let desc = FrameDesc { pts: Pts(u64::try_from(pts.as_nanos()).unwrap_or(u64::MAX)), ..self.desc };
+        let started = clock.now();
+        let made = if filled.damaged { None } else { self.make(desc, filled, clock) };
+        let Some(mut frame) = made else {
+            self.lost += 1;
+            return Ok(Poll::Pending);
+        };
+        frame.captured = captured;
+        frame.lost = std::mem::take(&mut self.lost);
+        if self.payload == Payload::Jpeg {
+            frame.decode = Some(frame.arrived.since(started));
+        }
+        Ok(Poll::Frame(frame))
+    }
+
+    /// A frame of what was filled; `None` when it is not whole, or there is no memory to copy it to.
+    fn make(&self, desc: FrameDesc, filled: Filled, clock: &dyn Clock) -> Option<Frame> {
+        let slot = match self.payload {
+            Payload::Jpeg => {
+                let mut slot = self.pool.take(Duration::ZERO)?;
+                slot.bytes = decode(filled.plane(0), &desc)?;
+                Slot::Owned(slot)
+            }
+            Payload::Planes(format) => {
+                let mut slot = self.pool.take(Duration::ZERO)?;
+                put_together(format, &filled, &desc, &mut slot.bytes)?;
+                Slot::Owned(slot)
+            }
+            Payload::Raw(_) if self.ring.leased() + DRIVER_BUFFERS_MIN > self.ring.len() => {
+                let mut slot = self.pool.take(Duration::ZERO)?;
+                let bytes = slot.bytes.len();
+                slot.bytes.copy_from_slice(filled.plane(0).get(..bytes)?);
+                Slot::Owned(slot)
+            }
+            Payload::Raw(_) => Slot::Leased(Box::new(filled)),
+        };
+        Frame::new(desc, slot, clock.now())
+    }
+}
+
+/// How many frames the driver counted between the last one and this one. It counts anew from 0 when it was started anew.
+fn missed(last: Option<u32>, sequence: u32) -> u64 {
+    let gap = last.map_or(0, |last| sequence.wrapping_sub(last).wrapping_sub(1));
+    if gap > u32::MAX / 2 { 0 } else { u64::from(gap) }
+}
+
+/// The clock that drivers stamp frames with.
+fn monotonic_now() -> Duration {
+    let now = clock_gettime(ClockId::Monotonic);
+    let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
+    Duration::from_secs(seconds) + Duration::from_nanos(u64::try_from(now.tv_nsec).unwrap_or(0))
+}
+
+/// The RGB bytes of a JPEG picture; `None` when it is damaged or of another size.
+fn decode(jpeg: &[u8], desc: &FrameDesc) -> Option<Vec<u8>> {
+    let picture = image::load_from_memory_with_format(jpeg, image::ImageFormat::Jpeg).ok()?;
+    let fits = (picture.width(), picture.height()) == (desc.width, desc.height);
+    fits.then(|| picture.into_rgb8().into_raw())
+}
+
+/// Copies memory planes behind one another, without padding; `None` when one is too short.
+fn put_together(format: PixelFormat, filled: &Filled, desc: &FrameDesc, out: &mut [u8]) -> Option<()> {
+    for index in 0..format.planes() {
+        let (row, rows) = format.plane_size(index, desc.width, desc.height);
+        let plane = filled.plane(index);
+        let stride = plane.len().checked_div(rows)?.max(row);
+        let target = &mut out[desc.planes[index].offset..][..row * rows];
+        for (y, target) in target.chunks_exact_mut(row).enumerate() {
+            target.copy_from_slice(plane.get(y * stride..)?.get(..row)?);
+        }
+    }
+    Some(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use orinoco_pipeline::MonotonicClock;
+    use std::path::PathBuf;
+
+    #[test]
+    fn gaps_are_what_the_driver_counted() {
+        for (last, sequence, gap) in [
+            (None, 7, 0),
+            (Some(6), 7, 0),
+            (Some(6), 9, 2),
+            (Some(u32::MAX), 0, 0),
+            (Some(u32::MAX), 2, 2),
+            (Some(90), 0, 0),
+        ] {
+            assert_eq!(missed(last, sequence), gap, "{last:?} {sequence}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_camera_is_said_in_a_sentence() {
+        let open = |path: &str| {
+            let address = V4l2Address { path: PathBuf::from(path), ..V4l2Address::default() };
+            V4l2Source::new(address, path.to_owned(), Arc::new(MonotonicClock::default())).open()
+        };
+        let gone = open("/dev/video-that-is-not-there").expect_err("it is not there");
+        assert!(matches!(gone, SourceError::Transient(_)), "{gone:?}");
+        let null = open("/dev/null").expect_err("it is no camera");
+        assert!(matches!(null, SourceError::Permanent(_)), "{null:?}");
+    }
+}
