@@ -3,7 +3,7 @@ MAKEFLAGS += --no-print-directory
 export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
 xtask := cargo run --release --quiet --package xtask --
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test test-long cross bench clean
+.PHONY: help setup build demo test test-long test-boards cross bench clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -27,6 +27,10 @@ test: ## everything that CI checks
 test-long: ## many seeds, fuzzing, soaks
 	@./setup.sh build test
 	@$(xtask) test-long
+
+test-boards: ## on emulated aarch64 boards with cameras, power rails and RDMA (see tests/rig)
+	@./setup.sh build boards
+	@$(xtask) boards test
 
 cross: ## aarch64 binaries for JetPack 5, 6 and 7, checked
 	@./setup.sh build cross

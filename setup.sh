@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# usage: ./setup.sh [build|test|demo|cross]...     (default: build)
+# usage: ./setup.sh [build|test|demo|cross|boards]...     (default: build)
 #
 # Installs what this machine lacks for each job, on Debian 12 or Ubuntu 22.04, as root or as a user with sudo:
 #   build   compiler, GStreamer with its plugins, Rust
 #   test    and an RTSP server's library, cargo-deny, ONNX Runtime
 #   demo    and ONNX Runtime
 #   cross   and the aarch64 linker and emulator (cross/toolchain.sh fetches the rest when it is first used)
+#   boards  and what the emulated boards are put together with (tests/rig fetches the rest when it is first used)
 # What is there already is left as it is; a second run changes nothing and takes a second.
 set -euo pipefail
 cd "$(dirname "$(readlink -f "$0")")"
@@ -19,6 +20,8 @@ packages=(build-essential clang libclang-dev cmake pkg-config python3 python3-pi
   gstreamer1.0-plugins-base gstreamer1.0-plugins-good gstreamer1.0-plugins-bad gstreamer1.0-plugins-ugly)
 test_packages=(libgstrtspserver-1.0-dev)
 cross_packages=(gcc-aarch64-linux-gnu g++-aarch64-linux-gnu qemu-user-static debian-archive-keyring)
+boards_packages=(gcc-aarch64-linux-gnu make xz-utils squashfs-tools cpio kmod device-tree-compiler openssh-client iproute2
+  debian-archive-keyring)
 
 main() {
   local job
@@ -28,7 +31,8 @@ main() {
       build | demo) ;;
       test) packages+=("${test_packages[@]}") ;;
       cross) packages+=("${cross_packages[@]}") ;;
-      *) fail "there is no job \`$job\`: use build, test, demo or cross" 2 ;;
+      boards) packages+=("${boards_packages[@]}") ;;
+      *) fail "there is no job \`$job\`: use build, test, demo, cross or boards" 2 ;;
     esac
   done
   install_packages "${packages[@]}"
