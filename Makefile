@@ -9,7 +9,7 @@ help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
 
 setup: ## install what building and testing need
-	@./setup.sh build test cross
+	@./setup.sh build test cross boards
 
 build: ## the daemon and the command line, optimised
 	@./setup.sh build
@@ -21,7 +21,7 @@ demo: ## watch it work: a video through a detector, on this machine
 	@$(xtask) demo
 
 test: ## everything that CI checks
-	@./setup.sh build test cross
+	@./setup.sh build test cross boards
 	@$(xtask) test
 
 test-long: ## many seeds, fuzzing, soaks
@@ -29,7 +29,7 @@ test-long: ## many seeds, fuzzing, soaks
 	@$(xtask) test-long
 
 test-boards: ## on emulated aarch64 boards with cameras, power rails and RDMA (see tests/rig)
-	@./setup.sh build boards
+	@./setup.sh build cross boards
 	@$(xtask) boards test
 
 cross: ## aarch64 binaries for JetPack 5, 6 and 7, checked

@@ -28,6 +28,16 @@ pub fn binary(name: &str) -> PathBuf {
     path
 }
 
+/// The aarch64 binary; `None`, with a line, where it was not built.
+pub fn cross_binary(name: &str) -> Option<PathBuf> {
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
+    let path = target.join("aarch64-unknown-linux-gnu/release").join(name);
+    if !path.is_file() {
+        println!("skipped: no aarch64 binary (make cross)");
+    }
+    path.is_file().then_some(path)
+}
+
 /// `orinoco` with arguments, in the workspace's folder, with the tests' model descriptions.
 pub fn orinoco(arguments: &[&str]) -> Command {
     let mut command = Command::new(binary("orinoco"));

@@ -3,23 +3,12 @@
 #![allow(clippy::print_stdout, reason = "tests say what they skip and what they compared")]
 
 use std::fs;
-use std::path::PathBuf;
 use std::process::Command;
 
 use orinoco_api::ResultLine;
-use orinoco_tests::{Agreement, agree, data, orinoco, results, root, shared};
+use orinoco_tests::{Agreement, agree, cross_binary, data, orinoco, results, root, shared};
 
 const FRAMES: &str = "5";
-
-/// The aarch64 binary; `None`, with a line, where it was not built.
-fn cross_binary(name: &str) -> Option<PathBuf> {
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
-    let path = target.join("aarch64-unknown-linux-gnu/release").join(name);
-    if !path.is_file() {
-        println!("skipped: no aarch64 binary (make cross)");
-    }
-    path.is_file().then_some(path)
-}
 
 fn check(engine: &str, library: Option<&str>) {
     let (Some(binary), Some(video), Some(data)) =

@@ -61,6 +61,9 @@ pub struct StreamSummary {
     pub late: u64,
     /// Times the source was reopened.
     pub reconnects: u64,
+    /// From losing the source to its next frame, for each time that it came back; absent where it never did.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub recovery: Option<StageSummary>,
     /// Frames out a second, from the first frame's arrival to the last one's end.
     pub fps: f64,
     /// Objects found, all models.
@@ -78,7 +81,7 @@ pub struct Dropped {
     pub frames: u64,
 }
 
-/// Percentiles of one stage, in microseconds.
+/// Percentiles of one stage, or of recovery, in microseconds.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct StageSummary {
     /// The stage's name.

@@ -64,23 +64,20 @@ pub struct SourceRunner {
 impl SourceRunner {
     /// Opens, reads and reopens the source until it ends, is stopped, or has failed for good.
     pub fn run(mut self) -> SourceEnd {
-        let mut backoff = Backoff::new(self.reconnect.attempts_max, self.seed);
-        let mut seq = 0;
+        let mut life =
+            Life { backoff: Backoff::new(self.reconnect.attempts_max, self.seed), seq: 0, lost: None };
         let end = loop {
-            let error = match self.session(&mut seq, &mut backoff) {
+            let error = match self.session(&mut life) {
                 Ok(end) => break end,
                 Err(error) => error,
             };
             self.source.close();
-            match backoff.after(&error) {
+            if life.backoff.ever_live {
+                life.lost.get_or_insert_with(|| self.clock.now());
+            }
+            match life.backoff.after(&error) {
                 Some(wait) => {
-                    self.enter(SourceState::BackingOff, Some(error.diagnosis().clone()));
-                    self.events.emit(Event::SourceRetry {
-                        stream: self.stream,
-                        attempt: backoff.attempt,
-                        wait,
-                    });
-                    self.stats.stream(self.stream).reconnects += 1;
+                    self.back_off(&life.backoff, wait, error.diagnosis());
                     if self.stop.sleep(wait) {
                         break SourceEnd::Stopped;
                     }
@@ -95,8 +92,11 @@ impl SourceRunner {
     }
 
     /// One connection: from opening to the end of the stream or an error.
-    fn session(&mut self, seq: &mut u64, backoff: &mut Backoff) -> Result<SourceEnd, SourceError> {
-        self.enter(SourceState::Connecting, None);
+    fn session(&mut self, life: &mut Life) -> Result<SourceEnd, SourceError> {
+        match life.backoff.is_news() {
+            true => self.enter(SourceState::Connecting, None),
+            false => self.stats.stream(self.stream).state = Some(SourceState::Connecting),
+        }
         self.source.open()?;
         let mut heard = self.clock.now();
         let mut live = false;
@@ -105,19 +105,20 @@ impl SourceRunner {
                 Poll::Frame(mut frame) => {
                     if !live {
                         live = true;
-                        backoff.live();
+                        life.backoff.live();
                         self.enter(SourceState::Live, None);
+                        self.recovered(life.lost.take());
                     }
                     // A gap in the numbers is a loss at the source.
-                    *seq += frame.lost;
-                    frame.desc.seq = *seq;
+                    life.seq += frame.lost;
+                    frame.desc.seq = life.seq;
                     frame.desc.stream = self.stream;
-                    *seq += 1;
+                    life.seq += 1;
                     self.count(&frame);
                     if self.inlet.push(frame).is_err() {
                         return Ok(SourceEnd::Stopped);
                     }
-                    if self.frames_max.is_some_and(|max| *seq >= max) {
+                    if self.frames_max.is_some_and(|max| life.seq >= max) {
                         return Ok(SourceEnd::Complete);
                     }
                     // Read after the push: time spent blocked by our own ring is not the source's silence.
@@ -142,6 +143,25 @@ impl SourceRunner {
         Err(SourceError::Transient(why))
     }
 
+    fn back_off(&self, backoff: &Backoff, wait: Duration, why: &Diagnosis) {
+        let mut stats = self.stats.stream(self.stream);
+        stats.reconnects += 1;
+        stats.state = Some(SourceState::BackingOff);
+        drop(stats);
+        if backoff.is_news() {
+            self.enter(SourceState::BackingOff, Some(why.clone()));
+            self.events.emit(Event::SourceRetry { stream: self.stream, attempt: backoff.attempt, wait });
+        }
+    }
+
+    /// Notes how long a source was away that is live again.
+    fn recovered(&self, lost: Option<Nanos>) {
+        let Some(lost) = lost else { return };
+        let after = self.clock.now().since(lost);
+        self.stats.stream(self.stream).recovery.record(after);
+        self.events.emit(Event::SourceRecovered { stream: self.stream, after });
+    }
+
     fn count(&self, frame: &Frame) {
         let mut stats = self.stats.stream(self.stream);
         stats.frames_in += 1 + frame.lost;
@@ -157,6 +177,15 @@ impl SourceRunner {
         self.stats.stream(self.stream).state = Some(state);
         self.events.emit(Event::Source { stream: self.stream, state, why });
     }
+}
+
+/// What outlives a connection.
+struct Life {
+    backoff: Backoff,
+    /// The next frame's number.
+    seq: u64,
+    /// When it was lost, if it was live before and is not now.
+    lost: Option<Nanos>,
 }
 
 /// How long to wait before the next attempt, if there is to be one.
@@ -175,6 +204,12 @@ impl Backoff {
     fn live(&mut self) {
         self.ever_live = true;
         self.attempt = 0;
+    }
+
+    /// Whether this attempt is worth a message: the first, second, fourth and so on, or a camera that is away all night
+    /// would fill the log.
+    fn is_news(&self) -> bool {
+        self.attempt == 0 || self.attempt.is_power_of_two()
     }
 
     fn after(&mut self, error: &SourceError) -> Option<Duration> {

@@ -72,17 +72,23 @@ fn summarise_stream(name: &str, source: &str, stats: &StreamStats) -> StreamSumm
             .collect(),
         late: stats.late,
         reconnects: stats.reconnects,
+        recovery: Some(&stats.recovery)
+            .filter(|recovery| recovery.count() > 0)
+            .map(|recovery| summarise_durations("recovery", recovery)),
         fps: stats.fps(),
         detections: stats.detections,
-        stages: stages.filter(|(_, h)| h.count() > 0).map(|(stage, h)| summarise_stage(stage, h)).collect(),
+        stages: stages
+            .filter(|(_, h)| h.count() > 0)
+            .map(|(stage, h)| summarise_durations(stage.name(), h))
+            .collect(),
     }
 }
 
-fn summarise_stage(stage: Stage, histogram: &Histogram) -> StageSummary {
+fn summarise_durations(name: &str, histogram: &Histogram) -> StageSummary {
     let us = |duration: Duration| duration.as_nanos() as f64 / 1000.0;
     let percentile = |percent| us(histogram.percentile(percent));
     StageSummary {
-        stage: stage.name().to_owned(),
+        stage: name.to_owned(),
         count: histogram.count(),
         p50_us: percentile(50.0),
         p90_us: percentile(90.0),

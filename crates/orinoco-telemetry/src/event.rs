@@ -44,7 +44,7 @@ pub enum Event {
         /// Why, where it is a failure.
         why: Option<Diagnosis>,
     },
-    /// A source will be opened again.
+    /// A source will be opened again. Of many attempts the first, second, fourth and so on are told.
     SourceRetry {
         /// Which stream.
         stream: StreamId,
@@ -52,6 +52,13 @@ pub enum Event {
         attempt: u32,
         /// Time to the attempt.
         wait: Duration,
+    },
+    /// A source that was lost delivers again.
+    SourceRecovered {
+        /// Which stream.
+        stream: StreamId,
+        /// From its loss to its first frame.
+        after: Duration,
     },
     /// An engine could not take a model; the next in order is tried.
     EngineRefused {

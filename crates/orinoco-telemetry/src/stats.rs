@@ -110,6 +110,8 @@ pub struct StreamStats {
     pub detections: u64,
     /// Times the source was reopened.
     pub reconnects: u64,
+    /// From losing the source to its next frame, for each time that it came back.
+    pub recovery: Histogram,
     /// When its first frame reached its slot.
     pub first_in: Option<Nanos>,
     /// When its latest frame had gone through its sinks.

@@ -102,6 +102,9 @@ impl EventSink for EventLines {
             Event::SourceRetry { stream, attempt, wait } => {
                 note(&format!("stream {stream}: attempt {} in {:.1} s", attempt + 1, wait.as_secs_f64()));
             }
+            Event::SourceRecovered { stream, after } => {
+                note(&format!("stream {stream}: back after {:.1} s", after.as_secs_f64()));
+            }
             Event::ReplayFailed { model, why } => warn(&format!("model {model}: {why}")),
             Event::SinkFailed { stream, why } => warn(&format!("stream {stream}: {why}")),
             _ => {}
@@ -197,6 +200,15 @@ fn stream_text(stream: &StreamSummary) -> String {
     }
     if stream.late > 0 {
         text.push_str(&format!("  {} late", stream.late));
+    }
+    if let Some(recovery) = &stream.recovery {
+        let seconds = |us: f64| us / 1e6;
+        text.push_str(&format!(
+            "\nlost     {} times, back after {:.2} s (longest {:.2} s)",
+            recovery.count,
+            seconds(recovery.p50_us),
+            seconds(recovery.max_us)
+        ));
     }
     let ms = |us: f64| format!("{:.2}", us / 1000.0);
     let rows = stream

@@ -49,6 +49,9 @@ impl EventSink for Journal {
                     &format!("stream={stream} attempt={} wait_ms={}", attempt + 1, wait.as_millis()),
                 );
             }
+            Event::SourceRecovered { stream, after } => {
+                log(Level::Info, &format!("stream={stream} recovered_ms={}", after.as_millis()));
+            }
             Event::EngineRefused { model, engine, why } => {
                 log(Level::Warning, &format!("model={model} engine={engine} refused: {why}"));
             }

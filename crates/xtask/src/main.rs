@@ -1,7 +1,8 @@
-//! Developer commands: `cargo xtask test`, `demo`, `arrows`. The Makefile calls them after `setup.sh`.
+//! Developer commands: `cargo xtask test`, `demo`, `boards`, `arrows`. The Makefile calls them after `setup.sh`.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a developer's command line")]
 
 mod arrows;
+mod boards;
 mod demo;
 mod exceptions;
 mod steps;
@@ -30,6 +31,9 @@ enum Command {
     Demo,
     /// Measure pipelines beside their engines
     Bench,
+    /// Emulated aarch64 boards: build, up, down, ssh, put, camera, fault, test
+    #[command(subcommand)]
+    Boards(boards::Action),
     /// Check which crate may use which, and where `unsafe` may stand
     Arrows,
 }
@@ -40,6 +44,15 @@ fn main() -> ExitCode {
         Command::TestLong => test::test_long(),
         Command::Demo => demo::demo(),
         Command::Bench => demo::bench(),
+        Command::Boards(action) => match boards::run(action) {
+            Ok(status) if status.success() => Ok(()),
+            // A command on a board failed, and said why.
+            Ok(status) => std::process::exit(status.code().unwrap_or(1)),
+            Err(error) => {
+                eprintln!("xtask: {error:#}");
+                std::process::exit(boards::exit_code(&error));
+            }
+        },
         Command::Arrows => arrows::check().and_then(|()| exceptions::check()),
     };
     match outcome {

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 use crate::root;
 
 /// What a script exits with where this machine cannot do what it is for (EX_UNAVAILABLE of sysexits.h).
-const UNAVAILABLE: i32 = 69;
+pub(crate) const UNAVAILABLE: i32 = 69;
 
 /// How a step ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

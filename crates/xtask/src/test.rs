@@ -42,6 +42,10 @@ pub(crate) fn test() -> Result<()> {
         Some(Outcome::Passed) => step("aarch64 under qemu-user", command(&on_arm))?,
         _ => skip("aarch64 under qemu-user", "there are no aarch64 binaries"),
     });
+    let on_board = ["cargo", "test", "--release", "--workspace", "--test", "on_board", "--"];
+    let mut smoke = command(&on_board);
+    smoke.args(["--ignored", "--exact", "smoke", "--nocapture"]);
+    outcomes.push(step("emulated board", smoke)?);
     report(&outcomes);
     Ok(())
 }

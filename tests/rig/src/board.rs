@@ -47,11 +47,13 @@ pub struct VividOptions {
     pub count: u8,
     /// Of which kind.
     pub input: Input,
+    /// Whether they use V4L2's multi-planar interface.
+    pub multiplanar: bool,
 }
 
 impl Default for VividOptions {
     fn default() -> Self {
-        Self { count: 1, input: Input::Webcam }
+        Self { count: 1, input: Input::Webcam, multiplanar: false }
     }
 }
 
@@ -62,6 +64,8 @@ pub enum Input {
     Webcam,
     /// An HDMI receiver, whose size follows the signal: up to 1280x720 at 60.
     Hdmi,
+    /// The same, fed by an HDMI output: what is written to that is seen, while the control `loop_video` is on.
+    Loop,
 }
 
 /// A power rail of a Jetson Orin, by its channel of the power monitor.
@@ -228,13 +232,16 @@ impl Board {
 // --- what is plugged in ------------------------------------------------------------------------------------------------
 
 impl Board {
-    /// Plugs in cameras, in place of those that are there, and gives their devices (`/dev/video0` and so on).
+    /// Plugs in cameras, in place of those that are there, and gives their devices (`/dev/video0` and so on), and after
+    /// them those of the outputs that feed them, if any.
     pub fn camera(&self, options: VividOptions) -> Result<Vec<String>> {
         let input = match options.input {
             Input::Webcam => "webcam",
             Input::Hdmi => "hdmi",
+            Input::Loop => "loop",
         };
-        let devices = self.run(&format!("board-camera {} {input}", options.count))?;
+        let planes = if options.multiplanar { "multi" } else { "single" };
+        let devices = self.run(&format!("board-camera {} {input} {planes}", options.count))?;
         Ok(devices.lines().map(str::to_owned).collect())
     }
 

@@ -4,6 +4,7 @@
 use std::ffi::{c_int, c_void};
 use std::io;
 use std::mem;
+use std::ops::Range;
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::path::Path;
 use std::ptr;
@@ -261,7 +262,7 @@ impl Device {
         Ok(rate(made.timeperframe).filter(|_| told))
     }
 
-    /// The settings that are one number.
+    /// The settings that are one number and can be set.
     pub(super) fn controls(&self) -> Vec<Control> {
         let mut controls = Vec::new();
         let mut id = 0;
@@ -281,7 +282,8 @@ impl Device {
                 sys::v4l2_ctrl_type_V4L2_CTRL_TYPE_INTEGER_MENU,
                 sys::v4l2_ctrl_type_V4L2_CTRL_TYPE_BITMASK,
             ];
-            if number.contains(&entry.type_) && entry.flags & sys::V4L2_CTRL_FLAG_DISABLED == 0 {
+            let unusable = sys::V4L2_CTRL_FLAG_DISABLED | sys::V4L2_CTRL_FLAG_READ_ONLY;
+            if number.contains(&entry.type_) && entry.flags & unusable == 0 {
                 let name: Vec<u8> = entry.name.iter().map(|letter| *letter as u8).collect();
                 controls.push(Control {
                     id,
@@ -345,8 +347,8 @@ impl Drop for Map {
 pub(super) struct Filled {
     ring: Arc<Ring>,
     index: usize,
-    /// Bytes that the driver wrote into each plane.
-    used: [usize; PLANES_MAX],
+    /// Where in each plane the picture lies; a driver may put other things before it.
+    used: [Range<usize>; PLANES_MAX],
     /// On the monotonic clock, where the driver uses it.
     pub timestamp: Option<Duration>,
     /// Counts the frames at the driver.
@@ -421,10 +423,13 @@ impl Ring {
                 self.buffers.len()
             )));
         }
-        let mut used = [0; PLANES_MAX];
+        let mut used: [Range<usize>; PLANES_MAX] = Default::default();
         match self.device.is_multiplanar() {
-            true => used.iter_mut().zip(&planes).for_each(|(used, plane)| *used = plane.bytesused as usize),
-            false => used[0] = buffer.bytesused as usize,
+            true => used
+                .iter_mut()
+                .zip(&planes)
+                .for_each(|(used, plane)| *used = plane.data_offset as usize..plane.bytesused as usize),
+            false => used[0] = 0..buffer.bytesused as usize,
         }
         self.leased.fetch_add(1, Ordering::AcqRel);
         let monotonic =
@@ -523,13 +528,13 @@ fn export(device: &Device, index: u32) -> Option<OwnedFd> {
 }
 
 impl Filled {
-    /// The bytes that the driver wrote into `plane`.
+    /// The picture's bytes in `plane`.
     pub(super) fn plane(&self, plane: usize) -> &[u8] {
         let Some(map) = self.ring.buffers[self.index].maps.get(plane) else { return &[] };
         // SAFETY: the mapping holds `bytes` bytes and lives as long as the ring; until this buffer is queued again, which
         // happens when `self` is dropped, the driver does not write to it.
         let bytes = unsafe { slice::from_raw_parts(map.start.cast::<u8>(), map.bytes) };
-        &bytes[..self.used[plane].min(map.bytes)]
+        bytes.get(self.used[plane].clone()).unwrap_or(&[])
     }
 }
 
@@ -539,6 +544,10 @@ impl Lease for Filled {
     }
 
     fn dma_buf(&self) -> Option<&OwnedFd> {
+        // Who reads a dma-buf takes the picture to begin with it.
+        if self.used[0].start > 0 {
+            return None;
+        }
         self.ring.buffers[self.index].dma_buf.as_ref()
     }
 }

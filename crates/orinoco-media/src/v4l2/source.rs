@@ -226,7 +226,8 @@ impl Session {
         };
         self.lost += missed(self.last_sequence.replace(filled.sequence), filled.sequence);
         let now = monotonic_now();
-        let captured = filled.timestamp.map(|at| now.saturating_sub(at));
+        // A stamp that lies ahead (some drivers stamp the end of exposure before it came) tells nothing.
+        let captured = filled.timestamp.and_then(|at| now.checked_sub(at));
         let pts = filled.timestamp.unwrap_or(now);
         let desc = FrameDesc { pts: Pts(u64::try_from(pts.as_nanos()).unwrap_or(u64::MAX)), ..self.desc };
         let started = clock.now();

@@ -1,0 +1,432 @@
+//! The cross-compiled binaries on emulated boards, with cameras of the kernel's test driver vivid. Ignored by default:
+//! `make test` runs the test called `smoke`, `make test-boards` all of them. `ORINOCO_TEST_LONG=1` makes some longer.
+#![allow(clippy::print_stdout, reason = "tests say what they skip and what they measured")]
+
+use std::fs;
+use std::io::BufRead;
+use std::path::Path;
+use std::process::Output;
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use md5::{Digest, Md5};
+use orinoco_api::{EndState, StreamSummary, Summary};
+use orinoco_rig::{Board, Boards, Fault, Flavour, Input, Options, Rig, Unavailable, VividOptions};
+use orinoco_tests::{Agreement, Random, agree, cross_binary, orinoco, results, root};
+
+/// Longest run of a program on a board.
+const RUN_MAX: Duration = Duration::from_secs(600);
+/// What a source must notice its loss within.
+const OFFLINE_MAX: Duration = Duration::from_secs(1);
+/// What it must deliver again within.
+const BACK_MAX: Duration = Duration::from_secs(2);
+
+/// One test at a time: emulated cores take real ones.
+static ALONE: Mutex<()> = Mutex::new(());
+
+/// A board with `orinoco` and `orinocod` in `/tmp`.
+struct Stage {
+    boards: Boards,
+    _turn: MutexGuard<'static, ()>,
+}
+
+impl Stage {
+    fn board(&self) -> &Board {
+        &self.boards[0]
+    }
+}
+
+/// Boots a board; `None`, with a line, where there can be none.
+fn stage(flavour: Flavour) -> Option<Stage> {
+    let turn = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let (program, daemon) = (cross_binary("orinoco")?, cross_binary("orinocod")?);
+    let boards = match Rig::build(flavour).and_then(|rig| rig.up(1, &Options::default())) {
+        Err(error) if error.is::<Unavailable>() => {
+            println!("skipped: {error:#}");
+            return None;
+        }
+        boards => boards.unwrap_or_else(|error| panic!("{error:#}")),
+    };
+    let stage = Stage { boards, _turn: turn };
+    put(stage.board(), &program, "/tmp/orinoco");
+    put(stage.board(), &daemon, "/tmp/orinocod");
+    Some(stage)
+}
+
+fn put(board: &Board, local: &Path, remote: &str) {
+    board.put(local, remote).unwrap_or_else(|error| panic!("{error:#}"));
+}
+
+fn put_text(board: &Board, text: &str, remote: &str) {
+    let dir = tempfile::tempdir().expect("temporary folder");
+    let local = dir.path().join("text");
+    fs::write(&local, text).expect("written");
+    put(board, &local, remote);
+}
+
+/// What a command prints on a board; it must succeed.
+fn run(board: &Board, command: &str) -> String {
+    board.run(command).unwrap_or_else(|error| panic!("{error:#}"))
+}
+
+fn fault(board: &Board, text: &str) {
+    board.fault(&text.parse::<Fault>().expect("a fault")).unwrap_or_else(|error| panic!("{error:#}"));
+}
+
+/// Runs `orinoco` on a board to its end; it must succeed.
+fn orinoco_on(board: &Board, arguments: &str) -> Output {
+    let output = board.ssh_within(&format!("/tmp/orinoco {arguments}"), RUN_MAX).expect("it ends");
+    assert!(output.status.success(), "{arguments}: {}", String::from_utf8_lossy(&output.stderr));
+    output
+}
+
+/// The summary among lines of JSON.
+fn summary(output: &Output) -> Summary {
+    let text = String::from_utf8_lossy(&output.stdout);
+    let found = text.lines().find_map(|line| serde_json::from_str(line).ok());
+    found.unwrap_or_else(|| panic!("no summary in:\n{text}"))
+}
+
+fn lost(stream: &StreamSummary) -> u64 {
+    stream.dropped.iter().map(|dropped| dropped.frames).sum()
+}
+
+/// Whether tests should take their time.
+fn long() -> bool {
+    std::env::var_os("ORINOCO_TEST_LONG").is_some()
+}
+
+// --- a camera ----------------------------------------------------------------------------------------------------------
+
+/// Captures from a webcam: 640x360 in NV12, 30 frames a second.
+fn capture(board: &Board, frames: u64) -> StreamSummary {
+    board.camera(VividOptions::default()).expect("a camera");
+    // vivid stamps the end of a frame before it comes, unless told to stamp its start.
+    let source = "v4l2:///dev/video0?format=NV12&width=640&height=360&fps=30&control.timestamp_source=1";
+    let output = orinoco_on(board, &format!("run --source '{source}' --frames {frames} --json"));
+    let stream = summary(&output).streams.remove(0);
+    let capture = stream.stages.iter().find(|stage| stage.stage == "capture").expect("vivid stamps frames");
+    println!(
+        "{} of {} frames, {:.2} a second, dropped {:?}; time stamp to slot p50 {:.2} ms, p99 {:.2} ms",
+        stream.frames_out,
+        stream.frames_in,
+        stream.fps,
+        stream.dropped,
+        capture.p50_us / 1e3,
+        capture.p99_us / 1e3
+    );
+    assert_eq!(stream.frames_in, stream.frames_out + lost(&stream), "every frame is accounted for");
+    assert!(stream.frames_in >= frames);
+    stream
+}
+
+#[test]
+#[ignore = "boots an emulated board; `make test` runs it"]
+fn smoke() {
+    let Some(stage) = stage(Flavour::Dropbear) else { return };
+    let cameras = capture_list(stage.board());
+    assert!(cameras.contains("NV12    640x360"), "{cameras}");
+    let stream = capture(stage.board(), 90);
+    assert!(stream.fps > 15.0, "half the rate even on a busy machine: {}", stream.fps);
+}
+
+fn capture_list(board: &Board) -> String {
+    board.camera(VividOptions::default()).expect("a camera");
+    String::from_utf8_lossy(&orinoco_on(board, "cameras").stdout).into_owned()
+}
+
+#[test]
+#[ignore = "boots an emulated board; `make test-boards` runs it"]
+fn a_camera_keeps_its_rate() {
+    let Some(stage) = stage(Flavour::Dropbear) else { return };
+    let stream = capture(stage.board(), if long() { 9000 } else { 600 });
+    let p99 = stream.stages.iter().find(|stage| stage.stage == "capture").expect("stamped").p99_us;
+    assert!(stream.fps >= 29.0, "{} frames a second", stream.fps);
+    assert_eq!(lost(&stream), 0, "{:?}", stream.dropped);
+    assert!(p99 < 20_000.0, "time stamp to slot {p99} us");
+}
+
+// --- exact frames ------------------------------------------------------------------------------------------------------
+
+/// Size of the HDMI signal with number 0, at 60 frames a second.
+const SIGNAL: (usize, usize) = (640, 480);
+/// Different frames that are sent again and again.
+const SENT: usize = 8;
+
+/// Sends known frames to the output of a camera that shows what its output gets, until the board ends.
+fn send(board: &Board, multiplanar: bool, format: &str, frames: &[u8]) {
+    // A camera that is still sent to cannot be plugged out.
+    run(board, "kill $(pidof v4l2-ctl) 2>/dev/null; while pidof v4l2-ctl >/dev/null; do sleep 0.1; done");
+    let devices = board.camera(VividOptions { input: Input::Loop, multiplanar, ..VividOptions::default() });
+    assert_eq!(devices.expect("a camera and an output"), ["/dev/video0", "/dev/video1"]);
+    let dir = tempfile::tempdir().expect("temporary folder");
+    let local = dir.path().join("frames");
+    fs::write(&local, frames).expect("written");
+    put(board, &local, "/tmp/frames");
+    let (width, height) = SIGNAL;
+    run(
+        board,
+        &format!(
+            "for d in 0 1; do v4l2-ctl -d $d --set-dv-bt-timings index=0; done; \
+             v4l2-ctl -d 1 --set-fmt-video-out=width={width},height={height},pixelformat={format}; \
+             v4l2-ctl -d 0 --set-ctrl loop_video=1,osd_text_mode=2; \
+             v4l2-ctl -d 1 --stream-out-mmap=4 --stream-from=/tmp/frames --stream-loop >/dev/null 2>&1 </dev/null & \
+             sleep 1"
+        ),
+    );
+}
+
+/// Bytes of one picture of `format`, packed.
+fn picture_bytes(format: &str) -> usize {
+    let pixels = SIGNAL.0 * SIGNAL.1;
+    match format {
+        "NV12" | "NM12" => pixels * 3 / 2,
+        "YUYV" => pixels * 2,
+        "RGB3" => pixels * 3,
+        _ => panic!("{format}"),
+    }
+}
+
+fn check_exact(board: &Board, multiplanar: bool, format: &str) {
+    let bytes = picture_bytes(format);
+    let mut random = Random(11);
+    let frames: Vec<u8> = (0..SENT * bytes).map(|_| 16 + random.below(220) as u8).collect();
+    let sent: Vec<String> = frames
+        .chunks(bytes)
+        .map(|frame| Md5::digest(frame).iter().map(|b| format!("{b:02x}")).collect())
+        .collect();
+    send(board, multiplanar, format, &frames);
+
+    let (width, height) = SIGNAL;
+    let source = format!("v4l2:///dev/video0?format={format}&width={width}&height={height}");
+    let output = orinoco_on(board, &format!("run --source '{source}' --frames 120 --sink framemd5"));
+    let text = String::from_utf8_lossy(&output.stdout);
+    let rows: Vec<Vec<&str>> = text
+        .lines()
+        .filter(|line| !line.starts_with('#'))
+        .map(|line| line.split(", ").map(str::trim).collect())
+        .collect();
+    assert!(rows.len() > 100, "{text}");
+    let mut seen = Vec::new();
+    for row in &rows {
+        let index = sent.iter().position(|md5| md5 == row[5]);
+        seen.push(index.unwrap_or_else(|| panic!("a frame that was never sent: {row:?}")));
+    }
+    let pts: Vec<u64> = rows.iter().map(|row| row[2].parse().expect("a PTS")).collect();
+    assert!(pts.is_sorted_by(|a, b| a < b), "PTS go back");
+    // The output may show a frame twice or leave one out; it never goes back, which would be most of a round ahead.
+    let steps: Vec<usize> = seen.windows(2).map(|pair| (pair[1] + SENT - pair[0]) % SENT).collect();
+    assert!(steps.iter().all(|step| *step < SENT / 2), "out of order: {seen:?}");
+    let different = sent.iter().filter(|md5| rows.iter().any(|row| row[5] == *md5)).count();
+    println!("{format}: {} frames exact, {different} different ones", rows.len());
+    assert!(different > 1, "the picture stands still");
+}
+
+#[test]
+#[ignore = "boots an emulated board; `make test-boards` runs it"]
+fn frames_are_exact() {
+    let Some(stage) = stage(Flavour::Dropbear) else { return };
+    for (multiplanar, format) in [(false, "NV12"), (false, "YUYV"), (true, "NM12"), (true, "YUYV")] {
+        check_exact(stage.board(), multiplanar, format);
+    }
+}
+
+// --- detections --------------------------------------------------------------------------------------------------------
+
+#[test]
+#[ignore = "boots an emulated board; `make test-boards` runs it"]
+fn a_detector_sees_what_the_camera_shows() {
+    let Some(stage) = stage(Flavour::Dropbear) else { return };
+    let (board, dir) = (stage.board(), tempfile::tempdir().expect("temporary folder"));
+    let picture = image::open(root().join("docs/demo.jpg")).expect("a picture with people").to_rgb8();
+    let filter = image::imageops::FilterType::Triangle;
+    let picture = image::imageops::resize(&picture, SIGNAL.0 as u32, SIGNAL.1 as u32, filter);
+    let local = dir.path().join("picture.png");
+    picture.save(&local).expect("written");
+    let here = orinoco(&["run", "--model", "models/person-nano", "--engine", "tract", "--json", "--source"])
+        .arg(&local)
+        .output()
+        .expect("starts");
+    let wanted = results(&here).remove(0);
+    assert!(!wanted.detections.is_empty(), "nobody in the picture");
+
+    send(board, false, "RGB3", &picture.into_raw().repeat(2));
+    run(board, "mkdir -p /tmp/person-nano/1");
+    for name in ["model.toml", "1/model.onnx"] {
+        put(board, &root().join("models/person-nano").join(name), &format!("/tmp/person-nano/{name}"));
+    }
+    let (width, height) = SIGNAL;
+    let source = format!("v4l2:///dev/video0?format=RGB3&width={width}&height={height}");
+    let arguments =
+        format!("run --model /tmp/person-nano --engine tract --source '{source}' --frames 10 --json");
+    let output = orinoco_on(board, &arguments);
+    let found = results(&output);
+    let summary = summary(&output);
+    assert_eq!((summary.end, summary.models[0].engine.as_str()), (EndState::Complete, "tract"));
+    let how = Agreement { iou_min: 0.97, score_max: 0.02, threshold: 0.4 };
+    for line in &found {
+        agree(&line.detections, &wanted.detections, how).unwrap_or_else(|why| panic!("{why}"));
+    }
+    let stream = &summary.streams[0];
+    println!(
+        "{} people in each of {} frames; {} frames dropped",
+        wanted.detections.len(),
+        found.len(),
+        lost(stream)
+    );
+    assert!(!found.is_empty());
+}
+
+// --- unplugging --------------------------------------------------------------------------------------------------------
+
+const TWO_SOURCES: &str = "version = 1
+[[stream]]
+name = 'camera'
+source = 'v4l2:///dev/video0?format=NV12&width=640&height=360&fps=30'
+models = []
+[[stream]]
+name = 'other'
+source = 'test://ball?width=64&height=48&fps=30&pace=pts'
+models = []
+";
+
+/// Lines of a program on a board, with the time when each came.
+fn lines_of(board: &Board, command: &str) -> Receiver<(Instant, String)> {
+    let mut session = board.spawn(command).expect("ssh starts");
+    let (sender, receiver) = channel();
+    thread::spawn(move || {
+        let mut line = String::new();
+        while session.stdout.read_line(&mut line).is_ok_and(|bytes| bytes > 0) {
+            let gone = sender.send((Instant::now(), std::mem::take(&mut line))).is_err();
+            if gone {
+                return;
+            }
+        }
+    });
+    receiver
+}
+
+/// Waits for a line with all of `words`, and returns when it came.
+fn wait_for(lines: &Receiver<(Instant, String)>, words: &[&str], limit: Duration) -> Instant {
+    let end = Instant::now() + limit;
+    loop {
+        let left = end.saturating_duration_since(Instant::now());
+        let (at, line) =
+            lines.recv_timeout(left).unwrap_or_else(|_| panic!("no line with {words:?} in {limit:?}"));
+        if words.iter().all(|word| line.contains(word)) {
+            return at;
+        }
+    }
+}
+
+/// Open descriptors, threads and resident kilobytes of the daemon.
+fn held(board: &Board) -> [u64; 3] {
+    let text = run(
+        board,
+        "p=$(pidof orinocod); ls /proc/$p/fd | wc -l; ls /proc/$p/task | wc -l; awk '/VmRSS/ {print $2}' /proc/$p/status",
+    );
+    let numbers: Vec<u64> = text.lines().map(|line| line.trim().parse().expect("a number")).collect();
+    numbers.try_into().expect("three numbers")
+}
+
+#[test]
+#[ignore = "boots an emulated board; `make test-boards` runs it"]
+fn an_unplugged_camera_comes_back() {
+    /// Bytes that an allocator may keep more after 45 rounds, in KiB.
+    const GROWTH_KIB_MAX: u64 = 1024;
+    let Some(stage) = stage(Flavour::Dropbear) else { return };
+    let (board, rounds) = (stage.board(), if long() { 50 } else { 8 });
+    board.camera(VividOptions::default()).expect("a camera");
+    put_text(board, TWO_SOURCES, "/tmp/board.toml");
+    let lines = lines_of(board, "/tmp/orinocod --board /tmp/board.toml 2>&1");
+    wait_for(&lines, &["stream=0", "state=live"], Duration::from_secs(20));
+
+    let (mut offline_max, mut back_max, mut warm) = (Duration::ZERO, Duration::ZERO, [0; 3]);
+    for round in 0..rounds {
+        let pulled = Instant::now();
+        fault(board, "unbind vivid vivid.0");
+        let offline =
+            wait_for(&lines, &["stream=0", "state=backing-off"], RUN_MAX).saturating_duration_since(pulled);
+        fault(board, "bind vivid vivid.0");
+        let plugged = Instant::now();
+        let back = wait_for(&lines, &["stream=0", "state=live"], RUN_MAX).saturating_duration_since(plugged);
+        (offline_max, back_max) = (offline_max.max(offline), back_max.max(back));
+        thread::sleep(Duration::from_millis(300));
+        if round == 4 {
+            warm = held(board);
+        }
+    }
+    let end = held(board);
+    println!(
+        "{rounds} times: offline within {offline_max:.2?}, back within {back_max:.2?}; [descriptors, threads, KiB] {warm:?} then {end:?}"
+    );
+    assert!(offline_max < OFFLINE_MAX, "offline after {offline_max:?}");
+    assert!(back_max < BACK_MAX, "back after {back_max:?}");
+    assert_eq!(end[..2], warm[..2], "descriptors and threads");
+    assert!(end[2] <= warm[2] + GROWTH_KIB_MAX, "resident memory grew from {} to {} KiB", warm[2], end[2]);
+
+    run(board, "kill $(pidof orinocod)");
+    check_other(&lines);
+}
+
+/// The other source went on as if nothing had happened.
+fn check_other(lines: &Receiver<(Instant, String)>) {
+    let text =
+        lines.iter().find_map(|(_, line)| line.split_once("summary ").map(|(_, json)| json.to_owned()));
+    let summary: Summary = serde_json::from_str(&text.expect("a summary at the end")).expect("JSON");
+    let [camera, other] = &summary.streams[..] else { panic!("two streams") };
+    let recovery = camera.recovery.as_ref().expect("it came back");
+    println!(
+        "the camera: {} times lost, back p50 {:.2} s, max {:.2} s; the other: {:.2} frames a second, dropped {:?}",
+        recovery.count,
+        recovery.p50_us / 1e6,
+        recovery.max_us / 1e6,
+        other.fps,
+        other.dropped
+    );
+    assert_eq!((lost(other), other.reconnects), (0, 0));
+    assert!((29.0..31.0).contains(&other.fps), "{} frames a second of 30", other.fps);
+}
+
+// --- as a service ------------------------------------------------------------------------------------------------------
+
+const SERVICE_BOARD: &str = "version = 1
+[[stream]]
+name = 'camera'
+source = 'v4l2:///dev/video0?format=NV12&width=640&height=360&fps=30'
+models = []
+";
+
+#[test]
+#[ignore = "boots an emulated board; `make test-boards` runs it"]
+fn the_daemon_is_a_service() {
+    let Some(stage) = stage(Flavour::Systemd) else { return };
+    let board = stage.board();
+    board.camera(VividOptions::default()).expect("a camera");
+    put(board, &root().join("crates/orinocod/orinocod.service"), "/etc/systemd/system/orinocod.service");
+    run(
+        board,
+        "cp /tmp/orinocod /usr/bin/ && mkdir -p /etc/orinoco && \
+         echo orinoco:x:990:990::/var/lib/orinoco:/bin/false >>/etc/passwd && echo orinoco:x:990: >>/etc/group",
+    );
+    put_text(board, SERVICE_BOARD, "/etc/orinoco/board.toml");
+    // Returns when the daemon says that it is ready.
+    run(board, "chmod 644 /etc/orinoco/board.toml && systemctl daemon-reload && systemctl start orinocod");
+    assert_eq!(run(board, "systemctl show -P ActiveState,SubState orinocod"), "active\nrunning");
+    assert_eq!(run(board, "ps -o user= -p $(pidof orinocod)"), "orinoco");
+    thread::sleep(Duration::from_secs(3));
+    run(board, "systemctl stop orinocod");
+
+    let journal = run(board, "journalctl -u orinocod -o cat --no-pager");
+    assert_eq!(run(board, "journalctl -u orinocod -o cat --no-pager -p warning"), "", "{journal}");
+    let text = journal.lines().find_map(|line| line.strip_prefix("summary ")).expect("a summary");
+    let summary: Summary = serde_json::from_str(text).expect("JSON");
+    println!(
+        "as a service: {} frames, {:.1} a second",
+        summary.streams[0].frames_out, summary.streams[0].fps
+    );
+    assert!(summary.streams[0].frames_out > 30, "{journal}");
+    assert_eq!(run(board, "systemctl --failed --no-legend"), "");
+}
