@@ -49,6 +49,9 @@ pub struct StreamSummary {
     pub name: String,
     /// Its source, without secrets.
     pub source: String,
+    /// What decodes or captures it, where that was chosen among several: a GStreamer element.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub decoder: Option<String>,
     /// The source's last state.
     pub state: String,
     /// Frames the source delivered.

@@ -110,14 +110,20 @@ pub enum SinkKind {
     Jsonl,
     /// The video with boxes and names, H.264 in MP4.
     Mp4,
+    /// The same as H.265, which needs about half of the space.
+    Mp4H265,
     /// A checksum of every frame, as FFmpeg's `framemd5`.
     FrameMd5,
 }
 
 impl SinkKind {
     /// All kinds by the name used in board files and on the command line.
-    pub const NAMES: [(&'static str, SinkKind); 3] =
-        [("jsonl", Self::Jsonl), ("mp4", Self::Mp4), ("framemd5", Self::FrameMd5)];
+    pub const NAMES: [(&'static str, SinkKind); 4] = [
+        ("jsonl", Self::Jsonl),
+        ("mp4", Self::Mp4),
+        ("mp4-h265", Self::Mp4H265),
+        ("framemd5", Self::FrameMd5),
+    ];
 }
 
 impl BoardStream {

@@ -106,7 +106,7 @@ fn read_sink(table: Reader<'_>) -> NamedSink {
     let name = table.text_required("name");
     let kind = table.choice("kind", &SinkKind::NAMES);
     if !table.has("kind") {
-        table.missing("kind", "write jsonl, mp4 or framemd5");
+        table.missing("kind", "write jsonl, mp4, mp4-h265 or framemd5");
     }
     let path = table.text_required("path");
     table.finish();

@@ -27,16 +27,16 @@ mod wav;
 
 pub use framemd5::FrameMd5Sink;
 #[cfg(feature = "gstreamer")]
-pub use gst::GstSource;
+pub use gst::{GstSource, VideoHardware, video_hardware};
 pub use image_source::{ImageSource, decode_image};
 #[cfg(feature = "gstreamer")]
 pub use mp4::{Draw, Mp4Sink};
-pub use open::open;
+pub use open::{Codec, FrameMemory, open};
 pub use raw_source::RawSource;
 pub use test_source::TestSource;
 pub use uri::{
-    Ball, HttpAddress, ImagePaths, NumberedPath, Pace, Rate, RawFrames, RawLayout, RawVideo, RtspAddress,
-    SourceKind, SourceUri, TestPattern, Transport, V4l2Address,
+    Ball, CsiAddress, HttpAddress, ImagePaths, NumberedPath, Pace, Rate, RawFrames, RawLayout, RawVideo,
+    RtspAddress, SourceKind, SourceUri, TestPattern, Transport, V4l2Address,
 };
 #[cfg(feature = "v4l2")]
 pub use v4l2::{Camera, CameraControl, CameraFormat, CameraSize, V4l2Source, cameras};

@@ -1,4 +1,4 @@
-//! Annotated video: frames, drawn upon by the caller, as H.264 in MP4.
+//! Annotated video: frames, drawn upon by the caller, as H.264 or H.265 in MP4.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -13,7 +13,8 @@ use gstreamer_video as video;
 use orinoco_core::{ColorMatrix, ColorRange, Diagnosis, FrameDesc, PixelFormat, PtsClock, codes};
 use orinoco_pipeline::{Outcome, Sink};
 
-use crate::gst::{chain, init, make};
+use crate::Codec;
+use crate::gst::{CONVERTER, NVMM, chain, init, make, works};
 use crate::i420::{self, Colour};
 
 /// Draws an outcome on its picture: packed I420, width, height, outcome.
@@ -38,16 +39,106 @@ const FINISH_WAIT_MAX: Duration = Duration::from_secs(30);
 /// The duration of a picture of which no successor told it.
 const INTERVAL_DEFAULT_NANOS: u64 = 40_000_000;
 
-/// H.264 encoders, best first, with the Debian package of each.
-const ENCODERS: [(&str, &str); 2] =
-    [("x264enc", "gstreamer1.0-plugins-ugly"), ("openh264enc", "gstreamer1.0-plugins-bad")];
+/// Bits that a picture element gets from encoders that are told a rate: about x264's at the quantizer above.
+const BITS_PER_PIXEL: f64 = 0.1;
+/// The rate that those count with.
+const RATE_NOMINAL: f64 = 30.0;
+
+/// An element that encodes.
+#[derive(Debug)]
+struct Encoder {
+    codec: Codec,
+    element: &'static str,
+    package: &'static str,
+    /// It reads NVIDIA's memory, and is used where it was found to work.
+    hardware: bool,
+}
+
+const fn software(codec: Codec, element: &'static str, package: &'static str) -> Encoder {
+    Encoder { codec, element, package, hardware: false }
+}
+
+const fn hardware(codec: Codec, element: &'static str) -> Encoder {
+    Encoder { codec, element, package: "nvidia-l4t-gstreamer", hardware: true }
+}
+
+/// All of them, best first.
+const ENCODERS: [Encoder; 5] = [
+    hardware(Codec::H264, "nvv4l2h264enc"),
+    hardware(Codec::H265, "nvv4l2h265enc"),
+    software(Codec::H264, "x264enc", "gstreamer1.0-plugins-ugly"),
+    software(Codec::H264, "openh264enc", "gstreamer1.0-plugins-bad"),
+    software(Codec::H265, "x265enc", "gstreamer1.0-plugins-bad"),
+];
+
+impl Encoder {
+    /// The best one that is here. The error says which package has the first that needs no hardware.
+    fn choose(codec: Codec) -> Result<&'static Self, String> {
+        let all = || ENCODERS.iter().filter(|encoder| encoder.codec == codec);
+        let usable = |encoder: &&Self| match encoder.hardware {
+            true => works(encoder.element) && works(CONVERTER),
+            false => gst::ElementFactory::find(encoder.element).is_some(),
+        };
+        all().find(usable).ok_or_else(|| {
+            let first = all().find(|encoder| !encoder.hardware).expect("every codec has one");
+            format!("install the Debian package {}", first.package)
+        })
+    }
+
+    /// The elements from packed I420 to the coded stream.
+    fn make(&self, picture: &FrameDesc, shown: &str) -> Result<Vec<gst::Element>, Diagnosis> {
+        let new = |element, package| make(element, package, &codes::SINK_OPEN, shown);
+        let encoder = new(self.element, self.package)?;
+        self.tune(&encoder, picture);
+        let parser = match self.codec {
+            Codec::H264 => "h264parse",
+            Codec::H265 => "h265parse",
+        };
+        let parse = new(parser, "gstreamer1.0-plugins-bad")?;
+        if !self.hardware {
+            return Ok(vec![encoder, parse]);
+        }
+        let upload = new(CONVERTER, self.package)?;
+        let only = new("capsfilter", "gstreamer1.0-plugins-base")?;
+        let caps = gst::Caps::builder("video/x-raw").features([NVMM]).field("format", "NV12").build();
+        only.set_property("caps", caps);
+        Ok(vec![upload, only, encoder, parse])
+    }
+
+    fn tune(&self, encoder: &gst::Element, picture: &FrameDesc) {
+        let pixels = f64::from(picture.width) * f64::from(picture.height);
+        match self.element {
+            "x264enc" => {
+                encoder.set_property_from_str("speed-preset", "veryfast");
+                encoder.set_property_from_str("pass", "qual");
+                encoder.set_property("quantizer", QUANTIZER);
+                encoder.set_property("threads", ENCODER_THREADS);
+                encoder.set_property("rc-lookahead", LOOKAHEAD_PICTURES);
+                // Without B-frames decoding order is presentation order, and the file needs no edit list.
+                encoder.set_property("bframes", 0u32);
+            }
+            "x265enc" => {
+                encoder.set_property_from_str("speed-preset", "ultrafast");
+                // It does not start without a rate, and ours is open.
+                let options = format!(
+                    "fps={RATE_NOMINAL}:bframes=0:pools={ENCODER_THREADS}:rc-lookahead={LOOKAHEAD_PICTURES}:crf={QUANTIZER}"
+                );
+                encoder.set_property("option-string", options);
+            }
+            "openh264enc" => encoder.set_property("multi-thread", ENCODER_THREADS),
+            // NVIDIA's make no B-frames unless told to.
+            _ => encoder
+                .set_property_from_str("bitrate", &format!("{:.0}", pixels * RATE_NOMINAL * BITS_PER_PIXEL)),
+        }
+    }
+}
 
 /// Writes annotated MP4. Presentation times are kept; where they jump back, as they do when a camera reconnects, the
 /// file goes on behind its last picture.
 pub struct Mp4Sink {
     path: PathBuf,
     draw: Draw,
-    encoder: &'static str,
+    encoder: &'static Encoder,
     encoding: Option<Encoding>,
 }
 
@@ -73,16 +164,14 @@ struct Times {
 
 impl Mp4Sink {
     /// Creates the file at `path` and checks that an encoder is there; `draw` is called for each picture.
-    pub fn create(path: &Path, draw: Draw) -> Result<Self, Diagnosis> {
+    pub fn create(path: &Path, codec: Codec, draw: Draw) -> Result<Self, Diagnosis> {
         let shown = path.display().to_string();
         init(&codes::SINK_OPEN, &shown)?;
-        let encoder = ENCODERS.iter().find(|(name, _)| gst::ElementFactory::find(name).is_some());
-        let Some(&(encoder, _)) = encoder else {
-            let next = format!("install the Debian package {}", ENCODERS[0].1);
-            return Err(Diagnosis::new(&codes::SINK_OPEN, shown, "no H.264 encoder is installed", next));
-        };
+        let encoder = Encoder::choose(codec).map_err(|next| {
+            Diagnosis::new(&codes::SINK_OPEN, &shown, format!("no {codec:?} encoder is installed"), next)
+        })?;
         make("mp4mux", "gstreamer1.0-plugins-good", &codes::SINK_OPEN, &shown)?;
-        make("h264parse", "gstreamer1.0-plugins-bad", &codes::SINK_OPEN, &shown)?;
+        encoder.make(&FrameDesc::packed(PixelFormat::I420, 2, 2), &shown)?;
         File::create(path).map_err(|error| {
             let next = "check that the folder exists and that this user may write in it";
             Diagnosis::new(&codes::SINK_OPEN, &shown, error, next)
@@ -92,7 +181,7 @@ impl Mp4Sink {
 
     /// The GStreamer element that encodes.
     pub fn encoder(&self) -> &'static str {
-        self.encoder
+        self.encoder.element
     }
 
     fn start(&self, desc: &FrameDesc, colour: Colour) -> Result<Encoding, Diagnosis> {
@@ -107,13 +196,15 @@ impl Mp4Sink {
             .ok_or_else(|| self.fault("unknown picture format", "use another source"))?;
         let entry = app::AppSrc::builder().caps(&caps).format(gst::Format::Time).build();
         entry.set_max_bytes(QUEUE_PICTURES_MAX * picture.bytes_needed() as u64);
-        let encoder = self.make_encoder(&shown)?;
-        let parse = make("h264parse", "gstreamer1.0-plugins-bad", &codes::SINK_OPEN, &shown)?;
+        let encode = self.encoder.make(&picture, &shown)?;
         let mux = make("mp4mux", "gstreamer1.0-plugins-good", &codes::SINK_OPEN, &shown)?;
         let file = make("filesink", "gstreamer1.0-plugins-base", &codes::SINK_OPEN, &shown)?;
         file.set_property("location", &self.path);
         let pipeline = gst::Pipeline::new();
-        chain(&pipeline, &[entry.upcast_ref(), &encoder, &parse, &mux, &file]);
+        let mut elements = vec![entry.upcast_ref()];
+        elements.extend(&encode);
+        elements.extend([&mux, &file]);
+        chain(&pipeline, &elements);
         let interval = Arc::new(AtomicU64::new(INTERVAL_DEFAULT_NANOS));
         for pad in mux.sink_pads() {
             pad.set_property("trak-timescale", TIMESCALE);
@@ -122,23 +213,6 @@ impl Mp4Sink {
         let bus = pipeline.bus().expect("a pipeline has a bus");
         let _ = pipeline.set_state(gst::State::Playing);
         Ok(Encoding { pipeline, entry, bus, source: *desc, picture, times: Times::default(), interval })
-    }
-
-    fn make_encoder(&self, shown: &str) -> Result<gst::Element, Diagnosis> {
-        let (name, package) = ENCODERS[usize::from(self.encoder != ENCODERS[0].0)];
-        let encoder = make(name, package, &codes::SINK_OPEN, shown)?;
-        if name == "x264enc" {
-            encoder.set_property_from_str("speed-preset", "veryfast");
-            encoder.set_property_from_str("pass", "qual");
-            encoder.set_property("quantizer", QUANTIZER);
-            encoder.set_property("threads", ENCODER_THREADS);
-            encoder.set_property("rc-lookahead", LOOKAHEAD_PICTURES);
-            // Without B-frames decoding order is presentation order, and the file needs no edit list.
-            encoder.set_property("bframes", 0u32);
-        } else {
-            encoder.set_property("multi-thread", ENCODER_THREADS);
-        }
-        Ok(encoder)
     }
 
     fn fault(&self, cause: &str, next: &str) -> Diagnosis {

@@ -5,6 +5,26 @@ use orinoco_pipeline::Source;
 
 use crate::{ImagePaths, ImageSource, RawSource, SourceKind, SourceUri, TestSource, V4l2Address};
 
+/// Where a source leaves its frames.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FrameMemory {
+    /// Where the host reads them.
+    #[default]
+    Host,
+    /// In a Jetson's video memory (NVMM), where it makes them there: for plans on the GPU, which read it without a copy.
+    Nvmm,
+}
+
+/// How pictures are compressed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Codec {
+    /// H.264, which everything plays.
+    #[default]
+    H264,
+    /// H.265, which needs about half of the space.
+    H265,
+}
+
 /// The source for `uri`, not yet opened: [`Source::open`] does that, on the source's own thread.
 ///
 /// What can be known without opening it is checked here: that a local file is there, and that this binary has the part
@@ -24,6 +44,7 @@ pub fn open(uri: &SourceUri, stream_name: &str, clock: Arc<dyn Clock>) -> Result
         (SourceKind::Test(pattern), _) => Box::new(TestSource::new(*pattern, clock)),
         (
             SourceKind::Video { .. }
+            | SourceKind::Csi(_)
             | SourceKind::Rtsp(_)
             | SourceKind::HttpCamera(_)
             | SourceKind::HttpVideo { .. },

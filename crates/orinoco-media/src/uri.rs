@@ -25,6 +25,8 @@ const TEST_SIDE: RangeInclusive<u32> = 16..=8192;
 const TEST_FPS: RangeInclusive<u32> = 1..=1000;
 /// Sides of raw video.
 const RAW_SIDE: RangeInclusive<u32> = 1..=8192;
+/// Sensors of a Jetson: six connectors with two each at most.
+const CSI_SENSORS_MAX: u32 = 16;
 /// Buffers of a camera: the driver fills one while another is on its way; V4L2 allows 32.
 const CAMERA_BUFFERS: RangeInclusive<u32> = 2..=32;
 /// Both terms of a raw video's frame rate: exact for NTSC's 30000/1001, and their product with a second fits 64 bits.
@@ -65,6 +67,8 @@ pub enum SourceKind {
     },
     /// A camera of the kernel.
     Camera(V4l2Address),
+    /// A camera at a Jetson's CSI connector.
+    Csi(CsiAddress),
     /// A camera or server that speaks RTSP.
     Rtsp(RtspAddress),
     /// A camera that sends JPEG pictures over HTTP without end (`multipart/x-mixed-replace`).
@@ -111,6 +115,19 @@ pub struct NumberedPath {
     before: OsString,
     digits: usize,
     after: OsString,
+}
+
+/// A camera that NVIDIA's image processor reads, and what it is asked for; what is `None` is the sensor's own choice.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CsiAddress {
+    /// The sensor's number.
+    pub sensor: u32,
+    /// Width in pixels.
+    pub width: Option<u32>,
+    /// Height in pixels.
+    pub height: Option<u32>,
+    /// Frames a second.
+    pub rate: Option<Rate>,
 }
 
 /// A Video4Linux2 device and how it is set; what is `None` stays as the driver has it.
@@ -254,6 +271,7 @@ pub struct Ball {
 
 impl SourceUri {
     /// Reads `file://PATH?loop=1&pace=pts`, a plain path, `rtsp://HOST/PATH?transport=udp`, `http://HOST/PATH`,
+    /// `csi://0?width=1920&height=1080&fps=30`,
     /// `v4l2:///dev/video0?format=NV12&width=640&height=360&fps=30&control.brightness=100`,
     /// `stdin://?format=i420&width=640&height=480&fps=30` or
     /// `test://ball?width=640&height=480&fps=30&frames=100&pace=pts`.
@@ -268,7 +286,7 @@ impl SourceUri {
                 &codes::SOURCE_URI,
                 "source",
                 "it is empty",
-                "name a file, a folder of images, v4l2://, rtsp://, http://, stdin:// or test://ball",
+                "name a file, a folder of images, csi://, v4l2://, rtsp://, http://, stdin:// or test://ball",
             ));
         }
         if text.contains('\0') {
@@ -283,12 +301,13 @@ impl SourceUri {
             "file" => read_file(rest, Escapes::Percent),
             "rtsp" | "rtsps" => read_rtsp(&scheme, rest).map(SourceKind::Rtsp),
             "http" | "https" => read_http(&scheme, rest),
+            "csi" => read_csi(rest).map(SourceKind::Csi),
             "v4l2" => read_v4l2(rest).map(SourceKind::Camera),
             "stdin" => read_stdin(rest).map(SourceKind::Stdin),
             "test" => read_test(rest).map(SourceKind::Test),
             _ => Err(Fault::new(
                 format!("`{scheme}://` is not a kind of source"),
-                "use file://, v4l2://, rtsp://, http://, stdin:// or test://ball, or a plain path",
+                "use file://, csi://, v4l2://, rtsp://, http://, stdin:// or test://ball, or a plain path",
             )),
         };
         let kind = kind.map_err(fault)?;
@@ -303,7 +322,10 @@ impl SourceUri {
 
     /// Whether it runs whether or not anybody takes its frames.
     pub fn is_live(&self) -> bool {
-        matches!(self.kind, SourceKind::Camera(_) | SourceKind::Rtsp(_) | SourceKind::HttpCamera(_))
+        matches!(
+            self.kind,
+            SourceKind::Camera(_) | SourceKind::Csi(_) | SourceKind::Rtsp(_) | SourceKind::HttpCamera(_)
+        )
     }
 
     /// The same source with a relative path taken from `folder`: a board file's paths start at the board file.
@@ -317,6 +339,7 @@ impl SourceUri {
                 numbered.before = folder.join(&numbered.before).into_os_string();
             }
             SourceKind::Camera(_)
+            | SourceKind::Csi(_)
             | SourceKind::Rtsp(_)
             | SourceKind::HttpCamera(_)
             | SourceKind::HttpVideo { .. }
@@ -336,6 +359,7 @@ impl SourceUri {
             SourceKind::Video { path, .. } => check_file(path, &self.shown),
             SourceKind::Images { paths, .. } => check_file(&paths.first().path, &self.shown),
             SourceKind::Camera(_)
+            | SourceKind::Csi(_)
             | SourceKind::Rtsp(_)
             | SourceKind::HttpCamera(_)
             | SourceKind::HttpVideo { .. }
@@ -389,6 +413,7 @@ impl SourceKind {
             }
             Self::Images { paths: ImagePaths::Numbered(numbered), .. } => Some(numbered.to_string()),
             Self::Camera(_)
+            | Self::Csi(_)
             | Self::Rtsp(_)
             | Self::HttpCamera(_)
             | Self::HttpVideo { .. }
@@ -822,6 +847,24 @@ fn read_v4l2(rest: &str) -> Result<V4l2Address, Fault> {
     Ok(address)
 }
 
+fn read_csi(rest: &str) -> Result<CsiAddress, Fault> {
+    let (sensor, query) = rest.split_once('?').unwrap_or((rest, ""));
+    let sensor = sensor.parse().ok().filter(|sensor| *sensor < CSI_SENSORS_MAX);
+    let Some(sensor) = sensor else {
+        return Err(Fault::new("it does not number a sensor", "write csi://0 for the first camera"));
+    };
+    let mut address = CsiAddress { sensor, ..CsiAddress::default() };
+    for (key, value) in settings(query) {
+        match key {
+            "width" => address.width = Some(read_number(key, value, RAW_SIDE)?),
+            "height" => address.height = Some(read_number(key, value, RAW_SIDE)?),
+            "fps" => address.rate = Some(read_rate(value)?),
+            _ => return Err(unknown_setting(key, "a CSI camera", "width, height and fps")),
+        }
+    }
+    Ok(address)
+}
+
 /// V4L2's four characters; shorter names end in spaces.
 fn read_fourcc(value: &str) -> Result<[u8; 4], Fault> {
     let fits = (1..=4).contains(&value.len()) && value.bytes().all(|byte| byte.is_ascii_graphic());
@@ -1097,7 +1140,7 @@ mod tests {
         check(
             &texts,
             expect![[r#"
-                source: it is empty; name a file, a folder of images, v4l2://, rtsp://, http://, stdin:// or test://ball
+                source: it is empty; name a file, a folder of images, csi://, v4l2://, rtsp://, http://, stdin:// or test://ball
                 file://: it names no file; write the path after file://
                 file://a%zz.mp4: a `%` is not followed by two hex digits; write % itself as %25
                 file://a%00.mp4: it contains a NUL character; remove %00
@@ -1106,7 +1149,7 @@ mod tests {
                 clip.mp4?speed=2: `speed` is not a setting of a file; the settings are loop and pace
                 clip.mp4?loop=yes: `loop=yes` is neither on nor off; write loop=1 or loop=0
                 clip.mp4?pace=fast: `pace=fast` is not a pace; write pace=pts or pace=none
-                ftp://host/clip.mp4: `ftp://` is not a kind of source; use file://, v4l2://, rtsp://, http://, stdin:// or test://ball, or a plain path
+                ftp://host/clip.mp4: `ftp://` is not a kind of source; use file://, csi://, v4l2://, rtsp://, http://, stdin:// or test://ball, or a plain path
                 v4l2:///dev/video0 -> Camera(V4l2Address { path: "/dev/video0", format: None, width: None, height: None, rate: None, buffers: 8, controls: [] })
             "#]],
         );
@@ -1207,6 +1250,10 @@ mod tests {
             "v4l2:///dev/video0",
             "v4l2:///dev/video2?format=NV12&width=640&height=360&fps=30&buffers=4",
             "v4l2:///dev/video0?format=GREY&control.brightness=-5",
+            "csi://0",
+            "csi://1?width=1920&height=1080&fps=30",
+            "csi://front",
+            "csi://0?gain=2",
             "v4l2://video0",
             "v4l2:///dev/video0?format=RGB24",
             "v4l2:///dev/video0?buffers=1",
@@ -1216,15 +1263,19 @@ mod tests {
         check(
             &texts,
             expect![[r#"
-            v4l2:///dev/video0 -> Camera(V4l2Address { path: "/dev/video0", format: None, width: None, height: None, rate: None, buffers: 8, controls: [] })
-            v4l2:///dev/video2?format=NV12&width=640&height=360&fps=30&buffers=4 -> Camera(V4l2Address { path: "/dev/video2", format: Some([78, 86, 49, 50]), width: Some(640), height: Some(360), rate: Some(Rate { frames: 30, seconds: 1 }), buffers: 4, controls: [] })
-            v4l2:///dev/video0?format=GREY&control.brightness=-5 -> Camera(V4l2Address { path: "/dev/video0", format: Some([71, 82, 69, 89]), width: None, height: None, rate: None, buffers: 8, controls: [("brightness", -5)] })
-            v4l2://video0: it does not name a device node; write v4l2:///dev/video0; `orinoco cameras` lists what there is
-            v4l2:///dev/video0?format=RGB24: `format=RGB24` is not a format of V4L2; write the four characters that `orinoco cameras` shows, as format=NV12
-            v4l2:///dev/video0?buffers=1: `buffers=1` is not possible; write a whole number from 2 to 32
-            v4l2:///dev/video0?control.gain=high: `control.gain=high` is not possible; write a whole number, as control.brightness=100
-            v4l2:///dev/video0?rate=30: `rate` is not a setting of a camera; the settings are format, width, height, fps, buffers and control.NAME
-        "#]],
+                v4l2:///dev/video0 -> Camera(V4l2Address { path: "/dev/video0", format: None, width: None, height: None, rate: None, buffers: 8, controls: [] })
+                v4l2:///dev/video2?format=NV12&width=640&height=360&fps=30&buffers=4 -> Camera(V4l2Address { path: "/dev/video2", format: Some([78, 86, 49, 50]), width: Some(640), height: Some(360), rate: Some(Rate { frames: 30, seconds: 1 }), buffers: 4, controls: [] })
+                v4l2:///dev/video0?format=GREY&control.brightness=-5 -> Camera(V4l2Address { path: "/dev/video0", format: Some([71, 82, 69, 89]), width: None, height: None, rate: None, buffers: 8, controls: [("brightness", -5)] })
+                csi://0 -> Csi(CsiAddress { sensor: 0, width: None, height: None, rate: None })
+                csi://1?width=1920&height=1080&fps=30 -> Csi(CsiAddress { sensor: 1, width: Some(1920), height: Some(1080), rate: Some(Rate { frames: 30, seconds: 1 }) })
+                csi://front: it does not number a sensor; write csi://0 for the first camera
+                csi://0?gain=2: `gain` is not a setting of a CSI camera; the settings are width, height and fps
+                v4l2://video0: it does not name a device node; write v4l2:///dev/video0; `orinoco cameras` lists what there is
+                v4l2:///dev/video0?format=RGB24: `format=RGB24` is not a format of V4L2; write the four characters that `orinoco cameras` shows, as format=NV12
+                v4l2:///dev/video0?buffers=1: `buffers=1` is not possible; write a whole number from 2 to 32
+                v4l2:///dev/video0?control.gain=high: `control.gain=high` is not possible; write a whole number, as control.brightness=100
+                v4l2:///dev/video0?rate=30: `rate` is not a setting of a camera; the settings are format, width, height, fps, buffers and control.NAME
+            "#]],
         );
     }
 

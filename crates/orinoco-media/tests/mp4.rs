@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use common::{clock, note, read, source};
 use orinoco_core::{FrameDesc, Nanos, PixelFormat, Pts, codes};
-use orinoco_media::{Draw, Mp4Sink, SourceKind, SourceUri, decode_image};
+use orinoco_media::{Codec, Draw, Mp4Sink, SourceKind, SourceUri, decode_image};
 use orinoco_pipeline::{Frame, Outcome, Poll, Sink, Slot, SlotPool};
 
 fn outcome(frame: Frame) -> Outcome {
@@ -43,7 +43,7 @@ fn every_frame_comes_back_at_its_time_with_what_was_drawn() {
             row[..16].fill(235);
         }
     });
-    let mut sink = Mp4Sink::create(&path, draw).expect("the folder is writable");
+    let mut sink = Mp4Sink::create(&path, Codec::H264, draw).expect("the folder is writable");
     let uri = "test://ball?width=332&height=240&fps=30&frames=90";
     let mut source = source(uri).expect("it is valid");
     source.open().expect("it always opens");
@@ -82,7 +82,7 @@ fn odd_sizes_and_every_format_are_encoded() {
         [PixelFormat::I420, PixelFormat::Nv12, PixelFormat::Rgb, PixelFormat::Bgr, PixelFormat::Gray8]
     {
         let path = folder.path().join(format!("{}.mp4", format.name()));
-        let mut sink = Mp4Sink::create(&path, no_drawing()).expect("the folder is writable");
+        let mut sink = Mp4Sink::create(&path, Codec::H264, no_drawing()).expect("the folder is writable");
         // Frames were dropped between these, and then the camera came back with its clock at zero.
         for pts in [0, 40, 400, 0, 40] {
             sink.write(&grey(321, 243, format, pts * 1_000_000)).expect("there is room");
@@ -100,11 +100,28 @@ fn odd_sizes_and_every_format_are_encoded() {
 }
 
 #[test]
+fn h265_is_written_and_read() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("x.mp4");
+    let mut sink = Mp4Sink::create(&path, Codec::H265, no_drawing()).expect("the folder is writable");
+    for pts in [0, 40, 80] {
+        sink.write(&grey(320, 240, PixelFormat::I420, pts * 1_000_000)).expect("there is room");
+    }
+    sink.finish().expect("there is room");
+    let reading =
+        read(path.to_str().expect("UTF-8"), usize::MAX, |frame| frame.view().plane(0).row(100)[100]);
+    assert!(reading.fault.is_none(), "{:?}", reading.fault);
+    assert!(reading.frames.iter().all(|grey| grey.abs_diff(126) < 4), "{:?}", reading.frames);
+    assert_eq!(reading.frames.len(), 3);
+}
+
+#[test]
 fn a_decoded_image_can_be_encoded() {
     let Some(data) = common::data() else { return };
     let folder = tempfile::tempdir().expect("a temporary folder");
     let frame = decode_image(&data.join("images/dog_bicycle_truck.jpg"), &*clock()).expect("it is an image");
-    let mut sink = Mp4Sink::create(&folder.path().join("x.mp4"), no_drawing()).expect("writable");
+    let mut sink =
+        Mp4Sink::create(&folder.path().join("x.mp4"), Codec::H264, no_drawing()).expect("writable");
     sink.write(&outcome(frame)).expect("there is room");
     let path = sink.finish().expect("there is room").expect("there was a frame");
     let reading = read(path.to_str().expect("UTF-8"), usize::MAX, |_| ());
@@ -114,7 +131,8 @@ fn a_decoded_image_can_be_encoded() {
 #[test]
 fn a_size_that_changes_is_an_error() {
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let mut sink = Mp4Sink::create(&folder.path().join("x.mp4"), no_drawing()).expect("writable");
+    let mut sink =
+        Mp4Sink::create(&folder.path().join("x.mp4"), Codec::H264, no_drawing()).expect("writable");
     sink.write(&grey(320, 240, PixelFormat::I420, 0)).expect("there is room");
     let fault = sink.write(&grey(640, 480, PixelFormat::I420, 40)).expect_err("it is another size");
     assert_eq!(fault.code.id, codes::SINK_WRITE.id);
@@ -126,7 +144,8 @@ fn a_size_that_changes_is_an_error() {
 fn what_cannot_be_written_is_told_before_the_run() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     for path in [Path::new("/nowhere/out.mp4"), folder.path()] {
-        let fault = Mp4Sink::create(path, no_drawing()).map(|_| ()).expect_err("it cannot be written");
+        let fault =
+            Mp4Sink::create(path, Codec::H264, no_drawing()).map(|_| ()).expect_err("it cannot be written");
         assert_eq!(fault.code.id, codes::SINK_OPEN.id, "{fault}");
     }
 }
@@ -134,7 +153,7 @@ fn what_cannot_be_written_is_told_before_the_run() {
 #[test]
 fn a_full_disk_is_told_and_does_not_hang() {
     let begin = Instant::now();
-    let mut sink = Mp4Sink::create(Path::new("/dev/full"), no_drawing()).expect("it opens");
+    let mut sink = Mp4Sink::create(Path::new("/dev/full"), Codec::H264, no_drawing()).expect("it opens");
     let mut fault = None;
     for number in 0..200 {
         let mut source = source("test://ball?width=640&height=480&frames=1").expect("it is valid");
@@ -156,7 +175,7 @@ fn a_full_disk_is_told_and_does_not_hang() {
 fn without_frames_there_is_no_file() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("x.mp4");
-    let mut sink = Mp4Sink::create(&path, no_drawing()).expect("writable");
+    let mut sink = Mp4Sink::create(&path, Codec::H264, no_drawing()).expect("writable");
     assert!(path.exists());
     assert_eq!(sink.finish().expect("there is nothing to do"), None);
     assert!(!path.exists());

@@ -1,20 +1,20 @@
 //! Where a frame's bytes live, and who gets them back.
 
 use std::fmt;
-use std::os::fd::OwnedFd;
+use std::os::fd::BorrowedFd;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
-use orinoco_core::{FrameDesc, FrameView, Nanos};
+use orinoco_core::{FrameDesc, FrameView, MemoryDomain, Nanos};
 
 /// A buffer that somebody else owns: a decoder's, NVMM's, a dma-buf's. Dropping it gives it back, so a frame is held
 /// exactly until the last reader (the replay that used it, then the sinks) is done with it.
 pub trait Lease: Send + Sync {
-    /// The bytes, mapped for reading by the host.
+    /// The bytes, mapped for reading by the host; none where the frame's memory is [`MemoryDomain::DmaBuf`].
     fn bytes(&self) -> &[u8];
 
     /// The same memory as a dma-buf, where its owner exports it: other devices read it without a copy.
-    fn dma_buf(&self) -> Option<&OwnedFd> {
+    fn dma_buf(&self) -> Option<BorrowedFd<'_>> {
         None
     }
 }
@@ -85,11 +85,23 @@ impl Frame {
     /// Pairs a descriptor with its bytes; `None` when they do not fit it.
     pub fn new(desc: FrameDesc, slot: Slot, arrived: Nanos) -> Option<Self> {
         let frame = Self { desc, decode: None, captured: None, lost: 0, arrived, slot };
-        FrameView::new(&frame.desc, frame.bytes())?;
+        match desc.memory {
+            MemoryDomain::DmaBuf => frame.dma_buf().map(drop)?,
+            _ => FrameView::new(&frame.desc, frame.bytes()).map(drop)?,
+        }
         Some(frame)
     }
 
-    /// The picture.
+    /// Its memory as a dma-buf, where its owner exports it.
+    pub fn dma_buf(&self) -> Option<BorrowedFd<'_>> {
+        match &self.slot {
+            Slot::Owned(_) => None,
+            Slot::Leased(lease) => lease.dma_buf(),
+        }
+    }
+
+    /// The picture, for the host. Frames whose memory is [`MemoryDomain::DmaBuf`] have none: who asked their source for
+    /// such frames knows.
     pub fn view(&self) -> FrameView<'_> {
         FrameView::new(&self.desc, self.bytes()).expect("checked when the frame was made")
     }

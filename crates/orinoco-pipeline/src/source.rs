@@ -15,6 +15,11 @@ pub trait Source: Send {
 
     /// Gives back everything that [`Source::open`] took. Called before each reopening and at the end.
     fn close(&mut self);
+
+    /// What makes its frames, where that was chosen here and is known by now: a decoder's name.
+    fn maker(&self) -> Option<String> {
+        None
+    }
 }
 
 /// What [`Source::next`] found.

@@ -107,6 +107,7 @@ impl SourceRunner {
                         live = true;
                         life.backoff.live();
                         self.enter(SourceState::Live, None);
+                        self.stats.stream(self.stream).maker = self.source.maker();
                         self.recovered(life.lost.take());
                     }
                     // A gap in the numbers is a loss at the source.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use orinoco_api::ResultLine;
 use orinoco_board::{SinkKind, SinkSpec};
 use orinoco_core::{Diagnosis, WithSubject, codes};
-use orinoco_media::FrameMd5Sink;
+use orinoco_media::{Codec, FrameMd5Sink};
 use orinoco_pipeline::{Outcome, Sink};
 
 /// What sinks need to know of a model to name what it found.
@@ -40,7 +40,8 @@ pub(crate) fn open(
             make_parent(&spec.path)?;
             Ok(Box::new(FrameMd5Sink::create(&spec.path)?))
         }
-        SinkKind::Mp4 => mp4(&spec.path, models),
+        SinkKind::Mp4 => mp4(&spec.path, Codec::H264, models),
+        SinkKind::Mp4H265 => mp4(&spec.path, Codec::H265, models),
         other => {
             let cause = format!("this binary has no sink of kind {other:?}");
             Err(Diagnosis::new(
@@ -54,7 +55,7 @@ pub(crate) fn open(
 }
 
 #[cfg(feature = "gstreamer")]
-fn mp4(path: &Path, models: Arc<[ModelNames]>) -> Result<Box<dyn Sink>, Diagnosis> {
+fn mp4(path: &Path, codec: Codec, models: Arc<[ModelNames]>) -> Result<Box<dyn Sink>, Diagnosis> {
     use orinoco_vision::{Canvas, draw};
     make_parent(path)?;
     let paint = Box::new(move |picture: &mut [u8], width: u32, height: u32, outcome: &Outcome| {
@@ -69,11 +70,11 @@ fn mp4(path: &Path, models: Arc<[ModelNames]>) -> Result<Box<dyn Sink>, Diagnosi
             draw(&mut canvas, findings, &names.labels, &caption);
         }
     });
-    Ok(Box::new(orinoco_media::Mp4Sink::create(path, paint)?))
+    Ok(Box::new(orinoco_media::Mp4Sink::create(path, codec, paint)?))
 }
 
 #[cfg(not(feature = "gstreamer"))]
-fn mp4(path: &Path, _: Arc<[ModelNames]>) -> Result<Box<dyn Sink>, Diagnosis> {
+fn mp4(path: &Path, _: Codec, _: Arc<[ModelNames]>) -> Result<Box<dyn Sink>, Diagnosis> {
     let next = "build with the feature gstreamer, or write jsonl";
     Err(Diagnosis::new(
         &codes::FEATURE_MISSING,

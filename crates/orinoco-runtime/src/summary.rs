@@ -63,6 +63,7 @@ fn summarise_stream(name: &str, source: &str, stats: &StreamStats) -> StreamSumm
     StreamSummary {
         name: name.to_owned(),
         source: source.to_owned(),
+        decoder: stats.maker.clone(),
         state: stats.state.map_or("not started", |state| state.name()).to_owned(),
         frames_in: stats.frames_in,
         frames_out: stats.frames_out,

@@ -116,6 +116,8 @@ pub struct StreamStats {
     pub first_in: Option<Nanos>,
     /// When its latest frame had gone through its sinks.
     pub last_out: Option<Nanos>,
+    /// What makes its frames, where that was chosen: a decoder's name.
+    pub maker: Option<String>,
     /// Where the source is.
     pub state: Option<SourceState>,
     dropped: [u64; DropCause::ALL.len()],

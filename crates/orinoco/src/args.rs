@@ -26,6 +26,8 @@ pub(crate) enum Command {
     Models(ModelsCommand),
     /// Measure a model's accuracy on a labelled dataset
     Eval(EvalArgs),
+    /// Say what this machine has for Orinoco (engines, video hardware, cameras), and why it lacks the rest
+    Doctor,
     /// List the cameras of this machine, their formats and settings
     Cameras,
     /// Measure a part beside the limit of this machine
@@ -132,7 +134,7 @@ pub(crate) struct RunArgs {
     /// Write detections here, one JSON object a line
     #[arg(long, value_name = "FILE.jsonl", requires = "source")]
     pub(crate) results: Option<PathBuf>,
-    /// Another output: jsonl, mp4 or framemd5, with =PATH or to standard output
+    /// Another output: jsonl, mp4, mp4-h265 or framemd5, with =PATH or to standard output
     #[arg(long = "sink", value_name = "KIND[=PATH]", requires = "source")]
     pub(crate) sinks: Vec<String>,
     /// Write the summary here as JSON

@@ -24,6 +24,7 @@ fn main() -> ExitCode {
         Command::Models(ModelsCommand::Init(args)) => commands::init::run(&args, json),
         Command::Models(ModelsCommand::Import(args)) => commands::init::import(&args, json),
         Command::Eval(args) => commands::eval::run(&args, json),
+        Command::Doctor => commands::doctor::run(json),
         Command::Cameras => commands::cameras::run(json),
         Command::Bench(BenchCommand::Pipeline(args)) => commands::bench::pipeline::run(&args, json),
         Command::Bench(BenchCommand::Preprocess(args)) => commands::bench::preprocess::run(&args, json),

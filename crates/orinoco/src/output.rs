@@ -191,8 +191,10 @@ fn stream_text(stream: &StreamSummary) -> String {
     let dropped: u64 = stream.dropped.iter().map(|d| d.frames).sum();
     let causes: Vec<String> = stream.dropped.iter().map(|d| format!("{} {}", d.frames, d.cause)).collect();
     let causes = if causes.is_empty() { String::new() } else { format!(" ({})", causes.join(", ")) };
+    let decoder =
+        stream.decoder.as_ref().map_or_else(String::new, |decoder| format!("  decoded by {decoder}"));
     let mut text = format!(
-        "stream   {}  {}\nframes   {} in, {} out, {dropped} dropped{causes}  {:.1} fps  {} detections",
+        "stream   {}  {}{decoder}\nframes   {} in, {} out, {dropped} dropped{causes}  {:.1} fps  {} detections",
         stream.name, stream.source, stream.frames_in, stream.frames_out, stream.fps, stream.detections
     );
     if stream.reconnects > 0 {

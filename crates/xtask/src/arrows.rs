@@ -64,7 +64,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         ],
     ),
     ("orinoco-rig", &[]),
-    ("orinoco-tests", &["orinoco-api", "orinoco-core", "orinoco-rig"]),
+    ("orinoco-tests", &["orinoco-api", "orinoco-core"]),
     ("xtask", &["orinoco-rig"]),
 ];
 

@@ -149,7 +149,7 @@ struct Held {
 pub(crate) fn run(action: Action) -> Result<ExitStatus> {
     match action {
         Action::Build { flavour } => Rig::build(flavour.into()).map(drop)?,
-        Action::Up(options) => up(&options)?,
+        Action::Up(options) => return up(&options),
         Action::Hold(options) => hold(&options)?,
         Action::List => list(&held()?.folder)?,
         Action::Down => down()?,
@@ -204,7 +204,7 @@ fn find(id: u8) -> Result<Board> {
 }
 
 /// Starts `hold` in the background, and waits until its boards answer.
-fn up(options: &Up) -> Result<()> {
+fn up(options: &Up) -> Result<ExitStatus> {
     ensure!(held().is_err(), "boards are up already: end them with `cargo xtask boards down`");
     let mut hold = Command::new(std::env::current_exe()?);
     hold.args(["boards", "hold", &options.count.to_string()]);
@@ -219,9 +219,10 @@ fn up(options: &Up) -> Result<()> {
     BufReader::new(child.stdout.take().expect("piped")).read_line(&mut folder)?;
     if folder.is_empty() {
         // It has said why.
-        std::process::exit(child.wait()?.code().unwrap_or(1));
+        return Ok(child.wait()?);
     }
-    list(Path::new(folder.trim()))
+    list(Path::new(folder.trim()))?;
+    Ok(ExitStatus::default())
 }
 
 fn name<T: ValueEnum>(value: T) -> clap::builder::PossibleValue {

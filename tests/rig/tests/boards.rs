@@ -95,7 +95,7 @@ fn a_board_is_aarch64_and_keeps_files() {
 
     let folder = tempfile::tempdir().expect("a temporary folder");
     let (there, back) = (folder.path().join("there"), folder.path().join("back"));
-    let bytes: Vec<u8> = (0..3_000_000_u32).map(|i| (i * 7919 >> 8) as u8).collect();
+    let bytes: Vec<u8> = (0..3_000_000_u32).map(|i| (i.wrapping_mul(7919) >> 8) as u8).collect();
     fs::write(&there, &bytes).expect("written");
     board.put(&there, "/tmp/a file").expect("copied");
     board.get("/tmp/a file", &back).expect("copied back");

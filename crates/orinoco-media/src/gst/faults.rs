@@ -261,3 +261,18 @@ fn missing_decoder(shown: &str, missing: &Missing) -> Diagnosis {
         format!("install the Debian package {}", missing.package),
     )
 }
+
+/// A CSI camera ended or failed. The service that reads all of them (nvargus-daemon) may have been restarted.
+pub(super) fn csi_end(shown: &str, error: Option<&gst::message::Error>) -> SourceError {
+    let cause =
+        error.map_or_else(|| "the camera ended".to_owned(), |error| error.error().message().to_owned());
+    let next = "look at the cable and at the journal of nvargus-daemon";
+    SourceError::Transient(Diagnosis::new(&codes::SOURCE_UNREACHABLE, shown, cause, next))
+}
+
+/// A CSI camera that gives nothing after it was opened.
+pub(super) fn csi_silent(shown: &str, seconds: u64) -> SourceError {
+    let next = "look at the cable, and restart the service nvargus-daemon";
+    let cause = format!("no picture within {seconds} s");
+    SourceError::Transient(Diagnosis::new(&codes::SOURCE_UNREACHABLE, shown, cause, next))
+}

@@ -1,5 +1,6 @@
 //! From a decoder's buffer to a [`Frame`] that borrows it.
 
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -10,6 +11,8 @@ use orinoco_core::{
 };
 use orinoco_pipeline::{Frame, Lease, Slot};
 
+use super::hardware::NVMM;
+use super::nvmm::Surface;
 use crate::colour;
 
 /// Makes frames of samples. What follows from the caps alone is worked out once per caps, since they may change in the
@@ -44,6 +47,31 @@ impl Drop for Lent {
     }
 }
 
+/// A buffer in NVIDIA's memory. Dropping it gives the buffer back to the element that made it.
+struct LentSurface {
+    /// Keeps the picture, and what `surface` was read from.
+    _buffer: gst::MappedBuffer<gst::buffer::Readable>,
+    surface: Surface,
+    lent: Arc<AtomicUsize>,
+}
+
+impl Lease for LentSurface {
+    /// None: the host does not read it.
+    fn bytes(&self) -> &[u8] {
+        &[]
+    }
+
+    fn dma_buf(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.surface.dma_buf())
+    }
+}
+
+impl Drop for LentSurface {
+    fn drop(&mut self) {
+        self.lent.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 impl FrameMaker {
     pub(super) fn new(clock: PtsClock, lent: Arc<AtomicUsize>) -> Self {
         Self { clock, lent, layout: None }
@@ -65,13 +93,46 @@ impl FrameMaker {
         let buffer = sample.buffer_owned().ok_or("the decoder gave a picture without pixels")?;
         let interval = buffer.duration().map(|time| time.nseconds()).or(layout.interval);
         let desc = FrameDesc { pts, clock, ..layout.desc };
+        let (desc, lease) = match desc.memory {
+            MemoryDomain::DmaBuf => self.lend_surface(desc, buffer)?,
+            _ => self.lend_pixels(desc, buffer)?,
+        };
+        let frame = Frame::new(desc, Slot::Leased(lease), arrived);
+        Ok((frame.ok_or("the decoder gave a picture smaller than its format")?, interval))
+    }
+
+    fn lend_pixels(
+        &self,
+        desc: FrameDesc,
+        buffer: gst::Buffer,
+    ) -> Result<(FrameDesc, Box<dyn Lease>), String> {
         let desc = with_buffer_layout(desc, &buffer)?;
         let buffer =
             buffer.into_mapped_buffer_readable().map_err(|_| "the decoder's picture cannot be mapped")?;
         self.lent.fetch_add(1, Ordering::Relaxed);
-        let lease = Lent { buffer, lent: Arc::clone(&self.lent) };
-        let frame = Frame::new(desc, Slot::Leased(Box::new(lease)), arrived);
-        Ok((frame.ok_or("the decoder gave a picture smaller than its format")?, interval))
+        Ok((desc, Box::new(Lent { buffer, lent: Arc::clone(&self.lent) })))
+    }
+
+    fn lend_surface(
+        &self,
+        desc: FrameDesc,
+        buffer: gst::Buffer,
+    ) -> Result<(FrameDesc, Box<dyn Lease>), String> {
+        let buffer = buffer
+            .into_mapped_buffer_readable()
+            .map_err(|_| "a surface of NVIDIA's memory cannot be read")?;
+        let surface = Surface::read(&buffer)?;
+        let fits = (surface.width, surface.height) == (desc.width, desc.height)
+            && surface.planes.len() == desc.format.planes();
+        if !fits {
+            return Err("a picture in NVIDIA's memory is of another size than its format".to_owned());
+        }
+        let mut desc = desc;
+        for (plane, (offset, stride)) in desc.planes.iter_mut().zip(&surface.planes) {
+            *plane = Plane { offset: *offset, stride: *stride };
+        }
+        self.lent.fetch_add(1, Ordering::Relaxed);
+        Ok((desc, Box::new(LentSurface { _buffer: buffer, surface, lent: Arc::clone(&self.lent) })))
     }
 }
 
@@ -86,7 +147,8 @@ impl Layout {
         let told = caps.structure(0).is_some_and(|structure| structure.has_field("colorimetry"));
         desc.matrix = matrix(told.then(|| info.colorimetry().matrix()), info.height());
         desc.range = range(told.then(|| info.colorimetry().range()), format);
-        desc.memory = MemoryDomain::Host;
+        let is_nvmm = caps.features(0).is_some_and(|features| features.contains(NVMM));
+        desc.memory = if is_nvmm { MemoryDomain::DmaBuf } else { MemoryDomain::Host };
         let (number, frames) = (info.fps().numer(), info.fps().denom());
         let interval = match (u64::try_from(number), u64::try_from(frames)) {
             (Ok(number @ 1..), Ok(frames)) => Some(frames.saturating_mul(1_000_000_000) / number),

@@ -4,6 +4,8 @@
 
 mod faults;
 mod frames;
+mod hardware;
+mod nvmm;
 mod session;
 mod source;
 mod timing;
@@ -12,14 +14,26 @@ use gstreamer as gst;
 use gstreamer::prelude::*;
 use orinoco_core::{Code, Diagnosis};
 
+pub use hardware::VideoHardware;
 pub use source::GstSource;
+
+pub(crate) use hardware::{CONVERTER, NVMM, works};
 
 /// Starts GStreamer, once per process.
 pub(crate) fn init(code: &'static Code, subject: &str) -> Result<(), Diagnosis> {
     gst::init().map_err(|error| {
         let cause = format!("GStreamer does not start ({error})");
         Diagnosis::new(code, subject, cause, "install the Debian package gstreamer1.0-plugins-base")
-    })
+    })?;
+    // Before the first choice of a decoder: what does not work must not be chosen.
+    hardware::video_hardware();
+    Ok(())
+}
+
+/// What there is of a Jetson's video hardware, and why the rest is not used.
+pub fn video_hardware() -> Result<&'static [VideoHardware], Diagnosis> {
+    init(&orinoco_core::codes::FEATURE_MISSING, "video hardware")?;
+    Ok(hardware::video_hardware())
 }
 
 /// Makes an element; a missing one names the Debian package that has it.

@@ -14,9 +14,10 @@ use gstreamer_video as video;
 use orinoco_core::{Clock, Diagnosis, codes};
 
 use super::faults::Seen;
+use super::hardware::{self, CONVERTER, NVMM};
 use super::timing::{DecodeTimes, Held};
 use super::{chain, make};
-use crate::{HttpAddress, Pace, RtspAddress, Transport};
+use crate::{CsiAddress, FrameMemory, HttpAddress, Pace, RtspAddress, Transport};
 
 /// Decoded pictures that wait for us: one to take, one being made.
 const PICTURES_MAX: u32 = 2;
@@ -45,9 +46,22 @@ pub(super) struct Watch {
     pub(super) heard: AtomicBool,
     /// A server ended a file before its length.
     pub(super) cut: AtomicBool,
+    /// The element that makes the pictures.
+    maker: Mutex<Option<String>>,
 }
 
 impl Watch {
+    /// The element that decodes or captures, once it is known.
+    pub(super) fn maker(&self) -> Option<String> {
+        self.maker.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Of several decoders that were tried the last one stayed.
+    fn note_maker(&self, element: &gst::Element) {
+        let name = element.factory().map(|factory| factory.name().to_string());
+        *self.maker.lock().unwrap_or_else(PoisonError::into_inner) = name;
+    }
+
     pub(super) fn times(&self) -> MutexGuard<'_, DecodeTimes> {
         self.times.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -67,6 +81,7 @@ pub(super) struct Session {
     failure: Option<gst::Message>,
     drain_wait: Duration,
     quiet: Duration,
+    memory: FrameMemory,
 }
 
 /// What a look at the pipeline found.
@@ -89,6 +104,8 @@ pub(super) struct Caller<'a> {
     pub(super) shown: &'a str,
     /// Time.
     pub(super) clock: Arc<dyn Clock>,
+    /// Where pictures should lie.
+    pub(super) memory: FrameMemory,
 }
 
 impl Session {
@@ -166,6 +183,33 @@ impl Session {
         Ok(session.started())
     }
 
+    /// Starts to capture from a CSI camera, by NVIDIA's own element.
+    pub(super) fn csi(address: &CsiAddress, caller: &Caller<'_>) -> Result<Self, Diagnosis> {
+        let session = Self::new(caller, Held::LeftOut)?;
+        if let Some(why) = hardware::refusal(hardware::CAMERA) {
+            let cause = format!("no CSI camera can be read here ({}: {why})", hardware::CAMERA);
+            let next = "run it on a Jetson with JetPack; USB cameras are v4l2:///dev/video0";
+            return Err(Diagnosis::new(&codes::SOURCE_OPEN, caller.shown, cause, next));
+        }
+        let package = "nvidia-l4t-gstreamer";
+        let source = make(hardware::CAMERA, package, &codes::SOURCE_OPEN, caller.shown)?;
+        source.set_property_from_str("sensor-id", &address.sensor.to_string());
+        let only = make("capsfilter", "gstreamer1.0-plugins-base", &codes::SOURCE_OPEN, caller.shown)?;
+        only.set_property("caps", csi_caps(address));
+        let entry = session.add_way_in(caller.shown)?;
+        chain(&session.pipeline, &[&source, &only]);
+        session.watch.note_maker(&source);
+        let heard = Arc::clone(&session.watch);
+        let pad = only.static_pad("src").expect("a capsfilter has a source pad");
+        pad.add_probe(gst::PadProbeType::BUFFER, move |_, _| {
+            heard.heard.store(true, Ordering::Relaxed);
+            gst::PadProbeReturn::Remove
+        });
+        let features = gst::CapsFeatures::new([NVMM]);
+        link_to(&session.pipeline, &pad, Some(&features), &entry, session.memory);
+        Ok(session.started())
+    }
+
     /// A pipeline with nothing but its end.
     fn new(caller: &Caller<'_>, held: Held) -> Result<Self, Diagnosis> {
         let shown = caller.shown;
@@ -174,7 +218,11 @@ impl Session {
             let next = "reinstall the Debian package gstreamer1.0-plugins-base";
             Diagnosis::new(&codes::SOURCE_OPEN, shown, "GStreamer's appsink is not what it should be", next)
         })?;
-        sink.set_caps(Some(&raw_caps(&["I420", "NV12", "RGB", "BGR", "GRAY8"])));
+        let mut caps = raw_caps(&["I420", "NV12", "RGB", "BGR", "GRAY8"]);
+        if caller.memory == FrameMemory::Nvmm {
+            caps.merge(nvmm_caps());
+        }
+        sink.set_caps(Some(&caps));
         sink.set_property("max-buffers", PICTURES_MAX);
         sink.set_property("drop", false);
         sink.set_property("sync", false);
@@ -191,20 +239,28 @@ impl Session {
             seen: Mutex::default(),
             heard: AtomicBool::new(false),
             cut: AtomicBool::new(false),
+            maker: Mutex::default(),
         });
         let (drain_wait, quiet) = (Duration::ZERO, Duration::ZERO);
-        Ok(Self { pipeline, sink, bus, watch, failure: None, drain_wait, quiet })
+        let memory = caller.memory;
+        Ok(Self { pipeline, sink, bus, watch, failure: None, drain_wait, quiet, memory })
     }
 
-    /// Adds what decodes, and connects it to the sink; returns the element that takes the undecoded stream.
-    fn add_decoder(&self, shown: &str) -> Result<gst::Element, Diagnosis> {
-        let decode = make("decodebin", "gstreamer1.0-plugins-base", &codes::SOURCE_OPEN, shown)?;
+    /// Adds the way from raw pictures to the sink.
+    fn add_way_in(&self, shown: &str) -> Result<WayIn, Diagnosis> {
         let convert = make("videoconvert", "gstreamer1.0-plugins-base", &codes::SOURCE_OPEN, shown)?;
         let only = make("capsfilter", "gstreamer1.0-plugins-base", &codes::SOURCE_OPEN, shown)?;
         // It stands behind the conversion because it cannot turn pictures of every format. Upright ones pass through.
         let turn = make("videoflip", "gstreamer1.0-plugins-good", &codes::SOURCE_OPEN, shown)?;
         turn.set_property_from_str("video-direction", "auto");
-        chain(&self.pipeline, &[&convert, &only, &turn, self.sink.upcast_ref()]);
+        self.pipeline.add(&self.sink).expect("a new element is in no other pipeline");
+        Ok(WayIn { convert, only, turn, sink: self.sink.clone() })
+    }
+
+    /// Adds what decodes, and connects it to the sink; returns the element that takes the undecoded stream.
+    fn add_decoder(&self, shown: &str) -> Result<gst::Element, Diagnosis> {
+        let decode = make("decodebin", "gstreamer1.0-plugins-base", &codes::SOURCE_OPEN, shown)?;
+        let entry = self.add_way_in(shown)?;
         // Streams that cannot become raw video are neither decoded nor exposed.
         decode.set_property("caps", gst::Caps::builder("video/x-raw").any_features().build());
         decode.set_property("expose-all-streams", false);
@@ -215,20 +271,23 @@ impl Session {
             }
             Some(true.to_value())
         });
-        let pipeline = self.pipeline.downgrade();
+        let (pipeline, memory) = (self.pipeline.downgrade(), self.memory);
         decode.connect_pad_added(move |_, pad| {
             let Some(pipeline) = pipeline.upgrade() else { return };
-            if convert.static_pad("sink").is_some_and(|target| target.is_linked()) {
+            if entry.is_taken() {
                 return;
             }
-            only.set_property("caps", pad.current_caps().map(|caps| formats_for(&caps)));
-            link_to(&pipeline, pad, &convert);
+            let caps = pad.current_caps();
+            entry.only.set_property("caps", caps.as_ref().map(|caps| formats_for(caps)));
+            let features = caps.as_ref().and_then(|caps| caps.features(0));
+            link_to(&pipeline, pad, features, &entry, memory);
         });
         let watch = Arc::clone(&self.watch);
         self.pipeline.connect_deep_element_added(move |_, _, element| {
             if is_of_class(element, "Codec/Decoder") {
                 tune_decoder(element);
                 time_decoder(element, &watch);
+                watch.note_maker(element);
             } else if is_of_class(element, "Codec/Parser") {
                 let_the_stream_tell_its_colours(element);
             }
@@ -335,26 +394,108 @@ fn formats_for(decoded: &gst::CapsRef) -> gst::Caps {
     }
 }
 
-/// Connects a decoded stream. Runs on GStreamer's thread.
-fn link_to(pipeline: &gst::Pipeline, pad: &gst::Pad, convert: &gst::Element) {
-    let Some(target) = convert.static_pad("sink") else { return };
-    let features = pad.current_caps().and_then(|caps| caps.features(0).map(|features| features.to_owned()));
-    let on_gpu = features.is_some_and(|features| features.contains("memory:NVMM"));
-    // NVIDIA's decoders leave pictures in their own memory; its converter brings them to ours.
-    if on_gpu && let Ok(download) = gst::ElementFactory::make("nvvidconv").build() {
-        let linked = pipeline
-            .add(&download)
-            .and_then(|()| download.sync_state_with_parent())
-            .and_then(|()| download.link(convert));
-        if linked.is_ok()
-            && let Some(entry) = download.static_pad("sink")
-        {
-            let _ = pad.link(&entry);
+/// The elements from raw pictures to the sink. Pictures in NVIDIA's memory need none of the first three, which are added
+/// when they are connected.
+struct WayIn {
+    convert: gst::Element,
+    only: gst::Element,
+    turn: gst::Element,
+    sink: app::AppSink,
+}
+
+impl WayIn {
+    fn is_taken(&self) -> bool {
+        self.sink.static_pad("sink").is_some_and(|pad| pad.is_linked())
+    }
+
+    fn link(&self, pipeline: &gst::Pipeline, from: &gst::Pad) {
+        let elements = [&self.convert, &self.only, &self.turn];
+        pipeline.add_many(elements).expect("new elements are in no other pipeline");
+        let linked = gst::Element::link_many([&self.convert, &self.only, &self.turn, self.sink.upcast_ref()]);
+        linked.expect("the elements were chosen to fit");
+        for element in elements.into_iter().rev() {
+            // What fails here is reported as an error of the pipeline, as is a link that fails below.
+            let _ = element.sync_state_with_parent();
         }
+        if let Some(target) = self.convert.static_pad("sink") {
+            let _ = from.link(&target);
+        }
+    }
+}
+
+/// Connects a stream of raw pictures. May run on GStreamer's thread.
+///
+/// NVIDIA's elements leave pictures in their own memory, where they may be laid out in blocks. Its converter brings them
+/// to ours, or lays their rows out one after another.
+fn link_to(
+    pipeline: &gst::Pipeline,
+    pad: &gst::Pad,
+    features: Option<&gst::CapsFeaturesRef>,
+    entry: &WayIn,
+    memory: FrameMemory,
+) {
+    let is_nvmm = features.is_some_and(|features| features.contains(NVMM));
+    let converter = gst::ElementFactory::make(CONVERTER).build();
+    let (true, Ok(converter)) = (is_nvmm, converter) else { return entry.link(pipeline, pad) };
+    if pipeline.add(&converter).is_err() || converter.sync_state_with_parent().is_err() {
         return;
     }
-    // A link that fails leaves the stream unlinked, which the pipeline reports as an error of its own.
-    let _ = pad.link(&target);
+    let (Some(sink), Some(src)) = (converter.static_pad("sink"), converter.static_pad("src")) else { return };
+    match memory {
+        FrameMemory::Host => entry.link(pipeline, &src),
+        FrameMemory::Nvmm => {
+            turn_by_converter(&converter, &sink);
+            let target = entry.sink.static_pad("sink").expect("a sink has a sink pad");
+            let _ = src.link(&target);
+        }
+    }
+    // As above, a link that fails is reported as an error of the pipeline.
+    let _ = pad.link(&sink);
+}
+
+/// Lets the converter turn pictures upright as the stream's tags say, which `videoflip` does for those in our memory.
+fn turn_by_converter(converter: &gst::Element, sink: &gst::Pad) {
+    let converter = converter.downgrade();
+    sink.add_probe(gst::PadProbeType::EVENT_DOWNSTREAM, move |_, info| {
+        let tags = info.event().and_then(|event| match event.view() {
+            gst::EventView::Tag(event) => Some(event.tag_owned()),
+            _ => None,
+        });
+        let turn =
+            tags.and_then(|tags| tags.get::<gst::tags::ImageOrientation>().map(|turn| turn.get().to_owned()));
+        // Values of `flip-method` (nvvidconv): what brings the picture upright.
+        let method = match turn.as_deref() {
+            Some("rotate-90") => "clockwise",
+            Some("rotate-180") => "rotate-180",
+            Some("rotate-270") => "counterclockwise",
+            _ => return gst::PadProbeReturn::Ok,
+        };
+        if let Some(converter) = converter.upgrade() {
+            converter.set_property_from_str("flip-method", method);
+        }
+        gst::PadProbeReturn::Ok
+    });
+}
+
+/// Pictures in NVIDIA's memory, as its converter makes them.
+fn nvmm_caps() -> gst::Caps {
+    gst::Caps::builder("video/x-raw").features([NVMM]).field("format", "NV12").build()
+}
+
+fn csi_caps(address: &CsiAddress) -> gst::Caps {
+    let mut caps = nvmm_caps();
+    let fields = caps.make_mut().structure_mut(0).expect("it has one structure");
+    let side = |pixels: u32| i32::try_from(pixels).expect("a side fits");
+    if let Some(width) = address.width {
+        fields.set("width", side(width));
+    }
+    if let Some(height) = address.height {
+        fields.set("height", side(height));
+    }
+    if let Some(rate) = address.rate {
+        fields.set("framerate", gst::Fraction::new(side(rate.frames), side(rate.seconds)));
+    }
+    caps
 }
 
 /// Chooses the first video stream of an RTSP server and connects it when it comes.

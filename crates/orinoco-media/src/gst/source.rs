@@ -12,7 +12,7 @@ use super::frames::FrameMaker;
 use super::session::{Caller, Look, Session};
 use crate::container::{self, Wholeness};
 use crate::uri::check_file;
-use crate::{HttpAddress, Pace, RtspAddress, SourceKind, SourceUri};
+use crate::{CsiAddress, FrameMemory, HttpAddress, Pace, RtspAddress, SourceKind, SourceUri};
 
 /// The longest that a file may take to give its first frame. Local disks need milliseconds; this allows for a network.
 const FILE_OPEN_MAX: Duration = Duration::from_secs(10);
@@ -32,7 +32,7 @@ const INTERVAL_DEFAULT_NANOS: u64 = 40_000_000;
 /// How long one step of opening waits.
 const OPEN_STEP: Duration = Duration::from_millis(100);
 
-/// Video files and live streams, through GStreamer. Frames are lent: they borrow the decoder's own buffers.
+/// Video files, live streams and CSI cameras, through GStreamer. Frames are lent: they borrow the decoder's own buffers.
 ///
 /// They are upright: where the container asks for a turn, they were turned. The PTS of a file is the one of its
 /// container, with edit lists applied; containers that count from an arbitrary time (MPEG-TS and MPEG-PS) are counted
@@ -47,6 +47,7 @@ pub struct GstSource {
     shown: String,
     name: String,
     clock: Arc<dyn Clock>,
+    memory: FrameMemory,
     lent: Arc<AtomicUsize>,
     /// It has given a frame, in this opening or an earlier one.
     given: bool,
@@ -58,11 +59,12 @@ enum Input {
     HttpFile { address: HttpAddress, repeat: bool, pace: Pace },
     Rtsp(RtspAddress),
     HttpCamera(HttpAddress),
+    Csi(CsiAddress),
 }
 
 impl Input {
     fn is_live(&self) -> bool {
-        matches!(self, Self::Rtsp(_) | Self::HttpCamera(_))
+        matches!(self, Self::Rtsp(_) | Self::HttpCamera(_) | Self::Csi(_))
     }
 
     fn repeats(&self) -> bool {
@@ -125,11 +127,12 @@ impl GstSource {
             SourceKind::HttpVideo { address, repeat, pace } => Input::HttpFile { address, repeat, pace },
             SourceKind::Rtsp(address) => Input::Rtsp(address),
             SourceKind::HttpCamera(address) => Input::HttpCamera(address),
+            SourceKind::Csi(address) => Input::Csi(address),
             SourceKind::Images { .. }
             | SourceKind::Camera(_)
             | SourceKind::Stdin(_)
             | SourceKind::Test(_) => {
-                let next = "name a video file, rtsp:// or http://";
+                let next = "name a video file, csi://, rtsp:// or http://";
                 return Err(Diagnosis::new(&codes::SOURCE_URI, shown, "it is not for GStreamer", next));
             }
         };
@@ -139,10 +142,17 @@ impl GstSource {
             shown,
             name: stream_name.to_owned(),
             clock,
+            memory: FrameMemory::Host,
             lent: Arc::default(),
             given: false,
             run: None,
         })
+    }
+
+    /// Leaves pictures where `memory` says, if the elements that make them can. NVIDIA's memory is for those who read it
+    /// without the host: such frames have no bytes, but a dma-buf.
+    pub fn in_memory(self, memory: FrameMemory) -> Self {
+        Self { memory, ..self }
     }
 
     /// Frames that were handed out and not dropped yet; each holds a decoder's buffer, also after [`Source::close`].
@@ -152,7 +162,8 @@ impl GstSource {
 
     /// Opens the session without waiting for anything.
     fn start(&self) -> Result<Session, Diagnosis> {
-        let caller = Caller { name: &self.name, shown: &self.shown, clock: Arc::clone(&self.clock) };
+        let clock = Arc::clone(&self.clock);
+        let caller = Caller { name: &self.name, shown: &self.shown, clock, memory: self.memory };
         match &self.input {
             Input::File { path, pace, .. } => Session::file(path, *pace, &caller),
             Input::HttpFile { address, pace, .. } => {
@@ -160,6 +171,7 @@ impl GstSource {
             }
             Input::Rtsp(address) => Session::rtsp(address, LIVE_ANSWER_MAX, &caller),
             Input::HttpCamera(address) => Session::http_camera(address, LIVE_ANSWER_MAX, &caller),
+            Input::Csi(address) => Session::csi(address, &caller),
         }
     }
 
@@ -204,6 +216,7 @@ impl GstSource {
                         SourceError::Permanent(faults::cut_off(&self.shown, promised, held))
                     }
                     (Input::File { .. }, _) => faults::file_silent(&self.shown, seconds),
+                    (Input::Csi(_), _) => faults::csi_silent(&self.shown, seconds),
                     _ => faults::server_silent(&self.shown, seconds),
                 });
             }
@@ -253,6 +266,7 @@ impl GstSource {
             (Input::HttpFile { .. }, Some(error)) if faults::is_network(error) => {
                 Some(faults::server_end(&self.shown, Protocol::Http, progress, &seen, Some(error)))
             }
+            (Input::Csi(_), error) => Some(faults::csi_end(&self.shown, error)),
             _ => None,
         };
         match network {
@@ -336,6 +350,10 @@ impl Source for GstSource {
 
     fn close(&mut self) {
         self.run = None;
+    }
+
+    fn maker(&self) -> Option<String> {
+        self.run.as_ref().and_then(|run| run.session.watch.maker())
     }
 }
 

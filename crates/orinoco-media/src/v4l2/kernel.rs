@@ -5,7 +5,7 @@ use std::ffi::{c_int, c_void};
 use std::io;
 use std::mem;
 use std::ops::Range;
-use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::path::Path;
 use std::ptr;
 use std::slice;
@@ -543,12 +543,12 @@ impl Lease for Filled {
         self.plane(0)
     }
 
-    fn dma_buf(&self) -> Option<&OwnedFd> {
+    fn dma_buf(&self) -> Option<BorrowedFd<'_>> {
         // Who reads a dma-buf takes the picture to begin with it.
         if self.used[0].start > 0 {
             return None;
         }
-        self.ring.buffers[self.index].dma_buf.as_ref()
+        self.ring.buffers[self.index].dma_buf.as_ref().map(AsFd::as_fd)
     }
 }
 

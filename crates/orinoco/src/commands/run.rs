@@ -109,11 +109,11 @@ fn sink(text: &str) -> Result<SinkSpec, Diagnosis> {
             format!("use one of {}", names.join(", ")),
         )
     })?;
-    if *kind == SinkKind::Mp4 && path == "-" {
+    if matches!(kind, SinkKind::Mp4 | SinkKind::Mp4H265) && path == "-" {
         let next = "write --sink mp4=FILE.mp4";
         return Err(Diagnosis::new(
             &codes::SINK_OPEN,
-            "--sink mp4",
+            format!("--sink {text}"),
             "an MP4 needs a file that can be rewound",
             next,
         ));

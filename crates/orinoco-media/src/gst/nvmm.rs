@@ -1,0 +1,120 @@
+//! Pictures in NVIDIA's memory, as JetPack's elements pass them on: a buffer holds an `NvBufSurface`, which names a dma-buf.
+//!
+//! The structures are those of nvbufsurface.h (Jetson Linux Multimedia API; the same in JetPack 5, 6 and 7 as far as they
+//! are read here). Nothing is read behind `surfaceList[0]`'s plane parameters, where versions differ.
+#![expect(unsafe_code, reason = "a buffer's content is a C structure with a pointer to another")]
+
+use std::ffi::c_void;
+use std::mem::{align_of, size_of};
+use std::os::fd::{BorrowedFd, RawFd};
+use std::slice;
+
+/// `NVBUF_MAX_PLANES`.
+const PLANES: usize = 4;
+/// `NVBUF_LAYOUT_PITCH`: rows one after another. The other layout is of blocks, which only NVIDIA's devices read.
+const LAYOUT_PITCH: u32 = 0;
+/// `NVBUF_MEM_DEFAULT` and `NVBUF_MEM_SURFACE_ARRAY`: on a Jetson both are dma-bufs.
+const MEMORY: [u32; 2] = [0, 4];
+
+/// The head of `NvBufSurface`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(super) struct NvBufSurface {
+    pub(super) gpu_id: u32,
+    pub(super) batch_size: u32,
+    pub(super) num_filled: u32,
+    /// A C `bool`, and padding.
+    pub(super) is_contiguous: u32,
+    pub(super) mem_type: u32,
+    pub(super) surface_list: *const NvBufSurfaceParams,
+}
+
+/// The head of `NvBufSurfaceParams`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(super) struct NvBufSurfaceParams {
+    pub(super) width: u32,
+    pub(super) height: u32,
+    pub(super) pitch: u32,
+    pub(super) color_format: u32,
+    pub(super) layout: u32,
+    /// The dma-buf's descriptor.
+    pub(super) buffer_desc: u64,
+    pub(super) data_size: u32,
+    pub(super) data_ptr: *const c_void,
+    pub(super) planes: NvBufSurfacePlaneParams,
+}
+
+/// The head of `NvBufSurfacePlaneParams`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(super) struct NvBufSurfacePlaneParams {
+    pub(super) num_planes: u32,
+    pub(super) width: [u32; PLANES],
+    pub(super) height: [u32; PLANES],
+    pub(super) pitch: [u32; PLANES],
+    pub(super) offset: [u32; PLANES],
+}
+
+/// What a picture in NVIDIA's memory is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Surface {
+    pub(super) width: u32,
+    pub(super) height: u32,
+    /// Offset and pitch of each plane, in bytes.
+    pub(super) planes: Vec<(usize, usize)>,
+    fd: RawFd,
+}
+
+impl Surface {
+    /// Reads the content of a buffer with the caps feature `memory:NVMM`. Errors are causes.
+    pub(super) fn read(content: &[u8]) -> Result<Self, String> {
+        let start = content.as_ptr().cast::<NvBufSurface>();
+        if content.len() < size_of::<NvBufSurface>() || start.addr() % align_of::<NvBufSurface>() != 0 {
+            return Err(format!("NVIDIA's memory holds {} bytes, and no surface", content.len()));
+        }
+        // SAFETY: the length and alignment were checked above, and every bit pattern is a value of the structure.
+        let surface = unsafe { *start };
+        if surface.batch_size == 0
+            || surface.num_filled > surface.batch_size
+            || !MEMORY.contains(&surface.mem_type)
+        {
+            return Err(format!(
+                "a surface of NVIDIA's memory is of type {} with {} of {} pictures",
+                surface.mem_type, surface.num_filled, surface.batch_size
+            ));
+        }
+        let list = surface.surface_list;
+        if list.is_null() || list.addr() % align_of::<NvBufSurfaceParams>() != 0 {
+            return Err("a surface of NVIDIA's memory has no picture".to_owned());
+        }
+        // SAFETY: NVIDIA's elements make the list with `batch_size` pictures, at least one, and keep it as long as the
+        // buffer whose content this is. The part that is read here has been the same since JetPack 5.
+        let first = unsafe { &slice::from_raw_parts(list, 1)[0] };
+        Self::from_params(first)
+    }
+
+    fn from_params(params: &NvBufSurfaceParams) -> Result<Self, String> {
+        if params.layout != LAYOUT_PITCH {
+            return Err("a picture in NVIDIA's memory is laid out in blocks".to_owned());
+        }
+        let count = params.planes.num_planes as usize;
+        if !(1..=PLANES).contains(&count) {
+            return Err(format!("a picture in NVIDIA's memory has {count} planes"));
+        }
+        let fd = RawFd::try_from(params.buffer_desc).ok().filter(|fd| *fd >= 0);
+        let planes = params.planes.offset.iter().zip(&params.planes.pitch).take(count);
+        Ok(Self {
+            width: params.width,
+            height: params.height,
+            planes: planes.map(|(offset, pitch)| (*offset as usize, *pitch as usize)).collect(),
+            fd: fd.ok_or("a picture in NVIDIA's memory names no dma-buf")?,
+        })
+    }
+
+    /// The picture's dma-buf, for as long as `self` is kept beside its buffer.
+    pub(super) fn dma_buf(&self) -> BorrowedFd<'_> {
+        // SAFETY: the descriptor belongs to the buffer, which its lease holds together with `self`.
+        unsafe { BorrowedFd::borrow_raw(self.fd) }
+    }
+}

@@ -1,0 +1,268 @@
+//! The way of a Jetson's video hardware, with SIMULATED elements in its place: that pipelines are put together as they must
+//! be, that every buffer of NVIDIA's memory is given back exactly once, and that never more are held than there is room for.
+//! No Jetson was touched.
+#![allow(clippy::print_stdout, reason = "tests say what they measured")]
+
+mod common;
+mod stand_in;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use common::{clock, gst_source, launch, read, read_from};
+use orinoco_core::{FrameDesc, MemoryDomain, PixelFormat, StreamId};
+use orinoco_media::{Codec, FrameMemory, GstSource, Mp4Sink, video_hardware};
+use orinoco_pipeline::{
+    DropPolicy, Frame, Mux, Outcome, Poll, Reconnect, Sink, Slot, SlotPool, Source, SourceEnd, SourceRunner,
+    Stop, StreamQueue,
+};
+use orinoco_telemetry::{Event, EventSink, Stats};
+use stand_in::{Count, Script, count, luma_of_number, start};
+
+const WIDTH: u32 = 320;
+const HEIGHT: u32 = 240;
+const FRAMES: usize = 40;
+/// Frames in a ring.
+const RING: usize = 4;
+/// Pictures that wait between the decoder and the ring: two for the sink, one on its way into it, one being made.
+const ON_THE_WAY: u64 = 4;
+
+fn video(folder: &Path) -> PathBuf {
+    let path = folder.join("clip.mp4");
+    launch(&format!(
+        "videotestsrc num-buffers={FRAMES} ! video/x-raw,width={WIDTH},height={HEIGHT},framerate=25/1 ! \
+         x264enc bframes=0 ! h264parse ! mp4mux ! filesink location={}",
+        path.display()
+    ));
+    path
+}
+
+/// Waits until an element has all its buffers back.
+fn all_back(element: &str) -> Count {
+    let begin = Instant::now();
+    loop {
+        let count = count(element);
+        if count.made == count.released {
+            return count;
+        }
+        assert!(begin.elapsed() < Duration::from_secs(5), "{element}: {count:?}");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// The luma of a frame's first picture element, wherever it lies.
+fn luma(frame: &Frame) -> u8 {
+    match frame.desc.memory {
+        MemoryDomain::DmaBuf => {
+            let fd = frame.dma_buf().expect("it has one");
+            let mut pixel = [0];
+            let offset = frame.desc.planes[0].offset as u64;
+            rustix::io::pread(fd, &mut pixel, offset).expect("it can be read");
+            pixel[0]
+        }
+        _ => frame.view().plane(0).row(0)[0],
+    }
+}
+
+fn nvmm_source(uri: &str) -> GstSource {
+    gst_source(uri).in_memory(FrameMemory::Nvmm)
+}
+
+#[test]
+fn hardware_is_chosen_where_it_works_and_refused_with_a_reason() {
+    let _turn = start(Script::default());
+    let parts = video_hardware().expect("GStreamer starts");
+    let refused =
+        |element| parts.iter().find(|part| part.element == element).expect("it is known").refused.clone();
+    for element in ["nvvidconv", "nvarguscamerasrc", "nvv4l2decoder", "nvv4l2h264enc"] {
+        assert_eq!(refused(element), None, "{element}");
+    }
+    assert!(refused("nvjpegdec").expect("it is not there").contains("no such element"));
+    assert_eq!(refused("nvv4l2h265enc").expect("it is broken"), "no such device");
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let sink = |codec| Mp4Sink::create(&folder.path().join("x.mp4"), codec, Box::new(|_, _, _, _| {}));
+    assert_eq!(sink(Codec::H264).expect("it opens").encoder(), "nvv4l2h264enc");
+    assert_eq!(sink(Codec::H265).expect("it opens").encoder(), "x265enc");
+}
+
+#[test]
+fn decoded_pictures_come_to_the_host() {
+    let _turn = start(Script::default());
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let uri = video(folder.path()).display().to_string();
+    let mut source = gst_source(&uri);
+    let mut maker = None;
+    source.open().expect("it opens");
+    let mut seen = Vec::new();
+    while let Poll::Frame(frame) = source.next(Duration::from_secs(5)).expect("it is whole") {
+        maker = source.maker();
+        assert_eq!(frame.desc.memory, MemoryDomain::Host);
+        seen.push(luma(&frame));
+    }
+    source.close();
+    assert_eq!(seen, (0..FRAMES as u64).map(luma_of_number).collect::<Vec<_>>());
+    assert_eq!(maker.as_deref(), Some("nvv4l2decoder"));
+    let count = all_back("nvv4l2decoder");
+    assert_eq!(count.made, FRAMES as u64);
+    assert!(count.most <= ON_THE_WAY, "{count:?}");
+}
+
+#[test]
+fn decoded_pictures_stay_in_nvidias_memory() {
+    let _turn = start(Script::default());
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let uri = video(folder.path()).display().to_string();
+    let mut held = std::collections::VecDeque::new();
+    let reading = read_from(&mut nvmm_source(&uri), usize::MAX, |frame| {
+        let FrameDesc { format, memory, planes, .. } = frame.desc;
+        assert_eq!((format, memory), (PixelFormat::Nv12, MemoryDomain::DmaBuf));
+        assert_eq!((planes[0].stride, planes[1].offset), (512, 512 * HEIGHT as usize));
+        held.push_back(luma(frame));
+    });
+    assert!(reading.fault.is_none(), "{:?}", reading.fault);
+    assert_eq!(held, (0..FRAMES as u64).map(luma_of_number).collect::<Vec<_>>());
+    for element in ["nvv4l2decoder", "nvvidconv"] {
+        assert_eq!(all_back(element).made, FRAMES as u64, "{element}");
+    }
+}
+
+struct Silent;
+impl EventSink for Silent {
+    fn emit(&self, _: Event) {}
+}
+
+/// A source that runs as in a pipeline, into a ring whose frames nobody takes until the end.
+fn run_into_ring(
+    source: GstSource,
+    policy: DropPolicy,
+    frames_max: Option<u64>,
+    wait: Duration,
+) -> (SourceEnd, Count) {
+    let (clock, stats, stop) = (clock(), Stats::new(1), Stop::default());
+    let queue = StreamQueue { group: 0, frames_max: RING, policy, batch_wait: Duration::ZERO };
+    let mux = Mux::new(vec![(StreamId(0), queue)], vec![1], Arc::clone(&clock), stats.clone());
+    let runner = SourceRunner {
+        stream: StreamId(0),
+        shown: "stand-in".to_owned(),
+        source: Box::new(source),
+        inlet: mux.inlet(StreamId(0)),
+        reconnect: Reconnect { attempts_max: Some(3), stall: Duration::from_secs(5) },
+        frames_max,
+        clock,
+        seed: 7,
+        events: Arc::new(Silent),
+        stats,
+        stop: stop.clone(),
+    };
+    let running = thread::spawn(move || runner.run());
+    thread::sleep(wait);
+    stop.request();
+    mux.close();
+    let end = running.join().expect("it does not panic");
+    (end, all_back("nvvidconv"))
+}
+
+#[test]
+fn never_more_is_held_than_the_ring_has_room_for() {
+    for policy in [DropPolicy::Block, DropPolicy::DropOldest, DropPolicy::DropNewest] {
+        let _turn = start(Script::default());
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let uri = video(folder.path()).display().to_string();
+        let (end, count) = run_into_ring(nvmm_source(&uri), policy, None, Duration::from_millis(400));
+        println!("{policy:?}: {count:?}, {end:?}");
+        assert!(count.most <= RING as u64 + ON_THE_WAY, "{policy:?}: {count:?}");
+        assert!(count.made >= RING as u64);
+        all_back("nvv4l2decoder");
+    }
+}
+
+#[test]
+fn every_buffer_comes_back_after_an_error() {
+    let _turn = start(Script { fail_after: Some(9) });
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let uri = video(folder.path()).display().to_string();
+    let reading = read_from(&mut nvmm_source(&uri), usize::MAX, luma);
+    let fault = reading.fault.expect("the decoder fails");
+    assert!(fault.cause.contains("told to fail"), "{fault}");
+    assert!(reading.frames.len() <= 9);
+    all_back("nvvidconv");
+    assert_eq!(all_back("nvv4l2decoder").made, 9);
+}
+
+#[test]
+fn every_buffer_comes_back_after_reopening_and_while_readers_still_hold_some() {
+    let _turn = start(Script::default());
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let uri = video(folder.path()).display().to_string();
+    let mut source = nvmm_source(&uri);
+    let mut held = Vec::new();
+    for _ in 0..10 {
+        source.open().expect("it opens");
+        for _ in 0..3 {
+            if let Poll::Frame(frame) = source.next(Duration::from_secs(5)).expect("it is whole") {
+                held.push(frame);
+            }
+        }
+        source.close();
+    }
+    assert_eq!((held.len(), source.frames_lent()), (30, 30));
+    assert_eq!(luma(&held[29]), luma_of_number(2), "it can be read although its source was closed");
+    held.clear();
+    assert_eq!(source.frames_lent(), 0);
+    all_back("nvvidconv");
+    all_back("nvv4l2decoder");
+}
+
+#[test]
+fn a_csi_camera_is_read_from_either_memory() {
+    for memory in [FrameMemory::Host, FrameMemory::Nvmm] {
+        let _turn = start(Script::default());
+        let mut source = gst_source("csi://0?width=640&height=480&fps=60").in_memory(memory);
+        source.open().expect("it opens");
+        assert_eq!(source.maker().as_deref(), Some("nvarguscamerasrc"));
+        let mut seen = Vec::new();
+        while seen.len() < 20 {
+            if let Poll::Frame(frame) = source.next(Duration::from_secs(5)).expect("it works") {
+                assert_eq!((frame.desc.width, frame.desc.height), (640, 480));
+                seen.push(luma(&frame));
+            }
+        }
+        source.close();
+        assert_eq!(seen, (0..20).map(luma_of_number).collect::<Vec<_>>(), "{memory:?}");
+        all_back("nvvidconv");
+        assert!(all_back("nvarguscamerasrc").most <= ON_THE_WAY);
+    }
+}
+
+#[test]
+fn a_csi_camera_that_fails_is_opened_again() {
+    let _turn = start(Script { fail_after: Some(5) });
+    let source = gst_source("csi://0?width=64&height=64&fps=100").in_memory(FrameMemory::Nvmm);
+    let (end, count) = run_into_ring(source, DropPolicy::DropOldest, None, Duration::from_millis(1500));
+    assert!(matches!(end, SourceEnd::Stopped), "{end:?}");
+    assert!(count.made > 5, "it was opened once: {count:?}");
+    all_back("nvarguscamerasrc");
+}
+
+#[test]
+fn annotated_video_is_encoded_by_hardware() {
+    let _turn = start(Script::default());
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("out.mp4");
+    let mut sink = Mp4Sink::create(&path, Codec::H264, Box::new(|_, _, _, _| {})).expect("it opens");
+    let pool = SlotPool::new(1, FrameDesc::packed(PixelFormat::I420, WIDTH, HEIGHT).bytes_needed());
+    for number in 0..20 {
+        let mut desc = FrameDesc::packed(PixelFormat::I420, WIDTH, HEIGHT);
+        desc.pts = orinoco_core::Pts(number * 40_000_000);
+        let slot = pool.take(Duration::from_secs(1)).expect("it came back");
+        let frame = Frame::new(desc, Slot::Owned(slot), orinoco_core::Nanos(0)).expect("it fits");
+        sink.write(&Outcome { frame, findings: Vec::new(), finished: orinoco_core::Nanos(0) })
+            .expect("it is encoded");
+    }
+    sink.finish().expect("the file is whole");
+    assert_eq!(all_back("nvvidconv").made, 20);
+    let reading = read(&path.display().to_string(), usize::MAX, |frame| frame.desc.pts.0);
+    assert_eq!(reading.frames, (0..20).map(|number| number * 40_000_000).collect::<Vec<u64>>());
+}
