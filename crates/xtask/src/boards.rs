@@ -174,8 +174,8 @@ fn test() -> Result<()> {
     // No more packages than these: to test boards from nothing takes minutes, to build all of Orinoco as long again.
     let mut tests = command(&["cargo", "test", "--release", "--package", "orinoco-rig", "--package"]);
     tests.args(["orinoco-tests", "--test", "boards", "--test", "on_board", "--"]);
-    // One at a time: emulators are many threads, and some tests look at the clock.
-    tests.args(["--ignored", "--nocapture", "--test-threads=1"]);
+    // Two at a time, since most boards have one core, and development machines at least two.
+    tests.args(["--ignored", "--nocapture", "--test-threads=2"]);
     step("boards", tests).map(drop)
 }
 

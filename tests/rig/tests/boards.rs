@@ -4,11 +4,9 @@
 
 use std::fs;
 use std::io::BufRead;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
 use orinoco_rig::{
     Board, Boards, Fault, Flavour, Link, Options, Rail, Reading, Rig, Unavailable, VividOptions,
 };
@@ -16,25 +14,10 @@ use orinoco_rig::{
 /// Longest time within which a board must notice something.
 const NOTICE_MAX: Duration = Duration::from_secs(15);
 
-/// Most of a command's time on a board is emulation, and what is timed here would suffer: one test at a time.
-static ALONE: Mutex<()> = Mutex::new(());
-
-/// Boards for one test, held together with its turn.
-struct Stage {
-    boards: Boards,
-    _turn: MutexGuard<'static, ()>,
-}
-
 /// Starts boards; `None`, with a line, where this machine cannot have them.
-fn stage(flavour: Flavour, count: u8, options: &Options) -> Option<Stage> {
-    let turn = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let boards = or_skipped(Rig::build(flavour).and_then(|rig| rig.up(count, options)))?;
-    Some(Stage { boards, _turn: turn })
-}
-
-fn or_skipped<T>(outcome: Result<T>) -> Option<T> {
-    match outcome {
-        Ok(value) => Some(value),
+fn stage(flavour: Flavour, count: u8, options: &Options) -> Option<Boards> {
+    match Rig::build(flavour).and_then(|rig| rig.up(count, options)) {
+        Ok(boards) => Some(boards),
         Err(error) if error.is::<Unavailable>() => {
             println!("skipped: {error:#}");
             None
@@ -43,12 +26,12 @@ fn or_skipped<T>(outcome: Result<T>) -> Option<T> {
     }
 }
 
-fn one_board() -> Option<Stage> {
+fn one_board() -> Option<Boards> {
     stage(Flavour::Dropbear, 1, &Options::default())
 }
 
 /// Two boards on a bridge, with packets as large as RDMA likes them.
-fn two_boards() -> Option<Stage> {
+fn two_boards() -> Option<Boards> {
     stage(Flavour::Dropbear, 2, &Options { link: Link::Bridge, mtu: 4200, ..Options::default() })
 }
 
@@ -86,7 +69,7 @@ fn ping_ms(from: &Board, to: &Board) -> f64 {
 #[test]
 #[ignore = "boots emulated boards; `cargo xtask boards test` runs it"]
 fn a_board_is_aarch64_and_keeps_files() {
-    let Some(Stage { boards, .. }) = &one_board() else { return };
+    let Some(boards) = &one_board() else { return };
     let board = &boards[0];
     assert_eq!(run(board, "uname -m; hostname"), "aarch64\nboard1");
     assert_eq!(board.ssh("exit 3").expect("ssh runs").status.code(), Some(3));
@@ -112,7 +95,7 @@ fn a_board_is_aarch64_and_keeps_files() {
 #[test]
 #[ignore = "boots emulated boards; `cargo xtask boards test` runs it"]
 fn a_board_has_a_camera_that_can_be_pulled() {
-    let Some(Stage { boards, .. }) = &one_board() else { return };
+    let Some(boards) = &one_board() else { return };
     let board = &boards[0];
     let devices = board.camera(VividOptions::default()).expect("a camera");
     assert_eq!(devices, ["/dev/video0"]);
@@ -143,7 +126,7 @@ fn a_board_has_a_camera_that_can_be_pulled() {
 #[test]
 #[ignore = "boots emulated boards; `cargo xtask boards test` runs it"]
 fn a_board_has_power_rails() {
-    let Some(Stage { boards, .. }) = &one_board() else { return };
+    let Some(boards) = &one_board() else { return };
     let board = &boards[0];
     let hwmon = board.rails().expect("a power monitor");
     let set = [
@@ -165,7 +148,7 @@ fn a_board_has_power_rails() {
 #[test]
 #[ignore = "boots emulated boards; `cargo xtask boards test` runs it"]
 fn a_board_has_gstreamer() {
-    let Some(Stage { boards, .. }) = &one_board() else { return };
+    let Some(boards) = &one_board() else { return };
     let board = &boards[0];
     board.camera(VividOptions::default()).expect("a camera");
     let pipeline = "v4l2src num-buffers=20 ! video/x-raw,format=NV12,width=640,height=360 ! videoconvert ! \
@@ -177,7 +160,7 @@ fn a_board_has_gstreamer() {
 #[test]
 #[ignore = "boots emulated boards; `cargo xtask boards test` runs it"]
 fn boards_reach_each_other_and_links_fail() {
-    let Some(Stage { boards, .. }) = &two_boards() else { return };
+    let Some(boards) = &two_boards() else { return };
     let [first, second] = &boards[..] else { panic!("two boards") };
     let plain_ms = ping_ms(second, first);
     run(second, "ping -q -c 1 -M do -s 4000 board1");
@@ -204,7 +187,7 @@ fn boards_reach_each_other_and_links_fail() {
 #[test]
 #[ignore = "boots emulated boards; `cargo xtask boards test` runs it"]
 fn boards_write_to_each_others_memory_by_rdma() {
-    let Some(Stage { boards, .. }) = &two_boards() else { return };
+    let Some(boards) = &two_boards() else { return };
     let [first, second] = &boards[..] else { panic!("two boards") };
     let devices = [first, second].map(|board| board.soft_roce().expect("an RDMA device"));
     assert_eq!(devices, ["rxe0", "rxe0"]);
@@ -223,7 +206,7 @@ fn boards_write_to_each_others_memory_by_rdma() {
 #[test]
 #[ignore = "boots emulated boards; `cargo xtask boards test` runs it"]
 fn boards_stop_go_on_start_again_and_die() {
-    let Some(Stage { boards, .. }) = &two_boards() else { return };
+    let Some(boards) = &two_boards() else { return };
     let [first, second] = &boards[..] else { panic!("two boards") };
     let reach = "ping -q -c 2 -w 3 board2";
 
@@ -250,7 +233,7 @@ fn boards_stop_go_on_start_again_and_die() {
 #[ignore = "boots emulated boards; `cargo xtask boards test` runs it"]
 fn boards_share_memory_and_sockets_without_root() {
     let options = Options { link: Link::Socket, shared_bar_mib: Some(16), ..Options::default() };
-    let Some(Stage { boards, .. }) = &stage(Flavour::Dropbear, 2, &options) else { return };
+    let Some(boards) = &stage(Flavour::Dropbear, 2, &options) else { return };
     let [first, second] = &boards[..] else { panic!("two boards") };
     let [here, there] = [first, second].map(|board| board.bar().expect("shared memory"));
     assert_eq!((here.size, there.size), (16 << 20, 16 << 20));
@@ -265,7 +248,7 @@ fn boards_share_memory_and_sockets_without_root() {
 #[ignore = "boots emulated boards; `cargo xtask boards test` runs it"]
 fn three_boards_reach_each_other_by_multicast() {
     let options = Options { link: Link::Socket, memory_mib: 256, ..Options::default() };
-    let Some(Stage { boards, .. }) = &stage(Flavour::Dropbear, 3, &options) else { return };
+    let Some(boards) = &stage(Flavour::Dropbear, 3, &options) else { return };
     for pair in [(0, 1), (1, 2), (2, 0)] {
         ping_ms(&boards[pair.0], &boards[pair.1]);
     }
@@ -274,7 +257,7 @@ fn three_boards_reach_each_other_by_multicast() {
 #[test]
 #[ignore = "boots emulated boards; `cargo xtask boards test` runs it"]
 fn a_board_runs_systemd() {
-    let Some(Stage { boards, .. }) = &stage(Flavour::Systemd, 1, &Options::default()) else { return };
+    let Some(boards) = &stage(Flavour::Systemd, 1, &Options::default()) else { return };
     let board = &boards[0];
     // `is-system-running` fails until it prints `running`.
     eventually(board, "systemctl is-system-running", |text| text != "starting");
@@ -290,7 +273,7 @@ fn a_board_runs_systemd() {
 #[test]
 #[ignore = "boots emulated boards; `cargo xtask boards test` runs it"]
 fn nothing_stays_when_boards_are_dropped() {
-    let Some(Stage { boards, _turn }) = two_boards() else { return };
+    let Some(boards) = two_boards() else { return };
     let (folder, one) = (boards.folder().to_owned(), boards[0].clone());
     assert_eq!(Boards::attach(&folder).expect("up").len(), 2);
     let namespace = std::path::Path::new("/run/netns").join(folder.file_name().expect("named"));
