@@ -94,7 +94,8 @@ pub struct ModelNeeds {
     pub io_domain: Domain,
     /// Weights, prepacked kernels and whatever else the engine keeps between runs.
     pub weights_bytes: u64,
-    /// The most that the engine's activations fill at one time.
+    /// The most that the engine's activations fill at one time. For an engine that allocates from an
+    /// [`Arena`](crate::Arena): the arena's reach, [`Usage::reach_bytes`](crate::Usage::reach_bytes).
     pub scratch: Scaled,
     /// Inputs, then outputs, in the model's order.
     pub tensors: Vec<TensorNeeds>,

@@ -149,7 +149,7 @@ impl Span {
     }
 }
 
-/// Whole pages for one purpose: what becomes one mapping.
+/// Whole pages for one purpose: what becomes one mapping, or one [`Arena`](crate::Arena).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Area {
     /// The model, the lane (`lane 0`) or the stream.
