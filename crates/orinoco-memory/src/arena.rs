@@ -79,6 +79,10 @@ impl Arena {
 
     /// A range for `layout`, its own until it is [freed](Self::free); `None` when it does not fit, or asks for a coarser
     /// alignment than a page. Its bytes are whatever was there. The range is valid as long as the arena.
+    ///
+    /// A refusal must not reach ONNX Runtime as a null pointer: 1.31 does not check all of them, and was seen to crash,
+    /// and to compute wrong numbers without an error when a kernel's buffer was refused. Its caller serves such a request
+    /// elsewhere, and fails the run in which [`Usage::refused`] grew.
     pub fn alloc(&self, layout: Layout) -> Option<NonNull<u8>> {
         let offset = self.ledger().take(layout)?;
         assert!(offset < self.bytes, "the ledger gave offset {offset} of {} bytes", self.bytes);
