@@ -17,6 +17,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("orinoco-board", &["orinoco-config", "orinoco-core"]),
     ("orinoco-vision", &["orinoco-core"]),
     ("orinoco-eval", &["orinoco-core"]),
+    ("orinoco-memory", &["orinoco-core"]),
     ("orinoco-pipeline", &["orinoco-core", "orinoco-telemetry"]),
     ("orinoco-media", &["orinoco-core", "orinoco-pipeline"]),
     ("orinoco-infer", &["orinoco-config", "orinoco-core", "orinoco-pipeline", "orinoco-vision"]),

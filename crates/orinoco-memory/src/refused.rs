@@ -1,0 +1,246 @@
+//! What does not fit, and the smallest single change that would.
+//!
+//! Changes are ordered by harm. A shorter ring costs frames in a burst, and computes the same as before. A smaller batch
+//! costs throughput. A model on a busier lane makes every model there wait. A model left out is missing. The first kind
+//! that has a change which fits is the one suggested, and of that kind the smallest.
+
+use std::cmp::Reverse;
+use std::fmt;
+
+use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+
+use crate::needs::{Domain, Needs};
+use crate::plan::{Area, Budget, Kind, Plan};
+use crate::size::Mib;
+
+/// The shortest ring that is suggested: one frame is filled while another is read.
+pub const FRAMES_MIN: u32 = 2;
+
+/// One change to the needs of a board.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// A shorter ring.
+    Frames {
+        /// The stream.
+        stream: String,
+        /// Frames now.
+        from: u32,
+        /// Frames that would fit: the most that do.
+        to: u32,
+    },
+    /// A smaller batch.
+    Batch {
+        /// The model.
+        model: String,
+        /// Items now.
+        from: u32,
+        /// Items that would fit: the most that do.
+        to: u32,
+    },
+    /// Another lane, whose scratch it shares.
+    Lane {
+        /// The model.
+        model: String,
+        /// Its lane now.
+        from: usize,
+        /// The lane it would share.
+        to: usize,
+    },
+    /// One model fewer.
+    Drop {
+        /// The model.
+        model: String,
+    },
+}
+
+impl Change {
+    /// The needs after the change, which must be one of theirs.
+    pub fn apply(&self, needs: &Needs) -> Needs {
+        match self {
+            Self::Frames { stream, to, .. } => needs.with_frames(stream, *to),
+            Self::Batch { model, to, .. } => needs.with_model(model, |model| model.batch = *to),
+            Self::Lane { model, to, .. } => needs.with_model(model, |model| model.lane = *to),
+            Self::Drop { model } => needs.without_model(model),
+        }
+    }
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Frames { stream, from, to } => {
+                write!(f, "give stream `{stream}` a ring of {to} frames instead of {from}")
+            }
+            Self::Batch { model, from, to } => {
+                write!(f, "run model `{model}` with a batch of {to} instead of {from}")
+            }
+            Self::Lane { model, from, to } => write!(f, "move model `{model}` from lane {from} to lane {to}"),
+            Self::Drop { model } => write!(f, "leave out model `{model}`"),
+        }
+    }
+}
+
+/// A change that fits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Suggestion {
+    /// The change.
+    pub change: Change,
+    /// What the plan takes after it.
+    pub spent: Budget,
+}
+
+/// Needs that are more than the budget. Shown as a table of what needs what.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub struct Refused {
+    /// What was planned, and does not fit.
+    pub plan: Plan,
+    /// The smallest single change that fits; none where no single one does.
+    pub suggestion: Option<Suggestion>,
+}
+
+impl Refused {
+    pub(crate) fn new(needs: &Needs, plan: Plan) -> Self {
+        let suggestion = suggest(needs, plan.budget);
+        Self { plan, suggestion }
+    }
+
+    /// How many bytes are too many, by the parts of the budget.
+    pub fn excess(&self) -> Budget {
+        self.plan.budget.excess(self.plan.spent())
+    }
+
+    /// The least budget that everything fits in as it is.
+    pub fn budget_min(&self) -> Budget {
+        self.plan.spent()
+    }
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let too_many = self.excess().parts().into_iter().filter(|(_, bytes)| *bytes > 0);
+        let too_many: Vec<String> = too_many.map(|(part, bytes)| format!("{bytes} ({part})")).collect();
+        writeln!(f, "the memory budget is exceeded; bytes too many: {}", too_many.join(", "))?;
+        let needs = self.plan.areas().map(|(domain, area)| area_row(domain, area));
+        let totals =
+            [("total", self.plan.spent()), ("budget", self.plan.budget), ("too many", self.excess())];
+        let totals = totals.into_iter().flat_map(|(what, budget)| total_rows(what, budget));
+        writeln!(f, "{}", table(&["NAME", "KIND", "DOMAIN", "MIB", "BYTES"], needs.chain(totals)))?;
+        match &self.suggestion {
+            Some(Suggestion { change, spent }) => {
+                write!(f, "the smallest change that fits: {change}; then the total is {spent}")
+            }
+            None => write!(f, "no single change fits; the least budget that does: {}", self.budget_min()),
+        }
+    }
+}
+
+/// The least harmful change that fits.
+fn suggest(needs: &Needs, budget: Budget) -> Option<Suggestion> {
+    let change = shorter_ring(needs, budget)
+        .or_else(|| smaller_batch(needs, budget))
+        .or_else(|| busier_lane(needs, budget))
+        .or_else(|| fewer_models(needs, budget))?;
+    let spent = Plan::lay_out(&change.apply(needs), budget).spent();
+    Some(Suggestion { change, spent })
+}
+
+/// The ring that loses the smallest share of its frames; of equal ones the first by name.
+fn shorter_ring(needs: &Needs, budget: Budget) -> Option<Change> {
+    let changes = needs.streams().iter().filter_map(|stream| {
+        let (stream, from) = (&stream.name, stream.frames_max);
+        let change = |to| Change::Frames { stream: stream.clone(), from, to };
+        let to = most(FRAMES_MIN..from, |to| fits(needs, budget, &change(to)))?;
+        Some((change(to), share_lost(from, to)))
+    });
+    changes.min_by_key(|(_, lost)| *lost).map(|(change, _)| change)
+}
+
+/// The batch that loses the smallest share of its items; of equal ones the first by name.
+fn smaller_batch(needs: &Needs, budget: Budget) -> Option<Change> {
+    let changes = needs.models().iter().filter_map(|model| {
+        let (model, from) = (&model.name, model.batch);
+        let change = |to| Change::Batch { model: model.clone(), from, to };
+        let to = most(1..from, |to| fits(needs, budget, &change(to)))?;
+        Some((change(to), share_lost(from, to)))
+    });
+    changes.min_by_key(|(_, lost)| *lost).map(|(change, _)| change)
+}
+
+/// The move to the lane with the fewest models; of equal ones the first by model, then by lane. An empty lane is none:
+/// nothing is shared there.
+fn busier_lane(needs: &Needs, budget: Budget) -> Option<Change> {
+    let on = |lane| needs.models().iter().filter(|model| model.lane == lane).count();
+    let changes = needs.models().iter().flat_map(|model| {
+        let others = (0..needs.lanes()).filter(|lane| *lane != model.lane && on(*lane) > 0);
+        others.map(|to| Change::Lane { model: model.name.clone(), from: model.lane, to })
+    });
+    let fitting = changes.filter(|change| fits(needs, budget, change));
+    fitting.min_by_key(|change| if let Change::Lane { to, .. } = change { on(*to) } else { usize::MAX })
+}
+
+/// The model whose absence gives back the fewest bytes; of equal ones the first by name. The only model is never
+/// suggested: a board without models has nothing to do.
+fn fewer_models(needs: &Needs, budget: Budget) -> Option<Change> {
+    let changes = needs.models().iter().map(|model| Change::Drop { model: model.name.clone() });
+    let fitting = changes.filter(|change| needs.models().len() > 1 && fits(needs, budget, change));
+    // The fewest given back leave the most.
+    fitting.min_by_key(|change| Reverse(Plan::lay_out(&change.apply(needs), budget).bytes()))
+}
+
+fn fits(needs: &Needs, budget: Budget, change: &Change) -> bool {
+    budget.covers(Plan::lay_out(&change.apply(needs), budget).spent())
+}
+
+/// The greatest number of the range that fits, where every smaller one fits too: bytes never shrink while a batch or a
+/// ring grows.
+fn most(range: std::ops::Range<u32>, fits: impl Fn(u32) -> bool) -> Option<u32> {
+    if range.is_empty() || !fits(range.start) {
+        return None;
+    }
+    // `low` fits, and `high` does not or is past the end.
+    let (mut low, mut high) = (range.start, range.end);
+    while high - low > 1 {
+        let middle = low + (high - low) / 2;
+        if fits(middle) { low = middle } else { high = middle }
+    }
+    Some(low)
+}
+
+/// The share lost on the way from `from` to `to`, as a fraction of 2³².
+fn share_lost(from: u32, to: u32) -> u64 {
+    (u64::from(from - to) << 32) / u64::from(from)
+}
+
+/// The columns that every table has: name, kind, domain, MiB, bytes.
+pub(crate) fn area_row(domain: Domain, area: &Area) -> Vec<String> {
+    let largest = area.spans.iter().max_by_key(|span| span.bytes).filter(|_| area.kind == Kind::Scratch);
+    let name = match largest {
+        Some(span) => format!("{} ({})", area.name, span.name),
+        None => area.name.clone(),
+    };
+    let (mib, bytes) = (Mib(area.bytes).to_string(), area.bytes.to_string());
+    vec![name, area.kind.name().to_owned(), domain.name().to_owned(), mib, bytes]
+}
+
+/// A row for each part of a budget.
+pub(crate) fn total_rows(what: &str, budget: Budget) -> Vec<Vec<String>> {
+    let row = |(part, bytes): (&str, u64)| {
+        vec![what.to_owned(), String::new(), part.to_owned(), Mib(bytes).to_string(), bytes.to_string()]
+    };
+    budget.parts().into_iter().map(row).collect()
+}
+
+/// Rows below headings, text to the left and, from the fourth column on, numbers to the right.
+pub(crate) fn table(headings: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
+    const NUMBERS_FROM: usize = 3;
+    let mut table = Table::new();
+    table.load_preset(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header(headings).add_rows(rows);
+    for (index, column) in table.column_iter_mut().enumerate() {
+        column.set_padding((0, 2));
+        if index >= NUMBERS_FROM {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    table.lines().map(|line| line.trim_end().to_owned()).collect::<Vec<_>>().join("\n")
+}
