@@ -10,6 +10,8 @@ pub struct Board {
     pub name: String,
     /// Engines and how they run.
     pub inference: Inference,
+    /// Bytes that all models and streams may take; `None` where memory is not planned.
+    pub memory: Option<u64>,
     /// Executing threads. Streams are dealt to them in turn.
     pub lanes: usize,
     /// Models, referred to by index.
@@ -29,12 +31,14 @@ pub struct Inference {
     pub threads: usize,
     /// ONNX Runtime's library, where it is not to be searched for.
     pub ort_library: Option<PathBuf>,
+    /// Whether engines compute in memory of ours: where the board plans it.
+    pub shared_scratch: bool,
 }
 
 impl Default for Inference {
     fn default() -> Self {
         let engines = ["ort-cpu", "tract"].map(str::to_owned).to_vec();
-        Self { engines, require: Vec::new(), threads: 1, ort_library: None }
+        Self { engines, require: Vec::new(), threads: 1, ort_library: None, shared_scratch: false }
     }
 }
 

@@ -23,7 +23,9 @@ pub fn load(path: &Path, engines: &[&str], vars: &Vars) -> Result<Board, Faults>
     let top = doc.reader();
     top.version();
     let name = read_name(&top, path);
-    let inference = read_inference(top.table("inference"), engines);
+    let mut inference = read_inference(top.table("inference"), engines);
+    let memory = read_memory(top.table("memory"));
+    inference.shared_scratch = memory.is_some();
     let lanes = top.integer("lanes", 1..=LANES_MAX).map_or(1, as_usize);
     let models: Vec<BoardModel> = top.tables("model").into_iter().map(read_model).collect();
     let sinks: Vec<NamedSink> = top.tables("sink").into_iter().map(read_sink).collect();
@@ -42,7 +44,7 @@ pub fn load(path: &Path, engines: &[&str], vars: &Vars) -> Result<Board, Faults>
     check_unique(&top, "stream", streams.iter().map(|s| s.name.as_str()));
     check_shared_paths(&top, &streams);
     top.finish();
-    doc.finish(Board { name, inference, lanes, models, streams })
+    doc.finish(Board { name, inference, memory, lanes, models, streams })
 }
 
 fn read_name(top: &Reader<'_>, path: &Path) -> String {
@@ -70,9 +72,25 @@ fn read_inference(table: Reader<'_>, known: &[&str]) -> Inference {
         threads: table.integer("threads", 1..=THREADS_MAX).map_or(default.threads, as_usize),
         ort_library: table.path("ort_library"),
         engines: if engines.is_empty() { default.engines } else { engines },
+        shared_scratch: false,
     };
     table.finish();
     inference
+}
+
+/// The budget in bytes; `None` where memory is not planned.
+fn read_memory(table: Reader<'_>) -> Option<u64> {
+    let text = table.text("budget");
+    let budget = text.and_then(|text| match orinoco_memory::parse_size(&text) {
+        Ok(bytes) => Some(bytes),
+        Err(why) => {
+            let next = "write a size as \"3 GiB\" or \"512 MiB\"";
+            table.fault("budget", &codes::KEY_RANGE, why.to_string(), next);
+            None
+        }
+    });
+    table.finish();
+    budget
 }
 
 fn read_model(table: Reader<'_>) -> BoardModel {

@@ -10,6 +10,7 @@ use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
 use std::sync::Once;
 
+use crate::scratch::Scratch;
 use half::f16;
 use orinoco_core::{Diagnosis, ElementType, TensorDesc, codes, shape_text};
 
@@ -20,11 +21,13 @@ pub struct Options {
     pub threads: usize,
     /// The ONNX Runtime library to load, instead of looking for one.
     pub ort_library: Option<PathBuf>,
+    /// Whether sessions are going to compute in memory of ours ([`Session::compute_in`]), where the engine allows it.
+    pub shared_scratch: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { threads: 1, ort_library: None }
+        Self { threads: 1, ort_library: None, shared_scratch: false }
     }
 }
 
@@ -71,6 +74,13 @@ pub trait Session: Send {
 
     /// Output `index` of the latest run. Panics before the first.
     fn output(&self, index: usize) -> TensorView<'_>;
+
+    /// From now on computes in `scratch`, on the account of `model`. False where the engine keeps its own memory: it takes
+    /// none of ours, or was not prepared for it ([`Options::shared_scratch`]).
+    fn compute_in(&mut self, scratch: &Scratch, model: &str) -> bool {
+        let _ = (scratch, model);
+        false
+    }
 }
 
 /// A tensor to read, row-major.

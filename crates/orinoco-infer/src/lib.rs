@@ -10,6 +10,7 @@ mod import;
 mod inference;
 mod model;
 mod ort;
+mod scratch;
 mod select;
 #[cfg(feature = "tract")]
 mod tract;
@@ -24,4 +25,6 @@ pub use model::{
     AudioFeatures, AudioSpec, Binding, Feed, FeedValue, Mfcc, Model, ModelInput, Quantization, Repository,
     Unsure, sha256_hex,
 };
+pub use ort::stray_requests;
+pub use scratch::Scratch;
 pub use select::{Chosen, ENGINES, Refusal, ShapesFor, by_name, choose, engines};

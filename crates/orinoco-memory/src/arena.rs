@@ -91,6 +91,12 @@ impl Arena {
         Some(unsafe { self.base.add(offset) })
     }
 
+    /// Whether `ptr` is into this arena's memory, held or not.
+    pub fn contains(&self, ptr: NonNull<u8>) -> bool {
+        let offset = ptr.addr().get().checked_sub(self.base.addr().get());
+        offset.is_some_and(|offset| offset < self.bytes)
+    }
+
     /// Takes a range back, whoever frees it. Its holder must not touch it any more: another request may get it.
     pub fn free(&self, ptr: NonNull<u8>) -> Result<(), NotHeld> {
         let offset = ptr.addr().get().checked_sub(self.base.addr().get());

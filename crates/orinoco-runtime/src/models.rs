@@ -49,7 +49,11 @@ pub fn load_as(
     describe: &Describe<'_>,
     events: &dyn EventSink,
 ) -> Result<LoadedModel, Faults> {
-    let options = Options { threads: inference.threads, ort_library: inference.ort_library.clone() };
+    let options = Options {
+        threads: inference.threads,
+        ort_library: inference.ort_library.clone(),
+        shared_scratch: inference.shared_scratch,
+    };
     let resolve = |inputs: &[TensorDesc], outputs: &[TensorDesc]| -> Result<(Model, Binding), Diagnosis> {
         let model = with_settings(describe(inputs, outputs)?, wanted);
         let binding = model.bind(inputs, outputs, wanted.batch)?;

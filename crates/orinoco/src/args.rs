@@ -236,6 +236,59 @@ pub(crate) enum BenchCommand {
     Pipeline(BenchPipelineArgs),
     /// A frame into a tensor, on one thread, beside copying memory
     Preprocess(BenchPreprocessArgs),
+    /// Models that share one scratch area, beside the same with memory of their own
+    Memory(BenchMemoryArgs),
+    /// What `memory` starts
+    #[command(hide = true)]
+    MemoryChild(BenchMemoryChildArgs),
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct BenchMemoryArgs {
+    /// Model, as for run; several
+    #[arg(long, value_name = "MODEL", required = true, num_args = 1..)]
+    pub(crate) model: Vec<String>,
+    #[command(flatten)]
+    pub(crate) place: WhereArgs,
+    /// Threads of one inference
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub(crate) threads: u16,
+    /// Rounds; medians are reported
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=100))]
+    pub(crate) rounds: u16,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct BenchMemoryChildArgs {
+    #[arg(long)]
+    pub(crate) model: Vec<String>,
+    #[command(flatten)]
+    pub(crate) place: WhereArgs,
+    #[arg(long)]
+    pub(crate) threads: u16,
+    #[arg(long, value_enum)]
+    pub(crate) mode: MemoryMode,
+    #[arg(long)]
+    pub(crate) scratch: usize,
+}
+
+/// Whose memory engines compute in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum MemoryMode {
+    /// Each its own.
+    Separate,
+    /// One area of ours.
+    Shared,
+}
+
+impl MemoryMode {
+    /// As the command line writes it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Separate => "separate",
+            Self::Shared => "shared",
+        }
+    }
 }
 
 #[derive(Args, Debug)]

@@ -14,13 +14,16 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("orinoco-config", &["orinoco-core"]),
     ("orinoco-telemetry", &["orinoco-core"]),
     ("orinoco-api", &["orinoco-core"]),
-    ("orinoco-board", &["orinoco-config", "orinoco-core"]),
+    ("orinoco-board", &["orinoco-config", "orinoco-core", "orinoco-memory"]),
     ("orinoco-vision", &["orinoco-core"]),
     ("orinoco-eval", &["orinoco-core"]),
     ("orinoco-memory", &["orinoco-core"]),
     ("orinoco-pipeline", &["orinoco-core", "orinoco-telemetry"]),
     ("orinoco-media", &["orinoco-core", "orinoco-pipeline"]),
-    ("orinoco-infer", &["orinoco-config", "orinoco-core", "orinoco-pipeline", "orinoco-vision"]),
+    (
+        "orinoco-infer",
+        &["orinoco-config", "orinoco-core", "orinoco-memory", "orinoco-pipeline", "orinoco-vision"],
+    ),
     (
         "orinoco-runtime",
         &[
@@ -44,6 +47,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "orinoco-core",
             "orinoco-eval",
             "orinoco-infer",
+            "orinoco-memory",
             "orinoco-media",
             "orinoco-pipeline",
             "orinoco-runtime",

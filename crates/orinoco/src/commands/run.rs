@@ -92,7 +92,14 @@ fn foreground(args: &RunArgs, source: &str, json: bool) -> Result<Board, Faults>
         stream.sinks.push(SinkSpec { kind: SinkKind::Jsonl, path: PathBuf::from("-") });
     }
     let inference = inference(&args.engine)?;
-    Ok(Board { name: "foreground".to_owned(), inference, lanes: 1, models, streams: vec![stream] })
+    Ok(Board {
+        name: "foreground".to_owned(),
+        inference,
+        memory: None,
+        lanes: 1,
+        models,
+        streams: vec![stream],
+    })
 }
 
 /// `KIND` or `KIND=PATH`.

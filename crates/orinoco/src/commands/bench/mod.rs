@@ -1,5 +1,6 @@
 //! `orinoco bench`: what a part costs, beside the limit of this machine, both measured in one run.
 
+pub(crate) mod memory;
 pub(crate) mod pipeline;
 pub(crate) mod preprocess;
 

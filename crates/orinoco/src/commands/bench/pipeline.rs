@@ -43,8 +43,14 @@ pub(crate) fn run(args: &BenchPipelineArgs, json: bool) -> Result<Exit, Faults> 
     let mut loaded = load_model(&model, &inference, &place, &Quiet)?;
     let mut stream = BoardStream::new("0", args.source.clone(), vec![0]);
     stream.frames_max = Some(args.frames);
-    let board =
-        Board { name: "bench".into(), inference, lanes: 1, models: vec![model], streams: vec![stream] };
+    let board = Board {
+        name: "bench".into(),
+        inference,
+        memory: None,
+        lanes: 1,
+        models: vec![model],
+        streams: vec![stream],
+    };
 
     let (mut engine, mut pipeline, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
     let mut stages = Vec::new();

@@ -3,6 +3,8 @@
 //! The library is looked for once per process, in a fixed order, and the first that is there is used or reported:
 //! an explicit choice that cannot be loaded is never replaced by another library in silence.
 
+mod memory;
+
 use std::error::Error as _;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,10 +20,18 @@ use ::ort::value::{DynTensor, DynTensorValueType, Outlet, TensorElementType, Val
 use ::ort::{Error, ErrorCode};
 use orinoco_core::{Diagnosis, Dim, ElementType, TensorDesc, codes};
 
+use self::memory::{Place, inside};
+use crate::Scratch;
 use crate::engine::{
     Engine, EngineInfo, NOT_ONNX, Options, Prepared, Session, TensorView, TensorViewMut, catch_panic,
     check_binding, check_file, run_failed, shorten, unreadable, unsupported,
 };
+
+/// Requests for memory of engines that came from a thread of which we do not know what it works for, since the process
+/// began. They were served by the system.
+pub fn stray_requests() -> u64 {
+    memory::stray_requests()
+}
 
 /// ONNX Runtime on the CPU.
 #[derive(Debug, Default)]
@@ -94,6 +104,8 @@ fn load_runtime(search: &Search) -> Result<Runtime, String> {
     let environment = environment.map_err(|why| shorten(why.message()))?;
     // What it would print to standard error comes back as an error, and is reported once.
     environment.set_log_level(LogLevel::Fatal);
+    // Only sessions that ask for it use it.
+    memory::register(&environment).map_err(|why| shorten(why.message()))?;
     let (library, version) = identify(library);
     Ok(Runtime { environment, info: EngineInfo { version, library: Some(library) } })
 }
@@ -300,12 +312,15 @@ fn load_session(
             // and 30 ms between frames they cost 2.5 to 3.8 times the CPU time, and on busy cores latency as well.
             .with_intra_op_spinning(false)?
             .with_deterministic_compute(true)?;
+        if options.shared_scratch {
+            builder = builder.with_env_allocators()?;
+        }
         for (symbol, size) in overrides {
             builder = builder.with_dimension_override(symbol, *size)?;
         }
         builder.commit_from_file(file)
     };
-    load().map_err(|why| why_not_read(file, &why))
+    inside(&Place::System, load).map_err(|why| why_not_read(file, &why))
 }
 
 /// ONNX Runtime's error for a model that it does not load, sorted: no ONNX, lacking an operator, or broken.
@@ -388,6 +403,8 @@ struct BoundSession {
     inputs: Vec<Bound>,
     outputs: Vec<Bound>,
     file: PathBuf,
+    shared_scratch: bool,
+    place: Place,
 }
 
 struct Bound {
@@ -422,7 +439,15 @@ impl BoundSession {
                 outputs.push(Bound { name: output.name, shape: Vec::new(), tensor: None, fixed: false });
             }
         }
-        Ok(Self { session, binding, inputs, outputs, file: model.file.clone() })
+        Ok(Self {
+            session,
+            binding,
+            inputs,
+            outputs,
+            file: model.file.clone(),
+            shared_scratch: model.options.shared_scratch,
+            place: Place::System,
+        })
     }
 }
 
@@ -447,7 +472,7 @@ impl Session for BoundSession {
     }
 
     fn run(&mut self) -> Result<(), Diagnosis> {
-        let found = self.session.run_binding(&self.binding);
+        let found = inside(&self.place, || self.session.run_binding(&self.binding));
         let mut found = found.map_err(|why| run_failed(&self.file, essence(why.message())))?;
         for output in self.outputs.iter_mut().filter(|output| !output.fixed) {
             let value = found.remove(&output.name).expect("every output is bound by name");
@@ -466,6 +491,14 @@ impl Session for BoundSession {
         let Bound { shape, tensor, .. } = &self.outputs[index];
         let tensor = tensor.as_ref().expect("an output is read after a run");
         TensorView { shape, data: elements::read(tensor) }
+    }
+
+    fn compute_in(&mut self, scratch: &Scratch, model: &str) -> bool {
+        if self.shared_scratch {
+            memory::know(scratch);
+            self.place = Place::Lane(scratch.clone(), scratch.owner(model));
+        }
+        self.shared_scratch
     }
 }
 

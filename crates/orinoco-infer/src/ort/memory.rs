@@ -1,0 +1,173 @@
+//! ONNX Runtime's memory, taken from our arenas.
+//!
+//! One allocator is registered with the environment, and every session that was told to uses it. What a request is for
+//! follows from the thread it comes from: an engine's call runs [`inside`] a place, and the kernels allocate on the calling
+//! thread. Nothing is ever refused to ONNX Runtime: 1.31 does not check every null pointer, and was seen to compute wrong
+//! numbers without an error. What an arena has no room for comes from the system, and is counted.
+#![expect(unsafe_code, reason = "ONNX Runtime calls back with and for raw pointers")]
+
+use std::alloc::Layout;
+use std::cell::RefCell;
+use std::ffi::c_void;
+use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{PoisonError, RwLock, Weak};
+
+use ::ort::environment::Environment;
+use ::ort::memory::{AllocationDevice, AllocatorType, MemoryInfo, MemoryType};
+use ::ort::sys::{OrtAllocator, OrtMemoryInfo};
+use ::ort::{AsPointer, Error};
+use orinoco_memory::{Arena, Owner};
+
+use crate::scratch::Scratch;
+
+/// ONNX Runtime's own alignment on the CPU (`MlasGetPreferredBufferAlignment`: a cache line, or an AVX-512 register).
+const ALIGN_BYTES: usize = 64;
+
+/// What the requests of a call are for.
+#[derive(Clone)]
+pub(super) enum Place {
+    /// What stays (weights, and what is made of them), and the proof of an engine: the system's.
+    System,
+    /// A replay on a lane.
+    Lane(Scratch, Owner),
+}
+
+thread_local! {
+    static PLACE: RefCell<Option<Place>> = const { RefCell::new(None) };
+}
+
+/// Every arena that a range may have come from; a freed range finds its own again here.
+static ARENAS: RwLock<Vec<Weak<Arena>>> = RwLock::new(Vec::new());
+
+/// Requests that came from a thread of which we do not know what it works for.
+static STRAY: AtomicU64 = AtomicU64::new(0);
+
+/// Requests of engines since the start that no place was known for; they came from the system.
+pub(crate) fn stray_requests() -> u64 {
+    STRAY.load(Ordering::Relaxed)
+}
+
+/// Makes an arena known, so that ranges of it can be freed from any thread.
+pub(super) fn know(scratch: &Scratch) {
+    let mut arenas = ARENAS.write().unwrap_or_else(PoisonError::into_inner);
+    arenas.retain(|arena| arena.strong_count() > 0);
+    if !arenas.iter().any(|arena| arena.as_ptr() == scratch.arena_ptr()) {
+        arenas.push(scratch.downgrade());
+    }
+}
+
+/// Calls the engine with the memory of `place`.
+pub(super) fn inside<R>(place: &Place, call: impl FnOnce() -> R) -> R {
+    /// Puts the place before back, also after a panic.
+    struct Before(Option<Place>);
+    impl Drop for Before {
+        fn drop(&mut self) {
+            let before = self.0.take();
+            PLACE.with_borrow_mut(|now| *now = before);
+        }
+    }
+    if let Place::Lane(scratch, owner) = place {
+        scratch.set_owner(*owner);
+    }
+    let _before = Before(PLACE.with_borrow_mut(|now| now.replace(place.clone())));
+    call()
+}
+
+/// Registers the allocator with the environment, for the rest of the process.
+pub(super) fn register(environment: &Environment) -> Result<(), Error> {
+    #[repr(C)]
+    struct Registered {
+        allocator: OrtAllocator,
+        info: *const OrtMemoryInfo,
+    }
+
+    unsafe extern "system" fn info(this: *const OrtAllocator) -> *const OrtMemoryInfo {
+        // SAFETY: `this` is the first field of the `Registered` that was leaked below.
+        unsafe { (*this.cast::<Registered>()).info }
+    }
+
+    let info_of = MemoryInfo::new(AllocationDevice::CPU, 0, AllocatorType::Device, MemoryType::Default)?;
+    // SAFETY: `default` fills in the version that the headers have, and no callback; all four follow.
+    let mut allocator = unsafe { OrtAllocator::default() };
+    allocator.Alloc = Some(alloc);
+    allocator.Free = Some(free);
+    allocator.Info = Some(info);
+    allocator.Reserve = Some(reserve);
+    // ONNX Runtime keeps the pointer as long as the environment, which this process never drops.
+    let registered = Box::leak(Box::new(Registered { allocator, info: info_of.ptr() }));
+    std::mem::forget(info_of);
+    // SAFETY: the environment is alive, and the allocator lives as long as the process.
+    let status = unsafe {
+        (::ort::api().RegisterAllocator)(environment.ptr().cast_mut(), &raw mut registered.allocator)
+    };
+    // SAFETY: a status from the call above, taken once.
+    unsafe { Error::result_from_status(status) }
+}
+
+unsafe extern "system" fn alloc(_: *mut OrtAllocator, bytes: usize) -> *mut c_void {
+    take(bytes)
+}
+
+unsafe extern "system" fn reserve(_: *const OrtAllocator, bytes: usize) -> *mut c_void {
+    take(bytes)
+}
+
+fn take(bytes: usize) -> *mut c_void {
+    let Ok(layout) = Layout::from_size_align(bytes, ALIGN_BYTES) else { return ptr::null_mut() };
+    if bytes == 0 {
+        return ptr::null_mut();
+    }
+    let range = PLACE.with_borrow(|place| match place {
+        Some(Place::Lane(scratch, _)) => scratch.alloc(layout),
+        Some(Place::System) => None,
+        None => {
+            STRAY.fetch_add(1, Ordering::Relaxed);
+            None
+        }
+    });
+    range.map_or_else(|| system_alloc(bytes), |range| range.as_ptr().cast())
+}
+
+unsafe extern "system" fn free(_: *mut OrtAllocator, range: *mut c_void) {
+    let Some(range) = NonNull::new(range.cast::<u8>()) else { return };
+    let arenas = ARENAS.read().unwrap_or_else(PoisonError::into_inner);
+    let held = arenas
+        .iter()
+        .filter_map(Weak::upgrade)
+        .any(|arena| arena.contains(range) && arena.free(range).is_ok());
+    if !held {
+        // SAFETY: ONNX Runtime frees what it got from `take`, once; what no arena held came from `system_alloc`.
+        unsafe { system_free(range) }
+    }
+}
+
+/// The layout of a range from the system: a header of one alignment, which holds the size, and the range.
+fn with_header(bytes: usize) -> Option<Layout> {
+    Layout::from_size_align(bytes.checked_add(ALIGN_BYTES)?, ALIGN_BYTES).ok()
+}
+
+fn system_alloc(bytes: usize) -> *mut c_void {
+    let Some(layout) = with_header(bytes) else { return ptr::null_mut() };
+    // SAFETY: the layout is not empty: it has the header.
+    let start = unsafe { std::alloc::alloc(layout) };
+    if start.is_null() {
+        return ptr::null_mut();
+    }
+    // SAFETY: the header is `ALIGN_BYTES` long and aligned, more than a size needs; the range begins behind it.
+    unsafe {
+        start.cast::<usize>().write(bytes);
+        start.add(ALIGN_BYTES).cast()
+    }
+}
+
+/// # Safety
+/// `range` must come from [`system_alloc`], and must not be used afterwards.
+unsafe fn system_free(range: NonNull<u8>) {
+    // SAFETY: the header lies before the range, with the size that the layout was made from.
+    unsafe {
+        let start = range.as_ptr().sub(ALIGN_BYTES);
+        let layout = with_header(start.cast::<usize>().read()).expect("it was one before");
+        std::alloc::dealloc(start, layout);
+    }
+}

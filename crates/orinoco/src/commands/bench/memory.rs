@@ -1,0 +1,213 @@
+//! `orinoco bench memory`: models that share one scratch area on a lane, beside the same models in plain sessions of their
+//! own, each way in a process of its own.
+
+use std::process::{Command, Stdio};
+
+use orinoco_config::Faults;
+use orinoco_core::{Diagnosis, Exit, WithSubject, codes};
+use orinoco_infer::{ENGINES, Elements, Options, Scratch, Session, by_name, stray_requests};
+use orinoco_memory::Usage;
+use orinoco_runtime::{repository, resident_bytes};
+use serde::{Deserialize, Serialize};
+
+use super::{median, noise};
+use crate::args::{BenchMemoryArgs, BenchMemoryChildArgs, MemoryMode};
+use crate::output::{self, mebibytes};
+
+/// The area in which a model is measured alone. It is mapped, and only what is touched is taken from the machine.
+const MEASURING_BYTES: usize = 4 << 30;
+/// Runs of each model. ONNX Runtime plans its memory in the first, so later ones need more.
+const RUNS: usize = 5;
+
+#[derive(Serialize)]
+struct Report {
+    schema: &'static str,
+    rounds: u16,
+    models: Vec<ModelRow>,
+    /// What the lane was planned with: the largest model's.
+    scratch_bytes: u64,
+    /// How far it was used.
+    scratch_used_bytes: u64,
+    separate_growth_bytes: u64,
+    shared_growth_bytes: u64,
+    outputs_equal: bool,
+    /// Requests of the engine that the planned area had no room for, or that came from an unknown thread.
+    requests_outside: u64,
+    ratios: Ratios,
+}
+
+#[derive(Serialize)]
+struct ModelRow {
+    model: String,
+    scratch_bytes: u64,
+}
+
+#[derive(Serialize)]
+struct Ratios {
+    /// Growth of resident memory from load to steady state, shared over separate.
+    activation_ratio: f64,
+    /// The area over what the largest model needs.
+    scratch_to_largest: f64,
+}
+
+/// What a child tells.
+#[derive(Deserialize, Serialize)]
+struct Told {
+    growth_bytes: u64,
+    reach_bytes: u64,
+    refused: u64,
+    stray: u64,
+    /// A checksum of every model's outputs, all runs.
+    outputs: Vec<u64>,
+}
+
+pub(crate) fn run(args: &BenchMemoryArgs, json: bool) -> Result<Exit, Faults> {
+    let alone =
+        |model: &String| child(args, MemoryMode::Shared, std::slice::from_ref(model), MEASURING_BYTES);
+    let alone = args.model.iter().map(alone).collect::<Result<Vec<_>, _>>()?;
+    let planned = alone.iter().map(|told| told.reach_bytes).max().unwrap_or(0);
+    let bytes = usize::try_from(planned).expect("it was mapped before");
+    let (mut separate, mut shared) = (Vec::new(), Vec::new());
+    for _ in 0..args.rounds {
+        separate.push(child(args, MemoryMode::Separate, &args.model, 0)?);
+        shared.push(child(args, MemoryMode::Shared, &args.model, bytes)?);
+    }
+    let growth = |told: &[Told]| median(told.iter().map(|told| told.growth_bytes as f64).collect());
+    let ratio =
+        |(separate, shared): (&Told, &Told)| shared.growth_bytes as f64 / separate.growth_bytes as f64;
+    let activation_ratio = median(separate.iter().zip(&shared).map(ratio).collect());
+    let used = shared.iter().map(|told| told.reach_bytes).max().unwrap_or(0);
+    let report = Report {
+        schema: "orinoco.bench-memory/1",
+        rounds: args.rounds,
+        models: (args.model.iter().zip(&alone))
+            .map(|(model, told)| ModelRow { model: model.clone(), scratch_bytes: told.reach_bytes })
+            .collect(),
+        scratch_bytes: planned,
+        scratch_used_bytes: used,
+        separate_growth_bytes: growth(&separate) as u64,
+        shared_growth_bytes: growth(&shared) as u64,
+        outputs_equal: separate.iter().zip(&shared).all(|(a, b)| a.outputs == b.outputs),
+        requests_outside: shared.iter().map(|told| told.refused + told.stray).sum(),
+        ratios: Ratios { activation_ratio, scratch_to_largest: used as f64 / planned.max(1) as f64 },
+    };
+    if json {
+        output::print_json(&report);
+    } else {
+        output::print(&text(&report));
+    }
+    let sound = report.outputs_equal && report.requests_outside == 0;
+    Ok(if sound { Exit::Done } else { Exit::CheckFailed })
+}
+
+fn text(report: &Report) -> String {
+    let row = |name: &str, bytes: u64| vec![name.to_owned(), mebibytes(bytes)];
+    let mut rows: Vec<Vec<String>> = report
+        .models
+        .iter()
+        .map(|model| row(&format!("scratch of {}", model.model), model.scratch_bytes))
+        .collect();
+    rows.push(row("one area for all", report.scratch_bytes));
+    rows.push(row("growth, own memory each", report.separate_growth_bytes));
+    rows.push(row("growth, one area", report.shared_growth_bytes));
+    rows.push(vec!["ratio".to_owned(), format!("{:.3}", report.ratios.activation_ratio)]);
+    let equal = if report.outputs_equal { "bit for bit" } else { "NO" };
+    rows.push(vec!["outputs equal".to_owned(), equal.to_owned()]);
+    rows.push(vec!["requests outside the area".to_owned(), report.requests_outside.to_string()]);
+    output::table(&["", ""], 1, rows)
+}
+
+/// Runs the models in a process of its own, whose memory is nobody else's.
+fn child(
+    args: &BenchMemoryArgs,
+    mode: MemoryMode,
+    models: &[String],
+    scratch: usize,
+) -> Result<Told, Diagnosis> {
+    let about = |cause: String| {
+        let next = "run it again; if it fails again, report it";
+        Diagnosis::new(&codes::ENGINE_RUN, "orinoco bench memory", cause, next)
+    };
+    let program = std::env::current_exe().map_err(|why| about(why.to_string()))?;
+    let mut command = Command::new(program);
+    command.args(["bench", "memory-child", "--mode", mode.name(), "--scratch", &scratch.to_string()]);
+    command.args(["--threads", &args.threads.to_string()]);
+    if let Some(folder) = &args.place.models {
+        command.arg("--models").arg(folder);
+    }
+    if let Some(folder) = &args.place.data {
+        command.arg("--data").arg(folder);
+    }
+    models.iter().for_each(|model| {
+        command.args(["--model", model]);
+    });
+    let done = command.stdin(Stdio::null()).stderr(Stdio::inherit()).output();
+    let done = done.map_err(|why| about(why.to_string()))?;
+    let told = serde_json::from_slice(&done.stdout);
+    told.map_err(|_| about(format!("measuring {} ended with {}", models.join(", "), done.status)))
+}
+
+/// What [`child`] starts.
+pub(crate) fn run_child(args: &BenchMemoryChildArgs) -> Result<Exit, Faults> {
+    let shared = args.mode == MemoryMode::Shared;
+    let options =
+        Options { threads: usize::from(args.threads), shared_scratch: shared, ..Options::default() };
+    let mut sessions = Vec::new();
+    for name in &args.model {
+        sessions.push(open(name, args, &options)?);
+    }
+    let scratch = shared.then(|| Scratch::new(args.scratch)).transpose().map_err(|why| why.to_string());
+    let scratch = scratch.about(&codes::ENGINE_RUN, "the scratch area", "free some memory")?;
+    for ((session, _), name) in sessions.iter_mut().zip(&args.model) {
+        if let Some(scratch) = &scratch {
+            session.compute_in(scratch, name);
+        }
+    }
+    let before = resident_bytes();
+    let mut outputs = vec![0; sessions.len()];
+    for _ in 0..RUNS {
+        for ((session, count), sum) in sessions.iter_mut().zip(&mut outputs) {
+            session.run()?;
+            (0..*count).for_each(|index| add(sum, &session.output(index).data));
+        }
+    }
+    let growth_bytes = resident_bytes().saturating_sub(before);
+    let usage = scratch.map_or_else(Usage::default, |scratch| scratch.usage());
+    output::print_json(&Told {
+        growth_bytes,
+        reach_bytes: usage.reach_bytes as u64,
+        refused: usage.refused,
+        stray: stray_requests(),
+        outputs,
+    });
+    Ok(Exit::Done)
+}
+
+/// A session that has not run yet, with noise in its inputs, and how many outputs it has.
+fn open(
+    name: &str,
+    args: &BenchMemoryChildArgs,
+    options: &Options,
+) -> Result<(Box<dyn Session>, usize), Faults> {
+    let place = repository(args.place.models.as_deref(), args.place.data.as_deref());
+    let next = "name a model that has a model.toml";
+    let model = place.describe(name)?.ok_or("it has no description");
+    let model = model.about(&codes::MODEL_UNSUPPORTED, name, next)?;
+    let engine = by_name(ENGINES[0])?;
+    let prepared = engine.prepare(&model.file, options)?;
+    let binding = model.bind(prepared.inputs(), prepared.outputs(), 1)?;
+    let mut session = prepared.session(&binding.shapes)?;
+    let mut input = session.input(binding.input).data;
+    let values: Vec<f32> = (0..input.len()).map(|index| f32::from(noise(index)) / 255.0).collect();
+    input.copy_from_f32(&values);
+    Ok((session, prepared.outputs().len()))
+}
+
+/// Adds every bit of a tensor to a checksum (FNV-1a's step, by words).
+fn add(sum: &mut u64, data: &Elements<'_>) {
+    let mut values = Vec::new();
+    data.to_f32(&mut values);
+    for value in values {
+        *sum = (*sum ^ u64::from(value.to_bits())).wrapping_mul(0x0100_0000_01b3);
+    }
+}
