@@ -10,6 +10,7 @@ mod input;
 mod nms;
 mod overlay;
 mod preprocess;
+pub mod track;
 mod yuv;
 
 pub use gallery::Gallery;
@@ -18,3 +19,4 @@ pub use input::{Align, ColorOrder, Fit, InputSpec, Mapping, Resize};
 pub use nms::{Across, suppress};
 pub use overlay::{Canvas, draw};
 pub use preprocess::Preprocessor;
+pub use track::{TrackId, Tracker, TrackerConfig};
