@@ -1,4 +1,5 @@
-//! Pictures into tensors, tensors into findings, findings onto pictures. Plain CPU code, no I/O; the twin of the CUDA
+//! Pictures into tensors, tensors into findings, findings onto pictures, and objects followed from
+//! frame to frame and counted. Plain CPU code, no I/O; the twin of the CUDA
 //! kernels, and the reference they are tested against.
 //!
 //! Read first: [`InputSpec`] and [`Preprocessor`], then [`Head`] and the list of heads in [`heads`].
@@ -12,6 +13,7 @@ mod overlay;
 mod preprocess;
 pub mod track;
 mod yuv;
+pub mod zones;
 
 pub use gallery::Gallery;
 pub use heads::{Activation, BoxForm, BoxUnit, Guess, Head, HeadSpec, Output};
