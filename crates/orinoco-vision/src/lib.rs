@@ -1,8 +1,7 @@
-//! Pictures into tensors, tensors into findings, findings onto pictures, and objects followed from
-//! frame to frame and counted. Plain CPU code, no I/O; the twin of the CUDA
-//! kernels, and the reference they are tested against.
+//! Pictures into tensors, tensors into findings, findings onto pictures; objects followed from frame to frame, and
+//! counted. Plain CPU code, no I/O; the twin of the CUDA kernels, and the reference they are tested against.
 //!
-//! Read first: [`InputSpec`] and [`Preprocessor`], then [`Head`] and the list of heads in [`heads`].
+//! Read first: [`InputSpec`] and [`Preprocessor`], then [`Head`] and the list of heads in [`heads`], then [`Tracker`].
 
 mod antialias;
 mod gallery;

@@ -91,7 +91,7 @@ impl Matcher {
                 }
             }
             if edges.len() - before > CANDIDATES_MAX {
-                edges[before..].sort_unstable_by(heaviest_first);
+                edges[before..].select_nth_unstable_by(CANDIDATES_MAX, heaviest_first);
                 edges.truncate(before + CANDIDATES_MAX);
             }
         }
