@@ -3,11 +3,11 @@ use orinoco_core::BoxF;
 use super::assign::{Assigner, NONE, refill};
 use crate::Across;
 
-/// Each row is compared with its best columns only. Boxes that overlap one box by a fifth or more are rarely ten; where
-/// thousands lie on one spot, this keeps memory in proportion to their number.
+/// Each row may be joined with its best columns only, so that where thousands of boxes lie on one spot memory grows with
+/// their number and not with its square. A box with as many rivals has no right partner to be found by overlap alone.
 const CANDIDATES_MAX: usize = 32;
-/// Groups with more rows or columns are joined best pair first, which is nearly as good: the optimum of 256 x 256 takes
-/// 20 milliseconds at worst, and ten times that for twice the side.
+/// Groups with more rows or columns are joined best pair first instead of at the optimum, whose cost grows with the cube
+/// of the side: on a core of a server 256 x 256 took 3 milliseconds with random weights and 37 with the worst ones.
 const SIDE_MAX: usize = 256;
 
 /// A track or a detection.
