@@ -92,6 +92,24 @@ fn objects_keep_their_ids() {
     }
 }
 
+#[test]
+fn dropped_frames_are_followed_by_the_clock() {
+    let (mut by_clock, mut by_frame) = <(Report, Report)>::default();
+    for seed in 0..8 {
+        let scenes = scene::all(seed);
+        let (_, dropping) = scenes.iter().find(|(name, _)| *name == "dropped frames").expect("a scene");
+        let mut frames = dropping.film(&mut Chance::new(seed ^ 0xf11b));
+        by_clock += &follow(&frames);
+        for (index, frame) in (0u64..).zip(&mut frames) {
+            frame.pts = Pts(index * 40_000_000);
+        }
+        by_frame += &follow(&frames);
+    }
+    let (by_clock, by_frame) = (idf1(&by_clock), idf1(&by_frame));
+    println!("two of five frames dropped: IDF1 {by_clock:.3} by the clock, {by_frame:.3} by counting frames");
+    assert!(by_clock > by_frame + 0.1, "{by_clock} by the clock, {by_frame} by counting frames");
+}
+
 fn idf1(report: &Report) -> f64 {
     report.identity.idf1().unwrap_or(0.0)
 }
