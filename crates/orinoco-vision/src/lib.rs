@@ -1,7 +1,7 @@
-//! Pictures into tensors, tensors into findings, findings onto pictures. Plain CPU code, no I/O; the twin of the CUDA
-//! kernels, and the reference they are tested against.
+//! Pictures into tensors, tensors into findings, findings onto pictures; objects followed from frame to frame, and
+//! counted. Plain CPU code, no I/O; the twin of the CUDA kernels, and the reference they are tested against.
 //!
-//! Read first: [`InputSpec`] and [`Preprocessor`], then [`Head`] and the list of heads in [`heads`].
+//! Read first: [`InputSpec`] and [`Preprocessor`], then [`Head`] and the list of heads in [`heads`], then [`Tracker`].
 
 mod antialias;
 mod gallery;
@@ -10,7 +10,9 @@ mod input;
 mod nms;
 mod overlay;
 mod preprocess;
+pub mod track;
 mod yuv;
+pub mod zones;
 
 pub use gallery::Gallery;
 pub use heads::{Activation, BoxForm, BoxUnit, Guess, Head, HeadSpec, Output};
@@ -18,3 +20,4 @@ pub use input::{Align, ColorOrder, Fit, InputSpec, Mapping, Resize};
 pub use nms::{Across, suppress};
 pub use overlay::{Canvas, draw};
 pub use preprocess::Preprocessor;
+pub use track::{TrackId, Tracker, TrackerConfig};

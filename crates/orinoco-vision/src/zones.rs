@@ -1,0 +1,589 @@
+//! Counting: how many objects are in an area, and how many pass a line.
+//!
+//! Places are fractions of the frame, so that they hold at any resolution. What counts of an object is its foot: the
+//! bottom centre of its box, as the tracker's filter smooths it. A box trembles, so a border is passed only when the foot
+//! is past it by a margin; each passage is counted once.
+
+use std::fmt;
+
+use orinoco_core::BoxF;
+
+use crate::track::{TrackId, TrackState, Tracker};
+
+/// The most corners of a zone: each track is compared with each edge in every frame.
+pub const CORNERS_MAX: usize = 64;
+/// How far past a border counts, unless told otherwise, as a fraction of the frame's height: 11 pixels of 1080. Boxes
+/// tremble by a few hundredths of their own height.
+pub const MARGIN: f32 = 0.01;
+/// A smaller zone, as a fraction of the frame's area, is a slip: a hundredth of a pixel of 1080p.
+const AREA_MIN: f32 = 5e-9;
+
+/// A place in the frame, from its top left corner.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Spot {
+    /// Fraction of the frame's width, 0 to 1.
+    pub x: f32,
+    /// Fraction of the frame's height, 0 to 1.
+    pub y: f32,
+}
+
+/// An area: a polygon whose last corner is joined with its first. Where it crosses itself, what is covered twice is
+/// outside.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Zone {
+    name: String,
+    corners: Vec<Spot>,
+}
+
+impl Zone {
+    /// An area of that `name` within these `corners`.
+    pub fn new(name: impl Into<String>, corners: Vec<Spot>) -> Result<Self, ShapeError> {
+        if !(3..=CORNERS_MAX).contains(&corners.len()) {
+            return Err(ShapeError::Corners { count: corners.len() });
+        }
+        check_spots(&corners)?;
+        let twice: f32 = edges(&corners).map(|(a, b)| a.x * b.y - b.x * a.y).sum();
+        if twice.abs() / 2.0 < AREA_MIN {
+            return Err(ShapeError::Flat);
+        }
+        Ok(Self { name: name.into(), corners })
+    }
+
+    /// What it is called.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+/// A border between two sides. Looking from its first end to its second, side A is on the left and side B on the right:
+/// of a line drawn from left to right, A is above and B below.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Line {
+    name: String,
+    from: Spot,
+    to: Spot,
+}
+
+impl Line {
+    /// A border of that `name` between its `ends`.
+    pub fn new(name: impl Into<String>, ends: [Spot; 2]) -> Result<Self, ShapeError> {
+        check_spots(&ends)?;
+        let [from, to] = ends;
+        if from == to {
+            return Err(ShapeError::Flat);
+        }
+        Ok(Self { name: name.into(), from, to })
+    }
+
+    /// What it is called.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+/// Why a shape cannot be counted by.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum ShapeError {
+    /// A place is outside of the frame, or not a number.
+    Outside {
+        /// Index of the corner or end.
+        index: usize,
+        /// Where it is.
+        spot: Spot,
+    },
+    /// A zone with too few or too many corners.
+    Corners {
+        /// How many it has.
+        count: usize,
+    },
+    /// A zone without area, or a line without length.
+    Flat,
+}
+
+impl fmt::Display for ShapeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Outside { index, spot: Spot { x, y } } => {
+                write!(f, "point {index} is at {x}, {y}, where both are fractions of the frame from 0 to 1")
+            }
+            Self::Corners { count } => {
+                write!(f, "it has {count} corners, where 3 to {CORNERS_MAX} are allowed")
+            }
+            Self::Flat => f.write_str("its points are all in one place or in one line"),
+        }
+    }
+}
+
+impl std::error::Error for ShapeError {}
+
+fn check_spots(spots: &[Spot]) -> Result<(), ShapeError> {
+    let outside = |spot: &Spot| !(0.0..=1.0).contains(&spot.x) || !(0.0..=1.0).contains(&spot.y);
+    match spots.iter().position(outside) {
+        Some(index) => Err(ShapeError::Outside { index, spot: spots[index] }),
+        None => Ok(()),
+    }
+}
+
+/// A frame's size in pixels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FrameSize {
+    /// Columns.
+    pub width: u32,
+    /// Rows.
+    pub height: u32,
+}
+
+/// Which way a line was crossed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// From side A to side B.
+    AToB,
+    /// From side B to side A.
+    BToA,
+}
+
+/// What one object did in one frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Passage {
+    /// Who.
+    pub track: TrackId,
+    /// As what it was first seen.
+    pub class_id: u32,
+    /// What it did.
+    pub what: What,
+}
+
+/// The kinds of [`Passage`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum What {
+    /// It went into the zone of this index.
+    Entered(usize),
+    /// It went out of the zone of this index.
+    Left(usize),
+    /// It crossed the line of this index.
+    Crossed(usize, Direction),
+}
+
+/// What happened in a zone so far. `inside` is always `appeared + entered - left - vanished`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ZoneTally {
+    /// Objects in it now. One that is hidden for a moment stays.
+    pub inside: u64,
+    /// Objects that were first seen in it.
+    pub appeared: u64,
+    /// Passages in.
+    pub entered: u64,
+    /// Passages out.
+    pub left: u64,
+    /// Objects that were last seen in it.
+    pub vanished: u64,
+}
+
+/// What happened at a line so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LineTally {
+    /// Passages from side A to side B.
+    pub a_to_b: u64,
+    /// Passages from side B to side A.
+    pub b_to_a: u64,
+}
+
+/// Tallies of everything together and of each class.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tallies<T> {
+    all: T,
+    classes: Vec<(u32, T)>,
+}
+
+impl<T: Copy + Default> Tallies<T> {
+    /// Of every class together.
+    pub fn all(&self) -> T {
+        self.all
+    }
+
+    /// The classes that were seen, each with its own, in the order of their ids.
+    pub fn classes(&self) -> &[(u32, T)] {
+        &self.classes
+    }
+
+    /// Of one class.
+    pub fn class(&self, class_id: u32) -> T {
+        self.classes.iter().find(|(known, _)| *known == class_id).map(|(_, tally)| *tally).unwrap_or_default()
+    }
+
+    /// Does the same to the tally of all and to that of the class.
+    fn count(&mut self, class_id: u32, change: impl Fn(&mut T)) {
+        let place = self.classes.binary_search_by_key(&class_id, |(known, _)| *known);
+        let place = place.unwrap_or_else(|place| {
+            self.classes.insert(place, (class_id, T::default()));
+            place
+        });
+        change(&mut self.all);
+        change(&mut self.classes[place].1);
+    }
+}
+
+/// Counts the objects of one stream.
+#[derive(Clone, Debug)]
+pub struct Counter {
+    zones: Vec<Zone>,
+    lines: Vec<Line>,
+    margin: f32,
+    in_zones: Vec<Tallies<ZoneTally>>,
+    over_lines: Vec<Tallies<LineTally>>,
+    /// By id.
+    known: Vec<Known>,
+    /// For each place of `known` and each zone, whether it is in it.
+    inside: Vec<bool>,
+    /// For each place of `known` and each line, where it stands.
+    stands: Vec<Stand>,
+    /// Places that are free.
+    free: Vec<usize>,
+}
+
+/// An object that was seen.
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    id: TrackId,
+    class_id: u32,
+    place: usize,
+    /// Whether the tracker still has it.
+    lives: bool,
+}
+
+/// The side of a line on which an object surely is, and where it was then.
+#[derive(Clone, Copy, Debug, Default)]
+struct Stand {
+    beyond: bool,
+    spot: Spot,
+}
+
+impl Counter {
+    /// Counts in `zones` and over `lines`. Borders are passed when the foot is past them by `margin`, a fraction of the
+    /// frame's height ([`MARGIN`] unless there is a reason).
+    pub fn new(zones: Vec<Zone>, lines: Vec<Line>, margin: f32) -> Self {
+        Self {
+            in_zones: vec![Tallies::default(); zones.len()],
+            over_lines: vec![Tallies::default(); lines.len()],
+            zones,
+            lines,
+            margin,
+            known: Vec::new(),
+            inside: Vec::new(),
+            stands: Vec::new(),
+            free: Vec::new(),
+        }
+    }
+
+    /// The zones, in the order in which they were given.
+    pub fn zones(&self) -> &[Zone] {
+        &self.zones
+    }
+
+    /// The lines, in the order in which they were given.
+    pub fn lines(&self) -> &[Line] {
+        &self.lines
+    }
+
+    /// What happened in each zone.
+    pub fn in_zones(&self) -> &[Tallies<ZoneTally>] {
+        &self.in_zones
+    }
+
+    /// What happened at each line.
+    pub fn over_lines(&self) -> &[Tallies<LineTally>] {
+        &self.over_lines
+    }
+
+    /// Takes what `tracker` made of its latest frame, of `size`, and adds what the objects did to `passages`. Does not
+    /// allocate once it has seen as many objects at a time, and classes, as there will be.
+    pub fn update(&mut self, tracker: &Tracker, size: FrameSize, passages: &mut Vec<Passage>) {
+        self.known.iter_mut().for_each(|known| known.lives = false);
+        let named = tracker.tracks().iter().filter_map(|track| Some((track.id()?, track)));
+        for (id, track) in named {
+            if let Ok(index) = self.known.binary_search_by_key(&id, |known| known.id) {
+                self.known[index].lives = true;
+            }
+            // A hidden object stays where it was seen last: its predicted foot may be anywhere.
+            let spot = foot(&track.bounds(), size).filter(|_| track.state() == TrackState::Confirmed);
+            if let Some(spot) = spot {
+                self.see(id, track.class_id(), spot, size, passages);
+            }
+        }
+        for index in (0..self.known.len()).rev() {
+            if !self.known[index].lives {
+                self.forget(index);
+            }
+        }
+    }
+
+    /// The object `id` stands at `spot`.
+    fn see(&mut self, id: TrackId, class_id: u32, spot: Spot, size: FrameSize, passages: &mut Vec<Passage>) {
+        match self.known.binary_search_by_key(&id, |known| known.id) {
+            Ok(index) => self.follow(self.known[index], spot, size, passages),
+            Err(index) => {
+                let place = self.open_place();
+                self.known.insert(index, Known { id, class_id, place, lives: true });
+                self.appear(class_id, place, spot, size);
+            }
+        }
+    }
+
+    fn open_place(&mut self) -> usize {
+        self.free.pop().unwrap_or_else(|| {
+            let place = self.known.len();
+            self.inside.resize((place + 1) * self.zones.len(), false);
+            self.stands.resize((place + 1) * self.lines.len(), Stand::default());
+            place
+        })
+    }
+
+    /// First seen, it is where it seems to be.
+    fn appear(&mut self, class_id: u32, place: usize, spot: Spot, size: FrameSize) {
+        for (index, zone) in self.zones.iter().enumerate() {
+            let inside = contains(&zone.corners, spot);
+            self.inside[place * self.zones.len() + index] = inside;
+            if inside {
+                self.in_zones[index].count(class_id, |tally| {
+                    tally.inside += 1;
+                    tally.appeared += 1;
+                });
+            }
+        }
+        for (index, line) in self.lines.iter().enumerate() {
+            let beyond = beyond(line, spot, size) > 0.0;
+            self.stands[place * self.lines.len() + index] = Stand { beyond, spot };
+        }
+    }
+
+    fn follow(&mut self, known: Known, spot: Spot, size: FrameSize, passages: &mut Vec<Passage>) {
+        let Known { id, class_id, place, .. } = known;
+        let margin = self.margin * size.height as f32;
+        let mut report = |what: What| passages.push(Passage { track: id, class_id, what });
+        for (index, zone) in self.zones.iter().enumerate() {
+            let inside = &mut self.inside[place * self.zones.len() + index];
+            // Into a zone there is no margin: it may be narrower than that.
+            let within = contains(&zone.corners, spot);
+            if within && !*inside {
+                *inside = true;
+                self.in_zones[index].count(class_id, |tally| {
+                    tally.inside += 1;
+                    tally.entered += 1;
+                });
+                report(What::Entered(index));
+            } else if !within && *inside && from_border(&zone.corners, spot, size) > margin {
+                *inside = false;
+                self.in_zones[index].count(class_id, |tally| {
+                    tally.inside -= 1;
+                    tally.left += 1;
+                });
+                report(What::Left(index));
+            }
+        }
+        for (index, line) in self.lines.iter().enumerate() {
+            let stand = &mut self.stands[place * self.lines.len() + index];
+            let by = beyond(line, spot, size);
+            if by.abs() <= margin {
+                continue;
+            }
+            let before = std::mem::replace(stand, Stand { beyond: by > 0.0, spot });
+            if before.beyond == stand.beyond || !meets(line, before.spot, spot, size) {
+                continue;
+            }
+            let direction = if stand.beyond { Direction::AToB } else { Direction::BToA };
+            self.over_lines[index].count(class_id, |tally| match direction {
+                Direction::AToB => tally.a_to_b += 1,
+                Direction::BToA => tally.b_to_a += 1,
+            });
+            report(What::Crossed(index, direction));
+        }
+    }
+
+    /// The object at `index` of `known` does not come back.
+    fn forget(&mut self, index: usize) {
+        let Known { class_id, place, .. } = self.known.remove(index);
+        self.free.push(place);
+        for (zone, tallies) in self.in_zones.iter_mut().enumerate() {
+            if self.inside[place * self.zones.len() + zone] {
+                tallies.count(class_id, |tally| {
+                    tally.inside -= 1;
+                    tally.vanished += 1;
+                });
+            }
+        }
+    }
+}
+
+/// Where an object stands: the bottom centre of its box, which may be outside of the frame.
+fn foot(bounds: &BoxF, size: FrameSize) -> Option<Spot> {
+    let x = (bounds.x1 + bounds.x2) / 2.0 / size.width as f32;
+    let y = bounds.y2 / size.height as f32;
+    (x.is_finite() && y.is_finite()).then_some(Spot { x, y })
+}
+
+fn edges(corners: &[Spot]) -> impl Iterator<Item = (Spot, Spot)> {
+    corners.iter().copied().zip(corners.iter().copied().cycle().skip(1))
+}
+
+/// Whether a ray to the right leaves the polygon an odd number of times.
+fn contains(corners: &[Spot], spot: Spot) -> bool {
+    let crossed = |(a, b): &(Spot, Spot)| {
+        (a.y > spot.y) != (b.y > spot.y) && spot.x < a.x + (spot.y - a.y) / (b.y - a.y) * (b.x - a.x)
+    };
+    edges(corners).filter(crossed).count() % 2 == 1
+}
+
+/// From `a` to `b`, in pixels.
+fn way(a: Spot, b: Spot, size: FrameSize) -> (f32, f32) {
+    ((b.x - a.x) * size.width as f32, (b.y - a.y) * size.height as f32)
+}
+
+/// How far `spot` is from the nearest edge, in pixels.
+fn from_border(corners: &[Spot], spot: Spot, size: FrameSize) -> f32 {
+    let from_edge = |(a, b): (Spot, Spot)| {
+        let ((ex, ey), (sx, sy)) = (way(a, b, size), way(a, spot, size));
+        let length = ex * ex + ey * ey;
+        let along = if length > 0.0 { ((ex * sx + ey * sy) / length).clamp(0.0, 1.0) } else { 0.0 };
+        (sx - along * ex).hypot(sy - along * ey)
+    };
+    edges(corners).map(from_edge).fold(f32::INFINITY, f32::min)
+}
+
+/// How far `spot` is on side B of the line and its extension, in pixels; negative on side A.
+fn beyond(line: &Line, spot: Spot, size: FrameSize) -> f32 {
+    let ((ex, ey), (sx, sy)) = (way(line.from, line.to, size), way(line.from, spot, size));
+    (ex * sy - ey * sx) / ex.hypot(ey)
+}
+
+/// Whether the way from `a` on one side to `b` on the other is between the line's ends, and not around one of them.
+fn meets(line: &Line, a: Spot, b: Spot, size: FrameSize) -> bool {
+    let (before, after) = (beyond(line, a, size), beyond(line, b, size));
+    let share = before / (before - after);
+    let crossing = Spot { x: a.x + share * (b.x - a.x), y: a.y + share * (b.y - a.y) };
+    let ((ex, ey), (cx, cy)) = (way(line.from, line.to, size), way(line.from, crossing, size));
+    (0.0..=1.0).contains(&((ex * cx + ey * cy) / (ex * ex + ey * ey)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::track::TrackerConfig;
+    use orinoco_core::{Detection, Pts};
+
+    const SIZE: FrameSize = FrameSize { width: 200, height: 100 };
+
+    fn spot(x: f32, y: f32) -> Spot {
+        Spot { x, y }
+    }
+
+    fn counter() -> Counter {
+        let square = vec![spot(0.25, 0.25), spot(0.75, 0.25), spot(0.75, 0.75), spot(0.25, 0.75)];
+        let zone = Zone::new("square", square).expect("a square");
+        // Across the middle of the frame, from left to right: A is above.
+        let line = Line::new("middle", [spot(0.25, 0.5), spot(0.75, 0.5)]).expect("a line");
+        Counter::new(vec![zone], vec![line], 0.02)
+    }
+
+    /// What an object does that stands at these places, one after the other.
+    fn check(path: &[(f32, f32)], expected: &[What]) {
+        let mut counter = counter();
+        let mut passages = Vec::new();
+        for (x, y) in path {
+            counter.see(TrackId(1), 0, spot(*x, *y), SIZE, &mut passages);
+        }
+        let done: Vec<What> = passages.iter().map(|passage| passage.what).collect();
+        assert_eq!(done, expected, "{path:?}");
+        counter.forget(0);
+        let tally = counter.in_zones()[0].all();
+        assert_eq!((tally.inside, tally.appeared + tally.entered), (0, tally.left + tally.vanished));
+    }
+
+    #[test]
+    fn passages_are_counted_once() {
+        use Direction::{AToB, BToA};
+        use What::{Crossed, Entered, Left};
+        // Straight down through the zone and over the line.
+        check(&[(0.5, 0.1), (0.5, 0.3), (0.5, 0.6), (0.5, 0.9)], &[Entered(0), Crossed(0, AToB), Left(0)]);
+        check(&[(0.5, 0.6), (0.5, 0.4)], &[Crossed(0, BToA)]);
+        // Trembling on the line, then over it; trembling on the border of the zone, and back in.
+        check(&[(0.5, 0.4), (0.5, 0.51), (0.5, 0.49), (0.5, 0.515), (0.5, 0.53)], &[Crossed(0, AToB)]);
+        check(&[(0.5, 0.7), (0.5, 0.76), (0.5, 0.74), (0.5, 0.765), (0.5, 0.7)], &[]);
+        // A leap over the line, as when an object was hidden.
+        check(&[(0.4, 0.3), (0.6, 0.7)], &[Crossed(0, AToB)]);
+        // Around the line's end, and then back over the line itself.
+        check(&[(0.2, 0.4), (0.2, 0.6), (0.3, 0.6), (0.3, 0.4)], &[Entered(0), Crossed(0, BToA)]);
+        // There and back again are two passages.
+        check(&[(0.5, 0.4), (0.5, 0.6), (0.5, 0.4)], &[Crossed(0, AToB), Crossed(0, BToA)]);
+        // First seen on the line's very place: the side where it goes is no passage of the other.
+        check(&[(0.5, 0.5), (0.5, 0.4)], &[]);
+        check(&[(0.5, 0.5), (0.5, 0.6)], &[Crossed(0, AToB)]);
+    }
+
+    #[test]
+    fn classes_and_places_are_kept_apart() {
+        let mut counter = counter();
+        let mut passages = Vec::new();
+        let mut see =
+            |id, class_id, x, y| counter.see(TrackId(id), class_id, spot(x, y), SIZE, &mut passages);
+        see(1, 7, 0.5, 0.3);
+        see(2, 3, 0.5, 0.1);
+        see(3, 3, 0.5, 0.3);
+        see(2, 3, 0.5, 0.3);
+        // A class that changes on the way changes nothing of what is counted.
+        see(1, 3, 0.5, 0.7);
+        counter.forget(0);
+        counter.see(TrackId(4), 7, spot(0.0, 0.0), SIZE, &mut passages);
+        assert_eq!(counter.stands.len(), 3, "the place of the first is used again");
+        let zone = &counter.in_zones()[0];
+        assert_eq!(zone.all(), ZoneTally { inside: 2, appeared: 2, entered: 1, left: 0, vanished: 1 });
+        assert_eq!(zone.class(7), ZoneTally { inside: 0, appeared: 1, entered: 0, left: 0, vanished: 1 });
+        assert_eq!(zone.class(3), ZoneTally { inside: 2, appeared: 1, entered: 1, left: 0, vanished: 0 });
+        assert_eq!(zone.class(5), ZoneTally::default());
+        assert_eq!(counter.over_lines()[0].classes(), [(7, LineTally { a_to_b: 1, b_to_a: 0 })]);
+    }
+
+    #[test]
+    fn tracks_are_counted_by_their_feet() {
+        let (mut tracker, mut counter) = (Tracker::new(TrackerConfig::default()), counter());
+        let (mut ids, mut passages) = (Vec::new(), Vec::new());
+        for frame in 0..40u16 {
+            // Down through the frame by 2 pixels a frame; the foot is 20 below the top.
+            let top = f32::from(frame) * 2.0 - 10.0;
+            let bounds = BoxF { x1: 95.0, y1: top, x2: 105.0, y2: top + 20.0 };
+            let seen = [Detection { class_id: 0, score: 0.9, bounds }];
+            tracker.update(&seen, Pts(u64::from(frame) * 40_000_000), &mut ids);
+            counter.update(&tracker, SIZE, &mut passages);
+        }
+        let done: Vec<What> = passages.iter().map(|passage| passage.what).collect();
+        assert_eq!(done, [What::Entered(0), What::Crossed(0, Direction::AToB), What::Left(0)]);
+        // The camera is away: the track ends, and so does what is known of it.
+        tracker.update(&[], Pts(3_600_000_000_000), &mut ids);
+        counter.update(&tracker, SIZE, &mut passages);
+        assert!(counter.known.is_empty());
+    }
+
+    #[test]
+    fn shapes_are_checked() {
+        let zone = |corners: &[(f32, f32)]| {
+            let corners = corners.iter().map(|(x, y)| spot(*x, *y)).collect();
+            Zone::new("z", corners).map_or_else(|fault| fault.to_string(), |zone| zone.name().to_owned())
+        };
+        assert_eq!(zone(&[(0.0, 0.0), (1.0, 0.0), (1.0, 1.0)]), "z");
+        assert_eq!(zone(&[(0.0, 0.0), (1.0, 0.0)]), "it has 2 corners, where 3 to 64 are allowed");
+        assert_eq!(
+            zone(&[(0.0, 0.0), (1.0, 0.0), (f32::NAN, 1.0)]),
+            "point 2 is at NaN, 1, where both are fractions of the frame from 0 to 1"
+        );
+        let flat = "its points are all in one place or in one line";
+        assert_eq!(zone(&[(0.0, 0.0), (0.5, 0.5), (1.0, 1.0)]), flat);
+        assert_eq!(Line::new("l", [spot(0.5, 0.5); 2]), Err(ShapeError::Flat));
+        let outside = ShapeError::Outside { index: 1, spot: spot(0.0, 640.0) };
+        assert_eq!(Line::new("l", [spot(0.0, 0.0), spot(0.0, 640.0)]), Err(outside));
+    }
+
+    #[test]
+    fn a_frame_without_size_has_no_places() {
+        let bounds = BoxF { x1: 0.0, y1: 0.0, x2: 10.0, y2: 10.0 };
+        assert_eq!(foot(&bounds, FrameSize { width: 0, height: 0 }), None);
+    }
+}

@@ -1,0 +1,371 @@
+//! Made-up videos: objects that walk, meet, hide behind each other and leave, and what a poor detector sees of them.
+//! The same seed makes the same video.
+
+use orinoco_core::{BoxF, Detection, Pts};
+use orinoco_eval::mot::Row;
+
+/// The frame's size in pixels.
+pub(crate) const WIDTH: f32 = 1280.0;
+/// The frame's size in pixels.
+pub(crate) const HEIGHT: f32 = 720.0;
+/// Objects are labelled where at least this share of them can be seen.
+const LABELLED_MIN: f32 = 0.25;
+
+/// Chance, from a seed: SplitMix64 (Steele et al., "Fast Splittable Pseudorandom Number Generators", OOPSLA 2014).
+pub(crate) struct Chance(u64);
+
+impl Chance {
+    /// The same seed gives the same numbers.
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// From 0 to 1.
+    pub(crate) fn unit(&mut self) -> f32 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((mixed ^ (mixed >> 31)) >> 40) as f32 / (1u64 << 24) as f32
+    }
+
+    /// From `low` to `high`.
+    pub(crate) fn between(&mut self, low: f32, high: f32) -> f32 {
+        low + (high - low) * self.unit()
+    }
+
+    /// With mean 0 and deviation 1: twelve units less six, near enough to normal.
+    pub(crate) fn normal(&mut self) -> f32 {
+        (0..12).map(|_| self.unit()).sum::<f32>() - 6.0
+    }
+
+    fn happens(&mut self, probability: f32) -> bool {
+        self.unit() < probability
+    }
+}
+
+/// How an object goes: where its centre is, in pixels, at a time in seconds since it came.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Way {
+    /// At constant speed, in pixels per second.
+    Straight { x: f32, y: f32, vx: f32, vy: f32 },
+    /// Swinging about a straight way by `swing` pixels, once in `period` seconds.
+    Swinging { x: f32, y: f32, vx: f32, swing: f32, period: f32 },
+    /// Straight for `until` seconds, then standing still.
+    Stopping { x: f32, y: f32, vx: f32, until: f32 },
+}
+
+impl Way {
+    fn at(&self, seconds: f32) -> (f32, f32) {
+        match *self {
+            Self::Straight { x, y, vx, vy } => (x + vx * seconds, y + vy * seconds),
+            Self::Swinging { x, y, vx, swing, period } => {
+                (x + vx * seconds, y + swing * (seconds / period * std::f32::consts::TAU).sin())
+            }
+            Self::Stopping { x, y, vx, until } => (x + vx * seconds.min(until), y),
+        }
+    }
+}
+
+/// One object.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Actor {
+    /// Its class.
+    pub(crate) class_id: u32,
+    /// Width and height in pixels.
+    pub(crate) size: (f32, f32),
+    /// Where it goes.
+    pub(crate) way: Way,
+    /// When it is there, in seconds.
+    pub(crate) from: f32,
+    /// When it is gone.
+    pub(crate) until: f32,
+}
+
+impl Actor {
+    fn bounds(&self, seconds: f32) -> Option<BoxF> {
+        let ((x, y), (w, h)) = (self.way.at(seconds - self.from), self.size);
+        let there = (self.from..self.until).contains(&seconds)
+            && (0.0..WIDTH).contains(&x)
+            && (0.0..HEIGHT).contains(&y);
+        there.then_some(BoxF { x1: x - w / 2.0, y1: y - h / 2.0, x2: x + w / 2.0, y2: y + h / 2.0 })
+    }
+}
+
+/// How poor the detector is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Detector {
+    /// Deviation of each edge, as a share of the box's side.
+    pub(crate) jitter: f32,
+    /// How often it misses what is in plain sight.
+    pub(crate) misses: f32,
+    /// How many strays it sees in a frame, on average.
+    pub(crate) strays: f32,
+}
+
+/// A video to be.
+#[derive(Clone, Debug)]
+pub(crate) struct Scene {
+    /// The objects. Of two, the one whose feet are lower hides the other.
+    pub(crate) actors: Vec<Actor>,
+    /// Pillars that hide every object behind them.
+    pub(crate) pillars: Vec<BoxF>,
+    /// What sees it.
+    pub(crate) detector: Detector,
+    /// In seconds.
+    pub(crate) length: f32,
+    /// Frames per second.
+    pub(crate) rate: f32,
+    /// How often a frame is dropped.
+    pub(crate) drops: f32,
+    /// While it was away, in seconds, there were no frames.
+    pub(crate) away: Option<(f32, f32)>,
+}
+
+/// A frame of it.
+#[derive(Clone, Debug)]
+pub(crate) struct Filmed {
+    /// Its time.
+    pub(crate) pts: Pts,
+    /// What the detector saw.
+    pub(crate) seen: Vec<Detection>,
+    /// Of each detection, whose it is; `None` of strays.
+    pub(crate) whose: Vec<Option<u64>>,
+    /// What was there; `frame` is the frame's index.
+    pub(crate) labelled: Vec<Row>,
+}
+
+impl Scene {
+    /// Films it.
+    pub(crate) fn film(&self, chance: &mut Chance) -> Vec<Filmed> {
+        let mut frames = Vec::new();
+        for index in 0..(self.length * self.rate) as u32 {
+            let seconds = index as f32 / self.rate;
+            let away = self.away.is_some_and(|(from, until)| (from..until).contains(&seconds));
+            if chance.happens(self.drops) || away {
+                continue;
+            }
+            let there: Vec<(usize, BoxF)> =
+                self.actors.iter().enumerate().filter_map(|(id, a)| Some((id, a.bounds(seconds)?))).collect();
+            let mut filmed =
+                Filmed { pts: pts(seconds), seen: Vec::new(), whose: Vec::new(), labelled: Vec::new() };
+            for &(id, bounds) in &there {
+                let class_id = self.actors[id].class_id;
+                let visible = self.visible(bounds, &there);
+                if visible >= LABELLED_MIN {
+                    filmed.labelled.push(row(frames.len(), id as u64, class_id, &bounds));
+                }
+                filmed.seen.extend(self.detector.look(class_id, &bounds, visible, chance));
+                filmed.whose.resize(filmed.seen.len(), Some(id as u64));
+            }
+            filmed.seen.extend(self.detector.stray(chance));
+            filmed.whose.resize(filmed.seen.len(), None);
+            frames.push(filmed);
+        }
+        frames
+    }
+
+    /// The share of it that the largest thing in front leaves uncovered.
+    fn visible(&self, bounds: BoxF, there: &[(usize, BoxF)]) -> f32 {
+        let nearer = there.iter().map(|(_, other)| *other).filter(|other| other.y2 > bounds.y2);
+        let covered = nearer.chain(self.pillars.iter().copied()).map(|front| {
+            let across = (bounds.x2.min(front.x2) - bounds.x1.max(front.x1)).max(0.0);
+            let down = (bounds.y2.min(front.y2) - bounds.y1.max(front.y1)).max(0.0);
+            across * down / bounds.area()
+        });
+        1.0 - covered.fold(0.0, f32::max)
+    }
+}
+
+impl Detector {
+    /// What it sees of an object: less of a hidden one, and with less confidence.
+    fn look(&self, class_id: u32, bounds: &BoxF, visible: f32, chance: &mut Chance) -> Option<Detection> {
+        let missed = chance.happens(self.misses) || visible < 0.2;
+        let (w, h) = (bounds.x2 - bounds.x1, bounds.y2 - bounds.y1);
+        let mut shake = |side: f32| side * self.jitter * chance.normal();
+        let bounds = BoxF {
+            x1: bounds.x1 + shake(w),
+            y1: bounds.y1 + shake(h),
+            x2: bounds.x2 + shake(w),
+            y2: bounds.y2 + shake(h),
+        };
+        let score = (0.95 * visible.sqrt() - 0.1 * chance.normal().abs()).clamp(0.05, 1.0);
+        (!missed).then_some(Detection { class_id, score, bounds })
+    }
+
+    /// Something where nothing is: mostly weak.
+    fn stray(&self, chance: &mut Chance) -> Option<Detection> {
+        let (x, y) = (chance.between(0.0, WIDTH), chance.between(0.0, HEIGHT));
+        let (w, h) = (chance.between(20.0, 80.0), chance.between(40.0, 160.0));
+        let score = chance.between(0.05, 0.75);
+        chance.happens(self.strays).then_some(Detection {
+            class_id: 0,
+            score,
+            bounds: BoxF { x1: x, y1: y, x2: x + w, y2: y + h },
+        })
+    }
+}
+
+/// A row of MOTChallenge's form.
+pub(crate) fn row(frame: usize, id: u64, class_id: u32, bounds: &BoxF) -> Row {
+    let [x1, y1, x2, y2] = [bounds.x1, bounds.y1, bounds.x2, bounds.y2].map(f64::from);
+    Row {
+        frame: frame as u32,
+        id,
+        class: class_id,
+        bounds: [x1, y1, x2 - x1, y2 - y1],
+        confidence: 1.0,
+        visibility: 1.0,
+    }
+}
+
+fn pts(seconds: f32) -> Pts {
+    Pts((f64::from(seconds) * 1e9) as u64)
+}
+
+/// Every kind of scene, by name.
+pub(crate) fn all(seed: u64) -> Vec<(&'static str, Scene)> {
+    let mut chance = Chance::new(seed);
+    let c = &mut chance;
+    let good = Detector { jitter: 0.015, misses: 0.03, strays: 0.1 };
+    let scene = |actors: Vec<Actor>| Scene {
+        actors,
+        pillars: Vec::new(),
+        detector: good,
+        length: 20.0,
+        rate: 25.0,
+        drops: 0.0,
+        away: None,
+    };
+    let pillar = |x: f32| BoxF { x1: x, y1: 0.0, x2: x + 90.0, y2: HEIGHT };
+    vec![
+        ("walking apart", scene(lanes(c, 8, 1.0))),
+        ("crossing", scene(meeting(c, 6))),
+        ("behind pillars", Scene { pillars: vec![pillar(400.0), pillar(800.0)], ..scene(lanes(c, 8, 1.6)) }),
+        ("coming and going", scene(passing(c, 40))),
+        ("turning", scene(swinging(c, 10))),
+        ("stopping", scene(stopping(c, 8))),
+        (
+            "poor detector",
+            Scene {
+                detector: Detector { jitter: 0.03, misses: 0.12, strays: 0.6 },
+                ..scene(lanes(c, 8, 1.0))
+            },
+        ),
+        ("dropped frames", Scene { drops: 0.4, ..scene(meeting(c, 5)) }),
+        ("five frames a second", Scene { rate: 5.0, ..scene(lanes(c, 8, 1.0)) }),
+        ("crowd", scene(passing(c, 90))),
+        ("two classes", scene(classes(c, 6))),
+        ("camera away", returning(scene(lanes(c, 8, 0.5)))),
+    ]
+}
+
+/// Each in its own lane, in turns from the left and from the right.
+fn lanes(chance: &mut Chance, count: usize, pace: f32) -> Vec<Actor> {
+    let lane = |index: usize| 60.0 + (HEIGHT - 120.0) * index as f32 / count as f32;
+    let actor = |index: usize| {
+        let right = index.is_multiple_of(2);
+        let speed = chance.between(70.0, 120.0) * pace;
+        let (x, vx) = if right { (10.0, speed) } else { (WIDTH - 10.0, -speed) };
+        Actor {
+            class_id: 0,
+            size: (chance.between(40.0, 60.0), chance.between(60.0, 74.0)),
+            way: Way::Straight { x, y: lane(index), vx, vy: 0.0 },
+            from: chance.between(0.0, 3.0),
+            until: 20.0,
+        }
+    };
+    (0..count).map(actor).collect()
+}
+
+/// Pairs that walk through each other, one a little nearer than the other.
+fn meeting(chance: &mut Chance, pairs: usize) -> Vec<Actor> {
+    let pair = |index: usize| {
+        let y = 100.0 + 90.0 * index as f32;
+        let size = (chance.between(36.0, 50.0), chance.between(90.0, 120.0));
+        let (there, back) = (chance.between(90.0, 160.0), chance.between(90.0, 160.0));
+        let actor = |x: f32, y: f32, vx: f32| Actor {
+            class_id: 0,
+            size,
+            way: Way::Straight { x, y, vx, vy: 0.0 },
+            from: 0.0,
+            until: 20.0,
+        };
+        [actor(20.0, y, there), actor(WIDTH - 20.0, y + 12.0, -back)]
+    };
+    (0..pairs).flat_map(pair).collect()
+}
+
+/// Many that go anywhere, and are there for some seconds.
+fn passing(chance: &mut Chance, count: usize) -> Vec<Actor> {
+    let actor = |_| {
+        let from = chance.between(0.0, 16.0);
+        Actor {
+            class_id: 0,
+            size: (chance.between(30.0, 55.0), chance.between(80.0, 130.0)),
+            way: Way::Straight {
+                x: chance.between(0.0, WIDTH),
+                y: chance.between(80.0, HEIGHT - 20.0),
+                vx: chance.between(-120.0, 120.0),
+                vy: chance.between(-30.0, 30.0),
+            },
+            from,
+            until: from + chance.between(2.0, 6.0),
+        }
+    };
+    (0..count).map(actor).collect()
+}
+
+fn swinging(chance: &mut Chance, count: usize) -> Vec<Actor> {
+    let actor = |index: usize| Actor {
+        class_id: 0,
+        size: (chance.between(40.0, 60.0), chance.between(60.0, 90.0)),
+        way: Way::Swinging {
+            x: 10.0 + 120.0 * index as f32,
+            y: HEIGHT / 2.0,
+            vx: chance.between(-10.0, 10.0),
+            swing: chance.between(100.0, 250.0),
+            period: chance.between(3.0, 6.0),
+        },
+        from: 0.0,
+        until: 20.0,
+    };
+    (0..count).map(actor).collect()
+}
+
+fn stopping(chance: &mut Chance, count: usize) -> Vec<Actor> {
+    let actor = |index: usize| Actor {
+        class_id: 0,
+        size: (chance.between(40.0, 60.0), chance.between(60.0, 80.0)),
+        way: Way::Stopping {
+            x: 10.0,
+            y: 60.0 + 80.0 * index as f32,
+            vx: chance.between(80.0, 200.0),
+            until: chance.between(2.0, 5.0),
+        },
+        from: chance.between(0.0, 3.0),
+        until: 20.0,
+    };
+    (0..count).map(actor).collect()
+}
+
+/// Pairs of one box in two classes, as a rider and a bicycle are.
+fn classes(chance: &mut Chance, pairs: usize) -> Vec<Actor> {
+    let lanes = lanes(chance, pairs, 1.0);
+    let rider = |actor: &Actor| Actor { class_id: 1, size: (actor.size.0, actor.size.1 * 0.9), ..*actor };
+    lanes.iter().flat_map(|actor| [*actor, rider(actor)]).collect()
+}
+
+/// The camera is away for five seconds: who is there afterwards is labelled as somebody else, for nobody can know.
+fn returning(scene: Scene) -> Scene {
+    let (from, until) = (8.0, 13.0);
+    let actors = scene.actors.iter().flat_map(|actor| {
+        let (x, y) = actor.way.at((until - actor.from).max(0.0));
+        let way = match actor.way {
+            Way::Straight { vx, vy, .. } => Way::Straight { x, y, vx, vy },
+            other => other,
+        };
+        [Actor { until: from, ..*actor }, Actor { way, from: until, ..*actor }]
+    });
+    Scene { actors: actors.collect(), away: Some((from, until)), ..scene }
+}
