@@ -133,7 +133,9 @@ static __device__ inline u16 bf16_of(float value) {
 static __device__ inline float float_of_bf16(u16 half) { return float_of(u32(half) << 16); }
 
 // To 0..=255, ties to even, NaN to 0: Rust's `round_ties_even() as u8`.
-static __device__ inline u8 u8_of(float value) { return u8(rintf(fminf(fmaxf(value, 0.0f), 255.0f))); }
+static __device__ inline u8 u8_of(float value) {
+    return value > 0.0f ? u8(rintf(fminf(value, 255.0f))) : 0;
+}
 
 // Stores element `index` of a tensor.
 static __device__ inline void store(void *tensor, u32 element, u64 index, float value) {

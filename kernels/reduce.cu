@@ -6,7 +6,7 @@ enum Reduction { SUM, MINIMUM, MAXIMUM };
 
 static __device__ inline float reduced(u32 reduction, float a, float b) {
     if (reduction == SUM) return a + b;
-    if (a != a || b != b) return float_of(0x7fffffffu);
+    if (a != a || b != b) return float_of(0x7fc00000u);
     bool less = total_order(a) < total_order(b);
     return less == (reduction == MINIMUM) ? a : b;
 }
