@@ -16,6 +16,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("orinoco-api", &["orinoco-core"]),
     ("orinoco-board", &["orinoco-config", "orinoco-core"]),
     ("orinoco-vision", &["orinoco-core"]),
+    ("orinoco-cuda", &["orinoco-core"]),
     ("orinoco-eval", &["orinoco-core"]),
     ("orinoco-pipeline", &["orinoco-core", "orinoco-telemetry"]),
     ("orinoco-media", &["orinoco-core", "orinoco-pipeline"]),
