@@ -1,0 +1,151 @@
+//! What needs a GPU, and what is said where there is none.
+
+use std::time::Duration;
+
+use orinoco_core::{FrameDesc, FrameView, Layout, PixelFormat};
+use orinoco_cuda::bench::{self, BenchError};
+use orinoco_cuda::launch::{self, Element, Elements, Reduction};
+use orinoco_cuda::{Device, DeviceArena, FrameTable, Graph, PinnedPool, Ran, TableLayout, Upload};
+use orinoco_vision::{Align, ColorOrder, Fit, InputSpec, Mapping, Preprocessor, Resize};
+
+#[expect(clippy::print_stderr, reason = "a test that did not run says so")]
+fn device(check: &str) -> Option<Device> {
+    Device::open(0).inspect_err(|why| eprintln!("skipped: {check}: {why}")).ok()
+}
+
+/// What [`bench::TENSOR`] is for the twin.
+fn bench_spec() -> InputSpec {
+    InputSpec {
+        layout: Layout::Nchw,
+        width: bench::TENSOR.width,
+        height: bench::TENSOR.height,
+        color: ColorOrder::Rgb,
+        resize: Resize::Bilinear,
+        fit: Fit::Letterbox,
+        align: Align::Center,
+        fill: bench::TENSOR.fill,
+        mean: bench::TENSOR.mean,
+        scale: bench::TENSOR.scale,
+    }
+}
+
+#[test]
+fn what_is_missing_is_said() {
+    let why = Device::open(u32::MAX).expect_err("no machine has that many");
+    assert!(why.reason.contains("CUDA"), "{why}");
+}
+
+#[test]
+fn the_bench_places_its_frames_as_the_twin_does() {
+    let mapping = bench_spec().mapping(bench::FRAME.0, bench::FRAME.1);
+    let seen = bench::PLACEMENT;
+    assert_eq!((seen.offset, seen.size, seen.scale), (mapping.offset, mapping.size, mapping.scale));
+}
+
+#[test]
+#[expect(clippy::print_stderr, reason = "what was measured, or that nothing was")]
+fn a_plan_is_measured_or_the_lack_of_a_gpu_is_said() {
+    let spec = bench_spec();
+    let twin = |frame: &FrameView<'_>, out: &mut [f32]| {
+        Preprocessor::new(spec.clone()).run(frame, &Mapping::default(), out);
+    };
+    match (bench::graph(0, twin), Device::open(0)) {
+        (Ok(measured), Ok(_)) => {
+            eprintln!("{measured:?}: gain {}, share {}", measured.replay_gain(), measured.preprocess_share());
+            assert!(measured.difference_max <= 1e-3, "{measured:?}");
+            assert_eq!(measured.counters.fallbacks, 0, "{measured:?}");
+        }
+        (Err(BenchError::Unavailable(why)), Err(same)) => {
+            assert_eq!(why, same);
+            eprintln!("skipped: measuring a plan: {why}");
+        }
+        (result, _) => panic!("{result:?}"),
+    }
+}
+
+#[test]
+fn a_graph_replays_what_was_captured_and_follows_new_shapes() {
+    let Some(device) = device("graphs") else { return };
+    let stream = device.stream().expect("a stream");
+    let arena = DeviceArena::new(&device, 8192).expect("memory");
+    let [sum, one] = [arena.span(0, 4096), arena.span(4096, 4096)];
+    let ones: Vec<u8> = [1.0f32; 1024].iter().flat_map(|value| value.to_le_bytes()).collect();
+    stream.write(&one, &ones).expect("a copy");
+    drop(arena);
+    let mut graph = Graph::new();
+    let into = Elements { span: &sum, element: Element::F32 };
+    let mut run = |count: usize| {
+        let record = |stream: &_| launch::reduce(stream, into, &one, Reduction::Sum, count);
+        graph.run(&stream, count as u64, record).expect("it runs")
+    };
+    assert_eq!(
+        [run(1024), run(1024), run(512), run(512)],
+        [Ran::Captured, Ran::Replayed, Ran::Captured, Ran::Replayed]
+    );
+    let mut bytes = vec![0; 4096];
+    stream.read(&sum, &mut bytes).expect("a copy");
+    let sums: Vec<f32> = bytes.as_chunks::<4>().0.iter().map(|value| f32::from_le_bytes(*value)).collect();
+    assert_eq!((sums[0], sums[511], sums[512], sums[1023]), (4.0, 4.0, 2.0, 2.0));
+    let counters = graph.counters();
+    assert_eq!((counters.captures, counters.replays, counters.fallbacks), (2, 4, 0), "{counters:?}");
+    assert_eq!(counters.instantiations + counters.updates, 2, "{counters:?}");
+}
+
+#[test]
+fn what_cannot_be_captured_runs_all_the_same() {
+    let Some(device) = device("a refused capture") else { return };
+    let stream = device.stream().expect("a stream");
+    let arena = DeviceArena::new(&device, 256).expect("memory");
+    let mut graph = Graph::new();
+    for _ in 0..3 {
+        // Waiting is not allowed in a capture.
+        let ran = graph.run(&stream, 0, |stream| {
+            orinoco_cuda::Launch::zero(stream, arena.whole())?;
+            stream.synchronize()
+        });
+        assert_eq!(ran.expect("it runs"), Ran::Directly);
+    }
+    assert_eq!(graph.counters().fallbacks, 3);
+    assert!(graph.refusal().is_some());
+}
+
+#[test]
+fn pinned_slots_are_read_where_they_are_and_come_back() {
+    let Some(device) = device("pinned slots") else { return };
+    let stream = device.stream().expect("a stream");
+    let frame = FrameDesc::packed(PixelFormat::Nv12, bench::FRAME.0, bench::FRAME.1);
+    let pool = PinnedPool::new(&device, 1, frame.bytes_needed()).expect("pinned memory");
+    let mut slot = pool.take(Duration::ZERO).expect("one slot is free");
+    assert!(pool.take(Duration::ZERO).is_none());
+    slot.bytes_mut().iter_mut().enumerate().for_each(|(i, byte)| *byte = (i * 7 % 251) as u8);
+    let mut table = FrameTable::new(&device, TableLayout::bilinear(1)).expect("a table");
+    table.set(0, &frame, slot.span(), bench::PLACEMENT).expect("the frame fits");
+    let out = DeviceArena::new(&device, bench::TENSOR.elements() * 4).expect("memory");
+    table.upload(&stream).expect("a copy");
+    launch::preprocess(&stream, &table.span(), &bench::TENSOR, out.whole()).expect("launched");
+    let mut bytes = vec![0; out.whole().bytes()];
+    stream.read(out.whole(), &mut bytes).expect("a copy");
+    let mut expected = vec![0.0; bench::TENSOR.elements()];
+    let view = FrameView::new(&frame, slot.bytes()).expect("the frame fits");
+    Preprocessor::new(bench_spec()).run(&view, &Mapping::default(), &mut expected);
+    for (value, twin) in bytes.as_chunks::<4>().0.iter().zip(&expected) {
+        assert!((f32::from_le_bytes(*value) - twin).abs() <= 1e-3);
+    }
+    drop(slot);
+    assert!(pool.take(Duration::ZERO).is_some());
+}
+
+#[test]
+fn uploads_arrive_in_order() {
+    let Some(device) = device("uploads") else { return };
+    let stream = device.stream().expect("a stream");
+    let mut upload = Upload::new(&device, 2, 1 << 20).expect("memory");
+    for round in 0..8u8 {
+        let bytes = vec![round; (1 << 20) - usize::from(round)];
+        let uploaded = upload.push(&bytes, &stream).expect("a copy");
+        let mut seen = vec![0xff; bytes.len()];
+        stream.read(&uploaded.span, &mut seen).expect("a copy");
+        assert_eq!(seen, bytes);
+        upload.release(uploaded, &stream).expect("an event");
+    }
+}
