@@ -1,5 +1,10 @@
-//! What needs a GPU, and what is said where there is none.
+//! What needs a GPU, and what is said where there is none. Without one, the same tests run on a stand-in for the driver,
+//! which proves how it is called, and that nothing is freed too early or never.
 
+#[path = "machine/build.rs"]
+mod build;
+
+use std::process::Command;
 use std::time::Duration;
 
 use orinoco_core::{FrameDesc, FrameView, Layout, PixelFormat};
@@ -26,6 +31,55 @@ fn bench_spec() -> InputSpec {
         fill: bench::TENSOR.fill,
         mean: bench::TENSOR.mean,
         scale: bench::TENSOR.scale,
+    }
+}
+
+/// The stand-in driver: the kernels, `driver.h`, and a list of the kernels.
+fn stand_in() -> String {
+    let (mut text, mut list) = (build::head(), String::new());
+    for name in build::SOURCES {
+        let source = build::source(name);
+        for kernel in build::kernel_names(&source) {
+            let place = format!("{name}_source::{kernel}");
+            list += &format!(
+                "{{\"{kernel}\", [](void **v) {{ emulator::call({place}, v); }}, \
+                 [](void **v) {{ return prepare({place}, v); }}}},\n"
+            );
+        }
+        text += &format!("namespace {name}_source {{\n{source}}}\n");
+    }
+    text += include_str!("machine/driver.h");
+    text + &format!(
+        "const stand_in::Kernel stand_in::kernels[] = {{{list}}};\n\
+         const size_t stand_in::kernel_count = sizeof stand_in::kernels / sizeof *stand_in::kernels;\n"
+    )
+}
+
+#[test]
+#[expect(clippy::print_stderr, reason = "a test that did not run says so")]
+fn the_driver_is_called_as_it_must_be() {
+    /// Set in the process that has the stand-in.
+    const INSIDE: &str = "ORINOCO_STAND_IN";
+    if std::env::var_os(INSIDE).is_some() {
+        return;
+    }
+    let compiler = match build::compiler() {
+        Ok(compiler) => compiler,
+        Err(why) => return eprintln!("skipped: the stand-in driver: {why}"),
+    };
+    let folder = tempfile::tempdir().expect("a folder for the stand-in");
+    build::finish(build::start(&compiler, &stand_in(), &folder.path().join("libcuda.so.1")));
+    std::os::unix::fs::symlink("libcuda.so.1", folder.path().join("libcuda.so")).expect("a link");
+    for memory in ["STAND_IN_DISCRETE", "STAND_IN_INTEGRATED"] {
+        let mut tests = Command::new(std::env::current_exe().expect("this test has a file"));
+        // Measuring launches hundreds of large pictures, which take the CPU minutes.
+        tests.args(["--nocapture", "--skip", "a_plan_is_measured"]);
+        let run = tests.env("LD_LIBRARY_PATH", folder.path()).env(INSIDE, "1").env(memory, "1").output();
+        let run = run.expect("this test starts itself");
+        let said =
+            format!("{}{}", String::from_utf8_lossy(&run.stdout), String::from_utf8_lossy(&run.stderr));
+        assert!(run.status.success(), "{memory}: {}:\n{said}", run.status);
+        assert!(!said.contains("skipped"), "{memory}:\n{said}");
     }
 }
 

@@ -3,16 +3,14 @@
 
 use std::cell::UnsafeCell;
 use std::ffi::{CString, c_char, c_int, c_uint, c_void};
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::slice;
 use std::sync::{Arc, Mutex, OnceLock};
-use std::{fs, slice};
 
 use libloading::Library;
 use orinoco_cuda::launch::{Arguments, Grid};
 use orinoco_cuda::{CudaError, Kernel, Launch, Owner, Span, TableLayout, TableSpan};
 
-use super::Machine;
+use super::{Machine, build};
 
 /// `orinoco_launch` of a compiled source: name, grid and block, a pointer to each value, direction.
 type Run = unsafe extern "C" fn(*const c_char, *const c_uint, *const *const c_void, c_int) -> c_int;
@@ -47,55 +45,29 @@ impl Emulator {
     }
 }
 
-fn kernels_folder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../kernels")
-}
-
 fn compile() -> Result<Kernels, String> {
-    let compiler = std::env::var("CXX").unwrap_or_else(|_| "c++".to_owned());
-    if Command::new(&compiler).arg("--version").output().is_err() {
-        return Err(format!("there is no C++ compiler `{compiler}`"));
-    }
+    let compiler = build::compiler()?;
     let folder = tempfile::tempdir().expect("a folder for the compiled kernels");
-    let read = |path: PathBuf| {
-        fs::read_to_string(&path).unwrap_or_else(|error| panic!("reading {}: {error}", path.display()))
-    };
-    let shim = include_str!("shim.h");
-    let prelude = read(kernels_folder().join("prelude.cuh"));
-    let builds = ["convert", "heads", "nms", "preprocess", "reduce"].map(|name| {
-        let text = read(kernels_folder().join(format!("{name}.cu")));
-        let entries: String = kernel_names(&text)
+    let builds = build::SOURCES.map(|name| {
+        let text = build::source(name);
+        let entries: String = build::kernel_names(&text)
             .map(|kernel| format!("{{\"{kernel}\", [](void **v) {{ emulator::call({kernel}, v); }}}},\n"))
             .collect();
         let whole = format!(
-            "{shim}\n{prelude}\n#line 1 \"{name}.cu\"\n{text}\n\
-             static const emulator::Entry entries[] = {{{entries}}};\n\
+            "{}{text}static const emulator::Entry entries[] = {{{entries}}};\n\
              extern \"C\" int orinoco_launch(const char *name, const unsigned *grid, void **values, int backwards) {{\n\
-             return emulator::launch(entries, sizeof entries / sizeof *entries, name, grid, values, backwards); }}\n"
+             return emulator::launch(entries, sizeof entries / sizeof *entries, name, grid, values, backwards); }}\n",
+            build::head()
         );
-        let (source, library) =
-            (folder.path().join(format!("{name}.cpp")), folder.path().join(format!("lib{name}.so")));
-        fs::write(&source, whole).expect("the folder can be written to");
-        let mut build = Command::new(&compiler);
-        // Nothing is fused, as in kernels/compile.py. What C++ does not define ends the test.
-        build.args(["-std=c++17", "-O1", "-ffp-contract=off", "-fPIC", "-shared", "-w"]);
-        build.args(["-fsanitize=undefined,float-cast-overflow", "-fsanitize-undefined-trap-on-error"]);
-        let child = build.arg(&source).arg("-o").arg(&library).spawn().expect("the compiler starts");
-        (child, library)
+        let library = folder.path().join(format!("lib{name}.so"));
+        (build::start(&compiler, &whole, &library), library)
     });
-    let libraries = builds.map(|(mut child, library)| {
-        let status = child.wait().expect("the compiler ends");
-        assert!(status.success(), "compiling {} for the CPU failed: {status}", library.display());
+    let libraries = builds.map(|(child, library)| {
+        build::finish(child);
         // SAFETY: it was just built from our sources, and does nothing when it is opened.
         unsafe { Library::new(&library) }.expect("the compiled kernels can be opened")
     });
     Ok(Kernels { libraries: libraries.into(), one_at_a_time: Mutex::new(()), _folder: folder })
-}
-
-/// The kernels that a source defines.
-fn kernel_names(text: &str) -> impl Iterator<Item = &str> {
-    let starts = text.split("extern \"C\" __global__ void ").skip(1);
-    starts.map(|rest| rest.split('(').next().unwrap_or_default())
 }
 
 impl Launch for Emulator {

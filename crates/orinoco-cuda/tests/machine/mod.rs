@@ -1,5 +1,6 @@
 //! What the checks run on: a GPU where there is one, and the CPU everywhere.
 
+mod build;
 mod emulator;
 mod gpu;
 

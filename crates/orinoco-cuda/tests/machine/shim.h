@@ -99,6 +99,19 @@ struct Entry {
     void (*body)(void **);
 };
 
+// Runs `body` on a grid of `gridDim` blocks of `blockDim` threads.
+static void run_grid(bool backwards = false) {
+    // Kept, because most of a small launch would be making stacks.
+    static std::vector<Thread> threads;
+    threads.resize(size_t(blockDim.x) * blockDim.y * blockDim.z);
+    unsigned blocks = gridDim.x * gridDim.y * gridDim.z;
+    for (unsigned i = 0; i < blocks; i++) {
+        unsigned block = backwards ? blocks - 1 - i : i;
+        blockIdx = {block % gridDim.x, block / gridDim.x % gridDim.y, block / gridDim.x / gridDim.y};
+        run_block(threads, backwards);
+    }
+}
+
 static int launch(
     const Entry *entries, size_t count, const char *name, const unsigned *grid, void **values, bool backwards) {
     const Entry *end = entries + count;
@@ -108,15 +121,7 @@ static int launch(
     parameters = values;
     gridDim = {grid[0], grid[1], grid[2]};
     blockDim = {grid[3], grid[4], grid[5]};
-    // Kept, because most of a small launch would be making stacks.
-    static std::vector<Thread> threads;
-    threads.resize(size_t(grid[3]) * grid[4] * grid[5]);
-    unsigned blocks = grid[0] * grid[1] * grid[2];
-    for (unsigned i = 0; i < blocks; i++) {
-        unsigned block = backwards ? blocks - 1 - i : i;
-        blockIdx = {block % grid[0], block / grid[0] % grid[1], block / grid[0] / grid[1]};
-        run_block(threads, backwards);
-    }
+    run_grid(backwards);
     return 0;
 }
 
