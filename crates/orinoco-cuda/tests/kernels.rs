@@ -25,6 +25,9 @@ use orinoco_vision::{
 /// The largest difference on a GPU, of values from 0 to 1, or as a share of larger ones.
 const DIFFERENCE_MAX: f32 = 1e-3;
 
+/// Boxes that overlap by more hide one another: of two from one corner, one of them twice as wide, neither does.
+const IOU_MAX: f32 = 0.5;
+
 /// Numbers that look random and are the same each time (xorshift64*).
 struct Noise(u64);
 
@@ -584,7 +587,7 @@ fn suppression_is_the_twins_whatever_the_order() {
             })
             .collect();
         let mut expected: Vec<Detection> = candidates.iter().map(detection).collect();
-        suppress(&mut expected, 0.45, keep_max, across);
+        suppress(&mut expected, IOU_MAX, keep_max, across);
         for machine in machines("suppression") {
             for _ in 0..2 {
                 let what = format!("{count} boxes on {}", machine.name());
@@ -594,6 +597,29 @@ fn suppression_is_the_twins_whatever_the_order() {
                 // Another order of the same boxes.
                 (1..candidates.len()).for_each(|last| candidates.swap(last, noise.below(last + 1)));
             }
+        }
+    }
+}
+
+#[test]
+fn boxes_alike_in_all_else_keep_the_models_order() {
+    let mut noise = Noise(13);
+    // From one corner, so wide apart that none hides another.
+    let at = |index: u32| Candidate {
+        score: 0.5,
+        x2: f32::from(1u16 << (index * 5 % 12)),
+        y2: 1.0,
+        index,
+        ..Candidate::default()
+    };
+    let mut candidates: Vec<Candidate> = (0..12).map(at).collect();
+    let expected: Vec<Detection> = candidates.iter().map(detection).collect();
+    for machine in machines("ties") {
+        for _ in 0..4 {
+            let (seen, _) = suppressed(machine.as_ref(), &candidates, 16, 16, Across::NoClasses);
+            assert_eq!(seen.len(), 12, "{}", machine.name());
+            assert_eq!(seen, expected, "{}", machine.name());
+            (1..candidates.len()).for_each(|last| candidates.swap(last, noise.below(last + 1)));
         }
     }
 }
@@ -637,7 +663,7 @@ fn suppressed(
         kept: machine.place(&vec![0; keep_max * Candidate::BYTES]),
         totals: machine.place(&[0; Totals::BYTES]),
     };
-    let how = launch::Suppress { iou_max: 0.45, keep_max, across_classes: across == Across::AllClasses };
+    let how = launch::Suppress { iou_max: IOU_MAX, keep_max, across_classes: across == Across::AllClasses };
     launch::suppress(machine.target(), 1, &how, &lists, &kept).expect("launched");
     let totals = Totals::read_all(&machine.read(&kept.totals)).next().expect("one picture");
     let kept = machine.read(&kept.kept);

@@ -1,7 +1,6 @@
 //! The kernels' sources compiled as C++ and run on the CPU: the same arithmetic, thread by thread.
 #![expect(unsafe_code, reason = "the compiled kernels are C, and read memory by address")]
 
-use std::cell::UnsafeCell;
 use std::ffi::{CString, c_char, c_int, c_uint, c_void};
 use std::slice;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -15,9 +14,10 @@ use super::{Machine, build};
 /// `orinoco_launch` of a compiled source: name, grid and block, a pointer to each value, direction.
 type Run = unsafe extern "C" fn(*const c_char, *const c_uint, *const *const c_void, c_int) -> c_int;
 
-/// Bytes before and after what is placed, to see that nothing is written there, and that what is read there does not
-/// matter: each direction has others.
-const GUARD_BYTES: usize = 64;
+/// `orinoco_place`: length, and whether the memory ends where no page is, or starts there.
+type Place = unsafe extern "C" fn(usize, c_int) -> *mut u8;
+/// `orinoco_remove`: the same, of what was placed.
+type Remove = unsafe extern "C" fn(*mut u8, usize, c_int);
 
 /// The compiled kernels.
 struct Kernels {
@@ -39,10 +39,6 @@ impl Emulator {
         let kernels = KERNELS.get_or_init(compile).as_ref().map_err(Clone::clone)?;
         Ok([false, true].map(|backwards| Self { kernels, backwards }))
     }
-
-    fn guard(&self) -> u8 {
-        if self.backwards { 0x5a } else { 0xa5 }
-    }
 }
 
 fn compile() -> Result<Kernels, String> {
@@ -56,7 +52,10 @@ fn compile() -> Result<Kernels, String> {
         let whole = format!(
             "{}{text}static const emulator::Entry entries[] = {{{entries}}};\n\
              extern \"C\" int orinoco_launch(const char *name, const unsigned *grid, void **values, int backwards) {{\n\
-             return emulator::launch(entries, sizeof entries / sizeof *entries, name, grid, values, backwards); }}\n",
+             return emulator::launch(entries, sizeof entries / sizeof *entries, name, grid, values, backwards); }}\n\
+             extern \"C\" char *orinoco_place(size_t bytes, int at_end) {{ return emulator::place(bytes, at_end); }}\n\
+             extern \"C\" void orinoco_remove(char *placed, size_t bytes, int at_end) {{\n\
+             emulator::remove(placed, bytes, at_end); }}\n",
             build::head()
         );
         let library = folder.path().join(format!("lib{name}.so"));
@@ -100,11 +99,12 @@ impl Launch for Emulator {
     }
 }
 
-/// Bytes with guards around them, aligned to 8.
+/// Bytes at the edge of what may be touched: a kernel that reads or writes past it ends the test.
 struct Placed {
-    words: Box<[UnsafeCell<u64>]>,
+    kernels: &'static Kernels,
+    start: *mut u8,
     bytes: usize,
-    guard: u8,
+    at_end: bool,
 }
 
 // SAFETY: tests place, launch and read one after another.
@@ -113,21 +113,23 @@ unsafe impl Send for Placed {}
 unsafe impl Sync for Placed {}
 
 impl Placed {
-    fn pointer(&self) -> *mut u8 {
-        self.words[0].get().cast()
-    }
-
-    fn all(&self) -> &[u8] {
-        // SAFETY: the words live as long as `self`, and no launch runs.
-        unsafe { slice::from_raw_parts(self.pointer(), self.words.len() * 8) }
+    fn new(kernels: &'static Kernels, bytes: usize, at_end: bool) -> Self {
+        // SAFETY: `orinoco_place` has this type in every library (see `compile`).
+        let place =
+            unsafe { kernels.libraries[0].get::<Place>(b"orinoco_place") }.expect("it is in every library");
+        // SAFETY: it takes any length.
+        let start = unsafe { place(bytes, c_int::from(at_end)) };
+        Self { kernels, start, bytes, at_end }
     }
 }
 
 impl Drop for Placed {
     fn drop(&mut self) {
-        let (before, rest) = self.all().split_at(GUARD_BYTES);
-        let untouched = before.iter().chain(&rest[self.bytes..]).all(|byte| *byte == self.guard);
-        assert!(untouched || std::thread::panicking(), "a kernel wrote outside of {} bytes", self.bytes);
+        // SAFETY: `orinoco_remove` has this type in every library (see `compile`).
+        let remove = unsafe { self.kernels.libraries[0].get::<Remove>(b"orinoco_remove") }
+            .expect("it is in every library");
+        // SAFETY: the memory was placed with the same arguments, and this is its last owner.
+        unsafe { remove(self.start, self.bytes, c_int::from(self.at_end)) };
     }
 }
 
@@ -145,13 +147,9 @@ impl Machine for Emulator {
     }
 
     fn place(&self, bytes: &[u8]) -> Span {
-        let words = (bytes.len() + 2 * GUARD_BYTES).div_ceil(8);
-        let word = u64::from_ne_bytes([self.guard(); 8]);
-        let words = (0..words).map(|_| UnsafeCell::new(word)).collect();
-        let placed = Placed { words, bytes: bytes.len(), guard: self.guard() };
-        // SAFETY: the words hold the bytes and a guard on each side.
-        let start = unsafe { placed.pointer().add(GUARD_BYTES) };
-        // SAFETY: as above; nobody else knows of them yet.
+        let placed = Placed::new(self.kernels, bytes.len(), !self.backwards);
+        let start = placed.start;
+        // SAFETY: that many bytes were placed, and nobody else knows of them yet.
         unsafe { start.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
         let owner: Owner = Arc::new(placed);
         // SAFETY: the bytes lie in `placed`, which lives as long as its owner.

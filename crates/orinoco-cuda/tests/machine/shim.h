@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <sys/mman.h>
 #include <ucontext.h>
 #include <utility>
 #include <vector>
@@ -110,6 +111,24 @@ static void run_grid(bool backwards = false) {
         blockIdx = {block % gridDim.x, block / gridDim.x % gridDim.y, block / gridDim.x / gridDim.y};
         run_block(threads, backwards);
     }
+}
+
+const size_t PAGE_BYTES = 4096;
+
+static size_t pages_for(size_t bytes) { return (bytes + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES; }
+
+// Memory between two pages that nobody may touch: it ends at the second, or starts after the first.
+static char *place(size_t bytes, bool at_end) {
+    size_t inside = pages_for(bytes), whole = inside + 2 * PAGE_BYTES;
+    void *pages = mmap(nullptr, whole, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (pages == MAP_FAILED || mprotect((char *)pages + PAGE_BYTES, inside, PROT_READ | PROT_WRITE) != 0) abort();
+    return (char *)pages + PAGE_BYTES + (at_end ? inside - bytes : 0);
+}
+
+static void remove(char *placed, size_t bytes, bool at_end) {
+    size_t inside = pages_for(bytes);
+    char *pages = placed - PAGE_BYTES - (at_end ? inside - bytes : 0);
+    munmap(pages, inside + 2 * PAGE_BYTES);
 }
 
 static int launch(
