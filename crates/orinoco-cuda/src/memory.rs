@@ -1,8 +1,9 @@
 //! Memory that the GPU reads and writes. A device's buffers come from one planned allocation; frames come in through
 //! pinned memory, which an integrated GPU reads where it is, and which is copied beside the work on a discrete one.
 //!
-//! All of it is plain bytes: a host that reads what a kernel still writes sees a wrong picture, never a wild pointer. So
-//! the rule "wait for the stream first" is the caller's, and nothing is freed before the device is done.
+//! All of it is plain bytes. A host that reads what a kernel still writes sees a wrong picture; one that changes a table
+//! which a kernel still reads sees a wrong picture or the driver's error, and kernels never write through a table. So the
+//! rule "wait for the stream first" is the caller's, and nothing is freed before the device is done.
 #![expect(unsafe_code, reason = "the driver's allocations are raw memory")]
 
 use std::any::Any;
