@@ -1,0 +1,39 @@
+use thiserror::Error;
+
+/// Why no GPU can be used here: a sentence for people.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[error("{reason}")]
+pub struct Unavailable {
+    /// The sentence, without its full stop.
+    pub reason: String,
+}
+
+impl Unavailable {
+    pub(crate) fn new(reason: impl Into<String>) -> Self {
+        Self { reason: reason.into() }
+    }
+}
+
+/// A call of the driver that failed.
+#[derive(Clone, Debug, Error)]
+#[error("{doing} ({call})")]
+pub struct CudaError {
+    /// The driver's function.
+    pub call: &'static str,
+    /// What was being done.
+    pub doing: String,
+    /// What the driver answered.
+    pub source: DriverFault,
+}
+
+/// What the driver answered.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[error("{name}: {meaning}")]
+pub struct DriverFault {
+    /// Its number (`CUresult`).
+    pub code: u32,
+    /// Its name, `CUDA_ERROR_OUT_OF_MEMORY` say.
+    pub name: String,
+    /// The driver's words for it.
+    pub meaning: String,
+}

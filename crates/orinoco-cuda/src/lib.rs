@@ -1,0 +1,30 @@
+//! CUDA for Orinoco: kernels compiled ahead, streams, graphs, and the memory they run on. The driver is opened at run
+//! time; where there is none, [`Device::open`] says why, and nothing else here can be reached.
+//!
+//! It decides nothing about models or pipelines, links no CUDA library, and compiles no kernel at run time. Every kernel
+//! has a twin on the CPU, in `orinoco-vision` or in [`twin`], and is tested against it: on a GPU, and without one by
+//! running its source on the CPU.
+//!
+//! Read first: [`Device`], [`FrameTable`] (all that a captured plan reads to find its frames), [`Graph`] (a sequence of
+//! launches, replayed as one), then the launches in [`launch`].
+
+pub mod bench;
+mod capture;
+
+mod device;
+mod error;
+mod filter;
+mod graph;
+mod kernels;
+pub mod launch;
+mod memory;
+mod table;
+pub mod twin;
+
+pub use device::{Device, DeviceInfo, Event, MemoryKind, Stream};
+pub use error::{CudaError, DriverFault, Unavailable};
+pub use graph::{Graph, GraphCounters, Ran};
+pub use kernels::{Image, Kernel, Sm};
+pub use launch::{Element, Filter, Launch, Order, PictureTensor};
+pub use memory::{DeviceArena, Owner, PinnedBuffer, PinnedPool, PinnedSlot, Span, Upload, Uploaded};
+pub use table::{FilterBounds, FrameTable, Placement, TableFault, TableLayout, TableSpan};

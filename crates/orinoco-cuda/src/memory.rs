@@ -1,0 +1,342 @@
+//! Memory that the GPU reads and writes. A device's buffers come from one planned allocation; frames come in through
+//! pinned memory, which an integrated GPU reads where it is, and which is copied beside the work on a discrete one.
+//!
+//! All of it is plain bytes. A host that reads what a kernel still writes sees a wrong picture; one that changes a table
+//! which a kernel still reads sees a wrong picture or the driver's error, and kernels never write through a table. So the
+//! rule "wait for the stream first" is the caller's, and nothing is freed before the device is done.
+#![expect(unsafe_code, reason = "the driver's allocations are raw memory")]
+
+use std::any::Any;
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::ptr::{self, NonNull};
+use std::slice;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::Duration;
+
+use cudarc::driver::sys;
+
+use crate::device::{Context, check};
+use crate::table::{TableLayout, TableSpan};
+use crate::{CudaError, Device, Event, Stream};
+
+/// Keeps an allocation alive.
+pub type Owner = Arc<dyn Any + Send + Sync>;
+
+/// Bytes that the GPU can reach, with what keeps them there.
+#[derive(Clone)]
+pub struct Span {
+    address: u64,
+    bytes: usize,
+    owner: Option<Owner>,
+}
+
+impl Span {
+    /// Memory that somebody else mapped for the GPU: a decoder's surface, an imported dma-buf.
+    ///
+    /// # Safety
+    /// The GPU (or whatever the launches go to) may read and write `bytes` bytes at `address` until `owner` is dropped,
+    /// or for good where there is none.
+    pub unsafe fn foreign(address: u64, bytes: usize, owner: Option<Owner>) -> Self {
+        Self { address, bytes, owner }
+    }
+
+    /// Its address on the GPU.
+    pub fn address(&self) -> u64 {
+        self.address
+    }
+
+    /// Its length.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// `bytes` bytes from `offset` on.
+    pub fn part(&self, offset: usize, bytes: usize) -> Self {
+        let fits = offset.checked_add(bytes).is_some_and(|end| end <= self.bytes);
+        assert!(fits, "{bytes} bytes at {offset} of a span of {} bytes", self.bytes);
+        Self { address: self.address + offset as u64, bytes, owner: self.owner.clone() }
+    }
+
+    /// The same bytes, kept by `owner`, which keeps their old owner.
+    pub(crate) fn kept_by(&self, owner: Owner) -> Self {
+        Self { owner: Some(owner), ..*self }
+    }
+
+    pub(crate) fn owner(&self) -> Option<&Owner> {
+        self.owner.as_ref()
+    }
+}
+
+impl fmt::Debug for Span {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Span({:#x}, {} bytes)", self.address, self.bytes)
+    }
+}
+
+impl TableSpan {
+    /// A table in memory of the caller's, which `layout` has filled.
+    ///
+    /// # Safety
+    /// `span` holds what [`TableLayout::set`] and [`TableLayout::clear`] of `layout` wrote, or zeros, whenever a kernel
+    /// reads it, and the frames named in it are still there.
+    pub unsafe fn foreign(span: Span, layout: &TableLayout) -> Self {
+        Self::new(span, layout)
+    }
+}
+
+/// One allocation on the device, whose parts are given out by offset: the plan says which may share bytes.
+#[derive(Clone)]
+pub struct DeviceArena {
+    whole: Span,
+}
+
+struct DeviceAllocation {
+    context: Arc<Context>,
+    address: sys::CUdeviceptr,
+}
+
+impl DeviceArena {
+    /// Allocates `bytes` bytes of zeros.
+    pub fn new(device: &Device, bytes: usize) -> Result<Self, CudaError> {
+        assert!(bytes > 0, "an arena has bytes");
+        let context = Arc::clone(device.context());
+        context.bind()?;
+        let mut address = 0;
+        // SAFETY: `address` is a place for the pointer, and the context was made current above.
+        let result = unsafe { sys::cuMemAlloc_v2(&mut address, bytes) };
+        check(result, "cuMemAlloc", || format!("allocating {bytes} bytes on {}", context.info().name))?;
+        let allocation: Owner = Arc::new(DeviceAllocation { context, address });
+        // SAFETY: the allocation is `bytes` long and lives as long as its owner.
+        let whole = unsafe { Span::foreign(address, bytes, Some(allocation)) };
+        let stream = device.stream()?;
+        crate::Launch::zero(&stream, &whole)?;
+        stream.synchronize()?;
+        Ok(Self { whole })
+    }
+
+    /// `bytes` bytes at `offset` of the plan.
+    pub fn span(&self, offset: usize, bytes: usize) -> Span {
+        self.whole.part(offset, bytes)
+    }
+
+    /// All of it.
+    pub fn whole(&self) -> &Span {
+        &self.whole
+    }
+}
+
+impl fmt::Debug for DeviceArena {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "DeviceArena({} bytes)", self.whole.bytes)
+    }
+}
+
+impl Drop for DeviceAllocation {
+    fn drop(&mut self) {
+        // Work that was launched before may still use it.
+        let _ = self.context.synchronize();
+        // SAFETY: it was allocated in `DeviceArena::new`, this is its last owner, and the device is done.
+        let _ = unsafe { sys::cuMemFree_v2(self.address) };
+    }
+}
+
+/// Page-locked host memory that the GPU maps. On an integrated GPU it is the same DRAM: no copy at all. It is not
+/// write-combined, so that the host may read it.
+pub struct PinnedBuffer {
+    memory: Arc<PinnedAllocation>,
+    span: Span,
+}
+
+struct PinnedAllocation {
+    context: Arc<Context>,
+    host: NonNull<u8>,
+    bytes: usize,
+}
+
+// SAFETY: the memory belongs to the allocation alone, and is bound to no thread.
+unsafe impl Send for PinnedAllocation {}
+// SAFETY: as above; the host writes only through `&mut PinnedBuffer`, of which there is one for each allocation.
+unsafe impl Sync for PinnedAllocation {}
+
+impl PinnedBuffer {
+    /// Allocates `bytes` bytes of zeros.
+    pub fn new(device: &Device, bytes: usize) -> Result<Self, CudaError> {
+        assert!(bytes > 0, "a buffer has bytes");
+        let context = Arc::clone(device.context());
+        context.bind()?;
+        let doing = || format!("pinning {bytes} bytes of host memory for {}", device.info().name);
+        let mut host = ptr::null_mut();
+        // SAFETY: `host` is a place for the pointer, and the context was made current above.
+        let result = unsafe { sys::cuMemHostAlloc(&mut host, bytes, sys::CU_MEMHOSTALLOC_DEVICEMAP) };
+        check(result, "cuMemHostAlloc", doing)?;
+        let host = NonNull::new(host.cast::<u8>()).expect("the driver has just allocated it");
+        // SAFETY: the driver gave `bytes` bytes; nobody else knows of them yet.
+        unsafe { ptr::write_bytes(host.as_ptr(), 0, bytes) };
+        let memory = Arc::new(PinnedAllocation { context, host, bytes });
+        let mut address = 0;
+        // SAFETY: `address` is a place for the pointer; `host` was allocated above, mapped for the device.
+        let result = unsafe { sys::cuMemHostGetDevicePointer_v2(&mut address, host.as_ptr().cast(), 0) };
+        check(result, "cuMemHostGetDevicePointer", doing)?;
+        let owner: Owner = Arc::<PinnedAllocation>::clone(&memory);
+        // SAFETY: the allocation is `bytes` long, is mapped for the device, and lives as long as its owner.
+        let span = unsafe { Span::foreign(address, bytes, Some(owner)) };
+        Ok(Self { memory, span })
+    }
+
+    /// The bytes. Wait for the stream that writes them first.
+    pub fn bytes(&self) -> &[u8] {
+        // SAFETY: the allocation has that many bytes, was zeroed, and lives as long as `self`; the host writes them only
+        // through `bytes_mut`, which borrows `self` alone.
+        unsafe { slice::from_raw_parts(self.memory.host.as_ptr(), self.memory.bytes) }
+    }
+
+    /// The bytes, to write. Wait for the streams that read them first.
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as in `bytes`; `self` is the allocation's only buffer, and it is borrowed alone.
+        unsafe { slice::from_raw_parts_mut(self.memory.host.as_ptr(), self.memory.bytes) }
+    }
+
+    /// The same bytes, as the GPU sees them.
+    pub fn span(&self) -> &Span {
+        &self.span
+    }
+}
+
+impl fmt::Debug for PinnedBuffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PinnedBuffer({} bytes)", self.memory.bytes)
+    }
+}
+
+impl Drop for PinnedAllocation {
+    fn drop(&mut self) {
+        let _ = self.context.synchronize();
+        // SAFETY: it was allocated in `PinnedBuffer::new`, this is its last owner, and the device is done.
+        let _ = unsafe { sys::cuMemFreeHost(self.host.as_ptr().cast()) };
+    }
+}
+
+/// A fixed number of equal pinned buffers, allocated once: the slots that sources fill.
+#[derive(Debug)]
+pub struct PinnedPool {
+    free: Receiver<PinnedBuffer>,
+    home: SyncSender<PinnedBuffer>,
+}
+
+/// A buffer from a [`PinnedPool`]; goes back when dropped. Drop it when the work that reads it is done.
+#[derive(Debug)]
+pub struct PinnedSlot {
+    buffer: Option<PinnedBuffer>,
+    home: SyncSender<PinnedBuffer>,
+}
+
+impl PinnedPool {
+    /// Allocates `slots` buffers of `bytes` bytes.
+    pub fn new(device: &Device, slots: usize, bytes: usize) -> Result<Self, CudaError> {
+        let (home, free) = sync_channel(slots);
+        for _ in 0..slots {
+            let room = home.try_send(PinnedBuffer::new(device, bytes)?);
+            room.expect("the channel holds as many buffers as there are slots");
+        }
+        Ok(Self { free, home })
+    }
+
+    /// A free buffer, or `None` when none comes back within `wait`.
+    pub fn take(&self, wait: Duration) -> Option<PinnedSlot> {
+        let buffer = self.free.recv_timeout(wait).ok()?;
+        Some(PinnedSlot { buffer: Some(buffer), home: self.home.clone() })
+    }
+}
+
+impl Deref for PinnedSlot {
+    type Target = PinnedBuffer;
+
+    fn deref(&self) -> &PinnedBuffer {
+        self.buffer.as_ref().expect("a slot has its buffer until it is dropped")
+    }
+}
+
+impl DerefMut for PinnedSlot {
+    fn deref_mut(&mut self) -> &mut PinnedBuffer {
+        self.buffer.as_mut().expect("a slot has its buffer until it is dropped")
+    }
+}
+
+impl Drop for PinnedSlot {
+    fn drop(&mut self) {
+        // The pool may be gone before its last frame; then the buffer is simply freed.
+        let _ = self.buffer.take().map(|buffer| self.home.try_send(buffer));
+    }
+}
+
+/// Copies frames to a discrete GPU beside its work: staging in pinned memory, a stream of its own, and two events for each
+/// place, so that neither side overtakes the other.
+#[derive(Debug)]
+pub struct Upload {
+    copies: Stream,
+    places: Vec<Place>,
+    next: usize,
+}
+
+#[derive(Debug)]
+struct Place {
+    staging: PinnedBuffer,
+    target: Span,
+    /// The copy is done, and the staging free.
+    copied: Event,
+    /// The last reader is done, and the target free.
+    read: Event,
+}
+
+/// Bytes that are on the GPU for whatever follows in the stream they were pushed for.
+#[derive(Debug)]
+#[must_use = "the place is free for other bytes once it is released"]
+pub struct Uploaded {
+    /// Where they are.
+    pub span: Span,
+    place: usize,
+}
+
+impl Upload {
+    /// `depth` places of up to `bytes` bytes: as many frames may be on their way, or be read, at a time.
+    pub fn new(device: &Device, depth: usize, bytes: usize) -> Result<Self, CudaError> {
+        /// What the copy engines like best.
+        const ALIGNMENT: usize = 256;
+        assert!(depth > 0, "an upload has places");
+        let each = bytes.next_multiple_of(ALIGNMENT);
+        let arena = DeviceArena::new(device, depth * each)?;
+        let place = |index: usize| {
+            Ok(Place {
+                staging: PinnedBuffer::new(device, bytes)?,
+                target: arena.span(index * each, bytes),
+                copied: device.event()?,
+                read: device.event()?,
+            })
+        };
+        let places = (0..depth).map(place).collect::<Result<_, CudaError>>()?;
+        Ok(Self { copies: device.stream()?, places, next: 0 })
+    }
+
+    /// Starts to copy `bytes`; what follows in `stream`, which must not be capturing, waits for them. Waits itself until
+    /// the copy before the last `depth` ones is done.
+    pub fn push(&mut self, bytes: &[u8], stream: &Stream) -> Result<Uploaded, CudaError> {
+        let index = self.next;
+        self.next = (index + 1) % self.places.len();
+        let place = &mut self.places[index];
+        place.copied.synchronize()?;
+        place.staging.bytes_mut()[..bytes.len()].copy_from_slice(bytes);
+        self.copies.wait(&place.read)?;
+        let span = place.target.part(0, bytes.len());
+        self.copies.copy(&place.staging.span().part(0, bytes.len()), &span)?;
+        self.copies.record(&place.copied)?;
+        stream.wait(&place.copied)?;
+        Ok(Uploaded { span, place: index })
+    }
+
+    /// Gives the place back once everything so far in `stream` is done.
+    pub fn release(&mut self, uploaded: Uploaded, stream: &Stream) -> Result<(), CudaError> {
+        stream.record(&self.places[uploaded.place].read)
+    }
+}

@@ -1,0 +1,259 @@
+//! What needs a GPU, and what is said where there is none. Without one, the same tests run on a stand-in for the driver,
+//! which proves how it is called, and that nothing is freed too early or never.
+
+#[path = "machine/build.rs"]
+mod build;
+
+use std::process::Command;
+use std::time::Duration;
+
+use orinoco_core::{FrameDesc, FrameView, Layout, PixelFormat};
+use orinoco_cuda::bench::{self, BenchError};
+use orinoco_cuda::launch::{self, Element, Elements, Reduction};
+use orinoco_cuda::{
+    Device, DeviceArena, FrameTable, Graph, Launch, PinnedBuffer, PinnedPool, Ran, TableLayout, Upload,
+};
+use orinoco_vision::{Align, ColorOrder, Fit, InputSpec, Mapping, Preprocessor, Resize};
+
+#[expect(clippy::print_stderr, reason = "a test that did not run says so")]
+fn device(check: &str) -> Option<Device> {
+    Device::open(0).inspect_err(|why| eprintln!("skipped: {check}: {why}")).ok()
+}
+
+/// What [`bench::TENSOR`] is for the twin.
+fn bench_spec() -> InputSpec {
+    InputSpec {
+        layout: Layout::Nchw,
+        width: bench::TENSOR.width,
+        height: bench::TENSOR.height,
+        color: ColorOrder::Rgb,
+        resize: Resize::Bilinear,
+        fit: Fit::Letterbox,
+        align: Align::Center,
+        fill: bench::TENSOR.fill,
+        mean: bench::TENSOR.mean,
+        scale: bench::TENSOR.scale,
+    }
+}
+
+/// The stand-in driver: the kernels, `driver.h`, and a list of the kernels.
+fn stand_in() -> String {
+    let (mut text, mut list) = (build::head(), String::new());
+    for name in build::SOURCES {
+        let source = build::source(name);
+        for kernel in build::kernel_names(&source) {
+            let place = format!("{name}_source::{kernel}");
+            list += &format!(
+                "{{\"{kernel}\", [](void **v) {{ emulator::call({place}, v); }}, \
+                 [](void **v) {{ return prepare({place}, v); }}}},\n"
+            );
+        }
+        text += &format!("namespace {name}_source {{\n{source}}}\n");
+    }
+    text += include_str!("machine/driver.h");
+    text + &format!(
+        "const stand_in::Kernel stand_in::kernels[] = {{{list}}};\n\
+         const size_t stand_in::kernel_count = sizeof stand_in::kernels / sizeof *stand_in::kernels;\n"
+    )
+}
+
+#[test]
+#[expect(clippy::print_stderr, reason = "a test that did not run says so")]
+fn the_driver_is_called_as_it_must_be() {
+    /// Set in the process that has the stand-in.
+    const INSIDE: &str = "ORINOCO_STAND_IN";
+    if std::env::var_os(INSIDE).is_some() {
+        return;
+    }
+    let compiler = match build::compiler() {
+        Ok(compiler) => compiler,
+        Err(why) => return eprintln!("skipped: the stand-in driver: {why}"),
+    };
+    let folder = tempfile::tempdir().expect("a folder for the stand-in");
+    build::finish(build::start(&compiler, &stand_in(), &folder.path().join("libcuda.so.1")));
+    std::os::unix::fs::symlink("libcuda.so.1", folder.path().join("libcuda.so")).expect("a link");
+    for memory in ["STAND_IN_DISCRETE", "STAND_IN_INTEGRATED"] {
+        let mut tests = Command::new(std::env::current_exe().expect("this test has a file"));
+        // One at a time: what one frees while another has work queued would look like freed too early. Measuring launches
+        // hundreds of large pictures, which take the CPU minutes.
+        tests.args(["--nocapture", "--test-threads=1", "--skip", "a_plan_is_measured"]);
+        let run = tests.env("LD_LIBRARY_PATH", folder.path()).env(INSIDE, "1").env(memory, "1").output();
+        let run = run.expect("this test starts itself");
+        let said =
+            format!("{}{}", String::from_utf8_lossy(&run.stdout), String::from_utf8_lossy(&run.stderr));
+        assert!(run.status.success(), "{memory}: {}:\n{said}", run.status);
+        assert!(!said.contains("skipped"), "{memory}:\n{said}");
+    }
+}
+
+#[test]
+fn what_is_missing_is_said() {
+    let why = Device::open(u32::MAX).expect_err("no machine has that many");
+    assert!(why.reason.contains("CUDA"), "{why}");
+}
+
+#[test]
+fn the_bench_places_its_frames_as_the_twin_does() {
+    let mapping = bench_spec().mapping(bench::FRAME.0, bench::FRAME.1);
+    let seen = bench::PLACEMENT;
+    assert_eq!((seen.offset, seen.size, seen.scale), (mapping.offset, mapping.size, mapping.scale));
+}
+
+#[test]
+#[expect(clippy::print_stderr, reason = "what was measured, or that nothing was")]
+fn a_plan_is_measured_or_the_lack_of_a_gpu_is_said() {
+    let spec = bench_spec();
+    let twin = |frame: &FrameView<'_>, out: &mut [f32]| {
+        Preprocessor::new(spec.clone()).run(frame, &Mapping::default(), out);
+    };
+    match (bench::graph(0, twin), Device::open(0)) {
+        (Ok(measured), Ok(_)) => {
+            eprintln!("{measured:?}: gain {}, share {}", measured.replay_gain(), measured.preprocess_share());
+            assert!(measured.difference_max <= 1e-3, "{measured:?}");
+            assert_eq!(measured.counters.fallbacks, 0, "{measured:?}");
+        }
+        (Err(BenchError::Unavailable(why)), Err(same)) => {
+            assert_eq!(why, same);
+            eprintln!("skipped: measuring a plan: {why}");
+        }
+        (result, _) => panic!("{result:?}"),
+    }
+}
+
+#[test]
+fn a_graph_replays_what_was_captured_and_follows_new_shapes() {
+    let Some(device) = device("graphs") else { return };
+    let stream = device.stream().expect("a stream");
+    let arena = DeviceArena::new(&device, 8192).expect("memory");
+    let [sum, one] = [arena.span(0, 4096), arena.span(4096, 4096)];
+    let ones: Vec<u8> = [1.0f32; 1024].iter().flat_map(|value| value.to_le_bytes()).collect();
+    stream.write(&one, &ones).expect("a copy");
+    drop(arena);
+    let mut graph = Graph::new();
+    let into = Elements { span: &sum, element: Element::F32 };
+    let mut run = |count: usize| {
+        let record = |stream: &_| launch::reduce(stream, into, &one, Reduction::Sum, count);
+        graph.run(&stream, count as u64, record).expect("it runs")
+    };
+    assert_eq!(
+        [run(1024), run(1024), run(512), run(512)],
+        [Ran::Captured, Ran::Replayed, Ran::Captured, Ran::Replayed]
+    );
+    let mut bytes = vec![0; 4096];
+    stream.read(&sum, &mut bytes).expect("a copy");
+    let sums: Vec<f32> = bytes.as_chunks::<4>().0.iter().map(|value| f32::from_le_bytes(*value)).collect();
+    assert_eq!((sums[0], sums[511], sums[512], sums[1023]), (4.0, 4.0, 2.0, 2.0));
+    let counters = graph.counters();
+    assert_eq!((counters.captures, counters.replays, counters.fallbacks), (2, 4, 0), "{counters:?}");
+    assert_eq!(counters.instantiations + counters.updates, 2, "{counters:?}");
+}
+
+#[test]
+fn what_cannot_be_captured_runs_all_the_same() {
+    let Some(device) = device("a refused capture") else { return };
+    let stream = device.stream().expect("a stream");
+    let arena = DeviceArena::new(&device, 256).expect("memory");
+    let mut graph = Graph::new();
+    for _ in 0..3 {
+        // Waiting is not allowed in a capture.
+        let ran = graph.run(&stream, 0, |stream| {
+            Launch::zero(stream, arena.whole())?;
+            stream.synchronize()
+        });
+        assert_eq!(ran.expect("it runs"), Ran::Directly);
+    }
+    assert_eq!(graph.counters().fallbacks, 3);
+    assert!(graph.refusal().is_some());
+}
+
+#[test]
+fn pinned_slots_are_read_where_they_are_and_come_back() {
+    let Some(device) = device("pinned slots") else { return };
+    let stream = device.stream().expect("a stream");
+    let frame = FrameDesc::packed(PixelFormat::Nv12, bench::FRAME.0, bench::FRAME.1);
+    let pool = PinnedPool::new(&device, 1, frame.bytes_needed()).expect("pinned memory");
+    let mut slot = pool.take(Duration::ZERO).expect("one slot is free");
+    assert!(pool.take(Duration::ZERO).is_none());
+    slot.bytes_mut().iter_mut().enumerate().for_each(|(i, byte)| *byte = (i * 7 % 251) as u8);
+    let mut table = FrameTable::new(&device, TableLayout::bilinear(1)).expect("a table");
+    table.set(0, &frame, slot.span(), bench::PLACEMENT).expect("the frame fits");
+    let out = DeviceArena::new(&device, bench::TENSOR.elements() * 4).expect("memory");
+    table.upload(&stream).expect("a copy");
+    launch::preprocess(&stream, &table.span(), &bench::TENSOR, out.whole()).expect("launched");
+    let mut bytes = vec![0; out.whole().bytes()];
+    stream.read(out.whole(), &mut bytes).expect("a copy");
+    let mut expected = vec![0.0; bench::TENSOR.elements()];
+    let view = FrameView::new(&frame, slot.bytes()).expect("the frame fits");
+    Preprocessor::new(bench_spec()).run(&view, &Mapping::default(), &mut expected);
+    for (value, twin) in bytes.as_chunks::<4>().0.iter().zip(&expected) {
+        assert!((f32::from_le_bytes(*value) - twin).abs() <= 1e-3);
+    }
+    drop(slot);
+    assert!(pool.take(Duration::ZERO).is_some());
+}
+
+#[test]
+fn memory_stays_until_the_work_that_uses_it_is_done() {
+    let Some(device) = device("freeing memory") else { return };
+    let stream = device.stream().expect("a stream");
+    let arena = DeviceArena::new(&device, 1 << 20).expect("memory");
+    let pinned = PinnedBuffer::new(&device, 1 << 20).expect("memory");
+    stream.copy(arena.whole(), pinned.span()).expect("queued");
+    drop(arena);
+    stream.copy(pinned.span(), pinned.span()).expect("queued");
+    drop(pinned);
+    stream.synchronize().expect("it ran");
+}
+
+#[test]
+fn a_graph_keeps_the_memory_it_uses() {
+    let Some(device) = device("a graph's memory") else { return };
+    let stream = device.stream().expect("a stream");
+    let mut graph = Graph::new();
+    // The second time the graph is updated in place.
+    for shapes in [1, 2] {
+        let arena = DeviceArena::new(&device, 4096 * shapes).expect("memory");
+        let ran = graph.run(&stream, shapes as u64, |stream| Launch::zero(stream, arena.whole()));
+        assert_eq!(ran.expect("it runs"), Ran::Captured);
+        drop(arena);
+        let ran = graph.run(&stream, shapes as u64, |_| panic!("what is captured is not recorded again"));
+        assert_eq!(ran.expect("it runs"), Ran::Replayed);
+        stream.synchronize().expect("it ran");
+    }
+}
+
+#[test]
+fn neither_side_of_an_upload_overtakes_the_other() {
+    const ROUNDS: usize = 8;
+    const BYTES: usize = 4096;
+    let Some(device) = device("uploads beside work") else { return };
+    let stream = device.stream().expect("a stream");
+    let mut upload = Upload::new(&device, 2, BYTES).expect("memory");
+    let results = DeviceArena::new(&device, ROUNDS * BYTES).expect("memory");
+    // Nobody waits for the reader, so that it may lag behind as far as it likes.
+    for round in 0..ROUNDS {
+        let uploaded = upload.push(&[round as u8; BYTES], &stream).expect("a copy");
+        stream.copy(&uploaded.span, &results.span(round * BYTES, BYTES)).expect("queued");
+        upload.release(uploaded, &stream).expect("an event");
+    }
+    let mut bytes = vec![0xff; ROUNDS * BYTES];
+    stream.read(results.whole(), &mut bytes).expect("a copy");
+    for (round, bytes) in bytes.chunks_exact(BYTES).enumerate() {
+        assert!(bytes.iter().all(|byte| *byte == round as u8), "round {round}");
+    }
+}
+
+#[test]
+fn uploads_arrive_in_order() {
+    let Some(device) = device("uploads") else { return };
+    let stream = device.stream().expect("a stream");
+    let mut upload = Upload::new(&device, 2, 1 << 20).expect("memory");
+    for round in 0..8u8 {
+        let bytes = vec![round; (1 << 20) - usize::from(round)];
+        let uploaded = upload.push(&bytes, &stream).expect("a copy");
+        let mut seen = vec![0xff; bytes.len()];
+        stream.read(&uploaded.span, &mut seen).expect("a copy");
+        assert_eq!(seen, bytes);
+        upload.release(uploaded, &stream).expect("an event");
+    }
+}
