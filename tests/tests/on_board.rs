@@ -272,7 +272,7 @@ fn a_detector_sees_what_the_camera_shows() {
     let (width, height) = SIGNAL;
     let source = format!("v4l2:///dev/video0?format=RGB3&width={width}&height={height}");
     let arguments =
-        format!("run --model /tmp/person-nano --engine tract --source '{source}' --frames 3 --json");
+        format!("run --model /tmp/person-nano --engine tract --source '{source}' --frames 2 --json");
     let output = orinoco_on(board, &arguments);
     let found = results(&output);
     let summary = summary(&output);

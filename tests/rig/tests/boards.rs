@@ -68,7 +68,7 @@ fn ping_ms(from: &Board, to: &Board) -> f64 {
 
 #[test]
 #[ignore = "boots emulated boards; `cargo xtask boards test` runs it"]
-fn a_board_is_aarch64_and_keeps_files() {
+fn a_board_is_aarch64_keeps_files_and_has_power_rails() {
     let Some(boards) = &one_board() else { return };
     let board = &boards[0];
     assert_eq!(run(board, "uname -m; hostname"), "aarch64\nboard1");
@@ -90,6 +90,26 @@ fn a_board_is_aarch64_and_keeps_files() {
     let mut line = String::new();
     session.stdout.read_line(&mut line).expect("it prints");
     assert_eq!(line, "1\n");
+
+    check_rails(board);
+}
+
+fn check_rails(board: &Board) {
+    let hwmon = board.rails().expect("a power monitor");
+    let set = [
+        (Rail::VddIn, "VDD_IN", 5000, 1200),
+        (Rail::VddCpuGpuCv, "VDD_CPU_GPU_CV", 3304, 640),
+        (Rail::VddSoc, "VDD_SOC", 1104, 904),
+    ];
+    for (rail, _, millivolts, milliamps) in set {
+        board.set_rail(rail, Reading { millivolts, milliamps }).expect("written");
+    }
+    for (rail, label, millivolts, milliamps) in set {
+        let n = rail as u8;
+        let read = run(board, &format!("cd {hwmon}; cat in{n}_label in{n}_input curr{n}_input"));
+        assert_eq!(read, format!("{label}\n{millivolts}\n{milliamps}"));
+    }
+    assert_eq!(run(board, &format!("cat {hwmon}/name")), "ina3221");
 }
 
 #[test]
@@ -113,6 +133,12 @@ fn a_board_has_a_camera_that_can_be_pulled() {
     assert!((25.0..35.0).contains(&rate), "{rate} frames a second");
     assert!(printed.ends_with(&format!("\n{}", 60 * 640 * 360 * 3 / 2)), "{printed}");
 
+    // GStreamer reads it as well.
+    let pipeline = "v4l2src num-buffers=20 ! video/x-raw,format=NV12,width=640,height=360 ! videoconvert ! \
+                    video/x-raw,format=RGB ! filesink location=/tmp/rgb";
+    run(board, &format!("gst-launch-1.0 -q {pipeline} 2>&1"));
+    assert_eq!(run(board, "wc -c </tmp/rgb"), (20 * 640 * 360 * 3).to_string());
+
     fault(board, "unbind vivid vivid.0");
     assert!(!board.ssh("ls /dev/video0").expect("ssh runs").status.success(), "the camera is still there");
     fault(board, "bind vivid vivid.0");
@@ -121,40 +147,6 @@ fn a_board_has_a_camera_that_can_be_pulled() {
 
     let two = board.camera(VividOptions { count: 2, ..VividOptions::default() }).expect("two cameras");
     assert_eq!(two, ["/dev/video0", "/dev/video1"]);
-}
-
-#[test]
-#[ignore = "boots emulated boards; `cargo xtask boards test` runs it"]
-fn a_board_has_power_rails() {
-    let Some(boards) = &one_board() else { return };
-    let board = &boards[0];
-    let hwmon = board.rails().expect("a power monitor");
-    let set = [
-        (Rail::VddIn, "VDD_IN", 5000, 1200),
-        (Rail::VddCpuGpuCv, "VDD_CPU_GPU_CV", 3304, 640),
-        (Rail::VddSoc, "VDD_SOC", 1104, 904),
-    ];
-    for (rail, _, millivolts, milliamps) in set {
-        board.set_rail(rail, Reading { millivolts, milliamps }).expect("written");
-    }
-    for (rail, label, millivolts, milliamps) in set {
-        let n = rail as u8;
-        let read = run(board, &format!("cd {hwmon}; cat in{n}_label in{n}_input curr{n}_input"));
-        assert_eq!(read, format!("{label}\n{millivolts}\n{milliamps}"));
-    }
-    assert_eq!(run(board, &format!("cat {hwmon}/name")), "ina3221");
-}
-
-#[test]
-#[ignore = "boots emulated boards; `cargo xtask boards test` runs it"]
-fn a_board_has_gstreamer() {
-    let Some(boards) = &one_board() else { return };
-    let board = &boards[0];
-    board.camera(VividOptions::default()).expect("a camera");
-    let pipeline = "v4l2src num-buffers=20 ! video/x-raw,format=NV12,width=640,height=360 ! videoconvert ! \
-                    video/x-raw,format=RGB ! filesink location=/tmp/rgb";
-    run(board, &format!("gst-launch-1.0 -q {pipeline} 2>&1"));
-    assert_eq!(run(board, "wc -c </tmp/rgb"), (20 * 640 * 360 * 3).to_string());
 }
 
 #[test]
