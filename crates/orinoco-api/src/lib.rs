@@ -9,6 +9,6 @@ mod summary;
 pub use fault::Fault;
 pub use result::{ClassJson, ClassMapJson, DetectionJson, MaskJson, RESULT_SCHEMA, ResultLine, TensorJson};
 pub use summary::{
-    Dropped, EndState, MemorySummary, ModelSummary, PowerSummary, RefusedJson, SUMMARY_SCHEMA, StageSummary,
-    StreamSummary, Summary,
+    Dropped, EndState, LaneMemory, MemorySummary, ModelMemory, ModelSummary, PlannedMemory, PowerSummary,
+    RefusedJson, SUMMARY_SCHEMA, StageSummary, StreamSummary, Summary,
 };

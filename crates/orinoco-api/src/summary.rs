@@ -139,6 +139,42 @@ pub struct MemorySummary {
     pub warm_bytes: Option<u64>,
     /// When the last frame was out.
     pub end_bytes: u64,
+    /// The plan and what was used of it, where the board has a budget.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub planned: Option<PlannedMemory>,
+}
+
+/// Planned memory beside what was used of it, in bytes.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct PlannedMemory {
+    /// What all may take.
+    pub budget_bytes: u64,
+    /// What was planned.
+    pub total_bytes: u64,
+    /// The scratch area of each lane.
+    pub lanes: Vec<LaneMemory>,
+}
+
+/// One lane's scratch area.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct LaneMemory {
+    /// Its size: what the lane's largest model needs.
+    pub scratch_bytes: u64,
+    /// How far it was used.
+    pub used_bytes: u64,
+    /// Requests of an engine that it had no room for; the system served them.
+    pub outside: u64,
+    /// How far each model used it.
+    pub models: Vec<ModelMemory>,
+}
+
+/// What a model used of a lane's scratch area.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct ModelMemory {
+    /// The model's name.
+    pub model: String,
+    /// How far it used the area, in bytes.
+    pub used_bytes: u64,
 }
 
 /// Power over the run.

@@ -68,6 +68,13 @@ codes! {
         "require in the board file turns a fallback into an error. The message says why the engine refused."
     ENGINE_RUN "E0304" RunFailed "an inference failed"
         "The engine returned an error while running. The message is the engine's own."
+    MEMORY_BUDGET "E0305" Configuration "a board that does not fit its memory budget"
+        "Every model and stream was added up before anything was loaded, and is more than [memory] budget. The table names \
+         each need, and the message the smallest single change that fits. `orinoco memory --board FILE` shows the same \
+         for a board that fits."
+    MEMORY_MEASURE "E0306" RunFailed "a model whose memory cannot be measured"
+        "A model is run once in a process of its own to learn what it needs; that process failed. Its last message is \
+         repeated."
     SOURCE_URI "E0401" Configuration "a source URI that cannot be used"
         "Sources are file://PATH (video, image, numbered images such as img_%04i.jpg, or a folder of images), \
          v4l2:///dev/video0 (a camera of the kernel), \

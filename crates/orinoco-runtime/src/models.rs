@@ -6,7 +6,9 @@ use std::sync::Arc;
 use orinoco_board::{BoardModel, Inference};
 use orinoco_config::Faults;
 use orinoco_core::{Clock, Diagnosis, TensorDesc, codes};
-use orinoco_infer::{AudioPlan, Binding, Chosen, CpuPlan, Model, ModelInput, Options, Repository, choose};
+use orinoco_infer::{
+    AudioPlan, Binding, Chosen, CpuPlan, Model, ModelInput, Options, Repository, Scratch, choose,
+};
 use orinoco_telemetry::{Event, EventSink};
 use orinoco_vision::Resize;
 
@@ -68,9 +70,16 @@ pub fn load_as(
     Ok(LoadedModel { name: wanted.name.clone(), model, binding, chosen })
 }
 
-/// A plan of `loaded` for one lane.
-pub fn bind_plan(loaded: &mut LoadedModel, clock: Arc<dyn Clock>) -> Result<CpuPlan, Diagnosis> {
-    let session = loaded.chosen.session()?;
+/// A plan of `loaded` for one lane, which computes in the lane's `scratch` where there is one.
+pub fn bind_plan(
+    loaded: &mut LoadedModel,
+    clock: Arc<dyn Clock>,
+    scratch: Option<&Scratch>,
+) -> Result<CpuPlan, Diagnosis> {
+    let mut session = loaded.chosen.session()?;
+    if let Some(scratch) = scratch {
+        session.compute_in(scratch, &loaded.name);
+    }
     CpuPlan::new(&loaded.model, &loaded.binding, loaded.chosen.prepared.as_ref(), session, clock)
 }
 

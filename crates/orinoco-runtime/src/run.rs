@@ -10,8 +10,9 @@ use orinoco_api::{EndState, MemorySummary, ModelSummary, Summary};
 use orinoco_board::{Board, BoardStream, Drop as DropKey};
 use orinoco_config::Faults;
 use orinoco_core::{Clock, Diagnosis, Nanos, StreamId, codes};
-use orinoco_infer::Repository;
+use orinoco_infer::{Repository, Scratch};
 use orinoco_media::SourceUri;
+use orinoco_memory::Plan;
 use orinoco_pipeline::{
     BoundPlan, DropPolicy, Lane, MonotonicClock, Mux, Reconnect, Sink, SinkThread, SourceEnd, SourceRunner,
     Stop, StreamQueue,
@@ -19,8 +20,9 @@ use orinoco_pipeline::{
 use orinoco_telemetry::{EventSink, Stats};
 
 use crate::memory::{peak_bytes, resident_bytes};
+use crate::planning::{plan_board, scratches};
 use crate::sinks::{self, ModelNames};
-use crate::summary::{Ended, summarise, summarise_model};
+use crate::summary::{Ended, summarise, summarise_memory, summarise_model};
 use crate::{LoadedModel, bind_plan, load_model};
 
 /// How often the waiting thread looks at the counters.
@@ -34,6 +36,7 @@ pub struct Runtime {
     sources: Vec<SourceUri>,
     models: Vec<ModelSummary>,
     lanes: Vec<LanePlan>,
+    memory: Option<Planned>,
     sinks: Vec<Vec<Box<dyn Sink>>>,
     clock: Arc<dyn Clock>,
     events: Arc<dyn EventSink>,
@@ -46,11 +49,18 @@ struct LanePlan {
     groups: Vec<Vec<BoundPlan>>,
 }
 
+/// The planned memory, and the areas that lanes compute in.
+pub(crate) struct Planned {
+    pub(crate) plan: Plan,
+    pub(crate) scratches: Vec<Scratch>,
+}
+
 /// A board at work.
 pub struct Running {
     board: Board,
     shown: Vec<(String, String)>,
     models: Vec<ModelSummary>,
+    memory: Option<Planned>,
     sources: Vec<JoinHandle<SourceEnd>>,
     lanes: Vec<JoinHandle<Result<(), Diagnosis>>>,
     sinks: Vec<JoinHandle<(Vec<PathBuf>, Vec<Diagnosis>)>>,
@@ -81,11 +91,14 @@ impl Runtime {
     ) -> Result<Self, Faults> {
         let clock: Arc<dyn Clock> = Arc::new(MonotonicClock::default());
         let sources = collect(board.streams.iter().map(|stream| check_source(stream).map_err(Faults::from)))?;
+        let plan = plan_board(&board, repository, &*events)?;
         let mut loaded = collect(
             board.models.iter().map(|model| load_model(model, &board.inference, repository, &*events)),
         )?;
         check_states(&board, &loaded)?;
-        let lanes = bind_lanes(&board, &mut loaded, &clock)?;
+        let count = board.lanes.min(board.streams.len());
+        let scratches = plan.as_ref().map_or_else(|| Ok(Vec::new()), |plan| scratches(plan, count))?;
+        let lanes = bind_lanes(&board, &mut loaded, &clock, &scratches)?;
         let names: Arc<[ModelNames]> = loaded.iter().map(names_of).collect();
         let sinks = collect(board.streams.iter().map(|stream| {
             collect(
@@ -93,7 +106,8 @@ impl Runtime {
             )
         }))?;
         let models = loaded.iter().map(summarise_model).collect();
-        Ok(Self { board, sources, models, lanes, sinks, clock, events, stop })
+        let memory = plan.map(|plan| Planned { plan, scratches });
+        Ok(Self { board, sources, models, lanes, memory, sinks, clock, events, stop })
     }
 
     /// The models and their engines.
@@ -103,7 +117,7 @@ impl Runtime {
 
     /// Starts every thread.
     pub fn start(self) -> Result<Running, Faults> {
-        let Self { board, sources, models, lanes, sinks, clock, events, stop } = self;
+        let Self { board, sources, models, lanes, memory, sinks, clock, events, stop } = self;
         let stats = Stats::new(board.streams.len());
         let shared = Shared { clock: Arc::clone(&clock), events, stats: stats.clone(), stop: stop.clone() };
         let started = clock.now();
@@ -112,6 +126,7 @@ impl Runtime {
         let mut running = Running {
             shown,
             models,
+            memory,
             sources: vec![],
             lanes: vec![],
             sinks: vec![],
@@ -200,9 +215,10 @@ fn bind_lanes(
     board: &Board,
     loaded: &mut [LoadedModel],
     clock: &Arc<dyn Clock>,
+    scratches: &[Scratch],
 ) -> Result<Vec<LanePlan>, Faults> {
     let lanes = board.lanes.min(board.streams.len());
-    (0..lanes).map(|lane| bind_lane(lane, lanes, board, loaded, clock)).collect()
+    (0..lanes).map(|lane| bind_lane(lane, lanes, board, loaded, clock, scratches.get(lane))).collect()
 }
 
 fn bind_lane(
@@ -211,6 +227,7 @@ fn bind_lane(
     board: &Board,
     loaded: &mut [LoadedModel],
     clock: &Arc<dyn Clock>,
+    scratch: Option<&Scratch>,
 ) -> Result<LanePlan, Faults> {
     let mut routes: Vec<&[usize]> = Vec::new();
     let mut plan = LanePlan { streams: Vec::new(), groups: Vec::new() };
@@ -225,7 +242,7 @@ fn bind_lane(
     for route in routes {
         let mut plans = Vec::new();
         for &model in route {
-            let executor = Box::new(bind_plan(&mut loaded[model], Arc::clone(clock))?);
+            let executor = Box::new(bind_plan(&mut loaded[model], Arc::clone(clock), scratch)?);
             plans.push(BoundPlan { model, name: loaded[model].name.clone(), executor });
         }
         plan.groups.push(plans);
@@ -334,7 +351,9 @@ impl Running {
             thread::sleep(LOOK_EVERY);
         }
         look(self.progress());
-        let memory = MemorySummary { peak_bytes: peak_bytes(), warm_bytes, end_bytes: resident_bytes() };
+        let planned = self.memory.as_ref().map(summarise_memory);
+        let (peak_bytes, end_bytes) = (peak_bytes(), resident_bytes());
+        let memory = MemorySummary { peak_bytes, warm_bytes, end_bytes, planned };
         let wall = self.clock.now().since(self.started);
         let (end, files, faults) = self.join();
         let ended = Ended { board: self.board.name, end, wall, streams: self.shown, memory, files, faults };

@@ -3,13 +3,16 @@
 use std::time::Duration;
 
 use orinoco_api::{
-    Dropped, EndState, Fault, MemorySummary, ModelSummary, PowerSummary, RefusedJson, SUMMARY_SCHEMA,
-    StageSummary, StreamSummary, Summary,
+    Dropped, EndState, Fault, LaneMemory, MemorySummary, ModelMemory, ModelSummary, PlannedMemory,
+    PowerSummary, RefusedJson, SUMMARY_SCHEMA, StageSummary, StreamSummary, Summary,
 };
 use orinoco_core::{Diagnosis, StreamId};
+use orinoco_infer::Scratch;
+use orinoco_memory::Budget;
 use orinoco_telemetry::{DropCause, Histogram, Stage, Stats, StreamStats};
 
 use crate::LoadedModel;
+use crate::run::Planned;
 
 /// What a run leaves behind, besides its statistics.
 pub(crate) struct Ended {
@@ -54,6 +57,28 @@ pub(crate) fn summarise_model(loaded: &LoadedModel) -> ModelSummary {
         engine_version: loaded.chosen.version.clone(),
         batch: loaded.binding.batch,
         refused: refused.map(|r| RefusedJson { engine: r.engine.to_owned(), why: r.why.clone() }).collect(),
+    }
+}
+
+/// The plan beside what the engines did in it.
+pub(crate) fn summarise_memory(planned: &Planned) -> PlannedMemory {
+    let lane = |scratch: &Scratch| {
+        let usage = scratch.usage();
+        let owners = scratch.owners().into_iter().filter(|(_, usage)| usage.allocations > 0);
+        LaneMemory {
+            scratch_bytes: scratch.bytes() as u64,
+            used_bytes: usage.reach_bytes as u64,
+            outside: usage.refused,
+            models: owners
+                .map(|(model, usage)| ModelMemory { model, used_bytes: usage.reach_bytes as u64 })
+                .collect(),
+        }
+    };
+    let Budget::Shared(budget_bytes) = planned.plan.budget else { unreachable!("boards have one budget") };
+    PlannedMemory {
+        budget_bytes,
+        total_bytes: planned.plan.bytes(),
+        lanes: planned.scratches.iter().map(lane).collect(),
     }
 }
 

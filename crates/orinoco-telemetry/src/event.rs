@@ -78,6 +78,11 @@ pub enum Event {
         /// The engine's version.
         version: String,
     },
+    /// The board's memory was planned, and does not fit its budget.
+    MemoryRefused {
+        /// What needs what, and what to change: lines for people.
+        table: String,
+    },
     /// A batch failed in the engine; its frames are dropped.
     ReplayFailed {
         /// The model's name on this board.

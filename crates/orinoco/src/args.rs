@@ -26,6 +26,8 @@ pub(crate) enum Command {
     Models(ModelsCommand),
     /// Measure a model's accuracy on a labelled dataset
     Eval(EvalArgs),
+    /// Show what a board's models and streams need, and where it would lie
+    Memory(MemoryArgs),
     /// Say what this machine has for Orinoco (engines, video hardware, cameras), and why it lacks the rest
     Doctor,
     /// List the cameras of this machine, their formats and settings
@@ -241,6 +243,18 @@ pub(crate) enum BenchCommand {
     /// What `memory` starts
     #[command(hide = true)]
     MemoryChild(BenchMemoryChildArgs),
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct MemoryArgs {
+    /// Board file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) board: PathBuf,
+    /// In place of the board file's, as 3GiB
+    #[arg(long, value_name = "SIZE", value_parser = |text: &str| orinoco_memory::parse_size(text))]
+    pub(crate) budget: Option<u64>,
+    #[command(flatten)]
+    pub(crate) place: WhereArgs,
 }
 
 #[derive(Args, Debug)]

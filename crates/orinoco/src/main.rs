@@ -13,6 +13,9 @@ use orinoco_core::Exit;
 use args::{BenchCommand, Cli, Command, ModelsCommand};
 
 fn main() -> ExitCode {
+    if let Some(measured) = orinoco_runtime::asked_to_measure() {
+        return ExitCode::from(measure(measured) as u8);
+    }
     let cli = Cli::parse();
     let json = cli.json;
     let result = match cli.command {
@@ -24,6 +27,7 @@ fn main() -> ExitCode {
         Command::Models(ModelsCommand::Init(args)) => commands::init::run(&args, json),
         Command::Models(ModelsCommand::Import(args)) => commands::init::import(&args, json),
         Command::Eval(args) => commands::eval::run(&args, json),
+        Command::Memory(args) => commands::memory::run(&args, json),
         Command::Doctor => commands::doctor::run(json),
         Command::Cameras => commands::cameras::run(json),
         Command::Bench(BenchCommand::Pipeline(args)) => commands::bench::pipeline::run(&args, json),
@@ -38,4 +42,15 @@ fn main() -> ExitCode {
     };
     let exit = result.unwrap_or_else(|faults| output::report_faults(&faults.0, json));
     ExitCode::from(exit as u8)
+}
+
+/// Another process of ours asked for a model's needs.
+fn measure(measured: Result<String, orinoco_config::Faults>) -> Exit {
+    match measured {
+        Ok(text) => {
+            output::print(&text);
+            Exit::Done
+        }
+        Err(faults) => output::report_faults(&faults.0, false),
+    }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anstream::{eprintln, println};
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use indicatif::{ProgressBar, ProgressStyle};
-use orinoco_api::{EndState, Fault, StreamSummary, Summary};
+use orinoco_api::{EndState, Fault, PlannedMemory, StreamSummary, Summary};
 use orinoco_core::{Diagnosis, Exit};
 use orinoco_runtime::Progress;
 use orinoco_telemetry::{Event, EventSink, SourceState};
@@ -105,6 +105,7 @@ impl EventSink for EventLines {
             Event::SourceRecovered { stream, after } => {
                 note(&format!("stream {stream}: back after {:.1} s", after.as_secs_f64()));
             }
+            Event::MemoryRefused { table } => note(&table),
             Event::ReplayFailed { model, why } => warn(&format!("model {model}: {why}")),
             Event::SinkFailed { stream, why } => warn(&format!("stream {stream}: {why}")),
             _ => {}
@@ -173,6 +174,9 @@ pub(crate) fn summary_text(summary: &Summary) -> String {
         line.push_str(&format!("  {:+.2} MiB since frame 500", grown / (1024.0 * 1024.0)));
     }
     parts.push(line);
+    if let Some(planned) = &summary.memory.planned {
+        parts.push(planned_text(planned));
+    }
     parts.push(match summary.power.watts {
         Some(watts) => format!("power    {watts:.1} W  {}", summary.power.source),
         None => format!("power    {}", summary.power.source),
@@ -185,6 +189,21 @@ pub(crate) fn summary_text(summary: &Summary) -> String {
     };
     parts.push(format!("{end} after {:.1} s", summary.wall_s));
     parts.join("\n")
+}
+
+fn planned_text(planned: &PlannedMemory) -> String {
+    let mut text =
+        format!("planned  {} of {}", mebibytes(planned.total_bytes), mebibytes(planned.budget_bytes));
+    for (index, lane) in planned.lanes.iter().enumerate() {
+        let (used, size) = (mebibytes(lane.used_bytes), mebibytes(lane.scratch_bytes));
+        text.push_str(&format!("\n         lane {index}: {used} of {size} of scratch used"));
+        if lane.outside > 0 {
+            text.push_str(&format!(", {} requests outside", lane.outside));
+        }
+        let models = lane.models.iter().map(|m| format!("{} {}", m.model, mebibytes(m.used_bytes)));
+        text.push_str(&format!(" ({})", models.collect::<Vec<_>>().join(", ")));
+    }
+    text
 }
 
 fn stream_text(stream: &StreamSummary) -> String {

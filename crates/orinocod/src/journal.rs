@@ -52,6 +52,7 @@ impl EventSink for Journal {
             Event::SourceRecovered { stream, after } => {
                 log(Level::Info, &format!("stream={stream} recovered_ms={}", after.as_millis()));
             }
+            Event::MemoryRefused { table } => table.lines().for_each(|line| log(Level::Warning, line)),
             Event::EngineRefused { model, engine, why } => {
                 log(Level::Warning, &format!("model={model} engine={engine} refused: {why}"));
             }

@@ -43,6 +43,9 @@ struct Args {
 }
 
 fn main() -> ExitCode {
+    if let Some(measured) = orinoco_runtime::asked_to_measure() {
+        return measure(measured);
+    }
     let args = Args::parse();
     let exit = run(&args).unwrap_or_else(|faults| {
         for fault in &faults.0 {
@@ -51,6 +54,21 @@ fn main() -> ExitCode {
         faults.0.first().map_or(Exit::RunFailed, |fault| fault.code.exit)
     });
     ExitCode::from(exit as u8)
+}
+
+/// Another process of ours asked for a model's needs.
+#[allow(clippy::print_stdout, reason = "it is what the other process reads")]
+fn measure(measured: Result<String, Faults>) -> ExitCode {
+    match measured {
+        Ok(text) => {
+            println!("{text}");
+            ExitCode::SUCCESS
+        }
+        Err(faults) => {
+            faults.0.iter().for_each(|fault| journal::log(Level::Error, &fault.to_string()));
+            ExitCode::from(faults.0.first().map_or(Exit::RunFailed, |fault| fault.code.exit) as u8)
+        }
+    }
 }
 
 fn run(args: &Args) -> Result<Exit, Faults> {

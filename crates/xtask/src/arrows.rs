@@ -34,6 +34,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "orinoco-core",
             "orinoco-infer",
             "orinoco-media",
+            "orinoco-memory",
             "orinoco-pipeline",
             "orinoco-telemetry",
             "orinoco-vision",

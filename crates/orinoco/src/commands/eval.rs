@@ -202,7 +202,7 @@ fn class_map(dataset: &Dataset, loaded: &LoadedModel) -> Result<Vec<usize>, Diag
 /// What the model finds in every picture.
 fn see(dataset: &Dataset, loaded: &mut LoadedModel) -> Result<Vec<Findings>, Diagnosis> {
     let clock: Arc<dyn Clock> = Arc::new(MonotonicClock::default());
-    let mut plan = bind_plan(loaded, Arc::clone(&clock))?;
+    let mut plan = bind_plan(loaded, Arc::clone(&clock), None)?;
     let bar: ProgressBar = output::bar(dataset.items.len() as u64, "pictures");
     let mut scratch = vec![Findings::default(); plan.batch_max()];
     let mut seen = Vec::with_capacity(dataset.items.len());

@@ -64,7 +64,7 @@ impl Plan {
         match loaded.model.input {
             ModelInput::Image(_) => {
                 let clock: Arc<dyn Clock> = Arc::new(MonotonicClock::default());
-                Ok(Self::Image(Box::new(bind_plan(loaded, Arc::clone(&clock))?), clock))
+                Ok(Self::Image(Box::new(bind_plan(loaded, Arc::clone(&clock), None)?), clock))
             }
             ModelInput::Audio(_) => Ok(Self::Audio(Box::new(bind_audio(loaded)?))),
         }

@@ -8,6 +8,7 @@ pub(crate) mod explain;
 mod gallery;
 pub(crate) mod infer;
 pub(crate) mod init;
+pub(crate) mod memory;
 pub(crate) mod models;
 pub(crate) mod run;
 
