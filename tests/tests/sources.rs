@@ -46,8 +46,8 @@ fn inputs_that_cannot_be_used_are_told() {
     assert_one_sentence(&cut, 3, "E0404", &["8 of 192 bytes"]);
     let empty = run("stdin://?format=i420&width=16&height=8", &[]);
     assert_one_sentence(&empty, 3, "E0403", &["before the first frame"]);
-    let unknown = run("stdin://?format=yuy2&width=16&height=8", &[]);
-    assert_one_sentence(&unknown, 2, "E0401", &["format=yuy2"]);
+    let unknown = run("stdin://?format=yuv9&width=16&height=8", &[]);
+    assert_one_sentence(&unknown, 2, "E0401", &["format=yuv9"]);
     let folder = tempfile::tempdir().expect("a temporary folder");
     let none = run(&format!("{}/", folder.path().display()), &[]);
     assert_one_sentence(&none, 2, "E0101", &["no PNG, JPEG or WebP image"]);

@@ -9,6 +9,7 @@ mod summary;
 pub use fault::Fault;
 pub use result::{ClassJson, ClassMapJson, DetectionJson, MaskJson, RESULT_SCHEMA, ResultLine, TensorJson};
 pub use summary::{
-    Dropped, EndState, LaneMemory, MemorySummary, ModelMemory, ModelSummary, PlannedMemory, PowerSummary,
-    RefusedJson, SUMMARY_SCHEMA, StageSummary, StreamSummary, Summary,
+    Dropped, EndState, LaneMemory, LineSummary, MemorySummary, ModelMemory, ModelSummary, PlannedMemory,
+    PowerSummary, RefusedJson, SUMMARY_SCHEMA, StageSummary, StreamSummary, Summary, TrackedSummary,
+    ZoneSummary,
 };

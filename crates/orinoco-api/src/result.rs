@@ -51,6 +51,7 @@ impl ResultLine {
             corners: findings.corners.get(index).map(|corners| corners.map(pair)),
             keypoints: findings.keypoints[index * each..][..each].iter().map(keypoint).collect(),
             mask: findings.masks.get(index).map(MaskJson::from),
+            track_id: findings.tracks.get(index).copied().flatten().map(|track| track.0),
             ..DetectionJson::new(found, label(found.class_id))
         });
         let class = |class: &ClassScore| ClassJson {
@@ -93,6 +94,9 @@ pub struct DetectionJson {
     /// The object's pixels.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub mask: Option<MaskJson>,
+    /// Which object it is, where objects are followed: the same number from frame to frame.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub track_id: Option<u64>,
 }
 
 impl DetectionJson {

@@ -71,8 +71,52 @@ pub struct StreamSummary {
     pub fps: f64,
     /// Objects found, all models.
     pub detections: u64,
+    /// Objects that were followed; absent where none are.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub tracked: Option<TrackedSummary>,
     /// Percentiles by stage; stages without samples are left out.
     pub stages: Vec<StageSummary>,
+}
+
+/// What was counted of followed objects, all models.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TrackedSummary {
+    /// Objects that got an id.
+    pub objects: u64,
+    /// What happened in each zone.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub zones: Vec<ZoneSummary>,
+    /// What happened at each line.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub lines: Vec<LineSummary>,
+}
+
+/// Objects in one zone, each counted once for each time. `inside` = `appeared` + `entered` - `left` - `vanished`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ZoneSummary {
+    /// Its name.
+    pub name: String,
+    /// Objects in it at the end.
+    pub inside: u64,
+    /// Objects first seen in it.
+    pub appeared: u64,
+    /// Objects that came in.
+    pub entered: u64,
+    /// Objects that went out.
+    pub left: u64,
+    /// Objects last seen in it.
+    pub vanished: u64,
+}
+
+/// Crossings of one line. Side A is left of the direction from its first end to its second.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LineSummary {
+    /// Its name.
+    pub name: String,
+    /// From side A to side B.
+    pub a_to_b: u64,
+    /// From side B to side A.
+    pub b_to_a: u64,
 }
 
 /// Frames dropped for one cause.

@@ -82,8 +82,28 @@ pub struct BoardStream {
     pub reconnect_attempts: Option<u32>,
     /// Silence that counts as a stall.
     pub stall: Duration,
+    /// How objects are followed from frame to frame; `None` where they are not.
+    pub track: Option<TrackSpec>,
     /// Where its outcomes go.
     pub sinks: Vec<SinkSpec>,
+}
+
+/// What is counted of objects that are followed.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct TrackSpec {
+    /// Polygons, by their corners.
+    pub zones: Vec<Shape>,
+    /// Lines, by their two ends.
+    pub lines: Vec<Shape>,
+}
+
+/// A named shape in the frame.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Shape {
+    /// Its name.
+    pub name: String,
+    /// Its points, as fractions of the frame's width and height.
+    pub points: Vec<(f32, f32)>,
 }
 
 /// What happens to a frame that finds its ring full.
@@ -151,6 +171,7 @@ impl BoardStream {
             frames_max: None,
             reconnect_attempts: None,
             stall: Self::STALL,
+            track: None,
             sinks: Vec::new(),
         }
     }

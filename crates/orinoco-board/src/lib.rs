@@ -4,5 +4,5 @@
 mod board;
 mod read;
 
-pub use board::{Board, BoardModel, BoardStream, Drop, Inference, SinkKind, SinkSpec};
+pub use board::{Board, BoardModel, BoardStream, Drop, Inference, Shape, SinkKind, SinkSpec, TrackSpec};
 pub use read::load;

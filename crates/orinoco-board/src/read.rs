@@ -7,7 +7,7 @@ use std::time::Duration;
 use orinoco_config::{Document, Faults, Reader, Vars};
 use orinoco_core::codes;
 
-use crate::{Board, BoardModel, BoardStream, Drop, Inference, SinkKind, SinkSpec};
+use crate::{Board, BoardModel, BoardStream, Drop, Inference, Shape, SinkKind, SinkSpec, TrackSpec};
 
 /// One Jetson serves at most this many; more is a typing error.
 const STREAMS_MAX: usize = 64;
@@ -156,6 +156,7 @@ fn read_stream(table: Reader<'_>, models: &[BoardModel], sinks: &[NamedSink]) ->
             .integer("reconnect_attempts", 1..=1_000_000)
             .and_then(|n| u32::try_from(n).ok()),
         stall: millis("stall_ms").unwrap_or(BoardStream::STALL),
+        track: read_track(&table),
         sinks: chosen_sinks.into_iter().map(|index| sink_for(&name, &sinks[index])).collect(),
         ..BoardStream::new(name, source, Vec::new())
     };
@@ -165,6 +166,40 @@ fn read_stream(table: Reader<'_>, models: &[BoardModel], sinks: &[NamedSink]) ->
 
 fn sink_for(stream: &str, sink: &NamedSink) -> SinkSpec {
     SinkSpec { kind: sink.kind, path: PathBuf::from(sink.path.replace("{stream}", stream)) }
+}
+
+/// `track = true`, or any zone or line, has objects followed.
+fn read_track(table: &Reader<'_>) -> Option<TrackSpec> {
+    let wanted = table.boolean("track");
+    let zones: Vec<Shape> =
+        table.tables("zone").into_iter().map(|shape| read_shape(shape, "corners")).collect();
+    let lines: Vec<Shape> = table.tables("line").into_iter().map(|shape| read_shape(shape, "ends")).collect();
+    let counted = !zones.is_empty() || !lines.is_empty();
+    if wanted == Some(false) && counted {
+        let next = "set track = true, or take its zones and lines out";
+        table.fault("track", &codes::KEY_RANGE, "zones and lines count objects that are followed", next);
+    }
+    wanted.unwrap_or(counted).then_some(TrackSpec { zones, lines })
+}
+
+fn read_shape(table: Reader<'_>, key: &'static str) -> Shape {
+    let name = table.text_required("name");
+    let numbers = table.floats(key);
+    let (least, next) = match key {
+        "ends" => (4, "write ends = [x1, y1, x2, y2] as fractions of the frame, 0 to 1"),
+        _ => (6, "write corners = [x1, y1, x2, y2, x3, y3, ...] as fractions of the frame, 0 to 1"),
+    };
+    let right = numbers.len().is_multiple_of(2)
+        && numbers.len() >= least
+        && (key != "ends" || numbers.len() == least);
+    if !table.has(key) {
+        table.missing(key, next);
+    } else if !right {
+        table.fault(key, &codes::KEY_RANGE, format!("it has {} numbers", numbers.len()), next);
+    }
+    table.finish();
+    let points = numbers.chunks_exact(2).map(|pair| (pair[0] as f32, pair[1] as f32)).collect();
+    Shape { name, points }
 }
 
 fn indices(table: &Reader<'_>, key: &'static str, names: &[&str]) -> Vec<usize> {

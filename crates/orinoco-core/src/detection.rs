@@ -31,6 +31,16 @@ impl BoxF {
     }
 }
 
+/// Names one object for as long as its stream runs. Never given twice by one tracker; the first is 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TrackId(pub u64);
+
+impl core::fmt::Display for TrackId {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
 /// One object that a model found.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Detection {

@@ -1,7 +1,7 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use crate::Detection;
+use crate::{Detection, TrackId};
 
 /// A point in source pixels.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -79,6 +79,8 @@ pub struct Findings {
     pub keypoints: Vec<Keypoint>,
     /// Instance masks; empty, or one for each detection.
     pub masks: Vec<Mask>,
+    /// Which object each detection is, where objects are followed; empty, or one for each detection.
+    pub tracks: Vec<Option<TrackId>>,
     /// Classes of the whole frame, best first.
     pub classes: Vec<ClassScore>,
     /// Semantic segmentation.
@@ -96,6 +98,7 @@ impl Findings {
         self.corners.clear();
         self.keypoints.clear();
         self.masks.clear();
+        self.tracks.clear();
         self.classes.clear();
         self.class_map.width = 0;
         self.class_map.height = 0;

@@ -16,7 +16,7 @@ mod ids;
 mod tensor;
 mod time;
 
-pub use detection::{BoxF, Detection};
+pub use detection::{BoxF, Detection, TrackId};
 pub use diagnosis::{Code, Diagnosis, Exit, WithSubject};
 pub use findings::{ClassMap, ClassScore, Findings, Keypoint, Mask, Point, RawTensor};
 pub use frame::{

@@ -3,13 +3,19 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use orinoco_core::{Clock, Diagnosis, Findings, StreamId};
+use orinoco_core::{Clock, Diagnosis, Findings, FrameDesc, StreamId};
 use orinoco_telemetry::{DropCause, Event, EventSink, Stage, Stats};
 
 use crate::{Executor, Frame, Mux, Outcome, Outlet, StageTimes};
 
 /// After this many failed batches in a row the engine is taken to be broken and the lane ends.
 const FAILURES_MAX: u32 = 8;
+
+/// Follows what a stream's models find, from frame to frame: a tracker. Called for every frame, in order.
+pub trait Follow: Send {
+    /// Adds what it knows to the findings of one frame.
+    fn follow(&mut self, frame: &FrameDesc, findings: &mut [(usize, Findings)]);
+}
 
 /// A plan with the model it belongs to.
 pub struct BoundPlan {
@@ -27,6 +33,8 @@ pub struct Lane {
     pub mux: Arc<Mux>,
     /// The plans of each group of streams, in the order in which they run.
     pub groups: Vec<Vec<BoundPlan>>,
+    /// Who follows objects, for the streams where that is wanted.
+    pub followers: BTreeMap<StreamId, Box<dyn Follow>>,
     /// Where its outcomes go.
     pub outlets: BTreeMap<StreamId, Outlet>,
     /// Time.
@@ -88,11 +96,15 @@ impl Lane {
         Ok(())
     }
 
-    fn hand_on(&self, group: usize, batch: &mut Vec<Frame>, scratch: &[Vec<Findings>]) {
+    fn hand_on(&mut self, group: usize, batch: &mut Vec<Frame>, scratch: &[Vec<Findings>]) {
         let finished = self.clock.now();
         for (index, frame) in batch.drain(..).enumerate() {
             let plans = self.groups[group].iter().zip(scratch);
-            let findings = plans.map(|(plan, found)| (plan.model, found[index].clone())).collect();
+            let mut findings: Vec<(usize, Findings)> =
+                plans.map(|(plan, found)| (plan.model, found[index].clone())).collect();
+            if let Some(follower) = self.followers.get_mut(&frame.desc.stream) {
+                follower.follow(&frame.desc, &mut findings);
+            }
             let outlet = &self.outlets[&frame.desc.stream];
             outlet.push(Outcome { frame, findings, finished }, &self.stats);
         }

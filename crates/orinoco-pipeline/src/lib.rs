@@ -16,7 +16,7 @@ mod supervise;
 
 pub use clock::MonotonicClock;
 pub use executor::{Executor, StageTimes};
-pub use lane::{BoundPlan, Lane};
+pub use lane::{BoundPlan, Follow, Lane};
 pub use mux::{Closed, DropPolicy, Inlet, Mux, StreamQueue};
 pub use sink::{Outcome, Outlet, Sink, SinkThread};
 pub use slot::{Frame, Lease, OwnedSlot, Slot, SlotPool};

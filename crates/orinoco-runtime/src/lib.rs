@@ -5,6 +5,7 @@
 //! prints nor exits.
 
 mod events;
+mod follow;
 mod memory;
 mod models;
 mod paths;

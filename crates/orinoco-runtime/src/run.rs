@@ -14,11 +14,12 @@ use orinoco_infer::{Repository, Scratch};
 use orinoco_media::SourceUri;
 use orinoco_memory::Plan;
 use orinoco_pipeline::{
-    BoundPlan, DropPolicy, Lane, MonotonicClock, Mux, Reconnect, Sink, SinkThread, SourceEnd, SourceRunner,
-    Stop, StreamQueue,
+    BoundPlan, DropPolicy, Follow, Lane, MonotonicClock, Mux, Reconnect, Sink, SinkThread, SourceEnd,
+    SourceRunner, Stop, StreamQueue,
 };
 use orinoco_telemetry::{EventSink, Stats};
 
+use crate::follow::{Counted, Follower};
 use crate::memory::{peak_bytes, resident_bytes};
 use crate::planning::{plan_board, scratches};
 use crate::sinks::{self, ModelNames};
@@ -37,6 +38,7 @@ pub struct Runtime {
     models: Vec<ModelSummary>,
     lanes: Vec<LanePlan>,
     memory: Option<Planned>,
+    followers: BTreeMap<StreamId, (Follower, Counted)>,
     sinks: Vec<Vec<Box<dyn Sink>>>,
     clock: Arc<dyn Clock>,
     events: Arc<dyn EventSink>,
@@ -61,6 +63,7 @@ pub struct Running {
     shown: Vec<(String, String)>,
     models: Vec<ModelSummary>,
     memory: Option<Planned>,
+    counted: BTreeMap<StreamId, Counted>,
     sources: Vec<JoinHandle<SourceEnd>>,
     lanes: Vec<JoinHandle<Result<(), Diagnosis>>>,
     sinks: Vec<JoinHandle<(Vec<PathBuf>, Vec<Diagnosis>)>>,
@@ -99,6 +102,7 @@ impl Runtime {
         let count = board.lanes.min(board.streams.len());
         let scratches = plan.as_ref().map_or_else(|| Ok(Vec::new()), |plan| scratches(plan, count))?;
         let lanes = bind_lanes(&board, &mut loaded, &clock, &scratches)?;
+        let followers = followers(&board)?;
         let names: Arc<[ModelNames]> = loaded.iter().map(names_of).collect();
         let sinks = collect(board.streams.iter().map(|stream| {
             collect(
@@ -107,7 +111,7 @@ impl Runtime {
         }))?;
         let models = loaded.iter().map(summarise_model).collect();
         let memory = plan.map(|plan| Planned { plan, scratches });
-        Ok(Self { board, sources, models, lanes, memory, sinks, clock, events, stop })
+        Ok(Self { board, sources, models, lanes, memory, followers, sinks, clock, events, stop })
     }
 
     /// The models and their engines.
@@ -117,7 +121,7 @@ impl Runtime {
 
     /// Starts every thread.
     pub fn start(self) -> Result<Running, Faults> {
-        let Self { board, sources, models, lanes, memory, sinks, clock, events, stop } = self;
+        let Self { board, sources, models, lanes, memory, mut followers, sinks, clock, events, stop } = self;
         let stats = Stats::new(board.streams.len());
         let shared = Shared { clock: Arc::clone(&clock), events, stats: stats.clone(), stop: stop.clone() };
         let started = clock.now();
@@ -127,6 +131,7 @@ impl Runtime {
             shown,
             models,
             memory,
+            counted: followers.iter().map(|(stream, (_, counted))| (*stream, counted.clone())).collect(),
             sources: vec![],
             lanes: vec![],
             sinks: vec![],
@@ -161,7 +166,12 @@ impl Runtime {
                 .streams
                 .iter()
                 .map(|(stream, _)| (*stream, outlets.remove(stream).expect("one outlet a stream")));
-            let lane = shared.lane(mux, plan.groups, own.collect());
+            let following = plan.streams.iter().filter_map(|(stream, _)| {
+                let (follower, _) = followers.remove(stream)?;
+                Some((*stream, Box::new(follower) as Box<dyn Follow>))
+            });
+            let following = following.collect();
+            let lane = shared.lane(mux, plan.groups, following, own.collect());
             running.lanes.push(spawn(format!("lane-{index}"), move || lane.run())?);
         }
         Ok(running)
@@ -204,6 +214,14 @@ fn check_states(board: &Board, loaded: &[LoadedModel]) -> Result<(), Diagnosis> 
         }
     }
     Ok(())
+}
+
+fn followers(board: &Board) -> Result<BTreeMap<StreamId, (Follower, Counted)>, Diagnosis> {
+    let streams = board.streams.iter().enumerate();
+    streams
+        .filter_map(|(index, stream)| Some((index, stream, stream.track.as_ref()?)))
+        .map(|(index, stream, spec)| Ok((stream_id(index), Follower::new(stream, spec)?)))
+        .collect()
 }
 
 fn names_of(loaded: &LoadedModel) -> ModelNames {
@@ -331,10 +349,11 @@ impl Shared {
         &self,
         mux: Arc<Mux>,
         groups: Vec<Vec<BoundPlan>>,
+        followers: BTreeMap<StreamId, Box<dyn Follow>>,
         outlets: BTreeMap<StreamId, orinoco_pipeline::Outlet>,
     ) -> Lane {
         let (clock, events) = (Arc::clone(&self.clock), Arc::clone(&self.events));
-        Lane { mux, groups, outlets, clock, events, stats: self.stats.clone() }
+        Lane { mux, groups, followers, outlets, clock, events, stats: self.stats.clone() }
     }
 }
 
@@ -357,7 +376,11 @@ impl Running {
         let wall = self.clock.now().since(self.started);
         let (end, files, faults) = self.join();
         let ended = Ended { board: self.board.name, end, wall, streams: self.shown, memory, files, faults };
-        summarise(ended, &self.models, &self.stats)
+        let mut summary = summarise(ended, &self.models, &self.stats);
+        for (stream, counted) in &self.counted {
+            summary.streams[stream.index()].tracked = Some(counted.summary());
+        }
+        summary
     }
 
     fn progress(&self) -> Progress {

@@ -103,6 +103,7 @@ fn summarise_stream(name: &str, source: &str, stats: &StreamStats) -> StreamSumm
             .map(|recovery| summarise_durations("recovery", recovery)),
         fps: stats.fps(),
         detections: stats.detections,
+        tracked: None,
         stages: stages
             .filter(|(_, h)| h.count() > 0)
             .map(|(stage, h)| summarise_durations(stage.name(), h))

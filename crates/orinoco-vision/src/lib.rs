@@ -20,4 +20,4 @@ pub use input::{Align, ColorOrder, Fit, InputSpec, Mapping, Resize};
 pub use nms::{Across, suppress};
 pub use overlay::{Canvas, draw};
 pub use preprocess::Preprocessor;
-pub use track::{TrackId, Tracker, TrackerConfig};
+pub use track::{Tracker, TrackerConfig};

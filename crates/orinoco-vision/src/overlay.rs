@@ -134,7 +134,9 @@ pub fn draw(canvas: &mut Canvas<'_>, findings: &Findings, labels: &[String], cap
         let color = color_of(found.class_id);
         let at = outline(canvas, found, findings.corners.get(index), color);
         joints(canvas, &findings.keypoints[index * each..][..each], color);
-        let text = format!("{} {:.0}%", label(found.class_id), found.score * 100.0);
+        let id =
+            findings.tracks.get(index).copied().flatten().map_or_else(String::new, |id| format!("#{id} "));
+        let text = format!("{id}{} {:.0}%", label(found.class_id), found.score * 100.0);
         plate(canvas, &text, at - Point::new(0, LINE_HEIGHT), color, Rgb888::WHITE);
     }
     let classes = findings.classes.iter().take(CLASSES_DRAWN_MAX);

@@ -14,11 +14,10 @@ mod matching;
 mod motion;
 
 use std::cmp::Ordering;
-use std::fmt;
 use std::ops::Range;
 use std::time::Duration;
 
-use orinoco_core::{BoxF, Detection, Nanos, Pts};
+use orinoco_core::{BoxF, Detection, Nanos, Pts, TrackId};
 
 use crate::Across;
 use matching::{Entrant, Matcher};
@@ -30,16 +29,6 @@ pub const TRACKS_MAX: usize = 4096;
 const COORDINATE_MAX: f32 = 1e6;
 /// A frame that is older than the one before by no more is late, not another recording: timestamps of arrival jitter.
 const LATE_MAX: Duration = Duration::from_millis(100);
-
-/// Names one object for as long as its stream runs. Never given twice by one tracker; the first is 1.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct TrackId(pub u64);
-
-impl fmt::Display for TrackId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.0)
-    }
-}
 
 /// How detections are joined. The defaults are ByteTrack's, for detectors that score as YOLOX does.
 #[derive(Clone, Copy, Debug, PartialEq)]

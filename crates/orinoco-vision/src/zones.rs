@@ -6,9 +6,9 @@
 
 use std::fmt;
 
-use orinoco_core::BoxF;
+use orinoco_core::{BoxF, TrackId};
 
-use crate::track::{TrackId, TrackState, Tracker};
+use crate::track::{TrackState, Tracker};
 
 /// The most corners of a zone: each track is compared with each edge in every frame.
 pub const CORNERS_MAX: usize = 64;

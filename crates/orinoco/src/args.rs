@@ -136,6 +136,9 @@ pub(crate) struct RunArgs {
     /// Write detections here, one JSON object a line
     #[arg(long, value_name = "FILE.jsonl", requires = "source")]
     pub(crate) results: Option<PathBuf>,
+    /// Follow objects from frame to frame: detections get the number of their object
+    #[arg(long, requires = "source")]
+    pub(crate) track: bool,
     /// Another output: jsonl, mp4, mp4-h265 or framemd5, with =PATH or to standard output
     #[arg(long = "sink", value_name = "KIND[=PATH]", requires = "source")]
     pub(crate) sinks: Vec<String>,

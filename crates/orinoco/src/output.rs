@@ -6,7 +6,7 @@ use std::time::Duration;
 use anstream::{eprintln, println};
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use indicatif::{ProgressBar, ProgressStyle};
-use orinoco_api::{EndState, Fault, PlannedMemory, StreamSummary, Summary};
+use orinoco_api::{EndState, Fault, PlannedMemory, StreamSummary, Summary, TrackedSummary};
 use orinoco_core::{Diagnosis, Exit};
 use orinoco_runtime::Progress;
 use orinoco_telemetry::{Event, EventSink, SourceState};
@@ -231,6 +231,9 @@ fn stream_text(stream: &StreamSummary) -> String {
             seconds(recovery.max_us)
         ));
     }
+    if let Some(tracked) = &stream.tracked {
+        text.push_str(&tracked_text(tracked));
+    }
     let ms = |us: f64| format!("{:.2}", us / 1000.0);
     let rows = stream
         .stages
@@ -238,6 +241,23 @@ fn stream_text(stream: &StreamSummary) -> String {
         .map(|s| vec![s.stage.clone(), ms(s.p50_us), ms(s.p90_us), ms(s.p99_us), ms(s.max_us)]);
     let table = table(&["stage, ms", "p50", "p90", "p99", "max"], 1, rows.collect());
     text.push_str(&format!("\n{}", indent(&table)));
+    text
+}
+
+fn tracked_text(tracked: &TrackedSummary) -> String {
+    let mut text = format!("\ntracked  {} objects", tracked.objects);
+    for zone in &tracked.zones {
+        text.push_str(&format!(
+            "\n         zone {}: {} inside, {} appeared, {} entered, {} left, {} vanished",
+            zone.name, zone.inside, zone.appeared, zone.entered, zone.left, zone.vanished
+        ));
+    }
+    for line in &tracked.lines {
+        text.push_str(&format!(
+            "\n         line {}: {} from A to B, {} from B to A",
+            line.name, line.a_to_b, line.b_to_a
+        ));
+    }
     text
 }
 

@@ -7,9 +7,10 @@ mod scene;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
+use orinoco_core::TrackId;
 use orinoco_core::{BoxF, Detection, Pts};
 use orinoco_eval::mot::{Report, Sequence, evaluate};
-use orinoco_vision::track::{TrackId, Tracker, TrackerConfig};
+use orinoco_vision::track::{Tracker, TrackerConfig};
 use orinoco_vision::zones::{Counter, Direction, FrameSize, Line, MARGIN, Passage, Spot, What, Zone};
 use proptest::prelude::*;
 use scene::{Chance, Filmed, Scene};

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use orinoco_api::{EndState, Summary};
-use orinoco_board::{Board, BoardStream, SinkKind, SinkSpec};
+use orinoco_board::{Board, BoardStream, SinkKind, SinkSpec, TrackSpec};
 use orinoco_config::Faults;
 use orinoco_core::{Diagnosis, Exit, WithSubject, codes};
 use orinoco_pipeline::Stop;
@@ -84,6 +84,7 @@ fn foreground(args: &RunArgs, source: &str, json: bool) -> Result<Board, Faults>
     let models: Vec<_> = args.model.iter().map(|model| board_model(model, batch, Some(&args.tune))).collect();
     let mut stream = BoardStream::new("0", source, (0..models.len()).collect());
     stream.reconnect_attempts = Some(RECONNECT_ATTEMPTS);
+    stream.track = args.track.then(TrackSpec::default);
     stream.sinks = args.sinks.iter().map(|text| sink(text)).collect::<Result<_, _>>()?;
     let file = |kind, path: &Option<PathBuf>| path.clone().map(|path| SinkSpec { kind, path });
     stream.sinks.extend(file(SinkKind::Mp4, &args.output));

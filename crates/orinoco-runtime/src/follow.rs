@@ -1,0 +1,123 @@
+//! Objects of one stream, followed from frame to frame and counted.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use orinoco_api::{LineSummary, TrackedSummary, ZoneSummary};
+use orinoco_board::{BoardStream, Shape, TrackSpec};
+use orinoco_core::{Diagnosis, Findings, FrameDesc, WithSubject, codes};
+use orinoco_pipeline::Follow;
+use orinoco_vision::zones::{Counter, FrameSize, Line, MARGIN, ShapeError, Spot, Zone};
+use orinoco_vision::{Tracker, TrackerConfig};
+
+/// What a follower has counted, shared with who writes the summary.
+#[derive(Clone, Default)]
+pub(crate) struct Counted(Arc<Mutex<TrackedSummary>>);
+
+impl Counted {
+    fn lock(&self) -> MutexGuard<'_, TrackedSummary> {
+        // A poisoned lock means a panic between two counter updates: the counters are still worth showing.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn summary(&self) -> TrackedSummary {
+        self.lock().clone()
+    }
+}
+
+/// Follows what each model of a stream finds.
+pub(crate) struct Follower {
+    zones: Vec<Zone>,
+    lines: Vec<Line>,
+    /// By model: objects of one are not those of another.
+    models: BTreeMap<usize, Followed>,
+    counted: Counted,
+}
+
+struct Followed {
+    tracker: Tracker,
+    counter: Counter,
+    /// The greatest id that was given.
+    objects: u64,
+}
+
+impl Follower {
+    /// A follower for a stream, and where it counts; an error names a shape that is none.
+    pub(crate) fn new(stream: &BoardStream, spec: &TrackSpec) -> Result<(Self, Counted), Diagnosis> {
+        let zone = |shape: &Shape| Zone::new(&shape.name, spots(shape));
+        let line = |shape: &Shape| {
+            let ends = spots(shape).try_into().map_err(|_| ShapeError::Flat)?;
+            Line::new(&shape.name, ends)
+        };
+        let counted = Counted::default();
+        let zones = make(stream, &spec.zones, "zone", zone)?;
+        let lines = make(stream, &spec.lines, "line", line)?;
+        let follower = Self { zones, lines, models: BTreeMap::new(), counted: counted.clone() };
+        Ok((follower, counted))
+    }
+}
+
+fn make<T>(
+    stream: &BoardStream,
+    shapes: &[Shape],
+    kind: &str,
+    new: impl Fn(&Shape) -> Result<T, ShapeError>,
+) -> Result<Vec<T>, Diagnosis> {
+    let next = "give it points within the frame, from 0 to 1, that enclose or divide something";
+    let about = |shape: &Shape| format!("stream {}, {kind} {}", stream.name, shape.name);
+    shapes
+        .iter()
+        .map(|shape| new(shape).map_err(|why| why.to_string()).about(&codes::KEY_RANGE, about(shape), next))
+        .collect()
+}
+
+fn spots(shape: &Shape) -> Vec<Spot> {
+    shape.points.iter().map(|&(x, y)| Spot { x, y }).collect()
+}
+
+impl Follow for Follower {
+    fn follow(&mut self, frame: &FrameDesc, findings: &mut [(usize, Findings)]) {
+        let size = FrameSize { width: frame.width, height: frame.height };
+        let mut passages = Vec::new();
+        for (model, found) in findings {
+            let (zones, lines) = (&self.zones, &self.lines);
+            let followed = self.models.entry(*model).or_insert_with(|| Followed {
+                tracker: Tracker::new(TrackerConfig::default()),
+                counter: Counter::new(zones.clone(), lines.clone(), MARGIN),
+                objects: 0,
+            });
+            followed.tracker.update(&found.detections, frame.pts, &mut found.tracks);
+            followed.counter.update(&followed.tracker, size, &mut passages);
+            let newest = found.tracks.iter().flatten().map(|id| id.0).max().unwrap_or(0);
+            followed.objects = followed.objects.max(newest);
+        }
+        *self.counted.lock() = self.sum();
+    }
+}
+
+impl Follower {
+    /// All models together.
+    fn sum(&self) -> TrackedSummary {
+        let objects = self.models.values().map(|followed| followed.objects).sum();
+        let zones = self.zones.iter().enumerate().map(|(index, zone)| {
+            let mut sum = ZoneSummary { name: zone.name().to_owned(), ..ZoneSummary::default() };
+            for tally in self.models.values().map(|followed| followed.counter.in_zones()[index].all()) {
+                sum.inside += tally.inside;
+                sum.appeared += tally.appeared;
+                sum.entered += tally.entered;
+                sum.left += tally.left;
+                sum.vanished += tally.vanished;
+            }
+            sum
+        });
+        let lines = self.lines.iter().enumerate().map(|(index, line)| {
+            let mut sum = LineSummary { name: line.name().to_owned(), ..LineSummary::default() };
+            for tally in self.models.values().map(|followed| followed.counter.over_lines()[index].all()) {
+                sum.a_to_b += tally.a_to_b;
+                sum.b_to_a += tally.b_to_a;
+            }
+            sum
+        });
+        TrackedSummary { objects, zones: zones.collect(), lines: lines.collect() }
+    }
+}
