@@ -243,9 +243,20 @@ pub(crate) enum BenchCommand {
     Preprocess(BenchPreprocessArgs),
     /// Models that share one scratch area, beside the same with memory of their own
     Memory(BenchMemoryArgs),
+    /// A captured plan beside its launches, on the GPU
+    #[cfg(feature = "cuda")]
+    Graph(BenchGraphArgs),
     /// What `memory` starts
     #[command(hide = true)]
     MemoryChild(BenchMemoryChildArgs),
+}
+
+#[cfg(feature = "cuda")]
+#[derive(Args, Debug)]
+pub(crate) struct BenchGraphArgs {
+    /// Which GPU, from 0
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) gpu: u32,
 }
 
 #[derive(Args, Debug)]

@@ -32,6 +32,8 @@ fn main() -> ExitCode {
         Command::Cameras => commands::cameras::run(json),
         Command::Bench(BenchCommand::Pipeline(args)) => commands::bench::pipeline::run(&args, json),
         Command::Bench(BenchCommand::Memory(args)) => commands::bench::memory::run(&args, json),
+        #[cfg(feature = "cuda")]
+        Command::Bench(BenchCommand::Graph(args)) => commands::bench::graph::run(&args, json),
         Command::Bench(BenchCommand::MemoryChild(args)) => commands::bench::memory::run_child(&args),
         Command::Bench(BenchCommand::Preprocess(args)) => commands::bench::preprocess::run(&args, json),
         Command::Explain { code } => commands::explain::run(code.as_deref(), json),

@@ -47,6 +47,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "orinoco-board",
             "orinoco-config",
             "orinoco-core",
+            "orinoco-cuda",
             "orinoco-eval",
             "orinoco-infer",
             "orinoco-memory",

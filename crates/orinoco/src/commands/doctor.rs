@@ -25,6 +25,7 @@ struct Part {
 
 pub(crate) fn run(json: bool) -> Result<Exit, Faults> {
     let mut parts = engine_parts();
+    parts.extend(gpu_part());
     parts.extend(video_parts());
     parts.extend(camera_parts());
     if json {
@@ -55,6 +56,20 @@ fn engine_parts() -> Vec<Part> {
         Part { kind: "engine", name: engine.name().to_owned(), ok, says }
     };
     engines().into_iter().map(part).collect()
+}
+
+#[cfg(feature = "cuda")]
+fn gpu_part() -> Option<Part> {
+    let (ok, name, says) = match orinoco_cuda::Device::open(0) {
+        Ok(device) => (true, device.info().name.clone(), "kernels run; no engine uses it yet".to_owned()),
+        Err(why) => (false, "cuda".to_owned(), why.to_string()),
+    };
+    Some(Part { kind: "gpu", name, ok, says })
+}
+
+#[cfg(not(feature = "cuda"))]
+fn gpu_part() -> Option<Part> {
+    None
 }
 
 #[cfg(feature = "gstreamer")]

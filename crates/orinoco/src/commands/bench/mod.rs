@@ -1,5 +1,7 @@
 //! `orinoco bench`: what a part costs, beside the limit of this machine, both measured in one run.
 
+#[cfg(feature = "cuda")]
+pub(crate) mod graph;
 pub(crate) mod memory;
 pub(crate) mod pipeline;
 pub(crate) mod preprocess;
