@@ -1,0 +1,140 @@
+//! After warm-up a replay allocates nothing in our code: every allocation of the thread is counted, those inside the
+//! engine's call apart. `ORINOCO_TEST_LONG=1` makes it 10,000 replays.
+#![expect(unsafe_code, reason = "a global allocator that counts")]
+#![allow(clippy::print_stdout, reason = "tests say what they skip and what they counted")]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use orinoco_core::{Diagnosis, Findings, FrameDesc, Nanos, PixelFormat};
+use orinoco_infer::{
+    CpuPlan, ENGINES, Options, Repository, Scratch, Session, TensorView, TensorViewMut, by_name,
+};
+use orinoco_pipeline::{Executor, Frame, MonotonicClock, Slot, SlotPool};
+
+/// Replays before anything is counted: pools, rows and findings have their size then.
+const WARM: usize = 5;
+
+thread_local! {
+    static OURS: Cell<u64> = const { Cell::new(0) };
+    static ENGINES_OWN: Cell<u64> = const { Cell::new(0) };
+    static IN_ENGINE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// The system's allocator, which counts what this thread asks for.
+struct Counting;
+
+fn note() {
+    // A thread that is ending has no counters any more.
+    let _ = IN_ENGINE.try_with(|inside| {
+        let counter = if inside.get() { &ENGINES_OWN } else { &OURS };
+        counter.try_with(|count| count.set(count.get() + 1))
+    });
+}
+
+// SAFETY: every call goes to the system's allocator as it came; counting allocates nothing.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        note();
+        // SAFETY: the caller's promise.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promise.
+        unsafe { System.dealloc(ptr, layout) }
+    }
+
+    unsafe fn realloc(&self, ptr: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        note();
+        // SAFETY: the caller's promise.
+        unsafe { System.realloc(ptr, layout, size) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// A session that says when the engine runs.
+struct Watched(Box<dyn Session>);
+
+impl Session for Watched {
+    fn input(&mut self, index: usize) -> TensorViewMut<'_> {
+        self.0.input(index)
+    }
+
+    fn run(&mut self) -> Result<(), Diagnosis> {
+        IN_ENGINE.set(true);
+        let done = self.0.run();
+        IN_ENGINE.set(false);
+        done
+    }
+
+    fn output(&self, index: usize) -> TensorView<'_> {
+        self.0.output(index)
+    }
+}
+
+/// A plan of the demo's model; `None`, with a line, where the engine cannot run here.
+fn plan(engine: &str) -> Option<CpuPlan> {
+    let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models");
+    let repository = Repository { roots: vec![models], data: Vec::new() };
+    let model =
+        repository.describe("person-nano").expect("it is in the repository").expect("it is described");
+    let options = Options { shared_scratch: true, ..Options::default() };
+    let engine = by_name(engine).expect("it is known");
+    if let Err(why) = engine.check(&options) {
+        println!("skipped: {}: {why}", engine.name());
+        return None;
+    }
+    let prepared = engine.prepare(&model.file, &options).expect("the model is read");
+    let binding = model.bind(prepared.inputs(), prepared.outputs(), 1).expect("it fits its graph");
+    let mut session = prepared.session(&binding.shapes).expect("it is bound");
+    session.compute_in(&Scratch::new(64 << 20).expect("there is room"), "person-nano");
+    let session = Box::new(Watched(session));
+    let clock = Arc::new(MonotonicClock::default());
+    Some(CpuPlan::new(&model, &binding, prepared.as_ref(), session, clock).expect("it runs"))
+}
+
+fn frame() -> Frame {
+    let desc = FrameDesc::packed(PixelFormat::Nv12, 768, 576);
+    let pool = SlotPool::new(1, desc.bytes_needed());
+    let mut slot = pool.take(Duration::ZERO).expect("it is free");
+    slot.bytes
+        .iter_mut()
+        .zip(0u32..)
+        .for_each(|(byte, index)| *byte = (index.wrapping_mul(2_654_435_761) >> 24) as u8);
+    Frame::new(desc, Slot::Owned(slot), Nanos(0)).expect("it fits")
+}
+
+#[test]
+fn a_replay_allocates_nothing_around_the_engines_call() {
+    let long = std::env::var_os("ORINOCO_TEST_LONG").is_some();
+    for engine in ENGINES {
+        let Some(mut plan) = plan(engine) else { continue };
+        let (frames, mut findings) = ([frame()], [Findings::default()]);
+        for _ in 0..WARM {
+            plan.replay(&frames, &mut findings).expect("it runs");
+        }
+        let replays = if long { 10_000 } else { 100 };
+        let (ours, theirs) = (OURS.get(), ENGINES_OWN.get());
+        let mut last = theirs;
+        let mut each = (u64::MAX, 0);
+        for _ in 0..replays {
+            plan.replay(&frames, &mut findings).expect("it runs");
+            let now = ENGINES_OWN.get();
+            each = (each.0.min(now - last), each.1.max(now - last));
+            last = now;
+        }
+        let ours = OURS.get() - ours;
+        println!(
+            "{engine}: {replays} replays: {ours} allocations around the call, {} to {} in it",
+            each.0, each.1
+        );
+        assert_eq!(ours, 0, "{engine}");
+        assert_eq!(each.0, each.1, "{engine}: the engine's own number is constant");
+    }
+}
