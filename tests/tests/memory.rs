@@ -39,8 +39,10 @@ fn run(command: &[&str], board: &Path, cache: &Path) -> Output {
 }
 
 fn library() -> Option<String> {
-    let fetched =
-        std::process::Command::new(root().join("cross/onnxruntime.sh")).arg("x86_64").output().ok()?;
+    let fetched = std::process::Command::new(root().join("cross/onnxruntime.sh"))
+        .arg(std::env::consts::ARCH)
+        .output()
+        .ok()?;
     fetched.status.success().then(|| String::from_utf8_lossy(&fetched.stdout).trim().to_owned())
 }
 

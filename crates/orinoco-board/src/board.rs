@@ -66,7 +66,7 @@ pub struct BoardStream {
     pub name: String,
     /// Its source's URI.
     pub source: String,
-    /// Indices into [`Board::models`]: at least one, in the order in which they run.
+    /// Indices into [`Board::models`], in the order in which they run; none where frames only go to sinks.
     pub models: Vec<usize>,
     /// What happens when its ring is full; `None` lets the kind of source decide.
     pub drop: Option<Drop>,

@@ -10,28 +10,31 @@ use orinoco_pipeline::Follow;
 use orinoco_vision::zones::{Counter, FrameSize, Line, MARGIN, ShapeError, Spot, Zone};
 use orinoco_vision::{Tracker, TrackerConfig};
 
-/// What a follower has counted, shared with who writes the summary.
-#[derive(Clone, Default)]
-pub(crate) struct Counted(Arc<Mutex<TrackedSummary>>);
+/// What a follower has counted, for who writes the summary.
+#[derive(Clone)]
+pub(crate) struct Counted(Arc<Mutex<State>>);
 
 impl Counted {
-    fn lock(&self) -> MutexGuard<'_, TrackedSummary> {
-        // A poisoned lock means a panic between two counter updates: the counters are still worth showing.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
+    /// All models together.
     pub(crate) fn summary(&self) -> TrackedSummary {
-        self.lock().clone()
+        lock(&self.0).sum()
     }
 }
 
 /// Follows what each model of a stream finds.
-pub(crate) struct Follower {
+pub(crate) struct Follower(Arc<Mutex<State>>);
+
+struct State {
     zones: Vec<Zone>,
     lines: Vec<Line>,
     /// By model: objects of one are not those of another.
     models: BTreeMap<usize, Followed>,
-    counted: Counted,
+}
+
+/// Only the lane waits for it, and only while the summary is written.
+fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    // A poisoned lock means a panic between two counter updates: the counters are still worth showing.
+    state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 struct Followed {
@@ -49,11 +52,10 @@ impl Follower {
             let ends = spots(shape).try_into().map_err(|_| ShapeError::Flat)?;
             Line::new(&shape.name, ends)
         };
-        let counted = Counted::default();
         let zones = make(stream, &spec.zones, "zone", zone)?;
         let lines = make(stream, &spec.lines, "line", line)?;
-        let follower = Self { zones, lines, models: BTreeMap::new(), counted: counted.clone() };
-        Ok((follower, counted))
+        let state = Arc::new(Mutex::new(State { zones, lines, models: BTreeMap::new() }));
+        Ok((Self(Arc::clone(&state)), Counted(state)))
     }
 }
 
@@ -79,9 +81,9 @@ impl Follow for Follower {
     fn follow(&mut self, frame: &FrameDesc, findings: &mut [(usize, Findings)]) {
         let size = FrameSize { width: frame.width, height: frame.height };
         let mut passages = Vec::new();
+        let State { zones, lines, models } = &mut *lock(&self.0);
         for (model, found) in findings {
-            let (zones, lines) = (&self.zones, &self.lines);
-            let followed = self.models.entry(*model).or_insert_with(|| Followed {
+            let followed = models.entry(*model).or_insert_with(|| Followed {
                 tracker: Tracker::new(TrackerConfig::default()),
                 counter: Counter::new(zones.clone(), lines.clone(), MARGIN),
                 objects: 0,
@@ -91,12 +93,10 @@ impl Follow for Follower {
             let newest = found.tracks.iter().flatten().map(|id| id.0).max().unwrap_or(0);
             followed.objects = followed.objects.max(newest);
         }
-        *self.counted.lock() = self.sum();
     }
 }
 
-impl Follower {
-    /// All models together.
+impl State {
     fn sum(&self) -> TrackedSummary {
         let objects = self.models.values().map(|followed| followed.objects).sum();
         let zones = self.zones.iter().enumerate().map(|(index, zone)| {
