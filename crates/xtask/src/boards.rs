@@ -174,8 +174,8 @@ fn test() -> Result<()> {
     // No more packages than these: to test boards from nothing takes minutes, to build all of Orinoco as long again.
     let mut tests = command(&["cargo", "test", "--release", "--package", "orinoco-rig", "--package"]);
     tests.args(["orinoco-tests", "--test", "boards", "--test", "on_board", "--"]);
-    // Boards wait much of their time, so that two cores carry three tests. `smoke` is for `make test`.
-    tests.args(["--ignored", "--nocapture", "--test-threads=3", "--skip=smoke"]);
+    // Boards wait much of their time, so that two cores carry four tests. `smoke` is for `make test`.
+    tests.args(["--ignored", "--nocapture", "--test-threads=4", "--skip=smoke"]);
     step("boards", tests).map(drop)
 }
 

@@ -171,6 +171,8 @@ impl Board {
         let known = self.keys.join("known_hosts").display().to_string();
         ssh.args(["-q", "-F", "/dev/null", "-p", &self.port.to_string(), "-i"]).arg(self.keys.join("key"));
         ssh.args(["-o", "IdentitiesOnly=yes", "-o", "BatchMode=yes", "-o", "ConnectTimeout=20"]);
+        // OpenSSH's first choice, which quantum computers do not break, takes an emulated core 0.3 s more.
+        ssh.args(["-o", "KexAlgorithms=curve25519-sha256"]);
         // The port is another each time, and the board is the same.
         ssh.args(["-o", "HostKeyAlias=board", "-o", &format!("UserKnownHostsFile={known}")]);
         ssh.args(["-o", "StrictHostKeyChecking=yes", "root@127.0.0.1"]);

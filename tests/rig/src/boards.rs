@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::json;
 
+use crate::parts::store;
 use crate::qemu::{Link, Options, emulator, make_bridge, write_device_tree};
 use crate::run::{Run, namespace};
 use crate::{Board, Rig, Unavailable, qmp};
@@ -33,6 +34,8 @@ pub struct Boards {
     boards: Vec<Board>,
     emulators: Vec<Child>,
     run: Run,
+    /// Given up last, when the emulators are gone.
+    turn: File,
 }
 
 impl Rig {
@@ -43,13 +46,14 @@ impl Rig {
             let why = "a bridge between boards needs root: run as root, or use the link `socket`";
             return Err(Unavailable(why.to_owned()).into());
         }
+        let turn = shared_turn()?;
         let run = Run::new()?;
         write_device_tree(self, options, &run)?;
         if options.link == Link::Bridge {
             make_bridge(namespace(run.folder()), count, options.mtu)
                 .map_err(|why| Unavailable(format!("no network namespace can be made here: {why:#}")))?;
         }
-        let mut boards = Boards { boards: Vec::new(), emulators: Vec::new(), run };
+        let mut boards = Boards { boards: Vec::new(), emulators: Vec::new(), run, turn };
         for id in 1..=count {
             boards.start(self, id, count, options)?;
         }
@@ -60,6 +64,14 @@ impl Rig {
         }
         Ok(boards)
     }
+}
+
+/// Waits for boards that are [`Boards::alone`]. Held until it is dropped.
+fn shared_turn() -> Result<File> {
+    let path = store()?.join("turn.lock");
+    let file = File::create(&path).with_context(|| format!("making {}", path.display()))?;
+    file.lock_shared().with_context(|| format!("locking {}", path.display()))?;
+    Ok(file)
 }
 
 impl Boards {
@@ -73,6 +85,12 @@ impl Boards {
     /// The folder of these boards: consoles (`1.log`), sockets, what the emulators complain of (`1.err`).
     pub fn folder(&self) -> &Path {
         self.run.folder()
+    }
+
+    /// Waits until no other boards of this user run, and lets none start before these are gone: for who looks at the clock,
+    /// because emulated cores take real ones.
+    pub fn alone(&self) -> Result<()> {
+        self.turn.lock().context("waiting for other boards to end")
     }
 
     /// Starts the emulator of one board.

@@ -187,7 +187,7 @@ pub(crate) fn sources() -> &'static Path {
 }
 
 /// The folder of all parts in the user's cache.
-fn store() -> Result<PathBuf> {
+pub(crate) fn store() -> Result<PathBuf> {
     let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
     let cache = cache.or_else(|| std::env::var_os("HOME").map(|home| Path::new(&home).join(".cache")));
     Ok(cache.context("set HOME or XDG_CACHE_HOME, where the boards' parts are kept")?.join("orinoco/boards"))
