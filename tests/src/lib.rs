@@ -2,7 +2,8 @@
 #![allow(clippy::print_stdout, reason = "tests say what they skip")]
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Child, Command, Output};
+use std::time::{Duration, Instant};
 
 use orinoco_api::{DetectionJson, ResultLine};
 use orinoco_core::BoxF;
@@ -76,6 +77,26 @@ pub fn engines() -> Vec<&'static str> {
         println!("skipped: engine {engine} cannot run here");
     }
     here
+}
+
+/// Sends a signal by its name: `TERM`.
+pub fn signal(child: &Child, name: &str) {
+    let sent = Command::new("kill").args([&format!("-{name}"), &child.id().to_string()]).status();
+    assert!(sent.expect("kill starts").success());
+}
+
+/// Waits for a program's end: its exit code, and what it printed.
+pub fn wait(mut child: Child, within: Duration) -> (Option<i32>, String) {
+    let start = Instant::now();
+    while child.try_wait().expect("waits").is_none() {
+        if start.elapsed() > within {
+            child.kill().expect("killed");
+            panic!("did not end within {within:?}");
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let output = child.wait_with_output().expect("waits");
+    (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 /// Standard output as result lines; other lines are left out.

@@ -5,10 +5,10 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
-use orinoco_tests::{binary, orinoco, results, root};
+use orinoco_tests::{binary, orinoco, results, root, signal, wait};
 use serde_json::Value;
 
 fn board(dir: &Path, source: &str) -> String {
@@ -25,24 +25,6 @@ fn board(dir: &Path, source: &str) -> String {
 
 fn lines(path: &Path) -> usize {
     fs::read_to_string(path).expect("readable").lines().count()
-}
-
-fn signal(child: &Child, name: &str) {
-    let sent = Command::new("kill").args([&format!("-{name}"), &child.id().to_string()]).status();
-    assert!(sent.expect("kill starts").success());
-}
-
-fn wait(mut child: Child, within: Duration) -> (Option<i32>, String) {
-    let start = Instant::now();
-    while child.try_wait().expect("waits").is_none() {
-        if start.elapsed() > within {
-            child.kill().expect("killed");
-            panic!("did not end within {within:?}");
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    let output = child.wait_with_output().expect("waits");
-    (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 #[test]

@@ -7,7 +7,9 @@ mod result;
 mod summary;
 
 pub use fault::Fault;
-pub use result::{ClassJson, ClassMapJson, DetectionJson, MaskJson, RESULT_SCHEMA, ResultLine, TensorJson};
+pub use result::{
+    ClassJson, ClassMapJson, DetectionJson, MaskJson, ObjectJson, RESULT_SCHEMA, ResultLine, TensorJson,
+};
 pub use summary::{
     Dropped, EndState, LaneMemory, LineSummary, MemorySummary, ModelMemory, ModelSummary, PlannedMemory,
     PowerSummary, RefusedJson, SUMMARY_SCHEMA, StageSummary, StreamSummary, Summary, TrackedSummary,

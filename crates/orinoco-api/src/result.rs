@@ -26,6 +26,12 @@ pub struct ResultLine {
     pub model: String,
     /// The engine's name.
     pub engine: String,
+    /// What the model looked at, where that is an object that another model found in the same frame.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub object: Option<ObjectJson>,
+    /// The model did not look at this frame: `detections` are where followed objects should be by now.
+    #[serde(skip_serializing_if = "std::ops::Not::not", default)]
+    pub predicted: bool,
     /// Objects, best first.
     pub detections: Vec<DetectionJson>,
     /// Classes of the whole, best first.
@@ -71,6 +77,18 @@ impl ResultLine {
             ..Self::default()
         }
     }
+}
+
+/// An object that another model found.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ObjectJson {
+    /// That model's name.
+    pub model: String,
+    /// Which of its detections in this frame it is, from 0.
+    pub index: usize,
+    /// The detection.
+    #[serde(flatten)]
+    pub detection: DetectionJson,
 }
 
 /// One object.

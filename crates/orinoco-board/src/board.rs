@@ -21,7 +21,7 @@ pub struct Board {
 }
 
 /// Engines and how they run.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Inference {
     /// Order of preference.
     pub engines: Vec<String>,
@@ -43,7 +43,7 @@ impl Default for Inference {
 }
 
 /// One model as this board uses it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct BoardModel {
     /// The name streams use.
     pub name: String,
@@ -57,10 +57,50 @@ pub struct BoardModel {
     pub iou_threshold: Option<f32>,
     /// In place of the description's: `bilinear` or `bilinear-antialias`.
     pub resize: Option<String>,
+    /// It looks at every so many frames of a stream.
+    pub interval: u32,
+    /// It looks at objects that another model found, in place of whole frames.
+    pub on: Option<ObjectsSpec>,
+}
+
+impl BoardModel {
+    /// A model with every setting at its default: every frame, one at a time, as its description says.
+    pub fn new(name: impl Into<String>, model: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            model: model.into(),
+            batch: 1,
+            score_threshold: None,
+            iou_threshold: None,
+            resize: None,
+            interval: 1,
+            on: None,
+        }
+    }
+}
+
+/// Which objects a model looks at.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ObjectsSpec {
+    /// The name of the model that finds them.
+    pub model: String,
+    /// Their classes, by that model's labels; any if empty.
+    pub classes: Vec<String>,
+    /// Shortest side, in source pixels.
+    pub side_min: u32,
+    /// The most in one frame, best first.
+    pub count_max: usize,
+}
+
+impl ObjectsSpec {
+    /// Unless the board file says otherwise: smaller crops show hardly anything.
+    pub const SIDE_MIN: u32 = 16;
+    /// Unless the board file says otherwise: a crowd must not hold a lane for seconds.
+    pub const COUNT_MAX: usize = 16;
 }
 
 /// One stream.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct BoardStream {
     /// Its name.
     pub name: String,

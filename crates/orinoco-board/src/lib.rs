@@ -4,5 +4,7 @@
 mod board;
 mod read;
 
-pub use board::{Board, BoardModel, BoardStream, Drop, Inference, Shape, SinkKind, SinkSpec, TrackSpec};
+pub use board::{
+    Board, BoardModel, BoardStream, Drop, Inference, ObjectsSpec, Shape, SinkKind, SinkSpec, TrackSpec,
+};
 pub use read::load;

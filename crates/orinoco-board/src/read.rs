@@ -7,7 +7,9 @@ use std::time::Duration;
 use orinoco_config::{Document, Faults, Reader, Vars};
 use orinoco_core::codes;
 
-use crate::{Board, BoardModel, BoardStream, Drop, Inference, Shape, SinkKind, SinkSpec, TrackSpec};
+use crate::{
+    Board, BoardModel, BoardStream, Drop, Inference, ObjectsSpec, Shape, SinkKind, SinkSpec, TrackSpec,
+};
 
 /// One Jetson serves at most this many; more is a typing error.
 const STREAMS_MAX: usize = 64;
@@ -15,6 +17,10 @@ const LANES_MAX: i64 = 16;
 const BATCH_MAX: i64 = 64;
 const QUEUE_FRAMES_MAX: i64 = 64;
 const THREADS_MAX: i64 = 64;
+/// An hour at 30 frames a second.
+const INTERVAL_MAX: i64 = 108_000;
+const SIDE_MAX: i64 = 16_384;
+const COUNT_MAX: i64 = 1024;
 
 /// Reads and checks a board file and what it inherits. `engines` are the names this binary knows; `vars` are what
 /// `${name}` stands for. All faults are reported at once.
@@ -37,6 +43,7 @@ pub fn load(path: &Path, engines: &[&str], vars: &Vars) -> Result<Board, Faults>
         let cause = format!("there are {} streams", tables.len());
         top.fault("stream", &codes::KEY_RANGE, cause, format!("keep to {STREAMS_MAX} on one board"));
     }
+    check_objects(&top, &models);
     check_unique(&top, "model", models.iter().map(|m| m.name.as_str()));
     check_unique(&top, "sink", sinks.iter().map(|s| s.name.as_str()));
     let streams: Vec<BoardStream> =
@@ -103,15 +110,47 @@ fn read_model(table: Reader<'_>) -> BoardModel {
         table.choice("resize", &[("bilinear", "bilinear"), ("bilinear-antialias", "bilinear-antialias")]);
     let ratio = |key| table.float(key, 0.0..=1.0).map(|n| n as f32);
     let model = BoardModel {
-        name,
-        model,
         batch: table.integer("batch", 1..=BATCH_MAX).map_or(1, as_usize),
         score_threshold: ratio("score_threshold"),
         iou_threshold: ratio("iou_threshold"),
         resize: resize.map(str::to_owned),
+        interval: table.integer("interval", 1..=INTERVAL_MAX).map_or(1, as_u32),
+        on: read_objects(&table),
+        ..BoardModel::new(name, model)
     };
     table.finish();
     model
+}
+
+fn read_objects(table: &Reader<'_>) -> Option<ObjectsSpec> {
+    if !table.has("on") {
+        return None;
+    }
+    let table = table.table("on");
+    let objects = ObjectsSpec {
+        model: table.text_required("model"),
+        classes: table.texts("classes"),
+        side_min: table.integer("side_min", 1..=SIDE_MAX).map_or(ObjectsSpec::SIDE_MIN, as_u32),
+        count_max: table.integer("count_max", 1..=COUNT_MAX).map_or(ObjectsSpec::COUNT_MAX, as_usize),
+    };
+    table.finish();
+    Some(objects)
+}
+
+/// What a model looks at must be found by another, in whole frames.
+fn check_objects(top: &Reader<'_>, models: &[BoardModel]) {
+    for model in models {
+        let Some(on) = &model.on else { continue };
+        let cause = match models.iter().find(|other| other.name == on.model) {
+            None => format!("model `{}` works on what `{}` finds, which is not here", model.name, on.model),
+            Some(other) if other.on.is_some() => {
+                format!("model `{}` works on objects in objects", model.name)
+            }
+            Some(_) => continue,
+        };
+        let next = "name a [[model]] that looks at whole frames";
+        top.fault("model", &codes::REFERENCE, cause, next);
+    }
 }
 
 struct NamedSink {
@@ -139,6 +178,7 @@ fn read_stream(table: Reader<'_>, models: &[BoardModel], sinks: &[NamedSink]) ->
     if !table.has("models") {
         table.missing("models", "list the names of the models it runs through");
     }
+    check_order(&table, models, &chosen);
     let sink_names: Vec<&str> = sinks.iter().map(|s| s.name.as_str()).collect();
     let chosen_sinks = indices(&table, "sinks", &sink_names);
     let drops = [("drop-oldest", Drop::Oldest), ("drop-newest", Drop::Newest), ("block", Drop::Block)];
@@ -162,6 +202,17 @@ fn read_stream(table: Reader<'_>, models: &[BoardModel], sinks: &[NamedSink]) ->
     };
     table.finish();
     stream
+}
+
+/// A model that works on objects comes after the one that finds them.
+fn check_order(table: &Reader<'_>, models: &[BoardModel], chosen: &[usize]) {
+    for (place, &index) in chosen.iter().enumerate() {
+        let Some(on) = &models[index].on else { continue };
+        if !chosen[..place].iter().any(|before| models[*before].name == on.model) {
+            let cause = format!("`{}` works on what `{}` finds", models[index].name, on.model);
+            table.fault("models", &codes::REFERENCE, cause, format!("put `{}` before it", on.model));
+        }
+    }
 }
 
 fn sink_for(stream: &str, sink: &NamedSink) -> SinkSpec {
@@ -242,6 +293,10 @@ fn check_shared_paths(top: &Reader<'_>, streams: &[BoardStream]) {
     }
 }
 
+fn as_u32(n: i64) -> u32 {
+    u32::try_from(n).expect("the range was checked to be positive and small")
+}
+
 fn as_usize(n: i64) -> usize {
     usize::try_from(n).expect("the range was checked to be positive")
 }
@@ -291,6 +346,20 @@ mod tests {
                 b.toml:13: key `stream[0].drop`: `none` is not a choice; use one of drop-oldest, drop-newest, block
                 b.toml:14: key `stream[1].source`: it is missing; add it
                 b.toml:14: key `stream[1].models`: it is missing; list the names of the models it runs through"#]],
+        );
+    }
+
+    #[test]
+    fn models_on_objects_are_checked() {
+        check(
+            "version = 1\n[[model]]\nname = 'a'\n[[model]]\nname = 'b'\non = { model = 'a' }\n\
+             [[model]]\nname = 'c'\non = { model = 'b', side = 3 }\n[[model]]\nname = 'd'\non = { model = 'x' }\n\
+             [[stream]]\nname = 'x'\nsource = 'test://ball'\nmodels = ['b', 'a']\n",
+            expect![[r#"
+                b.toml:9: key `model[2].on.side`: unknown key; did you mean `side_min`?
+                b.toml:2: key `model`: model `c` works on objects in objects; name a [[model]] that looks at whole frames
+                b.toml:2: key `model`: model `d` works on what `x` finds, which is not here; name a [[model]] that looks at whole frames
+                b.toml:16: key `stream[0].models`: `b` works on what `a` finds; put `a` before it"#]],
         );
     }
 

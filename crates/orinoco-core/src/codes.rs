@@ -31,12 +31,16 @@ codes! {
     KEY_RANGE "E0106" Configuration "a value outside its range"
         "The value is of the right type but outside what the key allows; the message names the range or the choices."
     REFERENCE "E0107" Configuration "a name that refers to nothing"
-        "A stream names its models and sinks, and a require list names engines, by the names given elsewhere in the \
-         same board. The message lists the names that exist."
+        "A stream names its models and sinks, a model the model whose objects it looks at, and a require list engines, by \
+         the names given elsewhere in the same board. The message lists the names that exist."
     INHERIT "E0108" Configuration "files that inherit from each other"
         "A chain of inherit entries came back to its start, or is deeper than 8 files."
     VERSION "E0109" Configuration "a file of another version"
         "Board and model files carry version = 1. A newer number means a newer Orinoco wrote it: update this one."
+    RELOAD "E0110" Configuration "a board that cannot become another while it runs"
+        "On SIGHUP (`systemctl reload orinocod`) the daemon reads its board file again: streams join and leave, and the others \
+         run on. Lanes, memory budget and engines hold for a whole run. Nothing has changed when this is reported, unless \
+         the message says that a lane has just ended: then some streams may have joined; reload again."
     MODEL_NOT_FOUND "E0201" Configuration "no such model"
         "--model takes a name in the model repository (models/<name>), a folder, a model.toml, or an .onnx file. \
          `orinoco models list` shows the names; --models DIR or ORINOCO_MODELS chooses the repository."

@@ -1,7 +1,7 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use crate::{Detection, TrackId};
+use crate::{BoxF, Detection, TrackId};
 
 /// A point in source pixels.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -104,6 +104,23 @@ impl Findings {
         self.class_map.height = 0;
         self.class_map.classes.clear();
         self.embedding.clear();
+    }
+
+    /// Moves everything that has a place by whole pixels: what was found in a part of a frame lies further right and down in
+    /// the frame. A class map stays one of the part.
+    pub fn shift(&mut self, x: u32, y: u32) {
+        let (dx, dy) = (x as f32, y as f32);
+        let points = self.corners.iter_mut().flatten().chain(self.keypoints.iter_mut().map(|k| &mut k.at));
+        for point in points {
+            *point = Point { x: point.x + dx, y: point.y + dy };
+        }
+        for bounds in self.detections.iter_mut().map(|found| &mut found.bounds) {
+            *bounds = BoxF { x1: bounds.x1 + dx, y1: bounds.y1 + dy, x2: bounds.x2 + dx, y2: bounds.y2 + dy };
+        }
+        for mask in &mut self.masks {
+            mask.left += x;
+            mask.top += y;
+        }
     }
 
     /// How many keypoints each detection has.

@@ -1,6 +1,6 @@
 //! What an image in memory is. One descriptor serves from the source to the kernel.
 
-use crate::{Pts, PtsClock, StreamId};
+use crate::{BoxF, Pts, PtsClock, StreamId};
 
 /// The most planes any supported format has (I420 has three; four leaves room for alpha).
 pub const PLANES_MAX: usize = 4;
@@ -46,6 +46,15 @@ impl PixelFormat {
             (Self::Yuy2 | Self::Uyvy, _) => (w.div_ceil(2) * 4, h),
             (Self::Rgb | Self::Bgr, _) => (w * 3, h),
             (Self::Gray8, _) => (0, 0),
+        }
+    }
+
+    /// How many pixels share one chroma sample, along the row and down the column.
+    pub fn chroma_step(self) -> (u32, u32) {
+        match self {
+            Self::I420 | Self::Nv12 => (2, 2),
+            Self::Yuy2 | Self::Uyvy => (2, 1),
+            Self::Rgb | Self::Bgr | Self::Gray8 => (1, 1),
         }
     }
 
@@ -135,6 +144,34 @@ pub struct Plane {
     pub stride: usize,
 }
 
+/// A part of a picture, in pixels.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Region {
+    /// Left edge.
+    pub x: u32,
+    /// Top edge.
+    pub y: u32,
+    /// Columns.
+    pub width: u32,
+    /// Rows.
+    pub height: u32,
+}
+
+impl Region {
+    /// The pixels that `bounds` touches; `None` when it is no box, or lies outside of a picture of `width` by `height`.
+    pub fn of(bounds: &BoxF, width: u32, height: u32) -> Option<Self> {
+        // A cast saturates, and of what is not a number it gives 0.
+        let first = |at: f32, max: u32| (at.max(0.0) as u32).min(max);
+        let past = |at: f32, max: u32| {
+            let whole = at.max(0.0) as u32;
+            whole.saturating_add(u32::from(at > whole as f32)).min(max)
+        };
+        let (x, y) = (first(bounds.x1, width), first(bounds.y1, height));
+        let (right, bottom) = (past(bounds.x2, width), past(bounds.y2, height));
+        (right > x && bottom > y).then(|| Self { x, y, width: right - x, height: bottom - y })
+    }
+}
+
 /// Everything about a frame but its bytes. Plain data: a table of these, refilled before each replay, is
 /// all that a captured plan reads to find its inputs.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -190,6 +227,26 @@ impl FrameDesc {
             seq: 0,
             stream: StreamId::default(),
         }
+    }
+
+    /// A part of this frame as a frame over the same bytes, and the part it is: `region`, widened to the left and to the
+    /// top to where a chroma sample begins. `None` when `region` is empty or reaches out of the frame.
+    pub fn part(&self, region: Region) -> Option<(Self, Region)> {
+        let (across, down) = self.format.chroma_step();
+        let (x, y) = (region.x - region.x % across, region.y - region.y % down);
+        let right = region.x.checked_add(region.width).filter(|right| *right <= self.width)?;
+        let bottom = region.y.checked_add(region.height).filter(|bottom| *bottom <= self.height)?;
+        let part = Region { x, y, width: right - x, height: bottom - y };
+        if region.width == 0 || region.height == 0 {
+            return None;
+        }
+        let mut desc = Self { width: part.width, height: part.height, ..*self };
+        for (index, plane) in desc.planes.iter_mut().enumerate().take(self.format.planes()) {
+            // What lies left of and above the part is itself a picture, whose rows and columns are skipped.
+            let (skipped, rows) = self.format.plane_size(index, x, y);
+            plane.offset += plane.stride * rows + skipped;
+        }
+        Some((desc, part))
     }
 
     /// Bytes a buffer must have for every row of every plane to lie inside it.
@@ -290,6 +347,54 @@ mod tests {
         let mut narrow = desc;
         narrow.planes[0].stride = 11;
         assert!(FrameView::new(&narrow, &[0; 24]).is_none());
+    }
+
+    #[test]
+    fn a_part_has_the_samples_of_its_place() {
+        let formats = [
+            PixelFormat::I420,
+            PixelFormat::Nv12,
+            PixelFormat::Yuy2,
+            PixelFormat::Uyvy,
+            PixelFormat::Rgb,
+            PixelFormat::Bgr,
+            PixelFormat::Gray8,
+        ];
+        for format in formats {
+            let whole = FrameDesc::packed(format, 12, 10);
+            let bytes: Vec<u8> = (0..whole.bytes_needed()).map(|index| index as u8).collect();
+            let view = FrameView::new(&whole, &bytes).expect("fits");
+            let asked = Region { x: 3, y: 5, width: 6, height: 4 };
+            let (desc, part) = whole.part(asked).expect("it lies inside");
+            let (across, down) = format.chroma_step();
+            assert_eq!((part.x, part.y), (3 - 3 % across, 5 - 5 % down), "{format:?}");
+            assert_eq!((part.x + part.width, part.y + part.height), (9, 9), "{format:?}");
+            let cut = FrameView::new(&desc, &bytes).expect("fits");
+            for plane in 0..format.planes() {
+                let (skipped, rows) = format.plane_size(plane, part.x, part.y);
+                for y in 0..cut.plane(plane).rows() {
+                    let row = cut.plane(plane).row(y);
+                    assert_eq!(row, &view.plane(plane).row(rows + y)[skipped..][..row.len()], "{format:?}");
+                }
+            }
+            assert!(
+                whole.part(Region { x: 7, ..asked }).is_none()
+                    && whole.part(Region { y: 7, ..asked }).is_none()
+            );
+            assert!(whole.part(Region { width: 0, ..asked }).is_none());
+        }
+    }
+
+    #[test]
+    fn a_box_becomes_the_pixels_it_touches() {
+        let region = |x1, y1, x2, y2| Region::of(&BoxF { x1, y1, x2, y2 }, 100, 50);
+        assert_eq!(region(-3.0, 1.5, 10.2, 70.0), Some(Region { x: 0, y: 1, width: 11, height: 49 }));
+        assert_eq!(region(f32::NAN, 0.0, f32::NAN, 10.0), None);
+        assert_eq!(region(120.0, 0.0, 130.0, 10.0), None);
+        assert_eq!(
+            region(f32::NEG_INFINITY, f32::NEG_INFINITY, f32::INFINITY, f32::INFINITY).map(|r| r.width),
+            Some(100)
+        );
     }
 
     #[test]

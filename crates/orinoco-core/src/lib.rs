@@ -21,7 +21,7 @@ pub use diagnosis::{Code, Diagnosis, Exit, WithSubject};
 pub use findings::{ClassMap, ClassScore, Findings, Keypoint, Mask, Point, RawTensor};
 pub use frame::{
     ColorMatrix, ColorRange, FrameDesc, FrameView, MemoryDomain, Orientation, PLANES_MAX, PixelFormat, Plane,
-    PlaneView,
+    PlaneView, Region,
 };
 pub use ids::StreamId;
 pub use tensor::{Dim, ElementType, Layout, TensorDesc, shape_text};

@@ -50,6 +50,13 @@ pub(crate) fn pack(view: &FrameView<'_>, width: usize, height: usize, out: &mut 
     true
 }
 
+/// Makes a packed I420 picture black.
+pub(crate) fn blacken(out: &mut [u8], width: usize, height: usize) {
+    let (luma, chroma) = out.split_at_mut(width * height);
+    luma.fill(16);
+    chroma.fill(128);
+}
+
 fn copy_plane(view: &FrameView<'_>, plane: usize, out: &mut [u8], row: usize) {
     let plane = view.plane(plane);
     for (y, out) in out.chunks_exact_mut(row).enumerate() {

@@ -30,7 +30,7 @@ pub use framemd5::FrameMd5Sink;
 pub use gst::{GstSource, VideoHardware, video_hardware};
 pub use image_source::{ImageSource, decode_image};
 #[cfg(feature = "gstreamer")]
-pub use mp4::{Draw, Mp4Sink};
+pub use mp4::{Draw, Mp4Sink, Shown};
 pub use open::{Codec, FrameMemory, open};
 pub use raw_source::RawSource;
 pub use test_source::TestSource;

@@ -10,15 +10,24 @@ use gstreamer as gst;
 use gstreamer::prelude::*;
 use gstreamer_app as app;
 use gstreamer_video as video;
-use orinoco_core::{ColorMatrix, ColorRange, Diagnosis, FrameDesc, PixelFormat, PtsClock, codes};
+use orinoco_core::{ColorMatrix, ColorRange, Diagnosis, FrameDesc, PixelFormat, Pts, PtsClock, codes};
 use orinoco_pipeline::{Outcome, Sink};
 
 use crate::Codec;
 use crate::gst::{CONVERTER, NVMM, chain, init, make, works};
 use crate::i420::{self, Colour};
 
-/// Draws an outcome on its picture: packed I420, width, height, outcome.
-pub type Draw = Box<dyn FnMut(&mut [u8], u32, u32, &Outcome) + Send>;
+/// Draws on a picture: packed I420, width, height, what it shows.
+pub type Draw = Box<dyn FnMut(&mut [u8], u32, u32, Shown<'_>) + Send>;
+
+/// What a picture shows.
+#[derive(Clone, Copy, Debug)]
+pub enum Shown<'a> {
+    /// A frame; its pixels are there already.
+    Outcome(&'a Outcome),
+    /// That the source has delivered nothing for so long; the picture is black.
+    Offline(Duration),
+}
 
 /// Threads of the encoder. Inference needs the cores more, and one thread encodes several streams in real time.
 const ENCODER_THREADS: u32 = 1;
@@ -149,6 +158,8 @@ struct Encoding {
     bus: gst::Bus,
     source: FrameDesc,
     picture: FrameDesc,
+    /// The source's time of its latest frame.
+    latest: Pts,
     times: Times,
     /// Nanoseconds that the last picture is shown for.
     interval: Arc<AtomicU64>,
@@ -212,7 +223,8 @@ impl Mp4Sink {
         }
         let bus = pipeline.bus().expect("a pipeline has a bus");
         let _ = pipeline.set_state(gst::State::Playing);
-        Ok(Encoding { pipeline, entry, bus, source: *desc, picture, times: Times::default(), interval })
+        let (latest, times) = (desc.pts, Times::default());
+        Ok(Encoding { pipeline, entry, bus, source: *desc, picture, latest, times, interval })
     }
 
     fn fault(&self, cause: &str, next: &str) -> Diagnosis {
@@ -233,31 +245,44 @@ impl Mp4Sink {
             );
             return Err(self.fault(&cause, "write another file for the new size"));
         }
+        encoding.latest = desc.pts;
+        let fits = self.put(desc.pts, desc.clock, |bytes, (width, height), draw| {
+            let fits = i420::pack(&view, width as usize, height as usize, bytes);
+            draw(bytes, width, height, Shown::Outcome(outcome));
+            fits
+        })?;
+        if fits {
+            Ok(())
+        } else {
+            Err(self.fault("its frames have an unknown pixel format", "use another source"))
+        }
+    }
+
+    /// Encodes one picture, which `fill` makes; returns what that returns.
+    fn put<T>(
+        &mut self,
+        pts: Pts,
+        clock: PtsClock,
+        fill: impl FnOnce(&mut [u8], (u32, u32), &mut Draw) -> T,
+    ) -> Result<T, Diagnosis> {
+        let encoding = self.encoding.as_ref().expect("pictures come after the start");
         let picture = encoding.picture;
-        let (width, height) = (picture.width as usize, picture.height as usize);
         let mut buffer = gst::Buffer::with_size(picture.bytes_needed()).map_err(|_| self.full())?;
         let memory = buffer.make_mut();
-        {
-            let mut bytes = memory.map_writable().map_err(|_| {
-                Diagnosis::new(
-                    &codes::SINK_WRITE,
-                    self.path.display(),
-                    "a picture cannot be mapped",
-                    "try again",
-                )
-            })?;
-            if !i420::pack(&view, width, height, &mut bytes) {
-                return Err(self.fault("its frames have an unknown pixel format", "use another source"));
-            }
-            (self.draw)(&mut bytes, picture.width, picture.height, outcome);
-        }
-        let encoding = self.encoding.as_mut().expect("it was started above");
-        let (pts, duration) = encoding.times.place(desc.pts.0, desc.clock);
+        let filled = {
+            let mut bytes =
+                memory.map_writable().map_err(|_| self.fault("a picture cannot be mapped", "try again"))?;
+            fill(&mut bytes, (picture.width, picture.height), &mut self.draw)
+        };
+        let encoding = self.encoding.as_mut().expect("it is there, see above");
+        let (pts, duration) = encoding.times.place(pts.0, clock);
         memory.set_pts(gst::ClockTime::from_nseconds(pts));
         memory.set_duration(gst::ClockTime::from_nseconds(duration));
         encoding.interval.store(duration, Ordering::Relaxed);
         add_layout(memory, &picture);
-        encoding.push(buffer).map_err(|cause| self.fault(&cause, "check the free space where it is written"))
+        let pushed = encoding.push(buffer);
+        pushed.map_err(|cause| self.fault(&cause, "check the free space where it is written"))?;
+        Ok(filled)
     }
 
     fn full(&self) -> Diagnosis {
@@ -269,6 +294,17 @@ impl Sink for Mp4Sink {
     /// Encodes the outcome's frame; waits at most 10 s for an encoder that is behind.
     fn write(&mut self, outcome: &Outcome) -> Result<(), Diagnosis> {
         self.encode(outcome)
+    }
+
+    /// Shows that there is no picture, where there was one before.
+    fn offline(&mut self, silence: Duration) -> Result<(), Diagnosis> {
+        let Some(encoding) = &self.encoding else { return Ok(()) };
+        let silent_nanos = u64::try_from(silence.as_nanos()).unwrap_or(u64::MAX);
+        let (pts, clock) = (Pts(encoding.latest.0.saturating_add(silent_nanos)), encoding.source.clock);
+        self.put(pts, clock, |bytes, (width, height), draw| {
+            i420::blacken(bytes, width as usize, height as usize);
+            draw(bytes, width, height, Shown::Offline(silence));
+        })
     }
 
     /// Ends the file, within 30 s. Without a single frame there is no file.

@@ -141,13 +141,13 @@ fn run_into_ring(
     wait: Duration,
 ) -> (SourceEnd, Count) {
     let (clock, stats, stop) = (clock(), Stats::new(1), Stop::default());
-    let queue = StreamQueue { group: 0, frames_max: RING, policy, batch_wait: Duration::ZERO };
-    let mux = Mux::new(vec![(StreamId(0), queue)], vec![1], Arc::clone(&clock), stats.clone());
+    let queue = StreamQueue { group: 0, batch_max: 1, frames_max: RING, policy, batch_wait: Duration::ZERO };
+    let mux = Mux::new(Arc::clone(&clock), stats.clone());
     let runner = SourceRunner {
         stream: StreamId(0),
         shown: "stand-in".to_owned(),
         source: Box::new(source),
-        inlet: mux.inlet(StreamId(0)),
+        inlet: mux.add(StreamId(0), queue).expect("open"),
         reconnect: Reconnect { attempts_max: Some(3), stall: Duration::from_secs(5) },
         frames_max,
         clock,
@@ -258,7 +258,7 @@ fn annotated_video_is_encoded_by_hardware() {
         desc.pts = orinoco_core::Pts(number * 40_000_000);
         let slot = pool.take(Duration::from_secs(1)).expect("it came back");
         let frame = Frame::new(desc, Slot::Owned(slot), orinoco_core::Nanos(0)).expect("it fits");
-        sink.write(&Outcome { frame, findings: Vec::new(), finished: orinoco_core::Nanos(0) })
+        sink.write(&Outcome { frame, found: Vec::new(), finished: orinoco_core::Nanos(0) })
             .expect("it is encoded");
     }
     sink.finish().expect("the file is whole");

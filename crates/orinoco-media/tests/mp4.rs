@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 
 use common::{clock, note, read, source};
 use orinoco_core::{FrameDesc, Nanos, PixelFormat, Pts, codes};
-use orinoco_media::{Codec, Draw, Mp4Sink, SourceKind, SourceUri, decode_image};
+use orinoco_media::{Codec, Draw, Mp4Sink, Shown, SourceKind, SourceUri, decode_image};
 use orinoco_pipeline::{Frame, Outcome, Poll, Sink, Slot, SlotPool};
 
 fn outcome(frame: Frame) -> Outcome {
-    Outcome { frame, findings: Vec::new(), finished: Nanos(0) }
+    Outcome { frame, found: Vec::new(), finished: Nanos(0) }
 }
 
 fn no_drawing() -> Draw {
@@ -30,13 +30,50 @@ fn grey(width: u32, height: u32, format: PixelFormat, pts: u64) -> Outcome {
 }
 
 #[test]
+fn a_card_fills_the_time_without_pictures() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("out.mp4");
+    let told = Arc::new(AtomicU32::new(0));
+    let silence = Arc::clone(&told);
+    let draw: Draw = Box::new(move |picture, _, _, shown| {
+        if let Shown::Offline(silent) = shown {
+            silence.store(silent.as_secs() as u32, Ordering::Relaxed);
+            assert!(picture.iter().all(|byte| matches!(byte, 16 | 128)), "it is black");
+        }
+    });
+    let mut sink = Mp4Sink::create(&path, Codec::H264, draw).expect("the folder is writable");
+    sink.offline(Duration::from_secs(9)).expect("nothing was seen yet: nothing is shown");
+    let at = |millis: u64| grey(64, 48, PixelFormat::I420, millis * 1_000_000);
+    sink.write(&at(0)).expect("there is room");
+    sink.write(&at(40)).expect("there is room");
+    sink.offline(Duration::from_secs(1)).expect("there is room");
+    sink.offline(Duration::from_secs(2)).expect("there is room");
+    // The camera counts on, and then it begins anew.
+    sink.write(&at(3000)).expect("there is room");
+    sink.write(&at(0)).expect("there is room");
+    sink.finish().expect("there is room");
+    assert_eq!(told.load(Ordering::Relaxed), 2);
+    let uri = format!("file://{}", path.display());
+    let see = |frame: &Frame| (frame.desc.pts.0 / 1_000_000, frame.view().plane(0).row(20)[20]);
+    let reading = read(&uri, 100, see);
+    let (times, luma): (Vec<u64>, Vec<u8>) = reading.frames.into_iter().unzip();
+    assert_eq!(times[..5], [0, 40, 1040, 2040, 3000]);
+    assert!(times.len() == 6 && times[5] > 3000, "{times:?}");
+    assert_eq!(
+        luma.iter().map(|luma| *luma < 64).collect::<Vec<_>>(),
+        [false, false, true, true, false, false]
+    );
+}
+
+#[test]
 fn every_frame_comes_back_at_its_time_with_what_was_drawn() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("out.mp4");
     let drawn = Arc::new(AtomicU32::new(0));
     let count = Arc::clone(&drawn);
-    let draw: Draw = Box::new(move |picture, width, height, outcome| {
+    let draw: Draw = Box::new(move |picture, width, height, shown| {
         count.fetch_add(1, Ordering::Relaxed);
+        let Shown::Outcome(outcome) = shown else { panic!("{shown:?}") };
         assert_eq!((width, height), (outcome.frame.desc.width, outcome.frame.desc.height));
         assert_eq!(picture.len(), (width * height * 3 / 2) as usize);
         for row in picture.chunks_exact_mut(width as usize).take(16) {

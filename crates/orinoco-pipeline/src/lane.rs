@@ -1,12 +1,14 @@
 //! One executing thread: takes batches, replays plans, hands outcomes on.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use orinoco_core::{Clock, Diagnosis, Findings, FrameDesc, StreamId};
+use orinoco_core::{Clock, Diagnosis, Findings, FrameDesc, Region, StreamId};
 use orinoco_telemetry::{DropCause, Event, EventSink, Stage, Stats};
 
-use crate::{Executor, Frame, Mux, Outcome, Outlet, StageTimes};
+use crate::mux::Next;
+use crate::{Closed, Executor, Found, Frame, Inlet, Mux, Object, Outcome, Outlet, StageTimes, StreamQueue};
 
 /// After this many failed batches in a row the engine is taken to be broken and the lane ends.
 const FAILURES_MAX: u32 = 8;
@@ -14,7 +16,7 @@ const FAILURES_MAX: u32 = 8;
 /// Follows what a stream's models find, from frame to frame: a tracker. Called for every frame, in order.
 pub trait Follow: Send {
     /// Adds what it knows to the findings of one frame.
-    fn follow(&mut self, frame: &FrameDesc, findings: &mut [(usize, Findings)]);
+    fn follow(&mut self, frame: &FrameDesc, found: &mut Vec<Found>);
 }
 
 /// A plan with the model it belongs to.
@@ -27,25 +29,189 @@ pub struct BoundPlan {
     pub executor: Box<dyn Executor>,
 }
 
+/// One model of those that a stream's frames run through.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Step {
+    /// Index into the board's models.
+    pub model: usize,
+    /// It looks at every so many frames of a stream, beginning with the first.
+    pub interval: u32,
+    /// It looks at objects in place of whole frames.
+    pub on: Option<Objects>,
+}
+
+/// Which objects a model looks at: those that a model before it found in the same frame.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Objects {
+    /// The model that finds them.
+    pub of: usize,
+    /// Their classes; any if empty.
+    pub classes: Vec<u32>,
+    /// Shortest side, in source pixels: less shows too little.
+    pub side_min: u32,
+    /// The most of one frame, best first.
+    pub count_max: usize,
+}
+
+/// A stream that joins a lane.
+pub struct Joining {
+    /// Which.
+    pub stream: StreamId,
+    /// How its frames wait. Streams of one group have the same steps.
+    pub queue: StreamQueue,
+    /// What its frames run through.
+    pub steps: Vec<Step>,
+    /// Plans of those models that the lane does not hold yet.
+    pub plans: Vec<BoundPlan>,
+    /// Who follows its objects, where that is wanted.
+    pub follower: Option<Box<dyn Follow>>,
+    /// Where its outcomes go.
+    pub outlet: Outlet,
+}
+
+/// Why a stream cannot join a lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum JoinError {
+    /// The lane has ended with its last stream.
+    Ended,
+    /// The lane does not hold this model, and no plan of it came along.
+    NoPlan(usize),
+}
+
+/// How many streams of a lane use each model. A model without any is given up, and its memory with it.
+type Uses = Arc<Mutex<BTreeMap<usize, usize>>>;
+
+/// Where streams join a lane, also while it runs. They leave it when their source ends.
+#[derive(Clone)]
+pub struct LaneEntry {
+    mux: Arc<Mux>,
+    joining: Sender<Joining>,
+    uses: Uses,
+}
+
+impl LaneEntry {
+    /// Adds a stream; its source pushes into the inlet.
+    pub fn join(&self, joining: Joining) -> Result<Inlet, JoinError> {
+        let mut uses = lock(&self.uses);
+        let brought = |model: usize| joining.plans.iter().any(|plan| plan.model == model);
+        let missing = |step: &&Step| !uses.contains_key(&step.model) && !brought(step.model);
+        if let Some(step) = joining.steps.iter().find(missing) {
+            return Err(JoinError::NoPlan(step.model));
+        }
+        let (stream, queue) = (joining.stream, joining.queue);
+        let models: Vec<usize> = joining.steps.iter().map(|step| step.model).collect();
+        // The lane reads this before it sees the first frame of the stream.
+        self.joining.send(joining).map_err(|_| JoinError::Ended)?;
+        let inlet = self.mux.add(stream, queue).map_err(|Closed| JoinError::Ended)?;
+        models.into_iter().for_each(|model| *uses.entry(model).or_default() += 1);
+        Ok(inlet)
+    }
+
+    /// Whether the lane holds a model at this moment.
+    pub fn holds(&self, model: usize) -> bool {
+        lock(&self.uses).contains_key(&model)
+    }
+}
+
+fn lock(uses: &Uses) -> MutexGuard<'_, BTreeMap<usize, usize>> {
+    // A poisoned lock means a panic between two counts, and those are whole.
+    uses.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// One executing thread. Models on a lane never overlap in time.
 pub struct Lane {
-    /// Where its batches come from.
-    pub mux: Arc<Mux>,
-    /// The plans of each group of streams, in the order in which they run.
-    pub groups: Vec<Vec<BoundPlan>>,
-    /// Who follows objects, for the streams where that is wanted.
-    pub followers: BTreeMap<StreamId, Box<dyn Follow>>,
-    /// Where its outcomes go.
-    pub outlets: BTreeMap<StreamId, Outlet>,
-    /// Time.
-    pub clock: Arc<dyn Clock>,
-    /// Where failures go.
-    pub events: Arc<dyn EventSink>,
-    /// Counters.
-    pub stats: Stats,
+    mux: Arc<Mux>,
+    joining: Receiver<Joining>,
+    uses: Uses,
+    plans: BTreeMap<usize, LanePlan>,
+    streams: BTreeMap<StreamId, LaneStream>,
+    pictures: Pictures,
+    clock: Arc<dyn Clock>,
+    events: Arc<dyn EventSink>,
+    stats: Stats,
+}
+
+/// A plan, and what it fills.
+struct LanePlan {
+    plan: BoundPlan,
+    findings: Vec<Findings>,
+}
+
+struct LaneStream {
+    group: usize,
+    steps: Vec<Step>,
+    follower: Option<Box<dyn Follow>>,
+    outlet: Outlet,
+    /// Frames that came.
+    frames: u64,
+}
+
+/// What one model looks at in a batch: reused from step to step.
+#[derive(Default)]
+struct Pictures {
+    frames: Vec<Frame>,
+    places: Vec<Place>,
+}
+
+/// Where a picture comes from.
+#[derive(Clone, Copy)]
+struct Place {
+    /// Which frame of the batch.
+    frame: usize,
+    object: Option<Object>,
+    /// Its left top corner in the frame.
+    at: (u32, u32),
+}
+
+impl Pictures {
+    fn clear(&mut self) {
+        self.frames.clear();
+        self.places.clear();
+    }
+
+    fn push(&mut self, picture: Frame, place: Place) {
+        self.frames.push(picture);
+        self.places.push(place);
+    }
+
+    /// All of frame number `index` of the batch.
+    fn push_whole(&mut self, index: usize, frame: &Frame) {
+        self.push(frame.share(), Place { frame: index, object: None, at: (0, 0) });
+    }
+
+    /// Those objects in frame number `index` of the batch that are wanted.
+    fn push_objects(&mut self, index: usize, frame: &Frame, wanted: &Objects, found: &[Found]) {
+        let Some(found) = found.iter().find(|found| found.model == wanted.of && found.object.is_none())
+        else {
+            return;
+        };
+        let detections = found.findings.detections.iter().enumerate();
+        let of_class =
+            detections.filter(|(_, d)| wanted.classes.is_empty() || wanted.classes.contains(&d.class_id));
+        let regions = of_class.filter_map(|(detection, d)| {
+            let region = Region::of(&d.bounds, frame.desc.width, frame.desc.height)?;
+            (region.width.min(region.height) >= wanted.side_min).then_some((detection, region))
+        });
+        for (detection, region) in regions.take(wanted.count_max) {
+            if let Some((picture, part)) = frame.part(region) {
+                let object = Some(Object { model: wanted.of, detection });
+                self.push(picture, Place { frame: index, object, at: (part.x, part.y) });
+            }
+        }
+    }
 }
 
 impl Lane {
+    /// A lane without streams, and where they join it. It must have one before it runs.
+    pub fn new(clock: Arc<dyn Clock>, events: Arc<dyn EventSink>, stats: Stats) -> (Self, LaneEntry) {
+        let mux = Mux::new(Arc::clone(&clock), stats.clone());
+        let (sender, joining) = channel();
+        let uses = Uses::default();
+        let entry = LaneEntry { mux: Arc::clone(&mux), joining: sender, uses: Arc::clone(&uses) };
+        let (plans, streams, pictures) = (BTreeMap::new(), BTreeMap::new(), Pictures::default());
+        (Self { mux, joining, uses, plans, streams, pictures, clock, events, stats }, entry)
+    }
+
     /// Runs on the calling thread until every stream has ended, or the engine fails again and again.
     pub fn run(mut self) -> Result<(), Diagnosis> {
         let result = self.batches();
@@ -56,57 +222,95 @@ impl Lane {
 
     fn batches(&mut self) -> Result<(), Diagnosis> {
         let mut batch = Vec::new();
-        let mut scratch: Vec<Vec<Vec<Findings>>> =
-            self.groups.iter().map(|plans| findings_for(plans)).collect();
         let mut failures = 0;
-        while let Some(group) = self.mux.next_batch(&mut batch) {
-            self.record_queue(&batch);
-            match self.replay(group, &batch, &mut scratch[group]) {
-                Ok(()) => {
-                    failures = 0;
-                    self.hand_on(group, &mut batch, &scratch[group]);
-                }
-                Err(why) => {
-                    failures += 1;
-                    self.drop_all(&mut batch);
-                    if failures >= FAILURES_MAX {
-                        return Err(why);
+        while let Some(next) = self.mux.next(&mut batch) {
+            match next {
+                Next::Joined => self.take_in(),
+                Next::Left(stream) => self.let_go(stream),
+                Next::Batch(group) => match self.replay(group, &batch) {
+                    Ok(found) => {
+                        failures = 0;
+                        self.hand_on(&mut batch, found);
                     }
-                }
+                    Err(why) => {
+                        failures += 1;
+                        self.drop_all(&mut batch);
+                        if failures >= FAILURES_MAX {
+                            return Err(why);
+                        }
+                    }
+                },
             }
         }
         Ok(())
     }
 
-    fn replay(
-        &mut self,
-        group: usize,
-        batch: &[Frame],
-        scratch: &mut [Vec<Findings>],
-    ) -> Result<(), Diagnosis> {
-        for (plan, findings) in self.groups[group].iter_mut().zip(scratch) {
-            match plan.executor.replay(batch, &mut findings[..batch.len()]) {
-                Ok(times) => record_times(&self.stats, batch, times),
-                Err(why) => {
-                    self.events.emit(Event::ReplayFailed { model: plan.name.clone(), why: why.clone() });
-                    return Err(why);
-                }
+    fn take_in(&mut self) {
+        for Joining { stream, queue, steps, plans, follower, outlet } in self.joining.try_iter() {
+            for plan in plans {
+                let findings = vec![Findings::default(); plan.executor.batch_max()];
+                self.plans.entry(plan.model).or_insert(LanePlan { plan, findings });
             }
+            let joined = LaneStream { group: queue.group, steps, follower, outlet, frames: 0 };
+            self.streams.insert(stream, joined);
         }
-        Ok(())
     }
 
-    fn hand_on(&mut self, group: usize, batch: &mut Vec<Frame>, scratch: &[Vec<Findings>]) {
+    /// A stream has ended: its sinks complete when its outlet is dropped, and models that nobody uses any more go.
+    fn let_go(&mut self, stream: StreamId) {
+        let Some(left) = self.streams.remove(&stream) else { return };
+        let mut uses = lock(&self.uses);
+        for step in &left.steps {
+            if let Some(count) = uses.get_mut(&step.model) {
+                *count -= 1;
+            }
+        }
+        uses.retain(|_, count| *count > 0);
+        self.plans.retain(|model, _| uses.contains_key(model));
+    }
+
+    /// Runs a batch through the models of its group, and returns what they found in each frame.
+    fn replay(&mut self, group: usize, batch: &[Frame]) -> Result<Vec<Vec<Found>>, Diagnosis> {
+        let now = self.clock.now();
+        let mut numbers = Vec::with_capacity(batch.len());
+        for frame in batch {
+            self.stats.stream(frame.desc.stream).record(Stage::Queue, now.since(frame.arrived));
+            let stream = self.streams.get_mut(&frame.desc.stream).expect("a stream joins before its frames");
+            numbers.push(stream.frames);
+            stream.frames += 1;
+        }
+        let mut found: Vec<Vec<Found>> = batch.iter().map(|_| Vec::new()).collect();
+        let Self { streams, plans, pictures, .. } = self;
+        let steps = streams.values().find(|stream| stream.group == group).map_or(&[][..], |s| &s.steps);
+        for step in steps {
+            pictures.clear();
+            for (index, frame) in batch.iter().enumerate() {
+                match &step.on {
+                    _ if !numbers[index].is_multiple_of(u64::from(step.interval)) => {}
+                    None => pictures.push_whole(index, frame),
+                    Some(wanted) => pictures.push_objects(index, frame, wanted, &found[index]),
+                }
+            }
+            let plan = plans.get_mut(&step.model).expect("a stream brings the plans of its models");
+            if let Err(why) = plan.replay(pictures, &mut found, &self.stats) {
+                pictures.clear();
+                self.events.emit(Event::ReplayFailed { model: plan.plan.name.clone(), why: why.clone() });
+                return Err(why);
+            }
+        }
+        // Shared slots go back with the batch.
+        pictures.clear();
+        Ok(found)
+    }
+
+    fn hand_on(&mut self, batch: &mut Vec<Frame>, found: Vec<Vec<Found>>) {
         let finished = self.clock.now();
-        for (index, frame) in batch.drain(..).enumerate() {
-            let plans = self.groups[group].iter().zip(scratch);
-            let mut findings: Vec<(usize, Findings)> =
-                plans.map(|(plan, found)| (plan.model, found[index].clone())).collect();
-            if let Some(follower) = self.followers.get_mut(&frame.desc.stream) {
-                follower.follow(&frame.desc, &mut findings);
+        for (frame, mut found) in batch.drain(..).zip(found) {
+            let stream = self.streams.get_mut(&frame.desc.stream).expect("a stream joins before its frames");
+            if let Some(follower) = &mut stream.follower {
+                follower.follow(&frame.desc, &mut found);
             }
-            let outlet = &self.outlets[&frame.desc.stream];
-            outlet.push(Outcome { frame, findings, finished }, &self.stats);
+            stream.outlet.push(Outcome { frame, found, finished }, &self.stats);
         }
     }
 
@@ -115,24 +319,38 @@ impl Lane {
             self.stats.stream(frame.desc.stream).drop_frame(DropCause::ReplayFailed);
         }
     }
+}
 
-    fn record_queue(&self, batch: &[Frame]) {
-        let now = self.clock.now();
-        for frame in batch {
-            self.stats.stream(frame.desc.stream).record(Stage::Queue, now.since(frame.arrived));
+impl LanePlan {
+    /// Runs the plan on all pictures, as many at once as it takes, and adds what it found to the frames they are of.
+    fn replay(
+        &mut self,
+        pictures: &Pictures,
+        found: &mut [Vec<Found>],
+        stats: &Stats,
+    ) -> Result<(), Diagnosis> {
+        let batch_max = self.plan.executor.batch_max();
+        let chunks = pictures.frames.chunks(batch_max).zip(pictures.places.chunks(batch_max));
+        for (frames, places) in chunks {
+            let findings = &mut self.findings[..frames.len()];
+            let times = self.plan.executor.replay(frames, findings)?;
+            record_times(stats, frames, times);
+            for (place, findings) in places.iter().zip(findings) {
+                let mut findings = findings.clone();
+                findings.shift(place.at.0, place.at.1);
+                let Place { frame, object, .. } = *place;
+                found[frame].push(Found { model: self.plan.model, object, predicted: false, findings });
+            }
         }
+        Ok(())
     }
 }
 
-fn findings_for(plans: &[BoundPlan]) -> Vec<Vec<Findings>> {
-    plans.iter().map(|plan| vec![Findings::default(); plan.executor.batch_max()]).collect()
-}
-
-/// Each frame is charged its share of the batch.
-fn record_times(stats: &Stats, batch: &[Frame], times: StageTimes) {
-    let share = u32::try_from(batch.len()).expect("a batch is small");
-    for frame in batch {
-        let mut stats = stats.stream(frame.desc.stream);
+/// Each picture is charged its share of the batch.
+fn record_times(stats: &Stats, pictures: &[Frame], times: StageTimes) {
+    let share = u32::try_from(pictures.len()).expect("a batch is small");
+    for picture in pictures {
+        let mut stats = stats.stream(picture.desc.stream);
         stats.record(Stage::Preprocess, times.preprocess / share);
         stats.record(Stage::Infer, times.infer / share);
         stats.record(Stage::Postprocess, times.postprocess / share);

@@ -16,9 +16,9 @@ mod supervise;
 
 pub use clock::MonotonicClock;
 pub use executor::{Executor, StageTimes};
-pub use lane::{BoundPlan, Follow, Lane};
-pub use mux::{Closed, DropPolicy, Inlet, Mux, StreamQueue};
-pub use sink::{Outcome, Outlet, Sink, SinkThread};
+pub use lane::{BoundPlan, Follow, JoinError, Joining, Lane, LaneEntry, Objects, Step};
+pub use mux::{Closed, DropPolicy, Inlet, Mux, Next, StreamQueue};
+pub use sink::{Found, Object, Outcome, Outlet, Sink, SinkThread};
 pub use slot::{Frame, Lease, OwnedSlot, Slot, SlotPool};
 pub use source::{Poll, Source, SourceError};
 pub use stop::Stop;

@@ -24,8 +24,10 @@ pub enum DropPolicy {
 /// One stream's ring.
 #[derive(Clone, Copy, Debug)]
 pub struct StreamQueue {
-    /// The group of plans its frames run through.
+    /// Streams of one group share batches, because their frames run through the same models.
     pub group: usize,
+    /// Frames of one batch at most; of a group's streams the largest counts.
+    pub batch_max: usize,
     /// Frames that may wait.
     pub frames_max: usize,
     /// What happens when more come.
@@ -43,14 +45,26 @@ pub struct Mux {
     state: Mutex<State>,
     frame_came: Condvar,
     room_came: Condvar,
-    groups: Vec<usize>,
     clock: Arc<dyn Clock>,
     stats: Stats,
 }
 
 struct State {
     rings: Vec<Ring>,
+    /// A stream joined since this was asked for last.
+    joined: bool,
     closed: bool,
+}
+
+/// What a lane does next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// Streams have joined.
+    Joined,
+    /// A stream has ended, and all of its frames were handed out.
+    Left(StreamId),
+    /// A batch of this group.
+    Batch(usize),
 }
 
 struct Ring {
@@ -61,46 +75,43 @@ struct Ring {
 }
 
 impl Mux {
-    /// A mux for `streams`, whose groups take at most `batch_max[group]` frames at once.
-    pub fn new(
-        streams: Vec<(StreamId, StreamQueue)>,
-        batch_max: Vec<usize>,
-        clock: Arc<dyn Clock>,
-        stats: Stats,
-    ) -> Arc<Self> {
-        let rings = streams
-            .into_iter()
-            .map(|(stream, queue)| {
-                assert!(queue.group < batch_max.len() && queue.frames_max > 0, "stream {stream}: {queue:?}");
-                Ring { stream, queue, frames: VecDeque::with_capacity(queue.frames_max), open: true }
-            })
-            .collect();
-        Arc::new(Self {
-            state: Mutex::new(State { rings, closed: false }),
-            frame_came: Condvar::new(),
-            room_came: Condvar::new(),
-            groups: batch_max,
-            clock,
-            stats,
-        })
+    /// A mux without streams.
+    pub fn new(clock: Arc<dyn Clock>, stats: Stats) -> Arc<Self> {
+        let state = Mutex::new(State { rings: Vec::new(), joined: false, closed: false });
+        let (frame_came, room_came) = (Condvar::new(), Condvar::new());
+        Arc::new(Self { state, frame_came, room_came, clock, stats })
     }
 
-    /// The end into which `stream`'s source pushes. Dropping it ends the stream.
-    pub fn inlet(self: &Arc<Self>, stream: StreamId) -> Inlet {
-        let ring = self.lock().rings.iter().position(|ring| ring.stream == stream);
-        Inlet { mux: Arc::clone(self), ring: ring.expect("a mux is asked only for its own streams") }
+    /// Adds a stream, and returns the end into which its source pushes. Dropping that ends the stream.
+    pub fn add(self: &Arc<Self>, stream: StreamId, queue: StreamQueue) -> Result<Inlet, Closed> {
+        assert!(queue.batch_max > 0 && queue.frames_max > 0, "stream {stream}: {queue:?}");
+        let mut state = self.lock();
+        assert!(state.ring(stream).is_none(), "stream {stream} is here already");
+        if state.closed {
+            return Err(Closed);
+        }
+        let frames = VecDeque::with_capacity(queue.frames_max);
+        state.rings.push(Ring { stream, queue, frames, open: true });
+        state.joined = true;
+        drop(state);
+        self.frame_came.notify_one();
+        Ok(Inlet { mux: Arc::clone(self), stream })
     }
 
-    /// Waits for the next batch and fills `batch` with it; returns its group, or `None` when every stream has ended
-    /// and every frame was handed out.
-    pub fn next_batch(&self, batch: &mut Vec<Frame>) -> Option<usize> {
+    /// Waits for what comes next, and fills `batch` where that is one. `None` when the last stream has left, or after
+    /// [`Mux::close`]; no stream can be added from then on.
+    pub fn next(&self, batch: &mut Vec<Frame>) -> Option<Next> {
         batch.clear();
         let mut state = self.lock();
         loop {
             let now = self.clock.now();
-            let group = match state.ready(&self.groups, now) {
-                Ready::Group(group) => group,
-                Ready::Never => return None,
+            let group = match state.ready(now) {
+                Ready::Now(Next::Batch(group)) => group,
+                Ready::Now(next) => return Some(next),
+                Ready::Never => {
+                    state.closed = true;
+                    return None;
+                }
                 Ready::At(None) => {
                     state = self.frame_came.wait(state).unwrap_or_else(PoisonError::into_inner);
                     continue;
@@ -112,13 +123,12 @@ impl Mux {
                     continue;
                 }
             };
-            while batch.len() < self.groups[group] {
-                let Some(frame) = state.pop_oldest(group) else { break };
-                batch.push(frame);
+            for _ in 0..state.batch_max(group) {
+                batch.extend(state.pop_oldest(group));
             }
             drop(state);
             self.room_came.notify_all();
-            return Some(group);
+            return Some(Next::Batch(group));
         }
     }
 
@@ -142,8 +152,7 @@ impl Mux {
 }
 
 enum Ready {
-    /// A batch of this group can be taken now.
-    Group(usize),
+    Now(Next),
     /// Not before this time, or before another frame comes.
     At(Option<Nanos>),
     /// Nothing will come any more.
@@ -151,31 +160,46 @@ enum Ready {
 }
 
 impl State {
-    fn ready(&self, groups: &[usize], now: Nanos) -> Ready {
+    fn ready(&mut self, now: Nanos) -> Ready {
         if self.closed {
             return Ready::Never;
         }
-        let mut earliest: Option<Nanos> = None;
-        let mut due: Option<(Nanos, usize)> = None;
-        let mut open = false;
-        for (group, batch_max) in groups.iter().enumerate() {
-            let rings = || self.rings.iter().filter(|ring| ring.queue.group == group);
-            open |= rings().any(|ring| ring.open);
-            let waiting: usize = rings().map(|ring| ring.frames.len()).sum();
-            let oldest = rings().filter_map(|ring| ring.frames.front().map(|(came, _)| *came)).min();
-            let deadline = rings().filter_map(Ring::deadline).min();
-            let (Some(oldest), Some(deadline)) = (oldest, deadline) else { continue };
-            let no_more = !rings().any(|ring| ring.open);
-            if waiting >= *batch_max || deadline <= now || no_more {
-                due = Some(due.map_or((oldest, group), |seen| seen.min((oldest, group))));
-            }
-            earliest = Some(earliest.map_or(deadline, |seen| seen.min(deadline)));
+        if std::mem::take(&mut self.joined) {
+            return Ready::Now(Next::Joined);
         }
-        match due {
-            Some((_, group)) => Ready::Group(group),
-            None if !open => Ready::Never,
-            None => Ready::At(earliest),
+        if let Some(index) = self.rings.iter().position(|ring| !ring.open && ring.frames.is_empty()) {
+            return Ready::Now(Next::Left(self.rings.remove(index).stream));
         }
+        if self.rings.is_empty() {
+            return Ready::Never;
+        }
+        let due = self.rings.iter().filter(|ring| self.is_due(ring, now));
+        let oldest = due.min_by_key(|ring| ring.frames.front().map(|(came, _)| *came));
+        match oldest {
+            Some(ring) => Ready::Now(Next::Batch(ring.queue.group)),
+            None => Ready::At(self.rings.iter().filter_map(Ring::deadline).min()),
+        }
+    }
+
+    /// Whether the frames of a ring's group need not wait any longer.
+    fn is_due(&self, ring: &Ring, now: Nanos) -> bool {
+        let group = ring.queue.group;
+        !ring.frames.is_empty()
+            && (self.group(group).filter_map(Ring::deadline).any(|deadline| deadline <= now)
+                || self.group(group).map(|ring| ring.frames.len()).sum::<usize>() >= self.batch_max(group)
+                || !self.group(group).any(|ring| ring.open))
+    }
+
+    fn group(&self, group: usize) -> impl Iterator<Item = &Ring> {
+        self.rings.iter().filter(move |ring| ring.queue.group == group)
+    }
+
+    fn batch_max(&self, group: usize) -> usize {
+        self.group(group).map(|ring| ring.queue.batch_max).max().unwrap_or(1)
+    }
+
+    fn ring(&mut self, stream: StreamId) -> Option<&mut Ring> {
+        self.rings.iter_mut().find(|ring| ring.stream == stream)
     }
 
     fn pop_oldest(&mut self, group: usize) -> Option<Frame> {
@@ -197,7 +221,7 @@ impl Ring {
 /// The end of one ring into which its source pushes.
 pub struct Inlet {
     mux: Arc<Mux>,
-    ring: usize,
+    stream: StreamId,
 }
 
 impl Inlet {
@@ -210,7 +234,7 @@ impl Inlet {
                 mux.stats.stream(frame.desc.stream).drop_frame(DropCause::Shutdown);
                 return Err(Closed);
             }
-            let ring = &mut state.rings[self.ring];
+            let ring = state.ring(self.stream).expect("a ring leaves after its inlet");
             if ring.frames.len() < ring.queue.frames_max {
                 ring.frames.push_back((mux.clock.now(), frame));
                 break None;
@@ -238,14 +262,16 @@ impl Inlet {
 
 impl Drop for Inlet {
     fn drop(&mut self) {
-        self.mux.lock().rings[self.ring].open = false;
+        if let Some(ring) = self.mux.lock().ring(self.stream) {
+            ring.open = false;
+        }
         self.mux.frame_came.notify_all();
     }
 }
 
 impl fmt::Debug for Inlet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Inlet(ring {})", self.ring)
+        write!(f, "Inlet(stream {})", self.stream)
     }
 }
 
@@ -269,18 +295,23 @@ mod tests {
         streams: u16,
         batch_max: usize,
         wait_ms: u64,
-    ) -> (Arc<Mux>, Stats) {
-        let queue = StreamQueue { group: 0, frames_max, policy, batch_wait: Duration::from_millis(wait_ms) };
+    ) -> (Arc<Mux>, Vec<Inlet>, Stats) {
+        let batch_wait = Duration::from_millis(wait_ms);
+        let queue = StreamQueue { group: 0, batch_max, frames_max, policy, batch_wait };
         let stats = Stats::new(usize::from(streams));
-        let rings = (0..streams).map(|s| (StreamId(s), queue)).collect();
-        (Mux::new(rings, vec![batch_max], Arc::new(MonotonicClock::default()), stats.clone()), stats)
+        let mux = Mux::new(Arc::new(MonotonicClock::default()), stats.clone());
+        let inlets = (0..streams).map(|s| mux.add(StreamId(s), queue).expect("open")).collect();
+        assert_eq!(mux.next(&mut Vec::new()), Some(Next::Joined));
+        (mux, inlets, stats)
     }
 
     fn drain(mux: &Mux) -> Vec<Vec<u64>> {
         let mut batch = Vec::new();
         let mut batches = Vec::new();
-        while mux.next_batch(&mut batch).is_some() {
-            batches.push(batch.iter().map(|f| f.desc.seq).collect());
+        while let Some(next) = mux.next(&mut batch) {
+            if let Next::Batch(_) = next {
+                batches.push(batch.iter().map(|f| f.desc.seq).collect());
+            }
         }
         batches
     }
@@ -291,10 +322,9 @@ mod tests {
             (DropPolicy::DropOldest, vec![vec![1], vec![2]], DropCause::DropOldest),
             (DropPolicy::DropNewest, vec![vec![0], vec![1]], DropCause::DropNewest),
         ] {
-            let (mux, stats) = mux(policy, 2, 1, 1, 0);
-            let inlet = mux.inlet(StreamId(0));
-            (0..3).for_each(|seq| inlet.push(frame(0, seq)).expect("open"));
-            drop(inlet);
+            let (mux, inlets, stats) = mux(policy, 2, 1, 1, 0);
+            (0..3).for_each(|seq| inlets[0].push(frame(0, seq)).expect("open"));
+            drop(inlets);
             assert_eq!(drain(&mux), kept);
             assert_eq!(stats.stream(StreamId(0)).dropped(cause), 1);
         }
@@ -302,20 +332,18 @@ mod tests {
 
     #[test]
     fn a_blocked_source_goes_on_when_there_is_room() {
-        let (mux, _) = mux(DropPolicy::Block, 1, 1, 1, 0);
-        let inlet = mux.inlet(StreamId(0));
+        let (mux, inlets, _) = mux(DropPolicy::Block, 1, 1, 1, 0);
         let source =
-            std::thread::spawn(move || (0..100).for_each(|seq| inlet.push(frame(0, seq)).expect("open")));
+            std::thread::spawn(move || (0..100).for_each(|seq| inlets[0].push(frame(0, seq)).expect("open")));
         assert_eq!(drain(&mux).concat(), (0..100).collect::<Vec<_>>());
         source.join().expect("the source ends");
     }
 
     #[test]
     fn closing_frees_a_blocked_source() {
-        let (mux, stats) = mux(DropPolicy::Block, 1, 1, 1, 0);
-        let inlet = mux.inlet(StreamId(0));
-        inlet.push(frame(0, 0)).expect("open");
-        let source = std::thread::spawn(move || inlet.push(frame(0, 1)).is_err());
+        let (mux, inlets, stats) = mux(DropPolicy::Block, 1, 1, 1, 0);
+        inlets[0].push(frame(0, 0)).expect("open");
+        let source = std::thread::spawn(move || inlets[0].push(frame(0, 1)).is_err());
         mux.close();
         assert!(source.join().expect("the source ends"));
         assert_eq!(stats.stream(StreamId(0)).dropped(DropCause::Shutdown), 2);
@@ -323,23 +351,43 @@ mod tests {
 
     #[test]
     fn a_batch_is_formed_when_full_or_when_nothing_more_comes() {
-        let (mux, _) = mux(DropPolicy::Block, 8, 2, 4, 60_000);
-        let (a, b) = (mux.inlet(StreamId(0)), mux.inlet(StreamId(1)));
+        let (mux, inlets, _) = mux(DropPolicy::Block, 8, 2, 4, 60_000);
         for seq in 0..3 {
-            a.push(frame(0, seq)).expect("open");
-            b.push(frame(1, 10 + seq)).expect("open");
+            inlets[0].push(frame(0, seq)).expect("open");
+            inlets[1].push(frame(1, 10 + seq)).expect("open");
         }
-        drop((a, b));
+        drop(inlets);
         assert_eq!(drain(&mux), [vec![0, 10, 1, 11], vec![2, 12]]);
     }
 
     #[test]
     fn a_batch_goes_out_at_its_deadline() {
-        let (mux, _) = mux(DropPolicy::Block, 8, 1, 4, 20);
-        let inlet = mux.inlet(StreamId(0));
-        inlet.push(frame(0, 0)).expect("open");
+        let (mux, inlets, _) = mux(DropPolicy::Block, 8, 1, 4, 20);
+        inlets[0].push(frame(0, 0)).expect("open");
         let mut batch = Vec::new();
-        assert_eq!(mux.next_batch(&mut batch), Some(0));
+        assert_eq!(mux.next(&mut batch), Some(Next::Batch(0)));
         assert_eq!(batch.len(), 1);
+    }
+
+    #[test]
+    fn streams_come_and_go() {
+        let (mux, mut inlets, _) = mux(DropPolicy::Block, 8, 2, 1, 0);
+        let mut batch = Vec::new();
+        inlets[0].push(frame(0, 0)).expect("open");
+        drop(inlets.remove(0));
+        assert_eq!(mux.next(&mut batch), Some(Next::Batch(0)), "what it pushed is handed out first");
+        assert_eq!(mux.next(&mut batch), Some(Next::Left(StreamId(0))));
+        let batch_wait = Duration::ZERO;
+        let queue =
+            StreamQueue { group: 7, batch_max: 1, frames_max: 1, policy: DropPolicy::Block, batch_wait };
+        let late = mux.add(StreamId(2), queue).expect("a stream is left");
+        late.push(frame(2, 5)).expect("open");
+        assert_eq!(mux.next(&mut batch), Some(Next::Joined), "before its first frame");
+        assert_eq!(mux.next(&mut batch), Some(Next::Batch(7)));
+        drop((inlets, late));
+        assert_eq!(mux.next(&mut batch), Some(Next::Left(StreamId(1))));
+        assert_eq!(mux.next(&mut batch), Some(Next::Left(StreamId(2))));
+        assert_eq!(mux.next(&mut batch), None);
+        assert!(mux.add(StreamId(3), queue).is_err(), "the lane has ended");
     }
 }

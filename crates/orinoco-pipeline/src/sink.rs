@@ -2,32 +2,82 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::time::Duration;
 
-use orinoco_core::{Clock, Diagnosis, Findings, Nanos, StreamId};
-use orinoco_telemetry::{DropCause, Event, EventSink, Stage, Stats};
+use orinoco_core::{Clock, Detection, Diagnosis, Findings, Nanos, StreamId, TrackId};
+use orinoco_telemetry::{DropCause, Event, EventSink, SourceState, Stage, Stats};
 
 use crate::{DropPolicy, Frame};
 
 /// Frames that may wait for a stream's sinks; each holds a decoder's buffer, so few.
 const OUTCOMES_MAX: usize = 4;
+/// How often outputs of a source that is away are told so.
+const OFFLINE_EVERY: Duration = Duration::from_secs(1);
 
-/// A frame and what each of its stream's models found in it, in the stream's order of models.
+/// A frame and what its stream's models found in it.
 #[derive(Debug)]
 pub struct Outcome {
     /// The frame.
     pub frame: Frame,
-    /// Findings by model: index into the board's models.
-    pub findings: Vec<(usize, Findings)>,
+    /// In the order in which the models ran. A model that looks at objects has an entry for each of them, one that did not
+    /// look at this frame has none.
+    pub found: Vec<Found>,
     /// When the last plan finished.
     pub finished: Nanos,
+}
+
+/// What one model found in a frame, or in an object of it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Found {
+    /// Index into the board's models.
+    pub model: usize,
+    /// What it looked at; `None` for the whole frame.
+    pub object: Option<Object>,
+    /// The model did not look at this frame: this is where its objects should be by now.
+    pub predicted: bool,
+    /// What it found, by its place in the frame.
+    pub findings: Findings,
+}
+
+/// An object that a model found, of the same frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Object {
+    /// Index of that model into the board's models.
+    pub model: usize,
+    /// Index into its detections.
+    pub detection: usize,
+}
+
+impl Outcome {
+    /// The detection that an object is.
+    pub fn detection(&self, object: Object) -> Option<&Detection> {
+        self.holder(object)?.detections.get(object.detection)
+    }
+
+    /// The track of an object, where objects are followed.
+    pub fn track(&self, object: Object) -> Option<TrackId> {
+        self.holder(object)?.tracks.get(object.detection).copied().flatten()
+    }
+
+    /// The findings that an object is one of.
+    fn holder(&self, object: Object) -> Option<&Findings> {
+        let whole = self.found.iter().find(|found| found.model == object.model && found.object.is_none());
+        whole.map(|found| &found.findings)
+    }
 }
 
 /// Takes outcomes: a file, a screen, a wire. Runs on its stream's sink thread.
 pub trait Sink: Send {
     /// Takes one outcome.
     fn write(&mut self, outcome: &Outcome) -> Result<(), Diagnosis>;
+
+    /// The source is away and has delivered nothing for `silence`. Called once a second until it is back, if it was there
+    /// before; outputs that have nothing to say about it do nothing.
+    fn offline(&mut self, silence: Duration) -> Result<(), Diagnosis> {
+        let _ = silence;
+        Ok(())
+    }
 
     /// Completes the output; returns the file it wrote, if any. Called once, after the last `write`.
     fn finish(&mut self) -> Result<Option<PathBuf>, Diagnosis>;
@@ -88,9 +138,15 @@ impl SinkThread {
     /// Writes until the outlet is dropped, then completes every sink. Returns the files written and the faults.
     pub fn run(mut self) -> (Vec<PathBuf>, Vec<Diagnosis>) {
         let mut faults = Vec::new();
-        while let Ok(outcome) = self.outcomes.recv() {
-            self.write(&outcome, &mut faults);
-            self.count(&outcome);
+        loop {
+            match self.outcomes.recv_timeout(OFFLINE_EVERY) {
+                Ok(outcome) => {
+                    self.tell(&mut faults, |sink| sink.write(&outcome));
+                    self.count(&outcome);
+                }
+                Err(RecvTimeoutError::Timeout) => self.look_offline(&mut faults),
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
         }
         let mut files = Vec::new();
         for mut sink in self.sinks {
@@ -102,8 +158,13 @@ impl SinkThread {
         (files, faults)
     }
 
-    fn write(&mut self, outcome: &Outcome, faults: &mut Vec<Diagnosis>) {
-        self.sinks.retain_mut(|sink| match sink.write(outcome) {
+    /// Tells every sink something; one that fails is told nothing any more.
+    fn tell(
+        &mut self,
+        faults: &mut Vec<Diagnosis>,
+        mut what: impl FnMut(&mut dyn Sink) -> Result<(), Diagnosis>,
+    ) {
+        self.sinks.retain_mut(|sink| match what(&mut **sink) {
             Ok(()) => true,
             Err(why) => {
                 self.events.emit(Event::SinkFailed { stream: self.stream, why: why.clone() });
@@ -113,6 +174,18 @@ impl SinkThread {
         });
     }
 
+    fn look_offline(&mut self, faults: &mut Vec<Diagnosis>) {
+        let stats = self.stats.stream(self.stream);
+        let (state, latest) = (stats.state, stats.last_out);
+        drop(stats);
+        let away =
+            matches!(state, Some(SourceState::Connecting | SourceState::Stalled | SourceState::BackingOff));
+        if let (true, Some(latest)) = (away, latest) {
+            let silence = self.clock.now().since(latest);
+            self.tell(faults, |sink| sink.offline(silence));
+        }
+    }
+
     fn count(&self, outcome: &Outcome) {
         let now = self.clock.now();
         let total = now.since(outcome.frame.arrived);
@@ -120,8 +193,8 @@ impl SinkThread {
         stats.frames_out += 1;
         stats.first_in.get_or_insert(outcome.frame.arrived);
         stats.last_out = Some(now);
-        stats.detections +=
-            outcome.findings.iter().map(|(_, found)| found.detections.len() as u64).sum::<u64>();
+        let seen = outcome.found.iter().filter(|found| !found.predicted);
+        stats.detections += seen.map(|found| found.findings.detections.len() as u64).sum::<u64>();
         stats.record(Stage::Sink, now.since(outcome.finished));
         stats.record(Stage::Total, total);
         if self.latency_max.is_some_and(|max| total > max) {

@@ -2,10 +2,11 @@
 
 use std::fmt;
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
-use orinoco_core::{FrameDesc, FrameView, MemoryDomain, Nanos};
+use orinoco_core::{FrameDesc, FrameView, MemoryDomain, Nanos, Region};
 
 /// A buffer that somebody else owns: a decoder's, NVMM's, a dma-buf's. Dropping it gives it back, so a frame is held
 /// exactly until the last reader (the replay that used it, then the sinks) is done with it.
@@ -78,13 +79,13 @@ pub struct Frame {
     pub lost: u64,
     /// When it reached its slot.
     pub arrived: Nanos,
-    slot: Slot,
+    slot: Arc<Slot>,
 }
 
 impl Frame {
     /// Pairs a descriptor with its bytes; `None` when they do not fit it.
     pub fn new(desc: FrameDesc, slot: Slot, arrived: Nanos) -> Option<Self> {
-        let frame = Self { desc, decode: None, captured: None, lost: 0, arrived, slot };
+        let frame = Self { desc, decode: None, captured: None, lost: 0, arrived, slot: Arc::new(slot) };
         match desc.memory {
             MemoryDomain::DmaBuf => frame.dma_buf().map(drop)?,
             _ => FrameView::new(&frame.desc, frame.bytes()).map(drop)?,
@@ -92,9 +93,20 @@ impl Frame {
         Some(frame)
     }
 
+    /// The same frame once more: its slot is given back when the last of them is dropped.
+    pub fn share(&self) -> Self {
+        Self { slot: Arc::clone(&self.slot), ..*self }
+    }
+
+    /// A part of it as a frame of its own, which shares its slot, and the part that it is: see [`FrameDesc::part`].
+    pub fn part(&self, region: Region) -> Option<(Self, Region)> {
+        let (desc, part) = self.desc.part(region)?;
+        Some((Self { desc, ..self.share() }, part))
+    }
+
     /// Its memory as a dma-buf, where its owner exports it.
     pub fn dma_buf(&self) -> Option<BorrowedFd<'_>> {
-        match &self.slot {
+        match &*self.slot {
             Slot::Owned(_) => None,
             Slot::Leased(lease) => lease.dma_buf(),
         }
@@ -107,7 +119,7 @@ impl Frame {
     }
 
     fn bytes(&self) -> &[u8] {
-        match &self.slot {
+        match &*self.slot {
             Slot::Owned(slot) => &slot.bytes,
             Slot::Leased(lease) => lease.bytes(),
         }

@@ -294,15 +294,15 @@ mod tests {
     fn check(steps: Vec<Step>, attempts_max: Option<u32>, states: &str, end: &str) {
         let clock: Arc<dyn Clock> = Arc::new(MonotonicClock::default());
         let stats = Stats::new(1);
-        let queue =
-            StreamQueue { group: 0, frames_max: 8, policy: DropPolicy::Block, batch_wait: Duration::ZERO };
-        let mux = Mux::new(vec![(StreamId(0), queue)], vec![1], clock.clone(), stats.clone());
+        let (policy, batch_wait) = (DropPolicy::Block, Duration::ZERO);
+        let queue = StreamQueue { group: 0, batch_max: 1, frames_max: 8, policy, batch_wait };
+        let mux = Mux::new(clock.clone(), stats.clone());
         let log = Arc::new(Log::default());
         let runner = SourceRunner {
             stream: StreamId(0),
             shown: "script".to_owned(),
             source: Box::new(Script(steps.into())),
-            inlet: mux.inlet(StreamId(0)),
+            inlet: mux.add(StreamId(0), queue).expect("open"),
             reconnect: Reconnect { attempts_max, stall: Duration::from_millis(1) },
             frames_max: None,
             clock,

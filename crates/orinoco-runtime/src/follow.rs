@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use orinoco_api::{LineSummary, TrackedSummary, ZoneSummary};
 use orinoco_board::{BoardStream, Shape, TrackSpec};
-use orinoco_core::{Diagnosis, Findings, FrameDesc, WithSubject, codes};
-use orinoco_pipeline::Follow;
+use orinoco_core::{Diagnosis, Findings, FrameDesc, Pts, WithSubject, codes};
+use orinoco_pipeline::{Follow, Found};
 use orinoco_vision::zones::{Counter, FrameSize, Line, MARGIN, ShapeError, Spot, Zone};
 use orinoco_vision::{Tracker, TrackerConfig};
 
@@ -78,22 +78,35 @@ fn spots(shape: &Shape) -> Vec<Spot> {
 }
 
 impl Follow for Follower {
-    fn follow(&mut self, frame: &FrameDesc, findings: &mut [(usize, Findings)]) {
+    fn follow(&mut self, frame: &FrameDesc, found: &mut Vec<Found>) {
         let size = FrameSize { width: frame.width, height: frame.height };
         let mut passages = Vec::new();
         let State { zones, lines, models } = &mut *lock(&self.0);
-        for (model, found) in findings {
+        // Objects in objects are followed through what they are in.
+        for Found { model, findings, .. } in found.iter_mut().filter(|found| found.object.is_none()) {
             let followed = models.entry(*model).or_insert_with(|| Followed {
                 tracker: Tracker::new(TrackerConfig::default()),
                 counter: Counter::new(zones.clone(), lines.clone(), MARGIN),
                 objects: 0,
             });
-            followed.tracker.update(&found.detections, frame.pts, &mut found.tracks);
+            followed.tracker.update(&findings.detections, frame.pts, &mut findings.tracks);
             followed.counter.update(&followed.tracker, size, &mut passages);
-            let newest = found.tracks.iter().flatten().map(|id| id.0).max().unwrap_or(0);
+            let newest = findings.tracks.iter().flatten().map(|id| id.0).max().unwrap_or(0);
             followed.objects = followed.objects.max(newest);
         }
+        for (&model, followed) in models {
+            if !found.iter().any(|found| found.model == model) {
+                found.push(predict(model, &mut followed.tracker, frame.pts));
+            }
+        }
     }
+}
+
+/// Where the objects of a model are in a frame that it did not look at.
+fn predict(model: usize, tracker: &mut Tracker, pts: Pts) -> Found {
+    let mut findings = Findings::default();
+    tracker.predict(pts, &mut findings.detections, &mut findings.tracks);
+    Found { model, object: None, predicted: true, findings }
 }
 
 impl State {

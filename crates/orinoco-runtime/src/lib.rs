@@ -1,8 +1,8 @@
 //! A checked board into running pipelines, for the CLI and the daemon alike.
 //!
 //! [`Runtime::prepare`] loads models, proves engines and opens sinks, and so finds nearly everything that can be wrong
-//! before the first frame. [`Runtime::start`] starts the threads; [`Running::wait`] returns the [`Summary`]. It neither
-//! prints nor exits.
+//! before the first frame. [`Runtime::start`] starts the threads; [`Running::wait`] returns the [`Summary`].
+//! [`Running::reload`] makes it another board while it runs. It neither prints nor exits.
 
 mod events;
 mod follow;
@@ -10,6 +10,7 @@ mod memory;
 mod models;
 mod paths;
 mod planning;
+mod reload;
 mod run;
 mod sinks;
 mod summary;
@@ -20,4 +21,5 @@ pub use models::{Describe, LoadedModel, bind_audio, bind_plan, load_as, load_mod
 pub use orinoco_api::Summary;
 pub use paths::{cache_dir, data_dirs, repository, vars};
 pub use planning::{asked_to_measure, plan_board};
+pub use reload::{Ready, Reload, Reloaded};
 pub use run::{Progress, Running, Runtime};

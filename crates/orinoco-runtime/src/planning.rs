@@ -249,14 +249,7 @@ fn measure_in_child(asked: &Asked, name: &str) -> Result<Measured, Faults> {
 
 /// Loads a model and runs it on noise, in this process, which does nothing else.
 fn measure(asked: &Asked) -> Result<Measured, Faults> {
-    let wanted = BoardModel {
-        name: asked.model.clone(),
-        model: asked.model.clone(),
-        batch: asked.batch,
-        score_threshold: None,
-        iou_threshold: None,
-        resize: None,
-    };
+    let wanted = BoardModel { batch: asked.batch, ..BoardModel::new(&*asked.model, &*asked.model) };
     let inference = Inference {
         engines: asked.engines.clone(),
         threads: asked.threads,

@@ -1,27 +1,28 @@
 //! Putting the parts together, starting them, and waiting for them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use orinoco_api::{EndState, MemorySummary, ModelSummary, Summary};
-use orinoco_board::{Board, BoardStream, Drop as DropKey};
+use orinoco_board::{Board, BoardModel, BoardStream, Drop as DropKey, SinkSpec};
 use orinoco_config::Faults;
 use orinoco_core::{Clock, Diagnosis, Nanos, StreamId, codes};
 use orinoco_infer::{Repository, Scratch};
 use orinoco_media::SourceUri;
 use orinoco_memory::Plan;
 use orinoco_pipeline::{
-    BoundPlan, DropPolicy, Follow, Lane, MonotonicClock, Mux, Reconnect, Sink, SinkThread, SourceEnd,
-    SourceRunner, Stop, StreamQueue,
+    BoundPlan, DropPolicy, Follow, Inlet, JoinError, Joining, Lane, LaneEntry, MonotonicClock, Objects,
+    Reconnect, Sink, SinkThread, SourceEnd, SourceRunner, Step, Stop, StreamQueue,
 };
 use orinoco_telemetry::{EventSink, Stats};
 
 use crate::follow::{Counted, Follower};
 use crate::memory::{peak_bytes, resident_bytes};
 use crate::planning::{plan_board, scratches};
+use crate::reload::{Stamp, stamp};
 use crate::sinks::{self, ModelNames};
 use crate::summary::{Ended, summarise, summarise_memory, summarise_model};
 use crate::{LoadedModel, bind_plan, load_model};
@@ -34,21 +35,39 @@ const WARM_FRAMES: u64 = 500;
 /// A board whose models are proved and whose sinks are open; nothing runs yet.
 pub struct Runtime {
     board: Board,
-    sources: Vec<SourceUri>,
-    models: Vec<ModelSummary>,
-    lanes: Vec<LanePlan>,
+    models: Vec<KnownModel>,
+    lanes: Vec<Plans>,
+    streams: Vec<OpenStream>,
     memory: Option<Planned>,
-    followers: BTreeMap<StreamId, (Follower, Counted)>,
-    sinks: Vec<Vec<Box<dyn Sink>>>,
-    clock: Arc<dyn Clock>,
-    events: Arc<dyn EventSink>,
-    stop: Stop,
+    shared: Shared,
 }
 
-/// What one lane runs: its streams, and the plans of each group of streams with the same models.
-struct LanePlan {
-    streams: Vec<(StreamId, usize)>,
-    groups: Vec<Vec<BoundPlan>>,
+/// A model that was proved, and what is told of it. It is known by its place in a list that only grows.
+#[derive(Clone)]
+pub(crate) struct KnownModel {
+    pub(crate) spec: BoardModel,
+    pub(crate) summary: ModelSummary,
+    pub(crate) names: ModelNames,
+    has_state: bool,
+    file: PathBuf,
+    stamp: Stamp,
+}
+
+/// Plans of one lane that no stream has brought to it yet, by model.
+pub(crate) type Plans = BTreeMap<usize, BoundPlan>;
+
+/// A stream that was checked, with its sinks open.
+pub(crate) struct OpenStream {
+    /// Its settings; models are places in the list of known models.
+    pub(crate) spec: BoardStream,
+    /// Where its sinks write.
+    files: Vec<PathBuf>,
+    source: SourceUri,
+    sinks: Vec<Box<dyn Sink>>,
+    follower: Option<(Follower, Counted)>,
+    pub(crate) lane: usize,
+    steps: Vec<Step>,
+    batch_max: usize,
 }
 
 /// The planned memory, and the areas that lanes compute in.
@@ -59,18 +78,34 @@ pub(crate) struct Planned {
 
 /// A board at work.
 pub struct Running {
-    board: Board,
-    shown: Vec<(String, String)>,
-    models: Vec<ModelSummary>,
-    memory: Option<Planned>,
-    counted: BTreeMap<StreamId, Counted>,
-    sources: Vec<JoinHandle<SourceEnd>>,
-    lanes: Vec<JoinHandle<Result<(), Diagnosis>>>,
-    sinks: Vec<JoinHandle<(Vec<PathBuf>, Vec<Diagnosis>)>>,
-    stats: Stats,
-    clock: Arc<dyn Clock>,
+    pub(crate) board: Board,
+    pub(crate) models: Vec<KnownModel>,
+    pub(crate) memory: Option<Planned>,
+    pub(crate) lanes: Vec<RunningLane>,
+    pub(crate) streams: Vec<RunningStream>,
+    /// What streams of one group run through: streams that run through the same share batches.
+    groups: Vec<Vec<usize>>,
+    pub(crate) shared: Shared,
     started: Nanos,
-    stop: Stop,
+    warm_bytes: Option<u64>,
+}
+
+pub(crate) struct RunningLane {
+    pub(crate) entry: LaneEntry,
+    thread: JoinHandle<Result<(), Diagnosis>>,
+}
+
+/// A stream that was started; its number is its id.
+pub(crate) struct RunningStream {
+    pub(crate) spec: BoardStream,
+    files: Vec<PathBuf>,
+    shown: String,
+    lane: usize,
+    /// Whether it was asked to leave.
+    pub(crate) left: bool,
+    counted: Option<Counted>,
+    source: JoinHandle<SourceEnd>,
+    sink: JoinHandle<(Vec<PathBuf>, Vec<Diagnosis>)>,
 }
 
 /// Where a run is, for a progress bar.
@@ -93,86 +128,61 @@ impl Runtime {
         stop: Stop,
     ) -> Result<Self, Faults> {
         let clock: Arc<dyn Clock> = Arc::new(MonotonicClock::default());
-        let sources = collect(board.streams.iter().map(|stream| check_source(stream).map_err(Faults::from)))?;
-        let plan = plan_board(&board, repository, &*events)?;
+        let shared = Shared { clock, events, stats: Stats::default(), stop };
+        collect(board.streams.iter().map(|stream| check_source(stream).map_err(Faults::from)))?;
+        let plan = plan_board(&board, repository, &*shared.events)?;
         let mut loaded = collect(
-            board.models.iter().map(|model| load_model(model, &board.inference, repository, &*events)),
+            board.models.iter().map(|model| load_model(model, &board.inference, repository, &*shared.events)),
         )?;
-        check_states(&board, &loaded)?;
-        let count = board.lanes.min(board.streams.len());
-        let scratches = plan.as_ref().map_or_else(|| Ok(Vec::new()), |plan| scratches(plan, count))?;
-        let lanes = bind_lanes(&board, &mut loaded, &clock, &scratches)?;
-        let followers = followers(&board)?;
-        let names: Arc<[ModelNames]> = loaded.iter().map(names_of).collect();
-        let sinks = collect(board.streams.iter().map(|stream| {
-            collect(
-                stream.sinks.iter().map(|spec| sinks::open(spec, &stream.name, &names).map_err(Faults::from)),
-            )
-        }))?;
-        let models = loaded.iter().map(summarise_model).collect();
+        let models: Vec<KnownModel> =
+            board.models.iter().zip(&loaded).map(|(spec, loaded)| KnownModel::new(spec, loaded)).collect();
+        check_states(&board.streams, &models)?;
+        let lanes = board.lanes.min(board.streams.len());
+        let scratches = plan.as_ref().map_or_else(|| Ok(Vec::new()), |plan| scratches(plan, lanes))?;
+        let mut plans: Vec<Plans> = (0..lanes).map(|_| Plans::new()).collect();
+        for (index, stream) in board.streams.iter().enumerate() {
+            let (lane, scratch) = (&mut plans[index % lanes], scratches.get(index % lanes));
+            for &model in &stream.models {
+                if !lane.contains_key(&model) {
+                    lane.insert(model, shared.bind(model, &mut loaded[model], scratch)?);
+                }
+            }
+        }
+        let streams = board.streams.iter().enumerate();
+        let streams =
+            collect(streams.map(|(index, spec)| OpenStream::new(spec, &spec.sinks, index % lanes, &models)))?;
         let memory = plan.map(|plan| Planned { plan, scratches });
-        Ok(Self { board, sources, models, lanes, memory, followers, sinks, clock, events, stop })
-    }
-
-    /// The models and their engines.
-    pub fn models(&self) -> &[ModelSummary] {
-        &self.models
+        Ok(Self { board, models, lanes: plans, streams, memory, shared })
     }
 
     /// Starts every thread.
     pub fn start(self) -> Result<Running, Faults> {
-        let Self { board, sources, models, lanes, memory, mut followers, sinks, clock, events, stop } = self;
-        let stats = Stats::new(board.streams.len());
-        let shared = Shared { clock: Arc::clone(&clock), events, stats: stats.clone(), stop: stop.clone() };
-        let started = clock.now();
-        let shown =
-            board.streams.iter().zip(&sources).map(|(s, uri)| (s.name.clone(), uri.to_string())).collect();
+        let Self { board, models, lanes: mut plans, streams, memory, shared } = self;
+        let started = shared.clock.now();
         let mut running = Running {
-            shown,
+            board,
             models,
             memory,
-            counted: followers.iter().map(|(stream, (_, counted))| (*stream, counted.clone())).collect(),
-            sources: vec![],
-            lanes: vec![],
-            sinks: vec![],
-            stats,
-            clock,
+            lanes: Vec::new(),
+            streams: Vec::new(),
+            groups: Vec::new(),
+            shared,
             started,
-            stop,
-            board,
+            warm_bytes: None,
         };
-
-        let mut outlets = BTreeMap::new();
-        for (index, sinks) in sinks.into_iter().enumerate() {
-            let (stream, policy) =
-                (&running.board.streams[index], policy(&running.board.streams[index], &sources[index]));
-            let (thread, outlet) = shared.sink_thread(stream_id(index), sinks, policy, stream.latency_max);
-            running.sinks.push(spawn(format!("sink-{}", stream.name), move || thread.run())?);
-            outlets.insert(stream_id(index), outlet);
+        let mut waiting = Vec::new();
+        for _ in &plans {
+            let Shared { clock, events, stats, .. } = running.shared.clone();
+            waiting.push(Lane::new(clock, events, stats));
         }
-        for (index, plan) in lanes.into_iter().enumerate() {
-            let mux = shared.mux(&running.board, &sources, &plan);
-            for (stream, _) in &plan.streams {
-                let runner = shared.source(
-                    &running.board.streams[stream.index()],
-                    *stream,
-                    &sources[stream.index()],
-                    &mux,
-                )?;
-                let name = format!("src-{}", running.board.streams[stream.index()].name);
-                running.sources.push(spawn(name, move || runner.run())?);
-            }
-            let own = plan
-                .streams
-                .iter()
-                .map(|(stream, _)| (*stream, outlets.remove(stream).expect("one outlet a stream")));
-            let following = plan.streams.iter().filter_map(|(stream, _)| {
-                let (follower, _) = followers.remove(stream)?;
-                Some((*stream, Box::new(follower) as Box<dyn Follow>))
-            });
-            let following = following.collect();
-            let lane = shared.lane(mux, plan.groups, following, own.collect());
-            running.lanes.push(spawn(format!("lane-{index}"), move || lane.run())?);
+        let entries: Vec<LaneEntry> = waiting.iter().map(|(_, entry)| entry.clone()).collect();
+        for stream in streams {
+            let lane = stream.lane;
+            running.start_stream(stream, &mut plans[lane], &entries[lane])?;
+        }
+        for (index, (lane, entry)) in waiting.into_iter().enumerate() {
+            let thread = spawn(format!("lane-{index}"), move || lane.run())?;
+            running.lanes.push(RunningLane { entry, thread });
         }
         Ok(running)
     }
@@ -184,88 +194,95 @@ fn check_source(stream: &BoardStream) -> Result<SourceUri, Diagnosis> {
     Ok(uri)
 }
 
-/// A model that carries a state from frame to frame serves one stream, one frame at a time: the frames of two would mix in
-/// it.
-fn check_states(board: &Board, loaded: &[LoadedModel]) -> Result<(), Diagnosis> {
-    for (index, model) in loaded.iter().enumerate() {
-        let users: Vec<&str> = board
-            .streams
-            .iter()
-            .filter(|stream| stream.models.contains(&index))
-            .map(|stream| stream.name.as_str())
-            .collect();
-        if model.model.has_state() && (users.len() > 1 || model.binding.batch > 1) {
-            let cause = match users[..] {
-                [_, _, ..] => {
-                    format!("it carries a state from frame to frame, and serves {}", users.join(", "))
-                }
-                _ => format!(
-                    "it carries a state from frame to frame, and its batch is {}",
-                    model.binding.batch
-                ),
-            };
-            let next = "give each stream a [[model]] of its own, with batch = 1";
-            return Err(Diagnosis::new(
-                &codes::MODEL_DISAGREES,
-                format!("model {}", model.name),
-                cause,
-                next,
-            ));
+impl KnownModel {
+    pub(crate) fn new(spec: &BoardModel, loaded: &LoadedModel) -> Self {
+        Self {
+            spec: spec.clone(),
+            summary: summarise_model(loaded),
+            names: ModelNames {
+                name: loaded.name.clone(),
+                engine: loaded.chosen.name,
+                labels: loaded.model.labels.clone(),
+            },
+            has_state: loaded.model.has_state(),
+            file: loaded.model.file.clone(),
+            stamp: stamp(&loaded.model.file),
         }
+    }
+
+    /// Whether its file is another one by now.
+    pub(crate) fn has_changed(&self) -> bool {
+        stamp(&self.file) != self.stamp
+    }
+}
+
+/// A model that carries a state from frame to frame serves one stream, one whole frame at a time: what it sees of others
+/// would mix in it.
+pub(crate) fn check_states<'s>(
+    streams: impl IntoIterator<Item = &'s BoardStream> + Clone,
+    models: &[KnownModel],
+) -> Result<(), Diagnosis> {
+    for (index, model) in models.iter().enumerate().filter(|(_, model)| model.has_state) {
+        let users = streams.clone().into_iter().filter(|stream| stream.models.contains(&index));
+        let users: Vec<&str> = users.map(|stream| stream.name.as_str()).collect();
+        let serves = match (users.len(), model.summary.batch, &model.spec.on) {
+            (2.., ..) => format!("serves {}", users.join(", ")),
+            (_, 2.., _) => format!("its batch is {}", model.summary.batch),
+            (.., Some(on)) => format!("works on every object that {} finds", on.model),
+            _ => continue,
+        };
+        let cause = format!("it carries a state from frame to frame, and {serves}");
+        let next = "give each stream a [[model]] of its own, for whole frames, with batch = 1";
+        return Err(Diagnosis::new(
+            &codes::MODEL_DISAGREES,
+            format!("model {}", model.names.name),
+            cause,
+            next,
+        ));
     }
     Ok(())
 }
 
-fn followers(board: &Board) -> Result<BTreeMap<StreamId, (Follower, Counted)>, Diagnosis> {
-    let streams = board.streams.iter().enumerate();
-    streams
-        .filter_map(|(index, stream)| Some((index, stream, stream.track.as_ref()?)))
-        .map(|(index, stream, spec)| Ok((stream_id(index), Follower::new(stream, spec)?)))
-        .collect()
-}
-
-fn names_of(loaded: &LoadedModel) -> ModelNames {
-    ModelNames { name: loaded.name.clone(), engine: loaded.chosen.name, labels: loaded.model.labels.clone() }
-}
-
-/// Deals the streams to the lanes in turn, and binds on each lane one plan for every model its streams use.
-fn bind_lanes(
-    board: &Board,
-    loaded: &mut [LoadedModel],
-    clock: &Arc<dyn Clock>,
-    scratches: &[Scratch],
-) -> Result<Vec<LanePlan>, Faults> {
-    let lanes = board.lanes.min(board.streams.len());
-    (0..lanes).map(|lane| bind_lane(lane, lanes, board, loaded, clock, scratches.get(lane))).collect()
-}
-
-fn bind_lane(
-    lane: usize,
-    lanes: usize,
-    board: &Board,
-    loaded: &mut [LoadedModel],
-    clock: &Arc<dyn Clock>,
-    scratch: Option<&Scratch>,
-) -> Result<LanePlan, Faults> {
-    let mut routes: Vec<&[usize]> = Vec::new();
-    let mut plan = LanePlan { streams: Vec::new(), groups: Vec::new() };
-    for (index, stream) in board.streams.iter().enumerate().filter(|(index, _)| index % lanes == lane) {
-        let known = routes.iter().position(|route| *route == stream.models);
-        let group = known.unwrap_or_else(|| {
-            routes.push(&stream.models);
-            routes.len() - 1
-        });
-        plan.streams.push((stream_id(index), group));
+impl OpenStream {
+    /// Checks a stream for a lane and opens its sinks, at `outputs`; its models are places in `models`.
+    pub(crate) fn new(
+        spec: &BoardStream,
+        outputs: &[SinkSpec],
+        lane: usize,
+        models: &[KnownModel],
+    ) -> Result<Self, Faults> {
+        let source = check_source(spec)?;
+        let steps = spec.models.iter().map(|&model| step(model, spec, models));
+        let steps = steps.collect::<Result<Vec<_>, _>>()?;
+        let whole = steps.iter().filter(|step| step.on.is_none());
+        let batch_max = whole.map(|step| models[step.model].summary.batch).max().unwrap_or(1);
+        let follower = spec.track.as_ref().map(|track| Follower::new(spec, track)).transpose()?;
+        let names: Arc<[ModelNames]> = models.iter().map(|model| model.names.clone()).collect();
+        let sinks = outputs.iter().map(|sink| sinks::open(sink, &spec.name, &names).map_err(Faults::from));
+        let sinks = collect(sinks)?;
+        let files = outputs.iter().map(|sink| sink.path.clone()).collect();
+        Ok(Self { spec: spec.clone(), files, source, sinks, follower, lane, steps, batch_max })
     }
-    for route in routes {
-        let mut plans = Vec::new();
-        for &model in route {
-            let executor = Box::new(bind_plan(&mut loaded[model], Arc::clone(clock), scratch)?);
-            plans.push(BoundPlan { model, name: loaded[model].name.clone(), executor });
-        }
-        plan.groups.push(plans);
-    }
-    Ok(plan)
+}
+
+/// One model's turn in a stream.
+fn step(model: usize, stream: &BoardStream, models: &[KnownModel]) -> Result<Step, Diagnosis> {
+    let spec = &models[model].spec;
+    let Some(on) = &spec.on else { return Ok(Step { model, interval: spec.interval, on: None }) };
+    let finder = stream.models.iter().copied().find(|&other| models[other].spec.name == on.model);
+    let of = finder.expect("a board file puts the finder before the model that works on what it finds");
+    let labels = &models[of].names.labels;
+    let class = |name: &String| {
+        let place = labels.iter().position(|label| label == name);
+        place.map(|class| class as u32).ok_or_else(|| {
+            let cause = format!("`{}` finds nothing called `{name}`", on.model);
+            let next = format!("use one of {}", labels.join(", "));
+            Diagnosis::new(&codes::REFERENCE, format!("model {}", spec.name), cause, next)
+        })
+    };
+    let classes = on.classes.iter().map(class).collect::<Result<Vec<_>, _>>()?;
+    let on = Objects { of, classes, side_min: on.side_min, count_max: on.count_max };
+    Ok(Step { model, interval: spec.interval, on: Some(on) })
 }
 
 fn policy(stream: &BoardStream, uri: &SourceUri) -> DropPolicy {
@@ -280,135 +297,202 @@ fn policy(stream: &BoardStream, uri: &SourceUri) -> DropPolicy {
 }
 
 /// What every thread gets.
-struct Shared {
-    clock: Arc<dyn Clock>,
-    events: Arc<dyn EventSink>,
-    stats: Stats,
-    stop: Stop,
+#[derive(Clone)]
+pub(crate) struct Shared {
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) events: Arc<dyn EventSink>,
+    pub(crate) stats: Stats,
+    pub(crate) stop: Stop,
 }
 
 impl Shared {
-    fn sink_thread(
+    /// A plan of a known model, for one lane.
+    pub(crate) fn bind(
         &self,
-        stream: StreamId,
-        sinks: Vec<Box<dyn Sink>>,
-        policy: DropPolicy,
-        latency_max: Option<Duration>,
-    ) -> (SinkThread, orinoco_pipeline::Outlet) {
-        let (clock, events) = (Arc::clone(&self.clock), Arc::clone(&self.events));
-        SinkThread::new(stream, sinks, policy, latency_max, clock, events, self.stats.clone())
-    }
-
-    fn mux(&self, board: &Board, sources: &[SourceUri], plan: &LanePlan) -> Arc<Mux> {
-        let queue = |(stream, group): &(StreamId, usize)| {
-            let settings = &board.streams[stream.index()];
-            let queue = StreamQueue {
-                group: *group,
-                frames_max: settings.queue_frames,
-                policy: policy(settings, &sources[stream.index()]),
-                batch_wait: settings.batch_wait,
-            };
-            (*stream, queue)
-        };
-        // A group takes no more at once than its smallest plan.
-        let batch_max =
-            |plans: &Vec<BoundPlan>| plans.iter().map(|plan| plan.executor.batch_max()).min().unwrap_or(1);
-        let batches = plan.groups.iter().map(batch_max).collect();
-        Mux::new(
-            plan.streams.iter().map(queue).collect(),
-            batches,
-            Arc::clone(&self.clock),
-            self.stats.clone(),
-        )
+        model: usize,
+        loaded: &mut LoadedModel,
+        scratch: Option<&Scratch>,
+    ) -> Result<BoundPlan, Diagnosis> {
+        let executor = Box::new(bind_plan(loaded, Arc::clone(&self.clock), scratch)?);
+        Ok(BoundPlan { model, name: loaded.name.clone(), executor })
     }
 
     fn source(
         &self,
-        settings: &BoardStream,
         stream: StreamId,
+        spec: &BoardStream,
         uri: &SourceUri,
-        mux: &Arc<Mux>,
+        inlet: Inlet,
     ) -> Result<SourceRunner, Diagnosis> {
         Ok(SourceRunner {
             stream,
             shown: uri.to_string(),
-            source: orinoco_media::open(uri, &settings.name, Arc::clone(&self.clock))?,
-            inlet: mux.inlet(stream),
-            reconnect: Reconnect { attempts_max: settings.reconnect_attempts, stall: settings.stall },
-            frames_max: settings.frames_max,
+            source: orinoco_media::open(uri, &spec.name, Arc::clone(&self.clock))?,
+            inlet,
+            reconnect: Reconnect { attempts_max: spec.reconnect_attempts, stall: spec.stall },
+            frames_max: spec.frames_max,
             clock: Arc::clone(&self.clock),
             // Differs between boards and streams, so that they do not knock on one server together.
             seed: u64::from(std::process::id()) << 16 | u64::from(stream.0),
             events: Arc::clone(&self.events),
             stats: self.stats.clone(),
-            stop: self.stop.clone(),
+            stop: self.stop.of(stream),
         })
-    }
-
-    fn lane(
-        &self,
-        mux: Arc<Mux>,
-        groups: Vec<Vec<BoundPlan>>,
-        followers: BTreeMap<StreamId, Box<dyn Follow>>,
-        outlets: BTreeMap<StreamId, orinoco_pipeline::Outlet>,
-    ) -> Lane {
-        let (clock, events) = (Arc::clone(&self.clock), Arc::clone(&self.events));
-        Lane { mux, groups, followers, outlets, clock, events, stats: self.stats.clone() }
     }
 }
 
 impl Running {
+    /// Lets a stream join its lane and starts its threads. Plans that the lane does not hold yet are taken from `plans`.
+    pub(crate) fn start_stream(
+        &mut self,
+        open: OpenStream,
+        plans: &mut Plans,
+        entry: &LaneEntry,
+    ) -> Result<(), Diagnosis> {
+        let OpenStream { spec, files, source, sinks, follower, lane, steps, batch_max } = open;
+        let shared = self.shared.clone();
+        let stream = StreamId(u16::try_from(shared.stats.add()).map_err(|_| too_many_streams(&spec))?);
+        let policy = policy(&spec, &source);
+        let (sink, outlet) = SinkThread::new(
+            stream,
+            sinks,
+            policy,
+            spec.latency_max,
+            Arc::clone(&shared.clock),
+            Arc::clone(&shared.events),
+            shared.stats.clone(),
+        );
+        let group = self.group(&spec.models);
+        let (frames_max, batch_wait) = (spec.queue_frames, spec.batch_wait);
+        let (follower, counted) = follower.unzip();
+        let joining = Joining {
+            stream,
+            queue: StreamQueue { group, batch_max, frames_max, policy, batch_wait },
+            steps,
+            plans: spec.models.iter().filter_map(|model| plans.remove(model)).collect(),
+            follower: follower.map(|follower| Box::new(follower) as Box<dyn Follow>),
+            outlet,
+        };
+        let inlet = entry.join(joining).map_err(|why| self.not_joined(&spec, why))?;
+        let runner = shared.source(stream, &spec, &source, inlet)?;
+        self.streams.push(RunningStream {
+            files,
+            shown: source.to_string(),
+            lane,
+            left: false,
+            counted,
+            sink: spawn(format!("sink-{}", spec.name), move || sink.run())?,
+            source: spawn(format!("src-{}", spec.name), move || runner.run())?,
+            spec,
+        });
+        Ok(())
+    }
+
+    fn group(&mut self, models: &[usize]) -> usize {
+        let known = self.groups.iter().position(|group| group == models);
+        known.unwrap_or_else(|| {
+            self.groups.push(models.to_vec());
+            self.groups.len() - 1
+        })
+    }
+
+    fn not_joined(&self, spec: &BoardStream, why: JoinError) -> Diagnosis {
+        let cause = match why {
+            JoinError::Ended => "its lane has just ended".to_owned(),
+            JoinError::NoPlan(model) => {
+                format!("model `{}` was given up while it was to join", self.models[model].names.name)
+            }
+        };
+        Diagnosis::new(&codes::RELOAD, format!("stream {}", spec.name), cause, "reload the board file again")
+    }
+
+    /// How many streams of each lane have not ended; `None` where the lane has.
+    pub(crate) fn loads(&self) -> Vec<Option<usize>> {
+        let load = |lane: usize| {
+            let streams = self.streams.iter().filter(|stream| stream.lane == lane);
+            streams.filter(|stream| !stream.sink.is_finished()).count()
+        };
+        let lanes = self.lanes.iter().enumerate();
+        lanes.map(|(index, lane)| (!lane.thread.is_finished()).then(|| load(index))).collect()
+    }
+
+    /// Files that were or are written.
+    pub(crate) fn written(&self) -> BTreeSet<PathBuf> {
+        self.streams.iter().flat_map(|stream| stream.files.iter().cloned()).collect()
+    }
+
+    /// Asks a stream to leave: its source stops, and its sinks complete when its last frame is through.
+    pub(crate) fn leave(&mut self, index: usize) {
+        self.streams[index].left = true;
+        self.shared.stop.of(stream_id(index)).request();
+    }
+
     /// Waits until every source has ended and every sink is complete, calling `look` now and then.
     pub fn wait(mut self, mut look: impl FnMut(Progress)) -> Summary {
-        let mut warm_bytes = None;
-        while !self.sinks.iter().all(JoinHandle::is_finished) {
-            let progress = self.progress();
-            if warm_bytes.is_none() && progress.frames_out >= WARM_FRAMES {
-                warm_bytes = Some(resident_bytes());
-            }
+        while let Some(progress) = self.look() {
             look(progress);
             thread::sleep(LOOK_EVERY);
         }
         look(self.progress());
+        self.finish()
+    }
+
+    /// Where it is; `None` when every source has ended and every sink is complete.
+    pub fn look(&mut self) -> Option<Progress> {
+        if self.streams.iter().all(|stream| stream.sink.is_finished()) {
+            return None;
+        }
+        let progress = self.progress();
+        if self.warm_bytes.is_none() && progress.frames_out >= WARM_FRAMES {
+            self.warm_bytes = Some(resident_bytes());
+        }
+        Some(progress)
+    }
+
+    /// Waits for what still runs, and sums up.
+    pub fn finish(mut self) -> Summary {
         let planned = self.memory.as_ref().map(summarise_memory);
         let (peak_bytes, end_bytes) = (peak_bytes(), resident_bytes());
-        let memory = MemorySummary { peak_bytes, warm_bytes, end_bytes, planned };
-        let wall = self.clock.now().since(self.started);
+        let memory = MemorySummary { peak_bytes, warm_bytes: self.warm_bytes, end_bytes, planned };
+        let wall = self.shared.clock.now().since(self.started);
+        let named = |stream: &RunningStream| (stream.spec.name.clone(), stream.shown.clone());
+        let streams = self.streams.iter().map(named).collect();
+        let counted: Vec<Option<Counted>> =
+            self.streams.iter().map(|stream| stream.counted.clone()).collect();
         let (end, files, faults) = self.join();
-        let ended = Ended { board: self.board.name, end, wall, streams: self.shown, memory, files, faults };
-        let mut summary = summarise(ended, &self.models, &self.stats);
-        for (stream, counted) in &self.counted {
-            summary.streams[stream.index()].tracked = Some(counted.summary());
+        let ended = Ended { board: self.board.name, end, wall, streams, memory, files, faults };
+        let models: Vec<ModelSummary> = self.models.iter().map(|model| model.summary.clone()).collect();
+        let mut summary = summarise(ended, &models, &self.shared.stats);
+        for (stream, counted) in summary.streams.iter_mut().zip(counted) {
+            stream.tracked = counted.map(|counted| counted.summary());
         }
         summary
     }
 
     fn progress(&self) -> Progress {
+        let stats = &self.shared.stats;
         let (mut frames_in, mut frames_out) = (0, 0);
-        for index in 0..self.stats.streams() {
-            let stats = self.stats.stream(stream_id(index));
+        for index in 0..stats.streams() {
+            let stats = stats.stream(stream_id(index));
             frames_in += stats.frames_in;
             frames_out += stats.frames_out;
         }
-        Progress { frames_in, frames_out, elapsed: self.clock.now().since(self.started) }
+        Progress { frames_in, frames_out, elapsed: self.shared.clock.now().since(self.started) }
     }
 
     fn join(&mut self) -> (EndState, Vec<String>, Vec<Diagnosis>) {
         let mut faults = Vec::new();
         for lane in self.lanes.drain(..) {
-            faults.extend(joined(lane, "a lane").and_then(|end| end).err());
+            faults.extend(joined(lane.thread, "a lane").and_then(|end| end).err());
         }
-        let mut stopped = false;
-        for source in self.sources.drain(..) {
-            match joined(source, "a source") {
+        let (mut stopped, mut files) = (false, Vec::new());
+        for stream in self.streams.drain(..) {
+            match joined(stream.source, "a source") {
                 Ok(SourceEnd::Complete) => {}
                 Ok(SourceEnd::Stopped) => stopped = true,
                 Ok(SourceEnd::Failed(why)) | Err(why) => faults.push(why),
             }
-        }
-        let mut files = Vec::new();
-        for sink in self.sinks.drain(..) {
-            match joined(sink, "a sink") {
+            match joined(stream.sink, "a sink") {
                 Ok((written, failed)) => {
                     files.extend(written.iter().map(|path| path.display().to_string()));
                     faults.extend(failed);
@@ -416,13 +500,18 @@ impl Running {
                 Err(why) => faults.push(why),
             }
         }
-        let end = match (faults.is_empty(), stopped && self.stop.requested()) {
+        let end = match (faults.is_empty(), stopped && self.shared.stop.requested()) {
             (false, _) => EndState::Failed,
             (true, true) => EndState::Interrupted,
             (true, false) => EndState::Complete,
         };
         (end, files, faults)
     }
+}
+
+fn too_many_streams(spec: &BoardStream) -> Diagnosis {
+    let cause = "this run has had 65536 streams";
+    Diagnosis::new(&codes::RELOAD, format!("stream {}", spec.name), cause, "restart the daemon")
 }
 
 fn joined<T>(thread: JoinHandle<T>, what: &str) -> Result<T, Diagnosis> {
@@ -447,11 +536,11 @@ fn spawn<T: Send + 'static>(
 }
 
 fn stream_id(index: usize) -> StreamId {
-    StreamId(u16::try_from(index).expect("a board has at most 64 streams"))
+    StreamId(u16::try_from(index).expect("streams are counted when they start"))
 }
 
 /// All values, or all faults.
-fn collect<T>(results: impl Iterator<Item = Result<T, Faults>>) -> Result<Vec<T>, Faults> {
+pub(crate) fn collect<T>(results: impl Iterator<Item = Result<T, Faults>>) -> Result<Vec<T>, Faults> {
     let mut values = Vec::new();
     let mut faults = Faults::default();
     for result in results {

@@ -5,14 +5,19 @@ use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use orinoco_api::ResultLine;
+use orinoco_api::{DetectionJson, ObjectJson, ResultLine};
 use orinoco_board::{SinkKind, SinkSpec};
 use orinoco_core::{Diagnosis, WithSubject, codes};
 use orinoco_media::{Codec, FrameMd5Sink};
-use orinoco_pipeline::{Outcome, Sink};
+use orinoco_pipeline::{Object, Outcome, Sink};
+#[cfg(feature = "gstreamer")]
+use {
+    orinoco_media::Shown,
+    orinoco_vision::{Canvas, draw, draw_card, draw_within},
+};
 
 /// What sinks need to know of a model to name what it found.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct ModelNames {
     pub(crate) name: String,
     pub(crate) engine: &'static str,
@@ -40,8 +45,8 @@ pub(crate) fn open(
             make_parent(&spec.path)?;
             Ok(Box::new(FrameMd5Sink::create(&spec.path)?))
         }
-        SinkKind::Mp4 => mp4(&spec.path, Codec::H264, models),
-        SinkKind::Mp4H265 => mp4(&spec.path, Codec::H265, models),
+        SinkKind::Mp4 => mp4(&spec.path, Codec::H264, stream, models),
+        SinkKind::Mp4H265 => mp4(&spec.path, Codec::H265, stream, models),
         other => {
             let cause = format!("this binary has no sink of kind {other:?}");
             Err(Diagnosis::new(
@@ -55,26 +60,46 @@ pub(crate) fn open(
 }
 
 #[cfg(feature = "gstreamer")]
-fn mp4(path: &Path, codec: Codec, models: Arc<[ModelNames]>) -> Result<Box<dyn Sink>, Diagnosis> {
-    use orinoco_vision::{Canvas, draw};
+fn mp4(
+    path: &Path,
+    codec: Codec,
+    stream: &str,
+    models: Arc<[ModelNames]>,
+) -> Result<Box<dyn Sink>, Diagnosis> {
     make_parent(path)?;
-    let paint = Box::new(move |picture: &mut [u8], width: u32, height: u32, outcome: &Outcome| {
+    let stream = stream.to_owned();
+    let paint = Box::new(move |picture: &mut [u8], width: u32, height: u32, shown: Shown<'_>| {
         let Some(mut canvas) = Canvas::new(picture, width, height) else { return };
-        for (model, findings) in &outcome.findings {
-            let names = &models[*model];
-            let found = match findings.detections.len() {
-                0 => String::new(),
-                n => format!(": {n}"),
-            };
-            let caption = format!("{} on {}{found}", names.name, names.engine);
-            draw(&mut canvas, findings, &names.labels, &caption);
+        match shown {
+            Shown::Outcome(outcome) => paint_outcome(&mut canvas, outcome, &models),
+            Shown::Offline(silence) => {
+                let text = format!("{stream}: no picture for {:.0} s", silence.as_secs_f64());
+                draw_card(&mut canvas, &text);
+            }
         }
     });
     Ok(Box::new(orinoco_media::Mp4Sink::create(path, codec, paint)?))
 }
 
+#[cfg(feature = "gstreamer")]
+fn paint_outcome(canvas: &mut Canvas<'_>, outcome: &Outcome, models: &[ModelNames]) {
+    for found in &outcome.found {
+        let names = &models[found.model];
+        match found.object.map(|object| outcome.detection(object)) {
+            None => {
+                let count = found.findings.detections.len();
+                let count = if count == 0 { String::new() } else { format!(": {count}") };
+                let caption = format!("{} on {}{count}", names.name, names.engine);
+                draw(canvas, &found.findings, &names.labels, &caption);
+            }
+            Some(Some(holder)) => draw_within(canvas, &found.findings, &names.labels, holder),
+            Some(None) => {}
+        }
+    }
+}
+
 #[cfg(not(feature = "gstreamer"))]
-fn mp4(path: &Path, _: Codec, _: Arc<[ModelNames]>) -> Result<Box<dyn Sink>, Diagnosis> {
+fn mp4(path: &Path, _: Codec, _: &str, _: Arc<[ModelNames]>) -> Result<Box<dyn Sink>, Diagnosis> {
     let next = "build with the feature gstreamer, or write jsonl";
     Err(Diagnosis::new(
         &codes::FEATURE_MISSING,
@@ -102,7 +127,7 @@ fn output(path: &Path) -> Result<Box<dyn Write + Send>, Diagnosis> {
     Ok(Box::new(BufWriter::new(file)))
 }
 
-/// One `orinoco.result/1` object a line, one line for each frame and model.
+/// One `orinoco.result/1` object a line, one line for each frame and model, or object and model.
 struct JsonlSink {
     output: Box<dyn Write + Send>,
     path: PathBuf,
@@ -110,16 +135,31 @@ struct JsonlSink {
     models: Arc<[ModelNames]>,
 }
 
+impl JsonlSink {
+    fn object(&self, outcome: &Outcome, object: Object) -> Option<ObjectJson> {
+        let (names, found) = (&self.models[object.model], outcome.detection(object)?);
+        let label = names.labels.get(found.class_id as usize).map_or("?", String::as_str);
+        let track_id = outcome.track(object).map(|track| track.0);
+        Some(ObjectJson {
+            model: names.name.clone(),
+            index: object.detection,
+            detection: DetectionJson { track_id, ..DetectionJson::new(found, label) },
+        })
+    }
+}
+
 impl Sink for JsonlSink {
     fn write(&mut self, outcome: &Outcome) -> Result<(), Diagnosis> {
         let desc = &outcome.frame.desc;
-        for (model, findings) in &outcome.findings {
-            let names = &self.models[*model];
+        for found in &outcome.found {
+            let names = &self.models[found.model];
             let line = ResultLine {
                 stream: Some(self.stream.clone()),
                 seq: desc.seq,
                 pts_ns: desc.pts.0,
-                ..ResultLine::new(&names.name, names.engine, findings, &names.labels)
+                object: found.object.and_then(|object| self.object(outcome, object)),
+                predicted: found.predicted,
+                ..ResultLine::new(&names.name, names.engine, &found.findings, &names.labels)
             };
             let mut text =
                 serde_json::to_string(&line).expect("a result has only text keys and plain numbers");

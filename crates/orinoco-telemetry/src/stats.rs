@@ -158,13 +158,18 @@ impl StreamStats {
 }
 
 /// The statistics of every stream, shared by the threads that fill them.
-#[derive(Clone, Debug)]
-pub struct Stats(Arc<[Mutex<StreamStats>]>);
+#[derive(Clone, Debug, Default)]
+pub struct Stats(Arc<boxcar::Vec<Mutex<StreamStats>>>);
 
 impl Stats {
     /// Empty statistics for `streams` streams.
     pub fn new(streams: usize) -> Self {
-        Self((0..streams).map(|_| Mutex::default()).collect())
+        Self(Arc::new((0..streams).map(|_| Mutex::default()).collect()))
+    }
+
+    /// Empty statistics for one stream more; its id is the number of those before it.
+    pub fn add(&self) -> usize {
+        self.0.push(Mutex::default())
     }
 
     /// One stream's statistics. Held only for the few instructions of an update.
@@ -175,6 +180,6 @@ impl Stats {
 
     /// How many streams there are.
     pub fn streams(&self) -> usize {
-        self.0.len()
+        self.0.count()
     }
 }

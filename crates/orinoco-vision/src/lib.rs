@@ -18,6 +18,6 @@ pub use gallery::Gallery;
 pub use heads::{Activation, BoxForm, BoxUnit, Guess, Head, HeadSpec, Output};
 pub use input::{Align, ColorOrder, Fit, InputSpec, Mapping, Resize};
 pub use nms::{Across, suppress};
-pub use overlay::{Canvas, draw};
+pub use overlay::{Canvas, draw, draw_card, draw_within};
 pub use preprocess::Preprocessor;
 pub use track::{Tracker, TrackerConfig};

@@ -147,6 +147,26 @@ pub fn draw(canvas: &mut Canvas<'_>, findings: &Findings, labels: &[String], cap
     }
 }
 
+/// Draws what was found in `holder`, an object: as [`draw`] does, with the classes below the object's upper edge.
+pub fn draw_within(canvas: &mut Canvas<'_>, findings: &Findings, labels: &[String], holder: &Detection) {
+    let label = |class_id: u32| labels.get(class_id as usize).map_or("?", String::as_str);
+    // A class map is one of the object, and covers none of the frame's pixels.
+    let placed = Findings { classes: Vec::new(), class_map: ClassMap::default(), ..findings.clone() };
+    draw(canvas, &placed, labels, "");
+    if let Some(best) = findings.classes.first() {
+        let text = format!("{} {:.0}%", label(best.class_id), best.score * 100.0);
+        let corner = pixel(&orinoco_core::Point { x: holder.bounds.x1, y: holder.bounds.y1 });
+        plate(canvas, &text, corner + Point::new(LINE as i32, LINE as i32), Rgb888::BLACK, Rgb888::WHITE);
+    }
+}
+
+/// Draws a line of text in the middle of the picture.
+pub fn draw_card(canvas: &mut Canvas<'_>, text: &str) {
+    let width = FONT_7X13_BOLD.character_size.width as i32 * text.chars().count() as i32;
+    let at = Point::new((canvas.width as i32 - width) / 2, (canvas.height as i32 - LINE_HEIGHT) / 2);
+    plate(canvas, text, at, Rgb888::BLACK, Rgb888::WHITE);
+}
+
 fn color_of(class_id: u32) -> Rgb888 {
     let (r, g, b) = COLORS[class_id as usize % COLORS.len()];
     Rgb888::new(r, g, b)

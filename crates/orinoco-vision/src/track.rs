@@ -85,6 +85,7 @@ pub struct Track {
     id: Option<TrackId>,
     state: TrackState,
     class_id: u32,
+    score: f32,
     hits: u32,
     seen: Pts,
     motion: Motion,
@@ -106,6 +107,11 @@ impl Track {
     /// The class of the detection that continued it last.
     pub fn class_id(&self) -> u32 {
         self.class_id
+    }
+
+    /// The score of that detection.
+    pub fn score(&self) -> f32 {
+        self.score
     }
 
     /// When it was seen last.
@@ -167,6 +173,19 @@ impl Tracker {
             if let Some(index) = track.detection {
                 ids[index] = track.id;
             }
+        }
+    }
+
+    /// Where the objects that were seen last time should be at `pts`, in a frame that nobody searched: replaces
+    /// `detections`, with the scores of the last time, and `ids`. An object counts as missed only when it is searched for.
+    pub fn predict(&mut self, pts: Pts, detections: &mut Vec<Detection>, ids: &mut Vec<Option<TrackId>>) {
+        self.advance(pts);
+        detections.clear();
+        ids.clear();
+        for track in self.tracks.iter().filter(|track| track.state == TrackState::Confirmed) {
+            let (class_id, score, bounds) = (track.class_id, track.score, track.bounds());
+            detections.push(Detection { class_id, score, bounds });
+            ids.push(track.id);
         }
     }
 
@@ -264,6 +283,7 @@ impl Tracker {
                 Some(index) => {
                     track.motion.correct(&detections[index].bounds);
                     track.class_id = detections[index].class_id;
+                    track.score = detections[index].score;
                     track.seen = now;
                     track.hits = track.hits.saturating_add(1);
                 }
@@ -290,6 +310,7 @@ impl Tracker {
                 id: None,
                 state: TrackState::Tentative,
                 class_id,
+                score,
                 hits: 1,
                 seen: now,
                 motion: Motion::at(&bounds),

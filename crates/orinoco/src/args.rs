@@ -239,6 +239,8 @@ pub(crate) struct EvalArgs {
 pub(crate) enum BenchCommand {
     /// A pipeline beside its engine alone
     Pipeline(BenchPipelineArgs),
+    /// Several streams at once, beside what the processor time of their stages lets the cores do
+    Streams(BenchStreamsArgs),
     /// A frame into a tensor, on one thread, beside copying memory
     Preprocess(BenchPreprocessArgs),
     /// Models that share one scratch area, beside the same with memory of their own
@@ -356,6 +358,35 @@ pub(crate) struct BenchPipelineArgs {
     #[arg(long, value_name = "N", default_value_t = 300, value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) frames: u64,
     /// Rounds; engine and pipeline take turns, and medians are reported
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=100))]
+    pub(crate) rounds: u16,
+    #[command(flatten)]
+    pub(crate) engine: EngineArgs,
+    #[command(flatten)]
+    pub(crate) place: WhereArgs,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct BenchStreamsArgs {
+    /// Model: a name in the repository, a folder, a model.toml or an .onnx
+    #[arg(long, value_name = "MODEL")]
+    pub(crate) model: String,
+    /// Source of every stream, as for run
+    #[arg(long, value_name = "URI")]
+    pub(crate) source: String,
+    /// How many streams
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub(crate) streams: u16,
+    /// Executing threads [default: one for each core]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=16))]
+    pub(crate) lanes: Option<u16>,
+    /// Frames of one inference
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub(crate) batch: u16,
+    /// Frames of each stream and round
+    #[arg(long, value_name = "N", default_value_t = 600, value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) frames: u64,
+    /// Rounds; stages and streams take turns, and medians are reported
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=100))]
     pub(crate) rounds: u16,
     #[command(flatten)]

@@ -31,6 +31,7 @@ fn main() -> ExitCode {
         Command::Doctor => commands::doctor::run(json),
         Command::Cameras => commands::cameras::run(json),
         Command::Bench(BenchCommand::Pipeline(args)) => commands::bench::pipeline::run(&args, json),
+        Command::Bench(BenchCommand::Streams(args)) => commands::bench::streams::run(&args, json),
         Command::Bench(BenchCommand::Memory(args)) => commands::bench::memory::run(&args, json),
         #[cfg(feature = "cuda")]
         Command::Bench(BenchCommand::Graph(args)) => commands::bench::graph::run(&args, json),

@@ -1,26 +1,32 @@
-//! `orinocod`: runs a board file headless. It tells systemd when it is ready and that it is alive, and on SIGTERM it
-//! stops the sources, lets the frames in work finish, and completes the outputs.
+//! `orinocod`: runs a board file headless. It tells systemd when it is ready and that it is alive. On SIGHUP it reads the
+//! board file again: streams join and leave, the others run on. On SIGTERM it stops the sources, lets the frames in work
+//! finish, and completes the outputs.
 
 mod journal;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::thread;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use clap::Parser;
 use orinoco_api::{EndState, Summary};
+use orinoco_board::Board;
 use orinoco_config::Faults;
 use orinoco_core::{Diagnosis, Exit, WithSubject, codes};
+use orinoco_infer::Repository;
 use orinoco_pipeline::Stop;
-use orinoco_runtime::{Progress, Runtime, repository, vars};
+use orinoco_runtime::{Progress, Ready, Reloaded, Running, Runtime, repository, vars};
 use sd_notify::NotifyState;
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use journal::{Journal, Level};
 
+/// How often the waiting thread looks around.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// How often `systemctl status` gets fresh figures.
 const STATUS_EVERY: Duration = Duration::from_secs(10);
 
@@ -72,18 +78,59 @@ fn measure(measured: Result<String, Faults>) -> ExitCode {
 }
 
 fn run(args: &Args) -> Result<Exit, Faults> {
-    let stop = Stop::default();
-    drain_on_signals(stop.clone())?;
-    let board = orinoco_board::load(&args.board, &orinoco_infer::ENGINES, &vars())?;
+    let (stop, hangups) = (Stop::default(), Arc::new(AtomicBool::new(false)));
+    listen_to_signals(stop.clone(), Arc::clone(&hangups))?;
     let place = repository(args.models.as_deref(), args.data.as_deref());
-    let runtime = Runtime::prepare(board, &place, Arc::new(Journal), stop)?;
-    let running = runtime.start()?;
+    let runtime = Runtime::prepare(read_board(args)?, &place, Arc::new(Journal), stop)?;
+    let mut running = runtime.start()?;
     journal::log(Level::Info, "running");
     notify(&[NotifyState::Ready]);
-    let mut pulse = Pulse::new();
-    let summary = running.wait(|now| pulse.beat(now));
+    let (mut pulse, mut reloading) = (Pulse::new(), None);
+    while let Some(now) = running.look() {
+        pulse.beat(now);
+        if reloading.is_none() && hangups.swap(false, Ordering::Relaxed) {
+            notify(&[NotifyState::Reloading]);
+            reloading = Some(prepare_reload(args, &running, place.clone()));
+        }
+        if reloading.as_ref().is_some_and(JoinHandle::is_finished) {
+            let ready = reloading.take().expect("it is there").join();
+            report_reload(
+                ready.unwrap_or_else(|_| Err(Faults::default())).and_then(|ready| Ok(running.apply(ready)?)),
+            );
+            notify(&[NotifyState::Ready]);
+        }
+        thread::sleep(LOOK_EVERY);
+    }
+    let summary = running.finish();
     notify(&[NotifyState::Stopping]);
     finish(args.summary.as_deref(), &summary)
+}
+
+fn read_board(args: &Args) -> Result<Board, Faults> {
+    orinoco_board::load(&args.board, &orinoco_infer::ENGINES, &vars())
+}
+
+/// Loads what a changed board file needs, on a thread of its own: the life signs go on.
+fn prepare_reload(args: &Args, running: &Running, place: Repository) -> JoinHandle<Result<Ready, Faults>> {
+    journal::log(Level::Info, &format!("reloading {}", args.board.display()));
+    let reload = read_board(args).and_then(|board| Ok(running.reload(board)?));
+    thread::spawn(move || reload?.prepare(&place))
+}
+
+fn report_reload(done: Result<Reloaded, Faults>) {
+    match done {
+        Ok(Reloaded { joined, left, stayed }) => {
+            let named = |names: Vec<String>| if names.is_empty() { "-".to_owned() } else { names.join(",") };
+            let text = format!("reloaded joined={} left={} stayed={stayed}", named(joined), named(left));
+            journal::log(Level::Info, &text);
+        }
+        Err(faults) => {
+            for fault in &faults.0 {
+                journal::log(Level::Error, &format!("{} {fault}", fault.code.id));
+            }
+            journal::log(Level::Error, "not reloaded: the board runs on as it was");
+        }
+    }
 }
 
 fn finish(path: Option<&Path>, summary: &Summary) -> Result<Exit, Faults> {
@@ -107,12 +154,17 @@ fn finish(path: Option<&Path>, summary: &Summary) -> Result<Exit, Faults> {
     })
 }
 
-/// The first SIGTERM or Ctrl-C asks for a clean end.
-fn drain_on_signals(stop: Stop) -> Result<(), Diagnosis> {
+/// SIGTERM and Ctrl-C ask for a clean end, SIGHUP for a reload.
+fn listen_to_signals(stop: Stop, hangups: Arc<AtomicBool>) -> Result<(), Diagnosis> {
     let next = "run it where signals can be handled";
-    let mut signals = Signals::new([SIGTERM, SIGINT]).about(&codes::ENGINE_RUN, "signal handler", next)?;
+    let signals = Signals::new([SIGTERM, SIGINT, SIGHUP]);
+    let mut signals = signals.about(&codes::ENGINE_RUN, "signal handler", next)?;
     thread::spawn(move || {
-        for _ in &mut signals {
+        for signal in &mut signals {
+            if signal == SIGHUP {
+                hangups.store(true, Ordering::Relaxed);
+                continue;
+            }
             journal::log(Level::Info, "stopping: sources end, frames in work are finished");
             notify(&[NotifyState::Stopping]);
             stop.request();

@@ -174,16 +174,16 @@ pub(crate) struct Running {
 pub(crate) fn run(uri: &str, stall: Duration) -> Running {
     let clock: Arc<dyn Clock> = Arc::new(MonotonicClock::default());
     let stats = Stats::new(1);
-    let queue =
-        StreamQueue { group: 0, frames_max: 4, policy: DropPolicy::DropOldest, batch_wait: Duration::ZERO };
-    let mux = Mux::new(vec![(StreamId(0), queue)], vec![1], clock.clone(), stats.clone());
+    let (policy, batch_wait) = (DropPolicy::DropOldest, Duration::ZERO);
+    let queue = StreamQueue { group: 0, batch_max: 1, frames_max: 4, policy, batch_wait };
+    let mux = Mux::new(clock.clone(), stats.clone());
     let log = Arc::new(Log(Instant::now(), Mutex::default()));
     let stop = Stop::default();
     let runner = SourceRunner {
         stream: StreamId(0),
         shown: "live".to_owned(),
         source: Box::new(gst_source(uri)),
-        inlet: mux.inlet(StreamId(0)),
+        inlet: mux.add(StreamId(0), queue).expect("open"),
         reconnect: Reconnect { attempts_max: None, stall },
         frames_max: None,
         clock,
@@ -196,7 +196,7 @@ pub(crate) fn run(uri: &str, stall: Duration) -> Running {
     let seen = Arc::clone(&frames);
     let taker = std::thread::spawn(move || {
         let mut batch = Vec::new();
-        while mux.next_batch(&mut batch).is_some() {
+        while mux.next(&mut batch).is_some() {
             seen.lock().expect("not poisoned").extend(batch.drain(..).map(|_| Instant::now()));
         }
     });

@@ -45,12 +45,12 @@ fn board_model(model: &str, batch: usize, tune: Option<&TuneArgs>) -> BoardModel
         Some("onnx") => path.file_stem(),
         _ => path.file_name(),
     };
+    let name = named.map_or_else(|| model.to_owned(), |name| name.to_string_lossy().into_owned());
     BoardModel {
-        name: named.map_or_else(|| model.to_owned(), |name| name.to_string_lossy().into_owned()),
-        model: model.to_owned(),
         batch,
         score_threshold: tune.and_then(|tune| tune.score),
         iou_threshold: tune.and_then(|tune| tune.iou),
         resize: tune.and_then(|tune| tune.resize.clone()),
+        ..BoardModel::new(name, model)
     }
 }

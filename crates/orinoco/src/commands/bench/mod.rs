@@ -5,6 +5,7 @@ pub(crate) mod graph;
 pub(crate) mod memory;
 pub(crate) mod pipeline;
 pub(crate) mod preprocess;
+pub(crate) mod streams;
 
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);

@@ -1,0 +1,264 @@
+//! A running board becomes another one: streams join and leave, and those that stay do not notice.
+//!
+//! [`Running::reload`] compares, [`Reload::prepare`] loads models and opens outputs, on any thread and for as long as that
+//! takes, and [`Running::apply`] lets streams join and leave, at once. A stream stays if nothing about it has changed, its
+//! models and their files included.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use orinoco_board::{Board, BoardModel, BoardStream, SinkSpec};
+use orinoco_config::Faults;
+use orinoco_core::{Diagnosis, codes};
+use orinoco_infer::{Repository, Scratch};
+use orinoco_pipeline::LaneEntry;
+
+use crate::planning::plan_board;
+use crate::run::{KnownModel, OpenStream, Plans, Running, Shared, check_states, collect};
+use crate::{LoadedModel, load_model};
+
+/// A change that is wanted.
+pub struct Reload {
+    board: Board,
+    /// The models known so far, and for each model of the board which of them it is.
+    models: Vec<KnownModel>,
+    same: Vec<Option<usize>>,
+    /// The streams that ran when this was asked for.
+    running: Vec<Seen>,
+    lanes: Vec<Option<LaneSeen>>,
+    written: BTreeSet<PathBuf>,
+    shared: Shared,
+}
+
+/// A stream that has not been asked to leave.
+struct Seen {
+    index: usize,
+    spec: BoardStream,
+}
+
+/// A lane that has not ended.
+struct LaneSeen {
+    entry: LaneEntry,
+    scratch: Option<Scratch>,
+    streams: usize,
+}
+
+/// A change whose models are proved and whose outputs are open.
+pub struct Ready {
+    board: Board,
+    models: Vec<KnownModel>,
+    joining: Vec<OpenStream>,
+    /// By lane.
+    plans: Vec<Plans>,
+    leaving: Vec<usize>,
+}
+
+/// What became of a reload.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reloaded {
+    /// Names of the streams that joined.
+    pub joined: Vec<String>,
+    /// Names of the streams that were asked to leave. One that has changed leaves and joins.
+    pub left: Vec<String>,
+    /// How many streams stayed.
+    pub stayed: usize,
+}
+
+impl Running {
+    /// Compares a board with the one that runs. What only a restart can change is refused.
+    pub fn reload(&self, board: Board) -> Result<Reload, Diagnosis> {
+        let fixed = [
+            ("lanes", board.lanes != self.board.lanes),
+            ("[memory]", board.memory != self.board.memory),
+            ("[inference]", board.inference != self.board.inference),
+        ];
+        if let Some((key, _)) = fixed.iter().find(|(_, changed)| *changed) {
+            let cause = format!("`{key}` has changed, and holds for a whole run");
+            let next = "restart the daemon, or change it back";
+            return Err(Diagnosis::new(&codes::RELOAD, format!("board {}", board.name), cause, next));
+        }
+        let known = |spec: &BoardModel| {
+            // The latest of that description: a file that has changed since is another model.
+            let place = self.models.iter().rposition(|known| known.spec == *spec);
+            place.filter(|&place| !self.models[place].has_changed())
+        };
+        let same = board.models.iter().map(known).collect();
+        let scratch = |lane: usize| self.memory.as_ref().map(|memory| memory.scratches[lane].clone());
+        let lanes = self.loads().into_iter().enumerate().map(|(index, load)| {
+            let entry = self.lanes[index].entry.clone();
+            load.map(|streams| LaneSeen { entry, scratch: scratch(index), streams })
+        });
+        let running = self.streams.iter().enumerate().filter(|(_, stream)| !stream.left);
+        Ok(Reload {
+            board,
+            models: self.models.clone(),
+            same,
+            running: running.map(|(index, stream)| Seen { index, spec: stream.spec.clone() }).collect(),
+            lanes: lanes.collect(),
+            written: self.written(),
+            shared: self.shared.clone(),
+        })
+    }
+
+    /// Lets streams join, then asks those to leave that are gone from the board or have changed.
+    pub fn apply(&mut self, ready: Ready) -> Result<Reloaded, Diagnosis> {
+        let Ready { board, models, joining, mut plans, leaving } = ready;
+        self.models = models;
+        let mut done = Reloaded { joined: Vec::new(), left: Vec::new(), stayed: 0 };
+        for stream in joining {
+            let (lane, name) = (stream.lane, stream.spec.name.clone());
+            let entry = self.lanes[lane].entry.clone();
+            self.start_stream(stream, &mut plans[lane], &entry)?;
+            done.joined.push(name);
+        }
+        for index in leaving {
+            self.leave(index);
+            done.left.push(self.streams[index].spec.name.clone());
+        }
+        done.stayed = self.streams.iter().filter(|stream| !stream.left).count() - done.joined.len();
+        self.board = board;
+        Ok(done)
+    }
+}
+
+impl Reload {
+    /// Plans memory, loads the models that are new, and opens the outputs of the streams that join. Takes as long as loading
+    /// models takes; the board runs on meanwhile.
+    pub fn prepare(mut self, repository: &Repository) -> Result<Ready, Faults> {
+        self.check_memory(repository)?;
+        let mut loaded = self.load_new(repository)?;
+        let streams: Vec<BoardStream> = self.board.streams.iter().map(|stream| self.placed(stream)).collect();
+        check_states(&streams, &self.models)?;
+        let stays = |seen: &&Seen| streams.contains(&seen.spec);
+        let (stay, leave): (Vec<&Seen>, Vec<&Seen>) = self.running.iter().partition(stays);
+        let leaving = leave.iter().map(|seen| seen.index).collect();
+        let new: Vec<BoardStream> =
+            streams.iter().filter(|stream| !stay.iter().any(|seen| seen.spec == **stream)).cloned().collect();
+        let mut plans: Vec<Plans> = self.lanes.iter().map(|_| Plans::new()).collect();
+        let mut joining = Vec::new();
+        for stream in new {
+            let lane = self.quietest_lane(&stream)?;
+            for &model in &stream.models {
+                self.bring(model, lane, &mut plans[lane], &mut loaded, repository)?;
+            }
+            let outputs = self.outputs(&stream);
+            joining.push(OpenStream::new(&stream, &outputs, lane, &self.models));
+        }
+        let joining = collect(joining.into_iter())?;
+        Ok(Ready { board: self.board, models: self.models, joining, plans, leaving })
+    }
+
+    /// The areas of a run are mapped once: what joins must fit into them.
+    fn check_memory(&self, repository: &Repository) -> Result<(), Faults> {
+        let Some(plan) = plan_board(&self.board, repository, &*self.shared.events)? else { return Ok(()) };
+        let wanted = plan.lanes().values().copied().max().unwrap_or(0);
+        let scratches = self.lanes.iter().flatten().filter_map(|lane| lane.scratch.as_ref());
+        let there = scratches.map(|scratch| scratch.bytes() as u64).min().unwrap_or(0);
+        if wanted <= there {
+            return Ok(());
+        }
+        let cause =
+            format!("a model needs {wanted} bytes to compute in, and its lane was planned with {there}");
+        let next = "restart the daemon: it plans anew";
+        let subject = format!("board {}", self.board.name);
+        Err(Diagnosis::new(&codes::RELOAD, subject, cause, next).into())
+    }
+
+    /// Loads the models that are not known, and makes them known.
+    fn load_new(&mut self, repository: &Repository) -> Result<Vec<Option<LoadedModel>>, Faults> {
+        let mut loaded: Vec<Option<LoadedModel>> = self.models.iter().map(|_| None).collect();
+        for (spec, same) in self.board.models.iter().zip(&mut self.same) {
+            if same.is_none() {
+                let model = load_model(spec, &self.board.inference, repository, &*self.shared.events)?;
+                *same = Some(self.models.len());
+                self.models.push(KnownModel::new(spec, &model));
+                loaded.push(Some(model));
+            }
+        }
+        Ok(loaded)
+    }
+
+    /// A stream of the new board, whose models are places in the list of known ones.
+    fn placed(&self, stream: &BoardStream) -> BoardStream {
+        let place = |model: &usize| self.same[*model].expect("new models are known by now");
+        BoardStream { models: stream.models.iter().map(place).collect(), ..stream.clone() }
+    }
+
+    /// Where a stream that joins writes.
+    fn outputs(&mut self, stream: &BoardStream) -> Vec<SinkSpec> {
+        let mut outputs = stream.sinks.clone();
+        for sink in &mut outputs {
+            sink.path = unwritten(&sink.path, &self.written);
+            self.written.insert(sink.path.clone());
+        }
+        outputs
+    }
+
+    fn quietest_lane(&mut self, stream: &BoardStream) -> Result<usize, Diagnosis> {
+        let lanes = self.lanes.iter_mut().enumerate();
+        let running = lanes.filter_map(|(index, lane)| Some((index, lane.as_mut()?)));
+        let (index, lane) = running.min_by_key(|(index, lane)| (lane.streams, *index)).ok_or_else(|| {
+            let cause = "the run has ended";
+            Diagnosis::new(&codes::RELOAD, format!("stream {}", stream.name), cause, "start it again")
+        })?;
+        lane.streams += 1;
+        Ok(index)
+    }
+
+    /// Binds a plan of `model` for a lane that has none.
+    fn bring(
+        &self,
+        model: usize,
+        lane: usize,
+        plans: &mut Plans,
+        loaded: &mut [Option<LoadedModel>],
+        repository: &Repository,
+    ) -> Result<(), Faults> {
+        let seen = self.lanes[lane].as_ref().expect("a lane that runs was chosen");
+        if plans.contains_key(&model) || seen.entry.holds(model) {
+            return Ok(());
+        }
+        let place = &mut loaded[model];
+        if place.is_none() {
+            let (spec, events) = (&self.models[model].spec, &*self.shared.events);
+            *place = Some(load_model(spec, &self.board.inference, repository, events)?);
+        }
+        let loaded = place.as_mut().expect("it was loaded above");
+        plans.insert(model, self.shared.bind(model, loaded, seen.scratch.as_ref())?);
+        Ok(())
+    }
+}
+
+/// `path`, or if this run has written that already, the first free one of `name-2.ext`, `name-3.ext` and so on: what a stream
+/// that has changed wrote before is kept.
+fn unwritten(path: &Path, written: &BTreeSet<PathBuf>) -> PathBuf {
+    if path == Path::new("-") || !written.contains(path) {
+        return path.to_owned();
+    }
+    let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    let ending = path.extension().map_or_else(String::new, |ending| format!(".{}", ending.to_string_lossy()));
+    let numbered = |number: usize| path.with_file_name(format!("{stem}-{number}{ending}"));
+    (2..).map(numbered).find(|path| !written.contains(path)).expect("numbers do not end")
+}
+
+/// By what a file is known to be the one that was read: its length and when it was written. `None` when it is gone.
+pub(crate) type Stamp = Option<(u64, SystemTime)>;
+
+pub(crate) fn stamp(file: &Path) -> Stamp {
+    let metadata = file.metadata().ok()?;
+    Some((metadata.len(), metadata.modified().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_written_is_kept() {
+        let written: BTreeSet<PathBuf> = ["out/a.mp4", "out/a-2.mp4", "b", "-"].map(PathBuf::from).into();
+        let path = |path: &str| unwritten(Path::new(path), &written).display().to_string();
+        assert_eq!(path("out/a.mp4"), "out/a-3.mp4");
+        assert_eq!([path("b"), path("c.jsonl"), path("-")], ["b-2", "c.jsonl", "-"]);
+    }
+}
