@@ -125,6 +125,25 @@ fn the_daemon_tells_systemd_and_drains_on_sigterm() {
 }
 
 #[test]
+fn a_daemon_whose_log_nobody_reads_still_stops() {
+    let dir = tempfile::tempdir().expect("temporary folder");
+    let board = board(dir.path(), "test://ball?pace=pts");
+    let mut command = Command::new(binary("orinocod"));
+    command.args(["--board", &board, "--summary", &dir.path().join("s.json").display().to_string()]);
+    let mut child = command.current_dir(root()).stderr(Stdio::piped()).spawn().expect("starts");
+    let mut said = BufReader::new(child.stderr.take().expect("piped"));
+    let mut line = String::new();
+    while !line.contains("state=live") {
+        line.clear();
+        assert!(said.read_line(&mut line).expect("text") > 0, "it ended");
+    }
+    drop(said);
+    signal(&child, "TERM");
+    assert_eq!(wait(child, Duration::from_secs(10)).0, Some(0));
+    assert!(dir.path().join("s.json").is_file());
+}
+
+#[test]
 fn a_batch_finds_what_single_frames_find() {
     let run = |batch: &str| {
         let source = "test://ball?frames=10";

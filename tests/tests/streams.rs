@@ -163,6 +163,7 @@ fn a_class_that_the_finder_does_not_know_is_refused() {
 struct Daemon {
     child: Child,
     said: BufReader<ChildStderr>,
+    passed: Vec<String>,
     board: String,
 }
 
@@ -181,7 +182,7 @@ impl Daemon {
         command.args(["--board", &board, "--summary", &dir.join("s.json").display().to_string()]);
         let mut child = command.current_dir(root()).stderr(Stdio::piped()).spawn().expect("starts");
         let said = BufReader::new(child.stderr.take().expect("piped"));
-        let mut daemon = Self { child, said, board };
+        let mut daemon = Self { child, said, passed: Vec::new(), board };
         daemon.hear("state=live");
         daemon
     }
@@ -195,17 +196,17 @@ impl Daemon {
         )
     }
 
-    /// Waits for a line with `words`, and returns it.
+    /// Waits for a line with `words`, and returns it. Lines of several threads come in any order: those that were passed
+    /// over are looked at again.
     fn hear(&mut self, words: &str) -> String {
-        let mut all = String::new();
         loop {
+            if let Some(index) = self.passed.iter().position(|line| line.contains(words)) {
+                return self.passed.remove(index);
+            }
             let mut line = String::new();
             let bytes = self.said.read_line(&mut line).expect("text");
-            assert!(bytes > 0, "it ended without `{words}`:\n{all}");
-            if line.contains(words) {
-                return line;
-            }
-            all.push_str(&line);
+            assert!(bytes > 0, "it ended without `{words}`: {:#?}", self.passed);
+            self.passed.push(line);
         }
     }
 

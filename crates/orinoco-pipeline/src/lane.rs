@@ -107,9 +107,26 @@ impl LaneEntry {
         Ok(inlet)
     }
 
-    /// Whether the lane holds a model at this moment.
-    pub fn holds(&self, model: usize) -> bool {
-        lock(&self.uses).contains_key(&model)
+    /// Keeps a model on the lane until this is dropped, if the lane has it.
+    pub fn hold(&self, model: usize) -> Option<Hold> {
+        *lock(&self.uses).get_mut(&model)? += 1;
+        Some(Hold { uses: Arc::clone(&self.uses), model })
+    }
+}
+
+/// A use of a lane's model by somebody who prepares a stream for it.
+#[derive(Debug)]
+pub struct Hold {
+    uses: Uses,
+    model: usize,
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        // Without any use left, the lane gives it up when the next stream leaves.
+        if let Some(count) = lock(&self.uses).get_mut(&self.model) {
+            *count -= 1;
+        }
     }
 }
 

@@ -12,7 +12,7 @@ use orinoco_board::{Board, BoardModel, BoardStream, SinkSpec};
 use orinoco_config::Faults;
 use orinoco_core::{Diagnosis, codes};
 use orinoco_infer::{Repository, Scratch};
-use orinoco_pipeline::LaneEntry;
+use orinoco_pipeline::{BoundPlan, Hold, LaneEntry};
 
 use crate::planning::plan_board;
 use crate::run::{KnownModel, OpenStream, Plans, Running, Shared, check_states, collect};
@@ -51,6 +51,8 @@ pub struct Ready {
     joining: Vec<OpenStream>,
     /// By lane.
     plans: Vec<Plans>,
+    /// Models that lanes have already, so that they are there when the streams join.
+    _holds: Vec<Hold>,
     leaving: Vec<usize>,
 }
 
@@ -103,7 +105,7 @@ impl Running {
 
     /// Lets streams join, then asks those to leave that are gone from the board or have changed.
     pub fn apply(&mut self, ready: Ready) -> Result<Reloaded, Diagnosis> {
-        let Ready { board, models, joining, mut plans, leaving } = ready;
+        let Ready { board, models, joining, mut plans, leaving, _holds } = ready;
         self.models = models;
         let mut done = Reloaded { joined: Vec::new(), left: Vec::new(), stayed: 0 };
         for stream in joining {
@@ -136,17 +138,22 @@ impl Reload {
         let new: Vec<BoardStream> =
             streams.iter().filter(|stream| !stay.iter().any(|seen| seen.spec == **stream)).cloned().collect();
         let mut plans: Vec<Plans> = self.lanes.iter().map(|_| Plans::new()).collect();
-        let mut joining = Vec::new();
+        let (mut holds, mut joining) = (Vec::new(), Vec::new());
         for stream in new {
             let lane = self.quietest_lane(&stream)?;
             for &model in &stream.models {
-                self.bring(model, lane, &mut plans[lane], &mut loaded, repository)?;
+                let there = self.lanes[lane].as_ref().and_then(|seen| seen.entry.hold(model));
+                if there.is_none() && !plans[lane].contains_key(&model) {
+                    let plan = self.plan(model, lane, &mut loaded[model], repository)?;
+                    plans[lane].insert(model, plan);
+                }
+                holds.extend(there);
             }
             let outputs = self.outputs(&stream);
             joining.push(OpenStream::new(&stream, &outputs, lane, &self.models));
         }
         let joining = collect(joining.into_iter())?;
-        Ok(Ready { board: self.board, models: self.models, joining, plans, leaving })
+        Ok(Ready { board: self.board, models: self.models, joining, plans, leaving, _holds: holds })
     }
 
     /// The areas of a run are mapped once: what joins must fit into them.
@@ -206,27 +213,21 @@ impl Reload {
         Ok(index)
     }
 
-    /// Binds a plan of `model` for a lane that has none.
-    fn bring(
+    /// A plan of `model` for a lane that has none.
+    fn plan(
         &self,
         model: usize,
         lane: usize,
-        plans: &mut Plans,
-        loaded: &mut [Option<LoadedModel>],
+        loaded: &mut Option<LoadedModel>,
         repository: &Repository,
-    ) -> Result<(), Faults> {
-        let seen = self.lanes[lane].as_ref().expect("a lane that runs was chosen");
-        if plans.contains_key(&model) || seen.entry.holds(model) {
-            return Ok(());
-        }
-        let place = &mut loaded[model];
-        if place.is_none() {
+    ) -> Result<BoundPlan, Faults> {
+        if loaded.is_none() {
             let (spec, events) = (&self.models[model].spec, &*self.shared.events);
-            *place = Some(load_model(spec, &self.board.inference, repository, events)?);
+            *loaded = Some(load_model(spec, &self.board.inference, repository, events)?);
         }
-        let loaded = place.as_mut().expect("it was loaded above");
-        plans.insert(model, self.shared.bind(model, loaded, seen.scratch.as_ref())?);
-        Ok(())
+        let loaded = loaded.as_mut().expect("it was loaded above");
+        let scratch = self.lanes[lane].as_ref().and_then(|seen| seen.scratch.as_ref());
+        Ok(self.shared.bind(model, loaded, scratch)?)
     }
 }
 

@@ -400,7 +400,7 @@ impl Running {
         let cause = match why {
             JoinError::Ended => "its lane has just ended".to_owned(),
             JoinError::NoPlan(model) => {
-                format!("model `{}` was given up while it was to join", self.models[model].names.name)
+                format!("its lane has no plan of model `{}`", self.models[model].names.name)
             }
         };
         Diagnosis::new(&codes::RELOAD, format!("stream {}", spec.name), cause, "reload the board file again")

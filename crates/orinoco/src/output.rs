@@ -1,9 +1,8 @@
 //! What people see.
 
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
-use anstream::{eprintln, println};
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use indicatif::{ProgressBar, ProgressStyle};
 use orinoco_api::{EndState, Fault, PlannedMemory, StreamSummary, Summary, TrackedSummary};
@@ -19,17 +18,17 @@ const RESET: &str = "\x1b[0m";
 
 /// Prints one JSON object on one line of standard output.
 pub(crate) fn print_json(value: &impl Serialize) {
-    println!("{}", serde_json::to_string(value).expect("contracts have only text keys and plain numbers"));
+    print(&serde_json::to_string(value).expect("contracts have only text keys and plain numbers"));
 }
 
-/// Prints text on standard output.
+/// Prints text on standard output. A reader that went away has seen enough, and the run goes on.
 pub(crate) fn print(text: &str) {
-    println!("{text}");
+    let _ = writeln!(anstream::stdout(), "{text}");
 }
 
-/// Prints a line for people on standard error.
+/// Prints a line for people on standard error, where somebody reads it.
 pub(crate) fn note(text: &str) {
-    eprintln!("{text}");
+    let _ = writeln!(anstream::stderr(), "{text}");
 }
 
 /// Prints a warning on standard error.

@@ -1,5 +1,6 @@
 //! Lines for the journal: one a line, with the priority prefixes of sd-daemon(3) when systemd reads them.
 
+use std::io::Write;
 use std::sync::OnceLock;
 
 use orinoco_telemetry::{Event, EventSink};
@@ -12,8 +13,7 @@ pub(crate) enum Level {
     Info,
 }
 
-/// Writes one line.
-#[expect(clippy::print_stderr, reason = "this is where the daemon logs")]
+/// Writes one line. When nobody reads it any more, the board runs on without a log, and still stops when it is told to.
 pub(crate) fn log(level: Level, text: &str) {
     static TO_JOURNAL: OnceLock<bool> = OnceLock::new();
     let (priority, name) = match level {
@@ -21,10 +21,11 @@ pub(crate) fn log(level: Level, text: &str) {
         Level::Warning => (4, "warning"),
         Level::Info => (6, "info"),
     };
-    match TO_JOURNAL.get_or_init(|| std::env::var_os("JOURNAL_STREAM").is_some()) {
-        true => eprintln!("<{priority}>{text}"),
-        false => eprintln!("{name}: {text}"),
-    }
+    let line = match TO_JOURNAL.get_or_init(|| std::env::var_os("JOURNAL_STREAM").is_some()) {
+        true => format!("<{priority}>{text}\n"),
+        false => format!("{name}: {text}\n"),
+    };
+    let _ = std::io::stderr().write_all(line.as_bytes());
 }
 
 /// Events as lines, fields first.
