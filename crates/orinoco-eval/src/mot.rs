@@ -1,12 +1,14 @@
 //! How well objects are followed: HOTA, CLEAR MOT and the identity measures, over boxes with ids.
 //!
 //! The figures are those of TrackEval, which the MOTChallenge uses; `tests/mot` holds them to it and to py-motmetrics.
-//! Classes are judged each on its own and their counts summed ("detection averaged" in TrackEval's words).
+//! Classes are judged each on its own and their counts summed ("detection averaged" in TrackEval's words). What the
+//! challenge leaves out before it judges is [`Rules`].
 
 mod clear;
 mod hota;
 mod identity;
 mod matching;
+mod rules;
 mod text;
 
 use std::collections::{BTreeMap, HashMap};
@@ -16,6 +18,7 @@ use std::ops::AddAssign;
 pub use clear::Clear;
 pub use hota::{ALPHAS, Hota, HotaAt, alpha};
 pub use identity::Identity;
+pub use rules::{PEDESTRIAN, Rules};
 
 /// Boxes that overlap less are not the same object, for CLEAR MOT and the identity measures.
 pub const IOU_MIN: f64 = 0.5;
@@ -89,6 +92,17 @@ pub struct Report {
     pub clear: Clear,
     /// How long the right id was kept.
     pub identity: Identity,
+    /// How many objects there were.
+    pub objects: Objects,
+}
+
+/// How many objects were labelled, and how many were found: one for each id.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Objects {
+    /// Labelled ones.
+    pub labelled: u64,
+    /// Found ones.
+    pub found: u64,
 }
 
 impl AddAssign<&Report> for Report {
@@ -96,11 +110,13 @@ impl AddAssign<&Report> for Report {
         self.hota += &other.hota;
         self.clear += &other.clear;
         self.identity += &other.identity;
+        self.objects.labelled += other.objects.labelled;
+        self.objects.found += other.objects.found;
     }
 }
 
 /// Judges what was `found` in one video by its `truth`. Labelled rows of confidence 0 are left out, as MOTChallenge
-/// demands; what was found on them is a stray.
+/// demands; what was found on them is a stray. What else the challenge leaves out is for [`Rules`].
 pub fn evaluate(truth: &Sequence, found: &Sequence) -> Report {
     let mut classes: BTreeMap<u32, (Vec<&Row>, Vec<&Row>)> = BTreeMap::new();
     for row in truth.rows.iter().filter(|row| row.confidence != 0.0) {
@@ -116,6 +132,10 @@ pub fn evaluate(truth: &Sequence, found: &Sequence) -> Report {
             hota: hota::evaluate(&video),
             clear: clear::evaluate(&video),
             identity: identity::evaluate(&video),
+            objects: Objects {
+                labelled: video.truth_frames.len() as u64,
+                found: video.found_frames.len() as u64,
+            },
         };
     }
     report
@@ -148,13 +168,7 @@ impl Frame {
 
 impl Video {
     fn of(truth: &[&Row], found: &[&Row]) -> Self {
-        let mut frames: BTreeMap<u32, (Vec<&Row>, Vec<&Row>)> = BTreeMap::new();
-        for row in truth {
-            frames.entry(row.frame).or_default().0.push(row);
-        }
-        for row in found {
-            frames.entry(row.frame).or_default().1.push(row);
-        }
+        let frames = by_frame(truth.iter().copied(), found.iter().copied());
         let (mut truth_ids, mut found_ids) = (Ids::default(), Ids::default());
         let frames = frames.values().map(|(truth, found)| Frame {
             truth: truth.iter().map(|row| truth_ids.index(row.id)).collect(),
@@ -167,6 +181,17 @@ impl Video {
         let frames = frames.collect();
         Self { frames, truth_frames: truth_ids.counts, found_frames: found_ids.counts }
     }
+}
+
+/// The labelled and the found rows of each frame that has any.
+fn by_frame<'a>(
+    truth: impl Iterator<Item = &'a Row>,
+    found: impl Iterator<Item = &'a Row>,
+) -> BTreeMap<u32, (Vec<&'a Row>, Vec<&'a Row>)> {
+    let mut frames: BTreeMap<u32, (Vec<&Row>, Vec<&Row>)> = BTreeMap::new();
+    truth.for_each(|row| frames.entry(row.frame).or_default().0.push(row));
+    found.for_each(|row| frames.entry(row.frame).or_default().1.push(row));
+    frames
 }
 
 /// Ids as indices, in the order in which they appear, with how often each was asked for.

@@ -5,10 +5,10 @@ use std::path::Path;
 
 use orinoco_core::{Diagnosis, WithSubject, codes};
 
-use super::{Row, Sequence};
+use super::{PEDESTRIAN, Row, Sequence};
 
-/// The class of rows that name none: pedestrians, of which MOTChallenge's results are.
-const CLASS_UNSAID: u32 = 1;
+/// The class of rows that name none: MOTChallenge's results are of pedestrians.
+const CLASS_UNSAID: u32 = PEDESTRIAN;
 /// The fewest columns of a row: it ends with the confidence.
 const COLUMNS_MIN: usize = 7;
 
