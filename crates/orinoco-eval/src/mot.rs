@@ -2,9 +2,10 @@
 //!
 //! The figures are those of TrackEval, which the MOTChallenge uses; `tests/mot` holds them to it and to py-motmetrics.
 //! Classes are judged each on its own and their counts summed ("detection averaged" in TrackEval's words). What the
-//! challenge leaves out before it judges is [`Rules`].
+//! challenge leaves out before it judges is [`Rules`]; a sequence on disk is a [`Folder`].
 
 mod clear;
+mod folder;
 mod hota;
 mod identity;
 mod matching;
@@ -16,6 +17,7 @@ use std::fmt;
 use std::ops::AddAssign;
 
 pub use clear::Clear;
+pub use folder::Folder;
 pub use hota::{ALPHAS, Hota, HotaAt, alpha};
 pub use identity::Identity;
 pub use rules::{PEDESTRIAN, Rules};
@@ -79,6 +81,11 @@ impl Sequence {
     /// Its rows, in the order in which they were given.
     pub fn rows(&self) -> &[Row] {
         &self.rows
+    }
+
+    /// The rows of the frames up to `last`.
+    pub fn until(&self, last: u32) -> Self {
+        Self { rows: self.rows.iter().filter(|row| row.frame <= last).copied().collect() }
     }
 }
 
