@@ -109,7 +109,9 @@ codes! {
         "The check ran and its result is outside what it accepts."
     DATASET "E0602" Configuration "a dataset that cannot be read"
         "A dataset is a folder: images/ with labels/*.txt (YOLO), instances.json with images/ (COCO), images/ with \
-         masks/*.png, labels.csv with rows of file,label, or a folder of pictures for each class."
+         masks/*.png, labels.csv with rows of file,label, or a folder of pictures for each class. A sequence of \
+         MOTChallenge's layout, on which tracking is judged, has img1/000001.jpg and so on, gt/gt.txt and mostly a \
+         seqinfo.ini; a folder of such sequences is judged as a whole."
     UNKNOWN_CODE "E0701" Configuration "no such code"
         "Codes are written E0101 and so on; `orinoco explain` without a code lists them."
 }

@@ -99,7 +99,7 @@ impl Dataset {
 
 fn unknown(dir: &Path, cause: &str) -> Diagnosis {
     let next = "lay it out as images/ with labels/ (YOLO), instances.json with images/ (COCO), images/ with masks/, \
-                labels.csv, or a folder for each class";
+                labels.csv, a folder for each class, or img1/ with gt/gt.txt (MOTChallenge)";
     Diagnosis::new(&codes::DATASET, dir.display(), cause, next)
 }
 

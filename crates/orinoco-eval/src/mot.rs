@@ -1,12 +1,15 @@
 //! How well objects are followed: HOTA, CLEAR MOT and the identity measures, over boxes with ids.
 //!
 //! The figures are those of TrackEval, which the MOTChallenge uses; `tests/mot` holds them to it and to py-motmetrics.
-//! Classes are judged each on its own and their counts summed ("detection averaged" in TrackEval's words).
+//! Classes are judged each on its own and their counts summed ("detection averaged" in TrackEval's words). What the
+//! challenge leaves out before it judges is [`Rules`]; a sequence on disk is a [`Folder`].
 
 mod clear;
+mod folder;
 mod hota;
 mod identity;
 mod matching;
+mod rules;
 mod text;
 
 use std::collections::{BTreeMap, HashMap};
@@ -14,8 +17,10 @@ use std::fmt;
 use std::ops::AddAssign;
 
 pub use clear::Clear;
+pub use folder::Folder;
 pub use hota::{ALPHAS, Hota, HotaAt, alpha};
 pub use identity::Identity;
+pub use rules::{PEDESTRIAN, Rules};
 
 /// Boxes that overlap less are not the same object, for CLEAR MOT and the identity measures.
 pub const IOU_MIN: f64 = 0.5;
@@ -77,6 +82,11 @@ impl Sequence {
     pub fn rows(&self) -> &[Row] {
         &self.rows
     }
+
+    /// The rows of the frames up to `last`.
+    pub fn until(&self, last: u32) -> Self {
+        Self { rows: self.rows.iter().filter(|row| row.frame <= last).copied().collect() }
+    }
 }
 
 /// Every figure of one sequence or, added up, of several. Adding sums the counts, so that a long sequence weighs more
@@ -89,6 +99,17 @@ pub struct Report {
     pub clear: Clear,
     /// How long the right id was kept.
     pub identity: Identity,
+    /// How many objects there were.
+    pub objects: Objects,
+}
+
+/// How many objects were labelled, and how many were found: one for each id.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Objects {
+    /// Labelled ones.
+    pub labelled: u64,
+    /// Found ones.
+    pub found: u64,
 }
 
 impl AddAssign<&Report> for Report {
@@ -96,11 +117,13 @@ impl AddAssign<&Report> for Report {
         self.hota += &other.hota;
         self.clear += &other.clear;
         self.identity += &other.identity;
+        self.objects.labelled += other.objects.labelled;
+        self.objects.found += other.objects.found;
     }
 }
 
 /// Judges what was `found` in one video by its `truth`. Labelled rows of confidence 0 are left out, as MOTChallenge
-/// demands; what was found on them is a stray.
+/// demands; what was found on them is a stray. What else the challenge leaves out is for [`Rules`].
 pub fn evaluate(truth: &Sequence, found: &Sequence) -> Report {
     let mut classes: BTreeMap<u32, (Vec<&Row>, Vec<&Row>)> = BTreeMap::new();
     for row in truth.rows.iter().filter(|row| row.confidence != 0.0) {
@@ -116,6 +139,10 @@ pub fn evaluate(truth: &Sequence, found: &Sequence) -> Report {
             hota: hota::evaluate(&video),
             clear: clear::evaluate(&video),
             identity: identity::evaluate(&video),
+            objects: Objects {
+                labelled: video.truth_frames.len() as u64,
+                found: video.found_frames.len() as u64,
+            },
         };
     }
     report
@@ -148,13 +175,7 @@ impl Frame {
 
 impl Video {
     fn of(truth: &[&Row], found: &[&Row]) -> Self {
-        let mut frames: BTreeMap<u32, (Vec<&Row>, Vec<&Row>)> = BTreeMap::new();
-        for row in truth {
-            frames.entry(row.frame).or_default().0.push(row);
-        }
-        for row in found {
-            frames.entry(row.frame).or_default().1.push(row);
-        }
+        let frames = by_frame(truth.iter().copied(), found.iter().copied());
         let (mut truth_ids, mut found_ids) = (Ids::default(), Ids::default());
         let frames = frames.values().map(|(truth, found)| Frame {
             truth: truth.iter().map(|row| truth_ids.index(row.id)).collect(),
@@ -167,6 +188,17 @@ impl Video {
         let frames = frames.collect();
         Self { frames, truth_frames: truth_ids.counts, found_frames: found_ids.counts }
     }
+}
+
+/// The labelled and the found rows of each frame that has any.
+fn by_frame<'a>(
+    truth: impl Iterator<Item = &'a Row>,
+    found: impl Iterator<Item = &'a Row>,
+) -> BTreeMap<u32, (Vec<&'a Row>, Vec<&'a Row>)> {
+    let mut frames: BTreeMap<u32, (Vec<&Row>, Vec<&Row>)> = BTreeMap::new();
+    truth.for_each(|row| frames.entry(row.frame).or_default().0.push(row));
+    found.for_each(|row| frames.entry(row.frame).or_default().1.push(row));
+    frames
 }
 
 /// Ids as indices, in the order in which they appear, with how often each was asked for.

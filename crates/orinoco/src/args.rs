@@ -204,14 +204,37 @@ pub(crate) struct CheckArgs {
     pub(crate) place: WhereArgs,
 }
 
+/// What means nothing to `eval` where no model runs.
+const RUNS_A_MODEL: [&str; 11] = [
+    "model",
+    "save_results",
+    "against",
+    "single_label",
+    "at",
+    "plots",
+    "engine",
+    "threads",
+    "score",
+    "iou",
+    "resize",
+];
+
 #[derive(Args, Debug)]
 pub(crate) struct EvalArgs {
     /// Model: a name in the repository, a folder, a model.toml or an .onnx
-    #[arg(long, value_name = "MODEL")]
-    pub(crate) model: String,
-    /// Dataset: a folder with images/ and labels/ (YOLO), instances.json (COCO), masks/, labels.csv, or a folder a class
+    #[arg(long, value_name = "MODEL", required_unless_present = "results")]
+    pub(crate) model: Option<String>,
+    /// Dataset: a folder with images/ and labels/ (YOLO), instances.json (COCO), masks/, labels.csv, or a folder a class;
+    /// for tracking a sequence of MOTChallenge's layout (img1/, gt/gt.txt), or a folder of such sequences
     #[arg(long, value_name = "DIR")]
     pub(crate) dataset: PathBuf,
+    /// Judge what another tracker found in a sequence, written as MOTChallenge's text; of several sequences a folder
+    /// with NAME.txt for each
+    #[arg(long, value_name = "FILE.txt|DIR", conflicts_with_all = RUNS_A_MODEL)]
+    pub(crate) results: Option<PathBuf>,
+    /// Write what was followed in a sequence as MOTChallenge's text; of several sequences into a folder, as NAME.txt
+    #[arg(long, value_name = "FILE.txt|DIR")]
+    pub(crate) save_results: Option<PathBuf>,
     /// Compare with another engine (by name) or another model, picture by picture
     #[arg(long, value_name = "ENGINE|MODEL")]
     pub(crate) against: Option<String>,
@@ -224,7 +247,7 @@ pub(crate) struct EvalArgs {
     /// Draw precision-recall curves and the confusion matrix into this folder, as SVG
     #[arg(long, value_name = "DIR")]
     pub(crate) plots: Option<PathBuf>,
-    /// Use only the first N pictures
+    /// Use only the first N pictures, of each sequence where there are several
     #[arg(long, value_name = "N", value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..))]
     pub(crate) limit: Option<usize>,
     #[command(flatten)]

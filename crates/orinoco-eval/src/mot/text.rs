@@ -5,10 +5,10 @@ use std::path::Path;
 
 use orinoco_core::{Diagnosis, WithSubject, codes};
 
-use super::{Row, Sequence};
+use super::{PEDESTRIAN, Row, Sequence};
 
-/// The class of rows that name none: pedestrians, of which MOTChallenge's results are.
-const CLASS_UNSAID: u32 = 1;
+/// The class of rows that name none: MOTChallenge's results are of pedestrians.
+const CLASS_UNSAID: u32 = PEDESTRIAN;
 /// The fewest columns of a row: it ends with the confidence.
 const COLUMNS_MIN: usize = 7;
 
@@ -37,14 +37,23 @@ impl Sequence {
 
     /// The text that [`Self::parse`] reads, rows in the order of their frames and ids.
     pub fn to_text(&self) -> String {
+        self.lines(|row| format!("{},{}", row.class, row.visibility))
+    }
+
+    /// The same as MOTChallenge's server takes results: in place of class and visibility, a point in space that nobody
+    /// knows.
+    pub fn to_results(&self) -> String {
+        self.lines(|_| "-1,-1,-1".to_owned())
+    }
+
+    /// A line for each row; `rest` gives what follows the confidence.
+    fn lines(&self, rest: impl Fn(&Row) -> String) -> String {
         let mut rows: Vec<&Row> = self.rows().iter().collect();
         rows.sort_by_key(|row| (row.frame, row.id, row.class));
         let mut text = String::new();
         for row in rows {
-            let [x, y, w, h] = row.bounds;
-            let (frame, id, class) = (row.frame, row.id, row.class);
-            let written =
-                writeln!(text, "{frame},{id},{x},{y},{w},{h},{},{class},{}", row.confidence, row.visibility);
+            let Row { frame, id, bounds: [x, y, w, h], confidence, .. } = row;
+            let written = writeln!(text, "{frame},{id},{x},{y},{w},{h},{confidence},{}", rest(row));
             written.expect("a string takes all that is written to it");
         }
         text
@@ -52,12 +61,18 @@ impl Sequence {
 
     /// Writes [`Self::to_text`] into `file`.
     pub fn write(&self, file: &Path) -> Result<(), Diagnosis> {
-        std::fs::write(file, self.to_text()).about(
-            &codes::SINK_OPEN,
-            file.display(),
-            "name a file in a folder that exists and may be written to",
-        )
+        write(file, &self.to_text())
     }
+
+    /// Writes [`Self::to_results`] into `file`.
+    pub fn write_results(&self, file: &Path) -> Result<(), Diagnosis> {
+        write(file, &self.to_results())
+    }
+}
+
+fn write(file: &Path, text: &str) -> Result<(), Diagnosis> {
+    let next = "name a file in a folder that exists and may be written to";
+    std::fs::write(file, text).about(&codes::SINK_OPEN, file.display(), next)
 }
 
 /// What is wrong with a row, and what to do about it.
@@ -119,6 +134,12 @@ mod tests {
         );
         check("1.0,3.0,1,2,3,4,0.9,-1,-1,-1\r\n", "1,3,1,2,3,4,0.9,1,1\n");
         check("", "");
+    }
+
+    #[test]
+    fn results_name_no_class() {
+        let sequence = Sequence::parse("2,1,10,20.5,3,4,0.5,1,0.25\n", "text").expect("well formed");
+        assert_eq!(sequence.to_results(), "2,1,10,20.5,3,4,0.5,-1,-1,-1\n");
     }
 
     #[test]

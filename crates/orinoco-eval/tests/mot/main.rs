@@ -1,6 +1,6 @@
 //! The figures of `orinoco_eval::mot` beside those of TrackEval and py-motmetrics (see vectors.py).
 
-use orinoco_eval::mot::{Report, Row, Sequence, evaluate};
+use orinoco_eval::mot::{PEDESTRIAN, Report, Row, Rules, Sequence, evaluate};
 use serde::Deserialize;
 
 /// How far figures may be apart: the programs sum in different orders.
@@ -10,6 +10,16 @@ const APART_MAX: f64 = 1e-9;
 struct Vectors {
     combined: Figures,
     cases: Vec<Case>,
+    challenges: Vec<Challenge>,
+}
+
+/// Files as they are exchanged, judged by the rules of the challenge `name`.
+#[derive(Deserialize)]
+struct Challenge {
+    name: String,
+    trackeval: Figures,
+    truth: String,
+    found: String,
 }
 
 #[derive(Deserialize)]
@@ -78,10 +88,13 @@ struct Motmetrics {
     motp: Option<f64>,
 }
 
+fn vectors() -> Vectors {
+    serde_json::from_str(include_str!("vectors.json")).expect("as vectors.py wrote it")
+}
+
 #[test]
 fn figures_are_those_of_trackeval_and_motmetrics() {
-    let vectors: Vectors =
-        serde_json::from_str(include_str!("vectors.json")).expect("as vectors.py wrote it");
+    let vectors = vectors();
     let mut combined = Report::default();
     let mut clear_compared = 0;
     for case in &vectors.cases {
@@ -102,6 +115,20 @@ fn figures_are_those_of_trackeval_and_motmetrics() {
     }
     assert!(clear_compared >= 5, "py-motmetrics' CLEAR MOT was compared in {clear_compared} cases only");
     check("combined", &combined, &vectors.combined);
+}
+
+#[test]
+fn the_challenges_rules_are_those_of_trackeval() {
+    for Challenge { name, trackeval, truth, found } in vectors().challenges {
+        let read = |text: &str| Sequence::parse(text, &name).expect("as vectors.py wrote it");
+        let (truth, found) = (read(&truth), read(&found));
+        let (judged, counted) = Rules::of(&format!("{name}-02")).apply(&truth, &found);
+        assert!(counted.rows().len() < found.rows().len(), "{name}: what lies on distractors is left out");
+        assert!(judged.rows().iter().all(|row| row.class == PEDESTRIAN && row.confidence == 1.0));
+        check(&name, &evaluate(&judged, &counted), &trackeval);
+        let other = Rules::of(if name == "MOT20" { "MOT17-02" } else { "MOT20-02" }).apply(&truth, &found);
+        assert_ne!(other.1, counted, "{name}: the challenges differ in their distractors");
+    }
 }
 
 fn sequence(objects: &[Object]) -> Sequence {

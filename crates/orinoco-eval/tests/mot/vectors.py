@@ -9,8 +9,10 @@ frame never coincide: which of two equal pairs is taken is not defined, and the 
 import contextlib
 import io
 import json
+import pathlib
 import random
 import sys
+import tempfile
 
 import motmetrics
 import numpy as np
@@ -114,6 +116,35 @@ def sequences():
     yield "apart", (truth, [[f, i, c, [b[0] + 1000, *b[1:]]] for f, i, c, b in truth])
 
 
+def challenge(rng):
+    """Lines of gt.txt with every class of MOTChallenge, some of them not to be judged, and of a tracker that follows what
+    it likes."""
+    truth, found = [], []
+    for ident in range(1, 25):
+        klass = 1 if ident % 2 else 1 + ident // 2
+        rows = walk(rng, ident, klass, range(1, FRAMES + 1))
+        zeros = klass != 1 or ident < 5
+        truth += [[f, i, *box, 0 if zeros and f % 3 else 1, klass, 1] for f, i, _, box in quarters(rows)]
+        if rng.random() < 0.8:
+            rows = [[f, i + 100, 1, [v + rng.gauss(0, 1.5) for v in box]] for f, i, _, box in rows if rng.random() < 0.9]
+            found += [[f, i, *box, 0.9, -1, -1, -1] for f, i, _, box in quarters(rows)]
+    return ["".join(",".join(map(str, row)) + "\n" for row in rows) for rows in (truth, found)]
+
+
+def by_challenge(benchmark, truth, found, metrics):
+    """What TrackEval says of the two files, its preprocessing included."""
+    with tempfile.TemporaryDirectory() as folder:
+        for name, text in [("gt/seq/gt/gt.txt", truth), ("trackers/tracker/data/seq.txt", found)]:
+            file = pathlib.Path(folder, name)
+            file.parent.mkdir(parents=True)
+            file.write_text(text)
+        dataset = trackeval.datasets.MotChallenge2DBox({
+            "GT_FOLDER": f"{folder}/gt", "TRACKERS_FOLDER": f"{folder}/trackers", "BENCHMARK": benchmark,
+            "SKIP_SPLIT_FOL": True, "SEQ_INFO": {"seq": FRAMES}, "PRINT_CONFIG": False})
+        data = dataset.get_preprocessed_seq_data(dataset.get_raw_seq_data("tracker", "seq"), "pedestrian")
+    return [metric.eval_sequence(data) for metric in metrics]
+
+
 def prepared(truth, found):
     """One class as TrackEval's metrics want it."""
     ids = lambda rows: {ident: index for index, ident in enumerate(sorted({row[1] for row in rows}))}
@@ -187,11 +218,20 @@ def main():
         if len(klasses) == 1 and truth and found:
             case["motmetrics"] = by_motmetrics(truth, found, combined)
         cases.append(case | {"truth": truth, "found": found})
+    rng = random.Random(20170321)
+    challenges = []
+    for benchmark in ["MOT17", "MOT20"]:
+        truth, found = challenge(rng)
+        results = by_challenge(benchmark, truth, found, metrics)
+        challenges.append({"name": benchmark, "trackeval": figures(results), "truth": truth, "found": found})
     total = [metric.combine_sequences(results) for metric, results in zip(metrics, all_results)]
     made = "written by vectors.py with trackeval 1.3.0 and motmetrics 1.4.0; rows are frame, id, class, [x, y, w, h]"
     # One row of text for each case's rows: short, and a change shows where it is.
     print('{"made": ' + json.dumps(made) + ',\n"combined": ' + json.dumps(figures(total)) + ',\n"cases": [')
-    print(",\n".join(json.dumps(case, separators=(",", ":"), allow_nan=False) for case in cases))
+    lines = lambda cases: ",\n".join(json.dumps(case, separators=(",", ":"), allow_nan=False) for case in cases)
+    print(lines(cases))
+    print('],\n"challenges": [')
+    print(lines(challenges))
     print("]}")
 
 

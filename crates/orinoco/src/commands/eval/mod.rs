@@ -1,5 +1,7 @@
 //! `orinoco eval`: how right a model is on a labelled dataset, and how far another engine or model differs from it.
 
+mod tracking;
+
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -8,15 +10,16 @@ use indicatif::ProgressBar;
 use orinoco_config::Faults;
 use orinoco_core::{Clock, Diagnosis, Exit, Findings, WithSubject, codes};
 use orinoco_eval::coco::{self, Found, Truth};
-use orinoco_eval::{Confusion, Dataset, Labels, classification, detection, plot, segmentation};
+use orinoco_eval::{Confusion, Dataset, Labels, classification, detection, mot, plot, segmentation};
 use orinoco_infer::ENGINES;
 use orinoco_pipeline::{Executor, MonotonicClock};
 use orinoco_runtime::{LoadedModel, bind_plan, load_model, repository};
 use serde::Serialize;
 
-use crate::args::EvalArgs;
+use crate::args::{EvalArgs, TuneArgs};
 use crate::commands::{board_model, inference};
 use crate::output::{self, EventLines};
+use tracking::{Followed, SequenceRow};
 
 /// Average precision wants even what a model hardly believes.
 const SCORE_FOR_AP: f32 = 0.01;
@@ -26,6 +29,8 @@ const OPERATING_SCORE: f64 = 0.25;
 const SAME_OBJECT_IOU: f64 = 0.5;
 /// Rows of tables for people.
 const ROWS_MAX: usize = 20;
+/// Fields are only added.
+const SCHEMA: &str = "orinoco.eval/1";
 
 #[derive(Serialize)]
 struct Report {
@@ -39,19 +44,29 @@ struct Report {
     /// Pictures in which the two differ, most first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     differences: Vec<Difference>,
-    /// Pictures that were drawn.
+    /// What was drawn or written.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     files: Vec<String>,
 }
 
-/// The figures of one model on one engine. Those that do not apply are left out.
+/// The figures of one model on one engine, or of results that something else wrote. Those that do not apply are left
+/// out.
 #[derive(Default, Serialize)]
 struct Judged {
+    #[serde(skip_serializing_if = "String::is_empty")]
     model: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
     engine: String,
+    /// Where the results were read.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    results: String,
     #[serde(flatten)]
     figures: Figures,
+    #[serde(flatten)]
+    followed: Option<Followed>,
     classes: Vec<ClassRow>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    sequences: Vec<SequenceRow>,
     #[serde(skip)]
     coco: Option<coco::Report>,
     #[serde(skip)]
@@ -114,25 +129,8 @@ struct Difference {
 }
 
 pub(crate) fn run(args: &EvalArgs, json: bool) -> Result<Exit, Faults> {
-    let mut dataset = Dataset::open(&args.dataset)?;
-    dataset.items.truncate(args.limit.unwrap_or(usize::MAX));
-    let (first, seen) = judge(args, &args.model, &args.engine.engine, &dataset)?;
-    let (mut against, mut differences) = (None, Vec::new());
-    if let Some(other) = &args.against {
-        let is_engine = ENGINES.contains(&other.as_str());
-        let engines = if is_engine { vec![other.clone()] } else { args.engine.engine.clone() };
-        let (second, also_seen) =
-            judge(args, if is_engine { &args.model } else { other }, &engines, &dataset)?;
-        differences = differ(&dataset, &seen, &also_seen, args.at.map_or(OPERATING_SCORE, f64::from));
-        against = Some(second);
-    }
-    let files = match &args.plots {
-        Some(folder) => draw(folder, &first)?,
-        None => Vec::new(),
-    };
-    let (dataset, images) = (args.dataset.display().to_string(), seen.len());
-    let report =
-        Report { schema: "orinoco.eval/1", dataset, images, result: first, against, differences, files };
+    let sequences = mot::Folder::find(&args.dataset)?;
+    let report = if sequences.is_empty() { pictures(args)? } else { tracking::report(args, &sequences)? };
     if json {
         output::print_json(&report)
     } else {
@@ -141,37 +139,104 @@ pub(crate) fn run(args: &EvalArgs, json: bool) -> Result<Exit, Faults> {
     Ok(Exit::Done)
 }
 
-/// Runs a model over the dataset and judges it.
-fn judge(
-    args: &EvalArgs,
-    model: &str,
-    engines: &[String],
-    dataset: &Dataset,
-) -> Result<(Judged, Vec<Findings>), Faults> {
+/// Judges labelled pictures.
+fn pictures(args: &EvalArgs) -> Result<Report, Faults> {
+    let mut dataset = Dataset::open(&args.dataset)?;
+    let Some(entries) = Entries::of(args).filter(|_| args.save_results.is_none()) else {
+        let cause =
+            "it holds no sequence of MOTChallenge's layout, which --results and --save-results are for";
+        let next = "name a folder with img1/ and gt/gt.txt, or leave the option out";
+        return Err(Diagnosis::new(&codes::DATASET, args.dataset.display(), cause, next).into());
+    };
+    dataset.items.truncate(args.limit.unwrap_or(usize::MAX));
+    let (first, seen) = judge(args, &entries.first, &dataset)?;
+    let (mut against, mut differences) = (None, Vec::new());
+    if let Some(other) = &entries.against {
+        let (second, also_seen) = judge(args, other, &dataset)?;
+        differences = differ(&dataset, &seen, &also_seen, args.at.map_or(OPERATING_SCORE, f64::from));
+        against = Some(second);
+    }
+    let files = match &args.plots {
+        Some(folder) => draw(folder, &first)?,
+        None => Vec::new(),
+    };
+    let (dataset, images) = (args.dataset.display().to_string(), seen.len());
+    Ok(Report { schema: SCHEMA, dataset, images, result: first, against, differences, files })
+}
+
+/// A model and the engines it may run on; none are the default order.
+struct Entry<'a> {
+    model: &'a str,
+    engines: Vec<String>,
+}
+
+/// What is judged: a model, and what it is compared with.
+struct Entries<'a> {
+    first: Entry<'a>,
+    against: Option<Entry<'a>>,
+}
+
+impl<'a> Entries<'a> {
+    /// Those of the command line; `None` where it names no model.
+    fn of(args: &'a EvalArgs) -> Option<Self> {
+        let (model, engines) = (args.model.as_deref()?, &args.engine.engine);
+        let against = args.against.as_deref().map(|other| match ENGINES.contains(&other) {
+            true => Entry { model, engines: vec![other.to_owned()] },
+            false => Entry { model: other, engines: engines.clone() },
+        });
+        Some(Self { first: Entry { model, engines: engines.clone() }, against })
+    }
+}
+
+/// Loads a model; findings below `score` are dropped, or below its own threshold.
+fn load(args: &EvalArgs, entry: &Entry<'_>, score: Option<f32>) -> Result<LoadedModel, Faults> {
     let place = repository(args.place.models.as_deref(), args.place.data.as_deref());
-    let boxes = matches!(dataset.items[0].labels, Labels::Boxes(_));
-    let mut tune = args.tune.clone();
-    if boxes && tune.score.is_none() {
-        tune.score = Some(SCORE_FOR_AP);
-    }
+    let tune = TuneArgs { score, ..args.tune.clone() };
     let mut inference = inference(&args.engine)?;
-    if !engines.is_empty() {
-        inference.engines = engines.to_vec();
+    if !entry.engines.is_empty() {
+        inference.engines.clone_from(&entry.engines);
     }
-    let mut loaded = load_model(&board_model(model, 1, Some(&tune)), &inference, &place, &EventLines)?;
+    load_model(&board_model(entry.model, 1, Some(&tune)), &inference, &place, &EventLines)
+}
+
+/// Runs a model over the dataset and judges it.
+fn judge(args: &EvalArgs, entry: &Entry<'_>, dataset: &Dataset) -> Result<(Judged, Vec<Findings>), Faults> {
+    let boxes = matches!(dataset.items[0].labels, Labels::Boxes(_));
+    let mut loaded = load(args, entry, args.tune.score.or(boxes.then_some(SCORE_FOR_AP)))?;
     // Every class of a box counts for average precision, as most evaluations do it.
     loaded.model.head.multi_label = boxes && !args.single_label;
     let classes = class_map(dataset, &loaded)?;
     let seen = see(dataset, &mut loaded)?;
-    let mut judged = match dataset.items[0].labels {
+    let judged = match dataset.items[0].labels {
         Labels::Boxes(_) => judge_boxes(dataset, &seen, &loaded, &classes, args),
         Labels::Class(_) => judge_classes(dataset, &seen, &loaded, &classes),
         Labels::Mask(_) => judge_masks(dataset, &seen, &loaded, &classes)?,
     };
-    judged.model = loaded.name.clone();
-    judged.engine = format!("{} {}", loaded.chosen.name, loaded.chosen.version);
-    judged.labels = loaded.model.labels.clone();
-    Ok((judged, seen))
+    Ok((judged.by(&loaded), seen))
+}
+
+impl Judged {
+    /// Names the model whose figures they are.
+    fn by(mut self, loaded: &LoadedModel) -> Self {
+        self.model.clone_from(&loaded.name);
+        self.engine = format!("{} {}", loaded.chosen.name, loaded.chosen.version);
+        self.labels.clone_from(&loaded.model.labels);
+        self
+    }
+
+    /// Whether there was anything to judge by. A sequence without labels is only followed.
+    fn judged(&self) -> bool {
+        self.sequences.is_empty() || self.followed.is_some()
+    }
+
+    /// What heads its column.
+    fn name(&self) -> String {
+        if self.results.is_empty() {
+            format!("{} on {}", self.model, self.engine)
+        } else {
+            self.results.clone()
+        }
+    }
 }
 
 /// The model's class for each class of the dataset: by name where both have names, else by number.
@@ -201,19 +266,33 @@ fn class_map(dataset: &Dataset, loaded: &LoadedModel) -> Result<Vec<usize>, Diag
 
 /// What the model finds in every picture.
 fn see(dataset: &Dataset, loaded: &mut LoadedModel) -> Result<Vec<Findings>, Diagnosis> {
+    let mut seen = Vec::with_capacity(dataset.items.len());
+    let images: Vec<&Path> = dataset.items.iter().map(|item| item.image.as_path()).collect();
+    watch(&images, loaded, |_, found| {
+        seen.push(found.clone());
+        Ok(())
+    })?;
+    Ok(seen)
+}
+
+/// Runs the model over `images`, and gives `each` their indices and what it found in them.
+fn watch(
+    images: &[impl AsRef<Path>],
+    loaded: &mut LoadedModel,
+    mut each: impl FnMut(usize, &mut Findings) -> Result<(), Diagnosis>,
+) -> Result<(), Diagnosis> {
     let clock: Arc<dyn Clock> = Arc::new(MonotonicClock::default());
     let mut plan = bind_plan(loaded, Arc::clone(&clock), None)?;
-    let bar: ProgressBar = output::bar(dataset.items.len() as u64, "pictures");
+    let bar: ProgressBar = output::bar(images.len() as u64, "pictures");
     let mut scratch = vec![Findings::default(); plan.batch_max()];
-    let mut seen = Vec::with_capacity(dataset.items.len());
-    for item in &dataset.items {
-        let frame = orinoco_media::decode_image(&item.image, &*clock)?;
+    for (index, image) in images.iter().enumerate() {
+        let frame = orinoco_media::decode_image(image.as_ref(), &*clock)?;
         plan.replay(std::slice::from_ref(&frame), &mut scratch[..1])?;
-        seen.push(scratch[0].clone());
+        each(index, &mut scratch[0])?;
         bar.inc(1);
     }
     bar.finish_and_clear();
-    Ok(seen)
+    Ok(())
 }
 
 fn judge_boxes(
@@ -391,10 +470,17 @@ fn draw(folder: &Path, judged: &Judged) -> Result<Vec<String>, Diagnosis> {
 fn text(report: &Report) -> String {
     let runs: Vec<&Judged> = std::iter::once(&report.result).chain(&report.against).collect();
     let mut parts = vec![format!("{}  {} pictures", report.dataset, report.images)];
-    parts.push(figures_text(&runs));
-    parts.push(classes_text(&report.result));
-    if report.against.is_some() {
-        parts.push(differences_text(&report.differences, report.images));
+    parts.push(match report.result.judged() {
+        true => figures_text(&runs),
+        false => "not judged: nothing is labelled".to_owned(),
+    });
+    if report.result.sequences.is_empty() {
+        parts.push(classes_text(&report.result));
+        if report.against.is_some() {
+            parts.push(differences_text(&report.differences, report.images));
+        }
+    } else {
+        parts.extend(tracking::sequences_text(&report.result));
     }
     parts.extend(report.files.iter().map(|file| format!("wrote {file}")));
     parts.join("\n\n")
@@ -418,14 +504,18 @@ fn figures_text(runs: &[&Judged]) -> String {
         ("mIoU", |f| f.miou),
         ("pixel accuracy", |f| f.pixel_accuracy),
     ];
+    let row = |name: &str, values: Vec<String>| std::iter::once(name.to_owned()).chain(values).collect();
     let rows = FIGURES.iter().filter(|(_, figure)| runs.iter().any(|run| figure(&run.figures).is_some()));
-    let rows = rows.map(|(name, figure)| {
-        let values = runs.iter().map(|run| number(figure(&run.figures)));
-        std::iter::once((*name).to_owned()).chain(values).collect()
-    });
-    let names: Vec<String> = runs.iter().map(|run| format!("{} on {}", run.model, run.engine)).collect();
+    let rows =
+        rows.map(|(name, figure)| row(name, runs.iter().map(|run| number(figure(&run.figures))).collect()));
+    let followed = runs.iter().any(|run| run.followed.is_some()).then_some(tracking::FIGURES);
+    let followed = followed
+        .iter()
+        .flatten()
+        .map(|figure| row(figure.name, runs.iter().map(|run| figure.text(run.followed.as_ref())).collect()));
+    let names: Vec<String> = runs.iter().map(|run| run.name()).collect();
     let headings: Vec<&str> = std::iter::once("").chain(names.iter().map(String::as_str)).collect();
-    output::table(&headings, 1, rows.collect())
+    output::table(&headings, 1, rows.chain(followed).collect())
 }
 
 /// The classes that are labelled most.

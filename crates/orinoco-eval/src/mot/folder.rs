@@ -1,0 +1,359 @@
+//! Sequences as MOTChallenge lays them out: `seqinfo.ini`, `img1/000001.jpg` and so on, `gt/gt.txt`.
+
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use ini::Ini;
+use orinoco_core::{Diagnosis, WithSubject, codes};
+
+use super::{PEDESTRIAN, Report, Row, Rules, Sequence, evaluate};
+use crate::dataset::pictures;
+
+/// Where a sequence is described, where its pictures are and where its labels.
+const INFO: &str = "seqinfo.ini";
+const PICTURES: &str = "img1";
+const TRUTH: &str = "gt/gt.txt";
+/// Frames of a second, where nothing says otherwise: most of the challenge's sequences have it.
+const FRAME_RATE: f64 = 30.0;
+
+/// One sequence on disk. Its frames are numbered from 1, and every label lies in one of them.
+#[derive(Clone, Debug)]
+pub struct Folder {
+    dir: PathBuf,
+    name: String,
+    frame_rate: f64,
+    frames: u32,
+    pictures: Vec<PathBuf>,
+    truth: Option<Sequence>,
+    rules: Rules,
+}
+
+impl Folder {
+    /// The sequences in `dir`, which is one or holds some, by name. None where it is laid out otherwise.
+    pub fn find(dir: &Path) -> Result<Vec<Self>, Diagnosis> {
+        if is_sequence(dir) {
+            return Ok(vec![Self::open(dir)?]);
+        }
+        let next = "name the folder of a dataset";
+        let entries = std::fs::read_dir(dir).about(&codes::FILE_MISSING, dir.display(), next)?;
+        let mut dirs: Vec<PathBuf> =
+            entries.flatten().map(|entry| entry.path()).filter(|path| is_sequence(path)).collect();
+        dirs.sort();
+        dirs.iter().map(|dir| Self::open(dir)).collect()
+    }
+
+    /// Reads the sequence in `dir`. It may lack its pictures, or its labels: each is asked for where it is needed.
+    pub fn open(dir: &Path) -> Result<Self, Diagnosis> {
+        let info = Info::read(&dir.join(INFO))?;
+        let folder = dir.join(info.pictures.as_deref().unwrap_or(PICTURES));
+        let pictures = numbered(&folder)?;
+        let frames = count(dir, &folder, pictures.len(), info.frames)?;
+        let file = dir.join(TRUTH);
+        let truth = if file.is_file() { Some(read_truth(&file, frames)?) } else { None };
+        // `.` has no name of its own.
+        let named = dir.canonicalize().unwrap_or_else(|_| dir.to_owned());
+        let name = named.file_name().unwrap_or(named.as_os_str()).to_string_lossy().into_owned();
+        let rules = Rules::of(info.name.as_deref().unwrap_or(&name));
+        let frame_rate = info.frame_rate.unwrap_or(FRAME_RATE);
+        Ok(Self { dir: dir.to_owned(), name, frame_rate, frames, pictures, truth, rules })
+    }
+
+    /// What its folder is called.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Frames of a second.
+    pub fn frame_rate(&self) -> f64 {
+        self.frame_rate
+    }
+
+    /// How many frames it has.
+    pub fn frames(&self) -> u32 {
+        self.frames
+    }
+
+    /// Its pictures, one for each frame.
+    pub fn pictures(&self) -> Result<&[PathBuf], Diagnosis> {
+        if self.pictures.is_empty() {
+            let next = "fetch the sequence with its pictures, or judge results that a tracker wrote";
+            let cause = format!("it has no pictures in {PICTURES}");
+            return Err(Diagnosis::new(&codes::DATASET, self.dir.display(), cause, next));
+        }
+        Ok(&self.pictures)
+    }
+
+    /// Whether it is labelled; an error says what is missing.
+    pub fn check_labelled(&self) -> Result<(), Diagnosis> {
+        let next = "name a sequence with labels; a challenge's test sequences have none, their results can only be saved";
+        match self.truth {
+            Some(_) => Ok(()),
+            None => {
+                let file = self.dir.join(TRUTH);
+                Err(Diagnosis::new(&codes::FILE_MISSING, file.display(), "the labels are not there", next))
+            }
+        }
+    }
+
+    /// Reads what a tracker found in it. Every row is of a pedestrian, as in the challenge.
+    pub fn read_results(&self, file: &Path) -> Result<Sequence, Diagnosis> {
+        let fault = |cause: String, next: &str| Diagnosis::new(&codes::DATASET, file.display(), cause, next);
+        let read = Sequence::read(file)?;
+        if read.rows().is_empty() {
+            return Err(fault("it has no rows".to_owned(), "check that the tracker wrote it to its end"));
+        }
+        check_frames(file, &read, self.frames)?;
+        // TrackEval takes class 0 and those below for pedestrians too.
+        if let Some(row) = read.rows().iter().find(|row| row.class > PEDESTRIAN) {
+            let cause = format!("object {} of frame {} is of class {}", row.id, row.frame, row.class);
+            return Err(fault(cause, "leave out all that are no pedestrians: only they are judged"));
+        }
+        let rows = read.rows().iter().map(|row| Row { class: PEDESTRIAN, ..*row }).collect();
+        Sequence::new(rows)
+            .map_err(|again| fault(again.to_string(), "give each object of a frame its own id"))
+    }
+
+    /// Judges what was `found` in the frames up to `last` by the challenge's rules; `None` where nothing is labelled.
+    pub fn judge(&self, found: &Sequence, last: u32) -> Option<Report> {
+        let truth = self.truth.as_ref()?.until(last);
+        let (truth, found) = self.rules.apply(&truth, &found.until(last));
+        Some(evaluate(&truth, &found))
+    }
+}
+
+fn is_sequence(dir: &Path) -> bool {
+    dir.join(INFO).is_file() || dir.join(TRUTH).is_file() || dir.join(PICTURES).is_dir()
+}
+
+/// What `seqinfo.ini` says; nothing where there is none.
+#[derive(Default)]
+struct Info {
+    name: Option<String>,
+    pictures: Option<String>,
+    frame_rate: Option<f64>,
+    frames: Option<u32>,
+}
+
+impl Info {
+    fn read(file: &Path) -> Result<Self, Diagnosis> {
+        if !file.is_file() {
+            return Ok(Self::default());
+        }
+        let next = "correct it, or take it away if 30 frames a second are right";
+        let text = std::fs::read_to_string(file).about(&codes::DATASET, file.display(), next)?;
+        let read = Ini::load_from_str_noescape(&text).about(&codes::DATASET, file.display(), next)?;
+        let value = |key: &str| {
+            let mut values = read.iter().flat_map(|(_, keys)| keys.iter());
+            values
+                .find(|(known, _)| known.trim().eq_ignore_ascii_case(key))
+                .map(|(_, value)| value.trim().to_owned())
+        };
+        Ok(Self {
+            name: value("name"),
+            pictures: value("imDir"),
+            frame_rate: number(file, "frameRate", value("frameRate"), |rate: &f64| {
+                *rate > 0.0 && rate.is_finite()
+            })?,
+            frames: number(file, "seqLength", value("seqLength"), |frames| *frames > 0)?,
+        })
+    }
+}
+
+/// The number in `value`, if there is one.
+fn number<T: FromStr>(
+    file: &Path,
+    key: &str,
+    value: Option<String>,
+    fits: impl Fn(&T) -> bool,
+) -> Result<Option<T>, Diagnosis> {
+    let Some(text) = value else { return Ok(None) };
+    match text.parse().ok().filter(fits) {
+        Some(number) => Ok(Some(number)),
+        None => {
+            let cause = format!("{key} `{text}` is not a number above 0");
+            Err(Diagnosis::new(&codes::DATASET, file.display(), cause, format!("correct {key}")))
+        }
+    }
+}
+
+/// The pictures in `dir`, one for each frame from 1 on; none where there is no such folder.
+fn numbered(dir: &Path) -> Result<Vec<PathBuf>, Diagnosis> {
+    if !dir.is_dir() {
+        return Ok(Vec::new());
+    }
+    let named = |path: PathBuf| {
+        let frame = path.file_stem().and_then(|stem| stem.to_str()).and_then(|stem| stem.parse::<u32>().ok());
+        let next = "name pictures by their frames, from 000001.jpg on";
+        let frame =
+            frame.ok_or("its name is no frame's number").about(&codes::DATASET, path.display(), next)?;
+        Ok((frame, path))
+    };
+    let mut frames = pictures(dir)?.into_iter().map(named).collect::<Result<Vec<_>, Diagnosis>>()?;
+    frames.sort();
+    for ((frame, path), wanted) in frames.iter().zip(1..) {
+        let (cause, next) = match *frame {
+            0 => ("frames are counted from 1".to_owned(), "number the pictures from 000001 on"),
+            frame if frame < wanted => (format!("frame {frame} has two pictures"), "take one of them away"),
+            frame if frame > wanted => (format!("the picture of frame {wanted} is missing"), "fetch it"),
+            _ => continue,
+        };
+        let subject = if *frame > wanted { dir } else { path };
+        return Err(Diagnosis::new(&codes::DATASET, subject.display(), cause, next));
+    }
+    Ok(frames.into_iter().map(|(_, path)| path).collect())
+}
+
+/// How many frames the sequence in `dir` has: as many as there are pictures and as `seqinfo.ini` says, where there is
+/// either.
+fn count(dir: &Path, folder: &Path, pictures: usize, said: Option<u32>) -> Result<u32, Diagnosis> {
+    match (u32::try_from(pictures).unwrap_or(u32::MAX), said) {
+        (0, Some(said)) => Ok(said),
+        (0, None) => {
+            let cause = format!("it has neither pictures in {PICTURES} nor a {INFO} with seqLength");
+            let next = "fetch the sequence with its pictures, or write seqLength";
+            Err(Diagnosis::new(&codes::DATASET, dir.display(), cause, next))
+        }
+        (seen, Some(said)) if seen != said => {
+            let cause = format!("it has the frames 1 to {seen}, and seqLength in {INFO} is {said}");
+            let next = "fetch the pictures that are missing, or correct seqLength";
+            Err(Diagnosis::new(&codes::DATASET, folder.display(), cause, next))
+        }
+        (seen, _) => Ok(seen),
+    }
+}
+
+fn read_truth(file: &Path, frames: u32) -> Result<Sequence, Diagnosis> {
+    let truth = Sequence::read(file)?;
+    check_frames(file, &truth, frames)?;
+    if !truth.rows().iter().any(Rules::judges) {
+        let cause = match truth.rows().len() {
+            0 => "it has no rows".to_owned(),
+            rows => format!("none of its {rows} rows is judged"),
+        };
+        let next = "label pedestrians, as class 1 with a confidence that is not 0";
+        return Err(Diagnosis::new(&codes::DATASET, file.display(), cause, next));
+    }
+    Ok(truth)
+}
+
+/// Every row must lie in a frame of the sequence.
+fn check_frames(file: &Path, rows: &Sequence, frames: u32) -> Result<(), Diagnosis> {
+    match rows.rows().iter().find(|row| !(1..=frames).contains(&row.frame)) {
+        Some(row) => {
+            let cause =
+                format!("object {} is in frame {}, and the sequence has 1 to {frames}", row.id, row.frame);
+            let next = "correct that row, or fetch the rest of the sequence";
+            Err(Diagnosis::new(&codes::DATASET, file.display(), cause, next))
+        }
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A sequence of these files, as [`Folder::open`] sees it.
+    fn check(files: &[(&str, &str)], expected: &str) {
+        let dir = tempfile::tempdir().expect("a folder");
+        for (name, text) in files {
+            let file = dir.path().join(name);
+            std::fs::create_dir_all(file.parent().expect("in the folder")).expect("made");
+            std::fs::write(file, text).expect("written");
+        }
+        let seen = match Folder::open(dir.path()) {
+            Ok(folder) => {
+                let (frames, rate, pictures) = (folder.frames, folder.frame_rate, folder.pictures.len());
+                format!("{frames} frames at {rate}, {pictures} pictures, labelled {}", folder.truth.is_some())
+            }
+            Err(fault) => fault.to_string().replace(&format!("{}", dir.path().display()), "seq"),
+        };
+        assert_eq!(seen, expected);
+    }
+
+    const ROW: &str = "1,1,0,0,5,5,1,1,1\n";
+    const LABELLED: (&str, &str) = ("gt/gt.txt", ROW);
+
+    #[test]
+    fn sequences_are_read_with_and_without_a_description() {
+        let two = [("img1/000001.jpg", ""), ("img1/000002.jpg", ""), LABELLED];
+        check(&two, "2 frames at 30, 2 pictures, labelled true");
+        let elsewhere = [("seqinfo.ini", "[Sequence]\nframeRate=12.5\nimDir = a\n"), ("a/1.png", "")];
+        check(&elsewhere, "1 frames at 12.5, 1 pictures, labelled false");
+        let no_pictures =
+            [("seqinfo.ini", "[Sequence]\r\nname=S\r\nseqLength=7\r\nframerate=25\r\n"), LABELLED];
+        check(&no_pictures, "7 frames at 25, 0 pictures, labelled true");
+    }
+
+    #[test]
+    fn frames_that_do_not_follow_one_another_are_told() {
+        check(
+            &[("img1/000001.jpg", ""), ("img1/000003.jpg", "")],
+            "seq/img1: the picture of frame 2 is missing; fetch it",
+        );
+        check(
+            &[("img1/000001.jpg", ""), ("img1/000001.png", "")],
+            "seq/img1/000001.png: frame 1 has two pictures; take one of them away",
+        );
+        check(
+            &[("img1/000000.jpg", "")],
+            "seq/img1/000000.jpg: frames are counted from 1; number the pictures from 000001 on",
+        );
+        check(
+            &[("img1/first.jpg", "")],
+            "seq/img1/first.jpg: its name is no frame's number; name pictures by their frames, from 000001.jpg on",
+        );
+        check(
+            &[("img1/000001.jpg", ""), ("seqinfo.ini", "[Sequence]\nseqLength=2\n")],
+            "seq/img1: it has the frames 1 to 1, and seqLength in seqinfo.ini is 2; fetch the pictures that are missing, \
+             or correct seqLength",
+        );
+        check(
+            &[LABELLED],
+            "seq: it has neither pictures in img1 nor a seqinfo.ini with seqLength; fetch the sequence with its \
+             pictures, or write seqLength",
+        );
+    }
+
+    #[test]
+    fn faults_of_files_are_told() {
+        for value in ["0", "-5", "x", "nan", "inf", ""] {
+            let info = format!("[Sequence]\nframeRate={value}\n");
+            let fault =
+                format!("seq/seqinfo.ini: frameRate `{value}` is not a number above 0; correct frameRate");
+            check(&[("seqinfo.ini", &info)], &fault);
+        }
+        let one = ("img1/000001.jpg", "");
+        let next = "label pedestrians, as class 1 with a confidence that is not 0";
+        check(&[one, ("gt/gt.txt", "")], &format!("seq/gt/gt.txt: it has no rows; {next}"));
+        let others = "1,1,0,0,5,5,0,1,1\n1,2,0,0,5,5,1,3,1\n";
+        check(&[one, ("gt/gt.txt", others)], &format!("seq/gt/gt.txt: none of its 2 rows is judged; {next}"));
+        check(
+            &[one, ("gt/gt.txt", "1,1,0,0,5,5,1,1,1\n9,4,0,0,5,5,1,1,1\n")],
+            "seq/gt/gt.txt: object 4 is in frame 9, and the sequence has 1 to 1; correct that row, or fetch the rest \
+             of the sequence",
+        );
+    }
+
+    #[test]
+    fn results_are_of_pedestrians() {
+        let dir = tempfile::tempdir().expect("a folder");
+        std::fs::write(dir.path().join("seqinfo.ini"), "[Sequence]\nseqLength=3\n").expect("written");
+        let folder = Folder::open(dir.path()).expect("a sequence");
+        let file = dir.path().join("found.txt");
+        let read = |text: &str| {
+            std::fs::write(&file, text).expect("written");
+            match folder.read_results(&file) {
+                Ok(read) => read.to_text(),
+                Err(fault) => fault.cause,
+            }
+        };
+        assert_eq!(read("1,7,0,0,5,5,0.9,-1,-1,-1\n2,7,0,0,5,5,0.9,0\n").lines().count(), 2);
+        assert_eq!(read(""), "it has no rows");
+        assert_eq!(read("4,7,0,0,5,5,0.9\n"), "object 7 is in frame 4, and the sequence has 1 to 3");
+        assert_eq!(read("1,7,0,0,5,5,0.9,3\n"), "object 7 of frame 1 is of class 3");
+        assert_eq!(read("1,7,0,0,5,5,0.9,1\n1,7,9,0,5,5,0.9,0\n"), "id 7 is twice in frame 1");
+        assert!(folder.judge(&Sequence::default(), 3).is_none());
+        assert!(folder.check_labelled().is_err() && folder.pictures().is_err());
+    }
+}

@@ -1,0 +1,336 @@
+//! `orinoco eval` on sequences of MOTChallenge's layout: how well objects are followed, by this tracker or by another.
+
+use std::path::{Path, PathBuf};
+
+use orinoco_config::Faults;
+use orinoco_core::{Detection, Diagnosis, Findings, Pts, WithSubject, codes};
+use orinoco_eval::mot::{self, Folder, PEDESTRIAN, Row, Sequence};
+use orinoco_runtime::LoadedModel;
+use orinoco_vision::{Tracker, TrackerConfig};
+use serde::Serialize;
+
+use super::{Entries, Entry, Judged, Report, SCHEMA, load, number, watch};
+use crate::args::EvalArgs;
+use crate::output;
+
+/// What models call those whom MOTChallenge calls pedestrians.
+const PEOPLE: [&str; 2] = ["person", "pedestrian"];
+/// The row of all sequences together.
+const COMBINED: &str = "combined";
+
+/// How objects were followed. Figures of which nothing can be said are left out.
+#[derive(Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) struct Followed {
+    hota: f64,
+    deta: f64,
+    assa: f64,
+    loca: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mota: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    motp: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    idf1: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    idp: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    idr: Option<f64>,
+    switches: u64,
+    fragmentations: u64,
+    #[serde(rename = "fp")]
+    strays: u64,
+    #[serde(rename = "fn")]
+    misses: u64,
+    tracks_found: u64,
+    tracks_labelled: u64,
+}
+
+impl From<&mot::Report> for Followed {
+    fn from(report: &mot::Report) -> Self {
+        let mot::Report { hota, clear, identity, objects } = report;
+        Self {
+            hota: hota.hota(),
+            deta: hota.det_a(),
+            assa: hota.ass_a(),
+            loca: hota.loc_a(),
+            mota: clear.mota(),
+            motp: clear.motp(),
+            idf1: identity.idf1(),
+            idp: identity.idp(),
+            idr: identity.idr(),
+            switches: clear.switches,
+            fragmentations: clear.fragmentations,
+            strays: clear.strays,
+            misses: clear.misses,
+            tracks_found: objects.found,
+            tracks_labelled: objects.labelled,
+        }
+    }
+}
+
+/// One sequence of a dataset.
+#[derive(Serialize)]
+pub(super) struct SequenceRow {
+    name: String,
+    images: usize,
+    #[serde(flatten)]
+    followed: Option<Followed>,
+}
+
+/// A figure as people read it.
+pub(super) struct Figure {
+    /// What it is called, in full.
+    pub(super) name: &'static str,
+    /// The same as the field abbreviates it, where columns are narrow.
+    short: &'static str,
+    value: Value,
+}
+
+enum Value {
+    /// A share of 1.
+    Share(fn(&Followed) -> Option<f64>),
+    /// A number of things.
+    Count(fn(&Followed) -> u64),
+}
+
+impl Figure {
+    const fn share(name: &'static str, value: fn(&Followed) -> Option<f64>) -> Self {
+        Self { name, short: name, value: Value::Share(value) }
+    }
+
+    const fn count(name: &'static str, short: &'static str, value: fn(&Followed) -> u64) -> Self {
+        Self { name, short, value: Value::Count(value) }
+    }
+
+    /// Its value; a dash where there is none.
+    pub(super) fn text(&self, followed: Option<&Followed>) -> String {
+        match self.value {
+            Value::Share(share) => number(followed.and_then(share)),
+            Value::Count(count) => {
+                followed.map_or_else(|| number(None), |followed| count(followed).to_string())
+            }
+        }
+    }
+}
+
+/// In the order in which the challenge lists them.
+pub(super) const FIGURES: [Figure; 15] = [
+    Figure::share("HOTA", |f| Some(f.hota)),
+    Figure::share("DetA", |f| Some(f.deta)),
+    Figure::share("AssA", |f| Some(f.assa)),
+    Figure::share("LocA", |f| Some(f.loca)),
+    Figure::share("MOTA", |f| f.mota),
+    Figure::share("MOTP", |f| f.motp),
+    Figure::share("IDF1", |f| f.idf1),
+    Figure::share("IDP", |f| f.idp),
+    Figure::share("IDR", |f| f.idr),
+    Figure::count("ID switches", "IDSW", |f| f.switches),
+    Figure::count("fragmentations", "Frag", |f| f.fragmentations),
+    Figure::count("false positives", "FP", |f| f.strays),
+    Figure::count("misses", "FN", |f| f.misses),
+    Figure::count("tracks found", "found", |f| f.tracks_found),
+    Figure::count("tracks labelled", "labelled", |f| f.tracks_labelled),
+];
+
+/// Judges `sequences`: what a model finds and the tracker follows, or what another tracker wrote.
+pub(super) fn report(args: &EvalArgs, sequences: &[Folder]) -> Result<Report, Faults> {
+    check_options(args)?;
+    // Only results that are saved are of use without labels, as of a challenge's test sequences.
+    if args.save_results.is_none() {
+        sequences.iter().try_for_each(Folder::check_labelled)?;
+    }
+    let set = Set { sequences, frames_max: args.limit.unwrap_or(usize::MAX) };
+    let mut files = Vec::new();
+    let (result, against) = match (Entries::of(args), &args.results) {
+        (Some(entries), _) => {
+            let place = args.save_results.as_deref().map(|path| set.place(path)).transpose()?;
+            let save = |sequence: &Folder, found: &Sequence| {
+                let Some(place) = &place else { return Ok(()) };
+                let file = place.file(sequence);
+                files.push(file.display().to_string());
+                found.write_results(&file)
+            };
+            let first = set.run(args, &entries.first, save)?;
+            let other = entries.against.map(|other| set.run(args, &other, |_, _| Ok(())));
+            (first, other.transpose()?)
+        }
+        (None, Some(results)) => (set.read(results)?, None),
+        (None, None) => unreachable!("the command line has a model or results"),
+    };
+    let (dataset, images) = (args.dataset.display().to_string(), set.images());
+    Ok(Report { schema: SCHEMA, dataset, images, result, against, differences: Vec::new(), files })
+}
+
+/// Refuses what means nothing where objects are followed.
+fn check_options(args: &EvalArgs) -> Result<(), Diagnosis> {
+    for (option, given) in [("--plots", args.plots.is_some()), ("--at", args.at.is_some())] {
+        if given {
+            let cause = format!("it holds sequences to follow objects in, for which {option} means nothing");
+            let next = format!("leave {option} out");
+            return Err(Diagnosis::new(&codes::DATASET, args.dataset.display(), cause, next));
+        }
+    }
+    Ok(())
+}
+
+/// The sequences that are judged, and how much of each.
+struct Set<'a> {
+    sequences: &'a [Folder],
+    frames_max: usize,
+}
+
+impl Set<'_> {
+    fn frames(&self, sequence: &Folder) -> usize {
+        self.frames_max.min(sequence.frames() as usize)
+    }
+
+    fn images(&self) -> usize {
+        self.sequences.iter().map(|sequence| self.frames(sequence)).sum()
+    }
+
+    /// Follows what a model finds; `save` takes what was followed in each sequence.
+    fn run(
+        &self,
+        args: &EvalArgs,
+        entry: &Entry<'_>,
+        mut save: impl FnMut(&Folder, &Sequence) -> Result<(), Diagnosis>,
+    ) -> Result<Judged, Faults> {
+        let pictures = self.sequences.iter().map(Folder::pictures).collect::<Result<Vec<_>, Diagnosis>>()?;
+        let mut loaded = load(args, entry, args.tune.score)?;
+        let mut found = Vec::new();
+        for (sequence, pictures) in self.sequences.iter().zip(pictures) {
+            let rows = follow(&mut loaded, &pictures[..self.frames(sequence)], sequence.frame_rate())?;
+            save(sequence, &rows)?;
+            found.push(rows);
+        }
+        Ok(self.judge(&found).by(&loaded))
+    }
+
+    /// Reads what another tracker found.
+    fn read(&self, path: &Path) -> Result<Judged, Diagnosis> {
+        let place = Place::of(path, self.sequences)?;
+        let found = self.sequences.iter().map(|sequence| sequence.read_results(&place.file(sequence)));
+        let judged = self.judge(&found.collect::<Result<Vec<_>, Diagnosis>>()?);
+        Ok(Judged { results: path.display().to_string(), ..judged })
+    }
+
+    /// Judges what was `found` in each sequence.
+    fn judge(&self, found: &[Sequence]) -> Judged {
+        let mut combined: Option<mot::Report> = None;
+        let mut rows = Vec::new();
+        for (sequence, found) in self.sequences.iter().zip(found) {
+            let images = self.frames(sequence);
+            let report = sequence.judge(found, images as u32);
+            if let Some(report) = &report {
+                *combined.get_or_insert_default() += report;
+            }
+            let followed = report.as_ref().map(Followed::from);
+            rows.push(SequenceRow { name: sequence.name().to_owned(), images, followed });
+        }
+        Judged { followed: combined.as_ref().map(Followed::from), sequences: rows, ..Judged::default() }
+    }
+
+    /// Where results are written: into the file `path` those of one sequence, into a folder those of several. The folder
+    /// is made here: it would be late to find after hours that it cannot be.
+    fn place(&self, path: &Path) -> Result<Place, Diagnosis> {
+        let folder = if self.sequences.len() > 1 { path } else { path.parent().unwrap_or(path) };
+        let next = "name a place in a folder that can be written";
+        std::fs::create_dir_all(folder).about(&codes::SINK_OPEN, folder.display(), next)?;
+        Place::of(path, self.sequences)
+    }
+}
+
+/// Where results are.
+enum Place {
+    /// Those of one sequence.
+    File(PathBuf),
+    /// `NAME.txt` for each sequence.
+    Folder(PathBuf),
+}
+
+impl Place {
+    fn of(path: &Path, sequences: &[Folder]) -> Result<Self, Diagnosis> {
+        if path.is_dir() {
+            return Ok(Self::Folder(path.to_owned()));
+        }
+        if sequences.len() > 1 {
+            let cause = format!("it is no folder, and there are {} sequences", sequences.len());
+            let next = format!("name the folder that has {}.txt and so on", sequences[0].name());
+            return Err(Diagnosis::new(&codes::DATASET, path.display(), cause, next));
+        }
+        Ok(Self::File(path.to_owned()))
+    }
+
+    fn file(&self, sequence: &Folder) -> PathBuf {
+        match self {
+            Self::File(file) => file.clone(),
+            Self::Folder(folder) => folder.join(format!("{}.txt", sequence.name())),
+        }
+    }
+}
+
+/// Follows what the model finds in `pictures`, as a stream of the same frames is followed.
+fn follow(loaded: &mut LoadedModel, pictures: &[PathBuf], frame_rate: f64) -> Result<Sequence, Diagnosis> {
+    let people = people(&loaded.model.labels);
+    let name = loaded.name.clone();
+    let mut tracker = Tracker::new(TrackerConfig::default());
+    let (mut rows, mut ids) = (Vec::new(), Vec::new());
+    watch(pictures, loaded, |index, found| {
+        check_boxes(&name, found)?;
+        found.detections.retain(|one| people.is_empty() || people.contains(&one.class_id));
+        let pts = Pts((index as f64 * 1e9 / frame_rate).round() as u64);
+        tracker.update(&found.detections, pts, &mut ids);
+        let followed = found.detections.iter().zip(&ids).filter_map(|(one, id)| Some((one, (*id)?.0)));
+        rows.extend(followed.map(|(one, id)| as_row(index, id, one)));
+        Ok(())
+    })?;
+    Ok(Sequence::new(rows).expect("a tracker gives an id to one detection of a frame"))
+}
+
+/// The classes that are people; none where the model knows none, and then whatever it finds is followed.
+fn people(labels: &[String]) -> Vec<u32> {
+    let is_people = |label: &str| PEOPLE.iter().any(|name| label.eq_ignore_ascii_case(name));
+    (0..).zip(labels).filter(|(_, label)| is_people(label)).map(|(class, _)| class).collect()
+}
+
+/// A model that says something else about pictures has nothing to follow.
+fn check_boxes(model: &str, found: &Findings) -> Result<(), Diagnosis> {
+    let speaks = found.class_map.width > 0
+        || !(found.classes.is_empty() && found.embedding.is_empty() && found.tensors.is_empty());
+    if speaks && found.detections.is_empty() {
+        let cause = "it finds no boxes, and the dataset has objects to follow";
+        return Err(Diagnosis::new(&codes::MODEL_DISAGREES, model, cause, "use a model of objects"));
+    }
+    Ok(())
+}
+
+fn as_row(index: usize, id: u64, found: &Detection) -> Row {
+    let [x1, y1, x2, y2] =
+        [found.bounds.x1, found.bounds.y1, found.bounds.x2, found.bounds.y2].map(f64::from);
+    Row {
+        frame: index as u32 + 1,
+        id,
+        class: PEDESTRIAN,
+        bounds: [x1, y1, x2 - x1, y2 - y1],
+        confidence: f64::from(found.score),
+        visibility: 1.0,
+    }
+}
+
+/// A row for each sequence and one for all; none where there is but one.
+pub(super) fn sequences_text(judged: &Judged) -> Option<String> {
+    if judged.sequences.len() < 2 {
+        return None;
+    }
+    let row = |name: &str, images: usize, followed: Option<&Followed>| {
+        let figures = FIGURES.iter().map(|figure| figure.text(followed));
+        [name.to_owned(), images.to_string()].into_iter().chain(figures).collect()
+    };
+    let each = judged.sequences.iter().map(|one| row(&one.name, one.images, one.followed.as_ref()));
+    let images = judged.sequences.iter().map(|one| one.images).sum();
+    let rows = each.chain([row(COMBINED, images, judged.followed.as_ref())]).collect();
+    let headings: Vec<&str> =
+        ["sequence", "pictures"].into_iter().chain(FIGURES.iter().map(|figure| figure.short)).collect();
+    Some(output::table(&headings, 1, rows))
+}
