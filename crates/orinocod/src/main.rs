@@ -1,6 +1,7 @@
 //! `orinocod`: runs a board file headless. It tells systemd when it is ready and that it is alive, and on SIGTERM it
 //! stops the sources, lets the frames in work finish, and completes the outputs.
 
+mod allocator;
 mod journal;
 
 use std::path::{Path, PathBuf};
@@ -43,6 +44,7 @@ struct Args {
 }
 
 fn main() -> ExitCode {
+    allocator::bound_arenas();
     if let Some(measured) = orinoco_runtime::asked_to_measure() {
         return measure(measured);
     }
