@@ -153,6 +153,22 @@ fn pace_keeps_real_time() {
 }
 
 #[test]
+fn a_pass_in_real_time_shows_its_last_picture_as_long_as_the_others() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("short.avi");
+    launch(&format!(
+        "videotestsrc num-buffers=3 ! video/x-raw,format=I420,width=64,height=48,framerate=5/1 ! jpegenc ! \
+         avimux ! filesink location={}",
+        path.display()
+    ));
+    let reading = read(&format!("{}?loop=1&pace=pts", path.display()), 10, |frame| frame.desc.pts.0);
+    assert!(reading.frames.windows(2).all(|pair| pair[1] - pair[0] == 200_000_000), "{:?}", reading.frames);
+    // Three times back to the start cost little; without the last pictures 0.6 s would be missing.
+    let took = reading.took.as_secs_f64();
+    assert!((1.7..2.6).contains(&took), "nine intervals of 200 ms took {took} s");
+}
+
+#[test]
 fn looking_never_takes_longer_than_asked() {
     let Some(data) = data() else { return };
     let mut source = gst_source(&format!("{}?pace=pts", data.join("video").join(CAR).display()));

@@ -2,6 +2,7 @@
 //! board file again: streams join and leave, the others run on. On SIGTERM it stops the sources, lets the frames in work
 //! finish, and completes the outputs.
 
+mod allocator;
 mod journal;
 
 use std::path::{Path, PathBuf};
@@ -49,6 +50,7 @@ struct Args {
 }
 
 fn main() -> ExitCode {
+    allocator::bound_arenas();
     if let Some(measured) = orinoco_runtime::asked_to_measure() {
         return measure(measured);
     }

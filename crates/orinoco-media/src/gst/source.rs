@@ -71,6 +71,13 @@ impl Input {
         matches!(self, Self::File { repeat: true, .. } | Self::HttpFile { repeat: true, .. })
     }
 
+    fn pace(&self) -> Pace {
+        match self {
+            Self::File { pace, .. } | Self::HttpFile { pace, .. } => *pace,
+            Self::Rtsp(_) | Self::HttpCamera(_) | Self::Csi(_) => Pace::Free,
+        }
+    }
+
     fn protocol(&self) -> Protocol {
         if let Self::Rtsp(_) = self { Protocol::Rtsp } else { Protocol::Http }
     }
@@ -87,6 +94,8 @@ struct Run {
     frames: u64,
     /// Frames since the last start from the beginning of the file.
     pass_frames: u64,
+    /// When the last frame came.
+    came: Nanos,
 }
 
 /// Turns each pass's media time into one that never goes back.
@@ -108,6 +117,11 @@ impl Timeline {
         let interval = interval.unwrap_or(pts.0.saturating_sub(self.last));
         self.last = pts.0;
         self.end = self.end.max(pts.0.saturating_add(interval));
+    }
+
+    /// How long the last picture is shown.
+    fn last_shown(&self) -> Duration {
+        Duration::from_nanos(self.end.saturating_sub(self.last))
     }
 
     fn start_again(&mut self) {
@@ -231,7 +245,7 @@ impl GstSource {
             Look::End => None,
             Look::Failed(message) => Some(message),
         };
-        self.end(error)
+        self.end(error, wait)
     }
 
     fn deliver(&mut self, sample: &gst::Sample) -> Result<Poll, SourceError> {
@@ -247,8 +261,8 @@ impl GstSource {
         }
     }
 
-    /// The stream is over, well or not: every frame has been delivered.
-    fn end(&mut self, message: Option<gst::Message>) -> Result<Poll, SourceError> {
+    /// The stream is over, well or not: every frame has been delivered. Waits at most `wait`.
+    fn end(&mut self, message: Option<gst::Message>, wait: Duration) -> Result<Poll, SourceError> {
         let run = self.run.as_mut().expect("only an open session ends");
         let seen: Seen = run.session.watch.seen().clone();
         let error = message.as_ref().and_then(|message| match message.view() {
@@ -286,6 +300,13 @@ impl GstSource {
         if !self.input.repeats() || run.pass_frames == 0 {
             return Ok(Poll::End);
         }
+        // The end is told with the last picture, and in real time that one is shown as long as the others.
+        let shown = self.clock.now().since(run.came);
+        let left = run.timeline.last_shown().saturating_sub(shown);
+        if self.input.pace() == Pace::Pts && !left.is_zero() {
+            std::thread::sleep(left.min(wait));
+            return Ok(Poll::Pending);
+        }
         run.timeline.start_again();
         run.pass_frames = 0;
         // Going back needs a server that gives out parts of a file, and few say truly whether they do.
@@ -314,6 +335,7 @@ impl Run {
         let pts = self.timeline.place(media);
         let (mut frame, interval) = self.maker.frame(sample, pts, now)?;
         self.timeline.advance(pts, interval);
+        self.came = now;
         frame.decode = raw.and_then(|raw| self.session.watch.times().take(raw.nseconds()));
         self.frames += 1;
         self.pass_frames += 1;
@@ -331,7 +353,9 @@ impl Source for GstSource {
         let session = self.start().map_err(SourceError::Permanent)?;
         let maker = FrameMaker::new(self.pts_clock(), Arc::clone(&self.lent));
         let timeline = Timeline::default();
-        self.run = Some(Run { session, maker, timeline, wholeness, first: None, frames: 0, pass_frames: 0 });
+        let came = self.clock.now();
+        self.run =
+            Some(Run { session, maker, timeline, wholeness, first: None, frames: 0, pass_frames: 0, came });
         let started = self.wait_for_start();
         if started.is_err() {
             self.close();
