@@ -40,7 +40,8 @@ pub struct StreamQueue {
 #[derive(Clone, Copy, Debug)]
 pub struct Closed;
 
-/// Collects the frames of a lane's streams and hands them out in batches, all of one group, oldest first.
+/// Collects the frames of a lane's streams and hands them out in batches, all of one group. Streams take turns, so that one
+/// that comes in bursts delays the others by one frame, and not by all that it has waiting.
 pub struct Mux {
     state: Mutex<State>,
     frame_came: Condvar,
@@ -53,6 +54,8 @@ struct State {
     rings: Vec<Ring>,
     /// A stream joined since this was asked for last.
     joined: bool,
+    /// Frames handed out so far.
+    turn: u64,
     closed: bool,
 }
 
@@ -72,12 +75,14 @@ struct Ring {
     queue: StreamQueue,
     frames: VecDeque<(Nanos, Frame)>,
     open: bool,
+    /// When it had its turn.
+    served: u64,
 }
 
 impl Mux {
     /// A mux without streams.
     pub fn new(clock: Arc<dyn Clock>, stats: Stats) -> Arc<Self> {
-        let state = Mutex::new(State { rings: Vec::new(), joined: false, closed: false });
+        let state = Mutex::new(State { rings: Vec::new(), joined: false, turn: 0, closed: false });
         let (frame_came, room_came) = (Condvar::new(), Condvar::new());
         Arc::new(Self { state, frame_came, room_came, clock, stats })
     }
@@ -90,8 +95,8 @@ impl Mux {
         if state.closed {
             return Err(Closed);
         }
-        let frames = VecDeque::with_capacity(queue.frames_max);
-        state.rings.push(Ring { stream, queue, frames, open: true });
+        let (frames, served) = (VecDeque::with_capacity(queue.frames_max), state.turn);
+        state.rings.push(Ring { stream, queue, frames, open: true, served });
         state.joined = true;
         drop(state);
         self.frame_came.notify_one();
@@ -124,7 +129,7 @@ impl Mux {
                 }
             };
             for _ in 0..state.batch_max(group) {
-                batch.extend(state.pop_oldest(group));
+                batch.extend(state.pop_next(group));
             }
             drop(state);
             self.room_came.notify_all();
@@ -174,8 +179,7 @@ impl State {
             return Ready::Never;
         }
         let due = self.rings.iter().filter(|ring| self.is_due(ring, now));
-        let oldest = due.min_by_key(|ring| ring.frames.front().map(|(came, _)| *came));
-        match oldest {
+        match due.min_by_key(|ring| ring.turn()) {
             Some(ring) => Ready::Now(Next::Batch(ring.queue.group)),
             None => Ready::At(self.rings.iter().filter_map(Ring::deadline).min()),
         }
@@ -202,17 +206,22 @@ impl State {
         self.rings.iter_mut().find(|ring| ring.stream == stream)
     }
 
-    fn pop_oldest(&mut self, group: usize) -> Option<Frame> {
-        let ring = self
-            .rings
-            .iter_mut()
-            .filter(|ring| ring.queue.group == group && !ring.frames.is_empty())
-            .min_by_key(|ring| ring.frames.front().map(|(came, _)| *came))?;
+    /// The next frame of a group: streams take turns.
+    fn pop_next(&mut self, group: usize) -> Option<Frame> {
+        let of_group = |ring: &&mut Ring| ring.queue.group == group && !ring.frames.is_empty();
+        let ring = self.rings.iter_mut().filter(of_group).min_by_key(|ring| ring.turn())?;
+        self.turn += 1;
+        ring.served = self.turn;
         ring.frames.pop_front().map(|(_, frame)| frame)
     }
 }
 
 impl Ring {
+    /// Whose turn it is: the least of these. Streams that were served at the same time go by the age of their frames.
+    fn turn(&self) -> (u64, Option<Nanos>) {
+        (self.served, self.frames.front().map(|(came, _)| *came))
+    }
+
     fn deadline(&self) -> Option<Nanos> {
         self.frames.front().map(|(came, _)| *came + self.queue.batch_wait)
     }
@@ -367,6 +376,17 @@ mod tests {
         let mut batch = Vec::new();
         assert_eq!(mux.next(&mut batch), Some(Next::Batch(0)));
         assert_eq!(batch.len(), 1);
+    }
+
+    #[test]
+    fn a_burst_of_one_stream_does_not_hold_up_another() {
+        let (mux, inlets, _) = mux(DropPolicy::Block, 8, 2, 1, 0);
+        for seq in 0..4 {
+            inlets[0].push(frame(0, seq)).expect("open");
+        }
+        inlets[1].push(frame(1, 10)).expect("open");
+        drop(inlets);
+        assert_eq!(drain(&mux).concat(), [0, 10, 1, 2, 3]);
     }
 
     #[test]

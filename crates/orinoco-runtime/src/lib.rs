@@ -10,6 +10,7 @@ mod memory;
 mod models;
 mod paths;
 mod planning;
+mod process;
 mod reload;
 mod run;
 mod sinks;
@@ -21,5 +22,6 @@ pub use models::{Describe, LoadedModel, bind_audio, bind_plan, load_as, load_mod
 pub use orinoco_api::Summary;
 pub use paths::{cache_dir, data_dirs, repository, vars};
 pub use planning::{asked_to_measure, plan_board};
+pub use process::set_up_process;
 pub use reload::{Ready, Reload, Reloaded};
 pub use run::{Progress, Running, Runtime};

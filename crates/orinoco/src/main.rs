@@ -13,6 +13,7 @@ use orinoco_core::Exit;
 use args::{BenchCommand, Cli, Command, ModelsCommand};
 
 fn main() -> ExitCode {
+    orinoco_runtime::set_up_process();
     if let Some(measured) = orinoco_runtime::asked_to_measure() {
         return ExitCode::from(measure(measured) as u8);
     }

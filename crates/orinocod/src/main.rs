@@ -2,7 +2,6 @@
 //! board file again: streams join and leave, the others run on. On SIGTERM it stops the sources, lets the frames in work
 //! finish, and completes the outputs.
 
-mod allocator;
 mod journal;
 
 use std::path::{Path, PathBuf};
@@ -50,7 +49,7 @@ struct Args {
 }
 
 fn main() -> ExitCode {
-    allocator::bound_arenas();
+    orinoco_runtime::set_up_process();
     if let Some(measured) = orinoco_runtime::asked_to_measure() {
         return measure(measured);
     }

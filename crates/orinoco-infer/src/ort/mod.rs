@@ -99,7 +99,8 @@ fn load_runtime(search: &Search) -> Result<Runtime, String> {
         }
     }
     let (builder, library) = builder.ok_or_else(|| search.nothing_found())?;
-    // Telemetry exists in Microsoft's Windows builds alone; saying no here costs nothing.
+    // This says no to telemetry on Windows. On Linux only the environment does: programs call
+    // `orinoco_runtime::set_up_process` first.
     let environment = builder.with_name("orinoco").with_telemetry(false).build();
     let environment = environment.map_err(|why| shorten(why.message()))?;
     // What it would print to standard error comes back as an error, and is reported once.
