@@ -160,6 +160,15 @@ pub struct ModelSummary {
     pub engine_version: String,
     /// Frames of one inference.
     pub batch: usize,
+    /// Frames, and objects in them, that it looked at.
+    #[serde(default)]
+    pub pictures: u64,
+    /// Inferences, of one batch of pictures each.
+    #[serde(default)]
+    pub replays: u64,
+    /// Percentiles of one inference with what is before and after it; absent where there was none.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub stages: Vec<StageSummary>,
     /// Engines before it in the order, and why each could not.
     pub refused: Vec<RefusedJson>,
 }

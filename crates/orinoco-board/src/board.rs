@@ -12,12 +12,24 @@ pub struct Board {
     pub inference: Inference,
     /// Bytes that all models and streams may take; `None` where memory is not planned.
     pub memory: Option<u64>,
-    /// Executing threads. Streams are dealt to them in turn.
+    /// Executing threads; see [`Board::lane_of`].
     pub lanes: usize,
     /// Models, referred to by index.
     pub models: Vec<BoardModel>,
     /// Streams, in the order of their ids.
     pub streams: Vec<BoardStream>,
+}
+
+impl Board {
+    /// The lane of a stream: the one it names, else they are dealt in turn.
+    pub fn lane_of(&self, stream: usize) -> usize {
+        self.streams[stream].lane.unwrap_or(stream % self.lanes)
+    }
+
+    /// How many lanes have streams, or lie before one that has.
+    pub fn lanes_used(&self) -> usize {
+        (0..self.streams.len()).map(|stream| self.lane_of(stream) + 1).max().unwrap_or(0)
+    }
 }
 
 /// Engines and how they run.
@@ -108,6 +120,8 @@ pub struct BoardStream {
     pub source: String,
     /// Indices into [`Board::models`], in the order in which they run; none where frames only go to sinks.
     pub models: Vec<usize>,
+    /// The lane that it runs on, from 0; `None` where it is dealt to one.
+    pub lane: Option<usize>,
     /// What happens when its ring is full; `None` lets the kind of source decide.
     pub drop: Option<Drop>,
     /// Size of its ring.
@@ -128,13 +142,36 @@ pub struct BoardStream {
     pub sinks: Vec<SinkSpec>,
 }
 
-/// What is counted of objects that are followed.
+/// How objects are followed, and what is counted of them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TrackSpec {
+    /// What differs from the tracker's defaults.
+    pub tracker: TrackerSpec,
     /// Polygons, by their corners.
     pub zones: Vec<Shape>,
     /// Lines, by their two ends.
     pub lines: Vec<Shape>,
+}
+
+/// Settings of the tracker; `None` where its default is taken.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct TrackerSpec {
+    /// Detections from this score on are joined first.
+    pub score_high: Option<f32>,
+    /// Detections below it are not looked at.
+    pub score_low: Option<f32>,
+    /// What starts a track.
+    pub score_new: Option<f32>,
+    /// Least overlap of a detection of high score with the predicted box.
+    pub iou_min: Option<f32>,
+    /// The same for one of low score.
+    pub iou_min_low: Option<f32>,
+    /// How long an object may be away and keep its id.
+    pub lost_max: Option<Duration>,
+    /// In how many frames an object must be seen before it gets an id.
+    pub confirm_hits: Option<u32>,
+    /// Whether a detection may continue an object of another class.
+    pub across_classes: Option<bool>,
 }
 
 /// A named shape in the frame.
@@ -204,6 +241,7 @@ impl BoardStream {
             name: name.into(),
             source: source.into(),
             models,
+            lane: None,
             drop: None,
             queue_frames: Self::QUEUE_FRAMES,
             batch_wait: Self::BATCH_WAIT,

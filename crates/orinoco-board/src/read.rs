@@ -9,6 +9,7 @@ use orinoco_core::codes;
 
 use crate::{
     Board, BoardModel, BoardStream, Drop, Inference, ObjectsSpec, Shape, SinkKind, SinkSpec, TrackSpec,
+    TrackerSpec,
 };
 
 /// One Jetson serves at most this many; more is a typing error.
@@ -19,6 +20,7 @@ const QUEUE_FRAMES_MAX: i64 = 64;
 const THREADS_MAX: i64 = 64;
 /// An hour at 30 frames a second.
 const INTERVAL_MAX: i64 = 108_000;
+const CONFIRM_HITS_MAX: i64 = 1000;
 const SIDE_MAX: i64 = 16_384;
 const COUNT_MAX: i64 = 1024;
 
@@ -47,7 +49,7 @@ pub fn load(path: &Path, engines: &[&str], vars: &Vars) -> Result<Board, Faults>
     check_unique(&top, "model", models.iter().map(|m| m.name.as_str()));
     check_unique(&top, "sink", sinks.iter().map(|s| s.name.as_str()));
     let streams: Vec<BoardStream> =
-        tables.into_iter().map(|table| read_stream(table, &models, &sinks)).collect();
+        tables.into_iter().map(|table| read_stream(table, lanes, &models, &sinks)).collect();
     check_unique(&top, "stream", streams.iter().map(|s| s.name.as_str()));
     check_shared_paths(&top, &streams);
     top.finish();
@@ -170,7 +172,7 @@ fn read_sink(table: Reader<'_>) -> NamedSink {
     NamedSink { name, kind: kind.unwrap_or(SinkKind::Jsonl), path }
 }
 
-fn read_stream(table: Reader<'_>, models: &[BoardModel], sinks: &[NamedSink]) -> BoardStream {
+fn read_stream(table: Reader<'_>, lanes: usize, models: &[BoardModel], sinks: &[NamedSink]) -> BoardStream {
     let name = table.text_required("name");
     let source = table.text_required("source");
     let model_names: Vec<&str> = models.iter().map(|m| m.name.as_str()).collect();
@@ -185,6 +187,7 @@ fn read_stream(table: Reader<'_>, models: &[BoardModel], sinks: &[NamedSink]) ->
     let millis = |key| table.integer(key, 0..=60_000).map(|n| Duration::from_millis(n.unsigned_abs()));
     let stream = BoardStream {
         models: chosen,
+        lane: table.integer("lane", 0..=lanes as i64 - 1).map(as_usize),
         drop: table.choice("drop", &drops),
         queue_frames: table
             .integer("queue_frames", 1..=QUEUE_FRAMES_MAX)
@@ -219,18 +222,36 @@ fn sink_for(stream: &str, sink: &NamedSink) -> SinkSpec {
     SinkSpec { kind: sink.kind, path: PathBuf::from(sink.path.replace("{stream}", stream)) }
 }
 
-/// `track = true`, or any zone or line, has objects followed.
+/// `track = true`, or any zone, line or setting of the tracker, has objects followed.
 fn read_track(table: &Reader<'_>) -> Option<TrackSpec> {
     let wanted = table.boolean("track");
     let zones: Vec<Shape> =
         table.tables("zone").into_iter().map(|shape| read_shape(shape, "corners")).collect();
     let lines: Vec<Shape> = table.tables("line").into_iter().map(|shape| read_shape(shape, "ends")).collect();
-    let counted = !zones.is_empty() || !lines.is_empty();
-    if wanted == Some(false) && counted {
-        let next = "set track = true, or take its zones and lines out";
-        table.fault("track", &codes::KEY_RANGE, "zones and lines count objects that are followed", next);
+    let tracker = table.has("tracker").then(|| read_tracker(table.table("tracker")));
+    let asked = !zones.is_empty() || !lines.is_empty() || tracker.is_some();
+    if wanted == Some(false) && asked {
+        let cause = "zones, lines and [stream.tracker] are for objects that are followed";
+        table.fault("track", &codes::KEY_RANGE, cause, "set track = true, or take them out");
     }
-    wanted.unwrap_or(counted).then_some(TrackSpec { zones, lines })
+    let tracker = tracker.unwrap_or_default();
+    wanted.unwrap_or(asked).then_some(TrackSpec { tracker, zones, lines })
+}
+
+fn read_tracker(table: Reader<'_>) -> TrackerSpec {
+    let ratio = |key| table.float(key, 0.0..=1.0).map(|n| n as f32);
+    let tracker = TrackerSpec {
+        score_high: ratio("score_high"),
+        score_low: ratio("score_low"),
+        score_new: ratio("score_new"),
+        iou_min: ratio("iou_min"),
+        iou_min_low: ratio("iou_min_low"),
+        lost_max: table.integer("lost_ms_max", 1..=600_000).map(|n| Duration::from_millis(n.unsigned_abs())),
+        confirm_hits: table.integer("confirm_hits", 1..=CONFIRM_HITS_MAX).map(as_u32),
+        across_classes: table.boolean("across_classes"),
+    };
+    table.finish();
+    tracker
 }
 
 fn read_shape(table: Reader<'_>, key: &'static str) -> Shape {
@@ -298,7 +319,7 @@ fn as_u32(n: i64) -> u32 {
 }
 
 fn as_usize(n: i64) -> usize {
-    usize::try_from(n).expect("the range was checked to be positive")
+    usize::try_from(n).expect("the range was checked not to be negative")
 }
 
 #[cfg(test)]
@@ -360,6 +381,18 @@ mod tests {
                 b.toml:2: key `model`: model `c` works on objects in objects; name a [[model]] that looks at whole frames
                 b.toml:2: key `model`: model `d` works on what `x` finds, which is not here; name a [[model]] that looks at whole frames
                 b.toml:16: key `stream[0].models`: `b` works on what `a` finds; put `a` before it"#]],
+        );
+    }
+
+    #[test]
+    fn a_tracker_is_for_objects_that_are_followed() {
+        check(
+            "version = 1\n[[stream]]\nname = 'x'\nsource = 'test://ball'\nmodels = []\ntrack = false\n\
+             [stream.tracker]\nscore_high = 2.0\nlost_max = 3\n",
+            expect![[r#"
+                b.toml:8: key `stream[0].tracker.score_high`: 2 is outside its range; choose 0 to 1
+                b.toml:9: key `stream[0].tracker.lost_max`: unknown key; did you mean `lost_ms_max`?
+                b.toml:6: key `stream[0].track`: zones, lines and [stream.tracker] are for objects that are followed; set track = true, or take them out"#]],
         );
     }
 

@@ -351,7 +351,7 @@ impl LanePlan {
         for (frames, places) in chunks {
             let findings = &mut self.findings[..frames.len()];
             let times = self.plan.executor.replay(frames, findings)?;
-            record_times(stats, frames, times);
+            record_times(stats, self.plan.model, frames, times);
             for (place, findings) in places.iter().zip(findings) {
                 let mut findings = findings.clone();
                 findings.shift(place.at.0, place.at.1);
@@ -363,8 +363,15 @@ impl LanePlan {
     }
 }
 
-/// Each picture is charged its share of the batch.
-fn record_times(stats: &Stats, pictures: &[Frame], times: StageTimes) {
+/// A model is charged the replay, each picture's stream its share of that.
+fn record_times(stats: &Stats, model: usize, pictures: &[Frame], times: StageTimes) {
+    let mut of_model = stats.model(model);
+    of_model.pictures += pictures.len() as u64;
+    of_model.replays += 1;
+    of_model.preprocess.record(times.preprocess);
+    of_model.infer.record(times.infer);
+    of_model.postprocess.record(times.postprocess);
+    drop(of_model);
     let share = u32::try_from(pictures.len()).expect("a batch is small");
     for picture in pictures {
         let mut stats = stats.stream(picture.desc.stream);

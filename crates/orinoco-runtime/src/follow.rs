@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use orinoco_api::{LineSummary, TrackedSummary, ZoneSummary};
-use orinoco_board::{BoardStream, Shape, TrackSpec};
+use orinoco_board::{BoardStream, Shape, TrackSpec, TrackerSpec};
 use orinoco_core::{Diagnosis, Findings, FrameDesc, Pts, WithSubject, codes};
 use orinoco_pipeline::{Follow, Found};
 use orinoco_vision::zones::{Counter, FrameSize, Line, MARGIN, ShapeError, Spot, Zone};
-use orinoco_vision::{Tracker, TrackerConfig};
+use orinoco_vision::{Across, Tracker, TrackerConfig};
 
 /// What a follower has counted, for who writes the summary.
 #[derive(Clone)]
@@ -25,6 +25,7 @@ impl Counted {
 pub(crate) struct Follower(Arc<Mutex<State>>);
 
 struct State {
+    config: TrackerConfig,
     zones: Vec<Zone>,
     lines: Vec<Line>,
     /// By model: objects of one are not those of another.
@@ -54,8 +55,27 @@ impl Follower {
         };
         let zones = make(stream, &spec.zones, "zone", zone)?;
         let lines = make(stream, &spec.lines, "line", line)?;
-        let state = Arc::new(Mutex::new(State { zones, lines, models: BTreeMap::new() }));
+        let config = tracker_config(&spec.tracker);
+        let state = Arc::new(Mutex::new(State { config, zones, lines, models: BTreeMap::new() }));
         Ok((Self(Arc::clone(&state)), Counted(state)))
+    }
+}
+
+fn tracker_config(spec: &TrackerSpec) -> TrackerConfig {
+    let default = TrackerConfig::default();
+    TrackerConfig {
+        score_high: spec.score_high.unwrap_or(default.score_high),
+        score_low: spec.score_low.unwrap_or(default.score_low),
+        score_new: spec.score_new.unwrap_or(default.score_new),
+        iou_min: spec.iou_min.unwrap_or(default.iou_min),
+        iou_min_low: spec.iou_min_low.unwrap_or(default.iou_min_low),
+        lost_max: spec.lost_max.unwrap_or(default.lost_max),
+        confirm_hits: spec.confirm_hits.unwrap_or(default.confirm_hits),
+        across: match spec.across_classes {
+            Some(true) => Across::AllClasses,
+            Some(false) => Across::NoClasses,
+            None => default.across,
+        },
     }
 }
 
@@ -81,11 +101,11 @@ impl Follow for Follower {
     fn follow(&mut self, frame: &FrameDesc, found: &mut Vec<Found>) {
         let size = FrameSize { width: frame.width, height: frame.height };
         let mut passages = Vec::new();
-        let State { zones, lines, models } = &mut *lock(&self.0);
+        let State { config, zones, lines, models } = &mut *lock(&self.0);
         // Objects in objects are followed through what they are in.
         for Found { model, findings, .. } in found.iter_mut().filter(|found| found.object.is_none()) {
             let followed = models.entry(*model).or_insert_with(|| Followed {
-                tracker: Tracker::new(TrackerConfig::default()),
+                tracker: Tracker::new(*config),
                 counter: Counter::new(zones.clone(), lines.clone(), MARGIN),
                 objects: 0,
             });

@@ -108,12 +108,13 @@ pub(crate) fn scratches(plan: &Plan, lanes: usize) -> Result<Vec<Scratch>, Diagn
 // --- needs -------------------------------------------------------------------------------------------------------------
 
 fn needs_of(board: &Board, measured: &[Measured]) -> Result<Needs, Diagnosis> {
-    let lanes = board.lanes.min(board.streams.len());
+    let lanes = board.lanes_used();
     let mut models = Vec::new();
     for lane in 0..lanes {
-        let streams = || board.streams.iter().skip(lane).step_by(lanes);
+        let on_lane = |(index, _): &(usize, _)| board.lane_of(*index) == lane;
+        let streams = || board.streams.iter().enumerate().filter(on_lane).map(|(_, stream)| stream);
         for (index, model) in board.models.iter().enumerate() {
-            if streams().any(|stream| stream.models.contains(&index)) {
+            if streams().any(|stream: &BoardStream| stream.models.contains(&index)) {
                 models.push(model_needs(model, &measured[index], lane));
             }
         }

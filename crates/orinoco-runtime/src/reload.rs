@@ -107,6 +107,7 @@ impl Running {
     pub fn apply(&mut self, ready: Ready) -> Result<Reloaded, Diagnosis> {
         let Ready { board, models, joining, mut plans, leaving, _holds } = ready;
         self.models = models;
+        self.shared.count(&self.models);
         let mut done = Reloaded { joined: Vec::new(), left: Vec::new(), stayed: 0 };
         for stream in joining {
             let (lane, name) = (stream.lane, stream.spec.name.clone());
@@ -140,7 +141,7 @@ impl Reload {
         let mut plans: Vec<Plans> = self.lanes.iter().map(|_| Plans::new()).collect();
         let (mut holds, mut joining) = (Vec::new(), Vec::new());
         for stream in new {
-            let lane = self.quietest_lane(&stream)?;
+            let lane = self.lane_for(&stream)?;
             for &model in &stream.models {
                 let there = self.lanes[lane].as_ref().and_then(|seen| seen.entry.hold(model));
                 if there.is_none() && !plans[lane].contains_key(&model) {
@@ -202,12 +203,18 @@ impl Reload {
         outputs
     }
 
-    fn quietest_lane(&mut self, stream: &BoardStream) -> Result<usize, Diagnosis> {
+    /// The lane that a stream names, else the one with the fewest streams.
+    fn lane_for(&mut self, stream: &BoardStream) -> Result<usize, Diagnosis> {
         let lanes = self.lanes.iter_mut().enumerate();
         let running = lanes.filter_map(|(index, lane)| Some((index, lane.as_mut()?)));
-        let (index, lane) = running.min_by_key(|(index, lane)| (lane.streams, *index)).ok_or_else(|| {
-            let cause = "the run has ended";
-            Diagnosis::new(&codes::RELOAD, format!("stream {}", stream.name), cause, "start it again")
+        let wanted = running.filter(|(index, _)| stream.lane.is_none_or(|wanted| wanted == *index));
+        let (index, lane) = wanted.min_by_key(|(index, lane)| (lane.streams, *index)).ok_or_else(|| {
+            let cause = match stream.lane {
+                Some(lane) => format!("lane {lane} has ended with its last stream, or never had one"),
+                None => "the run has ended".to_owned(),
+            };
+            let next = "restart the daemon";
+            Diagnosis::new(&codes::RELOAD, format!("stream {}", stream.name), cause, next)
         })?;
         lane.streams += 1;
         Ok(index)

@@ -136,12 +136,14 @@ impl Runtime {
         )?;
         let models: Vec<KnownModel> =
             board.models.iter().zip(&loaded).map(|(spec, loaded)| KnownModel::new(spec, loaded)).collect();
+        shared.count(&models);
         check_states(&board.streams, &models)?;
-        let lanes = board.lanes.min(board.streams.len());
+        let lanes = board.lanes_used();
         let scratches = plan.as_ref().map_or_else(|| Ok(Vec::new()), |plan| scratches(plan, lanes))?;
         let mut plans: Vec<Plans> = (0..lanes).map(|_| Plans::new()).collect();
         for (index, stream) in board.streams.iter().enumerate() {
-            let (lane, scratch) = (&mut plans[index % lanes], scratches.get(index % lanes));
+            let lane = board.lane_of(index);
+            let (lane, scratch) = (&mut plans[lane], scratches.get(lane));
             for &model in &stream.models {
                 if !lane.contains_key(&model) {
                     lane.insert(model, shared.bind(model, &mut loaded[model], scratch)?);
@@ -149,8 +151,9 @@ impl Runtime {
             }
         }
         let streams = board.streams.iter().enumerate();
-        let streams =
-            collect(streams.map(|(index, spec)| OpenStream::new(spec, &spec.sinks, index % lanes, &models)))?;
+        let streams = collect(
+            streams.map(|(index, spec)| OpenStream::new(spec, &spec.sinks, board.lane_of(index), &models)),
+        )?;
         let memory = plan.map(|plan| Planned { plan, scratches });
         Ok(Self { board, models, lanes: plans, streams, memory, shared })
     }
@@ -306,6 +309,13 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
+    /// Makes room for the statistics of every known model.
+    pub(crate) fn count(&self, models: &[KnownModel]) {
+        while self.stats.models() < models.len() {
+            self.stats.add_model();
+        }
+    }
+
     /// A plan of a known model, for one lane.
     pub(crate) fn bind(
         &self,
@@ -351,7 +361,7 @@ impl Running {
     ) -> Result<(), Diagnosis> {
         let OpenStream { spec, files, source, sinks, follower, lane, steps, batch_max } = open;
         let shared = self.shared.clone();
-        let stream = StreamId(u16::try_from(shared.stats.add()).map_err(|_| too_many_streams(&spec))?);
+        let stream = StreamId(u16::try_from(shared.stats.add_stream()).map_err(|_| too_many_streams(&spec))?);
         let policy = policy(&spec, &source);
         let (sink, outlet) = SinkThread::new(
             stream,
@@ -462,7 +472,7 @@ impl Running {
         let (end, files, faults) = self.join();
         let ended = Ended { board: self.board.name, end, wall, streams, memory, files, faults };
         let models: Vec<ModelSummary> = self.models.iter().map(|model| model.summary.clone()).collect();
-        let mut summary = summarise(ended, &models, &self.shared.stats);
+        let mut summary = summarise(ended, models, &self.shared.stats);
         for (stream, counted) in summary.streams.iter_mut().zip(counted) {
             stream.tracked = counted.map(|counted| counted.summary());
         }

@@ -9,7 +9,7 @@ use orinoco_api::{
 use orinoco_core::{Diagnosis, StreamId};
 use orinoco_infer::Scratch;
 use orinoco_memory::Budget;
-use orinoco_telemetry::{DropCause, Histogram, Stage, Stats, StreamStats};
+use orinoco_telemetry::{DropCause, Histogram, ModelStats, Stage, Stats, StreamStats};
 
 use crate::LoadedModel;
 use crate::run::Planned;
@@ -25,7 +25,7 @@ pub(crate) struct Ended {
     pub(crate) faults: Vec<Diagnosis>,
 }
 
-pub(crate) fn summarise(ended: Ended, models: &[ModelSummary], stats: &Stats) -> Summary {
+pub(crate) fn summarise(ended: Ended, models: Vec<ModelSummary>, stats: &Stats) -> Summary {
     let streams = ended
         .streams
         .iter()
@@ -37,7 +37,11 @@ pub(crate) fn summarise(ended: Ended, models: &[ModelSummary], stats: &Stats) ->
         end: ended.end,
         wall_s: ended.wall.as_secs_f64(),
         streams: streams.collect(),
-        models: models.to_vec(),
+        models: models
+            .into_iter()
+            .enumerate()
+            .map(|(index, model)| with_times(model, &stats.model(index)))
+            .collect(),
         memory: ended.memory,
         power: PowerSummary {
             watts: None,
@@ -56,8 +60,23 @@ pub(crate) fn summarise_model(loaded: &LoadedModel) -> ModelSummary {
         engine: loaded.chosen.name.to_owned(),
         engine_version: loaded.chosen.version.clone(),
         batch: loaded.binding.batch,
+        pictures: 0,
+        replays: 0,
+        stages: Vec::new(),
         refused: refused.map(|r| RefusedJson { engine: r.engine.to_owned(), why: r.why.clone() }).collect(),
     }
+}
+
+/// What is known of a model at the start, with what it did.
+fn with_times(model: ModelSummary, stats: &ModelStats) -> ModelSummary {
+    let stages = [
+        (Stage::Preprocess, &stats.preprocess),
+        (Stage::Infer, &stats.infer),
+        (Stage::Postprocess, &stats.postprocess),
+    ];
+    let stages = stages.into_iter().filter(|(_, times)| times.count() > 0);
+    let stages = stages.map(|(stage, times)| summarise_durations(stage.name(), times)).collect();
+    ModelSummary { pictures: stats.pictures, replays: stats.replays, stages, ..model }
 }
 
 /// The plan beside what the engines did in it.

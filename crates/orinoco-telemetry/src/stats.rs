@@ -157,29 +157,70 @@ impl StreamStats {
     }
 }
 
-/// The statistics of every stream, shared by the threads that fill them.
+/// Counters and percentiles of one model, over all streams and lanes.
 #[derive(Clone, Debug, Default)]
-pub struct Stats(Arc<boxcar::Vec<Mutex<StreamStats>>>);
+pub struct ModelStats {
+    /// Frames, and objects in them, that it looked at.
+    pub pictures: u64,
+    /// Replays, of one batch of pictures each.
+    pub replays: u64,
+    /// Time of one replay for colour, resize and normalisation.
+    pub preprocess: Histogram,
+    /// Time of one replay in the engine.
+    pub infer: Histogram,
+    /// Time of one replay in head and suppression.
+    pub postprocess: Histogram,
+}
+
+/// The statistics of every stream and model, shared by the threads that fill them.
+#[derive(Clone, Debug, Default)]
+pub struct Stats(Arc<Lists>);
+
+#[derive(Debug, Default)]
+struct Lists {
+    streams: boxcar::Vec<Mutex<StreamStats>>,
+    models: boxcar::Vec<Mutex<ModelStats>>,
+}
 
 impl Stats {
     /// Empty statistics for `streams` streams.
     pub fn new(streams: usize) -> Self {
-        Self(Arc::new((0..streams).map(|_| Mutex::default()).collect()))
+        let streams = (0..streams).map(|_| Mutex::default()).collect();
+        Self(Arc::new(Lists { streams, models: boxcar::Vec::new() }))
     }
 
     /// Empty statistics for one stream more; its id is the number of those before it.
-    pub fn add(&self) -> usize {
-        self.0.push(Mutex::default())
+    pub fn add_stream(&self) -> usize {
+        self.0.streams.push(Mutex::default())
+    }
+
+    /// Empty statistics for one model more; its index is the number of those before it.
+    pub fn add_model(&self) -> usize {
+        self.0.models.push(Mutex::default())
     }
 
     /// One stream's statistics. Held only for the few instructions of an update.
     pub fn stream(&self, stream: StreamId) -> MutexGuard<'_, StreamStats> {
-        // A poisoned lock means a thread panicked between two counter updates: the counters are still worth showing.
-        self.0[stream.index()].lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0.streams[stream.index()])
+    }
+
+    /// One model's statistics. Held only for the few instructions of an update.
+    pub fn model(&self, model: usize) -> MutexGuard<'_, ModelStats> {
+        lock(&self.0.models[model])
     }
 
     /// How many streams there are.
     pub fn streams(&self) -> usize {
-        self.0.count()
+        self.0.streams.count()
     }
+
+    /// How many models there are.
+    pub fn models(&self) -> usize {
+        self.0.models.count()
+    }
+}
+
+fn lock<T>(stats: &Mutex<T>) -> MutexGuard<'_, T> {
+    // A poisoned lock means a thread panicked between two counter updates: the counters are still worth showing.
+    stats.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -160,6 +160,12 @@ pub(crate) fn summary_text(summary: &Summary) -> String {
         if model.batch > 1 {
             line.push_str(&format!("  batch {}", model.batch));
         }
+        if let Some(infer) = model.stages.iter().find(|stage| stage.stage == "infer") {
+            let (p50, p99) = (infer.p50_us / 1e3, infer.p99_us / 1e3);
+            let each =
+                if model.batch > 1 { format!(" in {} inferences", model.replays) } else { String::new() };
+            line.push_str(&format!("  {} pictures{each}, p50 {p50:.2} ms, p99 {p99:.2} ms", model.pictures));
+        }
         for refused in &model.refused {
             line.push_str(&format!("\n         {} refused: {}", refused.engine, refused.why));
         }

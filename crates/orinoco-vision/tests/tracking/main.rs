@@ -58,6 +58,44 @@ fn follow_knowing(frames: &[Filmed]) -> Report {
 }
 
 #[test]
+fn frames_that_nobody_searched_are_not_misses() {
+    // 25 frames a second, of which every fifth is searched; two objects that pass one another.
+    let (step, searched_every) = (40_000_000, 5);
+    let object = |x1: f32, y1: f32| Detection {
+        class_id: 0,
+        score: 0.9,
+        bounds: BoxF { x1, y1, x2: x1 + 40.0, y2: y1 + 80.0 },
+    };
+    let scene = |frame: u64| [object(2.0 * frame as f32, 100.0), object(400.0 - frame as f32, 110.0)];
+    let mut tracker = Tracker::new(TrackerConfig::default());
+    let (mut found, mut ids) = (Vec::new(), Vec::new());
+    let mut named = BTreeSet::new();
+    for frame in 0..200_u64 {
+        let (truth, pts) = (scene(frame), Pts(frame * step));
+        if frame % searched_every == 0 {
+            tracker.update(&truth, pts, &mut ids);
+            named.extend(ids.iter().flatten().copied());
+            continue;
+        }
+        tracker.predict(pts, &mut found, &mut ids);
+        assert_eq!(found.len(), ids.len());
+        // From the third look on the filter knows the speeds.
+        if frame > 3 * searched_every {
+            assert_eq!(found.len(), 2, "frame {frame}");
+            for (found, truth) in found.iter().zip(&truth) {
+                assert!(found.bounds.iou(&truth.bounds) > 0.85, "frame {frame}: {found:?} {truth:?}");
+                assert_eq!((found.class_id, found.score), (0, 0.9));
+            }
+        }
+    }
+    assert_eq!(named.len(), 2, "nobody was lost");
+    // What is not seen when it is looked for is predicted no more.
+    tracker.update(&[], Pts(200 * step), &mut ids);
+    tracker.predict(Pts(201 * step), &mut found, &mut ids);
+    assert!(found.is_empty());
+}
+
+#[test]
 fn objects_keep_their_ids() {
     let seeds = if long() { 30 } else { 3 };
     let mut scenes: BTreeMap<&str, (Report, Report)> = BTreeMap::new();

@@ -1,6 +1,7 @@
 //! `orinoco bench streams`: several streams at once, beside what the processor time of their stages lets the cores do.
 
 use std::sync::Arc;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use orinoco_board::{Board, BoardModel, BoardStream, Inference};
@@ -38,7 +39,7 @@ struct Report {
     fps: f64,
     /// What the cores could do if they did nothing but these stages.
     bound_fps: f64,
-    /// Processor time of one frame, each stage alone.
+    /// Processor time of one frame, each stage by itself on all cores at once: cores share units and caches.
     decode_cpu_us: f64,
     model_cpu_us: f64,
     ratios: Ratios,
@@ -48,8 +49,7 @@ struct Report {
 struct Ratios {
     /// `fps` over `bound_fps`; the median of the rounds' ratios.
     to_bound: f64,
-    /// Processor time over what the cores had, while all streams ran: the same with the stages' times of that run, which
-    /// are longer where cores share their units and caches.
+    /// Processor time over what the cores had, while all streams ran.
     busy: f64,
 }
 
@@ -64,7 +64,7 @@ struct Round {
 
 pub(crate) fn run(args: &BenchStreamsArgs, json: bool) -> Result<Exit, Faults> {
     let place = repository(args.place.models.as_deref(), args.place.data.as_deref());
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let cores = thread::available_parallelism().map_or(1, usize::from);
     let bench = Bench {
         lanes: args.lanes.map_or(cores, usize::from),
         cores,
@@ -122,8 +122,8 @@ struct Bench {
 
 impl Bench {
     fn round(&self, loaded: &mut LoadedModel) -> Result<Round, Faults> {
-        let (alone, _, decode) = self.pipeline(1, false)?;
-        let decode = decode.div_f64(frames_out(&alone));
+        let (decoded, _, decode) = self.pipeline(self.cores, false)?;
+        let decode = decode.div_f64(frames_out(&decoded));
         let model = self.model_cpu(loaded)?;
         let (summary, wall, cpu) = self.pipeline(self.streams, true)?;
         let each = (decode + model).as_secs_f64();
@@ -158,21 +158,32 @@ impl Bench {
         Ok((summary, start.elapsed(), processor_time().saturating_sub(cpu)))
     }
 
-    /// Processor time that the model takes for one frame of the source: preprocessing, engine and head, in full batches.
+    /// Processor time that the model takes for one frame of the source: preprocessing, engine and head, in full batches, on
+    /// all cores at once.
     fn model_cpu(&self, loaded: &mut LoadedModel) -> Result<Duration, Faults> {
         let clock: Arc<dyn Clock> = Arc::new(MonotonicClock::default());
-        let mut plan = bind_plan(loaded, Arc::clone(&clock), None)?;
         let held = frames_of(&self.source, &clock)?;
-        let batch: Vec<Frame> = held.iter().cycle().take(plan.batch_max()).map(Frame::share).collect();
-        let mut findings = vec![Findings::default(); batch.len()];
-        plan.replay(&batch, &mut findings)?;
-        let replays = self.frames.div_ceil(batch.len() as u64);
+        let plans = (0..self.cores).map(|_| bind_plan(loaded, Arc::clone(&clock), None));
+        let mut plans = plans.collect::<Result<Vec<_>, _>>()?;
         let cpu = processor_time();
-        for _ in 0..replays {
-            plan.replay(&batch, &mut findings)?;
-        }
-        Ok(processor_time().saturating_sub(cpu).div_f64((replays * batch.len() as u64) as f64))
+        let replays = thread::scope(|scope| {
+            let each: Vec<_> =
+                plans.iter_mut().map(|plan| scope.spawn(|| replay_all(plan, &held, self.frames))).collect();
+            each.into_iter().map(|core| core.join().expect("a replay does not panic")).sum::<Result<u64, _>>()
+        })?;
+        Ok(processor_time().saturating_sub(cpu).div_f64(replays as f64))
     }
+}
+
+/// Runs a plan on `count` frames or a few more, of those that are `held`; returns how many it were.
+fn replay_all(plan: &mut impl Executor, held: &[Frame], count: u64) -> Result<u64, Diagnosis> {
+    let batch: Vec<Frame> = held.iter().cycle().take(plan.batch_max()).map(Frame::share).collect();
+    let mut findings = vec![Findings::default(); batch.len()];
+    let replays = count.div_ceil(batch.len() as u64);
+    for _ in 0..replays {
+        plan.replay(&batch, &mut findings)?;
+    }
+    Ok(replays * batch.len() as u64)
 }
 
 /// The first frames of a source.
