@@ -402,6 +402,13 @@ source = 'v4l2:///dev/video0?format=NV12&width=640&height=360&fps=30'
 models = []
 ";
 
+/// What joins while it runs.
+const JOINING: &str = "[[stream]]
+name = 'ball'
+source = 'test://ball?width=64&height=48&fps=5&pace=pts'
+models = []
+";
+
 #[test]
 #[ignore = "boots an emulated board; `make test-boards` runs it"]
 fn the_daemon_is_a_service() {
@@ -421,7 +428,11 @@ fn the_daemon_is_a_service() {
     );
     assert_eq!(started, "active\nrunning\norinoco");
     thread::sleep(Duration::from_secs(2));
-    let journal = run(board, "systemctl stop orinocod; journalctl -u orinocod -o cat --no-pager");
+    put_text(board, &format!("{SERVICE_BOARD}{JOINING}"), "/tmp/board.toml");
+    let reload = "cp /tmp/board.toml /etc/orinoco/ && systemctl reload orinocod && sleep 2";
+    let stop = "systemctl stop orinocod; journalctl -u orinocod -o cat --no-pager";
+    let journal = run(board, &format!("{reload}; {stop}"));
+    assert!(journal.contains("reloaded joined=ball left=- stayed=1"), "{journal}");
     let bad = "journalctl -u orinocod -o cat --no-pager -p warning; systemctl --failed --no-legend";
     assert_eq!(run(board, bad), "", "{journal}");
     let text = journal.lines().find_map(|line| line.strip_prefix("summary ")).expect("a summary");
