@@ -24,7 +24,6 @@ pub trait Source: Send {
 
 /// What [`Source::next`] found.
 #[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "a box would allocate for every frame")]
 pub enum Poll {
     /// A frame. Its `seq` and `stream` are set by the runner.
     Frame(Frame),

@@ -1,5 +1,6 @@
 //! Putting the parts together, starting them, and waiting for them.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -145,8 +146,8 @@ impl Runtime {
             let lane = board.lane_of(index);
             let (lane, scratch) = (&mut plans[lane], scratches.get(lane));
             for &model in &stream.models {
-                if !lane.contains_key(&model) {
-                    lane.insert(model, shared.bind(model, &mut loaded[model], scratch)?);
+                if let Entry::Vacant(free) = lane.entry(model) {
+                    free.insert(shared.bind(model, &mut loaded[model], scratch)?);
                 }
             }
         }
