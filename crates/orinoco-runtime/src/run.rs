@@ -96,8 +96,10 @@ pub(crate) struct RunningLane {
     thread: JoinHandle<Result<(), Diagnosis>>,
 }
 
-/// A stream that was started; its number is its id.
+/// A stream that was started.
 pub(crate) struct RunningStream {
+    /// One that could not be started had an id, too, so this is not its place in the list.
+    id: StreamId,
     pub(crate) spec: BoardStream,
     files: Vec<PathBuf>,
     shown: String,
@@ -387,6 +389,7 @@ impl Running {
         let inlet = entry.join(joining).map_err(|why| self.not_joined(&spec, why))?;
         let runner = shared.source(stream, &spec, &source, inlet)?;
         self.streams.push(RunningStream {
+            id: stream,
             files,
             shown: source.to_string(),
             lane,
@@ -435,7 +438,7 @@ impl Running {
     /// Asks a stream to leave: its source stops, and its sinks complete when its last frame is through.
     pub(crate) fn leave(&mut self, index: usize) {
         self.streams[index].left = true;
-        self.shared.stop.of(stream_id(index)).request();
+        self.shared.stop.of(self.streams[index].id).request();
     }
 
     /// Waits until every source has ended and every sink is complete, calling `look` now and then.
@@ -466,7 +469,7 @@ impl Running {
         let (peak_bytes, end_bytes) = (peak_bytes(), resident_bytes());
         let memory = MemorySummary { peak_bytes, warm_bytes: self.warm_bytes, end_bytes, planned };
         let wall = self.shared.clock.now().since(self.started);
-        let named = |stream: &RunningStream| (stream.spec.name.clone(), stream.shown.clone());
+        let named = |stream: &RunningStream| (stream.id, stream.spec.name.clone(), stream.shown.clone());
         let streams = self.streams.iter().map(named).collect();
         let counted: Vec<Option<Counted>> =
             self.streams.iter().map(|stream| stream.counted.clone()).collect();

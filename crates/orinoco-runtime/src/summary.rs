@@ -19,18 +19,16 @@ pub(crate) struct Ended {
     pub(crate) board: String,
     pub(crate) end: EndState,
     pub(crate) wall: Duration,
-    pub(crate) streams: Vec<(String, String)>,
+    /// Their ids, names and sources.
+    pub(crate) streams: Vec<(StreamId, String, String)>,
     pub(crate) memory: MemorySummary,
     pub(crate) files: Vec<String>,
     pub(crate) faults: Vec<Diagnosis>,
 }
 
 pub(crate) fn summarise(ended: Ended, models: Vec<ModelSummary>, stats: &Stats) -> Summary {
-    let streams = ended
-        .streams
-        .iter()
-        .zip(0u16..)
-        .map(|((name, source), index)| summarise_stream(name, source, &stats.stream(StreamId(index))));
+    let streams =
+        ended.streams.iter().map(|(id, name, source)| summarise_stream(name, source, &stats.stream(*id)));
     Summary {
         schema: SUMMARY_SCHEMA.to_owned(),
         board: ended.board,
