@@ -319,17 +319,22 @@ impl Upload {
         Ok(Self { copies: device.stream()?, places, next: 0 })
     }
 
-    /// Starts to copy `bytes`; what follows in `stream`, which must not be capturing, waits for them. Waits itself until
-    /// the copy before the last `depth` ones is done.
-    pub fn push(&mut self, bytes: &[u8], stream: &Stream) -> Result<Uploaded, CudaError> {
+    /// Starts to copy the `bytes` bytes that `fill` writes; what follows in `stream`, which must not be capturing, waits
+    /// for them. Waits itself until the copy before the last `depth` ones is done.
+    pub fn push(
+        &mut self,
+        bytes: usize,
+        fill: impl FnOnce(&mut [u8]),
+        stream: &Stream,
+    ) -> Result<Uploaded, CudaError> {
         let index = self.next;
         self.next = (index + 1) % self.places.len();
         let place = &mut self.places[index];
         place.copied.synchronize()?;
-        place.staging.bytes_mut()[..bytes.len()].copy_from_slice(bytes);
+        fill(&mut place.staging.bytes_mut()[..bytes]);
         self.copies.wait(&place.read)?;
-        let span = place.target.part(0, bytes.len());
-        self.copies.copy(&place.staging.span().part(0, bytes.len()), &span)?;
+        let span = place.target.part(0, bytes);
+        self.copies.copy(&place.staging.span().part(0, bytes), &span)?;
         self.copies.record(&place.copied)?;
         stream.wait(&place.copied)?;
         Ok(Uploaded { span, place: index })

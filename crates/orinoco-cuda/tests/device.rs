@@ -3,8 +3,9 @@
 
 #[path = "machine/build.rs"]
 mod build;
+#[path = "machine/driver.rs"]
+mod driver;
 
-use std::process::Command;
 use std::time::Duration;
 
 use orinoco_core::{FrameDesc, FrameView, Layout, PixelFormat};
@@ -36,53 +37,14 @@ fn bench_spec() -> InputSpec {
     }
 }
 
-/// The stand-in driver: the kernels, `driver.h`, and a list of the kernels.
-fn stand_in() -> String {
-    let (mut text, mut list) = (build::head(), String::new());
-    for name in build::SOURCES {
-        let source = build::source(name);
-        for kernel in build::kernel_names(&source) {
-            let place = format!("{name}_source::{kernel}");
-            list += &format!(
-                "{{\"{kernel}\", [](void **v) {{ emulator::call({place}, v); }}, \
-                 [](void **v) {{ return prepare({place}, v); }}}},\n"
-            );
-        }
-        text += &format!("namespace {name}_source {{\n{source}}}\n");
-    }
-    text += include_str!("machine/driver.h");
-    text + &format!(
-        "const stand_in::Kernel stand_in::kernels[] = {{{list}}};\n\
-         const size_t stand_in::kernel_count = sizeof stand_in::kernels / sizeof *stand_in::kernels;\n"
-    )
-}
-
 #[test]
 #[expect(clippy::print_stderr, reason = "a test that did not run says so")]
 fn the_driver_is_called_as_it_must_be() {
-    /// Set in the process that has the stand-in.
-    const INSIDE: &str = "ORINOCO_STAND_IN";
-    if std::env::var_os(INSIDE).is_some() {
-        return;
-    }
-    let compiler = match build::compiler() {
-        Ok(compiler) => compiler,
-        Err(why) => return eprintln!("skipped: the stand-in driver: {why}"),
-    };
-    let folder = tempfile::tempdir().expect("a folder for the stand-in");
-    build::finish(build::start(&compiler, &stand_in(), &folder.path().join("libcuda.so.1")));
-    std::os::unix::fs::symlink("libcuda.so.1", folder.path().join("libcuda.so")).expect("a link");
-    for memory in ["STAND_IN_DISCRETE", "STAND_IN_INTEGRATED"] {
-        let mut tests = Command::new(std::env::current_exe().expect("this test has a file"));
-        // One at a time: what one frees while another has work queued would look like freed too early. Measuring launches
-        // hundreds of large pictures, which take the CPU minutes.
-        tests.args(["--nocapture", "--test-threads=1", "--skip", "a_plan_is_measured"]);
-        let run = tests.env("LD_LIBRARY_PATH", folder.path()).env(INSIDE, "1").env(memory, "1").output();
-        let run = run.expect("this test starts itself");
-        let said =
-            format!("{}{}", String::from_utf8_lossy(&run.stdout), String::from_utf8_lossy(&run.stderr));
-        assert!(run.status.success(), "{memory}: {}:\n{said}", run.status);
-        assert!(!said.contains("skipped"), "{memory}:\n{said}");
+    // One at a time: what one frees while another has work queued would look like freed too early. Measuring launches
+    // hundreds of large pictures, which take the CPU minutes.
+    let tests = ["--test-threads=1", "--skip", "a_plan_is_measured"];
+    if let Err(why) = driver::run_with_stand_in(&tests) {
+        eprintln!("skipped: the stand-in driver: {why}");
     }
 }
 
@@ -232,7 +194,7 @@ fn neither_side_of_an_upload_overtakes_the_other() {
     let results = DeviceArena::new(&device, ROUNDS * BYTES).expect("memory");
     // Nobody waits for the reader, so that it may lag behind as far as it likes.
     for round in 0..ROUNDS {
-        let uploaded = upload.push(&[round as u8; BYTES], &stream).expect("a copy");
+        let uploaded = upload.push(BYTES, |bytes| bytes.fill(round as u8), &stream).expect("a copy");
         stream.copy(&uploaded.span, &results.span(round * BYTES, BYTES)).expect("queued");
         upload.release(uploaded, &stream).expect("an event");
     }
@@ -250,7 +212,8 @@ fn uploads_arrive_in_order() {
     let mut upload = Upload::new(&device, 2, 1 << 20).expect("memory");
     for round in 0..8u8 {
         let bytes = vec![round; (1 << 20) - usize::from(round)];
-        let uploaded = upload.push(&bytes, &stream).expect("a copy");
+        let uploaded =
+            upload.push(bytes.len(), |target| target.copy_from_slice(&bytes), &stream).expect("a copy");
         let mut seen = vec![0xff; bytes.len()];
         stream.read(&uploaded.span, &mut seen).expect("a copy");
         assert_eq!(seen, bytes);
