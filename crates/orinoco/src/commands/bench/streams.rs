@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use orinoco_board::{Board, BoardModel, BoardStream, Inference};
 use orinoco_config::Faults;
-use orinoco_core::{Clock, Diagnosis, Exit, Findings, codes};
+use orinoco_core::{Clock, Diagnosis, Exit, Findings, FrameDesc, codes};
 use orinoco_infer::Repository;
 use orinoco_media::SourceUri;
-use orinoco_pipeline::{Executor, Frame, MonotonicClock, Poll, Stop};
+use orinoco_pipeline::{Executor, Frame, MonotonicClock, Poll, Slot, SlotPool, Stop};
 use orinoco_runtime::{LoadedModel, Quiet, Runtime, Summary, bind_plan, load_model, repository};
 use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
@@ -19,8 +19,8 @@ use crate::args::BenchStreamsArgs;
 use crate::commands::{board_model, inference};
 use crate::output;
 
-/// Frames that the model is measured on, again and again: no more than a decoder lends at a time.
-const FRAMES_HELD: usize = 4;
+/// Frames that the model is measured on, in turn: so many that caches hold them no more than in a run.
+const FRAMES_HELD: usize = 32;
 /// Longest wait for one of them.
 const FRAME_WAIT: Duration = Duration::from_secs(10);
 
@@ -167,8 +167,10 @@ impl Bench {
         let mut plans = plans.collect::<Result<Vec<_>, _>>()?;
         let cpu = processor_time();
         let replays = thread::scope(|scope| {
-            let each: Vec<_> =
-                plans.iter_mut().map(|plan| scope.spawn(|| replay_all(plan, &held, self.frames))).collect();
+            let each: Vec<_> = plans
+                .iter_mut()
+                .map(|plan| scope.spawn(|| replay_all(plan.as_mut(), &held, self.frames)))
+                .collect();
             each.into_iter().map(|core| core.join().expect("a replay does not panic")).sum::<Result<u64, _>>()
         })?;
         Ok(processor_time().saturating_sub(cpu).div_f64(replays as f64))
@@ -176,14 +178,16 @@ impl Bench {
 }
 
 /// Runs a plan on `count` frames or a few more, of those that are `held`; returns how many it were.
-fn replay_all(plan: &mut impl Executor, held: &[Frame], count: u64) -> Result<u64, Diagnosis> {
-    let batch: Vec<Frame> = held.iter().cycle().take(plan.batch_max()).map(Frame::share).collect();
-    let mut findings = vec![Findings::default(); batch.len()];
-    let replays = count.div_ceil(batch.len() as u64);
-    for _ in 0..replays {
+fn replay_all(plan: &mut dyn Executor, held: &[Frame], count: u64) -> Result<u64, Diagnosis> {
+    let mut findings = vec![Findings::default(); plan.batch_max()];
+    let mut frames = held.iter().cycle().map(Frame::share);
+    let mut done = 0;
+    while done < count {
+        let batch: Vec<Frame> = frames.by_ref().take(findings.len()).collect();
         plan.replay(&batch, &mut findings)?;
+        done += batch.len() as u64;
     }
-    Ok(replays * batch.len() as u64)
+    Ok(done)
 }
 
 /// The first frames of a source.
@@ -194,7 +198,7 @@ fn frames_of(source: &str, clock: &Arc<dyn Clock>) -> Result<Vec<Frame>, Diagnos
     let mut frames = Vec::new();
     while frames.len() < FRAMES_HELD {
         match source.next(FRAME_WAIT).map_err(|error| error.diagnosis().clone())? {
-            Poll::Frame(frame) => frames.push(frame),
+            Poll::Frame(frame) => frames.push(copied(&frame)),
             Poll::Pending | Poll::End => break,
         }
     }
@@ -203,6 +207,16 @@ fn frames_of(source: &str, clock: &Arc<dyn Clock>) -> Result<Vec<Frame>, Diagnos
         return Err(Diagnosis::new(&codes::SOURCE_NO_VIDEO, uri.to_string(), "it has no frames", next));
     }
     Ok(frames)
+}
+
+/// The frame in memory of its own: a decoder lends few at a time.
+fn copied(frame: &Frame) -> Frame {
+    let FrameDesc { format, width, height, .. } = frame.desc;
+    let desc = FrameDesc { planes: FrameDesc::packed(format, width, height).planes, ..frame.desc };
+    let mut slot = SlotPool::new(1, desc.bytes_needed()).take(Duration::ZERO).expect("it is free");
+    let rows = frame.view().packed_rows().flatten();
+    slot.bytes.iter_mut().zip(rows).for_each(|(target, byte)| *target = *byte);
+    Frame::new(desc, Slot::Owned(slot), frame.arrived).expect("it has room")
 }
 
 fn frames_out(summary: &Summary) -> f64 {
