@@ -64,6 +64,16 @@ fn engines_and_sources_that_do_not_exist() {
 }
 
 #[test]
+fn an_engine_that_this_machine_cannot_run() {
+    if Path::new("/dev/nvidiactl").exists() {
+        println!("skipped: ort-cuda's refusal: there is a GPU");
+        return;
+    }
+    let output = run(&["infer", "--model", "person-nano", "--engine", "ort-cuda", "a.jpg"]);
+    assert_one_sentence(&output, 3, "E0302", &["ort-cuda refused ("]);
+}
+
+#[test]
 fn images_that_are_none() {
     let dir = tempfile::tempdir().expect("temporary folder");
     let text = write(dir.path(), "a.jpg", "this is text");

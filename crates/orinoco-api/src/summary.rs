@@ -169,6 +169,9 @@ pub struct ModelSummary {
     /// Percentiles of one inference with what is before and after it; absent where there was none.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub stages: Vec<StageSummary>,
+    /// Captured sequences of launches that a GPU's driver refused, and that were launched call by call.
+    #[serde(default)]
+    pub graph_fallbacks: u64,
     /// Engines before it in the order, and why each could not.
     pub refused: Vec<RefusedJson>,
 }

@@ -13,6 +13,8 @@ use std::sync::Once;
 use crate::scratch::Scratch;
 use half::f16;
 use orinoco_core::{Diagnosis, ElementType, TensorDesc, codes, shape_text};
+#[cfg(feature = "cuda")]
+use orinoco_cuda::Span;
 
 /// How engines are to run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,6 +64,13 @@ pub trait Prepared: Send + Sync {
 
     /// Binds a session with every dynamic axis fixed: `shapes` has one shape per input.
     fn session(&self, shapes: &[Vec<usize>]) -> Result<Box<dyn Session>, Diagnosis>;
+
+    /// The same with every tensor on the GPU; `None` where the engine computes elsewhere, or an output has no fixed shape.
+    #[cfg(feature = "cuda")]
+    fn device_session(&self, shapes: &[Vec<usize>]) -> Result<Option<Box<dyn DeviceSession>>, Diagnosis> {
+        let _ = shapes;
+        Ok(None)
+    }
 }
 
 /// A model bound to its tensors. Inputs start as zeros, and keep what was written from run to run.
@@ -81,6 +90,31 @@ pub trait Session: Send {
         let _ = (scratch, model);
         false
     }
+}
+
+/// A model bound to tensors on the GPU.
+#[cfg(feature = "cuda")]
+pub trait DeviceSession: Send {
+    /// The bound inputs, to be written by kernels or copies that are done before a run.
+    fn inputs(&self) -> &[DeviceTensor];
+
+    /// The outputs, as the latest run left them.
+    fn outputs(&self) -> &[DeviceTensor];
+
+    /// One inference. It is done when this returns.
+    fn run(&mut self) -> Result<(), Diagnosis>;
+}
+
+/// A tensor on the GPU, row-major. It stays where it is.
+#[cfg(feature = "cuda")]
+#[derive(Clone, Debug)]
+pub struct DeviceTensor {
+    /// Its axes.
+    pub shape: Vec<usize>,
+    /// The type of its elements.
+    pub element: ElementType,
+    /// Its bytes.
+    pub span: Span,
 }
 
 /// A tensor to read, row-major.

@@ -83,6 +83,7 @@ impl Executor for CpuPlan {
             preprocess: ready.since(start),
             infer: inferred.since(ready),
             postprocess: done.since(inferred),
+            graph_fallbacks: 0,
         })
     }
 }

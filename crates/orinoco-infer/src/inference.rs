@@ -7,7 +7,7 @@ use crate::engine::{Prepared, Session};
 use crate::model::{Binding, FeedValue, Model, Quantization};
 
 /// No head reads more outputs than this.
-const OUTPUTS_MAX: usize = 16;
+pub(crate) const OUTPUTS_MAX: usize = 16;
 
 /// A bound model, from f32 input to findings.
 pub(crate) struct Inference {

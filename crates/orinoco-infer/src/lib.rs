@@ -1,9 +1,11 @@
 //! Models on engines: what a model is, which engines can run it here, and the plan that a lane replays.
 //!
 //! No engine is trusted before it has run the model once on this machine, and none is replaced in silence. Read first:
-//! [`Engine`] (with [`Prepared`] and [`Session`]), [`Model`] and [`CpuPlan`].
+//! [`Engine`] (with [`Prepared`] and [`Session`]), [`Model`], [`CpuPlan`] and, on a GPU, [`CudaPlan`].
 
 mod audio;
+#[cfg(feature = "cuda")]
+mod cuda;
 mod engine;
 mod executor;
 mod import;
@@ -16,6 +18,10 @@ mod select;
 mod tract;
 
 pub use audio::{AudioPlan, Heard};
+#[cfg(feature = "cuda")]
+pub use cuda::{CudaPlan, device};
+#[cfg(feature = "cuda")]
+pub use engine::{DeviceSession, DeviceTensor};
 pub use engine::{
     Elements, ElementsMut, Engine, EngineInfo, Options, Prepared, Session, TensorView, TensorViewMut,
 };

@@ -4,15 +4,19 @@ use std::path::Path;
 
 use orinoco_core::{Diagnosis, TensorDesc, codes};
 
+#[cfg(feature = "cuda")]
+use crate::engine::DeviceSession;
 use crate::engine::{Engine, Options, Prepared, Session};
 
 /// The names of all engines, whether or not this build has them.
-pub const ENGINES: [&str; 2] = ["ort-cpu", "tract"];
+pub const ENGINES: [&str; 3] = ["ort-cuda", "ort-cpu", "tract"];
 
 /// Every engine of this build, in the order in which they are tried when nobody says otherwise.
 pub fn engines() -> Vec<Box<dyn Engine>> {
     vec![
-        Box::new(crate::ort::OrtCpu),
+        #[cfg(feature = "cuda")]
+        Box::new(crate::ort::Ort::CUDA),
+        Box::new(crate::ort::Ort::CPU),
         #[cfg(feature = "tract")]
         Box::new(crate::tract::Tract),
     ]
@@ -54,6 +58,17 @@ impl Chosen {
             Some(session) => Ok(session),
             None => self.prepared.session(&self.shapes),
         }
+    }
+
+    /// A session with the shapes that were proved and every tensor on the GPU, where the engine computes there.
+    #[cfg(feature = "cuda")]
+    pub fn device_session(&mut self) -> Result<Option<Box<dyn DeviceSession>>, Diagnosis> {
+        let session = self.prepared.device_session(&self.shapes)?;
+        if session.is_some() {
+            // What the proof holds is needed no more.
+            self.proof = None;
+        }
+        Ok(session)
     }
 }
 

@@ -13,6 +13,8 @@ pub struct StageTimes {
     pub infer: Duration,
     /// Head and suppression.
     pub postprocess: Duration,
+    /// Captured sequences that had to be launched call by call; 0 on the CPU.
+    pub graph_fallbacks: u32,
 }
 
 /// A plan: preprocess, infer and postprocess for one (model, batch), bound once and replayed. On the CPU a list of

@@ -371,6 +371,7 @@ fn record_times(stats: &Stats, model: usize, pictures: &[Frame], times: StageTim
     of_model.preprocess.record(times.preprocess);
     of_model.infer.record(times.infer);
     of_model.postprocess.record(times.postprocess);
+    of_model.graph_fallbacks += u64::from(times.graph_fallbacks);
     drop(of_model);
     let share = u32::try_from(pictures.len()).expect("a batch is small");
     for picture in pictures {

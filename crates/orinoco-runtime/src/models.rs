@@ -5,10 +5,15 @@ use std::sync::Arc;
 
 use orinoco_board::{BoardModel, Inference};
 use orinoco_config::Faults;
+#[cfg(feature = "cuda")]
+use orinoco_core::WithSubject;
 use orinoco_core::{Clock, Diagnosis, TensorDesc, codes};
 use orinoco_infer::{
     AudioPlan, Binding, Chosen, CpuPlan, Model, ModelInput, Options, Repository, Scratch, choose,
 };
+#[cfg(feature = "cuda")]
+use orinoco_infer::{CudaPlan, device};
+use orinoco_pipeline::Executor;
 use orinoco_telemetry::{Event, EventSink};
 use orinoco_vision::Resize;
 
@@ -70,17 +75,36 @@ pub fn load_as(
     Ok(LoadedModel { name: wanted.name.clone(), model, binding, chosen })
 }
 
-/// A plan of `loaded` for one lane, which computes in the lane's `scratch` where there is one.
+/// A plan of `loaded` for one lane, which computes in the lane's `scratch` where there is one. On the GPU where its engine
+/// computes there, and our kernels can do the rest.
 pub fn bind_plan(
     loaded: &mut LoadedModel,
     clock: Arc<dyn Clock>,
     scratch: Option<&Scratch>,
-) -> Result<CpuPlan, Diagnosis> {
+) -> Result<Box<dyn Executor>, Diagnosis> {
+    #[cfg(feature = "cuda")]
+    if let Some(plan) = bind_on_device(loaded, &clock)? {
+        return Ok(Box::new(plan));
+    }
     let mut session = loaded.chosen.session()?;
     if let Some(scratch) = scratch {
         session.compute_in(scratch, &loaded.name);
     }
-    CpuPlan::new(&loaded.model, &loaded.binding, loaded.chosen.prepared.as_ref(), session, clock)
+    let prepared = loaded.chosen.prepared.as_ref();
+    Ok(Box::new(CpuPlan::new(&loaded.model, &loaded.binding, prepared, session, clock)?))
+}
+
+#[cfg(feature = "cuda")]
+fn bind_on_device(loaded: &mut LoadedModel, clock: &Arc<dyn Clock>) -> Result<Option<CudaPlan>, Diagnosis> {
+    let LoadedModel { model, binding, chosen, .. } = loaded;
+    if !CudaPlan::serves(model, binding, chosen.prepared.inputs()) {
+        return Ok(None);
+    }
+    let Some(session) = chosen.device_session()? else { return Ok(None) };
+    let next = "see `orinoco doctor`, or use an engine on the CPU";
+    let device = device().about(&codes::ENGINE_UNAVAILABLE, chosen.name, next)?;
+    let prepared = chosen.prepared.as_ref();
+    CudaPlan::new(model, binding, prepared, session, &device, Arc::clone(clock)).map(Some)
 }
 
 /// A plan of `loaded`, which takes sound.

@@ -326,7 +326,7 @@ impl Shared {
         loaded: &mut LoadedModel,
         scratch: Option<&Scratch>,
     ) -> Result<BoundPlan, Diagnosis> {
-        let executor = Box::new(bind_plan(loaded, Arc::clone(&self.clock), scratch)?);
+        let executor = bind_plan(loaded, Arc::clone(&self.clock), scratch)?;
         Ok(BoundPlan { model, name: loaded.name.clone(), executor })
     }
 

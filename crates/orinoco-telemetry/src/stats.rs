@@ -170,6 +170,8 @@ pub struct ModelStats {
     pub infer: Histogram,
     /// Time of one replay in head and suppression.
     pub postprocess: Histogram,
+    /// Captured sequences of launches that a GPU's driver refused, and that were launched call by call.
+    pub graph_fallbacks: u64,
 }
 
 /// The statistics of every stream and model, shared by the threads that fill them.

@@ -166,6 +166,9 @@ pub(crate) fn summary_text(summary: &Summary) -> String {
                 if model.batch > 1 { format!(" in {} inferences", model.replays) } else { String::new() };
             line.push_str(&format!("  {} pictures{each}, p50 {p50:.2} ms, p99 {p99:.2} ms", model.pictures));
         }
+        if model.graph_fallbacks > 0 {
+            line.push_str(&format!("  {} graphs launched call by call", model.graph_fallbacks));
+        }
         for refused in &model.refused {
             line.push_str(&format!("\n         {} refused: {}", refused.engine, refused.why));
         }

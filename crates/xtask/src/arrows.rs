@@ -23,7 +23,14 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("orinoco-media", &["orinoco-core", "orinoco-pipeline"]),
     (
         "orinoco-infer",
-        &["orinoco-config", "orinoco-core", "orinoco-memory", "orinoco-pipeline", "orinoco-vision"],
+        &[
+            "orinoco-config",
+            "orinoco-core",
+            "orinoco-cuda",
+            "orinoco-memory",
+            "orinoco-pipeline",
+            "orinoco-vision",
+        ],
     ),
     (
         "orinoco-runtime",

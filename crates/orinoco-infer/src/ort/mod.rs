@@ -1,8 +1,10 @@
-//! `ort-cpu`: ONNX Runtime's CPU provider, from a library found at run time.
+//! `ort-cpu` and `ort-cuda`: ONNX Runtime's providers for the CPU and for CUDA, from a library found at run time.
 //!
 //! The library is looked for once per process, in a fixed order, and the first that is there is used or reported:
 //! an explicit choice that cannot be loaded is never replaced by another library in silence.
 
+#[cfg(feature = "cuda")]
+mod cuda;
 mod memory;
 
 use std::error::Error as _;
@@ -14,7 +16,7 @@ use ::ort::LoadDynamicError;
 use ::ort::environment::Environment;
 use ::ort::logging::LogLevel;
 use ::ort::memory::{AllocationDevice, Allocator, AllocatorType, MemoryInfo, MemoryType};
-use ::ort::session::builder::GraphOptimizationLevel;
+use ::ort::session::builder::{GraphOptimizationLevel, SessionBuilder};
 use ::ort::session::{IoBinding, Session as OrtSession};
 use ::ort::value::{DynTensor, DynTensorValueType, Outlet, TensorElementType, ValueType};
 use ::ort::{Error, ErrorCode};
@@ -22,6 +24,8 @@ use orinoco_core::{Diagnosis, Dim, ElementType, TensorDesc, codes};
 
 use self::memory::{Place, inside};
 use crate::Scratch;
+#[cfg(feature = "cuda")]
+use crate::engine::DeviceSession;
 use crate::engine::{
     Engine, EngineInfo, NOT_ONNX, Options, Prepared, Session, TensorView, TensorViewMut, catch_panic,
     check_binding, check_file, run_failed, shorten, unreadable, unsupported,
@@ -33,17 +37,39 @@ pub fn stray_requests() -> u64 {
     memory::stray_requests()
 }
 
-/// ONNX Runtime on the CPU.
-#[derive(Debug, Default)]
-pub(crate) struct OrtCpu;
+/// ONNX Runtime, computing in one place.
+#[derive(Debug)]
+pub(crate) struct Ort {
+    provider: Provider,
+}
 
-impl Engine for OrtCpu {
+/// Where ONNX Runtime computes: its execution providers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Provider {
+    Cpu,
+    #[cfg(feature = "cuda")]
+    Cuda,
+}
+
+impl Ort {
+    pub(crate) const CPU: Self = Self { provider: Provider::Cpu };
+    #[cfg(feature = "cuda")]
+    pub(crate) const CUDA: Self = Self { provider: Provider::Cuda };
+}
+
+impl Engine for Ort {
     fn name(&self) -> &'static str {
-        "ort-cpu"
+        match self.provider {
+            Provider::Cpu => "ort-cpu",
+            #[cfg(feature = "cuda")]
+            Provider::Cuda => "ort-cuda",
+        }
     }
 
     fn check(&self, options: &Options) -> Result<EngineInfo, String> {
-        Ok(runtime(options)?.info.clone())
+        let runtime = runtime(options)?;
+        self.provider.check(&runtime)?;
+        Ok(runtime.info.clone())
     }
 
     fn prepare(&self, file: &Path, options: &Options) -> Result<Box<dyn Prepared>, Diagnosis> {
@@ -51,10 +77,39 @@ impl Engine for OrtCpu {
         let absent =
             |why| Diagnosis::new(&codes::ENGINE_UNAVAILABLE, self.name(), why, "see `orinoco explain E0302`");
         let runtime = runtime(options).map_err(absent)?;
-        let model = catch_panic(|| OrtModel::load(runtime, file, options));
+        self.provider.check(&runtime).map_err(absent)?;
+        let model = catch_panic(|| OrtModel::load(runtime, self.provider, file, options));
         let model = model.unwrap_or_else(|panic| Err(unreadable(file, &panic)))?;
         Ok(Box::new(model))
     }
+}
+
+impl Provider {
+    /// Whether the library and this machine have it; if not, the reason in one sentence.
+    fn check(self, runtime: &Runtime) -> Result<(), String> {
+        match self {
+            Self::Cpu => Ok(()),
+            #[cfg(feature = "cuda")]
+            Self::Cuda => cuda::check(&runtime.info),
+        }
+    }
+
+    /// Makes sessions of `builder` compute there, for tensors in `memory`.
+    fn choose(self, builder: SessionBuilder, memory: Tensors) -> Result<SessionBuilder, Error> {
+        match self {
+            Self::Cpu => Ok(builder),
+            #[cfg(feature = "cuda")]
+            Self::Cuda => cuda::choose(builder, memory),
+        }
+    }
+}
+
+/// Where a session's tensors are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Tensors {
+    Host,
+    #[cfg(feature = "cuda")]
+    Device,
 }
 
 /// The loaded library. ONNX Runtime allows one environment per process, and `ort` one library.
@@ -229,6 +284,7 @@ fn version_key(text: &str) -> Option<Vec<u32>> {
 /// A model in ONNX Runtime.
 struct OrtModel {
     runtime: Arc<Runtime>,
+    provider: Provider,
     file: PathBuf,
     options: Options,
     inputs: Vec<TensorDesc>,
@@ -240,8 +296,13 @@ struct OrtModel {
 }
 
 impl OrtModel {
-    fn load(runtime: Arc<Runtime>, file: &Path, options: &Options) -> Result<Self, Diagnosis> {
-        let session = load_session(&runtime, file, options, &[])?;
+    fn load(
+        runtime: Arc<Runtime>,
+        provider: Provider,
+        file: &Path,
+        options: &Options,
+    ) -> Result<Self, Diagnosis> {
+        let session = load_session(&runtime, provider, Tensors::Host, file, options, &[])?;
         Ok(Self {
             inputs: session.inputs().iter().map(describe).collect(),
             outputs: session.outputs().iter().map(describe).collect(),
@@ -250,7 +311,13 @@ impl OrtModel {
             file: file.to_owned(),
             options: options.clone(),
             runtime,
+            provider,
         })
+    }
+
+    /// Another session of the model, with every axis fixed, for tensors in `memory`.
+    fn load_again(&self, memory: Tensors, overrides: &[(&str, i64)]) -> Result<OrtSession, Diagnosis> {
+        load_session(&self.runtime, self.provider, memory, &self.file, &self.options, overrides)
     }
 
     /// The sizes that `shapes` gives to named axes. ONNX Runtime plans its memory and infers the outputs' shapes with
@@ -289,16 +356,34 @@ impl Prepared for OrtModel {
         let bound = catch_panic(|| {
             let session = match spare {
                 Some(session) if overrides.is_empty() => session,
-                _ => load_session(&self.runtime, &self.file, &self.options, &overrides)?,
+                _ => self.load_again(Tensors::Host, &overrides)?,
             };
             BoundSession::bind(session, self, shapes).map_err(|why| run_failed(&self.file, why.message()))
         });
         Ok(Box::new(bound.unwrap_or_else(|panic| Err(run_failed(&self.file, &panic)))?))
     }
+
+    #[cfg(feature = "cuda")]
+    fn device_session(&self, shapes: &[Vec<usize>]) -> Result<Option<Box<dyn DeviceSession>>, Diagnosis> {
+        if self.provider != Provider::Cuda {
+            return Ok(None);
+        }
+        check_binding(&self.file, &self.inputs, &self.outputs, shapes)?;
+        let overrides = self.overrides(shapes)?;
+        let bound = catch_panic(|| {
+            let session = self.load_again(Tensors::Device, &overrides)?;
+            cuda::CudaSession::bind(session, self, shapes)
+                .map_err(|why| run_failed(&self.file, why.message()))
+        });
+        let bound = bound.unwrap_or_else(|panic| Err(run_failed(&self.file, &panic)))?;
+        Ok(bound.map(|session| Box::new(session) as _))
+    }
 }
 
 fn load_session(
     runtime: &Runtime,
+    provider: Provider,
+    memory: Tensors,
     file: &Path,
     options: &Options,
     overrides: &[(&str, i64)],
@@ -313,13 +398,13 @@ fn load_session(
             // and 30 ms between frames they cost 2.5 to 3.8 times the CPU time, and on busy cores latency as well.
             .with_intra_op_spinning(false)?
             .with_deterministic_compute(true)?;
-        if options.shared_scratch {
+        if options.shared_scratch && provider == Provider::Cpu {
             builder = builder.with_env_allocators()?;
         }
         for (symbol, size) in overrides {
             builder = builder.with_dimension_override(symbol, *size)?;
         }
-        builder.commit_from_file(file)
+        provider.choose(builder, memory)?.commit_from_file(file)
     };
     inside(&Place::System, load).map_err(|why| why_not_read(file, &why))
 }
@@ -376,6 +461,11 @@ fn describe(outlet: &Outlet) -> TensorDesc {
     TensorDesc { name: outlet.name().to_owned(), element, shape }
 }
 
+/// The shape of a tensor without dynamic axes.
+fn fixed_shape(tensor: &TensorDesc) -> Option<Vec<usize>> {
+    tensor.shape.iter().map(|axis| if let Dim::Fixed(n) = axis { Some(*n) } else { None }).collect()
+}
+
 fn symbols_of(outlet: &Outlet) -> Vec<String> {
     let ValueType::Tensor { shape, dimension_symbols, .. } = outlet.dtype() else { return Vec::new() };
     let dynamic = |(size, symbol): (&i64, &String)| if *size < 0 { symbol.clone() } else { String::new() };
@@ -404,6 +494,8 @@ struct BoundSession {
     inputs: Vec<Bound>,
     outputs: Vec<Bound>,
     file: PathBuf,
+    /// Whether inputs are copied when they are bound, so that they are bound before every run.
+    copies_inputs: bool,
     shared_scratch: bool,
     place: Place,
 }
@@ -428,8 +520,7 @@ impl BoundSession {
         let mut outputs = Vec::with_capacity(model.outputs.len());
         // With the axes fixed, the graph's own shape inference knows more than the file declared.
         for output in session.outputs().iter().map(describe) {
-            let fixed = |axis: &Dim| if let Dim::Fixed(n) = axis { Some(*n) } else { None };
-            if let Some(shape) = output.shape.iter().map(fixed).collect::<Option<Vec<usize>>>() {
+            if let Some(shape) = fixed_shape(&output) {
                 let mut tensor = allocate(&output, &shape)?;
                 binding.bind_output(&output.name, &mut tensor)?;
                 outputs.push(Bound::fixed(&output.name, &shape, tensor));
@@ -446,9 +537,23 @@ impl BoundSession {
             inputs,
             outputs,
             file: model.file.clone(),
-            shared_scratch: model.options.shared_scratch,
+            copies_inputs: model.provider != Provider::Cpu,
+            shared_scratch: model.options.shared_scratch && model.provider == Provider::Cpu,
             place: Place::System,
         })
+    }
+}
+
+impl BoundSession {
+    /// Takes what was written into the inputs, where the engine does not read them itself.
+    fn bind_inputs(&mut self) -> Result<(), Error> {
+        if self.copies_inputs {
+            for Bound { name, tensor, .. } in &self.inputs {
+                let tensor = tensor.as_ref().expect("inputs are allocated when they are bound");
+                self.binding.bind_input(name.as_str(), tensor)?;
+            }
+        }
+        Ok(())
     }
 }
 
@@ -458,11 +563,14 @@ impl Bound {
     }
 }
 
-/// A zeroed tensor, aligned as ONNX Runtime's own.
+/// A zeroed tensor in the host's memory, aligned as ONNX Runtime's own.
 fn allocate(desc: &TensorDesc, shape: &[usize]) -> Result<DynTensor, Error> {
+    DynTensor::new(&Allocator::default(), type_of(desc)?, shape)
+}
+
+fn type_of(desc: &TensorDesc) -> Result<TensorElementType, Error> {
     let known = TYPES.iter().find(|(ours, _)| Some(*ours) == desc.element);
-    let (_, theirs) = known.ok_or_else(|| Error::new(format!("`{}` changed its type", desc.name)))?;
-    DynTensor::new(&Allocator::default(), *theirs, shape)
+    known.map(|(_, theirs)| *theirs).ok_or_else(|| Error::new(format!("`{}` changed its type", desc.name)))
 }
 
 impl Session for BoundSession {
@@ -473,6 +581,7 @@ impl Session for BoundSession {
     }
 
     fn run(&mut self) -> Result<(), Diagnosis> {
+        self.bind_inputs().map_err(|why| run_failed(&self.file, essence(why.message())))?;
         let found = inside(&self.place, || self.session.run_binding(&self.binding));
         let mut found = found.map_err(|why| run_failed(&self.file, essence(why.message())))?;
         for output in self.outputs.iter_mut().filter(|output| !output.fixed) {

@@ -30,11 +30,16 @@ pub(crate) fn data() -> Option<PathBuf> {
 /// The engines that run here. ONNX Runtime may not be installed.
 pub(crate) fn engines_here() -> Vec<Box<dyn Engine>> {
     static TOLD: Once = Once::new();
+    static NO_GPU: Once = Once::new();
     let mut here = engines();
     here.retain(|engine| match engine.check(&Options::default()) {
         Ok(_) => true,
         Err(why) if engine.name() == "ort-cpu" => {
             TOLD.call_once(|| say(&format!("skipped: ONNX Runtime not found ({why})")));
+            false
+        }
+        Err(why) if engine.name() == "ort-cuda" => {
+            NO_GPU.call_once(|| say(&format!("skipped: ort-cuda ({why})")));
             false
         }
         Err(why) => panic!("{} must run everywhere, but: {why}", engine.name()),

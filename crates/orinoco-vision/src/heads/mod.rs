@@ -15,6 +15,8 @@ mod yolov5;
 mod yolov8;
 mod yolox;
 
+pub use yolox::STRIDES as YOLOX_STRIDES;
+
 use orinoco_core::{Detection, Dim, Findings, TensorDesc};
 
 use crate::{Across, Align, ColorOrder, Fit, InputSpec, Mapping, suppress};
@@ -75,7 +77,7 @@ impl HeadSpec {
     }
 
     /// The strides given, else `usual`.
-    fn strides_or(&self, usual: &[u32]) -> Vec<u32> {
+    pub fn strides_or(&self, usual: &[u32]) -> Vec<u32> {
         if self.strides.is_empty() { usual.to_vec() } else { self.strides.clone() }
     }
 }

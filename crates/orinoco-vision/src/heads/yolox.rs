@@ -11,7 +11,8 @@ use crate::{Align, Fit, InputSpec, Mapping};
 
 pub(super) const KIND: HeadKind = HeadKind { name: "yolox", build, guess };
 
-const STRIDES: [u32; 3] = [8, 16, 32];
+/// YOLOX's usual cell sizes.
+pub const STRIDES: [u32; 3] = [8, 16, 32];
 /// Box and objectness, before the classes.
 const BOX_VALUES: usize = 5;
 

@@ -61,7 +61,16 @@ fn engine_parts() -> Vec<Part> {
 #[cfg(feature = "cuda")]
 fn gpu_part() -> Option<Part> {
     let (ok, name, says) = match orinoco_cuda::Device::open(0) {
-        Ok(device) => (true, device.info().name.clone(), "kernels run; no engine uses it yet".to_owned()),
+        Ok(device) => (
+            true,
+            device.info().name.clone(),
+            format!(
+                "{}, driver for CUDA {}.{}",
+                device.info().sm,
+                device.info().driver.0,
+                device.info().driver.1
+            ),
+        ),
         Err(why) => (false, "cuda".to_owned(), why.to_string()),
     };
     Some(Part { kind: "gpu", name, ok, says })

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use orinoco_api::{ClassMapJson, ResultLine};
 use orinoco_config::Faults;
 use orinoco_core::{Clock, Diagnosis, Exit, Findings, codes};
-use orinoco_infer::{AudioPlan, CpuPlan, ModelInput};
+use orinoco_infer::{AudioPlan, ModelInput};
 use orinoco_pipeline::{Executor, MonotonicClock};
 use orinoco_runtime::{LoadedModel, bind_audio, bind_plan, load_model, repository};
 use orinoco_vision::Gallery;
@@ -55,7 +55,7 @@ impl Known {
 
 /// A plan for what the model takes.
 enum Plan {
-    Image(Box<CpuPlan>, Arc<dyn Clock>),
+    Image(Box<dyn Executor>, Arc<dyn Clock>),
     Audio(Box<AudioPlan>),
 }
 
@@ -64,7 +64,7 @@ impl Plan {
         match loaded.model.input {
             ModelInput::Image(_) => {
                 let clock: Arc<dyn Clock> = Arc::new(MonotonicClock::default());
-                Ok(Self::Image(Box::new(bind_plan(loaded, Arc::clone(&clock), None)?), clock))
+                Ok(Self::Image(bind_plan(loaded, Arc::clone(&clock), None)?, clock))
             }
             ModelInput::Audio(_) => Ok(Self::Audio(Box::new(bind_audio(loaded)?))),
         }

@@ -12,7 +12,7 @@ use orinoco_core::{Clock, Diagnosis, Exit, Findings, WithSubject, codes};
 use orinoco_eval::coco::{self, Found, Truth};
 use orinoco_eval::{Confusion, Dataset, Labels, classification, detection, mot, plot, segmentation};
 use orinoco_infer::ENGINES;
-use orinoco_pipeline::{Executor, MonotonicClock};
+use orinoco_pipeline::MonotonicClock;
 use orinoco_runtime::{LoadedModel, bind_plan, load_model, repository};
 use serde::Serialize;
 

@@ -1,0 +1,102 @@
+//! Frames to where the GPU reads them.
+
+use orinoco_core::{FrameDesc, FrameView, MemoryDomain};
+use orinoco_cuda::{CudaError, Device, MemoryKind, PinnedBuffer, Span, Stream, Upload, Uploaded};
+use orinoco_pipeline::Frame;
+
+/// A place for each frame of a batch. It grows with the frames; else nothing is allocated.
+pub(super) struct Intake {
+    device: Device,
+    batch: usize,
+    places: Places,
+    /// Bytes that each place has.
+    bytes: usize,
+}
+
+enum Places {
+    /// Read where they are: the GPU's memory is the host's.
+    Pinned(Vec<PinnedBuffer>),
+    /// Copied beside the work.
+    Upload(Option<Upload>, Vec<Uploaded>),
+}
+
+impl Intake {
+    pub(super) fn new(device: &Device, batch: usize) -> Self {
+        let places = match device.info().memory {
+            MemoryKind::Integrated => Places::Pinned(Vec::new()),
+            MemoryKind::Discrete => Places::Upload(None, Vec::new()),
+        };
+        Self { device: device.clone(), batch, places, bytes: 0 }
+    }
+
+    /// Makes the places large enough for each of `frames`.
+    pub(super) fn make_room(&mut self, frames: &[Frame]) -> Result<(), CudaError> {
+        let bytes = frames.iter().map(|frame| packed(&frame.desc).bytes_needed()).max().unwrap_or(0);
+        if bytes <= self.bytes {
+            return Ok(());
+        }
+        match &mut self.places {
+            Places::Pinned(buffers) => {
+                let made = (0..self.batch).map(|_| PinnedBuffer::new(&self.device, bytes));
+                *buffers = made.collect::<Result<_, _>>()?;
+            }
+            Places::Upload(upload, uploaded) => {
+                uploaded.clear();
+                *upload = Some(Upload::new(&self.device, self.batch, bytes)?);
+            }
+        }
+        self.bytes = bytes;
+        Ok(())
+    }
+
+    /// Puts a frame, for which there is room, where kernels that follow in `stream` read it: without the padding of its
+    /// rows. Nothing that reads what lay there before may be running.
+    pub(super) fn place(
+        &mut self,
+        item: usize,
+        frame: &Frame,
+        stream: &Stream,
+    ) -> Result<(FrameDesc, Span), CudaError> {
+        let (view, desc) = (frame.view(), packed(&frame.desc));
+        let bytes = desc.bytes_needed();
+        let span = match &mut self.places {
+            Places::Pinned(buffers) => {
+                copy_rows(&view, &mut buffers[item].bytes_mut()[..bytes]);
+                buffers[item].span().part(0, bytes)
+            }
+            Places::Upload(upload, uploaded) => {
+                let upload = upload.as_mut().expect("there is room");
+                let pushed = upload.push(bytes, |target| copy_rows(&view, target), stream)?;
+                let span = pushed.span.clone();
+                uploaded.push(pushed);
+                span
+            }
+        };
+        Ok((desc, span))
+    }
+
+    /// Says that everything which reads the frames is queued in `stream`.
+    pub(super) fn release(&mut self, stream: &Stream) -> Result<(), CudaError> {
+        if let Places::Upload(Some(upload), uploaded) = &mut self.places {
+            for pushed in uploaded.drain(..) {
+                upload.release(pushed, stream)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The same frame with its planes one after another.
+fn packed(frame: &FrameDesc) -> FrameDesc {
+    let planes = FrameDesc::packed(frame.format, frame.width, frame.height).planes;
+    FrameDesc { planes, memory: MemoryDomain::Host, ..*frame }
+}
+
+fn copy_rows(view: &FrameView<'_>, target: &mut [u8]) {
+    let mut rest = target;
+    for row in view.packed_rows() {
+        let (place, after) = std::mem::take(&mut rest).split_at_mut(row.len());
+        place.copy_from_slice(row);
+        rest = after;
+    }
+}

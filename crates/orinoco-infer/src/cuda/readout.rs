@@ -1,0 +1,337 @@
+//! What a model found, from the GPU to the host: boxes and classes where kernels read them out of the outputs, and the
+//! outputs themselves for every other head.
+
+use half::f16;
+use orinoco_core::{BoxF, ClassScore, Detection, Dim, ElementType, Findings, TensorDesc};
+use orinoco_cuda::launch::{
+    self, Activation, BoxRows, CANDIDATES_MAX, CLASS_BYTES, Candidate, CandidateLists, Classify, Decode,
+    Element, KeptLists, Suppress, Totals,
+};
+use orinoco_cuda::{CudaError, Device, DeviceArena, PinnedBuffer, Span, Stream, TableSpan};
+use orinoco_vision::{Across, Head, HeadSpec, InputSpec, Mapping, Output, heads};
+
+use super::kernel_element;
+use crate::engine::{DeviceSession, DeviceTensor, Prepared};
+use crate::inference::OUTPUTS_MAX;
+use crate::model::Model;
+
+/// How findings come off the GPU.
+pub(super) enum Readout {
+    /// By kernels, as boxes.
+    Boxes(Boxes),
+    /// By kernels, as the best classes.
+    Classes(Classes),
+    /// By the CPU's head, which reads a copy of the outputs.
+    Host(HostHead),
+}
+
+impl Readout {
+    /// What reads the outputs of `session`, or why they are not those of the model's head.
+    pub(super) fn new(
+        model: &Model,
+        prepared: &dyn Prepared,
+        session: &dyn DeviceSession,
+        batch: usize,
+        device: &Device,
+    ) -> Result<Result<Self, String>, CudaError> {
+        let outputs = session.outputs();
+        let host = match HostHead::new(model, prepared.outputs(), outputs, device)? {
+            Ok(host) => host,
+            Err(why) => return Ok(Err(why)),
+        };
+        let [output] = outputs else { return Ok(Ok(Self::Host(host))) };
+        let Some(element) = kernel_element(output.element) else { return Ok(Ok(Self::Host(host))) };
+        let spec = &model.head;
+        if spec.kind == "classification" {
+            return Classes::new(spec, output, element, batch, device)
+                .map(|classes| Ok(Self::Classes(classes)));
+        }
+        match box_rows(spec, &model.head_input(), &output.shape) {
+            Some(rows) => Boxes::new(spec, rows, output, element, host, batch, device)
+                .map(|boxes| Ok(Self::Boxes(boxes))),
+            None => Ok(Ok(Self::Host(host))),
+        }
+    }
+
+    /// Queues what brings the findings of a run to the host.
+    pub(super) fn record(&self, stream: &Stream, table: &TableSpan) -> Result<(), CudaError> {
+        match self {
+            Self::Boxes(boxes) => boxes.record(stream, table),
+            Self::Classes(classes) => classes.record(stream),
+            Self::Host(host) => host.record(stream),
+        }
+    }
+
+    /// Reads them, once that is done: as many as `findings`.
+    pub(super) fn read(
+        &mut self,
+        stream: &Stream,
+        mappings: &[Mapping],
+        findings: &mut [Findings],
+    ) -> Result<(), CudaError> {
+        match self {
+            Self::Boxes(boxes) => return boxes.read(stream, mappings, findings),
+            Self::Classes(classes) => classes.read(findings),
+            Self::Host(host) => host.read(mappings, findings),
+        }
+        Ok(())
+    }
+}
+
+/// How the boxes of a head lie in its output, if there is a kernel for them.
+fn box_rows(spec: &HeadSpec, input: &InputSpec, shape: &[usize]) -> Option<BoxRows> {
+    match (spec.kind.as_str(), shape) {
+        ("yolox", _) => {
+            let strides = spec.strides_or(&heads::YOLOX_STRIDES);
+            let fits = strides.len() <= launch::LEVELS_MAX;
+            fits.then_some(BoxRows::Grid { strides, size: (input.width, input.height) })
+        }
+        ("yolov5", [_, rows, _]) => Some(BoxRows::Pixels { rows: *rows }),
+        ("yolov8", [_, _, anchors]) => Some(BoxRows::Channels { anchors: *anchors, more: 0 }),
+        _ => None,
+    }
+}
+
+// ---- boxes -----------------------------------------------------------------------------------------------------------
+
+/// Boxes decoded and suppressed on the GPU.
+pub(super) struct Boxes {
+    decode: Decode,
+    suppress: Suppress,
+    output: Span,
+    batch: usize,
+    lists: CandidateLists,
+    kept: PinnedBuffer,
+    totals: PinnedBuffer,
+    /// For a picture with more candidates than a list holds.
+    host: HostHead,
+}
+
+impl Boxes {
+    fn new(
+        spec: &HeadSpec,
+        boxes: BoxRows,
+        output: &DeviceTensor,
+        element: Element,
+        host: HostHead,
+        batch: usize,
+        device: &Device,
+    ) -> Result<Self, CudaError> {
+        let decode = Decode {
+            boxes,
+            classes: spec.classes,
+            element,
+            multi_label: spec.multi_label,
+            threshold: spec.score_threshold,
+        };
+        let suppress = Suppress {
+            iou_max: spec.iou_threshold,
+            keep_max: spec.detections_max,
+            across_classes: spec.across == Across::AllClasses,
+        };
+        let (candidate_bytes, count_bytes) = CandidateLists::bytes(batch, CANDIDATES_MAX);
+        let lists = CandidateLists {
+            candidates: DeviceArena::new(device, candidate_bytes)?.whole().clone(),
+            counts: DeviceArena::new(device, count_bytes)?.whole().clone(),
+            capacity: CANDIDATES_MAX,
+        };
+        let kept = PinnedBuffer::new(device, batch * suppress.keep_max * Candidate::BYTES)?;
+        let totals = PinnedBuffer::new(device, batch * Totals::BYTES)?;
+        Ok(Self { decode, suppress, output: output.span.clone(), batch, lists, kept, totals, host })
+    }
+
+    fn record(&self, stream: &Stream, table: &TableSpan) -> Result<(), CudaError> {
+        let kept = KeptLists { kept: self.kept.span().clone(), totals: self.totals.span().clone() };
+        launch::decode(stream, table, &self.decode, &self.output, &self.lists)?;
+        launch::suppress(stream, self.batch, &self.suppress, &self.lists, &kept)
+    }
+
+    fn read(
+        &mut self,
+        stream: &Stream,
+        mappings: &[Mapping],
+        findings: &mut [Findings],
+    ) -> Result<(), CudaError> {
+        let each = self.suppress.keep_max * Candidate::BYTES;
+        let totals = Totals::read_all(self.totals.bytes());
+        let lists = self.kept.bytes().chunks_exact(each);
+        let mut overflowed = false;
+        for ((found, totals), list) in findings.iter_mut().zip(totals).zip(lists) {
+            overflowed |= totals.found as usize > self.lists.capacity;
+            found.clear();
+            let kept = Candidate::read_all(list).take(totals.kept as usize);
+            found.detections.extend(kept.map(|candidate| detection(&candidate)));
+        }
+        if overflowed {
+            self.host.record(stream)?;
+            stream.synchronize()?;
+            self.host.read(mappings, findings);
+        }
+        Ok(())
+    }
+}
+
+fn detection(candidate: &Candidate) -> Detection {
+    let Candidate { class_id, score, x1, y1, x2, y2, .. } = *candidate;
+    Detection { class_id, score, bounds: BoxF { x1, y1, x2, y2 } }
+}
+
+// ---- classes ---------------------------------------------------------------------------------------------------------
+
+/// The best classes, found on the GPU.
+pub(super) struct Classes {
+    how: Classify,
+    output: Span,
+    batch: usize,
+    best: PinnedBuffer,
+    counts: PinnedBuffer,
+}
+
+impl Classes {
+    fn new(
+        spec: &HeadSpec,
+        output: &DeviceTensor,
+        element: Element,
+        batch: usize,
+        device: &Device,
+    ) -> Result<Self, CudaError> {
+        let how = Classify {
+            classes: spec.classes,
+            element,
+            activation: match spec.activation {
+                orinoco_vision::Activation::Auto => Activation::Auto,
+                orinoco_vision::Activation::None => Activation::None,
+                orinoco_vision::Activation::Softmax => Activation::Softmax,
+                orinoco_vision::Activation::Sigmoid => Activation::Sigmoid,
+            },
+            background: spec.background,
+            top: spec.top,
+            threshold: spec.score_threshold,
+        };
+        let best = PinnedBuffer::new(device, batch * how.top.max(1) * CLASS_BYTES)?;
+        let counts = PinnedBuffer::new(device, batch * size_of::<u32>())?;
+        Ok(Self { how, output: output.span.clone(), batch, best, counts })
+    }
+
+    fn record(&self, stream: &Stream) -> Result<(), CudaError> {
+        launch::classify(stream, self.batch, &self.how, &self.output, self.best.span(), self.counts.span())
+    }
+
+    fn read(&self, findings: &mut [Findings]) {
+        let counts = self.counts.bytes().as_chunks::<4>().0;
+        let lists = self.best.bytes().chunks_exact(self.how.top.max(1) * CLASS_BYTES);
+        for ((found, count), list) in findings.iter_mut().zip(counts).zip(lists) {
+            found.clear();
+            let best = list.as_chunks::<4>().0.as_chunks::<2>().0.iter();
+            let best = best.take(u32::from_le_bytes(*count) as usize).map(|[class_id, score]| ClassScore {
+                class_id: u32::from_le_bytes(*class_id),
+                score: f32::from_le_bytes(*score),
+            });
+            found.classes.extend(best);
+        }
+    }
+}
+
+// ---- every other head ------------------------------------------------------------------------------------------------
+
+/// The CPU's head, and copies of the outputs for it.
+pub(super) struct HostHead {
+    outputs: Vec<HostOutput>,
+    head: Box<dyn Head>,
+}
+
+struct HostOutput {
+    tensor: DeviceTensor,
+    copy: PinnedBuffer,
+    values: Vec<f32>,
+}
+
+impl HostHead {
+    fn new(
+        model: &Model,
+        declared: &[TensorDesc],
+        outputs: &[DeviceTensor],
+        device: &Device,
+    ) -> Result<Result<Self, String>, CudaError> {
+        if outputs.len() > OUTPUTS_MAX {
+            return Ok(Err(format!(
+                "it has {} outputs, and at most {OUTPUTS_MAX} are supported",
+                outputs.len()
+            )));
+        }
+        let seen: Vec<TensorDesc> =
+            declared.iter().zip(outputs).map(|pair| as_bound(pair.0, pair.1)).collect();
+        let head = match heads::build(&model.head, &model.head_input(), &seen) {
+            Ok(head) => head,
+            Err(why) => return Ok(Err(why)),
+        };
+        let copied = |tensor: &DeviceTensor| {
+            let copy = PinnedBuffer::new(device, tensor.span.bytes())?;
+            Ok(HostOutput { tensor: tensor.clone(), copy, values: Vec::new() })
+        };
+        let outputs = outputs.iter().map(copied).collect::<Result<_, CudaError>>()?;
+        Ok(Ok(Self { outputs, head }))
+    }
+
+    fn record(&self, stream: &Stream) -> Result<(), CudaError> {
+        self.outputs.iter().try_for_each(|output| stream.copy(&output.tensor.span, output.copy.span()))
+    }
+
+    fn read(&mut self, mappings: &[Mapping], findings: &mut [Findings]) {
+        for output in &mut self.outputs {
+            to_f32(output.copy.bytes(), output.tensor.element, &mut output.values);
+        }
+        let mut views = [Output { shape: &[], data: &[] }; OUTPUTS_MAX];
+        for (view, output) in views.iter_mut().zip(&self.outputs) {
+            *view = Output { shape: &output.tensor.shape, data: &output.values };
+        }
+        for (item, (found, mapping)) in findings.iter_mut().zip(mappings).enumerate() {
+            found.clear();
+            self.head.decode(&views[..self.outputs.len()], item, mapping, found);
+        }
+    }
+}
+
+/// A declared output with the shape that it was bound with.
+fn as_bound(declared: &TensorDesc, bound: &DeviceTensor) -> TensorDesc {
+    TensorDesc { shape: bound.shape.iter().map(|size| Dim::Fixed(*size)).collect(), ..declared.clone() }
+}
+
+/// Replaces `target` by the elements in `bytes`.
+fn to_f32(bytes: &[u8], element: ElementType, target: &mut Vec<f32>) {
+    fn each<const N: usize>(bytes: &[u8], target: &mut Vec<f32>, value: impl Fn([u8; N]) -> f32) {
+        target.clear();
+        target.extend(bytes.as_chunks::<N>().0.iter().map(|element| value(*element)));
+    }
+    match element {
+        ElementType::F32 => each::<4>(bytes, target, f32::from_le_bytes),
+        ElementType::F16 => each::<2>(bytes, target, |b| f16::from_le_bytes(b).to_f32()),
+        ElementType::U8 => each::<1>(bytes, target, |[b]| f32::from(b)),
+        ElementType::I8 => each::<1>(bytes, target, |b| f32::from(i8::from_le_bytes(b))),
+        ElementType::I32 => each::<4>(bytes, target, |b| i32::from_le_bytes(b) as f32),
+        ElementType::I64 => each::<8>(bytes, target, |b| i64::from_le_bytes(b) as f32),
+        ElementType::Bool => each::<1>(bytes, target, |[b]| f32::from(u8::from(b != 0))),
+        other => unreachable!("no engine binds {other:?}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_type_is_read() {
+        let check = |element, bytes: &[u8], expected: &[f32]| {
+            let mut seen = vec![7.0; 3];
+            to_f32(bytes, element, &mut seen);
+            assert_eq!(seen, expected, "{element:?}");
+        };
+        check(ElementType::F32, &[0, 0, 0x80, 0x3f, 0, 0, 0, 0xc0], &[1.0, -2.0]);
+        check(ElementType::F16, &[0, 0x3c, 0, 0xc0], &[1.0, -2.0]);
+        check(ElementType::U8, &[3, 255], &[3.0, 255.0]);
+        check(ElementType::I8, &[3, 255], &[3.0, -1.0]);
+        check(ElementType::I32, &[254, 255, 255, 255], &[-2.0]);
+        check(ElementType::I64, &[254, 255, 255, 255, 255, 255, 255, 255], &[-2.0]);
+        check(ElementType::Bool, &[0, 1], &[0.0, 1.0]);
+    }
+}

@@ -1,0 +1,263 @@
+//! Plans on the GPU beside those on the CPU: with every tensor on the device, and an engine on the host between two copies.
+//! Without a GPU the kernels run in a stand-in for the driver.
+#![cfg(all(feature = "cuda", feature = "tract"))]
+
+#[path = "../../orinoco-cuda/tests/machine/build.rs"]
+mod build;
+#[path = "../../orinoco-cuda/tests/machine/driver.rs"]
+mod driver;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use half::f16;
+use orinoco_core::{Diagnosis, ElementType, Findings, FrameDesc, Nanos, PixelFormat};
+use orinoco_cuda::{Device, DeviceArena, Stream};
+use orinoco_infer::{
+    Binding, CpuPlan, CudaPlan, DeviceSession, DeviceTensor, Elements, ElementsMut, Model, Options, Prepared,
+    Repository, Session, by_name,
+};
+use orinoco_pipeline::{Executor, Frame, MonotonicClock, Slot, SlotPool};
+use orinoco_vision::{HeadSpec, Resize};
+
+/// The largest difference of a score, and of a pixel as a share of the box.
+const DIFFERENCE_MAX: f32 = 1e-3;
+
+#[expect(clippy::print_stderr, reason = "a test that did not run says so")]
+fn note(text: &str) {
+    eprintln!("{text}");
+}
+
+/// An engine on the host behind tensors on the GPU: what it reads is copied there and back.
+struct HostEngine {
+    session: Box<dyn Session>,
+    inputs: Vec<DeviceTensor>,
+    outputs: Vec<DeviceTensor>,
+    stream: Stream,
+}
+
+impl HostEngine {
+    fn new(mut session: Box<dyn Session>, prepared: &dyn Prepared, device: &Device) -> Self {
+        session.run().expect("it runs on zeros");
+        let place = |shape: &[usize], element: ElementType| {
+            let bytes = shape.iter().product::<usize>() * element.bytes();
+            let span = DeviceArena::new(device, bytes).expect("little memory").whole().clone();
+            DeviceTensor { shape: shape.to_vec(), element, span }
+        };
+        let inputs = (0..prepared.inputs().len()).map(|index| {
+            let tensor = session.input(index);
+            place(tensor.shape, tensor.data.element())
+        });
+        let inputs = inputs.collect();
+        let outputs = (0..prepared.outputs().len()).map(|index| {
+            let tensor = session.output(index);
+            place(tensor.shape, tensor.data.element())
+        });
+        let outputs = outputs.collect();
+        Self { session, inputs, outputs, stream: device.stream().expect("a stream") }
+    }
+}
+
+impl DeviceSession for HostEngine {
+    fn inputs(&self) -> &[DeviceTensor] {
+        &self.inputs
+    }
+
+    fn outputs(&self) -> &[DeviceTensor] {
+        &self.outputs
+    }
+
+    fn run(&mut self) -> Result<(), Diagnosis> {
+        for (index, input) in self.inputs.iter().enumerate() {
+            let mut bytes = vec![0; input.span.bytes()];
+            self.stream.read(&input.span, &mut bytes).expect("a copy");
+            match self.session.input(index).data {
+                ElementsMut::F32(values) => fill(values, &bytes, f32::from_le_bytes),
+                ElementsMut::F16(values) => fill(values, &bytes, f16::from_le_bytes),
+                ElementsMut::U8(values) => fill(values, &bytes, |[byte]| byte),
+                other => panic!("{other:?} is no type of a picture"),
+            }
+        }
+        self.session.run()?;
+        for (index, output) in self.outputs.iter().enumerate() {
+            let bytes: Vec<u8> = match self.session.output(index).data {
+                Elements::F32(values) => values.iter().flat_map(|value| value.to_le_bytes()).collect(),
+                Elements::F16(values) => values.iter().flat_map(|value| value.to_le_bytes()).collect(),
+                other => panic!("{other:?} is no type of an output here"),
+            };
+            self.stream.write(&output.span, &bytes).expect("a copy");
+        }
+        Ok(())
+    }
+}
+
+fn fill<T, const N: usize>(values: &mut [T], bytes: &[u8], value: impl Fn([u8; N]) -> T) {
+    values.iter_mut().zip(bytes.as_chunks::<N>().0).for_each(|(target, bytes)| *target = value(*bytes));
+}
+
+/// A model, prepared by the engine that is always here.
+struct Loaded {
+    model: Model,
+    binding: Binding,
+    prepared: Box<dyn Prepared>,
+}
+
+impl Loaded {
+    /// A model of the repository, or of the test data, changed by `change`; `None`, with a line, without its file.
+    fn new(name: &str, batch: usize, change: impl FnOnce(&mut Model)) -> Option<Self> {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let data = root.join("../shared/data");
+        let data = std::env::var_os("ORINOCO_DATA").map_or(data, PathBuf::from);
+        let repository =
+            Repository { roots: vec![root.join("models"), root.join("tests/models")], data: vec![data] };
+        let model = repository.describe(name).expect("its description is read");
+        let mut model = model.expect("it has a description");
+        if !model.file.is_file() {
+            note(&format!("skipped: {name}: shared test data not found"));
+            return None;
+        }
+        change(&mut model);
+        let tract = by_name("tract").expect("it is known");
+        let prepared = tract.prepare(&model.file, &Options::default()).expect("the model is read");
+        let binding = model.bind(prepared.inputs(), prepared.outputs(), batch).expect("it fits its graph");
+        Some(Self { model, binding, prepared })
+    }
+
+    fn session(&self) -> Box<dyn Session> {
+        self.prepared.session(&self.binding.shapes).expect("it is bound")
+    }
+
+    fn on_cpu(&self) -> CpuPlan {
+        let clock = Arc::new(MonotonicClock::default());
+        CpuPlan::new(&self.model, &self.binding, self.prepared.as_ref(), self.session(), clock)
+            .expect("it runs")
+    }
+
+    fn on_gpu(&self, device: &Device) -> CudaPlan {
+        let prepared = self.prepared.as_ref();
+        assert!(CudaPlan::serves(&self.model, &self.binding, prepared.inputs()), "{}", self.model.name);
+        let session = Box::new(HostEngine::new(self.session(), prepared, device));
+        let clock = Arc::new(MonotonicClock::default());
+        CudaPlan::new(&self.model, &self.binding, prepared, session, device, clock).expect("it runs")
+    }
+}
+
+/// A frame of stripes that bend, with rows `padding` bytes longer than they need to be.
+fn frame(format: PixelFormat, size: (u32, u32), padding: usize, shift: usize) -> Frame {
+    let mut desc = FrameDesc::packed(format, size.0, size.1);
+    let mut offset = 0;
+    for plane in 0..format.planes() {
+        let (row, rows) = format.plane_size(plane, size.0, size.1);
+        desc.planes[plane].offset = offset;
+        desc.planes[plane].stride = row + padding;
+        offset += (row + padding) * rows;
+    }
+    let mut slot = SlotPool::new(1, desc.bytes_needed()).take(Duration::ZERO).expect("it is free");
+    let stride = desc.planes[0].stride;
+    for (index, byte) in slot.bytes.iter_mut().enumerate() {
+        let (x, y) = (index % stride, index / stride);
+        *byte = ((x * x / 97 + y * (3 + shift) + x * y / 61) % 256) as u8;
+    }
+    Frame::new(desc, Slot::Owned(slot), Nanos(0)).expect("it fits")
+}
+
+/// Frames through both plans; what they find must be the same.
+fn check(loaded: &Loaded, device: &Device, batches: &[Vec<Frame>]) -> Vec<Findings> {
+    let (mut cpu, mut gpu) = (loaded.on_cpu(), loaded.on_gpu(device));
+    let mut all = Vec::new();
+    for frames in batches {
+        let mut expected = vec![Findings::default(); frames.len()];
+        let mut seen = expected.clone();
+        cpu.replay(frames, &mut expected).expect("it runs");
+        let times = gpu.replay(frames, &mut seen).expect("it runs");
+        assert_eq!(times.graph_fallbacks, 0, "{}", loaded.model.name);
+        for (seen, expected) in seen.iter().zip(&expected) {
+            check_same(&loaded.model.name, seen, expected);
+        }
+        all.extend(seen);
+    }
+    all
+}
+
+fn check_same(name: &str, seen: &Findings, expected: &Findings) {
+    let close = |a: f32, b: f32| (a - b).abs() <= DIFFERENCE_MAX * b.abs().max(1.0);
+    assert_eq!(seen.detections.len(), expected.detections.len(), "{name}");
+    for (a, b) in seen.detections.iter().zip(&expected.detections) {
+        let (p, q) = (&a.bounds, &b.bounds);
+        let place = close(p.x1, q.x1) && close(p.y1, q.y1) && close(p.x2, q.x2) && close(p.y2, q.y2);
+        assert!(
+            place && a.class_id == b.class_id && close(a.score, b.score),
+            "{name}: {a:?}, on the CPU {b:?}"
+        );
+    }
+    assert_eq!(seen.classes.len(), expected.classes.len(), "{name}");
+    for (a, b) in seen.classes.iter().zip(&expected.classes) {
+        assert!(a.class_id == b.class_id && close(a.score, b.score), "{name}: {a:?}, on the CPU {b:?}");
+    }
+    assert_eq!(seen.tensors.len(), expected.tensors.len(), "{name}");
+    for (a, b) in seen.tensors.iter().zip(&expected.tensors) {
+        assert_eq!(a.shape, b.shape, "{name}");
+        assert!(a.data.iter().zip(&b.data).all(|(a, b)| close(*a, *b)), "{name}");
+    }
+}
+
+fn gpu(check: &str) -> Option<Device> {
+    Device::open(0).inspect_err(|why| note(&format!("skipped: {check}: {why}"))).ok()
+}
+
+#[test]
+fn plans_run_without_a_gpu_as_well() {
+    if let Err(why) = driver::run_with_stand_in(&["--test-threads=1"]) {
+        note(&format!("skipped: the stand-in driver: {why}"));
+    }
+}
+
+#[test]
+fn boxes_are_those_of_the_cpu() {
+    let Some(device) = gpu("boxes") else { return };
+    let low = |model: &mut Model| model.head.score_threshold = 0.01;
+    let loaded = Loaded::new("person-nano", 2, low).expect("it is in the repository");
+    // Alone and as a pair, and each larger than what came before.
+    let batches = [
+        vec![frame(PixelFormat::Nv12, (320, 180), 0, 0)],
+        vec![frame(PixelFormat::I420, (322, 200), 6, 1), frame(PixelFormat::Rgb, (200, 322), 5, 2)],
+        vec![frame(PixelFormat::Nv12, (320, 180), 4, 3)],
+    ];
+    let found = check(&loaded, &device, &batches);
+    assert!(found.iter().all(|found| !found.detections.is_empty()), "there is something to compare");
+}
+
+#[test]
+fn heads_without_kernels_read_copies() {
+    let Some(device) = gpu("raw outputs") else { return };
+    let raw = |model: &mut Model| {
+        model.head = HeadSpec::new("raw", 0);
+        if let orinoco_infer::ModelInput::Image(image) = &mut model.input {
+            image.resize = Resize::BilinearAntialias;
+        }
+    };
+    let loaded = Loaded::new("person-nano", 1, raw).expect("it is in the repository");
+    let batches = [vec![frame(PixelFormat::Nv12, (640, 360), 0, 0)]];
+    let found = check(&loaded, &device, &batches);
+    assert!(found.iter().all(|found| !found.tensors.is_empty()), "there is something to compare");
+}
+
+#[test]
+fn classes_are_those_of_the_cpu() {
+    let Some(device) = gpu("classes") else { return };
+    let Some(loaded) = Loaded::new("mnist_8", 1, |_| {}) else { return };
+    let batches: Vec<Vec<Frame>> =
+        (0..4).map(|shift| vec![frame(PixelFormat::Gray8, (28, 28), 0, shift)]).collect();
+    let found = check(&loaded, &device, &batches);
+    assert!(found.iter().all(|found| !found.classes.is_empty()), "there is something to compare");
+}
+
+#[test]
+fn more_candidates_than_a_list_holds_are_read_on_the_host() {
+    let Some(device) = gpu("a full list") else { return };
+    let all = |model: &mut Model| (model.head.score_threshold, model.head.multi_label) = (0.0, true);
+    let Some(loaded) = Loaded::new("yolox_nano", 1, all) else { return };
+    let found = check(&loaded, &device, &[vec![frame(PixelFormat::Nv12, (320, 180), 0, 0)]]);
+    assert_eq!(found[0].detections.len(), loaded.model.head.detections_max);
+}
