@@ -84,6 +84,7 @@ impl Engine for Ort {
     }
 }
 
+#[cfg_attr(not(feature = "cuda"), expect(unused_variables, reason = "only the GPU's provider asks"))]
 impl Provider {
     /// Whether the library and this machine have it; if not, the reason in one sentence.
     fn check(self, runtime: &Runtime) -> Result<(), String> {
