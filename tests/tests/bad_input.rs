@@ -53,6 +53,23 @@ fn missing_files() {
 }
 
 #[test]
+fn a_source_starts_at_the_working_folder() {
+    let dir = tempfile::tempdir().expect("temporary folder");
+    fs::copy(root().join("docs/demo.jpg"), dir.path().join("a.jpg")).expect("copied");
+    let board = |source: &str| {
+        let text =
+            format!("version = 1\n[[stream]]\nname = 'a'\nsource = '{source}'\nmodels = []\n");
+        write(dir.path(), "b.toml", &text)
+    };
+    let output = run(&["run", "--board", &board("a.jpg")]);
+    assert_one_sentence(&output, 2, "E0101", &["a.jpg", "relative to the working folder"]);
+    for source in ["${dir}/a.jpg", "docs/demo.jpg"] {
+        let output = run(&["run", "--board", &board(source)]);
+        assert!(output.status.success(), "{source}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+}
+
+#[test]
 fn engines_and_sources_that_do_not_exist() {
     let output = run(&["run", "--model", "person-nano", "--source", "test://ball", "--engine", "gpu"]);
     assert_one_sentence(&output, 2, "E0301", &["gpu", "ort-cpu, tract"]);

@@ -17,7 +17,8 @@ macro_rules! codes {
 codes! {
     FILE_MISSING "E0101" Configuration "a file is missing or cannot be read"
         "A file that you named, or that a file you named refers to, is not there or may not be read by this user. \
-         Paths in a board file are relative to that board file; paths on the command line to the working folder."
+         In a board file, inherit, ort_library and a model with a / start at that file; sources and sinks start at the \
+         working folder, as paths on the command line do. ${dir} stands for that file's folder."
     SYNTAX "E0102" Configuration "a file is not valid TOML"
         "Board and model files are TOML 1.0. The line named is where reading stopped making sense; the mistake is \
          often on the line before: a missing quote or bracket."
