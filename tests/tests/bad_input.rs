@@ -80,6 +80,38 @@ fn engines_and_sources_that_do_not_exist() {
     assert_one_sentence(&output, 2, "E0501", &["/proc/no/such/out.mp4"]);
 }
 
+/// What clap says of a command line that it refuses.
+fn refused(arguments: &[&str]) -> String {
+    let output = run(arguments);
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{arguments:?}:\n{text}");
+    text.lines().take_while(|line| !line.is_empty()).collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn a_run_is_of_a_board_or_of_a_source() {
+    for arguments in [&["run"][..], &["run", "--model", "person-nano"]] {
+        let text = refused(arguments);
+        assert!(text.ends_with("<--board <FILE>|--source <URI>>"), "{arguments:?}: {text}");
+    }
+    let board = ["run", "--board", "boards/devhost.toml"];
+    for option in [
+        &["--source", "test://ball"][..],
+        &["--model", "person-nano"],
+        &["--score", "0.9"],
+        &["--iou", "0.5"],
+        &["--resize", "bilinear"],
+        &["--batch", "4"],
+        &["--track"],
+        &["--sink", "jsonl"],
+        &["--output", "a.mp4"],
+        &["--results", "a.jsonl"],
+    ] {
+        let text = refused(&[&board, option].concat());
+        assert!(text.contains("cannot be used with") && text.contains(option[0]), "{option:?}: {text}");
+    }
+}
+
 #[test]
 fn images_that_are_none() {
     let dir = tempfile::tempdir().expect("temporary folder");

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{ArgGroup, Args, Parser, Subcommand};
 
 /// An edge-first inference runtime for NVIDIA Jetson boards.
 #[derive(Debug, Parser)]
@@ -118,16 +118,21 @@ pub(crate) struct TuneArgs {
     pub(crate) resize: Option<String>,
 }
 
+/// What a board file says itself.
+const SAID_BY_A_BOARD: [&str; 9] =
+    ["model", "output", "results", "track", "sinks", "batch", "score", "iou", "resize"];
+
 #[derive(Args, Debug)]
+#[command(group = ArgGroup::new("what").args(["board", "source"]).required(true))]
 pub(crate) struct RunArgs {
-    /// Board file
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["model", "source"], required_unless_present = "source")]
+    /// Board file, or else --source
+    #[arg(long, value_name = "FILE", conflicts_with_all = SAID_BY_A_BOARD)]
     pub(crate) board: Option<PathBuf>,
     /// Model: a name in the repository, a folder, a model.toml or an .onnx; without it frames are only read
     #[arg(long, value_name = "MODEL", requires = "source")]
     pub(crate) model: Option<String>,
-    /// Source: file://PATH (video, image, img_%04i.jpg, folder), v4l2:///dev/video0, rtsp://, http:// (MJPEG), stdin://?format=,
-    /// test://ball
+    /// Source, or else --board: file://PATH (video, image, img_%04i.jpg, folder), v4l2:///dev/video0, csi://0, rtsp://,
+    /// http:// (MJPEG), stdin://?format=, test://ball
     #[arg(long, value_name = "URI")]
     pub(crate) source: Option<String>,
     /// Write the annotated video here
