@@ -57,8 +57,7 @@ fn a_source_starts_at_the_working_folder() {
     let dir = tempfile::tempdir().expect("temporary folder");
     fs::copy(root().join("docs/demo.jpg"), dir.path().join("a.jpg")).expect("copied");
     let board = |source: &str| {
-        let text =
-            format!("version = 1\n[[stream]]\nname = 'a'\nsource = '{source}'\nmodels = []\n");
+        let text = format!("version = 1\n[[stream]]\nname = 'a'\nsource = '{source}'\nmodels = []\n");
         write(dir.path(), "b.toml", &text)
     };
     let output = run(&["run", "--board", &board("a.jpg")]);
@@ -215,6 +214,26 @@ fn an_rtsp_server_that_never_answers() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let uri = format!("rtsp://127.0.0.1:{}/a", listener.local_addr().expect("bound").port());
     let output = run(&["run", "--source", &uri, "--reconnect-attempts", "1"]);
+    assert_one_sentence(&output, 3, "E0405", &["127.0.0.1"]);
+}
+
+#[test]
+fn a_source_that_fails_has_no_figures() {
+    let dir = tempfile::tempdir().expect("temporary folder");
+    let video = write(dir.path(), "a.mp4", "this is text");
+    for bench in ["pipeline", "streams"] {
+        let arguments = ["bench", bench, "--model", "person-nano", "--frames", "2", "--rounds", "1"];
+        let output = run(&[&arguments[..], &["--source", &video]].concat());
+        assert_one_sentence(&output, 3, "E0402", &["a.mp4"]);
+        assert!(output.stdout.is_empty(), "{}", String::from_utf8_lossy(&output.stdout));
+    }
+}
+
+#[test]
+fn a_bench_gives_up_a_camera_that_is_not_there() {
+    let port = TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a free port").port();
+    let uri = format!("rtsp://127.0.0.1:{port}/a");
+    let output = run(&["bench", "pipeline", "--model", "person-nano", "--frames", "2", "--source", &uri]);
     assert_one_sentence(&output, 3, "E0405", &["127.0.0.1"]);
 }
 
