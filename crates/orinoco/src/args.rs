@@ -24,7 +24,7 @@ pub(crate) enum Command {
     /// Look at models
     #[command(subcommand)]
     Models(ModelsCommand),
-    /// Measure a model's accuracy on a labelled dataset
+    /// Measure a model's accuracy, or its tracking, on a labelled dataset
     Eval(EvalArgs),
     /// Show what a board's models and streams need, and where it would lie
     Memory(MemoryArgs),
@@ -35,10 +35,16 @@ pub(crate) enum Command {
     /// Measure a part beside the limit of this machine
     #[command(subcommand)]
     Bench(BenchCommand),
-    /// Explain an error code such as E0107; without one, list them
-    Explain { code: Option<String> },
+    /// Explain an error code; without one, list them
+    Explain {
+        /// The code, as E0107
+        code: Option<String>,
+    },
     /// Print a shell's completion script
-    Completions { shell: clap_complete::Shell },
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
 }
 
 #[derive(Debug, Subcommand)]
@@ -85,7 +91,7 @@ pub(crate) struct InitArgs {
 /// Where models are looked for.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct WhereArgs {
-    /// Model repository: folders of NAME/model.toml [default: $ORINOCO_MODELS, or models]
+    /// Model repository: folders of NAME/model.toml [default: $ORINOCO_MODELS, else models and /var/lib/orinoco/models]
     #[arg(long, value_name = "DIR")]
     pub(crate) models: Option<PathBuf>,
     /// Folder of shared data that model.toml files refer to [default: $ORINOCO_DATA, or ../shared/data]
@@ -141,10 +147,10 @@ pub(crate) struct RunArgs {
     /// Write detections here, one JSON object a line
     #[arg(long, value_name = "FILE.jsonl", requires = "source")]
     pub(crate) results: Option<PathBuf>,
-    /// Follow objects from frame to frame: detections get the number of their object
+    /// Follow objects from frame to frame: detections get a track_id
     #[arg(long, requires = "source")]
     pub(crate) track: bool,
-    /// Another output: jsonl, mp4, mp4-h265 or framemd5, with =PATH or to standard output
+    /// Another sink: jsonl, mp4, mp4-h265 or framemd5, with =PATH or to standard output
     #[arg(long = "sink", value_name = "KIND[=PATH]", requires = "source")]
     pub(crate) sinks: Vec<String>,
     /// Write the summary here as JSON
@@ -268,6 +274,10 @@ pub(crate) enum BenchCommand {
     /// A pipeline beside its engine alone
     Pipeline(BenchPipelineArgs),
     /// Several streams at once, beside what the processor time of their stages lets the cores do
+    ///
+    /// The bound is how many frames a second the cores could decode, and the lanes run through the model, if they did nothing
+    /// else; the processor time of both is measured by itself. "Of the bound" is what all streams did over that, starting and
+    /// ending included. Every stream opens the source and ends with it: a file shorter than --frames wants ?loop=1.
     Streams(BenchStreamsArgs),
     /// A frame into a tensor, on one thread, beside copying memory
     Preprocess(BenchPreprocessArgs),
@@ -405,7 +415,7 @@ pub(crate) struct BenchStreamsArgs {
     /// How many streams
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(crate) streams: u16,
-    /// Executing threads [default: one for each core]
+    /// Lanes (executing threads) [default: one for each core]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=16))]
     pub(crate) lanes: Option<u16>,
     /// Frames of one inference
