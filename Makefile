@@ -24,7 +24,7 @@ test: ## everything that CI checks
 	@./setup.sh build test cross boards
 	@$(xtask) test
 
-test-long: ## many seeds, fuzzing, soaks
+test-long: ## many seeds and soaks
 	@./setup.sh build test
 	@$(xtask) test-long
 
@@ -36,7 +36,7 @@ cross: ## aarch64 binaries for JetPack 5, 6 and 7, checked
 	@./setup.sh build cross
 	@cross/build.sh
 
-bench: ## measure, and print the figures with the device they were taken on
+bench: ## measure a pipeline beside its engine
 	@./setup.sh build demo
 	@$(xtask) bench
 

@@ -53,6 +53,22 @@ fn missing_files() {
 }
 
 #[test]
+fn a_source_starts_at_the_working_folder() {
+    let dir = tempfile::tempdir().expect("temporary folder");
+    fs::copy(root().join("docs/demo.jpg"), dir.path().join("a.jpg")).expect("copied");
+    let board = |source: &str| {
+        let text = format!("version = 1\n[[stream]]\nname = 'a'\nsource = '{source}'\nmodels = []\n");
+        write(dir.path(), "b.toml", &text)
+    };
+    let output = run(&["run", "--board", &board("a.jpg")]);
+    assert_one_sentence(&output, 2, "E0101", &["a.jpg", "relative to the working folder"]);
+    for source in ["${dir}/a.jpg", "docs/demo.jpg"] {
+        let output = run(&["run", "--board", &board(source)]);
+        assert!(output.status.success(), "{source}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+}
+
+#[test]
 fn engines_and_sources_that_do_not_exist() {
     let output = run(&["run", "--model", "person-nano", "--source", "test://ball", "--engine", "gpu"]);
     assert_one_sentence(&output, 2, "E0301", &["gpu", "ort-cpu, tract"]);
@@ -61,6 +77,38 @@ fn engines_and_sources_that_do_not_exist() {
     assert_one_sentence(&run(&["run", "--source", "test://ball", "--sink", "avi=x"]), 2, "E0106", &["avi"]);
     let output = run(&["run", "--source", "test://ball?frames=1", "--output", "/proc/no/such/out.mp4"]);
     assert_one_sentence(&output, 2, "E0501", &["/proc/no/such/out.mp4"]);
+}
+
+/// What clap says of a command line that it refuses.
+fn refused(arguments: &[&str]) -> String {
+    let output = run(arguments);
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{arguments:?}:\n{text}");
+    text.lines().take_while(|line| !line.is_empty()).collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn a_run_is_of_a_board_or_of_a_source() {
+    for arguments in [&["run"][..], &["run", "--model", "person-nano"]] {
+        let text = refused(arguments);
+        assert!(text.ends_with("<--board <FILE>|--source <URI>>"), "{arguments:?}: {text}");
+    }
+    let board = ["run", "--board", "boards/devhost.toml"];
+    for option in [
+        &["--source", "test://ball"][..],
+        &["--model", "person-nano"],
+        &["--score", "0.9"],
+        &["--iou", "0.5"],
+        &["--resize", "bilinear"],
+        &["--batch", "4"],
+        &["--track"],
+        &["--sink", "jsonl"],
+        &["--output", "a.mp4"],
+        &["--results", "a.jsonl"],
+    ] {
+        let text = refused(&[&board, option].concat());
+        assert!(text.contains("cannot be used with") && text.contains(option[0]), "{option:?}: {text}");
+    }
 }
 
 #[test]
@@ -176,6 +224,26 @@ fn an_rtsp_server_that_never_answers() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let uri = format!("rtsp://127.0.0.1:{}/a", listener.local_addr().expect("bound").port());
     let output = run(&["run", "--source", &uri, "--reconnect-attempts", "1"]);
+    assert_one_sentence(&output, 3, "E0405", &["127.0.0.1"]);
+}
+
+#[test]
+fn a_source_that_fails_has_no_figures() {
+    let dir = tempfile::tempdir().expect("temporary folder");
+    let video = write(dir.path(), "a.mp4", "this is text");
+    for bench in ["pipeline", "streams"] {
+        let arguments = ["bench", bench, "--model", "person-nano", "--frames", "2", "--rounds", "1"];
+        let output = run(&[&arguments[..], &["--source", &video]].concat());
+        assert_one_sentence(&output, 3, "E0402", &["a.mp4"]);
+        assert!(output.stdout.is_empty(), "{}", String::from_utf8_lossy(&output.stdout));
+    }
+}
+
+#[test]
+fn a_bench_gives_up_a_camera_that_is_not_there() {
+    let port = TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a free port").port();
+    let uri = format!("rtsp://127.0.0.1:{port}/a");
+    let output = run(&["bench", "pipeline", "--model", "person-nano", "--frames", "2", "--source", &uri]);
     assert_one_sentence(&output, 3, "E0405", &["127.0.0.1"]);
 }
 

@@ -187,7 +187,7 @@ fn read_stream(table: Reader<'_>, lanes: usize, models: &[BoardModel], sinks: &[
     let millis = |key| table.integer(key, 0..=60_000).map(|n| Duration::from_millis(n.unsigned_abs()));
     let stream = BoardStream {
         models: chosen,
-        lane: table.integer("lane", 0..=lanes as i64 - 1).map(as_usize),
+        lane: read_lane(&table, lanes),
         drop: table.choice("drop", &drops),
         queue_frames: table
             .integer("queue_frames", 1..=QUEUE_FRAMES_MAX)
@@ -205,6 +205,18 @@ fn read_stream(table: Reader<'_>, lanes: usize, models: &[BoardModel], sinks: &[
     };
     table.finish();
     stream
+}
+
+/// The lane that a stream names, below `lanes`.
+fn read_lane(table: &Reader<'_>, lanes: usize) -> Option<usize> {
+    let lane = table.integer("lane", 0..=LANES_MAX - 1).map(as_usize)?;
+    if lane < lanes {
+        return Some(lane);
+    }
+    let cause = format!("lanes are counted from 0, and `lanes` is {lanes}");
+    let next = format!("choose a smaller one, or set lanes = {}", lane + 1);
+    table.fault("lane", &codes::KEY_RANGE, cause, next);
+    None
 }
 
 /// A model that works on objects comes after the one that finds them.
@@ -306,9 +318,19 @@ fn check_shared_paths(top: &Reader<'_>, streams: &[BoardStream]) {
     for stream in streams {
         for sink in stream.sinks.iter().filter(|sink| sink.path != Path::new("-")) {
             if let Some(other) = writers.insert(&sink.path, &stream.name) {
-                let cause =
-                    format!("streams `{other}` and `{}` both write {}", stream.name, sink.path.display());
-                top.fault("sink", &codes::REFERENCE, cause, "put {stream} into the sink's path");
+                let (path, name) = (sink.path.display(), &stream.name);
+                let (cause, next) = if other == name {
+                    (
+                        format!("stream `{name}` writes {path} twice"),
+                        "list each sink once, with a path of its own",
+                    )
+                } else {
+                    (
+                        format!("streams `{other}` and `{name}` both write {path}"),
+                        "put {stream} into the sink's path",
+                    )
+                };
+                top.fault("sink", &codes::REFERENCE, cause, next);
             }
         }
     }
@@ -406,5 +428,42 @@ mod tests {
                 "b.toml:4: key `sink`: streams `x` and `y` both write o.mp4; put {stream} into the sink's path"
             ],
         );
+    }
+
+    #[test]
+    fn a_stream_does_not_write_a_file_twice() {
+        check(
+            "version = 1\n[[sink]]\nname = 's'\nkind = 'jsonl'\npath = 'o'\n[[sink]]\nname = 't'\nkind = 'framemd5'\n\
+             path = 'o'\n[[stream]]\nname = 'x'\nsource = 'test://ball'\nmodels = []\nsinks = ['s', 't']\n",
+            expect![
+                "b.toml:2: key `sink`: stream `x` writes o twice; list each sink once, with a path of its own"
+            ],
+        );
+    }
+
+    #[test]
+    fn a_lane_is_one_of_the_boards() {
+        let board = |lanes: u32, lane: i64| {
+            format!(
+                "version = 1\nlanes = {lanes}\n[[stream]]\nname = 'x'\nsource = 'test://ball'\nmodels = []\nlane = {lane}\n"
+            )
+        };
+        check(
+            &board(1, 1),
+            expect![
+                "b.toml:7: key `stream[0].lane`: lanes are counted from 0, and `lanes` is 1; choose a smaller one, or set lanes = 2"
+            ],
+        );
+        check(
+            &board(2, 2),
+            expect![
+                "b.toml:7: key `stream[0].lane`: lanes are counted from 0, and `lanes` is 2; choose a smaller one, or set lanes = 3"
+            ],
+        );
+        check(
+            &board(2, -1),
+            expect!["b.toml:7: key `stream[0].lane`: -1 is outside its range; choose 0 to 15"],
+        );
+        check(&board(2, 1), expect![[r#"b [] [("x", [], [])]"#]]);
     }
 }

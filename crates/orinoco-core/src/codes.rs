@@ -17,13 +17,14 @@ macro_rules! codes {
 codes! {
     FILE_MISSING "E0101" Configuration "a file is missing or cannot be read"
         "A file that you named, or that a file you named refers to, is not there or may not be read by this user. \
-         Paths in a board file are relative to that board file; paths on the command line to the working folder."
+         In a board file, inherit, ort_library and a model with a / start at that file; sources and sinks start at the \
+         working folder, as paths on the command line do. ${dir} stands for that file's folder."
     SYNTAX "E0102" Configuration "a file is not valid TOML"
         "Board and model files are TOML 1.0. The line named is where reading stopped making sense; the mistake is \
          often on the line before: a missing quote or bracket."
     KEY_UNKNOWN "E0103" Configuration "an unknown key"
         "Keys are checked strictly, so that a misspelt setting cannot be ignored in silence. The message suggests the \
-         nearest known key; docs/board-files.md lists them all."
+         nearest known key; docs/board-files.md and docs/model-files.md list them all."
     KEY_MISSING "E0104" Configuration "a required key is missing"
         "The key has no sensible default. If the file inherits from others, none of them sets it either."
     KEY_TYPE "E0105" Configuration "a value of the wrong type"
@@ -32,7 +33,8 @@ codes! {
         "The value is of the right type but outside what the key allows; the message names the range or the choices."
     REFERENCE "E0107" Configuration "a name that refers to nothing"
         "A stream names its models and sinks, a model the model whose objects it looks at, and a require list engines, by \
-         the names given elsewhere in the same board. The message lists the names that exist."
+         the names given elsewhere in the same board. The message lists the names that exist. It is also reported where \
+         two things have one name, two outputs one file, or ${name} stands for nothing."
     INHERIT "E0108" Configuration "files that inherit from each other"
         "A chain of inherit entries came back to its start, or is deeper than 8 files."
     VERSION "E0109" Configuration "a file of another version"
@@ -47,7 +49,7 @@ codes! {
     MODEL_PARSE "E0202" Configuration "an ONNX file that cannot be read"
         "The engine could not parse the file as ONNX. It may be truncated, be a Git LFS pointer, or be another format. \
          Compare its size and sha256 with the original."
-    MODEL_HASH "E0203" Configuration "a model file with the wrong sha256"
+    MODEL_HASH "E0203" Configuration "an ONNX file with the wrong sha256"
         "model.toml carries the sha256 of the file it was written for. A different file may be truncated or a \
          different model: fetch it again, or update sha256 if the change is meant."
     MODEL_DISAGREES "E0204" Configuration "model.toml disagrees with the model"
@@ -55,7 +57,7 @@ codes! {
          `orinoco models show` prints what the graph really has."
     MODEL_UNKNOWN "E0205" Configuration "a model whose use cannot be inferred"
         "From an .onnx file alone, layout, colour order and output head can be inferred only for graphs of a known \
-         shape. Write a model.toml beside it; docs/model-files.md has an example for each head."
+         shape. Write a model.toml beside it; docs/model-files.md lists every head, with an example of one."
     MODEL_UNSUPPORTED "E0206" Configuration "a model the engine cannot run"
         "The engine read the file but has no kernel for one of its operators or types. Another engine may: \
          `orinoco models check` tries them all."
@@ -63,11 +65,11 @@ codes! {
         "`orinoco models import` reads nvinfer's configuration files (key file or YAML) and Triton's config.pbtxt. The \
          message names the line or key that cannot be read, or what the file lacks."
     ENGINE_UNKNOWN "E0301" Configuration "no such engine"
-        "Engines are ort-cpu (ONNX Runtime) and tract (built in)."
+        "Engines are ort-cuda and ort-cpu (ONNX Runtime on a GPU and on the CPU) and tract (built in)."
     ENGINE_UNAVAILABLE "E0302" RunFailed "no engine can run the model"
         "Each engine of the list was tried by a real inference on this machine and refused; the message has each \
-         one's reason. ONNX Runtime's library is looked for in $ORT_DYLIB_PATH, in the user's cache \
-         (make demo puts it there) and in the system's library folders."
+         one's reason. ONNX Runtime's library is looked for at ort_library of the board file, else at $ORT_DYLIB_PATH, else \
+         in the user's cache (cross/onnxruntime.sh puts it there), else in the system's library folders."
     ENGINE_REQUIRED "E0303" RunFailed "a required engine was refused"
         "require in the board file turns a fallback into an error. The message says why the engine refused."
     ENGINE_RUN "E0304" RunFailed "an inference failed"
@@ -81,7 +83,7 @@ codes! {
          repeated."
     SOURCE_URI "E0401" Configuration "a source URI that cannot be used"
         "Sources are file://PATH (video, image, numbered images such as img_%04i.jpg, or a folder of images), \
-         v4l2:///dev/video0 (a camera of the kernel), \
+         v4l2:///dev/video0 (a camera of the kernel), csi://0 (a camera at a Jetson's connector), \
          rtsp://HOST/PATH, http://HOST/PATH (an MJPEG camera, or a video file by its extension), \
          stdin://?format=FORMAT (raw video) and test://ball. A plain path is taken as file://."
     SOURCE_OPEN "E0402" RunFailed "a source that cannot be opened"
@@ -100,13 +102,15 @@ codes! {
     IMAGE_DECODE "E0407" Configuration "an image that cannot be decoded"
         "The file is not a PNG, JPEG or WebP image, or it is damaged."
     SINK_OPEN "E0501" Configuration "an output that cannot be written"
-        "The output's folder does not exist or may not be written by this user."
+        "The output's folder cannot be made or is not there, this user may not write in it, or what writes such an \
+         output is not installed. The message says which."
     SINK_WRITE "E0502" RunFailed "an output that broke while running"
         "Writing failed in the middle of the run: the disk may be full, or the reader of a pipe went away."
     FEATURE_MISSING "E0503" Configuration "a part that this binary was built without"
-        "The binary was built without the named feature. Build it again with that feature, or install the full package."
+        "The binary was built without the named feature. Build it again with that feature."
     CHECK_FAILED "E0601" CheckFailed "a check did not pass"
-        "The check ran and its result is outside what it accepts."
+        "`models check` met a model that no engine runs: its last column says why. Or `bench memory` saw outputs that \
+         differ, or memory outside the area: its table says which."
     DATASET "E0602" Configuration "a dataset that cannot be read"
         "A dataset is a folder: images/ with labels/*.txt (YOLO), instances.json with images/ (COCO), images/ with \
          masks/*.png, labels.csv with rows of file,label, or a folder of pictures for each class. A sequence of \

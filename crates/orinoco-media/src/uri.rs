@@ -328,28 +328,6 @@ impl SourceUri {
         )
     }
 
-    /// The same source with a relative path taken from `folder`: a board file's paths start at the board file.
-    pub fn relative_to(mut self, folder: &Path) -> Self {
-        match &mut self.kind {
-            SourceKind::Video { path, .. } => *path = folder.join(&*path),
-            SourceKind::Images { paths: ImagePaths::One(path) | ImagePaths::Folder(path), .. } => {
-                *path = folder.join(&*path);
-            }
-            SourceKind::Images { paths: ImagePaths::Numbered(numbered), .. } => {
-                numbered.before = folder.join(&numbered.before).into_os_string();
-            }
-            SourceKind::Camera(_)
-            | SourceKind::Csi(_)
-            | SourceKind::Rtsp(_)
-            | SourceKind::HttpCamera(_)
-            | SourceKind::HttpVideo { .. }
-            | SourceKind::Stdin(_)
-            | SourceKind::Test(_) => {}
-        }
-        self.shown = self.kind.path_shown().unwrap_or(self.shown);
-        self
-    }
-
     /// Whether a local file is there and may be read. Asks nothing of the network.
     pub fn check(&self) -> Result<(), Diagnosis> {
         if let Some(folder) = self.folder() {
@@ -1377,18 +1355,6 @@ mod tests {
             };
             assert!(!seen.contains("hunter2"), "{seen}");
         }
-    }
-
-    #[test]
-    fn relative_paths_start_at_a_folder() {
-        let shown = |text: &str| {
-            let uri = SourceUri::parse(text).expect("it is valid");
-            uri.relative_to(Path::new("/boards")).to_string()
-        };
-        assert_eq!(shown("a.mp4"), "/boards/a.mp4");
-        assert_eq!(shown("/data/a.mp4"), "/data/a.mp4");
-        assert_eq!(shown("seq/%03i.png"), "/boards/seq/%03i.png");
-        assert_eq!(shown("rtsp://h/a"), "rtsp://h/a");
     }
 
     #[test]

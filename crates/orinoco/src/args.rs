@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{ArgGroup, Args, Parser, Subcommand};
 
 /// An edge-first inference runtime for NVIDIA Jetson boards.
 #[derive(Debug, Parser)]
@@ -24,7 +24,7 @@ pub(crate) enum Command {
     /// Look at models
     #[command(subcommand)]
     Models(ModelsCommand),
-    /// Measure a model's accuracy on a labelled dataset
+    /// Measure a model's accuracy, or its tracking, on a labelled dataset
     Eval(EvalArgs),
     /// Show what a board's models and streams need, and where it would lie
     Memory(MemoryArgs),
@@ -35,10 +35,16 @@ pub(crate) enum Command {
     /// Measure a part beside the limit of this machine
     #[command(subcommand)]
     Bench(BenchCommand),
-    /// Explain an error code such as E0107; without one, list them
-    Explain { code: Option<String> },
+    /// Explain an error code; without one, list them
+    Explain {
+        /// The code, as E0107
+        code: Option<String>,
+    },
     /// Print a shell's completion script
-    Completions { shell: clap_complete::Shell },
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
 }
 
 #[derive(Debug, Subcommand)]
@@ -85,7 +91,7 @@ pub(crate) struct InitArgs {
 /// Where models are looked for.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct WhereArgs {
-    /// Model repository: folders of NAME/model.toml [default: $ORINOCO_MODELS, or models]
+    /// Model repository: folders of NAME/model.toml [default: $ORINOCO_MODELS, else models and /var/lib/orinoco/models]
     #[arg(long, value_name = "DIR")]
     pub(crate) models: Option<PathBuf>,
     /// Folder of shared data that model.toml files refer to [default: $ORINOCO_DATA, or ../shared/data]
@@ -96,7 +102,7 @@ pub(crate) struct WhereArgs {
 /// Which engines, and how they run.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct EngineArgs {
-    /// Engine to use, or several in order of preference: ort-cpu, tract
+    /// Engine to use, or several in order of preference: ort-cuda, ort-cpu, tract
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub(crate) engine: Vec<String>,
     /// Threads of one inference
@@ -118,16 +124,21 @@ pub(crate) struct TuneArgs {
     pub(crate) resize: Option<String>,
 }
 
+/// What a board file says itself.
+const SAID_BY_A_BOARD: [&str; 9] =
+    ["model", "output", "results", "track", "sinks", "batch", "score", "iou", "resize"];
+
 #[derive(Args, Debug)]
+#[command(group = ArgGroup::new("what").args(["board", "source"]).required(true))]
 pub(crate) struct RunArgs {
-    /// Board file
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["model", "source"], required_unless_present = "source")]
+    /// Board file, or else --source
+    #[arg(long, value_name = "FILE", conflicts_with_all = SAID_BY_A_BOARD)]
     pub(crate) board: Option<PathBuf>,
     /// Model: a name in the repository, a folder, a model.toml or an .onnx; without it frames are only read
     #[arg(long, value_name = "MODEL", requires = "source")]
     pub(crate) model: Option<String>,
-    /// Source: file://PATH (video, image, img_%04i.jpg, folder), v4l2:///dev/video0, rtsp://, http:// (MJPEG), stdin://?format=,
-    /// test://ball
+    /// Source, or else --board: file://PATH (video, image, img_%04i.jpg, folder), v4l2:///dev/video0, csi://0, rtsp://,
+    /// http:// (MJPEG), stdin://?format=, test://ball
     #[arg(long, value_name = "URI")]
     pub(crate) source: Option<String>,
     /// Write the annotated video here
@@ -136,10 +147,10 @@ pub(crate) struct RunArgs {
     /// Write detections here, one JSON object a line
     #[arg(long, value_name = "FILE.jsonl", requires = "source")]
     pub(crate) results: Option<PathBuf>,
-    /// Follow objects from frame to frame: detections get the number of their object
+    /// Follow objects from frame to frame: detections get a track_id
     #[arg(long, requires = "source")]
     pub(crate) track: bool,
-    /// Another output: jsonl, mp4, mp4-h265 or framemd5, with =PATH or to standard output
+    /// Another sink: jsonl, mp4, mp4-h265 or framemd5, with =PATH or to standard output
     #[arg(long = "sink", value_name = "KIND[=PATH]", requires = "source")]
     pub(crate) sinks: Vec<String>,
     /// Write the summary here as JSON
@@ -263,6 +274,10 @@ pub(crate) enum BenchCommand {
     /// A pipeline beside its engine alone
     Pipeline(BenchPipelineArgs),
     /// Several streams at once, beside what the processor time of their stages lets the cores do
+    ///
+    /// The bound is how many frames a second the cores could decode, and the lanes run through the model, if they did nothing
+    /// else; the processor time of both is measured by itself. "Of the bound" is what all streams did over that, starting and
+    /// ending included. Every stream opens the source and ends with it: a file shorter than --frames wants ?loop=1.
     Streams(BenchStreamsArgs),
     /// A frame into a tensor, on one thread, beside copying memory
     Preprocess(BenchPreprocessArgs),
@@ -400,7 +415,7 @@ pub(crate) struct BenchStreamsArgs {
     /// How many streams
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(crate) streams: u16,
-    /// Executing threads [default: one for each core]
+    /// Lanes (executing threads) [default: one for each core]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=16))]
     pub(crate) lanes: Option<u16>,
     /// Frames of one inference

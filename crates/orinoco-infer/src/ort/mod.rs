@@ -238,7 +238,7 @@ impl Search {
 
     /// What to try to load, in order: one path, or names for the system's loader.
     fn candidates(&self) -> Result<Vec<PathBuf>, String> {
-        let named = self.option.as_ref().map(|path| (path, "the option"));
+        let named = self.option.as_ref().map(|path| (path, "ort_library"));
         let named = named.or(self.variable.as_ref().map(|path| (path, "ORT_DYLIB_PATH")));
         if let Some((path, origin)) = named {
             let real = path.canonicalize();
@@ -257,7 +257,8 @@ impl Search {
             .as_ref()
             .map_or_else(|| "the user's cache".into(), |cache| cache.display().to_string());
         format!(
-            "{LIBRARY} was not found in {cache} or the system's library folders; run `make demo` or set ORT_DYLIB_PATH"
+            "{LIBRARY} was not found in {cache} or the system's library folders; run `make demo`, set ORT_DYLIB_PATH, or \
+             name it as ort_library in the board file"
         )
     }
 }
@@ -662,7 +663,7 @@ mod tests {
     fn an_explicit_library_that_is_not_there_is_not_replaced() {
         let search = Search { option: Some("/no/such/lib.so".into()), ..Search::default() };
         let why = search.candidates().unwrap_err();
-        assert!(why.starts_with("/no/such/lib.so, named by the option: "), "{why}");
+        assert!(why.starts_with("/no/such/lib.so, named by ort_library: "), "{why}");
         let search = Search { variable: Some("/no/such/lib.so".into()), ..Search::default() };
         let why = search.candidates().unwrap_err();
         assert!(why.contains("named by ORT_DYLIB_PATH"), "{why}");
@@ -686,7 +687,7 @@ mod tests {
             found,
             [cache.path().join("1.22.1").join(std::env::consts::ARCH).join("libonnxruntime.so.1.22.1")]
         );
-        assert!(search.nothing_found().contains("run `make demo` or set ORT_DYLIB_PATH"));
+        assert!(search.nothing_found().contains("run `make demo`, set ORT_DYLIB_PATH, or name it"));
     }
 
     #[test]

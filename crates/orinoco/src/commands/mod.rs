@@ -18,6 +18,9 @@ use orinoco_core::Diagnosis;
 
 use crate::args::{Cli, EngineArgs, TuneArgs};
 
+/// A source that somebody typed on the command line is likely mistyped when it does not answer.
+const RECONNECT_ATTEMPTS: u32 = 3;
+
 /// Prints a shell's completion script.
 pub(crate) fn completions(shell: clap_complete::Shell) {
     clap_complete::generate(shell, &mut Cli::command(), "orinoco", &mut std::io::stdout());

@@ -11,12 +11,9 @@ use orinoco_pipeline::Stop;
 use orinoco_runtime::{Runtime, repository, vars};
 
 use crate::args::RunArgs;
-use crate::commands::{board_model, inference};
+use crate::commands::{RECONNECT_ATTEMPTS, board_model, inference};
 use crate::output::{self, EventLines, ProgressLine};
 use crate::signals::stop_on_signals;
-
-/// A source that somebody typed on the command line is likely mistyped when it does not answer.
-const RECONNECT_ATTEMPTS: u32 = 3;
 
 pub(crate) fn run(args: &RunArgs, json: bool) -> Result<Exit, Faults> {
     let board = board(args, json)?;

@@ -7,6 +7,29 @@ pub(crate) mod pipeline;
 pub(crate) mod preprocess;
 pub(crate) mod streams;
 
+use orinoco_api::Summary;
+use orinoco_core::{Diagnosis, codes};
+
+/// Frames through all streams of a pipeline that is measured. What failed in it is returned instead: its figures would be
+/// of something else.
+fn frames_measured(summary: &Summary) -> Result<f64, Diagnosis> {
+    if let Some(fault) = summary.faults.first() {
+        let code =
+            codes::ALL.iter().find(|code| code.id == fault.code).expect("a run's faults have known codes");
+        return Err(Diagnosis::new(code, &fault.subject, &fault.cause, &fault.next));
+    }
+    let frames: u64 = summary.streams.iter().map(|stream| stream.frames_out).sum();
+    if frames == 0 {
+        return Err(no_frames(&summary.streams[0].source));
+    }
+    Ok(frames as f64)
+}
+
+fn no_frames(source: &str) -> Diagnosis {
+    let next = "use a source that delivers frames";
+    Diagnosis::new(&codes::SOURCE_NO_VIDEO, source, "it has no frames", next)
+}
+
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     let middle = values.len() / 2;

@@ -10,9 +10,9 @@ use orinoco_pipeline::Stop;
 use orinoco_runtime::{LoadedModel, Quiet, Runtime, load_model, repository};
 use serde::Serialize;
 
-use super::{median, noise};
+use super::{frames_measured, median, noise};
 use crate::args::BenchPipelineArgs;
-use crate::commands::{board_model, inference};
+use crate::commands::{RECONNECT_ATTEMPTS, board_model, inference};
 use crate::output;
 
 #[derive(Serialize)]
@@ -43,6 +43,7 @@ pub(crate) fn run(args: &BenchPipelineArgs, json: bool) -> Result<Exit, Faults> 
     let mut loaded = load_model(&model, &inference, &place, &Quiet)?;
     let mut stream = BoardStream::new("0", args.source.clone(), vec![0]);
     stream.frames_max = Some(args.frames);
+    stream.reconnect_attempts = Some(RECONNECT_ATTEMPTS);
     let board = Board {
         name: "bench".into(),
         inference,
@@ -60,6 +61,7 @@ pub(crate) fn run(args: &BenchPipelineArgs, json: bool) -> Result<Exit, Faults> 
         let alone = engine_fps(&mut loaded, args.frames)?;
         let runtime = Runtime::prepare(board.clone(), &place, Arc::new(Quiet), Stop::default())?;
         let summary = runtime.start()?.wait(|_| {});
+        frames_measured(&summary)?;
         let stream = &summary.streams[0];
         engine.push(alone);
         pipeline.push(stream.fps);

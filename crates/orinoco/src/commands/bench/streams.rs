@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use orinoco_board::{Board, BoardModel, BoardStream, Inference};
 use orinoco_config::Faults;
-use orinoco_core::{Clock, Diagnosis, Exit, Findings, FrameDesc, codes};
+use orinoco_core::{Clock, Diagnosis, Exit, Findings, FrameDesc};
 use orinoco_infer::Repository;
 use orinoco_media::SourceUri;
 use orinoco_pipeline::{Executor, Frame, MonotonicClock, Poll, Slot, SlotPool, Stop};
@@ -14,9 +14,9 @@ use orinoco_runtime::{LoadedModel, Quiet, Runtime, Summary, bind_plan, load_mode
 use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 
-use super::median;
+use super::{frames_measured, median, no_frames};
 use crate::args::BenchStreamsArgs;
-use crate::commands::{board_model, inference};
+use crate::commands::{RECONNECT_ATTEMPTS, board_model, inference};
 use crate::output;
 
 /// Frames that the model is measured on, in turn: so many that caches hold them no more than in a run.
@@ -123,13 +123,13 @@ struct Bench {
 impl Bench {
     fn round(&self, loaded: &mut LoadedModel) -> Result<Round, Faults> {
         let (decoded, _, decode) = self.pipeline(self.cores, false)?;
-        let decode = decode.div_f64(frames_out(&decoded));
+        let decode = decode.div_f64(frames_measured(&decoded)?);
         let model = self.model_cpu(loaded)?;
         let (summary, wall, cpu) = self.pipeline(self.streams, true)?;
         let each = (decode + model).as_secs_f64();
         // Decoders use any core, models the lanes.
         let bound_fps = (self.cores as f64 / each).min(self.lanes as f64 / model.as_secs_f64());
-        let fps = frames_out(&summary) / wall.as_secs_f64();
+        let fps = frames_measured(&summary)? / wall.as_secs_f64();
         let busy = cpu.as_secs_f64() / (wall.as_secs_f64() * self.cores as f64);
         Ok(Round { fps, bound_fps, decode, model, busy })
     }
@@ -138,6 +138,7 @@ impl Bench {
     fn pipeline(&self, streams: usize, with_model: bool) -> Result<(Summary, Duration, Duration), Faults> {
         let stream = |index: usize| BoardStream {
             frames_max: Some(self.frames),
+            reconnect_attempts: Some(RECONNECT_ATTEMPTS),
             ..BoardStream::new(
                 index.to_string(),
                 &*self.source,
@@ -203,8 +204,7 @@ fn frames_of(source: &str, clock: &Arc<dyn Clock>) -> Result<Vec<Frame>, Diagnos
         }
     }
     if frames.is_empty() {
-        let next = "use a source that delivers frames";
-        return Err(Diagnosis::new(&codes::SOURCE_NO_VIDEO, uri.to_string(), "it has no frames", next));
+        return Err(no_frames(&uri.to_string()));
     }
     Ok(frames)
 }
@@ -217,10 +217,6 @@ fn copied(frame: &Frame) -> Frame {
     let rows = frame.view().packed_rows().flatten();
     slot.bytes.iter_mut().zip(rows).for_each(|(target, byte)| *target = *byte);
     Frame::new(desc, Slot::Owned(slot), frame.arrived).expect("it has room")
-}
-
-fn frames_out(summary: &Summary) -> f64 {
-    summary.streams.iter().map(|stream| stream.frames_out as f64).sum()
 }
 
 /// Of all threads of this process.
