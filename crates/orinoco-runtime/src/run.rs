@@ -463,17 +463,19 @@ impl Running {
         Some(progress)
     }
 
-    /// Waits for what still runs, and sums up.
+    /// Ends what still runs, and sums up.
     pub fn finish(mut self) -> Summary {
-        let planned = self.memory.as_ref().map(summarise_memory);
-        let (peak_bytes, end_bytes) = (peak_bytes(), resident_bytes());
-        let memory = MemorySummary { peak_bytes, warm_bytes: self.warm_bytes, end_bytes, planned };
-        let wall = self.shared.clock.now().since(self.started);
+        // A source learns from its next frame that nobody reads it, and one that is away has none.
+        self.streams.iter().for_each(|stream| self.shared.stop.of(stream.id).request());
         let named = |stream: &RunningStream| (stream.id, stream.spec.name.clone(), stream.shown.clone());
         let streams = self.streams.iter().map(named).collect();
         let counted: Vec<Option<Counted>> =
             self.streams.iter().map(|stream| stream.counted.clone()).collect();
         let (end, files, faults) = self.join();
+        let planned = self.memory.as_ref().map(summarise_memory);
+        let (peak_bytes, end_bytes) = (peak_bytes(), resident_bytes());
+        let memory = MemorySummary { peak_bytes, warm_bytes: self.warm_bytes, end_bytes, planned };
+        let wall = self.shared.clock.now().since(self.started);
         let ended = Ended { board: self.board.name, end, wall, streams, memory, files, faults };
         let models: Vec<ModelSummary> = self.models.iter().map(|model| model.summary.clone()).collect();
         let mut summary = summarise(ended, models, &self.shared.stats);
