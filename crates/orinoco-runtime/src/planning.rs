@@ -95,6 +95,12 @@ pub fn plan_board(
     }
 }
 
+/// What each model of a board computes in, in bytes.
+pub(crate) fn scratch_bytes(board: &Board, repository: &Repository) -> Result<Vec<u64>, Faults> {
+    let measured = board.models.iter().map(|model| find_or_measure(model, &board.inference, repository));
+    measured.map(|measured| Ok(measured?.scratch_bytes)).collect()
+}
+
 /// The scratch area of each lane, as planned.
 pub(crate) fn scratches(plan: &Plan, lanes: usize) -> Result<Vec<Scratch>, Diagnosis> {
     let areas = plan.lanes();

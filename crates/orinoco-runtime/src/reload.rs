@@ -4,7 +4,7 @@
 //! takes, and [`Running::apply`] lets streams join and leave, at once. A stream stays if nothing about it has changed, its
 //! models and their files included.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -14,7 +14,7 @@ use orinoco_core::{Diagnosis, codes};
 use orinoco_infer::{Repository, Scratch};
 use orinoco_pipeline::{BoundPlan, Hold, LaneEntry};
 
-use crate::planning::plan_board;
+use crate::planning::{plan_board, scratch_bytes};
 use crate::run::{KnownModel, OpenStream, Plans, Running, Shared, check_states, collect};
 use crate::{LoadedModel, load_model};
 
@@ -35,12 +35,15 @@ pub struct Reload {
 struct Seen {
     index: usize,
     spec: BoardStream,
+    /// Where it runs; `None` when it has ended.
+    lane: Option<usize>,
 }
 
 /// A lane that has not ended.
 struct LaneSeen {
     entry: LaneEntry,
     scratch: Option<Scratch>,
+    /// Those that stay, and those that join.
     streams: usize,
 }
 
@@ -87,16 +90,20 @@ impl Running {
         };
         let same = board.models.iter().map(known).collect();
         let scratch = |lane: usize| self.memory.as_ref().map(|memory| memory.scratches[lane].clone());
-        let lanes = self.loads().into_iter().enumerate().map(|(index, load)| {
-            let entry = self.lanes[index].entry.clone();
-            load.map(|streams| LaneSeen { entry, scratch: scratch(index), streams })
+        let lanes = self.lanes.iter().enumerate().map(|(index, lane)| {
+            let entry = lane.entry.clone();
+            (!lane.has_ended()).then(|| LaneSeen { entry, scratch: scratch(index), streams: 0 })
         });
         let running = self.streams.iter().enumerate().filter(|(_, stream)| !stream.left);
+        let running = running.map(|(index, stream)| {
+            let (spec, lane) = (stream.spec.clone(), stream.runs_on());
+            Seen { index, spec, lane }
+        });
         Ok(Reload {
             board,
             models: self.models.clone(),
             same,
-            running: running.map(|(index, stream)| Seen { index, spec: stream.spec.clone() }).collect(),
+            running: running.collect(),
             lanes: lanes.collect(),
             written: self.written(),
             shared: self.shared.clone(),
@@ -129,8 +136,10 @@ impl Reload {
     /// Plans memory, loads the models that are new, and opens the outputs of the streams that join. Takes as long as loading
     /// models takes; the board runs on meanwhile.
     pub fn prepare(mut self, repository: &Repository) -> Result<Ready, Faults> {
-        self.check_memory(repository)?;
+        let scratch_bytes = self.check_memory(repository)?;
         let mut loaded = self.load_new(repository)?;
+        let scratch_bytes: BTreeMap<usize, u64> =
+            self.same.iter().copied().flatten().zip(scratch_bytes).collect();
         let streams: Vec<BoardStream> = self.board.streams.iter().map(|stream| self.placed(stream)).collect();
         check_states(&streams, &self.models)?;
         let stays = |seen: &&Seen| streams.contains(&seen.spec);
@@ -138,18 +147,15 @@ impl Reload {
         let leaving = leave.iter().map(|seen| seen.index).collect();
         let new: Vec<BoardStream> =
             streams.iter().filter(|stream| !stay.iter().any(|seen| seen.spec == **stream)).cloned().collect();
+        for lane in stay.iter().filter_map(|seen| seen.lane) {
+            self.lanes[lane].iter_mut().for_each(|lane| lane.streams += 1);
+        }
         let mut plans: Vec<Plans> = self.lanes.iter().map(|_| Plans::new()).collect();
         let (mut holds, mut joining) = (Vec::new(), Vec::new());
         for stream in new {
-            let lane = self.lane_for(&stream)?;
-            for &model in &stream.models {
-                let there = self.lanes[lane].as_ref().and_then(|seen| seen.entry.hold(model));
-                if there.is_none() && !plans[lane].contains_key(&model) {
-                    let plan = self.plan(model, lane, &mut loaded[model], repository)?;
-                    plans[lane].insert(model, plan);
-                }
-                holds.extend(there);
-            }
+            let needed = stream.models.iter().map(|model| scratch_bytes[model]).max().unwrap_or(0);
+            let lane = self.lane_for(&stream, needed)?;
+            holds.extend(self.bring(&stream, lane, &mut plans[lane], &mut loaded, repository)?);
             let outputs = self.outputs(&stream);
             joining.push(OpenStream::new(&stream, &outputs, lane, &self.models));
         }
@@ -157,20 +163,12 @@ impl Reload {
         Ok(Ready { board: self.board, models: self.models, joining, plans, leaving, _holds: holds })
     }
 
-    /// The areas of a run are mapped once: what joins must fit into them.
-    fn check_memory(&self, repository: &Repository) -> Result<(), Faults> {
-        let Some(plan) = plan_board(&self.board, repository, &*self.shared.events)? else { return Ok(()) };
-        let wanted = plan.lanes().values().copied().max().unwrap_or(0);
-        let scratches = self.lanes.iter().flatten().filter_map(|lane| lane.scratch.as_ref());
-        let there = scratches.map(|scratch| scratch.bytes() as u64).min().unwrap_or(0);
-        if wanted <= there {
-            return Ok(());
+    /// Checks the board against its budget, and returns what each of its models needs to compute in.
+    fn check_memory(&self, repository: &Repository) -> Result<Vec<u64>, Faults> {
+        match plan_board(&self.board, repository, &*self.shared.events)? {
+            Some(_) => scratch_bytes(&self.board, repository),
+            None => Ok(vec![0; self.board.models.len()]),
         }
-        let cause =
-            format!("a model needs {wanted} bytes to compute in, and its lane was planned with {there}");
-        let next = "restart the daemon: it plans anew";
-        let subject = format!("board {}", self.board.name);
-        Err(Diagnosis::new(&codes::RELOAD, subject, cause, next).into())
     }
 
     /// Loads the models that are not known, and makes them known.
@@ -203,21 +201,48 @@ impl Reload {
         outputs
     }
 
-    /// The lane that a stream names, else the one with the fewest streams.
-    fn lane_for(&mut self, stream: &BoardStream) -> Result<usize, Diagnosis> {
+    /// The lane that a stream names, else the one with the fewest streams. The areas of a run are mapped once: the stream's
+    /// models must fit into that of its lane.
+    fn lane_for(&mut self, stream: &BoardStream, needed: u64) -> Result<usize, Diagnosis> {
         let lanes = self.lanes.iter_mut().enumerate();
         let running = lanes.filter_map(|(index, lane)| Some((index, lane.as_mut()?)));
         let wanted = running.filter(|(index, _)| stream.lane.is_none_or(|wanted| wanted == *index));
-        let (index, lane) = wanted.min_by_key(|(index, lane)| (lane.streams, *index)).ok_or_else(|| {
-            let cause = match stream.lane {
-                Some(lane) => format!("lane {lane} has ended with its last stream, or never had one"),
-                None => "the run has ended".to_owned(),
+        let (fit, small): (Vec<_>, Vec<_>) = wanted.partition(|(_, lane)| lane.scratch_bytes() >= needed);
+        let fewest = fit.into_iter().min_by_key(|(index, lane)| (lane.streams, *index));
+        let (index, lane) = fewest.ok_or_else(|| {
+            let largest = small.iter().map(|(_, lane)| lane.scratch_bytes()).max();
+            let cause = match (largest, stream.lane) {
+                (Some(there), _) => {
+                    format!("a model needs {needed} bytes to compute in, and its lane was planned with {there}")
+                }
+                (None, Some(lane)) => format!("lane {lane} has ended with its last stream, or never had one"),
+                (None, None) => "the run has ended".to_owned(),
             };
-            let next = "restart the daemon";
+            let next = "restart the daemon: it plans anew";
             Diagnosis::new(&codes::RELOAD, format!("stream {}", stream.name), cause, next)
         })?;
         lane.streams += 1;
         Ok(index)
+    }
+
+    /// Holds those of a stream's models that its lane has, and adds plans of the others.
+    fn bring(
+        &self,
+        stream: &BoardStream,
+        lane: usize,
+        plans: &mut Plans,
+        loaded: &mut [Option<LoadedModel>],
+        repository: &Repository,
+    ) -> Result<Vec<Hold>, Faults> {
+        let mut holds = Vec::new();
+        for &model in &stream.models {
+            let there = self.lanes[lane].as_ref().and_then(|seen| seen.entry.hold(model));
+            if there.is_none() && !plans.contains_key(&model) {
+                plans.insert(model, self.plan(model, lane, &mut loaded[model], repository)?);
+            }
+            holds.extend(there);
+        }
+        Ok(holds)
     }
 
     /// A plan of `model` for a lane that has none.
@@ -235,6 +260,13 @@ impl Reload {
         let loaded = loaded.as_mut().expect("it was loaded above");
         let scratch = self.lanes[lane].as_ref().and_then(|seen| seen.scratch.as_ref());
         Ok(self.shared.bind(model, loaded, scratch)?)
+    }
+}
+
+impl LaneSeen {
+    /// What its models have to compute in; without a plan, as much as they want.
+    fn scratch_bytes(&self) -> u64 {
+        self.scratch.as_ref().map_or(u64::MAX, |scratch| scratch.bytes() as u64)
     }
 }
 

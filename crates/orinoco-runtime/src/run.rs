@@ -111,6 +111,19 @@ pub(crate) struct RunningStream {
     sink: JoinHandle<(Vec<PathBuf>, Vec<Diagnosis>)>,
 }
 
+impl RunningLane {
+    pub(crate) fn has_ended(&self) -> bool {
+        self.thread.is_finished()
+    }
+}
+
+impl RunningStream {
+    /// Its lane; `None` when it has ended.
+    pub(crate) fn runs_on(&self) -> Option<usize> {
+        (!self.sink.is_finished()).then_some(self.lane)
+    }
+}
+
 /// Where a run is, for a progress bar.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress {
@@ -418,16 +431,6 @@ impl Running {
             }
         };
         Diagnosis::new(&codes::RELOAD, format!("stream {}", spec.name), cause, "reload the board file again")
-    }
-
-    /// How many streams of each lane have not ended; `None` where the lane has.
-    pub(crate) fn loads(&self) -> Vec<Option<usize>> {
-        let load = |lane: usize| {
-            let streams = self.streams.iter().filter(|stream| stream.lane == lane);
-            streams.filter(|stream| !stream.sink.is_finished()).count()
-        };
-        let lanes = self.lanes.iter().enumerate();
-        lanes.map(|(index, lane)| (!lane.thread.is_finished()).then(|| load(index))).collect()
     }
 
     /// Files that were or are written.
