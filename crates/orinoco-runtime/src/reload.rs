@@ -60,7 +60,7 @@ pub struct Ready {
 }
 
 /// What became of a reload.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub struct Reloaded {
     /// Names of the streams that joined.
     pub joined: Vec<String>,
@@ -68,6 +68,8 @@ pub struct Reloaded {
     pub left: Vec<String>,
     /// How many streams stayed.
     pub stayed: usize,
+    /// Why streams could not join.
+    pub faults: Vec<Diagnosis>,
 }
 
 impl Running {
@@ -110,17 +112,23 @@ impl Running {
         })
     }
 
-    /// Lets streams join, then asks those to leave that are gone from the board or have changed.
-    pub fn apply(&mut self, ready: Ready) -> Result<Reloaded, Diagnosis> {
-        let Ready { board, models, joining, mut plans, leaving, _holds } = ready;
+    /// Lets streams join, then asks those to leave that are gone from the board or have changed. One that could not join
+    /// leaves the others as they are, and itself as it was before.
+    pub fn apply(&mut self, ready: Ready) -> Reloaded {
+        let Ready { board, models, joining, mut plans, mut leaving, _holds } = ready;
         self.models = models;
         self.shared.count(&self.models);
-        let mut done = Reloaded { joined: Vec::new(), left: Vec::new(), stayed: 0 };
+        let mut done = Reloaded::default();
         for stream in joining {
             let (lane, name) = (stream.lane, stream.spec.name.clone());
             let entry = self.lanes[lane].entry.clone();
-            self.start_stream(stream, &mut plans[lane], &entry)?;
-            done.joined.push(name);
+            match self.start_stream(stream, &mut plans[lane], &entry) {
+                Ok(()) => done.joined.push(name),
+                Err(why) => {
+                    leaving.retain(|&index| self.streams[index].spec.name != name);
+                    done.faults.push(why);
+                }
+            }
         }
         for index in leaving {
             self.leave(index);
@@ -128,7 +136,7 @@ impl Running {
         }
         done.stayed = self.streams.iter().filter(|stream| !stream.left).count() - done.joined.len();
         self.board = board;
-        Ok(done)
+        done
     }
 }
 

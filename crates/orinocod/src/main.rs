@@ -55,9 +55,7 @@ fn main() -> ExitCode {
     }
     let args = Args::parse();
     let exit = run(&args).unwrap_or_else(|faults| {
-        for fault in &faults.0 {
-            journal::log(Level::Error, &format!("{} {fault}", fault.code.id));
-        }
+        faults.0.iter().for_each(log_fault);
         faults.0.first().map_or(Exit::RunFailed, |fault| fault.code.exit)
     });
     ExitCode::from(exit as u8)
@@ -95,9 +93,8 @@ fn run(args: &Args) -> Result<Exit, Faults> {
         }
         if reloading.as_ref().is_some_and(JoinHandle::is_finished) {
             let ready = reloading.take().expect("it is there").join();
-            report_reload(
-                ready.unwrap_or_else(|_| Err(Faults::default())).and_then(|ready| Ok(running.apply(ready)?)),
-            );
+            let ready = ready.unwrap_or_else(|_| Err(Faults::default()));
+            report_reload(ready.map(|ready| running.apply(ready)));
             notify(&[NotifyState::Ready]);
         }
         thread::sleep(LOOK_EVERY);
@@ -118,17 +115,20 @@ fn prepare_reload(args: &Args, running: &Running, place: Repository) -> JoinHand
     thread::spawn(move || reload?.prepare(&place))
 }
 
+fn log_fault(fault: &Diagnosis) {
+    journal::log(Level::Error, &format!("{} {fault}", fault.code.id));
+}
+
 fn report_reload(done: Result<Reloaded, Faults>) {
     match done {
-        Ok(Reloaded { joined, left, stayed }) => {
+        Ok(Reloaded { joined, left, stayed, faults }) => {
+            faults.iter().for_each(log_fault);
             let named = |names: Vec<String>| if names.is_empty() { "-".to_owned() } else { names.join(",") };
             let text = format!("reloaded joined={} left={} stayed={stayed}", named(joined), named(left));
             journal::log(Level::Info, &text);
         }
         Err(faults) => {
-            for fault in &faults.0 {
-                journal::log(Level::Error, &format!("{} {fault}", fault.code.id));
-            }
+            faults.0.iter().for_each(log_fault);
             journal::log(Level::Error, "not reloaded: the board runs on as it was");
         }
     }
