@@ -11,17 +11,17 @@ use std::time::SystemTime;
 use orinoco_board::{Board, BoardModel, BoardStream, SinkSpec};
 use orinoco_config::Faults;
 use orinoco_core::{Diagnosis, codes};
-use orinoco_infer::{Repository, Scratch};
+use orinoco_infer::{Model, Repository, Scratch};
 use orinoco_pipeline::{BoundPlan, Hold, LaneEntry};
 
 use crate::planning::{plan_board, scratch_bytes};
 use crate::run::{KnownModel, OpenStream, Plans, Running, Shared, check_states, collect};
-use crate::{LoadedModel, load_model};
+use crate::LoadedModel;
 
 /// A change that is wanted.
 pub struct Reload {
     board: Board,
-    /// The models known so far, and for each model of the board which of them it is.
+    /// The models known so far, and for each model of the board which of them it is, once that has been looked up.
     models: Vec<KnownModel>,
     same: Vec<Option<usize>>,
     /// The streams that ran when this was asked for.
@@ -85,12 +85,7 @@ impl Running {
             let next = "restart the daemon, or change it back";
             return Err(Diagnosis::new(&codes::RELOAD, format!("board {}", board.name), cause, next));
         }
-        let known = |spec: &BoardModel| {
-            // The latest of that description: a file that has changed since is another model.
-            let place = self.models.iter().rposition(|known| known.spec == *spec);
-            place.filter(|&place| !self.models[place].has_changed())
-        };
-        let same = board.models.iter().map(known).collect();
+        let same = Vec::new();
         let scratch = |lane: usize| self.memory.as_ref().map(|memory| memory.scratches[lane].clone());
         let lanes = self.lanes.iter().enumerate().map(|(index, lane)| {
             let entry = lane.entry.clone();
@@ -145,6 +140,7 @@ impl Reload {
     /// models takes; the board runs on meanwhile.
     pub fn prepare(mut self, repository: &Repository) -> Result<Ready, Faults> {
         let scratch_bytes = self.check_memory(repository)?;
+        self.same = self.find_known(repository)?;
         let mut loaded = self.load_new(repository)?;
         let scratch_bytes: BTreeMap<usize, u64> =
             self.same.iter().copied().flatten().zip(scratch_bytes).collect();
@@ -179,14 +175,26 @@ impl Reload {
         }
     }
 
+    /// Which of the known models each of the board's is. One whose file or description has changed since is another.
+    fn find_known(&self, repository: &Repository) -> Result<Vec<Option<usize>>, Faults> {
+        let find = |spec: &BoardModel| {
+            let latest = self.models.iter().rposition(|known| known.spec == *spec);
+            let Some(latest) = latest else { return Ok(None) };
+            let is_same = Origin::of(spec, repository)? == self.models[latest].origin;
+            Ok(is_same.then_some(latest))
+        };
+        collect(self.board.models.iter().map(find))
+    }
+
     /// Loads the models that are not known, and makes them known.
     fn load_new(&mut self, repository: &Repository) -> Result<Vec<Option<LoadedModel>>, Faults> {
         let mut loaded: Vec<Option<LoadedModel>> = self.models.iter().map(|_| None).collect();
         for (spec, same) in self.board.models.iter().zip(&mut self.same) {
             if same.is_none() {
-                let model = load_model(spec, &self.board.inference, repository, &*self.shared.events)?;
+                let events = &*self.shared.events;
+                let (known, model) = KnownModel::load(spec, &self.board.inference, repository, events)?;
                 *same = Some(self.models.len());
-                self.models.push(KnownModel::new(spec, &model));
+                self.models.push(known);
                 loaded.push(Some(model));
             }
         }
@@ -262,8 +270,15 @@ impl Reload {
         repository: &Repository,
     ) -> Result<BoundPlan, Faults> {
         if loaded.is_none() {
-            let (spec, events) = (&self.models[model].spec, &*self.shared.events);
-            *loaded = Some(load_model(spec, &self.board.inference, repository, events)?);
+            let (known, events) = (&self.models[model], &*self.shared.events);
+            let (now, again) = KnownModel::load(&known.spec, &self.board.inference, repository, events)?;
+            if now.origin != known.origin {
+                let subject = format!("model {}", known.names.name);
+                let cause = "its files have changed just now";
+                let next = "reload the board file again";
+                return Err(Diagnosis::new(&codes::RELOAD, subject, cause, next).into());
+            }
+            *loaded = Some(again);
         }
         let loaded = loaded.as_mut().expect("it was loaded above");
         let scratch = self.lanes[lane].as_ref().and_then(|seen| seen.scratch.as_ref());
@@ -290,12 +305,23 @@ fn unwritten(path: &Path, written: &BTreeSet<PathBuf>) -> PathBuf {
     (2..).map(numbered).find(|path| !written.contains(path)).expect("numbers do not end")
 }
 
-/// By what a file is known to be the one that was read: its length and when it was written. `None` when it is gone.
-pub(crate) type Stamp = Option<(u64, SystemTime)>;
+/// What a model was made from.
+#[derive(Clone, PartialEq)]
+pub(crate) struct Origin {
+    /// Its description with its labels; `None` where it was guessed from the file.
+    described: Option<Model>,
+    /// Length of the ONNX file, and when it was written.
+    stamp: Option<(u64, SystemTime)>,
+}
 
-pub(crate) fn stamp(file: &Path) -> Stamp {
-    let metadata = file.metadata().ok()?;
-    Some((metadata.len(), metadata.modified().ok()?))
+impl Origin {
+    pub(crate) fn of(spec: &BoardModel, repository: &Repository) -> Result<Self, Faults> {
+        let described = repository.describe(&spec.model)?;
+        let file = described.as_ref().map_or(Path::new(&spec.model), |model| &model.file);
+        let metadata = file.metadata().ok();
+        let stamp = metadata.and_then(|metadata| Some((metadata.len(), metadata.modified().ok()?)));
+        Ok(Self { described, stamp })
+    }
 }
 
 #[cfg(test)]

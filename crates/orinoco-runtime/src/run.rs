@@ -8,7 +8,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use orinoco_api::{EndState, MemorySummary, ModelSummary, Summary};
-use orinoco_board::{Board, BoardModel, BoardStream, Drop as DropKey, SinkSpec};
+use orinoco_board::{Board, BoardModel, BoardStream, Drop as DropKey, Inference, SinkSpec};
 use orinoco_config::Faults;
 use orinoco_core::{Clock, Diagnosis, Nanos, StreamId, codes};
 use orinoco_infer::{Repository, Scratch};
@@ -23,7 +23,7 @@ use orinoco_telemetry::{EventSink, Stats};
 use crate::follow::{Counted, Follower};
 use crate::memory::{peak_bytes, resident_bytes};
 use crate::planning::{plan_board, scratches};
-use crate::reload::{Stamp, stamp};
+use crate::reload::Origin;
 use crate::sinks::{self, ModelNames};
 use crate::summary::{Ended, summarise, summarise_memory, summarise_model};
 use crate::{LoadedModel, bind_plan, load_model};
@@ -50,8 +50,7 @@ pub(crate) struct KnownModel {
     pub(crate) summary: ModelSummary,
     pub(crate) names: ModelNames,
     has_state: bool,
-    file: PathBuf,
-    stamp: Stamp,
+    pub(crate) origin: Origin,
 }
 
 /// Plans of one lane that no stream has brought to it yet, by model.
@@ -147,11 +146,10 @@ impl Runtime {
         let shared = Shared { clock, events, stats: Stats::default(), stop };
         collect(board.streams.iter().map(|stream| check_source(stream).map_err(Faults::from)))?;
         let plan = plan_board(&board, repository, &*shared.events)?;
-        let mut loaded = collect(
-            board.models.iter().map(|model| load_model(model, &board.inference, repository, &*shared.events)),
-        )?;
-        let models: Vec<KnownModel> =
-            board.models.iter().zip(&loaded).map(|(spec, loaded)| KnownModel::new(spec, loaded)).collect();
+        let load =
+            |spec| KnownModel::load(spec, &board.inference, repository, &*shared.events);
+        let (models, mut loaded): (Vec<KnownModel>, Vec<LoadedModel>) =
+            collect(board.models.iter().map(load))?.into_iter().unzip();
         shared.count(&models);
         check_states(&board.streams, &models)?;
         let lanes = board.lanes_used();
@@ -214,24 +212,25 @@ fn check_source(stream: &BoardStream) -> Result<SourceUri, Diagnosis> {
 }
 
 impl KnownModel {
-    pub(crate) fn new(spec: &BoardModel, loaded: &LoadedModel) -> Self {
-        Self {
+    /// Loads a model and proves an engine for it.
+    pub(crate) fn load(
+        spec: &BoardModel,
+        inference: &Inference,
+        repository: &Repository,
+        events: &dyn EventSink,
+    ) -> Result<(Self, LoadedModel), Faults> {
+        // Looked at before it is loaded: what is replaced meanwhile has changed.
+        let origin = Origin::of(spec, repository)?;
+        let loaded = load_model(spec, inference, repository, events)?;
+        let (name, labels) = (loaded.name.clone(), loaded.model.labels.clone());
+        let known = Self {
             spec: spec.clone(),
-            summary: summarise_model(loaded),
-            names: ModelNames {
-                name: loaded.name.clone(),
-                engine: loaded.chosen.name,
-                labels: loaded.model.labels.clone(),
-            },
+            summary: summarise_model(&loaded),
+            names: ModelNames { name, engine: loaded.chosen.name, labels },
             has_state: loaded.model.has_state(),
-            file: loaded.model.file.clone(),
-            stamp: stamp(&loaded.model.file),
-        }
-    }
-
-    /// Whether its file is another one by now.
-    pub(crate) fn has_changed(&self) -> bool {
-        stamp(&self.file) != self.stamp
+            origin,
+        };
+        Ok((known, loaded))
     }
 }
 
