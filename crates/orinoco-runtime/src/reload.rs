@@ -85,7 +85,6 @@ impl Running {
             let next = "restart the daemon, or change it back";
             return Err(Diagnosis::new(&codes::RELOAD, format!("board {}", board.name), cause, next));
         }
-        let same = Vec::new();
         let scratch = |lane: usize| self.memory.as_ref().map(|memory| memory.scratches[lane].clone());
         let lanes = self.lanes.iter().enumerate().map(|(index, lane)| {
             let entry = lane.entry.clone();
@@ -99,7 +98,7 @@ impl Running {
         Ok(Reload {
             board,
             models: self.models.clone(),
-            same,
+            same: Vec::new(),
             running: running.collect(),
             lanes: lanes.collect(),
             written: self.written(),
@@ -141,10 +140,12 @@ impl Reload {
     pub fn prepare(mut self, repository: &Repository) -> Result<Ready, Faults> {
         let scratch_bytes = self.check_memory(repository)?;
         self.same = self.find_known(repository)?;
+        self.forget_states();
         let mut loaded = self.load_new(repository)?;
         let scratch_bytes: BTreeMap<usize, u64> =
             self.same.iter().copied().flatten().zip(scratch_bytes).collect();
-        let streams: Vec<BoardStream> = self.board.streams.iter().map(|stream| self.placed(stream)).collect();
+        let placed = self.board.streams.iter().map(|stream| self.placed(stream));
+        let streams = placed.collect::<Option<Vec<BoardStream>>>().expect("new models are known by now");
         check_states(&streams, &self.models)?;
         let stays = |seen: &&Seen| streams.contains(&seen.spec);
         let (stay, leave): (Vec<&Seen>, Vec<&Seen>) = self.running.iter().partition(stays);
@@ -186,6 +187,20 @@ impl Reload {
         collect(self.board.models.iter().map(find))
     }
 
+    /// A stream that joins begins with a state of its own: a model that carries one goes on only where its stream does.
+    fn forget_states(&mut self) {
+        let stays = |stream: &BoardStream| {
+            let placed = self.placed(stream);
+            self.running.iter().any(|seen| placed.as_ref() == Some(&seen.spec))
+        };
+        let joining = self.board.streams.iter().filter(|stream| !stays(stream));
+        let models: Vec<usize> = joining.flat_map(|stream| stream.models.iter().copied()).collect();
+        for model in models {
+            let known = &mut self.same[model];
+            *known = known.filter(|&known| !self.models[known].has_state);
+        }
+    }
+
     /// Loads the models that are not known, and makes them known.
     fn load_new(&mut self, repository: &Repository) -> Result<Vec<Option<LoadedModel>>, Faults> {
         let mut loaded: Vec<Option<LoadedModel>> = self.models.iter().map(|_| None).collect();
@@ -201,10 +216,10 @@ impl Reload {
         Ok(loaded)
     }
 
-    /// A stream of the new board, whose models are places in the list of known ones.
-    fn placed(&self, stream: &BoardStream) -> BoardStream {
-        let place = |model: &usize| self.same[*model].expect("new models are known by now");
-        BoardStream { models: stream.models.iter().map(place).collect(), ..stream.clone() }
+    /// A stream of the new board, whose models are places in the list of known ones; `None` if one is not known.
+    fn placed(&self, stream: &BoardStream) -> Option<BoardStream> {
+        let models = stream.models.iter().map(|model| self.same[*model]).collect::<Option<_>>()?;
+        Some(BoardStream { models, ..stream.clone() })
     }
 
     /// Where a stream that joins writes.

@@ -49,7 +49,7 @@ pub(crate) struct KnownModel {
     pub(crate) spec: BoardModel,
     pub(crate) summary: ModelSummary,
     pub(crate) names: ModelNames,
-    has_state: bool,
+    pub(crate) has_state: bool,
     pub(crate) origin: Origin,
 }
 
