@@ -50,30 +50,23 @@ struct Args {
 
 fn main() -> ExitCode {
     orinoco_runtime::set_up_process();
-    if let Some(measured) = orinoco_runtime::asked_to_measure() {
-        return measure(measured);
-    }
-    let args = Args::parse();
-    let exit = run(&args).unwrap_or_else(|faults| {
+    let exit = match orinoco_runtime::asked_to_measure() {
+        Some(measured) => measure(measured),
+        None => run(&Args::parse()),
+    };
+    let exit = exit.unwrap_or_else(|faults| {
         faults.0.iter().for_each(log_fault);
         faults.0.first().map_or(Exit::RunFailed, |fault| fault.code.exit)
     });
+    journal::finish();
     ExitCode::from(exit as u8)
 }
 
 /// Another process of ours asked for a model's needs.
 #[allow(clippy::print_stdout, reason = "it is what the other process reads")]
-fn measure(measured: Result<String, Faults>) -> ExitCode {
-    match measured {
-        Ok(text) => {
-            println!("{text}");
-            ExitCode::SUCCESS
-        }
-        Err(faults) => {
-            faults.0.iter().for_each(|fault| journal::log(Level::Error, &fault.to_string()));
-            ExitCode::from(faults.0.first().map_or(Exit::RunFailed, |fault| fault.code.exit) as u8)
-        }
-    }
+fn measure(measured: Result<String, Faults>) -> Result<Exit, Faults> {
+    println!("{}", measured?);
+    Ok(Exit::Done)
 }
 
 fn run(args: &Args) -> Result<Exit, Faults> {
@@ -166,9 +159,9 @@ fn listen_to_signals(stop: Stop, hangups: Arc<AtomicBool>) -> Result<(), Diagnos
                 hangups.store(true, Ordering::Relaxed);
                 continue;
             }
-            journal::log(Level::Info, "stopping: sources end, frames in work are finished");
-            notify(&[NotifyState::Stopping]);
             stop.request();
+            notify(&[NotifyState::Stopping]);
+            journal::log(Level::Info, "stopping: sources end, frames in work are finished");
         }
     });
     Ok(())
