@@ -4,7 +4,7 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::Duration;
 
 use orinoco_api::{EndState, MemorySummary, ModelSummary, Summary};
@@ -26,10 +26,14 @@ use crate::planning::{plan_board, scratches};
 use crate::reload::Origin;
 use crate::sinks::{self, ModelNames};
 use crate::summary::{Ended, summarise, summarise_memory, summarise_model};
+use crate::threads::Thread;
 use crate::{LoadedModel, bind_plan, load_model};
 
 /// How often the waiting thread looks at the counters.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// How long a run may take to end. The longest of a sink that works is 30 s, for an MP4 file; systemd waits for 60 s
+/// (`TimeoutStopSec` of orinocod.service).
+const END_MAX: Duration = Duration::from_secs(50);
 /// Frames after which pools, arenas and caches have their size: memory is flat from here on.
 const WARM_FRAMES: u64 = 500;
 
@@ -92,7 +96,7 @@ pub struct Running {
 
 pub(crate) struct RunningLane {
     pub(crate) entry: LaneEntry,
-    thread: JoinHandle<Result<(), Diagnosis>>,
+    thread: Thread<Result<(), Diagnosis>>,
 }
 
 /// A stream that was started.
@@ -106,20 +110,20 @@ pub(crate) struct RunningStream {
     /// Whether it was asked to leave.
     pub(crate) left: bool,
     counted: Option<Counted>,
-    source: JoinHandle<SourceEnd>,
-    sink: JoinHandle<(Vec<PathBuf>, Vec<Diagnosis>)>,
+    source: Thread<SourceEnd>,
+    sink: Thread<(Vec<PathBuf>, Vec<Diagnosis>)>,
 }
 
 impl RunningLane {
     pub(crate) fn has_ended(&self) -> bool {
-        self.thread.is_finished()
+        self.thread.is_over()
     }
 }
 
 impl RunningStream {
     /// Its lane; `None` when it has ended.
     pub(crate) fn runs_on(&self) -> Option<usize> {
-        (!self.sink.is_finished()).then_some(self.lane)
+        (!self.sink.is_over()).then_some(self.lane)
     }
 }
 
@@ -198,7 +202,8 @@ impl Runtime {
             running.start_stream(stream, &mut plans[lane], &entries[lane])?;
         }
         for (index, (lane, entry)) in waiting.into_iter().enumerate() {
-            let thread = spawn(format!("lane-{index}"), move || lane.run())?;
+            let (name, work) = (format!("lane-{index}"), format!("lane {index}"));
+            let thread = Thread::start(name, work, move || lane.run())?;
             running.lanes.push(RunningLane { entry, thread });
         }
         Ok(running)
@@ -376,7 +381,10 @@ impl Running {
     ) -> Result<(), Diagnosis> {
         let OpenStream { spec, files, source, sinks, follower, lane, steps, batch_max } = open;
         let shared = self.shared.clone();
-        let stream = StreamId(u16::try_from(shared.stats.add_stream()).map_err(|_| too_many_streams(&spec))?);
+        if shared.stats.streams() > usize::from(u16::MAX) {
+            return Err(too_many_streams(&spec));
+        }
+        let stream = stream_id(shared.stats.add_stream());
         let policy = policy(&spec, &source);
         let (sink, outlet) = SinkThread::new(
             stream,
@@ -400,6 +408,9 @@ impl Running {
         };
         let inlet = entry.join(joining).map_err(|why| self.not_joined(&spec, why))?;
         let runner = shared.source(stream, &spec, &source, inlet)?;
+        let (sink_name, sink_work) = (format!("sink-{}", spec.name), format!("sinks of stream {}", spec.name));
+        let (source_name, source_work) =
+            (format!("src-{}", spec.name), format!("source of stream {}", spec.name));
         self.streams.push(RunningStream {
             id: stream,
             files,
@@ -407,8 +418,8 @@ impl Running {
             lane,
             left: false,
             counted,
-            sink: spawn(format!("sink-{}", spec.name), move || sink.run())?,
-            source: spawn(format!("src-{}", spec.name), move || runner.run())?,
+            sink: Thread::start(sink_name, sink_work, move || sink.run())?,
+            source: Thread::start(source_name, source_work, move || runner.run())?,
             spec,
         });
         Ok(())
@@ -453,9 +464,11 @@ impl Running {
         self.finish()
     }
 
-    /// Where it is; `None` when every source has ended and every sink is complete.
+    /// Where it is; `None` when every lane has ended and every sink is complete.
     pub fn look(&mut self) -> Option<Progress> {
-        if self.streams.iter().all(|stream| stream.sink.is_finished()) {
+        self.take_in_ends();
+        let lanes_over = self.lanes.iter().all(RunningLane::has_ended);
+        if lanes_over && self.streams.iter().all(|stream| stream.sink.is_over()) {
             return None;
         }
         let progress = self.progress();
@@ -463,6 +476,14 @@ impl Running {
             self.warm_bytes = Some(resident_bytes());
         }
         Some(progress)
+    }
+
+    /// Takes in what threads that have ended left behind.
+    fn take_in_ends(&mut self) {
+        for stream in &mut self.streams {
+            stream.source.just_ended();
+            stream.sink.just_ended();
+        }
     }
 
     /// Ends what still runs, and sums up.
@@ -500,17 +521,19 @@ impl Running {
 
     fn join(&mut self) -> (EndState, Vec<String>, Vec<Diagnosis>) {
         let mut faults = Vec::new();
+        let clock = Arc::clone(&self.shared.clock);
+        let deadline = clock.now() + END_MAX;
         for lane in self.lanes.drain(..) {
-            faults.extend(joined(lane.thread, "a lane").and_then(|end| end).err());
+            faults.extend(lane.thread.join(&*clock, deadline).and_then(|end| end).err());
         }
         let (mut stopped, mut files) = (false, Vec::new());
         for stream in self.streams.drain(..) {
-            match joined(stream.source, "a source") {
+            match stream.source.join(&*clock, deadline) {
                 Ok(SourceEnd::Complete) => {}
                 Ok(SourceEnd::Stopped) => stopped = true,
                 Ok(SourceEnd::Failed(why)) | Err(why) => faults.push(why),
             }
-            match joined(stream.sink, "a sink") {
+            match stream.sink.join(&*clock, deadline) {
                 Ok((written, failed)) => {
                     files.extend(written.iter().map(|path| path.display().to_string()));
                     faults.extend(failed);
@@ -530,27 +553,6 @@ impl Running {
 fn too_many_streams(spec: &BoardStream) -> Diagnosis {
     let cause = "this run has had 65536 streams";
     Diagnosis::new(&codes::RELOAD, format!("stream {}", spec.name), cause, "restart the daemon")
-}
-
-fn joined<T>(thread: JoinHandle<T>, what: &str) -> Result<T, Diagnosis> {
-    thread.join().map_err(|_| {
-        let next = "report this with the message above";
-        Diagnosis::new(&codes::ENGINE_RUN, what, "its thread panicked, which is a bug in Orinoco", next)
-    })
-}
-
-fn spawn<T: Send + 'static>(
-    name: String,
-    work: impl FnOnce() -> T + Send + 'static,
-) -> Result<JoinHandle<T>, Diagnosis> {
-    thread::Builder::new().name(name.clone()).spawn(work).map_err(|error| {
-        Diagnosis::new(
-            &codes::ENGINE_RUN,
-            format!("thread {name}"),
-            error,
-            "raise the limit on threads (ulimit -u)",
-        )
-    })
 }
 
 fn stream_id(index: usize) -> StreamId {
