@@ -231,13 +231,6 @@ impl Lane {
 
     /// Runs on the calling thread until every stream has ended, or the engine fails again and again.
     pub fn run(mut self) -> Result<(), Diagnosis> {
-        let result = self.batches();
-        // Sources that wait for room must not wait for a lane that is gone.
-        self.mux.close();
-        result
-    }
-
-    fn batches(&mut self) -> Result<(), Diagnosis> {
         let mut batch = Vec::new();
         let mut failures = 0;
         while let Some(next) = self.mux.next(&mut batch) {
@@ -338,6 +331,13 @@ impl Lane {
     }
 }
 
+impl Drop for Lane {
+    /// Sources that wait for room must not wait for a lane that is gone, be it by a panic.
+    fn drop(&mut self) {
+        self.mux.close();
+    }
+}
+
 impl LanePlan {
     /// Runs the plan on all pictures, as many at once as it takes, and adds what it found to the frames they are of.
     fn replay(
@@ -378,5 +378,71 @@ fn record_times(stats: &Stats, model: usize, pictures: &[Frame], times: StageTim
         stats.record(Stage::Preprocess, times.preprocess / share);
         stats.record(Stage::Infer, times.infer / share);
         stats.record(Stage::Postprocess, times.postprocess / share);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{DropPolicy, MonotonicClock, SinkThread, Slot, SlotPool};
+    use orinoco_core::{Nanos, PixelFormat, codes};
+    use std::time::Duration;
+
+    struct Quiet;
+    impl EventSink for Quiet {
+        fn emit(&self, _: Event) {}
+    }
+
+    /// An engine that is broken.
+    enum Broken {
+        Fails,
+        Panics,
+    }
+    impl Executor for Broken {
+        fn batch_max(&self) -> usize {
+            1
+        }
+        fn replay(&mut self, _: &[Frame], _: &mut [Findings]) -> Result<StageTimes, Diagnosis> {
+            match self {
+                Self::Fails => Err(Diagnosis::new(&codes::ENGINE_RUN, "test", "it fails", "nothing")),
+                Self::Panics => panic!("this test wants it"),
+            }
+        }
+    }
+
+    fn frame() -> Frame {
+        let slot = SlotPool::new(1, 1).take(Duration::ZERO).expect("free");
+        let desc = FrameDesc::packed(PixelFormat::Gray8, 1, 1);
+        Frame::new(desc, Slot::Owned(slot), Nanos(0)).expect("fits")
+    }
+
+    /// A source that is blocked by its ring goes on when the lane is gone, and its sinks complete.
+    fn check(broken: Broken) {
+        let (clock, stats) = (Arc::new(MonotonicClock::default()), Stats::new(1));
+        stats.add_model();
+        let (lane, entry) = Lane::new(clock.clone(), Arc::new(Quiet), stats.clone());
+        let (stream, policy) = (StreamId(0), DropPolicy::Block);
+        let (sinks, outlet) =
+            SinkThread::new(stream, Vec::new(), policy, None, clock, Arc::new(Quiet), stats);
+        let queue = StreamQueue { group: 0, batch_max: 1, frames_max: 1, policy, batch_wait: Duration::ZERO };
+        let plan = BoundPlan { model: 0, name: "broken".to_owned(), executor: Box::new(broken) };
+        let steps = vec![Step { model: 0, interval: 1, on: None }];
+        let joining = Joining { stream, queue, steps, plans: vec![plan], follower: None, outlet };
+        let inlet = entry.join(joining).expect("it runs");
+        let source = std::thread::spawn(move || while inlet.push(frame()).is_ok() {});
+        let lane = std::thread::spawn(move || lane.run());
+        source.join().expect("it is told that the lane is gone");
+        assert!(!matches!(lane.join(), Ok(Ok(()))));
+        assert!(sinks.run().1.is_empty());
+    }
+
+    #[test]
+    fn an_engine_that_fails_again_and_again_frees_its_sources() {
+        check(Broken::Fails);
+    }
+
+    #[test]
+    fn a_panic_frees_the_sources() {
+        check(Broken::Panics);
     }
 }

@@ -18,7 +18,7 @@ use orinoco_pipeline::{
     BoundPlan, DropPolicy, Follow, Inlet, JoinError, Joining, Lane, LaneEntry, MonotonicClock, Objects,
     Reconnect, Sink, SinkThread, SourceEnd, SourceRunner, Step, Stop, StreamQueue,
 };
-use orinoco_telemetry::{EventSink, Stats};
+use orinoco_telemetry::{Event, EventSink, Stats};
 
 use crate::follow::{Counted, Follower};
 use crate::memory::{peak_bytes, resident_bytes};
@@ -478,11 +478,22 @@ impl Running {
         Some(progress)
     }
 
-    /// Takes in what threads that have ended left behind.
+    /// Takes in what threads that have ended left behind. A lane that has failed ends the run, since the engine may be broken
+    /// for all of them; a panic in a stream's sinks ends that stream.
     fn take_in_ends(&mut self) {
+        let Shared { events, stop, .. } = &self.shared;
+        for (lane, running) in self.lanes.iter_mut().enumerate() {
+            if let Some(Ok(Err(why)) | Err(why)) = running.thread.just_ended() {
+                events.emit(Event::LaneFailed { lane, why: why.clone() });
+                stop.request();
+            }
+        }
         for stream in &mut self.streams {
             stream.source.just_ended();
-            stream.sink.just_ended();
+            if let Some(Err(why)) = stream.sink.just_ended() {
+                events.emit(Event::SinkFailed { stream: stream.id, why: why.clone() });
+                stop.of(stream.id).request();
+            }
         }
     }
 

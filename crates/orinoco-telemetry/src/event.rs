@@ -90,6 +90,13 @@ pub enum Event {
         /// Why.
         why: Diagnosis,
     },
+    /// A lane stopped working; the run ends.
+    LaneFailed {
+        /// Which lane.
+        lane: usize,
+        /// Why.
+        why: Diagnosis,
+    },
     /// A sink stopped working and gets no more frames.
     SinkFailed {
         /// Which stream.

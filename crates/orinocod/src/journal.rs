@@ -139,6 +139,9 @@ impl EventSink for Journal {
                 log(Level::Info, &format!("model={model} engine={engine} version={version}"));
             }
             Event::ReplayFailed { model, why } => log(Level::Error, &format!("model={model} {why}")),
+            Event::LaneFailed { lane, why } => {
+                log(Level::Error, &format!("lane={lane} code={} {why}: the run ends", why.code.id));
+            }
             Event::SinkFailed { stream, why } => log(Level::Error, &format!("stream={stream} {why}")),
             other => log(Level::Info, &format!("{other:?}")),
         }
