@@ -174,6 +174,40 @@ fn a_daemon_whose_log_is_stuck_still_stops() {
 }
 
 #[test]
+fn a_daemon_with_a_stuck_output_still_stops() {
+    if std::env::var_os("ORINOCO_TEST_LONG").is_none() {
+        println!("skipped: it takes the 50 s that a board may take to end (ORINOCO_TEST_LONG=1)");
+        return;
+    }
+    let dir = tempfile::tempdir().expect("temporary folder");
+    // Frames that go nowhere but into a pipe that nobody reads; file sources wait for it.
+    let board = dir.path().join("board.toml");
+    let text = format!(
+        "version = 1\n[[sink]]\nname = 's'\nkind = 'framemd5'\npath = '{dir}/{{stream}}'\n\
+         [[stream]]\nname = 'stuck'\nsource = 'test://ball'\nmodels = []\nsinks = ['s']\n\
+         [[stream]]\nname = 'fine'\nsource = 'test://ball?pace=pts'\nmodels = []\nsinks = ['s']\n",
+        dir = dir.path().display()
+    );
+    fs::write(&board, text).expect("written");
+    let pipe = dir.path().join("stuck");
+    assert!(Command::new("mkfifo").arg(&pipe).status().expect("starts").success());
+    let reader = fs::File::options().read(true).write(true).open(&pipe).expect("a pipe");
+    let mut command = Command::new(binary("orinocod"));
+    command.args(["--board", &board.display().to_string()]);
+    command.args(["--summary", &dir.path().join("s.json").display().to_string()]);
+    let child = command.current_dir(root()).stderr(Stdio::null()).spawn().expect("starts");
+    std::thread::sleep(Duration::from_secs(5));
+    signal(&child, "TERM");
+    assert_eq!(wait(child, Duration::from_secs(60)).0, Some(3));
+    let summary: Value =
+        serde_json::from_slice(&fs::read(dir.path().join("s.json")).expect("written")).expect("JSON");
+    let faults = summary["faults"].as_array().expect("faults");
+    assert_eq!((faults.len(), &faults[0]["subject"]), (1, &"sinks of stream stuck".into()));
+    assert!(lines(&dir.path().join("fine")) > 0);
+    drop(reader);
+}
+
+#[test]
 fn a_batch_finds_what_single_frames_find() {
     let run = |batch: &str| {
         let source = "test://ball?frames=10";

@@ -8,7 +8,9 @@ use orinoco_core::{Clock, Diagnosis, Findings, FrameDesc, Region, StreamId};
 use orinoco_telemetry::{DropCause, Event, EventSink, Stage, Stats};
 
 use crate::mux::Next;
-use crate::{Closed, Executor, Found, Frame, Inlet, Mux, Object, Outcome, Outlet, StageTimes, StreamQueue};
+use crate::{
+    Closed, Executor, Found, Frame, Inlet, Mux, Object, Outcome, Outlet, StageTimes, Stop, StreamQueue,
+};
 
 /// After this many failed batches in a row the engine is taken to be broken and the lane ends.
 const FAILURES_MAX: u32 = 8;
@@ -67,6 +69,8 @@ pub struct Joining {
     pub follower: Option<Box<dyn Follow>>,
     /// Where its outcomes go.
     pub outlet: Outlet,
+    /// The wish to end it.
+    pub stop: Stop,
 }
 
 /// Why a stream cannot join a lane.
@@ -159,6 +163,7 @@ struct LaneStream {
     steps: Vec<Step>,
     follower: Option<Box<dyn Follow>>,
     outlet: Outlet,
+    stop: Stop,
     /// Frames that came.
     frames: u64,
 }
@@ -256,12 +261,13 @@ impl Lane {
     }
 
     fn take_in(&mut self) {
-        for Joining { stream, queue, steps, plans, follower, outlet } in self.joining.try_iter() {
+        for joining in self.joining.try_iter() {
+            let Joining { stream, queue, steps, plans, follower, outlet, stop } = joining;
             for plan in plans {
                 let findings = vec![Findings::default(); plan.executor.batch_max()];
                 self.plans.entry(plan.model).or_insert(LanePlan { plan, findings });
             }
-            let joined = LaneStream { group: queue.group, steps, follower, outlet, frames: 0 };
+            let joined = LaneStream { group: queue.group, steps, follower, outlet, stop, frames: 0 };
             self.streams.insert(stream, joined);
         }
     }
@@ -320,7 +326,7 @@ impl Lane {
             if let Some(follower) = &mut stream.follower {
                 follower.follow(&frame.desc, &mut found);
             }
-            stream.outlet.push(Outcome { frame, found, finished }, &self.stats);
+            stream.outlet.push(Outcome { frame, found, finished }, &stream.stop, &self.stats);
         }
     }
 
@@ -427,7 +433,15 @@ mod tests {
         let queue = StreamQueue { group: 0, batch_max: 1, frames_max: 1, policy, batch_wait: Duration::ZERO };
         let plan = BoundPlan { model: 0, name: "broken".to_owned(), executor: Box::new(broken) };
         let steps = vec![Step { model: 0, interval: 1, on: None }];
-        let joining = Joining { stream, queue, steps, plans: vec![plan], follower: None, outlet };
+        let joining = Joining {
+            stream,
+            queue,
+            steps,
+            plans: vec![plan],
+            follower: None,
+            outlet,
+            stop: Stop::default(),
+        };
         let inlet = entry.join(joining).expect("it runs");
         let source = std::thread::spawn(move || while inlet.push(frame()).is_ok() {});
         let lane = std::thread::spawn(move || lane.run());

@@ -2,16 +2,20 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::time::Duration;
 
 use orinoco_core::{Clock, Detection, Diagnosis, Findings, Nanos, StreamId, TrackId};
 use orinoco_telemetry::{DropCause, Event, EventSink, SourceState, Stage, Stats};
 
-use crate::{DropPolicy, Frame};
+use crate::{DropPolicy, Frame, Stop};
 
 /// Frames that may wait for a stream's sinks; each holds a decoder's buffer, so few.
 const OUTCOMES_MAX: usize = 4;
+/// How long one wait for room takes, so that a request to stop is seen in time.
+const ROOM_STEP: Duration = Duration::from_millis(100);
+/// How long a lane waits for room after a request to stop. An output that is stuck must not hold up the others' end.
+const ROOM_WAIT_MAX: Duration = Duration::from_secs(5);
 /// How often outputs of a source that is away are told so.
 const OFFLINE_EVERY: Duration = Duration::from_secs(1);
 
@@ -88,20 +92,45 @@ pub trait Sink: Send {
 #[derive(Debug)]
 pub struct Outlet {
     sender: SyncSender<Outcome>,
+    /// Hears when the sinks have taken an outcome.
+    taken: Receiver<()>,
     policy: DropPolicy,
+    /// The sinks made no room although the end was asked for.
+    stuck: bool,
 }
 
 impl Outlet {
-    /// Hands an outcome over. A stream that may drop frames never waits here, so that slow sinks cannot hold a lane.
-    pub fn push(&self, outcome: Outcome, stats: &Stats) {
+    /// Hands an outcome over. A stream that may drop frames never waits here, so that slow sinks cannot hold a lane. Others
+    /// wait, but not for ever once `stop` is requested.
+    pub fn push(&mut self, outcome: Outcome, stop: &Stop, stats: &Stats) {
         let stream = outcome.frame.desc.stream;
         let sent = match self.policy {
-            DropPolicy::Block => self.sender.send(outcome).is_ok(),
-            DropPolicy::DropOldest | DropPolicy::DropNewest => self.sender.try_send(outcome).is_ok(),
+            DropPolicy::Block if !self.stuck => self.send(outcome, stop),
+            DropPolicy::Block | DropPolicy::DropOldest | DropPolicy::DropNewest => {
+                self.sender.try_send(outcome).is_ok()
+            }
         };
         if !sent {
             stats.stream(stream).drop_frame(DropCause::SinkBehind);
         }
+    }
+
+    /// Waits until there is room; false when there is none in time, or nobody takes it.
+    fn send(&mut self, mut outcome: Outcome, stop: &Stop) -> bool {
+        let mut steps_left = ROOM_WAIT_MAX.as_millis() / ROOM_STEP.as_millis();
+        while steps_left > 0 {
+            outcome = match self.sender.try_send(outcome) {
+                Ok(()) => return true,
+                Err(TrySendError::Disconnected(_)) => return false,
+                Err(TrySendError::Full(outcome)) => outcome,
+            };
+            let waited = self.taken.recv_timeout(ROOM_STEP) == Err(RecvTimeoutError::Timeout);
+            if waited && stop.requested() {
+                steps_left -= 1;
+            }
+        }
+        self.stuck = true;
+        false
     }
 }
 
@@ -110,6 +139,8 @@ pub struct SinkThread {
     stream: StreamId,
     sinks: Vec<Box<dyn Sink>>,
     outcomes: Receiver<Outcome>,
+    /// Tells the outlet that there is room.
+    taken: SyncSender<()>,
     /// The files written so far.
     files: Vec<PathBuf>,
     faults: Vec<Diagnosis>,
@@ -131,9 +162,12 @@ impl SinkThread {
         stats: Stats,
     ) -> (Self, Outlet) {
         let (sender, outcomes) = sync_channel(OUTCOMES_MAX);
+        // One notice is enough: who hears it looks for room.
+        let (notice, taken) = sync_channel(1);
         let (files, faults) = (Vec::new(), Vec::new());
-        let thread = Self { stream, sinks, outcomes, files, faults, latency_max, clock, events, stats };
-        (thread, Outlet { sender, policy })
+        let thread =
+            Self { stream, sinks, outcomes, taken: notice, files, faults, latency_max, clock, events, stats };
+        (thread, Outlet { sender, taken, policy, stuck: false })
     }
 
     /// Writes until the outlet is dropped, then completes every sink. Returns the files written and the faults.
@@ -141,6 +175,8 @@ impl SinkThread {
         loop {
             match self.outcomes.recv_timeout(OFFLINE_EVERY) {
                 Ok(outcome) => {
+                    // It fails where a notice is there already, or nobody waits for one.
+                    let _ = self.taken.try_send(());
                     self.tell(|sink| sink.write(&outcome));
                     self.count(&outcome);
                 }
@@ -243,11 +279,33 @@ mod tests {
     #[test]
     fn a_sink_that_fails_completes_what_it_has() {
         let asked = Arc::default();
-        let (thread, outlet, stats) = thread(Short(2, Arc::clone(&asked)), DropPolicy::DropNewest);
-        (0..4).for_each(|_| outlet.push(outcome(), &stats));
+        let (thread, mut outlet, stats) = thread(Short(2, Arc::clone(&asked)), DropPolicy::DropNewest);
+        (0..4).for_each(|_| outlet.push(outcome(), &Stop::default(), &stats));
         drop(outlet);
         let (files, faults) = thread.run();
         assert_eq!((files, faults.len()), (vec![PathBuf::from("short")], 1));
         assert_eq!(*asked.lock().expect("not poisoned"), ["write", "write", "write", "finish"]);
+    }
+
+    #[test]
+    fn sinks_that_block_get_every_outcome() {
+        let asked = Arc::default();
+        let (thread, mut outlet, stats) = thread(Short(100, Arc::clone(&asked)), DropPolicy::Block);
+        let sinks = std::thread::spawn(move || thread.run());
+        (0..100).for_each(|_| outlet.push(outcome(), &Stop::default(), &stats));
+        drop(outlet);
+        assert!(sinks.join().expect("it does not panic").1.is_empty());
+        assert_eq!(asked.lock().expect("not poisoned").len(), 101);
+        assert_eq!(stats.stream(StreamId(0)).dropped(DropCause::SinkBehind), 0);
+    }
+
+    #[test]
+    fn a_sink_that_is_stuck_does_not_hold_up_the_end() {
+        // Nobody runs the thread: nothing is taken.
+        let (_thread, mut outlet, stats) = thread(Short(0, Arc::default()), DropPolicy::Block);
+        let stop = Stop::default();
+        stop.request();
+        (0..OUTCOMES_MAX + 3).for_each(|_| outlet.push(outcome(), &stop, &stats));
+        assert_eq!(stats.stream(StreamId(0)).dropped(DropCause::SinkBehind), 3);
     }
 }

@@ -91,6 +91,8 @@ pub struct Running {
     groups: Vec<Vec<usize>>,
     pub(crate) shared: Shared,
     started: Nanos,
+    /// When it must have ended, once that was asked for.
+    end_max: Option<Nanos>,
     warm_bytes: Option<u64>,
 }
 
@@ -189,6 +191,7 @@ impl Runtime {
             groups: Vec::new(),
             shared,
             started,
+            end_max: None,
             warm_bytes: None,
         };
         let mut waiting = Vec::new();
@@ -405,6 +408,7 @@ impl Running {
             plans: spec.models.iter().filter_map(|model| plans.remove(model)).collect(),
             follower: follower.map(|follower| Box::new(follower) as Box<dyn Follow>),
             outlet,
+            stop: shared.stop.of(stream),
         };
         let inlet = entry.join(joining).map_err(|why| self.not_joined(&spec, why))?;
         let runner = shared.source(stream, &spec, &source, inlet)?;
@@ -464,11 +468,17 @@ impl Running {
         self.finish()
     }
 
-    /// Where it is; `None` when every lane has ended and every sink is complete.
+    /// Where it is; `None` when every lane has ended and every sink is complete, or when they do not end although they were
+    /// asked to.
     pub fn look(&mut self) -> Option<Progress> {
         self.take_in_ends();
+        let now = self.shared.clock.now();
+        if self.shared.stop.requested() {
+            self.end_max.get_or_insert(now + END_MAX);
+        }
         let lanes_over = self.lanes.iter().all(RunningLane::has_ended);
-        if lanes_over && self.streams.iter().all(|stream| stream.sink.is_over()) {
+        let is_over = lanes_over && self.streams.iter().all(|stream| stream.sink.is_over());
+        if is_over || self.end_max.is_some_and(|end_max| now >= end_max) {
             return None;
         }
         let progress = self.progress();
@@ -533,7 +543,7 @@ impl Running {
     fn join(&mut self) -> (EndState, Vec<String>, Vec<Diagnosis>) {
         let mut faults = Vec::new();
         let clock = Arc::clone(&self.shared.clock);
-        let deadline = clock.now() + END_MAX;
+        let deadline = self.end_max.unwrap_or(clock.now() + END_MAX);
         for lane in self.lanes.drain(..) {
             faults.extend(lane.thread.join(&*clock, deadline).and_then(|end| end).err());
         }
