@@ -76,11 +76,13 @@ pub fn bind_plan(
     clock: Arc<dyn Clock>,
     scratch: Option<&Scratch>,
 ) -> Result<CpuPlan, Diagnosis> {
-    let mut session = loaded.chosen.session()?;
+    let session = loaded.chosen.session()?;
+    let prepared = loaded.chosen.prepared.as_ref();
+    let mut plan = CpuPlan::new(&loaded.model, &loaded.binding, prepared, session, clock)?;
     if let Some(scratch) = scratch {
-        session.compute_in(scratch, &loaded.name);
+        plan.compute_in(scratch, &loaded.name);
     }
-    CpuPlan::new(&loaded.model, &loaded.binding, loaded.chosen.prepared.as_ref(), session, clock)
+    Ok(plan)
 }
 
 /// A plan of `loaded`, which takes sound.

@@ -273,6 +273,8 @@ fn measure(asked: &Asked) -> Result<Measured, Faults> {
     let before = resident_bytes();
     let mut loaded = load_model(&wanted, &inference, &repository, &Quiet)?;
     let mut session = loaded.chosen.session()?;
+    // Binding a plan runs its model once before it computes in a scratch.
+    session.run()?;
     let scratch = Scratch::new(MEASURING_BYTES).map_err(|why| why.to_string());
     let scratch = scratch.about(&codes::MEMORY_MEASURE, &asked.model, "free some memory")?;
     let is_ours = session.compute_in(&scratch, &asked.model);
