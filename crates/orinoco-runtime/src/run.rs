@@ -2,8 +2,10 @@
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
+use std::convert::Infallible;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
 
@@ -31,6 +33,10 @@ use crate::{LoadedModel, bind_plan, load_model};
 
 /// How often the waiting thread looks at the counters.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// How long a stream that was changed waits for its old source: that may be opening, and then learns late that it has to end.
+const CLOSE_WAIT_MAX: Duration = Duration::from_secs(10);
+/// How long one look at the old source takes, so that a request to stop is seen in time.
+const CLOSE_STEP: Duration = Duration::from_millis(100);
 /// How long a run may take to end. The longest of a sink that works is 30 s, for an MP4 file; systemd waits for 60 s
 /// (`TimeoutStopSec` of orinocod.service).
 const END_MAX: Duration = Duration::from_secs(50);
@@ -112,6 +118,8 @@ pub(crate) struct RunningStream {
     /// Whether it was asked to leave.
     pub(crate) left: bool,
     counted: Option<Counted>,
+    /// Hears when its source is closed, unless the next stream of that name listens already.
+    closed: Option<Receiver<Infallible>>,
     source: Thread<SourceEnd>,
     sink: Thread<(Vec<PathBuf>, Vec<Diagnosis>)>,
 }
@@ -415,6 +423,15 @@ impl Running {
         let (sink_name, sink_work) = (format!("sink-{}", spec.name), format!("sinks of stream {}", spec.name));
         let (source_name, source_work) =
             (format!("src-{}", spec.name), format!("source of stream {}", spec.name));
+        let mut earlier = self.streams.iter_mut().rev().filter(|earlier| earlier.spec.name == spec.name);
+        let before = earlier.next().and_then(|earlier| earlier.closed.take());
+        let (open, closed) = channel();
+        let read = move || {
+            wait_for_close(before, &runner.stop);
+            let end = runner.run();
+            drop(open);
+            end
+        };
         self.streams.push(RunningStream {
             id: stream,
             files,
@@ -422,8 +439,9 @@ impl Running {
             lane,
             left: false,
             counted,
+            closed: Some(closed),
             sink: Thread::start(sink_name, sink_work, move || sink.run())?,
-            source: Thread::start(source_name, source_work, move || runner.run())?,
+            source: Thread::start(source_name, source_work, read)?,
             spec,
         });
         Ok(())
@@ -568,6 +586,17 @@ impl Running {
             (true, false) => EndState::Complete,
         };
         (end, files, faults)
+    }
+}
+
+/// Waits until the source that a stream had before it was changed is closed: most devices can be opened only once.
+fn wait_for_close(before: Option<Receiver<Infallible>>, stop: &Stop) {
+    let Some(before) = before else { return };
+    for _ in 0..CLOSE_WAIT_MAX.as_millis() / CLOSE_STEP.as_millis() {
+        let is_open = before.recv_timeout(CLOSE_STEP) == Err(RecvTimeoutError::Timeout);
+        if !is_open || stop.requested() {
+            return;
+        }
     }
 }
 
