@@ -115,6 +115,8 @@ codes! {
          seqinfo.ini; a folder of such sequences is judged as a whole."
     UNKNOWN_CODE "E0701" Configuration "no such code"
         "Codes are written E0101 and so on; `orinoco explain` without a code lists them."
+    STOPPED "E0702" Interrupted "a board that was stopped before it ran"
+        "Ctrl-C or SIGTERM came while models were loaded: no source was opened, and nothing was written."
 }
 
 #[cfg(test)]

@@ -93,6 +93,9 @@ impl SourceRunner {
 
     /// One connection: from opening to the end of the stream or an error.
     fn session(&mut self, life: &mut Life) -> Result<SourceEnd, SourceError> {
+        if self.stop.requested() {
+            return Ok(SourceEnd::Stopped);
+        }
         match life.backoff.is_news() {
             true => self.enter(SourceState::Connecting, None),
             false => self.stats.stream(self.stream).state = Some(SourceState::Connecting),
@@ -292,6 +295,10 @@ mod tests {
     }
 
     fn check(steps: Vec<Step>, attempts_max: Option<u32>, states: &str, end: &str) {
+        check_until(Stop::default(), steps, attempts_max, states, end);
+    }
+
+    fn check_until(stop: Stop, steps: Vec<Step>, attempts_max: Option<u32>, states: &str, end: &str) {
         let clock: Arc<dyn Clock> = Arc::new(MonotonicClock::default());
         let stats = Stats::new(1);
         let (policy, batch_wait) = (DropPolicy::Block, Duration::ZERO);
@@ -309,7 +316,7 @@ mod tests {
             seed: 7,
             events: log.clone(),
             stats,
-            stop: Stop::default(),
+            stop,
         };
         let ended = match runner.run() {
             SourceEnd::Complete => "complete",
@@ -339,6 +346,13 @@ mod tests {
             "connecting backing-off connecting ended",
             "failed",
         );
+    }
+
+    #[test]
+    fn a_source_is_not_opened_when_the_end_was_asked_for() {
+        let stop = Stop::default();
+        stop.request();
+        check_until(stop, vec![Step::Frame], None, "ended", "stopped");
     }
 
     #[test]

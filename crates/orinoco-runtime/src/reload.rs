@@ -206,6 +206,7 @@ impl Reload {
         let mut loaded: Vec<Option<LoadedModel>> = self.models.iter().map(|_| None).collect();
         for (spec, same) in self.board.models.iter().zip(&mut self.same) {
             if same.is_none() {
+                self.shared.check_stop(&self.board)?;
                 let events = &*self.shared.events;
                 let (known, model) = KnownModel::load(spec, &self.board.inference, repository, events)?;
                 *same = Some(self.models.len());

@@ -162,8 +162,10 @@ impl Runtime {
         let plan = plan_board(&board, repository, &*shared.events)?;
         let load =
             |spec| KnownModel::load(spec, &board.inference, repository, &*shared.events);
+        let wanted = board.models.iter().take_while(|_| !shared.stop.requested());
         let (models, mut loaded): (Vec<KnownModel>, Vec<LoadedModel>) =
-            collect(board.models.iter().map(load))?.into_iter().unzip();
+            collect(wanted.map(load))?.into_iter().unzip();
+        shared.check_stop(&board)?;
         shared.count(&models);
         check_states(&board.streams, &models)?;
         let lanes = board.lanes_used();
@@ -345,6 +347,15 @@ impl Shared {
         while self.stats.models() < models.len() {
             self.stats.add_model();
         }
+    }
+
+    /// A fault, where the end was asked for while the board is still being prepared.
+    pub(crate) fn check_stop(&self, board: &Board) -> Result<(), Diagnosis> {
+        if !self.stop.requested() {
+            return Ok(());
+        }
+        let (subject, cause) = (format!("board {}", board.name), "it was stopped before it was ready");
+        Err(Diagnosis::new(&codes::STOPPED, subject, cause, "start it again"))
     }
 
     /// A plan of a known model, for one lane.

@@ -56,7 +56,11 @@ fn main() -> ExitCode {
     };
     let exit = exit.unwrap_or_else(|faults| {
         faults.0.iter().for_each(log_fault);
-        faults.0.first().map_or(Exit::RunFailed, |fault| fault.code.exit)
+        match faults.0.first().map_or(Exit::RunFailed, |fault| fault.code.exit) {
+            // SIGTERM is how a daemon is meant to end.
+            Exit::Interrupted => Exit::Done,
+            exit => exit,
+        }
     });
     journal::finish();
     ExitCode::from(exit as u8)
@@ -73,28 +77,32 @@ fn run(args: &Args) -> Result<Exit, Faults> {
     let (stop, hangups) = (Stop::default(), Arc::new(AtomicBool::new(false)));
     listen_to_signals(stop.clone(), Arc::clone(&hangups))?;
     let place = repository(args.models.as_deref(), args.data.as_deref());
-    let runtime = Runtime::prepare(read_board(args)?, &place, Arc::new(Journal), stop)?;
+    let runtime = Runtime::prepare(read_board(args)?, &place, Arc::new(Journal), stop.clone())?;
     let mut running = runtime.start()?;
     journal::log(Level::Info, "running");
     notify(&[NotifyState::Ready]);
     let (mut pulse, mut reloading) = (Pulse::new(), None);
     while let Some(now) = running.look() {
         pulse.beat(now);
-        if reloading.is_none() && hangups.swap(false, Ordering::Relaxed) {
+        if reloading.is_none() && !stop.requested() && hangups.swap(false, Ordering::Relaxed) {
             notify(&[NotifyState::Reloading]);
-            reloading = Some(prepare_reload(args, &running, place.clone()));
+            match prepare_reload(args, &running, place.clone()) {
+                Ok(thread) => reloading = Some(thread),
+                Err(faults) => report_reload(Err(faults)),
+            }
         }
-        if reloading.as_ref().is_some_and(JoinHandle::is_finished) {
-            let ready = reloading.take().expect("it is there").join();
-            let ready = ready.unwrap_or_else(|_| Err(Faults::default()));
+        if let Some(thread) = reloading.take_if(|thread| thread.is_finished()) {
+            let ready = thread.join().unwrap_or_else(|_| Err(Faults::default()));
             report_reload(ready.map(|ready| running.apply(ready)));
-            notify(&[NotifyState::Ready]);
         }
         thread::sleep(LOOK_EVERY);
     }
     let summary = running.finish();
     notify(&[NotifyState::Stopping]);
-    finish(args.summary.as_deref(), &summary)
+    let exit = finish(args.summary.as_deref(), &summary);
+    // What is being loaded would crash if the program ended under it.
+    let _ = reloading.map(JoinHandle::join);
+    exit
 }
 
 fn read_board(args: &Args) -> Result<Board, Faults> {
@@ -102,10 +110,15 @@ fn read_board(args: &Args) -> Result<Board, Faults> {
 }
 
 /// Loads what a changed board file needs, on a thread of its own: the life signs go on.
-fn prepare_reload(args: &Args, running: &Running, place: Repository) -> JoinHandle<Result<Ready, Faults>> {
+fn prepare_reload(
+    args: &Args,
+    running: &Running,
+    place: Repository,
+) -> Result<JoinHandle<Result<Ready, Faults>>, Faults> {
     journal::log(Level::Info, &format!("reloading {}", args.board.display()));
-    let reload = read_board(args).and_then(|board| Ok(running.reload(board)?));
-    thread::spawn(move || reload?.prepare(&place))
+    let reload = running.reload(read_board(args)?)?;
+    let thread = thread::Builder::new().name("reload".to_owned()).spawn(move || reload.prepare(&place));
+    Ok(thread.about(&codes::ENGINE_RUN, "thread reload", "raise the limit on threads (ulimit -u)")?)
 }
 
 fn log_fault(fault: &Diagnosis) {
@@ -125,27 +138,28 @@ fn report_reload(done: Result<Reloaded, Faults>) {
             journal::log(Level::Error, "not reloaded: the board runs on as it was");
         }
     }
+    notify(&[NotifyState::Ready]);
 }
 
 fn finish(path: Option<&Path>, summary: &Summary) -> Result<Exit, Faults> {
     let text = serde_json::to_string(summary).expect("a summary has only text keys and plain numbers");
     journal::log(Level::Info, &format!("summary {text}"));
-    if let Some(path) = path {
-        std::fs::write(path, text + "\n").about(
-            &codes::SINK_OPEN,
-            path.display(),
-            "check that its folder can be written",
-        )?;
-    }
     for fault in &summary.faults {
         let text = format!("{} {}: {}; {}", fault.code, fault.subject, fault.cause, fault.next);
         journal::log(Level::Error, &text);
     }
-    Ok(match summary.end {
+    let next = "check that its folder can be written";
+    let written = path.map_or(Ok(()), |path| {
+        std::fs::write(path, text + "\n").about(&codes::SINK_OPEN, path.display(), next)
+    });
+    match summary.end {
         // SIGTERM is how a daemon is meant to end.
-        EndState::Complete | EndState::Interrupted => Exit::Done,
-        EndState::Failed => Exit::RunFailed,
-    })
+        EndState::Complete | EndState::Interrupted => Ok(written.map(|()| Exit::Done)?),
+        EndState::Failed => {
+            written.err().iter().for_each(log_fault);
+            Ok(Exit::RunFailed)
+        }
+    }
 }
 
 /// SIGTERM and Ctrl-C ask for a clean end, SIGHUP for a reload.
