@@ -202,7 +202,7 @@ fn a_daemon_with_a_stuck_output_still_stops() {
     let summary: Value =
         serde_json::from_slice(&fs::read(dir.path().join("s.json")).expect("written")).expect("JSON");
     let faults = summary["faults"].as_array().expect("faults");
-    assert_eq!((faults.len(), &faults[0]["subject"]), (1, &"sinks of stream stuck".into()));
+    assert_eq!((faults.len(), &faults[0]["subject"]), (1, &"thread sink-stuck".into()));
     assert!(lines(&dir.path().join("fine")) > 0);
     drop(reader);
 }

@@ -14,9 +14,9 @@ use orinoco_core::{Diagnosis, codes};
 use orinoco_infer::{Model, Repository, Scratch};
 use orinoco_pipeline::{BoundPlan, Hold, LaneEntry};
 
+use crate::LoadedModel;
 use crate::planning::{plan_board, scratch_bytes};
 use crate::run::{KnownModel, OpenStream, Plans, Running, Shared, check_states, collect};
-use crate::LoadedModel;
 
 /// A change that is wanted.
 pub struct Reload {
@@ -245,7 +245,9 @@ impl Reload {
             let largest = small.iter().map(|(_, lane)| lane.scratch_bytes()).max();
             let cause = match (largest, stream.lane) {
                 (Some(there), _) => {
-                    format!("a model needs {needed} bytes to compute in, and its lane was planned with {there}")
+                    format!(
+                        "a model needs {needed} bytes to compute in, and its lane was planned with {there}"
+                    )
                 }
                 (None, Some(lane)) => format!("lane {lane} has ended with its last stream, or never had one"),
                 (None, None) => "the run has ended".to_owned(),
@@ -343,6 +345,78 @@ impl Origin {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::run::tests::{board, demo_model, known, repository, shared};
+    use orinoco_pipeline::Lane;
+    use std::fs;
+
+    /// A reload to a board of one stream that runs through one model, which is known.
+    fn reload(folder: &str) -> Reload {
+        let mut board = board(2, &[("a", "test://ball")]);
+        board.models.push(BoardModel::new("m", folder));
+        board.streams[0].models.push(0);
+        let (models, running, written) = (vec![known(folder)], Vec::new(), BTreeSet::new());
+        Reload { board, models, same: Vec::new(), running, lanes: Vec::new(), written, shared: shared() }
+    }
+
+    #[test]
+    fn every_change_of_a_model_is_noticed() {
+        let dir = tempfile::tempdir().expect("temporary folder");
+        let (folder, demo) = (dir.path().display().to_string(), PathBuf::from(demo_model()));
+        let put = |version: &str| {
+            fs::create_dir(dir.path().join(version)).expect("made");
+            let to = dir.path().join(version).join("model.onnx");
+            fs::copy(demo.join("1/model.onnx"), to).expect("copied");
+        };
+        let text = fs::read_to_string(demo.join("model.toml")).expect("readable");
+        let toml = dir.path().join("model.toml");
+        put("1");
+        fs::write(&toml, &text).expect("written");
+        let reload = reload(&folder);
+        let find = || reload.find_known(&repository()).unwrap_or_else(|why| panic!("{why}"));
+        assert_eq!(find(), [Some(0)]);
+        assert!(text.contains("[\"person\"]"));
+        fs::write(&toml, text.replace("[\"person\"]", "[\"human\"]")).expect("written");
+        assert_eq!(find(), [None], "other labels");
+        fs::write(&toml, &text).expect("written");
+        assert_eq!(find(), [Some(0)]);
+        put("2");
+        assert_eq!(find(), [None], "a newer version");
+    }
+
+    #[test]
+    fn a_state_goes_on_only_where_its_stream_does() {
+        let mut reload = reload(&demo_model());
+        reload.models[0].has_state = true;
+        let spec = reload.board.streams[0].clone();
+        reload.running.push(Seen { index: 0, spec, lane: Some(0) });
+        reload.same = vec![Some(0)];
+        reload.forget_states();
+        assert_eq!(reload.same, [Some(0)], "it stays");
+        reload.board.streams[0].queue_frames = 9;
+        reload.forget_states();
+        assert_eq!(reload.same, [None], "it starts anew");
+    }
+
+    #[test]
+    fn a_stream_joins_a_lane_that_has_room_for_its_models() {
+        let mut reload = reload(&demo_model());
+        let shared = shared();
+        let lane = |bytes: usize, streams: usize| {
+            let (_, entry) = Lane::new(shared.clock.clone(), shared.events.clone(), shared.stats.clone());
+            Some(LaneSeen { entry, scratch: Some(Scratch::new(bytes).expect("there is room")), streams })
+        };
+        reload.lanes = vec![lane(1 << 20, 3), lane(1 << 12, 0), None];
+        let mut stream = reload.board.streams[0].clone();
+        assert_eq!(reload.lane_for(&stream, 1 << 12).expect("both have room"), 1, "the fewest streams");
+        assert_eq!(reload.lane_for(&stream, 1 << 20).expect("one has room"), 0);
+        let mut refused = |lane, needed| {
+            stream.lane = lane;
+            reload.lane_for(&stream, needed).expect_err("no lane has room").cause
+        };
+        assert!(refused(None, (1 << 20) + 1).contains("was planned with 1048576"));
+        assert!(refused(Some(1), 1 << 20).contains("was planned with 4096"));
+        assert!(refused(Some(2), 0).contains("has ended"));
+    }
 
     #[test]
     fn what_was_written_is_kept() {

@@ -160,8 +160,7 @@ impl Runtime {
         let shared = Shared { clock, events, stats: Stats::default(), stop };
         collect(board.streams.iter().map(|stream| check_source(stream).map_err(Faults::from)))?;
         let plan = plan_board(&board, repository, &*shared.events)?;
-        let load =
-            |spec| KnownModel::load(spec, &board.inference, repository, &*shared.events);
+        let load = |spec| KnownModel::load(spec, &board.inference, repository, &*shared.events);
         let wanted = board.models.iter().take_while(|_| !shared.stop.requested());
         let (models, mut loaded): (Vec<KnownModel>, Vec<LoadedModel>) =
             collect(wanted.map(load))?.into_iter().unzip();
@@ -215,8 +214,7 @@ impl Runtime {
             running.start_stream(stream, &mut plans[lane], &entries[lane])?;
         }
         for (index, (lane, entry)) in waiting.into_iter().enumerate() {
-            let (name, work) = (format!("lane-{index}"), format!("lane {index}"));
-            let thread = Thread::start(name, work, move || lane.run())?;
+            let thread = Thread::start(format!("lane-{index}"), move || lane.run())?;
             running.lanes.push(RunningLane { entry, thread });
         }
         Ok(running)
@@ -431,9 +429,6 @@ impl Running {
         };
         let inlet = entry.join(joining).map_err(|why| self.not_joined(&spec, why))?;
         let runner = shared.source(stream, &spec, &source, inlet)?;
-        let (sink_name, sink_work) = (format!("sink-{}", spec.name), format!("sinks of stream {}", spec.name));
-        let (source_name, source_work) =
-            (format!("src-{}", spec.name), format!("source of stream {}", spec.name));
         let mut earlier = self.streams.iter_mut().rev().filter(|earlier| earlier.spec.name == spec.name);
         let before = earlier.next().and_then(|earlier| earlier.closed.take());
         let (open, closed) = channel();
@@ -451,8 +446,8 @@ impl Running {
             left: false,
             counted,
             closed: Some(closed),
-            sink: Thread::start(sink_name, sink_work, move || sink.run())?,
-            source: Thread::start(source_name, source_work, read)?,
+            sink: Thread::start(format!("sink-{}", spec.name), move || sink.run())?,
+            source: Thread::start(format!("src-{}", spec.name), read)?,
             spec,
         });
         Ok(())
@@ -631,4 +626,194 @@ pub(crate) fn collect<T>(results: impl Iterator<Item = Result<T, Faults>>) -> Re
         }
     }
     if faults.0.is_empty() { Ok(values) } else { Err(faults) }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use orinoco_core::Findings;
+    use orinoco_pipeline::{Executor, Frame, Outcome, StageTimes};
+    use orinoco_telemetry::SourceState;
+    use std::sync::Mutex;
+
+    /// Nothing here takes longer, unless it hangs.
+    const WAIT_MAX: Duration = Duration::from_secs(60);
+    const ENDLESS: &str = "test://ball?pace=pts&width=160&height=120";
+
+    /// What happened: `0 live`, and lanes that failed.
+    #[derive(Default)]
+    struct Log(Mutex<Vec<String>>);
+    impl Log {
+        fn place(&self, text: &str) -> Option<usize> {
+            self.0.lock().expect("not poisoned").iter().position(|line| line == text)
+        }
+        fn wait(&self, text: &str) {
+            for _ in 0..WAIT_MAX.as_millis() / 10 {
+                if self.place(text).is_some() {
+                    return;
+                }
+                thread::sleep(Duration::from_millis(10));
+            }
+            panic!("no `{text}` in {:#?}", self.0);
+        }
+    }
+    impl EventSink for Log {
+        fn emit(&self, event: Event) {
+            let text = match event {
+                Event::Source { stream, state, .. } => format!("{stream} {}", SourceState::name(state)),
+                Event::LaneFailed { lane, .. } => format!("lane {lane} failed"),
+                _ => return,
+            };
+            self.0.lock().expect("not poisoned").push(text);
+        }
+    }
+
+    pub(crate) fn shared() -> Shared {
+        let (clock, events) = (Arc::new(MonotonicClock::default()), Arc::new(Log::default()));
+        Shared { clock, events, stats: Stats::default(), stop: Stop::default() }
+    }
+
+    pub(crate) fn repository() -> Repository {
+        Repository { roots: Vec::new(), data: Vec::new() }
+    }
+
+    /// A board whose streams have these names and sources, and no models.
+    pub(crate) fn board(lanes: usize, streams: &[(&str, &str)]) -> Board {
+        let streams = streams.iter().map(|(name, source)| BoardStream::new(*name, *source, Vec::new()));
+        let (inference, streams) = (Inference::default(), streams.collect());
+        Board { name: "test".to_owned(), inference, memory: None, lanes, models: Vec::new(), streams }
+    }
+
+    /// The model in a folder, taken as known; no engine has it.
+    pub(crate) fn known(folder: &str) -> KnownModel {
+        let spec = BoardModel::new("m", folder);
+        let origin = Origin::of(&spec, &repository()).expect("it is described");
+        let summary = r#"{"name": "m", "file": "", "engine": "none", "engine_version": "", "batch": 1,
+                          "pictures": 0, "replays": 0, "stages": [], "refused": []}"#;
+        let summary = serde_json::from_str(summary).expect("it is one");
+        let names = ModelNames { name: "m".to_owned(), engine: "none", labels: Vec::new() };
+        KnownModel { spec, summary, names, has_state: false, origin }
+    }
+
+    pub(crate) fn demo_model() -> String {
+        concat!(env!("CARGO_MANIFEST_DIR"), "/../../models/person-nano").to_owned()
+    }
+
+    fn prepare(board: Board) -> (Runtime, Arc<Log>, Stop) {
+        let (log, stop) = (Arc::new(Log::default()), Stop::default());
+        let runtime = Runtime::prepare(board, &repository(), log.clone(), stop.clone());
+        (runtime.unwrap_or_else(|why| panic!("{why}")), log, stop)
+    }
+
+    fn reload(running: &mut Running, board: Board) -> crate::Reloaded {
+        let reload = running.reload(board).expect("it can be reloaded");
+        let ready = reload.prepare(&repository()).unwrap_or_else(|why| panic!("{why}"));
+        running.apply(ready)
+    }
+
+    fn end(running: Running) -> Summary {
+        let (tell, told) = channel();
+        thread::spawn(move || drop(tell.send(running.wait(|_| {}))));
+        told.recv_timeout(WAIT_MAX).expect("it ends")
+    }
+
+    fn changed(mut board: Board, stream: usize) -> Board {
+        board.streams[stream].latency_max = Some(Duration::from_secs(1));
+        board
+    }
+
+    struct Broken;
+    impl Executor for Broken {
+        fn batch_max(&self) -> usize {
+            1
+        }
+        fn replay(&mut self, _: &[Frame], _: &mut [Findings]) -> Result<StageTimes, Diagnosis> {
+            Err(Diagnosis::new(&codes::ENGINE_RUN, "engine", "it is broken", "nothing"))
+        }
+    }
+    impl Sink for Broken {
+        fn write(&mut self, _: &Outcome) -> Result<(), Diagnosis> {
+            panic!("this test wants it")
+        }
+        fn finish(&mut self) -> Result<Option<PathBuf>, Diagnosis> {
+            Ok(None)
+        }
+    }
+
+    #[cfg(feature = "gstreamer")]
+    #[test]
+    fn a_lane_that_fails_ends_the_run_although_a_camera_of_it_is_away() {
+        // Nobody listens on that port; the camera is tried for ever.
+        let streams = [("fails", ENDLESS), ("fine", ENDLESS), ("away", "rtsp://127.0.0.1:1/x")];
+        let (mut runtime, log, stop) = prepare(board(2, &streams));
+        runtime.models.push(known(&demo_model()));
+        runtime.shared.count(&runtime.models);
+        let plan = BoundPlan { model: 0, name: "m".to_owned(), executor: Box::new(Broken) };
+        runtime.lanes[0].insert(0, plan);
+        runtime.streams[0].spec.models = vec![0];
+        runtime.streams[0].steps = vec![Step { model: 0, interval: 1, on: None }];
+        let summary = end(runtime.start().expect("it starts"));
+        assert!(log.place("lane 0 failed").is_some() && stop.requested());
+        assert_eq!((summary.end, summary.faults.len()), (EndState::Failed, 1), "{:?}", summary.faults);
+        assert_eq!(summary.faults[0].subject, "engine");
+    }
+
+    #[test]
+    fn a_panic_in_sinks_ends_their_stream_alone() {
+        let (mut runtime, ..) = prepare(board(1, &[("a", ENDLESS), ("b", "test://ball?frames=50")]));
+        runtime.streams[0].sinks = vec![Box::new(Broken)];
+        let summary = end(runtime.start().expect("it starts"));
+        let faults: Vec<&str> = summary.faults.iter().map(|fault| fault.subject.as_str()).collect();
+        assert_eq!((faults, summary.streams[1].frames_out), (vec!["thread sink-a"], 50));
+    }
+
+    #[test]
+    fn a_board_that_is_stopped_early_loads_nothing() {
+        let mut board = board(1, &[("a", ENDLESS)]);
+        board.models.push(BoardModel::new("m", demo_model()));
+        board.streams[0].models.push(0);
+        let stop = Stop::default();
+        stop.request();
+        let faults = Runtime::prepare(board, &repository(), Arc::new(Log::default()), stop).err();
+        let found: Vec<&str> = faults.expect("it stops").0.iter().map(|fault| fault.code.id).collect();
+        assert_eq!(found, [codes::STOPPED.id]);
+    }
+
+    #[test]
+    fn a_stream_that_changes_keeps_its_lane_and_waits_for_its_source() {
+        let board = board(2, &[("a", ENDLESS), ("b", ENDLESS)]);
+        let (runtime, log, stop) = prepare(board.clone());
+        let mut running = runtime.start().expect("it starts");
+        log.wait("1 live");
+        let done = reload(&mut running, changed(board, 1));
+        assert_eq!((done.joined, done.left, done.stayed), (vec!["b".to_owned()], vec!["b".to_owned()], 1));
+        assert_eq!(running.streams[2].lane, 1);
+        log.wait("2 live");
+        let place = |text| log.place(text).expect("it happened");
+        assert!(place("1 ended") < place("2 connecting"), "{:#?}", log.0);
+        stop.request();
+        assert_eq!(end(running).end, EndState::Interrupted);
+    }
+
+    #[test]
+    fn a_stream_that_cannot_join_runs_on_as_it_was() {
+        let dir = tempfile::tempdir().expect("temporary folder");
+        let picture = dir.path().join("a.png");
+        std::fs::write(&picture, "not opened").expect("written");
+        let board = board(1, &[("a", ENDLESS), ("b", ENDLESS)]);
+        let (runtime, log, stop) = prepare(board.clone());
+        let mut running = runtime.start().expect("it starts");
+        log.wait("1 live");
+        let mut other = changed(board, 1);
+        other.streams[0].source = picture.display().to_string();
+        let ready = running.reload(other).expect("it can be reloaded").prepare(&repository());
+        std::fs::remove_file(&picture).expect("it is there");
+        let done = running.apply(ready.unwrap_or_else(|why| panic!("{why}")));
+        assert_eq!((done.joined, done.left, done.stayed), (vec!["b".to_owned()], vec!["b".to_owned()], 1));
+        let [fault] = &done.faults[..] else { panic!("{:?}", done.faults) };
+        assert_eq!(fault.code.id, codes::FILE_MISSING.id);
+        assert!(!running.streams[0].left);
+        stop.request();
+        assert_eq!(end(running).end, EndState::Interrupted);
+    }
 }

@@ -3,30 +3,25 @@
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use orinoco_core::{Clock, Diagnosis, Nanos, codes};
+use orinoco_core::{Clock, Diagnosis, Nanos, WithSubject, codes};
 
 /// How often somebody who waits for a thread looks whether it has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// A thread, or what it left behind: the stack of one that has ended is held until it is joined.
 pub(crate) struct Thread<T> {
-    /// What it does, for messages.
-    work: String,
+    name: String,
     handle: Option<JoinHandle<T>>,
     end: Option<Result<T, Diagnosis>>,
 }
 
 impl<T: Send + 'static> Thread<T> {
-    /// Starts it; `name` is for debuggers.
-    pub(crate) fn start(
-        name: String,
-        work: String,
-        run: impl FnOnce() -> T + Send + 'static,
-    ) -> Result<Self, Diagnosis> {
-        let handle = thread::Builder::new().name(name).spawn(run).map_err(|error| {
-            Diagnosis::new(&codes::ENGINE_RUN, &work, error, "raise the limit on threads (ulimit -u)")
-        })?;
-        Ok(Self { work, handle: Some(handle), end: None })
+    /// Starts it.
+    pub(crate) fn start(name: String, run: impl FnOnce() -> T + Send + 'static) -> Result<Self, Diagnosis> {
+        let handle = thread::Builder::new().name(name.clone()).spawn(run);
+        let next = "raise the limit on threads (ulimit -u)";
+        let handle = handle.about(&codes::ENGINE_RUN, format!("thread {name}"), next)?;
+        Ok(Self { name, handle: Some(handle), end: None })
     }
 
     /// Whether it has ended.
@@ -38,8 +33,7 @@ impl<T: Send + 'static> Thread<T> {
     pub(crate) fn just_ended(&mut self) -> Option<&Result<T, Diagnosis>> {
         let handle = self.handle.take_if(|handle| handle.is_finished())?;
         let end = handle.join().map_err(|_| {
-            let next = "report this with the message above";
-            Diagnosis::new(&codes::ENGINE_RUN, &self.work, "its thread panicked, which is a bug in Orinoco", next)
+            self.fault("it panicked, which is a bug in Orinoco", "report this with the message above")
         });
         Some(self.end.insert(end))
     }
@@ -50,11 +44,13 @@ impl<T: Send + 'static> Thread<T> {
             thread::sleep(LOOK_EVERY);
         }
         self.just_ended();
-        self.end.unwrap_or_else(|| {
-            let cause = "it does not end, although it was asked to";
-            let next = "see whether its device answers, or whether somebody reads its output";
-            Err(Diagnosis::new(&codes::ENGINE_RUN, &self.work, cause, next))
-        })
+        let next = "see whether its device answers, or whether somebody reads its output";
+        let fault = self.fault("it does not end, although it was asked to", next);
+        self.end.unwrap_or(Err(fault))
+    }
+
+    fn fault(&self, cause: &str, next: &str) -> Diagnosis {
+        Diagnosis::new(&codes::ENGINE_RUN, format!("thread {}", self.name), cause, next)
     }
 }
 
@@ -65,7 +61,7 @@ mod tests {
     use std::sync::mpsc::channel;
 
     fn thread<T: Send + 'static>(run: impl FnOnce() -> T + Send + 'static) -> Thread<T> {
-        Thread::start("test".to_owned(), "the test".to_owned(), run).expect("there are threads")
+        Thread::start("test".to_owned(), run).expect("there are threads")
     }
 
     #[test]
@@ -74,7 +70,7 @@ mod tests {
         let (hold, held) = channel::<()>();
         let hung = thread(move || held.recv());
         let fault = hung.join(&clock, clock.now() + Duration::from_millis(20)).expect_err("it hangs");
-        assert_eq!(fault.subject, "the test");
+        assert_eq!(fault.subject, "thread test");
         drop(hold);
     }
 

@@ -31,8 +31,7 @@ struct Waiting {
     writing: bool,
 }
 
-static WAITING: Mutex<Waiting> =
-    Mutex::new(Waiting { lines: VecDeque::new(), lost: 0, writing: false });
+static WAITING: Mutex<Waiting> = Mutex::new(Waiting { lines: VecDeque::new(), lost: 0, writing: false });
 static CHANGED: Condvar = Condvar::new();
 
 fn lock() -> MutexGuard<'static, Waiting> {
@@ -64,14 +63,16 @@ pub(crate) fn finish() {
     note_lost(&mut waiting);
     CHANGED.notify_all();
     let is_busy = |waiting: &mut Waiting| waiting.writing || !waiting.lines.is_empty();
-    // What is not written by now is not written at all.
-    let _ = CHANGED.wait_timeout_while(waiting, LAST_LINES_WAIT, is_busy);
+    // What is not written by then is not written at all.
+    drop(CHANGED.wait_timeout_while(waiting, LAST_LINES_WAIT, is_busy));
 }
 
 fn note_lost(waiting: &mut Waiting) {
     let lost = std::mem::take(&mut waiting.lost);
     if lost > 0 {
-        waiting.lines.push_back(as_line(Level::Warning, &format!("lines_lost={lost} nobody read them in time")));
+        waiting
+            .lines
+            .push_back(as_line(Level::Warning, &format!("lines_lost={lost} nobody read them in time")));
     }
 }
 
