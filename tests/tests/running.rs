@@ -2,9 +2,9 @@
 #![allow(clippy::print_stdout, reason = "tests say what they skip and what they compared")]
 
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixDatagram;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -21,6 +21,25 @@ fn board(dir: &Path, source: &str) -> String {
     let path = dir.join("board.toml");
     fs::write(&path, text).expect("written");
     path.display().to_string()
+}
+
+/// What stands for systemd: a socket, and its address.
+fn notified(dir: &Path) -> (UnixDatagram, PathBuf) {
+    let address = dir.join("notify");
+    let socket = UnixDatagram::bind(&address).expect("bound");
+    socket.set_read_timeout(Some(Duration::from_secs(30))).expect("set");
+    (socket, address)
+}
+
+/// Waits until systemd is told `wanted`.
+fn hear(systemd: &UnixDatagram, wanted: &str) {
+    let mut buffer = [0; 4096];
+    loop {
+        let size = systemd.recv(&mut buffer).unwrap_or_else(|why| panic!("waiting for {wanted}: {why}"));
+        if String::from_utf8_lossy(&buffer[..size]).contains(wanted) {
+            return;
+        }
+    }
 }
 
 fn lines(path: &Path) -> usize {
@@ -88,27 +107,16 @@ fn ctrl_c_ends_with_the_summary() {
 fn the_daemon_tells_systemd_and_drains_on_sigterm() {
     let dir = tempfile::tempdir().expect("temporary folder");
     let board = board(dir.path(), "test://ball?pace=pts");
-    let socket = dir.path().join("notify");
-    let systemd = UnixDatagram::bind(&socket).expect("bound");
-    systemd.set_read_timeout(Some(Duration::from_secs(30))).expect("set");
+    let (systemd, socket) = notified(dir.path());
     let mut command = Command::new(binary("orinocod"));
     command.args(["--board", &board, "--summary", &dir.path().join("s.json").display().to_string()]);
     command.current_dir(root()).env("NOTIFY_SOCKET", &socket).stderr(Stdio::null());
     let child = command.spawn().expect("starts");
-    let heard = |wanted: &str| {
-        let mut buffer = [0; 4096];
-        loop {
-            let size = systemd.recv(&mut buffer).unwrap_or_else(|why| panic!("waiting for {wanted}: {why}"));
-            if String::from_utf8_lossy(&buffer[..size]).contains(wanted) {
-                return;
-            }
-        }
-    };
-    heard("READY=1");
-    heard("STATUS=");
+    hear(&systemd, "READY=1");
+    hear(&systemd, "STATUS=");
     std::thread::sleep(Duration::from_millis(500));
     signal(&child, "TERM");
-    heard("STOPPING=1");
+    hear(&systemd, "STOPPING=1");
     let (code, _) = wait(child, Duration::from_secs(10));
     assert_eq!(code, Some(0));
     let summary: Value =
@@ -141,6 +149,62 @@ fn a_daemon_whose_log_nobody_reads_still_stops() {
     signal(&child, "TERM");
     assert_eq!(wait(child, Duration::from_secs(10)).0, Some(0));
     assert!(dir.path().join("s.json").is_file());
+}
+
+#[test]
+fn a_daemon_whose_log_is_stuck_still_stops() {
+    let dir = tempfile::tempdir().expect("temporary folder");
+    let board = board(dir.path(), "test://ball?pace=pts");
+    let (systemd, socket) = notified(dir.path());
+    // A pipe that is full, and stays full: its reader is there, and reads nothing.
+    let (reader, mut writer) = std::io::pipe().expect("made");
+    let log = writer.try_clone().expect("cloned");
+    let filler = std::thread::spawn(move || while writer.write_all(&[b'.'; 4096]).is_ok() {});
+    std::thread::sleep(Duration::from_millis(200));
+    let mut command = Command::new(binary("orinocod"));
+    command.args(["--board", &board, "--summary", &dir.path().join("s.json").display().to_string()]);
+    command.current_dir(root()).env("NOTIFY_SOCKET", socket).stderr(log);
+    let child = command.spawn().expect("starts");
+    hear(&systemd, "READY=1");
+    signal(&child, "TERM");
+    assert_eq!(wait(child, Duration::from_secs(10)).0, Some(0));
+    assert!(dir.path().join("s.json").is_file());
+    drop((command, reader));
+    filler.join().expect("its pipe has no reader any more");
+}
+
+#[test]
+fn a_daemon_with_a_stuck_output_still_stops() {
+    if std::env::var_os("ORINOCO_TEST_LONG").is_none() {
+        println!("skipped: it takes the 50 s that a board may take to end (ORINOCO_TEST_LONG=1)");
+        return;
+    }
+    let dir = tempfile::tempdir().expect("temporary folder");
+    // Frames that go nowhere but into a pipe that nobody reads; file sources wait for it.
+    let board = dir.path().join("board.toml");
+    let text = format!(
+        "version = 1\n[[sink]]\nname = 's'\nkind = 'framemd5'\npath = '{dir}/{{stream}}'\n\
+         [[stream]]\nname = 'stuck'\nsource = 'test://ball'\nmodels = []\nsinks = ['s']\n\
+         [[stream]]\nname = 'fine'\nsource = 'test://ball?pace=pts'\nmodels = []\nsinks = ['s']\n",
+        dir = dir.path().display()
+    );
+    fs::write(&board, text).expect("written");
+    let pipe = dir.path().join("stuck");
+    assert!(Command::new("mkfifo").arg(&pipe).status().expect("starts").success());
+    let reader = fs::File::options().read(true).write(true).open(&pipe).expect("a pipe");
+    let mut command = Command::new(binary("orinocod"));
+    command.args(["--board", &board.display().to_string()]);
+    command.args(["--summary", &dir.path().join("s.json").display().to_string()]);
+    let child = command.current_dir(root()).stderr(Stdio::null()).spawn().expect("starts");
+    std::thread::sleep(Duration::from_secs(5));
+    signal(&child, "TERM");
+    assert_eq!(wait(child, Duration::from_secs(60)).0, Some(3));
+    let summary: Value =
+        serde_json::from_slice(&fs::read(dir.path().join("s.json")).expect("written")).expect("JSON");
+    let faults = summary["faults"].as_array().expect("faults");
+    assert_eq!((faults.len(), &faults[0]["subject"]), (1, &"thread sink-stuck".into()));
+    assert!(lines(&dir.path().join("fine")) > 0);
+    drop(reader);
 }
 
 #[test]

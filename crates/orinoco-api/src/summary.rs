@@ -62,12 +62,12 @@ pub struct StreamSummary {
     pub dropped: Vec<Dropped>,
     /// Frames later than the stream's bound.
     pub late: u64,
-    /// Times the source was reopened.
+    /// Times the source was to be opened again: after a loss, or after an attempt that failed.
     pub reconnects: u64,
     /// From losing the source to its next frame, for each time that it came back; absent where it never did.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub recovery: Option<StageSummary>,
-    /// Frames out a second, from the first frame's arrival to the last one's end.
+    /// Frames out a second, from the arrival of the first of them to the last one's end.
     pub fps: f64,
     /// Objects found, all models.
     pub detections: u64,

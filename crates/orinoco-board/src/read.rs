@@ -18,6 +18,10 @@ const LANES_MAX: i64 = 16;
 const BATCH_MAX: i64 = 64;
 const QUEUE_FRAMES_MAX: i64 = 64;
 const THREADS_MAX: i64 = 64;
+/// Longer than any wait that makes sense.
+const MILLIS_MAX: i64 = 60_000;
+/// Sources are looked at every 100 ms: with less, a single look without a frame would be a stall.
+const STALL_MS_MIN: i64 = 200;
 /// An hour at 30 frames a second.
 const INTERVAL_MAX: i64 = 108_000;
 const CONFIRM_HITS_MAX: i64 = 1000;
@@ -184,7 +188,7 @@ fn read_stream(table: Reader<'_>, lanes: usize, models: &[BoardModel], sinks: &[
     let sink_names: Vec<&str> = sinks.iter().map(|s| s.name.as_str()).collect();
     let chosen_sinks = indices(&table, "sinks", &sink_names);
     let drops = [("drop-oldest", Drop::Oldest), ("drop-newest", Drop::Newest), ("block", Drop::Block)];
-    let millis = |key| table.integer(key, 0..=60_000).map(|n| Duration::from_millis(n.unsigned_abs()));
+    let millis = |key| table.integer(key, 0..=MILLIS_MAX).map(|n| Duration::from_millis(n.unsigned_abs()));
     let stream = BoardStream {
         models: chosen,
         lane: read_lane(&table, lanes),
@@ -198,7 +202,9 @@ fn read_stream(table: Reader<'_>, lanes: usize, models: &[BoardModel], sinks: &[
         reconnect_attempts: table
             .integer("reconnect_attempts", 1..=1_000_000)
             .and_then(|n| u32::try_from(n).ok()),
-        stall: millis("stall_ms").unwrap_or(BoardStream::STALL),
+        stall: table
+            .integer("stall_ms", STALL_MS_MIN..=MILLIS_MAX)
+            .map_or(BoardStream::STALL, |n| Duration::from_millis(n.unsigned_abs())),
         track: read_track(&table),
         sinks: chosen_sinks.into_iter().map(|index| sink_for(&name, &sinks[index])).collect(),
         ..BoardStream::new(name, source, Vec::new())
@@ -403,6 +409,14 @@ mod tests {
                 b.toml:2: key `model`: model `c` works on objects in objects; name a [[model]] that looks at whole frames
                 b.toml:2: key `model`: model `d` works on what `x` finds, which is not here; name a [[model]] that looks at whole frames
                 b.toml:16: key `stream[0].models`: `b` works on what `a` finds; put `a` before it"#]],
+        );
+    }
+
+    #[test]
+    fn a_stall_takes_longer_than_a_look() {
+        check(
+            "version = 1\n[[stream]]\nname = 'x'\nsource = 'test://ball'\nmodels = []\nstall_ms = 0\n",
+            expect!["b.toml:6: key `stream[0].stall_ms`: 0 is outside its range; choose 200 to 60000"],
         );
     }
 

@@ -42,7 +42,8 @@ codes! {
     RELOAD "E0110" Configuration "a board that cannot become another while it runs"
         "On SIGHUP (`systemctl reload orinocod`) the daemon reads its board file again: streams join and leave, and the others \
          run on. Lanes, memory budget and engines hold for a whole run. Nothing has changed when this is reported, unless \
-         the message says that a lane has just ended: then some streams may have joined; reload again."
+         a line `reloaded` follows: then only the streams of the message could not join, and run on as they were; reload \
+         again."
     MODEL_NOT_FOUND "E0201" Configuration "no such model"
         "--model takes a name in the model repository (models/<name>), a folder, a model.toml, or an .onnx file. \
          `orinoco models list` shows the names; --models DIR or ORINOCO_MODELS chooses the repository."
@@ -118,6 +119,8 @@ codes! {
          seqinfo.ini; a folder of such sequences is judged as a whole."
     UNKNOWN_CODE "E0701" Configuration "no such code"
         "Codes are written E0101 and so on; `orinoco explain` without a code lists them."
+    STOPPED "E0702" Interrupted "a board that was stopped before it ran"
+        "Ctrl-C or SIGTERM came while models were loaded: no source was opened, and nothing was written."
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use orinoco_vision::{Head, Mapping, Output, heads};
 
 use crate::engine::{Prepared, Session};
 use crate::model::{Binding, FeedValue, Model, Quantization};
+use crate::scratch::Scratch;
 
 /// No head reads more outputs than this.
 pub(crate) const OUTPUTS_MAX: usize = 16;
@@ -89,6 +90,11 @@ impl Inference {
             .then(|| Staged { values: vec![0.0; tensor.len()], quantization: model.input_quantization });
         let output_quantization = model.output_quantization;
         Ok(Self { session, input: binding.input, staged, states, outputs, output_quantization, head })
+    }
+
+    /// See [`Session::compute_in`].
+    pub(crate) fn compute_in(&mut self, scratch: &Scratch, model: &str) -> bool {
+        self.session.compute_in(scratch, model)
     }
 
     /// Writes the main input as f32. What is not written stays from the last time.

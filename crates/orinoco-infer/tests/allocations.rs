@@ -76,10 +76,14 @@ impl Session for Watched {
     fn output(&self, index: usize) -> TensorView<'_> {
         self.0.output(index)
     }
+
+    fn compute_in(&mut self, scratch: &Scratch, model: &str) -> bool {
+        self.0.compute_in(scratch, model)
+    }
 }
 
 /// A plan of the demo's model; `None`, with a line, where the engine cannot run here.
-fn plan(engine: &str) -> Option<CpuPlan> {
+fn plan(engine: &str, scratch: &Scratch) -> Option<CpuPlan> {
     let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models");
     let repository = Repository { roots: vec![models], data: Vec::new() };
     let model =
@@ -92,11 +96,16 @@ fn plan(engine: &str) -> Option<CpuPlan> {
     }
     let prepared = engine.prepare(&model.file, &options).expect("the model is read");
     let binding = model.bind(prepared.inputs(), prepared.outputs(), 1).expect("it fits its graph");
-    let mut session = prepared.session(&binding.shapes).expect("it is bound");
-    session.compute_in(&Scratch::new(64 << 20).expect("there is room"), "person-nano");
-    let session = Box::new(Watched(session));
+    let session = Box::new(Watched(prepared.session(&binding.shapes).expect("it is bound")));
     let clock = Arc::new(MonotonicClock::default());
-    Some(CpuPlan::new(&model, &binding, prepared.as_ref(), session, clock).expect("it runs"))
+    let mut plan = CpuPlan::new(&model, &binding, prepared.as_ref(), session, clock).expect("it runs");
+    let is_ours = plan.compute_in(scratch, "person-nano");
+    // Others may compute in it while a plan is bound.
+    assert_eq!(scratch.usage().allocations, 0, "a plan keeps out of it until it is replayed");
+    let mut findings = [Findings::default()];
+    plan.replay(&[frame()], &mut findings).expect("it runs");
+    assert_eq!(scratch.usage().allocations > 0, is_ours);
+    Some(plan)
 }
 
 fn frame() -> Frame {
@@ -114,7 +123,8 @@ fn frame() -> Frame {
 fn a_replay_allocates_nothing_around_the_engines_call() {
     let long = std::env::var_os("ORINOCO_TEST_LONG").is_some();
     for engine in ENGINES {
-        let Some(mut plan) = plan(engine) else { continue };
+        let scratch = Scratch::new(64 << 20).expect("there is room");
+        let Some(mut plan) = plan(engine, &scratch) else { continue };
         let (frames, mut findings) = ([frame()], [Findings::default()]);
         for _ in 0..WARM {
             plan.replay(&frames, &mut findings).expect("it runs");

@@ -249,7 +249,8 @@ fn a_camera_that_is_lost_is_seen_again() {
     running.wait(Instant::now(), 40, Duration::from_secs(20));
     let states = running.states();
     let count = |name: &str| states.iter().filter(|text| text.starts_with(name)).count();
-    assert_eq!((count("live"), count("backing-off"), count("stalled")), (3, 3, 1), "{states:#?}");
+    // Of losses in a row the third is not told.
+    assert_eq!((count("live"), count("backing-off"), count("stalled")), (3, 2, 1), "{states:#?}");
     running.end();
 }
 

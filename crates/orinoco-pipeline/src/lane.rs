@@ -8,7 +8,9 @@ use orinoco_core::{Clock, Diagnosis, Findings, FrameDesc, Region, StreamId};
 use orinoco_telemetry::{DropCause, Event, EventSink, Stage, Stats};
 
 use crate::mux::Next;
-use crate::{Closed, Executor, Found, Frame, Inlet, Mux, Object, Outcome, Outlet, StageTimes, StreamQueue};
+use crate::{
+    Closed, Executor, Found, Frame, Inlet, Mux, Object, Outcome, Outlet, StageTimes, Stop, StreamQueue,
+};
 
 /// After this many failed batches in a row the engine is taken to be broken and the lane ends.
 const FAILURES_MAX: u32 = 8;
@@ -67,6 +69,8 @@ pub struct Joining {
     pub follower: Option<Box<dyn Follow>>,
     /// Where its outcomes go.
     pub outlet: Outlet,
+    /// The wish to end it.
+    pub stop: Stop,
 }
 
 /// Why a stream cannot join a lane.
@@ -159,6 +163,7 @@ struct LaneStream {
     steps: Vec<Step>,
     follower: Option<Box<dyn Follow>>,
     outlet: Outlet,
+    stop: Stop,
     /// Frames that came.
     frames: u64,
 }
@@ -231,13 +236,6 @@ impl Lane {
 
     /// Runs on the calling thread until every stream has ended, or the engine fails again and again.
     pub fn run(mut self) -> Result<(), Diagnosis> {
-        let result = self.batches();
-        // Sources that wait for room must not wait for a lane that is gone.
-        self.mux.close();
-        result
-    }
-
-    fn batches(&mut self) -> Result<(), Diagnosis> {
         let mut batch = Vec::new();
         let mut failures = 0;
         while let Some(next) = self.mux.next(&mut batch) {
@@ -263,12 +261,13 @@ impl Lane {
     }
 
     fn take_in(&mut self) {
-        for Joining { stream, queue, steps, plans, follower, outlet } in self.joining.try_iter() {
+        for joining in self.joining.try_iter() {
+            let Joining { stream, queue, steps, plans, follower, outlet, stop } = joining;
             for plan in plans {
                 let findings = vec![Findings::default(); plan.executor.batch_max()];
                 self.plans.entry(plan.model).or_insert(LanePlan { plan, findings });
             }
-            let joined = LaneStream { group: queue.group, steps, follower, outlet, frames: 0 };
+            let joined = LaneStream { group: queue.group, steps, follower, outlet, stop, frames: 0 };
             self.streams.insert(stream, joined);
         }
     }
@@ -327,7 +326,7 @@ impl Lane {
             if let Some(follower) = &mut stream.follower {
                 follower.follow(&frame.desc, &mut found);
             }
-            stream.outlet.push(Outcome { frame, found, finished }, &self.stats);
+            stream.outlet.push(Outcome { frame, found, finished }, &stream.stop, &self.stats);
         }
     }
 
@@ -335,6 +334,13 @@ impl Lane {
         for frame in batch.drain(..) {
             self.stats.stream(frame.desc.stream).drop_frame(DropCause::ReplayFailed);
         }
+    }
+}
+
+impl Drop for Lane {
+    /// Sources that wait for room must not wait for a lane that is gone, be it by a panic.
+    fn drop(&mut self) {
+        self.mux.close();
     }
 }
 
@@ -379,5 +385,79 @@ fn record_times(stats: &Stats, model: usize, pictures: &[Frame], times: StageTim
         stats.record(Stage::Preprocess, times.preprocess / share);
         stats.record(Stage::Infer, times.infer / share);
         stats.record(Stage::Postprocess, times.postprocess / share);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{DropPolicy, MonotonicClock, SinkThread, Slot, SlotPool};
+    use orinoco_core::{Nanos, PixelFormat, codes};
+    use std::time::Duration;
+
+    struct Quiet;
+    impl EventSink for Quiet {
+        fn emit(&self, _: Event) {}
+    }
+
+    /// An engine that is broken.
+    enum Broken {
+        Fails,
+        Panics,
+    }
+    impl Executor for Broken {
+        fn batch_max(&self) -> usize {
+            1
+        }
+        fn replay(&mut self, _: &[Frame], _: &mut [Findings]) -> Result<StageTimes, Diagnosis> {
+            match self {
+                Self::Fails => Err(Diagnosis::new(&codes::ENGINE_RUN, "test", "it fails", "nothing")),
+                Self::Panics => panic!("this test wants it"),
+            }
+        }
+    }
+
+    fn frame() -> Frame {
+        let slot = SlotPool::new(1, 1).take(Duration::ZERO).expect("free");
+        let desc = FrameDesc::packed(PixelFormat::Gray8, 1, 1);
+        Frame::new(desc, Slot::Owned(slot), Nanos(0)).expect("fits")
+    }
+
+    /// A source that is blocked by its ring goes on when the lane is gone, and its sinks complete.
+    fn check(broken: Broken) {
+        let (clock, stats) = (Arc::new(MonotonicClock::default()), Stats::new(1));
+        stats.add_model();
+        let (lane, entry) = Lane::new(clock.clone(), Arc::new(Quiet), stats.clone());
+        let (stream, policy) = (StreamId(0), DropPolicy::Block);
+        let (sinks, outlet) =
+            SinkThread::new(stream, Vec::new(), policy, None, clock, Arc::new(Quiet), stats);
+        let queue = StreamQueue { group: 0, batch_max: 1, frames_max: 1, policy, batch_wait: Duration::ZERO };
+        let plan = BoundPlan { model: 0, name: "broken".to_owned(), executor: Box::new(broken) };
+        let steps = vec![Step { model: 0, interval: 1, on: None }];
+        let joining = Joining {
+            stream,
+            queue,
+            steps,
+            plans: vec![plan],
+            follower: None,
+            outlet,
+            stop: Stop::default(),
+        };
+        let inlet = entry.join(joining).expect("it runs");
+        let source = std::thread::spawn(move || while inlet.push(frame()).is_ok() {});
+        let lane = std::thread::spawn(move || lane.run());
+        source.join().expect("it is told that the lane is gone");
+        assert!(!matches!(lane.join(), Ok(Ok(()))));
+        assert!(sinks.run().1.is_empty());
+    }
+
+    #[test]
+    fn an_engine_that_fails_again_and_again_frees_its_sources() {
+        check(Broken::Fails);
+    }
+
+    #[test]
+    fn a_panic_frees_the_sources() {
+        check(Broken::Panics);
     }
 }

@@ -185,13 +185,15 @@ impl State {
         }
     }
 
-    /// Whether the frames of a ring's group need not wait any longer.
+    /// Whether the frames of a ring's group need not wait any longer: one has waited long enough, or there are as many as
+    /// will fit into a batch, or into the group's rings.
     fn is_due(&self, ring: &Ring, now: Nanos) -> bool {
         let group = ring.queue.group;
+        let waiting = self.group(group).map(|ring| ring.frames.len()).sum::<usize>();
+        let room = self.group(group).map(Ring::frames_max).sum::<usize>();
         !ring.frames.is_empty()
             && (self.group(group).filter_map(Ring::deadline).any(|deadline| deadline <= now)
-                || self.group(group).map(|ring| ring.frames.len()).sum::<usize>() >= self.batch_max(group)
-                || !self.group(group).any(|ring| ring.open))
+                || waiting >= self.batch_max(group).min(room))
     }
 
     fn group(&self, group: usize) -> impl Iterator<Item = &Ring> {
@@ -220,6 +222,11 @@ impl Ring {
     /// Whose turn it is: the least of these. Streams that were served at the same time go by the age of their frames.
     fn turn(&self) -> (u64, Option<Nanos>) {
         (self.served, self.frames.front().map(|(came, _)| *came))
+    }
+
+    /// The most frames that can wait here.
+    fn frames_max(&self) -> usize {
+        if self.open { self.queue.frames_max } else { self.frames.len() }
     }
 
     fn deadline(&self) -> Option<Nanos> {
@@ -289,6 +296,7 @@ mod tests {
     use super::*;
     use crate::{MonotonicClock, Slot, SlotPool};
     use orinoco_core::{FrameDesc, PixelFormat};
+    use std::time::Instant;
 
     fn frame(stream: u16, seq: u64) -> Frame {
         let mut desc = FrameDesc::packed(PixelFormat::Gray8, 1, 1);
@@ -367,6 +375,16 @@ mod tests {
         }
         drop(inlets);
         assert_eq!(drain(&mux), [vec![0, 10, 1, 11], vec![2, 12]]);
+    }
+
+    #[test]
+    fn a_batch_that_cannot_be_filled_does_not_wait() {
+        let (mux, inlets, _) = mux(DropPolicy::Block, 4, 1, 8, 60_000);
+        (0..4).for_each(|seq| inlets[0].push(frame(0, seq)).expect("open"));
+        let (mut batch, begin) = (Vec::new(), Instant::now());
+        assert_eq!(mux.next(&mut batch), Some(Next::Batch(0)));
+        assert_eq!(batch.len(), 4);
+        assert!(begin.elapsed() < Duration::from_secs(30), "its ring is full");
     }
 
     #[test]

@@ -8,10 +8,14 @@ use std::time::Duration;
 use orinoco_core::{Clock, Detection, Diagnosis, Findings, Nanos, StreamId, TrackId};
 use orinoco_telemetry::{DropCause, Event, EventSink, SourceState, Stage, Stats};
 
-use crate::{DropPolicy, Frame};
+use crate::{DropPolicy, Frame, Stop};
 
 /// Frames that may wait for a stream's sinks; each holds a decoder's buffer, so few.
 const OUTCOMES_MAX: usize = 4;
+/// How long one wait for room takes, so that a request to stop is seen in time.
+const ROOM_STEP: Duration = Duration::from_millis(100);
+/// How long a lane waits for room after a request to stop. An output that is stuck must not hold up the others' end.
+const ROOM_WAIT_MAX: Duration = Duration::from_secs(5);
 /// How often outputs of a source that is away are told so.
 const OFFLINE_EVERY: Duration = Duration::from_secs(1);
 
@@ -79,7 +83,8 @@ pub trait Sink: Send {
         Ok(())
     }
 
-    /// Completes the output; returns the file it wrote, if any. Called once, after the last `write`.
+    /// Completes the output; returns the file it wrote, if any. Called once: after the last frame, or when a call above has
+    /// failed.
     fn finish(&mut self) -> Result<Option<PathBuf>, Diagnosis>;
 }
 
@@ -87,24 +92,45 @@ pub trait Sink: Send {
 #[derive(Debug)]
 pub struct Outlet {
     sender: SyncSender<Outcome>,
+    /// Hears when the sinks have taken an outcome.
+    taken: Receiver<()>,
     policy: DropPolicy,
+    /// The sinks made no room although the end was asked for.
+    stuck: bool,
 }
 
 impl Outlet {
-    /// Hands an outcome over. A stream that may drop frames never waits here, so that slow sinks cannot hold a lane.
-    pub fn push(&self, outcome: Outcome, stats: &Stats) {
+    /// Hands an outcome over. A stream that may drop frames never waits here, so that slow sinks cannot hold a lane. Others
+    /// wait, but not for ever once `stop` is requested.
+    pub fn push(&mut self, outcome: Outcome, stop: &Stop, stats: &Stats) {
         let stream = outcome.frame.desc.stream;
         let sent = match self.policy {
-            DropPolicy::Block => self.sender.send(outcome).map_err(|_| ()),
-            DropPolicy::DropOldest | DropPolicy::DropNewest => {
-                self.sender.try_send(outcome).map_err(|error| match error {
-                    TrySendError::Full(_) | TrySendError::Disconnected(_) => (),
-                })
+            DropPolicy::Block if !self.stuck => self.send(outcome, stop),
+            DropPolicy::Block | DropPolicy::DropOldest | DropPolicy::DropNewest => {
+                self.sender.try_send(outcome).is_ok()
             }
         };
-        if sent.is_err() {
+        if !sent {
             stats.stream(stream).drop_frame(DropCause::SinkBehind);
         }
+    }
+
+    /// Waits until there is room; false when there is none in time, or nobody takes it.
+    fn send(&mut self, mut outcome: Outcome, stop: &Stop) -> bool {
+        let mut steps_left = ROOM_WAIT_MAX.as_millis() / ROOM_STEP.as_millis();
+        while steps_left > 0 {
+            outcome = match self.sender.try_send(outcome) {
+                Ok(()) => return true,
+                Err(TrySendError::Disconnected(_)) => return false,
+                Err(TrySendError::Full(outcome)) => outcome,
+            };
+            let waited = self.taken.recv_timeout(ROOM_STEP) == Err(RecvTimeoutError::Timeout);
+            if waited && stop.requested() {
+                steps_left -= 1;
+            }
+        }
+        self.stuck = true;
+        false
     }
 }
 
@@ -113,6 +139,11 @@ pub struct SinkThread {
     stream: StreamId,
     sinks: Vec<Box<dyn Sink>>,
     outcomes: Receiver<Outcome>,
+    /// Tells the outlet that there is room.
+    taken: SyncSender<()>,
+    /// The files written so far.
+    files: Vec<PathBuf>,
+    faults: Vec<Diagnosis>,
     latency_max: Option<Duration>,
     clock: Arc<dyn Clock>,
     events: Arc<dyn EventSink>,
@@ -131,50 +162,51 @@ impl SinkThread {
         stats: Stats,
     ) -> (Self, Outlet) {
         let (sender, outcomes) = sync_channel(OUTCOMES_MAX);
-        let thread = Self { stream, sinks, outcomes, latency_max, clock, events, stats };
-        (thread, Outlet { sender, policy })
+        // One notice is enough: who hears it looks for room.
+        let (notice, taken) = sync_channel(1);
+        let (files, faults) = (Vec::new(), Vec::new());
+        let thread =
+            Self { stream, sinks, outcomes, taken: notice, files, faults, latency_max, clock, events, stats };
+        (thread, Outlet { sender, taken, policy, stuck: false })
     }
 
     /// Writes until the outlet is dropped, then completes every sink. Returns the files written and the faults.
     pub fn run(mut self) -> (Vec<PathBuf>, Vec<Diagnosis>) {
-        let mut faults = Vec::new();
         loop {
             match self.outcomes.recv_timeout(OFFLINE_EVERY) {
                 Ok(outcome) => {
-                    self.tell(&mut faults, |sink| sink.write(&outcome));
+                    // It fails where a notice is there already, or nobody waits for one.
+                    let _ = self.taken.try_send(());
+                    self.tell(|sink| sink.write(&outcome));
                     self.count(&outcome);
                 }
-                Err(RecvTimeoutError::Timeout) => self.look_offline(&mut faults),
+                Err(RecvTimeoutError::Timeout) => self.look_offline(),
                 Err(RecvTimeoutError::Disconnected) => break,
             }
         }
-        let mut files = Vec::new();
         for mut sink in self.sinks {
             match sink.finish() {
-                Ok(file) => files.extend(file),
-                Err(fault) => faults.push(fault),
+                Ok(file) => self.files.extend(file),
+                Err(fault) => self.faults.push(fault),
             }
         }
-        (files, faults)
+        (self.files, self.faults)
     }
 
-    /// Tells every sink something; one that fails is told nothing any more.
-    fn tell(
-        &mut self,
-        faults: &mut Vec<Diagnosis>,
-        mut what: impl FnMut(&mut dyn Sink) -> Result<(), Diagnosis>,
-    ) {
-        self.sinks.retain_mut(|sink| match what(&mut **sink) {
-            Ok(()) => true,
-            Err(why) => {
-                self.events.emit(Event::SinkFailed { stream: self.stream, why: why.clone() });
-                faults.push(why);
-                false
-            }
+    /// Tells every sink something. One that fails completes what it has written, and is told nothing any more.
+    fn tell(&mut self, mut what: impl FnMut(&mut dyn Sink) -> Result<(), Diagnosis>) {
+        let Self { stream, sinks, files, faults, events, .. } = self;
+        sinks.retain_mut(|sink| {
+            let Err(why) = what(&mut **sink) else { return true };
+            events.emit(Event::SinkFailed { stream: *stream, why: why.clone() });
+            faults.push(why);
+            // If this fails too, the fault above has said why.
+            files.extend(sink.finish().ok().flatten());
+            false
         });
     }
 
-    fn look_offline(&mut self, faults: &mut Vec<Diagnosis>) {
+    fn look_offline(&mut self) {
         let stats = self.stats.stream(self.stream);
         let (state, latest) = (stats.state, stats.last_out);
         drop(stats);
@@ -182,7 +214,7 @@ impl SinkThread {
             matches!(state, Some(SourceState::Connecting | SourceState::Stalled | SourceState::BackingOff));
         if let (true, Some(latest)) = (away, latest) {
             let silence = self.clock.now().since(latest);
-            self.tell(faults, |sink| sink.offline(silence));
+            self.tell(|sink| sink.offline(silence));
         }
     }
 
@@ -200,5 +232,80 @@ impl SinkThread {
         if self.latency_max.is_some_and(|max| total > max) {
             stats.late += 1;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{MonotonicClock, Slot, SlotPool};
+    use orinoco_core::{FrameDesc, PixelFormat, codes};
+    use std::sync::Mutex;
+
+    struct Quiet;
+    impl EventSink for Quiet {
+        fn emit(&self, _: Event) {}
+    }
+
+    fn outcome() -> Outcome {
+        let slot = SlotPool::new(1, 1).take(Duration::ZERO).expect("free");
+        let desc = FrameDesc::packed(PixelFormat::Gray8, 1, 1);
+        let frame = Frame::new(desc, Slot::Owned(slot), Nanos(0)).expect("fits");
+        Outcome { frame, found: Vec::new(), finished: Nanos(0) }
+    }
+
+    fn thread(sink: impl Sink + 'static, policy: DropPolicy) -> (SinkThread, Outlet, Stats) {
+        let (stats, clock) = (Stats::new(1), Arc::new(MonotonicClock::default()));
+        let sinks: Vec<Box<dyn Sink>> = vec![Box::new(sink)];
+        let (thread, outlet) =
+            SinkThread::new(StreamId(0), sinks, policy, None, clock, Arc::new(Quiet), stats.clone());
+        (thread, outlet, stats)
+    }
+
+    /// Takes so many outcomes, and notes what it is asked.
+    struct Short(usize, Arc<Mutex<Vec<&'static str>>>);
+    impl Sink for Short {
+        fn write(&mut self, _: &Outcome) -> Result<(), Diagnosis> {
+            self.1.lock().expect("not poisoned").push("write");
+            let fault = || Diagnosis::new(&codes::SINK_WRITE, "short", "it has had enough", "nothing");
+            self.0.checked_sub(1).map(|left| self.0 = left).ok_or_else(fault)
+        }
+        fn finish(&mut self) -> Result<Option<PathBuf>, Diagnosis> {
+            self.1.lock().expect("not poisoned").push("finish");
+            Ok(Some(PathBuf::from("short")))
+        }
+    }
+
+    #[test]
+    fn a_sink_that_fails_completes_what_it_has() {
+        let asked = Arc::default();
+        let (thread, mut outlet, stats) = thread(Short(2, Arc::clone(&asked)), DropPolicy::DropNewest);
+        (0..4).for_each(|_| outlet.push(outcome(), &Stop::default(), &stats));
+        drop(outlet);
+        let (files, faults) = thread.run();
+        assert_eq!((files, faults.len()), (vec![PathBuf::from("short")], 1));
+        assert_eq!(*asked.lock().expect("not poisoned"), ["write", "write", "write", "finish"]);
+    }
+
+    #[test]
+    fn sinks_that_block_get_every_outcome() {
+        let asked = Arc::default();
+        let (thread, mut outlet, stats) = thread(Short(100, Arc::clone(&asked)), DropPolicy::Block);
+        let sinks = std::thread::spawn(move || thread.run());
+        (0..100).for_each(|_| outlet.push(outcome(), &Stop::default(), &stats));
+        drop(outlet);
+        assert!(sinks.join().expect("it does not panic").1.is_empty());
+        assert_eq!(asked.lock().expect("not poisoned").len(), 101);
+        assert_eq!(stats.stream(StreamId(0)).dropped(DropCause::SinkBehind), 0);
+    }
+
+    #[test]
+    fn a_sink_that_is_stuck_does_not_hold_up_the_end() {
+        // Nobody runs the thread: nothing is taken.
+        let (_thread, mut outlet, stats) = thread(Short(0, Arc::default()), DropPolicy::Block);
+        let stop = Stop::default();
+        stop.request();
+        (0..OUTCOMES_MAX + 3).for_each(|_| outlet.push(outcome(), &stop, &stats));
+        assert_eq!(stats.stream(StreamId(0)).dropped(DropCause::SinkBehind), 3);
     }
 }

@@ -12,6 +12,8 @@ use crate::{Frame, Inlet, Poll, Source, SourceError, Stop};
 const BACKOFF_FIRST: Duration = Duration::from_millis(200);
 /// The longest wait: a camera that comes back is seen again within this and its own start-up time.
 const BACKOFF_MAX: Duration = Duration::from_millis(1000);
+/// A source that was live for less was not really back: its loss counts as one more failed attempt.
+const LIVE_MIN: Duration = Duration::from_secs(5);
 /// How long one poll of a source may wait, so that a request to stop is seen in time.
 const POLL_WAIT: Duration = Duration::from_millis(100);
 
@@ -72,8 +74,10 @@ impl SourceRunner {
                 Err(error) => error,
             };
             self.source.close();
+            let now = self.clock.now();
+            life.backoff.lost(now);
             if life.backoff.ever_live {
-                life.lost.get_or_insert_with(|| self.clock.now());
+                life.lost.get_or_insert(now);
             }
             match life.backoff.after(&error) {
                 Some(wait) => {
@@ -93,10 +97,10 @@ impl SourceRunner {
 
     /// One connection: from opening to the end of the stream or an error.
     fn session(&mut self, life: &mut Life) -> Result<SourceEnd, SourceError> {
-        match life.backoff.is_news() {
-            true => self.enter(SourceState::Connecting, None),
-            false => self.stats.stream(self.stream).state = Some(SourceState::Connecting),
+        if self.stop.requested() {
+            return Ok(SourceEnd::Stopped);
         }
+        self.enter_again(life.backoff.attempt, SourceState::Connecting, None);
         self.source.open()?;
         let mut heard = self.clock.now();
         let mut live = false;
@@ -105,10 +109,10 @@ impl SourceRunner {
                 Poll::Frame(mut frame) => {
                     if !live {
                         live = true;
-                        life.backoff.live();
-                        self.enter(SourceState::Live, None);
+                        life.backoff.live(self.clock.now());
+                        self.enter_again(life.backoff.flaps, SourceState::Live, None);
                         self.stats.stream(self.stream).maker = self.source.maker();
-                        self.recovered(life.lost.take());
+                        self.recovered(life);
                     }
                     // A gap in the numbers is a loss at the source.
                     life.seq += frame.lost;
@@ -125,14 +129,14 @@ impl SourceRunner {
                     // Read after the push: time spent blocked by our own ring is not the source's silence.
                     heard = self.clock.now();
                 }
-                Poll::Pending => self.check_stall(heard)?,
+                Poll::Pending => self.check_stall(heard, life.backoff.attempt)?,
                 Poll::End => return Ok(SourceEnd::Complete),
             }
         }
         Ok(SourceEnd::Stopped)
     }
 
-    fn check_stall(&self, heard: Nanos) -> Result<(), SourceError> {
+    fn check_stall(&self, heard: Nanos, attempt: u32) -> Result<(), SourceError> {
         let silence = self.clock.now().since(heard);
         if silence < self.reconnect.stall {
             return Ok(());
@@ -140,27 +144,26 @@ impl SourceRunner {
         let cause = format!("no frame for {:.0} s", silence.as_secs_f64());
         let next = "check the camera or the file; `gst-discoverer-1.0` shows what GStreamer makes of it";
         let why = Diagnosis::new(&codes::SOURCE_UNREACHABLE, &self.shown, cause, next);
-        self.enter(SourceState::Stalled, Some(why.clone()));
+        self.enter_again(attempt, SourceState::Stalled, Some(why.clone()));
         Err(SourceError::Transient(why))
     }
 
     fn back_off(&self, backoff: &Backoff, wait: Duration, why: &Diagnosis) {
-        let mut stats = self.stats.stream(self.stream);
-        stats.reconnects += 1;
-        stats.state = Some(SourceState::BackingOff);
-        drop(stats);
-        if backoff.is_news() {
-            self.enter(SourceState::BackingOff, Some(why.clone()));
+        self.stats.stream(self.stream).reconnects += 1;
+        self.enter_again(backoff.attempt, SourceState::BackingOff, Some(why.clone()));
+        if is_news(backoff.attempt) {
             self.events.emit(Event::SourceRetry { stream: self.stream, attempt: backoff.attempt, wait });
         }
     }
 
     /// Notes how long a source was away that is live again.
-    fn recovered(&self, lost: Option<Nanos>) {
-        let Some(lost) = lost else { return };
+    fn recovered(&self, life: &mut Life) {
+        let Some(lost) = life.lost.take() else { return };
         let after = self.clock.now().since(lost);
         self.stats.stream(self.stream).recovery.record(after);
-        self.events.emit(Event::SourceRecovered { stream: self.stream, after });
+        if is_news(life.backoff.flaps) {
+            self.events.emit(Event::SourceRecovered { stream: self.stream, after });
+        }
     }
 
     fn count(&self, frame: &Frame) {
@@ -175,9 +178,22 @@ impl SourceRunner {
     }
 
     fn enter(&self, state: SourceState, why: Option<Diagnosis>) {
-        self.stats.stream(self.stream).state = Some(state);
-        self.events.emit(Event::Source { stream: self.stream, state, why });
+        self.enter_again(0, state, why);
     }
+
+    /// Enters a state in which it was `times` times already.
+    fn enter_again(&self, times: u32, state: SourceState, why: Option<Diagnosis>) {
+        self.stats.stream(self.stream).state = Some(state);
+        if is_news(times) {
+            self.events.emit(Event::Source { stream: self.stream, state, why });
+        }
+    }
+}
+
+/// Whether something that has happened `times` times is worth a message: the first, second, fourth and so on, or a camera
+/// that is away all night would fill the log.
+fn is_news(times: u32) -> bool {
+    times == 0 || times.is_power_of_two()
 }
 
 /// What outlives a connection.
@@ -192,25 +208,33 @@ struct Life {
 /// How long to wait before the next attempt, if there is to be one.
 struct Backoff {
     attempts_max: Option<u32>,
+    /// Failures since it was live for a while.
     attempt: u32,
+    /// Those of them before which it was live for a moment.
+    flaps: u32,
+    live_since: Option<Nanos>,
     ever_live: bool,
     random: u64,
 }
 
 impl Backoff {
     fn new(attempts_max: Option<u32>, seed: u64) -> Self {
-        Self { attempts_max, attempt: 0, ever_live: false, random: seed | 1 }
+        let random = seed | 1;
+        Self { attempts_max, attempt: 0, flaps: 0, live_since: None, ever_live: false, random }
     }
 
-    fn live(&mut self) {
+    fn live(&mut self, now: Nanos) {
         self.ever_live = true;
-        self.attempt = 0;
+        self.live_since = Some(now);
     }
 
-    /// Whether this attempt is worth a message: the first, second, fourth and so on, or a camera that is away all night
-    /// would fill the log.
-    fn is_news(&self) -> bool {
-        self.attempt == 0 || self.attempt.is_power_of_two()
+    /// The connection has ended. Only after one that lasted are earlier failures forgotten.
+    fn lost(&mut self, now: Nanos) {
+        match self.live_since.take() {
+            Some(since) if now.since(since) >= LIVE_MIN => (self.attempt, self.flaps) = (0, 0),
+            Some(_) => self.flaps += 1,
+            None => {}
+        }
     }
 
     fn after(&mut self, error: &SourceError) -> Option<Duration> {
@@ -292,6 +316,10 @@ mod tests {
     }
 
     fn check(steps: Vec<Step>, attempts_max: Option<u32>, states: &str, end: &str) {
+        check_until(Stop::default(), steps, attempts_max, states, end);
+    }
+
+    fn check_until(stop: Stop, steps: Vec<Step>, attempts_max: Option<u32>, states: &str, end: &str) {
         let clock: Arc<dyn Clock> = Arc::new(MonotonicClock::default());
         let stats = Stats::new(1);
         let (policy, batch_wait) = (DropPolicy::Block, Duration::ZERO);
@@ -309,7 +337,7 @@ mod tests {
             seed: 7,
             events: log.clone(),
             stats,
-            stop: Stop::default(),
+            stop,
         };
         let ended = match runner.run() {
             SourceEnd::Complete => "complete",
@@ -332,6 +360,28 @@ mod tests {
     }
 
     #[test]
+    fn a_camera_that_comes_for_a_moment_does_not_fill_the_log() {
+        let mut steps: Vec<Step> = (0..4).flat_map(|_| [Step::Frame, Step::Breaks]).collect();
+        steps.extend([Step::Frame, Step::End]);
+        // The third loss is not told.
+        let back = "backing-off connecting live";
+        check(steps, None, &format!("connecting live {back} {back} {back} ended"), "complete");
+    }
+
+    #[test]
+    fn failures_are_forgotten_after_a_while() {
+        let mut backoff = Backoff::new(None, 7);
+        let mut lives = |from: u64, to: u64| {
+            let seconds = |seconds: u64| Nanos(seconds * 1_000_000_000);
+            backoff.live(seconds(from));
+            backoff.lost(seconds(to));
+            backoff.after(&SourceError::Transient(fault())).expect("it is tried for ever");
+            (backoff.attempt, backoff.flaps)
+        };
+        assert_eq!([lives(0, 1), lives(2, 3), lives(4, 9), lives(10, 11)], [(1, 1), (2, 2), (1, 0), (2, 1)]);
+    }
+
+    #[test]
     fn a_camera_that_never_came_is_given_up() {
         check(
             vec![Step::OpenFails, Step::OpenFails],
@@ -339,6 +389,13 @@ mod tests {
             "connecting backing-off connecting ended",
             "failed",
         );
+    }
+
+    #[test]
+    fn a_source_is_not_opened_when_the_end_was_asked_for() {
+        let stop = Stop::default();
+        stop.request();
+        check_until(stop, vec![Step::Frame], None, "ended", "stopped");
     }
 
     #[test]

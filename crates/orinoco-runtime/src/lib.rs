@@ -15,6 +15,7 @@ mod reload;
 mod run;
 mod sinks;
 mod summary;
+mod threads;
 
 pub use events::Quiet;
 pub use memory::{peak_bytes, resident_bytes};

@@ -86,12 +86,13 @@ pub fn bind_plan(
     if let Some(plan) = bind_on_device(loaded, &clock)? {
         return Ok(Box::new(plan));
     }
-    let mut session = loaded.chosen.session()?;
-    if let Some(scratch) = scratch {
-        session.compute_in(scratch, &loaded.name);
-    }
+    let session = loaded.chosen.session()?;
     let prepared = loaded.chosen.prepared.as_ref();
-    Ok(Box::new(CpuPlan::new(&loaded.model, &loaded.binding, prepared, session, clock)?))
+    let mut plan = CpuPlan::new(&loaded.model, &loaded.binding, prepared, session, clock)?;
+    if let Some(scratch) = scratch {
+        plan.compute_in(scratch, &loaded.name);
+    }
+    Ok(Box::new(plan))
 }
 
 #[cfg(feature = "cuda")]

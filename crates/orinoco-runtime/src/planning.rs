@@ -2,9 +2,11 @@
 //! kept; a board that does not fit its budget is refused before anything is allocated.
 
 use std::fs;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::time::UNIX_EPOCH;
+use std::process::{Command, Output, Stdio};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use orinoco_board::{Board, BoardModel, BoardStream, Inference};
 use orinoco_config::Faults;
@@ -25,6 +27,10 @@ const ASKED: &str = "ORINOCO_MEASURE";
 const MEASURING_BYTES: usize = 4 << 30;
 /// Runs of a measured model: ONNX Runtime plans its memory in the first, so later ones need more.
 const RUNS: usize = 5;
+/// How long measuring may take. The largest models load in a minute or two on the slowest boards.
+const MEASURE_MAX: Duration = Duration::from_secs(600);
+/// How often the process that measures is looked at.
+const CHILD_LOOK: Duration = Duration::from_millis(20);
 /// Alignment of tensors and frames: a cache line, or an AVX-512 register.
 const ALIGN_BYTES: u64 = 64;
 /// A frame of a source that does not say its size before it is opened: Full HD, NV12.
@@ -93,6 +99,12 @@ pub fn plan_board(
             Err(Diagnosis::new(&codes::MEMORY_BUDGET, format!("board {}", board.name), cause, next).into())
         }
     }
+}
+
+/// What each model of a board computes in, in bytes.
+pub(crate) fn scratch_bytes(board: &Board, repository: &Repository) -> Result<Vec<u64>, Faults> {
+    let measured = board.models.iter().map(|model| find_or_measure(model, &board.inference, repository));
+    measured.map(|measured| Ok(measured?.scratch_bytes)).collect()
 }
 
 /// The scratch area of each lane, as planned.
@@ -201,16 +213,18 @@ fn find_or_measure(
     Ok(measured)
 }
 
-/// Everything that a model's needs depend on, as a hash: the file, the batch, and the engines that are here.
+/// Everything that a model's needs depend on, as a hash: the file, its description, the batch, and the engines that are here.
 fn cache_key(asked: &Asked, model: &BoardModel, repository: &Repository) -> Result<String, Faults> {
-    let file =
-        repository.describe(&model.model)?.map_or_else(|| PathBuf::from(&model.model), |model| model.file);
+    let described = repository.describe(&model.model)?;
+    let file = described.as_ref().map_or(Path::new(&model.model), |described| &described.file);
     let mut hash = Sha256::new();
     let mut add = |text: &str| {
         hash.update((text.len() as u64).to_le_bytes());
         hash.update(text);
     };
-    add(&file.canonicalize().unwrap_or_else(|_| file.clone()).display().to_string());
+    add(&file.canonicalize().unwrap_or_else(|_| file.to_owned()).display().to_string());
+    // A graph may leave the size of its input open.
+    add(&format!("{described:?}"));
     if let Ok(metadata) = file.metadata() {
         let changed = metadata.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
         add(&format!("{} {changed:?}", metadata.len()));
@@ -240,12 +254,42 @@ fn measure_in_child(asked: &Asked, name: &str) -> Result<Measured, Faults> {
     let program = std::env::current_exe().map_err(|why| about(why.to_string()))?;
     let asked = serde_json::to_string(asked).expect("names and numbers");
     let mut child = Command::new(program);
-    let done = child.env(ASKED, asked).stdin(Stdio::null()).output().map_err(|why| about(why.to_string()))?;
+    let done = output_within(child.env(ASKED, asked), MEASURE_MAX).map_err(|why| about(why.to_string()))?;
+    let done = done.ok_or_else(|| {
+        let minutes = MEASURE_MAX.as_secs() / 60;
+        about(format!("it cannot be measured: its process did not end within {minutes} minutes"))
+    })?;
     serde_json::from_slice(&done.stdout).map_err(|_| {
         let said = String::from_utf8_lossy(&done.stderr);
         let said = said.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("it said nothing");
         about(format!("it cannot be measured ({}): {said}", done.status))
     })
+}
+
+/// What a program says; `None` if it did not end in time, and was killed.
+fn output_within(command: &mut Command, limit: Duration) -> io::Result<Option<Output>> {
+    fn read(pipe: Option<impl Read + Send + 'static>) -> io::Result<JoinHandle<Vec<u8>>> {
+        thread::Builder::new().spawn(move || {
+            let mut text = Vec::new();
+            // What cannot be read was not said.
+            let _ = pipe.expect("it was asked for").read_to_end(&mut text);
+            text
+        })
+    }
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    let (stdout, stderr) = (read(child.stdout.take())?, read(child.stderr.take())?);
+    let begin = Instant::now();
+    while child.try_wait()?.is_none() {
+        if begin.elapsed() >= limit {
+            child.kill()?;
+            child.wait()?;
+            return Ok(None);
+        }
+        thread::sleep(CHILD_LOOK);
+    }
+    let status = child.wait()?;
+    let text = |said: JoinHandle<Vec<u8>>| said.join().expect("reading does not panic");
+    Ok(Some(Output { status, stdout: text(stdout), stderr: text(stderr) }))
 }
 
 /// Loads a model and runs it on noise, in this process, which does nothing else.
@@ -267,6 +311,8 @@ fn measure(asked: &Asked) -> Result<Measured, Faults> {
     let before = resident_bytes();
     let mut loaded = load_model(&wanted, &inference, &repository, &Quiet)?;
     let mut session = loaded.chosen.session()?;
+    // Binding a plan runs its model once before it computes in a scratch.
+    session.run()?;
     let scratch = Scratch::new(MEASURING_BYTES).map_err(|why| why.to_string());
     let scratch = scratch.about(&codes::MEMORY_MEASURE, &asked.model, "free some memory")?;
     let is_ours = session.compute_in(&scratch, &asked.model);
@@ -300,4 +346,47 @@ fn fill_with_noise(input: &mut ElementsMut<'_>) {
     let noise = |index: usize| ((index as u32).wrapping_mul(2_654_435_761) >> 8) as f32 / (1 << 24) as f32;
     let values: Vec<f32> = (0..input.len()).map(noise).collect();
     input.copy_from_f32(&values);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_description_is_measured_anew() {
+        let dir = tempfile::tempdir().expect("temporary folder");
+        let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/person-nano");
+        fs::create_dir(dir.path().join("1")).expect("made");
+        fs::copy(models.join("1/model.onnx"), dir.path().join("1/model.onnx")).expect("copied");
+        let text = fs::read_to_string(models.join("model.toml")).expect("readable");
+        let key = |text: &str| {
+            fs::write(dir.path().join("model.toml"), text).expect("written");
+            let repository = Repository { roots: Vec::new(), data: Vec::new() };
+            let model = BoardModel::new("m", dir.path().display().to_string());
+            let asked = Asked {
+                model: model.model.clone(),
+                batch: 1,
+                engines: Vec::new(),
+                threads: 1,
+                ort_library: None,
+                roots: Vec::new(),
+                data: Vec::new(),
+            };
+            cache_key(&asked, &model, &repository).expect("it is described")
+        };
+        assert_eq!(key(&text), key(&text));
+        let (from, to) = ("width = 384", "width = 416");
+        assert!(text.contains(from));
+        assert_ne!(key(&text), key(&text.replace(from, to)));
+    }
+
+    #[test]
+    fn a_program_that_hangs_is_ended() {
+        let limit = Duration::from_millis(50);
+        let output = output_within(Command::new("sleep").arg("60"), limit).expect("it starts");
+        assert!(output.is_none());
+        let output = output_within(Command::new("sh").args(["-c", "echo a; echo b >&2"]), MEASURE_MAX);
+        let output = output.expect("it starts").expect("it ends");
+        assert_eq!((&output.stdout[..], &output.stderr[..]), (&b"a\n"[..], &b"b\n"[..]));
+    }
 }

@@ -4,24 +4,24 @@
 //! takes, and [`Running::apply`] lets streams join and leave, at once. A stream stays if nothing about it has changed, its
 //! models and their files included.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use orinoco_board::{Board, BoardModel, BoardStream, SinkSpec};
 use orinoco_config::Faults;
 use orinoco_core::{Diagnosis, codes};
-use orinoco_infer::{Repository, Scratch};
+use orinoco_infer::{Model, Repository, Scratch};
 use orinoco_pipeline::{BoundPlan, Hold, LaneEntry};
 
-use crate::planning::plan_board;
+use crate::LoadedModel;
+use crate::planning::{plan_board, scratch_bytes};
 use crate::run::{KnownModel, OpenStream, Plans, Running, Shared, check_states, collect};
-use crate::{LoadedModel, load_model};
 
 /// A change that is wanted.
 pub struct Reload {
     board: Board,
-    /// The models known so far, and for each model of the board which of them it is.
+    /// The models known so far, and for each model of the board which of them it is, once that has been looked up.
     models: Vec<KnownModel>,
     same: Vec<Option<usize>>,
     /// The streams that ran when this was asked for.
@@ -35,12 +35,15 @@ pub struct Reload {
 struct Seen {
     index: usize,
     spec: BoardStream,
+    /// Where it runs; `None` when it has ended.
+    lane: Option<usize>,
 }
 
 /// A lane that has not ended.
 struct LaneSeen {
     entry: LaneEntry,
     scratch: Option<Scratch>,
+    /// Those that stay, and those that join.
     streams: usize,
 }
 
@@ -57,7 +60,7 @@ pub struct Ready {
 }
 
 /// What became of a reload.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub struct Reloaded {
     /// Names of the streams that joined.
     pub joined: Vec<String>,
@@ -65,6 +68,8 @@ pub struct Reloaded {
     pub left: Vec<String>,
     /// How many streams stayed.
     pub stayed: usize,
+    /// Why streams could not join.
+    pub faults: Vec<Diagnosis>,
 }
 
 impl Running {
@@ -80,40 +85,44 @@ impl Running {
             let next = "restart the daemon, or change it back";
             return Err(Diagnosis::new(&codes::RELOAD, format!("board {}", board.name), cause, next));
         }
-        let known = |spec: &BoardModel| {
-            // The latest of that description: a file that has changed since is another model.
-            let place = self.models.iter().rposition(|known| known.spec == *spec);
-            place.filter(|&place| !self.models[place].has_changed())
-        };
-        let same = board.models.iter().map(known).collect();
         let scratch = |lane: usize| self.memory.as_ref().map(|memory| memory.scratches[lane].clone());
-        let lanes = self.loads().into_iter().enumerate().map(|(index, load)| {
-            let entry = self.lanes[index].entry.clone();
-            load.map(|streams| LaneSeen { entry, scratch: scratch(index), streams })
+        let lanes = self.lanes.iter().enumerate().map(|(index, lane)| {
+            let entry = lane.entry.clone();
+            (!lane.has_ended()).then(|| LaneSeen { entry, scratch: scratch(index), streams: 0 })
         });
         let running = self.streams.iter().enumerate().filter(|(_, stream)| !stream.left);
+        let running = running.map(|(index, stream)| {
+            let (spec, lane) = (stream.spec.clone(), stream.runs_on());
+            Seen { index, spec, lane }
+        });
         Ok(Reload {
             board,
             models: self.models.clone(),
-            same,
-            running: running.map(|(index, stream)| Seen { index, spec: stream.spec.clone() }).collect(),
+            same: Vec::new(),
+            running: running.collect(),
             lanes: lanes.collect(),
             written: self.written(),
             shared: self.shared.clone(),
         })
     }
 
-    /// Lets streams join, then asks those to leave that are gone from the board or have changed.
-    pub fn apply(&mut self, ready: Ready) -> Result<Reloaded, Diagnosis> {
-        let Ready { board, models, joining, mut plans, leaving, _holds } = ready;
+    /// Lets streams join, then asks those to leave that are gone from the board or have changed. One that could not join
+    /// leaves the others as they are, and itself as it was before.
+    pub fn apply(&mut self, ready: Ready) -> Reloaded {
+        let Ready { board, models, joining, mut plans, mut leaving, _holds } = ready;
         self.models = models;
         self.shared.count(&self.models);
-        let mut done = Reloaded { joined: Vec::new(), left: Vec::new(), stayed: 0 };
+        let mut done = Reloaded::default();
         for stream in joining {
             let (lane, name) = (stream.lane, stream.spec.name.clone());
             let entry = self.lanes[lane].entry.clone();
-            self.start_stream(stream, &mut plans[lane], &entry)?;
-            done.joined.push(name);
+            match self.start_stream(stream, &mut plans[lane], &entry) {
+                Ok(()) => done.joined.push(name),
+                Err(why) => {
+                    leaving.retain(|&index| self.streams[index].spec.name != name);
+                    done.faults.push(why);
+                }
+            }
         }
         for index in leaving {
             self.leave(index);
@@ -121,7 +130,7 @@ impl Running {
         }
         done.stayed = self.streams.iter().filter(|stream| !stream.left).count() - done.joined.len();
         self.board = board;
-        Ok(done)
+        done
     }
 }
 
@@ -129,27 +138,29 @@ impl Reload {
     /// Plans memory, loads the models that are new, and opens the outputs of the streams that join. Takes as long as loading
     /// models takes; the board runs on meanwhile.
     pub fn prepare(mut self, repository: &Repository) -> Result<Ready, Faults> {
-        self.check_memory(repository)?;
+        let scratch_bytes = self.check_memory(repository)?;
+        self.same = self.find_known(repository)?;
+        self.forget_states();
         let mut loaded = self.load_new(repository)?;
-        let streams: Vec<BoardStream> = self.board.streams.iter().map(|stream| self.placed(stream)).collect();
+        let scratch_bytes: BTreeMap<usize, u64> =
+            self.same.iter().copied().flatten().zip(scratch_bytes).collect();
+        let placed = self.board.streams.iter().map(|stream| self.placed(stream));
+        let streams = placed.collect::<Option<Vec<BoardStream>>>().expect("new models are known by now");
         check_states(&streams, &self.models)?;
         let stays = |seen: &&Seen| streams.contains(&seen.spec);
         let (stay, leave): (Vec<&Seen>, Vec<&Seen>) = self.running.iter().partition(stays);
         let leaving = leave.iter().map(|seen| seen.index).collect();
         let new: Vec<BoardStream> =
             streams.iter().filter(|stream| !stay.iter().any(|seen| seen.spec == **stream)).cloned().collect();
+        for lane in stay.iter().filter_map(|seen| seen.lane) {
+            self.lanes[lane].iter_mut().for_each(|lane| lane.streams += 1);
+        }
         let mut plans: Vec<Plans> = self.lanes.iter().map(|_| Plans::new()).collect();
         let (mut holds, mut joining) = (Vec::new(), Vec::new());
         for stream in new {
-            let lane = self.lane_for(&stream)?;
-            for &model in &stream.models {
-                let there = self.lanes[lane].as_ref().and_then(|seen| seen.entry.hold(model));
-                if there.is_none() && !plans[lane].contains_key(&model) {
-                    let plan = self.plan(model, lane, &mut loaded[model], repository)?;
-                    plans[lane].insert(model, plan);
-                }
-                holds.extend(there);
-            }
+            let needed = stream.models.iter().map(|model| scratch_bytes[model]).max().unwrap_or(0);
+            let lane = self.lane_for(&stream, needed)?;
+            holds.extend(self.bring(&stream, lane, &mut plans[lane], &mut loaded, repository)?);
             let outputs = self.outputs(&stream);
             joining.push(OpenStream::new(&stream, &outputs, lane, &self.models));
         }
@@ -157,20 +168,37 @@ impl Reload {
         Ok(Ready { board: self.board, models: self.models, joining, plans, leaving, _holds: holds })
     }
 
-    /// The areas of a run are mapped once: what joins must fit into them.
-    fn check_memory(&self, repository: &Repository) -> Result<(), Faults> {
-        let Some(plan) = plan_board(&self.board, repository, &*self.shared.events)? else { return Ok(()) };
-        let wanted = plan.lanes().values().copied().max().unwrap_or(0);
-        let scratches = self.lanes.iter().flatten().filter_map(|lane| lane.scratch.as_ref());
-        let there = scratches.map(|scratch| scratch.bytes() as u64).min().unwrap_or(0);
-        if wanted <= there {
-            return Ok(());
+    /// Checks the board against its budget, and returns what each of its models needs to compute in.
+    fn check_memory(&self, repository: &Repository) -> Result<Vec<u64>, Faults> {
+        match plan_board(&self.board, repository, &*self.shared.events)? {
+            Some(_) => scratch_bytes(&self.board, repository),
+            None => Ok(vec![0; self.board.models.len()]),
         }
-        let cause =
-            format!("a model needs {wanted} bytes to compute in, and its lane was planned with {there}");
-        let next = "restart the daemon: it plans anew";
-        let subject = format!("board {}", self.board.name);
-        Err(Diagnosis::new(&codes::RELOAD, subject, cause, next).into())
+    }
+
+    /// Which of the known models each of the board's is. One whose file or description has changed since is another.
+    fn find_known(&self, repository: &Repository) -> Result<Vec<Option<usize>>, Faults> {
+        let find = |spec: &BoardModel| {
+            let latest = self.models.iter().rposition(|known| known.spec == *spec);
+            let Some(latest) = latest else { return Ok(None) };
+            let is_same = Origin::of(spec, repository)? == self.models[latest].origin;
+            Ok(is_same.then_some(latest))
+        };
+        collect(self.board.models.iter().map(find))
+    }
+
+    /// A stream that joins begins with a state of its own: a model that carries one goes on only where its stream does.
+    fn forget_states(&mut self) {
+        let stays = |stream: &BoardStream| {
+            let placed = self.placed(stream);
+            self.running.iter().any(|seen| placed.as_ref() == Some(&seen.spec))
+        };
+        let joining = self.board.streams.iter().filter(|stream| !stays(stream));
+        let models: Vec<usize> = joining.flat_map(|stream| stream.models.iter().copied()).collect();
+        for model in models {
+            let known = &mut self.same[model];
+            *known = known.filter(|&known| !self.models[known].has_state);
+        }
     }
 
     /// Loads the models that are not known, and makes them known.
@@ -178,19 +206,21 @@ impl Reload {
         let mut loaded: Vec<Option<LoadedModel>> = self.models.iter().map(|_| None).collect();
         for (spec, same) in self.board.models.iter().zip(&mut self.same) {
             if same.is_none() {
-                let model = load_model(spec, &self.board.inference, repository, &*self.shared.events)?;
+                self.shared.check_stop(&self.board)?;
+                let events = &*self.shared.events;
+                let (known, model) = KnownModel::load(spec, &self.board.inference, repository, events)?;
                 *same = Some(self.models.len());
-                self.models.push(KnownModel::new(spec, &model));
+                self.models.push(known);
                 loaded.push(Some(model));
             }
         }
         Ok(loaded)
     }
 
-    /// A stream of the new board, whose models are places in the list of known ones.
-    fn placed(&self, stream: &BoardStream) -> BoardStream {
-        let place = |model: &usize| self.same[*model].expect("new models are known by now");
-        BoardStream { models: stream.models.iter().map(place).collect(), ..stream.clone() }
+    /// A stream of the new board, whose models are places in the list of known ones; `None` if one is not known.
+    fn placed(&self, stream: &BoardStream) -> Option<BoardStream> {
+        let models = stream.models.iter().map(|model| self.same[*model]).collect::<Option<_>>()?;
+        Some(BoardStream { models, ..stream.clone() })
     }
 
     /// Where a stream that joins writes.
@@ -203,21 +233,50 @@ impl Reload {
         outputs
     }
 
-    /// The lane that a stream names, else the one with the fewest streams.
-    fn lane_for(&mut self, stream: &BoardStream) -> Result<usize, Diagnosis> {
+    /// The lane that a stream names, else the one with the fewest streams. The areas of a run are mapped once: the stream's
+    /// models must fit into that of its lane.
+    fn lane_for(&mut self, stream: &BoardStream, needed: u64) -> Result<usize, Diagnosis> {
         let lanes = self.lanes.iter_mut().enumerate();
         let running = lanes.filter_map(|(index, lane)| Some((index, lane.as_mut()?)));
         let wanted = running.filter(|(index, _)| stream.lane.is_none_or(|wanted| wanted == *index));
-        let (index, lane) = wanted.min_by_key(|(index, lane)| (lane.streams, *index)).ok_or_else(|| {
-            let cause = match stream.lane {
-                Some(lane) => format!("lane {lane} has ended with its last stream, or never had one"),
-                None => "the run has ended".to_owned(),
+        let (fit, small): (Vec<_>, Vec<_>) = wanted.partition(|(_, lane)| lane.scratch_bytes() >= needed);
+        let fewest = fit.into_iter().min_by_key(|(index, lane)| (lane.streams, *index));
+        let (index, lane) = fewest.ok_or_else(|| {
+            let largest = small.iter().map(|(_, lane)| lane.scratch_bytes()).max();
+            let cause = match (largest, stream.lane) {
+                (Some(there), _) => {
+                    format!(
+                        "a model needs {needed} bytes to compute in, and its lane was planned with {there}"
+                    )
+                }
+                (None, Some(lane)) => format!("lane {lane} has ended with its last stream, or never had one"),
+                (None, None) => "the run has ended".to_owned(),
             };
-            let next = "restart the daemon";
+            let next = "restart the daemon: it plans anew";
             Diagnosis::new(&codes::RELOAD, format!("stream {}", stream.name), cause, next)
         })?;
         lane.streams += 1;
         Ok(index)
+    }
+
+    /// Holds those of a stream's models that its lane has, and adds plans of the others.
+    fn bring(
+        &self,
+        stream: &BoardStream,
+        lane: usize,
+        plans: &mut Plans,
+        loaded: &mut [Option<LoadedModel>],
+        repository: &Repository,
+    ) -> Result<Vec<Hold>, Faults> {
+        let mut holds = Vec::new();
+        for &model in &stream.models {
+            let there = self.lanes[lane].as_ref().and_then(|seen| seen.entry.hold(model));
+            if there.is_none() && !plans.contains_key(&model) {
+                plans.insert(model, self.plan(model, lane, &mut loaded[model], repository)?);
+            }
+            holds.extend(there);
+        }
+        Ok(holds)
     }
 
     /// A plan of `model` for a lane that has none.
@@ -229,12 +288,26 @@ impl Reload {
         repository: &Repository,
     ) -> Result<BoundPlan, Faults> {
         if loaded.is_none() {
-            let (spec, events) = (&self.models[model].spec, &*self.shared.events);
-            *loaded = Some(load_model(spec, &self.board.inference, repository, events)?);
+            let (known, events) = (&self.models[model], &*self.shared.events);
+            let (now, again) = KnownModel::load(&known.spec, &self.board.inference, repository, events)?;
+            if now.origin != known.origin {
+                let subject = format!("model {}", known.names.name);
+                let cause = "its files have changed just now";
+                let next = "reload the board file again";
+                return Err(Diagnosis::new(&codes::RELOAD, subject, cause, next).into());
+            }
+            *loaded = Some(again);
         }
         let loaded = loaded.as_mut().expect("it was loaded above");
         let scratch = self.lanes[lane].as_ref().and_then(|seen| seen.scratch.as_ref());
         Ok(self.shared.bind(model, loaded, scratch)?)
+    }
+}
+
+impl LaneSeen {
+    /// What its models have to compute in; without a plan, as much as they want.
+    fn scratch_bytes(&self) -> u64 {
+        self.scratch.as_ref().map_or(u64::MAX, |scratch| scratch.bytes() as u64)
     }
 }
 
@@ -250,17 +323,100 @@ fn unwritten(path: &Path, written: &BTreeSet<PathBuf>) -> PathBuf {
     (2..).map(numbered).find(|path| !written.contains(path)).expect("numbers do not end")
 }
 
-/// By what a file is known to be the one that was read: its length and when it was written. `None` when it is gone.
-pub(crate) type Stamp = Option<(u64, SystemTime)>;
+/// What a model was made from.
+#[derive(Clone, PartialEq)]
+pub(crate) struct Origin {
+    /// Its description with its labels; `None` where it was guessed from the file.
+    described: Option<Model>,
+    /// Length of the ONNX file, and when it was written.
+    stamp: Option<(u64, SystemTime)>,
+}
 
-pub(crate) fn stamp(file: &Path) -> Stamp {
-    let metadata = file.metadata().ok()?;
-    Some((metadata.len(), metadata.modified().ok()?))
+impl Origin {
+    pub(crate) fn of(spec: &BoardModel, repository: &Repository) -> Result<Self, Faults> {
+        let described = repository.describe(&spec.model)?;
+        let file = described.as_ref().map_or(Path::new(&spec.model), |model| &model.file);
+        let metadata = file.metadata().ok();
+        let stamp = metadata.and_then(|metadata| Some((metadata.len(), metadata.modified().ok()?)));
+        Ok(Self { described, stamp })
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::run::tests::{board, demo_model, known, repository, shared};
+    use orinoco_pipeline::Lane;
+    use std::fs;
+
+    /// A reload to a board of one stream that runs through one model, which is known.
+    fn reload(folder: &str) -> Reload {
+        let mut board = board(2, &[("a", "test://ball")]);
+        board.models.push(BoardModel::new("m", folder));
+        board.streams[0].models.push(0);
+        let (models, running, written) = (vec![known(folder)], Vec::new(), BTreeSet::new());
+        Reload { board, models, same: Vec::new(), running, lanes: Vec::new(), written, shared: shared() }
+    }
+
+    #[test]
+    fn every_change_of_a_model_is_noticed() {
+        let dir = tempfile::tempdir().expect("temporary folder");
+        let (folder, demo) = (dir.path().display().to_string(), PathBuf::from(demo_model()));
+        let put = |version: &str| {
+            fs::create_dir(dir.path().join(version)).expect("made");
+            let to = dir.path().join(version).join("model.onnx");
+            fs::copy(demo.join("1/model.onnx"), to).expect("copied");
+        };
+        let text = fs::read_to_string(demo.join("model.toml")).expect("readable");
+        let toml = dir.path().join("model.toml");
+        put("1");
+        fs::write(&toml, &text).expect("written");
+        let reload = reload(&folder);
+        let find = || reload.find_known(&repository()).unwrap_or_else(|why| panic!("{why}"));
+        assert_eq!(find(), [Some(0)]);
+        assert!(text.contains("[\"person\"]"));
+        fs::write(&toml, text.replace("[\"person\"]", "[\"human\"]")).expect("written");
+        assert_eq!(find(), [None], "other labels");
+        fs::write(&toml, &text).expect("written");
+        assert_eq!(find(), [Some(0)]);
+        put("2");
+        assert_eq!(find(), [None], "a newer version");
+    }
+
+    #[test]
+    fn a_state_goes_on_only_where_its_stream_does() {
+        let mut reload = reload(&demo_model());
+        reload.models[0].has_state = true;
+        let spec = reload.board.streams[0].clone();
+        reload.running.push(Seen { index: 0, spec, lane: Some(0) });
+        reload.same = vec![Some(0)];
+        reload.forget_states();
+        assert_eq!(reload.same, [Some(0)], "it stays");
+        reload.board.streams[0].queue_frames = 9;
+        reload.forget_states();
+        assert_eq!(reload.same, [None], "it starts anew");
+    }
+
+    #[test]
+    fn a_stream_joins_a_lane_that_has_room_for_its_models() {
+        let mut reload = reload(&demo_model());
+        let shared = shared();
+        let lane = |bytes: usize, streams: usize| {
+            let (_, entry) = Lane::new(shared.clock.clone(), shared.events.clone(), shared.stats.clone());
+            Some(LaneSeen { entry, scratch: Some(Scratch::new(bytes).expect("there is room")), streams })
+        };
+        reload.lanes = vec![lane(1 << 20, 3), lane(1 << 12, 0), None];
+        let mut stream = reload.board.streams[0].clone();
+        assert_eq!(reload.lane_for(&stream, 1 << 12).expect("both have room"), 1, "the fewest streams");
+        assert_eq!(reload.lane_for(&stream, 1 << 20).expect("one has room"), 0);
+        let mut refused = |lane, needed| {
+            stream.lane = lane;
+            reload.lane_for(&stream, needed).expect_err("no lane has room").cause
+        };
+        assert!(refused(None, (1 << 20) + 1).contains("was planned with 1048576"));
+        assert!(refused(Some(1), 1 << 20).contains("was planned with 4096"));
+        assert!(refused(Some(2), 0).contains("has ended"));
+    }
 
     #[test]
     fn what_was_written_is_kept() {

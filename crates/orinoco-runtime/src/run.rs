@@ -2,13 +2,15 @@
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
+use std::convert::Infallible;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::thread::{self, JoinHandle};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread;
 use std::time::Duration;
 
 use orinoco_api::{EndState, MemorySummary, ModelSummary, Summary};
-use orinoco_board::{Board, BoardModel, BoardStream, Drop as DropKey, SinkSpec};
+use orinoco_board::{Board, BoardModel, BoardStream, Drop as DropKey, Inference, SinkSpec};
 use orinoco_config::Faults;
 use orinoco_core::{Clock, Diagnosis, Nanos, StreamId, codes};
 use orinoco_infer::{Repository, Scratch};
@@ -18,18 +20,26 @@ use orinoco_pipeline::{
     BoundPlan, DropPolicy, Follow, Inlet, JoinError, Joining, Lane, LaneEntry, MonotonicClock, Objects,
     Reconnect, Sink, SinkThread, SourceEnd, SourceRunner, Step, Stop, StreamQueue,
 };
-use orinoco_telemetry::{EventSink, Stats};
+use orinoco_telemetry::{Event, EventSink, Stats};
 
 use crate::follow::{Counted, Follower};
 use crate::memory::{peak_bytes, resident_bytes};
 use crate::planning::{plan_board, scratches};
-use crate::reload::{Stamp, stamp};
+use crate::reload::Origin;
 use crate::sinks::{self, ModelNames};
 use crate::summary::{Ended, summarise, summarise_memory, summarise_model};
+use crate::threads::Thread;
 use crate::{LoadedModel, bind_plan, load_model};
 
 /// How often the waiting thread looks at the counters.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// How long a stream that was changed waits for its old source: that may be opening, and then learns late that it has to end.
+const CLOSE_WAIT_MAX: Duration = Duration::from_secs(10);
+/// How long one look at the old source takes, so that a request to stop is seen in time.
+const CLOSE_STEP: Duration = Duration::from_millis(100);
+/// How long a run may take to end. The longest of a sink that works is 30 s, for an MP4 file; systemd waits for 60 s
+/// (`TimeoutStopSec` of orinocod.service).
+const END_MAX: Duration = Duration::from_secs(50);
 /// Frames after which pools, arenas and caches have their size: memory is flat from here on.
 const WARM_FRAMES: u64 = 500;
 
@@ -49,9 +59,8 @@ pub(crate) struct KnownModel {
     pub(crate) spec: BoardModel,
     pub(crate) summary: ModelSummary,
     pub(crate) names: ModelNames,
-    has_state: bool,
-    file: PathBuf,
-    stamp: Stamp,
+    pub(crate) has_state: bool,
+    pub(crate) origin: Origin,
 }
 
 /// Plans of one lane that no stream has brought to it yet, by model.
@@ -88,12 +97,14 @@ pub struct Running {
     groups: Vec<Vec<usize>>,
     pub(crate) shared: Shared,
     started: Nanos,
+    /// When it must have ended, once that was asked for.
+    end_max: Option<Nanos>,
     warm_bytes: Option<u64>,
 }
 
 pub(crate) struct RunningLane {
     pub(crate) entry: LaneEntry,
-    thread: JoinHandle<Result<(), Diagnosis>>,
+    thread: Thread<Result<(), Diagnosis>>,
 }
 
 /// A stream that was started.
@@ -107,8 +118,23 @@ pub(crate) struct RunningStream {
     /// Whether it was asked to leave.
     pub(crate) left: bool,
     counted: Option<Counted>,
-    source: JoinHandle<SourceEnd>,
-    sink: JoinHandle<(Vec<PathBuf>, Vec<Diagnosis>)>,
+    /// Hears when its source is closed, unless the next stream of that name listens already.
+    closed: Option<Receiver<Infallible>>,
+    source: Thread<SourceEnd>,
+    sink: Thread<(Vec<PathBuf>, Vec<Diagnosis>)>,
+}
+
+impl RunningLane {
+    pub(crate) fn has_ended(&self) -> bool {
+        self.thread.is_over()
+    }
+}
+
+impl RunningStream {
+    /// Its lane; `None` when it has ended.
+    pub(crate) fn runs_on(&self) -> Option<usize> {
+        (!self.sink.is_over()).then_some(self.lane)
+    }
 }
 
 /// Where a run is, for a progress bar.
@@ -134,11 +160,11 @@ impl Runtime {
         let shared = Shared { clock, events, stats: Stats::default(), stop };
         collect(board.streams.iter().map(|stream| check_source(stream).map_err(Faults::from)))?;
         let plan = plan_board(&board, repository, &*shared.events)?;
-        let mut loaded = collect(
-            board.models.iter().map(|model| load_model(model, &board.inference, repository, &*shared.events)),
-        )?;
-        let models: Vec<KnownModel> =
-            board.models.iter().zip(&loaded).map(|(spec, loaded)| KnownModel::new(spec, loaded)).collect();
+        let load = |spec| KnownModel::load(spec, &board.inference, repository, &*shared.events);
+        let wanted = board.models.iter().take_while(|_| !shared.stop.requested());
+        let (models, mut loaded): (Vec<KnownModel>, Vec<LoadedModel>) =
+            collect(wanted.map(load))?.into_iter().unzip();
+        shared.check_stop(&board)?;
         shared.count(&models);
         check_states(&board.streams, &models)?;
         let lanes = board.lanes_used();
@@ -174,6 +200,7 @@ impl Runtime {
             groups: Vec::new(),
             shared,
             started,
+            end_max: None,
             warm_bytes: None,
         };
         let mut waiting = Vec::new();
@@ -187,7 +214,7 @@ impl Runtime {
             running.start_stream(stream, &mut plans[lane], &entries[lane])?;
         }
         for (index, (lane, entry)) in waiting.into_iter().enumerate() {
-            let thread = spawn(format!("lane-{index}"), move || lane.run())?;
+            let thread = Thread::start(format!("lane-{index}"), move || lane.run())?;
             running.lanes.push(RunningLane { entry, thread });
         }
         Ok(running)
@@ -201,24 +228,25 @@ fn check_source(stream: &BoardStream) -> Result<SourceUri, Diagnosis> {
 }
 
 impl KnownModel {
-    pub(crate) fn new(spec: &BoardModel, loaded: &LoadedModel) -> Self {
-        Self {
+    /// Loads a model and proves an engine for it.
+    pub(crate) fn load(
+        spec: &BoardModel,
+        inference: &Inference,
+        repository: &Repository,
+        events: &dyn EventSink,
+    ) -> Result<(Self, LoadedModel), Faults> {
+        // Looked at before it is loaded: what is replaced meanwhile has changed.
+        let origin = Origin::of(spec, repository)?;
+        let loaded = load_model(spec, inference, repository, events)?;
+        let (name, labels) = (loaded.name.clone(), loaded.model.labels.clone());
+        let known = Self {
             spec: spec.clone(),
-            summary: summarise_model(loaded),
-            names: ModelNames {
-                name: loaded.name.clone(),
-                engine: loaded.chosen.name,
-                labels: loaded.model.labels.clone(),
-            },
+            summary: summarise_model(&loaded),
+            names: ModelNames { name, engine: loaded.chosen.name, labels },
             has_state: loaded.model.has_state(),
-            file: loaded.model.file.clone(),
-            stamp: stamp(&loaded.model.file),
-        }
-    }
-
-    /// Whether its file is another one by now.
-    pub(crate) fn has_changed(&self) -> bool {
-        stamp(&self.file) != self.stamp
+            origin,
+        };
+        Ok((known, loaded))
     }
 }
 
@@ -319,6 +347,15 @@ impl Shared {
         }
     }
 
+    /// A fault, where the end was asked for while the board is still being prepared.
+    pub(crate) fn check_stop(&self, board: &Board) -> Result<(), Diagnosis> {
+        if !self.stop.requested() {
+            return Ok(());
+        }
+        let (subject, cause) = (format!("board {}", board.name), "it was stopped before it was ready");
+        Err(Diagnosis::new(&codes::STOPPED, subject, cause, "start it again"))
+    }
+
     /// A plan of a known model, for one lane.
     pub(crate) fn bind(
         &self,
@@ -364,7 +401,10 @@ impl Running {
     ) -> Result<(), Diagnosis> {
         let OpenStream { spec, files, source, sinks, follower, lane, steps, batch_max } = open;
         let shared = self.shared.clone();
-        let stream = StreamId(u16::try_from(shared.stats.add_stream()).map_err(|_| too_many_streams(&spec))?);
+        if shared.stats.streams() > usize::from(u16::MAX) {
+            return Err(too_many_streams(&spec));
+        }
+        let stream = stream_id(shared.stats.add_stream());
         let policy = policy(&spec, &source);
         let (sink, outlet) = SinkThread::new(
             stream,
@@ -385,9 +425,19 @@ impl Running {
             plans: spec.models.iter().filter_map(|model| plans.remove(model)).collect(),
             follower: follower.map(|follower| Box::new(follower) as Box<dyn Follow>),
             outlet,
+            stop: shared.stop.of(stream),
         };
         let inlet = entry.join(joining).map_err(|why| self.not_joined(&spec, why))?;
         let runner = shared.source(stream, &spec, &source, inlet)?;
+        let mut earlier = self.streams.iter_mut().rev().filter(|earlier| earlier.spec.name == spec.name);
+        let before = earlier.next().and_then(|earlier| earlier.closed.take());
+        let (open, closed) = channel();
+        let read = move || {
+            wait_for_close(before, &runner.stop);
+            let end = runner.run();
+            drop(open);
+            end
+        };
         self.streams.push(RunningStream {
             id: stream,
             files,
@@ -395,8 +445,9 @@ impl Running {
             lane,
             left: false,
             counted,
-            sink: spawn(format!("sink-{}", spec.name), move || sink.run())?,
-            source: spawn(format!("src-{}", spec.name), move || runner.run())?,
+            closed: Some(closed),
+            sink: Thread::start(format!("sink-{}", spec.name), move || sink.run())?,
+            source: Thread::start(format!("src-{}", spec.name), read)?,
             spec,
         });
         Ok(())
@@ -420,16 +471,6 @@ impl Running {
         Diagnosis::new(&codes::RELOAD, format!("stream {}", spec.name), cause, "reload the board file again")
     }
 
-    /// How many streams of each lane have not ended; `None` where the lane has.
-    pub(crate) fn loads(&self) -> Vec<Option<usize>> {
-        let load = |lane: usize| {
-            let streams = self.streams.iter().filter(|stream| stream.lane == lane);
-            streams.filter(|stream| !stream.sink.is_finished()).count()
-        };
-        let lanes = self.lanes.iter().enumerate();
-        lanes.map(|(index, lane)| (!lane.thread.is_finished()).then(|| load(index))).collect()
-    }
-
     /// Files that were or are written.
     pub(crate) fn written(&self) -> BTreeSet<PathBuf> {
         self.streams.iter().flat_map(|stream| stream.files.iter().cloned()).collect()
@@ -451,9 +492,17 @@ impl Running {
         self.finish()
     }
 
-    /// Where it is; `None` when every source has ended and every sink is complete.
+    /// Where it is; `None` when every lane has ended and every sink is complete, or when they do not end although they were
+    /// asked to.
     pub fn look(&mut self) -> Option<Progress> {
-        if self.streams.iter().all(|stream| stream.sink.is_finished()) {
+        self.take_in_ends();
+        let now = self.shared.clock.now();
+        if self.shared.stop.requested() {
+            self.end_max.get_or_insert(now + END_MAX);
+        }
+        let lanes_over = self.lanes.iter().all(RunningLane::has_ended);
+        let is_over = lanes_over && self.streams.iter().all(|stream| stream.sink.is_over());
+        if is_over || self.end_max.is_some_and(|end_max| now >= end_max) {
             return None;
         }
         let progress = self.progress();
@@ -463,17 +512,38 @@ impl Running {
         Some(progress)
     }
 
-    /// Waits for what still runs, and sums up.
+    /// Takes in what threads that have ended left behind. A lane that has failed ends the run, since the engine may be broken
+    /// for all of them; a panic in a stream's sinks ends that stream.
+    fn take_in_ends(&mut self) {
+        let Shared { events, stop, .. } = &self.shared;
+        for (lane, running) in self.lanes.iter_mut().enumerate() {
+            if let Some(Ok(Err(why)) | Err(why)) = running.thread.just_ended() {
+                events.emit(Event::LaneFailed { lane, why: why.clone() });
+                stop.request();
+            }
+        }
+        for stream in &mut self.streams {
+            stream.source.just_ended();
+            if let Some(Err(why)) = stream.sink.just_ended() {
+                events.emit(Event::SinkFailed { stream: stream.id, why: why.clone() });
+                stop.of(stream.id).request();
+            }
+        }
+    }
+
+    /// Ends what still runs, and sums up.
     pub fn finish(mut self) -> Summary {
-        let planned = self.memory.as_ref().map(summarise_memory);
-        let (peak_bytes, end_bytes) = (peak_bytes(), resident_bytes());
-        let memory = MemorySummary { peak_bytes, warm_bytes: self.warm_bytes, end_bytes, planned };
-        let wall = self.shared.clock.now().since(self.started);
+        // A source learns from its next frame that nobody reads it, and one that is away has none.
+        self.streams.iter().for_each(|stream| self.shared.stop.of(stream.id).request());
         let named = |stream: &RunningStream| (stream.id, stream.spec.name.clone(), stream.shown.clone());
         let streams = self.streams.iter().map(named).collect();
         let counted: Vec<Option<Counted>> =
             self.streams.iter().map(|stream| stream.counted.clone()).collect();
         let (end, files, faults) = self.join();
+        let planned = self.memory.as_ref().map(summarise_memory);
+        let (peak_bytes, end_bytes) = (peak_bytes(), resident_bytes());
+        let memory = MemorySummary { peak_bytes, warm_bytes: self.warm_bytes, end_bytes, planned };
+        let wall = self.shared.clock.now().since(self.started);
         let ended = Ended { board: self.board.name, end, wall, streams, memory, files, faults };
         let models: Vec<ModelSummary> = self.models.iter().map(|model| model.summary.clone()).collect();
         let mut summary = summarise(ended, models, &self.shared.stats);
@@ -496,17 +566,19 @@ impl Running {
 
     fn join(&mut self) -> (EndState, Vec<String>, Vec<Diagnosis>) {
         let mut faults = Vec::new();
+        let clock = Arc::clone(&self.shared.clock);
+        let deadline = self.end_max.unwrap_or(clock.now() + END_MAX);
         for lane in self.lanes.drain(..) {
-            faults.extend(joined(lane.thread, "a lane").and_then(|end| end).err());
+            faults.extend(lane.thread.join(&*clock, deadline).and_then(|end| end).err());
         }
         let (mut stopped, mut files) = (false, Vec::new());
         for stream in self.streams.drain(..) {
-            match joined(stream.source, "a source") {
+            match stream.source.join(&*clock, deadline) {
                 Ok(SourceEnd::Complete) => {}
                 Ok(SourceEnd::Stopped) => stopped = true,
                 Ok(SourceEnd::Failed(why)) | Err(why) => faults.push(why),
             }
-            match joined(stream.sink, "a sink") {
+            match stream.sink.join(&*clock, deadline) {
                 Ok((written, failed)) => {
                     files.extend(written.iter().map(|path| path.display().to_string()));
                     faults.extend(failed);
@@ -523,30 +595,20 @@ impl Running {
     }
 }
 
+/// Waits until the source that a stream had before it was changed is closed: most devices can be opened only once.
+fn wait_for_close(before: Option<Receiver<Infallible>>, stop: &Stop) {
+    let Some(before) = before else { return };
+    for _ in 0..CLOSE_WAIT_MAX.as_millis() / CLOSE_STEP.as_millis() {
+        let is_open = before.recv_timeout(CLOSE_STEP) == Err(RecvTimeoutError::Timeout);
+        if !is_open || stop.requested() {
+            return;
+        }
+    }
+}
+
 fn too_many_streams(spec: &BoardStream) -> Diagnosis {
     let cause = "this run has had 65536 streams";
     Diagnosis::new(&codes::RELOAD, format!("stream {}", spec.name), cause, "restart the daemon")
-}
-
-fn joined<T>(thread: JoinHandle<T>, what: &str) -> Result<T, Diagnosis> {
-    thread.join().map_err(|_| {
-        let next = "report this with the message above";
-        Diagnosis::new(&codes::ENGINE_RUN, what, "its thread panicked, which is a bug in Orinoco", next)
-    })
-}
-
-fn spawn<T: Send + 'static>(
-    name: String,
-    work: impl FnOnce() -> T + Send + 'static,
-) -> Result<JoinHandle<T>, Diagnosis> {
-    thread::Builder::new().name(name.clone()).spawn(work).map_err(|error| {
-        Diagnosis::new(
-            &codes::ENGINE_RUN,
-            format!("thread {name}"),
-            error,
-            "raise the limit on threads (ulimit -u)",
-        )
-    })
 }
 
 fn stream_id(index: usize) -> StreamId {
@@ -564,4 +626,194 @@ pub(crate) fn collect<T>(results: impl Iterator<Item = Result<T, Faults>>) -> Re
         }
     }
     if faults.0.is_empty() { Ok(values) } else { Err(faults) }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use orinoco_core::Findings;
+    use orinoco_pipeline::{Executor, Frame, Outcome, StageTimes};
+    use orinoco_telemetry::SourceState;
+    use std::sync::Mutex;
+
+    /// Nothing here takes longer, unless it hangs.
+    const WAIT_MAX: Duration = Duration::from_secs(60);
+    const ENDLESS: &str = "test://ball?pace=pts&width=160&height=120";
+
+    /// What happened: `0 live`, and lanes that failed.
+    #[derive(Default)]
+    struct Log(Mutex<Vec<String>>);
+    impl Log {
+        fn place(&self, text: &str) -> Option<usize> {
+            self.0.lock().expect("not poisoned").iter().position(|line| line == text)
+        }
+        fn wait(&self, text: &str) {
+            for _ in 0..WAIT_MAX.as_millis() / 10 {
+                if self.place(text).is_some() {
+                    return;
+                }
+                thread::sleep(Duration::from_millis(10));
+            }
+            panic!("no `{text}` in {:#?}", self.0);
+        }
+    }
+    impl EventSink for Log {
+        fn emit(&self, event: Event) {
+            let text = match event {
+                Event::Source { stream, state, .. } => format!("{stream} {}", SourceState::name(state)),
+                Event::LaneFailed { lane, .. } => format!("lane {lane} failed"),
+                _ => return,
+            };
+            self.0.lock().expect("not poisoned").push(text);
+        }
+    }
+
+    pub(crate) fn shared() -> Shared {
+        let (clock, events) = (Arc::new(MonotonicClock::default()), Arc::new(Log::default()));
+        Shared { clock, events, stats: Stats::default(), stop: Stop::default() }
+    }
+
+    pub(crate) fn repository() -> Repository {
+        Repository { roots: Vec::new(), data: Vec::new() }
+    }
+
+    /// A board whose streams have these names and sources, and no models.
+    pub(crate) fn board(lanes: usize, streams: &[(&str, &str)]) -> Board {
+        let streams = streams.iter().map(|(name, source)| BoardStream::new(*name, *source, Vec::new()));
+        let (inference, streams) = (Inference::default(), streams.collect());
+        Board { name: "test".to_owned(), inference, memory: None, lanes, models: Vec::new(), streams }
+    }
+
+    /// The model in a folder, taken as known; no engine has it.
+    pub(crate) fn known(folder: &str) -> KnownModel {
+        let spec = BoardModel::new("m", folder);
+        let origin = Origin::of(&spec, &repository()).expect("it is described");
+        let summary = r#"{"name": "m", "file": "", "engine": "none", "engine_version": "", "batch": 1,
+                          "pictures": 0, "replays": 0, "stages": [], "refused": []}"#;
+        let summary = serde_json::from_str(summary).expect("it is one");
+        let names = ModelNames { name: "m".to_owned(), engine: "none", labels: Vec::new() };
+        KnownModel { spec, summary, names, has_state: false, origin }
+    }
+
+    pub(crate) fn demo_model() -> String {
+        concat!(env!("CARGO_MANIFEST_DIR"), "/../../models/person-nano").to_owned()
+    }
+
+    fn prepare(board: Board) -> (Runtime, Arc<Log>, Stop) {
+        let (log, stop) = (Arc::new(Log::default()), Stop::default());
+        let runtime = Runtime::prepare(board, &repository(), log.clone(), stop.clone());
+        (runtime.unwrap_or_else(|why| panic!("{why}")), log, stop)
+    }
+
+    fn reload(running: &mut Running, board: Board) -> crate::Reloaded {
+        let reload = running.reload(board).expect("it can be reloaded");
+        let ready = reload.prepare(&repository()).unwrap_or_else(|why| panic!("{why}"));
+        running.apply(ready)
+    }
+
+    fn end(running: Running) -> Summary {
+        let (tell, told) = channel();
+        thread::spawn(move || drop(tell.send(running.wait(|_| {}))));
+        told.recv_timeout(WAIT_MAX).expect("it ends")
+    }
+
+    fn changed(mut board: Board, stream: usize) -> Board {
+        board.streams[stream].latency_max = Some(Duration::from_secs(1));
+        board
+    }
+
+    struct Broken;
+    impl Executor for Broken {
+        fn batch_max(&self) -> usize {
+            1
+        }
+        fn replay(&mut self, _: &[Frame], _: &mut [Findings]) -> Result<StageTimes, Diagnosis> {
+            Err(Diagnosis::new(&codes::ENGINE_RUN, "engine", "it is broken", "nothing"))
+        }
+    }
+    impl Sink for Broken {
+        fn write(&mut self, _: &Outcome) -> Result<(), Diagnosis> {
+            panic!("this test wants it")
+        }
+        fn finish(&mut self) -> Result<Option<PathBuf>, Diagnosis> {
+            Ok(None)
+        }
+    }
+
+    #[cfg(feature = "gstreamer")]
+    #[test]
+    fn a_lane_that_fails_ends_the_run_although_a_camera_of_it_is_away() {
+        // Nobody listens on that port; the camera is tried for ever.
+        let streams = [("fails", ENDLESS), ("fine", ENDLESS), ("away", "rtsp://127.0.0.1:1/x")];
+        let (mut runtime, log, stop) = prepare(board(2, &streams));
+        runtime.models.push(known(&demo_model()));
+        runtime.shared.count(&runtime.models);
+        let plan = BoundPlan { model: 0, name: "m".to_owned(), executor: Box::new(Broken) };
+        runtime.lanes[0].insert(0, plan);
+        runtime.streams[0].spec.models = vec![0];
+        runtime.streams[0].steps = vec![Step { model: 0, interval: 1, on: None }];
+        let summary = end(runtime.start().expect("it starts"));
+        assert!(log.place("lane 0 failed").is_some() && stop.requested());
+        assert_eq!((summary.end, summary.faults.len()), (EndState::Failed, 1), "{:?}", summary.faults);
+        assert_eq!(summary.faults[0].subject, "engine");
+    }
+
+    #[test]
+    fn a_panic_in_sinks_ends_their_stream_alone() {
+        let (mut runtime, ..) = prepare(board(1, &[("a", ENDLESS), ("b", "test://ball?frames=50")]));
+        runtime.streams[0].sinks = vec![Box::new(Broken)];
+        let summary = end(runtime.start().expect("it starts"));
+        let faults: Vec<&str> = summary.faults.iter().map(|fault| fault.subject.as_str()).collect();
+        assert_eq!((faults, summary.streams[1].frames_out), (vec!["thread sink-a"], 50));
+    }
+
+    #[test]
+    fn a_board_that_is_stopped_early_loads_nothing() {
+        let mut board = board(1, &[("a", ENDLESS)]);
+        board.models.push(BoardModel::new("m", demo_model()));
+        board.streams[0].models.push(0);
+        let stop = Stop::default();
+        stop.request();
+        let faults = Runtime::prepare(board, &repository(), Arc::new(Log::default()), stop).err();
+        let found: Vec<&str> = faults.expect("it stops").0.iter().map(|fault| fault.code.id).collect();
+        assert_eq!(found, [codes::STOPPED.id]);
+    }
+
+    #[test]
+    fn a_stream_that_changes_keeps_its_lane_and_waits_for_its_source() {
+        let board = board(2, &[("a", ENDLESS), ("b", ENDLESS)]);
+        let (runtime, log, stop) = prepare(board.clone());
+        let mut running = runtime.start().expect("it starts");
+        log.wait("1 live");
+        let done = reload(&mut running, changed(board, 1));
+        assert_eq!((done.joined, done.left, done.stayed), (vec!["b".to_owned()], vec!["b".to_owned()], 1));
+        assert_eq!(running.streams[2].lane, 1);
+        log.wait("2 live");
+        let place = |text| log.place(text).expect("it happened");
+        assert!(place("1 ended") < place("2 connecting"), "{:#?}", log.0);
+        stop.request();
+        assert_eq!(end(running).end, EndState::Interrupted);
+    }
+
+    #[test]
+    fn a_stream_that_cannot_join_runs_on_as_it_was() {
+        let dir = tempfile::tempdir().expect("temporary folder");
+        let picture = dir.path().join("a.png");
+        std::fs::write(&picture, "not opened").expect("written");
+        let board = board(1, &[("a", ENDLESS), ("b", ENDLESS)]);
+        let (runtime, log, stop) = prepare(board.clone());
+        let mut running = runtime.start().expect("it starts");
+        log.wait("1 live");
+        let mut other = changed(board, 1);
+        other.streams[0].source = picture.display().to_string();
+        let ready = running.reload(other).expect("it can be reloaded").prepare(&repository());
+        std::fs::remove_file(&picture).expect("it is there");
+        let done = running.apply(ready.unwrap_or_else(|why| panic!("{why}")));
+        assert_eq!((done.joined, done.left, done.stayed), (vec!["b".to_owned()], vec!["b".to_owned()], 1));
+        let [fault] = &done.faults[..] else { panic!("{:?}", done.faults) };
+        assert_eq!(fault.code.id, codes::FILE_MISSING.id);
+        assert!(!running.streams[0].left);
+        stop.request();
+        assert_eq!(end(running).end, EndState::Interrupted);
+    }
 }

@@ -35,7 +35,7 @@ impl SourceState {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Event {
-    /// A source went into another state.
+    /// A source went into another state. Of one that is lost again and again the first, second, fourth time and so on are told.
     Source {
         /// Which stream.
         stream: StreamId,
@@ -48,7 +48,7 @@ pub enum Event {
     SourceRetry {
         /// Which stream.
         stream: StreamId,
-        /// Attempts since it last delivered, counted from 1.
+        /// Attempts since it last delivered for a while, counted from 1.
         attempt: u32,
         /// Time to the attempt.
         wait: Duration,
@@ -87,6 +87,13 @@ pub enum Event {
     ReplayFailed {
         /// The model's name on this board.
         model: String,
+        /// Why.
+        why: Diagnosis,
+    },
+    /// A lane stopped working; the run ends.
+    LaneFailed {
+        /// Which lane.
+        lane: usize,
         /// Why.
         why: Diagnosis,
     },

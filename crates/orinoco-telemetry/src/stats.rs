@@ -108,11 +108,11 @@ pub struct StreamStats {
     pub late: u64,
     /// Objects found by all models.
     pub detections: u64,
-    /// Times the source was reopened.
+    /// Times the source was to be opened again: after a loss, or after an attempt that failed.
     pub reconnects: u64,
     /// From losing the source to its next frame, for each time that it came back.
     pub recovery: Histogram,
-    /// When its first frame reached its slot.
+    /// When the first frame that went through everything had reached its slot.
     pub first_in: Option<Nanos>,
     /// When its latest frame had gone through its sinks.
     pub last_out: Option<Nanos>,
@@ -125,7 +125,7 @@ pub struct StreamStats {
 }
 
 impl StreamStats {
-    /// Frames out a second, from the first frame's arrival to the latest one's end; 0 before there is one.
+    /// Frames out a second, from the arrival of the first of them to the latest one's end; 0 before there is one.
     pub fn fps(&self) -> f64 {
         let (Some(first), Some(last)) = (self.first_in, self.last_out) else { return 0.0 };
         self.frames_out as f64 / last.since(first).as_secs_f64().max(1e-9)

@@ -106,6 +106,7 @@ impl EventSink for EventLines {
             }
             Event::MemoryRefused { table } => note(&table),
             Event::ReplayFailed { model, why } => warn(&format!("model {model}: {why}")),
+            Event::LaneFailed { lane, why } => warn(&format!("lane {lane}: {why}: the run ends")),
             Event::SinkFailed { stream, why } => warn(&format!("stream {stream}: {why}")),
             _ => {}
         }

@@ -1,9 +1,18 @@
-//! Lines for the journal: one a line, with the priority prefixes of sd-daemon(3) when systemd reads them.
+//! Lines for the journal: one a line, with the priority prefixes of sd-daemon(3) when systemd reads them. A thread of its own
+//! writes them: nobody who has something to say waits for whoever reads it.
 
+use std::collections::VecDeque;
 use std::io::Write;
-use std::sync::OnceLock;
+use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread;
+use std::time::Duration;
 
 use orinoco_telemetry::{Event, EventSink};
+
+/// Lines that may wait to be read. A board says a few a second at its worst.
+const LINES_MAX: usize = 1024;
+/// How long the end of the program waits for the last lines to be read.
+const LAST_LINES_WAIT: Duration = Duration::from_secs(2);
 
 /// How grave a line is.
 #[derive(Clone, Copy, Debug)]
@@ -13,18 +22,88 @@ pub(crate) enum Level {
     Info,
 }
 
-/// Writes one line. When nobody reads it any more, the board runs on without a log, and still stops when it is told to.
+/// What has not been written yet.
+struct Waiting {
+    lines: VecDeque<String>,
+    /// Lines that found no room.
+    lost: u64,
+    /// One is being written.
+    writing: bool,
+}
+
+static WAITING: Mutex<Waiting> = Mutex::new(Waiting { lines: VecDeque::new(), lost: 0, writing: false });
+static CHANGED: Condvar = Condvar::new();
+
+fn lock() -> MutexGuard<'static, Waiting> {
+    WAITING.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Says one line. When nobody reads it any more, the board runs on without a log, and still stops when it is told to.
 pub(crate) fn log(level: Level, text: &str) {
+    static HAS_WRITER: OnceLock<bool> = OnceLock::new();
+    let start = || thread::Builder::new().name("journal".to_owned()).spawn(write_lines).is_ok();
+    let line = as_line(level, text);
+    if !HAS_WRITER.get_or_init(start) {
+        return write(&line);
+    }
+    let mut waiting = lock();
+    if waiting.lines.len() >= LINES_MAX {
+        waiting.lost += 1;
+        return;
+    }
+    note_lost(&mut waiting);
+    waiting.lines.push_back(line);
+    drop(waiting);
+    CHANGED.notify_all();
+}
+
+/// Waits until everything was written, or nobody reads it.
+pub(crate) fn finish() {
+    let mut waiting = lock();
+    note_lost(&mut waiting);
+    CHANGED.notify_all();
+    let is_busy = |waiting: &mut Waiting| waiting.writing || !waiting.lines.is_empty();
+    // What is not written by then is not written at all.
+    drop(CHANGED.wait_timeout_while(waiting, LAST_LINES_WAIT, is_busy));
+}
+
+fn note_lost(waiting: &mut Waiting) {
+    let lost = std::mem::take(&mut waiting.lost);
+    if lost > 0 {
+        waiting
+            .lines
+            .push_back(as_line(Level::Warning, &format!("lines_lost={lost} nobody read them in time")));
+    }
+}
+
+fn write_lines() {
+    loop {
+        let waiting = CHANGED.wait_while(lock(), |waiting| waiting.lines.is_empty());
+        let mut waiting = waiting.unwrap_or_else(PoisonError::into_inner);
+        let line = waiting.lines.pop_front().expect("one was waited for");
+        waiting.writing = true;
+        drop(waiting);
+        write(&line);
+        lock().writing = false;
+        CHANGED.notify_all();
+    }
+}
+
+fn as_line(level: Level, text: &str) -> String {
     static TO_JOURNAL: OnceLock<bool> = OnceLock::new();
     let (priority, name) = match level {
         Level::Error => (3, "error"),
         Level::Warning => (4, "warning"),
         Level::Info => (6, "info"),
     };
-    let line = match TO_JOURNAL.get_or_init(|| std::env::var_os("JOURNAL_STREAM").is_some()) {
+    match TO_JOURNAL.get_or_init(|| std::env::var_os("JOURNAL_STREAM").is_some()) {
         true => format!("<{priority}>{text}\n"),
         false => format!("{name}: {text}\n"),
-    };
+    }
+}
+
+fn write(line: &str) {
+    // There is nobody to tell that there is nobody to tell.
     let _ = std::io::stderr().write_all(line.as_bytes());
 }
 
@@ -61,6 +140,9 @@ impl EventSink for Journal {
                 log(Level::Info, &format!("model={model} engine={engine} version={version}"));
             }
             Event::ReplayFailed { model, why } => log(Level::Error, &format!("model={model} {why}")),
+            Event::LaneFailed { lane, why } => {
+                log(Level::Error, &format!("lane={lane} code={} {why}: the run ends", why.code.id));
+            }
             Event::SinkFailed { stream, why } => log(Level::Error, &format!("stream={stream} {why}")),
             other => log(Level::Info, &format!("{other:?}")),
         }

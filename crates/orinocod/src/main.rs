@@ -50,61 +50,59 @@ struct Args {
 
 fn main() -> ExitCode {
     orinoco_runtime::set_up_process();
-    if let Some(measured) = orinoco_runtime::asked_to_measure() {
-        return measure(measured);
-    }
-    let args = Args::parse();
-    let exit = run(&args).unwrap_or_else(|faults| {
-        for fault in &faults.0 {
-            journal::log(Level::Error, &format!("{} {fault}", fault.code.id));
+    let exit = match orinoco_runtime::asked_to_measure() {
+        Some(measured) => measure(measured),
+        None => run(&Args::parse()),
+    };
+    let exit = exit.unwrap_or_else(|faults| {
+        faults.0.iter().for_each(log_fault);
+        match faults.0.first().map_or(Exit::RunFailed, |fault| fault.code.exit) {
+            // SIGTERM is how a daemon is meant to end.
+            Exit::Interrupted => Exit::Done,
+            exit => exit,
         }
-        faults.0.first().map_or(Exit::RunFailed, |fault| fault.code.exit)
     });
+    journal::finish();
     ExitCode::from(exit as u8)
 }
 
 /// Another process of ours asked for a model's needs.
 #[allow(clippy::print_stdout, reason = "it is what the other process reads")]
-fn measure(measured: Result<String, Faults>) -> ExitCode {
-    match measured {
-        Ok(text) => {
-            println!("{text}");
-            ExitCode::SUCCESS
-        }
-        Err(faults) => {
-            faults.0.iter().for_each(|fault| journal::log(Level::Error, &fault.to_string()));
-            ExitCode::from(faults.0.first().map_or(Exit::RunFailed, |fault| fault.code.exit) as u8)
-        }
-    }
+fn measure(measured: Result<String, Faults>) -> Result<Exit, Faults> {
+    println!("{}", measured?);
+    Ok(Exit::Done)
 }
 
 fn run(args: &Args) -> Result<Exit, Faults> {
     let (stop, hangups) = (Stop::default(), Arc::new(AtomicBool::new(false)));
     listen_to_signals(stop.clone(), Arc::clone(&hangups))?;
     let place = repository(args.models.as_deref(), args.data.as_deref());
-    let runtime = Runtime::prepare(read_board(args)?, &place, Arc::new(Journal), stop)?;
+    let runtime = Runtime::prepare(read_board(args)?, &place, Arc::new(Journal), stop.clone())?;
     let mut running = runtime.start()?;
     journal::log(Level::Info, "running");
     notify(&[NotifyState::Ready]);
     let (mut pulse, mut reloading) = (Pulse::new(), None);
     while let Some(now) = running.look() {
         pulse.beat(now);
-        if reloading.is_none() && hangups.swap(false, Ordering::Relaxed) {
+        if reloading.is_none() && !stop.requested() && hangups.swap(false, Ordering::Relaxed) {
             notify(&[NotifyState::Reloading]);
-            reloading = Some(prepare_reload(args, &running, place.clone()));
+            match prepare_reload(args, &running, place.clone()) {
+                Ok(thread) => reloading = Some(thread),
+                Err(faults) => report_reload(Err(faults)),
+            }
         }
-        if reloading.as_ref().is_some_and(JoinHandle::is_finished) {
-            let ready = reloading.take().expect("it is there").join();
-            report_reload(
-                ready.unwrap_or_else(|_| Err(Faults::default())).and_then(|ready| Ok(running.apply(ready)?)),
-            );
-            notify(&[NotifyState::Ready]);
+        if let Some(thread) = reloading.take_if(|thread| thread.is_finished()) {
+            let ready = thread.join().unwrap_or_else(|_| Err(Faults::default()));
+            report_reload(ready.map(|ready| running.apply(ready)));
         }
         thread::sleep(LOOK_EVERY);
     }
     let summary = running.finish();
     notify(&[NotifyState::Stopping]);
-    finish(args.summary.as_deref(), &summary)
+    let exit = finish(args.summary.as_deref(), &summary);
+    // What is being loaded would crash if the program ended under it.
+    let _ = reloading.map(JoinHandle::join);
+    exit
 }
 
 fn read_board(args: &Args) -> Result<Board, Faults> {
@@ -112,47 +110,56 @@ fn read_board(args: &Args) -> Result<Board, Faults> {
 }
 
 /// Loads what a changed board file needs, on a thread of its own: the life signs go on.
-fn prepare_reload(args: &Args, running: &Running, place: Repository) -> JoinHandle<Result<Ready, Faults>> {
+fn prepare_reload(
+    args: &Args,
+    running: &Running,
+    place: Repository,
+) -> Result<JoinHandle<Result<Ready, Faults>>, Faults> {
     journal::log(Level::Info, &format!("reloading {}", args.board.display()));
-    let reload = read_board(args).and_then(|board| Ok(running.reload(board)?));
-    thread::spawn(move || reload?.prepare(&place))
+    let reload = running.reload(read_board(args)?)?;
+    let thread = thread::Builder::new().name("reload".to_owned()).spawn(move || reload.prepare(&place));
+    Ok(thread.about(&codes::ENGINE_RUN, "thread reload", "raise the limit on threads (ulimit -u)")?)
+}
+
+fn log_fault(fault: &Diagnosis) {
+    journal::log(Level::Error, &format!("{} {fault}", fault.code.id));
 }
 
 fn report_reload(done: Result<Reloaded, Faults>) {
     match done {
-        Ok(Reloaded { joined, left, stayed }) => {
+        Ok(Reloaded { joined, left, stayed, faults }) => {
+            faults.iter().for_each(log_fault);
             let named = |names: Vec<String>| if names.is_empty() { "-".to_owned() } else { names.join(",") };
             let text = format!("reloaded joined={} left={} stayed={stayed}", named(joined), named(left));
             journal::log(Level::Info, &text);
         }
         Err(faults) => {
-            for fault in &faults.0 {
-                journal::log(Level::Error, &format!("{} {fault}", fault.code.id));
-            }
+            faults.0.iter().for_each(log_fault);
             journal::log(Level::Error, "not reloaded: the board runs on as it was");
         }
     }
+    notify(&[NotifyState::Ready]);
 }
 
 fn finish(path: Option<&Path>, summary: &Summary) -> Result<Exit, Faults> {
     let text = serde_json::to_string(summary).expect("a summary has only text keys and plain numbers");
     journal::log(Level::Info, &format!("summary {text}"));
-    if let Some(path) = path {
-        std::fs::write(path, text + "\n").about(
-            &codes::SINK_OPEN,
-            path.display(),
-            "check that its folder can be written",
-        )?;
-    }
     for fault in &summary.faults {
         let text = format!("{} {}: {}; {}", fault.code, fault.subject, fault.cause, fault.next);
         journal::log(Level::Error, &text);
     }
-    Ok(match summary.end {
+    let next = "check that its folder can be written";
+    let written = path.map_or(Ok(()), |path| {
+        std::fs::write(path, text + "\n").about(&codes::SINK_OPEN, path.display(), next)
+    });
+    match summary.end {
         // SIGTERM is how a daemon is meant to end.
-        EndState::Complete | EndState::Interrupted => Exit::Done,
-        EndState::Failed => Exit::RunFailed,
-    })
+        EndState::Complete | EndState::Interrupted => Ok(written.map(|()| Exit::Done)?),
+        EndState::Failed => {
+            written.err().iter().for_each(log_fault);
+            Ok(Exit::RunFailed)
+        }
+    }
 }
 
 /// SIGTERM and Ctrl-C ask for a clean end, SIGHUP for a reload.
@@ -166,9 +173,9 @@ fn listen_to_signals(stop: Stop, hangups: Arc<AtomicBool>) -> Result<(), Diagnos
                 hangups.store(true, Ordering::Relaxed);
                 continue;
             }
-            journal::log(Level::Info, "stopping: sources end, frames in work are finished");
-            notify(&[NotifyState::Stopping]);
             stop.request();
+            notify(&[NotifyState::Stopping]);
+            journal::log(Level::Info, "stopping: sources end, frames in work are finished");
         }
     });
     Ok(())

@@ -11,7 +11,7 @@ use super::input::{Feed, ModelInput, Quantization, read_feeds, read_input};
 use super::output::read_output;
 
 /// A model as its description says it is.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Model {
     /// Its name.
     pub name: String,

@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use orinoco_config::Faults;
 use orinoco_core::{Diagnosis, Exit, WithSubject, codes};
-use orinoco_infer::{ENGINES, Elements, Options, Scratch, Session, by_name, stray_requests};
+use orinoco_infer::{Elements, Options, Scratch, Session, by_name, stray_requests};
 use orinoco_memory::Usage;
 use orinoco_runtime::{repository, resident_bytes};
 use serde::{Deserialize, Serialize};
@@ -193,7 +193,7 @@ fn open(
     let next = "name a model that has a model.toml";
     let model = place.describe(name)?.ok_or("it has no description");
     let model = model.about(&codes::MODEL_UNSUPPORTED, name, next)?;
-    let engine = by_name(ENGINES[0])?;
+    let engine = by_name("ort-cpu")?;
     let prepared = engine.prepare(&model.file, options)?;
     let binding = model.bind(prepared.inputs(), prepared.outputs(), 1)?;
     let mut session = prepared.session(&binding.shapes)?;
