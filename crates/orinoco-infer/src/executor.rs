@@ -73,12 +73,7 @@ impl Executor for CpuPlan {
     }
 
     fn replay(&mut self, frames: &[Frame], findings: &mut [Findings]) -> Result<StageTimes, Diagnosis> {
-        assert!(
-            !frames.is_empty() && frames.len() <= self.batch,
-            "{} frames for a batch of {}",
-            frames.len(),
-            self.batch
-        );
+        check_batch(frames, self.batch);
         let start = self.clock.now();
         self.preprocess(frames);
         let ready = self.clock.now();
@@ -93,4 +88,10 @@ impl Executor for CpuPlan {
             graph_fallbacks: 0,
         })
     }
+}
+
+/// Lanes hand over 1 to `batch` frames.
+pub(crate) fn check_batch(frames: &[Frame], batch: usize) {
+    let count = frames.len();
+    assert!((1..=batch).contains(&count), "{count} frames for a batch of {batch}");
 }

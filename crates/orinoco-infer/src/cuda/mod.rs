@@ -19,6 +19,7 @@ use orinoco_vision::{ColorOrder, InputSpec, Mapping, Resize};
 use self::intake::Intake;
 use self::readout::Readout;
 use crate::engine::{DeviceSession, Prepared};
+use crate::executor::check_batch;
 use crate::model::{Binding, Model};
 
 /// The longest side of a frame for the antialiased resize, whose weights have room in the table from the start.
@@ -154,12 +155,7 @@ impl Executor for CudaPlan {
     }
 
     fn replay(&mut self, frames: &[Frame], findings: &mut [Findings]) -> Result<StageTimes, Diagnosis> {
-        assert!(
-            !frames.is_empty() && frames.len() <= self.batch,
-            "{} frames for a batch of {}",
-            frames.len(),
-            self.batch
-        );
+        check_batch(frames, self.batch);
         let start = self.clock.now();
         let before = self.preprocess(frames)?;
         let ready = self.clock.now();
