@@ -11,15 +11,16 @@
 set -euo pipefail
 . "$(dirname "$(readlink -f "$0")")/common.sh"
 
-# To reach the root: its disk, its file system, and the writable layer over it.
-boot_modules=(virtio_pci virtio_mmio virtio_blk squashfs overlay)
+# To reach the root (its disk, its file system, and the writable layer over it), and what every boot needs right after: an
+# emulated core loads a module from here in a tenth of the time that modprobe takes it.
+boot_modules=(virtio_pci virtio_mmio virtio_blk squashfs overlay virtio_net virtio_rng configfs)
 board_modules=(
-  virtio_net virtio_rng virtio_console qemu_fw_cfg ext4 loop                      # the machine
+  virtio_console qemu_fw_cfg ext4 loop 9p 9pnet_virtio                            # the machine
   vivid uvcvideo                                                                  # cameras
   rdma_rxe ib_uverbs rdma_ucm ib_umad rdma_cm                                     # RDMA over Ethernet
   sch_netem sch_tbf sch_htb sch_ingress act_mirred cls_u32 ifb                    # bad links
   veth bridge 8021q dummy macvlan tun af_packet nf_tables                         # networks
-  i2c-dev uio_pci_generic softdog i6300esb ramoops pstore_blk configfs fuse zram  # buses, watchdogs, memory
+  i2c-dev uio_pci_generic softdog i6300esb ramoops pstore_blk fuse zram           # buses, watchdogs, memory
   md5 crc32c crc32c_generic crc32_generic crct10dif-ce aes-ce-blk ghash-ce sha1-ce sha2-ce lz4 zstd
 )
 

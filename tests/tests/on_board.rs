@@ -23,9 +23,9 @@ const OFFLINE_MAX: Duration = Duration::from_secs(1);
 const BACK_MAX: Duration = Duration::from_secs(2);
 
 /// Boots a board with `orinoco` or `orinocod` in `/tmp`; `None`, with a line, where there can be none.
-fn stage(flavour: Flavour, program: &str) -> Option<Boards> {
+fn stage(flavour: Flavour, options: &Options, program: &str) -> Option<Boards> {
     let local = cross_binary(program)?;
-    let boards = match Rig::build(flavour).and_then(|rig| rig.up(1, &Options::default())) {
+    let boards = match Rig::build(flavour).and_then(|rig| rig.up(1, options)) {
         Err(error) if error.is::<Unavailable>() => {
             println!("skipped: {error:#}");
             return None;
@@ -38,7 +38,12 @@ fn stage(flavour: Flavour, program: &str) -> Option<Boards> {
 
 /// One board of the fast flavour, among others.
 fn one_board(program: &str) -> Option<Boards> {
-    stage(Flavour::Dropbear, program)
+    stage(Flavour::Dropbear, &Options::default(), program)
+}
+
+/// One that goes before others.
+fn hurried_board(program: &str) -> Option<Boards> {
+    stage(Flavour::Dropbear, &Options { hurried: true, ..Options::default() }, program)
 }
 
 fn put(board: &Board, local: &Path, remote: &str) {
@@ -107,7 +112,7 @@ fn capture(board: &Board, frames: u64) -> StreamSummary {
 #[test]
 #[ignore = "boots an emulated board; `make test` runs it"]
 fn smoke() {
-    let Some(boards) = one_board("orinoco") else { return };
+    let Some(boards) = hurried_board("orinoco") else { return };
     let cameras = capture_list(&boards[0]);
     assert!(cameras.contains("NV12    640x360"), "{cameras}");
     let stream = capture(&boards[0], 90);
@@ -122,7 +127,7 @@ fn capture_list(board: &Board) -> String {
 #[test]
 #[ignore = "boots an emulated board; `make test-boards` runs it"]
 fn a_camera_keeps_its_rate() {
-    let Some(boards) = one_board("orinoco") else { return };
+    let Some(boards) = hurried_board("orinoco") else { return };
     boards.alone().expect("the others end");
     let stream = capture(&boards[0], if long() { 9000 } else { 300 });
     let p99 = stream.stages.iter().find(|stage| stage.stage == "capture").expect("stamped").p99_us;
@@ -342,20 +347,21 @@ fn held(board: &Board) -> [u64; 3] {
 fn an_unplugged_camera_comes_back() {
     /// Bytes that an allocator may keep more after all rounds, in KiB.
     const GROWTH_KIB_MAX: u64 = 1024;
-    let Some(boards) = one_board("orinocod") else { return };
+    let Some(boards) = hurried_board("orinocod") else { return };
     let board = &boards[0];
     let (rounds, warm_after) = if long() { (50, 5) } else { (4, 2) };
     board.camera(VividOptions::default()).expect("a camera");
     put_text(board, TWO_SOURCES, "/tmp/board.toml");
     let lines = lines_of(board, "/tmp/orinocod --board /tmp/board.toml");
-    wait_for(&lines, &["stream=0", "state=live"], Duration::from_secs(20));
+    wait_for(&lines, &["stream=camera", "state=live"], Duration::from_secs(20));
 
     let (mut offline_max, mut back_max, mut warm) = (Duration::ZERO, Duration::ZERO, [0; 3]);
     for round in 0..rounds {
         let pulled = driver(board, "unbind");
-        let offline = wait_for(&lines, &["stream=0", "state=backing-off"], RUN_MAX).saturating_sub(pulled);
+        let offline =
+            wait_for(&lines, &["stream=camera", "state=backing-off"], RUN_MAX).saturating_sub(pulled);
         let plugged = driver(board, "bind");
-        let back = wait_for(&lines, &["stream=0", "state=live"], RUN_MAX).saturating_sub(plugged);
+        let back = wait_for(&lines, &["stream=camera", "state=live"], RUN_MAX).saturating_sub(plugged);
         (offline_max, back_max) = (offline_max.max(offline), back_max.max(back));
         // Of losses that follow one another faster, not every one is told.
         thread::sleep(Duration::from_secs(6));
@@ -414,7 +420,7 @@ models = []
 #[test]
 #[ignore = "boots an emulated board; `make test-boards` runs it"]
 fn the_daemon_is_a_service() {
-    let Some(boards) = stage(Flavour::Systemd, "orinocod") else { return };
+    let Some(boards) = stage(Flavour::Systemd, &Options::default(), "orinocod") else { return };
     let board = &boards[0];
     board.camera(VividOptions::default()).expect("a camera");
     put(board, &root().join("crates/orinocod/orinocod.service"), "/etc/systemd/system/orinocod.service");

@@ -240,6 +240,7 @@ fn hold(options: &Up) -> Result<()> {
             link: options.link.into(),
             mtu: options.mtu,
             shared_bar_mib: options.shared_bar,
+            hurried: false,
         },
     )?;
     let pid = i32::try_from(std::process::id())?;

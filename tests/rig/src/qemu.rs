@@ -37,11 +37,14 @@ pub struct Options {
     pub mtu: u32,
     /// Size of a memory that all boards share through PCI, in MiB, a power of two; none if `None`. See [`crate::Board::bar`].
     pub shared_bar_mib: Option<u32>,
+    /// Whether they go before other boards where cores are scarce: for who looks at the clock while others run.
+    /// [`crate::Boards::alone`] is stricter.
+    pub hurried: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { memory_mib: 512, cpus: 1, link: Link::None, mtu: 1500, shared_bar_mib: None }
+        Self { memory_mib: 512, cpus: 1, link: Link::None, mtu: 1500, shared_bar_mib: None, hurried: false }
     }
 }
 
@@ -51,15 +54,20 @@ pub(crate) const LINK: &str = "link";
 /// Instructions that Orin's Cortex-A78AE has, too (Armv8.2 with half precision and dot products).
 const CPU: &str = "cortex-a76";
 
+/// How much boards that are not hurried stand back: the scheduler's niceness, which leaves them a tenth of what others take.
+const NICENESS: u8 = 10;
+
 /// Memory for translated code, in MiB. QEMU's default is a share of the host's memory, for each board.
 const TRANSLATED_MIB: u32 = 128;
 
 /// The emulator, in the run's network namespace where the boards have a bridge.
 pub(crate) fn emulator(rig: &Rig, options: &Options, id: u8, count: u8, run: &Run) -> Command {
+    let niceness = if options.hurried { 0 } else { NICENESS };
     let mut command = match options.link {
-        Link::Bridge => in_namespace(crate::run::namespace(run.folder()), rig.emulator()),
-        Link::None | Link::Socket => Command::new(rig.emulator()),
+        Link::Bridge => in_namespace(crate::run::namespace(run.folder()), "nice"),
+        Link::None | Link::Socket => Command::new("nice"),
     };
+    command.arg(format!("-n{niceness}")).arg(rig.emulator());
     command.args(machine(options));
     command.args(["-accel", &format!("tcg,thread=multi,tb-size={TRANSLATED_MIB}")]);
     command.args(["-nodefaults", "-no-user-config", "-display", "none"]);
@@ -67,6 +75,9 @@ pub(crate) fn emulator(rig: &Rig, options: &Options, id: u8, count: u8, run: &Ru
     command.arg("-qmp").arg(format!("unix:{},server=on,wait=off", run.file(&format!("{id}.qmp")).display()));
     boot(&mut command, rig, options, id, run);
     management(&mut command, id);
+    let shared = run.shared().display().to_string();
+    command.args(["-fsdev", &format!("local,id=host,path={shared},security_model=none,readonly=on")]);
+    command.args(["-device", "virtio-9p-pci,fsdev=host,mount_tag=host"]);
     if let Some(backend) = link(options.link, id, count, run) {
         let device = format!("virtio-net-pci,netdev={LINK},mac=52:54:00:77:00:{id:02x},romfile=");
         command.args(["-netdev", &backend, "-device", &device]);
@@ -100,10 +111,11 @@ fn boot(command: &mut Command, rig: &Rig, options: &Options, id: u8, run: &Run) 
     command.arg("-dtb").arg(run.file("board.dtb"));
     command.arg("-kernel").arg(rig.kernel.join("vmlinuz"));
     command.arg("-initrd").arg(rig.initrd.join("initrd.img"));
+    // The kernel tries its ciphers at each boot, which takes an emulated core 0.4 s.
     // Without `relaxed` nothing but a driver may map the shared memory.
     let access = if options.shared_bar_mib.is_some() { "iomem=relaxed" } else { "" };
     command.arg("-append").arg(format!(
-        "console=ttyAMA0 quiet loglevel=3 mitigations=off panic=-1 {access} board.id={id} board.mtu={}",
+        "console=ttyAMA0 quiet loglevel=3 mitigations=off cryptomgr.notests panic=-1 {access} board.id={id} board.mtu={}",
         options.mtu
     ));
     command.args(["-drive", &format!("if=none,id=root,file={root},format=raw,readonly=on")]);

@@ -14,6 +14,8 @@ use crate::parts::sources;
 
 const PREFIX: &str = "orinoco-boards-";
 const LOCK: &str = "owner.lock";
+/// The folder of a run that its boards see, and may not write to.
+pub(crate) const SHARED: &str = "shared";
 
 /// The folder of one set of running boards. Dropping it ends and removes everything that belongs to it.
 #[derive(Debug)]
@@ -35,7 +37,7 @@ impl Run {
         let folder = base.join(&name);
         // Locked before it has the name by which others would find it and take it for left.
         let early = base.join(format!(".{name}"));
-        fs::create_dir(&early).with_context(|| format!("making {}", early.display()))?;
+        fs::create_dir_all(early.join(SHARED)).with_context(|| format!("making {}", early.display()))?;
         let lock = File::create(early.join(LOCK))?;
         lock.lock()?;
         fs::rename(&early, &folder)?;
@@ -46,6 +48,11 @@ impl Run {
     /// A file in the folder. Sockets among them: the path is short, as their names must be.
     pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.folder.join(name)
+    }
+
+    /// The folder that the boards see.
+    pub(crate) fn shared(&self) -> PathBuf {
+        self.file(SHARED)
     }
 
     /// The folder.
