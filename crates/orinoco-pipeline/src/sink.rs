@@ -195,10 +195,11 @@ impl SinkThread {
 
     /// Tells every sink something. One that fails completes what it has written, and is told nothing any more.
     fn tell(&mut self, mut what: impl FnMut(&mut dyn Sink) -> Result<(), Diagnosis>) {
-        let Self { stream, sinks, files, faults, events, .. } = self;
+        let name = Arc::clone(&self.stats.stream(self.stream).name);
+        let Self { sinks, files, faults, events, .. } = self;
         sinks.retain_mut(|sink| {
             let Err(why) = what(&mut **sink) else { return true };
-            events.emit(Event::SinkFailed { stream: *stream, why: why.clone() });
+            events.emit(Event::SinkFailed { stream: Arc::clone(&name), why: why.clone() });
             faults.push(why);
             // If this fails too, the fault above has said why.
             files.extend(sink.finish().ok().flatten());

@@ -152,7 +152,7 @@ impl SourceRunner {
         self.stats.stream(self.stream).reconnects += 1;
         self.enter_again(backoff.attempt, SourceState::BackingOff, Some(why.clone()));
         if is_news(backoff.attempt) {
-            self.events.emit(Event::SourceRetry { stream: self.stream, attempt: backoff.attempt, wait });
+            self.events.emit(Event::SourceRetry { stream: self.name(), attempt: backoff.attempt, wait });
         }
     }
 
@@ -162,7 +162,7 @@ impl SourceRunner {
         let after = self.clock.now().since(lost);
         self.stats.stream(self.stream).recovery.record(after);
         if is_news(life.backoff.flaps) {
-            self.events.emit(Event::SourceRecovered { stream: self.stream, after });
+            self.events.emit(Event::SourceRecovered { stream: self.name(), after });
         }
     }
 
@@ -177,6 +177,11 @@ impl SourceRunner {
         }
     }
 
+    /// The stream's name.
+    fn name(&self) -> Arc<str> {
+        Arc::clone(&self.stats.stream(self.stream).name)
+    }
+
     fn enter(&self, state: SourceState, why: Option<Diagnosis>) {
         self.enter_again(0, state, why);
     }
@@ -185,7 +190,7 @@ impl SourceRunner {
     fn enter_again(&self, times: u32, state: SourceState, why: Option<Diagnosis>) {
         self.stats.stream(self.stream).state = Some(state);
         if is_news(times) {
-            self.events.emit(Event::Source { stream: self.stream, state, why });
+            self.events.emit(Event::Source { stream: self.name(), state, why });
         }
     }
 }

@@ -404,7 +404,7 @@ impl Running {
         if shared.stats.streams() > usize::from(u16::MAX) {
             return Err(too_many_streams(&spec));
         }
-        let stream = stream_id(shared.stats.add_stream());
+        let stream = stream_id(shared.stats.add_stream(&spec.name));
         let policy = policy(&spec, &source);
         let (sink, outlet) = SinkThread::new(
             stream,
@@ -525,7 +525,7 @@ impl Running {
         for stream in &mut self.streams {
             stream.source.just_ended();
             if let Some(Err(why)) = stream.sink.just_ended() {
-                events.emit(Event::SinkFailed { stream: stream.id, why: why.clone() });
+                events.emit(Event::SinkFailed { stream: stream.spec.name.as_str().into(), why: why.clone() });
                 stop.of(stream.id).request();
             }
         }
@@ -535,8 +535,7 @@ impl Running {
     pub fn finish(mut self) -> Summary {
         // A source learns from its next frame that nobody reads it, and one that is away has none.
         self.streams.iter().for_each(|stream| self.shared.stop.of(stream.id).request());
-        let named = |stream: &RunningStream| (stream.id, stream.spec.name.clone(), stream.shown.clone());
-        let streams = self.streams.iter().map(named).collect();
+        let streams = self.streams.iter().map(|stream| (stream.id, stream.shown.clone())).collect();
         let counted: Vec<Option<Counted>> =
             self.streams.iter().map(|stream| stream.counted.clone()).collect();
         let (end, files, faults) = self.join();
@@ -640,21 +639,23 @@ pub(crate) mod tests {
     const WAIT_MAX: Duration = Duration::from_secs(60);
     const ENDLESS: &str = "test://ball?pace=pts&width=160&height=120";
 
-    /// What happened: `0 live`, and lanes that failed.
+    /// What happened: `a live`, and lanes that failed.
     #[derive(Default)]
     struct Log(Mutex<Vec<String>>);
     impl Log {
-        fn place(&self, text: &str) -> Option<usize> {
-            self.0.lock().expect("not poisoned").iter().position(|line| line == text)
+        /// Where it says so, each time that it does.
+        fn places(&self, text: &str) -> Vec<usize> {
+            let lines = self.0.lock().expect("not poisoned");
+            lines.iter().enumerate().filter(|(_, line)| *line == text).map(|(place, _)| place).collect()
         }
-        fn wait(&self, text: &str) {
+        fn wait(&self, text: &str, times: usize) {
             for _ in 0..WAIT_MAX.as_millis() / 10 {
-                if self.place(text).is_some() {
+                if self.places(text).len() >= times {
                     return;
                 }
                 thread::sleep(Duration::from_millis(10));
             }
-            panic!("no `{text}` in {:#?}", self.0);
+            panic!("not {times} times `{text}` in {:#?}", self.0);
         }
     }
     impl EventSink for Log {
@@ -753,7 +754,7 @@ pub(crate) mod tests {
         runtime.streams[0].spec.models = vec![0];
         runtime.streams[0].steps = vec![Step { model: 0, interval: 1, on: None }];
         let summary = end(runtime.start().expect("it starts"));
-        assert!(log.place("lane 0 failed").is_some() && stop.requested());
+        assert!(!log.places("lane 0 failed").is_empty() && stop.requested());
         assert_eq!((summary.end, summary.faults.len()), (EndState::Failed, 1), "{:?}", summary.faults);
         assert_eq!(summary.faults[0].subject, "engine");
     }
@@ -784,13 +785,12 @@ pub(crate) mod tests {
         let board = board(2, &[("a", ENDLESS), ("b", ENDLESS)]);
         let (runtime, log, stop) = prepare(board.clone());
         let mut running = runtime.start().expect("it starts");
-        log.wait("1 live");
+        log.wait("b live", 1);
         let done = reload(&mut running, changed(board, 1));
         assert_eq!((done.joined, done.left, done.stayed), (vec!["b".to_owned()], vec!["b".to_owned()], 1));
         assert_eq!(running.streams[2].lane, 1);
-        log.wait("2 live");
-        let place = |text| log.place(text).expect("it happened");
-        assert!(place("1 ended") < place("2 connecting"), "{:#?}", log.0);
+        log.wait("b live", 2);
+        assert!(log.places("b ended")[0] < log.places("b connecting")[1], "{:#?}", log.0);
         stop.request();
         assert_eq!(end(running).end, EndState::Interrupted);
     }
@@ -803,7 +803,7 @@ pub(crate) mod tests {
         let board = board(1, &[("a", ENDLESS), ("b", ENDLESS)]);
         let (runtime, log, stop) = prepare(board.clone());
         let mut running = runtime.start().expect("it starts");
-        log.wait("1 live");
+        log.wait("b live", 1);
         let mut other = changed(board, 1);
         other.streams[0].source = picture.display().to_string();
         let ready = running.reload(other).expect("it can be reloaded").prepare(&repository());

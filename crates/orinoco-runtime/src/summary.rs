@@ -19,16 +19,15 @@ pub(crate) struct Ended {
     pub(crate) board: String,
     pub(crate) end: EndState,
     pub(crate) wall: Duration,
-    /// Their ids, names and sources.
-    pub(crate) streams: Vec<(StreamId, String, String)>,
+    /// Their ids and sources.
+    pub(crate) streams: Vec<(StreamId, String)>,
     pub(crate) memory: MemorySummary,
     pub(crate) files: Vec<String>,
     pub(crate) faults: Vec<Diagnosis>,
 }
 
 pub(crate) fn summarise(ended: Ended, models: Vec<ModelSummary>, stats: &Stats) -> Summary {
-    let streams =
-        ended.streams.iter().map(|(id, name, source)| summarise_stream(name, source, &stats.stream(*id)));
+    let streams = ended.streams.iter().map(|(id, source)| summarise_stream(source, &stats.stream(*id)));
     Summary {
         schema: SUMMARY_SCHEMA.to_owned(),
         board: ended.board,
@@ -101,11 +100,11 @@ pub(crate) fn summarise_memory(planned: &Planned) -> PlannedMemory {
     }
 }
 
-fn summarise_stream(name: &str, source: &str, stats: &StreamStats) -> StreamSummary {
+fn summarise_stream(source: &str, stats: &StreamStats) -> StreamSummary {
     let dropped = DropCause::ALL.into_iter().map(|cause| (cause, stats.dropped(cause)));
     let stages = Stage::ALL.into_iter().map(|stage| (stage, stats.stage(stage)));
     StreamSummary {
-        name: name.to_owned(),
+        name: stats.name.to_string(),
         source: source.to_owned(),
         decoder: stats.maker.clone(),
         state: stats.state.map_or("not started", |state| state.name()).to_owned(),

@@ -1,6 +1,7 @@
+use std::sync::Arc;
 use std::time::Duration;
 
-use orinoco_core::{Diagnosis, StreamId};
+use orinoco_core::Diagnosis;
 
 /// Where a source is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,8 +38,8 @@ impl SourceState {
 pub enum Event {
     /// A source went into another state. Of one that is lost again and again the first, second, fourth time and so on are told.
     Source {
-        /// Which stream.
-        stream: StreamId,
+        /// The stream's name on this board.
+        stream: Arc<str>,
         /// The new state.
         state: SourceState,
         /// Why, where it is a failure.
@@ -46,8 +47,8 @@ pub enum Event {
     },
     /// A source will be opened again. Of many attempts the first, second, fourth and so on are told.
     SourceRetry {
-        /// Which stream.
-        stream: StreamId,
+        /// The stream's name on this board.
+        stream: Arc<str>,
         /// Attempts since it last delivered for a while, counted from 1.
         attempt: u32,
         /// Time to the attempt.
@@ -55,8 +56,8 @@ pub enum Event {
     },
     /// A source that was lost delivers again.
     SourceRecovered {
-        /// Which stream.
-        stream: StreamId,
+        /// The stream's name on this board.
+        stream: Arc<str>,
         /// From its loss to its first frame.
         after: Duration,
     },
@@ -99,8 +100,8 @@ pub enum Event {
     },
     /// A sink stopped working and gets no more frames.
     SinkFailed {
-        /// Which stream.
-        stream: StreamId,
+        /// The stream's name on this board.
+        stream: Arc<str>,
         /// Why.
         why: Diagnosis,
     },

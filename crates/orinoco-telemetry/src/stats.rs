@@ -100,6 +100,8 @@ impl DropCause {
 /// Counters and percentiles of one stream.
 #[derive(Clone, Debug, Default)]
 pub struct StreamStats {
+    /// The stream's name on this board.
+    pub name: Arc<str>,
     /// Frames that the source delivered, and those that it says it lost.
     pub frames_in: u64,
     /// Frames that went through every model and sink.
@@ -125,6 +127,10 @@ pub struct StreamStats {
 }
 
 impl StreamStats {
+    fn new(name: &str) -> Self {
+        Self { name: name.into(), ..Self::default() }
+    }
+
     /// Frames out a second, from the arrival of the first of them to the latest one's end; 0 before there is one.
     pub fn fps(&self) -> f64 {
         let (Some(first), Some(last)) = (self.first_in, self.last_out) else { return 0.0 };
@@ -185,15 +191,15 @@ struct Lists {
 }
 
 impl Stats {
-    /// Empty statistics for `streams` streams.
+    /// Empty statistics for `streams` streams, whose names are their numbers.
     pub fn new(streams: usize) -> Self {
-        let streams = (0..streams).map(|_| Mutex::default()).collect();
+        let streams = (0..streams).map(|index| Mutex::new(StreamStats::new(&index.to_string()))).collect();
         Self(Arc::new(Lists { streams, models: boxcar::Vec::new() }))
     }
 
     /// Empty statistics for one stream more; its id is the number of those before it.
-    pub fn add_stream(&self) -> usize {
-        self.0.streams.push(Mutex::default())
+    pub fn add_stream(&self, name: &str) -> usize {
+        self.0.streams.push(Mutex::new(StreamStats::new(name)))
     }
 
     /// Empty statistics for one model more; its index is the number of those before it.

@@ -37,7 +37,7 @@ struct Args {
     /// Board file
     #[arg(long, value_name = "FILE", default_value = "/etc/orinoco/board.toml")]
     board: PathBuf,
-    /// Model repository: folders of NAME/model.toml [default: $ORINOCO_MODELS, models, /var/lib/orinoco/models]
+    /// Model repository: folders of NAME/model.toml [default: $ORINOCO_MODELS, else models and /var/lib/orinoco/models]
     #[arg(long, value_name = "DIR")]
     models: Option<PathBuf>,
     /// Folder of shared data that model.toml files refer to [default: $ORINOCO_DATA, or ../shared/data]
