@@ -261,9 +261,15 @@ impl FrameDesc {
             .unwrap_or(0)
     }
 
+    /// The same frame in host memory, its planes one after another without padding: what [`FrameView::packed_rows`] fill.
+    pub fn repacked(&self) -> Self {
+        let planes = Self::packed(self.format, self.width, self.height).planes;
+        Self { planes, memory: MemoryDomain::Host, ..*self }
+    }
+
     /// Bytes of the tightly packed picture: what a checksum covers.
     pub fn bytes_packed(&self) -> usize {
-        Self::packed(self.format, self.width, self.height).bytes_needed()
+        self.repacked().bytes_needed()
     }
 }
 

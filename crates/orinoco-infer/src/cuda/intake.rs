@@ -1,6 +1,6 @@
 //! Frames to where the GPU reads them.
 
-use orinoco_core::{FrameDesc, FrameView, MemoryDomain};
+use orinoco_core::{FrameDesc, FrameView};
 use orinoco_cuda::{CudaError, Device, MemoryKind, PinnedBuffer, Span, Stream, Upload, Uploaded};
 use orinoco_pipeline::Frame;
 
@@ -31,7 +31,7 @@ impl Intake {
 
     /// Makes the places large enough for each of `frames`.
     pub(super) fn make_room(&mut self, frames: &[Frame]) -> Result<(), CudaError> {
-        let bytes = frames.iter().map(|frame| packed(&frame.desc).bytes_needed()).max().unwrap_or(0);
+        let bytes = frames.iter().map(|frame| frame.desc.bytes_packed()).max().unwrap_or(0);
         if bytes <= self.bytes {
             return Ok(());
         }
@@ -57,7 +57,7 @@ impl Intake {
         frame: &Frame,
         stream: &Stream,
     ) -> Result<(FrameDesc, Span), CudaError> {
-        let (view, desc) = (frame.view(), packed(&frame.desc));
+        let (view, desc) = (frame.view(), frame.desc.repacked());
         let bytes = desc.bytes_needed();
         let span = match &mut self.places {
             Places::Pinned(buffers) => {
@@ -84,12 +84,6 @@ impl Intake {
         }
         Ok(())
     }
-}
-
-/// The same frame with its planes one after another.
-fn packed(frame: &FrameDesc) -> FrameDesc {
-    let planes = FrameDesc::packed(frame.format, frame.width, frame.height).planes;
-    FrameDesc { planes, memory: MemoryDomain::Host, ..*frame }
 }
 
 fn copy_rows(view: &FrameView<'_>, target: &mut [u8]) {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use orinoco_board::{Board, BoardModel, BoardStream, Inference};
 use orinoco_config::Faults;
-use orinoco_core::{Clock, Diagnosis, Exit, Findings, FrameDesc};
+use orinoco_core::{Clock, Diagnosis, Exit, Findings};
 use orinoco_infer::Repository;
 use orinoco_media::SourceUri;
 use orinoco_pipeline::{Executor, Frame, MonotonicClock, Poll, Slot, SlotPool, Stop};
@@ -211,8 +211,7 @@ fn frames_of(source: &str, clock: &Arc<dyn Clock>) -> Result<Vec<Frame>, Diagnos
 
 /// The frame in memory of its own: a decoder lends few at a time.
 fn copied(frame: &Frame) -> Frame {
-    let FrameDesc { format, width, height, .. } = frame.desc;
-    let desc = FrameDesc { planes: FrameDesc::packed(format, width, height).planes, ..frame.desc };
+    let desc = frame.desc.repacked();
     let mut slot = SlotPool::new(1, desc.bytes_needed()).take(Duration::ZERO).expect("it is free");
     let rows = frame.view().packed_rows().flatten();
     slot.bytes.iter_mut().zip(rows).for_each(|(target, byte)| *target = *byte);
