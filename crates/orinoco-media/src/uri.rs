@@ -279,6 +279,9 @@ impl SourceUri {
     /// Paths of `file://` are percent-decoded; plain paths are taken as they are, but may have settings after a `?`.
     /// A path that ends in `/` is a folder of images; [`crate::open`] takes any other path that is a folder as one too.
     pub fn parse(text: &str) -> Result<Self, Diagnosis> {
+        // Nobody's file is called ` rtsp://...`: somebody typed a space.
+        let trimmed = text.trim_start();
+        let text = if has_scheme(trimmed) { trimmed } else { text };
         let shown = without_password(text);
         let fault = |Fault { cause, next }: Fault| Diagnosis::new(&codes::SOURCE_URI, &shown, cause, next);
         if text.trim().is_empty() {
@@ -297,6 +300,10 @@ impl SourceUri {
             _ => (String::new(), text),
         };
         let kind = match scheme.as_str() {
+            "" if without_slashes(rest).is_some() => Err(Fault::new(
+                "there is no `//` behind its scheme",
+                "write rtsp://HOST/PATH or http://HOST/PATH",
+            )),
             "" => read_file(rest, Escapes::Literal),
             "file" => read_file(rest, Escapes::Percent),
             "rtsp" | "rtsps" => read_rtsp(&scheme, rest).map(SourceKind::Rtsp),
@@ -915,19 +922,36 @@ fn read_number(key: &str, value: &str, range: RangeInclusive<u32>) -> Result<u32
 /// It also holds for texts that are no valid URI: whatever stands between the first colon and the last `@` may be a
 /// password with unescaped characters in it.
 fn without_password(text: &str) -> String {
-    let Some((scheme, rest)) = text.split_once("://") else { return text.to_owned() };
+    let Some((scheme, rest)) = text.split_once("://") else {
+        return without_slashes(text).map_or_else(|| text.to_owned(), |scheme| format!("{scheme}:***"));
+    };
     let lower = scheme.to_ascii_lowercase();
-    if !lower.starts_with("rtsp") && !lower.starts_with("http") {
+    // A misspelt scheme may be followed by a password as well.
+    if ["file", "v4l2", "csi", "stdin", "test"].contains(&lower.as_str()) {
         return text.to_owned();
     }
+    // Settings first: an `@` in one of them ends no login.
+    let settings = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+    let rest = format!("{}{}", &rest[..settings], without_password_settings(&rest[settings..]));
     let rest = match rest.rsplit_once('@') {
-        None => rest.to_owned(),
+        None => rest.clone(),
         Some((login, host)) => match login.split_once(':') {
-            None => rest.to_owned(),
+            None => rest.clone(),
             Some((user, _)) => format!("{user}:***@{host}"),
         },
     };
-    format!("{scheme}://{}", without_password_settings(&rest))
+    format!("{scheme}://{rest}")
+}
+
+fn has_scheme(text: &str) -> bool {
+    text.split_once("://").is_some_and(|(scheme, _)| is_scheme(scheme))
+}
+
+/// The scheme of a network address whose slashes were forgotten.
+fn without_slashes(text: &str) -> Option<&str> {
+    let (scheme, rest) = text.trim_start().split_once(':')?;
+    let is_network = ["rtsp", "rtsps", "http", "https"].contains(&scheme.to_ascii_lowercase().as_str());
+    (is_network && !rest.starts_with("//")).then_some(scheme)
 }
 
 /// Cameras take passwords in the query, and some in the path: `/user=admin&password=secret&channel=1`.
@@ -1347,10 +1371,16 @@ mod tests {
             "http://u:hunter2/@h/x",
             "http://h/x?user=a&password=hunter2",
             "http://h:bad@x:hunter2@h:bad/x",
+            "http://h:80/x?user=a&password=a@hunter2",
+            "rstp://u:hunter2@h/x",
+            "rtmp://u:hunter2@h/x",
+            " rtsp://u:hunter2@h/x",
+            "rtsp:/u:hunter2@h/x",
+            " http:u:hunter2@h/x",
         ];
         for text in texts {
             let seen = match SourceUri::parse(text) {
-                Ok(uri) => format!("{uri} {uri:?} {:?}", uri.kind()),
+                Ok(uri) => format!("{uri} {uri:?} {:?} {:?}", uri.kind(), uri.check()),
                 Err(fault) => format!("{fault} {fault:?}"),
             };
             assert!(!seen.contains("hunter2"), "{seen}");
