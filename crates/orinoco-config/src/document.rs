@@ -181,15 +181,20 @@ fn name_of(item: &Value) -> Option<&str> {
     }
 }
 
+/// Each inherited item is changed once: a second one of its name is another, which whoever reads the list refuses.
 fn merge_named(old: &mut Vec<Value>, new: Vec<Value>) {
+    let mut changed = vec![false; old.len()];
     for item in new {
-        match old.iter_mut().find(|o| name_of(o) == name_of(&item)) {
-            Some(Value { kind: Kind::Table(table), .. }) => {
-                if let Kind::Table(over) = item.kind {
+        let same = |&place: &usize| !changed[place] && name_of(&old[place]) == name_of(&item);
+        let place = (0..changed.len()).find(same);
+        match (place, item.kind) {
+            (Some(place), Kind::Table(over)) => {
+                changed[place] = true;
+                if let Kind::Table(table) = &mut old[place].kind {
                     merge(table, over);
                 }
             }
-            _ => old.push(item),
+            (_, kind) => old.push(Value { kind, at: item.at }),
         }
     }
 }

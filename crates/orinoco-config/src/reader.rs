@@ -334,6 +334,17 @@ mod tests {
             ],
             expect![[r#"/c/n Some(2) Some(1.0) [("x", Some(2))]"#]],
         );
+        // The second of a name is another item, as it is in a file that inherits nothing.
+        check(
+            &[
+                (
+                    "b.toml",
+                    "inherit = ['base.toml']\n[[item]]\nname = 'y'\nkind = 'a'\n[[item]]\nname = 'y'\nkind = 'b'\n",
+                ),
+                ("base.toml", "version = 1\nname = 'n'\n[[item]]\nname='x'\nkind='a'\n"),
+            ],
+            expect![[r#"n None None [("x", Some(1)), ("y", Some(1)), ("y", Some(2))]"#]],
+        );
     }
 
     #[test]
