@@ -106,8 +106,25 @@ fn read_memory(table: Reader<'_>) -> Option<u64> {
     budget
 }
 
+/// A name. Log lines, threads and paths show it.
+fn read_entry_name(table: &Reader<'_>) -> String {
+    if !table.has("name") {
+        table.missing("name", "add it");
+    }
+    let Some(name) = table.text("name") else { return String::new() };
+    if name.trim().is_empty() || name.contains(char::is_control) {
+        table.fault(
+            "name",
+            &codes::KEY_RANGE,
+            "it is empty or holds a control character",
+            "write a plain name",
+        );
+    }
+    name
+}
+
 fn read_model(table: Reader<'_>) -> BoardModel {
-    let name = table.text_required("name");
+    let name = read_entry_name(&table);
     let model = table.text("model").unwrap_or_else(|| name.clone());
     // A path is relative to the file it is written in, a name is looked up in the repository.
     let is_path = model.contains('/') && !Path::new(&model).is_absolute();
@@ -166,7 +183,7 @@ struct NamedSink {
 }
 
 fn read_sink(table: Reader<'_>) -> NamedSink {
-    let name = table.text_required("name");
+    let name = read_entry_name(&table);
     let kind = table.choice("kind", &SinkKind::NAMES);
     if !table.has("kind") {
         table.missing("kind", "write jsonl, mp4, mp4-h265 or framemd5");
@@ -177,7 +194,7 @@ fn read_sink(table: Reader<'_>) -> NamedSink {
 }
 
 fn read_stream(table: Reader<'_>, lanes: usize, models: &[BoardModel], sinks: &[NamedSink]) -> BoardStream {
-    let name = table.text_required("name");
+    let name = read_entry_name(&table);
     let source = table.text_required("source");
     let model_names: Vec<&str> = models.iter().map(|m| m.name.as_str()).collect();
     let chosen = indices(&table, "models", &model_names);
@@ -273,7 +290,7 @@ fn read_tracker(table: Reader<'_>) -> TrackerSpec {
 }
 
 fn read_shape(table: Reader<'_>, key: &'static str) -> Shape {
-    let name = table.text_required("name");
+    let name = read_entry_name(&table);
     let numbers = table.floats(key);
     let (least, next) = match key {
         "ends" => (4, "write ends = [x1, y1, x2, y2] as fractions of the frame, 0 to 1"),
@@ -395,6 +412,17 @@ mod tests {
                 b.toml:13: key `stream[0].drop`: `none` is not a choice; use one of drop-oldest, drop-newest, block
                 b.toml:14: key `stream[1].source`: it is missing; add it
                 b.toml:14: key `stream[1].models`: it is missing; list the names of the models it runs through"#]],
+        );
+    }
+
+    #[test]
+    fn names_can_be_shown() {
+        check(
+            "version = 1\n[[stream]]\nname = ''\nsource = 'test://ball'\nmodels = []\n\
+             [[stream]]\nname = \"a\\u0000\"\nsource = 'test://ball'\nmodels = []\n",
+            expect![[r#"
+                b.toml:3: key `stream[0].name`: it is empty or holds a control character; write a plain name
+                b.toml:7: key `stream[1].name`: it is empty or holds a control character; write a plain name"#]],
         );
     }
 
