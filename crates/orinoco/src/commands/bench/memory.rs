@@ -3,6 +3,7 @@
 
 use std::process::{Command, Stdio};
 
+use orinoco_api::Fault;
 use orinoco_config::Faults;
 use orinoco_core::{Diagnosis, Exit, WithSubject, codes};
 use orinoco_infer::{Elements, Options, Scratch, Session, by_name, stray_requests};
@@ -10,7 +11,7 @@ use orinoco_memory::Usage;
 use orinoco_runtime::{repository, resident_bytes};
 use serde::{Deserialize, Serialize};
 
-use super::{median, noise};
+use super::{diagnosis_of, median, noise};
 use crate::args::{BenchMemoryArgs, BenchMemoryChildArgs, MemoryMode};
 use crate::output::{self, mebibytes};
 
@@ -44,8 +45,8 @@ struct ModelRow {
 
 #[derive(Serialize)]
 struct Ratios {
-    /// Growth of resident memory from load to steady state, shared over separate.
-    activation_ratio: f64,
+    /// Growth of resident memory from load to steady state, shared over separate; none where separate ones do not grow.
+    activation_ratio: Option<f64>,
     /// The area over what the largest model needs.
     scratch_to_largest: f64,
 }
@@ -89,7 +90,10 @@ pub(crate) fn run(args: &BenchMemoryArgs, json: bool) -> Result<Exit, Faults> {
         shared_growth_bytes: growth(&shared) as u64,
         outputs_equal: separate.iter().zip(&shared).all(|(a, b)| a.outputs == b.outputs),
         requests_outside: shared.iter().map(|told| told.refused + told.stray).sum(),
-        ratios: Ratios { activation_ratio, scratch_to_largest: used as f64 / planned.max(1) as f64 },
+        ratios: Ratios {
+            activation_ratio: activation_ratio.is_finite().then_some(activation_ratio),
+            scratch_to_largest: used as f64 / planned.max(1) as f64,
+        },
     };
     if json {
         output::print_json(&report);
@@ -110,11 +114,18 @@ fn text(report: &Report) -> String {
     rows.push(row("one area for all", report.scratch_bytes));
     rows.push(row("growth, own memory each", report.separate_growth_bytes));
     rows.push(row("growth, one area", report.shared_growth_bytes));
-    rows.push(vec!["ratio".to_owned(), format!("{:.3}", report.ratios.activation_ratio)]);
+    let ratio = report.ratios.activation_ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.3}"));
+    rows.push(vec!["ratio".to_owned(), ratio]);
     let equal = if report.outputs_equal { "bit for bit" } else { "NO" };
     rows.push(vec!["outputs equal".to_owned(), equal.to_owned()]);
     rows.push(vec!["requests outside the area".to_owned(), report.requests_outside.to_string()]);
     output::table(&["", ""], 1, rows)
+}
+
+/// What the child prints when it cannot do what it was asked: `orinoco.error/1`.
+#[derive(Deserialize)]
+struct Failed {
+    faults: Vec<Fault>,
 }
 
 /// Runs the models in a process of its own, whose memory is nobody else's.
@@ -130,7 +141,15 @@ fn child(
     };
     let program = std::env::current_exe().map_err(|why| about(why.to_string()))?;
     let mut command = Command::new(program);
-    command.args(["bench", "memory-child", "--mode", mode.name(), "--scratch", &scratch.to_string()]);
+    command.args([
+        "--json",
+        "bench",
+        "memory-child",
+        "--mode",
+        mode.name(),
+        "--scratch",
+        &scratch.to_string(),
+    ]);
     command.args(["--threads", &args.threads.to_string()]);
     if let Some(folder) = &args.place.models {
         command.arg("--models").arg(folder);
@@ -143,8 +162,12 @@ fn child(
     });
     let done = command.stdin(Stdio::null()).stderr(Stdio::inherit()).output();
     let done = done.map_err(|why| about(why.to_string()))?;
-    let told = serde_json::from_slice(&done.stdout);
-    told.map_err(|_| about(format!("measuring {} ended with {}", models.join(", "), done.status)))
+    if let Ok(told) = serde_json::from_slice(&done.stdout) {
+        return Ok(told);
+    }
+    let failed: Option<Failed> = serde_json::from_slice(&done.stdout).ok();
+    let fault = failed.and_then(|failed| failed.faults.first().map(diagnosis_of));
+    Err(fault.unwrap_or_else(|| about(format!("measuring {} ended with {}", models.join(", "), done.status))))
 }
 
 /// What [`child`] starts.
