@@ -69,7 +69,7 @@ pub fn engines() -> Vec<&'static str> {
     let check = orinoco(&["models", "check", "person-nano", "--json"]).output().expect("orinoco starts");
     let rows: serde_json::Value = serde_json::from_slice(&check.stdout).expect("JSON rows");
     let ok = |engine: &&str| {
-        let rows = rows.as_array().into_iter().flatten();
+        let rows = rows["checks"].as_array().into_iter().flatten();
         rows.clone().any(|row| row["engine"] == **engine && row["ok"] == true)
     };
     let (here, gone): (Vec<_>, Vec<_>) = ["ort-cpu", "tract"].into_iter().partition(ok);

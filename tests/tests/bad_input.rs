@@ -79,6 +79,42 @@ fn engines_and_sources_that_do_not_exist() {
     assert_one_sentence(&output, 2, "E0501", &["/proc/no/such/out.mp4"]);
 }
 
+#[test]
+fn outputs_that_would_destroy_something() {
+    let dir = tempfile::tempdir().expect("temporary folder");
+    let picture = dir.path().join("a.jpg").display().to_string();
+    fs::copy(root().join("docs/demo.jpg"), &picture).expect("copied");
+    for option in [["--results", &picture], ["--sink", &format!("framemd5={picture}")]] {
+        let output = run(&[&["run", "--source", &picture], &option[..]].concat());
+        assert_one_sentence(&output, 2, "E0501", &["a.jpg", "reads it"]);
+    }
+    let same = fs::read(&picture).expect("it is there")
+        == fs::read(root().join("docs/demo.jpg")).expect("a picture");
+    assert!(same, "the source was changed");
+    let output = run(&["run", "--source", "test://ball?frames=1", "--output", "-"]);
+    assert_one_sentence(&output, 2, "E0501", &["rewound"]);
+}
+
+#[test]
+fn a_summary_that_cannot_be_written_is_told_before_the_run() {
+    let source = "test://ball?pace=pts&frames=900";
+    let output = run(&["run", "--source", source, "--summary", "/proc/no/s.json"]);
+    assert_one_sentence(&output, 2, "E0501", &["/proc/no/s.json"]);
+}
+
+#[test]
+fn text_that_does_not_reach_standard_output_fails_the_command() {
+    let full = fs::File::options().write(true).open("/dev/full").expect("Linux has it");
+    let output = orinoco(&["explain"]).stdout(full).output().expect("orinoco starts");
+    assert_one_sentence(&output, 3, "E0502", &["standard output"]);
+}
+
+#[test]
+fn a_bench_tells_what_its_child_could_not_do() {
+    let output = run(&["bench", "memory", "--model", "no-such-model"]);
+    assert_one_sentence(&output, 2, "E0201", &["no-such-model", "person-nano"]);
+}
+
 /// What clap says of a command line that it refuses.
 fn refused(arguments: &[&str]) -> String {
     let output = run(arguments);

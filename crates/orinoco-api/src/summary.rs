@@ -193,7 +193,7 @@ pub struct MemorySummary {
     /// After the first 500 frames of all streams; absent in shorter runs.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub warm_bytes: Option<u64>,
-    /// When the last frame was out.
+    /// At the end, shortly before the last source was through: while the models were still loaded.
     pub end_bytes: u64,
     /// The plan and what was used of it, where the board has a budget.
     #[serde(skip_serializing_if = "Option::is_none", default)]

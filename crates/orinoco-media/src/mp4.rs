@@ -310,8 +310,10 @@ impl Sink for Mp4Sink {
     /// Ends the file, within 30 s. Without a single frame there is no file.
     fn finish(&mut self) -> Result<Option<PathBuf>, Diagnosis> {
         let Some(encoding) = self.encoding.take() else {
-            // Nothing can be done about an empty file that cannot be removed.
-            let _ = fs::remove_file(&self.path);
+            // Nothing can be done about an empty file that cannot be removed. A device or a pipe stays.
+            if self.path.metadata().is_ok_and(|there| there.is_file()) {
+                let _ = fs::remove_file(&self.path);
+            }
             return Ok(None);
         };
         match encoding.complete() {

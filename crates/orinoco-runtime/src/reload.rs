@@ -4,17 +4,18 @@
 //! takes, and [`Running::apply`] lets streams join and leave, at once. A stream stays if nothing about it has changed, its
 //! models and their files included.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::collections::BTreeMap;
+use std::path::Path;
 use std::time::SystemTime;
 
-use orinoco_board::{Board, BoardModel, BoardStream, SinkSpec};
+use orinoco_board::{Board, BoardModel, BoardStream};
 use orinoco_config::Faults;
 use orinoco_core::{Diagnosis, codes};
 use orinoco_infer::{Model, Repository, Scratch};
 use orinoco_pipeline::{BoundPlan, Hold, LaneEntry};
 
 use crate::LoadedModel;
+use crate::outputs::{Earlier, Outputs, check_outputs};
 use crate::planning::{plan_board, scratch_bytes};
 use crate::run::{KnownModel, OpenStream, Plans, Running, Shared, check_states, collect};
 
@@ -27,7 +28,7 @@ pub struct Reload {
     /// The streams that ran when this was asked for.
     running: Vec<Seen>,
     lanes: Vec<Option<LaneSeen>>,
-    written: BTreeSet<PathBuf>,
+    outputs: Outputs,
     shared: Shared,
 }
 
@@ -101,7 +102,7 @@ impl Running {
             same: Vec::new(),
             running: running.collect(),
             lanes: lanes.collect(),
-            written: self.written(),
+            outputs: Outputs::new(self.written(), Earlier::Kept),
             shared: self.shared.clone(),
         })
     }
@@ -147,6 +148,7 @@ impl Reload {
         let placed = self.board.streams.iter().map(|stream| self.placed(stream));
         let streams = placed.collect::<Option<Vec<BoardStream>>>().expect("new models are known by now");
         check_states(&streams, &self.models)?;
+        check_outputs(&streams)?;
         let stays = |seen: &&Seen| streams.contains(&seen.spec);
         let (stay, leave): (Vec<&Seen>, Vec<&Seen>) = self.running.iter().partition(stays);
         let leaving = leave.iter().map(|seen| seen.index).collect();
@@ -161,7 +163,7 @@ impl Reload {
             let needed = stream.models.iter().map(|model| scratch_bytes[model]).max().unwrap_or(0);
             let lane = self.lane_for(&stream, needed)?;
             holds.extend(self.bring(&stream, lane, &mut plans[lane], &mut loaded, repository)?);
-            let outputs = self.outputs(&stream);
+            let outputs = self.outputs.place(&stream.sinks);
             joining.push(OpenStream::new(&stream, &outputs, lane, &self.models));
         }
         let joining = collect(joining.into_iter())?;
@@ -221,16 +223,6 @@ impl Reload {
     fn placed(&self, stream: &BoardStream) -> Option<BoardStream> {
         let models = stream.models.iter().map(|model| self.same[*model]).collect::<Option<_>>()?;
         Some(BoardStream { models, ..stream.clone() })
-    }
-
-    /// Where a stream that joins writes.
-    fn outputs(&mut self, stream: &BoardStream) -> Vec<SinkSpec> {
-        let mut outputs = stream.sinks.clone();
-        for sink in &mut outputs {
-            sink.path = unwritten(&sink.path, &self.written);
-            self.written.insert(sink.path.clone());
-        }
-        outputs
     }
 
     /// The lane that a stream names, else the one with the fewest streams. The areas of a run are mapped once: the stream's
@@ -311,18 +303,6 @@ impl LaneSeen {
     }
 }
 
-/// `path`, or if this run has written that already, the first free one of `name-2.ext`, `name-3.ext` and so on: what a stream
-/// that has changed wrote before is kept.
-fn unwritten(path: &Path, written: &BTreeSet<PathBuf>) -> PathBuf {
-    if path == Path::new("-") || !written.contains(path) {
-        return path.to_owned();
-    }
-    let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-    let ending = path.extension().map_or_else(String::new, |ending| format!(".{}", ending.to_string_lossy()));
-    let numbered = |number: usize| path.with_file_name(format!("{stem}-{number}{ending}"));
-    (2..).map(numbered).find(|path| !written.contains(path)).expect("numbers do not end")
-}
-
 /// What a model was made from.
 #[derive(Clone, PartialEq)]
 pub(crate) struct Origin {
@@ -347,15 +327,18 @@ mod tests {
     use super::*;
     use crate::run::tests::{board, demo_model, known, repository, shared};
     use orinoco_pipeline::Lane;
+    use std::collections::BTreeSet;
     use std::fs;
+    use std::path::PathBuf;
 
     /// A reload to a board of one stream that runs through one model, which is known.
     fn reload(folder: &str) -> Reload {
         let mut board = board(2, &[("a", "test://ball")]);
         board.models.push(BoardModel::new("m", folder));
         board.streams[0].models.push(0);
-        let (models, running, written) = (vec![known(folder)], Vec::new(), BTreeSet::new());
-        Reload { board, models, same: Vec::new(), running, lanes: Vec::new(), written, shared: shared() }
+        let outputs = Outputs::new(BTreeSet::new(), Earlier::Kept);
+        let (models, running) = (vec![known(folder)], Vec::new());
+        Reload { board, models, same: Vec::new(), running, lanes: Vec::new(), outputs, shared: shared() }
     }
 
     #[test]
@@ -416,13 +399,5 @@ mod tests {
         assert!(refused(None, (1 << 20) + 1).contains("was planned with 1048576"));
         assert!(refused(Some(1), 1 << 20).contains("was planned with 4096"));
         assert!(refused(Some(2), 0).contains("has ended"));
-    }
-
-    #[test]
-    fn what_was_written_is_kept() {
-        let written: BTreeSet<PathBuf> = ["out/a.mp4", "out/a-2.mp4", "b", "-"].map(PathBuf::from).into();
-        let path = |path: &str| unwritten(Path::new(path), &written).display().to_string();
-        assert_eq!(path("out/a.mp4"), "out/a-3.mp4");
-        assert_eq!([path("b"), path("c.jsonl"), path("-")], ["b-2", "c.jsonl", "-"]);
     }
 }

@@ -20,10 +20,11 @@ use orinoco_pipeline::{
     BoundPlan, DropPolicy, Follow, Inlet, JoinError, Joining, Lane, LaneEntry, MonotonicClock, Objects,
     Reconnect, Sink, SinkThread, SourceEnd, SourceRunner, Step, Stop, StreamQueue,
 };
-use orinoco_telemetry::{Event, EventSink, Stats};
+use orinoco_telemetry::{Event, EventSink, SourceState, Stats};
 
 use crate::follow::{Counted, Follower};
 use crate::memory::{peak_bytes, resident_bytes};
+use crate::outputs::{Earlier, Outputs, check_outputs};
 use crate::planning::{plan_board, scratches};
 use crate::reload::Origin;
 use crate::sinks::{self, ModelNames};
@@ -100,6 +101,8 @@ pub struct Running {
     /// When it must have ended, once that was asked for.
     end_max: Option<Nanos>,
     warm_bytes: Option<u64>,
+    /// Resident at the latest look while a source still ran. When all have ended, models are unloaded.
+    latest_bytes: Option<u64>,
 }
 
 pub(crate) struct RunningLane {
@@ -155,10 +158,12 @@ impl Runtime {
         repository: &Repository,
         events: Arc<dyn EventSink>,
         stop: Stop,
+        earlier: Earlier,
     ) -> Result<Self, Faults> {
         let clock: Arc<dyn Clock> = Arc::new(MonotonicClock::default());
         let shared = Shared { clock, events, stats: Stats::default(), stop };
         collect(board.streams.iter().map(|stream| check_source(stream).map_err(Faults::from)))?;
+        check_outputs(&board.streams)?;
         let plan = plan_board(&board, repository, &*shared.events)?;
         let load = |spec| KnownModel::load(spec, &board.inference, repository, &*shared.events);
         let wanted = board.models.iter().take_while(|_| !shared.stop.requested());
@@ -179,10 +184,10 @@ impl Runtime {
                 }
             }
         }
-        let streams = board.streams.iter().enumerate();
-        let streams = collect(
-            streams.map(|(index, spec)| OpenStream::new(spec, &spec.sinks, board.lane_of(index), &models)),
-        )?;
+        let mut outputs = Outputs::new(BTreeSet::new(), earlier);
+        let streams = collect(board.streams.iter().enumerate().map(|(index, spec)| {
+            OpenStream::new(spec, &outputs.place(&spec.sinks), board.lane_of(index), &models)
+        }))?;
         let memory = plan.map(|plan| Planned { plan, scratches });
         Ok(Self { board, models, lanes: plans, streams, memory, shared })
     }
@@ -202,6 +207,7 @@ impl Runtime {
             started,
             end_max: None,
             warm_bytes: None,
+            latest_bytes: None,
         };
         let mut waiting = Vec::new();
         for _ in &plans {
@@ -509,7 +515,17 @@ impl Running {
         if self.warm_bytes.is_none() && progress.frames_out >= WARM_FRAMES {
             self.warm_bytes = Some(resident_bytes());
         }
+        if self.any_source_runs() {
+            self.latest_bytes = Some(resident_bytes());
+        }
         Some(progress)
+    }
+
+    /// Whether a source has not ended yet: until the last of its streams has, a lane keeps its models.
+    fn any_source_runs(&self) -> bool {
+        let ended =
+            |stream: &RunningStream| self.shared.stats.stream(stream.id).state == Some(SourceState::Ended);
+        !self.streams.iter().all(ended)
     }
 
     /// Takes in what threads that have ended left behind. A lane that has failed ends the run, since the engine may be broken
@@ -540,7 +556,7 @@ impl Running {
             self.streams.iter().map(|stream| stream.counted.clone()).collect();
         let (end, files, faults) = self.join();
         let planned = self.memory.as_ref().map(summarise_memory);
-        let (peak_bytes, end_bytes) = (peak_bytes(), resident_bytes());
+        let (peak_bytes, end_bytes) = (peak_bytes(), self.latest_bytes.unwrap_or_else(resident_bytes));
         let memory = MemorySummary { peak_bytes, warm_bytes: self.warm_bytes, end_bytes, planned };
         let wall = self.shared.clock.now().since(self.started);
         let ended = Ended { board: self.board.name, end, wall, streams, memory, files, faults };
@@ -632,7 +648,6 @@ pub(crate) mod tests {
     use super::*;
     use orinoco_core::Findings;
     use orinoco_pipeline::{Executor, Frame, Outcome, StageTimes};
-    use orinoco_telemetry::SourceState;
     use std::sync::Mutex;
 
     /// Nothing here takes longer, unless it hangs.
@@ -702,7 +717,7 @@ pub(crate) mod tests {
 
     fn prepare(board: Board) -> (Runtime, Arc<Log>, Stop) {
         let (log, stop) = (Arc::new(Log::default()), Stop::default());
-        let runtime = Runtime::prepare(board, &repository(), log.clone(), stop.clone());
+        let runtime = Runtime::prepare(board, &repository(), log.clone(), stop.clone(), Earlier::Overwritten);
         (runtime.unwrap_or_else(|why| panic!("{why}")), log, stop)
     }
 
@@ -775,7 +790,9 @@ pub(crate) mod tests {
         board.streams[0].models.push(0);
         let stop = Stop::default();
         stop.request();
-        let faults = Runtime::prepare(board, &repository(), Arc::new(Log::default()), stop).err();
+        let faults =
+            Runtime::prepare(board, &repository(), Arc::new(Log::default()), stop, Earlier::Overwritten)
+                .err();
         let found: Vec<&str> = faults.expect("it stops").0.iter().map(|fault| fault.code.id).collect();
         assert_eq!(found, [codes::STOPPED.id]);
     }

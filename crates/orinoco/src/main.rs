@@ -45,7 +45,7 @@ fn main() -> ExitCode {
         }
     };
     let exit = result.unwrap_or_else(|faults| output::report_faults(&faults.0, json));
-    ExitCode::from(exit as u8)
+    ExitCode::from(output::check_printed(exit) as u8)
 }
 
 /// Another process of ours asked for a model's needs.

@@ -1,12 +1,13 @@
 //! What people see.
 
-use std::io::{IsTerminal, Write};
+use std::io::{ErrorKind, IsTerminal, Write};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use indicatif::{ProgressBar, ProgressStyle};
 use orinoco_api::{EndState, Fault, PlannedMemory, StreamSummary, Summary, TrackedSummary};
-use orinoco_core::{Diagnosis, Exit};
+use orinoco_core::{Diagnosis, Exit, codes};
 use orinoco_runtime::Progress;
 use orinoco_telemetry::{Event, EventSink, SourceState};
 use serde::Serialize;
@@ -21,9 +22,29 @@ pub(crate) fn print_json(value: &impl Serialize) {
     print(&serde_json::to_string(value).expect("contracts have only text keys and plain numbers"));
 }
 
+/// Why text for standard output was lost.
+static LOST: OnceLock<String> = OnceLock::new();
+
+/// Prints a list as one JSON object that says what it is.
+pub(crate) fn print_json_list(schema: &str, name: &str, rows: &impl Serialize) {
+    print_json(&serde_json::json!({ "schema": schema, (name): rows }));
+}
+
 /// Prints text on standard output. A reader that went away has seen enough, and the run goes on.
 pub(crate) fn print(text: &str) {
-    let _ = writeln!(anstream::stdout(), "{text}");
+    if let Err(why) = writeln!(anstream::stdout(), "{text}")
+        && why.kind() != ErrorKind::BrokenPipe
+    {
+        let _ = LOST.set(why.to_string());
+    }
+}
+
+/// Fails a command that has done its work, but whose text did not reach standard output: the disk is full, perhaps.
+pub(crate) fn check_printed(exit: Exit) -> Exit {
+    let Some(why) = LOST.get() else { return exit };
+    let next = "free space, or send the output elsewhere";
+    error(&Fault::from(&Diagnosis::new(&codes::SINK_WRITE, "standard output", why, next)));
+    if exit == Exit::Done { Exit::RunFailed } else { exit }
 }
 
 /// Prints a line for people on standard error, where somebody reads it.

@@ -18,7 +18,7 @@ use orinoco_config::Faults;
 use orinoco_core::{Diagnosis, Exit, WithSubject, codes};
 use orinoco_infer::Repository;
 use orinoco_pipeline::Stop;
-use orinoco_runtime::{Progress, Ready, Reloaded, Running, Runtime, repository, vars};
+use orinoco_runtime::{Earlier, Progress, Ready, Reloaded, Running, Runtime, repository, vars};
 use sd_notify::NotifyState;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -77,7 +77,9 @@ fn run(args: &Args) -> Result<Exit, Faults> {
     let (stop, hangups) = (Stop::default(), Arc::new(AtomicBool::new(false)));
     listen_to_signals(stop.clone(), Arc::clone(&hangups))?;
     let place = repository(args.models.as_deref(), args.data.as_deref());
-    let runtime = Runtime::prepare(read_board(args)?, &place, Arc::new(Journal), stop.clone())?;
+    // What the last run wrote stays: it may have ended without anybody there.
+    let runtime =
+        Runtime::prepare(read_board(args)?, &place, Arc::new(Journal), stop.clone(), Earlier::Kept)?;
     let mut running = runtime.start()?;
     journal::log(Level::Info, "running");
     notify(&[NotifyState::Ready]);

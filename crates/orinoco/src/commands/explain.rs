@@ -23,7 +23,8 @@ impl From<&Code> for Page {
 pub(crate) fn run(wanted: Option<&str>, json: bool) -> Result<Exit, Faults> {
     match wanted {
         None if json => {
-            output::print_json(&codes::ALL.iter().map(|code| Page::from(*code)).collect::<Vec<_>>())
+            let pages: Vec<Page> = codes::ALL.iter().map(|code| Page::from(*code)).collect();
+            output::print_json_list("orinoco.codes/1", "codes", &pages);
         }
         None => {
             let rows =
@@ -41,7 +42,7 @@ pub(crate) fn run(wanted: Option<&str>, json: bool) -> Result<Exit, Faults> {
                     )
                 })?;
             match json {
-                true => output::print_json(&Page::from(*found)),
+                true => output::print_json_list("orinoco.codes/1", "codes", &[Page::from(*found)]),
                 false => output::print(&format!(
                     "{}: {} (exit code {})\n\n{}",
                     found.id, found.title, found.exit as u8, found.page

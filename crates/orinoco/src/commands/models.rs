@@ -44,7 +44,7 @@ pub(crate) fn list(args: &WhereArgs, json: bool) -> Result<Exit, Faults> {
         })
         .collect();
     if json {
-        output::print_json(&rows);
+        output::print_json_list("orinoco.models/1", "models", &rows);
     } else if rows.is_empty() {
         let roots: Vec<String> = place.roots.iter().map(|root| root.display().to_string()).collect();
         output::print(&format!("no models in {}; choose another repository with --models", roots.join(", ")));
@@ -67,6 +67,7 @@ fn file_bytes(path: &Path) -> Option<u64> {
 
 #[derive(Serialize)]
 struct Shown {
+    schema: &'static str,
     name: String,
     description: String,
     license: String,
@@ -120,6 +121,7 @@ fn shown(loaded: &LoadedModel) -> Shown {
     let model = &loaded.model;
     let texts = |tensors: &[TensorDesc]| tensors.iter().map(ToString::to_string).collect();
     Shown {
+        schema: "orinoco.model/1",
         name: model.name.clone(),
         description: model.description.clone(),
         license: model.license.clone(),
@@ -207,7 +209,7 @@ pub(crate) fn check(args: &CheckArgs, json: bool) -> Result<Exit, Faults> {
         rows.extend(tried);
     }
     if json {
-        output::print_json(&rows);
+        output::print_json_list("orinoco.checks/1", "checks", &rows);
     } else {
         let cells = rows.iter().map(|row| {
             let fault = row.fault.as_ref().map_or_else(String::new, |f| format!("{}: {}", f.code, f.cause));

@@ -1,14 +1,15 @@
 //! `orinoco run`.
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use orinoco_api::{EndState, Summary};
+use orinoco_api::{EndState, Fault, Summary};
 use orinoco_board::{Board, BoardStream, SinkKind, SinkSpec, TrackSpec};
 use orinoco_config::Faults;
 use orinoco_core::{Diagnosis, Exit, WithSubject, codes};
 use orinoco_pipeline::Stop;
-use orinoco_runtime::{Runtime, repository, vars};
+use orinoco_runtime::{Earlier, Runtime, repository, vars};
 
 use crate::args::RunArgs;
 use crate::commands::{RECONNECT_ATTEMPTS, board_model, inference};
@@ -17,25 +18,29 @@ use crate::signals::stop_on_signals;
 
 pub(crate) fn run(args: &RunArgs, json: bool) -> Result<Exit, Faults> {
     let board = board(args, json)?;
+    if let Some(path) = &args.summary {
+        check_writable(path)?;
+    }
     let to_stdout = board.streams.iter().flat_map(|s| &s.sinks).any(|sink| sink.path == Path::new("-"));
     let stop = Stop::default();
     stop_on_signals(stop.clone())?;
     let place = repository(args.place.models.as_deref(), args.place.data.as_deref());
     let frames_max = board.streams.iter().map(|stream| stream.frames_max).sum::<Option<u64>>();
-    let runtime = Runtime::prepare(board, &place, Arc::new(EventLines), stop)?;
+    let runtime = Runtime::prepare(board, &place, Arc::new(EventLines), stop, Earlier::Overwritten)?;
     let progress = ProgressLine::new(frames_max);
     let summary = runtime.start()?.wait(|now| progress.show(now));
     progress.clear();
-    if let Some(path) = &args.summary {
-        write_summary(path, &summary)?;
-    }
+    let written = args.summary.as_deref().map_or(Ok(()), |path| write_summary(path, &summary));
     match (json, to_stdout) {
         (true, _) => output::print_json(&summary),
         // Standard output belongs to a sink: people read the summary on the other one.
         (false, true) => output::note(&output::summary_text(&summary)),
         (false, false) => output::print(&output::summary_text(&summary)),
     }
-    Ok(exit_of(&summary, json))
+    let exit = exit_of(&summary, json);
+    let Err(why) = written else { return Ok(exit) };
+    output::error(&Fault::from(&why));
+    Ok(if exit == Exit::Done { why.code.exit } else { exit })
 }
 
 fn exit_of(summary: &Summary, json: bool) -> Exit {
@@ -126,11 +131,16 @@ fn sink(text: &str) -> Result<SinkSpec, Diagnosis> {
     Ok(SinkSpec { kind: *kind, path: PathBuf::from(path) })
 }
 
+const SUMMARY_NEXT: &str = "check that its folder can be written";
+
+/// Refuses, before anything runs, a summary that could not be written after it. What is there stays until then.
+fn check_writable(path: &Path) -> Result<(), Diagnosis> {
+    let folder = path.parent().map_or(Ok(()), std::fs::create_dir_all);
+    let open = || File::options().create(true).append(true).open(path);
+    folder.and_then(|()| open()).map(drop).about(&codes::SINK_OPEN, path.display(), SUMMARY_NEXT)
+}
+
 fn write_summary(path: &Path, summary: &Summary) -> Result<(), Diagnosis> {
     let text = serde_json::to_string_pretty(summary).expect("a summary has only text keys and plain numbers");
-    std::fs::write(path, text + "\n").about(
-        &codes::SINK_OPEN,
-        path.display(),
-        "check that its folder can be written",
-    )
+    std::fs::write(path, text + "\n").about(&codes::SINK_OPEN, path.display(), SUMMARY_NEXT)
 }

@@ -7,7 +7,7 @@ use orinoco_board::{Board, BoardStream};
 use orinoco_config::Faults;
 use orinoco_core::Exit;
 use orinoco_pipeline::Stop;
-use orinoco_runtime::{LoadedModel, Quiet, Runtime, load_model, repository};
+use orinoco_runtime::{Earlier, LoadedModel, Quiet, Runtime, load_model, repository};
 use serde::Serialize;
 
 use super::{frames_measured, median, noise};
@@ -59,7 +59,8 @@ pub(crate) fn run(args: &BenchPipelineArgs, json: bool) -> Result<Exit, Faults> 
     for round in 1..=args.rounds {
         output::note(&format!("round {round} of {}", args.rounds));
         let alone = engine_fps(&mut loaded, args.frames)?;
-        let runtime = Runtime::prepare(board.clone(), &place, Arc::new(Quiet), Stop::default())?;
+        let runtime =
+            Runtime::prepare(board.clone(), &place, Arc::new(Quiet), Stop::default(), Earlier::Overwritten)?;
         let summary = runtime.start()?.wait(|_| {});
         frames_measured(&summary)?;
         let stream = &summary.streams[0];

@@ -10,7 +10,7 @@ use orinoco_core::{Clock, Diagnosis, Exit, Findings};
 use orinoco_infer::Repository;
 use orinoco_media::SourceUri;
 use orinoco_pipeline::{Executor, Frame, MonotonicClock, Poll, Slot, SlotPool, Stop};
-use orinoco_runtime::{LoadedModel, Quiet, Runtime, Summary, bind_plan, load_model, repository};
+use orinoco_runtime::{Earlier, LoadedModel, Quiet, Runtime, Summary, bind_plan, load_model, repository};
 use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 
@@ -153,7 +153,8 @@ impl Bench {
             models: if with_model { vec![self.model.clone()] } else { Vec::new() },
             streams: (0..streams).map(stream).collect(),
         };
-        let runtime = Runtime::prepare(board, &self.place, Arc::new(Quiet), Stop::default())?;
+        let runtime =
+            Runtime::prepare(board, &self.place, Arc::new(Quiet), Stop::default(), Earlier::Overwritten)?;
         let (start, cpu) = (Instant::now(), processor_time());
         let summary = runtime.start()?.wait(|_| {});
         Ok((summary, start.elapsed(), processor_time().saturating_sub(cpu)))

@@ -148,6 +148,9 @@ fn pictures(args: &EvalArgs) -> Result<Report, Faults> {
         let next = "name a folder with img1/ and gt/gt.txt, or leave the option out";
         return Err(Diagnosis::new(&codes::DATASET, args.dataset.display(), cause, next).into());
     };
+    if let Some(folder) = &args.plots {
+        make_folder(folder)?;
+    }
     dataset.items.truncate(args.limit.unwrap_or(usize::MAX));
     let (first, seen) = judge(args, &entries.first, &dataset)?;
     let (mut against, mut differences) = (None, Vec::new());
@@ -451,16 +454,21 @@ fn differ(dataset: &Dataset, first: &[Findings], second: &[Findings], score: f64
     differences
 }
 
+const PLOTS_NEXT: &str = "check that the folder can be written";
+
+/// Made before anything is judged: it would be late to find after hours that it cannot be.
+fn make_folder(folder: &Path) -> Result<(), Diagnosis> {
+    std::fs::create_dir_all(folder).about(&codes::SINK_OPEN, folder.display(), PLOTS_NEXT)
+}
+
 fn draw(folder: &Path, judged: &Judged) -> Result<Vec<String>, Diagnosis> {
-    let next = "check that the folder can be written";
-    std::fs::create_dir_all(folder).about(&codes::SINK_OPEN, folder.display(), next)?;
     let curves = judged.coco.as_ref().map(|report| plot::precision_recall(report, &judged.labels));
     let matrix = judged.confusion.as_ref().map(|matrix| plot::confusion(matrix, &judged.labels));
     let mut files = Vec::new();
     for (name, svg) in [("precision_recall.svg", curves), ("confusion.svg", matrix)] {
         if let Some(svg) = svg {
             let path = folder.join(name);
-            std::fs::write(&path, svg).about(&codes::SINK_OPEN, path.display(), next)?;
+            std::fs::write(&path, svg).about(&codes::SINK_OPEN, path.display(), PLOTS_NEXT)?;
             files.push(path.display().to_string());
         }
     }
