@@ -96,9 +96,9 @@ impl Source for ImageSource {
         let pts = Pts(self.place.total.saturating_mul(INTERVAL_NANOS));
         let Some(path) = self.next_path() else { return Ok(Poll::End) };
         if !self.pacer.wait(pts, wait) {
-            return Ok(Poll::Pending);
+            return Ok(Poll::Waiting);
         }
-        let Some(slot) = self.pool.take(wait) else { return Ok(Poll::Pending) };
+        let Some(slot) = self.pool.take(wait) else { return Ok(Poll::Waiting) };
         let mut frame = decode_into(slot, &path, &*self.clock).map_err(SourceError::Permanent)?;
         frame.desc.pts = pts;
         self.place.done += 1;
@@ -202,7 +202,7 @@ mod tests {
                     let first = frame.view().plane(0).row(0)[0];
                     seen.push((frame.desc.width, first, frame.desc.pts.0 / 1_000_000));
                 }
-                Poll::Pending => panic!("images are never pending here"),
+                Poll::Pending | Poll::Waiting => panic!("images are never late here"),
                 Poll::End => break,
             }
         }

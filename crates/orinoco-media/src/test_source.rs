@@ -51,9 +51,9 @@ impl Source for TestSource {
         }
         let pts = self.pts();
         if !self.pacer.wait(pts, wait) {
-            return Ok(Poll::Pending);
+            return Ok(Poll::Waiting);
         }
-        let Some(mut slot) = self.pool.take(wait) else { return Ok(Poll::Pending) };
+        let Some(mut slot) = self.pool.take(wait) else { return Ok(Poll::Waiting) };
         draw(&mut slot.bytes, &self.desc, self.pattern.ball(self.number));
         self.number += 1;
         let desc = FrameDesc { pts, ..self.desc };
@@ -105,7 +105,7 @@ mod tests {
         source.open().expect("it always opens");
         let next = || match source.next(Duration::from_secs(1)).expect("it never fails") {
             Poll::Frame(frame) => Some(frame),
-            Poll::Pending => panic!("a slot is free and the time has come"),
+            Poll::Pending | Poll::Waiting => panic!("a slot is free and the time has come"),
             Poll::End => None,
         };
         std::iter::from_fn(next).collect()
@@ -149,7 +149,7 @@ mod tests {
         let mut next = || source.next(Duration::from_millis(1)).expect("it never fails");
         let held: Vec<_> = (0..SLOTS).map(|_| next()).collect();
         assert!(held.iter().all(|poll| matches!(poll, Poll::Frame(_))));
-        assert!(matches!(next(), Poll::Pending));
+        assert!(matches!(next(), Poll::Waiting));
         drop(held);
         assert!(matches!(next(), Poll::Frame(_)));
     }

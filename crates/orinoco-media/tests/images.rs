@@ -3,16 +3,19 @@
 use std::fs;
 use std::io::Cursor;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use image::codecs::jpeg::JpegEncoder;
 use image::codecs::png::PngEncoder;
 use image::codecs::webp::WebPEncoder;
 use image::{DynamicImage, ExtendedColorType, ImageBuffer, ImageEncoder, Luma, LumaA, Rgb, RgbImage, Rgba};
-use orinoco_core::{Diagnosis, Orientation, PixelFormat, codes};
+use orinoco_core::{Clock, Diagnosis, Orientation, PixelFormat, StreamId, codes};
 use orinoco_media::{SourceUri, decode_image, open};
-use orinoco_pipeline::{Frame, MonotonicClock, Poll};
+use orinoco_pipeline::{
+    DropPolicy, Frame, MonotonicClock, Mux, Poll, Reconnect, SourceEnd, SourceRunner, Stop, StreamQueue,
+};
+use orinoco_telemetry::{Event, EventSink, Stats};
 
 const WIDTH: u32 = 48;
 const HEIGHT: u32 = 32;
@@ -269,7 +272,7 @@ fn read(uri: &str, frames_max: usize) -> Result<Vec<(u8, u64)>, Diagnosis> {
     while seen.len() < frames_max {
         match source.next(Duration::from_secs(1)).map_err(|error| error.diagnosis().clone())? {
             Poll::Frame(frame) => seen.push((pixel(&frame, 0, 0)[0], frame.desc.pts.0 / 1_000_000)),
-            Poll::Pending => {}
+            Poll::Pending | Poll::Waiting => {}
             Poll::End => break,
         }
     }
@@ -300,6 +303,56 @@ fn a_folder_is_read_in_natural_order() {
     let begin = std::time::Instant::now();
     assert_eq!(read(&format!("{plain}/?pace=pts"), 9).expect("it is read"), once);
     assert!((115..600).contains(&begin.elapsed().as_millis()), "{:?}", begin.elapsed());
+}
+
+/// Remembers a source's states.
+#[derive(Default)]
+struct Log(Mutex<Vec<&'static str>>);
+
+impl EventSink for Log {
+    fn emit(&self, event: Event) {
+        if let Event::Source { state, .. } = event {
+            self.0.lock().expect("not poisoned").push(state.name());
+        }
+    }
+}
+
+#[test]
+fn images_come_once_however_long_the_pipeline_holds_their_slots() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    for red in 1..=20 {
+        save(&folder.path().join(format!("{red}.png")), red);
+    }
+    let clock: Arc<dyn Clock> = Arc::new(MonotonicClock::default());
+    let uri = SourceUri::parse(&folder.path().display().to_string()).expect("it is valid");
+    let stats = Stats::new(1);
+    let (policy, batch_wait) = (DropPolicy::Block, Duration::ZERO);
+    let queue = StreamQueue { group: 0, batch_max: 1, frames_max: 16, policy, batch_wait };
+    let mux = Mux::new(Arc::clone(&clock), stats.clone());
+    let log = Arc::new(Log::default());
+    let runner = SourceRunner {
+        stream: StreamId(0),
+        shown: uri.to_string(),
+        source: open(&uri, "test", Arc::clone(&clock)).expect("it is there"),
+        inlet: mux.add(StreamId(0), queue).expect("open"),
+        reconnect: Reconnect { attempts_max: None, stall: Duration::from_millis(300) },
+        frames_max: None,
+        clock,
+        seed: 5,
+        events: log.clone(),
+        stats,
+        stop: Stop::default(),
+    };
+    let running = std::thread::spawn(move || runner.run());
+    // All slots wait in the ring, for longer than a stall takes.
+    std::thread::sleep(Duration::from_secs(1));
+    let (mut batch, mut seen) = (Vec::new(), Vec::new());
+    while mux.next(&mut batch).is_some() {
+        seen.extend(batch.iter().map(|frame| pixel(frame, 0, 0)[0]));
+    }
+    assert!(matches!(running.join().expect("it does not panic"), SourceEnd::Complete));
+    assert_eq!(seen, (1..=20u8).collect::<Vec<_>>());
+    assert_eq!(*log.0.lock().expect("not poisoned"), ["connecting", "live", "ended"]);
 }
 
 #[test]

@@ -37,7 +37,7 @@ fn read(source: &mut dyn Source) -> Seen {
             Ok(Poll::Frame(frame)) => {
                 frames.push((frame.desc, frame.view().packed_rows().flatten().copied().collect()));
             }
-            Ok(Poll::Pending) => {}
+            Ok(Poll::Pending | Poll::Waiting) => {}
             Ok(Poll::End) => return (frames, None),
             Err(SourceError::Permanent(fault)) => return (frames, Some(fault)),
             Err(error) => panic!("{error:?} is transient"),

@@ -130,6 +130,7 @@ impl SourceRunner {
                     heard = self.clock.now();
                 }
                 Poll::Pending => self.check_stall(heard, life.backoff.attempt)?,
+                Poll::Waiting => heard = self.clock.now(),
                 Poll::End => return Ok(SourceEnd::Complete),
             }
         }
@@ -287,10 +288,14 @@ mod tests {
     enum Step {
         OpenFails,
         Frame,
+        /// Longer than a stall.
+        Waits,
         Breaks,
         Damaged,
         End,
     }
+
+    const STALL: Duration = Duration::from_millis(1);
 
     fn fault() -> Diagnosis {
         Diagnosis::new(&codes::SOURCE_UNREACHABLE, "test", "scripted", "nothing")
@@ -310,6 +315,10 @@ mod tests {
                     let desc = FrameDesc::packed(PixelFormat::Gray8, 1, 1);
                     let slot = crate::SlotPool::new(1, 1).take(Duration::ZERO).expect("free");
                     Ok(Poll::Frame(Frame::new(desc, crate::Slot::Owned(slot), Nanos(0)).expect("fits")))
+                }
+                Some(Step::Waits) => {
+                    std::thread::sleep(2 * STALL);
+                    Ok(Poll::Waiting)
                 }
                 Some(Step::Breaks) => Err(SourceError::Transient(fault())),
                 Some(Step::Damaged) => Err(SourceError::Permanent(fault())),
@@ -336,7 +345,7 @@ mod tests {
             shown: "script".to_owned(),
             source: Box::new(Script(steps.into())),
             inlet: mux.add(StreamId(0), queue).expect("open"),
-            reconnect: Reconnect { attempts_max, stall: Duration::from_millis(1) },
+            reconnect: Reconnect { attempts_max, stall: STALL },
             frames_max: None,
             clock,
             seed: 7,
@@ -406,6 +415,13 @@ mod tests {
     #[test]
     fn silence_is_a_stall() {
         check(vec![], Some(1), "connecting stalled ended", "failed");
+    }
+
+    #[test]
+    fn what_waits_for_its_time_or_for_us_is_not_silent() {
+        let steps = vec![Step::Frame, Step::Waits, Step::Waits, Step::Waits, Step::Frame, Step::End];
+        check(steps, None, "connecting live ended", "complete");
+        check(vec![Step::Waits, Step::Waits], Some(1), "connecting stalled ended", "failed");
     }
 
     #[test]

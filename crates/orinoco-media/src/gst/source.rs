@@ -217,7 +217,7 @@ impl GstSource {
                     self.run.as_mut().expect("it is open").first = Some(frame);
                     return Ok(());
                 }
-                Poll::Pending => {}
+                Poll::Pending | Poll::Waiting => {}
                 Poll::End => return Ok(()),
             }
             if self.run.as_ref().is_some_and(|run| run.session.watch.heard.load(Ordering::Relaxed)) {

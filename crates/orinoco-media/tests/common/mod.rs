@@ -74,7 +74,7 @@ pub(crate) fn read_from<T>(
         assert!(begin.elapsed() < Duration::from_secs(60), "no end after {} frames", frames.len());
         match source.next(Duration::from_millis(100)) {
             Ok(Poll::Frame(frame)) => frames.push(see(&frame)),
-            Ok(Poll::Pending) => {}
+            Ok(Poll::Pending | Poll::Waiting) => {}
             Ok(Poll::End) => break,
             Err(error) => fault = Some(error.diagnosis().clone()),
         }

@@ -201,7 +201,7 @@ fn frames_of(source: &str, clock: &Arc<dyn Clock>) -> Result<Vec<Frame>, Diagnos
     while frames.len() < FRAMES_HELD {
         match source.next(FRAME_WAIT).map_err(|error| error.diagnosis().clone())? {
             Poll::Frame(frame) => frames.push(copied(&frame)),
-            Poll::Pending | Poll::End => break,
+            Poll::Pending | Poll::Waiting | Poll::End => break,
         }
     }
     if frames.is_empty() {
