@@ -44,6 +44,8 @@ pub struct RawSource {
     /// Read already; its time has not come.
     early: Option<Frame>,
     dropped: Arc<AtomicBool>,
+    /// The reading thread found no slot free, and waits for one.
+    held_up: Arc<AtomicBool>,
 }
 
 enum Input {
@@ -85,7 +87,8 @@ impl RawSource {
 
     fn new(input: Input, video: RawVideo, shown: String, clock: Arc<dyn Clock>) -> Self {
         let pacer = Pacer::new(video.pace, clock.clone());
-        Self { input, video, shown, clock, pacer, early: None, dropped: Arc::default() }
+        let (dropped, held_up) = (Arc::default(), Arc::default());
+        Self { input, video, shown, clock, pacer, early: None, dropped, held_up }
     }
 
     fn start(&mut self, reader: Box<dyn Read + Send>) -> Result<(), Diagnosis> {
@@ -95,6 +98,7 @@ impl RawSource {
             shown: self.shown.clone(),
             clock: Arc::clone(&self.clock),
             dropped: Arc::clone(&self.dropped),
+            held_up: Arc::clone(&self.held_up),
         };
         let layout = self.video.layout;
         let spawned = thread::Builder::new().name("raw video".to_owned()).spawn(move || {
@@ -123,7 +127,7 @@ impl RawSource {
     fn deliver(&mut self, mut frame: Frame, wait: Duration) -> Poll {
         if !self.pacer.wait(frame.desc.pts, wait) {
             self.early = Some(frame);
-            return Poll::Pending;
+            return Poll::Waiting;
         }
         // Until now it waited in the pipe, as a file's frames wait on the disk.
         frame.arrived = self.clock.now();
@@ -153,6 +157,9 @@ impl Source for RawSource {
         let begin = self.clock.now();
         let step = match steps.recv_timeout(wait) {
             Ok(step) => step,
+            Err(RecvTimeoutError::Timeout) if self.held_up.load(Ordering::Relaxed) => {
+                return Ok(Poll::Waiting);
+            }
             Err(RecvTimeoutError::Timeout) => return Ok(Poll::Pending),
             Err(RecvTimeoutError::Disconnected) => Step::End,
         };
@@ -185,6 +192,7 @@ struct Reading {
     shown: String,
     clock: Arc<dyn Clock>,
     dropped: Arc<AtomicBool>,
+    held_up: Arc<AtomicBool>,
 }
 
 impl Reading {
@@ -225,10 +233,14 @@ impl Reading {
     }
 
     fn take_slot(&self, pool: &SlotPool) -> Option<OwnedSlot> {
+        let mut wait = Duration::ZERO;
         while !self.dropped.load(Ordering::Relaxed) {
-            if let Some(slot) = pool.take(SLOT_WAIT) {
+            if let Some(slot) = pool.take(wait) {
+                self.held_up.store(false, Ordering::Relaxed);
                 return Some(slot);
             }
+            self.held_up.store(true, Ordering::Relaxed);
+            wait = SLOT_WAIT;
         }
         None
     }

@@ -242,6 +242,8 @@ fn a_slow_reader_holds_the_input_back() {
         assert!(held.len() < 100, "there is no bound");
     }
     assert_eq!(held.len(), 16, "held frames hold the source back");
+    let poll = source.next(Duration::from_millis(20));
+    assert!(matches!(poll, Ok(Poll::Waiting)), "{poll:?} blames the input");
     drop(held);
     for _ in 0..5000 {
         assert!(matches!(source.next(Duration::from_secs(5)), Ok(Poll::Frame(_))));
@@ -260,6 +262,11 @@ fn pace_keeps_real_time() {
     let (frames, fault) = read(&mut source(uri, Cursor::new(bytes(24))));
     assert!(fault.is_none() && frames.len() == 6, "{fault:?}");
     assert!((95..600).contains(&begin.elapsed().as_millis()), "{:?}", begin.elapsed());
+    let mut source = source("stdin://?format=gray8&width=4&height=1&fps=1&pace=pts", Cursor::new(bytes(8)));
+    source.open().expect("it opens");
+    assert!(matches!(source.next(Duration::from_secs(5)), Ok(Poll::Frame(_))));
+    let poll = source.next(Duration::from_millis(200));
+    assert!(matches!(poll, Ok(Poll::Waiting)), "the second frame is due after a second: {poll:?}");
 }
 
 #[test]
