@@ -5,11 +5,12 @@ use orinoco_core::{Clock, Nanos, Pts};
 
 use crate::Pace;
 
-/// Holds frames back until their presentation time has come.
+/// Holds frames back until their presentation time has come, counted from the first one's.
 pub(crate) struct Pacer {
     pace: Pace,
     clock: Arc<dyn Clock>,
-    start: Option<Nanos>,
+    /// When the first frame came, and its time.
+    start: Option<(Nanos, Pts)>,
 }
 
 impl Pacer {
@@ -28,9 +29,26 @@ impl Pacer {
             return true;
         }
         let now = self.clock.now();
-        let start = *self.start.get_or_insert(now - Duration::from_nanos(pts.0));
-        let left = (start + Duration::from_nanos(pts.0)).since(now);
+        let (start, first) = *self.start.get_or_insert((now, pts));
+        let left = (start + Duration::from_nanos(pts.0.saturating_sub(first.0))).since(now);
         std::thread::sleep(left.min(wait));
         left <= wait
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use orinoco_pipeline::MonotonicClock;
+
+    #[test]
+    fn time_counts_from_the_first_frame() {
+        let mut pacer = Pacer::new(Pace::Pts, Arc::new(MonotonicClock::default()));
+        let late = |millis: u64| Pts((90_000 + millis) * 1_000_000);
+        assert!(pacer.wait(late(0), Duration::ZERO), "the first one is due at once");
+        assert!(!pacer.wait(late(60_000), Duration::ZERO), "this one in a minute");
+        assert!(pacer.wait(late(5), Duration::from_secs(5)));
+        pacer.restart();
+        assert!(pacer.wait(late(60_000), Duration::ZERO), "it is the first again");
     }
 }

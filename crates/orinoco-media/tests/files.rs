@@ -5,11 +5,11 @@ mod common;
 
 use std::fs;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use common::{checksums, data, gst_source, launch, note, read, read_from};
+use common::{checksums, data, gst_source, launch, note, read, read_from, run};
 use orinoco_core::{Code, ColorMatrix, ColorRange, Orientation, PixelFormat, codes};
-use orinoco_pipeline::{Frame, Poll, Source};
+use orinoco_pipeline::{Frame, Poll, Source, SourceEnd};
 
 const CAR: &str = "car-detection.mp4";
 const CAR_FRAMES: usize = 377;
@@ -169,12 +169,31 @@ fn a_pass_in_real_time_shows_its_last_picture_as_long_as_the_others() {
 }
 
 #[test]
+fn pictures_that_wait_for_their_time_are_no_silence() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("slow.mkv");
+    launch(&format!(
+        "videotestsrc num-buffers=4 ! video/x-raw,format=I420,width=64,height=48,framerate=1/2 ! jpegenc ! \
+         matroskamux ! filesink location={}",
+        path.display()
+    ));
+    let begin = Instant::now();
+    let running = run(&format!("{}?pace=pts", path.display()), Duration::from_secs(1));
+    running.wait(begin, 4, Duration::from_secs(20));
+    let (took, states) = (begin.elapsed(), running.states());
+    assert!(took > Duration::from_millis(5_900), "three intervals of 2 s took {took:?}");
+    assert!(!states.iter().any(|text| text.starts_with("stalled")), "{states:?}");
+    let (end, frames) = running.finish();
+    assert!(matches!(end, SourceEnd::Complete) && frames == 4, "{end:?} after {frames} frames");
+}
+
+#[test]
 fn looking_never_takes_longer_than_asked() {
     let Some(data) = data() else { return };
     let mut source = gst_source(&format!("{}?pace=pts", data.join("video").join(CAR).display()));
     source.open().expect("it opens");
     for wait in [0, 1, 7, 30] {
-        let begin = std::time::Instant::now();
+        let begin = Instant::now();
         source.next(Duration::from_millis(wait)).expect("it is whole");
         let took = begin.elapsed();
         assert!(took < Duration::from_millis(wait + 60), "{wait} ms took {took:?}");

@@ -17,7 +17,7 @@ use super::faults::Seen;
 use super::hardware::{self, CONVERTER, NVMM};
 use super::timing::{DecodeTimes, Held};
 use super::{chain, make};
-use crate::{CsiAddress, FrameMemory, HttpAddress, Pace, RtspAddress, Transport};
+use crate::{CsiAddress, FrameMemory, HttpAddress, RtspAddress, Transport};
 
 /// Decoded pictures that wait for us: one to take, one being made.
 const PICTURES_MAX: u32 = 2;
@@ -110,10 +110,9 @@ pub(super) struct Caller<'a> {
 
 impl Session {
     /// Starts to read a file.
-    pub(super) fn file(path: &Path, pace: Pace, caller: &Caller<'_>) -> Result<Self, Diagnosis> {
+    pub(super) fn file(path: &Path, caller: &Caller<'_>) -> Result<Self, Diagnosis> {
         let mut session = Self::new(caller, Held::LeftOut)?;
         session.drain_wait = DRAIN_WAIT;
-        session.sink.set_property("sync", pace == Pace::Pts);
         let source = make("filesrc", "gstreamer1.0-plugins-base", &codes::SOURCE_OPEN, caller.shown)?;
         source.set_property("location", path);
         let decode = session.add_decoder(caller.shown)?;
@@ -151,13 +150,11 @@ impl Session {
     /// Starts to read a video file from a web server, which is given `answer_max` for each answer.
     pub(super) fn http_file(
         address: &HttpAddress,
-        pace: Pace,
         answer_max: Duration,
         caller: &Caller<'_>,
     ) -> Result<Self, Diagnosis> {
         let mut session = Self::new(caller, Held::LeftOut)?;
         session.drain_wait = DRAIN_WAIT;
-        session.sink.set_property("sync", pace == Pace::Pts);
         let source = make_http(address, answer_max, caller.shown)?;
         watch_length(&source, &session.watch);
         let decode = session.add_decoder(caller.shown)?;
@@ -225,6 +222,7 @@ impl Session {
         sink.set_caps(Some(&caps));
         sink.set_property("max-buffers", PICTURES_MAX);
         sink.set_property("drop", false);
+        // Pace is kept where frames are taken: a sink that waits looks like an input that is silent.
         sink.set_property("sync", false);
         sink.set_property("qos", false);
         // It would keep a reference to the last buffer, which then could not go back to its decoder.

@@ -11,6 +11,7 @@ use super::faults::{self, Progress, Protocol, Seen};
 use super::frames::FrameMaker;
 use super::session::{Caller, Look, Session};
 use crate::container::{self, Wholeness};
+use crate::pace::Pacer;
 use crate::uri::check_file;
 use crate::{CsiAddress, FrameMemory, HttpAddress, Pace, RtspAddress, SourceKind, SourceUri};
 
@@ -89,13 +90,13 @@ struct Run {
     maker: FrameMaker,
     timeline: Timeline,
     wholeness: Wholeness,
-    first: Option<Frame>,
+    pacer: Pacer,
+    /// Taken already: nobody has asked for it yet, or its time has not come.
+    early: Option<Frame>,
     /// Frames in all.
     frames: u64,
     /// Frames since the last start from the beginning of the file.
     pass_frames: u64,
-    /// When the last frame came.
-    came: Nanos,
 }
 
 /// Turns each pass's media time into one that never goes back.
@@ -117,11 +118,6 @@ impl Timeline {
         let interval = interval.unwrap_or(pts.0.saturating_sub(self.last));
         self.last = pts.0;
         self.end = self.end.max(pts.0.saturating_add(interval));
-    }
-
-    /// How long the last picture is shown.
-    fn last_shown(&self) -> Duration {
-        Duration::from_nanos(self.end.saturating_sub(self.last))
     }
 
     fn start_again(&mut self) {
@@ -179,10 +175,8 @@ impl GstSource {
         let clock = Arc::clone(&self.clock);
         let caller = Caller { name: &self.name, shown: &self.shown, clock, memory: self.memory };
         match &self.input {
-            Input::File { path, pace, .. } => Session::file(path, *pace, &caller),
-            Input::HttpFile { address, pace, .. } => {
-                Session::http_file(address, *pace, FILE_ANSWER_MAX, &caller)
-            }
+            Input::File { path, .. } => Session::file(path, &caller),
+            Input::HttpFile { address, .. } => Session::http_file(address, FILE_ANSWER_MAX, &caller),
             Input::Rtsp(address) => Session::rtsp(address, LIVE_ANSWER_MAX, &caller),
             Input::HttpCamera(address) => Session::http_camera(address, LIVE_ANSWER_MAX, &caller),
             Input::Csi(address) => Session::csi(address, &caller),
@@ -214,7 +208,7 @@ impl GstSource {
         loop {
             match self.poll(OPEN_STEP)? {
                 Poll::Frame(frame) => {
-                    self.run.as_mut().expect("it is open").first = Some(frame);
+                    self.run.as_mut().expect("it is open").early = Some(frame);
                     return Ok(());
                 }
                 Poll::Pending | Poll::Waiting => {}
@@ -245,7 +239,7 @@ impl GstSource {
             Look::End => None,
             Look::Failed(message) => Some(message),
         };
-        self.end(error, wait)
+        self.end(error)
     }
 
     fn deliver(&mut self, sample: &gst::Sample) -> Result<Poll, SourceError> {
@@ -261,8 +255,8 @@ impl GstSource {
         }
     }
 
-    /// The stream is over, well or not: every frame has been delivered. Waits at most `wait`.
-    fn end(&mut self, message: Option<gst::Message>, wait: Duration) -> Result<Poll, SourceError> {
+    /// The stream is over, well or not: every frame has been delivered.
+    fn end(&mut self, message: Option<gst::Message>) -> Result<Poll, SourceError> {
         let run = self.run.as_mut().expect("only an open session ends");
         let seen: Seen = run.session.watch.seen().clone();
         let error = message.as_ref().and_then(|message| match message.view() {
@@ -300,13 +294,6 @@ impl GstSource {
         if !self.input.repeats() || run.pass_frames == 0 {
             return Ok(Poll::End);
         }
-        // The end is told with the last picture, and in real time that one is shown as long as the others.
-        let shown = self.clock.now().since(run.came);
-        let left = run.timeline.last_shown().saturating_sub(shown);
-        if self.input.pace() == Pace::Pts && !left.is_zero() {
-            std::thread::sleep(left.min(wait));
-            return Ok(Poll::Pending);
-        }
         run.timeline.start_again();
         run.pass_frames = 0;
         // Going back needs a server that gives out parts of a file, and few say truly whether they do.
@@ -316,6 +303,20 @@ impl GstSource {
             self.run.as_mut().expect("it is open").session = session;
         }
         Ok(Poll::Pending)
+    }
+
+    /// The frame, if its time comes within `wait`.
+    fn at_its_time(&mut self, mut frame: Frame, wait: Duration) -> Poll {
+        let run = self.run.as_mut().expect("a frame comes from an open session");
+        if !run.pacer.wait(frame.desc.pts, wait) {
+            run.early = Some(frame);
+            return Poll::Waiting;
+        }
+        if self.input.pace() == Pace::Pts {
+            // Until now it waited as those behind it wait in the file.
+            frame.arrived = self.clock.now();
+        }
+        Poll::Frame(frame)
     }
 }
 
@@ -335,7 +336,6 @@ impl Run {
         let pts = self.timeline.place(media);
         let (mut frame, interval) = self.maker.frame(sample, pts, now)?;
         self.timeline.advance(pts, interval);
-        self.came = now;
         frame.decode = raw.and_then(|raw| self.session.watch.times().take(raw.nseconds()));
         self.frames += 1;
         self.pass_frames += 1;
@@ -353,9 +353,9 @@ impl Source for GstSource {
         let session = self.start().map_err(SourceError::Permanent)?;
         let maker = FrameMaker::new(self.pts_clock(), Arc::clone(&self.lent));
         let timeline = Timeline::default();
-        let came = self.clock.now();
+        let pacer = Pacer::new(self.input.pace(), Arc::clone(&self.clock));
         self.run =
-            Some(Run { session, maker, timeline, wholeness, first: None, frames: 0, pass_frames: 0, came });
+            Some(Run { session, maker, timeline, wholeness, pacer, early: None, frames: 0, pass_frames: 0 });
         let started = self.wait_for_start();
         if started.is_err() {
             self.close();
@@ -364,9 +364,15 @@ impl Source for GstSource {
     }
 
     fn next(&mut self, wait: Duration) -> Result<Poll, SourceError> {
-        let poll = match self.run.as_mut().and_then(|run| run.first.take()) {
+        let begin = self.clock.now();
+        let poll = match self.run.as_mut().and_then(|run| run.early.take()) {
             Some(frame) => Poll::Frame(frame),
             None => self.poll(wait)?,
+        };
+        let left = wait.saturating_sub(self.clock.now().since(begin));
+        let poll = match poll {
+            Poll::Frame(frame) => self.at_its_time(frame, left),
+            other => other,
         };
         self.given |= matches!(poll, Poll::Frame(_));
         Ok(poll)

@@ -224,6 +224,14 @@ impl Running {
         self.log.1.lock().expect("not poisoned").iter().map(|(_, text)| text.clone()).collect()
     }
 
+    /// Waits for the source's own end; returns it with the number of frames.
+    pub(crate) fn finish(self) -> (SourceEnd, usize) {
+        let end = self.runner.join().expect("it does not panic");
+        self.taker.join().expect("it does not panic");
+        let frames = self.frames.lock().expect("not poisoned").len();
+        (end, frames)
+    }
+
     pub(crate) fn end(self) {
         self.stop.request();
         assert!(matches!(self.runner.join().expect("it does not panic"), SourceEnd::Stopped));
