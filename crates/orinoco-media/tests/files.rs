@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use common::{checksums, data, gst_source, launch, note, read, read_from, run};
 use orinoco_core::{Code, ColorMatrix, ColorRange, Orientation, PixelFormat, codes};
-use orinoco_pipeline::{Frame, Poll, Source, SourceEnd};
+use orinoco_pipeline::{Frame, Poll, Source, SourceEnd, SourceError};
 
 const CAR: &str = "car-detection.mp4";
 const CAR_FRAMES: usize = 377;
@@ -185,6 +185,32 @@ fn pictures_that_wait_for_their_time_are_no_silence() {
     assert!(!states.iter().any(|text| text.starts_with("stalled")), "{states:?}");
     let (end, frames) = running.finish();
     assert!(matches!(end, SourceEnd::Complete) && frames == 4, "{end:?} after {frames} frames");
+}
+
+#[test]
+fn a_file_that_stalled_does_not_give_its_first_frames_twice() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("clip.avi");
+    launch(&format!(
+        "videotestsrc num-buffers=5 ! video/x-raw,format=I420,width=64,height=48,framerate=5/1 ! jpegenc ! \
+         avimux ! filesink location={}",
+        path.display()
+    ));
+    // What the runner does with a source that fell silent.
+    let reopen = |uri: &str, given: usize| {
+        let mut source = gst_source(uri);
+        source.open().expect("it opens");
+        for _ in 0..given {
+            assert!(matches!(source.next(Duration::from_secs(5)), Ok(Poll::Frame(_))));
+        }
+        source.close();
+        source.open()
+    };
+    let plain = path.display().to_string();
+    assert!(reopen(&plain, 0).is_ok(), "nothing would come twice");
+    assert!(reopen(&format!("{plain}?loop=1"), 1).is_ok(), "it repeats anyway");
+    let Err(SourceError::Permanent(fault)) = reopen(&plain, 1) else { panic!("it would begin again") };
+    assert!(fault.cause.contains("fell silent") && fault.subject.contains("clip.avi"), "{fault}");
 }
 
 #[test]

@@ -238,6 +238,13 @@ pub(super) fn server_stalled(shown: &str) -> SourceError {
     SourceError::Permanent(Diagnosis::new(&codes::SOURCE_UNREACHABLE, shown, cause, next))
 }
 
+/// A file on a disk that fell silent after its first frames.
+pub(super) fn file_stalled(shown: &str) -> SourceError {
+    let cause = "it fell silent in the middle, and can only begin again at its start";
+    let next = "check the disk or network it is on, or copy it to a disk of this machine";
+    SourceError::Permanent(Diagnosis::new(&codes::SOURCE_UNREACHABLE, shown, cause, next))
+}
+
 /// A server that said nothing useful within the bound.
 pub(super) fn server_silent(shown: &str, seconds: u64) -> SourceError {
     let cause = format!("it sent no video within {seconds} s");

@@ -39,7 +39,8 @@ const OPEN_STEP: Duration = Duration::from_millis(100);
 /// container, with edit lists applied; containers that count from an arbitrary time (MPEG-TS and MPEG-PS) are counted
 /// from their first picture. The PTS of a live stream counts from its opening.
 ///
-/// A file on a web server that falls silent after its first frames is not opened again: they would come twice.
+/// A file that falls silent after its first frames is not opened again, since they would come twice; but one on a disk
+/// that repeats is. While frames are lent a file is not taken for silent: its decoder may have no buffer left.
 ///
 /// [`Source::open`] returns within 10 s for a file, which has then given its first frame, and within 5 s for a camera,
 /// which has then sent its first packet.
@@ -235,6 +236,7 @@ impl GstSource {
         let Some(run) = &mut self.run else { return Ok(Poll::Pending) };
         let error = match run.session.look(wait) {
             Look::Picture(sample) => return self.deliver(&sample),
+            Look::Nothing if !self.input.is_live() && self.frames_lent() > 0 => return Ok(Poll::Waiting),
             Look::Nothing => return Ok(Poll::Pending),
             Look::End => None,
             Look::Failed(message) => Some(message),
@@ -346,8 +348,12 @@ impl Run {
 impl Source for GstSource {
     fn open(&mut self) -> Result<(), SourceError> {
         self.close();
-        if self.given && matches!(self.input, Input::HttpFile { .. }) {
-            return Err(faults::server_stalled(&self.shown));
+        match self.input {
+            Input::HttpFile { .. } if self.given => return Err(faults::server_stalled(&self.shown)),
+            Input::File { repeat: false, .. } if self.given => {
+                return Err(faults::file_stalled(&self.shown));
+            }
+            _ => {}
         }
         let wholeness = self.inspect().map_err(SourceError::Permanent)?;
         let session = self.start().map_err(SourceError::Permanent)?;
