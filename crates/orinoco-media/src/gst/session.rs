@@ -549,8 +549,11 @@ fn watch_length(source: &gst::Element, watch: &Arc<Watch>) {
                 }
             }
             Some(gst::EventView::Eos(_)) => {
+                // A demuxer that has all pictures ends the file itself, and leaves what lies behind them.
+                let by_us = pad.last_flow_result() == Err(gst::FlowError::Eos);
                 let length = pad.query_duration::<gst::format::Bytes>().map(u64::from);
-                let cut = length.is_some_and(|length| position.load(Ordering::Relaxed) < length);
+                let short = length.is_some_and(|length| position.load(Ordering::Relaxed) < length);
+                let cut = short && !by_us;
                 watch.cut.store(cut, Ordering::Relaxed);
             }
             _ => {}
