@@ -1,5 +1,6 @@
 //! The cameras that there are, and what each offers.
 
+use std::io;
 use std::path::{Path, PathBuf};
 
 use super::formats::{name, payload};
@@ -65,22 +66,24 @@ pub fn cameras() -> Vec<(PathBuf, Result<Camera, String>)> {
     let mut paths: Vec<PathBuf> = entries.filter(|path| number(path).is_some()).collect();
     paths.sort_by_key(|path| number(path));
     let described = paths.into_iter().map(|path| {
-        let camera = Device::open(&path).map(|device| describe(&path, &device));
+        let camera = Device::open(&path).and_then(|device| describe(&path, &device));
         (path, camera.map_err(|error| error.to_string()))
     });
     described.collect()
 }
 
-fn describe(path: &Path, device: &Device) -> Camera {
+fn describe(path: &Path, device: &Device) -> io::Result<Camera> {
     let info = device.info();
-    let formats = device.formats().into_iter().map(|fourcc| describe_format(device, fourcc)).collect();
-    let controls = device.controls().into_iter().map(|control| CameraControl {
+    let formats = device.formats()?.into_iter().map(|fourcc| describe_format(device, fourcc)).collect();
+    // One control that cannot be asked for does not make the camera useless: those before it are shown.
+    let (controls, _) = device.controls();
+    let controls = controls.into_iter().map(|control| CameraControl {
         name: control_name(&control.name),
         range: control.range,
         step: control.step,
         default: control.default,
     });
-    Camera {
+    Ok(Camera {
         path: path.to_owned(),
         card: info.card.clone(),
         driver: info.driver.clone(),
@@ -88,7 +91,7 @@ fn describe(path: &Path, device: &Device) -> Camera {
         multiplanar: device.is_multiplanar(),
         formats,
         controls: controls.collect(),
-    }
+    })
 }
 
 fn describe_format(device: &Device, fourcc: FourCc) -> CameraFormat {

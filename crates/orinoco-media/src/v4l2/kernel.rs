@@ -26,6 +26,15 @@ const PROT_READ_WRITE: c_int = 0x1 | 0x2;
 const MAP_SHARED: c_int = 0x1;
 const POLLIN: i16 = 0x1;
 
+/// The device was pulled out.
+pub(super) const ENODEV: i32 = 19;
+/// Somebody else uses it.
+pub(super) const EBUSY: i32 = 16;
+/// It cannot take such a value, or a list has no such entry.
+pub(super) const EINVAL: i32 = 22;
+/// It knows no such request.
+pub(super) const ENOTTY: i32 = 25;
+
 /// Four characters that name a format (`V4L2_PIX_FMT_*`).
 pub(super) type FourCc = [u8; 4];
 
@@ -97,6 +106,16 @@ fn zeroed<T: Copy>() -> T {
     unsafe { mem::zeroed() }
 }
 
+/// Whether there is such an entry: behind the last one the kernel says `EINVAL`, and `ENOTTY` where there is no list.
+/// Any other error tells nothing of the list: a device that is pulled out meanwhile has not fewer formats.
+fn listed(asked: io::Result<()>) -> io::Result<bool> {
+    match asked {
+        Ok(()) => Ok(true),
+        Err(error) if matches!(error.raw_os_error(), Some(EINVAL | ENOTTY)) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
 /// Text up to its NUL.
 fn text(bytes: &[u8]) -> String {
     let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
@@ -135,14 +154,18 @@ impl Device {
     }
 
     /// The formats that it offers, in its order.
-    pub(super) fn formats(&self) -> Vec<FourCc> {
-        let at = |index| {
+    pub(super) fn formats(&self) -> io::Result<Vec<FourCc>> {
+        let mut formats = Vec::new();
+        for index in 0.. {
             let mut entry = sys::v4l2_fmtdesc { index, type_: self.buffer_type, ..zeroed() };
             // SAFETY: ENUM_FMT takes a v4l2_fmtdesc.
-            unsafe { ioctl(&self.inner, vidioc::VIDIOC_ENUM_FMT, &mut entry) }.ok()?;
-            Some(entry.pixelformat.to_le_bytes())
-        };
-        (0..).map_while(at).collect()
+            let asked = unsafe { ioctl(&self.inner, vidioc::VIDIOC_ENUM_FMT, &mut entry) };
+            if !listed(asked)? {
+                break;
+            }
+            formats.push(entry.pixelformat.to_le_bytes());
+        }
+        Ok(formats)
     }
 
     /// The sizes of a format.
@@ -262,19 +285,21 @@ impl Device {
         Ok(rate(made.timeperframe).filter(|_| told))
     }
 
-    /// The settings that are one number and can be set.
-    pub(super) fn controls(&self) -> Vec<Control> {
+    /// The settings that are one number and can be set, and whether these are all: some cameras fail when they are asked
+    /// for one of theirs, and what lies behind it is not known then.
+    pub(super) fn controls(&self) -> (Vec<Control>, io::Result<()>) {
         let mut controls = Vec::new();
         let mut id = 0;
         loop {
             let mut entry = sys::v4l2_query_ext_ctrl { id: id | sys::V4L2_CTRL_FLAG_NEXT_CTRL, ..zeroed() };
             // SAFETY: QUERY_EXT_CTRL takes a v4l2_query_ext_ctrl.
             let asked = unsafe { ioctl(&self.inner, vidioc::VIDIOC_QUERY_EXT_CTRL, &mut entry) };
-            // Every answer has a larger id; one that has not would be asked for again for ever.
-            if asked.is_err() || entry.id <= id {
-                return controls;
+            match listed(asked) {
+                // Every answer has a larger id; one that has not would be asked for again for ever.
+                Ok(true) if entry.id > id => id = entry.id,
+                Ok(_) => return (controls, Ok(())),
+                Err(error) => return (controls, Err(error)),
             }
-            id = entry.id;
             let number = [
                 sys::v4l2_ctrl_type_V4L2_CTRL_TYPE_INTEGER,
                 sys::v4l2_ctrl_type_V4L2_CTRL_TYPE_BOOLEAN,
@@ -557,5 +582,21 @@ impl Drop for Filled {
         // It fails when the device has gone or was stopped; then nobody waits for the buffer.
         let _ = self.ring.queue(self.index);
         self.ring.leased.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_ends_where_the_kernel_says_so() {
+        assert!(listed(Ok(())).expect("an entry"));
+        for errno in [EINVAL, ENOTTY] {
+            let there = listed(Err(io::Error::from_raw_os_error(errno)));
+            assert!(!there.expect("the end of the list"), "{errno}");
+        }
+        let gone = listed(Err(io::Error::from_raw_os_error(ENODEV))).expect_err("the device has gone");
+        assert_eq!(gone.raw_os_error(), Some(ENODEV));
     }
 }

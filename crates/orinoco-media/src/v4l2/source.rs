@@ -10,18 +10,13 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::cameras::{control_name, rate_text, size_text};
 use super::formats::{FORMATS, Payload, name, packed_desc, payload, raw_desc};
-use super::kernel::{Device, Filled, FourCc, Geometry, Ring, Sizes};
+use super::kernel::{Device, EBUSY, ENODEV, ENOTTY, Filled, FourCc, Geometry, Ring, Sizes};
 use crate::V4l2Address;
 
 /// Buffers that stay with the driver, whatever the pipeline holds: it fills one while the other is on its way.
 const DRIVER_BUFFERS_MIN: usize = 2;
 /// Frames that may be on their way at once in memory of our own.
 const SLOTS: usize = 16;
-/// What the kernel says when a device was pulled out.
-const ENODEV: i32 = 19;
-const EBUSY: i32 = 16;
-/// What it says when a file is no such device.
-const ENOTTY: i32 = 25;
 
 /// `v4l2:///dev/video0`: a camera that the kernel captures. Frames lie in the driver's buffers, unless their format must
 /// be decoded or put together, or the pipeline holds so many that the driver would have none left; then they are copied.
@@ -77,8 +72,7 @@ impl V4l2Source {
         }
     }
 
-    fn choose_format(&self, device: &Device) -> Result<(FourCc, Payload), SourceError> {
-        let offered = device.formats();
+    fn choose_format(&self, offered: &[FourCc]) -> Result<(FourCc, Payload), SourceError> {
         let names = || offered.iter().map(|fourcc| name(*fourcc)).collect::<Vec<_>>().join(", ");
         if let Some(wanted) = self.address.format {
             if !offered.contains(&wanted) {
@@ -99,7 +93,8 @@ impl V4l2Source {
     }
 
     fn set_format(&self, device: &Device) -> Result<(Payload, Geometry), SourceError> {
-        let (fourcc, payload) = self.choose_format(device)?;
+        let offered = device.formats().map_err(|error| self.failed("asking for its formats", &error))?;
+        let (fourcc, payload) = self.choose_format(&offered)?;
         let now = device.geometry().map_err(|error| self.failed("asking for the format", &error))?;
         let width = self.address.width.unwrap_or(now.width);
         let height = self.address.height.unwrap_or(now.height);
@@ -148,9 +143,13 @@ impl V4l2Source {
         if self.address.controls.is_empty() {
             return Ok(());
         }
-        let known = device.controls();
+        let (known, all) = device.controls();
         for (wanted, value) in &self.address.controls {
             let Some(control) = known.iter().find(|control| control_name(&control.name) == *wanted) else {
+                // It may be one of those that the camera did not come to tell.
+                if let Err(error) = &all {
+                    return Err(self.failed("asking for its controls", error));
+                }
                 let names: Vec<String> = known.iter().map(|control| control_name(&control.name)).collect();
                 let cause = format!("the camera has no control {wanted}");
                 return Err(self.permanent(cause, format!("use one of {}", names.join(", "))));
