@@ -28,10 +28,14 @@ const POLLIN: i16 = 0x1;
 
 /// The device was pulled out.
 pub(super) const ENODEV: i32 = 19;
-/// Somebody else uses it.
+/// Somebody else uses it, or it is not ready.
 pub(super) const EBUSY: i32 = 16;
+/// It may not be done, by this user or in this state.
+pub(super) const EACCES: i32 = 13;
 /// It cannot take such a value, or a list has no such entry.
 pub(super) const EINVAL: i32 = 22;
+/// The value is out of range.
+pub(super) const ERANGE: i32 = 34;
 /// It knows no such request.
 pub(super) const ENOTTY: i32 = 25;
 

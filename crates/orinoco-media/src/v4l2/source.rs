@@ -10,7 +10,9 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::cameras::{control_name, rate_text, size_text};
 use super::formats::{FORMATS, Payload, name, packed_desc, payload, raw_desc};
-use super::kernel::{Device, EBUSY, ENODEV, ENOTTY, Filled, FourCc, Geometry, Ring, Sizes};
+use super::kernel::{
+    Device, EACCES, EBUSY, EINVAL, ENODEV, ENOTTY, ERANGE, Filled, FourCc, Geometry, Ring, Sizes,
+};
 use crate::V4l2Address;
 
 /// Buffers that stay with the driver, whatever the pipeline holds: it fills one while the other is on its way.
@@ -48,27 +50,16 @@ impl V4l2Source {
         SourceError::Permanent(Diagnosis::new(&codes::SOURCE_OPEN, &self.shown, cause.into(), next.into()))
     }
 
+    fn transient(&self, cause: impl Into<String>, next: impl Into<String>) -> SourceError {
+        let (cause, next) = (cause.into(), next.into());
+        SourceError::Transient(Diagnosis::new(&codes::SOURCE_UNREACHABLE, &self.shown, cause, next))
+    }
+
     /// What an error of the kernel means for the source.
-    fn failed(&self, doing: &str, error: &io::Error) -> SourceError {
-        let transient = |cause: String, next: &str| {
-            SourceError::Transient(Diagnosis::new(&codes::SOURCE_UNREACHABLE, &self.shown, cause, next))
-        };
-        match (error.raw_os_error(), error.kind()) {
-            (Some(ENODEV), _) | (_, io::ErrorKind::NotFound) => transient(
-                "the camera is not there".to_owned(),
-                "plug it in; `orinoco cameras` lists what there is",
-            ),
-            (Some(ENOTTY), _) => {
-                self.permanent("it is no camera", "choose another device: `orinoco cameras` lists them")
-            }
-            (Some(EBUSY), _) => transient("another program uses the camera".to_owned(), "end that program"),
-            (_, io::ErrorKind::PermissionDenied) => {
-                self.permanent("it may not be opened by this user", "add the user to the group video")
-            }
-            (_, io::ErrorKind::Unsupported) => {
-                self.permanent(error.to_string(), "choose another device: `orinoco cameras` lists them")
-            }
-            _ => transient(format!("{doing} failed: {error}"), "look at the kernel's log (`dmesg`)"),
+    fn failed(&self, doing: Doing<'_>, error: &io::Error) -> SourceError {
+        match meaning(doing, error) {
+            Meaning::Passing(cause, next) => self.transient(cause, next),
+            Meaning::Lasting(cause, next) => self.permanent(cause, next),
         }
     }
 
@@ -93,14 +84,16 @@ impl V4l2Source {
     }
 
     fn set_format(&self, device: &Device) -> Result<(Payload, Geometry), SourceError> {
-        let offered = device.formats().map_err(|error| self.failed("asking for its formats", &error))?;
+        let offered =
+            device.formats().map_err(|error| self.failed(Doing::Step("asking for its formats"), &error))?;
         let (fourcc, payload) = self.choose_format(&offered)?;
-        let now = device.geometry().map_err(|error| self.failed("asking for the format", &error))?;
+        let now =
+            device.geometry().map_err(|error| self.failed(Doing::Step("asking for the format"), &error))?;
         let width = self.address.width.unwrap_or(now.width);
         let height = self.address.height.unwrap_or(now.height);
         let made = device
             .set_format(fourcc, width, height)
-            .map_err(|error| self.failed("setting the format", &error))?;
+            .map_err(|error| self.failed(Doing::Step("setting the format"), &error))?;
         let asked =
             [self.address.width.map(|w| w == made.width), self.address.height.map(|h| h == made.height)];
         if made.fourcc != fourcc || asked.contains(&Some(false)) {
@@ -125,7 +118,7 @@ impl V4l2Source {
         /// Two rates are the same to within a thousandth: 30 and 30000/1001 are.
         const SAME: f64 = 0.002;
         let Some(wanted) = self.address.rate else { return Ok(()) };
-        let made = device.set_rate(wanted).map_err(|error| self.failed("setting the frame rate", &error))?;
+        let made = device.set_rate(wanted).map_err(|error| self.failed(Doing::SettingRate, &error))?;
         let per_second = |rate: crate::Rate| f64::from(rate.frames) / f64::from(rate.seconds);
         match made {
             Some(made) if (per_second(made) / per_second(wanted) - 1.0).abs() > SAME => {
@@ -148,7 +141,7 @@ impl V4l2Source {
             let Some(control) = known.iter().find(|control| control_name(&control.name) == *wanted) else {
                 // It may be one of those that the camera did not come to tell.
                 if let Err(error) = &all {
-                    return Err(self.failed("asking for its controls", error));
+                    return Err(self.failed(Doing::Step("asking for its controls"), error));
                 }
                 let names: Vec<String> = known.iter().map(|control| control_name(&control.name)).collect();
                 let cause = format!("the camera has no control {wanted}");
@@ -161,13 +154,13 @@ impl V4l2Source {
             }
             device
                 .set_control(control.id, *value)
-                .map_err(|error| self.failed(&format!("setting {wanted}"), &error))?;
+                .map_err(|error| self.failed(Doing::SettingControl(wanted, *value), &error))?;
         }
         Ok(())
     }
 
     fn start(&self) -> Result<Session, SourceError> {
-        let device = Device::open(&self.address.path).map_err(|error| self.failed("opening it", &error))?;
+        let device = Device::open(&self.address.path).map_err(|error| self.failed(Doing::Opening, &error))?;
         let (payload, geometry) = self.set_format(&device)?;
         self.set_rate(&device, &geometry)?;
         self.set_controls(&device)?;
@@ -184,7 +177,7 @@ impl V4l2Source {
             Payload::Jpeg => (packed_desc(PixelFormat::Rgb, &geometry), 0),
         };
         let ring = Ring::start(device, self.address.buffers, geometry.planes.len())
-            .map_err(|error| self.failed("starting it", &error))?;
+            .map_err(|error| self.failed(Doing::Step("starting it"), &error))?;
         let desc = FrameDesc { clock: PtsClock::Monotonic, ..desc };
         let pool = SlotPool::new(SLOTS, slot_bytes);
         Ok(Session { ring, payload, desc, pool, last_sequence: None, lost: 0 })
@@ -202,7 +195,7 @@ impl Source for V4l2Source {
         let Some(session) = &mut self.session else { return Ok(Poll::Pending) };
         match session.next(wait, &*self.clock) {
             Ok(poll) => Ok(poll),
-            Err(error) => Err(self.failed("reading it", &error)),
+            Err(error) => Err(self.failed(Doing::Step("reading it"), &error)),
         }
     }
 
@@ -268,6 +261,66 @@ impl Session {
     }
 }
 
+/// What the kernel was asked for.
+#[derive(Clone, Copy, Debug)]
+enum Doing<'a> {
+    /// To open the device.
+    Opening,
+    /// To set the frame rate.
+    SettingRate,
+    /// To set the control of this name to this value.
+    SettingControl(&'a str, i32),
+    /// Anything else, in words.
+    Step(&'static str),
+}
+
+/// What an error of the kernel means: the cause, and what to do next.
+#[derive(Debug)]
+enum Meaning {
+    /// Trying again may help.
+    Passing(String, &'static str),
+    /// Trying again will not help.
+    Lasting(String, &'static str),
+}
+
+/// What an error means: of a device, `EACCES` is a matter of users; of a control, one of its mode.
+fn meaning(doing: Doing<'_>, error: &io::Error) -> Meaning {
+    use Meaning::{Lasting, Passing};
+    const OTHER: &str = "choose another device: `orinoco cameras` lists them";
+    const LOG: &str = "look at the kernel's log (`dmesg`)";
+    match (doing, error.raw_os_error(), error.kind()) {
+        (_, Some(ENODEV), _) | (Doing::Opening, _, io::ErrorKind::NotFound) => {
+            Passing("the camera is not there".to_owned(), "plug it in; `orinoco cameras` lists what there is")
+        }
+        (Doing::Opening, Some(ENOTTY), _) => Lasting("it is no camera".to_owned(), OTHER),
+        (Doing::Opening, _, io::ErrorKind::PermissionDenied) => {
+            Lasting("it may not be opened by this user".to_owned(), "add the user to the group video")
+        }
+        (Doing::Opening | Doing::Step(_), _, io::ErrorKind::Unsupported) => Lasting(error.to_string(), OTHER),
+        (Doing::SettingRate, Some(ENOTTY | EINVAL), _) => {
+            Lasting("its frame rate cannot be set".to_owned(), "leave fps out")
+        }
+        (Doing::SettingControl(name, value), _, _) => control_meaning(name, value, error),
+        // Any program may open a camera; that another one uses it shows when a format is set or buffers are asked for.
+        (_, Some(EBUSY), _) => Passing("another program uses the camera".to_owned(), "end that program"),
+        (Doing::Opening, ..) => Passing(format!("opening it failed: {error}"), LOG),
+        (Doing::SettingRate, ..) => Passing(format!("setting the frame rate failed: {error}"), LOG),
+        (Doing::Step(step), ..) => Passing(format!("{step} failed: {error}"), LOG),
+    }
+}
+
+/// What it means that a control did not take `value`, while the camera is there.
+fn control_meaning(name: &str, value: i32, error: &io::Error) -> Meaning {
+    let cause = format!("the control {name} cannot be set to {value} now: {error}");
+    let next = "set the automatic mode that governs it off before it, or leave it out";
+    match error.raw_os_error() {
+        Some(EACCES | EINVAL | ERANGE) => Meaning::Lasting(cause, next),
+        // A USB camera says EBUSY too while it still carries out the last setting: a motor takes its time.
+        Some(EBUSY) => Meaning::Passing(cause, next),
+        _ => Meaning::Passing(cause, "look at the kernel's log (`dmesg`)"),
+    }
+}
+
 /// How many frames the driver counted between the last one and this one. It counts anew from 0 when it was started anew.
 fn missed(last: Option<u32>, sequence: u32) -> u64 {
     let gap = last.map_or(0, |last| sequence.wrapping_sub(last).wrapping_sub(1));
@@ -308,6 +361,9 @@ mod tests {
     use orinoco_pipeline::MonotonicClock;
     use std::path::PathBuf;
 
+    const ENOENT: i32 = 2;
+    const EIO: i32 = 5;
+
     #[test]
     fn gaps_are_what_the_driver_counted() {
         for (last, sequence, gap) in [
@@ -319,6 +375,42 @@ mod tests {
             (Some(90), 0, 0),
         ] {
             assert_eq!(missed(last, sequence), gap, "{last:?} {sequence}");
+        }
+    }
+
+    #[test]
+    fn an_error_means_what_was_asked_for() {
+        let gain = Doing::SettingControl("gain", 5);
+        let format = Doing::Step("setting the format");
+        for (doing, errno, lasts, words) in [
+            (Doing::Opening, ENODEV, false, "the camera is not there; plug it in"),
+            (Doing::Opening, ENOENT, false, "the camera is not there; plug it in"),
+            (Doing::Opening, ENOTTY, true, "it is no camera; choose another device"),
+            (Doing::Opening, EACCES, true, "it may not be opened by this user; add the user"),
+            (Doing::Opening, EBUSY, false, "another program uses the camera; end that"),
+            (Doing::Opening, EIO, false, "opening it failed: "),
+            (Doing::SettingRate, ENODEV, false, "the camera is not there; "),
+            (Doing::SettingRate, ENOTTY, true, "its frame rate cannot be set; leave fps out"),
+            (Doing::SettingRate, EINVAL, true, "its frame rate cannot be set; leave fps out"),
+            (Doing::SettingRate, EBUSY, false, "another program uses the camera; "),
+            (Doing::SettingRate, EIO, false, "setting the frame rate failed: "),
+            (gain, ENODEV, false, "the camera is not there; "),
+            (gain, EACCES, true, "the control gain cannot be set to 5 now: "),
+            (gain, EINVAL, true, "the control gain cannot be set to 5 now: "),
+            (gain, ERANGE, true, "the control gain cannot be set to 5 now: "),
+            (gain, EBUSY, false, "the control gain cannot be set to 5 now: "),
+            (gain, EIO, false, "the control gain cannot be set to 5 now: "),
+            (format, ENODEV, false, "the camera is not there; "),
+            (format, EBUSY, false, "another program uses the camera; "),
+            (format, EACCES, false, "setting the format failed: "),
+            (format, ENOTTY, false, "setting the format failed: "),
+        ] {
+            let (said_lasts, said) = match meaning(doing, &io::Error::from_raw_os_error(errno)) {
+                Meaning::Passing(cause, next) => (false, format!("{cause}; {next}")),
+                Meaning::Lasting(cause, next) => (true, format!("{cause}; {next}")),
+            };
+            assert!(said.starts_with(words), "{doing:?} {errno}: {said}");
+            assert_eq!(said_lasts, lasts, "{doing:?} {errno}: {said}");
         }
     }
 
