@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use orinoco_core::{Clock, Diagnosis, FrameDesc, PixelFormat, Pts, PtsClock, codes};
+use orinoco_core::{Clock, Diagnosis, FrameDesc, Nanos, PixelFormat, Pts, PtsClock, codes};
 use orinoco_pipeline::{Frame, Poll, Slot, SlotPool, Source, SourceError};
 use rustix::time::{ClockId, clock_gettime};
 
@@ -19,6 +19,9 @@ use crate::V4l2Address;
 const DRIVER_BUFFERS_MIN: usize = 2;
 /// Frames that may be on their way at once in memory of our own.
 const SLOTS: usize = 16;
+/// For how long a device may refuse this user in a row. The node of a camera that was plugged in belongs to root until
+/// udev gives it to its group: tens of milliseconds later, and more on a busy machine.
+const PERMISSION_WAIT_MAX: Duration = Duration::from_secs(5);
 
 /// `v4l2:///dev/video0`: a camera that the kernel captures. Frames lie in the driver's buffers, unless their format must
 /// be decoded or put together, or the pipeline holds so many that the driver would have none left; then they are copied.
@@ -27,6 +30,8 @@ pub struct V4l2Source {
     shown: String,
     clock: Arc<dyn Clock>,
     session: Option<Session>,
+    /// Since when it refuses this user, whenever it is opened.
+    refused_since: Option<Nanos>,
 }
 
 /// An open camera.
@@ -43,7 +48,7 @@ struct Session {
 impl V4l2Source {
     /// The camera at `address`, not yet opened. `shown` is its name in messages.
     pub fn new(address: V4l2Address, shown: String, clock: Arc<dyn Clock>) -> Self {
-        Self { address, shown, clock, session: None }
+        Self { address, shown, clock, session: None, refused_since: None }
     }
 
     fn permanent(&self, cause: impl Into<String>, next: impl Into<String>) -> SourceError {
@@ -61,6 +66,19 @@ impl V4l2Source {
             Meaning::Passing(cause, next) => self.transient(cause, next),
             Meaning::Lasting(cause, next) => self.permanent(cause, next),
         }
+    }
+
+    /// What came of opening the device.
+    fn opened(&mut self, opened: io::Result<Device>) -> Result<Device, SourceError> {
+        let now = self.clock.now();
+        self.refused_since = match &opened {
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                Some(self.refused_since.unwrap_or(now))
+            }
+            _ => None,
+        };
+        let refused = self.refused_since.map_or(Duration::ZERO, |since| now.since(since));
+        opened.map_err(|error| self.failed(Doing::Opening { refused }, &error))
     }
 
     fn choose_format(&self, offered: &[FourCc]) -> Result<(FourCc, Payload), SourceError> {
@@ -159,8 +177,8 @@ impl V4l2Source {
         Ok(())
     }
 
-    fn start(&self) -> Result<Session, SourceError> {
-        let device = Device::open(&self.address.path).map_err(|error| self.failed(Doing::Opening, &error))?;
+    fn start(&mut self) -> Result<Session, SourceError> {
+        let device = self.opened(Device::open(&self.address.path))?;
         let (payload, geometry) = self.set_format(&device)?;
         self.set_rate(&device, &geometry)?;
         self.set_controls(&device)?;
@@ -264,8 +282,8 @@ impl Session {
 /// What the kernel was asked for.
 #[derive(Clone, Copy, Debug)]
 enum Doing<'a> {
-    /// To open the device.
-    Opening,
+    /// To open the device, which has refused this user for so long.
+    Opening { refused: Duration },
     /// To set the frame rate.
     SettingRate,
     /// To set the control of this name to this value.
@@ -289,21 +307,27 @@ fn meaning(doing: Doing<'_>, error: &io::Error) -> Meaning {
     const OTHER: &str = "choose another device: `orinoco cameras` lists them";
     const LOG: &str = "look at the kernel's log (`dmesg`)";
     match (doing, error.raw_os_error(), error.kind()) {
-        (_, Some(ENODEV), _) | (Doing::Opening, _, io::ErrorKind::NotFound) => {
+        (_, Some(ENODEV), _) | (Doing::Opening { .. }, _, io::ErrorKind::NotFound) => {
             Passing("the camera is not there".to_owned(), "plug it in; `orinoco cameras` lists what there is")
         }
-        (Doing::Opening, Some(ENOTTY), _) => Lasting("it is no camera".to_owned(), OTHER),
-        (Doing::Opening, _, io::ErrorKind::PermissionDenied) => {
-            Lasting("it may not be opened by this user".to_owned(), "add the user to the group video")
+        (Doing::Opening { .. }, Some(ENOTTY), _) => Lasting("it is no camera".to_owned(), OTHER),
+        (Doing::Opening { refused }, _, io::ErrorKind::PermissionDenied) => {
+            let (cause, next) = ("it may not be opened by this user", "add the user to the group video");
+            match refused < PERMISSION_WAIT_MAX {
+                true => Passing(cause.to_owned(), next),
+                false => Lasting(cause.to_owned(), next),
+            }
         }
-        (Doing::Opening | Doing::Step(_), _, io::ErrorKind::Unsupported) => Lasting(error.to_string(), OTHER),
+        (Doing::Opening { .. } | Doing::Step(_), _, io::ErrorKind::Unsupported) => {
+            Lasting(error.to_string(), OTHER)
+        }
         (Doing::SettingRate, Some(ENOTTY | EINVAL), _) => {
             Lasting("its frame rate cannot be set".to_owned(), "leave fps out")
         }
         (Doing::SettingControl(name, value), _, _) => control_meaning(name, value, error),
         // Any program may open a camera; that another one uses it shows when a format is set or buffers are asked for.
         (_, Some(EBUSY), _) => Passing("another program uses the camera".to_owned(), "end that program"),
-        (Doing::Opening, ..) => Passing(format!("opening it failed: {error}"), LOG),
+        (Doing::Opening { .. }, ..) => Passing(format!("opening it failed: {error}"), LOG),
         (Doing::SettingRate, ..) => Passing(format!("setting the frame rate failed: {error}"), LOG),
         (Doing::Step(step), ..) => Passing(format!("{step} failed: {error}"), LOG),
     }
@@ -360,6 +384,7 @@ mod tests {
     use super::*;
     use orinoco_pipeline::MonotonicClock;
     use std::path::PathBuf;
+    use std::sync::atomic::{AtomicU64, Ordering};
 
     const ENOENT: i32 = 2;
     const EIO: i32 = 5;
@@ -380,15 +405,18 @@ mod tests {
 
     #[test]
     fn an_error_means_what_was_asked_for() {
+        let opening = Doing::Opening { refused: Duration::ZERO };
+        let refused = Doing::Opening { refused: PERMISSION_WAIT_MAX };
         let gain = Doing::SettingControl("gain", 5);
         let format = Doing::Step("setting the format");
         for (doing, errno, lasts, words) in [
-            (Doing::Opening, ENODEV, false, "the camera is not there; plug it in"),
-            (Doing::Opening, ENOENT, false, "the camera is not there; plug it in"),
-            (Doing::Opening, ENOTTY, true, "it is no camera; choose another device"),
-            (Doing::Opening, EACCES, true, "it may not be opened by this user; add the user"),
-            (Doing::Opening, EBUSY, false, "another program uses the camera; end that"),
-            (Doing::Opening, EIO, false, "opening it failed: "),
+            (opening, ENODEV, false, "the camera is not there; plug it in"),
+            (opening, ENOENT, false, "the camera is not there; plug it in"),
+            (opening, ENOTTY, true, "it is no camera; choose another device"),
+            (opening, EACCES, false, "it may not be opened by this user; add the user"),
+            (refused, EACCES, true, "it may not be opened by this user; add the user"),
+            (opening, EBUSY, false, "another program uses the camera; end that"),
+            (opening, EIO, false, "opening it failed: "),
             (Doing::SettingRate, ENODEV, false, "the camera is not there; "),
             (Doing::SettingRate, ENOTTY, true, "its frame rate cannot be set; leave fps out"),
             (Doing::SettingRate, EINVAL, true, "its frame rate cannot be set; leave fps out"),
@@ -411,6 +439,38 @@ mod tests {
             };
             assert!(said.starts_with(words), "{doing:?} {errno}: {said}");
             assert_eq!(said_lasts, lasts, "{doing:?} {errno}: {said}");
+        }
+    }
+
+    /// A clock that shows what it is set to.
+    #[derive(Default)]
+    struct Hand(AtomicU64);
+
+    impl Clock for Hand {
+        fn now(&self) -> Nanos {
+            Nanos(self.0.load(Ordering::Relaxed))
+        }
+    }
+
+    #[test]
+    fn a_device_may_refuse_its_user_for_a_moment() {
+        let hand = Arc::new(Hand::default());
+        let address = V4l2Address::default();
+        let clock: Arc<dyn Clock> = hand.clone();
+        let mut source = V4l2Source::new(address, "camera".to_owned(), clock);
+        for (second, errno, lasts) in [
+            (1, EACCES, false),
+            (5, EACCES, false),
+            // It was pulled out meanwhile: the time starts anew.
+            (6, ENOENT, false),
+            (7, EACCES, false),
+            (11, EACCES, false),
+            (12, EACCES, true),
+        ] {
+            hand.0.store(second * 1_000_000_000, Ordering::Relaxed);
+            let said = source.opened(Err(io::Error::from_raw_os_error(errno)));
+            let permanent = matches!(said, Err(SourceError::Permanent(_)));
+            assert_eq!(permanent, lasts, "after {second} s");
         }
     }
 
