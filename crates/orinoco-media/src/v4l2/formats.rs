@@ -68,6 +68,21 @@ pub(super) fn packed_desc(format: PixelFormat, geometry: &Geometry) -> FrameDesc
     FrameDesc { matrix, range, ..FrameDesc::packed(format, geometry.width, geometry.height) }
 }
 
+/// For each memory plane of frames that are put together, the bytes from one row to the next; an error in a sentence when
+/// the driver has another number of planes than `format`.
+pub(super) fn strides(format: PixelFormat, geometry: &Geometry) -> Result<Vec<usize>, String> {
+    let (planes, wanted) = (geometry.planes.len(), format.planes());
+    if planes != wanted {
+        return Err(format!("the number of planes of {} is {planes}, not {wanted}", name(geometry.fourcc)));
+    }
+    let stride = |(index, (stride, _)): (usize, &(usize, usize))| {
+        // A driver that leaves the row's length out packs its rows.
+        let (row, _) = format.plane_size(index, geometry.width, geometry.height);
+        row.max(*stride)
+    };
+    Ok(geometry.planes.iter().enumerate().map(stride).collect())
+}
+
 /// Matrix and range, by the kernel's defaults where the driver leaves them open (`V4L2_MAP_YCBCR_ENC_DEFAULT`,
 /// `V4L2_MAP_QUANTIZATION_DEFAULT` of videodev2.h).
 fn colour(geometry: &Geometry, yuv: bool) -> (ColorMatrix, ColorRange) {
@@ -119,6 +134,19 @@ mod tests {
         assert_eq!(desc.planes[1..3], [Plane { offset: 32, stride: 4 }, Plane { offset: 40, stride: 4 }]);
         let desc = raw_desc(PixelFormat::Yuy2, &geometry(b"YUYV", 0));
         assert_eq!(desc.planes[0], Plane { offset: 0, stride: 12 });
+    }
+
+    #[test]
+    fn planes_that_are_put_together_keep_the_drivers_rows() {
+        let check = |planes: &[(usize, usize)], expected: Result<&[usize], &str>| {
+            let geometry = Geometry { planes: planes.to_vec(), ..geometry(b"NM12", 0) };
+            let found = strides(PixelFormat::Nv12, &geometry);
+            assert_eq!(found.as_deref().map_err(String::as_str), expected, "{planes:?}");
+        };
+        check(&[(8, 132), (8, 116)], Ok(&[8, 8]));
+        check(&[(0, 24), (0, 12)], Ok(&[6, 6]));
+        check(&[(8, 48)], Err("the number of planes of NM12 is 1, not 2"));
+        check(&[(8, 32), (4, 8), (4, 8)], Err("the number of planes of NM12 is 3, not 2"));
     }
 
     #[test]

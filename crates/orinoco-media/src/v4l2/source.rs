@@ -9,7 +9,7 @@ use orinoco_pipeline::{Frame, Poll, Slot, SlotPool, Source, SourceError};
 use rustix::time::{ClockId, clock_gettime};
 
 use super::cameras::{control_name, rate_text, size_text};
-use super::formats::{FORMATS, Payload, name, packed_desc, payload, raw_desc};
+use super::formats::{FORMATS, Payload, name, packed_desc, payload, raw_desc, strides};
 use super::kernel::{
     Device, EACCES, EBUSY, EINVAL, ENODEV, ENOTTY, ERANGE, Filled, FourCc, Geometry, Ring, Sizes,
 };
@@ -39,6 +39,8 @@ struct Session {
     ring: Arc<Ring>,
     payload: Payload,
     desc: FrameDesc,
+    /// Of each memory plane, where they are put together: the bytes from one row to the next.
+    strides: Vec<usize>,
     pool: SlotPool,
     last_sequence: Option<u32>,
     /// Frames lost since the last one that was handed on.
@@ -182,23 +184,25 @@ impl V4l2Source {
         let (payload, geometry) = self.set_format(&device)?;
         self.set_rate(&device, &geometry)?;
         self.set_controls(&device)?;
-        let (desc, slot_bytes) = match payload {
+        let (desc, slot_bytes, strides) = match payload {
             Payload::Raw(format) => {
                 let desc = raw_desc(format, &geometry);
-                (desc, desc.bytes_needed())
+                (desc, desc.bytes_needed(), Vec::new())
             }
             Payload::Planes(format) => {
                 let desc = packed_desc(format, &geometry);
-                (desc, desc.bytes_needed())
+                let next = "write another format=; `orinoco cameras` lists them";
+                let strides = strides(format, &geometry).map_err(|cause| self.permanent(cause, next))?;
+                (desc, desc.bytes_needed(), strides)
             }
             // The decoder brings its own memory.
-            Payload::Jpeg => (packed_desc(PixelFormat::Rgb, &geometry), 0),
+            Payload::Jpeg => (packed_desc(PixelFormat::Rgb, &geometry), 0, Vec::new()),
         };
         let ring = Ring::start(device, self.address.buffers, geometry.planes.len())
             .map_err(|error| self.failed(Doing::Step("starting it"), &error))?;
         let desc = FrameDesc { clock: PtsClock::Monotonic, ..desc };
         let pool = SlotPool::new(SLOTS, slot_bytes);
-        Ok(Session { ring, payload, desc, pool, last_sequence: None, lost: 0 })
+        Ok(Session { ring, payload, desc, strides, pool, last_sequence: None, lost: 0 })
     }
 }
 
@@ -262,9 +266,12 @@ impl Session {
                 slot.bytes = decode(filled.plane(0), &desc)?;
                 Slot::Owned(slot)
             }
-            Payload::Planes(format) => {
+            Payload::Planes(_) => {
                 let mut slot = self.pool.take(Duration::ZERO)?;
-                put_together(format, &filled, &desc, &mut slot.bytes)?;
+                let strides = self.strides.iter().enumerate();
+                let planes: Vec<(&[u8], usize)> =
+                    strides.map(|(index, stride)| (filled.plane(index), *stride)).collect();
+                put_together(&planes, &desc, &mut slot.bytes)?;
                 Slot::Owned(slot)
             }
             Payload::Raw(_) if self.ring.leased() + DRIVER_BUFFERS_MIN > self.ring.len() => {
@@ -365,15 +372,14 @@ fn decode(jpeg: &[u8], desc: &FrameDesc) -> Option<Vec<u8>> {
     fits.then(|| picture.into_rgb8().into_raw())
 }
 
-/// Copies memory planes behind one another, without padding; `None` when one is too short.
-fn put_together(format: PixelFormat, filled: &Filled, desc: &FrameDesc, out: &mut [u8]) -> Option<()> {
-    for index in 0..format.planes() {
-        let (row, rows) = format.plane_size(index, desc.width, desc.height);
-        let plane = filled.plane(index);
-        let stride = plane.len().checked_div(rows)?.max(row);
+/// Copies memory planes, each with the bytes from one of its rows to the next, behind one another without padding; `None`
+/// when one is too short.
+fn put_together(planes: &[(&[u8], usize)], desc: &FrameDesc, out: &mut [u8]) -> Option<()> {
+    for (index, (plane, stride)) in planes.iter().enumerate() {
+        let (row, rows) = desc.format.plane_size(index, desc.width, desc.height);
         let target = &mut out[desc.planes[index].offset..][..row * rows];
         for (y, target) in target.chunks_exact_mut(row).enumerate() {
-            target.copy_from_slice(plane.get(y * stride..)?.get(..row)?);
+            target.copy_from_slice(plane.get(y * *stride..)?.get(..row)?);
         }
     }
     Some(())
@@ -400,6 +406,31 @@ mod tests {
             (Some(90), 0, 0),
         ] {
             assert_eq!(missed(last, sequence), gap, "{last:?} {sequence}");
+        }
+    }
+
+    #[test]
+    fn planes_are_put_together_without_their_padding() {
+        let desc = FrameDesc::packed(PixelFormat::Nv12, 6, 4);
+        let packed: Vec<u8> = (1..=36).collect();
+        // Rows of 8 bytes, and a tail as of a plane that ends with a page.
+        let padded = |rows: &[u8]| {
+            let mut plane = Vec::new();
+            for row in rows.chunks(6) {
+                plane.extend_from_slice(row);
+                plane.extend_from_slice(&[0xee; 2]);
+            }
+            plane.extend_from_slice(&[0xee; 100]);
+            plane
+        };
+        let (luma, chroma) = (padded(&packed[..24]), padded(&packed[24..]));
+        let mut out: Vec<u8> = vec![0; desc.bytes_needed()];
+        put_together(&[(luma.as_slice(), 8), (chroma.as_slice(), 8)], &desc, &mut out).expect("whole");
+        assert_eq!(out, packed);
+        // The last row needs no padding, but all of its own bytes.
+        for (bytes, whole) in [(14, true), (13, false)] {
+            let put = put_together(&[(luma.as_slice(), 8), (&chroma[..bytes], 8)], &desc, &mut out);
+            assert_eq!(put.is_some(), whole, "{bytes}");
         }
     }
 
