@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use orinoco_pipeline::Lease;
+use rustix::io::{FdFlags, fcntl_setfd};
 use v4l::v4l_sys as sys;
 use v4l::v4l2::{self, vidioc};
 
@@ -130,6 +131,9 @@ impl Device {
     /// Opens the device at `path`; an error when it captures no video.
     pub(super) fn open(path: &Path) -> io::Result<Self> {
         let inner = v4l::Device::with_path(path)?;
+        // It was opened without O_CLOEXEC: a program that is started while it is open would keep the camera busy.
+        // SAFETY: the descriptor is open while `inner` lives, which is longer than this borrow of it.
+        fcntl_setfd(unsafe { BorrowedFd::borrow_raw(inner.handle().fd()) }, FdFlags::CLOEXEC)?;
         let mut answer: sys::v4l2_capability = zeroed();
         // SAFETY: QUERYCAP takes a v4l2_capability.
         unsafe { ioctl(&inner, vidioc::VIDIOC_QUERYCAP, &mut answer) }?;
@@ -389,15 +393,8 @@ pub(super) struct Filled {
 impl Ring {
     /// Takes the device's memory, gives it every buffer, and starts it. `planes` is how many the format has.
     pub(super) fn start(device: Device, buffers: u32, planes: usize) -> io::Result<Arc<Self>> {
-        let mut request = sys::v4l2_requestbuffers {
-            count: buffers,
-            type_: device.buffer_type,
-            memory: v4l::Memory::Mmap as u32,
-            ..zeroed()
-        };
-        // SAFETY: REQBUFS takes a v4l2_requestbuffers.
-        unsafe { ioctl(&device.inner, vidioc::VIDIOC_REQBUFS, &mut request) }?;
-        let maps = (0..request.count).map(|index| map_buffer(&device, index, planes));
+        let count = device.request_buffers(buffers)?;
+        let maps = (0..count).map(|index| map_buffer(&device, index, planes));
         let buffers = maps.collect::<io::Result<Vec<Buffer>>>()?;
         let ring = Arc::new(Self {
             device,
@@ -476,12 +473,16 @@ impl Ring {
         }))
     }
 
-    /// Stops the device. Buffers that are leased stay mapped.
+    /// Stops the device and gives its buffers back, so that it can be started anew while frames are still leased: theirs
+    /// stay mapped until the last lease is dropped.
     pub(super) fn stop(&self) {
         if self.streaming.swap(false, Ordering::AcqRel) {
             let mut buffer_type = self.device.buffer_type as c_int;
             // SAFETY: STREAMOFF takes an int. It fails when the device is gone, which is as good.
             let _ = unsafe { ioctl(&self.device.inner, vidioc::VIDIOC_STREAMOFF, &mut buffer_type) };
+            // Since Linux 5.0 this frees mapped buffers too, and their memory goes with the last mapping. Before, it is
+            // refused, and the device stays busy until the ring is dropped.
+            let _ = self.device.request_buffers(0);
         }
     }
 
@@ -501,6 +502,19 @@ impl Drop for Ring {
 }
 
 impl Device {
+    /// Asks for `count` buffers, or with 0 gives all back, and returns how many the driver made.
+    fn request_buffers(&self, count: u32) -> io::Result<u32> {
+        let mut request = sys::v4l2_requestbuffers {
+            count,
+            type_: self.buffer_type,
+            memory: v4l::Memory::Mmap as u32,
+            ..zeroed()
+        };
+        // SAFETY: REQBUFS takes a v4l2_requestbuffers.
+        unsafe { ioctl(&self.inner, vidioc::VIDIOC_REQBUFS, &mut request) }?;
+        Ok(request.count)
+    }
+
     /// A buffer's description; `planes` must live as long as it is used.
     fn buffer(
         &self,
@@ -583,8 +597,11 @@ impl Lease for Filled {
 
 impl Drop for Filled {
     fn drop(&mut self) {
-        // It fails when the device has gone or was stopped; then nobody waits for the buffer.
-        let _ = self.ring.queue(self.index);
+        // After a stop the driver has no such buffer. Where a stop comes in between, or the device has gone, queueing it
+        // fails, which is as good: nobody waits for it.
+        if self.ring.streaming.load(Ordering::Acquire) {
+            let _ = self.ring.queue(self.index);
+        }
         self.ring.leased.fetch_sub(1, Ordering::AcqRel);
     }
 }
