@@ -22,6 +22,9 @@ const SLOTS: usize = 16;
 /// For how long a device may refuse this user in a row. The node of a camera that was plugged in belongs to root until
 /// udev gives it to its group: tens of milliseconds later, and more on a busy machine.
 const PERMISSION_WAIT_MAX: Duration = Duration::from_secs(5);
+/// Frames in a row that are no pictures, before the camera is opened anew: what it makes in a second. Some begin with a
+/// few of them.
+const BAD_ROW_MAX: u32 = 30;
 
 /// `v4l2:///dev/video0`: a camera that the kernel captures. Frames lie in the driver's buffers, unless their format must
 /// be decoded or put together, or the pipeline holds so many that the driver would have none left; then they are copied.
@@ -30,6 +33,7 @@ pub struct V4l2Source {
     shown: String,
     clock: Arc<dyn Clock>,
     session: Option<Session>,
+    tally: Tally,
     /// Since when it refuses this user, whenever it is opened.
     refused_since: Option<Nanos>,
 }
@@ -43,14 +47,12 @@ struct Session {
     strides: Vec<usize>,
     pool: SlotPool,
     last_sequence: Option<u32>,
-    /// Frames lost since the last one that was handed on.
-    lost: u64,
 }
 
 impl V4l2Source {
     /// The camera at `address`, not yet opened. `shown` is its name in messages.
     pub fn new(address: V4l2Address, shown: String, clock: Arc<dyn Clock>) -> Self {
-        Self { address, shown, clock, session: None, refused_since: None }
+        Self { address, shown, clock, session: None, tally: Tally::default(), refused_since: None }
     }
 
     fn permanent(&self, cause: impl Into<String>, next: impl Into<String>) -> SourceError {
@@ -68,6 +70,15 @@ impl V4l2Source {
             Meaning::Passing(cause, next) => self.transient(cause, next),
             Meaning::Lasting(cause, next) => self.permanent(cause, next),
         }
+    }
+
+    /// Too many frames in a row were no pictures, the last one for the reason `why`.
+    fn unusable(&self, payload: Payload, why: &str) -> SourceError {
+        let next = match payload {
+            Payload::Jpeg => "write format=YUYV, or look at the kernel's log (`dmesg`)",
+            Payload::Raw(_) | Payload::Planes(_) => "look at the kernel's log (`dmesg`)",
+        };
+        self.transient(format!("its pictures cannot be used: {why}"), next)
     }
 
     /// What came of opening the device.
@@ -202,7 +213,7 @@ impl V4l2Source {
             .map_err(|error| self.failed(Doing::Step("starting it"), &error))?;
         let desc = FrameDesc { clock: PtsClock::Monotonic, ..desc };
         let pool = SlotPool::new(SLOTS, slot_bytes);
-        Ok(Session { ring, payload, desc, strides, pool, last_sequence: None, lost: 0 })
+        Ok(Session { ring, payload, desc, strides, pool, last_sequence: None })
     }
 }
 
@@ -215,8 +226,10 @@ impl Source for V4l2Source {
 
     fn next(&mut self, wait: Duration) -> Result<Poll, SourceError> {
         let Some(session) = &mut self.session else { return Ok(Poll::Pending) };
+        let payload = session.payload;
         match session.next(wait, &*self.clock) {
-            Ok(poll) => Ok(poll),
+            Ok(Some(taken)) => self.tally.count(taken).map_err(|why| self.unusable(payload, &why)),
+            Ok(None) => Ok(Poll::Pending),
             Err(error) => Err(self.failed(Doing::Step("reading it"), &error)),
         }
     }
@@ -228,61 +241,116 @@ impl Source for V4l2Source {
     }
 }
 
-impl Session {
-    fn next(&mut self, wait: Duration, clock: &dyn Clock) -> io::Result<Poll> {
-        if !self.ring.wait(wait)? {
+/// What became of a buffer that the driver filled.
+struct Taken {
+    /// Frames that the driver lost just before it.
+    missed: u64,
+    made: Result<Frame, Unmade>,
+}
+
+/// Why there is no frame.
+#[derive(Debug)]
+enum Unmade {
+    /// Its bytes must be copied, and the pipeline holds all the memory for that.
+    NoSlot,
+    /// Its bytes are no picture; why, in words.
+    Bad(String),
+}
+
+/// Counts what became no frame. It outlives a session: no loss goes uncounted because the camera was opened anew, and a
+/// slow camera is not taken for a silent one before its bad frames are enough.
+#[derive(Debug, Default)]
+struct Tally {
+    /// Frames lost since the last one that was handed on.
+    lost: u64,
+    /// Frames in a row that were no pictures.
+    bad: u32,
+}
+
+impl Tally {
+    /// The frame, with what was lost before it; an error with the reason when too many in a row were no pictures.
+    fn count(&mut self, taken: Taken) -> Result<Poll, String> {
+        self.lost += taken.missed;
+        let unmade = match taken.made {
+            Ok(mut frame) => {
+                frame.lost = std::mem::take(&mut self.lost);
+                self.bad = 0;
+                return Ok(Poll::Frame(frame));
+            }
+            Err(unmade) => unmade,
+        };
+        self.lost += 1;
+        let Unmade::Bad(why) = unmade else { return Ok(Poll::Pending) };
+        self.bad += 1;
+        if self.bad < BAD_ROW_MAX {
             return Ok(Poll::Pending);
+        }
+        self.bad = 0;
+        Err(why)
+    }
+}
+
+impl Session {
+    /// What became of the next buffer that the driver fills; `None` when it fills none while `wait` lasts.
+    fn next(&mut self, wait: Duration, clock: &dyn Clock) -> io::Result<Option<Taken>> {
+        if !self.ring.wait(wait)? {
+            return Ok(None);
         }
         let Some(filled) = self.ring.take()? else {
             // Ready and yet empty: an error of the driver that is about to be told. It must not spin.
             std::thread::sleep(Duration::from_millis(1).min(wait));
-            return Ok(Poll::Pending);
+            return Ok(None);
         };
-        self.lost += missed(self.last_sequence.replace(filled.sequence), filled.sequence);
+        let missed = missed(self.last_sequence.replace(filled.sequence), filled.sequence);
         let now = monotonic_now();
         // A stamp that lies ahead (some drivers stamp the end of exposure before it came) tells nothing.
         let captured = filled.timestamp.and_then(|at| now.checked_sub(at));
         let pts = filled.timestamp.unwrap_or(now);
         let desc = FrameDesc { pts: Pts(u64::try_from(pts.as_nanos()).unwrap_or(u64::MAX)), ..self.desc };
         let started = clock.now();
-        let made = if filled.damaged { None } else { self.make(desc, filled, clock) };
-        let Some(mut frame) = made else {
-            self.lost += 1;
-            return Ok(Poll::Pending);
-        };
-        frame.captured = captured;
-        frame.lost = std::mem::take(&mut self.lost);
-        if self.payload == Payload::Jpeg {
-            frame.decode = Some(frame.arrived.since(started));
+        let mut made = self.make(desc, filled, clock);
+        if let Ok(frame) = &mut made {
+            frame.captured = captured;
+            if self.payload == Payload::Jpeg {
+                frame.decode = Some(frame.arrived.since(started));
+            }
         }
-        Ok(Poll::Frame(frame))
+        Ok(Some(Taken { missed, made }))
     }
 
-    /// A frame of what was filled; `None` when it is not whole, or there is no memory to copy it to.
-    fn make(&self, desc: FrameDesc, filled: Filled, clock: &dyn Clock) -> Option<Frame> {
+    /// A frame of what was filled.
+    fn make(&self, desc: FrameDesc, filled: Filled, clock: &dyn Clock) -> Result<Frame, Unmade> {
+        if filled.damaged {
+            return Err(Unmade::Bad("the driver marks them as damaged".to_owned()));
+        }
+        let free = || self.pool.take(Duration::ZERO).ok_or(Unmade::NoSlot);
+        let needed = desc.bytes_needed();
         let slot = match self.payload {
             Payload::Jpeg => {
-                let mut slot = self.pool.take(Duration::ZERO)?;
-                slot.bytes = decode(filled.plane(0), &desc)?;
+                let mut slot = free()?;
+                slot.bytes = decode(filled.plane(0), &desc).map_err(Unmade::Bad)?;
                 Slot::Owned(slot)
             }
             Payload::Planes(_) => {
-                let mut slot = self.pool.take(Duration::ZERO)?;
+                let mut slot = free()?;
                 let strides = self.strides.iter().enumerate();
                 let planes: Vec<(&[u8], usize)> =
                     strides.map(|(index, stride)| (filled.plane(index), *stride)).collect();
-                put_together(&planes, &desc, &mut slot.bytes)?;
+                put_together(&planes, &desc, &mut slot.bytes).map_err(Unmade::Bad)?;
                 Slot::Owned(slot)
             }
             Payload::Raw(_) if self.ring.leased() + DRIVER_BUFFERS_MIN > self.ring.len() => {
-                let mut slot = self.pool.take(Duration::ZERO)?;
-                let bytes = slot.bytes.len();
-                slot.bytes.copy_from_slice(filled.plane(0).get(..bytes)?);
+                let mut slot = free()?;
+                slot.bytes.copy_from_slice(whole(filled.plane(0), needed).map_err(Unmade::Bad)?);
                 Slot::Owned(slot)
             }
-            Payload::Raw(_) => Slot::Leased(Box::new(filled)),
+            Payload::Raw(_) => {
+                whole(filled.plane(0), needed).map_err(Unmade::Bad)?;
+                Slot::Leased(Box::new(filled))
+            }
         };
-        Frame::new(desc, slot, clock.now())
+        let frame = Frame::new(desc, slot, clock.now());
+        frame.ok_or_else(|| Unmade::Bad("they do not fit their format".to_owned()))
     }
 }
 
@@ -365,30 +433,42 @@ fn monotonic_now() -> Duration {
     Duration::from_secs(seconds) + Duration::from_nanos(u64::try_from(now.tv_nsec).unwrap_or(0))
 }
 
-/// The RGB bytes of a JPEG picture; `None` when it is damaged or of another size.
-fn decode(jpeg: &[u8], desc: &FrameDesc) -> Option<Vec<u8>> {
-    let picture = image::load_from_memory_with_format(jpeg, image::ImageFormat::Jpeg).ok()?;
-    let fits = (picture.width(), picture.height()) == (desc.width, desc.height);
-    fits.then(|| picture.into_rgb8().into_raw())
+/// The `needed` bytes of a picture, behind which there may be more; an error in words when there are fewer.
+fn whole(bytes: &[u8], needed: usize) -> Result<&[u8], String> {
+    bytes.get(..needed).ok_or_else(|| format!("it sent {} bytes, not {needed}", bytes.len()))
 }
 
-/// Copies memory planes, each with the bytes from one of its rows to the next, behind one another without padding; `None`
-/// when one is too short.
-fn put_together(planes: &[(&[u8], usize)], desc: &FrameDesc, out: &mut [u8]) -> Option<()> {
+/// The RGB bytes of a JPEG picture; an error in words when it is damaged or of another size.
+fn decode(jpeg: &[u8], desc: &FrameDesc) -> Result<Vec<u8>, String> {
+    let picture = image::load_from_memory_with_format(jpeg, image::ImageFormat::Jpeg)
+        .map_err(|error| format!("it sent a JPEG that cannot be decoded: {error}"))?;
+    let (made, wanted) = ((picture.width(), picture.height()), (desc.width, desc.height));
+    if made != wanted {
+        return Err(format!("it sent a JPEG of {}, not {}", size_text(made), size_text(wanted)));
+    }
+    Ok(picture.into_rgb8().into_raw())
+}
+
+/// Copies memory planes, each with the bytes from one of its rows to the next, behind one another without padding; an
+/// error in words when one is too short.
+fn put_together(planes: &[(&[u8], usize)], desc: &FrameDesc, out: &mut [u8]) -> Result<(), String> {
     for (index, (plane, stride)) in planes.iter().enumerate() {
         let (row, rows) = desc.format.plane_size(index, desc.width, desc.height);
         let target = &mut out[desc.planes[index].offset..][..row * rows];
         for (y, target) in target.chunks_exact_mut(row).enumerate() {
-            target.copy_from_slice(plane.get(y * *stride..)?.get(..row)?);
+            let bytes = plane.get(y * *stride..).and_then(|rest| rest.get(..row));
+            let short = || format!("it sent a plane of {} bytes, which are too few", plane.len());
+            target.copy_from_slice(bytes.ok_or_else(short)?);
         }
     }
-    Some(())
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use orinoco_pipeline::MonotonicClock;
+    use std::io::Cursor;
     use std::path::PathBuf;
     use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -430,8 +510,82 @@ mod tests {
         // The last row needs no padding, but all of its own bytes.
         for (bytes, whole) in [(14, true), (13, false)] {
             let put = put_together(&[(luma.as_slice(), 8), (&chroma[..bytes], 8)], &desc, &mut out);
-            assert_eq!(put.is_some(), whole, "{bytes}");
+            assert_eq!(put.is_ok(), whole, "{bytes}: {put:?}");
         }
+    }
+
+    #[test]
+    fn a_jpeg_that_is_no_frame_is_told_from_one() {
+        let mut jpeg = Cursor::new(Vec::new());
+        image::RgbImage::new(64, 48).write_to(&mut jpeg, image::ImageFormat::Jpeg).expect("memory has room");
+        let jpeg = jpeg.into_inner();
+        let check = |jpeg: &[u8], width: u32, expected: Result<usize, &str>| {
+            let desc = FrameDesc::packed(PixelFormat::Rgb, width, 48);
+            match (decode(jpeg, &desc), expected) {
+                (Ok(bytes), Ok(expected)) => assert_eq!(bytes.len(), expected),
+                (Err(why), Err(expected)) => assert!(why.starts_with(expected), "{why}"),
+                (found, expected) => panic!("{:?} instead of {expected:?}", found.map(|bytes| bytes.len())),
+            }
+        };
+        check(&jpeg, 64, Ok(64 * 48 * 3));
+        check(&jpeg, 80, Err("it sent a JPEG of 64x48, not 80x48"));
+        // Cut in its head: what is cut behind that is drawn as far as it goes.
+        check(&jpeg[..100], 64, Err("it sent a JPEG that cannot be decoded: "));
+        check(&[], 64, Err("it sent a JPEG that cannot be decoded: "));
+    }
+
+    #[test]
+    fn a_picture_may_be_followed_by_more_but_not_be_cut() {
+        assert_eq!(whole(&[1, 2, 3], 2), Ok([1_u8, 2].as_slice()));
+        assert_eq!(whole(&[1, 2, 3], 4), Err("it sent 3 bytes, not 4".to_owned()));
+    }
+
+    fn taken(missed: u64, why_not: Option<Unmade>) -> Taken {
+        let made = match why_not {
+            Some(why_not) => Err(why_not),
+            None => Ok(small_frame()),
+        };
+        Taken { missed, made }
+    }
+
+    fn small_frame() -> Frame {
+        let slot = SlotPool::new(1, 1).take(Duration::ZERO).expect("one slot is free");
+        let desc = FrameDesc::packed(PixelFormat::Gray8, 1, 1);
+        Frame::new(desc, Slot::Owned(slot), Nanos(0)).expect("it fits")
+    }
+
+    fn bad() -> Option<Unmade> {
+        Some(Unmade::Bad("they are cut".to_owned()))
+    }
+
+    #[test]
+    fn what_became_no_frame_is_counted_at_the_next_one() {
+        let mut tally = Tally::default();
+        for (missed, why_not) in [(2, bad()), (0, Some(Unmade::NoSlot)), (1, bad())] {
+            let poll = tally.count(taken(missed, why_not)).expect("these are few");
+            assert!(matches!(poll, Poll::Pending), "{poll:?}");
+        }
+        for lost in [6 + 4, 4] {
+            let Ok(Poll::Frame(frame)) = tally.count(taken(4, None)) else { panic!("it was made") };
+            assert_eq!(frame.lost, lost);
+        }
+    }
+
+    #[test]
+    fn a_camera_whose_pictures_are_none_says_why() {
+        let mut tally = Tally::default();
+        for round in 0..2 {
+            for _ in 1..BAD_ROW_MAX {
+                let poll = tally.count(taken(0, bad())).expect("these are few");
+                assert!(matches!(poll, Poll::Pending), "{poll:?}");
+            }
+            // That our own memory is used up says nothing of the camera.
+            tally.count(taken(0, Some(Unmade::NoSlot))).expect("it is no bad frame");
+            let why = tally.count(taken(0, bad())).expect_err("these are enough");
+            assert_eq!(why, "they are cut", "round {round}");
+        }
+        let Ok(Poll::Frame(frame)) = tally.count(taken(0, None)) else { panic!("it was made") };
+        assert_eq!(frame.lost, 2 * (u64::from(BAD_ROW_MAX) + 1));
     }
 
     #[test]
