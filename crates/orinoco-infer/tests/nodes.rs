@@ -148,6 +148,10 @@ fn tensors(case: &Path, kind: &str) -> Option<Vec<(Vec<usize>, Stored)>> {
         .collect()
 }
 
+/// Tests of operators whose outputs are as long as what they find. They run on zeros first, as every model does when its
+/// engine is proved: a session must not keep the shapes of that run.
+const FINDERS: [&str; 4] = ["test_compress_", "test_nonmaxsuppression_", "test_nonzero_", "test_unique_"];
+
 fn run(engine: &dyn Engine, case: &Path) -> Outcome {
     let (Some(inputs), Some(outputs)) = (tensors(case, "input"), tensors(case, "output")) else {
         return Outcome::Refused("tensors of a type that Orinoco does not carry".to_owned());
@@ -162,13 +166,20 @@ fn run(engine: &dyn Engine, case: &Path) -> Outcome {
         Ok(session) => session,
         Err(fault) => return Outcome::Refused(fault.cause),
     };
+    let name = case.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+    let finds = FINDERS.iter().any(|finder| name.starts_with(finder));
+    if finds && let Err(fault) = session.run() {
+        return Outcome::Refused(fault.cause);
+    }
     for (index, (_, stored)) in inputs.iter().enumerate() {
         if !write(session.input(index).data, stored) {
             return Outcome::Refused("an input is of another type than its test".to_owned());
         }
     }
-    if let Err(fault) = session.run() {
-        return Outcome::Refused(fault.cause);
+    match session.run() {
+        Ok(()) => {}
+        Err(fault) if finds => return Outcome::Wrong(format!("after a run on zeros: {}", fault.cause)),
+        Err(fault) => return Outcome::Refused(fault.cause),
     }
     if open != outputs.len() {
         return Outcome::Wrong(format!("{open} outputs for {}", outputs.len()));

@@ -17,7 +17,7 @@ use ::ort::environment::Environment;
 use ::ort::logging::LogLevel;
 use ::ort::memory::{AllocationDevice, Allocator, AllocatorType, MemoryInfo, MemoryType};
 use ::ort::session::builder::{GraphOptimizationLevel, SessionBuilder};
-use ::ort::session::{IoBinding, Session as OrtSession};
+use ::ort::session::{IoBinding, Session as OrtSession, SessionOutputs};
 use ::ort::value::{DynTensor, DynTensorValueType, Outlet, TensorElementType, ValueType};
 use ::ort::{Error, ErrorCode};
 use orinoco_core::{Diagnosis, Dim, ElementType, TensorDesc, codes};
@@ -489,10 +489,12 @@ fn element_of(theirs: TensorElementType) -> Option<ElementType> {
 }
 
 /// A session with its bound tensors. Inputs, and outputs of a known shape, are allocated once and stay where they
-/// are; other outputs are allocated by ONNX Runtime in each run.
+/// are; other outputs are allocated by ONNX Runtime in each run, and copied out of its memory.
 struct BoundSession {
     session: OrtSession,
     binding: IoBinding,
+    /// Where ONNX Runtime leaves the outputs that it allocates.
+    host: MemoryInfo<'static>,
     inputs: Vec<Bound>,
     outputs: Vec<Bound>,
     file: PathBuf,
@@ -519,6 +521,7 @@ impl BoundSession {
             binding.bind_input(&input.name, &tensor)?;
             inputs.push(Bound::fixed(&input.name, shape, tensor));
         }
+        let host = MemoryInfo::new(AllocationDevice::CPU, 0, AllocatorType::Device, MemoryType::CPUOutput)?;
         let mut outputs = Vec::with_capacity(model.outputs.len());
         // With the axes fixed, the graph's own shape inference knows more than the file declared.
         for output in session.outputs().iter().map(describe) {
@@ -527,15 +530,14 @@ impl BoundSession {
                 binding.bind_output(&output.name, &mut tensor)?;
                 outputs.push(Bound::fixed(&output.name, &shape, tensor));
             } else {
-                let memory =
-                    MemoryInfo::new(AllocationDevice::CPU, 0, AllocatorType::Device, MemoryType::CPUOutput)?;
-                binding.bind_output_to_device(&output.name, &memory)?;
+                binding.bind_output_to_device(&output.name, &host)?;
                 outputs.push(Bound { name: output.name, shape: Vec::new(), tensor: None, fixed: false });
             }
         }
         Ok(Self {
             session,
             binding,
+            host,
             inputs,
             outputs,
             file: model.file.clone(),
@@ -557,11 +559,51 @@ impl BoundSession {
         }
         Ok(())
     }
+
+    fn compute(&mut self) -> Result<(), Error> {
+        self.bind_inputs()?;
+        let found = inside(&self.place, || self.session.run_binding(&self.binding));
+        let kept = found.and_then(|found| keep(&mut self.outputs, found));
+        kept.and(self.release_outputs())
+    }
+
+    /// Lets go of what ONNX Runtime allocated in a run. The binding would hold it, and refuse a next run in which the
+    /// output has another shape.
+    fn release_outputs(&mut self) -> Result<(), Error> {
+        for output in self.outputs.iter().filter(|output| !output.fixed) {
+            self.binding.bind_output_to_device(output.name.as_str(), &self.host)?;
+        }
+        Ok(())
+    }
+}
+
+/// Copies the outputs that ONNX Runtime allocated in a run.
+fn keep(outputs: &mut [Bound], mut found: SessionOutputs<'_>) -> Result<(), Error> {
+    for output in outputs.iter_mut().filter(|output| !output.fixed) {
+        let value = found.remove(&output.name).expect("every output is bound by name");
+        output.keep(&value.downcast::<DynTensorValueType>()?)?;
+    }
+    Ok(())
 }
 
 impl Bound {
     fn fixed(name: &str, shape: &[usize], tensor: DynTensor) -> Self {
         Self { name: name.to_owned(), shape: shape.to_vec(), tensor: Some(tensor), fixed: true }
+    }
+
+    /// Copies `value`, into the tensor of the run before where the shape is the same.
+    fn keep(&mut self, value: &DynTensor) -> Result<(), Error> {
+        let size = |n: &i64| usize::try_from(*n).expect("a size is not negative");
+        self.shape.clear();
+        self.shape.extend(value.shape().iter().map(size));
+        let before = self.tensor.take().filter(|before| before.shape() == value.shape());
+        let mut kept = match before {
+            Some(before) => before,
+            None => DynTensor::new(&Allocator::default(), *value.data_type(), self.shape.as_slice())?,
+        };
+        elements::copy(value, &mut kept);
+        self.tensor = Some(kept);
+        Ok(())
     }
 }
 
@@ -583,20 +625,7 @@ impl Session for BoundSession {
     }
 
     fn run(&mut self) -> Result<(), Diagnosis> {
-        self.bind_inputs().map_err(|why| run_failed(&self.file, essence(why.message())))?;
-        let found = inside(&self.place, || self.session.run_binding(&self.binding));
-        let mut found = found.map_err(|why| run_failed(&self.file, essence(why.message())))?;
-        for output in self.outputs.iter_mut().filter(|output| !output.fixed) {
-            let value = found.remove(&output.name).expect("every output is bound by name");
-            let tensor = value.downcast::<DynTensorValueType>();
-            let tensor = tensor.map_err(|why| run_failed(&self.file, why.message()))?;
-            output.shape.clear();
-            output
-                .shape
-                .extend(tensor.shape().iter().map(|n| usize::try_from(*n).expect("a size is not negative")));
-            output.tensor = Some(tensor);
-        }
-        Ok(())
+        self.compute().map_err(|why| run_failed(&self.file, essence(why.message())))
     }
 
     fn output(&self, index: usize) -> TensorView<'_> {
@@ -651,6 +680,20 @@ mod elements {
             TensorElementType::Int64 => ElementsMut::I64(typed(tensor)),
             TensorElementType::Bool => ElementsMut::Bool(typed(tensor)),
             other => unreachable!("{CHECKED}, not {other}"),
+        }
+    }
+
+    /// Copies all elements into a tensor of the same type and shape.
+    pub(super) fn copy(source: &DynTensor, target: &mut DynTensor) {
+        match (read(source), write(target)) {
+            (Elements::F32(source), ElementsMut::F32(target)) => target.copy_from_slice(source),
+            (Elements::F16(source), ElementsMut::F16(target)) => target.copy_from_slice(source),
+            (Elements::U8(source), ElementsMut::U8(target)) => target.copy_from_slice(source),
+            (Elements::I8(source), ElementsMut::I8(target)) => target.copy_from_slice(source),
+            (Elements::I32(source), ElementsMut::I32(target)) => target.copy_from_slice(source),
+            (Elements::I64(source), ElementsMut::I64(target)) => target.copy_from_slice(source),
+            (Elements::Bool(source), ElementsMut::Bool(target)) => target.copy_from_slice(source),
+            (source, target) => unreachable!("{:?} into {:?}", source.element(), target.element()),
         }
     }
 }

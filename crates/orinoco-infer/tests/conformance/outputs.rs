@@ -4,10 +4,11 @@ use std::path::{Path, PathBuf};
 
 use ndarray::ArrayD;
 use orinoco_core::codes;
-use orinoco_infer::{Engine, Options, Session, by_name};
+use orinoco_infer::{Engine, Options, Scratch, Session, by_name};
 
 use crate::support::{
-    array, data, engines_here, max_difference, mean_difference, one_node, open, say, shapes, values,
+    array, data, engines_here, max_difference, mean_difference, one_node, one_node_from_to, open, say,
+    shapes, values,
 };
 
 /// Engine, model, and why the engine must not run it. A line whose model runs after all fails the suite.
@@ -443,6 +444,39 @@ fn ort_tensors_do_not_move() {
     let first = places();
     assert!((0..3).all(|_| places() == first));
     assert!(first.0.addr() % 64 == 0 && first.1.addr() % 64 == 0, "tensors are aligned for SIMD");
+}
+
+/// An output may be as long as what its run found: nothing at first, when the engine is proved. Between runs none of it
+/// lies in the lane's memory.
+#[test]
+fn ort_outputs_have_the_shape_of_their_run() {
+    let engine = by_name("ort-cpu").unwrap();
+    if !engines_here().iter().any(|here| here.name() == engine.name()) {
+        return;
+    }
+    let file = tempfile::NamedTempFile::with_suffix(".onnx").unwrap();
+    let find = one_node_from_to("NonZero", (1, &["2", "3"]), (7, &["2", "found"]));
+    std::fs::write(file.path(), find).unwrap();
+    let options = Options { shared_scratch: true, ..Options::default() };
+    let prepared = engine.prepare(file.path(), &options).unwrap();
+    let mut session = prepared.session(&shapes(prepared.inputs(), 1)).unwrap();
+    let scratch = Scratch::new(1 << 20).unwrap();
+    assert!(session.compute_in(&scratch, "finder"));
+    let runs: [(&[f32; 6], &[f32]); 5] = [
+        (&[0.0; 6], &[]),
+        (&[0.0, 5.0, 0.0, 0.0, 0.0, 7.0], &[0.0, 1.0, 1.0, 2.0]),
+        (&[3.0, 0.0, 0.0, 4.0, 0.0, 0.0], &[0.0, 1.0, 0.0, 0.0]),
+        (&[1.0; 6], &[0.0, 0.0, 0.0, 1.0, 1.0, 1.0, 0.0, 1.0, 2.0, 0.0, 1.0, 2.0]),
+        (&[0.0; 6], &[]),
+    ];
+    for (input, found) in runs {
+        session.input(0).data.copy_from_f32(input);
+        session.run().unwrap();
+        assert_eq!(session.output(0).shape, [2, found.len() / 2]);
+        assert_eq!(values(session.as_ref(), 0), found);
+        assert_eq!(scratch.usage().held, 0, "{:?}", scratch.usage());
+    }
+    assert!(scratch.usage().allocations > 0, "it computes in the scratch");
 }
 
 /// Two lanes with a session each do not disturb one another.

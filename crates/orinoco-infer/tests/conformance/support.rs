@@ -105,13 +105,21 @@ impl Seeded {
 /// An ONNX file of one node `y = operator(x)`, where x and y are of the type with ONNX's number `element`.
 /// An axis is a number, or a name for a dynamic one.
 pub(crate) fn one_node(operator: &str, element: u64, axes: &[&str]) -> Vec<u8> {
+    one_node_from_to(operator, (element, axes), (element, axes))
+}
+
+/// The same where x and y, each an element type and axes, differ.
+pub(crate) fn one_node_from_to(operator: &str, x: (u64, &[&str]), y: (u64, &[&str])) -> Vec<u8> {
     let text = |number, text: &str| bytes(number, text.as_bytes());
     let dimension = |axis: &&str| bytes(1, &axis.parse().map_or_else(|_| text(2, axis), |n| int(1, n)));
-    let shape = axes.iter().flat_map(dimension).collect::<Vec<u8>>();
-    let tensor = [int(1, element), bytes(2, &shape)].concat();
-    let value = |name| [text(1, name), bytes(2, &bytes(1, &tensor))].concat();
+    let value = |name, (element, axes): (u64, &[&str])| {
+        let shape = axes.iter().flat_map(dimension).collect::<Vec<u8>>();
+        let tensor = [int(1, element), bytes(2, &shape)].concat();
+        [text(1, name), bytes(2, &bytes(1, &tensor))].concat()
+    };
     let node = [text(1, "x"), text(2, "y"), text(3, "the node"), text(4, operator)].concat();
-    let graph = [bytes(1, &node), text(2, "graph"), bytes(11, &value("x")), bytes(12, &value("y"))].concat();
+    let (x, y) = (value("x", x), value("y", y));
+    let graph = [bytes(1, &node), text(2, "graph"), bytes(11, &x), bytes(12, &y)].concat();
     [int(1, 8), bytes(7, &graph), bytes(8, &int(2, 17))].concat()
 }
 
