@@ -61,7 +61,7 @@ pub struct ClassMap {
 pub struct RawTensor {
     /// Its name in the graph.
     pub name: String,
-    /// Its axes, without the batch.
+    /// Its axes, without the batch where there is one.
     pub shape: Vec<usize>,
     /// Its elements, row-major.
     pub data: Vec<f32>,

@@ -516,7 +516,7 @@ fn check_head(
         };
         let mut head = heads::build(&head_spec, &input, &[desc]).expect("the shape fits");
         let mut found = Findings::default();
-        head.decode(&[Output { shape: &shape, data: &output }], 0, &mapping, &mut found);
+        head.decode(&[Output { shape: &shape, data: &output, batch: 1 }], 0, &mapping, &mut found);
         let how = launch::Decode {
             boxes: boxes.clone(),
             classes: CLASSES,
@@ -712,7 +712,8 @@ fn check_classes(
     let input = spec((8, 8), Fit::Stretch, Align::TopLeft, Resize::Bilinear);
     let mut head = heads::build(&head_spec, &input, &[desc]).expect("the shape fits");
     let mut found = Findings::default();
-    head.decode(&[Output { shape: &shape, data: values }], 0, &input.mapping(8, 8), &mut found);
+    let output = Output { shape: &shape, data: values, batch: 1 };
+    head.decode(&[output], 0, &input.mapping(8, 8), &mut found);
     let how = launch::Classify {
         classes: values.len(),
         element: Element::F32,

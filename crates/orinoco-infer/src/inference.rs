@@ -19,6 +19,7 @@ pub(crate) struct Inference {
     states: Vec<State>,
     outputs: Vec<Read>,
     output_quantization: Option<Quantization>,
+    batch: usize,
     head: Box<dyn Head>,
 }
 
@@ -82,14 +83,23 @@ impl Inference {
             .map(|read| as_seen(&prepared.outputs()[read.index], session.as_ref(), read.index))
             .collect();
         let next = "correct model.toml (`orinoco models show` prints the graph)";
-        let head = heads::build(&model.head, &model.head_input(), &seen);
+        let head = heads::check_batch(&model.head.kind, &seen, binding.batch);
+        let head = head.and_then(|()| heads::build(&model.head, &model.head_input(), &seen));
         let head = head.about(&codes::MODEL_DISAGREES, shown, next)?;
         let tensor = session.input(binding.input).data;
         let plain = tensor.element() == ElementType::F32 && model.input_quantization.is_none();
         let staged = (!plain)
             .then(|| Staged { values: vec![0.0; tensor.len()], quantization: model.input_quantization });
-        let output_quantization = model.output_quantization;
-        Ok(Self { session, input: binding.input, staged, states, outputs, output_quantization, head })
+        Ok(Self {
+            session,
+            input: binding.input,
+            staged,
+            states,
+            outputs,
+            output_quantization: model.output_quantization,
+            batch: binding.batch,
+            head,
+        })
     }
 
     /// See [`Session::compute_in`].
@@ -134,14 +144,14 @@ impl Inference {
 
     /// Reads item `item` of the latest run.
     pub(crate) fn decode(&mut self, item: usize, mapping: &Mapping, found: &mut Findings) {
-        let mut outputs = [Output { shape: &[], data: &[] }; OUTPUTS_MAX];
+        let mut outputs = [Output { shape: &[], data: &[], batch: self.batch }; OUTPUTS_MAX];
         for (output, read) in outputs.iter_mut().zip(&self.outputs) {
             let tensor = self.session.output(read.index);
             let data = match &read.converted {
                 Some(converted) => converted.as_slice(),
                 None => tensor.data.f32().expect("what is not f32 is converted"),
             };
-            *output = Output { shape: tensor.shape, data };
+            *output = Output { shape: tensor.shape, data, batch: self.batch };
         }
         found.clear();
         self.head.decode(&outputs[..self.outputs.len()], item, mapping, found);
@@ -168,4 +178,101 @@ fn fill(session: &mut dyn Session, input: usize, values: &[f32]) {
 fn as_seen(declared: &TensorDesc, session: &dyn Session, index: usize) -> TensorDesc {
     let shape = session.output(index).shape.iter().map(|size| Dim::Fixed(*size)).collect();
     TensorDesc { shape, ..declared.clone() }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use orinoco_vision::HeadSpec;
+
+    use super::*;
+    use crate::engine::{Elements, ElementsMut, TensorView, TensorViewMut};
+
+    /// A graph that takes any batch, and whose output has one shape for all of them.
+    struct Baked {
+        inputs: [TensorDesc; 1],
+        outputs: [TensorDesc; 1],
+    }
+
+    impl Prepared for Baked {
+        fn inputs(&self) -> &[TensorDesc] {
+            &self.inputs
+        }
+
+        fn outputs(&self) -> &[TensorDesc] {
+            &self.outputs
+        }
+
+        fn session(&self, _: &[Vec<usize>]) -> Result<Box<dyn Session>, Diagnosis> {
+            unreachable!("the test has one")
+        }
+    }
+
+    struct BakedSession {
+        input_shape: Vec<usize>,
+        input: Vec<f32>,
+        output_shape: Vec<usize>,
+        output: Vec<f32>,
+    }
+
+    impl Session for BakedSession {
+        fn input(&mut self, _: usize) -> TensorViewMut<'_> {
+            TensorViewMut { shape: &self.input_shape, data: ElementsMut::F32(&mut self.input) }
+        }
+
+        fn run(&mut self) -> Result<(), Diagnosis> {
+            Ok(())
+        }
+
+        fn output(&self, _: usize) -> TensorView<'_> {
+            TensorView { shape: &self.output_shape, data: Elements::F32(&self.output) }
+        }
+    }
+
+    /// An inference of `head` whose output is 0, 1, 2, .. in `output_shape`, bound for `batch` pictures.
+    fn bind(head: HeadSpec, output_shape: &[usize], batch: usize) -> Result<Inference, Diagnosis> {
+        let desc = |name: &str, shape: Vec<Dim>| TensorDesc {
+            name: name.to_owned(),
+            element: Some(ElementType::F32),
+            shape,
+        };
+        let picture = vec![Dim::Dynamic, Dim::Fixed(3), Dim::Fixed(8), Dim::Fixed(8)];
+        let given = vec![Dim::Dynamic; output_shape.len()];
+        let baked = Baked { inputs: [desc("images", picture)], outputs: [desc("y", given)] };
+        let mut model = Model::guess(Path::new("m.onnx"), baked.inputs(), baked.outputs())?;
+        model.head = head;
+        let binding = model.bind(baked.inputs(), baked.outputs(), batch)?;
+        let elements: usize = output_shape.iter().product();
+        let session = BakedSession {
+            input_shape: binding.shapes[0].clone(),
+            input: vec![0.0; binding.shapes[0].iter().product()],
+            output_shape: output_shape.to_vec(),
+            output: (0..elements).map(|index| index as f32).collect(),
+        };
+        Inference::new(&model, &binding, &baked, Box::new(session))
+    }
+
+    #[test]
+    fn an_output_whose_first_axis_is_not_the_batch_is_refused() {
+        let head = || HeadSpec::new("yolov8", 2);
+        assert!(bind(head(), &[1, 6, 4], 1).is_ok());
+        let fault = bind(head(), &[1, 6, 4], 2).err().expect("all boxes would be those of the first picture");
+        assert_eq!(fault.code.id, codes::MODEL_DISAGREES.id, "{fault}");
+        let cause = "its output is y f32[1,6,4] for a batch of 2, which has to be the first axis";
+        assert_eq!(fault.cause, cause);
+        let fault = bind(head(), &[0, 6, 4], 0).err().expect("there is nothing to look at");
+        assert_eq!(fault.code.id, codes::MODEL_DISAGREES.id, "{fault}");
+    }
+
+    #[test]
+    fn raw_tensors_of_one_picture_are_kept_whole() {
+        let mut inference = bind(HeadSpec::new("raw", 0), &[3, 4], 1).expect("raw takes anything");
+        inference.run().expect("it does nothing");
+        let mut found = Findings::default();
+        inference.decode(0, &Mapping::default(), &mut found);
+        let expected: Vec<f32> = (0u8..12).map(f32::from).collect();
+        assert_eq!((&found.tensors[0].shape[..], &found.tensors[0].data), (&[3, 4][..], &expected));
+        assert!(bind(HeadSpec::new("raw", 0), &[3, 4], 2).is_err());
+    }
 }

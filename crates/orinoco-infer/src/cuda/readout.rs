@@ -35,7 +35,7 @@ impl Readout {
         device: &Device,
     ) -> Result<Result<Self, String>, CudaError> {
         let outputs = session.outputs();
-        let host = match HostHead::new(model, prepared.outputs(), outputs, device)? {
+        let host = match HostHead::new(model, prepared.outputs(), outputs, batch, device)? {
             Ok(host) => host,
             Err(why) => return Ok(Err(why)),
         };
@@ -237,6 +237,7 @@ impl Classes {
 /// The CPU's head, and copies of the outputs for it.
 pub(super) struct HostHead {
     outputs: Vec<HostOutput>,
+    batch: usize,
     head: Box<dyn Head>,
 }
 
@@ -251,6 +252,7 @@ impl HostHead {
         model: &Model,
         declared: &[TensorDesc],
         outputs: &[DeviceTensor],
+        batch: usize,
         device: &Device,
     ) -> Result<Result<Self, String>, CudaError> {
         if outputs.len() > OUTPUTS_MAX {
@@ -261,7 +263,8 @@ impl HostHead {
         }
         let seen: Vec<TensorDesc> =
             declared.iter().zip(outputs).map(|pair| as_bound(pair.0, pair.1)).collect();
-        let head = match heads::build(&model.head, &model.head_input(), &seen) {
+        let head = heads::check_batch(&model.head.kind, &seen, batch);
+        let head = match head.and_then(|()| heads::build(&model.head, &model.head_input(), &seen)) {
             Ok(head) => head,
             Err(why) => return Ok(Err(why)),
         };
@@ -270,7 +273,7 @@ impl HostHead {
             Ok(HostOutput { tensor: tensor.clone(), copy, values: Vec::new() })
         };
         let outputs = outputs.iter().map(copied).collect::<Result<_, CudaError>>()?;
-        Ok(Ok(Self { outputs, head }))
+        Ok(Ok(Self { outputs, batch, head }))
     }
 
     fn record(&self, stream: &Stream) -> Result<(), CudaError> {
@@ -281,9 +284,9 @@ impl HostHead {
         for output in &mut self.outputs {
             to_f32(output.copy.bytes(), output.tensor.element, &mut output.values);
         }
-        let mut views = [Output { shape: &[], data: &[] }; OUTPUTS_MAX];
+        let mut views = [Output { shape: &[], data: &[], batch: self.batch }; OUTPUTS_MAX];
         for (view, output) in views.iter_mut().zip(&self.outputs) {
-            *view = Output { shape: &output.tensor.shape, data: &output.values };
+            *view = Output { shape: &output.tensor.shape, data: &output.values, batch: self.batch };
         }
         for (item, (found, mapping)) in findings.iter_mut().zip(mappings).enumerate() {
             found.clear();

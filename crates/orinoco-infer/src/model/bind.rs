@@ -43,6 +43,9 @@ impl Model {
             (_, Some(Dim::Fixed(fixed))) => *fixed,
             _ => batch,
         };
+        if batch == 0 {
+            return Err(self.disagrees(format!("its input is {main}, and a batch of 0 is empty")));
+        }
         let wanted = self.main_shape(main, batch);
         let agrees =
             main.shape.len() == wanted.len() && main.shape.iter().zip(&wanted).all(|(a, n)| a.accepts(*n));

@@ -21,8 +21,6 @@ struct Listed {
     scores: usize,
     labels: usize,
     unit: (f32, f32),
-    /// Whether there is an axis for the batch.
-    batched: bool,
 }
 
 /// The indices of boxes, scores and labels.
@@ -53,8 +51,12 @@ fn build(spec: &HeadSpec, input: &InputSpec, outputs: &[TensorDesc]) -> Result<B
         BoxUnit::Fraction => (input.width as f32, input.height as f32),
         BoxUnit::Pixels => (1.0, 1.0),
     };
-    let batched = outputs[boxes].shape.len() == 3;
-    Ok(Box::new(Listed { spec: spec.clone(), boxes, scores, labels, unit, batched }))
+    Ok(Box::new(Listed { spec: spec.clone(), boxes, scores, labels, unit }))
+}
+
+/// Whether the lists have no axis for the batch.
+pub(super) fn is_flat(outputs: &[TensorDesc]) -> bool {
+    roles(outputs).is_some_and(|[boxes, ..]| outputs[boxes].shape.len() == 2)
 }
 
 fn guess(input: &InputSpec, outputs: &[TensorDesc]) -> Option<Guess> {
@@ -71,10 +73,8 @@ fn guess(input: &InputSpec, outputs: &[TensorDesc]) -> Option<Guess> {
 
 impl Head for Listed {
     fn decode(&mut self, outputs: &[Output<'_>], item: usize, mapping: &Mapping, found: &mut Findings) {
-        let values = |index: usize| {
-            let output = &outputs[index];
-            if self.batched { output.item(item) } else { output.data }
-        };
+        // Lists without an axis for the batch are those of its one picture.
+        let values = |index: usize| outputs[index].item(item);
         let (boxes, _) = values(self.boxes).as_chunks::<4>();
         for ((place, score), label) in boxes.iter().zip(values(self.scores)).zip(values(self.labels)) {
             // A float that counts classes.

@@ -120,12 +120,14 @@ pub struct Output<'a> {
     pub shape: &'a [usize],
     /// Its values.
     pub data: &'a [f32],
+    /// Pictures of the batch. [`check_batch`] says whether the first axis is that.
+    pub batch: usize,
 }
 
 impl<'a> Output<'a> {
     /// The values of one picture of the batch.
     pub fn item(&self, index: usize) -> &'a [f32] {
-        let per_item = self.data.len().checked_div(self.shape.first().copied().unwrap_or(1)).unwrap_or(0);
+        let per_item = self.data.len().checked_div(self.batch).unwrap_or(0);
         &self.data[index * per_item..][..per_item]
     }
 }
@@ -224,6 +226,19 @@ pub fn build(spec: &HeadSpec, input: &InputSpec, outputs: &[TensorDesc]) -> Resu
     let kind =
         kind.ok_or_else(|| format!("`{}` is not a head; use one of {}", spec.kind, names().join(", ")))?;
     (kind.build)(spec, input, outputs)
+}
+
+/// Checks that the first axis of every output, as a run gave it, is the batch: a graph may take any batch, and reshape to
+/// one that was written into it. Of a single picture `raw` takes any tensors, and `listed` lists without that axis.
+pub fn check_batch(kind: &str, outputs: &[TensorDesc], batch: usize) -> Result<(), String> {
+    let takes_whole = kind == raw::KIND.name || (kind == listed::KIND.name && listed::is_flat(outputs));
+    let is_whole = takes_whole && batch == 1;
+    match outputs.iter().find(|output| output.shape.first() != Some(&Dim::Fixed(batch))) {
+        Some(odd) if !is_whole => {
+            Err(format!("its output is {odd} for a batch of {batch}, which has to be the first axis"))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// What the first head that the outputs look like makes of the model. There always is one: `raw` takes anything.
@@ -375,7 +390,8 @@ pub(crate) mod tests {
         let input = spec(side.0, side.1, Fit::Stretch, Align::TopLeft);
         let descs: Vec<TensorDesc> = outputs.iter().map(|(name, shape, _)| output(name, shape)).collect();
         let mut head = build(head_spec, &input, &descs).expect("fits");
-        let shaped: Vec<Output<'_>> = outputs.iter().map(|(_, shape, data)| Output { shape, data }).collect();
+        let shaped = outputs.iter().map(|(_, shape, data)| Output { shape, data, batch: 1 });
+        let shaped: Vec<Output<'_>> = shaped.collect();
         let mut found = Findings::default();
         head.decode(&shaped, 0, &input.mapping(2 * side.0, 2 * side.1), &mut found);
         found
@@ -388,6 +404,31 @@ pub(crate) mod tests {
         let unsure: Vec<&str> = guess.unsure.iter().map(|(key, _)| *key).collect();
         build(&guess.head, &guess.input, &descs).map(|_| ()).expect("what is guessed can be built");
         format!("{} {} ?{}", guess.head.kind, guess.head.classes, unsure.join(","))
+    }
+
+    #[test]
+    fn the_first_axis_is_the_batch() {
+        let check = |kind: &str, outputs: &[(&str, &[usize])], batch, expected: Result<(), &str>| {
+            let outputs: Vec<TensorDesc> = outputs.iter().map(|(name, shape)| fixed(name, shape)).collect();
+            let checked = check_batch(kind, &outputs, batch);
+            assert_eq!(checked, expected.map_err(str::to_owned), "{kind}");
+        };
+        let baked = "its output is y f32[1,84,33600] for a batch of 4, which has to be the first axis";
+        check("yolov8", &[("y", &[1, 84, 33600])], 4, Err(baked));
+        check("yolov8", &[("y", &[4, 84, 8400])], 4, Ok(()));
+        let flat: [(&str, &[usize]); 3] = [("boxes", &[0, 4]), ("scores", &[0]), ("labels", &[0])];
+        let of_all = "its output is boxes f32[0,4] for a batch of 2, which has to be the first axis";
+        check("listed", &flat, 2, Err(of_all));
+        check("listed", &flat, 1, Ok(()));
+        check("raw", &[("y", &[3, 4])], 1, Ok(()));
+        let of_two = "its output is y f32[3,4] for a batch of 2, which has to be the first axis";
+        check("raw", &[("y", &[3, 4])], 2, Err(of_two));
+    }
+
+    /// An output as a run gave it.
+    fn fixed(name: &str, shape: &[usize]) -> TensorDesc {
+        let shape = shape.iter().map(|size| Dim::Fixed(*size)).collect();
+        TensorDesc { name: name.to_owned(), element: Some(ElementType::F32), shape }
     }
 
     #[test]

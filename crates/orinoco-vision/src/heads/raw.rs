@@ -1,4 +1,4 @@
-//! Any outputs, as they are.
+//! Any outputs, as they are: of each picture its part of the batch, or the whole tensor where the first axis is no batch.
 
 use orinoco_core::{Findings, RawTensor, TensorDesc};
 
@@ -29,10 +29,14 @@ impl Head for Raw {
             if tensor.name != *name {
                 tensor.name.clone_from(name);
             }
+            let (shape, data) = match output.shape {
+                [batch, shape @ ..] if *batch == output.batch => (shape, output.item(item)),
+                whole => (whole, output.data),
+            };
             tensor.shape.clear();
-            tensor.shape.extend_from_slice(output.shape.get(1..).unwrap_or_default());
+            tensor.shape.extend_from_slice(shape);
             tensor.data.clear();
-            tensor.data.extend_from_slice(output.item(item));
+            tensor.data.extend_from_slice(data);
         }
     }
 }
@@ -47,5 +51,12 @@ mod tests {
         let found = decode(&HeadSpec::new("raw", 0), (8, 8), &[("y", &[1, 2, 1], &[3.0, 4.0])]);
         let expected = RawTensor { name: "y".to_owned(), shape: vec![2, 1], data: vec![3.0, 4.0] };
         assert_eq!(found.tensors, [expected]);
+    }
+
+    #[test]
+    fn a_tensor_without_a_batch_is_kept_whole() {
+        let data: Vec<f32> = (0u8..12).map(f32::from).collect();
+        let found = decode(&HeadSpec::new("raw", 0), (8, 8), &[("y", &[3, 4], &data)]);
+        assert_eq!(found.tensors, [RawTensor { name: "y".to_owned(), shape: vec![3, 4], data }]);
     }
 }

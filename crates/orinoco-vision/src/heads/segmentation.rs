@@ -170,7 +170,8 @@ mod tests {
         let mut head = build(&head_spec, &input, &[output("y", &[1, 8, 8])]).expect("fits");
         let data: Vec<f32> = (0..64).map(|cell| if (16..48).contains(&cell) { 1.0 } else { 2.0 }).collect();
         let mut found = Findings::default();
-        head.decode(&[Output { shape: &[1, 8, 8], data: &data }], 0, &input.mapping(16, 8), &mut found);
+        let output = Output { shape: &[1, 8, 8], data: &data, batch: 1 };
+        head.decode(&[output], 0, &input.mapping(16, 8), &mut found);
         assert_eq!((found.class_map.width, found.class_map.height), (8, 4));
         assert!(found.class_map.classes.iter().all(|class| *class == 1));
     }
