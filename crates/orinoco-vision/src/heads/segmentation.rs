@@ -1,5 +1,6 @@
 //! Semantic segmentation: scores `[n, classes, h, w]` (or `[n, h, w, classes]`, where the input is NHWC too), of which the
-//! greatest is the class; or the classes themselves, `[n, h, w]` or `[n, 1, h, w]`.
+//! greatest is the class; or the classes themselves, `[n, h, w]` or `[n, 1, h, w]`. They are rounded, so that the one
+//! probability of a model of two classes is the likelier class.
 
 use orinoco_core::{Dim, Findings, Layout, TensorDesc};
 
@@ -30,8 +31,8 @@ struct Segmentation {
 fn form(output: &TensorDesc, classes: usize, layout: Layout) -> Option<Form> {
     match (&output.shape[..], layout) {
         ([_, _, _], _) => Some(Form::Ids),
-        ([_, Dim::Fixed(1), _, _], Layout::Nchw) if classes > 1 => Some(Form::Ids),
-        ([_, _, _, Dim::Fixed(1)], Layout::Nhwc) if classes > 1 => Some(Form::Ids),
+        ([_, Dim::Fixed(1), _, _], Layout::Nchw) => Some(Form::Ids),
+        ([_, _, _, Dim::Fixed(1)], Layout::Nhwc) => Some(Form::Ids),
         ([_, channels, _, _], Layout::Nchw) if channels.accepts(classes) => Some(Form::Planar),
         ([_, _, _, channels], _) if channels.accepts(classes) => Some(Form::Interleaved),
         ([_, channels, _, _], _) if channels.accepts(classes) => Some(Form::Planar),
@@ -44,6 +45,10 @@ fn build(spec: &HeadSpec, input: &InputSpec, outputs: &[TensorDesc]) -> Result<B
     let output = outputs.first().ok_or("it has no output")?;
     if outputs.len() > 2 {
         only(outputs, KIND.name)?;
+    }
+    if spec.classes < 2 {
+        let next = "give the background a label";
+        return Err(format!("it has {} classes, where a map has 2 or more; {next}", spec.classes));
     }
     if spec.classes > CLASSES_MAX {
         return Err(format!("it has {} classes, and at most {CLASSES_MAX} are supported", spec.classes));
@@ -119,7 +124,7 @@ impl Segmentation {
         classes: &mut Vec<u8>,
     ) {
         match self.form {
-            Form::Ids => classes.extend(values[cells].iter().map(|id| *id as u8)),
+            Form::Ids => classes.extend(values[cells].iter().map(|id| id.round() as u8)),
             Form::Interleaved => {
                 let scores =
                     values[cells.start * self.classes..cells.end * self.classes].chunks_exact(self.classes);
@@ -161,6 +166,22 @@ mod tests {
             assert_eq!((found.class_map.width, found.class_map.height), (2, 2), "{shape:?}");
             assert_eq!(found.class_map.classes, expected, "{shape:?}");
         }
+    }
+
+    #[test]
+    fn ids_and_probabilities_are_rounded() {
+        // As dequantisation gives ids, and a sigmoid the second of two classes.
+        let nearly = [2.999_999_8, 0.000_1, 0.97, 0.3];
+        let found = decode(&HeadSpec::new("segmentation", 4), (4, 4), &[("y", &[1, 1, 2, 2], &nearly)]);
+        assert_eq!(found.class_map.classes, [3, 0, 1, 0]);
+    }
+
+    #[test]
+    fn one_class_is_no_map() {
+        let input = spec(8, 8, Fit::Stretch, Align::TopLeft);
+        let built = build(&HeadSpec::new("segmentation", 1), &input, &[output("y", &[1, 1, 8, 8])]);
+        let why = "it has 1 classes, where a map has 2 or more; give the background a label";
+        assert_eq!(built.err().as_deref(), Some(why));
     }
 
     #[test]
