@@ -62,15 +62,10 @@ impl TractModel {
         // size that a session gives it, and infers the shapes itself.
         proto.graph.iter_mut().for_each(|graph| graph.value_info.clear());
         let graph = proto.graph.as_ref().ok_or_else(|| unreadable(file, NOT_ONNX))?;
-        check_operators(file, &onnx, graph)?;
-        if let Some((node, what)) = graph.node.iter().find_map(|node| Some((node, miscomputed(node)?))) {
-            let cause = format!("tract computes node `{}` wrongly, {what}", node.name);
-            return Err(unsupported(file, &cause));
-        }
-        if let Some(node) = miscompiled_softmax(graph) {
-            let cause = format!("tract computes node `{node}` wrongly, a Softmax between quantised tensors");
-            return Err(unsupported(file, &cause));
-        }
+        let mut graphs = Vec::new();
+        graphs_in(graph, &mut graphs);
+        check_operators(file, &onnx, &graphs)?;
+        graphs.iter().try_for_each(|graph| check_computed(file, graph))?;
         let folder = file.parent().and_then(Path::to_str);
         let parsed = onnx.parse(&proto, folder).map_err(|why| why_not_parsed(file, &why))?;
         if let Some(name) = parsed.unresolved_inputs.first() {
@@ -132,10 +127,14 @@ impl Prepared for TractModel {
     }
 }
 
-/// Refuses a graph with operators that tract lacks, naming all of them; tract itself would name one.
-fn check_operators(file: &Path, onnx: &tract_onnx::Onnx, graph: &pb::GraphProto) -> Result<(), Diagnosis> {
-    let mut used = BTreeSet::new();
-    operators_of(graph, &mut used);
+/// Refuses graphs with operators that tract lacks, naming all of them; tract itself would name one.
+fn check_operators(
+    file: &Path,
+    onnx: &tract_onnx::Onnx,
+    graphs: &[&pb::GraphProto],
+) -> Result<(), Diagnosis> {
+    let used: BTreeSet<&str> =
+        graphs.iter().flat_map(|graph| &graph.node).map(|node| node.op_type.as_str()).collect();
     let lacking: Vec<&str> =
         used.into_iter().filter(|name| !onnx.op_register.0.contains_key(*name)).collect();
     match lacking.as_slice() {
@@ -145,13 +144,26 @@ fn check_operators(file: &Path, onnx: &tract_onnx::Onnx, graph: &pb::GraphProto)
     }
 }
 
-/// The operators of a graph and of the graphs inside its nodes. The depth is bounded by the protobuf decoder (100).
-fn operators_of<'a>(graph: &'a pb::GraphProto, used: &mut BTreeSet<&'a str>) {
-    for node in &graph.node {
-        used.insert(&node.op_type);
-        for attribute in &node.attribute {
-            attribute.g.iter().chain(&attribute.graphs).for_each(|inner| operators_of(inner, used));
-        }
+/// A graph and the graphs inside its nodes: the bodies of If, Loop and Scan. The depth is bounded by the protobuf decoder
+/// (100).
+fn graphs_in<'a>(graph: &'a pb::GraphProto, all: &mut Vec<&'a pb::GraphProto>) {
+    all.push(graph);
+    for attribute in graph.node.iter().flat_map(|node| &node.attribute) {
+        attribute.g.iter().chain(&attribute.graphs).for_each(|inner| graphs_in(inner, all));
+    }
+}
+
+/// Refuses a graph with a node that tract computes wrongly.
+fn check_computed(file: &Path, graph: &pb::GraphProto) -> Result<(), Diagnosis> {
+    let refused = |node: &str, what: &str| {
+        Err(unsupported(file, &format!("tract computes node `{node}` wrongly, {what}")))
+    };
+    if let Some((node, what)) = graph.node.iter().find_map(|node| Some((node, miscomputed(node)?))) {
+        return refused(&node.name, what);
+    }
+    match miscompiled_softmax(graph) {
+        Some(node) => refused(node, "a Softmax between quantised tensors"),
+        None => Ok(()),
     }
 }
 
@@ -382,7 +394,42 @@ fn write(tensor: &mut Tensor) -> ElementsMut<'_> {
 
 #[cfg(test)]
 mod tests {
+    use prost::Message;
+
     use super::*;
+
+    fn attribute(name: &str) -> pb::AttributeProto {
+        pb::AttributeProto { name: name.to_owned(), ..pb::AttributeProto::default() }
+    }
+
+    fn graph_of(operator: &str, attributes: Vec<pb::AttributeProto>) -> pb::GraphProto {
+        let node = pb::NodeProto {
+            name: format!("the {operator}"),
+            op_type: operator.to_owned(),
+            attribute: attributes,
+            ..pb::NodeProto::default()
+        };
+        pb::GraphProto { node: vec![node], ..pb::GraphProto::default() }
+    }
+
+    #[test]
+    fn what_is_computed_wrongly_is_found_inside_other_nodes() {
+        let backwards = pb::AttributeProto { s: b"reverse".to_vec(), ..attribute("direction") };
+        let branch = |lstm| pb::AttributeProto { g: Some(lstm), ..attribute("then_branch") };
+        let check = |graph: pb::GraphProto, cause: &str| {
+            let model = pb::ModelProto { graph: Some(graph), ..pb::ModelProto::default() };
+            let file = tempfile::NamedTempFile::with_suffix(".onnx").unwrap();
+            std::fs::write(file.path(), model.encode_to_vec()).unwrap();
+            let fault = Tract.prepare(file.path(), &Options::default()).err().unwrap();
+            assert_eq!(fault.cause, cause);
+        };
+        let lstm = graph_of("LSTM", vec![backwards]);
+        let cause = "tract computes node `the LSTM` wrongly, which runs backwards";
+        check(lstm.clone(), cause);
+        let inner = graph_of("If", vec![branch(lstm)]);
+        check(inner.clone(), cause);
+        check(graph_of("If", vec![branch(inner)]), cause);
+    }
 
     #[test]
     fn the_version_is_the_one_linked_in() {
