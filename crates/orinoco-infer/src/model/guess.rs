@@ -5,7 +5,7 @@ use std::path::Path;
 use orinoco_core::{Diagnosis, Dim, ElementType, Layout, TensorDesc, codes};
 use orinoco_vision::{Align, ColorOrder, Fit, Guess, HeadSpec, InputSpec, Resize, heads};
 
-use super::input::{AudioFeatures, AudioSpec, Feed, FeedValue, ModelInput};
+use super::input::{AudioFeatures, AudioSpec, Feed, FeedValue, ModelInput, SIDE_MAX, WINDOW_MAX};
 use super::output::numbered_labels;
 use super::{Model, metadata};
 
@@ -158,7 +158,7 @@ fn image_input(input: &TensorDesc, unsure: &mut Vec<Unsure>) -> Option<InputSpec
         });
     }
     let side = |dim: Dim| match dim {
-        Dim::Fixed(n) => u32::try_from(n).ok().filter(|n| *n > 0),
+        Dim::Fixed(n) => u32::try_from(n).ok().filter(|n| (1..=SIDE_MAX).contains(&i64::from(*n))),
         Dim::Dynamic => Some(SIDE_USUAL),
     };
     Some(InputSpec {
@@ -178,10 +178,13 @@ fn image_input(input: &TensorDesc, unsure: &mut Vec<Unsure>) -> Option<InputSpec
 /// Samples of sound: one line of them.
 fn audio_input(input: &TensorDesc, unsure: &mut Vec<Unsure>) -> Option<AudioSpec> {
     let [_, samples] = input.shape[..] else { return None };
+    let window = if let Dim::Fixed(n) = samples { n } else { WINDOW_USUAL };
+    if !i64::try_from(window).is_ok_and(|window| (1..=WINDOW_MAX).contains(&window)) {
+        return None;
+    }
     unsure.push(Unsure { key: "window", why: "how many of the samples are new is not in the graph" });
     unsure.push(Unsure { key: "context", why: "how many of the samples are repeated is not in the graph" });
     unsure.push(Unsure { key: "sample_rate", why: "it is not in the graph" });
-    let window = if let Dim::Fixed(n) = samples { n } else { WINDOW_USUAL };
     let features = AudioFeatures::Samples { window, context: 0 };
     Some(AudioSpec { sample_rate: SAMPLE_RATE_USUAL, features })
 }
@@ -194,5 +197,32 @@ fn audio_head(outputs: &[TensorDesc]) -> HeadSpec {
             _ => HeadSpec::new("raw", 0),
         },
         _ => HeadSpec::new("raw", 0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_that_no_description_may_have_are_not_guessed() {
+        let desc = |name: &str, shape: &[usize]| TensorDesc {
+            name: name.to_owned(),
+            element: Some(ElementType::F32),
+            shape: shape.iter().map(|size| Dim::Fixed(*size)).collect(),
+        };
+        let check = |input: &[usize], output: &[usize], is_known: bool| {
+            let guessed = Model::guess(Path::new("m.onnx"), &[desc("x", input)], &[desc("y", output)]);
+            match guessed {
+                Ok(_) => assert!(is_known, "{input:?}"),
+                Err(fault) => assert!(!is_known && fault.code.id == codes::MODEL_UNKNOWN.id, "{fault}"),
+            }
+        };
+        check(&[1, 3, 640, 640], &[1, 25200, 85], true);
+        check(&[1, 3, 200_000, 200_000], &[1, 25200, 85], false);
+        check(&[1, 3, 640, 0], &[1, 25200, 85], false);
+        check(&[1, 512], &[1, 2], true);
+        check(&[1, 0], &[1, 2], false);
+        check(&[1, 1_000_000_000], &[1, 2], false);
     }
 }

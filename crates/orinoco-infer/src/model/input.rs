@@ -5,11 +5,11 @@ use orinoco_core::{ElementType, Layout, codes};
 use orinoco_vision::{Align, ColorOrder, Fit, InputSpec, Resize};
 
 /// Larger inputs are a typing error, not a model.
-const SIDE_MAX: i64 = 8192;
+pub(super) const SIDE_MAX: i64 = 8192;
 /// Audio beyond 192 kHz is not recorded.
 const SAMPLE_RATE_MAX: i64 = 192_000;
 /// A minute at 16 kHz: longer windows are a typing error.
-const WINDOW_MAX: i64 = 960_000;
+pub(super) const WINDOW_MAX: i64 = 960_000;
 
 /// The main input.
 #[derive(Clone, Debug, PartialEq)]
