@@ -1,6 +1,8 @@
 //! NanoDet and NanoDet-Plus (generalised focal loss, Li et al. 2020): one row for each cell of three or four grids,
 //! `[class scores.., 4 x (reg_max + 1) distances]`. The scores are between 0 and 1; each distance to an edge (left, top,
-//! right, bottom) is the mean of a softmax over 0..=reg_max, in strides.
+//! right, bottom) is the mean of a softmax over 0..=reg_max, in strides. The distances of three grids (NanoDet) are from
+//! the middle of a cell, those of four (NanoDet-Plus) from its upper left corner: in NanoDet's sources
+//! `GFLHead.get_single_level_center_point` adds half a cell, and `NanoDetPlusHead` does not.
 
 use orinoco_core::{BoxF, Detection, Findings, TensorDesc};
 
@@ -21,18 +23,21 @@ pub(super) const COCO_VALUES: usize = 80 + 4 * BINS_USUAL;
 
 struct NanoDet {
     spec: HeadSpec,
+    /// Where distances are from.
     cells: Vec<Cell>,
     bins: usize,
 }
 
-/// The grids whose cells add up to `rows`.
+/// The grids whose cells add up to `rows`, with the place in each cell that distances are from.
 fn grids(spec: &HeadSpec, input: &InputSpec, rows: usize) -> Option<Vec<Cell>> {
     let given = [spec.strides.as_slice(), &STRIDES, &STRIDES[..3]];
-    given
-        .into_iter()
-        .filter(|strides| !strides.is_empty())
-        .map(|strides| cells(strides, input.width, input.height, true))
-        .find(|cells| cells.len() == rows)
+    let grids = |strides: &[u32]| {
+        let inset = if strides.len() == STRIDES.len() { 0.0 } else { 0.5 };
+        let mut cells = cells(strides, input.width, input.height, true);
+        cells.iter_mut().for_each(|cell| (cell.x, cell.y) = (cell.x + inset, cell.y + inset));
+        cells
+    };
+    given.into_iter().filter(|strides| !strides.is_empty()).map(grids).find(|cells| cells.len() == rows)
 }
 
 fn build(spec: &HeadSpec, input: &InputSpec, outputs: &[TensorDesc]) -> Result<Box<dyn Head>, String> {
@@ -117,6 +122,10 @@ mod tests {
         data[10..20].copy_from_slice(&[0.1, 0.9, 0.0, 200.0, 200.0, 0.0, 0.0, 0.0, 0.0, 200.0]);
         let found = decode(&HeadSpec::new("nanodet", 2), (16, 16), &[("output", &[1, 7, 10], &data)]);
         let bounds = BoxF { x1: 0.0, y1: 0.0, x2: 24.0, y2: 16.0 };
+        assert_eq!(found.detections, [Detection { class_id: 1, score: 0.9, bounds }]);
+        // Three grids, 4 + 1 + 1 cells: the middle of cell 1 is at x = 12, y = 4.
+        let found = decode(&HeadSpec::new("nanodet", 2), (16, 16), &[("output", &[1, 6, 10], &data[..60])]);
+        let bounds = BoxF { x1: 8.0, y1: 8.0, x2: 32.0, y2: 24.0 };
         assert_eq!(found.detections, [Detection { class_id: 1, score: 0.9, bounds }]);
     }
 }
