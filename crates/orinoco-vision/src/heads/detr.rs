@@ -1,6 +1,7 @@
 //! Detection transformers (DETR, RT-DETR): a fixed number of queries, no suppression. Either `logits`
 //! `[n, queries, classes]` with `pred_boxes` `[n, queries, 4]`, or one output `[n, queries, 4 + classes]` whose scores are
-//! already probabilities (Ultralytics). Boxes are centre and size as fractions of the picture.
+//! already probabilities (Ultralytics). Boxes are centre and size as fractions of the picture. Each class has a sigmoid of
+//! its own; the first DETR has a softmax over all, of which the last one is no object.
 
 use orinoco_core::{Detection, Dim, Findings, TensorDesc};
 
@@ -16,6 +17,10 @@ pub(super) const KIND: HeadKind = HeadKind { name: "detr", build, guess };
 const BOX_VALUES: usize = 4;
 /// What the published models have.
 const QUERIES_USUAL: usize = 300;
+/// What the first DETR has, and YOLOS.
+const QUERIES_FIRST: usize = 100;
+/// COCO's category ids up to 90, and no object.
+const CLASSES_FIRST: usize = 92;
 
 struct Detr {
     spec: HeadSpec,
@@ -56,11 +61,21 @@ fn guess(input: &InputSpec, outputs: &[TensorDesc]) -> Option<Guess> {
         }
         [first, second] => {
             let logits = [first, second].into_iter().find(|output| output.name.contains("logits"))?;
-            let [_, classes] = fixed_after_batch(logits)?;
-            Some(guess(classes).unsure("fit", "RT-DETR is trained on stretched pictures, DETR is not"))
+            let [queries, classes] = fixed_after_batch(logits)?;
+            let guess = guess(classes).unsure("fit", "RT-DETR is trained on stretched pictures, DETR is not");
+            let is_first = queries == QUERIES_FIRST || classes == CLASSES_FIRST;
+            Some(if is_first { with_softmax(guess) } else { guess })
         }
         _ => None,
     }
+}
+
+/// A guess of the first DETR, whose last class is no object.
+fn with_softmax(mut guess: Guess) -> Guess {
+    let last = guess.head.classes.checked_sub(1);
+    guess.head.activation = Activation::Softmax;
+    guess.head.background = last.and_then(|last| u32::try_from(last).ok());
+    guess.unsure("activation", "the sizes are those of models with a softmax, whose last class is no object")
 }
 
 impl Head for Detr {
@@ -71,12 +86,7 @@ impl Head for Detr {
         let boxes =
             outputs[self.boxes].item(item).chunks_exact(if together { skip + self.spec.classes } else { 4 });
         for (scores, place) in scores.zip(boxes) {
-            let (class_id, value) = best(&scores[skip..]);
-            let score = match self.spec.activation {
-                Activation::None => value,
-                Activation::Auto if together => value,
-                _ => sigmoid(value),
-            };
+            let (class_id, score) = self.best_class(&scores[skip..], together);
             if score > self.spec.score_threshold && self.spec.background != Some(class_id) {
                 let (w, h) = self.model;
                 let pixels = [place[0] * w, place[1] * h, place[2] * w, place[3] * h];
@@ -86,6 +96,29 @@ impl Head for Detr {
         }
         sort_by_score(&mut found.detections);
         found.detections.truncate(self.spec.detections_max);
+    }
+}
+
+impl Detr {
+    /// The best class of a query, and its probability. Beside a softmax it is never the background: where that is
+    /// likelier, the next one still counts.
+    fn best_class(&self, values: &[f32], together: bool) -> (u32, f32) {
+        match self.spec.activation {
+            Activation::Softmax => {
+                let (_, top) = best(values);
+                let sum: f32 = values.iter().map(|value| (value - top).exp()).sum();
+                let classes =
+                    (0u32..).zip(values).filter(|(class_id, _)| self.spec.background != Some(*class_id));
+                let found = classes.max_by(|a, b| a.1.total_cmp(b.1));
+                found.map_or((0, 0.0), |(class_id, value)| (class_id, (value - top).exp() / sum))
+            }
+            activation => {
+                let (class_id, value) = best(values);
+                let is_probability =
+                    activation == Activation::None || (activation == Activation::Auto && together);
+                (class_id, if is_probability { value } else { sigmoid(value) })
+            }
+        }
     }
 }
 
@@ -105,5 +138,25 @@ mod tests {
         let one: [f32; 6] = [0.5, 0.5, 0.5, 0.5, 0.2, 0.7];
         let found = decode(&HeadSpec::new("detr", 2), (32, 16), &[("output0", &[1, 1, 6], &one)]);
         assert_eq!(found.detections, [Detection { class_id: 1, score: 0.7, bounds }]);
+    }
+
+    #[test]
+    fn no_object_takes_part_in_the_softmax_and_is_not_reported() {
+        let first = HeadSpec {
+            activation: Activation::Softmax,
+            background: Some(2),
+            ..HeadSpec::new("detr", 3)
+        };
+        let check = |logits: &[f32], class_id: u32, score: f32| {
+            let outputs: [(&str, &[usize], &[f32]); 2] =
+                [("logits", &[1, 1, 3], logits), ("pred_boxes", &[1, 1, 4], &[0.5; 4])];
+            let found = decode(&first, (32, 16), &outputs);
+            assert_eq!(found.detections.len(), 1, "{found:?}");
+            let seen = found.detections[0];
+            assert!(seen.class_id == class_id && (seen.score - score).abs() < 1e-4, "{seen:?}");
+        };
+        check(&[0.0, 3.0, 2.9], 1, 0.5116);
+        check(&[0.0, 2.9, 3.0], 1, 0.4629);
+        check(&[3.0, 0.0, 2.9], 0, 0.5116);
     }
 }

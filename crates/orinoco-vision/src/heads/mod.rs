@@ -455,6 +455,11 @@ pub(crate) mod tests {
             "ssd 2 ?boxes,background,mean,fit",
         );
         check((640, 640), &[("logits", &[1, 300, 80]), ("pred_boxes", &[1, 300, 4])], "detr 80 ?fit");
+        check(
+            (640, 640),
+            &[("logits", &[1, 100, 92]), ("pred_boxes", &[1, 100, 4])],
+            "detr 92 ?fit,activation",
+        );
         check((640, 640), &[("output0", &[1, 300, 84])], "detr 80 ?head");
         check(
             (320, 320),
