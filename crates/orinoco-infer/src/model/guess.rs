@@ -53,7 +53,7 @@ impl Model {
         } else {
             return Err(unknown(format!("its input {main} is neither a picture nor sound")));
         };
-        let labels = guess_labels(file, &mut head, &mut unsure);
+        let labels = guess_labels(file, &read, &mut head, &mut unsure);
         let name = file.file_stem().map_or_else(String::new, |stem| stem.to_string_lossy().into_owned());
         Ok(Self {
             name,
@@ -76,11 +76,19 @@ impl Model {
 }
 
 /// The names of classes: the trainer's, where the file carries them, else numbers.
-fn guess_labels(file: &Path, head: &mut HeadSpec, unsure: &mut Vec<Unsure>) -> Vec<String> {
+fn guess_labels(
+    file: &Path,
+    outputs: &[TensorDesc],
+    head: &mut HeadSpec,
+    unsure: &mut Vec<Unsure>,
+) -> Vec<String> {
     if !heads::has_classes(&head.kind) {
         return Vec::new();
     }
     let notes = metadata::notes(file);
+    if let Some(shape) = notes.get("kpt_shape").and_then(|shape| metadata::keypoint_shape(shape)) {
+        settle_keypoints(shape, outputs, head, unsure);
+    }
     let named = notes.get("names").and_then(|names| metadata::class_names(names));
     let open = unsure.iter().any(|unsure| unsure.key == "classes");
     if let Some(names) = named.filter(|names| open || names.len() == head.classes) {
@@ -91,6 +99,31 @@ fn guess_labels(file: &Path, head: &mut HeadSpec, unsure: &mut Vec<Unsure>) -> V
     }
     unsure.push(Unsure { key: "classes", why: "the names of classes are not in the graph" });
     numbered_labels(head.classes)
+}
+
+/// Makes a pose model of what has the shape of a detector of more classes, where the trainer noted `count` keypoints of
+/// `values` each.
+fn settle_keypoints(
+    (count, values): (usize, usize),
+    outputs: &[TensorDesc],
+    head: &mut HeadSpec,
+    unsure: &mut Vec<Unsure>,
+) {
+    const BOX_VALUES: usize = 4;
+    let [TensorDesc { shape, .. }] = outputs else { return };
+    let [_, Dim::Fixed(channels), _] = shape[..] else { return };
+    let alike = ["yolov8", "yolov8-pose", "yolov8-obb"].contains(&head.kind.as_str());
+    if !alike || count == 0 || !(2..=3).contains(&values) {
+        return;
+    }
+    let more = count.checked_mul(values).and_then(|more| more.checked_add(BOX_VALUES));
+    if let Some(classes) = more.and_then(|more| channels.checked_sub(more)).filter(|classes| *classes > 0) {
+        unsure.retain(|unsure| unsure.key != "head");
+        head.kind = "yolov8-pose".to_owned();
+        head.classes = classes;
+        // Three is what a head without the key takes them for.
+        head.keypoint_values = (values == 2).then_some(values);
+    }
 }
 
 /// The main input, and what goes into the others.
@@ -203,6 +236,22 @@ fn audio_head(outputs: &[TensorDesc]) -> HeadSpec {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn noted_keypoints_make_a_pose_model() {
+        let check = |kind: &str, noted, channels: usize, expected: (&str, usize, Option<usize>)| {
+            let shape = vec![Dim::Fixed(1), Dim::Fixed(channels), Dim::Fixed(8400)];
+            let output = TensorDesc { name: "output0".to_owned(), element: Some(ElementType::F32), shape };
+            let (mut head, mut unsure) = (HeadSpec::new(kind, channels - 4), Vec::new());
+            settle_keypoints(noted, &[output], &mut head, &mut unsure);
+            assert_eq!((head.kind.as_str(), head.classes, head.keypoint_values), expected);
+        };
+        check("yolov8", (3, 2), 4 + 2 + 6, ("yolov8-pose", 2, Some(2)));
+        check("yolov8-obb", (5, 3), 4 + 1 + 15, ("yolov8-pose", 1, None));
+        // What was noted leaves no class, or belongs to another head.
+        check("yolov8", (3, 2), 4 + 6, ("yolov8", 6, None));
+        check("detr", (3, 2), 4 + 2 + 6, ("detr", 8, None));
+    }
 
     #[test]
     fn sizes_that_no_description_may_have_are_not_guessed() {

@@ -45,9 +45,23 @@ pub(super) fn class_names(text: &str) -> Option<Vec<String>> {
     (!names.is_empty()).then_some(names)
 }
 
+/// The keypoints that Ultralytics notes as a Python list, their number and the values of each: `[17, 3]`.
+pub(super) fn keypoint_shape(text: &str) -> Option<(usize, usize)> {
+    let (count, values) = text.trim().strip_prefix('[')?.strip_suffix(']')?.split_once(',')?;
+    Some((count.trim().parse().ok()?, values.trim().parse().ok()?))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn python_lists_are_read() {
+        assert_eq!(keypoint_shape("[17, 3]"), Some((17, 3)));
+        for odd in ["", "[17]", "[17, 3, 1]", "(17, 3)", "[17, x]"] {
+            assert_eq!(keypoint_shape(odd), None, "{odd}");
+        }
+    }
 
     #[test]
     fn python_dictionaries_are_read() {

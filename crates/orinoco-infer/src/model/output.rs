@@ -52,6 +52,7 @@ pub(super) fn read_output(
         box_unit: table
             .choice("box_unit", &[("fraction", BoxUnit::Fraction), ("pixels", BoxUnit::Pixels)])
             .unwrap_or(usual.box_unit),
+        keypoint_values: table.integer("keypoint_values", 2..=3).and_then(|n| usize::try_from(n).ok()),
         ..usual
     };
     let quantization = read_quantization(&table);

@@ -201,6 +201,9 @@ impl Writer<'_> {
         if head.box_unit != usual.box_unit || unsure_boxes {
             self.quoted("box_unit", if head.box_unit == BoxUnit::Fraction { "fraction" } else { "pixels" });
         }
+        if let Some(values) = head.keypoint_values {
+            self.line("keypoint_values", &values.to_string());
+        }
     }
 
     fn labels(&mut self) {

@@ -50,6 +50,9 @@ pub struct HeadSpec {
     pub boxes: BoxForm,
     /// The unit of boxes, where a head allows several.
     pub box_unit: BoxUnit,
+    /// Values of a keypoint: x and y (2), and visibility (3). `None`: what the number of all of them says, which is 3 where
+    /// both divide it.
+    pub keypoint_values: Option<usize>,
 }
 
 impl HeadSpec {
@@ -73,6 +76,7 @@ impl HeadSpec {
             top: 5,
             boxes: BoxForm::Corners,
             box_unit,
+            keypoint_values: None,
         }
     }
 

@@ -1,7 +1,7 @@
 //! YOLOv8 and YOLO11 (Ultralytics), anchor-free: one output `[n, 4 + classes + extra, anchors]`, channels before anchors;
 //! box as centre and size in model pixels, class scores already 0 to 1. `extra` is, by task: for `yolov8-seg` the
 //! coefficients of the prototype masks in the second output `[n, coefficients, h, w]`; for `yolov8-pose` three values
-//! (x, y, visibility) for each keypoint; for `yolov8-obb` one angle in radians.
+//! (x, y, visibility) or two (x, y) for each keypoint; for `yolov8-obb` one angle in radians.
 
 use orinoco_core::{BoxF, Detection, Dim, Findings, Keypoint, Mask, Point, TensorDesc};
 
@@ -34,7 +34,7 @@ pub(super) const ORIENTED: HeadKind = HeadKind {
 const STRIDES: [u32; 3] = [8, 16, 32];
 /// Centre and size, before the classes.
 const BOX_VALUES: usize = 4;
-/// x, y, visibility.
+/// x, y, visibility. Some models have no visibility.
 const KEYPOINT_VALUES: usize = 3;
 /// A person's keypoints in COCO: what the published models have.
 const COCO_KEYPOINTS: usize = 17;
@@ -55,6 +55,7 @@ struct YoloV8 {
     /// Index of the output with the boxes, and of the one with the prototypes.
     boxes: usize,
     prototypes: usize,
+    keypoint_values: usize,
     /// The best class of each anchor.
     best: Vec<(u32, f32)>,
     /// Anchor, class and score of what is above the threshold.
@@ -102,7 +103,9 @@ fn build(spec: &HeadSpec, task: Task, outputs: &[TensorDesc]) -> Result<Box<dyn 
         },
         _ => 0,
     };
-    if task == Task::Pose && (extra == 0 || !extra.is_multiple_of(KEYPOINT_VALUES)) {
+    let usual = if extra.is_multiple_of(KEYPOINT_VALUES) { KEYPOINT_VALUES } else { KEYPOINT_VALUES - 1 };
+    let keypoint_values = spec.keypoint_values.unwrap_or(usual);
+    if task == Task::Pose && (extra == 0 || !extra.is_multiple_of(keypoint_values)) {
         return Err(format!(
             "its output is {output}, which leaves no keypoints beside {} classes",
             spec.classes
@@ -114,6 +117,7 @@ fn build(spec: &HeadSpec, task: Task, outputs: &[TensorDesc]) -> Result<Box<dyn 
         task,
         boxes,
         prototypes,
+        keypoint_values,
         best: Vec::new(),
         above: Vec::new(),
         candidates: Vec::new(),
@@ -229,9 +233,10 @@ impl YoloV8 {
         let first = BOX_VALUES + self.spec.classes;
         let lines = channels.values.len() / channels.anchors.max(1);
         for candidate in &self.candidates {
-            let keypoints = (first..lines).step_by(KEYPOINT_VALUES).map(|channel| {
+            let keypoints = (first..lines).step_by(self.keypoint_values).map(|channel| {
                 let value = |offset: usize| channels.at(channel + offset, candidate.anchor);
-                Keypoint { at: mapping.point(value(0), value(1)), score: value(2) }
+                let score = if self.keypoint_values == KEYPOINT_VALUES { value(2) } else { 1.0 };
+                Keypoint { at: mapping.point(value(0), value(1)), score }
             });
             found.keypoints.extend(keypoints);
         }
@@ -376,6 +381,21 @@ mod tests {
         let expected = [(6.0, 8.0, 0.75), (2.0, 4.0, 0.25)];
         let expected = expected.map(|(x, y, score)| Keypoint { at: Point { x, y }, score });
         assert_eq!(found.keypoints, expected);
+    }
+
+    #[test]
+    fn keypoints_may_have_no_visibility() {
+        let check = |keypoint_values: Option<usize>, keypoints: &[f32], expected: &[(f32, f32, f32)]| {
+            let data = [&[16.0, 16.0, 8.0, 8.0, 0.9][..], keypoints].concat();
+            let spec = HeadSpec { keypoint_values, ..HeadSpec::new("yolov8-pose", 1) };
+            let found = decode(&spec, (32, 32), &[("output0", &[1, data.len(), 1], &data)]);
+            let seen: Vec<_> = found.keypoints.iter().map(|k| (k.at.x, k.at.y, k.score)).collect();
+            assert_eq!(seen, expected);
+        };
+        let six = [1.0, 2.0, 0.5, 4.0, 5.0, 0.25];
+        check(None, &six, &[(2.0, 4.0, 0.5), (8.0, 10.0, 0.25)]);
+        check(Some(2), &six, &[(2.0, 4.0, 1.0), (1.0, 8.0, 1.0), (10.0, 0.5, 1.0)]);
+        check(None, &six[..4], &[(2.0, 4.0, 1.0), (1.0, 8.0, 1.0)]);
     }
 
     #[test]
