@@ -142,11 +142,8 @@ mod tests {
 
     #[test]
     fn no_object_takes_part_in_the_softmax_and_is_not_reported() {
-        let first = HeadSpec {
-            activation: Activation::Softmax,
-            background: Some(2),
-            ..HeadSpec::new("detr", 3)
-        };
+        let first =
+            HeadSpec { activation: Activation::Softmax, background: Some(2), ..HeadSpec::new("detr", 3) };
         let check = |logits: &[f32], class_id: u32, score: f32| {
             let outputs: [(&str, &[usize], &[f32]); 2] =
                 [("logits", &[1, 1, 3], logits), ("pred_boxes", &[1, 1, 4], &[0.5; 4])];
