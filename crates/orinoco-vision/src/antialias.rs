@@ -8,10 +8,19 @@ use std::ops::Range;
 /// Bits of a weight's fraction: 32, less 8 of the sample and 2 against overflow.
 const WEIGHT_BITS: u32 = 22;
 
-/// Resizes packed 8-bit RGB. Keeps its weights while the sizes stay the same.
+/// A size before and after resizing, and what is wanted of the result, along one axis.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Axis {
+    pub(crate) inputs: usize,
+    pub(crate) outputs: usize,
+    /// The output samples that are wanted: of a thin object that fills a square, few of very many.
+    pub(crate) seen: Range<usize>,
+}
+
+/// Resizes packed 8-bit RGB. Keeps its weights while the axes stay the same.
 #[derive(Default)]
 pub(crate) struct Antialias {
-    sizes: [usize; 4],
+    axes: [Axis; 2],
     columns: Filter,
     rows: Filter,
     between: Vec<u8>,
@@ -32,42 +41,38 @@ struct Taps {
 }
 
 impl Antialias {
-    /// Resizes `source`, `from` (width, height), into `target`, `to` (width, height).
+    /// Resizes `source` along both axes, and writes what is seen into `target`.
     #[inline(always)]
-    pub(crate) fn resize(
-        &mut self,
-        source: &[u8],
-        from: (usize, usize),
-        target: &mut [u8],
-        to: (usize, usize),
-    ) {
-        let sizes = [from.0, from.1, to.0, to.1];
-        if self.sizes != sizes {
-            self.columns = Filter::triangle(from.0, to.0);
-            self.rows = Filter::triangle(from.1, to.1);
-            self.between = vec![0; to.0 * from.1 * 3];
-            self.sizes = sizes;
+    pub(crate) fn resize(&mut self, source: &[u8], axes: [Axis; 2], target: &mut [u8]) {
+        if self.axes != axes {
+            let [across, down] = &axes;
+            self.columns = Filter::triangle(across);
+            self.rows = Filter::triangle(down);
+            self.between = vec![0; across.seen.len() * down.inputs * 3];
+            self.axes = axes;
         }
-        for (line, out) in source.chunks_exact(from.0 * 3).zip(self.between.chunks_exact_mut(to.0 * 3)) {
+        let (width_in, width_out) = (self.axes[0].inputs, self.axes[0].seen.len());
+        for (line, out) in source.chunks_exact(width_in * 3).zip(self.between.chunks_exact_mut(width_out * 3))
+        {
             self.columns.along(line, out);
         }
-        for (taps, out) in self.rows.taps.iter().zip(target.chunks_exact_mut(to.0 * 3)) {
-            let lines = &self.between[taps.first * to.0 * 3..];
+        for (taps, out) in self.rows.taps.iter().zip(target.chunks_exact_mut(width_out * 3)) {
+            let lines = &self.between[taps.first * width_out * 3..];
             weigh_lines(lines, &self.rows.weights[taps.weights.clone()], out);
         }
     }
 }
 
 impl Filter {
-    fn triangle(inputs: usize, outputs: usize) -> Self {
-        let scale = inputs as f64 / outputs as f64;
+    fn triangle(axis: &Axis) -> Self {
+        let scale = axis.inputs as f64 / axis.outputs as f64;
         let width = scale.max(1.0);
         let mut filter = Self::default();
-        for index in 0..outputs {
+        for index in axis.seen.clone() {
             let center = (index as f64 + 0.5) * scale;
             // Truncated after adding a half, as the original rounds; negative bounds become zero.
             let first = (center - width + 0.5).max(0.0) as usize;
-            let end = ((center + width + 0.5) as usize).min(inputs);
+            let end = ((center + width + 0.5) as usize).min(axis.inputs);
             let raw = (first..end).map(|x| (1.0 - ((x as f64 - center + 0.5) / width).abs()).max(0.0));
             let sum: f64 = raw.clone().sum();
             let start = filter.weights.len();
@@ -119,11 +124,31 @@ fn to_sample(sum: i32) -> u8 {
 mod tests {
     use super::*;
 
-    fn check(from: (usize, usize), to: (usize, usize), source: &[u8], wanted: &[u8]) {
+    fn resize(source: &[u8], axes: [Axis; 2]) -> Vec<u8> {
         let rgb: Vec<u8> = source.iter().flat_map(|value| [*value; 3]).collect();
-        let mut out = vec![0; to.0 * to.1 * 3];
-        Antialias::default().resize(&rgb, from, &mut out, to);
-        assert_eq!(out.chunks_exact(3).map(|pixel| pixel[1]).collect::<Vec<_>>(), wanted);
+        let mut out = vec![0; axes[0].seen.len() * axes[1].seen.len() * 3];
+        Antialias::default().resize(&rgb, axes, &mut out);
+        out.chunks_exact(3).map(|pixel| pixel[1]).collect()
+    }
+
+    fn check(from: (usize, usize), to: (usize, usize), source: &[u8], wanted: &[u8]) {
+        let axis = |inputs, outputs| Axis { inputs, outputs, seen: 0..outputs };
+        assert_eq!(resize(source, [axis(from.0, to.0), axis(from.1, to.1)]), wanted);
+    }
+
+    #[test]
+    fn what_is_seen_of_a_large_result_is_a_part_of_it() {
+        let source: Vec<u8> = (0..4 * 6).map(|i| (i * 37 % 251) as u8).collect();
+        let axes = |across, down| {
+            [Axis { inputs: 4, outputs: 9, seen: across }, Axis { inputs: 6, outputs: 5, seen: down }]
+        };
+        let whole = resize(&source, axes(0..9, 0..5));
+        let part: Vec<u8> = whole.chunks(9).skip(1).take(3).flat_map(|row| row[2..7].to_vec()).collect();
+        assert_eq!(resize(&source, axes(2..7, 1..4)), part);
+        // 1 x 1080 pixels that fill 256 x 256.
+        let thin = Axis { inputs: 1080, outputs: 276_480, seen: 138_112..138_368 };
+        let across = Axis { inputs: 1, outputs: 256, seen: 0..256 };
+        assert_eq!(resize(&[9; 1080], [across, thin]), vec![9; 256 * 256]);
     }
 
     /// What `Image.fromarray(a).resize(to, Image.BILINEAR)` of Pillow 13 gives.

@@ -7,7 +7,7 @@
 
 use orinoco_core::{FrameView, Layout, PixelFormat, PlaneView};
 
-use crate::antialias::Antialias;
+use crate::antialias::{Antialias, Axis};
 use crate::input::Window;
 use crate::yuv::YuvToRgb;
 use crate::{ColorOrder, InputSpec, Mapping, Resize};
@@ -127,13 +127,17 @@ impl Preprocessor {
     #[inline(always)]
     fn antialiased(&mut self, frame: &FrameView<'_>, mapping: &Mapping, window: &Window, out: &mut [f32]) {
         to_rgb8(frame, &mut self.rgb);
-        let (w, h) = (mapping.size.0 as usize, mapping.size.1 as usize);
-        self.resized.resize(w * h * 3, 0);
-        let from = (frame.desc().width as usize, frame.desc().height as usize);
-        self.antialias.resize(&self.rgb, from, &mut self.resized, (w, h));
+        let axis = |inputs: u32, outputs: u32, from: usize, size: usize| Axis {
+            inputs: inputs as usize,
+            outputs: outputs as usize,
+            seen: from..from + size,
+        };
+        let across = axis(frame.desc().width, mapping.size.0, window.from.0, window.size.0);
+        let down = axis(frame.desc().height, mapping.size.1, window.from.1, window.size.1);
+        self.resized.resize(window.size.0 * window.size.1 * 3, 0);
+        self.antialias.resize(&self.rgb, [across, down], &mut self.resized);
         for y in 0..window.size.1 {
-            let first = (window.from.1 + y) * w + window.from.0;
-            let row = &self.resized[first * 3..][..window.size.0 * 3];
+            let row = &self.resized[y * window.size.0 * 3..][..window.size.0 * 3];
             for (x, pixel) in row.chunks_exact(3).enumerate() {
                 self.lines[0].iter_mut().zip(pixel).for_each(|(line, value)| line[x] = f32::from(*value));
             }
