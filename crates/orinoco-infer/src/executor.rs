@@ -73,7 +73,7 @@ impl Executor for CpuPlan {
     }
 
     fn replay(&mut self, frames: &[Frame], findings: &mut [Findings]) -> Result<StageTimes, Diagnosis> {
-        check_batch(frames, self.batch);
+        check_count(frames, self.batch);
         let start = self.clock.now();
         self.preprocess(frames);
         let ready = self.clock.now();
@@ -91,7 +91,7 @@ impl Executor for CpuPlan {
 }
 
 /// Lanes hand over 1 to `batch` frames.
-pub(crate) fn check_batch(frames: &[Frame], batch: usize) {
+pub(crate) fn check_count(frames: &[Frame], batch: usize) {
     let count = frames.len();
     assert!((1..=batch).contains(&count), "{count} frames for a batch of {batch}");
 }

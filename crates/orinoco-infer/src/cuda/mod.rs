@@ -19,7 +19,7 @@ use orinoco_vision::{ColorOrder, InputSpec, Mapping, Resize};
 use self::intake::Intake;
 use self::readout::Readout;
 use crate::engine::{DeviceSession, Prepared};
-use crate::executor::check_batch;
+use crate::executor::check_count;
 use crate::model::{Binding, Model};
 
 /// The longest side of a frame for the antialiased resize, whose weights have room in the table from the start.
@@ -155,7 +155,7 @@ impl Executor for CudaPlan {
     }
 
     fn replay(&mut self, frames: &[Frame], findings: &mut [Findings]) -> Result<StageTimes, Diagnosis> {
-        check_batch(frames, self.batch);
+        check_count(frames, self.batch);
         let start = self.clock.now();
         let before = self.preprocess(frames)?;
         let ready = self.clock.now();
