@@ -224,11 +224,11 @@ pub(super) fn server_end(
     }
 }
 
-/// A file of which its server sent less than it had promised.
+/// A file whose server went away after its first frames.
 pub(super) fn server_cut(shown: &str) -> SourceError {
-    let cause = "the server ended the file before its end";
+    let cause = "the connection was lost before the end of the file, which can only begin again at its start";
     let next = "check the network, or fetch the file first";
-    SourceError::Transient(Diagnosis::new(&codes::SOURCE_UNREACHABLE, shown, cause, next))
+    SourceError::Permanent(Diagnosis::new(&codes::SOURCE_UNREACHABLE, shown, cause, next))
 }
 
 /// A file whose server fell silent after its first frames.

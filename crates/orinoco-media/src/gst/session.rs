@@ -44,8 +44,6 @@ pub(super) struct Watch {
     seen: Mutex<Seen>,
     /// The first packet came from the network.
     pub(super) heard: AtomicBool,
-    /// A server ended a file before its length.
-    pub(super) cut: AtomicBool,
     /// The element that makes the pictures.
     maker: Mutex<Option<String>>,
 }
@@ -156,7 +154,6 @@ impl Session {
         let mut session = Self::new(caller, Held::LeftOut)?;
         session.drain_wait = DRAIN_WAIT;
         let source = make_http(address, answer_max, caller.shown)?;
-        watch_length(&source, &session.watch);
         let decode = session.add_decoder(caller.shown)?;
         chain(&session.pipeline, &[&source, &decode]);
         Ok(session.started())
@@ -236,7 +233,6 @@ impl Session {
             times: Mutex::new(DecodeTimes::new(held)),
             seen: Mutex::default(),
             heard: AtomicBool::new(false),
-            cut: AtomicBool::new(false),
             maker: Mutex::default(),
         });
         let (drain_wait, quiet) = (Duration::ZERO, Duration::ZERO);
@@ -311,6 +307,8 @@ impl Session {
                 return Look::Picture(sample);
             }
             if self.sink.is_eos() {
+                // An error that ends a stream comes before the end, but perhaps after the bus was read above.
+                self.read_bus();
                 return self.failure.take().map_or(Look::End, Look::Failed);
             }
             if self.failure.is_some() {
@@ -531,35 +529,6 @@ fn make_http(address: &HttpAddress, answer_max: Duration, shown: &str) -> Result
     source.set_property("retries", 0i32);
     source.set_property("timeout", u32::try_from(answer_max.as_secs()).unwrap_or(u32::MAX));
     Ok(source)
-}
-
-/// Notes when a file ends before the length that its server told, which the HTTP element passes over in silence.
-fn watch_length(source: &gst::Element, watch: &Arc<Watch>) {
-    let Some(pad) = source.static_pad("src") else { return };
-    let (position, watch) = (AtomicU64::new(0), Arc::clone(watch));
-    let kinds = gst::PadProbeType::BUFFER | gst::PadProbeType::EVENT_DOWNSTREAM;
-    pad.add_probe(kinds, move |pad, info| {
-        if let Some(buffer) = info.buffer() {
-            position.fetch_add(buffer.size() as u64, Ordering::Relaxed);
-        }
-        match info.event().map(|event| event.view()) {
-            Some(gst::EventView::Segment(event)) => {
-                if let Some(segment) = event.segment().downcast_ref::<gst::format::Bytes>() {
-                    position.store(segment.start().map_or(0, u64::from), Ordering::Relaxed);
-                }
-            }
-            Some(gst::EventView::Eos(_)) => {
-                // A demuxer that has all pictures ends the file itself, and leaves what lies behind them.
-                let by_us = pad.last_flow_result() == Err(gst::FlowError::Eos);
-                let length = pad.query_duration::<gst::format::Bytes>().map(u64::from);
-                let short = length.is_some_and(|length| position.load(Ordering::Relaxed) < length);
-                let cut = short && !by_us;
-                watch.cut.store(cut, Ordering::Relaxed);
-            }
-            _ => {}
-        }
-        gst::PadProbeReturn::Ok
-    });
 }
 
 /// Fails a camera whose part does not end: the demuxer gathers each part in memory, whatever its length.

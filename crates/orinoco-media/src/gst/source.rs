@@ -270,22 +270,17 @@ impl GstSource {
             (Input::Rtsp(_) | Input::HttpCamera(_), error) => {
                 Some(faults::server_end(&self.shown, self.input.protocol(), progress, &seen, error))
             }
-            (Input::HttpFile { .. }, _) if run.session.watch.cut.load(Ordering::Relaxed) => {
-                Some(faults::server_cut(&self.shown))
-            }
-            (Input::HttpFile { .. }, Some(error)) if faults::is_network(error) => {
-                Some(faults::server_end(&self.shown, Protocol::Http, progress, &seen, Some(error)))
-            }
+            (Input::HttpFile { .. }, Some(error)) if faults::is_network(error) => Some(match progress {
+                Progress::Nothing => {
+                    faults::server_end(&self.shown, Protocol::Http, progress, &seen, Some(error))
+                }
+                Progress::Frames => faults::server_cut(&self.shown),
+            }),
             (Input::Csi(_), error) => Some(faults::csi_end(&self.shown, error)),
             _ => None,
         };
-        match network {
-            // A file begins again only at its start, and its first frames would come twice.
-            Some(SourceError::Transient(fault)) if !self.input.is_live() && progress == Progress::Frames => {
-                return Err(SourceError::Permanent(fault));
-            }
-            Some(fault) => return Err(fault),
-            None => {}
+        if let Some(fault) = network {
+            return Err(fault);
         }
         let error = error.map(|error| error.error());
         let fault = faults::file_end(&self.shown, run.wholeness, progress, &seen, error.as_ref());
