@@ -249,7 +249,8 @@ extern "C" __global__ void preprocess_bilinear(const FrameEntry *table, Preproce
 // Bits of a weight's fraction: 32, less 8 of the sample and 2 against overflow.
 static constexpr u32 WEIGHT_BITS = 22;
 
-// The taps of one output sample: the first input sample, their number, and their weights.
+// The taps of one output sample: the first input sample, their number, and their weights. `index` counts from the first
+// output sample that lies in the model's input.
 struct Taps {
     u32 first, count;
     const i32 *weights;
@@ -291,14 +292,15 @@ extern "C" __global__ void preprocess_antialias(
     bool inside = in_columns && y < spec.height && py < entry.size_y;
     const i32 half = 1 << (WEIGHT_BITS - 1);
     Sums down = {half, half, half};
+    u32 cut_x = u32(max(-entry.offset_x, 0)), cut_y = u32(max(-entry.offset_y, 0));
     // The tile's rows of the picture, and so the input rows that they need: the same for every thread of the block.
     i32 first_row = max(i32(top) - entry.offset_y, 0);
     i32 last_row = min(i32(min(top + TILE_Y, spec.height)) - entry.offset_y, i32(entry.size_y)) - 1;
     if (first_row <= last_row) {
-        Taps highest = taps_of(filters, entry.filter_y, entry.taps_y, u32(first_row));
-        Taps lowest = taps_of(filters, entry.filter_y, entry.taps_y, u32(last_row));
-        Taps columns = taps_of(filters, entry.filter_x, entry.taps_x, in_columns ? px : 0);
-        Taps rows = taps_of(filters, entry.filter_y, entry.taps_y, inside ? py : u32(first_row));
+        Taps highest = taps_of(filters, entry.filter_y, entry.taps_y, u32(first_row) - cut_y);
+        Taps lowest = taps_of(filters, entry.filter_y, entry.taps_y, u32(last_row) - cut_y);
+        Taps columns = taps_of(filters, entry.filter_x, entry.taps_x, in_columns ? px - cut_x : 0);
+        Taps rows = taps_of(filters, entry.filter_y, entry.taps_y, (inside ? py : u32(first_row)) - cut_y);
         u32 end = lowest.first + lowest.count;
         for (u32 chunk = highest.first; chunk < end; chunk += TILE_Y) {
             u32 input_row = chunk + threadIdx.y;

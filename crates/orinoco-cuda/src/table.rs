@@ -40,13 +40,13 @@ pub enum TableFault {
     FilterTooLarge { width: u32, height: u32, to_width: u32, to_height: u32, words: usize, words_max: usize },
 }
 
-/// The least and the greatest sides that the antialiased resize must cope with.
+/// What the antialiased resize has to cope with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FilterBounds {
     /// The longest side of a frame.
     pub frame_side_max: u32,
-    /// The longest side of a resized picture, before any cut.
-    pub picture_side_max: u32,
+    /// Width and height of the model's input.
+    pub input: (u32, u32),
 }
 
 /// How a table lies in memory: entries, then the weights of each entry's two axes.
@@ -55,6 +55,8 @@ pub struct TableLayout {
     batch: usize,
     /// Of one axis of one entry; 0 where the resize needs no weights.
     axis_words: usize,
+    /// The model's input, where the resize needs weights.
+    input: (u32, u32),
     /// The axes whose weights are in the table.
     axes: Vec<[Axis; 2]>,
 }
@@ -89,13 +91,14 @@ const _: () = {
 impl TableLayout {
     /// For `batch` frames and the bilinear resize.
     pub fn bilinear(batch: usize) -> Self {
-        Self { batch, axis_words: 0, axes: Vec::new() }
+        Self { batch, axis_words: 0, input: (0, 0), axes: Vec::new() }
     }
 
     /// For `batch` frames and the antialiased resize.
     pub fn antialiased(batch: usize, bounds: FilterBounds) -> Self {
-        let axis_words = Axis::words_max(bounds.frame_side_max, bounds.picture_side_max);
-        Self { batch, axis_words, axes: vec![[Axis::default(); 2]; batch] }
+        let FilterBounds { frame_side_max, input } = bounds;
+        let axis_words = Axis::words_max(frame_side_max, input.0.max(input.1));
+        Self { batch, axis_words, input, axes: vec![[Axis::default(); 2]; batch] }
     }
 
     /// The most frames.
@@ -127,7 +130,7 @@ impl TableLayout {
     ) -> Result<(), TableFault> {
         assert_eq!(table.len(), self.bytes(), "the bytes of {self:?}");
         check_frame(frame, bytes, placement)?;
-        let axes = upright_axes(frame, placement);
+        let axes = upright_axes(frame, placement, self.input);
         if self.has_filters() {
             self.write_filters(table, item, frame, axes)?;
         }
@@ -209,11 +212,19 @@ fn check_frame(frame: &FrameDesc, bytes: &Span, placement: Placement) -> Result<
     Ok(())
 }
 
-/// The resize of each axis of the upright picture.
-fn upright_axes(frame: &FrameDesc, placement: Placement) -> [Axis; 2] {
+/// The resize of each axis of the upright picture, as far as it lies in the model's input.
+fn upright_axes(frame: &FrameDesc, placement: Placement, input: (u32, u32)) -> [Axis; 2] {
+    let axis = |inputs, outputs: u32, offset: i32, side: u32| {
+        let seen_first = offset.min(0).unsigned_abs().min(outputs);
+        let end = i64::from(side).saturating_sub(i64::from(offset)).clamp(0, i64::from(outputs)) as u32;
+        Axis { inputs, outputs, seen_first, seen: end.saturating_sub(seen_first) }
+    };
     let turned = matches!(frame.orientation, Orientation::Rotate90 | Orientation::Rotate270);
     let (width, height) = if turned { (frame.height, frame.width) } else { (frame.width, frame.height) };
-    [Axis { inputs: width, outputs: placement.size.0 }, Axis { inputs: height, outputs: placement.size.1 }]
+    [
+        axis(width, placement.size.0, placement.offset.0, input.0),
+        axis(height, placement.size.1, placement.offset.1, input.1),
+    ]
 }
 
 fn write_frame(target: &mut [u8], frame: &FrameDesc) {

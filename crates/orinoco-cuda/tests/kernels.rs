@@ -128,7 +128,8 @@ fn layout_for(spec: &InputSpec, batch: usize) -> TableLayout {
     match spec.resize {
         Resize::Bilinear => TableLayout::bilinear(batch),
         Resize::BilinearAntialias => {
-            TableLayout::antialiased(batch, FilterBounds { frame_side_max: 256, picture_side_max: 256 })
+            let input = (spec.width, spec.height);
+            TableLayout::antialiased(batch, FilterBounds { frame_side_max: 256, input })
         }
     }
 }
@@ -239,6 +240,19 @@ fn pictures_shrink_and_grow_by_much() {
         let (desc, bytes) = frame(&mut noise, PixelFormat::Nv12, from, 2);
         for resize in RESIZES {
             let spec = spec(to, Fit::Stretch, Align::TopLeft, resize);
+            check_preprocess(&machines, &spec, Element::F32, &desc, &bytes);
+        }
+    }
+}
+
+#[test]
+fn thin_objects_fill_the_input() {
+    let machines = machines("preprocess of thin objects");
+    let mut noise = Noise(8);
+    for size in [(2, 250), (250, 2), (1, 77)] {
+        let (desc, bytes) = frame(&mut noise, PixelFormat::Nv12, size, 2);
+        for resize in RESIZES {
+            let spec = spec((24, 20), Fit::Crop { shorter: 24 }, Align::Center, resize);
             check_preprocess(&machines, &spec, Element::F32, &desc, &bytes);
         }
     }
@@ -408,7 +422,7 @@ fn a_table_refuses_what_kernels_must_not_read() {
     let (desc, bytes) = frame(&mut noise, PixelFormat::Nv12, (64, 48), 0);
     let span = machine.place(&bytes);
     let short = machine.place(&bytes[1..]);
-    let mut layout = TableLayout::antialiased(1, FilterBounds { frame_side_max: 16, picture_side_max: 16 });
+    let mut layout = TableLayout::antialiased(1, FilterBounds { frame_side_max: 16, input: (16, 16) });
     let mut table = vec![0; layout.bytes()];
     let at = Placement { offset: (0, 0), size: (32, 24), scale: (0.5, 0.5) };
     let mut refused =
@@ -421,7 +435,7 @@ fn a_table_refuses_what_kernels_must_not_read() {
     let flat = Placement { size: (32, 0), ..at };
     let none = TableFault::NoPixels { width: 64, height: 48, to_width: 32, to_height: 0 };
     assert_eq!(refused(&desc, &span, flat), none);
-    let large = refused(&desc, &span, at);
+    let large = refused(&desc, &span, Placement { size: (16, 12), scale: (0.25, 0.25), ..at });
     assert!(matches!(large, TableFault::FilterTooLarge { words_max: 128, .. }), "{large}");
 }
 

@@ -24,8 +24,6 @@ use crate::model::{Binding, Model};
 
 /// The longest side of a frame for the antialiased resize, whose weights have room in the table from the start.
 const FRAME_SIDE_MAX: u32 = 4096;
-/// How much larger than the model's input a resized picture may be before it is cut.
-const CUT_MAX: u32 = 4;
 
 /// The GPU of this process, opened on first use. A failure is not kept: a driver may be there next time.
 pub fn device() -> Result<Device, Unavailable> {
@@ -207,8 +205,8 @@ fn layout_for(spec: &InputSpec, batch: usize) -> TableLayout {
     match spec.resize {
         Resize::Bilinear => TableLayout::bilinear(batch),
         Resize::BilinearAntialias => {
-            let picture_side_max = CUT_MAX * spec.width.max(spec.height);
-            TableLayout::antialiased(batch, FilterBounds { frame_side_max: FRAME_SIDE_MAX, picture_side_max })
+            let input = (spec.width, spec.height);
+            TableLayout::antialiased(batch, FilterBounds { frame_side_max: FRAME_SIDE_MAX, input })
         }
     }
 }
