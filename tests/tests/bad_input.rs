@@ -84,7 +84,8 @@ fn outputs_that_would_destroy_something() {
     let dir = tempfile::tempdir().expect("temporary folder");
     let picture = dir.path().join("a.jpg").display().to_string();
     fs::copy(root().join("docs/demo.jpg"), &picture).expect("copied");
-    for option in [["--results", &picture], ["--sink", &format!("framemd5={picture}")]] {
+    let sink = format!("framemd5={picture}");
+    for option in [["--results", &picture], ["--sink", &sink], ["--summary", &picture]] {
         let output = run(&[&["run", "--source", &picture], &option[..]].concat());
         assert_one_sentence(&output, 2, "E0501", &["a.jpg", "reads it"]);
     }
@@ -100,6 +101,12 @@ fn a_summary_that_cannot_be_written_is_told_before_the_run() {
     let source = "test://ball?pace=pts&frames=900";
     let output = run(&["run", "--source", source, "--summary", "/proc/no/s.json"]);
     assert_one_sentence(&output, 2, "E0501", &["/proc/no/s.json"]);
+    let dir = tempfile::tempdir().expect("temporary folder");
+    let summary = dir.path().join("s.json");
+    let refused = ["run", "--source", source, "--model", "no-such-model", "--summary"];
+    let output = run(&[&refused[..], &[&summary.display().to_string()]].concat());
+    assert_one_sentence(&output, 2, "E0201", &["no-such-model"]);
+    assert!(!summary.exists(), "a run that was refused left a summary");
 }
 
 #[test]

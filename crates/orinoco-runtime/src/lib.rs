@@ -22,7 +22,7 @@ pub use events::Quiet;
 pub use memory::{peak_bytes, resident_bytes};
 pub use models::{Describe, LoadedModel, bind_audio, bind_plan, load_as, load_model};
 pub use orinoco_api::Summary;
-pub use outputs::Earlier;
+pub use outputs::{Earlier, check_own_file};
 pub use paths::{cache_dir, data_dirs, repository, vars};
 pub use planning::{asked_to_measure, plan_board};
 pub use process::set_up_process;

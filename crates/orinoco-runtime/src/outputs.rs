@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use orinoco_board::{BoardStream, SinkKind, SinkSpec};
+use orinoco_board::{Board, BoardStream, SinkKind, SinkSpec};
 use orinoco_core::{Diagnosis, codes};
 use orinoco_media::{ImagePaths, SourceKind, SourceUri};
 
@@ -61,9 +61,17 @@ impl Outputs {
     }
 }
 
+/// Refuses a file that the caller means to write besides, where a stream of the board reads or writes it.
+pub fn check_own_file(board: &Board, path: &Path) -> Result<(), Diagnosis> {
+    let taken = check_outputs(&board.streams)?;
+    taken.get(&place_of(path)).map_or(Ok(()), |whose| {
+        Err(Diagnosis::new(&codes::SINK_OPEN, path.display(), whose, "write to another path"))
+    })
+}
+
 /// Refuses sinks that would destroy something: a file that a stream reads, or what another sink writes. And an MP4 on
-/// standard output, which cannot be rewound.
-pub(crate) fn check_outputs(streams: &[BoardStream]) -> Result<(), Diagnosis> {
+/// standard output, which cannot be rewound. Otherwise returns the files that are read or written, and by whom.
+pub(crate) fn check_outputs(streams: &[BoardStream]) -> Result<BTreeMap<PathBuf, String>, Diagnosis> {
     let mut taken = BTreeMap::new();
     for stream in streams {
         if let Some(path) = file_read(stream)? {
@@ -90,7 +98,7 @@ pub(crate) fn check_outputs(streams: &[BoardStream]) -> Result<(), Diagnosis> {
             }
         }
     }
-    Ok(())
+    Ok(taken)
 }
 
 /// The file that a stream reads, where it is one.
@@ -144,7 +152,8 @@ mod tests {
         let check = |sinks: &[(SinkKind, &str)]| {
             let sinks = sinks.iter().map(|(kind, path)| SinkSpec { kind: *kind, path: path.into() });
             let stream = BoardStream::new("a", file("in.png"), Vec::new());
-            check_outputs(&[BoardStream { sinks: sinks.collect(), ..stream }]).map_err(|why| why.cause)
+            let streams = [BoardStream { sinks: sinks.collect(), ..stream }];
+            check_outputs(&streams).map(drop).map_err(|why| why.cause)
         };
         let (jsonl, mp4) = (SinkKind::Jsonl, SinkKind::Mp4);
         assert_eq!(check(&[(jsonl, &file("./in.png"))]), Err("stream a reads it".to_owned()));

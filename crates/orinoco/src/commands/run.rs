@@ -9,7 +9,7 @@ use orinoco_board::{Board, BoardStream, SinkKind, SinkSpec, TrackSpec};
 use orinoco_config::Faults;
 use orinoco_core::{Diagnosis, Exit, WithSubject, codes};
 use orinoco_pipeline::Stop;
-use orinoco_runtime::{Earlier, Runtime, repository, vars};
+use orinoco_runtime::{Earlier, Runtime, check_own_file, repository, vars};
 
 use crate::args::RunArgs;
 use crate::commands::{RECONNECT_ATTEMPTS, board_model, inference};
@@ -19,7 +19,7 @@ use crate::signals::stop_on_signals;
 pub(crate) fn run(args: &RunArgs, json: bool) -> Result<Exit, Faults> {
     let board = board(args, json)?;
     if let Some(path) = &args.summary {
-        check_writable(path)?;
+        check_own_file(&board, path)?;
     }
     let to_stdout = board.streams.iter().flat_map(|s| &s.sinks).any(|sink| sink.path == Path::new("-"));
     let stop = Stop::default();
@@ -27,6 +27,10 @@ pub(crate) fn run(args: &RunArgs, json: bool) -> Result<Exit, Faults> {
     let place = repository(args.place.models.as_deref(), args.place.data.as_deref());
     let frames_max = board.streams.iter().map(|stream| stream.frames_max).sum::<Option<u64>>();
     let runtime = Runtime::prepare(board, &place, Arc::new(EventLines), stop, Earlier::Overwritten)?;
+    // Hours of work should not end without it; a run that was refused should leave nothing behind.
+    if let Some(path) = &args.summary {
+        check_writable(path)?;
+    }
     let progress = ProgressLine::new(frames_max);
     let summary = runtime.start()?.wait(|now| progress.show(now));
     progress.clear();
