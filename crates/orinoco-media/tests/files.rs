@@ -4,7 +4,7 @@
 mod common;
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use common::{checksums, data, gst_source, launch, note, read, read_from, run};
@@ -152,15 +152,21 @@ fn pace_keeps_real_time() {
     assert!((0.7..1.6).contains(&took), "ten intervals of 80 ms took {took} s");
 }
 
-#[test]
-fn a_pass_in_real_time_shows_its_last_picture_as_long_as_the_others() {
+/// A new video of small pictures, in a folder that goes with the first of the two.
+fn make_video(name: &str, frames: usize, rate: &str, muxer: &str) -> (tempfile::TempDir, PathBuf) {
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let path = folder.path().join("short.avi");
+    let path = folder.path().join(name);
     launch(&format!(
-        "videotestsrc num-buffers=3 ! video/x-raw,format=I420,width=64,height=48,framerate=5/1 ! jpegenc ! \
-         avimux ! filesink location={}",
+        "videotestsrc num-buffers={frames} ! video/x-raw,format=I420,width=64,height=48,framerate={rate} ! \
+         jpegenc ! {muxer} ! filesink location={}",
         path.display()
     ));
+    (folder, path)
+}
+
+#[test]
+fn a_pass_in_real_time_shows_its_last_picture_as_long_as_the_others() {
+    let (_folder, path) = make_video("short.avi", 3, "5/1", "avimux");
     let reading = read(&format!("{}?loop=1&pace=pts", path.display()), 10, |frame| frame.desc.pts.0);
     assert!(reading.frames.windows(2).all(|pair| pair[1] - pair[0] == 200_000_000), "{:?}", reading.frames);
     // Three times back to the start cost little; without the last pictures 0.6 s would be missing.
@@ -170,13 +176,7 @@ fn a_pass_in_real_time_shows_its_last_picture_as_long_as_the_others() {
 
 #[test]
 fn pictures_that_wait_for_their_time_are_no_silence() {
-    let folder = tempfile::tempdir().expect("a temporary folder");
-    let path = folder.path().join("slow.mkv");
-    launch(&format!(
-        "videotestsrc num-buffers=4 ! video/x-raw,format=I420,width=64,height=48,framerate=1/2 ! jpegenc ! \
-         matroskamux ! filesink location={}",
-        path.display()
-    ));
+    let (_folder, path) = make_video("slow.mkv", 4, "1/2", "matroskamux");
     let begin = Instant::now();
     let running = run(&format!("{}?pace=pts", path.display()), Duration::from_secs(1));
     running.wait(begin, 4, Duration::from_secs(20));
@@ -189,13 +189,7 @@ fn pictures_that_wait_for_their_time_are_no_silence() {
 
 #[test]
 fn a_file_that_stalled_does_not_give_its_first_frames_twice() {
-    let folder = tempfile::tempdir().expect("a temporary folder");
-    let path = folder.path().join("clip.avi");
-    launch(&format!(
-        "videotestsrc num-buffers=5 ! video/x-raw,format=I420,width=64,height=48,framerate=5/1 ! jpegenc ! \
-         avimux ! filesink location={}",
-        path.display()
-    ));
+    let (_folder, path) = make_video("clip.avi", 5, "5/1", "avimux");
     // What the runner does with a source that fell silent.
     let reopen = |uri: &str, given: usize| {
         let mut source = gst_source(uri);
