@@ -180,7 +180,7 @@ fn never_more_is_held_than_the_ring_has_room_for() {
 
 #[test]
 fn every_buffer_comes_back_after_an_error() {
-    let _turn = start(Script { fail_after: Some(9) });
+    let _turn = start(Script { fail_after: Some(9), ..Script::default() });
     let folder = tempfile::tempdir().expect("a temporary folder");
     let uri = video(folder.path()).display().to_string();
     let reading = read_from(&mut nvmm_source(&uri), usize::MAX, luma);
@@ -238,8 +238,24 @@ fn a_csi_camera_is_read_from_either_memory() {
 }
 
 #[test]
+fn damaged_pictures_of_a_camera_are_lost() {
+    let _turn = start(Script { damaged: 4, ..Script::default() });
+    let mut source = gst_source("csi://0?width=64&height=64&fps=100");
+    source.open().expect("it opens");
+    let mut seen = Vec::new();
+    while seen.len() < 3 {
+        if let Poll::Frame(frame) = source.next(Duration::from_secs(5)).expect("it works") {
+            seen.push((luma(&frame), frame.lost));
+        }
+    }
+    source.close();
+    assert_eq!(seen, [(luma_of_number(4), 4), (luma_of_number(5), 0), (luma_of_number(6), 0)]);
+    all_back("nvarguscamerasrc");
+}
+
+#[test]
 fn a_csi_camera_that_fails_is_opened_again() {
-    let _turn = start(Script { fail_after: Some(5) });
+    let _turn = start(Script { fail_after: Some(5), ..Script::default() });
     let source = gst_source("csi://0?width=64&height=64&fps=100").in_memory(FrameMemory::Nvmm);
     let (end, count) = run_into_ring(source, DropPolicy::DropOldest, None, Duration::from_millis(1500));
     assert!(matches!(end, SourceEnd::Stopped), "{end:?}");

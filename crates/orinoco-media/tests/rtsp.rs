@@ -82,7 +82,9 @@ fn the_server() {
                  speed-preset=ultrafast ! rtph264pay name=pay0 pt=96";
     // The server cuts off what nobody asked for. Without the tee that would be an error, and end the video as well.
     let sound = "audiotestsrc is-live=true ! tee allow-not-linked=true ! alawenc ! rtppcmapay";
+    let rare_keys = video.replace("key-int-max=10", "key-int-max=50");
     for (path, launch) in [
+        ("/shared", format!("( videotestsrc is-live=true pattern=ball ! {rare_keys} )")),
         ("/ball", format!("( videotestsrc is-live=true pattern=ball ! {video} )")),
         ("/short", format!("( videotestsrc is-live=true num-buffers=30 ! {video} )")),
         ("/sound", format!("( {sound} name=pay0 pt=8 )")),
@@ -90,6 +92,7 @@ fn the_server() {
     ] {
         let factory = server::RTSPMediaFactory::new();
         factory.set_launch(&launch);
+        factory.set_shared(path == "/shared");
         server.mount_points().expect("a server has mount points").add_factory(path, factory);
     }
     let _keep = server.attach(None).expect("the port is free");
@@ -119,6 +122,28 @@ fn frames_arrive_over_tcp_and_udp() {
         assert!(reading.frames.iter().all(|(_, decode)| decode.is_some()));
         assert_eq!(source.frames_lent(), 0);
     }
+}
+
+#[test]
+fn a_stream_joined_between_key_frames_begins_with_a_whole_picture() {
+    let server = Server::start(0);
+    let mut first = gst_source(&server.uri("/shared"));
+    first.open().expect("it opens");
+    // Key frames come every 2 s, so that the second one joins in the middle.
+    let mut shown = 0;
+    while shown < 15 {
+        shown += usize::from(matches!(first.next(Duration::from_secs(1)), Ok(Poll::Frame(_))));
+    }
+    let reading = read_from(&mut gst_source(&server.uri("/shared")), 3, |frame| {
+        let luma = frame.view().plane(0);
+        let sum: u64 = (0..luma.rows()).flat_map(|row| luma.row(row)).map(|value| u64::from(*value)).sum();
+        (sum / (320 * 240), frame.lost)
+    });
+    assert!(reading.fault.is_none(), "{:?}", reading.fault);
+    note(&format!("mean luma and pictures left out: {:?}", reading.frames));
+    // A white ball on black; pictures without their beginning are grey.
+    assert!(reading.frames.iter().all(|(mean, _)| *mean < 40), "{:?}", reading.frames);
+    first.close();
 }
 
 /// Opens what cannot be opened; the fault must be transient, within the bound, and say `cause`.

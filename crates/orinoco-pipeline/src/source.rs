@@ -29,7 +29,8 @@ pub enum Poll {
     Frame(Frame),
     /// Nothing yet.
     Pending,
-    /// Nothing yet, by our own doing: its time has not come, or the pipeline holds every slot. This is no silence.
+    /// Nothing yet, by our own doing: its time has not come, the pipeline holds every slot, or it was left out. This is no
+    /// silence.
     Waiting,
     /// The end: no more frames will come.
     End,

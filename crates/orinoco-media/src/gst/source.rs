@@ -22,6 +22,8 @@ const FILE_OPEN_MAX: Duration = Duration::from_secs(10);
 const CUT_OPEN_MAX: Duration = Duration::from_secs(5);
 /// The longest that a camera may take to answer and send its first packet.
 const LIVE_OPEN_MAX: Duration = Duration::from_secs(5);
+/// The longest that a live stream's damaged pictures are left out: more than most cameras have between key frames.
+const DAMAGED_MAX: Duration = Duration::from_secs(5);
 /// What a camera is given for one answer: longer than opening takes in all, so that one place decides and says so.
 const LIVE_ANSWER_MAX: Duration = Duration::from_secs(6);
 const _: () = assert!(LIVE_ANSWER_MAX.as_secs() > LIVE_OPEN_MAX.as_secs());
@@ -41,6 +43,10 @@ const OPEN_STEP: Duration = Duration::from_millis(100);
 ///
 /// A file that falls silent after its first frames is not opened again, since they would come twice; but one on a disk
 /// that repeats is. While frames are lent a file is not taken for silent: its decoder may have no buffer left.
+///
+/// A live stream that is joined between two key frames begins with pictures of which most is missing. Those that its
+/// decoder calls damaged are counted as lost, until a good one comes or 5 s have passed: a stream that refreshes its
+/// pictures bit by bit may have no good one.
 ///
 /// [`Source::open`] returns within 10 s for a file, which has then given its first frame, and within 5 s for a camera,
 /// which has then sent its first packet.
@@ -98,6 +104,10 @@ struct Run {
     frames: u64,
     /// Frames since the last start from the beginning of the file.
     pass_frames: u64,
+    /// Until when damaged pictures at the beginning are left out.
+    good_by: Nanos,
+    /// Damaged pictures that were left out since the last frame.
+    lost: u64,
 }
 
 /// Turns each pass's media time into one that never goes back.
@@ -212,6 +222,8 @@ impl GstSource {
                     self.run.as_mut().expect("it is open").early = Some(frame);
                     return Ok(());
                 }
+                // Damaged pictures are a sign, too.
+                Poll::Waiting if self.input.is_live() => return Ok(()),
                 Poll::Pending | Poll::Waiting => {}
                 Poll::End => return Ok(()),
             }
@@ -247,7 +259,12 @@ impl GstSource {
     fn deliver(&mut self, sample: &gst::Sample) -> Result<Poll, SourceError> {
         let now = self.clock.now();
         let clock = self.pts_clock();
+        let live = self.input.is_live();
         let run = self.run.as_mut().expect("a picture comes from an open session");
+        if live && run.frames == 0 && now < run.good_by && is_damaged(sample) {
+            run.lost += 1;
+            return Ok(Poll::Waiting);
+        }
         match run.frame(sample, clock, now) {
             Ok(frame) => Ok(Poll::Frame(frame)),
             Err(cause) => {
@@ -334,10 +351,17 @@ impl Run {
         let (mut frame, interval) = self.maker.frame(sample, pts, now)?;
         self.timeline.advance(pts, interval);
         frame.decode = raw.and_then(|raw| self.session.watch.times().take(raw.nseconds()));
+        frame.lost = std::mem::take(&mut self.lost);
         self.frames += 1;
         self.pass_frames += 1;
         Ok(frame)
     }
+}
+
+/// Whether the decoder says that parts of a picture are missing, as before the first key frame of a stream that was joined
+/// between two.
+fn is_damaged(sample: &gst::Sample) -> bool {
+    sample.buffer().is_some_and(|buffer| buffer.flags().contains(gst::BufferFlags::CORRUPTED))
 }
 
 impl Source for GstSource {
@@ -355,8 +379,18 @@ impl Source for GstSource {
         let maker = FrameMaker::new(self.pts_clock(), Arc::clone(&self.lent));
         let timeline = Timeline::default();
         let pacer = Pacer::new(self.input.pace(), Arc::clone(&self.clock));
-        self.run =
-            Some(Run { session, maker, timeline, wholeness, pacer, early: None, frames: 0, pass_frames: 0 });
+        self.run = Some(Run {
+            session,
+            maker,
+            timeline,
+            wholeness,
+            pacer,
+            early: None,
+            frames: 0,
+            pass_frames: 0,
+            good_by: self.clock.now() + DAMAGED_MAX,
+            lost: 0,
+        });
         let started = self.wait_for_start();
         if started.is_err() {
             self.close();

@@ -232,14 +232,16 @@ impl Behaviour for Decoding {
             return Err("the simulated decoder was told to fail".to_owned());
         }
         let mut made = picture("nvv4l2decoder", self.size.0, self.size.1, luma_of_number(self.made));
-        copy_times(&buffer, &mut made);
+        copy_marks(&buffer, &mut made);
         self.made += 1;
         Ok(made)
     }
 }
 
-fn copy_times(from: &gst::BufferRef, to: &mut gst::Buffer) {
+/// Gives a picture the times of the one it is made of, and whether that is damaged.
+fn copy_marks(from: &gst::BufferRef, to: &mut gst::Buffer) {
     let to = to.get_mut().expect("it is new");
+    to.set_flags(from.flags() & gst::BufferFlags::CORRUPTED);
     to.set_pts(from.pts());
     to.set_duration(from.duration());
 }
@@ -298,7 +300,7 @@ impl Behaviour for Converting {
                 gst::Buffer::from_slice(pixels)
             }
         };
-        copy_times(&buffer, &mut made);
+        copy_marks(&buffer, &mut made);
         Ok(made)
     }
 }
@@ -494,6 +496,9 @@ mod camera {
             let times = made.get_mut().expect("it is new");
             times.set_pts(gst::ClockTime::from_nseconds(state.made * state.interval));
             times.set_duration(gst::ClockTime::from_nseconds(state.interval));
+            if state.made < script().damaged {
+                times.set_flags(gst::BufferFlags::CORRUPTED);
+            }
             std::thread::sleep(std::time::Duration::from_nanos(state.interval));
             state.made += 1;
             Ok(base::subclass::base_src::CreateSuccess::NewBuffer(made))

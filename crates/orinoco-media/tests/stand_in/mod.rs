@@ -39,9 +39,11 @@ pub(crate) fn count(element: &str) -> Count {
 pub(crate) struct Script {
     /// The decoder and the camera fail after this many pictures.
     pub(crate) fail_after: Option<u64>,
+    /// So many pictures of the camera come flagged as damaged before the first good one.
+    pub(crate) damaged: u64,
 }
 
-static SCRIPT: Mutex<Script> = Mutex::new(Script { fail_after: None });
+static SCRIPT: Mutex<Script> = Mutex::new(Script { fail_after: None, damaged: 0 });
 static TURN: Mutex<()> = Mutex::new(());
 
 fn script() -> Script {
