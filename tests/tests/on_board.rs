@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use md5::{Digest, Md5};
 use orinoco_api::{EndState, StreamSummary, Summary};
-use orinoco_rig::{Board, Boards, Flavour, Input, Options, Rig, Unavailable, VividOptions};
+use orinoco_rig::{Board, Boards, Flavour, Input, Options, Rig, StallWatch, Unavailable, VividOptions};
 use orinoco_tests::{Agreement, Random, agree, cross_binary, orinoco, results, root};
 
 /// Longest run of a program on a board.
@@ -124,12 +124,34 @@ fn capture_list(board: &Board) -> String {
     String::from_utf8_lossy(&orinoco_on(board, "cameras").stdout).into_owned()
 }
 
+/// How often a measurement is taken that this machine's own stalls disturb.
+const ATTEMPTS: usize = 3;
+/// The time of a frame.
+const INTERVAL: Duration = Duration::from_millis(33);
+
+/// A measurement, taken again if a core of this machine stood still for a frame or longer meanwhile, whatever came out: the
+/// emulated camera goes by a clock that does not stand still with it.
+fn undisturbed(measure: impl Fn() -> StreamSummary) -> StreamSummary {
+    let mut attempt = 1;
+    loop {
+        let watch = StallWatch::start().expect("threads start");
+        let stream = measure();
+        let stall = watch.longest().expect("they end");
+        println!("attempt {attempt}: this machine's cores stood still for at most {stall:.1?}");
+        if stall < INTERVAL || attempt == ATTEMPTS {
+            return stream;
+        }
+        attempt += 1;
+    }
+}
+
 #[test]
 #[ignore = "boots an emulated board; `make test-boards` runs it"]
 fn a_camera_keeps_its_rate() {
     let Some(boards) = hurried_board("orinoco") else { return };
     boards.alone().expect("the others end");
-    let stream = capture(&boards[0], if long() { 9000 } else { 300 });
+    let frames = if long() { 9000 } else { 300 };
+    let stream = undisturbed(|| capture(&boards[0], frames));
     let p99 = stream.stages.iter().find(|stage| stage.stage == "capture").expect("stamped").p99_us;
     assert!(stream.fps >= 29.0, "{} frames a second", stream.fps);
     assert_eq!(lost(&stream), 0, "{:?}", stream.dropped);

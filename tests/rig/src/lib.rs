@@ -16,12 +16,14 @@ mod process;
 mod qemu;
 mod qmp;
 mod run;
+mod stalls;
 
 pub use board::{Bar, Board, Input, Rail, Reading, Session, VividOptions};
 pub use boards::{BOARDS_MAX, Boards};
 pub use fault::Fault;
 pub use parts::{Flavour, Rig};
 pub use qemu::{Link, Options};
+pub use stalls::StallWatch;
 
 /// This machine cannot do what was asked, and why. A test that meets it says "skipped" and passes; find it with
 /// `error.downcast_ref::<Unavailable>()`.
