@@ -45,7 +45,6 @@ pub struct Closed;
 pub struct Mux {
     state: Mutex<State>,
     frame_came: Condvar,
-    room_came: Condvar,
     clock: Arc<dyn Clock>,
     stats: Stats,
 }
@@ -74,6 +73,8 @@ struct Ring {
     stream: StreamId,
     queue: StreamQueue,
     frames: VecDeque<(Nanos, Frame)>,
+    /// Its source may go on.
+    room_came: Arc<Condvar>,
     open: bool,
     /// When it had its turn.
     served: u64,
@@ -83,8 +84,7 @@ impl Mux {
     /// A mux without streams.
     pub fn new(clock: Arc<dyn Clock>, stats: Stats) -> Arc<Self> {
         let state = Mutex::new(State { rings: Vec::new(), joined: false, turn: 0, closed: false });
-        let (frame_came, room_came) = (Condvar::new(), Condvar::new());
-        Arc::new(Self { state, frame_came, room_came, clock, stats })
+        Arc::new(Self { state, frame_came: Condvar::new(), clock, stats })
     }
 
     /// Adds a stream, and returns the end into which its source pushes. Dropping that ends the stream.
@@ -96,11 +96,13 @@ impl Mux {
             return Err(Closed);
         }
         let (frames, served) = (VecDeque::with_capacity(queue.frames_max), state.turn);
-        state.rings.push(Ring { stream, queue, frames, open: true, served });
+        let room_came = Arc::<Condvar>::default();
+        let inlet = Inlet { mux: Arc::clone(self), stream, room_came: Arc::clone(&room_came) };
+        state.rings.push(Ring { stream, queue, frames, room_came, open: true, served });
         state.joined = true;
         drop(state);
         self.frame_came.notify_one();
-        Ok(Inlet { mux: Arc::clone(self), stream })
+        Ok(inlet)
     }
 
     /// Waits for what comes next, and fills `batch` where that is one. `None` when the last stream has left, or after
@@ -131,8 +133,6 @@ impl Mux {
             for _ in 0..state.batch_max(group) {
                 batch.extend(state.pop_next(group));
             }
-            drop(state);
-            self.room_came.notify_all();
             return Some(Next::Batch(group));
         }
     }
@@ -145,9 +145,9 @@ impl Mux {
             for _ in ring.frames.drain(..) {
                 self.stats.stream(ring.stream).drop_frame(DropCause::Shutdown);
             }
+            ring.room_came.notify_one();
         }
         drop(state);
-        self.room_came.notify_all();
         self.frame_came.notify_all();
     }
 
@@ -214,7 +214,11 @@ impl State {
         let ring = self.rings.iter_mut().filter(of_group).min_by_key(|ring| ring.turn())?;
         self.turn += 1;
         ring.served = self.turn;
-        ring.frames.pop_front().map(|(_, frame)| frame)
+        let (_, frame) = ring.frames.pop_front()?;
+        if ring.frames.len() == ring.frames_to_go_on() {
+            ring.room_came.notify_one();
+        }
+        Some(frame)
     }
 }
 
@@ -229,6 +233,13 @@ impl Ring {
         if self.open { self.queue.frames_max } else { self.frames.len() }
     }
 
+    /// A source that found the ring full goes on when no more frames than this wait. It then works on several in a row, and
+    /// its caches are filled once for all of them. The next batch is there meanwhile.
+    fn frames_to_go_on(&self) -> usize {
+        let StreamQueue { batch_max, frames_max, .. } = self.queue;
+        batch_max.max(frames_max / 4).min(frames_max - 1)
+    }
+
     fn deadline(&self) -> Option<Nanos> {
         self.frames.front().map(|(came, _)| *came + self.queue.batch_wait)
     }
@@ -238,6 +249,7 @@ impl Ring {
 pub struct Inlet {
     mux: Arc<Mux>,
     stream: StreamId,
+    room_came: Arc<Condvar>,
 }
 
 impl Inlet {
@@ -257,7 +269,12 @@ impl Inlet {
             }
             match ring.queue.policy {
                 DropPolicy::Block => {
-                    state = mux.room_came.wait(state).unwrap_or_else(PoisonError::into_inner);
+                    let must_wait = |state: &mut State| {
+                        let ring = state.ring(self.stream).expect("a ring leaves after its inlet");
+                        ring.frames.len() > ring.frames_to_go_on()
+                    };
+                    let waited = self.room_came.wait_while(state, |state| !state.closed && must_wait(state));
+                    state = waited.unwrap_or_else(PoisonError::into_inner);
                 }
                 DropPolicy::DropNewest => break Some((frame, DropCause::DropNewest)),
                 DropPolicy::DropOldest => {
@@ -354,6 +371,20 @@ mod tests {
             std::thread::spawn(move || (0..100).for_each(|seq| inlets[0].push(frame(0, seq)).expect("open")));
         assert_eq!(drain(&mux).concat(), (0..100).collect::<Vec<_>>());
         source.join().expect("the source ends");
+    }
+
+    #[test]
+    fn a_blocked_source_goes_on_when_the_next_batch_is_all_that_waits() {
+        for (frames_max, batch_max, wanted) in
+            [(1, 1, 0), (2, 1, 1), (4, 1, 1), (4, 2, 2), (4, 8, 3), (64, 4, 16)]
+        {
+            let (mux, _inlets, _) = mux(DropPolicy::Block, frames_max, 1, batch_max, 0);
+            assert_eq!(
+                mux.lock().rings[0].frames_to_go_on(),
+                wanted,
+                "{frames_max} frames, batches of {batch_max}"
+            );
+        }
     }
 
     #[test]
