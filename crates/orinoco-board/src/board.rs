@@ -130,7 +130,7 @@ pub struct BoardStream {
     pub batch_wait: Duration,
     /// Frames that take longer are counted as late.
     pub latency_max: Option<Duration>,
-    /// Ends after this many frames.
+    /// Ends after this many frames; what was lost at the source is none.
     pub frames_max: Option<u64>,
     /// Attempts to reach a live source that never delivered; `None` for ever.
     pub reconnect_attempts: Option<u32>,

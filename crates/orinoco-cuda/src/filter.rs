@@ -51,7 +51,8 @@ impl Axis {
         2 * inputs_max as usize + 6 * seen_max as usize
     }
 
-    /// Writes for each output that is seen: its first input sample, the number of taps, and the weights, in records of one length.
+    /// Writes for each output that is seen: its first input sample, the number of taps, and the weights, in records of one
+    /// length.
     pub(crate) fn write(self, words: &mut [i32]) {
         assert_eq!(words.len(), self.words(), "the words of {self:?}");
         let (scale, taps_max) = (self.scale(), self.taps_max() as usize);

@@ -49,7 +49,7 @@ pub struct SourceRunner {
     pub inlet: Inlet,
     /// How it is kept alive.
     pub reconnect: Reconnect,
-    /// Ends after this many frames.
+    /// Ends after this many frames; what was lost at the source is none.
     pub frames_max: Option<u64>,
     /// Time.
     pub clock: Arc<dyn Clock>,
@@ -66,8 +66,12 @@ pub struct SourceRunner {
 impl SourceRunner {
     /// Opens, reads and reopens the source until it ends, is stopped, or has failed for good.
     pub fn run(mut self) -> SourceEnd {
-        let mut life =
-            Life { backoff: Backoff::new(self.reconnect.attempts_max, self.seed), seq: 0, lost: None };
+        let mut life = Life {
+            backoff: Backoff::new(self.reconnect.attempts_max, self.seed),
+            seq: 0,
+            given: 0,
+            lost: None,
+        };
         let end = loop {
             let error = match self.session(&mut life) {
                 Ok(end) => break end,
@@ -119,11 +123,12 @@ impl SourceRunner {
                     frame.desc.seq = life.seq;
                     frame.desc.stream = self.stream;
                     life.seq += 1;
+                    life.given += 1;
                     self.count(&frame);
                     if self.inlet.push(frame).is_err() {
                         return Ok(SourceEnd::Stopped);
                     }
-                    if self.frames_max.is_some_and(|max| life.seq >= max) {
+                    if self.frames_max.is_some_and(|max| life.given >= max) {
                         return Ok(SourceEnd::Complete);
                     }
                     // Read after the push: time spent blocked by our own ring is not the source's silence.
@@ -207,6 +212,8 @@ struct Life {
     backoff: Backoff,
     /// The next frame's number.
     seq: u64,
+    /// Frames handed on.
+    given: u64,
     /// When it was lost, if it was live before and is not now.
     lost: Option<Nanos>,
 }
@@ -288,6 +295,7 @@ mod tests {
     enum Step {
         OpenFails,
         Frame,
+        FrameAfterLoss(u64),
         /// Longer than a stall.
         Waits,
         Breaks,
@@ -311,10 +319,14 @@ mod tests {
         }
         fn next(&mut self, _: Duration) -> Result<Poll, SourceError> {
             match self.0.pop_front() {
-                Some(Step::Frame) => {
+                Some(step @ (Step::Frame | Step::FrameAfterLoss(_))) => {
                     let desc = FrameDesc::packed(PixelFormat::Gray8, 1, 1);
                     let slot = crate::SlotPool::new(1, 1).take(Duration::ZERO).expect("free");
-                    Ok(Poll::Frame(Frame::new(desc, crate::Slot::Owned(slot), Nanos(0)).expect("fits")))
+                    let mut frame = Frame::new(desc, crate::Slot::Owned(slot), Nanos(0)).expect("fits");
+                    if let Step::FrameAfterLoss(lost) = step {
+                        frame.lost = lost;
+                    }
+                    Ok(Poll::Frame(frame))
                 }
                 Some(Step::Waits) => {
                     std::thread::sleep(2 * STALL);
@@ -334,6 +346,16 @@ mod tests {
     }
 
     fn check_until(stop: Stop, steps: Vec<Step>, attempts_max: Option<u32>, states: &str, end: &str) {
+        let (runner, _mux, log) = runner(stop, steps, attempts_max);
+        let ended = match runner.run() {
+            SourceEnd::Complete => "complete",
+            SourceEnd::Stopped => "stopped",
+            SourceEnd::Failed(_) => "failed",
+        };
+        assert_eq!((log.0.lock().expect("not poisoned").join(" ").as_str(), ended), (states, end));
+    }
+
+    fn runner(stop: Stop, steps: Vec<Step>, attempts_max: Option<u32>) -> (SourceRunner, Arc<Mux>, Arc<Log>) {
         let clock: Arc<dyn Clock> = Arc::new(MonotonicClock::default());
         let stats = Stats::new(1);
         let (policy, batch_wait) = (DropPolicy::Block, Duration::ZERO);
@@ -353,12 +375,20 @@ mod tests {
             stats,
             stop,
         };
-        let ended = match runner.run() {
-            SourceEnd::Complete => "complete",
-            SourceEnd::Stopped => "stopped",
-            SourceEnd::Failed(_) => "failed",
-        };
-        assert_eq!((log.0.lock().expect("not poisoned").join(" ").as_str(), ended), (states, end));
+        (runner, mux, log)
+    }
+
+    #[test]
+    fn what_was_lost_at_the_source_does_not_count_as_frames_of_a_run() {
+        let steps = vec![Step::FrameAfterLoss(35), Step::Frame, Step::FrameAfterLoss(2), Step::Frame];
+        let (mut runner, mux, _) = runner(Stop::default(), steps, None);
+        runner.frames_max = Some(3);
+        assert!(matches!(runner.run(), SourceEnd::Complete));
+        let (mut batch, mut numbers) = (Vec::new(), Vec::new());
+        while mux.next(&mut batch).is_some() {
+            numbers.extend(batch.iter().map(|frame| frame.desc.seq));
+        }
+        assert_eq!(numbers, [35, 36, 39]);
     }
 
     #[test]
