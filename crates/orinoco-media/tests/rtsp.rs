@@ -83,10 +83,12 @@ fn the_server() {
     // The server cuts off what nobody asked for. Without the tee that would be an error, and end the video as well.
     let sound = "audiotestsrc is-live=true ! tee allow-not-linked=true ! alawenc ! rtppcmapay";
     let rare_keys = video.replace("key-int-max=10", "key-int-max=50");
+    // So short that missing a key frame at the beginning would leave little of it.
+    let only_keys = video.replace("key-int-max=10", "key-int-max=1");
     for (path, launch) in [
         ("/shared", format!("( videotestsrc is-live=true pattern=ball ! {rare_keys} )")),
         ("/ball", format!("( videotestsrc is-live=true pattern=ball ! {video} )")),
-        ("/short", format!("( videotestsrc is-live=true num-buffers=30 ! {video} )")),
+        ("/short", format!("( videotestsrc is-live=true num-buffers=30 ! {only_keys} )")),
         ("/sound", format!("( {sound} name=pay0 pt=8 )")),
         ("/both", format!("( videotestsrc is-live=true ! {video} {sound} name=pay1 pt=8 )")),
     ] {
@@ -225,9 +227,9 @@ fn servers_without_what_is_asked_for() {
 #[test]
 fn a_server_that_ends_the_stream() {
     let server = Server::start(0);
-    let reading = read_from(&mut gst_source(&server.uri("/short")), usize::MAX, |_| ());
+    let reading = read_from(&mut gst_source(&server.uri("/short")), usize::MAX, |frame| frame.lost);
     let fault = reading.fault.expect("the stream ended");
-    note(&format!("{} frames, then {fault}", reading.frames.len()));
+    note(&format!("{} frames, {:?} left out, then {fault}", reading.frames.len(), reading.frames.first()));
     assert_eq!(fault.code.id, codes::SOURCE_UNREACHABLE.id);
     assert!(reading.frames.len() > 15, "{}", reading.frames.len());
 }
