@@ -276,8 +276,10 @@ pub(crate) enum BenchCommand {
     /// Several streams at once, beside what the processor time of their stages lets the cores do
     ///
     /// The bound is how many frames a second the cores could decode, and the lanes run through the model, if they did nothing
-    /// else; the processor time of both is measured by itself. "Of the bound" is what all streams did over that, starting and
-    /// ending included. Every stream opens the source and ends with it: a file shorter than --frames wants ?loop=1.
+    /// else. The processor time of both is measured by itself, and once more with both beside each other and nothing handed
+    /// from one to the other: cores share caches, so that each takes longer then. What all streams did is counted while all
+    /// of them ran, between the first and the last tenth of their frames. Every stream opens the source and ends with it: a
+    /// file shorter than --frames wants ?loop=1.
     Streams(BenchStreamsArgs),
     /// A frame into a tensor, on one thread, beside copying memory
     Preprocess(BenchPreprocessArgs),

@@ -1,7 +1,8 @@
 //! `orinoco bench streams`: several streams at once, beside what the processor time of their stages lets the cores do.
 
 use std::sync::Arc;
-use std::thread;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{self, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
 use orinoco_board::{Board, BoardModel, BoardStream, Inference};
@@ -9,8 +10,8 @@ use orinoco_config::Faults;
 use orinoco_core::{Clock, Diagnosis, Exit, Findings};
 use orinoco_infer::Repository;
 use orinoco_media::SourceUri;
-use orinoco_pipeline::{Executor, Frame, MonotonicClock, Poll, Slot, SlotPool, Stop};
-use orinoco_runtime::{Earlier, LoadedModel, Quiet, Runtime, Summary, bind_plan, load_model, repository};
+use orinoco_pipeline::{Executor, Frame, MonotonicClock, Poll, Slot, SlotPool, Source, Stop};
+use orinoco_runtime::{Earlier, LoadedModel, Quiet, Runtime, bind_plan, load_model, repository};
 use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 
@@ -23,6 +24,12 @@ use crate::output;
 const FRAMES_HELD: usize = 32;
 /// Longest wait for one of them.
 const FRAME_WAIT: Duration = Duration::from_secs(10);
+/// Frames that a decoder beside the models decodes in a row, as many as a ring holds.
+const IN_A_ROW: u64 = 4;
+/// How often it looks whether the models have come as far.
+const STEP_WAIT: Duration = Duration::from_millis(5);
+/// How often figures are taken.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 #[derive(Serialize)]
 struct Report {
@@ -39,16 +46,23 @@ struct Report {
     fps: f64,
     /// What the cores could do if they did nothing but these stages.
     bound_fps: f64,
-    /// Processor time of one frame, each stage by itself on all cores at once: cores share units and caches.
+    /// The same, with stages that take what they take beside each other: cores share their caches among them.
+    bound_beside_fps: f64,
+    /// Processor time of one frame, each stage by itself.
     decode_cpu_us: f64,
     model_cpu_us: f64,
+    /// The same, both at once, with nothing handed from one to the other.
+    decode_beside_cpu_us: f64,
+    model_beside_cpu_us: f64,
     ratios: Ratios,
 }
 
 #[derive(Serialize)]
 struct Ratios {
-    /// `fps` over `bound_fps`; the median of the rounds' ratios.
+    /// `fps` over `bound_fps`; the median of the rounds' ratios, as the next one is.
     to_bound: f64,
+    /// `fps` over `bound_beside_fps`.
+    to_bound_beside: f64,
     /// Processor time over what the cores had, while all streams ran.
     busy: f64,
 }
@@ -56,17 +70,23 @@ struct Ratios {
 /// One round's figures.
 struct Round {
     fps: f64,
-    bound_fps: f64,
+    busy: f64,
+    alone: Stages,
+    beside: Stages,
+}
+
+/// Processor time of one frame.
+struct Stages {
     decode: Duration,
     model: Duration,
-    busy: f64,
 }
 
 pub(crate) fn run(args: &BenchStreamsArgs, json: bool) -> Result<Exit, Faults> {
     let place = repository(args.place.models.as_deref(), args.place.data.as_deref());
     let cores = thread::available_parallelism().map_or(1, usize::from);
     let bench = Bench {
-        lanes: args.lanes.map_or(cores, usize::from),
+        // A stream keeps to its lane.
+        lanes: args.lanes.map_or(cores, usize::from).min(usize::from(args.streams)),
         cores,
         streams: usize::from(args.streams),
         frames: args.frames,
@@ -81,7 +101,8 @@ pub(crate) fn run(args: &BenchStreamsArgs, json: bool) -> Result<Exit, Faults> {
         output::note(&format!("round {round} of {}", args.rounds));
         rounds.push(bench.round(&mut loaded)?);
     }
-    let middle = |figure: fn(&Round) -> f64| median(rounds.iter().map(figure).collect());
+    let middle = |figure: &dyn Fn(&Round) -> f64| median(rounds.iter().map(figure).collect());
+    let micros = |figure: fn(&Round) -> Duration| middle(&|round| figure(round).as_secs_f64() * 1e6);
     let report = Report {
         schema: "orinoco.bench/1",
         model: loaded.name.clone(),
@@ -92,13 +113,17 @@ pub(crate) fn run(args: &BenchStreamsArgs, json: bool) -> Result<Exit, Faults> {
         batch: bench.model.batch,
         frames: args.frames,
         rounds: args.rounds,
-        fps: middle(|round| round.fps),
-        bound_fps: middle(|round| round.bound_fps),
-        decode_cpu_us: middle(|round| round.decode.as_secs_f64() * 1e6),
-        model_cpu_us: middle(|round| round.model.as_secs_f64() * 1e6),
+        fps: middle(&|round| round.fps),
+        bound_fps: middle(&|round| bench.bound_fps(&round.alone)),
+        bound_beside_fps: middle(&|round| bench.bound_fps(&round.beside)),
+        decode_cpu_us: micros(|round| round.alone.decode),
+        model_cpu_us: micros(|round| round.alone.model),
+        decode_beside_cpu_us: micros(|round| round.beside.decode),
+        model_beside_cpu_us: micros(|round| round.beside.model),
         ratios: Ratios {
-            to_bound: middle(|round| round.fps / round.bound_fps),
-            busy: middle(|round| round.busy),
+            to_bound: middle(&|round| round.fps / bench.bound_fps(&round.alone)),
+            to_bound_beside: middle(&|round| round.fps / bench.bound_fps(&round.beside)),
+            busy: middle(&|round| round.busy),
         },
     };
     if json {
@@ -121,21 +146,41 @@ struct Bench {
 }
 
 impl Bench {
+    /// Each stage as it is in the run, by itself: the decoders of all streams, the model on every lane. Then both at once,
+    /// and then the run.
     fn round(&self, loaded: &mut LoadedModel) -> Result<Round, Faults> {
-        let (decoded, _, decode) = self.pipeline(self.cores, false)?;
-        let decode = decode.div_f64(frames_measured(&decoded)?);
-        let model = self.model_cpu(loaded)?;
-        let (summary, wall, cpu) = self.pipeline(self.streams, true)?;
-        let each = (decode + model).as_secs_f64();
-        // Decoders use any core, models the lanes.
-        let bound_fps = (self.cores as f64 / each).min(self.lanes as f64 / model.as_secs_f64());
-        let fps = frames_measured(&summary)? / wall.as_secs_f64();
-        let busy = cpu.as_secs_f64() / (wall.as_secs_f64() * self.cores as f64);
-        Ok(Round { fps, bound_fps, decode, model, busy })
+        let clock: Arc<dyn Clock> = Arc::new(MonotonicClock::default());
+        let held = frames_of(&self.source, &clock)?;
+        let plans = (0..self.lanes).map(|_| bind_plan(loaded, Arc::clone(&clock), None));
+        let mut plans = plans.collect::<Result<Vec<_>, _>>()?;
+
+        // The first frames find nothing in its place.
+        Replays::default().beside(&mut plans, &held, held.len() as u64, || Ok(()))?;
+        let replays = Replays::default();
+        replays.beside(&mut plans, &held, self.frames, || Ok(()))?;
+        let decoding = self.pipeline(false)?;
+        let alone =
+            Stages { decode: decoding.streams.cpu_of_frame(), model: replays.so_far().cpu_of_frame() };
+
+        let replays = Replays::default();
+        let both = replays.beside(&mut plans, &held, 0, || self.decode(&replays))?;
+        let beside = Stages { decode: both.streams.cpu_of_frame(), model: both.replays.cpu_of_frame() };
+        drop(plans);
+
+        let run = self.pipeline(true)?;
+        let wall = run.wall.as_secs_f64();
+        let busy = run.streams.cpu.as_secs_f64() / (wall * self.cores as f64);
+        Ok(Round { fps: run.streams.frames as f64 / wall, busy, alone, beside })
     }
 
-    /// Runs streams to their end: the summary, and how long it took by the wall and by the processor.
-    fn pipeline(&self, streams: usize, with_model: bool) -> Result<(Summary, Duration, Duration), Faults> {
+    /// Decoders use any core, models the lanes.
+    fn bound_fps(&self, stages: &Stages) -> f64 {
+        let each = (stages.decode + stages.model).as_secs_f64();
+        (self.cores as f64 / each).min(self.lanes as f64 / stages.model.as_secs_f64())
+    }
+
+    /// Runs all streams to their end, and returns what came of it while all of them ran.
+    fn pipeline(&self, with_model: bool) -> Result<Progress, Faults> {
         let stream = |index: usize| BoardStream {
             frames_max: Some(self.frames),
             reconnect_attempts: Some(RECONNECT_ATTEMPTS),
@@ -151,63 +196,188 @@ impl Bench {
             memory: None,
             lanes: self.lanes,
             models: if with_model { vec![self.model.clone()] } else { Vec::new() },
-            streams: (0..streams).map(stream).collect(),
+            streams: (0..self.streams).map(stream).collect(),
         };
         let runtime =
             Runtime::prepare(board, &self.place, Arc::new(Quiet), Stop::default(), Earlier::Overwritten)?;
-        let (start, cpu) = (Instant::now(), processor_time());
-        let summary = runtime.start()?.wait(|_| {});
-        Ok((summary, start.elapsed(), processor_time().saturating_sub(cpu)))
+        let look = |wall, frames| Progress::now(wall, frames, Work::default());
+        let mut looks = vec![look(Duration::ZERO, 0)];
+        let summary =
+            runtime.start()?.wait(|progress| looks.push(look(progress.elapsed, progress.frames_out)));
+        frames_measured(&summary)?;
+        Ok(middle_of(&looks))
     }
 
-    /// Processor time that the model takes for one frame of the source: preprocessing, engine and head, in full batches, on
-    /// all cores at once.
-    fn model_cpu(&self, loaded: &mut LoadedModel) -> Result<Duration, Faults> {
-        let clock: Arc<dyn Clock> = Arc::new(MonotonicClock::default());
-        let held = frames_of(&self.source, &clock)?;
-        let plans = (0..self.cores).map(|_| bind_plan(loaded, Arc::clone(&clock), None));
-        let mut plans = plans.collect::<Result<Vec<_>, _>>()?;
-        let cpu = processor_time();
-        let replays = thread::scope(|scope| {
-            let each: Vec<_> = plans
-                .iter_mut()
-                .map(|plan| scope.spawn(|| replay_all(plan.as_mut(), &held, self.frames)))
-                .collect();
-            each.into_iter().map(|core| core.join().expect("a replay does not panic")).sum::<Result<u64, _>>()
+    /// Decodes all streams and hands nothing on, in step with models that run beside.
+    fn decode(&self, replays: &Replays) -> Result<Progress, Faults> {
+        let (start, decoded) = (Instant::now(), AtomicU64::new(0));
+        let look = || Progress::now(start.elapsed(), decoded.load(Ordering::Relaxed), replays.so_far());
+        let mut looks = vec![look()];
+        thread::scope(|scope| {
+            let decode = |_| scope.spawn(|| self.decode_one(&decoded, replays));
+            let threads: Vec<_> = (0..self.streams).map(decode).collect();
+            while !threads.iter().all(ScopedJoinHandle::is_finished) {
+                thread::sleep(LOOK_EVERY);
+                looks.push(look());
+            }
+            threads.into_iter().try_for_each(|thread| thread.join().expect("a decoder does not panic"))
         })?;
-        Ok(processor_time().saturating_sub(cpu).div_f64(replays as f64))
+        Ok(middle_of(&looks))
+    }
+
+    fn decode_one(&self, decoded: &AtomicU64, replays: &Replays) -> Result<(), Diagnosis> {
+        let clock: Arc<dyn Clock> = Arc::new(MonotonicClock::default());
+        let mut source = opened(&self.source, &clock)?;
+        let mut own = 0;
+        while own < self.frames && !replays.over.load(Ordering::Relaxed) {
+            let ahead = own * self.streams as u64 > replays.so_far().frames;
+            if ahead && own.is_multiple_of(IN_A_ROW) {
+                thread::sleep(STEP_WAIT);
+                continue;
+            }
+            match source.next(FRAME_WAIT).map_err(|error| error.diagnosis().clone())? {
+                Poll::Frame(_) => {
+                    own += 1;
+                    decoded.fetch_add(1, Ordering::Relaxed);
+                }
+                Poll::Waiting => {}
+                Poll::Pending | Poll::End => break,
+            }
+        }
+        Ok(())
     }
 }
 
-/// Runs a plan on `count` frames or a few more, of those that are `held`; returns how many it were.
-fn replay_all(plan: &mut dyn Executor, held: &[Frame], count: u64) -> Result<u64, Diagnosis> {
-    let mut findings = vec![Findings::default(); plan.batch_max()];
-    let mut frames = held.iter().cycle().map(Frame::share);
-    let mut done = 0;
-    while done < count {
-        let batch: Vec<Frame> = frames.by_ref().take(findings.len()).collect();
-        plan.replay(&batch, &mut findings)?;
-        done += batch.len() as u64;
+/// Models that run on frames at hand, each on a thread of its own, and how far they are.
+#[derive(Default)]
+struct Replays {
+    frames: AtomicU64,
+    cpu_nanos: AtomicU64,
+    over: AtomicBool,
+}
+
+impl Replays {
+    /// Replays plans while something else runs, and each at least until it has done `frames_min`.
+    fn beside<T>(
+        &self,
+        plans: &mut [Box<dyn Executor>],
+        held: &[Frame],
+        frames_min: u64,
+        other: impl FnOnce() -> Result<T, Faults>,
+    ) -> Result<T, Faults> {
+        thread::scope(|scope| {
+            let replay = |plan| scope.spawn(|| self.replay(plan, held, frames_min));
+            let threads: Vec<_> = plans.iter_mut().map(replay).collect();
+            let outcome = other();
+            self.over.store(true, Ordering::Relaxed);
+            for thread in threads {
+                thread.join().expect("a replay does not panic")?;
+            }
+            outcome
+        })
     }
-    Ok(done)
+
+    fn replay(&self, plan: &mut Box<dyn Executor>, held: &[Frame], frames_min: u64) -> Result<(), Diagnosis> {
+        let mut findings = vec![Findings::default(); plan.batch_max()];
+        let mut frames = held.iter().cycle().map(Frame::share);
+        let (mut done, mut cpu) = (0, processor_time(ClockId::ThreadCPUTime));
+        while done < frames_min || !self.over.load(Ordering::Relaxed) {
+            let batch: Vec<Frame> = frames.by_ref().take(findings.len()).collect();
+            if let Err(why) = plan.replay(&batch, &mut findings) {
+                // Whoever keeps in step would wait for ever.
+                self.over.store(true, Ordering::Relaxed);
+                return Err(why);
+            }
+            let before = std::mem::replace(&mut cpu, processor_time(ClockId::ThreadCPUTime));
+            let nanos = cpu.saturating_sub(before).as_nanos();
+            self.cpu_nanos.fetch_add(u64::try_from(nanos).unwrap_or(u64::MAX), Ordering::Relaxed);
+            self.frames.fetch_add(batch.len() as u64, Ordering::Relaxed);
+            done += batch.len() as u64;
+        }
+        Ok(())
+    }
+
+    fn so_far(&self) -> Work {
+        let cpu = Duration::from_nanos(self.cpu_nanos.load(Ordering::Relaxed));
+        Work { frames: self.frames.load(Ordering::Relaxed), cpu }
+    }
+}
+
+/// Frames, and the processor time they took.
+#[derive(Clone, Copy, Default)]
+struct Work {
+    frames: u64,
+    cpu: Duration,
+}
+
+impl Work {
+    fn cpu_of_frame(self) -> Duration {
+        self.cpu.div_f64(self.frames.max(1) as f64)
+    }
+
+    fn since(self, before: Self) -> Self {
+        Self { frames: self.frames - before.frames, cpu: self.cpu.saturating_sub(before.cpu) }
+    }
+}
+
+/// How far everything is at one time, or comes within a time.
+#[derive(Clone, Copy)]
+struct Progress {
+    wall: Duration,
+    /// The streams, and whatever else this process does.
+    streams: Work,
+    replays: Work,
+}
+
+impl Progress {
+    fn now(wall: Duration, frames: u64, replays: Work) -> Self {
+        let cpu = processor_time(ClockId::ProcessCPUTime).saturating_sub(replays.cpu);
+        Self { wall, streams: Work { frames, cpu }, replays }
+    }
+
+    fn since(self, before: Self) -> Self {
+        Self {
+            wall: self.wall.saturating_sub(before.wall),
+            streams: self.streams.since(before.streams),
+            replays: self.replays.since(before.replays),
+        }
+    }
+}
+
+/// What came between the first and the last tenth of the frames; all of it, where a run was too short to tell.
+fn middle_of(looks: &[Progress]) -> Progress {
+    let (first, last) = (looks[0], looks[looks.len() - 1]);
+    let all = last.streams.frames;
+    let begin = looks.iter().find(|look| look.streams.frames * 10 >= all);
+    let end = looks.iter().rfind(|look| look.streams.frames * 10 <= all * 9);
+    match (begin, end) {
+        (Some(begin), Some(end)) if end.streams.frames > begin.streams.frames => end.since(*begin),
+        _ => last.since(first),
+    }
 }
 
 /// The first frames of a source.
 fn frames_of(source: &str, clock: &Arc<dyn Clock>) -> Result<Vec<Frame>, Diagnosis> {
-    let uri = SourceUri::parse(source)?;
-    let mut source = orinoco_media::open(&uri, "bench", Arc::clone(clock))?;
-    source.open().map_err(|error| error.diagnosis().clone())?;
+    let mut opened = opened(source, clock)?;
     let mut frames = Vec::new();
     while frames.len() < FRAMES_HELD {
-        match source.next(FRAME_WAIT).map_err(|error| error.diagnosis().clone())? {
+        match opened.next(FRAME_WAIT).map_err(|error| error.diagnosis().clone())? {
             Poll::Frame(frame) => frames.push(copied(&frame)),
-            Poll::Pending | Poll::Waiting | Poll::End => break,
+            Poll::Waiting => {}
+            Poll::Pending | Poll::End => break,
         }
     }
     if frames.is_empty() {
-        return Err(no_frames(&uri.to_string()));
+        return Err(no_frames(&SourceUri::parse(source)?.to_string()));
     }
     Ok(frames)
+}
+
+fn opened(source: &str, clock: &Arc<dyn Clock>) -> Result<Box<dyn Source>, Diagnosis> {
+    let uri = SourceUri::parse(source)?;
+    let mut source = orinoco_media::open(&uri, "bench", Arc::clone(clock))?;
+    source.open().map_err(|error| error.diagnosis().clone())?;
+    Ok(source)
 }
 
 /// The frame in memory of its own: a decoder lends few at a time.
@@ -219,19 +389,24 @@ fn copied(frame: &Frame) -> Frame {
     Frame::new(desc, Slot::Owned(slot), frame.arrived).expect("it has room")
 }
 
-/// Of all threads of this process.
-fn processor_time() -> Duration {
-    let time = clock_gettime(ClockId::ProcessCPUTime);
+/// Of all threads of this process, or of the calling one.
+fn processor_time(clock: ClockId) -> Duration {
+    let time = clock_gettime(clock);
     Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
 fn text(report: &Report) -> String {
+    let ms = |micros: f64| format!("{:.2} ms", micros / 1e3);
     let rows = [
-        ("decoding, processor time of a frame", format!("{:.2} ms", report.decode_cpu_us / 1e3)),
-        ("model, processor time of a frame", format!("{:.2} ms", report.model_cpu_us / 1e3)),
+        ("decoding, processor time of a frame", ms(report.decode_cpu_us)),
+        ("  beside the model", ms(report.decode_beside_cpu_us)),
+        ("model, processor time of a frame", ms(report.model_cpu_us)),
+        ("  beside decoding", ms(report.model_beside_cpu_us)),
         ("bound", format!("{:.1} fps", report.bound_fps)),
+        ("  with both beside each other", format!("{:.1} fps", report.bound_beside_fps)),
         ("all streams", format!("{:.1} fps", report.fps)),
-        ("of the bound", format!("{:.3}", report.ratios.to_bound)),
+        ("  of the bound", format!("{:.3}", report.ratios.to_bound)),
+        ("  of the bound with both beside each other", format!("{:.3}", report.ratios.to_bound_beside)),
         ("processor time used, of all cores", format!("{:.3}", report.ratios.busy)),
     ];
     let rows = rows.into_iter().map(|(name, figure)| vec![name.to_owned(), figure]).collect();
@@ -247,4 +422,32 @@ fn text(report: &Report) -> String {
         report.frames
     );
     format!("{heading}\n{}", output::table(&["", ""], 1, rows))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn look(millis: u64, frames: u64) -> Progress {
+        let work = |frames| Work { frames, cpu: Duration::from_millis(millis * 2) };
+        Progress { wall: Duration::from_millis(millis), streams: work(frames), replays: work(frames * 3) }
+    }
+
+    #[test]
+    fn starting_and_ending_are_left_out() {
+        let looks = [look(0, 0), look(50, 5), look(100, 20), look(150, 60), look(200, 90), look(900, 100)];
+        let middle = middle_of(&looks);
+        assert_eq!((middle.wall, middle.streams.frames), (Duration::from_millis(100), 70));
+        assert_eq!(middle.streams.cpu, Duration::from_millis(200));
+        assert_eq!(middle.replays.frames, 210);
+    }
+
+    #[test]
+    fn a_run_too_short_to_tell_counts_whole() {
+        for looks in [vec![look(0, 0), look(50, 10)], vec![look(0, 0), look(40, 50), look(50, 60)]] {
+            let last = looks[looks.len() - 1];
+            let middle = middle_of(&looks);
+            assert_eq!((middle.wall, middle.streams.frames), (last.wall, last.streams.frames));
+        }
+    }
 }
