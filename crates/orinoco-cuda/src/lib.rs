@@ -18,6 +18,7 @@ mod graph;
 mod kernels;
 pub mod launch;
 mod memory;
+mod surface;
 mod table;
 pub mod twin;
 
@@ -27,4 +28,5 @@ pub use graph::{Graph, GraphCounters, Ran};
 pub use kernels::{Image, Kernel, Sm};
 pub use launch::{Element, Filter, Launch, Order, PictureTensor};
 pub use memory::{DeviceArena, Owner, PinnedBuffer, PinnedPool, PinnedSlot, Span, Upload, Uploaded};
+pub use surface::Surfaces;
 pub use table::{FilterBounds, FrameTable, Placement, TableFault, TableLayout, TableSpan};

@@ -7,18 +7,21 @@ mod build;
 #[path = "../../orinoco-cuda/tests/machine/driver.rs"]
 mod driver;
 
+use std::io::Write;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use half::f16;
-use orinoco_core::{Diagnosis, ElementType, Findings, FrameDesc, Nanos, PixelFormat};
-use orinoco_cuda::{Device, DeviceArena, Stream};
+use orinoco_core::{Diagnosis, ElementType, Findings, FrameDesc, MemoryDomain, Nanos, PixelFormat};
+use orinoco_cuda::{Device, DeviceArena, Stream, Surfaces};
 use orinoco_infer::{
     Binding, CpuPlan, CudaPlan, DeviceSession, DeviceTensor, Elements, ElementsMut, Model, Options, Prepared,
     Repository, Session, by_name,
 };
-use orinoco_pipeline::{Executor, Frame, MonotonicClock, Slot, SlotPool};
+use orinoco_pipeline::{Executor, Frame, Lease, MonotonicClock, Slot, SlotPool};
 use orinoco_vision::{HeadSpec, Resize};
 
 /// The largest difference of a score, and of a pixel as a share of the box.
@@ -162,6 +165,56 @@ fn frame(format: PixelFormat, size: (u32, u32), padding: usize, shift: usize) ->
     Frame::new(desc, Slot::Owned(slot), Nanos(0)).expect("it fits")
 }
 
+/// A picture in memory of a Jetson's video hardware, here a file. Dropping it gives it back.
+struct Surface {
+    file: OwnedFd,
+    given_back: Arc<AtomicUsize>,
+}
+
+impl Lease for Surface {
+    fn bytes(&self) -> &[u8] {
+        &[]
+    }
+
+    fn dma_buf(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.file.as_fd())
+    }
+}
+
+impl Drop for Surface {
+    fn drop(&mut self) {
+        self.given_back.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// The pixels of an NV12 frame behind 256 bytes of something else, as a decoder's frame.
+fn in_video_memory(frame: &Frame, given_back: &Arc<AtomicUsize>) -> Frame {
+    const BEFORE: usize = 256;
+    let mut desc = frame.desc;
+    desc.memory = MemoryDomain::DmaBuf;
+    let view = frame.view();
+    let mut bytes = vec![0; BEFORE];
+    for (plane, target) in desc.planes.iter_mut().enumerate().take(2) {
+        target.offset = bytes.len();
+        let plane = view.plane(plane);
+        for y in 0..plane.rows() {
+            bytes.extend_from_slice(plane.row(y));
+            bytes.resize(bytes.len() + target.stride - plane.row(y).len(), 0);
+        }
+    }
+    // The stand-in reads here where the planes are.
+    let planes = &desc.planes[..2];
+    let layout = planes.iter().map(|plane| plane.offset).chain(planes.iter().map(|plane| plane.stride));
+    for number in layout {
+        bytes.extend((number as u32).to_le_bytes());
+    }
+    let file = rustix::fs::memfd_create("surface", rustix::fs::MemfdFlags::CLOEXEC).expect("a file");
+    let mut file = std::fs::File::from(file);
+    file.write_all(&bytes).expect("it takes them");
+    let lease = Surface { file: file.into(), given_back: Arc::clone(given_back) };
+    Frame::new(desc, Slot::Leased(Box::new(lease)), Nanos(0)).expect("it has a dma-buf")
+}
+
 /// Frames through both plans; what they find must be the same.
 fn check(loaded: &Loaded, device: &Device, batches: &[Vec<Frame>]) -> Vec<Findings> {
     let (mut cpu, mut gpu) = (loaded.on_cpu(), loaded.on_gpu(device));
@@ -260,4 +313,30 @@ fn more_candidates_than_a_list_holds_are_read_on_the_host() {
     let Some(loaded) = Loaded::new("yolox_nano", 1, all) else { return };
     let found = check(&loaded, &device, &[vec![frame(PixelFormat::Nv12, (320, 180), 0, 0)]]);
     assert_eq!(found[0].detections.len(), loaded.model.head.detections_max);
+}
+
+#[test]
+fn frames_in_video_memory_are_read_where_they_are_and_given_back() {
+    let Some(device) = gpu("frames in video memory") else { return };
+    if let Err(why) = Surfaces::open(&device) {
+        return note(&format!("skipped: frames in video memory: {why}: {}", why.source));
+    }
+    let low = |model: &mut Model| model.head.score_threshold = 0.01;
+    let loaded = Loaded::new("person-nano", 2, low).expect("it is in the repository");
+    let (mut cpu, mut gpu) = (loaded.on_cpu(), loaded.on_gpu(&device));
+    let given_back = Arc::default();
+    for (turn, size) in [(320, 180), (320, 180), (640, 360)].into_iter().enumerate() {
+        let host: Vec<_> = (0..2).map(|at| frame(PixelFormat::Nv12, size, 12, turn * 2 + at)).collect();
+        // One of them in the host's memory.
+        let mixed = [in_video_memory(&host[0], &given_back), host[1].share()];
+        let mut expected = vec![Findings::default(); 2];
+        let mut seen = expected.clone();
+        cpu.replay(&host, &mut expected).expect("it runs");
+        gpu.replay(&mixed, &mut seen).expect("it runs");
+        seen.iter().zip(&expected).for_each(|(seen, expected)| check_same("video memory", seen, expected));
+        assert!(seen.iter().all(|found| !found.detections.is_empty()), "there is something to compare");
+        assert_eq!(given_back.load(Ordering::Relaxed), turn, "the frame is still ours");
+        drop(mixed);
+        assert_eq!(given_back.load(Ordering::Relaxed), turn + 1, "nothing else keeps it");
+    }
 }

@@ -28,8 +28,14 @@ pub enum Codec {
 /// The source for `uri`, not yet opened: [`Source::open`] does that, on the source's own thread.
 ///
 /// What can be known without opening it is checked here: that a local file is there, and that this binary has the part
-/// that reads it. `stream_name` names its threads and pipeline for debuggers.
-pub fn open(uri: &SourceUri, stream_name: &str, clock: Arc<dyn Clock>) -> Result<Box<dyn Source>, Diagnosis> {
+/// that reads it. `stream_name` names its threads and pipeline for debuggers. Sources that cannot leave their frames in
+/// `memory` leave them to the host.
+pub fn open(
+    uri: &SourceUri,
+    stream_name: &str,
+    memory: FrameMemory,
+    clock: Arc<dyn Clock>,
+) -> Result<Box<dyn Source>, Diagnosis> {
     uri.check()?;
     let folder = uri.folder().map(|path| ImagePaths::Folder(path.to_owned()));
     Ok(match (uri.kind(), folder) {
@@ -49,7 +55,7 @@ pub fn open(uri: &SourceUri, stream_name: &str, clock: Arc<dyn Clock>) -> Result
             | SourceKind::HttpCamera(_)
             | SourceKind::HttpVideo { .. },
             _,
-        ) => open_stream(uri, stream_name, clock)?,
+        ) => open_stream(uri, stream_name, memory, clock)?,
     })
 }
 
@@ -69,12 +75,22 @@ fn open_camera(_: &V4l2Address, uri: &SourceUri, _: Arc<dyn Clock>) -> Result<Bo
 }
 
 #[cfg(feature = "gstreamer")]
-fn open_stream(uri: &SourceUri, name: &str, clock: Arc<dyn Clock>) -> Result<Box<dyn Source>, Diagnosis> {
-    Ok(Box::new(crate::GstSource::new(uri, name, clock)?))
+fn open_stream(
+    uri: &SourceUri,
+    name: &str,
+    memory: FrameMemory,
+    clock: Arc<dyn Clock>,
+) -> Result<Box<dyn Source>, Diagnosis> {
+    Ok(Box::new(crate::GstSource::new(uri, name, clock)?.in_memory(memory)))
 }
 
 #[cfg(not(feature = "gstreamer"))]
-fn open_stream(uri: &SourceUri, _: &str, _: Arc<dyn Clock>) -> Result<Box<dyn Source>, Diagnosis> {
+fn open_stream(
+    uri: &SourceUri,
+    _: &str,
+    _: FrameMemory,
+    _: Arc<dyn Clock>,
+) -> Result<Box<dyn Source>, Diagnosis> {
     let cause = "this binary was built without GStreamer, which reads video files, RTSP and HTTP";
     let next = "build with `--features gstreamer`, or use images, stdin:// or test://ball";
     Err(Diagnosis::new(&orinoco_core::codes::FEATURE_MISSING, uri, cause, next))
@@ -93,7 +109,7 @@ mod tests {
         std::fs::write(&path, "any").expect("writable");
         for text in [path.to_str().expect("UTF-8"), "rtsp://camera/x", "http://camera/x"] {
             let uri = SourceUri::parse(text).expect("it is valid");
-            let opened = open(&uri, "test", Arc::new(MonotonicClock::default()));
+            let opened = open(&uri, "test", FrameMemory::Host, Arc::new(MonotonicClock::default()));
             let fault = opened.map(|_| ()).expect_err("there is no GStreamer");
             assert_eq!(fault.code.id, codes::FEATURE_MISSING.id);
         }

@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
 use orinoco_core::{Clock, ColorMatrix, ColorRange, Diagnosis, FrameDesc, PixelFormat, codes};
-use orinoco_media::{RawSource, SourceKind, SourceUri, open};
+use orinoco_media::{FrameMemory, RawSource, SourceKind, SourceUri, open};
 use orinoco_pipeline::{MonotonicClock, Poll, Source, SourceError};
 
 /// Set for the process whose standard input is tested.
@@ -290,7 +290,7 @@ fn the_process() {
         return;
     }
     let uri = SourceUri::parse("stdin://?format=i420&width=7&height=5").expect("it is valid");
-    let open = || open(&uri, "test", clock()).expect("there is nothing to check");
+    let open = || open(&uri, "test", FrameMemory::Host, clock()).expect("there is nothing to check");
     let (mut first, mut second) = (open(), open());
     let (frames, fault) = read(&mut *first);
     assert!(fault.is_none(), "{fault:?}");

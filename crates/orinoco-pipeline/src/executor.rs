@@ -23,6 +23,11 @@ pub trait Executor: Send {
     /// The most frames one replay takes.
     fn batch_max(&self) -> usize;
 
+    /// Whether it takes frames whose memory is a dma-buf of a Jetson's video hardware, which the host does not read.
+    fn reads_video_memory(&self) -> bool {
+        false
+    }
+
     /// Runs the plan on `frames` (1 to `batch_max`), and fills as many `findings`.
     fn replay(&mut self, frames: &[Frame], findings: &mut [Findings]) -> Result<StageTimes, Diagnosis>;
 }

@@ -10,11 +10,11 @@ use std::thread;
 use std::time::Duration;
 
 use orinoco_api::{EndState, MemorySummary, ModelSummary, Summary};
-use orinoco_board::{Board, BoardModel, BoardStream, Drop as DropKey, Inference, SinkSpec};
+use orinoco_board::{Board, BoardModel, BoardStream, Drop as DropKey, Inference, SinkKind, SinkSpec};
 use orinoco_config::Faults;
 use orinoco_core::{Clock, Diagnosis, Nanos, StreamId, codes};
 use orinoco_infer::{Repository, Scratch};
-use orinoco_media::SourceUri;
+use orinoco_media::{FrameMemory, SourceUri};
 use orinoco_memory::Plan;
 use orinoco_pipeline::{
     BoundPlan, DropPolicy, Follow, Inlet, JoinError, Joining, Lane, LaneEntry, MonotonicClock, Objects,
@@ -61,6 +61,8 @@ pub(crate) struct KnownModel {
     pub(crate) summary: ModelSummary,
     pub(crate) names: ModelNames,
     pub(crate) has_state: bool,
+    /// Known once a plan was bound.
+    pub(crate) reads_video_memory: bool,
     pub(crate) origin: Origin,
 }
 
@@ -79,6 +81,8 @@ pub(crate) struct OpenStream {
     pub(crate) lane: usize,
     steps: Vec<Step>,
     batch_max: usize,
+    /// A sink looks at the pictures, and not at what was found alone.
+    shows_pictures: bool,
 }
 
 /// The planned memory, and the areas that lanes compute in.
@@ -250,6 +254,7 @@ impl KnownModel {
             summary: summarise_model(&loaded),
             names: ModelNames { name, engine: loaded.chosen.name, labels },
             has_state: loaded.model.has_state(),
+            reads_video_memory: false,
             origin,
         };
         Ok((known, loaded))
@@ -301,7 +306,9 @@ impl OpenStream {
         let sinks = outputs.iter().map(|sink| sinks::open(sink, &spec.name, &names).map_err(Faults::from));
         let sinks = collect(sinks)?;
         let files = outputs.iter().map(|sink| sink.path.clone()).collect();
-        Ok(Self { spec: spec.clone(), files, source, sinks, follower, lane, steps, batch_max })
+        let shows_pictures = outputs.iter().any(|sink| sink.kind != SinkKind::Jsonl);
+        let spec = spec.clone();
+        Ok(Self { spec, files, source, sinks, follower, lane, steps, batch_max, shows_pictures })
     }
 }
 
@@ -323,6 +330,14 @@ fn step(model: usize, stream: &BoardStream, models: &[KnownModel]) -> Result<Ste
     let classes = on.classes.iter().map(class).collect::<Result<Vec<_>, _>>()?;
     let on = Objects { of, classes, side_min: on.side_min, count_max: on.count_max };
     Ok(Step { model, interval: spec.interval, on: Some(on) })
+}
+
+/// Where a stream's frames are best left: in the video hardware's memory, where all who look at them read it. Objects are
+/// parts of frames, and several of one frame cannot be mapped for the GPU at once.
+fn frame_memory(steps: &[Step], shows_pictures: bool, models: &[KnownModel]) -> FrameMemory {
+    let reads = |step: &Step| step.on.is_none() && models[step.model].reads_video_memory;
+    let all_read = !steps.is_empty() && steps.iter().all(reads);
+    if all_read && !shows_pictures { FrameMemory::Nvmm } else { FrameMemory::Host }
 }
 
 fn policy(stream: &BoardStream, uri: &SourceUri) -> DropPolicy {
@@ -378,12 +393,13 @@ impl Shared {
         stream: StreamId,
         spec: &BoardStream,
         uri: &SourceUri,
+        memory: FrameMemory,
         inlet: Inlet,
     ) -> Result<SourceRunner, Diagnosis> {
         Ok(SourceRunner {
             stream,
             shown: uri.to_string(),
-            source: orinoco_media::open(uri, &spec.name, Arc::clone(&self.clock))?,
+            source: orinoco_media::open(uri, &spec.name, memory, Arc::clone(&self.clock))?,
             inlet,
             reconnect: Reconnect { attempts_max: spec.reconnect_attempts, stall: spec.stall },
             frames_max: spec.frames_max,
@@ -405,7 +421,12 @@ impl Running {
         plans: &mut Plans,
         entry: &LaneEntry,
     ) -> Result<(), Diagnosis> {
-        let OpenStream { spec, files, source, sinks, follower, lane, steps, batch_max } = open;
+        let plans: Vec<BoundPlan> = open.spec.models.iter().filter_map(|model| plans.remove(model)).collect();
+        for plan in &plans {
+            self.models[plan.model].reads_video_memory = plan.executor.reads_video_memory();
+        }
+        let memory = frame_memory(&open.steps, open.shows_pictures, &self.models);
+        let OpenStream { spec, files, source, sinks, follower, lane, steps, batch_max, .. } = open;
         let shared = self.shared.clone();
         if shared.stats.streams() > usize::from(u16::MAX) {
             return Err(too_many_streams(&spec));
@@ -428,13 +449,13 @@ impl Running {
             stream,
             queue: StreamQueue { group, batch_max, frames_max, policy, batch_wait },
             steps,
-            plans: spec.models.iter().filter_map(|model| plans.remove(model)).collect(),
+            plans,
             follower: follower.map(|follower| Box::new(follower) as Box<dyn Follow>),
             outlet,
             stop: shared.stop.of(stream),
         };
         let inlet = entry.join(joining).map_err(|why| self.not_joined(&spec, why))?;
-        let runner = shared.source(stream, &spec, &source, inlet)?;
+        let runner = shared.source(stream, &spec, &source, memory, inlet)?;
         let mut earlier = self.streams.iter_mut().rev().filter(|earlier| earlier.spec.name == spec.name);
         let before = earlier.next().and_then(|earlier| earlier.closed.take());
         let (open, closed) = channel();
@@ -708,7 +729,7 @@ pub(crate) mod tests {
                           "pictures": 0, "replays": 0, "stages": [], "refused": []}"#;
         let summary = serde_json::from_str(summary).expect("it is one");
         let names = ModelNames { name: "m".to_owned(), engine: "none", labels: Vec::new() };
-        KnownModel { spec, summary, names, has_state: false, origin }
+        KnownModel { spec, summary, names, has_state: false, reads_video_memory: false, origin }
     }
 
     pub(crate) fn demo_model() -> String {
@@ -757,6 +778,24 @@ pub(crate) mod tests {
     }
 
     #[cfg(feature = "gstreamer")]
+    #[test]
+    fn frames_stay_in_video_memory_where_nobody_needs_them_elsewhere() {
+        let mut models = [known(&demo_model()), known(&demo_model())];
+        models[0].reads_video_memory = true;
+        let whole = |model| Step { model, interval: 1, on: None };
+        let on = Objects { of: 0, classes: Vec::new(), side_min: 1, count_max: 1 };
+        let objects = Step { on: Some(on), ..whole(0) };
+        for (steps, shows_pictures, wanted) in [
+            (vec![whole(0)], false, FrameMemory::Nvmm),
+            (vec![whole(0)], true, FrameMemory::Host),
+            (vec![whole(0), whole(1)], false, FrameMemory::Host),
+            (vec![whole(0), objects], false, FrameMemory::Host),
+            (Vec::new(), false, FrameMemory::Host),
+        ] {
+            assert_eq!(frame_memory(&steps, shows_pictures, &models), wanted, "{steps:?} {shows_pictures}");
+        }
+    }
+
     #[test]
     fn a_lane_that_fails_ends_the_run_although_a_camera_of_it_is_away() {
         // Nobody listens on that port; the camera is tried for ever.

@@ -9,6 +9,10 @@
 #include <mutex>
 #include <set>
 
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 namespace stand_in {
 
 typedef std::function<void()> Op;
@@ -104,10 +108,32 @@ static bool forbidden() {
     return found;
 }
 
+// A picture of libnvbufsurface, in a file that ends with the offsets and pitches of its two planes.
+struct Params {
+    unsigned width, height, pitch, color_format, layout;
+    u64 fd;
+    unsigned bytes;
+    void *pixels;
+    unsigned planes, widths[4], heights[4], pitches[4], offsets[4], sizes[4], bytes_per_pixel[4];
+    void *reserved[16], *mapped[4], *image;
+};
+struct Surface {
+    unsigned gpu, batch, filled, contiguous, type;
+    Params *list;
+    bool registered;
+};
+struct EglFrame {
+    void *planes[3];
+    unsigned width, height, depth, pitch, count, channels, type, color, element;
+};
+static std::map<u64, Surface *> surfaces;
+
 // Runs after the last test: what was taken must have been given back.
 struct AtTheEnd {
     ~AtTheEnd() {
         if (retained != 0) fail("the context was not given back");
+        for (auto &known : surfaces)
+            if (known.second->list->image) fail("an image was not unmapped");
     }
 };
 static AtTheEnd at_the_end;
@@ -373,6 +399,69 @@ int cuGraphDestroy(Graph *graph) {
 int cuGraphExecDestroy(Graph *exec) {
     BEGIN;
     return destroy(exec);
+}
+
+int NvBufSurfaceFromFd(int fd, Surface **surface) {
+    Lock lock(guard);
+    struct stat file;
+    unsigned layout[4];
+    if (fstat(fd, &file) != 0 || file.st_size < sizeof layout) return -1;
+    pread(fd, layout, sizeof layout, file.st_size - sizeof layout);
+    Surface *&known = surfaces[file.st_ino];
+    if (!known) known = new Surface{0, 1, 1, 0, 4, new Params{}, false};
+    Params *params = known->list;
+    params->fd = fd;
+    params->bytes = file.st_size;
+    params->planes = 2;
+    std::copy(layout, layout + 2, params->offsets);
+    std::copy(layout + 2, layout + 4, params->pitches);
+    return *surface = known, 0;
+}
+int NvBufSurfaceMapEglImage(Surface *surface, int index) {
+    Lock lock(guard);
+    Params *params = surface->list;
+    if (index != 0 || params->image) fail("a picture is mapped twice");
+    void *place = mmap(nullptr, params->bytes, PROT_READ, MAP_SHARED, params->fd, 0);
+    if (place == MAP_FAILED) return -1;
+    return params->image = place, 0;
+}
+int NvBufSurfaceUnMapEglImage(Surface *surface, int index) {
+    Lock lock(guard);
+    Params *params = surface->list;
+    if (index != 0 || !params->image || surface->registered) fail("an image is unmapped that is not there, or in use");
+    munmap(params->image, params->bytes);
+    return params->image = nullptr, 0;
+}
+int cuGraphicsEGLRegisterImage(Surface **resource, void *image, unsigned flags) {
+    BEGIN;
+    if (flags != 1) fail("pictures are read, and nothing else");
+    for (auto &known : surfaces) {
+        Surface *surface = known.second;
+        if (surface->list->image != image) continue;
+        if (surface->registered) return INVALID_VALUE;
+        surface->registered = true;
+        memory[u64(image)] = surface->list->bytes;
+        return *resource = surface, SUCCESS;
+    }
+    return INVALID_VALUE;
+}
+int cuGraphicsResourceGetMappedEglFrame(EglFrame *frame, Surface *surface, unsigned index, unsigned level) {
+    BEGIN;
+    if (!surface->registered || index != 0 || level != 0) return INVALID_VALUE;
+    char *start = (char *)surface->list->image;
+    *frame = {};
+    for (int plane = 0; plane < 2; plane++) frame->planes[plane] = start + surface->list->offsets[plane];
+    frame->count = 2;
+    frame->type = 1;
+    return SUCCESS;
+}
+int cuGraphicsUnregisterResource(Surface *surface) {
+    BEGIN;
+    if (!surface->registered) fail("a picture is given back twice");
+    if (!idle()) fail("a picture is given back while work is queued");
+    memory.erase(u64(surface->list->image));
+    surface->registered = false;
+    return SUCCESS;
 }
 
 int cuGetErrorName(int error, const char **text) {

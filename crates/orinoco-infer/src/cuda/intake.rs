@@ -1,7 +1,7 @@
 //! Frames to where the GPU reads them.
 
-use orinoco_core::{FrameDesc, FrameView};
-use orinoco_cuda::{CudaError, Device, MemoryKind, PinnedBuffer, Span, Stream, Upload, Uploaded};
+use orinoco_core::{FrameDesc, FrameView, MemoryDomain};
+use orinoco_cuda::{CudaError, Device, MemoryKind, PinnedBuffer, Span, Stream, Surfaces, Upload, Uploaded};
 use orinoco_pipeline::Frame;
 
 /// A place for each frame of a batch. It grows with the frames; else nothing is allocated.
@@ -11,6 +11,8 @@ pub(super) struct Intake {
     places: Places,
     /// Bytes that each place has.
     bytes: usize,
+    /// What brings frames in a Jetson's video memory to the GPU, which reads them where they are.
+    surfaces: Option<Surfaces>,
 }
 
 enum Places {
@@ -26,12 +28,18 @@ impl Intake {
             MemoryKind::Integrated => Places::Pinned(Vec::new()),
             MemoryKind::Discrete => Places::Upload(None, Vec::new()),
         };
-        Self { device: device.clone(), batch, places, bytes: 0 }
+        Self { device: device.clone(), batch, places, bytes: 0, surfaces: Surfaces::open(device).ok() }
     }
 
-    /// Makes the places large enough for each of `frames`.
+    /// Whether a Jetson's video memory can be read.
+    pub(super) fn reads_video_memory(&self) -> bool {
+        self.surfaces.is_some() && self.device.info().memory == MemoryKind::Integrated
+    }
+
+    /// Makes the places large enough for each of `frames` that needs one.
     pub(super) fn make_room(&mut self, frames: &[Frame]) -> Result<(), CudaError> {
-        let bytes = frames.iter().map(|frame| frame.desc.bytes_packed()).max().unwrap_or(0);
+        let copied = frames.iter().filter(|frame| !is_lent(frame));
+        let bytes = copied.map(|frame| frame.desc.bytes_packed()).max().unwrap_or(0);
         if bytes <= self.bytes {
             return Ok(());
         }
@@ -50,13 +58,16 @@ impl Intake {
     }
 
     /// Puts a frame, for which there is room, where kernels that follow in `stream` read it: without the padding of its
-    /// rows. Nothing that reads what lay there before may be running.
+    /// rows, or as it is, where it [is lent](is_lent). Nothing that reads what lay there before may be running.
     pub(super) fn place(
         &mut self,
         item: usize,
         frame: &Frame,
         stream: &Stream,
     ) -> Result<(FrameDesc, Span), CudaError> {
+        if is_lent(frame) {
+            return Ok((frame.desc, self.lend(frame)?));
+        }
         let (view, desc) = (frame.view(), frame.desc.repacked());
         let bytes = desc.bytes_needed();
         let span = match &mut self.places {
@@ -75,6 +86,15 @@ impl Intake {
         Ok((desc, span))
     }
 
+    fn lend(&mut self, frame: &Frame) -> Result<Span, CudaError> {
+        let surfaces = match &self.surfaces {
+            Some(surfaces) => surfaces,
+            None => self.surfaces.insert(Surfaces::open(&self.device)?),
+        };
+        let dma_buf = frame.dma_buf().expect("checked when the frame was made");
+        surfaces.span(&frame.desc, dma_buf, frame.share())
+    }
+
     /// Says that everything which reads the frames is queued in `stream`.
     pub(super) fn release(&mut self, stream: &Stream) -> Result<(), CudaError> {
         if let Places::Upload(Some(upload), uploaded) = &mut self.places {
@@ -84,6 +104,11 @@ impl Intake {
         }
         Ok(())
     }
+}
+
+/// Whether a frame's memory is a decoder's, which waits for it, and not the host's.
+pub(super) fn is_lent(frame: &Frame) -> bool {
+    frame.desc.memory == MemoryDomain::DmaBuf
 }
 
 fn copy_rows(view: &FrameView<'_>, target: &mut [u8]) {

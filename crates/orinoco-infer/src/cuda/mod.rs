@@ -152,8 +152,20 @@ impl Executor for CudaPlan {
         self.batch
     }
 
+    fn reads_video_memory(&self) -> bool {
+        self.intake.reads_video_memory()
+    }
+
     fn replay(&mut self, frames: &[Frame], findings: &mut [Findings]) -> Result<StageTimes, Diagnosis> {
         check_count(frames, self.batch);
+        let times = self.replay_lent(frames, findings);
+        self.give_back(frames);
+        times
+    }
+}
+
+impl CudaPlan {
+    fn replay_lent(&mut self, frames: &[Frame], findings: &mut [Findings]) -> Result<StageTimes, Diagnosis> {
         let start = self.clock.now();
         let before = self.preprocess(frames)?;
         let ready = self.clock.now();
@@ -167,6 +179,16 @@ impl Executor for CudaPlan {
             postprocess: done.since(inferred),
             graph_fallbacks: u32::from(before == Ran::Directly) + u32::from(after == Ran::Directly),
         })
+    }
+
+    /// Lets go of those frames that decoders wait for.
+    fn give_back(&mut self, frames: &[Frame]) {
+        if !frames.iter().any(intake::is_lent) {
+            return;
+        }
+        // After a fault something may still be on its way; what cannot be waited for does not run any more either.
+        let _ = self.stream.synchronize();
+        (0..self.batch).for_each(|item| self.table.clear(item));
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use gstreamer as gst;
 use gstreamer::prelude::*;
 use orinoco_core::{Clock, Diagnosis, StreamId};
-use orinoco_media::{FrameMd5Sink, GstSource, SourceUri, open};
+use orinoco_media::{FrameMd5Sink, FrameMemory, GstSource, SourceUri, open};
 use orinoco_pipeline::{
     DropPolicy, Frame, MonotonicClock, Mux, Poll, Reconnect, Sink, Source, SourceEnd, SourceRunner, Stop,
     StreamQueue,
@@ -37,7 +37,7 @@ pub(crate) fn clock() -> Arc<dyn Clock> {
 }
 
 pub(crate) fn source(uri: &str) -> Result<Box<dyn Source>, Diagnosis> {
-    open(&SourceUri::parse(uri)?, "test", clock())
+    open(&SourceUri::parse(uri)?, "test", FrameMemory::Host, clock())
 }
 
 pub(crate) fn gst_source(uri: &str) -> GstSource {

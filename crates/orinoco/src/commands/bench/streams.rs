@@ -9,7 +9,7 @@ use orinoco_board::{Board, BoardModel, BoardStream, Inference};
 use orinoco_config::Faults;
 use orinoco_core::{Clock, Diagnosis, Exit, Findings};
 use orinoco_infer::Repository;
-use orinoco_media::SourceUri;
+use orinoco_media::{FrameMemory, SourceUri};
 use orinoco_pipeline::{Executor, Frame, MonotonicClock, Poll, Slot, SlotPool, Source, Stop};
 use orinoco_runtime::{Earlier, LoadedModel, Quiet, Runtime, bind_plan, load_model, repository};
 use rustix::time::{ClockId, clock_gettime};
@@ -375,7 +375,7 @@ fn frames_of(source: &str, clock: &Arc<dyn Clock>) -> Result<Vec<Frame>, Diagnos
 
 fn opened(source: &str, clock: &Arc<dyn Clock>) -> Result<Box<dyn Source>, Diagnosis> {
     let uri = SourceUri::parse(source)?;
-    let mut source = orinoco_media::open(&uri, "bench", Arc::clone(clock))?;
+    let mut source = orinoco_media::open(&uri, "bench", FrameMemory::Host, Arc::clone(clock))?;
     source.open().map_err(|error| error.diagnosis().clone())?;
     Ok(source)
 }
