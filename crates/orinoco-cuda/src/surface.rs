@@ -151,9 +151,13 @@ impl Surfaces {
             unsafe { (self.functions.register)(&mut picture.resource, picture.image.handle(), READ_ONLY) };
         check(result, "cuGraphicsEGLRegisterImage", || doing("registering"))?;
         let start = picture.start()?;
+        let bytes = desc.bytes_needed();
+        if bytes > picture.image.params().data_size as usize {
+            return Err(strange("NvBufSurfaceFromFd", "the surface is smaller than its frame"));
+        }
         // SAFETY: the driver maps the planes of a registered image, which is there until its owner is dropped; `start`
-        // checked that they lie as the surface says, and so as `desc` does.
-        Ok(unsafe { Span::foreign(start, desc.bytes_needed(), Some(Arc::new((picture, lease)))) })
+        // checked that they lie as the surface says, which has that many bytes.
+        Ok(unsafe { Span::foreign(start, bytes, Some(Arc::new((picture, lease)))) })
     }
 
     fn image(&self, dma_buf: BorrowedFd<'_>) -> Result<Image, CudaError> {

@@ -777,7 +777,6 @@ pub(crate) mod tests {
         }
     }
 
-    #[cfg(feature = "gstreamer")]
     #[test]
     fn frames_stay_in_video_memory_where_nobody_needs_them_elsewhere() {
         let mut models = [known(&demo_model()), known(&demo_model())];
@@ -796,6 +795,7 @@ pub(crate) mod tests {
         }
     }
 
+    #[cfg(feature = "gstreamer")]
     #[test]
     fn a_lane_that_fails_ends_the_run_although_a_camera_of_it_is_away() {
         // Nobody listens on that port; the camera is tried for ever.

@@ -12,7 +12,7 @@ pub(super) struct Intake {
     /// Bytes that each place has.
     bytes: usize,
     /// What brings frames in a Jetson's video memory to the GPU, which reads them where they are.
-    surfaces: Option<Surfaces>,
+    surfaces: Result<Surfaces, CudaError>,
 }
 
 enum Places {
@@ -28,12 +28,12 @@ impl Intake {
             MemoryKind::Integrated => Places::Pinned(Vec::new()),
             MemoryKind::Discrete => Places::Upload(None, Vec::new()),
         };
-        Self { device: device.clone(), batch, places, bytes: 0, surfaces: Surfaces::open(device).ok() }
+        Self { device: device.clone(), batch, places, bytes: 0, surfaces: Surfaces::open(device) }
     }
 
     /// Whether a Jetson's video memory can be read.
     pub(super) fn reads_video_memory(&self) -> bool {
-        self.surfaces.is_some() && self.device.info().memory == MemoryKind::Integrated
+        self.surfaces.is_ok() && self.device.info().memory == MemoryKind::Integrated
     }
 
     /// Makes the places large enough for each of `frames` that needs one.
@@ -86,11 +86,8 @@ impl Intake {
         Ok((desc, span))
     }
 
-    fn lend(&mut self, frame: &Frame) -> Result<Span, CudaError> {
-        let surfaces = match &self.surfaces {
-            Some(surfaces) => surfaces,
-            None => self.surfaces.insert(Surfaces::open(&self.device)?),
-        };
+    fn lend(&self, frame: &Frame) -> Result<Span, CudaError> {
+        let surfaces = self.surfaces.as_ref().map_err(CudaError::clone)?;
         let dma_buf = frame.dma_buf().expect("checked when the frame was made");
         surfaces.span(&frame.desc, dma_buf, frame.share())
     }
