@@ -1,7 +1,7 @@
 //! The driver: devices, streams, events, and launches. What is unsafe of them is here, and everything public is safe.
 #![expect(unsafe_code, reason = "the driver's functions take raw handles and pointers")]
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::fmt;
 use std::ptr;
@@ -235,6 +235,7 @@ impl Context {
 
     /// Makes the context current on this thread, as the driver's functions need.
     pub(crate) fn bind(&self) -> Result<(), CudaError> {
+        leave_captures_alone()?;
         // SAFETY: the context lives until `drop`.
         let result = unsafe { sys::cuCtxSetCurrent(self.raw) };
         check(result, "cuCtxSetCurrent", || format!("turning to {}", self.info.name))
@@ -265,6 +266,23 @@ impl Drop for Context {
         // SAFETY: it was retained once in `new`.
         let _ = unsafe { sys::cuDevicePrimaryCtxRelease_v2(self.device) };
     }
+}
+
+/// Lets this thread allocate and wait while another one captures. ONNX Runtime captures in the driver's global mode, in
+/// which such a call of any thread fails, and ends the capture, unless that thread has said that it does not mind.
+fn leave_captures_alone() -> Result<(), CudaError> {
+    thread_local! {
+        static SAID: Cell<bool> = const { Cell::new(false) };
+    }
+    if SAID.get() {
+        return Ok(());
+    }
+    let mut mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
+    // SAFETY: `mode` holds a mode, and is a place for the one before.
+    let result = unsafe { sys::cuThreadExchangeStreamCaptureMode(&mut mode) };
+    check(result, "cuThreadExchangeStreamCaptureMode", || "keeping out of others' captures".to_owned())?;
+    SAID.set(true);
+    Ok(())
 }
 
 /// A queue of work on a GPU.

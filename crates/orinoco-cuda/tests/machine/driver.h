@@ -99,8 +99,13 @@ static int queue(Stream *stream, Op op) {
     return SUCCESS;
 }
 
+// The modes of CUstreamCaptureMode, and the one in which this thread takes captures of others.
+enum { GLOBAL, THREAD_LOCAL };
+static thread_local int capture_mode = GLOBAL;
+
 // Whether a call that waits or allocates is allowed: not while a stream captures.
 static bool forbidden() {
+    if (capture_mode == GLOBAL) fail("such a call would end a capture that another thread began in global mode");
     bool found = false;
     for (Stream *stream : streams) {
         if (stream->capturing) stream->invalid = found = true;
@@ -347,6 +352,10 @@ int cuLaunchKernel(
     });
 }
 
+int cuThreadExchangeStreamCaptureMode(int *mode) {
+    Lock lock(guard);
+    return std::swap(*mode, capture_mode), SUCCESS;
+}
 int cuStreamBeginCapture_v2(Stream *stream, int mode) {
     BEGIN;
     if (stream->capturing || mode != 1) return INVALID_VALUE;
