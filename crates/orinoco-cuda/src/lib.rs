@@ -18,6 +18,7 @@ mod graph;
 mod kernels;
 pub mod launch;
 mod memory;
+mod pool;
 mod surface;
 mod table;
 pub mod twin;
@@ -27,6 +28,9 @@ pub use error::{CudaError, DriverFault, Unavailable};
 pub use graph::{Graph, GraphCounters, Ran};
 pub use kernels::{Image, Kernel, Sm};
 pub use launch::{Element, Filter, Launch, Order, PictureTensor};
-pub use memory::{DeviceArena, Owner, PinnedBuffer, PinnedPool, PinnedSlot, Span, Upload, Uploaded};
+pub use memory::{
+    Allocated, DeviceArena, Owner, PinnedBuffer, PinnedPool, PinnedSlot, Span, Upload, Uploaded, allocated,
+};
+pub use pool::DevicePool;
 pub use surface::Surfaces;
 pub use table::{FilterBounds, FrameTable, Placement, TableFault, TableLayout, TableSpan};

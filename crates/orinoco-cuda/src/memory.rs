@@ -12,6 +12,7 @@ use std::ops::{Deref, DerefMut};
 use std::ptr::{self, NonNull};
 use std::slice;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
@@ -20,6 +21,27 @@ use cudarc::driver::sys;
 use crate::device::{Context, check};
 use crate::table::{TableLayout, TableSpan};
 use crate::{CudaError, Device, Event, Stream};
+
+/// Bytes that this process holds through this crate now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Allocated {
+    /// Of GPUs' memory.
+    pub device_bytes: u64,
+    /// Of the host's, page-locked.
+    pub pinned_bytes: u64,
+}
+
+static DEVICE_BYTES: AtomicU64 = AtomicU64::new(0);
+static PINNED_BYTES: AtomicU64 = AtomicU64::new(0);
+
+/// What this process holds through this crate now. The driver takes memory of its own beside it: for its context, for the
+/// kernels, and for libraries such as cuDNN.
+pub fn allocated() -> Allocated {
+    Allocated {
+        device_bytes: DEVICE_BYTES.load(Ordering::Relaxed),
+        pinned_bytes: PINNED_BYTES.load(Ordering::Relaxed),
+    }
+}
 
 /// Keeps an allocation alive.
 pub type Owner = Arc<dyn Any + Send + Sync>;
@@ -95,6 +117,7 @@ pub struct DeviceArena {
 struct DeviceAllocation {
     context: Arc<Context>,
     address: sys::CUdeviceptr,
+    bytes: usize,
 }
 
 impl DeviceArena {
@@ -107,7 +130,8 @@ impl DeviceArena {
         // SAFETY: `address` is a place for the pointer, and the context was made current above.
         let result = unsafe { sys::cuMemAlloc_v2(&mut address, bytes) };
         check(result, "cuMemAlloc", || format!("allocating {bytes} bytes on {}", context.info().name))?;
-        let allocation: Owner = Arc::new(DeviceAllocation { context, address });
+        DEVICE_BYTES.fetch_add(bytes as u64, Ordering::Relaxed);
+        let allocation: Owner = Arc::new(DeviceAllocation { context, address, bytes });
         // SAFETY: the allocation is `bytes` long and lives as long as its owner.
         let whole = unsafe { Span::foreign(address, bytes, Some(allocation)) };
         let stream = device.stream()?;
@@ -139,6 +163,7 @@ impl Drop for DeviceAllocation {
         let _ = self.context.synchronize();
         // SAFETY: it was allocated in `DeviceArena::new`, this is its last owner, and the device is done.
         let _ = unsafe { sys::cuMemFree_v2(self.address) };
+        DEVICE_BYTES.fetch_sub(self.bytes as u64, Ordering::Relaxed);
     }
 }
 
@@ -174,6 +199,7 @@ impl PinnedBuffer {
         let host = NonNull::new(host.cast::<u8>()).expect("the driver has just allocated it");
         // SAFETY: the driver gave `bytes` bytes; nobody else knows of them yet.
         unsafe { ptr::write_bytes(host.as_ptr(), 0, bytes) };
+        PINNED_BYTES.fetch_add(bytes as u64, Ordering::Relaxed);
         let memory = Arc::new(PinnedAllocation { context, host, bytes });
         let mut address = 0;
         // SAFETY: `address` is a place for the pointer; `host` was allocated above, mapped for the device.
@@ -215,6 +241,7 @@ impl Drop for PinnedAllocation {
         let _ = self.context.synchronize();
         // SAFETY: it was allocated in `PinnedBuffer::new`, this is its last owner, and the device is done.
         let _ = unsafe { sys::cuMemFreeHost(self.host.as_ptr().cast()) };
+        PINNED_BYTES.fetch_sub(self.bytes as u64, Ordering::Relaxed);
     }
 }
 

@@ -12,7 +12,8 @@ use orinoco_core::{FrameDesc, FrameView, Layout, PixelFormat};
 use orinoco_cuda::bench::{self, BenchError};
 use orinoco_cuda::launch::{self, Element, Elements, Reduction};
 use orinoco_cuda::{
-    Device, DeviceArena, FrameTable, Graph, Launch, PinnedBuffer, PinnedPool, Ran, TableLayout, Upload,
+    Device, DeviceArena, DevicePool, FrameTable, Graph, Launch, PinnedBuffer, PinnedPool, Ran, TableLayout,
+    Upload, allocated,
 };
 use orinoco_vision::{Align, ColorOrder, Fit, InputSpec, Mapping, Preprocessor, Resize};
 
@@ -219,4 +220,58 @@ fn uploads_arrive_in_order() {
         assert_eq!(seen, bytes);
         upload.release(uploaded, &stream).expect("an event");
     }
+}
+
+/// What a model might ask for: sizes, and which of them it gives back at once.
+const REQUESTS: [(usize, bool); 6] =
+    [(1000, false), (300_000, true), (65_536, false), (200_000, true), (1, false), (90_000, true)];
+
+/// Makes the requests and gives everything back; the addresses that came.
+fn ask(pool: &DevicePool) -> Vec<u64> {
+    let mut held = Vec::new();
+    let take = |&(bytes, at_once): &(usize, bool)| {
+        let address = pool.alloc(bytes).expect("it fits");
+        assert!(pool.contains(address) && address.is_multiple_of(256), "{address:#x}");
+        if at_once {
+            assert!(pool.free(address));
+        } else {
+            held.push(address);
+        }
+        address
+    };
+    let addresses = REQUESTS.iter().map(take).collect();
+    assert!(held.into_iter().all(|address| pool.free(address)));
+    addresses
+}
+
+#[test]
+fn a_pool_that_measures_says_how_large_one_has_to_be() {
+    let Some(device) = device("pools") else { return };
+    let before = allocated();
+    let measuring = DevicePool::measuring(&device);
+    ask(&measuring);
+    let measured = measuring.usage();
+    assert_eq!((measured.held, measured.refused, allocated()), (0, 0, before));
+
+    let planned = DevicePool::new(&device, measured.reach_bytes).expect("little memory");
+    assert_eq!(allocated().device_bytes - before.device_bytes, measured.reach_bytes as u64);
+    // Whoever asks again gets the same memory again.
+    let (first, second) = (planned.owner("first"), planned.owner("second"));
+    planned.set_owner(first);
+    let addresses = ask(&planned);
+    planned.set_owner(second);
+    assert_eq!(ask(&planned), addresses);
+    assert_eq!(planned.usage().reach_bytes, measured.reach_bytes);
+    let of_owners: Vec<_> =
+        planned.owners().into_iter().map(|(name, usage)| (name, usage.allocations)).collect();
+    assert_eq!(of_owners, [("nobody".into(), 0), ("first".into(), 6), ("second".into(), 6)]);
+
+    let small = DevicePool::new(&device, measured.reach_bytes - 64).expect("little memory");
+    let got = REQUESTS.iter().filter_map(|(bytes, _)| small.alloc(*bytes)).count();
+    assert!(got < REQUESTS.len() && small.usage().refused > 0, "{small:?}");
+    assert!(!small.free(addresses[0]), "it is the other pool's");
+    let pinned = PinnedBuffer::new(&device, 4096).expect("little memory");
+    assert_eq!(allocated().pinned_bytes - before.pinned_bytes, 4096);
+    drop((planned, small, pinned));
+    assert_eq!(allocated(), before);
 }

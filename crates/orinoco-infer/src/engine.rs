@@ -65,10 +65,21 @@ pub trait Prepared: Send + Sync {
     /// Binds a session with every dynamic axis fixed: `shapes` has one shape per input.
     fn session(&self, shapes: &[Vec<usize>]) -> Result<Box<dyn Session>, Diagnosis>;
 
-    /// The same with every tensor on the GPU; `None` where the engine computes elsewhere, or an output has no fixed shape.
+    /// Whether it computes on the GPU.
     #[cfg(feature = "cuda")]
-    fn device_session(&self, shapes: &[Vec<usize>]) -> Result<Option<Box<dyn DeviceSession>>, Diagnosis> {
-        let _ = shapes;
+    fn is_on_device(&self) -> bool {
+        false
+    }
+
+    /// The same with every tensor on the GPU; `None` where the engine computes elsewhere, or an output has no fixed shape. It
+    /// has run once. Where `scratch` has an area on the GPU it computes there, on the account of the model that is named.
+    #[cfg(feature = "cuda")]
+    fn device_session(
+        &self,
+        shapes: &[Vec<usize>],
+        scratch: Option<(&Scratch, &str)>,
+    ) -> Result<Option<Box<dyn DeviceSession>>, Diagnosis> {
+        let _ = (shapes, scratch);
         Ok(None)
     }
 }

@@ -4,8 +4,14 @@
 //! [`Engine`] (with [`Prepared`] and [`Session`]), [`Model`], [`CpuPlan`] and, on a GPU, [`CudaPlan`].
 
 mod audio;
+#[cfg(all(test, feature = "cuda"))]
+#[path = "../../orinoco-cuda/tests/machine/build.rs"]
+mod build;
 #[cfg(feature = "cuda")]
 mod cuda;
+#[cfg(all(test, feature = "cuda"))]
+#[path = "../../orinoco-cuda/tests/machine/driver.rs"]
+mod driver;
 mod engine;
 mod executor;
 mod import;
@@ -31,6 +37,8 @@ pub use model::{
     AudioFeatures, AudioSpec, Binding, Feed, FeedValue, Mfcc, Model, ModelInput, Quantization, Repository,
     Unsure, sha256_hex,
 };
+#[cfg(feature = "cuda")]
+pub use orinoco_cuda::{Allocated, allocated};
 pub use ort::stray_requests;
 pub use scratch::Scratch;
 pub use select::{Chosen, ENGINES, Refusal, ShapesFor, by_name, choose, engines};

@@ -4,51 +4,117 @@ use std::alloc::Layout;
 use std::ptr::NonNull;
 use std::sync::{Arc, Weak};
 
+#[cfg(feature = "cuda")]
+use orinoco_cuda::DevicePool;
 use orinoco_memory::{Arena, ArenaError, Owner, Usage};
 
 /// One area of memory for all models of a lane, which never run at the same time: what one computes in, the next computes
-/// in as well.
+/// in as well. It may have a second area, on the GPU, for the models that compute there.
 #[derive(Clone, Debug)]
-pub struct Scratch(Arc<Arena>);
+pub struct Scratch {
+    host: Arc<Arena>,
+    #[cfg(feature = "cuda")]
+    device: Option<Arc<DevicePool>>,
+}
 
 impl Scratch {
     /// Maps `bytes`; the system gives pages as they are first touched.
     pub fn new(bytes: usize) -> Result<Self, ArenaError> {
-        Ok(Self(Arc::new(Arena::new(bytes)?)))
+        Ok(Self {
+            host: Arc::new(Arena::new(bytes)?),
+            #[cfg(feature = "cuda")]
+            device: None,
+        })
     }
 
-    /// Its size.
+    /// The same with an area of `bytes` on the GPU.
+    #[cfg(feature = "cuda")]
+    pub fn with_device_area(self, bytes: usize) -> Result<Self, String> {
+        let device = crate::cuda::device().map_err(|why| why.reason)?;
+        let pool = DevicePool::new(&device, bytes).map_err(|why| format!("{why}: {}", why.source))?;
+        Ok(Self { device: Some(Arc::new(pool)), ..self })
+    }
+
+    /// The same with an area on the GPU whose usage tells how large it has to be: see [`DevicePool::measuring`].
+    #[cfg(feature = "cuda")]
+    pub fn with_device_measured(self) -> Result<Self, String> {
+        let device = crate::cuda::device().map_err(|why| why.reason)?;
+        Ok(Self { device: Some(Arc::new(DevicePool::measuring(&device))), ..self })
+    }
+
+    /// Its size, on the host and the GPU together.
     pub fn bytes(&self) -> usize {
-        self.0.bytes()
+        self.host.bytes() + self.device_bytes()
     }
 
-    /// What all models did in it. `refused` counts what did not fit, which then came from the system.
+    /// What all models did in it, on the host and the GPU together. `refused` counts what did not fit, which then came from
+    /// the system or the driver.
     pub fn usage(&self) -> Usage {
-        self.0.usage()
+        sum(self.host.usage(), self.device_usage())
     }
 
-    /// What each model did in it, by name.
+    /// What all models did in its area on the GPU.
+    pub fn device_usage(&self) -> Usage {
+        #[cfg(feature = "cuda")]
+        if let Some(device) = &self.device {
+            return device.usage();
+        }
+        Usage::default()
+    }
+
+    /// What each model did in it, by name. A model computes in one place.
     pub fn owners(&self) -> Vec<(String, Usage)> {
-        self.0.owners()
+        let owners = self.host.owners();
+        #[cfg(feature = "cuda")]
+        if let Some(device) = &self.device {
+            return owners.into_iter().chain(device.owners()).collect();
+        }
+        owners
     }
 
     pub(crate) fn owner(&self, name: &str) -> Owner {
-        self.0.owner(name)
+        self.host.owner(name)
     }
 
     pub(crate) fn set_owner(&self, owner: Owner) {
-        self.0.set_owner(owner);
+        self.host.set_owner(owner);
     }
 
     pub(crate) fn alloc(&self, layout: Layout) -> Option<NonNull<u8>> {
-        self.0.alloc(layout)
+        self.host.alloc(layout)
     }
 
     pub(crate) fn downgrade(&self) -> Weak<Arena> {
-        Arc::downgrade(&self.0)
+        Arc::downgrade(&self.host)
     }
 
     pub(crate) fn arena_ptr(&self) -> *const Arena {
-        Arc::as_ptr(&self.0)
+        Arc::as_ptr(&self.host)
+    }
+
+    /// Its area on the GPU.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn device(&self) -> Option<&Arc<DevicePool>> {
+        self.device.as_ref()
+    }
+
+    /// The size of its area on the GPU.
+    pub fn device_bytes(&self) -> usize {
+        #[cfg(feature = "cuda")]
+        if let Some(device) = &self.device {
+            return device.bytes();
+        }
+        0
+    }
+}
+
+fn sum(a: Usage, b: Usage) -> Usage {
+    Usage {
+        in_use_bytes: a.in_use_bytes + b.in_use_bytes,
+        high_water_bytes: a.high_water_bytes + b.high_water_bytes,
+        reach_bytes: a.reach_bytes + b.reach_bytes,
+        held: a.held + b.held,
+        allocations: a.allocations + b.allocations,
+        refused: a.refused + b.refused,
     }
 }

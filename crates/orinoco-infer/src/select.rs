@@ -7,6 +7,8 @@ use orinoco_core::{Diagnosis, TensorDesc, codes};
 #[cfg(feature = "cuda")]
 use crate::engine::DeviceSession;
 use crate::engine::{Engine, Options, Prepared, Session};
+#[cfg(feature = "cuda")]
+use crate::scratch::Scratch;
 
 /// The names of all engines, whether or not this build has them.
 pub const ENGINES: [&str; 3] = ["ort-cuda", "ort-cpu", "tract"];
@@ -60,10 +62,23 @@ impl Chosen {
         }
     }
 
-    /// A session with the shapes that were proved and every tensor on the GPU, where the engine computes there.
+    /// Gives up the session of the proof if it computes on the GPU, where a device session is going to take its place: until
+    /// all models of a board are bound, the GPU would hold each twice.
     #[cfg(feature = "cuda")]
-    pub fn device_session(&mut self) -> Result<Option<Box<dyn DeviceSession>>, Diagnosis> {
-        let session = self.prepared.device_session(&self.shapes)?;
+    pub fn give_up_proof_on_device(&mut self) {
+        if self.prepared.is_on_device() {
+            self.proof = None;
+        }
+    }
+
+    /// A session with the shapes that were proved and every tensor on the GPU, where the engine computes there: see
+    /// [`Prepared::device_session`].
+    #[cfg(feature = "cuda")]
+    pub fn device_session(
+        &mut self,
+        scratch: Option<(&Scratch, &str)>,
+    ) -> Result<Option<Box<dyn DeviceSession>>, Diagnosis> {
+        let session = self.prepared.device_session(&self.shapes, scratch)?;
         if session.is_some() {
             // What the proof holds is needed no more.
             self.proof = None;

@@ -1,4 +1,4 @@
-//! Which bytes of an arena are whose. Offsets only: the books lie outside the memory that they are about, so an engine
+//! Which bytes of an area are whose. Offsets only: the books lie outside the memory that they are about, so an engine
 //! that writes past its range cannot damage them, and giving pages back to the system cannot lose them.
 
 use std::alloc::Layout;
@@ -41,9 +41,9 @@ pub struct Usage {
     pub refused: u64,
 }
 
-/// The books of one arena.
+/// The books of one area of memory, wherever that lies: an arena of the host's, or a GPU's.
 #[derive(Debug)]
-pub(crate) struct Ledger {
+pub struct Ledger {
     capacity: usize,
     align_max: usize,
     /// Free ranges of a line that has no end. A range is taken where it fits best and refused when it ends past the
@@ -68,7 +68,7 @@ const HELD_EXPECTED: usize = 256;
 
 impl Ledger {
     /// Books for `capacity` bytes, whose start is aligned to `align_max`.
-    pub(crate) fn new(capacity: usize, align_max: usize) -> Self {
+    pub fn new(capacity: usize, align_max: usize) -> Self {
         Self {
             capacity,
             align_max,
@@ -82,7 +82,7 @@ impl Ledger {
     }
 
     /// Where a range for `layout` starts; `None` when it does not fit.
-    pub(crate) fn take(&mut self, layout: Layout) -> Option<usize> {
+    pub fn take(&mut self, layout: Layout) -> Option<usize> {
         let range = self.place(layout);
         let of_owner = &mut self.owners[self.current.index()].1;
         for usage in [&mut self.total, of_owner] {
@@ -95,7 +95,7 @@ impl Ledger {
 
     /// Takes back the range that starts at `offset`. False when none does, which is counted.
     #[must_use]
-    pub(crate) fn give_back(&mut self, offset: Option<usize>) -> bool {
+    pub fn give_back(&mut self, offset: Option<usize>) -> bool {
         let held = offset.and_then(|offset| Some((offset, self.held.remove(&offset)?)));
         let Some((offset, Held { bytes, owner })) = held else {
             self.not_held += 1;
@@ -110,7 +110,7 @@ impl Ledger {
     }
 
     /// The owner of that name, new if there was none.
-    pub(crate) fn owner(&mut self, name: &str) -> Owner {
+    pub fn owner(&mut self, name: &str) -> Owner {
         let known = self.owners.iter().position(|(known, _)| known == name);
         let index = known.unwrap_or_else(|| {
             self.owners.push((name.to_owned(), Usage::default()));
@@ -120,23 +120,23 @@ impl Ledger {
     }
 
     /// From now on `owner` allocates. Gives the one before.
-    pub(crate) fn set_owner(&mut self, owner: Owner) -> Owner {
+    pub fn set_owner(&mut self, owner: Owner) -> Owner {
         assert!(owner.index() < self.owners.len(), "{owner:?} of {} owners", self.owners.len());
         std::mem::replace(&mut self.current, owner)
     }
 
     /// What all owners did together.
-    pub(crate) fn total(&self) -> Usage {
+    pub fn total(&self) -> Usage {
         self.total
     }
 
     /// Every owner by name, in the order in which they were named.
-    pub(crate) fn owners(&self) -> &[(String, Usage)] {
+    pub fn owners(&self) -> &[(String, Usage)] {
         &self.owners
     }
 
     /// Returns of what was not held.
-    pub(crate) fn not_held(&self) -> u64 {
+    pub fn not_held(&self) -> u64 {
         self.not_held
     }
 

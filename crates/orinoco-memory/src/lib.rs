@@ -6,7 +6,7 @@
 //! does not fit is refused and counted.
 //!
 //! Read first: [`Needs`] (what models and streams need, checked), [`Plan`] (where it lies, or [`Refused`]) and [`Arena`]
-//! (one planned area, from which an engine allocates).
+//! (one planned area, from which an engine allocates; its [`Ledger`] keeps the books, also of memory that lies elsewhere).
 
 mod arena;
 mod ledger;
@@ -16,7 +16,7 @@ mod refused;
 mod size;
 
 pub use arena::{Arena, ArenaError, NotHeld};
-pub use ledger::{Owner, Usage};
+pub use ledger::{Ledger, Owner, Usage};
 pub use needs::{
     ALIGN_BYTES_MAX, BYTES_MAX, Domain, ModelNeeds, Needs, NeedsFault, PAGE_BYTES, Scaled, StreamNeeds,
     TensorNeeds,

@@ -88,12 +88,13 @@ pub struct ModelNeeds {
     pub engine: String,
     /// The lane that replays it.
     pub lane: usize,
-    /// Where weights and scratch lie.
+    /// Where its scratch lies.
     pub domain: Domain,
     /// Where inputs and outputs lie.
     pub io_domain: Domain,
-    /// Weights, prepacked kernels and whatever else the engine keeps between runs.
-    pub weights_bytes: u64,
+    /// Weights, prepacked kernels and whatever else is kept between runs, by where it lies. A model on a GPU takes some of
+    /// the host as well.
+    pub weights: Vec<(Domain, u64)>,
     /// The most that the engine's activations fill at one time. For an engine that allocates from an
     /// [`Arena`](crate::Arena): the arena's reach, [`Usage::reach_bytes`](crate::Usage::reach_bytes).
     pub scratch: Scaled,
@@ -103,6 +104,13 @@ pub struct ModelNeeds {
     pub batch: u32,
     /// Alignment of each range, a power of two.
     pub align: u64,
+}
+
+impl ModelNeeds {
+    /// What is kept between runs in `domain`, in bytes. [`Needs::new`] holds that the sum has room in 64 bits.
+    pub(crate) fn weights_bytes(&self, domain: Domain) -> u64 {
+        self.weights.iter().filter(|(theirs, _)| *theirs == domain).map(|(_, bytes)| bytes).sum()
+    }
 }
 
 /// What a stream needs: a ring of frames.
@@ -236,7 +244,8 @@ impl Needs {
         let page = u128::from(PAGE_BYTES);
         let models = self.models.iter().map(|model| {
             let tensors: u128 = model.tensors.iter().map(|t| t.bytes.at_checked(model.batch) + page).sum();
-            u128::from(model.weights_bytes) + model.scratch.at_checked(model.batch) + tensors + 3 * page
+            let weights: u128 = model.weights.iter().map(|(_, bytes)| u128::from(*bytes) + page).sum();
+            weights + model.scratch.at_checked(model.batch) + tensors + 2 * page
         });
         let streams = self
             .streams

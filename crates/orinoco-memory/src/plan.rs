@@ -258,10 +258,11 @@ impl Plan {
         models
     }
 
-    /// Bytes of each lane's scratch, over all domains. A lane that needs none is left out.
-    pub fn lanes(&self) -> BTreeMap<usize, u64> {
+    /// Bytes of each lane's scratch in `domain`. A lane that needs none there is left out.
+    pub fn lanes(&self, domain: Domain) -> BTreeMap<usize, u64> {
         let mut lanes = BTreeMap::new();
-        for (_, area) in self.areas().filter(|(_, area)| area.kind == Kind::Scratch) {
+        let of_lanes = |(theirs, area): &(Domain, &Area)| *theirs == domain && area.kind == Kind::Scratch;
+        for (_, area) in self.areas().filter(of_lanes) {
             if let Some(Live::Replay { lane, .. }) = area.spans.first().map(|span| &span.live) {
                 *lanes.entry(*lane).or_default() += area.bytes;
             }
@@ -304,13 +305,13 @@ pub enum Fault {
 impl Part {
     fn lay_out(needs: &Needs, domain: Domain) -> Self {
         let mut part = Self { domain, areas: Vec::new(), bytes: 0 };
-        let models = || needs.models().iter().filter(move |model| model.domain == domain);
-        for model in models() {
-            let weights = Item { name: model.name.clone(), bytes: model.weights_bytes, align: model.align };
+        for model in needs.models() {
+            let bytes = model.weights_bytes(domain);
+            let weights = Item { name: model.name.clone(), bytes, align: model.align };
             part.push(Kind::Weights, &model.name, in_a_row(vec![weights]));
         }
         for lane in 0..needs.lanes() {
-            let sharing = models().filter(|model| model.lane == lane);
+            let sharing = needs.models().iter().filter(|model| model.lane == lane && model.domain == domain);
             part.push(Kind::Scratch, &format!("lane {lane}"), sharing.filter_map(scratch).collect());
         }
         for model in needs.models().iter().filter(|model| model.io_domain == domain) {

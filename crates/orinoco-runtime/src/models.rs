@@ -69,9 +69,14 @@ pub fn load_as(
     };
     let shapes =
         |inputs: &[TensorDesc], outputs: &[TensorDesc]| resolve(inputs, outputs).map(|(_, b)| b.shapes);
-    let chosen = choose(&inference.engines, &inference.require, file, &options, &shapes)?;
+    #[cfg_attr(not(feature = "cuda"), expect(unused_mut, reason = "only a proof on the GPU is given up"))]
+    let mut chosen = choose(&inference.engines, &inference.require, file, &options, &shapes)?;
     report(&wanted.name, &chosen, events);
     let (model, binding) = resolve(chosen.prepared.inputs(), chosen.prepared.outputs())?;
+    #[cfg(feature = "cuda")]
+    if CudaPlan::serves(&model, &binding, chosen.prepared.inputs()) {
+        chosen.give_up_proof_on_device();
+    }
     Ok(LoadedModel { name: wanted.name.clone(), model, binding, chosen })
 }
 
@@ -83,7 +88,7 @@ pub fn bind_plan(
     scratch: Option<&Scratch>,
 ) -> Result<Box<dyn Executor>, Diagnosis> {
     #[cfg(feature = "cuda")]
-    if let Some(plan) = bind_on_device(loaded, &clock)? {
+    if let Some(plan) = bind_on_device(loaded, &clock, scratch)? {
         return Ok(Box::new(plan));
     }
     let session = loaded.chosen.session()?;
@@ -96,12 +101,18 @@ pub fn bind_plan(
 }
 
 #[cfg(feature = "cuda")]
-fn bind_on_device(loaded: &mut LoadedModel, clock: &Arc<dyn Clock>) -> Result<Option<CudaPlan>, Diagnosis> {
-    let LoadedModel { model, binding, chosen, .. } = loaded;
+pub(crate) fn bind_on_device(
+    loaded: &mut LoadedModel,
+    clock: &Arc<dyn Clock>,
+    scratch: Option<&Scratch>,
+) -> Result<Option<CudaPlan>, Diagnosis> {
+    let LoadedModel { name, model, binding, chosen } = loaded;
     if !CudaPlan::serves(model, binding, chosen.prepared.inputs()) {
         return Ok(None);
     }
-    let Some(session) = chosen.device_session()? else { return Ok(None) };
+    let Some(session) = chosen.device_session(scratch.map(|scratch| (scratch, name.as_str())))? else {
+        return Ok(None);
+    };
     let next = "see `orinoco doctor`, or use an engine on the CPU";
     let device = device().about(&codes::ENGINE_UNAVAILABLE, chosen.name, next)?;
     let prepared = chosen.prepared.as_ref();

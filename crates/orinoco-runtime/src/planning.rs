@@ -17,6 +17,15 @@ use orinoco_memory::{Budget, Domain, ModelNeeds, Needs, Plan, Scaled, StreamNeed
 use orinoco_telemetry::{Event, EventSink};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
+#[cfg(feature = "cuda")]
+use {
+    crate::LoadedModel,
+    crate::models::bind_on_device,
+    orinoco_core::{Clock, Findings, FrameDesc, Nanos, PixelFormat},
+    orinoco_infer::{Allocated, allocated, device},
+    orinoco_pipeline::{Executor, Frame, MonotonicClock, Slot, SlotPool},
+    std::sync::Arc,
+};
 
 use crate::memory::resident_bytes;
 use crate::{Quiet, cache_dir, load_model};
@@ -46,8 +55,67 @@ struct Measured {
     weights_bytes: u64,
     /// The area in which it computes; 0 where the engine keeps that to itself, within `weights_bytes`.
     scratch_bytes: u64,
-    /// Inputs, then outputs.
+    /// Inputs, then outputs; empty on the GPU, where they are part of what stays.
     tensors: Vec<(String, u64)>,
+    /// Beside all that, for a model that computes on the GPU.
+    #[serde(default)]
+    on_device: Option<OnDevice>,
+}
+
+/// What a model needs on the GPU, and of the host's memory that the GPU maps. What the driver and its libraries take for
+/// themselves is not in it.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+struct OnDevice {
+    /// What stays: weights, bound tensors, tables, places for frames.
+    kept_bytes: u64,
+    /// The area in which it computes.
+    scratch_bytes: u64,
+    /// Page-locked memory of the host.
+    pinned_bytes: u64,
+}
+
+/// Bytes in which a model computes, or that a lane has for that.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Room {
+    pub(crate) host_bytes: u64,
+    pub(crate) device_bytes: u64,
+}
+
+impl Room {
+    /// What a lane has.
+    pub(crate) fn of(scratch: &Scratch) -> Self {
+        let device_bytes = scratch.device_bytes() as u64;
+        Self { host_bytes: scratch.bytes() as u64 - device_bytes, device_bytes }
+    }
+
+    /// Enough for either of two models.
+    pub(crate) fn or(self, other: Self) -> Self {
+        Self {
+            host_bytes: self.host_bytes.max(other.host_bytes),
+            device_bytes: self.device_bytes.max(other.device_bytes),
+        }
+    }
+
+    /// Why a model that needs this cannot compute in `there`.
+    pub(crate) fn why_not(self, there: Self) -> String {
+        let (needed, there, place) = match self.host_bytes > there.host_bytes {
+            true => (self.host_bytes, there.host_bytes, ""),
+            false => (self.device_bytes, there.device_bytes, " on the GPU"),
+        };
+        format!("a model needs {needed} bytes{place} to compute in, and its lane was planned with {there}")
+    }
+
+    /// Whether a model that needs this can compute in `there`.
+    pub(crate) fn fits(self, there: Self) -> bool {
+        self.host_bytes <= there.host_bytes && self.device_bytes <= there.device_bytes
+    }
+}
+
+impl Measured {
+    fn room(&self) -> Room {
+        let device_bytes = self.on_device.map_or(0, |device| device.scratch_bytes);
+        Room { host_bytes: self.scratch_bytes, device_bytes }
+    }
 }
 
 /// What a child is asked.
@@ -80,6 +148,15 @@ pub fn plan_board(
     repository: &Repository,
     events: &dyn EventSink,
 ) -> Result<Option<Plan>, Faults> {
+    Ok(plan_with_rooms(board, repository, events)?.map(|(plan, _)| plan))
+}
+
+/// The same, with what each model computes in.
+pub(crate) fn plan_with_rooms(
+    board: &Board,
+    repository: &Repository,
+    events: &dyn EventSink,
+) -> Result<Option<(Plan, Vec<Room>)>, Faults> {
     let Some(budget) = board.memory else { return Ok(None) };
     let measured = board.models.iter().map(|model| find_or_measure(model, &board.inference, repository));
     let measured = measured.collect::<Result<Vec<_>, Faults>>()?;
@@ -87,7 +164,7 @@ pub fn plan_board(
     match plan(&needs, Budget::Shared(budget)) {
         Ok(plan) => {
             debug_assert_eq!(plan.check(), Ok(()));
-            Ok(Some(plan))
+            Ok(Some((plan, measured.iter().map(Measured::room).collect())))
         }
         Err(refused) => {
             events.emit(Event::MemoryRefused { table: refused.to_string() });
@@ -101,20 +178,33 @@ pub fn plan_board(
     }
 }
 
-/// What each model of a board computes in, in bytes.
-pub(crate) fn scratch_bytes(board: &Board, repository: &Repository) -> Result<Vec<u64>, Faults> {
-    let measured = board.models.iter().map(|model| find_or_measure(model, &board.inference, repository));
-    measured.map(|measured| Ok(measured?.scratch_bytes)).collect()
-}
-
 /// The scratch area of each lane, as planned.
 pub(crate) fn scratches(plan: &Plan, lanes: usize) -> Result<Vec<Scratch>, Diagnosis> {
-    let areas = plan.lanes();
-    let bytes = |lane| usize::try_from(areas.get(&lane).copied().unwrap_or(0)).unwrap_or(usize::MAX);
+    let areas = |domain| {
+        let areas = plan.lanes(domain);
+        move |lane| usize::try_from(areas.get(&lane).copied().unwrap_or(0)).unwrap_or(usize::MAX)
+    };
+    let (host_bytes, device_bytes) = (areas(Domain::Host), areas(Domain::Device));
     let next = "free some memory, or lower the budget";
-    // A lane without models of ours still gets a page: one way to do it is simpler than two.
-    let make = |lane| Scratch::new(bytes(lane).max(1)).map_err(|why| why.to_string());
+    let make = |lane| {
+        // A lane without models of ours still gets a page: one way to do it is simpler than two.
+        let scratch = Scratch::new(host_bytes(lane).max(1)).map_err(|why| why.to_string())?;
+        match device_bytes(lane) {
+            0 => Ok(scratch),
+            bytes => with_device_area(scratch, bytes),
+        }
+    };
     (0..lanes).map(|lane| make(lane).about(&codes::MEMORY_BUDGET, "the scratch area", next)).collect()
+}
+
+#[cfg(feature = "cuda")]
+fn with_device_area(scratch: Scratch, bytes: usize) -> Result<Scratch, String> {
+    scratch.with_device_area(bytes)
+}
+
+#[cfg(not(feature = "cuda"))]
+fn with_device_area(_: Scratch, bytes: usize) -> Result<Scratch, String> {
+    Err(format!("{bytes} bytes of it were planned on a GPU, and this build has no CUDA"))
 }
 
 // --- needs -------------------------------------------------------------------------------------------------------------
@@ -146,15 +236,23 @@ fn model_needs(model: &BoardModel, measured: &Measured, lane: usize) -> ModelNee
         };
         TensorNeeds { name: name.clone(), bytes }
     };
+    let mut weights = vec![(Domain::Host, measured.weights_bytes)];
+    if let Some(OnDevice { kept_bytes, pinned_bytes, .. }) = measured.on_device {
+        weights.extend([(Domain::Pinned, pinned_bytes), (Domain::Device, kept_bytes)]);
+    }
+    let (domain, scratch_bytes) = match measured.on_device {
+        Some(device) => (Domain::Device, device.scratch_bytes),
+        None => (Domain::Host, measured.scratch_bytes),
+    };
     ModelNeeds {
         // Each lane has a session of its own.
         name: if lane == 0 { model.name.clone() } else { format!("{}@{lane}", model.name) },
         engine: measured.engine.clone(),
         lane,
-        domain: Domain::Host,
+        domain,
         io_domain: Domain::Host,
-        weights_bytes: measured.weights_bytes,
-        scratch: Scaled { fixed_bytes: measured.scratch_bytes, item_bytes: 0 },
+        weights,
+        scratch: Scaled { fixed_bytes: scratch_bytes, item_bytes: 0 },
         tensors: measured.tensors.iter().map(tensor).collect(),
         batch,
         align: ALIGN_BYTES,
@@ -235,6 +333,10 @@ fn cache_key(asked: &Asked, model: &BoardModel, repository: &Repository) -> Resu
         let version = by_name(name)?.check(&options).map_or_else(|why| why, |info| info.version);
         add(&format!("{name} {version}"));
     }
+    #[cfg(feature = "cuda")]
+    if asked.engines.iter().any(|name| name == "ort-cuda") {
+        add(&device().map_or_else(|why| why.reason, |device| device.info().name.clone()));
+    }
     Ok(hash.finalize().iter().take(16).map(|byte| format!("{byte:02x}")).collect())
 }
 
@@ -310,6 +412,10 @@ fn measure(asked: &Asked) -> Result<Measured, Faults> {
     }
     let before = resident_bytes();
     let mut loaded = load_model(&wanted, &inference, &repository, &Quiet)?;
+    #[cfg(feature = "cuda")]
+    if let Some(measured) = measure_on_device(&mut loaded, before)? {
+        return Ok(measured);
+    }
     let mut session = loaded.chosen.session()?;
     // Binding a plan runs its model once before it computes in a scratch.
     session.run()?;
@@ -334,7 +440,52 @@ fn measure(asked: &Asked) -> Result<Measured, Faults> {
     let own: u64 = tensors.iter().map(|(_, bytes)| bytes).sum();
     let grown = resident_bytes().saturating_sub(before);
     let weights_bytes = grown.saturating_sub(scratch_bytes + own);
-    Ok(Measured { engine: loaded.chosen.name.to_owned(), weights_bytes, scratch_bytes, tensors })
+    let engine = loaded.chosen.name.to_owned();
+    Ok(Measured { engine, weights_bytes, scratch_bytes, tensors, on_device: None })
+}
+
+/// The same for a model whose plan is on the GPU; `None` where it is not. `before` is what was resident before it was
+/// loaded. Its plan is measured as it is going to run, on frames that need as much room as most cameras' do.
+#[cfg(feature = "cuda")]
+fn measure_on_device(loaded: &mut LoadedModel, before: u64) -> Result<Option<Measured>, Diagnosis> {
+    if !loaded.chosen.prepared.is_on_device() {
+        return Ok(None);
+    }
+    let next = "see `orinoco doctor`, or use an engine on the CPU";
+    let scratch = Scratch::new(1).map_err(|why| why.to_string());
+    let scratch = scratch.and_then(Scratch::with_device_measured);
+    let scratch = scratch.about(&codes::MEMORY_MEASURE, &loaded.name, next)?;
+    let clock: Arc<dyn Clock> = Arc::new(MonotonicClock::default());
+    let Some(mut plan) = bind_on_device(loaded, &clock, Some(&scratch))? else { return Ok(None) };
+    let frames: Vec<Frame> = (0..plan.batch_max()).map(|_| noise_frame()).collect();
+    let mut findings = vec![Findings::default(); frames.len()];
+    for _ in 0..RUNS {
+        plan.replay(&frames, &mut findings)?;
+    }
+    drop(frames);
+    let grown = resident_bytes().saturating_sub(before);
+    let Allocated { device_bytes, pinned_bytes } = allocated();
+    let on_device = OnDevice {
+        kept_bytes: device_bytes,
+        scratch_bytes: scratch.device_usage().reach_bytes as u64,
+        pinned_bytes,
+    };
+    Ok(Some(Measured {
+        engine: loaded.chosen.name.to_owned(),
+        weights_bytes: grown.saturating_sub(pinned_bytes),
+        scratch_bytes: 0,
+        tensors: Vec::new(),
+        on_device: Some(on_device),
+    }))
+}
+
+/// A Full HD frame of noise.
+#[cfg(feature = "cuda")]
+fn noise_frame() -> Frame {
+    let desc = FrameDesc::packed(PixelFormat::Nv12, 1920, 1080);
+    let mut slot = SlotPool::new(1, desc.bytes_needed()).take(Duration::ZERO).expect("it is free");
+    slot.bytes.iter_mut().enumerate().for_each(|(index, byte)| *byte = (noise(index) * 255.0) as u8);
+    Frame::new(desc, Slot::Owned(slot), Nanos(0)).expect("it has room")
 }
 
 fn tensor_bytes(shape: &[usize], element: ElementType) -> u64 {
@@ -343,9 +494,12 @@ fn tensor_bytes(shape: &[usize], element: ElementType) -> u64 {
 
 /// Knuth's multiplicative hash of the index, from 0 to 1: what is found in zeros may need less.
 fn fill_with_noise(input: &mut ElementsMut<'_>) {
-    let noise = |index: usize| ((index as u32).wrapping_mul(2_654_435_761) >> 8) as f32 / (1 << 24) as f32;
     let values: Vec<f32> = (0..input.len()).map(noise).collect();
     input.copy_from_f32(&values);
+}
+
+fn noise(index: usize) -> f32 {
+    ((index as u32).wrapping_mul(2_654_435_761) >> 8) as f32 / (1 << 24) as f32
 }
 
 #[cfg(test)]
@@ -378,6 +532,58 @@ mod tests {
         let (from, to) = ("width = 384", "width = 416");
         assert!(text.contains(from));
         assert_ne!(key(&text), key(&text.replace(from, to)));
+    }
+
+    #[test]
+    fn a_model_on_the_gpu_has_a_share_of_every_memory() {
+        let on_host = Measured {
+            engine: "ort-cpu".into(),
+            weights_bytes: 5 << 20,
+            scratch_bytes: 3 << 20,
+            tensors: vec![("images".into(), 4096), ("boxes".into(), 100)],
+            on_device: None,
+        };
+        let device = OnDevice { kept_bytes: 20 << 20, scratch_bytes: 7 << 20, pinned_bytes: 3 << 20 };
+        let on_gpu = Measured {
+            engine: "ort-cuda".into(),
+            scratch_bytes: 0,
+            tensors: Vec::new(),
+            on_device: Some(device),
+            ..on_host.clone()
+        };
+        assert_eq!(on_host.room(), Room { host_bytes: 3 << 20, device_bytes: 0 });
+        assert_eq!(on_gpu.room(), Room { host_bytes: 0, device_bytes: 7 << 20 });
+
+        let models = [("cpu", &on_host), ("gpu", &on_gpu), ("larger", &on_gpu)];
+        let models = models.map(|(name, measured)| {
+            let measured = Measured {
+                on_device: measured.on_device.map(|device| OnDevice {
+                    scratch_bytes: device.scratch_bytes + name.len() as u64 * 4096,
+                    ..device
+                }),
+                ..measured.clone()
+            };
+            model_needs(&BoardModel::new(name, "m"), &measured, 0)
+        });
+        let needs = Needs::new(1, models.into(), Vec::new()).expect("they are sound");
+        let plan = plan(&needs, Budget::Shared(100 << 20)).expect("it fits");
+        expect_test::expect![[r#"
+            NAME             KIND             DOMAIN    MIB      BYTES    OFFSET
+            cpu              weights          host      5.0    5242880         0
+            gpu              weights          host      5.0    5242880   5242880
+            larger           weights          host      5.0    5242880  10485760
+            lane 0 (cpu)     scratch          host      3.0    3145728  15728640
+            cpu              inputs, outputs  host      0.0       8192  18874368
+            gpu              weights          pinned    3.0    3145728         0
+            larger           weights          pinned    3.0    3145728   3145728
+            gpu              weights          device   20.0   20971520         0
+            larger           weights          device   20.0   20971520  20971520
+            lane 0 (larger)  scratch          device    7.0    7364608  41943040
+            total                             board    71.0   74481664
+            budget                            board   100.0  104857600"#]]
+        .assert_eq(&plan.to_string());
+        assert_eq!(plan.lanes(Domain::Host)[&0], 3 << 20);
+        assert_eq!(plan.lanes(Domain::Device)[&0], (7 << 20) + 6 * 4096, "they share the larger one's");
     }
 
     #[test]

@@ -16,7 +16,7 @@ use orinoco_pipeline::{BoundPlan, Hold, LaneEntry};
 
 use crate::LoadedModel;
 use crate::outputs::{Earlier, Outputs, check_outputs};
-use crate::planning::{plan_board, scratch_bytes};
+use crate::planning::{Room, plan_with_rooms};
 use crate::run::{KnownModel, OpenStream, Plans, Running, Shared, check_states, collect};
 
 /// A change that is wanted.
@@ -139,12 +139,11 @@ impl Reload {
     /// Plans memory, loads the models that are new, and opens the outputs of the streams that join. Takes as long as loading
     /// models takes; the board runs on meanwhile.
     pub fn prepare(mut self, repository: &Repository) -> Result<Ready, Faults> {
-        let scratch_bytes = self.check_memory(repository)?;
+        let rooms = self.check_memory(repository)?;
         self.same = self.find_known(repository)?;
         self.forget_states();
         let mut loaded = self.load_new(repository)?;
-        let scratch_bytes: BTreeMap<usize, u64> =
-            self.same.iter().copied().flatten().zip(scratch_bytes).collect();
+        let rooms: BTreeMap<usize, Room> = self.same.iter().copied().flatten().zip(rooms).collect();
         let placed = self.board.streams.iter().map(|stream| self.placed(stream));
         let streams = placed.collect::<Option<Vec<BoardStream>>>().expect("new models are known by now");
         check_states(&streams, &self.models)?;
@@ -160,7 +159,7 @@ impl Reload {
         let mut plans: Vec<Plans> = self.lanes.iter().map(|_| Plans::new()).collect();
         let (mut holds, mut joining) = (Vec::new(), Vec::new());
         for stream in new {
-            let needed = stream.models.iter().map(|model| scratch_bytes[model]).max().unwrap_or(0);
+            let needed = stream.models.iter().map(|model| rooms[model]).fold(Room::default(), Room::or);
             let lane = self.lane_for(&stream, needed)?;
             holds.extend(self.bring(&stream, lane, &mut plans[lane], &mut loaded, repository)?);
             let outputs = self.outputs.place(&stream.sinks);
@@ -171,11 +170,9 @@ impl Reload {
     }
 
     /// Checks the board against its budget, and returns what each of its models needs to compute in.
-    fn check_memory(&self, repository: &Repository) -> Result<Vec<u64>, Faults> {
-        match plan_board(&self.board, repository, &*self.shared.events)? {
-            Some(_) => scratch_bytes(&self.board, repository),
-            None => Ok(vec![0; self.board.models.len()]),
-        }
+    fn check_memory(&self, repository: &Repository) -> Result<Vec<Room>, Faults> {
+        let planned = plan_with_rooms(&self.board, repository, &*self.shared.events)?;
+        Ok(planned.map_or_else(|| vec![Room::default(); self.board.models.len()], |(_, rooms)| rooms))
     }
 
     /// Which of the known models each of the board's is. One whose file or description has changed since is another.
@@ -227,20 +224,16 @@ impl Reload {
 
     /// The lane that a stream names, else the one with the fewest streams. The areas of a run are mapped once: the stream's
     /// models must fit into that of its lane.
-    fn lane_for(&mut self, stream: &BoardStream, needed: u64) -> Result<usize, Diagnosis> {
+    fn lane_for(&mut self, stream: &BoardStream, needed: Room) -> Result<usize, Diagnosis> {
         let lanes = self.lanes.iter_mut().enumerate();
         let running = lanes.filter_map(|(index, lane)| Some((index, lane.as_mut()?)));
         let wanted = running.filter(|(index, _)| stream.lane.is_none_or(|wanted| wanted == *index));
-        let (fit, small): (Vec<_>, Vec<_>) = wanted.partition(|(_, lane)| lane.scratch_bytes() >= needed);
+        let (fit, small): (Vec<_>, Vec<_>) = wanted.partition(|(_, lane)| needed.fits(lane.room()));
         let fewest = fit.into_iter().min_by_key(|(index, lane)| (lane.streams, *index));
         let (index, lane) = fewest.ok_or_else(|| {
-            let largest = small.iter().map(|(_, lane)| lane.scratch_bytes()).max();
-            let cause = match (largest, stream.lane) {
-                (Some(there), _) => {
-                    format!(
-                        "a model needs {needed} bytes to compute in, and its lane was planned with {there}"
-                    )
-                }
+            let rooms = small.iter().map(|(_, lane)| lane.room());
+            let cause = match (rooms.reduce(Room::or), stream.lane) {
+                (Some(there), _) => needed.why_not(there),
                 (None, Some(lane)) => format!("lane {lane} has ended with its last stream, or never had one"),
                 (None, None) => "the run has ended".to_owned(),
             };
@@ -298,8 +291,8 @@ impl Reload {
 
 impl LaneSeen {
     /// What its models have to compute in; without a plan, as much as they want.
-    fn scratch_bytes(&self) -> u64 {
-        self.scratch.as_ref().map_or(u64::MAX, |scratch| scratch.bytes() as u64)
+    fn room(&self) -> Room {
+        self.scratch.as_ref().map_or(Room { host_bytes: u64::MAX, device_bytes: u64::MAX }, Room::of)
     }
 }
 
@@ -390,14 +383,19 @@ mod tests {
         };
         reload.lanes = vec![lane(1 << 20, 3), lane(1 << 12, 0), None];
         let mut stream = reload.board.streams[0].clone();
-        assert_eq!(reload.lane_for(&stream, 1 << 12).expect("both have room"), 1, "the fewest streams");
-        assert_eq!(reload.lane_for(&stream, 1 << 20).expect("one has room"), 0);
+        let host = |host_bytes| Room { host_bytes, device_bytes: 0 };
+        assert_eq!(reload.lane_for(&stream, host(1 << 12)).expect("both have room"), 1, "the fewest streams");
+        assert_eq!(reload.lane_for(&stream, host(1 << 20)).expect("one has room"), 0);
         let mut refused = |lane, needed| {
             stream.lane = lane;
             reload.lane_for(&stream, needed).expect_err("no lane has room").cause
         };
-        assert!(refused(None, (1 << 20) + 1).contains("was planned with 1048576"));
-        assert!(refused(Some(1), 1 << 20).contains("was planned with 4096"));
-        assert!(refused(Some(2), 0).contains("has ended"));
+        assert!(refused(None, host((1 << 20) + 1)).contains("was planned with 1048576"));
+        assert!(refused(Some(1), host(1 << 20)).contains("was planned with 4096"));
+        let on_device = refused(None, Room { host_bytes: 0, device_bytes: 1 });
+        assert!(
+            on_device.contains("needs 1 bytes on the GPU to compute in, and its lane was planned with 0")
+        );
+        assert!(refused(Some(2), host(0)).contains("has ended"));
     }
 }

@@ -16,7 +16,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("orinoco-api", &["orinoco-core"]),
     ("orinoco-board", &["orinoco-config", "orinoco-core", "orinoco-memory"]),
     ("orinoco-vision", &["orinoco-core"]),
-    ("orinoco-cuda", &["orinoco-core"]),
+    ("orinoco-cuda", &["orinoco-core", "orinoco-memory"]),
     ("orinoco-eval", &["orinoco-core"]),
     ("orinoco-memory", &["orinoco-core"]),
     ("orinoco-pipeline", &["orinoco-core", "orinoco-telemetry"]),

@@ -25,9 +25,11 @@ use crate::model::{Binding, Model};
 /// The longest side of a frame for the antialiased resize, whose weights have room in the table from the start.
 const FRAME_SIDE_MAX: u32 = 4096;
 
+/// The GPU of this process, once it is open.
+pub(crate) static DEVICE: Mutex<Option<Device>> = Mutex::new(None);
+
 /// The GPU of this process, opened on first use. A failure is not kept: a driver may be there next time.
 pub fn device() -> Result<Device, Unavailable> {
-    static DEVICE: Mutex<Option<Device>> = Mutex::new(None);
     let mut slot = DEVICE.lock().unwrap_or_else(PoisonError::into_inner);
     match slot.as_ref() {
         Some(device) => Ok(device.clone()),
@@ -68,14 +70,13 @@ impl CudaPlan {
         model: &Model,
         binding: &Binding,
         prepared: &dyn Prepared,
-        mut session: Box<dyn DeviceSession>,
+        session: Box<dyn DeviceSession>,
         device: &Device,
         clock: Arc<dyn Clock>,
     ) -> Result<Self, Diagnosis> {
         let spec = model.input.image().expect("it takes pictures").clone();
         let input = session.inputs()[binding.input].clone();
         let element = kernel_element(input.element).expect("the kernels write its type");
-        session.run()?;
         let make = || -> Result<_, CudaError> {
             let stream = device.stream()?;
             let table = FrameTable::new(device, layout_for(&spec, binding.batch))?;

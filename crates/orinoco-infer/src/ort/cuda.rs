@@ -6,16 +6,18 @@ use std::sync::Arc;
 
 use ::ort::Error;
 use ::ort::ep::cuda::ConvAlgorithmSearch;
-use ::ort::ep::{ArenaExtendStrategy, CUDA, ExecutionProvider};
+use ::ort::ep::{ArbitrarilyConfigurableExecutionProvider, ArenaExtendStrategy, CUDA, ExecutionProvider};
 use ::ort::memory::{AllocationDevice, Allocator, AllocatorType, MemoryInfo, MemoryType};
 use ::ort::session::builder::SessionBuilder;
-use ::ort::session::{IoBinding, Session as OrtSession};
+use ::ort::session::{IoBinding, RunOptions, Session as OrtSession};
 use ::ort::value::DynTensor;
 use orinoco_core::{Diagnosis, TensorDesc};
-use orinoco_cuda::Span;
+use orinoco_cuda::{DevicePool, Span};
+use orinoco_memory::Owner;
 
+use super::device_memory::{functions, inside, know};
 use super::{OrtModel, Tensors, describe, essence, fixed_shape, type_of};
-use crate::engine::{DeviceSession, DeviceTensor, EngineInfo, run_failed};
+use crate::engine::{DeviceSession, DeviceTensor, EngineInfo, run_failed, unsupported};
 
 /// The GPU, as ONNX Runtime numbers it: [`crate::cuda::device`] is the same.
 const DEVICE: i32 = 0;
@@ -34,17 +36,43 @@ pub(super) fn check(info: &EngineInfo) -> Result<(), String> {
 /// Makes sessions compute on the GPU, and nowhere else: what an operator lacks there is an error, not a quiet copy to the
 /// CPU and back.
 pub(super) fn choose(builder: SessionBuilder, memory: Tensors) -> Result<SessionBuilder, Error> {
-    let provider = CUDA::default()
+    let mut provider = CUDA::default()
         .with_device_id(DEVICE)
         .with_arena_extend_strategy(ArenaExtendStrategy::SameAsRequested)
         // Trying every algorithm takes minutes on a small board, and memory that is not planned for.
         .with_conv_algorithm_search(ConvAlgorithmSearch::Heuristic)
         // The graph says how exact the numbers are.
         .with_tf32(false)
-        // Its own graph needs tensors that stay where they are.
-        .with_cuda_graph(memory == Tensors::Device);
+        // Its own graph needs tensors that stay where they are, and memory that is there already.
+        .with_cuda_graph(matches!(memory, Tensors::Device(Memory::Its | Memory::Ours)));
+    if let Tensors::Device(Memory::Ours | Memory::Measured) = memory {
+        let (alloc, free) = functions();
+        provider = provider.with_arbitrary_config("gpu_external_alloc", alloc);
+        provider = provider.with_arbitrary_config("gpu_external_free", free);
+    }
     let builder = builder.with_execution_providers([provider.build().error_on_failure()])?;
     Ok(builder.with_config_entry("session.disable_cpu_ep_fallback", "1")?)
+}
+
+/// What a session computes in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Memory {
+    /// ONNX Runtime's own arena.
+    Its,
+    /// A pool of ours.
+    Ours,
+    /// A pool of ours that measures.
+    Measured,
+}
+
+impl Memory {
+    pub(super) fn of(pool: Option<(&Arc<DevicePool>, &str)>) -> Self {
+        match pool {
+            None => Self::Its,
+            Some((pool, _)) if pool.is_measuring() => Self::Measured,
+            Some(_) => Self::Ours,
+        }
+    }
 }
 
 /// A session bound to tensors on the GPU.
@@ -53,12 +81,32 @@ pub(super) struct CudaSession {
     binding: IoBinding,
     inputs: Vec<DeviceTensor>,
     outputs: Vec<DeviceTensor>,
+    /// What it computes in, where that is ours.
+    place: Option<(Arc<DevicePool>, Owner)>,
     file: PathBuf,
 }
 
 impl CudaSession {
-    /// Binds every tensor; `None` where an output has no fixed shape.
+    /// Binds every tensor, and runs once; `None` where an output has no fixed shape. It is going to compute in `pool`, on the
+    /// account of the model's name, if `session` takes its memory from us.
     pub(super) fn bind(
+        session: OrtSession,
+        model: &OrtModel,
+        shapes: &[Vec<usize>],
+        pool: Option<(&Arc<DevicePool>, &str)>,
+    ) -> Result<Option<Self>, Diagnosis> {
+        let bound = Self::bind_tensors(session, model, shapes);
+        let bound = bound.map_err(|why| run_failed(&model.file, essence(why.message())))?;
+        let Some(mut bound) = bound else { return Ok(None) };
+        bound.run_first(pool)?;
+        bound.place = pool.map(|(pool, name)| {
+            know(pool);
+            (Arc::clone(pool), pool.owner(name))
+        });
+        Ok(Some(bound))
+    }
+
+    fn bind_tensors(
         session: OrtSession,
         model: &OrtModel,
         shapes: &[Vec<usize>],
@@ -80,7 +128,33 @@ impl CudaSession {
             binding.bind_output(&output.name, &mut tensor)?;
             outputs.push(on_device(&output, &shape, tensor));
         }
-        Ok(Some(Self { session, binding, inputs, outputs, file: model.file.clone() }))
+        Ok(Some(Self { session, binding, inputs, outputs, place: None, file: model.file.clone() }))
+    }
+
+    /// A run beside whatever the lane computes meanwhile, so in a pool of its own: one that is going to share a lane's pool
+    /// must keep nothing there from run to run. It is not captured, because ONNX Runtime keeps a graph for the thread that
+    /// captured it, and this is not the lane's.
+    fn run_first(&mut self, pool: Option<(&Arc<DevicePool>, &str)>) -> Result<(), Diagnosis> {
+        const NOT_CAPTURED: &str = "-1";
+        let Self { session, binding, file, .. } = self;
+        let mut run = || -> Result<(), Error> {
+            let mut options = RunOptions::new()?;
+            options.set("gpu_graph_id", NOT_CAPTURED)?;
+            session.run_binding_with_options(binding, &options).map(drop)
+        };
+        let failed = |why: Error| run_failed(file, essence(why.message()));
+        let Some((lane, name)) = pool else { return run().map_err(failed) };
+        let own = Arc::new(DevicePool::measuring(lane.device()));
+        know(&own);
+        inside(&own, own.owner(name), &mut run).map_err(failed)?;
+        match own.usage() {
+            usage if usage.held == 0 => Ok(()),
+            usage => {
+                let bytes = usage.in_use_bytes;
+                let cause = format!("it keeps {bytes} bytes of the GPU's memory from run to run");
+                Err(unsupported(file, &format!("{cause}, and the memory planned for it is shared")))
+            }
+        }
     }
 }
 
@@ -104,7 +178,12 @@ impl DeviceSession for CudaSession {
     }
 
     fn run(&mut self) -> Result<(), Diagnosis> {
-        let ran = self.session.run_binding(&self.binding).map(drop);
+        let Self { session, binding, place, .. } = self;
+        let mut run = || session.run_binding(binding).map(drop);
+        let ran = match place {
+            Some((pool, owner)) => inside(pool, *owner, run),
+            None => run(),
+        };
         ran.map_err(|why| run_failed(&self.file, essence(why.message())))
     }
 }

@@ -5,6 +5,8 @@
 
 #[cfg(feature = "cuda")]
 mod cuda;
+#[cfg(feature = "cuda")]
+mod device_memory;
 mod memory;
 
 use std::error::Error as _;
@@ -109,8 +111,9 @@ impl Provider {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Tensors {
     Host,
+    /// On the GPU, with what it computes in.
     #[cfg(feature = "cuda")]
-    Device,
+    Device(cuda::Memory),
 }
 
 /// The loaded library. ONNX Runtime allows one environment per process, and `ort` one library.
@@ -366,16 +369,25 @@ impl Prepared for OrtModel {
     }
 
     #[cfg(feature = "cuda")]
-    fn device_session(&self, shapes: &[Vec<usize>]) -> Result<Option<Box<dyn DeviceSession>>, Diagnosis> {
+    fn is_on_device(&self) -> bool {
+        self.provider == Provider::Cuda
+    }
+
+    #[cfg(feature = "cuda")]
+    fn device_session(
+        &self,
+        shapes: &[Vec<usize>],
+        scratch: Option<(&Scratch, &str)>,
+    ) -> Result<Option<Box<dyn DeviceSession>>, Diagnosis> {
         if self.provider != Provider::Cuda {
             return Ok(None);
         }
         check_binding(&self.file, &self.inputs, &self.outputs, shapes)?;
         let overrides = self.overrides(shapes)?;
+        let pool = scratch.and_then(|(scratch, model)| Some((scratch.device()?, model)));
         let bound = catch_panic(|| {
-            let session = self.load_again(Tensors::Device, &overrides)?;
-            cuda::CudaSession::bind(session, self, shapes)
-                .map_err(|why| run_failed(&self.file, why.message()))
+            let session = self.load_again(Tensors::Device(cuda::Memory::of(pool)), &overrides)?;
+            cuda::CudaSession::bind(session, self, shapes, pool)
         });
         let bound = bound.unwrap_or_else(|panic| Err(run_failed(&self.file, &panic)))?;
         Ok(bound.map(|session| Box::new(session) as _))

@@ -21,7 +21,7 @@ fn model(name: &str, lane: usize, weights: u64, scratch: Scaled, batch: u32) -> 
         lane,
         domain: Domain::Host,
         io_domain: Domain::Host,
-        weights_bytes: weights * MIB,
+        weights: vec![(Domain::Host, weights * MIB)],
         scratch: Scaled { fixed_bytes: scratch.fixed_bytes * MIB, item_bytes: scratch.item_bytes * MIB },
         tensors: vec![tensor("images", 3 * 416 * 416 * 4), tensor("output", 3549 * 85 * 4)],
         batch,
@@ -86,7 +86,7 @@ fn a_plan_is_a_table() {
 #[test]
 fn models_of_a_lane_share_its_scratch() {
     let plan = plan(&board(), Budget::Shared(u64::MAX)).unwrap();
-    assert_eq!(plan.lanes(), BTreeMap::from([(0, 20 * MIB), (1, 40 * MIB)]));
+    assert_eq!(plan.lanes(Domain::Host), BTreeMap::from([(0, 20 * MIB), (1, 40 * MIB)]));
     assert_eq!(plan.kind_bytes(Kind::Scratch), 60 * MIB);
     let faces = ModelBytes { weights: 2 * MIB, scratch: 6 * MIB, io: 3_284_992 };
     assert_eq!(plan.models()["faces"], faces);
@@ -154,6 +154,7 @@ fn then_a_smaller_batch_then_a_busier_lane_then_one_model_fewer() {
 fn a_discrete_board_has_two_budgets() {
     let on_device = |mut needs: ModelNeeds| {
         needs.domain = Domain::Device;
+        needs.weights[0].0 = Domain::Device;
         needs.io_domain = Domain::Pinned;
         needs
     };
@@ -221,7 +222,10 @@ fn unsound_needs_are_refused_by_name() {
         fault(1, vec![ModelNeeds { batch: 0, ..a() }], vec![]),
         fault(
             1,
-            vec![ModelNeeds { weights_bytes: u64::MAX, ..a() }, model("b", 0, 1, fixed(1), u32::MAX)],
+            vec![
+                ModelNeeds { weights: vec![(Domain::Host, u64::MAX)], ..a() },
+                model("b", 0, 1, fixed(1), u32::MAX),
+            ],
             vec![],
         ),
     ];
@@ -279,15 +283,16 @@ fn any_scaled() -> impl Strategy<Value = Scaled> {
 }
 
 fn any_model(index: usize, lanes: usize) -> impl Strategy<Value = ModelNeeds> {
-    let sizes = (0..8 * MIB, any_scaled(), vec(any_scaled(), 0..4));
+    let weights = vec((any_domain(), 0..8 * MIB), 0..4);
+    let sizes = (weights, any_scaled(), vec(any_scaled(), 0..4));
     (0..lanes, any_domain(), any_domain(), sizes, 1_u32..9, 0_u32..13).prop_map(
-        move |(lane, domain, io_domain, (weights_bytes, scratch, tensors), batch, align)| ModelNeeds {
+        move |(lane, domain, io_domain, (weights, scratch, tensors), batch, align)| ModelNeeds {
             name: format!("model {index}"),
             engine: "tract".to_owned(),
             lane,
             domain,
             io_domain,
-            weights_bytes,
+            weights,
             scratch,
             tensors: (0..)
                 .zip(tensors)
@@ -343,12 +348,20 @@ proptest! {
                 prop_assert_eq!(found[0].bytes, tensor.bytes.at(model.batch));
             }
         }
-        for (lane, bytes) in plan.lanes() {
-            let in_domain = |domain| {
+        for domain in Domain::ALL {
+            let areas = || plan.areas().filter(|(theirs, _)| *theirs == domain).map(|(_, area)| area);
+            for model in needs.models() {
+                let kept: u64 =
+                    model.weights.iter().filter(|(theirs, _)| *theirs == domain).map(|(_, bytes)| bytes).sum();
+                let is_theirs = |area: &&Area| area.kind == Kind::Weights && area.name == model.name;
+                let planned: u64 = areas().filter(is_theirs).map(|area| area.bytes).sum();
+                prop_assert_eq!(planned, kept.next_multiple_of(PAGE_BYTES));
+            }
+            for (lane, bytes) in plan.lanes(domain) {
                 let on = needs.models().iter().filter(|model| model.lane == lane && model.domain == domain);
-                on.map(|model| model.scratch.at(model.batch).next_multiple_of(PAGE_BYTES)).max().unwrap_or(0)
-            };
-            prop_assert_eq!(bytes, Domain::ALL.into_iter().map(in_domain).sum::<u64>());
+                let largest = on.map(|model| model.scratch.at(model.batch).next_multiple_of(PAGE_BYTES)).max();
+                prop_assert_eq!(bytes, largest.unwrap_or(0));
+            }
         }
     }
 
