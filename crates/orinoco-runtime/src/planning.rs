@@ -19,16 +19,15 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 #[cfg(feature = "cuda")]
 use {
-    crate::LoadedModel,
     crate::models::bind_on_device,
     orinoco_core::{Clock, Findings, FrameDesc, Nanos, PixelFormat},
-    orinoco_infer::{Allocated, allocated, device},
+    orinoco_infer::{Allocated, CudaPlan, allocated, device},
     orinoco_pipeline::{Executor, Frame, MonotonicClock, Slot, SlotPool},
     std::sync::Arc,
 };
 
 use crate::memory::resident_bytes;
-use crate::{Quiet, cache_dir, load_model};
+use crate::{LoadedModel, Quiet, cache_dir, load_model};
 
 /// The variable by which this program is asked to measure a model instead of what it does otherwise.
 const ASKED: &str = "ORINOCO_MEASURE";
@@ -412,21 +411,19 @@ fn measure(asked: &Asked) -> Result<Measured, Faults> {
     }
     let before = resident_bytes();
     let mut loaded = load_model(&wanted, &inference, &repository, &Quiet)?;
+    let scratch = measuring_scratch(&loaded)?;
     #[cfg(feature = "cuda")]
-    if let Some(measured) = measure_on_device(&mut loaded, before)? {
-        return Ok(measured);
+    if let Some(_plan) = replayed_on_device(&mut loaded, &scratch)? {
+        return Ok(measured(&loaded, before, &scratch, Vec::new()));
     }
     let mut session = loaded.chosen.session()?;
     // Binding a plan runs its model once before it computes in a scratch.
     session.run()?;
-    let scratch = Scratch::new(MEASURING_BYTES).map_err(|why| why.to_string());
-    let scratch = scratch.about(&codes::MEMORY_MEASURE, &asked.model, "free some memory")?;
-    let is_ours = session.compute_in(&scratch, &asked.model);
+    session.compute_in(&scratch, &asked.model);
     fill_with_noise(&mut session.input(loaded.binding.input).data);
     for _ in 0..RUNS {
         session.run()?;
     }
-    let scratch_bytes = if is_ours { scratch.usage().reach_bytes as u64 } else { 0 };
     let prepared = &loaded.chosen.prepared;
     let mut tensors = Vec::new();
     for (index, input) in prepared.inputs().iter().enumerate() {
@@ -437,46 +434,67 @@ fn measure(asked: &Asked) -> Result<Measured, Faults> {
         let tensor = session.output(index);
         tensors.push((output.name.clone(), tensor_bytes(tensor.shape, tensor.data.element())));
     }
-    let own: u64 = tensors.iter().map(|(_, bytes)| bytes).sum();
-    let grown = resident_bytes().saturating_sub(before);
-    let weights_bytes = grown.saturating_sub(scratch_bytes + own);
-    let engine = loaded.chosen.name.to_owned();
-    Ok(Measured { engine, weights_bytes, scratch_bytes, tensors, on_device: None })
+    Ok(measured(&loaded, before, &scratch, tensors))
 }
 
-/// The same for a model whose plan is on the GPU; `None` where it is not. `before` is what was resident before it was
-/// loaded. Its plan is measured as it is going to run, on frames that need as much room as most cameras' do.
+/// What a model has taken that has just run in `scratch`; `before` is what was resident before it was loaded.
+fn measured(loaded: &LoadedModel, before: u64, scratch: &Scratch, tensors: Vec<(String, u64)>) -> Measured {
+    let on_device = on_device(loaded, scratch);
+    let used = scratch.usage().reach_bytes - scratch.device_usage().reach_bytes;
+    let pinned_bytes = on_device.map_or(0, |device| device.pinned_bytes);
+    let own: u64 = tensors.iter().map(|(_, bytes)| bytes).sum();
+    let grown = resident_bytes().saturating_sub(before);
+    Measured {
+        engine: loaded.chosen.name.to_owned(),
+        weights_bytes: grown.saturating_sub(used as u64 + own + pinned_bytes),
+        scratch_bytes: used as u64,
+        tensors,
+        on_device,
+    }
+}
+
+/// An area to compute in that is large enough for every model, and one on the GPU for a model that computes there.
+fn measuring_scratch(loaded: &LoadedModel) -> Result<Scratch, Diagnosis> {
+    let scratch = Scratch::new(MEASURING_BYTES).map_err(|why| why.to_string());
+    #[cfg(feature = "cuda")]
+    let scratch = match loaded.chosen.prepared.is_on_device() {
+        true => scratch.and_then(Scratch::with_device_measured),
+        false => scratch,
+    };
+    scratch.about(&codes::MEMORY_MEASURE, &loaded.name, "free some memory")
+}
+
+#[cfg(not(feature = "cuda"))]
+fn on_device(_: &LoadedModel, _: &Scratch) -> Option<OnDevice> {
+    None
+}
+
+/// What this process holds of the GPU, for a model that computes there.
 #[cfg(feature = "cuda")]
-fn measure_on_device(loaded: &mut LoadedModel, before: u64) -> Result<Option<Measured>, Diagnosis> {
+fn on_device(loaded: &LoadedModel, scratch: &Scratch) -> Option<OnDevice> {
+    let Allocated { device_bytes, pinned_bytes } = allocated();
+    loaded.chosen.prepared.is_on_device().then(|| OnDevice {
+        kept_bytes: device_bytes.saturating_sub(scratch.device_usage().in_use_bytes as u64),
+        scratch_bytes: scratch.device_usage().reach_bytes as u64,
+        pinned_bytes,
+    })
+}
+
+/// A plan on the GPU as it is going to run, on frames that need as much room as most cameras' do, after so many replays;
+/// `None` for a model that does not have one.
+#[cfg(feature = "cuda")]
+fn replayed_on_device(loaded: &mut LoadedModel, scratch: &Scratch) -> Result<Option<CudaPlan>, Diagnosis> {
     if !loaded.chosen.prepared.is_on_device() {
         return Ok(None);
     }
-    let next = "see `orinoco doctor`, or use an engine on the CPU";
-    let scratch = Scratch::new(1).map_err(|why| why.to_string());
-    let scratch = scratch.and_then(Scratch::with_device_measured);
-    let scratch = scratch.about(&codes::MEMORY_MEASURE, &loaded.name, next)?;
     let clock: Arc<dyn Clock> = Arc::new(MonotonicClock::default());
-    let Some(mut plan) = bind_on_device(loaded, &clock, Some(&scratch))? else { return Ok(None) };
+    let Some(mut plan) = bind_on_device(loaded, &clock, Some(scratch))? else { return Ok(None) };
     let frames: Vec<Frame> = (0..plan.batch_max()).map(|_| noise_frame()).collect();
     let mut findings = vec![Findings::default(); frames.len()];
     for _ in 0..RUNS {
         plan.replay(&frames, &mut findings)?;
     }
-    drop(frames);
-    let grown = resident_bytes().saturating_sub(before);
-    let Allocated { device_bytes, pinned_bytes } = allocated();
-    let on_device = OnDevice {
-        kept_bytes: device_bytes,
-        scratch_bytes: scratch.device_usage().reach_bytes as u64,
-        pinned_bytes,
-    };
-    Ok(Some(Measured {
-        engine: loaded.chosen.name.to_owned(),
-        weights_bytes: grown.saturating_sub(pinned_bytes),
-        scratch_bytes: 0,
-        tensors: Vec::new(),
-        on_device: Some(on_device),
-    }))
+    Ok(Some(plan))
 }
 
 /// A Full HD frame of noise.

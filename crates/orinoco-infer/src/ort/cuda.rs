@@ -13,9 +13,8 @@ use ::ort::session::{IoBinding, RunOptions, Session as OrtSession};
 use ::ort::value::DynTensor;
 use orinoco_core::{Diagnosis, TensorDesc};
 use orinoco_cuda::{DevicePool, Span};
-use orinoco_memory::Owner;
 
-use super::device_memory::{functions, inside, know};
+use super::device_memory::{DevicePlace, functions, inside};
 use super::{OrtModel, Tensors, describe, essence, fixed_shape, type_of};
 use crate::engine::{DeviceSession, DeviceTensor, EngineInfo, run_failed, unsupported};
 
@@ -34,8 +33,16 @@ pub(super) fn check(info: &EngineInfo) -> Result<(), String> {
 }
 
 /// Makes sessions compute on the GPU, and nowhere else: what an operator lacks there is an error, not a quiet copy to the
-/// CPU and back.
-pub(super) fn choose(builder: SessionBuilder, memory: Tensors) -> Result<SessionBuilder, Error> {
+/// CPU and back. Their memory there comes from us, for tensors on the host if `shared_scratch`.
+pub(super) fn choose(
+    builder: SessionBuilder,
+    memory: Tensors,
+    shared_scratch: bool,
+) -> Result<SessionBuilder, Error> {
+    let is_ours = match memory {
+        Tensors::Host => shared_scratch,
+        Tensors::Device(memory) => memory != Memory::Its,
+    };
     let mut provider = CUDA::default()
         .with_device_id(DEVICE)
         .with_arena_extend_strategy(ArenaExtendStrategy::SameAsRequested)
@@ -45,7 +52,7 @@ pub(super) fn choose(builder: SessionBuilder, memory: Tensors) -> Result<Session
         .with_tf32(false)
         // Its own graph needs tensors that stay where they are, and memory that is there already.
         .with_cuda_graph(matches!(memory, Tensors::Device(Memory::Its | Memory::Ours)));
-    if let Tensors::Device(Memory::Ours | Memory::Measured) = memory {
+    if is_ours {
         let (alloc, free) = functions();
         provider = provider.with_arbitrary_config("gpu_external_alloc", alloc);
         provider = provider.with_arbitrary_config("gpu_external_free", free);
@@ -54,7 +61,7 @@ pub(super) fn choose(builder: SessionBuilder, memory: Tensors) -> Result<Session
     Ok(builder.with_config_entry("session.disable_cpu_ep_fallback", "1")?)
 }
 
-/// What a session computes in.
+/// What a session whose tensors are on the GPU computes in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Memory {
     /// ONNX Runtime's own arena.
@@ -81,8 +88,7 @@ pub(super) struct CudaSession {
     binding: IoBinding,
     inputs: Vec<DeviceTensor>,
     outputs: Vec<DeviceTensor>,
-    /// What it computes in, where that is ours.
-    place: Option<(Arc<DevicePool>, Owner)>,
+    place: Option<DevicePlace>,
     file: PathBuf,
 }
 
@@ -99,10 +105,7 @@ impl CudaSession {
         let bound = bound.map_err(|why| run_failed(&model.file, essence(why.message())))?;
         let Some(mut bound) = bound else { return Ok(None) };
         bound.run_first(pool)?;
-        bound.place = pool.map(|(pool, name)| {
-            know(pool);
-            (Arc::clone(pool), pool.owner(name))
-        });
+        bound.place = pool.map(|(pool, name)| DevicePlace::new(pool, name));
         Ok(Some(bound))
     }
 
@@ -145,8 +148,7 @@ impl CudaSession {
         let failed = |why: Error| run_failed(file, essence(why.message()));
         let Some((lane, name)) = pool else { return run().map_err(failed) };
         let own = Arc::new(DevicePool::measuring(lane.device()));
-        know(&own);
-        inside(&own, own.owner(name), &mut run).map_err(failed)?;
+        inside(Some(&DevicePlace::new(&own, name)), &mut run).map_err(failed)?;
         match own.usage() {
             usage if usage.held == 0 => Ok(()),
             usage => {
@@ -179,11 +181,7 @@ impl DeviceSession for CudaSession {
 
     fn run(&mut self) -> Result<(), Diagnosis> {
         let Self { session, binding, place, .. } = self;
-        let mut run = || session.run_binding(binding).map(drop);
-        let ran = match place {
-            Some((pool, owner)) => inside(pool, *owner, run),
-            None => run(),
-        };
+        let ran = inside(place.as_ref(), || session.run_binding(binding).map(drop));
         ran.map_err(|why| run_failed(&self.file, essence(why.message())))
     }
 }

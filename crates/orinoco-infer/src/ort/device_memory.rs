@@ -36,7 +36,7 @@ pub(super) fn functions() -> (usize, usize) {
 }
 
 /// Makes a pool known, so that ranges of it can be freed from any thread.
-pub(super) fn know(pool: &Arc<DevicePool>) {
+fn know(pool: &Arc<DevicePool>) {
     let mut pools = POOLS.write().unwrap_or_else(PoisonError::into_inner);
     pools.retain(|pool| pool.strong_count() > 0);
     if !pools.iter().any(|known| known.as_ptr() == Arc::as_ptr(pool)) {
@@ -44,8 +44,22 @@ pub(super) fn know(pool: &Arc<DevicePool>) {
     }
 }
 
-/// Calls the engine with the memory of `pool`, on the account of `owner`.
-pub(super) fn inside<R>(pool: &Arc<DevicePool>, owner: Owner, call: impl FnOnce() -> R) -> R {
+/// A pool to compute in, and on whose account.
+pub(super) struct DevicePlace {
+    pool: Arc<DevicePool>,
+    owner: Owner,
+}
+
+impl DevicePlace {
+    /// On the account of the model of this name.
+    pub(super) fn new(pool: &Arc<DevicePool>, model: &str) -> Self {
+        know(pool);
+        Self { pool: Arc::clone(pool), owner: pool.owner(model) }
+    }
+}
+
+/// Calls the engine with the memory of `place`, where there is one.
+pub(super) fn inside<R>(place: Option<&DevicePlace>, call: impl FnOnce() -> R) -> R {
     /// Puts the pool before back, also after a panic.
     struct Before(Option<Arc<DevicePool>>);
     impl Drop for Before {
@@ -54,7 +68,8 @@ pub(super) fn inside<R>(pool: &Arc<DevicePool>, owner: Owner, call: impl FnOnce(
             POOL.with_borrow_mut(|now| *now = before);
         }
     }
-    pool.set_owner(owner);
+    let Some(DevicePlace { pool, owner }) = place else { return call() };
+    pool.set_owner(*owner);
     let _before = Before(POOL.with_borrow_mut(|now| now.replace(Arc::clone(pool))));
     call()
 }
@@ -119,13 +134,13 @@ mod tests {
         };
         let before = allocated();
         let pool = Arc::new(DevicePool::new(&device, 4096).expect("little memory"));
-        know(&pool);
+        let place = DevicePlace::new(&pool, "m");
         let pooled = allocated().device_bytes;
         let grown = || allocated().device_bytes - pooled;
 
         let stays = alloc(1000);
         assert_eq!((grown(), pool.usage().allocations), (1000, 0));
-        let (ours, too_large) = inside(&pool, pool.owner("m"), || (alloc(1000), alloc(8192)));
+        let (ours, too_large) = inside(Some(&place), || (alloc(1000), alloc(8192)));
         assert!(pool.contains(ours as u64) && !pool.contains(too_large as u64));
         assert_eq!((grown(), pool.usage().held, pool.usage().refused), (1000 + 8192, 1, 1));
         assert_eq!(pool.owners()[1].0, "m");
@@ -140,7 +155,7 @@ mod tests {
         assert_eq!((pool.usage().held, pool.not_held()), (0, 1), "it is held no more");
         free(ptr::null_mut());
         assert!(alloc(0).is_null());
-        drop(pool);
+        drop((pool, place));
         assert_eq!(allocated(), before);
         // The stand-in wants everything back at the end.
         *crate::cuda::DEVICE.lock().expect("nobody panicked") = None;

@@ -97,12 +97,18 @@ impl Provider {
         }
     }
 
-    /// Makes sessions of `builder` compute there, for tensors in `memory`.
-    fn choose(self, builder: SessionBuilder, memory: Tensors) -> Result<SessionBuilder, Error> {
+    /// Makes sessions of `builder` compute there, for tensors in `memory`, in memory of ours if `shared_scratch`.
+    fn choose(
+        self,
+        builder: SessionBuilder,
+        memory: Tensors,
+        shared_scratch: bool,
+    ) -> Result<SessionBuilder, Error> {
         match self {
+            Self::Cpu if shared_scratch => Ok(builder.with_env_allocators()?),
             Self::Cpu => Ok(builder),
             #[cfg(feature = "cuda")]
-            Self::Cuda => cuda::choose(builder, memory),
+            Self::Cuda => cuda::choose(builder, memory, shared_scratch),
         }
     }
 }
@@ -412,13 +418,10 @@ fn load_session(
             // and 30 ms between frames they cost 2.5 to 3.8 times the CPU time, and on busy cores latency as well.
             .with_intra_op_spinning(false)?
             .with_deterministic_compute(true)?;
-        if options.shared_scratch && provider == Provider::Cpu {
-            builder = builder.with_env_allocators()?;
-        }
         for (symbol, size) in overrides {
             builder = builder.with_dimension_override(symbol, *size)?;
         }
-        provider.choose(builder, memory)?.commit_from_file(file)
+        provider.choose(builder, memory, options.shared_scratch)?.commit_from_file(file)
     };
     inside(&Place::System, load).map_err(|why| why_not_read(file, &why))
 }
@@ -514,6 +517,8 @@ struct BoundSession {
     copies_inputs: bool,
     shared_scratch: bool,
     place: Place,
+    #[cfg(feature = "cuda")]
+    device_place: Option<device_memory::DevicePlace>,
 }
 
 struct Bound {
@@ -554,8 +559,10 @@ impl BoundSession {
             outputs,
             file: model.file.clone(),
             copies_inputs: model.provider != Provider::Cpu,
-            shared_scratch: model.options.shared_scratch && model.provider == Provider::Cpu,
+            shared_scratch: model.options.shared_scratch,
             place: Place::System,
+            #[cfg(feature = "cuda")]
+            device_place: None,
         })
     }
 }
@@ -574,7 +581,13 @@ impl BoundSession {
 
     fn compute(&mut self) -> Result<(), Error> {
         self.bind_inputs()?;
-        let found = inside(&self.place, || self.session.run_binding(&self.binding));
+        let Self { session, binding, place, .. } = self;
+        #[cfg(feature = "cuda")]
+        let found = device_memory::inside(self.device_place.as_ref(), || {
+            inside(place, || session.run_binding(binding))
+        });
+        #[cfg(not(feature = "cuda"))]
+        let found = inside(place, || session.run_binding(binding));
         let kept = found.and_then(|found| keep(&mut self.outputs, found));
         kept.and(self.release_outputs())
     }
@@ -650,6 +663,11 @@ impl Session for BoundSession {
         if self.shared_scratch {
             memory::know(scratch);
             self.place = Place::Lane(scratch.clone(), scratch.owner(model));
+            #[cfg(feature = "cuda")]
+            {
+                let place = |pool| device_memory::DevicePlace::new(pool, model);
+                self.device_place = scratch.device().map(place);
+            }
         }
         self.shared_scratch
     }
