@@ -22,10 +22,19 @@ fn board(dir: &Path, budget: &str) -> Option<PathBuf> {
         text.push_str(&format!("[[model]]\nname = \"{name}\"\nmodel = \"{}\"\n", folder.display()));
     }
     text.push_str("[[stream]]\nname = \"s\"\nsource = \"test://ball?width=320&height=240&frames=20\"\n");
-    text.push_str("models = [\"yolox_nano\", \"fastestdet\", \"squeezenet1.0_fp32\"]\n");
+    text.push_str("models = [\"yolox_nano\", \"fastestdet\", \"squeezenet1.0_fp32\"]\nsinks = [\"found\"]\n");
+    let output = output(dir);
+    text.push_str(&format!(
+        "[[sink]]\nname = \"found\"\nkind = \"jsonl\"\npath = \"{}\"\n",
+        output.display()
+    ));
     let path = dir.join("board.toml");
     fs::write(&path, text).expect("written");
     Some(path)
+}
+
+fn output(dir: &Path) -> PathBuf {
+    dir.join("found.jsonl")
 }
 
 fn run(command: &[&str], board: &Path, cache: &Path) -> Output {
@@ -57,9 +66,24 @@ fn a_board_runs_in_exactly_what_it_needs_and_not_in_a_byte_less() {
     let total = told["total_bytes"].as_u64().expect("a number");
     assert_eq!(fs::read_dir(cache.join("orinoco/memory")).expect("it is kept").count(), 3);
 
+    let told = run(&["memory", "--json", "--frames", "10"], &path, &cache);
+    assert!(told.status.success(), "{}", String::from_utf8_lossy(&told.stderr));
+    let told: Value = serde_json::from_slice(&told.stdout).expect("JSON");
+    let used = &told["used"];
+    let lane = &used["lanes"][0];
+    assert_eq!((&used["frames"], &lane["outside"]), (&10.into(), &0.into()));
+    assert_eq!(lane["models"].as_array().map(Vec::len), Some(3));
+    assert!(
+        lane["used_bytes"].as_u64() > Some(0)
+            && lane["used_bytes"].as_u64() <= lane["scratch_bytes"].as_u64()
+    );
+    assert!(used["models_bytes"].as_u64() > Some(0), "{used}");
+    assert!(!output(dir).exists(), "outputs are left alone");
+
     board(dir, &total.to_string());
     let ran = run(&["run", "--json"], &path, &cache);
     assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+    assert!(output(dir).exists());
     let text = String::from_utf8_lossy(&ran.stdout);
     let summary =
         text.lines().find_map(|line| serde_json::from_str::<Summary>(line).ok()).expect("a summary");

@@ -24,7 +24,7 @@ pub use models::{Describe, LoadedModel, bind_audio, bind_plan, load_as, load_mod
 pub use orinoco_api::Summary;
 pub use outputs::{Earlier, check_own_file};
 pub use paths::{cache_dir, data_dirs, repository, vars};
-pub use planning::{asked_to_measure, plan_board};
+pub use planning::{asked_to_measure, plan_board, planned_name};
 pub use process::set_up_process;
 pub use reload::{Ready, Reload, Reloaded};
 pub use run::{Progress, Running, Runtime};

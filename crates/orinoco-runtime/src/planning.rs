@@ -27,12 +27,15 @@ use {
 };
 
 use crate::memory::resident_bytes;
+use crate::process::give_back_freed;
 use crate::{LoadedModel, Quiet, cache_dir, load_model};
 
 /// The variable by which this program is asked to measure a model instead of what it does otherwise.
 const ASKED: &str = "ORINOCO_MEASURE";
 /// The area in which a model is measured. It is mapped, and only what is touched is taken from the machine.
 const MEASURING_BYTES: usize = 4 << 30;
+/// How needs are measured. Those that an earlier version kept are measured anew when this changes.
+const METHOD: u32 = 2;
 /// Runs of a measured model: ONNX Runtime plans its memory in the first, so later ones need more.
 const RUNS: usize = 5;
 /// How long measuring may take. The largest models load in a minute or two on the slowest boards.
@@ -225,6 +228,11 @@ fn needs_of(board: &Board, measured: &[Measured]) -> Result<Needs, Diagnosis> {
     Needs::new(lanes, models, streams).about(&codes::MEMORY_BUDGET, format!("board {}", board.name), next)
 }
 
+/// What a model on a lane is called in plans: each lane has a session of its own.
+pub fn planned_name(model: &str, lane: usize) -> String {
+    if lane == 0 { model.to_owned() } else { format!("{model}@{lane}") }
+}
+
 fn model_needs(model: &BoardModel, measured: &Measured, lane: usize) -> ModelNeeds {
     let batch = u32::try_from(model.batch).unwrap_or(u32::MAX);
     let tensor = |(name, bytes): &(String, u64)| {
@@ -244,8 +252,7 @@ fn model_needs(model: &BoardModel, measured: &Measured, lane: usize) -> ModelNee
         None => (Domain::Host, measured.scratch_bytes),
     };
     ModelNeeds {
-        // Each lane has a session of its own.
-        name: if lane == 0 { model.name.clone() } else { format!("{}@{lane}", model.name) },
+        name: planned_name(&model.name, lane),
         engine: measured.engine.clone(),
         lane,
         domain,
@@ -326,7 +333,7 @@ fn cache_key(asked: &Asked, model: &BoardModel, repository: &Repository) -> Resu
         let changed = metadata.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
         add(&format!("{} {changed:?}", metadata.len()));
     }
-    add(&format!("{} {} {}", asked.batch, asked.threads, env!("CARGO_PKG_VERSION")));
+    add(&format!("{METHOD} {} {} {}", asked.batch, asked.threads, env!("CARGO_PKG_VERSION")));
     let options = Options { ort_library: asked.ort_library.clone(), ..Options::default() };
     for name in &asked.engines {
         let version = by_name(name)?.check(&options).map_or_else(|why| why, |info| info.version);
@@ -404,13 +411,12 @@ fn measure(asked: &Asked) -> Result<Measured, Faults> {
         ..Inference::default()
     };
     let repository = Repository { roots: asked.roots.clone(), data: asked.data.clone() };
-    // The engine's library is there once, however many models there are.
-    let options = Options { ort_library: asked.ort_library.clone(), ..Options::default() };
-    for name in &asked.engines {
-        let _ = by_name(name)?.check(&options);
-    }
+    let load = || load_model(&wanted, &inference, &repository, &Quiet);
+    // What an engine sets up with its first model is there for all of them.
+    load()?.chosen.session()?.run()?;
+    give_back_freed();
     let before = resident_bytes();
-    let mut loaded = load_model(&wanted, &inference, &repository, &Quiet)?;
+    let mut loaded = load()?;
     let scratch = measuring_scratch(&loaded)?;
     #[cfg(feature = "cuda")]
     if let Some(_plan) = replayed_on_device(&mut loaded, &scratch)? {
@@ -443,6 +449,7 @@ fn measured(loaded: &LoadedModel, before: u64, scratch: &Scratch, tensors: Vec<(
     let used = scratch.usage().reach_bytes - scratch.device_usage().reach_bytes;
     let pinned_bytes = on_device.map_or(0, |device| device.pinned_bytes);
     let own: u64 = tensors.iter().map(|(_, bytes)| bytes).sum();
+    give_back_freed();
     let grown = resident_bytes().saturating_sub(before);
     Measured {
         engine: loaded.chosen.name.to_owned(),

@@ -26,6 +26,7 @@ use crate::follow::{Counted, Follower};
 use crate::memory::{peak_bytes, resident_bytes};
 use crate::outputs::{Earlier, Outputs, check_outputs};
 use crate::planning::{plan_board, scratches};
+use crate::process::give_back_freed;
 use crate::reload::Origin;
 use crate::sinks::{self, ModelNames};
 use crate::summary::{Ended, summarise, summarise_memory, summarise_model};
@@ -192,6 +193,7 @@ impl Runtime {
         let streams = collect(board.streams.iter().enumerate().map(|(index, spec)| {
             OpenStream::new(spec, &outputs.place(&spec.sinks), board.lane_of(index), &models)
         }))?;
+        give_back_freed();
         let memory = plan.map(|plan| Planned { plan, scratches });
         Ok(Self { board, models, lanes: plans, streams, memory, shared })
     }

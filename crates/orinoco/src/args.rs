@@ -309,6 +309,9 @@ pub(crate) struct MemoryArgs {
     /// In place of the board file's, as 3GiB
     #[arg(long, value_name = "SIZE", value_parser = |text: &str| orinoco_memory::parse_size(text))]
     pub(crate) budget: Option<u64>,
+    /// Run the board for so many frames of each stream, without its outputs, and show beside the plan what was used
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) frames: Option<u64>,
     #[command(flatten)]
     pub(crate) place: WhereArgs,
 }

@@ -13,8 +13,9 @@ pub(crate) mod models;
 pub(crate) mod run;
 
 use clap::CommandFactory;
+use orinoco_api::{Fault, Summary};
 use orinoco_board::{BoardModel, Inference};
-use orinoco_core::Diagnosis;
+use orinoco_core::{Diagnosis, codes};
 
 use crate::args::{Cli, EngineArgs, TuneArgs};
 
@@ -56,4 +57,27 @@ fn board_model(model: &str, batch: usize, tune: Option<&TuneArgs>) -> BoardModel
         resize: tune.and_then(|tune| tune.resize.clone()),
         ..BoardModel::new(name, model)
     }
+}
+
+/// Frames through all streams of a pipeline that is measured. What failed in it is returned instead: its figures would be
+/// of something else.
+fn frames_measured(summary: &Summary) -> Result<f64, Diagnosis> {
+    if let Some(fault) = summary.faults.first() {
+        return Err(diagnosis_of(fault));
+    }
+    let frames: u64 = summary.streams.iter().map(|stream| stream.frames_out).sum();
+    if frames == 0 {
+        return Err(no_frames(&summary.streams[0].source));
+    }
+    Ok(frames as f64)
+}
+
+fn diagnosis_of(fault: &Fault) -> Diagnosis {
+    let code = codes::ALL.iter().find(|code| code.id == fault.code).expect("our faults have known codes");
+    Diagnosis::new(code, &fault.subject, &fault.cause, &fault.next)
+}
+
+fn no_frames(source: &str) -> Diagnosis {
+    let next = "use a source that delivers frames";
+    Diagnosis::new(&codes::SOURCE_NO_VIDEO, source, "it has no frames", next)
 }

@@ -7,31 +7,7 @@ pub(crate) mod pipeline;
 pub(crate) mod preprocess;
 pub(crate) mod streams;
 
-use orinoco_api::{Fault, Summary};
-use orinoco_core::{Diagnosis, codes};
-
-/// Frames through all streams of a pipeline that is measured. What failed in it is returned instead: its figures would be
-/// of something else.
-fn frames_measured(summary: &Summary) -> Result<f64, Diagnosis> {
-    if let Some(fault) = summary.faults.first() {
-        return Err(diagnosis_of(fault));
-    }
-    let frames: u64 = summary.streams.iter().map(|stream| stream.frames_out).sum();
-    if frames == 0 {
-        return Err(no_frames(&summary.streams[0].source));
-    }
-    Ok(frames as f64)
-}
-
-fn diagnosis_of(fault: &Fault) -> Diagnosis {
-    let code = codes::ALL.iter().find(|code| code.id == fault.code).expect("our faults have known codes");
-    Diagnosis::new(code, &fault.subject, &fault.cause, &fault.next)
-}
-
-fn no_frames(source: &str) -> Diagnosis {
-    let next = "use a source that delivers frames";
-    Diagnosis::new(&codes::SOURCE_NO_VIDEO, source, "it has no frames", next)
-}
+use crate::commands::{diagnosis_of, frames_measured, no_frames};
 
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);

@@ -411,7 +411,7 @@ fn text(report: &Report) -> String {
     ];
     let rows = rows.into_iter().map(|(name, figure)| vec![name.to_owned(), figure]).collect();
     let heading = format!(
-        "{} on {}, {} streams, batch {}, {} lanes, {} cores, {} x {} frames each, medians",
+        "{} on {}: streams {}, batch {}, lanes {}, cores {}, {} x {} frames each, medians",
         report.model,
         report.engine,
         report.streams,
