@@ -211,6 +211,10 @@ pub struct PlannedMemory {
     pub lanes: Vec<LaneMemory>,
 }
 
+fn is_zero(bytes: &u64) -> bool {
+    *bytes == 0
+}
+
 /// One lane's scratch area.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct LaneMemory {
@@ -218,6 +222,9 @@ pub struct LaneMemory {
     pub scratch_bytes: u64,
     /// How far it was used.
     pub used_bytes: u64,
+    /// How much of that is on the GPU.
+    #[serde(skip_serializing_if = "is_zero", default)]
+    pub used_on_device_bytes: u64,
     /// Requests of an engine that it had no room for; the system served them.
     pub outside: u64,
     /// How far each model used it.

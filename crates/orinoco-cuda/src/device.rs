@@ -115,6 +115,12 @@ impl Device {
         Ok(Event { context: Arc::clone(&self.context), raw })
     }
 
+    /// Lets this thread, on which an engine is going to call the driver, allocate and wait while another thread captures.
+    /// Everything of this crate that needs the driver says so by itself.
+    pub fn leave_captures_alone(&self) -> Result<(), CudaError> {
+        leave_captures_alone()
+    }
+
     pub(crate) fn context(&self) -> &Arc<Context> {
         &self.context
     }

@@ -248,13 +248,21 @@ fn ask(pool: &DevicePool) -> Vec<u64> {
 fn a_pool_that_measures_says_how_large_one_has_to_be() {
     let Some(device) = device("pools") else { return };
     let before = allocated();
+    // On a GPU the tests beside this one allocate, too.
+    let check_held = |device_bytes: usize, pinned_bytes: u64| {
+        if driver::is_stand_in() {
+            let held = (allocated().device_bytes, allocated().pinned_bytes);
+            assert_eq!(held, (before.device_bytes + device_bytes as u64, before.pinned_bytes + pinned_bytes));
+        }
+    };
     let measuring = DevicePool::measuring(&device);
     ask(&measuring);
     let measured = measuring.usage();
-    assert_eq!((measured.held, measured.refused, allocated()), (0, 0, before));
+    assert_eq!((measured.held, measured.refused), (0, 0));
+    check_held(0, 0);
 
     let planned = DevicePool::new(&device, measured.reach_bytes).expect("little memory");
-    assert_eq!(allocated().device_bytes - before.device_bytes, measured.reach_bytes as u64);
+    check_held(measured.reach_bytes, 0);
     // Whoever asks again gets the same memory again.
     let (first, second) = (planned.owner("first"), planned.owner("second"));
     planned.set_owner(first);
@@ -271,7 +279,7 @@ fn a_pool_that_measures_says_how_large_one_has_to_be() {
     assert!(got < REQUESTS.len() && small.usage().refused > 0, "{small:?}");
     assert!(!small.free(addresses[0]), "it is the other pool's");
     let pinned = PinnedBuffer::new(&device, 4096).expect("little memory");
-    assert_eq!(allocated().pinned_bytes - before.pinned_bytes, 4096);
+    check_held(2 * measured.reach_bytes - 64, 4096);
     drop((planned, small, pinned));
-    assert_eq!(allocated(), before);
+    check_held(0, 0);
 }

@@ -341,7 +341,7 @@ fn cache_key(asked: &Asked, model: &BoardModel, repository: &Repository) -> Resu
     }
     #[cfg(feature = "cuda")]
     if asked.engines.iter().any(|name| name == "ort-cuda") {
-        add(&device().map_or_else(|why| why.reason, |device| device.info().name.clone()));
+        add(&device().map_or_else(|why| why.reason, |device| format!("{:?}", device.info())));
     }
     Ok(hash.finalize().iter().take(16).map(|byte| format!("{byte:02x}")).collect())
 }
@@ -447,13 +447,13 @@ fn measure(asked: &Asked) -> Result<Measured, Faults> {
 fn measured(loaded: &LoadedModel, before: u64, scratch: &Scratch, tensors: Vec<(String, u64)>) -> Measured {
     let on_device = on_device(loaded, scratch);
     let used = scratch.usage().reach_bytes - scratch.device_usage().reach_bytes;
-    let pinned_bytes = on_device.map_or(0, |device| device.pinned_bytes);
     let own: u64 = tensors.iter().map(|(_, bytes)| bytes).sum();
     give_back_freed();
     let grown = resident_bytes().saturating_sub(before);
     Measured {
         engine: loaded.chosen.name.to_owned(),
-        weights_bytes: grown.saturating_sub(used as u64 + own + pinned_bytes),
+        // A driver may map pinned memory so that it is resident, too: then it counts twice here.
+        weights_bytes: grown.saturating_sub(used as u64 + own),
         scratch_bytes: used as u64,
         tensors,
         on_device,

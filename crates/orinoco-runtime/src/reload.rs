@@ -17,6 +17,7 @@ use orinoco_pipeline::{BoundPlan, Hold, LaneEntry};
 use crate::LoadedModel;
 use crate::outputs::{Earlier, Outputs, check_outputs};
 use crate::planning::{Room, plan_with_rooms};
+use crate::process::give_back_freed;
 use crate::run::{KnownModel, OpenStream, Plans, Running, Shared, check_states, collect};
 
 /// A change that is wanted.
@@ -166,6 +167,7 @@ impl Reload {
             joining.push(OpenStream::new(&stream, &outputs, lane, &self.models));
         }
         let joining = collect(joining.into_iter())?;
+        give_back_freed();
         Ok(Ready { board: self.board, models: self.models, joining, plans, leaving, _holds: holds })
     }
 
@@ -232,7 +234,8 @@ impl Reload {
         let fewest = fit.into_iter().min_by_key(|(index, lane)| (lane.streams, *index));
         let (index, lane) = fewest.ok_or_else(|| {
             let rooms = small.iter().map(|(_, lane)| lane.room());
-            let cause = match (rooms.reduce(Room::or), stream.lane) {
+            let largest = rooms.max_by_key(|room| (room.device_bytes, room.host_bytes));
+            let cause = match (largest, stream.lane) {
                 (Some(there), _) => needed.why_not(there),
                 (None, Some(lane)) => format!("lane {lane} has ended with its last stream, or never had one"),
                 (None, None) => "the run has ended".to_owned(),

@@ -86,6 +86,7 @@ pub(crate) fn summarise_memory(planned: &Planned) -> PlannedMemory {
         LaneMemory {
             scratch_bytes: scratch.bytes() as u64,
             used_bytes: usage.reach_bytes as u64,
+            used_on_device_bytes: scratch.device_usage().reach_bytes as u64,
             outside: usage.refused,
             models: owners
                 .map(|(model, usage)| ModelMemory { model, used_bytes: usage.reach_bytes as u64 })

@@ -26,13 +26,19 @@ fn stand_in() -> String {
     )
 }
 
+/// Set in the process that has the stand-in.
+const INSIDE: &str = "ORINOCO_STAND_IN";
+
+/// Whether the driver is the stand-in.
+pub(crate) fn is_stand_in() -> bool {
+    std::env::var_os(INSIDE).is_some()
+}
+
 /// Runs the tests of this program once more, with the stand-in for a driver: as a discrete GPU, and as an integrated one.
 /// `arguments` choose which. Returns at once in that run, and says why where there can be none.
 #[expect(clippy::print_stderr, reason = "a test that did not run says so")]
 pub(crate) fn run_with_stand_in(arguments: &[&str]) -> Result<(), String> {
-    /// Set in the process that has the stand-in.
-    const INSIDE: &str = "ORINOCO_STAND_IN";
-    if std::env::var_os(INSIDE).is_some() {
+    if is_stand_in() {
         return Ok(());
     }
     let compiler = build::compiler()?;

@@ -2,11 +2,11 @@
 #![expect(unsafe_code, reason = "tensors of ONNX Runtime on the GPU are raw memory")]
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use ::ort::Error;
 use ::ort::ep::cuda::ConvAlgorithmSearch;
-use ::ort::ep::{ArbitrarilyConfigurableExecutionProvider, ArenaExtendStrategy, CUDA, ExecutionProvider};
+use ::ort::ep::{ArenaExtendStrategy, CUDA, ExecutionProvider};
 use ::ort::memory::{AllocationDevice, Allocator, AllocatorType, MemoryInfo, MemoryType};
 use ::ort::session::builder::SessionBuilder;
 use ::ort::session::{IoBinding, RunOptions, Session as OrtSession};
@@ -14,22 +14,32 @@ use ::ort::value::DynTensor;
 use orinoco_core::{Diagnosis, TensorDesc};
 use orinoco_cuda::{DevicePool, Span};
 
-use super::device_memory::{DevicePlace, functions, inside};
-use super::{OrtModel, Tensors, describe, essence, fixed_shape, type_of};
-use crate::engine::{DeviceSession, DeviceTensor, EngineInfo, run_failed, unsupported};
+use super::device_memory::{DevicePlace, inside, register};
+use super::memory::{self, Place};
+use super::{OrtModel, Runtime, Tensors, describe, essence, fixed_shape, type_of};
+use crate::engine::{DeviceSession, DeviceTensor, run_failed, shorten, unsupported};
 
+/// Runs before a session may compute in a lane's pool: in its second, ONNX Runtime allocates by the pattern of the first.
+const FIRST_RUNS: usize = 2;
 /// The GPU, as ONNX Runtime numbers it: [`crate::cuda::device`] is the same.
-const DEVICE: i32 = 0;
+pub(super) const DEVICE: i32 = 0;
 
-/// Whether there is a GPU, and a library that was built for one.
-pub(super) fn check(info: &EngineInfo) -> Result<(), String> {
+/// Whether there is a GPU, and a library that was built for one. If so, sessions may take their memory there from us.
+pub(super) fn check(runtime: &Runtime) -> Result<(), String> {
+    static REGISTERED: Mutex<bool> = Mutex::new(false);
     crate::cuda::device().map_err(|why| why.reason)?;
-    if CUDA::is_available().unwrap_or(false) {
-        return Ok(());
+    if !CUDA::is_available().unwrap_or(false) {
+        let library = runtime.info.library.as_ref();
+        let library = library.map_or_else(|| "ONNX Runtime".into(), |path| path.display().to_string());
+        let next = "name one that was as ort_library in the board file";
+        return Err(format!("{library} was built without CUDA; {next}"));
     }
-    let library =
-        info.library.as_ref().map_or_else(|| "ONNX Runtime".into(), |path| path.display().to_string());
-    Err(format!("{library} was built without CUDA; name one that was as ort_library in the board file"))
+    let mut registered = REGISTERED.lock().unwrap_or_else(PoisonError::into_inner);
+    if !*registered {
+        register(&runtime.environment).map_err(|why| shorten(why.message()))?;
+        *registered = true;
+    }
+    Ok(())
 }
 
 /// Makes sessions compute on the GPU, and nowhere else: what an operator lacks there is an error, not a quiet copy to the
@@ -43,7 +53,7 @@ pub(super) fn choose(
         Tensors::Host => shared_scratch,
         Tensors::Device(memory) => memory != Memory::Its,
     };
-    let mut provider = CUDA::default()
+    let provider = CUDA::default()
         .with_device_id(DEVICE)
         .with_arena_extend_strategy(ArenaExtendStrategy::SameAsRequested)
         // Trying every algorithm takes minutes on a small board, and memory that is not planned for.
@@ -52,11 +62,7 @@ pub(super) fn choose(
         .with_tf32(false)
         // Its own graph needs tensors that stay where they are, and memory that is there already.
         .with_cuda_graph(matches!(memory, Tensors::Device(Memory::Its | Memory::Ours)));
-    if is_ours {
-        let (alloc, free) = functions();
-        provider = provider.with_arbitrary_config("gpu_external_alloc", alloc);
-        provider = provider.with_arbitrary_config("gpu_external_free", free);
-    }
+    let builder = if is_ours { builder.with_env_allocators()? } else { builder };
     let builder = builder.with_execution_providers([provider.build().error_on_failure()])?;
     Ok(builder.with_config_entry("session.disable_cpu_ep_fallback", "1")?)
 }
@@ -88,12 +94,13 @@ pub(super) struct CudaSession {
     binding: IoBinding,
     inputs: Vec<DeviceTensor>,
     outputs: Vec<DeviceTensor>,
+    /// Dropped after the session, which gives back what it has of it.
     place: Option<DevicePlace>,
     file: PathBuf,
 }
 
 impl CudaSession {
-    /// Binds every tensor, and runs once; `None` where an output has no fixed shape. It is going to compute in `pool`, on the
+    /// Binds every tensor, and runs; `None` where an output has no fixed shape. It is going to compute in `pool`, on the
     /// account of the model's name, if `session` takes its memory from us.
     pub(super) fn bind(
         session: OrtSession,
@@ -101,11 +108,17 @@ impl CudaSession {
         shapes: &[Vec<usize>],
         pool: Option<(&Arc<DevicePool>, &str)>,
     ) -> Result<Option<Self>, Diagnosis> {
-        let bound = Self::bind_tensors(session, model, shapes);
+        let bound = inside(None, || Self::bind_tensors(session, model, shapes));
         let bound = bound.map_err(|why| run_failed(&model.file, essence(why.message())))?;
         let Some(mut bound) = bound else { return Ok(None) };
-        bound.run_first(pool)?;
-        bound.place = pool.map(|(pool, name)| DevicePlace::new(pool, name));
+        // Beside whatever the lane computes meanwhile, so in a pool of its own.
+        let own = pool.map(|(pool, _)| Arc::new(DevicePool::measuring(pool.device())));
+        bound.place = own.as_ref().map(|own| DevicePlace::new(own, &model.file.display().to_string()));
+        bound.run_first()?;
+        if let (Some(own), Some((lane, name))) = (own, pool) {
+            bound.check_nothing_kept(&own)?;
+            bound.place = Some(DevicePlace::new(lane, name));
+        }
         Ok(Some(bound))
     }
 
@@ -134,29 +147,38 @@ impl CudaSession {
         Ok(Some(Self { session, binding, inputs, outputs, place: None, file: model.file.clone() }))
     }
 
-    /// A run beside whatever the lane computes meanwhile, so in a pool of its own: one that is going to share a lane's pool
-    /// must keep nothing there from run to run. It is not captured, because ONNX Runtime keeps a graph for the thread that
-    /// captured it, and this is not the lane's.
-    fn run_first(&mut self, pool: Option<(&Arc<DevicePool>, &str)>) -> Result<(), Diagnosis> {
+    /// Runs that are not captured: ONNX Runtime keeps a graph for the thread that captured it, and this is not the lane's.
+    fn run_first(&mut self) -> Result<(), Diagnosis> {
         const NOT_CAPTURED: &str = "-1";
-        let Self { session, binding, file, .. } = self;
-        let mut run = || -> Result<(), Error> {
+        let Self { session, binding, place, .. } = self;
+        let run = || -> Result<(), Error> {
             let mut options = RunOptions::new()?;
             options.set("gpu_graph_id", NOT_CAPTURED)?;
-            session.run_binding_with_options(binding, &options).map(drop)
-        };
-        let failed = |why: Error| run_failed(file, essence(why.message()));
-        let Some((lane, name)) = pool else { return run().map_err(failed) };
-        let own = Arc::new(DevicePool::measuring(lane.device()));
-        inside(Some(&DevicePlace::new(&own, name)), &mut run).map_err(failed)?;
-        match own.usage() {
-            usage if usage.held == 0 => Ok(()),
-            usage => {
-                let bytes = usage.in_use_bytes;
-                let cause = format!("it keeps {bytes} bytes of the GPU's memory from run to run");
-                Err(unsupported(file, &format!("{cause}, and the memory planned for it is shared")))
+            for _ in 0..FIRST_RUNS {
+                session.run_binding_with_options(binding, &options)?;
             }
+            Ok(())
+        };
+        let ran = inside(place.as_ref(), || memory::inside(&Place::System, run));
+        ran.map_err(|why| run_failed(&self.file, essence(why.message())))
+    }
+
+    /// One that is going to share a lane's pool must keep nothing there from run to run. That it computes in a pool of ours
+    /// at all is checked too: a provider that does not ask would take memory which is in no plan.
+    fn check_nothing_kept(&self, own: &DevicePool) -> Result<(), Diagnosis> {
+        let usage = own.usage();
+        if usage.allocations == 0 {
+            let cause =
+                "ONNX Runtime's CUDA provider does not take its memory from us, so it cannot be planned";
+            return Err(unsupported(&self.file, cause));
         }
+        if usage.held > 0 {
+            let bytes = usage.in_use_bytes;
+            let cause = format!("it keeps {bytes} bytes of the GPU's memory from run to run");
+            let cause = format!("{cause}, and the memory planned for it is shared");
+            return Err(unsupported(&self.file, &cause));
+        }
+        Ok(())
     }
 }
 
@@ -181,7 +203,8 @@ impl DeviceSession for CudaSession {
 
     fn run(&mut self) -> Result<(), Diagnosis> {
         let Self { session, binding, place, .. } = self;
-        let ran = inside(place.as_ref(), || session.run_binding(binding).map(drop));
+        let run = || session.run_binding(binding).map(drop);
+        let ran = inside(place.as_ref(), || memory::inside(&Place::System, run));
         ran.map_err(|why| run_failed(&self.file, essence(why.message())))
     }
 }

@@ -1,13 +1,16 @@
 //! ONNX Runtime's memory on the GPU, taken from our pools.
 //!
-//! Its CUDA provider calls two functions of ours in place of its own arena (`gpu_external_alloc`, `gpu_external_free`).
-//! What a request is for follows from the thread it comes from: a replay runs [`inside`] the pool of its lane, and kernels
-//! ask on the calling thread. Everything else stays (weights, bound tensors), and is an allocation of its own. To refuse
-//! is safe here: the provider checks what it gets.
+//! As on the CPU, one allocator of ours is registered with the environment, here for the memory of the GPU, and sessions that
+//! were told to take it in place of their provider's arena. (The provider's own options for such functions,
+//! `gpu_external_alloc`, reach it through Python only.) What a request is for follows from the thread it comes from: a replay
+//! runs [`inside`] the pool of its lane, and kernels ask on the calling thread. Everything else stays (weights, bound
+//! tensors), and is an allocation of its own.
 //!
 //! A graph that the provider captured goes on using the ranges which it held while it was captured, and gave back. That is
-//! sound in a lane's pool because the models of a lane never run at the same time, and because none of them keeps a range
-//! from run to run, which is checked when it is bound.
+//! sound in a lane's pool because the models of a lane never run at the same time, and because what one of them keeps there
+//! is never read after another has run: nothing at all by a session whose tensors are on the GPU, which is checked when it
+//! is bound, and copies of the inputs, made anew for each run, by the others.
+#![expect(unsafe_code, reason = "ONNX Runtime calls back with and for raw pointers")]
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -15,8 +18,15 @@ use std::ffi::c_void;
 use std::ptr;
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 
+use ::ort::Error;
+use ::ort::environment::Environment;
+use ::ort::memory::{AllocationDevice, AllocatorType, MemoryInfo, MemoryType};
+use ::ort::sys::OrtAllocator;
 use orinoco_cuda::{DeviceArena, DevicePool};
 use orinoco_memory::Owner;
+
+use super::cuda::DEVICE;
+use super::memory::{Functions, register_allocator};
 
 thread_local! {
     static POOL: RefCell<Option<Arc<DevicePool>>> = const { RefCell::new(None) };
@@ -28,11 +38,10 @@ static POOLS: RwLock<Vec<Weak<DevicePool>>> = RwLock::new(Vec::new());
 /// What stays, by its address.
 static KEPT: Mutex<BTreeMap<u64, DeviceArena>> = Mutex::new(BTreeMap::new());
 
-/// The addresses of the two functions, as the provider's options take them: to allocate, and to free.
-pub(super) fn functions() -> (usize, usize) {
-    let alloc: extern "C" fn(usize) -> *mut c_void = alloc;
-    let free: extern "C" fn(*mut c_void) = free;
-    (alloc as usize, free as usize)
+/// Registers the allocator with the environment, for the rest of the process.
+pub(super) fn register(environment: &Environment) -> Result<(), Error> {
+    let info = MemoryInfo::new(AllocationDevice::CUDA, DEVICE, AllocatorType::Device, MemoryType::Default)?;
+    register_allocator(environment, info, Functions { alloc, free, reserve })
 }
 
 /// Makes a pool known, so that ranges of it can be freed from any thread.
@@ -58,7 +67,8 @@ impl DevicePlace {
     }
 }
 
-/// Calls the engine with the memory of `place`, where there is one.
+/// Calls the engine with the memory of `place`, where there is one. What the engine allocates on this thread by itself
+/// leaves captures of other threads alone.
 pub(super) fn inside<R>(place: Option<&DevicePlace>, call: impl FnOnce() -> R) -> R {
     /// Puts the pool before back, also after a panic.
     struct Before(Option<Arc<DevicePool>>);
@@ -68,13 +78,24 @@ pub(super) fn inside<R>(place: Option<&DevicePlace>, call: impl FnOnce() -> R) -
             POOL.with_borrow_mut(|now| *now = before);
         }
     }
+    let open = crate::cuda::DEVICE.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    // Where this fails, so does whatever the engine is called for.
+    let _ = open.map(|device| device.leave_captures_alone());
     let Some(DevicePlace { pool, owner }) = place else { return call() };
     pool.set_owner(*owner);
     let _before = Before(POOL.with_borrow_mut(|now| now.replace(Arc::clone(pool))));
     call()
 }
 
-extern "C" fn alloc(bytes: usize) -> *mut c_void {
+unsafe extern "system" fn alloc(_: *mut OrtAllocator, bytes: usize) -> *mut c_void {
+    take(bytes)
+}
+
+unsafe extern "system" fn reserve(_: *const OrtAllocator, bytes: usize) -> *mut c_void {
+    take(bytes)
+}
+
+fn take(bytes: usize) -> *mut c_void {
     if bytes == 0 {
         return ptr::null_mut();
     }
@@ -82,7 +103,8 @@ extern "C" fn alloc(bytes: usize) -> *mut c_void {
     range.or_else(|| keep(bytes)).map_or_else(ptr::null_mut, |address| address as *mut c_void)
 }
 
-/// An allocation of its own: what stays, and what a pool has no room for.
+/// An allocation of its own: what stays, and what a pool has no room for. While ONNX Runtime captures, the driver allocates
+/// nothing: then a pool that is too small fails the run.
 fn keep(bytes: usize) -> Option<u64> {
     let device = crate::cuda::device().ok()?;
     let range = DeviceArena::new(&device, bytes).ok()?;
@@ -91,8 +113,11 @@ fn keep(bytes: usize) -> Option<u64> {
     Some(address)
 }
 
-extern "C" fn free(range: *mut c_void) {
-    let address = range as u64;
+unsafe extern "system" fn free(_: *mut OrtAllocator, range: *mut c_void) {
+    give_back(range as u64);
+}
+
+fn give_back(address: u64) {
     let kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner).remove(&address);
     if address == 0 || kept.is_some() {
         return;
@@ -124,11 +149,24 @@ mod tests {
     }
 
     #[test]
+    fn onnx_runtime_takes_an_allocator_for_a_gpu() {
+        if !driver::is_stand_in() {
+            // Other tests of this program want no library to be loaded.
+            return;
+        }
+        match super::super::runtime(&crate::Options::default()) {
+            Ok(runtime) => register(&runtime.environment).expect("as for the CPU"),
+            Err(why) => note(&format!("skipped: an allocator for a GPU: {why}")),
+        }
+    }
+
+    #[test]
     fn a_replay_is_served_from_its_pool_and_what_stays_by_itself() {
         let device = match device() {
             Ok(device) => device,
             Err(why) => {
-                assert!(alloc(8).is_null(), "there is no GPU");
+                assert!(take(8).is_null(), "there is no GPU");
+                assert_eq!(inside(None, || 5), 5);
                 return note(&format!("skipped: memory of a replay: {why}"));
             }
         };
@@ -138,23 +176,23 @@ mod tests {
         let pooled = allocated().device_bytes;
         let grown = || allocated().device_bytes - pooled;
 
-        let stays = alloc(1000);
+        let stays = take(1000);
         assert_eq!((grown(), pool.usage().allocations), (1000, 0));
-        let (ours, too_large) = inside(Some(&place), || (alloc(1000), alloc(8192)));
+        let (ours, too_large) = inside(Some(&place), || (take(1000), take(8192)));
         assert!(pool.contains(ours as u64) && !pool.contains(too_large as u64));
         assert_eq!((grown(), pool.usage().held, pool.usage().refused), (1000 + 8192, 1, 1));
         assert_eq!(pool.owners()[1].0, "m");
-        let also_stays = alloc(10);
+        let also_stays = take(10);
         assert!(!pool.contains(also_stays as u64), "the replay is over");
 
         let addresses = [stays, ours, too_large, also_stays].map(|range| range as u64);
-        let free_all = move || addresses.into_iter().for_each(|address| free(address as *mut c_void));
+        let free_all = move || addresses.into_iter().for_each(give_back);
         thread::spawn(free_all).join().expect("any thread may free");
         assert_eq!((grown(), pool.usage().held, pool.not_held()), (0, 0, 0));
-        free(ours);
+        give_back(ours as u64);
         assert_eq!((pool.usage().held, pool.not_held()), (0, 1), "it is held no more");
-        free(ptr::null_mut());
-        assert!(alloc(0).is_null());
+        give_back(0);
+        assert!(take(0).is_null());
         drop((pool, place));
         assert_eq!(allocated(), before);
         // The stand-in wants everything back at the end.

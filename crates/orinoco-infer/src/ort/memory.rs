@@ -76,6 +76,23 @@ pub(super) fn inside<R>(place: &Place, call: impl FnOnce() -> R) -> R {
 
 /// Registers the allocator with the environment, for the rest of the process.
 pub(super) fn register(environment: &Environment) -> Result<(), Error> {
+    let info = MemoryInfo::new(AllocationDevice::CPU, 0, AllocatorType::Device, MemoryType::Default)?;
+    register_allocator(environment, info, Functions { alloc, free, reserve })
+}
+
+/// What an allocator does.
+pub(super) struct Functions {
+    pub(super) alloc: unsafe extern "system" fn(*mut OrtAllocator, usize) -> *mut c_void,
+    pub(super) free: unsafe extern "system" fn(*mut OrtAllocator, *mut c_void),
+    pub(super) reserve: unsafe extern "system" fn(*const OrtAllocator, usize) -> *mut c_void,
+}
+
+/// Registers an allocator of the memory that `info_of` names, for the rest of the process.
+pub(super) fn register_allocator(
+    environment: &Environment,
+    info_of: MemoryInfo<'static>,
+    functions: Functions,
+) -> Result<(), Error> {
     #[repr(C)]
     struct Registered {
         allocator: OrtAllocator,
@@ -87,13 +104,12 @@ pub(super) fn register(environment: &Environment) -> Result<(), Error> {
         unsafe { (*this.cast::<Registered>()).info }
     }
 
-    let info_of = MemoryInfo::new(AllocationDevice::CPU, 0, AllocatorType::Device, MemoryType::Default)?;
     // SAFETY: `default` fills in the version that the headers have, and no callback; all four follow.
     let mut allocator = unsafe { OrtAllocator::default() };
-    allocator.Alloc = Some(alloc);
-    allocator.Free = Some(free);
+    allocator.Alloc = Some(functions.alloc);
+    allocator.Free = Some(functions.free);
     allocator.Info = Some(info);
-    allocator.Reserve = Some(reserve);
+    allocator.Reserve = Some(functions.reserve);
     // ONNX Runtime keeps the pointer as long as the environment, which this process never drops.
     let registered = Box::leak(Box::new(Registered { allocator, info: info_of.ptr() }));
     std::mem::forget(info_of);

@@ -93,7 +93,7 @@ impl Provider {
         match self {
             Self::Cpu => Ok(()),
             #[cfg(feature = "cuda")]
-            Self::Cuda => cuda::check(&runtime.info),
+            Self::Cuda => cuda::check(runtime),
         }
     }
 
@@ -423,6 +423,8 @@ fn load_session(
         }
         provider.choose(builder, memory, options.shared_scratch)?.commit_from_file(file)
     };
+    #[cfg(feature = "cuda")]
+    let load = || device_memory::inside(None, load);
     inside(&Place::System, load).map_err(|why| why_not_read(file, &why))
 }
 
@@ -568,26 +570,19 @@ impl BoundSession {
 }
 
 impl BoundSession {
-    /// Takes what was written into the inputs, where the engine does not read them itself.
-    fn bind_inputs(&mut self) -> Result<(), Error> {
-        if self.copies_inputs {
-            for Bound { name, tensor, .. } in &self.inputs {
-                let tensor = tensor.as_ref().expect("inputs are allocated when they are bound");
-                self.binding.bind_input(name.as_str(), tensor)?;
-            }
-        }
-        Ok(())
-    }
-
     fn compute(&mut self) -> Result<(), Error> {
-        self.bind_inputs()?;
-        let Self { session, binding, place, .. } = self;
+        let Self { session, binding, inputs, copies_inputs, place, .. } = self;
+        let run = move || {
+            // Moved, so that what was found may refer to them.
+            let (session, binding) = (session, binding);
+            if *copies_inputs {
+                bind_inputs(binding, inputs)?;
+            }
+            session.run_binding(binding)
+        };
         #[cfg(feature = "cuda")]
-        let found = device_memory::inside(self.device_place.as_ref(), || {
-            inside(place, || session.run_binding(binding))
-        });
-        #[cfg(not(feature = "cuda"))]
-        let found = inside(place, || session.run_binding(binding));
+        let run = || device_memory::inside(self.device_place.as_ref(), run);
+        let found = inside(place, run);
         let kept = found.and_then(|found| keep(&mut self.outputs, found));
         kept.and(self.release_outputs())
     }
@@ -600,6 +595,15 @@ impl BoundSession {
         }
         Ok(())
     }
+}
+
+/// Takes what was written into the inputs, where the engine does not read them itself.
+fn bind_inputs(binding: &mut IoBinding, inputs: &[Bound]) -> Result<(), Error> {
+    for Bound { name, tensor, .. } in inputs {
+        let tensor = tensor.as_ref().expect("inputs are allocated when they are bound");
+        binding.bind_input(name.as_str(), tensor)?;
+    }
+    Ok(())
 }
 
 /// Copies the outputs that ONNX Runtime allocated in a run.

@@ -43,10 +43,10 @@ struct SpanJson {
     bytes: u64,
 }
 
-/// What a run used. Models and streams are told by what the process has grown, on the host.
+/// What a run used. Models and streams are told by what the process has grown, which is the host's memory alone.
 #[derive(Serialize)]
 struct Used {
-    /// Of each stream.
+    /// Of all streams.
     frames: u64,
     /// While models were loaded and bound, with what an engine sets up once for all of them.
     models_bytes: u64,
@@ -58,6 +58,7 @@ struct Used {
 pub(crate) fn run(args: &MemoryArgs, json: bool) -> Result<Exit, Faults> {
     let mut board = orinoco_board::load(&args.board, &orinoco_infer::ENGINES, &vars())?;
     board.memory = args.budget.or(board.memory);
+    board.inference.shared_scratch = board.memory.is_some();
     let place = repository(args.place.models.as_deref(), args.place.data.as_deref());
     let plan = plan_board(&board, &place, &EventLines)?;
     let (Some(plan), Some(budget_bytes)) = (plan, board.memory) else {
@@ -93,9 +94,9 @@ fn use_memory(mut board: Board, place: &Repository, frames: u64) -> Result<Used,
     let runtime = Runtime::prepare(board, place, Arc::new(EventLines), Stop::default(), Earlier::Kept)?;
     let bound = resident_bytes();
     let summary = runtime.start()?.wait(|_| ());
-    frames_measured(&summary)?;
+    let frames = frames_measured(&summary)? as u64;
     let planned = summary.memory.planned.expect("a board with a budget was planned");
-    let in_lanes: u64 = planned.lanes.iter().map(|lane| lane.used_bytes).sum();
+    let in_lanes: u64 = planned.lanes.iter().map(|lane| lane.used_bytes - lane.used_on_device_bytes).sum();
     Ok(Used {
         frames,
         models_bytes: bound.saturating_sub(before),
@@ -109,9 +110,12 @@ fn used_text(plan: &Plan, used: &Used) -> String {
         let planned = planned.map_or_else(|| "-".to_owned(), output::mebibytes);
         vec![name.to_owned(), kind.to_owned(), planned, output::mebibytes(used)]
     };
-    let kept = plan.kind_bytes(Kind::Weights) + plan.kind_bytes(Kind::Io);
-    let mut rows =
-        vec![row("models", "weights, inputs, outputs; used: with the engine", Some(kept), used.models_bytes)];
+    let of_host = |kind| {
+        let areas = plan.areas().filter(|(domain, area)| *domain != Domain::Device && area.kind == kind);
+        areas.map(|(_, area)| area.bytes).sum::<u64>()
+    };
+    let kept = of_host(Kind::Weights) + of_host(Kind::Io);
+    let mut rows = vec![row("models", "on the host; used: with the engine", Some(kept), used.models_bytes)];
     let shares = plan.models();
     for (index, lane) in used.lanes.iter().enumerate() {
         rows.push(row(&format!("lane {index}"), "scratch", Some(lane.scratch_bytes), lane.used_bytes));
@@ -124,9 +128,9 @@ fn used_text(plan: &Plan, used: &Used) -> String {
             rows.push(vec![String::new(), outside, String::new(), String::new()]);
         }
     }
-    let frames = plan.kind_bytes(Kind::Frames);
+    let frames = of_host(Kind::Frames);
     rows.push(row("streams", "frames; used: with decoders", Some(frames), used.streams_bytes));
-    let heading = format!("used by {} frames of each stream", used.frames);
+    let heading = format!("used by {} frames", used.frames);
     format!("{heading}\n{}", output::table(&["NAME", "KIND", "PLANNED", "USED"], 2, rows))
 }
 
