@@ -10,7 +10,6 @@
 //! sound in a lane's pool because the models of a lane never run at the same time, and because what one of them keeps there
 //! is never read after another has run: nothing at all by a session whose tensors are on the GPU, which is checked when it
 //! is bound, and copies of the inputs, made anew for each run, by the others.
-#![expect(unsafe_code, reason = "ONNX Runtime calls back with and for raw pointers")]
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -87,11 +86,11 @@ pub(super) fn inside<R>(place: Option<&DevicePlace>, call: impl FnOnce() -> R) -
     call()
 }
 
-unsafe extern "system" fn alloc(_: *mut OrtAllocator, bytes: usize) -> *mut c_void {
+extern "system" fn alloc(_: *mut OrtAllocator, bytes: usize) -> *mut c_void {
     take(bytes)
 }
 
-unsafe extern "system" fn reserve(_: *const OrtAllocator, bytes: usize) -> *mut c_void {
+extern "system" fn reserve(_: *const OrtAllocator, bytes: usize) -> *mut c_void {
     take(bytes)
 }
 
@@ -113,7 +112,7 @@ fn keep(bytes: usize) -> Option<u64> {
     Some(address)
 }
 
-unsafe extern "system" fn free(_: *mut OrtAllocator, range: *mut c_void) {
+extern "system" fn free(_: *mut OrtAllocator, range: *mut c_void) {
     give_back(range as u64);
 }
 
