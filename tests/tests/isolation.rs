@@ -236,11 +236,11 @@ impl Silent {
         Self { port, accepted }
     }
 
-    /// Whether a connection has been open for a while and will be for another: the daemon gives up after 5 s. So what
-    /// the daemon holds for it is there each time that it is looked at.
+    /// Whether a connection has been open for a while and will be for another: the daemon gives up 5 s after it began to
+    /// make a pipeline for it, and a look takes most of a second. So what the daemon holds for it is there in each look.
     fn is_waited_for(&self) -> bool {
         let since = lock(&self.accepted).map(|at| at.elapsed().as_millis());
-        since.is_some_and(|waited_ms| (500..4_000).contains(&waited_ms))
+        since.is_some_and(|waited_ms| (500..3_000).contains(&waited_ms))
     }
 }
 
