@@ -108,7 +108,8 @@ impl CudaSession {
         shapes: &[Vec<usize>],
         pool: Option<(&Arc<DevicePool>, &str)>,
     ) -> Result<Option<Self>, Diagnosis> {
-        let bound = inside(None, || Self::bind_tensors(session, model, shapes));
+        let bind = || Self::bind_tensors(session, model, shapes);
+        let bound = inside(None, || memory::inside(&Place::System, bind));
         let bound = bound.map_err(|why| run_failed(&model.file, essence(why.message())))?;
         let Some(mut bound) = bound else { return Ok(None) };
         // Beside whatever the lane computes meanwhile, so in a pool of its own.
