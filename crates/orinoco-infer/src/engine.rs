@@ -72,7 +72,7 @@ pub trait Prepared: Send + Sync {
     }
 
     /// The same with every tensor on the GPU; `None` where the engine computes elsewhere, or an output has no fixed shape. It
-    /// has run once. Where `scratch` has an area on the GPU it computes there, on the account of the model that is named.
+    /// has run. Where `scratch` has an area on the GPU it computes there, on the account of the model that is named.
     #[cfg(feature = "cuda")]
     fn device_session(
         &self,

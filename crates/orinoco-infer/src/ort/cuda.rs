@@ -42,6 +42,13 @@ pub(super) fn check(runtime: &Runtime) -> Result<(), String> {
     Ok(())
 }
 
+/// Lets ONNX Runtime allocate on this thread while another one captures. Said before every call that may.
+pub(super) fn leave_captures_alone() {
+    let open = crate::cuda::DEVICE.lock().unwrap_or_else(PoisonError::into_inner);
+    // Where this fails, so does whatever the engine is called for.
+    let _ = open.as_ref().map(|device| device.leave_captures_alone());
+}
+
 /// Makes sessions compute on the GPU, and nowhere else: what an operator lacks there is an error, not a quiet copy to the
 /// CPU and back. Their memory there comes from us, for tensors on the host if `shared_scratch`.
 pub(super) fn choose(
@@ -49,6 +56,7 @@ pub(super) fn choose(
     memory: Tensors,
     shared_scratch: bool,
 ) -> Result<SessionBuilder, Error> {
+    leave_captures_alone();
     let is_ours = match memory {
         Tensors::Host => shared_scratch,
         Tensors::Device(memory) => memory != Memory::Its,
@@ -108,8 +116,7 @@ impl CudaSession {
         shapes: &[Vec<usize>],
         pool: Option<(&Arc<DevicePool>, &str)>,
     ) -> Result<Option<Self>, Diagnosis> {
-        let bind = || Self::bind_tensors(session, model, shapes);
-        let bound = inside(None, || memory::inside(&Place::System, bind));
+        let bound = memory::inside(&Place::System, || Self::bind_tensors(session, model, shapes));
         let bound = bound.map_err(|why| run_failed(&model.file, essence(why.message())))?;
         let Some(mut bound) = bound else { return Ok(None) };
         // Beside whatever the lane computes meanwhile, so in a pool of its own.
@@ -203,6 +210,7 @@ impl DeviceSession for CudaSession {
     }
 
     fn run(&mut self) -> Result<(), Diagnosis> {
+        leave_captures_alone();
         let Self { session, binding, place, .. } = self;
         let run = || session.run_binding(binding).map(drop);
         let ran = inside(place.as_ref(), || memory::inside(&Place::System, run));

@@ -66,8 +66,7 @@ impl DevicePlace {
     }
 }
 
-/// Calls the engine with the memory of `place`, where there is one. What the engine allocates on this thread by itself
-/// leaves captures of other threads alone.
+/// Calls the engine with the memory of `place`, where there is one.
 pub(super) fn inside<R>(place: Option<&DevicePlace>, call: impl FnOnce() -> R) -> R {
     /// Puts the pool before back, also after a panic.
     struct Before(Option<Arc<DevicePool>>);
@@ -77,9 +76,6 @@ pub(super) fn inside<R>(place: Option<&DevicePlace>, call: impl FnOnce() -> R) -
             POOL.with_borrow_mut(|now| *now = before);
         }
     }
-    let open = crate::cuda::DEVICE.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    // Where this fails, so does whatever the engine is called for.
-    let _ = open.map(|device| device.leave_captures_alone());
     let Some(DevicePlace { pool, owner }) = place else { return call() };
     pool.set_owner(*owner);
     let _before = Before(POOL.with_borrow_mut(|now| now.replace(Arc::clone(pool))));

@@ -423,8 +423,6 @@ fn load_session(
         }
         provider.choose(builder, memory, options.shared_scratch)?.commit_from_file(file)
     };
-    #[cfg(feature = "cuda")]
-    let load = || device_memory::inside(None, load);
     inside(&Place::System, load).map_err(|why| why_not_read(file, &why))
 }
 
@@ -571,6 +569,10 @@ impl BoundSession {
 
 impl BoundSession {
     fn compute(&mut self) -> Result<(), Error> {
+        #[cfg(feature = "cuda")]
+        if self.copies_inputs {
+            cuda::leave_captures_alone();
+        }
         let Self { session, binding, inputs, copies_inputs, place, .. } = self;
         let run = move || {
             // Moved, so that what was found may refer to them.
