@@ -3,7 +3,7 @@
 #
 # Installs what this machine lacks for each job, on Debian 12 or Ubuntu 22.04, as root or as a user with sudo:
 #   build   compiler, GStreamer with its plugins, Rust
-#   test    and an RTSP server's library, cargo-deny, ONNX Runtime
+#   test    and an RTSP server's library, FFmpeg (the judge of our decoding), cargo-deny, ONNX Runtime
 #   demo    and ONNX Runtime
 #   cross   and the aarch64 linker and emulator (cross/toolchain.sh fetches the rest when it is first used)
 #   boards  and what the emulated boards are put together with (tests/rig fetches the rest when it is first used)
@@ -18,7 +18,7 @@ deny_version=0.20.2
 packages=(build-essential clang libclang-dev cmake pkg-config python3 python3-pip curl ca-certificates
   libgstreamer1.0-dev libgstreamer-plugins-base1.0-dev gstreamer1.0-tools gstreamer1.0-libav
   gstreamer1.0-plugins-base gstreamer1.0-plugins-good gstreamer1.0-plugins-bad gstreamer1.0-plugins-ugly)
-test_packages=(libgstrtspserver-1.0-dev)
+test_packages=(libgstrtspserver-1.0-dev ffmpeg)
 cross_packages=(gcc-aarch64-linux-gnu g++-aarch64-linux-gnu qemu-user-static debian-archive-keyring)
 boards_packages=(gcc-aarch64-linux-gnu make xz-utils squashfs-tools cpio kmod device-tree-compiler openssh-client iproute2
   debian-archive-keyring)
