@@ -4,15 +4,13 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use orinoco_core::{Diagnosis, WithSubject, codes};
+use orinoco_core::{Diagnosis, codes};
 use toml::de::{DeTable, DeValue};
 
-use crate::{Faults, Reader};
+use crate::{Faults, FileKind, Reader};
 
 /// Deep enough for module, carrier, board, site; a longer chain is a mistake.
 const INHERIT_DEPTH_MAX: usize = 8;
-/// Board and model files are a few kilobytes; more is the wrong file.
-const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// What `${name}` in a string stands for. `${dir}` is always there: the folder of the file it is written in.
 pub type Vars = BTreeMap<String, String>;
@@ -99,7 +97,7 @@ fn load_tree(
     chain: &mut Vec<PathBuf>,
 ) -> Result<Table, Diagnosis> {
     let shown = path.display().to_string();
-    let text = read(path, &shown)?;
+    let text = FileKind::DESCRIPTION.read_text(path)?;
     let canonical = path.canonicalize().unwrap_or_else(|_| path.to_owned());
     if chain.contains(&canonical) || chain.len() >= INHERIT_DEPTH_MAX {
         let cause =
@@ -120,21 +118,6 @@ fn load_tree(
     chain.pop();
     merge(&mut merged, table);
     Ok(merged)
-}
-
-fn read(path: &Path, shown: &str) -> Result<String, Diagnosis> {
-    let next = "check the path";
-    let size = std::fs::metadata(path).about(&codes::FILE_MISSING, shown, next)?.len();
-    if size > FILE_BYTES_MAX {
-        return Err(Diagnosis::new(
-            &codes::SYNTAX,
-            shown,
-            "it is larger than 1 MiB",
-            "name a board or model file",
-        ));
-    }
-    let bytes = std::fs::read(path).about(&codes::FILE_MISSING, shown, next)?;
-    String::from_utf8(bytes).about(&codes::SYNTAX, shown, "save it as UTF-8 text")
 }
 
 fn inherit_paths(inherit: &Value, from: &Path) -> Result<Vec<PathBuf>, Diagnosis> {

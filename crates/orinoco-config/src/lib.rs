@@ -4,11 +4,15 @@
 //! written. A [`Reader`] then takes keys out of the tree one by one; whatever is missing, of the wrong type, out of
 //! range or unknown is collected in [`Faults`] rather than stopping at the first. This crate knows no key by name
 //! except `version`, `inherit` and the `name` by which array tables are merged.
+//!
+//! Whole files of any kind are read by a [`FileKind`], within its bound, and written by [`write_whole`].
 
 mod document;
 mod faults;
+mod file;
 mod reader;
 
 pub use document::{Document, Vars};
 pub use faults::Faults;
+pub use file::{Existing, FileKind, write_whole};
 pub use reader::{Reader, Spot};

@@ -1,0 +1,301 @@
+//! Whole files: read within a bound, written whole or not at all.
+
+use std::fs::{File, FileType, OpenOptions, Permissions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt, PermissionsExt};
+use std::path::Path;
+
+use orinoco_core::{Code, Diagnosis, codes};
+use rustix::fs::OFlags;
+
+/// Mode of a new file before the process's umask, as everywhere else.
+const MODE_NEW: u32 = 0o666;
+
+/// A kind of file that is read as a whole: its name, its bound, and what is said of one that cannot be read.
+///
+/// Only regular files are read. A pipe may never have a writer, and a device may never end; both are refused before
+/// anything is read from them. The bound holds for what is read, not for the size that the file system gives: files
+/// grow, and those of `/proc` have a size of 0.
+#[derive(Clone, Copy, Debug)]
+pub struct FileKind {
+    /// The kind with its article: "a board or model file".
+    pub noun: &'static str,
+    /// Most bytes that a file of this kind has.
+    pub bytes_max: u64,
+    /// Code of a fault in what the file holds: too much, or what is no UTF-8.
+    pub code: &'static Code,
+    /// Next step where the file cannot be opened or read.
+    pub next: &'static str,
+}
+
+impl FileKind {
+    /// Board and model files, of a few kilobytes; more is the wrong file.
+    pub const DESCRIPTION: Self = Self {
+        noun: "a board or model file",
+        bytes_max: 1 << 20,
+        code: &codes::SYNTAX,
+        next: "check the path",
+    };
+
+    /// Opens the regular file at `path` without waiting for anyone.
+    ///
+    /// # Errors
+    /// `E0101` where it is not there, may not be read, or is a folder, a pipe or a device; the kind's own code where it
+    /// has more than [`FileKind::bytes_max`].
+    pub fn open(&self, path: &Path) -> Result<File, Diagnosis> {
+        let missing = |cause: &dyn std::fmt::Display, next: &str| {
+            Diagnosis::new(&codes::FILE_MISSING, path.display(), cause, next)
+        };
+        let unopened = |error: io::Error| missing(&error, self.next);
+        let regular = |kind: FileType| match file_cause(kind) {
+            Some(cause) => Err(missing(&cause, &format!("name {}", self.noun))),
+            None => Ok(()),
+        };
+        // Before it is opened, because opening a device may do something; and afterwards, because by then it may be
+        // another. Opening without waiting is for the pipe that has come in between.
+        regular(std::fs::metadata(path).map_err(unopened)?.file_type())?;
+        let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
+        let file = OpenOptions::new()
+            .read(true)
+            .custom_flags(flags.bits().cast_signed())
+            .open(path)
+            .map_err(unopened)?;
+        let metadata = file.metadata().map_err(unopened)?;
+        regular(metadata.file_type())?;
+        if metadata.len() > self.bytes_max {
+            return Err(self.too_large(path));
+        }
+        Ok(file)
+    }
+
+    /// The bytes of the regular file at `path`.
+    ///
+    /// # Errors
+    /// Those of [`FileKind::open`].
+    pub fn read(&self, path: &Path) -> Result<Vec<u8>, Diagnosis> {
+        let mut file = self.open(path)?;
+        let failed =
+            |error: io::Error| Diagnosis::new(&codes::FILE_MISSING, path.display(), error, self.next);
+        let size = file.metadata().map_err(failed)?.len().min(self.bytes_max);
+        let mut bytes = Vec::new();
+        // A large file on a small board is an error, not the end of the process.
+        let size = usize::try_from(size).map_err(|_| self.too_large(path))?;
+        bytes.try_reserve_exact(size).map_err(|error| failed(io::Error::other(error)))?;
+        (&mut file).take(self.bytes_max).read_to_end(&mut bytes).map_err(failed)?;
+        // One byte more would be beyond the bound: the file grew, or its size was not what the system said.
+        match file.read(&mut [0]).map_err(failed)? {
+            0 => Ok(bytes),
+            _ => Err(self.too_large(path)),
+        }
+    }
+
+    /// The text of the regular file at `path`.
+    ///
+    /// # Errors
+    /// Those of [`FileKind::open`], and the kind's own code where it is no UTF-8.
+    pub fn read_text(&self, path: &Path) -> Result<String, Diagnosis> {
+        String::from_utf8(self.read(path)?)
+            .map_err(|error| Diagnosis::new(self.code, path.display(), error, "save it as UTF-8 text"))
+    }
+
+    fn too_large(&self, path: &Path) -> Diagnosis {
+        let cause = format!("it is larger than {} MiB", self.bytes_max >> 20);
+        Diagnosis::new(self.code, path.display(), cause, format!("name {}", self.noun))
+    }
+}
+
+/// Why a file of this type is not read; `None` for a regular one.
+fn file_cause(kind: FileType) -> Option<&'static str> {
+    if kind.is_file() {
+        None
+    } else if kind.is_dir() {
+        Some("it is a folder, not a file")
+    } else if kind.is_fifo() || kind.is_socket() {
+        Some("it is a pipe or socket, not a file")
+    } else {
+        Some("it is a device, not a file")
+    }
+}
+
+/// What becomes of a file that is there already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Existing {
+    /// It stays, and writing fails with [`io::ErrorKind::AlreadyExists`].
+    Keep,
+    /// It is replaced, with its mode kept. A pipe or device is written into.
+    Replace,
+}
+
+/// Writes a file whole or not at all: under another name in the same folder, then on the disk, then renamed. A full disk
+/// leaves what was there, or nothing.
+///
+/// # Errors
+/// Those of the file system; [`io::ErrorKind::AlreadyExists`] as `existing` says.
+pub fn write_whole(path: &Path, bytes: &[u8], existing: Existing) -> io::Result<()> {
+    let known = match std::fs::metadata(path) {
+        Ok(metadata) => Some(metadata),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(error) => return Err(error),
+    };
+    if existing == Existing::Keep && (known.is_some() || path.is_symlink()) {
+        return Err(io::ErrorKind::AlreadyExists.into());
+    }
+    if known.as_ref().is_some_and(|known| !known.is_file()) {
+        return OpenOptions::new().write(true).open(path)?.write_all(bytes);
+    }
+    // A link keeps its place; the file that it names is the one replaced.
+    let path = match &known {
+        Some(_) => path.canonicalize()?,
+        None if path.is_symlink() => folder_of(path).join(path.read_link()?),
+        None => path.to_owned(),
+    };
+    let folder = folder_of(&path);
+    let mut part = tempfile::Builder::new()
+        .prefix(".orinoco-")
+        .suffix(".part")
+        .permissions(Permissions::from_mode(MODE_NEW))
+        .tempfile_in(folder)
+        .map_err(without_path)?;
+    part.write_all(bytes)?;
+    if let Some(known) = known {
+        part.as_file().set_permissions(known.permissions())?;
+    }
+    part.as_file().sync_all()?;
+    let renamed = match existing {
+        Existing::Keep => part.persist_noclobber(&path),
+        Existing::Replace => part.persist(&path),
+    };
+    renamed.map_err(|error| error.error)?;
+    // Until the folder is on the disk, the new name may not be.
+    File::open(folder)?.sync_all()
+}
+
+fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// The error without the temporary name, which nobody asked for.
+fn without_path(error: io::Error) -> io::Error {
+    error.raw_os_error().map_or_else(|| error.kind().into(), io::Error::from_raw_os_error)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+    use std::time::{Duration, Instant};
+
+    use rustix::fs::{Mode, mkfifoat};
+    use tempfile::TempDir;
+
+    use super::*;
+
+    /// Long past what opening a file takes on a busy machine; a hang lasts for ever.
+    const WAIT_MAX: Duration = Duration::from_secs(20);
+    const SMALL: FileKind = FileKind { bytes_max: 1 << 20, ..FileKind::DESCRIPTION };
+
+    fn folder() -> TempDir {
+        tempfile::tempdir().expect("temporary folder")
+    }
+
+    /// What comes of reading `path`, which must not take long.
+    fn check(path: &Path, expected: &str) {
+        let (path, started) = (path.to_owned(), Instant::now());
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let reading = std::thread::spawn(move || SMALL.read(&path));
+        while !reading.is_finished() {
+            assert!(started.elapsed() < WAIT_MAX, "reading {name} hangs");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        let text = match reading.join().expect("no panic") {
+            Ok(bytes) => format!("{} bytes", bytes.len()),
+            Err(fault) => format!("{} {}; {}", fault.code.id, fault.cause, fault.next),
+        };
+        assert_eq!(text, expected, "{name}");
+    }
+
+    #[test]
+    fn only_regular_files_within_the_bound_are_read() {
+        let dir = folder();
+        let file = |name: &str| dir.path().join(name);
+        std::fs::write(file("full"), vec![b'x'; 1 << 20]).expect("written");
+        check(&file("full"), "1048576 bytes");
+        std::fs::write(file("over"), vec![b'x'; (1 << 20) + 1]).expect("written");
+        check(&file("over"), "E0102 it is larger than 1 MiB; name a board or model file");
+        symlink(file("full"), file("link")).expect("linked");
+        check(&file("link"), "1048576 bytes");
+        check(&file("none"), "E0101 No such file or directory (os error 2); check the path");
+        check(dir.path(), "E0101 it is a folder, not a file; name a board or model file");
+        mkfifoat(rustix::fs::CWD, file("pipe"), Mode::RWXU).expect("made");
+        check(&file("pipe"), "E0101 it is a pipe or socket, not a file; name a board or model file");
+        check(Path::new("/dev/zero"), "E0101 it is a device, not a file; name a board or model file");
+    }
+
+    #[test]
+    fn the_bound_holds_where_the_system_gives_no_size() {
+        // Files of /proc have a size of 0, whatever they hold.
+        let maps = Path::new("/proc/self/maps");
+        assert_eq!(std::fs::metadata(maps).expect("mounted").len(), 0);
+        let tiny = FileKind { bytes_max: 10, ..SMALL };
+        assert_eq!(tiny.read(maps).expect_err("it is longer").code.id, codes::SYNTAX.id);
+        assert!(SMALL.read(maps).expect("within the bound").len() > 10);
+    }
+
+    #[test]
+    fn text_is_utf8() {
+        let dir = folder();
+        let path = dir.path().join("latin1.toml");
+        std::fs::write(&path, b"name = '\xe9'").expect("written");
+        let fault = SMALL.read_text(&path).expect_err("no UTF-8");
+        assert_eq!((fault.code.id, fault.next.as_str()), (codes::SYNTAX.id, "save it as UTF-8 text"));
+    }
+
+    fn names(dir: &TempDir) -> Vec<String> {
+        let entries = std::fs::read_dir(dir.path()).expect("a folder").flatten();
+        let mut names: Vec<String> =
+            entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+        names.sort();
+        names
+    }
+
+    fn mode(path: &Path) -> u32 {
+        std::fs::metadata(path).expect("there").permissions().mode() & 0o777
+    }
+
+    #[test]
+    fn a_written_file_keeps_its_mode_and_its_link() {
+        let dir = folder();
+        let (file, link) = (dir.path().join("a.json"), dir.path().join("link.json"));
+        std::fs::write(dir.path().join("usual"), "").expect("written");
+        write_whole(&file, b"1", Existing::Keep).expect("new");
+        assert_eq!(mode(&file), mode(&dir.path().join("usual")), "the umask holds");
+        let kept = write_whole(&file, b"2", Existing::Keep).expect_err("it is there");
+        assert_eq!(kept.kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!(std::fs::read(&file).expect("there"), b"1");
+
+        std::fs::set_permissions(&file, Permissions::from_mode(0o604)).expect("set");
+        symlink(&file, &link).expect("linked");
+        write_whole(&link, b"3", Existing::Replace).expect("replaced");
+        assert_eq!((std::fs::read(&file).expect("there"), mode(&file)), (b"3".to_vec(), 0o604));
+        assert!(link.is_symlink());
+        std::fs::remove_file(&file).expect("removed");
+        write_whole(&link, b"4", Existing::Replace).expect("written where the link points");
+        assert!(link.is_symlink() && file.is_file());
+        assert_eq!(names(&dir), ["a.json", "link.json", "usual"]);
+        write_whole(Path::new("/dev/null"), b"5", Existing::Replace).expect("devices are written into");
+    }
+
+    #[test]
+    fn a_full_disk_leaves_what_was_there() {
+        // `/dev/full` takes nothing; a folder that cannot be written takes no part file. The limit on a file's size,
+        // which fails in the middle, is tried with the program (tests/tests/models.rs).
+        let full = write_whole(Path::new("/dev/full"), b"1", Existing::Replace).expect_err("it is full");
+        assert_eq!(full.kind(), io::ErrorKind::StorageFull);
+        let dir = folder();
+        let gone = dir.path().join("gone").join("a.json");
+        assert_eq!(
+            write_whole(&gone, b"1", Existing::Keep).expect_err("no folder").kind(),
+            io::ErrorKind::NotFound
+        );
+        assert_eq!(names(&dir), Vec::<String>::new());
+    }
+}
