@@ -17,10 +17,10 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("orinoco-board", &["orinoco-config", "orinoco-core", "orinoco-memory"]),
     ("orinoco-vision", &["orinoco-core"]),
     ("orinoco-cuda", &["orinoco-core", "orinoco-memory"]),
-    ("orinoco-eval", &["orinoco-core"]),
+    ("orinoco-eval", &["orinoco-config", "orinoco-core"]),
     ("orinoco-memory", &["orinoco-core"]),
     ("orinoco-pipeline", &["orinoco-core", "orinoco-telemetry"]),
-    ("orinoco-media", &["orinoco-core", "orinoco-pipeline"]),
+    ("orinoco-media", &["orinoco-config", "orinoco-core", "orinoco-pipeline"]),
     (
         "orinoco-infer",
         &[
