@@ -1,16 +1,26 @@
 //! Files into one tree.
 
-use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::cell::{Cell, OnceCell, RefCell};
+use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use orinoco_core::{Diagnosis, codes};
-use toml::de::{DeTable, DeValue};
+use toml::Spanned;
+use toml::de::{DeString, DeTable, DeValue};
 
-use crate::{Faults, FileKind, Reader};
+use crate::{FaultList, Faults, FileKind, Reader};
 
 /// Deep enough for module, carrier, board, site; a longer chain is a mistake.
 const INHERIT_DEPTH_MAX: usize = 8;
+/// Entries of all `inherit` lists of a document: each is one merge, so they bound the time that merging takes.
+const INHERIT_ENTRIES_MAX: usize = 256;
+/// A document's files together.
+const DOCUMENT_BYTES_MAX: u64 = 2 << 20;
+/// What variables add to the strings of a document: a path may be 4 KiB long, and a file can name it 170,000 times.
+const EXPANDED_BYTES_MAX: usize = 4 << 20;
+
+const _: () = assert!(FileKind::DESCRIPTION.bytes_max <= DOCUMENT_BYTES_MAX);
 
 /// What `${name}` in a string stands for. `${dir}` is always there: the folder of the file it is written in.
 pub type Vars = BTreeMap<String, String>;
@@ -20,7 +30,7 @@ pub type Vars = BTreeMap<String, String>;
 pub struct Document {
     pub(crate) root: Table,
     pub(crate) files: Vec<PathBuf>,
-    pub(crate) faults: RefCell<Vec<Diagnosis>>,
+    pub(crate) faults: RefCell<FaultList>,
 }
 
 pub(crate) type Table = BTreeMap<String, Value>;
@@ -64,12 +74,16 @@ pub(crate) struct At {
 }
 
 impl Document {
-    /// Reads `path` and the files it inherits. What a file sets wins over what it inherits: tables are merged key by
-    /// key, lists of named tables by their `name`, anything else is replaced. Fails on files that are missing, are no
-    /// TOML, or inherit in a circle.
+    /// Reads `path` and the files it inherits, each once. What a file sets wins over what it inherits: tables are merged
+    /// key by key, lists of named tables by their `name`, anything else is replaced. Fails on files that are missing, are
+    /// no TOML, inherit in a circle, or are too many or too large together.
     pub fn load(path: &Path, vars: &Vars) -> Result<Self, Faults> {
-        let mut files = Vec::new();
-        let root = load_tree(path, vars, &mut files, &mut Vec::new())?;
+        let mut loader = Loader::new(vars);
+        let tree = loader.load(path, None);
+        let Loader { files, faults, .. } = loader;
+        faults.finish(())?;
+        let tree = tree.expect("a file without a tree has a fault");
+        let root = Rc::unwrap_or_clone(tree).table;
         Ok(Self { root, files, faults: RefCell::default() })
     }
 
@@ -80,8 +94,7 @@ impl Document {
 
     /// The faults the readers collected; `Ok` with `value` when there are none.
     pub fn finish<T>(self, value: T) -> Result<T, Faults> {
-        let faults = self.faults.into_inner();
-        if faults.is_empty() { Ok(value) } else { Err(Faults(faults)) }
+        self.faults.into_inner().finish(value)
     }
 
     /// Every file read, the one named first.
@@ -90,52 +103,173 @@ impl Document {
     }
 }
 
-fn load_tree(
-    path: &Path,
-    vars: &Vars,
-    files: &mut Vec<PathBuf>,
-    chain: &mut Vec<PathBuf>,
-) -> Result<Table, Diagnosis> {
-    let shown = path.display().to_string();
-    let text = FileKind::DESCRIPTION.read_text(path)?;
-    let canonical = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-    if chain.contains(&canonical) || chain.len() >= INHERIT_DEPTH_MAX {
-        let cause =
-            if chain.contains(&canonical) { "it inherits from itself" } else { "it inherits too deeply" };
-        let next = format!("break the chain of inherit entries (at most {INHERIT_DEPTH_MAX} files)");
-        return Err(Diagnosis::new(&codes::INHERIT, shown, cause, next));
-    }
-    let file = files.len();
-    files.push(path.to_owned());
-    let mut table = Parser { text: &text, file, path, vars }.parse()?;
-    let Some(inherit) = table.remove("inherit") else { return Ok(table) };
-
-    chain.push(canonical);
-    let mut merged = Table::new();
-    for base in inherit_paths(&inherit, path)? {
-        merge(&mut merged, load_tree(&base, vars, files, chain)?);
-    }
-    chain.pop();
-    merge(&mut merged, table);
-    Ok(merged)
+/// A file merged with everything it inherits.
+#[derive(Clone)]
+struct Tree {
+    table: Table,
+    /// Files in its longest chain of `inherit` entries, itself included.
+    depth: usize,
 }
 
-fn inherit_paths(inherit: &Value, from: &Path) -> Result<Vec<PathBuf>, Diagnosis> {
-    let Kind::Array(items) = &inherit.kind else { return Err(inherit_fault(inherit, from)) };
-    let dir = from.parent().unwrap_or(Path::new(""));
-    items
-        .iter()
-        .map(|item| match &item.kind {
-            Kind::Text(text) => Ok(dir.join(text)),
-            _ => Err(inherit_fault(item, from)),
-        })
-        .collect()
+/// An entry of an `inherit` list.
+struct InheritEntry {
+    path: PathBuf,
+    /// Where it was written, as faults name it.
+    subject: String,
+}
+
+/// Reads the files of one document. A file that several others inherit is read and merged once.
+struct Loader<'a> {
+    vars: &'a Vars,
+    files: Vec<PathBuf>,
+    /// By the file's name in its folder, since a file's entries are relative to its folder. `None`: its faults are reported.
+    trees: BTreeMap<PathBuf, Option<Rc<Tree>>>,
+    /// The files that are being read, each inherited by the one before: as known to `trees`, and as shown.
+    chain: Vec<(PathBuf, String)>,
+    bytes: u64,
+    entries: usize,
+    expanded_bytes: Cell<usize>,
+    faults: FaultList,
+}
+
+impl<'a> Loader<'a> {
+    fn new(vars: &'a Vars) -> Self {
+        Self {
+            vars,
+            files: Vec::new(),
+            trees: BTreeMap::new(),
+            chain: Vec::new(),
+            bytes: 0,
+            entries: 0,
+            expanded_bytes: Cell::new(0),
+            faults: FaultList::default(),
+        }
+    }
+
+    /// The tree of `path`, which `entry` asks for unless it is the document's own file. `None`: its faults are reported.
+    fn load(&mut self, path: &Path, entry: Option<&InheritEntry>) -> Option<Rc<Tree>> {
+        let shown = path.display().to_string();
+        let subject = entry.map_or(&shown, |entry| &entry.subject);
+        let place = place_of(path);
+        if let Some(first) = self.chain.iter().position(|(known, _)| *known == place) {
+            self.faults.push(circle(subject, &self.chain[first..]));
+            return None;
+        }
+        let known = self.trees.get(&place).cloned();
+        let tree = known.unwrap_or_else(|| {
+            self.chain.push((place.clone(), shown.clone()));
+            let read = self.read(path, &shown, entry);
+            self.chain.pop();
+            let tree = read.map_err(|fault| self.faults.push(fault)).ok().map(Rc::new);
+            self.trees.insert(place, tree.clone());
+            tree
+        })?;
+        if self.chain.len() + tree.depth > INHERIT_DEPTH_MAX {
+            self.faults.push(too_deep(subject));
+            return None;
+        }
+        Some(tree)
+    }
+
+    /// Reads a file, which is the last of the chain, and merges what it inherits.
+    fn read(&mut self, path: &Path, shown: &str, entry: Option<&InheritEntry>) -> Result<Tree, Diagnosis> {
+        if self.chain.len() > INHERIT_DEPTH_MAX {
+            return Err(too_deep(entry.map_or(shown, |entry| &entry.subject)));
+        }
+        let text = read(path, shown, entry)?;
+        self.bytes += text.len() as u64;
+        if self.bytes > DOCUMENT_BYTES_MAX {
+            let cause = "it and the files read before are larger than 2 MiB together";
+            return Err(Diagnosis::new(&codes::SYNTAX, shown, cause, "inherit fewer or smaller files"));
+        }
+        let file = self.files.len();
+        self.files.push(path.to_owned());
+        let parser = Parser::new(&text, file, path, self.vars, &self.expanded_bytes);
+        let mut table = parser.parse()?;
+        self.faults.extend(parser.faults.take());
+        let Some(inherit) = table.remove("inherit") else { return Ok(Tree { table, depth: 1 }) };
+
+        let (mut merged, mut depth) = (Table::new(), 1);
+        for entry in self.inherit_entries(&inherit, path) {
+            self.entries += 1;
+            if self.entries > INHERIT_ENTRIES_MAX {
+                let cause =
+                    format!("a file and all that it inherits may have {INHERIT_ENTRIES_MAX} inherit entries");
+                return Err(Diagnosis::new(&codes::INHERIT, &entry.subject, cause, "inherit fewer files"));
+            }
+            if let Some(base) = self.load(&entry.path, Some(&entry)) {
+                depth = depth.max(base.depth + 1);
+                merge(&mut merged, base.table.clone());
+            }
+        }
+        merge(&mut merged, table);
+        Ok(Tree { table: merged, depth })
+    }
+
+    fn inherit_entries(&mut self, inherit: &Value, from: &Path) -> Vec<InheritEntry> {
+        let Kind::Array(items) = &inherit.kind else {
+            self.faults.push(inherit_fault(inherit, from));
+            return Vec::new();
+        };
+        let dir = from.parent().unwrap_or(Path::new(""));
+        let mut entries = Vec::new();
+        for item in items {
+            match &item.kind {
+                Kind::Text(text) => {
+                    entries.push(InheritEntry { path: dir.join(text), subject: inherit_subject(item, from) });
+                }
+                _ => self.faults.push(inherit_fault(item, from)),
+            }
+        }
+        entries
+    }
+}
+
+/// A file's name in its folder, however the folder is written.
+fn place_of(path: &Path) -> PathBuf {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let named = || Some(folder.canonicalize().ok()?.join(path.file_name()?));
+    named().or_else(|| path.canonicalize().ok()).unwrap_or_else(|| path.to_owned())
+}
+
+/// The fault of an entry that leads back to the first file of `chain`.
+fn circle(subject: &str, chain: &[(PathBuf, String)]) -> Diagnosis {
+    let cause = match chain {
+        [_] => "it inherits from itself".to_owned(),
+        chain => {
+            let mut files = chain.iter().chain(&chain[..1]).map(|(_, shown)| shown.as_str());
+            let first = files.next().unwrap_or_default();
+            let others: Vec<String> = files.map(|file| format!("inherits {file}")).collect();
+            format!("{first} {}", others.join(", which "))
+        }
+    };
+    Diagnosis::new(&codes::INHERIT, subject, cause, "take one of these inherit entries out")
+}
+
+fn too_deep(subject: &str) -> Diagnosis {
+    let next = format!("shorten the chain of inherit entries (at most {INHERIT_DEPTH_MAX} files)");
+    Diagnosis::new(&codes::INHERIT, subject, "it inherits too deeply", next)
+}
+
+/// The text of a file. One that cannot be read is the fault of the entry that asks for it.
+fn read(path: &Path, shown: &str, entry: Option<&InheritEntry>) -> Result<String, Diagnosis> {
+    FileKind::DESCRIPTION.read_text(path).map_err(|fault| match entry {
+        Some(entry) if fault.code.id == codes::FILE_MISSING.id => {
+            let next = "correct the entry: it is relative to the file it is written in";
+            Diagnosis::new(fault.code, &entry.subject, format!("{shown}: {}", fault.cause), next)
+        }
+        _ => fault,
+    })
+}
+
+fn inherit_subject(value: &Value, from: &Path) -> String {
+    format!("{}:{}: key `inherit`", from.display(), value.at.line)
 }
 
 fn inherit_fault(value: &Value, from: &Path) -> Diagnosis {
-    let subject = format!("{}:{}: key `inherit`", from.display(), value.at.line);
     let cause = format!("it is {}", value.kind.name());
-    Diagnosis::new(&codes::KEY_TYPE, subject, cause, "write a list of file names, such as [\"base.toml\"]")
+    let next = "write a list of file names, such as [\"base.toml\"]";
+    Diagnosis::new(&codes::KEY_TYPE, inherit_subject(value, from), cause, next)
 }
 
 fn merge(base: &mut Table, over: Table) {
@@ -166,17 +300,16 @@ fn name_of(item: &Value) -> Option<&str> {
 
 /// Each inherited item is changed once: a second one of its name is another, which whoever reads the list refuses.
 fn merge_named(old: &mut Vec<Value>, new: Vec<Value>) {
-    let mut changed = vec![false; old.len()];
+    // Of each name the inherited items, in their order.
+    let mut unchanged: BTreeMap<String, VecDeque<usize>> = BTreeMap::new();
+    for (index, item) in old.iter().enumerate() {
+        let name = name_of(item).expect("the list is one of named tables").to_owned();
+        unchanged.entry(name).or_default().push_back(index);
+    }
     for item in new {
-        let same = |&place: &usize| !changed[place] && name_of(&old[place]) == name_of(&item);
-        let place = (0..changed.len()).find(same);
-        match (place, item.kind) {
-            (Some(place), Kind::Table(over)) => {
-                changed[place] = true;
-                if let Kind::Table(table) = &mut old[place].kind {
-                    merge(table, over);
-                }
-            }
+        let first = name_of(&item).and_then(|name| unchanged.get_mut(name)?.pop_front());
+        match (first.map(|index| &mut old[index].kind), item.kind) {
+            (Some(Kind::Table(table)), Kind::Table(over)) => merge(table, over),
             (_, kind) => old.push(Value { kind, at: item.at }),
         }
     }
@@ -184,34 +317,52 @@ fn merge_named(old: &mut Vec<Value>, new: Vec<Value>) {
 
 struct Parser<'a> {
     text: &'a str,
+    /// Where each line ends, so that the line of an offset is found without counting from the start.
+    line_ends: Vec<usize>,
     file: usize,
     path: &'a Path,
     vars: &'a Vars,
+    /// Bytes that variables have added to the document's strings.
+    expanded_bytes: &'a Cell<usize>,
+    dir: OnceCell<String>,
+    faults: RefCell<Vec<Diagnosis>>,
 }
 
-impl Parser<'_> {
+impl<'a> Parser<'a> {
+    fn new(
+        text: &'a str,
+        file: usize,
+        path: &'a Path,
+        vars: &'a Vars,
+        expanded_bytes: &'a Cell<usize>,
+    ) -> Self {
+        let bytes = text.bytes().enumerate();
+        let line_ends = bytes.filter(|(_, byte)| *byte == b'\n').map(|(offset, _)| offset).collect();
+        let (dir, faults) = (OnceCell::new(), RefCell::default());
+        Self { text, line_ends, file, path, vars, expanded_bytes, dir, faults }
+    }
+
+    /// The file's table. Faults of variables are collected in `faults`, and stand for nothing in the strings.
     fn parse(&self) -> Result<Table, Diagnosis> {
         let table = DeTable::parse(self.text).map_err(|error| {
             let line = error.span().map_or(1, |span| self.line(span.start));
             let subject = format!("{}:{line}", self.path.display());
             Diagnosis::new(&codes::SYNTAX, subject, error.message(), "correct the TOML at that line")
         })?;
-        self.table(table.get_ref())
+        Ok(self.table(table.get_ref()))
     }
 
-    fn table(&self, table: &DeTable<'_>) -> Result<Table, Diagnosis> {
-        table
-            .iter()
-            .map(|(key, value)| {
-                let at = At { file: self.file, line: self.line(key.span().start) };
-                Ok((key.get_ref().to_string(), Value { kind: self.kind(value.get_ref(), at)?, at }))
-            })
-            .collect()
+    fn table(&self, table: &DeTable<'_>) -> Table {
+        let value = |(key, value): (&Spanned<DeString<'_>>, &Spanned<DeValue<'_>>)| {
+            let at = At { file: self.file, line: self.line(key.span().start) };
+            (key.get_ref().to_string(), Value { kind: self.kind(value.get_ref(), at), at })
+        };
+        table.iter().map(value).collect()
     }
 
-    fn kind(&self, value: &DeValue<'_>, at: At) -> Result<Kind, Diagnosis> {
-        Ok(match value {
-            DeValue::String(text) => Kind::Text(self.expand(text, at)?),
+    fn kind(&self, value: &DeValue<'_>, at: At) -> Kind {
+        match value {
+            DeValue::String(text) => Kind::Text(self.expand(text, at)),
             DeValue::Integer(n) => match i64::from_str_radix(n.as_str(), n.radix()) {
                 Ok(n) => Kind::Integer(n),
                 Err(_) => Kind::Other("a number too large to hold"),
@@ -219,25 +370,23 @@ impl Parser<'_> {
             DeValue::Float(n) => n.as_str().parse().map_or(Kind::Other("an unreadable number"), Kind::Float),
             DeValue::Boolean(b) => Kind::Bool(*b),
             DeValue::Datetime(_) => Kind::Other("a date"),
-            DeValue::Array(items) => Kind::Array(
-                items
-                    .iter()
-                    .map(|item| {
-                        let at = At { line: self.line(item.span().start), ..at };
-                        Ok(Value { kind: self.kind(item.get_ref(), at)?, at })
-                    })
-                    .collect::<Result<_, Diagnosis>>()?,
-            ),
-            DeValue::Table(table) => Kind::Table(self.table(table)?),
-        })
+            DeValue::Array(items) => {
+                let item = |item: &Spanned<DeValue<'_>>| {
+                    let at = At { line: self.line(item.span().start), ..at };
+                    Value { kind: self.kind(item.get_ref(), at), at }
+                };
+                Kind::Array(items.iter().map(item).collect())
+            }
+            DeValue::Table(table) => Kind::Table(self.table(table)),
+        }
     }
 
     fn line(&self, offset: usize) -> usize {
-        self.text.as_bytes()[..offset.min(self.text.len())].iter().filter(|b| **b == b'\n').count() + 1
+        self.line_ends.partition_point(|end| *end < offset) + 1
     }
 
     /// Replaces `${name}` by what it stands for.
-    fn expand(&self, text: &str, at: At) -> Result<String, Diagnosis> {
+    fn expand(&self, text: &str, at: At) -> String {
         let mut out = String::new();
         let mut rest = text;
         while let Some(start) = rest.find("${") {
@@ -245,19 +394,34 @@ impl Parser<'_> {
             let name = &rest[start + 2..start + length];
             out.push_str(&rest[..start]);
             match (name, self.vars.get(name)) {
-                ("dir", _) => out.push_str(&self.dir()),
-                (_, Some(value)) => out.push_str(value),
-                (_, None) => return Err(self.unknown_variable(name, at)),
+                ("dir", _) => self.insert(&mut out, self.dir(), at),
+                (_, Some(value)) => self.insert(&mut out, value, at),
+                (_, None) => self.faults.borrow_mut().push(self.unknown_variable(name, at)),
             }
             rest = &rest[start + length + 1..];
         }
         out.push_str(rest);
-        Ok(out)
+        out
     }
 
-    fn dir(&self) -> String {
-        let dir = self.path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        dir.canonicalize().unwrap_or_else(|_| dir.to_owned()).display().to_string()
+    fn insert(&self, out: &mut String, value: &str, at: At) {
+        let before = self.expanded_bytes.get();
+        self.expanded_bytes.set(before + value.len());
+        if before + value.len() <= EXPANDED_BYTES_MAX {
+            out.push_str(value);
+        } else if before <= EXPANDED_BYTES_MAX {
+            let subject = format!("{}:{}", self.path.display(), at.line);
+            let cause = "with their variables replaced, the strings up to here are longer than 4 MiB";
+            let next = "use fewer variables";
+            self.faults.borrow_mut().push(Diagnosis::new(&codes::SYNTAX, subject, cause, next));
+        }
+    }
+
+    fn dir(&self) -> &str {
+        self.dir.get_or_init(|| {
+            let dir = self.path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+            dir.canonicalize().unwrap_or_else(|_| dir.to_owned()).display().to_string()
+        })
     }
 
     fn unknown_variable(&self, name: &str, at: At) -> Diagnosis {
@@ -265,5 +429,170 @@ impl Parser<'_> {
         let subject = format!("{}:{}", self.path.display(), at.line);
         let next = format!("use one of {}", known.join(", "));
         Diagnosis::new(&codes::REFERENCE, subject, format!("`${{{name}}}` stands for nothing"), next)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use expect_test::expect;
+    use std::time::{Duration, Instant};
+
+    /// The shortest of several times: a busy machine makes some longer, and none shorter.
+    fn shortest(mut run: impl FnMut() -> Duration) -> Duration {
+        (0..3).map(|_| run()).min().expect("several")
+    }
+
+    fn time<T>(run: impl FnOnce() -> T) -> Duration {
+        let begin = Instant::now();
+        let result = run();
+        let time = begin.elapsed();
+        drop(result);
+        time
+    }
+
+    /// A file of so many items, of several kinds.
+    fn files(items: usize) -> [(&'static str, String); 4] {
+        let lines = |line: &dyn Fn(usize) -> String| (0..items).map(line).collect::<String>();
+        [
+            ("labels", format!("labels = [\n{}]\n", lines(&|index| format!("'{index}',\n")))),
+            ("keys", lines(&|index| format!("k{index}=1\n"))),
+            ("tables", lines(&|index| format!("[[m]]\nname='{index}'\n"))),
+            ("short lists", lines(&|index| format!("[t.{index}]\na=[1]\n"))),
+        ]
+    }
+
+    #[test]
+    fn reading_takes_no_longer_than_a_few_times_parsing() {
+        let dir = tempfile::tempdir().expect("temporary folder");
+        let path = dir.path().join("b.toml");
+        for (name, text) in files(20_000) {
+            std::fs::write(&path, &text).expect("written");
+            let parsing = shortest(|| time(|| DeTable::parse(&text).expect("sound")));
+            let reading = shortest(|| time(|| Document::load(&path, &Vars::new()).expect("sound")));
+            // If each value cost the bytes that lie before it, it would be hundreds of times.
+            assert!(reading < parsing * 20, "{name}: parsed in {parsing:?}, read in {reading:?}");
+        }
+    }
+
+    #[test]
+    fn merging_takes_no_longer_than_reading() {
+        let [.., (_, tables), _] = files(50_000);
+        let (vars, expanded_bytes) = (Vars::new(), Cell::new(0));
+        let parse =
+            || Parser::new(&tables, 0, Path::new("b.toml"), &vars, &expanded_bytes).parse().expect("sound");
+        let reading = shortest(|| time(parse));
+        let merging = shortest(|| {
+            let (mut base, over) = (parse(), parse());
+            time(|| merge(&mut base, over))
+        });
+        // If each table were compared with those before it, it would be ten times.
+        assert!(merging < reading * 3, "read in {reading:?}, merged in {merging:?}");
+    }
+
+    /// What the faults of `a.toml` are, without the folder.
+    fn faults_of(files: &[(&str, &str)]) -> String {
+        let dir = tempfile::tempdir().expect("temporary folder");
+        for (name, text) in files {
+            std::fs::write(dir.path().join(name), text).expect("written");
+        }
+        let faults = match Document::load(&dir.path().join("a.toml"), &Vars::new()) {
+            Ok(document) => return format!("{} files", document.files().len()),
+            Err(faults) => faults.to_string(),
+        };
+        faults.replace(&format!("{}/", dir.path().display()), "")
+    }
+
+    #[test]
+    fn every_fault_of_every_inherited_file_is_reported_with_who_asked() {
+        let files = [
+            ("a.toml", "x = '${no}'\ny = '${nor}'\ninherit = ['no.toml', 'b.toml',\n 'c.toml', 'b.toml']"),
+            ("b.toml", "inherit = ['gone.toml', 3]\n"),
+            ("c.toml", "x = \n"),
+        ];
+        expect![[r#"
+            a.toml:1: `${no}` stands for nothing; use one of dir
+            a.toml:2: `${nor}` stands for nothing; use one of dir
+            a.toml:3: key `inherit`: no.toml: No such file or directory (os error 2); correct the entry: it is relative to the file it is written in
+            b.toml:1: key `inherit`: it is a whole number; write a list of file names, such as ["base.toml"]
+            b.toml:1: key `inherit`: gone.toml: No such file or directory (os error 2); correct the entry: it is relative to the file it is written in
+            c.toml:1: string values must be quoted, expected literal string; correct the TOML at that line"#]].assert_eq(&faults_of(&files));
+    }
+
+    #[test]
+    fn a_circle_is_shown_whole() {
+        let two = [("a.toml", "inherit = ['b.toml']"), ("b.toml", "\ninherit = ['a.toml']")];
+        expect!["b.toml:2: key `inherit`: a.toml inherits b.toml, which inherits a.toml; take one of these inherit entries out"].assert_eq(&faults_of(&two));
+        let later = [
+            ("a.toml", "inherit = ['b.toml']"),
+            ("b.toml", "inherit = ['c.toml']"),
+            ("c.toml", "inherit = ['b.toml']"),
+        ];
+        expect!["c.toml:1: key `inherit`: b.toml inherits c.toml, which inherits b.toml; take one of these inherit entries out"].assert_eq(&faults_of(&later));
+    }
+
+    /// `levels` files, each of which inherits the next one `entries` times.
+    fn tower(levels: usize, entries: usize) -> Vec<(String, String)> {
+        let name = |level: usize| match level {
+            0 => "a.toml".to_owned(),
+            level => format!("level{level}.toml"),
+        };
+        let text = |level: usize| match level + 1 == levels {
+            true => "x = 1".to_owned(),
+            false => format!("inherit = [{}]", format!("'{}', ", name(level + 1)).repeat(entries)),
+        };
+        (0..levels).map(|level| (name(level), text(level))).collect()
+    }
+
+    #[test]
+    fn a_file_is_read_once_however_often_it_is_inherited() {
+        let check = |levels, entries| {
+            let files = tower(levels, entries);
+            let files: Vec<(&str, &str)> = files.iter().map(|(name, text)| (&**name, &**text)).collect();
+            faults_of(&files)
+        };
+        // Seven levels by twelve are 36 million chains.
+        assert_eq!([check(7, 12), check(8, 1), check(2, 256)], ["7 files", "8 files", "2 files"]);
+        expect!["level7.toml:1: key `inherit`: it inherits too deeply; shorten the chain of inherit entries (at most 8 files)"].assert_eq(&check(9, 1));
+        expect!["a.toml:1: key `inherit`: a file and all that it inherits may have 256 inherit entries; inherit fewer files"].assert_eq(&check(2, 257));
+    }
+
+    #[test]
+    fn a_chain_that_is_reached_later_is_as_deep() {
+        let mut files = tower(8, 1);
+        files.push(("top.toml".to_owned(), "inherit = ['level1.toml', 'a.toml']".to_owned()));
+        let rename = |name: &str| match name {
+            "top.toml" => "a.toml".to_owned(),
+            "a.toml" => "first.toml".to_owned(),
+            name => name.to_owned(),
+        };
+        let files: Vec<(String, String)> =
+            files.iter().map(|(name, text)| (rename(name), text.replace("a.toml", "first.toml"))).collect();
+        let files: Vec<(&str, &str)> = files.iter().map(|(name, text)| (&**name, &**text)).collect();
+        expect!["first.toml:1: key `inherit`: it inherits too deeply; shorten the chain of inherit entries (at most 8 files)"].assert_eq(&faults_of(&files));
+    }
+
+    #[test]
+    fn what_is_no_file_is_refused_with_who_asked() {
+        expect![[r#"
+            a.toml:1: key `inherit`: /dev/zero: it is a device, not a file; correct the entry: it is relative to the file it is written in
+            a.toml:1: key `inherit`: .: it is a folder, not a file; correct the entry: it is relative to the file it is written in"#]].assert_eq(&faults_of(&[("a.toml", "inherit = ['/dev/zero', '.']")]));
+    }
+
+    #[test]
+    fn a_document_has_a_greatest_size() {
+        let large = format!("# {}\n", "x".repeat(900 << 10));
+        let files = [
+            ("a.toml", "inherit = ['b.toml', 'c.toml', 'd.toml']"),
+            ("b.toml", &large),
+            ("c.toml", &large),
+            ("d.toml", &large),
+        ];
+        expect!["d.toml: it and the files read before are larger than 2 MiB together; inherit fewer or smaller files"].assert_eq(&faults_of(&files));
+        let dirs = "${dir}".repeat(80_000);
+        let text = format!("inherit = ['b.toml']\nx = '{dirs}'\ny = '{dirs}'");
+        let longer = format!("x = '{dirs}'\ny = '{dirs}'\nz = '{}'", "${dir}".repeat(1000));
+        let faults = faults_of(&[("a.toml", &text), ("b.toml", &longer)]);
+        expect!["b.toml:2: with their variables replaced, the strings up to here are longer than 4 MiB; use fewer variables"].assert_eq(&faults);
     }
 }

@@ -13,6 +13,6 @@ mod file;
 mod reader;
 
 pub use document::{Document, Vars};
-pub use faults::Faults;
+pub use faults::{FaultList, Faults};
 pub use file::{Existing, FileKind, write_whole};
 pub use reader::{Reader, Spot};

@@ -374,11 +374,15 @@ mod tests {
         );
         check(
             &[("b.toml", "inherit = ['b.toml']")],
-            expect!["/b.toml: it inherits from itself; break the chain of inherit entries (at most 8 files)"],
+            expect![
+                "/b.toml:1: key `inherit`: it inherits from itself; take one of these inherit entries out"
+            ],
         );
         check(
             &[("b.toml", "inherit = ['c.toml']")],
-            expect!["/c.toml: No such file or directory (os error 2); check the path"],
+            expect![
+                "/b.toml:1: key `inherit`: /c.toml: No such file or directory (os error 2); correct the entry: it is relative to the file it is written in"
+            ],
         );
         check(
             &[("b.toml", "version = 1\nname = '${nothing}'")],

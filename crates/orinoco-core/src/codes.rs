@@ -36,7 +36,8 @@ codes! {
          the names given elsewhere in the same board. The message lists the names that exist. It is also reported where \
          two things have one name, two outputs one file, or ${name} stands for nothing."
     INHERIT "E0108" Configuration "files that inherit from each other"
-        "A chain of inherit entries came back to its start, or is deeper than 8 files."
+        "A chain of inherit entries came back to its start, or is deeper than 8 files, or a file and all that it inherits have \
+         more than 256 inherit entries. The message shows the entry, and for a circle every file of it."
     VERSION "E0109" Configuration "a file of another version"
         "Board and model files carry version = 1. A newer number means a newer Orinoco wrote it: update this one."
     RELOAD "E0110" Configuration "a board that cannot become another while it runs"

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use orinoco_api::{EndState, MemorySummary, ModelSummary, Summary};
 use orinoco_board::{Board, BoardModel, BoardStream, Drop as DropKey, Inference, SinkKind, SinkSpec};
-use orinoco_config::Faults;
+use orinoco_config::{FaultList, Faults};
 use orinoco_core::{Clock, Diagnosis, Nanos, StreamId, codes};
 use orinoco_infer::{Repository, Scratch};
 use orinoco_media::{FrameMemory, SourceUri};
@@ -655,15 +655,9 @@ fn stream_id(index: usize) -> StreamId {
 
 /// All values, or all faults.
 pub(crate) fn collect<T>(results: impl Iterator<Item = Result<T, Faults>>) -> Result<Vec<T>, Faults> {
-    let mut values = Vec::new();
-    let mut faults = Faults::default();
-    for result in results {
-        match result {
-            Ok(value) => values.push(value),
-            Err(more) => faults.0.extend(more.0),
-        }
-    }
-    if faults.0.is_empty() { Ok(values) } else { Err(faults) }
+    let mut faults = FaultList::default();
+    let values = results.filter_map(|result| faults.value_of(result)).collect();
+    faults.finish(values)
 }
 
 #[cfg(test)]
@@ -834,7 +828,7 @@ pub(crate) mod tests {
         let faults =
             Runtime::prepare(board, &repository(), Arc::new(Log::default()), stop, Earlier::Overwritten)
                 .err();
-        let found: Vec<&str> = faults.expect("it stops").0.iter().map(|fault| fault.code.id).collect();
+        let found: Vec<&str> = faults.expect("it stops").iter().map(|fault| fault.code.id).collect();
         assert_eq!(found, [codes::STOPPED.id]);
     }
 

@@ -44,7 +44,7 @@ fn main() -> ExitCode {
             Ok(Exit::Done)
         }
     };
-    let exit = result.unwrap_or_else(|faults| output::report_faults(&faults.0, json));
+    let exit = result.unwrap_or_else(|faults| output::report_faults(faults.as_slice(), json));
     ExitCode::from(output::check_printed(exit) as u8)
 }
 
@@ -55,6 +55,6 @@ fn measure(measured: Result<String, orinoco_config::Faults>) -> Exit {
             output::print(&text);
             Exit::Done
         }
-        Err(faults) => output::report_faults(&faults.0, false),
+        Err(faults) => output::report_faults(faults.as_slice(), false),
     }
 }

@@ -55,8 +55,8 @@ fn main() -> ExitCode {
         None => run(&Args::parse()),
     };
     let exit = exit.unwrap_or_else(|faults| {
-        faults.0.iter().for_each(log_fault);
-        match faults.0.first().map_or(Exit::RunFailed, |fault| fault.code.exit) {
+        faults.iter().for_each(log_fault);
+        match faults.first().code.exit {
             // SIGTERM is how a daemon is meant to end.
             Exit::Interrupted => Exit::Done,
             exit => exit,
@@ -94,7 +94,7 @@ fn run(args: &Args) -> Result<Exit, Faults> {
             }
         }
         if let Some(thread) = reloading.take_if(|thread| thread.is_finished()) {
-            let ready = thread.join().unwrap_or_else(|_| Err(Faults::default()));
+            let ready = thread.join().unwrap_or_else(|_| Err(reload_panicked().into()));
             report_reload(ready.map(|ready| running.apply(ready)));
         }
         thread::sleep(LOOK_EVERY);
@@ -123,6 +123,11 @@ fn prepare_reload(
     Ok(thread.about(&codes::ENGINE_RUN, "thread reload", "raise the limit on threads (ulimit -u)")?)
 }
 
+fn reload_panicked() -> Diagnosis {
+    let next = "report this with the message above; the board runs on as it was";
+    Diagnosis::new(&codes::ENGINE_RUN, "thread reload", "it panicked, which is a bug in Orinoco", next)
+}
+
 fn log_fault(fault: &Diagnosis) {
     journal::log(Level::Error, &format!("{} {fault}", fault.code.id));
 }
@@ -136,7 +141,7 @@ fn report_reload(done: Result<Reloaded, Faults>) {
             journal::log(Level::Info, &text);
         }
         Err(faults) => {
-            faults.0.iter().for_each(log_fault);
+            faults.iter().for_each(log_fault);
             journal::log(Level::Error, "not reloaded: the board runs on as it was");
         }
     }

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use orinoco_api::{ClassMapJson, ResultLine};
-use orinoco_config::Faults;
+use orinoco_config::{FaultList, Faults};
 use orinoco_core::{Clock, Diagnosis, Exit, Findings, codes};
 use orinoco_infer::{AudioPlan, ModelInput};
 use orinoco_pipeline::{Executor, MonotonicClock};
@@ -25,7 +25,7 @@ pub(crate) fn run(args: &InferArgs, json: bool) -> Result<Exit, Faults> {
     let mut plan = Plan::bind(&mut loaded)?;
     let gallery = args.gallery.as_deref().map(|dir| gallery::read(dir, |picture| plan.embed(picture)));
     let known = Known { gallery: gallery.transpose()?, score_min: loaded.model.head.score_threshold };
-    let mut faults = Vec::new();
+    let mut faults = FaultList::default();
     for (path, seq) in args.inputs.iter().zip(0..) {
         match plan.infer(path, seq, &loaded, &known) {
             Ok(lines) if json => lines.iter().for_each(output::print_json),
@@ -33,7 +33,7 @@ pub(crate) fn run(args: &InferArgs, json: bool) -> Result<Exit, Faults> {
             Err(fault) => faults.push(fault),
         }
     }
-    if faults.is_empty() { Ok(Exit::Done) } else { Err(Faults(faults)) }
+    faults.finish(Exit::Done)
 }
 
 /// Who may be seen.

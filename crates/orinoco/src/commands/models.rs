@@ -37,7 +37,7 @@ pub(crate) fn list(args: &WhereArgs, json: bool) -> Result<Exit, Faults> {
                 head: model.map(|m| m.head.kind.clone()),
                 classes: model.map(|m| m.labels.len()),
                 bytes: model.and_then(|m| file_bytes(&m.file)),
-                fault: described.as_ref().err().and_then(|faults| faults.0.first()).map(Fault::from),
+                fault: described.as_ref().err().map(Faults::first).map(Fault::from),
                 name,
                 folder: folder.display().to_string(),
             }
@@ -200,7 +200,7 @@ pub(crate) fn check(args: &CheckArgs, json: bool) -> Result<Exit, Faults> {
                 };
                 let model = board_model(name, 1, None);
                 let outcome = load_model(&model, &only, &place, &Quiet);
-                let fault = outcome.as_ref().err().and_then(|faults| faults.0.first()).map(Fault::from);
+                let fault = outcome.as_ref().err().map(Faults::first).map(Fault::from);
                 let version = outcome.ok().map(|loaded| loaded.chosen.version);
                 CheckRow { model: model.name, engine: engine.clone(), ok: fault.is_none(), version, fault }
             })
