@@ -1,6 +1,6 @@
 //! TOML to the checked form.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -72,7 +72,7 @@ fn read_name(top: &Reader<'_>, path: &Path) -> String {
 fn read_inference(table: Reader<'_>, known: &[&str]) -> Inference {
     let default = Inference::default();
     let names = |key| {
-        let names: Vec<String> = table.texts(key);
+        let names: Vec<String> = listed_once(&table, key);
         for name in names.iter().filter(|name| !known.contains(&name.as_str())) {
             let next = format!("use one of {}", known.join(", "));
             table.fault(key, &codes::ENGINE_UNKNOWN, format!("no engine is called `{name}`"), next);
@@ -152,7 +152,7 @@ fn read_objects(table: &Reader<'_>) -> Option<ObjectsSpec> {
     let table = table.table("on");
     let objects = ObjectsSpec {
         model: table.text_required("model"),
-        classes: table.texts("classes"),
+        classes: listed_once(&table, "classes"),
         side_min: table.integer("side_min", 1..=SIDE_MAX).map_or(ObjectsSpec::SIDE_MIN, as_u32),
         count_max: table.integer("count_max", 1..=COUNT_MAX).map_or(ObjectsSpec::COUNT_MAX, as_usize),
     };
@@ -263,6 +263,8 @@ fn read_track(table: &Reader<'_>) -> Option<TrackSpec> {
     let zones: Vec<Shape> =
         table.tables("zone").into_iter().map(|shape| read_shape(shape, "corners")).collect();
     let lines: Vec<Shape> = table.tables("line").into_iter().map(|shape| read_shape(shape, "ends")).collect();
+    check_unique(table, "zone", zones.iter().map(|zone| zone.name.as_str()));
+    check_unique(table, "line", lines.iter().map(|line| line.name.as_str()));
     let tracker = table.has("tracker").then(|| read_tracker(table.table("tracker")));
     let asked = !zones.is_empty() || !lines.is_empty() || tracker.is_some();
     if wanted == Some(false) && asked {
@@ -311,7 +313,7 @@ fn read_shape(table: Reader<'_>, key: &'static str) -> Shape {
 
 fn indices(table: &Reader<'_>, key: &'static str, names: &[&str]) -> Vec<usize> {
     let mut found = Vec::new();
-    for name in table.texts(key) {
+    for name in listed_once(table, key) {
         match names.iter().position(|known| *known == name) {
             Some(index) => found.push(index),
             None => {
@@ -326,14 +328,28 @@ fn indices(table: &Reader<'_>, key: &'static str, names: &[&str]) -> Vec<usize> 
     found
 }
 
-fn check_unique<'n>(top: &Reader<'_>, key: &'static str, names: impl Iterator<Item = &'n str>) {
-    let mut seen = Vec::new();
-    for name in names.filter(|name| !name.is_empty()) {
-        if seen.contains(&name) {
-            top.fault(key, &codes::REFERENCE, format!("two are called `{name}`"), "rename one of them");
-        }
-        seen.push(name);
+/// The names of a list, each once; one that is listed again is a fault.
+fn listed_once(table: &Reader<'_>, key: &'static str) -> Vec<String> {
+    let mut names = table.texts(key);
+    for name in repeated(names.iter().map(String::as_str)) {
+        let cause = format!("`{name}` is listed more than once");
+        table.fault(key, &codes::REFERENCE, cause, "list it once");
     }
+    let mut seen = BTreeSet::new();
+    names.retain(|name| seen.insert(name.clone()));
+    names
+}
+
+fn check_unique<'n>(table: &Reader<'_>, key: &'static str, names: impl Iterator<Item = &'n str>) {
+    for name in repeated(names.filter(|name| !name.is_empty())) {
+        table.fault(key, &codes::REFERENCE, format!("two are called `{name}`"), "rename one of them");
+    }
+}
+
+/// What occurs more than once, each once.
+fn repeated<'n>(names: impl Iterator<Item = &'n str>) -> BTreeSet<&'n str> {
+    let mut seen = BTreeSet::new();
+    names.filter(|name| !seen.insert(*name)).collect()
 }
 
 fn check_shared_paths(top: &Reader<'_>, streams: &[BoardStream]) {
@@ -507,5 +523,51 @@ mod tests {
             expect!["b.toml:7: key `stream[0].lane`: -1 is outside its range; choose 0 to 15"],
         );
         check(&board(2, 1), expect![[r#"b [] [("x", [], [])]"#]]);
+    }
+    #[test]
+    fn nothing_is_listed_twice() {
+        check(
+            "version = 1\n[inference]\nengines = ['tract', 'ort-cpu', 'tract']\nrequire = ['tract', 'tract']\n\
+             [[model]]\nname = 'a'\n[[model]]\nname = 'b'\non = { model = 'a', classes = ['x', 'y', 'x'] }\n\
+             [[sink]]\nname = 's'\nkind = 'jsonl'\npath = '-'\n\
+             [[stream]]\nname = 'x'\nsource = 'test://ball'\nmodels = ['a', 'b', 'a']\nsinks = ['s', 's', 's']\n",
+            expect![[r#"
+                b.toml:3: key `inference.engines`: `tract` is listed more than once; list it once
+                b.toml:4: key `inference.require`: `tract` is listed more than once; list it once
+                b.toml:9: key `model[1].on.classes`: `x` is listed more than once; list it once
+                b.toml:17: key `stream[0].models`: `a` is listed more than once; list it once
+                b.toml:18: key `stream[0].sinks`: `s` is listed more than once; list it once"#]],
+        );
+    }
+
+    #[test]
+    fn two_of_a_name_are_refused_wherever_names_are_given() {
+        let zone = "[[stream.zone]]\nname = 'z'\ncorners = [0, 0, 1, 0, 1, 1]\n";
+        let line = "[[stream.line]]\nname = 'l'\nends = [0, 0, 1, 1]\n";
+        let stream =
+            format!("[[stream]]\nname = 'x'\nsource = 'test://ball'\nmodels = []\n{zone}{zone}{line}{line}");
+        let named = |table: &str, rest: &str| format!("[[{table}]]\nname = 'n'\n{rest}").repeat(2);
+        check(
+            &format!(
+                "version = 1\n{}{}{}{stream}",
+                named("model", ""),
+                named("sink", "kind = 'jsonl'\npath = '-'\n"),
+                named("stream", "source = 'test://ball'\nmodels = []\n")
+            ),
+            expect![[r#"
+                b.toml:2: key `model`: two are called `n`; rename one of them
+                b.toml:6: key `sink`: two are called `n`; rename one of them
+                b.toml:26: key `stream[2].zone`: two are called `z`; rename one of them
+                b.toml:32: key `stream[2].line`: two are called `l`; rename one of them
+                b.toml:14: key `stream`: two are called `n`; rename one of them"#]],
+        );
+        // A zone and a line are counted apart, and so are those of another stream.
+        let one = |name: &str| {
+            format!("[[stream]]\nname = '{name}'\nsource = 'test://ball'\nmodels = []\n{zone}{line}")
+        };
+        check(
+            &format!("version = 1\n{}{}", one("x"), one("y")),
+            expect![[r#"b [] [("x", [], []), ("y", [], [])]"#]],
+        );
     }
 }
