@@ -24,8 +24,11 @@ pub struct Summary {
     pub memory: MemorySummary,
     /// Power and energy.
     pub power: PowerSummary,
-    /// Files written.
+    /// Files written, complete.
     pub files: Vec<String>,
+    /// Files whose end is missing, since what wrote them failed.
+    #[serde(default)]
+    pub incomplete: Vec<String>,
     /// What went wrong.
     pub faults: Vec<Fault>,
 }

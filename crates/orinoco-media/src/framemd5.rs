@@ -9,12 +9,15 @@ use md5::{Digest, Md5};
 use orinoco_core::{Diagnosis, FrameDesc, codes};
 use orinoco_pipeline::{Frame, Outcome, Sink};
 
+use crate::LineFile;
+
 /// Writes one line per frame: stream, DTS, PTS, duration, size and MD5 of the tightly packed picture in its own pixel
 /// format. Times are in nanoseconds.
 ///
-/// A frame's duration is the time to the next one, so each line is written when its successor is known.
+/// A frame's duration is the time to the next one, so each line is written when its successor is known, and is in the file
+/// within a second of that.
 pub struct FrameMd5Sink {
-    output: BufWriter<Box<dyn Write + Send>>,
+    output: Box<dyn Write + Send>,
     name: String,
     path: Option<PathBuf>,
     waiting: Option<Row>,
@@ -34,13 +37,19 @@ impl FrameMd5Sink {
             let next = "check that the folder exists and that this user may write in it";
             Diagnosis::new(&codes::SINK_OPEN, path.display(), error, next)
         })?;
-        let name = path.display().to_string();
-        Ok(Self { path: Some(path.to_owned()), ..Self::to_writer(Box::new(file), &name) })
+        Ok(Self::to_file(file, path))
+    }
+
+    /// Writes to `file`, an empty one at `path`.
+    pub fn to_file(file: File, path: &Path) -> Self {
+        let output = Box::new(LineFile::new(file));
+        let (name, path) = (path.display().to_string(), Some(path.to_owned()));
+        Self { output, name, path, waiting: None, last_duration: 0 }
     }
 
     /// Writes to `output`, which messages call `name`.
     pub fn to_writer(output: Box<dyn Write + Send>, name: &str) -> Self {
-        let output = BufWriter::new(output);
+        let output = Box::new(BufWriter::new(output));
         Self { output, name: name.to_owned(), path: None, waiting: None, last_duration: 0 }
     }
 
@@ -73,6 +82,14 @@ impl FrameMd5Sink {
 impl Sink for FrameMd5Sink {
     fn write(&mut self, outcome: &Outcome) -> Result<(), Diagnosis> {
         self.write_frame(&outcome.frame)
+    }
+
+    fn flush(&mut self) -> Result<(), Diagnosis> {
+        self.output.flush().map_err(|error| self.fault(&error))
+    }
+
+    fn file(&self) -> Option<&Path> {
+        self.path.as_deref()
     }
 
     fn finish(&mut self) -> Result<Option<PathBuf>, Diagnosis> {

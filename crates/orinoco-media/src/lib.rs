@@ -14,6 +14,7 @@ mod gst;
 #[cfg(feature = "gstreamer")]
 mod i420;
 mod image_source;
+mod lines;
 #[cfg(feature = "gstreamer")]
 mod mp4;
 mod open;
@@ -29,6 +30,7 @@ pub use framemd5::FrameMd5Sink;
 #[cfg(feature = "gstreamer")]
 pub use gst::{GstSource, VideoHardware, video_hardware};
 pub use image_source::{ImageSource, decode_image};
+pub use lines::LineFile;
 #[cfg(feature = "gstreamer")]
 pub use mp4::{Draw, Mp4Sink, Shown};
 pub use open::{Codec, FrameMemory, open};

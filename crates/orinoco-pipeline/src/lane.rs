@@ -448,7 +448,7 @@ mod tests {
         let lane = std::thread::spawn(move || lane.run());
         source.join().expect("it is told that the lane is gone");
         assert!(!matches!(lane.join(), Ok(Ok(()))));
-        assert!(sinks.run().1.is_empty());
+        assert!(sinks.run().faults.is_empty());
     }
 
     #[test]

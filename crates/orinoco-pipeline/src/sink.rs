@@ -1,6 +1,6 @@
 //! What becomes of a frame and its findings.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::time::Duration;
@@ -18,6 +18,11 @@ const ROOM_STEP: Duration = Duration::from_millis(100);
 const ROOM_WAIT_MAX: Duration = Duration::from_secs(5);
 /// How often outputs of a source that is away are told so.
 const OFFLINE_EVERY: Duration = Duration::from_secs(1);
+/// How often sinks make visible what they have written. Results are to be there within a second, and a write that comes
+/// just before one flush is seen to by the next two.
+const FLUSH_EVERY: Duration = Duration::from_millis(400);
+/// Flushes after the last write. The second finds what the first was too early for: an encoder's pictures, say.
+const FLUSHES_MAX: u32 = 2;
 
 /// A frame and what its stream's models found in it.
 #[derive(Debug)]
@@ -83,6 +88,17 @@ pub trait Sink: Send {
         Ok(())
     }
 
+    /// Makes visible to readers what was written so far. Called every 400 ms while something is written, and twice after
+    /// the last write; outputs that hold nothing back do nothing.
+    fn flush(&mut self) -> Result<(), Diagnosis> {
+        Ok(())
+    }
+
+    /// The file that it writes; `None` where it writes none.
+    fn file(&self) -> Option<&Path> {
+        None
+    }
+
     /// Completes the output; returns the file it wrote, if any. Called once: after the last frame, or when a call above has
     /// failed.
     fn finish(&mut self) -> Result<Option<PathBuf>, Diagnosis>;
@@ -134,20 +150,57 @@ impl Outlet {
     }
 }
 
+/// Files and faults of a stream's sinks.
+#[derive(Debug, Default)]
+pub struct SinkOutputs {
+    /// Files that are complete.
+    pub files: Vec<PathBuf>,
+    /// Files of sinks that failed: frames are missing at their end.
+    pub incomplete: Vec<PathBuf>,
+    /// Why sinks failed.
+    pub faults: Vec<Diagnosis>,
+}
+
 /// Runs one stream's sinks on the calling thread.
 pub struct SinkThread {
     stream: StreamId,
     sinks: Vec<Box<dyn Sink>>,
+    /// A stream without sinks delivers its frames to nobody, and none of them is dropped.
+    has_sinks: bool,
     outcomes: Receiver<Outcome>,
     /// Tells the outlet that there is room.
     taken: SyncSender<()>,
-    /// The files written so far.
-    files: Vec<PathBuf>,
-    faults: Vec<Diagnosis>,
+    outputs: SinkOutputs,
+    flushes: Flushes,
     latency_max: Option<Duration>,
     clock: Arc<dyn Clock>,
     events: Arc<dyn EventSink>,
     stats: Stats,
+}
+
+/// When sinks flush.
+#[derive(Clone, Copy, Default)]
+struct Flushes {
+    due: Option<Nanos>,
+    left: u32,
+}
+
+impl Flushes {
+    /// Notes that something was written.
+    fn after_write(&mut self, now: Nanos) {
+        self.left = FLUSHES_MAX;
+        self.due.get_or_insert(now + FLUSH_EVERY);
+    }
+
+    /// Whether it is time for one; it counts as done then.
+    fn take(&mut self, now: Nanos) -> bool {
+        if self.due.is_none_or(|due| now < due) {
+            return false;
+        }
+        self.left = self.left.saturating_sub(1);
+        self.due = (self.left > 0).then(|| now + FLUSH_EVERY);
+        true
+    }
 }
 
 impl SinkThread {
@@ -164,45 +217,71 @@ impl SinkThread {
         let (sender, outcomes) = sync_channel(OUTCOMES_MAX);
         // One notice is enough: who hears it looks for room.
         let (notice, taken) = sync_channel(1);
-        let (files, faults) = (Vec::new(), Vec::new());
-        let thread =
-            Self { stream, sinks, outcomes, taken: notice, files, faults, latency_max, clock, events, stats };
+        let (outputs, flushes, has_sinks) = (SinkOutputs::default(), Flushes::default(), !sinks.is_empty());
+        let thread = Self {
+            stream,
+            sinks,
+            has_sinks,
+            outcomes,
+            taken: notice,
+            outputs,
+            flushes,
+            latency_max,
+            clock,
+            events,
+            stats,
+        };
         (thread, Outlet { sender, taken, policy, stuck: false })
     }
 
     /// Writes until the outlet is dropped, then completes every sink. Returns the files written and the faults.
-    pub fn run(mut self) -> (Vec<PathBuf>, Vec<Diagnosis>) {
+    pub fn run(mut self) -> SinkOutputs {
+        let mut offline_due = self.clock.now() + OFFLINE_EVERY;
         loop {
-            match self.outcomes.recv_timeout(OFFLINE_EVERY) {
+            let due = self.flushes.due.map_or(offline_due, |due| due.min(offline_due));
+            match self.outcomes.recv_timeout(due.since(self.clock.now())) {
                 Ok(outcome) => {
                     // It fails where a notice is there already, or nobody waits for one.
                     let _ = self.taken.try_send(());
-                    self.tell(|sink| sink.write(&outcome));
+                    self.write(|sink| sink.write(&outcome));
                     self.count(&outcome);
+                    offline_due = self.clock.now() + OFFLINE_EVERY;
                 }
-                Err(RecvTimeoutError::Timeout) => self.look_offline(),
+                Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
             }
-        }
-        for mut sink in self.sinks {
-            match sink.finish() {
-                Ok(file) => self.files.extend(file),
-                Err(fault) => self.faults.push(fault),
+            let now = self.clock.now();
+            if now >= offline_due {
+                self.look_offline();
+                offline_due = now + OFFLINE_EVERY;
+            }
+            if self.flushes.take(now) {
+                self.tell(|sink| sink.flush());
             }
         }
-        (self.files, self.faults)
+        for sink in self.sinks {
+            finish(sink, &mut self.outputs);
+        }
+        self.outputs
+    }
+
+    fn write(&mut self, what: impl FnMut(&mut dyn Sink) -> Result<(), Diagnosis>) {
+        self.tell(what);
+        self.flushes.after_write(self.clock.now());
     }
 
     /// Tells every sink something. One that fails completes what it has written, and is told nothing any more.
     fn tell(&mut self, mut what: impl FnMut(&mut dyn Sink) -> Result<(), Diagnosis>) {
         let name = Arc::clone(&self.stats.stream(self.stream).name);
-        let Self { sinks, files, faults, events, .. } = self;
+        let Self { sinks, outputs, events, .. } = self;
         sinks.retain_mut(|sink| {
             let Err(why) = what(&mut **sink) else { return true };
             events.emit(Event::SinkFailed { stream: Arc::clone(&name), why: why.clone() });
-            faults.push(why);
-            // If this fails too, the fault above has said why.
-            files.extend(sink.finish().ok().flatten());
+            outputs.faults.push(why);
+            let file = sink.file().map(Path::to_owned);
+            // If this fails too, the fault above has said why. `None` is a file that was never begun and is gone.
+            let kept = sink.finish().unwrap_or_else(|_| file.clone());
+            outputs.incomplete.extend(kept.and(file));
             false
         });
     }
@@ -215,7 +294,7 @@ impl SinkThread {
             matches!(state, Some(SourceState::Connecting | SourceState::Stalled | SourceState::BackingOff));
         if let (true, Some(latest)) = (away, latest) {
             let silence = self.clock.now().since(latest);
-            self.tell(|sink| sink.offline(silence));
+            self.write(|sink| sink.offline(silence));
         }
     }
 
@@ -223,6 +302,10 @@ impl SinkThread {
         let now = self.clock.now();
         let total = now.since(outcome.frame.arrived);
         let mut stats = self.stats.stream(self.stream);
+        if self.has_sinks && self.sinks.is_empty() {
+            stats.drop_frame(DropCause::SinkFailed);
+            return;
+        }
         stats.frames_out += 1;
         stats.first_in.get_or_insert(outcome.frame.arrived);
         stats.last_out = Some(now);
@@ -232,6 +315,16 @@ impl SinkThread {
         stats.record(Stage::Total, total);
         if self.latency_max.is_some_and(|max| total > max) {
             stats.late += 1;
+        }
+    }
+}
+
+fn finish(mut sink: Box<dyn Sink>, outputs: &mut SinkOutputs) {
+    match sink.finish() {
+        Ok(file) => outputs.files.extend(file),
+        Err(fault) => {
+            outputs.incomplete.extend(sink.file().map(Path::to_owned));
+            outputs.faults.push(fault);
         }
     }
 }
@@ -271,6 +364,13 @@ mod tests {
             let fault = || Diagnosis::new(&codes::SINK_WRITE, "short", "it has had enough", "nothing");
             self.0.checked_sub(1).map(|left| self.0 = left).ok_or_else(fault)
         }
+        fn flush(&mut self) -> Result<(), Diagnosis> {
+            self.1.lock().expect("not poisoned").push("flush");
+            Ok(())
+        }
+        fn file(&self) -> Option<&Path> {
+            Some(Path::new("short"))
+        }
         fn finish(&mut self) -> Result<Option<PathBuf>, Diagnosis> {
             self.1.lock().expect("not poisoned").push("finish");
             Ok(Some(PathBuf::from("short")))
@@ -283,8 +383,8 @@ mod tests {
         let (thread, mut outlet, stats) = thread(Short(2, Arc::clone(&asked)), DropPolicy::DropNewest);
         (0..4).for_each(|_| outlet.push(outcome(), &Stop::default(), &stats));
         drop(outlet);
-        let (files, faults) = thread.run();
-        assert_eq!((files, faults.len()), (vec![PathBuf::from("short")], 1));
+        let SinkOutputs { files, incomplete, faults } = thread.run();
+        assert_eq!((files, incomplete, faults.len()), (Vec::new(), vec![PathBuf::from("short")], 1));
         assert_eq!(*asked.lock().expect("not poisoned"), ["write", "write", "write", "finish"]);
     }
 
@@ -295,9 +395,79 @@ mod tests {
         let sinks = std::thread::spawn(move || thread.run());
         (0..100).for_each(|_| outlet.push(outcome(), &Stop::default(), &stats));
         drop(outlet);
-        assert!(sinks.join().expect("it does not panic").1.is_empty());
-        assert_eq!(asked.lock().expect("not poisoned").len(), 101);
+        assert!(sinks.join().expect("it does not panic").faults.is_empty());
+        let asked = asked.lock().expect("not poisoned");
+        assert_eq!(asked.iter().filter(|what| **what != "flush").count(), 101);
         assert_eq!(stats.stream(StreamId(0)).dropped(DropCause::SinkBehind), 0);
+    }
+
+    /// Frames out, and frames dropped because sinks had failed, of 10 frames to `sinks`.
+    fn counts(sinks: Vec<Box<dyn Sink>>) -> (u64, u64) {
+        let (stats, clock) = (Stats::new(1), Arc::new(MonotonicClock::default()));
+        let (thread, mut outlet) = SinkThread::new(
+            StreamId(0),
+            sinks,
+            DropPolicy::Block,
+            None,
+            clock,
+            Arc::new(Quiet),
+            stats.clone(),
+        );
+        let sinks = std::thread::spawn(move || thread.run());
+        (0..10).for_each(|_| outlet.push(outcome(), &Stop::default(), &stats));
+        drop(outlet);
+        sinks.join().expect("it does not panic");
+        let stats = stats.stream(StreamId(0));
+        (stats.frames_out, stats.dropped(DropCause::SinkFailed))
+    }
+
+    #[test]
+    fn frames_that_no_sink_took_are_dropped_and_counted() {
+        let short = |frames| Box::new(Short(frames, Arc::default())) as Box<dyn Sink>;
+        assert_eq!(counts(vec![short(4)]), (4, 6));
+        assert_eq!(counts(vec![short(4), short(7)]), (7, 3), "one sink goes on");
+        assert_eq!(counts(vec![short(4), short(10)]), (10, 0));
+        assert_eq!(counts(Vec::new()), (10, 0), "nobody wanted them");
+    }
+
+    #[test]
+    fn sinks_flush_within_a_second_although_no_frame_comes_and_not_for_each_frame() {
+        let asked: Arc<Mutex<Vec<&'static str>>> = Arc::default();
+        let (thread, mut outlet, stats) = thread(Short(1000, Arc::clone(&asked)), DropPolicy::Block);
+        let sinks = std::thread::spawn(move || thread.run());
+        let flushes = || asked.lock().expect("not poisoned").iter().filter(|what| **what == "flush").count();
+        let begin = std::time::Instant::now();
+        (0..500).for_each(|_| outlet.push(outcome(), &Stop::default(), &stats));
+        let writing = begin.elapsed();
+        assert!(flushes() <= 1 + (writing.as_millis() / FLUSH_EVERY.as_millis()) as usize);
+        std::thread::sleep(Duration::from_secs(1));
+        let seen = flushes();
+        assert!(seen >= 1, "none within a second");
+        std::thread::sleep(Duration::from_millis(1500));
+        let quiet = flushes();
+        assert!(quiet <= seen + FLUSHES_MAX as usize, "an idle stream is left alone: {seen}, then {quiet}");
+        drop(outlet);
+        sinks.join().expect("it does not panic");
+    }
+
+    #[test]
+    fn a_file_that_could_not_be_completed_is_incomplete() {
+        struct Torn;
+        impl Sink for Torn {
+            fn write(&mut self, _: &Outcome) -> Result<(), Diagnosis> {
+                Ok(())
+            }
+            fn file(&self) -> Option<&Path> {
+                Some(Path::new("torn"))
+            }
+            fn finish(&mut self) -> Result<Option<PathBuf>, Diagnosis> {
+                Err(Diagnosis::new(&codes::SINK_WRITE, "torn", "the disk is full", "free space"))
+            }
+        }
+        let (thread, outlet, _stats) = thread(Torn, DropPolicy::Block);
+        drop(outlet);
+        let SinkOutputs { files, incomplete, faults } = thread.run();
+        assert_eq!((files.len(), incomplete, faults.len()), (0, vec![PathBuf::from("torn")], 1));
     }
 
     #[test]

@@ -67,6 +67,42 @@ impl SlotPool {
     }
 }
 
+/// Shape of a pixel: its width to its height. Only the annotated video heeds it; boxes are in pixels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PixelAspect {
+    /// Relative width, more than zero.
+    pub width: u32,
+    /// Relative height, more than zero.
+    pub height: u32,
+}
+
+impl PixelAspect {
+    /// Pixels as wide as high.
+    pub const SQUARE: Self = Self { width: 1, height: 1 };
+    /// Containers store the two numbers in 16 bits (ITU-T H.264, table E-1).
+    const TERM_MAX: u32 = u16::MAX as u32;
+
+    /// The ratio in lowest terms. One that is no ratio (0:1 is "unknown" in H.264), or has no place in a container, is
+    /// square.
+    pub fn new(width: u32, height: u32) -> Self {
+        let divisor = greatest_common_divisor(width, height);
+        if width == 0 || height == 0 || (width / divisor).max(height / divisor) > Self::TERM_MAX {
+            return Self::SQUARE;
+        }
+        Self { width: width / divisor, height: height / divisor }
+    }
+}
+
+impl Default for PixelAspect {
+    fn default() -> Self {
+        Self::SQUARE
+    }
+}
+
+fn greatest_common_divisor(a: u32, b: u32) -> u32 {
+    if b == 0 { a } else { greatest_common_divisor(b, a % b) }
+}
+
 /// A frame on its way: descriptor, bytes, and the times by which its stages are measured.
 pub struct Frame {
     /// What the bytes are.
@@ -77,6 +113,8 @@ pub struct Frame {
     pub captured: Option<Duration>,
     /// Frames that the source lost just before this one.
     pub lost: u64,
+    /// Shape of its pixels.
+    pub aspect: PixelAspect,
     /// When it reached its slot.
     pub arrived: Nanos,
     slot: Arc<Slot>,
@@ -85,7 +123,15 @@ pub struct Frame {
 impl Frame {
     /// Pairs a descriptor with its bytes; `None` when they do not fit it.
     pub fn new(desc: FrameDesc, slot: Slot, arrived: Nanos) -> Option<Self> {
-        let frame = Self { desc, decode: None, captured: None, lost: 0, arrived, slot: Arc::new(slot) };
+        let frame = Self {
+            desc,
+            decode: None,
+            captured: None,
+            lost: 0,
+            aspect: PixelAspect::default(),
+            arrived,
+            slot: Arc::new(slot),
+        };
         match desc.memory {
             MemoryDomain::DmaBuf => frame.dma_buf().map(drop)?,
             _ => FrameView::new(&frame.desc, frame.bytes()).map(drop)?,
@@ -150,6 +196,16 @@ mod tests {
         let frame = Frame::new(desc, Slot::Owned(slot), Nanos(0)).expect("it fits");
         drop(frame);
         assert!(pool.take(Duration::ZERO).is_some());
+    }
+
+    #[test]
+    fn the_shape_of_pixels_is_in_lowest_terms_and_never_zero() {
+        let terms = |width, height| {
+            let aspect = PixelAspect::new(width, height);
+            (aspect.width, aspect.height)
+        };
+        assert_eq!([terms(64, 32), terms(12, 11), terms(7, 7)], [(2, 1), (12, 11), (1, 1)]);
+        assert_eq!([terms(0, 1), terms(1, 0), terms(0, 0), terms(70_001, 1)], [(1, 1); 4]);
     }
 
     #[test]

@@ -12,8 +12,9 @@ const ARENAS_MAX: i32 = 2;
 /// and keeps an identifier of the device in the user's cache). With this it does neither.
 const NO_TELEMETRY: &str = "ORT_DISABLE_TELEMETRY";
 
-/// Bounds the arenas of the C library's allocator, unless `MALLOC_ARENA_MAX` (mallopt(3)) does, and keeps engines from
-/// reporting to anybody. The first call of `main`: no thread that looks at the environment may run yet. (To count threads
+/// Bounds the arenas of the C library's allocator, unless `MALLOC_ARENA_MAX` (mallopt(3)) does, keeps engines from
+/// reporting to anybody, and makes of an output that may not grow (`ulimit -f`) an error that the sink reports, where the
+/// system would end the process. The first call of `main`: no thread that looks at the environment may run yet. (To count threads
 /// would not do: an emulator has one of its own.)
 pub fn set_up_process() {
     #[cfg(target_env = "gnu")]
@@ -22,6 +23,8 @@ pub fn set_up_process() {
         // nothing has changed.
         unsafe { libc::mallopt(libc::M_ARENA_MAX, ARENAS_MAX) };
     }
+    // SAFETY: signal(2) may be called at any time, and SIG_IGN runs nothing. A write beyond the limit then fails with EFBIG.
+    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
     // SAFETY: no other thread could read the environment meanwhile, as this function demands.
     unsafe { std::env::set_var(NO_TELEMETRY, "1") };
 }

@@ -3,7 +3,7 @@
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
@@ -18,7 +18,7 @@ use orinoco_media::{FrameMemory, SourceUri};
 use orinoco_memory::Plan;
 use orinoco_pipeline::{
     BoundPlan, DropPolicy, Follow, Inlet, JoinError, Joining, Lane, LaneEntry, MonotonicClock, Objects,
-    Reconnect, Sink, SinkThread, SourceEnd, SourceRunner, Step, Stop, StreamQueue,
+    Reconnect, Sink, SinkOutputs, SinkThread, SourceEnd, SourceRunner, Step, Stop, StreamQueue,
 };
 use orinoco_telemetry::{Event, EventSink, SourceState, Stats};
 
@@ -129,7 +129,7 @@ pub(crate) struct RunningStream {
     /// Hears when its source is closed, unless the next stream of that name listens already.
     closed: Option<Receiver<Infallible>>,
     source: Thread<SourceEnd>,
-    sink: Thread<(Vec<PathBuf>, Vec<Diagnosis>)>,
+    sink: Thread<SinkOutputs>,
 }
 
 impl RunningLane {
@@ -577,12 +577,12 @@ impl Running {
         let streams = self.streams.iter().map(|stream| (stream.id, stream.shown.clone())).collect();
         let counted: Vec<Option<Counted>> =
             self.streams.iter().map(|stream| stream.counted.clone()).collect();
-        let (end, files, faults) = self.join();
+        let (end, outputs) = self.join();
         let planned = self.memory.as_ref().map(summarise_memory);
         let (peak_bytes, end_bytes) = (peak_bytes(), self.latest_bytes.unwrap_or_else(resident_bytes));
         let memory = MemorySummary { peak_bytes, warm_bytes: self.warm_bytes, end_bytes, planned };
         let wall = self.shared.clock.now().since(self.started);
-        let ended = Ended { board: self.board.name, end, wall, streams, memory, files, faults };
+        let ended = Ended { board: self.board.name, end, wall, streams, memory, outputs };
         let models: Vec<ModelSummary> = self.models.iter().map(|model| model.summary.clone()).collect();
         let mut summary = summarise(ended, models, &self.shared.stats);
         for (stream, counted) in summary.streams.iter_mut().zip(counted) {
@@ -602,14 +602,14 @@ impl Running {
         Progress { frames_in, frames_out, elapsed: self.shared.clock.now().since(self.started) }
     }
 
-    fn join(&mut self) -> (EndState, Vec<String>, Vec<Diagnosis>) {
-        let mut faults = Vec::new();
+    fn join(&mut self) -> (EndState, SinkOutputs) {
+        let SinkOutputs { mut files, mut incomplete, mut faults } = SinkOutputs::default();
         let clock = Arc::clone(&self.shared.clock);
         let deadline = self.end_max.unwrap_or(clock.now() + END_MAX);
         for lane in self.lanes.drain(..) {
             faults.extend(lane.thread.join(&*clock, deadline).and_then(|end| end).err());
         }
-        let (mut stopped, mut files) = (false, Vec::new());
+        let mut stopped = false;
         for stream in self.streams.drain(..) {
             match stream.source.join(&*clock, deadline) {
                 Ok(SourceEnd::Complete) => {}
@@ -617,11 +617,17 @@ impl Running {
                 Ok(SourceEnd::Failed(why)) | Err(why) => faults.push(why),
             }
             match stream.sink.join(&*clock, deadline) {
-                Ok((written, failed)) => {
-                    files.extend(written.iter().map(|path| path.display().to_string()));
-                    faults.extend(failed);
+                Ok(outputs) => {
+                    files.extend(outputs.files);
+                    incomplete.extend(outputs.incomplete);
+                    faults.extend(outputs.faults);
                 }
-                Err(why) => faults.push(why),
+                // It hangs, or panicked: nothing is known of its files.
+                Err(why) => {
+                    let named = stream.files.into_iter().filter(|path| path != Path::new("-"));
+                    incomplete.extend(named);
+                    faults.push(why);
+                }
             }
         }
         let end = match (faults.is_empty(), stopped && self.shared.stop.requested()) {
@@ -629,7 +635,7 @@ impl Running {
             (true, true) => EndState::Interrupted,
             (true, false) => EndState::Complete,
         };
-        (end, files, faults)
+        (end, SinkOutputs { files, incomplete, faults })
     }
 }
 

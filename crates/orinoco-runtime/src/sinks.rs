@@ -1,14 +1,14 @@
 //! A board's sinks.
 
 use std::fs::File;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use orinoco_api::{DetectionJson, ObjectJson, ResultLine};
 use orinoco_board::{SinkKind, SinkSpec};
 use orinoco_core::{Diagnosis, WithSubject, codes};
-use orinoco_media::{Codec, FrameMd5Sink};
+use orinoco_media::{Codec, FrameMd5Sink, LineFile};
 use orinoco_pipeline::{Object, Outcome, Sink};
 #[cfg(feature = "gstreamer")]
 use {
@@ -124,7 +124,7 @@ fn output(path: &Path) -> Result<Box<dyn Write + Send>, Diagnosis> {
     }
     make_parent(path)?;
     let file = File::create(path).about(&codes::SINK_OPEN, path.display(), SINK_NEXT)?;
-    Ok(Box::new(BufWriter::new(file)))
+    Ok(Box::new(LineFile::new(file)))
 }
 
 /// One `orinoco.result/1` object a line, one line for each frame and model, or object and model.
@@ -148,6 +148,13 @@ impl JsonlSink {
     }
 }
 
+impl JsonlSink {
+    fn fault(&self, error: &io::Error) -> Diagnosis {
+        let next = "free space, or choose another path";
+        Diagnosis::new(&codes::SINK_WRITE, self.path.display(), error, next)
+    }
+}
+
 impl Sink for JsonlSink {
     fn write(&mut self, outcome: &Outcome) -> Result<(), Diagnosis> {
         let desc = &outcome.frame.desc;
@@ -164,21 +171,21 @@ impl Sink for JsonlSink {
             let mut text =
                 serde_json::to_string(&line).expect("a result has only text keys and plain numbers");
             text.push('\n');
-            self.output.write_all(text.as_bytes()).about(
-                &codes::SINK_WRITE,
-                self.path.display(),
-                "free space, or choose another path",
-            )?;
+            self.output.write_all(text.as_bytes()).map_err(|error| self.fault(&error))?;
         }
         Ok(())
     }
 
+    fn flush(&mut self) -> Result<(), Diagnosis> {
+        self.output.flush().map_err(|error| self.fault(&error))
+    }
+
+    fn file(&self) -> Option<&Path> {
+        (self.path != Path::new("-")).then_some(&*self.path)
+    }
+
     fn finish(&mut self) -> Result<Option<PathBuf>, Diagnosis> {
-        self.output.flush().about(
-            &codes::SINK_WRITE,
-            self.path.display(),
-            "free space, or choose another path",
-        )?;
-        Ok((self.path != Path::new("-")).then(|| self.path.clone()))
+        self.flush()?;
+        Ok(self.file().map(Path::to_owned))
     }
 }

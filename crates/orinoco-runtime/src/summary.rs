@@ -1,14 +1,16 @@
 //! Statistics into the serialised summary.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use orinoco_api::{
     Dropped, EndState, Fault, LaneMemory, MemorySummary, ModelMemory, ModelSummary, PlannedMemory,
     PowerSummary, RefusedJson, SUMMARY_SCHEMA, StageSummary, StreamSummary, Summary,
 };
-use orinoco_core::{Diagnosis, StreamId};
+use orinoco_core::StreamId;
 use orinoco_infer::Scratch;
 use orinoco_memory::Budget;
+use orinoco_pipeline::SinkOutputs;
 use orinoco_telemetry::{DropCause, Histogram, ModelStats, Stage, Stats, StreamStats};
 
 use crate::LoadedModel;
@@ -22,11 +24,11 @@ pub(crate) struct Ended {
     /// Their ids and sources.
     pub(crate) streams: Vec<(StreamId, String)>,
     pub(crate) memory: MemorySummary,
-    pub(crate) files: Vec<String>,
-    pub(crate) faults: Vec<Diagnosis>,
+    pub(crate) outputs: SinkOutputs,
 }
 
 pub(crate) fn summarise(ended: Ended, models: Vec<ModelSummary>, stats: &Stats) -> Summary {
+    let shown = |path: &PathBuf| path.display().to_string();
     let streams = ended.streams.iter().map(|(id, source)| summarise_stream(source, &stats.stream(*id)));
     Summary {
         schema: SUMMARY_SCHEMA.to_owned(),
@@ -44,8 +46,9 @@ pub(crate) fn summarise(ended: Ended, models: Vec<ModelSummary>, stats: &Stats) 
             watts: None,
             source: "not measured: no power rail is read on this host".to_owned(),
         },
-        files: ended.files,
-        faults: ended.faults.iter().map(Fault::from).collect(),
+        files: ended.outputs.files.iter().map(shown).collect(),
+        incomplete: ended.outputs.incomplete.iter().map(shown).collect(),
+        faults: ended.outputs.faults.iter().map(Fault::from).collect(),
     }
 }
 

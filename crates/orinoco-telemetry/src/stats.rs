@@ -67,6 +67,8 @@ pub enum DropCause {
     DropNewest,
     /// The sinks were behind.
     SinkBehind,
+    /// Every sink of the stream had failed.
+    SinkFailed,
     /// The engine failed on its batch.
     ReplayFailed,
     /// The run was ending.
@@ -75,11 +77,12 @@ pub enum DropCause {
 
 impl DropCause {
     /// All causes.
-    pub const ALL: [DropCause; 6] = [
+    pub const ALL: [DropCause; 7] = [
         Self::LostAtSource,
         Self::DropOldest,
         Self::DropNewest,
         Self::SinkBehind,
+        Self::SinkFailed,
         Self::ReplayFailed,
         Self::Shutdown,
     ];
@@ -91,6 +94,7 @@ impl DropCause {
             Self::DropOldest => "drop-oldest",
             Self::DropNewest => "drop-newest",
             Self::SinkBehind => "sink-behind",
+            Self::SinkFailed => "sink-failed",
             Self::ReplayFailed => "replay-failed",
             Self::Shutdown => "shutdown",
         }

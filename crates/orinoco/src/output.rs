@@ -212,6 +212,7 @@ pub(crate) fn summary_text(summary: &Summary) -> String {
         None => format!("power    {}", summary.power.source),
     });
     parts.extend(summary.files.iter().map(|file| format!("wrote    {file}")));
+    parts.extend(summary.incomplete.iter().map(|file| format!("partial  {file} (its end is missing)")));
     let end = match summary.end {
         EndState::Complete => "complete",
         EndState::Interrupted => "interrupted",
