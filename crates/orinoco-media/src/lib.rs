@@ -32,7 +32,7 @@ pub use gst::{GstSource, VideoHardware, video_hardware};
 pub use image_source::{ImageSource, decode_image};
 pub use lines::LineFile;
 #[cfg(feature = "gstreamer")]
-pub use mp4::{Draw, Mp4Sink, Shown};
+pub use mp4::{Draw, Mp4Sink, Shown, cut_torn_mp4};
 pub use open::{Codec, FrameMemory, open};
 pub use raw_source::RawSource;
 pub use test_source::TestSource;

@@ -1,18 +1,23 @@
 //! Annotated video: frames, drawn upon by the caller, as H.264 or H.265 in MP4.
 
+mod boxes;
+mod recorder;
+mod torn;
+
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use gstreamer as gst;
 use gstreamer::prelude::*;
 use gstreamer_app as app;
 use gstreamer_video as video;
 use orinoco_core::{ColorMatrix, ColorRange, Diagnosis, FrameDesc, PixelFormat, Pts, PtsClock, codes};
-use orinoco_pipeline::{Outcome, Sink};
+use orinoco_pipeline::{Outcome, PixelAspect, Sink};
 
+use self::boxes::{Picture, TIMESCALE, Track};
+use self::recorder::{Coded, Entrance, Recorder};
+pub use self::torn::cut_torn_mp4;
 use crate::Codec;
 use crate::gst::{CONVERTER, NVMM, chain, init, make, works};
 use crate::i420::{self, Colour};
@@ -33,18 +38,28 @@ pub enum Shown<'a> {
 const ENCODER_THREADS: u32 = 1;
 /// x264's constant rate factor: visually near the source, at about a quarter of the bits of the default.
 const QUANTIZER: u32 = 23;
-/// Pictures that the encoder looks ahead; it holds each of them in memory.
-const LOOKAHEAD_PICTURES: i32 = 10;
+/// Pictures that the encoder looks ahead where they come fast. Three of them save as much as ten did (half of the bits
+/// that it takes without), and are not many to lose.
+const LOOKAHEAD_PICTURES: u32 = 3;
+/// Pictures come fast where no more time than this lies between them.
+const SHORT_INTERVAL_NANOS: u64 = 150_000_000;
+/// Short intervals in a row after which the encoder looks ahead again.
+const SHORT_INTERVALS_MIN: u32 = 100;
+/// Long intervals in a row after which it does not any more. A single one is an accident.
+const LONG_INTERVALS_MIN: u32 = 2;
+/// Pictures that the encoder holds are brought to the file when none came for so long.
+const HELD_MAX: Duration = Duration::from_millis(200);
+/// From one key frame to the next.
+const KEY_EVERY_NANOS: u64 = 1_000_000_000;
 /// Pictures that may wait for the encoder.
 const QUEUE_PICTURES_MAX: u64 = 4;
-/// Ticks a second of the video track: exact for 24, 25, 30, 50, 60 and NTSC rates.
-const TIMESCALE: u32 = 90_000;
 /// The longest that one picture waits for room. An encoder that took none for so long has stopped.
 const ROOM_WAIT_MAX: Duration = Duration::from_secs(10);
 /// How long one look for room waits.
 const ROOM_STEP: Duration = Duration::from_millis(5);
-/// The longest that the encoder may take to end the file: it has a lookahead to encode and an index to write.
+/// The longest that the encoder may take to end the file: it has a lookahead to encode.
 const FINISH_WAIT_MAX: Duration = Duration::from_secs(30);
+const SPACE_NEXT: &str = "check the free space where it is written";
 /// The duration of a picture of which no successor told it.
 const INTERVAL_DEFAULT_NANOS: u64 = 40_000_000;
 
@@ -61,14 +76,16 @@ struct Encoder {
     package: &'static str,
     /// It reads NVIDIA's memory, and is used where it was found to work.
     hardware: bool,
+    /// It can be told to hold pictures back, and look at them before it codes those before them.
+    looks_ahead: bool,
 }
 
 const fn software(codec: Codec, element: &'static str, package: &'static str) -> Encoder {
-    Encoder { codec, element, package, hardware: false }
+    Encoder { codec, element, package, hardware: false, looks_ahead: true }
 }
 
 const fn hardware(codec: Codec, element: &'static str) -> Encoder {
-    Encoder { codec, element, package: "nvidia-l4t-gstreamer", hardware: true }
+    Encoder { codec, element, package: "nvidia-l4t-gstreamer", hardware: true, looks_ahead: false }
 }
 
 /// All of them, best first.
@@ -76,7 +93,7 @@ const ENCODERS: [Encoder; 5] = [
     hardware(Codec::H264, "nvv4l2h264enc"),
     hardware(Codec::H265, "nvv4l2h265enc"),
     software(Codec::H264, "x264enc", "gstreamer1.0-plugins-ugly"),
-    software(Codec::H264, "openh264enc", "gstreamer1.0-plugins-bad"),
+    Encoder { looks_ahead: false, ..software(Codec::H264, "openh264enc", "gstreamer1.0-plugins-bad") },
     software(Codec::H265, "x265enc", "gstreamer1.0-plugins-bad"),
 ];
 
@@ -95,10 +112,16 @@ impl Encoder {
     }
 
     /// The elements from packed I420 to the coded stream.
-    fn make(&self, picture: &FrameDesc, shown: &str) -> Result<Vec<gst::Element>, Diagnosis> {
+    fn make(
+        &self,
+        width: u32,
+        height: u32,
+        lookahead: u32,
+        shown: &str,
+    ) -> Result<Vec<gst::Element>, Diagnosis> {
         let new = |element, package| make(element, package, &codes::SINK_OPEN, shown);
         let encoder = new(self.element, self.package)?;
-        self.tune(&encoder, picture);
+        self.tune(&encoder, f64::from(width) * f64::from(height), lookahead);
         let parser = match self.codec {
             Codec::H264 => "h264parse",
             Codec::H265 => "h265parse",
@@ -114,23 +137,34 @@ impl Encoder {
         Ok(vec![upload, only, encoder, parse])
     }
 
-    fn tune(&self, encoder: &gst::Element, picture: &FrameDesc) {
-        let pixels = f64::from(picture.width) * f64::from(picture.height);
+    /// The coded stream as MP4 has it: whole pictures, their parameters apart from them.
+    fn codec_caps(&self) -> gst::Caps {
+        let (name, format) = match self.codec {
+            Codec::H264 => ("video/x-h264", "avc"),
+            Codec::H265 => ("video/x-h265", "hvc1"),
+        };
+        gst::Caps::builder(name).field("stream-format", format).field("alignment", "au").build()
+    }
+
+    fn tune(&self, encoder: &gst::Element, pixels: f64, lookahead: u32) {
         match self.element {
             "x264enc" => {
                 encoder.set_property_from_str("speed-preset", "veryfast");
                 encoder.set_property_from_str("pass", "qual");
                 encoder.set_property("quantizer", QUANTIZER);
                 encoder.set_property("threads", ENCODER_THREADS);
-                encoder.set_property("rc-lookahead", LOOKAHEAD_PICTURES);
+                encoder.set_property("rc-lookahead", lookahead as i32);
                 // Without B-frames decoding order is presentation order, and the file needs no edit list.
                 encoder.set_property("bframes", 0u32);
             }
             "x265enc" => {
                 encoder.set_property_from_str("speed-preset", "ultrafast");
                 // It does not start without a rate, and ours is open.
+                // Quantisers that differ within a picture, though hardly: else the parameters were others with a lookahead.
+                let ahead =
+                    if lookahead == 0 { ":scenecut=0:cutree=0:aq-mode=1:aq-strength=0.1" } else { "" };
                 let options = format!(
-                    "fps={RATE_NOMINAL}:bframes=0:pools={ENCODER_THREADS}:rc-lookahead={LOOKAHEAD_PICTURES}:crf={QUANTIZER}"
+                    "fps={RATE_NOMINAL}:bframes=0:pools={ENCODER_THREADS}:frame-threads=1:rc-lookahead={lookahead}{ahead}:crf={QUANTIZER}"
                 );
                 encoder.set_property("option-string", options);
             }
@@ -143,26 +177,65 @@ impl Encoder {
 }
 
 /// Writes annotated MP4. Presentation times are kept; where they jump back, as they do when a camera reconnects, the
-/// file goes on behind its last picture.
+/// file goes on behind its last picture. Pictures of another size are scaled into that of the first.
+///
+/// The file is written in fragments of a second. Whatever ends the recording, all but the latest of them plays.
 pub struct Mp4Sink {
     path: PathBuf,
+    /// Until the first picture.
+    file: Option<File>,
     draw: Draw,
     encoder: &'static Encoder,
-    encoding: Option<Encoding>,
+    recording: Option<Recording>,
 }
 
-/// A running encoder, for pictures of one size and colour.
-struct Encoding {
-    pipeline: gst::Pipeline,
-    entry: app::AppSrc,
-    bus: gst::Bus,
-    source: FrameDesc,
-    picture: FrameDesc,
+/// A recording that has begun.
+struct Recording {
+    /// The format of the file's pictures.
+    shape: Shape,
+    clock: PtsClock,
     /// The source's time of its latest frame.
     latest: Pts,
     times: Times,
-    /// Nanoseconds that the last picture is shown for.
-    interval: Arc<AtomicU64>,
+    pace: Pace,
+    /// `None` when every picture was coded.
+    encoding: Option<Encoding>,
+    recorder: Recorder,
+}
+
+/// What a picture is made of, besides its samples.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Shape {
+    width: u32,
+    height: u32,
+    colour: Colour,
+    aspect: PixelAspect,
+}
+
+/// A running encoder.
+struct Encoding {
+    pipeline: gst::Pipeline,
+    entry: app::AppSrc,
+    /// Where key frames are asked for.
+    keys: Option<gst::Pad>,
+    bus: gst::Bus,
+    /// Of the pictures that go in.
+    shape: Shape,
+    lookahead: u32,
+    /// The encoder has pictures since then.
+    pushed: Instant,
+    /// Nanoseconds at which a key frame is due.
+    key_due: u64,
+    entrance: Entrance,
+}
+
+/// How far the encoder may look ahead. Pictures that it holds back are lost when the program is killed, so it looks ahead
+/// only where they come fast.
+#[derive(Clone, Copy, Debug, Default)]
+struct Pace {
+    /// Short intervals, and long ones, in a row.
+    short: u32,
+    long: u32,
 }
 
 /// Presentation times that always advance.
@@ -174,20 +247,27 @@ struct Times {
 }
 
 impl Mp4Sink {
-    /// Creates the file at `path` and checks that an encoder is there; `draw` is called for each picture.
+    /// Creates the file at `path`: [`Mp4Sink::to_file`].
     pub fn create(path: &Path, codec: Codec, draw: Draw) -> Result<Self, Diagnosis> {
+        let file = File::create(path).map_err(|error| {
+            let next = "check that the folder exists and that this user may write in it";
+            Diagnosis::new(&codes::SINK_OPEN, path.display(), error, next)
+        })?;
+        Self::to_file(file, path, codec, draw)
+    }
+
+    /// Writes to `file`, an empty one at `path`, and checks that an encoder is there; `draw` is called for each picture.
+    pub fn to_file(file: File, path: &Path, codec: Codec, draw: Draw) -> Result<Self, Diagnosis> {
         let shown = path.display().to_string();
         init(&codes::SINK_OPEN, &shown)?;
         let encoder = Encoder::choose(codec).map_err(|next| {
             Diagnosis::new(&codes::SINK_OPEN, &shown, format!("no {codec:?} encoder is installed"), next)
         })?;
-        make("mp4mux", "gstreamer1.0-plugins-good", &codes::SINK_OPEN, &shown)?;
-        encoder.make(&FrameDesc::packed(PixelFormat::I420, 2, 2), &shown)?;
-        File::create(path).map_err(|error| {
-            let next = "check that the folder exists and that this user may write in it";
-            Diagnosis::new(&codes::SINK_OPEN, &shown, error, next)
-        })?;
-        Ok(Self { path: path.to_owned(), draw, encoder, encoding: None })
+        encoder.make(2, 2, LOOKAHEAD_PICTURES, &shown)?;
+        scaler(&shown)?;
+        // Kept as long as the file is open: a later start of the daemon leaves it alone. Some file systems have no locks.
+        let _ = file.try_lock();
+        Ok(Self { path: path.to_owned(), file: Some(file), draw, encoder, recording: None })
     }
 
     /// The GStreamer element that encodes.
@@ -195,36 +275,22 @@ impl Mp4Sink {
         self.encoder.element
     }
 
-    fn start(&self, desc: &FrameDesc, colour: Colour) -> Result<Encoding, Diagnosis> {
-        let shown = self.path.display().to_string();
-        // 4:2:0 video has even sides; an odd last row or column is left out.
-        let (width, height) = (desc.width & !1, desc.height & !1);
-        if width == 0 || height == 0 {
-            return Err(self.fault("the pictures are too small to encode", "use a larger source"));
-        }
-        let picture = FrameDesc::packed(PixelFormat::I420, width, height);
-        let caps = caps(&picture, colour)
-            .ok_or_else(|| self.fault("unknown picture format", "use another source"))?;
-        let entry = app::AppSrc::builder().caps(&caps).format(gst::Format::Time).build();
-        entry.set_max_bytes(QUEUE_PICTURES_MAX * picture.bytes_needed() as u64);
-        let encode = self.encoder.make(&picture, &shown)?;
-        let mux = make("mp4mux", "gstreamer1.0-plugins-good", &codes::SINK_OPEN, &shown)?;
-        let file = make("filesink", "gstreamer1.0-plugins-base", &codes::SINK_OPEN, &shown)?;
-        file.set_property("location", &self.path);
-        let pipeline = gst::Pipeline::new();
-        let mut elements = vec![entry.upcast_ref()];
-        elements.extend(&encode);
-        elements.extend([&mux, &file]);
-        chain(&pipeline, &elements);
-        let interval = Arc::new(AtomicU64::new(INTERVAL_DEFAULT_NANOS));
-        for pad in mux.sink_pads() {
-            pad.set_property("trak-timescale", TIMESCALE);
-            tell_durations(&pad, &interval);
-        }
-        let bus = pipeline.bus().expect("a pipeline has a bus");
-        let _ = pipeline.set_state(gst::State::Playing);
-        let (latest, times) = (desc.pts, Times::default());
-        Ok(Encoding { pipeline, entry, bus, source: *desc, picture, latest, times, interval })
+    fn start(&mut self, shape: Shape, frame: &FrameDesc) -> Result<Recording, Diagnosis> {
+        let side = |side: u32| {
+            u16::try_from(side).map_err(|_| self.fault("the pictures are too large", "use a smaller source"))
+        };
+        let track = Track {
+            codec: self.encoder.codec,
+            width: side(shape.width)?,
+            height: side(shape.height)?,
+            aspect: shape.aspect,
+            colour: shape.colour,
+        };
+        let file = self.file.take().expect("a recording starts once");
+        let recorder = Recorder::start(file, track)
+            .map_err(|why| self.fault(&why.to_string(), "raise the limit on threads (ulimit -u)"))?;
+        let (latest, clock, times, pace) = (frame.pts, frame.clock, Times::default(), Pace::default());
+        Ok(Recording { shape, clock, latest, times, pace, encoding: None, recorder })
     }
 
     fn fault(&self, cause: &str, next: &str) -> Diagnosis {
@@ -234,19 +300,17 @@ impl Mp4Sink {
     fn encode(&mut self, outcome: &Outcome) -> Result<(), Diagnosis> {
         let view = outcome.frame.view();
         let desc = *view.desc();
-        if self.encoding.is_none() {
-            self.encoding = Some(self.start(&desc, i420::colour_of(&view))?);
+        // 4:2:0 video has even sides; an odd last row or column is left out.
+        let (width, height) = (desc.width & !1, desc.height & !1);
+        if width == 0 || height == 0 {
+            return Err(self.fault("the pictures are too small to encode", "use a larger source"));
         }
-        let encoding = self.encoding.as_mut().expect("it was started above");
-        if (desc.width, desc.height) != (encoding.source.width, encoding.source.height) {
-            let cause = format!(
-                "the pictures changed from {}x{} to {}x{}, and an MP4 file has one size",
-                encoding.source.width, encoding.source.height, desc.width, desc.height
-            );
-            return Err(self.fault(&cause, "write another file for the new size"));
+        let shape = Shape { width, height, colour: i420::colour_of(&view), aspect: outcome.frame.aspect };
+        if self.recording.is_none() {
+            self.recording = Some(self.start(shape, &desc)?);
         }
-        encoding.latest = desc.pts;
-        let fits = self.put(desc.pts, desc.clock, |bytes, (width, height), draw| {
+        self.recording.as_mut().expect("it was started above").latest = desc.pts;
+        let fits = self.put(desc.pts, desc.clock, shape, |bytes, draw| {
             let fits = i420::pack(&view, width as usize, height as usize, bytes);
             draw(bytes, width, height, Shown::Outcome(outcome));
             fits
@@ -263,26 +327,48 @@ impl Mp4Sink {
         &mut self,
         pts: Pts,
         clock: PtsClock,
-        fill: impl FnOnce(&mut [u8], (u32, u32), &mut Draw) -> T,
+        shape: Shape,
+        fill: impl FnOnce(&mut [u8], &mut Draw) -> T,
     ) -> Result<T, Diagnosis> {
-        let encoding = self.encoding.as_ref().expect("pictures come after the start");
-        let picture = encoding.picture;
+        let picture = FrameDesc::packed(PixelFormat::I420, shape.width, shape.height);
         let mut buffer = gst::Buffer::with_size(picture.bytes_needed()).map_err(|_| self.full())?;
         let memory = buffer.make_mut();
         let filled = {
             let mut bytes =
                 memory.map_writable().map_err(|_| self.fault("a picture cannot be mapped", "try again"))?;
-            fill(&mut bytes, (picture.width, picture.height), &mut self.draw)
+            fill(&mut bytes, &mut self.draw)
         };
-        let encoding = self.encoding.as_mut().expect("it is there, see above");
-        let (pts, duration) = encoding.times.place(pts.0, clock);
+        let recording = self.recording.as_mut().expect("pictures come after the start");
+        let (pts, interval) = recording.times.place(pts.0, clock);
         memory.set_pts(gst::ClockTime::from_nseconds(pts));
-        memory.set_duration(gst::ClockTime::from_nseconds(duration));
-        encoding.interval.store(duration, Ordering::Relaxed);
+        memory.set_duration(gst::ClockTime::from_nseconds(interval));
         add_layout(memory, &picture);
-        let pushed = encoding.push(buffer);
-        pushed.map_err(|cause| self.fault(&cause, "check the free space where it is written"))?;
-        Ok(filled)
+        let wanted = recording.pace.lookahead(interval, recording.encoding.as_ref().map(|now| now.lookahead));
+        let is_other = |encoding: &Encoding| self.encoder.looks_ahead && encoding.lookahead != wanted;
+        let drained = match &recording.encoding {
+            Some(encoding) if is_other(encoding) => self.drain(),
+            _ => Ok(()),
+        };
+        let pushed = drained.and_then(|()| {
+            let recording = self.recording.as_mut().expect("it is there, see above");
+            let encoding = match &mut recording.encoding {
+                Some(encoding) => encoding,
+                none => {
+                    let shown = self.path.display().to_string();
+                    let entrance = recording.recorder.entrance();
+                    none.insert(Encoding::start(self.encoder, recording.shape, wanted, entrance, &shown)?)
+                }
+            };
+            encoding.push(buffer, shape, pts).map_err(|cause| self.fault(&cause, SPACE_NEXT))
+        });
+        pushed.map(|()| filled)
+    }
+
+    /// Lets the encoder finish the pictures that it has. The next picture starts another one.
+    fn drain(&mut self) -> Result<(), Diagnosis> {
+        let encoding = self.recording.as_mut().and_then(|recording| recording.encoding.take());
+        let drained = encoding.map_or(Ok(()), |encoding| encoding.complete());
+        drained.map_err(|cause| self.fault(&cause, SPACE_NEXT))
     }
 
     fn full(&self) -> Diagnosis {
@@ -298,34 +384,88 @@ impl Sink for Mp4Sink {
 
     /// Shows that there is no picture, where there was one before.
     fn offline(&mut self, silence: Duration) -> Result<(), Diagnosis> {
-        let Some(encoding) = &self.encoding else { return Ok(()) };
+        let Some(recording) = &self.recording else { return Ok(()) };
         let silent_nanos = u64::try_from(silence.as_nanos()).unwrap_or(u64::MAX);
-        let (pts, clock) = (Pts(encoding.latest.0.saturating_add(silent_nanos)), encoding.source.clock);
-        self.put(pts, clock, |bytes, (width, height), draw| {
-            i420::blacken(bytes, width as usize, height as usize);
-            draw(bytes, width, height, Shown::Offline(silence));
+        let pts = Pts(recording.latest.0.saturating_add(silent_nanos));
+        let (clock, shape) = (recording.clock, recording.shape);
+        self.put(pts, clock, shape, |bytes, draw| {
+            i420::blacken(bytes, shape.width as usize, shape.height as usize);
+            draw(bytes, shape.width, shape.height, Shown::Offline(silence));
         })
+    }
+
+    /// Brings the pictures that the encoder looks ahead at to the file, where no more come.
+    fn flush(&mut self) -> Result<(), Diagnosis> {
+        let encoding = self.recording.as_ref().and_then(|recording| recording.encoding.as_ref());
+        let holds = |encoding: &Encoding| {
+            self.encoder.looks_ahead && encoding.lookahead > 0 && encoding.pushed.elapsed() >= HELD_MAX
+        };
+        if encoding.is_some_and(holds) { self.drain() } else { Ok(()) }
+    }
+
+    fn file(&self) -> Option<&Path> {
+        Some(&self.path)
     }
 
     /// Ends the file, within 30 s. Without a single frame there is no file.
     fn finish(&mut self) -> Result<Option<PathBuf>, Diagnosis> {
-        let Some(encoding) = self.encoding.take() else {
+        let Some(Recording { encoding, recorder, .. }) = self.recording.take() else {
             // Nothing can be done about an empty file that cannot be removed. A device or a pipe stays.
-            if self.path.metadata().is_ok_and(|there| there.is_file()) {
+            if self.path.metadata().is_ok_and(|there| there.is_file() && there.len() == 0) {
                 let _ = fs::remove_file(&self.path);
             }
             return Ok(None);
         };
-        match encoding.complete() {
+        let begin = Instant::now();
+        let encoded = encoding.map_or(Ok(()), |encoding| encoding.complete());
+        // Also where the encoder has failed: what it made is complete.
+        let recorded = recorder.complete(FINISH_WAIT_MAX.saturating_sub(begin.elapsed()));
+        match recorded.and(encoded) {
             Ok(()) => Ok(Some(self.path.clone())),
-            Err(cause) => Err(self.fault(&cause, "check the free space where it is written")),
+            Err(cause) => Err(self.fault(&cause, SPACE_NEXT)),
         }
     }
 }
 
 impl Encoding {
-    /// Hands a picture over when there is room. Errors are causes.
-    fn push(&self, buffer: gst::Buffer) -> Result<(), String> {
+    /// Starts an encoder whose pictures are of `shape`, and go to the recorder's `entrance`.
+    fn start(
+        encoder: &Encoder,
+        shape: Shape,
+        lookahead: u32,
+        entrance: Entrance,
+        shown: &str,
+    ) -> Result<Self, Diagnosis> {
+        let unknown =
+            || Diagnosis::new(&codes::SINK_WRITE, shown, "unknown picture format", "use another source");
+        let caps = shape.caps().ok_or_else(unknown)?;
+        let entry = app::AppSrc::builder().caps(&caps).format(gst::Format::Time).build();
+        let bytes = FrameDesc::packed(PixelFormat::I420, shape.width, shape.height).bytes_needed();
+        entry.set_max_bytes(QUEUE_PICTURES_MAX * bytes as u64);
+        let [convert, scale, only] = scaler(shown)?;
+        only.set_property("caps", &caps);
+        let encode = encoder.make(shape.width, shape.height, lookahead, shown)?;
+        let exit = app::AppSink::builder().caps(&encoder.codec_caps()).sync(false).build();
+        exit.set_property("async", false);
+        exit.set_property("enable-last-sample", false);
+        exit.set_callbacks(record(entrance.clone()));
+        let pipeline = gst::Pipeline::new();
+        let mut elements = vec![entry.upcast_ref(), &convert, &scale, &only];
+        elements.extend(&encode);
+        elements.push(exit.upcast_ref());
+        chain(&pipeline, &elements);
+        let maker = encode
+            .iter()
+            .find(|element| element.factory().is_some_and(|made| made.name() == encoder.element));
+        let keys = maker.and_then(|element| element.static_pad("src"));
+        let bus = pipeline.bus().expect("a pipeline has a bus");
+        let _ = pipeline.set_state(gst::State::Playing);
+        let (pushed, key_due) = (Instant::now(), 0);
+        Ok(Self { pipeline, entry, keys, bus, shape, lookahead, pushed, key_due, entrance })
+    }
+
+    /// Hands a picture of `shape` over when there is room. Errors are causes.
+    fn push(&mut self, buffer: gst::Buffer, shape: Shape, pts: u64) -> Result<(), String> {
         let limit = self.entry.max_bytes();
         let steps = ROOM_WAIT_MAX.as_millis() / ROOM_STEP.as_millis();
         for _ in 0..steps {
@@ -335,16 +475,36 @@ impl Encoding {
                 return Err(cause);
             }
             if !full {
-                return self
-                    .entry
-                    .push_buffer(buffer)
-                    .map(|_| ())
-                    .map_err(|_| "the encoder has stopped".to_owned());
+                self.ask_for_key(pts);
+                if shape != self.shape {
+                    self.entry.set_caps(Some(&shape.caps().ok_or("unknown picture format")?));
+                    self.shape = shape;
+                }
+                self.pushed = Instant::now();
+                let pushed = self.entry.push_buffer(buffer);
+                return pushed.map(drop).map_err(|_| {
+                    self.error(Duration::ZERO).unwrap_or_else(|| "the encoder has stopped".to_owned())
+                });
             }
         }
         Err(format!("the encoder took no picture for {} s", ROOM_WAIT_MAX.as_secs()))
     }
 
+    /// Asks for a key frame a second: fragments begin with one, and players find their way by them.
+    fn ask_for_key(&mut self, pts: u64) {
+        if pts < self.key_due {
+            return;
+        }
+        // The first picture is one anyway.
+        if let Some(keys) = self.keys.as_ref().filter(|_| self.key_due > 0) {
+            let time = gst::ClockTime::from_nseconds(pts);
+            let event = video::UpstreamForceKeyUnitEvent::builder().running_time(time).all_headers(false);
+            keys.send_event(event.build());
+        }
+        self.key_due = pts.saturating_add(KEY_EVERY_NANOS);
+    }
+
+    /// Waits until all pictures are coded, and ends. Errors are causes.
     fn complete(self) -> Result<(), String> {
         // It fails only when the encoder has stopped, and then the bus says why.
         let _ = self.entry.end_of_stream();
@@ -353,19 +513,89 @@ impl Encoding {
         let message = self.bus.timed_pop_filtered(wait, &kinds);
         match message.as_ref().map(|message| message.view()) {
             Some(gst::MessageView::Eos(_)) => Ok(()),
-            Some(gst::MessageView::Error(error)) => Err(write_cause(error)),
+            Some(gst::MessageView::Error(error)) => Err(self.cause(error)),
             _ => Err(format!("the encoder did not end within {} s", FINISH_WAIT_MAX.as_secs())),
         }
     }
 
     fn error(&self, wait: Duration) -> Option<String> {
         let wait = gst::ClockTime::from_mseconds(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX));
-        let message = self.bus.timed_pop_filtered(wait, &[gst::MessageType::Error])?;
-        match message.view() {
-            gst::MessageView::Error(error) => Some(write_cause(error)),
-            _ => None,
+        let message = self.bus.timed_pop_filtered(wait, &[gst::MessageType::Error]);
+        match message.as_ref().map(|message| message.view()) {
+            Some(gst::MessageView::Error(error)) => Some(self.cause(error)),
+            _ => self.entrance.fault().map(str::to_owned),
         }
     }
+
+    /// Where the file has failed, the encoder has only lost those that it works for.
+    fn cause(&self, error: &gst::message::Error) -> String {
+        let encoder = || format!("it cannot be encoded ({})", error.error().message());
+        self.entrance.fault().map_or_else(encoder, str::to_owned)
+    }
+}
+
+impl Pace {
+    /// How far to look ahead from a picture that comes `interval` after the one before it; `now` is how far the running
+    /// encoder does.
+    fn lookahead(&mut self, interval: u64, now: Option<u32>) -> u32 {
+        *self = match interval <= SHORT_INTERVAL_NANOS {
+            true => Self { short: self.short.saturating_add(1), long: 0 },
+            false => Self { short: 0, long: self.long.saturating_add(1) },
+        };
+        match now {
+            None if self.long > 0 => 0,
+            None => LOOKAHEAD_PICTURES,
+            Some(0) if self.short >= SHORT_INTERVALS_MIN => LOOKAHEAD_PICTURES,
+            Some(_) if self.long >= LONG_INTERVALS_MIN => 0,
+            Some(now) => now,
+        }
+    }
+}
+
+/// Sends what is coded to the recorder.
+fn record(entrance: Entrance) -> app::AppSinkCallbacks {
+    let mut caps: Option<gst::Caps> = None;
+    let callbacks = app::AppSinkCallbacks::builder().new_sample(move |exit| {
+        let sample = exit.pull_sample().map_err(|_| gst::FlowError::Eos)?;
+        if sample.caps() != caps.as_deref() {
+            let config = sample.caps().and_then(config_of).ok_or(gst::FlowError::NotNegotiated)?;
+            caps = sample.caps_owned();
+            send(&entrance, Coded::Config(config))?;
+        }
+        let picture = picture_of(&sample).ok_or(gst::FlowError::Error)?;
+        send(&entrance, Coded::Picture(picture))
+    });
+    callbacks.build()
+}
+
+fn send(entrance: &Entrance, coded: Coded) -> Result<gst::FlowSuccess, gst::FlowError> {
+    if entrance.send(coded) { Ok(gst::FlowSuccess::Ok) } else { Err(gst::FlowError::Error) }
+}
+
+/// The decoder's configuration, which the parser puts into the caps.
+fn config_of(caps: &gst::CapsRef) -> Option<Vec<u8>> {
+    let data = caps.structure(0)?.get::<gst::Buffer>("codec_data").ok()?;
+    Some(data.map_readable().ok()?.to_vec())
+}
+
+/// Without B-frames pictures are coded in the order in which they are shown. Encoders shift times, and the segment tells
+/// by how much.
+fn picture_of(sample: &gst::Sample) -> Option<Picture> {
+    let buffer = sample.buffer()?;
+    let segment = sample.segment()?.downcast_ref::<gst::ClockTime>()?;
+    let time = segment.to_running_time(buffer.pts()?)?.nseconds();
+    let ticks = time.mul_div_round(u64::from(TIMESCALE), 1_000_000_000)?;
+    let is_key = !buffer.flags().contains(gst::BufferFlags::DELTA_UNIT);
+    Some(Picture { ticks, is_key, bytes: buffer.map_readable().ok()?.to_vec() })
+}
+
+/// Brings pictures of another size, colour or shape of pixels into those of the file, with black at their sides; lets the
+/// others pass.
+fn scaler(shown: &str) -> Result<[gst::Element; 3], Diagnosis> {
+    let new = |element| make(element, "gstreamer1.0-plugins-base", &codes::SINK_OPEN, shown);
+    let [convert, scale, only] = [new("videoconvert")?, new("videoscale")?, new("capsfilter")?];
+    scale.set_property("add-borders", true);
+    Ok([convert, scale, only])
 }
 
 impl Drop for Encoding {
@@ -401,29 +631,6 @@ impl Times {
     }
 }
 
-fn write_cause(error: &gst::message::Error) -> String {
-    if error.error().matches(gst::ResourceError::NoSpaceLeft) {
-        "there is no space left".to_owned()
-    } else {
-        format!("it cannot be encoded or written ({})", error.error().message())
-    }
-}
-
-/// Gives each encoded picture the duration of the one that went in last.
-///
-/// The muxer measures durations by the next picture's time, but for the last one. `h264parse` makes up one of a nanosecond
-/// for video without a fixed rate; players, ours among them, leave out a picture that is shown for no time.
-fn tell_durations(pad: &gst::Pad, interval: &Arc<AtomicU64>) {
-    let interval = Arc::clone(interval);
-    pad.add_probe(gst::PadProbeType::BUFFER, move |_, info| {
-        if let Some(buffer) = info.buffer_mut() {
-            let interval = gst::ClockTime::from_nseconds(interval.load(Ordering::Relaxed));
-            buffer.make_mut().set_duration(interval);
-        }
-        gst::PadProbeReturn::Ok
-    });
-}
-
 /// GStreamer would take I420 rows to be padded to four bytes; ours are not, and the buffer says so.
 fn add_layout(buffer: &mut gst::BufferRef, picture: &FrameDesc) {
     let planes = &picture.planes[..picture.format.planes()];
@@ -436,28 +643,32 @@ fn add_layout(buffer: &mut gst::BufferRef, picture: &FrameDesc) {
         .expect("the buffer was allocated for this layout");
 }
 
-/// The frame rate is left open: frames may have been dropped before they came here.
-fn caps(picture: &FrameDesc, colour: Colour) -> Option<gst::Caps> {
-    let matrix = match colour.matrix {
-        ColorMatrix::Bt601 => video::VideoColorMatrix::Bt601,
-        ColorMatrix::Bt2020 => video::VideoColorMatrix::Bt2020,
-        _ => video::VideoColorMatrix::Bt709,
-    };
-    let range = match colour.range {
-        ColorRange::Limited => video::VideoColorRange::Range16_235,
-        ColorRange::Full => video::VideoColorRange::Range0_255,
-    };
-    let primaries = match colour.matrix {
-        ColorMatrix::Bt601 => video::VideoColorPrimaries::Smpte170m,
-        ColorMatrix::Bt2020 => video::VideoColorPrimaries::Bt2020,
-        _ => video::VideoColorPrimaries::Bt709,
-    };
-    let colorimetry =
-        video::VideoColorimetry::new(range, matrix, video::VideoTransferFunction::Bt709, primaries);
-    let info = video::VideoInfo::builder(video::VideoFormat::I420, picture.width, picture.height)
-        .fps(gst::Fraction::new(0, 1))
-        .colorimetry(&colorimetry);
-    info.build().ok()?.to_caps().ok()
+impl Shape {
+    /// The frame rate is left open: frames may have been dropped before they came here.
+    fn caps(&self) -> Option<gst::Caps> {
+        let matrix = match self.colour.matrix {
+            ColorMatrix::Bt601 => video::VideoColorMatrix::Bt601,
+            ColorMatrix::Bt2020 => video::VideoColorMatrix::Bt2020,
+            _ => video::VideoColorMatrix::Bt709,
+        };
+        let range = match self.colour.range {
+            ColorRange::Limited => video::VideoColorRange::Range16_235,
+            ColorRange::Full => video::VideoColorRange::Range0_255,
+        };
+        let primaries = match self.colour.matrix {
+            ColorMatrix::Bt601 => video::VideoColorPrimaries::Smpte170m,
+            ColorMatrix::Bt2020 => video::VideoColorPrimaries::Bt2020,
+            _ => video::VideoColorPrimaries::Bt709,
+        };
+        let transfer = video::VideoTransferFunction::Bt709;
+        let colorimetry = video::VideoColorimetry::new(range, matrix, transfer, primaries);
+        let term = |term: u32| i32::try_from(term).expect("a ratio's terms have 16 bits");
+        let info = video::VideoInfo::builder(video::VideoFormat::I420, self.width, self.height)
+            .fps(gst::Fraction::new(0, 1))
+            .par(gst::Fraction::new(term(self.aspect.width), term(self.aspect.height)))
+            .colorimetry(&colorimetry);
+        info.build().ok()?.to_caps().ok()
+    }
 }
 
 #[cfg(test)]

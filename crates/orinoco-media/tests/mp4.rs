@@ -4,13 +4,14 @@
 mod common;
 
 use std::path::Path;
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use common::{clock, note, read, source};
 use orinoco_core::{FrameDesc, Nanos, PixelFormat, Pts, codes};
-use orinoco_media::{Codec, Draw, Mp4Sink, Shown, SourceKind, SourceUri, decode_image};
+use orinoco_media::{Codec, Draw, Mp4Sink, Shown, SourceKind, SourceUri, cut_torn_mp4, decode_image};
 use orinoco_pipeline::{Frame, Outcome, Poll, Sink, Slot, SlotPool};
 
 fn outcome(frame: Frame) -> Outcome {
@@ -166,15 +167,189 @@ fn a_decoded_image_can_be_encoded() {
 }
 
 #[test]
-fn a_size_that_changes_is_an_error() {
+fn pictures_of_another_size_are_scaled_into_the_first_with_what_was_drawn() {
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let mut sink =
-        Mp4Sink::create(&folder.path().join("x.mp4"), Codec::H264, no_drawing()).expect("writable");
-    sink.write(&grey(320, 240, PixelFormat::I420, 0)).expect("there is room");
-    let fault = sink.write(&grey(640, 480, PixelFormat::I420, 40)).expect_err("it is another size");
-    assert_eq!(fault.code.id, codes::SINK_WRITE.id);
-    assert!(fault.cause.contains("320x240 to 640x480"), "{fault}");
-    sink.finish().expect("the first frame is complete");
+    let path = folder.path().join("x.mp4");
+    // White in the middle, as a box around something there.
+    let draw: Draw = Box::new(|picture, width, height, _| {
+        for y in height / 4..height * 3 / 4 {
+            let row = (y * width) as usize;
+            picture[row + width as usize / 4..row + width as usize * 3 / 4].fill(235);
+        }
+    });
+    let mut sink = Mp4Sink::create(&path, Codec::H264, draw).expect("writable");
+    let sizes = [(320, 240), (640, 240), (200, 600), (1281, 961), (320, 240)];
+    for (number, (width, height)) in sizes.into_iter().enumerate() {
+        let pts = number as u64 * 40_000_000;
+        sink.write(&grey(width, height, PixelFormat::I420, pts)).expect("there is room");
+    }
+    assert_eq!(sink.finish().expect("there is room"), Some(path.clone()));
+    let reading = read(path.to_str().expect("UTF-8"), usize::MAX, |frame| {
+        let luma = |x: usize, y: usize| frame.view().plane(0).row(y)[x];
+        // The upper left corner, the middle of the upper edge and of the left one, and the middle.
+        let seen = [luma(2, 2), luma(160, 2), luma(2, 120), luma(160, 120)];
+        ((frame.desc.width, frame.desc.height), seen.map(|luma| (u32::from(luma) + 32) / 64))
+    });
+    let (whole, wide, high) = ([2, 2, 2, 4], [0, 0, 2, 4], [0, 2, 0, 4]);
+    let wanted = [whole, wide, high, whole, whole].map(|seen| ((320, 240), seen));
+    assert_eq!(reading.frames, wanted);
+    assert!(reading.fault.is_none(), "{:?}", reading.fault);
+}
+
+/// What `ffprobe` says; `None`, with a line, where it is not installed.
+fn ffprobe(path: &Path, arguments: &[&str]) -> Option<String> {
+    let output =
+        Command::new("ffprobe").args(["-v", "error", "-of", "csv=p=0"]).args(arguments).arg(path).output();
+    let Ok(output) = output else {
+        note("skipped: no ffprobe here");
+        return None;
+    };
+    assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+    Some(String::from_utf8(output.stdout).expect("text"))
+}
+
+/// Writes `count` pictures, one each `interval`, with flushes as a sink thread makes them; in real time.
+fn record(sink: &mut Mp4Sink, count: u64, interval: Duration) {
+    let begin = Instant::now();
+    for number in 0..count {
+        let due = interval * number as u32;
+        while begin.elapsed() < due {
+            sink.flush().expect("there is room");
+            std::thread::sleep((due.saturating_sub(begin.elapsed())).min(Duration::from_millis(400)));
+        }
+        let pts = u64::try_from(due.as_nanos()).expect("it is short");
+        sink.write(&grey(320, 240, PixelFormat::I420, pts)).expect("there is room");
+    }
+}
+
+#[test]
+fn a_file_that_nobody_completes_plays_but_for_its_last_two_seconds() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let cases = [
+        (Codec::H264, 40, 100),
+        (Codec::H264, 40, 61),
+        (Codec::H264, 1000, 5),
+        (Codec::H264, 400, 10),
+        (Codec::H265, 40, 100),
+        (Codec::H265, 1000, 5),
+    ];
+    let checks = cases.into_iter().enumerate().map(|(number, (codec, interval_ms, count))| {
+        let path = folder.path().join(format!("{number}.mp4"));
+        std::thread::spawn(move || {
+            let mut sink = Mp4Sink::create(&path, codec, no_drawing()).expect("writable");
+            record(&mut sink, count, Duration::from_millis(interval_ms));
+            // As a kill leaves it: what the encoder and the recording thread hold is lost.
+            let left = path.with_extension("left.mp4");
+            std::fs::copy(&path, &left).expect("copied");
+            let reading =
+                read(left.to_str().expect("UTF-8"), usize::MAX, |frame| frame.desc.pts.0 / 1_000_000);
+            assert!(reading.fault.is_none(), "{:?}", reading.fault);
+            let wanted: Vec<u64> =
+                (0..reading.frames.len() as u64).map(|number| number * interval_ms).collect();
+            assert_eq!(reading.frames, wanted);
+            let (there, written) = (reading.frames.len() as u64 * interval_ms, (count - 1) * interval_ms);
+            assert!(there + 2000 >= written, "{codec:?}, each {interval_ms} ms: {there} of {written} ms");
+            if let Some(packets) =
+                ffprobe(&left, &["-count_packets", "-show_entries", "stream=nb_read_packets"])
+            {
+                assert_eq!(packets.trim(), reading.frames.len().to_string());
+            }
+            sink.finish().expect("there is room");
+        })
+    });
+    checks.collect::<Vec<_>>().into_iter().for_each(|check| check.join().expect("it holds"));
+}
+
+#[test]
+fn an_encoder_that_is_started_again_goes_on_in_the_same_file() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    for codec in [Codec::H264, Codec::H265] {
+        let path = folder.path().join("x.mp4");
+        let mut sink = Mp4Sink::create(&path, codec, no_drawing()).expect("writable");
+        // Fast, then nothing, then slow, and fast again for so long that it looks ahead again.
+        let intervals = [(40u64, 10), (3000, 1), (500, 5), (20, 130)];
+        let each = intervals.iter().flat_map(|&(interval, count)| std::iter::repeat_n(interval, count));
+        let times: Vec<u64> = each
+            .scan(0, |time, interval| {
+                *time += interval;
+                Some(*time)
+            })
+            .collect();
+        for (number, time) in times.iter().enumerate() {
+            sink.write(&grey(64, 48, PixelFormat::I420, time * 1_000_000)).expect("there is room");
+            if number == 9 {
+                std::thread::sleep(Duration::from_millis(300));
+                sink.flush().expect("there is room");
+            }
+        }
+        sink.finish().expect("there is room");
+        let reading =
+            read(path.to_str().expect("UTF-8"), usize::MAX, |frame| (frame.desc.pts.0 + 500_000) / 1_000_000);
+        assert_eq!((reading.frames, reading.fault.is_none()), (times, true), "{codec:?}");
+    }
+}
+
+#[test]
+fn a_complete_file_has_its_duration_and_is_found_through_by_key_frames_each_second() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    for codec in [Codec::H264, Codec::H265] {
+        let path = folder.path().join("x.mp4");
+        let mut sink = Mp4Sink::create(&path, codec, no_drawing()).expect("writable");
+        for number in 0..100 {
+            sink.write(&grey(64, 48, PixelFormat::I420, number * 40_000_000)).expect("there is room");
+        }
+        sink.finish().expect("there is room");
+        let Some(duration) = ffprobe(&path, &["-show_entries", "format=duration"]) else { return };
+        assert_eq!(duration.trim(), "4.000000", "{codec:?}");
+        let keys = ["-skip_frame", "nokey", "-show_entries", "frame=pts_time"];
+        let keys = ffprobe(&path, &keys).expect("it is installed, see above");
+        let keys: Vec<f64> = keys.lines().filter_map(|line| line.trim_matches(',').parse().ok()).collect();
+        assert_eq!(keys, [0.0, 1.0, 2.0, 3.0], "{codec:?}");
+        let seek = ["-read_intervals", "2.5%+#1", "-show_entries", "packet=pts_time"];
+        let found = ffprobe(&path, &seek).expect("it is installed, see above");
+        assert_eq!(found.trim().trim_matches(','), "2.000000", "{codec:?}");
+    }
+}
+
+#[test]
+fn a_torn_end_is_cut_off_and_nothing_else() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("x.mp4");
+    let mut sink = Mp4Sink::create(&path, Codec::H264, no_drawing()).expect("writable");
+    for number in 0..100 {
+        sink.write(&grey(64, 48, PixelFormat::I420, number * 40_000_000)).expect("there is room");
+    }
+    assert_eq!(cut_torn_mp4(&path).expect("readable"), 0, "it is being written");
+    sink.finish().expect("there is room");
+    drop(sink);
+    let whole = std::fs::read(&path).expect("readable");
+    assert_eq!(cut_torn_mp4(&path).expect("readable"), 0, "it is complete");
+    let fragments: Vec<usize> =
+        (0..whole.len() - 4).filter(|&at| &whole[at..at + 4] == b"moof").map(|at| at - 4).collect();
+    assert_eq!(fragments.len(), 4);
+    // Each way in which the last fragment can be torn, and a disk that had the length but not yet the bytes.
+    let last = *fragments.last().expect("there are four");
+    let table = whole.windows(4).position(|name| name == b"mfra").expect("it is complete") - 4;
+    let ends = [last, last + 3, last + 8, last + 100, table - 1, table, table + 20];
+    let torn = ends.map(|end| (end, 0)).into_iter().chain([(last, 5000), (table, 5000)]);
+    for (end, zeros) in torn {
+        let kept = if end < table { last } else { table };
+        let torn = [&whole[..end], &vec![0; zeros]].concat();
+        std::fs::write(&path, &torn).expect("written");
+        assert_eq!(cut_torn_mp4(&path).expect("readable"), (torn.len() - kept) as u64, "{end} and {zeros}");
+        assert!(std::fs::read(&path).expect("readable") == whole[..kept]);
+        let reading = read(path.to_str().expect("UTF-8"), usize::MAX, |_| ());
+        assert!(reading.fault.is_none(), "{:?}", reading.fault);
+    }
+    // Others' files, and what is none.
+    let mut foreign = whole[..table - 1].to_vec();
+    let name = foreign.windows(7).position(|name| name == b"Orinoco").expect("by this it is known");
+    foreign[name] = b'X';
+    for bytes in [foreign, Vec::new(), b"text".to_vec(), whole[..40].to_vec(), vec![0; 100]] {
+        std::fs::write(&path, &bytes).expect("written");
+        assert_eq!(cut_torn_mp4(&path).expect("readable"), 0);
+        assert!(std::fs::read(&path).expect("readable") == bytes);
+    }
 }
 
 #[test]
