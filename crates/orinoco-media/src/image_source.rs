@@ -131,10 +131,7 @@ fn decode_into(mut slot: OwnedSlot, path: &Path, clock: &dyn Clock) -> Result<Fr
 fn decode_rgb(path: &Path) -> Result<image::RgbImage, Diagnosis> {
     let file = File::open(path).map_err(|error| image_fault(path, &error.to_string()))?;
     let mut reader = ImageReader::new(BufReader::new(file));
-    let mut limits = Limits::default();
-    limits.max_image_width = Some(SIDE_MAX);
-    limits.max_image_height = Some(SIDE_MAX);
-    limits.max_alloc = Some(DECODE_BYTES_MAX);
+    let limits = decode_limits();
     reader.limits(limits.clone());
     let reader = reader.with_guessed_format().map_err(|error| image_fault(path, &error.to_string()))?;
     if reader.format().is_none() {
@@ -142,6 +139,15 @@ fn decode_rgb(path: &Path) -> Result<image::RgbImage, Diagnosis> {
     }
     let picture = decode_upright(reader, limits).map_err(|error| image_fault(path, &decode_cause(&error)))?;
     Ok(picture.into_rgb8())
+}
+
+/// What a decoder may take.
+pub(crate) fn decode_limits() -> Limits {
+    let mut limits = Limits::default();
+    limits.max_image_width = Some(SIDE_MAX);
+    limits.max_image_height = Some(SIDE_MAX);
+    limits.max_alloc = Some(DECODE_BYTES_MAX);
+    limits
 }
 
 /// What [`ImageReader::decode`] does, and the turn that EXIF asks for.

@@ -9,6 +9,7 @@ mod colour;
 #[cfg(feature = "gstreamer")]
 mod container;
 mod framemd5;
+mod gif_source;
 #[cfg(feature = "gstreamer")]
 mod gst;
 #[cfg(feature = "gstreamer")]

@@ -3,6 +3,7 @@ use std::sync::Arc;
 use orinoco_core::{Clock, Diagnosis};
 use orinoco_pipeline::Source;
 
+use crate::gif_source::{GifSource, is_gif};
 use crate::{ImagePaths, ImageSource, RawSource, SourceKind, SourceUri, TestSource, V4l2Address};
 
 /// Where a source leaves its frames.
@@ -44,6 +45,9 @@ pub fn open(
         }
         (SourceKind::Images { paths, repeat, pace }, _) => {
             Box::new(ImageSource::new(paths.clone(), *repeat, *pace, clock))
+        }
+        (SourceKind::Video { path, repeat, pace }, _) if is_gif(path) => {
+            Box::new(GifSource::new(path.clone(), *repeat, *pace, clock))
         }
         (SourceKind::Stdin(video), _) => Box::new(RawSource::stdin(*video, uri, clock)),
         (SourceKind::Camera(address), _) => open_camera(address, uri, clock)?,

@@ -33,6 +33,8 @@ pub(super) struct Seen {
     pub(super) missing: Option<Missing>,
     /// A container whose times count from anywhere.
     pub(super) free_clock: bool,
+    /// A container whose times are those of decoding.
+    pub(super) decoding_order: bool,
 }
 
 /// A part of GStreamer that is not installed.
@@ -50,6 +52,7 @@ impl Seen {
         let name = structure.name().as_str();
         let of_mpeg = structure.get::<bool>("systemstream").unwrap_or(false);
         self.free_clock |= of_mpeg;
+        self.decoding_order |= name == "video/x-msvideo";
         if of_mpeg || CONTAINERS.contains(&name) {
             return;
         }

@@ -6,6 +6,7 @@ mod faults;
 mod frames;
 mod hardware;
 mod nvmm;
+mod presentation;
 mod session;
 mod source;
 mod timing;

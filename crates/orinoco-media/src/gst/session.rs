@@ -15,6 +15,7 @@ use orinoco_core::{Clock, Diagnosis, codes};
 
 use super::faults::Seen;
 use super::hardware::{self, CONVERTER, NVMM};
+use super::presentation::{FrameTimes, PacketTimes, PresentationTimes};
 use super::timing::{DecodeTimes, Held};
 use super::{chain, make};
 use crate::{CsiAddress, FrameMemory, HttpAddress, RtspAddress, Transport};
@@ -80,6 +81,7 @@ pub(super) struct Session {
     drain_wait: Duration,
     quiet: Duration,
     memory: FrameMemory,
+    clocks: FrameClock,
 }
 
 /// What a look at the pipeline found.
@@ -109,7 +111,7 @@ pub(super) struct Caller<'a> {
 impl Session {
     /// Starts to read a file.
     pub(super) fn file(path: &Path, caller: &Caller<'_>) -> Result<Self, Diagnosis> {
-        let mut session = Self::new(caller, Held::LeftOut)?;
+        let mut session = Self::new(caller, Held::LeftOut, FrameClock::Container)?;
         session.drain_wait = DRAIN_WAIT;
         let source = make("filesrc", "gstreamer1.0-plugins-base", &codes::SOURCE_OPEN, caller.shown)?;
         source.set_property("location", path);
@@ -124,7 +126,7 @@ impl Session {
         answer_max: Duration,
         caller: &Caller<'_>,
     ) -> Result<Self, Diagnosis> {
-        let session = Self::new(caller, Held::Counted)?;
+        let session = Self::new(caller, Held::Counted, FrameClock::Arrival)?;
         let source = make("rtspsrc", "gstreamer1.0-plugins-good", &codes::SOURCE_OPEN, caller.shown)?;
         let answer_max = u64::try_from(answer_max.as_micros()).unwrap_or(u64::MAX);
         source.set_property("location", &address.location);
@@ -151,7 +153,7 @@ impl Session {
         answer_max: Duration,
         caller: &Caller<'_>,
     ) -> Result<Self, Diagnosis> {
-        let mut session = Self::new(caller, Held::LeftOut)?;
+        let mut session = Self::new(caller, Held::LeftOut, FrameClock::Container)?;
         session.drain_wait = DRAIN_WAIT;
         let source = make_http(address, answer_max, caller.shown)?;
         let decode = session.add_decoder(caller.shown)?;
@@ -165,7 +167,7 @@ impl Session {
         answer_max: Duration,
         caller: &Caller<'_>,
     ) -> Result<Self, Diagnosis> {
-        let session = Self::new(caller, Held::Counted)?;
+        let session = Self::new(caller, Held::Counted, FrameClock::Arrival)?;
         let source = make_http(address, answer_max, caller.shown)?;
         source.set_property("is-live", true);
         let parts = make("multipartdemux", "gstreamer1.0-plugins-good", &codes::SOURCE_OPEN, caller.shown)?;
@@ -179,7 +181,7 @@ impl Session {
 
     /// Starts to capture from a CSI camera, by NVIDIA's own element.
     pub(super) fn csi(address: &CsiAddress, caller: &Caller<'_>) -> Result<Self, Diagnosis> {
-        let session = Self::new(caller, Held::LeftOut)?;
+        let session = Self::new(caller, Held::LeftOut, FrameClock::Arrival)?;
         if let Some(why) = hardware::refusal(hardware::CAMERA) {
             let cause = format!("no CSI camera can be read here ({}: {why})", hardware::CAMERA);
             let next = "run it on a Jetson with JetPack; USB cameras are v4l2:///dev/video0";
@@ -205,7 +207,7 @@ impl Session {
     }
 
     /// A pipeline with nothing but its end.
-    fn new(caller: &Caller<'_>, held: Held) -> Result<Self, Diagnosis> {
+    fn new(caller: &Caller<'_>, held: Held, clocks: FrameClock) -> Result<Self, Diagnosis> {
         let shown = caller.shown;
         let sink = make("appsink", "gstreamer1.0-plugins-base", &codes::SOURCE_OPEN, shown)?;
         let sink = sink.downcast::<app::AppSink>().map_err(|_| {
@@ -237,7 +239,7 @@ impl Session {
         });
         let (drain_wait, quiet) = (Duration::ZERO, Duration::ZERO);
         let memory = caller.memory;
-        Ok(Self { pipeline, sink, bus, watch, failure: None, drain_wait, quiet, memory })
+        Ok(Self { pipeline, sink, bus, watch, failure: None, drain_wait, quiet, memory, clocks })
     }
 
     /// Adds the way from raw pictures to the sink.
@@ -276,11 +278,13 @@ impl Session {
             let features = caps.as_ref().and_then(|caps| caps.features(0));
             link_to(&pipeline, pad, features, &entry, memory);
         });
-        let watch = Arc::clone(&self.watch);
+        let (watch, clocks) = (Arc::clone(&self.watch), self.clocks);
         self.pipeline.connect_deep_element_added(move |_, _, element| {
             if is_of_class(element, "Codec/Decoder") {
                 tune_decoder(element);
-                time_decoder(element, &watch);
+                let decoder = Arc::new(Mutex::new(DecoderClock::new(clocks)));
+                watch_packets(element, &watch, &decoder);
+                watch_frames(element, &watch, &decoder);
                 watch.note_maker(element);
             } else if is_of_class(element, "Codec/Parser") {
                 let_the_stream_tell_its_colours(element);
@@ -326,7 +330,6 @@ impl Session {
 
     /// Goes back to the start; returns whether the stream can.
     pub(super) fn rewind(&mut self) -> bool {
-        self.watch.times().clear();
         let flags = gst::SeekFlags::FLUSH | gst::SeekFlags::ACCURATE;
         self.pipeline.seek_simple(flags, gst::ClockTime::ZERO).is_ok()
     }
@@ -646,18 +649,100 @@ fn tune_decoder(element: &gst::Element) {
     }
 }
 
-/// Notes when compressed pictures enter a decoder and raw ones leave it.
-fn time_decoder(element: &gst::Element, watch: &Arc<Watch>) {
-    for (name, note) in
-        [("sink", DecodeTimes::enter as fn(&mut DecodeTimes, _, _, _)), ("src", DecodeTimes::leave)]
-    {
-        let Some(pad) = element.static_pad(name) else { continue };
-        let watch = Arc::clone(watch);
-        pad.add_probe(gst::PadProbeType::BUFFER, move |_, info| {
-            if let Some(pts) = info.buffer().and_then(|buffer| buffer.pts()) {
-                note(&mut watch.times(), pts.nseconds(), thread::current().id(), watch.clock.now());
-            }
-            gst::PadProbeReturn::Ok
-        });
+/// Where frames' times come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum FrameClock {
+    /// From the container, with what it leaves open filled in.
+    Container,
+    /// From the decoder, which passes on when packets came.
+    Arrival,
+}
+
+/// What is known of the packets inside one decoder.
+struct DecoderClock {
+    clock: FrameClock,
+    times: PresentationTimes,
+    /// Packets have a number in a metadata of this kind, which decoders copy to their frames.
+    label: gst::Caps,
+}
+
+impl DecoderClock {
+    fn new(clock: FrameClock) -> Self {
+        let label = gst::Caps::new_empty_simple("timestamp/x-orinoco-packet");
+        Self { clock, times: PresentationTimes::default(), label }
     }
+
+    fn enter(&mut self, packet: &mut gst::BufferRef, decoding_order: bool) -> u64 {
+        let nanos = |time: Option<gst::ClockTime>| time.map(gst::ClockTime::nseconds);
+        let (pts, dts, duration) = (nanos(packet.pts()), nanos(packet.dts()), nanos(packet.duration()));
+        let number = self.times.enter(PacketTimes { pts, dts, duration }, decoding_order);
+        gst::ReferenceTimestampMeta::add(packet, &self.label, gst::ClockTime::from_nseconds(number), None);
+        if self.clock == FrameClock::Container && self.times.is_decoding_order() {
+            packet.set_pts(None);
+        }
+        number
+    }
+
+    /// The number of the packet that a frame was decoded from. Decoders that drop metadata keep times.
+    fn packet_of(&self, frame: &gst::BufferRef) -> Option<u64> {
+        let mut labels = frame.iter_meta::<gst::ReferenceTimestampMeta>();
+        let label = labels.find(|label| label.reference() == &*self.label);
+        label
+            .map(|label| label.timestamp().nseconds())
+            .or_else(|| self.times.packet_at(frame.pts()?.nseconds()))
+    }
+
+    /// Gives a frame its time.
+    fn leave(&mut self, frame: &mut gst::BufferRef, packet: Option<u64>, segment_start: u64) {
+        let nanos = |time: Option<gst::ClockTime>| time.map(gst::ClockTime::nseconds);
+        let times = FrameTimes { packet, pts: nanos(frame.pts()), duration: nanos(frame.duration()) };
+        if let (FrameClock::Container, Some(time)) = (self.clock, self.times.leave(times)) {
+            // An edit may begin within a frame, which is then shown for the rest of its time.
+            frame.set_pts(gst::ClockTime::from_nseconds(time.max(segment_start)));
+        }
+    }
+}
+
+/// Notes when packets enter a decoder, and numbers them.
+fn watch_packets(decoder: &gst::Element, watch: &Arc<Watch>, clock: &Arc<Mutex<DecoderClock>>) {
+    let Some(pad) = decoder.static_pad("sink") else { return };
+    let (watch, clock) = (Arc::clone(watch), Arc::clone(clock));
+    let kinds = gst::PadProbeType::BUFFER | gst::PadProbeType::EVENT_FLUSH;
+    pad.add_probe(kinds, move |_, info| {
+        let mut clock = clock.lock().unwrap_or_else(PoisonError::into_inner);
+        let flushed = info.event().is_some_and(|event| event.type_() == gst::EventType::FlushStop);
+        if flushed {
+            clock.times = PresentationTimes::default();
+            watch.times().clear();
+        }
+        if let Some(packet) = info.buffer_mut() {
+            let decoding_order = watch.seen().decoding_order;
+            let number = clock.enter(packet.make_mut(), decoding_order);
+            watch.times().enter(number, thread::current().id(), watch.clock.now());
+        }
+        gst::PadProbeReturn::Ok
+    });
+}
+
+/// Notes when frames leave a decoder, and gives them their times.
+fn watch_frames(decoder: &gst::Element, watch: &Arc<Watch>, clock: &Arc<Mutex<DecoderClock>>) {
+    let Some(pad) = decoder.static_pad("src") else { return };
+    let (watch, clock) = (Arc::clone(watch), Arc::clone(clock));
+    pad.add_probe(gst::PadProbeType::BUFFER, move |pad, info| {
+        let Some(frame) = info.buffer_mut() else { return gst::PadProbeReturn::Ok };
+        let mut clock = clock.lock().unwrap_or_else(PoisonError::into_inner);
+        let packet = clock.packet_of(frame);
+        clock.leave(frame.make_mut(), packet, segment_start(pad));
+        if let (Some(packet), Some(pts)) = (packet, frame.pts()) {
+            watch.times().leave(packet, pts.nseconds(), thread::current().id(), watch.clock.now());
+        }
+        gst::PadProbeReturn::Ok
+    });
+}
+
+/// Where the part of a stream that is played begins, in nanoseconds.
+fn segment_start(pad: &gst::Pad) -> u64 {
+    let event = pad.sticky_event::<gst::event::Segment>(0);
+    let segment = event.and_then(|event| event.segment().downcast_ref::<gst::ClockTime>().cloned());
+    segment.and_then(|segment| segment.start()).map_or(0, gst::ClockTime::nseconds)
 }

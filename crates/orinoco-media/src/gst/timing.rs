@@ -31,7 +31,9 @@ pub(super) enum Held {
 
 #[derive(Clone, Copy)]
 struct Picture {
-    pts: u64,
+    packet: u64,
+    /// When it is shown, once it has left the decoder.
+    pts: Option<u64>,
     entered: Nanos,
     held: Duration,
     took: Option<Duration>,
@@ -47,21 +49,19 @@ impl DecodeTimes {
         *self = Self::new(self.rule);
     }
 
-    /// A compressed picture goes into the decoder. A picture in several pieces counts from its first.
-    pub(super) fn enter(&mut self, pts: u64, thread: ThreadId, now: Nanos) {
+    /// The packet with this number goes into the decoder.
+    pub(super) fn enter(&mut self, packet: u64, thread: ThreadId, now: Nanos) {
         self.note_held(thread, now);
-        if self.picture(pts).is_some_and(|picture| picture.took.is_none()) {
-            return;
-        }
-        self.ring[self.next] = Some(Picture { pts, entered: now, held: self.held, took: None });
+        self.ring[self.next] = Some(Picture { packet, pts: None, entered: now, held: self.held, took: None });
         self.next = (self.next + 1) % PICTURES_MAX;
     }
 
-    /// A raw picture comes out.
-    pub(super) fn leave(&mut self, pts: u64, thread: ThreadId, now: Nanos) {
+    /// The raw picture of a packet comes out, to be shown at `pts`.
+    pub(super) fn leave(&mut self, packet: u64, pts: u64, thread: ThreadId, now: Nanos) {
         self.note_held(thread, now);
         let held = self.held;
-        if let Some(picture) = self.picture(pts) {
+        if let Some(picture) = self.picture(packet) {
+            picture.pts = Some(pts);
             let held = held.saturating_sub(picture.held);
             picture.took.get_or_insert(now.since(picture.entered).saturating_sub(held));
         }
@@ -70,7 +70,8 @@ impl DecodeTimes {
 
     /// The time the picture took, once.
     pub(super) fn take(&mut self, pts: u64) -> Option<Duration> {
-        let index = self.ring.iter().position(|entry| entry.is_some_and(|picture| picture.pts == pts))?;
+        let index =
+            self.ring.iter().position(|entry| entry.is_some_and(|picture| picture.pts == Some(pts)))?;
         self.ring[index].take()?.took
     }
 
@@ -84,8 +85,8 @@ impl DecodeTimes {
         }
     }
 
-    fn picture(&mut self, pts: u64) -> Option<&mut Picture> {
-        self.ring.iter_mut().flatten().find(|picture| picture.pts == pts)
+    fn picture(&mut self, packet: u64) -> Option<&mut Picture> {
+        self.ring.iter_mut().flatten().find(|picture| picture.packet == packet)
     }
 }
 
@@ -100,7 +101,7 @@ mod tests {
         for &(pts, enters, now) in steps {
             match enters {
                 true => times.enter(pts, thread, Nanos(now)),
-                false => times.leave(pts, thread, Nanos(now)),
+                false => times.leave(pts, pts, thread, Nanos(now)),
             }
         }
         assert_eq!([0, 1, 2].map(|pts| times.take(pts).map(|time| time.as_nanos())), expected);
@@ -129,8 +130,8 @@ mod tests {
         for pts in 0..1000 {
             times.enter(pts, thread, Nanos(pts));
         }
-        times.leave(1, thread, Nanos(2000));
-        times.leave(999, thread, Nanos(2000));
+        times.leave(1, 1, thread, Nanos(2000));
+        times.leave(999, 999, thread, Nanos(2000));
         assert_eq!(times.take(1), None);
         assert_eq!(times.take(999), Some(Duration::from_nanos(1001)));
     }

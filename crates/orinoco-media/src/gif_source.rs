@@ -1,0 +1,188 @@
+use std::fs::File;
+use std::io::{self, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::thread;
+use std::time::Duration;
+
+use image::codecs::gif::GifDecoder;
+use image::{AnimationDecoder, DynamicImage, ImageDecoder, ImageError, ImageResult};
+use orinoco_core::{Clock, Diagnosis, FrameDesc, Nanos, PixelFormat, Pts, codes};
+use orinoco_pipeline::{Frame, Poll, Slot, SlotPool, Source, SourceError};
+
+use crate::Pace;
+use crate::image_source::decode_limits;
+use crate::pace::Pacer;
+use crate::uri::check_file;
+
+/// Frames that may be on their way at once: more than a ring, a batch and the sinks hold together.
+const SLOTS: usize = 16;
+/// Decoded images that wait for a slot.
+const IMAGES_MAX: usize = 1;
+/// Delays below this are taken for [`DELAY_DEFAULT_NANOS`], as browsers and FFmpeg do: early tools wrote 0.
+const DELAY_NANOS_MIN: u64 = 20_000_000;
+const DELAY_DEFAULT_NANOS: u64 = 100_000_000;
+
+/// An animated GIF, as whole RGB frames: each image is drawn over the one before. Transparent pixels are black.
+///
+/// GStreamer is not used for it: its demuxer for GIF (libav, 1.22) gives every frame the time 0, and may wait for ever
+/// at the end of the file. A thread of its own decodes, one image ahead.
+pub(crate) struct GifSource {
+    path: PathBuf,
+    repeat: bool,
+    clock: Arc<dyn Clock>,
+    pacer: Pacer,
+    pool: SlotPool,
+    images: Option<Receiver<ImageResult<Image>>>,
+    /// Decoded already; no slot is free, or its time has not come.
+    early: Option<Image>,
+    /// When the next frame is shown.
+    next: u64,
+    /// Frames since the last start from the beginning.
+    pass_frames: u64,
+}
+
+/// One frame of an animation.
+struct Image {
+    pixels: image::RgbImage,
+    delay_nanos: u64,
+    decode: Duration,
+}
+
+/// Whether a file is a GIF, whatever its name.
+pub(crate) fn is_gif(path: &Path) -> bool {
+    let mut head = Vec::new();
+    // Only of a file: opening a pipe would wait for its writer. What cannot be read is reported by the source itself.
+    let read = path.is_file().then(|| File::open(path).and_then(|file| file.take(6).read_to_end(&mut head)));
+    matches!(read, Some(Ok(_))) && (head == b"GIF87a" || head == b"GIF89a")
+}
+
+impl GifSource {
+    pub(crate) fn new(path: PathBuf, repeat: bool, pace: Pace, clock: Arc<dyn Clock>) -> Self {
+        let (pacer, pool) = (Pacer::new(pace, clock.clone()), SlotPool::new(SLOTS, 0));
+        Self { path, repeat, clock, pacer, pool, images: None, early: None, next: 0, pass_frames: 0 }
+    }
+
+    /// Starts to decode from the beginning.
+    fn start(&mut self) -> Result<(), Diagnosis> {
+        let file = File::open(&self.path).map_err(|error| self.damaged(&ImageError::IoError(error)))?;
+        let (sender, images) = sync_channel(IMAGES_MAX);
+        let clock = Arc::clone(&self.clock);
+        let spawned =
+            thread::Builder::new().name("gif".to_owned()).spawn(move || decode_all(file, &*clock, &sender));
+        spawned.map_err(|error| {
+            let next = "free some memory or processes";
+            let cause = format!("no thread can be had ({error})");
+            Diagnosis::new(&codes::SOURCE_OPEN, self.path.display(), cause, next)
+        })?;
+        self.images = Some(images);
+        self.pass_frames = 0;
+        Ok(())
+    }
+
+    fn damaged(&self, error: &ImageError) -> Diagnosis {
+        let (code, cause) = match error {
+            ImageError::IoError(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                (&codes::SOURCE_TRUNCATED, "the file was cut off".to_owned())
+            }
+            error => (&codes::SOURCE_DECODE, format!("its data are damaged ({error})")),
+        };
+        Diagnosis::new(code, self.path.display(), cause, "copy it again")
+    }
+
+    /// The image's frame, if its time comes and a slot is free within `wait`.
+    fn deliver(&mut self, image: Image, wait: Duration) -> Result<Poll, SourceError> {
+        let pts = Pts(self.next);
+        let begin = self.clock.now();
+        let is_due = self.pacer.wait(pts, wait);
+        let left = wait.saturating_sub(self.clock.now().since(begin));
+        let Some(mut slot) = is_due.then(|| self.pool.take(left)).flatten() else {
+            self.early = Some(image);
+            return Ok(Poll::Waiting);
+        };
+        let mut desc = FrameDesc::packed(PixelFormat::Rgb, image.pixels.width(), image.pixels.height());
+        desc.pts = pts;
+        slot.bytes = image.pixels.into_raw();
+        let frame = Frame::new(desc, Slot::Owned(slot), self.clock.now());
+        let mut frame = frame.ok_or_else(|| {
+            let next = "copy it again";
+            let fault = Diagnosis::new(&codes::SOURCE_DECODE, self.path.display(), "it has no pixels", next);
+            SourceError::Permanent(fault)
+        })?;
+        frame.decode = Some(image.decode);
+        self.next = self.next.saturating_add(image.delay_nanos);
+        self.pass_frames += 1;
+        Ok(Poll::Frame(frame))
+    }
+}
+
+impl Source for GifSource {
+    fn open(&mut self) -> Result<(), SourceError> {
+        self.close();
+        check_file(&self.path, &self.path.display().to_string()).map_err(SourceError::Permanent)?;
+        self.next = 0;
+        self.pacer.restart();
+        self.start().map_err(SourceError::Permanent)
+    }
+
+    fn next(&mut self, wait: Duration) -> Result<Poll, SourceError> {
+        if let Some(image) = self.early.take() {
+            return self.deliver(image, wait);
+        }
+        let Some(images) = &self.images else { return Ok(Poll::End) };
+        let begin = self.clock.now();
+        let image = match images.recv_timeout(wait) {
+            Ok(Ok(image)) => image,
+            Ok(Err(error)) => {
+                self.images = None;
+                return Err(SourceError::Permanent(self.damaged(&error)));
+            }
+            Err(RecvTimeoutError::Timeout) => return Ok(Poll::Pending),
+            Err(RecvTimeoutError::Disconnected) if self.repeat && self.pass_frames > 0 => {
+                self.start().map_err(SourceError::Permanent)?;
+                return Ok(Poll::Pending);
+            }
+            Err(RecvTimeoutError::Disconnected) => {
+                self.images = None;
+                return Ok(Poll::End);
+            }
+        };
+        let left = wait.saturating_sub(self.clock.now().since(begin));
+        self.deliver(image, left)
+    }
+
+    fn close(&mut self) {
+        (self.images, self.early) = (None, None);
+    }
+}
+
+/// Decodes a file to its end, its first fault, or until nobody takes the images any more.
+fn decode_all(file: File, clock: &dyn Clock, images: &SyncSender<ImageResult<Image>>) {
+    let decoder = GifDecoder::new(BufReader::new(file)).and_then(|mut decoder| {
+        decoder.set_limits(decode_limits())?;
+        Ok(decoder)
+    });
+    let mut frames = match decoder {
+        Ok(decoder) => decoder.into_frames(),
+        // It fails only when nobody listens any more, here and below.
+        Err(error) => return drop(images.send(Err(error))),
+    };
+    loop {
+        let started = clock.now();
+        let Some(frame) = frames.next() else { return };
+        let image = frame.map(|frame| image_of(frame, clock, started));
+        let is_last = image.is_err();
+        if images.send(image).is_err() || is_last {
+            return;
+        }
+    }
+}
+
+fn image_of(frame: image::Frame, clock: &dyn Clock, started: Nanos) -> Image {
+    let (millis, of) = frame.delay().numer_denom_ms();
+    let delay = u64::from(millis) * 1_000_000 / u64::from(of.max(1));
+    let delay_nanos = if delay < DELAY_NANOS_MIN { DELAY_DEFAULT_NANOS } else { delay };
+    let pixels = DynamicImage::from(frame.into_buffer()).into_rgb8();
+    Image { pixels, delay_nanos, decode: clock.now().since(started) }
+}
