@@ -100,6 +100,6 @@ mod tests {
             lines.write_all(b"a line\n").expect("there is room");
         }
         let length = path.metadata().expect("it is there").len();
-        assert!(length > 6 * WAITING_MAX as u64 && length % 7 == 0, "{length}");
+        assert!(length > 6 * WAITING_MAX as u64 && length.is_multiple_of(7), "{length}");
     }
 }

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use orinoco_core::{Clock, Code, ColorRange, Diagnosis, FrameDesc, PixelFormat, Pts, codes};
-use orinoco_pipeline::{Frame, OwnedSlot, Poll, Slot, SlotPool, Source, SourceError};
+use orinoco_pipeline::{Frame, OwnedSlot, PixelAspect, Poll, Slot, SlotPool, Source, SourceError};
 
 use crate::pace::Pacer;
 use crate::uri::RATE_TERM;
@@ -67,6 +67,7 @@ enum Step {
 struct Stream {
     desc: FrameDesc,
     rate: Rate,
+    aspect: PixelAspect,
 }
 
 impl RawSource {
@@ -208,7 +209,9 @@ impl Reading {
     /// Reads to the end; returns early when the source was dropped.
     fn read_all(&mut self, layout: RawLayout, steps: &SyncSender<Step>) -> Result<(), Diagnosis> {
         let stream = match layout {
-            RawLayout::Frames(frames) => Stream { desc: frames.desc(), rate: frames.rate },
+            RawLayout::Frames(frames) => {
+                Stream { desc: frames.desc(), rate: frames.rate, aspect: PixelAspect::SQUARE }
+            }
             RawLayout::Y4m => self.read_y4m_head()?,
         };
         let bytes = stream.desc.bytes_needed();
@@ -263,7 +266,9 @@ impl Reading {
         }
         let desc = FrameDesc { pts: Pts(stream.rate.nanos(number)), ..stream.desc };
         let frame = Frame::new(desc, Slot::Owned(slot), self.clock.now());
-        Ok(Some(frame.expect("slots are as large as the stream's frames")))
+        let mut frame = frame.expect("slots are as large as the stream's frames");
+        frame.aspect = stream.aspect;
+        Ok(Some(frame))
     }
 
     /// The end after `frames` frames is a fault when there was none.
@@ -343,12 +348,13 @@ impl Reading {
     }
 }
 
-/// Reads what follows `YUV4MPEG2`: ` W640 H480 F30:1 C420jpeg XCOLORRANGE=FULL`, in any order. The error is a cause.
+/// Reads what follows `YUV4MPEG2`: ` W640 H480 F30:1 A1:1 C420jpeg XCOLORRANGE=FULL`, in any order. The error is a cause.
 fn parse_y4m_head(text: &str) -> Result<Stream, String> {
     let side = |name: &str, text: &str| {
         let number = text.parse().ok().filter(|number| (1..=Y4M_SIDE_MAX).contains(number));
         number.ok_or_else(|| format!("its header has the {name} `{text}`, not 1 to {Y4M_SIDE_MAX} pixels"))
     };
+    let mut aspect = PixelAspect::SQUARE;
     let (mut width, mut height, mut rate, mut format, mut range) =
         (None, None, Rate { frames: 25, seconds: 1 }, PixelFormat::I420, ColorRange::Limited);
     for field in text.split_ascii_whitespace() {
@@ -359,6 +365,10 @@ fn parse_y4m_head(text: &str) -> Result<Stream, String> {
         } else if let Some(text) = field.strip_prefix('F') {
             // F0:0 means that nobody knows.
             rate = parse_y4m_rate(text).unwrap_or(rate);
+        } else if let Some((wide, high)) = field.strip_prefix('A').and_then(|text| text.split_once(':')) {
+            // A0:0 means that nobody knows.
+            let term = |text: &str| text.parse().unwrap_or(0);
+            aspect = PixelAspect::new(term(wide), term(high));
         } else if let Some(text) = field.strip_prefix('C') {
             format = match text {
                 "420" | "420jpeg" | "420mpeg2" | "420paldv" => PixelFormat::I420,
@@ -376,7 +386,7 @@ fn parse_y4m_head(text: &str) -> Result<Stream, String> {
     if format.is_yuv() {
         (desc.matrix, desc.range) = (colour::matrix_of_untagged(height), range);
     }
-    Ok(Stream { desc, rate })
+    Ok(Stream { desc, rate, aspect })
 }
 
 fn parse_y4m_rate(text: &str) -> Option<Rate> {
@@ -404,4 +414,18 @@ fn fill(input: &mut impl Read, buffer: &mut [u8], dropped: &AtomicBool) -> io::R
         }
     }
     Ok(filled)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_header_gives_the_shape_of_pixels_where_it_is_known() {
+        let aspect = |text: &str| parse_y4m_head(text).expect("a header").aspect;
+        assert_eq!(aspect(" W720 H576 F25:1 A64:45"), PixelAspect::new(64, 45));
+        for unknown in [" W4 H2", " W4 H2 A0:0", " W4 H2 A1", " W4 H2 Awide:1"] {
+            assert_eq!(aspect(unknown), PixelAspect::SQUARE, "{unknown}");
+        }
+    }
 }

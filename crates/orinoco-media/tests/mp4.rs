@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use common::{clock, note, read, source};
 use orinoco_core::{FrameDesc, Nanos, PixelFormat, Pts, codes};
 use orinoco_media::{Codec, Draw, Mp4Sink, Shown, SourceKind, SourceUri, cut_torn_mp4, decode_image};
-use orinoco_pipeline::{Frame, Outcome, Poll, Sink, Slot, SlotPool};
+use orinoco_pipeline::{Frame, Outcome, PixelAspect, Poll, Sink, Slot, SlotPool};
 
 fn outcome(frame: Frame) -> Outcome {
     Outcome { frame, found: Vec::new(), finished: Nanos(0) }
@@ -350,6 +350,36 @@ fn a_torn_end_is_cut_off_and_nothing_else() {
         assert_eq!(cut_torn_mp4(&path).expect("readable"), 0);
         assert!(std::fs::read(&path).expect("readable") == bytes);
     }
+}
+
+#[test]
+fn the_shape_of_pixels_is_kept_and_turns_with_the_picture() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("x.mp4");
+    let name = path.to_str().expect("UTF-8");
+    let aspect = |frame: &Frame| ((frame.desc.width, frame.desc.height), frame.aspect);
+    for codec in [Codec::H264, Codec::H265] {
+        let mut sink = Mp4Sink::create(&path, codec, no_drawing()).expect("writable");
+        let mut anamorphic = grey(64, 48, PixelFormat::I420, 0);
+        anamorphic.frame.aspect = PixelAspect::new(2, 1);
+        sink.write(&anamorphic).expect("there is room");
+        sink.finish().expect("there is room");
+        assert_eq!(read(name, 1, aspect).frames, [((64, 48), PixelAspect::new(2, 1))], "{codec:?}");
+        if let Some(told) = ffprobe(&path, &["-show_entries", "stream=sample_aspect_ratio"]) {
+            assert_eq!(told.trim(), "2:1", "{codec:?}");
+        }
+    }
+    // A quarter turn in the track's header: pixels that were twice as wide as high are twice as high as wide.
+    let mut bytes = std::fs::read(&path).expect("readable");
+    let matrix = |terms: [i32; 4]| {
+        let [a, b, c, d] = terms;
+        [a, b, 0, c, d, 0, 0, 0, 0x4000_0000].map(i32::to_be_bytes).concat()
+    };
+    let upright = matrix([0x1_0000, 0, 0, 0x1_0000]);
+    let place = bytes.windows(upright.len()).rposition(|there| there == upright).expect("the track has one");
+    bytes[place..place + upright.len()].copy_from_slice(&matrix([0, 0x1_0000, -0x1_0000, 0]));
+    std::fs::write(&path, bytes).expect("written");
+    assert_eq!(read(name, 1, aspect).frames, [((48, 64), PixelAspect::new(1, 2))]);
 }
 
 #[test]

@@ -9,7 +9,7 @@ use gstreamer_video as video;
 use orinoco_core::{
     ColorMatrix, ColorRange, FrameDesc, MemoryDomain, Nanos, PLANES_MAX, PixelFormat, Plane, Pts, PtsClock,
 };
-use orinoco_pipeline::{Frame, Lease, Slot};
+use orinoco_pipeline::{Frame, Lease, PixelAspect, Slot};
 
 use super::hardware::NVMM;
 use super::nvmm::Surface;
@@ -26,6 +26,7 @@ pub(super) struct FrameMaker {
 struct Layout {
     caps: gst::Caps,
     desc: FrameDesc,
+    aspect: PixelAspect,
     interval: Option<u64>,
 }
 
@@ -92,13 +93,15 @@ impl FrameMaker {
         };
         let buffer = sample.buffer_owned().ok_or("the decoder gave a picture without pixels")?;
         let interval = buffer.duration().map(|time| time.nseconds()).or(layout.interval);
-        let desc = FrameDesc { pts, clock, ..layout.desc };
+        let (desc, aspect) = (FrameDesc { pts, clock, ..layout.desc }, layout.aspect);
         let (desc, lease) = match desc.memory {
             MemoryDomain::DmaBuf => self.lend_surface(desc, buffer)?,
             _ => self.lend_pixels(desc, buffer)?,
         };
         let frame = Frame::new(desc, Slot::Leased(lease), arrived);
-        Ok((frame.ok_or("the decoder gave a picture smaller than its format")?, interval))
+        let mut frame = frame.ok_or("the decoder gave a picture smaller than its format")?;
+        frame.aspect = aspect;
+        Ok((frame, interval))
     }
 
     fn lend_pixels(
@@ -154,7 +157,10 @@ impl Layout {
             (Ok(number @ 1..), Ok(frames)) => Some(frames.saturating_mul(1_000_000_000) / number),
             _ => None,
         };
-        Ok(Self { caps, desc, interval })
+        // Elements that turn pictures turn this, too.
+        let term = |term: i32| u32::try_from(term).unwrap_or(0);
+        let aspect = PixelAspect::new(term(info.par().numer()), term(info.par().denom()));
+        Ok(Self { caps, desc, aspect, interval })
     }
 }
 

@@ -151,7 +151,7 @@ impl Writer {
     /// Records until the end, or until the disk takes no more. Then, too, the file says how long it is.
     fn record(mut self, coded: &Receiver<Coded>) -> io::Result<()> {
         let taken = self.run(coded).and_then(|()| self.write_pending(None, Instant::now()));
-        if self.is_regular && self.fragments > 0 {
+        if self.is_regular && self.written > 0 {
             // All that was written plays without what follows: no reason to call it failed.
             if taken.is_ok() && self.index.len() <= INDEX_ENTRIES_MAX {
                 let _ = self.write(&boxes::index(&self.index));
