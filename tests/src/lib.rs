@@ -1,6 +1,8 @@
 //! What the end-to-end tests share: the built binaries, the shared data, and how to judge what comes out.
 #![allow(clippy::print_stdout, reason = "tests say what they skip")]
 
+pub mod onnx;
+
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output};
 use std::time::{Duration, Instant};

@@ -12,6 +12,9 @@ pub struct Fault {
     pub cause: String,
     /// What to do.
     pub next: String,
+    /// The cause in full, where `cause` is shortened.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub detail: Option<String>,
 }
 
 impl From<&Diagnosis> for Fault {
@@ -21,6 +24,7 @@ impl From<&Diagnosis> for Fault {
             subject: d.subject.clone(),
             cause: d.cause.clone(),
             next: d.next.clone(),
+            detail: d.detail.clone(),
         }
     }
 }

@@ -70,7 +70,7 @@ codes! {
         "Engines are ort-cuda and ort-cpu (ONNX Runtime on a GPU and on the CPU) and tract (built in)."
     ENGINE_UNAVAILABLE "E0302" RunFailed "no engine can run the model"
         "Each engine of the list was tried by a real inference on this machine and refused; the message has each \
-         one's reason. ONNX Runtime's library is looked for at ort_library of the board file, else at $ORT_DYLIB_PATH, else \
+         one's reason, `orinoco models check --verbose` shows it in full. ONNX Runtime's library is looked for at ort_library of the board file, else at $ORT_DYLIB_PATH, else \
          in the user's cache (cross/onnxruntime.sh puts it there), else in the system's library folders."
     ENGINE_REQUIRED "E0303" RunFailed "a required engine was refused"
         "require in the board file turns a fallback into an error. The message says why the engine refused."

@@ -44,6 +44,8 @@ pub struct Diagnosis {
     pub cause: String,
     /// What to do next, as an instruction.
     pub next: String,
+    /// The cause in full, where `cause` is a part of it: an engine's own words. May span lines.
+    pub detail: Option<String>,
 }
 
 impl Diagnosis {
@@ -54,7 +56,15 @@ impl Diagnosis {
         cause: impl fmt::Display,
         next: impl fmt::Display,
     ) -> Self {
-        Self { code, subject: one_line(subject), cause: one_line(cause), next: one_line(next) }
+        Self { code, subject: one_line(subject), cause: one_line(cause), next: one_line(next), detail: None }
+    }
+
+    /// The same with the cause in full, unless that says no more than the cause does.
+    #[must_use]
+    pub fn with_detail(self, detail: &str) -> Self {
+        let detail = detail.trim();
+        let more = !detail.is_empty() && one_line(detail) != self.cause;
+        Self { detail: more.then(|| String::from(detail)), ..self }
     }
 }
 
@@ -116,5 +126,9 @@ mod tests {
     fn causes_are_folded_into_one_sentence() {
         let d = Diagnosis::new(&crate::codes::FILE_MISSING, "a.mp4", "no such\n  file.", "check the path");
         assert_eq!(d.to_string(), "a.mp4: no such file; check the path");
+        assert_eq!(d.clone().with_detail(" no such file.\n").detail, None);
+        let whole = d.with_detail("no such file.\nat line 3");
+        assert_eq!(whole.detail.as_deref(), Some("no such file.\nat line 3"));
+        assert_eq!(whole.to_string(), "a.mp4: no such file; check the path");
     }
 }

@@ -10,6 +10,32 @@ use crate::scratch::Scratch;
 /// No head reads more outputs than this.
 pub(crate) const OUTPUTS_MAX: usize = 16;
 
+/// What a model's inputs are bound with before its first run.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ProbeInputs {
+    /// One shape per input.
+    pub shapes: Vec<Vec<usize>>,
+    /// Inputs by index that hold the same every time; one number fills the whole tensor. All others start as zeros.
+    pub constants: Vec<(usize, Vec<f32>)>,
+}
+
+impl ProbeInputs {
+    /// Shapes and constants of `model` as `binding` places them.
+    pub fn new(model: &Model, binding: &Binding) -> Self {
+        let feeds = model.feeds.iter().zip(&binding.feeds);
+        let constants = feeds.filter_map(|(feed, input)| match &feed.value {
+            FeedValue::Constant(values) => Some((*input, values.clone())),
+            FeedValue::State(_) => None,
+        });
+        Self { shapes: binding.shapes.clone(), constants: constants.collect() }
+    }
+
+    /// Writes the constants into the inputs of a session.
+    pub fn write_constants(&self, session: &mut dyn Session) {
+        self.constants.iter().for_each(|(input, values)| fill(session, *input, values));
+    }
+}
+
 /// A bound model, from f32 input to findings.
 pub(crate) struct Inference {
     session: Box<dyn Session>,
@@ -42,24 +68,19 @@ struct Read {
 }
 
 impl Inference {
-    /// Binds `model` to a session of `prepared` with the shapes of `binding`, and runs it once on zeros: only then is it
-    /// known what shapes the outputs have.
+    /// Binds `model` to a session of `prepared` with the shapes of `binding`, and runs it once, with its constants
+    /// and zeros in every other input: only then is it known what shapes the outputs have.
     pub(crate) fn new(
         model: &Model,
         binding: &Binding,
         prepared: &dyn Prepared,
         mut session: Box<dyn Session>,
     ) -> Result<Self, Diagnosis> {
-        let mut states = Vec::new();
-        for ((feed, input), output) in model.feeds.iter().zip(&binding.feeds).zip(&binding.states) {
-            match (&feed.value, output) {
-                (FeedValue::Constant(values), _) => fill(session.as_mut(), *input, values),
-                (FeedValue::State(_), Some(output)) => {
-                    states.push(State { input: *input, output: *output, carried: Vec::new() });
-                }
-                (FeedValue::State(_), None) => {}
-            }
-        }
+        ProbeInputs::new(model, binding).write_constants(session.as_mut());
+        let states = binding.feeds.iter().zip(&binding.states).filter_map(|(input, output)| {
+            output.map(|output| State { input: *input, output, carried: Vec::new() })
+        });
+        let states = states.collect();
         session.run()?;
         let outputs: Vec<Read> = prepared
             .outputs()

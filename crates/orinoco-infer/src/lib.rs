@@ -33,6 +33,7 @@ pub use engine::{
 };
 pub use executor::CpuPlan;
 pub use import::{Import, LeftOut};
+pub use inference::ProbeInputs;
 pub use model::{
     AudioFeatures, AudioSpec, Binding, Feed, FeedValue, Mfcc, Model, ModelInput, Quantization, Repository,
     Unsure, sha256_hex,
@@ -41,4 +42,4 @@ pub use model::{
 pub use orinoco_cuda::{Allocated, allocated};
 pub use ort::stray_requests;
 pub use scratch::Scratch;
-pub use select::{Chosen, ENGINES, Refusal, ShapesFor, by_name, choose, engines};
+pub use select::{Chosen, ENGINES, InputsFor, Refusal, by_name, choose, engines};

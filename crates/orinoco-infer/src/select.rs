@@ -7,6 +7,7 @@ use orinoco_core::{Diagnosis, TensorDesc, codes};
 #[cfg(feature = "cuda")]
 use crate::engine::DeviceSession;
 use crate::engine::{Engine, Options, Prepared, Session};
+use crate::inference::ProbeInputs;
 #[cfg(feature = "cuda")]
 use crate::scratch::Scratch;
 
@@ -37,6 +38,8 @@ pub struct Refusal {
     pub engine: String,
     /// Why, in one sentence.
     pub why: String,
+    /// The engine's own words in full, where `why` is shortened.
+    pub detail: Option<String>,
 }
 
 /// The engine that was chosen, with the model in it.
@@ -49,16 +52,20 @@ pub struct Chosen {
     pub version: String,
     /// The engines before it in the order, with their reasons.
     pub refused: Vec<Refusal>,
-    shapes: Vec<Vec<usize>>,
+    inputs: ProbeInputs,
     proof: Option<Box<dyn Session>>,
 }
 
 impl Chosen {
-    /// A session with the shapes that were proved; the first one is that of the proof itself.
+    /// A session with the shapes and constants that were proved; the first one is that of the proof itself.
     pub fn session(&mut self) -> Result<Box<dyn Session>, Diagnosis> {
         match self.proof.take() {
             Some(session) => Ok(session),
-            None => self.prepared.session(&self.shapes),
+            None => {
+                let mut session = self.prepared.session(&self.inputs.shapes)?;
+                self.inputs.write_constants(session.as_mut());
+                Ok(session)
+            }
         }
     }
 
@@ -78,7 +85,7 @@ impl Chosen {
         &mut self,
         scratch: Option<(&Scratch, &str)>,
     ) -> Result<Option<Box<dyn DeviceSession>>, Diagnosis> {
-        let session = self.prepared.device_session(&self.shapes, scratch)?;
+        let session = self.prepared.device_session(&self.inputs.shapes, scratch)?;
         if session.is_some() {
             // What the proof holds is needed no more.
             self.proof = None;
@@ -87,20 +94,20 @@ impl Chosen {
     }
 }
 
-/// Chooses one input shape per input of a graph, from its inputs and outputs, or says what is wrong with the graph.
-pub type ShapesFor<'a> = &'a dyn Fn(&[TensorDesc], &[TensorDesc]) -> Result<Vec<Vec<usize>>, Diagnosis>;
+/// Chooses what a probe inference is given, from a graph's inputs and outputs, or says what is wrong with the graph.
+pub type InputsFor<'a> = &'a dyn Fn(&[TensorDesc], &[TensorDesc]) -> Result<ProbeInputs, Diagnosis>;
 
-/// Takes the first engine of `order` that runs the model in `file` once on zeros, with the shapes that `shapes_for`
-/// gives. An engine of `require` that is refused, or that this machine cannot run, is an error; so is a file that no
-/// engine can read, or that `shapes_for` rejects.
+/// Takes the first engine of `order` that runs the model in `file` once, with the shapes and constants that `inputs_for`
+/// gives and zeros in every other input: a constant may pick the branch that a graph takes. An engine of `require` that is refused, or that this machine cannot run, is an error; so is a file that no
+/// engine can read, or that `inputs_for` rejects.
 pub fn choose(
     order: &[String],
     require: &[String],
     file: &Path,
     options: &Options,
-    shapes_for: ShapesFor<'_>,
+    inputs_for: InputsFor<'_>,
 ) -> Result<Chosen, Diagnosis> {
-    choose_among(&engines(), order, require, file, options, shapes_for)
+    choose_among(&engines(), order, require, file, options, inputs_for)
 }
 
 fn choose_among(
@@ -109,7 +116,7 @@ fn choose_among(
     require: &[String],
     file: &Path,
     options: &Options,
-    shapes_for: ShapesFor<'_>,
+    inputs_for: InputsFor<'_>,
 ) -> Result<Chosen, Diagnosis> {
     let named = |name: &String| {
         let engine = engines.iter().find(|engine| engine.name() == name);
@@ -123,24 +130,25 @@ fn choose_among(
     let mut refused = Vec::new();
     let mut verdicts = Vec::new();
     for engine in ordered {
-        let why = match prove(engine.as_ref(), file, options, shapes_for) {
+        let (why, detail) = match prove(engine.as_ref(), file, options, inputs_for) {
             Ok(chosen) => return Ok(Chosen { refused, ..chosen }),
-            Err(Refused::Absent(why)) => why,
+            Err(Refused::Absent(why)) => (why, None),
             Err(Refused::Everywhere(fault)) => return Err(fault),
             Err(Refused::Model(fault)) => {
                 if require.iter().any(|name| name == engine.name()) {
                     return Err(if is_unreadable(&fault) {
                         fault
                     } else {
-                        required(engine.name(), &fault.cause)
+                        let detail = fault.detail.unwrap_or_default();
+                        required(engine.name(), &fault.cause).with_detail(&detail)
                     });
                 }
-                let why = fault.cause.clone();
+                let reason = (fault.cause.clone(), fault.detail.clone());
                 verdicts.push(fault);
-                why
+                reason
             }
         };
-        refused.push(Refusal { engine: engine.name().to_owned(), why });
+        refused.push(Refusal { engine: engine.name().to_owned(), why, detail });
     }
     // When every engine that is here fails to make sense of the file, the file is to blame.
     match verdicts.pop() {
@@ -171,20 +179,21 @@ fn is_unreadable(fault: &Diagnosis) -> bool {
     fault.code.id == codes::MODEL_PARSE.id
 }
 
-/// One run on zeros.
+/// One run on the constants, and zeros in every other input.
 fn prove(
     engine: &dyn Engine,
     file: &Path,
     options: &Options,
-    shapes_for: ShapesFor<'_>,
+    inputs_for: InputsFor<'_>,
 ) -> Result<Chosen, Refused> {
     let info = engine.check(options).map_err(Refused::Absent)?;
     let prepared = engine.prepare(file, options)?;
-    let shapes = shapes_for(prepared.inputs(), prepared.outputs()).map_err(Refused::Everywhere)?;
-    let mut session = prepared.session(&shapes)?;
+    let inputs = inputs_for(prepared.inputs(), prepared.outputs()).map_err(Refused::Everywhere)?;
+    let mut session = prepared.session(&inputs.shapes)?;
+    inputs.write_constants(session.as_mut());
     session.run()?;
     let (name, version) = (engine.name(), info.version);
-    Ok(Chosen { prepared, name, version, refused: Vec::new(), shapes, proof: Some(session) })
+    Ok(Chosen { prepared, name, version, refused: Vec::new(), inputs, proof: Some(session) })
 }
 
 fn unknown(name: &str, engines: &[Box<dyn Engine>]) -> Diagnosis {
@@ -202,7 +211,12 @@ fn nobody(file: &Path, refused: &[Refusal]) -> Diagnosis {
     let reasons: Vec<String> = refused.iter().map(|r| format!("{} refused ({})", r.engine, r.why)).collect();
     let cause =
         if reasons.is_empty() { "the list of engines is empty".to_owned() } else { reasons.join(", ") };
+    let full = |r: &Refusal| format!("{} refused: {}", r.engine, r.detail.as_ref().unwrap_or(&r.why));
+    let shortened = refused.iter().any(|r| r.detail.is_some());
+    let detail =
+        if shortened { refused.iter().map(full).collect::<Vec<_>>().join("\n") } else { String::new() };
     Diagnosis::new(&codes::ENGINE_UNAVAILABLE, file.display(), cause, "see `orinoco explain E0302`")
+        .with_detail(&detail)
 }
 
 #[cfg(test)]
@@ -211,6 +225,29 @@ mod tests {
 
     /// An engine that answers as its name says.
     struct Fake(&'static str);
+
+    /// A session of one input, which picks a branch that fails unless it is 16000.
+    struct Choosy {
+        sample_rate: [f32; 1],
+    }
+
+    impl Session for Choosy {
+        fn input(&mut self, _: usize) -> crate::engine::TensorViewMut<'_> {
+            let data = crate::engine::ElementsMut::F32(&mut self.sample_rate);
+            crate::engine::TensorViewMut { shape: &[1], data }
+        }
+
+        fn run(&mut self) -> Result<(), Diagnosis> {
+            match self.sample_rate {
+                [16_000.0] => Ok(()),
+                [other] => Err(crate::engine::run_failed(Path::new("m"), &format!("no branch for {other}"))),
+            }
+        }
+
+        fn output(&self, _: usize) -> crate::engine::TensorView<'_> {
+            unreachable!("it has no outputs")
+        }
+    }
 
     impl Engine for Fake {
         fn name(&self) -> &'static str {
@@ -243,7 +280,10 @@ mod tests {
         }
 
         fn session(&self, _: &[Vec<usize>]) -> Result<Box<dyn Session>, Diagnosis> {
-            Ok(Box::new(Fake(self.0)))
+            Ok(match self.0 {
+                "choosy" => Box::new(Choosy { sample_rate: [0.0] }),
+                name => Box::new(Fake(name)),
+            })
         }
     }
 
@@ -269,9 +309,9 @@ mod tests {
         let names = ["absent", "parse", "lacking", "broken", "sound"];
         let engines: Vec<Box<dyn Engine>> = names.into_iter().map(|name| Box::new(Fake(name)) as _).collect();
         let list = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
-        let shapes = |_: &[TensorDesc], _: &[TensorDesc]| Ok(Vec::new());
+        let inputs = |_: &[TensorDesc], _: &[TensorDesc]| Ok(ProbeInputs::default());
         let options = Options::default();
-        let chosen = choose_among(&engines, &list(order), &list(require), Path::new("m"), &options, &shapes);
+        let chosen = choose_among(&engines, &list(order), &list(require), Path::new("m"), &options, &inputs);
         let text = match chosen {
             Ok(chosen) => {
                 let refused: Vec<String> =
@@ -325,6 +365,23 @@ mod tests {
         check("", "", "E0302 m: the list of engines is empty; see `orinoco explain E0302`");
         let names = "use one of absent, parse, lacking, broken, sound";
         check("tensorflow", "", &format!("E0301 tensorflow: no engine has this name; {names}"));
+    }
+
+    #[test]
+    fn a_probe_inference_has_the_constants() {
+        let engines: Vec<Box<dyn Engine>> = vec![Box::new(Fake("choosy"))];
+        let order = ["choosy".to_owned()];
+        let choose = |constants: Vec<(usize, Vec<f32>)>| {
+            let inputs = ProbeInputs { shapes: vec![vec![1]], constants };
+            let given = |_: &[TensorDesc], _: &[TensorDesc]| Ok(inputs.clone());
+            choose_among(&engines, &order, &[], Path::new("m"), &Options::default(), &given)
+        };
+        let fault = choose(Vec::new()).err().expect("zeros pick the branch that fails");
+        assert_eq!(fault.cause, "choosy refused (no branch for 0)");
+        let mut chosen = choose(vec![(0, vec![16_000.0])]).expect("the constant picks the other branch");
+        for which in ["the probe's session", "a later one"] {
+            chosen.session().and_then(|mut session| session.run()).expect(which);
+        }
     }
 
     #[test]

@@ -9,7 +9,7 @@ use orinoco_config::Faults;
 use orinoco_core::WithSubject;
 use orinoco_core::{Clock, Diagnosis, TensorDesc, codes};
 use orinoco_infer::{
-    AudioPlan, Binding, Chosen, CpuPlan, Model, ModelInput, Options, Repository, Scratch, choose,
+    AudioPlan, Binding, Chosen, CpuPlan, Model, ModelInput, Options, ProbeInputs, Repository, Scratch, choose,
 };
 #[cfg(feature = "cuda")]
 use orinoco_infer::{CudaPlan, device};
@@ -67,10 +67,11 @@ pub fn load_as(
         check_batch(&model, &binding, wanted)?;
         Ok((model, binding))
     };
-    let shapes =
-        |inputs: &[TensorDesc], outputs: &[TensorDesc]| resolve(inputs, outputs).map(|(_, b)| b.shapes);
+    let probe = |inputs: &[TensorDesc], outputs: &[TensorDesc]| {
+        resolve(inputs, outputs).map(|(model, binding)| ProbeInputs::new(&model, &binding))
+    };
     #[cfg_attr(not(feature = "cuda"), expect(unused_mut, reason = "only a proof on the GPU is given up"))]
-    let mut chosen = choose(&inference.engines, &inference.require, file, &options, &shapes)?;
+    let mut chosen = choose(&inference.engines, &inference.require, file, &options, &probe)?;
     report(&wanted.name, &chosen, events);
     let (model, binding) = resolve(chosen.prepared.inputs(), chosen.prepared.outputs())?;
     #[cfg(feature = "cuda")]

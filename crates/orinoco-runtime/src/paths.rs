@@ -13,11 +13,14 @@ pub fn cache_dir() -> PathBuf {
     base.unwrap_or_else(home).join("orinoco")
 }
 
-/// Folders of shared data: the one named, else `$ORINOCO_DATA`, else `../shared/data`.
+/// Folders of shared data: the one named, else `$ORINOCO_DATA`, else `data` here and what the package installs.
 pub fn data_dirs(named: Option<&Path>) -> Vec<PathBuf> {
     let from_env = || env::var_os("ORINOCO_DATA").map(PathBuf::from);
     let dir = named.map(Path::to_owned).or_else(from_env);
-    vec![dir.unwrap_or_else(|| PathBuf::from("../shared/data"))]
+    match dir {
+        Some(dir) => vec![dir],
+        None => vec![PathBuf::from("data"), PathBuf::from("/var/lib/orinoco/data")],
+    }
 }
 
 /// The model repository: the folder named, else `$ORINOCO_MODELS`, else `models` here and what the package installs.

@@ -94,7 +94,7 @@ pub(crate) struct WhereArgs {
     /// Model repository: folders of NAME/model.toml [default: $ORINOCO_MODELS, else models and /var/lib/orinoco/models]
     #[arg(long, value_name = "DIR")]
     pub(crate) models: Option<PathBuf>,
-    /// Folder of shared data that model.toml files refer to [default: $ORINOCO_DATA, or ../shared/data]
+    /// Folder of shared data that model.toml files refer to [default: $ORINOCO_DATA, else data and /var/lib/orinoco/data]
     #[arg(long, value_name = "DIR")]
     pub(crate) data: Option<PathBuf>,
 }
@@ -209,6 +209,9 @@ pub(crate) struct CheckArgs {
     /// Models; all of the repository when none is named
     #[arg(value_name = "MODEL")]
     pub(crate) names: Vec<String>,
+    /// Show each reason in full, in the engine's own words
+    #[arg(long, short)]
+    pub(crate) verbose: bool,
     #[command(flatten)]
     pub(crate) engine: EngineArgs,
     #[command(flatten)]

@@ -16,8 +16,8 @@ use orinoco_cuda::{DevicePool, Span};
 
 use super::device_memory::{DevicePlace, inside, register};
 use super::memory::{self, Place};
-use super::{OrtModel, Runtime, Tensors, describe, essence, fixed_shape, type_of};
-use crate::engine::{DeviceSession, DeviceTensor, run_failed, shorten, unsupported};
+use super::{OrtModel, Runtime, Tensors, describe, fixed_shape, type_of, why_not_run};
+use crate::engine::{DeviceSession, DeviceTensor, shorten, unsupported};
 
 /// Runs before a session may compute in a lane's pool: in its second, ONNX Runtime allocates by the pattern of the first.
 const FIRST_RUNS: usize = 2;
@@ -117,7 +117,7 @@ impl CudaSession {
         pool: Option<(&Arc<DevicePool>, &str)>,
     ) -> Result<Option<Self>, Diagnosis> {
         let bound = memory::inside(&Place::System, || Self::bind_tensors(session, model, shapes));
-        let bound = bound.map_err(|why| run_failed(&model.file, essence(why.message())))?;
+        let bound = bound.map_err(|why| why_not_run(&model.file, &why))?;
         let Some(mut bound) = bound else { return Ok(None) };
         // Beside whatever the lane computes meanwhile, so in a pool of its own.
         let own = pool.map(|(pool, _)| Arc::new(DevicePool::measuring(pool.device())));
@@ -168,7 +168,7 @@ impl CudaSession {
             Ok(())
         };
         let ran = inside(place.as_ref(), || memory::inside(&Place::System, run));
-        ran.map_err(|why| run_failed(&self.file, essence(why.message())))
+        ran.map_err(|why| why_not_run(&self.file, &why))
     }
 
     /// One that is going to share a lane's pool must keep nothing there from run to run. That it computes in a pool of ours
@@ -214,6 +214,6 @@ impl DeviceSession for CudaSession {
         let Self { session, binding, place, .. } = self;
         let run = || session.run_binding(binding).map(drop);
         let ran = inside(place.as_ref(), || memory::inside(&Place::System, run));
-        ran.map_err(|why| run_failed(&self.file, essence(why.message())))
+        ran.map_err(|why| why_not_run(&self.file, &why))
     }
 }

@@ -445,6 +445,21 @@ fn why_not_read(file: &Path, why: &Error) -> Diagnosis {
     }
 }
 
+/// ONNX Runtime's error of a run. Each node around the one that failed repeats itself before the reason.
+fn why_not_run(file: &Path, why: &Error) -> Diagnosis {
+    let text = essence(why.message());
+    run_failed(file, &innermost(text)).with_detail(text)
+}
+
+/// The node that failed and why, from `... running If node. Name:'a' Status Message: ... Name:'b' Status Message: why`.
+fn innermost(text: &str) -> String {
+    let Some((head, why)) = text.rsplit_once(" Status Message: ") else { return text.to_owned() };
+    match head.rsplit_once("Name:'") {
+        Some((_, name)) => format!("node `{}`: {}", name.trim_end_matches('\''), essence(why)),
+        None => essence(why).to_owned(),
+    }
+}
+
 /// What an error of ONNX Runtime says, without the path, the status code and the C++ function it came from:
 /// `Load model from m.onnx failed:/src/graph.cc:1587 void f(int) [ONNXRuntimeError] : 1 : FAIL : what it says`.
 fn essence(text: &str) -> &str {
@@ -656,7 +671,7 @@ impl Session for BoundSession {
     }
 
     fn run(&mut self) -> Result<(), Diagnosis> {
-        self.compute().map_err(|why| run_failed(&self.file, essence(why.message())))
+        self.compute().map_err(|why| why_not_run(&self.file, &why))
     }
 
     fn output(&self, index: usize) -> TensorView<'_> {
@@ -797,5 +812,14 @@ mod tests {
             "Type mismatch : 1 != 17",
         );
         check("a message without a place", "a message without a place");
+    }
+
+    #[test]
+    fn of_nodes_inside_nodes_the_one_that_failed_is_named() {
+        let outer = "Non-zero status code returned while running If node. Name:'If_0' Status Message: ";
+        let inner =
+            "Non-zero status code returned while running Conv node. Name:'conv' Status Message: no room";
+        assert_eq!(innermost(&format!("{outer}{inner}")), "node `conv`: no room");
+        assert_eq!(innermost("no node in it"), "no node in it");
     }
 }

@@ -4,7 +4,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use orinoco_core::{Diagnosis, codes};
-use orinoco_infer::{Engine, Options, choose};
+use orinoco_infer::{Engine, Options, ProbeInputs, Repository, choose};
+use orinoco_tests::onnx::{Attribute, Graph, element};
 
 use crate::support::{Seeded, data, engines_here, one_node, say, shapes};
 
@@ -129,8 +130,11 @@ fn choosing_blames_the_file_and_not_the_engines() {
     let names = engines_here().iter().map(|engine| engine.name().to_owned()).collect::<Vec<_>>();
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), "not a model").unwrap();
-    let choose =
-        |file: &Path| choose(&names, &[], file, &Options::default(), &|inputs, _| Ok(shapes(inputs, 1)));
+    let choose = |file: &Path| {
+        choose(&names, &[], file, &Options::default(), &|inputs, _| {
+            Ok(ProbeInputs { shapes: shapes(inputs, 1), constants: Vec::new() })
+        })
+    };
     let fault = choose(file.path()).err().unwrap();
     assert_eq!(fault.code.id, codes::MODEL_PARSE.id, "{fault}");
     let fault = choose(Path::new("/no/such/model.onnx")).err().unwrap();
@@ -145,4 +149,46 @@ fn choosing_blames_the_file_and_not_the_engines() {
     assert_eq!(proved.output(0).shape, [1, 2]);
     proved.run().unwrap();
     another.run().unwrap();
+}
+
+#[test]
+fn a_constant_that_picks_a_branch_is_there_when_the_model_is_probed() {
+    // The branch of zeros reads beyond its tensor, as that of silero-vad's official export does.
+    let branch = |index: i64| {
+        let gather = [("axis", Attribute::Int(1))];
+        let graph = Graph::new().ints("index", &[1], &[index]);
+        let graph =
+            graph.node("Gather", &["x", "index"], &["taken"], &gather).output("taken", element::F32, &[1, 1]);
+        Attribute::Graph(graph)
+    };
+    let graph = Graph::new()
+        .input("x", element::F32, &[1, 4])
+        .input("sr", element::I64, &[])
+        .output("y", element::F32, &[1, 1])
+        .ints("rate", &[], &[16_000])
+        .node("Equal", &["sr", "rate"], &["is_known"], &[])
+        .node("If", &["is_known"], &["y"], &[("then_branch", branch(0)), ("else_branch", branch(9))]);
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("m.onnx"), graph.file()).unwrap();
+    let toml = folder.path().join("model.toml");
+    let text = "version = 1\nname = 'm'\nfile = 'm.onnx'\n[input]\nname = 'x'\nkind = 'audio'\nwindow = 4\n\
+                [[constant]]\ninput = 'sr'\nvalue = [16000]\n[output]\nhead = 'raw'\n";
+    std::fs::write(&toml, text).unwrap();
+    let model = Repository { roots: Vec::new(), data: Vec::new() }.describe(&toml.display().to_string());
+    let model = model.unwrap().expect("it is described");
+    for engine in engines_here() {
+        let names = [engine.name().to_owned()];
+        let choose = |with_constants: bool| {
+            choose(&names, &[], &model.file, &Options::default(), &|inputs, outputs| {
+                let binding = model.bind(inputs, outputs, 1)?;
+                let probe = ProbeInputs::new(&model, &binding);
+                let constants = if with_constants { probe.constants } else { Vec::new() };
+                Ok(ProbeInputs { constants, ..probe })
+            })
+        };
+        let fault = choose(false).err().unwrap_or_else(|| panic!("{}: zeros pick the other", names[0]));
+        assert_eq!(fault.code.id, codes::ENGINE_UNAVAILABLE.id, "{fault}");
+        let mut chosen = choose(true).unwrap_or_else(|fault| panic!("{fault}"));
+        chosen.session().and_then(|mut session| session.run()).unwrap();
+    }
 }

@@ -1,11 +1,11 @@
 //! `orinoco models`.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use orinoco_api::Fault;
 use orinoco_board::Inference;
 use orinoco_config::Faults;
-use orinoco_core::{Exit, TensorDesc};
+use orinoco_core::{Diagnosis, Exit, TensorDesc, codes};
 use orinoco_infer::{AudioFeatures, AudioSpec, ENGINES, Model, ModelInput};
 use orinoco_runtime::{LoadedModel, Quiet, load_model, repository};
 use orinoco_vision::{ColorOrder, Fit};
@@ -46,8 +46,8 @@ pub(crate) fn list(args: &WhereArgs, json: bool) -> Result<Exit, Faults> {
     if json {
         output::print_json_list("orinoco.models/1", "models", &rows);
     } else if rows.is_empty() {
-        let roots: Vec<String> = place.roots.iter().map(|root| root.display().to_string()).collect();
-        output::print(&format!("no models in {}; choose another repository with --models", roots.join(", ")));
+        let roots = joined(&place.roots);
+        output::print(&format!("no models in {roots}; choose another repository with --models"));
     } else {
         let cells = rows.iter().map(|row| {
             let fault =
@@ -57,8 +57,19 @@ pub(crate) fn list(args: &WhereArgs, json: bool) -> Result<Exit, Faults> {
             vec![row.name.clone(), row.head.clone().unwrap_or_default(), classes, size, fault]
         });
         output::print(&output::table(&["model", "head", "classes", "size", ""], 5, cells.collect()));
+        if rows.iter().flat_map(|row| &row.fault).any(|fault| fault.code == codes::FILE_MISSING.id) {
+            let places = joined(&place.data);
+            output::note(&format!(
+                "files that a model.toml names are looked for next to it and in {places}; name another folder with \
+                 --data or ORINOCO_DATA"
+            ));
+        }
     }
     Ok(Exit::Done)
+}
+
+fn joined(folders: &[PathBuf]) -> String {
+    folders.iter().map(|folder| folder.display().to_string()).collect::<Vec<_>>().join(", ")
 }
 
 fn file_bytes(path: &Path) -> Option<u64> {
@@ -184,11 +195,21 @@ pub(crate) fn check(args: &CheckArgs, json: bool) -> Result<Exit, Faults> {
     } else {
         args.names.clone()
     };
+    if names.is_empty() {
+        let next = "choose another repository with --models, or name models";
+        return Err(Diagnosis::new(
+            &codes::MODEL_NOT_FOUND,
+            joined(&place.roots),
+            "it holds no models",
+            next,
+        )
+        .into());
+    }
     let wanted = inference(&args.engine)?;
     let engines =
         if args.engine.engine.is_empty() { ENGINES.map(str::to_owned).to_vec() } else { wanted.engines };
     let mut rows = Vec::new();
-    let mut passed = !names.is_empty();
+    let mut passed = true;
     for name in &names {
         let tried: Vec<CheckRow> = engines
             .iter()
@@ -218,6 +239,16 @@ pub(crate) fn check(args: &CheckArgs, json: bool) -> Result<Exit, Faults> {
             vec![row.model.clone(), row.engine.clone(), outcome.to_owned(), detail]
         });
         output::print(&output::table(&["model", "engine", "", "version or reason"], 4, cells.collect()));
+        let full = |row: &CheckRow| {
+            let detail = row.fault.as_ref()?.detail.clone()?;
+            Some(format!("\n{} on {}:\n{detail}", row.model, row.engine))
+        };
+        let details: Vec<String> = rows.iter().filter_map(full).collect();
+        if args.verbose {
+            details.iter().for_each(|detail| output::print(detail));
+        } else if !details.is_empty() {
+            output::note("some reasons are shortened; --verbose shows them in full");
+        }
     }
     Ok(if passed { Exit::Done } else { Exit::CheckFailed })
 }

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use orinoco_api::Fault;
 use orinoco_config::Faults;
 use orinoco_core::{Diagnosis, Exit, WithSubject, codes};
-use orinoco_infer::{Elements, Options, Scratch, Session, by_name, stray_requests};
+use orinoco_infer::{Elements, Options, ProbeInputs, Scratch, Session, by_name, stray_requests};
 use orinoco_memory::Usage;
 use orinoco_runtime::{repository, resident_bytes};
 use serde::{Deserialize, Serialize};
@@ -220,6 +220,7 @@ fn open(
     let prepared = engine.prepare(&model.file, options)?;
     let binding = model.bind(prepared.inputs(), prepared.outputs(), 1)?;
     let mut session = prepared.session(&binding.shapes)?;
+    ProbeInputs::new(&model, &binding).write_constants(session.as_mut());
     let mut input = session.input(binding.input).data;
     let values: Vec<f32> = (0..input.len()).map(|index| f32::from(noise(index)) / 255.0).collect();
     input.copy_from_f32(&values);

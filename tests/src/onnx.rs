@@ -1,0 +1,302 @@
+//! Small ONNX files for the tests, written node by node.
+
+use prost::Message;
+
+/// Element types by ONNX's number.
+pub mod element {
+    #![allow(missing_docs, reason = "each is the element type of the same name")]
+    pub const F32: i32 = 1;
+    pub const U8: i32 = 2;
+    pub const I8: i32 = 3;
+    pub const U16: i32 = 4;
+    pub const I32: i32 = 6;
+    pub const I64: i32 = 7;
+    pub const BOOL: i32 = 9;
+    pub const F16: i32 = 10;
+    pub const F64: i32 = 11;
+}
+
+/// The opset of the files.
+const OPSET: i64 = 17;
+/// The version of the format that came with it.
+const IR_VERSION: i64 = 8;
+
+#[derive(Clone, PartialEq, Message)]
+struct ModelProto {
+    #[prost(int64, tag = "1")]
+    ir_version: i64,
+    #[prost(message, optional, tag = "7")]
+    graph: Option<GraphProto>,
+    #[prost(message, repeated, tag = "8")]
+    opset_import: Vec<OperatorSet>,
+    #[prost(message, repeated, tag = "14")]
+    metadata_props: Vec<Entry>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct OperatorSet {
+    #[prost(int64, tag = "2")]
+    version: i64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Entry {
+    #[prost(string, tag = "1")]
+    key: String,
+    #[prost(string, tag = "2")]
+    value: String,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct GraphProto {
+    #[prost(message, repeated, tag = "1")]
+    node: Vec<NodeProto>,
+    #[prost(string, tag = "2")]
+    name: String,
+    #[prost(message, repeated, tag = "5")]
+    initializer: Vec<TensorProto>,
+    #[prost(message, repeated, tag = "11")]
+    input: Vec<ValueInfo>,
+    #[prost(message, repeated, tag = "12")]
+    output: Vec<ValueInfo>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct NodeProto {
+    #[prost(string, repeated, tag = "1")]
+    input: Vec<String>,
+    #[prost(string, repeated, tag = "2")]
+    output: Vec<String>,
+    #[prost(string, tag = "3")]
+    name: String,
+    #[prost(string, tag = "4")]
+    op_type: String,
+    #[prost(message, repeated, tag = "5")]
+    attribute: Vec<AttributeProto>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct AttributeProto {
+    #[prost(string, tag = "1")]
+    name: String,
+    #[prost(float, optional, tag = "2")]
+    f: Option<f32>,
+    #[prost(int64, optional, tag = "3")]
+    i: Option<i64>,
+    #[prost(message, optional, tag = "6")]
+    g: Option<GraphProto>,
+    #[prost(int64, repeated, packed = "false", tag = "8")]
+    ints: Vec<i64>,
+    #[prost(bytes = "vec", optional, tag = "4")]
+    s: Option<Vec<u8>>,
+    #[prost(int32, tag = "20")]
+    kind: i32,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct TensorProto {
+    #[prost(int64, repeated, tag = "1")]
+    dims: Vec<i64>,
+    #[prost(int32, tag = "2")]
+    data_type: i32,
+    #[prost(string, tag = "8")]
+    name: String,
+    #[prost(bytes = "vec", optional, tag = "9")]
+    raw_data: Option<Vec<u8>>,
+    #[prost(message, repeated, tag = "13")]
+    external_data: Vec<Entry>,
+    /// 1 for data in another file.
+    #[prost(int32, optional, tag = "14")]
+    data_location: Option<i32>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct ValueInfo {
+    #[prost(string, tag = "1")]
+    name: String,
+    #[prost(message, optional, tag = "2")]
+    kind: Option<TypeProto>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct TypeProto {
+    #[prost(message, optional, tag = "1")]
+    tensor: Option<TensorType>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct TensorType {
+    #[prost(int32, tag = "1")]
+    element: i32,
+    #[prost(message, optional, tag = "2")]
+    shape: Option<Shape>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Shape {
+    #[prost(message, repeated, tag = "1")]
+    dim: Vec<Dimension>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Dimension {
+    #[prost(int64, optional, tag = "1")]
+    value: Option<i64>,
+    #[prost(string, optional, tag = "2")]
+    name: Option<String>,
+}
+
+/// The value of an operator's attribute.
+#[derive(Clone, Debug)]
+pub enum Attribute {
+    /// A whole number.
+    Int(i64),
+    /// A number.
+    Float(f32),
+    /// Whole numbers.
+    Ints(Vec<i64>),
+    /// A string.
+    Str(&'static str),
+    /// A graph, as the branch of an If.
+    Graph(Graph),
+}
+
+/// A graph that is being written. Every method returns it with one thing more.
+#[derive(Clone, Debug, Default)]
+pub struct Graph {
+    proto: GraphProto,
+    notes: Vec<Entry>,
+}
+
+impl Graph {
+    /// A graph of nothing.
+    #[must_use]
+    pub fn new() -> Self {
+        let proto = GraphProto { name: "graph".to_owned(), ..GraphProto::default() };
+        Self { proto, notes: Vec::new() }
+    }
+
+    /// An input of `shape`, in which -1 is an open axis.
+    #[must_use]
+    pub fn input(mut self, name: &str, element: i32, shape: &[i64]) -> Self {
+        self.proto.input.push(value_info(name, element, shape));
+        self
+    }
+
+    /// An output of `shape`, in which -1 is an open axis.
+    #[must_use]
+    pub fn output(mut self, name: &str, element: i32, shape: &[i64]) -> Self {
+        self.proto.output.push(value_info(name, element, shape));
+        self
+    }
+
+    /// A node `outputs = operator(inputs)`.
+    #[must_use]
+    pub fn node(
+        mut self,
+        operator: &str,
+        inputs: &[&str],
+        outputs: &[&str],
+        attributes: &[(&str, Attribute)],
+    ) -> Self {
+        let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        self.proto.node.push(NodeProto {
+            input: owned(inputs),
+            output: owned(outputs),
+            name: format!("the {operator}"),
+            op_type: operator.to_owned(),
+            attribute: attributes.iter().map(|(name, value)| attribute(name, value)).collect(),
+        });
+        self
+    }
+
+    /// A constant tensor of raw little-endian bytes.
+    #[must_use]
+    pub fn constant(mut self, name: &str, element: i32, shape: &[i64], bytes: Vec<u8>) -> Self {
+        self.proto.initializer.push(TensorProto {
+            dims: shape.to_vec(),
+            data_type: element,
+            name: name.to_owned(),
+            raw_data: Some(bytes),
+            ..TensorProto::default()
+        });
+        self
+    }
+
+    /// A constant tensor of f32.
+    #[must_use]
+    pub fn floats(self, name: &str, shape: &[i64], values: &[f32]) -> Self {
+        self.constant(
+            name,
+            element::F32,
+            shape,
+            values.iter().flat_map(|value| value.to_le_bytes()).collect(),
+        )
+    }
+
+    /// A constant tensor of i64.
+    #[must_use]
+    pub fn ints(self, name: &str, shape: &[i64], values: &[i64]) -> Self {
+        self.constant(
+            name,
+            element::I64,
+            shape,
+            values.iter().flat_map(|value| value.to_le_bytes()).collect(),
+        )
+    }
+
+    /// A constant tensor of f32 whose bytes are in another file, next to the model.
+    #[must_use]
+    pub fn external(mut self, name: &str, shape: &[i64], file: &str) -> Self {
+        let entry = Entry { key: "location".to_owned(), value: file.to_owned() };
+        self.proto.initializer.push(TensorProto {
+            dims: shape.to_vec(),
+            data_type: element::F32,
+            name: name.to_owned(),
+            external_data: vec![entry],
+            data_location: Some(1),
+            ..TensorProto::default()
+        });
+        self
+    }
+
+    /// A note next to the graph, as trainers leave them.
+    #[must_use]
+    pub fn note(mut self, key: &str, value: &str) -> Self {
+        self.notes.push(Entry { key: key.to_owned(), value: value.to_owned() });
+        self
+    }
+
+    /// The file.
+    #[must_use]
+    pub fn file(self) -> Vec<u8> {
+        let model = ModelProto {
+            ir_version: IR_VERSION,
+            graph: Some(self.proto),
+            opset_import: vec![OperatorSet { version: OPSET }],
+            metadata_props: self.notes,
+        };
+        model.encode_to_vec()
+    }
+}
+
+fn attribute(name: &str, value: &Attribute) -> AttributeProto {
+    let named = AttributeProto { name: name.to_owned(), ..AttributeProto::default() };
+    match value {
+        Attribute::Float(value) => AttributeProto { f: Some(*value), kind: 1, ..named },
+        Attribute::Int(value) => AttributeProto { i: Some(*value), kind: 2, ..named },
+        Attribute::Str(text) => AttributeProto { s: Some(text.as_bytes().to_vec()), kind: 3, ..named },
+        Attribute::Graph(graph) => AttributeProto { g: Some(graph.proto.clone()), kind: 5, ..named },
+        Attribute::Ints(values) => AttributeProto { ints: values.clone(), kind: 7, ..named },
+    }
+}
+
+fn value_info(name: &str, element: i32, shape: &[i64]) -> ValueInfo {
+    let axis = |(index, size): (usize, &i64)| match *size {
+        -1 => Dimension { value: None, name: Some(format!("{name}_{index}")) },
+        size => Dimension { value: Some(size), name: None },
+    };
+    let shape = Shape { dim: shape.iter().enumerate().map(axis).collect() };
+    let tensor = TensorType { element, shape: Some(shape) };
+    ValueInfo { name: name.to_owned(), kind: Some(TypeProto { tensor: Some(tensor) }) }
+}
