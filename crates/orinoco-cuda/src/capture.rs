@@ -25,6 +25,7 @@ impl Captured {
         record: &mut dyn FnMut(&Stream) -> Result<(), CudaError>,
     ) -> Result<Self, CudaError> {
         stream.context().bind()?;
+        let guard = stream.device().capture_guard();
         // Of this thread only: what other lanes allocate meanwhile is their affair.
         let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
         // SAFETY: the stream lives as long as its borrow, and is not capturing: only this function starts, and it ends
@@ -37,6 +38,7 @@ impl Captured {
         let mut raw = ptr::null_mut();
         // SAFETY: `raw` is a place for the handle; the capture was started above.
         let result = unsafe { sys::cuStreamEndCapture(stream.raw(), &mut raw) };
+        drop(guard);
         // The graph, if there is one, is freed by `drop`.
         let captured = Self { device: stream.device(), raw, kept };
         recorded?;
@@ -76,15 +78,16 @@ impl Exec {
     }
 
     /// Changes the graph in place, which the driver allows where only arguments differ. It must not be running: the
-    /// device is waited for.
+    /// device is waited for, which it cannot be while another thread captures.
     pub(crate) fn update(&mut self, mut captured: Captured) -> Result<(), Captured> {
         let mut info = sys::CUgraphExecUpdateResultInfo {
             result: sys::CUgraphExecUpdateResult::CU_GRAPH_EXEC_UPDATE_ERROR,
             errorNode: ptr::null_mut(),
             errorFromNode: ptr::null_mut(),
         };
-        // What the launches before use is let go below.
-        if self.device.context().synchronize().is_err() {
+        // What the launches before use is released below.
+        let context = self.device.context();
+        if !context.frees().synchronize(context) {
             return Err(captured);
         }
         // SAFETY: both graphs live as long as their borrows, and `info` is a place for the answer.

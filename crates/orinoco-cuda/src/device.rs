@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use cudarc::driver::sys;
 
+use crate::frees::{CaptureGuard, Frees};
 use crate::kernels::SOURCES;
 use crate::launch::{Arguments, Grid, Launch};
 use crate::memory::{Owner, Span};
@@ -121,6 +122,11 @@ impl Device {
         leave_captures_alone()
     }
 
+    /// Says that an engine may capture until the guard is dropped. Captures of this crate say so by themselves.
+    pub fn capture_guard(&self) -> CaptureGuard {
+        CaptureGuard::new(&self.context)
+    }
+
     pub(crate) fn context(&self) -> &Arc<Context> {
         &self.context
     }
@@ -194,10 +200,11 @@ pub(crate) struct Context {
     modules: Vec<sys::CUmodule>,
     functions: [sys::CUfunction; Kernel::ALL.len()],
     info: DeviceInfo,
+    frees: Frees,
 }
 
 // SAFETY: the handles are not bound to a thread: every use makes the context current first (`bind`), and the driver
-// guards its own state. Nothing here changes after `new`.
+// guards its own state. Nothing here changes after `new` but what waits to be freed, behind a lock.
 unsafe impl Send for Context {}
 // SAFETY: as above.
 unsafe impl Sync for Context {}
@@ -210,7 +217,8 @@ impl Context {
         check(result, "cuDevicePrimaryCtxRetain", || format!("taking hold of {}", info.name))?;
         // From here on `drop` gives back what was taken.
         let none = [ptr::null_mut(); Kernel::ALL.len()];
-        let mut context = Self { raw, device, modules: Vec::new(), functions: none, info };
+        let mut context =
+            Self { raw, device, modules: Vec::new(), functions: none, info, frees: Frees::default() };
         context.bind()?;
         for source in &SOURCES {
             let image = source.image_for(context.info.sm).expect("`open` checked the GPU's generation");
@@ -258,6 +266,10 @@ impl Context {
 
     pub(crate) fn info(&self) -> &DeviceInfo {
         &self.info
+    }
+
+    pub(crate) fn frees(&self) -> &Frees {
+        &self.frees
     }
 }
 
@@ -330,6 +342,9 @@ impl Stream {
     /// Copies between device buffers and pinned buffers. It is done when the stream has passed it.
     pub fn copy(&self, from: &Span, to: &Span) -> Result<(), CudaError> {
         assert_eq!(from.bytes(), to.bytes(), "the lengths of a copy");
+        if to.bytes() == 0 {
+            return Ok(());
+        }
         self.context.bind()?;
         self.keep(&[from, to]);
         // SAFETY: both spans lie inside allocations that the driver maps (`Span` is made of nothing else), and freeing
@@ -341,6 +356,9 @@ impl Stream {
     /// Copies `bytes` to the device, and waits until they are there.
     pub fn write(&self, to: &Span, bytes: &[u8]) -> Result<(), CudaError> {
         assert_eq!(to.bytes(), bytes.len(), "the lengths of a copy");
+        if bytes.is_empty() {
+            return self.synchronize();
+        }
         self.context.bind()?;
         // SAFETY: `to` lies inside an allocation of the driver; `bytes` outlive the copy, which is waited for below.
         let result =
@@ -354,6 +372,9 @@ impl Stream {
     /// Copies `from` off the device once everything before it in the stream is done, and waits for it.
     pub fn read(&self, from: &Span, bytes: &mut [u8]) -> Result<(), CudaError> {
         assert_eq!(from.bytes(), bytes.len(), "the lengths of a copy");
+        if bytes.is_empty() {
+            return self.synchronize();
+        }
         self.context.bind()?;
         // SAFETY: as in `write`, the other way.
         let result = unsafe {
@@ -427,6 +448,9 @@ impl Launch for Stream {
     }
 
     fn zero(&self, span: &Span) -> Result<(), CudaError> {
+        if span.bytes() == 0 {
+            return Ok(());
+        }
         self.context.bind()?;
         self.keep(&[span]);
         // SAFETY: the span lies inside an allocation of the driver, and freeing that waits for the device.

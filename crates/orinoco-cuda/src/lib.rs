@@ -14,6 +14,7 @@ mod capture;
 mod device;
 mod error;
 mod filter;
+mod frees;
 mod graph;
 mod kernels;
 pub mod launch;
@@ -25,6 +26,7 @@ pub mod twin;
 
 pub use device::{Device, DeviceInfo, Event, MemoryKind, Stream};
 pub use error::{CudaError, DriverFault, Unavailable};
+pub use frees::CaptureGuard;
 pub use graph::{Graph, GraphCounters, Ran};
 pub use kernels::{Image, Kernel, Sm};
 pub use launch::{Element, Filter, Launch, Order, PictureTensor};

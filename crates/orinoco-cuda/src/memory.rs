@@ -31,6 +31,9 @@ pub struct Allocated {
     pub pinned_bytes: u64,
 }
 
+/// The driver allocates no fewer: `cuMemAlloc` refuses 0.
+const BYTES_MIN: usize = 1;
+
 static DEVICE_BYTES: AtomicU64 = AtomicU64::new(0);
 static PINNED_BYTES: AtomicU64 = AtomicU64::new(0);
 
@@ -120,10 +123,39 @@ struct DeviceAllocation {
     bytes: usize,
 }
 
+/// An allocation of the driver's that nobody owns any more.
+pub(crate) enum Block {
+    Device { address: sys::CUdeviceptr, bytes: usize },
+    Pinned { host: NonNull<u8>, bytes: usize },
+}
+
+// SAFETY: the memory belongs to the block alone, and is bound to no thread.
+unsafe impl Send for Block {}
+
+impl Block {
+    /// Frees it. Call it in its context when the device is done with what was launched before, and no capture is under way:
+    /// `frees.rs` does.
+    pub(crate) fn free(self) {
+        match self {
+            Self::Device { address, bytes } => {
+                // SAFETY: `DeviceArena::new` allocated it, its last owner made this block, and the device is done.
+                let _ = unsafe { sys::cuMemFree_v2(address) };
+                DEVICE_BYTES.fetch_sub(bytes as u64, Ordering::Relaxed);
+            }
+            Self::Pinned { host, bytes } => {
+                // SAFETY: `PinnedBuffer::new` allocated it, its last owner made this block, and the device is done.
+                let _ = unsafe { sys::cuMemFreeHost(host.as_ptr().cast()) };
+                PINNED_BYTES.fetch_sub(bytes as u64, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
 impl DeviceArena {
-    /// Allocates `bytes` bytes of zeros.
+    /// Allocates `bytes` bytes of zeros. None are a span of no bytes, which has an address all the same.
     pub fn new(device: &Device, bytes: usize) -> Result<Self, CudaError> {
-        assert!(bytes > 0, "an arena has bytes");
+        let length = bytes;
+        let bytes = bytes.max(BYTES_MIN);
         let context = Arc::clone(device.context());
         context.bind()?;
         let mut address = 0;
@@ -132,8 +164,8 @@ impl DeviceArena {
         check(result, "cuMemAlloc", || format!("allocating {bytes} bytes on {}", context.info().name))?;
         DEVICE_BYTES.fetch_add(bytes as u64, Ordering::Relaxed);
         let allocation: Owner = Arc::new(DeviceAllocation { context, address, bytes });
-        // SAFETY: the allocation is `bytes` long and lives as long as its owner.
-        let whole = unsafe { Span::foreign(address, bytes, Some(allocation)) };
+        // SAFETY: the allocation is at least `length` bytes long and lives as long as its owner.
+        let whole = unsafe { Span::foreign(address, length, Some(allocation)) };
         let stream = device.stream()?;
         crate::Launch::zero(&stream, &whole)?;
         stream.synchronize()?;
@@ -159,11 +191,8 @@ impl fmt::Debug for DeviceArena {
 
 impl Drop for DeviceAllocation {
     fn drop(&mut self) {
-        // Work that was launched before may still use it.
-        let _ = self.context.synchronize();
-        // SAFETY: it was allocated in `DeviceArena::new`, this is its last owner, and the device is done.
-        let _ = unsafe { sys::cuMemFree_v2(self.address) };
-        DEVICE_BYTES.fetch_sub(self.bytes as u64, Ordering::Relaxed);
+        let block = Block::Device { address: self.address, bytes: self.bytes };
+        self.context.frees().free(&self.context, block);
     }
 }
 
@@ -186,9 +215,10 @@ unsafe impl Send for PinnedAllocation {}
 unsafe impl Sync for PinnedAllocation {}
 
 impl PinnedBuffer {
-    /// Allocates `bytes` bytes of zeros.
+    /// Allocates `bytes` bytes of zeros; there may be none, as of an output without elements.
     pub fn new(device: &Device, bytes: usize) -> Result<Self, CudaError> {
-        assert!(bytes > 0, "a buffer has bytes");
+        let length = bytes;
+        let bytes = bytes.max(BYTES_MIN);
         let context = Arc::clone(device.context());
         context.bind()?;
         let doing = || format!("pinning {bytes} bytes of host memory for {}", device.info().name);
@@ -206,22 +236,22 @@ impl PinnedBuffer {
         let result = unsafe { sys::cuMemHostGetDevicePointer_v2(&mut address, host.as_ptr().cast(), 0) };
         check(result, "cuMemHostGetDevicePointer", doing)?;
         let owner: Owner = Arc::<PinnedAllocation>::clone(&memory);
-        // SAFETY: the allocation is `bytes` long, is mapped for the device, and lives as long as its owner.
-        let span = unsafe { Span::foreign(address, bytes, Some(owner)) };
+        // SAFETY: the allocation is at least `length` bytes long, is mapped for the device, and lives as long as its owner.
+        let span = unsafe { Span::foreign(address, length, Some(owner)) };
         Ok(Self { memory, span })
     }
 
     /// The bytes. Wait for the stream that writes them first.
     pub fn bytes(&self) -> &[u8] {
-        // SAFETY: the allocation has that many bytes, was zeroed, and lives as long as `self`; the host writes them only
+        // SAFETY: the allocation has at least that many bytes, was zeroed, and lives as long as `self`; the host writes them only
         // through `bytes_mut`, which borrows `self` alone.
-        unsafe { slice::from_raw_parts(self.memory.host.as_ptr(), self.memory.bytes) }
+        unsafe { slice::from_raw_parts(self.memory.host.as_ptr(), self.span.bytes()) }
     }
 
     /// The bytes, to write. Wait for the streams that read them first.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         // SAFETY: as in `bytes`; `self` is the allocation's only buffer, and it is borrowed alone.
-        unsafe { slice::from_raw_parts_mut(self.memory.host.as_ptr(), self.memory.bytes) }
+        unsafe { slice::from_raw_parts_mut(self.memory.host.as_ptr(), self.span.bytes()) }
     }
 
     /// The same bytes, as the GPU sees them.
@@ -232,16 +262,14 @@ impl PinnedBuffer {
 
 impl fmt::Debug for PinnedBuffer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "PinnedBuffer({} bytes)", self.memory.bytes)
+        write!(f, "PinnedBuffer({} bytes)", self.span.bytes())
     }
 }
 
 impl Drop for PinnedAllocation {
     fn drop(&mut self) {
-        let _ = self.context.synchronize();
-        // SAFETY: it was allocated in `PinnedBuffer::new`, this is its last owner, and the device is done.
-        let _ = unsafe { sys::cuMemFreeHost(self.host.as_ptr().cast()) };
-        PINNED_BYTES.fetch_sub(self.bytes as u64, Ordering::Relaxed);
+        let block = Block::Pinned { host: self.host, bytes: self.bytes };
+        self.context.frees().free(&self.context, block);
     }
 }
 

@@ -169,6 +169,85 @@ fn memory_stays_until_the_work_that_uses_it_is_done() {
 }
 
 #[test]
+fn what_one_thread_frees_does_not_end_a_capture_of_another() {
+    let Some(device) = device("freeing beside a capture") else { return };
+    let before = allocated();
+    let arena = DeviceArena::new(&device, 4096).expect("memory");
+    let freed =
+        (DeviceArena::new(&device, 4096).expect("memory"), PinnedBuffer::new(&device, 4096).expect("memory"));
+    let free = std::sync::Mutex::new(Some(freed));
+    let other = std::sync::Mutex::new(Graph::new());
+    // Another lane's graph, which is going to be changed in place: this waits for the device, too.
+    let stream = device.stream().expect("a stream");
+    let run_other = |shapes: u64| {
+        let stream = device.stream().expect("a stream");
+        let count = shapes as usize * 16;
+        let zero = |stream: &_| Launch::zero(stream, &arena.span(0, count));
+        let ran = other.lock().expect("no panic").run(&stream, shapes, zero).expect("it runs");
+        stream.synchronize().expect("it ran");
+        ran
+    };
+    assert_eq!(run_other(1), Ran::Captured);
+    let mut graph = Graph::new();
+    let ran = graph.run(&stream, 0, |stream| {
+        Launch::zero(stream, arena.whole())?;
+        let beside = std::thread::scope(|scope| {
+            let free = scope.spawn(|| drop(free.lock().expect("no panic").take()));
+            free.join().expect("it frees");
+            scope.spawn(|| run_other(2)).join().expect("it runs")
+        });
+        assert_eq!(beside, Ran::Captured);
+        Launch::zero(stream, arena.whole())
+    });
+    assert_eq!(ran.expect("it runs"), Ran::Captured, "{:?}", graph.refusal());
+    assert_eq!(graph.counters().fallbacks, 0);
+    stream.synchronize().expect("it ran");
+    drop((graph, other, arena, stream));
+    // On a GPU the tests beside this one allocate, too.
+    if driver::is_stand_in() {
+        assert_eq!(allocated(), before, "all of it was freed after the capture");
+    }
+}
+
+#[test]
+fn nothing_is_freed_while_an_engine_may_capture() {
+    let Some(device) = device("freeing while an engine captures") else { return };
+    let before = allocated();
+    let arena = DeviceArena::new(&device, 4096).expect("memory");
+    let (one, other) = (device.capture_guard(), device.capture_guard());
+    drop(arena);
+    drop(one);
+    if driver::is_stand_in() {
+        assert_eq!(allocated().device_bytes, before.device_bytes + 4096, "a capture may be under way");
+    }
+    drop(other);
+    if driver::is_stand_in() {
+        assert_eq!(allocated(), before);
+    }
+}
+
+#[test]
+fn memory_without_bytes_can_be_had() {
+    let Some(device) = device("memory without bytes") else { return };
+    let stream = device.stream().expect("a stream");
+    let arena = DeviceArena::new(&device, 0).expect("none is needed");
+    let mut pinned = PinnedBuffer::new(&device, 0).expect("none is needed");
+    assert_eq!((arena.whole().bytes(), pinned.span().bytes(), pinned.bytes_mut().len()), (0, 0, 0));
+    // An output without elements, as a plan brings it to the host.
+    let mut graph = Graph::new();
+    let ran = graph.run(&stream, 0, |stream| stream.copy(arena.whole(), pinned.span()));
+    assert_eq!(ran.expect("it runs"), Ran::Captured);
+    Launch::zero(&stream, arena.whole()).expect("nothing to do");
+    stream.write(arena.whole(), &[]).expect("nothing to do");
+    stream.read(arena.whole(), &mut []).expect("nothing to do");
+    assert!(PinnedPool::new(&device, 1, 0).expect("none is needed").take(Duration::ZERO).is_some());
+    let mut upload = Upload::new(&device, 2, 0).expect("none is needed");
+    let uploaded = upload.push(0, |bytes| assert!(bytes.is_empty()), &stream).expect("nothing to do");
+    upload.release(uploaded, &stream).expect("an event");
+    assert_eq!(DevicePool::new(&device, 0).expect("none is needed").bytes(), 0);
+}
+
+#[test]
 fn a_graph_keeps_the_memory_it_uses() {
     let Some(device) = device("a graph's memory") else { return };
     let stream = device.stream().expect("a stream");

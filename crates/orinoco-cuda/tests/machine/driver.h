@@ -8,6 +8,7 @@
 #include <map>
 #include <mutex>
 #include <set>
+#include <thread>
 
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -33,6 +34,7 @@ struct Stream {
     std::deque<Op> queue;
     u64 queued = 0, done = 0;
     bool capturing = false, invalid = false;
+    std::thread::id capturer;
     std::vector<Op> captured;
 };
 
@@ -103,10 +105,20 @@ static int queue(Stream *stream, Op op) {
 enum { GLOBAL, THREAD_LOCAL };
 static thread_local int capture_mode = GLOBAL;
 
-// Whether a call that waits or allocates is allowed: not while a stream captures.
+// Whether a call that allocates is forbidden: while this thread captures, if it has said that it leaves others alone.
 static bool forbidden() {
     if (capture_mode == GLOBAL) fail("such a call would end a capture that another thread began in global mode");
     bool found = false;
+    for (Stream *stream : streams) {
+        if (stream->capturing && stream->capturer == std::this_thread::get_id()) stream->invalid = found = true;
+    }
+    return found;
+}
+
+// Whether a call that waits for the whole context is forbidden: while any thread captures, whatever it has said. Freeing
+// memory may wait for it, too.
+static bool forbidden_to_all() {
+    bool found = forbidden();
     for (Stream *stream : streams) {
         if (stream->capturing) stream->invalid = found = true;
     }
@@ -207,7 +219,7 @@ int cuDevicePrimaryCtxRelease_v2(int) {
 int cuCtxSetCurrent(void *context) { return current = context, SUCCESS; }
 int cuCtxSynchronize() {
     BEGIN;
-    if (forbidden()) return CAPTURE_UNSUPPORTED;
+    if (forbidden_to_all()) return CAPTURE_UNSUPPORTED;
     return run_all(), SUCCESS;
 }
 
@@ -273,15 +285,18 @@ static int release(u64 address) {
 }
 int cuMemAlloc_v2(u64 *address, size_t bytes) {
     BEGIN;
+    if (bytes == 0) return INVALID_VALUE;
     if (forbidden()) return CAPTURE_UNSUPPORTED;
     return *address = allocate(bytes), SUCCESS;
 }
 int cuMemFree_v2(u64 address) {
     BEGIN;
+    if (forbidden_to_all()) return CAPTURE_UNSUPPORTED;
     return release(address);
 }
 int cuMemHostAlloc(void **host, size_t bytes, unsigned flags) {
     BEGIN;
+    if (bytes == 0) return INVALID_VALUE;
     if (flags != 2) fail("pinned memory is mapped, and nothing else");
     if (forbidden()) return CAPTURE_UNSUPPORTED;
     return *host = (void *)allocate(bytes), SUCCESS;
@@ -292,6 +307,7 @@ int cuMemHostGetDevicePointer_v2(u64 *address, void *host, unsigned) {
 }
 int cuMemFreeHost(void *host) {
     BEGIN;
+    if (forbidden_to_all()) return CAPTURE_UNSUPPORTED;
     return release(u64(host));
 }
 
@@ -360,6 +376,7 @@ int cuStreamBeginCapture_v2(Stream *stream, int mode) {
     BEGIN;
     if (stream->capturing || mode != 1) return INVALID_VALUE;
     stream->capturing = true;
+    stream->capturer = std::this_thread::get_id();
     stream->invalid = false;
     stream->captured.clear();
     return SUCCESS;

@@ -12,7 +12,7 @@ use ::ort::session::builder::SessionBuilder;
 use ::ort::session::{IoBinding, RunOptions, Session as OrtSession};
 use ::ort::value::DynTensor;
 use orinoco_core::{Diagnosis, TensorDesc};
-use orinoco_cuda::{DevicePool, Span};
+use orinoco_cuda::{CaptureGuard, Device, DevicePool, Span};
 
 use super::device_memory::{DevicePlace, inside, register};
 use super::memory::{self, Place};
@@ -21,6 +21,9 @@ use crate::engine::{DeviceSession, DeviceTensor, shorten, unsupported};
 
 /// Runs before a session may compute in a lane's pool: in its second, ONNX Runtime allocates by the pattern of the first.
 const FIRST_RUNS: usize = 2;
+/// Runs of a lane's thread in which ONNX Runtime may capture: it does so within the first, after a regular one, or in the
+/// second, where the first was refused.
+const CAPTURING_RUNS: usize = 2;
 /// The GPU, as ONNX Runtime numbers it: [`crate::cuda::device`] is the same.
 pub(super) const DEVICE: i32 = 0;
 
@@ -47,6 +50,12 @@ pub(super) fn leave_captures_alone() {
     let open = crate::cuda::DEVICE.lock().unwrap_or_else(PoisonError::into_inner);
     // Where this fails, so does whatever the engine is called for.
     let _ = open.as_ref().map(|device| device.leave_captures_alone());
+}
+
+/// Held while ONNX Runtime may capture: what is freed meanwhile would end the capture.
+fn capture_guard() -> Option<CaptureGuard> {
+    let open = crate::cuda::DEVICE.lock().unwrap_or_else(PoisonError::into_inner);
+    open.as_ref().map(Device::capture_guard)
 }
 
 /// Makes sessions compute on the GPU, and nowhere else: what an operator lacks there is an error, not a quiet copy to the
@@ -104,6 +113,8 @@ pub(super) struct CudaSession {
     outputs: Vec<DeviceTensor>,
     /// Dropped after the session, which gives back what it has of it.
     place: Option<DevicePlace>,
+    /// Runs in which ONNX Runtime may still capture.
+    capturing_runs_left: usize,
     file: PathBuf,
 }
 
@@ -152,7 +163,15 @@ impl CudaSession {
             binding.bind_output(&output.name, &mut tensor)?;
             outputs.push(on_device(&output, &shape, tensor));
         }
-        Ok(Some(Self { session, binding, inputs, outputs, place: None, file: model.file.clone() }))
+        Ok(Some(Self {
+            session,
+            binding,
+            inputs,
+            outputs,
+            place: None,
+            capturing_runs_left: CAPTURING_RUNS,
+            file: model.file.clone(),
+        }))
     }
 
     /// Runs that are not captured: ONNX Runtime keeps a graph for the thread that captured it, and this is not the lane's.
@@ -211,6 +230,13 @@ impl DeviceSession for CudaSession {
 
     fn run(&mut self) -> Result<(), Diagnosis> {
         leave_captures_alone();
+        let _capturing = match self.capturing_runs_left.checked_sub(1) {
+            Some(left) => {
+                self.capturing_runs_left = left;
+                capture_guard()
+            }
+            None => None,
+        };
         let Self { session, binding, place, .. } = self;
         let run = || session.run_binding(binding).map(drop);
         let ran = inside(place.as_ref(), || memory::inside(&Place::System, run));
