@@ -2,10 +2,10 @@
 #![allow(clippy::print_stdout, reason = "tests say what they skip and what they compared")]
 
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 use orinoco_tests::{binary, orinoco, results, root, signal, wait};
@@ -101,6 +101,162 @@ fn ctrl_c_ends_with_the_summary() {
     let summary: Value = serde_json::from_str(rest.last().expect("a summary")).expect("JSON");
     assert_eq!(summary["end"], "interrupted");
     assert_eq!(summary["streams"][0]["frames_in"], summary["streams"][0]["frames_out"]);
+}
+
+/// A run of a paced test pattern with a model, and the reader of its results; the first result has come.
+fn live_run(arguments: &[&str]) -> (Child, BufReader<ChildStdout>) {
+    let source = ["run", "--model", "person-nano", "--source", "test://ball?pace=pts", "--sink", "jsonl"];
+    let mut command = orinoco(&[&source[..], arguments].concat());
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("starts");
+    let mut reader = BufReader::new(child.stdout.take().expect("piped"));
+    reader.read_line(&mut String::new()).expect("a result comes");
+    (child, reader)
+}
+
+#[test]
+fn a_hangup_ends_a_run_as_sigterm_does_with_its_outputs_complete() {
+    let dir = tempfile::tempdir().expect("temporary folder");
+    let [results, summary] = ["r.jsonl", "s.json"].map(|name| dir.path().join(name).display().to_string());
+    for signals in [&["TERM"][..], &["HUP"], &["HUP", "HUP", "HUP"]] {
+        let (child, reader) = live_run(&["--results", &results, "--summary", &summary]);
+        // A shell passes on the hangup that the kernel has sent already: more than one is no impatience.
+        signals.iter().for_each(|name| signal(&child, name));
+        drop(std::thread::spawn(move || reader.lines().for_each(drop)));
+        assert_eq!(wait(child, Duration::from_secs(10)).0, Some(130), "{signals:?}");
+        let written: Value = serde_json::from_slice(&fs::read(&summary).expect("a summary")).expect("JSON");
+        assert_eq!(written["end"], "interrupted", "{signals:?}");
+        assert_eq!(Some(lines(Path::new(&results)) as u64), written["streams"][0]["frames_out"].as_u64());
+    }
+}
+
+#[test]
+fn a_hangup_that_was_ignored_from_the_start_is_ignored() {
+    let mut command = Command::new("sh");
+    // As nohup does it.
+    command.args(["-c", "trap '' HUP; exec \"$0\" run --source 'test://ball?pace=pts' --sink framemd5"]);
+    command.arg(binary("orinoco")).current_dir(root());
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("starts");
+    let mut reader = BufReader::new(child.stdout.take().expect("piped"));
+    let mut line = || reader.read_line(&mut String::new()).expect("text") > 0;
+    assert!(line());
+    signal(&child, "HUP");
+    std::thread::sleep(Duration::from_millis(500));
+    assert!(child.try_wait().expect("waits").is_none(), "it has ended");
+    signal(&child, "TERM");
+    while line() {}
+    assert_eq!(wait(child, Duration::from_secs(10)).0, Some(130));
+}
+
+/// Ends by itself, with success, soon after nobody reads it any more: within a second where nothing else runs.
+fn assert_ends_unread(child: Child) {
+    assert_eq!(wait(child, Duration::from_secs(5)).0, Some(0));
+}
+
+#[test]
+fn a_live_run_that_nobody_reads_ends_with_success() {
+    let dir = tempfile::tempdir().expect("temporary folder");
+    let summary = dir.path().join("s.json").display().to_string();
+    let (child, reader) = live_run(&["--summary", &summary]);
+    drop(reader);
+    assert_ends_unread(child);
+    let summary: Value = serde_json::from_slice(&fs::read(summary).expect("written")).expect("JSON");
+    assert_eq!((&summary["end"], summary["faults"].as_array().map(Vec::len)), (&"complete".into(), Some(0)));
+    let stream = &summary["streams"][0];
+    let count = |value: &Value| value.as_u64().expect("a count");
+    let dropped: u64 =
+        stream["dropped"].as_array().expect("causes").iter().map(|d| count(&d["frames"])).sum();
+    assert_eq!(count(&stream["frames_in"]), count(&stream["frames_out"]) + dropped);
+}
+
+#[test]
+fn a_file_that_nobody_reads_the_results_of_ends_with_success() {
+    for sink in ["jsonl", "framemd5"] {
+        let source = "test://ball?frames=1000000";
+        let mut command = orinoco(&["run", "--model", "person-nano", "--source", source, "--sink", sink]);
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("starts");
+        BufReader::new(child.stdout.take().expect("piped")).read_line(&mut String::new()).expect("text");
+        let output = child.wait_with_output().expect("it ends");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && !said.contains("error"), "{sink}: {said}");
+    }
+}
+
+#[test]
+fn a_source_without_frames_does_not_keep_a_run_that_nobody_reads() {
+    // A camera that never answers: the connection is made, and that is all.
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("bound");
+    let camera = format!("rtsp://{}/quiet", listener.local_addr().expect("bound"));
+    for source in [&camera, "stdin://?format=gray8&width=64&height=48&fps=10"] {
+        let mut command = orinoco(&["run", "--source", source, "--sink", "framemd5"]);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("starts");
+        let (_stdin, mut said) = (child.stdin.take(), child.stderr.take().expect("piped"));
+        // It has begun.
+        std::thread::sleep(Duration::from_millis(700));
+        assert!(child.try_wait().expect("waits").is_none(), "{source} ended by itself");
+        drop(child.stdout.take());
+        assert_ends_unread(child);
+        let mut text = String::new();
+        said.read_to_string(&mut text).expect("text");
+        assert!(text.contains("nobody reads standard output any more"), "{source}: {text}");
+    }
+}
+
+#[test]
+fn other_outputs_go_on_when_standard_output_is_not_read_any_more() {
+    let dir = tempfile::tempdir().expect("temporary folder");
+    let [results, summary] = ["r.jsonl", "s.json"].map(|name| dir.path().join(name).display().to_string());
+    let (mut child, reader) = live_run(&["--results", &results, "--summary", &summary]);
+    drop(reader);
+    std::thread::sleep(Duration::from_secs(2));
+    assert!(child.try_wait().expect("waits").is_none(), "it has ended");
+    signal(&child, "INT");
+    assert_eq!(wait(child, Duration::from_secs(10)).0, Some(130));
+    let summary: Value = serde_json::from_slice(&fs::read(&summary).expect("written")).expect("JSON");
+    assert_eq!(summary["faults"].as_array().map(Vec::len), Some(0));
+    let frames = summary["streams"][0]["frames_out"].as_u64();
+    assert!(frames >= Some(20) && Some(lines(Path::new(&results)) as u64) == frames, "{frames:?}");
+}
+
+#[test]
+fn commands_whose_text_nobody_reads_succeed_in_silence() {
+    let picture = root().join("docs/demo.jpg").display().to_string();
+    let many = vec![picture.as_str(); 2000];
+    let infer = [&["infer", "--model", "person-nano", "--json"], &many[..]].concat();
+    for arguments in [
+        &infer[..],
+        &["models", "list"],
+        &["models", "list", "--json"],
+        &["models", "show", "person-nano"],
+        &["cameras"],
+        &["doctor"],
+        &["explain"],
+        &["completions", "bash"],
+        &["--help"],
+    ] {
+        let (reader, writer) = std::io::pipe().expect("made");
+        drop(reader);
+        let start = std::time::Instant::now();
+        let output = orinoco(arguments).stdout(writer).output().expect("starts");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(0), "{}: {said}", arguments[0]);
+        assert!(!said.contains("panicked") && !said.contains("error"), "{}: {said}", arguments[0]);
+        assert!(start.elapsed() < Duration::from_secs(15), "{}: every picture was looked at", arguments[0]);
+    }
+}
+
+#[test]
+fn a_command_without_outputs_says_that_it_was_interrupted() {
+    for name in ["TERM", "HUP"] {
+        let mut command = orinoco(&["bench", "preprocess", "--frames", "1000000"]);
+        let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("starts");
+        let mut said = BufReader::new(child.stderr.take().expect("piped"));
+        // It has begun.
+        std::thread::sleep(Duration::from_millis(500));
+        signal(&child, name);
+        let (code, _) = wait(child, Duration::from_secs(10));
+        assert_eq!(code, Some(130), "{name}: {:?}", said.fill_buf());
+    }
 }
 
 #[test]

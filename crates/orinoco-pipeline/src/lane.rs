@@ -111,6 +111,11 @@ impl LaneEntry {
         Ok(inlet)
     }
 
+    /// Ends the lane after the batch at work. Frames that wait are dropped, and further ones refused.
+    pub fn close(&self) {
+        self.mux.close();
+    }
+
     /// Keeps a model on the lane until this is dropped, if the lane has it.
     pub fn hold(&self, model: usize) -> Option<Hold> {
         *lock(&self.uses).get_mut(&model)? += 1;

@@ -27,6 +27,7 @@ use crate::memory::{peak_bytes, resident_bytes};
 use crate::outputs::{Earlier, Outputs, check_outputs};
 use crate::planning::{plan_board, scratches};
 use crate::process::give_back_freed;
+use crate::readers::Reader;
 use crate::reload::Origin;
 use crate::sinks::{self, ModelNames};
 use crate::summary::{Ended, summarise, summarise_memory, summarise_model};
@@ -42,6 +43,9 @@ const CLOSE_STEP: Duration = Duration::from_millis(100);
 /// How long a run may take to end. The longest of a sink that works is 30 s, for an MP4 file; systemd waits for 60 s
 /// (`TimeoutStopSec` of orinocod.service).
 const END_MAX: Duration = Duration::from_secs(50);
+/// How long the end of a run that nobody reads waits for a source: one that tries to reach a camera learns late, and a shell
+/// waits for the whole of a pipeline.
+const UNREAD_SOURCE_WAIT_MAX: Duration = Duration::from_millis(300);
 /// Frames after which pools, arenas and caches have their size: memory is flat from here on.
 const WARM_FRAMES: u64 = 500;
 
@@ -78,6 +82,7 @@ pub(crate) struct OpenStream {
     files: Vec<PathBuf>,
     source: SourceUri,
     sinks: Vec<Box<dyn Sink>>,
+    readers: Vec<Reader>,
     follower: Option<(Follower, Counted)>,
     pub(crate) lane: usize,
     steps: Vec<Step>,
@@ -105,6 +110,8 @@ pub struct Running {
     started: Nanos,
     /// When it must have ended, once that was asked for.
     end_max: Option<Nanos>,
+    /// It was ended because nobody read any of its outputs.
+    unread: bool,
     warm_bytes: Option<u64>,
     /// Resident at the latest look while a source still ran. When all have ended, models are unloaded.
     latest_bytes: Option<u64>,
@@ -121,6 +128,9 @@ pub(crate) struct RunningStream {
     id: StreamId,
     pub(crate) spec: BoardStream,
     files: Vec<PathBuf>,
+    /// Its outputs that may lose their readers and have not, and how many outputs have theirs.
+    readers: Vec<Reader>,
+    outputs_read: usize,
     shown: String,
     lane: usize,
     /// Whether it was asked to leave.
@@ -212,6 +222,7 @@ impl Runtime {
             shared,
             started,
             end_max: None,
+            unread: false,
             warm_bytes: None,
             latest_bytes: None,
         };
@@ -305,12 +316,13 @@ impl OpenStream {
         let batch_max = whole.map(|step| models[step.model].summary.batch).max().unwrap_or(1);
         let follower = spec.track.as_ref().map(|track| Follower::new(spec, track)).transpose()?;
         let names: Arc<[ModelNames]> = models.iter().map(|model| model.names.clone()).collect();
-        let sinks = outputs.iter().map(|sink| sinks::open(sink, &spec.name, &names).map_err(Faults::from));
-        let sinks = collect(sinks)?;
+        let mut readers = Vec::new();
+        let mut open = |sink| sinks::open(sink, &spec.name, &names, &mut readers).map_err(Faults::from);
+        let sinks = collect(outputs.iter().map(&mut open))?;
         let files = outputs.iter().map(|sink| sink.path.clone()).collect();
         let shows_pictures = outputs.iter().any(|sink| sink.kind != SinkKind::Jsonl);
         let spec = spec.clone();
-        Ok(Self { spec, files, source, sinks, follower, lane, steps, batch_max, shows_pictures })
+        Ok(Self { spec, files, source, sinks, readers, follower, lane, steps, batch_max, shows_pictures })
     }
 }
 
@@ -428,7 +440,8 @@ impl Running {
             self.models[plan.model].reads_video_memory = plan.executor.reads_video_memory();
         }
         let memory = frame_memory(&open.steps, open.shows_pictures, &self.models);
-        let OpenStream { spec, files, source, sinks, follower, lane, steps, batch_max, .. } = open;
+        let OpenStream { spec, files, source, sinks, readers, follower, lane, steps, batch_max, .. } = open;
+        let outputs_read = sinks.len();
         let shared = self.shared.clone();
         if shared.stats.streams() > usize::from(u16::MAX) {
             return Err(too_many_streams(&spec));
@@ -470,6 +483,8 @@ impl Running {
         self.streams.push(RunningStream {
             id: stream,
             files,
+            readers,
+            outputs_read,
             shown: source.to_string(),
             lane,
             left: false,
@@ -511,10 +526,16 @@ impl Running {
         self.shared.stop.of(self.streams[index].id).request();
     }
 
-    /// Waits until every source has ended and every sink is complete, calling `look` now and then.
+    /// Waits until every source has ended and every sink is complete, calling `look` now and then. A run whose outputs have
+    /// all lost their readers ends at once: what waits is dropped, and counted.
     pub fn wait(mut self, mut look: impl FnMut(Progress)) -> Summary {
         while let Some(progress) = self.look() {
             look(progress);
+            if !self.is_read() && !self.shared.stop.requested() {
+                self.unread = true;
+                self.shared.stop.request();
+                self.lanes.iter().for_each(|lane| lane.entry.close());
+            }
             thread::sleep(LOOK_EVERY);
         }
         look(self.progress());
@@ -525,6 +546,7 @@ impl Running {
     /// asked to.
     pub fn look(&mut self) -> Option<Progress> {
         self.take_in_ends();
+        self.notice_readers();
         let now = self.shared.clock.now();
         if self.shared.stop.requested() {
             self.end_max.get_or_insert(now + END_MAX);
@@ -542,6 +564,24 @@ impl Running {
             self.latest_bytes = Some(resident_bytes());
         }
         Some(progress)
+    }
+
+    /// Looks for outputs that nobody reads any more.
+    fn notice_readers(&mut self) {
+        for stream in &mut self.streams {
+            for reader in stream.readers.extract_if(.., |reader| reader.is_gone()) {
+                stream.outputs_read -= 1;
+                let stream = stream.spec.name.as_str().into();
+                self.shared.events.emit(Event::SinkUnread { stream, output: reader.shown });
+            }
+        }
+    }
+
+    /// Whether somebody may still read an output of a stream that runs. A run without outputs is one for its summary.
+    fn is_read(&self) -> bool {
+        let lost = |stream: &RunningStream| stream.outputs_read == 0 && !stream.spec.sinks.is_empty();
+        let read = |stream: &RunningStream| stream.outputs_read > 0 && stream.runs_on().is_some();
+        !self.streams.iter().any(lost) || self.streams.iter().any(read)
     }
 
     /// Whether a source has not ended yet: until the last of its streams has, a lane keeps its models.
@@ -611,7 +651,10 @@ impl Running {
         }
         let mut stopped = false;
         for stream in self.streams.drain(..) {
-            match stream.source.join(&*clock, deadline) {
+            let is_left =
+                self.unread && !stream.source.ends_by(&*clock, clock.now() + UNREAD_SOURCE_WAIT_MAX);
+            let source = if is_left { Ok(SourceEnd::Stopped) } else { stream.source.join(&*clock, deadline) };
+            match source {
                 Ok(SourceEnd::Complete) => {}
                 Ok(SourceEnd::Stopped) => stopped = true,
                 Ok(SourceEnd::Failed(why)) | Err(why) => faults.push(why),
@@ -630,7 +673,8 @@ impl Running {
                 }
             }
         }
-        let end = match (faults.is_empty(), stopped && self.shared.stop.requested()) {
+        let stopped = stopped && self.shared.stop.requested() && !self.unread;
+        let end = match (faults.is_empty(), stopped) {
             (false, _) => EndState::Failed,
             (true, true) => EndState::Interrupted,
             (true, false) => EndState::Complete,

@@ -1,7 +1,7 @@
 //! A board's sinks.
 
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -16,6 +16,8 @@ use {
     orinoco_vision::{Canvas, draw, draw_card, draw_within},
 };
 
+use crate::readers::{Reader, ReaderOutput};
+
 /// What sinks need to know of a model to name what it found.
 #[derive(Clone, Debug)]
 pub(crate) struct ModelNames {
@@ -24,22 +26,23 @@ pub(crate) struct ModelNames {
     pub(crate) labels: Vec<String>,
 }
 
-/// Opens one output of one stream.
+/// Opens one output of one stream, and adds its reader to `readers` where it may lose that.
 pub(crate) fn open(
     spec: &SinkSpec,
     stream: &str,
     models: &Arc<[ModelNames]>,
+    readers: &mut Vec<Reader>,
 ) -> Result<Box<dyn Sink>, Diagnosis> {
     let models = Arc::clone(models);
     match spec.kind {
         SinkKind::Jsonl => Ok(Box::new(JsonlSink {
-            output: output(&spec.path)?,
+            output: output(&spec.path, readers)?,
             path: spec.path.clone(),
             stream: stream.to_owned(),
             models,
         })),
         SinkKind::FrameMd5 if spec.path == Path::new("-") => {
-            Ok(Box::new(FrameMd5Sink::to_writer(Box::new(io::stdout()), "standard output")))
+            Ok(Box::new(FrameMd5Sink::to_writer(output(&spec.path, readers)?, "standard output")))
         }
         SinkKind::FrameMd5 => {
             make_parent(&spec.path)?;
@@ -118,13 +121,20 @@ fn make_parent(path: &Path) -> Result<(), Diagnosis> {
     }
 }
 
-fn output(path: &Path) -> Result<Box<dyn Write + Send>, Diagnosis> {
+fn output(path: &Path, readers: &mut Vec<Reader>) -> Result<Box<dyn Write + Send>, Diagnosis> {
     if path == Path::new("-") {
-        return Ok(Box::new(io::stdout()));
+        let (output, reader) = ReaderOutput::stdout();
+        readers.push(reader);
+        return Ok(Box::new(output));
     }
     make_parent(path)?;
     let file = File::create(path).about(&codes::SINK_OPEN, path.display(), SINK_NEXT)?;
-    Ok(Box::new(LineFile::new(file)))
+    if file.metadata().is_ok_and(|there| there.is_file()) {
+        return Ok(Box::new(LineFile::new(file)));
+    }
+    let (output, reader) = ReaderOutput::file(file, path);
+    readers.push(reader);
+    Ok(Box::new(BufWriter::new(output)))
 }
 
 /// One `orinoco.result/1` object a line, one line for each frame and model, or object and model.

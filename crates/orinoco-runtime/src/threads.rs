@@ -38,11 +38,17 @@ impl<T: Send + 'static> Thread<T> {
         Some(self.end.insert(end))
     }
 
-    /// Waits for its end, but not longer than until `deadline`: then it is left behind.
-    pub(crate) fn join(mut self, clock: &dyn Clock, deadline: Nanos) -> Result<T, Diagnosis> {
+    /// Waits for its end, but not longer than until `deadline`; returns whether it has ended.
+    pub(crate) fn ends_by(&self, clock: &dyn Clock, deadline: Nanos) -> bool {
         while !self.is_over() && clock.now() < deadline {
             thread::sleep(LOOK_EVERY);
         }
+        self.is_over()
+    }
+
+    /// Waits for its end, but not longer than until `deadline`: then it is left behind.
+    pub(crate) fn join(mut self, clock: &dyn Clock, deadline: Nanos) -> Result<T, Diagnosis> {
+        self.ends_by(clock, deadline);
         self.just_ended();
         let next = "see whether its device answers, or whether somebody reads its output";
         let fault = self.fault("it does not end, although it was asked to", next);

@@ -98,6 +98,13 @@ pub enum Event {
         /// Why.
         why: Diagnosis,
     },
+    /// Nobody reads an output any more, and it ends: a pipe, a socket or a terminal. Its stream runs on.
+    SinkUnread {
+        /// The stream's name on this board.
+        stream: Arc<str>,
+        /// The output's path, or "standard output".
+        output: String,
+    },
     /// A sink stopped working and gets no more frames.
     SinkFailed {
         /// The stream's name on this board.

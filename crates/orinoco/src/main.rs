@@ -8,6 +8,7 @@ mod signals;
 use std::process::ExitCode;
 
 use clap::Parser;
+use orinoco_config::Faults;
 use orinoco_core::Exit;
 
 use args::{BenchCommand, Cli, Command, ModelsCommand};
@@ -19,7 +20,16 @@ fn main() -> ExitCode {
     }
     let cli = Cli::parse();
     let json = cli.json;
-    let result = match cli.command {
+    let exit = run(cli.command, json).unwrap_or_else(|faults| output::report_faults(faults.as_slice(), json));
+    ExitCode::from(output::check_printed(exit) as u8)
+}
+
+fn run(command: Command, json: bool) -> Result<Exit, Faults> {
+    // A run completes its outputs, and says so itself.
+    if !matches!(command, Command::Run(_)) {
+        signals::end_on_signals()?;
+    }
+    match command {
         Command::Run(args) => commands::run::run(&args, json),
         Command::Infer(args) => commands::infer::run(&args, json),
         Command::Models(ModelsCommand::List(args)) => commands::models::list(&args, json),
@@ -43,13 +53,11 @@ fn main() -> ExitCode {
             commands::completions(shell);
             Ok(Exit::Done)
         }
-    };
-    let exit = result.unwrap_or_else(|faults| output::report_faults(faults.as_slice(), json));
-    ExitCode::from(output::check_printed(exit) as u8)
+    }
 }
 
 /// Another process of ours asked for a model's needs.
-fn measure(measured: Result<String, orinoco_config::Faults>) -> Exit {
+fn measure(measured: Result<String, Faults>) -> Exit {
     match measured {
         Ok(text) => {
             output::print(&text);

@@ -8,7 +8,7 @@ use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use indicatif::{ProgressBar, ProgressStyle};
 use orinoco_api::{EndState, Fault, PlannedMemory, StreamSummary, Summary, TrackedSummary};
 use orinoco_core::{Diagnosis, Exit, codes};
-use orinoco_runtime::Progress;
+use orinoco_runtime::{Progress, reader_is_gone};
 use orinoco_telemetry::{Event, EventSink, SourceState};
 use serde::Serialize;
 
@@ -34,9 +34,15 @@ pub(crate) fn print_json_list(schema: &str, name: &str, rows: &impl Serialize) {
 pub(crate) fn print(text: &str) {
     if let Err(why) = writeln!(anstream::stdout(), "{text}")
         && why.kind() != ErrorKind::BrokenPipe
+        && !is_unread()
     {
         let _ = LOST.set(why.to_string());
     }
+}
+
+/// Whether nobody reads standard output any more.
+pub(crate) fn is_unread() -> bool {
+    reader_is_gone(std::io::stdout())
 }
 
 /// Fails a command that has done its work, but whose text did not reach standard output: the disk is full, perhaps.
@@ -129,6 +135,9 @@ impl EventSink for EventLines {
             Event::ReplayFailed { model, why } => warn(&format!("model {model}: {why}")),
             Event::LaneFailed { lane, why } => warn(&format!("lane {lane}: {why}: the run ends")),
             Event::SinkFailed { stream, why } => warn(&format!("stream {stream}: {why}")),
+            Event::SinkUnread { stream, output } => {
+                note(&format!("stream {stream}: nobody reads {output} any more"));
+            }
             _ => {}
         }
     }

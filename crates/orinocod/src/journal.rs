@@ -143,6 +143,9 @@ impl EventSink for Journal {
             Event::LaneFailed { lane, why } => {
                 log(Level::Error, &format!("lane={lane} code={} {why}: the run ends", why.code.id));
             }
+            Event::SinkUnread { stream, output } => {
+                log(Level::Warning, &format!("stream={stream} nobody reads {output} any more"));
+            }
             Event::SinkFailed { stream, why } => log(Level::Error, &format!("stream={stream} {why}")),
             other => log(Level::Info, &format!("{other:?}")),
         }

@@ -26,7 +26,7 @@ pub(crate) fn run(args: &InferArgs, json: bool) -> Result<Exit, Faults> {
     let gallery = args.gallery.as_deref().map(|dir| gallery::read(dir, |picture| plan.embed(picture)));
     let known = Known { gallery: gallery.transpose()?, score_min: loaded.model.head.score_threshold };
     let mut faults = FaultList::default();
-    for (path, seq) in args.inputs.iter().zip(0..) {
+    for (path, seq) in args.inputs.iter().zip(0..).take_while(|_| !output::is_unread()) {
         match plan.infer(path, seq, &loaded, &known) {
             Ok(lines) if json => lines.iter().for_each(output::print_json),
             Ok(lines) => output::print(&describe(path, &lines, &loaded.model.labels, &known)),

@@ -18,13 +18,16 @@ use orinoco_board::{BoardModel, Inference};
 use orinoco_core::{Diagnosis, codes};
 
 use crate::args::{Cli, EngineArgs, TuneArgs};
+use crate::output;
 
 /// A source that somebody typed on the command line is likely mistyped when it does not answer.
 const RECONNECT_ATTEMPTS: u32 = 3;
 
 /// Prints a shell's completion script.
 pub(crate) fn completions(shell: clap_complete::Shell) {
-    clap_complete::generate(shell, &mut Cli::command(), "orinoco", &mut std::io::stdout());
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "orinoco", &mut script);
+    output::print(String::from_utf8_lossy(&script).trim_end());
 }
 
 /// The engines of the command line: exactly those named, or the default order.

@@ -1,0 +1,211 @@
+//! Whether anybody still reads an output. A pipe or a socket loses its reader (`| head -1`), a terminal goes away; what is
+//! written from then on reaches nobody. That is no fault: the reader has seen enough.
+
+use std::fs::File;
+use std::io::{self, ErrorKind, Write};
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+/// Whether the reader of a pipe or of a socket, or a terminal, has gone; never of a file. Nothing is written to find out.
+/// The peer of a TCP connection has gone when it refuses what was written: one that only sends no more may still read.
+pub fn reader_is_gone(output: impl AsFd) -> bool {
+    // Errors and hangups are reported without being asked for.
+    let mut asked = [PollFd::new(&output, PollFlags::empty())];
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut asked, Some(&now)).is_ok() && asked[0].revents().intersects(PollFlags::ERR | PollFlags::HUP)
+}
+
+/// An output that may lose its reader. From then on what is written to it is discarded.
+#[derive(Debug)]
+pub(crate) struct ReaderOutput(Arc<Shared>);
+
+/// The reader of a [`ReaderOutput`], as the run watches it. It does not keep the output open.
+#[derive(Clone, Debug)]
+pub(crate) struct Reader {
+    /// What it reads, as messages show it.
+    pub(crate) shown: String,
+    output: Weak<Shared>,
+    gone: Arc<AtomicBool>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    target: Target,
+    gone: Arc<AtomicBool>,
+}
+
+#[derive(Debug)]
+enum Target {
+    Stdout,
+    File(File),
+}
+
+impl ReaderOutput {
+    /// Standard output, and its reader.
+    pub(crate) fn stdout() -> (Self, Reader) {
+        Self::new(Target::Stdout, "standard output".to_owned())
+    }
+
+    /// An open file, and its reader where it has one.
+    pub(crate) fn file(file: File, path: &Path) -> (Self, Reader) {
+        Self::new(Target::File(file), path.display().to_string())
+    }
+
+    fn new(target: Target, shown: String) -> (Self, Reader) {
+        let gone = Arc::<AtomicBool>::default();
+        let shared = Arc::new(Shared { target, gone: Arc::clone(&gone) });
+        let reader = Reader { shown, output: Arc::downgrade(&shared), gone };
+        (Self(shared), reader)
+    }
+}
+
+impl Reader {
+    /// Whether it has gone.
+    pub(crate) fn is_gone(&self) -> bool {
+        // An output that is complete had its reader to the end, unless it was seen to go.
+        self.output.upgrade().is_some_and(|output| output.look()) || self.gone.load(Ordering::Relaxed)
+    }
+}
+
+impl Shared {
+    fn look(&self) -> bool {
+        let is_gone = match &self.target {
+            Target::Stdout => reader_is_gone(io::stdout()),
+            Target::File(file) => reader_is_gone(file),
+        };
+        if is_gone {
+            self.gone.store(true, Ordering::Relaxed);
+        }
+        self.gone.load(Ordering::Relaxed)
+    }
+
+    /// What `done` returned, unless it failed because nobody reads: then `discarded`. A terminal that is gone answers with an
+    /// error of its own, as a broken disk does.
+    fn unless_gone<T>(&self, done: io::Result<T>, discarded: T) -> io::Result<T> {
+        match done {
+            Err(why) if why.kind() == ErrorKind::BrokenPipe => self.gone.store(true, Ordering::Relaxed),
+            Err(why) if why.kind() == ErrorKind::Interrupted || !self.look() => return Err(why),
+            Err(_) => {}
+            done => return done,
+        }
+        Ok(discarded)
+    }
+}
+
+impl Write for ReaderOutput {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.0.gone.load(Ordering::Relaxed) {
+            return Ok(bytes.len());
+        }
+        let written = match &self.0.target {
+            Target::Stdout => io::stdout().write(bytes),
+            Target::File(file) => (&mut &*file).write(bytes),
+        };
+        self.0.unless_gone(written, bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        let flushed = match &self.0.target {
+            Target::Stdout => io::stdout().flush(),
+            Target::File(file) => (&mut &*file).flush(),
+        };
+        self.0.unless_gone(flushed, ())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::{Shutdown, TcpListener, TcpStream};
+    use std::os::fd::OwnedFd;
+    use std::os::unix::fs::OpenOptionsExt;
+    use std::os::unix::net::UnixStream;
+    use std::thread;
+    use std::time::Duration;
+
+    fn output(end: impl Into<OwnedFd>) -> (ReaderOutput, Reader) {
+        ReaderOutput::file(File::from(end.into()), Path::new("test"))
+    }
+
+    /// The output of a pipe or socket whose reader goes is noticed without a write, and writing is no fault.
+    fn check(writer: impl Into<OwnedFd>, reader: impl Into<OwnedFd>) {
+        let (mut output, watched) = output(writer);
+        output.write_all(b"seen").expect("it is read");
+        assert!(!watched.is_gone());
+        drop(reader.into());
+        wait_until_gone(|| watched.is_gone());
+        output.write_all(b"discarded").expect("no fault");
+        output.flush().expect("no fault");
+        drop(output);
+        assert!(watched.is_gone(), "the output is complete, and was seen to lose its reader");
+    }
+
+    /// A child that another test starts has the ends of all pipes until it executes its program.
+    fn wait_until_gone(mut is_gone: impl FnMut() -> bool) {
+        for _ in 0..1000 {
+            if is_gone() {
+                return;
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+        panic!("its reader has gone, and nobody noticed");
+    }
+
+    #[test]
+    fn a_reader_that_goes_is_noticed_without_writing() {
+        let (reader, writer) = io::pipe().expect("made");
+        check(writer, reader);
+        let (one, other) = UnixStream::pair().expect("made");
+        check(one, other);
+    }
+
+    #[test]
+    fn a_write_that_nobody_reads_is_no_fault() {
+        let (reader, writer) = io::pipe().expect("made");
+        let (mut output, watched) = output(writer);
+        drop(reader);
+        wait_until_gone(|| {
+            output.write_all(b"discarded").expect("no fault");
+            watched.gone.load(Ordering::Relaxed)
+        });
+    }
+
+    #[test]
+    fn a_peer_that_only_sends_no_more_still_reads() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("bound");
+        let peer = TcpStream::connect(listener.local_addr().expect("bound")).expect("connected");
+        let (ours, _) = listener.accept().expect("connected");
+        let (mut output, watched) = output(ours);
+        peer.shutdown(Shutdown::Write).expect("shut");
+        output.write_all(b"seen").expect("it is read");
+        assert!(!watched.is_gone());
+    }
+
+    #[test]
+    fn a_terminal_that_goes_away_is_noticed_without_writing() {
+        use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+        let controller = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
+        grantpt(&controller).and_then(|()| unlockpt(&controller)).expect("ours");
+        let name = ptsname(&controller, Vec::new()).expect("named").into_string().expect("text");
+        let mut options = File::options();
+        let terminal =
+            options.read(true).write(true).custom_flags(libc::O_NOCTTY).open(name).expect("opened");
+        check(terminal, controller);
+    }
+
+    #[test]
+    fn files_keep_their_faults() {
+        let full = File::options().write(true).open("/dev/full").expect("Linux has it");
+        let (mut output, watched) = ReaderOutput::file(full, Path::new("full"));
+        assert!(output.write_all(b"no space").is_err());
+        assert!(!watched.is_gone());
+        let (mut output, watched) =
+            ReaderOutput::file(tempfile::tempfile().expect("made"), Path::new("file"));
+        output.write_all(b"kept").expect("written");
+        assert!(!watched.is_gone());
+    }
+}
