@@ -15,7 +15,7 @@ use orinoco_cuda::{
     Device, DeviceArena, DevicePool, FrameTable, Graph, Launch, PinnedBuffer, PinnedPool, Ran, TableLayout,
     Upload, allocated,
 };
-use orinoco_vision::{Align, ColorOrder, Fit, InputSpec, Mapping, Preprocessor, Resize};
+use orinoco_vision::{Align, ColorOrder, Fit, InputSpec, Mapping, Preprocessor, Resize, Rounding};
 
 #[expect(clippy::print_stderr, reason = "a test that did not run says so")]
 fn device(check: &str) -> Option<Device> {
@@ -32,6 +32,7 @@ fn bench_spec() -> InputSpec {
         resize: Resize::Bilinear,
         fit: Fit::Letterbox,
         align: Align::Center,
+        rounding: Rounding::Down,
         fill: bench::TENSOR.fill,
         mean: bench::TENSOR.mean,
         scale: bench::TENSOR.scale,

@@ -18,8 +18,8 @@ use orinoco_cuda::{
     Element, Filter, FilterBounds, Order, PictureTensor, Placement, TableFault, TableLayout, twin,
 };
 use orinoco_vision::{
-    Across, Align, ColorOrder, Fit, HeadSpec, InputSpec, Mapping, Output, Preprocessor, Resize, heads,
-    suppress,
+    Across, Align, ColorOrder, Fit, HeadSpec, InputSpec, Mapping, Output, Preprocessor, Resize, Rounding,
+    heads, suppress,
 };
 
 /// The largest difference on a GPU, of values from 0 to 1, or as a share of larger ones.
@@ -93,6 +93,7 @@ fn spec(size: (u32, u32), fit: Fit, align: Align, resize: Resize) -> InputSpec {
         resize,
         fit,
         align,
+        rounding: Rounding::Down,
         fill: 114,
         mean: [0.0; 3],
         scale: [1.0 / 255.0; 3],

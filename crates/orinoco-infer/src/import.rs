@@ -10,7 +10,7 @@ mod triton;
 use std::path::{Path, PathBuf};
 
 use orinoco_core::{Diagnosis, ElementType, Layout, TensorDesc, WithSubject, codes};
-use orinoco_vision::{Align, ColorOrder, Fit, HeadSpec, Resize, heads};
+use orinoco_vision::{Align, ColorOrder, Fit, HeadSpec, Resize, Rounding, heads};
 
 use crate::model::{Feed, Model, ModelInput, Unsure};
 
@@ -48,6 +48,8 @@ struct Said {
     color: Option<ColorOrder>,
     resize: Option<Resize>,
     fit: Option<(Fit, Align)>,
+    /// Whole pixels of a letterboxed picture.
+    rounding: Option<Rounding>,
     fill: Option<u8>,
     mean: Option<[f32; 3]>,
     scale: Option<f32>,
@@ -131,6 +133,7 @@ impl Import {
         if let Some((fit, align)) = said.fit {
             (image.fit, image.align) = (fit, align);
         }
+        set(&mut image.rounding, said.rounding);
         set(&mut image.mean, said.mean);
         set(&mut image.scale, said.scale.map(|scale| [scale; 3]));
         let settled = [

@@ -52,6 +52,18 @@ pub enum Align {
     Center,
 }
 
+/// How the sides of a letterboxed picture become whole pixels. Each computes in double precision and in the order of
+/// operations of the code it is named after, because the last bit of a product can be a row of pixels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rounding {
+    /// Down, as YOLOX: `int(side * ratio)`.
+    Down,
+    /// Down, without a rounded ratio on the way, as nvinfer: `int(model_side * side / other_side)`.
+    Exact,
+    /// To the nearest pixel, halves to the even one, as Ultralytics: `round(side * ratio)`.
+    Nearest,
+}
+
 /// The image input of a model: `value = (sample - mean) * scale`, sample 0 to 255, per channel in `color` order.
 #[derive(Clone, Debug, PartialEq)]
 pub struct InputSpec {
@@ -69,6 +81,8 @@ pub struct InputSpec {
     pub fit: Fit,
     /// Place of a letterboxed picture.
     pub align: Align,
+    /// Whole pixels of a letterboxed picture.
+    pub rounding: Rounding,
     /// Sample value of the filled part.
     pub fill: u8,
     /// Per-channel mean, in samples.
@@ -94,45 +108,60 @@ impl InputSpec {
 
     /// Where a frame of `width` by `height` lands in the model's input.
     pub fn mapping(&self, width: u32, height: u32) -> Mapping {
-        let (source_w, source_h) = (width as f32, height as f32);
-        let model = (self.width, self.height);
-        let (model_w, model_h) = (model.0 as f32, model.1 as f32);
-        match self.fit {
-            Fit::Stretch => Mapping {
-                source: (width, height),
-                model,
-                scale: (model_w / source_w, model_h / source_h),
-                offset: (0, 0),
-                size: (self.width, self.height),
-            },
+        let (size, offset) = match self.fit {
+            Fit::Stretch => ((self.width, self.height), (0, 0)),
             Fit::Letterbox => {
-                let ratio = (model_w / source_w).min(model_h / source_h);
-                // Rounded down and mapped back by the one ratio, as YOLOX's own preprocessing does.
-                let size = (((source_w * ratio) as u32).max(1), ((source_h * ratio) as u32).max(1));
+                let size = self.letterboxed(width, height);
                 let offset = match self.align {
                     Align::TopLeft => (0, 0),
                     Align::Center => (middle(self.width, size.0), middle(self.height, size.1)),
                 };
-                Mapping { source: (width, height), model, scale: (ratio, ratio), offset, size }
+                (size, offset)
             }
             Fit::Crop { shorter } => {
-                // The longer side to the nearest pixel (torchvision rounds it down), the cut to the nearest even.
-                let ratio = f64::from(shorter) / f64::from(width.min(height));
-                let side = |length: u32| ((f64::from(length) * ratio).round() as u32).max(1);
-                let size = (side(width), side(height));
-                let cut = |model: u32, size: u32| {
-                    (f64::from(model) / 2.0 - f64::from(size) / 2.0).round_ties_even() as i32
-                };
-                Mapping {
-                    source: (width, height),
-                    model,
-                    scale: (size.0 as f32 / source_w, size.1 as f32 / source_h),
-                    offset: (cut(self.width, size.0), cut(self.height, size.1)),
-                    size,
-                }
+                let size = cropped_from(shorter, width, height);
+                (size, (cut(self.width, size.0), cut(self.height, size.1)))
             }
-        }
+        };
+        // The size that the picture really has, and not the ratio that led to it: this is what pixels went through.
+        let scale = (size.0 as f32 / width as f32, size.1 as f32 / height as f32);
+        Mapping { source: (width, height), model: (self.width, self.height), scale, offset, size }
     }
+
+    /// The size of a letterboxed picture. No side is less than a pixel, nor more than the input's.
+    fn letterboxed(&self, width: u32, height: u32) -> (u32, u32) {
+        let model = [self.width, self.height].map(f64::from);
+        let source = [width, height].map(f64::from);
+        let ratio = (model[0] / source[0]).min(model[1] / source[1]);
+        let sides = match self.rounding {
+            Rounding::Down => source.map(|side| (side * ratio).trunc()),
+            Rounding::Nearest => source.map(|side| (side * ratio).round_ties_even()),
+            Rounding::Exact => {
+                let sides = [model[1] * source[0] / source[1], model[0] * source[1] / source[0]];
+                if sides[1] <= model[1] { [model[0], sides[1].trunc()] } else { [sides[0].trunc(), model[1]] }
+            }
+        };
+        let [width, height] = sides.map(|side| side as u32);
+        (width.clamp(1, self.width), height.clamp(1, self.height))
+    }
+}
+
+/// The size of a picture whose shorter side has `shorter` pixels: the longer one is rounded down, as torchvision's
+/// `Resize` does.
+fn cropped_from(shorter: u32, width: u32, height: u32) -> (u32, u32) {
+    let (short, long) = (width.min(height), width.max(height));
+    let longer = (u64::from(shorter) * u64::from(long)) as f64 / f64::from(short);
+    let longer = (longer.trunc() as u32).max(shorter);
+    if width <= height { (shorter, longer) } else { (longer, shorter) }
+}
+
+/// The offset at which `model` pixels are cut from the middle of `size`, to the nearest even pixel as torchvision's
+/// `CenterCrop`; a picture that is smaller lies in the middle.
+fn cut(model: u32, size: u32) -> i32 {
+    if size < model {
+        return middle(model, size);
+    }
+    -((f64::from(size - model) / 2.0).round_ties_even() as i32)
 }
 
 /// The offset that puts `size` in the middle of `model`.
@@ -204,6 +233,7 @@ pub(crate) mod tests {
             resize: Resize::Bilinear,
             fit,
             align,
+            rounding: Rounding::Down,
             fill: 114,
             mean: [0.0; 3],
             scale: [1.0; 3],
@@ -233,7 +263,10 @@ pub(crate) mod tests {
 
     #[test]
     fn a_letterbox_keeps_the_shape() {
-        let map = spec(416, 416, Fit::Letterbox, Align::Center).mapping(768, 432);
-        assert_eq!((map.size, map.offset), ((416, 234), (0, 91)));
+        let down = spec(416, 416, Fit::Letterbox, Align::Center);
+        // 432 * (416 / 768) is 233.99999999999997 in Python, too.
+        assert_eq!((down.mapping(768, 432).size, down.mapping(768, 432).offset), ((416, 233), (0, 91)));
+        let nearest = InputSpec { rounding: Rounding::Nearest, ..down };
+        assert_eq!((nearest.mapping(768, 432).size, nearest.mapping(768, 432).offset), ((416, 234), (0, 91)));
     }
 }

@@ -16,7 +16,7 @@ pub mod zones;
 
 pub use gallery::Gallery;
 pub use heads::{Activation, BoxForm, BoxUnit, Guess, Head, HeadSpec, Output};
-pub use input::{Align, ColorOrder, Fit, InputSpec, Mapping, Resize};
+pub use input::{Align, ColorOrder, Fit, InputSpec, Mapping, Resize, Rounding};
 pub use nms::{Across, suppress};
 pub use overlay::{Canvas, draw, draw_card, draw_within};
 pub use preprocess::Preprocessor;

@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 use ini::Ini;
 use orinoco_core::{Diagnosis, Layout, WithSubject, codes};
-use orinoco_vision::{Align, ColorOrder, Fit, Resize};
+use orinoco_vision::{Align, ColorOrder, Fit, Resize, Rounding};
 use saphyr::{LoadableYamlNode, Yaml};
 
 use super::{Finds, Import, LeftOut, Said, read_labels};
@@ -130,6 +130,8 @@ fn read_input(keys: &mut Keys<'_>, said: &mut Said, left_out: &mut Vec<LeftOut>)
     let centred = keys.choice("symmetric-padding", &[false, true])?.unwrap_or(false);
     let fit = if keeps { Fit::Letterbox } else { Fit::Stretch };
     said.fit = Some((fit, if centred { Align::Center } else { Align::TopLeft }));
+    // nvinfer cuts the exact side, whatever the model's trainer does.
+    said.rounding = Some(Rounding::Exact);
     // nvinfer pads with zero bytes.
     said.fill = Some(0);
     said.resize = Some(Resize::Bilinear);

@@ -1,7 +1,7 @@
 //! A description against its graph: every input gets a shape, or the disagreement a sentence.
 
 use orinoco_core::{Diagnosis, Dim, ElementType, Layout, TensorDesc, codes, shape_text};
-use orinoco_vision::{Align, ColorOrder, Fit, InputSpec, Resize, heads};
+use orinoco_vision::{Align, ColorOrder, Fit, InputSpec, Resize, Rounding, heads};
 
 use super::Model;
 use super::input::{AudioFeatures, Feed, FeedValue, ModelInput};
@@ -85,6 +85,7 @@ impl Model {
             resize: Resize::Bilinear,
             fit: Fit::Stretch,
             align: Align::TopLeft,
+            rounding: Rounding::Down,
             fill: 0,
             mean: [0.0; 3],
             scale: [1.0; 3],

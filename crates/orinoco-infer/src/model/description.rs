@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use orinoco_config::{Document, Faults, Vars};
 use orinoco_core::ElementType;
-use orinoco_vision::HeadSpec;
+use orinoco_vision::{HeadSpec, heads};
 
 use super::guess::Unsure;
 use super::input::{Feed, ModelInput, Quantization, read_feeds, read_input};
@@ -67,10 +67,15 @@ impl Model {
                 PathBuf::new()
             }
         };
-        let input = read_input(top.table("input"));
+        let mut input = read_input(top.table("input"));
         let feeds = read_feeds(&top);
         let (head, output_quantization, labels) = read_output(top.table("output"), locate);
         top.finish();
+        if let ModelInput::Image(image) = &mut input.input
+            && !input.is_rounding_given
+        {
+            image.rounding = heads::rounding(&head.kind);
+        }
         let model = Self {
             name,
             description,

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use orinoco_core::{Diagnosis, Dim, ElementType, Layout, TensorDesc, codes};
-use orinoco_vision::{Align, ColorOrder, Fit, Guess, HeadSpec, InputSpec, Resize, heads};
+use orinoco_vision::{Align, ColorOrder, Fit, Guess, HeadSpec, InputSpec, Resize, Rounding, heads};
 
 use super::input::{AudioFeatures, AudioSpec, Feed, FeedValue, ModelInput, SIDE_MAX, WINDOW_MAX};
 use super::output::numbered_labels;
@@ -202,6 +202,7 @@ fn image_input(input: &TensorDesc, unsure: &mut Vec<Unsure>) -> Option<InputSpec
         resize: Resize::Bilinear,
         fit: Fit::Stretch,
         align: Align::TopLeft,
+        rounding: Rounding::Down,
         fill: 114,
         mean: [0.0; 3],
         scale: [1.0; 3],

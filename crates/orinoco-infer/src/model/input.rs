@@ -2,7 +2,7 @@
 
 use orinoco_config::Reader;
 use orinoco_core::{ElementType, Layout, codes};
-use orinoco_vision::{Align, ColorOrder, Fit, InputSpec, Resize};
+use orinoco_vision::{Align, ColorOrder, Fit, InputSpec, Resize, Rounding};
 
 /// Larger inputs are a typing error, not a model.
 pub(super) const SIDE_MAX: i64 = 8192;
@@ -111,6 +111,8 @@ pub(super) struct InputTable {
     pub name: Option<String>,
     pub element: Option<ElementType>,
     pub input: ModelInput,
+    /// Whether `rounding` is given; left out, the head decides.
+    pub is_rounding_given: bool,
     pub quantization: Option<Quantization>,
 }
 
@@ -132,8 +134,9 @@ pub(super) fn read_input(table: Reader<'_>) -> InputTable {
     let audio = table.choice("kind", &[("image", false), ("audio", true)]).unwrap_or(false);
     let input =
         if audio { ModelInput::Audio(read_audio(&table)) } else { ModelInput::Image(read_image(&table)) };
+    let is_rounding_given = table.has("rounding");
     table.finish();
-    InputTable { name, element, input, quantization }
+    InputTable { name, element, input, is_rounding_given, quantization }
 }
 
 /// Reads `quant_scale` and `quant_zero_point`.
@@ -174,6 +177,10 @@ pub(super) fn read_feeds(top: &Reader<'_>) -> Vec<Feed> {
     constants.chain(states).collect()
 }
 
+/// The values of `rounding`.
+pub(super) const ROUNDINGS: [(&str, Rounding); 3] =
+    [("down", Rounding::Down), ("exact", Rounding::Exact), ("nearest", Rounding::Nearest)];
+
 fn read_image(table: &Reader<'_>) -> InputSpec {
     let side = |key| match table.integer(key, 1..=SIDE_MAX) {
         Some(n) => u32::try_from(n).unwrap_or(1),
@@ -207,6 +214,7 @@ fn read_image(table: &Reader<'_>) -> InputSpec {
         align: table
             .choice("align", &[("top-left", Align::TopLeft), ("center", Align::Center)])
             .unwrap_or(Align::TopLeft),
+        rounding: table.choice("rounding", &ROUNDINGS).unwrap_or(Rounding::Down),
         fill: table.integer("fill", 0..=255).and_then(|n| u8::try_from(n).ok()).unwrap_or(114),
         mean: per_channel(table, "mean", 0.0),
         scale: read_scale(table),

@@ -8,7 +8,7 @@ use orinoco_vision::{
 };
 
 use super::Model;
-use super::input::{AudioFeatures, AudioSpec, FeedValue, ModelInput, Quantization};
+use super::input::{AudioFeatures, AudioSpec, FeedValue, ModelInput, Quantization, ROUNDINGS};
 
 impl Model {
     /// The description as TOML. Keys that a guess is unsure of are followed by a comment that says why. Reading it gives
@@ -96,6 +96,10 @@ impl Writer<'_> {
             Fit::Letterbox => {
                 self.quoted("fit", "letterbox");
                 self.quoted("align", if image.align == Align::Center { "center" } else { "top-left" });
+                if image.rounding != heads::rounding(&self.model.head.kind) {
+                    let name = ROUNDINGS.iter().find(|(_, rounding)| *rounding == image.rounding);
+                    self.quoted("rounding", name.map_or("", |(name, _)| name));
+                }
                 self.line("fill", &image.fill.to_string());
             }
             Fit::Crop { shorter } => {

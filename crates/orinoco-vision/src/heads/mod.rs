@@ -19,7 +19,7 @@ pub use yolox::STRIDES as YOLOX_STRIDES;
 
 use orinoco_core::{Detection, Dim, Findings, TensorDesc};
 
-use crate::{Across, Align, ColorOrder, Fit, InputSpec, Mapping, suppress};
+use crate::{Across, Align, ColorOrder, Fit, InputSpec, Mapping, Rounding, suppress};
 
 /// How to read a model's outputs.
 #[derive(Clone, Debug, PartialEq)]
@@ -169,7 +169,8 @@ pub struct Guess {
 
 impl Guess {
     fn new(head: HeadSpec, input: &InputSpec) -> Self {
-        Self { head, input: input.clone(), unsure: Vec::new() }
+        let input = InputSpec { rounding: rounding(&head.kind), ..input.clone() };
+        Self { head, input, unsure: Vec::new() }
     }
 
     /// RGB from 0 to 1, as most trainers feed.
@@ -261,6 +262,24 @@ pub fn has_boxes(kind: &str) -> bool {
 }
 
 /// The one output, or what does not fit.
+/// How the trainers of this head's models round the sides of a letterboxed picture (docs/model-files.md has the table);
+/// those that never letterbox cut the exact product.
+pub fn rounding(kind: &str) -> Rounding {
+    let ultralytics = [
+        yolov5::KIND.name,
+        yolov8::DETECT.name,
+        yolov8::SEGMENT.name,
+        yolov8::POSE.name,
+        yolov8::ORIENTED.name,
+        end2end::KIND.name,
+    ];
+    match kind {
+        kind if ultralytics.contains(&kind) => Rounding::Nearest,
+        kind if kind == yolox::KIND.name => Rounding::Down,
+        _ => Rounding::Exact,
+    }
+}
+
 fn only<'a>(outputs: &'a [TensorDesc], head: &str) -> Result<&'a TensorDesc, String> {
     match outputs {
         [output] => Ok(output),

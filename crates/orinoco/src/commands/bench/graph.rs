@@ -4,7 +4,7 @@
 use orinoco_config::Faults;
 use orinoco_core::{Diagnosis, Exit, FrameView, Layout, codes};
 use orinoco_cuda::bench::{self, BenchError, GraphBench};
-use orinoco_vision::{Align, ColorOrder, Fit, InputSpec, Mapping, Preprocessor, Resize};
+use orinoco_vision::{Align, ColorOrder, Fit, InputSpec, Mapping, Preprocessor, Resize, Rounding};
 use serde::Serialize;
 
 use crate::args::BenchGraphArgs;
@@ -59,6 +59,7 @@ fn twin() -> InputSpec {
         resize: Resize::Bilinear,
         fit: Fit::Letterbox,
         align: Align::Center,
+        rounding: Rounding::Down,
         fill: bench::TENSOR.fill,
         mean: bench::TENSOR.mean,
         scale: bench::TENSOR.scale,

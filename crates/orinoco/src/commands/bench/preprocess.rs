@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use orinoco_config::Faults;
 use orinoco_core::{Exit, FrameDesc, FrameView, Layout, PixelFormat};
-use orinoco_vision::{Align, ColorOrder, Fit, InputSpec, Mapping, Preprocessor, Resize};
+use orinoco_vision::{Align, ColorOrder, Fit, InputSpec, Mapping, Preprocessor, Resize, Rounding};
 use serde::Serialize;
 
 use super::{median, noise};
@@ -57,6 +57,7 @@ pub(crate) fn run(args: &BenchPreprocessArgs, json: bool) -> Result<Exit, Faults
         resize: if args.resize == "bilinear" { Resize::Bilinear } else { Resize::BilinearAntialias },
         fit: if args.fit == "stretch" { Fit::Stretch } else { Fit::Letterbox },
         align: Align::Center,
+        rounding: Rounding::Down,
         fill: 114,
         mean: [0.0; 3],
         scale: [1.0 / 255.0; 3],
