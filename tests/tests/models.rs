@@ -57,10 +57,6 @@ fn photos_are_classified_as_by_the_reference() {
         let wanted = top5(&refs);
         let files: Vec<String> = wanted.iter().map(|(name, _)| format!("{images}/{name}")).collect();
         for engine in engines() {
-            if model.ends_with("fp16") && engine == "tract" {
-                println!("left out: {model} on tract takes seconds a picture without f16 in the processor");
-                continue;
-            }
             let Some(lines) = infer(model, engine, &files) else { continue };
             for (line, (name, wanted)) in lines.iter().zip(&wanted) {
                 let found: Vec<u32> = line.classes.iter().map(|class| class.class_id).collect();
