@@ -261,7 +261,6 @@ pub fn has_boxes(kind: &str) -> bool {
     has_classes(kind) && ![classification::KIND.name, segmentation::KIND.name].contains(&kind)
 }
 
-/// The one output, or what does not fit.
 /// How the trainers of this head's models round the sides of a letterboxed picture (docs/model-files.md has the table);
 /// those that never letterbox cut the exact product.
 pub fn rounding(kind: &str) -> Rounding {
@@ -280,6 +279,7 @@ pub fn rounding(kind: &str) -> Rounding {
     }
 }
 
+/// The one output, or what does not fit.
 fn only<'a>(outputs: &'a [TensorDesc], head: &str) -> Result<&'a TensorDesc, String> {
     match outputs {
         [output] => Ok(output),
