@@ -46,6 +46,8 @@ const COCO_LIMBS: [(usize, usize); 19] = [
     (3, 5),
     (4, 6),
 ];
+/// Points and edges further outside of the picture are drawn this far outside of it, in pixels: more than any line is wide.
+const OUTSIDE_MAX: f64 = 64.0;
 /// Distinct colours by class (the first eight of Tableau's palette); classes beyond repeat them.
 const COLORS: [(u8, u8, u8); 8] = [
     (255, 127, 14),
@@ -111,6 +113,19 @@ impl DrawTarget for Canvas<'_> {
         }
         Ok(())
     }
+
+    /// Only what lies in the picture is visited, however large `area` is.
+    fn fill_solid(&mut self, area: &Rectangle, color: Rgb888) -> Result<(), Infallible> {
+        let color = to_yuv(color);
+        let area = area.intersection(&self.bounding_box());
+        for y in area.rows() {
+            for x in area.columns() {
+                // Not negative: the intersection lies in the picture.
+                self.set(x as u32, y as u32, color);
+            }
+        }
+        Ok(())
+    }
 }
 
 /// BT.601 limited range, 8-bit integer form.
@@ -155,7 +170,7 @@ pub fn draw_within(canvas: &mut Canvas<'_>, findings: &Findings, labels: &[Strin
     draw(canvas, &placed, labels, "");
     if let Some(best) = findings.classes.first() {
         let text = format!("{} {:.0}%", label(best.class_id), best.score * 100.0);
-        let corner = pixel(&orinoco_core::Point { x: holder.bounds.x1, y: holder.bounds.y1 });
+        let corner = pixel(canvas, &orinoco_core::Point { x: holder.bounds.x1, y: holder.bounds.y1 });
         plate(canvas, &text, corner + Point::new(LINE as i32, LINE as i32), Rgb888::BLACK, Rgb888::WHITE);
     }
 }
@@ -172,8 +187,59 @@ fn color_of(class_id: u32) -> Rgb888 {
     Rgb888::new(r, g, b)
 }
 
-fn pixel(at: &orinoco_core::Point) -> Point {
-    Point::new(at.x.round() as i32, at.y.round() as i32)
+/// The pixel at a place of the picture; one that is far outside comes near, so that arithmetic cannot overflow.
+fn pixel(canvas: &Canvas<'_>, at: &orinoco_core::Point) -> Point {
+    let near =
+        |at: f32, side: u32| f64::from(at).clamp(-OUTSIDE_MAX, f64::from(side) + OUTSIDE_MAX).round() as i32;
+    Point::new(near(at.x, canvas.width), near(at.y, canvas.height))
+}
+
+/// Whether something at this place, or right beside it, is in the picture.
+fn is_near(canvas: &Canvas<'_>, at: &orinoco_core::Point) -> bool {
+    let is_near =
+        |at: f32, side: u32| (-OUTSIDE_MAX..=f64::from(side) + OUTSIDE_MAX).contains(&f64::from(at));
+    is_near(at.x, canvas.width) && is_near(at.y, canvas.height)
+}
+
+/// Draws the part of a line that is in the picture.
+fn line(canvas: &mut Canvas<'_>, from: &orinoco_core::Point, to: &orinoco_core::Point, color: Rgb888) {
+    let Some([from, to]) = clipped(canvas, from, to) else { return };
+    let style = PrimitiveStyle::with_stroke(color, LINE);
+    let Ok(()) = Line::new(from, to).into_styled(style).draw(canvas);
+}
+
+/// The ends of what of a line lies in or beside the picture, if anything does. An end is moved onto the border that it is
+/// beyond, so that the coordinate along the border keeps its value however far away the end was.
+fn clipped(canvas: &Canvas<'_>, from: &orinoco_core::Point, to: &orinoco_core::Point) -> Option<[Point; 2]> {
+    let mut ends = [from, to].map(|at| [f64::from(at.x), f64::from(at.y)]);
+    if !ends.as_flattened().iter().all(|coordinate| coordinate.is_finite()) {
+        return None;
+    }
+    for (axis, side) in [canvas.width, canvas.height].into_iter().enumerate() {
+        let (low, high) = (-OUTSIDE_MAX, f64::from(side) + OUTSIDE_MAX);
+        let is_swapped = ends[0][axis] > ends[1][axis];
+        if is_swapped {
+            ends.swap(0, 1);
+        }
+        let [mut near, mut far] = ends;
+        if far[axis] < low || near[axis] > high {
+            return None;
+        }
+        let other = 1 - axis;
+        let across = |near: [f64; 2], far: [f64; 2], border: f64| {
+            near[other] + (far[other] - near[other]) * ((border - near[axis]) / (far[axis] - near[axis]))
+        };
+        if near[axis] < low {
+            near[other] = across(near, far, low);
+            near[axis] = low;
+        }
+        if far[axis] > high {
+            far[other] = across(near, far, high);
+            far[axis] = high;
+        }
+        ends = if is_swapped { [far, near] } else { [near, far] };
+    }
+    Some(ends.map(|[x, y]| Point::new(x.round() as i32, y.round() as i32)))
 }
 
 /// Draws the oriented box where there is one, else the upright one; returns where its name goes.
@@ -183,18 +249,18 @@ fn outline(
     corners: Option<&[orinoco_core::Point; 4]>,
     color: Rgb888,
 ) -> Point {
-    let style = PrimitiveStyle::with_stroke(color, LINE);
     if let Some(corners) = corners {
         for (from, to) in corners.iter().zip(corners.iter().cycle().skip(1)) {
-            let Ok(()) = Line::new(pixel(from), pixel(to)).into_styled(style).draw(canvas);
+            line(canvas, from, to, color);
         }
         let top = corners.iter().min_by(|a, b| a.y.total_cmp(&b.y)).expect("there are four");
-        return pixel(top);
+        return pixel(canvas, top);
     }
     let bounds = found.bounds;
-    let corner = |x: f32, y: f32| pixel(&orinoco_core::Point { x, y });
+    let corner = |x: f32, y: f32| pixel(canvas, &orinoco_core::Point { x, y });
+    // An edge that is outside stays outside.
     let frame = Rectangle::with_corners(corner(bounds.x1, bounds.y1), corner(bounds.x2, bounds.y2));
-    let Ok(()) = frame.into_styled(style).draw(canvas);
+    let Ok(()) = frame.into_styled(PrimitiveStyle::with_stroke(color, LINE)).draw(canvas);
     frame.top_left
 }
 
@@ -204,13 +270,15 @@ fn joints(canvas: &mut Canvas<'_>, keypoints: &[Keypoint], color: Rgb888) {
     if keypoints.len() == COCO_JOINTS {
         for (from, to) in COCO_LIMBS {
             if let (Some(from), Some(to)) = (certain(from), certain(to)) {
-                let limb = Line::new(pixel(&from.at), pixel(&to.at));
-                let Ok(()) = limb.into_styled(PrimitiveStyle::with_stroke(color, LINE)).draw(canvas);
+                line(canvas, &from.at, &to.at, color);
             }
         }
     }
     for keypoint in (0..keypoints.len()).filter_map(certain) {
-        let dot = Circle::with_center(pixel(&keypoint.at), JOINT_DIAMETER);
+        if !is_near(canvas, &keypoint.at) {
+            continue;
+        }
+        let dot = Circle::with_center(pixel(canvas, &keypoint.at), JOINT_DIAMETER);
         let Ok(()) = dot.into_styled(PrimitiveStyle::with_fill(Rgb888::WHITE)).draw(canvas);
         let Ok(()) = dot.into_styled(PrimitiveStyle::with_stroke(color, 1)).draw(canvas);
     }
@@ -240,7 +308,9 @@ fn shade_map(canvas: &mut Canvas<'_>, map: &ClassMap, labels: &[String]) {
     let colors: Vec<Option<[u8; 3]>> = (0..=u32::from(u8::MAX))
         .map(|class_id| {
             let name = labels.get(class_id as usize).map_or("", String::as_str);
-            (!name.eq_ignore_ascii_case("background")).then(|| to_yuv(color_of(class_id)))
+            // The last id means that the cell has no label.
+            let is_shaded = class_id < u32::from(u8::MAX) && !name.eq_ignore_ascii_case("background");
+            is_shaded.then(|| to_yuv(color_of(class_id)))
         })
         .collect();
     for y in 0..canvas.height {
@@ -258,6 +328,9 @@ fn shade_map(canvas: &mut Canvas<'_>, map: &ClassMap, labels: &[String]) {
 fn plate(canvas: &mut Canvas<'_>, text: &str, at: Point, ground: Rgb888, ink: Rgb888) {
     let style = MonoTextStyle::new(&FONT_7X13_BOLD, ink);
     let at = Point::new(at.x.max(0), at.y.max(0));
+    // What does not fit into the picture's width is not seen.
+    let fits_max = (canvas.width / FONT_7X13_BOLD.character_size.width) as usize + 1;
+    let text = text.char_indices().nth(fits_max).map_or(text, |(end, _)| &text[..end]);
     let text = Text::with_baseline(text, at + Point::new(2, 0), style, Baseline::Top);
     let size = text.bounding_box().size;
     let back = Rectangle::new(at, Size::new(size.width + 4, size.height + 1));
@@ -339,5 +412,75 @@ mod tests {
         let bytes = drawn(&Findings { classes, ..Findings::default() }, &["cat"]);
         let white = to_yuv(Rgb888::WHITE)[0];
         assert!((4..18).any(|y| bytes[y * 64..][..64].contains(&white)));
+    }
+
+    /// The picture in which only `findings` are drawn, below the plate with the name and right of it: whether a pixel has
+    /// the colour of the first class.
+    fn marked(findings: &Findings) -> impl Fn(usize, usize) -> bool + use<> {
+        let bytes = drawn(findings, &["a"]);
+        let [luma, ..] = to_yuv(color_of(0));
+        move |x, y| bytes[y * 64 + x] == luma
+    }
+
+    #[test]
+    fn edges_far_outside_leave_the_picture_alone() {
+        let check = |bounds: [f32; 4], expected: fn(usize, usize) -> bool| {
+            let [x1, y1, x2, y2] = bounds;
+            let marked = marked(&Findings { detections: found(x1, y1, x2, y2), ..Findings::default() });
+            for (x, y) in (20..48).flat_map(|y| (0..64).map(move |x| (x, y))) {
+                assert_eq!(marked(x, y), expected(x, y), "{x}, {y}: {bounds:?}");
+            }
+        };
+        for far in [1e3, 1e8, 1e10, 1e30, f32::MAX] {
+            check([-far, -far, far, far], |_, _| false);
+            check([far, far, far, far], |_, _| false);
+            // The left edge of one, and the lower edge of another, cross the picture.
+            check([30.0, -far, far, far], |x, _| (29..31).contains(&x));
+            check([-far, -far, far, 40.0], |_, y| (40..42).contains(&y));
+        }
+    }
+
+    #[test]
+    fn lines_far_outside_are_drawn_where_they_cross_the_picture() {
+        let point = |(x, y)| orinoco_core::Point { x, y };
+        // A line along row 30, of two pixels, and no other.
+        let check = |findings: &Findings| {
+            let marked = marked(findings);
+            for x in 44..64 {
+                assert!(marked(x, 30), "{x}: {findings:?}");
+                let rows: Vec<usize> = (0..48).filter(|y| marked(x, *y)).collect();
+                assert!(rows.len() == 2 && rows.iter().all(|row| row.abs_diff(30) <= 1), "{x}: {rows:?}");
+            }
+        };
+        for far in [1e3, 1e8, 1e30, f32::MAX] {
+            let corners = vec![[(-far, 30.0), (far, 30.0), (far, far), (-far, far)].map(point)];
+            check(&Findings { detections: found(-far, 30.0, far, far), corners, ..Findings::default() });
+            // A limb between two joints that are both outside.
+            let mut keypoints = vec![Keypoint::default(); COCO_JOINTS];
+            for (joint, x) in [(5, -far), (6, far)] {
+                keypoints[joint] = Keypoint { at: point((x, 30.0)), score: 1.0 };
+            }
+            check(&Findings { detections: found(-far, -far, far, far), keypoints, ..Findings::default() });
+        }
+        let nowhere =
+            vec![[(f32::NAN, 0.0), (f32::INFINITY, 0.0), (0.0, f32::NEG_INFINITY), (1.0, 1.0)].map(point)];
+        let detections = found(f32::NAN, f32::NEG_INFINITY, f32::INFINITY, f32::NAN);
+        drawn(&Findings { detections, corners: nowhere, ..Findings::default() }, &[]);
+    }
+
+    #[test]
+    fn a_box_of_1e8_pixels_takes_no_longer_than_the_picture_has_pixels() {
+        let mut bytes = vec![0u8; 1920 * 1080 * 3 / 2];
+        let mut canvas = Canvas::new(&mut bytes, 1920, 1080).expect("fits");
+        let far = found(-1e8, 10.0, 1e8, 1e8)[0];
+        let corners =
+            [(-1e8, 5e2), (1e8, 6e2), (1e8, 1e8), (-1e8, 1e8)].map(|(x, y)| orinoco_core::Point { x, y });
+        let upright = Findings { detections: vec![far; 100], ..Findings::default() };
+        let turned = Findings { corners: vec![corners; 100], ..upright.clone() };
+        let start = std::time::Instant::now();
+        draw(&mut canvas, &upright, &["x".repeat(1_000_000)], "");
+        draw(&mut canvas, &turned, &[], "");
+        // Point by point these took minutes.
+        assert!(start.elapsed().as_secs_f64() < 5.0, "{:?}", start.elapsed());
     }
 }
