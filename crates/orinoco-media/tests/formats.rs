@@ -7,7 +7,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use common::{Reading, launch, note, read, read_from};
+use common::{Reading, launch, note, read, read_from, rgb};
 use orinoco_core::{Code, ColorMatrix, ColorRange, FrameDesc, Orientation, PixelFormat, codes};
 use orinoco_media::{Pace, RawLayout, RawSource, RawVideo};
 use orinoco_pipeline::Frame;
@@ -321,33 +321,6 @@ fn make_colours(path: &Path, format: &str, colorimetry: &str, coder: &str, mux: 
         raw.display(),
         path.display()
     ));
-}
-
-/// Red, green and blue of a pixel by the book: ITU-R BT.601, BT.709 and BT.2020 with their Kr and Kb.
-fn rgb(frame: &Frame, x: usize, y: usize) -> [f64; 3] {
-    let (view, desc) = (frame.view(), frame.desc);
-    let sample = |plane: usize, x: usize, y: usize| f64::from(view.plane(plane).row(y)[x]);
-    let (luma, u, v) = match desc.format {
-        PixelFormat::I420 => (sample(0, x, y), sample(1, x / 2, y / 2), sample(2, x / 2, y / 2)),
-        PixelFormat::Nv12 => (sample(0, x, y), sample(1, x / 2 * 2, y / 2), sample(1, x / 2 * 2 + 1, y / 2)),
-        PixelFormat::Gray8 => return [sample(0, x, y); 3],
-        PixelFormat::Rgb => return [0, 1, 2].map(|channel| sample(0, 3 * x + channel, y)),
-        PixelFormat::Bgr => return [2, 1, 0].map(|channel| sample(0, 3 * x + channel, y)),
-        other => panic!("{other:?}"),
-    };
-    let (kr, kb) = match desc.matrix {
-        ColorMatrix::Bt601 => (0.299, 0.114),
-        ColorMatrix::Bt709 => (0.2126, 0.0722),
-        ColorMatrix::Bt2020 => (0.2627, 0.0593),
-        other => panic!("{other:?}"),
-    };
-    let (luma, blue, red) = match desc.range {
-        ColorRange::Limited => ((luma - 16.0) / 219.0, (u - 128.0) / 224.0, (v - 128.0) / 224.0),
-        ColorRange::Full => (luma / 255.0, (u - 128.0) / 255.0, (v - 128.0) / 255.0),
-    };
-    let (r, b) = (luma + 2.0 * (1.0 - kr) * red, luma + 2.0 * (1.0 - kb) * blue);
-    let g = (luma - kr * r - kb * b) / (1.0 - kr - kb);
-    [r, g, b].map(|value| value.clamp(0.0, 1.0) * 255.0)
 }
 
 /// Reads the first frame: its descriptor and the largest difference from the true colours.

@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use common::{note, read};
+use common::{has_ffmpeg, note, read};
 use md5::{Digest, Md5};
 use orinoco_core::PixelFormat;
 
@@ -252,14 +252,6 @@ fn compare(path: &Path, case: &Case) -> Vec<String> {
         }
     }
     faults
-}
-
-fn has_ffmpeg() -> bool {
-    let found = ["ffmpeg", "ffprobe"].iter().all(|name| Command::new(name).arg("-version").output().is_ok());
-    if !found {
-        note("skipped: ffmpeg or ffprobe is not installed");
-    }
-    found
 }
 
 #[test]

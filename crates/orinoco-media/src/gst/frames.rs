@@ -6,14 +6,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use gstreamer as gst;
 use gstreamer_video as video;
-use orinoco_core::{
-    ColorMatrix, ColorRange, FrameDesc, MemoryDomain, Nanos, PLANES_MAX, PixelFormat, Plane, Pts, PtsClock,
-};
+use orinoco_core::{FrameDesc, MemoryDomain, Nanos, PLANES_MAX, PixelFormat, Plane, Pts, PtsClock};
 use orinoco_pipeline::{Frame, Lease, PixelAspect, Slot};
 
+use super::colours;
 use super::hardware::NVMM;
 use super::nvmm::Surface;
-use crate::colour;
 
 /// Makes frames of samples. What follows from the caps alone is worked out once per caps, since they may change in the
 /// middle of a stream but seldom do.
@@ -28,6 +26,15 @@ struct Layout {
     desc: FrameDesc,
     aspect: PixelAspect,
     interval: Option<u64>,
+}
+
+/// How an element has turned pictures whose caps do not give their matrix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Turn {
+    /// Lines are still lines: upright, or upside down.
+    Lines,
+    /// Lines have become columns.
+    Quarter,
 }
 
 /// A decoder's buffer, mapped for reading. Dropping it gives the buffer back to the decoder.
@@ -82,6 +89,7 @@ impl FrameMaker {
     pub(super) fn frame(
         &mut self,
         sample: &gst::Sample,
+        turn: Turn,
         pts: Pts,
         arrived: Nanos,
     ) -> Result<(Frame, Option<u64>), String> {
@@ -89,7 +97,7 @@ impl FrameMaker {
         let clock = self.clock;
         let layout = match &mut self.layout {
             Some(layout) if *layout.caps == *caps => layout,
-            layout => layout.insert(Layout::new(caps)?),
+            layout => layout.insert(Layout::new(caps, turn)?),
         };
         let buffer = sample.buffer_owned().ok_or("the decoder gave a picture without pixels")?;
         let interval = buffer.duration().map(|time| time.nseconds()).or(layout.interval);
@@ -140,16 +148,19 @@ impl FrameMaker {
 }
 
 impl Layout {
-    fn new(caps: &gst::CapsRef) -> Result<Self, String> {
+    fn new(caps: &gst::CapsRef, turn: Turn) -> Result<Self, String> {
         let caps = caps.to_owned();
         let info =
             video::VideoInfo::from_caps(&caps).map_err(|_| format!("unknown picture format {caps}"))?;
         let format = pixel_format(info.format()).ok_or_else(|| format!("unknown picture format {caps}"))?;
         let mut desc = FrameDesc::packed(format, info.width(), info.height());
         desc.planes = planes(info.offset(), info.stride()).ok_or("a picture is stored upside down")?;
-        let told = caps.structure(0).is_some_and(|structure| structure.has_field("colorimetry"));
-        desc.matrix = matrix(told.then(|| info.colorimetry().matrix()), info.height());
-        desc.range = range(told.then(|| info.colorimetry().range()), format);
+        if format.is_yuv() {
+            let told = caps.structure(0).and_then(colours::of_caps);
+            let lines = if turn == Turn::Quarter { info.width() } else { info.height() };
+            desc.matrix = colours::matrix(told.as_ref(), lines);
+            desc.range = colours::range(told.as_ref());
+        }
         let is_nvmm = caps.features(0).is_some_and(|features| features.contains(NVMM));
         desc.memory = if is_nvmm { MemoryDomain::DmaBuf } else { MemoryDomain::Host };
         let (number, frames) = (info.fps().numer(), info.fps().denom());
@@ -195,24 +206,4 @@ fn planes(offsets: &[usize], strides: &[i32]) -> Option<[Plane; PLANES_MAX]> {
         *plane = Plane { offset, stride: usize::try_from(stride).ok()? };
     }
     Some(planes)
-}
-
-fn matrix(told: Option<video::VideoColorMatrix>, lines: u32) -> ColorMatrix {
-    match told {
-        Some(video::VideoColorMatrix::Bt601) => ColorMatrix::Bt601,
-        Some(video::VideoColorMatrix::Bt2020) => ColorMatrix::Bt2020,
-        // SMPTE 240M is far nearer to BT.709 than to BT.601, and FCC's is BT.601 to two digits.
-        Some(video::VideoColorMatrix::Bt709 | video::VideoColorMatrix::Smpte240m) => ColorMatrix::Bt709,
-        Some(video::VideoColorMatrix::Fcc) => ColorMatrix::Bt601,
-        _ => colour::matrix_of_untagged(lines),
-    }
-}
-
-fn range(told: Option<video::VideoColorRange>, format: PixelFormat) -> ColorRange {
-    match told {
-        Some(video::VideoColorRange::Range0_255) => ColorRange::Full,
-        Some(video::VideoColorRange::Range16_235) => ColorRange::Limited,
-        _ if format.is_yuv() => ColorRange::Limited,
-        _ => ColorRange::Full,
-    }
 }

@@ -13,7 +13,9 @@ use gstreamer_app as app;
 use gstreamer_video as video;
 use orinoco_core::{Clock, Diagnosis, codes};
 
+use super::colours::{self, COLORIMETRY, StreamColours};
 use super::faults::Seen;
+use super::frames::Turn;
 use super::hardware::{self, CONVERTER, NVMM};
 use super::presentation::{FrameTimes, PacketTimes, PresentationTimes};
 use super::timing::{DecodeTimes, Held};
@@ -35,9 +37,6 @@ const DRAIN_WAIT: Duration = Duration::from_millis(500);
 /// How long one look at the pipeline waits, so that an error is seen soon.
 const LOOK_WAIT: Duration = Duration::from_millis(20);
 
-/// The field of caps that tells matrix and range.
-const COLORIMETRY: &str = "colorimetry";
-
 /// What the pipeline's own threads tell us.
 pub(super) struct Watch {
     clock: Arc<dyn Clock>,
@@ -47,6 +46,9 @@ pub(super) struct Watch {
     pub(super) heard: AtomicBool,
     /// The element that makes the pictures.
     maker: Mutex<Option<String>>,
+    /// NVIDIA's converter makes columns of lines.
+    quarter_turn: AtomicBool,
+    colours: Mutex<StreamColours>,
 }
 
 impl Watch {
@@ -59,6 +61,15 @@ impl Watch {
     fn note_maker(&self, element: &gst::Element) {
         let name = element.factory().map(|factory| factory.name().to_string());
         *self.maker.lock().unwrap_or_else(PoisonError::into_inner) = name;
+    }
+
+    /// What NVIDIA's converter does to pictures that stay in its memory.
+    pub(super) fn turn(&self) -> Turn {
+        if self.quarter_turn.load(Ordering::Relaxed) { Turn::Quarter } else { Turn::Lines }
+    }
+
+    fn colours(&self) -> MutexGuard<'_, StreamColours> {
+        self.colours.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn times(&self) -> MutexGuard<'_, DecodeTimes> {
@@ -202,7 +213,7 @@ impl Session {
             gst::PadProbeReturn::Remove
         });
         let features = gst::CapsFeatures::new([NVMM]);
-        link_to(&session.pipeline, &pad, Some(&features), &entry, session.memory);
+        link_to(&session.pipeline, &pad, Some(&features), &entry, session.memory, &session.watch);
         Ok(session.started())
     }
 
@@ -236,6 +247,8 @@ impl Session {
             seen: Mutex::default(),
             heard: AtomicBool::new(false),
             maker: Mutex::default(),
+            quarter_turn: AtomicBool::new(false),
+            colours: Mutex::default(),
         });
         let (drain_wait, quiet) = (Duration::ZERO, Duration::ZERO);
         let memory = caller.memory;
@@ -267,7 +280,7 @@ impl Session {
             }
             Some(true.to_value())
         });
-        let (pipeline, memory) = (self.pipeline.downgrade(), self.memory);
+        let (pipeline, memory, watch) = (self.pipeline.downgrade(), self.memory, Arc::clone(&self.watch));
         decode.connect_pad_added(move |_, pad| {
             let Some(pipeline) = pipeline.upgrade() else { return };
             if entry.is_taken() {
@@ -276,7 +289,7 @@ impl Session {
             let caps = pad.current_caps();
             entry.only.set_property("caps", caps.as_ref().map(|caps| formats_for(caps)));
             let features = caps.as_ref().and_then(|caps| caps.features(0));
-            link_to(&pipeline, pad, features, &entry, memory);
+            link_to(&pipeline, pad, features, &entry, memory, &watch);
         });
         let (watch, clocks) = (Arc::clone(&self.watch), self.clocks);
         self.pipeline.connect_deep_element_added(move |_, _, element| {
@@ -287,7 +300,7 @@ impl Session {
                 watch_frames(element, &watch, &decoder);
                 watch.note_maker(element);
             } else if is_of_class(element, "Codec/Parser") {
-                let_the_stream_tell_its_colours(element);
+                let_the_stream_tell_its_colours(element, &watch);
             }
         });
         Ok(decode)
@@ -407,7 +420,7 @@ impl WayIn {
         self.sink.static_pad("sink").is_some_and(|pad| pad.is_linked())
     }
 
-    fn link(&self, pipeline: &gst::Pipeline, from: &gst::Pad) {
+    fn link(&self, pipeline: &gst::Pipeline, from: &gst::Pad, watch: &Arc<Watch>) {
         let elements = [&self.convert, &self.only, &self.turn];
         pipeline.add_many(elements).expect("new elements are in no other pipeline");
         let linked = gst::Element::link_many([&self.convert, &self.only, &self.turn, self.sink.upcast_ref()]);
@@ -417,6 +430,8 @@ impl WayIn {
             let _ = element.sync_state_with_parent();
         }
         if let Some(target) = self.convert.static_pad("sink") {
+            let watch = Arc::clone(watch);
+            change_caps(&target, move |caps| colours::complete(caps, &watch.colours()));
             let _ = from.link(&target);
         }
     }
@@ -432,18 +447,19 @@ fn link_to(
     features: Option<&gst::CapsFeaturesRef>,
     entry: &WayIn,
     memory: FrameMemory,
+    watch: &Arc<Watch>,
 ) {
     let is_nvmm = features.is_some_and(|features| features.contains(NVMM));
     let converter = gst::ElementFactory::make(CONVERTER).build();
-    let (true, Ok(converter)) = (is_nvmm, converter) else { return entry.link(pipeline, pad) };
+    let (true, Ok(converter)) = (is_nvmm, converter) else { return entry.link(pipeline, pad, watch) };
     if pipeline.add(&converter).is_err() || converter.sync_state_with_parent().is_err() {
         return;
     }
     let (Some(sink), Some(src)) = (converter.static_pad("sink"), converter.static_pad("src")) else { return };
     match memory {
-        FrameMemory::Host => entry.link(pipeline, &src),
+        FrameMemory::Host => entry.link(pipeline, &src, watch),
         FrameMemory::Nvmm => {
-            turn_by_converter(&converter, &sink);
+            turn_by_converter(&converter, &sink, watch);
             let target = entry.sink.static_pad("sink").expect("a sink has a sink pad");
             let _ = src.link(&target);
         }
@@ -453,8 +469,8 @@ fn link_to(
 }
 
 /// Lets the converter turn pictures upright as the stream's tags say, which `videoflip` does for those in our memory.
-fn turn_by_converter(converter: &gst::Element, sink: &gst::Pad) {
-    let converter = converter.downgrade();
+fn turn_by_converter(converter: &gst::Element, sink: &gst::Pad, watch: &Arc<Watch>) {
+    let (converter, watch) = (converter.downgrade(), Arc::clone(watch));
     sink.add_probe(gst::PadProbeType::EVENT_DOWNSTREAM, move |_, info| {
         let tags = info.event().and_then(|event| match event.view() {
             gst::EventView::Tag(event) => Some(event.tag_owned()),
@@ -469,6 +485,7 @@ fn turn_by_converter(converter: &gst::Element, sink: &gst::Pad) {
             Some("rotate-270") => "counterclockwise",
             _ => return gst::PadProbeReturn::Ok,
         };
+        watch.quarter_turn.store(method != "rotate-180", Ordering::Relaxed);
         if let Some(converter) = converter.upgrade() {
             converter.set_property_from_str("flip-method", method);
         }
@@ -606,20 +623,24 @@ fn is_of_class(element: &gst::Element, wanted: &str) -> bool {
 /// Lets the coded stream's own colours go before the container's.
 ///
 /// Parsers prefer the container's, and `qtdemux` takes every MP4 for limited range (seen in GStreamer 1.22; many phones
-/// record full range). So they are hidden from the parser, and come back behind it where the stream tells none.
-fn let_the_stream_tell_its_colours(parser: &gst::Element) {
+/// record full range). So they are hidden from the parser, and fill what the stream leaves open behind it.
+fn let_the_stream_tell_its_colours(parser: &gst::Element, watch: &Arc<Watch>) {
     let (Some(sink), Some(src)) = (parser.static_pad("sink"), parser.static_pad("src")) else { return };
-    let container = Arc::new(Mutex::new(None::<String>));
-    let hidden = Arc::clone(&container);
+    let container = Arc::clone(watch);
     change_caps(&sink, move |caps| {
-        let told = caps.get::<String>(COLORIMETRY).ok();
+        container.colours().container = colours::of_caps(caps);
         caps.remove_field(COLORIMETRY);
-        *hidden.lock().unwrap_or_else(PoisonError::into_inner) = told;
     });
+    let watch = Arc::clone(watch);
     change_caps(&src, move |caps| {
-        let told = container.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        if let Some(told) = told.filter(|_| !caps.has_field(COLORIMETRY)) {
-            caps.set(COLORIMETRY, told);
+        let container = watch.colours().container.clone();
+        // `h265parse` drops a range without a matrix; the decoder knows it.
+        let container = match caps.name().as_str() {
+            "video/x-h265" => container.as_ref().map(colours::without_range),
+            _ => container,
+        };
+        if let Some(merged) = colours::merge(colours::of_caps(caps), container) {
+            colours::write(caps, &merged);
         }
     });
 }
@@ -707,6 +728,9 @@ impl DecoderClock {
 fn watch_packets(decoder: &gst::Element, watch: &Arc<Watch>, clock: &Arc<Mutex<DecoderClock>>) {
     let Some(pad) = decoder.static_pad("sink") else { return };
     let (watch, clock) = (Arc::clone(watch), Arc::clone(clock));
+    let template = pad.pad_template_caps();
+    let vp9 = gst::Caps::new_empty_simple("video/x-vp9");
+    let is_vp9 = template.can_intersect(&vp9);
     let kinds = gst::PadProbeType::BUFFER | gst::PadProbeType::EVENT_FLUSH;
     pad.add_probe(kinds, move |_, info| {
         let mut clock = clock.lock().unwrap_or_else(PoisonError::into_inner);
@@ -716,6 +740,12 @@ fn watch_packets(decoder: &gst::Element, watch: &Arc<Watch>, clock: &Arc<Mutex<D
             watch.times().clear();
         }
         if let Some(packet) = info.buffer_mut() {
+            if is_vp9
+                && let Ok(bytes) = packet.map_readable()
+                && let Some(range) = colours::vp9_range(&bytes)
+            {
+                watch.colours().range = Some(range);
+            }
             let decoding_order = watch.seen().decoding_order;
             let number = clock.enter(packet.make_mut(), decoding_order);
             watch.times().enter(number, thread::current().id(), watch.clock.now());

@@ -348,7 +348,7 @@ impl Run {
             self.timeline.zero = media.unwrap_or(0);
         }
         let pts = self.timeline.place(media);
-        let (mut frame, interval) = self.maker.frame(sample, pts, now)?;
+        let (mut frame, interval) = self.maker.frame(sample, self.session.watch.turn(), pts, now)?;
         self.timeline.advance(pts, interval);
         frame.decode = raw.and_then(|raw| self.session.watch.times().take(raw.nseconds()));
         frame.lost = std::mem::take(&mut self.lost);

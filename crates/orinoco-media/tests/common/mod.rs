@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use gstreamer as gst;
 use gstreamer::prelude::*;
-use orinoco_core::{Clock, Diagnosis, StreamId};
+use orinoco_core::{Clock, ColorMatrix, ColorRange, Diagnosis, PixelFormat, StreamId};
 use orinoco_media::{FrameMd5Sink, FrameMemory, GstSource, SourceUri, open};
 use orinoco_pipeline::{
     DropPolicy, Frame, MonotonicClock, Mux, Poll, Reconnect, Sink, Source, SourceEnd, SourceRunner, Stop,
@@ -25,6 +25,25 @@ pub(crate) fn data() -> Option<PathBuf> {
         note("skipped: shared test data not found");
     }
     found
+}
+
+/// Whether FFmpeg's programs are installed, which the tests of time stamps and colours compare with.
+pub(crate) fn has_ffmpeg() -> bool {
+    let is_there = |name: &&str| std::process::Command::new(name).arg("-version").output().is_ok();
+    let found = ["ffmpeg", "ffprobe"].iter().all(is_there);
+    if !found {
+        note("skipped: ffmpeg or ffprobe is not installed");
+    }
+    found
+}
+
+/// Runs FFmpeg with these arguments, split at spaces; returns its standard output.
+pub(crate) fn ffmpeg(arguments: &str) -> Vec<u8> {
+    let output =
+        std::process::Command::new("ffmpeg").args(["-v", "error", "-y"]).args(arguments.split(' ')).output();
+    let output = output.expect("ffmpeg was there just now");
+    assert!(output.status.success(), "ffmpeg {arguments}: {}", String::from_utf8_lossy(&output.stderr));
+    output.stdout
 }
 
 /// Tells whoever runs the tests.
@@ -94,6 +113,33 @@ impl Write for Shared {
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
+}
+
+/// Red, green and blue of a pixel by the book: ITU-R BT.601, BT.709 and BT.2020 with their Kr and Kb.
+pub(crate) fn rgb(frame: &Frame, x: usize, y: usize) -> [f64; 3] {
+    let (view, desc) = (frame.view(), frame.desc);
+    let sample = |plane: usize, x: usize, y: usize| f64::from(view.plane(plane).row(y)[x]);
+    let (luma, u, v) = match desc.format {
+        PixelFormat::I420 => (sample(0, x, y), sample(1, x / 2, y / 2), sample(2, x / 2, y / 2)),
+        PixelFormat::Nv12 => (sample(0, x, y), sample(1, x / 2 * 2, y / 2), sample(1, x / 2 * 2 + 1, y / 2)),
+        PixelFormat::Gray8 => return [sample(0, x, y); 3],
+        PixelFormat::Rgb => return [0, 1, 2].map(|channel| sample(0, 3 * x + channel, y)),
+        PixelFormat::Bgr => return [2, 1, 0].map(|channel| sample(0, 3 * x + channel, y)),
+        other => panic!("{other:?}"),
+    };
+    let (kr, kb) = match desc.matrix {
+        ColorMatrix::Bt601 => (0.299, 0.114),
+        ColorMatrix::Bt709 => (0.2126, 0.0722),
+        ColorMatrix::Bt2020 => (0.2627, 0.0593),
+        other => panic!("{other:?}"),
+    };
+    let (luma, blue, red) = match desc.range {
+        ColorRange::Limited => ((luma - 16.0) / 219.0, (u - 128.0) / 224.0, (v - 128.0) / 224.0),
+        ColorRange::Full => (luma / 255.0, (u - 128.0) / 255.0, (v - 128.0) / 255.0),
+    };
+    let (r, b) = (luma + 2.0 * (1.0 - kr) * red, luma + 2.0 * (1.0 - kb) * blue);
+    let g = (luma - kr * r - kb * b) / (1.0 - kr - kb);
+    [r, g, b].map(|value| value.clamp(0.0, 1.0) * 255.0)
 }
 
 /// One line of a frame checksum file.
