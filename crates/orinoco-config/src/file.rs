@@ -140,7 +140,9 @@ pub fn write_whole(path: &Path, bytes: &[u8], existing: Existing) -> io::Result<
     if existing == Existing::Keep && (known.is_some() || path.is_symlink()) {
         return Err(io::ErrorKind::AlreadyExists.into());
     }
-    if known.as_ref().is_some_and(|known| !known.is_file()) {
+    // What the shell opened for us (`/dev/stdout`) is written into, also where it is a file.
+    let is_opened = path.starts_with("/dev") || path.starts_with("/proc");
+    if known.as_ref().is_some_and(|known| is_opened || !known.is_file()) {
         return OpenOptions::new().write(true).open(path)?.write_all(bytes);
     }
     // A link keeps its place; the file that it names is the one replaced.

@@ -4,15 +4,15 @@
 //! Tensors cross this boundary as typed slices of the engine's own aligned memory; there are no casts on either side.
 
 use std::cell::Cell;
-use std::fs::File;
 use std::io::Read;
 use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
 use std::sync::Once;
 
+use crate::model::onnx::{Extras, ONNX};
 use crate::scratch::Scratch;
 use half::f16;
-use orinoco_core::{Diagnosis, ElementType, TensorDesc, codes, shape_text};
+use orinoco_core::{Diagnosis, ElementType, TensorDesc, WithSubject, codes, shape_text};
 #[cfg(feature = "cuda")]
 use orinoco_cuda::Span;
 
@@ -267,19 +267,14 @@ pub(crate) fn shorten(text: &str) -> String {
     format!("{} [...]", head[..cut].trim_end())
 }
 
-/// Finds the faults of a model file that engines report badly: not there, a folder, empty, never fetched from Git LFS.
+/// Finds the faults of a model file that engines report badly: not there, no file, empty, never fetched from Git LFS, or
+/// with weights in another file that is not there.
 pub(crate) fn check_file(file: &Path) -> Result<(), Diagnosis> {
     const LFS: &[u8] = b"version https://git-lfs";
-    let missing = |cause: &dyn std::fmt::Display| {
-        Diagnosis::new(&codes::FILE_MISSING, file.display(), cause, "check the path and its permissions")
-    };
-    let opened = File::open(file).map_err(|why| missing(&why))?;
-    let metadata = opened.metadata().map_err(|why| missing(&why))?;
-    if metadata.is_dir() {
-        return Err(missing(&"it is a folder"));
-    }
+    let opened = ONNX.open(file)?;
     let mut head = Vec::with_capacity(LFS.len());
-    opened.take(LFS.len() as u64).read_to_end(&mut head).map_err(|why| missing(&why))?;
+    let read = opened.take(LFS.len() as u64).read_to_end(&mut head);
+    read.about(&codes::FILE_MISSING, file.display(), ONNX.next)?;
     match head.as_slice() {
         [] => Err(unreadable(file, "the file is empty")),
         LFS => Err(Diagnosis::new(
@@ -288,8 +283,26 @@ pub(crate) fn check_file(file: &Path) -> Result<(), Diagnosis> {
             "it is a Git LFS pointer, not the model",
             "fetch the model with `git lfs pull`",
         )),
-        _ => Ok(()),
+        _ => check_external(file),
     }
+}
+
+/// Finds weights in other files that are not there.
+fn check_external(file: &Path) -> Result<(), Diagnosis> {
+    let folder = file.parent().unwrap_or(Path::new(""));
+    for name in Extras::read(file).external {
+        let path = folder.join(name);
+        let metadata = std::fs::metadata(&path);
+        let cause = match metadata {
+            Ok(metadata) if metadata.is_file() => continue,
+            Ok(_) => "it is not a file".to_owned(),
+            Err(why) => why.to_string(),
+        };
+        let cause = format!("{} has weights in it: {cause}", file.display());
+        let next = "put it next to the model, under the name that the model was exported with";
+        return Err(Diagnosis::new(&codes::FILE_MISSING, path.display(), cause, next));
+    }
+    Ok(())
 }
 
 /// Checks that `shapes` fixes every axis of `inputs` as the graph allows, and that every tensor is of a type that

@@ -9,13 +9,19 @@ mod triton;
 
 use std::path::{Path, PathBuf};
 
+use orinoco_config::FileKind;
 use orinoco_core::{Diagnosis, ElementType, Layout, TensorDesc, WithSubject, codes};
 use orinoco_vision::{Align, ColorOrder, Fit, HeadSpec, Resize, Rounding, heads};
 
-use crate::model::{Feed, Model, ModelInput, Unsure};
+use crate::model::{CLASSES_MAX, DETECTIONS_MAX, Feed, LABELS, Model, ModelInput, SIDE_MAX, Unsure};
 
 /// Such files are a few kilobytes; a larger one is another kind of file.
-const BYTES_MAX: u64 = 1 << 20;
+const DESCRIPTIONS: FileKind = FileKind {
+    noun: "an nvinfer file (.txt, .yml) or Triton's config.pbtxt; `orinoco models init` takes ONNX files",
+    bytes_max: 1 << 20,
+    code: &codes::IMPORT,
+    next: "check the path",
+};
 
 /// What a file written for another runtime says of a model.
 #[derive(Debug)]
@@ -71,10 +77,30 @@ enum Finds {
     Instances,
 }
 
+impl Said {
+    /// Finds numbers that no `model.toml` may have, of which tables would be made.
+    fn check(&self) -> Result<(), String> {
+        let side = |size: Option<u32>| size.map(|size| size as usize);
+        let labels = self.labels.as_ref().map(Vec::len);
+        for (what, number, most) in [
+            ("classes", self.classes, CLASSES_MAX),
+            ("labels", labels, CLASSES_MAX),
+            ("detections at most", self.detections_max, DETECTIONS_MAX),
+            ("columns", side(self.width), SIDE_MAX),
+            ("rows", side(self.height), SIDE_MAX),
+        ] {
+            if let Some(number) = number.filter(|number| i64::try_from(*number).map_or(true, |n| n > most)) {
+                return Err(format!("it says {number} {what}, and {most} is the most"));
+            }
+        }
+        Ok(())
+    }
+}
+
 impl Import {
     /// Reads the file at `path`, whose ONNX file is `onnx` where that is given.
     pub fn read(path: &Path, onnx: Option<&Path>) -> Result<Self, Diagnosis> {
-        let text = read_text(path)?;
+        let text = DESCRIPTIONS.read_text(path)?;
         let extension = path.extension().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
         let import = match extension.as_str() {
             "pbtxt" => triton::read(path, &text, onnx),
@@ -82,6 +108,9 @@ impl Import {
             _ => nvinfer::read(path, &nvinfer::from_keyfile(path, &text)?, onnx),
         }?;
         let next = "correct the path in the file, or name the ONNX file with --onnx";
+        import.said.check().map_err(|cause| {
+            Diagnosis::new(&codes::IMPORT, path.display(), cause, "correct the number in the file")
+        })?;
         std::fs::metadata(&import.onnx).about(&codes::FILE_MISSING, import.onnx.display(), next)?;
         Ok(import)
     }
@@ -142,6 +171,7 @@ impl Import {
             (said.resize.is_some(), "resize"),
             (said.fit.is_some(), "fit"),
             (said.fit.is_some(), "align"),
+            (said.fill.is_some(), "fill"),
             (said.scale.is_some(), "mean"),
         ];
         settled.into_iter().filter(|(settled, _)| *settled).map(|(_, key)| key).collect()
@@ -196,26 +226,11 @@ fn set<T>(place: &mut T, value: Option<T>) {
     }
 }
 
-fn read_text(path: &Path) -> Result<String, Diagnosis> {
-    let shown = path.display();
-    let next = "check the path";
-    let size = std::fs::metadata(path).about(&codes::FILE_MISSING, &shown, next)?.len();
-    let next =
-        "name an nvinfer file (.txt, .yml) or Triton's config.pbtxt; `orinoco models init` takes ONNX files";
-    if size > BYTES_MAX {
-        return Err(Diagnosis::new(&codes::IMPORT, &shown, format!("it has {size} bytes"), next));
-    }
-    let bytes = std::fs::read(path).about(&codes::FILE_MISSING, &shown, "check the path")?;
-    String::from_utf8(bytes).about(&codes::IMPORT, shown, next)
-}
-
 /// The names in a labels file: one per line, or on one line between semicolons, as nvinfer has them.
 fn read_labels(path: &Path) -> Result<Vec<String>, Diagnosis> {
-    let text = std::fs::read_to_string(path).about(
-        &codes::FILE_MISSING,
-        path.display(),
-        "correct the path of the labels in the file",
-    )?;
+    let kind =
+        FileKind { code: &codes::IMPORT, next: "correct the path of the labels in the file", ..LABELS };
+    let text = kind.read_text(path)?;
     let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     let names: Vec<&str> = match lines[..] {
         [one] if one.contains(';') => one.split(';').map(str::trim).filter(|name| !name.is_empty()).collect(),

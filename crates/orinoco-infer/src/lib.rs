@@ -36,7 +36,7 @@ pub use import::{Import, LeftOut};
 pub use inference::ProbeInputs;
 pub use model::{
     AudioFeatures, AudioSpec, Binding, Feed, FeedValue, Mfcc, Model, ModelInput, Quantization, Repository,
-    Unsure, sha256_hex,
+    Unsure, sha256_of,
 };
 #[cfg(feature = "cuda")]
 pub use orinoco_cuda::{Allocated, allocated};

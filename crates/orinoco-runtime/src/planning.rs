@@ -309,7 +309,8 @@ fn find_or_measure(
     };
     let key = cache_key(&asked, model, repository)?;
     let kept = cache_dir().join("memory").join(format!("{key}.json"));
-    if let Some(measured) = fs::read(&kept).ok().and_then(|text| serde_json::from_slice(&text).ok()) {
+    let known = FileKind::DESCRIPTION.read(&kept).ok();
+    if let Some(measured) = known.and_then(|text| serde_json::from_slice(&text).ok()) {
         return Ok(measured);
     }
     let measured = measure_in_child(&asked, &model.name)?;
@@ -349,9 +350,8 @@ fn cache_key(asked: &Asked, model: &BoardModel, repository: &Repository) -> Resu
 /// A cache that cannot be written costs time, and nothing else.
 fn keep(path: &Path, measured: &Measured) {
     let text = serde_json::to_vec(measured).expect("names and numbers");
-    let part = path.with_extension(format!("part{}", std::process::id()));
     let _ = path.parent().map(fs::create_dir_all);
-    let _ = fs::write(&part, text).and_then(|()| fs::rename(&part, path));
+    let _ = write_whole(path, &text, Existing::Replace);
 }
 
 fn measure_in_child(asked: &Asked, name: &str) -> Result<Measured, Faults> {

@@ -158,7 +158,8 @@ fn finish(path: Option<&Path>, summary: &Summary) -> Result<Exit, Faults> {
     }
     let next = "check that its folder can be written";
     let written = path.map_or(Ok(()), |path| {
-        std::fs::write(path, text + "\n").about(&codes::SINK_OPEN, path.display(), next)
+        let written = write_whole(path, (text + "\n").as_bytes(), Existing::Replace);
+        written.about(&codes::SINK_OPEN, path.display(), next)
     });
     match summary.end {
         // SIGTERM is how a daemon is meant to end.

@@ -3,9 +3,11 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
+use orinoco_config::{Existing, write_whole};
 use orinoco_core::{Diagnosis, WithSubject, codes};
 
 use super::{PEDESTRIAN, Row, Sequence};
+use crate::dataset::TABLES;
 
 /// The class of rows that name none: MOTChallenge's results are of pedestrians.
 const CLASS_UNSAID: u32 = PEDESTRIAN;
@@ -15,8 +17,7 @@ const COLUMNS_MIN: usize = 7;
 impl Sequence {
     /// Reads `file` (a `gt.txt`, or the results of a tracker).
     pub fn read(file: &Path) -> Result<Self, Diagnosis> {
-        let text =
-            std::fs::read_to_string(file).about(&codes::FILE_MISSING, file.display(), "check the file")?;
+        let text = TABLES.read_text(file)?;
         Self::parse(&text, &file.display().to_string())
     }
 
@@ -72,7 +73,7 @@ impl Sequence {
 
 fn write(file: &Path, text: &str) -> Result<(), Diagnosis> {
     let next = "name a file in a folder that exists and may be written to";
-    std::fs::write(file, text).about(&codes::SINK_OPEN, file.display(), next)
+    write_whole(file, text.as_bytes(), Existing::Replace).about(&codes::SINK_OPEN, file.display(), next)
 }
 
 /// What is wrong with a row, and what to do about it.

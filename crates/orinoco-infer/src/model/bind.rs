@@ -202,7 +202,9 @@ impl Model {
             .find(|tensor| matches!(tensor.element, None | Some(ElementType::Bool)));
         match odd {
             Some(odd) => {
-                Err(self.disagrees(format!("its tensor {odd} is of a type that cannot be read or written")))
+                let cause = format!("its tensor {odd} is of a type that cannot be read or written");
+                let next = "export it with inputs and outputs of f32, f16, u8, i8, i32 or i64";
+                Err(Diagnosis { next: next.to_owned(), ..self.disagrees(cause) })
             }
             None => Ok(()),
         }
@@ -211,7 +213,7 @@ impl Model {
     fn disagrees(&self, cause: String) -> Diagnosis {
         let next = match &self.described_by {
             Some(path) => format!("correct {} (`orinoco models show` prints the graph)", path.display()),
-            None => "write a model.toml for it (`orinoco models init` makes a first one)".to_owned(),
+            None => "write a model.toml for it (docs/model-files.md has one for each head)".to_owned(),
         };
         Diagnosis::new(&codes::MODEL_DISAGREES, self.file.display(), cause, next)
     }

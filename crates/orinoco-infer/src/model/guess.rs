@@ -5,14 +5,17 @@ use std::path::Path;
 use orinoco_core::{Diagnosis, Dim, ElementType, Layout, TensorDesc, codes};
 use orinoco_vision::{Align, ColorOrder, Fit, Guess, HeadSpec, InputSpec, Resize, Rounding, heads};
 
-use super::input::{AudioFeatures, AudioSpec, Feed, FeedValue, ModelInput, SIDE_MAX, WINDOW_MAX};
-use super::output::numbered_labels;
+use super::input::{
+    AudioFeatures, AudioSpec, Feed, FeedValue, ModelInput, Quantization, SIDE_MAX, WINDOW_MAX,
+};
+use super::onnx::Extras;
+use super::output::{CLASSES_MAX, numbered_labels};
 use super::{Model, metadata};
 
 /// A key of a guessed description that may be wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unsure {
-    /// The key.
+    /// The key. Of a key that `[input]` has as well, that of `[output]` is `output.KEY`.
     pub key: &'static str,
     /// Why the graph does not prove it.
     pub why: &'static str,
@@ -29,6 +32,7 @@ impl Model {
     /// What the graph in `file` most likely is, from its inputs and outputs alone.
     pub fn guess(file: &Path, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Result<Self, Diagnosis> {
         let (main, feeds, mut unsure) = split_inputs(inputs, outputs);
+        let extras = Extras::read(file);
         let unknown = |cause: String| {
             let next = "write a model.toml for it (docs/model-files.md has one for each head)";
             Diagnosis::new(&codes::MODEL_UNKNOWN, file.display(), cause, next)
@@ -39,21 +43,37 @@ impl Model {
             !feeds.iter().any(|feed| feed.value == FeedValue::State(output.name.clone()))
         };
         let read: Vec<TensorDesc> = outputs.iter().filter(fed_back).cloned().collect();
+        let input_quantization;
         let (input, mut head) = if let Some(image) = image_input(main, &mut unsure) {
-            let Guess { head, input, unsure: more } =
+            let Guess { head, mut input, unsure: more } =
                 heads::guess(&image, &read).expect("the head `raw` takes anything");
             unsure.extend(more.into_iter().map(|(key, why)| Unsure { key, why }));
+            mark_unproven(&input, &head, &extras, &mut unsure);
+            input_quantization = quantize_image(main, &extras, &mut input, &mut unsure);
             unsure.push(Unsure { key: "resize", why: "the filter of training is not in the graph" });
             if input.color != ColorOrder::Gray && !unsure.iter().any(|unsure| unsure.key == "color") {
                 unsure.push(Unsure { key: "color", why: "the order of channels is not in the graph" });
             }
             (ModelInput::Image(input), head)
         } else if let Some(audio) = audio_input(main, &mut unsure) {
+            input_quantization = quantize_sound(main, &extras, &mut unsure);
             (ModelInput::Audio(audio), audio_head(&read))
         } else {
             return Err(unknown(format!("its input {main} is neither a picture nor sound")));
         };
-        let labels = guess_labels(file, &read, &mut head, &mut unsure);
+        if head.classes as i64 > CLASSES_MAX {
+            let cause = format!(
+                "its outputs have the shape of {} classes, and {CLASSES_MAX} is the most",
+                head.classes
+            );
+            return Err(unknown(cause));
+        }
+        let labels = guess_labels(&extras, &read, &mut head, &mut unsure);
+        if is_ultralytics(&extras) && !reads_ultralytics(&head) {
+            let why = "Ultralytics made the file, and its models have boxes and classes in another order";
+            unsure.push(Unsure { key: "head", why });
+        }
+        let output_quantization = quantize_outputs(&read, &extras, &mut unsure);
         let name = file.file_stem().map_or_else(String::new, |stem| stem.to_string_lossy().into_owned());
         Ok(Self {
             name,
@@ -64,10 +84,10 @@ impl Model {
             input_name: Some(main.name.clone()),
             input,
             input_element: None,
-            input_quantization: None,
+            input_quantization,
             feeds,
             head,
-            output_quantization: None,
+            output_quantization,
             labels,
             described_by: None,
             unsure,
@@ -75,9 +95,146 @@ impl Model {
     }
 }
 
+/// Whether Ultralytics' exporter noted that the file is its own.
+fn is_ultralytics(extras: &Extras) -> bool {
+    let note = |key: &str| extras.notes.get(key).map_or("", String::as_str);
+    note("author") == "Ultralytics" || note("description").starts_with("Ultralytics")
+}
+
+/// Whether a head reads what Ultralytics' models give. Of detectors that is so for some only.
+fn reads_ultralytics(head: &HeadSpec) -> bool {
+    let kind = head.kind.as_str();
+    kind.starts_with("yolov") || ["end2end", "detr"].contains(&kind) || !heads::has_boxes(kind)
+}
+
+/// Marks what a graph never shows, unless the exporter noted whose conventions hold.
+fn mark_unproven(image: &InputSpec, head: &HeadSpec, extras: &Extras, unsure: &mut Vec<Unsure>) {
+    let is_letterbox = image.fit == Fit::Letterbox;
+    let is_noted = is_ultralytics(extras) && is_letterbox && reads_ultralytics(head);
+    for (key, why, applies) in [
+        ("fit", "the graph does not show how pictures were cut in training", true),
+        ("align", "the graph does not show where letterboxed pictures lay in training", is_letterbox),
+        (
+            "fill",
+            "the graph does not show what letterboxed pictures were filled with in training",
+            is_letterbox,
+        ),
+        ("mean", "the graph does not show how pictures were normalised in training", true),
+    ] {
+        if applies && !is_noted && !unsure.iter().any(|unsure| unsure.key == key) {
+            unsure.push(Unsure { key, why });
+        }
+    }
+}
+
+/// Smallest and largest number of an integer type that pictures and sound are stored in as 8 bits.
+fn range_of(element: Option<ElementType>) -> Option<(f32, f32)> {
+    match element {
+        Some(ElementType::U8) => Some((0.0, 255.0)),
+        Some(ElementType::I8) => Some((-128.0, 127.0)),
+        _ => None,
+    }
+}
+
+/// How pictures are normalised most often: as they are, 0 to 1, -1 to 1, and as for ImageNet.
+const NORMALISATIONS: [([f32; 3], [f32; 3]); 4] = [
+    ([0.0; 3], [1.0; 3]),
+    ([0.0; 3], [1.0 / 255.0; 3]),
+    ([127.5; 3], [1.0 / 127.5; 3]),
+    ([123.675, 116.28, 103.53], [1.0 / 58.395, 1.0 / 57.12, 1.0 / 57.375]),
+];
+/// How far the ends of a range of samples may lie from those of the integers, as a share of the range: calibration cuts
+/// what is rare, and ImageNet's channels differ.
+const RANGE_TOLERANCE: f32 = 0.15;
+
+/// Chooses how samples are written into an integer input: with the scale that the graph has next to it, and normalised so
+/// that they fill the integers' range; as they are where the graph has none.
+fn quantize_image(
+    input: &TensorDesc,
+    extras: &Extras,
+    image: &mut InputSpec,
+    unsure: &mut Vec<Unsure>,
+) -> Option<Quantization> {
+    if !matches!(input.element, Some(ElementType::U8 | ElementType::I8 | ElementType::I32 | ElementType::I64))
+    {
+        return None;
+    }
+    unsure.retain(|unsure| unsure.key != "mean");
+    let guessed = (image.mean, image.scale);
+    let mut normalise = |mean, scale, why| {
+        (image.mean, image.scale) = (mean, scale);
+        unsure.push(Unsure { key: "mean", why });
+    };
+    let scaled = range_of(input.element).zip(extras.input_quantization(&input.name));
+    let Some(((low, high), quantization)) = scaled else {
+        normalise([0.0; 3], [1.0; 3], "samples go into the integer input as they are, 0 to 255");
+        // Signed integers begin at -128.
+        let is_signed = input.element == Some(ElementType::I8);
+        if is_signed {
+            let why = "the graph has no scale for its input: 0 to 255 is moved to -128 to 127";
+            unsure.push(Unsure { key: "quant_scale", why });
+        }
+        return is_signed.then_some(Quantization { scale: 1.0, zero_point: -128.0 });
+    };
+    let Quantization { scale, zero_point } = quantization;
+    let (low, high) = ((low - zero_point) * scale, (high - zero_point) * scale);
+    let fills = |(mean, factor): &([f32; 3], [f32; 3])| {
+        mean.iter().zip(factor).all(|(mean, factor)| {
+            let near = |sample: f32, end: f32| {
+                ((sample - mean) * factor - end).abs() <= RANGE_TOLERANCE * (high - low)
+            };
+            near(0.0, low) && near(255.0, high)
+        })
+    };
+    let usual = std::iter::once(&guessed).chain(&NORMALISATIONS).find(|usual| fills(usual)).copied();
+    match usual {
+        Some((mean, scale)) => {
+            normalise(mean, scale, "chosen to fill the range that the scale of the input gives");
+        }
+        None => {
+            let factor = (high - low) / 255.0;
+            let why = "samples of 0 to 255 are spread over the range that the scale of the input gives";
+            normalise([-low / factor; 3], [factor; 3], why);
+        }
+    }
+    Some(quantization)
+}
+
+/// Chooses how sound of -1 to 1 is written into an integer input.
+fn quantize_sound(input: &TensorDesc, extras: &Extras, unsure: &mut Vec<Unsure>) -> Option<Quantization> {
+    let (low, high) = range_of(input.element)?;
+    let known = extras.input_quantization(&input.name);
+    Some(known.unwrap_or_else(|| {
+        let why = "the graph has no scale for its input: -1 to 1 is spread over all integers";
+        unsure.push(Unsure { key: "quant_scale", why });
+        Quantization { scale: 2.0 / (high - low + 1.0), zero_point: (low + high + 1.0) / 2.0 }
+    }))
+}
+
+/// Chooses how integer outputs are read: with the scale that the graph has before them.
+fn quantize_outputs(
+    outputs: &[TensorDesc],
+    extras: &Extras,
+    unsure: &mut Vec<Unsure>,
+) -> Option<Quantization> {
+    if outputs.iter().all(|output| range_of(output.element).is_none()) {
+        return None;
+    }
+    let scale =
+        |output: &TensorDesc| range_of(output.element).and_then(|_| extras.output_quantization(&output.name));
+    let mut scales = outputs.iter().map(scale);
+    let first = scales.next().flatten();
+    if first.is_none() || scales.any(|scale| scale != first) {
+        let why = "the graph has no one scale for all outputs: integers are read as they are";
+        unsure.push(Unsure { key: "output.quant_scale", why });
+        return None;
+    }
+    first
+}
+
 /// The names of classes: the trainer's, where the file carries them, else numbers.
 fn guess_labels(
-    file: &Path,
+    extras: &Extras,
     outputs: &[TensorDesc],
     head: &mut HeadSpec,
     unsure: &mut Vec<Unsure>,
@@ -85,7 +242,7 @@ fn guess_labels(
     if !heads::has_classes(&head.kind) {
         return Vec::new();
     }
-    let notes = metadata::notes(file);
+    let notes = &extras.notes;
     if let Some(shape) = notes.get("kpt_shape").and_then(|shape| metadata::keypoint_shape(shape)) {
         settle_keypoints(shape, outputs, head, unsure);
     }
@@ -184,12 +341,6 @@ fn image_input(input: &TensorDesc, unsure: &mut Vec<Unsure>) -> Option<InputSpec
     if layout == Layout::Nhwc && depth == Dim::Fixed(1) {
         unsure.push(Unsure { key: "kind", why: "features of sound have the same shape" });
     }
-    if matches!(input.element, Some(ElementType::I8)) {
-        unsure.push(Unsure {
-            key: "quant_scale",
-            why: "the step of an integer input is not in its declaration",
-        });
-    }
     let side = |dim: Dim| match dim {
         Dim::Fixed(n) => u32::try_from(n).ok().filter(|n| (1..=SIDE_MAX).contains(&i64::from(*n))),
         Dim::Dynamic => Some(SIDE_USUAL),
@@ -236,6 +387,8 @@ fn audio_head(outputs: &[TensorDesc]) -> HeadSpec {
 
 #[cfg(test)]
 mod tests {
+    use orinoco_tests::onnx::{Graph, element};
+
     use super::*;
 
     #[test]
@@ -274,5 +427,106 @@ mod tests {
         check(&[1, 512], &[1, 2], true);
         check(&[1, 0], &[1, 2], false);
         check(&[1, 1_000_000_000], &[1, 2], false);
+    }
+
+    fn tensor(name: &str, element: ElementType, shape: &[usize]) -> TensorDesc {
+        let shape = shape.iter().map(|size| Dim::Fixed(*size)).collect();
+        TensorDesc { name: name.to_owned(), element: Some(element), shape }
+    }
+
+    /// The guess for a file of `graph` with the input `x` and the output `y`.
+    fn guess(graph: Graph, input: TensorDesc, output: TensorDesc) -> Model {
+        let file = tempfile::NamedTempFile::new().expect("a temporary file");
+        std::fs::write(file.path(), graph.file()).expect("written");
+        Model::guess(file.path(), &[input], &[output]).expect("a picture and classes")
+    }
+
+    /// The integers that samples of 0, 128 and 255 become in the first channel.
+    fn stored(model: &Model) -> [f32; 3] {
+        let image = model.input.image().expect("a picture");
+        [0.0, 128.0, 255.0].map(|sample| {
+            let value = (sample - image.mean[0]) * image.scale[0];
+            let Quantization { scale, zero_point } =
+                model.input_quantization.unwrap_or(Quantization { scale: 1.0, zero_point: 0.0 });
+            (value / scale + zero_point).round()
+        })
+    }
+
+    #[test]
+    fn samples_keep_apart_in_integer_inputs() {
+        use ElementType::{F32, I8, I32, U8};
+        let photo = |element| tensor("x", element, &[1, 3, 224, 224]);
+        let classes = || tensor("y", F32, &[1, 1000]);
+        let scaled = |scale: f32, kind: i32, zero_point: u8| {
+            let graph = Graph::new().floats("s", &[], &[scale]).constant("z", kind, &[], vec![zero_point]);
+            graph.node("DequantizeLinear", &["x", "s", "z"], &["f"], &[])
+        };
+        let check = |graph: Graph, element, expected: [f32; 3], normalised: (f32, f32), sure: bool| {
+            let model = guess(graph, photo(element), classes());
+            assert_eq!(stored(&model), expected, "{model:?}");
+            let image = model.input.image().expect("a picture");
+            let near = |a: f32, b: f32| (a - b).abs() <= 1e-4 * b.abs();
+            assert!(near(image.mean[0], normalised.0) && near(image.scale[0], normalised.1), "{image:?}");
+            assert!(model.unsure.iter().any(|unsure| unsure.key == "mean"), "normalising is a guess");
+            assert_eq!(model.unsure.iter().all(|unsure| unsure.key != "quant_scale"), sure);
+        };
+        // As they are, where the graph has no scale.
+        check(Graph::new(), U8, [0.0, 128.0, 255.0], (0.0, 1.0), true);
+        check(Graph::new(), I8, [-128.0, 0.0, 127.0], (0.0, 1.0), false);
+        check(Graph::new(), I32, [0.0, 128.0, 255.0], (0.0, 1.0), true);
+        // 0 to 1, -1 to 1, 0 to 255.
+        check(scaled(1.0 / 255.0, element::U8, 0), U8, [0.0, 128.0, 255.0], (0.0, 1.0 / 255.0), true);
+        check(scaled(1.0 / 128.0, element::I8, 0), I8, [-128.0, 1.0, 128.0], (127.5, 1.0 / 127.5), true);
+        check(scaled(1.0, element::I8, 0x80), I8, [-128.0, 0.0, 127.0], (0.0, 1.0), true);
+        // ImageNet's, whose first channel does not fill the range.
+        check(scaled(4.76 / 255.0, element::U8, 114), U8, [1.0, 118.0, 234.0], (123.675, 1.0 / 58.395), true);
+        // A range that nobody uses is filled.
+        check(scaled(0.5, element::U8, 200), U8, [0.0, 128.0, 255.0], (200.0, 0.5), true);
+    }
+
+    #[test]
+    fn integer_outputs_have_the_scale_of_the_graph() {
+        let photo = || tensor("x", ElementType::F32, &[1, 3, 224, 224]);
+        let classes = || tensor("y", ElementType::I8, &[1, 1000]);
+        let graph = Graph::new().floats("s", &[], &[0.25]).constant("z", element::I8, &[], vec![0x80]);
+        let graph = graph.node("QuantizeLinear", &["f", "s", "z"], &["y"], &[]);
+        let model = guess(graph, photo(), classes());
+        assert_eq!(model.output_quantization, Some(Quantization { scale: 0.25, zero_point: -128.0 }));
+        let model = guess(Graph::new(), photo(), classes());
+        assert_eq!(model.output_quantization, None);
+        let toml = model.to_toml();
+        assert!(toml.contains("# output.quant_scale is not set; unsure: "), "{toml}");
+    }
+
+    #[test]
+    fn what_a_graph_does_not_prove_is_marked() {
+        let photo = || tensor("x", ElementType::F32, &[1, 3, 640, 640]);
+        let boxes = || tensor("y", ElementType::F32, &[1, 84, 8400]);
+        let marked = |model: &Model| {
+            let toml = model.to_toml();
+            for unsure in &model.unsure {
+                let mark = |line: &str| line.contains(unsure.key) && line.contains("unsure: ");
+                assert!(toml.lines().any(mark), "{}: {toml}", unsure.key);
+            }
+            ["fit", "align", "fill", "mean"].map(|key| model.unsure.iter().any(|unsure| unsure.key == key))
+        };
+        assert_eq!(marked(&guess(Graph::new(), photo(), boxes())), [true; 4]);
+        let noted = Graph::new().note("author", "Ultralytics");
+        assert_eq!(marked(&guess(noted, photo(), boxes())), [false; 4]);
+        // 2100 cells of 320 by 320 with their values last, which is how YOLOX has them.
+        let turned = tensor("y", ElementType::F32, &[1, 2100, 84]);
+        let small = tensor("x", ElementType::F32, &[1, 3, 320, 320]);
+        let noted = Graph::new().note("author", "Ultralytics").note("names", "{0: 'person'}");
+        let model = guess(noted, small, turned);
+        assert!(model.unsure.iter().any(|unsure| unsure.key == "head"), "{model:?}");
+        marked(&model);
+    }
+
+    #[test]
+    fn more_classes_than_anyone_has_are_refused() {
+        let input = tensor("x", ElementType::F32, &[1, 3, 224, 224]);
+        let output = tensor("y", ElementType::F32, &[1, 4_000_000_001]);
+        let fault = Model::guess(Path::new("m.onnx"), &[input], &[output]).expect_err("no model has so many");
+        assert_eq!(fault.code.id, codes::MODEL_UNKNOWN.id, "{fault}");
     }
 }

@@ -5,7 +5,7 @@ use orinoco_core::{ElementType, Layout, codes};
 use orinoco_vision::{Align, ColorOrder, Fit, InputSpec, Resize, Rounding};
 
 /// Larger inputs are a typing error, not a model.
-pub(super) const SIDE_MAX: i64 = 8192;
+pub(crate) const SIDE_MAX: i64 = 8192;
 /// Audio beyond 192 kHz is not recorded.
 const SAMPLE_RATE_MAX: i64 = 192_000;
 /// A minute at 16 kHz: longer windows are a typing error.
@@ -141,7 +141,7 @@ pub(super) fn read_input(table: Reader<'_>) -> InputTable {
 
 /// Reads `quant_scale` and `quant_zero_point`.
 pub(super) fn read_quantization(table: &Reader<'_>) -> Option<Quantization> {
-    let scale = table.float("quant_scale", f64::MIN_POSITIVE..=f64::MAX);
+    let scale = table.float("quant_scale", f64::from(f32::MIN_POSITIVE)..=f64::from(f32::MAX));
     let zero_point = table.integer("quant_zero_point", -128..=255);
     if zero_point.is_some() && !table.has("quant_scale") {
         table.missing("quant_scale", "give the step beside the zero point");
@@ -229,15 +229,23 @@ fn read_scale(table: &Reader<'_>) -> [f32; 3] {
         let cause = "it says the same as scale";
         table.fault("std", &codes::KEY_RANGE, cause, "give one of the two: scale = 1 / std");
     }
-    if deviation.contains(&0.0) {
+    if deviation.iter().any(|value| !(1.0 / value).is_finite()) {
         table.fault("std", &codes::KEY_RANGE, "it has a 0, by which nothing can be divided", "give another");
         return scale;
+    }
+    if scale.contains(&0.0) {
+        let cause = "it has a 0, which makes all samples the same";
+        table.fault("scale", &codes::KEY_RANGE, cause, "give another; 1 leaves samples as they are");
     }
     if table.has("std") { deviation.map(|value| 1.0 / value) } else { scale }
 }
 
 fn per_channel(table: &Reader<'_>, key: &'static str, default: f32) -> [f32; 3] {
     let values = table.floats(key);
+    if values.iter().any(|value| !(*value as f32).is_finite()) {
+        table.fault(key, &codes::KEY_RANGE, "it has a number that is not finite", "give finite numbers");
+        return [default; 3];
+    }
     match values[..] {
         [] => [default; 3],
         [one] => [one as f32; 3],

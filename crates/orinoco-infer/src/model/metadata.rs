@@ -1,31 +1,4 @@
-//! What an ONNX file says of itself beside its graph: the notes that trainers leave.
-
-use std::collections::BTreeMap;
-use std::path::Path;
-
-use prost::Message;
-
-/// `ModelProto` of onnx.proto, without the graph: fields that are not named are skipped.
-#[derive(Clone, PartialEq, Message)]
-struct ModelProto {
-    #[prost(message, repeated, tag = "14")]
-    metadata_props: Vec<StringStringEntryProto>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct StringStringEntryProto {
-    #[prost(string, tag = "1")]
-    key: String,
-    #[prost(string, tag = "2")]
-    value: String,
-}
-
-/// The notes in `file`, by key; none where there are none or the file is not ONNX, which the engines report better.
-pub(super) fn notes(file: &Path) -> BTreeMap<String, String> {
-    let bytes = std::fs::read(file).unwrap_or_default();
-    let model = ModelProto::decode(bytes.as_slice()).unwrap_or_default();
-    model.metadata_props.into_iter().map(|entry| (entry.key, entry.value)).collect()
-}
+//! The notes that trainers leave in an ONNX file.
 
 /// The class names that Ultralytics writes as a Python dictionary: `{0: 'person', 1: "driver's cab"}`.
 pub(super) fn class_names(text: &str) -> Option<Vec<String>> {

@@ -2,16 +2,23 @@
 
 use std::path::{Path, PathBuf};
 
-use orinoco_config::Reader;
+use orinoco_config::{FileKind, Reader};
 use orinoco_core::codes;
 use orinoco_vision::{Across, Activation, BoxForm, BoxUnit, HeadSpec, heads};
 
 use super::input::{Quantization, read_quantization};
 
 /// Detectors of crowds find hundreds; COCO's metric counts 100.
-const DETECTIONS_MAX: i64 = 10_000;
+pub(crate) const DETECTIONS_MAX: i64 = 10_000;
 /// ImageNet-21k has 21,843 classes.
-const CLASSES_MAX: i64 = 100_000;
+pub(crate) const CLASSES_MAX: i64 = 100_000;
+/// Files of class names: 40 bytes for each of as many as there may be.
+pub(crate) const LABELS: FileKind = FileKind {
+    noun: "a file of labels",
+    bytes_max: 4 << 20,
+    code: &codes::KEY_RANGE,
+    next: "check the path",
+};
 
 /// Reads `[output]`: the head, how outputs are quantised, and the labels.
 pub(super) fn read_output(
@@ -75,13 +82,15 @@ fn read_labels(table: &Reader<'_>, kind: &str, locate: &dyn Fn(&str, &Path) -> P
         }
         None => listed,
     };
+    // A key with a fault of its own is not missing as well.
+    let says_classes = ["labels_file", "classes"].into_iter().any(|key| table.has(key));
     match classes {
         Some(classes) if labels.is_empty() => return numbered_labels(classes),
         Some(classes) if classes != labels.len() => {
             let cause = format!("it is {classes}, but there are {} labels", labels.len());
             table.fault("classes", &codes::KEY_RANGE, cause, "correct one of them, or leave classes out");
         }
-        None if labels.is_empty() && heads::has_classes(kind) && !table.has("labels_file") => {
+        None if labels.is_empty() && heads::has_classes(kind) && !says_classes => {
             let next = "list the class names, name a labels_file with one per line, or give classes = N";
             table.missing("labels", next);
         }
@@ -91,12 +100,23 @@ fn read_labels(table: &Reader<'_>, kind: &str, locate: &dyn Fn(&str, &Path) -> P
 }
 
 fn read_labels_file(table: &Reader<'_>, path: &Path) -> Vec<String> {
-    match std::fs::read_to_string(path) {
+    let labels: Vec<String> = match LABELS.read_text(path) {
         Ok(text) => text.lines().map(|line| line.trim().to_owned()).filter(|line| !line.is_empty()).collect(),
-        Err(error) => {
-            let cause = format!("{}: {error}", path.display());
-            table.fault("labels_file", &codes::FILE_MISSING, cause, "check the path");
-            Vec::new()
+        Err(fault) => {
+            let cause = format!("{}: {}", path.display(), fault.cause);
+            table.fault("labels_file", fault.code, cause, fault.next);
+            return Vec::new();
         }
+    };
+    if labels.len() as i64 > CLASSES_MAX {
+        let cause = format!("{}: it has {} lines", path.display(), labels.len());
+        table.fault(
+            "labels_file",
+            &codes::KEY_RANGE,
+            cause,
+            format!("name a file of at most {CLASSES_MAX} labels"),
+        );
+        return Vec::new();
     }
+    labels
 }

@@ -1,6 +1,8 @@
 //! Names, folders and files into models.
 
 use std::fmt::Write as _;
+use std::fs::File;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use orinoco_config::Faults;
@@ -8,6 +10,7 @@ use orinoco_core::{Diagnosis, WithSubject, codes};
 use sha2::{Digest, Sha256};
 
 use super::Model;
+use super::onnx::ONNX;
 
 /// Where models are looked for.
 #[derive(Clone, Debug)]
@@ -105,9 +108,12 @@ fn newest_version(dir: &Path) -> Option<PathBuf> {
 fn check_file(model: &Model) -> Result<(), Diagnosis> {
     let shown = model.file.display();
     let next = "check the path, or name the folder that holds it with --data or ORINOCO_DATA";
-    let bytes = std::fs::read(&model.file).about(&codes::FILE_MISSING, &shown, next)?;
+    let file = ONNX.open(&model.file).map_err(|fault| match fault.code.id {
+        id if id == codes::FILE_MISSING.id => Diagnosis { next: next.to_owned(), ..fault },
+        _ => fault,
+    })?;
     let Some(wanted) = &model.sha256 else { return Ok(()) };
-    let is = sha256_hex(&bytes);
+    let is = hash(file).about(&codes::FILE_MISSING, &shown, next)?;
     if is.eq_ignore_ascii_case(wanted) {
         return Ok(());
     }
@@ -117,11 +123,64 @@ fn check_file(model: &Model) -> Result<(), Diagnosis> {
     Err(Diagnosis::new(&codes::MODEL_HASH, shown, cause, next))
 }
 
-/// The SHA-256 of `bytes` in hex.
-pub fn sha256_hex(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().fold(String::new(), |mut hex, byte| {
+/// The SHA-256 of the ONNX file at `path` in hex.
+///
+/// # Errors
+/// Those of opening and reading it.
+pub fn sha256_of(path: &Path) -> Result<String, Diagnosis> {
+    hash(ONNX.open(path)?).about(&codes::FILE_MISSING, path.display(), ONNX.next)
+}
+
+/// The SHA-256 of what `file` holds. It is read once, piece by piece.
+fn hash(mut file: File) -> io::Result<String> {
+    let mut hasher = Sha256::new();
+    io::copy(&mut file, &mut hasher)?;
+    Ok(hasher.finalize().iter().fold(String::new(), |mut hex, byte| {
         // Writing to a String cannot fail.
         let _ = write!(hex, "{byte:02x}");
         hex
-    })
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Bytes that this thread has read so far.
+    fn bytes_read() -> u64 {
+        let text = std::fs::read_to_string("/proc/thread-self/io").expect("Linux counts");
+        let line = text.lines().find_map(|line| line.strip_prefix("rchar: "));
+        line.and_then(|count| count.parse().ok()).expect("a number")
+    }
+
+    #[test]
+    fn a_model_file_is_read_once_for_its_sha256_and_not_at_all_without() {
+        const BYTES: u64 = 3 << 20;
+        // The description, and what counting takes.
+        const OTHERS_MAX: u64 = 64 << 10;
+        let dir = tempfile::tempdir().expect("a temporary folder");
+        let file = dir.path().join("m.onnx");
+        std::fs::write(&file, vec![7; BYTES as usize]).expect("written");
+        let hash = sha256_of(&file).expect("readable");
+        assert_eq!(hash.len(), 64);
+        let describe = |sha256: &str| {
+            let text = format!(
+                "version = 1\nname = 'm'\nfile = 'm.onnx'\n{sha256}[input]\nwidth = 8\nheight = 8\n[output]\nhead = 'raw'\n"
+            );
+            std::fs::write(dir.path().join("model.toml"), text).expect("written");
+            let before = bytes_read();
+            let repository = Repository { roots: Vec::new(), data: Vec::new() };
+            let described = repository.describe(&dir.path().display().to_string());
+            (described.map(|_| ()), bytes_read() - before)
+        };
+        let (described, read) = describe("");
+        assert!(described.is_ok() && read < OTHERS_MAX, "{described:?}: {read} bytes");
+        let (described, read) = describe(&format!("sha256 = '{hash}'\n"));
+        assert!(
+            described.is_ok() && (BYTES..BYTES + OTHERS_MAX).contains(&read),
+            "{described:?}: {read} bytes"
+        );
+        let (described, _) = describe("sha256 = '00'\n");
+        assert_eq!(described.expect_err("another").0[0].code.id, codes::MODEL_HASH.id);
+    }
 }

@@ -14,7 +14,7 @@ impl Model {
     /// The description as TOML. Keys that a guess is unsure of are followed by a comment that says why. Reading it gives
     /// this model again.
     pub fn to_toml(&self) -> String {
-        let mut text = Writer { model: self, text: String::new() };
+        let mut text = Writer { model: self, text: String::new(), table: "", marked: Vec::new() };
         text.line("version", "1");
         text.quoted("name", &self.name);
         for (key, value) in [("description", &self.description), ("license", &self.license)] {
@@ -43,6 +43,7 @@ impl Model {
         text.head(&self.head);
         text.quantization(self.output_quantization);
         text.labels();
+        text.unset();
         text.text
     }
 }
@@ -50,15 +51,25 @@ impl Model {
 struct Writer<'a> {
     model: &'a Model,
     text: String,
+    /// The table being written.
+    table: &'static str,
+    /// Keys that were written with their doubts.
+    marked: Vec<&'static str>,
 }
 
 impl Writer<'_> {
     /// `key = value`, and why it may be wrong.
     fn line(&mut self, key: &str, value: &str) {
-        // Both say how values are normalised, and are right or wrong together.
-        let key_of = if key == "scale" { "mean" } else { key };
+        // Both of a pair are right or wrong together.
+        let key_of = match (key, self.table) {
+            ("scale", _) => "mean",
+            ("quant_scale" | "quant_zero_point", "[output]") => "output.quant_scale",
+            ("quant_zero_point", _) => "quant_scale",
+            _ => key,
+        };
         let unsure = self.model.unsure.iter().find(|unsure| unsure.key == key_of);
         let why = unsure.map_or_else(String::new, |unsure| format!("  # unsure: {}", unsure.why));
+        self.marked.extend(unsure.map(|unsure| unsure.key));
         // Writing to a String cannot fail.
         let _ = writeln!(self.text, "{key} = {value}{why}");
     }
@@ -71,7 +82,16 @@ impl Writer<'_> {
         self.line(key, &number(value));
     }
 
-    fn table(&mut self, heading: &str) {
+    /// Doubts about keys that have no line, because what is usual holds.
+    fn unset(&mut self) {
+        let unset = self.model.unsure.iter().filter(|unsure| !self.marked.contains(&unsure.key));
+        for unsure in unset {
+            let _ = writeln!(self.text, "# {} is not set; unsure: {}", unsure.key, unsure.why);
+        }
+    }
+
+    fn table(&mut self, heading: &'static str) {
+        self.table = heading;
         let _ = writeln!(self.text, "\n{heading}");
     }
 

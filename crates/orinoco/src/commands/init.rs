@@ -1,14 +1,13 @@
 //! `orinoco models init` and `orinoco models import`: a first description of a model that came without one, or with one
 //! for another runtime.
 
-use std::fs::OpenOptions;
-use std::io::Write;
-use std::path::Path;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
 
-use orinoco_config::Faults;
+use orinoco_config::{Existing, Faults, write_whole};
 use orinoco_core::{Diagnosis, Exit, TensorDesc, WithSubject, codes};
-use orinoco_infer::{Import, LeftOut, Model, sha256_hex};
-use orinoco_runtime::{load_as, load_model, repository};
+use orinoco_infer::{Import, LeftOut, Model, sha256_of};
+use orinoco_runtime::load_as;
 use serde::Serialize;
 
 use crate::args::{ImportArgs, InitArgs};
@@ -41,9 +40,15 @@ struct LeftOutJson {
 }
 
 pub(crate) fn run(args: &InitArgs, json: bool) -> Result<Exit, Faults> {
-    let place = repository(None, None);
     let wanted = board_model(&args.file.display().to_string(), 1, None);
-    let loaded = load_model(&wanted, &inference(&args.engine)?, &place, &EventLines)?;
+    let guess = |inputs: &[TensorDesc], outputs: &[TensorDesc]| Model::guess(&args.file, inputs, outputs);
+    let loaded = load_as(&wanted, &inference(&args.engine)?, &args.file, &guess, &EventLines)?;
+    if let Some(known) = described_by(&args.file) {
+        output::note(&format!(
+            "{} describes it already; this is guessed anew from the graph",
+            known.display()
+        ));
+    }
     finish(loaded.model, Vec::new(), args.output.as_deref(), json)
 }
 
@@ -61,9 +66,8 @@ pub(crate) fn import(args: &ImportArgs, json: bool) -> Result<Exit, Faults> {
 fn finish(mut model: Model, left_out: Vec<LeftOut>, to: Option<&Path>, json: bool) -> Result<Exit, Faults> {
     let next = "check the path";
     let absolute = model.file.canonicalize().about(&codes::FILE_MISSING, model.file.display(), next)?;
-    let bytes = std::fs::read(&absolute).about(&codes::FILE_MISSING, absolute.display(), next)?;
+    model.sha256 = Some(sha256_of(&absolute)?);
     model.file = absolute;
-    model.sha256 = Some(sha256_hex(&bytes));
     let toml = model.to_toml();
     if let Some(path) = to {
         write_new(path, &toml)?;
@@ -99,14 +103,19 @@ fn write_new(path: &Path, text: &str) -> Result<(), Diagnosis> {
     if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
         std::fs::create_dir_all(folder).about(&codes::SINK_OPEN, path.display(), next)?;
     }
-    let mut file = OpenOptions::new().write(true).create_new(true).open(path).about(
-        &codes::SINK_OPEN,
-        path.display(),
-        next,
-    )?;
-    file.write_all(text.as_bytes()).about(
-        &codes::SINK_WRITE,
-        path.display(),
-        "free space, or choose another path",
-    )
+    write_whole(path, text.as_bytes(), Existing::Keep).map_err(|error| {
+        let (code, next) = match error.kind() {
+            ErrorKind::AlreadyExists | ErrorKind::NotFound | ErrorKind::PermissionDenied => {
+                (&codes::SINK_OPEN, next)
+            }
+            _ => (&codes::SINK_WRITE, "free space, or choose another path"),
+        };
+        Diagnosis::new(code, path.display(), error, next)
+    })
+}
+
+/// The description that a repository has of the ONNX file at `path`: next to it, or one folder up.
+fn described_by(path: &Path) -> Option<PathBuf> {
+    let folders = path.parent().into_iter().flat_map(|folder| [Some(folder), folder.parent()]).flatten();
+    folders.map(|folder| folder.join("model.toml")).find(|toml| toml.is_file())
 }

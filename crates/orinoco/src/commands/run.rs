@@ -146,5 +146,6 @@ fn check_writable(path: &Path) -> Result<(), Diagnosis> {
 
 fn write_summary(path: &Path, summary: &Summary) -> Result<(), Diagnosis> {
     let text = serde_json::to_string_pretty(summary).expect("a summary has only text keys and plain numbers");
-    std::fs::write(path, text + "\n").about(&codes::SINK_OPEN, path.display(), SUMMARY_NEXT)
+    let written = write_whole(path, (text + "\n").as_bytes(), Existing::Replace);
+    written.about(&codes::SINK_OPEN, path.display(), SUMMARY_NEXT)
 }

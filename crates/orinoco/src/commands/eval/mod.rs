@@ -468,7 +468,8 @@ fn draw(folder: &Path, judged: &Judged) -> Result<Vec<String>, Diagnosis> {
     for (name, svg) in [("precision_recall.svg", curves), ("confusion.svg", matrix)] {
         if let Some(svg) = svg {
             let path = folder.join(name);
-            std::fs::write(&path, svg).about(&codes::SINK_OPEN, path.display(), PLOTS_NEXT)?;
+            let written = write_whole(&path, svg.as_bytes(), Existing::Replace);
+            written.about(&codes::SINK_OPEN, path.display(), PLOTS_NEXT)?;
             files.push(path.display().to_string());
         }
     }

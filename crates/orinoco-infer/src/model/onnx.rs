@@ -1,0 +1,366 @@
+//! What an ONNX file says besides what an engine reports: the notes of trainers, the scales next to integer inputs and
+//! outputs, and the files that hold weights.
+//!
+//! The file is walked field by field, and weights are skipped: a model of gigabytes is not read into memory for a note.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::io::{self, BufReader, Read};
+use std::path::Path;
+
+use orinoco_config::FileKind;
+use orinoco_core::codes;
+use prost::Message;
+
+use super::input::Quantization;
+
+/// ONNX files. Protobuf's messages end at 2 GiB; larger weights are in files of their own.
+pub(crate) const ONNX: FileKind = FileKind {
+    noun: "an ONNX file",
+    bytes_max: 2 << 30,
+    code: &codes::MODEL_PARSE,
+    next: "check the path and its permissions",
+};
+/// A node with its attributes, or a note. Only tensors are larger.
+const NODE_BYTES_MAX: u64 = 1 << 20;
+/// A stored scale or zero point, or the place of a tensor in another file.
+const SCALAR_BYTES_MAX: u64 = 4096;
+/// Nodes between an input and its scale that move numbers and do not change them.
+const STEPS_MAX: usize = 8;
+
+/// What the file says.
+#[derive(Debug, Default)]
+pub(crate) struct Extras {
+    /// Notes of trainers and exporters.
+    pub(crate) notes: BTreeMap<String, String>,
+    /// Files with weights, as the model names them.
+    pub(crate) external: BTreeSet<String>,
+    nodes: Vec<NodeProto>,
+    scalars: BTreeMap<String, f32>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Entry {
+    #[prost(string, tag = "1")]
+    key: String,
+    #[prost(string, tag = "2")]
+    value: String,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct NodeProto {
+    #[prost(string, repeated, tag = "1")]
+    input: Vec<String>,
+    #[prost(string, repeated, tag = "2")]
+    output: Vec<String>,
+    #[prost(string, tag = "4")]
+    op_type: String,
+    #[prost(message, repeated, tag = "5")]
+    attribute: Vec<AttributeProto>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct AttributeProto {
+    #[prost(message, optional, tag = "5")]
+    t: Option<TensorProto>,
+    #[prost(float, optional, tag = "2")]
+    f: Option<f32>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct TensorProto {
+    #[prost(int64, repeated, tag = "1")]
+    dims: Vec<i64>,
+    #[prost(int32, tag = "2")]
+    data_type: i32,
+    #[prost(float, repeated, tag = "4")]
+    float_data: Vec<f32>,
+    #[prost(int32, repeated, tag = "5")]
+    int32_data: Vec<i32>,
+    #[prost(string, tag = "8")]
+    name: String,
+    #[prost(bytes = "vec", tag = "9")]
+    raw_data: Vec<u8>,
+    #[prost(message, repeated, tag = "13")]
+    external_data: Vec<Entry>,
+}
+
+impl TensorProto {
+    /// Its number, if it is one of a type that scales and zero points have.
+    fn scalar(&self) -> Option<f32> {
+        if self.dims.iter().product::<i64>() != 1 {
+            return None;
+        }
+        let stored = self.float_data.first().copied();
+        let stored = stored.or_else(|| self.int32_data.first().map(|value| *value as f32));
+        stored.or_else(|| match (self.data_type, self.raw_data.as_slice()) {
+            (1, bytes) => Some(f32::from_le_bytes(bytes.try_into().ok()?)),
+            (2, [byte]) => Some(f32::from(*byte)),
+            (3, [byte]) => Some(f32::from(byte.cast_signed())),
+            (10, bytes) => Some(half::f16::from_le_bytes(bytes.try_into().ok()?).to_f32()),
+            _ => None,
+        })
+    }
+}
+
+/// Operators between a graph's edge and its scale that leave the numbers as they are.
+const MOVERS: [&str; 7] = ["Identity", "Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Slice"];
+
+impl Extras {
+    /// Reads `file`. What is no ONNX gives nothing, or what came before: engines report that better.
+    pub(crate) fn read(file: &Path) -> Self {
+        let mut extras = Self::default();
+        if let Ok(opened) = ONNX.open(file) {
+            let length = opened.metadata().map_or(0, |metadata| metadata.len());
+            // What was understood before a fault counts.
+            let _ = extras.model(&mut Fields { file: BufReader::new(opened), at: 0 }, length);
+        }
+        extras
+    }
+
+    fn model(&mut self, fields: &mut Fields, end: u64) -> io::Result<()> {
+        while let Some((number, length)) = fields.next(end)? {
+            match number {
+                7 => self.graph(fields, length)?,
+                14 => {
+                    if let Some(Entry { key, value }) = fields.message(length, NODE_BYTES_MAX)? {
+                        self.notes.insert(key, value);
+                    }
+                }
+                _ => fields.skip(length)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn graph(&mut self, fields: &mut Fields, length: u64) -> io::Result<()> {
+        let end = fields.at.saturating_add(length);
+        while let Some((number, length)) = fields.next(end)? {
+            match number {
+                1 => {
+                    if let Some(node) = fields.message(length, NODE_BYTES_MAX)? {
+                        self.node(node);
+                    }
+                }
+                5 => {
+                    if let Some(tensor) = fields.message(length, SCALAR_BYTES_MAX)? {
+                        self.tensor(tensor);
+                    }
+                }
+                _ => fields.skip(length)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn node(&mut self, mut node: NodeProto) {
+        if node.op_type == "Constant"
+            && let [name] = node.output.as_slice()
+        {
+            let value = node
+                .attribute
+                .iter()
+                .find_map(|attribute| attribute.t.as_ref().and_then(TensorProto::scalar).or(attribute.f));
+            self.scalars.extend(value.map(|value| (name.clone(), value)));
+        } else {
+            node.attribute.clear();
+            self.nodes.push(node);
+        }
+    }
+
+    fn tensor(&mut self, tensor: TensorProto) {
+        let place = tensor.external_data.iter().find(|entry| entry.key == "location");
+        self.external.extend(place.map(|entry| entry.value.clone()));
+        self.scalars.extend(tensor.scalar().map(|value| (tensor.name, value)));
+    }
+
+    /// How numbers are written into the integer input `name`, as the nodes that read it have it.
+    pub(crate) fn input_quantization(&self, name: &str) -> Option<Quantization> {
+        let mut name = name;
+        for _ in 0..STEPS_MAX {
+            let reader =
+                self.nodes.iter().find(|node| node.input.first().is_some_and(|input| input == name))?;
+            match reader.op_type.as_str() {
+                "DequantizeLinear" | "QLinearConv" | "QLinearMatMul" => return self.quantization(reader, 1),
+                operator if MOVERS.contains(&operator) => name = reader.output.first()?,
+                _ => return None,
+            }
+        }
+        None
+    }
+
+    /// How to read the integer output `name`, as the nodes that compute it have it.
+    pub(crate) fn output_quantization(&self, name: &str) -> Option<Quantization> {
+        let mut name = name;
+        for _ in 0..STEPS_MAX {
+            let source = self.nodes.iter().find(|node| node.output.iter().any(|output| output == name))?;
+            match source.op_type.as_str() {
+                "QuantizeLinear" => return self.quantization(source, 1),
+                "QLinearConv" | "QLinearMatMul" => return self.quantization(source, 6),
+                operator if MOVERS.contains(&operator) => name = source.input.first()?,
+                _ => return None,
+            }
+        }
+        None
+    }
+
+    /// The scale at operand `index` of `node`, and the zero point after it.
+    fn quantization(&self, node: &NodeProto, index: usize) -> Option<Quantization> {
+        let operand = |index: usize| node.input.get(index).filter(|name| !name.is_empty());
+        let scale = *self.scalars.get(operand(index)?)?;
+        let zero_point = match operand(index + 1) {
+            Some(name) => *self.scalars.get(name)?,
+            None => 0.0,
+        };
+        (scale.is_normal() && scale > 0.0).then_some(Quantization { scale, zero_point })
+    }
+}
+
+/// The fields of a message, one after the other.
+struct Fields {
+    file: BufReader<File>,
+    at: u64,
+}
+
+impl Fields {
+    /// Number and length of the next field with a length before `end`; others are passed over.
+    fn next(&mut self, end: u64) -> io::Result<Option<(u64, u64)>> {
+        while self.at < end {
+            let key = self.varint()?;
+            match key & 7 {
+                0 => drop(self.varint()?),
+                1 => self.skip(8)?,
+                5 => self.skip(4)?,
+                2 => {
+                    let length = self.varint()?;
+                    if length > end.saturating_sub(self.at) {
+                        return Err(io::ErrorKind::InvalidData.into());
+                    }
+                    return Ok(Some((key >> 3, length)));
+                }
+                _ => return Err(io::ErrorKind::InvalidData.into()),
+            }
+        }
+        Ok(None)
+    }
+
+    /// The message of the field that `next` gave; `None`, and passed over, where it is longer than `most` or malformed.
+    fn message<M: Message + Default>(&mut self, length: u64, most: u64) -> io::Result<Option<M>> {
+        if length > most {
+            self.skip(length)?;
+            return Ok(None);
+        }
+        let mut bytes = Vec::new();
+        self.file.by_ref().take(length).read_to_end(&mut bytes)?;
+        self.at += length;
+        Ok(M::decode(bytes.as_slice()).ok())
+    }
+
+    fn skip(&mut self, length: u64) -> io::Result<()> {
+        let step = i64::try_from(length).map_err(|_| io::ErrorKind::InvalidData)?;
+        self.at = self.at.checked_add(length).ok_or(io::ErrorKind::InvalidData)?;
+        self.file.seek_relative(step)
+    }
+
+    fn varint(&mut self) -> io::Result<u64> {
+        let mut value = 0u64;
+        for shift in (0..64).step_by(7) {
+            let mut byte = [0];
+            self.file.read_exact(&mut byte)?;
+            self.at += 1;
+            value |= u64::from(byte[0] & 0x7f) << shift;
+            if byte[0] & 0x80 == 0 {
+                return Ok(value);
+            }
+        }
+        Err(io::ErrorKind::InvalidData.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use orinoco_tests::onnx::{Graph, element};
+
+    use super::*;
+
+    fn read(graph: Graph) -> Extras {
+        let file = tempfile::NamedTempFile::new().expect("a temporary file");
+        std::fs::write(file.path(), graph.file()).expect("written");
+        Extras::read(file.path())
+    }
+
+    fn check(found: Option<Quantization>, expected: Option<(f32, f32)>) {
+        assert_eq!(found.map(|q| (q.scale, q.zero_point)), expected);
+    }
+
+    #[test]
+    fn scales_next_to_inputs_and_outputs_are_found() {
+        let graph = Graph::new()
+            .input("x", element::U8, &[1, 3, 8, 8])
+            .output("y", element::I8, &[1, 10])
+            .floats("s", &[], &[0.5])
+            .constant("z", element::U8, &[], vec![128])
+            .floats("many", &[3], &[0.1, 0.2, 0.3])
+            .floats("t", &[1], &[0.25])
+            .constant("minus", element::I8, &[1], vec![0x80])
+            .node("Transpose", &["x"], &["turned"], &[])
+            .node("DequantizeLinear", &["turned", "s", "z"], &["f"], &[])
+            .node("QuantizeLinear", &["f", "t", "minus"], &["q"], &[])
+            .node("Reshape", &["q", "shape"], &["y"], &[]);
+        let extras = read(graph);
+        check(extras.input_quantization("x"), Some((0.5, 128.0)));
+        check(extras.output_quantization("y"), Some((0.25, -128.0)));
+        check(extras.input_quantization("no such"), None);
+
+        // A zero point is 0 unless it is given; a scale for each channel is not one number.
+        let of = |scale: &str| {
+            let graph = Graph::new().floats("s", &[], &[0.5]).floats("many", &[3], &[0.1, 0.2, 0.3]);
+            let graph = graph.node("DequantizeLinear", &["x", scale], &["f"], &[]);
+            read(graph).input_quantization("x")
+        };
+        check(of("s"), Some((0.5, 0.0)));
+        check(of("many"), None);
+        let circle = Graph::new().node("Identity", &["x"], &["x"], &[]);
+        check(read(circle).input_quantization("x"), None);
+    }
+
+    #[test]
+    fn weights_are_passed_over() {
+        let weights = vec![0u8; 3 << 20];
+        let graph = Graph::new()
+            .constant("w", element::U8, &[3 << 20], weights)
+            .external("far", &[4], "weights.bin")
+            .note("names", "{0: 'person'}");
+        let file = tempfile::NamedTempFile::new().expect("a temporary file");
+        std::fs::write(file.path(), graph.file()).expect("written");
+        let before = bytes_read();
+        let extras = Extras::read(file.path());
+        let read = bytes_read() - before;
+        assert!(read < 64 << 10, "{read} bytes of 3 MiB were read");
+        assert_eq!(extras.notes.get("names").map(String::as_str), Some("{0: 'person'}"));
+        assert_eq!(extras.external.into_iter().collect::<Vec<_>>(), ["weights.bin"]);
+    }
+
+    #[test]
+    fn damaged_files_end_without_a_panic() {
+        let whole = Graph::new().floats("s", &[], &[0.5]).note("a", "b").file();
+        let file = tempfile::NamedTempFile::new().expect("a temporary file");
+        for cut in 0..whole.len() {
+            let mut bytes = whole.clone();
+            bytes.truncate(cut);
+            std::fs::write(file.path(), &bytes).expect("written");
+            Extras::read(file.path());
+            let mut bytes = whole.clone();
+            bytes[cut] = 0xff;
+            std::fs::write(file.path(), &bytes).expect("written");
+            Extras::read(file.path());
+        }
+    }
+
+    /// Bytes that this thread has read so far.
+    fn bytes_read() -> u64 {
+        let text = std::fs::read_to_string("/proc/thread-self/io").expect("Linux counts");
+        let line = text.lines().find_map(|line| line.strip_prefix("rchar: "));
+        line.and_then(|count| count.parse().ok()).expect("a number")
+    }
+}
