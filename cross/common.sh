@@ -1,5 +1,7 @@
 # shellcheck shell=bash disable=SC2034
 # Sourced by the scripts of this folder: where things are cached, and how a script fails.
+# Orinoco loads a library from the cache only where nobody else can write it.
+umask 022
 cache=${XDG_CACHE_HOME:-${HOME:?set HOME or XDG_CACHE_HOME}/.cache}/orinoco
 target=aarch64-unknown-linux-gnu
 skipped=69      # EX_UNAVAILABLE: this machine cannot do it, so a caller may print "skipped" and go on.

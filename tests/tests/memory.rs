@@ -1,12 +1,15 @@
 //! A board's memory, planned and kept to.
 #![allow(clippy::print_stdout, reason = "tests say what they skip")]
 
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::Output;
+use std::process::{Child, Command, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use orinoco_api::Summary;
-use orinoco_tests::{assert_one_sentence, engines, orinoco, root, shared};
+use orinoco_tests::{assert_one_sentence, binary, engines, orinoco, root, shared, signal, wait};
 use serde_json::Value;
 
 /// A board of three models on one lane; `None`, with a line, where they or the engine cannot be had.
@@ -126,4 +129,163 @@ fn models_that_share_a_lane_compute_the_same() {
     println!("{}", report["ratios"]);
     assert_eq!(report["outputs_equal"], true);
     assert_eq!(report["requests_outside"], 0);
+}
+
+/// A board with a budget and the demo model on an engine that is here. It needs no shared data.
+fn demo_board(dir: &Path) -> String {
+    let engine = engines().first().copied().expect("tract is linked in");
+    let model = root().join("models/person-nano");
+    let text = format!(
+        "version = 1\n[memory]\nbudget = '1 GiB'\n[inference]\nengines = ['{engine}']\n\
+         [[model]]\nname = 'm'\nmodel = '{}'\n\
+         [[stream]]\nname = 's'\nsource = 'test://ball?width=320&height=240&frames=5'\nmodels = ['m']\n",
+        model.display()
+    );
+    let path = dir.join("demo.toml");
+    fs::write(&path, text).expect("written");
+    path.display().to_string()
+}
+
+/// A program without a cache of its own.
+fn without_cache(program: &str, board: &str) -> Command {
+    let mut command = Command::new(binary(program));
+    command.current_dir(root()).env_remove("HOME").env_remove("XDG_CACHE_HOME").env("NO_COLOR", "1");
+    match program {
+        "orinoco" => command.args(["run", "--board", board]),
+        _ => command.args(["--board", board]),
+    };
+    if let Some(library) = library() {
+        command.env("ORT_DYLIB_PATH", library);
+    }
+    command
+}
+
+#[test]
+fn a_budget_is_measured_where_address_space_is_limited() {
+    let dir = tempfile::tempdir().expect("temporary folder");
+    let board = demo_board(dir.path());
+    // `ulimit -v` counts in KiB: 1 GiB, a quarter of the largest area in which models are measured.
+    let script = "ulimit -v 1048576 && exec \"$@\"";
+    let mut command = Command::new("sh");
+    command.args(["-c", script, "sh"]).arg(binary("orinoco")).args(["memory", "--board", &board]);
+    if let Some(library) = library() {
+        command.env("ORT_DYLIB_PATH", library);
+    }
+    let output = command.current_dir(root()).env("XDG_CACHE_HOME", dir.path()).output().expect("starts");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// What a plan of the board says, with a cache named by `cache`.
+fn total_bytes(board: &str, cache: &[(&str, &Path)]) -> (u64, String) {
+    let mut command = orinoco(&["memory", "--json", "--board", board]);
+    command.env_remove("HOME").env_remove("XDG_CACHE_HOME");
+    if let Some(library) = library() {
+        command.env("ORT_DYLIB_PATH", library);
+    }
+    let output = command.envs(cache.iter().copied()).output().expect("starts");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{said}");
+    let told: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    (told["total_bytes"].as_u64().expect("a number"), said)
+}
+
+#[test]
+fn measured_sizes_that_somebody_else_may_have_written_are_not_used() {
+    let dir = tempfile::tempdir().expect("temporary folder");
+    let board = demo_board(dir.path());
+    let base = dir.path().join(".cache");
+    let folder = base.join("orinoco/memory");
+    let (honest, _) = total_bytes(&board, &[("XDG_CACHE_HOME", &base)]);
+    assert_eq!(fs::metadata(base.join("orinoco")).expect("made").permissions().mode() & 0o777, 0o700);
+    let kept: Vec<PathBuf> =
+        fs::read_dir(&folder).expect("kept").flatten().map(|entry| entry.path()).collect();
+    let [kept] = &kept[..] else { panic!("{kept:?}") };
+    let mut figures: Value = serde_json::from_slice(&fs::read(kept).expect("readable")).expect("JSON");
+    let planted = 100 << 20;
+    figures["weights_bytes"] = planted.into();
+    fs::write(kept, figures.to_string()).expect("written");
+    assert!(total_bytes(&board, &[("XDG_CACHE_HOME", &base)]).0 > planted, "the user's own are believed");
+    // Measured anew, weights differ by a few pages.
+    let is_honest = |(total, said): (u64, String)| {
+        assert!(total < honest + (16 << 20), "{total} and {honest}: {said}");
+        said
+    };
+    // Without a home, the folder for temporary files is no cache.
+    is_honest(total_bytes(&board, &[("TMPDIR", dir.path())]));
+    fs::set_permissions(base.join("orinoco"), Permissions::from_mode(0o777)).expect("set");
+    let said = is_honest(total_bytes(&board, &[("XDG_CACHE_HOME", &base)]));
+    assert!(said.contains("orinoco is not used, because others can write it"), "{said}");
+}
+
+/// The process that measures a model for `parent`, stopped before it is done.
+fn stopped_child(parent: &Child) -> Option<u32> {
+    let begin = Instant::now();
+    while begin.elapsed() < Duration::from_secs(60) {
+        let found = fs::read_dir("/proc").expect("mounted").flatten().find_map(|entry| {
+            let id: u32 = entry.file_name().to_str()?.parse().ok()?;
+            (status(id)?.1 == parent.id()).then_some(id)
+        });
+        if let Some(child) = found {
+            send("STOP", child);
+            thread::sleep(Duration::from_millis(20));
+            return (status(child)?.0 == 'T').then_some(child);
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+    None
+}
+
+/// The state and the parent of a process (proc_pid_stat(5)).
+fn status(id: u32) -> Option<(char, u32)> {
+    let text = fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
+    let mut fields = text.rsplit_once(')')?.1.split_whitespace();
+    Some((fields.next()?.chars().next()?, fields.next()?.parse().ok()?))
+}
+
+fn send(name: &str, id: u32) {
+    // One that has ended needs no signal.
+    let _ = Command::new("kill").args([&format!("-{name}"), &id.to_string()]).stderr(Stdio::null()).status();
+}
+
+#[test]
+fn sigterm_while_a_model_is_measured_ends_the_program_and_the_measuring() {
+    /// Measuring may be over before it can be stopped.
+    const ATTEMPTS: usize = 5;
+    let dir = tempfile::tempdir().expect("temporary folder");
+    let board = demo_board(dir.path());
+    for (program, exit, both) in
+        [("orinoco", 130, false), ("orinoco", 130, true), ("orinocod", 0, false), ("orinocod", 0, true)]
+    {
+        // A measuring process that hangs is the slowest there is.
+        let hung = (0..ATTEMPTS).find_map(|_| {
+            let mut run = without_cache(program, &board);
+            let mut run = run.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("starts");
+            match stopped_child(&run) {
+                Some(child) => Some((run, child)),
+                None => {
+                    let _ = run.kill();
+                    let _ = run.wait();
+                    None
+                }
+            }
+        });
+        let (run, child) = hung.expect("measuring takes longer than finding its process");
+        signal(&run, "TERM");
+        if both {
+            // As systemd and a terminal do: every process of the group is told.
+            send("TERM", child);
+            send("CONT", child);
+        }
+        let begin = Instant::now();
+        assert_eq!(wait(run, Duration::from_secs(20)).0, Some(exit), "{program}, both: {both}");
+        assert!(begin.elapsed() < Duration::from_secs(5), "{program} took {:?}", begin.elapsed());
+        let gone = || status(child).is_none_or(|(state, _)| state == 'Z');
+        assert!(
+            (0..100).any(|_| gone() || {
+                thread::sleep(Duration::from_millis(50));
+                false
+            }),
+            "{program}"
+        );
+    }
 }

@@ -82,7 +82,8 @@ codes! {
          for a board that fits."
     MEMORY_MEASURE "E0306" RunFailed "a model whose memory cannot be measured"
         "A model is run once in a process of its own to learn what it needs; that process failed. Its last message is \
-         repeated."
+         repeated. Where memory is too small, the message names what bounds it: the machine, a control group, `ulimit`, or \
+         the kernel (vm.overcommit_memory = 2)."
     SOURCE_URI "E0401" Configuration "a source URI that cannot be used"
         "Sources are file://PATH (video, image, numbered images such as img_%04i.jpg, or a folder of images), \
          v4l2:///dev/video0 (a camera of the kernel), csi://0 (a camera at a Jetson's connector), \

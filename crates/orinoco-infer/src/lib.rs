@@ -7,6 +7,7 @@ mod audio;
 #[cfg(all(test, feature = "cuda"))]
 #[path = "../../orinoco-cuda/tests/machine/build.rs"]
 mod build;
+mod cache;
 #[cfg(feature = "cuda")]
 mod cuda;
 #[cfg(all(test, feature = "cuda"))]
@@ -24,6 +25,7 @@ mod select;
 mod tract;
 
 pub use audio::{AudioPlan, Heard};
+pub use cache::{Cache, NoCache};
 #[cfg(feature = "cuda")]
 pub use cuda::{CudaPlan, device};
 #[cfg(feature = "cuda")]

@@ -20,11 +20,20 @@ pub struct Scratch {
 impl Scratch {
     /// Maps `bytes`; the system gives pages as they are first touched.
     pub fn new(bytes: usize) -> Result<Self, ArenaError> {
-        Ok(Self {
-            host: Arc::new(Arena::new(bytes)?),
+        Arena::new(bytes).map(Self::on_host)
+    }
+
+    /// The same for an area of which most is never touched: see [`Arena::unreserved`].
+    pub fn unreserved(bytes: usize) -> Result<Self, ArenaError> {
+        Arena::unreserved(bytes).map(Self::on_host)
+    }
+
+    fn on_host(arena: Arena) -> Self {
+        Self {
+            host: Arc::new(arena),
             #[cfg(feature = "cuda")]
             device: None,
-        })
+        }
     }
 
     /// The same with an area of `bytes` on the GPU.

@@ -10,13 +10,14 @@ use std::sync::{Mutex, MutexGuard};
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 use rustix::param::page_size;
 
+use crate::Mib;
 use crate::ledger::{Ledger, Owner, Usage};
 
 /// An arena that cannot be made, or pages that cannot be given back.
 #[derive(Debug, thiserror::Error)]
 pub enum ArenaError {
     /// The system has no such mapping for us.
-    #[error("mapping {bytes} bytes for an arena")]
+    #[error("mapping {} MiB for an arena", Mib(*bytes as u64))]
     Map {
         /// The arena's size.
         bytes: usize,
@@ -58,12 +59,23 @@ unsafe impl Send for Arena {}
 unsafe impl Sync for Arena {}
 
 impl Arena {
-    /// Maps `bytes`, rounded up to whole pages. The system gives it pages of zeroes as they are first touched.
+    /// Maps `bytes`, rounded up to whole pages. The system gives it pages of zeroes as they are first touched, and counts
+    /// the whole mapping as promised: a plan is meant to hold.
     pub fn new(bytes: usize) -> Result<Self, ArenaError> {
+        Self::map(bytes, MapFlags::PRIVATE)
+    }
+
+    /// The same for an area of which most is never touched: the system promises nothing, and counts only what is touched.
+    /// (With `vm.overcommit_memory = 2` it counts the whole mapping all the same: proc_sys_vm(5).)
+    pub fn unreserved(bytes: usize) -> Result<Self, ArenaError> {
+        Self::map(bytes, MapFlags::PRIVATE | MapFlags::NORESERVE)
+    }
+
+    fn map(bytes: usize, kind: MapFlags) -> Result<Self, ArenaError> {
         let refused = |source: io::Error| ArenaError::Map { bytes, source };
         let rounded = bytes.checked_next_multiple_of(page_size());
         let bytes = rounded.ok_or_else(|| refused(io::ErrorKind::OutOfMemory.into()))?;
-        let (access, kind) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
+        let access = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: the kernel chooses where (the address is null and the flags lack FIXED), so no mapping that is in use
         // is replaced.
         let base = unsafe { rustix::mm::mmap_anonymous(ptr::null_mut(), bytes, access, kind) };

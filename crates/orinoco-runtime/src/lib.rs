@@ -4,6 +4,7 @@
 //! before the first frame. [`Runtime::start`] starts the threads; [`Running::wait`] returns the [`Summary`].
 //! [`Running::reload`] makes it another board while it runs. It neither prints nor exits.
 
+mod available;
 mod events;
 mod follow;
 mod memory;
@@ -24,7 +25,7 @@ pub use memory::{peak_bytes, resident_bytes};
 pub use models::{Describe, LoadedModel, bind_audio, bind_plan, load_as, load_model};
 pub use orinoco_api::Summary;
 pub use outputs::{Earlier, check_own_file};
-pub use paths::{cache_dir, data_dirs, repository, vars};
+pub use paths::{data_dirs, repository, vars};
 pub use planning::{asked_to_measure, plan_board, planned_name};
 pub use process::set_up_process;
 pub use readers::reader_is_gone;

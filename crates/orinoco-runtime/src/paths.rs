@@ -4,14 +4,7 @@ use std::env;
 use std::path::{Path, PathBuf};
 
 use orinoco_config::Vars;
-use orinoco_infer::Repository;
-
-/// The user's cache folder of Orinoco: `$XDG_CACHE_HOME/orinoco` or `~/.cache/orinoco`.
-pub fn cache_dir() -> PathBuf {
-    let base = env::var_os("XDG_CACHE_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
-    let home = || env::var_os("HOME").map_or_else(env::temp_dir, PathBuf::from).join(".cache");
-    base.unwrap_or_else(home).join("orinoco")
-}
+use orinoco_infer::{Cache, Repository};
 
 /// Folders of shared data: the one named, else `$ORINOCO_DATA`, else `data` here and what the package installs.
 pub fn data_dirs(named: Option<&Path>) -> Vec<PathBuf> {
@@ -33,7 +26,8 @@ pub fn repository(named: Option<&Path>, data: Option<&Path>) -> Repository {
     Repository { roots, data: data_dirs(data) }
 }
 
-/// What `${name}` stands for in board files.
+/// What `${name}` stands for in board files: `cache`, where the user has one that nobody else can write.
 pub fn vars() -> Vars {
-    Vars::from([("cache".to_owned(), cache_dir().display().to_string())])
+    let cache = Cache::of_process().ok();
+    cache.map(|cache| ("cache".to_owned(), cache.folder().display().to_string())).into_iter().collect()
 }

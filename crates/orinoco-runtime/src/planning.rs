@@ -1,8 +1,10 @@
 //! A board's memory, planned before a model is loaded: what each model needs is measured once in a process of its own, and
 //! kept; a board that does not fit its budget is refused before anything is allocated.
 
-use std::fs;
-use std::io::{self, Read};
+use std::fs::{self, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::thread::{self, JoinHandle};
@@ -11,10 +13,12 @@ use std::time::{Duration, Instant, UNIX_EPOCH};
 use orinoco_board::{Board, BoardModel, BoardStream, Inference};
 use orinoco_config::Faults;
 use orinoco_core::{Diagnosis, ElementType, WithSubject, codes};
-use orinoco_infer::{ElementsMut, Options, Repository, Scratch, by_name};
+use orinoco_infer::{Cache, ElementsMut, NoCache, Options, Repository, Scratch, by_name};
 use orinoco_media::{SourceKind, SourceUri};
-use orinoco_memory::{Budget, Domain, ModelNeeds, Needs, Plan, Scaled, StreamNeeds, TensorNeeds, plan};
+use orinoco_memory::{Budget, Domain, Mib, ModelNeeds, Needs, Plan, Scaled, StreamNeeds, TensorNeeds, plan};
+use orinoco_pipeline::Stop;
 use orinoco_telemetry::{Event, EventSink};
+use rustix::process::{Signal, set_parent_process_death_signal};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 #[cfg(feature = "cuda")]
@@ -26,20 +30,25 @@ use {
     std::sync::Arc,
 };
 
+use crate::available::{Available, available};
 use crate::memory::resident_bytes;
 use crate::process::give_back_freed;
-use crate::{LoadedModel, Quiet, cache_dir, load_model};
+use crate::{LoadedModel, Quiet, load_model};
 
 /// The variable by which this program is asked to measure a model instead of what it does otherwise.
 const ASKED: &str = "ORINOCO_MEASURE";
-/// The area in which a model is measured. It is mapped, and only what is touched is taken from the machine.
-const MEASURING_BYTES: usize = 4 << 30;
+/// Largest area in which a model is measured. It is mapped, and only what is touched is taken from the machine.
+const MEASURING_BYTES_MAX: u64 = 4 << 30;
 /// How needs are measured. Those that an earlier version kept are measured anew when this changes.
 const METHOD: u32 = 2;
 /// Runs of a measured model: ONNX Runtime plans its memory in the first, so later ones need more.
 const RUNS: usize = 5;
 /// How long measuring may take. The largest models load in a minute or two on the slowest boards.
 const MEASURE_MAX: Duration = Duration::from_secs(600);
+/// Mode of what is kept in the cache.
+const KEPT_MODE: u32 = 0o600;
+/// How long after the process that measures was ended by a signal this one may learn that it is to end, too.
+const SIGNAL_WAIT: Duration = Duration::from_millis(300);
 /// How often the process that measures is looked at.
 const CHILD_LOOK: Duration = Duration::from_millis(20);
 /// Alignment of tensors and frames: a cache line, or an AVX-512 register.
@@ -136,6 +145,8 @@ struct Asked {
 /// a program which runs boards asks.
 pub fn asked_to_measure() -> Option<Result<String, Faults>> {
     let asked = std::env::var(ASKED).ok()?;
+    // However the process that asked ends, this one ends with it. Where that cannot be had it ends by itself, later.
+    let _ = set_parent_process_death_signal(Some(Signal::KILL));
     let next = "leave that variable out: it is for Orinoco's own use";
     let asked: Result<Asked, Diagnosis> = serde_json::from_str(&asked).about(&codes::KEY_RANGE, ASKED, next);
     Some(asked.map_err(Faults::from).and_then(|asked| {
@@ -144,13 +155,14 @@ pub fn asked_to_measure() -> Option<Result<String, Faults>> {
     }))
 }
 
-/// Plans the memory of a board; `None` where its file has no budget.
+/// Plans the memory of a board; `None` where its file has no budget. Ends with `E0702` soon after `stop` is requested.
 pub fn plan_board(
     board: &Board,
     repository: &Repository,
     events: &dyn EventSink,
+    stop: &Stop,
 ) -> Result<Option<Plan>, Faults> {
-    Ok(plan_with_rooms(board, repository, events)?.map(|(plan, _)| plan))
+    Ok(plan_with_rooms(board, repository, events, stop)?.map(|(plan, _)| plan))
 }
 
 /// The same, with what each model computes in.
@@ -158,9 +170,18 @@ pub(crate) fn plan_with_rooms(
     board: &Board,
     repository: &Repository,
     events: &dyn EventSink,
+    stop: &Stop,
 ) -> Result<Option<(Plan, Vec<Room>)>, Faults> {
     let Some(budget) = board.memory else { return Ok(None) };
-    let measured = board.models.iter().map(|model| find_or_measure(model, &board.inference, repository));
+    let cache = Cache::of_process();
+    if let Err(NoCache::Untrusted(why)) = &cache {
+        events.emit(Event::CacheRefused { why: why.clone() });
+    }
+    let cache = cache.as_ref().ok();
+    let measured = board.models.iter().map(|model| {
+        let found = find_or_measure(model, &board.inference, repository, cache, stop)?;
+        found.ok_or_else(|| Faults::from(stopped(board)))
+    });
     let measured = measured.collect::<Result<Vec<_>, Faults>>()?;
     let needs = needs_of(board, &measured)?;
     match plan(&needs, Budget::Shared(budget)) {
@@ -190,7 +211,10 @@ pub(crate) fn scratches(plan: &Plan, lanes: usize) -> Result<Vec<Scratch>, Diagn
     let next = "free some memory, or lower the budget";
     let make = |lane| {
         // A lane without models of ours still gets a page: one way to do it is simpler than two.
-        let scratch = Scratch::new(host_bytes(lane).max(1)).map_err(|why| why.to_string())?;
+        let scratch = Scratch::new(host_bytes(lane).max(1)).map_err(|why| match available() {
+            Some(available) => format!("{why} failed: {available}"),
+            None => why.to_string(),
+        })?;
         match device_bytes(lane) {
             0 => Ok(scratch),
             bytes => with_device_area(scratch, bytes),
@@ -292,12 +316,20 @@ fn frame_bytes(kind: &SourceKind) -> u64 {
 
 // --- measuring ---------------------------------------------------------------------------------------------------------
 
-/// The descriptor of a model, from the cache or a child process.
+/// The fault of a board that was stopped before it ran.
+pub(crate) fn stopped(board: &Board) -> Diagnosis {
+    let (subject, cause) = (format!("board {}", board.name), "it was stopped before it was ready");
+    Diagnosis::new(&codes::STOPPED, subject, cause, "start it again")
+}
+
+/// The descriptor of a model, from the cache or a child process; `None` when `stop` was requested first.
 fn find_or_measure(
     model: &BoardModel,
     inference: &Inference,
     repository: &Repository,
-) -> Result<Measured, Faults> {
+    cache: Option<&Cache>,
+    stop: &Stop,
+) -> Result<Option<Measured>, Faults> {
     let asked = Asked {
         model: model.model.clone(),
         batch: model.batch,
@@ -308,14 +340,41 @@ fn find_or_measure(
         data: repository.data.clone(),
     };
     let key = cache_key(&asked, model, repository)?;
-    let kept = cache_dir().join("memory").join(format!("{key}.json"));
-    let known = FileKind::DESCRIPTION.read(&kept).ok();
-    if let Some(measured) = known.and_then(|text| serde_json::from_slice(&text).ok()) {
-        return Ok(measured);
+    let kept =
+        cache.map(|cache| Kept { cache, file: cache.folder().join("memory").join(format!("{key}.json")) });
+    if let Some(measured) = kept.as_ref().and_then(Kept::read) {
+        return Ok(Some(measured));
     }
-    let measured = measure_in_child(&asked, &model.name)?;
-    keep(&kept, &measured);
-    Ok(measured)
+    let Some(measured) = measure_in_child(&asked, &model.name, stop)? else { return Ok(None) };
+    // A cache that cannot be written costs time, and nothing else.
+    let _ = kept.map(|kept| kept.write(&measured));
+    Ok(Some(measured))
+}
+
+/// A model's needs in the cache.
+struct Kept<'a> {
+    cache: &'a Cache,
+    file: PathBuf,
+}
+
+impl Kept<'_> {
+    /// What was measured before; nothing where others could have written it.
+    fn read(&self) -> Option<Measured> {
+        self.cache.check(&self.file).ok()?;
+        serde_json::from_slice(&FileKind::DESCRIPTION.read(&self.file).ok()?).ok()
+    }
+
+    fn write(&self, measured: &Measured) -> io::Result<()> {
+        let folder = self.file.parent().expect("it is in a folder of the cache");
+        self.cache.make_folder(folder)?;
+        self.cache.check(folder).map_err(io::Error::other)?;
+        let text = serde_json::to_vec(measured).expect("names and numbers");
+        let part = self.file.with_extension(format!("part{}", std::process::id()));
+        let mut file =
+            OpenOptions::new().write(true).create(true).truncate(true).mode(KEPT_MODE).open(&part)?;
+        file.write_all(&text)?;
+        fs::rename(&part, &self.file)
+    }
 }
 
 /// Everything that a model's needs depend on, as a hash: the file, its description, the batch, and the engines that are here.
@@ -347,14 +406,7 @@ fn cache_key(asked: &Asked, model: &BoardModel, repository: &Repository) -> Resu
     Ok(hash.finalize().iter().take(16).map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// A cache that cannot be written costs time, and nothing else.
-fn keep(path: &Path, measured: &Measured) {
-    let text = serde_json::to_vec(measured).expect("names and numbers");
-    let _ = path.parent().map(fs::create_dir_all);
-    let _ = write_whole(path, &text, Existing::Replace);
-}
-
-fn measure_in_child(asked: &Asked, name: &str) -> Result<Measured, Faults> {
+fn measure_in_child(asked: &Asked, name: &str, stop: &Stop) -> Result<Option<Measured>, Faults> {
     let about = |cause: String| {
         let next = format!("try it with `orinoco models check {name}`");
         Faults::from(Diagnosis::new(&codes::MEMORY_MEASURE, format!("model {name}"), cause, next))
@@ -362,20 +414,46 @@ fn measure_in_child(asked: &Asked, name: &str) -> Result<Measured, Faults> {
     let program = std::env::current_exe().map_err(|why| about(why.to_string()))?;
     let asked = serde_json::to_string(asked).expect("names and numbers");
     let mut child = Command::new(program);
-    let done = output_within(child.env(ASKED, asked), MEASURE_MAX).map_err(|why| about(why.to_string()))?;
-    let done = done.ok_or_else(|| {
-        let minutes = MEASURE_MAX.as_secs() / 60;
-        about(format!("it cannot be measured: its process did not end within {minutes} minutes"))
-    })?;
-    serde_json::from_slice(&done.stdout).map_err(|_| {
-        let said = String::from_utf8_lossy(&done.stderr);
-        let said = said.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("it said nothing");
-        about(format!("it cannot be measured ({}): {said}", done.status))
-    })
+    let ended = output_within(child.env(ASKED, asked), MEASURE_MAX, stop);
+    let done = match ended.map_err(|why| about(why.to_string()))? {
+        ChildEnd::Done(done) => done,
+        ChildEnd::Stopped => return Ok(None),
+        ChildEnd::TooLate => {
+            let minutes = MEASURE_MAX.as_secs() / 60;
+            let cause = format!("it cannot be measured: its process did not end within {minutes} minutes");
+            return Err(about(cause));
+        }
+    };
+    if let Ok(measured) = serde_json::from_slice(&done.stdout) {
+        return Ok(Some(measured));
+    }
+    // A signal to all processes of a terminal or a service ends the child, and may reach this process a moment later.
+    let signal = done.status.signal();
+    if signal.is_some_and(|signal| signal != Signal::KILL.as_raw()) && stop.sleep(SIGNAL_WAIT) {
+        return Ok(None);
+    }
+    let said = String::from_utf8_lossy(&done.stderr);
+    let said = match said.lines().rev().find(|line| !line.trim().is_empty()) {
+        Some(line) => line,
+        None if signal == Some(Signal::KILL.as_raw()) => {
+            "the system ended it, as it does where memory is short"
+        }
+        None => "it said nothing",
+    };
+    Err(about(format!("it cannot be measured ({}): {said}", done.status)))
 }
 
-/// What a program says; `None` if it did not end in time, and was killed.
-fn output_within(command: &mut Command, limit: Duration) -> io::Result<Option<Output>> {
+/// How a child process ended.
+enum ChildEnd {
+    Done(Output),
+    /// It was killed, because the end of this process was asked for.
+    Stopped,
+    /// It was killed, because its time was over.
+    TooLate,
+}
+
+/// What a program prints, unless its time is over or `stop` is requested: then it is killed.
+fn output_within(command: &mut Command, limit: Duration, stop: &Stop) -> io::Result<ChildEnd> {
     fn read(pipe: Option<impl Read + Send + 'static>) -> io::Result<JoinHandle<Vec<u8>>> {
         thread::Builder::new().spawn(move || {
             let mut text = Vec::new();
@@ -388,16 +466,18 @@ fn output_within(command: &mut Command, limit: Duration) -> io::Result<Option<Ou
     let (stdout, stderr) = (read(child.stdout.take())?, read(child.stderr.take())?);
     let begin = Instant::now();
     while child.try_wait()?.is_none() {
-        if begin.elapsed() >= limit {
-            child.kill()?;
-            child.wait()?;
-            return Ok(None);
-        }
-        thread::sleep(CHILD_LOOK);
+        let end = match stop.sleep(CHILD_LOOK) {
+            true => ChildEnd::Stopped,
+            false if begin.elapsed() >= limit => ChildEnd::TooLate,
+            false => continue,
+        };
+        child.kill()?;
+        child.wait()?;
+        return Ok(end);
     }
     let status = child.wait()?;
     let text = |said: JoinHandle<Vec<u8>>| said.join().expect("reading does not panic");
-    Ok(Some(Output { status, stdout: text(stdout), stderr: text(stderr) }))
+    Ok(ChildEnd::Done(Output { status, stdout: text(stdout), stderr: text(stderr) }))
 }
 
 /// Loads a model and runs it on noise, in this process, which does nothing else.
@@ -417,19 +497,22 @@ fn measure(asked: &Asked) -> Result<Measured, Faults> {
     give_back_freed();
     let before = resident_bytes();
     let mut loaded = load()?;
-    let scratch = measuring_scratch(&loaded)?;
+    let area = MeasuringArea::map()?.for_model(&loaded)?;
+    let scratch = &area.scratch;
     #[cfg(feature = "cuda")]
-    if let Some(_plan) = replayed_on_device(&mut loaded, &scratch)? {
-        return Ok(measured(&loaded, before, &scratch, Vec::new()));
+    if let Some(_plan) = replayed_on_device(&mut loaded, scratch)? {
+        area.check()?;
+        return Ok(measured(&loaded, before, scratch, Vec::new()));
     }
     let mut session = loaded.chosen.session()?;
     // Binding a plan runs its model once before it computes in a scratch.
     session.run()?;
-    session.compute_in(&scratch, &asked.model);
+    session.compute_in(scratch, &asked.model);
     fill_with_noise(&mut session.input(loaded.binding.input).data);
     for _ in 0..RUNS {
         session.run()?;
     }
+    area.check()?;
     let prepared = &loaded.chosen.prepared;
     let mut tensors = Vec::new();
     for (index, input) in prepared.inputs().iter().enumerate() {
@@ -440,7 +523,7 @@ fn measure(asked: &Asked) -> Result<Measured, Faults> {
         let tensor = session.output(index);
         tensors.push((output.name.clone(), tensor_bytes(tensor.shape, tensor.data.element())));
     }
-    Ok(measured(&loaded, before, &scratch, tensors))
+    Ok(measured(&loaded, before, scratch, tensors))
 }
 
 /// What a model has taken that has just run in `scratch`; `before` is what was resident before it was loaded.
@@ -460,15 +543,69 @@ fn measured(loaded: &LoadedModel, before: u64, scratch: &Scratch, tensors: Vec<(
     }
 }
 
-/// An area to compute in that is large enough for every model, and one on the GPU for a model that computes there.
-fn measuring_scratch(loaded: &LoadedModel) -> Result<Scratch, Diagnosis> {
-    let scratch = Scratch::new(MEASURING_BYTES).map_err(|why| why.to_string());
+/// The area in which a model is measured, and what bounds it.
+struct MeasuringArea {
+    scratch: Scratch,
+    available: Option<Available>,
+}
+
+impl MeasuringArea {
+    /// Maps as much as may be taken, and no more than the largest model needs.
+    fn map() -> Result<Self, Diagnosis> {
+        Self::within(available())
+    }
+
+    fn within(available: Option<Available>) -> Result<Self, Diagnosis> {
+        let bytes = available.as_ref().map_or(MEASURING_BYTES_MAX, |available| available.bytes);
+        // At least a page: a model whose engine keeps its own memory needs none of it.
+        let bytes = bytes.clamp(1, MEASURING_BYTES_MAX);
+        match Scratch::unreserved(usize::try_from(bytes).unwrap_or(usize::MAX)) {
+            Ok(scratch) => Ok(Self { scratch, available }),
+            Err(why) => {
+                let source =
+                    std::error::Error::source(&why).map(|why| format!(" ({why})")).unwrap_or_default();
+                Err(Self::too_small(available.as_ref(), &format!("{why} failed{source}")))
+            }
+        }
+    }
+
+    /// A fault, where the model asked for more than the area holds: what it needs is not known then.
+    fn check(&self) -> Result<(), Diagnosis> {
+        match self.scratch.usage().refused {
+            0 => Ok(()),
+            _ => {
+                let area = Mib(self.scratch.bytes() as u64);
+                let cause = format!("it computes in more than the {area} MiB that could be set aside for it");
+                Err(Self::too_small(self.available.as_ref(), &cause))
+            }
+        }
+    }
+
+    fn too_small(available: Option<&Available>, what: &str) -> Diagnosis {
+        let (cause, next) = match available {
+            Some(available) if available.bytes < MEASURING_BYTES_MAX => {
+                (format!("{what}: {available}"), available.bound.next())
+            }
+            _ => (what.to_owned(), "use a smaller model or batch"),
+        };
+        Diagnosis::new(&codes::MEMORY_MEASURE, "the area for measuring", cause, next)
+    }
+
+    /// The same with an area on the GPU for a model that computes there.
     #[cfg(feature = "cuda")]
-    let scratch = match loaded.chosen.prepared.is_on_device() {
-        true => scratch.and_then(Scratch::with_device_measured),
-        false => scratch,
-    };
-    scratch.about(&codes::MEMORY_MEASURE, &loaded.name, "free some memory")
+    fn for_model(self, loaded: &LoadedModel) -> Result<Self, Diagnosis> {
+        if !loaded.chosen.prepared.is_on_device() {
+            return Ok(self);
+        }
+        let scratch = self.scratch.with_device_measured();
+        let scratch = scratch.about(&codes::MEMORY_MEASURE, &loaded.name, "free some memory of the GPU")?;
+        Ok(Self { scratch, ..self })
+    }
+
+    #[cfg(not(feature = "cuda"))]
+    fn for_model(self, _: &LoadedModel) -> Result<Self, Diagnosis> {
+        Ok(self)
+    }
 }
 
 #[cfg(not(feature = "cuda"))]
@@ -613,11 +750,56 @@ mod tests {
 
     #[test]
     fn a_program_that_hangs_is_ended() {
-        let limit = Duration::from_millis(50);
-        let output = output_within(Command::new("sleep").arg("60"), limit).expect("it starts");
-        assert!(output.is_none());
-        let output = output_within(Command::new("sh").args(["-c", "echo a; echo b >&2"]), MEASURE_MAX);
-        let output = output.expect("it starts").expect("it ends");
+        let (limit, stop) = (Duration::from_millis(50), Stop::default());
+        let end = output_within(Command::new("sleep").arg("60"), limit, &stop).expect("it starts");
+        assert!(matches!(end, ChildEnd::TooLate));
+        let end = output_within(Command::new("sh").args(["-c", "echo a; echo b >&2"]), MEASURE_MAX, &stop);
+        let ChildEnd::Done(output) = end.expect("it starts") else { panic!("it ends by itself") };
         assert_eq!((&output.stdout[..], &output.stderr[..]), (&b"a\n"[..], &b"b\n"[..]));
+        stop.request();
+        let begin = Instant::now();
+        let end = output_within(Command::new("sleep").arg("60"), MEASURE_MAX, &stop).expect("it starts");
+        assert!(matches!(end, ChildEnd::Stopped));
+        assert!(begin.elapsed() < Duration::from_secs(10), "{:?}", begin.elapsed());
+    }
+
+    #[test]
+    fn the_area_for_measuring_is_no_larger_than_what_is_left() {
+        let left = |bytes| available().expect("Linux gives a figure").with_bytes(bytes);
+        let area = MeasuringArea::within(Some(left(1 << 20))).expect("there is a megabyte");
+        assert_eq!(area.scratch.bytes(), 1 << 20);
+        assert!(area.check().is_ok(), "nothing was asked of it");
+        assert!(MeasuringArea::within(Some(left(0))).is_ok(), "an engine may keep its own memory");
+        let area = MeasuringArea::within(Some(left(1 << 50))).expect("only what is touched is taken");
+        assert_eq!(area.scratch.bytes() as u64, MEASURING_BYTES_MAX);
+        let fault = MeasuringArea::too_small(Some(&left(1 << 20)), "it fails");
+        assert_eq!(fault.cause, format!("it fails: {}", left(1 << 20)));
+        assert_eq!(MeasuringArea::too_small(Some(&left(1 << 50)), "it fails").cause, "it fails");
+    }
+
+    /// Set where the next test runs itself: it prints the size of the area.
+    const AREA_CHILD: &str = "ORINOCO_TEST_AREA_CHILD";
+
+    #[test]
+    #[allow(clippy::print_stdout, reason = "it is what the other process reads")]
+    fn the_area_for_measuring_fits_the_limits_of_its_process() {
+        if std::env::var_os(AREA_CHILD).is_some() {
+            let area = MeasuringArea::map().unwrap_or_else(|why| panic!("{why}"));
+            println!("area {}", area.scratch.bytes());
+            return;
+        }
+        let program = std::env::current_exe().expect("it has a path");
+        let name = "planning::tests::the_area_for_measuring_fits_the_limits_of_its_process";
+        // `ulimit -v` counts in KiB: 1.5 GiB, of which the test's own process takes some.
+        let script = "ulimit -v 1572864 && exec \"$0\" --exact --nocapture \"$1\"";
+        let mut command = Command::new("sh");
+        command.args(["-c", script]).arg(program).arg(name).env(AREA_CHILD, "1");
+        let end = output_within(&mut command, MEASURE_MAX, &Stop::default()).expect("it starts");
+        let ChildEnd::Done(output) = end else { panic!("it ends by itself") };
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+        let area = text.split("area ").nth(1).and_then(|rest| rest.split_whitespace().next()?.parse().ok());
+        let area: u64 = area.unwrap_or_else(|| panic!("no size in {text}"));
+        assert!((64 << 20..768 << 20).contains(&area), "{area}");
     }
 }

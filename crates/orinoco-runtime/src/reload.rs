@@ -173,7 +173,7 @@ impl Reload {
 
     /// Checks the board against its budget, and returns what each of its models needs to compute in.
     fn check_memory(&self, repository: &Repository) -> Result<Vec<Room>, Faults> {
-        let planned = plan_with_rooms(&self.board, repository, &*self.shared.events)?;
+        let planned = plan_with_rooms(&self.board, repository, &*self.shared.events, &self.shared.stop)?;
         Ok(planned.map_or_else(|| vec![Room::default(); self.board.models.len()], |(_, rooms)| rooms))
     }
 

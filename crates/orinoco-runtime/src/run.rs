@@ -25,7 +25,7 @@ use orinoco_telemetry::{Event, EventSink, SourceState, Stats};
 use crate::follow::{Counted, Follower};
 use crate::memory::{peak_bytes, resident_bytes};
 use crate::outputs::{Earlier, Outputs, check_outputs};
-use crate::planning::{plan_board, scratches};
+use crate::planning::{plan_board, scratches, stopped};
 use crate::process::give_back_freed;
 use crate::readers::Reader;
 use crate::reload::Origin;
@@ -179,7 +179,7 @@ impl Runtime {
         let shared = Shared { clock, events, stats: Stats::default(), stop };
         collect(board.streams.iter().map(|stream| check_source(stream).map_err(Faults::from)))?;
         check_outputs(&board.streams)?;
-        let plan = plan_board(&board, repository, &*shared.events)?;
+        let plan = plan_board(&board, repository, &*shared.events, &shared.stop)?;
         let load = |spec| KnownModel::load(spec, &board.inference, repository, &*shared.events);
         let wanted = board.models.iter().take_while(|_| !shared.stop.requested());
         let (models, mut loaded): (Vec<KnownModel>, Vec<LoadedModel>) =
@@ -387,8 +387,7 @@ impl Shared {
         if !self.stop.requested() {
             return Ok(());
         }
-        let (subject, cause) = (format!("board {}", board.name), "it was stopped before it was ready");
-        Err(Diagnosis::new(&codes::STOPPED, subject, cause, "start it again"))
+        Err(stopped(board))
     }
 
     /// A plan of a known model, for one lane.

@@ -45,6 +45,11 @@ pub enum Event {
         /// Why, where it is a failure.
         why: Option<Diagnosis>,
     },
+    /// The user's cache is not used: somebody else could have written it.
+    CacheRefused {
+        /// What is wrong with it, as a sentence.
+        why: String,
+    },
     /// A source will be opened again. Of many attempts the first, second, fourth and so on are told.
     SourceRetry {
         /// The stream's name on this board.

@@ -131,6 +131,7 @@ impl EventSink for EventLines {
             Event::SourceRecovered { stream, after } => {
                 note(&format!("stream {stream}: back after {:.1} s", after.as_secs_f64()));
             }
+            Event::CacheRefused { why } => note(&why),
             Event::MemoryRefused { table } => note(&table),
             Event::ReplayFailed { model, why } => warn(&format!("model {model}: {why}")),
             Event::LaneFailed { lane, why } => warn(&format!("lane {lane}: {why}: the run ends")),

@@ -41,7 +41,7 @@ pub(crate) fn bench() -> Result<()> {
 
 /// The demo video in the user's cache, made on first use.
 fn video() -> Result<PathBuf> {
-    let dir = cache_dir().join("demo");
+    let dir = cache_dir()?.join("demo");
     let video = dir.join("pedestrians.mp4");
     if video.is_file() {
         return Ok(video);
@@ -109,8 +109,8 @@ fn transcode(original: &Path, video: &Path) -> Result<()> {
 }
 
 /// As `orinoco` finds it: `$XDG_CACHE_HOME/orinoco` or `~/.cache/orinoco`.
-fn cache_dir() -> PathBuf {
-    let base = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
-    let home = || PathBuf::from(std::env::var_os("HOME").unwrap_or_else(|| "/tmp".into())).join(".cache");
-    base.unwrap_or_else(home).join("orinoco")
+fn cache_dir() -> Result<PathBuf> {
+    let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let base = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")));
+    Ok(base.context("set HOME or XDG_CACHE_HOME, where the demo video is kept")?.join("orinoco"))
 }

@@ -25,13 +25,13 @@ use ::ort::{Error, ErrorCode};
 use orinoco_core::{Diagnosis, Dim, ElementType, TensorDesc, codes};
 
 use self::memory::{Place, inside};
-use crate::Scratch;
 #[cfg(feature = "cuda")]
 use crate::engine::DeviceSession;
 use crate::engine::{
     Engine, EngineInfo, NOT_ONNX, Options, Prepared, Session, TensorView, TensorViewMut, catch_panic,
     check_binding, check_file, run_failed, shorten, unreadable, unsupported,
 };
+use crate::{Cache, NoCache, Scratch};
 
 /// Requests for memory of engines that came from a thread of which we do not know what it works for, since the process
 /// began. They were served by the system.
@@ -218,6 +218,8 @@ fn identify(library: PathBuf) -> (PathBuf, String) {
 }
 
 const LIBRARY: &str = "libonnxruntime.so";
+/// Folder of the libraries in the cache.
+const CACHED: &str = "onnxruntime";
 
 fn is_library(path: &Path) -> bool {
     path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with(LIBRARY))
@@ -228,20 +230,17 @@ fn is_library(path: &Path) -> bool {
 struct Search {
     option: Option<PathBuf>,
     variable: Option<PathBuf>,
-    cache: Option<PathBuf>,
+    cache: Option<Result<Cache, NoCache>>,
 }
 
 impl Search {
     fn of_process(options: &Options) -> Self {
         let variable =
             |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-        // The XDG specification wants relative paths ignored.
-        let cache = variable("XDG_CACHE_HOME").filter(|cache| cache.is_absolute());
-        let cache = cache.or_else(|| Some(variable("HOME")?.join(".cache")));
         Self {
             option: options.ort_library.clone(),
             variable: variable("ORT_DYLIB_PATH"),
-            cache: cache.map(|cache| cache.join("orinoco/onnxruntime")),
+            cache: Some(Cache::of_process()),
         }
     }
 
@@ -253,21 +252,34 @@ impl Search {
             let real = path.canonicalize();
             return Ok(vec![real.map_err(|why| format!("{}, named by {origin}: {why}", path.display()))?]);
         }
-        if let Some(cached) = self.cache.as_deref().and_then(newest_cached) {
+        if let Ok(Some(cached)) = self.cached() {
             return Ok(vec![cached]);
         }
         // Debian's runtime package has only the name with the major version.
         Ok(vec![PathBuf::from(LIBRARY), PathBuf::from(format!("{LIBRARY}.1"))])
     }
 
+    /// The newest library of the cache, with all that lies next to it: it loads its providers from there.
+    fn cached(&self) -> Result<Option<PathBuf>, String> {
+        let Some(cache) = &self.cache else { return Ok(None) };
+        let cache = cache.as_ref().map_err(NoCache::to_string)?;
+        let Some(library) = newest_cached(&cache.folder().join(CACHED)) else { return Ok(None) };
+        let folder = library.parent().unwrap_or(cache.folder());
+        for entry in fs::read_dir(folder).map_err(|why| format!("{}: {why}", folder.display()))?.flatten() {
+            cache.check(&entry.path())?;
+        }
+        Ok(Some(library))
+    }
+
     fn nothing_found(&self) -> String {
-        let cache = self
-            .cache
-            .as_ref()
-            .map_or_else(|| "the user's cache".into(), |cache| cache.display().to_string());
+        let place = match &self.cache {
+            Some(Ok(cache)) => cache.folder().join(CACHED).display().to_string(),
+            _ => "the user's cache".to_owned(),
+        };
+        let not_used = self.cached().err().map_or_else(String::new, |why| format!("; {why}"));
         format!(
-            "{LIBRARY} was not found in {cache} or the system's library folders; run `make demo`, set ORT_DYLIB_PATH, or \
-             name it as ort_library in the board file"
+            "{LIBRARY} was not found in {place} or the system's library folders{not_used}; run `make demo`, set \
+             ORT_DYLIB_PATH, or name it as ort_library in the board file"
         )
     }
 }
@@ -765,23 +777,29 @@ mod tests {
 
     #[test]
     fn the_newest_cached_library_is_taken() {
-        let cache = tempfile::tempdir().unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let cache = dir.path().join(CACHED);
         for (version, arch) in
             [("1.9.0", std::env::consts::ARCH), ("1.22.1", std::env::consts::ARCH), ("2.0", "z80")]
         {
-            let folder = cache.path().join(version).join(arch);
+            let folder = cache.join(version).join(arch);
             fs::create_dir_all(&folder).unwrap();
             fs::write(folder.join("libonnxruntime_providers_shared.so"), "").unwrap();
             fs::write(folder.join(format!("{LIBRARY}.{version}")), "").unwrap();
         }
-        fs::create_dir(cache.path().join("not-a-version")).unwrap();
-        let search = Search { cache: Some(cache.path().to_owned()), ..Search::default() };
+        fs::create_dir(cache.join("not-a-version")).unwrap();
+        let trusted = Cache::at(dir.path().to_owned());
+        let search = Search { cache: Some(trusted), ..Search::default() };
         let found = search.candidates().unwrap();
-        assert_eq!(
-            found,
-            [cache.path().join("1.22.1").join(std::env::consts::ARCH).join("libonnxruntime.so.1.22.1")]
-        );
+        let newest = cache.join("1.22.1").join(std::env::consts::ARCH).join("libonnxruntime.so.1.22.1");
+        assert_eq!(found, std::slice::from_ref(&newest));
         assert!(search.nothing_found().contains("run `make demo`, set ORT_DYLIB_PATH, or name it"));
+        // A provider that somebody else could have put next to it would be loaded with it.
+        let provider = newest.with_file_name("libonnxruntime_providers_shared.so");
+        fs::set_permissions(&provider, std::os::unix::fs::PermissionsExt::from_mode(0o666)).unwrap();
+        assert_eq!(search.candidates().unwrap(), [LIBRARY.into(), PathBuf::from(format!("{LIBRARY}.1"))]);
+        let why = search.nothing_found();
+        assert!(why.contains("providers_shared.so is not used, because others can write it"), "{why}");
     }
 
     #[test]

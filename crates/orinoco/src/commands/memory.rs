@@ -60,7 +60,7 @@ pub(crate) fn run(args: &MemoryArgs, json: bool) -> Result<Exit, Faults> {
     board.memory = args.budget.or(board.memory);
     board.inference.shared_scratch = board.memory.is_some();
     let place = repository(args.place.models.as_deref(), args.place.data.as_deref());
-    let plan = plan_board(&board, &place, &EventLines)?;
+    let plan = plan_board(&board, &place, &EventLines, &Stop::default())?;
     let (Some(plan), Some(budget_bytes)) = (plan, board.memory) else {
         let next = "write [memory] with budget = \"3 GiB\" into it, or give --budget";
         let cause = "the board file has no memory budget";

@@ -1,0 +1,336 @@
+//! How much memory this process may still take, and what bounds it.
+
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use orinoco_memory::Mib;
+use rustix::process::{Resource, getrlimit};
+
+/// What bounds the memory of a process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Bound {
+    /// The machine's memory.
+    Machine,
+    /// What the kernel may still promise, where it promises no more than it has (`vm.overcommit_memory = 2`).
+    Commit,
+    /// The limit of a control group, by its path.
+    ControlGroup(PathBuf),
+    /// `RLIMIT_AS`.
+    AddressSpace,
+    /// `RLIMIT_DATA`.
+    Data,
+}
+
+impl Bound {
+    /// Parts of what a bound leaves that one area may take. Where mappings count, and not only what is touched of them, all
+    /// that the process allocates later counts as well: the other half is for weights and for the engine's own memory.
+    fn parts(&self) -> u64 {
+        match self {
+            Self::Machine | Self::ControlGroup(_) => 1,
+            Self::Commit | Self::AddressSpace | Self::Data => 2,
+        }
+    }
+
+    /// What to do for more, as an instruction.
+    pub(crate) fn next(&self) -> &'static str {
+        match self {
+            Self::Machine => "free some memory, or use a smaller model",
+            Self::Commit => "free some memory, or raise vm.overcommit_ratio (sysctl)",
+            Self::ControlGroup(_) => "raise the group's limit (MemoryMax= of a systemd unit)",
+            Self::AddressSpace => "raise the limit (ulimit -v, LimitAS= of a systemd unit)",
+            Self::Data => "raise the limit (ulimit -d, LimitDATA= of a systemd unit)",
+        }
+    }
+}
+
+/// Memory that one more area may take.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Available {
+    /// Size of the area, in bytes.
+    pub(crate) bytes: u64,
+    /// Bytes that the tightest bound leaves in all.
+    left: u64,
+    /// That bound.
+    pub(crate) bound: Bound,
+}
+
+impl Available {
+    fn under(bound: Bound, left: u64) -> Self {
+        Self { bytes: left / bound.parts(), left, bound }
+    }
+
+    /// The same bound with another size of the area.
+    #[cfg(test)]
+    pub(crate) fn with_bytes(self, bytes: u64) -> Self {
+        Self { bytes, left: bytes * self.bound.parts(), ..self }
+    }
+}
+
+impl fmt::Display for Available {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let left = Mib(self.left);
+        match &self.bound {
+            Bound::Machine => write!(f, "this machine has {left} MiB of memory available"),
+            Bound::Commit => {
+                write!(f, "the kernel promises at most {left} MiB more (vm.overcommit_memory is 2)")
+            }
+            Bound::ControlGroup(path) => {
+                write!(
+                    f,
+                    "control group {} may take at most {left} MiB more (its memory limit)",
+                    path.display()
+                )
+            }
+            Bound::AddressSpace => write!(f, "the limit on address space leaves {left} MiB (ulimit -v)"),
+            Bound::Data => write!(f, "the limit on data leaves {left} MiB (ulimit -d)"),
+        }
+    }
+}
+
+/// Memory that one more area of this process may take; `None` where the system gives no figure.
+pub(crate) fn available() -> Option<Available> {
+    let limits =
+        Limits { address_space: getrlimit(Resource::As).current, data: getrlimit(Resource::Data).current };
+    available_in(Path::new("/"), limits)
+}
+
+/// Limits of the process, in bytes; `None` where there is no such limit.
+#[derive(Clone, Copy, Debug, Default)]
+struct Limits {
+    address_space: Option<u64>,
+    data: Option<u64>,
+}
+
+/// The same with the kernel's files under `root`.
+fn available_in(root: &Path, limits: Limits) -> Option<Available> {
+    let kernel = Kernel { root };
+    let machine = kernel.meminfo("MemAvailable:").map(|left| Available::under(Bound::Machine, left));
+    let limited = |limit: Option<u64>, taken: &str, bound: Bound| {
+        let left = limit?.saturating_sub(kernel.status(taken)?);
+        Some(Available::under(bound, left))
+    };
+    let bounds = [
+        machine,
+        kernel.commit(),
+        limited(limits.address_space, "VmSize:", Bound::AddressSpace),
+        limited(limits.data, "VmData:", Bound::Data),
+    ];
+    bounds.into_iter().flatten().chain(kernel.control_groups()).min_by_key(|available| available.bytes)
+}
+
+/// The kernel's files, under a root.
+struct Kernel<'a> {
+    root: &'a Path,
+}
+
+impl Kernel<'_> {
+    fn text(&self, path: impl AsRef<Path>) -> Option<String> {
+        fs::read_to_string(self.root.join(path)).ok()
+    }
+
+    /// A file that holds one number; `None` also for `max`.
+    fn number(&self, path: impl AsRef<Path>) -> Option<u64> {
+        self.text(path)?.trim().parse().ok()
+    }
+
+    fn meminfo(&self, field: &str) -> Option<u64> {
+        kib_field(&self.text("proc/meminfo")?, field)
+    }
+
+    fn status(&self, field: &str) -> Option<u64> {
+        kib_field(&self.text("proc/self/status")?, field)
+    }
+
+    fn commit(&self) -> Option<Available> {
+        /// The kernel promises no more than it has.
+        const NEVER_OVERCOMMIT: u64 = 2;
+        if self.number("proc/sys/vm/overcommit_memory")? != NEVER_OVERCOMMIT {
+            return None;
+        }
+        let left = self.meminfo("CommitLimit:")?.saturating_sub(self.meminfo("Committed_AS:")?);
+        Some(Available::under(Bound::Commit, left))
+    }
+
+    /// What each control group of this process leaves, up to the hierarchy's root (proc_pid_cgroup(5)).
+    fn control_groups(&self) -> Vec<Available> {
+        let text = self.text("proc/self/cgroup").unwrap_or_default();
+        let mut found = Vec::new();
+        for line in text.lines() {
+            let mut parts = line.splitn(3, ':');
+            let (_, Some(controllers), Some(group)) = (parts.next(), parts.next(), parts.next()) else {
+                continue;
+            };
+            let files = match controllers {
+                "" => &UNIFIED,
+                names if names.split(',').any(|name| name == "memory") => &VERSION_1,
+                _ => continue,
+            };
+            // A container sees its own group as the root, or a path that is not mounted in it: then only the root is there.
+            for group in Path::new(group).ancestors() {
+                let folder = Path::new(files.mount).join(group.strip_prefix("/").unwrap_or(group));
+                found.extend(self.control_group(&folder, files, group));
+            }
+        }
+        found
+    }
+
+    fn control_group(&self, folder: &Path, files: &GroupFiles, group: &Path) -> Option<Available> {
+        let limit = self.number(folder.join(files.limit))?;
+        let taken = self.number(folder.join(files.taken))?;
+        // Cached files are counted, and given back when something else needs the memory.
+        let stat = self.text(folder.join("memory.stat")).unwrap_or_default();
+        let cached = stat.lines().find_map(|line| line.strip_prefix(files.cached)?.trim().parse().ok());
+        let taken = taken.saturating_sub(cached.unwrap_or(0));
+        Some(Available::under(Bound::ControlGroup(group.to_owned()), limit.saturating_sub(taken)))
+    }
+}
+
+/// Names of a control group's files.
+struct GroupFiles {
+    mount: &'static str,
+    limit: &'static str,
+    taken: &'static str,
+    cached: &'static str,
+}
+
+const UNIFIED: GroupFiles = GroupFiles {
+    mount: "sys/fs/cgroup",
+    limit: "memory.max",
+    taken: "memory.current",
+    cached: "inactive_file ",
+};
+const VERSION_1: GroupFiles = GroupFiles {
+    mount: "sys/fs/cgroup/memory",
+    limit: "memory.limit_in_bytes",
+    taken: "memory.usage_in_bytes",
+    cached: "total_inactive_file ",
+};
+
+/// A field of `/proc/meminfo` or `/proc/PID/status`, in bytes.
+fn kib_field(text: &str, field: &str) -> Option<u64> {
+    let rest = text.lines().find_map(|line| line.strip_prefix(field))?;
+    let kib: u64 = rest.split_whitespace().next()?.parse().ok()?;
+    kib.checked_mul(1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use expect_test::{Expect, expect};
+
+    const MEMINFO: &str = "MemTotal: 1000000 kB\nMemFree: 5 kB\nMemAvailable:     819200 kB\n\
+                           CommitLimit:      512000 kB\nCommitted_AS:     307200 kB\n";
+    const STATUS: &str = "Name:\torinoco\nVmSize:\t  102400 kB\nVmData:\t   51200 kB\n";
+
+    fn check(files: &[(&str, &str)], limits: Limits, expected: Expect) {
+        let root = tempfile::tempdir().expect("temporary folder");
+        for (path, text) in [("proc/meminfo", MEMINFO), ("proc/self/status", STATUS)].iter().chain(files) {
+            let path = root.path().join(path);
+            fs::create_dir_all(path.parent().expect("a folder")).expect("made");
+            fs::write(path, text).expect("written");
+        }
+        let found = available_in(root.path(), limits).expect("there is a figure");
+        expected.assert_eq(&format!("{} MiB: {found}; {}", Mib(found.bytes), found.bound.next()));
+    }
+
+    #[test]
+    fn the_tightest_bound_is_named() {
+        let none = Limits::default();
+        check(
+            &[],
+            none,
+            expect![
+                "800.0 MiB: this machine has 800.0 MiB of memory available; free some memory, or use a smaller model"
+            ],
+        );
+        let (overcommit, strict) =
+            ("proc/sys/vm/overcommit_memory", ("proc/sys/vm/overcommit_memory", "2\n"));
+        check(
+            &[(overcommit, "0\n")],
+            none,
+            expect![
+                "800.0 MiB: this machine has 800.0 MiB of memory available; free some memory, or use a smaller model"
+            ],
+        );
+        check(
+            &[strict],
+            none,
+            expect![
+                "100.0 MiB: the kernel promises at most 200.0 MiB more (vm.overcommit_memory is 2); free some memory, or raise vm.overcommit_ratio (sysctl)"
+            ],
+        );
+        check(
+            &[strict],
+            Limits { address_space: Some(200 << 20), ..none },
+            expect![
+                "50.0 MiB: the limit on address space leaves 100.0 MiB (ulimit -v); raise the limit (ulimit -v, LimitAS= of a systemd unit)"
+            ],
+        );
+        check(
+            &[strict],
+            Limits { address_space: Some(1 << 40), data: Some(60 << 20) },
+            expect![
+                "5.0 MiB: the limit on data leaves 10.0 MiB (ulimit -d); raise the limit (ulimit -d, LimitDATA= of a systemd unit)"
+            ],
+        );
+        check(
+            &[],
+            Limits { address_space: Some(10 << 20), ..none },
+            expect![
+                "0.0 MiB: the limit on address space leaves 0.0 MiB (ulimit -v); raise the limit (ulimit -v, LimitAS= of a systemd unit)"
+            ],
+        );
+    }
+
+    #[test]
+    fn the_limits_of_control_groups_count_up_to_their_root() {
+        let none = Limits::default();
+        let unified = [
+            ("proc/self/cgroup", "1:cpu:/x\n0::/system.slice/orinocod.service\n"),
+            ("sys/fs/cgroup/system.slice/orinocod.service/memory.max", "max\n"),
+            ("sys/fs/cgroup/system.slice/orinocod.service/memory.current", "104857600\n"),
+            ("sys/fs/cgroup/system.slice/memory.max", "314572800\n"),
+            ("sys/fs/cgroup/system.slice/memory.current", "209715200\n"),
+            ("sys/fs/cgroup/system.slice/memory.stat", "anon 1\ninactive_file 104857600\n"),
+        ];
+        check(
+            &unified,
+            none,
+            expect![
+                "200.0 MiB: control group /system.slice may take at most 200.0 MiB more (its memory limit); raise the group's limit (MemoryMax= of a systemd unit)"
+            ],
+        );
+        // A container: its path is not mounted in it.
+        let version_1 = [
+            ("proc/self/cgroup", "4:memory,hugetlb:/docker/1234\n"),
+            ("sys/fs/cgroup/memory/memory.limit_in_bytes", "268435456\n"),
+            ("sys/fs/cgroup/memory/memory.usage_in_bytes", "201326592\n"),
+        ];
+        check(
+            &version_1,
+            none,
+            expect![
+                "64.0 MiB: control group / may take at most 64.0 MiB more (its memory limit); raise the group's limit (MemoryMax= of a systemd unit)"
+            ],
+        );
+        let unlimited = [
+            ("proc/self/cgroup", "4:memory:/\n"),
+            ("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n"),
+            ("sys/fs/cgroup/memory/memory.usage_in_bytes", "201326592\n"),
+        ];
+        check(
+            &unlimited,
+            none,
+            expect![
+                "800.0 MiB: this machine has 800.0 MiB of memory available; free some memory, or use a smaller model"
+            ],
+        );
+    }
+
+    #[test]
+    fn this_machine_has_memory() {
+        let found = available().expect("Linux gives a figure");
+        assert!(found.bytes > 0, "{found}");
+    }
+}
