@@ -107,6 +107,10 @@ impl Source for ImageSource {
     }
 
     fn close(&mut self) {}
+
+    fn frames_max(&self) -> Option<usize> {
+        Some(SLOTS)
+    }
 }
 
 /// Decodes the image at `path` into an upright RGB frame with memory of its own.

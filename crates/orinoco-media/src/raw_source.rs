@@ -1,6 +1,6 @@
 use std::io::{self, BufRead, BufReader, IsTerminal, Read};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread;
 use std::time::Duration;
@@ -46,6 +46,8 @@ pub struct RawSource {
     dropped: Arc<AtomicBool>,
     /// The reading thread found no slot free, and waits for one.
     held_up: Arc<AtomicBool>,
+    /// How many slots there are; 0 before the reading thread knows.
+    slots: Arc<AtomicUsize>,
 }
 
 enum Input {
@@ -88,8 +90,8 @@ impl RawSource {
 
     fn new(input: Input, video: RawVideo, shown: String, clock: Arc<dyn Clock>) -> Self {
         let pacer = Pacer::new(video.pace, clock.clone());
-        let (dropped, held_up) = (Arc::default(), Arc::default());
-        Self { input, video, shown, clock, pacer, early: None, dropped, held_up }
+        let (dropped, held_up, slots) = (Arc::default(), Arc::default(), Arc::default());
+        Self { input, video, shown, clock, pacer, early: None, dropped, held_up, slots }
     }
 
     fn start(&mut self, reader: Box<dyn Read + Send>) -> Result<(), Diagnosis> {
@@ -100,6 +102,7 @@ impl RawSource {
             clock: Arc::clone(&self.clock),
             dropped: Arc::clone(&self.dropped),
             held_up: Arc::clone(&self.held_up),
+            slots: Arc::clone(&self.slots),
         };
         let layout = self.video.layout;
         let spawned = thread::Builder::new().name("raw video".to_owned()).spawn(move || {
@@ -179,6 +182,10 @@ impl Source for RawSource {
 
     /// Keeps the input: what was read from it cannot be read again.
     fn close(&mut self) {}
+
+    fn frames_max(&self) -> Option<usize> {
+        Some(self.slots.load(Ordering::Relaxed)).filter(|slots| *slots > 0)
+    }
 }
 
 impl Drop for RawSource {
@@ -194,6 +201,7 @@ struct Reading {
     clock: Arc<dyn Clock>,
     dropped: Arc<AtomicBool>,
     held_up: Arc<AtomicBool>,
+    slots: Arc<AtomicUsize>,
 }
 
 impl Reading {
@@ -217,6 +225,7 @@ impl Reading {
         let bytes = stream.desc.bytes_needed();
         let slots = (SLOTS_BYTES / bytes.max(1)).clamp(SLOTS_MIN, SLOTS_MAX);
         let pool = SlotPool::new(slots, bytes);
+        self.slots.store(slots, Ordering::Relaxed);
         for number in 0.. {
             let Some(slot) = self.take_slot(&pool) else { return Ok(()) };
             if layout == RawLayout::Y4m && !self.read_y4m_frame_head()? {

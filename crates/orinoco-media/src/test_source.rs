@@ -62,6 +62,10 @@ impl Source for TestSource {
     }
 
     fn close(&mut self) {}
+
+    fn frames_max(&self) -> Option<usize> {
+        Some(SLOTS)
+    }
 }
 
 /// Draws the ground and the ball into a packed I420 picture.

@@ -2,13 +2,13 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use orinoco_core::{Clock, Nanos, StreamId};
 use orinoco_telemetry::{DropCause, Stats};
 
-use crate::Frame;
+use crate::{Frame, Slot};
 
 /// What happens to a frame that finds its ring full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,6 +73,10 @@ struct Ring {
     stream: StreamId,
     queue: StreamQueue,
     frames: VecDeque<(Nanos, Frame)>,
+    /// Maximum number of frames that its source can have delivered and not got back, if that is known.
+    source_frames_max: Option<usize>,
+    /// Slots of frames that were handed out, of a source whose maximum is known: the lane and the sinks hold some of them.
+    handed_out: Vec<Weak<Slot>>,
     /// Its source may go on.
     room_came: Arc<Condvar>,
     open: bool,
@@ -98,7 +102,17 @@ impl Mux {
         let (frames, served) = (VecDeque::with_capacity(queue.frames_max), state.turn);
         let room_came = Arc::<Condvar>::default();
         let inlet = Inlet { mux: Arc::clone(self), stream, room_came: Arc::clone(&room_came) };
-        state.rings.push(Ring { stream, queue, frames, room_came, open: true, served });
+        let (source_frames_max, handed_out) = (None, Vec::new());
+        state.rings.push(Ring {
+            stream,
+            queue,
+            frames,
+            source_frames_max,
+            handed_out,
+            room_came,
+            open: true,
+            served,
+        });
         state.joined = true;
         drop(state);
         self.frame_came.notify_one();
@@ -215,6 +229,10 @@ impl State {
         self.turn += 1;
         ring.served = self.turn;
         let (_, frame) = ring.frames.pop_front()?;
+        if ring.source_frames_max.is_some() {
+            ring.handed_out.retain(is_held);
+            ring.handed_out.push(frame.slot());
+        }
         if ring.frames.len() == ring.frames_to_go_on() {
             ring.room_came.notify_one();
         }
@@ -228,9 +246,15 @@ impl Ring {
         (self.served, self.frames.front().map(|(came, _)| *came))
     }
 
-    /// The most frames that can wait here.
+    /// The most frames that can wait here. A source that has a slot for each of its frames delivers no more than are not held
+    /// elsewhere, so that a batch must not wait for them.
     fn frames_max(&self) -> usize {
-        if self.open { self.queue.frames_max } else { self.frames.len() }
+        if !self.open {
+            return self.frames.len();
+        }
+        let held = || self.handed_out.iter().filter(|slot| is_held(slot)).count();
+        let left = self.source_frames_max.map(|max| max.saturating_sub(held()).max(self.frames.len()));
+        self.queue.frames_max.min(left.unwrap_or(usize::MAX))
     }
 
     /// A source that found the ring full goes on when no more frames than this wait. It then works on several in a row, and
@@ -245,6 +269,11 @@ impl Ring {
     }
 }
 
+/// Whether somebody still holds a frame in this slot.
+fn is_held(slot: &Weak<Slot>) -> bool {
+    slot.strong_count() > 0
+}
+
 /// The end of one ring into which its source pushes.
 pub struct Inlet {
     mux: Arc<Mux>,
@@ -253,6 +282,13 @@ pub struct Inlet {
 }
 
 impl Inlet {
+    /// Says how many frames the source can have delivered and not got back: see [`crate::Source::frames_max`].
+    pub fn set_source_frames_max(&self, frames_max: Option<usize>) {
+        if let Some(ring) = self.mux.lock().ring(self.stream) {
+            ring.source_frames_max = frames_max;
+        }
+    }
+
     /// Puts a frame into the ring, by the ring's policy when it is full.
     pub fn push(&self, frame: Frame) -> Result<(), Closed> {
         let mux = &*self.mux;
@@ -416,6 +452,60 @@ mod tests {
         assert_eq!(mux.next(&mut batch), Some(Next::Batch(0)));
         assert_eq!(batch.len(), 4);
         assert!(begin.elapsed() < Duration::from_secs(30), "its ring is full");
+    }
+
+    #[test]
+    fn a_batch_larger_than_its_sources_slots_does_not_wait() {
+        const SLOTS: usize = 4;
+        let (mux, inlets, _) = mux(DropPolicy::Block, 16, 1, 8, 60_000);
+        inlets[0].set_source_frames_max(Some(SLOTS));
+        let pool = SlotPool::new(SLOTS, 1);
+        let mut seq = 0;
+        // As many as its source can make.
+        let mut push_all = |pushed_max: usize| {
+            for _ in 0..pushed_max {
+                let Some(slot) = pool.take(Duration::ZERO) else { return };
+                let desc = FrameDesc::packed(PixelFormat::Gray8, 1, 1);
+                let made =
+                    Frame::new(FrameDesc { seq, ..desc }, Slot::Owned(slot), Nanos(0)).expect("it fits");
+                inlets[0].push(made).expect("open");
+                seq += 1;
+            }
+        };
+        let is_due = |mux: &Mux| matches!(mux.lock().ready(mux.clock.now()), Ready::Now(Next::Batch(0)));
+        let mut batch = Vec::new();
+        push_all(SLOTS - 1);
+        assert!(!is_due(&mux), "its source has one more slot");
+        push_all(1);
+        assert!(is_due(&mux));
+        assert_eq!((mux.next(&mut batch), batch.len()), (Some(Next::Batch(0)), SLOTS));
+        // A sink holds one.
+        let held = batch.remove(0).share();
+        batch.clear();
+        push_all(SLOTS - 2);
+        assert!(!is_due(&mux), "its source has one more slot");
+        push_all(SLOTS);
+        assert!(is_due(&mux), "three wait, and the sink may take its time with the fourth");
+        drop(held);
+        assert!(!is_due(&mux), "its source goes on");
+        push_all(SLOTS);
+        assert_eq!((mux.next(&mut batch), batch.len()), (Some(Next::Batch(0)), SLOTS));
+    }
+
+    #[test]
+    fn streams_that_share_a_batch_fill_it_from_all_their_slots() {
+        let (mux, inlets, _) = mux(DropPolicy::Block, 16, 2, 8, 60_000);
+        inlets.iter().for_each(|inlet| inlet.set_source_frames_max(Some(2)));
+        let is_due = |mux: &Mux| matches!(mux.lock().ready(mux.clock.now()), Ready::Now(Next::Batch(0)));
+        for seq in 0..2 {
+            inlets[0].push(frame(0, seq)).expect("open");
+        }
+        assert!(!is_due(&mux), "the other's frames may fill it");
+        for seq in 10..12 {
+            assert!(!is_due(&mux));
+            inlets[1].push(frame(1, seq)).expect("open");
+        }
+        assert!(is_due(&mux));
     }
 
     #[test]

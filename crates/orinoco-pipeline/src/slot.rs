@@ -2,8 +2,8 @@
 
 use std::fmt;
 use std::os::fd::BorrowedFd;
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use orinoco_core::{FrameDesc, FrameView, MemoryDomain, Nanos, Region};
@@ -142,6 +142,11 @@ impl Frame {
     /// The same frame once more: its slot is given back when the last of them is dropped.
     pub fn share(&self) -> Self {
         Self { slot: Arc::clone(&self.slot), ..*self }
+    }
+
+    /// Its slot, as somebody sees it who does not hold it.
+    pub(crate) fn slot(&self) -> Weak<Slot> {
+        Arc::downgrade(&self.slot)
     }
 
     /// A part of it as a frame of its own, which shares its slot, and the part that it is: see [`FrameDesc::part`].

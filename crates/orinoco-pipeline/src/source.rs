@@ -16,6 +16,12 @@ pub trait Source: Send {
     /// Gives back everything that [`Source::open`] took. Called before each reopening and at the end.
     fn close(&mut self);
 
+    /// Maximum number of frames that it can have delivered and not got back; `None` where there is no bound, or nobody knows
+    /// it. Asked when it has delivered its first frame.
+    fn frames_max(&self) -> Option<usize> {
+        None
+    }
+
     /// What makes its frames, where that was chosen here and is known by now: a decoder's name.
     fn maker(&self) -> Option<String> {
         None

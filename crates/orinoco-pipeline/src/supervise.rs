@@ -116,6 +116,7 @@ impl SourceRunner {
                         life.backoff.live(self.clock.now());
                         self.enter_again(life.backoff.flaps, SourceState::Live, None);
                         self.stats.stream(self.stream).maker = self.source.maker();
+                        self.inlet.set_source_frames_max(self.source.frames_max());
                         self.recovered(life);
                     }
                     // A gap in the numbers is a loss at the source.

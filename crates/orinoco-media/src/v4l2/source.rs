@@ -239,6 +239,14 @@ impl Source for V4l2Source {
             session.ring.stop();
         }
     }
+
+    fn frames_max(&self) -> Option<usize> {
+        let session = self.session.as_ref()?;
+        Some(match session.payload {
+            Payload::Raw(_) => SLOTS + session.ring.len().saturating_sub(DRIVER_BUFFERS_MIN),
+            Payload::Jpeg | Payload::Planes(_) => SLOTS,
+        })
+    }
 }
 
 /// What became of a buffer that the driver filled.
