@@ -82,8 +82,17 @@ pub enum JoinError {
     NoPlan(usize),
 }
 
-/// How many streams of a lane use each model. A model without any is given up, and its memory with it.
-type Uses = Arc<Mutex<BTreeMap<usize, usize>>>;
+/// The models of a lane. One that no stream uses is given up, and its memory with it.
+type Uses = Arc<Mutex<BTreeMap<usize, Use>>>;
+
+/// A model of a lane.
+#[derive(Clone, Copy, Debug)]
+struct Use {
+    /// Number of streams that use it.
+    streams: usize,
+    /// Whether the lane's plan of it reads frames in the video hardware's memory; another lane's may not.
+    reads_video_memory: bool,
+}
 
 /// Where streams join a lane, also while it runs. They leave it when their source ends.
 #[derive(Clone)]
@@ -104,11 +113,22 @@ impl LaneEntry {
         }
         let (stream, queue) = (joining.stream, joining.queue);
         let models: Vec<usize> = joining.steps.iter().map(|step| step.model).collect();
+        let reads = |plan: &BoundPlan| (plan.model, plan.executor.reads_video_memory());
+        let reads: BTreeMap<usize, bool> = joining.plans.iter().map(reads).collect();
         // The lane reads this before it sees the first frame of the stream.
         self.joining.send(joining).map_err(|_| JoinError::Ended)?;
         let inlet = self.mux.add(stream, queue).map_err(|Closed| JoinError::Ended)?;
-        models.into_iter().for_each(|model| *uses.entry(model).or_default() += 1);
+        for model in models {
+            // A plan that the lane has already stays.
+            let reads_video_memory = reads.get(&model).is_some_and(|reads| *reads);
+            uses.entry(model).or_insert(Use { streams: 0, reads_video_memory }).streams += 1;
+        }
         Ok(inlet)
+    }
+
+    /// Whether the lane's plan of a model reads frames where the video hardware left them.
+    pub fn reads_video_memory(&self, model: usize) -> bool {
+        lock(&self.uses).get(&model).is_some_and(|used| used.reads_video_memory)
     }
 
     /// Ends the lane after the batch at work. Frames that wait are dropped, and further ones refused.
@@ -118,7 +138,7 @@ impl LaneEntry {
 
     /// Keeps a model on the lane until this is dropped, if the lane has it.
     pub fn hold(&self, model: usize) -> Option<Hold> {
-        *lock(&self.uses).get_mut(&model)? += 1;
+        lock(&self.uses).get_mut(&model)?.streams += 1;
         Some(Hold { uses: Arc::clone(&self.uses), model })
     }
 }
@@ -133,13 +153,13 @@ pub struct Hold {
 impl Drop for Hold {
     fn drop(&mut self) {
         // Without any use left, the lane gives it up when the next stream leaves.
-        if let Some(count) = lock(&self.uses).get_mut(&self.model) {
-            *count -= 1;
+        if let Some(used) = lock(&self.uses).get_mut(&self.model) {
+            used.streams -= 1;
         }
     }
 }
 
-fn lock(uses: &Uses) -> MutexGuard<'_, BTreeMap<usize, usize>> {
+fn lock(uses: &Uses) -> MutexGuard<'_, BTreeMap<usize, Use>> {
     // A poisoned lock means a panic between two counts, and those are whole.
     uses.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -282,11 +302,11 @@ impl Lane {
         let Some(left) = self.streams.remove(&stream) else { return };
         let mut uses = lock(&self.uses);
         for step in &left.steps {
-            if let Some(count) = uses.get_mut(&step.model) {
-                *count -= 1;
+            if let Some(used) = uses.get_mut(&step.model) {
+                used.streams -= 1;
             }
         }
-        uses.retain(|_, count| *count > 0);
+        uses.retain(|_, used| used.streams > 0);
         self.plans.retain(|model, _| uses.contains_key(model));
     }
 
@@ -454,6 +474,51 @@ mod tests {
         source.join().expect("it is told that the lane is gone");
         assert!(!matches!(lane.join(), Ok(Ok(()))));
         assert!(sinks.run().faults.is_empty());
+    }
+
+    /// A plan that reads video memory, or does not.
+    struct Reads(bool);
+    impl Executor for Reads {
+        fn batch_max(&self) -> usize {
+            1
+        }
+        fn reads_video_memory(&self) -> bool {
+            self.0
+        }
+        fn replay(&mut self, _: &[Frame], _: &mut [Findings]) -> Result<StageTimes, Diagnosis> {
+            Ok(StageTimes::default())
+        }
+    }
+
+    #[test]
+    fn whether_a_plan_reads_video_memory_is_known_for_each_lane() {
+        let (clock, stats) = (Arc::new(MonotonicClock::default()), Stats::new(2));
+        let lanes = [true, false].map(|reads| {
+            let (lane, entry) = Lane::new(clock.clone(), Arc::new(Quiet), stats.clone());
+            let (policy, batch_wait) = (DropPolicy::Block, Duration::ZERO);
+            let join = |stream: StreamId, plans: Vec<BoundPlan>| {
+                let (_, outlet) = SinkThread::new(
+                    stream,
+                    Vec::new(),
+                    policy,
+                    None,
+                    clock.clone(),
+                    Arc::new(Quiet),
+                    stats.clone(),
+                );
+                let queue = StreamQueue { group: 0, batch_max: 1, frames_max: 1, policy, batch_wait };
+                let steps = vec![Step { model: 0, interval: 1, on: None }];
+                let stop = Stop::default();
+                entry.join(Joining { stream, queue, steps, plans, follower: None, outlet, stop })
+            };
+            let plan = |reads| BoundPlan { model: 0, name: "m".to_owned(), executor: Box::new(Reads(reads)) };
+            let first = join(StreamId(0), vec![plan(reads)]).expect("it is open");
+            // The lane has a plan already, and keeps it.
+            let second = join(StreamId(1), vec![plan(!reads)]).expect("it is open");
+            (lane, entry, first, second)
+        });
+        assert_eq!(lanes.each_ref().map(|(_, entry, ..)| entry.reads_video_memory(0)), [true, false]);
+        assert!(!lanes[0].1.reads_video_memory(1), "it has no such model");
     }
 
     #[test]

@@ -66,8 +66,6 @@ pub(crate) struct KnownModel {
     pub(crate) summary: ModelSummary,
     pub(crate) names: ModelNames,
     pub(crate) has_state: bool,
-    /// Known once a plan was bound.
-    pub(crate) reads_video_memory: bool,
     pub(crate) origin: Origin,
 }
 
@@ -267,7 +265,6 @@ impl KnownModel {
             summary: summarise_model(&loaded),
             names: ModelNames { name, engine: loaded.chosen.name, labels },
             has_state: loaded.model.has_state(),
-            reads_video_memory: false,
             origin,
         };
         Ok((known, loaded))
@@ -348,8 +345,8 @@ fn step(model: usize, stream: &BoardStream, models: &[KnownModel]) -> Result<Ste
 
 /// Where a stream's frames are best left: in the video hardware's memory, where all who look at them read it. Objects are
 /// parts of frames, and several of one frame cannot be mapped for the GPU at once.
-fn frame_memory(steps: &[Step], shows_pictures: bool, models: &[KnownModel]) -> FrameMemory {
-    let reads = |step: &Step| step.on.is_none() && models[step.model].reads_video_memory;
+fn frame_memory(steps: &[Step], shows_pictures: bool, reads: impl Fn(usize) -> bool) -> FrameMemory {
+    let reads = |step: &Step| step.on.is_none() && reads(step.model);
     let all_read = !steps.is_empty() && steps.iter().all(reads);
     if all_read && !shows_pictures { FrameMemory::Nvmm } else { FrameMemory::Host }
 }
@@ -435,11 +432,18 @@ impl Running {
         entry: &LaneEntry,
     ) -> Result<(), Diagnosis> {
         let plans: Vec<BoundPlan> = open.spec.models.iter().filter_map(|model| plans.remove(model)).collect();
-        for plan in &plans {
-            self.models[plan.model].reads_video_memory = plan.executor.reads_video_memory();
-        }
-        let memory = frame_memory(&open.steps, open.shows_pictures, &self.models);
-        let OpenStream { spec, files, source, sinks, readers, follower, lane, steps, batch_max, .. } = open;
+        let OpenStream {
+            spec,
+            files,
+            source,
+            sinks,
+            readers,
+            follower,
+            lane,
+            steps,
+            batch_max,
+            shows_pictures,
+        } = open;
         let outputs_read = sinks.len();
         let shared = self.shared.clone();
         if shared.stats.streams() > usize::from(u16::MAX) {
@@ -462,13 +466,14 @@ impl Running {
         let joining = Joining {
             stream,
             queue: StreamQueue { group, batch_max, frames_max, policy, batch_wait },
-            steps,
+            steps: steps.clone(),
             plans,
             follower: follower.map(|follower| Box::new(follower) as Box<dyn Follow>),
             outlet,
             stop: shared.stop.of(stream),
         };
         let inlet = entry.join(joining).map_err(|why| self.not_joined(&spec, why))?;
+        let memory = frame_memory(&steps, shows_pictures, |model| entry.reads_video_memory(model));
         let runner = shared.source(stream, &spec, &source, memory, inlet)?;
         let mut earlier = self.streams.iter_mut().rev().filter(|earlier| earlier.spec.name == spec.name);
         let before = earlier.next().and_then(|earlier| earlier.closed.take());
@@ -774,7 +779,7 @@ pub(crate) mod tests {
                           "pictures": 0, "replays": 0, "stages": [], "refused": []}"#;
         let summary = serde_json::from_str(summary).expect("it is one");
         let names = ModelNames { name: "m".to_owned(), engine: "none", labels: Vec::new() };
-        KnownModel { spec, summary, names, has_state: false, reads_video_memory: false, origin }
+        KnownModel { spec, summary, names, has_state: false, origin }
     }
 
     pub(crate) fn demo_model() -> String {
@@ -824,8 +829,7 @@ pub(crate) mod tests {
 
     #[test]
     fn frames_stay_in_video_memory_where_nobody_needs_them_elsewhere() {
-        let mut models = [known(&demo_model()), known(&demo_model())];
-        models[0].reads_video_memory = true;
+        let reads_video_memory = |model| model == 0;
         let whole = |model| Step { model, interval: 1, on: None };
         let on = Objects { of: 0, classes: Vec::new(), side_min: 1, count_max: 1 };
         let objects = Step { on: Some(on), ..whole(0) };
@@ -836,7 +840,8 @@ pub(crate) mod tests {
             (vec![whole(0), objects], false, FrameMemory::Host),
             (Vec::new(), false, FrameMemory::Host),
         ] {
-            assert_eq!(frame_memory(&steps, shows_pictures, &models), wanted, "{steps:?} {shows_pictures}");
+            let memory = frame_memory(&steps, shows_pictures, reads_video_memory);
+            assert_eq!(memory, wanted, "{steps:?} {shows_pictures}");
         }
     }
 
