@@ -105,9 +105,46 @@ unsafe fn ioctl<T>(device: &v4l::Device, request: vidioc::_IOC_TYPE, argument: &
     }
 }
 
+/// A type of which all bits zero is a value.
+///
+/// # Safety
+/// It is made of numbers alone, of pointers that may be null, and of unions and arrays of such.
+unsafe trait ZeroIsValid: Copy {}
+
+// SAFETY: structures of the kernel (linux/videodev2.h) of numbers, and of unions of numbers and raw pointers.
+unsafe impl ZeroIsValid for sys::v4l2_capability {}
+// SAFETY: as above.
+unsafe impl ZeroIsValid for sys::v4l2_fmtdesc {}
+// SAFETY: as above.
+unsafe impl ZeroIsValid for sys::v4l2_frmsizeenum {}
+// SAFETY: as above.
+unsafe impl ZeroIsValid for sys::v4l2_frmivalenum {}
+// SAFETY: as above.
+unsafe impl ZeroIsValid for sys::v4l2_format {}
+// SAFETY: as above.
+unsafe impl ZeroIsValid for sys::v4l2_pix_format {}
+// SAFETY: as above.
+unsafe impl ZeroIsValid for sys::v4l2_pix_format_mplane {}
+// SAFETY: as above.
+unsafe impl ZeroIsValid for sys::v4l2_streamparm {}
+// SAFETY: as above.
+unsafe impl ZeroIsValid for sys::v4l2_captureparm {}
+// SAFETY: as above.
+unsafe impl ZeroIsValid for sys::v4l2_query_ext_ctrl {}
+// SAFETY: as above.
+unsafe impl ZeroIsValid for sys::v4l2_plane {}
+// SAFETY: as above.
+unsafe impl ZeroIsValid for sys::v4l2_requestbuffers {}
+// SAFETY: as above.
+unsafe impl ZeroIsValid for sys::v4l2_buffer {}
+// SAFETY: as above.
+unsafe impl ZeroIsValid for sys::v4l2_exportbuffer {}
+// SAFETY: an array is its elements.
+unsafe impl<T: ZeroIsValid, const N: usize> ZeroIsValid for [T; N] {}
+
 /// All bits zero, as the kernel wants what is not used.
-fn zeroed<T: Copy>() -> T {
-    // SAFETY: only called for the kernel's plain structures, of which all zeros is a value.
+fn zeroed<T: ZeroIsValid>() -> T {
+    // SAFETY: the trait says that this is a value.
     unsafe { mem::zeroed() }
 }
 
