@@ -432,6 +432,11 @@ const SERVICE_BOARD: &str = "version = 1
 name = 'camera'
 source = 'v4l2:///dev/video0?format=NV12&width=640&height=360&fps=30'
 models = []
+sinks = ['frames']
+[[sink]]
+name = 'frames'
+kind = 'framemd5'
+path = 'camera.md5'
 ";
 
 /// What joins while it runs.
@@ -459,6 +464,10 @@ fn the_daemon_is_a_service() {
          systemctl show -P ActiveState,SubState orinocod && ps -o user= -p $(pidof orinocod)",
     );
     assert_eq!(started, "active\nrunning\norinoco");
+    let exposure = run(board, "systemd-analyze security --no-pager orinocod | tail -n 1");
+    println!("systemd-analyze security: {exposure}");
+    let modes = run(board, "stat -c %a /var/lib/orinoco/camera.md5");
+    assert_eq!(modes, "640", "the group may read results, and nobody else");
     thread::sleep(Duration::from_secs(2));
     put_text(board, &format!("{SERVICE_BOARD}{JOINING}"), "/tmp/board.toml");
     let reload = "cp /tmp/board.toml /etc/orinoco/ && systemctl reload orinocod && sleep 2";
