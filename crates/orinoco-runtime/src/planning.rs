@@ -11,7 +11,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use orinoco_board::{Board, BoardModel, BoardStream, Inference};
-use orinoco_config::Faults;
+use orinoco_config::{Faults, FileKind};
 use orinoco_core::{Diagnosis, ElementType, WithSubject, codes};
 use orinoco_infer::{Cache, ElementsMut, NoCache, Options, Repository, Scratch, by_name};
 use orinoco_media::{SourceKind, SourceUri};
