@@ -206,8 +206,14 @@ pub struct TensorJson {
     pub name: String,
     /// Its axes, without the batch.
     pub shape: Vec<usize>,
-    /// Its elements, row-major.
+    /// Its elements, row-major; `null` where the model gave an infinity or no number, read as NaN.
+    #[serde(deserialize_with = "numbers_or_null")]
     pub data: Vec<f32>,
+}
+
+fn numbers_or_null<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Vec<f32>, D::Error> {
+    let values = Vec::<Option<f32>>::deserialize(deserializer)?;
+    Ok(values.into_iter().map(|value| value.unwrap_or(f32::NAN)).collect())
 }
 
 impl From<&RawTensor> for TensorJson {
@@ -247,6 +253,18 @@ mod tests {
             r#"{"schema":"orinoco.result/1","stream":"cam","seq":7,"pts_ns":40000000,"model":"m","engine":"tract","detections":[{"class_id":1,"label":"bus","score":0.5,"box":[1.0,2.0,3.5,4.0]}]}"#
         );
         assert_eq!(serde_json::from_str::<ResultLine>(&text).expect("parses"), line);
+    }
+
+    #[test]
+    fn raw_tensors_that_are_not_finite_are_read_back() {
+        let data = vec![1.0, f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 1e30];
+        let tensors = vec![RawTensor { name: "y".to_owned(), shape: vec![5], data }];
+        let line = ResultLine::new("m", "tract", &Findings { tensors, ..Findings::default() }, &[]);
+        let text = serde_json::to_string(&line).expect("serialises");
+        assert!(text.contains(r#""data":[1.0,null,null,null,1e+30]"#), "{text}");
+        let read: ResultLine = serde_json::from_str(&text).expect("what was written is read");
+        let kinds: Vec<bool> = read.tensors[0].data.iter().map(|value| value.is_finite()).collect();
+        assert_eq!(kinds, [true, false, false, false, true]);
     }
 
     #[test]

@@ -175,6 +175,10 @@ pub struct ModelSummary {
     /// Captured sequences of launches that a GPU's driver refused, and that were launched call by call.
     #[serde(default)]
     pub graph_fallbacks: u64,
+    /// What was left out because an output was no finite number: candidates for detections, keypoints, classes, cells of
+    /// a map, embeddings; of raw tensors the elements.
+    #[serde(default)]
+    pub not_finite: u64,
     /// Engines before it in the order, and why each could not.
     pub refused: Vec<RefusedJson>,
 }

@@ -66,6 +66,11 @@ codes! {
     IMPORT "E0207" Configuration "a description of another runtime that cannot be carried over"
         "`orinoco models import` reads nvinfer's configuration files (key file or YAML) and Triton's config.pbtxt. The \
          message names the line or key that cannot be read, or what the file lacks."
+    OUTPUT_NOT_FINITE "E0208" RunFailed "a model whose outputs are not finite numbers"
+        "An output held infinities, or values that are no number (NaN). What a head would make of them is left out and \
+         counted as not_finite of the model's summary; raw tensors keep them, and JSON has null in their place. The run goes \
+         on. Usual causes: a model in 16-bit floats whose values leave their range (export it with 32), a mean or scale in \
+         model.toml that is not the one of training, or a damaged file."
     ENGINE_UNKNOWN "E0301" Configuration "no such engine"
         "Engines are ort-cuda and ort-cpu (ONNX Runtime on a GPU and on the CPU) and tract (built in)."
     ENGINE_UNAVAILABLE "E0302" RunFailed "no engine can run the model"

@@ -89,6 +89,9 @@ pub struct Findings {
     pub embedding: Vec<f32>,
     /// Outputs that no head reads.
     pub tensors: Vec<RawTensor>,
+    /// What was left out because the model gave no finite number for it: candidates for detections, keypoints, classes,
+    /// cells of a map, or an embedding. Of raw tensors, which leave nothing out, the elements that are none.
+    pub not_finite: u64,
 }
 
 impl Findings {
@@ -104,6 +107,7 @@ impl Findings {
         self.class_map.height = 0;
         self.class_map.classes.clear();
         self.embedding.clear();
+        self.not_finite = 0;
     }
 
     /// Moves everything that has a place by whole pixels: what was found in a part of a frame lies further right and down in

@@ -735,7 +735,8 @@ fn check_classes(
         activation,
         background,
         top: TOP,
-        threshold: head_spec.score_threshold,
+        // The kernel keeps what is at least this, the head what is more.
+        threshold: head_spec.score_threshold.next_up(),
     };
     for machine in machines("classification") {
         // The second picture of a batch.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use orinoco_core::{Clock, Diagnosis, Findings, FrameDesc, Region, StreamId};
+use orinoco_core::{Clock, Diagnosis, Findings, FrameDesc, Region, StreamId, codes};
 use orinoco_telemetry::{DropCause, Event, EventSink, Stage, Stats};
 
 use crate::mux::Next;
@@ -333,7 +333,8 @@ impl Lane {
                 }
             }
             let plan = plans.get_mut(&step.model).expect("a stream brings the plans of its models");
-            if let Err(why) = plan.replay(pictures, &mut found, &self.stats) {
+            let replayed = plan.replay(pictures, &mut found, &self.stats, &*self.events);
+            if let Err(why) = replayed {
                 pictures.clear();
                 self.events.emit(Event::ReplayFailed { model: plan.plan.name.clone(), why: why.clone() });
                 return Err(why);
@@ -376,6 +377,7 @@ impl LanePlan {
         pictures: &Pictures,
         found: &mut [Vec<Found>],
         stats: &Stats,
+        events: &dyn EventSink,
     ) -> Result<(), Diagnosis> {
         let batch_max = self.plan.executor.batch_max();
         let chunks = pictures.frames.chunks(batch_max).zip(pictures.places.chunks(batch_max));
@@ -383,6 +385,8 @@ impl LanePlan {
             let findings = &mut self.findings[..frames.len()];
             let times = self.plan.executor.replay(frames, findings)?;
             record_times(stats, self.plan.model, frames, times);
+            self.count_not_finite(&self.findings[..frames.len()], stats, events);
+            let findings = &self.findings[..frames.len()];
             for (place, findings) in places.iter().zip(findings) {
                 let mut findings = findings.clone();
                 findings.shift(place.at.0, place.at.1);
@@ -392,6 +396,31 @@ impl LanePlan {
         }
         Ok(())
     }
+
+    /// Counts what was left out of `findings`, and reports the first of it.
+    fn count_not_finite(&self, findings: &[Findings], stats: &Stats, events: &dyn EventSink) {
+        let count: u64 = findings.iter().map(|findings| findings.not_finite).sum();
+        if count == 0 {
+            return;
+        }
+        let mut of_model = stats.model(self.plan.model);
+        let is_first = of_model.not_finite == 0;
+        of_model.not_finite += count;
+        drop(of_model);
+        if is_first {
+            let model = self.plan.name.clone();
+            let why = not_finite(&model);
+            events.emit(Event::OutputNotFinite { model, why });
+        }
+    }
+}
+
+/// What there is to say when [`Findings::not_finite`] counts something of `model`.
+pub fn not_finite(model: &str) -> Diagnosis {
+    let subject = format!("outputs of {model}");
+    let cause = "some are infinite or not a number; they are left out and counted";
+    let next = "check mean and scale of its model.toml, or export it with 32-bit floats";
+    Diagnosis::new(&codes::OUTPUT_NOT_FINITE, subject, cause, next)
 }
 
 /// A model is charged the replay, each picture's stream its share of that.

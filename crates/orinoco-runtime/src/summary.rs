@@ -64,6 +64,7 @@ pub(crate) fn summarise_model(loaded: &LoadedModel) -> ModelSummary {
         replays: 0,
         stages: Vec::new(),
         graph_fallbacks: 0,
+        not_finite: 0,
         refused: refused.map(|r| RefusedJson { engine: r.engine.to_owned(), why: r.why.clone() }).collect(),
     }
 }
@@ -77,8 +78,8 @@ fn with_times(model: ModelSummary, stats: &ModelStats) -> ModelSummary {
     ];
     let stages = stages.into_iter().filter(|(_, times)| times.count() > 0);
     let stages = stages.map(|(stage, times)| summarise_durations(stage.name(), times)).collect();
-    let ModelStats { pictures, replays, graph_fallbacks, .. } = *stats;
-    ModelSummary { pictures, replays, stages, graph_fallbacks, ..model }
+    let ModelStats { pictures, replays, graph_fallbacks, not_finite, .. } = *stats;
+    ModelSummary { pictures, replays, stages, graph_fallbacks, not_finite, ..model }
 }
 
 /// The plan beside what the engines did in it.

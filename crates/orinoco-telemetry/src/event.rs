@@ -96,6 +96,13 @@ pub enum Event {
         /// Why.
         why: Diagnosis,
     },
+    /// A model's outputs are not all finite numbers; what they would have been is left out. Reported once for each model.
+    OutputNotFinite {
+        /// The model's name on this board.
+        model: String,
+        /// What was seen, and what to do.
+        why: Diagnosis,
+    },
     /// A lane stopped working; the run ends.
     LaneFailed {
         /// Which lane.

@@ -182,6 +182,8 @@ pub struct ModelStats {
     pub postprocess: Histogram,
     /// Captured sequences of launches that a GPU's driver refused, and that were launched call by call.
     pub graph_fallbacks: u64,
+    /// Candidates, keypoints, classes, cells, embeddings or raw elements that were no finite number.
+    pub not_finite: u64,
 }
 
 /// The statistics of every stream and model, shared by the threads that fill them.

@@ -24,10 +24,14 @@ impl Gallery {
         &self.names
     }
 
-    /// Replaces `matches` with at most `top` identities whose likest picture is at least `score_min` like `embedding`,
+    /// Replaces `matches` with at most `top` identities whose likest picture is more than `score_min` like `embedding`,
     /// best first. The score is the cosine of the angle between unit vectors: 1 for the same picture.
     pub fn find(&self, embedding: &[f32], score_min: f32, top: usize, matches: &mut Vec<ClassScore>) {
         matches.clear();
+        // An embedding that was no finite number is left out, and like nobody.
+        if embedding.is_empty() {
+            return;
+        }
         for (class_id, known) in &self.known {
             let score = known.iter().zip(embedding).map(|(a, b)| a * b).sum::<f32>();
             match matches.iter_mut().find(|found| found.class_id == *class_id) {
@@ -35,7 +39,7 @@ impl Gallery {
                 None => matches.push(ClassScore { class_id: *class_id, score }),
             }
         }
-        matches.retain(|found| found.score >= score_min);
+        matches.retain(|found| found.score > score_min);
         matches.sort_by(|a, b| b.score.total_cmp(&a.score));
         matches.truncate(top);
     }
@@ -63,5 +67,8 @@ mod tests {
         assert_eq!(found(&[0.6, 0.8], 0.9, 5), [("ann".to_owned(), 1.0)]);
         assert_eq!(found(&[0.0, 1.0], 0.0, 1), [("bob".to_owned(), 1.0)]);
         assert!(found(&[-1.0, 0.0], 0.5, 5).is_empty());
+        assert!(found(&[], 0.0, 5).is_empty());
+        // As every threshold: more, and not as much.
+        assert!(found(&[0.0, 1.0], 1.0, 5).is_empty());
     }
 }

@@ -17,7 +17,7 @@ pub mod zones;
 pub use gallery::Gallery;
 pub use heads::{Activation, BoxForm, BoxUnit, Guess, Head, HeadSpec, Output};
 pub use input::{Align, ColorOrder, Fit, InputSpec, Mapping, Resize, Rounding};
-pub use nms::{Across, suppress};
+pub use nms::{Across, CANDIDATES_MAX, suppress};
 pub use overlay::{Canvas, draw, draw_card, draw_within};
 pub use preprocess::Preprocessor;
 pub use track::{Tracker, TrackerConfig};

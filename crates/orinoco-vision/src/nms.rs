@@ -1,8 +1,14 @@
+use std::cmp::Ordering;
+
 use orinoco_core::Detection;
 
+/// The most candidates of one picture that are compared with one another, the best ones; as Ultralytics' `max_nms`. With
+/// the usual 300 detections that is at most 9 million comparisons: 30 ms of a server's core.
+pub const CANDIDATES_MAX: usize = 30_000;
+
 /// Greedy non-maximum suppression: a box survives unless a better one overlaps it by more than `iou_max`, of its class
-/// or, when `across` classes, of any. Leaves `found` best first, at most `keep_max`; ties keep their order. Does not
-/// allocate.
+/// or, when `across` classes, of any. Leaves `found` best first, at most `keep_max`; ties keep their order. Only the best
+/// [`CANDIDATES_MAX`] take part. Does not allocate.
 pub fn suppress<T: AsRef<Detection> + Copy>(
     found: &mut Vec<T>,
     iou_max: f32,
@@ -31,7 +37,7 @@ pub(crate) fn suppress_by<T: AsRef<Detection> + Copy>(
     across: Across,
     hides: impl Fn(&T, &T) -> bool,
 ) {
-    sort_by_score(found);
+    keep_best(found, CANDIDATES_MAX);
     let mut kept = 0;
     for next in 0..found.len() {
         if kept == keep_max {
@@ -48,18 +54,21 @@ pub(crate) fn suppress_by<T: AsRef<Detection> + Copy>(
     found.truncate(kept);
 }
 
+/// Leaves the best `keep_max`, best first.
+pub(crate) fn keep_best<T: AsRef<Detection>>(found: &mut Vec<T>, keep_max: usize) {
+    if found.len() > keep_max {
+        found.select_nth_unstable_by(keep_max, best_first);
+        found.truncate(keep_max);
+    }
+    found.sort_unstable_by(best_first);
+}
+
 /// Best first. A stable sort would allocate; candidates come in raster order, so ties are broken by place instead.
-pub(crate) fn sort_by_score<T: AsRef<Detection>>(found: &mut [T]) {
-    found.sort_unstable_by(|a, b| {
-        let (a, b) = (a.as_ref(), b.as_ref());
-        let place = |d: &Detection| (d.class_id, d.bounds.y1, d.bounds.x1);
-        let (pa, pb) = (place(a), place(b));
-        b.score
-            .total_cmp(&a.score)
-            .then(pa.0.cmp(&pb.0))
-            .then(pa.1.total_cmp(&pb.1))
-            .then(pa.2.total_cmp(&pb.2))
-    });
+fn best_first<T: AsRef<Detection>>(a: &T, b: &T) -> Ordering {
+    let (a, b) = (a.as_ref(), b.as_ref());
+    let place = |d: &Detection| (d.class_id, d.bounds.y1, d.bounds.x1);
+    let (pa, pb) = (place(a), place(b));
+    b.score.total_cmp(&a.score).then(pa.0.cmp(&pb.0)).then(pa.1.total_cmp(&pb.1)).then(pa.2.total_cmp(&pb.2))
 }
 
 #[cfg(test)]
@@ -82,5 +91,18 @@ mod tests {
         check(vec![at(0.0, 0.5, 0), at(1.0, 0.9, 1)], 10, &[0.9, 0.5]);
         check(vec![at(0.0, 0.5, 0), at(20.0, 0.9, 0), at(40.0, 0.7, 0)], 2, &[0.9, 0.7]);
         check(vec![], 10, &[]);
+    }
+
+    #[test]
+    fn only_the_best_candidates_are_compared() {
+        // All but one lie in one place; that one is apart from them, and the worst.
+        let with = |crowd: usize| {
+            let mut found = vec![at(0.0, 0.5, 0); crowd];
+            found.insert(crowd / 2, at(50.0, 0.4, 0));
+            suppress(&mut found, 0.5, 10, Across::NoClasses);
+            found.iter().map(|found| found.score).collect::<Vec<_>>()
+        };
+        assert_eq!(with(CANDIDATES_MAX - 1), [0.5, 0.4]);
+        assert_eq!(with(CANDIDATES_MAX), [0.5]);
     }
 }

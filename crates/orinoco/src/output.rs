@@ -134,6 +134,7 @@ impl EventSink for EventLines {
             Event::CacheRefused { why } => note(&why),
             Event::MemoryRefused { table } => note(&table),
             Event::ReplayFailed { model, why } => warn(&format!("model {model}: {why}")),
+            Event::OutputNotFinite { why, .. } => warn(&why.to_string()),
             Event::LaneFailed { lane, why } => warn(&format!("lane {lane}: {why}: the run ends")),
             Event::SinkFailed { stream, why } => warn(&format!("stream {stream}: {why}")),
             Event::SinkUnread { stream, output } => {
@@ -200,6 +201,9 @@ pub(crate) fn summary_text(summary: &Summary) -> String {
         }
         if model.graph_fallbacks > 0 {
             line.push_str(&format!("  {} graphs launched call by call", model.graph_fallbacks));
+        }
+        if model.not_finite > 0 {
+            line.push_str(&format!("  {} results left out: not finite", model.not_finite));
         }
         for refused in &model.refused {
             line.push_str(&format!("\n         {} refused: {}", refused.engine, refused.why));

@@ -141,6 +141,9 @@ impl EventSink for Journal {
                 log(Level::Info, &format!("model={model} engine={engine} version={version}"));
             }
             Event::ReplayFailed { model, why } => log(Level::Error, &format!("model={model} {why}")),
+            Event::OutputNotFinite { model, why } => {
+                log(Level::Warning, &format!("model={model} code={} {why}", why.code.id));
+            }
             Event::LaneFailed { lane, why } => {
                 log(Level::Error, &format!("lane={lane} code={} {why}: the run ends", why.code.id));
             }

@@ -103,7 +103,7 @@ pub(super) struct Boxes {
     lists: CandidateLists,
     kept: PinnedBuffer,
     totals: PinnedBuffer,
-    /// For a picture with more candidates than a list holds.
+    /// For a picture with more candidates than a list holds, or with boxes that the kernels take otherwise.
     host: HostHead,
 }
 
@@ -155,20 +155,27 @@ impl Boxes {
         let each = self.suppress.keep_max * Candidate::BYTES;
         let totals = Totals::read_all(self.totals.bytes());
         let lists = self.kept.bytes().chunks_exact(each);
-        let mut overflowed = false;
+        let mut is_doubtful = false;
         for ((found, totals), list) in findings.iter_mut().zip(totals).zip(lists) {
-            overflowed |= totals.found as usize > self.lists.capacity;
+            is_doubtful |= totals.found as usize > self.lists.capacity;
             found.clear();
             let kept = Candidate::read_all(list).take(totals.kept as usize);
             found.detections.extend(kept.map(|candidate| detection(&candidate)));
+            is_doubtful |= found.detections.iter().any(|found| !is_certain(found));
         }
-        if overflowed {
+        if is_doubtful {
             self.host.record(stream)?;
             stream.synchronize()?;
             self.host.read(mappings, findings);
         }
         Ok(())
     }
+}
+
+/// Whether the kernels treat a box as the CPU's head does: they neither leave out what is not finite, nor compare boxes
+/// whose area single precision cannot hold. Nothing hides such a box, so it is in their list unless better ones fill it.
+fn is_certain(found: &Detection) -> bool {
+    found.is_finite() && found.bounds.area().is_finite()
 }
 
 fn detection(candidate: &Candidate) -> Detection {
@@ -206,7 +213,8 @@ impl Classes {
             },
             background: spec.background,
             top: spec.top,
-            threshold: spec.score_threshold,
+            // The kernel keeps what is at least this; heads keep what is above their threshold.
+            threshold: spec.score_threshold.next_up(),
         };
         let best = PinnedBuffer::new(device, batch * how.top.max(1) * CLASS_BYTES)?;
         let counts = PinnedBuffer::new(device, batch * size_of::<u32>())?;
@@ -227,7 +235,13 @@ impl Classes {
                 class_id: u32::from_le_bytes(*class_id),
                 score: f32::from_le_bytes(*score),
             });
-            found.classes.extend(best);
+            for class in best {
+                if class.score.is_finite() {
+                    found.classes.push(class);
+                } else {
+                    found.not_finite += 1;
+                }
+            }
         }
     }
 }

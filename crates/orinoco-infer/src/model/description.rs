@@ -101,3 +101,44 @@ impl Model {
         self.labels.get(class_id as usize).map_or("?", String::as_str)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use orinoco_vision::Rounding;
+
+    use super::*;
+
+    /// What a letterboxing description of `head` says of whole pixels, with `line` in its `[input]`.
+    fn read(head: &str, line: &str) -> Result<Model, Faults> {
+        let dir = tempfile::tempdir().expect("temporary folder");
+        let path = dir.path().join("model.toml");
+        let text = format!(
+            "version = 1\nname = 'm'\nfile = 'm.onnx'\n[input]\nwidth = 64\nheight = 64\nfit = 'letterbox'\n{line}\n\
+             [output]\nhead = '{head}'\nclasses = 2\n"
+        );
+        std::fs::write(&path, text).expect("written");
+        Model::read(&path, None, &|text, dir| dir.join(text))
+    }
+
+    #[test]
+    fn the_head_s_trainers_round_unless_the_description_does() {
+        let check = |head: &str, line: &str, expected: Rounding| {
+            let model = read(head, line).expect("it is whole");
+            assert_eq!(model.input.image().map(|image| image.rounding), Some(expected), "{head} {line}");
+            // What is written says the same.
+            let written = model.to_toml();
+            let line = written.lines().find(|line| line.starts_with("rounding")).unwrap_or_default();
+            let again = read(head, line).expect("what is written is read");
+            assert_eq!(again.input.image().map(|image| image.rounding), Some(expected), "{written}");
+        };
+        check("yolox", "", Rounding::Down);
+        check("yolov8", "", Rounding::Nearest);
+        check("end2end", "align = 'top-left'", Rounding::Nearest);
+        check("nanodet", "", Rounding::Exact);
+        check("yolov8", "rounding = 'down'", Rounding::Down);
+        check("yolox", "rounding = 'nearest'", Rounding::Nearest);
+        check("ssd", "rounding = 'exact'", Rounding::Exact);
+        let fault = read("yolox", "rounding = 'up'").expect_err("there is no such rule");
+        assert!(format!("{fault:?}").contains("nearest"), "{fault:?}");
+    }
+}

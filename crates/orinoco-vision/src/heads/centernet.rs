@@ -4,7 +4,9 @@
 
 use orinoco_core::{BoxF, Detection, Findings, TensorDesc};
 
-use super::{Guess, Head, HeadKind, HeadSpec, Output, find_output, fixed_after_batch, suppress_as};
+use super::{
+    Guess, Head, HeadKind, HeadSpec, Output, add, find_output, fixed_after_batch, is_candidate, suppress_as,
+};
 use crate::{Fit, InputSpec, Mapping};
 
 pub(super) const KIND: HeadKind = HeadKind { name: "centernet", build, guess };
@@ -54,13 +56,13 @@ impl Head for CenterNet {
         let offset = outputs[self.offset].item(item);
         for (class_id, heat) in (0u32..).zip(outputs[self.heatmap].item(item).chunks_exact(cells)) {
             for (cell, score) in heat.iter().enumerate() {
-                if *score > self.spec.score_threshold && self.is_peak(heat, cell) {
+                if is_candidate(*score, &self.spec) && self.is_peak(heat, cell) {
                     let cx = ((cell % self.columns) as f32 + offset[cell]) * self.stride;
                     let cy = ((cell / self.columns) as f32 + offset[cells + cell]) * self.stride;
                     let (w, h) = (size[cell] / 2.0, size[cells + cell] / 2.0);
                     let bounds = BoxF { x1: cx - w, y1: cy - h, x2: cx + w, y2: cy + h };
                     let bounds = mapping.to_source(bounds);
-                    found.detections.push(Detection { class_id, score: *score, bounds });
+                    add(found, Detection { class_id, score: *score, bounds });
                 }
             }
         }
@@ -71,9 +73,11 @@ impl Head for CenterNet {
 impl CenterNet {
     fn is_peak(&self, heat: &[f32], cell: usize) -> bool {
         let (x, y) = (cell % self.columns, cell / self.columns);
-        let xs = x.saturating_sub(1)..=(x + 1).min(self.columns - 1);
-        let mut ys = y.saturating_sub(1)..=(y + 1).min(self.rows - 1);
-        ys.all(|row| xs.clone().all(|column| heat[row * self.columns + column] <= heat[cell]))
+        let (left, right) = (x.saturating_sub(1), (x + 2).min(self.columns));
+        let mut rows = y.saturating_sub(1)..(y + 2).min(self.rows);
+        // A neighbour that is no number hides nothing.
+        let hides = |neighbour: &f32| *neighbour > heat[cell];
+        !rows.any(|row| heat[row * self.columns..][left..right].iter().any(hides))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use orinoco_core::{ClassScore, Dim, Findings, TensorDesc};
 
-use super::{Activation, Guess, Head, HeadKind, HeadSpec, Output, only, sigmoid};
+use super::{Activation, Guess, Head, HeadKind, HeadSpec, Output, is_candidate, only, probability};
 use crate::{Fit, InputSpec, Mapping, Resize};
 
 pub(super) const KIND: HeadKind = HeadKind { name: "classification", build, guess };
@@ -68,7 +68,13 @@ impl Head for Classification {
             (0u32..).zip(&self.scores).map(|(class_id, score)| ClassScore { class_id, score: *score });
         let background = self.spec.background;
         let scored = scored.filter(|class| background != Some(class.class_id));
-        found.classes.extend(scored.filter(|class| class.score >= self.spec.score_threshold));
+        for class in scored.filter(|class| is_candidate(class.score, &self.spec)) {
+            if class.score.is_finite() {
+                found.classes.push(class);
+            } else {
+                found.not_finite += 1;
+            }
+        }
         let by_score =
             |a: &ClassScore, b: &ClassScore| b.score.total_cmp(&a.score).then(a.class_id.cmp(&b.class_id));
         found.classes.sort_unstable_by(by_score);
@@ -80,7 +86,7 @@ impl Head for Classification {
 pub(super) fn activate(values: &mut [f32], activation: Activation) {
     match activation {
         Activation::None => {}
-        Activation::Sigmoid => values.iter_mut().for_each(|value| *value = sigmoid(*value)),
+        Activation::Sigmoid => values.iter_mut().for_each(|value| *value = probability(*value)),
         Activation::Softmax => softmax(values),
         Activation::Auto => {
             let probable = values.iter().all(|value| (0.0..=1.0).contains(value));

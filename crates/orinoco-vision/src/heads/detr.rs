@@ -7,9 +7,10 @@ use orinoco_core::{Detection, Dim, Findings, TensorDesc};
 
 use super::yolov5::from_center;
 use super::{
-    Activation, Guess, Head, HeadKind, HeadSpec, Output, best, check_axes, fixed_after_batch, sigmoid,
+    Activation, Guess, Head, HeadKind, HeadSpec, Output, add, best, check_axes, fixed_after_batch,
+    is_candidate, probability,
 };
-use crate::nms::sort_by_score;
+use crate::nms::keep_best;
 use crate::{Fit, InputSpec, Mapping};
 
 pub(super) const KIND: HeadKind = HeadKind { name: "detr", build, guess };
@@ -87,15 +88,14 @@ impl Head for Detr {
             outputs[self.boxes].item(item).chunks_exact(if together { skip + self.spec.classes } else { 4 });
         for (scores, place) in scores.zip(boxes) {
             let (class_id, score) = self.best_class(&scores[skip..], together);
-            if score > self.spec.score_threshold && self.spec.background != Some(class_id) {
+            if is_candidate(score, &self.spec) && self.spec.background != Some(class_id) {
                 let (w, h) = self.model;
                 let pixels = [place[0] * w, place[1] * h, place[2] * w, place[3] * h];
                 let bounds = mapping.to_source(from_center(&pixels));
-                found.detections.push(Detection { class_id, score, bounds });
+                add(found, Detection { class_id, score, bounds });
             }
         }
-        sort_by_score(&mut found.detections);
-        found.detections.truncate(self.spec.detections_max);
+        keep_best(&mut found.detections, self.spec.detections_max);
     }
 }
 
@@ -116,7 +116,7 @@ impl Detr {
                 let (class_id, value) = best(values);
                 let is_probability =
                     activation == Activation::None || (activation == Activation::Auto && together);
-                (class_id, if is_probability { value } else { sigmoid(value) })
+                (class_id, if is_probability { value } else { probability(value) })
             }
         }
     }

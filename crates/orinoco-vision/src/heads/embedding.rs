@@ -35,8 +35,14 @@ fn guess(input: &InputSpec, outputs: &[TensorDesc]) -> Option<Guess> {
 impl Head for Embedding {
     fn decode(&mut self, outputs: &[Output<'_>], item: usize, _: &Mapping, found: &mut Findings) {
         let values = outputs[0].item(item);
-        let length = values.iter().map(|value| value * value).sum::<f32>().sqrt().max(f32::MIN_POSITIVE);
-        found.embedding.extend(values.iter().map(|value| value / length));
+        if values.iter().any(|value| !value.is_finite()) {
+            found.not_finite += 1;
+            return;
+        }
+        // Double precision holds the square of every float.
+        let squares = values.iter().map(|value| f64::from(*value).powi(2));
+        let length = squares.sum::<f64>().sqrt().max(f64::from(f32::MIN_POSITIVE));
+        found.embedding.extend(values.iter().map(|value| (f64::from(*value) / length) as f32));
     }
 }
 
@@ -48,6 +54,11 @@ mod tests {
     #[test]
     fn embeddings_have_unit_length() {
         let found = decode(&HeadSpec::new("embedding", 0), (8, 8), &[("y", &[1, 2], &[3.0, 4.0])]);
+        assert_eq!(found.embedding, [0.6, 0.8]);
+        // Their squares are more than single precision holds.
+        let huge = 2.0f32.powi(100);
+        let found =
+            decode(&HeadSpec::new("embedding", 0), (8, 8), &[("y", &[1, 2], &[3.0 * huge, 4.0 * huge])]);
         assert_eq!(found.embedding, [0.6, 0.8]);
     }
 }

@@ -3,8 +3,10 @@
 
 use orinoco_core::{BoxF, Detection, Dim, Findings, TensorDesc};
 
-use super::{Guess, Head, HeadKind, HeadSpec, Output, check_axes, fixed_after_batch, only};
-use crate::nms::sort_by_score;
+use super::{
+    Guess, Head, HeadKind, HeadSpec, Output, add, check_axes, fixed_after_batch, is_candidate, only,
+};
+use crate::nms::keep_best;
 use crate::{Fit, InputSpec, Mapping};
 
 pub(super) const KIND: HeadKind = HeadKind { name: "end2end", build, guess };
@@ -34,14 +36,22 @@ fn guess(input: &InputSpec, outputs: &[TensorDesc]) -> Option<Guess> {
 impl Head for End2End {
     fn decode(&mut self, outputs: &[Output<'_>], item: usize, mapping: &Mapping, found: &mut Findings) {
         for row in outputs[0].item(item).chunks_exact(VALUES) {
-            if row[4] > self.spec.score_threshold && row[5] >= 0.0 {
+            // Rows of a class below 0 are empty.
+            if is_candidate(row[4], &self.spec) && (row[5] >= 0.0 || row[5].is_nan()) {
                 let bounds = mapping.to_source(BoxF { x1: row[0], y1: row[1], x2: row[2], y2: row[3] });
-                // A float that counts classes; it was checked not to be negative.
-                found.detections.push(Detection { class_id: row[5] as u32, score: row[4], bounds });
+                add_labelled(found, row[5], Detection { class_id: 0, score: row[4], bounds });
             }
         }
-        sort_by_score(&mut found.detections);
-        found.detections.truncate(self.spec.detections_max);
+        keep_best(&mut found.detections, self.spec.detections_max);
+    }
+}
+
+/// Adds a candidate whose class is `label`, a float that counts classes and is not below 0.
+pub(super) fn add_labelled(found: &mut Findings, label: f32, candidate: Detection) {
+    if label.is_finite() {
+        add(found, Detection { class_id: label as u32, ..candidate });
+    } else {
+        found.not_finite += 1;
     }
 }
 

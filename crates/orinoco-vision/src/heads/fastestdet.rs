@@ -4,8 +4,8 @@
 use orinoco_core::{BoxF, Detection, Dim, Findings, TensorDesc};
 
 use super::{
-    Guess, Head, HeadKind, HeadSpec, Output, check_axes, fixed_after_batch, labels_above, only, sigmoid,
-    suppress_as,
+    Guess, Head, HeadKind, HeadSpec, Output, add, check_axes, fixed_after_batch, is_candidate, labels_above,
+    only, sigmoid, suppress_as,
 };
 use crate::{Fit, InputSpec, Mapping};
 
@@ -51,25 +51,36 @@ impl Head for FastestDet {
         let (values, cells) = (outputs[0].item(item), rows * columns);
         let at = |channel: usize, cell: usize| values[channel * cells + cell];
         for cell in 0..cells {
-            let objectness = at(0, cell).max(0.0).powf(0.6);
-            if objectness <= self.spec.score_threshold {
+            let objectness = not_negative(at(0, cell)).powf(0.6);
+            if !is_candidate(objectness, &self.spec) {
                 continue;
             }
-            let cx = ((cell % columns) as f32 + at(1, cell).tanh()) / columns as f32;
-            let cy = ((cell / columns) as f32 + at(2, cell).tanh()) / rows as f32;
-            let (w, h) = (sigmoid(at(3, cell)) / 2.0, sigmoid(at(4, cell)) / 2.0);
+            let [dx, dy, w, h] = [1, 2, 3, 4].map(|channel| number(at(channel, cell)));
+            let cx = ((cell % columns) as f32 + dx.tanh()) / columns as f32;
+            let cy = ((cell / columns) as f32 + dy.tanh()) / rows as f32;
+            let (w, h) = (sigmoid(w) / 2.0, sigmoid(h) / 2.0);
             let (mw, mh) = self.model;
             let bounds = BoxF { x1: (cx - w) * mw, y1: (cy - h) * mh, x2: (cx + w) * mw, y2: (cy + h) * mh };
             let bounds = mapping.to_source(bounds);
             self.classes.clear();
             self.classes.extend((0..self.spec.classes).map(|class| at(BOX_VALUES + class, cell)));
-            let score_of = |class: f32| objectness * class.max(0.0).powf(0.4);
+            let score_of = |class: f32| objectness * not_negative(class).powf(0.4);
             labels_above(&self.spec, &self.classes, score_of, |class_id, score| {
-                found.detections.push(Detection { class_id, score, bounds });
+                add(found, Detection { class_id, score, bounds });
             });
         }
         suppress_as(&self.spec, &mut found.detections);
     }
+}
+
+/// At least 0; what is no number stays so.
+fn not_negative(value: f32) -> f32 {
+    if value < 0.0 { 0.0 } else { value }
+}
+
+/// No number in place of an infinity, of which bounded functions would make an ordinary value.
+fn number(value: f32) -> f32 {
+    if value.is_infinite() { f32::NAN } else { value }
 }
 
 #[cfg(test)]

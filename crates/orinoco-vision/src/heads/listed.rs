@@ -5,9 +5,10 @@
 
 use orinoco_core::{Detection, Dim, Findings, TensorDesc};
 
+use super::end2end::add_labelled;
 use super::ssd::place_in_pixels;
-use super::{BoxUnit, Guess, Head, HeadKind, HeadSpec, Output};
-use crate::nms::sort_by_score;
+use super::{BoxUnit, Guess, Head, HeadKind, HeadSpec, Output, is_candidate};
+use crate::nms::keep_best;
 use crate::{Fit, InputSpec, Mapping};
 
 pub(super) const KIND: HeadKind = HeadKind { name: "listed", build, guess };
@@ -77,15 +78,14 @@ impl Head for Listed {
         let values = |index: usize| outputs[index].item(item);
         let (boxes, _) = values(self.boxes).as_chunks::<4>();
         for ((place, score), label) in boxes.iter().zip(values(self.scores)).zip(values(self.labels)) {
-            // A float that counts classes.
-            let class_id = label.max(0.0) as u32;
-            if *score > self.spec.score_threshold && self.spec.background != Some(class_id) {
+            let label = if *label < 0.0 { 0.0 } else { *label };
+            let is_background = self.spec.background.is_some_and(|class_id| label == class_id as f32);
+            if is_candidate(*score, &self.spec) && !is_background {
                 let bounds = mapping.to_source(place_in_pixels(&self.spec, *place, self.unit));
-                found.detections.push(Detection { class_id, score: *score, bounds });
+                add_labelled(found, label, Detection { class_id: 0, score: *score, bounds });
             }
         }
-        sort_by_score(&mut found.detections);
-        found.detections.truncate(self.spec.detections_max);
+        keep_best(&mut found.detections, self.spec.detections_max);
     }
 }
 

@@ -30,7 +30,7 @@ pub struct HeadSpec {
     pub classes: usize,
     /// Cell sizes in model pixels, finest first; empty where the head has usual ones.
     pub strides: Vec<u32>,
-    /// Findings below this are dropped.
+    /// What scores this or less is dropped: one rule for all heads, the one of the published decoders.
     pub score_threshold: f32,
     /// Boxes of one class that overlap a better one by more than this are dropped.
     pub iou_threshold: f32,
@@ -138,7 +138,8 @@ impl<'a> Output<'a> {
 
 /// Reads one model's outputs. Made for known shapes, so decoding cannot fail.
 pub trait Head: Send {
-    /// Reads picture `item` of the batch into `found`, which is empty: detections in source pixels, best first.
+    /// Reads picture `item` of the batch into `found`, which is empty: detections in source pixels, best first. What is not
+    /// a finite number is left out and counted (`not_finite`), so that everything in `found` but raw tensors is one.
     fn decode(&mut self, outputs: &[Output<'_>], item: usize, mapping: &Mapping, found: &mut Findings);
 }
 
@@ -355,7 +356,7 @@ fn labels_above(
 ) {
     let mut consider = |class_id: u32, value: f32| {
         let score = score_of(value);
-        if score > spec.score_threshold {
+        if is_candidate(score, spec) {
             report(class_id, score);
         }
     };
@@ -367,12 +368,28 @@ fn labels_above(
     }
 }
 
-/// The index and value of the greatest.
+/// Whether something of this score may be a detection: it is above the threshold, or is no number, which [`add`] counts.
+#[inline]
+fn is_candidate(score: f32, spec: &HeadSpec) -> bool {
+    score > spec.score_threshold || score.is_nan()
+}
+
+/// Adds a candidate to the detections, or counts it where its score or its box is not a finite number.
+#[inline]
+fn add(found: &mut Findings, candidate: Detection) {
+    if candidate.is_finite() {
+        found.detections.push(candidate);
+    } else {
+        found.not_finite += 1;
+    }
+}
+
+/// The index and value of the greatest. What is no number counts only where there is nothing else.
 #[inline]
 fn best(scores: &[f32]) -> (u32, f32) {
-    let mut best = (0, f32::NEG_INFINITY);
+    let mut best = (0, f32::NAN);
     for (index, score) in (0u32..).zip(scores) {
-        if *score > best.1 {
+        if *score > best.1 || best.1.is_nan() {
             best = (index, *score);
         }
     }
@@ -381,6 +398,11 @@ fn best(scores: &[f32]) -> (u32, f32) {
 
 fn sigmoid(x: f32) -> f32 {
     1.0 / (1.0 + (-x).exp())
+}
+
+/// The probability of a class value. An infinite one is no confidence, although the logistic function makes 1 of it.
+fn probability(value: f32) -> f32 {
+    if value == f32::INFINITY { f32::NAN } else { sigmoid(value) }
 }
 
 /// Suppression as the spec wants it.
@@ -418,6 +440,75 @@ pub(crate) mod tests {
         let mut found = Findings::default();
         head.decode(&shaped, 0, &input.mapping(2 * side.0, 2 * side.1), &mut found);
         found
+    }
+
+    /// An output's name, shape and values.
+    type Named = (&'static str, Vec<usize>, Vec<f32>);
+
+    /// Something that each head with a threshold finds in a picture of 32 x 32 pixels.
+    fn found_by_each() -> Vec<(HeadSpec, Vec<Named>)> {
+        let of = |name, shape: &[usize], row: &[f32]| {
+            let values = row.iter().copied().cycle().take(shape.iter().product()).collect();
+            (name, shape.to_vec(), values)
+        };
+        let nanodet: Vec<f32> = [0.7, 0.2].into_iter().chain([1.0; 32]).collect();
+        let maps = vec![
+            of("heatmap", &[1, 2, 4, 4], &[0.7]),
+            of("size", &[1, 2, 4, 4], &[4.0]),
+            of("offset", &[1, 2, 4, 4], &[0.5]),
+        ];
+        let lists = vec![
+            of("boxes", &[2, 4], &[1.0, 2.0, 9.0, 9.0]),
+            of("scores", &[2], &[0.7]),
+            of("labels", &[2], &[1.0]),
+        ];
+        let pairs = |scores| vec![of(scores, &[1, 3, 2], &[0.7, 0.2]), of("pred_boxes", &[1, 3, 4], &[0.5])];
+        let of_two = |kind| HeadSpec::new(kind, 2);
+        vec![
+            (of_two("yolox"), vec![of("y", &[1, 21, 7], &[0.0, 0.0, 0.0, 0.0, 0.9, 0.7, 0.2])]),
+            (of_two("yolov5"), vec![of("y", &[1, 3, 7], &[9.0, 9.0, 4.0, 4.0, 0.9, 0.7, 0.2])]),
+            (of_two("yolov8"), vec![of("y", &[1, 6, 1], &[9.0, 9.0, 4.0, 4.0, 0.7, 0.2])]),
+            (of_two("yolov8-obb"), vec![of("y", &[1, 7, 1], &[9.0, 9.0, 4.0, 4.0, 0.7, 0.2, 0.3])]),
+            (
+                HeadSpec::new("yolov8-pose", 1),
+                vec![of("y", &[1, 8, 1], &[9.0, 9.0, 4.0, 4.0, 0.7, 1.0, 1.0, 0.5])],
+            ),
+            (
+                of_two("yolov8-seg"),
+                vec![
+                    of("y", &[1, 7, 1], &[9.0, 9.0, 4.0, 4.0, 0.7, 0.2, 1.0]),
+                    of("p", &[1, 1, 8, 8], &[1.0]),
+                ],
+            ),
+            (of_two("end2end"), vec![of("y", &[1, 2, 6], &[1.0, 2.0, 9.0, 9.0, 0.7, 1.0])]),
+            (of_two("nanodet"), vec![of("y", &[1, 21, 34], &nanodet)]),
+            (of_two("fastestdet"), vec![of("y", &[1, 7, 2, 2], &[0.7])]),
+            (HeadSpec { strides: vec![8], ..of_two("centernet") }, maps),
+            (of_two("ssd"), pairs("scores")),
+            (of_two("detr"), pairs("logits")),
+            (of_two("listed"), lists),
+            (of_two("classification"), vec![of("y", &[1, 2], &[0.7, 0.3])]),
+        ]
+    }
+
+    #[test]
+    fn every_head_reports_what_scores_more_than_its_threshold() {
+        let boxless = ["embedding", "segmentation", "raw"];
+        let tried: Vec<String> = found_by_each().into_iter().map(|(spec, _)| spec.kind).collect();
+        assert!(names().iter().all(|name| boxless.contains(name) || tried.iter().any(|kind| kind == name)));
+        for (spec, outputs) in found_by_each() {
+            let outputs: Vec<(&str, &[usize], &[f32])> =
+                outputs.iter().map(|(name, shape, data)| (*name, &shape[..], &data[..])).collect();
+            let scores = |score_threshold: f32| -> Vec<f32> {
+                let found = decode(&HeadSpec { score_threshold, ..spec.clone() }, (32, 32), &outputs);
+                let of_boxes = found.detections.iter().map(|found| found.score);
+                of_boxes.chain(found.classes.iter().map(|found| found.score)).collect()
+            };
+            let best = scores(0.0).into_iter().fold(0.0, f32::max);
+            assert!(best > 0.0, "{}", spec.kind);
+            assert!(scores(best.next_down()).contains(&best), "{}: more than the threshold", spec.kind);
+            assert!(!scores(best).contains(&best), "{}: no more than the threshold", spec.kind);
+        }
     }
 
     fn guessed(side: (u32, u32), outputs: &[(&str, &[usize])]) -> String {

@@ -7,8 +7,8 @@
 use orinoco_core::{BoxF, Detection, Findings, TensorDesc};
 
 use super::{
-    Cell, Guess, Head, HeadKind, HeadSpec, Output, best, cells, check_axes, fixed_after_batch, labels_above,
-    only, suppress_as,
+    Cell, Guess, Head, HeadKind, HeadSpec, Output, add, best, cells, check_axes, fixed_after_batch,
+    is_candidate, labels_above, only, suppress_as,
 };
 use crate::{Fit, InputSpec, Mapping};
 
@@ -77,7 +77,7 @@ impl Head for NanoDet {
         let rows = outputs[0].item(item).chunks_exact(self.spec.classes + 4 * self.bins);
         for (row, cell) in rows.zip(&self.cells) {
             let (classes, distances) = row.split_at(self.spec.classes);
-            if best(classes).1 <= self.spec.score_threshold {
+            if !is_candidate(best(classes).1, &self.spec) {
                 continue;
             }
             let mut edges = distances.chunks_exact(self.bins).map(|bins| mean_bin(bins) * cell.stride);
@@ -89,9 +89,7 @@ impl Head for NanoDet {
                 &self.spec,
                 classes,
                 |score| score,
-                |class_id, score| {
-                    found.detections.push(Detection { class_id, score, bounds });
-                },
+                |class_id, score| add(found, Detection { class_id, score, bounds }),
             );
         }
         suppress_as(&self.spec, &mut found.detections);

@@ -37,6 +37,7 @@ impl Head for Raw {
             tensor.shape.extend_from_slice(shape);
             tensor.data.clear();
             tensor.data.extend_from_slice(data);
+            found.not_finite += data.iter().filter(|value| !value.is_finite()).count() as u64;
         }
     }
 }

@@ -9,8 +9,10 @@ use crate::{Fit, InputSpec, Mapping};
 
 pub(super) const KIND: HeadKind = HeadKind { name: "segmentation", build, guess };
 
-/// Class ids are 8-bit; 255 is kept for "not labelled".
+/// Class ids are 8-bit; 255 is kept for [`NOT_LABELLED`].
 const CLASSES_MAX: usize = 255;
+/// The class of a cell for which the model gave no finite number.
+const NOT_LABELLED: u8 = 255;
 
 #[derive(Clone, Copy, PartialEq)]
 enum Form {
@@ -105,45 +107,63 @@ impl Head for Segmentation {
         let columns_seen =
             share(window.at.0, columns, model_w)..share(window.at.0 + window.size.0, columns, model_w);
         let rows_seen = share(window.at.1, rows, model_h)..share(window.at.1 + window.size.1, rows, model_h);
+        let mut not_finite = 0;
         let map = &mut found.class_map;
         (map.width, map.height) = (columns_seen.len() as u32, rows_seen.len() as u32);
         for row in rows_seen {
             let cells = row * columns + columns_seen.start..row * columns + columns_seen.end;
-            self.classify(values, rows * columns, cells, &mut map.classes);
+            not_finite += self.classify(values, rows * columns, cells, &mut map.classes);
         }
+        found.not_finite += not_finite;
     }
 }
 
 impl Segmentation {
-    /// Appends the classes of consecutive `cells`.
+    /// Appends the classes of consecutive `cells`. Returns how many of them have no finite number for a best value; they
+    /// are not labelled.
     fn classify(
         &mut self,
         values: &[f32],
         area: usize,
         cells: std::ops::Range<usize>,
         classes: &mut Vec<u8>,
-    ) {
+    ) -> u64 {
+        let first = classes.len();
+        self.best.clear();
         match self.form {
-            Form::Ids => classes.extend(values[cells].iter().map(|id| id.round() as u8)),
+            Form::Ids => {
+                self.best.extend_from_slice(&values[cells]);
+                classes.extend(self.best.iter().map(|id| id.round() as u8));
+            }
             Form::Interleaved => {
                 let scores =
                     values[cells.start * self.classes..cells.end * self.classes].chunks_exact(self.classes);
-                classes.extend(scores.map(|scores| super::best(scores).0 as u8));
+                for (class_id, score) in scores.map(super::best) {
+                    classes.push(class_id as u8);
+                    self.best.push(score);
+                }
             }
             Form::Planar => {
-                let first = classes.len();
-                self.best.clear();
                 self.best.extend_from_slice(&values[cells.clone()]);
                 classes.resize(first + cells.len(), 0);
                 for class in 1..self.classes {
                     let scores = &values[class * area..][cells.clone()];
                     let cells = self.best.iter_mut().zip(&mut classes[first..]).zip(scores);
-                    for ((best, id), score) in cells.filter(|((best, _), score)| *score > *best) {
+                    let better = |best: f32, score: f32| score > best || best.is_nan();
+                    for ((best, id), score) in cells.filter(|((best, _), score)| better(**best, **score)) {
                         (*best, *id) = (*score, class as u8);
                     }
                 }
             }
         }
+        let mut not_finite = 0;
+        for (class_id, best) in classes[first..].iter_mut().zip(&self.best) {
+            if !best.is_finite() {
+                *class_id = NOT_LABELLED;
+                not_finite += 1;
+            }
+        }
+        not_finite
     }
 }
 

@@ -5,7 +5,8 @@ use orinoco_core::{BoxF, Detection, Dim, Findings, TensorDesc};
 
 use super::yolov5::from_center;
 use super::{
-    BoxForm, BoxUnit, Guess, Head, HeadKind, HeadSpec, Output, check_axes, fixed_after_batch, suppress_as,
+    BoxForm, BoxUnit, Guess, Head, HeadKind, HeadSpec, Output, add, check_axes, fixed_after_batch,
+    is_candidate, suppress_as,
 };
 use crate::{Fit, InputSpec, Mapping};
 
@@ -72,9 +73,9 @@ impl Head for Ssd {
         let boxes = outputs[self.boxes].item(item).as_chunks::<4>().0;
         for (scores, place) in scores.zip(boxes) {
             for (class_id, score) in (0u32..).zip(scores) {
-                if *score > self.spec.score_threshold && self.spec.background != Some(class_id) {
+                if is_candidate(*score, &self.spec) && self.spec.background != Some(class_id) {
                     let bounds = mapping.to_source(place_in_pixels(&self.spec, *place, self.unit));
-                    found.detections.push(Detection { class_id, score: *score, bounds });
+                    add(found, Detection { class_id, score: *score, bounds });
                 }
             }
         }

@@ -4,8 +4,8 @@
 use orinoco_core::{BoxF, Detection, Dim, Findings, TensorDesc};
 
 use super::{
-    Guess, Head, HeadKind, HeadSpec, Output, cells, check_axes, fixed_after_batch, labels_above, only,
-    suppress_as,
+    Guess, Head, HeadKind, HeadSpec, Output, add, cells, check_axes, fixed_after_batch, is_candidate,
+    labels_above, only, suppress_as,
 };
 use crate::{Fit, InputSpec, Mapping};
 
@@ -40,7 +40,7 @@ impl Head for YoloV5 {
         for row in outputs[0].item(item).chunks_exact(BOX_VALUES + self.spec.classes) {
             let (place, classes) = row.split_at(BOX_VALUES);
             // Class scores are at most 1, so most rows end here.
-            if place[4] <= self.spec.score_threshold {
+            if !is_candidate(place[4], &self.spec) {
                 continue;
             }
             let bounds = mapping.to_source(from_center(place));
@@ -48,9 +48,7 @@ impl Head for YoloV5 {
                 &self.spec,
                 classes,
                 |class| place[4] * class,
-                |class_id, score| {
-                    found.detections.push(Detection { class_id, score, bounds });
-                },
+                |class_id, score| add(found, Detection { class_id, score, bounds }),
             );
         }
         suppress_as(&self.spec, &mut found.detections);

@@ -6,8 +6,10 @@
 use orinoco_core::{BoxF, Detection, Dim, Findings, Keypoint, Mask, Point, TensorDesc};
 
 use super::yolov5::from_center;
-use super::{Guess, Head, HeadKind, HeadSpec, Output, cells, check_axes, fixed_after_batch, only};
-use crate::nms::suppress_by;
+use super::{
+    Guess, Head, HeadKind, HeadSpec, Output, cells, check_axes, fixed_after_batch, is_candidate, only,
+};
+use crate::nms::{CANDIDATES_MAX, suppress_by};
 use crate::{Fit, InputSpec, Mapping};
 
 pub(super) const DETECT: HeadKind = HeadKind {
@@ -151,12 +153,13 @@ impl Head for YoloV8 {
     fn decode(&mut self, outputs: &[Output<'_>], item: usize, mapping: &Mapping, found: &mut Findings) {
         let [_, _, anchors] = *outputs[self.boxes].shape else { return };
         let channels = Channels { values: outputs[self.boxes].item(item), anchors };
-        self.find_candidates(&channels, mapping);
+        found.not_finite += self.find_candidates(&channels, mapping);
         let (iou_max, keep_max) = (self.spec.iou_threshold, self.spec.detections_max);
         match self.task {
             Task::Oriented => {
+                let far = far_distance(iou_max);
                 suppress_by(&mut self.candidates, keep_max, self.spec.across, |better, other| {
-                    better.oriented.overlap(&other.oriented) > iou_max
+                    better.oriented.overlaps(&other.oriented, iou_max, far)
                 })
             }
             _ => suppress_by(&mut self.candidates, keep_max, self.spec.across, |better, other| {
@@ -188,29 +191,41 @@ impl Channels<'_> {
 }
 
 impl YoloV8 {
-    fn find_candidates(&mut self, channels: &Channels<'_>, mapping: &Mapping) {
-        let threshold = self.spec.score_threshold;
+    /// Fills `candidates`; returns how many more there are whose score or box is not a finite number.
+    fn find_candidates(&mut self, channels: &Channels<'_>, mapping: &Mapping) -> u64 {
         let lines = channels.values.chunks_exact(channels.anchors.max(1)).skip(BOX_VALUES);
         let lines = (0u32..).zip(lines.take(self.spec.classes));
         self.above.clear();
         if self.spec.multi_label {
             for (class_id, line) in lines {
-                let above = line.iter().enumerate().filter(|(_, score)| **score > threshold);
+                let above = line.iter().enumerate().filter(|(_, score)| is_candidate(**score, &self.spec));
                 self.above.extend(above.map(|(anchor, score)| (anchor, class_id, *score)));
             }
         } else {
             // Class by class, because the anchors of a class lie together.
             self.best.clear();
-            self.best.resize(channels.anchors, (0, f32::NEG_INFINITY));
+            self.best.resize(channels.anchors, (0, f32::NAN));
             for (class_id, line) in lines {
                 for (best, score) in self.best.iter_mut().zip(line) {
-                    if *score > best.1 {
+                    // What is no number counts only where there is nothing else.
+                    if *score > best.1 || best.1.is_nan() {
                         *best = (class_id, *score);
                     }
                 }
             }
-            let above = self.best.iter().enumerate().filter(|(_, (_, score))| *score > threshold);
+            let best = self.best.iter().enumerate();
+            let above = best.filter(|(_, (_, score))| is_candidate(*score, &self.spec));
             self.above.extend(above.map(|(anchor, (class_id, score))| (anchor, *class_id, *score)));
+        }
+        let above_before = self.above.len();
+        self.above.retain(|(_, _, score)| score.is_finite());
+        let mut not_finite = (above_before - self.above.len()) as u64;
+        // Only the best are compared, so only those are read.
+        if self.above.len() > CANDIDATES_MAX {
+            self.above.select_nth_unstable_by(CANDIDATES_MAX, |a, b| {
+                b.2.total_cmp(&a.2).then((a.1, a.0).cmp(&(b.1, b.0)))
+            });
+            self.above.truncate(CANDIDATES_MAX);
         }
         self.candidates.clear();
         for &(anchor, class_id, score) in &self.above {
@@ -219,14 +234,19 @@ impl YoloV8 {
                 Task::Oriented => channels.at(BOX_VALUES + self.spec.classes, anchor),
                 _ => 0.0,
             };
-            let oriented = Oriented { place, angle };
+            let oriented = Oriented::new(place, angle);
             let bounds = match self.task {
                 Task::Oriented => oriented.bounds(mapping),
                 _ => mapping.to_source(from_center(&place)),
             };
             let detection = Detection { class_id, score, bounds };
-            self.candidates.push(Candidate { detection, anchor, oriented });
+            if detection.is_finite() {
+                self.candidates.push(Candidate { detection, anchor, oriented });
+            } else {
+                not_finite += 1;
+            }
         }
+        not_finite
     }
 
     fn keypoints(&self, channels: &Channels<'_>, mapping: &Mapping, found: &mut Findings) {
@@ -238,7 +258,12 @@ impl YoloV8 {
                 let score = if self.keypoint_values == KEYPOINT_VALUES { value(2) } else { 1.0 };
                 Keypoint { at: mapping.point(value(0), value(1)), score }
             });
-            found.keypoints.extend(keypoints);
+            for keypoint in keypoints {
+                let is_finite = [keypoint.at.x, keypoint.at.y, keypoint.score].iter().all(|n| n.is_finite());
+                found.not_finite += u64::from(!is_finite);
+                // As COCO writes a keypoint that is not there.
+                found.keypoints.push(if is_finite { keypoint } else { Keypoint::default() });
+            }
         }
     }
 
@@ -254,55 +279,98 @@ impl YoloV8 {
         let [_, coefficients, rows, columns] = *prototypes.shape else { return };
         let values = prototypes.item(item);
         let first = BOX_VALUES + self.spec.classes;
+        let frame_pixels = u64::from(mapping.source.0) * u64::from(mapping.source.1);
+        let mut pixels_left = MASK_FRAMES_MAX * frame_pixels;
         for candidate in &self.candidates {
+            let area = MaskArea::of(&candidate.detection.bounds, mapping);
+            let Some(left) = pixels_left.checked_sub(area.pixels()) else {
+                found.masks.push(Mask { left: area.left, top: area.top, ..Mask::default() });
+                continue;
+            };
+            pixels_left = left;
+            let taps_x =
+                taps(area.left..area.right, mapping.scale.0, mapping.offset.0, mapping.model.0, columns);
+            let taps_y =
+                taps(area.top..area.bottom, mapping.scale.1, mapping.offset.1, mapping.model.1, rows);
+            // Only the rows that the box covers are blended.
+            let cells = match (taps_y.first(), taps_y.last()) {
+                (Some(top), Some(bottom)) => top.first * columns..(bottom.second + 1) * columns,
+                _ => 0..0,
+            };
             self.blend.clear();
-            self.blend.resize(rows * columns, 0.0);
+            self.blend.resize(cells.len(), 0.0);
             for (index, plane) in values.chunks_exact((rows * columns).max(1)).enumerate().take(coefficients)
             {
                 let weight = channels.at(first + index, candidate.anchor);
+                let plane = &plane[cells.clone()];
                 self.blend.iter_mut().zip(plane).for_each(|(sum, value)| *sum += weight * value);
             }
-            let grid = Grid { values: &self.blend, columns, rows };
-            found.masks.push(grid.mask(&candidate.detection.bounds, mapping));
+            let mut pixels = Vec::with_capacity(area.pixels() as usize);
+            for tap_y in &taps_y {
+                let row = |row: usize| &self.blend[row * columns - cells.start..][..columns];
+                let (top, bottom) = (row(tap_y.first), row(tap_y.second));
+                pixels.extend(taps_x.iter().map(|tap_x| {
+                    let top = tap_x.blend(top[tap_x.first], top[tap_x.second]);
+                    let bottom = tap_x.blend(bottom[tap_x.first], bottom[tap_x.second]);
+                    u8::from(tap_y.blend(top, bottom) > 0.0)
+                }));
+            }
+            let (width, height) = (area.right - area.left, area.bottom - area.top);
+            found.masks.push(Mask { left: area.left, top: area.top, width, height, pixels });
         }
     }
 }
 
-/// Blended prototypes, which cover the model's input.
-struct Grid<'a> {
-    values: &'a [f32],
-    columns: usize,
-    rows: usize,
+/// The most pixels of all masks of a picture, in pictures of its size. Masks of the best detections come first; those that
+/// would be more are empty. In a crowd the boxes of all objects cover a frame two or three times.
+const MASK_FRAMES_MAX: u64 = 8;
+
+/// The whole pixels of a box that lie in the picture.
+struct MaskArea {
+    left: u32,
+    top: u32,
+    right: u32,
+    bottom: u32,
 }
 
-impl Grid<'_> {
-    /// The pixels of `bounds` (source pixels) that lie above zero.
-    fn mask(&self, bounds: &BoxF, mapping: &Mapping) -> Mask {
+impl MaskArea {
+    fn of(bounds: &BoxF, mapping: &Mapping) -> Self {
         let (source_w, source_h) = mapping.source;
         let edge = |value: f32, max: u32| (value.round().max(0.0) as u32).min(max);
         let (left, top) = (edge(bounds.x1, source_w), edge(bounds.y1, source_h));
         let (right, bottom) = (edge(bounds.x2, source_w).max(left), edge(bounds.y2, source_h).max(top));
-        // Grid cells per model pixel: the model's input is the mapping's window, whose size the grid divides.
-        let (gx, gy) =
-            (self.columns as f32 / mapping.model.0 as f32, self.rows as f32 / mapping.model.1 as f32);
-        let x_at = |x: u32| ((x as f32 + 0.5) * mapping.scale.0 + mapping.offset.0 as f32) * gx - 0.5;
-        let y_at = |y: u32| ((y as f32 + 0.5) * mapping.scale.1 + mapping.offset.1 as f32) * gy - 0.5;
-        let pixels = (top..bottom).flat_map(|y| (left..right).map(move |x| (x, y)));
-        let pixels = pixels.map(|(x, y)| u8::from(self.sample(x_at(x), y_at(y)) > 0.0)).collect();
-        Mask { left, top, width: right - left, height: bottom - top, pixels }
+        Self { left, top, right, bottom }
     }
 
-    fn sample(&self, x: f32, y: f32) -> f32 {
-        let x = x.clamp(0.0, (self.columns - 1) as f32);
-        let y = y.clamp(0.0, (self.rows - 1) as f32);
-        let (x0, y0) = (x as usize, y as usize);
-        let (x1, y1) = ((x0 + 1).min(self.columns - 1), (y0 + 1).min(self.rows - 1));
-        let (fx, fy) = (x - x0 as f32, y - y0 as f32);
-        let at = |x: usize, y: usize| self.values[y * self.columns + x];
-        let top = at(x0, y0) + (at(x1, y0) - at(x0, y0)) * fx;
-        let bottom = at(x0, y1) + (at(x1, y1) - at(x0, y1)) * fx;
-        top + (bottom - top) * fy
+    fn pixels(&self) -> u64 {
+        u64::from(self.right - self.left) * u64::from(self.bottom - self.top)
     }
+}
+
+/// Two cells of a prototype along one axis, and how far a pixel is towards the second.
+struct CellTap {
+    first: usize,
+    second: usize,
+    weight: f32,
+}
+
+impl CellTap {
+    #[inline]
+    fn blend(&self, first: f32, second: f32) -> f32 {
+        first + (second - first) * self.weight
+    }
+}
+
+/// Where source pixels lie in the `cells` of a prototype, which cover the model's input.
+fn taps(pixels: std::ops::Range<u32>, scale: f32, offset: i32, model: u32, cells: usize) -> Vec<CellTap> {
+    let per_pixel = cells as f32 / model as f32;
+    let tap = |pixel: u32| {
+        let at = ((pixel as f32 + 0.5) * scale + offset as f32) * per_pixel - 0.5;
+        let at = at.clamp(0.0, (cells - 1) as f32);
+        let first = at as usize;
+        CellTap { first, second: (first + 1).min(cells - 1), weight: at - first as f32 }
+    };
+    pixels.map(tap).collect()
 }
 
 /// A box turned about its centre, in model pixels.
@@ -310,9 +378,25 @@ impl Grid<'_> {
 struct Oriented {
     place: [f32; BOX_VALUES],
     angle: f32,
+    /// Variances along x and y, and the covariance, of the box as a Gaussian.
+    covariance: (f64, f64, f64),
+}
+
+/// Of two Gaussians this far apart by their centres alone, the boxes overlap by less than `iou_max` (ProbIoU): its inverse,
+/// with a margin far above what is lost to rounding.
+fn far_distance(iou_max: f32) -> f64 {
+    let hellinger = 1.0 - f64::from(iou_max);
+    // Of boxes that may not overlap at all none is far; the logarithm says so by itself.
+    -(1.0 - hellinger * hellinger).max(f64::MIN_POSITIVE).ln() + 1e-3
 }
 
 impl Oriented {
+    fn new(place: [f32; BOX_VALUES], angle: f32) -> Self {
+        let mut oriented = Self { place, angle, covariance: (0.0, 0.0, 0.0) };
+        oriented.covariance = oriented.as_gaussian();
+        oriented
+    }
+
     fn corners(&self, mapping: &Mapping) -> [Point; 4] {
         let [cx, cy, w, h] = self.place;
         let (sin, cos) = self.angle.sin_cos();
@@ -332,21 +416,26 @@ impl Oriented {
 
     /// ProbIoU (Llerena et al. 2021): one minus the Hellinger distance of the boxes taken as Gaussians. The trainers
     /// suppress oriented boxes by it.
-    fn overlap(&self, other: &Self) -> f32 {
+    ///
+    /// Whether that is more than `iou_max`. `far` is its [`far_distance`], beyond which nothing needs a logarithm.
+    fn overlaps(&self, other: &Self, iou_max: f32, far: f64) -> bool {
         const EPSILON: f64 = 1e-7;
-        let (a, b) = (self.covariance(), other.covariance());
+        let (a, b) = (self.covariance, other.covariance);
         let [dx, dy] = [0, 1].map(|i| f64::from(self.place[i]) - f64::from(other.place[i]));
         let (xx, yy, xy) = (a.0 + b.0, a.1 + b.1, a.2 + b.2);
         let determinant = xx * yy - xy * xy + EPSILON;
         let distance = (xx * dy * dy + yy * dx * dx - 2.0 * xy * dx * dy) / determinant / 4.0;
+        if distance > far {
+            return false;
+        }
         let sizes = [a, b].map(|(xx, yy, xy)| (xx * yy - xy * xy).max(0.0));
         let shape = (determinant / (4.0 * (sizes[0] * sizes[1]).sqrt() + EPSILON)).ln() / 2.0;
         let bhattacharyya = (distance + shape).clamp(EPSILON, 100.0);
-        (1.0 - (1.0 - (-bhattacharyya).exp() + EPSILON).sqrt()) as f32
+        (1.0 - (1.0 - (-bhattacharyya).exp() + EPSILON).sqrt()) as f32 > iou_max
     }
 
-    /// Variances along x and y, and the covariance, of the box as a Gaussian: a uniform side has its square over 12.
-    fn covariance(&self) -> (f64, f64, f64) {
+    /// A uniform side has a variance of its square over 12.
+    fn as_gaussian(&self) -> (f64, f64, f64) {
         let [w, h] = [2, 3].map(|i| f64::from(self.place[i]).powi(2) / 12.0);
         let (sin, cos) = f64::from(self.angle).sin_cos();
         (w * cos * cos + h * sin * sin, w * sin * sin + h * cos * cos, (w - h) * sin * cos)

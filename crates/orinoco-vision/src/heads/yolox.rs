@@ -4,8 +4,8 @@
 use orinoco_core::{BoxF, Detection, Findings, TensorDesc};
 
 use super::{
-    Cell, Guess, Head, HeadKind, HeadSpec, Output, cells, check_shape, fixed_after_batch, labels_above, only,
-    suppress_as,
+    Cell, Guess, Head, HeadKind, HeadSpec, Output, add, cells, check_shape, fixed_after_batch, is_candidate,
+    labels_above, only, suppress_as,
 };
 use crate::{Align, Fit, InputSpec, Mapping};
 
@@ -54,7 +54,7 @@ impl Head for Yolox {
             let (place, classes) = row.split_at(BOX_VALUES);
             let objectness = place[4];
             // Class scores are at most 1, so most cells end here.
-            if objectness <= self.spec.score_threshold {
+            if !is_candidate(objectness, &self.spec) {
                 continue;
             }
             let bounds = mapping.to_source(bounds(place, cell));
@@ -62,9 +62,7 @@ impl Head for Yolox {
                 &self.spec,
                 classes,
                 |class| objectness * class,
-                |class_id, score| {
-                    found.detections.push(Detection { class_id, score, bounds });
-                },
+                |class_id, score| add(found, Detection { class_id, score, bounds }),
             );
         }
         suppress_as(&self.spec, &mut found.detections);

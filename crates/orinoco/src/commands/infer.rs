@@ -7,7 +7,7 @@ use orinoco_api::{ClassMapJson, ResultLine};
 use orinoco_config::{FaultList, Faults};
 use orinoco_core::{Clock, Diagnosis, Exit, Findings, codes};
 use orinoco_infer::{AudioPlan, ModelInput};
-use orinoco_pipeline::{Executor, MonotonicClock};
+use orinoco_pipeline::{Executor, MonotonicClock, not_finite};
 use orinoco_runtime::{LoadedModel, bind_audio, bind_plan, load_model, repository};
 use orinoco_vision::Gallery;
 
@@ -25,13 +25,16 @@ pub(crate) fn run(args: &InferArgs, json: bool) -> Result<Exit, Faults> {
     let mut plan = Plan::bind(&mut loaded)?;
     let gallery = args.gallery.as_deref().map(|dir| gallery::read(dir, |picture| plan.embed(picture)));
     let known = Known { gallery: gallery.transpose()?, score_min: loaded.model.head.score_threshold };
-    let mut faults = FaultList::default();
+    let (mut faults, mut left_out) = (FaultList::default(), 0);
     for (path, seq) in args.inputs.iter().zip(0..).take_while(|_| !output::is_unread()) {
-        match plan.infer(path, seq, &loaded, &known) {
+        match plan.infer(path, seq, &loaded, &known, &mut left_out) {
             Ok(lines) if json => lines.iter().for_each(output::print_json),
             Ok(lines) => output::print(&describe(path, &lines, &loaded.model.labels, &known)),
             Err(fault) => faults.push(fault),
         }
+    }
+    if left_out > 0 {
+        output::warn(&not_finite(&loaded.name).to_string());
     }
     faults.finish(Exit::Done)
 }
@@ -77,15 +80,20 @@ impl Plan {
         let mut findings = vec![Findings::default(); plan.batch_max()];
         plan.replay(std::slice::from_ref(&frame), &mut findings[..1])?;
         let embedding = std::mem::take(&mut findings[0].embedding);
+        if findings[0].not_finite > 0 {
+            return Err(not_finite(&path.display().to_string()));
+        }
         if embedding.is_empty() { Err(no_embedding(path)) } else { Ok(embedding) }
     }
 
+    /// What is in the picture or sound at `path`. Adds to `left_out` what was left out of it as not finite.
     fn infer(
         &mut self,
         path: &Path,
         seq: u64,
         loaded: &LoadedModel,
         known: &Known,
+        left_out: &mut u64,
     ) -> Result<Vec<ResultLine>, Diagnosis> {
         let line = |findings: &Findings, labels: &[String]| {
             ResultLine::new(&loaded.name, loaded.chosen.name, findings, labels)
@@ -96,6 +104,7 @@ impl Plan {
                 let frame = orinoco_media::decode_image(path, &**clock)?;
                 let mut findings = vec![Findings::default(); plan.batch_max()];
                 plan.replay(std::slice::from_ref(&frame), &mut findings[..1])?;
+                *left_out += findings[0].not_finite;
                 let labels = known.name(&mut findings[0]).unwrap_or(&loaded.model.labels);
                 Ok(vec![ResultLine { image: Some(shown), seq, ..line(&findings[0], labels) }])
             }
@@ -111,6 +120,7 @@ impl Plan {
                     return Err(Diagnosis::new(&codes::MODEL_DISAGREES, shown, cause, next));
                 }
                 let heard = plan.run(&sound.samples)?;
+                *left_out += heard.iter().map(|heard| heard.findings.not_finite).sum::<u64>();
                 let lines = heard.iter().zip(0..).map(|(heard, seq)| ResultLine {
                     audio: Some(shown.clone()),
                     seq,
@@ -132,7 +142,7 @@ fn describe(path: &Path, lines: &[ResultLine], labels: &[String], known: &Known)
     let shown = path.display();
     match lines {
         [line] if known.gallery.is_some() && line.classes.is_empty() => {
-            format!("{shown}: like nobody in the gallery by {:.2} or more", known.score_min)
+            format!("{shown}: like nobody in the gallery by more than {:.2}", known.score_min)
         }
         [line] => format!("{shown}: {}", describe_line(line, labels)),
         lines => describe_sound(&shown.to_string(), lines),

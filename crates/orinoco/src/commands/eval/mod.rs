@@ -12,7 +12,7 @@ use orinoco_core::{Clock, Diagnosis, Exit, Findings, WithSubject, codes};
 use orinoco_eval::coco::{self, Found, Truth};
 use orinoco_eval::{Confusion, Dataset, Labels, classification, detection, mot, plot, segmentation};
 use orinoco_infer::ENGINES;
-use orinoco_pipeline::MonotonicClock;
+use orinoco_pipeline::{MonotonicClock, not_finite};
 use orinoco_runtime::{LoadedModel, bind_plan, load_model, repository};
 use serde::Serialize;
 
@@ -288,13 +288,18 @@ fn watch(
     let mut plan = bind_plan(loaded, Arc::clone(&clock), None)?;
     let bar: ProgressBar = output::bar(images.len() as u64, "pictures");
     let mut scratch = vec![Findings::default(); plan.batch_max()];
+    let mut left_out = 0;
     for (index, image) in images.iter().enumerate() {
         let frame = orinoco_media::decode_image(image.as_ref(), &*clock)?;
         plan.replay(std::slice::from_ref(&frame), &mut scratch[..1])?;
+        left_out += scratch[0].not_finite;
         each(index, &mut scratch[0])?;
         bar.inc(1);
     }
     bar.finish_and_clear();
+    if left_out > 0 {
+        output::warn(&not_finite(&loaded.name).to_string());
+    }
     Ok(())
 }
 
