@@ -562,6 +562,18 @@ pub(crate) mod tests {
         check((1024, 1024), &[("output0", &[1, 20, 21504])], "yolov8-obb 15 ?head");
         check((640, 640), &[("output0", &[1, 300, 6])], "end2end 80 ?classes");
         check((320, 320), &[("output", &[1, 2125, 112])], "nanodet 80 ?mean");
+        check(
+            (416, 416),
+            &[
+                ("cls_8", &[1, 2704, 80]),
+                ("dis_8", &[1, 2704, 32]),
+                ("cls_16", &[1, 676, 80]),
+                ("dis_16", &[1, 676, 32]),
+                ("cls_32", &[1, 169, 80]),
+                ("dis_32", &[1, 169, 32]),
+            ],
+            "nanodet 80 ?mean,fit",
+        );
         check((352, 352), &[("758", &[1, 85, 22, 22])], "fastestdet 80 ?head,color,fit");
         check(
             (320, 240),
