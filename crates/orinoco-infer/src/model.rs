@@ -2,6 +2,7 @@
 
 mod bind;
 mod description;
+mod files;
 mod guess;
 mod input;
 mod metadata;

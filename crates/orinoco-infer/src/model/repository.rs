@@ -68,7 +68,7 @@ impl Repository {
         Model::read(toml, version_file, &|text, dir| self.locate(text, dir))
     }
 
-    fn find_dir(&self, text: &str) -> Result<PathBuf, Diagnosis> {
+    pub(super) fn find_dir(&self, text: &str) -> Result<PathBuf, Diagnosis> {
         let as_folder = Path::new(text);
         if as_folder.join("model.toml").is_file() {
             return Ok(as_folder.to_owned());
@@ -88,7 +88,7 @@ impl Repository {
     }
 
     /// Beside the description, else in the data folders.
-    fn locate(&self, text: &str, beside: &Path) -> PathBuf {
+    pub(super) fn locate(&self, text: &str, beside: &Path) -> PathBuf {
         let own = beside.join(text);
         let in_data = || self.data.iter().map(|dir| dir.join(text)).find(|path| path.exists());
         if own.exists() { own } else { in_data().unwrap_or(own) }
@@ -96,7 +96,7 @@ impl Repository {
 }
 
 /// `<dir>/<highest number>/model.onnx`.
-fn newest_version(dir: &Path) -> Option<PathBuf> {
+pub(super) fn newest_version(dir: &Path) -> Option<PathBuf> {
     let entries = std::fs::read_dir(dir).ok()?.flatten();
     let versions = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     versions

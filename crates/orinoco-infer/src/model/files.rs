@@ -1,0 +1,238 @@
+//! The files that a model is read from, so that no output is written over one of them.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::{self, BufReader, Read};
+use std::path::{Path, PathBuf};
+
+use orinoco_config::{Document, Vars};
+
+use super::Model;
+use super::repository::{Repository, newest_version};
+
+/// Messages in one another: a graph in an attribute of a node of a graph. A file that nests deeper is not looked into.
+const DEPTH_MAX: usize = 64;
+/// Longest name of a file with weights.
+const NAME_BYTES_MAX: u64 = 4096;
+
+impl Repository {
+    /// Every file that the model `text` is read from: descriptions, labels, the ONNX file and those that hold its weights.
+    /// What cannot be read is left out: loading the model reports it.
+    pub fn files(&self, text: &str) -> Vec<PathBuf> {
+        let path = Path::new(text);
+        let ends_with = |ending: &str| path.extension().is_some_and(|is| is.eq_ignore_ascii_case(ending));
+        let (toml, version_file) = if ends_with("onnx") {
+            let above = path.parent().and_then(Path::parent).map(|dir| dir.join("model.toml"));
+            (above, Some(path.to_owned()))
+        } else if ends_with("toml") {
+            (Some(path.to_owned()), newest_version(path.parent().unwrap_or(Path::new(""))))
+        } else {
+            let dir = self.find_dir(text).ok();
+            (dir.as_ref().map(|dir| dir.join("model.toml")), dir.as_deref().and_then(newest_version))
+        };
+        let files = RefCell::new(BTreeSet::from_iter(version_file.clone()));
+        if let Some(toml) = toml.filter(|toml| toml.is_file()) {
+            files.borrow_mut().insert(toml.clone());
+            if let Ok(document) = Document::load(&toml, &Vars::new()) {
+                files.borrow_mut().extend(document.files().iter().cloned());
+            }
+            let _ = Model::read(&toml, version_file, &|text, dir| {
+                let found = self.locate(text, dir);
+                files.borrow_mut().insert(found.clone());
+                found
+            });
+        }
+        let mut files = files.into_inner();
+        let onnx: Vec<PathBuf> = files.iter().filter(|file| is_onnx(file)).cloned().collect();
+        files.extend(onnx.iter().flat_map(|file| weight_files(file).unwrap_or_default()));
+        files.into_iter().collect()
+    }
+}
+
+fn is_onnx(file: &Path) -> bool {
+    file.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("onnx"))
+}
+
+/// The files beside `file` that hold weights of its graph.
+fn weight_files(file: &Path) -> io::Result<Vec<PathBuf>> {
+    let opened = File::open(file)?;
+    let length = opened.metadata()?.len();
+    let mut names = BTreeSet::new();
+    let mut message = Message { input: BufReader::new(opened), at: 0 };
+    message.read(length, Kind::Model, DEPTH_MAX, &mut names)?;
+    let folder = file.parent().unwrap_or(Path::new(""));
+    Ok(names.into_iter().map(|name| folder.join(name)).collect())
+}
+
+/// The messages of onnx.proto on the way to `external_data`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Model,
+    Graph,
+    Function,
+    Node,
+    Attribute,
+    SparseTensor,
+    Tensor,
+    /// An entry of `external_data`: a key and a value.
+    Entry,
+}
+
+impl Kind {
+    /// What a field holds, if that leads on.
+    fn field(self, number: u64) -> Option<Self> {
+        match (self, number) {
+            (Self::Model, 7) => Some(Self::Graph),
+            (Self::Graph, 1) => Some(Self::Node),
+            (Self::Graph, 5) | (Self::Attribute, 5 | 10) | (Self::SparseTensor, 1 | 2) => Some(Self::Tensor),
+            (Self::Graph, 15) | (Self::Attribute, 22 | 23) => Some(Self::SparseTensor),
+            (Self::Model, 25) => Some(Self::Function),
+            (Self::Function, 7) => Some(Self::Node),
+            (Self::Node, 5) => Some(Self::Attribute),
+            (Self::Attribute, 6 | 11) => Some(Self::Graph),
+            (Self::Tensor, 13) => Some(Self::Entry),
+            _ => None,
+        }
+    }
+}
+
+/// A file of protobuf messages, of which the weights are skipped and not read.
+struct Message {
+    input: BufReader<File>,
+    at: u64,
+}
+
+impl Message {
+    fn read(
+        &mut self,
+        end: u64,
+        kind: Kind,
+        depth_left: usize,
+        names: &mut BTreeSet<String>,
+    ) -> io::Result<()> {
+        let (mut key, mut value) = (String::new(), String::new());
+        while self.at < end {
+            let tag = self.number()?;
+            let (number, wire) = (tag >> 3, tag & 7);
+            let bytes = match wire {
+                0 => {
+                    self.number()?;
+                    continue;
+                }
+                1 => 8,
+                5 => 4,
+                2 => self.number()?,
+                _ => return Err(io::ErrorKind::InvalidData.into()),
+            };
+            let field_end = self.at.checked_add(bytes).filter(|field_end| *field_end <= end);
+            let field_end = field_end.ok_or(io::ErrorKind::InvalidData)?;
+            match (kind, number) {
+                (Kind::Entry, 1) => key = self.text(bytes)?,
+                (Kind::Entry, 2) => value = self.text(bytes)?,
+                _ => match kind.field(number).filter(|_| wire == 2 && depth_left > 0) {
+                    Some(inner) => self.read(field_end, inner, depth_left - 1, names)?,
+                    None => self.skip(bytes)?,
+                },
+            }
+        }
+        if kind == Kind::Entry && key == "location" {
+            names.insert(value);
+        }
+        Ok(())
+    }
+
+    fn number(&mut self) -> io::Result<u64> {
+        let mut value = 0;
+        for shift in (0..64).step_by(7) {
+            let mut byte = [0];
+            self.input.read_exact(&mut byte)?;
+            self.at += 1;
+            value |= u64::from(byte[0] & 0x7f) << shift;
+            if byte[0] & 0x80 == 0 {
+                return Ok(value);
+            }
+        }
+        Err(io::ErrorKind::InvalidData.into())
+    }
+
+    fn text(&mut self, bytes: u64) -> io::Result<String> {
+        if bytes > NAME_BYTES_MAX {
+            self.skip(bytes)?;
+            return Ok(String::new());
+        }
+        let mut text = Vec::new();
+        (&mut self.input).take(bytes).read_to_end(&mut text)?;
+        self.at += bytes;
+        Ok(String::from_utf8_lossy(&text).into_owned())
+    }
+
+    fn skip(&mut self, bytes: u64) -> io::Result<()> {
+        let by = i64::try_from(bytes).map_err(|_| io::ErrorKind::InvalidData)?;
+        self.input.seek_relative(by)?;
+        self.at += bytes;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
+        [&[number << 3 | 2, u8::try_from(bytes.len()).expect("it is short")], bytes].concat()
+    }
+
+    /// A tensor whose weights are in the file `name`, after some of its own.
+    fn tensor(name: &str) -> Vec<u8> {
+        let entry = |key: &str, value: &str| [field(1, key.as_bytes()), field(2, value.as_bytes())].concat();
+        let own = field(9, &[0xff; 40]);
+        [own, field(13, &entry("location", name)), field(13, &entry("offset", "0"))].concat()
+    }
+
+    #[test]
+    fn every_file_that_holds_weights_is_found() {
+        let dir = tempfile::tempdir().expect("temporary folder");
+        let inner = field(5, &tensor("inner.bin"));
+        let attribute = field(6, &inner);
+        let constant = field(5, &tensor("constant.bin"));
+        let nodes = [field(1, &field(5, &attribute)), field(1, &field(5, &constant))].concat();
+        let graph = [nodes, field(5, &tensor("weights.bin")), field(2, b"a graph")].concat();
+        let model =
+            [vec![8, 10], vec![7 << 3 | 2, graph.len() as u8 | 0x80, (graph.len() >> 7) as u8], graph];
+        let file = dir.path().join("model.onnx");
+        std::fs::write(&file, model.concat()).expect("written");
+        let found = weight_files(&file).expect("it is read");
+        let wanted = ["constant.bin", "inner.bin", "weights.bin"].map(|name| dir.path().join(name));
+        assert_eq!(found, wanted);
+        let repository = Repository { roots: Vec::new(), data: Vec::new() };
+        let files = repository.files(&file.display().to_string());
+        assert!(files.contains(&file) && wanted.iter().all(|name| files.contains(name)), "{files:?}");
+    }
+
+    #[test]
+    fn damage_is_no_harm() {
+        let dir = tempfile::tempdir().expect("temporary folder");
+        let file = dir.path().join("model.onnx");
+        for bytes in [&b""[..], b"text", &[0xff; 30], &[0x3a, 0xff, 0xff, 0xff, 0xff, 0x0f], &[0x3a; 300]] {
+            std::fs::write(&file, bytes).expect("written");
+            assert!(weight_files(&file).unwrap_or_default().is_empty(), "{bytes:?}");
+        }
+    }
+
+    #[test]
+    fn a_description_is_there_with_its_labels_and_what_it_inherits() {
+        let dir = tempfile::tempdir().expect("temporary folder");
+        let file = |name: &str| dir.path().join(name);
+        std::fs::write(file("base.toml"), "license = 'x'\n").expect("written");
+        std::fs::write(file("names.txt"), "one\n").expect("written");
+        let text = "version = 1\ninherit = ['base.toml']\nname = 'm'\nfile = 'm.onnx'\n[output]\nhead = 'yolov8'\n\
+                    labels_file = 'names.txt'\n";
+        std::fs::write(file("model.toml"), text).expect("written");
+        let repository = Repository { roots: Vec::new(), data: Vec::new() };
+        let files = repository.files(&dir.path().display().to_string());
+        for name in ["base.toml", "model.toml", "m.onnx", "names.txt"] {
+            assert!(files.contains(&file(name)), "{name} in {files:?}");
+        }
+    }
+}
