@@ -18,6 +18,8 @@ pub struct Board {
     pub models: Vec<BoardModel>,
     /// Streams, in the order of their ids.
     pub streams: Vec<BoardStream>,
+    /// The board file and those that it inherits; none where it comes from elsewhere.
+    pub files: Vec<PathBuf>,
 }
 
 impl Board {

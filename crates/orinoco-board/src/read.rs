@@ -57,7 +57,8 @@ pub fn load(path: &Path, engines: &[&str], vars: &Vars) -> Result<Board, Faults>
     check_unique(&top, "stream", streams.iter().map(|s| s.name.as_str()));
     check_shared_paths(&top, &streams);
     top.finish();
-    doc.finish(Board { name, inference, memory, lanes, models, streams })
+    let files = doc.files().to_vec();
+    doc.finish(Board { name, inference, memory, lanes, models, streams, files })
 }
 
 fn read_name(top: &Reader<'_>, path: &Path) -> String {

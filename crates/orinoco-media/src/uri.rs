@@ -428,6 +428,26 @@ impl ImagePaths {
     }
 }
 
+impl SourceUri {
+    /// The files that the source reads and that are there now; none for cameras and streams.
+    pub fn files(&self) -> Vec<PathBuf> {
+        match self.kind() {
+            SourceKind::Video { path, .. } | SourceKind::Images { paths: ImagePaths::One(path), .. } => {
+                vec![path.clone()]
+            }
+            SourceKind::Images { paths: paths @ ImagePaths::Numbered(numbered), .. } => {
+                let numbers = (paths.first().number..).take(FOLDER_IMAGES_MAX);
+                numbers.map(|number| numbered.path(number)).take_while(|path| path.exists()).collect()
+            }
+            SourceKind::Images { paths: ImagePaths::Folder(folder), .. } => {
+                // A folder that cannot be read is a fault of the source.
+                list_images(folder, &self.to_string()).unwrap_or_default()
+            }
+            _ => Vec::new(),
+        }
+    }
+}
+
 impl NumberedPath {
     /// The path with `number` in it.
     pub fn path(&self, number: u32) -> PathBuf {

@@ -24,7 +24,7 @@ pub use events::Quiet;
 pub use memory::{peak_bytes, resident_bytes};
 pub use models::{Describe, LoadedModel, bind_audio, bind_plan, load_as, load_model};
 pub use orinoco_api::Summary;
-pub use outputs::{Earlier, check_own_file};
+pub use outputs::{Earlier, OutputFile, TakenFiles, open_own_file};
 pub use paths::{data_dirs, repository, vars};
 pub use planning::{asked_to_measure, plan_board, planned_name};
 pub use process::set_up_process;

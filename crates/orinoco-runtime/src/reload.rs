@@ -15,7 +15,7 @@ use orinoco_infer::{Model, Repository, Scratch};
 use orinoco_pipeline::{BoundPlan, Hold, LaneEntry};
 
 use crate::LoadedModel;
-use crate::outputs::{Earlier, Outputs, check_outputs};
+use crate::outputs::{Earlier, TakenFiles, open_sinks};
 use crate::planning::{Room, plan_with_rooms};
 use crate::process::give_back_freed;
 use crate::run::{KnownModel, OpenStream, Plans, Running, Shared, check_states, collect};
@@ -29,7 +29,9 @@ pub struct Reload {
     /// The streams that ran when this was asked for.
     running: Vec<Seen>,
     lanes: Vec<Option<LaneSeen>>,
-    outputs: Outputs,
+    /// Files that this run writes or has written, and those that the caller writes.
+    written: TakenFiles,
+    own: TakenFiles,
     shared: Shared,
 }
 
@@ -103,7 +105,8 @@ impl Running {
             same: Vec::new(),
             running: running.collect(),
             lanes: lanes.collect(),
-            outputs: Outputs::new(self.written(), Earlier::Kept),
+            written: self.written(),
+            own: self.own.clone(),
             shared: self.shared.clone(),
         })
     }
@@ -148,7 +151,6 @@ impl Reload {
         let placed = self.board.streams.iter().map(|stream| self.placed(stream));
         let streams = placed.collect::<Option<Vec<BoardStream>>>().expect("new models are known by now");
         check_states(&streams, &self.models)?;
-        check_outputs(&streams)?;
         let stays = |seen: &&Seen| streams.contains(&seen.spec);
         let (stay, leave): (Vec<&Seen>, Vec<&Seen>) = self.running.iter().partition(stays);
         let leaving = leave.iter().map(|seen| seen.index).collect();
@@ -158,15 +160,20 @@ impl Reload {
             self.lanes[lane].iter_mut().for_each(|lane| lane.streams += 1);
         }
         let mut plans: Vec<Plans> = self.lanes.iter().map(|_| Plans::new()).collect();
+        let mut taken = TakenFiles::of_board(&self.board, repository);
+        taken.extend(&self.own);
+        taken.extend(&self.written);
+        let outputs = open_sinks(&new, &mut taken, &self.written, Earlier::Kept)?;
         let (mut holds, mut joining) = (Vec::new(), Vec::new());
-        for stream in new {
+        for (stream, outputs) in new.into_iter().zip(outputs) {
             let needed = stream.models.iter().map(|model| rooms[model]).fold(Room::default(), Room::or);
             let lane = self.lane_for(&stream, needed)?;
             holds.extend(self.bring(&stream, lane, &mut plans[lane], &mut loaded, repository)?);
-            let outputs = self.outputs.place(&stream.sinks);
-            joining.push(OpenStream::new(&stream, &outputs, lane, &self.models));
+            joining.push((stream, outputs, lane));
         }
-        let joining = collect(joining.into_iter())?;
+        // Last, since it begins the outputs: what fails before leaves none behind.
+        let open = |(stream, outputs, lane)| OpenStream::new(&stream, outputs, lane, &self.models);
+        let joining = collect(joining.into_iter().map(open))?;
         give_back_freed();
         Ok(Ready { board: self.board, models: self.models, joining, plans, leaving, _holds: holds })
     }
@@ -323,7 +330,6 @@ mod tests {
     use super::*;
     use crate::run::tests::{board, demo_model, known, repository, shared};
     use orinoco_pipeline::Lane;
-    use std::collections::BTreeSet;
     use std::fs;
     use std::path::PathBuf;
 
@@ -332,9 +338,9 @@ mod tests {
         let mut board = board(2, &[("a", "test://ball")]);
         board.models.push(BoardModel::new("m", folder));
         board.streams[0].models.push(0);
-        let outputs = Outputs::new(BTreeSet::new(), Earlier::Kept);
+        let (written, own) = (TakenFiles::default(), TakenFiles::default());
         let (models, running) = (vec![known(folder)], Vec::new());
-        Reload { board, models, same: Vec::new(), running, lanes: Vec::new(), outputs, shared: shared() }
+        Reload { board, models, same: Vec::new(), running, lanes: Vec::new(), written, own, shared: shared() }
     }
 
     #[test]

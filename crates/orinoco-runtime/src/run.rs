@@ -1,7 +1,7 @@
 //! Putting the parts together, starting them, and waiting for them.
 
+use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use orinoco_api::{EndState, MemorySummary, ModelSummary, Summary};
-use orinoco_board::{Board, BoardModel, BoardStream, Drop as DropKey, Inference, SinkKind, SinkSpec};
+use orinoco_board::{Board, BoardModel, BoardStream, Drop as DropKey, Inference, SinkKind};
 use orinoco_config::{FaultList, Faults};
 use orinoco_core::{Clock, Diagnosis, Nanos, StreamId, codes};
 use orinoco_infer::{Repository, Scratch};
@@ -24,7 +24,7 @@ use orinoco_telemetry::{Event, EventSink, SourceState, Stats};
 
 use crate::follow::{Counted, Follower};
 use crate::memory::{peak_bytes, resident_bytes};
-use crate::outputs::{Earlier, Outputs, check_outputs};
+use crate::outputs::{Earlier, OpenSink, TakenFiles, open_sinks};
 use crate::planning::{plan_board, scratches, stopped};
 use crate::process::give_back_freed;
 use crate::readers::Reader;
@@ -56,6 +56,7 @@ pub struct Runtime {
     lanes: Vec<Plans>,
     streams: Vec<OpenStream>,
     memory: Option<Planned>,
+    own: TakenFiles,
     shared: Shared,
 }
 
@@ -104,6 +105,8 @@ pub struct Running {
     pub(crate) streams: Vec<RunningStream>,
     /// What streams of one group run through: streams that run through the same share batches.
     groups: Vec<Vec<usize>>,
+    /// Files that the caller writes.
+    pub(crate) own: TakenFiles,
     pub(crate) shared: Shared,
     started: Nanos,
     /// When it must have ended, once that was asked for.
@@ -173,10 +176,24 @@ impl Runtime {
         stop: Stop,
         earlier: Earlier,
     ) -> Result<Self, Faults> {
+        Self::prepare_with(board, repository, events, stop, earlier, TakenFiles::default())
+    }
+
+    /// As [`Runtime::prepare`]; no sink writes to `own` files, which the caller writes.
+    pub fn prepare_with(
+        board: Board,
+        repository: &Repository,
+        events: Arc<dyn EventSink>,
+        stop: Stop,
+        earlier: Earlier,
+        own: TakenFiles,
+    ) -> Result<Self, Faults> {
         let clock: Arc<dyn Clock> = Arc::new(MonotonicClock::default());
         let shared = Shared { clock, events, stats: Stats::default(), stop };
         collect(board.streams.iter().map(|stream| check_source(stream).map_err(Faults::from)))?;
-        check_outputs(&board.streams)?;
+        let mut taken = TakenFiles::of_board(&board, repository);
+        taken.extend(&own);
+        let outputs = open_sinks(&board.streams, &mut taken, &TakenFiles::default(), earlier)?;
         let plan = plan_board(&board, repository, &*shared.events, &shared.stop)?;
         let load = |spec| KnownModel::load(spec, &board.inference, repository, &*shared.events);
         let wanted = board.models.iter().take_while(|_| !shared.stop.requested());
@@ -197,18 +214,19 @@ impl Runtime {
                 }
             }
         }
-        let mut outputs = Outputs::new(BTreeSet::new(), earlier);
-        let streams = collect(board.streams.iter().enumerate().map(|(index, spec)| {
-            OpenStream::new(spec, &outputs.place(&spec.sinks), board.lane_of(index), &models)
-        }))?;
+        let streams = board.streams.iter().zip(outputs).enumerate();
+        let streams =
+            collect(streams.map(|(index, (spec, outputs))| {
+                OpenStream::new(spec, outputs, board.lane_of(index), &models)
+            }))?;
         give_back_freed();
         let memory = plan.map(|plan| Planned { plan, scratches });
-        Ok(Self { board, models, lanes: plans, streams, memory, shared })
+        Ok(Self { board, models, lanes: plans, streams, memory, own, shared })
     }
 
     /// Starts every thread.
     pub fn start(self) -> Result<Running, Faults> {
-        let Self { board, models, lanes: mut plans, streams, memory, shared } = self;
+        let Self { board, models, lanes: mut plans, streams, memory, own, shared } = self;
         let started = shared.clock.now();
         let mut running = Running {
             board,
@@ -217,6 +235,7 @@ impl Runtime {
             lanes: Vec::new(),
             streams: Vec::new(),
             groups: Vec::new(),
+            own,
             shared,
             started,
             end_max: None,
@@ -299,10 +318,10 @@ pub(crate) fn check_states<'s>(
 }
 
 impl OpenStream {
-    /// Checks a stream for a lane and opens its sinks, at `outputs`; its models are places in `models`.
+    /// Checks a stream for a lane and begins its `outputs`; its models are places in `models`.
     pub(crate) fn new(
         spec: &BoardStream,
-        outputs: &[SinkSpec],
+        outputs: Vec<OpenSink>,
         lane: usize,
         models: &[KnownModel],
     ) -> Result<Self, Faults> {
@@ -313,11 +332,13 @@ impl OpenStream {
         let batch_max = whole.map(|step| models[step.model].summary.batch).max().unwrap_or(1);
         let follower = spec.track.as_ref().map(|track| Follower::new(spec, track)).transpose()?;
         let names: Arc<[ModelNames]> = models.iter().map(|model| model.names.clone()).collect();
+        let files = outputs.iter().map(|(sink, _)| sink.path.clone()).collect();
+        let shows_pictures = outputs.iter().any(|(sink, _)| sink.kind != SinkKind::Jsonl);
         let mut readers = Vec::new();
-        let mut open = |sink| sinks::open(sink, &spec.name, &names, &mut readers).map_err(Faults::from);
-        let sinks = collect(outputs.iter().map(&mut open))?;
-        let files = outputs.iter().map(|sink| sink.path.clone()).collect();
-        let shows_pictures = outputs.iter().any(|sink| sink.kind != SinkKind::Jsonl);
+        let mut open = |(sink, file): OpenSink| {
+            sinks::open(&sink, file, &spec.name, &names, &mut readers).map_err(Faults::from)
+        };
+        let sinks = collect(outputs.into_iter().map(&mut open))?;
         let spec = spec.clone();
         Ok(Self { spec, files, source, sinks, readers, follower, lane, steps, batch_max, shows_pictures })
     }
@@ -520,8 +541,13 @@ impl Running {
     }
 
     /// Files that were or are written.
-    pub(crate) fn written(&self) -> BTreeSet<PathBuf> {
-        self.streams.iter().flat_map(|stream| stream.files.iter().cloned()).collect()
+    pub(crate) fn written(&self) -> TakenFiles {
+        let mut written = TakenFiles::default();
+        for stream in &self.streams {
+            let whose = || format!("stream {} writes it too", stream.spec.name);
+            stream.files.iter().for_each(|file| written.add(file, whose));
+        }
+        written
     }
 
     /// Asks a stream to leave: its source stops, and its sinks complete when its last frame is through.
@@ -768,7 +794,8 @@ pub(crate) mod tests {
     pub(crate) fn board(lanes: usize, streams: &[(&str, &str)]) -> Board {
         let streams = streams.iter().map(|(name, source)| BoardStream::new(*name, *source, Vec::new()));
         let (inference, streams) = (Inference::default(), streams.collect());
-        Board { name: "test".to_owned(), inference, memory: None, lanes, models: Vec::new(), streams }
+        let (models, files) = (Vec::new(), Vec::new());
+        Board { name: "test".to_owned(), inference, memory: None, lanes, models, streams, files }
     }
 
     /// The model in a folder, taken as known; no engine has it.

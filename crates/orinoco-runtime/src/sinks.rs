@@ -16,6 +16,7 @@ use {
     orinoco_vision::{Canvas, draw, draw_card, draw_within},
 };
 
+use crate::outputs::OutputFile;
 use crate::readers::{Reader, ReaderOutput};
 
 /// What sinks need to know of a model to name what it found.
@@ -26,32 +27,32 @@ pub(crate) struct ModelNames {
     pub(crate) labels: Vec<String>,
 }
 
-/// Opens one output of one stream, and adds its reader to `readers` where it may lose that.
+/// Begins one output of one stream in `file`; `None` is standard output. Adds its reader to `readers` where it may lose that.
 pub(crate) fn open(
     spec: &SinkSpec,
+    file: Option<OutputFile>,
     stream: &str,
     models: &Arc<[ModelNames]>,
     readers: &mut Vec<Reader>,
 ) -> Result<Box<dyn Sink>, Diagnosis> {
     let models = Arc::clone(models);
-    match spec.kind {
-        SinkKind::Jsonl => Ok(Box::new(JsonlSink {
-            output: output(&spec.path, readers)?,
+    let begin = |file: OutputFile| file.begin().about(&codes::SINK_OPEN, spec.path.display(), SINK_NEXT);
+    let file = file.map(begin).transpose()?;
+    match (spec.kind, file) {
+        (SinkKind::Jsonl, file) => Ok(Box::new(JsonlSink {
+            output: output(file, &spec.path, readers),
             path: spec.path.clone(),
             stream: stream.to_owned(),
             models,
         })),
-        SinkKind::FrameMd5 if spec.path == Path::new("-") => {
-            Ok(Box::new(FrameMd5Sink::to_writer(output(&spec.path, readers)?, "standard output")))
+        (SinkKind::FrameMd5, None) => {
+            Ok(Box::new(FrameMd5Sink::to_writer(output(None, &spec.path, readers), "standard output")))
         }
-        SinkKind::FrameMd5 => {
-            make_parent(&spec.path)?;
-            Ok(Box::new(FrameMd5Sink::create(&spec.path)?))
-        }
-        SinkKind::Mp4 => mp4(&spec.path, Codec::H264, stream, models),
-        SinkKind::Mp4H265 => mp4(&spec.path, Codec::H265, stream, models),
-        other => {
-            let cause = format!("this binary has no sink of kind {other:?}");
+        (SinkKind::FrameMd5, Some(file)) => Ok(Box::new(FrameMd5Sink::to_file(file, &spec.path))),
+        (SinkKind::Mp4, Some(file)) => mp4(file, &spec.path, Codec::H264, stream, models),
+        (SinkKind::Mp4H265, Some(file)) => mp4(file, &spec.path, Codec::H265, stream, models),
+        (other, _) => {
+            let cause = format!("this binary has no sink of kind {other:?} for it");
             Err(Diagnosis::new(
                 &codes::FEATURE_MISSING,
                 spec.path.display(),
@@ -64,12 +65,12 @@ pub(crate) fn open(
 
 #[cfg(feature = "gstreamer")]
 fn mp4(
+    file: File,
     path: &Path,
     codec: Codec,
     stream: &str,
     models: Arc<[ModelNames]>,
 ) -> Result<Box<dyn Sink>, Diagnosis> {
-    make_parent(path)?;
     let stream = stream.to_owned();
     let paint = Box::new(move |picture: &mut [u8], width: u32, height: u32, shown: Shown<'_>| {
         let Some(mut canvas) = Canvas::new(picture, width, height) else { return };
@@ -81,7 +82,7 @@ fn mp4(
             }
         }
     });
-    Ok(Box::new(orinoco_media::Mp4Sink::create(path, codec, paint)?))
+    Ok(Box::new(orinoco_media::Mp4Sink::to_file(file, path, codec, paint)?))
 }
 
 #[cfg(feature = "gstreamer")]
@@ -102,7 +103,7 @@ fn paint_outcome(canvas: &mut Canvas<'_>, outcome: &Outcome, models: &[ModelName
 }
 
 #[cfg(not(feature = "gstreamer"))]
-fn mp4(path: &Path, _: Codec, _: &str, _: Arc<[ModelNames]>) -> Result<Box<dyn Sink>, Diagnosis> {
+fn mp4(_: File, path: &Path, _: Codec, _: &str, _: Arc<[ModelNames]>) -> Result<Box<dyn Sink>, Diagnosis> {
     let next = "build with the feature gstreamer, or write jsonl";
     Err(Diagnosis::new(
         &codes::FEATURE_MISSING,
@@ -114,27 +115,19 @@ fn mp4(path: &Path, _: Codec, _: &str, _: Arc<[ModelNames]>) -> Result<Box<dyn S
 
 const SINK_NEXT: &str = "check that its folder can be written";
 
-fn make_parent(path: &Path) -> Result<(), Diagnosis> {
-    match path.parent().filter(|dir| !dir.as_os_str().is_empty()) {
-        Some(dir) => std::fs::create_dir_all(dir).about(&codes::SINK_OPEN, path.display(), SINK_NEXT),
-        None => Ok(()),
-    }
-}
-
-fn output(path: &Path, readers: &mut Vec<Reader>) -> Result<Box<dyn Write + Send>, Diagnosis> {
-    if path == Path::new("-") {
+/// Standard output or `file`, which is at `path`.
+fn output(file: Option<File>, path: &Path, readers: &mut Vec<Reader>) -> Box<dyn Write + Send> {
+    let Some(file) = file else {
         let (output, reader) = ReaderOutput::stdout();
         readers.push(reader);
-        return Ok(Box::new(output));
-    }
-    make_parent(path)?;
-    let file = File::create(path).about(&codes::SINK_OPEN, path.display(), SINK_NEXT)?;
+        return Box::new(output);
+    };
     if file.metadata().is_ok_and(|there| there.is_file()) {
-        return Ok(Box::new(LineFile::new(file)));
+        return Box::new(LineFile::new(file));
     }
     let (output, reader) = ReaderOutput::file(file, path);
     readers.push(reader);
-    Ok(Box::new(BufWriter::new(output)))
+    Box::new(BufWriter::new(output))
 }
 
 /// One `orinoco.result/1` object a line, one line for each frame and model, or object and model.

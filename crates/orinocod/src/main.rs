@@ -5,7 +5,7 @@
 mod journal;
 
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,7 +19,10 @@ use orinoco_config::Faults;
 use orinoco_core::{Diagnosis, Exit, WithSubject, codes};
 use orinoco_infer::Repository;
 use orinoco_pipeline::Stop;
-use orinoco_runtime::{Earlier, Progress, Ready, Reloaded, Running, Runtime, repository, vars};
+use orinoco_runtime::{
+    Earlier, OutputFile, Progress, Ready, Reloaded, Running, Runtime, TakenFiles, open_own_file, repository,
+    vars,
+};
 use sd_notify::NotifyState;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -79,8 +82,11 @@ fn run(args: &Args) -> Result<Exit, Faults> {
     listen_to_signals(stop.clone(), Arc::clone(&hangups))?;
     let place = repository(args.models.as_deref(), args.data.as_deref());
     // What the last run wrote stays: it may have ended without anybody there.
-    let runtime =
-        Runtime::prepare(read_board(args)?, &place, Arc::new(Journal), stop.clone(), Earlier::Kept)?;
+    let board = read_board(args)?;
+    let own = args.summary.as_ref().map(|path| open_own_file(&board, &place, path, "the summary goes there"));
+    let (file, own) = own.transpose()?.map_or((None, TakenFiles::default()), |(file, own)| (Some(file), own));
+    let (events, stopped) = (Arc::new(Journal), stop.clone());
+    let runtime = Runtime::prepare_with(board, &place, events, stopped, Earlier::Kept, own)?;
     let mut running = runtime.start()?;
     journal::log(Level::Info, "running");
     notify(&[NotifyState::Ready]);
@@ -102,7 +108,7 @@ fn run(args: &Args) -> Result<Exit, Faults> {
     }
     let summary = running.finish();
     notify(&[NotifyState::Stopping]);
-    let exit = finish(args.summary.as_deref(), &summary);
+    let exit = finish(file, &summary);
     // What is being loaded would crash if the program ended under it.
     let _ = reloading.map(JoinHandle::join);
     exit
@@ -149,7 +155,7 @@ fn report_reload(done: Result<Reloaded, Faults>) {
     notify(&[NotifyState::Ready]);
 }
 
-fn finish(path: Option<&Path>, summary: &Summary) -> Result<Exit, Faults> {
+fn finish(file: Option<OutputFile>, summary: &Summary) -> Result<Exit, Faults> {
     let text = serde_json::to_string(summary).expect("a summary has only text keys and plain numbers");
     journal::log(Level::Info, &format!("summary {text}"));
     for fault in &summary.faults {
@@ -157,9 +163,10 @@ fn finish(path: Option<&Path>, summary: &Summary) -> Result<Exit, Faults> {
         journal::log(Level::Error, &text);
     }
     let next = "check that its folder can be written";
-    let written = path.map_or(Ok(()), |path| {
-        let written = write_whole(path, (text + "\n").as_bytes(), Existing::Replace);
-        written.about(&codes::SINK_OPEN, path.display(), next)
+    let written = file.map_or(Ok(()), |file| {
+        let path = file.path().display().to_string();
+        let written = file.write_whole((text + "\n").as_bytes());
+        written.about(&codes::SINK_OPEN, path, next)
     });
     match summary.end {
         // SIGTERM is how a daemon is meant to end.

@@ -1,6 +1,5 @@
 //! `orinoco run`.
 
-use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -9,7 +8,7 @@ use orinoco_board::{Board, BoardStream, SinkKind, SinkSpec, TrackSpec};
 use orinoco_config::Faults;
 use orinoco_core::{Diagnosis, Exit, WithSubject, codes};
 use orinoco_pipeline::Stop;
-use orinoco_runtime::{Earlier, Runtime, check_own_file, repository, vars};
+use orinoco_runtime::{Earlier, OutputFile, Runtime, TakenFiles, open_own_file, repository, vars};
 
 use crate::args::RunArgs;
 use crate::commands::{RECONNECT_ATTEMPTS, board_model, inference};
@@ -18,23 +17,20 @@ use crate::signals::stop_on_signals;
 
 pub(crate) fn run(args: &RunArgs, json: bool) -> Result<Exit, Faults> {
     let board = board(args, json)?;
-    if let Some(path) = &args.summary {
-        check_own_file(&board, path)?;
-    }
     let to_stdout = board.streams.iter().flat_map(|s| &s.sinks).any(|sink| sink.path == Path::new("-"));
     let stop = Stop::default();
     stop_on_signals(stop.clone())?;
     let place = repository(args.place.models.as_deref(), args.place.data.as_deref());
     let frames_max = board.streams.iter().map(|stream| stream.frames_max).sum::<Option<u64>>();
-    let runtime = Runtime::prepare(board, &place, Arc::new(EventLines), stop, Earlier::Overwritten)?;
-    // Hours of work should not end without it; a run that was refused should leave nothing behind.
-    if let Some(path) = &args.summary {
-        check_writable(path)?;
-    }
+    // Hours of work should not end without it; a run that was refused leaves nothing behind.
+    let own = args.summary.as_ref().map(|path| open_own_file(&board, &place, path, "the summary goes there"));
+    let (file, own) = own.transpose()?.map_or((None, TakenFiles::default()), |(file, own)| (Some(file), own));
+    let (events, earlier) = (Arc::new(EventLines), Earlier::Overwritten);
+    let runtime = Runtime::prepare_with(board, &place, events, stop, earlier, own)?;
     let progress = ProgressLine::new(frames_max);
     let summary = runtime.start()?.wait(|now| progress.show(now));
     progress.clear();
-    let written = args.summary.as_deref().map_or(Ok(()), |path| write_summary(path, &summary));
+    let written = file.map_or(Ok(()), |file| write_summary(file, &summary));
     match (json, to_stdout) {
         (true, _) => output::print_json(&summary),
         // Standard output belongs to a sink: people read the summary on the other one.
@@ -106,6 +102,7 @@ fn foreground(args: &RunArgs, source: &str, json: bool) -> Result<Board, Faults>
         lanes: 1,
         models,
         streams: vec![stream],
+        files: Vec::new(),
     })
 }
 
@@ -135,17 +132,9 @@ fn sink(text: &str) -> Result<SinkSpec, Diagnosis> {
     Ok(SinkSpec { kind: *kind, path: PathBuf::from(path) })
 }
 
-const SUMMARY_NEXT: &str = "check that its folder can be written";
-
-/// Refuses, before anything runs, a summary that could not be written after it. What is there stays until then.
-fn check_writable(path: &Path) -> Result<(), Diagnosis> {
-    let folder = path.parent().map_or(Ok(()), std::fs::create_dir_all);
-    let open = || File::options().create(true).append(true).open(path);
-    folder.and_then(|()| open()).map(drop).about(&codes::SINK_OPEN, path.display(), SUMMARY_NEXT)
-}
-
-fn write_summary(path: &Path, summary: &Summary) -> Result<(), Diagnosis> {
+fn write_summary(file: OutputFile, summary: &Summary) -> Result<(), Diagnosis> {
     let text = serde_json::to_string_pretty(summary).expect("a summary has only text keys and plain numbers");
-    let written = write_whole(path, (text + "\n").as_bytes(), Existing::Replace);
-    written.about(&codes::SINK_OPEN, path.display(), SUMMARY_NEXT)
+    let path = file.path().display().to_string();
+    let written = file.write_whole((text + "\n").as_bytes());
+    written.about(&codes::SINK_OPEN, path, "check that its folder can be written")
 }

@@ -51,6 +51,7 @@ pub(crate) fn run(args: &BenchPipelineArgs, json: bool) -> Result<Exit, Faults> 
         lanes: 1,
         models: vec![model],
         streams: vec![stream],
+        files: Vec::new(),
     };
 
     let (mut engine, mut pipeline, mut ratios) = (Vec::new(), Vec::new(), Vec::new());

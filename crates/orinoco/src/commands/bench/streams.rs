@@ -197,6 +197,7 @@ impl Bench {
             lanes: self.lanes,
             models: if with_model { vec![self.model.clone()] } else { Vec::new() },
             streams: (0..self.streams).map(stream).collect(),
+            files: Vec::new(),
         };
         let runtime =
             Runtime::prepare(board, &self.place, Arc::new(Quiet), Stop::default(), Earlier::Overwritten)?;

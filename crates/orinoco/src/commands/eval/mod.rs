@@ -3,7 +3,7 @@
 mod tracking;
 
 use std::collections::HashMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use indicatif::ProgressBar;
@@ -13,7 +13,7 @@ use orinoco_eval::coco::{self, Found, Truth};
 use orinoco_eval::{Confusion, Dataset, Labels, classification, detection, mot, plot, segmentation};
 use orinoco_infer::ENGINES;
 use orinoco_pipeline::{MonotonicClock, not_finite};
-use orinoco_runtime::{LoadedModel, bind_plan, load_model, repository};
+use orinoco_runtime::{LoadedModel, OutputFile, TakenFiles, bind_plan, load_model, repository};
 use serde::Serialize;
 
 use crate::args::{EvalArgs, TuneArgs};
@@ -150,6 +150,7 @@ fn pictures(args: &EvalArgs) -> Result<Report, Faults> {
     };
     if let Some(folder) = &args.plots {
         make_folder(folder)?;
+        check_not_read(args, PLOTS.map(|name| folder.join(name)))?;
     }
     dataset.items.truncate(args.limit.unwrap_or(usize::MAX));
     let (first, seen) = judge(args, &entries.first, &dataset)?;
@@ -459,6 +460,26 @@ fn differ(dataset: &Dataset, first: &[Findings], second: &[Findings], score: f64
     differences
 }
 
+/// Precision over recall, and the confusion matrix.
+const PLOTS: [&str; 2] = ["precision_recall.svg", "confusion.svg"];
+
+/// Refuses to write over the data set, a model or results that are read, before anything is judged. Nothing is written yet.
+fn check_not_read(args: &EvalArgs, files: impl IntoIterator<Item = PathBuf>) -> Result<(), Diagnosis> {
+    let place = repository(args.place.models.as_deref(), args.place.data.as_deref());
+    let mut taken = TakenFiles::default();
+    taken.add_folder(&args.dataset, "the data set is read from it");
+    if let Some(results) = &args.results {
+        taken.add_folder(results, "results are read from it");
+        taken.add(results, || "results are read from it".to_owned());
+    }
+    for model in args.model.iter().chain(&args.against) {
+        taken.add_model(model, model, &place);
+    }
+    // Kept until the last one is checked: two of them may be one file.
+    let open = |file: PathBuf| taken.open(&file, "this command writes it too");
+    files.into_iter().map(open).collect::<Result<Vec<OutputFile>, _>>().map(drop)
+}
+
 const PLOTS_NEXT: &str = "check that the folder can be written";
 
 /// Made before anything is judged: it would be late to find after hours that it cannot be.
@@ -470,7 +491,7 @@ fn draw(folder: &Path, judged: &Judged) -> Result<Vec<String>, Diagnosis> {
     let curves = judged.coco.as_ref().map(|report| plot::precision_recall(report, &judged.labels));
     let matrix = judged.confusion.as_ref().map(|matrix| plot::confusion(matrix, &judged.labels));
     let mut files = Vec::new();
-    for (name, svg) in [("precision_recall.svg", curves), ("confusion.svg", matrix)] {
+    for (name, svg) in PLOTS.into_iter().zip([curves, matrix]) {
         if let Some(svg) = svg {
             let path = folder.join(name);
             let written = write_whole(&path, svg.as_bytes(), Existing::Replace);

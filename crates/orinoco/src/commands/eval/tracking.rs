@@ -9,7 +9,7 @@ use orinoco_runtime::LoadedModel;
 use orinoco_vision::{Tracker, TrackerConfig};
 use serde::Serialize;
 
-use super::{Entries, Entry, Judged, Report, SCHEMA, load, number, watch};
+use super::{Entries, Entry, Judged, Report, SCHEMA, check_not_read, load, number, watch};
 use crate::args::EvalArgs;
 use crate::output;
 
@@ -145,6 +145,9 @@ pub(super) fn report(args: &EvalArgs, sequences: &[Folder]) -> Result<Report, Fa
     let (result, against) = match (Entries::of(args), &args.results) {
         (Some(entries), _) => {
             let place = args.save_results.as_deref().map(|path| set.place(path)).transpose()?;
+            if let Some(place) = &place {
+                check_not_read(args, sequences.iter().map(|sequence| place.file(sequence)))?;
+            }
             let save = |sequence: &Folder, found: &Sequence| {
                 let Some(place) = &place else { return Ok(()) };
                 let file = place.file(sequence);
