@@ -265,3 +265,68 @@ fn cause(why: &io::Error) -> String {
         _ => format!("it cannot be written ({why})"),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Codec;
+    use crate::i420::Colour;
+    use orinoco_core::{ColorMatrix, ColorRange};
+    use orinoco_pipeline::PixelAspect;
+    use std::os::fd::OwnedFd;
+
+    fn track() -> Track {
+        let colour = Colour { matrix: ColorMatrix::Bt709, range: ColorRange::Limited };
+        Track { codec: Codec::H264, width: 64, height: 48, aspect: PixelAspect::SQUARE, colour }
+    }
+
+    fn picture(ticks: u64, bytes: usize) -> Coded {
+        Coded::Picture(Picture { ticks, is_key: true, bytes: vec![0; bytes] })
+    }
+
+    #[test]
+    fn a_disk_that_is_stuck_holds_up_nobody_for_seconds_and_the_end_not_for_ever() {
+        // A pipe that nobody reads, and that has no room for the first fragment.
+        let (reader, writer) = io::pipe().expect("made");
+        let recorder = Recorder::start(File::from(OwnedFd::from(writer)), track()).expect("it starts");
+        let entrance = recorder.entrance();
+        let begin = Instant::now();
+        for number in 0..PICTURES_MAX as u64 {
+            assert!(entrance.send(picture(number * u64::from(TIMESCALE), 1 << 20)));
+        }
+        assert!(begin.elapsed() < Duration::from_secs(5), "{:?}", begin.elapsed());
+        let why = recorder.complete(Duration::from_millis(100)).expect_err("nobody reads");
+        assert!(why.contains("did not take"), "{why}");
+        // Its thread ends with the reader.
+        drop(reader);
+    }
+
+    #[test]
+    fn a_picture_is_in_the_file_although_no_other_comes() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = folder.path().join("x.mp4");
+        let recorder = Recorder::start(File::create(&path).expect("writable"), track()).expect("it starts");
+        let entrance = recorder.entrance();
+        assert!(entrance.send(Coded::Config(vec![1])) && entrance.send(picture(0, 5000)));
+        thread::sleep(FRAGMENT_WAIT_MAX + Duration::from_millis(400));
+        let length = || path.metadata().expect("it is there").len();
+        let first = length();
+        assert!(first > 5000, "{first}");
+        assert!(entrance.send(picture(1, 1000)));
+        recorder.complete(Duration::from_secs(10)).expect("there is room");
+        assert!(length() > first + 1000);
+    }
+
+    #[test]
+    fn other_parameters_of_the_encoder_are_an_error() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let file = File::create(folder.path().join("x.mp4")).expect("writable");
+        let recorder = Recorder::start(file, track()).expect("it starts");
+        let entrance = recorder.entrance();
+        for config in [[1], [1], [2]] {
+            assert!(entrance.send(Coded::Config(config.to_vec())));
+        }
+        let why = recorder.complete(Duration::from_secs(10)).expect_err("two encoders that differ");
+        assert!(why.contains("parameters"), "{why}");
+    }
+}
