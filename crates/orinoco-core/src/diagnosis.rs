@@ -56,7 +56,7 @@ impl Diagnosis {
         cause: impl fmt::Display,
         next: impl fmt::Display,
     ) -> Self {
-        Self { code, subject: one_line(subject), cause: one_line(cause), next: one_line(next), detail: None }
+        Self { code, subject: name(subject), cause: one_line(cause), next: one_line(next), detail: None }
     }
 
     /// The same with the cause in full, unless that says no more than the cause does.
@@ -66,6 +66,12 @@ impl Diagnosis {
         let more = !detail.is_empty() && one_line(detail) != self.cause;
         Self { detail: more.then(|| String::from(detail)), ..self }
     }
+}
+
+/// Subjects are names, and every character of a name counts: `.` is a folder. What has none is shown as an empty string.
+fn name(text: impl fmt::Display) -> String {
+    let name = format!("{text}").replace(char::is_control, " ");
+    if name.trim().is_empty() { format!("\"{name}\"") } else { name }
 }
 
 /// Causes come from other people's libraries and may span lines or end with full stops; a diagnosis is one sentence.
@@ -130,5 +136,21 @@ mod tests {
         let whole = d.with_detail("no such file.\nat line 3");
         assert_eq!(whole.detail.as_deref(), Some("no such file.\nat line 3"));
         assert_eq!(whole.to_string(), "a.mp4: no such file; check the path");
+    }
+
+    #[test]
+    fn a_subject_is_never_empty() {
+        for (subject, shown) in [
+            (".", "."),
+            ("..", ".."),
+            ("out/.", "out/."),
+            ("two  spaces ...", "two  spaces ..."),
+            ("", "\"\""),
+            (" ", "\" \""),
+            ("a\nb", "a b"),
+        ] {
+            let diagnosis = Diagnosis::new(&crate::codes::FILE_MISSING, subject, "cause", "next");
+            assert_eq!(diagnosis.subject, shown);
+        }
     }
 }

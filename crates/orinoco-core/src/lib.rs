@@ -14,6 +14,7 @@ mod findings;
 mod frame;
 mod ids;
 mod tensor;
+pub mod text;
 mod time;
 
 pub use detection::{BoxF, Detection, TrackId};
