@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use orinoco_config::{Document, Faults, Reader, Vars};
 use orinoco_core::codes;
+use orinoco_core::text::count;
 
 use crate::{
     Board, BoardModel, BoardStream, Drop, Inference, ObjectsSpec, Shape, SinkKind, SinkSpec, TrackSpec,
@@ -46,7 +47,7 @@ pub fn load(path: &Path, engines: &[&str], vars: &Vars) -> Result<Board, Faults>
         top.missing("stream", "add a [[stream]] with a name, a source and its models");
     }
     if tables.len() > STREAMS_MAX {
-        let cause = format!("there are {} streams", tables.len());
+        let cause = format!("there are {}", count(tables.len() as u64, "stream"));
         top.fault("stream", &codes::KEY_RANGE, cause, format!("keep to {STREAMS_MAX} on one board"));
     }
     check_objects(&top, &models);
@@ -305,7 +306,12 @@ fn read_shape(table: Reader<'_>, key: &'static str) -> Shape {
     if !table.has(key) {
         table.missing(key, next);
     } else if !right {
-        table.fault(key, &codes::KEY_RANGE, format!("it has {} numbers", numbers.len()), next);
+        table.fault(
+            key,
+            &codes::KEY_RANGE,
+            format!("it has {}", count(numbers.len() as u64, "number")),
+            next,
+        );
     }
     table.finish();
     let points = numbers.chunks_exact(2).map(|pair| (pair[0] as f32, pair[1] as f32)).collect();

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cudarc::driver::sys;
+use orinoco_core::text::mebibytes;
 
 use crate::frees::{CaptureGuard, Frees};
 use crate::kernels::SOURCES;
@@ -350,7 +351,7 @@ impl Stream {
         // SAFETY: both spans lie inside allocations that the driver maps (`Span` is made of nothing else), and freeing
         // one waits for the device first.
         let result = unsafe { sys::cuMemcpyAsync(to.address(), from.address(), to.bytes(), self.raw) };
-        check(result, "cuMemcpyAsync", || format!("copying {} bytes", to.bytes()))
+        check(result, "cuMemcpyAsync", || format!("copying {}", mebibytes(to.bytes() as u64)))
     }
 
     /// Copies `bytes` to the device, and waits until they are there.
@@ -363,8 +364,9 @@ impl Stream {
         // SAFETY: `to` lies inside an allocation of the driver; `bytes` outlive the copy, which is waited for below.
         let result =
             unsafe { sys::cuMemcpyHtoDAsync_v2(to.address(), bytes.as_ptr().cast(), bytes.len(), self.raw) };
-        let copied =
-            check(result, "cuMemcpyHtoDAsync", || format!("writing {} bytes to the GPU", bytes.len()));
+        let copied = check(result, "cuMemcpyHtoDAsync", || {
+            format!("writing {} to the GPU", mebibytes(bytes.len() as u64))
+        });
         // Also where the copy failed: part of it may be under way.
         copied.and(self.synchronize())
     }
@@ -380,8 +382,9 @@ impl Stream {
         let result = unsafe {
             sys::cuMemcpyDtoHAsync_v2(bytes.as_mut_ptr().cast(), from.address(), bytes.len(), self.raw)
         };
-        let copied =
-            check(result, "cuMemcpyDtoHAsync", || format!("reading {} bytes off the GPU", bytes.len()));
+        let copied = check(result, "cuMemcpyDtoHAsync", || {
+            format!("reading {} off the GPU", mebibytes(bytes.len() as u64))
+        });
         copied.and(self.synchronize())
     }
 
@@ -455,7 +458,7 @@ impl Launch for Stream {
         self.keep(&[span]);
         // SAFETY: the span lies inside an allocation of the driver, and freeing that waits for the device.
         let result = unsafe { sys::cuMemsetD8Async(span.address(), 0, span.bytes(), self.raw) };
-        check(result, "cuMemsetD8Async", || format!("zeroing {} bytes", span.bytes()))
+        check(result, "cuMemsetD8Async", || format!("zeroing {}", mebibytes(span.bytes() as u64)))
     }
 }
 

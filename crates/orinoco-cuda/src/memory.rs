@@ -17,6 +17,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
 use cudarc::driver::sys;
+use orinoco_core::text::mebibytes;
 
 use crate::device::{Context, check};
 use crate::table::{TableLayout, TableSpan};
@@ -161,7 +162,9 @@ impl DeviceArena {
         let mut address = 0;
         // SAFETY: `address` is a place for the pointer, and the context was made current above.
         let result = unsafe { sys::cuMemAlloc_v2(&mut address, bytes) };
-        check(result, "cuMemAlloc", || format!("allocating {bytes} bytes on {}", context.info().name))?;
+        check(result, "cuMemAlloc", || {
+            format!("allocating {} on {}", mebibytes(bytes as u64), context.info().name)
+        })?;
         DEVICE_BYTES.fetch_add(bytes as u64, Ordering::Relaxed);
         let allocation: Owner = Arc::new(DeviceAllocation { context, address, bytes });
         // SAFETY: the allocation is at least `length` bytes long and lives as long as its owner.
@@ -221,7 +224,8 @@ impl PinnedBuffer {
         let bytes = bytes.max(BYTES_MIN);
         let context = Arc::clone(device.context());
         context.bind()?;
-        let doing = || format!("pinning {bytes} bytes of host memory for {}", device.info().name);
+        let doing =
+            || format!("pinning {} of host memory for {}", mebibytes(bytes as u64), device.info().name);
         let mut host = ptr::null_mut();
         // SAFETY: `host` is a place for the pointer, and the context was made current above.
         let result = unsafe { sys::cuMemHostAlloc(&mut host, bytes, sys::CU_MEMHOSTALLOC_DEVICEMAP) };

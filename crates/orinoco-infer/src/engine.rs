@@ -12,6 +12,7 @@ use std::sync::Once;
 use crate::model::onnx::{Extras, ONNX};
 use crate::scratch::Scratch;
 use half::f16;
+use orinoco_core::text::count;
 use orinoco_core::{Diagnosis, ElementType, TensorDesc, WithSubject, codes, shape_text};
 #[cfg(feature = "cuda")]
 use orinoco_cuda::Span;
@@ -323,7 +324,8 @@ pub(crate) fn check_binding(
         Err(Diagnosis::new(&codes::MODEL_DISAGREES, file.display(), cause, "see `orinoco models show`"))
     };
     if shapes.len() != inputs.len() {
-        return disagree(format!("it has {} inputs, but {} shapes were given", inputs.len(), shapes.len()));
+        let (inputs, shapes) = (count(inputs.len() as u64, "input"), count(shapes.len() as u64, "shape"));
+        return disagree(format!("it has {inputs}, but got {shapes}"));
     }
     for (input, shape) in inputs.iter().zip(shapes) {
         let fits =
@@ -421,7 +423,7 @@ mod tests {
             check_binding(Path::new("m.onnx"), std::slice::from_ref(&input), &[], shapes).map_err(|d| d.cause)
         };
         assert_eq!(check(&[vec![4, 3]]), Ok(()));
-        assert_eq!(check(&[]), Err("it has 1 inputs, but 0 shapes were given".into()));
+        assert_eq!(check(&[]), Err("it has 1 input, but got 0 shapes".into()));
         assert_eq!(check(&[vec![4, 2]]), Err("input `images` is [?,3], which cannot be [4, 2]".into()));
         let huge = check(&[vec![usize::MAX / 2, 3]]).unwrap_err();
         assert!(huge.contains("larger than memory"), "{huge}");

@@ -10,6 +10,7 @@ mod triton;
 use std::path::{Path, PathBuf};
 
 use orinoco_config::FileKind;
+use orinoco_core::text::count;
 use orinoco_core::{Diagnosis, ElementType, Layout, TensorDesc, WithSubject, codes};
 use orinoco_vision::{Align, ColorOrder, Fit, HeadSpec, Resize, Rounding, heads};
 
@@ -143,8 +144,8 @@ impl Import {
         let labels = self.said.labels.as_ref().map_or(0, Vec::len);
         let known = self.labels_fit(model.head.classes);
         let fault = (labels > 0 && !known).then(|| LeftOut {
-            key: format!("{labels} labels"),
-            why: format!("the graph has {} classes", model.head.classes),
+            key: count(labels as u64, "label"),
+            why: format!("the graph has {}", count(model.head.classes as u64, "class")),
         });
         fault.into_iter().collect()
     }

@@ -8,9 +8,10 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
 
+use orinoco_core::text::mebibytes;
+
 use crate::needs::{Domain, ModelNeeds, Needs, PAGE_BYTES};
 use crate::refused::{Refused, area_row, table, total_rows};
-use crate::size::Mib;
 
 /// What a board may spend on its models and streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,13 +61,10 @@ impl Budget {
 impl fmt::Display for Budget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Shared(bytes) => write!(f, "{} MiB ({bytes} bytes)", Mib(*bytes)),
-            Self::Separate { host, device } => write!(
-                f,
-                "{} MiB on the host ({host} bytes) and {} MiB on the device ({device} bytes)",
-                Mib(*host),
-                Mib(*device)
-            ),
+            Self::Shared(bytes) => f.write_str(&mebibytes(*bytes)),
+            Self::Separate { host, device } => {
+                write!(f, "{} on the host and {} on the device", mebibytes(*host), mebibytes(*device))
+            }
         }
     }
 }

@@ -9,6 +9,8 @@ use std::fmt;
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 
+use orinoco_core::text::{count, mebibytes};
+
 use crate::needs::{Domain, Needs};
 use crate::plan::{Area, Budget, Kind, Plan};
 use crate::size::Mib;
@@ -69,7 +71,11 @@ impl fmt::Display for Change {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Frames { stream, from, to } => {
-                write!(f, "give stream `{stream}` a ring of {to} frames instead of {from}")
+                write!(
+                    f,
+                    "give stream `{stream}` a ring of {} instead of {from}",
+                    count(u64::from(*to), "frame")
+                )
             }
             Self::Batch { model, from, to } => {
                 write!(f, "run model `{model}` with a batch of {to} instead of {from}")
@@ -118,8 +124,9 @@ impl Refused {
 impl fmt::Display for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let too_many = self.excess().parts().into_iter().filter(|(_, bytes)| *bytes > 0);
-        let too_many: Vec<String> = too_many.map(|(part, bytes)| format!("{bytes} ({part})")).collect();
-        writeln!(f, "the memory budget is exceeded; bytes too many: {}", too_many.join(", "))?;
+        let too_many: Vec<String> =
+            too_many.map(|(part, bytes)| format!("{} over budget ({part})", mebibytes(bytes))).collect();
+        writeln!(f, "the memory budget is exceeded: {}", too_many.join(", "))?;
         let needs = self.plan.areas().map(|(domain, area)| area_row(domain, area));
         let totals =
             [("total", self.plan.spent()), ("budget", self.plan.budget), ("too many", self.excess())];
@@ -129,7 +136,12 @@ impl fmt::Display for Refused {
             Some(Suggestion { change, spent }) => {
                 write!(f, "the smallest change that fits: {change}; then the total is {spent}")
             }
-            None => write!(f, "no single change fits; the least budget that does: {}", self.budget_min()),
+            None => {
+                let least = self.budget_min().parts().into_iter();
+                let least: Vec<String> =
+                    least.map(|(part, bytes)| format!("{} MiB ({part})", bytes.div_ceil(1 << 20))).collect();
+                write!(f, "no single change fits; the least budget that does: {}", least.join(", "))
+            }
         }
     }
 }

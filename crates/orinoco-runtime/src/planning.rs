@@ -12,6 +12,7 @@ use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use orinoco_board::{Board, BoardModel, BoardStream, Inference};
 use orinoco_config::{Faults, FileKind};
+use orinoco_core::text::mebibytes;
 use orinoco_core::{Diagnosis, ElementType, WithSubject, codes};
 use orinoco_infer::{Cache, ElementsMut, NoCache, Options, Repository, Scratch, by_name};
 use orinoco_media::{SourceKind, SourceUri};
@@ -113,7 +114,10 @@ impl Room {
             true => (self.host_bytes, there.host_bytes, ""),
             false => (self.device_bytes, there.device_bytes, " on the GPU"),
         };
-        format!("a model needs {needed} bytes{place} to compute in, and its lane was planned with {there}")
+        let (short, there) = (mebibytes(needed - there), mebibytes(there));
+        format!(
+            "a model needs {short} more{place} to compute in than the {there} that its lane was planned with"
+        )
     }
 
     /// Whether a model that needs this can compute in `there`.
@@ -191,10 +195,12 @@ pub(crate) fn plan_with_rooms(
         }
         Err(refused) => {
             events.emit(Event::MemoryRefused { table: refused.to_string() });
-            let cause = format!("it takes {} bytes, and the budget is {budget}", refused.plan.bytes());
+            let bytes = refused.plan.bytes();
+            let (short, budget) = (mebibytes(bytes.saturating_sub(budget)), mebibytes(budget));
+            let cause = format!("it takes {short} more than it may: the budget is {budget}");
             let next = match &refused.suggestion {
                 Some(suggestion) => suggestion.change.to_string(),
-                None => format!("set budget = \"{}\" or more", refused.plan.bytes()),
+                None => format!("set budget = \"{} MiB\" or more", bytes.div_ceil(1 << 20)),
             };
             Err(Diagnosis::new(&codes::MEMORY_BUDGET, format!("board {}", board.name), cause, next).into())
         }
@@ -230,7 +236,8 @@ fn with_device_area(scratch: Scratch, bytes: usize) -> Result<Scratch, String> {
 
 #[cfg(not(feature = "cuda"))]
 fn with_device_area(_: Scratch, bytes: usize) -> Result<Scratch, String> {
-    Err(format!("{bytes} bytes of it were planned on a GPU, and this build has no CUDA"))
+    let planned = mebibytes(bytes as u64);
+    Err(format!("{planned} of it were planned on a GPU, and this build has no CUDA"))
 }
 
 // --- needs -------------------------------------------------------------------------------------------------------------

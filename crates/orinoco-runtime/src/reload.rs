@@ -399,12 +399,12 @@ mod tests {
             stream.lane = lane;
             reload.lane_for(&stream, needed).expect_err("no lane has room").cause
         };
-        assert!(refused(None, host((1 << 20) + 1)).contains("was planned with 1048576"));
-        assert!(refused(Some(1), host(1 << 20)).contains("was planned with 4096"));
+        let host_short = refused(None, host(3 << 20));
+        assert!(host_short.contains("needs 2.0 MiB more to compute in than the 1.0 MiB"), "{host_short}");
+        assert!(refused(None, host((1 << 20) + 1)).contains("needs less than 0.1 MiB more"));
+        assert!(refused(Some(1), host(1 << 20)).contains("than the less than 0.1 MiB"));
         let on_device = refused(None, Room { host_bytes: 0, device_bytes: 1 });
-        assert!(
-            on_device.contains("needs 1 bytes on the GPU to compute in, and its lane was planned with 0")
-        );
+        assert!(on_device.contains("less than 0.1 MiB more on the GPU"), "{on_device}");
         assert!(refused(Some(2), host(0)).contains("has ended"));
     }
 }

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use orinoco_core::text::count;
 use orinoco_core::{Diagnosis, WithSubject, codes};
 
 use super::{Dataset, DatasetKind, Item, LabelledBox, Labels, bad_line, pictures};
@@ -56,7 +57,12 @@ fn read_row(row: &str, width: f64, height: f64) -> Result<LabelledBox, String> {
             let ((x, w), (y, h)) = (range(0, width), range(1, height));
             [x, y, w, h]
         }
-        _ => return Err(format!("it has {} numbers after the class, where a box has 4", values.len())),
+        _ => {
+            return Err(format!(
+                "it has {} after the class, where a box has 4",
+                count(values.len() as u64, "number")
+            ));
+        }
     };
     if bounds[2] < 0.0 || bounds[3] < 0.0 {
         return Err("its width or height is negative".to_owned());

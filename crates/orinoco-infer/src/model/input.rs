@@ -1,6 +1,7 @@
 //! What goes into a model: `[input]`, `[[constant]]` and `[[state]]`.
 
 use orinoco_config::Reader;
+use orinoco_core::text::count;
 use orinoco_core::{ElementType, Layout, codes};
 use orinoco_vision::{Align, ColorOrder, Fit, InputSpec, Resize, Rounding};
 
@@ -254,7 +255,7 @@ fn per_channel(table: &Reader<'_>, key: &'static str, default: f32) -> [f32; 3] 
             table.fault(
                 key,
                 &codes::KEY_RANGE,
-                format!("it has {} values", values.len()),
+                format!("it has {}", count(values.len() as u64, "value")),
                 "give 1 or 3, one per channel",
             );
             [default; 3]

@@ -87,7 +87,7 @@ fn read_labels(table: &Reader<'_>, kind: &str, locate: &dyn Fn(&str, &Path) -> P
     match classes {
         Some(classes) if labels.is_empty() => return numbered_labels(classes),
         Some(classes) if classes != labels.len() => {
-            let cause = format!("it is {classes}, but there are {} labels", labels.len());
+            let cause = format!("it is {classes}, and the number of labels is {}", labels.len());
             table.fault("classes", &codes::KEY_RANGE, cause, "correct one of them, or leave classes out");
         }
         None if labels.is_empty() && heads::has_classes(kind) && !says_classes => {

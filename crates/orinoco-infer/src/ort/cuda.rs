@@ -11,6 +11,7 @@ use ::ort::memory::{AllocationDevice, Allocator, AllocatorType, MemoryInfo, Memo
 use ::ort::session::builder::SessionBuilder;
 use ::ort::session::{IoBinding, RunOptions, Session as OrtSession};
 use ::ort::value::DynTensor;
+use orinoco_core::text::mebibytes;
 use orinoco_core::{Diagnosis, TensorDesc};
 use orinoco_cuda::{CaptureGuard, Device, DevicePool, Span};
 
@@ -200,8 +201,8 @@ impl CudaSession {
             return Err(unsupported(&self.file, cause));
         }
         if usage.held > 0 {
-            let bytes = usage.in_use_bytes;
-            let cause = format!("it keeps {bytes} bytes of the GPU's memory from run to run");
+            let kept = mebibytes(usage.in_use_bytes as u64);
+            let cause = format!("it keeps {kept} of the GPU's memory from run to run");
             let cause = format!("{cause}, and the memory planned for it is shared");
             return Err(unsupported(&self.file, &cause));
         }

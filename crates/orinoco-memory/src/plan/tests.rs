@@ -102,7 +102,7 @@ fn a_shorter_ring_is_suggested_first() {
         &board(),
         Budget::Shared(160 * MIB),
         expect![[r#"
-            the memory budget is exceeded; bytes too many: 8523776 (board)
+            the memory budget is exceeded: 8.1 MiB over budget (board)
             NAME            KIND             DOMAIN    MIB      BYTES
             depth           weights          host     50.0   52428800
             faces           weights          host      2.0    2097152
@@ -117,7 +117,7 @@ fn a_shorter_ring_is_suggested_first() {
             total                            board   168.1  176295936
             budget                           board   160.0  167772160
             too many                         board     8.1    8523776
-            the smallest change that fits: give stream `door` a ring of 5 frames instead of 8; then the total is 159.2 MiB (166965248 bytes)
+            the smallest change that fits: give stream `door` a ring of 5 frames instead of 8; then the total is 159.2 MiB
         "#]],
     );
 }
@@ -164,7 +164,7 @@ fn a_discrete_board_has_two_budgets() {
         &needs,
         Budget::Separate { host: 13 * MIB, device: 80 * MIB },
         expect![[r#"
-            the memory budget is exceeded; bytes too many: 10485760 (device)
+            the memory budget is exceeded: 10.0 MiB over budget (device)
             NAME        KIND             DOMAIN   MIB     BYTES
             a           inputs, outputs  pinned   3.1   3284992
             b           inputs, outputs  pinned   3.1   3284992
@@ -179,14 +179,14 @@ fn a_discrete_board_has_two_budgets() {
             budget                       device  80.0  83886080
             too many                     host     0.0         0
             too many                     device  10.0  10485760
-            the smallest change that fits: move model `a` from lane 0 to lane 1; then the total is 12.2 MiB on the host (12791808 bytes) and 80.0 MiB on the device (83886080 bytes)
+            the smallest change that fits: move model `a` from lane 0 to lane 1; then the total is 12.2 MiB on the host and 80.0 MiB on the device
         "#]],
     );
     check(
         &needs,
         Budget::Separate { host: 4 * MIB, device: 40 * MIB },
         expect![[r#"
-            the memory budget is exceeded; bytes too many: 8597504 (host), 52428800 (device)
+            the memory budget is exceeded: 8.2 MiB over budget (host), 50.0 MiB over budget (device)
             NAME        KIND             DOMAIN   MIB     BYTES
             a           inputs, outputs  pinned   3.1   3284992
             b           inputs, outputs  pinned   3.1   3284992
@@ -201,7 +201,7 @@ fn a_discrete_board_has_two_budgets() {
             budget                       device  40.0  41943040
             too many                     host     8.2   8597504
             too many                     device  50.0  52428800
-            no single change fits; the least budget that does: 12.2 MiB on the host (12791808 bytes) and 90.0 MiB on the device (94371840 bytes)
+            no single change fits; the least budget that does: 13 MiB (host), 90 MiB (device)
         "#]],
     );
 }

@@ -3,6 +3,7 @@
 //! already probabilities (Ultralytics). Boxes are centre and size as fractions of the picture. Each class has a sigmoid of
 //! its own; the first DETR has a softmax over all, of which the last one is no object.
 
+use orinoco_core::text::count;
 use orinoco_core::{Detection, Dim, Findings, TensorDesc};
 
 use super::yolov5::from_center;
@@ -45,7 +46,7 @@ fn build(spec: &HeadSpec, input: &InputSpec, outputs: &[TensorDesc]) -> Result<B
             check_axes(&outputs[1 - boxes], &rows(spec.classes))?;
             (1 - boxes, boxes)
         }
-        _ => return Err(format!("it has {} outputs, where detr has 1 or 2", outputs.len())),
+        _ => return Err(format!("it has {}, where detr has 1 or 2", count(outputs.len() as u64, "output"))),
     };
     let model = (input.width as f32, input.height as f32);
     Ok(Box::new(Detr { spec: spec.clone(), scores, boxes, model }))

@@ -17,6 +17,7 @@ mod yolox;
 
 pub use yolox::STRIDES as YOLOX_STRIDES;
 
+use orinoco_core::text::count;
 use orinoco_core::{Detection, Dim, Findings, TensorDesc};
 
 use crate::{Across, Align, ColorOrder, Fit, InputSpec, Mapping, Rounding, suppress};
@@ -284,7 +285,7 @@ pub fn rounding(kind: &str) -> Rounding {
 fn only<'a>(outputs: &'a [TensorDesc], head: &str) -> Result<&'a TensorDesc, String> {
     match outputs {
         [output] => Ok(output),
-        _ => Err(format!("it has {} outputs, where {head} has 1", outputs.len())),
+        _ => Err(format!("it has {}, where {head} has 1", count(outputs.len() as u64, "output"))),
     }
 }
 

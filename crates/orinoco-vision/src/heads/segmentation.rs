@@ -2,6 +2,7 @@
 //! greatest is the class; or the classes themselves, `[n, h, w]` or `[n, 1, h, w]`. They are rounded, so that the one
 //! probability of a model of two classes is the likelier class.
 
+use orinoco_core::text::count;
 use orinoco_core::{Dim, Findings, Layout, TensorDesc};
 
 use super::{Guess, Head, HeadKind, HeadSpec, Output, only};
@@ -50,7 +51,10 @@ fn build(spec: &HeadSpec, input: &InputSpec, outputs: &[TensorDesc]) -> Result<B
     }
     if spec.classes < 2 {
         let next = "give the background a label";
-        return Err(format!("it has {} classes, where a map has 2 or more; {next}", spec.classes));
+        return Err(format!(
+            "it has {}, where a map has 2 or more; {next}",
+            count(spec.classes as u64, "class")
+        ));
     }
     if spec.classes > CLASSES_MAX {
         return Err(format!("it has {} classes, and at most {CLASSES_MAX} are supported", spec.classes));

@@ -3,6 +3,7 @@
 //! coefficients of the prototype masks in the second output `[n, coefficients, h, w]`; for `yolov8-pose` three values
 //! (x, y, visibility) or two (x, y) for each keypoint; for `yolov8-obb` one angle in radians.
 
+use orinoco_core::text::count;
 use orinoco_core::{BoxF, Detection, Dim, Findings, Keypoint, Mask, Point, TensorDesc};
 
 use super::yolov5::from_center;
@@ -87,7 +88,7 @@ fn build(spec: &HeadSpec, task: Task, outputs: &[TensorDesc]) -> Result<Box<dyn 
         let both = rank(3).zip(rank(4)).filter(|_| outputs.len() == 2);
         let pair = "yolov8-seg has one output of 3 axes and one of 4";
         (boxes, prototypes) =
-            both.ok_or_else(|| format!("it has {} outputs, where {pair}", outputs.len()))?;
+            both.ok_or_else(|| format!("it has {}, where {pair}", count(outputs.len() as u64, "output")))?;
     } else {
         only(outputs, "this head")?;
     }
