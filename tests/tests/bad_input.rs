@@ -97,6 +97,41 @@ fn outputs_that_would_destroy_something() {
 }
 
 #[test]
+fn outputs_whose_names_promise_another_format() {
+    let dir = tempfile::tempdir().expect("temporary folder");
+    let named = |name: &str| dir.path().join(name).display().to_string();
+    for (option, name, next) in [
+        ("--output", "a.jpg", ".mp4"),
+        ("--output", "a.avi", ".mp4"),
+        ("--output", "a.mkv", ".mp4"),
+        ("--results", "a.mp4", ".jsonl"),
+    ] {
+        let output = run(&["run", "--source", "test://ball?frames=1", option, &named(name)]);
+        assert_one_sentence(&output, 2, "E0501", &[name, next]);
+    }
+    assert_eq!(fs::read_dir(dir.path()).expect("it is there").count(), 0, "nothing was written");
+}
+
+#[test]
+fn a_folder_is_named_as_it_was_given() {
+    for option in ["--output", "--results"] {
+        let output = run(&["run", "--source", "test://ball?frames=1", option, "."]);
+        assert_one_sentence(&output, 2, "E0501", &["]: .: it is a folder"]);
+    }
+    let output = run(&["infer", "--model", "person-nano", "."]);
+    assert_one_sentence(&output, 2, "E0101", &["]: .: "]);
+    assert_one_sentence(&run(&["run", "--board", "."]), 2, "E0101", &["]: .: "]);
+    let output = run(&["run", "--source", "test://ball?frames=1", "--summary", "."]);
+    assert_one_sentence(&output, 2, "E0501", &["]: .: "]);
+    let output = orinoco(&["eval", "--model", "person-nano", "--dataset", "."]);
+    let empty = tempfile::tempdir().expect("temporary folder");
+    let mut eval = output;
+    let place = root().join("models").display().to_string();
+    let output = eval.args(["--models", &place]).current_dir(empty.path()).output().expect("starts");
+    assert_one_sentence(&output, 2, "E0602", &["]: .: "]);
+}
+
+#[test]
 fn a_summary_that_cannot_be_written_is_told_before_the_run() {
     let source = "test://ball?pace=pts&frames=900";
     let output = run(&["run", "--source", source, "--summary", "/proc/no/s.json"]);

@@ -5,6 +5,7 @@
 //! [`Running::reload`] makes it another board while it runs. It neither prints nor exits.
 
 mod available;
+mod endings;
 mod events;
 mod follow;
 mod memory;
@@ -13,6 +14,7 @@ mod outputs;
 mod paths;
 mod planning;
 mod process;
+mod progress;
 mod readers;
 mod reload;
 mod run;
@@ -28,6 +30,7 @@ pub use outputs::{Earlier, OutputFile, TakenFiles, open_own_file};
 pub use paths::{data_dirs, repository, vars};
 pub use planning::{asked_to_measure, plan_board, planned_name};
 pub use process::set_up_process;
+pub use progress::{Away, Progress, SlidingRate};
 pub use readers::reader_is_gone;
 pub use reload::{Ready, Reload, Reloaded};
-pub use run::{Progress, Running, Runtime};
+pub use run::{Running, Runtime};

@@ -17,6 +17,8 @@ use orinoco_core::{Diagnosis, WithSubject, codes};
 use orinoco_infer::Repository;
 use orinoco_media::{SourceKind, SourceUri};
 
+use crate::endings::check_ending;
+
 /// What becomes of the files of an earlier run where this one is told to write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Earlier {
@@ -276,9 +278,22 @@ fn open_sink(
         taken.add_open(io::stdout().as_fd(), || whose.clone());
         return Ok((sink.clone(), None));
     }
+    check_name(sink)?;
     let path = free_path(&sink.path, written, earlier);
     let file = taken.open(&path, &whose)?;
     Ok((SinkSpec { kind: sink.kind, path }, Some(file)))
+}
+
+/// Refuses a folder, and a name that promises another format. The name of a pipe or a device promises nothing.
+fn check_name(sink: &SinkSpec) -> Result<(), Diagnosis> {
+    match sink.path.metadata() {
+        Ok(there) if there.is_dir() => {
+            let (cause, next) = ("it is a folder", "name a file in it");
+            Err(Diagnosis::new(&codes::SINK_OPEN, sink.path.display(), cause, next))
+        }
+        Ok(there) if !there.is_file() => Ok(()),
+        _ => check_ending(sink.kind, &sink.path),
+    }
 }
 
 /// `path`, or where that has been written the first free one of `name-2.ext`, `name-3.ext` and so on.

@@ -27,6 +27,7 @@ use crate::memory::{peak_bytes, resident_bytes};
 use crate::outputs::{Earlier, OpenSink, TakenFiles, open_sinks};
 use crate::planning::{plan_board, scratches, stopped};
 use crate::process::give_back_freed;
+use crate::progress::{Away, Progress};
 use crate::readers::Reader;
 use crate::reload::Origin;
 use crate::sinks::{self, ModelNames};
@@ -154,17 +155,6 @@ impl RunningStream {
     pub(crate) fn runs_on(&self) -> Option<usize> {
         (!self.sink.is_over()).then_some(self.lane)
     }
-}
-
-/// Where a run is, for a progress bar.
-#[derive(Clone, Copy, Debug)]
-pub struct Progress {
-    /// Frames delivered by all sources.
-    pub frames_in: u64,
-    /// Frames through every model and sink.
-    pub frames_out: u64,
-    /// Since the start.
-    pub elapsed: Duration,
 }
 
 impl Runtime {
@@ -662,14 +652,23 @@ impl Running {
     }
 
     fn progress(&self) -> Progress {
-        let stats = &self.shared.stats;
-        let (mut frames_in, mut frames_out) = (0, 0);
+        let (stats, now) = (&self.shared.stats, self.shared.clock.now());
+        let mut progress = Progress { elapsed: now.since(self.started), ..Progress::default() };
         for index in 0..stats.streams() {
             let stats = stats.stream(stream_id(index));
-            frames_in += stats.frames_in;
-            frames_out += stats.frames_out;
+            progress.frames_in += stats.frames_in;
+            progress.frames_out += stats.frames_out;
+            if stats.state == Some(SourceState::Ended) {
+                continue;
+            }
+            progress.streams += 1;
+            if stats.state.is_some_and(|state| state != SourceState::Live) {
+                let (was_live, silence) =
+                    (stats.last_out.is_some(), now.since(stats.last_out.unwrap_or(self.started)));
+                progress.away.push(Away { stream: Arc::clone(&stats.name), was_live, silence });
+            }
         }
-        Progress { frames_in, frames_out, elapsed: self.shared.clock.now().since(self.started) }
+        progress
     }
 
     fn join(&mut self) -> (EndState, SinkOutputs) {

@@ -2,13 +2,13 @@
 
 use std::io::{ErrorKind, IsTerminal, Write};
 use std::sync::OnceLock;
-use std::time::Duration;
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use indicatif::{ProgressBar, ProgressStyle};
 use orinoco_api::{EndState, Fault, PlannedMemory, StreamSummary, Summary, TrackedSummary};
+pub(crate) use orinoco_core::text::{count, mebibytes};
 use orinoco_core::{Diagnosis, Exit, codes};
-use orinoco_runtime::{Progress, reader_is_gone};
+use orinoco_runtime::{Progress, SlidingRate, reader_is_gone};
 use orinoco_telemetry::{Event, EventSink, SourceState};
 use serde::Serialize;
 
@@ -155,34 +155,55 @@ pub(crate) fn bar(length: u64, unit: &str) -> ProgressBar {
 }
 
 /// A line that shows how far a run is, on a terminal only.
-pub(crate) struct ProgressLine(ProgressBar);
+pub(crate) struct ProgressLine {
+    bar: ProgressBar,
+    frames_max: Option<u64>,
+    rate: SlidingRate,
+}
 
 impl ProgressLine {
     /// With a bar when the number of frames is known.
     pub(crate) fn new(frames_max: Option<u64>) -> Self {
+        let rate = SlidingRate::default();
         if !std::io::stderr().is_terminal() {
-            return Self(ProgressBar::hidden());
+            return Self { bar: ProgressBar::hidden(), frames_max, rate };
         }
         let bar = frames_max.map_or_else(ProgressBar::new_spinner, ProgressBar::new);
-        let template = match frames_max {
-            Some(_) => "{bar:30} {pos}/{len} frames  {msg}  {eta} left",
-            None => "{spinner} {pos} frames  {msg}  {elapsed}",
-        };
+        // What is wide is cut to the terminal, so that the line stays one.
+        let template = if frames_max.is_some() { "{bar:10} {wide_msg}" } else { "{spinner} {wide_msg}" };
         bar.set_style(ProgressStyle::with_template(template).expect("constant template"));
-        Self(bar)
+        Self { bar, frames_max, rate }
     }
 
     /// Shows where the run is.
-    pub(crate) fn show(&self, progress: Progress) {
-        self.0.set_position(progress.frames_out);
-        let fps = progress.frames_out as f64 / progress.elapsed.max(Duration::from_millis(1)).as_secs_f64();
-        self.0.set_message(format!("{fps:.1} fps"));
+    pub(crate) fn show(&mut self, progress: &Progress) {
+        let fps = self.rate.add(progress);
+        self.bar.set_position(progress.frames_out);
+        self.bar.set_message(progress_text(progress, self.frames_max, fps));
     }
 
     /// Removes the line.
     pub(crate) fn clear(&self) {
-        self.0.finish_and_clear();
+        self.bar.finish_and_clear();
     }
+}
+
+/// What matters most comes first: narrow terminals cut the rest off.
+fn progress_text(progress: &Progress, frames_max: Option<u64>, fps: f64) -> String {
+    let away = progress.away_text();
+    let mut parts: Vec<String> = Some(away).filter(|away| !away.is_empty()).into_iter().collect();
+    let frames = progress.frames_out;
+    match frames_max {
+        Some(max) => parts.push(format!("{frames}/{}", count(max, "frame"))),
+        None => parts.push(count(frames, "frame")),
+    }
+    parts.push(format!("{fps:.1} fps"));
+    let left = frames_max.filter(|_| fps > 0.0).map(|max| max.saturating_sub(frames) as f64 / fps);
+    match left {
+        Some(seconds) => parts.push(format!("{seconds:.0} s left")),
+        None => parts.push(format!("{} s", progress.elapsed.as_secs())),
+    }
+    parts.join("  ")
 }
 
 /// The summary for people.
@@ -195,12 +216,16 @@ pub(crate) fn summary_text(summary: &Summary) -> String {
         }
         if let Some(infer) = model.stages.iter().find(|stage| stage.stage == "infer") {
             let (p50, p99) = (infer.p50_us / 1e3, infer.p99_us / 1e3);
-            let each =
-                if model.batch > 1 { format!(" in {} inferences", model.replays) } else { String::new() };
-            line.push_str(&format!("  {} pictures{each}, p50 {p50:.2} ms, p99 {p99:.2} ms", model.pictures));
+            let each = if model.batch > 1 {
+                format!(" in {}", count(model.replays, "inference"))
+            } else {
+                String::new()
+            };
+            let pictures = count(model.pictures, "picture");
+            line.push_str(&format!("  {pictures}{each}, p50 {p50:.2} ms, p99 {p99:.2} ms"));
         }
         if model.graph_fallbacks > 0 {
-            line.push_str(&format!("  {} graphs launched call by call", model.graph_fallbacks));
+            line.push_str(&format!("  {} launched call by call", count(model.graph_fallbacks, "graph")));
         }
         if model.not_finite > 0 {
             line.push_str(&format!("  {} results left out: not finite", model.not_finite));
@@ -243,7 +268,7 @@ fn planned_text(planned: &PlannedMemory) -> String {
         let (used, size) = (mebibytes(lane.used_bytes), mebibytes(lane.scratch_bytes));
         text.push_str(&format!("\n         lane {index}: {used} of {size} of scratch used"));
         if lane.outside > 0 {
-            text.push_str(&format!(", {} requests outside", lane.outside));
+            text.push_str(&format!(", {} outside", count(lane.outside, "request")));
         }
         let models = lane.models.iter().map(|m| format!("{} {}", m.model, mebibytes(m.used_bytes)));
         text.push_str(&format!(" ({})", models.collect::<Vec<_>>().join(", ")));
@@ -258,11 +283,16 @@ fn stream_text(stream: &StreamSummary) -> String {
     let decoder =
         stream.decoder.as_ref().map_or_else(String::new, |decoder| format!("  decoded by {decoder}"));
     let mut text = format!(
-        "stream   {}  {}{decoder}\nframes   {} in, {} out, {dropped} dropped{causes}  {:.1} fps  {} detections",
-        stream.name, stream.source, stream.frames_in, stream.frames_out, stream.fps, stream.detections
+        "stream   {}  {}{decoder}\nframes   {} in, {} out, {dropped} dropped{causes}  {:.1} fps  {}",
+        stream.name,
+        stream.source,
+        stream.frames_in,
+        stream.frames_out,
+        stream.fps,
+        count(stream.detections, "detection")
     );
     if stream.reconnects > 0 {
-        text.push_str(&format!("  {} reconnects", stream.reconnects));
+        text.push_str(&format!("  {}", count(stream.reconnects, "reconnect")));
     }
     if stream.late > 0 {
         text.push_str(&format!("  {} late", stream.late));
@@ -270,8 +300,8 @@ fn stream_text(stream: &StreamSummary) -> String {
     if let Some(recovery) = &stream.recovery {
         let seconds = |us: f64| us / 1e6;
         text.push_str(&format!(
-            "\nlost     {} times, back after {:.2} s (longest {:.2} s)",
-            recovery.count,
+            "\nlost     {}, back after {:.2} s (longest {:.2} s)",
+            count(recovery.count, "time"),
             seconds(recovery.p50_us),
             seconds(recovery.max_us)
         ));
@@ -290,7 +320,7 @@ fn stream_text(stream: &StreamSummary) -> String {
 }
 
 fn tracked_text(tracked: &TrackedSummary) -> String {
-    let mut text = format!("\ntracked  {} objects", tracked.objects);
+    let mut text = format!("\ntracked  {}", count(tracked.objects, "object"));
     for zone in &tracked.zones {
         text.push_str(&format!(
             "\n         zone {}: {} inside, {} appeared, {} entered, {} left, {} vanished",
@@ -310,7 +340,24 @@ fn indent(text: &str) -> String {
     text.lines().map(|line| format!("         {line}")).collect::<Vec<_>>().join("\n")
 }
 
-/// Bytes as MiB.
-pub(crate) fn mebibytes(bytes: u64) -> String {
-    format!("{:.1} MiB", bytes as f64 / (1024.0 * 1024.0))
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn the_line_of_a_run_begins_with_what_is_wrong() {
+        let elapsed = Duration::from_millis(61_900);
+        let mut progress = Progress { frames_out: 120, elapsed, ..Progress::default() };
+        let check = |progress: &Progress, frames_max, fps, expected: &str| {
+            assert_eq!(progress_text(progress, frames_max, fps), expected);
+        };
+        check(&progress, None, 24.96, "120 frames  25.0 fps  61 s");
+        check(&progress, Some(300), 20.0, "120/300 frames  20.0 fps  9 s left");
+        check(&progress, Some(300), 0.0, "120/300 frames  0.0 fps  61 s");
+        let silence = Duration::from_secs(12);
+        progress.away.push(orinoco_runtime::Away { stream: "cam1".into(), was_live: true, silence });
+        progress.frames_out = 1;
+        check(&progress, None, 0.0, "cam1 offline 12 s  1 frame  0.0 fps  61 s");
+    }
 }

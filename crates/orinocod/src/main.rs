@@ -16,12 +16,13 @@ use clap::Parser;
 use orinoco_api::{EndState, Summary};
 use orinoco_board::Board;
 use orinoco_config::Faults;
+use orinoco_core::text::count;
 use orinoco_core::{Diagnosis, Exit, WithSubject, codes};
 use orinoco_infer::Repository;
 use orinoco_pipeline::Stop;
 use orinoco_runtime::{
-    Earlier, OutputFile, Progress, Ready, Reloaded, Running, Runtime, TakenFiles, open_own_file, repository,
-    vars,
+    Earlier, OutputFile, Progress, Ready, Reloaded, Running, Runtime, SlidingRate, TakenFiles, open_own_file,
+    repository, vars,
 };
 use sd_notify::NotifyState;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -92,7 +93,7 @@ fn run(args: &Args) -> Result<Exit, Faults> {
     notify(&[NotifyState::Ready]);
     let (mut pulse, mut reloading) = (Pulse::new(), None);
     while let Some(now) = running.look() {
-        pulse.beat(now);
+        pulse.beat(&now);
         if reloading.is_none() && !stop.requested() && hangups.swap(false, Ordering::Relaxed) {
             notify(&[NotifyState::Reloading]);
             match prepare_reload(args, &running, place.clone()) {
@@ -202,6 +203,7 @@ struct Pulse {
     watchdog_every: Option<Duration>,
     fed: Instant,
     told: Option<Instant>,
+    rate: SlidingRate,
 }
 
 impl Pulse {
@@ -210,28 +212,58 @@ impl Pulse {
         let asked = sd_notify::watchdog_enabled(false, &mut micros);
         // Half of the limit, as sd_watchdog_enabled(3) recommends.
         let watchdog_every = asked.then(|| Duration::from_micros(micros / 2));
-        Self { watchdog_every, fed: Instant::now(), told: None }
+        Self { watchdog_every, fed: Instant::now(), told: None, rate: SlidingRate::default() }
     }
 
-    fn beat(&mut self, now: Progress) {
+    fn beat(&mut self, now: &Progress) {
+        let fps = self.rate.add(now);
         if self.watchdog_every.is_some_and(|every| self.fed.elapsed() >= every) {
             self.fed = Instant::now();
             notify(&[NotifyState::Watchdog]);
         }
         if self.told.is_none_or(|told| told.elapsed() >= STATUS_EVERY) {
             self.told = Some(Instant::now());
-            let text = format!(
-                "{} frames in, {} out, {:.0} s",
-                now.frames_in,
-                now.frames_out,
-                now.elapsed.as_secs_f64()
-            );
-            notify(&[NotifyState::Status(&text)]);
+            notify(&[NotifyState::Status(&status_text(now, fps))]);
         }
     }
+}
+
+/// One line of `systemctl status`: what is wrong comes first.
+fn status_text(now: &Progress, fps: f64) -> String {
+    let live = now.streams - now.away.len();
+    let streams = count(now.streams as u64, "stream");
+    let away = match now.away_text() {
+        away if away.is_empty() => away,
+        away => format!("{away}; "),
+    };
+    let up = now.elapsed.as_secs();
+    let (hours, minutes, seconds) = (up / 3600, up / 60 % 60, up % 60);
+    format!(
+        "{away}{live} of {streams} live, {fps:.1} fps, {} in, {} out, up {hours}:{minutes:02}:{seconds:02}",
+        count(now.frames_in, "frame"),
+        now.frames_out
+    )
 }
 
 /// Outside systemd there is nobody to tell, which is no fault.
 fn notify(states: &[NotifyState<'_>]) {
     let _ = sd_notify::notify(false, states);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use orinoco_runtime::Away;
+
+    #[test]
+    fn the_status_says_what_runs_and_what_is_away() {
+        let mut now = Progress { frames_in: 1, frames_out: 1, streams: 1, ..Progress::default() };
+        assert_eq!(status_text(&now, 0.0), "1 of 1 stream live, 0.0 fps, 1 frame in, 1 out, up 0:00:00");
+        now.elapsed = Duration::from_secs(3 * 3600 + 125);
+        (now.frames_in, now.frames_out, now.streams) = (1234, 1230, 3);
+        now.away = vec![Away { stream: "cam1".into(), was_live: true, silence: Duration::from_secs(12) }];
+        let expected =
+            "cam1 offline 12 s; 2 of 3 streams live, 49.8 fps, 1234 frames in, 1230 out, up 3:02:05";
+        assert_eq!(status_text(&now, 49.8), expected);
+    }
 }

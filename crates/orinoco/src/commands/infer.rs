@@ -160,8 +160,8 @@ fn describe_sound(shown: &str, lines: &[ResultLine]) -> String {
     };
     let rows = lines.iter().take(WINDOWS_SHOWN_MAX).map(row).collect();
     let mut text = format!(
-        "{shown}: {} windows\n{}",
-        lines.len(),
+        "{shown}: {}\n{}",
+        output::count(lines.len() as u64, "window"),
         output::table(&["seconds", "class", "score"], 2, rows)
     );
     if lines.len() > WINDOWS_SHOWN_MAX {
@@ -182,7 +182,10 @@ fn describe_line(line: &ResultLine, labels: &[String]) -> String {
         return areas(mask, labels);
     }
     if !line.embedding.is_empty() {
-        return format!("an embedding of {} numbers; --json prints them", line.embedding.len());
+        return format!(
+            "an embedding of {}; --json prints it",
+            output::count(line.embedding.len() as u64, "number")
+        );
     }
     if !line.tensors.is_empty() {
         let rows = line.tensors.iter().map(|tensor| {
@@ -206,7 +209,7 @@ fn detections(line: &ResultLine) -> String {
         [vec![found.label.clone(), format!("{:.3}", found.score)], corners.to_vec()].concat()
     });
     let table = output::table(&["label", "score", "x1", "y1", "x2", "y2"], 1, rows.collect());
-    format!("{} found\n{table}", line.detections.len())
+    format!("{} found\n{table}", output::count(line.detections.len() as u64, "object"))
 }
 
 /// The share of the picture that each class covers, largest first.

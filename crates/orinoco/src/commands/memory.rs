@@ -124,13 +124,13 @@ fn used_text(plan: &Plan, used: &Used) -> String {
             rows.push(row(&format!("  {}", model.model), "", planned, model.used_bytes));
         }
         if lane.outside > 0 {
-            let outside = format!("{} requests had no room", lane.outside);
+            let outside = format!("{} had no room", output::count(lane.outside, "request"));
             rows.push(vec![String::new(), outside, String::new(), String::new()]);
         }
     }
     let frames = of_host(Kind::Frames);
     rows.push(row("streams", "frames; used: with decoders", Some(frames), used.streams_bytes));
-    let heading = format!("used by {} frames", used.frames);
+    let heading = format!("used by {}", output::count(used.frames, "frame"));
     format!("{heading}\n{}", output::table(&["NAME", "KIND", "PLANNED", "USED"], 2, rows))
 }
 

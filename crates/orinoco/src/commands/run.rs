@@ -27,8 +27,8 @@ pub(crate) fn run(args: &RunArgs, json: bool) -> Result<Exit, Faults> {
     let (file, own) = own.transpose()?.map_or((None, TakenFiles::default()), |(file, own)| (Some(file), own));
     let (events, earlier) = (Arc::new(EventLines), Earlier::Overwritten);
     let runtime = Runtime::prepare_with(board, &place, events, stop, earlier, own)?;
-    let progress = ProgressLine::new(frames_max);
-    let summary = runtime.start()?.wait(|now| progress.show(now));
+    let mut progress = ProgressLine::new(frames_max);
+    let summary = runtime.start()?.wait(|now| progress.show(&now));
     progress.clear();
     let written = file.map_or(Ok(()), |file| write_summary(file, &summary));
     match (json, to_stdout) {

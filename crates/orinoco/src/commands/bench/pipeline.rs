@@ -120,8 +120,12 @@ fn text(report: &Report) -> String {
         vec!["ratio".to_owned(), format!("{:.3}", report.ratios.pipeline_to_engine)],
     ];
     let heading = format!(
-        "{} on {}, {} thread(s), {} x {} frames, medians",
-        report.model, report.engine, report.threads, report.rounds, report.frames
+        "{} on {}, {}, {} x {}, medians",
+        report.model,
+        report.engine,
+        output::count(report.threads as u64, "thread"),
+        report.rounds,
+        output::count(report.frames, "frame")
     );
     format!("{heading}\n{}", output::table(&["", ""], 1, rows))
 }

@@ -139,7 +139,7 @@ fn text(report: &Report) -> String {
         vec!["share".to_owned(), format!("{:.3}", report.ratios.preprocess_to_copy)],
     ];
     let heading = format!(
-        "{} {}x{} to {}x{} f32, {}, {}, 1 thread, {} x {} frames, medians",
+        "{} {}x{} to {}x{} f32, {}, {}, 1 thread, {} x {}, medians",
         report.format,
         report.from.0,
         report.from.1,
@@ -148,7 +148,7 @@ fn text(report: &Report) -> String {
         report.fit,
         report.resize,
         report.rounds,
-        report.frames
+        output::count(report.frames, "frame")
     );
     format!("{heading}\n{}", output::table(&["", ""], 1, rows))
 }

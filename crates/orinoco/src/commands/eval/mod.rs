@@ -134,7 +134,7 @@ pub(crate) fn run(args: &EvalArgs, json: bool) -> Result<Exit, Faults> {
     if json {
         output::print_json(&report)
     } else {
-        output::print(&text(&report))
+        output::print(&text(&report, args.single_label))
     }
     Ok(Exit::Done)
 }
@@ -261,7 +261,10 @@ fn class_map(dataset: &Dataset, loaded: &LoadedModel) -> Result<Vec<usize>, Diag
         Some(classes) if !classes.is_empty() && classes.len() >= count => Ok(classes),
         _ if count <= labels.len() => Ok((0..count).collect()),
         _ => {
-            let cause = format!("it names {} classes, and the dataset has {count}", labels.len());
+            let cause = format!(
+                "it names {}, and the dataset has {count}",
+                output::count(labels.len() as u64, "class")
+            );
             let next = "use a dataset of the model's classes";
             Err(Diagnosis::new(&codes::MODEL_DISAGREES, &loaded.name, cause, next))
         }
@@ -502,10 +505,13 @@ fn draw(folder: &Path, judged: &Judged) -> Result<Vec<String>, Diagnosis> {
     Ok(files)
 }
 
-fn text(report: &Report) -> String {
+fn text(report: &Report, single_label: bool) -> String {
     let runs: Vec<&Judged> = std::iter::once(&report.result).chain(&report.against).collect();
-    let mut parts = vec![format!("{}  {} pictures", report.dataset, report.images)];
+    let mut parts = vec![format!("{}  {}", report.dataset, output::count(report.images as u64, "picture"))];
     parts.push(match report.result.judged() {
+        true if report.result.coco.is_some() => {
+            format!("{}\n{}", figures_text(&runs), labels_text(single_label))
+        }
         true => figures_text(&runs),
         false => "not judged: nothing is labelled".to_owned(),
     });
@@ -519,6 +525,16 @@ fn text(report: &Report) -> String {
     }
     parts.extend(report.files.iter().map(|file| format!("wrote {file}")));
     parts.join("\n\n")
+}
+
+/// Which labels of a box counted: figures compare only where the same did.
+fn labels_text(single_label: bool) -> &'static str {
+    match single_label {
+        false => {
+            "Every class of a box above the score counts. Published figures may be of its best class alone: use --single-label."
+        }
+        true => "The best class of each box counts (--single-label).",
+    }
 }
 
 /// A row for each figure, a column for each run.
@@ -577,7 +593,11 @@ fn differences_text(differences: &[Difference], images: usize) -> String {
         vec![difference.image.clone(), difference.only_first.to_string(), difference.only_second.to_string()]
     });
     let table = output::table(&["picture", "only first", "only second"], 1, rows.collect());
-    format!("{} of {images} pictures differ\n{table}", differences.len())
+    format!(
+        "{} of {}: the two runs differ\n{table}",
+        differences.len(),
+        output::count(images as u64, "picture")
+    )
 }
 
 fn number(value: Option<f64>) -> String {

@@ -258,7 +258,10 @@ impl Place {
             return Ok(Self::Folder(path.to_owned()));
         }
         if sequences.len() > 1 {
-            let cause = format!("it is no folder, and there are {} sequences", sequences.len());
+            let cause = format!(
+                "it is no folder, and there are {}",
+                output::count(sequences.len() as u64, "sequence")
+            );
             let next = format!("name the folder that has {}.txt and so on", sequences[0].name());
             return Err(Diagnosis::new(&codes::DATASET, path.display(), cause, next));
         }
