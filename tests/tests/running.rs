@@ -182,6 +182,25 @@ fn a_file_that_nobody_reads_the_results_of_ends_with_success() {
 }
 
 #[test]
+fn a_named_pipe_whose_reader_goes_is_no_fault() {
+    let dir = tempfile::tempdir().expect("temporary folder");
+    let pipe = dir.path().join("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().expect("starts").success());
+    for kind in ["jsonl", "framemd5"] {
+        let sink = format!("{kind}={}", pipe.display());
+        let source = "test://ball?frames=1000000";
+        let mut command = orinoco(&["run", "--model", "person-nano", "--source", source, "--sink", &sink]);
+        let child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("starts");
+        let mut reader = BufReader::new(fs::File::open(&pipe).expect("it is opened for writing, too"));
+        reader.read_line(&mut String::new()).expect("text");
+        drop(reader);
+        let output = child.wait_with_output().expect("it ends");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && !said.contains("error"), "{sink}: {said}");
+    }
+}
+
+#[test]
 fn a_source_without_frames_does_not_keep_a_run_that_nobody_reads() {
     // A camera that never answers: the connection is made, and that is all.
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("bound");
@@ -242,6 +261,44 @@ fn commands_whose_text_nobody_reads_succeed_in_silence() {
         assert_eq!(output.status.code(), Some(0), "{}: {said}", arguments[0]);
         assert!(!said.contains("panicked") && !said.contains("error"), "{}: {said}", arguments[0]);
         assert!(start.elapsed() < Duration::from_secs(15), "{}: every picture was looked at", arguments[0]);
+    }
+}
+
+/// What a terminal of `columns` columns shows, line by line, without its control sequences.
+fn on_terminal(columns: usize, arguments: &str) -> Option<Vec<String>> {
+    let program = binary("orinoco").display().to_string();
+    let inside = format!("stty cols {columns} rows 24; exec {program} {arguments}");
+    let mut command = Command::new("script");
+    command.args(["-qec", &inside, "/dev/null"]).current_dir(root()).stdin(Stdio::null());
+    let Ok(output) = command.env("TERM", "xterm").env("SHELL", "/bin/sh").output() else {
+        println!("skipped: a terminal: script(1) is not here");
+        return None;
+    };
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let mut plain = String::new();
+    let mut rest = text.chars();
+    while let Some(c) = rest.next() {
+        match c {
+            '\u{1b}' => drop(rest.by_ref().find(|c| c.is_ascii_alphabetic())),
+            c => plain.push(c),
+        }
+    }
+    Some(plain.split(['\r', '\n']).map(str::to_owned).collect())
+}
+
+#[test]
+fn progress_stays_one_line_on_a_narrow_terminal() {
+    for (columns, frames) in [(40, "--frames 60"), (40, ""), (100, "--frames 60")] {
+        // Without --frames it does not know its end.
+        let source = if frames.is_empty() { "&frames=60" } else { "" };
+        let arguments = format!("run --source 'test://ball?pace=pts{source}' {frames} --summary /dev/null");
+        let Some(lines) = on_terminal(columns, &arguments) else { return };
+        let shown: Vec<&String> = lines.iter().filter(|line| line.contains(" fps  ")).collect();
+        let progress: Vec<&&String> = shown.iter().filter(|line| !line.starts_with("frames")).collect();
+        assert!(progress.len() > 5, "{lines:#?}");
+        for line in progress {
+            assert!(line.chars().count() <= columns, "{columns} columns: {line}");
+        }
     }
 }
 

@@ -53,6 +53,11 @@ impl FrameMd5Sink {
         Self { output, name: name.to_owned(), path: None, waiting: None, last_duration: 0 }
     }
 
+    /// The same, whose output is the file at `path`.
+    pub fn at(self, path: &Path) -> Self {
+        Self { path: Some(path.to_owned()), ..self }
+    }
+
     /// Takes one frame.
     pub fn write_frame(&mut self, frame: &Frame) -> Result<(), Diagnosis> {
         let row = Row { pts: frame.desc.pts.0, size: frame.desc.bytes_packed(), md5: checksum(frame) };

@@ -48,7 +48,11 @@ pub(crate) fn open(
         (SinkKind::FrameMd5, None) => {
             Ok(Box::new(FrameMd5Sink::to_writer(output(None, &spec.path, readers), "standard output")))
         }
-        (SinkKind::FrameMd5, Some(file)) => Ok(Box::new(FrameMd5Sink::to_file(file, &spec.path))),
+        (SinkKind::FrameMd5, Some(file)) => {
+            let name = spec.path.display().to_string();
+            let output = output(Some(file), &spec.path, readers);
+            Ok(Box::new(FrameMd5Sink::to_writer(output, &name).at(&spec.path)))
+        }
         (SinkKind::Mp4, Some(file)) => mp4(file, &spec.path, Codec::H264, stream, models),
         (SinkKind::Mp4H265, Some(file)) => mp4(file, &spec.path, Codec::H265, stream, models),
         (other, _) => {
