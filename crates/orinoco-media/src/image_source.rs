@@ -1,16 +1,17 @@
 use std::fs::File;
-use std::io::BufReader;
+use std::io::{self, BufRead, BufReader, Cursor, Read, Seek};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use image::metadata::Orientation;
-use image::{DynamicImage, ImageDecoder, ImageReader, ImageResult, Limits};
+use image::{DynamicImage, ImageDecoder, ImageFormat, ImageReader, ImageResult, Limits};
 use orinoco_core::{Clock, Diagnosis, FrameDesc, PixelFormat, Pts, codes};
 use orinoco_pipeline::{Frame, OwnedSlot, Poll, Slot, SlotPool, Source, SourceError};
 
+use crate::jpeg;
 use crate::pace::Pacer;
-use crate::uri::{check_file, list_images};
+use crate::uri::{check_file, is_video_name, list_images};
 use crate::{ImagePaths, Pace};
 
 /// The longest side that is decoded: four times 4K; a longer one is damage or an attack.
@@ -115,6 +116,11 @@ impl Source for ImageSource {
 
 /// Decodes the image at `path` into an upright RGB frame with memory of its own.
 pub fn decode_image(path: &Path, clock: &dyn Clock) -> Result<Frame, Diagnosis> {
+    if path.is_dir() {
+        let shown = path.display();
+        let next = format!("name its images ({shown}/*.jpg), or use `orinoco run --source {shown}`");
+        return Err(Diagnosis::new(&codes::FILE_MISSING, shown, "it is a folder, not an image", next));
+    }
     check_file(path, &path.display().to_string())?;
     let slot = SlotPool::new(1, 0).take(Duration::ZERO).expect("a new pool has its slot");
     decode_into(slot, path, clock)
@@ -133,16 +139,50 @@ fn decode_into(mut slot: OwnedSlot, path: &Path, clock: &dyn Clock) -> Result<Fr
 }
 
 fn decode_rgb(path: &Path) -> Result<image::RgbImage, Diagnosis> {
-    let file = File::open(path).map_err(|error| image_fault(path, &error.to_string()))?;
-    let mut reader = ImageReader::new(BufReader::new(file));
+    let unreadable = |error: io::Error| image_fault(path, &error.to_string());
     let limits = decode_limits();
+    let file = BufReader::new(File::open(path).map_err(unreadable)?);
+    let mut reader = ImageReader::new(file).with_guessed_format().map_err(unreadable)?;
     reader.limits(limits.clone());
-    let reader = reader.with_guessed_format().map_err(|error| image_fault(path, &error.to_string()))?;
-    if reader.format().is_none() {
-        return Err(image_fault(path, "it is not a PNG, JPEG or WebP image"));
+    let picture = match reader.format() {
+        None => return Err(image_fault(path, "it is not a PNG, JPEG or WebP image")),
+        // Their decoders draw what is there and leave the rest grey.
+        Some(format @ (ImageFormat::Jpeg | ImageFormat::WebP)) => {
+            let mut bytes = Vec::new();
+            let mut file = reader.into_inner().take(DECODE_BYTES_MAX + 1);
+            file.read_to_end(&mut bytes).map_err(unreadable)?;
+            if bytes.len() as u64 > DECODE_BYTES_MAX {
+                return Err(too_large(path));
+            }
+            let is_whole = if format == ImageFormat::Jpeg { jpeg::is_whole } else { webp_is_whole };
+            if !is_whole(&bytes) {
+                return Err(Diagnosis {
+                    next: "copy it again".into(),
+                    ..image_fault(path, "the file was cut off")
+                });
+            }
+            let mut reader = ImageReader::with_format(Cursor::new(bytes), format);
+            reader.limits(limits.clone());
+            decode_upright(reader, limits)
+        }
+        Some(_) => decode_upright(reader, limits),
+    };
+    match picture {
+        Ok(picture) => Ok(picture.into_rgb8()),
+        Err(image::ImageError::Limits(_)) => Err(too_large(path)),
+        Err(error) => Err(image_fault(path, &decode_cause(&error))),
     }
-    let picture = decode_upright(reader, limits).map_err(|error| image_fault(path, &decode_cause(&error)))?;
-    Ok(picture.into_rgb8())
+}
+
+/// Whether a WebP file has the length in its header (RFC 9649, section 2.4).
+fn webp_is_whole(bytes: &[u8]) -> bool {
+    let size = bytes.get(4..8).and_then(|size| size.first_chunk::<4>());
+    size.is_none_or(|size| bytes.len() as u64 >= u64::from(u32::from_le_bytes(*size)) + 8)
+}
+
+fn too_large(path: &Path) -> Diagnosis {
+    let cause = format!("it is larger than {SIDE_MAX} pixels a side or {} MiB", DECODE_BYTES_MAX >> 20);
+    Diagnosis { next: "scale it down, or cut it into parts".into(), ..image_fault(path, &cause) }
 }
 
 /// What a decoder may take.
@@ -155,7 +195,7 @@ pub(crate) fn decode_limits() -> Limits {
 }
 
 /// What [`ImageReader::decode`] does, and the turn that EXIF asks for.
-fn decode_upright(reader: ImageReader<BufReader<File>>, limits: Limits) -> ImageResult<DynamicImage> {
+fn decode_upright(reader: ImageReader<impl BufRead + Seek>, limits: Limits) -> ImageResult<DynamicImage> {
     let mut decoder = reader.into_decoder()?;
     let mut room = limits;
     room.reserve(decoder.total_bytes())?;
@@ -169,9 +209,6 @@ fn decode_upright(reader: ImageReader<BufReader<File>>, limits: Limits) -> Image
 
 fn decode_cause(error: &image::ImageError) -> String {
     match error {
-        image::ImageError::Limits(_) => {
-            format!("it is larger than {SIDE_MAX} pixels a side or {} MiB", DECODE_BYTES_MAX >> 20)
-        }
         image::ImageError::Unsupported(_) => {
             "it is not a PNG, JPEG or WebP image that can be decoded".to_owned()
         }
@@ -180,7 +217,11 @@ fn decode_cause(error: &image::ImageError) -> String {
 }
 
 fn image_fault(path: &Path, cause: &str) -> Diagnosis {
-    Diagnosis::new(&codes::IMAGE_DECODE, path.display(), cause, "save it again as PNG, JPEG or WebP")
+    let next = match is_video_name(path) {
+        true => "a video is for `orinoco run --source FILE`",
+        false => "save it again as PNG, JPEG or WebP",
+    };
+    Diagnosis::new(&codes::IMAGE_DECODE, path.display(), cause, next)
 }
 
 #[cfg(test)]
@@ -239,6 +280,28 @@ mod tests {
     }
 
     #[test]
+    fn the_next_step_fits_what_was_named() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = |name: &str| folder.path().join(name);
+        let next = |path: &Path| decode_image(path, &*clock()).expect_err("it is no image").next.to_string();
+        for name in ["clip.mp4", "CLIP.MKV", "clip.gif"] {
+            fs::write(path(name), "not an image").expect("the folder is writable");
+            assert!(next(&path(name)).contains("orinoco run --source"), "{}", next(&path(name)));
+        }
+        fs::write(path("x.txt"), "not an image").expect("the folder is writable");
+        assert_eq!(next(&path("x.txt")), "save it again as PNG, JPEG or WebP");
+        let of_folder = next(folder.path());
+        assert!(of_folder.contains("/*.jpg") && of_folder.contains("orinoco run --source"), "{of_folder}");
+        save(&path("huge.jpg"), 300, 7);
+        let mut huge = fs::read(path("huge.jpg")).expect("just written");
+        let frame =
+            huge.windows(2).position(|marker| marker == [0xff, 0xc0]).expect("a baseline picture has it");
+        huge[frame + 7..][..2].copy_from_slice(&20_000u16.to_be_bytes());
+        fs::write(path("huge.jpg"), huge).expect("the folder is writable");
+        assert_eq!(next(&path("huge.jpg")), "scale it down, or cut it into parts");
+    }
+
+    #[test]
     fn damage_is_one_sentence() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let path = folder.path().join("x.png");
@@ -247,6 +310,9 @@ mod tests {
         let jpeg = folder.path().join("x.jpg");
         save(&jpeg, 300, 7);
         let whole_jpeg = fs::read(&jpeg).expect("just written");
+        let webp = folder.path().join("x.webp");
+        save(&webp, 300, 7);
+        let whole_webp = fs::read(&webp).expect("just written");
         let mut huge = whole.clone();
         huge[16..20].copy_from_slice(&100_000u32.to_be_bytes());
         let cut = |bytes: &[u8], to: usize| bytes[..to].to_vec();
@@ -255,6 +321,11 @@ mod tests {
             cut(&whole, 20),
             cut(&whole, whole.len() / 2),
             cut(&whole_jpeg, 30),
+            cut(&whole_jpeg, whole_jpeg.len() / 2),
+            cut(&whole_jpeg, whole_jpeg.len() - 40),
+            cut(&whole_webp, 20),
+            cut(&whole_webp, whole_webp.len() / 2),
+            cut(&whole_webp, whole_webp.len() - 1),
             b"not an image".to_vec(),
             huge,
         ];
@@ -263,6 +334,12 @@ mod tests {
             let fault = decode_image(&path, &*clock()).expect_err("it is damaged");
             assert_eq!(fault.code.id, codes::IMAGE_DECODE.id, "{fault}");
             assert!(!fault.to_string().contains('\n'), "{fault}");
+        }
+        // The marker at the end alone is missing, and something is behind the end.
+        for bytes in [cut(&whole_jpeg, whole_jpeg.len() - 2), [&whole_jpeg[..], &[0; 9]].concat()] {
+            fs::write(&path, &bytes).expect("the folder is writable");
+            let frame = decode_image(&path, &*clock()).expect("it has every pixel");
+            assert_eq!((frame.desc.width, frame.desc.height), (300, 3));
         }
         let folder = decode_image(folder.path(), &*clock()).expect_err("it is a folder");
         assert_eq!(folder.code.id, codes::FILE_MISSING.id);

@@ -15,6 +15,7 @@ mod gst;
 #[cfg(feature = "gstreamer")]
 mod i420;
 mod image_source;
+mod jpeg;
 mod lines;
 #[cfg(feature = "gstreamer")]
 mod mp4;

@@ -561,6 +561,11 @@ fn is_image(path: &Path) -> bool {
     has_extension(path, &IMAGE_EXTENSIONS)
 }
 
+/// Whether a path ends like a video's.
+pub(crate) fn is_video_name(path: &Path) -> bool {
+    has_extension(path, &HTTP_VIDEO_EXTENSIONS) || has_extension(path, &["gif", "vob", "wmv", "h264", "h265"])
+}
+
 fn has_extension(path: &Path, extensions: &[&str]) -> bool {
     let extension = path.extension().and_then(|text| text.to_str()).map(str::to_ascii_lowercase);
     extension.is_some_and(|text| extensions.contains(&text.as_str()))

@@ -144,6 +144,40 @@ fn pictures_arrive_however_a_camera_writes_them() {
     }
 }
 
+/// Every fourth picture ends in its middle.
+fn send_damaged_pictures(request: &mut Request) -> bool {
+    let head = "HTTP/1.0 200 OK\nContent-Type: multipart/x-mixed-replace; boundary=frame\n\n";
+    let mut open = request.answer(head);
+    for number in 0..1000 {
+        let mut picture = jpeg((number * 10 % 250) as u8);
+        if number % 4 == 1 {
+            picture.truncate(picture.len() * 3 / 4);
+        }
+        let part = format!("--frame\nContent-Type: image/jpeg\nContent-Length: {}\n\n", picture.len());
+        open = open && request.answer(&part) && request.send(&picture) && request.answer("\n");
+        if !open {
+            return false;
+        }
+        std::thread::sleep(INTERVAL);
+    }
+    open
+}
+
+#[test]
+fn pictures_that_were_cut_off_are_lost_and_not_half_grey() {
+    let port = serve(|mut request| {
+        send_damaged_pictures(&mut request);
+    });
+    let mut source = gst_source(&format!("http://127.0.0.1:{port}/x"));
+    let reading = read_from(&mut source, 12, |frame| {
+        let (top, bottom) = (frame.view().plane(0).row(0)[0], frame.view().plane(0).row(47)[63]);
+        assert!(top.abs_diff(bottom) <= 2, "luma {top} above and {bottom} below");
+        frame.lost
+    });
+    assert!(reading.fault.is_none(), "{:?}", reading.fault);
+    assert_eq!(reading.frames, [0, 1, 0, 0, 1, 0, 0, 1, 0, 0, 1, 0]);
+}
+
 fn refuse_strangers(request: &mut Request) -> bool {
     if request.header("authorization") == Some(LOGIN) {
         return false;

@@ -55,7 +55,7 @@ pub(super) fn complete(caps: &mut gst::StructureRef, known: &StreamColours) {
     if format == video::VideoFormat::Unknown || !video::VideoFormatInfo::from_format(format).is_yuv() {
         return;
     }
-    let told = merge(of_caps(caps), known.container.clone());
+    let told = merge(of_caps(caps), known.container);
     let matrix = match matrix(told.as_ref(), lines) {
         ColorMatrix::Bt709 => video::VideoColorMatrix::Bt709,
         ColorMatrix::Bt2020 => video::VideoColorMatrix::Bt2020,

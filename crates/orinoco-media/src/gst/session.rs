@@ -20,6 +20,7 @@ use super::hardware::{self, CONVERTER, NVMM};
 use super::presentation::{FrameTimes, PacketTimes, PresentationTimes};
 use super::timing::{DecodeTimes, Held};
 use super::{chain, make};
+use crate::jpeg;
 use crate::{CsiAddress, FrameMemory, HttpAddress, RtspAddress, Transport};
 
 /// Decoded pictures that wait for us: one to take, one being made.
@@ -49,6 +50,8 @@ pub(super) struct Watch {
     /// NVIDIA's converter makes columns of lines.
     quarter_turn: AtomicBool,
     colours: Mutex<StreamColours>,
+    /// Packets that were cut off, since the last frame.
+    cut_off: AtomicU64,
 }
 
 impl Watch {
@@ -66,6 +69,11 @@ impl Watch {
     /// What NVIDIA's converter does to pictures that stay in its memory.
     pub(super) fn turn(&self) -> Turn {
         if self.quarter_turn.load(Ordering::Relaxed) { Turn::Quarter } else { Turn::Lines }
+    }
+
+    /// Takes the number of packets that were left out because they were cut off.
+    pub(super) fn take_cut_off(&self) -> u64 {
+        self.cut_off.swap(0, Ordering::Relaxed)
     }
 
     fn colours(&self) -> MutexGuard<'_, StreamColours> {
@@ -249,6 +257,7 @@ impl Session {
             maker: Mutex::default(),
             quarter_turn: AtomicBool::new(false),
             colours: Mutex::default(),
+            cut_off: AtomicU64::new(0),
         });
         let (drain_wait, quiet) = (Duration::ZERO, Duration::ZERO);
         let memory = caller.memory;
@@ -633,7 +642,7 @@ fn let_the_stream_tell_its_colours(parser: &gst::Element, watch: &Arc<Watch>) {
     });
     let watch = Arc::clone(watch);
     change_caps(&src, move |caps| {
-        let container = watch.colours().container.clone();
+        let container = watch.colours().container;
         // `h265parse` drops a range without a matrix; the decoder knows it.
         let container = match caps.name().as_str() {
             "video/x-h265" => container.as_ref().map(colours::without_range),
@@ -731,6 +740,7 @@ fn watch_packets(decoder: &gst::Element, watch: &Arc<Watch>, clock: &Arc<Mutex<D
     let template = pad.pad_template_caps();
     let vp9 = gst::Caps::new_empty_simple("video/x-vp9");
     let is_vp9 = template.can_intersect(&vp9);
+    let is_jpeg = template.can_intersect(&gst::Caps::new_empty_simple("image/jpeg"));
     let kinds = gst::PadProbeType::BUFFER | gst::PadProbeType::EVENT_FLUSH;
     pad.add_probe(kinds, move |_, info| {
         let mut clock = clock.lock().unwrap_or_else(PoisonError::into_inner);
@@ -740,6 +750,11 @@ fn watch_packets(decoder: &gst::Element, watch: &Arc<Watch>, clock: &Arc<Mutex<D
             watch.times().clear();
         }
         if let Some(packet) = info.buffer_mut() {
+            // Decoders draw what is there and leave the rest grey.
+            if is_jpeg && packet.map_readable().is_ok_and(|bytes| !jpeg::is_whole(&bytes)) {
+                watch.cut_off.fetch_add(1, Ordering::Relaxed);
+                return gst::PadProbeReturn::Drop;
+            }
             if is_vp9
                 && let Ok(bytes) = packet.map_readable()
                 && let Some(range) = colours::vp9_range(&bytes)

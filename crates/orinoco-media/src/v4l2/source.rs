@@ -13,7 +13,7 @@ use super::formats::{FORMATS, Payload, name, packed_desc, payload, raw_desc, str
 use super::kernel::{
     Device, EACCES, EBUSY, EINVAL, ENODEV, ENOTTY, ERANGE, Filled, FourCc, Geometry, Ring, Sizes,
 };
-use crate::V4l2Address;
+use crate::{V4l2Address, jpeg};
 
 /// Buffers that stay with the driver, whatever the pipeline holds: it fills one while the other is on its way.
 const DRIVER_BUFFERS_MIN: usize = 2;
@@ -448,6 +448,9 @@ fn whole(bytes: &[u8], needed: usize) -> Result<&[u8], String> {
 
 /// The RGB bytes of a JPEG picture; an error in words when it is damaged or of another size.
 fn decode(jpeg: &[u8], desc: &FrameDesc) -> Result<Vec<u8>, String> {
+    if !jpeg::is_whole(jpeg) {
+        return Err("it sent a JPEG that was cut off".to_owned());
+    }
     let picture = image::load_from_memory_with_format(jpeg, image::ImageFormat::Jpeg)
         .map_err(|error| format!("it sent a JPEG that cannot be decoded: {error}"))?;
     let (made, wanted) = ((picture.width(), picture.height()), (desc.width, desc.height));
@@ -537,8 +540,10 @@ mod tests {
         };
         check(&jpeg, 64, Ok(64 * 48 * 3));
         check(&jpeg, 80, Err("it sent a JPEG of 64x48, not 80x48"));
-        // Cut in its head: what is cut behind that is drawn as far as it goes.
-        check(&jpeg[..100], 64, Err("it sent a JPEG that cannot be decoded: "));
+        check(&jpeg[..100], 64, Err("it sent a JPEG that was cut off"));
+        check(&jpeg[..jpeg.len() - 20], 64, Err("it sent a JPEG that was cut off"));
+        // Drivers pad their buffers.
+        check(&[&jpeg[..], &[0; 64]].concat(), 64, Ok(64 * 48 * 3));
         check(&[], 64, Err("it sent a JPEG that cannot be decoded: "));
     }
 

@@ -1,0 +1,137 @@
+//! Whether a JPEG picture is all there. Decoders fill what is missing with grey, and say nothing.
+
+use image::ImageFormat;
+
+/// Bytes that stand in for missing ones: enough that the picture would show them.
+const FILLER_BYTES: usize = 1024;
+
+/// Whether the picture in `bytes` is whole. What follows its end does not count: some cameras pad, and phones append
+/// a second picture.
+///
+/// A picture without an end-of-image marker is whole where its decoder needs no byte more: early webcams left the marker
+/// out. This is found by decoding it twice, with different bytes behind it. Of a progressive picture without the marker
+/// nobody knows how many scans are missing, so it is not whole. What is no JPEG is left to the decoder.
+pub(crate) fn is_whole(bytes: &[u8]) -> bool {
+    match walk(bytes) {
+        End::Marker | End::NotJpeg => true,
+        End::Header | End::Scans => false,
+        End::OneScan => {
+            let decode = |filler: u8| {
+                let mut filled = bytes.to_vec();
+                // A marker that was cut in two.
+                while filled.last() == Some(&0xff) {
+                    filled.pop();
+                }
+                filled.resize(filled.len() + FILLER_BYTES, filler);
+                filled.extend([0xff, 0xd9]);
+                image::load_from_memory_with_format(&filled, ImageFormat::Jpeg).ok()
+            };
+            let (zeros, stripes) = (decode(0), decode(0xaa));
+            zeros.is_some() && zeros == stripes
+        }
+    }
+}
+
+/// Where a picture's bytes end.
+enum End {
+    /// With its marker.
+    Marker,
+    /// Before the first scan has begun.
+    Header,
+    /// In the only scan of a picture that needs no other.
+    OneScan,
+    /// In, or between, scans of a picture that may need more.
+    Scans,
+    NotJpeg,
+}
+
+/// Walks the markers (ITU-T T.81, annex B).
+fn walk(bytes: &[u8]) -> End {
+    let Some(mut rest) = bytes.strip_prefix(&[0xff, 0xd8]) else { return End::NotJpeg };
+    let (mut scans, mut is_progressive, mut components) = (0u32, false, 0);
+    loop {
+        let cut = match (scans, is_progressive) {
+            (0, _) => End::Header,
+            (1, false) => End::OneScan,
+            _ => End::Scans,
+        };
+        // Fill bytes, and what else some writers leave between segments.
+        let Some(place) = rest.iter().position(|&byte| byte == 0xff) else { return cut };
+        rest = &rest[place..];
+        let Some(place) = rest.iter().position(|&byte| byte != 0xff) else { return cut };
+        let marker = rest[place];
+        rest = &rest[place + 1..];
+        match marker {
+            0xd9 => return End::Marker,
+            // A stuffed byte, restart markers, and others without a length.
+            0x00 | 0x01 | 0xd0..=0xd8 => continue,
+            _ => {}
+        }
+        let Some(length) = rest.first_chunk::<2>().map(|length| usize::from(u16::from_be_bytes(*length)))
+        else {
+            return cut;
+        };
+        let Some(segment) = rest.get(..length) else { return cut };
+        match marker {
+            // Start of a frame: SOF2 and its kin send their coefficients bit by bit.
+            0xc0..=0xcf if ![0xc4, 0xc8, 0xcc].contains(&marker) => {
+                is_progressive = [0xc2, 0xc6, 0xca, 0xce].contains(&marker);
+                components = segment.get(7).copied().unwrap_or(0);
+            }
+            0xda => {
+                scans += 1;
+                // A sequential picture may have a scan for each component.
+                let of_scan = segment.get(2).copied().unwrap_or(0);
+                is_progressive |= of_scan < components;
+            }
+            _ => {}
+        }
+        rest = &rest[length..];
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use image::codecs::jpeg::JpegEncoder;
+    use image::{Rgb, RgbImage};
+
+    fn picture() -> Vec<u8> {
+        let image =
+            RgbImage::from_fn(96, 80, |x, y| Rgb([(x * 2) as u8, (y * 3) as u8, ((x * y) % 251) as u8]));
+        let mut bytes = Vec::new();
+        image.write_with_encoder(JpegEncoder::new_with_quality(&mut bytes, 80)).expect("memory has room");
+        bytes
+    }
+
+    #[test]
+    fn a_picture_is_whole_up_to_its_marker_and_not_before() {
+        let whole = picture();
+        assert!(is_whole(&whole));
+        assert!(
+            is_whole(&[&whole[..], b"camera padding \xff\xff\0"].concat()),
+            "what follows does not count"
+        );
+        assert!(is_whole(&whole[..whole.len() - 1]), "half of the marker is missing");
+        assert!(is_whole(&whole[..whole.len() - 2]), "the marker alone is missing");
+        for length in (2..whole.len() - 6).step_by(7) {
+            assert!(!is_whole(&whole[..length]), "{length} of {}", whole.len());
+        }
+    }
+
+    #[test]
+    fn a_thumbnail_does_not_end_a_picture() {
+        let (whole, thumbnail) = (picture(), picture());
+        let length = u16::try_from(thumbnail.len() + 2).expect("small").to_be_bytes();
+        let with = [&whole[..2], &[0xff, 0xe1], &length, &thumbnail, &whole[2..]].concat();
+        assert!(is_whole(&with));
+        assert!(!is_whole(&with[..with.len() / 2 + thumbnail.len() / 2]));
+        assert!(!is_whole(&with[..40]));
+    }
+
+    #[test]
+    fn what_is_no_jpeg_is_left_to_the_decoder() {
+        assert!(is_whole(b""));
+        assert!(is_whole(b"RIFF"));
+    }
+}
