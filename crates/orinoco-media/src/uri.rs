@@ -282,7 +282,7 @@ impl SourceUri {
         // Nobody's file is called ` rtsp://...`: somebody typed a space.
         let trimmed = text.trim_start();
         let text = if has_scheme(trimmed) { trimmed } else { text };
-        let shown = without_password(text);
+        let shown = without_secrets(text);
         let fault = |Fault { cause, next }: Fault| Diagnosis::new(&codes::SOURCE_URI, &shown, cause, next);
         if text.trim().is_empty() {
             return Err(Diagnosis::new(
@@ -300,8 +300,8 @@ impl SourceUri {
             _ => (String::new(), text),
         };
         let kind = match scheme.as_str() {
-            "" if without_slashes(rest).is_some() => Err(Fault::new(
-                "there is no `//` behind its scheme",
+            "" if is_mistyped(rest) => Err(Fault::new(
+                "there is no `://` behind its scheme",
                 "write rtsp://HOST/PATH or http://HOST/PATH",
             )),
             "" => read_file(rest, Escapes::Literal),
@@ -318,7 +318,9 @@ impl SourceUri {
             )),
         };
         let kind = kind.map_err(fault)?;
-        let shown = kind.path_shown().unwrap_or(shown);
+        // A plain path may still be an address that lost its scheme.
+        let path_shown = |path: String| if scheme.is_empty() { without_login(&path) } else { path };
+        let shown = kind.path_shown().map_or(shown, path_shown);
         Ok(Self { kind, shown })
     }
 
@@ -379,13 +381,13 @@ impl fmt::Debug for SourceUri {
 
 impl fmt::Debug for RtspAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "RtspAddress({}, {:?})", without_password(&self.location), self.transport)
+        write!(f, "RtspAddress({}, {:?})", without_secrets(&self.location), self.transport)
     }
 }
 
 impl fmt::Debug for HttpAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "HttpAddress({})", without_password(&self.location))
+        write!(f, "HttpAddress({})", without_secrets(&self.location))
     }
 }
 
@@ -942,22 +944,70 @@ fn read_number(key: &str, value: &str, range: RangeInclusive<u32>) -> Result<u32
     })
 }
 
-/// The text with passwords replaced by stars.
+/// Settings whose values may be shown: those of Orinoco, and those of cameras that say which picture is sent and how.
+/// Any other value in a network address may be a key to it, whatever its name (`psw=`, `sig=`, `k=`).
+const SHOWN_SETTINGS: [&str; 40] = [
+    "action",
+    "audio",
+    "bitrate",
+    "camera",
+    "channel",
+    "channelno",
+    "codec",
+    "compression",
+    "format",
+    "fps",
+    "framerate",
+    "h",
+    "height",
+    "input",
+    "loop",
+    "mode",
+    "pace",
+    "profile",
+    "quality",
+    "rate",
+    "res",
+    "resolution",
+    "rotation",
+    "size",
+    "snapshot",
+    "source",
+    "stream",
+    "streamid",
+    "streamno",
+    "streamtype",
+    "subtype",
+    "track",
+    "transport",
+    "transportmode",
+    "trackid",
+    "unicast",
+    "user",
+    "video",
+    "videocodec",
+    "width",
+];
+
+/// The text with what may be a secret replaced by stars.
 ///
 /// It also holds for texts that are no valid URI: whatever stands between the first colon and the last `@` may be a
-/// password with unescaped characters in it.
-fn without_password(text: &str) -> String {
+/// password with unescaped characters in it, whether or not colon and slashes of the scheme are there.
+pub(crate) fn without_secrets(text: &str) -> String {
     let Some((scheme, rest)) = text.split_once("://") else {
-        return without_slashes(text).map_or_else(|| text.to_owned(), |scheme| format!("{scheme}:***"));
+        return match without_slashes(text) {
+            Some(scheme) => format!("{scheme}:***"),
+            None => without_login(text),
+        };
     };
     let lower = scheme.to_ascii_lowercase();
     // A misspelt scheme may be followed by a password as well.
-    if ["file", "v4l2", "csi", "stdin", "test"].contains(&lower.as_str()) {
+    if LOCAL_SCHEMES.contains(&lower.as_str()) {
         return text.to_owned();
     }
     // Settings first: an `@` in one of them ends no login.
     let settings = rest.find(['/', '?', '#']).unwrap_or(rest.len());
-    let rest = format!("{}{}", &rest[..settings], without_password_settings(&rest[settings..]));
+    let rest = format!("{}{}", &rest[..settings], without_secret_settings(&rest[settings..]));
     let rest = match rest.rsplit_once('@') {
         None => rest.clone(),
         Some((login, host)) => match login.split_once(':') {
@@ -968,8 +1018,33 @@ fn without_password(text: &str) -> String {
     format!("{scheme}://{rest}")
 }
 
+/// Schemes whose addresses never leave this machine, and hold no password.
+const LOCAL_SCHEMES: [&str; 5] = ["file", "v4l2", "csi", "stdin", "test"];
+
+/// Hides a login in a text without a scheme, as in `rtsp//USER:PASSWORD@HOST`. Of a path only what is between a colon and
+/// an `@` behind it is hidden.
+fn without_login(text: &str) -> String {
+    let hidden = text.split_once(':').and_then(|(user, rest)| Some((user, rest.rsplit_once('@')?.1)));
+    hidden.map_or_else(
+        || text.to_owned(),
+        |(user, host)| format!("{user}:***@{}", without_secret_settings(host)),
+    )
+}
+
 fn has_scheme(text: &str) -> bool {
     text.split_once("://").is_some_and(|(scheme, _)| is_scheme(scheme))
+}
+
+/// Whether a text is a network address whose scheme lacks its colon or slashes, or all of it.
+fn is_mistyped(text: &str) -> bool {
+    let text = text.trim_start();
+    let schemes = ["rtsps", "rtsp", "https", "http"];
+    let is_scheme =
+        |scheme: &&str| text.get(..scheme.len()).is_some_and(|start| start.eq_ignore_ascii_case(scheme));
+    let behind = schemes.iter().find(|scheme| is_scheme(scheme)).map_or("", |scheme| &text[scheme.len()..]);
+    let mut junk = behind.chars();
+    let is_near = behind.starts_with("//") || (junk.next().is_some() && junk.as_str().starts_with("//"));
+    without_slashes(text).is_some() || is_near || (text.starts_with("//") && text.contains('@'))
 }
 
 /// The scheme of a network address whose slashes were forgotten.
@@ -979,25 +1054,46 @@ fn without_slashes(text: &str) -> Option<&str> {
     (is_network && !rest.starts_with("//")).then_some(scheme)
 }
 
-/// Cameras take passwords in the query, and some in the path: `/user=admin&password=secret&channel=1`.
-fn without_password_settings(text: &str) -> String {
+/// Hides the values of settings behind a server's name. Cameras take passwords in the query, and some in the path:
+/// `/user=admin&password=secret&channel=1`.
+fn without_secret_settings(text: &str) -> String {
+    const ENDS: [char; 5] = ['/', '?', '&', ';', '#'];
     let mut shown = String::with_capacity(text.len());
-    for piece in text.split_inclusive(['/', '?', '&', ';']) {
-        let mut signs = piece.match_indices('=').map(|(place, _)| place);
-        match signs.find(|&place| is_password_key(&piece[..place])) {
-            Some(place) => {
-                shown.extend([&piece[..place], "=***"]);
-                shown.extend(piece.chars().next_back().filter(|c| matches!(c, '/' | '?' | '&' | ';')));
+    let mut in_query = false;
+    for piece in text.split_inclusive(ENDS) {
+        let (setting, end) = match piece.strip_suffix(ENDS) {
+            Some(setting) => (setting, piece.get(setting.len()..).unwrap_or_default()),
+            None => (piece, ""),
+        };
+        match setting.split_once('=') {
+            // A second sign is one of another setting: `user=admin_password=secret`.
+            Some((key, value)) if is_shown_setting(key) && !value.contains('=') => shown.push_str(setting),
+            Some((key, _)) => shown.extend([key, "=***"]),
+            // A query may be nothing but a token.
+            None if in_query && !setting.is_empty() && !is_shown_setting(setting) => {
+                shown.push_str("***");
+                // The end of a login, whose password has a `?` or `#` in it.
+                shown.extend(setting.rsplit_once('@').into_iter().flat_map(|(_, host)| ["@", host]));
             }
-            None => shown.push_str(piece),
+            None => shown.push_str(setting),
         }
+        shown.push_str(end);
+        in_query |= matches!(end, "?" | "#");
     }
     shown
 }
 
-fn is_password_key(key: &str) -> bool {
-    let key = key.to_ascii_lowercase();
-    ["pass", "pwd", "token", "secret", "apikey", "api_key", "auth"].iter().any(|word| key.contains(word))
+/// Hides what may be a secret in the addresses that a message quotes.
+pub(crate) fn hide_secrets(message: &str) -> String {
+    let words = message.split_inclusive(char::is_whitespace).map(|word| match word.contains("://") {
+        true => without_secrets(word.trim_end()) + &word[word.trim_end().len()..],
+        false => word.to_owned(),
+    });
+    words.collect()
+}
+
+fn is_shown_setting(key: &str) -> bool {
+    SHOWN_SETTINGS.contains(&key.to_ascii_lowercase().as_str())
 }
 
 /// Whether `path` is a file that can be read now.
@@ -1203,21 +1299,21 @@ mod tests {
         check(
             &texts,
             expect![[r#"
-            rtsp://camera/stream -> Rtsp(RtspAddress(rtsp://camera/stream, Tcp))
-            rtsps://camera:8322/stream?transport=tcp -> Rtsp(RtspAddress(rtsps://camera:8322/stream, Tcp))
-            rtsp://admin:***@10.0.0.2:554/cam/real?channel=1&transport=udp&subtype=0 -> Rtsp(RtspAddress(rtsp://10.0.0.2:554/cam/real?channel=1&subtype=0, Udp))
-            rtsp://admin@camera -> Rtsp(RtspAddress(rtsp://camera, Tcp))
-            rtsp://admin:***@camera/ -> Rtsp(RtspAddress(rtsp://camera/, Tcp))
-            rtsp://admin:***@camera/ -> Rtsp(RtspAddress(rtsp://camera/, Tcp))
-            rtsp://[::1]:8554/x -> Rtsp(RtspAddress(rtsp://[::1]:8554/x, Tcp))
-            rtsp://camera/user=admin&password=***&channel=1 -> Rtsp(RtspAddress(rtsp://camera/user=admin&password=***&channel=1, Tcp))
-            rtsp://: it has no valid host and port; write rtsp://USER:PASSWORD@HOST:PORT/PATH, and special characters of the password as %XX
-            rtsp://camera:port/x: it has no valid host and port; write rtsp://USER:PASSWORD@HOST:PORT/PATH, and special characters of the password as %XX
-            rtsp://camera/x?transport=pigeon: its transport is not known; write transport=tcp or transport=udp
-            rtsp://admin:***@camera/x: it has no valid host and port; write rtsp://USER:PASSWORD@HOST:PORT/PATH, and special characters of the password as %XX
-            rtsp://admin:***@camera/x: it has no valid host and port; write rtsp://USER:PASSWORD@HOST:PORT/PATH, and special characters of the password as %XX
-            rtsp://admin:***@camera/x: a `%` is not followed by two hex digits; write % itself as %25
-        "#]],
+                rtsp://camera/stream -> Rtsp(RtspAddress(rtsp://camera/stream, Tcp))
+                rtsps://camera:8322/stream?transport=tcp -> Rtsp(RtspAddress(rtsps://camera:8322/stream, Tcp))
+                rtsp://admin:***@10.0.0.2:554/cam/real?channel=1&transport=udp&subtype=0 -> Rtsp(RtspAddress(rtsp://10.0.0.2:554/cam/real?channel=1&subtype=0, Udp))
+                rtsp://admin@camera -> Rtsp(RtspAddress(rtsp://camera, Tcp))
+                rtsp://admin:***@camera/ -> Rtsp(RtspAddress(rtsp://camera/, Tcp))
+                rtsp://admin:***@camera/ -> Rtsp(RtspAddress(rtsp://camera/, Tcp))
+                rtsp://[::1]:8554/x -> Rtsp(RtspAddress(rtsp://[::1]:8554/x, Tcp))
+                rtsp://camera/user=admin&password=***&channel=1 -> Rtsp(RtspAddress(rtsp://camera/user=admin&password=***&channel=1, Tcp))
+                rtsp://: it has no valid host and port; write rtsp://USER:PASSWORD@HOST:PORT/PATH, and special characters of the password as %XX
+                rtsp://camera:port/x: it has no valid host and port; write rtsp://USER:PASSWORD@HOST:PORT/PATH, and special characters of the password as %XX
+                rtsp://camera/x?transport=pigeon: its transport is not known; write transport=tcp or transport=udp
+                rtsp://admin:***@camera/x: it has no valid host and port; write rtsp://USER:PASSWORD@HOST:PORT/PATH, and special characters of the password as %XX
+                rtsp://admin:***@camera/***: it has no valid host and port; write rtsp://USER:PASSWORD@HOST:PORT/PATH, and special characters of the password as %XX
+                rtsp://admin:***@camera/x: a `%` is not followed by two hex digits; write % itself as %25
+            "#]],
         );
     }
 
@@ -1260,14 +1356,14 @@ mod tests {
         check(
             &texts,
             expect![[r#"
-            http://camera/stream.mjpg?fps=5&loop=1 -> HttpCamera(HttpAddress(http://camera/stream.mjpg?fps=5&loop=1))
-            https://admin:***@camera:8443/cgi?user=a&pwd=*** -> HttpCamera(HttpAddress(https://camera:8443/cgi?user=a&pwd=***))
-            HTTP://host/clips/a.MP4?loop=1&key=7&pace=pts -> HttpVideo { address: HttpAddress(http://host/clips/a.MP4?key=7), repeat: true, pace: Pts }
-            http://host/a.mkv -> HttpVideo { address: HttpAddress(http://host/a.mkv), repeat: false, pace: Free }
-            http:///x: it has no valid host and port; write http://USER:PASSWORD@HOST:PORT/PATH, and special characters of the password as %XX
-            http://host:port/x: it has no valid host and port; write http://USER:PASSWORD@HOST:PORT/PATH, and special characters of the password as %XX
-            http://host/a.mp4?loop=2: `loop=2` is neither on nor off; write loop=1 or loop=0
-        "#]],
+                http://camera/stream.mjpg?fps=5&loop=1 -> HttpCamera(HttpAddress(http://camera/stream.mjpg?fps=5&loop=1))
+                https://admin:***@camera:8443/cgi?user=a&pwd=*** -> HttpCamera(HttpAddress(https://camera:8443/cgi?user=a&pwd=***))
+                HTTP://host/clips/a.MP4?loop=1&key=***&pace=pts -> HttpVideo { address: HttpAddress(http://host/clips/a.MP4?key=***), repeat: true, pace: Pts }
+                http://host/a.mkv -> HttpVideo { address: HttpAddress(http://host/a.mkv), repeat: false, pace: Free }
+                http:///x: it has no valid host and port; write http://USER:PASSWORD@HOST:PORT/PATH, and special characters of the password as %XX
+                http://host:port/x: it has no valid host and port; write http://USER:PASSWORD@HOST:PORT/PATH, and special characters of the password as %XX
+                http://host/a.mp4?loop=2: `loop=2` is neither on nor off; write loop=1 or loop=0
+            "#]],
         );
     }
 
@@ -1401,6 +1497,23 @@ mod tests {
             "rtmp://u:hunter2@h/x",
             " rtsp://u:hunter2@h/x",
             "rtsp:/u:hunter2@h/x",
+            "rtsp//u:hunter2@h/x",
+            "rtsp;//u:hunter2@h/x",
+            "rtsp//u:hunter2@h/x?loop=1",
+            "rtsp//u:hunter2@h/x?k=hunter2",
+            "//u:hunter2@h/x",
+            "rtsp:///u:hunter2@h/x",
+            "rtsp://u:hunter2#x@h/x",
+            "rtsp://u:hunter2?x@h/x?channel=1",
+            "rtsp://h/x?key=hunter2",
+            "rtsp://h/x?a=1&sig=hunter2#t",
+            "rtsp://h/x?psw=hunter2&channel=1",
+            "http://h/x.mp4?X-Amz-Signature=hunter2&loop=1",
+            "http://h/x?usr=admin&k=hunter2",
+            "http://h/x?k=1=hunter2",
+            "http://h/x#access=hunter2",
+            "http://h/x?hunter2",
+            "http://h/x?action=stream&hunter2",
             " http:u:hunter2@h/x",
         ];
         for text in texts {
@@ -1410,6 +1523,35 @@ mod tests {
             };
             assert!(!seen.contains("hunter2"), "{seen}");
         }
+        let uri = SourceUri::parse("u:hunter2@h:554/x").expect("it may be a path");
+        let seen = format!("{uri} {uri:?} {:?}", uri.check());
+        assert!(!seen.contains("hunter2"), "{seen}");
+    }
+
+    #[test]
+    fn harmless_settings_stay_and_paths_too() {
+        for text in [
+            "rtsp://h/cam/realmonitor?channel=1&subtype=0",
+            "http://h:8080/?action=stream",
+            "http://h/mjpg/video.cgi?resolution=640x480&fps=15",
+            "rtsp://admin@h/Streaming/Channels/101?transportmode=unicast",
+            "rtsp://h/live/ch00_0",
+            "mail@host/clip.mp4",
+            "a//b/clip.mp4",
+            "rtsp/clip.mp4",
+            "http-log.mp4",
+        ] {
+            assert_eq!(SourceUri::parse(text).expect("it is valid").to_string(), text);
+        }
+    }
+
+    #[test]
+    fn addresses_in_messages_hide_their_secrets() {
+        let message =
+            "Could not open http://u:hunter2@h/x?key=hunter2 (rtsp://h/x?sig=hunter2): no route\nat all";
+        let hidden = "Could not open http://u:***@h/x?key=*** (rtsp://h/x?sig=*** no route\nat all";
+        assert_eq!(hide_secrets(message), hidden);
+        assert_eq!(hide_secrets("Internal data stream error."), "Internal data stream error.");
     }
 
     #[test]

@@ -7,6 +7,7 @@ use orinoco_core::{Code, Diagnosis, codes};
 use orinoco_pipeline::SourceError;
 
 use crate::container::Wholeness;
+use crate::uri::hide_secrets;
 
 /// Containers whose caps look like a video codec's. Those of MPEG carry a field that says so.
 const CONTAINERS: [&str; 8] = [
@@ -124,7 +125,7 @@ pub(super) fn file_end(
         (Wholeness::Cut { promised, held }, ..) if seen.missing.is_none() => cut_off(shown, promised, held),
         (_, Progress::Frames, None) => return None,
         (_, Progress::Frames, Some(error)) => {
-            let cause = format!("its data are damaged ({})", error.message());
+            let cause = format!("its data are damaged ({})", hide_secrets(error.message()));
             Diagnosis::new(&codes::SOURCE_DECODE, shown, cause, "copy it again, or re-encode it")
         }
         (_, Progress::Nothing, error) => file_without_frames(shown, seen, error),
@@ -154,12 +155,14 @@ fn file_without_frames(shown: &str, seen: &Seen, error: Option<&glib::Error>) ->
             fault(&codes::SOURCE_OPEN, "it is not a media file that GStreamer knows", DISCOVER)
         }
         Some(error) if seen.video => {
-            let cause = format!("its video cannot be decoded ({})", error.message());
+            let cause = format!("its video cannot be decoded ({})", hide_secrets(error.message()));
             fault(&codes::SOURCE_DECODE, &cause, DISCOVER)
         }
-        Some(error) => {
-            fault(&codes::SOURCE_OPEN, &format!("it cannot be read ({})", error.message()), DISCOVER)
-        }
+        Some(error) => fault(
+            &codes::SOURCE_OPEN,
+            &format!("it cannot be read ({})", hide_secrets(error.message())),
+            DISCOVER,
+        ),
         None if seen.video => fault(&codes::SOURCE_DECODE, "its video track holds no picture", DISCOVER),
         None => fault(&codes::SOURCE_NO_VIDEO, "it has no video track", DISCOVER),
     }
@@ -275,7 +278,7 @@ fn missing_decoder(shown: &str, missing: &Missing) -> Diagnosis {
 /// A CSI camera ended or failed. The service that reads all of them (nvargus-daemon) may have been restarted.
 pub(super) fn csi_end(shown: &str, error: Option<&gst::message::Error>) -> SourceError {
     let cause =
-        error.map_or_else(|| "the camera ended".to_owned(), |error| error.error().message().to_owned());
+        error.map_or_else(|| "the camera ended".to_owned(), |error| hide_secrets(error.error().message()));
     let next = "look at the cable and at the journal of nvargus-daemon";
     SourceError::Transient(Diagnosis::new(&codes::SOURCE_UNREACHABLE, shown, cause, next))
 }
