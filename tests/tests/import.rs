@@ -217,7 +217,7 @@ dynamic_batching { preferred_batch_size: [ 4, 8 ] max_queue_delay_microseconds: 
         ["max_batch_size: 0", "instance_group {…}", "dynamic_batching {…}"]
     );
     // Triton says nothing of pictures.
-    assert_eq!(keys(&report["unsure"]), ["color", "mean", "align", "resize"]);
+    assert_eq!(keys(&report["unsure"]), ["color", "mean", "align", "fit", "fill", "resize"]);
     let by_hand = by_hand(dir.path(), "yolox_nano", &[]);
     same(&to, &by_hand);
 }

@@ -115,7 +115,12 @@ impl<'a> Reader<'a> {
 
     /// A list of texts; empty when it is not there.
     pub fn texts(&self, key: &'static str) -> Vec<String> {
-        self.list(key, "a list of texts", |kind| match kind {
+        self.texts_given(key).unwrap_or_default()
+    }
+
+    /// A list of texts, if it is there and is one.
+    pub fn texts_given(&self, key: &'static str) -> Option<Vec<String>> {
+        self.list_given(key, "a list of texts", |kind| match kind {
             Kind::Text(text) => Some(text.clone()),
             _ => None,
         })
@@ -237,11 +242,19 @@ impl<'a> Reader<'a> {
     }
 
     fn list<T>(&self, key: &'static str, wanted: &str, pick: impl Fn(&Kind) -> Option<T>) -> Vec<T> {
+        self.list_given(key, wanted, pick).unwrap_or_default()
+    }
+
+    fn list_given<T>(
+        &self,
+        key: &'static str,
+        wanted: &str,
+        pick: impl Fn(&Kind) -> Option<T>,
+    ) -> Option<Vec<T>> {
         self.take(key, wanted, |kind| match kind {
             Kind::Array(items) => items.iter().map(|item| pick(&item.kind)).collect::<Option<Vec<T>>>(),
             _ => None,
         })
-        .unwrap_or_default()
     }
 
     fn in_range<T: std::fmt::Display>(&self, key: &str, value: T, fits: bool, range: String) -> Option<T> {

@@ -6,10 +6,28 @@ mod yolo;
 
 use std::path::{Path, PathBuf};
 
+use orinoco_config::FileKind;
 use orinoco_core::{Diagnosis, WithSubject, codes};
 
 /// Extensions of pictures.
 const IMAGE_EXTENSIONS: [&str; 4] = ["jpg", "jpeg", "png", "webp"];
+
+/// Lists of classes, rows of labels and tracks. A whole challenge of tracks has some 10 MiB.
+pub(crate) const TABLES: FileKind = FileKind {
+    noun: "a table of labels",
+    bytes_max: 256 << 20,
+    code: &codes::DATASET,
+    next: "check the file",
+};
+/// COCO's annotations of a training set are 450 MiB.
+const ANNOTATIONS: FileKind = FileKind { noun: "COCO's annotations", bytes_max: 2 << 30, ..TABLES };
+
+/// The class names of `classes.txt`, one a line; none where there is no such file.
+fn class_names(dir: &Path) -> Result<Vec<String>, Diagnosis> {
+    let file = dir.join("classes.txt");
+    let text = if file.exists() { TABLES.read_text(&file)? } else { String::new() };
+    Ok(text.lines().map(|line| line.trim().to_owned()).filter(|line| !line.is_empty()).collect())
+}
 
 /// A labelled set of pictures.
 #[derive(Clone, Debug, PartialEq)]

@@ -101,7 +101,13 @@ impl Said {
 impl Import {
     /// Reads the file at `path`, whose ONNX file is `onnx` where that is given.
     pub fn read(path: &Path, onnx: Option<&Path>) -> Result<Self, Diagnosis> {
-        let text = DESCRIPTIONS.read_text(path)?;
+        // What is no text is most likely the model itself.
+        let text = DESCRIPTIONS.read_text(path).map_err(|fault| match fault.code.id {
+            id if id == codes::IMPORT.id => {
+                Diagnosis { next: format!("name {}", DESCRIPTIONS.noun), ..fault }
+            }
+            _ => fault,
+        })?;
         let extension = path.extension().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
         let import = match extension.as_str() {
             "pbtxt" => triton::read(path, &text, onnx),

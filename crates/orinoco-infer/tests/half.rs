@@ -16,8 +16,11 @@ const SMALLEST: f64 = 1e-3;
 /// A sum: a graph of one operator over `count` numbers of a type, and its input's shape. Weights are all 1.
 struct Case {
     name: &'static str,
-    graph: fn(count: usize, kind: i32) -> Option<(Graph, Vec<usize>)>,
+    graph: fn(count: usize, kind: i32) -> Option<Shaped>,
 }
+
+/// A graph, and the shape of its input.
+type Shaped = (Graph, Vec<usize>);
 
 fn side(count: usize) -> Option<i64> {
     let side = (count as f64).sqrt().round() as usize;
@@ -31,14 +34,7 @@ fn ones(graph: Graph, name: &str, shape: &[i64], kind: i32) -> Graph {
     graph.constant(name, kind, shape, one.repeat(usize::try_from(count).expect("a size")))
 }
 
-fn reduce(
-    operator: &str,
-    count: usize,
-    kind: i32,
-    axes: &[i64],
-    shape: &[i64],
-    out: &[i64],
-) -> (Graph, Vec<usize>) {
+fn reduce(operator: &str, count: usize, kind: i32, axes: &[i64], shape: &[i64], out: &[i64]) -> Shaped {
     let graph = Graph::new().input("x", kind, shape).output("y", kind, out);
     let given = if operator == "ReduceSum" {
         graph.ints("axes", &[axes.len() as i64], axes).node(operator, &["x", "axes"], &["y"], &[])
@@ -69,7 +65,7 @@ macro_rules! reduces {
     };
 }
 
-fn pool(operator: &str, count: usize, kind: i32) -> Option<(Graph, Vec<usize>)> {
+fn pool(operator: &str, count: usize, kind: i32) -> Option<Shaped> {
     let side = side(count)?;
     let graph = Graph::new().input("x", kind, &[1, 2, side, side]).output("y", kind, &[1, 2, 1, 1]);
     let attributes = match operator {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use orinoco_core::{Diagnosis, WithSubject, codes};
 use serde::Deserialize;
 
-use super::{Dataset, DatasetKind, Item, LabelledBox, Labels};
+use super::{ANNOTATIONS, Dataset, DatasetKind, Item, LabelledBox, Labels};
 
 #[derive(Deserialize)]
 struct Instances {
@@ -55,7 +55,7 @@ pub(super) fn instances(dir: &Path) -> Option<PathBuf> {
 
 pub(super) fn read(dir: &Path, instances: &Path) -> Result<Dataset, Diagnosis> {
     let shown = instances.display();
-    let bytes = std::fs::read(instances).about(&codes::FILE_MISSING, &shown, "check the file")?;
+    let bytes = ANNOTATIONS.read(instances)?;
     let next = "give images, annotations and categories as COCO's instances files have them";
     let read: Instances = serde_json::from_slice(&bytes).about(&codes::DATASET, &shown, next)?;
     let fault = |cause: String| Diagnosis::new(&codes::DATASET, &shown, cause, "correct the annotation");

@@ -1,12 +1,15 @@
 //! Datasets without boxes: a folder for each class, a table of classes, masks.
 
-use std::fs::File;
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
 
+use orinoco_config::FileKind;
 use orinoco_core::{Diagnosis, WithSubject, codes};
 
-use super::{Dataset, DatasetKind, Item, Labels, bad_line, pictures, unknown};
+use super::{Dataset, DatasetKind, Item, Labels, TABLES, bad_line, class_names, pictures, unknown};
+
+/// Pixels of a mask: those of the largest photos. The header of a damaged file may say anything.
+const MASK_PIXELS_MAX: u64 = 1 << 28;
 
 /// `<class>/<picture>`, classes in the order of their names.
 pub(super) fn read_classes(dir: &Path) -> Result<Dataset, Diagnosis> {
@@ -28,8 +31,7 @@ pub(super) fn read_classes(dir: &Path) -> Result<Dataset, Diagnosis> {
 /// Rows of `file,label`; the label is a class's name or number. Names count in the order in which they appear.
 pub(super) fn read_table(dir: &Path) -> Result<Dataset, Diagnosis> {
     let file = dir.join("labels.csv");
-    let text =
-        std::fs::read_to_string(&file).about(&codes::FILE_MISSING, file.display(), "check the file")?;
+    let text = TABLES.read_text(&file)?;
     let mut classes: Vec<String> = Vec::new();
     let mut items = Vec::new();
     for (index, row) in text.lines().enumerate().filter(|(_, row)| !row.trim().is_empty()) {
@@ -70,15 +72,13 @@ pub(super) fn read_masks(dir: &Path) -> Result<Dataset, Diagnosis> {
         }
         items.push(Item { image, labels: Labels::Mask(mask) });
     }
-    let classes = std::fs::read_to_string(dir.join("classes.txt")).unwrap_or_default();
-    let classes =
-        classes.lines().map(|line| line.trim().to_owned()).filter(|line| !line.is_empty()).collect();
+    let classes = class_names(dir)?;
     Ok(Dataset { kind: DatasetKind::Masks, classes, items })
 }
 
 pub(super) fn read_mask(mask: &Path) -> Result<(Vec<u8>, (u32, u32)), Diagnosis> {
     let next = "save it as a PNG of 8 bits, grey or with a palette, whose values are class ids";
-    let file = File::open(mask).about(&codes::FILE_MISSING, mask.display(), next)?;
+    let file = FileKind { noun: "a PNG file", next, ..TABLES }.open(mask)?;
     // As stored: a palette's indices are the classes, its colours are for people.
     let mut decoder = png::Decoder::new(BufReader::new(file));
     decoder.set_transformations(png::Transformations::IDENTITY);
@@ -87,6 +87,10 @@ pub(super) fn read_mask(mask: &Path) -> Result<(Vec<u8>, (u32, u32)), Diagnosis>
     let (size, kind) = ((info.width, info.height), (info.color_type, info.bit_depth));
     if !matches!(kind, (png::ColorType::Grayscale | png::ColorType::Indexed, png::BitDepth::Eight)) {
         let cause = format!("its pixels are {:?} of {:?} bits", kind.0, kind.1);
+        return Err(Diagnosis::new(&codes::DATASET, mask.display(), cause, next));
+    }
+    if u64::from(size.0) * u64::from(size.1) > MASK_PIXELS_MAX {
+        let cause = format!("it has {} by {} pixels", size.0, size.1);
         return Err(Diagnosis::new(&codes::DATASET, mask.display(), cause, next));
     }
     let mut pixels = vec![0; size.0 as usize * size.1 as usize];

@@ -5,7 +5,7 @@ use std::path::Path;
 use orinoco_core::text::count;
 use orinoco_core::{Diagnosis, WithSubject, codes};
 
-use super::{Dataset, DatasetKind, Item, LabelledBox, Labels, bad_line, pictures};
+use super::{Dataset, DatasetKind, Item, LabelledBox, Labels, TABLES, bad_line, class_names, pictures};
 
 pub(super) fn read(dir: &Path) -> Result<Dataset, Diagnosis> {
     let mut items = Vec::new();
@@ -16,11 +16,7 @@ pub(super) fn read(dir: &Path) -> Result<Dataset, Diagnosis> {
         let (width, height) =
             size.about(&codes::SOURCE_OPEN, image.display(), "replace or remove the picture")?;
         // A picture without a file has no objects.
-        let text = if file.is_file() {
-            std::fs::read_to_string(&file).about(&codes::FILE_MISSING, file.display(), "check the file")?
-        } else {
-            String::new()
-        };
+        let text = if file.is_file() { TABLES.read_text(&file)? } else { String::new() };
         let rows = text.lines().enumerate().filter(|(_, row)| !row.trim().is_empty());
         let boxes = rows.map(|(index, row)| {
             read_row(row, f64::from(width), f64::from(height))
@@ -28,9 +24,7 @@ pub(super) fn read(dir: &Path) -> Result<Dataset, Diagnosis> {
         });
         items.push(Item { labels: Labels::Boxes(boxes.collect::<Result<_, _>>()?), image });
     }
-    let classes = std::fs::read_to_string(dir.join("classes.txt")).unwrap_or_default();
-    let classes =
-        classes.lines().map(|line| line.trim().to_owned()).filter(|line| !line.is_empty()).collect();
+    let classes = class_names(dir)?;
     Ok(Dataset { kind: DatasetKind::Yolo, classes, items })
 }
 

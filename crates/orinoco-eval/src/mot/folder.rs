@@ -7,7 +7,7 @@ use ini::Ini;
 use orinoco_core::{Diagnosis, WithSubject, codes};
 
 use super::{PEDESTRIAN, Report, Row, Rules, Sequence, evaluate};
-use crate::dataset::pictures;
+use crate::dataset::{TABLES, pictures};
 
 /// Where a sequence is described, where its pictures are and where its labels.
 const INFO: &str = "seqinfo.ini";
@@ -140,7 +140,7 @@ impl Info {
             return Ok(Self::default());
         }
         let next = "correct it, or take it away if 30 frames a second are right";
-        let text = std::fs::read_to_string(file).about(&codes::DATASET, file.display(), next)?;
+        let text = TABLES.read_text(file)?;
         let read = Ini::load_from_str_noescape(&text).about(&codes::DATASET, file.display(), next)?;
         let value = |key: &str| {
             let mut values = read.iter().flat_map(|(_, keys)| keys.iter());

@@ -73,17 +73,18 @@ pub(super) fn numbered_labels(classes: usize) -> Vec<String> {
 }
 
 fn read_labels(table: &Reader<'_>, kind: &str, locate: &dyn Fn(&str, &Path) -> PathBuf) -> Vec<String> {
-    let listed = table.texts("labels");
+    let listed = table.texts_given("labels");
+    let is_misread = listed.is_none() && table.has("labels");
     let classes = table.integer("classes", 1..=CLASSES_MAX).and_then(|n| usize::try_from(n).ok());
     let labels = match table.text("labels_file") {
         Some(text) => {
             let path = locate(&text, &table.dir_of("labels_file"));
             read_labels_file(table, &path)
         }
-        None => listed,
+        None => listed.unwrap_or_default(),
     };
     // A key with a fault of its own is not missing as well.
-    let says_classes = ["labels_file", "classes"].into_iter().any(|key| table.has(key));
+    let says_classes = is_misread || table.has("labels_file") || table.has("classes");
     match classes {
         Some(classes) if labels.is_empty() => return numbered_labels(classes),
         Some(classes) if classes != labels.len() => {

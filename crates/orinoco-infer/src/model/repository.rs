@@ -181,6 +181,6 @@ mod tests {
             "{described:?}: {read} bytes"
         );
         let (described, _) = describe("sha256 = '00'\n");
-        assert_eq!(described.expect_err("another").0[0].code.id, codes::MODEL_HASH.id);
+        assert_eq!(described.expect_err("another").as_slice()[0].code.id, codes::MODEL_HASH.id);
     }
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use indicatif::ProgressBar;
-use orinoco_config::Faults;
+use orinoco_config::{Existing, Faults, write_whole};
 use orinoco_core::{Clock, Diagnosis, Exit, Findings, WithSubject, codes};
 use orinoco_eval::coco::{self, Found, Truth};
 use orinoco_eval::{Confusion, Dataset, Labels, classification, detection, mot, plot, segmentation};
