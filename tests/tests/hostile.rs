@@ -8,7 +8,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use orinoco_api::{ResultLine, Summary};
-use orinoco_tests::{engines, orinoco};
+use orinoco_tests::{assert_one_sentence, engines, orinoco, results};
 
 /// Sides of the models' input.
 const SIDE: usize = 64;
@@ -271,4 +271,44 @@ fn values_of_1e30_come_through() {
     if run(|_| 1e30).is_none() || run(|_| -1e30).is_none() {
         println!("skipped: 1e30 through the program: no engine can run here");
     }
+}
+
+#[test]
+fn infer_warns_once_and_a_gallery_of_nothing_is_refused() {
+    let Some(engine) = engines().into_iter().next() else {
+        return println!("skipped: infer on no numbers: no engine can run here");
+    };
+    let dir = tempfile::tempdir().expect("temporary folder");
+    write_board(dir.path(), engine, |_| f32::NAN);
+    let known = dir.path().join("known");
+    fs::create_dir(&known).expect("made");
+    let pictures = ["known/ann.png", "a.png", "b.png"].map(|name| dir.path().join(name));
+    for picture in &pictures {
+        image::RgbImage::new(8, 8).save(picture).expect("written");
+    }
+    let infer = |head: &str| {
+        let model = dir.path().join(head).display().to_string();
+        let mut command = orinoco(&["infer", "--json", "--engine", engine, "--model", &model]);
+        command.args(&pictures[1..]);
+        command
+    };
+    for head in ["yolov8", "classification", "embedding", "segmentation", "raw"] {
+        let output = infer(head).output().expect("orinoco starts");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{head}: {said}");
+        assert_eq!(results(&output).len(), 2, "{head}: {}", String::from_utf8_lossy(&output.stdout));
+        assert_eq!(said.lines().filter(|line| line.contains("outputs of")).count(), 1, "{head}: {said}");
+    }
+    let output = infer("embedding").arg("--gallery").arg(&known).output().expect("orinoco starts");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(3), "{said}");
+    assert!(said.contains("E0208"), "{said}");
+    let output = orinoco(&["infer", "--engine", engine, "--model"])
+        .arg(dir.path().join("embedding"))
+        .arg("--gallery")
+        .arg(&known)
+        .arg(&pictures[1])
+        .output()
+        .expect("orinoco starts");
+    assert_one_sentence(&output, 3, "E0208", &["ann.png", "not a number"]);
 }

@@ -79,7 +79,7 @@ impl Head for Listed {
         let (boxes, _) = values(self.boxes).as_chunks::<4>();
         for ((place, score), label) in boxes.iter().zip(values(self.scores)).zip(values(self.labels)) {
             let label = if *label < 0.0 { 0.0 } else { *label };
-            let is_background = self.spec.background.is_some_and(|class_id| label == class_id as f32);
+            let is_background = label.is_finite() && self.spec.background == Some(label as u32);
             if is_candidate(*score, &self.spec) && !is_background {
                 let bounds = mapping.to_source(place_in_pixels(&self.spec, *place, self.unit));
                 add_labelled(found, label, Detection { class_id: 0, score: *score, bounds });
