@@ -187,6 +187,11 @@ fn check_json(text: &str, found: &Findings, what: &str) {
     assert!(!text.contains("null") || !read.tensors.is_empty(), "{what}: {text}");
 }
 
+/// Whether there is time for more of the same: `ORINOCO_TEST_LONG=1`.
+fn is_long() -> bool {
+    std::env::var_os("ORINOCO_TEST_LONG").is_some()
+}
+
 /// Outputs that hold `value` everywhere.
 fn constant(model: &Model, value: f32) -> Vec<Vec<f32>> {
     model.outputs.iter().map(|(_, shape)| vec![value; shape.iter().product()]).collect()
@@ -261,8 +266,9 @@ fn infinities_are_left_out_and_counted() {
 fn huge_numbers_are_numbers() {
     for kind in heads::names() {
         let model = model_of(kind);
-        for value in [1e8, 1e30, -1e30, f32::MAX, f32::MIN, f32::MIN_POSITIVE] {
-            check(&model, &constant(&model, value), &format!("{value:e}"));
+        let more: &[f32] = if is_long() { &[-1e30, f32::MAX, f32::MIN_POSITIVE] } else { &[] };
+        for value in [1e8, 1e30, f32::MIN].iter().chain(more) {
+            check(&model, &constant(&model, *value), &format!("{value:e}"));
         }
     }
 }
@@ -275,7 +281,7 @@ fn mixed_values_come_through() {
     let usual = [0.9, 1.0, 0.5, 0.0, 100.0, 300.0, 600.0];
     for kind in heads::names() {
         let model = model_of(kind);
-        for seed in 1..3 {
+        for seed in 0..if is_long() { 8 } else { 1 } {
             check(&model, &random(&model, seed, &special), &format!("special values, seed {seed}"));
             check(&model, &random(&model, seed, &huge), &format!("huge values, seed {seed}"));
             check(&model, &random(&model, seed, &usual), &format!("usual values, seed {seed}"));
