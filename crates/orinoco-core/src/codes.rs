@@ -16,7 +16,8 @@ macro_rules! codes {
 
 codes! {
     FILE_MISSING "E0101" Configuration "a file is missing or cannot be read"
-        "A file that you named, or that a file you named refers to, is not there or may not be read by this user. \
+        "A file that you named, or that a file you named refers to, is not there or may not be read by this user, \
+         or is a folder, pipe or device where only a file can be read as a whole. \
          In a board file, inherit, ort_library and a model with a / start at that file; sources and sinks start at the \
          working folder, as paths on the command line do. ${dir} stands for that file's folder."
     SYNTAX "E0102" Configuration "a file is not valid TOML"
