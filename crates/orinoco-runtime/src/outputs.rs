@@ -278,7 +278,13 @@ fn open_sink(
         taken.add_open(io::stdout().as_fd(), || whose.clone());
         return Ok((sink.clone(), None));
     }
-    check_name(sink)?;
+    if let Err(why) = check_name(sink) {
+        // Whose file it is says more than what it is called.
+        if sink.path.is_file() {
+            taken.open(&sink.path, &whose)?;
+        }
+        return Err(why);
+    }
     let path = free_path(&sink.path, written, earlier);
     let file = taken.open(&path, &whose)?;
     Ok((SinkSpec { kind: sink.kind, path }, Some(file)))

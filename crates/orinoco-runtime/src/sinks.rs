@@ -1,7 +1,7 @@
 //! A board's sinks.
 
 use std::fs::File;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, LineWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -131,7 +131,8 @@ fn output(file: Option<File>, path: &Path, readers: &mut Vec<Reader>) -> Box<dyn
     }
     let (output, reader) = ReaderOutput::file(file, path);
     readers.push(reader);
-    Box::new(BufWriter::new(output))
+    // Whoever reads it sees each line at once, as on standard output.
+    Box::new(LineWriter::new(output))
 }
 
 /// One `orinoco.result/1` object a line, one line for each frame and model, or object and model.
