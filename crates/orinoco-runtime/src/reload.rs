@@ -55,7 +55,7 @@ struct LaneSeen {
 pub struct Ready {
     board: Board,
     models: Vec<KnownModel>,
-    joining: Vec<OpenStream>,
+    pub(crate) joining: Vec<OpenStream>,
     /// By lane.
     plans: Vec<Plans>,
     /// Models that lanes have already, so that they are there when the streams join.
