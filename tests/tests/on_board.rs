@@ -297,6 +297,68 @@ fn a_detector_sees_what_the_camera_shows() {
     assert!(!found.is_empty());
 }
 
+// --- memory ------------------------------------------------------------------------------------------------------------
+
+/// A board file with a budget, for the demo model on an engine that is linked in.
+fn budget_board(budget: &str) -> String {
+    format!(
+        "version = 1\n[memory]\nbudget = '{budget}'\n[inference]\nengines = ['tract']\n\
+         [[model]]\nname = 'm'\nmodel = '/tmp/person-nano'\n\
+         [[stream]]\nname = 's'\nsource = 'test://ball?width=320&height=240&frames=2'\nmodels = ['m']\n"
+    )
+}
+
+/// Measures a model on a board with so much memory, under both ways in which the kernel promises it, and runs in the plan.
+fn check_budget(memory_mib: u32) {
+    let options = Options { memory_mib, ..Options::default() };
+    let Some(boards) = stage(Flavour::Dropbear, &options, "orinoco") else { return };
+    let board = &boards[0];
+    run(board, "mkdir -p /tmp/person-nano/1");
+    for name in ["model.toml", "1/model.onnx"] {
+        put(board, &root().join("models/person-nano").join(name), &format!("/tmp/person-nano/{name}"));
+    }
+    put_text(board, &budget_board("200 MiB"), "/tmp/fits.toml");
+    put_text(board, &budget_board("1 MiB"), "/tmp/small.toml");
+    // 0 guesses what can be kept, and refuses what is far beyond it; 2 promises no more than there is.
+    for overcommit in [0, 2] {
+        run(board, &format!("echo {overcommit} >/proc/sys/vm/overcommit_memory"));
+        // A cache of its own, so that each measures anew.
+        let orinoco = format!("XDG_CACHE_HOME=/tmp/cache{overcommit} /tmp/orinoco");
+        let on_board =
+            |arguments: &str| board.ssh_within(&format!("{orinoco} {arguments}"), RUN_MAX).expect("it ends");
+        let planned = on_board("memory --json --board /tmp/fits.toml");
+        let said = String::from_utf8_lossy(&planned.stderr);
+        assert!(planned.status.success(), "{memory_mib} MiB, overcommit {overcommit}: {said}");
+        let ran = on_board("run --json --board /tmp/fits.toml");
+        assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+        let memory = summary(&ran).memory.planned.expect("it was planned");
+        assert!(memory.total_bytes <= memory.budget_bytes, "{memory:?}");
+        let refused = on_board("run --board /tmp/small.toml");
+        let said = String::from_utf8_lossy(&refused.stderr);
+        assert_eq!(refused.status.code(), Some(2), "{said}");
+        assert!(said.contains("E0305"), "{said}");
+        println!("{memory_mib} MiB, overcommit {overcommit}: planned {} bytes", memory.total_bytes);
+    }
+}
+
+#[test]
+#[ignore = "boots an emulated board; `make test-boards` runs it"]
+fn a_budget_is_measured_on_a_board_with_1_gib() {
+    check_budget(1024);
+}
+
+#[test]
+#[ignore = "boots an emulated board; `make test-boards` runs it"]
+fn a_budget_is_measured_on_a_board_with_2_gib() {
+    check_budget(2048);
+}
+
+#[test]
+#[ignore = "boots an emulated board; `make test-boards` runs it"]
+fn a_budget_is_measured_on_a_board_with_4_gib() {
+    check_budget(4096);
+}
+
 // --- unplugging --------------------------------------------------------------------------------------------------------
 
 const TWO_SOURCES: &str = "version = 1
