@@ -8,7 +8,8 @@ mod summary;
 
 pub use fault::Fault;
 pub use result::{
-    ClassJson, ClassMapJson, DetectionJson, MaskJson, ObjectJson, RESULT_SCHEMA, ResultLine, TensorJson,
+    ClassJson, ClassMapJson, DetectionJson, LineEventJson, MaskJson, ObjectJson, RESULT_SCHEMA, ResultLine,
+    TensorJson, TrackJson, ZoneEventJson,
 };
 pub use summary::{
     Dropped, EndState, LaneMemory, LineSummary, MemorySummary, ModelMemory, ModelSummary, PlannedMemory,
@@ -26,8 +27,10 @@ mod tests {
     fn fields(source: &str) -> impl Iterator<Item = &str> {
         let public = source.lines().filter_map(|line| line.trim().strip_prefix("pub ")?.split_once(": "));
         let names = public.map(|(name, _)| name).filter(|name| !name.contains(' '));
-        // One is renamed, one is flattened.
-        names.filter(|name| *name != "detection").map(|name| if name == "bounds" { "box" } else { name })
+        // One is renamed, two are flattened.
+        names
+            .filter(|name| !["detection", "by"].contains(name))
+            .map(|name| if name == "bounds" { "box" } else { name })
     }
 
     #[test]

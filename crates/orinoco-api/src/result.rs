@@ -34,6 +34,12 @@ pub struct ResultLine {
     pub predicted: bool,
     /// Objects, best first.
     pub detections: Vec<DetectionJson>,
+    /// Zones that tracked objects entered or left in this frame.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub zones: Vec<ZoneEventJson>,
+    /// Lines that tracked objects crossed in this frame.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub lines: Vec<LineEventJson>,
     /// Classes of the whole, best first.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub classes: Vec<ClassJson>,
@@ -79,12 +85,47 @@ impl ResultLine {
     }
 }
 
+/// A tracked object entered or left a zone.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ZoneEventJson {
+    /// The zone's name.
+    pub name: String,
+    /// `entered` or `left`.
+    pub event: String,
+    /// The object.
+    #[serde(flatten)]
+    pub by: TrackJson,
+}
+
+/// A tracked object crossed a line.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LineEventJson {
+    /// The line's name.
+    pub name: String,
+    /// `a_to_b` or `b_to_a`.
+    pub direction: String,
+    /// The object.
+    #[serde(flatten)]
+    pub by: TrackJson,
+}
+
+/// A tracked object.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TrackJson {
+    /// Its number, as in `detections`.
+    pub track_id: u64,
+    /// Index into the model's labels, of the class as which it was first seen.
+    pub class_id: u32,
+    /// That class's name.
+    pub label: String,
+}
+
 /// An object that another model found.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ObjectJson {
     /// That model's name.
     pub model: String,
-    /// Which of its detections in this frame it is, from 0.
+    /// Which of its detections in its line of this frame it is, from 0.
     pub index: usize,
     /// The detection.
     #[serde(flatten)]

@@ -391,7 +391,7 @@ impl LanePlan {
                 let mut findings = findings.clone();
                 findings.shift(place.at.0, place.at.1);
                 let Place { frame, object, .. } = *place;
-                found[frame].push(Found { model: self.plan.model, object, predicted: false, findings });
+                found[frame].push(Found { model: self.plan.model, object, findings, ..Found::default() });
             }
         }
         Ok(())

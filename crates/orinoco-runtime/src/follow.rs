@@ -6,8 +6,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use orinoco_api::{LineSummary, TrackedSummary, ZoneSummary};
 use orinoco_board::{BoardStream, Shape, TrackSpec, TrackerSpec};
 use orinoco_core::{Diagnosis, Findings, FrameDesc, Pts, WithSubject, codes};
-use orinoco_pipeline::{Follow, Found};
-use orinoco_vision::zones::{Counter, FrameSize, Line, MARGIN, ShapeError, Spot, Zone};
+use orinoco_pipeline::{Crossing, CrossingKind, Follow, Found};
+use orinoco_vision::zones::{
+    Counter, Direction, FrameSize, Line, MARGIN, Passage, ShapeError, Spot, What, Zone,
+};
 use orinoco_vision::{Across, Tracker, TrackerConfig};
 
 /// What a follower has counted, for who writes the summary.
@@ -100,17 +102,20 @@ fn spots(shape: &Shape) -> Vec<Spot> {
 impl Follow for Follower {
     fn follow(&mut self, frame: &FrameDesc, found: &mut Vec<Found>) {
         let size = FrameSize { width: frame.width, height: frame.height };
-        let mut passages = Vec::new();
         let State { config, zones, lines, models } = &mut *lock(&self.0);
         // Objects in objects are followed through what they are in.
-        for Found { model, findings, .. } in found.iter_mut().filter(|found| found.object.is_none()) {
+        for result in found.iter_mut().filter(|found| found.object.is_none()) {
+            let Found { model, findings, tracker_only, crossings, .. } = result;
             let followed = models.entry(*model).or_insert_with(|| Followed {
                 tracker: Tracker::new(*config),
                 counter: Counter::new(zones.clone(), lines.clone(), MARGIN),
                 objects: 0,
             });
             followed.tracker.update(&findings.detections, frame.pts, &mut findings.tracks);
+            *tracker_only = tracker_only_rows(findings, config.score_high);
+            let mut passages = Vec::new();
             followed.counter.update(&followed.tracker, size, &mut passages);
+            crossings.extend(passages.iter().map(|passage| crossing(passage, zones, lines)));
             let newest = findings.tracks.iter().flatten().map(|id| id.0).max().unwrap_or(0);
             followed.objects = followed.objects.max(newest);
         }
@@ -126,7 +131,24 @@ impl Follow for Follower {
 fn predict(model: usize, tracker: &mut Tracker, pts: Pts) -> Found {
     let mut findings = Findings::default();
     tracker.predict(pts, &mut findings.detections, &mut findings.tracks);
-    Found { model, object: None, predicted: true, findings }
+    Found { model, predicted: true, findings, ..Found::default() }
+}
+
+/// Which detections are for the tracker only: those below `score_high` that continue no track. Empty where none is.
+fn tracker_only_rows(findings: &Findings, score_high: f32) -> Vec<bool> {
+    let rows = findings.detections.iter().zip(&findings.tracks);
+    let rows: Vec<bool> = rows.map(|(found, track)| track.is_none() && found.score < score_high).collect();
+    if rows.contains(&true) { rows } else { Vec::new() }
+}
+
+fn crossing(passage: &Passage, zones: &[Zone], lines: &[Line]) -> Crossing {
+    let (name, kind) = match passage.what {
+        What::Entered(zone) => (zones[zone].name(), CrossingKind::Entered),
+        What::Left(zone) => (zones[zone].name(), CrossingKind::Left),
+        What::Crossed(line, Direction::AToB) => (lines[line].name(), CrossingKind::AToB),
+        What::Crossed(line, Direction::BToA) => (lines[line].name(), CrossingKind::BToA),
+    };
+    Crossing { name: name.into(), kind, track: passage.track, class_id: passage.class_id }
 }
 
 impl State {
@@ -152,5 +174,79 @@ impl State {
             sum
         });
         TrackedSummary { objects, zones: zones.collect(), lines: lines.collect() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use orinoco_core::{BoxF, Detection, PixelFormat};
+
+    /// A box whose reference point is at `x`, `y`.
+    fn detection(x: f32, y: f32, score: f32) -> Detection {
+        let bounds = BoxF { x1: x - 20.0, y1: y - 60.0, x2: x + 20.0, y2: y };
+        Detection { class_id: 0, score, bounds }
+    }
+
+    /// What is found in frames of 400x300, 25 a second, by a model that gives these detections.
+    fn track(spec: &TrackSpec, frames: &[Vec<Detection>]) -> (Vec<Found>, TrackedSummary) {
+        let stream = BoardStream::new("s", "test://ball", vec![0]);
+        let (mut follower, counted) = Follower::new(&stream, spec).expect("the shapes are sound");
+        let results = frames.iter().zip(0..).map(|(detections, index)| {
+            let mut frame = FrameDesc::packed(PixelFormat::Gray8, 400, 300);
+            frame.pts = Pts(index * 40_000_000);
+            let findings = Findings { detections: detections.clone(), ..Findings::default() };
+            let mut found = vec![Found { findings, ..Found::default() }];
+            follower.follow(&frame, &mut found);
+            found.remove(0)
+        });
+        (results.collect(), counted.summary())
+    }
+
+    #[test]
+    fn a_weak_detection_is_for_the_tracker_only_unless_it_continues_a_track() {
+        let frames = [
+            vec![detection(100.0, 150.0, 0.9), detection(300.0, 150.0, 0.2)],
+            vec![detection(102.0, 150.0, 0.8), detection(300.0, 250.0, 0.4)],
+            // Half hidden: weak, and still the same object.
+            vec![detection(300.0, 150.0, 0.5), detection(104.0, 150.0, 0.3), detection(250.0, 280.0, 0.15)],
+        ];
+        let (results, _) = track(&TrackSpec::default(), &frames);
+        let only: Vec<&[bool]> = results.iter().map(|found| &*found.tracker_only).collect();
+        assert_eq!(only, [&[false, true][..], &[false, true], &[false, false, true]]);
+        assert_eq!(results[2].findings.detections, frames[2], "no row moves");
+        let reported = results[2].reported();
+        assert_eq!(reported.detections, frames[2][..2]);
+        assert_eq!(reported.tracks, [None, Some(orinoco_core::TrackId(1))]);
+        let strong = [vec![detection(100.0, 150.0, 0.9)]];
+        assert!(track(&TrackSpec::default(), &strong).0[0].tracker_only.is_empty(), "every row is reported");
+    }
+
+    #[test]
+    fn crossings_are_in_the_result_of_their_frame() {
+        let shape =
+            |name: &str, points: &[(f32, f32)]| Shape { name: name.to_owned(), points: points.to_vec() };
+        let zone = shape("right", &[(0.5, 0.0), (1.0, 0.0), (1.0, 1.0), (0.5, 1.0)]);
+        let line = shape("gate", &[(0.5, 1.0), (0.5, 0.0)]);
+        let spec = TrackSpec { zones: vec![zone], lines: vec![line], ..TrackSpec::default() };
+        // Once to the right, and back.
+        let steps = (0..20).chain((0..20).rev());
+        let frames: Vec<Vec<Detection>> =
+            steps.map(|step| vec![detection(105.0 + 10.0 * step as f32, 150.0, 0.9)]).collect();
+        let (results, summary) = track(&spec, &frames);
+        let crossings = results.iter().enumerate().flat_map(|(frame, found)| {
+            found
+                .crossings
+                .iter()
+                .map(move |Crossing { name, kind, track, .. }| format!("{frame} {track} {name} {kind:?}"))
+        });
+        expect_test::expect![[r#"
+            10 1 right Entered
+            10 1 gate AToB
+            31 1 right Left
+            31 1 gate BToA"#]]
+        .assert_eq(&crossings.collect::<Vec<_>>().join("\n"));
+        let (zone, line) = (&summary.zones[0], &summary.lines[0]);
+        assert_eq!((zone.entered, zone.left, line.a_to_b + line.b_to_a), (1, 1, 2), "as the summary counts");
     }
 }

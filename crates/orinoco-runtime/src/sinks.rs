@@ -5,11 +5,11 @@ use std::io::{self, LineWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use orinoco_api::{DetectionJson, ObjectJson, ResultLine};
+use orinoco_api::{DetectionJson, LineEventJson, ObjectJson, ResultLine, TrackJson, ZoneEventJson};
 use orinoco_board::{SinkKind, SinkSpec};
 use orinoco_core::{Diagnosis, WithSubject, codes};
 use orinoco_media::{Codec, FrameMd5Sink, LineFile};
-use orinoco_pipeline::{Object, Outcome, Sink};
+use orinoco_pipeline::{Crossing, CrossingKind, Object, Outcome, Sink};
 #[cfg(feature = "gstreamer")]
 use {
     orinoco_media::Shown,
@@ -91,16 +91,16 @@ fn mp4(
 
 #[cfg(feature = "gstreamer")]
 fn paint_outcome(canvas: &mut Canvas<'_>, outcome: &Outcome, models: &[ModelNames]) {
-    for found in &outcome.found {
-        let names = &models[found.model];
+    for found in outcome.reported() {
+        let (names, findings) = (&models[found.model], found.reported());
         match found.object.map(|object| outcome.detection(object)) {
             None => {
-                let count = found.findings.detections.len();
+                let count = findings.detections.len();
                 let count = if count == 0 { String::new() } else { format!(": {count}") };
                 let caption = format!("{} on {}{count}", names.name, names.engine);
-                draw(canvas, &found.findings, &names.labels, &caption);
+                draw(canvas, &findings, &names.labels, &caption);
             }
-            Some(Some(holder)) => draw_within(canvas, &found.findings, &names.labels, holder),
+            Some(Some(holder)) => draw_within(canvas, &findings, &names.labels, holder),
             Some(None) => {}
         }
     }
@@ -150,7 +150,7 @@ impl JsonlSink {
         let track_id = outcome.track(object).map(|track| track.0);
         Some(ObjectJson {
             model: names.name.clone(),
-            index: object.detection,
+            index: outcome.reported_index(object)?,
             detection: DetectionJson { track_id, ..DetectionJson::new(found, label) },
         })
     }
@@ -163,10 +163,38 @@ impl JsonlSink {
     }
 }
 
+fn zone_json(crossing: &Crossing, names: &ModelNames) -> Option<ZoneEventJson> {
+    let event = match crossing.kind {
+        CrossingKind::Entered => "entered",
+        CrossingKind::Left => "left",
+        CrossingKind::AToB | CrossingKind::BToA => return None,
+    };
+    Some(ZoneEventJson {
+        name: crossing.name.to_string(),
+        event: event.to_owned(),
+        by: crossed_by(crossing, names),
+    })
+}
+
+fn line_json(crossing: &Crossing, names: &ModelNames) -> Option<LineEventJson> {
+    let direction = match crossing.kind {
+        CrossingKind::AToB => "a_to_b",
+        CrossingKind::BToA => "b_to_a",
+        CrossingKind::Entered | CrossingKind::Left => return None,
+    };
+    let (name, direction) = (crossing.name.to_string(), direction.to_owned());
+    Some(LineEventJson { name, direction, by: crossed_by(crossing, names) })
+}
+
+fn crossed_by(crossing: &Crossing, names: &ModelNames) -> TrackJson {
+    let label = names.labels.get(crossing.class_id as usize).map_or("?", String::as_str);
+    TrackJson { track_id: crossing.track.0, class_id: crossing.class_id, label: label.to_owned() }
+}
+
 impl Sink for JsonlSink {
     fn write(&mut self, outcome: &Outcome) -> Result<(), Diagnosis> {
         let desc = &outcome.frame.desc;
-        for found in &outcome.found {
+        for found in outcome.reported() {
             let names = &self.models[found.model];
             let line = ResultLine {
                 stream: Some(self.stream.clone()),
@@ -174,7 +202,9 @@ impl Sink for JsonlSink {
                 pts_ns: desc.pts.0,
                 object: found.object.and_then(|object| self.object(outcome, object)),
                 predicted: found.predicted,
-                ..ResultLine::new(&names.name, names.engine, &found.findings, &names.labels)
+                zones: found.crossings.iter().filter_map(|crossing| zone_json(crossing, names)).collect(),
+                lines: found.crossings.iter().filter_map(|crossing| line_json(crossing, names)).collect(),
+                ..ResultLine::new(&names.name, names.engine, &found.reported(), &names.labels)
             };
             let mut text =
                 serde_json::to_string(&line).expect("a result has only text keys and plain numbers");
@@ -195,5 +225,86 @@ impl Sink for JsonlSink {
     fn finish(&mut self) -> Result<Option<PathBuf>, Diagnosis> {
         self.flush()?;
         Ok(self.file().map(Path::to_owned))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use orinoco_core::{BoxF, Detection, Findings, FrameDesc, Nanos, PixelFormat, TrackId};
+    use orinoco_pipeline::{Found, Frame, Slot, SlotPool};
+    use std::time::Duration;
+
+    /// The lines that are written of a frame, without the schema and the boxes.
+    fn lines(found: Vec<Found>) -> Vec<ResultLine> {
+        let slot = SlotPool::new(1, 1).take(Duration::ZERO).expect("free");
+        let desc = FrameDesc::packed(PixelFormat::Gray8, 1, 1);
+        let frame = Frame::new(desc, Slot::Owned(slot), Nanos(0)).expect("fits");
+        let names = |name: &str| ModelNames {
+            name: name.to_owned(),
+            engine: "none",
+            labels: vec!["person".to_owned()],
+        };
+        let dir = tempfile::tempdir().expect("temporary folder");
+        let path = dir.path().join("out.jsonl");
+        let spec = SinkSpec { kind: SinkKind::Jsonl, path: path.clone() };
+        let names = [names("finder"), names("second")].into();
+        let mut sink = open(&spec, "s", &names, &mut Vec::new()).expect("opened");
+        sink.write(&Outcome { frame, found, finished: Nanos(0) }).expect("written");
+        sink.finish().expect("complete");
+        let text = std::fs::read_to_string(&path).expect("there");
+        text.lines().map(|line| serde_json::from_str(line).expect("a result")).collect()
+    }
+
+    fn findings(scores: &[f32]) -> Findings {
+        let bounds = BoxF { x1: 0.0, y1: 0.0, x2: 1.0, y2: 1.0 };
+        let detections = scores.iter().map(|&score| Detection { class_id: 0, score, bounds });
+        Findings { detections: detections.collect(), ..Findings::default() }
+    }
+
+    #[test]
+    fn an_object_names_its_row_among_the_detections_that_are_written() {
+        let mut finder = Found { findings: findings(&[0.9, 0.4, 0.3, 0.2]), ..Found::default() };
+        finder.findings.tracks = vec![Some(TrackId(1)), None, Some(TrackId(2)), None];
+        finder.tracker_only = vec![false, true, false, true];
+        let second = |detection| Found {
+            model: 1,
+            object: Some(Object { model: 0, detection }),
+            findings: findings(&[0.7]),
+            ..Found::default()
+        };
+        let written = lines(vec![finder, second(0), second(1), second(2), second(3)]);
+        let tracks =
+            |line: &ResultLine| -> Vec<_> { line.detections.iter().map(|found| found.track_id).collect() };
+        assert_eq!(tracks(&written[0]), [Some(1), Some(2)]);
+        let objects: Vec<_> =
+            written[1..].iter().map(|line| line.object.clone().expect("of an object")).collect();
+        let objects: Vec<_> =
+            objects.iter().map(|object| (object.index, object.detection.track_id)).collect();
+        assert_eq!(objects, [(0, Some(1)), (1, Some(2))], "what is for the tracker only is left out");
+        for line in &written[1..] {
+            let object = line.object.clone().expect("of an object");
+            assert_eq!(written[0].detections[object.index], object.detection, "the index joins the lines");
+        }
+    }
+
+    #[test]
+    fn crossings_are_written_with_their_object() {
+        let crossing =
+            |name: &str, kind| Crossing { name: name.into(), kind, track: TrackId(4), class_id: 0 };
+        let crossings = vec![
+            crossing("yard", CrossingKind::Entered),
+            crossing("gate", CrossingKind::BToA),
+            crossing("road", CrossingKind::Left),
+            crossing("gate", CrossingKind::AToB),
+        ];
+        let written = lines(vec![Found { crossings, ..Found::default() }]);
+        let zones: Vec<_> = written[0].zones.iter().map(|zone| (&*zone.name, &*zone.event)).collect();
+        assert_eq!(zones, [("yard", "entered"), ("road", "left")]);
+        let crossed: Vec<_> = written[0].lines.iter().map(|line| (&*line.name, &*line.direction)).collect();
+        assert_eq!(crossed, [("gate", "b_to_a"), ("gate", "a_to_b")]);
+        let by = TrackJson { track_id: 4, class_id: 0, label: "person".to_owned() };
+        assert!(written[0].zones.iter().map(|zone| &zone.by).all(|one| *one == by));
+        assert!(written[0].lines.iter().map(|line| &line.by).all(|one| *one == by));
     }
 }
