@@ -139,6 +139,8 @@ fn decode_into(mut slot: OwnedSlot, path: &Path, clock: &dyn Clock) -> Result<Fr
 }
 
 fn decode_rgb(path: &Path) -> Result<image::RgbImage, Diagnosis> {
+    // An image of a folder or a sequence may be a pipe, which would be opened for ever.
+    check_file(path, &path.display().to_string())?;
     let unreadable = |error: io::Error| image_fault(path, &error.to_string());
     let limits = decode_limits();
     let file = BufReader::new(File::open(path).map_err(unreadable)?);

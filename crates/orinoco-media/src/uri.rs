@@ -536,7 +536,12 @@ fn read_file(rest: &str, escapes: Escapes) -> Result<SourceKind, Fault> {
         match key {
             "loop" => repeat = read_switch(key, value)?,
             "pace" => pace = read_pace(value)?,
-            _ => return Err(unknown_setting(key, "a file", "loop and pace")),
+            _ => {
+                let fault = unknown_setting(key, "a file", "loop and pace");
+                let next =
+                    format!("{}; a `?` of the name itself is written as file://PATH with %3F", fault.next);
+                return Err(Fault { next, ..fault });
+            }
         }
     }
     let pieces = read_path(path, escapes)?;
@@ -1225,23 +1230,25 @@ mod tests {
             "file://img_%04i.jpg",
             "img_%d.png?loop=1",
             "file://my%20dog%d0%b0.mp4",
+            "file://what%3Fnow.mp4?loop=1",
             "file:///data/frames/?loop=1",
             "frames/",
         ];
         check(
             &texts,
             expect![[r#"
-            clip.mp4 -> Video { path: "clip.mp4", repeat: false, pace: Free }
-            /a b/clip%20.mp4 -> Video { path: "/a b/clip%20.mp4", repeat: true, pace: Pts }
-            /a b/é.mp4 -> Video { path: "/a b/é.mp4", repeat: false, pace: Free }
-            clip.mkv -> Video { path: "clip.mkv", repeat: false, pace: Free }
-            photo.JPEG -> Images { paths: One("photo.JPEG"), repeat: false, pace: Free }
-            img_%04i.jpg -> Images { paths: Numbered(NumberedPath { before: "img_", digits: 4, after: ".jpg" }), repeat: false, pace: Free }
-            img_%i.png -> Images { paths: Numbered(NumberedPath { before: "img_", digits: 0, after: ".png" }), repeat: true, pace: Free }
-            my dogа.mp4 -> Video { path: "my dogа.mp4", repeat: false, pace: Free }
-            /data/frames/ -> Images { paths: Folder("/data/frames/"), repeat: true, pace: Free }
-            frames/ -> Images { paths: Folder("frames/"), repeat: false, pace: Free }
-        "#]],
+                clip.mp4 -> Video { path: "clip.mp4", repeat: false, pace: Free }
+                /a b/clip%20.mp4 -> Video { path: "/a b/clip%20.mp4", repeat: true, pace: Pts }
+                /a b/é.mp4 -> Video { path: "/a b/é.mp4", repeat: false, pace: Free }
+                clip.mkv -> Video { path: "clip.mkv", repeat: false, pace: Free }
+                photo.JPEG -> Images { paths: One("photo.JPEG"), repeat: false, pace: Free }
+                img_%04i.jpg -> Images { paths: Numbered(NumberedPath { before: "img_", digits: 4, after: ".jpg" }), repeat: false, pace: Free }
+                img_%i.png -> Images { paths: Numbered(NumberedPath { before: "img_", digits: 0, after: ".png" }), repeat: true, pace: Free }
+                my dogа.mp4 -> Video { path: "my dogа.mp4", repeat: false, pace: Free }
+                what?now.mp4 -> Video { path: "what?now.mp4", repeat: true, pace: Free }
+                /data/frames/ -> Images { paths: Folder("/data/frames/"), repeat: true, pace: Free }
+                frames/ -> Images { paths: Folder("frames/"), repeat: false, pace: Free }
+            "#]],
         );
     }
 
@@ -1269,7 +1276,7 @@ mod tests {
                 file://a%00.mp4: it contains a NUL character; remove %00
                 file://a_%i_%i.jpg: it has more than one number; keep one %i or %04i
                 file://clip_%02d.mp4: numbers in a file name are for images only; end the name in .jpg, .png or .webp, or name one file
-                clip.mp4?speed=2: `speed` is not a setting of a file; the settings are loop and pace
+                clip.mp4?speed=2: `speed` is not a setting of a file; the settings are loop and pace; a `?` of the name itself is written as file://PATH with %3F
                 clip.mp4?loop=yes: `loop=yes` is neither on nor off; write loop=1 or loop=0
                 clip.mp4?pace=fast: `pace=fast` is not a pace; write pace=pts or pace=none
                 ftp://host/clip.mp4: `ftp://` is not a kind of source; use file://, csi://, v4l2://, rtsp://, http://, stdin:// or test://ball, or a plain path

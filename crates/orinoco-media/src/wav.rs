@@ -5,6 +5,11 @@ use std::path::Path;
 use hound::{SampleFormat, WavReader};
 use orinoco_core::{Diagnosis, WithSubject, codes};
 
+use crate::uri::check_file;
+
+/// Largest WAV file: all of it is held in memory, as samples of 4 bytes. It is more than an hour at 48 kHz in stereo.
+const WAV_BYTES_MAX: u64 = 1024 * 1024 * 1024;
+
 /// Sound of one channel.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sound {
@@ -18,6 +23,12 @@ pub struct Sound {
 /// microphone that is nearest there.
 pub fn read_wav(path: &Path) -> Result<Sound, Diagnosis> {
     let next = "check that it is a whole WAV file (`ffmpeg -i FILE out.wav` converts others)";
+    let shown = path.display().to_string();
+    check_file(path, &shown)?;
+    if path.metadata().is_ok_and(|metadata| metadata.len() > WAV_BYTES_MAX) {
+        let cause = format!("it is larger than {} MiB", WAV_BYTES_MAX >> 20);
+        return Err(Diagnosis::new(&codes::SOURCE_OPEN, shown, cause, "cut it into parts"));
+    }
     let mut reader = WavReader::open(path).about(&codes::SOURCE_OPEN, path.display(), next)?;
     let spec = reader.spec();
     let channels = usize::from(spec.channels.max(1));
@@ -36,6 +47,21 @@ pub fn read_wav(path: &Path) -> Result<Sound, Diagnosis> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn pipes_devices_and_huge_files_are_refused() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let huge = folder.path().join("huge.wav");
+        let file = std::fs::File::create(&huge).expect("writable");
+        file.set_len(WAV_BYTES_MAX + 1).expect("it is sparse");
+        assert!(read_wav(&huge).expect_err("it is too large").cause.contains("larger than 1024 MiB"));
+        let pipe = folder.path().join("pipe.wav");
+        let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+        rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, mode).expect("writable");
+        for path in [pipe.as_path(), Path::new("/dev/zero")] {
+            assert_eq!(read_wav(path).expect_err("it is no file").code.id, codes::FILE_MISSING.id);
+        }
+    }
 
     #[test]
     fn the_first_channel_is_read() {

@@ -375,3 +375,24 @@ fn folders_that_cannot_be_used_are_told() {
     assert_eq!(fault.code.id, codes::IMAGE_DECODE.id, "{fault}");
     assert!(fault.to_string().contains("2.png"), "{fault}");
 }
+
+#[test]
+fn pipes_and_devices_are_refused_wherever_an_image_or_a_video_is_named() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = |name: &str| folder.path().join(name);
+    let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+    for name in ["pipe.mp4", "pipe.jpg", "sequence_2.png", "sub/b.jpg"] {
+        fs::create_dir_all(path(name).parent().expect("it is below")).expect("writable");
+        rustix::fs::mkfifoat(rustix::fs::CWD, path(name), mode).expect("writable");
+    }
+    for (name, device) in [("zero.mp4", "/dev/zero"), ("zero.png", "/dev/zero")] {
+        std::os::unix::fs::symlink(device, path(name)).expect("writable");
+    }
+    RgbImage::new(8, 8).save(path("sequence_1.png")).expect("writable");
+    RgbImage::new(8, 8).save(path("sub/a.jpg")).expect("writable");
+    for name in ["pipe.mp4", "pipe.jpg", "zero.mp4", "zero.png", "sequence_%i.png", "sub/"] {
+        let fault = read(path(name).to_str().expect("UTF-8"), 9).expect_err("it is no file");
+        assert_eq!(fault.code.id, codes::FILE_MISSING.id, "{fault}");
+        assert!(fault.cause.contains("device or pipe"), "{fault}");
+    }
+}

@@ -101,6 +101,11 @@ const CASES: &[Case] = &[
         "vp9-hidden.webm",
         "-c:v libvpx-vp9 -auto-alt-ref 1 -lag-in-frames 25 -cpu-used 8 -b:v 200k -row-mt 0",
     ),
+    case(
+        "vp9-alpha.webm",
+        "-vf format=yuva420p,colorchannelmixer=aa=0.5 -c:v libvpx-vp9 -cpu-used 8 -pix_fmt yuva420p",
+    ),
+    case("vp8-alpha.webm", "-vf format=yuva420p -c:v libvpx -auto-alt-ref 0 -pix_fmt yuva420p"),
     case("vp8-hidden.webm", "-c:v libvpx -auto-alt-ref 1 -lag-in-frames 16 -cpu-used 8 -b:v 200k"),
     // Transport and programme streams.
     from_zero("mpeg2-b.ts", "-c:v mpeg2video -bf 2 -g 12"),
@@ -139,9 +144,10 @@ fn make(folder: &Path, case: &Case) -> PathBuf {
     let made = match case.arguments.strip_prefix("then ") {
         None => {
             let own = words(case.arguments);
-            // Where there is sound it follows the picture; GIF has colours of its own.
+            // GIF has colours of its own.
             let own = own.iter().map(String::as_str);
-            let common: &[&str] = if case.name.ends_with(".gif") { &[] } else { &common };
+            let is_own = case.name.ends_with(".gif") || case.arguments.contains("pix_fmt");
+            let common: &[&str] = if is_own { &[] } else { &common };
             let arguments: Vec<&str> = pattern.into_iter().chain(own).chain(common.iter().copied()).collect();
             ffmpeg(&arguments, &path)
         }
@@ -260,12 +266,18 @@ fn every_time_stamp_and_every_frame_is_ffmpegs() {
         return;
     }
     let folder = tempfile::tempdir().expect("a temporary folder");
+    // The short form leaves out two of three files of the containers that give every frame its time.
+    let is_long = std::env::var_os("ORINOCO_TEST_LONG").is_some();
+    let is_told = |case: &Case| [".mp4", ".mov", ".mkv", ".ts"].iter().any(|end| case.name.ends_with(end));
+    let chosen =
+        CASES.iter().enumerate().filter(|(number, case)| is_long || !is_told(case) || number % 3 == 0);
+    let cases: Vec<&Case> = chosen.map(|(_, case)| case).collect();
     let next = std::sync::atomic::AtomicUsize::new(0);
     let faults = std::sync::Mutex::new(Vec::new());
     std::thread::scope(|scope| {
         for _ in 0..WORKERS {
             scope.spawn(|| {
-                while let Some(case) = CASES.get(next.fetch_add(1, std::sync::atomic::Ordering::Relaxed)) {
+                while let Some(case) = cases.get(next.fetch_add(1, std::sync::atomic::Ordering::Relaxed)) {
                     let path = make(folder.path(), case);
                     let found = compare(&path, case);
                     let lines = found.into_iter().map(|fault| format!("{}: {fault}", case.name));
@@ -276,8 +288,8 @@ fn every_time_stamp_and_every_frame_is_ffmpegs() {
         }
     });
     let faults = faults.into_inner().expect("not poisoned");
-    assert!(faults.is_empty(), "{} of {} files:\n{}", faults.len(), CASES.len(), faults.join("\n"));
-    note(&format!("{} files: time stamps and frames as FFmpeg's", CASES.len()));
+    assert!(faults.is_empty(), "{} of {} files:\n{}", faults.len(), cases.len(), faults.join("\n"));
+    note(&format!("{} files: time stamps and frames as FFmpeg's", cases.len()));
 }
 
 #[test]

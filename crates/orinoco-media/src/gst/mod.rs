@@ -29,6 +29,16 @@ pub(crate) fn init(code: &'static Code, subject: &str) -> Result<(), Diagnosis> 
     })?;
     // Before the first choice of a decoder: what does not work must not be chosen.
     hardware::video_hardware();
+    static LEAVE_ALPHA_OUT: std::sync::Once = std::sync::Once::new();
+    LEAVE_ALPHA_OUT.call_once(|| {
+        // `decodebin` finds them first, does not know what they make, and takes the stream for one without a decoder.
+        // The plain decoders behind them decode the picture and leave its alpha out, as with images.
+        for name in ["vp8alphadecodebin", "vp9alphadecodebin"] {
+            if let Some(factory) = gst::ElementFactory::find(name) {
+                factory.set_rank(gst::Rank::NONE);
+            }
+        }
+    });
     Ok(())
 }
 
