@@ -105,6 +105,7 @@ impl Found {
             class_map: all.class_map.clone(),
             embedding: all.embedding.clone(),
             tensors: all.tensors.clone(),
+            not_finite: all.not_finite,
         })
     }
 }

@@ -974,7 +974,7 @@ pub(crate) mod tests {
         log.wait("a live", 1);
         let open = |name: &str, source: &str| {
             let spec = BoardStream::new(name, source, vec![0]);
-            OpenStream::new(&spec, &[], 0, &running.models).unwrap_or_else(|why| panic!("{why}"))
+            OpenStream::new(&spec, Vec::new(), 0, &running.models).unwrap_or_else(|why| panic!("{why}"))
         };
         let (carrier, next) = (open("carrier", &path), open("next", ENDLESS));
         picture.close().expect("removed");

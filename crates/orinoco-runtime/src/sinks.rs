@@ -231,6 +231,7 @@ impl Sink for JsonlSink {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::outputs::TakenFiles;
     use orinoco_core::{BoxF, Detection, Findings, FrameDesc, Nanos, PixelFormat, TrackId};
     use orinoco_pipeline::{Found, Frame, Slot, SlotPool};
     use std::time::Duration;
@@ -249,7 +250,8 @@ mod tests {
         let path = dir.path().join("out.jsonl");
         let spec = SinkSpec { kind: SinkKind::Jsonl, path: path.clone() };
         let names = [names("finder"), names("second")].into();
-        let mut sink = open(&spec, "s", &names, &mut Vec::new()).expect("opened");
+        let file = TakenFiles::default().open(&path, "the test writes it").expect("opened");
+        let mut sink = open(&spec, Some(file), "s", &names, &mut Vec::new()).expect("begun");
         sink.write(&Outcome { frame, found, finished: Nanos(0) }).expect("written");
         sink.finish().expect("complete");
         let text = std::fs::read_to_string(&path).expect("there");
