@@ -237,6 +237,40 @@ fn a_csi_camera_is_read_from_either_memory() {
     }
 }
 
+/// SIMULATED: the converter has as many output buffers as NVIDIA's has by default, and stands still without one.
+#[test]
+fn a_camera_goes_on_while_readers_hold_what_the_converter_has() {
+    let _turn = start(Script { converter_buffers: Some(4), ..Script::default() });
+    let mut source = gst_source("csi://0?width=64&height=64&fps=100").in_memory(FrameMemory::Nvmm);
+    source.open().expect("it opens");
+    let mut held = Vec::new();
+    let begin = Instant::now();
+    // Longer than the converter waits for a buffer.
+    while begin.elapsed() < Duration::from_millis(2500) {
+        if let Poll::Frame(frame) = source.next(Duration::from_millis(20)).expect("it goes on") {
+            held.push(frame);
+        }
+    }
+    assert!(
+        !held.is_empty() && count("nvvidconv").most <= 4,
+        "{} held, {:?}",
+        held.len(),
+        count("nvvidconv")
+    );
+    let last = held.len();
+    held.clear();
+    while held.is_empty() {
+        if let Poll::Frame(frame) = source.next(Duration::from_secs(1)).expect("it goes on") {
+            held.push(frame);
+        }
+    }
+    assert!(held[0].lost > 100, "{last} frames held, {} lost meanwhile", held[0].lost);
+    source.close();
+    held.clear();
+    all_back("nvvidconv");
+    all_back("nvarguscamerasrc");
+}
+
 #[test]
 fn damaged_pictures_of_a_camera_are_lost() {
     let _turn = start(Script { damaged: 4, ..Script::default() });

@@ -18,6 +18,8 @@ use super::nvmm::Surface;
 pub(super) struct FrameMaker {
     clock: PtsClock,
     lent: Arc<AtomicUsize>,
+    /// Pictures in NVIDIA's memory that were lent and have not come back.
+    surfaces: Arc<AtomicUsize>,
     layout: Option<Layout>,
 }
 
@@ -61,6 +63,7 @@ struct LentSurface {
     _buffer: gst::MappedBuffer<gst::buffer::Readable>,
     surface: Surface,
     lent: Arc<AtomicUsize>,
+    surfaces: Arc<AtomicUsize>,
 }
 
 impl Lease for LentSurface {
@@ -76,13 +79,19 @@ impl Lease for LentSurface {
 
 impl Drop for LentSurface {
     fn drop(&mut self) {
+        self.surfaces.fetch_sub(1, Ordering::Relaxed);
         self.lent.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 impl FrameMaker {
     pub(super) fn new(clock: PtsClock, lent: Arc<AtomicUsize>) -> Self {
-        Self { clock, lent, layout: None }
+        Self { clock, lent, surfaces: Arc::default(), layout: None }
+    }
+
+    /// Pictures in NVIDIA's memory that were lent and have not come back.
+    pub(super) fn surfaces_lent(&self) -> usize {
+        self.surfaces.load(Ordering::Relaxed)
     }
 
     /// The frame in `sample`, and the nanoseconds that it is shown for, where that is known. Errors are causes.
@@ -143,7 +152,9 @@ impl FrameMaker {
             *plane = Plane { offset: *offset, stride: *stride };
         }
         self.lent.fetch_add(1, Ordering::Relaxed);
-        Ok((desc, Box::new(LentSurface { _buffer: buffer, surface, lent: Arc::clone(&self.lent) })))
+        self.surfaces.fetch_add(1, Ordering::Relaxed);
+        let (lent, surfaces) = (Arc::clone(&self.lent), Arc::clone(&self.surfaces));
+        Ok((desc, Box::new(LentSurface { _buffer: buffer, surface, lent, surfaces })))
     }
 }
 

@@ -1,7 +1,7 @@
 //! One pipeline from its making to its end.
 
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -25,6 +25,9 @@ use crate::{CsiAddress, FrameMemory, HttpAddress, RtspAddress, Transport};
 
 /// Decoded pictures that wait for us: one to take, one being made.
 const PICTURES_MAX: u32 = 2;
+/// The same in NVIDIA's memory, where buffers are few.
+const SURFACES_WAITING: u32 = 1;
+const _: () = assert!(SURFACES_ON_THE_WAY == SURFACES_WAITING + 2);
 /// Threads of one software decoder. Frame threads would delay every picture by as many pictures, and cores are better
 /// used by further streams and by inference.
 const DECODER_THREADS: i32 = 1;
@@ -37,6 +40,15 @@ const PART_BYTES_MAX: usize = 64 * 1024 * 1024;
 const DRAIN_WAIT: Duration = Duration::from_millis(500);
 /// How long one look at the pipeline waits, so that an error is seen soon.
 const LOOK_WAIT: Duration = Duration::from_millis(20);
+
+/// Output buffers that NVIDIA's converter is asked for: what a ring, a batch and the sinks hold, and [`SURFACES_ON_THE_WAY`].
+const SURFACES: u32 = 16;
+/// Those it has by its own choice (`output-buffers`, Jetson Linux), also where it cannot be asked.
+const SURFACES_DEFAULT: u32 = 4;
+const SURFACES_PROPERTY: &str = "output-buffers";
+/// Of them, those that wait for us, that one is put into, and that we look at.
+const SURFACES_ON_THE_WAY: u32 = 3;
+const _: () = assert!(SURFACES_DEFAULT > SURFACES_ON_THE_WAY);
 
 /// What the pipeline's own threads tell us.
 pub(super) struct Watch {
@@ -52,6 +64,8 @@ pub(super) struct Watch {
     colours: Mutex<StreamColours>,
     /// Packets that were cut off, since the last frame.
     cut_off: AtomicU64,
+    /// Output buffers of NVIDIA's converter.
+    surfaces: AtomicU32,
 }
 
 impl Watch {
@@ -74,6 +88,11 @@ impl Watch {
     /// Takes the number of packets that were left out because they were cut off.
     pub(super) fn take_cut_off(&self) -> u64 {
         self.cut_off.swap(0, Ordering::Relaxed)
+    }
+
+    /// Pictures that may be lent from NVIDIA's converter. With one more it would stand still, and the camera before it.
+    pub(super) fn surfaces_max(&self) -> usize {
+        (self.surfaces.load(Ordering::Relaxed) - SURFACES_ON_THE_WAY) as usize
     }
 
     fn colours(&self) -> MutexGuard<'_, StreamColours> {
@@ -238,7 +257,8 @@ impl Session {
             caps.merge(nvmm_caps());
         }
         sink.set_caps(Some(&caps));
-        sink.set_property("max-buffers", PICTURES_MAX);
+        let is_nvmm = caller.memory == FrameMemory::Nvmm;
+        sink.set_property("max-buffers", if is_nvmm { SURFACES_WAITING } else { PICTURES_MAX });
         sink.set_property("drop", false);
         // Pace is kept where frames are taken: a sink that waits looks like an input that is silent.
         sink.set_property("sync", false);
@@ -258,6 +278,7 @@ impl Session {
             quarter_turn: AtomicBool::new(false),
             colours: Mutex::default(),
             cut_off: AtomicU64::new(0),
+            surfaces: AtomicU32::new(SURFACES_DEFAULT),
         });
         let (drain_wait, quiet) = (Duration::ZERO, Duration::ZERO);
         let memory = caller.memory;
@@ -468,6 +489,11 @@ fn link_to(
     match memory {
         FrameMemory::Host => entry.link(pipeline, &src, watch),
         FrameMemory::Nvmm => {
+            let count = converter.find_property(SURFACES_PROPERTY);
+            if count.is_some_and(|property| property.value_type() == glib::Type::U32) {
+                converter.set_property(SURFACES_PROPERTY, SURFACES);
+                watch.surfaces.store(SURFACES, Ordering::Relaxed);
+            }
             turn_by_converter(&converter, &sink, watch);
             let target = entry.sink.static_pad("sink").expect("a sink has a sink pad");
             let _ = src.link(&target);

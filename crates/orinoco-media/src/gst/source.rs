@@ -48,6 +48,9 @@ const OPEN_STEP: Duration = Duration::from_millis(100);
 /// decoder calls damaged are counted as lost, until a good one comes or 5 s have passed: a stream that refreshes its
 /// pictures bit by bit may have no good one.
 ///
+/// Readers that hold pictures in a Jetson's video memory hold output buffers of its converter, which has few. Of a live
+/// stream the pictures are lost that would take its last ones.
+///
 /// [`Source::open`] returns within 10 s for a file, which has then given its first frame, and within 5 s for a camera,
 /// which has then sent its first packet.
 pub struct GstSource {
@@ -262,6 +265,11 @@ impl GstSource {
         let live = self.input.is_live();
         let run = self.run.as_mut().expect("a picture comes from an open session");
         if live && run.frames == 0 && now < run.good_by && is_damaged(sample) {
+            run.lost += 1;
+            return Ok(Poll::Waiting);
+        }
+        // Readers hold what the converter has. A file waits for them; a camera's picture is lost, or all behind it would be.
+        if live && run.maker.surfaces_lent() >= run.session.watch.surfaces_max() {
             run.lost += 1;
             return Ok(Poll::Waiting);
         }

@@ -53,6 +53,22 @@ fn metadata(class: &str) -> gst::subclass::ElementMetadata {
     )
 }
 
+/// Waits until an element with few output buffers has one again; real ones wait for ever.
+fn wait_for_buffer(element: &'static str, to_nvmm: bool) -> Result<(), String> {
+    let Some(buffers) = script().converter_buffers.filter(|_| to_nvmm) else { return Ok(()) };
+    let begin = std::time::Instant::now();
+    loop {
+        let count = super::count(element);
+        if count.made - count.released < buffers {
+            return Ok(());
+        }
+        if begin.elapsed() > std::time::Duration::from_secs(2) {
+            return Err(format!("all {buffers} output buffers are held"));
+        }
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+}
+
 /// What an element with one entry and one exit does.
 trait Behaviour: Default + Send + 'static {
     const CLASS: &'static str;
@@ -292,6 +308,7 @@ impl Behaviour for Converting {
             false => buffer.map_readable().map_err(|error| error.to_string())?[0],
         };
         let (width, height) = self.size;
+        wait_for_buffer("nvvidconv", self.to_nvmm)?;
         let mut made = match self.to_nvmm {
             true => picture("nvvidconv", width, height, luma),
             false => {

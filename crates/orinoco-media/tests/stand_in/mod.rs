@@ -41,9 +41,11 @@ pub(crate) struct Script {
     pub(crate) fail_after: Option<u64>,
     /// So many pictures of the camera come flagged as damaged before the first good one.
     pub(crate) damaged: u64,
+    /// Output buffers of the converter; without a number it has as many as it needs.
+    pub(crate) converter_buffers: Option<u64>,
 }
 
-static SCRIPT: Mutex<Script> = Mutex::new(Script { fail_after: None, damaged: 0 });
+static SCRIPT: Mutex<Script> = Mutex::new(Script { fail_after: None, damaged: 0, converter_buffers: None });
 static TURN: Mutex<()> = Mutex::new(());
 
 fn script() -> Script {
