@@ -1088,6 +1088,7 @@ fn without_secret_settings(text: &str) -> String {
     shown
 }
 
+#[cfg(any(feature = "gstreamer", test))]
 /// Hides what may be a secret in the addresses that a message quotes.
 pub(crate) fn hide_secrets(message: &str) -> String {
     let words = message.split_inclusive(char::is_whitespace).map(|word| match word.contains("://") {
