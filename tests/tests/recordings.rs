@@ -52,8 +52,8 @@ impl Moment {
             0 | 1 => End::Kill,
             2 => End::Terminate,
             3 => End::Hangup,
-            _ if random.below(2) == 0 => End::SizeLimit(8 + random.below(24)),
-            _ => End::FullDisk(16 + random.below(24)),
+            _ if random.below(2) == 0 => End::SizeLimit(6 + random.below(14)),
+            _ => End::FullDisk(12 + random.below(10)),
         };
         let frames_a_second = [1, 2, 5, 10, 25, 30][random.below(6)];
         let sink = if random.below(4) == 0 { "mp4-h265" } else { "mp4" };
