@@ -145,12 +145,12 @@ impl EventSink for EventLines {
     }
 }
 
-/// A bar over `length` things called `unit`, on a terminal only.
+/// A bar over `length` things called `unit`, on a terminal only. It fills what the terminal leaves, so that the line stays one.
 pub(crate) fn bar(length: u64, unit: &str) -> ProgressBar {
     if !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();
     }
-    let template = format!("{{bar:30}} {{pos}}/{{len}} {unit}  {{eta}} left");
+    let template = format!("{{wide_bar}} {{pos}}/{{len}} {unit}  {{eta}} left");
     ProgressBar::new(length).with_style(ProgressStyle::with_template(&template).expect("constant template"))
 }
 
