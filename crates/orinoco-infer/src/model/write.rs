@@ -63,6 +63,8 @@ impl Writer<'_> {
         // Both of a pair are right or wrong together.
         let key_of = match (key, self.table) {
             ("scale", _) => "mean",
+            ("crop_from", _) => "fit",
+            ("box_unit", _) => "boxes",
             ("quant_scale" | "quant_zero_point", "[output]") => "output.quant_scale",
             ("quant_zero_point", _) => "quant_scale",
             _ => key,
