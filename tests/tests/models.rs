@@ -200,7 +200,7 @@ fn wrong_guesses_were_marked_unsure() {
         let guessed = std::fs::read_to_string(&toml).expect("init wrote it");
         let described = orinoco_tests::root().join("tests/models").join(name).join("model.toml");
         let described = std::fs::read_to_string(described).expect("readable");
-        for (key, value) in keys(&described) {
+        for (table, key, value) in keys(&described) {
             // Names of things, thresholds, and keys that only one of the two has, are not guesses.
             let free = [
                 "name",
@@ -217,8 +217,8 @@ fn wrong_guesses_were_marked_unsure() {
             if free.contains(&key) || key.ends_with("threshold") {
                 continue;
             }
-            let guess = keys(&guessed).into_iter().find(|(other, _)| *other == key);
-            let Some((_, guess)) = guess else { continue };
+            let guess = keys(&guessed).into_iter().find(|(of, other, _)| (*of, *other) == (table, key));
+            let Some((_, _, guess)) = guess else { continue };
             let (guess, unsure) =
                 guess.split_once("  # unsure").map_or((guess, false), |(guess, _)| (guess, true));
             assert!(unsure || same(guess, value), "{name}: {key} = {guess} for {value}, and it was sure");
@@ -228,8 +228,14 @@ fn wrong_guesses_were_marked_unsure() {
     assert!(ran * 10 >= names.len() * 8);
 }
 
-fn keys(toml: &str) -> Vec<(&str, &str)> {
-    toml.lines().filter_map(|line| line.split_once(" = ")).collect()
+/// Table, key and value of each line: input and output both have a `quant_scale`.
+fn keys(toml: &str) -> Vec<(&str, &str, &str)> {
+    let mut table = "";
+    let lines = toml.lines().filter_map(|line| {
+        table = if line.starts_with('[') { line } else { table };
+        line.split_once(" = ").map(|(key, value)| (table, key, value))
+    });
+    lines.collect()
 }
 
 /// The same text, or the same number to six digits.
