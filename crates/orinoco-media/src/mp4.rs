@@ -49,8 +49,9 @@ const SHORT_INTERVALS_MIN: u32 = 100;
 const LONG_INTERVALS_MIN: u32 = 2;
 /// Pictures that the encoder holds are brought to the file when none came for so long.
 const HELD_MAX: Duration = Duration::from_millis(200);
-/// From one key frame to the next.
-const KEY_EVERY_NANOS: u64 = 1_000_000_000;
+/// From one key frame to the next: with the fragment at work, the one in front of the disk and the pictures in front of
+/// the encoder, less than two seconds are lost.
+const KEY_EVERY_NANOS: u64 = 800_000_000;
 /// Pictures that may wait for the encoder.
 const QUEUE_PICTURES_MAX: u64 = 4;
 /// The longest that one picture waits for room. An encoder that took none for so long has stopped.
@@ -179,7 +180,7 @@ impl Encoder {
 /// Writes annotated MP4. Presentation times are kept; where they jump back, as they do when a camera reconnects, the
 /// file goes on behind its last picture. Pictures of another size are scaled into that of the first.
 ///
-/// The file is written in fragments of a second. Whatever ends the recording, all but the latest of them plays.
+/// The file is written in fragments of 0.8 s. Whatever ends the recording, all but the latest of them plays.
 pub struct Mp4Sink {
     path: PathBuf,
     /// Until the first picture.

@@ -6,13 +6,14 @@ use std::path::{Path, PathBuf};
 use orinoco_config::Vars;
 use orinoco_infer::{Cache, Repository};
 
-/// Folders of shared data: the one named, else `$ORINOCO_DATA`, else `data` here and what the package installs.
+/// Folders of shared data: the one named, else `$ORINOCO_DATA`, else `data` here, what the package installs, and
+/// `../shared/data`, which is next to a checkout where its models are tested.
 pub fn data_dirs(named: Option<&Path>) -> Vec<PathBuf> {
     let from_env = || env::var_os("ORINOCO_DATA").map(PathBuf::from);
     let dir = named.map(Path::to_owned).or_else(from_env);
     match dir {
         Some(dir) => vec![dir],
-        None => vec![PathBuf::from("data"), PathBuf::from("/var/lib/orinoco/data")],
+        None => ["data", "/var/lib/orinoco/data", "../shared/data"].map(PathBuf::from).into(),
     }
 }
 

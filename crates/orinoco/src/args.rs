@@ -94,7 +94,7 @@ pub(crate) struct WhereArgs {
     /// Model repository: folders of NAME/model.toml [default: $ORINOCO_MODELS, else models and /var/lib/orinoco/models]
     #[arg(long, value_name = "DIR")]
     pub(crate) models: Option<PathBuf>,
-    /// Folder of shared data that model.toml files refer to [default: $ORINOCO_DATA, else data and /var/lib/orinoco/data]
+    /// Folder of shared data that model.toml files refer to [default: $ORINOCO_DATA, else data, /var/lib/orinoco/data and ../shared/data]
     #[arg(long, value_name = "DIR")]
     pub(crate) data: Option<PathBuf>,
 }

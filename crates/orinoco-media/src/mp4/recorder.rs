@@ -13,12 +13,12 @@ use std::time::{Duration, Instant};
 
 use super::boxes::{self, Entry, Picture, TIMESCALE, Track};
 
-/// A fragment that begins with a key frame is due after this; key frames are asked for each second.
+/// A fragment that begins with a key frame is due after this; key frames are asked for every 0.8 s.
 const FRAGMENT_TICKS_MIN: u64 = TIMESCALE as u64 / 2;
 /// A fragment ends here although no key frame came: not every encoder makes them when it is asked.
-const FRAGMENT_TICKS_MAX: u64 = TIMESCALE as u64 * 5 / 4;
+const FRAGMENT_TICKS_MAX: u64 = TIMESCALE as u64;
 /// A picture waits no longer than this for its fragment to fill. Slightly more than from key frame to key frame.
-const FRAGMENT_WAIT_MAX: Duration = Duration::from_millis(1100);
+const FRAGMENT_WAIT_MAX: Duration = Duration::from_millis(900);
 /// How often what was written is brought to the disk.
 const SYNC_EVERY: Duration = Duration::from_secs(1);
 /// Coded pictures that may wait for the disk: five seconds of a camera. Then the encoder waits, and those before it.
