@@ -221,6 +221,44 @@ fn a_board_with_an_unknown_key() {
 }
 
 #[test]
+fn all_that_is_wrong_with_a_board_comes_at_once_with_its_lines() {
+    let dir = tempfile::tempdir().expect("temporary folder");
+    let demo = root().join("models/person-nano").display().to_string();
+    let text = format!(
+        "version = 1\n[[model]]\nname = 'm'\nmodel = '{demo}'\n\
+         [[model]]\nname = 'gone'\nmodel = '/no/such/model.toml'\n\
+         [[model]]\nname = 'faces'\nmodel = '{demo}'\non = {{ model = 'm', classes = ['horse'] }}\n\
+         [[stream]]\nname = 'a'\nsource = 'no/such.mp4'\nmodels = ['m', 'faces', 'gone']\n\
+         [[stream.zone]]\nname = 'z'\ncorners = [0, 0, 2, 0, 2, 2]\n\
+         [[stream.line]]\nname = 'l'\nends = [0.5, 0.5, 0.5, 0.5]\n\
+         [[stream]]\nname = 'b'\nsource = 'nor/such.mp4'\nmodels = []\n"
+    );
+    let board = write(dir.path(), "b.toml", &text);
+    let output = run(&["run", "--json", "--board", &board]);
+    assert_eq!(output.status.code(), Some(2));
+    let told: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let faults = told["faults"].as_array().expect("faults").iter();
+    let found: Vec<String> = faults
+        .map(|fault| {
+            let subject = fault["subject"].as_str().expect("text");
+            let place = subject.replace(&format!("{}/", dir.path().display()), "");
+            format!("{} {}", fault["code"].as_str().expect("text"), place)
+        })
+        .collect();
+    assert_eq!(
+        found,
+        [
+            "E0101 b.toml:14: no/such.mp4",
+            "E0106 b.toml:18: stream a, zone z",
+            "E0106 b.toml:21: stream a, line l",
+            "E0101 b.toml:24: nor/such.mp4",
+            "E0101 b.toml:7: /no/such/model.toml",
+            "E0107 b.toml:10: model faces",
+        ]
+    );
+}
+
+#[test]
 fn descriptions_that_disagree_with_the_graph() {
     let dir = tempfile::tempdir().expect("temporary folder");
     let refused = |from: &str, to: &str, words: &[&str]| {

@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use orinoco_core::Diagnosis;
+
 /// Everything one board runs.
 #[derive(Clone, Debug)]
 pub struct Board {
@@ -56,6 +58,31 @@ impl Default for Inference {
     }
 }
 
+/// Where an entry was written. Equal to every other: an entry that moved in its file has not changed.
+#[derive(Clone, Debug, Default)]
+pub struct Written(Option<String>);
+
+impl Written {
+    /// In this file, at this line: `board.toml:12`.
+    pub(crate) fn at(place: String) -> Self {
+        Self(Some(place))
+    }
+
+    /// The same fault with the place before its subject.
+    pub fn fault(&self, fault: Diagnosis) -> Diagnosis {
+        match &self.0 {
+            Some(place) => Diagnosis { subject: format!("{place}: {}", fault.subject), ..fault },
+            None => fault,
+        }
+    }
+}
+
+impl PartialEq for Written {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
 /// One model as this board uses it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BoardModel {
@@ -75,6 +102,8 @@ pub struct BoardModel {
     pub interval: u32,
     /// It looks at objects that another model found, in place of whole frames.
     pub on: Option<ObjectsSpec>,
+    /// Where its `model` was written, or its entry.
+    pub written: Written,
 }
 
 impl BoardModel {
@@ -89,6 +118,7 @@ impl BoardModel {
             resize: None,
             interval: 1,
             on: None,
+            written: Written::default(),
         }
     }
 }
@@ -142,6 +172,8 @@ pub struct BoardStream {
     pub track: Option<TrackSpec>,
     /// Where its outcomes go.
     pub sinks: Vec<SinkSpec>,
+    /// Where its source was written.
+    pub written: Written,
 }
 
 /// How objects are followed, and what is counted of them.
@@ -177,12 +209,14 @@ pub struct TrackerSpec {
 }
 
 /// A named shape in the frame.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Shape {
     /// Its name.
     pub name: String,
     /// Its points, as fractions of the frame's width and height.
     pub points: Vec<(f32, f32)>,
+    /// Where they were written.
+    pub written: Written,
 }
 
 /// What happens to a frame that finds its ring full.
@@ -253,6 +287,7 @@ impl BoardStream {
             stall: Self::STALL,
             track: None,
             sinks: Vec::new(),
+            written: Written::default(),
         }
     }
 }

@@ -6,6 +6,6 @@ mod read;
 
 pub use board::{
     Board, BoardModel, BoardStream, Drop, Inference, ObjectsSpec, Shape, SinkKind, SinkSpec, TrackSpec,
-    TrackerSpec,
+    TrackerSpec, Written,
 };
 pub use read::load;

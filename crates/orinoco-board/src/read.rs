@@ -10,7 +10,7 @@ use orinoco_core::text::count;
 
 use crate::{
     Board, BoardModel, BoardStream, Drop, Inference, ObjectsSpec, Shape, SinkKind, SinkSpec, TrackSpec,
-    TrackerSpec,
+    TrackerSpec, Written,
 };
 
 /// One Jetson serves at most this many; more is a typing error.
@@ -141,6 +141,7 @@ fn read_model(table: Reader<'_>) -> BoardModel {
         resize: resize.map(str::to_owned),
         interval: table.integer("interval", 1..=INTERVAL_MAX).map_or(1, as_u32),
         on: read_objects(&table),
+        written: written(&table, if table.has("model") { "model" } else { "name" }),
         ..BoardModel::new(name, model)
     };
     table.finish();
@@ -226,10 +227,15 @@ fn read_stream(table: Reader<'_>, lanes: usize, models: &[BoardModel], sinks: &[
             .map_or(BoardStream::STALL, |n| Duration::from_millis(n.unsigned_abs())),
         track: read_track(&table),
         sinks: chosen_sinks.into_iter().map(|index| sink_for(&name, &sinks[index])).collect(),
+        written: written(&table, "source"),
         ..BoardStream::new(name, source, Vec::new())
     };
     table.finish();
     stream
+}
+
+fn written(table: &Reader<'_>, key: &str) -> Written {
+    Written::at(table.spot(key).line())
 }
 
 /// The lane that a stream names, below `lanes`.
@@ -313,9 +319,10 @@ fn read_shape(table: Reader<'_>, key: &'static str) -> Shape {
             next,
         );
     }
+    let written = written(&table, key);
     table.finish();
     let points = numbers.chunks_exact(2).map(|pair| (pair[0] as f32, pair[1] as f32)).collect();
-    Shape { name, points }
+    Shape { name, points, written }
 }
 
 fn indices(table: &Reader<'_>, key: &'static str, names: &[&str]) -> Vec<usize> {

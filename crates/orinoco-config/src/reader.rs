@@ -29,6 +29,11 @@ pub struct Spot {
 }
 
 impl Spot {
+    /// The file and the line: `board.toml:12`.
+    pub fn line(&self) -> String {
+        self.place.clone()
+    }
+
     /// A fault about this value.
     pub fn fault(
         &self,

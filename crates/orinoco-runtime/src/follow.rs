@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use orinoco_api::{LineSummary, TrackedSummary, ZoneSummary};
 use orinoco_board::{BoardStream, Shape, TrackSpec, TrackerSpec};
-use orinoco_core::{Diagnosis, Findings, FrameDesc, Pts, WithSubject, codes};
+use orinoco_core::{Diagnosis, Findings, FrameDesc, Pts, codes};
 use orinoco_pipeline::{Crossing, CrossingKind, Follow, Found};
 use orinoco_vision::zones::{
     Counter, Direction, FrameSize, Line, MARGIN, Passage, ShapeError, Spot, What, Zone,
@@ -50,13 +50,8 @@ struct Followed {
 impl Follower {
     /// A follower for a stream, and where it counts; an error names a shape that is none.
     pub(crate) fn new(stream: &BoardStream, spec: &TrackSpec) -> Result<(Self, Counted), Diagnosis> {
-        let zone = |shape: &Shape| Zone::new(&shape.name, spots(shape));
-        let line = |shape: &Shape| {
-            let ends = spots(shape).try_into().map_err(|_| ShapeError::Flat)?;
-            Line::new(&shape.name, ends)
-        };
-        let zones = make(stream, &spec.zones, "zone", zone)?;
-        let lines = make(stream, &spec.lines, "line", line)?;
+        let zones = spec.zones.iter().map(|shape| make_zone(stream, shape)).collect::<Result<_, _>>()?;
+        let lines = spec.lines.iter().map(|shape| make_line(stream, shape)).collect::<Result<_, _>>()?;
         let config = tracker_config(&spec.tracker);
         let state = Arc::new(Mutex::new(State { config, zones, lines, models: BTreeMap::new() }));
         Ok((Self(Arc::clone(&state)), Counted(state)))
@@ -81,18 +76,26 @@ fn tracker_config(spec: &TrackerSpec) -> TrackerConfig {
     }
 }
 
-fn make<T>(
-    stream: &BoardStream,
-    shapes: &[Shape],
-    kind: &str,
-    new: impl Fn(&Shape) -> Result<T, ShapeError>,
-) -> Result<Vec<T>, Diagnosis> {
+/// The faults of a stream's zones and lines.
+pub(crate) fn check_shapes(stream: &BoardStream, spec: &TrackSpec) -> Vec<Diagnosis> {
+    let zones = spec.zones.iter().filter_map(|shape| make_zone(stream, shape).err());
+    zones.chain(spec.lines.iter().filter_map(|shape| make_line(stream, shape).err())).collect()
+}
+
+fn make_zone(stream: &BoardStream, shape: &Shape) -> Result<Zone, Diagnosis> {
+    Zone::new(&shape.name, spots(shape)).map_err(|why| shape_fault(stream, "zone", shape, &why))
+}
+
+fn make_line(stream: &BoardStream, shape: &Shape) -> Result<Line, Diagnosis> {
+    let ends = spots(shape).try_into().map_err(|_| ShapeError::Flat);
+    let line = ends.and_then(|ends| Line::new(&shape.name, ends));
+    line.map_err(|why| shape_fault(stream, "line", shape, &why))
+}
+
+fn shape_fault(stream: &BoardStream, kind: &str, shape: &Shape, why: &ShapeError) -> Diagnosis {
     let next = "give it points within the frame, from 0 to 1, that enclose or divide something";
-    let about = |shape: &Shape| format!("stream {}, {kind} {}", stream.name, shape.name);
-    shapes
-        .iter()
-        .map(|shape| new(shape).map_err(|why| why.to_string()).about(&codes::KEY_RANGE, about(shape), next))
-        .collect()
+    let subject = format!("stream {}, {kind} {}", stream.name, shape.name);
+    shape.written.fault(Diagnosis::new(&codes::KEY_RANGE, subject, why, next))
 }
 
 fn spots(shape: &Shape) -> Vec<Spot> {
@@ -224,8 +227,11 @@ mod tests {
 
     #[test]
     fn crossings_are_in_the_result_of_their_frame() {
-        let shape =
-            |name: &str, points: &[(f32, f32)]| Shape { name: name.to_owned(), points: points.to_vec() };
+        let shape = |name: &str, points: &[(f32, f32)]| Shape {
+            name: name.to_owned(),
+            points: points.to_vec(),
+            ..Shape::default()
+        };
         let zone = shape("right", &[(0.5, 0.0), (1.0, 0.0), (1.0, 1.0), (0.5, 1.0)]);
         let line = shape("gate", &[(0.5, 1.0), (0.5, 0.0)]);
         let spec = TrackSpec { zones: vec![zone], lines: vec![line], ..TrackSpec::default() };

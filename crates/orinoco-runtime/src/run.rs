@@ -10,10 +10,10 @@ use std::thread;
 use std::time::Duration;
 
 use orinoco_api::{EndState, MemorySummary, ModelSummary, Summary};
-use orinoco_board::{Board, BoardModel, BoardStream, Drop as DropKey, Inference, SinkKind};
+use orinoco_board::{Board, BoardModel, BoardStream, Drop as DropKey, Inference, ObjectsSpec, SinkKind};
 use orinoco_config::{FaultList, Faults};
 use orinoco_core::{Clock, Diagnosis, Nanos, StreamId, codes};
-use orinoco_infer::{Repository, Scratch};
+use orinoco_infer::{Model, Repository, Scratch};
 use orinoco_media::{FrameMemory, SourceUri};
 use orinoco_memory::Plan;
 use orinoco_pipeline::{
@@ -22,7 +22,7 @@ use orinoco_pipeline::{
 };
 use orinoco_telemetry::{Event, EventSink, SourceState, Stats};
 
-use crate::follow::{Counted, Follower};
+use crate::follow::{Counted, Follower, check_shapes};
 use crate::memory::{peak_bytes, resident_bytes};
 use crate::outputs::{Earlier, OpenSink, TakenFiles, open_sinks};
 use crate::planning::{plan_board, scratches, stopped};
@@ -180,7 +180,7 @@ impl Runtime {
     ) -> Result<Self, Faults> {
         let clock: Arc<dyn Clock> = Arc::new(MonotonicClock::default());
         let shared = Shared { clock, events, stats: Stats::default(), stop };
-        collect(board.streams.iter().map(|stream| check_source(stream).map_err(Faults::from)))?;
+        check_board(&board, repository)?;
         let mut taken = TakenFiles::of_board(&board, repository);
         taken.extend(&own);
         let outputs = open_sinks(&board.streams, &mut taken, &TakenFiles::default(), earlier)?;
@@ -251,10 +251,46 @@ impl Runtime {
     }
 }
 
+/// Checks what needs no engine, so that all of its faults come together: sources, models and their descriptions, zones,
+/// lines, and classes of objects.
+fn check_board(board: &Board, repository: &Repository) -> Result<(), Faults> {
+    let mut faults = FaultList::default();
+    for stream in &board.streams {
+        faults.value_of(check_source(stream).map_err(Faults::from));
+        if let Some(track) = &stream.track {
+            faults.extend(check_shapes(stream, track));
+        }
+    }
+    let described: Vec<_> =
+        board.models.iter().map(|spec| faults.value_of(describe(spec, repository))).collect();
+    for spec in &board.models {
+        let Some(on) = &spec.on else { continue };
+        let finder = board.models.iter().position(|other| other.name == on.model);
+        // Labels of a model without a description are known when it is loaded.
+        if let Some(Some(Some(finder))) = finder.map(|finder| &described[finder]) {
+            let classes = object_classes(spec, on, &finder.labels);
+            faults.value_of(classes.map_err(|why| Faults::from(spec.written.fault(why))));
+        }
+    }
+    faults.finish(())
+}
+
+/// What the repository says of a model; `None` for a file without a description, which has to be there.
+fn describe(spec: &BoardModel, repository: &Repository) -> Result<Option<Model>, Faults> {
+    // The file itself is read when the model is loaded, unless it is not there: the fault is the repository's to word.
+    let described = repository.read_description(&spec.model).and_then(|described| match described {
+        Some(model) if !model.file.is_file() => repository.describe(&spec.model),
+        described => Ok(described),
+    });
+    let described = described.map_err(|faults| faults.into_iter().map(|fault| spec.written.fault(fault)));
+    let mut faults = FaultList::default();
+    let described = faults.value_of(described);
+    faults.finish(described.flatten())
+}
+
 fn check_source(stream: &BoardStream) -> Result<SourceUri, Diagnosis> {
-    let uri = SourceUri::parse(&stream.source)?;
-    uri.check()?;
-    Ok(uri)
+    let checked = SourceUri::parse(&stream.source).and_then(|uri| uri.check().map(|()| uri));
+    checked.map_err(|why| stream.written.fault(why))
 }
 
 impl KnownModel {
@@ -340,7 +376,13 @@ fn step(model: usize, stream: &BoardStream, models: &[KnownModel]) -> Result<Ste
     let Some(on) = &spec.on else { return Ok(Step { model, interval: spec.interval, on: None }) };
     let finder = stream.models.iter().copied().find(|&other| models[other].spec.name == on.model);
     let of = finder.expect("a board file puts the finder before the model that works on what it finds");
-    let labels = &models[of].names.labels;
+    let classes = object_classes(spec, on, &models[of].names.labels)?;
+    let on = Objects { of, classes, side_min: on.side_min, count_max: on.count_max };
+    Ok(Step { model, interval: spec.interval, on: Some(on) })
+}
+
+/// The classes of objects that a model looks at, by the `labels` of the model that finds them.
+fn object_classes(spec: &BoardModel, on: &ObjectsSpec, labels: &[String]) -> Result<Vec<u32>, Diagnosis> {
     let class = |name: &String| {
         let place = labels.iter().position(|label| label == name);
         place.map(|class| class as u32).ok_or_else(|| {
@@ -349,9 +391,7 @@ fn step(model: usize, stream: &BoardStream, models: &[KnownModel]) -> Result<Ste
             Diagnosis::new(&codes::REFERENCE, format!("model {}", spec.name), cause, next)
         })
     };
-    let classes = on.classes.iter().map(class).collect::<Result<Vec<_>, _>>()?;
-    let on = Objects { of, classes, side_min: on.side_min, count_max: on.count_max };
-    Ok(Step { model, interval: spec.interval, on: Some(on) })
+    on.classes.iter().map(class).collect()
 }
 
 /// Where a stream's frames are best left: in the video hardware's memory, where all who look at them read it. Objects are
@@ -835,6 +875,20 @@ pub(crate) mod tests {
         board
     }
 
+    /// A plan that can be seen on its lane, which says of each whether it reads video memory.
+    struct Marked;
+    impl Executor for Marked {
+        fn batch_max(&self) -> usize {
+            1
+        }
+        fn replay(&mut self, frames: &[Frame], findings: &mut [Findings]) -> Result<StageTimes, Diagnosis> {
+            Broken.replay(frames, findings)
+        }
+        fn reads_video_memory(&self) -> bool {
+            true
+        }
+    }
+
     struct Broken;
     impl Executor for Broken {
         fn batch_max(&self) -> usize {
@@ -978,10 +1032,17 @@ pub(crate) mod tests {
         };
         let (carrier, next) = (open("carrier", &path), open("next", ENDLESS));
         picture.close().expect("removed");
-        let plan = BoundPlan { model: 0, name: "m".to_owned(), executor: Box::new(Broken) };
+        let plan = BoundPlan { model: 0, name: "m".to_owned(), executor: Box::new(Marked) };
         let (mut plans, entry) = (Plans::from([(0, plan)]), running.lanes[0].entry.clone());
         let mut join = |stream| running.start_stream(stream, &mut plans, &entry).map_err(|why| why.code.id);
         assert_eq!(join(carrier), Err(codes::FILE_MISSING.id), "its source is gone");
+        // The lane gives the plan up when it learns that the stream has no source.
+        for _ in 0..WAIT_MAX.as_millis() / 10 {
+            if !entry.reads_video_memory(0) {
+                break;
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
         assert_eq!(join(next), Err(codes::RELOAD.id), "its lane has no plan of the model");
         stop.request();
         assert_eq!(end(running).end, EndState::Interrupted);

@@ -42,6 +42,13 @@ impl Repository {
     /// The description of what `text` names: a name in the repository, a folder, or a `model.toml`. `None` when it is an
     /// `.onnx` file, which has none.
     pub fn describe(&self, text: &str) -> Result<Option<Model>, Faults> {
+        let model = self.read_description(text)?;
+        model.as_ref().map_or(Ok(()), check_file)?;
+        Ok(model)
+    }
+
+    /// The same without a look into the ONNX file, which may be large.
+    pub fn read_description(&self, text: &str) -> Result<Option<Model>, Faults> {
         let path = Path::new(text);
         let is_onnx = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("onnx"));
         let model = if is_onnx {
@@ -60,7 +67,6 @@ impl Repository {
             let dir = self.find_dir(text)?;
             self.read(&dir.join("model.toml"), newest_version(&dir))?
         };
-        check_file(&model)?;
         Ok(Some(model))
     }
 
