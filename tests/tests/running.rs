@@ -14,9 +14,10 @@ use serde_json::Value;
 fn board(dir: &Path, source: &str) -> String {
     let out = dir.join("{stream}.jsonl").display().to_string();
     let text = format!(
-        "version = 1\n[[model]]\nname = 'person-nano'\n[[sink]]\nname = 's'\nkind = 'jsonl'\npath = '{out}'\n\
+        "version = 1\n[[model]]\nname = 'person-nano'\n[[model]]\nname = 'again'\nmodel = 'person-nano'\n\
+         [[sink]]\nname = 's'\nkind = 'jsonl'\npath = '{out}'\n\
          [[stream]]\nname = 'a'\nsource = '{source}'\nmodels = ['person-nano']\nsinks = ['s']\n\
-         [[stream]]\nname = 'b'\nsource = '{source}'\nmodels = ['person-nano', 'person-nano']\nsinks = ['s']\n"
+         [[stream]]\nname = 'b'\nsource = '{source}'\nmodels = ['person-nano', 'again']\nsinks = ['s']\n"
     );
     let path = dir.join("board.toml");
     fs::write(&path, text).expect("written");

@@ -204,7 +204,7 @@ mod tests {
     fn one_class_is_no_map() {
         let input = spec(8, 8, Fit::Stretch, Align::TopLeft);
         let built = build(&HeadSpec::new("segmentation", 1), &input, &[output("y", &[1, 1, 8, 8])]);
-        let why = "it has 1 classes, where a map has 2 or more; give the background a label";
+        let why = "it has 1 class, where a map has 2 or more; give the background a label";
         assert_eq!(built.err().as_deref(), Some(why));
     }
 
