@@ -170,6 +170,15 @@ fn a_live_run_that_nobody_reads_ends_with_success() {
 }
 
 #[test]
+fn an_output_that_failed_does_not_count_as_one_that_is_read() {
+    // `/dev/full` takes nothing.
+    let (child, reader) = live_run(&["--sink", "jsonl=/dev/full"]);
+    std::thread::sleep(Duration::from_secs(1));
+    drop(reader);
+    assert_eq!(wait(child, Duration::from_secs(10)).0, Some(3), "the failed output is reported");
+}
+
+#[test]
 fn a_file_that_nobody_reads_the_results_of_ends_with_success() {
     for sink in ["jsonl", "framemd5"] {
         let source = "test://ball?frames=1000000";

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::time::Duration;
 
@@ -247,6 +248,8 @@ pub struct SinkThread {
     /// Tells the outlet that there is room.
     taken: SyncSender<()>,
     outputs: SinkOutputs,
+    /// How many sinks have failed.
+    failed: Arc<AtomicUsize>,
     flushes: Flushes,
     latency_max: Option<Duration>,
     clock: Arc<dyn Clock>,
@@ -301,6 +304,7 @@ impl SinkThread {
             outcomes,
             taken: notice,
             outputs,
+            failed: Arc::default(),
             flushes,
             latency_max,
             clock,
@@ -308,6 +312,11 @@ impl SinkThread {
             stats,
         };
         (thread, Outlet { sender, taken, policy, stuck: false })
+    }
+
+    /// The number of sinks that have failed, for others to look at while it runs.
+    pub fn failed(&self) -> Arc<AtomicUsize> {
+        Arc::clone(&self.failed)
     }
 
     /// Writes until the outlet is dropped, then completes every sink. Returns the files written and the faults.
@@ -349,9 +358,10 @@ impl SinkThread {
     /// Tells every sink something. One that fails completes what it has written, and is told nothing any more.
     fn tell(&mut self, mut what: impl FnMut(&mut dyn Sink) -> Result<(), Diagnosis>) {
         let name = Arc::clone(&self.stats.stream(self.stream).name);
-        let Self { sinks, outputs, events, .. } = self;
+        let Self { sinks, outputs, failed, events, .. } = self;
         sinks.retain_mut(|sink| {
             let Err(why) = what(&mut **sink) else { return true };
+            failed.fetch_add(1, Ordering::Relaxed);
             events.emit(Event::SinkFailed { stream: Arc::clone(&name), why: why.clone() });
             outputs.faults.push(why);
             let file = sink.file().map(Path::to_owned);

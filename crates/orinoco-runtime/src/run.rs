@@ -5,6 +5,7 @@ use std::collections::btree_map::Entry;
 use std::convert::Infallible;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
@@ -133,6 +134,8 @@ pub(crate) struct RunningStream {
     /// Its outputs that may lose their readers and have not, and how many outputs have theirs.
     readers: Vec<Reader>,
     outputs_read: usize,
+    /// How many of its outputs have failed.
+    outputs_failed: Arc<AtomicUsize>,
     shown: String,
     lane: usize,
     /// Whether it was asked to leave.
@@ -540,6 +543,7 @@ impl Running {
             files,
             readers,
             outputs_read,
+            outputs_failed: sink.failed(),
             shown: source.to_string(),
             lane,
             left: false,
@@ -637,10 +641,15 @@ impl Running {
         }
     }
 
-    /// Whether somebody may still read an output of a stream that runs. A run without outputs is one for its summary.
+    /// Whether somebody may still read an output of a stream that runs. A run without outputs is one for its summary, and
+    /// one whose outputs have all failed goes on until its end, which reports them.
     fn is_read(&self) -> bool {
-        let lost = |stream: &RunningStream| stream.outputs_read == 0 && !stream.spec.sinks.is_empty();
-        let read = |stream: &RunningStream| stream.outputs_read > 0 && stream.runs_on().is_some();
+        let left = |stream: &RunningStream| {
+            stream.outputs_read.saturating_sub(stream.outputs_failed.load(Ordering::Relaxed))
+        };
+        let lost =
+            |stream: &RunningStream| stream.outputs_read < stream.spec.sinks.len() && left(stream) == 0;
+        let read = |stream: &RunningStream| left(stream) > 0 && stream.runs_on().is_some();
         !self.streams.iter().any(lost) || self.streams.iter().any(read)
     }
 
@@ -694,8 +703,9 @@ impl Running {
     fn progress(&self) -> Progress {
         let (stats, now) = (&self.shared.stats, self.shared.clock.now());
         let mut progress = Progress { elapsed: now.since(self.started), ..Progress::default() };
-        for index in 0..stats.streams() {
-            let stats = stats.stream(stream_id(index));
+        // Of streams that could not join there are statistics, too.
+        for stream in &self.streams {
+            let stats = stats.stream(stream.id);
             progress.frames_in += stats.frames_in;
             progress.frames_out += stats.frames_out;
             if stats.state == Some(SourceState::Ended) {
@@ -719,9 +729,9 @@ impl Running {
             faults.extend(lane.thread.join(&*clock, deadline).and_then(|end| end).err());
         }
         let mut stopped = false;
+        let unread_by = clock.now() + UNREAD_SOURCE_WAIT_MAX;
         for stream in self.streams.drain(..) {
-            let is_left =
-                self.unread && !stream.source.ends_by(&*clock, clock.now() + UNREAD_SOURCE_WAIT_MAX);
+            let is_left = self.unread && !stream.source.ends_by(&*clock, unread_by);
             let source = if is_left { Ok(SourceEnd::Stopped) } else { stream.source.join(&*clock, deadline) };
             match source {
                 Ok(SourceEnd::Complete) => {}
