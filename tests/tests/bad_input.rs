@@ -87,13 +87,13 @@ fn outputs_that_would_destroy_something() {
     let sink = format!("framemd5={picture}");
     for option in [["--results", &picture], ["--sink", &sink], ["--summary", &picture]] {
         let output = run(&[&["run", "--source", &picture], &option[..]].concat());
-        assert_one_sentence(&output, 2, "E0501", &["a.jpg", "reads it"]);
+        assert_one_sentence(&output, 2, "E0501", &["a.jpg", "reads this file"]);
     }
     let same = fs::read(&picture).expect("it is there")
         == fs::read(root().join("docs/demo.jpg")).expect("a picture");
     assert!(same, "the source was changed");
     let output = run(&["run", "--source", "test://ball?frames=1", "--output", "-"]);
-    assert_one_sentence(&output, 2, "E0501", &["rewound"]);
+    assert_one_sentence(&output, 2, "E0501", &["seekable"]);
 }
 
 #[test]

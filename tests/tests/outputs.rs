@@ -71,7 +71,11 @@ fn what_a_run_reads_is_refused_as_any_of_its_outputs() {
     let inputs = Inputs::new();
     let before = inputs.contents();
     for (number, name) in INPUTS[..4].iter().enumerate() {
-        let whose = if number < 2 { "stream 0 reads it" } else { "model person-nano is read from it" };
+        let whose = if number < 2 {
+            "stream 0 reads this file"
+        } else {
+            "it is a file of model person-nano and would be overwritten"
+        };
         let whose =
             if number < 2 { whose.to_owned() } else { format!("model {}", inputs.path("models").display()) };
         let (hard, soft) = (inputs.path(&format!("hard{number}")), inputs.path(&format!("soft{number}")));
@@ -86,7 +90,7 @@ fn what_a_run_reads_is_refused_as_any_of_its_outputs() {
             let sink = format!("framemd5={file}");
             let refused =
                 inputs.run(&["--results", &new, "--summary", &format!("{new}.json"), "--sink", &sink]);
-            check_refused(&refused, &[&file, if number < 2 { &whose } else { "is read from it" }]);
+            check_refused(&refused, &[&file, if number < 2 { &whose } else { "and would be overwritten" }]);
             assert!(!inputs.path("new.jsonl").exists() && !inputs.path("new.jsonl.json").exists());
         }
     }
@@ -135,7 +139,10 @@ fn a_daemon_refuses_outputs_onto_what_it_reads_and_keeps_what_it_wrote() {
         assert_eq!(summary.files, [inputs.path(expected).display().to_string()]);
     }
     // What it recorded is no place for a summary either, although the sink would go elsewhere.
-    check_refused(&daemon(&inputs.path("sink.jsonl")), &["stream a writes it too"]);
+    check_refused(
+        &daemon(&inputs.path("sink.jsonl")),
+        &["another output (stream a) already writes to this file"],
+    );
 }
 
 #[test]
@@ -154,7 +161,7 @@ fn an_evaluation_does_not_draw_over_its_pictures() {
     let arguments = ["eval", "--model", "person-nano", "--dataset", &data, "--plots", &plots];
     check_refused(
         &orinoco(&arguments).output().expect("starts"),
-        &["confusion.svg", "the data set is read from it"],
+        &["confusion.svg", "it is a file of the data set and would be overwritten"],
     );
     assert_eq!(fs::read(Path::new(&data).join("person/a.png")).expect("readable"), before);
 }

@@ -61,7 +61,7 @@ impl TakenFiles {
     pub fn of_board(board: &Board, repository: &Repository) -> Self {
         let mut taken = Self::default();
         for file in &board.files {
-            taken.add(file, || format!("board {} is read from it", board.name));
+            taken.add(file, || format!("it is a file of board {} and would be overwritten", board.name));
         }
         for file in board.inference.ort_library.iter() {
             taken.add(file, || "it is the library of ONNX Runtime".to_owned());
@@ -72,7 +72,7 @@ impl TakenFiles {
         for stream in &board.streams {
             // A source that is none is reported by others.
             let Ok(source) = SourceUri::parse(&stream.source) else { continue };
-            let whose = || format!("stream {} reads it", stream.name);
+            let whose = || format!("stream {} reads this file", stream.name);
             for file in source.files() {
                 taken.add(&file, whose);
             }
@@ -86,7 +86,7 @@ impl TakenFiles {
     /// Adds every file that the model `text` is read from; messages call it `name`.
     pub fn add_model(&mut self, name: &str, text: &str, repository: &Repository) {
         for file in repository.files(text) {
-            self.add(&file, || format!("model {name} is read from it"));
+            self.add(&file, || format!("it is a file of model {name} and would be overwritten"));
         }
     }
 
@@ -165,7 +165,7 @@ pub fn open_own_file(
     // Also where the sink is going to write to a numbered file: what an earlier run recorded here stays.
     for stream in &board.streams {
         if stream.sinks.iter().any(|sink| own.has(&sink.path)) {
-            let cause = format!("stream {} writes it too", stream.name);
+            let cause = format!("another output (stream {}) already writes to this file", stream.name);
             return Err(Diagnosis::new(&codes::SINK_OPEN, path.display(), cause, "write to another path"));
         }
     }
@@ -269,11 +269,14 @@ fn open_sink(
     written: &TakenFiles,
     earlier: Earlier,
 ) -> Result<OpenSink, Diagnosis> {
-    let whose = format!("stream {stream} writes it too");
+    let whose = format!("another output (stream {stream}) already writes to this file");
     if sink.path == Path::new("-") {
         if matches!(sink.kind, SinkKind::Mp4 | SinkKind::Mp4H265) {
-            let (cause, next) = ("an MP4 needs a file that can be rewound", "name a file, as out.mp4");
-            return Err(Diagnosis::new(&codes::SINK_OPEN, "-", cause, next));
+            let (cause, next) = (
+                "MP4 cannot be written to standard output, because it needs a seekable file",
+                "name a file, such as out.mp4",
+            );
+            return Err(Diagnosis::new(&codes::SINK_OPEN, "standard output", cause, next));
         }
         taken.add_open(io::stdout().as_fd(), || whose.clone());
         return Ok((sink.clone(), None));
@@ -404,14 +407,17 @@ mod tests {
 
         /// Each file that is read, and who reads it.
         fn read(&self) -> [(PathBuf, &'static str); 13] {
-            let (model, board) = ("model m is read from it", "board board is read from it");
+            let (model, board) = (
+                "it is a file of model m and would be overwritten",
+                "it is a file of board board and would be overwritten",
+            );
             [
-                ("video.mp4", "stream s0 reads it"),
-                ("one.png", "stream s1 reads it"),
-                ("folder/a.jpg", "stream s2 reads it"),
-                ("folder/b.png", "stream s2 reads it"),
-                ("numbered/i_0.png", "stream s3 reads it"),
-                ("numbered/i_1.png", "stream s3 reads it"),
+                ("video.mp4", "stream s0 reads this file"),
+                ("one.png", "stream s1 reads this file"),
+                ("folder/a.jpg", "stream s2 reads this file"),
+                ("folder/b.png", "stream s2 reads this file"),
+                ("numbered/i_0.png", "stream s3 reads this file"),
+                ("numbered/i_1.png", "stream s3 reads this file"),
                 ("models/m/m.onnx", model),
                 ("models/m/weights.bin", model),
                 ("models/m/names.txt", model),
@@ -468,7 +474,10 @@ mod tests {
                     assert_eq!(fs::read(old).expect("it is there"), b"bytes", "not yet emptied");
                 }
                 // So for summaries, plots and the like.
-                let why = inputs.taken().open(&path, "the summary goes there").expect_err("it is taken");
+                let why = inputs
+                    .taken()
+                    .open(&path, "the run's summary is written to this file")
+                    .expect_err("it is taken");
                 assert_eq!(format!("{}: {}", why.subject, why.cause), wanted);
                 assert!(!inputs.path("new").exists(), "{wanted}");
             }
@@ -482,11 +491,14 @@ mod tests {
         let old = inputs.path("old.jsonl");
         for path in inputs.spellings(&old) {
             let why = open(&sinks(&[(SinkKind::Jsonl, &old), (SinkKind::Mp4, &path)]), &mut inputs.taken());
-            assert_eq!(why.expect_err("it is taken"), format!("{}: stream a writes it too", path.display()));
+            assert_eq!(
+                why.expect_err("it is taken"),
+                format!("{}: another output (stream a) already writes to this file", path.display())
+            );
             let mut taken = inputs.taken();
-            let summary = taken.open(&old, "the summary goes there").expect("it is free");
+            let summary = taken.open(&old, "the run's summary is written to this file").expect("it is free");
             let why = open(&sinks(&[(SinkKind::Jsonl, &path)]), &mut taken).expect_err("it is taken");
-            assert_eq!(why, format!("{}: the summary goes there", path.display()));
+            assert_eq!(why, format!("{}: the run's summary is written to this file", path.display()));
             drop(summary);
         }
         assert_eq!(fs::read(&old).expect("it is there"), b"bytes");
@@ -514,7 +526,7 @@ mod tests {
             file.map(|file| file.begin().expect("a device is begun as it is"));
         }
         streams[0].sinks[2].kind = SinkKind::Mp4;
-        assert!(open(&streams, &mut taken).expect_err("no MP4").contains("rewound"));
+        assert!(open(&streams, &mut taken).expect_err("no MP4").contains("seekable"));
         let why = taken.open(Path::new("/nowhere/at/all"), "");
         if let Err(why) = why {
             assert_eq!(why.code.id, codes::SINK_OPEN.id);
@@ -576,7 +588,7 @@ mod tests {
         let mut taken = TakenFiles::of_board(&board, &inputs.repository);
         for name in ["models/m/m.onnx", "models/m/weights.bin"] {
             let why = taken.open(&inputs.path(name), "").expect_err("it is taken");
-            assert_eq!(why.cause, "model x is read from it");
+            assert_eq!(why.cause, "it is a file of model x and would be overwritten");
         }
     }
 }

@@ -197,7 +197,7 @@ pub(crate) fn plan_with_rooms(
             events.emit(Event::MemoryRefused { table: refused.to_string() });
             let bytes = refused.plan.bytes();
             let (short, budget) = (mebibytes(bytes.saturating_sub(budget)), mebibytes(budget));
-            let cause = format!("it takes {short} more than it may: the budget is {budget}");
+            let cause = format!("it is {short} over its memory budget of {budget}");
             let next = match &refused.suggestion {
                 Some(suggestion) => suggestion.change.to_string(),
                 None => format!("set budget = \"{} MiB\" or more", bytes.div_ceil(1 << 20)),
@@ -237,7 +237,7 @@ fn with_device_area(scratch: Scratch, bytes: usize) -> Result<Scratch, String> {
 #[cfg(not(feature = "cuda"))]
 fn with_device_area(_: Scratch, bytes: usize) -> Result<Scratch, String> {
     let planned = mebibytes(bytes as u64);
-    Err(format!("{planned} of it were planned on a GPU, and this build has no CUDA"))
+    Err(format!("the plan needs {planned} of GPU memory, but this build has no CUDA"))
 }
 
 // --- needs -------------------------------------------------------------------------------------------------------------
@@ -427,7 +427,9 @@ fn measure_in_child(asked: &Asked, name: &str, stop: &Stop) -> Result<Option<Mea
         ChildEnd::Stopped => return Ok(None),
         ChildEnd::TooLate => {
             let minutes = MEASURE_MAX.as_secs() / 60;
-            let cause = format!("it cannot be measured: its process did not end within {minutes} minutes");
+            let cause = format!(
+                "its memory cannot be measured: the measuring process did not end within {minutes} minutes"
+            );
             return Err(about(cause));
         }
     };
@@ -443,11 +445,11 @@ fn measure_in_child(asked: &Asked, name: &str, stop: &Stop) -> Result<Option<Mea
     let said = match said.lines().rev().find(|line| !line.trim().is_empty()) {
         Some(line) => line,
         None if signal == Some(Signal::KILL.as_raw()) => {
-            "the system ended it, as it does where memory is short"
+            "the measuring process was killed, probably out of memory"
         }
         None => "it said nothing",
     };
-    Err(about(format!("it cannot be measured ({}): {said}", done.status)))
+    Err(about(format!("its memory cannot be measured ({}): {said}", done.status)))
 }
 
 /// How a child process ended.

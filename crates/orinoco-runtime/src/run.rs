@@ -578,7 +578,8 @@ impl Running {
     pub(crate) fn written(&self) -> TakenFiles {
         let mut written = TakenFiles::default();
         for stream in &self.streams {
-            let whose = || format!("stream {} writes it too", stream.spec.name);
+            let whose =
+                || format!("another output (stream {}) already writes to this file", stream.spec.name);
             stream.files.iter().for_each(|file| written.add(file, whose));
         }
         written

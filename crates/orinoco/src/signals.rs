@@ -31,10 +31,10 @@ pub(crate) fn end_on_signals() -> Result<(), Diagnosis> {
 /// how nohup(1) keeps a program running.
 fn listen(signals: &[c_int], mut hear: impl FnMut(c_int) + Send + 'static) -> Result<(), Diagnosis> {
     let hangup = (!is_ignored(SIGHUP)).then_some(SIGHUP);
-    let next = "run it where signals can be handled";
+    let next = "check the sandbox or seccomp profile";
     let mut signals = Signals::new(signals.iter().copied().chain(hangup)).about(
         &codes::ENGINE_RUN,
-        "signal handler",
+        "installing the handler for SIGTERM and SIGHUP",
         next,
     )?;
     thread::spawn(move || signals.forever().for_each(&mut hear));

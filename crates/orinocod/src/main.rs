@@ -84,7 +84,10 @@ fn run(args: &Args) -> Result<Exit, Faults> {
     let place = repository(args.models.as_deref(), args.data.as_deref());
     // What the last run wrote stays: it may have ended without anybody there.
     let board = read_board(args)?;
-    let own = args.summary.as_ref().map(|path| open_own_file(&board, &place, path, "the summary goes there"));
+    let own = args
+        .summary
+        .as_ref()
+        .map(|path| open_own_file(&board, &place, path, "the run's summary is written to this file"));
     let (file, own) = own.transpose()?.map_or((None, TakenFiles::default()), |(file, own)| (Some(file), own));
     let (events, stopped) = (Arc::new(Journal), stop.clone());
     let runtime = Runtime::prepare_with(board, &place, events, stopped, Earlier::Kept, own)?;
@@ -181,9 +184,10 @@ fn finish(file: Option<OutputFile>, summary: &Summary) -> Result<Exit, Faults> {
 
 /// SIGTERM and Ctrl-C ask for a clean end, SIGHUP for a reload.
 fn listen_to_signals(stop: Stop, hangups: Arc<AtomicBool>) -> Result<(), Diagnosis> {
-    let next = "run it where signals can be handled";
+    let next = "check the sandbox or seccomp profile";
     let signals = Signals::new([SIGTERM, SIGINT, SIGHUP]);
-    let mut signals = signals.about(&codes::ENGINE_RUN, "signal handler", next)?;
+    let mut signals =
+        signals.about(&codes::ENGINE_RUN, "installing the handler for SIGTERM and SIGHUP", next)?;
     thread::spawn(move || {
         for signal in &mut signals {
             if signal == SIGHUP {

@@ -23,7 +23,10 @@ pub(crate) fn run(args: &RunArgs, json: bool) -> Result<Exit, Faults> {
     let place = repository(args.place.models.as_deref(), args.place.data.as_deref());
     let frames_max = board.streams.iter().map(|stream| stream.frames_max).sum::<Option<u64>>();
     // Hours of work should not end without it; a run that was refused leaves nothing behind.
-    let own = args.summary.as_ref().map(|path| open_own_file(&board, &place, path, "the summary goes there"));
+    let own = args
+        .summary
+        .as_ref()
+        .map(|path| open_own_file(&board, &place, path, "the run's summary is written to this file"));
     let (file, own) = own.transpose()?.map_or((None, TakenFiles::default()), |(file, own)| (Some(file), own));
     let (events, earlier) = (Arc::new(EventLines), Earlier::Overwritten);
     let runtime = Runtime::prepare_with(board, &place, events, stop, earlier, own)?;
@@ -125,7 +128,7 @@ fn sink(text: &str) -> Result<SinkSpec, Diagnosis> {
         return Err(Diagnosis::new(
             &codes::SINK_OPEN,
             format!("--sink {text}"),
-            "an MP4 needs a file that can be rewound",
+            "MP4 cannot be written to standard output, because it needs a seekable file",
             next,
         ));
     }

@@ -261,10 +261,8 @@ fn class_map(dataset: &Dataset, loaded: &LoadedModel) -> Result<Vec<usize>, Diag
         Some(classes) if !classes.is_empty() && classes.len() >= count => Ok(classes),
         _ if count <= labels.len() => Ok((0..count).collect()),
         _ => {
-            let cause = format!(
-                "it names {}, and the dataset has {count}",
-                output::count(labels.len() as u64, "class")
-            );
+            let cause =
+                format!("the model has {}, the dataset {count}", output::count(labels.len() as u64, "class"));
             let next = "use a dataset of the model's classes";
             Err(Diagnosis::new(&codes::MODEL_DISAGREES, &loaded.name, cause, next))
         }
@@ -470,7 +468,7 @@ const PLOTS: [&str; 2] = ["precision_recall.svg", "confusion.svg"];
 fn check_not_read(args: &EvalArgs, files: impl IntoIterator<Item = PathBuf>) -> Result<(), Diagnosis> {
     let place = repository(args.place.models.as_deref(), args.place.data.as_deref());
     let mut taken = TakenFiles::default();
-    taken.add_folder(&args.dataset, "the data set is read from it");
+    taken.add_folder(&args.dataset, "it is a file of the data set and would be overwritten");
     if let Some(results) = &args.results {
         taken.add_folder(results, "results are read from it");
         taken.add(results, || "results are read from it".to_owned());
@@ -479,7 +477,8 @@ fn check_not_read(args: &EvalArgs, files: impl IntoIterator<Item = PathBuf>) -> 
         taken.add_model(model, model, &place);
     }
     // Kept until the last one is checked: two of them may be one file.
-    let open = |file: PathBuf| taken.open(&file, "this command writes it too");
+    let open =
+        |file: PathBuf| taken.open(&file, "another output of this command already writes to this file");
     files.into_iter().map(open).collect::<Result<Vec<OutputFile>, _>>().map(drop)
 }
 
@@ -531,7 +530,7 @@ fn text(report: &Report, single_label: bool) -> String {
 fn labels_text(single_label: bool) -> &'static str {
     match single_label {
         false => {
-            "Every class of a box above the score counts. Published figures may be of its best class alone: use --single-label."
+            "Every class of a box above the score counts. To compare with figures that count only a box's best class, use --single-label."
         }
         true => "The best class of each box counts (--single-label).",
     }
