@@ -356,7 +356,12 @@ fn listed_once(table: &Reader<'_>, key: &'static str) -> Vec<String> {
 
 fn check_unique<'n>(table: &Reader<'_>, key: &'static str, names: impl Iterator<Item = &'n str>) {
     for name in repeated(names.filter(|name| !name.is_empty())) {
-        table.fault(key, &codes::REFERENCE, format!("two are called `{name}`"), "rename one of them");
+        table.fault(
+            key,
+            &codes::REFERENCE,
+            format!("the name `{name}` is used more than once"),
+            "give each one a name of its own (check inherited files too)",
+        );
     }
 }
 
@@ -437,7 +442,7 @@ mod tests {
             expect![[r#"
                 b.toml:4: key `inference.engines`: no engine is called `cuda`; use one of ort-cpu, tract
                 b.toml:2: key `lanes`: 0 is outside its range; choose 1 to 16
-                b.toml:5: key `model`: two are called `a`; rename one of them
+                b.toml:5: key `model`: the name `a` is used more than once; give each one a name of its own (check inherited files too)
                 b.toml:12: key `stream[0].models`: nothing here is called `c`; use one of a, a
                 b.toml:13: key `stream[0].drop`: `none` is not a choice; use one of drop-oldest, drop-newest, block
                 b.toml:14: key `stream[1].source`: it is missing; add it
@@ -569,11 +574,11 @@ mod tests {
                 named("stream", "source = 'test://ball'\nmodels = []\n")
             ),
             expect![[r#"
-                b.toml:2: key `model`: two are called `n`; rename one of them
-                b.toml:6: key `sink`: two are called `n`; rename one of them
-                b.toml:26: key `stream[2].zone`: two are called `z`; rename one of them
-                b.toml:32: key `stream[2].line`: two are called `l`; rename one of them
-                b.toml:14: key `stream`: two are called `n`; rename one of them"#]],
+                b.toml:2: key `model`: the name `n` is used more than once; give each one a name of its own (check inherited files too)
+                b.toml:6: key `sink`: the name `n` is used more than once; give each one a name of its own (check inherited files too)
+                b.toml:26: key `stream[2].zone`: the name `z` is used more than once; give each one a name of its own (check inherited files too)
+                b.toml:32: key `stream[2].line`: the name `l` is used more than once; give each one a name of its own (check inherited files too)
+                b.toml:14: key `stream`: the name `n` is used more than once; give each one a name of its own (check inherited files too)"#]],
         );
         // A zone and a line are counted apart, and so are those of another stream.
         let one = |name: &str| {

@@ -248,7 +248,8 @@ fn circle(subject: &str, chain: &[(PathBuf, String)]) -> Diagnosis {
 
 fn too_deep(subject: &str) -> Diagnosis {
     let next = format!("shorten the chain of inherit entries (at most {INHERIT_DEPTH_MAX} files)");
-    Diagnosis::new(&codes::INHERIT, subject, "it inherits too deeply", next)
+    let cause = format!("the chain of inherited files is longer than {INHERIT_DEPTH_MAX}");
+    Diagnosis::new(&codes::INHERIT, subject, cause, next)
 }
 
 /// The text of a file. One that cannot be read is the fault of the entry that asks for it.
@@ -268,7 +269,7 @@ fn inherit_subject(value: &Value, from: &Path) -> String {
 
 fn inherit_fault(value: &Value, from: &Path) -> Diagnosis {
     let cause = format!("it is {}", value.kind.name());
-    let next = "write a list of file names, such as [\"base.toml\"]";
+    let next = "write an array of file names, such as [\"base.toml\"]";
     Diagnosis::new(&codes::KEY_TYPE, inherit_subject(value, from), cause, next)
 }
 
@@ -411,7 +412,7 @@ impl<'a> Parser<'a> {
             out.push_str(value);
         } else if before <= EXPANDED_BYTES_MAX {
             let subject = format!("{}:{}", self.path.display(), at.line);
-            let cause = "with their variables replaced, the strings up to here are longer than 4 MiB";
+            let cause = "strings of the board's files exceed 4 MiB in total after ${...} is replaced";
             let next = "use fewer variables";
             self.faults.borrow_mut().push(Diagnosis::new(&codes::SYNTAX, subject, cause, next));
         }
@@ -514,7 +515,7 @@ mod tests {
             a.toml:1: `${no}` stands for nothing; use one of dir
             a.toml:2: `${nor}` stands for nothing; use one of dir
             a.toml:3: key `inherit`: no.toml: No such file or directory (os error 2); correct the entry: it is relative to the file it is written in
-            b.toml:1: key `inherit`: it is a whole number; write a list of file names, such as ["base.toml"]
+            b.toml:1: key `inherit`: it is a whole number; write an array of file names, such as ["base.toml"]
             b.toml:1: key `inherit`: gone.toml: No such file or directory (os error 2); correct the entry: it is relative to the file it is written in
             c.toml:1: string values must be quoted, expected literal string; correct the TOML at that line"#]].assert_eq(&faults_of(&files));
     }
@@ -553,7 +554,7 @@ mod tests {
         };
         // Seven levels by twelve are 36 million chains.
         assert_eq!([check(7, 12), check(8, 1), check(2, 256)], ["7 files", "8 files", "2 files"]);
-        expect!["level7.toml:1: key `inherit`: it inherits too deeply; shorten the chain of inherit entries (at most 8 files)"].assert_eq(&check(9, 1));
+        expect!["level7.toml:1: key `inherit`: the chain of inherited files is longer than 8; shorten the chain of inherit entries (at most 8 files)"].assert_eq(&check(9, 1));
         expect!["a.toml:1: key `inherit`: a file and all that it inherits may have 256 inherit entries; inherit fewer files"].assert_eq(&check(2, 257));
     }
 
@@ -569,7 +570,7 @@ mod tests {
         let files: Vec<(String, String)> =
             files.iter().map(|(name, text)| (rename(name), text.replace("a.toml", "first.toml"))).collect();
         let files: Vec<(&str, &str)> = files.iter().map(|(name, text)| (&**name, &**text)).collect();
-        expect!["first.toml:1: key `inherit`: it inherits too deeply; shorten the chain of inherit entries (at most 8 files)"].assert_eq(&faults_of(&files));
+        expect!["first.toml:1: key `inherit`: the chain of inherited files is longer than 8; shorten the chain of inherit entries (at most 8 files)"].assert_eq(&faults_of(&files));
     }
 
     #[test]
@@ -593,6 +594,6 @@ mod tests {
         let text = format!("inherit = ['b.toml']\nx = '{dirs}'\ny = '{dirs}'");
         let longer = format!("x = '{dirs}'\ny = '{dirs}'\nz = '{}'", "${dir}".repeat(1000));
         let faults = faults_of(&[("a.toml", &text), ("b.toml", &longer)]);
-        expect!["b.toml:2: with their variables replaced, the strings up to here are longer than 4 MiB; use fewer variables"].assert_eq(&faults);
+        expect!["b.toml:2: strings of the board's files exceed 4 MiB in total after ${...} is replaced; use fewer variables"].assert_eq(&faults);
     }
 }

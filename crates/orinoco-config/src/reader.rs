@@ -118,14 +118,14 @@ impl<'a> Reader<'a> {
         found
     }
 
-    /// A list of texts; empty when it is not there.
+    /// An array of strings; empty when it is not there.
     pub fn texts(&self, key: &'static str) -> Vec<String> {
         self.texts_given(key).unwrap_or_default()
     }
 
-    /// A list of texts, if it is there and is one.
+    /// An array of strings, if it is there and is one.
     pub fn texts_given(&self, key: &'static str) -> Option<Vec<String>> {
-        self.list_given(key, "a list of texts", |kind| match kind {
+        self.list_given(key, "an array of strings", |kind| match kind {
             Kind::Text(text) => Some(text.clone()),
             _ => None,
         })
