@@ -146,7 +146,7 @@ fn a_file_that_is_described_already_is_guessed_anew() {
     let guessed = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(guessed.contains("head = \"classification\"") && !guessed.contains("mine"), "{guessed}");
     let said = stderr(&output);
-    assert!(said.contains(&format!("{} describes it already", toml.display())), "{said}");
+    assert!(said.contains(&format!("{} already describes this model", toml.display())), "{said}");
 }
 
 #[test]
@@ -217,7 +217,9 @@ fn classes_in_the_billions_are_refused() {
     let file = write(&folder.path().join("config.txt"), text);
     let (code, said) = run(&["models", "import", &file, "--json"]);
     assert!(
-        code == Some(2) && said.contains("E0207") && said.contains("4000000000 classes"),
+        code == Some(2)
+            && said.contains("E0207")
+            && said.contains("number of classes is 4000000000, above the maximum of 100000"),
         "{code:?}: {said}"
     );
     let open =

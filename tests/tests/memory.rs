@@ -214,7 +214,7 @@ fn measured_sizes_that_somebody_else_may_have_written_are_not_used() {
     is_honest(total_bytes(&board, &[("TMPDIR", dir.path())]));
     fs::set_permissions(base.join("orinoco"), Permissions::from_mode(0o777)).expect("set");
     let said = is_honest(total_bytes(&board, &[("XDG_CACHE_HOME", &base)]));
-    assert!(said.contains("orinoco is not used, because others can write it"), "{said}");
+    assert!(said.contains("orinoco is ignored: others can write it"), "{said}");
 }
 
 /// The process that measures a model for `parent`, stopped before it is done.

@@ -28,9 +28,7 @@ pub enum NoCache {
 impl std::fmt::Display for NoCache {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Unnamed => {
-                f.write_str("there is no cache, because neither HOME nor XDG_CACHE_HOME names a folder")
-            }
+            Self::Unnamed => f.write_str("no cache folder: set HOME, or XDG_CACHE_HOME to an absolute path"),
             Self::Untrusted(why) => f.write_str(why),
         }
     }
@@ -95,7 +93,7 @@ fn check_one(path: &Path) -> Result<(), String> {
     for metadata in [fs::symlink_metadata(path), fs::metadata(path)].into_iter().flatten() {
         if let Some(why) = distrust(&metadata) {
             let shown = path.display();
-            return Err(format!("{shown} is not used, because {why}"));
+            return Err(format!("cache {shown} is ignored: {why}"));
         }
     }
     Ok(())
@@ -107,7 +105,8 @@ fn distrust(metadata: &Metadata) -> Option<String> {
     const OTHERS_WRITE: u32 = 0o022;
     let (owner, user) = (metadata.uid(), rustix::process::geteuid().as_raw());
     if owner != user && owner != 0 {
-        return Some(format!("user {owner} owns it, and not user {user} or root"));
+        let expected = if user == 0 { "root".to_owned() } else { format!("user {user} or root") };
+        return Some(format!("owned by user {owner}, expected {expected} (chown it)"));
     }
     let others_write = !metadata.is_symlink() && metadata.mode() & OTHERS_WRITE != 0;
     others_write.then(|| "others can write it (chmod go-w)".to_owned())
@@ -131,6 +130,8 @@ mod tests {
         for (xdg, home) in [(None, None), (Some("relative"), None), (None, Some("")), (Some(""), Some("."))] {
             assert_eq!(named(xdg, home), Err(NoCache::Unnamed), "{xdg:?} {home:?}");
         }
+        let why = "no cache folder: set HOME, or XDG_CACHE_HOME to an absolute path";
+        assert_eq!(NoCache::Unnamed.to_string(), why);
         let path = |path: &str| Ok(PathBuf::from(path));
         assert_eq!(named(Some("/no/x"), Some("/no/h")), path("/no/x/orinoco"));
         assert_eq!(named(Some("x"), Some("/no/h")), path("/no/h/.cache/orinoco"));
@@ -158,7 +159,7 @@ mod tests {
     #[test]
     fn what_others_can_write_is_not_used() {
         let others_write =
-            |path: &str| Err(format!("{path} is not used, because others can write it (chmod go-w)"));
+            |path: &str| Err(format!("cache {path} is ignored: others can write it (chmod go-w)"));
         assert_eq!(check(|_| ()), Ok(()));
         assert_eq!(check(|folder| mode(folder.to_owned(), 0o777)), others_write("orinoco"));
         assert_eq!(check(|folder| mode(folder.to_owned(), 0o1777)), others_write("orinoco"));
@@ -191,7 +192,10 @@ mod tests {
                 chown(path, Some(OTHER_USER), None).expect("given away");
             });
             let why = why.expect_err("another user owns it");
-            assert!(why.ends_with("because user 65534 owns it, and not user 0 or root"), "{path}: {why}");
+            assert!(
+                why.ends_with("is ignored: owned by user 65534, expected root (chown it)"),
+                "{path}: {why}"
+            );
         }
         let link = check(|folder| {
             fs::rename(folder, folder.with_extension("real")).expect("moved");

@@ -84,14 +84,14 @@ impl Said {
         let side = |size: Option<u32>| size.map(|size| size as usize);
         let labels = self.labels.as_ref().map(Vec::len);
         for (what, number, most) in [
-            ("classes", self.classes, CLASSES_MAX),
-            ("labels", labels, CLASSES_MAX),
-            ("detections at most", self.detections_max, DETECTIONS_MAX),
-            ("columns", side(self.width), SIDE_MAX),
-            ("rows", side(self.height), SIDE_MAX),
+            ("number of classes", self.classes, CLASSES_MAX),
+            ("number of labels", labels, CLASSES_MAX),
+            ("detections per image", self.detections_max, DETECTIONS_MAX),
+            ("input width", side(self.width), SIDE_MAX),
+            ("input height", side(self.height), SIDE_MAX),
         ] {
             if let Some(number) = number.filter(|number| i64::try_from(*number).map_or(true, |n| n > most)) {
-                return Err(format!("it says {number} {what}, and {most} is the most"));
+                return Err(format!("{what} is {number}, above the maximum of {most}"));
             }
         }
         Ok(())

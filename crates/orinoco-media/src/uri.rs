@@ -301,7 +301,7 @@ impl SourceUri {
         };
         let kind = match scheme.as_str() {
             "" if is_mistyped(rest) => Err(Fault::new(
-                "there is no `://` behind its scheme",
+                "the scheme is not followed by `://`",
                 "write rtsp://HOST/PATH or http://HOST/PATH",
             )),
             "" => read_file(rest, Escapes::Literal),
@@ -539,7 +539,7 @@ fn read_file(rest: &str, escapes: Escapes) -> Result<SourceKind, Fault> {
             _ => {
                 let fault = unknown_setting(key, "a file", "loop and pace");
                 let next =
-                    format!("{}; a `?` of the name itself is written as file://PATH with %3F", fault.next);
+                    format!("{}; if `?` is part of the file name, write file://PATH with %3F", fault.next);
                 return Err(Fault { next, ..fault });
             }
         }
@@ -1277,7 +1277,7 @@ mod tests {
                 file://a%00.mp4: it contains a NUL character; remove %00
                 file://a_%i_%i.jpg: it has more than one number; keep one %i or %04i
                 file://clip_%02d.mp4: numbers in a file name are for images only; end the name in .jpg, .png or .webp, or name one file
-                clip.mp4?speed=2: `speed` is not a setting of a file; the settings are loop and pace; a `?` of the name itself is written as file://PATH with %3F
+                clip.mp4?speed=2: `speed` is not a setting of a file; the settings are loop and pace; if `?` is part of the file name, write file://PATH with %3F
                 clip.mp4?loop=yes: `loop=yes` is neither on nor off; write loop=1 or loop=0
                 clip.mp4?pace=fast: `pace=fast` is not a pace; write pace=pts or pace=none
                 ftp://host/clip.mp4: `ftp://` is not a kind of source; use file://, csi://, v4l2://, rtsp://, http://, stdin:// or test://ball, or a plain path

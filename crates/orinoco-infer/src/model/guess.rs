@@ -225,7 +225,7 @@ fn quantize_outputs(
     let mut scales = outputs.iter().map(scale);
     let first = scales.next().flatten();
     if first.is_none() || scales.any(|scale| scale != first) {
-        let why = "the graph has no one scale for all outputs: integers are read as they are";
+        let why = "outputs have different scales or none, so integers are read unscaled";
         unsure.push(Unsure { key: "output.quant_scale", why });
         return None;
     }

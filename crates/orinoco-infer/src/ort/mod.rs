@@ -278,8 +278,8 @@ impl Search {
         };
         let not_used = self.cached().err().map_or_else(String::new, |why| format!("; {why}"));
         format!(
-            "{LIBRARY} was not found in {place} or the system's library folders{not_used}; run `make demo`, set \
-             ORT_DYLIB_PATH, or name it as ort_library in the board file"
+            "no usable {LIBRARY} in {place} or the system's library folders{not_used}; copy it there, set \
+             ORT_DYLIB_PATH, or set ort_library in the board file"
         )
     }
 }
@@ -793,13 +793,13 @@ mod tests {
         let found = search.candidates().unwrap();
         let newest = cache.join("1.22.1").join(std::env::consts::ARCH).join("libonnxruntime.so.1.22.1");
         assert_eq!(found, std::slice::from_ref(&newest));
-        assert!(search.nothing_found().contains("run `make demo`, set ORT_DYLIB_PATH, or name it"));
+        assert!(search.nothing_found().contains("copy it there, set ORT_DYLIB_PATH, or set ort_library"));
         // A provider that somebody else could have put next to it would be loaded with it.
         let provider = newest.with_file_name("libonnxruntime_providers_shared.so");
         fs::set_permissions(&provider, std::os::unix::fs::PermissionsExt::from_mode(0o666)).unwrap();
         assert_eq!(search.candidates().unwrap(), [LIBRARY.into(), PathBuf::from(format!("{LIBRARY}.1"))]);
         let why = search.nothing_found();
-        assert!(why.contains("providers_shared.so is not used, because others can write it"), "{why}");
+        assert!(why.contains("providers_shared.so is ignored: others can write it"), "{why}");
     }
 
     #[test]
