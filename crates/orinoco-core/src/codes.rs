@@ -32,7 +32,7 @@ codes! {
         "The key wants another type of TOML value: text in quotes, a number, true or false, a list in brackets."
     KEY_RANGE "E0106" Configuration "a value outside its range"
         "The value is of the right type but outside what the key allows; the message names the range or the choices."
-    REFERENCE "E0107" Configuration "a name that refers to nothing"
+    REFERENCE "E0107" Configuration "an unknown or repeated name"
         "A stream names its models and sinks, a model the model whose objects it looks at, and a require list engines, by \
          the names given elsewhere in the same board. The message lists the names that exist. It is also reported where \
          two things have one name, two outputs one file, or ${name} stands for nothing."
@@ -68,10 +68,10 @@ codes! {
         "`orinoco models import` reads nvinfer's configuration files (key file or YAML) and Triton's config.pbtxt. The \
          message names the line or key that cannot be read, or what the file lacks."
     OUTPUT_NOT_FINITE "E0208" RunFailed "a model whose outputs are not finite numbers"
-        "An output held infinities, or values that are no number (NaN). What a head would make of them is left out and \
-         counted as not_finite of the model's summary; raw tensors keep them, and JSON has null in their place. The run goes \
-         on. Usual causes: a model in 16-bit floats whose values leave their range (export it with 32), a mean or scale in \
-         model.toml that is not the one of training, or a damaged file."
+        "An output held NaN or infinite values. Results computed from such values are dropped and counted as not_finite in \
+         the model's summary; raw tensors keep them, and JSON has null in their place. The run goes on. Usual causes: a model \
+         in 16-bit floats whose values leave their range (export it with 32-bit floats), a mean or scale in model.toml that \
+         is not the one of training, or a damaged file."
     ENGINE_UNKNOWN "E0301" Configuration "no such engine"
         "Engines are ort-cuda and ort-cpu (ONNX Runtime on a GPU and on the CPU) and tract (built in)."
     ENGINE_UNAVAILABLE "E0302" RunFailed "no engine can run the model"

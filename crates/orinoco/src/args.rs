@@ -113,7 +113,7 @@ pub(crate) struct EngineArgs {
 /// Settings in place of the model description's.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct TuneArgs {
-    /// Drop findings below this score (0 to 1)
+    /// Drop results at or below this score (0 to 1)
     #[arg(long, value_name = "SCORE", value_parser = ratio)]
     pub(crate) score: Option<f32>,
     /// Drop boxes that overlap a better one of their class by more than this (0 to 1)
@@ -182,7 +182,7 @@ pub(crate) struct InferArgs {
     #[arg(value_name = "FILE", required = true)]
     pub(crate) inputs: Vec<PathBuf>,
     /// Name what is seen: pictures of known people or things, as DIR/NAME.jpg or DIR/NAME/*.jpg. For models whose head is
-    /// `embedding`; matches below --score are left out
+    /// `embedding`; matches at or below --score are dropped
     #[arg(long, value_name = "DIR")]
     pub(crate) gallery: Option<PathBuf>,
     #[command(flatten)]

@@ -138,7 +138,7 @@ impl EventSink for EventLines {
             Event::LaneFailed { lane, why } => warn(&format!("lane {lane}: {why}: the run ends")),
             Event::SinkFailed { stream, why } => warn(&format!("stream {stream}: {why}")),
             Event::SinkUnread { stream, output } => {
-                note(&format!("stream {stream}: nobody reads {output} any more"));
+                note(&format!("stream {stream}: the reader of {output} is gone; this output ends"));
             }
             _ => {}
         }
@@ -225,10 +225,16 @@ pub(crate) fn summary_text(summary: &Summary) -> String {
             line.push_str(&format!("  {pictures}{each}, p50 {p50:.2} ms, p99 {p99:.2} ms"));
         }
         if model.graph_fallbacks > 0 {
-            line.push_str(&format!("  {} launched call by call", count(model.graph_fallbacks, "graph")));
+            line.push_str(&format!(
+                "  {} not captured, kernels launched one by one",
+                count(model.graph_fallbacks, "CUDA graph")
+            ));
         }
         if model.not_finite > 0 {
-            line.push_str(&format!("  {} results left out: not finite", model.not_finite));
+            line.push_str(&format!(
+                "  {} NaN or infinite (orinoco explain E0208)",
+                count(model.not_finite, "value")
+            ));
         }
         for refused in &model.refused {
             line.push_str(&format!("\n         {} refused: {}", refused.engine, refused.why));
@@ -261,6 +267,11 @@ pub(crate) fn summary_text(summary: &Summary) -> String {
     parts.join("\n")
 }
 
+/// The line on an engine's allocations that a lane's scratch area had no room for.
+pub(crate) fn no_room(allocations: u64) -> String {
+    format!("{} did not fit in the scratch area", count(allocations, "allocation"))
+}
+
 fn planned_text(planned: &PlannedMemory) -> String {
     let mut text =
         format!("planned  {} of {}", mebibytes(planned.total_bytes), mebibytes(planned.budget_bytes));
@@ -268,7 +279,7 @@ fn planned_text(planned: &PlannedMemory) -> String {
         let (used, size) = (mebibytes(lane.used_bytes), mebibytes(lane.scratch_bytes));
         text.push_str(&format!("\n         lane {index}: {used} of {size} of scratch used"));
         if lane.outside > 0 {
-            text.push_str(&format!(", {} outside", count(lane.outside, "request")));
+            text.push_str(&format!(", {}", no_room(lane.outside)));
         }
         let models = lane.models.iter().map(|m| format!("{} {}", m.model, mebibytes(m.used_bytes)));
         text.push_str(&format!(" ({})", models.collect::<Vec<_>>().join(", ")));
@@ -300,8 +311,8 @@ fn stream_text(stream: &StreamSummary) -> String {
     if let Some(recovery) = &stream.recovery {
         let seconds = |us: f64| us / 1e6;
         text.push_str(&format!(
-            "\nlost     {}, back after {:.2} s (longest {:.2} s)",
-            count(recovery.count, "time"),
+            "\noutages  {}, median {:.2} s, longest {:.2} s",
+            recovery.count,
             seconds(recovery.p50_us),
             seconds(recovery.max_us)
         ));
@@ -343,6 +354,7 @@ fn indent(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use orinoco_api::LaneMemory;
     use std::time::Duration;
 
     #[test]
@@ -359,5 +371,19 @@ mod tests {
         progress.away.push(orinoco_runtime::Away { stream: "cam1".into(), was_live: true, silence });
         progress.frames_out = 1;
         check(&progress, None, 0.0, "cam1 offline 12 s  1 frame  0.0 fps  61 s");
+    }
+
+    #[test]
+    fn a_lane_reports_allocations_that_did_not_fit() {
+        let check = |outside, expected: &str| {
+            let lane =
+                LaneMemory { scratch_bytes: 2 << 20, used_bytes: 1 << 20, outside, ..Default::default() };
+            let planned = PlannedMemory { budget_bytes: 8 << 20, total_bytes: 4 << 20, lanes: vec![lane] };
+            let area = "planned  4.0 MiB of 8.0 MiB\n         lane 0: 1.0 MiB of 2.0 MiB of scratch used";
+            assert_eq!(planned_text(&planned), format!("{area}{expected} ()"));
+        };
+        check(0, "");
+        check(1, ", 1 allocation did not fit in the scratch area");
+        check(3, ", 3 allocations did not fit in the scratch area");
     }
 }

@@ -148,7 +148,10 @@ impl EventSink for Journal {
                 log(Level::Error, &format!("lane={lane} code={} {why}: the run ends", why.code.id));
             }
             Event::SinkUnread { stream, output } => {
-                log(Level::Warning, &format!("stream={stream} nobody reads {output} any more"));
+                log(
+                    Level::Warning,
+                    &format!("stream={stream} the reader of {output} is gone; this output ends"),
+                );
             }
             Event::SinkFailed { stream, why } => log(Level::Error, &format!("stream={stream} {why}")),
             other => log(Level::Info, &format!("{other:?}")),

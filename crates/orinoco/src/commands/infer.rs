@@ -142,7 +142,7 @@ fn describe(path: &Path, lines: &[ResultLine], labels: &[String], known: &Known)
     let shown = path.display();
     match lines {
         [line] if known.gallery.is_some() && line.classes.is_empty() => {
-            format!("{shown}: like nobody in the gallery by more than {:.2}", known.score_min)
+            format!("{shown}: no match in the gallery above {:.2}", known.score_min)
         }
         [line] => format!("{shown}: {}", describe_line(line, labels)),
         lines => describe_sound(&shown.to_string(), lines),

@@ -45,7 +45,7 @@ pub(crate) fn run(args: &InitArgs, json: bool) -> Result<Exit, Faults> {
     let loaded = load_as(&wanted, &inference(&args.engine)?, &args.file, &guess, &EventLines)?;
     if let Some(known) = described_by(&args.file) {
         output::note(&format!(
-            "{} describes it already; this is guessed anew from the graph",
+            "{} already describes this model; it was ignored and only the graph was used",
             known.display()
         ));
     }

@@ -124,8 +124,7 @@ fn used_text(plan: &Plan, used: &Used) -> String {
             rows.push(row(&format!("  {}", model.model), "", planned, model.used_bytes));
         }
         if lane.outside > 0 {
-            let outside = format!("{} had no room", output::count(lane.outside, "request"));
-            rows.push(vec![String::new(), outside, String::new(), String::new()]);
+            rows.push(vec![String::new(), output::no_room(lane.outside), String::new(), String::new()]);
         }
     }
     let frames = of_host(Kind::Frames);

@@ -258,8 +258,9 @@ impl Place {
             return Ok(Self::Folder(path.to_owned()));
         }
         if sequences.len() > 1 {
+            let what = if path.exists() { "a file" } else { "missing" };
             let cause = format!(
-                "it is no folder, and there are {}",
+                "it is {what}, but {} need a folder",
                 output::count(sequences.len() as u64, "sequence")
             );
             let next = format!("name the folder that has {}.txt and so on", sequences[0].name());
