@@ -326,9 +326,9 @@ fn a_torn_end_is_cut_off_and_nothing_else() {
     assert_eq!(cut_torn_mp4(&path).expect("readable"), 0, "it is complete");
     let fragments: Vec<usize> =
         (0..whole.len() - 4).filter(|&at| &whole[at..at + 4] == b"moof").map(|at| at - 4).collect();
-    assert_eq!(fragments.len(), 4);
+    assert_eq!(fragments.len(), 5, "4 s, with a key frame every 0.8 s");
     // Each way in which the last fragment can be torn, and a disk that had the length but not yet the bytes.
-    let last = *fragments.last().expect("there are four");
+    let last = *fragments.last().expect("there are five");
     let table = whole.windows(4).position(|name| name == b"mfra").expect("it is complete") - 4;
     let ends = [last, last + 3, last + 8, last + 100, table - 1, table, table + 20];
     let torn = ends.map(|end| (end, 0)).into_iter().chain([(last, 5000), (table, 5000)]);
@@ -340,6 +340,25 @@ fn a_torn_end_is_cut_off_and_nothing_else() {
         assert!(std::fs::read(&path).expect("readable") == whole[..kept]);
         let reading = read(path.to_str().expect("UTF-8"), usize::MAX, |_| ());
         assert!(reading.fault.is_none(), "{:?}", reading.fault);
+    }
+    // A recording that another program has written anew (`ffmpeg -c copy -movflags +faststart`) keeps the track's name.
+    let part = |name: &[u8; 4], bytes: usize| {
+        [&u32::try_from(8 + bytes).expect("small").to_be_bytes(), &name[..], &vec![7; bytes]].concat()
+    };
+    let (head, media) = (&whole[..fragments[0]], part(b"mdat", 3000));
+    let anew = [
+        [head, &part(b"free", 0), &media].concat(),
+        [head, &part(b"free", 0), &media[..2000]].concat(),
+        [head, &media[..2000]].concat(),
+        [head, &[0; 4], b"mdat", &[7; 3000]].concat(),
+        [head, &part(b"sidx", 40), &whole[fragments[0]..last + 100]].concat(),
+        [head, &part(b"uuid", 40), &whole[fragments[0]..]].concat(),
+        [&whole[..], &part(b"udta", 40)].concat(),
+    ];
+    for (number, bytes) in anew.into_iter().enumerate() {
+        std::fs::write(&path, &bytes).expect("written");
+        assert_eq!(cut_torn_mp4(&path).expect("readable"), 0, "{number}");
+        assert!(std::fs::read(&path).expect("readable") == bytes);
     }
     // Others' files, and what is none.
     let mut foreign = whole[..table - 1].to_vec();

@@ -21,7 +21,8 @@ struct Outer {
 }
 
 /// Cuts the last fragment of an MP4 off that [`Mp4Sink`](super::Mp4Sink) wrote, where it is torn: strict players refuse
-/// it. Returns the bytes that are gone. Files of others, files that are being written and whole files stay as they are.
+/// it. Returns the bytes that are gone. Files of others, files that are being written and whole files stay as they are; so
+/// do recordings that another program has written anew, which have boxes that [`Mp4Sink`](super::Mp4Sink) never writes.
 pub fn cut_torn_mp4(path: &Path) -> io::Result<u64> {
     if !path.metadata()?.is_file() {
         return Ok(0);
@@ -55,13 +56,19 @@ fn whole_end(file: &File, length: u64) -> io::Result<Option<u64>> {
         return Ok(None);
     }
     let (mut at, mut whole) = (moov.end, moov.end);
+    let mut is_in_fragment = false;
     for _ in 0..BOXES_MAX {
         match outer(file, at, length)? {
             // Its pictures follow; without them it is nothing.
-            Some(fragment) if &fragment.name == b"moof" => at = fragment.end,
+            Some(fragment) if &fragment.name == b"moof" => (at, is_in_fragment) = (fragment.end, true),
+            // Pictures outside a fragment: another program has written the file anew, and kept the name of the track.
+            Some(pictures) if &pictures.name == b"mdat" && !is_in_fragment => return Ok(None),
             Some(last) if matches!(&last.name, b"mdat" | b"mfra") && last.end <= length => {
-                (at, whole) = (last.end, last.end);
+                (at, whole, is_in_fragment) = (last.end, last.end, false);
             }
+            // A whole box that we never write, `free` say: the file is another program's work, too.
+            Some(other) if other.end <= length => return Ok(None),
+            // A box that is cut off, or no box at all.
             _ => return Ok(Some(whole)),
         }
     }
@@ -78,6 +85,8 @@ fn outer(file: &File, at: u64, length: u64) -> io::Result<Option<Outer>> {
     let word = |from: usize| u32::from_be_bytes(header[from..from + 4].try_into().expect("four bytes"));
     let (size, smallest) = match word(0) {
         1 => (u64::from(word(8)) << 32 | u64::from(word(12)), HEADER_BYTES as u64),
+        // To the end of the file. Without a name it is a disk that had the length but not yet the bytes.
+        0 if word(4) != 0 => (length.saturating_sub(at), 8),
         size => (u64::from(size), 8),
     };
     let fits = there as u64 >= smallest && size >= smallest;
