@@ -155,6 +155,10 @@ impl Source for GifSource {
     fn close(&mut self) {
         (self.images, self.early) = (None, None);
     }
+
+    fn frames_max(&self) -> Option<usize> {
+        Some(SLOTS)
+    }
 }
 
 /// Decodes a file to its end, its first fault, or until nobody takes the images any more.
