@@ -491,7 +491,7 @@ impl Encoding {
         Err(format!("the encoder took no picture for {} s", ROOM_WAIT_MAX.as_secs()))
     }
 
-    /// Asks for a key frame a second: fragments begin with one, and players find their way by them.
+    /// Asks for a key frame every 0.8 s: fragments begin with one, and players find their way by them.
     fn ask_for_key(&mut self, pts: u64) {
         if pts < self.key_due {
             return;
@@ -601,6 +601,8 @@ fn scaler(shown: &str) -> Result<[gst::Element; 3], Diagnosis> {
 
 impl Drop for Encoding {
     fn drop(&mut self) {
+        // On the way down GStreamer waits for the thread that sends to the recorder, which may wait for the disk.
+        self.entrance.close();
         // It cannot fail on the way down, and there would be nothing left to do about it.
         let _ = self.pipeline.set_state(gst::State::Null);
     }

@@ -6,6 +6,7 @@
 use std::fs::File;
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, OnceLock};
 use std::thread;
@@ -39,17 +40,32 @@ pub(super) enum Coded {
     End,
 }
 
-/// The way to the recording thread.
+/// The way to the recording thread. Clones are closed together.
 #[derive(Clone, Debug)]
 pub(super) struct Entrance {
     sender: SyncSender<Coded>,
     fault: Arc<OnceLock<String>>,
+    is_closed: Arc<AtomicBool>,
 }
 
 impl Entrance {
-    /// Waits while the disk is behind; false when the file has failed.
-    pub(super) fn send(&self, coded: Coded) -> bool {
-        self.sender.send(coded).is_ok()
+    /// Waits while the disk is behind, until the entrance is closed; false when `coded` was not sent: then, or when the
+    /// file has failed.
+    pub(super) fn send(&self, mut coded: Coded) -> bool {
+        loop {
+            coded = match self.sender.try_send(coded) {
+                Ok(()) => return true,
+                Err(TrySendError::Disconnected(_)) => return false,
+                Err(TrySendError::Full(_)) if self.is_closed.load(Ordering::Relaxed) => return false,
+                Err(TrySendError::Full(coded)) => coded,
+            };
+            thread::sleep(ROOM_STEP);
+        }
+    }
+
+    /// Ends the wait of those who send. What the recording thread has room for is still sent.
+    pub(super) fn close(&self) {
+        self.is_closed.store(true, Ordering::Relaxed);
     }
 
     /// Why the file has failed.
@@ -71,7 +87,7 @@ impl Recorder {
     pub(super) fn start(file: File, track: Track) -> io::Result<Self> {
         let (sender, coded) = sync_channel(PICTURES_MAX);
         let (end, ended) = sync_channel(0);
-        let entrance = Entrance { sender, fault: Arc::default() };
+        let entrance = Entrance { sender, fault: Arc::default(), is_closed: Arc::default() };
         let fault = Arc::clone(&entrance.fault);
         thread::Builder::new().name("mp4".to_owned()).spawn(move || {
             if let Err(why) = Writer::new(file, track).record(&coded) {
@@ -82,8 +98,9 @@ impl Recorder {
         Ok(Self { entrance, ended })
     }
 
+    /// An entrance that is closed apart from the others: a recording may have one encoder after another.
     pub(super) fn entrance(&self) -> Entrance {
-        self.entrance.clone()
+        Entrance { is_closed: Arc::default(), ..self.entrance.clone() }
     }
 
     /// Completes the file, within `wait`. Errors are causes.
@@ -295,6 +312,14 @@ mod tests {
             assert!(entrance.send(picture(number * u64::from(TIMESCALE), 1 << 20)));
         }
         assert!(begin.elapsed() < Duration::from_secs(5), "{:?}", begin.elapsed());
+        // Who waits for room does so until the entrance is closed.
+        let blocked = entrance.clone();
+        let blocked = thread::spawn(move || (0..10).all(|number| blocked.send(picture(number, 1))));
+        thread::sleep(Duration::from_millis(100));
+        assert!(!blocked.is_finished(), "there is no room");
+        entrance.close();
+        assert!(!blocked.join().expect("it only sends"), "it was told that its picture is lost");
+        assert!(!recorder.entrance().is_closed.load(Ordering::Relaxed), "the next encoder has its own");
         let why = recorder.complete(Duration::from_millis(100)).expect_err("nobody reads");
         assert!(why.contains("did not take"), "{why}");
         // Its thread ends with the reader.
