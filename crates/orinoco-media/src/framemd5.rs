@@ -127,7 +127,9 @@ fn write_header(output: &mut impl Write, desc: &FrameDesc) -> io::Result<()> {
 }
 
 fn write_row(output: &mut impl Write, row: &Row, duration: u64) -> io::Result<()> {
-    writeln!(output, "0, {pts}, {pts}, {duration}, {}, {}", row.size, row.md5, pts = row.pts)
+    // In one piece: an output that refuses it has not got a part of it.
+    let line = format!("0, {pts}, {pts}, {duration}, {}, {}\n", row.size, row.md5, pts = row.pts);
+    output.write_all(line.as_bytes())
 }
 
 #[cfg(test)]

@@ -2,14 +2,17 @@
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::FileExt;
 
-/// Bytes that wait for a flush, at most: one write for many lines.
+/// Bytes that wait for a flush, at most, unless one text has more: one write for many lines.
 const WAITING_MAX: usize = 1 << 16;
 
 /// Writes whole lines. Where the disk takes no more, the file ends with the last line that there was room for.
 #[derive(Debug)]
 pub struct LineFile {
     file: File,
+    /// Pipes and devices have neither places nor a length.
+    is_regular: bool,
     /// Bytes in the file, all of them whole lines.
     written: u64,
     waiting: Vec<u8>,
@@ -18,7 +21,8 @@ pub struct LineFile {
 impl LineFile {
     /// Writes to an empty file, a pipe or a device.
     pub fn new(file: File) -> Self {
-        Self { file, written: 0, waiting: Vec::new() }
+        let is_regular = file.metadata().is_ok_and(|there| there.is_file());
+        Self { file, is_regular, written: 0, waiting: Vec::new() }
     }
 
     fn write_whole_lines(&mut self) -> io::Result<()> {
@@ -28,17 +32,24 @@ impl LineFile {
             if done == whole {
                 break None;
             }
-            match self.file.write(&self.waiting[done..whole]) {
+            let rest = &self.waiting[done..whole];
+            let taken = match self.is_regular {
+                // Not at the file's cursor: a part of a line that was taken back has moved it.
+                true => self.file.write_at(rest, self.written + done as u64),
+                false => self.file.write(rest),
+            };
+            match taken {
                 Ok(0) => break Some(ErrorKind::WriteZero.into()),
                 Ok(bytes) => done += bytes,
                 Err(why) if why.kind() == ErrorKind::Interrupted => {}
                 Err(why) => break Some(why),
             }
         };
-        let kept = end_of_lines(&self.waiting[..done]);
+        // What a pipe has taken, it keeps.
+        let kept = if self.is_regular { end_of_lines(&self.waiting[..done]) } else { done };
         self.written += kept as u64;
         self.waiting.drain(..kept);
-        if kept < done && self.file.metadata().is_ok_and(|there| there.is_file()) {
+        if kept < done {
             // If this fails too, the file ends with a part of a line.
             let _ = self.file.set_len(self.written);
         }
@@ -52,11 +63,12 @@ fn end_of_lines(text: &[u8]) -> usize {
 }
 
 impl Write for LineFile {
+    /// Takes all of `text`, or nothing of it when what waits cannot be written.
     fn write(&mut self, text: &[u8]) -> io::Result<usize> {
-        self.waiting.extend_from_slice(text);
-        if self.waiting.len() >= WAITING_MAX {
+        if self.waiting.len() + text.len() > WAITING_MAX {
             self.write_whole_lines()?;
         }
+        self.waiting.extend_from_slice(text);
         Ok(text.len())
     }
 
@@ -75,6 +87,7 @@ impl Drop for LineFile {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::{Seek, SeekFrom};
 
     #[test]
     fn lines_are_there_after_a_flush_and_only_whole_ones() {
@@ -101,5 +114,36 @@ mod tests {
         }
         let length = path.metadata().expect("it is there").len();
         assert!(length > 6 * WAITING_MAX as u64 && length.is_multiple_of(7), "{length}");
+    }
+
+    #[test]
+    fn a_part_that_was_taken_back_leaves_no_hole() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = folder.path().join("lines");
+        let file = File::create(&path).expect("writable");
+        // A write that fails in the middle of a line leaves the cursor there.
+        let mut cursor = file.try_clone().expect("a file can be opened twice");
+        let mut lines = LineFile::new(file);
+        lines.write_all(b"one\n").expect("there is room");
+        lines.flush().expect("there is room");
+        cursor.seek(SeekFrom::Start(20)).expect("a file has places");
+        lines.write_all(b"two\n").expect("there is room");
+        drop(lines);
+        assert_eq!(std::fs::read_to_string(&path).expect("readable"), "one\ntwo\n");
+    }
+
+    #[test]
+    fn a_text_is_either_taken_or_refused() {
+        let mut lines = LineFile::new(File::options().write(true).open("/dev/full").expect("it opens"));
+        let mut taken = 0;
+        while lines.write(b"a line\n").is_ok() {
+            taken += 1;
+            assert!(taken < WAITING_MAX, "there is no room");
+        }
+        assert_eq!(lines.waiting, b"a line\n".repeat(taken));
+        // Whoever offers the last one again has it once.
+        lines.file = File::create("/dev/null").expect("it opens");
+        lines.write_all(b"a line\n").expect("there is room");
+        assert_eq!((lines.written, lines.waiting.as_slice()), (7 * taken as u64, &b"a line\n"[..]));
     }
 }
