@@ -15,21 +15,50 @@ pub(crate) fn is_whole(bytes: &[u8]) -> bool {
     match walk(bytes) {
         End::Marker | End::NotJpeg => true,
         End::Header | End::Scans => false,
-        End::OneScan => {
-            let decode = |filler: u8| {
-                let mut filled = bytes.to_vec();
-                // A marker that was cut in two.
-                while filled.last() == Some(&0xff) {
-                    filled.pop();
-                }
-                filled.resize(filled.len() + FILLER_BYTES, filler);
-                filled.extend([0xff, 0xd9]);
-                image::load_from_memory_with_format(&filled, ImageFormat::Jpeg).ok()
-            };
-            let (zeros, stripes) = (decode(0), decode(0xaa));
-            zeros.is_some() && zeros == stripes
+        End::OneScan => needs_no_more(bytes),
+    }
+}
+
+/// Whether the pictures of a live source are whole, as [`is_whole`] has it.
+///
+/// To decode every picture three times is too slow for a camera that leaves the marker out. So one such picture that is
+/// whole vouches for those that follow, until one has the marker: of a camera that writes it, none goes without a look.
+#[derive(Debug, Default)]
+pub(crate) struct LiveCheck {
+    leaves_marker_out: bool,
+}
+
+impl LiveCheck {
+    pub(crate) fn is_whole(&mut self, bytes: &[u8]) -> bool {
+        match walk(bytes) {
+            End::Marker => {
+                self.leaves_marker_out = false;
+                true
+            }
+            End::NotJpeg => true,
+            End::Header | End::Scans => false,
+            End::OneScan => {
+                self.leaves_marker_out = self.leaves_marker_out || needs_no_more(bytes);
+                self.leaves_marker_out
+            }
         }
     }
+}
+
+/// Whether a picture without its end is decoded alike, whatever follows.
+fn needs_no_more(bytes: &[u8]) -> bool {
+    let decode = |filler: u8| {
+        let mut filled = bytes.to_vec();
+        // A marker that was cut in two.
+        while filled.last() == Some(&0xff) {
+            filled.pop();
+        }
+        filled.resize(filled.len() + FILLER_BYTES, filler);
+        filled.extend([0xff, 0xd9]);
+        image::load_from_memory_with_format(&filled, ImageFormat::Jpeg).ok()
+    };
+    let (zeros, stripes) = (decode(0), decode(0xaa));
+    zeros.is_some() && zeros == stripes
 }
 
 /// Where a picture's bytes end.
@@ -116,6 +145,27 @@ mod tests {
         assert!(is_whole(&whole[..whole.len() - 2]), "the marker alone is missing");
         for length in (2..whole.len() - 6).step_by(7) {
             assert!(!is_whole(&whole[..length]), "{length} of {}", whole.len());
+        }
+    }
+
+    #[test]
+    fn a_camera_without_markers_is_believed_after_its_first_whole_picture() {
+        let whole = picture();
+        let (unmarked, cut) = (&whole[..whole.len() - 2], &whole[..whole.len() - 200]);
+        let mut check = LiveCheck::default();
+        // The last cut picture is let through: nothing tells it from those of the camera without a second decoding.
+        for (bytes, expected) in [
+            (cut, false),
+            (&whole[..], true),
+            (cut, false),
+            (unmarked, true),
+            (&whole[..], true),
+            (cut, false),
+            (&whole[..40], false),
+            (unmarked, true),
+            (cut, true),
+        ] {
+            assert_eq!(check.is_whole(bytes), expected, "{} of {}", bytes.len(), whole.len());
         }
     }
 

@@ -20,7 +20,7 @@ use super::hardware::{self, CONVERTER, NVMM};
 use super::presentation::{FrameTimes, PacketTimes, PresentationTimes};
 use super::timing::{DecodeTimes, Held};
 use super::{chain, make};
-use crate::jpeg;
+use crate::jpeg::{self, LiveCheck};
 use crate::{CsiAddress, FrameMemory, HttpAddress, RtspAddress, Transport};
 
 /// Decoded pictures that wait for us: one to take, one being made.
@@ -720,12 +720,14 @@ struct DecoderClock {
     times: PresentationTimes,
     /// Packets have a number in a metadata of this kind, which decoders copy to their frames.
     label: gst::Caps,
+    /// Of a live source's JPEGs.
+    jpegs: LiveCheck,
 }
 
 impl DecoderClock {
     fn new(clock: FrameClock) -> Self {
         let label = gst::Caps::new_empty_simple("timestamp/x-orinoco-packet");
-        Self { clock, times: PresentationTimes::default(), label }
+        Self { clock, times: PresentationTimes::default(), label, jpegs: LiveCheck::default() }
     }
 
     fn enter(&mut self, packet: &mut gst::BufferRef, decoding_order: bool) -> u64 {
@@ -737,6 +739,14 @@ impl DecoderClock {
             packet.set_pts(None);
         }
         number
+    }
+
+    /// Whether a JPEG is all there.
+    fn is_whole(&mut self, jpeg: &[u8]) -> bool {
+        match self.clock {
+            FrameClock::Container => jpeg::is_whole(jpeg),
+            FrameClock::Arrival => self.jpegs.is_whole(jpeg),
+        }
     }
 
     /// The number of the packet that a frame was decoded from. Decoders that drop metadata keep times.
@@ -777,7 +787,7 @@ fn watch_packets(decoder: &gst::Element, watch: &Arc<Watch>, clock: &Arc<Mutex<D
         }
         if let Some(packet) = info.buffer_mut() {
             // Decoders draw what is there and leave the rest grey.
-            if is_jpeg && packet.map_readable().is_ok_and(|bytes| !jpeg::is_whole(&bytes)) {
+            if is_jpeg && packet.map_readable().is_ok_and(|bytes| !clock.is_whole(&bytes)) {
                 watch.cut_off.fetch_add(1, Ordering::Relaxed);
                 return gst::PadProbeReturn::Drop;
             }

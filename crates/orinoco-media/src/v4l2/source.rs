@@ -13,7 +13,8 @@ use super::formats::{FORMATS, Payload, name, packed_desc, payload, raw_desc, str
 use super::kernel::{
     Device, EACCES, EBUSY, EINVAL, ENODEV, ENOTTY, ERANGE, Filled, FourCc, Geometry, Ring, Sizes,
 };
-use crate::{V4l2Address, jpeg};
+use crate::V4l2Address;
+use crate::jpeg::LiveCheck;
 
 /// Buffers that stay with the driver, whatever the pipeline holds: it fills one while the other is on its way.
 const DRIVER_BUFFERS_MIN: usize = 2;
@@ -47,6 +48,7 @@ struct Session {
     strides: Vec<usize>,
     pool: SlotPool,
     last_sequence: Option<u32>,
+    jpegs: LiveCheck,
 }
 
 impl V4l2Source {
@@ -213,7 +215,7 @@ impl V4l2Source {
             .map_err(|error| self.failed(Doing::Step("starting it"), &error))?;
         let desc = FrameDesc { clock: PtsClock::Monotonic, ..desc };
         let pool = SlotPool::new(SLOTS, slot_bytes);
-        Ok(Session { ring, payload, desc, strides, pool, last_sequence: None })
+        Ok(Session { ring, payload, desc, strides, pool, last_sequence: None, jpegs: LiveCheck::default() })
     }
 }
 
@@ -327,16 +329,17 @@ impl Session {
     }
 
     /// A frame of what was filled.
-    fn make(&self, desc: FrameDesc, filled: Filled, clock: &dyn Clock) -> Result<Frame, Unmade> {
+    fn make(&mut self, desc: FrameDesc, filled: Filled, clock: &dyn Clock) -> Result<Frame, Unmade> {
         if filled.damaged {
             return Err(Unmade::Bad("the driver marks them as damaged".to_owned()));
         }
-        let free = || self.pool.take(Duration::ZERO).ok_or(Unmade::NoSlot);
+        let pool = &self.pool;
+        let free = || pool.take(Duration::ZERO).ok_or(Unmade::NoSlot);
         let needed = desc.bytes_needed();
         let slot = match self.payload {
             Payload::Jpeg => {
                 let mut slot = free()?;
-                slot.bytes = decode(filled.plane(0), &desc).map_err(Unmade::Bad)?;
+                slot.bytes = decode(filled.plane(0), &desc, &mut self.jpegs).map_err(Unmade::Bad)?;
                 Slot::Owned(slot)
             }
             Payload::Planes(_) => {
@@ -447,8 +450,8 @@ fn whole(bytes: &[u8], needed: usize) -> Result<&[u8], String> {
 }
 
 /// The RGB bytes of a JPEG picture; an error in words when it is damaged or of another size.
-fn decode(jpeg: &[u8], desc: &FrameDesc) -> Result<Vec<u8>, String> {
-    if !jpeg::is_whole(jpeg) {
+fn decode(jpeg: &[u8], desc: &FrameDesc, check: &mut LiveCheck) -> Result<Vec<u8>, String> {
+    if !check.is_whole(jpeg) {
         return Err("it sent a JPEG that was cut off".to_owned());
     }
     let picture = image::load_from_memory_with_format(jpeg, image::ImageFormat::Jpeg)
@@ -532,7 +535,7 @@ mod tests {
         let jpeg = jpeg.into_inner();
         let check = |jpeg: &[u8], width: u32, expected: Result<usize, &str>| {
             let desc = FrameDesc::packed(PixelFormat::Rgb, width, 48);
-            match (decode(jpeg, &desc), expected) {
+            match (decode(jpeg, &desc, &mut LiveCheck::default()), expected) {
                 (Ok(bytes), Ok(expected)) => assert_eq!(bytes.len(), expected),
                 (Err(why), Err(expected)) => assert!(why.starts_with(expected), "{why}"),
                 (found, expected) => panic!("{:?} instead of {expected:?}", found.map(|bytes| bytes.len())),
