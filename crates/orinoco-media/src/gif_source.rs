@@ -190,3 +190,31 @@ fn image_of(frame: image::Frame, clock: &dyn Clock, started: Nanos) -> Image {
     let pixels = DynamicImage::from(frame.into_buffer()).into_rgb8();
     Image { pixels, delay_nanos, decode: clock.now().since(started) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use image::codecs::gif::GifEncoder;
+    use orinoco_pipeline::MonotonicClock;
+
+    #[test]
+    fn as_many_frames_are_on_their_way_as_it_reports() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = folder.path().join("x.gif");
+        let images = (0..SLOTS + 4).map(|_| image::Frame::new(image::RgbaImage::new(8, 8)));
+        let file = File::create(&path).expect("writable");
+        GifEncoder::new(file).encode_frames(images).expect("there is room");
+        let mut source = GifSource::new(path, false, Pace::Free, Arc::new(MonotonicClock::default()));
+        source.open().expect("it is there");
+        let mut held = Vec::new();
+        loop {
+            match source.next(Duration::from_millis(100)).expect("it is whole") {
+                Poll::Frame(frame) => held.push(frame),
+                Poll::Pending => {}
+                Poll::Waiting => break,
+                end => panic!("{end:?} after {} frames", held.len()),
+            }
+        }
+        assert_eq!(source.frames_max(), Some(held.len()));
+    }
+}
