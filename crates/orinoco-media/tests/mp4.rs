@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use common::{clock, note, read, source};
+use common::{clock, ffmpeg, has_ffmpeg, note, read, source};
 use orinoco_core::{FrameDesc, Nanos, PixelFormat, Pts, codes};
 use orinoco_media::{Codec, Draw, Mp4Sink, Shown, SourceKind, SourceUri, cut_torn_mp4, decode_image};
 use orinoco_pipeline::{Frame, Outcome, PixelAspect, Poll, Sink, Slot, SlotPool};
@@ -359,6 +359,19 @@ fn a_torn_end_is_cut_off_and_nothing_else() {
         std::fs::write(&path, &bytes).expect("written");
         assert_eq!(cut_torn_mp4(&path).expect("readable"), 0, "{number}");
         assert!(std::fs::read(&path).expect("readable") == bytes);
+    }
+    let (recorded, remuxed) = (folder.path().join("recorded.mp4"), folder.path().join("remuxed.mp4"));
+    std::fs::write(&recorded, &whole).expect("written");
+    for flags in ["+faststart", "+frag_keyframe+global_sidx", "+empty_moov+frag_keyframe"] {
+        if has_ffmpeg() {
+            ffmpeg(&format!("-i {} -c copy -movflags {flags} {}", recorded.display(), remuxed.display()));
+            let made = std::fs::read(&remuxed).expect("readable");
+            assert!(
+                made.windows(13).any(|name| name == b"Orinoco video"),
+                "{flags}: it is known by another name"
+            );
+            assert_eq!(cut_torn_mp4(&remuxed).expect("readable"), 0, "{flags}");
+        }
     }
     // Others' files, and what is none.
     let mut foreign = whole[..table - 1].to_vec();
