@@ -9,7 +9,8 @@ use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
 use std::sync::Once;
 
-use crate::model::onnx::{Extras, ONNX};
+use crate::model::files::weight_files;
+use crate::model::onnx::ONNX;
 use crate::scratch::Scratch;
 use half::f16;
 use orinoco_core::text::count;
@@ -290,9 +291,7 @@ pub(crate) fn check_file(file: &Path) -> Result<(), Diagnosis> {
 
 /// Finds weights in other files that are not there.
 fn check_external(file: &Path) -> Result<(), Diagnosis> {
-    let folder = file.parent().unwrap_or(Path::new(""));
-    for name in Extras::read(file).external {
-        let path = folder.join(name);
+    for path in weight_files(file) {
         let metadata = std::fs::metadata(&path);
         let cause = match metadata {
             Ok(metadata) if metadata.is_file() => continue,

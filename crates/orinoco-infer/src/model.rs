@@ -2,7 +2,7 @@
 
 mod bind;
 mod description;
-mod files;
+pub(crate) mod files;
 mod guess;
 mod input;
 mod metadata;

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use orinoco_config::{Document, Vars};
 
 use super::Model;
+use super::onnx::ONNX;
 use super::repository::{Repository, newest_version};
 
 /// Messages in one another: a graph in an attribute of a node of a graph. A file that nests deeper is not looked into.
@@ -45,7 +46,7 @@ impl Repository {
         }
         let mut files = files.into_inner();
         let onnx: Vec<PathBuf> = files.iter().filter(|file| is_onnx(file)).cloned().collect();
-        files.extend(onnx.iter().flat_map(|file| weight_files(file).unwrap_or_default()));
+        files.extend(onnx.iter().flat_map(|file| weight_files(file)));
         files.into_iter().collect()
     }
 }
@@ -54,15 +55,17 @@ fn is_onnx(file: &Path) -> bool {
     file.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("onnx"))
 }
 
-/// The files beside `file` that hold weights of its graph.
-fn weight_files(file: &Path) -> io::Result<Vec<PathBuf>> {
-    let opened = File::open(file)?;
-    let length = opened.metadata()?.len();
+/// Returns the files next to `file` that hold weights of its graph. A file that cannot be read has none, and a damaged one
+/// those before the damage: engines report both better.
+pub(crate) fn weight_files(file: &Path) -> Vec<PathBuf> {
     let mut names = BTreeSet::new();
-    let mut message = Message { input: BufReader::new(opened), at: 0 };
-    message.read(length, Kind::Model, DEPTH_MAX, &mut names)?;
+    if let Ok(opened) = ONNX.open(file) {
+        let length = opened.metadata().map_or(0, |metadata| metadata.len());
+        let mut message = Message { input: BufReader::new(opened), at: 0 };
+        let _ = message.read(length, Kind::Model, DEPTH_MAX, &mut names);
+    }
     let folder = file.parent().unwrap_or(Path::new(""));
-    Ok(names.into_iter().map(|name| folder.join(name)).collect())
+    names.into_iter().map(|name| folder.join(name)).collect()
 }
 
 /// The messages of onnx.proto on the way to `external_data`.
@@ -136,7 +139,7 @@ impl Message {
                 },
             }
         }
-        if kind == Kind::Entry && key == "location" {
+        if kind == Kind::Entry && key == "location" && !value.is_empty() {
             names.insert(value);
         }
         Ok(())
@@ -177,6 +180,14 @@ impl Message {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc;
+    use std::thread;
+    use std::time::Duration;
+
+    use rustix::fs::{CWD, Mode, mkfifoat};
+
+    use crate::engine::check_file;
+
     use super::*;
 
     fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
@@ -202,7 +213,9 @@ mod tests {
             [vec![8, 10], vec![7 << 3 | 2, graph.len() as u8 | 0x80, (graph.len() >> 7) as u8], graph];
         let file = dir.path().join("model.onnx");
         std::fs::write(&file, model.concat()).expect("written");
-        let found = weight_files(&file).expect("it is read");
+        let fault = check_file(&file).expect_err("none of them is there");
+        assert_eq!(fault.subject, dir.path().join("constant.bin").display().to_string());
+        let found = weight_files(&file);
         let wanted = ["constant.bin", "inner.bin", "weights.bin"].map(|name| dir.path().join(name));
         assert_eq!(found, wanted);
         let repository = Repository { roots: Vec::new(), data: Vec::new() };
@@ -216,8 +229,24 @@ mod tests {
         let file = dir.path().join("model.onnx");
         for bytes in [&b""[..], b"text", &[0xff; 30], &[0x3a, 0xff, 0xff, 0xff, 0xff, 0x0f], &[0x3a; 300]] {
             std::fs::write(&file, bytes).expect("written");
-            assert!(weight_files(&file).unwrap_or_default().is_empty(), "{bytes:?}");
+            assert!(weight_files(&file).is_empty(), "{bytes:?}");
         }
+    }
+
+    #[test]
+    fn a_pipe_is_not_waited_for() {
+        /// Long past what opening a file takes on a busy machine; a hang lasts for ever.
+        const WAIT_MAX: Duration = Duration::from_secs(20);
+        let dir = tempfile::tempdir().expect("temporary folder");
+        let pipe = dir.path().join("m.onnx");
+        mkfifoat(CWD, &pipe, Mode::RWXU).expect("made");
+        let (sender, receiver) = mpsc::channel();
+        let text = pipe.display().to_string();
+        thread::spawn(move || {
+            let files = Repository { roots: Vec::new(), data: Vec::new() }.files(&text);
+            sender.send(files).expect("somebody waits");
+        });
+        assert_eq!(receiver.recv_timeout(WAIT_MAX).expect("it is not opened"), [pipe]);
     }
 
     #[test]

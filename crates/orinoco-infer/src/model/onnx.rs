@@ -1,9 +1,9 @@
-//! What an ONNX file says besides what an engine reports: the notes of trainers, the scales next to integer inputs and
-//! outputs, and the files that hold weights.
+//! What an ONNX file says besides what an engine reports: the notes of trainers, and the scales next to integer inputs and
+//! outputs.
 //!
 //! The file is walked field by field, and weights are skipped: a model of gigabytes is not read into memory for a note.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, BufReader, Read};
 use std::path::Path;
@@ -23,7 +23,7 @@ pub(crate) const ONNX: FileKind = FileKind {
 };
 /// A node with its attributes, or a note. Only tensors are larger.
 const NODE_BYTES_MAX: u64 = 1 << 20;
-/// A stored scale or zero point, or the place of a tensor in another file.
+/// A stored scale or zero point.
 const SCALAR_BYTES_MAX: u64 = 4096;
 /// Nodes between an input and its scale that move numbers and do not change them.
 const STEPS_MAX: usize = 8;
@@ -33,8 +33,6 @@ const STEPS_MAX: usize = 8;
 pub(crate) struct Extras {
     /// Notes of trainers and exporters.
     pub(crate) notes: BTreeMap<String, String>,
-    /// Files with weights, as the model names them.
-    pub(crate) external: BTreeSet<String>,
     nodes: Vec<NodeProto>,
     scalars: BTreeMap<String, f32>,
 }
@@ -81,8 +79,6 @@ struct TensorProto {
     name: String,
     #[prost(bytes = "vec", tag = "9")]
     raw_data: Vec<u8>,
-    #[prost(message, repeated, tag = "13")]
-    external_data: Vec<Entry>,
 }
 
 impl TensorProto {
@@ -169,8 +165,6 @@ impl Extras {
     }
 
     fn tensor(&mut self, tensor: TensorProto) {
-        let place = tensor.external_data.iter().find(|entry| entry.key == "location");
-        self.external.extend(place.map(|entry| entry.value.clone()));
         self.scalars.extend(tensor.scalar().map(|value| (tensor.name, value)));
     }
 
@@ -327,10 +321,8 @@ mod tests {
     #[test]
     fn weights_are_passed_over() {
         let weights = vec![0u8; 3 << 20];
-        let graph = Graph::new()
-            .constant("w", element::U8, &[3 << 20], weights)
-            .external("far", &[4], "weights.bin")
-            .note("names", "{0: 'person'}");
+        let graph =
+            Graph::new().constant("w", element::U8, &[3 << 20], weights).note("names", "{0: 'person'}");
         let file = tempfile::NamedTempFile::new().expect("a temporary file");
         std::fs::write(file.path(), graph.file()).expect("written");
         let before = bytes_read();
@@ -338,7 +330,6 @@ mod tests {
         let read = bytes_read() - before;
         assert!(read < 64 << 10, "{read} bytes of 3 MiB were read");
         assert_eq!(extras.notes.get("names").map(String::as_str), Some("{0: 'person'}"));
-        assert_eq!(extras.external.into_iter().collect::<Vec<_>>(), ["weights.bin"]);
     }
 
     #[test]
