@@ -352,6 +352,8 @@ fn find_or_measure(
     if let Some(measured) = kept.as_ref().and_then(Kept::read) {
         return Ok(Some(measured));
     }
+    // A file that is not the one described is refused here, because a child's fault would be worded as one of measuring.
+    repository.describe(&model.model)?;
     let Some(measured) = measure_in_child(&asked, &model.name, stop)? else { return Ok(None) };
     // A cache that cannot be written costs time, and nothing else.
     let _ = kept.map(|kept| kept.write(&measured));
@@ -386,7 +388,8 @@ impl Kept<'_> {
 
 /// Everything that a model's needs depend on, as a hash: the file, its description, the batch, and the engines that are here.
 fn cache_key(asked: &Asked, model: &BoardModel, repository: &Repository) -> Result<String, Faults> {
-    let described = repository.describe(&model.model)?;
+    // The file's length and time stand for what it holds; loading the model checks its hash.
+    let described = repository.read_description(&model.model)?;
     let file = described.as_ref().map_or(Path::new(&model.model), |described| &described.file);
     let mut hash = Sha256::new();
     let mut add = |text: &str| {

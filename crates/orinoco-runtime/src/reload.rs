@@ -317,7 +317,8 @@ pub(crate) struct Origin {
 
 impl Origin {
     pub(crate) fn of(spec: &BoardModel, repository: &Repository) -> Result<Self, Faults> {
-        let described = repository.describe(&spec.model)?;
+        // The ONNX file is not read: loading the model checks its hash, and the stamp says whether it has changed since.
+        let described = repository.read_description(&spec.model)?;
         let file = described.as_ref().map_or(Path::new(&spec.model), |model| &model.file);
         let metadata = file.metadata().ok();
         let stamp = metadata.and_then(|metadata| Some((metadata.len(), metadata.modified().ok()?)));
@@ -366,6 +367,24 @@ mod tests {
         assert_eq!(find(), [Some(0)]);
         put("2");
         assert_eq!(find(), [None], "a newer version");
+    }
+
+    #[test]
+    fn only_loading_a_model_checks_its_hash() {
+        let dir = tempfile::tempdir().expect("temporary folder");
+        let demo = PathBuf::from(demo_model());
+        fs::create_dir(dir.path().join("1")).expect("made");
+        fs::copy(demo.join("1/model.onnx"), dir.path().join("1/model.onnx")).expect("copied");
+        let text = fs::read_to_string(demo.join("model.toml")).expect("readable");
+        let other = text.lines().filter(|line| !line.starts_with("sha256"));
+        let text = format!("sha256 = '00'\n{}\n", other.collect::<Vec<_>>().join("\n"));
+        fs::write(dir.path().join("model.toml"), text).expect("written");
+        let spec = BoardModel::new("m", dir.path().display().to_string());
+        assert!(Origin::of(&spec, &repository()).is_ok(), "it is not read");
+        let board = board(2, &[("a", "test://ball")]);
+        let refused = KnownModel::load(&spec, &board.inference, &repository(), &*shared().events);
+        let faults = refused.map(drop).expect_err("it is another file");
+        assert_eq!(faults.as_slice()[0].code.id, codes::MODEL_HASH.id);
     }
 
     #[test]
