@@ -1,9 +1,9 @@
 //! A board's memory, planned before a model is loaded: what each model needs is measured once in a process of its own, and
 //! kept; a board that does not fit its budget is refused before anything is allocated.
 
-use std::fs::{self, OpenOptions};
+use std::fs::Permissions;
 use std::io::{self, Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -378,11 +378,15 @@ impl Kept<'_> {
         self.cache.make_folder(folder)?;
         self.cache.check(folder).map_err(io::Error::other)?;
         let text = serde_json::to_vec(measured).expect("names and numbers");
-        let part = self.file.with_extension(format!("part{}", std::process::id()));
-        let mut file =
-            OpenOptions::new().write(true).create(true).truncate(true).mode(KEPT_MODE).open(&part)?;
-        file.write_all(&text)?;
-        fs::rename(&part, &self.file)
+        // For the user alone whatever the umask: what others can write is not read. Removed where it cannot be written.
+        let mut part = tempfile::Builder::new()
+            .prefix(".orinoco-")
+            .suffix(".part")
+            .permissions(Permissions::from_mode(KEPT_MODE))
+            .tempfile_in(folder)?;
+        part.write_all(&text)?;
+        part.persist(&self.file).map_err(|error| error.error)?;
+        Ok(())
     }
 }
 
@@ -678,7 +682,47 @@ fn noise(index: usize) -> f32 {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
+
+    /// Set where the next test runs itself: the folder of its cache.
+    const CACHE_CHILD: &str = "ORINOCO_TEST_CACHE_CHILD";
+
+    #[test]
+    fn what_is_kept_is_for_the_user_alone_and_whole() {
+        let measured = Measured {
+            engine: "ort-cpu".into(),
+            weights_bytes: 1,
+            scratch_bytes: 2,
+            tensors: Vec::new(),
+            on_device: None,
+        };
+        if let Some(dir) = std::env::var_os(CACHE_CHILD) {
+            let cache = Cache::of_process().unwrap_or_else(|why| panic!("{why}"));
+            assert!(cache.folder().starts_with(dir), "it is the test's own");
+            let file = cache.folder().join("memory/key.json");
+            let folder = file.parent().expect("it has one");
+            let kept = Kept { cache: &cache, file: file.clone() };
+            kept.write(&measured).expect("writable");
+            assert_eq!(kept.read().expect("readable").scratch_bytes, 2);
+            assert_eq!(file.metadata().expect("there").permissions().mode() & 0o777, KEPT_MODE);
+            // A folder cannot be replaced by a file.
+            fs::remove_file(&file).expect("removed");
+            fs::create_dir(&file).expect("made");
+            kept.write(&measured).expect_err("a folder is there");
+            assert_eq!(fs::read_dir(folder).expect("there").count(), 1, "no part is left");
+            return;
+        }
+        let dir = tempfile::tempdir().expect("temporary folder");
+        let program = std::env::current_exe().expect("it has a path");
+        let name = "planning::tests::what_is_kept_is_for_the_user_alone_and_whole";
+        let mut command = Command::new("sh");
+        command.args(["-c", "umask 0; exec \"$0\" --exact \"$1\""]).arg(program).arg(name);
+        command.env(CACHE_CHILD, dir.path()).env("XDG_CACHE_HOME", dir.path());
+        let output = command.output().expect("it starts");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    }
 
     #[test]
     fn another_description_is_measured_anew() {
