@@ -4,7 +4,7 @@
 //! compared with every file that the run reads and with the other outputs. Only when all of them are accepted is the
 //! first one emptied.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, Metadata};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -53,7 +53,12 @@ impl FileId {
 
 /// Files that no output may be: those that are read, and those that are written already.
 #[derive(Clone, Debug, Default)]
-pub struct TakenFiles(BTreeMap<FileId, String>);
+pub struct TakenFiles {
+    /// Each with why it is taken.
+    files: BTreeMap<FileId, String>,
+    /// Folders that were made for outputs, in their canonical spelling. Outputs share them, and are dropped in any order.
+    made_folders: BTreeSet<PathBuf>,
+}
 
 impl TakenFiles {
     /// Every file that a board is read from: its own and those that it inherits, its models' and its sources'. Files that
@@ -111,26 +116,27 @@ impl TakenFiles {
     /// Adds the file at `path`, and why it is taken; nothing where there is none.
     pub fn add(&mut self, path: &Path, why: impl Fn() -> String) {
         if let Some(file) = FileId::at(path) {
-            self.0.entry(file).or_insert_with(why);
+            self.files.entry(file).or_insert_with(why);
         }
     }
 
     fn add_open(&mut self, file: BorrowedFd<'_>, why: impl Fn() -> String) {
         let metadata = file.try_clone_to_owned().and_then(|file| File::from(file).metadata());
         if let Some(file) = metadata.ok().as_ref().and_then(FileId::of) {
-            self.0.entry(file).or_insert_with(why);
+            self.files.entry(file).or_insert_with(why);
         }
     }
 
     /// Adds all of `others`.
     pub(crate) fn extend(&mut self, others: &Self) {
-        for (file, why) in &others.0 {
-            self.0.entry(*file).or_insert_with(|| why.clone());
+        for (file, why) in &others.files {
+            self.files.entry(*file).or_insert_with(|| why.clone());
         }
+        self.made_folders.extend(others.made_folders.iter().cloned());
     }
 
     fn has(&self, path: &Path) -> bool {
-        FileId::at(path).is_some_and(|file| self.0.contains_key(&file))
+        FileId::at(path).is_some_and(|file| self.files.contains_key(&file))
     }
 
     /// Opens an output, which is taken from then on: `whose` is what others are told. It is created with its folders where
@@ -139,13 +145,14 @@ impl TakenFiles {
     /// # Errors
     /// `E0501` where it cannot be written, or is taken.
     pub fn open(&mut self, path: &Path, whose: &str) -> Result<OutputFile, Diagnosis> {
-        let output = OutputFile::open(path).about(&codes::SINK_OPEN, path.display(), NEXT)?;
+        let output = OutputFile::open(path, &mut self.made_folders);
+        let output = output.about(&codes::SINK_OPEN, path.display(), NEXT)?;
         let metadata = output.file.metadata().about(&codes::SINK_OPEN, path.display(), NEXT)?;
         if let Some(file) = FileId::of(&metadata) {
-            if let Some(why) = self.0.get(&file) {
+            if let Some(why) = self.files.get(&file) {
                 return Err(Diagnosis::new(&codes::SINK_OPEN, path.display(), why, "write to another path"));
             }
-            self.0.insert(file, whose.to_owned());
+            self.files.insert(file, whose.to_owned());
         }
         Ok(output)
     }
@@ -159,8 +166,9 @@ pub fn open_own_file(
     path: &Path,
     whose: &str,
 ) -> Result<(OutputFile, TakenFiles), Diagnosis> {
-    let file = TakenFiles::of_board(board, repository).open(path, whose)?;
-    let mut own = TakenFiles::default();
+    let mut taken = TakenFiles::of_board(board, repository);
+    let file = taken.open(path, whose)?;
+    let mut own = TakenFiles { made_folders: taken.made_folders, ..TakenFiles::default() };
     own.add(path, || whose.to_owned());
     // Also where the sink is going to write to a numbered file: what an earlier run recorded here stays.
     for stream in &board.streams {
@@ -178,18 +186,27 @@ pub struct OutputFile {
     file: File,
     path: PathBuf,
     is_new: bool,
-    /// Folders that were made for it, the outermost first.
-    folders: Vec<PathBuf>,
+    /// Folders that were made for it, or for another output and hold it, too.
+    folders: BTreeSet<PathBuf>,
 }
 
 impl OutputFile {
-    fn open(path: &Path) -> io::Result<Self> {
+    /// `made_folders` are those that were made for outputs before it; its own are added.
+    fn open(path: &Path, made_folders: &mut BTreeSet<PathBuf>) -> io::Result<Self> {
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
         let missing = folder.into_iter().flat_map(Path::ancestors).take_while(|folder| !folder.exists());
-        let mut folders: Vec<PathBuf> =
-            missing.filter(|it| !it.as_os_str().is_empty()).map(PathBuf::from).collect();
-        folders.reverse();
-        folder.map_or(Ok(()), fs::create_dir_all)?;
+        // `new/..` is a folder that was there, whatever becomes of `new`.
+        let missing: BTreeSet<&Path> = missing.filter(|folder| folder.file_name().is_some()).collect();
+        if let Err(why) = folder.map_or(Ok(()), fs::create_dir_all) {
+            remove_folders(&missing);
+            return Err(why);
+        }
+        let mut folders: BTreeSet<PathBuf> =
+            missing.iter().filter_map(|folder| folder.canonicalize().ok()).collect();
+        made_folders.extend(folders.iter().cloned());
+        let inside = folder.and_then(|folder| folder.canonicalize().ok()).unwrap_or_default();
+        let shared = inside.ancestors().filter(|folder| made_folders.contains(*folder));
+        folders.extend(shared.map(Path::to_owned));
         // Also where a link points to nothing: what it names is created.
         let is_new = path.metadata().is_err_and(|why| why.kind() == io::ErrorKind::NotFound);
         let opened = File::options().write(true).create(true).truncate(false).open(path);
@@ -240,8 +257,8 @@ impl Drop for OutputFile {
     }
 }
 
-/// Removes folders that were made and hold nothing.
-fn remove_folders(folders: &[PathBuf]) {
+/// Removes folders that were made and hold nothing, the innermost first.
+fn remove_folders<P: AsRef<Path>>(folders: &BTreeSet<P>) {
     folders.iter().rev().for_each(|folder| drop(fs::remove_dir(folder)));
 }
 
@@ -549,6 +566,33 @@ mod tests {
             taken.open(path, "").expect("free").begin().expect("writable");
             assert_eq!(path.metadata().expect("it is there").len(), 0);
         }
+    }
+
+    #[test]
+    fn folders_that_refused_outputs_share_are_removed() {
+        let dir = tempfile::tempdir().expect("temporary folder");
+        let file = |name: &str| dir.path().join(name);
+        fs::write(file("taken"), "bytes").expect("written");
+        fs::create_dir(file("old")).expect("made");
+        symlink(file("old"), file("link")).expect("linked");
+        let names = ["new/a", "new/b", "new/sub/c", "old/d/e", "link/d/f", "one/../two/g", "taken"].map(file);
+        let streams = sinks(&names.each_ref().map(|path| (SinkKind::Jsonl, path.as_path())));
+        let mut taken = TakenFiles::default();
+        taken.add(&file("taken"), || "it is read".to_owned());
+        open(&streams, &mut taken).expect_err("the last one is taken");
+        let left = |name: &str| fs::read_dir(file(name)).expect("a folder").count();
+        assert_eq!((left(""), left("old")), (3, 0), "taken, old and link");
+        // A folder that cannot be made: those on the way to it are removed.
+        let long = "x".repeat(300);
+        taken.open(&file("new/sub").join(long).join("a"), "").expect_err("too long a name");
+        assert_eq!(left(""), 3);
+        // What is begun keeps its folder.
+        let mut taken = TakenFiles::default();
+        let opened = ["new/a", "new/b"].map(|name| taken.open(&file(name), "").expect("it is free"));
+        let [first, second] = opened;
+        second.begin().expect("writable");
+        drop(first);
+        assert_eq!(left("new"), 1);
     }
 
     #[test]
