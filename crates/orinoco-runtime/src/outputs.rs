@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, Metadata};
-use std::io;
+use std::io::{self, Seek, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -233,11 +233,36 @@ impl OutputFile {
         self.file.try_clone()
     }
 
-    /// Writes it whole, or leaves what was there.
-    pub fn write_whole(mut self, bytes: &[u8]) -> io::Result<()> {
-        write_whole(&self.path, bytes, Existing::Replace)?;
+    /// Writes it whole, or leaves what was there. Where it can be written and not replaced, because its folder is
+    /// read-only or it is a mount point, it is emptied and written as it is.
+    pub fn write_whole(self, bytes: &[u8]) -> io::Result<()> {
+        self.write_with(bytes, |path, bytes| write_whole(path, bytes, Existing::Replace))
+    }
+
+    fn write_with(
+        mut self,
+        bytes: &[u8],
+        replace: impl FnOnce(&Path, &[u8]) -> io::Result<()>,
+    ) -> io::Result<()> {
+        use io::ErrorKind::{CrossesDevices, PermissionDenied, ReadOnlyFilesystem, ResourceBusy};
+        match replace(&self.path, bytes).map_err(|why| (why.kind(), why)) {
+            Err((PermissionDenied | ReadOnlyFilesystem | ResourceBusy | CrossesDevices, _)) => {
+                self.overwrite(bytes)?;
+            }
+            done => done.map_err(|(_, why)| why)?,
+        }
         self.keep();
         Ok(())
+    }
+
+    fn overwrite(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let is_file = self.file.metadata()?.is_file();
+        if is_file {
+            self.file.set_len(0)?;
+            self.file.rewind()?;
+        }
+        self.file.write_all(bytes)?;
+        if is_file { self.file.sync_all() } else { Ok(()) }
     }
 
     /// From now on it is not removed.
@@ -593,6 +618,32 @@ mod tests {
         second.begin().expect("writable");
         drop(first);
         assert_eq!(left("new"), 1);
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_replaced_is_overwritten() {
+        use io::ErrorKind::{
+            CrossesDevices, PermissionDenied, ReadOnlyFilesystem, ResourceBusy, StorageFull,
+        };
+        let dir = tempfile::tempdir().expect("temporary folder");
+        let (old, new) = (dir.path().join("old"), dir.path().join("new"));
+        let overwritten = [PermissionDenied, ReadOnlyFilesystem, ResourceBusy, CrossesDevices];
+        for kind in overwritten.into_iter().chain([StorageFull]) {
+            fs::write(&old, "of an earlier run").expect("written");
+            let mut taken = TakenFiles::default();
+            for path in [&old, &new] {
+                let file = taken.open(path, "").expect("it is free");
+                let done = file.write_with(b"summary", |_, _| Err(kind.into()));
+                assert_eq!(done.map_err(|why| why.kind()).err(), (kind == StorageFull).then_some(kind));
+            }
+            let text = |path: &Path| fs::read_to_string(path).ok();
+            let wanted = match kind {
+                StorageFull => (Some("of an earlier run".to_owned()), None),
+                _ => (Some("summary".to_owned()), Some("summary".to_owned())),
+            };
+            assert_eq!((text(&old), text(&new)), wanted, "{kind:?}");
+            let _ = fs::remove_file(&new);
+        }
     }
 
     #[test]
