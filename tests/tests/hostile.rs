@@ -310,5 +310,5 @@ fn infer_warns_once_and_a_gallery_of_nothing_is_refused() {
         .arg(&pictures[1])
         .output()
         .expect("orinoco starts");
-    assert_one_sentence(&output, 3, "E0208", &["ann.png", "not a number"]);
+    assert_one_sentence(&output, 3, "E0208", &["ann.png", "NaN or infinite"]);
 }

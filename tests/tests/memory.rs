@@ -98,7 +98,7 @@ fn a_board_runs_in_exactly_what_it_needs_and_not_in_a_byte_less() {
 
     board(dir, &(total - 1).to_string());
     let refused = run(&["run"], &path, &cache);
-    assert_one_sentence(&refused, 2, "E0305", &["the budget is", "give stream `s` a ring of"]);
+    assert_one_sentence(&refused, 2, "E0305", &["memory budget of", "give stream `s` a ring of"]);
     let table = String::from_utf8_lossy(&refused.stderr);
     for word in ["less than 0.1 MiB over budget (board)", "yolox_nano", "scratch", "budget"] {
         assert!(table.contains(word), "`{word}` in\n{table}");

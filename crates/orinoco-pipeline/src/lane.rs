@@ -418,7 +418,7 @@ impl LanePlan {
 /// What there is to say when [`Findings::not_finite`] counts something of `model`.
 pub fn not_finite(model: &str) -> Diagnosis {
     let subject = format!("outputs of {model}");
-    let cause = "some values are NaN or infinite; results made from them are dropped, and the run goes on";
+    let cause = "some values are NaN or infinite; results made from them are dropped";
     let next = "check mean and scale of its model.toml, or export it with 32-bit floats";
     Diagnosis::new(&codes::OUTPUT_NOT_FINITE, subject, cause, next)
 }
