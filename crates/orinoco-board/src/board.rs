@@ -68,7 +68,7 @@ impl Written {
         Self(Some(place))
     }
 
-    /// The same fault with the place before its subject.
+    /// Returns the fault with the place put before its subject.
     pub fn fault(&self, fault: Diagnosis) -> Diagnosis {
         match &self.0 {
             Some(place) => Diagnosis { subject: format!("{place}: {}", fault.subject), ..fault },
@@ -102,7 +102,7 @@ pub struct BoardModel {
     pub interval: u32,
     /// It looks at objects that another model found, in place of whole frames.
     pub on: Option<ObjectsSpec>,
-    /// Where its `model` was written, or its entry.
+    /// Place of its `model` key in the board file, or of its entry.
     pub written: Written,
 }
 
@@ -172,7 +172,7 @@ pub struct BoardStream {
     pub track: Option<TrackSpec>,
     /// Where its outcomes go.
     pub sinks: Vec<SinkSpec>,
-    /// Where its source was written.
+    /// Place of its source in the board file.
     pub written: Written,
 }
 
@@ -215,7 +215,7 @@ pub struct Shape {
     pub name: String,
     /// Its points, as fractions of the frame's width and height.
     pub points: Vec<(f32, f32)>,
-    /// Where they were written.
+    /// Place of their points in the board file.
     pub written: Written,
 }
 

@@ -365,7 +365,7 @@ fn check_unique<'n>(table: &Reader<'_>, key: &'static str, names: impl Iterator<
     }
 }
 
-/// What occurs more than once, each once.
+/// Returns the names that occur more than once, each once.
 fn repeated<'n>(names: impl Iterator<Item = &'n str>) -> BTreeSet<&'n str> {
     let mut seen = BTreeSet::new();
     names.filter(|name| !seen.insert(*name)).collect()

@@ -114,7 +114,7 @@ struct Tree {
 /// An entry of an `inherit` list.
 struct InheritEntry {
     path: PathBuf,
-    /// Where it was written, as faults name it.
+    /// Place in the file, as faults name it.
     subject: String,
 }
 

@@ -117,7 +117,7 @@ fn file_cause(kind: FileType) -> Option<&'static str> {
     }
 }
 
-/// What becomes of a file that is there already.
+/// Treatment of a file that exists already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Existing {
     /// It stays, and writing fails with [`io::ErrorKind::AlreadyExists`].

@@ -85,7 +85,7 @@ impl Exec {
             errorNode: ptr::null_mut(),
             errorFromNode: ptr::null_mut(),
         };
-        // What the launches before use is released below.
+        // Memory that earlier launches use is released below.
         let context = self.device.context();
         if !context.frees().synchronize(context) {
             return Err(captured);

@@ -16,7 +16,7 @@ pub struct Cache {
     folder: PathBuf,
 }
 
-/// Why there is no cache.
+/// Reason for which there is no cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NoCache {
     /// The environment names no folder.
@@ -38,7 +38,7 @@ impl Cache {
     /// The cache of this process's user, which need not exist yet.
     ///
     /// # Errors
-    /// Where none is named, or its folder is not trusted.
+    /// Returns an error where none is named, or its folder is not trusted.
     pub fn of_process() -> Result<Self, NoCache> {
         Self::named(env::var_os("XDG_CACHE_HOME").map(PathBuf::from), env::var_os("HOME").map(PathBuf::from))
     }
