@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use crate::engine::{Prepared, Session};
 use crate::inference::Inference;
-use crate::model::{AudioFeatures, AudioSpec, Binding, Mfcc, Model};
+use orinoco_model::{AudioFeatures, AudioSpec, Binding, Mfcc, Model};
 
 /// Added to a band's energy before its logarithm, as MLPerf Tiny does.
 const LOG_FLOOR: f64 = 1e-6;
@@ -39,7 +39,7 @@ impl AudioPlan {
         prepared: &dyn Prepared,
         session: Box<dyn Session>,
     ) -> Result<Self, Diagnosis> {
-        let crate::model::ModelInput::Audio(spec) = &model.input else {
+        let orinoco_model::ModelInput::Audio(spec) = &model.input else {
             let next = "use a model whose input is sound, or give pictures";
             return Err("it takes pictures, and this is sound").about(
                 &codes::MODEL_DISAGREES,

@@ -20,7 +20,7 @@ use self::intake::Intake;
 use self::readout::Readout;
 use crate::engine::{DeviceSession, Prepared};
 use crate::executor::check_count;
-use crate::model::{Binding, Model};
+use orinoco_model::{Binding, Model};
 
 /// The longest side of a frame for the antialiased resize, whose weights have room in the table from the start.
 const FRAME_SIDE_MAX: u32 = 4096;

@@ -4,17 +4,14 @@
 //! Tensors cross this boundary as typed slices of the engine's own aligned memory; there are no casts on either side.
 
 use std::cell::Cell;
-use std::io::Read;
 use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
 use std::sync::Once;
 
-use crate::model::files::weight_files;
-use crate::model::onnx::ONNX;
 use crate::scratch::Scratch;
 use half::f16;
 use orinoco_core::text::count;
-use orinoco_core::{Diagnosis, ElementType, TensorDesc, WithSubject, codes, shape_text};
+use orinoco_core::{Diagnosis, ElementType, TensorDesc, codes, shape_text};
 #[cfg(feature = "cuda")]
 use orinoco_cuda::Span;
 
@@ -240,10 +237,9 @@ pub(crate) const NOT_ONNX: &str = "the file is not ONNX, or it was cut short";
 /// An engine's own words are cut here: the shape of a node or an attribute list can run to kilobytes.
 const ENGINE_TEXT_CHARS_MAX: usize = 200;
 
-/// A fault of the file itself.
+/// A fault of the file itself, in the engine's words.
 pub(crate) fn unreadable(file: &Path, cause: &str) -> Diagnosis {
-    let next = "compare its size and sha256 with the original";
-    Diagnosis::new(&codes::MODEL_PARSE, file.display(), shorten(cause), next).with_detail(cause)
+    orinoco_model::unreadable(file, &shorten(cause)).with_detail(cause)
 }
 
 /// A sound file with something in it that the engine lacks.
@@ -267,42 +263,6 @@ pub(crate) fn shorten(text: &str) -> String {
     let cut = sentence.filter(|at| head[..*at].chars().count() >= ENGINE_TEXT_CHARS_MAX / 4);
     let cut = cut.or_else(|| head.rfind(' ')).unwrap_or(end);
     format!("{} [...]", head[..cut].trim_end())
-}
-
-/// Finds the faults of a model file that engines report badly: not there, no file, empty, never fetched from Git LFS, or
-/// with weights in another file that is not there.
-pub(crate) fn check_file(file: &Path) -> Result<(), Diagnosis> {
-    const LFS: &[u8] = b"version https://git-lfs";
-    let opened = ONNX.open(file)?;
-    let mut head = Vec::with_capacity(LFS.len());
-    let read = opened.take(LFS.len() as u64).read_to_end(&mut head);
-    read.about(&codes::FILE_MISSING, file.display(), ONNX.next)?;
-    match head.as_slice() {
-        [] => Err(unreadable(file, "the file is empty")),
-        LFS => Err(Diagnosis::new(
-            &codes::MODEL_PARSE,
-            file.display(),
-            "it is a Git LFS pointer, not the model",
-            "fetch the model with `git lfs pull`",
-        )),
-        _ => check_external(file),
-    }
-}
-
-/// Finds weights in other files that are not there.
-fn check_external(file: &Path) -> Result<(), Diagnosis> {
-    for path in weight_files(file) {
-        let metadata = std::fs::metadata(&path);
-        let cause = match metadata {
-            Ok(metadata) if metadata.is_file() => continue,
-            Ok(_) => "it is not a file".to_owned(),
-            Err(why) => why.to_string(),
-        };
-        let cause = format!("{} has weights in it: {cause}", file.display());
-        let next = "put it next to the model, under the name that the model was exported with";
-        return Err(Diagnosis::new(&codes::FILE_MISSING, path.display(), cause, next));
-    }
-    Ok(())
 }
 
 /// Checks that `shapes` fixes every axis of `inputs` as the graph allows, and that every tensor is of a type that

@@ -8,8 +8,8 @@ use orinoco_vision::{Mapping, Preprocessor};
 
 use crate::engine::{Prepared, Session};
 use crate::inference::Inference;
-use crate::model::{Binding, Model};
 use crate::scratch::Scratch;
+use orinoco_model::{Binding, Model};
 
 /// One model's plan for one batch size, on one lane.
 pub struct CpuPlan {

@@ -4,8 +4,8 @@ use orinoco_core::{Diagnosis, Dim, ElementType, Findings, TensorDesc, WithSubjec
 use orinoco_vision::{Head, Mapping, Output, heads};
 
 use crate::engine::{Prepared, Session};
-use crate::model::{Binding, FeedValue, Model, Quantization};
 use crate::scratch::Scratch;
+use orinoco_model::{Binding, FeedValue, Model, Quantization};
 
 /// No head reads more outputs than this.
 pub(crate) const OUTPUTS_MAX: usize = 16;

@@ -1,7 +1,7 @@
-//! Models on engines: what a model is, which engines can run it here, and the plan that a lane replays.
+//! Models on engines: which engines can run it here, and the plan that a lane replays.
 //!
 //! No engine is trusted before it has run the model once on this machine, and none is replaced in silence. Read first:
-//! [`Engine`] (with [`Prepared`] and [`Session`]), [`Model`], [`CpuPlan`] and, on a GPU, [`CudaPlan`].
+//! [`Engine`] (with [`Prepared`] and [`Session`]), [`CpuPlan`] and, on a GPU, [`CudaPlan`].
 
 mod audio;
 #[cfg(all(test, feature = "cuda"))]
@@ -15,9 +15,7 @@ mod cuda;
 mod driver;
 mod engine;
 mod executor;
-mod import;
 mod inference;
-mod model;
 mod ort;
 mod scratch;
 mod select;
@@ -34,12 +32,7 @@ pub use engine::{
     Elements, ElementsMut, Engine, EngineInfo, Options, Prepared, Session, TensorView, TensorViewMut,
 };
 pub use executor::CpuPlan;
-pub use import::{Import, LeftOut};
 pub use inference::ProbeInputs;
-pub use model::{
-    AudioFeatures, AudioSpec, Binding, Feed, FeedValue, Mfcc, Model, ModelInput, Quantization, Repository,
-    Unsure, sha256_of,
-};
 #[cfg(feature = "cuda")]
 pub use orinoco_cuda::{Allocated, allocated};
 pub use ort::stray_requests;

@@ -23,13 +23,14 @@ use ::ort::session::{IoBinding, Session as OrtSession, SessionOutputs};
 use ::ort::value::{DynTensor, DynTensorValueType, Outlet, TensorElementType, ValueType};
 use ::ort::{Error, ErrorCode};
 use orinoco_core::{Diagnosis, Dim, ElementType, TensorDesc, codes};
+use orinoco_model::check_file;
 
 use self::memory::{Place, inside};
 #[cfg(feature = "cuda")]
 use crate::engine::DeviceSession;
 use crate::engine::{
     Engine, EngineInfo, NOT_ONNX, Options, Prepared, Session, TensorView, TensorViewMut, catch_panic,
-    check_binding, check_file, run_failed, shorten, unreadable, unsupported,
+    check_binding, run_failed, shorten, unreadable, unsupported,
 };
 use crate::{Cache, NoCache, Scratch};
 

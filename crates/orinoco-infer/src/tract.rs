@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use half::f16;
 use orinoco_core::{Diagnosis, Dim, ElementType, TensorDesc};
+use orinoco_model::check_file;
 use tract_onnx::pb;
 use tract_onnx::prelude::*;
 use tract_onnx::tract_core::floats::FloatPrecisionTranslator;
@@ -16,7 +17,7 @@ use tract_onnx::tract_core::transform::ModelTransform;
 
 use crate::engine::{
     Elements, ElementsMut, Engine, EngineInfo, NOT_ONNX, Options, Prepared, Session, TensorView,
-    TensorViewMut, catch_panic, check_binding, check_file, run_failed, unreadable, unsupported,
+    TensorViewMut, catch_panic, check_binding, run_failed, unreadable, unsupported,
 };
 
 /// tract has no constant for it; a test compares it with `Cargo.lock`.

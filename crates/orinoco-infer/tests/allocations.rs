@@ -10,9 +10,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use orinoco_core::{Diagnosis, Findings, FrameDesc, Nanos, PixelFormat};
-use orinoco_infer::{
-    CpuPlan, ENGINES, Options, Repository, Scratch, Session, TensorView, TensorViewMut, by_name,
-};
+use orinoco_infer::{CpuPlan, ENGINES, Options, Scratch, Session, TensorView, TensorViewMut, by_name};
+use orinoco_model::Repository;
 use orinoco_pipeline::{Executor, Frame, MonotonicClock, Slot, SlotPool};
 
 /// Replays before anything is counted: pools, rows and findings have their size then.

@@ -18,9 +18,10 @@ use half::f16;
 use orinoco_core::{Diagnosis, ElementType, Findings, FrameDesc, MemoryDomain, Nanos, PixelFormat};
 use orinoco_cuda::{Device, DeviceArena, Stream, Surfaces};
 use orinoco_infer::{
-    Binding, CpuPlan, CudaPlan, DeviceSession, DeviceTensor, Elements, ElementsMut, Model, Options, Prepared,
-    Repository, Session, by_name,
+    CpuPlan, CudaPlan, DeviceSession, DeviceTensor, Elements, ElementsMut, Options, Prepared, Session,
+    by_name,
 };
+use orinoco_model::{Binding, Model, Repository};
 use orinoco_pipeline::{Executor, Frame, Lease, MonotonicClock, Slot, SlotPool};
 use orinoco_vision::{HeadSpec, Resize};
 
@@ -286,7 +287,7 @@ fn heads_without_kernels_read_copies() {
     let Some(device) = gpu("raw outputs") else { return };
     let raw = |model: &mut Model| {
         model.head = HeadSpec::new("raw", 0);
-        if let orinoco_infer::ModelInput::Image(image) = &mut model.input {
+        if let orinoco_model::ModelInput::Image(image) = &mut model.input {
             image.resize = Resize::BilinearAntialias;
         }
     };

@@ -8,11 +8,10 @@ use orinoco_config::Faults;
 #[cfg(feature = "cuda")]
 use orinoco_core::WithSubject;
 use orinoco_core::{Clock, Diagnosis, TensorDesc, codes};
-use orinoco_infer::{
-    AudioPlan, Binding, Chosen, CpuPlan, Model, ModelInput, Options, ProbeInputs, Repository, Scratch, choose,
-};
+use orinoco_infer::{AudioPlan, Chosen, CpuPlan, Options, ProbeInputs, Scratch, choose};
 #[cfg(feature = "cuda")]
 use orinoco_infer::{CudaPlan, device};
+use orinoco_model::{Binding, Model, ModelInput, Repository};
 use orinoco_pipeline::Executor;
 use orinoco_telemetry::{Event, EventSink};
 use orinoco_vision::Resize;

@@ -14,8 +14,8 @@ use std::path::{Path, PathBuf};
 use orinoco_board::{Board, BoardStream, SinkKind, SinkSpec};
 use orinoco_config::{Existing, write_whole};
 use orinoco_core::{Diagnosis, WithSubject, codes};
-use orinoco_infer::Repository;
 use orinoco_media::{SourceKind, SourceUri};
+use orinoco_model::Repository;
 
 use crate::endings::check_ending;
 

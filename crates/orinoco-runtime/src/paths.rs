@@ -4,7 +4,8 @@ use std::env;
 use std::path::{Path, PathBuf};
 
 use orinoco_config::Vars;
-use orinoco_infer::{Cache, Repository};
+use orinoco_infer::Cache;
+use orinoco_model::Repository;
 
 /// Folders of shared data: the one named, else `$ORINOCO_DATA`, else `data` here, what the package installs, and
 /// `../shared/data`, which is next to a checkout where its models are tested.

@@ -11,7 +11,8 @@ use std::time::SystemTime;
 use orinoco_board::{Board, BoardModel, BoardStream};
 use orinoco_config::Faults;
 use orinoco_core::{Diagnosis, codes};
-use orinoco_infer::{Model, Repository, Scratch};
+use orinoco_infer::Scratch;
+use orinoco_model::{Model, Repository};
 use orinoco_pipeline::{BoundPlan, Hold, LaneEntry};
 
 use crate::LoadedModel;

@@ -14,9 +14,10 @@ use orinoco_api::{EndState, MemorySummary, ModelSummary, Summary};
 use orinoco_board::{Board, BoardModel, BoardStream, Drop as DropKey, Inference, ObjectsSpec, SinkKind};
 use orinoco_config::{FaultList, Faults};
 use orinoco_core::{Clock, Diagnosis, Nanos, StreamId, codes};
-use orinoco_infer::{Model, Repository, Scratch};
+use orinoco_infer::Scratch;
 use orinoco_media::{FrameMemory, SourceUri};
 use orinoco_memory::Plan;
+use orinoco_model::{Model, Repository};
 use orinoco_pipeline::{
     BoundPlan, DropPolicy, Follow, Inlet, JoinError, Joining, Lane, LaneEntry, MonotonicClock, Objects,
     Reconnect, Sink, SinkOutputs, SinkThread, SourceEnd, SourceRunner, Step, Stop, StreamQueue,

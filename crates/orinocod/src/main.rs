@@ -18,7 +18,7 @@ use orinoco_board::Board;
 use orinoco_config::Faults;
 use orinoco_core::text::count;
 use orinoco_core::{Diagnosis, Exit, WithSubject, codes};
-use orinoco_infer::Repository;
+use orinoco_model::Repository;
 use orinoco_pipeline::Stop;
 use orinoco_runtime::{
     Earlier, OutputFile, Progress, Ready, Reloaded, Running, Runtime, SlidingRate, TakenFiles, open_own_file,

@@ -13,7 +13,7 @@ use orinoco_vision::{Across, Head, HeadSpec, InputSpec, Mapping, Output, heads};
 use super::kernel_element;
 use crate::engine::{DeviceSession, DeviceTensor, Prepared};
 use crate::inference::OUTPUTS_MAX;
-use crate::model::Model;
+use orinoco_model::Model;
 
 /// How findings come off the GPU.
 pub(super) enum Readout {

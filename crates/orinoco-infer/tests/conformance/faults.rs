@@ -4,7 +4,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use orinoco_core::{Diagnosis, codes};
-use orinoco_infer::{Engine, Options, ProbeInputs, Repository, choose};
+use orinoco_infer::{Engine, Options, ProbeInputs, choose};
+use orinoco_model::Repository;
 use orinoco_tests::onnx::{Attribute, Graph, element};
 
 use crate::support::{Seeded, data, engines_here, one_node, say, shapes};

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use orinoco_config::{Existing, Faults, write_whole};
 use orinoco_core::{Diagnosis, Exit, TensorDesc, WithSubject, codes};
-use orinoco_infer::{Import, LeftOut, Model, sha256_of};
+use orinoco_model::{Import, LeftOut, Model, sha256_of};
 use orinoco_runtime::load_as;
 use serde::Serialize;
 

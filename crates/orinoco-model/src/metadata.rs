@@ -1,7 +1,7 @@
 //! The notes that trainers leave in an ONNX file.
 
 /// The class names that Ultralytics writes as a Python dictionary: `{0: 'person', 1: "driver's cab"}`.
-pub(super) fn class_names(text: &str) -> Option<Vec<String>> {
+pub(crate) fn class_names(text: &str) -> Option<Vec<String>> {
     let mut rest = text.trim().strip_prefix('{')?.strip_suffix('}')?.trim();
     let mut names = Vec::new();
     while !rest.is_empty() {
@@ -19,7 +19,7 @@ pub(super) fn class_names(text: &str) -> Option<Vec<String>> {
 }
 
 /// The keypoints that Ultralytics notes as a Python list, their number and the values of each: `[17, 3]`.
-pub(super) fn keypoint_shape(text: &str) -> Option<(usize, usize)> {
+pub(crate) fn keypoint_shape(text: &str) -> Option<(usize, usize)> {
     let (count, values) = text.trim().strip_prefix('[')?.strip_suffix(']')?.split_once(',')?;
     Some((count.trim().parse().ok()?, values.trim().parse().ok()?))
 }

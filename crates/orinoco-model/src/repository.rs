@@ -9,8 +9,8 @@ use orinoco_config::Faults;
 use orinoco_core::{Diagnosis, WithSubject, codes};
 use sha2::{Digest, Sha256};
 
-use super::Model;
-use super::onnx::ONNX;
+use crate::Model;
+use crate::onnx::ONNX;
 
 /// Where models are looked for.
 #[derive(Clone, Debug)]
@@ -74,7 +74,7 @@ impl Repository {
         Model::read(toml, version_file, &|text, dir| self.locate(text, dir))
     }
 
-    pub(super) fn find_dir(&self, text: &str) -> Result<PathBuf, Diagnosis> {
+    pub(crate) fn find_dir(&self, text: &str) -> Result<PathBuf, Diagnosis> {
         let as_folder = Path::new(text);
         if as_folder.join("model.toml").is_file() {
             return Ok(as_folder.to_owned());
@@ -94,7 +94,7 @@ impl Repository {
     }
 
     /// Beside the description, else in the data folders.
-    pub(super) fn locate(&self, text: &str, beside: &Path) -> PathBuf {
+    pub(crate) fn locate(&self, text: &str, beside: &Path) -> PathBuf {
         let own = beside.join(text);
         let in_data = || self.data.iter().map(|dir| dir.join(text)).find(|path| path.exists());
         if own.exists() { own } else { in_data().unwrap_or(own) }
@@ -102,7 +102,7 @@ impl Repository {
 }
 
 /// `<dir>/<highest number>/model.onnx`.
-pub(super) fn newest_version(dir: &Path) -> Option<PathBuf> {
+pub(crate) fn newest_version(dir: &Path) -> Option<PathBuf> {
     let entries = std::fs::read_dir(dir).ok()?.flatten();
     let versions = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     versions

@@ -12,7 +12,7 @@ use orinoco_config::FileKind;
 use orinoco_core::codes;
 use prost::Message;
 
-use super::input::Quantization;
+use crate::input::Quantization;
 
 /// ONNX files. Protobuf's messages end at 2 GiB; larger weights are in files of their own.
 pub(crate) const ONNX: FileKind = FileKind {

@@ -3,8 +3,8 @@
 use orinoco_core::{Diagnosis, Dim, ElementType, Layout, TensorDesc, codes, shape_text};
 use orinoco_vision::{Align, ColorOrder, Fit, InputSpec, Resize, Rounding, heads};
 
-use super::Model;
-use super::input::{AudioFeatures, Feed, FeedValue, ModelInput};
+use crate::Model;
+use crate::input::{AudioFeatures, Feed, FeedValue, ModelInput};
 
 /// A model's place in its graph, found by [`Model::bind`].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -76,7 +76,7 @@ impl Model {
     }
 
     /// The picture that the head's boxes lie in. Sound has none; a head that needs one will say so.
-    pub(crate) fn head_input(&self) -> InputSpec {
+    pub fn head_input(&self) -> InputSpec {
         self.input.image().cloned().unwrap_or(InputSpec {
             layout: Layout::Nchw,
             width: 1,
@@ -103,7 +103,7 @@ impl Model {
     }
 
     /// Whether the output `name` is fed back into an input.
-    pub(crate) fn is_state(&self, name: &str) -> bool {
+    pub fn is_state(&self, name: &str) -> bool {
         self.feeds.iter().any(|feed| matches!(&feed.value, FeedValue::State(output) if output == name))
     }
 

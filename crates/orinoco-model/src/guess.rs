@@ -5,12 +5,12 @@ use std::path::Path;
 use orinoco_core::{Diagnosis, Dim, ElementType, Layout, TensorDesc, codes};
 use orinoco_vision::{Align, ColorOrder, Fit, Guess, HeadSpec, InputSpec, Resize, Rounding, heads};
 
-use super::input::{
+use super::{Model, metadata};
+use crate::input::{
     AudioFeatures, AudioSpec, Feed, FeedValue, ModelInput, Quantization, SIDE_MAX, WINDOW_MAX,
 };
-use super::onnx::Extras;
-use super::output::{CLASSES_MAX, numbered_labels};
-use super::{Model, metadata};
+use crate::onnx::Extras;
+use crate::output::{CLASSES_MAX, numbered_labels};
 
 /// A key of a guessed description that may be wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,7 +10,7 @@ pub(crate) const SIDE_MAX: i64 = 8192;
 /// Audio beyond 192 kHz is not recorded.
 const SAMPLE_RATE_MAX: i64 = 192_000;
 /// A minute at 16 kHz: longer windows are a typing error.
-pub(super) const WINDOW_MAX: i64 = 960_000;
+pub(crate) const WINDOW_MAX: i64 = 960_000;
 
 /// The main input.
 #[derive(Clone, Debug, PartialEq)]
@@ -108,7 +108,7 @@ pub enum FeedValue {
 }
 
 /// `[input]` as a description writes it.
-pub(super) struct InputTable {
+pub(crate) struct InputTable {
     pub name: Option<String>,
     pub element: Option<ElementType>,
     pub input: ModelInput,
@@ -128,7 +128,7 @@ const ELEMENTS: [ElementType; 6] = [
 ];
 
 /// Reads `[input]`.
-pub(super) fn read_input(table: Reader<'_>) -> InputTable {
+pub(crate) fn read_input(table: Reader<'_>) -> InputTable {
     let name = table.text("name");
     let quantization = read_quantization(&table);
     let element = table.choice("dtype", &ELEMENTS.map(|element| (element.name(), element)));
@@ -141,7 +141,7 @@ pub(super) fn read_input(table: Reader<'_>) -> InputTable {
 }
 
 /// Reads `quant_scale` and `quant_zero_point`.
-pub(super) fn read_quantization(table: &Reader<'_>) -> Option<Quantization> {
+pub(crate) fn read_quantization(table: &Reader<'_>) -> Option<Quantization> {
     let scale = table.float("quant_scale", f64::from(f32::MIN_POSITIVE)..=f64::from(f32::MAX));
     let zero_point = table.integer("quant_zero_point", -128..=255);
     if zero_point.is_some() && !table.has("quant_scale") {
@@ -151,7 +151,7 @@ pub(super) fn read_quantization(table: &Reader<'_>) -> Option<Quantization> {
 }
 
 /// Reads every `[[constant]]` and `[[state]]`.
-pub(super) fn read_feeds(top: &Reader<'_>) -> Vec<Feed> {
+pub(crate) fn read_feeds(top: &Reader<'_>) -> Vec<Feed> {
     let shape = |table: &Reader<'_>| table.counts("shape").iter().map(|n| *n as usize).collect();
     let constants = top.tables("constant").into_iter().map(|table| {
         let values: Vec<f32> = table.floats("value").iter().map(|value| *value as f32).collect();
@@ -179,7 +179,7 @@ pub(super) fn read_feeds(top: &Reader<'_>) -> Vec<Feed> {
 }
 
 /// The values of `rounding`.
-pub(super) const ROUNDINGS: [(&str, Rounding); 3] =
+pub(crate) const ROUNDINGS: [(&str, Rounding); 3] =
     [("down", Rounding::Down), ("exact", Rounding::Exact), ("nearest", Rounding::Nearest)];
 
 fn read_image(table: &Reader<'_>) -> InputSpec {

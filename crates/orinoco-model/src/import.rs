@@ -14,7 +14,9 @@ use orinoco_core::text::count;
 use orinoco_core::{Diagnosis, ElementType, Layout, TensorDesc, WithSubject, codes};
 use orinoco_vision::{Align, ColorOrder, Fit, HeadSpec, Resize, Rounding, heads};
 
-use crate::model::{CLASSES_MAX, DETECTIONS_MAX, Feed, LABELS, Model, ModelInput, SIDE_MAX, Unsure};
+use crate::input::SIDE_MAX;
+use crate::output::{CLASSES_MAX, DETECTIONS_MAX, LABELS};
+use crate::{Feed, Model, ModelInput, Unsure};
 
 /// Such files are a few kilobytes; a larger one is another kind of file.
 const DESCRIPTIONS: FileKind = FileKind {

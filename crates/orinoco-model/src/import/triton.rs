@@ -10,7 +10,7 @@ use orinoco_core::{Diagnosis, ElementType, Layout, codes};
 
 use super::pbtxt::{self, Message, Value};
 use super::{Import, LeftOut, Said, read_labels};
-use crate::model::{Feed, FeedValue};
+use crate::{Feed, FeedValue};
 
 /// Reads the file's text.
 pub(super) fn read(path: &Path, text: &str, onnx: Option<&Path>) -> Result<Import, Diagnosis> {

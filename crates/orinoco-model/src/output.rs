@@ -6,7 +6,7 @@ use orinoco_config::{FileKind, Reader};
 use orinoco_core::codes;
 use orinoco_vision::{Across, Activation, BoxForm, BoxUnit, HeadSpec, heads};
 
-use super::input::{Quantization, read_quantization};
+use crate::input::{Quantization, read_quantization};
 
 /// Detectors of crowds find hundreds; COCO's metric counts 100.
 pub(crate) const DETECTIONS_MAX: i64 = 10_000;
@@ -21,7 +21,7 @@ pub(crate) const LABELS: FileKind = FileKind {
 };
 
 /// Reads `[output]`: the head, how outputs are quantised, and the labels.
-pub(super) fn read_output(
+pub(crate) fn read_output(
     table: Reader<'_>,
     locate: &dyn Fn(&str, &Path) -> PathBuf,
 ) -> (HeadSpec, Option<Quantization>, Vec<String>) {
@@ -68,7 +68,7 @@ pub(super) fn read_output(
 }
 
 /// The names of a number of classes that nobody named.
-pub(super) fn numbered_labels(classes: usize) -> Vec<String> {
+pub(crate) fn numbered_labels(classes: usize) -> Vec<String> {
     (0..classes).map(|class| format!("class {class}")).collect()
 }
 

@@ -6,9 +6,9 @@ use orinoco_config::{Document, Faults, Vars};
 use orinoco_core::ElementType;
 use orinoco_vision::{HeadSpec, heads};
 
-use super::guess::Unsure;
-use super::input::{Feed, ModelInput, Quantization, read_feeds, read_input};
-use super::output::read_output;
+use crate::guess::Unsure;
+use crate::input::{Feed, ModelInput, Quantization, read_feeds, read_input};
+use crate::output::read_output;
 
 /// A model as its description says it is.
 #[derive(Clone, Debug, PartialEq)]
@@ -47,7 +47,7 @@ pub struct Model {
 
 impl Model {
     /// Reads a description. `locate` finds the files it names: `(as written, beside the description)` to a path.
-    pub(super) fn read(
+    pub(crate) fn read(
         path: &Path,
         version_file: Option<PathBuf>,
         locate: &dyn Fn(&str, &Path) -> PathBuf,

@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 
 use orinoco_config::{Document, Vars};
 
-use super::Model;
-use super::onnx::ONNX;
-use super::repository::{Repository, newest_version};
+use crate::Model;
+use crate::onnx::ONNX;
+use crate::repository::{Repository, newest_version};
 
 /// Messages in one another: a graph in an attribute of a node of a graph. A file that nests deeper is not looked into.
 const DEPTH_MAX: usize = 64;
@@ -186,7 +186,7 @@ mod tests {
 
     use rustix::fs::{CWD, Mode, mkfifoat};
 
-    use crate::engine::check_file;
+    use crate::check_file;
 
     use super::*;
 

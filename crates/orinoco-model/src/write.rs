@@ -7,8 +7,8 @@ use orinoco_vision::{
     Across, Activation, Align, BoxForm, BoxUnit, ColorOrder, Fit, HeadSpec, InputSpec, Resize, heads,
 };
 
-use super::Model;
-use super::input::{AudioFeatures, AudioSpec, FeedValue, ModelInput, Quantization, ROUNDINGS};
+use crate::Model;
+use crate::input::{AudioFeatures, AudioSpec, FeedValue, ModelInput, Quantization, ROUNDINGS};
 
 impl Model {
     /// The description as TOML. Keys that a guess is unsure of are followed by a comment that says why. Reading it gives
@@ -234,7 +234,7 @@ impl Writer<'_> {
 
     fn labels(&mut self) {
         let labels = &self.model.labels;
-        let numbered = super::output::numbered_labels(labels.len());
+        let numbered = crate::output::numbered_labels(labels.len());
         if labels.is_empty() {
         } else if *labels == numbered {
             self.line("classes", &labels.len().to_string());
