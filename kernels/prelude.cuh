@@ -27,8 +27,9 @@ struct FrameDesc {
     u8 memory;
     u64 pts;
     u8 clock;
+    u64 wall;
     u64 seq;
-    u16 stream;
+    u32 stream;
 };
 
 // Mirror of orinoco_cuda::FrameEntry: a frame, where its bytes are, and where it lies in the model's input.
@@ -47,7 +48,7 @@ struct FrameEntry {
     u32 taps_y;
 };
 
-static_assert(sizeof(Plane) == 16 && sizeof(FrameDesc) == 120 && sizeof(FrameEntry) == 168, "as in Rust");
+static_assert(sizeof(Plane) == 16 && sizeof(FrameDesc) == 128 && sizeof(FrameEntry) == 176, "as in Rust");
 
 enum PixelFormat { I420, NV12, YUY2, UYVY, RGB, BGR, GRAY8 };
 enum ColorMatrix { BT601, BT709, BT2020 };

@@ -1,6 +1,6 @@
 //! What an image in memory is. One descriptor serves from the source to the kernel.
 
-use crate::{BoxF, Pts, PtsClock, StreamId};
+use crate::{BoxF, Pts, PtsClock, StreamId, WallTime};
 
 /// The most planes any supported format has (I420 has three; four leaves room for alpha).
 pub const PLANES_MAX: usize = 4;
@@ -197,6 +197,9 @@ pub struct FrameDesc {
     pub pts: Pts,
     /// The clock of `pts`.
     pub clock: PtsClock,
+    /// When a live source captured it: by the driver's time stamp, else when its data reached the decoder. `None` for
+    /// recordings and test patterns.
+    pub wall: Option<WallTime>,
     /// Counts up from 0 at the source; a gap is a loss at the source.
     pub seq: u64,
     /// The stream it belongs to.
@@ -224,6 +227,7 @@ impl FrameDesc {
             memory: MemoryDomain::default(),
             pts: Pts::default(),
             clock: PtsClock::default(),
+            wall: None,
             seq: 0,
             stream: StreamId::default(),
         }

@@ -1,19 +1,42 @@
 use core::fmt;
 
-/// A stream's index in the running board, stable while it runs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[repr(transparent)]
-pub struct StreamId(pub u16);
+macro_rules! id {
+    ($(#[$doc:meta])* $name:ident, $noun:literal) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[repr(transparent)]
+        pub struct $name(pub u32);
 
-impl StreamId {
-    /// The index into per-stream tables.
-    pub fn index(self) -> usize {
-        usize::from(self.0)
-    }
+        impl $name {
+            /// Returns the id with this index.
+            ///
+            /// # Panics
+            /// Panics at 2^32, which a run does not reach: one a millisecond takes 49 days.
+            pub fn from_index(index: usize) -> Self {
+                Self(u32::try_from(index).expect(concat!("a run starts fewer than 2^32 ", $noun)))
+            }
+
+            /// Returns the index into tables that have one entry per id.
+            pub fn index(self) -> usize {
+                self.0 as usize
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{}", self.0)
+            }
+        }
+    };
 }
 
-impl fmt::Display for StreamId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.0)
-    }
+id! {
+    /// A stream of a run. Ids count up from 0, and are never given again while the process runs.
+    StreamId, "streams"
+}
+
+id! {
+    /// A loaded model of a run. Ids count up from 0, and are never given again while the process runs: a new version of a
+    /// model has a new one.
+    ModelId, "models"
 }

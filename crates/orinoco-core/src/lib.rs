@@ -24,6 +24,6 @@ pub use frame::{
     ColorMatrix, ColorRange, FrameDesc, FrameView, MemoryDomain, Orientation, PLANES_MAX, PixelFormat, Plane,
     PlaneView, Region,
 };
-pub use ids::StreamId;
+pub use ids::{ModelId, StreamId};
 pub use tensor::{Dim, ElementType, Layout, TensorDesc, shape_text};
-pub use time::{Clock, Nanos, Pts, PtsClock};
+pub use time::{Clock, Nanos, Pts, PtsClock, WallTime};

@@ -1,3 +1,4 @@
+use core::num::NonZeroU64;
 use core::ops::{Add, Sub};
 use core::time::Duration;
 
@@ -31,6 +32,35 @@ impl Sub<Duration> for Nanos {
 pub trait Clock: Send + Sync {
     /// The time now. Never goes backwards.
     fn now(&self) -> Nanos;
+
+    /// The time of day now. It may jump, in both directions: somebody sets it, or the network does.
+    fn wall(&self) -> WallTime;
+}
+
+/// A time of day: nanoseconds since 1970-01-01 00:00 UTC, without leap seconds (Unix time). A board without a battery for
+/// its clock starts in 1970, until the network tells it the time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(transparent)]
+pub struct WallTime(NonZeroU64);
+
+impl WallTime {
+    /// The time `nanos` nanoseconds after the start of 1970; the first nanosecond stands for what is earlier.
+    pub fn from_unix_nanos(nanos: u64) -> Self {
+        Self(NonZeroU64::new(nanos).unwrap_or(NonZeroU64::MIN))
+    }
+
+    /// Nanoseconds since the start of 1970.
+    pub fn unix_nanos(self) -> u64 {
+        self.0.get()
+    }
+}
+
+impl Sub<Duration> for WallTime {
+    type Output = WallTime;
+    fn sub(self, by: Duration) -> WallTime {
+        let by = u64::try_from(by.as_nanos()).unwrap_or(u64::MAX);
+        Self::from_unix_nanos(self.unix_nanos().saturating_sub(by))
+    }
 }
 
 /// A presentation timestamp in nanoseconds, on the clock that [`PtsClock`] names.

@@ -4,7 +4,7 @@
 use std::mem::offset_of;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use orinoco_core::{FrameDesc, Orientation, PLANES_MAX, PixelFormat, Plane};
+use orinoco_core::{FrameDesc, Orientation, PLANES_MAX, PixelFormat, Plane, WallTime};
 use thiserror::Error;
 
 use crate::filter::Axis;
@@ -62,28 +62,29 @@ pub struct TableLayout {
 }
 
 /// Bytes of one entry: `sizeof(FrameEntry)` of `kernels/prelude.cuh`.
-const ENTRY_BYTES: usize = 168;
+const ENTRY_BYTES: usize = 176;
 
 /// Offsets in `FrameEntry` of `kernels/prelude.cuh`.
 mod entry {
     pub(super) const ADDRESS: usize = 0;
     pub(super) const FRAME: usize = 8;
-    pub(super) const OFFSET: usize = 128;
-    pub(super) const SIZE: usize = 136;
-    pub(super) const SCALE: usize = 144;
-    pub(super) const FILTER: usize = 152;
-    pub(super) const TAPS: usize = 160;
+    pub(super) const OFFSET: usize = 136;
+    pub(super) const SIZE: usize = 144;
+    pub(super) const SCALE: usize = 152;
+    pub(super) const FILTER: usize = 160;
+    pub(super) const TAPS: usize = 168;
 }
 
 // The kernels' mirror of `FrameDesc`: what C++ makes of the same fields in the same order.
 const _: () = {
-    assert!(size_of::<FrameDesc>() == 120 && align_of::<FrameDesc>() == 8);
+    assert!(size_of::<FrameDesc>() == 128 && align_of::<FrameDesc>() == 8);
     assert!(offset_of!(FrameDesc, format) == 0 && offset_of!(FrameDesc, width) == 4);
     assert!(offset_of!(FrameDesc, height) == 8 && offset_of!(FrameDesc, planes) == 16);
     assert!(offset_of!(FrameDesc, matrix) == 80 && offset_of!(FrameDesc, range) == 81);
     assert!(offset_of!(FrameDesc, orientation) == 82 && offset_of!(FrameDesc, memory) == 83);
     assert!(offset_of!(FrameDesc, pts) == 88 && offset_of!(FrameDesc, clock) == 96);
-    assert!(offset_of!(FrameDesc, seq) == 104 && offset_of!(FrameDesc, stream) == 112);
+    assert!(offset_of!(FrameDesc, wall) == 104 && size_of::<Option<WallTime>>() == 8);
+    assert!(offset_of!(FrameDesc, seq) == 112 && offset_of!(FrameDesc, stream) == 120);
     assert!(size_of::<Plane>() == 16 && offset_of!(Plane, stride) == 8 && PLANES_MAX == 4);
     assert!(entry::OFFSET == entry::FRAME + size_of::<FrameDesc>() && entry::TAPS + 8 == ENTRY_BYTES);
 };
@@ -242,6 +243,7 @@ fn write_frame(target: &mut [u8], frame: &FrameDesc) {
     put(target, offset_of!(FrameDesc, memory), [frame.memory as u8]);
     put(target, offset_of!(FrameDesc, pts), frame.pts.0.to_le_bytes());
     put(target, offset_of!(FrameDesc, clock), [frame.clock as u8]);
+    put(target, offset_of!(FrameDesc, wall), frame.wall.map_or(0, WallTime::unix_nanos).to_le_bytes());
     put(target, offset_of!(FrameDesc, seq), frame.seq.to_le_bytes());
     put(target, offset_of!(FrameDesc, stream), frame.stream.0.to_le_bytes());
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use orinoco_core::{Clock, Diagnosis, Findings, FrameDesc, Region, StreamId, codes};
+use orinoco_core::{Clock, Diagnosis, Findings, FrameDesc, ModelId, Region, StreamId, codes};
 use orinoco_telemetry::{DropCause, Event, EventSink, Stage, Stats};
 
 use crate::mux::Next;
@@ -23,8 +23,8 @@ pub trait Follow: Send {
 
 /// A plan with the model it belongs to.
 pub struct BoundPlan {
-    /// Index into the board's models.
-    pub model: usize,
+    /// The model.
+    pub model: ModelId,
     /// The model's name, for events.
     pub name: String,
     /// The plan.
@@ -34,8 +34,8 @@ pub struct BoundPlan {
 /// One model of those that a stream's frames run through.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Step {
-    /// Index into the board's models.
-    pub model: usize,
+    /// The model.
+    pub model: ModelId,
     /// It looks at every so many frames of a stream, beginning with the first.
     pub interval: u32,
     /// It looks at objects in place of whole frames.
@@ -46,7 +46,7 @@ pub struct Step {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Objects {
     /// The model that finds them.
-    pub of: usize,
+    pub of: ModelId,
     /// Their classes; any if empty.
     pub classes: Vec<u32>,
     /// Shortest side, in source pixels: less shows too little.
@@ -79,11 +79,11 @@ pub enum JoinError {
     /// The lane has ended with its last stream.
     Ended,
     /// The lane does not hold this model, and no plan of it came along.
-    NoPlan(usize),
+    NoPlan(ModelId),
 }
 
 /// The models of a lane. One that no stream uses is given up, and its memory with it.
-type Uses = Arc<Mutex<BTreeMap<usize, Use>>>;
+type Uses = Arc<Mutex<BTreeMap<ModelId, Use>>>;
 
 /// A model of a lane.
 #[derive(Clone, Copy, Debug)]
@@ -106,15 +106,15 @@ impl LaneEntry {
     /// Adds a stream; its source pushes into the inlet.
     pub fn join(&self, joining: Joining) -> Result<Inlet, JoinError> {
         let mut uses = lock(&self.uses);
-        let brought = |model: usize| joining.plans.iter().any(|plan| plan.model == model);
+        let brought = |model: ModelId| joining.plans.iter().any(|plan| plan.model == model);
         let missing = |step: &&Step| !uses.contains_key(&step.model) && !brought(step.model);
         if let Some(step) = joining.steps.iter().find(missing) {
             return Err(JoinError::NoPlan(step.model));
         }
         let (stream, queue) = (joining.stream, joining.queue);
-        let models: Vec<usize> = joining.steps.iter().map(|step| step.model).collect();
+        let models: Vec<ModelId> = joining.steps.iter().map(|step| step.model).collect();
         let reads = |plan: &BoundPlan| (plan.model, plan.executor.reads_video_memory());
-        let reads: BTreeMap<usize, bool> = joining.plans.iter().map(reads).collect();
+        let reads: BTreeMap<ModelId, bool> = joining.plans.iter().map(reads).collect();
         // The lane reads this before it sees the first frame of the stream.
         self.joining.send(joining).map_err(|_| JoinError::Ended)?;
         let inlet = self.mux.add(stream, queue).map_err(|Closed| JoinError::Ended)?;
@@ -127,7 +127,7 @@ impl LaneEntry {
     }
 
     /// Whether the lane's plan of a model reads frames where the video hardware left them.
-    pub fn reads_video_memory(&self, model: usize) -> bool {
+    pub fn reads_video_memory(&self, model: ModelId) -> bool {
         lock(&self.uses).get(&model).is_some_and(|used| used.reads_video_memory)
     }
 
@@ -137,7 +137,7 @@ impl LaneEntry {
     }
 
     /// Keeps a model on the lane until this is dropped, if the lane has it.
-    pub fn hold(&self, model: usize) -> Option<Hold> {
+    pub fn hold(&self, model: ModelId) -> Option<Hold> {
         lock(&self.uses).get_mut(&model)?.streams += 1;
         Some(Hold { uses: Arc::clone(&self.uses), model })
     }
@@ -147,7 +147,7 @@ impl LaneEntry {
 #[derive(Debug)]
 pub struct Hold {
     uses: Uses,
-    model: usize,
+    model: ModelId,
 }
 
 impl Drop for Hold {
@@ -159,7 +159,7 @@ impl Drop for Hold {
     }
 }
 
-fn lock(uses: &Uses) -> MutexGuard<'_, BTreeMap<usize, Use>> {
+fn lock(uses: &Uses) -> MutexGuard<'_, BTreeMap<ModelId, Use>> {
     // A poisoned lock means a panic between two counts, and those are whole.
     uses.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -169,7 +169,7 @@ pub struct Lane {
     mux: Arc<Mux>,
     joining: Receiver<Joining>,
     uses: Uses,
-    plans: BTreeMap<usize, LanePlan>,
+    plans: BTreeMap<ModelId, LanePlan>,
     streams: BTreeMap<StreamId, LaneStream>,
     pictures: Pictures,
     clock: Arc<dyn Clock>,
@@ -424,7 +424,7 @@ pub fn not_finite(model: &str) -> Diagnosis {
 }
 
 /// A model is charged the replay, each picture's stream its share of that.
-fn record_times(stats: &Stats, model: usize, pictures: &[Frame], times: StageTimes) {
+fn record_times(stats: &Stats, model: ModelId, pictures: &[Frame], times: StageTimes) {
     let mut of_model = stats.model(model);
     of_model.pictures += pictures.len() as u64;
     of_model.replays += 1;
@@ -486,8 +486,8 @@ mod tests {
         let (sinks, outlet) =
             SinkThread::new(stream, Vec::new(), policy, None, clock, Arc::new(Quiet), stats);
         let queue = StreamQueue { group: 0, batch_max: 1, frames_max: 1, policy, batch_wait: Duration::ZERO };
-        let plan = BoundPlan { model: 0, name: "broken".to_owned(), executor: Box::new(broken) };
-        let steps = vec![Step { model: 0, interval: 1, on: None }];
+        let plan = BoundPlan { model: ModelId(0), name: "broken".to_owned(), executor: Box::new(broken) };
+        let steps = vec![Step { model: ModelId(0), interval: 1, on: None }];
         let joining = Joining {
             stream,
             queue,
@@ -536,18 +536,25 @@ mod tests {
                     stats.clone(),
                 );
                 let queue = StreamQueue { group: 0, batch_max: 1, frames_max: 1, policy, batch_wait };
-                let steps = vec![Step { model: 0, interval: 1, on: None }];
+                let steps = vec![Step { model: ModelId(0), interval: 1, on: None }];
                 let stop = Stop::default();
                 entry.join(Joining { stream, queue, steps, plans, follower: None, outlet, stop })
             };
-            let plan = |reads| BoundPlan { model: 0, name: "m".to_owned(), executor: Box::new(Reads(reads)) };
+            let plan = |reads| BoundPlan {
+                model: ModelId(0),
+                name: "m".to_owned(),
+                executor: Box::new(Reads(reads)),
+            };
             let first = join(StreamId(0), vec![plan(reads)]).expect("it is open");
             // The lane has a plan already, and keeps it.
             let second = join(StreamId(1), vec![plan(!reads)]).expect("it is open");
             (lane, entry, first, second)
         });
-        assert_eq!(lanes.each_ref().map(|(_, entry, ..)| entry.reads_video_memory(0)), [true, false]);
-        assert!(!lanes[0].1.reads_video_memory(1), "it has no such model");
+        assert_eq!(
+            lanes.each_ref().map(|(_, entry, ..)| entry.reads_video_memory(ModelId(0))),
+            [true, false]
+        );
+        assert!(!lanes[0].1.reads_video_memory(ModelId(1)), "it has no such model");
     }
 
     #[test]

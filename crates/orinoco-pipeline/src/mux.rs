@@ -351,7 +351,7 @@ mod tests {
     use orinoco_core::{FrameDesc, PixelFormat};
     use std::time::Instant;
 
-    fn frame(stream: u16, seq: u64) -> Frame {
+    fn frame(stream: u32, seq: u64) -> Frame {
         let mut desc = FrameDesc::packed(PixelFormat::Gray8, 1, 1);
         desc.stream = StreamId(stream);
         desc.seq = seq;
@@ -362,13 +362,13 @@ mod tests {
     fn mux(
         policy: DropPolicy,
         frames_max: usize,
-        streams: u16,
+        streams: u32,
         batch_max: usize,
         wait_ms: u64,
     ) -> (Arc<Mux>, Vec<Inlet>, Stats) {
         let batch_wait = Duration::from_millis(wait_ms);
         let queue = StreamQueue { group: 0, batch_max, frames_max, policy, batch_wait };
-        let stats = Stats::new(usize::from(streams));
+        let stats = Stats::new(streams as usize);
         let mux = Mux::new(Arc::new(MonotonicClock::default()), stats.clone());
         let inlets = (0..streams).map(|s| mux.add(StreamId(s), queue).expect("open")).collect();
         assert_eq!(mux.next(&mut Vec::new()), Some(Next::Joined));

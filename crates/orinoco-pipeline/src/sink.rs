@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::time::Duration;
 
-use orinoco_core::{Clock, Detection, Diagnosis, Findings, Nanos, StreamId, TrackId};
+use orinoco_core::{Clock, Detection, Diagnosis, Findings, ModelId, Nanos, StreamId, TrackId};
 use orinoco_telemetry::{DropCause, Event, EventSink, SourceState, Stage, Stats};
 
 use crate::{DropPolicy, Frame, Stop};
@@ -42,7 +42,7 @@ pub struct Outcome {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Found {
     /// Index into the board's models.
-    pub model: usize,
+    pub model: ModelId,
     /// What it looked at; `None` for the whole frame.
     pub object: Option<Object>,
     /// The model did not look at this frame: this is where its objects should be by now.
@@ -115,7 +115,7 @@ impl Found {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Object {
     /// Index of that model into the board's models.
-    pub model: usize,
+    pub model: ModelId,
     /// Index into its detections.
     pub detection: usize,
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use orinoco_core::{Clock, Diagnosis, Nanos, StreamId, codes};
+use orinoco_core::{Clock, Diagnosis, Nanos, PtsClock, StreamId, WallTime, codes};
 use orinoco_telemetry::{DropCause, Event, EventSink, SourceState, Stage, Stats};
 
 use crate::{Frame, Inlet, Poll, Source, SourceError, Stop};
@@ -123,6 +123,7 @@ impl SourceRunner {
                     life.seq += frame.lost;
                     frame.desc.seq = life.seq;
                     frame.desc.stream = self.stream;
+                    frame.desc.wall = captured_at(&frame, &*self.clock);
                     life.seq += 1;
                     life.given += 1;
                     self.count(&frame);
@@ -200,6 +201,16 @@ impl SourceRunner {
             self.events.emit(Event::Source { stream: self.name(), state, why });
         }
     }
+}
+
+/// Returns the time of day at which a live source captured a frame; `None` for a recording.
+fn captured_at(frame: &Frame, clock: &dyn Clock) -> Option<WallTime> {
+    if frame.desc.clock == PtsClock::Media {
+        return None;
+    }
+    let on_the_way = frame.captured.or(frame.decode).unwrap_or_default();
+    let since_arrival = clock.now().since(frame.arrived);
+    Some(clock.wall() - (since_arrival + on_the_way))
 }
 
 /// Whether something that has happened `times` times is worth a message: the first, second, fourth and so on, or a camera
@@ -390,6 +401,32 @@ mod tests {
             numbers.extend(batch.iter().map(|frame| frame.desc.seq));
         }
         assert_eq!(numbers, [35, 36, 39]);
+    }
+
+    #[test]
+    fn frames_of_live_sources_have_the_time_of_their_capture() {
+        struct Fixed;
+        impl Clock for Fixed {
+            fn now(&self) -> Nanos {
+                Nanos(1_000)
+            }
+            fn wall(&self) -> WallTime {
+                WallTime::from_unix_nanos(5_000_000)
+            }
+        }
+        let captured = |clock: PtsClock, captured: Option<u64>, decode: Option<u64>| {
+            let desc = FrameDesc { clock, ..FrameDesc::packed(PixelFormat::Gray8, 1, 1) };
+            let slot = crate::SlotPool::new(1, 1).take(Duration::ZERO).expect("free");
+            let mut frame = Frame::new(desc, crate::Slot::Owned(slot), Nanos(400)).expect("fits");
+            frame.captured = captured.map(Duration::from_nanos);
+            frame.decode = decode.map(Duration::from_nanos);
+            captured_at(&frame, &Fixed).map(WallTime::unix_nanos)
+        };
+        assert_eq!(captured(PtsClock::Media, Some(1), Some(1)), None);
+        assert_eq!(captured(PtsClock::Arrival, None, None), Some(4_999_400));
+        assert_eq!(captured(PtsClock::Arrival, None, Some(100)), Some(4_999_300));
+        // A camera's own stamp is before its JPEG reached the decoder.
+        assert_eq!(captured(PtsClock::Monotonic, Some(300), Some(100)), Some(4_999_100));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use orinoco_api::{LineSummary, TrackedSummary, ZoneSummary};
 use orinoco_board::{BoardStream, Shape, TrackSpec, TrackerSpec};
-use orinoco_core::{Diagnosis, Findings, FrameDesc, Pts, codes};
+use orinoco_core::{Diagnosis, Findings, FrameDesc, ModelId, Pts, codes};
 use orinoco_pipeline::{Crossing, CrossingKind, Follow, Found};
 use orinoco_vision::zones::{
     Counter, Direction, FrameSize, Line, MARGIN, Passage, ShapeError, Spot, What, Zone,
@@ -31,7 +31,7 @@ struct State {
     zones: Vec<Zone>,
     lines: Vec<Line>,
     /// By model: objects of one are not those of another.
-    models: BTreeMap<usize, Followed>,
+    models: BTreeMap<ModelId, Followed>,
 }
 
 /// Only the lane waits for it, and only while the summary is written.
@@ -131,7 +131,7 @@ impl Follow for Follower {
 }
 
 /// Where the objects of a model are in a frame that it did not look at.
-fn predict(model: usize, tracker: &mut Tracker, pts: Pts) -> Found {
+fn predict(model: ModelId, tracker: &mut Tracker, pts: Pts) -> Found {
     let mut findings = Findings::default();
     tracker.predict(pts, &mut findings.detections, &mut findings.tracks);
     Found { model, predicted: true, findings, ..Found::default() }

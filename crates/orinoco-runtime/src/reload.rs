@@ -10,7 +10,7 @@ use std::time::SystemTime;
 
 use orinoco_board::{Board, BoardModel, BoardStream};
 use orinoco_config::Faults;
-use orinoco_core::{Diagnosis, codes};
+use orinoco_core::{Diagnosis, ModelId, codes};
 use orinoco_infer::Scratch;
 use orinoco_model::{Model, Repository};
 use orinoco_pipeline::{BoundPlan, Hold, LaneEntry};
@@ -266,7 +266,8 @@ impl Reload {
     ) -> Result<Vec<Hold>, Faults> {
         let mut holds = Vec::new();
         for &model in &stream.models {
-            let there = self.lanes[lane].as_ref().and_then(|seen| seen.entry.hold(model));
+            let there =
+                self.lanes[lane].as_ref().and_then(|seen| seen.entry.hold(ModelId::from_index(model)));
             if there.is_none() && !plans.contains_key(&model) {
                 plans.insert(model, self.plan(model, lane, &mut loaded[model], repository)?);
             }

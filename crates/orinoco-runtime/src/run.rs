@@ -13,7 +13,7 @@ use std::time::Duration;
 use orinoco_api::{EndState, MemorySummary, ModelSummary, Summary};
 use orinoco_board::{Board, BoardModel, BoardStream, Drop as DropKey, Inference, ObjectsSpec, SinkKind};
 use orinoco_config::{FaultList, Faults};
-use orinoco_core::{Clock, Diagnosis, Nanos, StreamId, codes};
+use orinoco_core::{Clock, Diagnosis, ModelId, Nanos, StreamId, codes};
 use orinoco_infer::Scratch;
 use orinoco_media::{FrameMemory, SourceUri};
 use orinoco_memory::Plan;
@@ -359,7 +359,7 @@ impl OpenStream {
         let steps = spec.models.iter().map(|&model| step(model, spec, models));
         let steps = steps.collect::<Result<Vec<_>, _>>()?;
         let whole = steps.iter().filter(|step| step.on.is_none());
-        let batch_max = whole.map(|step| models[step.model].summary.batch).max().unwrap_or(1);
+        let batch_max = whole.map(|step| models[step.model.index()].summary.batch).max().unwrap_or(1);
         let follower = spec.track.as_ref().map(|track| Follower::new(spec, track)).transpose()?;
         let names: Arc<[ModelNames]> = models.iter().map(|model| model.names.clone()).collect();
         let files = outputs.iter().map(|(sink, _)| sink.path.clone()).collect();
@@ -377,12 +377,14 @@ impl OpenStream {
 /// One model's turn in a stream.
 fn step(model: usize, stream: &BoardStream, models: &[KnownModel]) -> Result<Step, Diagnosis> {
     let spec = &models[model].spec;
-    let Some(on) = &spec.on else { return Ok(Step { model, interval: spec.interval, on: None }) };
+    let (id, interval) = (ModelId::from_index(model), spec.interval);
+    let Some(on) = &spec.on else { return Ok(Step { model: id, interval, on: None }) };
     let finder = stream.models.iter().copied().find(|&other| models[other].spec.name == on.model);
     let of = finder.expect("a board file puts the finder before the model that works on what it finds");
     let classes = object_classes(spec, on, &models[of].names.labels)?;
+    let of = ModelId::from_index(of);
     let on = Objects { of, classes, side_min: on.side_min, count_max: on.count_max };
-    Ok(Step { model, interval: spec.interval, on: Some(on) })
+    Ok(Step { model: id, interval, on: Some(on) })
 }
 
 /// The classes of objects that a model looks at, by the `labels` of the model that finds them.
@@ -400,7 +402,7 @@ fn object_classes(spec: &BoardModel, on: &ObjectsSpec, labels: &[String]) -> Res
 
 /// Where a stream's frames are best left: in the video hardware's memory, where all who look at them read it. Objects are
 /// parts of frames, and several of one frame cannot be mapped for the GPU at once.
-fn frame_memory(steps: &[Step], shows_pictures: bool, reads: impl Fn(usize) -> bool) -> FrameMemory {
+fn frame_memory(steps: &[Step], shows_pictures: bool, reads: impl Fn(ModelId) -> bool) -> FrameMemory {
     let reads = |step: &Step| step.on.is_none() && reads(step.model);
     let all_read = !steps.is_empty() && steps.iter().all(reads);
     if all_read && !shows_pictures { FrameMemory::Nvmm } else { FrameMemory::Host }
@@ -450,7 +452,7 @@ impl Shared {
         scratch: Option<&Scratch>,
     ) -> Result<BoundPlan, Diagnosis> {
         let executor = bind_plan(loaded, Arc::clone(&self.clock), scratch)?;
-        Ok(BoundPlan { model, name: loaded.name.clone(), executor })
+        Ok(BoundPlan { model: ModelId::from_index(model), name: loaded.name.clone(), executor })
     }
 
     fn source(
@@ -470,7 +472,7 @@ impl Shared {
             frames_max: spec.frames_max,
             clock: Arc::clone(&self.clock),
             // Differs between boards and streams, so that they do not knock on one server together.
-            seed: u64::from(std::process::id()) << 16 | u64::from(stream.0),
+            seed: u64::from(std::process::id()) << 32 | u64::from(stream.0),
             events: Arc::clone(&self.events),
             stats: self.stats.clone(),
             stop: self.stop.of(stream),
@@ -501,10 +503,7 @@ impl Running {
         } = open;
         let outputs_read = sinks.len();
         let shared = self.shared.clone();
-        if shared.stats.streams() > usize::from(u16::MAX) {
-            return Err(too_many_streams(&spec));
-        }
-        let stream = stream_id(shared.stats.add_stream(&spec.name));
+        let stream = shared.stats.add_stream(&spec.name);
         let policy = policy(&spec, &source);
         let (sink, outlet) = SinkThread::new(
             stream,
@@ -569,7 +568,7 @@ impl Running {
         let cause = match why {
             JoinError::Ended => "its lane has just ended".to_owned(),
             JoinError::NoPlan(model) => {
-                format!("its lane has no plan of model `{}`", self.models[model].names.name)
+                format!("its lane has no plan of model `{}`", self.models[model.index()].names.name)
             }
         };
         Diagnosis::new(&codes::RELOAD, format!("stream {}", spec.name), cause, "reload the board file again")
@@ -775,15 +774,6 @@ fn wait_for_close(before: Option<Receiver<Infallible>>, stop: &Stop) {
     }
 }
 
-fn too_many_streams(spec: &BoardStream) -> Diagnosis {
-    let cause = "this run has had 65536 streams";
-    Diagnosis::new(&codes::RELOAD, format!("stream {}", spec.name), cause, "restart the daemon")
-}
-
-fn stream_id(index: usize) -> StreamId {
-    StreamId(u16::try_from(index).expect("streams are counted when they start"))
-}
-
 /// All values, or all faults.
 pub(crate) fn collect<T>(results: impl Iterator<Item = Result<T, Faults>>) -> Result<Vec<T>, Faults> {
     let mut faults = FaultList::default();
@@ -921,9 +911,9 @@ pub(crate) mod tests {
 
     #[test]
     fn frames_stay_in_video_memory_where_nobody_needs_them_elsewhere() {
-        let reads_video_memory = |model| model == 0;
-        let whole = |model| Step { model, interval: 1, on: None };
-        let on = Objects { of: 0, classes: Vec::new(), side_min: 1, count_max: 1 };
+        let reads_video_memory = |model| model == ModelId(0);
+        let whole = |model| Step { model: ModelId(model), interval: 1, on: None };
+        let on = Objects { of: ModelId(0), classes: Vec::new(), side_min: 1, count_max: 1 };
         let objects = Step { on: Some(on), ..whole(0) };
         for (steps, shows_pictures, wanted) in [
             (vec![whole(0)], false, FrameMemory::Nvmm),
@@ -945,10 +935,10 @@ pub(crate) mod tests {
         let (mut runtime, log, stop) = prepare(board(2, &streams));
         runtime.models.push(known(&demo_model()));
         runtime.shared.count(&runtime.models);
-        let plan = BoundPlan { model: 0, name: "m".to_owned(), executor: Box::new(Broken) };
+        let plan = BoundPlan { model: ModelId(0), name: "m".to_owned(), executor: Box::new(Broken) };
         runtime.lanes[0].insert(0, plan);
         runtime.streams[0].spec.models = vec![0];
-        runtime.streams[0].steps = vec![Step { model: 0, interval: 1, on: None }];
+        runtime.streams[0].steps = vec![Step { model: ModelId(0), interval: 1, on: None }];
         let summary = end(runtime.start().expect("it starts"));
         assert!(!log.places("lane 0 failed").is_empty() && stop.requested());
         assert_eq!((summary.end, summary.faults.len()), (EndState::Failed, 1), "{:?}", summary.faults);
@@ -1044,13 +1034,13 @@ pub(crate) mod tests {
         };
         let (carrier, next) = (open("carrier", &path), open("next", ENDLESS));
         picture.close().expect("removed");
-        let plan = BoundPlan { model: 0, name: "m".to_owned(), executor: Box::new(Marked) };
+        let plan = BoundPlan { model: ModelId(0), name: "m".to_owned(), executor: Box::new(Marked) };
         let (mut plans, entry) = (Plans::from([(0, plan)]), running.lanes[0].entry.clone());
         let mut join = |stream| running.start_stream(stream, &mut plans, &entry).map_err(|why| why.code.id);
         assert_eq!(join(carrier), Err(codes::FILE_MISSING.id), "its source is gone");
         // The lane gives the plan up when it learns that the stream has no source.
         for _ in 0..WAIT_MAX.as_millis() / 10 {
-            if !entry.reads_video_memory(0) {
+            if !entry.reads_video_memory(ModelId(0)) {
                 break;
             }
             thread::sleep(Duration::from_millis(10));

@@ -92,7 +92,7 @@ fn mp4(
 #[cfg(feature = "gstreamer")]
 fn paint_outcome(canvas: &mut Canvas<'_>, outcome: &Outcome, models: &[ModelNames]) {
     for found in outcome.reported() {
-        let (names, findings) = (&models[found.model], found.reported());
+        let (names, findings) = (&models[found.model.index()], found.reported());
         match found.object.map(|object| outcome.detection(object)) {
             None => {
                 let count = findings.detections.len();
@@ -145,7 +145,7 @@ struct JsonlSink {
 
 impl JsonlSink {
     fn object(&self, outcome: &Outcome, object: Object) -> Option<ObjectJson> {
-        let (names, found) = (&self.models[object.model], outcome.detection(object)?);
+        let (names, found) = (&self.models[object.model.index()], outcome.detection(object)?);
         let label = names.labels.get(found.class_id as usize).map_or("?", String::as_str);
         let track_id = outcome.track(object).map(|track| track.0);
         Some(ObjectJson {
@@ -195,7 +195,7 @@ impl Sink for JsonlSink {
     fn write(&mut self, outcome: &Outcome) -> Result<(), Diagnosis> {
         let desc = &outcome.frame.desc;
         for found in outcome.reported() {
-            let names = &self.models[found.model];
+            let names = &self.models[found.model.index()];
             let line = ResultLine {
                 stream: Some(self.stream.clone()),
                 seq: desc.seq,
@@ -232,7 +232,7 @@ impl Sink for JsonlSink {
 mod tests {
     use super::*;
     use crate::outputs::TakenFiles;
-    use orinoco_core::{BoxF, Detection, Findings, FrameDesc, Nanos, PixelFormat, TrackId};
+    use orinoco_core::{BoxF, Detection, Findings, FrameDesc, ModelId, Nanos, PixelFormat, TrackId};
     use orinoco_pipeline::{Found, Frame, Slot, SlotPool};
     use std::time::Duration;
 
@@ -270,8 +270,8 @@ mod tests {
         finder.findings.tracks = vec![Some(TrackId(1)), None, Some(TrackId(2)), None];
         finder.tracker_only = vec![false, true, false, true];
         let second = |detection| Found {
-            model: 1,
-            object: Some(Object { model: 0, detection }),
+            model: ModelId(1),
+            object: Some(Object { model: ModelId(0), detection }),
             findings: findings(&[0.7]),
             ..Found::default()
         };

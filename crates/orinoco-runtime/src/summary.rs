@@ -7,7 +7,7 @@ use orinoco_api::{
     Dropped, EndState, Fault, LaneMemory, MemorySummary, ModelMemory, ModelSummary, PlannedMemory,
     PowerSummary, RefusedJson, SUMMARY_SCHEMA, StageSummary, StreamSummary, Summary,
 };
-use orinoco_core::StreamId;
+use orinoco_core::{ModelId, StreamId};
 use orinoco_infer::Scratch;
 use orinoco_memory::Budget;
 use orinoco_pipeline::SinkOutputs;
@@ -39,7 +39,7 @@ pub(crate) fn summarise(ended: Ended, models: Vec<ModelSummary>, stats: &Stats) 
         models: models
             .into_iter()
             .enumerate()
-            .map(|(index, model)| with_times(model, &stats.model(index)))
+            .map(|(index, model)| with_times(model, &stats.model(ModelId::from_index(index))))
             .collect(),
         memory: ended.memory,
         power: PowerSummary {

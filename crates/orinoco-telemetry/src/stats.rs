@@ -1,7 +1,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use orinoco_core::{Nanos, StreamId};
+use orinoco_core::{ModelId, Nanos, StreamId};
 
 use crate::{Histogram, SourceState};
 
@@ -203,14 +203,14 @@ impl Stats {
         Self(Arc::new(Lists { streams, models: boxcar::Vec::new() }))
     }
 
-    /// Empty statistics for one stream more; its id is the number of those before it.
-    pub fn add_stream(&self, name: &str) -> usize {
-        self.0.streams.push(Mutex::new(StreamStats::new(name)))
+    /// Empty statistics for one stream more, and its id.
+    pub fn add_stream(&self, name: &str) -> StreamId {
+        StreamId::from_index(self.0.streams.push(Mutex::new(StreamStats::new(name))))
     }
 
-    /// Empty statistics for one model more; its index is the number of those before it.
-    pub fn add_model(&self) -> usize {
-        self.0.models.push(Mutex::default())
+    /// Empty statistics for one model more, and its id.
+    pub fn add_model(&self) -> ModelId {
+        ModelId::from_index(self.0.models.push(Mutex::default()))
     }
 
     /// One stream's statistics. Held only for the few instructions of an update.
@@ -219,8 +219,8 @@ impl Stats {
     }
 
     /// One model's statistics. Held only for the few instructions of an update.
-    pub fn model(&self, model: usize) -> MutexGuard<'_, ModelStats> {
-        lock(&self.0.models[model])
+    pub fn model(&self, model: ModelId) -> MutexGuard<'_, ModelStats> {
+        lock(&self.0.models[model.index()])
     }
 
     /// How many streams there are.

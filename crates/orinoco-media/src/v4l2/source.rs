@@ -481,6 +481,7 @@ fn put_together(planes: &[(&[u8], usize)], desc: &FrameDesc, out: &mut [u8]) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use orinoco_core::WallTime;
     use orinoco_pipeline::MonotonicClock;
     use std::io::Cursor;
     use std::path::PathBuf;
@@ -650,6 +651,10 @@ mod tests {
     impl Clock for Hand {
         fn now(&self) -> Nanos {
             Nanos(self.0.load(Ordering::Relaxed))
+        }
+
+        fn wall(&self) -> WallTime {
+            WallTime::from_unix_nanos(self.0.load(Ordering::Relaxed))
         }
     }
 
