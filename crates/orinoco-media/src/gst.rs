@@ -3,6 +3,7 @@
 //! Only what GStreamer 1.16 has is used, since JetPack 5 carries that version.
 
 mod colours;
+mod edits;
 mod faults;
 mod frames;
 mod hardware;

@@ -14,6 +14,7 @@ use gstreamer_video as video;
 use orinoco_core::{Clock, Diagnosis, codes};
 
 use super::colours::{self, COLORIMETRY, StreamColours};
+use super::edits;
 use super::faults::Seen;
 use super::frames::Turn;
 use super::hardware::{self, CONVERTER, NVMM};
@@ -153,6 +154,9 @@ impl Session {
         session.drain_wait = DRAIN_WAIT;
         let source = make("filesrc", "gstreamer1.0-plugins-base", &codes::SOURCE_OPEN, caller.shown)?;
         source.set_property("location", path);
+        if let Some(patch) = edits::longer_duration(path) {
+            edits::apply(patch, &source);
+        }
         let decode = session.add_decoder(caller.shown)?;
         chain(&session.pipeline, &[&source, &decode]);
         Ok(session.started())
