@@ -18,7 +18,7 @@ use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use serde::{Deserialize, Serialize};
 
 use crate::steps::{UNAVAILABLE, command, step};
-use crate::target_dir;
+use crate::workspace::target_dir;
 
 /// Longest end of the boards after they were told.
 const DOWN_MAX: Duration = Duration::from_secs(20);

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 
 use crate::steps::{command, step};
-use crate::{root, target_dir};
+use crate::workspace::{root, target_dir};
 
 /// The pedestrians video, where Debian's package has it.
 const VIDEO_IN_PACKAGE: &str = "usr/share/doc/opencv-doc/examples/data/vtest.avi";

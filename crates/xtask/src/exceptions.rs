@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
-use crate::root;
+use crate::workspace::root;
 
 /// Files that may lift the lint, with the reason.
 const EXCEPTIONS: &[(&str, &str)] = &[

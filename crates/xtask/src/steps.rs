@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 
-use crate::root;
+use crate::workspace::root;
 
 /// What a script exits with where this machine cannot do what it is for (EX_UNAVAILABLE of sysexits.h).
 pub(crate) const UNAVAILABLE: i32 = 69;
