@@ -1,5 +1,9 @@
-//! Which crate may use which. A new arrow is a decision: it goes here, into docs/ARCHITECTURE.md, and into a commit of
-//! its own.
+//! Which crate may use which, and that no files of one crate use one another in a cycle. A new arrow between crates is a
+//! decision: it goes here, into docs/ARCHITECTURE.md, and into a commit of its own.
+
+mod cycles;
+mod modules;
+mod names;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -87,9 +91,18 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("xtask", &["orinoco-rig"]),
 ];
 
-/// Fails on an arrow that the table does not have, on a table row without a crate, and on a crate without a row.
+/// Checks the arrows between crates, then those between the files of each crate.
 pub(crate) fn check() -> Result<()> {
-    let found = arrows()?;
+    let output = command(&["cargo", "metadata", "--no-deps", "--format-version", "1"]).output()?;
+    let metadata: Value = serde_json::from_slice(&output.stdout).context("reading `cargo metadata`")?;
+    let packages = metadata["packages"].as_array().context("`cargo metadata` names packages")?;
+    check_crates(packages)?;
+    cycles::check(packages)
+}
+
+/// Fails on an arrow that the table does not have, on a table row without a crate, and on a crate without a row.
+fn check_crates(packages: &[Value]) -> Result<()> {
+    let found = arrows(packages);
     let mut faults = Vec::new();
     for (name, used) in &found {
         let Some((_, allowed)) = ALLOWED.iter().find(|(known, _)| known == name) else {
@@ -111,10 +124,7 @@ pub(crate) fn check() -> Result<()> {
 }
 
 /// Every crate with the crates of the workspace that it uses outside its tests.
-fn arrows() -> Result<BTreeMap<String, BTreeSet<String>>> {
-    let output = command(&["cargo", "metadata", "--no-deps", "--format-version", "1"]).output()?;
-    let metadata: Value = serde_json::from_slice(&output.stdout).context("reading `cargo metadata`")?;
-    let packages = metadata["packages"].as_array().context("`cargo metadata` names packages")?;
+fn arrows(packages: &[Value]) -> BTreeMap<String, BTreeSet<String>> {
     let name = |value: &Value| value["name"].as_str().unwrap_or_default().to_owned();
     let ours: BTreeSet<String> = packages.iter().map(name).collect();
     let used = |package: &Value| -> BTreeSet<String> {
@@ -122,5 +132,5 @@ fn arrows() -> Result<BTreeMap<String, BTreeSet<String>>> {
         let shipped = all.filter(|dependency| dependency["kind"] != "dev");
         shipped.map(name).filter(|other| ours.contains(other)).collect()
     };
-    Ok(packages.iter().map(|package| (name(package), used(package))).collect())
+    packages.iter().map(|package| (name(package), used(package))).collect()
 }

@@ -34,7 +34,7 @@ enum Command {
     /// Emulated aarch64 boards: build, up, down, ssh, put, camera, fault, test
     #[command(subcommand)]
     Boards(boards::Action),
-    /// Check which crate may use which, and where `unsafe` may stand
+    /// Check which crate may use which, that no files use one another in a cycle, and where `unsafe` may stand
     Arrows,
 }
 
