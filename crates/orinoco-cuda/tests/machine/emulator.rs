@@ -81,7 +81,7 @@ impl Launch for Emulator {
         let ran = self.kernels.libraries.iter().any(|library| {
             // SAFETY: `orinoco_launch` has this type in every library (see `compile`).
             let run = unsafe { library.get::<Run>(b"orinoco_launch") }.expect("it is in every library");
-            // SAFETY: `arguments` are what the kernel takes: they are made in launch.rs only. Memory they name lies in
+            // SAFETY: `arguments` are what the kernel takes: they are made in launch.rs and below it only. Memory they name lies in
             // spans, which were placed below and live as long as `arguments`.
             let code = unsafe {
                 run(name.as_ptr(), sizes.as_ptr(), arguments.pointers().as_ptr(), c_int::from(self.backwards))

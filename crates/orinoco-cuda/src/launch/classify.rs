@@ -1,0 +1,83 @@
+//! `kernels/heads.cu`: the best classes of a picture.
+
+use super::elements::Element;
+use super::{Arguments, Grid, Launch, at, check_span, word};
+use crate::memory::Span;
+use crate::{CudaError, Kernel};
+
+/// What turns class values into probabilities.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Activation {
+    /// Nothing where they already are probabilities, else softmax.
+    Auto,
+    /// Nothing.
+    None,
+    /// Softmax.
+    Softmax,
+    /// Logistic function, each class on its own.
+    Sigmoid,
+}
+
+/// How the best classes of a picture are found.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Classify {
+    /// Number of classes.
+    pub classes: usize,
+    /// The output's element type.
+    pub element: Element,
+    /// What makes probabilities of it.
+    pub activation: Activation,
+    /// The class that is never reported.
+    pub background: Option<u32>,
+    /// The most classes reported.
+    pub top: usize,
+    /// Classes score at least this.
+    pub threshold: f32,
+}
+
+/// `ClassifySpec` of `kernels/heads.cu`.
+#[repr(C)]
+struct ClassifySpec {
+    classes: u32,
+    element: u32,
+    activation: u32,
+    background: u32,
+    top: u32,
+    threshold: f32,
+}
+
+/// Bytes of a class and its score in a list.
+pub const CLASS_BYTES: usize = 8;
+
+/// Finds the best classes of `batch` pictures: `top` pairs of class (u32) and score (f32) for each in `best`, best first,
+/// and how many of them there are in `counts` (u32).
+pub fn classify(
+    target: &(impl Launch + ?Sized),
+    batch: usize,
+    how: &Classify,
+    output: &Span,
+    best: &Span,
+    counts: &Span,
+) -> Result<(), CudaError> {
+    // CLASSIFY_THREADS of the kernel.
+    const THREADS: u32 = 256;
+    /// No class has this number: the kernel's NO_CLASS.
+    const NO_CLASS: u32 = u32::MAX;
+    check_span("class values", output, batch * how.classes, how.element.bytes());
+    check_span("a list of classes", best, batch * how.top * CLASS_BYTES / 4, 4);
+    check_span("counts of classes", counts, batch, 4);
+    let spec = ClassifySpec {
+        classes: word(how.classes),
+        element: how.element as u32,
+        activation: how.activation as u32,
+        background: how.background.unwrap_or(NO_CLASS),
+        top: word(how.top),
+        threshold: how.threshold,
+    };
+    let grid = Grid { blocks: [word(batch), 1, 1], threads: [THREADS, 1, 1] };
+    let spans = [output, best, counts];
+    let addresses = spans.map(Span::address);
+    let pointers = [at(&spec), at(&addresses[0]), at(&addresses[1]), at(&addresses[2])];
+    target.launch(Kernel::Classify, grid, &Arguments { pointers: &pointers, spans: &spans })
+}

@@ -1,0 +1,123 @@
+//! `kernels/preprocess.cu`: frames become a model's input.
+
+use orinoco_core::Layout;
+
+use super::elements::Element;
+use super::{Arguments, Grid, Launch, at, check_span, word};
+use crate::memory::Span;
+use crate::table::TableSpan;
+use crate::{CudaError, Kernel};
+
+/// The order of a model's colour channels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Order {
+    /// Red first.
+    Rgb,
+    /// Blue first.
+    Bgr,
+    /// Luma only: one channel.
+    Gray,
+}
+
+/// How frames are brought to the model's size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Filter {
+    /// Two taps each way, whatever the scale.
+    Bilinear,
+    /// A triangle filter as wide as the scale: Pillow's `BILINEAR`. Its table is [`TableLayout::antialiased`].
+    ///
+    /// [`TableLayout::antialiased`]: crate::TableLayout::antialiased
+    Antialias,
+}
+
+/// A model's image input: `value = (sample - mean) * scale`, sample 0 to 255, per channel in `order`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PictureTensor {
+    /// Width in pixels.
+    pub width: u32,
+    /// Height in pixels.
+    pub height: u32,
+    /// Channel order.
+    pub order: Order,
+    /// Axis order.
+    pub layout: Layout,
+    /// Element type.
+    pub element: Element,
+    /// Filter.
+    pub filter: Filter,
+    /// Per-channel mean, in samples.
+    pub mean: [f32; 3],
+    /// Per-channel scale.
+    pub scale: [f32; 3],
+    /// Sample value around the picture.
+    pub fill: u8,
+}
+
+/// `PreprocessSpec` of `kernels/preprocess.cu`.
+#[repr(C)]
+struct PreprocessSpec {
+    width: u32,
+    height: u32,
+    order: u32,
+    nhwc: u32,
+    element: u32,
+    scale: [f32; 3],
+    shift: [f32; 3],
+    border: [f32; 3],
+}
+
+impl PictureTensor {
+    /// Elements of one picture.
+    pub fn elements(&self) -> usize {
+        let channels = if self.order == Order::Gray { 1 } else { 3 };
+        channels * self.width as usize * self.height as usize
+    }
+
+    fn spec(&self) -> PreprocessSpec {
+        let (mean, scale) = (self.mean, self.scale);
+        PreprocessSpec {
+            width: self.width,
+            height: self.height,
+            order: self.order as u32,
+            nhwc: u32::from(self.layout == Layout::Nhwc),
+            element: self.element as u32,
+            scale,
+            // (x - mean) * scale with one multiplication less to round.
+            shift: std::array::from_fn(|channel| -mean[channel] * scale[channel]),
+            border: std::array::from_fn(|channel| (f32::from(self.fill) - mean[channel]) * scale[channel]),
+        }
+    }
+}
+
+/// Brings every frame of `table` into its place of `out`, which holds `table.batch()` pictures. Items left out of the
+/// table keep what they had.
+pub fn preprocess(
+    target: &(impl Launch + ?Sized),
+    table: &TableSpan,
+    tensor: &PictureTensor,
+    out: &Span,
+) -> Result<(), CudaError> {
+    // TILE_X and TILE_Y of the kernels.
+    const TILE: (u32, u32) = (32, 8);
+    let batch = table.batch();
+    check_span("the input tensor", out, batch * tensor.elements(), tensor.element.bytes());
+    let spec = tensor.spec();
+    let blocks = [tensor.width.div_ceil(TILE.0), tensor.height.div_ceil(TILE.1), word(batch)];
+    let grid = Grid { blocks, threads: [TILE.0, TILE.1, 1] };
+    let (entries, output) = (table.span().address(), out.address());
+    let spans = [table.span(), out];
+    match tensor.filter {
+        Filter::Bilinear => {
+            let pointers = [at(&entries), at(&spec), at(&output)];
+            let arguments = Arguments { pointers: &pointers, spans: &spans };
+            target.launch(Kernel::PreprocessBilinear, grid, &arguments)
+        }
+        Filter::Antialias => {
+            let weights = table.filters().expect("the antialiased resize has a table with weights").address();
+            let pointers = [at(&entries), at(&spec), at(&weights), at(&output)];
+            let arguments = Arguments { pointers: &pointers, spans: &spans };
+            target.launch(Kernel::PreprocessAntialias, grid, &arguments)
+        }
+    }
+}
