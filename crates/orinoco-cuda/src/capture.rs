@@ -8,7 +8,7 @@ use std::sync::Arc;
 use cudarc::driver::sys;
 
 use crate::device::check;
-use crate::memory::Owner;
+use crate::span::Owner;
 use crate::{CudaError, Device, Stream};
 
 /// A sequence of launches, not yet runnable, and what it uses.

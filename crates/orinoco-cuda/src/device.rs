@@ -14,7 +14,7 @@ use orinoco_core::text::mebibytes;
 use crate::frees::{CaptureGuard, Frees};
 use crate::kernels::SOURCES;
 use crate::launch::{Arguments, Grid, Launch};
-use crate::memory::{Owner, Span};
+use crate::span::{Owner, Span};
 use crate::{CudaError, DriverFault, Kernel, Sm, Unavailable};
 
 /// The oldest driver whose functions are called here (`cuGraphExecUpdate_v2`). JetPack 6 has 12.2 or newer.

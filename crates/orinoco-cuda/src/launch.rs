@@ -13,7 +13,7 @@ mod suppress;
 use std::ffi::c_void;
 use std::ptr;
 
-use crate::memory::Span;
+use crate::span::Span;
 use crate::{CudaError, Kernel};
 
 pub use classify::{Activation, CLASS_BYTES, Classify, classify};

@@ -10,7 +10,6 @@
 
 pub mod bench;
 mod capture;
-
 mod device;
 mod error;
 mod filter;
@@ -20,6 +19,7 @@ mod kernels;
 pub mod launch;
 mod memory;
 mod pool;
+mod span;
 mod surface;
 mod table;
 pub mod twin;
@@ -30,9 +30,8 @@ pub use frees::CaptureGuard;
 pub use graph::{Graph, GraphCounters, Ran};
 pub use kernels::{Image, Kernel, Sm};
 pub use launch::{Element, Filter, Launch, Order, PictureTensor};
-pub use memory::{
-    Allocated, DeviceArena, Owner, PinnedBuffer, PinnedPool, PinnedSlot, Span, Upload, Uploaded, allocated,
-};
+pub use memory::{Allocated, DeviceArena, PinnedBuffer, PinnedPool, PinnedSlot, Upload, Uploaded, allocated};
 pub use pool::DevicePool;
+pub use span::{Owner, Span};
 pub use surface::Surfaces;
 pub use table::{FilterBounds, FrameTable, Placement, TableFault, TableLayout, TableSpan};

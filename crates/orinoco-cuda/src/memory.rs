@@ -6,7 +6,6 @@
 //! rule "wait for the stream first" is the caller's, and nothing is freed before the device is done.
 #![expect(unsafe_code, reason = "the driver's allocations are raw memory")]
 
-use std::any::Any;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::ptr::{self, NonNull};
@@ -20,7 +19,7 @@ use cudarc::driver::sys;
 use orinoco_core::text::mebibytes;
 
 use crate::device::{Context, check};
-use crate::table::{TableLayout, TableSpan};
+use crate::span::{Owner, Span};
 use crate::{CudaError, Device, Event, Stream};
 
 /// Bytes that this process holds through this crate now.
@@ -44,71 +43,6 @@ pub fn allocated() -> Allocated {
     Allocated {
         device_bytes: DEVICE_BYTES.load(Ordering::Relaxed),
         pinned_bytes: PINNED_BYTES.load(Ordering::Relaxed),
-    }
-}
-
-/// Keeps an allocation alive.
-pub type Owner = Arc<dyn Any + Send + Sync>;
-
-/// Bytes that the GPU can reach, with what keeps them there.
-#[derive(Clone)]
-pub struct Span {
-    address: u64,
-    bytes: usize,
-    owner: Option<Owner>,
-}
-
-impl Span {
-    /// Memory that somebody else mapped for the GPU: a decoder's surface, an imported dma-buf.
-    ///
-    /// # Safety
-    /// The GPU (or whatever the launches go to) may read and write `bytes` bytes at `address` until `owner` is dropped,
-    /// or for good where there is none.
-    pub unsafe fn foreign(address: u64, bytes: usize, owner: Option<Owner>) -> Self {
-        Self { address, bytes, owner }
-    }
-
-    /// Its address on the GPU.
-    pub fn address(&self) -> u64 {
-        self.address
-    }
-
-    /// Its length.
-    pub fn bytes(&self) -> usize {
-        self.bytes
-    }
-
-    /// `bytes` bytes from `offset` on.
-    pub fn part(&self, offset: usize, bytes: usize) -> Self {
-        let fits = offset.checked_add(bytes).is_some_and(|end| end <= self.bytes);
-        assert!(fits, "{bytes} bytes at {offset} of a span of {} bytes", self.bytes);
-        Self { address: self.address + offset as u64, bytes, owner: self.owner.clone() }
-    }
-
-    /// The same bytes, kept by `owner`, which keeps their old owner.
-    pub(crate) fn kept_by(&self, owner: Owner) -> Self {
-        Self { owner: Some(owner), ..*self }
-    }
-
-    pub(crate) fn owner(&self) -> Option<&Owner> {
-        self.owner.as_ref()
-    }
-}
-
-impl fmt::Debug for Span {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Span({:#x}, {} bytes)", self.address, self.bytes)
-    }
-}
-
-impl TableSpan {
-    /// A table in memory of the caller's, which `layout` has filled.
-    ///
-    /// # Safety
-    /// `span` holds what [`TableLayout::set`] and [`TableLayout::clear`] of `layout` wrote, or zeros, whenever a kernel
-    /// reads it, and the frames named in it are still there.
-    pub unsafe fn foreign(span: Span, layout: &TableLayout) -> Self {
-        Self::new(span, layout)
     }
 }
 
@@ -188,7 +122,7 @@ impl DeviceArena {
 
 impl fmt::Debug for DeviceArena {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "DeviceArena({} bytes)", self.whole.bytes)
+        write!(f, "DeviceArena({} bytes)", self.whole.bytes())
     }
 }
 

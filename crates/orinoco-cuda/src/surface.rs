@@ -17,7 +17,7 @@ use libloading::Library;
 use orinoco_core::FrameDesc;
 
 use crate::device::{Context, check};
-use crate::memory::Span;
+use crate::span::Span;
 use crate::{CudaError, Device, DriverFault};
 
 /// The names of NVIDIA's library: the one that its own programs open, and the one for compilers.

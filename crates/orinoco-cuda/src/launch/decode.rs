@@ -2,7 +2,7 @@
 
 use super::elements::Element;
 use super::{Arguments, Grid, Launch, at, check_span, word};
-use crate::memory::Span;
+use crate::span::Span;
 use crate::table::TableSpan;
 use crate::{CudaError, Kernel};
 

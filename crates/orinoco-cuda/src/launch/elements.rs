@@ -1,7 +1,7 @@
 //! `kernels/convert.cu` and `kernels/reduce.cu`: tensors, element by element.
 
 use super::{Arguments, Grid, Launch, at, check_span, word};
-use crate::memory::Span;
+use crate::span::Span;
 use crate::{CudaError, Kernel};
 
 /// The type of a tensor's elements, as kernels know it.

@@ -4,7 +4,7 @@ use orinoco_core::Layout;
 
 use super::elements::Element;
 use super::{Arguments, Grid, Launch, at, check_span, word};
-use crate::memory::Span;
+use crate::span::Span;
 use crate::table::TableSpan;
 use crate::{CudaError, Kernel};
 
