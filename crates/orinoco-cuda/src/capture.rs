@@ -7,13 +7,14 @@ use std::sync::Arc;
 
 use cudarc::driver::sys;
 
-use crate::device::check;
+use crate::context::{CaptureGuard, Context};
+use crate::driver::check;
 use crate::span::Owner;
-use crate::{CudaError, Device, Stream};
+use crate::{CudaError, Stream};
 
 /// A sequence of launches, not yet runnable, and what it uses.
 pub(crate) struct Captured {
-    device: Device,
+    context: Arc<Context>,
     raw: sys::CUgraph,
     kept: Vec<Owner>,
 }
@@ -25,7 +26,7 @@ impl Captured {
         record: &mut dyn FnMut(&Stream) -> Result<(), CudaError>,
     ) -> Result<Self, CudaError> {
         stream.context().bind()?;
-        let guard = stream.device().capture_guard();
+        let guard = CaptureGuard::new(stream.context());
         // Of this thread only: what other lanes allocate meanwhile is their affair.
         let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
         // SAFETY: the stream lives as long as its borrow, and is not capturing: only this function starts, and it ends
@@ -40,7 +41,7 @@ impl Captured {
         let result = unsafe { sys::cuStreamEndCapture(stream.raw(), &mut raw) };
         drop(guard);
         // The graph, if there is one, is freed by `drop`.
-        let captured = Self { device: stream.device(), raw, kept };
+        let captured = Self { context: Arc::clone(stream.context()), raw, kept };
         recorded?;
         check(result, "cuStreamEndCapture", || "capturing a plan".to_owned())?;
         Ok(captured)
@@ -49,7 +50,7 @@ impl Captured {
 
 impl Drop for Captured {
     fn drop(&mut self) {
-        if !self.raw.is_null() && self.device.context().bind().is_ok() {
+        if !self.raw.is_null() && self.context.bind().is_ok() {
             // SAFETY: `cuStreamEndCapture` made it, and this is its only owner.
             let _ = unsafe { sys::cuGraphDestroy(self.raw) };
         }
@@ -58,7 +59,7 @@ impl Drop for Captured {
 
 /// A graph that can be launched, and what it uses.
 pub(crate) struct Exec {
-    device: Device,
+    context: Arc<Context>,
     raw: sys::CUgraphExec,
     kept: Vec<Owner>,
 }
@@ -68,13 +69,13 @@ unsafe impl Send for Exec {}
 
 impl Exec {
     pub(crate) fn new(mut captured: Captured) -> Result<Self, CudaError> {
-        let device = captured.device.clone();
-        device.context().bind()?;
+        let context = Arc::clone(&captured.context);
+        context.bind()?;
         let mut raw = ptr::null_mut();
         // SAFETY: `raw` is a place for the handle, and `captured` has the graph that its capture made. No flag is set.
         let result = unsafe { sys::cuGraphInstantiateWithFlags(&mut raw, captured.raw, 0) };
         check(result, "cuGraphInstantiateWithFlags", || "making a captured plan runnable".to_owned())?;
-        Ok(Self { device, raw, kept: std::mem::take(&mut captured.kept) })
+        Ok(Self { context, raw, kept: std::mem::take(&mut captured.kept) })
     }
 
     /// Changes the graph in place, which the driver allows where only arguments differ. It must not be running: the
@@ -86,8 +87,7 @@ impl Exec {
             errorFromNode: ptr::null_mut(),
         };
         // Memory that earlier launches use is released below.
-        let context = self.device.context();
-        if !context.frees().synchronize(context) {
+        if !self.context.synchronize_unless_capturing() {
             return Err(captured);
         }
         // SAFETY: both graphs live as long as their borrows, and `info` is a place for the answer.
@@ -100,8 +100,8 @@ impl Exec {
     }
 
     pub(crate) fn launch(&self, stream: &Stream) -> Result<(), CudaError> {
-        assert!(Arc::ptr_eq(self.device.context(), stream.device().context()), "a plan stays on its device");
-        self.device.context().bind()?;
+        assert!(Arc::ptr_eq(&self.context, stream.context()), "a plan stays on its device");
+        self.context.bind()?;
         // SAFETY: both handles live as long as their borrows, and `kept` holds all memory that the launches use.
         let result = unsafe { sys::cuGraphLaunch(self.raw, stream.raw()) };
         check(result, "cuGraphLaunch", || "replaying a captured plan".to_owned())
@@ -112,7 +112,7 @@ impl Drop for Exec {
     fn drop(&mut self) {
         // Memory in `kept` waits for the device when it is freed; the graph itself may be running still, which the
         // driver allows.
-        if self.device.context().bind().is_ok() {
+        if self.context.bind().is_ok() {
             // SAFETY: it was made in `new`, and this is its only owner.
             let _ = unsafe { sys::cuGraphExecDestroy(self.raw) };
         }

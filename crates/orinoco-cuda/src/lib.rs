@@ -9,29 +9,39 @@
 //! launches, replayed as one), then the launches in [`launch`].
 
 pub mod bench;
+mod block;
 mod capture;
+mod context;
 mod device;
+mod driver;
 mod error;
 mod filter;
 mod frees;
 mod graph;
+mod info;
 mod kernels;
 pub mod launch;
 mod memory;
 mod pool;
 mod span;
+mod stream;
 mod surface;
 mod table;
 pub mod twin;
+mod upload;
 
-pub use device::{Device, DeviceInfo, Event, MemoryKind, Stream};
+pub use block::{Allocated, allocated};
+pub use context::CaptureGuard;
+pub use device::Device;
 pub use error::{CudaError, DriverFault, Unavailable};
-pub use frees::CaptureGuard;
 pub use graph::{Graph, GraphCounters, Ran};
+pub use info::{DeviceInfo, MemoryKind};
 pub use kernels::{Image, Kernel, Sm};
 pub use launch::{Element, Filter, Launch, Order, PictureTensor};
-pub use memory::{Allocated, DeviceArena, PinnedBuffer, PinnedPool, PinnedSlot, Upload, Uploaded, allocated};
+pub use memory::{DeviceArena, PinnedBuffer, PinnedPool, PinnedSlot};
 pub use pool::DevicePool;
 pub use span::{Owner, Span};
+pub use stream::{Event, Stream};
 pub use surface::Surfaces;
 pub use table::{FilterBounds, FrameTable, Placement, TableFault, TableLayout, TableSpan};
+pub use upload::{Upload, Uploaded};

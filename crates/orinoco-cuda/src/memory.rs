@@ -8,43 +8,24 @@
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
-use std::ptr::{self, NonNull};
+use std::ptr::NonNull;
 use std::slice;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
 use cudarc::driver::sys;
 use orinoco_core::text::mebibytes;
 
-use crate::device::{Context, check};
+use crate::block::Block;
+use crate::context::Context;
+use crate::driver::check;
+use crate::launch::Launch;
 use crate::span::{Owner, Span};
-use crate::{CudaError, Device, Event, Stream};
-
-/// Bytes that this process holds through this crate now.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Allocated {
-    /// Of GPUs' memory.
-    pub device_bytes: u64,
-    /// Of the host's, page-locked.
-    pub pinned_bytes: u64,
-}
+use crate::{CudaError, Device};
 
 /// The driver allocates no fewer: `cuMemAlloc` refuses 0.
 const BYTES_MIN: usize = 1;
-
-static DEVICE_BYTES: AtomicU64 = AtomicU64::new(0);
-static PINNED_BYTES: AtomicU64 = AtomicU64::new(0);
-
-/// What this process holds through this crate now. The driver takes memory of its own beside it: for its context, for the
-/// kernels, and for libraries such as cuDNN.
-pub fn allocated() -> Allocated {
-    Allocated {
-        device_bytes: DEVICE_BYTES.load(Ordering::Relaxed),
-        pinned_bytes: PINNED_BYTES.load(Ordering::Relaxed),
-    }
-}
 
 /// One allocation on the device, whose parts are given out by offset: the plan says which may share bytes.
 #[derive(Clone)]
@@ -58,34 +39,6 @@ struct DeviceAllocation {
     bytes: usize,
 }
 
-/// An allocation of the driver's that nobody owns any more.
-pub(crate) enum Block {
-    Device { address: sys::CUdeviceptr, bytes: usize },
-    Pinned { host: NonNull<u8>, bytes: usize },
-}
-
-// SAFETY: the memory belongs to the block alone, and is bound to no thread.
-unsafe impl Send for Block {}
-
-impl Block {
-    /// Frees it. Call it in its context when the device is done with what was launched before, and no capture is under way:
-    /// `frees.rs` does.
-    pub(crate) fn free(self) {
-        match self {
-            Self::Device { address, bytes } => {
-                // SAFETY: `DeviceArena::new` allocated it, its last owner made this block, and the device is done.
-                let _ = unsafe { sys::cuMemFree_v2(address) };
-                DEVICE_BYTES.fetch_sub(bytes as u64, Ordering::Relaxed);
-            }
-            Self::Pinned { host, bytes } => {
-                // SAFETY: `PinnedBuffer::new` allocated it, its last owner made this block, and the device is done.
-                let _ = unsafe { sys::cuMemFreeHost(host.as_ptr().cast()) };
-                PINNED_BYTES.fetch_sub(bytes as u64, Ordering::Relaxed);
-            }
-        }
-    }
-}
-
 impl DeviceArena {
     /// Allocates `bytes` bytes of zeros. None are a span of no bytes, which has an address all the same.
     pub fn new(device: &Device, bytes: usize) -> Result<Self, CudaError> {
@@ -93,18 +46,14 @@ impl DeviceArena {
         let bytes = bytes.max(BYTES_MIN);
         let context = Arc::clone(device.context());
         context.bind()?;
-        let mut address = 0;
-        // SAFETY: `address` is a place for the pointer, and the context was made current above.
-        let result = unsafe { sys::cuMemAlloc_v2(&mut address, bytes) };
-        check(result, "cuMemAlloc", || {
+        let address = Block::alloc_device(bytes, || {
             format!("allocating {} on {}", mebibytes(bytes as u64), context.info().name)
         })?;
-        DEVICE_BYTES.fetch_add(bytes as u64, Ordering::Relaxed);
         let allocation: Owner = Arc::new(DeviceAllocation { context, address, bytes });
         // SAFETY: the allocation is at least `length` bytes long and lives as long as its owner.
         let whole = unsafe { Span::foreign(address, length, Some(allocation)) };
         let stream = device.stream()?;
-        crate::Launch::zero(&stream, &whole)?;
+        Launch::zero(&stream, &whole)?;
         stream.synchronize()?;
         Ok(Self { whole })
     }
@@ -129,7 +78,7 @@ impl fmt::Debug for DeviceArena {
 impl Drop for DeviceAllocation {
     fn drop(&mut self) {
         let block = Block::Device { address: self.address, bytes: self.bytes };
-        self.context.frees().free(&self.context, block);
+        self.context.free(block);
     }
 }
 
@@ -160,14 +109,7 @@ impl PinnedBuffer {
         context.bind()?;
         let doing =
             || format!("pinning {} of host memory for {}", mebibytes(bytes as u64), device.info().name);
-        let mut host = ptr::null_mut();
-        // SAFETY: `host` is a place for the pointer, and the context was made current above.
-        let result = unsafe { sys::cuMemHostAlloc(&mut host, bytes, sys::CU_MEMHOSTALLOC_DEVICEMAP) };
-        check(result, "cuMemHostAlloc", doing)?;
-        let host = NonNull::new(host.cast::<u8>()).expect("the driver has just allocated it");
-        // SAFETY: the driver gave `bytes` bytes; nobody else knows of them yet.
-        unsafe { ptr::write_bytes(host.as_ptr(), 0, bytes) };
-        PINNED_BYTES.fetch_add(bytes as u64, Ordering::Relaxed);
+        let host = Block::alloc_pinned(bytes, doing)?;
         let memory = Arc::new(PinnedAllocation { context, host, bytes });
         let mut address = 0;
         // SAFETY: `address` is a place for the pointer; `host` was allocated above, mapped for the device.
@@ -207,7 +149,7 @@ impl fmt::Debug for PinnedBuffer {
 impl Drop for PinnedAllocation {
     fn drop(&mut self) {
         let block = Block::Pinned { host: self.host, bytes: self.bytes };
-        self.context.frees().free(&self.context, block);
+        self.context.free(block);
     }
 }
 
@@ -261,80 +203,5 @@ impl Drop for PinnedSlot {
     fn drop(&mut self) {
         // The pool may be gone before its last frame; then the buffer is simply freed.
         let _ = self.buffer.take().map(|buffer| self.home.try_send(buffer));
-    }
-}
-
-/// Copies frames to a discrete GPU beside its work: staging in pinned memory, a stream of its own, and two events for each
-/// place, so that neither side overtakes the other.
-#[derive(Debug)]
-pub struct Upload {
-    copies: Stream,
-    places: Vec<Place>,
-    next: usize,
-}
-
-#[derive(Debug)]
-struct Place {
-    staging: PinnedBuffer,
-    target: Span,
-    /// The copy is done, and the staging free.
-    copied: Event,
-    /// The last reader is done, and the target free.
-    read: Event,
-}
-
-/// Bytes that are on the GPU for whatever follows in the stream they were pushed for.
-#[derive(Debug)]
-#[must_use = "the place is free for other bytes once it is released"]
-pub struct Uploaded {
-    /// Where they are.
-    pub span: Span,
-    place: usize,
-}
-
-impl Upload {
-    /// `depth` places of up to `bytes` bytes: as many frames may be on their way, or be read, at a time.
-    pub fn new(device: &Device, depth: usize, bytes: usize) -> Result<Self, CudaError> {
-        /// What the copy engines like best.
-        const ALIGNMENT: usize = 256;
-        assert!(depth > 0, "an upload has places");
-        let each = bytes.next_multiple_of(ALIGNMENT);
-        let arena = DeviceArena::new(device, depth * each)?;
-        let place = |index: usize| {
-            Ok(Place {
-                staging: PinnedBuffer::new(device, bytes)?,
-                target: arena.span(index * each, bytes),
-                copied: device.event()?,
-                read: device.event()?,
-            })
-        };
-        let places = (0..depth).map(place).collect::<Result<_, CudaError>>()?;
-        Ok(Self { copies: device.stream()?, places, next: 0 })
-    }
-
-    /// Starts to copy the `bytes` bytes that `fill` writes; what follows in `stream`, which must not be capturing, waits
-    /// for them. Waits itself until the copy before the last `depth` ones is done.
-    pub fn push(
-        &mut self,
-        bytes: usize,
-        fill: impl FnOnce(&mut [u8]),
-        stream: &Stream,
-    ) -> Result<Uploaded, CudaError> {
-        let index = self.next;
-        self.next = (index + 1) % self.places.len();
-        let place = &mut self.places[index];
-        place.copied.synchronize()?;
-        fill(&mut place.staging.bytes_mut()[..bytes]);
-        self.copies.wait(&place.read)?;
-        let span = place.target.part(0, bytes);
-        self.copies.copy(&place.staging.span().part(0, bytes), &span)?;
-        self.copies.record(&place.copied)?;
-        stream.wait(&place.copied)?;
-        Ok(Uploaded { span, place: index })
-    }
-
-    /// Gives the place back once everything so far in `stream` is done.
-    pub fn release(&mut self, uploaded: Uploaded, stream: &Stream) -> Result<(), CudaError> {
-        stream.record(&self.places[uploaded.place].read)
     }
 }

@@ -16,7 +16,8 @@ use cudarc::driver::sys;
 use libloading::Library;
 use orinoco_core::FrameDesc;
 
-use crate::device::{Context, check};
+use crate::context::Context;
+use crate::driver::check;
 use crate::span::Span;
 use crate::{CudaError, Device, DriverFault};
 

@@ -17,7 +17,6 @@ use super::modules::{Load, Modules};
 const KNOWN: &[(&str, &[&str])] = &[
     ("orinoco", &["commands/eval.rs", "commands/eval/tracking.rs"]),
     ("orinoco-config", &["document.rs", "reader.rs"]),
-    ("orinoco-cuda", &["device.rs", "frees.rs", "launch.rs", "memory.rs", "table.rs"]),
     ("orinoco-eval", &["dataset.rs", "dataset/coco.rs", "dataset/folders.rs", "dataset/yolo.rs"]),
     ("orinoco-eval", &["mot.rs", "mot/clear.rs", "mot/hota.rs", "mot/identity.rs"]),
     (

@@ -1,0 +1,148 @@
+//! A device's context in the driver: our kernels loaded in it, and what is freed in it.
+#![expect(unsafe_code, reason = "the driver's functions take raw handles and pointers")]
+
+use std::ffi::CString;
+use std::fmt;
+use std::ptr;
+use std::sync::Arc;
+
+use cudarc::driver::sys;
+
+use crate::block::Block;
+use crate::driver::{check, leave_captures_alone};
+use crate::frees::Frees;
+use crate::kernels::SOURCES;
+use crate::{CudaError, DeviceInfo, Kernel};
+
+/// A device's primary context with our modules. The last stream, event or buffer that needs it releases it.
+pub(crate) struct Context {
+    raw: sys::CUcontext,
+    device: sys::CUdevice,
+    modules: Vec<sys::CUmodule>,
+    functions: [sys::CUfunction; Kernel::ALL.len()],
+    info: DeviceInfo,
+    frees: Frees,
+}
+
+// SAFETY: the handles are not bound to a thread: every use makes the context current first (`bind`), and the driver
+// guards its own state. Nothing here changes after `new` but what waits to be freed, behind a lock.
+unsafe impl Send for Context {}
+// SAFETY: as above.
+unsafe impl Sync for Context {}
+
+impl Context {
+    pub(crate) fn new(device: sys::CUdevice, info: DeviceInfo) -> Result<Self, CudaError> {
+        let mut raw = ptr::null_mut();
+        // SAFETY: `raw` is a place for the handle, `device` is from `cuDeviceGet`.
+        let result = unsafe { sys::cuDevicePrimaryCtxRetain(&mut raw, device) };
+        check(result, "cuDevicePrimaryCtxRetain", || format!("taking hold of {}", info.name))?;
+        // From here on `drop` gives back what was taken.
+        let none = [ptr::null_mut(); Kernel::ALL.len()];
+        let mut context =
+            Self { raw, device, modules: Vec::new(), functions: none, info, frees: Frees::default() };
+        context.bind()?;
+        for source in &SOURCES {
+            let image = source.image_for(context.info.sm).expect("`open` checked the GPU's generation");
+            let mut module = ptr::null_mut();
+            // SAFETY: `image` is a whole cubin, whose length is in its header, or PTX that ends with a zero byte (a
+            // test holds both), and is static. The context was made current above.
+            let result = unsafe { sys::cuModuleLoadData(&mut module, image.bytes.as_ptr().cast()) };
+            let doing = || {
+                format!(
+                    "loading the kernels of {}.cu for {} on {}",
+                    source.name, image.target, context.info.name
+                )
+            };
+            check(result, "cuModuleLoadData", doing)?;
+            context.modules.push(module);
+        }
+        for kernel in Kernel::ALL {
+            let name = CString::new(kernel.name()).expect("a kernel's name has no zero byte");
+            let module = context.modules[kernel.source()];
+            // SAFETY: the module was loaded above, and the name ends with a zero byte.
+            let result = unsafe {
+                sys::cuModuleGetFunction(&mut context.functions[kernel as usize], module, name.as_ptr())
+            };
+            check(result, "cuModuleGetFunction", || format!("finding the kernel {}", kernel.name()))?;
+        }
+        Ok(context)
+    }
+
+    /// Makes the context current on this thread, as the driver's functions need.
+    pub(crate) fn bind(&self) -> Result<(), CudaError> {
+        leave_captures_alone()?;
+        // SAFETY: the context lives until `drop`.
+        let result = unsafe { sys::cuCtxSetCurrent(self.raw) };
+        check(result, "cuCtxSetCurrent", || format!("turning to {}", self.info.name))
+    }
+
+    /// Waits for everything on the device.
+    pub(crate) fn synchronize(&self) -> Result<(), CudaError> {
+        self.bind()?;
+        // SAFETY: it takes no pointer.
+        check(unsafe { sys::cuCtxSynchronize() }, "cuCtxSynchronize", || {
+            format!("waiting for {}", self.info.name)
+        })
+    }
+
+    pub(crate) fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    pub(crate) fn function(&self, kernel: Kernel) -> sys::CUfunction {
+        self.functions[kernel as usize]
+    }
+
+    /// Frees a block whose last owner has gone: now, or after the last capture.
+    pub(crate) fn free(&self, block: Block) {
+        self.frees.free(block, || self.finish_work());
+    }
+
+    /// Waits for everything on the device, unless a capture is under way; returns whether it waited.
+    pub(crate) fn synchronize_unless_capturing(&self) -> bool {
+        self.frees.unless_capturing(|| self.synchronize().is_ok())
+    }
+
+    /// Before memory is freed: work that was launched before may still use it.
+    fn finish_work(&self) {
+        let _ = self.synchronize();
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        // Failures have nobody to go to: what cannot be given back goes with the process.
+        let _ = self.synchronize();
+        for module in &self.modules {
+            // SAFETY: it was loaded in `new`, and nothing that uses it is left: streams hold an `Arc` of this.
+            let _ = unsafe { sys::cuModuleUnload(*module) };
+        }
+        // SAFETY: it was retained once in `new`.
+        let _ = unsafe { sys::cuDevicePrimaryCtxRelease_v2(self.device) };
+    }
+}
+
+/// While it is held, nothing on its device is freed, and nobody waits for the whole of it.
+#[must_use = "what is freed meanwhile waits only as long as it is held"]
+pub struct CaptureGuard {
+    context: Arc<Context>,
+}
+
+impl CaptureGuard {
+    pub(crate) fn new(context: &Arc<Context>) -> Self {
+        context.frees.begin_capture();
+        Self { context: Arc::clone(context) }
+    }
+}
+
+impl Drop for CaptureGuard {
+    fn drop(&mut self) {
+        self.context.frees.end_capture(|| self.context.finish_work());
+    }
+}
+
+impl fmt::Debug for CaptureGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "CaptureGuard({})", self.context.info.name)
+    }
+}

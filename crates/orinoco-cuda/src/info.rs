@@ -1,0 +1,81 @@
+//! What a GPU is, as the driver has it.
+#![expect(unsafe_code, reason = "the driver's functions take raw handles and pointers")]
+
+use std::ffi::{CStr, c_char, c_int};
+
+use cudarc::driver::sys;
+
+use crate::driver::check;
+use crate::kernels::SOURCES;
+use crate::{CudaError, Sm};
+
+/// The most bytes of a device's name.
+const NAME_BYTES_MAX: usize = 256;
+
+/// Where a GPU's memory is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MemoryKind {
+    /// The host's own DRAM, as on Jetson: pinned host memory needs no copy.
+    Integrated,
+    /// Its own, behind PCIe.
+    Discrete,
+}
+
+/// What a GPU is.
+#[derive(Clone, Debug)]
+pub struct DeviceInfo {
+    /// Its number among the GPUs that the driver shows.
+    pub ordinal: u32,
+    /// The driver's name for it.
+    pub name: String,
+    /// Its generation.
+    pub sm: Sm,
+    /// The newest CUDA that the driver speaks, major and minor.
+    pub driver: (u32, u32),
+    /// Where its memory is.
+    pub memory: MemoryKind,
+    /// Bytes of memory.
+    pub memory_bytes: u64,
+    /// Which image of our kernels it runs: `sm_87`, or `compute_72` for PTX.
+    pub kernels: &'static str,
+}
+
+/// The number of GPUs that the driver shows.
+pub(crate) fn device_count() -> Result<u32, CudaError> {
+    let mut count = 0;
+    // SAFETY: `count` is a place for the number; the driver has been started.
+    check(unsafe { sys::cuDeviceGetCount(&mut count) }, "cuDeviceGetCount", || "counting GPUs".to_owned())?;
+    Ok(u32::try_from(count).unwrap_or(0))
+}
+
+/// Reads what GPU `ordinal` is; `driver` is the newest CUDA that the driver speaks.
+pub(crate) fn describe(ordinal: u32, driver: (u32, u32)) -> Result<(sys::CUdevice, DeviceInfo), CudaError> {
+    use sys::CUdevice_attribute::{
+        CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR as MAJOR,
+        CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR as MINOR, CU_DEVICE_ATTRIBUTE_INTEGRATED as INTEGRATED,
+    };
+    let doing = || format!("reading what GPU {ordinal} is");
+    let mut device = 0;
+    // SAFETY: `device` is a place for the handle; the driver says that an ordinal does not exist.
+    check(unsafe { sys::cuDeviceGet(&mut device, ordinal as c_int) }, "cuDeviceGet", doing)?;
+    let mut name = [0 as c_char; NAME_BYTES_MAX];
+    // SAFETY: the driver writes at most the length given, which is the array's, with a zero byte at the end.
+    let result = unsafe { sys::cuDeviceGetName(name.as_mut_ptr(), NAME_BYTES_MAX as c_int, device) };
+    check(result, "cuDeviceGetName", doing)?;
+    // SAFETY: the array was zero before, and the driver ends the name with a zero byte.
+    let name = unsafe { CStr::from_ptr(name.as_ptr()) }.to_string_lossy().into_owned();
+    let mut memory_bytes = 0;
+    // SAFETY: `memory_bytes` is a place for the number, `device` is from `cuDeviceGet`.
+    check(unsafe { sys::cuDeviceTotalMem_v2(&mut memory_bytes, device) }, "cuDeviceTotalMem", doing)?;
+    let attribute = |which| {
+        let mut value = 0;
+        // SAFETY: `value` is a place for the number, `device` is from `cuDeviceGet`.
+        let result = unsafe { sys::cuDeviceGetAttribute(&mut value, which, device) };
+        check(result, "cuDeviceGetAttribute", doing).map(|()| u32::try_from(value).unwrap_or(0))
+    };
+    let sm = Sm { major: attribute(MAJOR)?, minor: attribute(MINOR)? };
+    let memory = if attribute(INTEGRATED)? == 0 { MemoryKind::Discrete } else { MemoryKind::Integrated };
+    let kernels = SOURCES[0].image_for(sm).map_or("", |image| image.target);
+    let memory_bytes = memory_bytes as u64;
+    Ok((device, DeviceInfo { ordinal, name, sm, driver, memory, memory_bytes, kernels }))
+}
