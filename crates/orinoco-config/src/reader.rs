@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 
-use orinoco_core::{Code, Diagnosis, codes};
+use orinoco_core::{Choice, Code, Diagnosis, codes};
 
 use crate::Document;
 use crate::document::{At, Kind, Table, Value};
@@ -116,6 +116,12 @@ impl<'a> Reader<'a> {
             self.fault(key, &codes::KEY_RANGE, format!("`{text}` is not a choice"), one_of(&names));
         }
         found
+    }
+
+    /// One of the values of a closed set by name, if it is there.
+    pub fn choice_of<T: Choice>(&self, key: &'static str) -> Option<T> {
+        let choices: Vec<(&str, T)> = T::ALL.iter().map(|value| (value.name(), *value)).collect();
+        self.choice(key, &choices)
     }
 
     /// An array of strings; empty when it is not there.

@@ -7,16 +7,19 @@
 
 extern crate alloc;
 
+mod choice;
 pub mod codes;
 mod detection;
 mod diagnosis;
 mod findings;
 mod frame;
 mod ids;
+mod model;
 mod tensor;
 pub mod text;
 mod time;
 
+pub use choice::Choice;
 pub use detection::{BoxF, Detection, TrackId};
 pub use diagnosis::{Code, Diagnosis, Exit, WithSubject};
 pub use findings::{ClassMap, ClassScore, Findings, Keypoint, Mask, Point, RawTensor};
@@ -25,5 +28,6 @@ pub use frame::{
     PlaneView, Region,
 };
 pub use ids::{ModelId, StreamId};
+pub use model::{Activation, ColorOrder, Resize};
 pub use tensor::{Dim, ElementType, Layout, TensorDesc, shape_text};
 pub use time::{Clock, Nanos, Pts, PtsClock, WallTime};

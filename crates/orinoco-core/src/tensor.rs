@@ -1,6 +1,8 @@
 use alloc::{format, string::String, vec::Vec};
 use core::fmt;
 
+use crate::Choice;
+
 /// The type of a tensor's elements. Names as model files write them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -53,6 +55,17 @@ pub enum Layout {
     Nchw,
     /// Batch, height, width, channel.
     Nhwc,
+}
+
+impl Choice for Layout {
+    const ALL: &'static [Self] = &[Self::Nchw, Self::Nhwc];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Nchw => "NCHW",
+            Self::Nhwc => "NHWC",
+        }
+    }
 }
 
 /// One axis of a tensor as the model declares it.

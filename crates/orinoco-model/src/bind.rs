@@ -1,7 +1,7 @@
 //! A description against its graph: every input gets a shape, or the disagreement a sentence.
 
-use orinoco_core::{Diagnosis, Dim, ElementType, Layout, TensorDesc, codes, shape_text};
-use orinoco_vision::{Align, ColorOrder, Fit, InputSpec, Resize, Rounding, heads};
+use orinoco_core::{ColorOrder, Diagnosis, Dim, ElementType, Layout, Resize, TensorDesc, codes, shape_text};
+use orinoco_vision::{Align, Fit, InputSpec, Rounding, heads};
 
 use crate::Model;
 use crate::input::{AudioFeatures, Feed, FeedValue, ModelInput};

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use orinoco_core::{Diagnosis, Dim, ElementType, Layout, TensorDesc, codes};
-use orinoco_vision::{Align, ColorOrder, Fit, Guess, HeadSpec, InputSpec, Resize, Rounding, heads};
+use orinoco_core::{ColorOrder, Diagnosis, Dim, ElementType, Layout, Resize, TensorDesc, codes};
+use orinoco_vision::{Align, Fit, Guess, HeadSpec, InputSpec, Rounding, heads};
 
 use super::{Model, metadata};
 use crate::input::{

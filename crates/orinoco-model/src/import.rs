@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 
 use orinoco_config::FileKind;
 use orinoco_core::text::count;
-use orinoco_core::{Diagnosis, ElementType, Layout, TensorDesc, WithSubject, codes};
-use orinoco_vision::{Align, ColorOrder, Fit, HeadSpec, Resize, Rounding, heads};
+use orinoco_core::{ColorOrder, Diagnosis, ElementType, Layout, Resize, TensorDesc, WithSubject, codes};
+use orinoco_vision::{Align, Fit, HeadSpec, Rounding, heads};
 
 use crate::input::SIDE_MAX;
 use crate::output::{CLASSES_MAX, DETECTIONS_MAX, LABELS};

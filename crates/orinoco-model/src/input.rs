@@ -2,8 +2,8 @@
 
 use orinoco_config::Reader;
 use orinoco_core::text::count;
-use orinoco_core::{ElementType, Layout, codes};
-use orinoco_vision::{Align, ColorOrder, Fit, InputSpec, Resize, Rounding};
+use orinoco_core::{ColorOrder, ElementType, Layout, Resize, codes};
+use orinoco_vision::{Align, Fit, InputSpec, Rounding};
 
 /// Larger inputs are a typing error, not a model.
 pub(crate) const SIDE_MAX: i64 = 8192;
@@ -178,10 +178,6 @@ pub(crate) fn read_feeds(top: &Reader<'_>) -> Vec<Feed> {
     constants.chain(states).collect()
 }
 
-/// The values of `rounding`.
-pub(crate) const ROUNDINGS: [(&str, Rounding); 3] =
-    [("down", Rounding::Down), ("exact", Rounding::Exact), ("nearest", Rounding::Nearest)];
-
 fn read_image(table: &Reader<'_>) -> InputSpec {
     let side = |key| match table.integer(key, 1..=SIDE_MAX) {
         Some(n) => u32::try_from(n).unwrap_or(1),
@@ -193,29 +189,21 @@ fn read_image(table: &Reader<'_>) -> InputSpec {
         }
     };
     let (width, height) = (side("width"), side("height"));
-    let color = table
-        .choice("color", &[("RGB", ColorOrder::Rgb), ("BGR", ColorOrder::Bgr), ("GRAY", ColorOrder::Gray)]);
-    let resize = [("bilinear", Resize::Bilinear), ("bilinear-antialias", Resize::BilinearAntialias)];
     let shorter = table.integer("crop_from", 1..=SIDE_MAX).and_then(|n| u32::try_from(n).ok());
-    let crop = Fit::Crop { shorter: shorter.unwrap_or(width.min(height)) };
-    let fit =
-        table.choice("fit", &[("stretch", Fit::Stretch), ("letterbox", Fit::Letterbox), ("crop", crop)]);
-    if shorter.is_some() && fit != Some(crop) {
+    let fits = Fit::all(shorter.unwrap_or(width.min(height)));
+    let fit = table.choice("fit", &fits.map(|fit| (fit.name(), fit)));
+    if shorter.is_some() && !matches!(fit, Some(Fit::Crop { .. })) {
         table.fault("crop_from", &codes::KEY_RANGE, "it belongs to fit = \"crop\"", "set fit, or remove it");
     }
     InputSpec {
-        layout: table
-            .choice("layout", &[("NCHW", Layout::Nchw), ("NHWC", Layout::Nhwc)])
-            .unwrap_or(Layout::Nchw),
+        layout: table.choice_of("layout").unwrap_or(Layout::Nchw),
         width,
         height,
-        color: color.unwrap_or(ColorOrder::Rgb),
-        resize: table.choice("resize", &resize).unwrap_or(Resize::Bilinear),
+        color: table.choice_of("color").unwrap_or(ColorOrder::Rgb),
+        resize: table.choice_of("resize").unwrap_or(Resize::Bilinear),
         fit: fit.unwrap_or(Fit::Stretch),
-        align: table
-            .choice("align", &[("top-left", Align::TopLeft), ("center", Align::Center)])
-            .unwrap_or(Align::TopLeft),
-        rounding: table.choice("rounding", &ROUNDINGS).unwrap_or(Rounding::Down),
+        align: table.choice_of("align").unwrap_or(Align::TopLeft),
+        rounding: table.choice_of("rounding").unwrap_or(Rounding::Down),
         fill: table.integer("fill", 0..=255).and_then(|n| u8::try_from(n).ok()).unwrap_or(114),
         mean: per_channel(table, "mean", 0.0),
         scale: read_scale(table),

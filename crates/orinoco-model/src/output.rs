@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use orinoco_config::{FileKind, Reader};
 use orinoco_core::codes;
-use orinoco_vision::{Across, Activation, BoxForm, BoxUnit, HeadSpec, heads};
+use orinoco_vision::{Across, HeadSpec, heads};
 
 use crate::input::{Quantization, read_quantization};
 
@@ -36,12 +36,6 @@ pub(crate) fn read_output(
     let count = |key, max, default| {
         table.integer(key, 1..=max).and_then(|n| usize::try_from(n).ok()).unwrap_or(default)
     };
-    let activations = [
-        ("auto", Activation::Auto),
-        ("none", Activation::None),
-        ("softmax", Activation::Softmax),
-        ("sigmoid", Activation::Sigmoid),
-    ];
     let agnostic = table.boolean("class_agnostic").unwrap_or(false);
     let spec = HeadSpec {
         strides: table.counts("strides"),
@@ -50,15 +44,11 @@ pub(crate) fn read_output(
         detections_max: count("detections_max", DETECTIONS_MAX, usual.detections_max),
         across: if agnostic { Across::AllClasses } else { Across::NoClasses },
         multi_label: table.boolean("multi_label").unwrap_or(usual.multi_label),
-        activation: table.choice("activation", &activations).unwrap_or(usual.activation),
+        activation: table.choice_of("activation").unwrap_or(usual.activation),
         background: table.integer("background", 0..=CLASSES_MAX).and_then(|n| u32::try_from(n).ok()),
         top: count("top", CLASSES_MAX, usual.top),
-        boxes: table
-            .choice("boxes", &[("corners", BoxForm::Corners), ("center", BoxForm::Center)])
-            .unwrap_or(usual.boxes),
-        box_unit: table
-            .choice("box_unit", &[("fraction", BoxUnit::Fraction), ("pixels", BoxUnit::Pixels)])
-            .unwrap_or(usual.box_unit),
+        boxes: table.choice_of("boxes").unwrap_or(usual.boxes),
+        box_unit: table.choice_of("box_unit").unwrap_or(usual.box_unit),
         keypoint_values: table.integer("keypoint_values", 2..=3).and_then(|n| usize::try_from(n).ok()),
         ..usual
     };

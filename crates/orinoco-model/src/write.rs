@@ -2,13 +2,11 @@
 
 use std::fmt::Write as _;
 
-use orinoco_core::Layout;
-use orinoco_vision::{
-    Across, Activation, Align, BoxForm, BoxUnit, ColorOrder, Fit, HeadSpec, InputSpec, Resize, heads,
-};
+use orinoco_core::Choice;
+use orinoco_vision::{Across, Fit, HeadSpec, InputSpec, heads};
 
 use crate::Model;
-use crate::input::{AudioFeatures, AudioSpec, FeedValue, ModelInput, Quantization, ROUNDINGS};
+use crate::input::{AudioFeatures, AudioSpec, FeedValue, ModelInput, Quantization};
 
 impl Model {
     /// The description as TOML. Keys that a guess is unsure of are followed by a comment that says why. Reading it gives
@@ -102,32 +100,22 @@ impl Writer<'_> {
         if unsure_kind {
             self.quoted("kind", "image");
         }
-        self.quoted("layout", if image.layout == Layout::Nchw { "NCHW" } else { "NHWC" });
+        self.quoted("layout", image.layout.name());
         self.line("width", &image.width.to_string());
         self.line("height", &image.height.to_string());
-        let color = match image.color {
-            ColorOrder::Rgb => "RGB",
-            ColorOrder::Bgr => "BGR",
-            ColorOrder::Gray => "GRAY",
-        };
-        self.quoted("color", color);
-        let antialias = image.resize == Resize::BilinearAntialias;
-        self.quoted("resize", if antialias { "bilinear-antialias" } else { "bilinear" });
+        self.quoted("color", image.color.name());
+        self.quoted("resize", image.resize.name());
+        self.quoted("fit", image.fit.name());
         match image.fit {
-            Fit::Stretch => self.quoted("fit", "stretch"),
+            Fit::Stretch => {}
             Fit::Letterbox => {
-                self.quoted("fit", "letterbox");
-                self.quoted("align", if image.align == Align::Center { "center" } else { "top-left" });
+                self.quoted("align", image.align.name());
                 if image.rounding != heads::rounding(&self.model.head.kind) {
-                    let name = ROUNDINGS.iter().find(|(_, rounding)| *rounding == image.rounding);
-                    self.quoted("rounding", name.map_or("", |(name, _)| name));
+                    self.quoted("rounding", image.rounding.name());
                 }
                 self.line("fill", &image.fill.to_string());
             }
-            Fit::Crop { shorter } => {
-                self.quoted("fit", "crop");
-                self.line("crop_from", &shorter.to_string());
-            }
+            Fit::Crop { shorter } => self.line("crop_from", &shorter.to_string()),
         }
         self.line("mean", &numbers(&image.mean));
         self.line("scale", &numbers(&image.scale));
@@ -206,13 +194,7 @@ impl Writer<'_> {
             self.line("multi_label", if head.multi_label { "true" } else { "false" });
         }
         if head.activation != usual.activation {
-            let activation = match head.activation {
-                Activation::Auto => "auto",
-                Activation::None => "none",
-                Activation::Softmax => "softmax",
-                Activation::Sigmoid => "sigmoid",
-            };
-            self.quoted("activation", activation);
+            self.quoted("activation", head.activation.name());
         }
         if let Some(background) = head.background {
             self.line("background", &background.to_string());
@@ -222,10 +204,10 @@ impl Writer<'_> {
         }
         let unsure_boxes = self.model.unsure.iter().any(|unsure| unsure.key == "boxes");
         if head.boxes != usual.boxes || unsure_boxes {
-            self.quoted("boxes", if head.boxes == BoxForm::Corners { "corners" } else { "center" });
+            self.quoted("boxes", head.boxes.name());
         }
         if head.box_unit != usual.box_unit || unsure_boxes {
-            self.quoted("box_unit", if head.box_unit == BoxUnit::Fraction { "fraction" } else { "pixels" });
+            self.quoted("box_unit", head.box_unit.name());
         }
         if let Some(values) = head.keypoint_values {
             self.line("keypoint_values", &values.to_string());

@@ -18,9 +18,9 @@ mod yolox;
 pub use yolox::STRIDES as YOLOX_STRIDES;
 
 use orinoco_core::text::count;
-use orinoco_core::{Detection, Dim, Findings, TensorDesc};
+use orinoco_core::{Activation, Choice, ColorOrder, Detection, Dim, Findings, TensorDesc};
 
-use crate::{Across, Align, ColorOrder, Fit, InputSpec, Mapping, Rounding, suppress};
+use crate::{Across, Align, Fit, InputSpec, Mapping, Rounding, suppress};
 
 /// How to read a model's outputs.
 #[derive(Clone, Debug, PartialEq)]
@@ -87,19 +87,6 @@ impl HeadSpec {
     }
 }
 
-/// What turns class values into probabilities.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Activation {
-    /// Nothing where they already are probabilities, else softmax.
-    Auto,
-    /// Nothing.
-    None,
-    /// Softmax.
-    Softmax,
-    /// Logistic function, each class on its own.
-    Sigmoid,
-}
-
 /// How a box is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BoxForm {
@@ -109,6 +96,17 @@ pub enum BoxForm {
     Center,
 }
 
+impl Choice for BoxForm {
+    const ALL: &'static [Self] = &[Self::Corners, Self::Center];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Corners => "corners",
+            Self::Center => "center",
+        }
+    }
+}
+
 /// The unit of a box.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BoxUnit {
@@ -116,6 +114,17 @@ pub enum BoxUnit {
     Fraction,
     /// Pixels of the model's input.
     Pixels,
+}
+
+impl Choice for BoxUnit {
+    const ALL: &'static [Self] = &[Self::Fraction, Self::Pixels];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Fraction => "fraction",
+            Self::Pixels => "pixels",
+        }
+    }
 }
 
 /// One output tensor, f32, row-major, batch first.

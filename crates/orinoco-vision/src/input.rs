@@ -1,33 +1,6 @@
 //! What a model wants to see, and how its pixels map back to the frame's.
 
-use orinoco_core::{BoxF, Layout, Point};
-
-/// The order of a model's colour channels.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ColorOrder {
-    /// Red first.
-    Rgb,
-    /// Blue first.
-    Bgr,
-    /// Luma only: one channel.
-    Gray,
-}
-
-impl ColorOrder {
-    /// Number of channels.
-    pub fn channels(self) -> usize {
-        if self == Self::Gray { 1 } else { 3 }
-    }
-}
-
-/// How the frame is brought to the model's size.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Resize {
-    /// Two taps each way, whatever the scale: OpenCV's `INTER_LINEAR`.
-    Bilinear,
-    /// A triangle filter as wide as the scale: Pillow's `BILINEAR`, PyTorch's `antialias=True`.
-    BilinearAntialias,
-}
+use orinoco_core::{BoxF, Choice, ColorOrder, Layout, Point, Resize};
 
 /// How the frame's shape is brought to the model's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +16,22 @@ pub enum Fit {
     },
 }
 
+impl Fit {
+    /// Every fit, with the shorter side that a crop has.
+    pub fn all(shorter: u32) -> [Self; 3] {
+        [Self::Stretch, Self::Letterbox, Self::Crop { shorter }]
+    }
+
+    /// Returns the name in model files.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Stretch => "stretch",
+            Self::Letterbox => "letterbox",
+            Self::Crop { .. } => "crop",
+        }
+    }
+}
+
 /// Where a letterboxed picture lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Align {
@@ -50,6 +39,17 @@ pub enum Align {
     TopLeft,
     /// Filled on both sides.
     Center,
+}
+
+impl Choice for Align {
+    const ALL: &'static [Self] = &[Self::TopLeft, Self::Center];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::TopLeft => "top-left",
+            Self::Center => "center",
+        }
+    }
 }
 
 /// How the sides of a letterboxed picture become whole pixels. Each computes in double precision and in the order of
@@ -62,6 +62,18 @@ pub enum Rounding {
     Exact,
     /// To the nearest pixel, halves to the even one, as Ultralytics: `round(side * ratio)`.
     Nearest,
+}
+
+impl Choice for Rounding {
+    const ALL: &'static [Self] = &[Self::Down, Self::Exact, Self::Nearest];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Down => "down",
+            Self::Exact => "exact",
+            Self::Nearest => "nearest",
+        }
+    }
 }
 
 /// The image input of a model: `value = (sample - mean) * scale`, sample 0 to 255, per channel in `color` order.

@@ -15,9 +15,10 @@ mod yuv;
 pub mod zones;
 
 pub use gallery::Gallery;
-pub use heads::{Activation, BoxForm, BoxUnit, Guess, Head, HeadSpec, Output};
-pub use input::{Align, ColorOrder, Fit, InputSpec, Mapping, Resize, Rounding};
+pub use heads::{BoxForm, BoxUnit, Guess, Head, HeadSpec, Output};
+pub use input::{Align, Fit, InputSpec, Mapping, Rounding};
 pub use nms::{Across, CANDIDATES_MAX, suppress};
+pub use orinoco_core::{Activation, ColorOrder, Resize};
 pub use overlay::{Canvas, draw, draw_card, draw_within};
 pub use preprocess::Preprocessor;
 pub use track::{Tracker, TrackerConfig};

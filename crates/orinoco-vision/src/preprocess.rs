@@ -5,12 +5,12 @@
 //! the same columns: what would be a gather becomes one vector load. The antialiased path converts the whole frame first,
 //! because its filter reads every pixel anyway.
 
-use orinoco_core::{FrameView, Layout, PixelFormat, PlaneView};
+use orinoco_core::{ColorOrder, FrameView, Layout, PixelFormat, PlaneView, Resize};
 
 use crate::antialias::{Antialias, Axis};
 use crate::input::Window;
 use crate::yuv::YuvToRgb;
-use crate::{ColorOrder, InputSpec, Mapping, Resize};
+use crate::{InputSpec, Mapping};
 
 /// How many output rows are made at a time: the values of one AVX register, or of two NEON registers.
 const ROWS: usize = 8;

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use ini::Ini;
-use orinoco_core::{Diagnosis, Layout, WithSubject, codes};
-use orinoco_vision::{Align, ColorOrder, Fit, Resize, Rounding};
+use orinoco_core::{ColorOrder, Diagnosis, Layout, Resize, WithSubject, codes};
+use orinoco_vision::{Align, Fit, Rounding};
 use saphyr::{LoadableYamlNode, Yaml};
 
 use super::{Finds, Import, LeftOut, Said, read_labels};

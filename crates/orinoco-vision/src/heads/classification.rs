@@ -1,9 +1,9 @@
 //! Classification of the whole frame: `[n, classes]`, with or without axes of one after it.
 
-use orinoco_core::{ClassScore, Dim, Findings, TensorDesc};
+use orinoco_core::{Activation, ClassScore, Dim, Findings, Resize, TensorDesc};
 
-use super::{Activation, Guess, Head, HeadKind, HeadSpec, Output, is_candidate, only, probability};
-use crate::{Fit, InputSpec, Mapping, Resize};
+use super::{Guess, Head, HeadKind, HeadSpec, Output, is_candidate, only, probability};
+use crate::{Fit, InputSpec, Mapping};
 
 pub(super) const KIND: HeadKind = HeadKind { name: "classification", build, guess };
 

@@ -4,12 +4,12 @@
 //! its own; the first DETR has a softmax over all, of which the last one is no object.
 
 use orinoco_core::text::count;
-use orinoco_core::{Detection, Dim, Findings, TensorDesc};
+use orinoco_core::{Activation, Detection, Dim, Findings, TensorDesc};
 
 use super::yolov5::from_center;
 use super::{
-    Activation, Guess, Head, HeadKind, HeadSpec, Output, add, best, check_axes, fixed_after_batch,
-    is_candidate, probability,
+    Guess, Head, HeadKind, HeadSpec, Output, add, best, check_axes, fixed_after_batch, is_candidate,
+    probability,
 };
 use crate::nms::keep_best;
 use crate::{Fit, InputSpec, Mapping};

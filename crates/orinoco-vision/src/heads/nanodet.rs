@@ -8,11 +8,11 @@
 //! NanoDet's own export applies the logistic function to the class scores. Where one of a picture lies outside of 0 to 1,
 //! all are taken for logits, unless `activation` says what they are.
 
-use orinoco_core::{BoxF, Detection, Findings, TensorDesc};
+use orinoco_core::{Activation, BoxF, Detection, Findings, TensorDesc};
 
 use super::{
-    Activation, Cell, Guess, Head, HeadKind, HeadSpec, Output, add, best, cells, check_axes,
-    fixed_after_batch, is_candidate, labels_above, probability, suppress_as,
+    Cell, Guess, Head, HeadKind, HeadSpec, Output, add, best, cells, check_axes, fixed_after_batch,
+    is_candidate, labels_above, probability, suppress_as,
 };
 use crate::{Fit, InputSpec, Mapping};
 

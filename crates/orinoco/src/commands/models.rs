@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 use orinoco_api::Fault;
 use orinoco_board::Inference;
 use orinoco_config::Faults;
-use orinoco_core::{Diagnosis, Exit, TensorDesc, codes};
+use orinoco_core::{Choice, Diagnosis, Exit, TensorDesc, codes};
 use orinoco_infer::ENGINES;
 use orinoco_model::{AudioFeatures, AudioSpec, Model, ModelInput};
 use orinoco_runtime::{LoadedModel, Quiet, load_model, repository};
-use orinoco_vision::{ColorOrder, Fit};
+use orinoco_vision::Fit;
 use serde::Serialize;
 
 use crate::args::{CheckArgs, ModelArgs, WhereArgs};
@@ -155,11 +155,7 @@ fn input_text(model: &Model) -> String {
         ModelInput::Image(input) => input,
         ModelInput::Audio(audio) => return audio_text(audio),
     };
-    let color = match input.color {
-        ColorOrder::Rgb => "RGB",
-        ColorOrder::Bgr => "BGR",
-        ColorOrder::Gray => "GRAY",
-    };
+    let color = input.color.name();
     let fit = match input.fit {
         Fit::Stretch => "stretched to".to_owned(),
         Fit::Letterbox => format!("letterboxed (fill {}) to", input.fill),

@@ -2,9 +2,9 @@
 //! preprocessing comes to copying memory, on this machine's GPU.
 
 use orinoco_config::Faults;
-use orinoco_core::{Diagnosis, Exit, FrameView, Layout, codes};
+use orinoco_core::{ColorOrder, Diagnosis, Exit, FrameView, Layout, Resize, codes};
 use orinoco_cuda::bench::{self, BenchError, GraphBench};
-use orinoco_vision::{Align, ColorOrder, Fit, InputSpec, Mapping, Preprocessor, Resize, Rounding};
+use orinoco_vision::{Align, Fit, InputSpec, Mapping, Preprocessor, Rounding};
 use serde::Serialize;
 
 use crate::args::BenchGraphArgs;
