@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use orinoco_core::Diagnosis;
+use orinoco_core::{Diagnosis, Resize};
 
 /// Everything one board runs.
 #[derive(Clone, Debug)]
@@ -96,8 +96,8 @@ pub struct BoardModel {
     pub score_threshold: Option<f32>,
     /// In place of the description's.
     pub iou_threshold: Option<f32>,
-    /// In place of the description's: `bilinear` or `bilinear-antialias`.
-    pub resize: Option<String>,
+    /// In place of the description's.
+    pub resize: Option<Resize>,
     /// It looks at every so many frames of a stream.
     pub interval: u32,
     /// It looks at objects that another model found, in place of whole frames.

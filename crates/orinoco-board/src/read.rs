@@ -131,14 +131,12 @@ fn read_model(table: Reader<'_>) -> BoardModel {
     // A path is relative to the file it is written in, a name is looked up in the repository.
     let is_path = model.contains('/') && !Path::new(&model).is_absolute();
     let model = if is_path { table.dir_of("model").join(model).display().to_string() } else { model };
-    let resize =
-        table.choice("resize", &[("bilinear", "bilinear"), ("bilinear-antialias", "bilinear-antialias")]);
     let ratio = |key| table.float(key, 0.0..=1.0).map(|n| n as f32);
     let model = BoardModel {
         batch: table.integer("batch", 1..=BATCH_MAX).map_or(1, as_usize),
         score_threshold: ratio("score_threshold"),
         iou_threshold: ratio("iou_threshold"),
-        resize: resize.map(str::to_owned),
+        resize: table.choice_of("resize"),
         interval: table.integer("interval", 1..=INTERVAL_MAX).map_or(1, as_u32),
         on: read_objects(&table),
         written: written(&table, if table.has("model") { "model" } else { "name" }),

@@ -14,7 +14,6 @@ use orinoco_infer::{CudaPlan, device};
 use orinoco_model::{Binding, Model, ModelInput, Repository};
 use orinoco_pipeline::Executor;
 use orinoco_telemetry::{Event, EventSink};
-use orinoco_vision::Resize;
 
 /// A model that an engine has been proved to run.
 pub struct LoadedModel {
@@ -128,9 +127,8 @@ pub fn bind_audio(loaded: &mut LoadedModel) -> Result<AudioPlan, Diagnosis> {
 fn with_settings(mut model: Model, wanted: &BoardModel) -> Model {
     model.head.score_threshold = wanted.score_threshold.unwrap_or(model.head.score_threshold);
     model.head.iou_threshold = wanted.iou_threshold.unwrap_or(model.head.iou_threshold);
-    if let (ModelInput::Image(image), Some(resize)) = (&mut model.input, wanted.resize.as_deref()) {
-        image.resize =
-            if resize == "bilinear-antialias" { Resize::BilinearAntialias } else { Resize::Bilinear };
+    if let (ModelInput::Image(image), Some(resize)) = (&mut model.input, wanted.resize) {
+        image.resize = resize;
     }
     model
 }

@@ -2,7 +2,10 @@
 
 use std::path::PathBuf;
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{ArgGroup, Args, Parser, Subcommand};
+use orinoco_core::{Choice, Resize};
+use orinoco_vision::Fit;
 
 /// An edge-first inference runtime for NVIDIA Jetson boards.
 #[derive(Debug, Parser)]
@@ -120,8 +123,8 @@ pub(crate) struct TuneArgs {
     #[arg(long, value_name = "IOU", value_parser = ratio)]
     pub(crate) iou: Option<f32>,
     /// How frames are brought to the model's size
-    #[arg(long, value_name = "FILTER", value_parser = ["bilinear", "bilinear-antialias"])]
-    pub(crate) resize: Option<String>,
+    #[arg(long, value_name = "FILTER", value_parser = choice::<Resize>())]
+    pub(crate) resize: Option<Resize>,
 }
 
 /// What a board file says itself.
@@ -379,11 +382,11 @@ pub(crate) struct BenchPreprocessArgs {
     #[arg(long, default_value = "nv12", value_parser = ["nv12", "i420", "rgb"])]
     pub(crate) format: String,
     /// How the shape is fitted
-    #[arg(long, default_value = "letterbox", value_parser = ["letterbox", "stretch"])]
-    pub(crate) fit: String,
+    #[arg(long, default_value = Fit::Letterbox.name(), value_parser = fit())]
+    pub(crate) fit: Fit,
     /// Filter
-    #[arg(long, value_name = "FILTER", default_value = "bilinear", value_parser = ["bilinear", "bilinear-antialias"])]
-    pub(crate) resize: String,
+    #[arg(long, value_name = "FILTER", default_value = Resize::Bilinear.name(), value_parser = choice::<Resize>())]
+    pub(crate) resize: Resize,
     /// Frames of each round
     #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) frames: u64,
@@ -439,6 +442,19 @@ pub(crate) struct BenchStreamsArgs {
     pub(crate) engine: EngineArgs,
     #[command(flatten)]
     pub(crate) place: WhereArgs,
+}
+
+/// Takes the name of a value of a closed set.
+fn choice<T: Choice + Send + Sync>() -> impl TypedValueParser<Value = T> {
+    let names = T::ALL.iter().map(|value| value.name());
+    PossibleValuesParser::new(names).map(|name| T::from_name(&name).expect("clap refuses other names"))
+}
+
+/// Takes the name of a fit that has no settings of its own.
+fn fit() -> impl TypedValueParser<Value = Fit> {
+    const FITS: [Fit; 2] = [Fit::Letterbox, Fit::Stretch];
+    PossibleValuesParser::new(FITS.map(Fit::name))
+        .map(|name| FITS.into_iter().find(|fit| fit.name() == name).expect("clap refuses other names"))
 }
 
 fn ratio(text: &str) -> Result<f32, String> {

@@ -57,7 +57,7 @@ fn board_model(model: &str, batch: usize, tune: Option<&TuneArgs>) -> BoardModel
         batch,
         score_threshold: tune.and_then(|tune| tune.score),
         iou_threshold: tune.and_then(|tune| tune.iou),
-        resize: tune.and_then(|tune| tune.resize.clone()),
+        resize: tune.and_then(|tune| tune.resize),
         ..BoardModel::new(name, model)
     }
 }

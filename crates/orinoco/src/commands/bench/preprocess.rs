@@ -4,8 +4,8 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use orinoco_config::Faults;
-use orinoco_core::{Exit, FrameDesc, FrameView, Layout, PixelFormat};
-use orinoco_vision::{Align, ColorOrder, Fit, InputSpec, Mapping, Preprocessor, Resize, Rounding};
+use orinoco_core::{Choice, ColorOrder, Exit, FrameDesc, FrameView, Layout, PixelFormat};
+use orinoco_vision::{Align, InputSpec, Mapping, Preprocessor, Rounding};
 use serde::Serialize;
 
 use super::{median, noise};
@@ -23,8 +23,8 @@ struct Report {
     format: &'static str,
     from: (u32, u32),
     to: (u32, u32),
-    fit: String,
-    resize: String,
+    fit: &'static str,
+    resize: &'static str,
     rounds: u16,
     frames: u64,
     ms_per_frame: f64,
@@ -54,8 +54,8 @@ pub(crate) fn run(args: &BenchPreprocessArgs, json: bool) -> Result<Exit, Faults
         width: args.to.0,
         height: args.to.1,
         color: ColorOrder::Rgb,
-        resize: if args.resize == "bilinear" { Resize::Bilinear } else { Resize::BilinearAntialias },
-        fit: if args.fit == "stretch" { Fit::Stretch } else { Fit::Letterbox },
+        resize: args.resize,
+        fit: args.fit,
         align: Align::Center,
         rounding: Rounding::Down,
         fill: 114,
@@ -78,8 +78,8 @@ pub(crate) fn run(args: &BenchPreprocessArgs, json: bool) -> Result<Exit, Faults
         format: format.name(),
         from: args.from,
         to: args.to,
-        fit: args.fit.clone(),
-        resize: args.resize.clone(),
+        fit: args.fit.name(),
+        resize: args.resize.name(),
         rounds: args.rounds,
         frames: args.frames,
         ms_per_frame: per_frame * 1e3,
