@@ -1,0 +1,185 @@
+use super::*;
+use crate::input::tests::spec;
+use crate::{Align, Fit};
+use orinoco_core::ElementType;
+
+/// A graph's output with a free batch; 0 stands for a dynamic axis.
+pub(crate) fn output(name: &str, axes: &[usize]) -> TensorDesc {
+    let dim = |n: &usize| if *n == 0 { Dim::Dynamic } else { Dim::Fixed(*n) };
+    TensorDesc {
+        name: name.to_owned(),
+        element: Some(ElementType::F32),
+        shape: axes.iter().map(dim).collect(),
+    }
+}
+
+/// What a head makes of one picture, stretched to the model's size from twice that size.
+pub(crate) fn decode(
+    head_spec: &HeadSpec,
+    side: (u32, u32),
+    outputs: &[(&str, &[usize], &[f32])],
+) -> Findings {
+    let input = spec(side.0, side.1, Fit::Stretch, Align::TopLeft);
+    let descs: Vec<TensorDesc> = outputs.iter().map(|(name, shape, _)| output(name, shape)).collect();
+    let mut head = build(head_spec, &input, &descs).expect("fits");
+    let shaped = outputs.iter().map(|(_, shape, data)| Output { shape, data, batch: 1 });
+    let shaped: Vec<Output<'_>> = shaped.collect();
+    let mut found = Findings::default();
+    head.decode(&shaped, 0, &input.mapping(2 * side.0, 2 * side.1), &mut found);
+    found
+}
+
+/// An output's name, shape and values.
+type Named = (&'static str, Vec<usize>, Vec<f32>);
+
+/// Something that each head with a threshold finds in a picture of 32 x 32 pixels.
+fn found_by_each() -> Vec<(HeadSpec, Vec<Named>)> {
+    let of = |name, shape: &[usize], row: &[f32]| {
+        let values = row.iter().copied().cycle().take(shape.iter().product()).collect();
+        (name, shape.to_vec(), values)
+    };
+    let nanodet: Vec<f32> = [0.7, 0.2].into_iter().chain([1.0; 32]).collect();
+    let maps = vec![
+        of("heatmap", &[1, 2, 4, 4], &[0.7]),
+        of("size", &[1, 2, 4, 4], &[4.0]),
+        of("offset", &[1, 2, 4, 4], &[0.5]),
+    ];
+    let lists = vec![
+        of("boxes", &[2, 4], &[1.0, 2.0, 9.0, 9.0]),
+        of("scores", &[2], &[0.7]),
+        of("labels", &[2], &[1.0]),
+    ];
+    let pairs = |scores| vec![of(scores, &[1, 3, 2], &[0.7, 0.2]), of("pred_boxes", &[1, 3, 4], &[0.5])];
+    let of_two = |kind| HeadSpec::new(kind, 2);
+    vec![
+        (of_two("yolox"), vec![of("y", &[1, 21, 7], &[0.0, 0.0, 0.0, 0.0, 0.9, 0.7, 0.2])]),
+        (of_two("yolov5"), vec![of("y", &[1, 3, 7], &[9.0, 9.0, 4.0, 4.0, 0.9, 0.7, 0.2])]),
+        (of_two("yolov8"), vec![of("y", &[1, 6, 1], &[9.0, 9.0, 4.0, 4.0, 0.7, 0.2])]),
+        (of_two("yolov8-obb"), vec![of("y", &[1, 7, 1], &[9.0, 9.0, 4.0, 4.0, 0.7, 0.2, 0.3])]),
+        (
+            HeadSpec::new("yolov8-pose", 1),
+            vec![of("y", &[1, 8, 1], &[9.0, 9.0, 4.0, 4.0, 0.7, 1.0, 1.0, 0.5])],
+        ),
+        (
+            of_two("yolov8-seg"),
+            vec![of("y", &[1, 7, 1], &[9.0, 9.0, 4.0, 4.0, 0.7, 0.2, 1.0]), of("p", &[1, 1, 8, 8], &[1.0])],
+        ),
+        (of_two("end2end"), vec![of("y", &[1, 2, 6], &[1.0, 2.0, 9.0, 9.0, 0.7, 1.0])]),
+        (of_two("nanodet"), vec![of("y", &[1, 21, 34], &nanodet)]),
+        (of_two("fastestdet"), vec![of("y", &[1, 7, 2, 2], &[0.7])]),
+        (HeadSpec { strides: vec![8], ..of_two("centernet") }, maps),
+        (of_two("ssd"), pairs("scores")),
+        (of_two("detr"), pairs("logits")),
+        (of_two("listed"), lists),
+        (of_two("classification"), vec![of("y", &[1, 2], &[0.7, 0.3])]),
+    ]
+}
+
+#[test]
+fn every_head_reports_what_scores_more_than_its_threshold() {
+    let boxless = ["embedding", "segmentation", "raw"];
+    let tried: Vec<String> = found_by_each().into_iter().map(|(spec, _)| spec.kind).collect();
+    assert!(names().iter().all(|name| boxless.contains(name) || tried.iter().any(|kind| kind == name)));
+    for (spec, outputs) in found_by_each() {
+        let outputs: Vec<(&str, &[usize], &[f32])> =
+            outputs.iter().map(|(name, shape, data)| (*name, &shape[..], &data[..])).collect();
+        let scores = |score_threshold: f32| -> Vec<f32> {
+            let found = decode(&HeadSpec { score_threshold, ..spec.clone() }, (32, 32), &outputs);
+            let of_boxes = found.detections.iter().map(|found| found.score);
+            of_boxes.chain(found.classes.iter().map(|found| found.score)).collect()
+        };
+        let best = scores(0.0).into_iter().fold(0.0, f32::max);
+        assert!(best > 0.0, "{}", spec.kind);
+        assert!(scores(best.next_down()).contains(&best), "{}: more than the threshold", spec.kind);
+        assert!(!scores(best).contains(&best), "{}: no more than the threshold", spec.kind);
+    }
+}
+
+fn guessed(side: (u32, u32), outputs: &[(&str, &[usize])]) -> String {
+    let input = spec(side.0, side.1, Fit::Stretch, Align::TopLeft);
+    let descs: Vec<TensorDesc> = outputs.iter().map(|(name, shape)| output(name, shape)).collect();
+    let guess = guess(&input, &descs).expect("raw takes anything");
+    let unsure: Vec<&str> = guess.unsure.iter().map(|(key, _)| *key).collect();
+    build(&guess.head, &guess.input, &descs).map(|_| ()).expect("what is guessed can be built");
+    format!("{} {} ?{}", guess.head.kind, guess.head.classes, unsure.join(","))
+}
+
+#[test]
+fn the_first_axis_is_the_batch() {
+    let check = |kind: &str, outputs: &[(&str, &[usize])], batch, expected: Result<(), &str>| {
+        let outputs: Vec<TensorDesc> = outputs.iter().map(|(name, shape)| fixed(name, shape)).collect();
+        let checked = check_batch(kind, &outputs, batch);
+        assert_eq!(checked, expected.map_err(str::to_owned), "{kind}");
+    };
+    let baked = "its output is y f32[1,84,33600] for a batch of 4, which has to be the first axis";
+    check("yolov8", &[("y", &[1, 84, 33600])], 4, Err(baked));
+    check("yolov8", &[("y", &[4, 84, 8400])], 4, Ok(()));
+    let flat: [(&str, &[usize]); 3] = [("boxes", &[0, 4]), ("scores", &[0]), ("labels", &[0])];
+    let of_all = "its output is boxes f32[0,4] for a batch of 2, which has to be the first axis";
+    check("listed", &flat, 2, Err(of_all));
+    check("listed", &flat, 1, Ok(()));
+    check("raw", &[("y", &[3, 4])], 1, Ok(()));
+    let of_two = "its output is y f32[3,4] for a batch of 2, which has to be the first axis";
+    check("raw", &[("y", &[3, 4])], 2, Err(of_two));
+}
+
+/// An output as a run gave it.
+fn fixed(name: &str, shape: &[usize]) -> TensorDesc {
+    let shape = shape.iter().map(|size| Dim::Fixed(*size)).collect();
+    TensorDesc { name: name.to_owned(), element: Some(ElementType::F32), shape }
+}
+
+#[test]
+fn shapes_say_which_head() {
+    let check = |side, outputs: &[(&str, &[usize])], expected: &str| {
+        assert_eq!(guessed(side, outputs), expected);
+    };
+    check((416, 416), &[("output", &[1, 3549, 85])], "yolox 80 ?color,mean,align");
+    check((640, 640), &[("output0", &[1, 25200, 85])], "yolov5 80 ?");
+    check((640, 640), &[("output0", &[1, 84, 8400])], "yolov8 80 ?");
+    check((640, 640), &[("output0", &[1, 116, 8400]), ("output1", &[1, 32, 160, 160])], "yolov8-seg 80 ?");
+    check((640, 640), &[("output0", &[1, 56, 8400])], "yolov8-pose 1 ?head");
+    check((1024, 1024), &[("output0", &[1, 20, 21504])], "yolov8-obb 15 ?head");
+    check((640, 640), &[("output0", &[1, 300, 6])], "end2end 80 ?classes");
+    check((320, 320), &[("output", &[1, 2125, 112])], "nanodet 80 ?mean");
+    check(
+        (416, 416),
+        &[
+            ("cls_8", &[1, 2704, 80]),
+            ("dis_8", &[1, 2704, 32]),
+            ("cls_16", &[1, 676, 80]),
+            ("dis_16", &[1, 676, 32]),
+            ("cls_32", &[1, 169, 80]),
+            ("dis_32", &[1, 169, 32]),
+        ],
+        "nanodet 80 ?mean,fit",
+    );
+    check(
+        (64, 64),
+        &[
+            ("cls_8", &[1, 64, 3]),
+            ("cls_16", &[1, 16, 3]),
+            ("cls_32", &[1, 4, 3]),
+            ("cls_64", &[1, 1, 3]),
+            ("dis_8", &[1, 64, 32]),
+            ("dis_16", &[1, 16, 32]),
+            ("dis_32", &[1, 4, 32]),
+            ("dis_64", &[1, 1, 32]),
+        ],
+        "nanodet 3 ?mean,fit",
+    );
+    check((352, 352), &[("758", &[1, 85, 22, 22])], "fastestdet 80 ?head,color,fit");
+    check(
+        (320, 240),
+        &[("scores", &[1, 4420, 2]), ("boxes", &[1, 4420, 4])],
+        "ssd 2 ?boxes,background,mean,fit",
+    );
+    check((640, 640), &[("logits", &[1, 300, 80]), ("pred_boxes", &[1, 300, 4])], "detr 80 ?fit");
+    check((640, 640), &[("logits", &[1, 100, 92]), ("pred_boxes", &[1, 100, 4])], "detr 92 ?fit,activation");
+    check((640, 640), &[("output0", &[1, 300, 84])], "detr 80 ?head");
+    check((320, 320), &[("boxes", &[0, 4]), ("scores", &[0]), ("labels", &[0])], "listed 91 ?classes,fit");
+    check((224, 224), &[("softmaxout_1", &[1, 1000, 1, 1])], "classification 1000 ?mean,color,fit");
+    check((257, 257), &[("logits", &[1, 21, 257, 257])], "segmentation 21 ?mean,fit");
+    check((128, 256), &[("features", &[1, 512])], "embedding 0 ?head,mean,fit");
+    check((224, 224), &[("y", &[1, 1, 672, 672])], "raw 0 ?head,fit,mean");
+}
