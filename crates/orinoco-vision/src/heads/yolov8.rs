@@ -3,8 +3,11 @@
 //! coefficients of the prototype masks in the second output `[n, coefficients, h, w]`; for `yolov8-pose` three values
 //! (x, y, visibility) or two (x, y) for each keypoint; for `yolov8-obb` one angle in radians.
 
+mod masks;
+mod oriented;
+
 use orinoco_core::text::count;
-use orinoco_core::{BoxF, Detection, Dim, Findings, Keypoint, Mask, Point, TensorDesc};
+use orinoco_core::{Detection, Dim, Findings, Keypoint, TensorDesc};
 
 use super::yolov5::from_center;
 use super::{
@@ -12,6 +15,7 @@ use super::{
 };
 use crate::nms::{CANDIDATES_MAX, suppress_by};
 use crate::{Fit, InputSpec, Mapping};
+use oriented::{Oriented, far_distance};
 
 pub(super) const DETECT: HeadKind = HeadKind {
     name: "yolov8",
@@ -267,184 +271,12 @@ impl YoloV8 {
             }
         }
     }
-
-    /// A mask is where the prototypes, weighted by the detection's coefficients, are above zero, inside its box.
-    fn masks(
-        &mut self,
-        channels: &Channels<'_>,
-        prototypes: &Output<'_>,
-        item: usize,
-        mapping: &Mapping,
-        found: &mut Findings,
-    ) {
-        let [_, coefficients, rows, columns] = *prototypes.shape else { return };
-        let values = prototypes.item(item);
-        let first = BOX_VALUES + self.spec.classes;
-        let frame_pixels = u64::from(mapping.source.0) * u64::from(mapping.source.1);
-        let mut pixels_left = MASK_FRAMES_MAX * frame_pixels;
-        for candidate in &self.candidates {
-            let area = MaskArea::of(&candidate.detection.bounds, mapping);
-            let Some(left) = pixels_left.checked_sub(area.pixels()) else {
-                found.masks.push(Mask { left: area.left, top: area.top, ..Mask::default() });
-                continue;
-            };
-            pixels_left = left;
-            let taps_x =
-                taps(area.left..area.right, mapping.scale.0, mapping.offset.0, mapping.model.0, columns);
-            let taps_y =
-                taps(area.top..area.bottom, mapping.scale.1, mapping.offset.1, mapping.model.1, rows);
-            // Only the rows that the box covers are blended.
-            let cells = match (taps_y.first(), taps_y.last()) {
-                (Some(top), Some(bottom)) => top.first * columns..(bottom.second + 1) * columns,
-                _ => 0..0,
-            };
-            self.blend.clear();
-            self.blend.resize(cells.len(), 0.0);
-            for (index, plane) in values.chunks_exact((rows * columns).max(1)).enumerate().take(coefficients)
-            {
-                let weight = channels.at(first + index, candidate.anchor);
-                let plane = &plane[cells.clone()];
-                self.blend.iter_mut().zip(plane).for_each(|(sum, value)| *sum += weight * value);
-            }
-            let mut pixels = Vec::with_capacity(area.pixels() as usize);
-            for tap_y in &taps_y {
-                let row = |row: usize| &self.blend[row * columns - cells.start..][..columns];
-                let (top, bottom) = (row(tap_y.first), row(tap_y.second));
-                pixels.extend(taps_x.iter().map(|tap_x| {
-                    let top = tap_x.blend(top[tap_x.first], top[tap_x.second]);
-                    let bottom = tap_x.blend(bottom[tap_x.first], bottom[tap_x.second]);
-                    u8::from(tap_y.blend(top, bottom) > 0.0)
-                }));
-            }
-            let (width, height) = (area.right - area.left, area.bottom - area.top);
-            found.masks.push(Mask { left: area.left, top: area.top, width, height, pixels });
-        }
-    }
-}
-
-/// The most pixels of all masks of a picture, in pictures of its size. Masks of the best detections come first; those that
-/// would be more are empty. In a crowd the boxes of all objects cover a frame two or three times.
-const MASK_FRAMES_MAX: u64 = 8;
-
-/// The whole pixels of a box that lie in the picture.
-struct MaskArea {
-    left: u32,
-    top: u32,
-    right: u32,
-    bottom: u32,
-}
-
-impl MaskArea {
-    fn of(bounds: &BoxF, mapping: &Mapping) -> Self {
-        let (source_w, source_h) = mapping.source;
-        let edge = |value: f32, max: u32| (value.round().max(0.0) as u32).min(max);
-        let (left, top) = (edge(bounds.x1, source_w), edge(bounds.y1, source_h));
-        let (right, bottom) = (edge(bounds.x2, source_w).max(left), edge(bounds.y2, source_h).max(top));
-        Self { left, top, right, bottom }
-    }
-
-    fn pixels(&self) -> u64 {
-        u64::from(self.right - self.left) * u64::from(self.bottom - self.top)
-    }
-}
-
-/// Two cells of a prototype along one axis, and how far a pixel is towards the second.
-struct CellTap {
-    first: usize,
-    second: usize,
-    weight: f32,
-}
-
-impl CellTap {
-    #[inline]
-    fn blend(&self, first: f32, second: f32) -> f32 {
-        first + (second - first) * self.weight
-    }
-}
-
-/// Where source pixels lie in the `cells` of a prototype, which cover the model's input.
-fn taps(pixels: std::ops::Range<u32>, scale: f32, offset: i32, model: u32, cells: usize) -> Vec<CellTap> {
-    let per_pixel = cells as f32 / model as f32;
-    let tap = |pixel: u32| {
-        let at = ((pixel as f32 + 0.5) * scale + offset as f32) * per_pixel - 0.5;
-        let at = at.clamp(0.0, (cells - 1) as f32);
-        let first = at as usize;
-        CellTap { first, second: (first + 1).min(cells - 1), weight: at - first as f32 }
-    };
-    pixels.map(tap).collect()
-}
-
-/// A box turned about its centre, in model pixels.
-#[derive(Clone, Copy)]
-struct Oriented {
-    place: [f32; BOX_VALUES],
-    angle: f32,
-    /// Variances along x and y, and the covariance, of the box as a Gaussian.
-    covariance: (f64, f64, f64),
-}
-
-/// Of two Gaussians this far apart by their centres alone, the boxes overlap by less than `iou_max` (ProbIoU): its inverse,
-/// with a margin far above what is lost to rounding.
-fn far_distance(iou_max: f32) -> f64 {
-    let hellinger = 1.0 - f64::from(iou_max);
-    // Of boxes that may not overlap at all none is far; the logarithm says so by itself.
-    -(1.0 - hellinger * hellinger).max(f64::MIN_POSITIVE).ln() + 1e-3
-}
-
-impl Oriented {
-    fn new(place: [f32; BOX_VALUES], angle: f32) -> Self {
-        let mut oriented = Self { place, angle, covariance: (0.0, 0.0, 0.0) };
-        oriented.covariance = oriented.as_gaussian();
-        oriented
-    }
-
-    fn corners(&self, mapping: &Mapping) -> [Point; 4] {
-        let [cx, cy, w, h] = self.place;
-        let (sin, cos) = self.angle.sin_cos();
-        [(-w, -h), (w, -h), (w, h), (-w, h)].map(|(dx, dy)| {
-            let (dx, dy) = (dx / 2.0, dy / 2.0);
-            mapping.point(cx + dx * cos - dy * sin, cy + dx * sin + dy * cos)
-        })
-    }
-
-    /// The upright box around it.
-    fn bounds(&self, mapping: &Mapping) -> BoxF {
-        let corners = self.corners(mapping);
-        let least = |of: fn(&Point) -> f32| corners.iter().map(of).fold(f32::INFINITY, f32::min);
-        let most = |of: fn(&Point) -> f32| corners.iter().map(of).fold(f32::NEG_INFINITY, f32::max);
-        BoxF { x1: least(|p| p.x), y1: least(|p| p.y), x2: most(|p| p.x), y2: most(|p| p.y) }
-    }
-
-    /// ProbIoU (Llerena et al. 2021): one minus the Hellinger distance of the boxes taken as Gaussians. The trainers
-    /// suppress oriented boxes by it.
-    ///
-    /// Whether that is more than `iou_max`. `far` is its [`far_distance`], beyond which nothing needs a logarithm.
-    fn overlaps(&self, other: &Self, iou_max: f32, far: f64) -> bool {
-        const EPSILON: f64 = 1e-7;
-        let (a, b) = (self.covariance, other.covariance);
-        let [dx, dy] = [0, 1].map(|i| f64::from(self.place[i]) - f64::from(other.place[i]));
-        let (xx, yy, xy) = (a.0 + b.0, a.1 + b.1, a.2 + b.2);
-        let determinant = xx * yy - xy * xy + EPSILON;
-        let distance = (xx * dy * dy + yy * dx * dx - 2.0 * xy * dx * dy) / determinant / 4.0;
-        if distance > far {
-            return false;
-        }
-        let sizes = [a, b].map(|(xx, yy, xy)| (xx * yy - xy * xy).max(0.0));
-        let shape = (determinant / (4.0 * (sizes[0] * sizes[1]).sqrt() + EPSILON)).ln() / 2.0;
-        let bhattacharyya = (distance + shape).clamp(EPSILON, 100.0);
-        (1.0 - (1.0 - (-bhattacharyya).exp() + EPSILON).sqrt()) as f32 > iou_max
-    }
-
-    /// A uniform side has a variance of its square over 12.
-    fn as_gaussian(&self) -> (f64, f64, f64) {
-        let [w, h] = [2, 3].map(|i| f64::from(self.place[i]).powi(2) / 12.0);
-        let (sin, cos) = f64::from(self.angle).sin_cos();
-        (w * cos * cos + h * sin * sin, w * sin * sin + h * cos * cos, (w - h) * sin * cos)
-    }
 }
 
 #[cfg(test)]
 mod tests {
+    use orinoco_core::{BoxF, Point};
+
     use super::super::tests::decode;
     use super::*;
 

@@ -1,0 +1,76 @@
+//! Boxes turned about their centre.
+
+use orinoco_core::{BoxF, Point};
+
+use super::BOX_VALUES;
+use crate::Mapping;
+
+/// A box turned about its centre, in model pixels.
+#[derive(Clone, Copy)]
+pub(super) struct Oriented {
+    place: [f32; BOX_VALUES],
+    angle: f32,
+    /// Variances along x and y, and the covariance, of the box as a Gaussian.
+    covariance: (f64, f64, f64),
+}
+
+/// Of two Gaussians this far apart by their centres alone, the boxes overlap by less than `iou_max` (ProbIoU): its inverse,
+/// with a margin far above what is lost to rounding.
+pub(super) fn far_distance(iou_max: f32) -> f64 {
+    let hellinger = 1.0 - f64::from(iou_max);
+    // Of boxes that may not overlap at all none is far; the logarithm says so by itself.
+    -(1.0 - hellinger * hellinger).max(f64::MIN_POSITIVE).ln() + 1e-3
+}
+
+impl Oriented {
+    pub(super) fn new(place: [f32; BOX_VALUES], angle: f32) -> Self {
+        let mut oriented = Self { place, angle, covariance: (0.0, 0.0, 0.0) };
+        oriented.covariance = oriented.as_gaussian();
+        oriented
+    }
+
+    pub(super) fn corners(&self, mapping: &Mapping) -> [Point; 4] {
+        let [cx, cy, w, h] = self.place;
+        let (sin, cos) = self.angle.sin_cos();
+        [(-w, -h), (w, -h), (w, h), (-w, h)].map(|(dx, dy)| {
+            let (dx, dy) = (dx / 2.0, dy / 2.0);
+            mapping.point(cx + dx * cos - dy * sin, cy + dx * sin + dy * cos)
+        })
+    }
+
+    /// The upright box around it.
+    pub(super) fn bounds(&self, mapping: &Mapping) -> BoxF {
+        let corners = self.corners(mapping);
+        let least = |of: fn(&Point) -> f32| corners.iter().map(of).fold(f32::INFINITY, f32::min);
+        let most = |of: fn(&Point) -> f32| corners.iter().map(of).fold(f32::NEG_INFINITY, f32::max);
+        BoxF { x1: least(|p| p.x), y1: least(|p| p.y), x2: most(|p| p.x), y2: most(|p| p.y) }
+    }
+
+    /// ProbIoU (Llerena et al. 2021): one minus the Hellinger distance of the boxes taken as Gaussians. The trainers
+    /// suppress oriented boxes by it.
+    ///
+    /// Whether that is more than `iou_max`. `far` is its [`far_distance`], beyond which nothing needs a logarithm.
+    #[inline]
+    pub(super) fn overlaps(&self, other: &Self, iou_max: f32, far: f64) -> bool {
+        const EPSILON: f64 = 1e-7;
+        let (a, b) = (self.covariance, other.covariance);
+        let [dx, dy] = [0, 1].map(|i| f64::from(self.place[i]) - f64::from(other.place[i]));
+        let (xx, yy, xy) = (a.0 + b.0, a.1 + b.1, a.2 + b.2);
+        let determinant = xx * yy - xy * xy + EPSILON;
+        let distance = (xx * dy * dy + yy * dx * dx - 2.0 * xy * dx * dy) / determinant / 4.0;
+        if distance > far {
+            return false;
+        }
+        let sizes = [a, b].map(|(xx, yy, xy)| (xx * yy - xy * xy).max(0.0));
+        let shape = (determinant / (4.0 * (sizes[0] * sizes[1]).sqrt() + EPSILON)).ln() / 2.0;
+        let bhattacharyya = (distance + shape).clamp(EPSILON, 100.0);
+        (1.0 - (1.0 - (-bhattacharyya).exp() + EPSILON).sqrt()) as f32 > iou_max
+    }
+
+    /// A uniform side has a variance of its square over 12.
+    fn as_gaussian(&self) -> (f64, f64, f64) {
+        let [w, h] = [2, 3].map(|i| f64::from(self.place[i]).powi(2) / 12.0);
+        let (sin, cos) = f64::from(self.angle).sin_cos();
+        (w * cos * cos + h * sin * sin, w * sin * sin + h * cos * cos, (w - h) * sin * cos)
+    }
+}
