@@ -8,7 +8,7 @@ mod machine;
 
 use machine::{Machine, machines};
 use orinoco_core::{
-    BoxF, ColorMatrix, ColorRange, Detection, ElementType, Findings, FrameDesc, FrameView, Layout,
+    BoxF, Choice, ColorMatrix, ColorRange, Detection, ElementType, Findings, FrameDesc, FrameView, Layout,
     Orientation, PixelFormat, TensorDesc,
 };
 use orinoco_cuda::launch::{
@@ -18,8 +18,8 @@ use orinoco_cuda::{
     Element, Filter, FilterBounds, Order, PictureTensor, Placement, TableFault, TableLayout, twin,
 };
 use orinoco_vision::{
-    Across, Align, ColorOrder, Fit, HeadSpec, InputSpec, Mapping, Output, Preprocessor, Resize, Rounding,
-    heads, suppress,
+    Across, Align, ColorOrder, Fit, HeadKind, HeadSpec, InputSpec, Mapping, Output, Preprocessor, Resize,
+    Rounding, heads, suppress,
 };
 
 /// The largest difference on a GPU, of values from 0 to 1, or as a share of larger ones.
@@ -522,7 +522,7 @@ fn check_head(
             score_threshold: 0.3,
             iou_threshold: 0.45,
             detections_max: 40,
-            ..HeadSpec::new(kind, CLASSES)
+            ..HeadSpec::new(HeadKind::from_name(kind).expect("a head has this name"), CLASSES)
         };
         let desc = TensorDesc {
             name: "output".into(),
@@ -717,8 +717,12 @@ fn check_classes(
 ) {
     const TOP: usize = 5;
     let shape = [1, values.len()];
-    let head_spec =
-        HeadSpec { activation: twins, background, top: TOP, ..HeadSpec::new("classification", values.len()) };
+    let head_spec = HeadSpec {
+        activation: twins,
+        background,
+        top: TOP,
+        ..HeadSpec::new(heads::CLASSIFICATION, values.len())
+    };
     let desc = TensorDesc {
         name: "output".into(),
         element: Some(ElementType::F32),

@@ -104,7 +104,7 @@ impl Inference {
             .map(|read| as_seen(&prepared.outputs()[read.index], session.as_ref(), read.index))
             .collect();
         let next = "correct model.toml (`orinoco models show` prints the graph)";
-        let head = heads::check_batch(&model.head.kind, &seen, binding.batch);
+        let head = heads::check_batch(model.head.kind, &seen, binding.batch);
         let head = head.and_then(|()| heads::build(&model.head, &model.head_input(), &seen));
         let head = head.about(&codes::MODEL_DISAGREES, shown, next)?;
         let tensor = session.input(binding.input).data;
@@ -205,7 +205,8 @@ fn as_seen(declared: &TensorDesc, session: &dyn Session, index: usize) -> Tensor
 mod tests {
     use std::path::Path;
 
-    use orinoco_vision::HeadSpec;
+    use orinoco_core::Choice;
+    use orinoco_vision::{HeadKind, HeadSpec};
 
     use super::*;
     use crate::engine::{Elements, ElementsMut, TensorView, TensorViewMut};
@@ -276,7 +277,7 @@ mod tests {
 
     #[test]
     fn an_output_whose_first_axis_is_not_the_batch_is_refused() {
-        let head = || HeadSpec::new("yolov8", 2);
+        let head = || HeadSpec::new(HeadKind::from_name("yolov8").expect("a head has this name"), 2);
         assert!(bind(head(), &[1, 6, 4], 1).is_ok());
         let fault = bind(head(), &[1, 6, 4], 2).err().expect("all boxes would be those of the first picture");
         assert_eq!(fault.code.id, codes::MODEL_DISAGREES.id, "{fault}");
@@ -288,12 +289,12 @@ mod tests {
 
     #[test]
     fn raw_tensors_of_one_picture_are_kept_whole() {
-        let mut inference = bind(HeadSpec::new("raw", 0), &[3, 4], 1).expect("raw takes anything");
+        let mut inference = bind(HeadSpec::new(heads::RAW, 0), &[3, 4], 1).expect("raw takes anything");
         inference.run().expect("it does nothing");
         let mut found = Findings::default();
         inference.decode(0, &Mapping::default(), &mut found);
         let expected: Vec<f32> = (0u8..12).map(f32::from).collect();
         assert_eq!((&found.tensors[0].shape[..], &found.tensors[0].data), (&[3, 4][..], &expected));
-        assert!(bind(HeadSpec::new("raw", 0), &[3, 4], 2).is_err());
+        assert!(bind(HeadSpec::new(heads::RAW, 0), &[3, 4], 2).is_err());
     }
 }

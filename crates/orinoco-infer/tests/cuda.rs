@@ -23,7 +23,7 @@ use orinoco_infer::{
 };
 use orinoco_model::{Binding, Model, Repository};
 use orinoco_pipeline::{Executor, Frame, Lease, MonotonicClock, Slot, SlotPool};
-use orinoco_vision::{HeadSpec, Resize};
+use orinoco_vision::{HeadSpec, Resize, heads};
 
 /// The largest difference of a score, and of a pixel as a share of the box.
 const DIFFERENCE_MAX: f32 = 1e-3;
@@ -286,7 +286,7 @@ fn boxes_are_those_of_the_cpu() {
 fn heads_without_kernels_read_copies() {
     let Some(device) = gpu("raw outputs") else { return };
     let raw = |model: &mut Model| {
-        model.head = HeadSpec::new("raw", 0);
+        model.head = HeadSpec::new(heads::RAW, 0);
         if let orinoco_model::ModelInput::Image(image) = &mut model.input {
             image.resize = Resize::BilinearAntialias;
         }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use orinoco_config::{Document, Faults, Vars};
 use orinoco_core::ElementType;
-use orinoco_vision::{HeadSpec, heads};
+use orinoco_vision::HeadSpec;
 
 use crate::guess::Unsure;
 use crate::input::{Feed, ModelInput, Quantization, read_feeds, read_input};
@@ -74,7 +74,7 @@ impl Model {
         if let ModelInput::Image(image) = &mut input.input
             && !input.is_rounding_given
         {
-            image.rounding = heads::rounding(&head.kind);
+            image.rounding = head.kind.rounding;
         }
         let model = Self {
             name,

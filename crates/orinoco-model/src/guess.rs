@@ -3,7 +3,8 @@
 use std::path::Path;
 
 use orinoco_core::{ColorOrder, Diagnosis, Dim, ElementType, Layout, Resize, TensorDesc, codes};
-use orinoco_vision::{Align, Fit, Guess, HeadSpec, InputSpec, Rounding, heads};
+use orinoco_vision::heads::KeypointShape;
+use orinoco_vision::{Align, Fit, Guess, HeadKind, HeadSpec, InputSpec, Rounding, heads};
 
 use super::{Model, metadata};
 use crate::input::{
@@ -69,7 +70,7 @@ impl Model {
             return Err(unknown(cause));
         }
         let labels = guess_labels(&extras, &read, &mut head, &mut unsure);
-        if is_ultralytics(&extras) && !reads_ultralytics(&head) {
+        if is_ultralytics(&extras) && !reads_ultralytics(head.kind) {
             let why = "Ultralytics made the file, and its models have boxes and classes in another order";
             unsure.push(Unsure { key: "head", why });
         }
@@ -102,15 +103,14 @@ fn is_ultralytics(extras: &Extras) -> bool {
 }
 
 /// Whether a head reads what Ultralytics' models give. Of detectors that is so for some only.
-fn reads_ultralytics(head: &HeadSpec) -> bool {
-    let kind = head.kind.as_str();
-    kind.starts_with("yolov") || ["end2end", "detr"].contains(&kind) || !heads::has_boxes(kind)
+fn reads_ultralytics(kind: HeadKind) -> bool {
+    kind.reads_ultralytics || !kind.has_boxes()
 }
 
 /// Marks what a graph never shows, unless the exporter noted whose conventions hold.
 fn mark_unproven(image: &InputSpec, head: &HeadSpec, extras: &Extras, unsure: &mut Vec<Unsure>) {
     let is_letterbox = image.fit == Fit::Letterbox;
-    let is_noted = is_ultralytics(extras) && is_letterbox && reads_ultralytics(head);
+    let is_noted = is_ultralytics(extras) && is_letterbox && reads_ultralytics(head.kind);
     for (key, why, applies) in [
         ("fit", "the graph does not show how pictures were cut in training", true),
         ("align", "the graph does not show where letterboxed pictures lay in training", is_letterbox),
@@ -239,12 +239,12 @@ fn guess_labels(
     head: &mut HeadSpec,
     unsure: &mut Vec<Unsure>,
 ) -> Vec<String> {
-    if !heads::has_classes(&head.kind) {
+    if !head.kind.has_classes() {
         return Vec::new();
     }
     let notes = &extras.notes;
-    if let Some(shape) = notes.get("kpt_shape").and_then(|shape| metadata::keypoint_shape(shape)) {
-        settle_keypoints(shape, outputs, head, unsure);
+    if let Some(noted) = notes.get("kpt_shape").and_then(|shape| metadata::keypoint_shape(shape)) {
+        settle_keypoints(noted, outputs, head, unsure);
     }
     let named = notes.get("names").and_then(|names| metadata::class_names(names));
     let open = unsure.iter().any(|unsure| unsure.key == "classes");
@@ -258,28 +258,15 @@ fn guess_labels(
     numbered_labels(head.classes)
 }
 
-/// Makes a pose model of what has the shape of a detector of more classes, where the trainer noted `count` keypoints of
-/// `values` each.
+/// Corrects the head by the keypoints that the trainer noted. Where they fit it, it is certain.
 fn settle_keypoints(
-    (count, values): (usize, usize),
+    noted: KeypointShape,
     outputs: &[TensorDesc],
     head: &mut HeadSpec,
     unsure: &mut Vec<Unsure>,
 ) {
-    const BOX_VALUES: usize = 4;
-    let [TensorDesc { shape, .. }] = outputs else { return };
-    let [_, Dim::Fixed(channels), _] = shape[..] else { return };
-    let alike = ["yolov8", "yolov8-pose", "yolov8-obb"].contains(&head.kind.as_str());
-    if !alike || count == 0 || !(2..=3).contains(&values) {
-        return;
-    }
-    let more = count.checked_mul(values).and_then(|more| more.checked_add(BOX_VALUES));
-    if let Some(classes) = more.and_then(|more| channels.checked_sub(more)).filter(|classes| *classes > 0) {
+    if (head.kind.settle_keypoints)(head, outputs, noted) {
         unsure.retain(|unsure| unsure.key != "head");
-        head.kind = "yolov8-pose".to_owned();
-        head.classes = classes;
-        // Three is what a head without the key takes them for.
-        head.keypoint_values = (values == 2).then_some(values);
     }
 }
 
@@ -378,27 +365,29 @@ fn audio_input(input: &TensorDesc, unsure: &mut Vec<Unsure>) -> Option<AudioSpec
 fn audio_head(outputs: &[TensorDesc]) -> HeadSpec {
     match outputs {
         [TensorDesc { shape, .. }] => match shape[..] {
-            [_, Dim::Fixed(classes)] => HeadSpec::new("classification", classes),
-            _ => HeadSpec::new("raw", 0),
+            [_, Dim::Fixed(classes)] => HeadSpec::new(heads::CLASSIFICATION, classes),
+            _ => HeadSpec::new(heads::RAW, 0),
         },
-        _ => HeadSpec::new("raw", 0),
+        _ => HeadSpec::new(heads::RAW, 0),
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use orinoco_core::Choice;
     use orinoco_tests::onnx::{Graph, element};
 
     use super::*;
 
     #[test]
     fn noted_keypoints_make_a_pose_model() {
-        let check = |kind: &str, noted, channels: usize, expected: (&str, usize, Option<usize>)| {
+        let check = |kind: &str, (count, values), channels: usize, expected: (&str, usize, Option<usize>)| {
+            let kind = HeadKind::from_name(kind).expect("a head has this name");
             let shape = vec![Dim::Fixed(1), Dim::Fixed(channels), Dim::Fixed(8400)];
             let output = TensorDesc { name: "output0".to_owned(), element: Some(ElementType::F32), shape };
             let (mut head, mut unsure) = (HeadSpec::new(kind, channels - 4), Vec::new());
-            settle_keypoints(noted, &[output], &mut head, &mut unsure);
-            assert_eq!((head.kind.as_str(), head.classes, head.keypoint_values), expected);
+            settle_keypoints(KeypointShape { count, values }, &[output], &mut head, &mut unsure);
+            assert_eq!((head.kind.name, head.classes, head.keypoint_values), expected);
         };
         check("yolov8", (3, 2), 4 + 2 + 6, ("yolov8-pose", 2, Some(2)));
         check("yolov8-obb", (5, 3), 4 + 1 + 15, ("yolov8-pose", 1, None));

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use orinoco_config::FileKind;
 use orinoco_core::text::count;
 use orinoco_core::{ColorOrder, Diagnosis, ElementType, Layout, Resize, TensorDesc, WithSubject, codes};
+use orinoco_vision::heads::Finds;
 use orinoco_vision::{Align, Fit, HeadSpec, Rounding, heads};
 
 use crate::input::SIDE_MAX;
@@ -62,6 +63,7 @@ struct Said {
     fill: Option<u8>,
     mean: Option<[f32; 3]>,
     scale: Option<f32>,
+    /// What the network is said to find.
     finds: Option<Finds>,
     classes: Option<usize>,
     labels: Option<Vec<String>>,
@@ -69,15 +71,6 @@ struct Said {
     iou_threshold: Option<f32>,
     detections_max: Option<usize>,
     states: Vec<Feed>,
-}
-
-/// What a network is said to find.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Finds {
-    Boxes,
-    Classes,
-    ClassMap,
-    Instances,
 }
 
 impl Said {
@@ -192,8 +185,8 @@ impl Import {
         let classes = said.classes.or(said.labels.as_ref().map(Vec::len));
         // A graph of one kind can look like another where only its number of classes tells.
         let wanted = match said.finds {
-            Some(Finds::Classes) => Some("classification"),
-            Some(Finds::ClassMap) => Some("segmentation"),
+            Some(Finds::Classes) => Some(heads::CLASSIFICATION),
+            Some(Finds::ClassMap) => Some(heads::SEGMENTATION),
             _ => None,
         };
         if let Some(kind) = wanted.filter(|kind| *kind != model.head.kind) {
@@ -222,9 +215,9 @@ impl Import {
 
     fn head_agrees(&self, head: &HeadSpec) -> bool {
         match self.said.finds {
-            Some(Finds::Boxes) => heads::has_boxes(&head.kind),
-            Some(Finds::Instances) => head.kind == "yolov8-seg",
-            Some(Finds::Classes | Finds::ClassMap) | None => true,
+            Some(Finds::Boxes) => head.kind.has_boxes(),
+            Some(Finds::Instances) => head.kind.finds == Finds::Instances,
+            _ => true,
         }
     }
 }

@@ -1,5 +1,7 @@
 //! The notes that trainers leave in an ONNX file.
 
+use orinoco_vision::heads::KeypointShape;
+
 /// The class names that Ultralytics writes as a Python dictionary: `{0: 'person', 1: "driver's cab"}`.
 pub(crate) fn class_names(text: &str) -> Option<Vec<String>> {
     let mut rest = text.trim().strip_prefix('{')?.strip_suffix('}')?.trim();
@@ -19,9 +21,9 @@ pub(crate) fn class_names(text: &str) -> Option<Vec<String>> {
 }
 
 /// The keypoints that Ultralytics notes as a Python list, their number and the values of each: `[17, 3]`.
-pub(crate) fn keypoint_shape(text: &str) -> Option<(usize, usize)> {
+pub(crate) fn keypoint_shape(text: &str) -> Option<KeypointShape> {
     let (count, values) = text.trim().strip_prefix('[')?.strip_suffix(']')?.split_once(',')?;
-    Some((count.trim().parse().ok()?, values.trim().parse().ok()?))
+    Some(KeypointShape { count: count.trim().parse().ok()?, values: values.trim().parse().ok()? })
 }
 
 #[cfg(test)]
@@ -30,7 +32,7 @@ mod tests {
 
     #[test]
     fn python_lists_are_read() {
-        assert_eq!(keypoint_shape("[17, 3]"), Some((17, 3)));
+        assert_eq!(keypoint_shape("[17, 3]"), Some(KeypointShape { count: 17, values: 3 }));
         for odd in ["", "[17]", "[17, 3, 1]", "(17, 3)", "[17, x]"] {
             assert_eq!(keypoint_shape(odd), None, "{odd}");
         }

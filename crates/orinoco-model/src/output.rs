@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use orinoco_config::{FileKind, Reader};
 use orinoco_core::codes;
-use orinoco_vision::{Across, HeadSpec, heads};
+use orinoco_vision::{Across, HeadKind, HeadSpec, heads};
 
 use crate::input::{Quantization, read_quantization};
 
@@ -25,13 +25,13 @@ pub(crate) fn read_output(
     table: Reader<'_>,
     locate: &dyn Fn(&str, &Path) -> PathBuf,
 ) -> (HeadSpec, Option<Quantization>, Vec<String>) {
-    let choices: Vec<(&str, &str)> = heads::names().into_iter().map(|name| (name, name)).collect();
-    let kind = table.choice("head", &choices).unwrap_or_default();
+    let kind: Option<HeadKind> = table.choice_of("head");
     if !table.has("head") {
         table.missing("head", "name the head that reads the model's outputs");
     }
     let labels = read_labels(&table, kind, locate);
-    let usual = HeadSpec::new(kind, labels.len());
+    // Without a head the file has a fault, and no model comes of it.
+    let usual = HeadSpec::new(kind.unwrap_or(heads::RAW), labels.len());
     let float = |key, default| table.float(key, 0.0..=1.0).map_or(default, |n| n as f32);
     let count = |key, max, default| {
         table.integer(key, 1..=max).and_then(|n| usize::try_from(n).ok()).unwrap_or(default)
@@ -62,7 +62,11 @@ pub(crate) fn numbered_labels(classes: usize) -> Vec<String> {
     (0..classes).map(|class| format!("class {class}")).collect()
 }
 
-fn read_labels(table: &Reader<'_>, kind: &str, locate: &dyn Fn(&str, &Path) -> PathBuf) -> Vec<String> {
+fn read_labels(
+    table: &Reader<'_>,
+    kind: Option<HeadKind>,
+    locate: &dyn Fn(&str, &Path) -> PathBuf,
+) -> Vec<String> {
     let listed = table.texts_given("labels");
     let is_misread = listed.is_none() && table.has("labels");
     let classes = table.integer("classes", 1..=CLASSES_MAX).and_then(|n| usize::try_from(n).ok());
@@ -75,13 +79,14 @@ fn read_labels(table: &Reader<'_>, kind: &str, locate: &dyn Fn(&str, &Path) -> P
     };
     // A key with a fault of its own is not missing as well.
     let says_classes = is_misread || table.has("labels_file") || table.has("classes");
+    let needs_labels = kind.is_none_or(|kind| kind.has_classes());
     match classes {
         Some(classes) if labels.is_empty() => return numbered_labels(classes),
         Some(classes) if classes != labels.len() => {
             let cause = format!("it is {classes}, and the number of labels is {}", labels.len());
             table.fault("classes", &codes::KEY_RANGE, cause, "correct one of them, or leave classes out");
         }
-        None if labels.is_empty() && heads::has_classes(kind) && !says_classes => {
+        None if labels.is_empty() && needs_labels && !says_classes => {
             let next = "list the class names, name a labels_file with one per line, or give classes = N";
             table.missing("labels", next);
         }

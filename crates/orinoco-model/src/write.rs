@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use orinoco_core::Choice;
-use orinoco_vision::{Across, Fit, HeadSpec, InputSpec, heads};
+use orinoco_vision::{Across, Fit, HeadSpec, InputSpec};
 
 use crate::Model;
 use crate::input::{AudioFeatures, AudioSpec, FeedValue, ModelInput, Quantization};
@@ -110,7 +110,7 @@ impl Writer<'_> {
             Fit::Stretch => {}
             Fit::Letterbox => {
                 self.quoted("align", image.align.name());
-                if image.rounding != heads::rounding(&self.model.head.kind) {
+                if image.rounding != self.model.head.kind.rounding {
                     self.quoted("rounding", image.rounding.name());
                 }
                 self.line("fill", &image.fill.to_string());
@@ -175,12 +175,12 @@ impl Writer<'_> {
 
     /// The head, with the keys in which it differs from what is usual.
     fn head(&mut self, head: &HeadSpec) {
-        self.quoted("head", &head.kind);
-        let usual = HeadSpec::new(&head.kind, head.classes);
+        self.quoted("head", head.kind.name());
+        let usual = HeadSpec::new(head.kind, head.classes);
         if head.strides != usual.strides {
             self.line("strides", &format!("{:?}", head.strides));
         }
-        if heads::has_boxes(&head.kind) {
+        if head.kind.has_boxes() {
             self.number("score_threshold", head.score_threshold);
             self.number("iou_threshold", head.iou_threshold);
         }

@@ -9,6 +9,7 @@ mod end2end;
 mod fastestdet;
 mod grid;
 mod guess;
+mod kind;
 mod listed;
 mod nanodet;
 mod raw;
@@ -20,13 +21,16 @@ mod yolov5;
 mod yolov8;
 mod yolox;
 
-pub use guess::Guess;
+pub use classification::KIND as CLASSIFICATION;
+pub use guess::{Guess, KeypointShape};
+pub use kind::{Build, Finds, GuessModel, HeadDescriptor, HeadKind, OutputForm};
+pub use raw::KIND as RAW;
+pub use segmentation::KIND as SEGMENTATION;
 pub use spec::{BoxForm, BoxUnit, HeadSpec};
-pub use yolox::STRIDES as YOLOX_STRIDES;
 
 use orinoco_core::{Dim, Findings, TensorDesc};
 
-use crate::{InputSpec, Mapping, Rounding};
+use crate::{InputSpec, Mapping};
 use candidates::{add, best, is_candidate, labels_above, probability, sigmoid, suppress_as};
 use grid::{Cell, cells};
 use shapes::{check_axes, check_shape, find_output, fixed_after_batch, only};
@@ -57,22 +61,8 @@ pub trait Head: Send {
     fn decode(&mut self, outputs: &[Output<'_>], item: usize, mapping: &Mapping, found: &mut Findings);
 }
 
-/// Makes a head for a model with these outputs, or says what does not fit.
-pub type Build = fn(&HeadSpec, &InputSpec, &[TensorDesc]) -> Result<Box<dyn Head>, String>;
-
-/// One kind of head.
-pub struct HeadKind {
-    /// Its name in model files.
-    pub name: &'static str,
-    /// Makes one.
-    pub build: Build,
-    /// What a model without a description would be if its outputs look like this head's. `input` is what its graph says:
-    /// size, layout and channels.
-    pub guess: fn(input: &InputSpec, outputs: &[TensorDesc]) -> Option<Guess>,
-}
-
 /// Every head. Guesses are tried in this order: the shapes that say most come first.
-pub static ALL: &[HeadKind] = &[
+pub const ALL: &[HeadKind] = &[
     centernet::KIND,
     yolox::KIND,
     nanodet::KIND,
@@ -92,24 +82,15 @@ pub static ALL: &[HeadKind] = &[
     raw::KIND,
 ];
 
-/// The names of all heads.
-pub fn names() -> Vec<&'static str> {
-    ALL.iter().map(|kind| kind.name).collect()
-}
-
-/// Makes the head that `spec` names, or says what does not fit.
+/// Makes the head of `spec`, or returns what does not fit.
 pub fn build(spec: &HeadSpec, input: &InputSpec, outputs: &[TensorDesc]) -> Result<Box<dyn Head>, String> {
-    let kind = ALL.iter().find(|kind| kind.name == spec.kind);
-    let kind =
-        kind.ok_or_else(|| format!("`{}` is not a head; use one of {}", spec.kind, names().join(", ")))?;
-    (kind.build)(spec, input, outputs)
+    (spec.kind.build)(spec, input, outputs)
 }
 
 /// Checks that the first axis of every output, as a run gave it, is the batch: a graph may take any batch, and reshape to
-/// one that was written into it. Of a single picture `raw` takes any tensors, and `listed` lists without that axis.
-pub fn check_batch(kind: &str, outputs: &[TensorDesc], batch: usize) -> Result<(), String> {
-    let takes_whole = kind == raw::KIND.name || (kind == listed::KIND.name && listed::is_flat(outputs));
-    let is_whole = takes_whole && batch == 1;
+/// one that was written into it. Some heads read outputs without that axis, if there is a single picture.
+pub fn check_batch(kind: HeadKind, outputs: &[TensorDesc], batch: usize) -> Result<(), String> {
+    let is_whole = batch == 1 && (kind.takes_whole)(outputs);
     match outputs.iter().find(|output| output.shape.first() != Some(&Dim::Fixed(batch))) {
         Some(odd) if !is_whole => {
             Err(format!("its output is {odd} for a batch of {batch}, which has to be the first axis"))
@@ -121,34 +102,6 @@ pub fn check_batch(kind: &str, outputs: &[TensorDesc], batch: usize) -> Result<(
 /// What the first head that the outputs look like makes of the model. There always is one: `raw` takes anything.
 pub fn guess(input: &InputSpec, outputs: &[TensorDesc]) -> Option<Guess> {
     ALL.iter().find_map(|kind| (kind.guess)(input, outputs))
-}
-
-/// Whether findings of this head name classes, so that its description must.
-pub fn has_classes(kind: &str) -> bool {
-    ![embedding::KIND.name, raw::KIND.name].contains(&kind)
-}
-
-/// Whether this head finds boxes.
-pub fn has_boxes(kind: &str) -> bool {
-    has_classes(kind) && ![classification::KIND.name, segmentation::KIND.name].contains(&kind)
-}
-
-/// How the trainers of this head's models round the sides of a letterboxed picture (docs/model-files.md has the table);
-/// those that never letterbox cut the exact product.
-pub fn rounding(kind: &str) -> Rounding {
-    let ultralytics = [
-        yolov5::KIND.name,
-        yolov8::DETECT.name,
-        yolov8::SEGMENT.name,
-        yolov8::POSE.name,
-        yolov8::ORIENTED.name,
-        end2end::KIND.name,
-    ];
-    match kind {
-        kind if ultralytics.contains(&kind) => Rounding::Nearest,
-        kind if kind == yolox::KIND.name => Rounding::Down,
-        _ => Rounding::Exact,
-    }
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ mod yuv;
 pub mod zones;
 
 pub use gallery::Gallery;
-pub use heads::{BoxForm, BoxUnit, Guess, Head, HeadSpec, Output};
+pub use heads::{BoxForm, BoxUnit, Guess, Head, HeadKind, HeadSpec, Output};
 pub use input::{Align, Fit, InputSpec, Mapping, Rounding};
 pub use nms::{Across, CANDIDATES_MAX, suppress};
 pub use orinoco_core::{Activation, ColorOrder, Resize};

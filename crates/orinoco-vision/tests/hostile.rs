@@ -6,11 +6,11 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use orinoco_api::ResultLine;
-use orinoco_core::{Dim, ElementType, Findings, Layout, Pts, TensorDesc};
+use orinoco_core::{Choice, ColorOrder, Dim, ElementType, Findings, Layout, Pts, Resize, TensorDesc};
 use orinoco_vision::zones::{Counter, FrameSize, Line, MARGIN, Spot, Zone};
 use orinoco_vision::{
-    Across, Align, Canvas, ColorOrder, Fit, Head, HeadSpec, InputSpec, Output, Resize, Tracker,
-    TrackerConfig, draw, draw_within, heads,
+    Across, Align, Canvas, Fit, Head, HeadKind, HeadSpec, InputSpec, Output, Tracker, TrackerConfig, draw,
+    draw_within, heads,
 };
 
 const FRAME: FrameSize = FrameSize { width: 1920, height: 1080 };
@@ -48,14 +48,14 @@ struct Model {
     outputs: Vec<(&'static str, Vec<usize>)>,
 }
 
-fn model(kind: &'static str, classes: usize, side: u32, outputs: &[(&'static str, &[usize])]) -> Model {
+fn model(kind: HeadKind, classes: usize, side: u32, outputs: &[(&'static str, &[usize])]) -> Model {
     let outputs = outputs.iter().map(|(name, shape)| (*name, shape.to_vec())).collect();
     Model { spec: HeadSpec::new(kind, classes), side, outputs }
 }
 
 /// A model of each head, as large as published ones.
-fn model_of(kind: &'static str) -> Model {
-    match kind {
+fn model_of(kind: HeadKind) -> Model {
+    match kind.name {
         "yolox" => model(kind, 80, 640, &[("output", &[1, 8400, 85])]),
         "yolov5" => model(kind, 80, 640, &[("output0", &[1, 25200, 85])]),
         "yolov8" => model(kind, 80, 640, &[("output0", &[1, 84, 8400])]),
@@ -85,7 +85,7 @@ fn model_of(kind: &'static str) -> Model {
     }
 }
 
-fn input(side: u32, kind: &str) -> InputSpec {
+fn input(side: u32, kind: HeadKind) -> InputSpec {
     InputSpec {
         layout: Layout::Nchw,
         width: side,
@@ -94,7 +94,7 @@ fn input(side: u32, kind: &str) -> InputSpec {
         resize: Resize::Bilinear,
         fit: Fit::Letterbox,
         align: Align::Center,
-        rounding: heads::rounding(kind),
+        rounding: kind.rounding,
         fill: 114,
         mean: [0.0; 3],
         scale: [1.0; 3],
@@ -123,7 +123,7 @@ impl Chain {
                 shape: shape.iter().map(|size| Dim::Fixed(*size)).collect(),
             })
             .collect();
-        let input = input(model.side, &model.spec.kind);
+        let input = input(model.side, model.spec.kind);
         let head = heads::build(&model.spec, &input, &descs).expect("the shapes are those of the head");
         let corners = [(0.0, 0.0), (1.0, 0.0), (1.0, 1.0), (0.0, 1.0)].map(|(x, y)| Spot { x, y });
         let zones = vec![Zone::new("all", corners.to_vec()).expect("an area")];
@@ -208,7 +208,7 @@ fn random(model: &Model, seed: u64, choice: &[f32]) -> Vec<Vec<f32>> {
 
 /// Runs `values` through everything: once for what comes out, then for how long it takes.
 fn check(model: &Model, values: &[Vec<f32>], what: &str) -> Findings {
-    let what = format!("{} with {what}", model.spec.kind);
+    let what = format!("{:?} with {what}", model.spec.kind);
     // A test that failed has nothing that the others need.
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let mut chain = Chain::new(model);
@@ -231,41 +231,41 @@ fn check(model: &Model, values: &[Vec<f32>], what: &str) -> Findings {
 
 #[test]
 fn what_is_no_number_is_left_out_and_counted() {
-    for kind in heads::names() {
-        let model = model_of(kind);
+    for kind in heads::ALL {
+        let model = model_of(*kind);
         let found = check(&model, &constant(&model, f32::NAN), "NaN");
         assert!(
             found.detections.is_empty() && found.classes.is_empty() && found.embedding.is_empty(),
-            "{kind}"
+            "{kind:?}"
         );
-        assert!(found.not_finite > 0, "{kind}: not counted");
-        assert!(found.class_map.classes.iter().all(|class| *class == 255), "{kind}");
+        assert!(found.not_finite > 0, "{kind:?}: not counted");
+        assert!(found.class_map.classes.iter().all(|class| *class == 255), "{kind:?}");
     }
 }
 
 #[test]
 fn infinities_are_left_out_and_counted() {
-    for kind in heads::names() {
-        let model = model_of(kind);
+    for kind in heads::ALL {
+        let model = model_of(*kind);
         let found = check(&model, &constant(&model, f32::INFINITY), "infinity");
         assert!(
             found.detections.is_empty() && found.classes.is_empty() && found.embedding.is_empty(),
-            "{kind}"
+            "{kind:?}"
         );
-        assert!(found.not_finite > 0, "{kind}: not counted");
+        assert!(found.not_finite > 0, "{kind:?}: not counted");
         // These score below any threshold; what is not reported need not be counted.
         let found = check(&model, &constant(&model, f32::NEG_INFINITY), "negative infinity");
         assert!(
             found.detections.is_empty() && found.classes.is_empty() && found.embedding.is_empty(),
-            "{kind}"
+            "{kind:?}"
         );
     }
 }
 
 #[test]
 fn huge_numbers_are_numbers() {
-    for kind in heads::names() {
-        let model = model_of(kind);
+    for kind in heads::ALL {
+        let model = model_of(*kind);
         let more: &[f32] = if is_long() { &[-1e30, f32::MAX, f32::MIN_POSITIVE] } else { &[] };
         for value in [1e8, 1e30, f32::MIN].iter().chain(more) {
             check(&model, &constant(&model, *value), &format!("{value:e}"));
@@ -279,8 +279,8 @@ fn mixed_values_come_through() {
         [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 1e30, -1e30, 1e8, -1e8, 0.5, 0.9, 1.0, 0.0, 3.0];
     let huge = [1e30, 1e8, -1e8, 1e8, 0.9, 1.0, 0.5];
     let usual = [0.9, 1.0, 0.5, 0.0, 100.0, 300.0, 600.0];
-    for kind in heads::names() {
-        let model = model_of(kind);
+    for kind in heads::ALL {
+        let model = model_of(*kind);
         for seed in 0..if is_long() { 8 } else { 1 } {
             check(&model, &random(&model, seed, &special), &format!("special values, seed {seed}"));
             check(&model, &random(&model, seed, &huge), &format!("huge values, seed {seed}"));
@@ -300,7 +300,7 @@ fn crowd(model: &Model) -> Vec<Vec<f32>> {
             }
         }
     };
-    match model.spec.kind.as_str() {
+    match model.spec.kind.name {
         // The box of a cell is the cell.
         "yolox" => {
             values[0].chunks_exact_mut(85).for_each(|row| row[..4].copy_from_slice(&[0.5, 0.5, 0.0, 0.0]));
@@ -330,8 +330,8 @@ fn crowd(model: &Model) -> Vec<Vec<f32>> {
 
 #[test]
 fn a_crowd_of_equal_scores_is_in_time() {
-    for kind in heads::names() {
-        let mut model = model_of(kind);
+    for kind in heads::ALL {
+        let mut model = model_of(*kind);
         for multi_label in [false, true] {
             model.spec.multi_label = multi_label;
             check(&model, &crowd(&model), &format!("a crowd, multi_label = {multi_label}"));
@@ -342,8 +342,8 @@ fn a_crowd_of_equal_scores_is_in_time() {
 #[test]
 fn boxes_of_which_all_but_a_few_are_hidden_are_in_time() {
     // 299 places, each with many boxes on one another: nothing ends the comparison before the last candidate.
-    for kind in ["yolov8", "yolov8-obb", "yolov8-seg"] {
-        let mut model = model_of(kind);
+    for name in ["yolov8", "yolov8-obb", "yolov8-seg"] {
+        let mut model = model_of(HeadKind::from_name(name).expect("a head has this name"));
         (model.spec.multi_label, model.spec.across) = (true, Across::AllClasses);
         let mut values = constant(&model, 0.9);
         let anchors = model.outputs[0].1[2];
@@ -355,6 +355,6 @@ fn boxes_of_which_all_but_a_few_are_hidden_are_in_time() {
             }
         }
         let found = check(&model, &values, "299 boxes many times");
-        assert_eq!(found.detections.len(), 299, "{kind}");
+        assert_eq!(found.detections.len(), 299, "{name}");
     }
 }

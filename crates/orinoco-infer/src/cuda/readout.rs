@@ -8,6 +8,7 @@ use orinoco_cuda::launch::{
     Element, KeptLists, Suppress, Totals,
 };
 use orinoco_cuda::{CudaError, Device, DeviceArena, PinnedBuffer, Span, Stream, TableSpan};
+use orinoco_vision::heads::OutputForm;
 use orinoco_vision::{Across, Head, HeadSpec, InputSpec, Mapping, Output, heads};
 
 use super::kernel_element;
@@ -42,7 +43,7 @@ impl Readout {
         let [output] = outputs else { return Ok(Ok(Self::Host(host))) };
         let Some(element) = kernel_element(output.element) else { return Ok(Ok(Self::Host(host))) };
         let spec = &model.head;
-        if spec.kind == "classification" {
+        if spec.kind.form == OutputForm::Classes {
             return Classes::new(spec, output, element, batch, device)
                 .map(|classes| Ok(Self::Classes(classes)));
         }
@@ -80,14 +81,14 @@ impl Readout {
 
 /// How the boxes of a head lie in its output, if there is a kernel for them.
 fn box_rows(spec: &HeadSpec, input: &InputSpec, shape: &[usize]) -> Option<BoxRows> {
-    match (spec.kind.as_str(), shape) {
-        ("yolox", _) => {
-            let strides = spec.strides_or(&heads::YOLOX_STRIDES);
+    match (spec.kind.form, shape) {
+        (OutputForm::GridRows, _) => {
+            let strides = spec.strides_or_usual().to_vec();
             let fits = strides.len() <= launch::LEVELS_MAX;
             fits.then_some(BoxRows::Grid { strides, size: (input.width, input.height) })
         }
-        ("yolov5", [_, rows, _]) => Some(BoxRows::Pixels { rows: *rows }),
-        ("yolov8", [_, _, anchors]) => Some(BoxRows::Channels { anchors: *anchors, more: 0 }),
+        (OutputForm::PixelRows, [_, rows, _]) => Some(BoxRows::Pixels { rows: *rows }),
+        (OutputForm::Channels, [_, _, anchors]) => Some(BoxRows::Channels { anchors: *anchors, more: 0 }),
         _ => None,
     }
 }
@@ -277,7 +278,7 @@ impl HostHead {
         }
         let seen: Vec<TensorDesc> =
             declared.iter().zip(outputs).map(|pair| as_bound(pair.0, pair.1)).collect();
-        let head = heads::check_batch(&model.head.kind, &seen, batch);
+        let head = heads::check_batch(model.head.kind, &seen, batch);
         let head = match head.and_then(|()| heads::build(&model.head, &model.head_input(), &seen)) {
             Ok(head) => head,
             Err(why) => return Ok(Err(why)),

@@ -7,10 +7,11 @@ use std::str::FromStr;
 
 use ini::Ini;
 use orinoco_core::{ColorOrder, Diagnosis, Layout, Resize, WithSubject, codes};
+use orinoco_vision::heads::Finds;
 use orinoco_vision::{Align, Fit, Rounding};
 use saphyr::{LoadableYamlNode, Yaml};
 
-use super::{Finds, Import, LeftOut, Said, read_labels};
+use super::{Import, LeftOut, Said, read_labels};
 
 /// `DEFAULT_PRE_CLUSTER_THRESHOLD` of gstnvinfer_property_parser.h.
 const SCORE_USUAL: f32 = 0.2;

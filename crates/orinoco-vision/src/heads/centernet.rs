@@ -5,11 +5,14 @@
 use orinoco_core::{BoxF, Detection, Findings, TensorDesc};
 
 use super::{
-    Guess, Head, HeadKind, HeadSpec, Output, add, find_output, fixed_after_batch, is_candidate, suppress_as,
+    Guess, Head, HeadDescriptor, HeadKind, HeadSpec, Output, add, find_output, fixed_after_batch,
+    is_candidate, suppress_as,
 };
 use crate::{Fit, InputSpec, Mapping};
 
-pub(super) const KIND: HeadKind = HeadKind { name: "centernet", build, guess };
+pub(super) const KIND: HeadKind = HeadKind(&DESCRIPTOR);
+
+static DESCRIPTOR: HeadDescriptor = HeadDescriptor::usual("centernet", build, guess);
 
 struct CenterNet {
     spec: HeadSpec,
@@ -44,7 +47,7 @@ fn guess(input: &InputSpec, outputs: &[TensorDesc]) -> Option<Guess> {
         strides: vec![stride],
         score_threshold: 0.4,
         iou_threshold: 0.5,
-        ..HeadSpec::new(KIND.name, classes)
+        ..HeadSpec::new(KIND, classes)
     };
     square.then(|| Guess::new(head, input).unit_rgb(Fit::Stretch))
 }
@@ -88,7 +91,7 @@ mod tests {
 
     #[test]
     fn peaks_become_boxes() {
-        let spec = HeadSpec { strides: vec![8], ..HeadSpec::new("centernet", 1) };
+        let spec = HeadSpec { strides: vec![8], ..HeadSpec::new(KIND, 1) };
         // Cell 1 is a peak beside its shoulder 2; cell 7 is below the threshold.
         let heat = [0.0, 0.9, 0.8, 0.0, 0.0, 0.0, 0.0, 0.3];
         let size: Vec<f32> = (0..16).map(|i| if i < 8 { 4.0 } else { 8.0 }).collect();

@@ -2,10 +2,22 @@
 
 use orinoco_core::{Activation, ClassScore, Dim, Findings, Resize, TensorDesc};
 
-use super::{Guess, Head, HeadKind, HeadSpec, Output, is_candidate, only, probability};
+use super::{
+    Finds, Guess, Head, HeadDescriptor, HeadKind, HeadSpec, Output, OutputForm, is_candidate, only,
+    probability,
+};
 use crate::{Fit, InputSpec, Mapping};
 
-pub(super) const KIND: HeadKind = HeadKind { name: "classification", build, guess };
+/// The kind of this head.
+pub const KIND: HeadKind = HeadKind(&DESCRIPTOR);
+
+static DESCRIPTOR: HeadDescriptor = HeadDescriptor {
+    finds: Finds::Classes,
+    form: OutputForm::Classes,
+    // Every class of a frame is of interest, if only as the second guess.
+    score_threshold: 0.0,
+    ..HeadDescriptor::usual("classification", build, guess)
+};
 
 /// How far the sum of values may be from 1 for them to be taken as probabilities: what rounding to 8 bits does to a
 /// dozen classes.
@@ -39,7 +51,7 @@ fn guess(input: &InputSpec, outputs: &[TensorDesc]) -> Option<Guess> {
     if !flat || embedding || *classes < 2 {
         return None;
     }
-    let head = HeadSpec::new(KIND.name, *classes);
+    let head = HeadSpec::new(KIND, *classes);
     // ImageNet's: the shorter side to 8/7 of the input, means and deviations of its photos.
     let shorter = input.width.min(input.height) * 8 / 7;
     let mut guess = Guess::new(head, input).fit(Fit::Crop { shorter });
@@ -120,7 +132,7 @@ mod tests {
 
     #[test]
     fn the_best_classes_come_first() {
-        let spec = |top, activation| HeadSpec { top, activation, ..HeadSpec::new("classification", 3) };
+        let spec = |top, activation| HeadSpec { top, activation, ..HeadSpec::new(KIND, 3) };
         // Probabilities stay; anything else goes through softmax.
         check(spec(2, Activation::Auto), &[0.2, 0.7, 0.1], &[(1, 0.7), (0, 0.2)]);
         check(spec(1, Activation::Auto), &[0.0, 2.0f32.ln(), 0.0], &[(1, 0.5)]);

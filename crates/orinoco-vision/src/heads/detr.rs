@@ -8,13 +8,16 @@ use orinoco_core::{Activation, Detection, Dim, Findings, TensorDesc};
 
 use super::yolov5::from_center;
 use super::{
-    Guess, Head, HeadKind, HeadSpec, Output, add, best, check_axes, fixed_after_batch, is_candidate,
-    probability,
+    Guess, Head, HeadDescriptor, HeadKind, HeadSpec, Output, add, best, check_axes, fixed_after_batch,
+    is_candidate, probability,
 };
 use crate::nms::keep_best;
 use crate::{Fit, InputSpec, Mapping};
 
-pub(super) const KIND: HeadKind = HeadKind { name: "detr", build, guess };
+pub(super) const KIND: HeadKind = HeadKind(&DESCRIPTOR);
+
+static DESCRIPTOR: HeadDescriptor =
+    HeadDescriptor { reads_ultralytics: true, ..HeadDescriptor::usual("detr", build, guess) };
 
 const BOX_VALUES: usize = 4;
 /// What the published models have.
@@ -53,7 +56,7 @@ fn build(spec: &HeadSpec, input: &InputSpec, outputs: &[TensorDesc]) -> Result<B
 }
 
 fn guess(input: &InputSpec, outputs: &[TensorDesc]) -> Option<Guess> {
-    let guess = |classes| Guess::new(HeadSpec::new(KIND.name, classes), input).unit_rgb(Fit::Stretch);
+    let guess = |classes| Guess::new(HeadSpec::new(KIND, classes), input).unit_rgb(Fit::Stretch);
     match outputs {
         [both] => {
             let [queries, values] = fixed_after_batch(both)?;
@@ -134,17 +137,17 @@ mod tests {
         let bounds = BoxF { x1: 16.0, y1: 8.0, x2: 48.0, y2: 24.0 };
         let outputs: [(&str, &[usize], &[f32]); 2] =
             [("logits", &[1, 2, 2], &[-9.0, 0.0, -9.0, -9.0]), ("pred_boxes", &[1, 2, 4], &[0.5; 8])];
-        let found = decode(&HeadSpec::new("detr", 2), (32, 16), &outputs);
+        let found = decode(&HeadSpec::new(KIND, 2), (32, 16), &outputs);
         assert_eq!(found.detections, [Detection { class_id: 1, score: 0.5, bounds }]);
         let one: [f32; 6] = [0.5, 0.5, 0.5, 0.5, 0.2, 0.7];
-        let found = decode(&HeadSpec::new("detr", 2), (32, 16), &[("output0", &[1, 1, 6], &one)]);
+        let found = decode(&HeadSpec::new(KIND, 2), (32, 16), &[("output0", &[1, 1, 6], &one)]);
         assert_eq!(found.detections, [Detection { class_id: 1, score: 0.7, bounds }]);
     }
 
     #[test]
     fn no_object_takes_part_in_the_softmax_and_is_not_reported() {
         let first =
-            HeadSpec { activation: Activation::Softmax, background: Some(2), ..HeadSpec::new("detr", 3) };
+            HeadSpec { activation: Activation::Softmax, background: Some(2), ..HeadSpec::new(KIND, 3) };
         let check = |logits: &[f32], class_id: u32, score: f32| {
             let outputs: [(&str, &[usize], &[f32]); 2] =
                 [("logits", &[1, 1, 3], logits), ("pred_boxes", &[1, 1, 4], &[0.5; 4])];

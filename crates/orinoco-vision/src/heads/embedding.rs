@@ -3,10 +3,13 @@
 
 use orinoco_core::{Dim, Findings, TensorDesc};
 
-use super::{Guess, Head, HeadKind, HeadSpec, Output, only};
+use super::{Finds, Guess, Head, HeadDescriptor, HeadKind, HeadSpec, Output, only};
 use crate::{Fit, InputSpec, Mapping};
 
-pub(super) const KIND: HeadKind = HeadKind { name: "embedding", build, guess };
+pub(super) const KIND: HeadKind = HeadKind(&DESCRIPTOR);
+
+static DESCRIPTOR: HeadDescriptor =
+    HeadDescriptor { finds: Finds::Embedding, ..HeadDescriptor::usual("embedding", build, guess) };
 
 struct Embedding;
 
@@ -21,7 +24,7 @@ fn build(_: &HeadSpec, _: &InputSpec, outputs: &[TensorDesc]) -> Result<Box<dyn 
 fn guess(input: &InputSpec, outputs: &[TensorDesc]) -> Option<Guess> {
     let [output] = outputs else { return None };
     let (Dim::Fixed(_), ones) = output.shape.get(1..)?.split_first()? else { return None };
-    let mut guess = Guess::new(HeadSpec::new(KIND.name, 0), input).fit(Fit::Stretch);
+    let mut guess = Guess::new(HeadSpec::new(KIND, 0), input).fit(Fit::Stretch);
     guess.input.mean = [123.675, 116.28, 103.53];
     guess.input.scale = [1.0 / 58.395, 1.0 / 57.12, 1.0 / 57.375];
     ones.iter().all(|axis| *axis == Dim::Fixed(1)).then(|| {
@@ -53,12 +56,11 @@ mod tests {
 
     #[test]
     fn embeddings_have_unit_length() {
-        let found = decode(&HeadSpec::new("embedding", 0), (8, 8), &[("y", &[1, 2], &[3.0, 4.0])]);
+        let found = decode(&HeadSpec::new(KIND, 0), (8, 8), &[("y", &[1, 2], &[3.0, 4.0])]);
         assert_eq!(found.embedding, [0.6, 0.8]);
         // Their squares are more than single precision holds.
         let huge = 2.0f32.powi(100);
-        let found =
-            decode(&HeadSpec::new("embedding", 0), (8, 8), &[("y", &[1, 2], &[3.0 * huge, 4.0 * huge])]);
+        let found = decode(&HeadSpec::new(KIND, 0), (8, 8), &[("y", &[1, 2], &[3.0 * huge, 4.0 * huge])]);
         assert_eq!(found.embedding, [0.6, 0.8]);
     }
 }

@@ -4,12 +4,19 @@
 use orinoco_core::{BoxF, Detection, Dim, Findings, TensorDesc};
 
 use super::{
-    Guess, Head, HeadKind, HeadSpec, Output, add, check_axes, fixed_after_batch, is_candidate, only,
+    Guess, Head, HeadDescriptor, HeadKind, HeadSpec, Output, add, check_axes, fixed_after_batch,
+    is_candidate, only,
 };
 use crate::nms::keep_best;
-use crate::{Fit, InputSpec, Mapping};
+use crate::{Fit, InputSpec, Mapping, Rounding};
 
-pub(super) const KIND: HeadKind = HeadKind { name: "end2end", build, guess };
+pub(super) const KIND: HeadKind = HeadKind(&DESCRIPTOR);
+
+static DESCRIPTOR: HeadDescriptor = HeadDescriptor {
+    rounding: Rounding::Nearest,
+    reads_ultralytics: true,
+    ..HeadDescriptor::usual("end2end", build, guess)
+};
 
 const VALUES: usize = 6;
 /// What COCO's models have; the graph does not say.
@@ -27,7 +34,7 @@ fn build(spec: &HeadSpec, _: &InputSpec, outputs: &[TensorDesc]) -> Result<Box<d
 fn guess(input: &InputSpec, outputs: &[TensorDesc]) -> Option<Guess> {
     let [output] = outputs else { return None };
     let [_, values] = fixed_after_batch(output)?;
-    let head = HeadSpec::new(KIND.name, CLASSES_USUAL);
+    let head = HeadSpec::new(KIND, CLASSES_USUAL);
     let guess = Guess::new(head, input).unit_rgb(Fit::Letterbox);
     (values == VALUES)
         .then(|| guess.unsure("classes", "rows that are already suppressed do not show how many there are"))
@@ -63,7 +70,7 @@ mod tests {
     #[test]
     fn rows_are_taken_as_they_are() {
         let rows = [1.0, 2.0, 3.0, 4.0, 0.5, 7.0, 1.0, 2.0, 3.0, 4.0, 0.9, 7.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0];
-        let found = decode(&HeadSpec::new("end2end", 80), (32, 32), &[("output0", &[1, 3, 6], &rows)]);
+        let found = decode(&HeadSpec::new(KIND, 80), (32, 32), &[("output0", &[1, 3, 6], &rows)]);
         let bounds = BoxF { x1: 2.0, y1: 4.0, x2: 6.0, y2: 8.0 };
         let at = |score| Detection { class_id: 7, score, bounds };
         assert_eq!(found.detections, [at(0.9), at(0.5)]);

@@ -4,12 +4,15 @@
 use orinoco_core::{BoxF, Detection, Dim, Findings, TensorDesc};
 
 use super::{
-    Guess, Head, HeadKind, HeadSpec, Output, add, check_axes, fixed_after_batch, is_candidate, labels_above,
-    only, sigmoid, suppress_as,
+    Guess, Head, HeadDescriptor, HeadKind, HeadSpec, Output, add, check_axes, fixed_after_batch,
+    is_candidate, labels_above, only, sigmoid, suppress_as,
 };
 use crate::{Fit, InputSpec, Mapping};
 
-pub(super) const KIND: HeadKind = HeadKind { name: "fastestdet", build, guess };
+pub(super) const KIND: HeadKind = HeadKind(&DESCRIPTOR);
+
+static DESCRIPTOR: HeadDescriptor =
+    HeadDescriptor { strides: &[STRIDE], ..HeadDescriptor::usual("fastestdet", build, guess) };
 
 /// Objectness and box, before the classes.
 const BOX_VALUES: usize = 5;
@@ -35,7 +38,7 @@ fn guess(input: &InputSpec, outputs: &[TensorDesc]) -> Option<Guess> {
     let [channels, rows, columns] = fixed_after_batch(output)?;
     let grid = ((input.height / STRIDE) as usize, (input.width / STRIDE) as usize);
     let fits = channels == BOX_VALUES + COCO_CLASSES && (rows, columns) == grid;
-    let head = HeadSpec { score_threshold: 0.5, ..HeadSpec::new(KIND.name, COCO_CLASSES) };
+    let head = HeadSpec { score_threshold: 0.5, ..HeadSpec::new(KIND, COCO_CLASSES) };
     fits.then(|| {
         let guess = Guess::new(head, input).unit_rgb(Fit::Stretch).bgr();
         let guess = guess.unsure("head", "a segmentation into 85 classes has the same shape");
@@ -92,7 +95,7 @@ mod tests {
     fn one_lit_cell_is_one_box() {
         // Two cells side by side, one class: the right one is lit, and its box is half the frame wide and high.
         let data = [0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0];
-        let found = decode(&HeadSpec::new("fastestdet", 1), (32, 16), &[("758", &[1, 6, 1, 2], &data)]);
+        let found = decode(&HeadSpec::new(KIND, 1), (32, 16), &[("758", &[1, 6, 1, 2], &data)]);
         let bounds = BoxF { x1: 16.0, y1: -8.0, x2: 48.0, y2: 8.0 };
         assert_eq!(found.detections, [Detection { class_id: 0, score: 1.0, bounds }]);
     }

@@ -2,7 +2,7 @@
 
 use orinoco_core::ColorOrder;
 
-use super::{HeadSpec, rounding};
+use super::HeadSpec;
 use crate::{Align, Fit, InputSpec};
 
 /// What a graph looks like, and what of that is not certain.
@@ -16,9 +16,18 @@ pub struct Guess {
     pub unsure: Vec<(&'static str, &'static str)>,
 }
 
+/// Keypoints of an object, as a trainer noted them in the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeypointShape {
+    /// Number of keypoints.
+    pub count: usize,
+    /// Values of each.
+    pub values: usize,
+}
+
 impl Guess {
     pub(super) fn new(head: HeadSpec, input: &InputSpec) -> Self {
-        let input = InputSpec { rounding: rounding(&head.kind), ..input.clone() };
+        let input = InputSpec { rounding: head.kind.rounding, ..input.clone() };
         Self { head, input, unsure: Vec::new() }
     }
 

@@ -7,11 +7,17 @@ use orinoco_core::{Detection, Dim, Findings, TensorDesc};
 
 use super::end2end::add_labelled;
 use super::ssd::place_in_pixels;
-use super::{BoxUnit, Guess, Head, HeadKind, HeadSpec, Output, is_candidate};
+use super::{BoxUnit, Guess, Head, HeadDescriptor, HeadKind, HeadSpec, Output, is_candidate};
 use crate::nms::keep_best;
 use crate::{Fit, InputSpec, Mapping};
 
-pub(super) const KIND: HeadKind = HeadKind { name: "listed", build, guess };
+pub(super) const KIND: HeadKind = HeadKind(&DESCRIPTOR);
+
+static DESCRIPTOR: HeadDescriptor = HeadDescriptor {
+    box_unit: BoxUnit::Pixels,
+    takes_whole: is_flat,
+    ..HeadDescriptor::usual("listed", build, guess)
+};
 
 /// COCO's category ids go up to 90, and torchvision counts the background as 0.
 const CLASSES_USUAL: usize = 91;
@@ -56,13 +62,13 @@ fn build(spec: &HeadSpec, input: &InputSpec, outputs: &[TensorDesc]) -> Result<B
 }
 
 /// Whether the lists have no axis for the batch.
-pub(super) fn is_flat(outputs: &[TensorDesc]) -> bool {
+fn is_flat(outputs: &[TensorDesc]) -> bool {
     roles(outputs).is_some_and(|[boxes, ..]| outputs[boxes].shape.len() == 2)
 }
 
 fn guess(input: &InputSpec, outputs: &[TensorDesc]) -> Option<Guess> {
     let [boxes, ..] = roles(outputs)?;
-    let head = HeadSpec::new(KIND.name, CLASSES_USUAL);
+    let head = HeadSpec::new(KIND, CLASSES_USUAL);
     let known = outputs[boxes].shape.last() == Some(&Dim::Fixed(4));
     known.then(|| {
         let guess = Guess::new(head, input).unit_rgb(Fit::Stretch);
@@ -97,7 +103,7 @@ mod tests {
 
     #[test]
     fn lists_are_read_by_name() {
-        let spec = HeadSpec::new("listed", 91);
+        let spec = HeadSpec::new(KIND, 91);
         let outputs: [(&str, &[usize], &[f32]); 3] = [
             ("labels", &[2], &[3.0, 1.0]),
             ("boxes", &[2, 4], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]),

@@ -11,12 +11,15 @@
 use orinoco_core::{Activation, BoxF, Detection, Findings, TensorDesc};
 
 use super::{
-    Cell, Guess, Head, HeadKind, HeadSpec, Output, add, best, cells, check_axes, fixed_after_batch,
-    is_candidate, labels_above, probability, suppress_as,
+    Cell, Guess, Head, HeadDescriptor, HeadKind, HeadSpec, Output, add, best, cells, check_axes,
+    fixed_after_batch, is_candidate, labels_above, probability, suppress_as,
 };
 use crate::{Fit, InputSpec, Mapping};
 
-pub(super) const KIND: HeadKind = HeadKind { name: "nanodet", build, guess };
+pub(super) const KIND: HeadKind = HeadKind(&DESCRIPTOR);
+
+static DESCRIPTOR: HeadDescriptor =
+    HeadDescriptor { strides: &STRIDES, ..HeadDescriptor::usual("nanodet", build, guess) };
 
 /// NanoDet-Plus has four grids, NanoDet three.
 const STRIDES: [u32; 4] = [8, 16, 32, 64];
@@ -163,7 +166,7 @@ fn guess(input: &InputSpec, outputs: &[TensorDesc]) -> Option<Guess> {
         }
         [] => return None,
     };
-    let head = HeadSpec { iou_threshold: 0.6, score_threshold: 0.35, ..HeadSpec::new(KIND.name, classes) };
+    let head = HeadSpec { iou_threshold: 0.6, score_threshold: 0.35, ..HeadSpec::new(KIND, classes) };
     build(&head, input, outputs).ok()?;
     let mut guess = Guess::new(head, input).bgr().fit(Fit::Stretch);
     // NanoDet's configurations: BGR of ImageNet.
@@ -243,11 +246,11 @@ mod tests {
         // 16 x 16 pixels: 4 + 1 + 1 + 1 cells, 2 classes, 2 bins. Cell 1 is at x = 8.
         let mut data = vec![0.0; 7 * 10];
         data[10..20].copy_from_slice(&[0.1, 0.9, 0.0, 200.0, 200.0, 0.0, 0.0, 0.0, 0.0, 200.0]);
-        let found = decode(&HeadSpec::new("nanodet", 2), (16, 16), &[("output", &[1, 7, 10], &data)]);
+        let found = decode(&HeadSpec::new(KIND, 2), (16, 16), &[("output", &[1, 7, 10], &data)]);
         let bounds = BoxF { x1: 0.0, y1: 0.0, x2: 24.0, y2: 16.0 };
         assert_eq!(found.detections, [Detection { class_id: 1, score: 0.9, bounds }]);
         // Three grids, 4 + 1 + 1 cells: the middle of cell 1 is at x = 12, y = 4.
-        let found = decode(&HeadSpec::new("nanodet", 2), (16, 16), &[("output", &[1, 6, 10], &data[..60])]);
+        let found = decode(&HeadSpec::new(KIND, 2), (16, 16), &[("output", &[1, 6, 10], &data[..60])]);
         let bounds = BoxF { x1: 8.0, y1: 8.0, x2: 32.0, y2: 24.0 };
         assert_eq!(found.detections, [Detection { class_id: 1, score: 0.9, bounds }]);
     }
@@ -273,7 +276,7 @@ mod tests {
         // A cell of the second grid, and that of the third.
         data[170..180].copy_from_slice(&[0.7, 0.2, 200.0, 0.0, 0.0, 200.0, 200.0, 0.0, 0.0, 200.0]);
         data[200..210].copy_from_slice(&[0.8, 0.1, 0.0, 200.0, 0.0, 200.0, 0.0, 200.0, 0.0, 200.0]);
-        let spec = HeadSpec::new("nanodet", 2);
+        let spec = HeadSpec::new(KIND, 2);
         let joint = decode(&spec, (32, 32), &[("output", &[1, 21, 10], &data)]).detections;
         assert_eq!(joint.len(), 3);
         // As OpenCV's model zoo orders them, in two groups, and backwards.
@@ -292,7 +295,7 @@ mod tests {
         data.chunks_exact_mut(10).for_each(|row| row[..2].fill(-9.0));
         data[10..12].copy_from_slice(&[-9.0, logit(0.9)]);
         let check = |activation: Activation, expected: &[f32]| {
-            let spec = HeadSpec { activation, ..HeadSpec::new("nanodet", 2) };
+            let spec = HeadSpec { activation, ..HeadSpec::new(KIND, 2) };
             let found = decode(&spec, (16, 16), &[("output", &[1, 6, 10], &data)]).detections;
             let scores: Vec<f32> = found.iter().map(|found| (found.score * 1e3).round() / 1e3).collect();
             assert_eq!(scores, expected, "{activation:?}");
@@ -300,7 +303,7 @@ mod tests {
         check(Activation::Auto, &[0.9]);
         check(Activation::Sigmoid, &[0.9]);
         check(Activation::None, &[(logit(0.9) * 1e3).round() / 1e3]);
-        let spec = HeadSpec { activation: Activation::Softmax, ..HeadSpec::new("nanodet", 2) };
+        let spec = HeadSpec { activation: Activation::Softmax, ..HeadSpec::new(KIND, 2) };
         let input = crate::input::tests::spec(16, 16, Fit::Stretch, crate::Align::TopLeft);
         let refused = build(&spec, &input, &[super::super::tests::output("output", &[1, 6, 10])]);
         assert!(refused.err().is_some_and(|why| why.contains("no softmax")));
@@ -312,7 +315,7 @@ mod tests {
         let check = |shapes: &[[usize; 3]], expected: &str| {
             let outputs = shapes.iter().map(|shape| super::super::tests::output("y", shape));
             let outputs: Vec<TensorDesc> = outputs.collect();
-            let refused = build(&HeadSpec::new("nanodet", 2), &input, &outputs).err();
+            let refused = build(&HeadSpec::new(KIND, 2), &input, &outputs).err();
             assert!(refused.as_ref().is_some_and(|why| why.contains(expected)), "{shapes:?}: {refused:?}");
         };
         check(&[[1, 4, 2], [1, 4, 8], [1, 1, 2]], "no pairs");

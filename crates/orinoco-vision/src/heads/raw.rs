@@ -2,10 +2,17 @@
 
 use orinoco_core::{Findings, RawTensor, TensorDesc};
 
-use super::{Guess, Head, HeadKind, HeadSpec, Output};
+use super::{Finds, Guess, Head, HeadDescriptor, HeadKind, HeadSpec, Output};
 use crate::{Fit, InputSpec, Mapping};
 
-pub(super) const KIND: HeadKind = HeadKind { name: "raw", build, guess };
+/// The kind of this head.
+pub const KIND: HeadKind = HeadKind(&DESCRIPTOR);
+
+static DESCRIPTOR: HeadDescriptor = HeadDescriptor {
+    finds: Finds::Tensors,
+    takes_whole: |_| true,
+    ..HeadDescriptor::usual("raw", build, guess)
+};
 
 struct Raw {
     names: Vec<String>,
@@ -16,7 +23,7 @@ fn build(_: &HeadSpec, _: &InputSpec, outputs: &[TensorDesc]) -> Result<Box<dyn 
 }
 
 fn guess(input: &InputSpec, _: &[TensorDesc]) -> Option<Guess> {
-    let guess = Guess::new(HeadSpec::new(KIND.name, 0), input).unit_rgb(Fit::Stretch);
+    let guess = Guess::new(HeadSpec::new(KIND, 0), input).unit_rgb(Fit::Stretch);
     let guess = guess.unsure("head", "the outputs are those of no known head");
     let guess = guess.unsure("fit", "the graph does not show how pictures were cut in training");
     Some(guess.unsure("mean", "the graph does not show how pictures were normalised in training"))
@@ -49,7 +56,7 @@ mod tests {
 
     #[test]
     fn tensors_pass_through() {
-        let found = decode(&HeadSpec::new("raw", 0), (8, 8), &[("y", &[1, 2, 1], &[3.0, 4.0])]);
+        let found = decode(&HeadSpec::new(KIND, 0), (8, 8), &[("y", &[1, 2, 1], &[3.0, 4.0])]);
         let expected = RawTensor { name: "y".to_owned(), shape: vec![2, 1], data: vec![3.0, 4.0] };
         assert_eq!(found.tensors, [expected]);
     }
@@ -57,7 +64,7 @@ mod tests {
     #[test]
     fn a_tensor_without_a_batch_is_kept_whole() {
         let data: Vec<f32> = (0u8..12).map(f32::from).collect();
-        let found = decode(&HeadSpec::new("raw", 0), (8, 8), &[("y", &[3, 4], &data)]);
+        let found = decode(&HeadSpec::new(KIND, 0), (8, 8), &[("y", &[3, 4], &data)]);
         assert_eq!(found.tensors, [RawTensor { name: "y".to_owned(), shape: vec![3, 4], data }]);
     }
 }

@@ -5,10 +5,14 @@
 use orinoco_core::text::count;
 use orinoco_core::{Dim, Findings, Layout, TensorDesc};
 
-use super::{Guess, Head, HeadKind, HeadSpec, Output, only};
+use super::{Finds, Guess, Head, HeadDescriptor, HeadKind, HeadSpec, Output, only};
 use crate::{Fit, InputSpec, Mapping};
 
-pub(super) const KIND: HeadKind = HeadKind { name: "segmentation", build, guess };
+/// The kind of this head.
+pub const KIND: HeadKind = HeadKind(&DESCRIPTOR);
+
+static DESCRIPTOR: HeadDescriptor =
+    HeadDescriptor { finds: Finds::ClassMap, ..HeadDescriptor::usual("segmentation", build, guess) };
 
 /// Class ids are 8-bit; 255 is kept for [`NOT_LABELLED`].
 const CLASSES_MAX: usize = 255;
@@ -75,7 +79,7 @@ fn guess(input: &InputSpec, outputs: &[TensorDesc]) -> Option<Guess> {
     // A whole fraction of the picture, in both directions.
     let part = |side: u32, cells: usize| cells > 1 && cells <= side as usize;
     let fits = (2..=CLASSES_MAX).contains(&classes) && part(input.width, columns) && part(input.height, rows);
-    let head = HeadSpec::new(KIND.name, classes);
+    let head = HeadSpec::new(KIND, classes);
     let mut guess = Guess::new(head, input).fit(Fit::Stretch);
     match input.layout {
         // TensorFlow's models see -1 to 1, PyTorch's the deviations of ImageNet.
@@ -186,7 +190,7 @@ mod tests {
         for (shape, data) in
             [(&[1usize, 2, 2, 2][..], &planar[..]), (&[1, 2, 2], &ids), (&[1, 1, 2, 2], &ids)]
         {
-            let found = decode(&HeadSpec::new("segmentation", 2), (4, 4), &[("y", shape, data)]);
+            let found = decode(&HeadSpec::new(KIND, 2), (4, 4), &[("y", shape, data)]);
             assert_eq!((found.class_map.width, found.class_map.height), (2, 2), "{shape:?}");
             assert_eq!(found.class_map.classes, expected, "{shape:?}");
         }
@@ -196,14 +200,14 @@ mod tests {
     fn ids_and_probabilities_are_rounded() {
         // As dequantisation gives ids, and a sigmoid the second of two classes.
         let nearly = [2.999_999_8, 0.000_1, 0.97, 0.3];
-        let found = decode(&HeadSpec::new("segmentation", 4), (4, 4), &[("y", &[1, 1, 2, 2], &nearly)]);
+        let found = decode(&HeadSpec::new(KIND, 4), (4, 4), &[("y", &[1, 1, 2, 2], &nearly)]);
         assert_eq!(found.class_map.classes, [3, 0, 1, 0]);
     }
 
     #[test]
     fn one_class_is_no_map() {
         let input = spec(8, 8, Fit::Stretch, Align::TopLeft);
-        let built = build(&HeadSpec::new("segmentation", 1), &input, &[output("y", &[1, 1, 8, 8])]);
+        let built = build(&HeadSpec::new(KIND, 1), &input, &[output("y", &[1, 1, 8, 8])]);
         let why = "it has 1 class, where a map has 2 or more; give the background a label";
         assert_eq!(built.err().as_deref(), Some(why));
     }
@@ -211,7 +215,7 @@ mod tests {
     #[test]
     fn letterbox_borders_are_cut_off() {
         let input = spec(8, 8, Fit::Letterbox, Align::Center);
-        let head_spec = HeadSpec::new("segmentation", 3);
+        let head_spec = HeadSpec::new(KIND, 3);
         let mut head = build(&head_spec, &input, &[output("y", &[1, 8, 8])]).expect("fits");
         let data: Vec<f32> = (0..64).map(|cell| if (16..48).contains(&cell) { 1.0 } else { 2.0 }).collect();
         let mut found = Findings::default();

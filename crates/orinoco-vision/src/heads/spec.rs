@@ -2,14 +2,14 @@
 
 use orinoco_core::{Activation, Choice};
 
-use super::{classification, listed, yolox};
+use super::HeadKind;
 use crate::Across;
 
 /// How to read a model's outputs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HeadSpec {
-    /// The head's name: one of [`names`].
-    pub kind: String,
+    /// Kind of head.
+    pub kind: HeadKind,
     /// Number of classes.
     pub classes: usize,
     /// Cell sizes in model pixels, finest first; empty where the head has usual ones.
@@ -41,32 +41,28 @@ pub struct HeadSpec {
 
 impl HeadSpec {
     /// A spec with the settings that most models of the field use.
-    pub fn new(kind: &str, classes: usize) -> Self {
-        let box_unit = if kind == listed::KIND.name { BoxUnit::Pixels } else { BoxUnit::Fraction };
-        // Every class of a frame is of interest, if only as the second guess.
-        let score_threshold = if kind == classification::KIND.name { 0.0 } else { 0.3 };
+    pub fn new(kind: HeadKind, classes: usize) -> Self {
         Self {
-            kind: kind.to_owned(),
+            kind,
             classes,
             strides: Vec::new(),
-            score_threshold,
+            score_threshold: kind.score_threshold,
             iou_threshold: 0.45,
             detections_max: 300,
             across: Across::NoClasses,
-            // YOLOX's own decoding.
-            multi_label: kind == yolox::KIND.name,
+            multi_label: kind.multi_label,
             activation: Activation::Auto,
             background: None,
             top: 5,
             boxes: BoxForm::Corners,
-            box_unit,
+            box_unit: kind.box_unit,
             keypoint_values: None,
         }
     }
 
-    /// The strides given, else `usual`.
-    pub fn strides_or(&self, usual: &[u32]) -> Vec<u32> {
-        if self.strides.is_empty() { usual.to_vec() } else { self.strides.clone() }
+    /// The strides given, else the head's usual ones.
+    pub fn strides_or_usual(&self) -> &[u32] {
+        if self.strides.is_empty() { self.kind.strides } else { &self.strides }
     }
 }
 

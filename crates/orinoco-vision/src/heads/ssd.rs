@@ -5,12 +5,14 @@ use orinoco_core::{BoxF, Detection, Dim, Findings, TensorDesc};
 
 use super::yolov5::from_center;
 use super::{
-    BoxForm, BoxUnit, Guess, Head, HeadKind, HeadSpec, Output, add, check_axes, fixed_after_batch,
-    is_candidate, suppress_as,
+    BoxForm, BoxUnit, Guess, Head, HeadDescriptor, HeadKind, HeadSpec, Output, add, check_axes,
+    fixed_after_batch, is_candidate, suppress_as,
 };
 use crate::{Fit, InputSpec, Mapping};
 
-pub(super) const KIND: HeadKind = HeadKind { name: "ssd", build, guess };
+pub(super) const KIND: HeadKind = HeadKind(&DESCRIPTOR);
+
+static DESCRIPTOR: HeadDescriptor = HeadDescriptor::usual("ssd", build, guess);
 
 struct Ssd {
     spec: HeadSpec,
@@ -54,7 +56,7 @@ fn guess(input: &InputSpec, outputs: &[TensorDesc]) -> Option<Guess> {
     else {
         return None;
     };
-    let head = HeadSpec { background: Some(0), score_threshold: 0.5, ..HeadSpec::new(KIND.name, classes) };
+    let head = HeadSpec { background: Some(0), score_threshold: 0.5, ..HeadSpec::new(KIND, classes) };
     let mut guess = Guess::new(head, input).fit(Fit::Stretch);
     guess.input.mean = [127.0; 3];
     guess.input.scale = [1.0 / 128.0; 3];
@@ -99,7 +101,7 @@ mod tests {
 
     #[test]
     fn the_background_is_not_reported() {
-        let spec = HeadSpec { background: Some(0), ..HeadSpec::new("ssd", 2) };
+        let spec = HeadSpec { background: Some(0), ..HeadSpec::new(KIND, 2) };
         let scores = [0.1, 0.9, 0.8, 0.2];
         let boxes = [0.25, 0.5, 0.5, 1.0, 0.0, 0.0, 1.0, 1.0];
         let outputs: [(&str, &[usize], &[f32]); 2] =

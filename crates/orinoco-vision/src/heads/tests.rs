@@ -1,7 +1,7 @@
 use super::*;
 use crate::input::tests::spec;
 use crate::{Align, Fit};
-use orinoco_core::ElementType;
+use orinoco_core::{Choice, ElementType};
 
 /// A graph's output with a free batch; 0 stands for a dynamic axis.
 pub(crate) fn output(name: &str, axes: &[usize]) -> TensorDesc {
@@ -11,6 +11,11 @@ pub(crate) fn output(name: &str, axes: &[usize]) -> TensorDesc {
         element: Some(ElementType::F32),
         shape: axes.iter().map(dim).collect(),
     }
+}
+
+/// The kind of head called `name`.
+fn kind(name: &str) -> HeadKind {
+    HeadKind::from_name(name).expect("a head has this name")
 }
 
 /// What a head makes of one picture, stretched to the model's size from twice that size.
@@ -50,14 +55,14 @@ fn found_by_each() -> Vec<(HeadSpec, Vec<Named>)> {
         of("labels", &[2], &[1.0]),
     ];
     let pairs = |scores| vec![of(scores, &[1, 3, 2], &[0.7, 0.2]), of("pred_boxes", &[1, 3, 4], &[0.5])];
-    let of_two = |kind| HeadSpec::new(kind, 2);
+    let of_two = |name| HeadSpec::new(kind(name), 2);
     vec![
         (of_two("yolox"), vec![of("y", &[1, 21, 7], &[0.0, 0.0, 0.0, 0.0, 0.9, 0.7, 0.2])]),
         (of_two("yolov5"), vec![of("y", &[1, 3, 7], &[9.0, 9.0, 4.0, 4.0, 0.9, 0.7, 0.2])]),
         (of_two("yolov8"), vec![of("y", &[1, 6, 1], &[9.0, 9.0, 4.0, 4.0, 0.7, 0.2])]),
         (of_two("yolov8-obb"), vec![of("y", &[1, 7, 1], &[9.0, 9.0, 4.0, 4.0, 0.7, 0.2, 0.3])]),
         (
-            HeadSpec::new("yolov8-pose", 1),
+            HeadSpec::new(kind("yolov8-pose"), 1),
             vec![of("y", &[1, 8, 1], &[9.0, 9.0, 4.0, 4.0, 0.7, 1.0, 1.0, 0.5])],
         ),
         (
@@ -78,8 +83,8 @@ fn found_by_each() -> Vec<(HeadSpec, Vec<Named>)> {
 #[test]
 fn every_head_reports_what_scores_more_than_its_threshold() {
     let boxless = ["embedding", "segmentation", "raw"];
-    let tried: Vec<String> = found_by_each().into_iter().map(|(spec, _)| spec.kind).collect();
-    assert!(names().iter().all(|name| boxless.contains(name) || tried.iter().any(|kind| kind == name)));
+    let tried: Vec<HeadKind> = found_by_each().into_iter().map(|(spec, _)| spec.kind).collect();
+    assert!(ALL.iter().all(|kind| boxless.contains(&kind.name) || tried.contains(kind)));
     for (spec, outputs) in found_by_each() {
         let outputs: Vec<(&str, &[usize], &[f32])> =
             outputs.iter().map(|(name, shape, data)| (*name, &shape[..], &data[..])).collect();
@@ -89,9 +94,9 @@ fn every_head_reports_what_scores_more_than_its_threshold() {
             of_boxes.chain(found.classes.iter().map(|found| found.score)).collect()
         };
         let best = scores(0.0).into_iter().fold(0.0, f32::max);
-        assert!(best > 0.0, "{}", spec.kind);
-        assert!(scores(best.next_down()).contains(&best), "{}: more than the threshold", spec.kind);
-        assert!(!scores(best).contains(&best), "{}: no more than the threshold", spec.kind);
+        assert!(best > 0.0, "{:?}", spec.kind);
+        assert!(scores(best.next_down()).contains(&best), "{:?}: more than the threshold", spec.kind);
+        assert!(!scores(best).contains(&best), "{:?}: no more than the threshold", spec.kind);
     }
 }
 
@@ -101,15 +106,15 @@ fn guessed(side: (u32, u32), outputs: &[(&str, &[usize])]) -> String {
     let guess = guess(&input, &descs).expect("raw takes anything");
     let unsure: Vec<&str> = guess.unsure.iter().map(|(key, _)| *key).collect();
     build(&guess.head, &guess.input, &descs).map(|_| ()).expect("what is guessed can be built");
-    format!("{} {} ?{}", guess.head.kind, guess.head.classes, unsure.join(","))
+    format!("{} {} ?{}", guess.head.kind.name, guess.head.classes, unsure.join(","))
 }
 
 #[test]
 fn the_first_axis_is_the_batch() {
-    let check = |kind: &str, outputs: &[(&str, &[usize])], batch, expected: Result<(), &str>| {
+    let check = |name: &str, outputs: &[(&str, &[usize])], batch, expected: Result<(), &str>| {
         let outputs: Vec<TensorDesc> = outputs.iter().map(|(name, shape)| fixed(name, shape)).collect();
-        let checked = check_batch(kind, &outputs, batch);
-        assert_eq!(checked, expected.map_err(str::to_owned), "{kind}");
+        let checked = check_batch(kind(name), &outputs, batch);
+        assert_eq!(checked, expected.map_err(str::to_owned), "{name}");
     };
     let baked = "its output is y f32[1,84,33600] for a batch of 4, which has to be the first axis";
     check("yolov8", &[("y", &[1, 84, 33600])], 4, Err(baked));

@@ -4,12 +4,20 @@
 use orinoco_core::{BoxF, Detection, Dim, Findings, TensorDesc};
 
 use super::{
-    Guess, Head, HeadKind, HeadSpec, Output, add, cells, check_axes, fixed_after_batch, is_candidate,
-    labels_above, only, suppress_as,
+    Guess, Head, HeadDescriptor, HeadKind, HeadSpec, Output, OutputForm, add, cells, check_axes,
+    fixed_after_batch, is_candidate, labels_above, only, suppress_as,
 };
-use crate::{Fit, InputSpec, Mapping};
+use crate::{Fit, InputSpec, Mapping, Rounding};
 
-pub(super) const KIND: HeadKind = HeadKind { name: "yolov5", build, guess };
+pub(super) const KIND: HeadKind = HeadKind(&DESCRIPTOR);
+
+static DESCRIPTOR: HeadDescriptor = HeadDescriptor {
+    form: OutputForm::PixelRows,
+    strides: &STRIDES,
+    rounding: Rounding::Nearest,
+    reads_ultralytics: true,
+    ..HeadDescriptor::usual("yolov5", build, guess)
+};
 
 const STRIDES: [u32; 3] = [8, 16, 32];
 const ANCHORS_EACH: usize = 3;
@@ -31,7 +39,7 @@ fn guess(input: &InputSpec, outputs: &[TensorDesc]) -> Option<Guess> {
     let [rows, values] = fixed_after_batch(output)?;
     let cells = cells(&STRIDES, input.width, input.height, false).len();
     let fits = rows == cells * ANCHORS_EACH && values > BOX_VALUES;
-    let head = || HeadSpec::new(KIND.name, values - BOX_VALUES);
+    let head = || HeadSpec::new(KIND, values - BOX_VALUES);
     fits.then(|| Guess::new(head(), input).unit_rgb(Fit::Letterbox))
 }
 
@@ -69,7 +77,7 @@ mod tests {
     #[test]
     fn rows_become_boxes() {
         let rows = [16.0, 8.0, 8.0, 4.0, 0.9, 0.1, 0.8, 16.0, 8.0, 8.0, 4.0, 0.2, 0.1, 0.8];
-        let found = decode(&HeadSpec::new("yolov5", 2), (32, 32), &[("output0", &[1, 2, 7], &rows)]);
+        let found = decode(&HeadSpec::new(KIND, 2), (32, 32), &[("output0", &[1, 2, 7], &rows)]);
         let bounds = BoxF { x1: 24.0, y1: 12.0, x2: 40.0, y2: 20.0 };
         assert_eq!(found.detections, [Detection { class_id: 1, score: 0.9 * 0.8, bounds }]);
     }

@@ -11,32 +11,45 @@ use orinoco_core::{Detection, Dim, Findings, Keypoint, TensorDesc};
 
 use super::yolov5::from_center;
 use super::{
-    Guess, Head, HeadKind, HeadSpec, Output, cells, check_axes, fixed_after_batch, is_candidate, only,
+    Build, Finds, Guess, GuessModel, Head, HeadDescriptor, HeadKind, HeadSpec, KeypointShape, Output,
+    OutputForm, cells, check_axes, fixed_after_batch, is_candidate, only,
 };
 use crate::nms::{CANDIDATES_MAX, suppress_by};
-use crate::{Fit, InputSpec, Mapping};
+use crate::{Fit, InputSpec, Mapping, Rounding};
 use oriented::{Oriented, far_distance};
 
-pub(super) const DETECT: HeadKind = HeadKind {
-    name: "yolov8",
-    build: |s, _, o| build(s, Task::Detect, o),
-    guess: |i, o| guess(i, Task::Detect, o),
+pub(super) const DETECT: HeadKind = HeadKind(&DETECT_DESCRIPTOR);
+pub(super) const SEGMENT: HeadKind = HeadKind(&SEGMENT_DESCRIPTOR);
+pub(super) const POSE: HeadKind = HeadKind(&POSE_DESCRIPTOR);
+pub(super) const ORIENTED: HeadKind = HeadKind(&ORIENTED_DESCRIPTOR);
+
+static DETECT_DESCRIPTOR: HeadDescriptor = HeadDescriptor {
+    form: OutputForm::Channels,
+    settle_keypoints,
+    ..usual("yolov8", |s, _, o| build(s, Task::Detect, o), |i, o| guess(i, Task::Detect, o))
 };
-pub(super) const SEGMENT: HeadKind = HeadKind {
-    name: "yolov8-seg",
-    build: |s, _, o| build(s, Task::Segment, o),
-    guess: |i, o| guess(i, Task::Segment, o),
+static SEGMENT_DESCRIPTOR: HeadDescriptor = HeadDescriptor {
+    finds: Finds::Instances,
+    ..usual("yolov8-seg", |s, _, o| build(s, Task::Segment, o), |i, o| guess(i, Task::Segment, o))
 };
-pub(super) const POSE: HeadKind = HeadKind {
-    name: "yolov8-pose",
-    build: |s, _, o| build(s, Task::Pose, o),
-    guess: |i, o| guess(i, Task::Pose, o),
+static POSE_DESCRIPTOR: HeadDescriptor = HeadDescriptor {
+    settle_keypoints,
+    ..usual("yolov8-pose", |s, _, o| build(s, Task::Pose, o), |i, o| guess(i, Task::Pose, o))
 };
-pub(super) const ORIENTED: HeadKind = HeadKind {
-    name: "yolov8-obb",
-    build: |s, _, o| build(s, Task::Oriented, o),
-    guess: |i, o| guess(i, Task::Oriented, o),
+static ORIENTED_DESCRIPTOR: HeadDescriptor = HeadDescriptor {
+    settle_keypoints,
+    ..usual("yolov8-obb", |s, _, o| build(s, Task::Oriented, o), |i, o| guess(i, Task::Oriented, o))
 };
+
+/// What the heads of all tasks have in common.
+const fn usual(name: &'static str, build: Build, guess: GuessModel) -> HeadDescriptor {
+    HeadDescriptor {
+        strides: &STRIDES,
+        rounding: Rounding::Nearest,
+        reads_ultralytics: true,
+        ..HeadDescriptor::usual(name, build, guess)
+    }
+}
 
 const STRIDES: [u32; 3] = [8, 16, 32];
 /// Centre and size, before the classes.
@@ -137,13 +150,13 @@ fn guess(input: &InputSpec, task: Task, outputs: &[TensorDesc]) -> Option<Guess>
     let boxes = outputs.iter().find_map(fixed_after_batch::<2>)?;
     let values = (boxes[1] == anchors).then_some(boxes[0])?.checked_sub(BOX_VALUES)?;
     let (kind, classes) = match (task, outputs.len()) {
-        (Task::Detect, 1) => (DETECT.name, values),
+        (Task::Detect, 1) => (DETECT, values),
         (Task::Segment, 2) => {
             let [coefficients, ..] = outputs.iter().find_map(fixed_after_batch::<3>)?;
-            (SEGMENT.name, values.checked_sub(coefficients)?)
+            (SEGMENT, values.checked_sub(coefficients)?)
         }
-        (Task::Pose, 1) if values == 1 + COCO_KEYPOINTS * KEYPOINT_VALUES => (POSE.name, 1),
-        (Task::Oriented, 1) if values == DOTA_CLASSES + 1 => (ORIENTED.name, DOTA_CLASSES),
+        (Task::Pose, 1) if values == 1 + COCO_KEYPOINTS * KEYPOINT_VALUES => (POSE, 1),
+        (Task::Oriented, 1) if values == DOTA_CLASSES + 1 => (ORIENTED, DOTA_CLASSES),
         _ => return None,
     };
     let guess = Guess::new(HeadSpec::new(kind, classes), input).unit_rgb(Fit::Letterbox);
@@ -152,6 +165,23 @@ fn guess(input: &InputSpec, task: Task, outputs: &[TensorDesc]) -> Option<Guess>
         Task::Oriented => guess.unsure("head", "a yolov8 detector of 16 classes has the same shape"),
         _ => guess,
     })
+}
+
+/// Makes a pose model of what has the shape of a detector of more classes.
+fn settle_keypoints(head: &mut HeadSpec, outputs: &[TensorDesc], noted: KeypointShape) -> bool {
+    let [TensorDesc { shape, .. }] = outputs else { return false };
+    let [_, Dim::Fixed(channels), _] = shape[..] else { return false };
+    if noted.count == 0 || !(KEYPOINT_VALUES - 1..=KEYPOINT_VALUES).contains(&noted.values) {
+        return false;
+    }
+    let more = noted.count.checked_mul(noted.values).and_then(|more| more.checked_add(BOX_VALUES));
+    let classes = more.and_then(|more| channels.checked_sub(more)).filter(|classes| *classes > 0);
+    let Some(classes) = classes else { return false };
+    head.kind = POSE;
+    head.classes = classes;
+    // Three is what a head without the key takes them for.
+    head.keypoint_values = (noted.values != KEYPOINT_VALUES).then_some(noted.values);
+    true
 }
 
 impl Head for YoloV8 {
@@ -288,7 +318,7 @@ mod tests {
     #[test]
     fn anchors_become_boxes() {
         let data = channels(&[&[16.0, 8.0, 8.0, 4.0, 0.1, 0.8], &[17.0, 8.0, 8.0, 4.0, 0.2, 0.7]]);
-        let found = decode(&HeadSpec::new("yolov8", 2), (32, 32), &[("output0", &[1, 6, 2], &data)]);
+        let found = decode(&HeadSpec::new(DETECT, 2), (32, 32), &[("output0", &[1, 6, 2], &data)]);
         let bounds = BoxF { x1: 24.0, y1: 12.0, x2: 40.0, y2: 20.0 };
         assert_eq!(found.detections, [Detection { class_id: 1, score: 0.8, bounds }]);
     }
@@ -298,7 +328,7 @@ mod tests {
         let low = [4.0, 4.0, 4.0, 4.0, 0.5, 1.0, 2.0, 0.25];
         let high = [20.0, 20.0, 4.0, 4.0, 0.9, 3.0, 4.0, 0.75];
         let data = channels(&[&low, &high]);
-        let found = decode(&HeadSpec::new("yolov8-pose", 1), (32, 32), &[("output0", &[1, 8, 2], &data)]);
+        let found = decode(&HeadSpec::new(POSE, 1), (32, 32), &[("output0", &[1, 8, 2], &data)]);
         assert_eq!(found.keypoints_each(), 1);
         let expected = [(6.0, 8.0, 0.75), (2.0, 4.0, 0.25)];
         let expected = expected.map(|(x, y, score)| Keypoint { at: Point { x, y }, score });
@@ -309,7 +339,7 @@ mod tests {
     fn keypoints_may_have_no_visibility() {
         let check = |keypoint_values: Option<usize>, keypoints: &[f32], expected: &[(f32, f32, f32)]| {
             let data = [&[16.0, 16.0, 8.0, 8.0, 0.9][..], keypoints].concat();
-            let spec = HeadSpec { keypoint_values, ..HeadSpec::new("yolov8-pose", 1) };
+            let spec = HeadSpec { keypoint_values, ..HeadSpec::new(POSE, 1) };
             let found = decode(&spec, (32, 32), &[("output0", &[1, data.len(), 1], &data)]);
             let seen: Vec<_> = found.keypoints.iter().map(|k| (k.at.x, k.at.y, k.score)).collect();
             assert_eq!(seen, expected);
@@ -327,7 +357,7 @@ mod tests {
         let prototype = [1.0, -1.0, 1.0, -1.0];
         let outputs: [(&str, &[usize], &[f32]); 2] =
             [("output0", &[1, 6, 1], &data), ("output1", &[1, 1, 2, 2], &prototype)];
-        let found = decode(&HeadSpec::new("yolov8-seg", 1), (16, 16), &outputs);
+        let found = decode(&HeadSpec::new(SEGMENT, 1), (16, 16), &outputs);
         let mask = &found.masks[0];
         assert_eq!((mask.left, mask.top, mask.width, mask.height), (0, 0, 16, 16));
         // The change of sign lies in the middle of the picture, on the box's right edge.
@@ -340,7 +370,7 @@ mod tests {
         let flat = [16.0, 16.0, 16.0, 2.0, 0.9, 0.0];
         let (same, cross) = ([16.0, 16.0, 2.0, 16.0, 0.8, turn], [16.0, 16.0, 16.0, 2.0, 0.7, turn]);
         let data = channels(&[&flat, &same, &cross]);
-        let found = decode(&HeadSpec::new("yolov8-obb", 1), (32, 32), &[("output0", &[1, 6, 3], &data)]);
+        let found = decode(&HeadSpec::new(ORIENTED, 1), (32, 32), &[("output0", &[1, 6, 3], &data)]);
         // A box of half the shape turned by a quarter is the first one; a cross is not.
         assert_eq!(found.detections.iter().map(|d| d.score).collect::<Vec<_>>(), [0.9, 0.7]);
         let corner = found.corners[1][0];

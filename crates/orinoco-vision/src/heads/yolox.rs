@@ -4,15 +4,24 @@
 use orinoco_core::{BoxF, Detection, Findings, TensorDesc};
 
 use super::{
-    Cell, Guess, Head, HeadKind, HeadSpec, Output, add, cells, check_shape, fixed_after_batch, is_candidate,
-    labels_above, only, suppress_as,
+    Cell, Guess, Head, HeadDescriptor, HeadKind, HeadSpec, Output, OutputForm, add, cells, check_shape,
+    fixed_after_batch, is_candidate, labels_above, only, suppress_as,
 };
-use crate::{Align, Fit, InputSpec, Mapping};
+use crate::{Align, Fit, InputSpec, Mapping, Rounding};
 
-pub(super) const KIND: HeadKind = HeadKind { name: "yolox", build, guess };
+pub(super) const KIND: HeadKind = HeadKind(&DESCRIPTOR);
+
+static DESCRIPTOR: HeadDescriptor = HeadDescriptor {
+    form: OutputForm::GridRows,
+    strides: &STRIDES,
+    // YOLOX's own decoding.
+    multi_label: true,
+    rounding: Rounding::Down,
+    ..HeadDescriptor::usual("yolox", build, guess)
+};
 
 /// YOLOX's usual cell sizes.
-pub const STRIDES: [u32; 3] = [8, 16, 32];
+const STRIDES: [u32; 3] = [8, 16, 32];
 /// Box and objectness, before the classes.
 const BOX_VALUES: usize = 5;
 
@@ -23,7 +32,7 @@ struct Yolox {
 
 fn build(spec: &HeadSpec, input: &InputSpec, outputs: &[TensorDesc]) -> Result<Box<dyn Head>, String> {
     let output = only(outputs, KIND.name)?;
-    let cells = cells(&spec.strides_or(&STRIDES), input.width, input.height, false);
+    let cells = cells(spec.strides_or_usual(), input.width, input.height, false);
     check_shape(output, &[cells.len(), BOX_VALUES + spec.classes])?;
     Ok(Box::new(Yolox { spec: spec.clone(), cells }))
 }
@@ -36,7 +45,7 @@ fn guess(input: &InputSpec, outputs: &[TensorDesc]) -> Option<Guess> {
     if !fits || values == super::nanodet::COCO_VALUES {
         return None;
     }
-    let head = HeadSpec { strides: STRIDES.to_vec(), ..HeadSpec::new(KIND.name, values - BOX_VALUES) };
+    let head = HeadSpec { strides: STRIDES.to_vec(), ..HeadSpec::new(KIND, values - BOX_VALUES) };
     let mut guess = Guess::new(head, input)
         .bgr()
         .fit(Fit::Letterbox)
@@ -86,8 +95,7 @@ mod tests {
         let mut data = vec![0.0; 42 * 7];
         // Cell (1, 0) of the stride-16 grid, 8 by 24 pixels, class 1.
         data[(32 + 1) * 7..][..7].copy_from_slice(&[0.5, 0.5, 0.5f32.ln(), 1.5f32.ln(), 0.9, 0.1, 0.8]);
-        let found =
-            decode(&HeadSpec::new("yolox", 2), (64, 32), &[("output", &[1, 42, 7], &data)]).detections;
+        let found = decode(&HeadSpec::new(KIND, 2), (64, 32), &[("output", &[1, 42, 7], &data)]).detections;
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].class_id, 1);
         assert!((found[0].score - 0.72).abs() < 1e-6);
@@ -101,8 +109,7 @@ mod tests {
     fn another_shape_is_refused_with_both_shapes() {
         let input = spec(64, 32, Fit::Stretch, Align::TopLeft);
         let outputs = [output("output", &[1, 42, 7])];
-        let fault =
-            build(&HeadSpec::new("yolox", 3), &input, &outputs).err().expect("7 values are not 5 + 3");
+        let fault = build(&HeadSpec::new(KIND, 3), &input, &outputs).err().expect("7 values are not 5 + 3");
         assert_eq!(fault, "its output is output f32[1,42,7], where the description makes it [?,42,8]");
     }
 }

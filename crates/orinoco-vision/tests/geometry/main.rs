@@ -10,8 +10,8 @@ use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use orinoco_core::{BoxF, Layout};
-use orinoco_vision::{Align, ColorOrder, Fit, InputSpec, Mapping, Resize, Rounding, heads};
+use orinoco_core::{BoxF, Choice, ColorOrder, Layout, Resize};
+use orinoco_vision::{Align, Fit, HeadKind, InputSpec, Mapping, Rounding};
 
 /// The longest side of a frame that is compared.
 const FRAME_SIDE_MAX: u32 = 4096;
@@ -192,25 +192,28 @@ fn check(rule: &str, sizes: &[Sizes], spec_of: impl Fn((u32, u32)) -> InputSpec)
     assert!(wrong.is_empty(), "{rule}: {} of {} differ: {first:#?}", wrong.len(), sizes.len());
 }
 
+/// How the trainers of the head `name` round.
+fn rounding(name: &str) -> Rounding {
+    HeadKind::from_name(name).expect("a head has this name").rounding
+}
+
 #[test]
 fn letterboxes_of_yolox_have_the_published_size() {
-    check("yolox", &sizes(), |model| spec(model, Fit::Letterbox, Align::TopLeft, heads::rounding("yolox")));
+    check("yolox", &sizes(), |model| spec(model, Fit::Letterbox, Align::TopLeft, rounding("yolox")));
 }
 
 #[test]
 fn letterboxes_of_ultralytics_have_the_published_size_and_place() {
     let sizes = sizes();
     for head in ["yolov5", "yolov8", "end2end"] {
-        check("ultralytics", &sizes, |model| {
-            spec(model, Fit::Letterbox, Align::Center, heads::rounding(head))
-        });
+        check("ultralytics", &sizes, |model| spec(model, Fit::Letterbox, Align::Center, rounding(head)));
     }
 }
 
 #[test]
 fn letterboxes_of_nvinfer_have_the_published_size_and_place() {
     // What `models import` sets, and what heads have whose trainers do not letterbox.
-    assert_eq!(heads::rounding("nanodet"), Rounding::Exact);
+    assert_eq!(rounding("nanodet"), Rounding::Exact);
     check("nvinfer", &sizes(), |model| spec(model, Fit::Letterbox, Align::Center, Rounding::Exact));
 }
 

@@ -20,7 +20,7 @@ use crate::output::{self, EventLines, mebibytes};
 struct ListRow {
     name: String,
     folder: String,
-    head: Option<String>,
+    head: Option<&'static str>,
     classes: Option<usize>,
     bytes: Option<u64>,
     fault: Option<Fault>,
@@ -35,7 +35,7 @@ pub(crate) fn list(args: &WhereArgs, json: bool) -> Result<Exit, Faults> {
             let described = place.describe(&folder.display().to_string());
             let model = described.as_ref().ok().and_then(Option::as_ref);
             ListRow {
-                head: model.map(|m| m.head.kind.clone()),
+                head: model.map(|m| m.head.kind.name),
                 classes: model.map(|m| m.labels.len()),
                 bytes: model.and_then(|m| file_bytes(&m.file)),
                 fault: described.as_ref().err().map(Faults::first).map(Fault::from),
@@ -55,7 +55,7 @@ pub(crate) fn list(args: &WhereArgs, json: bool) -> Result<Exit, Faults> {
                 row.fault.as_ref().map_or_else(String::new, |f| format!("{}: {}", f.subject, f.cause));
             let classes = row.classes.map_or_else(String::new, |n| n.to_string());
             let size = row.bytes.map_or_else(String::new, mebibytes);
-            vec![row.name.clone(), row.head.clone().unwrap_or_default(), classes, size, fault]
+            vec![row.name.clone(), row.head.unwrap_or_default().to_owned(), classes, size, fault]
         });
         output::print(&output::table(&["model", "head", "classes", "size", ""], 5, cells.collect()));
         if rows.iter().flat_map(|row| &row.fault).any(|fault| fault.code == codes::FILE_MISSING.id) {
@@ -87,7 +87,7 @@ struct Shown {
     described_by: Option<String>,
     engine: String,
     input: String,
-    head: String,
+    head: &'static str,
     score_threshold: f32,
     iou_threshold: f32,
     labels: Vec<String>,
@@ -141,7 +141,7 @@ fn shown(loaded: &LoadedModel) -> Shown {
         described_by: model.described_by.as_ref().map(|path| path.display().to_string()),
         engine: format!("{} {}", loaded.chosen.name, loaded.chosen.version),
         input: input_text(model),
-        head: model.head.kind.clone(),
+        head: model.head.kind.name,
         score_threshold: model.head.score_threshold,
         iou_threshold: model.head.iou_threshold,
         labels: model.labels.clone(),

@@ -1,0 +1,144 @@
+//! Kinds of heads, and what each of them declares about itself.
+
+use std::fmt;
+use std::ops::Deref;
+
+use orinoco_core::{Choice, TensorDesc};
+
+use super::{ALL, BoxUnit, Guess, Head, HeadSpec, KeypointShape};
+use crate::{InputSpec, Rounding};
+
+/// A kind of head, one of [`ALL`]: a handle to what its file declares. Kinds of one name are equal.
+#[derive(Clone, Copy)]
+pub struct HeadKind(pub(super) &'static HeadDescriptor);
+
+impl Deref for HeadKind {
+    type Target = HeadDescriptor;
+
+    fn deref(&self) -> &HeadDescriptor {
+        self.0
+    }
+}
+
+impl PartialEq for HeadKind {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name
+    }
+}
+
+impl Eq for HeadKind {}
+
+impl fmt::Debug for HeadKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+impl Choice for HeadKind {
+    const ALL: &'static [Self] = ALL;
+
+    fn name(self) -> &'static str {
+        self.0.name
+    }
+}
+
+/// What a head finds in a picture.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Finds {
+    /// Boxes with classes.
+    Boxes,
+    /// Boxes with classes and masks.
+    Instances,
+    /// Classes of the whole picture.
+    Classes,
+    /// A class for each cell of a map.
+    ClassMap,
+    /// A vector of unit length.
+    Embedding,
+    /// The outputs as they are.
+    Tensors,
+}
+
+/// How values lie in a head's only output, as far as there are kernels that read them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OutputForm {
+    /// One row for each cell of grids: box relative to the cell, objectness, class scores.
+    GridRows,
+    /// Rows of box in model pixels, objectness and class scores.
+    PixelRows,
+    /// Channels before anchors: box in model pixels, class scores.
+    Channels,
+    /// One value for each class.
+    Classes,
+    /// A form that no kernel reads.
+    Other,
+}
+
+/// Makes a head for a model with these outputs, or returns what does not fit.
+pub type Build = fn(&HeadSpec, &InputSpec, &[TensorDesc]) -> Result<Box<dyn Head>, String>;
+
+/// Returns what a model without a description would be if its outputs look like this head's. The input is what the graph
+/// shows: size, layout and channels.
+pub type GuessModel = fn(&InputSpec, &[TensorDesc]) -> Option<Guess>;
+
+/// What a head declares about itself, in its own file.
+pub struct HeadDescriptor {
+    /// Name in model files.
+    pub name: &'static str,
+    /// What it finds.
+    pub finds: Finds,
+    /// Form of its output.
+    pub form: OutputForm,
+    /// Usual cell sizes in model pixels, finest first; empty where it has no usual ones.
+    pub strides: &'static [u32],
+    /// Usual score at or below which detections and classes are dropped.
+    pub score_threshold: f32,
+    /// Usual unit of boxes.
+    pub box_unit: BoxUnit,
+    /// Whether a box is usually reported once for each class above the threshold.
+    pub multi_label: bool,
+    /// How the trainers of its models round the sides of a letterboxed picture (docs/model-files.md has the table). Those
+    /// that never letterbox cut the exact product.
+    pub rounding: Rounding,
+    /// Whether Ultralytics exports detectors of this form.
+    pub reads_ultralytics: bool,
+    /// Whether these outputs, which have no axis for the batch, are a whole result for a single picture.
+    pub takes_whole: fn(&[TensorDesc]) -> bool,
+    /// Corrects a guess of this head by the keypoints that the trainer noted in the file. Returns whether they fit.
+    pub settle_keypoints: fn(&mut HeadSpec, &[TensorDesc], KeypointShape) -> bool,
+    /// Guesses a model of this head.
+    pub guess: GuessModel,
+    /// Makes one.
+    pub build: Build,
+}
+
+impl HeadDescriptor {
+    /// A detector with what most of them have. Each file adds what is different in its head.
+    pub(super) const fn usual(name: &'static str, build: Build, guess: GuessModel) -> Self {
+        Self {
+            name,
+            finds: Finds::Boxes,
+            form: OutputForm::Other,
+            strides: &[],
+            score_threshold: 0.3,
+            box_unit: BoxUnit::Fraction,
+            multi_label: false,
+            rounding: Rounding::Exact,
+            reads_ultralytics: false,
+            takes_whole: |_| false,
+            settle_keypoints: |_, _, _| false,
+            guess,
+            build,
+        }
+    }
+
+    /// Whether its results name classes, so that its description must.
+    pub fn has_classes(&self) -> bool {
+        !matches!(self.finds, Finds::Embedding | Finds::Tensors)
+    }
+
+    /// Whether it finds boxes.
+    pub fn has_boxes(&self) -> bool {
+        matches!(self.finds, Finds::Boxes | Finds::Instances)
+    }
+}
