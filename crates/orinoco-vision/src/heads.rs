@@ -1,5 +1,6 @@
 //! Output heads: a model's raw tensors into findings. A new head is one file here and one line in [`ALL`].
 
+mod boxes;
 mod candidates;
 mod centernet;
 mod classification;
@@ -9,57 +10,33 @@ mod end2end;
 mod fastestdet;
 mod grid;
 mod guess;
+mod head;
 mod kind;
 mod listed;
 mod nanodet;
 mod raw;
 mod segmentation;
 mod shapes;
-mod spec;
 mod ssd;
 mod yolov5;
 mod yolov8;
 mod yolox;
 
+pub use boxes::{BoxForm, BoxUnit};
 pub use classification::KIND as CLASSIFICATION;
-pub use guess::{Guess, KeypointShape};
-pub use kind::{Build, Finds, GuessModel, HeadDescriptor, HeadKind, OutputForm};
+pub use head::{Head, Output};
+pub use kind::{
+    Build, Finds, Guess, GuessModel, HeadDescriptor, HeadKind, HeadSpec, KeypointShape, OutputForm,
+};
 pub use raw::KIND as RAW;
 pub use segmentation::KIND as SEGMENTATION;
-pub use spec::{BoxForm, BoxUnit, HeadSpec};
 
-use orinoco_core::{Dim, Findings, TensorDesc};
+use orinoco_core::{Choice, Dim, TensorDesc};
 
-use crate::{InputSpec, Mapping};
+use crate::InputSpec;
 use candidates::{add, best, is_candidate, labels_above, probability, sigmoid, suppress_as};
 use grid::{Cell, cells};
 use shapes::{check_axes, check_shape, find_output, fixed_after_batch, only};
-
-/// One output tensor, f32, row-major, batch first.
-#[derive(Clone, Copy, Debug)]
-pub struct Output<'a> {
-    /// Its shape.
-    pub shape: &'a [usize],
-    /// Its values.
-    pub data: &'a [f32],
-    /// Pictures of the batch. [`check_batch`] says whether the first axis is that.
-    pub batch: usize,
-}
-
-impl<'a> Output<'a> {
-    /// The values of one picture of the batch.
-    pub fn item(&self, index: usize) -> &'a [f32] {
-        let per_item = self.data.len().checked_div(self.batch).unwrap_or(0);
-        &self.data[index * per_item..][..per_item]
-    }
-}
-
-/// Reads one model's outputs. Made for known shapes, so decoding cannot fail.
-pub trait Head: Send {
-    /// Reads picture `item` of the batch into `found`, which is empty: detections in source pixels, best first. What is not
-    /// a finite number is left out and counted (`not_finite`), so that everything in `found` but raw tensors is one.
-    fn decode(&mut self, outputs: &[Output<'_>], item: usize, mapping: &Mapping, found: &mut Findings);
-}
 
 /// Every head. Guesses are tried in this order: the shapes that say most come first.
 pub const ALL: &[HeadKind] = &[
@@ -81,6 +58,14 @@ pub const ALL: &[HeadKind] = &[
     segmentation::KIND,
     raw::KIND,
 ];
+
+impl Choice for HeadKind {
+    const ALL: &'static [Self] = ALL;
+
+    fn name(self) -> &'static str {
+        self.0.name
+    }
+}
 
 /// Makes the head of `spec`, or returns what does not fit.
 pub fn build(spec: &HeadSpec, input: &InputSpec, outputs: &[TensorDesc]) -> Result<Box<dyn Head>, String> {

@@ -1,29 +1,9 @@
-//! What a model without a description most likely is.
+//! How heads put a guess together.
 
 use orinoco_core::ColorOrder;
 
-use super::HeadSpec;
+use super::{Guess, HeadSpec};
 use crate::{Align, Fit, InputSpec};
-
-/// What a graph looks like, and what of that is not certain.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Guess {
-    /// How to read the outputs.
-    pub head: HeadSpec,
-    /// What the head's models usually want to see.
-    pub input: InputSpec,
-    /// Keys of the description that the graph does not prove, each with the reason.
-    pub unsure: Vec<(&'static str, &'static str)>,
-}
-
-/// Keypoints of an object, as a trainer noted them in the file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct KeypointShape {
-    /// Number of keypoints.
-    pub count: usize,
-    /// Values of each.
-    pub values: usize,
-}
 
 impl Guess {
     pub(super) fn new(head: HeadSpec, input: &InputSpec) -> Self {

@@ -1,14 +1,14 @@
-//! Kinds of heads, and what each of them declares about itself.
+//! Kinds of heads, what each of them declares about itself, and the settings of one.
 
 use std::fmt;
 use std::ops::Deref;
 
-use orinoco_core::{Choice, TensorDesc};
+use orinoco_core::{Activation, TensorDesc};
 
-use super::{ALL, BoxUnit, Guess, Head, HeadSpec, KeypointShape};
-use crate::{InputSpec, Rounding};
+use super::{BoxForm, BoxUnit, Head};
+use crate::{Across, InputSpec, Rounding};
 
-/// A kind of head, one of [`ALL`]: a handle to what its file declares. Kinds of one name are equal.
+/// A kind of head, one of [`ALL`](super::ALL): a handle to what its file declares. Kinds of one name are equal.
 #[derive(Clone, Copy)]
 pub struct HeadKind(pub(super) &'static HeadDescriptor);
 
@@ -31,14 +31,6 @@ impl Eq for HeadKind {}
 impl fmt::Debug for HeadKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name)
-    }
-}
-
-impl Choice for HeadKind {
-    const ALL: &'static [Self] = ALL;
-
-    fn name(self) -> &'static str {
-        self.0.name
     }
 }
 
@@ -141,4 +133,85 @@ impl HeadDescriptor {
     pub fn has_boxes(&self) -> bool {
         matches!(self.finds, Finds::Boxes | Finds::Instances)
     }
+}
+
+/// How to read a model's outputs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HeadSpec {
+    /// Kind of head.
+    pub kind: HeadKind,
+    /// Number of classes.
+    pub classes: usize,
+    /// Cell sizes in model pixels, finest first; empty where the head has usual ones.
+    pub strides: Vec<u32>,
+    /// What scores this or less is dropped: one rule for all heads, the one of the published decoders.
+    pub score_threshold: f32,
+    /// Boxes of one class that overlap a better one by more than this are dropped.
+    pub iou_threshold: f32,
+    /// The most detections of one frame.
+    pub detections_max: usize,
+    /// Whether boxes of different classes hide one another.
+    pub across: Across,
+    /// Whether a box is reported once for each class above the threshold, as COCO's evaluations do, or only for its best.
+    pub multi_label: bool,
+    /// What turns the model's class values into probabilities.
+    pub activation: Activation,
+    /// The class that means "nothing", which is never reported.
+    pub background: Option<u32>,
+    /// The most classes reported of a whole frame.
+    pub top: usize,
+    /// How boxes are written, where a head allows several ways.
+    pub boxes: BoxForm,
+    /// The unit of boxes, where a head allows several.
+    pub box_unit: BoxUnit,
+    /// Values of a keypoint: x and y (2), and visibility (3). `None`: what the number of all of them says, which is 3 where
+    /// both divide it.
+    pub keypoint_values: Option<usize>,
+}
+
+impl HeadSpec {
+    /// A spec with the settings that most models of the field use.
+    pub fn new(kind: HeadKind, classes: usize) -> Self {
+        Self {
+            kind,
+            classes,
+            strides: Vec::new(),
+            score_threshold: kind.score_threshold,
+            iou_threshold: 0.45,
+            detections_max: 300,
+            across: Across::NoClasses,
+            multi_label: kind.multi_label,
+            activation: Activation::Auto,
+            background: None,
+            top: 5,
+            boxes: BoxForm::Corners,
+            box_unit: kind.box_unit,
+            keypoint_values: None,
+        }
+    }
+
+    /// The strides given, else the head's usual ones.
+    pub fn strides_or_usual(&self) -> &[u32] {
+        if self.strides.is_empty() { self.kind.strides } else { &self.strides }
+    }
+}
+
+/// What a graph looks like, and what of that is not certain.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Guess {
+    /// How to read the outputs.
+    pub head: HeadSpec,
+    /// What the head's models usually want to see.
+    pub input: InputSpec,
+    /// Keys of the description that the graph does not prove, each with the reason.
+    pub unsure: Vec<(&'static str, &'static str)>,
+}
+
+/// Keypoints of an object, as a trainer noted them in the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeypointShape {
+    /// Number of keypoints.
+    pub count: usize,
+    /// Values of each.
+    pub values: usize,
 }

@@ -1,7 +1,7 @@
 use super::*;
 use crate::input::tests::spec;
 use crate::{Align, Fit};
-use orinoco_core::{Choice, ElementType};
+use orinoco_core::{ElementType, Findings};
 
 /// A graph's output with a free batch; 0 stands for a dynamic axis.
 pub(crate) fn output(name: &str, axes: &[usize]) -> TensorDesc {

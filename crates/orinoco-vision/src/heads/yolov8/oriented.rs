@@ -2,13 +2,13 @@
 
 use orinoco_core::{BoxF, Point};
 
-use super::BOX_VALUES;
 use crate::Mapping;
 
 /// A box turned about its centre, in model pixels.
 #[derive(Clone, Copy)]
 pub(super) struct Oriented {
-    place: [f32; BOX_VALUES],
+    /// Centre and size.
+    place: [f32; 4],
     angle: f32,
     /// Variances along x and y, and the covariance, of the box as a Gaussian.
     covariance: (f64, f64, f64),
@@ -23,7 +23,7 @@ pub(super) fn far_distance(iou_max: f32) -> f64 {
 }
 
 impl Oriented {
-    pub(super) fn new(place: [f32; BOX_VALUES], angle: f32) -> Self {
+    pub(super) fn new(place: [f32; 4], angle: f32) -> Self {
         let mut oriented = Self { place, angle, covariance: (0.0, 0.0, 0.0) };
         oriented.covariance = oriented.as_gaussian();
         oriented
