@@ -1,0 +1,167 @@
+//! Areas and borders in a frame, and where a place lies of them.
+
+use std::fmt;
+
+/// The most corners of a zone: each track is compared with each edge in every frame.
+pub const CORNERS_MAX: usize = 64;
+
+/// A smaller zone, as a fraction of the frame's area, is a slip: a hundredth of a pixel of 1080p.
+const AREA_MIN: f32 = 5e-9;
+
+/// A place in the frame, from its top left corner.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Spot {
+    /// Fraction of the frame's width, 0 to 1.
+    pub x: f32,
+    /// Fraction of the frame's height, 0 to 1.
+    pub y: f32,
+}
+
+/// An area: a polygon whose last corner is joined with its first. Where it crosses itself, what is covered twice is
+/// outside.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Zone {
+    name: String,
+    pub(super) corners: Vec<Spot>,
+}
+
+impl Zone {
+    /// An area of that `name` within these `corners`.
+    pub fn new(name: impl Into<String>, corners: Vec<Spot>) -> Result<Self, ShapeError> {
+        if !(3..=CORNERS_MAX).contains(&corners.len()) {
+            return Err(ShapeError::Corners { count: corners.len() });
+        }
+        check_spots(&corners)?;
+        let twice: f32 = edges(&corners).map(|(a, b)| a.x * b.y - b.x * a.y).sum();
+        if twice.abs() / 2.0 < AREA_MIN {
+            return Err(ShapeError::Flat);
+        }
+        Ok(Self { name: name.into(), corners })
+    }
+
+    /// What it is called.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+/// A border between two sides. Looking from its first end to its second, side A is on the left and side B on the right:
+/// of a line drawn from left to right, A is above and B below.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Line {
+    name: String,
+    from: Spot,
+    to: Spot,
+}
+
+impl Line {
+    /// A border of that `name` between its `ends`.
+    pub fn new(name: impl Into<String>, ends: [Spot; 2]) -> Result<Self, ShapeError> {
+        check_spots(&ends)?;
+        let [from, to] = ends;
+        if from == to {
+            return Err(ShapeError::Flat);
+        }
+        Ok(Self { name: name.into(), from, to })
+    }
+
+    /// What it is called.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+/// Why a shape cannot be counted by.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum ShapeError {
+    /// A place is outside of the frame, or not a number.
+    Outside {
+        /// Index of the corner or end.
+        index: usize,
+        /// Where it is.
+        spot: Spot,
+    },
+    /// A zone with too few or too many corners.
+    Corners {
+        /// How many it has.
+        count: usize,
+    },
+    /// A zone without area, or a line without length.
+    Flat,
+}
+
+impl fmt::Display for ShapeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Outside { index, spot: Spot { x, y } } => {
+                write!(f, "point {index} is at {x}, {y}, where both are fractions of the frame from 0 to 1")
+            }
+            Self::Corners { count } => {
+                write!(f, "it has {count} corners, where 3 to {CORNERS_MAX} are allowed")
+            }
+            Self::Flat => f.write_str("its points are all in one place or in one line"),
+        }
+    }
+}
+
+impl std::error::Error for ShapeError {}
+
+fn check_spots(spots: &[Spot]) -> Result<(), ShapeError> {
+    let outside = |spot: &Spot| !(0.0..=1.0).contains(&spot.x) || !(0.0..=1.0).contains(&spot.y);
+    match spots.iter().position(outside) {
+        Some(index) => Err(ShapeError::Outside { index, spot: spots[index] }),
+        None => Ok(()),
+    }
+}
+
+/// A frame's size in pixels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FrameSize {
+    /// Columns.
+    pub width: u32,
+    /// Rows.
+    pub height: u32,
+}
+
+fn edges(corners: &[Spot]) -> impl Iterator<Item = (Spot, Spot)> {
+    corners.iter().copied().zip(corners.iter().copied().cycle().skip(1))
+}
+
+/// Whether a ray to the right leaves the polygon an odd number of times.
+pub(super) fn contains(corners: &[Spot], spot: Spot) -> bool {
+    let crossed = |(a, b): &(Spot, Spot)| {
+        (a.y > spot.y) != (b.y > spot.y) && spot.x < a.x + (spot.y - a.y) / (b.y - a.y) * (b.x - a.x)
+    };
+    edges(corners).filter(crossed).count() % 2 == 1
+}
+
+/// From `a` to `b`, in pixels.
+fn way(a: Spot, b: Spot, size: FrameSize) -> (f32, f32) {
+    ((b.x - a.x) * size.width as f32, (b.y - a.y) * size.height as f32)
+}
+
+/// How far `spot` is from the nearest edge, in pixels.
+pub(super) fn from_border(corners: &[Spot], spot: Spot, size: FrameSize) -> f32 {
+    let from_edge = |(a, b): (Spot, Spot)| {
+        let ((ex, ey), (sx, sy)) = (way(a, b, size), way(a, spot, size));
+        let length = ex * ex + ey * ey;
+        let along = if length > 0.0 { ((ex * sx + ey * sy) / length).clamp(0.0, 1.0) } else { 0.0 };
+        (sx - along * ex).hypot(sy - along * ey)
+    };
+    edges(corners).map(from_edge).fold(f32::INFINITY, f32::min)
+}
+
+/// How far `spot` is on side B of the line and its extension, in pixels; negative on side A.
+pub(super) fn beyond(line: &Line, spot: Spot, size: FrameSize) -> f32 {
+    let ((ex, ey), (sx, sy)) = (way(line.from, line.to, size), way(line.from, spot, size));
+    (ex * sy - ey * sx) / ex.hypot(ey)
+}
+
+/// Whether the way from `a` on one side to `b` on the other is between the line's ends, and not around one of them.
+pub(super) fn meets(line: &Line, a: Spot, b: Spot, size: FrameSize) -> bool {
+    let (before, after) = (beyond(line, a, size), beyond(line, b, size));
+    let share = before / (before - after);
+    let crossing = Spot { x: a.x + share * (b.x - a.x), y: a.y + share * (b.y - a.y) };
+    let ((ex, ey), (cx, cy)) = (way(line.from, line.to, size), way(line.from, crossing, size));
+    (0.0..=1.0).contains(&((ex * cx + ey * cy) / (ex * ex + ey * ey)))
+}
