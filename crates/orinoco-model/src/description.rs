@@ -6,7 +6,6 @@ use orinoco_config::{Document, Faults, Vars};
 use orinoco_core::ElementType;
 use orinoco_vision::HeadSpec;
 
-use crate::guess::Unsure;
 use crate::input::{Feed, ModelInput, Quantization, read_feeds, read_input};
 use crate::output::read_output;
 
@@ -43,6 +42,15 @@ pub struct Model {
     pub described_by: Option<PathBuf>,
     /// What of a guess the graph does not prove.
     pub unsure: Vec<Unsure>,
+}
+
+/// A key of a guessed description that may be wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unsure {
+    /// The key. Of a key that `[input]` has as well, that of `[output]` is `output.KEY`.
+    pub key: &'static str,
+    /// Why the graph does not prove it.
+    pub why: &'static str,
 }
 
 impl Model {

@@ -6,21 +6,13 @@ use orinoco_core::{ColorOrder, Diagnosis, Dim, ElementType, Layout, Resize, Tens
 use orinoco_vision::heads::KeypointShape;
 use orinoco_vision::{Align, Fit, Guess, HeadKind, HeadSpec, InputSpec, Rounding, heads};
 
-use super::{Model, metadata};
+use crate::description::{Model, Unsure};
 use crate::input::{
     AudioFeatures, AudioSpec, Feed, FeedValue, ModelInput, Quantization, SIDE_MAX, WINDOW_MAX,
 };
+use crate::metadata;
 use crate::onnx::Extras;
 use crate::output::{CLASSES_MAX, numbered_labels};
-
-/// A key of a guessed description that may be wrong.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Unsure {
-    /// The key. Of a key that `[input]` has as well, that of `[output]` is `output.KEY`.
-    pub key: &'static str,
-    /// Why the graph does not prove it.
-    pub why: &'static str,
-}
 
 /// Sides of a picture whose graph leaves them open: what most detectors are exported with.
 const SIDE_USUAL: u32 = 640;

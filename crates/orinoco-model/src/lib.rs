@@ -18,8 +18,7 @@ mod write;
 
 pub use bind::Binding;
 pub use check::{check_file, unreadable};
-pub use description::Model;
-pub use guess::Unsure;
+pub use description::{Model, Unsure};
 pub use import::{Import, LeftOut};
 pub use input::{AudioFeatures, AudioSpec, Feed, FeedValue, Mfcc, ModelInput, Quantization};
 pub use repository::{Repository, sha256_of};
