@@ -2,14 +2,14 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
-use std::fs::File;
-use std::io::{self, BufReader, Read};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use orinoco_config::{Document, Vars};
 
 use crate::Model;
 use crate::onnx::ONNX;
+use crate::protobuf::Fields;
 use crate::repository::{Repository, newest_version};
 
 /// Messages in one another: a graph in an attribute of a node of a graph. A file that nests deeper is not looked into.
@@ -60,9 +60,9 @@ fn is_onnx(file: &Path) -> bool {
 pub(crate) fn weight_files(file: &Path) -> Vec<PathBuf> {
     let mut names = BTreeSet::new();
     if let Ok(opened) = ONNX.open(file) {
-        let length = opened.metadata().map_or(0, |metadata| metadata.len());
-        let mut message = Message { input: BufReader::new(opened), at: 0 };
-        let _ = message.read(length, Kind::Model, DEPTH_MAX, &mut names);
+        let mut fields = Fields::new(opened);
+        let end = fields.end();
+        let _ = find_locations(&mut fields, end, Kind::Model, DEPTH_MAX, &mut names);
     }
     let folder = file.parent().unwrap_or(Path::new(""));
     names.into_iter().map(|name| folder.join(name)).collect()
@@ -100,82 +100,32 @@ impl Kind {
     }
 }
 
-/// A file of protobuf messages, of which the weights are skipped and not read.
-struct Message {
-    input: BufReader<File>,
-    at: u64,
-}
-
-impl Message {
-    fn read(
-        &mut self,
-        end: u64,
-        kind: Kind,
-        depth_left: usize,
-        names: &mut BTreeSet<String>,
-    ) -> io::Result<()> {
-        let (mut key, mut value) = (String::new(), String::new());
-        while self.at < end {
-            let tag = self.number()?;
-            let (number, wire) = (tag >> 3, tag & 7);
-            let bytes = match wire {
-                0 => {
-                    self.number()?;
-                    continue;
+/// Collects the locations of weights in the message of `kind` that ends at `end`.
+fn find_locations(
+    fields: &mut Fields,
+    end: u64,
+    kind: Kind,
+    depth_left: usize,
+    names: &mut BTreeSet<String>,
+) -> io::Result<()> {
+    let (mut key, mut value) = (String::new(), String::new());
+    while let Some(field) = fields.next(end)? {
+        match (kind, field.number) {
+            (Kind::Entry, 1) => key = fields.text(field, NAME_BYTES_MAX)?,
+            (Kind::Entry, 2) => value = fields.text(field, NAME_BYTES_MAX)?,
+            _ => match kind.field(field.number).filter(|_| depth_left > 0) {
+                Some(inner) => {
+                    let end = fields.end_of(field);
+                    find_locations(fields, end, inner, depth_left - 1, names)?;
                 }
-                1 => 8,
-                5 => 4,
-                2 => self.number()?,
-                _ => return Err(io::ErrorKind::InvalidData.into()),
-            };
-            let field_end = self.at.checked_add(bytes).filter(|field_end| *field_end <= end);
-            let field_end = field_end.ok_or(io::ErrorKind::InvalidData)?;
-            match (kind, number) {
-                (Kind::Entry, 1) => key = self.text(bytes)?,
-                (Kind::Entry, 2) => value = self.text(bytes)?,
-                _ => match kind.field(number).filter(|_| wire == 2 && depth_left > 0) {
-                    Some(inner) => self.read(field_end, inner, depth_left - 1, names)?,
-                    None => self.skip(bytes)?,
-                },
-            }
+                None => fields.skip(field.length)?,
+            },
         }
-        if kind == Kind::Entry && key == "location" && !value.is_empty() {
-            names.insert(value);
-        }
-        Ok(())
     }
-
-    fn number(&mut self) -> io::Result<u64> {
-        let mut value = 0;
-        for shift in (0..64).step_by(7) {
-            let mut byte = [0];
-            self.input.read_exact(&mut byte)?;
-            self.at += 1;
-            value |= u64::from(byte[0] & 0x7f) << shift;
-            if byte[0] & 0x80 == 0 {
-                return Ok(value);
-            }
-        }
-        Err(io::ErrorKind::InvalidData.into())
+    if kind == Kind::Entry && key == "location" && !value.is_empty() {
+        names.insert(value);
     }
-
-    fn text(&mut self, bytes: u64) -> io::Result<String> {
-        if bytes > NAME_BYTES_MAX {
-            self.skip(bytes)?;
-            return Ok(String::new());
-        }
-        let mut text = Vec::new();
-        (&mut self.input).take(bytes).read_to_end(&mut text)?;
-        self.at += bytes;
-        Ok(String::from_utf8_lossy(&text).into_owned())
-    }
-
-    fn skip(&mut self, bytes: u64) -> io::Result<()> {
-        let by = i64::try_from(bytes).map_err(|_| io::ErrorKind::InvalidData)?;
-        self.input.seek_relative(by)?;
-        self.at += bytes;
-        Ok(())
-    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ mod input;
 mod metadata;
 mod onnx;
 mod output;
+mod protobuf;
 mod repository;
 mod write;
 

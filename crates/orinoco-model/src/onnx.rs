@@ -1,11 +1,8 @@
 //! What an ONNX file says besides what an engine reports: the notes of trainers, and the scales next to integer inputs and
 //! outputs.
-//!
-//! The file is walked field by field, and weights are skipped: a model of gigabytes is not read into memory for a note.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{self, BufReader, Read};
+use std::io;
 use std::path::Path;
 
 use orinoco_config::FileKind;
@@ -13,6 +10,7 @@ use orinoco_core::codes;
 use prost::Message;
 
 use crate::input::Quantization;
+use crate::protobuf::{Field, Fields};
 
 /// ONNX files. Protobuf's messages end at 2 GiB; larger weights are in files of their own.
 pub(crate) const ONNX: FileKind = FileKind {
@@ -107,43 +105,42 @@ impl Extras {
     pub(crate) fn read(file: &Path) -> Self {
         let mut extras = Self::default();
         if let Ok(opened) = ONNX.open(file) {
-            let length = opened.metadata().map_or(0, |metadata| metadata.len());
             // What was understood before a fault counts.
-            let _ = extras.model(&mut Fields { file: BufReader::new(opened), at: 0 }, length);
+            let _ = extras.model(&mut Fields::new(opened));
         }
         extras
     }
 
-    fn model(&mut self, fields: &mut Fields, end: u64) -> io::Result<()> {
-        while let Some((number, length)) = fields.next(end)? {
-            match number {
-                7 => self.graph(fields, length)?,
+    fn model(&mut self, fields: &mut Fields) -> io::Result<()> {
+        while let Some(field) = fields.next(fields.end())? {
+            match field.number {
+                7 => self.graph(fields, field)?,
                 14 => {
-                    if let Some(Entry { key, value }) = fields.message(length, NODE_BYTES_MAX)? {
+                    if let Some(Entry { key, value }) = fields.message(field, NODE_BYTES_MAX)? {
                         self.notes.insert(key, value);
                     }
                 }
-                _ => fields.skip(length)?,
+                _ => fields.skip(field.length)?,
             }
         }
         Ok(())
     }
 
-    fn graph(&mut self, fields: &mut Fields, length: u64) -> io::Result<()> {
-        let end = fields.at.saturating_add(length);
-        while let Some((number, length)) = fields.next(end)? {
-            match number {
+    fn graph(&mut self, fields: &mut Fields, graph: Field) -> io::Result<()> {
+        let end = fields.end_of(graph);
+        while let Some(field) = fields.next(end)? {
+            match field.number {
                 1 => {
-                    if let Some(node) = fields.message(length, NODE_BYTES_MAX)? {
+                    if let Some(node) = fields.message(field, NODE_BYTES_MAX)? {
                         self.node(node);
                     }
                 }
                 5 => {
-                    if let Some(tensor) = fields.message(length, SCALAR_BYTES_MAX)? {
+                    if let Some(tensor) = fields.message(field, SCALAR_BYTES_MAX)? {
                         self.tensor(tensor);
                     }
                 }
-                _ => fields.skip(length)?,
+                _ => fields.skip(field.length)?,
             }
         }
         Ok(())
@@ -207,67 +204,6 @@ impl Extras {
             None => 0.0,
         };
         (scale.is_normal() && scale > 0.0).then_some(Quantization { scale, zero_point })
-    }
-}
-
-/// The fields of a message, one after the other.
-struct Fields {
-    file: BufReader<File>,
-    at: u64,
-}
-
-impl Fields {
-    /// Number and length of the next field with a length before `end`; others are passed over.
-    fn next(&mut self, end: u64) -> io::Result<Option<(u64, u64)>> {
-        while self.at < end {
-            let key = self.varint()?;
-            match key & 7 {
-                0 => drop(self.varint()?),
-                1 => self.skip(8)?,
-                5 => self.skip(4)?,
-                2 => {
-                    let length = self.varint()?;
-                    if length > end.saturating_sub(self.at) {
-                        return Err(io::ErrorKind::InvalidData.into());
-                    }
-                    return Ok(Some((key >> 3, length)));
-                }
-                _ => return Err(io::ErrorKind::InvalidData.into()),
-            }
-        }
-        Ok(None)
-    }
-
-    /// The message of the field that `next` gave; `None`, and passed over, where it is longer than `most` or malformed.
-    fn message<M: Message + Default>(&mut self, length: u64, most: u64) -> io::Result<Option<M>> {
-        if length > most {
-            self.skip(length)?;
-            return Ok(None);
-        }
-        let mut bytes = Vec::new();
-        self.file.by_ref().take(length).read_to_end(&mut bytes)?;
-        self.at += length;
-        Ok(M::decode(bytes.as_slice()).ok())
-    }
-
-    fn skip(&mut self, length: u64) -> io::Result<()> {
-        let step = i64::try_from(length).map_err(|_| io::ErrorKind::InvalidData)?;
-        self.at = self.at.checked_add(length).ok_or(io::ErrorKind::InvalidData)?;
-        self.file.seek_relative(step)
-    }
-
-    fn varint(&mut self) -> io::Result<u64> {
-        let mut value = 0u64;
-        for shift in (0..64).step_by(7) {
-            let mut byte = [0];
-            self.file.read_exact(&mut byte)?;
-            self.at += 1;
-            value |= u64::from(byte[0] & 0x7f) << shift;
-            if byte[0] & 0x80 == 0 {
-                return Ok(value);
-            }
-        }
-        Err(io::ErrorKind::InvalidData.into())
     }
 }
 
