@@ -1,6 +1,14 @@
 //! Small ONNX files for the tests, written node by node.
 
+mod proto;
+
+pub use proto::TensorProto;
+
 use prost::Message;
+use proto::{
+    AttributeProto, Dimension, Entry, GraphProto, ModelProto, NodeProto, OperatorSet, Shape, TensorType,
+    TypeProto, ValueInfo,
+};
 
 /// Element types by ONNX's number.
 pub mod element {
@@ -20,131 +28,6 @@ pub mod element {
 const OPSET: i64 = 17;
 /// The version of the format that came with it.
 const IR_VERSION: i64 = 8;
-
-#[derive(Clone, PartialEq, Message)]
-struct ModelProto {
-    #[prost(int64, tag = "1")]
-    ir_version: i64,
-    #[prost(message, optional, tag = "7")]
-    graph: Option<GraphProto>,
-    #[prost(message, repeated, tag = "8")]
-    opset_import: Vec<OperatorSet>,
-    #[prost(message, repeated, tag = "14")]
-    metadata_props: Vec<Entry>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct OperatorSet {
-    #[prost(int64, tag = "2")]
-    version: i64,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct Entry {
-    #[prost(string, tag = "1")]
-    key: String,
-    #[prost(string, tag = "2")]
-    value: String,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct GraphProto {
-    #[prost(message, repeated, tag = "1")]
-    node: Vec<NodeProto>,
-    #[prost(string, tag = "2")]
-    name: String,
-    #[prost(message, repeated, tag = "5")]
-    initializer: Vec<TensorProto>,
-    #[prost(message, repeated, tag = "11")]
-    input: Vec<ValueInfo>,
-    #[prost(message, repeated, tag = "12")]
-    output: Vec<ValueInfo>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct NodeProto {
-    #[prost(string, repeated, tag = "1")]
-    input: Vec<String>,
-    #[prost(string, repeated, tag = "2")]
-    output: Vec<String>,
-    #[prost(string, tag = "3")]
-    name: String,
-    #[prost(string, tag = "4")]
-    op_type: String,
-    #[prost(message, repeated, tag = "5")]
-    attribute: Vec<AttributeProto>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct AttributeProto {
-    #[prost(string, tag = "1")]
-    name: String,
-    #[prost(float, optional, tag = "2")]
-    f: Option<f32>,
-    #[prost(int64, optional, tag = "3")]
-    i: Option<i64>,
-    #[prost(message, optional, tag = "6")]
-    g: Option<GraphProto>,
-    #[prost(int64, repeated, packed = "false", tag = "8")]
-    ints: Vec<i64>,
-    #[prost(bytes = "vec", optional, tag = "4")]
-    s: Option<Vec<u8>>,
-    #[prost(int32, tag = "20")]
-    kind: i32,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct TensorProto {
-    #[prost(int64, repeated, tag = "1")]
-    dims: Vec<i64>,
-    #[prost(int32, tag = "2")]
-    data_type: i32,
-    #[prost(string, tag = "8")]
-    name: String,
-    #[prost(bytes = "vec", optional, tag = "9")]
-    raw_data: Option<Vec<u8>>,
-    #[prost(message, repeated, tag = "13")]
-    external_data: Vec<Entry>,
-    /// 1 for data in another file.
-    #[prost(int32, optional, tag = "14")]
-    data_location: Option<i32>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct ValueInfo {
-    #[prost(string, tag = "1")]
-    name: String,
-    #[prost(message, optional, tag = "2")]
-    kind: Option<TypeProto>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct TypeProto {
-    #[prost(message, optional, tag = "1")]
-    tensor: Option<TensorType>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct TensorType {
-    #[prost(int32, tag = "1")]
-    element: i32,
-    #[prost(message, optional, tag = "2")]
-    shape: Option<Shape>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct Shape {
-    #[prost(message, repeated, tag = "1")]
-    dim: Vec<Dimension>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct Dimension {
-    #[prost(int64, optional, tag = "1")]
-    value: Option<i64>,
-    #[prost(string, optional, tag = "2")]
-    name: Option<String>,
-}
 
 /// The value of an operator's attribute.
 #[derive(Clone, Debug)]

@@ -8,28 +8,11 @@ use std::process::Command;
 
 use half::f16;
 use orinoco_infer::{Elements, ElementsMut, Engine, Options, Session, engines};
-use prost::Message;
+use orinoco_tests::onnx::TensorProto;
 
 /// As `onnx.backend.test.runner` compares.
 const RELATIVE: f64 = 1e-3;
 const ABSOLUTE: f64 = 1e-7;
-
-/// The part of onnx.proto's `TensorProto` that the tests' inputs and outputs use.
-#[derive(Clone, PartialEq, Message)]
-struct TensorProto {
-    #[prost(int64, repeated, tag = "1")]
-    dims: Vec<i64>,
-    #[prost(int32, tag = "2")]
-    data_type: i32,
-    #[prost(float, repeated, tag = "4")]
-    float_data: Vec<f32>,
-    #[prost(int32, repeated, tag = "5")]
-    int32_data: Vec<i32>,
-    #[prost(int64, repeated, tag = "7")]
-    int64_data: Vec<i64>,
-    #[prost(bytes = "vec", tag = "9")]
-    raw_data: Vec<u8>,
-}
 
 /// The elements of a stored tensor, of the types that Orinoco carries.
 #[derive(Debug)]
@@ -43,33 +26,31 @@ enum Stored {
     Bool(Vec<bool>),
 }
 
-impl TensorProto {
-    fn shape(&self) -> Vec<usize> {
-        self.dims.iter().map(|n| usize::try_from(*n).unwrap_or(0)).collect()
-    }
+fn shape(tensor: &TensorProto) -> Vec<usize> {
+    tensor.dims.iter().map(|n| usize::try_from(*n).unwrap_or(0)).collect()
+}
 
-    fn stored(&self) -> Option<Stored> {
-        let raw = &self.raw_data;
-        let ints = || self.int32_data.iter().copied();
-        let is_raw = !raw.is_empty();
-        Some(match self.data_type {
-            1 if is_raw => Stored::F32(raw.as_chunks().0.iter().map(|b| f32::from_le_bytes(*b)).collect()),
-            1 => Stored::F32(self.float_data.clone()),
-            2 if is_raw => Stored::U8(raw.clone()),
-            2 => Stored::U8(ints().map(|n| n as u8).collect()),
-            3 if is_raw => Stored::I8(raw.iter().map(|b| *b as i8).collect()),
-            3 => Stored::I8(ints().map(|n| n as i8).collect()),
-            6 if is_raw => Stored::I32(raw.as_chunks().0.iter().map(|b| i32::from_le_bytes(*b)).collect()),
-            6 => Stored::I32(ints().collect()),
-            7 if is_raw => Stored::I64(raw.as_chunks().0.iter().map(|b| i64::from_le_bytes(*b)).collect()),
-            7 => Stored::I64(self.int64_data.clone()),
-            9 if is_raw => Stored::Bool(raw.iter().map(|b| *b != 0).collect()),
-            9 => Stored::Bool(ints().map(|n| n != 0).collect()),
-            10 if is_raw => Stored::F16(raw.as_chunks().0.iter().map(|b| f16::from_le_bytes(*b)).collect()),
-            10 => Stored::F16(ints().map(|n| f16::from_bits(n as u16)).collect()),
-            _ => return None,
-        })
-    }
+fn stored(tensor: &TensorProto) -> Option<Stored> {
+    let raw = tensor.raw_data.as_deref().unwrap_or_default();
+    let ints = || tensor.int32_data.iter().copied();
+    let is_raw = !raw.is_empty();
+    Some(match tensor.data_type {
+        1 if is_raw => Stored::F32(raw.as_chunks().0.iter().map(|b| f32::from_le_bytes(*b)).collect()),
+        1 => Stored::F32(tensor.float_data.clone()),
+        2 if is_raw => Stored::U8(raw.to_vec()),
+        2 => Stored::U8(ints().map(|n| n as u8).collect()),
+        3 if is_raw => Stored::I8(raw.iter().map(|b| *b as i8).collect()),
+        3 => Stored::I8(ints().map(|n| n as i8).collect()),
+        6 if is_raw => Stored::I32(raw.as_chunks().0.iter().map(|b| i32::from_le_bytes(*b)).collect()),
+        6 => Stored::I32(ints().collect()),
+        7 if is_raw => Stored::I64(raw.as_chunks().0.iter().map(|b| i64::from_le_bytes(*b)).collect()),
+        7 => Stored::I64(tensor.int64_data.clone()),
+        9 if is_raw => Stored::Bool(raw.iter().map(|b| *b != 0).collect()),
+        9 => Stored::Bool(ints().map(|n| n != 0).collect()),
+        10 if is_raw => Stored::F16(raw.as_chunks().0.iter().map(|b| f16::from_le_bytes(*b)).collect()),
+        10 => Stored::F16(ints().map(|n| f16::from_bits(n as u16)).collect()),
+        _ => return None,
+    })
 }
 
 /// Writes a stored tensor; whether its type and number of elements are the input's.
@@ -142,8 +123,8 @@ fn tensors(case: &Path, kind: &str) -> Option<Vec<(Vec<usize>, Stored)>> {
     let files = (0..).map(file).take_while(|file| file.is_file());
     files
         .map(|file| {
-            let tensor = TensorProto::decode(std::fs::read(file).ok()?.as_slice()).ok()?;
-            Some((tensor.shape(), tensor.stored()?))
+            let tensor = TensorProto::read(&file)?;
+            Some((shape(&tensor), stored(&tensor)?))
         })
         .collect()
 }
