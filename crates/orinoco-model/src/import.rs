@@ -5,19 +5,20 @@
 
 mod nvinfer;
 mod pbtxt;
+mod settings;
 mod triton;
 
-use std::path::{Path, PathBuf};
+pub use settings::{Import, LeftOut};
+
+use std::path::Path;
 
 use orinoco_config::FileKind;
 use orinoco_core::text::count;
-use orinoco_core::{ColorOrder, Diagnosis, ElementType, Layout, Resize, TensorDesc, WithSubject, codes};
+use orinoco_core::{Diagnosis, TensorDesc, WithSubject, codes};
 use orinoco_vision::heads::Finds;
-use orinoco_vision::{Align, Fit, HeadSpec, Rounding, heads};
+use orinoco_vision::{HeadSpec, heads};
 
-use crate::input::SIDE_MAX;
-use crate::output::{CLASSES_MAX, DETECTIONS_MAX, LABELS};
-use crate::{Feed, Model, ModelInput, Unsure};
+use crate::{Model, ModelInput, Unsure};
 
 /// Such files are a few kilobytes; a larger one is another kind of file.
 const DESCRIPTIONS: FileKind = FileKind {
@@ -26,72 +27,6 @@ const DESCRIPTIONS: FileKind = FileKind {
     code: &codes::IMPORT,
     next: "check the path",
 };
-
-/// What a file written for another runtime says of a model.
-#[derive(Debug)]
-pub struct Import {
-    /// The ONNX file.
-    pub onnx: PathBuf,
-    /// What it says that a `model.toml` cannot.
-    pub left_out: Vec<LeftOut>,
-    said: Said,
-}
-
-/// A setting that was not carried over.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LeftOut {
-    /// The setting as the file writes it.
-    pub key: String,
-    /// Why, or what to use instead.
-    pub why: String,
-}
-
-/// What the file says, `None` where it is silent.
-#[derive(Debug, Default, PartialEq)]
-struct Said {
-    name: Option<String>,
-    input_name: Option<String>,
-    element: Option<ElementType>,
-    layout: Option<Layout>,
-    width: Option<u32>,
-    height: Option<u32>,
-    color: Option<ColorOrder>,
-    resize: Option<Resize>,
-    fit: Option<(Fit, Align)>,
-    /// Whole pixels of a letterboxed picture.
-    rounding: Option<Rounding>,
-    fill: Option<u8>,
-    mean: Option<[f32; 3]>,
-    scale: Option<f32>,
-    /// What the network is said to find.
-    finds: Option<Finds>,
-    classes: Option<usize>,
-    labels: Option<Vec<String>>,
-    score_threshold: Option<f32>,
-    iou_threshold: Option<f32>,
-    detections_max: Option<usize>,
-    states: Vec<Feed>,
-}
-
-impl Said {
-    /// Finds numbers that no `model.toml` may have, of which tables would be made.
-    fn check(&self) -> Result<(), String> {
-        let side = |size: Option<u32>| size.map(|size| size as usize);
-        let labels = self.labels.as_ref().map(Vec::len);
-        for (what, number, most) in [
-            ("number of classes", self.classes, CLASSES_MAX),
-            ("number of labels", labels, CLASSES_MAX),
-            ("detections per image", self.detections_max, DETECTIONS_MAX),
-            ("input width", side(self.width), SIDE_MAX),
-            ("input height", side(self.height), SIDE_MAX),
-        ] {
-            if let Some(number) = number.filter(|number| i64::try_from(*number).map_or(true, |n| n > most)) {
-                return Err(format!("{what} is {number}, above the maximum of {most}"));
-            }
-        }
-        Ok(())
-    }
-}
 
 impl Import {
     /// Reads the file at `path`, whose ONNX file is `onnx` where that is given.
@@ -226,17 +161,4 @@ fn set<T>(place: &mut T, value: Option<T>) {
     if let Some(value) = value {
         *place = value;
     }
-}
-
-/// The names in a labels file: one per line, or on one line between semicolons, as nvinfer has them.
-fn read_labels(path: &Path) -> Result<Vec<String>, Diagnosis> {
-    let kind =
-        FileKind { code: &codes::IMPORT, next: "correct the path of the labels in the file", ..LABELS };
-    let text = kind.read_text(path)?;
-    let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-    let names: Vec<&str> = match lines[..] {
-        [one] if one.contains(';') => one.split(';').map(str::trim).filter(|name| !name.is_empty()).collect(),
-        _ => lines,
-    };
-    Ok(names.into_iter().map(str::to_owned).collect())
 }

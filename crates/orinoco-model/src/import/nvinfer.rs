@@ -11,7 +11,7 @@ use orinoco_vision::heads::Finds;
 use orinoco_vision::{Align, Fit, Rounding};
 use saphyr::{LoadableYamlNode, Yaml};
 
-use super::{Import, LeftOut, Said, read_labels};
+use super::settings::{Import, LeftOut, Said, read_labels};
 
 /// `DEFAULT_PRE_CLUSTER_THRESHOLD` of gstnvinfer_property_parser.h.
 const SCORE_USUAL: f32 = 0.2;

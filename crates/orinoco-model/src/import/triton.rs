@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use orinoco_core::{Diagnosis, ElementType, Layout, codes};
 
 use super::pbtxt::{self, Message, Value};
-use super::{Import, LeftOut, Said, read_labels};
+use super::settings::{Import, LeftOut, Said, read_labels};
 use crate::{Feed, FeedValue};
 
 /// Reads the file's text.
