@@ -2,12 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use orinoco_core::{FrameDesc, FrameView, Layout, PixelFormat};
+use orinoco_core::{ColorOrder, FrameDesc, FrameView, Layout, PixelFormat, Resize};
 use thiserror::Error;
 
 use crate::launch::{
-    self, BoxRows, Candidate, CandidateLists, Decode, Element, Elements, Filter, KeptLists, Order,
-    PictureTensor, Suppress, Totals,
+    self, BoxRows, Candidate, CandidateLists, Decode, Element, Elements, KeptLists, PictureTensor, Suppress,
+    Totals,
 };
 use crate::{
     CudaError, Device, DeviceArena, DeviceInfo, FrameTable, Graph, GraphCounters, PinnedBuffer, Placement,
@@ -22,10 +22,10 @@ pub const FRAME: (u32, u32) = (1920, 1080);
 pub const TENSOR: PictureTensor = PictureTensor {
     width: 640,
     height: 640,
-    order: Order::Rgb,
+    order: ColorOrder::Rgb,
     layout: Layout::Nchw,
     element: Element::F32,
-    filter: Filter::Bilinear,
+    filter: Resize::Bilinear,
     mean: [0.0; 3],
     scale: [1.0 / 255.0; 3],
     fill: 114,

@@ -16,10 +16,10 @@ use std::ptr;
 use crate::span::Span;
 use crate::{CudaError, Kernel};
 
-pub use classify::{Activation, CLASS_BYTES, Classify, classify};
+pub use classify::{CLASS_BYTES, Classify, classify};
 pub use decode::{BoxRows, CANDIDATES_MAX, Candidate, CandidateLists, Decode, LEVELS_MAX, decode};
 pub use elements::{Element, Elements, Reduction, convert, reduce};
-pub use preprocess::{Filter, Order, PictureTensor, preprocess};
+pub use preprocess::{PictureTensor, preprocess};
 pub use suppress::{KeptLists, Suppress, Totals, suppress};
 
 /// Where kernels can be launched.

@@ -37,7 +37,7 @@ pub use error::{CudaError, DriverFault, Unavailable};
 pub use graph::{Graph, GraphCounters, Ran};
 pub use info::{DeviceInfo, MemoryKind};
 pub use kernels::{Image, Kernel, Sm};
-pub use launch::{Element, Filter, Launch, Order, PictureTensor};
+pub use launch::{Element, Launch, PictureTensor};
 pub use memory::{DeviceArena, PinnedBuffer, PinnedPool, PinnedSlot};
 pub use pool::DevicePool;
 pub use span::{Owner, Span};

@@ -8,14 +8,14 @@ mod driver;
 
 use std::time::Duration;
 
-use orinoco_core::{FrameDesc, FrameView, Layout, PixelFormat};
+use orinoco_core::{ColorOrder, FrameDesc, FrameView, Layout, PixelFormat, Resize};
 use orinoco_cuda::bench::{self, BenchError};
 use orinoco_cuda::launch::{self, Element, Elements, Reduction};
 use orinoco_cuda::{
     Device, DeviceArena, DevicePool, FrameTable, Graph, Launch, PinnedBuffer, PinnedPool, Ran, TableLayout,
     Upload, allocated,
 };
-use orinoco_vision::{Align, ColorOrder, Fit, InputSpec, Mapping, Preprocessor, Resize, Rounding};
+use orinoco_vision::{Align, Fit, InputSpec, Mapping, Preprocessor, Rounding};
 
 #[expect(clippy::print_stderr, reason = "a test that did not run says so")]
 fn device(check: &str) -> Option<Device> {

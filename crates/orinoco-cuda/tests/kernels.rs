@@ -8,18 +8,16 @@ mod machine;
 
 use machine::{Machine, machines};
 use orinoco_core::{
-    BoxF, Choice, ColorMatrix, ColorRange, Detection, ElementType, Findings, FrameDesc, FrameView, Layout,
-    Orientation, PixelFormat, TensorDesc,
+    Activation, BoxF, Choice, ColorMatrix, ColorOrder, ColorRange, Detection, ElementType, Findings,
+    FrameDesc, FrameView, Layout, Orientation, PixelFormat, Resize, TensorDesc,
 };
 use orinoco_cuda::launch::{
     self, BoxRows, Candidate, CandidateLists, Elements, KeptLists, Reduction, Totals,
 };
-use orinoco_cuda::{
-    Element, Filter, FilterBounds, Order, PictureTensor, Placement, TableFault, TableLayout, twin,
-};
+use orinoco_cuda::{Element, FilterBounds, PictureTensor, Placement, TableFault, TableLayout, twin};
 use orinoco_vision::{
-    Across, Align, ColorOrder, Fit, HeadKind, HeadSpec, InputSpec, Mapping, Output, Preprocessor, Resize,
-    Rounding, heads, suppress,
+    Across, Align, Fit, HeadKind, HeadSpec, InputSpec, Mapping, Output, Preprocessor, Rounding, heads,
+    suppress,
 };
 
 /// The largest difference on a GPU, of values from 0 to 1, or as a share of larger ones.
@@ -108,17 +106,10 @@ fn tensor(spec: &InputSpec, element: Element) -> PictureTensor {
     PictureTensor {
         width: spec.width,
         height: spec.height,
-        order: match spec.color {
-            ColorOrder::Rgb => Order::Rgb,
-            ColorOrder::Bgr => Order::Bgr,
-            ColorOrder::Gray => Order::Gray,
-        },
+        order: spec.color,
         layout: spec.layout,
         element,
-        filter: match spec.resize {
-            Resize::Bilinear => Filter::Bilinear,
-            Resize::BilinearAntialias => Filter::Antialias,
-        },
+        filter: spec.resize,
         mean: spec.mean,
         scale: spec.scale,
         fill: spec.fill,
@@ -695,34 +686,20 @@ fn the_best_classes_are_the_twins() {
         let whole: f32 = logits.iter().map(|value| value.abs()).sum();
         let shares: Vec<f32> = logits.iter().map(|value| value.abs() / whole).collect();
         for values in [&logits, &steep, &shares] {
-            for (activation, twins) in [
-                (launch::Activation::Auto, orinoco_vision::Activation::Auto),
-                (launch::Activation::None, orinoco_vision::Activation::None),
-                (launch::Activation::Softmax, orinoco_vision::Activation::Softmax),
-                (launch::Activation::Sigmoid, orinoco_vision::Activation::Sigmoid),
-            ] {
+            for activation in Activation::ALL {
                 for background in [None, Some(0)] {
-                    check_classes(values, activation, twins, background);
+                    check_classes(values, *activation, background);
                 }
             }
         }
     }
 }
 
-fn check_classes(
-    values: &[f32],
-    activation: launch::Activation,
-    twins: orinoco_vision::Activation,
-    background: Option<u32>,
-) {
+fn check_classes(values: &[f32], activation: Activation, background: Option<u32>) {
     const TOP: usize = 5;
     let shape = [1, values.len()];
-    let head_spec = HeadSpec {
-        activation: twins,
-        background,
-        top: TOP,
-        ..HeadSpec::new(heads::CLASSIFICATION, values.len())
-    };
+    let head_spec =
+        HeadSpec { activation, background, top: TOP, ..HeadSpec::new(heads::CLASSIFICATION, values.len()) };
     let desc = TensorDesc {
         name: "output".into(),
         element: Some(ElementType::F32),

@@ -7,14 +7,14 @@ mod readout;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use orinoco_core::{Clock, Diagnosis, ElementType, Findings, TensorDesc, WithSubject, codes};
+use orinoco_core::{Clock, Diagnosis, Findings, Resize, TensorDesc, WithSubject, codes};
 use orinoco_cuda::launch::{self, Element};
 use orinoco_cuda::{
-    CudaError, Device, Filter, FilterBounds, FrameTable, Graph, Order, PictureTensor, Placement, Ran, Span,
-    Stream, TableLayout, Unavailable,
+    CudaError, Device, FilterBounds, FrameTable, Graph, PictureTensor, Placement, Ran, Span, Stream,
+    TableLayout, Unavailable,
 };
 use orinoco_pipeline::{Executor, Frame, StageTimes};
-use orinoco_vision::{ColorOrder, InputSpec, Mapping, Resize};
+use orinoco_vision::{InputSpec, Mapping};
 
 use self::intake::Intake;
 use self::readout::Readout;
@@ -61,7 +61,7 @@ impl CudaPlan {
     /// bytes, and gives what it computed without scales.
     pub fn serves(model: &Model, binding: &Binding, inputs: &[TensorDesc]) -> bool {
         let plain = model.input_quantization.is_none() && model.output_quantization.is_none();
-        let element = inputs[binding.input].element.and_then(kernel_element);
+        let element = inputs[binding.input].element.and_then(Element::of);
         plain && model.input.image().is_some() && model.feeds.is_empty() && element.is_some()
     }
 
@@ -76,7 +76,7 @@ impl CudaPlan {
     ) -> Result<Self, Diagnosis> {
         let spec = model.input.image().expect("it takes pictures").clone();
         let input = session.inputs()[binding.input].clone();
-        let element = kernel_element(input.element).expect("the kernels write its type");
+        let element = Element::of(input.element).expect("the kernels write its type");
         let make = || -> Result<_, CudaError> {
             let stream = device.stream()?;
             let table = FrameTable::new(device, layout_for(&spec, binding.batch))?;
@@ -193,31 +193,14 @@ impl CudaPlan {
     }
 }
 
-/// What kernels call a tensor's elements, if they know them.
-fn kernel_element(element: ElementType) -> Option<Element> {
-    match element {
-        ElementType::F32 => Some(Element::F32),
-        ElementType::F16 => Some(Element::F16),
-        ElementType::U8 => Some(Element::U8),
-        _ => None,
-    }
-}
-
 fn tensor_of(spec: &InputSpec, element: Element) -> PictureTensor {
     PictureTensor {
         width: spec.width,
         height: spec.height,
-        order: match spec.color {
-            ColorOrder::Rgb => Order::Rgb,
-            ColorOrder::Bgr => Order::Bgr,
-            ColorOrder::Gray => Order::Gray,
-        },
+        order: spec.color,
         layout: spec.layout,
         element,
-        filter: match spec.resize {
-            Resize::Bilinear => Filter::Bilinear,
-            Resize::BilinearAntialias => Filter::Antialias,
-        },
+        filter: spec.resize,
         mean: spec.mean,
         scale: spec.scale,
         fill: spec.fill,

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use half::f16;
-use orinoco_core::{Diagnosis, ElementType, Findings, FrameDesc, MemoryDomain, Nanos, PixelFormat};
+use orinoco_core::{Diagnosis, ElementType, Findings, FrameDesc, MemoryDomain, Nanos, PixelFormat, Resize};
 use orinoco_cuda::{Device, DeviceArena, Stream, Surfaces};
 use orinoco_infer::{
     CpuPlan, CudaPlan, DeviceSession, DeviceTensor, Elements, ElementsMut, Options, Prepared, Session,
@@ -23,7 +23,7 @@ use orinoco_infer::{
 };
 use orinoco_model::{Binding, Model, Repository};
 use orinoco_pipeline::{Executor, Frame, Lease, MonotonicClock, Slot, SlotPool};
-use orinoco_vision::{HeadSpec, Resize, heads};
+use orinoco_vision::{HeadSpec, heads};
 
 /// The largest difference of a score, and of a pixel as a share of the box.
 const DIFFERENCE_MAX: f32 = 1e-3;

@@ -18,7 +18,6 @@ pub use gallery::Gallery;
 pub use heads::{BoxForm, BoxUnit, Guess, Head, HeadKind, HeadSpec, Output};
 pub use input::{Align, Fit, InputSpec, Mapping, Rounding};
 pub use nms::{Across, CANDIDATES_MAX, suppress};
-pub use orinoco_core::{Activation, ColorOrder, Resize};
 pub use overlay::{Canvas, draw, draw_card, draw_within};
 pub use preprocess::Preprocessor;
 pub use track::{Tracker, TrackerConfig};

@@ -1,23 +1,11 @@
 //! `kernels/heads.cu`: the best classes of a picture.
 
+use orinoco_core::Activation;
+
 use super::elements::Element;
 use super::{Arguments, Grid, Launch, at, check_span, word};
 use crate::span::Span;
 use crate::{CudaError, Kernel};
-
-/// What turns class values into probabilities.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u32)]
-pub enum Activation {
-    /// Nothing where they already are probabilities, else softmax.
-    Auto,
-    /// Nothing.
-    None,
-    /// Softmax.
-    Softmax,
-    /// Logistic function, each class on its own.
-    Sigmoid,
-}
 
 /// How the best classes of a picture are found.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -47,6 +35,16 @@ struct ClassifySpec {
     threshold: f32,
 }
 
+/// `Activation` of `kernels/heads.cu`.
+fn activation_number(activation: Activation) -> u32 {
+    match activation {
+        Activation::Auto => 0,
+        Activation::None => 1,
+        Activation::Softmax => 2,
+        Activation::Sigmoid => 3,
+    }
+}
+
 /// Bytes of a class and its score in a list.
 pub const CLASS_BYTES: usize = 8;
 
@@ -70,7 +68,7 @@ pub fn classify(
     let spec = ClassifySpec {
         classes: word(how.classes),
         element: how.element as u32,
-        activation: how.activation as u32,
+        activation: activation_number(how.activation),
         background: how.background.unwrap_or(NO_CLASS),
         top: word(how.top),
         threshold: how.threshold,

@@ -1,10 +1,12 @@
 //! `kernels/convert.cu` and `kernels/reduce.cu`: tensors, element by element.
 
+use orinoco_core::ElementType;
+
 use super::{Arguments, Grid, Launch, at, check_span, word};
 use crate::span::Span;
 use crate::{CudaError, Kernel};
 
-/// The type of a tensor's elements, as kernels know it.
+/// The type of a tensor's elements, of those that kernels read and write. Numbered as in `kernels/prelude.cuh`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 #[expect(missing_docs, reason = "the names say it")]
@@ -16,6 +18,16 @@ pub enum Element {
 }
 
 impl Element {
+    /// What kernels call `element`, if they know it.
+    pub fn of(element: ElementType) -> Option<Self> {
+        match element {
+            ElementType::F32 => Some(Self::F32),
+            ElementType::F16 => Some(Self::F16),
+            ElementType::U8 => Some(Self::U8),
+            _ => None,
+        }
+    }
+
     /// Bytes of one element.
     pub fn bytes(self) -> usize {
         match self {

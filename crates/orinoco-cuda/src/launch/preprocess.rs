@@ -1,35 +1,12 @@
 //! `kernels/preprocess.cu`: frames become a model's input.
 
-use orinoco_core::Layout;
+use orinoco_core::{ColorOrder, Layout, Resize};
 
 use super::elements::Element;
 use super::{Arguments, Grid, Launch, at, check_span, word};
 use crate::span::Span;
 use crate::table::TableSpan;
 use crate::{CudaError, Kernel};
-
-/// The order of a model's colour channels.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u32)]
-pub enum Order {
-    /// Red first.
-    Rgb,
-    /// Blue first.
-    Bgr,
-    /// Luma only: one channel.
-    Gray,
-}
-
-/// How frames are brought to the model's size.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Filter {
-    /// Two taps each way, whatever the scale.
-    Bilinear,
-    /// A triangle filter as wide as the scale: Pillow's `BILINEAR`. Its table is [`TableLayout::antialiased`].
-    ///
-    /// [`TableLayout::antialiased`]: crate::TableLayout::antialiased
-    Antialias,
-}
 
 /// A model's image input: `value = (sample - mean) * scale`, sample 0 to 255, per channel in `order`.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -39,13 +16,13 @@ pub struct PictureTensor {
     /// Height in pixels.
     pub height: u32,
     /// Channel order.
-    pub order: Order,
+    pub order: ColorOrder,
     /// Axis order.
     pub layout: Layout,
     /// Element type.
     pub element: Element,
-    /// Filter.
-    pub filter: Filter,
+    /// Filter. The table of the antialiased one is [`TableLayout::antialiased`](crate::TableLayout::antialiased).
+    pub filter: Resize,
     /// Per-channel mean, in samples.
     pub mean: [f32; 3],
     /// Per-channel scale.
@@ -67,11 +44,19 @@ struct PreprocessSpec {
     border: [f32; 3],
 }
 
+/// `ColorOrder` of `kernels/preprocess.cu`.
+fn order_number(order: ColorOrder) -> u32 {
+    match order {
+        ColorOrder::Rgb => 0,
+        ColorOrder::Bgr => 1,
+        ColorOrder::Gray => 2,
+    }
+}
+
 impl PictureTensor {
     /// Elements of one picture.
     pub fn elements(&self) -> usize {
-        let channels = if self.order == Order::Gray { 1 } else { 3 };
-        channels * self.width as usize * self.height as usize
+        self.order.channels() * self.width as usize * self.height as usize
     }
 
     fn spec(&self) -> PreprocessSpec {
@@ -79,7 +64,7 @@ impl PictureTensor {
         PreprocessSpec {
             width: self.width,
             height: self.height,
-            order: self.order as u32,
+            order: order_number(self.order),
             nhwc: u32::from(self.layout == Layout::Nhwc),
             element: self.element as u32,
             scale,
@@ -108,12 +93,12 @@ pub fn preprocess(
     let (entries, output) = (table.span().address(), out.address());
     let spans = [table.span(), out];
     match tensor.filter {
-        Filter::Bilinear => {
+        Resize::Bilinear => {
             let pointers = [at(&entries), at(&spec), at(&output)];
             let arguments = Arguments { pointers: &pointers, spans: &spans };
             target.launch(Kernel::PreprocessBilinear, grid, &arguments)
         }
-        Filter::Antialias => {
+        Resize::BilinearAntialias => {
             let weights = table.filters().expect("the antialiased resize has a table with weights").address();
             let pointers = [at(&entries), at(&spec), at(&weights), at(&output)];
             let arguments = Arguments { pointers: &pointers, spans: &spans };

@@ -4,14 +4,13 @@
 use half::f16;
 use orinoco_core::{BoxF, ClassScore, Detection, Dim, ElementType, Findings, TensorDesc};
 use orinoco_cuda::launch::{
-    self, Activation, BoxRows, CANDIDATES_MAX, CLASS_BYTES, Candidate, CandidateLists, Classify, Decode,
-    Element, KeptLists, Suppress, Totals,
+    self, BoxRows, CANDIDATES_MAX, CLASS_BYTES, Candidate, CandidateLists, Classify, Decode, Element,
+    KeptLists, Suppress, Totals,
 };
 use orinoco_cuda::{CudaError, Device, DeviceArena, PinnedBuffer, Span, Stream, TableSpan};
 use orinoco_vision::heads::OutputForm;
 use orinoco_vision::{Across, Head, HeadSpec, InputSpec, Mapping, Output, heads};
 
-use super::kernel_element;
 use crate::engine::{DeviceSession, DeviceTensor, Prepared};
 use crate::inference::OUTPUTS_MAX;
 use orinoco_model::Model;
@@ -41,7 +40,7 @@ impl Readout {
             Err(why) => return Ok(Err(why)),
         };
         let [output] = outputs else { return Ok(Ok(Self::Host(host))) };
-        let Some(element) = kernel_element(output.element) else { return Ok(Ok(Self::Host(host))) };
+        let Some(element) = Element::of(output.element) else { return Ok(Ok(Self::Host(host))) };
         let spec = &model.head;
         if spec.kind.form == OutputForm::Classes {
             return Classes::new(spec, output, element, batch, device)
@@ -206,12 +205,7 @@ impl Classes {
         let how = Classify {
             classes: spec.classes,
             element,
-            activation: match spec.activation {
-                orinoco_vision::Activation::Auto => Activation::Auto,
-                orinoco_vision::Activation::None => Activation::None,
-                orinoco_vision::Activation::Softmax => Activation::Softmax,
-                orinoco_vision::Activation::Sigmoid => Activation::Sigmoid,
-            },
+            activation: spec.activation,
             background: spec.background,
             top: spec.top,
             // The kernel keeps what is at least this; heads keep what is above their threshold.
