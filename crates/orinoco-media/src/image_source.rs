@@ -245,7 +245,7 @@ mod tests {
     /// Reads `uri` up to `frames_max` frames: width, first byte and milliseconds of each.
     fn read(uri: &str, frames_max: usize) -> Result<Vec<(u32, u8, u64)>, Diagnosis> {
         let uri = SourceUri::parse(uri)?;
-        let mut source = open(&uri, "test", crate::FrameMemory::Host, clock())?;
+        let mut source = open(&uri, "test", crate::FrameMemory::Host, 4, clock())?;
         source.open().map_err(|error| error.diagnosis().clone())?;
         let mut seen = Vec::new();
         while seen.len() < frames_max {

@@ -2,8 +2,8 @@
 //! checksums and annotated MP4 out.
 //!
 //! It knows no model and draws nothing itself: the MP4 sink takes a callback. Frames of a decoder are lent, not copied.
-//! Read first: [`SourceUri`] (what a source is, read once from text), [`open`] (the source for it) and
-//! [`FrameMd5Sink`].
+//! Read first: [`SourceUri`] (what a source is, read once from text), [`open`] (the source for it),
+//! [`source_needs`] (what it allocates) and [`FrameMd5Sink`].
 
 mod colour;
 #[cfg(feature = "gstreamer")]
@@ -19,6 +19,7 @@ mod jpeg;
 mod lines;
 #[cfg(feature = "gstreamer")]
 mod mp4;
+mod needs;
 mod open;
 mod pace;
 mod raw_source;
@@ -35,6 +36,7 @@ pub use image_source::{ImageSource, decode_image};
 pub use lines::LineFile;
 #[cfg(feature = "gstreamer")]
 pub use mp4::{Draw, Mp4Sink, Shown, cut_torn_mp4};
+pub use needs::{SourceNeeds, source_needs};
 pub use open::{Codec, FrameMemory, open};
 pub use raw_source::RawSource;
 pub use test_source::TestSource;

@@ -30,11 +30,13 @@ pub enum Codec {
 ///
 /// What can be known without opening it is checked here: that a local file is there, and that this binary has the part
 /// that reads it. `stream_name` names its threads and pipeline for debuggers. Sources that cannot leave their frames in
-/// `memory` leave them to the host.
+/// `memory` leave them to the host. `queue_frames` is how many frames may wait in the stream's ring: the slots of a source
+/// follow from it, as [`source_needs`](crate::source_needs) says.
 pub fn open(
     uri: &SourceUri,
     stream_name: &str,
     memory: FrameMemory,
+    queue_frames: usize,
     clock: Arc<dyn Clock>,
 ) -> Result<Box<dyn Source>, Diagnosis> {
     uri.check()?;
@@ -49,9 +51,11 @@ pub fn open(
         (SourceKind::Video { path, repeat, pace }, _) if is_gif(path) => {
             Box::new(GifSource::new(path.clone(), *repeat, *pace, clock))
         }
-        (SourceKind::Stdin(video), _) => Box::new(RawSource::stdin(*video, uri, clock)),
-        (SourceKind::Camera(address), _) => open_camera(address, uri, clock)?,
-        (SourceKind::Test(pattern), _) => Box::new(TestSource::new(*pattern, clock)),
+        (SourceKind::Stdin(video), _) => {
+            Box::new(RawSource::stdin(*video, uri, clock).with_ring(queue_frames))
+        }
+        (SourceKind::Camera(address), _) => open_camera(address, uri, queue_frames, clock)?,
+        (SourceKind::Test(pattern), _) => Box::new(TestSource::new(*pattern, queue_frames, clock)),
         (
             SourceKind::Video { .. }
             | SourceKind::Csi(_)
@@ -67,13 +71,20 @@ pub fn open(
 fn open_camera(
     address: &V4l2Address,
     uri: &SourceUri,
+    queue_frames: usize,
     clock: Arc<dyn Clock>,
 ) -> Result<Box<dyn Source>, Diagnosis> {
-    Ok(Box::new(crate::V4l2Source::new(address.clone(), uri.to_string(), clock)))
+    let source = crate::V4l2Source::new(address.clone(), uri.to_string(), clock);
+    Ok(Box::new(source.with_ring(queue_frames)))
 }
 
 #[cfg(not(feature = "v4l2"))]
-fn open_camera(_: &V4l2Address, uri: &SourceUri, _: Arc<dyn Clock>) -> Result<Box<dyn Source>, Diagnosis> {
+fn open_camera(
+    _: &V4l2Address,
+    uri: &SourceUri,
+    _: usize,
+    _: Arc<dyn Clock>,
+) -> Result<Box<dyn Source>, Diagnosis> {
     let cause = "this binary was built without V4L2, which reads cameras";
     Err(Diagnosis::new(&orinoco_core::codes::FEATURE_MISSING, uri, cause, "build with `--features v4l2`"))
 }
@@ -113,7 +124,7 @@ mod tests {
         std::fs::write(&path, "any").expect("writable");
         for text in [path.to_str().expect("UTF-8"), "rtsp://camera/x", "http://camera/x"] {
             let uri = SourceUri::parse(text).expect("it is valid");
-            let opened = open(&uri, "test", FrameMemory::Host, Arc::new(MonotonicClock::default()));
+            let opened = open(&uri, "test", FrameMemory::Host, 4, Arc::new(MonotonicClock::default()));
             let fault = opened.map(|_| ()).expect_err("there is no GStreamer");
             assert_eq!(fault.code.id, codes::FEATURE_MISSING.id);
         }

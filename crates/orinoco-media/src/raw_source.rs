@@ -8,16 +8,11 @@ use std::time::Duration;
 use orinoco_core::{Clock, Code, ColorRange, Diagnosis, FrameDesc, PixelFormat, Pts, codes};
 use orinoco_pipeline::{Frame, OwnedSlot, PixelAspect, Poll, Slot, SlotPool, Source, SourceError};
 
+use crate::needs::{SLOTS_MAX, raw_slots};
 use crate::pace::Pacer;
 use crate::uri::RATE_TERM;
 use crate::{Rate, RawLayout, RawVideo, SourceUri, colour};
 
-/// Frames that may be on their way at once, where memory allows; more than a ring, a batch and the sinks hold together.
-const SLOTS_MAX: usize = 16;
-/// Fewer would stand still: one is being read while others wait for their batch.
-const SLOTS_MIN: usize = 4;
-/// What the slots may take in all, unless `SLOTS_MIN` frames are larger.
-const SLOTS_BYTES: usize = 256 * 1024 * 1024;
 /// Sides of Y4M video, whose header is not ours.
 const Y4M_SIDE_MAX: u32 = 8192;
 /// Longest line of a Y4M header. FFmpeg's have about 100 bytes.
@@ -48,6 +43,8 @@ pub struct RawSource {
     held_up: Arc<AtomicBool>,
     /// How many slots there are; 0 before the reading thread knows.
     slots: Arc<AtomicUsize>,
+    /// Frames that may wait in the stream's ring.
+    queue_frames: usize,
 }
 
 enum Input {
@@ -91,7 +88,24 @@ impl RawSource {
     fn new(input: Input, video: RawVideo, shown: String, clock: Arc<dyn Clock>) -> Self {
         let pacer = Pacer::new(video.pace, clock.clone());
         let (dropped, held_up, slots) = (Arc::default(), Arc::default(), Arc::default());
-        Self { input, video, shown, clock, pacer, early: None, dropped, held_up, slots }
+        Self {
+            input,
+            video,
+            shown,
+            clock,
+            pacer,
+            early: None,
+            dropped,
+            held_up,
+            slots,
+            queue_frames: SLOTS_MAX,
+        }
+    }
+
+    /// The same source for a ring of `queue_frames`: of a short one it needs fewer slots.
+    pub fn with_ring(mut self, queue_frames: usize) -> Self {
+        self.queue_frames = queue_frames;
+        self
     }
 
     fn start(&mut self, reader: Box<dyn Read + Send>) -> Result<(), Diagnosis> {
@@ -103,6 +117,7 @@ impl RawSource {
             dropped: Arc::clone(&self.dropped),
             held_up: Arc::clone(&self.held_up),
             slots: Arc::clone(&self.slots),
+            queue_frames: self.queue_frames,
         };
         let layout = self.video.layout;
         let spawned = thread::Builder::new().name("raw video".to_owned()).spawn(move || {
@@ -202,6 +217,7 @@ struct Reading {
     dropped: Arc<AtomicBool>,
     held_up: Arc<AtomicBool>,
     slots: Arc<AtomicUsize>,
+    queue_frames: usize,
 }
 
 impl Reading {
@@ -223,7 +239,7 @@ impl Reading {
             RawLayout::Y4m => self.read_y4m_head()?,
         };
         let bytes = stream.desc.bytes_needed();
-        let slots = (SLOTS_BYTES / bytes.max(1)).clamp(SLOTS_MIN, SLOTS_MAX);
+        let slots = raw_slots(self.queue_frames, bytes);
         let pool = SlotPool::new(slots, bytes);
         self.slots.store(slots, Ordering::Relaxed);
         for number in 0.. {

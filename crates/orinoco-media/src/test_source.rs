@@ -4,11 +4,10 @@ use std::time::Duration;
 use orinoco_core::{Clock, FrameDesc, FrameView, PixelFormat, Pts};
 use orinoco_pipeline::{Frame, Poll, Slot, SlotPool, Source, SourceError};
 
+use crate::needs::slots;
 use crate::pace::Pacer;
 use crate::{Ball, TestPattern};
 
-/// Frames that may be on their way at once; more than a ring, a batch and the sinks hold together.
-const SLOTS: usize = 16;
 /// Luma, U and V of the ground and of the ball (limited range): dark grey and orange.
 const GROUND: [u8; 3] = [60, 128, 128];
 const BALL: [u8; 3] = [180, 70, 190];
@@ -19,16 +18,17 @@ pub struct TestSource {
     clock: Arc<dyn Clock>,
     pacer: Pacer,
     pool: SlotPool,
+    slots: usize,
     desc: FrameDesc,
     number: u64,
 }
 
 impl TestSource {
-    /// The source of `pattern`. Its slots are allocated here, once.
-    pub fn new(pattern: TestPattern, clock: Arc<dyn Clock>) -> Self {
-        let desc = FrameDesc::packed(PixelFormat::I420, pattern.width, pattern.height);
-        let pool = SlotPool::new(SLOTS, desc.bytes_needed());
-        Self { pattern, pacer: Pacer::new(pattern.pace, clock.clone()), clock, pool, desc, number: 0 }
+    /// The source of `pattern` for a ring of `queue_frames`. Its slots are allocated here, once.
+    pub fn new(pattern: TestPattern, queue_frames: usize, clock: Arc<dyn Clock>) -> Self {
+        let (slots, desc) = (slots(queue_frames), desc(&pattern));
+        let pool = SlotPool::new(slots, desc.bytes_needed());
+        Self { pattern, pacer: Pacer::new(pattern.pace, clock.clone()), clock, pool, slots, desc, number: 0 }
     }
 
     fn pts(&self) -> Pts {
@@ -64,8 +64,13 @@ impl Source for TestSource {
     fn close(&mut self) {}
 
     fn frames_max(&self) -> Option<usize> {
-        Some(SLOTS)
+        Some(self.slots)
     }
+}
+
+/// The descriptor of the pattern's frames.
+pub(crate) fn desc(pattern: &TestPattern) -> FrameDesc {
+    FrameDesc::packed(PixelFormat::I420, pattern.width, pattern.height)
 }
 
 /// Draws the ground and the ball into a packed I420 picture.
@@ -95,13 +100,17 @@ fn chord(ball: Ball, y: usize) -> Option<std::ops::Range<usize>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::needs::SLOTS_MAX;
     use crate::{SourceKind, SourceUri};
     use orinoco_pipeline::MonotonicClock;
+
+    /// Frames of the ring that boards have unless they say otherwise.
+    const RING_FRAMES: usize = 4;
 
     fn source(uri: &str) -> TestSource {
         let uri = SourceUri::parse(uri).expect("it is valid");
         let SourceKind::Test(pattern) = *uri.kind() else { panic!("{uri} is a test pattern") };
-        TestSource::new(pattern, Arc::new(MonotonicClock::default()))
+        TestSource::new(pattern, RING_FRAMES, Arc::new(MonotonicClock::default()))
     }
 
     fn frames(uri: &str) -> Vec<Frame> {
@@ -151,7 +160,7 @@ mod tests {
     fn held_frames_hold_the_source_back() {
         let mut source = source("test://ball?width=16&height=16");
         let mut next = || source.next(Duration::from_millis(1)).expect("it never fails");
-        let held: Vec<_> = (0..SLOTS).map(|_| next()).collect();
+        let held: Vec<_> = (0..SLOTS_MAX).map(|_| next()).collect();
         assert!(held.iter().all(|poll| matches!(poll, Poll::Frame(_))));
         assert!(matches!(next(), Poll::Waiting));
         drop(held);

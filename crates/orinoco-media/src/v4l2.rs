@@ -6,7 +6,10 @@
 mod cameras;
 mod formats;
 mod kernel;
+mod needs;
 mod source;
+
+pub(crate) use needs::camera_needs;
 
 pub use cameras::{Camera, CameraControl, CameraFormat, CameraSize, cameras};
 pub use source::V4l2Source;

@@ -267,7 +267,7 @@ fn the_first_picture_of_an_animated_webp_is_taken() {
 /// Reads `uri` up to `frames_max` frames: the first red value and the milliseconds of each.
 fn read(uri: &str, frames_max: usize) -> Result<Vec<(u8, u64)>, Diagnosis> {
     let mut source =
-        open(&SourceUri::parse(uri)?, "test", FrameMemory::Host, Arc::new(MonotonicClock::default()))?;
+        open(&SourceUri::parse(uri)?, "test", FrameMemory::Host, 4, Arc::new(MonotonicClock::default()))?;
     source.open().map_err(|error| error.diagnosis().clone())?;
     let mut seen = Vec::new();
     while seen.len() < frames_max {
@@ -334,7 +334,8 @@ fn images_come_once_however_long_the_pipeline_holds_their_slots() {
     let runner = SourceRunner {
         stream: StreamId(0),
         shown: uri.to_string(),
-        source: open(&uri, "test", FrameMemory::Host, Arc::clone(&clock)).expect("it is there"),
+        source: open(&uri, "test", FrameMemory::Host, queue.frames_max, Arc::clone(&clock))
+            .expect("it is there"),
         inlet: mux.add(StreamId(0), queue).expect("open"),
         reconnect: Reconnect { attempts_max: None, stall: Duration::from_millis(300) },
         frames_max: None,

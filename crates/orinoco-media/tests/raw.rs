@@ -290,7 +290,7 @@ fn the_process() {
         return;
     }
     let uri = SourceUri::parse("stdin://?format=i420&width=7&height=5").expect("it is valid");
-    let open = || open(&uri, "test", FrameMemory::Host, clock()).expect("there is nothing to check");
+    let open = || open(&uri, "test", FrameMemory::Host, 4, clock()).expect("there is nothing to check");
     let (mut first, mut second) = (open(), open());
     let (frames, fault) = read(&mut *first);
     assert!(fault.is_none(), "{fault:?}");

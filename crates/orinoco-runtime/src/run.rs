@@ -466,7 +466,7 @@ impl Shared {
         Ok(SourceRunner {
             stream,
             shown: uri.to_string(),
-            source: orinoco_media::open(uri, &spec.name, memory, Arc::clone(&self.clock))?,
+            source: orinoco_media::open(uri, &spec.name, memory, spec.queue_frames, Arc::clone(&self.clock))?,
             inlet,
             reconnect: Reconnect { attempts_max: spec.reconnect_attempts, stall: spec.stall },
             frames_max: spec.frames_max,

@@ -15,6 +15,16 @@ pub(super) enum Payload {
     Jpeg,
 }
 
+impl Payload {
+    /// The format of the frames that it becomes. JPEG is decoded into RGB.
+    pub(super) fn frame_format(self) -> PixelFormat {
+        match self {
+            Self::Raw(format) | Self::Planes(format) => format,
+            Self::Jpeg => PixelFormat::Rgb,
+        }
+    }
+}
+
 /// The formats that are understood, best first: those that need no copy and hold colour at the least bandwidth come
 /// before those that must be decoded.
 pub(super) const FORMATS: &[(&FourCc, Payload)] = &[

@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use orinoco_core::{Clock, Diagnosis, FrameDesc, Nanos, PixelFormat, Pts, PtsClock, codes};
+use orinoco_core::{Clock, Diagnosis, FrameDesc, Nanos, Pts, PtsClock, codes};
 use orinoco_pipeline::{Frame, Poll, Slot, SlotPool, Source, SourceError};
 use rustix::time::{ClockId, clock_gettime};
 
@@ -15,11 +15,10 @@ use super::kernel::{
 };
 use crate::V4l2Address;
 use crate::jpeg::LiveCheck;
+use crate::needs::{SLOTS_MAX, slots};
 
 /// Buffers that stay with the driver, whatever the pipeline holds: it fills one while the other is on its way.
 const DRIVER_BUFFERS_MIN: usize = 2;
-/// Frames that may be on their way at once in memory of our own.
-const SLOTS: usize = 16;
 /// For how long a device may refuse this user in a row. The node of a camera that was plugged in belongs to root until
 /// udev gives it to its group: tens of milliseconds later, and more on a busy machine.
 const PERMISSION_WAIT_MAX: Duration = Duration::from_secs(5);
@@ -33,6 +32,8 @@ pub struct V4l2Source {
     address: V4l2Address,
     shown: String,
     clock: Arc<dyn Clock>,
+    /// Frames in memory of our own that may be on their way at once.
+    slots: usize,
     session: Option<Session>,
     tally: Tally,
     /// Since when it refuses this user, whenever it is opened.
@@ -54,7 +55,13 @@ struct Session {
 impl V4l2Source {
     /// The camera at `address`, not yet opened. `shown` is its name in messages.
     pub fn new(address: V4l2Address, shown: String, clock: Arc<dyn Clock>) -> Self {
-        Self { address, shown, clock, session: None, tally: Tally::default(), refused_since: None }
+        let (slots, tally) = (SLOTS_MAX, Tally::default());
+        Self { address, shown, clock, slots, session: None, tally, refused_since: None }
+    }
+
+    /// The same camera for a ring of `queue_frames`: of a short one it needs fewer slots.
+    pub fn with_ring(self, queue_frames: usize) -> Self {
+        Self { slots: slots(queue_frames), ..self }
     }
 
     fn permanent(&self, cause: impl Into<String>, next: impl Into<String>) -> SourceError {
@@ -209,12 +216,12 @@ impl V4l2Source {
                 (desc, desc.bytes_needed(), strides)
             }
             // The decoder brings its own memory.
-            Payload::Jpeg => (packed_desc(PixelFormat::Rgb, &geometry), 0, Vec::new()),
+            Payload::Jpeg => (packed_desc(payload.frame_format(), &geometry), 0, Vec::new()),
         };
         let ring = Ring::start(device, self.address.buffers, geometry.planes.len())
             .map_err(|error| self.failed(Doing::Step("starting it"), &error))?;
         let desc = FrameDesc { clock: PtsClock::Monotonic, ..desc };
-        let pool = SlotPool::new(SLOTS, slot_bytes);
+        let pool = SlotPool::new(self.slots, slot_bytes);
         Ok(Session { ring, payload, desc, strides, pool, last_sequence: None, jpegs: LiveCheck::default() })
     }
 }
@@ -245,8 +252,8 @@ impl Source for V4l2Source {
     fn frames_max(&self) -> Option<usize> {
         let session = self.session.as_ref()?;
         Some(match session.payload {
-            Payload::Raw(_) => SLOTS + session.ring.len().saturating_sub(DRIVER_BUFFERS_MIN),
-            Payload::Jpeg | Payload::Planes(_) => SLOTS,
+            Payload::Raw(_) => self.slots + session.ring.len().saturating_sub(DRIVER_BUFFERS_MIN),
+            Payload::Jpeg | Payload::Planes(_) => self.slots,
         })
     }
 }
@@ -481,7 +488,7 @@ fn put_together(planes: &[(&[u8], usize)], desc: &FrameDesc, out: &mut [u8]) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use orinoco_core::WallTime;
+    use orinoco_core::{PixelFormat, WallTime};
     use orinoco_pipeline::MonotonicClock;
     use std::io::Cursor;
     use std::path::PathBuf;

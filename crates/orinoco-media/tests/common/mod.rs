@@ -51,12 +51,15 @@ pub(crate) fn note(text: &str) {
     let _ = writeln!(io::stderr(), "{text}");
 }
 
+/// Frames of the ring that boards have unless they say otherwise.
+const RING_FRAMES: usize = 4;
+
 pub(crate) fn clock() -> Arc<dyn Clock> {
     Arc::new(MonotonicClock::default())
 }
 
 pub(crate) fn source(uri: &str) -> Result<Box<dyn Source>, Diagnosis> {
-    open(&SourceUri::parse(uri)?, "test", FrameMemory::Host, clock())
+    open(&SourceUri::parse(uri)?, "test", FrameMemory::Host, RING_FRAMES, clock())
 }
 
 pub(crate) fn gst_source(uri: &str) -> GstSource {

@@ -376,7 +376,8 @@ fn frames_of(source: &str, clock: &Arc<dyn Clock>) -> Result<Vec<Frame>, Diagnos
 
 fn opened(source: &str, clock: &Arc<dyn Clock>) -> Result<Box<dyn Source>, Diagnosis> {
     let uri = SourceUri::parse(source)?;
-    let mut source = orinoco_media::open(&uri, "bench", FrameMemory::Host, Arc::clone(clock))?;
+    let mut source =
+        orinoco_media::open(&uri, "bench", FrameMemory::Host, BoardStream::QUEUE_FRAMES, Arc::clone(clock))?;
     source.open().map_err(|error| error.diagnosis().clone())?;
     Ok(source)
 }

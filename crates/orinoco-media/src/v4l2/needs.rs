@@ -1,0 +1,33 @@
+//! What a camera takes: slots of our own, and the driver's buffers.
+
+use orinoco_core::FrameDesc;
+
+use super::formats::{FORMATS, Payload, payload};
+use crate::V4l2Address;
+use crate::needs::{SourceNeeds, slots};
+
+/// What the camera at `address` takes, by the size that its URI gives. Where it gives no format, it is the one of
+/// [`FORMATS`] that takes most: which one the camera has is known once it is open. Neither is how a driver pads its rows.
+pub(crate) fn camera_needs(address: &V4l2Address, queue_frames: usize) -> SourceNeeds {
+    let (Some(width), Some(height)) = (address.width, address.height) else {
+        return SourceNeeds::uncounted("frames and driver buffers of the camera's current size");
+    };
+    let needs = |payload: Payload| {
+        let frame_bytes = FrameDesc::packed(payload.frame_format(), width, height).bytes_needed();
+        let slots = SourceNeeds::of_slots(slots(queue_frames), frame_bytes);
+        match payload {
+            Payload::Raw(_) | Payload::Planes(_) => {
+                SourceNeeds { driver_bytes: u64::from(address.buffers) * slots.frame_bytes, ..slots }
+            }
+            Payload::Jpeg => SourceNeeds { uncounted: vec!["driver buffers of compressed frames"], ..slots },
+        }
+    };
+    match address.format {
+        Some(format) => payload(format).map(needs).unwrap_or_default(),
+        None => {
+            let each = FORMATS.iter().map(|(_, payload)| needs(*payload));
+            each.max_by_key(|needs| needs.frame_bytes * needs.slots as u64 + needs.driver_bytes)
+                .expect("formats are understood")
+        }
+    }
+}
