@@ -4,12 +4,13 @@ use std::fmt;
 
 use orinoco_core::MemoryDomain;
 
-/// Bytes of a page. Every area of a plan starts on one and fills whole ones, since each becomes a mapping of its own.
-/// Jetson's kernels, and those of x86_64, have pages of 4 KiB.
+/// Bytes of a page. Every area of a plan fills whole ones, since each becomes a mapping of its own. Jetson's kernels, and
+/// those of x86_64, have pages of 4 KiB.
 pub const PAGE_BYTES: u64 = 4096;
 
-/// The coarsest alignment that a need may ask for: areas start on pages, and promise no more.
-pub const ALIGN_BYTES_MAX: u64 = PAGE_BYTES;
+/// What tensors and frames are counted in: a cache line, or an AVX-512 register.
+pub const ALIGN_BYTES: u64 = 64;
+const _: () = assert!(PAGE_BYTES.is_multiple_of(ALIGN_BYTES));
 
 /// The most that all needs may sum up to: 256 TiB, what a process can address. It keeps every sum of a plan in 64 bits.
 pub const BYTES_MAX: u64 = 1 << 48;
@@ -84,6 +85,8 @@ pub struct TensorNeeds {
 pub struct ModelNeeds {
     /// The name in the board; unique among models.
     pub name: String,
+    /// Which model is behind the name. Models of one name and revision are the same one: a change keeps its memory.
+    pub revision: String,
     /// The engine that said so, or on which it was measured.
     pub engine: String,
     /// The lane that replays it.
@@ -102,8 +105,6 @@ pub struct ModelNeeds {
     pub tensors: Vec<TensorNeeds>,
     /// Items in a batch; at least 1.
     pub batch: u32,
-    /// Alignment of each range, a power of two.
-    pub align: u64,
 }
 
 impl ModelNeeds {
@@ -113,25 +114,34 @@ impl ModelNeeds {
     }
 }
 
-/// What a stream needs: a ring of frames.
+/// What a stream needs: what its source allocates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StreamNeeds {
     /// The name in the board; unique among streams.
     pub name: String,
+    /// Which source is behind the name. Streams of one name and revision are the same one: a change keeps its memory.
+    pub revision: String,
     /// Where its frames lie.
     pub domain: Domain,
-    /// Frames in the ring; at least 1.
-    pub frames_max: u32,
-    /// Bytes of a frame.
+    /// Frames that may wait in its ring; at least 1.
+    pub queue_frames: u32,
+    /// Slots of its source, with this ring.
+    pub slots: u32,
+    /// Slots of those that the source has in addition to the ring's: a shorter ring leaves it no more than its own frames
+    /// and these.
+    pub extra_slots: u32,
+    /// Bytes of a slot.
     pub frame_bytes: u64,
-    /// Alignment of each frame, a power of two.
-    pub align: u64,
+    /// Bytes of the buffers that a driver allocates for it.
+    pub driver_bytes: u64,
+    /// What is allocated for it in addition, of a size that is known only once it runs: `decoder buffers`.
+    pub uncounted: Vec<String>,
 }
 
 impl StreamNeeds {
-    /// Bytes from one frame to the next.
-    pub(crate) fn stride(&self) -> u64 {
-        self.frame_bytes.next_multiple_of(self.align)
+    /// Bytes of all slots.
+    pub(crate) fn slots_bytes(&self) -> u64 {
+        self.frame_bytes.next_multiple_of(ALIGN_BYTES) * u64::from(self.slots)
     }
 }
 
@@ -153,14 +163,6 @@ pub enum NeedsFault {
         lane: usize,
         /// How many lanes there are.
         lanes: usize,
-    },
-    /// An alignment that is no power of two, or coarser than [`ALIGN_BYTES_MAX`].
-    #[error("`{name}` asks to be aligned to {align} bytes; choose a power of two up to {ALIGN_BYTES_MAX}")]
-    Align {
-        /// The model or stream.
-        name: String,
-        /// What it asks for.
-        align: u64,
     },
     /// A batch without items, or a ring without frames.
     #[error("`{0}` has a batch or ring of 0")]
@@ -224,10 +226,12 @@ impl Needs {
     }
 
     /// The needs with a shorter ring for one stream.
-    pub(crate) fn with_frames(&self, name: &str, frames: u32) -> Self {
+    pub(crate) fn with_ring(&self, name: &str, queue_frames: u32) -> Self {
         let mut needs = self.clone();
         let stream = needs.streams.iter_mut().find(|stream| stream.name == name);
-        stream.expect("a change names a stream").frames_max = frames;
+        let stream = stream.expect("a change names a stream");
+        stream.queue_frames = queue_frames;
+        stream.slots = stream.slots.min(queue_frames.saturating_add(stream.extra_slots));
         needs
     }
 
@@ -239,7 +243,7 @@ impl Needs {
     }
 
     /// More than any plan for these needs takes: every scratch counts, though models of a lane share theirs, and every
-    /// range and area is rounded up as if it were alone.
+    /// share and area is rounded up as if it were alone.
     fn bytes_bound(&self) -> u128 {
         let page = u128::from(PAGE_BYTES);
         let models = self.models.iter().map(|model| {
@@ -247,10 +251,10 @@ impl Needs {
             let weights: u128 = model.weights.iter().map(|(_, bytes)| u128::from(*bytes) + page).sum();
             weights + model.scratch.at_checked(model.batch) + tensors + 2 * page
         });
-        let streams = self
-            .streams
-            .iter()
-            .map(|s| (u128::from(s.frame_bytes) + u128::from(s.align)) * u128::from(s.frames_max) + page);
+        let streams = self.streams.iter().map(|s| {
+            let frame = u128::from(s.frame_bytes) + u128::from(ALIGN_BYTES);
+            frame * u128::from(s.slots) + u128::from(s.driver_bytes) + 2 * page
+        });
         models.chain(streams).fold(0, u128::saturating_add)
     }
 }
@@ -268,20 +272,12 @@ fn check_model(model: &ModelNeeds, lanes: usize) -> Result<(), NeedsFault> {
     if model.batch == 0 {
         return Err(NeedsFault::Empty(model.name.clone()));
     }
-    check_align(&model.name, model.align)
+    Ok(())
 }
 
 fn check_stream(stream: &StreamNeeds) -> Result<(), NeedsFault> {
-    if stream.frames_max == 0 {
+    if stream.queue_frames == 0 {
         return Err(NeedsFault::Empty(stream.name.clone()));
     }
-    check_align(&stream.name, stream.align)
-}
-
-fn check_align(name: &str, align: u64) -> Result<(), NeedsFault> {
-    if align.is_power_of_two() && align <= ALIGN_BYTES_MAX {
-        Ok(())
-    } else {
-        Err(NeedsFault::Align { name: name.to_owned(), align })
-    }
+    Ok(())
 }

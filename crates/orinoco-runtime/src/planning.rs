@@ -15,7 +15,7 @@ use orinoco_config::{Faults, FileKind};
 use orinoco_core::text::mebibytes;
 use orinoco_core::{Diagnosis, ElementType, WithSubject, codes};
 use orinoco_infer::{Cache, ElementsMut, NoCache, Options, Scratch, by_name};
-use orinoco_media::{SourceKind, SourceUri};
+use orinoco_media::{SourceUri, source_needs};
 use orinoco_memory::{Budget, Domain, Mib, ModelNeeds, Needs, Plan, Scaled, StreamNeeds, TensorNeeds, plan};
 use orinoco_model::Repository;
 use orinoco_pipeline::Stop;
@@ -53,12 +53,6 @@ const KEPT_MODE: u32 = 0o600;
 const SIGNAL_WAIT: Duration = Duration::from_millis(300);
 /// How often the process that measures is looked at.
 const CHILD_LOOK: Duration = Duration::from_millis(20);
-/// Alignment of tensors and frames: a cache line, or an AVX-512 register.
-const ALIGN_BYTES: u64 = 64;
-/// A frame of a source that does not say its size before it is opened: Full HD, NV12.
-const FRAME_BYTES_UNKNOWN: u64 = 1920 * 1080 * 3 / 2;
-/// Frames beside the ring: in work, and at the sinks.
-const FRAMES_BESIDE: usize = 2;
 
 /// What a model needs on this machine.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -134,6 +128,13 @@ impl Measured {
     }
 }
 
+/// A model of the board, measured.
+struct MeasuredModel {
+    /// Which model it is: the key of its figures in the cache, which covers its file, description, batch and engines.
+    revision: String,
+    measured: Measured,
+}
+
 /// What a child is asked.
 #[derive(Serialize, Deserialize)]
 struct Asked {
@@ -190,10 +191,7 @@ pub(crate) fn plan_with_rooms(
     let measured = measured.collect::<Result<Vec<_>, Faults>>()?;
     let needs = needs_of(board, &measured)?;
     match plan(&needs, Budget::Shared(budget)) {
-        Ok(plan) => {
-            debug_assert_eq!(plan.check(), Ok(()));
-            Ok(Some((plan, measured.iter().map(Measured::room).collect())))
-        }
+        Ok(plan) => Ok(Some((plan, measured.iter().map(|model| model.measured.room()).collect()))),
         Err(refused) => {
             events.emit(Event::MemoryRefused { table: refused.to_string() });
             let bytes = refused.plan.bytes();
@@ -243,7 +241,7 @@ fn with_device_area(_: Scratch, bytes: usize) -> Result<Scratch, String> {
 
 // --- needs -------------------------------------------------------------------------------------------------------------
 
-fn needs_of(board: &Board, measured: &[Measured]) -> Result<Needs, Diagnosis> {
+fn needs_of(board: &Board, measured: &[MeasuredModel]) -> Result<Needs, Diagnosis> {
     let lanes = board.lanes_used();
     let mut models = Vec::new();
     for lane in 0..lanes {
@@ -265,7 +263,8 @@ pub fn planned_name(model: &str, lane: usize) -> String {
     if lane == 0 { model.to_owned() } else { format!("{model}@{lane}") }
 }
 
-fn model_needs(model: &BoardModel, measured: &Measured, lane: usize) -> ModelNeeds {
+fn model_needs(model: &BoardModel, measured: &MeasuredModel, lane: usize) -> ModelNeeds {
+    let MeasuredModel { revision, measured } = measured;
     let batch = u32::try_from(model.batch).unwrap_or(u32::MAX);
     let tensor = |(name, bytes): &(String, u64)| {
         let each = bytes / u64::from(batch);
@@ -285,6 +284,7 @@ fn model_needs(model: &BoardModel, measured: &Measured, lane: usize) -> ModelNee
     };
     ModelNeeds {
         name: planned_name(&model.name, lane),
+        revision: revision.clone(),
         engine: measured.engine.clone(),
         lane,
         domain,
@@ -293,33 +293,24 @@ fn model_needs(model: &BoardModel, measured: &Measured, lane: usize) -> ModelNee
         scratch: Scaled { fixed_bytes: scratch_bytes, item_bytes: 0 },
         tensors: measured.tensors.iter().map(tensor).collect(),
         batch,
-        align: ALIGN_BYTES,
     }
 }
 
 fn stream_needs(stream: &BoardStream) -> Result<StreamNeeds, Diagnosis> {
     let uri = SourceUri::parse(&stream.source)?;
+    let needs = source_needs(&uri, stream.queue_frames);
+    let frames = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
     Ok(StreamNeeds {
         name: stream.name.clone(),
+        revision: uri.to_string(),
         domain: Domain::Host,
-        frames_max: u32::try_from(stream.queue_frames + FRAMES_BESIDE).unwrap_or(u32::MAX),
-        frame_bytes: frame_bytes(uri.kind()),
-        align: ALIGN_BYTES,
+        queue_frames: frames(stream.queue_frames),
+        slots: frames(needs.slots),
+        extra_slots: frames(needs.extra_slots),
+        frame_bytes: needs.frame_bytes,
+        driver_bytes: needs.driver_bytes,
+        uncounted: needs.uncounted.into_iter().map(str::to_owned).collect(),
     })
-}
-
-/// A frame's bytes, where the source says its size; else those of Full HD.
-fn frame_bytes(kind: &SourceKind) -> u64 {
-    let known = |width: u32, height: u32| u64::from(width) * u64::from(height) * 3 / 2;
-    match kind {
-        SourceKind::Test(ball) => known(ball.width, ball.height),
-        SourceKind::Camera(camera) => match (camera.width, camera.height) {
-            // Packed 4:2:2 is the most that cameras are read in without decoding.
-            (Some(width), Some(height)) => u64::from(width) * u64::from(height) * 2,
-            _ => FRAME_BYTES_UNKNOWN,
-        },
-        _ => FRAME_BYTES_UNKNOWN,
-    }
 }
 
 // --- measuring ---------------------------------------------------------------------------------------------------------
@@ -330,14 +321,14 @@ pub(crate) fn stopped(board: &Board) -> Diagnosis {
     Diagnosis::new(&codes::STOPPED, subject, cause, "start it again")
 }
 
-/// The descriptor of a model, from the cache or a child process; `None` when `stop` was requested first.
+/// The figures of a model, from the cache or a child process; `None` when `stop` was requested first.
 fn find_or_measure(
     model: &BoardModel,
     inference: &Inference,
     repository: &Repository,
     cache: Option<&Cache>,
     stop: &Stop,
-) -> Result<Option<Measured>, Faults> {
+) -> Result<Option<MeasuredModel>, Faults> {
     let asked = Asked {
         model: model.model.clone(),
         batch: model.batch,
@@ -347,18 +338,18 @@ fn find_or_measure(
         roots: repository.roots.clone(),
         data: repository.data.clone(),
     };
-    let key = cache_key(&asked, model, repository)?;
-    let kept =
-        cache.map(|cache| Kept { cache, file: cache.folder().join("memory").join(format!("{key}.json")) });
+    let revision = cache_key(&asked, model, repository)?;
+    let file = format!("{revision}.json");
+    let kept = cache.map(|cache| Kept { cache, file: cache.folder().join("memory").join(file) });
     if let Some(measured) = kept.as_ref().and_then(Kept::read) {
-        return Ok(Some(measured));
+        return Ok(Some(MeasuredModel { revision, measured }));
     }
     // A file that is not the one described is refused here, because a child's fault would be worded as one of measuring.
     repository.describe(&model.model)?;
     let Some(measured) = measure_in_child(&asked, &model.name, stop)? else { return Ok(None) };
     // A cache that cannot be written costs time, and nothing else.
     let _ = kept.map(|kept| kept.write(&measured));
-    Ok(Some(measured))
+    Ok(Some(MeasuredModel { revision, measured }))
 }
 
 /// A model's needs in the cache.
@@ -782,6 +773,7 @@ mod tests {
                 }),
                 ..measured.clone()
             };
+            let measured = MeasuredModel { revision: "1".to_owned(), measured };
             model_needs(&BoardModel::new(name, "m"), &measured, 0)
         });
         let needs = Needs::new(1, models.into(), Vec::new()).expect("they are sound");

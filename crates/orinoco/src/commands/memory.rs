@@ -1,5 +1,6 @@
-//! `orinoco memory`: what a board's models and streams need, where it would lie, and what they use of it.
+//! `orinoco memory`: what a board's models and streams need, and what they use of it.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use orinoco_api::LaneMemory;
@@ -7,7 +8,7 @@ use orinoco_board::Board;
 use orinoco_config::Faults;
 use orinoco_core::{Diagnosis, Exit, codes};
 use orinoco_infer::{Options, by_name};
-use orinoco_memory::{Area, Domain, Kind, Plan, Span};
+use orinoco_memory::{Area, Domain, Kind, Plan, Share};
 use orinoco_model::Repository;
 use orinoco_pipeline::Stop;
 use orinoco_runtime::{Earlier, Runtime, plan_board, planned_name, repository, resident_bytes, vars};
@@ -23,10 +24,13 @@ struct Report {
     budget_bytes: u64,
     total_bytes: u64,
     areas: Vec<AreaJson>,
+    uncounted: Vec<UncountedJson>,
     #[serde(skip_serializing_if = "Option::is_none")]
     used: Option<Used>,
 }
 
+/// An area. Offsets are those of rows one after another in their domain, and are here because version 1 has them: the plan
+/// knows sizes only, and each area is mapped by itself.
 #[derive(Serialize)]
 struct AreaJson {
     name: String,
@@ -34,7 +38,15 @@ struct AreaJson {
     domain: &'static str,
     offset: u64,
     bytes: u64,
+    basis: &'static str,
     spans: Vec<SpanJson>,
+}
+
+/// Memory whose size is known only once its stream runs.
+#[derive(Serialize)]
+struct UncountedJson {
+    name: String,
+    what: String,
 }
 
 #[derive(Serialize)]
@@ -44,7 +56,7 @@ struct SpanJson {
     bytes: u64,
 }
 
-/// What a run used. Models and streams are told by what the process has grown, which is the host's memory alone.
+/// What a run used. Models and streams are known by what the process has grown, which is the host's memory alone.
 #[derive(Serialize)]
 struct Used {
     /// Of all streams.
@@ -69,9 +81,11 @@ pub(crate) fn run(args: &MemoryArgs, json: bool) -> Result<Exit, Faults> {
     };
     let used = args.frames.map(|frames| use_memory(board, &place, frames)).transpose()?;
     if json {
-        let areas = plan.areas().map(|(domain, area)| area_json(domain, area)).collect();
-        let (schema, total_bytes) = ("orinoco.memory/1", plan.bytes());
-        output::print_json(&Report { schema, budget_bytes, total_bytes, areas, used });
+        let (schema, total_bytes, areas) = ("orinoco.memory/1", plan.bytes(), areas_json(&plan));
+        let uncounted =
+            plan.uncounted.into_iter().map(|memory| UncountedJson { name: memory.name, what: memory.what });
+        let uncounted = uncounted.collect();
+        output::print_json(&Report { schema, budget_bytes, total_bytes, areas, uncounted, used });
     } else {
         output::print(&plan.to_string());
         used.iter().for_each(|used| output::print(&format!("\n{}", used_text(&plan, used))));
@@ -112,8 +126,8 @@ fn used_text(plan: &Plan, used: &Used) -> String {
         vec![name.to_owned(), kind.to_owned(), planned, output::mebibytes(used)]
     };
     let of_host = |kind| {
-        let areas = plan.areas().filter(|(domain, area)| *domain != Domain::Device && area.kind == kind);
-        areas.map(|(_, area)| area.bytes).sum::<u64>()
+        let areas = plan.areas.iter().filter(|area| area.domain != Domain::Device && area.kind == kind);
+        areas.map(|area| area.bytes).sum::<u64>()
     };
     let kept = of_host(Kind::Weights) + of_host(Kind::Io);
     let mut rows = vec![row("models", "on the host; used: with the engine", Some(kept), used.models_bytes)];
@@ -134,14 +148,35 @@ fn used_text(plan: &Plan, used: &Used) -> String {
     format!("{heading}\n{}", output::table(&["NAME", "KIND", "PLANNED", "USED"], 2, rows))
 }
 
-fn area_json(domain: Domain, area: &Area) -> AreaJson {
-    let span = |span: &Span| SpanJson { name: span.name.clone(), offset: span.offset, bytes: span.bytes };
-    AreaJson {
-        name: area.name.clone(),
-        kind: area.kind.name(),
-        domain: domain.name(),
-        offset: area.offset,
-        bytes: area.bytes,
-        spans: area.spans.iter().map(span).collect(),
-    }
+/// Every area, one after another in its domain.
+fn areas_json(plan: &Plan) -> Vec<AreaJson> {
+    let mut ends = BTreeMap::new();
+    let areas = plan.areas.iter().map(|area| {
+        let end = ends.entry(area.domain).or_insert(0);
+        let offset = *end;
+        *end += area.bytes;
+        AreaJson {
+            name: area.name.clone(),
+            kind: area.kind.name(),
+            domain: area.domain.name(),
+            offset,
+            bytes: area.bytes,
+            basis: area.kind.basis().name(),
+            spans: spans_json(area, offset),
+        }
+    });
+    areas.collect()
+}
+
+/// What an area that begins at `offset` is made of. The models of a lane all begin where its scratch does.
+fn spans_json(area: &Area, mut offset: u64) -> Vec<SpanJson> {
+    let spans = area.shares.iter().map(|share| {
+        let Share { name, bytes } = share.clone();
+        let span = SpanJson { name, offset, bytes };
+        if area.kind != Kind::Scratch {
+            offset += share.counted_bytes();
+        }
+        span
+    });
+    spans.collect()
 }
