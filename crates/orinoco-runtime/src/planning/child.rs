@@ -1,0 +1,133 @@
+//! The process that measures a model: this program, started anew.
+
+use std::io::{self, Read};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, Output, Stdio};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use orinoco_config::Faults;
+use orinoco_core::{Diagnosis, WithSubject, codes};
+use orinoco_pipeline::Stop;
+use rustix::process::{Signal, set_parent_process_death_signal};
+
+use super::measure::{Asked, Measured, measure};
+
+/// The variable by which this program is asked to measure a model instead of what it does otherwise.
+const ASKED: &str = "ORINOCO_MEASURE";
+/// How long measuring may take. The largest models load in a minute or two on the slowest boards.
+pub(super) const MEASURE_MAX: Duration = Duration::from_secs(600);
+/// How long after the process that measures was ended by a signal this one may learn that it is to end, too.
+const SIGNAL_WAIT: Duration = Duration::from_millis(300);
+/// How often the process that measures is looked at.
+const CHILD_LOOK: Duration = Duration::from_millis(20);
+
+/// Whether this process was started to measure a model, and if so what it found, for standard output. The first thing that
+/// a program which runs boards asks.
+pub fn asked_to_measure() -> Option<Result<String, Faults>> {
+    let asked = std::env::var(ASKED).ok()?;
+    // However the process that asked ends, this one ends with it. Where that cannot be had it ends by itself, later.
+    let _ = set_parent_process_death_signal(Some(Signal::KILL));
+    let next = "leave that variable out: it is for Orinoco's own use";
+    let asked: Result<Asked, Diagnosis> = serde_json::from_str(&asked).about(&codes::KEY_RANGE, ASKED, next);
+    Some(asked.map_err(Faults::from).and_then(|asked| {
+        let measured = measure(&asked)?;
+        Ok(serde_json::to_string(&measured).expect("names and numbers"))
+    }))
+}
+
+pub(super) fn measure_in_child(asked: &Asked, name: &str, stop: &Stop) -> Result<Option<Measured>, Faults> {
+    let about = |cause: String| {
+        let next = format!("try it with `orinoco models check {name}`");
+        Faults::from(Diagnosis::new(&codes::MEMORY_MEASURE, format!("model {name}"), cause, next))
+    };
+    let program = std::env::current_exe().map_err(|why| about(why.to_string()))?;
+    let asked = serde_json::to_string(asked).expect("names and numbers");
+    let mut child = Command::new(program);
+    let ended = output_within(child.env(ASKED, asked), MEASURE_MAX, stop);
+    let done = match ended.map_err(|why| about(why.to_string()))? {
+        ChildEnd::Done(done) => done,
+        ChildEnd::Stopped => return Ok(None),
+        ChildEnd::TooLate => {
+            let minutes = MEASURE_MAX.as_secs() / 60;
+            let cause = format!(
+                "its memory cannot be measured: the measuring process did not end within {minutes} minutes"
+            );
+            return Err(about(cause));
+        }
+    };
+    if let Ok(measured) = serde_json::from_slice(&done.stdout) {
+        return Ok(Some(measured));
+    }
+    // A signal to all processes of a terminal or a service ends the child, and may reach this process a moment later.
+    let signal = done.status.signal();
+    if signal.is_some_and(|signal| signal != Signal::KILL.as_raw()) && stop.sleep(SIGNAL_WAIT) {
+        return Ok(None);
+    }
+    let said = String::from_utf8_lossy(&done.stderr);
+    let said = match said.lines().rev().find(|line| !line.trim().is_empty()) {
+        Some(line) => line,
+        None if signal == Some(Signal::KILL.as_raw()) => {
+            "the measuring process was killed, probably out of memory"
+        }
+        None => "it said nothing",
+    };
+    Err(about(format!("its memory cannot be measured ({}): {said}", done.status)))
+}
+
+/// How a child process ended.
+pub(super) enum ChildEnd {
+    Done(Output),
+    /// It was killed, because the end of this process was asked for.
+    Stopped,
+    /// It was killed, because its time was over.
+    TooLate,
+}
+
+/// What a program prints, unless its time is over or `stop` is requested: then it is killed.
+pub(super) fn output_within(command: &mut Command, limit: Duration, stop: &Stop) -> io::Result<ChildEnd> {
+    fn read(pipe: Option<impl Read + Send + 'static>) -> io::Result<JoinHandle<Vec<u8>>> {
+        thread::Builder::new().spawn(move || {
+            let mut text = Vec::new();
+            // What cannot be read was not said.
+            let _ = pipe.expect("it was asked for").read_to_end(&mut text);
+            text
+        })
+    }
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    let (stdout, stderr) = (read(child.stdout.take())?, read(child.stderr.take())?);
+    let begin = Instant::now();
+    while child.try_wait()?.is_none() {
+        let end = match stop.sleep(CHILD_LOOK) {
+            true => ChildEnd::Stopped,
+            false if begin.elapsed() >= limit => ChildEnd::TooLate,
+            false => continue,
+        };
+        child.kill()?;
+        child.wait()?;
+        return Ok(end);
+    }
+    let status = child.wait()?;
+    let text = |said: JoinHandle<Vec<u8>>| said.join().expect("reading does not panic");
+    Ok(ChildEnd::Done(Output { status, stdout: text(stdout), stderr: text(stderr) }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_that_hangs_is_ended() {
+        let (limit, stop) = (Duration::from_millis(50), Stop::default());
+        let end = output_within(Command::new("sleep").arg("60"), limit, &stop).expect("it starts");
+        assert!(matches!(end, ChildEnd::TooLate));
+        let end = output_within(Command::new("sh").args(["-c", "echo a; echo b >&2"]), MEASURE_MAX, &stop);
+        let ChildEnd::Done(output) = end.expect("it starts") else { panic!("it ends by itself") };
+        assert_eq!((&output.stdout[..], &output.stderr[..]), (&b"a\n"[..], &b"b\n"[..]));
+        stop.request();
+        let begin = Instant::now();
+        let end = output_within(Command::new("sleep").arg("60"), MEASURE_MAX, &stop).expect("it starts");
+        assert!(matches!(end, ChildEnd::Stopped));
+        assert!(begin.elapsed() < Duration::from_secs(10), "{:?}", begin.elapsed());
+    }
+}
