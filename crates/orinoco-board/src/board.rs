@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use orinoco_core::{Diagnosis, Resize};
+use orinoco_core::{Diagnosis, DropPolicy, Resize};
 
 /// Everything one board runs.
 #[derive(Clone, Debug)]
@@ -155,7 +155,7 @@ pub struct BoardStream {
     /// The lane that it runs on, from 0; `None` where it is dealt to one.
     pub lane: Option<usize>,
     /// What happens when its ring is full; `None` lets the kind of source decide.
-    pub drop: Option<Drop>,
+    pub drop: Option<DropPolicy>,
     /// Size of its ring.
     pub queue_frames: usize,
     /// How long a frame waits for others to fill its batch.
@@ -217,17 +217,6 @@ pub struct Shape {
     pub points: Vec<(f32, f32)>,
     /// Place of their points in the board file.
     pub written: Written,
-}
-
-/// What happens to a frame that finds its ring full.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Drop {
-    /// The oldest waiting frame makes room.
-    Oldest,
-    /// The new frame is dropped.
-    Newest,
-    /// The source waits.
-    Block,
 }
 
 /// One output of one stream.

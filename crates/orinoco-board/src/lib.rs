@@ -5,7 +5,7 @@ mod board;
 mod read;
 
 pub use board::{
-    Board, BoardModel, BoardStream, Drop, Inference, ObjectsSpec, Shape, SinkKind, SinkSpec, TrackSpec,
+    Board, BoardModel, BoardStream, Inference, ObjectsSpec, Shape, SinkKind, SinkSpec, TrackSpec,
     TrackerSpec, Written,
 };
 pub use read::load;

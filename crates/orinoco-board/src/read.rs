@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use orinoco_config::{Document, Faults, Reader, Vars};
-use orinoco_core::codes;
 use orinoco_core::text::count;
+use orinoco_core::{DropPolicy, codes};
 
 use crate::{
-    Board, BoardModel, BoardStream, Drop, Inference, ObjectsSpec, Shape, SinkKind, SinkSpec, TrackSpec,
+    Board, BoardModel, BoardStream, Inference, ObjectsSpec, Shape, SinkKind, SinkSpec, TrackSpec,
     TrackerSpec, Written,
 };
 
@@ -205,12 +205,11 @@ fn read_stream(table: Reader<'_>, lanes: usize, models: &[BoardModel], sinks: &[
     check_order(&table, models, &chosen);
     let sink_names: Vec<&str> = sinks.iter().map(|s| s.name.as_str()).collect();
     let chosen_sinks = indices(&table, "sinks", &sink_names);
-    let drops = [("drop-oldest", Drop::Oldest), ("drop-newest", Drop::Newest), ("block", Drop::Block)];
     let millis = |key| table.integer(key, 0..=MILLIS_MAX).map(|n| Duration::from_millis(n.unsigned_abs()));
     let stream = BoardStream {
         models: chosen,
         lane: read_lane(&table, lanes),
-        drop: table.choice("drop", &drops),
+        drop: table.choice("drop", &DropPolicy::NAMES),
         queue_frames: table
             .integer("queue_frames", 1..=QUEUE_FRAMES_MAX)
             .map_or(BoardStream::QUEUE_FRAMES, as_usize),

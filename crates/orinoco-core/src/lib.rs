@@ -11,6 +11,7 @@ mod choice;
 pub mod codes;
 mod detection;
 mod diagnosis;
+mod drop_policy;
 mod findings;
 mod frame;
 mod ids;
@@ -22,6 +23,7 @@ mod time;
 pub use choice::Choice;
 pub use detection::{BoxF, Detection, TrackId};
 pub use diagnosis::{Code, Diagnosis, Exit, WithSubject};
+pub use drop_policy::DropPolicy;
 pub use findings::{ClassMap, ClassScore, Findings, Keypoint, Mask, Point, RawTensor};
 pub use frame::{
     ColorMatrix, ColorRange, FrameDesc, FrameView, MemoryDomain, Orientation, PLANES_MAX, PixelFormat, Plane,

@@ -12,11 +12,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use common::{clock, gst_source, launch, read, read_from};
-use orinoco_core::{FrameDesc, MemoryDomain, PixelFormat, StreamId};
+use orinoco_core::{DropPolicy, FrameDesc, MemoryDomain, PixelFormat, StreamId};
 use orinoco_media::{Codec, FrameMemory, GstSource, Mp4Sink, video_hardware};
 use orinoco_pipeline::{
-    DropPolicy, Frame, Mux, Outcome, Poll, Reconnect, Sink, Slot, SlotPool, Source, SourceEnd, SourceRunner,
-    Stop, StreamQueue,
+    Frame, Mux, Outcome, Poll, Reconnect, Sink, Slot, SlotPool, Source, SourceEnd, SourceRunner, Stop,
+    StreamQueue,
 };
 use orinoco_telemetry::{Event, EventSink, Stats};
 use stand_in::{Count, Script, count, luma_of_number, start};

@@ -10,10 +10,10 @@ use image::codecs::jpeg::JpegEncoder;
 use image::codecs::png::PngEncoder;
 use image::codecs::webp::WebPEncoder;
 use image::{DynamicImage, ExtendedColorType, ImageBuffer, ImageEncoder, Luma, LumaA, Rgb, RgbImage, Rgba};
-use orinoco_core::{Clock, Diagnosis, Orientation, PixelFormat, StreamId, codes};
+use orinoco_core::{Clock, Diagnosis, DropPolicy, Orientation, PixelFormat, StreamId, codes};
 use orinoco_media::{FrameMemory, SourceUri, decode_image, open};
 use orinoco_pipeline::{
-    DropPolicy, Frame, MonotonicClock, Mux, Poll, Reconnect, SourceEnd, SourceRunner, Stop, StreamQueue,
+    Frame, MonotonicClock, Mux, Poll, Reconnect, SourceEnd, SourceRunner, Stop, StreamQueue,
 };
 use orinoco_telemetry::{Event, EventSink, Stats};
 

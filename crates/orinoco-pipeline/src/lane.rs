@@ -445,8 +445,8 @@ fn record_times(stats: &Stats, model: ModelId, pictures: &[Frame], times: StageT
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{DropPolicy, MonotonicClock, SinkThread, Slot, SlotPool};
-    use orinoco_core::{Nanos, PixelFormat, codes};
+    use crate::{MonotonicClock, SinkThread, Slot, SlotPool};
+    use orinoco_core::{DropPolicy, Nanos, PixelFormat, codes};
     use std::time::Duration;
 
     struct Quiet;

@@ -5,21 +5,10 @@ use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use orinoco_core::{Clock, Nanos, StreamId};
+use orinoco_core::{Clock, DropPolicy, Nanos, StreamId};
 use orinoco_telemetry::{DropCause, Stats};
 
 use crate::{Frame, Slot};
-
-/// What happens to a frame that finds its ring full.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DropPolicy {
-    /// The oldest waiting frame makes room: live video.
-    DropOldest,
-    /// The new frame is dropped: what waits is kept.
-    DropNewest,
-    /// The source waits: files, where every frame counts.
-    Block,
-}
 
 /// One stream's ring.
 #[derive(Clone, Copy, Debug)]

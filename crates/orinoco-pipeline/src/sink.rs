@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::time::Duration;
 
-use orinoco_core::{Clock, Detection, Diagnosis, Findings, ModelId, Nanos, StreamId, TrackId};
+use orinoco_core::{Clock, Detection, Diagnosis, DropPolicy, Findings, ModelId, Nanos, StreamId, TrackId};
 use orinoco_telemetry::{DropCause, Event, EventSink, SourceState, Stage, Stats};
 
-use crate::{DropPolicy, Frame, Stop};
+use crate::{Frame, Stop};
 
 /// Frames that may wait for a stream's sinks; each holds a decoder's buffer, so few.
 const OUTCOMES_MAX: usize = 4;

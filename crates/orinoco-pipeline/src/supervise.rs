@@ -287,8 +287,8 @@ impl Backoff {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{DropPolicy, MonotonicClock, Mux, StreamQueue};
-    use orinoco_core::{FrameDesc, PixelFormat};
+    use crate::{MonotonicClock, Mux, StreamQueue};
+    use orinoco_core::{DropPolicy, FrameDesc, PixelFormat};
     use std::collections::VecDeque;
     use std::sync::Mutex;
 

@@ -11,16 +11,16 @@ use std::thread;
 use std::time::Duration;
 
 use orinoco_api::{EndState, MemorySummary, ModelSummary, Summary};
-use orinoco_board::{Board, BoardModel, BoardStream, Drop as DropKey, Inference, ObjectsSpec, SinkKind};
+use orinoco_board::{Board, BoardModel, BoardStream, Inference, ObjectsSpec, SinkKind};
 use orinoco_config::{FaultList, Faults};
-use orinoco_core::{Clock, Diagnosis, ModelId, Nanos, StreamId, codes};
+use orinoco_core::{Clock, Diagnosis, DropPolicy, ModelId, Nanos, StreamId, codes};
 use orinoco_infer::Scratch;
 use orinoco_media::{FrameMemory, SourceUri};
 use orinoco_memory::Plan;
 use orinoco_model::{Model, Repository};
 use orinoco_pipeline::{
-    BoundPlan, DropPolicy, Follow, Inlet, JoinError, Joining, Lane, LaneEntry, MonotonicClock, Objects,
-    Reconnect, Sink, SinkOutputs, SinkThread, SourceEnd, SourceRunner, Step, Stop, StreamQueue,
+    BoundPlan, Follow, Inlet, JoinError, Joining, Lane, LaneEntry, MonotonicClock, Objects, Reconnect, Sink,
+    SinkOutputs, SinkThread, SourceEnd, SourceRunner, Step, Stop, StreamQueue,
 };
 use orinoco_telemetry::{Event, EventSink, SourceState, Stats};
 
@@ -409,14 +409,9 @@ fn frame_memory(steps: &[Step], shows_pictures: bool, reads: impl Fn(ModelId) ->
 }
 
 fn policy(stream: &BoardStream, uri: &SourceUri) -> DropPolicy {
-    match stream.drop {
-        Some(DropKey::Oldest) => DropPolicy::DropOldest,
-        Some(DropKey::Newest) => DropPolicy::DropNewest,
-        Some(DropKey::Block) => DropPolicy::Block,
-        // Live video does not wait; of a file every frame counts.
-        None if uri.is_live() => DropPolicy::DropOldest,
-        None => DropPolicy::Block,
-    }
+    // Live video does not wait; of a file every frame counts.
+    let usual = if uri.is_live() { DropPolicy::DropOldest } else { DropPolicy::Block };
+    stream.drop.unwrap_or(usual)
 }
 
 /// What every thread gets.

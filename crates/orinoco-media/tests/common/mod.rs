@@ -8,11 +8,10 @@ use std::time::{Duration, Instant};
 
 use gstreamer as gst;
 use gstreamer::prelude::*;
-use orinoco_core::{Clock, ColorMatrix, ColorRange, Diagnosis, PixelFormat, StreamId};
+use orinoco_core::{Clock, ColorMatrix, ColorRange, Diagnosis, DropPolicy, PixelFormat, StreamId};
 use orinoco_media::{FrameMd5Sink, FrameMemory, GstSource, SourceUri, open};
 use orinoco_pipeline::{
-    DropPolicy, Frame, MonotonicClock, Mux, Poll, Reconnect, Sink, Source, SourceEnd, SourceRunner, Stop,
-    StreamQueue,
+    Frame, MonotonicClock, Mux, Poll, Reconnect, Sink, Source, SourceEnd, SourceRunner, Stop, StreamQueue,
 };
 use orinoco_telemetry::{Event, EventSink, Stats};
 
