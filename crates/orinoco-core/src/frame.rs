@@ -91,6 +91,15 @@ pub enum ColorMatrix {
     Bt2020,
 }
 
+impl ColorMatrix {
+    /// The matrix that untagged video of so many lines most likely has.
+    pub fn of_untagged(lines: u32) -> Self {
+        /// Images of more lines than PAL has are BT.709 unless their stream says otherwise. GStreamer guesses the same.
+        const SD_LINES_MAX: u32 = 576;
+        if lines > SD_LINES_MAX { Self::Bt709 } else { Self::Bt601 }
+    }
+}
+
 /// Which part of 0..=255 the samples use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]

@@ -5,7 +5,6 @@
 //! Read first: [`SourceUri`] (what a source is, read once from text), [`open`] (the source for it),
 //! [`source_needs`] (what it allocates) and [`FrameMd5Sink`].
 
-mod colour;
 #[cfg(feature = "gstreamer")]
 mod container;
 mod framemd5;

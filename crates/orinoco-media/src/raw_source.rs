@@ -5,13 +5,13 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread;
 use std::time::Duration;
 
-use orinoco_core::{Clock, Code, ColorRange, Diagnosis, FrameDesc, PixelFormat, Pts, codes};
+use orinoco_core::{Clock, Code, ColorMatrix, ColorRange, Diagnosis, FrameDesc, PixelFormat, Pts, codes};
 use orinoco_pipeline::{Frame, OwnedSlot, PixelAspect, Poll, Slot, SlotPool, Source, SourceError};
 
 use crate::needs::{SLOTS_MAX, raw_slots};
 use crate::pace::Pacer;
 use crate::uri::RATE_TERM;
-use crate::{Rate, RawLayout, RawVideo, SourceUri, colour};
+use crate::{Rate, RawLayout, RawVideo, SourceUri};
 
 /// Sides of Y4M video, whose header is not ours.
 const Y4M_SIDE_MAX: u32 = 8192;
@@ -409,7 +409,7 @@ fn parse_y4m_head(text: &str) -> Result<Stream, String> {
     };
     let mut desc = FrameDesc::packed(format, width, height);
     if format.is_yuv() {
-        (desc.matrix, desc.range) = (colour::matrix_of_untagged(height), range);
+        (desc.matrix, desc.range) = (ColorMatrix::of_untagged(height), range);
     }
     Ok(Stream { desc, rate, aspect })
 }

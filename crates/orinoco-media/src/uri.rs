@@ -11,8 +11,6 @@ use std::path::{Path, PathBuf};
 
 use orinoco_core::{ColorMatrix, ColorRange, Diagnosis, FrameDesc, PixelFormat, codes};
 
-use crate::colour;
-
 /// Extensions taken as still images; everything else is given to GStreamer.
 const IMAGE_EXTENSIONS: [&str; 4] = ["jpg", "jpeg", "png", "webp"];
 /// Extensions by which an HTTP address is a video file; everything else is taken as a camera's MJPEG stream, whose
@@ -798,7 +796,7 @@ fn read_stdin(rest: &str) -> Result<RawVideo, Fault> {
     let rate = read_rate(value_of("fps").unwrap_or("30"))?;
     let desc = FrameDesc::packed(format, width, height);
     let matrix = match value_of("matrix") {
-        None => colour::matrix_of_untagged(height),
+        None => ColorMatrix::of_untagged(height),
         Some("bt601") => ColorMatrix::Bt601,
         Some("bt709") => ColorMatrix::Bt709,
         Some("bt2020") => ColorMatrix::Bt2020,

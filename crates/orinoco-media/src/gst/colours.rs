@@ -7,8 +7,6 @@ use gstreamer as gst;
 use gstreamer_video as video;
 use orinoco_core::{ColorMatrix, ColorRange};
 
-use crate::colour;
-
 /// The field of caps that gives matrix and range.
 pub(super) const COLORIMETRY: &str = "colorimetry";
 
@@ -25,7 +23,7 @@ pub(super) fn matrix(told: Option<&video::VideoColorimetry>, lines: u32) -> Colo
         // SMPTE 240M is far nearer to BT.709 than to BT.601, and FCC's is BT.601 to two digits.
         Some(video::VideoColorMatrix::Bt709 | video::VideoColorMatrix::Smpte240m) => ColorMatrix::Bt709,
         Some(video::VideoColorMatrix::Fcc) => ColorMatrix::Bt601,
-        _ => colour::matrix_of_untagged(lines),
+        _ => ColorMatrix::of_untagged(lines),
     }
 }
 
