@@ -10,11 +10,11 @@ use image::codecs::gif::GifDecoder;
 use image::{AnimationDecoder, DynamicImage, ImageDecoder, ImageError, ImageResult};
 use orinoco_core::{Clock, Diagnosis, FrameDesc, Nanos, PixelFormat, Pts, codes};
 use orinoco_pipeline::{Frame, Poll, Slot, SlotPool, Source, SourceError};
+use orinoco_uri::Pace;
 
-use crate::Pace;
 use crate::image_source::decode_limits;
+use crate::local_file::check_file;
 use crate::pace::Pacer;
-use crate::uri::check_file;
 
 /// Frames that may be on their way at once: more than a ring, a batch and the sinks hold together.
 const SLOTS: usize = 16;

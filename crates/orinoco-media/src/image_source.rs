@@ -8,11 +8,13 @@ use image::metadata::Orientation;
 use image::{DynamicImage, ImageDecoder, ImageFormat, ImageReader, ImageResult, Limits};
 use orinoco_core::{Clock, Diagnosis, FrameDesc, PixelFormat, Pts, codes};
 use orinoco_pipeline::{Frame, OwnedSlot, Poll, Slot, SlotPool, Source, SourceError};
+use orinoco_uri::{ImagePaths, Pace, is_video_name};
 
+use crate::image_folder::list_images;
 use crate::jpeg;
+use crate::local_file::check_file;
+use crate::local_source::first_image;
 use crate::pace::Pacer;
-use crate::uri::{check_file, is_video_name, list_images};
-use crate::{ImagePaths, Pace};
 
 /// The longest side that is decoded: four times 4K; a longer one is damage or an attack.
 const SIDE_MAX: u32 = 16_384;
@@ -81,7 +83,7 @@ impl ImageSource {
 impl Source for ImageSource {
     /// Looks for the first image, or lists the folder; returns as soon as the disk has answered.
     fn open(&mut self) -> Result<(), SourceError> {
-        let first = self.paths.first();
+        let first = first_image(&self.paths);
         let shown = first.path.display().to_string();
         if let ImagePaths::Folder(folder) = &self.paths {
             self.listed = list_images(folder, &shown).map_err(SourceError::Permanent)?;
@@ -229,9 +231,10 @@ fn image_fault(path: &Path, cause: &str) -> Diagnosis {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{SourceUri, open};
+    use crate::open;
     use image::{Rgb, RgbImage};
     use orinoco_pipeline::MonotonicClock;
+    use orinoco_uri::SourceUri;
     use std::fs;
 
     fn save(path: &Path, width: u32, value: u8) {

@@ -2,7 +2,7 @@
 //! checksums and annotated MP4 out.
 //!
 //! It knows no model and draws nothing itself: the MP4 sink takes a callback. Frames of a decoder are lent, not copied.
-//! Read first: [`SourceUri`] (what a source is, read once from text), [`open`] (the source for it),
+//! Read first: [`open`] (the source for an [`orinoco_uri::SourceUri`]), [`check_source`] (whether it can be opened),
 //! [`source_needs`] (what it allocates) and [`FrameMd5Sink`].
 
 #[cfg(feature = "gstreamer")]
@@ -13,9 +13,12 @@ mod gif_source;
 mod gst;
 #[cfg(feature = "gstreamer")]
 mod i420;
+mod image_folder;
 mod image_source;
 mod jpeg;
 mod lines;
+mod local_file;
+mod local_source;
 #[cfg(feature = "gstreamer")]
 mod mp4;
 mod needs;
@@ -23,7 +26,6 @@ mod open;
 mod pace;
 mod raw_source;
 mod test_source;
-mod uri;
 #[cfg(feature = "v4l2")]
 mod v4l2;
 mod wav;
@@ -33,16 +35,13 @@ pub use framemd5::FrameMd5Sink;
 pub use gst::{GstSource, VideoHardware, video_hardware};
 pub use image_source::{ImageSource, decode_image};
 pub use lines::LineFile;
+pub use local_source::{check_source, source_files};
 #[cfg(feature = "gstreamer")]
 pub use mp4::{Draw, Mp4Sink, Shown, cut_torn_mp4};
 pub use needs::{SourceNeeds, source_needs};
 pub use open::{Codec, FrameMemory, open};
 pub use raw_source::RawSource;
-pub use test_source::TestSource;
-pub use uri::{
-    Ball, CsiAddress, HttpAddress, ImagePaths, NumberedPath, Pace, Rate, RawFrames, RawLayout, RawVideo,
-    RtspAddress, SourceKind, SourceUri, TestPattern, Transport, V4l2Address,
-};
+pub use test_source::{Ball, TestSource};
 #[cfg(feature = "v4l2")]
 pub use v4l2::{Camera, CameraControl, CameraFormat, CameraSize, V4l2Source, cameras};
 pub use wav::{Sound, read_wav};

@@ -1,7 +1,9 @@
 //! What a source allocates for its frames: one rule for the source, which allocates by it, and for whoever plans a board's
 //! memory.
 
-use crate::{RawLayout, SourceKind, SourceUri, test_source};
+use orinoco_uri::{RawLayout, SourceKind, SourceUri};
+
+use crate::test_source;
 
 /// Most slots of a source: more than a ring, a batch and the sinks hold together.
 pub(crate) const SLOTS_MAX: usize = 16;

@@ -2,9 +2,11 @@ use std::sync::Arc;
 
 use orinoco_core::{Clock, Diagnosis};
 use orinoco_pipeline::Source;
+use orinoco_uri::{ImagePaths, SourceKind, SourceUri, V4l2Address};
 
 use crate::gif_source::{GifSource, is_gif};
-use crate::{ImagePaths, ImageSource, RawSource, SourceKind, SourceUri, TestSource, V4l2Address};
+use crate::local_source::{check_source, folder_of};
+use crate::{ImageSource, RawSource, TestSource};
 
 /// Where a source leaves its frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -39,8 +41,8 @@ pub fn open(
     queue_frames: usize,
     clock: Arc<dyn Clock>,
 ) -> Result<Box<dyn Source>, Diagnosis> {
-    uri.check()?;
-    let folder = uri.folder().map(|path| ImagePaths::Folder(path.to_owned()));
+    check_source(uri)?;
+    let folder = folder_of(uri).map(|path| ImagePaths::Folder(path.to_owned()));
     Ok(match (uri.kind(), folder) {
         (SourceKind::Video { repeat, pace, .. } | SourceKind::Images { repeat, pace, .. }, Some(folder)) => {
             Box::new(ImageSource::new(folder, *repeat, *pace, clock))

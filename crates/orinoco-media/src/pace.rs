@@ -2,8 +2,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use orinoco_core::{Clock, Nanos, Pts};
-
-use crate::Pace;
+use orinoco_uri::Pace;
 
 /// Holds frames back until their presentation time has come, counted from the first one's.
 pub(crate) struct Pacer {

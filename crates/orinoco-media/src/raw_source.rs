@@ -7,14 +7,15 @@ use std::time::Duration;
 
 use orinoco_core::{Clock, Code, ColorMatrix, ColorRange, Diagnosis, FrameDesc, PixelFormat, Pts, codes};
 use orinoco_pipeline::{Frame, OwnedSlot, PixelAspect, Poll, Slot, SlotPool, Source, SourceError};
+use orinoco_uri::{Rate, RawLayout, RawVideo, SourceUri};
 
 use crate::needs::{SLOTS_MAX, raw_slots};
 use crate::pace::Pacer;
-use crate::uri::RATE_TERM;
-use crate::{Rate, RawLayout, RawVideo, SourceUri};
 
 /// Sides of Y4M video, whose header is not ours.
 const Y4M_SIDE_MAX: u32 = 8192;
+/// The rate of Y4M video whose header gives none.
+const Y4M_RATE: Rate = Rate::new(25, 1).expect("neither term is zero");
 /// Longest line of a Y4M header. FFmpeg's have about 100 bytes.
 const LINE_MAX: u64 = 1024;
 /// How long the reading thread waits for a slot before it looks whether anybody still wants one.
@@ -381,7 +382,7 @@ fn parse_y4m_head(text: &str) -> Result<Stream, String> {
     };
     let mut aspect = PixelAspect::SQUARE;
     let (mut width, mut height, mut rate, mut format, mut range) =
-        (None, None, Rate { frames: 25, seconds: 1 }, PixelFormat::I420, ColorRange::Limited);
+        (None, None, Y4M_RATE, PixelFormat::I420, ColorRange::Limited);
     for field in text.split_ascii_whitespace() {
         if let Some(text) = field.strip_prefix('W') {
             width = Some(side("width", text)?);
@@ -416,8 +417,7 @@ fn parse_y4m_head(text: &str) -> Result<Stream, String> {
 
 fn parse_y4m_rate(text: &str) -> Option<Rate> {
     let (frames, seconds) = text.split_once(':')?;
-    let term = |text: &str| text.parse().ok().filter(|number| RATE_TERM.contains(number));
-    Some(Rate { frames: term(frames)?, seconds: term(seconds)? })
+    Rate::from_terms(frames, seconds)
 }
 
 /// Fills as much of `buffer` as there is before the end, or before the source was dropped.

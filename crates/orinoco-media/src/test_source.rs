@@ -3,10 +3,10 @@ use std::time::Duration;
 
 use orinoco_core::{Clock, FrameDesc, FrameView, PixelFormat, Pts};
 use orinoco_pipeline::{Frame, Poll, Slot, SlotPool, Source, SourceError};
+use orinoco_uri::TestPattern;
 
 use crate::needs::slots;
 use crate::pace::Pacer;
-use crate::{Ball, TestPattern};
 
 /// Luma, U and V of the ground and of the ball (limited range): dark grey and orange.
 const GROUND: [u8; 3] = [60, 128, 128];
@@ -54,7 +54,7 @@ impl Source for TestSource {
             return Ok(Poll::Waiting);
         }
         let Some(mut slot) = self.pool.take(wait) else { return Ok(Poll::Waiting) };
-        draw(&mut slot.bytes, &self.desc, self.pattern.ball(self.number));
+        draw(&mut slot.bytes, &self.desc, Ball::at(&self.pattern, self.number));
         self.number += 1;
         let desc = FrameDesc { pts, ..self.desc };
         let frame = Frame::new(desc, Slot::Owned(slot), self.clock.now());
@@ -71,6 +71,36 @@ impl Source for TestSource {
 /// The descriptor of the pattern's frames.
 pub(crate) fn desc(pattern: &TestPattern) -> FrameDesc {
     FrameDesc::packed(PixelFormat::I420, pattern.width, pattern.height)
+}
+
+/// Where the test pattern's ball is, in pixels: what a detector should find.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ball {
+    /// Column of its centre.
+    pub x: u32,
+    /// Row of its centre.
+    pub y: u32,
+    /// Its radius.
+    pub radius: u32,
+}
+
+impl Ball {
+    /// Returns where the ball of `pattern` is in frame `number`.
+    pub fn at(pattern: &TestPattern, number: u64) -> Self {
+        let radius = (pattern.width.min(pattern.height) / 8).max(1);
+        // Different speeds across and down, so that the path is long before it repeats.
+        let x = bounce(number.wrapping_mul(5), pattern.width - 2 * radius);
+        let y = bounce(number.wrapping_mul(3), pattern.height - 2 * radius);
+        Self { x: radius + x, y: radius + y, radius }
+    }
+}
+
+/// A position that runs from 0 to below `span` and back.
+fn bounce(travelled: u64, span: u32) -> u32 {
+    let turn = u64::from(span.max(2) - 1);
+    let position = travelled % (2 * turn);
+    let position = if position <= turn { position } else { 2 * turn - position };
+    u32::try_from(position).expect("it is below the span")
 }
 
 /// Draws the ground and the ball into a packed I420 picture.
@@ -101,8 +131,8 @@ fn chord(ball: Ball, y: usize) -> Option<std::ops::Range<usize>> {
 mod tests {
     use super::*;
     use crate::needs::SLOTS_MAX;
-    use crate::{SourceKind, SourceUri};
     use orinoco_pipeline::MonotonicClock;
+    use orinoco_uri::{SourceKind, SourceUri};
 
     /// Frames of the ring that boards have unless they say otherwise.
     const RING_FRAMES: usize = 4;
@@ -148,7 +178,7 @@ mod tests {
             source.open().expect("it always opens");
             for number in 0..500 {
                 let Ok(Poll::Frame(frame)) = source.next(Duration::ZERO) else { panic!("a slot is free") };
-                let ball = source.pattern.ball(number);
+                let ball = Ball::at(&source.pattern, number);
                 let luma = frame.view().plane(0).row(ball.y as usize)[ball.x as usize];
                 assert_eq!(luma, BALL[0], "{size} frame {number}: {ball:?}");
                 assert!(ball.x + ball.radius < frame.desc.width && ball.y + ball.radius < frame.desc.height);

@@ -5,7 +5,7 @@ use std::path::Path;
 use hound::{SampleFormat, WavReader};
 use orinoco_core::{Diagnosis, WithSubject, codes};
 
-use crate::uri::check_file;
+use crate::local_file::check_file;
 
 /// Largest WAV file: all of it is held in memory, as samples of 4 bytes. It is more than an hour at 48 kHz in stereo.
 const WAV_BYTES_MAX: u64 = 1024 * 1024 * 1024;

@@ -9,8 +9,9 @@ use std::process::Command;
 
 use common::{Reading, launch, note, read, read_from, rgb};
 use orinoco_core::{Code, ColorMatrix, ColorRange, FrameDesc, Orientation, PixelFormat, codes};
-use orinoco_media::{Pace, RawLayout, RawSource, RawVideo};
+use orinoco_media::RawSource;
 use orinoco_pipeline::Frame;
+use orinoco_uri::{Pace, RawLayout, RawVideo};
 
 /// Pictures of each file, at 25 a second.
 const FRAMES: usize = 24;

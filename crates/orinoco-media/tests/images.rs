@@ -11,11 +11,12 @@ use image::codecs::png::PngEncoder;
 use image::codecs::webp::WebPEncoder;
 use image::{DynamicImage, ExtendedColorType, ImageBuffer, ImageEncoder, Luma, LumaA, Rgb, RgbImage, Rgba};
 use orinoco_core::{Clock, Diagnosis, DropPolicy, Orientation, PixelFormat, StreamId, codes};
-use orinoco_media::{FrameMemory, SourceUri, decode_image, open};
+use orinoco_media::{FrameMemory, decode_image, open};
 use orinoco_pipeline::{
     Frame, MonotonicClock, Mux, Poll, Reconnect, SourceEnd, SourceRunner, Stop, StreamQueue,
 };
 use orinoco_telemetry::{Event, EventSink, Stats};
+use orinoco_uri::SourceUri;
 
 const WIDTH: u32 = 48;
 const HEIGHT: u32 = 32;

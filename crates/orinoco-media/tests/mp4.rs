@@ -11,8 +11,9 @@ use std::time::{Duration, Instant};
 
 use common::{clock, ffmpeg, has_ffmpeg, note, read, source};
 use orinoco_core::{FrameDesc, Nanos, PixelFormat, Pts, codes};
-use orinoco_media::{Codec, Draw, Mp4Sink, Shown, SourceKind, SourceUri, cut_torn_mp4, decode_image};
+use orinoco_media::{Ball, Codec, Draw, Mp4Sink, Shown, cut_torn_mp4, decode_image};
 use orinoco_pipeline::{Frame, Outcome, PixelAspect, Poll, Sink, Slot, SlotPool};
+use orinoco_uri::{SourceKind, SourceUri};
 
 fn outcome(frame: Frame) -> Outcome {
     Outcome { frame, found: Vec::new(), finished: Nanos(0) }
@@ -99,7 +100,7 @@ fn every_frame_comes_back_at_its_time_with_what_was_drawn() {
     let SourceKind::Test(pattern) = *parsed.kind() else { panic!("it is a test pattern") };
     let mut number = 0;
     let reading = read(path.to_str().expect("UTF-8"), usize::MAX, |frame| {
-        let ball = pattern.ball(number);
+        let ball = Ball::at(&pattern, number);
         number += 1;
         let luma = |x: u32, y: u32| frame.view().plane(0).row(y as usize)[x as usize];
         assert!(luma(ball.x, ball.y).abs_diff(180) < 20, "frame {number}");

@@ -8,8 +8,9 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
 use orinoco_core::{Clock, ColorMatrix, ColorRange, Diagnosis, FrameDesc, PixelFormat, codes};
-use orinoco_media::{FrameMemory, RawSource, SourceKind, SourceUri, open};
+use orinoco_media::{FrameMemory, RawSource, open};
 use orinoco_pipeline::{MonotonicClock, Poll, Source, SourceError};
+use orinoco_uri::{SourceKind, SourceUri};
 
 /// Set for the process whose standard input is tested.
 const CHILD: &str = "ORINOCO_TEST_STDIN";

@@ -14,8 +14,9 @@ use std::path::{Path, PathBuf};
 use orinoco_board::{Board, BoardStream, SinkKind, SinkSpec};
 use orinoco_config::{Existing, write_whole};
 use orinoco_core::{Diagnosis, WithSubject, codes};
-use orinoco_media::{SourceKind, SourceUri};
+use orinoco_media::source_files;
 use orinoco_model::Repository;
+use orinoco_uri::{SourceKind, SourceUri};
 
 use crate::endings::check_ending;
 
@@ -78,7 +79,7 @@ impl TakenFiles {
             // A source that is none is reported by others.
             let Ok(source) = SourceUri::parse(&stream.source) else { continue };
             let whose = || format!("stream {} reads this file", stream.name);
-            for file in source.files() {
+            for file in source_files(&source) {
                 taken.add(&file, whose);
             }
             if matches!(source.kind(), SourceKind::Stdin(_)) {

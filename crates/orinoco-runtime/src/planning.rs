@@ -10,11 +10,12 @@ use orinoco_config::Faults;
 use orinoco_core::text::mebibytes;
 use orinoco_core::{Diagnosis, WithSubject, codes};
 use orinoco_infer::{Cache, NoCache, Scratch};
-use orinoco_media::{SourceUri, source_needs};
+use orinoco_media::source_needs;
 use orinoco_memory::{Budget, Domain, ModelNeeds, Needs, Plan, Scaled, StreamNeeds, TensorNeeds, plan};
 use orinoco_model::Repository;
 use orinoco_pipeline::Stop;
 use orinoco_telemetry::{Event, EventSink};
+use orinoco_uri::SourceUri;
 
 pub use self::child::asked_to_measure;
 

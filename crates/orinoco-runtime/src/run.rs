@@ -15,7 +15,7 @@ use orinoco_board::{Board, BoardModel, BoardStream, Inference, ObjectsSpec, Sink
 use orinoco_config::{FaultList, Faults};
 use orinoco_core::{Clock, Diagnosis, DropPolicy, ModelId, Nanos, StreamId, codes};
 use orinoco_infer::Scratch;
-use orinoco_media::{FrameMemory, SourceUri};
+use orinoco_media::{FrameMemory, check_source as check_local_source};
 use orinoco_memory::Plan;
 use orinoco_model::{Model, Repository};
 use orinoco_pipeline::{
@@ -23,6 +23,7 @@ use orinoco_pipeline::{
     SinkOutputs, SinkThread, SourceEnd, SourceRunner, Step, Stop, StreamQueue,
 };
 use orinoco_telemetry::{Event, EventSink, SourceState, Stats};
+use orinoco_uri::SourceUri;
 
 use crate::follow::{Counted, Follower, check_shapes};
 use crate::memory::{peak_bytes, resident_bytes};
@@ -293,7 +294,7 @@ fn describe(spec: &BoardModel, repository: &Repository) -> Result<Option<Model>,
 }
 
 fn check_source(stream: &BoardStream) -> Result<SourceUri, Diagnosis> {
-    let checked = SourceUri::parse(&stream.source).and_then(|uri| uri.check().map(|()| uri));
+    let checked = SourceUri::parse(&stream.source).and_then(|uri| check_local_source(&uri).map(|()| uri));
     checked.map_err(|why| stream.written.fault(why))
 }
 

@@ -25,7 +25,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("orinoco-memory", &["orinoco-core"]),
     ("orinoco-model", &["orinoco-config", "orinoco-core", "orinoco-vision"]),
     ("orinoco-pipeline", &["orinoco-core", "orinoco-telemetry"]),
-    ("orinoco-media", &["orinoco-config", "orinoco-core", "orinoco-pipeline"]),
+    ("orinoco-media", &["orinoco-config", "orinoco-core", "orinoco-pipeline", "orinoco-uri"]),
+    ("orinoco-uri", &["orinoco-core"]),
     (
         "orinoco-infer",
         &[
@@ -50,6 +51,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "orinoco-model",
             "orinoco-pipeline",
             "orinoco-telemetry",
+            "orinoco-uri",
             "orinoco-vision",
         ],
     ),
@@ -69,6 +71,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "orinoco-pipeline",
             "orinoco-runtime",
             "orinoco-telemetry",
+            "orinoco-uri",
             "orinoco-vision",
         ],
     ),

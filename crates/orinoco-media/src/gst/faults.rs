@@ -5,9 +5,9 @@ use gstreamer::glib;
 use gstreamer::prelude::*;
 use orinoco_core::{Code, Diagnosis, codes};
 use orinoco_pipeline::SourceError;
+use orinoco_uri::hide_secrets;
 
 use crate::container::Wholeness;
-use crate::uri::hide_secrets;
 
 /// Containers whose caps look like a video codec's. Those of MPEG carry a field that says so.
 const CONTAINERS: [&str; 8] = [

@@ -12,6 +12,7 @@ use gstreamer::prelude::*;
 use gstreamer_app as app;
 use gstreamer_video as video;
 use orinoco_core::{Clock, Diagnosis, codes};
+use orinoco_uri::{CsiAddress, HttpAddress, RtspAddress, Transport};
 
 use super::colours::{self, COLORIMETRY, StreamColours};
 use super::edits;
@@ -21,8 +22,8 @@ use super::hardware::{self, CONVERTER, NVMM};
 use super::presentation::{FrameTimes, PacketTimes, PresentationTimes};
 use super::timing::{DecodeTimes, Held};
 use super::{chain, make};
+use crate::FrameMemory;
 use crate::jpeg::{self, LiveCheck};
-use crate::{CsiAddress, FrameMemory, HttpAddress, RtspAddress, Transport};
 
 /// Decoded pictures that wait for us: one to take, one being made.
 const PICTURES_MAX: u32 = 2;
@@ -548,7 +549,7 @@ fn csi_caps(address: &CsiAddress) -> gst::Caps {
         fields.set("height", side(height));
     }
     if let Some(rate) = address.rate {
-        fields.set("framerate", gst::Fraction::new(side(rate.frames), side(rate.seconds)));
+        fields.set("framerate", gst::Fraction::new(side(rate.frames()), side(rate.seconds())));
     }
     caps
 }

@@ -6,14 +6,15 @@ use std::time::Duration;
 use gstreamer as gst;
 use orinoco_core::{Clock, Diagnosis, Nanos, Pts, PtsClock, codes};
 use orinoco_pipeline::{Frame, Poll, Source, SourceError};
+use orinoco_uri::{CsiAddress, HttpAddress, Pace, RtspAddress, SourceKind, SourceUri};
 
 use super::faults::{self, Progress, Protocol, Seen};
 use super::frames::FrameMaker;
 use super::session::{Caller, Look, Session};
+use crate::FrameMemory;
 use crate::container::{self, Wholeness};
+use crate::local_file::check_file;
 use crate::pace::Pacer;
-use crate::uri::check_file;
-use crate::{CsiAddress, FrameMemory, HttpAddress, Pace, RtspAddress, SourceKind, SourceUri};
 
 /// The longest that a file may take to give its first frame. Local disks need milliseconds; this allows for a network.
 const FILE_OPEN_MAX: Duration = Duration::from_secs(10);

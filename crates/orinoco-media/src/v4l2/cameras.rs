@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 
 use super::formats::{name, payload};
 use super::kernel::{Device, FourCc, Sizes};
-use crate::Rate;
 
 /// A capture device.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -95,7 +94,7 @@ fn describe(path: &Path, device: &Device) -> io::Result<Camera> {
 }
 
 fn describe_format(device: &Device, fourcc: FourCc) -> CameraFormat {
-    let rates = |size| device.rates(fourcc, size).into_iter().map(rate_text).collect();
+    let rates = |size| device.rates(fourcc, size).into_iter().map(|rate| rate.to_string()).collect();
     let sizes = match device.sizes(fourcc) {
         Sizes::Listed(sizes) => {
             sizes.into_iter().map(|size| CameraSize { size: size_text(size), rates: rates(size) }).collect()
@@ -114,10 +113,6 @@ pub(super) fn size_text((width, height): (u32, u32)) -> String {
     format!("{width}x{height}")
 }
 
-pub(super) fn rate_text(Rate { frames, seconds }: Rate) -> String {
-    if frames % seconds == 0 { format!("{}", frames / seconds) } else { format!("{frames}/{seconds}") }
-}
-
 /// A control's name as `v4l2-ctl` writes it: letters and digits in lower case, anything else one `_`.
 pub(super) fn control_name(text: &str) -> String {
     let words = text.split(|letter: char| !letter.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
@@ -131,7 +126,5 @@ mod tests {
     #[test]
     fn names_are_those_of_v4l2_ctl() {
         assert_eq!(control_name("Exposure, Auto Priority"), "exposure_auto_priority");
-        assert_eq!(rate_text(Rate { frames: 30000, seconds: 1001 }), "30000/1001");
-        assert_eq!(rate_text(Rate { frames: 60, seconds: 2 }), "30");
     }
 }

@@ -14,11 +14,10 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use orinoco_pipeline::Lease;
+use orinoco_uri::Rate;
 use rustix::io::{FdFlags, fcntl_setfd};
 use v4l::v4l_sys as sys;
 use v4l::v4l2::{self, vidioc};
-
-use crate::Rate;
 
 /// Memory planes of a multi-planar frame (`VIDEO_MAX_PLANES`).
 const PLANES_MAX: usize = 8;
@@ -320,7 +319,7 @@ impl Device {
     /// Asks for a frame rate and returns what the driver made of it; `None` when it does not tell.
     pub(super) fn set_rate(&self, wanted: Rate) -> io::Result<Option<Rate>> {
         let mut parameters = sys::v4l2_streamparm { type_: self.buffer_type, ..zeroed() };
-        let interval = sys::v4l2_fract { numerator: wanted.seconds, denominator: wanted.frames };
+        let interval = sys::v4l2_fract { numerator: wanted.seconds(), denominator: wanted.frames() };
         parameters.parm.capture = sys::v4l2_captureparm { timeperframe: interval, ..zeroed() };
         // SAFETY: S_PARM takes a v4l2_streamparm.
         unsafe { ioctl(&self.inner, vidioc::VIDIOC_S_PARM, &mut parameters) }?;
@@ -375,8 +374,7 @@ impl Device {
 }
 
 fn rate(interval: sys::v4l2_fract) -> Option<Rate> {
-    let known = interval.numerator > 0 && interval.denominator > 0;
-    known.then_some(Rate { frames: interval.denominator, seconds: interval.numerator })
+    Rate::new(interval.denominator, interval.numerator)
 }
 
 /// The buffers that a device fills, mapped into this process. Frames taken from it are leased: dropping one gives its

@@ -1,9 +1,9 @@
 //! What a camera takes: slots of our own, and the driver's buffers.
 
 use orinoco_core::FrameDesc;
+use orinoco_uri::V4l2Address;
 
 use super::formats::{FORMATS, Payload, payload};
-use crate::V4l2Address;
 use crate::needs::{SourceNeeds, slots};
 
 /// What the camera at `address` takes, by the size that its URI gives. Where it gives no format, it is the one of

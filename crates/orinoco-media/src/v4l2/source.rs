@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use orinoco_core::{Clock, Diagnosis, FrameDesc, Nanos, Pts, PtsClock, codes};
 use orinoco_pipeline::{Frame, Poll, Slot, SlotPool, Source, SourceError};
+use orinoco_uri::V4l2Address;
 use rustix::time::{ClockId, clock_gettime};
 
-use super::cameras::{control_name, rate_text, size_text};
+use super::cameras::{control_name, size_text};
 use super::formats::{FORMATS, Payload, name, packed_desc, payload, raw_desc, strides};
 use super::kernel::{
     Device, EACCES, EBUSY, EINVAL, ENODEV, ENOTTY, ERANGE, Filled, FourCc, Geometry, Ring, Sizes,
 };
-use crate::V4l2Address;
 use crate::jpeg::LiveCheck;
 use crate::needs::{SLOTS_MAX, slots};
 
@@ -159,13 +159,11 @@ impl V4l2Source {
         const SAME: f64 = 0.002;
         let Some(wanted) = self.address.rate else { return Ok(()) };
         let made = device.set_rate(wanted).map_err(|error| self.failed(Doing::SettingRate, &error))?;
-        let per_second = |rate: crate::Rate| f64::from(rate.frames) / f64::from(rate.seconds);
         match made {
-            Some(made) if (per_second(made) / per_second(wanted) - 1.0).abs() > SAME => {
+            Some(made) if (made.per_second() / wanted.per_second() - 1.0).abs() > SAME => {
                 let rates = device.rates(geometry.fourcc, (geometry.width, geometry.height));
-                let rates: Vec<String> = rates.into_iter().map(rate_text).collect();
-                let cause =
-                    format!("the camera makes {} frames a second of {}", rate_text(made), rate_text(wanted));
+                let rates: Vec<String> = rates.into_iter().map(|rate| rate.to_string()).collect();
+                let cause = format!("the camera makes {made} frames a second of {wanted}");
                 Err(self.permanent(cause, format!("write fps= one of {}", rates.join(", "))))
             }
             _ => Ok(()),

@@ -9,11 +9,12 @@ use std::time::{Duration, Instant};
 use gstreamer as gst;
 use gstreamer::prelude::*;
 use orinoco_core::{Clock, ColorMatrix, ColorRange, Diagnosis, DropPolicy, PixelFormat, StreamId};
-use orinoco_media::{FrameMd5Sink, FrameMemory, GstSource, SourceUri, open};
+use orinoco_media::{FrameMd5Sink, FrameMemory, GstSource, open};
 use orinoco_pipeline::{
     Frame, MonotonicClock, Mux, Poll, Reconnect, Sink, Source, SourceEnd, SourceRunner, Stop, StreamQueue,
 };
 use orinoco_telemetry::{Event, EventSink, Stats};
+use orinoco_uri::SourceUri;
 
 /// The shared test data, where they are.
 pub(crate) fn data() -> Option<PathBuf> {

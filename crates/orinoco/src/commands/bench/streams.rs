@@ -8,10 +8,11 @@ use std::time::{Duration, Instant};
 use orinoco_board::{Board, BoardModel, BoardStream, Inference};
 use orinoco_config::Faults;
 use orinoco_core::{Clock, Diagnosis, Exit, Findings};
-use orinoco_media::{FrameMemory, SourceUri};
+use orinoco_media::FrameMemory;
 use orinoco_model::Repository;
 use orinoco_pipeline::{Executor, Frame, MonotonicClock, Poll, Slot, SlotPool, Source, Stop};
 use orinoco_runtime::{Earlier, LoadedModel, Quiet, Runtime, bind_plan, load_model, repository};
+use orinoco_uri::SourceUri;
 use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 

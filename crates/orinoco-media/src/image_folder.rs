@@ -1,0 +1,107 @@
+//! The images of a folder, in the order in which people count.
+
+use std::cmp::Ordering;
+use std::fs;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use orinoco_core::{Diagnosis, codes};
+use orinoco_uri::is_image_name;
+
+use crate::local_file::{file_cause, file_next};
+
+/// Images a folder may have. Their names are held in memory, about 100 bytes each.
+pub(crate) const FOLDER_IMAGES_MAX: usize = 1_000_000;
+
+/// The images of a folder, in the natural order of their names. Hidden files, subfolders and other files are left out.
+pub(crate) fn list_images(folder: &Path, shown: &str) -> Result<Vec<PathBuf>, Diagnosis> {
+    let fault = |cause: String, next: &str| Diagnosis::new(&codes::FILE_MISSING, shown, cause, next);
+    let entries = fs::read_dir(folder).map_err(|error| match error.kind() {
+        io::ErrorKind::NotADirectory => {
+            fault("it is no folder".to_owned(), "leave out the / at its end, or name a folder")
+        }
+        io::ErrorKind::NotFound => fault("there is no such folder".to_owned(), file_next(folder)),
+        _ => fault(file_cause(&error), "allow this user to read it"),
+    })?;
+    let mut names = Vec::new();
+    for entry in entries {
+        let name = entry.map_err(|error| fault(error.to_string(), "check the disk it is on"))?.file_name();
+        if is_image_name(Path::new(&name)) && !name.as_bytes().starts_with(b".") {
+            names.push(name);
+        }
+        if names.len() > FOLDER_IMAGES_MAX {
+            let cause = format!("it has more than {FOLDER_IMAGES_MAX} images");
+            return Err(fault(cause, "split it into several folders"));
+        }
+    }
+    if names.is_empty() {
+        return Err(fault(
+            "the folder has no PNG, JPEG or WebP image".to_owned(),
+            "name a video file, an image, or a folder of images",
+        ));
+    }
+    names.sort_by(|left, right| natural_order(left.as_bytes(), right.as_bytes()));
+    Ok(names.into_iter().map(|name| folder.join(name)).collect())
+}
+
+/// The order in which people count: `img2` before `img10`. Equal numbers with more zeros come later.
+fn natural_order(left: &[u8], right: &[u8]) -> Ordering {
+    let (mut a, mut b) = (left, right);
+    while let (Some(x), Some(y)) = (a.first(), b.first()) {
+        if x.is_ascii_digit() && y.is_ascii_digit() {
+            let (number, other) = (take_number(&mut a), take_number(&mut b));
+            let order = number.len().cmp(&other.len()).then_with(|| number.cmp(other));
+            if order != Ordering::Equal {
+                return order;
+            }
+        } else if x == y {
+            (a, b) = (&a[1..], &b[1..]);
+        } else {
+            return x.cmp(y);
+        }
+    }
+    // One is the other's beginning, or they differ in leading zeros only.
+    a.len().cmp(&b.len()).then_with(|| left.len().cmp(&right.len())).then_with(|| left.cmp(right))
+}
+
+/// Takes the digits at the start of `text`, and returns them without leading zeros.
+fn take_number<'a>(text: &mut &'a [u8]) -> &'a [u8] {
+    let length = text.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let (digits, rest) = text.split_at(length);
+    *text = rest;
+    &digits[digits.iter().take_while(|byte| **byte == b'0').count()..]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_ordered_as_people_count() {
+        let mut names = [
+            "b",
+            "img10.png",
+            "img2.png",
+            "img02.png",
+            "img2a.png",
+            "a",
+            "",
+            "img002.png",
+            "img99999999999999999999.png",
+        ];
+        names.sort_by(|a, b| natural_order(a.as_bytes(), b.as_bytes()));
+        let ordered = [
+            "",
+            "a",
+            "b",
+            "img2.png",
+            "img02.png",
+            "img002.png",
+            "img2a.png",
+            "img10.png",
+            "img99999999999999999999.png",
+        ];
+        assert_eq!(names, ordered);
+    }
+}

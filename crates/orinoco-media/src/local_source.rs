@@ -1,0 +1,117 @@
+//! What of a source lies in this machine's file system.
+
+use std::path::{Path, PathBuf};
+
+use orinoco_core::Diagnosis;
+use orinoco_uri::{ImagePaths, SourceKind, SourceUri};
+
+use crate::image_folder::{FOLDER_IMAGES_MAX, list_images};
+use crate::local_file::check_file;
+
+/// Whether a source's local file is there and may be read. Asks nothing of the network.
+pub fn check_source(uri: &SourceUri) -> Result<(), Diagnosis> {
+    let shown = uri.to_string();
+    if let Some(folder) = folder_of(uri) {
+        return list_images(folder, &shown).map(|_| ());
+    }
+    match uri.kind() {
+        SourceKind::Video { path, .. } => check_file(path, &shown),
+        SourceKind::Images { paths, .. } => check_file(&first_image(paths).path, &shown),
+        SourceKind::Camera(_)
+        | SourceKind::Csi(_)
+        | SourceKind::Rtsp(_)
+        | SourceKind::HttpCamera(_)
+        | SourceKind::HttpVideo { .. }
+        | SourceKind::Stdin(_)
+        | SourceKind::Test(_) => Ok(()),
+    }
+}
+
+/// Returns the files that a source reads and that are there now; none for cameras and streams.
+pub fn source_files(uri: &SourceUri) -> Vec<PathBuf> {
+    match uri.kind() {
+        SourceKind::Video { path, .. } | SourceKind::Images { paths: ImagePaths::One(path), .. } => {
+            vec![path.clone()]
+        }
+        SourceKind::Images { paths: paths @ ImagePaths::Numbered(numbered), .. } => {
+            let numbers = (first_image(paths).number..).take(FOLDER_IMAGES_MAX);
+            numbers.map(|number| numbered.path(number)).take_while(|path| path.exists()).collect()
+        }
+        SourceKind::Images { paths: ImagePaths::Folder(folder), .. } => {
+            // A folder that cannot be read is a fault of the source.
+            list_images(folder, &uri.to_string()).unwrap_or_default()
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// Returns the folder of images that a source is, whether its text says so with a `/` at its end or only the file system
+/// knows.
+pub(crate) fn folder_of(uri: &SourceUri) -> Option<&Path> {
+    match uri.kind() {
+        SourceKind::Images { paths: ImagePaths::Folder(path), .. } => Some(path),
+        SourceKind::Video { path, .. } | SourceKind::Images { paths: ImagePaths::One(path), .. } => {
+            path.is_dir().then_some(path)
+        }
+        _ => None,
+    }
+}
+
+/// An image and its number in the sequence.
+#[derive(Clone, Debug)]
+pub(crate) struct ImageStart {
+    pub(crate) path: PathBuf,
+    pub(crate) number: u32,
+}
+
+/// Returns the first image: number 0 where there is one, else 1; of a folder, the folder itself.
+pub(crate) fn first_image(paths: &ImagePaths) -> ImageStart {
+    match paths {
+        ImagePaths::One(path) | ImagePaths::Folder(path) => ImageStart { path: path.clone(), number: 0 },
+        ImagePaths::Numbered(numbered) => {
+            let number = if numbered.path(0).exists() { 0 } else { 1 };
+            ImageStart { path: numbered.path(number), number }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use orinoco_core::codes;
+
+    #[test]
+    fn what_is_not_there_is_told() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let empty = folder.path().to_str().expect("UTF-8");
+        let slash = format!("{empty}/");
+        for text in [
+            "/nowhere/clip.mp4",
+            "file:///nowhere/%03i.png",
+            empty,
+            &slash,
+            "/nowhere/",
+            "/dev/null",
+            "/dev/null/",
+        ] {
+            let uri = SourceUri::parse(text).expect("it is valid");
+            let fault = check_source(&uri).expect_err("it is no file");
+            assert_eq!(fault.code.id, codes::FILE_MISSING.id, "{fault}");
+        }
+    }
+
+    #[test]
+    fn no_fault_shows_a_password() {
+        for text in [
+            "u:hunter2@h:554/x",
+            "u:hunter2@h:554/x/",
+            "u:hunter2@h:554/x%i.png",
+            "rtsp://u:hunter2@h/x",
+            "http://u:hunter2@h/x",
+        ] {
+            let uri = SourceUri::parse(text).expect("it may be a path");
+            let seen = format!("{uri} {uri:?} {:?}", check_source(&uri));
+            assert!(!seen.contains("hunter2"), "{seen}");
+        }
+    }
+}

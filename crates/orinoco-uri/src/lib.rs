@@ -1,0 +1,31 @@
+//! Source URIs: what a stream reads, and how.
+//!
+//! Reading one is pure: it opens nothing, asks neither the file system nor the network, and knows no decoder. Whoever opens
+//! the source finds out whether it is there. Passwords are hidden wherever an address is shown.
+//! Read first: [`SourceUri`] (read once from text), [`SourceKind`] (what it may be) and [`hide_secrets`] (for messages of
+//! others that quote addresses).
+
+mod cameras;
+mod escapes;
+mod fault;
+mod files;
+mod names;
+mod network;
+mod pattern;
+mod rate;
+mod raw;
+mod scheme;
+mod secrets;
+mod settings;
+mod uri;
+
+pub use cameras::{CsiAddress, V4l2Address};
+pub use files::{ImagePaths, NumberedPath};
+pub use names::{is_image_name, is_video_name};
+pub use network::{HttpAddress, RtspAddress, Transport};
+pub use pattern::TestPattern;
+pub use rate::Rate;
+pub use raw::{RawFrames, RawLayout, RawVideo};
+pub use secrets::hide_secrets;
+pub use settings::Pace;
+pub use uri::{SourceKind, SourceUri};

@@ -1,0 +1,87 @@
+use std::fmt;
+use std::ops::RangeInclusive;
+
+use crate::fault::Fault;
+
+/// Both terms of a frame rate that is written down: exact for NTSC's 30000/1001, and their product with a second fits 64
+/// bits.
+const WRITTEN_TERM: RangeInclusive<u32> = 1..=1_000_000;
+
+/// A frame rate: frames in seconds. Neither is zero.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rate {
+    frames: u32,
+    seconds: u32,
+}
+
+impl Rate {
+    /// So many frames in so many seconds; `None` where one of them is zero.
+    pub const fn new(frames: u32, seconds: u32) -> Option<Self> {
+        if frames > 0 && seconds > 0 { Some(Self { frames, seconds }) } else { None }
+    }
+
+    /// Reads both terms; `None` where one is no whole number from 1 to a million.
+    pub fn from_terms(frames: &str, seconds: &str) -> Option<Self> {
+        let term = |text: &str| text.parse().ok().filter(|number| WRITTEN_TERM.contains(number));
+        Some(Self { frames: term(frames)?, seconds: term(seconds)? })
+    }
+
+    /// Returns the frames that come in [`Rate::seconds`].
+    pub fn frames(self) -> u32 {
+        self.frames
+    }
+
+    /// Returns the seconds that [`Rate::frames`] take.
+    pub fn seconds(self) -> u32 {
+        self.seconds
+    }
+
+    /// Returns the frames of one second.
+    pub fn per_second(self) -> f64 {
+        f64::from(self.frames) / f64::from(self.seconds)
+    }
+
+    /// Returns the time of frame `number`, in nanoseconds, when frame 0 is at zero.
+    pub fn nanos(self, number: u64) -> u64 {
+        let nanos = u128::from(number) * u128::from(self.seconds) * 1_000_000_000 / u128::from(self.frames);
+        u64::try_from(nanos).unwrap_or(u64::MAX)
+    }
+}
+
+/// Shows a rate as it is written in a URI: `30` or `30000/1001`.
+impl fmt::Display for Rate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.frames / self.seconds, self.frames % self.seconds) {
+            (per_second, 0) => write!(f, "{per_second}"),
+            _ => write!(f, "{}/{}", self.frames, self.seconds),
+        }
+    }
+}
+
+/// Reads `30` or `30000/1001`.
+pub(crate) fn read_rate(text: &str) -> Result<Rate, Fault> {
+    let (frames, seconds) = text.split_once('/').unwrap_or((text, "1"));
+    let next = "write frames a second as fps=30 or fps=30000/1001";
+    Rate::from_terms(frames, seconds).ok_or_else(|| Fault::new(format!("`fps={text}` is not possible"), next))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rate_is_shown_as_it_is_written() {
+        let shown = |frames, seconds| Rate::new(frames, seconds).map(|rate| rate.to_string());
+        assert_eq!(shown(30_000, 1001).as_deref(), Some("30000/1001"));
+        assert_eq!(shown(60, 2).as_deref(), Some("30"));
+        assert_eq!((shown(0, 1), shown(30, 0)), (None, None));
+    }
+
+    #[test]
+    fn frames_come_at_exact_times() {
+        let rate = Rate::from_terms("30000", "1001").expect("NTSC");
+        assert_eq!([0, 1, 30_000].map(|number| rate.nanos(number)), [0, 33_366_666, 1_001_000_000_000]);
+        assert_eq!(Rate::from_terms("1", "1000000").expect("slow").nanos(u64::MAX), u64::MAX);
+        assert_eq!((Rate::from_terms("30", "0"), Rate::from_terms("1000001", "1")), (None, None));
+    }
+}
