@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use orinoco_core::{Diagnosis, DropPolicy, Resize};
+use orinoco_uri::SourceUri;
 
 /// Everything one board runs.
 #[derive(Clone, Debug)]
@@ -148,8 +149,8 @@ impl ObjectsSpec {
 pub struct BoardStream {
     /// Its name.
     pub name: String,
-    /// Its source's URI.
-    pub source: String,
+    /// What it reads.
+    pub source: SourceUri,
     /// Indices into [`Board::models`], in the order in which they run; none where frames only go to sinks.
     pub models: Vec<usize>,
     /// The lane that it runs on, from 0; `None` where it is dealt to one.
@@ -261,10 +262,10 @@ impl BoardStream {
     pub const STALL: Duration = Duration::from_secs(5);
 
     /// A stream with every setting at its default.
-    pub fn new(name: impl Into<String>, source: impl Into<String>, models: Vec<usize>) -> Self {
+    pub fn new(name: impl Into<String>, source: SourceUri, models: Vec<usize>) -> Self {
         Self {
             name: name.into(),
-            source: source.into(),
+            source,
             models,
             lane: None,
             drop: None,

@@ -4,13 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use orinoco_config::{Document, Faults, Reader, Vars};
+use orinoco_config::{Document, Reader, Vars};
 use orinoco_core::text::count;
 use orinoco_core::{DropPolicy, codes};
+use orinoco_uri::SourceUri;
 
 use crate::{
-    Board, BoardModel, BoardStream, Inference, ObjectsSpec, Shape, SinkKind, SinkSpec, TrackSpec,
-    TrackerSpec, Written,
+    Board, BoardError, BoardModel, BoardStream, Inference, ObjectsSpec, Shape, SinkKind, SinkSpec,
+    SourceFault, TrackSpec, TrackerSpec, Written,
 };
 
 /// One Jetson serves at most this many; more is a typing error.
@@ -30,8 +31,9 @@ const SIDE_MAX: i64 = 16_384;
 const COUNT_MAX: i64 = 1024;
 
 /// Reads and checks a board file and what it inherits. `engines` are the names this binary knows; `vars` are what
-/// `${name}` stands for. All faults are reported at once.
-pub fn load(path: &Path, engines: &[&str], vars: &Vars) -> Result<Board, Faults> {
+/// `${name}` stands for. All faults are reported at once; those of sources only where the file has no other, so that
+/// they come together with what a look at the sources and models finds.
+pub fn load(path: &Path, engines: &[&str], vars: &Vars) -> Result<Board, BoardError> {
     let doc = Document::load(path, vars)?;
     let top = doc.reader();
     top.version();
@@ -53,13 +55,19 @@ pub fn load(path: &Path, engines: &[&str], vars: &Vars) -> Result<Board, Faults>
     check_objects(&top, &models);
     check_unique(&top, "model", models.iter().map(|m| m.name.as_str()));
     check_unique(&top, "sink", sinks.iter().map(|s| s.name.as_str()));
-    let streams: Vec<BoardStream> =
+    let entries: Vec<StreamEntry> =
         tables.into_iter().map(|table| read_stream(table, lanes, &models, &sinks)).collect();
-    check_unique(&top, "stream", streams.iter().map(|s| s.name.as_str()));
-    check_shared_paths(&top, &streams);
+    check_unique(&top, "stream", entries.iter().map(|entry| entry.name.as_str()));
+    check_shared_paths(&top, &entries);
     top.finish();
     let files = doc.files().to_vec();
-    doc.finish(Board { name, inference, memory, lanes, models, streams, files })
+    doc.finish(())?;
+    let streams: Vec<_> = entries.into_iter().map(|entry| entry.stream).collect();
+    if streams.iter().any(Result::is_err) {
+        return Err(BoardError::Sources { models, streams });
+    }
+    let streams = streams.into_iter().flatten().collect();
+    Ok(Board { name, inference, memory, lanes, models, streams, files })
 }
 
 fn read_name(top: &Reader<'_>, path: &Path) -> String {
@@ -194,9 +202,16 @@ fn read_sink(table: Reader<'_>) -> NamedSink {
     NamedSink { name, kind: kind.unwrap_or(SinkKind::Jsonl), path }
 }
 
-fn read_stream(table: Reader<'_>, lanes: usize, models: &[BoardModel], sinks: &[NamedSink]) -> BoardStream {
+/// A stream of the file, or why its source is none.
+struct StreamEntry {
+    name: String,
+    sinks: Vec<SinkSpec>,
+    stream: Result<BoardStream, SourceFault>,
+}
+
+fn read_stream(table: Reader<'_>, lanes: usize, models: &[BoardModel], sinks: &[NamedSink]) -> StreamEntry {
     let name = read_entry_name(&table);
-    let source = table.text_required("source");
+    let source = SourceUri::parse(&table.text_required("source"));
     let model_names: Vec<&str> = models.iter().map(|m| m.name.as_str()).collect();
     let chosen = indices(&table, "models", &model_names);
     if !table.has("models") {
@@ -206,29 +221,37 @@ fn read_stream(table: Reader<'_>, lanes: usize, models: &[BoardModel], sinks: &[
     let sink_names: Vec<&str> = sinks.iter().map(|s| s.name.as_str()).collect();
     let chosen_sinks = indices(&table, "sinks", &sink_names);
     let millis = |key| table.integer(key, 0..=MILLIS_MAX).map(|n| Duration::from_millis(n.unsigned_abs()));
-    let stream = BoardStream {
-        models: chosen,
-        lane: read_lane(&table, lanes),
-        drop: table.choice("drop", &DropPolicy::NAMES),
-        queue_frames: table
-            .integer("queue_frames", 1..=QUEUE_FRAMES_MAX)
-            .map_or(BoardStream::QUEUE_FRAMES, as_usize),
-        batch_wait: millis("batch_wait_ms").unwrap_or(BoardStream::BATCH_WAIT),
-        latency_max: millis("latency_ms_max"),
-        frames_max: table.integer("frames_max", 1..=i64::MAX).map(i64::unsigned_abs),
-        reconnect_attempts: table
-            .integer("reconnect_attempts", 1..=1_000_000)
-            .and_then(|n| u32::try_from(n).ok()),
-        stall: table
-            .integer("stall_ms", STALL_MS_MIN..=MILLIS_MAX)
-            .map_or(BoardStream::STALL, |n| Duration::from_millis(n.unsigned_abs())),
-        track: read_track(&table),
-        sinks: chosen_sinks.into_iter().map(|index| sink_for(&name, &sinks[index])).collect(),
-        written: written(&table, "source"),
-        ..BoardStream::new(name, source, Vec::new())
-    };
+    let lane = read_lane(&table, lanes);
+    let drop = table.choice("drop", &DropPolicy::NAMES);
+    let queue_frames = table.integer("queue_frames", 1..=QUEUE_FRAMES_MAX).map(as_usize);
+    let batch_wait = millis("batch_wait_ms");
+    let latency_max = millis("latency_ms_max");
+    let frames_max = table.integer("frames_max", 1..=i64::MAX).map(i64::unsigned_abs);
+    let reconnect_attempts = table.integer("reconnect_attempts", 1..=1_000_000).map(as_u32);
+    let stall = table.integer("stall_ms", STALL_MS_MIN..=MILLIS_MAX);
+    let stall = stall.map(|n| Duration::from_millis(n.unsigned_abs()));
+    let track = read_track(&table);
+    let sinks: Vec<SinkSpec> = chosen_sinks.into_iter().map(|index| sink_for(&name, &sinks[index])).collect();
+    let written = written(&table, "source");
     table.finish();
-    stream
+    let stream = match source {
+        Ok(source) => Ok(BoardStream {
+            lane,
+            drop,
+            queue_frames: queue_frames.unwrap_or(BoardStream::QUEUE_FRAMES),
+            batch_wait: batch_wait.unwrap_or(BoardStream::BATCH_WAIT),
+            latency_max,
+            frames_max,
+            reconnect_attempts,
+            stall: stall.unwrap_or(BoardStream::STALL),
+            track,
+            sinks: sinks.clone(),
+            written,
+            ..BoardStream::new(name.clone(), source, chosen)
+        }),
+        Err(fault) => Err(SourceFault { stream: name.clone(), track, fault: written.fault(fault) }),
+    };
+    StreamEntry { name, sinks, stream }
 }
 
 fn written(table: &Reader<'_>, key: &str) -> Written {
@@ -368,7 +391,7 @@ fn repeated<'n>(names: impl Iterator<Item = &'n str>) -> BTreeSet<&'n str> {
     names.filter(|name| !seen.insert(*name)).collect()
 }
 
-fn check_shared_paths(top: &Reader<'_>, streams: &[BoardStream]) {
+fn check_shared_paths(top: &Reader<'_>, streams: &[StreamEntry]) {
     let mut writers: BTreeMap<&Path, &str> = BTreeMap::new();
     for stream in streams {
         for sink in stream.sinks.iter().filter(|sink| sink.path != Path::new("-")) {
@@ -469,6 +492,25 @@ mod tests {
                 b.toml:2: key `model`: model `c` works on objects in objects; name a [[model]] that looks at whole frames
                 b.toml:2: key `model`: model `d` works on what `x` finds, which is not here; name a [[model]] that looks at whole frames
                 b.toml:16: key `stream[0].models`: `b` works on what `a` finds; put `a` before it"#]],
+        );
+    }
+
+    #[test]
+    fn a_source_is_read_once_the_rest_is_right() {
+        let streams = "[[stream]]\nname = 'x'\nsource = 'ftp://u:secret@host/a'\nmodels = []\n\
+                       [[stream]]\nname = 'y'\nsource = 'test://ball'\nmodels = []\n\
+                       [[stream]]\nname = 'z'\nsource = 'test://ball?fps=0'\nmodels = []\n";
+        check(
+            &format!("version = 1\n{streams}"),
+            expect![[r#"
+            b.toml:4: ftp://u:***@host/a: `ftp://` is not a kind of source; use file://, csi://, v4l2://, rtsp://, http://, stdin:// or test://ball, or a plain path
+            b.toml:12: test://ball?fps=0: `fps=0` is not possible; write a whole number from 1 to 1000"#]],
+        );
+        check(
+            &format!("version = 1\nlanes = 0\n{streams}[[stream]]\nname = 'w'\nmodels = []\n"),
+            expect![[r#"
+            b.toml:2: key `lanes`: 0 is outside its range; choose 1 to 16
+            b.toml:15: key `stream[3].source`: it is missing; add it"#]],
         );
     }
 

@@ -50,8 +50,10 @@ struct Followed {
 impl Follower {
     /// A follower for a stream, and where it counts; an error names a shape that is none.
     pub(crate) fn new(stream: &BoardStream, spec: &TrackSpec) -> Result<(Self, Counted), Diagnosis> {
-        let zones = spec.zones.iter().map(|shape| make_zone(stream, shape)).collect::<Result<_, _>>()?;
-        let lines = spec.lines.iter().map(|shape| make_line(stream, shape)).collect::<Result<_, _>>()?;
+        let zones =
+            spec.zones.iter().map(|shape| make_zone(&stream.name, shape)).collect::<Result<_, _>>()?;
+        let lines =
+            spec.lines.iter().map(|shape| make_line(&stream.name, shape)).collect::<Result<_, _>>()?;
         let config = tracker_config(&spec.tracker);
         let state = Arc::new(Mutex::new(State { config, zones, lines, models: BTreeMap::new() }));
         Ok((Self(Arc::clone(&state)), Counted(state)))
@@ -77,24 +79,24 @@ fn tracker_config(spec: &TrackerSpec) -> TrackerConfig {
 }
 
 /// The faults of a stream's zones and lines.
-pub(crate) fn check_shapes(stream: &BoardStream, spec: &TrackSpec) -> Vec<Diagnosis> {
+pub(crate) fn check_shapes(stream: &str, spec: &TrackSpec) -> Vec<Diagnosis> {
     let zones = spec.zones.iter().filter_map(|shape| make_zone(stream, shape).err());
     zones.chain(spec.lines.iter().filter_map(|shape| make_line(stream, shape).err())).collect()
 }
 
-fn make_zone(stream: &BoardStream, shape: &Shape) -> Result<Zone, Diagnosis> {
+fn make_zone(stream: &str, shape: &Shape) -> Result<Zone, Diagnosis> {
     Zone::new(&shape.name, spots(shape)).map_err(|why| shape_fault(stream, "zone", shape, &why))
 }
 
-fn make_line(stream: &BoardStream, shape: &Shape) -> Result<Line, Diagnosis> {
+fn make_line(stream: &str, shape: &Shape) -> Result<Line, Diagnosis> {
     let ends = spots(shape).try_into().map_err(|_| ShapeError::Flat);
     let line = ends.and_then(|ends| Line::new(&shape.name, ends));
     line.map_err(|why| shape_fault(stream, "line", shape, &why))
 }
 
-fn shape_fault(stream: &BoardStream, kind: &str, shape: &Shape, why: &ShapeError) -> Diagnosis {
+fn shape_fault(stream: &str, kind: &str, shape: &Shape, why: &ShapeError) -> Diagnosis {
     let next = "give it points within the frame, from 0 to 1, that enclose or divide something";
-    let subject = format!("stream {}, {kind} {}", stream.name, shape.name);
+    let subject = format!("stream {stream}, {kind} {}", shape.name);
     shape.written.fault(Diagnosis::new(&codes::KEY_RANGE, subject, why, next))
 }
 
@@ -183,6 +185,7 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::run::tests::uri;
     use orinoco_core::{BoxF, Detection, PixelFormat};
 
     /// A box whose reference point is at `x`, `y`.
@@ -193,7 +196,7 @@ mod tests {
 
     /// What is found in frames of 400x300, 25 a second, by a model that gives these detections.
     fn track(spec: &TrackSpec, frames: &[Vec<Detection>]) -> (Vec<Found>, TrackedSummary) {
-        let stream = BoardStream::new("s", "test://ball", vec![0]);
+        let stream = BoardStream::new("s", uri("test://ball"), vec![0]);
         let (mut follower, counted) = Follower::new(&stream, spec).expect("the shapes are sound");
         let results = frames.iter().zip(0..).map(|(detections, index)| {
             let mut frame = FrameDesc::packed(PixelFormat::Gray8, 400, 300);

@@ -33,4 +33,4 @@ pub use process::set_up_process;
 pub use progress::{Away, Progress, SlidingRate};
 pub use readers::reader_is_gone;
 pub use reload::{Ready, Reload, Reloaded};
-pub use run::{Running, Runtime};
+pub use run::{Running, Runtime, faults_of};

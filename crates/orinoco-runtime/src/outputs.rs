@@ -16,7 +16,7 @@ use orinoco_config::{Existing, write_whole};
 use orinoco_core::{Diagnosis, WithSubject, codes};
 use orinoco_media::source_files;
 use orinoco_model::Repository;
-use orinoco_uri::{SourceKind, SourceUri};
+use orinoco_uri::SourceKind;
 
 use crate::endings::check_ending;
 
@@ -76,13 +76,11 @@ impl TakenFiles {
             taken.add_model(&model.name, &model.model, repository);
         }
         for stream in &board.streams {
-            // A source that is none is reported by others.
-            let Ok(source) = SourceUri::parse(&stream.source) else { continue };
             let whose = || format!("stream {} reads this file", stream.name);
-            for file in source_files(&source) {
+            for file in source_files(&stream.source) {
                 taken.add(&file, whose);
             }
-            if matches!(source.kind(), SourceKind::Stdin(_)) {
+            if matches!(stream.source.kind(), SourceKind::Stdin(_)) {
                 taken.add_open(io::stdin().as_fd(), whose);
             }
         }
@@ -392,6 +390,7 @@ fn cut_torn(path: &Path) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::run::tests::uri;
     use orinoco_board::BoardModel;
     use orinoco_config::Vars;
     use std::os::unix::fs::symlink;
@@ -493,7 +492,7 @@ mod tests {
 
     fn sinks(paths: &[(SinkKind, &Path)]) -> Vec<BoardStream> {
         let sinks = paths.iter().map(|(kind, path)| SinkSpec { kind: *kind, path: path.to_path_buf() });
-        vec![BoardStream { sinks: sinks.collect(), ..BoardStream::new("a", "test://ball", Vec::new()) }]
+        vec![BoardStream { sinks: sinks.collect(), ..BoardStream::new("a", uri("test://ball"), Vec::new()) }]
     }
 
     fn open(streams: &[BoardStream], taken: &mut TakenFiles) -> Result<Vec<Vec<OpenSink>>, String> {

@@ -15,7 +15,6 @@ use orinoco_memory::{Budget, Domain, ModelNeeds, Needs, Plan, Scaled, StreamNeed
 use orinoco_model::Repository;
 use orinoco_pipeline::Stop;
 use orinoco_telemetry::{Event, EventSink};
-use orinoco_uri::SourceUri;
 
 pub use self::child::asked_to_measure;
 
@@ -168,7 +167,7 @@ fn needs_of(board: &Board, measured: &[MeasuredModel]) -> Result<Needs, Diagnosi
             }
         }
     }
-    let streams = board.streams.iter().map(stream_needs).collect::<Result<Vec<_>, _>>()?;
+    let streams = board.streams.iter().map(stream_needs).collect();
     let next = "correct the board file";
     Needs::new(lanes, models, streams).about(&codes::MEMORY_BUDGET, format!("board {}", board.name), next)
 }
@@ -211,13 +210,12 @@ fn model_needs(model: &BoardModel, measured: &MeasuredModel, lane: usize) -> Mod
     }
 }
 
-fn stream_needs(stream: &BoardStream) -> Result<StreamNeeds, Diagnosis> {
-    let uri = SourceUri::parse(&stream.source)?;
-    let needs = source_needs(&uri, stream.queue_frames);
+fn stream_needs(stream: &BoardStream) -> StreamNeeds {
+    let needs = source_needs(&stream.source, stream.queue_frames);
     let frames = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
-    Ok(StreamNeeds {
+    StreamNeeds {
         name: stream.name.clone(),
-        revision: uri.to_string(),
+        revision: stream.source.to_string(),
         domain: Domain::Host,
         queue_frames: frames(stream.queue_frames),
         slots: frames(needs.slots),
@@ -225,7 +223,7 @@ fn stream_needs(stream: &BoardStream) -> Result<StreamNeeds, Diagnosis> {
         frame_bytes: needs.frame_bytes,
         driver_bytes: needs.driver_bytes,
         uncounted: needs.uncounted.into_iter().map(str::to_owned).collect(),
-    })
+    }
 }
 
 #[cfg(test)]

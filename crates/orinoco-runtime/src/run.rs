@@ -11,11 +11,13 @@ use std::thread;
 use std::time::Duration;
 
 use orinoco_api::{EndState, MemorySummary, ModelSummary, Summary};
-use orinoco_board::{Board, BoardModel, BoardStream, Inference, ObjectsSpec, SinkKind};
+use orinoco_board::{
+    Board, BoardError, BoardModel, BoardStream, Inference, ObjectsSpec, SinkKind, SourceFault, TrackSpec,
+};
 use orinoco_config::{FaultList, Faults};
 use orinoco_core::{Clock, Diagnosis, DropPolicy, ModelId, Nanos, StreamId, codes};
 use orinoco_infer::Scratch;
-use orinoco_media::{FrameMemory, check_source as check_local_source};
+use orinoco_media::FrameMemory;
 use orinoco_memory::Plan;
 use orinoco_model::{Model, Repository};
 use orinoco_pipeline::{
@@ -23,7 +25,6 @@ use orinoco_pipeline::{
     SinkOutputs, SinkThread, SourceEnd, SourceRunner, Step, Stop, StreamQueue,
 };
 use orinoco_telemetry::{Event, EventSink, SourceState, Stats};
-use orinoco_uri::SourceUri;
 
 use crate::follow::{Counted, Follower, check_shapes};
 use crate::memory::{peak_bytes, resident_bytes};
@@ -83,7 +84,6 @@ pub(crate) struct OpenStream {
     pub(crate) spec: BoardStream,
     /// Where its sinks write.
     files: Vec<PathBuf>,
-    source: SourceUri,
     sinks: Vec<Box<dyn Sink>>,
     readers: Vec<Reader>,
     follower: Option<(Follower, Counted)>,
@@ -260,24 +260,52 @@ impl Runtime {
 /// lines, and classes of objects.
 fn check_board(board: &Board, repository: &Repository) -> Result<(), Faults> {
     let mut faults = FaultList::default();
-    for stream in &board.streams {
-        faults.value_of(check_source(stream).map_err(Faults::from));
-        if let Some(track) = &stream.track {
-            faults.extend(check_shapes(stream, track));
+    board.streams.iter().for_each(|stream| check_stream(stream, &mut faults));
+    check_models(&board.models, repository, &mut faults);
+    faults.finish(())
+}
+
+/// Returns every fault of a board that was refused: with those of its sources also what [`Runtime::prepare`] finds without
+/// an engine in the rest of it.
+pub fn faults_of(error: BoardError, repository: &Repository) -> Faults {
+    let (models, streams) = match error {
+        BoardError::Faults(faults) => return faults,
+        BoardError::Sources { models, streams } => (models, streams),
+    };
+    let mut faults = FaultList::default();
+    for stream in streams {
+        match stream {
+            Ok(stream) => check_stream(&stream, &mut faults),
+            Err(SourceFault { stream, track, fault }) => {
+                faults.push(fault);
+                check_track(&stream, track.as_ref(), &mut faults);
+            }
         }
     }
-    let described: Vec<_> =
-        board.models.iter().map(|spec| faults.value_of(describe(spec, repository))).collect();
-    for spec in &board.models {
+    check_models(&models, repository, &mut faults);
+    faults.finish(()).expect_err("at least one source is wrong")
+}
+
+fn check_stream(stream: &BoardStream, faults: &mut FaultList) {
+    faults.value_of(check_source(stream).map_err(Faults::from));
+    check_track(&stream.name, stream.track.as_ref(), faults);
+}
+
+fn check_track(stream: &str, track: Option<&TrackSpec>, faults: &mut FaultList) {
+    faults.extend(track.into_iter().flat_map(|track| check_shapes(stream, track)));
+}
+
+fn check_models(models: &[BoardModel], repository: &Repository, faults: &mut FaultList) {
+    let described: Vec<_> = models.iter().map(|spec| faults.value_of(describe(spec, repository))).collect();
+    for spec in models {
         let Some(on) = &spec.on else { continue };
-        let finder = board.models.iter().position(|other| other.name == on.model);
+        let finder = models.iter().position(|other| other.name == on.model);
         // Labels of a model without a description are known when it is loaded.
         if let Some(Some(Some(finder))) = finder.map(|finder| &described[finder]) {
             let classes = object_classes(spec, on, &finder.labels);
             faults.value_of(classes.map_err(|why| Faults::from(spec.written.fault(why))));
         }
     }
-    faults.finish(())
 }
 
 /// What the repository says of a model; `None` for a file without a description, which has to be there.
@@ -293,9 +321,8 @@ fn describe(spec: &BoardModel, repository: &Repository) -> Result<Option<Model>,
     faults.finish(described.flatten())
 }
 
-fn check_source(stream: &BoardStream) -> Result<SourceUri, Diagnosis> {
-    let checked = SourceUri::parse(&stream.source).and_then(|uri| check_local_source(&uri).map(|()| uri));
-    checked.map_err(|why| stream.written.fault(why))
+fn check_source(stream: &BoardStream) -> Result<(), Diagnosis> {
+    orinoco_media::check_source(&stream.source).map_err(|why| stream.written.fault(why))
 }
 
 impl KnownModel {
@@ -356,7 +383,7 @@ impl OpenStream {
         lane: usize,
         models: &[KnownModel],
     ) -> Result<Self, Faults> {
-        let source = check_source(spec)?;
+        check_source(spec)?;
         let steps = spec.models.iter().map(|&model| step(model, spec, models));
         let steps = steps.collect::<Result<Vec<_>, _>>()?;
         let whole = steps.iter().filter(|step| step.on.is_none());
@@ -371,7 +398,7 @@ impl OpenStream {
         };
         let sinks = collect(outputs.into_iter().map(&mut open))?;
         let spec = spec.clone();
-        Ok(Self { spec, files, source, sinks, readers, follower, lane, steps, batch_max, shows_pictures })
+        Ok(Self { spec, files, sinks, readers, follower, lane, steps, batch_max, shows_pictures })
     }
 }
 
@@ -409,9 +436,9 @@ fn frame_memory(steps: &[Step], shows_pictures: bool, reads: impl Fn(ModelId) ->
     if all_read && !shows_pictures { FrameMemory::Nvmm } else { FrameMemory::Host }
 }
 
-fn policy(stream: &BoardStream, uri: &SourceUri) -> DropPolicy {
+fn policy(stream: &BoardStream) -> DropPolicy {
     // Live video does not wait; of a file every frame counts.
-    let usual = if uri.is_live() { DropPolicy::DropOldest } else { DropPolicy::Block };
+    let usual = if stream.source.is_live() { DropPolicy::DropOldest } else { DropPolicy::Block };
     stream.drop.unwrap_or(usual)
 }
 
@@ -455,14 +482,19 @@ impl Shared {
         &self,
         stream: StreamId,
         spec: &BoardStream,
-        uri: &SourceUri,
         memory: FrameMemory,
         inlet: Inlet,
     ) -> Result<SourceRunner, Diagnosis> {
         Ok(SourceRunner {
             stream,
-            shown: uri.to_string(),
-            source: orinoco_media::open(uri, &spec.name, memory, spec.queue_frames, Arc::clone(&self.clock))?,
+            shown: spec.source.to_string(),
+            source: orinoco_media::open(
+                &spec.source,
+                &spec.name,
+                memory,
+                spec.queue_frames,
+                Arc::clone(&self.clock),
+            )?,
             inlet,
             reconnect: Reconnect { attempts_max: spec.reconnect_attempts, stall: spec.stall },
             frames_max: spec.frames_max,
@@ -485,22 +517,12 @@ impl Running {
         entry: &LaneEntry,
     ) -> Result<(), Diagnosis> {
         let plans: Vec<BoundPlan> = open.spec.models.iter().filter_map(|model| plans.remove(model)).collect();
-        let OpenStream {
-            spec,
-            files,
-            source,
-            sinks,
-            readers,
-            follower,
-            lane,
-            steps,
-            batch_max,
-            shows_pictures,
-        } = open;
+        let OpenStream { spec, files, sinks, readers, follower, lane, steps, batch_max, shows_pictures } =
+            open;
         let outputs_read = sinks.len();
         let shared = self.shared.clone();
         let stream = shared.stats.add_stream(&spec.name);
-        let policy = policy(&spec, &source);
+        let policy = policy(&spec);
         let (sink, outlet) = SinkThread::new(
             stream,
             sinks,
@@ -524,7 +546,7 @@ impl Running {
         };
         let inlet = entry.join(joining).map_err(|why| self.not_joined(&spec, why))?;
         let memory = frame_memory(&steps, shows_pictures, |model| entry.reads_video_memory(model));
-        let runner = shared.source(stream, &spec, &source, memory, inlet)?;
+        let runner = shared.source(stream, &spec, memory, inlet)?;
         let mut earlier = self.streams.iter_mut().rev().filter(|earlier| earlier.spec.name == spec.name);
         let before = earlier.next().and_then(|earlier| earlier.closed.take());
         let (open, closed) = channel();
@@ -540,7 +562,7 @@ impl Running {
             readers,
             outputs_read,
             outputs_failed: sink.failed(),
-            shown: source.to_string(),
+            shown: spec.source.to_string(),
             lane,
             left: false,
             counted,
@@ -780,8 +802,10 @@ pub(crate) fn collect<T>(results: impl Iterator<Item = Result<T, Faults>>) -> Re
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use expect_test::expect;
     use orinoco_core::Findings;
     use orinoco_pipeline::{Executor, Frame, Outcome, StageTimes};
+    use orinoco_uri::SourceUri;
     use std::sync::Mutex;
 
     /// Nothing here takes longer, unless it hangs.
@@ -827,9 +851,13 @@ pub(crate) mod tests {
         Repository { roots: Vec::new(), data: Vec::new() }
     }
 
+    pub(crate) fn uri(text: &str) -> SourceUri {
+        SourceUri::parse(text).unwrap_or_else(|why| panic!("{why}"))
+    }
+
     /// A board whose streams have these names and sources, and no models.
     pub(crate) fn board(lanes: usize, streams: &[(&str, &str)]) -> Board {
-        let streams = streams.iter().map(|(name, source)| BoardStream::new(*name, *source, Vec::new()));
+        let streams = streams.iter().map(|(name, source)| BoardStream::new(*name, uri(source), Vec::new()));
         let (inference, streams) = (Inference::default(), streams.collect());
         let (models, files) = (Vec::new(), Vec::new());
         Board { name: "test".to_owned(), inference, memory: None, lanes, models, streams, files }
@@ -903,6 +931,34 @@ pub(crate) mod tests {
         fn finish(&mut self) -> Result<Option<PathBuf>, Diagnosis> {
             Ok(None)
         }
+    }
+
+    #[test]
+    fn faults_of_sources_come_with_those_of_files_zones_and_models() {
+        let dir = tempfile::tempdir().expect("temporary folder");
+        let (path, shown) = (dir.path().join("b.toml"), dir.path().display().to_string());
+        let zone = "[[stream.zone]]\nname = 'z'\ncorners = [0, 0, 1, 1, 0, 0]\n";
+        let stream = |name, source: &str, zone| {
+            format!("[[stream]]\nname = '{name}'\nsource = '{source}'\nmodels = ['m']\n{zone}")
+        };
+        let streams = [
+            stream("gone", "${dir}/gone.mp4", ""),
+            stream("wrong", "ftp://u:secret@host/a", zone),
+            stream("fine", "test://ball", ""),
+            stream("empty", "", ""),
+        ];
+        let text = format!("version = 1\n[[model]]\nname = 'm'\nmodel = 'nothing'\n{}", streams.concat());
+        std::fs::write(&path, text).expect("written");
+        let error = orinoco_board::load(&path, &[], &orinoco_config::Vars::new()).expect_err("much is wrong");
+        let faults = faults_of(error, &repository());
+        let seen: Vec<String> = faults.iter().map(|fault| format!("{} {fault}\n", fault.code.id)).collect();
+        expect![[r#"
+            E0101 /b.toml:7: /gone.mp4: there is no such file; check the path
+            E0401 /b.toml:11: ftp://u:***@host/a: `ftp://` is not a kind of source; use file://, csi://, v4l2://, rtsp://, http://, stdin:// or test://ball, or a plain path
+            E0106 /b.toml:15: stream wrong, zone z: its points are all in one place or in one line; give it points within the frame, from 0 to 1, that enclose or divide something
+            E0401 /b.toml:22: source: it is empty; name a file, a folder of images, csi://, v4l2://, rtsp://, http://, stdin:// or test://ball
+            E0201 /b.toml:4: nothing: no such model in; the repository is empty: choose another with --models
+        "#]].assert_eq(&seen.concat().replace(&shown, ""));
     }
 
     #[test]
@@ -992,7 +1048,7 @@ pub(crate) mod tests {
         let mut without_b = board.clone();
         without_b.streams.truncate(1);
         let mut with_c = without_b.clone();
-        with_c.streams.push(BoardStream::new("c", ENDLESS, Vec::new()));
+        with_c.streams.push(BoardStream::new("c", uri(ENDLESS), Vec::new()));
         let ready = running.reload(with_c).expect("it can be reloaded").prepare(&repository());
         let ready = ready.unwrap_or_else(|why| panic!("{why}"));
         assert_eq!(ready.joining[0].lane, 1, "the lane with the fewest streams");
@@ -1025,7 +1081,7 @@ pub(crate) mod tests {
         let mut running = runtime.start().expect("it starts");
         log.wait("a live", 1);
         let open = |name: &str, source: &str| {
-            let spec = BoardStream::new(name, source, vec![0]);
+            let spec = BoardStream::new(name, uri(source), vec![0]);
             OpenStream::new(&spec, Vec::new(), 0, &running.models).unwrap_or_else(|why| panic!("{why}"))
         };
         let (carrier, next) = (open("carrier", &path), open("next", ENDLESS));
@@ -1056,7 +1112,7 @@ pub(crate) mod tests {
         let mut running = runtime.start().expect("it starts");
         log.wait("b live", 1);
         let mut other = changed(board, 1);
-        other.streams[0].source = picture.display().to_string();
+        other.streams[0].source = uri(&picture.display().to_string());
         let ready = running.reload(other).expect("it can be reloaded").prepare(&repository());
         std::fs::remove_file(&picture).expect("it is there");
         let done = running.apply(ready.unwrap_or_else(|why| panic!("{why}")));

@@ -21,8 +21,8 @@ use orinoco_core::{Diagnosis, Exit, WithSubject, codes};
 use orinoco_model::Repository;
 use orinoco_pipeline::Stop;
 use orinoco_runtime::{
-    Earlier, OutputFile, Progress, Ready, Reloaded, Running, Runtime, SlidingRate, TakenFiles, open_own_file,
-    repository, vars,
+    Earlier, OutputFile, Progress, Ready, Reloaded, Running, Runtime, SlidingRate, TakenFiles, faults_of,
+    open_own_file, repository, vars,
 };
 use sd_notify::NotifyState;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -83,7 +83,7 @@ fn run(args: &Args) -> Result<Exit, Faults> {
     listen_to_signals(stop.clone(), Arc::clone(&hangups))?;
     let place = repository(args.models.as_deref(), args.data.as_deref());
     // What the last run wrote stays: it may have ended without anybody there.
-    let board = read_board(args)?;
+    let board = read_board(args, &place)?;
     let own = args
         .summary
         .as_ref()
@@ -118,8 +118,9 @@ fn run(args: &Args) -> Result<Exit, Faults> {
     exit
 }
 
-fn read_board(args: &Args) -> Result<Board, Faults> {
-    orinoco_board::load(&args.board, &orinoco_infer::ENGINES, &vars())
+fn read_board(args: &Args, place: &Repository) -> Result<Board, Faults> {
+    let board = orinoco_board::load(&args.board, &orinoco_infer::ENGINES, &vars());
+    board.map_err(|error| faults_of(error, place))
 }
 
 /// Loads what a changed board file needs, on a thread of its own: the life signs go on.
@@ -129,7 +130,7 @@ fn prepare_reload(
     place: Repository,
 ) -> Result<JoinHandle<Result<Ready, Faults>>, Faults> {
     journal::log(Level::Info, &format!("reloading {}", args.board.display()));
-    let reload = running.reload(read_board(args)?)?;
+    let reload = running.reload(read_board(args, &place)?)?;
     let thread = thread::Builder::new().name("reload".to_owned()).spawn(move || reload.prepare(&place));
     Ok(thread.about(&codes::ENGINE_RUN, "thread reload", "raise the limit on threads (ulimit -u)")?)
 }

@@ -18,7 +18,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("orinoco-config", &["orinoco-core"]),
     ("orinoco-telemetry", &["orinoco-core"]),
     ("orinoco-api", &["orinoco-core"]),
-    ("orinoco-board", &["orinoco-config", "orinoco-core", "orinoco-memory"]),
+    ("orinoco-board", &["orinoco-config", "orinoco-core", "orinoco-memory", "orinoco-uri"]),
     ("orinoco-vision", &["orinoco-core"]),
     ("orinoco-cuda", &["orinoco-core", "orinoco-memory"]),
     ("orinoco-eval", &["orinoco-config", "orinoco-core"]),

@@ -4,11 +4,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use orinoco_api::{EndState, Fault, Summary};
-use orinoco_board::{Board, BoardStream, SinkKind, SinkSpec, TrackSpec};
+use orinoco_board::{Board, BoardError, BoardStream, SinkKind, SinkSpec, SourceFault, TrackSpec};
 use orinoco_config::Faults;
 use orinoco_core::{Diagnosis, Exit, WithSubject, codes};
+use orinoco_model::Repository;
 use orinoco_pipeline::Stop;
-use orinoco_runtime::{Earlier, OutputFile, Runtime, TakenFiles, open_own_file, repository, vars};
+use orinoco_runtime::{Earlier, OutputFile, Runtime, TakenFiles, faults_of, open_own_file, repository, vars};
+use orinoco_uri::SourceUri;
 
 use crate::args::RunArgs;
 use crate::commands::{RECONNECT_ATTEMPTS, board_model, inference};
@@ -16,11 +18,11 @@ use crate::output::{self, EventLines, ProgressLine};
 use crate::signals::stop_on_signals;
 
 pub(crate) fn run(args: &RunArgs, json: bool) -> Result<Exit, Faults> {
-    let board = board(args, json)?;
+    let place = repository(args.place.models.as_deref(), args.place.data.as_deref());
+    let board = board(args, json, &place)?;
     let to_stdout = board.streams.iter().flat_map(|s| &s.sinks).any(|sink| sink.path == Path::new("-"));
     let stop = Stop::default();
     stop_on_signals(stop.clone())?;
-    let place = repository(args.place.models.as_deref(), args.place.data.as_deref());
     let frames_max = board.streams.iter().map(|stream| stream.frames_max).sum::<Option<u64>>();
     // Hours of work should not end without it; a run that was refused leaves nothing behind.
     let own = args
@@ -63,12 +65,13 @@ fn exit_of(summary: &Summary, json: bool) -> Exit {
     }
 }
 
-fn board(args: &RunArgs, json: bool) -> Result<Board, Faults> {
-    let mut board = match (&args.board, &args.source) {
-        (Some(path), _) => orinoco_board::load(path, &orinoco_infer::ENGINES, &vars())?,
-        (None, Some(source)) => foreground(args, source, json)?,
+fn board(args: &RunArgs, json: bool, place: &Repository) -> Result<Board, Faults> {
+    let board = match (&args.board, &args.source) {
+        (Some(path), _) => orinoco_board::load(path, &orinoco_infer::ENGINES, &vars()),
+        (None, Some(source)) => foreground(args, source, json),
         (None, None) => unreachable!("the command line requires one of them"),
     };
+    let mut board = board.map_err(|error| faults_of(error, place))?;
     let engines = inference(&args.engine)?;
     if !args.engine.engine.is_empty() {
         board.inference.engines = engines.engines;
@@ -84,20 +87,31 @@ fn board(args: &RunArgs, json: bool) -> Result<Board, Faults> {
 }
 
 /// A board of one stream, from the command line alone.
-fn foreground(args: &RunArgs, source: &str, json: bool) -> Result<Board, Faults> {
+fn foreground(args: &RunArgs, source: &str, json: bool) -> Result<Board, BoardError> {
     let batch = args.batch.map_or(1, usize::from);
     let models: Vec<_> = args.model.iter().map(|model| board_model(model, batch, Some(&args.tune))).collect();
-    let mut stream = BoardStream::new("0", source, (0..models.len()).collect());
-    stream.reconnect_attempts = Some(RECONNECT_ATTEMPTS);
-    stream.track = args.track.then(TrackSpec::default);
-    stream.sinks = args.sinks.iter().map(|text| sink(text)).collect::<Result<_, _>>()?;
+    let mut sinks = args.sinks.iter().map(|text| sink(text)).collect::<Result<Vec<_>, _>>()?;
     let file = |kind, path: &Option<PathBuf>| path.clone().map(|path| SinkSpec { kind, path });
-    stream.sinks.extend(file(SinkKind::Mp4, &args.output));
-    stream.sinks.extend(file(SinkKind::Jsonl, &args.results));
-    if json && !models.is_empty() && !stream.sinks.iter().any(|sink| sink.path == Path::new("-")) {
-        stream.sinks.push(SinkSpec { kind: SinkKind::Jsonl, path: PathBuf::from("-") });
+    sinks.extend(file(SinkKind::Mp4, &args.output));
+    sinks.extend(file(SinkKind::Jsonl, &args.results));
+    if json && !models.is_empty() && !sinks.iter().any(|sink| sink.path == Path::new("-")) {
+        sinks.push(SinkSpec { kind: SinkKind::Jsonl, path: PathBuf::from("-") });
     }
     let inference = inference(&args.engine)?;
+    let (name, track) = ("0".to_owned(), args.track.then(TrackSpec::default));
+    let source = match SourceUri::parse(source) {
+        Ok(source) => source,
+        Err(fault) => {
+            let streams = vec![Err(SourceFault { stream: name, track, fault })];
+            return Err(BoardError::Sources { models, streams });
+        }
+    };
+    let stream = BoardStream {
+        reconnect_attempts: Some(RECONNECT_ATTEMPTS),
+        track,
+        sinks,
+        ..BoardStream::new(name, source, (0..models.len()).collect())
+    };
     Ok(Board {
         name: "foreground".to_owned(),
         inference,

@@ -93,7 +93,7 @@ pub(crate) fn run(args: &BenchStreamsArgs, json: bool) -> Result<Exit, Faults> {
         frames: args.frames,
         inference: inference(&args.engine)?,
         model: board_model(&args.model, usize::from(args.batch), None),
-        source: args.source.clone(),
+        source: SourceUri::parse(&args.source)?,
         place,
     };
     let mut loaded = load_model(&bench.model, &bench.inference, &bench.place, &Quiet)?;
@@ -142,7 +142,7 @@ struct Bench {
     frames: u64,
     inference: Inference,
     model: BoardModel,
-    source: String,
+    source: SourceUri,
     place: Repository,
 }
 
@@ -187,7 +187,7 @@ impl Bench {
             reconnect_attempts: Some(RECONNECT_ATTEMPTS),
             ..BoardStream::new(
                 index.to_string(),
-                &*self.source,
+                self.source.clone(),
                 if with_model { vec![0] } else { Vec::new() },
             )
         };
@@ -359,7 +359,7 @@ fn middle_of(looks: &[Progress]) -> Progress {
 }
 
 /// The first frames of a source.
-fn frames_of(source: &str, clock: &Arc<dyn Clock>) -> Result<Vec<Frame>, Diagnosis> {
+fn frames_of(source: &SourceUri, clock: &Arc<dyn Clock>) -> Result<Vec<Frame>, Diagnosis> {
     let mut opened = opened(source, clock)?;
     let mut frames = Vec::new();
     while frames.len() < FRAMES_HELD {
@@ -370,15 +370,19 @@ fn frames_of(source: &str, clock: &Arc<dyn Clock>) -> Result<Vec<Frame>, Diagnos
         }
     }
     if frames.is_empty() {
-        return Err(no_frames(&SourceUri::parse(source)?.to_string()));
+        return Err(no_frames(&source.to_string()));
     }
     Ok(frames)
 }
 
-fn opened(source: &str, clock: &Arc<dyn Clock>) -> Result<Box<dyn Source>, Diagnosis> {
-    let uri = SourceUri::parse(source)?;
-    let mut source =
-        orinoco_media::open(&uri, "bench", FrameMemory::Host, BoardStream::QUEUE_FRAMES, Arc::clone(clock))?;
+fn opened(source: &SourceUri, clock: &Arc<dyn Clock>) -> Result<Box<dyn Source>, Diagnosis> {
+    let mut source = orinoco_media::open(
+        source,
+        "bench",
+        FrameMemory::Host,
+        BoardStream::QUEUE_FRAMES,
+        Arc::clone(clock),
+    )?;
     source.open().map_err(|error| error.diagnosis().clone())?;
     Ok(source)
 }
