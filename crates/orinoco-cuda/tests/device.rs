@@ -1,11 +1,6 @@
 //! What needs a GPU, and what is said where there is none. Without one, the same tests run on a stand-in for the driver,
 //! which proves how it is called, and that nothing is freed too early or never.
 
-#[path = "machine/build.rs"]
-mod build;
-#[path = "machine/driver.rs"]
-mod driver;
-
 use std::time::Duration;
 
 use orinoco_core::{ColorOrder, FrameDesc, FrameView, Layout, PixelFormat, Resize};
@@ -15,6 +10,7 @@ use orinoco_cuda::{
     Device, DeviceArena, DevicePool, FrameTable, Graph, Launch, PinnedBuffer, PinnedPool, Ran, TableLayout,
     Upload, allocated,
 };
+use orinoco_cuda_doubles::{is_stand_in, run_with_stand_in};
 use orinoco_vision::{Align, Fit, InputSpec, Mapping, Preprocessor, Rounding};
 
 #[expect(clippy::print_stderr, reason = "a test that did not run says so")]
@@ -45,7 +41,7 @@ fn the_driver_is_called_as_it_must_be() {
     // One at a time: what one frees while another has work queued would look like freed too early. Measuring launches
     // hundreds of large pictures, which take the CPU minutes.
     let tests = ["--test-threads=1", "--skip", "a_plan_is_measured"];
-    if let Err(why) = driver::run_with_stand_in(&tests) {
+    if let Err(why) = run_with_stand_in(&tests) {
         eprintln!("skipped: the stand-in driver: {why}");
     }
 }
@@ -205,7 +201,7 @@ fn what_one_thread_frees_does_not_end_a_capture_of_another() {
     stream.synchronize().expect("it ran");
     drop((graph, other, arena, stream));
     // On a GPU the tests beside this one allocate, too.
-    if driver::is_stand_in() {
+    if is_stand_in() {
         assert_eq!(allocated(), before, "all of it was freed after the capture");
     }
 }
@@ -218,11 +214,11 @@ fn nothing_is_freed_while_an_engine_may_capture() {
     let (one, other) = (device.capture_guard(), device.capture_guard());
     drop(arena);
     drop(one);
-    if driver::is_stand_in() {
+    if is_stand_in() {
         assert_eq!(allocated().device_bytes, before.device_bytes + 4096, "a capture may be under way");
     }
     drop(other);
-    if driver::is_stand_in() {
+    if is_stand_in() {
         assert_eq!(allocated(), before);
     }
 }
@@ -330,7 +326,7 @@ fn a_pool_that_measures_says_how_large_one_has_to_be() {
     let before = allocated();
     // On a GPU the tests beside this one allocate, too.
     let check_held = |device_bytes: usize, pinned_bytes: u64| {
-        if driver::is_stand_in() {
+        if is_stand_in() {
             let held = (allocated().device_bytes, allocated().pinned_bytes);
             assert_eq!(held, (before.device_bytes + device_bytes as u64, before.pinned_bytes + pinned_bytes));
         }

@@ -4,9 +4,6 @@
 //! On the CPU the bits must be the same, except where `exp` is called. On a GPU nothing may differ by more than
 //! [`DIFFERENCE_MAX`].
 
-mod machine;
-
-use machine::{Machine, machines};
 use orinoco_core::{
     Activation, BoxF, Choice, ColorMatrix, ColorOrder, ColorRange, Detection, ElementType, Findings,
     FrameDesc, FrameView, Layout, Orientation, PixelFormat, Resize, TensorDesc,
@@ -15,6 +12,7 @@ use orinoco_cuda::launch::{
     self, BoxRows, Candidate, CandidateLists, Elements, KeptLists, Reduction, Totals,
 };
 use orinoco_cuda::{Element, FilterBounds, PictureTensor, Placement, TableFault, TableLayout, twin};
+use orinoco_cuda_doubles::{Machine, machines};
 use orinoco_vision::{
     Across, Align, Fit, HeadKind, HeadSpec, InputSpec, Mapping, Output, Preprocessor, Rounding, heads,
     suppress,

@@ -4,15 +4,9 @@
 //! [`Engine`] (with [`Prepared`] and [`Session`]), [`CpuPlan`] and, on a GPU, [`CudaPlan`].
 
 mod audio;
-#[cfg(all(test, feature = "cuda"))]
-#[path = "../../orinoco-cuda/tests/machine/build.rs"]
-mod build;
 mod cache;
 #[cfg(feature = "cuda")]
 mod cuda;
-#[cfg(all(test, feature = "cuda"))]
-#[path = "../../orinoco-cuda/tests/machine/driver.rs"]
-mod driver;
 mod engine;
 mod executor;
 mod inference;

@@ -2,11 +2,6 @@
 //! Without a GPU the kernels run in a stand-in for the driver.
 #![cfg(all(feature = "cuda", feature = "tract"))]
 
-#[path = "../../orinoco-cuda/tests/machine/build.rs"]
-mod build;
-#[path = "../../orinoco-cuda/tests/machine/driver.rs"]
-mod driver;
-
 use std::io::Write;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -17,6 +12,7 @@ use std::time::Duration;
 use half::f16;
 use orinoco_core::{Diagnosis, ElementType, Findings, FrameDesc, MemoryDomain, Nanos, PixelFormat, Resize};
 use orinoco_cuda::{Device, DeviceArena, Stream, Surfaces};
+use orinoco_cuda_doubles::run_with_stand_in;
 use orinoco_infer::{
     CpuPlan, CudaPlan, DeviceSession, DeviceTensor, Elements, ElementsMut, Options, Prepared, Session,
     by_name,
@@ -262,7 +258,7 @@ fn gpu(check: &str) -> Option<Device> {
 
 #[test]
 fn plans_run_without_a_gpu_as_well() {
-    if let Err(why) = driver::run_with_stand_in(&["--test-threads=1"]) {
+    if let Err(why) = run_with_stand_in(&["--test-threads=1"]) {
         note(&format!("skipped: the stand-in driver: {why}"));
     }
 }

@@ -21,6 +21,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("orinoco-board", &["orinoco-config", "orinoco-core", "orinoco-memory", "orinoco-uri"]),
     ("orinoco-vision", &["orinoco-core"]),
     ("orinoco-cuda", &["orinoco-core", "orinoco-memory"]),
+    ("orinoco-cuda-doubles", &["orinoco-cuda"]),
     ("orinoco-eval", &["orinoco-config", "orinoco-core"]),
     ("orinoco-memory", &["orinoco-core"]),
     ("orinoco-model", &["orinoco-config", "orinoco-core", "orinoco-vision"]),
@@ -136,4 +137,16 @@ fn arrows(packages: &[Value]) -> BTreeMap<String, BTreeSet<String>> {
         shipped.map(name).filter(|other| ours.contains(other)).collect()
     };
     packages.iter().map(|package| (name(package), used(package))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_tests_use_test_doubles() {
+        for (name, used) in ALLOWED {
+            assert!(!used.contains(&"orinoco-cuda-doubles"), "{name} would bring them into a program");
+        }
+    }
 }

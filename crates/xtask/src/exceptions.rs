@@ -20,10 +20,10 @@ const EXCEPTIONS: &[(&str, &str)] = &[
     ("crates/orinoco-cuda/src/surface.rs", "two C libraries that know each other's handles"),
     ("crates/orinoco-cuda/src/table/span.rs", "a table is filled if the caller says so"),
     (
-        "crates/orinoco-cuda/tests/machine/emulator.rs",
+        "crates/orinoco-cuda-doubles/src/emulator.rs",
         "kernels compiled for the CPU are C, and read memory by address",
     ),
-    ("crates/orinoco-cuda/tests/machine/gpu.rs", "a table of frames in memory of the test's own"),
+    ("crates/orinoco-cuda-doubles/src/gpu.rs", "a table of frames in memory of the test's own"),
     (
         "crates/orinoco-media/src/v4l2/kernel.rs",
         "V4L2's ioctls take pointers, and its buffers are mapped memory",

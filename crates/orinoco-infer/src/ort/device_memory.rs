@@ -127,8 +127,8 @@ fn give_back(address: u64) {
 mod tests {
     use super::*;
     use crate::cuda::device;
-    use crate::driver;
     use orinoco_cuda::allocated;
+    use orinoco_cuda_doubles::{is_stand_in, run_with_stand_in};
     use std::thread;
 
     #[expect(clippy::print_stderr, reason = "a test that did not run says so")]
@@ -138,14 +138,14 @@ mod tests {
 
     #[test]
     fn on_the_stand_in_driver_too() {
-        if let Err(why) = driver::run_with_stand_in(&["--test-threads=1", "ort::device_memory::"]) {
+        if let Err(why) = run_with_stand_in(&["--test-threads=1", "ort::device_memory::"]) {
             note(&format!("skipped: the stand-in driver: {why}"));
         }
     }
 
     #[test]
     fn onnx_runtime_takes_an_allocator_for_a_gpu() {
-        if !driver::is_stand_in() {
+        if !is_stand_in() {
             // Other tests of this program want no library to be loaded.
             return;
         }

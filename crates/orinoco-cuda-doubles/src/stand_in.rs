@@ -3,14 +3,14 @@
 
 use std::process::Command;
 
-use super::build;
+use crate::compile;
 
 /// The stand-in driver: the kernels, `driver.h`, and a list of the kernels.
 fn stand_in() -> String {
-    let (mut text, mut list) = (build::head(), String::new());
-    for name in build::SOURCES {
-        let source = build::source(name);
-        for kernel in build::kernel_names(&source) {
+    let (mut text, mut list) = (compile::head(), String::new());
+    for name in compile::SOURCES {
+        let source = compile::source(name);
+        for kernel in compile::kernel_names(&source) {
             let place = format!("{name}_source::{kernel}");
             list += &format!(
                 "{{\"{kernel}\", [](void **v) {{ emulator::call({place}, v); }}, \
@@ -30,20 +30,20 @@ fn stand_in() -> String {
 const INSIDE: &str = "ORINOCO_STAND_IN";
 
 /// Whether the driver is the stand-in.
-pub(crate) fn is_stand_in() -> bool {
+pub fn is_stand_in() -> bool {
     std::env::var_os(INSIDE).is_some()
 }
 
 /// Runs the tests of this program once more, with the stand-in for a driver: as a discrete GPU, and as an integrated one.
-/// `arguments` choose which. Returns at once in that run, and says why where there can be none.
+/// `arguments` choose which. Returns at once in that run. The error says why there can be none. Panics where a test failed.
 #[expect(clippy::print_stderr, reason = "a test that did not run says so")]
-pub(crate) fn run_with_stand_in(arguments: &[&str]) -> Result<(), String> {
+pub fn run_with_stand_in(arguments: &[&str]) -> Result<(), String> {
     if is_stand_in() {
         return Ok(());
     }
-    let compiler = build::compiler()?;
+    let compiler = compile::compiler()?;
     let folder = tempfile::tempdir().expect("a folder for the stand-in");
-    build::finish(build::start(&compiler, &stand_in(), &folder.path().join("libcuda.so.1")));
+    compile::finish(compile::start(&compiler, &stand_in(), &folder.path().join("libcuda.so.1")));
     for other in ["libcuda.so", "libnvbufsurface.so"] {
         std::os::unix::fs::symlink("libcuda.so.1", folder.path().join(other)).expect("a link");
     }

@@ -3,7 +3,7 @@
 
 use orinoco_cuda::{Device, DeviceArena, Launch, Span, Stream, TableLayout, TableSpan};
 
-use super::Machine;
+use crate::machine::Machine;
 
 pub(crate) struct Gpu {
     device: Device,

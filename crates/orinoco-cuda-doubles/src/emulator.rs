@@ -9,7 +9,8 @@ use libloading::Library;
 use orinoco_cuda::launch::{Arguments, Grid};
 use orinoco_cuda::{CudaError, Kernel, Launch, Owner, Span, TableLayout, TableSpan};
 
-use super::{Machine, build};
+use crate::compile;
+use crate::machine::Machine;
 
 /// `orinoco_launch` of a compiled source: name, grid and block, a pointer to each value, direction.
 type Run = unsafe extern "C" fn(*const c_char, *const c_uint, *const *const c_void, c_int) -> c_int;
@@ -42,11 +43,11 @@ impl Emulator {
 }
 
 fn compile() -> Result<Kernels, String> {
-    let compiler = build::compiler()?;
+    let compiler = compile::compiler()?;
     let folder = tempfile::tempdir().expect("a folder for the compiled kernels");
-    let builds = build::SOURCES.map(|name| {
-        let text = build::source(name);
-        let entries: String = build::kernel_names(&text)
+    let builds = compile::SOURCES.map(|name| {
+        let text = compile::source(name);
+        let entries: String = compile::kernel_names(&text)
             .map(|kernel| format!("{{\"{kernel}\", [](void **v) {{ emulator::call({kernel}, v); }}}},\n"))
             .collect();
         let whole = format!(
@@ -56,13 +57,13 @@ fn compile() -> Result<Kernels, String> {
              extern \"C\" char *orinoco_place(size_t bytes, int at_end) {{ return emulator::place(bytes, at_end); }}\n\
              extern \"C\" void orinoco_remove(char *placed, size_t bytes, int at_end) {{\n\
              emulator::remove(placed, bytes, at_end); }}\n",
-            build::head()
+            compile::head()
         );
         let library = folder.path().join(format!("lib{name}.so"));
-        (build::start(&compiler, &whole, &library), library)
+        (compile::start(&compiler, &whole, &library), library)
     });
     let libraries = builds.map(|(child, library)| {
-        build::finish(child);
+        compile::finish(child);
         // SAFETY: it was just built from our sources, and does nothing when it is opened.
         unsafe { Library::new(&library) }.expect("the compiled kernels can be opened")
     });
@@ -81,8 +82,8 @@ impl Launch for Emulator {
         let ran = self.kernels.libraries.iter().any(|library| {
             // SAFETY: `orinoco_launch` has this type in every library (see `compile`).
             let run = unsafe { library.get::<Run>(b"orinoco_launch") }.expect("it is in every library");
-            // SAFETY: `arguments` are what the kernel takes: they are made in launch.rs and below it only. Memory they name lies in
-            // spans, which were placed below and live as long as `arguments`.
+            // SAFETY: `arguments` are what the kernel takes: they are made in launch.rs and below it only.
+            // Memory they name lies in spans, which were placed below and live as long as `arguments`.
             let code = unsafe {
                 run(name.as_ptr(), sizes.as_ptr(), arguments.pointers().as_ptr(), c_int::from(self.backwards))
             };
