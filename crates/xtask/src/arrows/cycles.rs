@@ -1,7 +1,6 @@
 //! Files of a crate that use one another in a cycle: such files can be read only all at once. There shall be none.
 
 use std::collections::BTreeSet;
-use std::fmt::Write as _;
 use std::fs;
 use std::io;
 use std::path::Path;
@@ -63,36 +62,45 @@ struct Cycle {
 
 /// Fails on a cycle that is not known, and on a known one that is gone or has other files.
 pub(super) fn check(packages: &[Value]) -> Result<()> {
-    let mut faults = Vec::new();
-    let mut seen = BTreeSet::new();
+    let mut found = Vec::new();
     for package in packages {
         let name = package["name"].as_str().context("a package has a name")?;
         for root in roots(package) {
-            for cycle in cycles(Path::new(root), &load).with_context(|| format!("reading {name}"))? {
-                let known = KNOWN.iter().position(|(owner, files)| *owner == name && cycle.files == *files);
-                let mut shown = format!("{name}: {} use one another", cycle.files.join(", "));
-                for arrow in &cycle.arrows {
-                    let _ = write!(shown, "\n    {arrow}");
-                }
-                match known {
-                    Some(index) => {
-                        println!("known cycle of {shown}");
-                        seen.insert(index);
-                    }
-                    None => faults.push(shown),
-                }
-            }
+            let cycles = cycles(Path::new(root), &load).with_context(|| format!("reading {name}"))?;
+            found.extend(cycles.into_iter().map(|cycle| (name, cycle)));
         }
     }
-    let gone = KNOWN.iter().enumerate().filter(|(index, _)| !seen.contains(index));
-    faults.extend(gone.map(|(_, (name, files))| {
-        format!("{name}: there is no such cycle any more: remove {} from the list", files.join(", "))
-    }));
+    for (name, cycle) in found.iter().filter(|(name, cycle)| is_known(name, cycle, KNOWN)) {
+        println!("known cycle of {}", shown(name, cycle));
+    }
+    let faults = faults(&found, KNOWN);
     if !faults.is_empty() {
         bail!("cycles of files (crates/xtask/src/arrows/cycles.rs):\n  {}", faults.join("\n  "));
     }
     println!("files of {} crates, {} known cycles", packages.len(), KNOWN.len());
     Ok(())
+}
+
+/// What keeps `found` from being just what is `known`.
+fn faults(found: &[(&str, Cycle)], known: &[(&str, &[&str])]) -> Vec<String> {
+    let new = found.iter().filter(|(name, cycle)| !is_known(name, cycle, known));
+    let gone = known
+        .iter()
+        .filter(|(owner, files)| !found.iter().any(|(name, cycle)| name == owner && cycle.files == *files));
+    let new = new.map(|(name, cycle)| shown(name, cycle));
+    let gone = gone.map(|(name, files)| {
+        format!("{name}: there is no such cycle any more: remove {} from the list", files.join(", "))
+    });
+    new.chain(gone).collect()
+}
+
+fn is_known(name: &str, cycle: &Cycle, known: &[(&str, &[&str])]) -> bool {
+    known.iter().any(|(owner, files)| *owner == name && cycle.files == *files)
+}
+
+fn shown(name: &str, cycle: &Cycle) -> String {
+    let arrows: String = cycle.arrows.iter().map(|arrow| format!("\n    {arrow}")).collect();
+    format!("{name}: {} use one another{arrows}", cycle.files.join(", "))
 }
 
 /// Roots of what a package ships: its library and its programs.
@@ -268,6 +276,23 @@ mod tests {
             ],
             expect![""],
         );
+    }
+
+    #[test]
+    fn a_new_cycle_and_one_that_is_gone_are_faults() {
+        let cycle = |files: &[&str]| Cycle {
+            files: files.iter().map(|file| (*file).to_owned()).collect(),
+            arrows: vec!["a.rs -> b.rs: B".to_owned(), "b.rs -> a.rs: A".to_owned()],
+        };
+        let known: &[(&str, &[&str])] = &[("one", &["a.rs", "b.rs"]), ("other", &["a.rs", "b.rs", "c.rs"])];
+        let found = [("one", cycle(&["a.rs", "b.rs"])), ("other", cycle(&["a.rs", "b.rs"]))];
+        expect![[r#"
+            other: a.rs, b.rs use one another
+                a.rs -> b.rs: B
+                b.rs -> a.rs: A
+            other: there is no such cycle any more: remove a.rs, b.rs, c.rs from the list"#]]
+        .assert_eq(&faults(&found, known).join("\n"));
+        assert_eq!(faults(&found[..1], &known[..1]), [""; 0]);
     }
 
     #[test]
