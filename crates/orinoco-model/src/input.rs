@@ -2,7 +2,7 @@
 
 use orinoco_config::Reader;
 use orinoco_core::text::count;
-use orinoco_core::{ColorOrder, ElementType, Layout, Resize, codes};
+use orinoco_core::{Choice, ColorOrder, ElementType, Layout, Resize, codes};
 use orinoco_vision::{Align, Fit, InputSpec, Rounding};
 
 /// Larger inputs are a typing error, not a model.
@@ -31,6 +31,24 @@ impl ModelInput {
     }
 }
 
+/// The values of `kind` in `[input]`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum InputKind {
+    Image,
+    Audio,
+}
+
+impl Choice for InputKind {
+    const ALL: &'static [Self] = &[Self::Image, Self::Audio];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Image => "image",
+            Self::Audio => "audio",
+        }
+    }
+}
+
 /// The sound that a model takes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AudioSpec {
@@ -52,6 +70,24 @@ pub enum AudioFeatures {
     },
     /// Mel-frequency cepstral coefficients.
     Mfcc(Mfcc),
+}
+
+/// The values of `features` in `[input]`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FeatureKind {
+    Samples,
+    Mfcc,
+}
+
+impl Choice for FeatureKind {
+    const ALL: &'static [Self] = &[Self::Samples, Self::Mfcc];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Samples => "samples",
+            Self::Mfcc => "mfcc",
+        }
+    }
 }
 
 /// How cepstral coefficients are made, as TensorFlow's `tf.signal` and MLPerf Tiny's keyword spotting do it.
@@ -132,9 +168,10 @@ pub(crate) fn read_input(table: Reader<'_>) -> InputTable {
     let name = table.text("name");
     let quantization = read_quantization(&table);
     let element = table.choice("dtype", &ELEMENTS.map(|element| (element.name(), element)));
-    let audio = table.choice("kind", &[("image", false), ("audio", true)]).unwrap_or(false);
-    let input =
-        if audio { ModelInput::Audio(read_audio(&table)) } else { ModelInput::Image(read_image(&table)) };
+    let input = match table.choice_of("kind").unwrap_or(InputKind::Image) {
+        InputKind::Image => ModelInput::Image(read_image(&table)),
+        InputKind::Audio => ModelInput::Audio(read_audio(&table)),
+    };
     let is_rounding_given = table.has("rounding");
     table.finish();
     InputTable { name, element, input, is_rounding_given, quantization }
@@ -256,8 +293,8 @@ fn read_audio(table: &Reader<'_>) -> AudioSpec {
         table.integer(key, 1..=max).and_then(|n| usize::try_from(n).ok()).unwrap_or(default)
     };
     let sample_rate = count("sample_rate", 16_000, SAMPLE_RATE_MAX);
-    let mfcc = table.choice("features", &[("samples", false), ("mfcc", true)]).unwrap_or(false);
-    let features = if mfcc {
+    let kind = table.choice_of("features").unwrap_or(FeatureKind::Samples);
+    let features = if kind == FeatureKind::Mfcc {
         let edges = [("low_hz", 20.0), ("high_hz", 4_000.0)];
         let [low, high] =
             edges.map(|(key, default)| table.float(key, 0.0..=SAMPLE_RATE_MAX as f64).unwrap_or(default));

@@ -6,7 +6,7 @@ use orinoco_core::Choice;
 use orinoco_vision::{Across, Fit, HeadSpec, InputSpec};
 
 use crate::Model;
-use crate::input::{AudioFeatures, AudioSpec, FeedValue, ModelInput, Quantization};
+use crate::input::{AudioFeatures, AudioSpec, FeatureKind, FeedValue, InputKind, ModelInput, Quantization};
 
 impl Model {
     /// The description as TOML. Keys that a guess is unsure of are followed by a comment that says why. Reading it gives
@@ -98,7 +98,7 @@ impl Writer<'_> {
     fn image(&mut self, image: &InputSpec) {
         let unsure_kind = self.model.unsure.iter().any(|unsure| unsure.key == "kind");
         if unsure_kind {
-            self.quoted("kind", "image");
+            self.quoted("kind", InputKind::Image.name());
         }
         self.quoted("layout", image.layout.name());
         self.line("width", &image.width.to_string());
@@ -122,7 +122,7 @@ impl Writer<'_> {
     }
 
     fn audio(&mut self, audio: &AudioSpec) {
-        self.quoted("kind", "audio");
+        self.quoted("kind", InputKind::Audio.name());
         self.line("sample_rate", &audio.sample_rate.to_string());
         match &audio.features {
             AudioFeatures::Samples { window, context } => {
@@ -130,7 +130,7 @@ impl Writer<'_> {
                 self.line("context", &context.to_string());
             }
             AudioFeatures::Mfcc(mfcc) => {
-                self.quoted("features", "mfcc");
+                self.quoted("features", FeatureKind::Mfcc.name());
                 for (key, value) in [
                     ("frames", mfcc.frames),
                     ("frame_samples", mfcc.frame_samples),
