@@ -110,6 +110,37 @@ fn guessed(side: (u32, u32), outputs: &[(&str, &[usize])]) -> String {
 }
 
 #[test]
+fn heads_declare_what_files_and_lanes_count_on() {
+    let head = |kind: &HeadKind| {
+        let HeadDescriptor { finds, form, score_threshold, box_unit, multi_label, rounding, .. } = **kind;
+        let usual = format!("{score_threshold} {box_unit:?} multi_label={multi_label} {rounding:?}");
+        let ultralytics = if kind.reads_ultralytics { " ultralytics" } else { "" };
+        format!("{} {finds:?} {form:?} {:?} {usual}{ultralytics}", kind.name, kind.strides)
+    };
+    let seen: Vec<String> = ALL.iter().map(head).collect();
+    let expected = [
+        "centernet Boxes Other [] 0.3 Fraction multi_label=false Exact",
+        "yolox Boxes GridRows [8, 16, 32] 0.3 Fraction multi_label=true Down",
+        "nanodet Boxes Other [8, 16, 32, 64] 0.3 Fraction multi_label=false Exact",
+        "yolov8-seg Instances Other [8, 16, 32] 0.3 Fraction multi_label=false Nearest ultralytics",
+        "yolov8-pose Boxes Other [8, 16, 32] 0.3 Fraction multi_label=false Nearest ultralytics",
+        "yolov8-obb Boxes Other [8, 16, 32] 0.3 Fraction multi_label=false Nearest ultralytics",
+        "yolov8 Boxes Channels [8, 16, 32] 0.3 Fraction multi_label=false Nearest ultralytics",
+        "yolov5 Boxes PixelRows [8, 16, 32] 0.3 Fraction multi_label=false Nearest ultralytics",
+        "end2end Boxes Other [] 0.3 Fraction multi_label=false Nearest ultralytics",
+        "listed Boxes Other [] 0.3 Pixels multi_label=false Exact",
+        "detr Boxes Other [] 0.3 Fraction multi_label=false Exact ultralytics",
+        "ssd Boxes Other [] 0.3 Fraction multi_label=false Exact",
+        "fastestdet Boxes Other [16] 0.3 Fraction multi_label=false Exact",
+        "classification Classes Classes [] 0 Fraction multi_label=false Exact",
+        "embedding Embedding Other [] 0.3 Fraction multi_label=false Exact",
+        "segmentation ClassMap Other [] 0.3 Fraction multi_label=false Exact",
+        "raw Tensors Other [] 0.3 Fraction multi_label=false Exact",
+    ];
+    assert_eq!(seen, expected);
+}
+
+#[test]
 fn the_first_axis_is_the_batch() {
     let check = |name: &str, outputs: &[(&str, &[usize])], batch, expected: Result<(), &str>| {
         let outputs: Vec<TensorDesc> = outputs.iter().map(|(name, shape)| fixed(name, shape)).collect();
