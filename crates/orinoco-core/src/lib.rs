@@ -1,4 +1,4 @@
-//! The vocabulary every Orinoco crate shares: ids, time, frames, tensors, detections and diagnoses.
+//! The vocabulary every Orinoco crate shares: ids, time, frames, tensors, detections, settings of models and diagnoses.
 //!
 //! It does no I/O, reads no clock, and needs no operating system. Read first:
 //! [`FrameDesc`] (what an image in memory is), [`TensorDesc`] (what a model takes and gives) and
