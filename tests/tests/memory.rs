@@ -98,11 +98,54 @@ fn a_board_runs_in_exactly_what_it_needs_and_not_in_a_byte_less() {
 
     board(dir, &(total - 1).to_string());
     let refused = run(&["run"], &path, &cache);
-    assert_one_sentence(&refused, 2, "E0305", &["memory budget of", "give stream `s` a ring of"]);
+    let suggested = "give stream `s` a ring of 3 frames instead of 4";
+    assert_one_sentence(&refused, 2, "E0305", &["memory budget of", suggested]);
     let table = String::from_utf8_lossy(&refused.stderr);
-    for word in ["less than 0.1 MiB over budget (board)", "yolox_nano", "scratch", "budget"] {
+    for word in ["less than 0.1 MiB over budget (board)", "yolox_nano", "scratch", "measured", "budget"] {
         assert!(table.contains(word), "`{word}` in\n{table}");
     }
+
+    // What is suggested is what one writes, and it fits.
+    let text = fs::read_to_string(&path).expect("readable");
+    let shorter = text.replace("[[stream]]\n", "[[stream]]\nqueue_frames = 3\n");
+    fs::write(&path, shorter).expect("written");
+    let planned = run(&["memory", "--json"], &path, &cache);
+    assert!(planned.status.success(), "{}", String::from_utf8_lossy(&planned.stderr));
+    let planned: Value = serde_json::from_slice(&planned.stdout).expect("JSON");
+    let frame_bytes = 320 * 240 * 3 / 2;
+    let saved = total - planned["total_bytes"].as_u64().expect("a number");
+    assert!((frame_bytes - 4096..=frame_bytes + 4096).contains(&saved), "{saved} of a frame's {frame_bytes}");
+}
+
+#[test]
+fn sizes_say_how_they_are_known() {
+    let dir = tempfile::tempdir().expect("temporary folder");
+    let board = demo_board(dir.path());
+    let text = fs::read_to_string(&board).expect("readable");
+    let camera = "[[stream]]\nname = 'camera'\nsource = 'rtsp://127.0.0.1/x'\nmodels = ['m']\n";
+    fs::write(&board, text + camera).expect("written");
+    let planned = run(&["memory", "--json"], Path::new(&board), dir.path());
+    assert!(planned.status.success(), "{}", String::from_utf8_lossy(&planned.stderr));
+    let planned: Value = serde_json::from_slice(&planned.stdout).expect("JSON");
+    let areas = planned["areas"].as_array().expect("a list");
+    let mut end = 0;
+    for area in areas {
+        let basis = if area["kind"] == "frames" { "computed" } else { "measured" };
+        assert_eq!(area["basis"], basis, "{area}");
+        // Version 1 has offsets: of areas one after another.
+        assert_eq!((area["domain"].as_str(), area["offset"].as_u64()), (Some("host"), Some(end)), "{area}");
+        assert_eq!(area["spans"][0]["offset"], area["offset"], "{area}");
+        end += area["bytes"].as_u64().expect("a number");
+    }
+    assert_eq!(planned["total_bytes"], end);
+    let frames: Vec<&Value> = areas.iter().filter(|area| area["kind"] == "frames").collect();
+    let [frames] = &frames[..] else { panic!("{frames:?}") };
+    assert_eq!(
+        (&frames["name"], &frames["spans"][0]["bytes"]),
+        (&"s".into(), &(16 * 320 * 240 * 3 / 2).into())
+    );
+    let uncounted = serde_json::json!([{"name": "camera", "what": "decoder buffers"}]);
+    assert_eq!(planned["uncounted"], uncounted);
 }
 
 #[test]

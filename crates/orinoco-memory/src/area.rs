@@ -89,8 +89,8 @@ pub struct Area {
     pub domain: Domain,
     /// The lane, of a scratch.
     pub lane: Option<usize>,
-    /// Which model or source is behind the name, as [`ModelNeeds::revision`](crate::ModelNeeds::revision) says; empty for
-    /// a scratch, which is anybody's.
+    /// Which model on which engine, or which source, is behind the name: what `revision` of its needs says. Empty for a
+    /// scratch, which is anybody's.
     pub revision: String,
     /// Its size: the sum of its shares, of a scratch the largest of them.
     pub bytes: u64,

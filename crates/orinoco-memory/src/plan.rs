@@ -110,7 +110,7 @@ fn areas_in(domain: Domain, needs: &Needs) -> impl Iterator<Item = Area> {
 
 fn weights(domain: Domain, model: &ModelNeeds) -> Area {
     let share = Share { name: model.name.clone(), bytes: model.weights_bytes(domain) };
-    area(Kind::Weights, domain, &model.name, &model.revision, vec![share])
+    area(Kind::Weights, domain, &model.name, of_engine(model), vec![share])
 }
 
 /// The scratch that the models of a lane share: as large as the largest of them needs, since a lane executes one at a time.
@@ -136,20 +136,25 @@ fn inputs_and_outputs(model: &ModelNeeds) -> Area {
         name: format!("{}/{}", model.name, tensor.name),
         bytes: tensor.bytes.at(model.batch),
     });
-    area(Kind::Io, model.io_domain, &model.name, &model.revision, shares.collect())
+    area(Kind::Io, model.io_domain, &model.name, of_engine(model), shares.collect())
 }
 
 fn frames(stream: &StreamNeeds) -> Area {
     let slots = Share { name: stream.name.clone(), bytes: stream.slots_bytes() };
     let driver = Share { name: format!("{}/driver", stream.name), bytes: stream.driver_bytes };
-    area(Kind::Frames, stream.domain, &stream.name, &stream.revision, vec![slots, driver])
+    area(Kind::Frames, stream.domain, &stream.name, stream.revision.clone(), vec![slots, driver])
+}
+
+/// The revision of a model's areas: another engine has memory of its own for the same model.
+fn of_engine(model: &ModelNeeds) -> String {
+    format!("{} on {}", model.revision, model.engine)
 }
 
 /// An area that is the sum of its shares. A share without bytes is left out.
-fn area(kind: Kind, domain: Domain, name: &str, revision: &str, mut shares: Vec<Share>) -> Area {
+fn area(kind: Kind, domain: Domain, name: &str, revision: String, mut shares: Vec<Share>) -> Area {
     shares.retain(|share| share.bytes > 0);
     let bytes = shares.iter().map(Share::counted_bytes).sum::<u64>().next_multiple_of(PAGE_BYTES);
-    Area { name: name.to_owned(), kind, domain, lane: None, revision: revision.to_owned(), bytes, shares }
+    Area { name: name.to_owned(), kind, domain, lane: None, revision, bytes, shares }
 }
 
 impl Plan {
