@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use orinoco_core::{Diagnosis, DropPolicy, Resize};
+use orinoco_core::{Choice, Codec, Diagnosis, DropPolicy, Resize};
 use orinoco_uri::SourceUri;
 
 /// Everything one board runs.
@@ -231,26 +231,28 @@ pub struct SinkSpec {
 
 /// Kinds of output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum SinkKind {
     /// One `orinoco.result/1` object a line.
     Jsonl,
-    /// The video with boxes and names, H.264 in MP4.
-    Mp4,
-    /// The same as H.265, which needs about half of the space.
-    Mp4H265,
+    /// The video with boxes and names, in MP4.
+    Mp4(Codec),
     /// A checksum of every frame, as FFmpeg's `framemd5`.
     FrameMd5,
 }
 
-impl SinkKind {
-    /// All kinds by the name used in board files and on the command line.
-    pub const NAMES: [(&'static str, SinkKind); 4] = [
-        ("jsonl", Self::Jsonl),
-        ("mp4", Self::Mp4),
-        ("mp4-h265", Self::Mp4H265),
-        ("framemd5", Self::FrameMd5),
-    ];
+/// Its names are those of board files and of the command line.
+impl Choice for SinkKind {
+    const ALL: &'static [Self] =
+        &[Self::Jsonl, Self::Mp4(Codec::H264), Self::Mp4(Codec::H265), Self::FrameMd5];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Jsonl => "jsonl",
+            Self::Mp4(Codec::H264) => "mp4",
+            Self::Mp4(Codec::H265) => "mp4-h265",
+            Self::FrameMd5 => "framemd5",
+        }
+    }
 }
 
 impl BoardStream {

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use orinoco_config::{Document, Reader, Vars};
+use orinoco_core::codes;
 use orinoco_core::text::count;
-use orinoco_core::{DropPolicy, codes};
 use orinoco_uri::SourceUri;
 
 use crate::{
@@ -193,7 +193,7 @@ struct NamedSink {
 
 fn read_sink(table: Reader<'_>) -> NamedSink {
     let name = read_entry_name(&table);
-    let kind = table.choice("kind", &SinkKind::NAMES);
+    let kind = table.choice_of("kind");
     if !table.has("kind") {
         table.missing("kind", "write jsonl, mp4, mp4-h265 or framemd5");
     }
@@ -222,7 +222,7 @@ fn read_stream(table: Reader<'_>, lanes: usize, models: &[BoardModel], sinks: &[
     let chosen_sinks = indices(&table, "sinks", &sink_names);
     let millis = |key| table.integer(key, 0..=MILLIS_MAX).map(|n| Duration::from_millis(n.unsigned_abs()));
     let lane = read_lane(&table, lanes);
-    let drop = table.choice("drop", &DropPolicy::NAMES);
+    let drop = table.choice_of("drop");
     let queue_frames = table.integer("queue_frames", 1..=QUEUE_FRAMES_MAX).map(as_usize);
     let batch_wait = millis("batch_wait_ms");
     let latency_max = millis("latency_ms_max");

@@ -11,11 +11,11 @@ mod choice;
 pub mod codes;
 mod detection;
 mod diagnosis;
-mod drop_policy;
 mod findings;
 mod frame;
 mod ids;
 mod model;
+mod stream;
 mod tensor;
 pub mod text;
 mod time;
@@ -23,7 +23,6 @@ mod time;
 pub use choice::Choice;
 pub use detection::{BoxF, Detection, TrackId};
 pub use diagnosis::{Code, Diagnosis, Exit, WithSubject};
-pub use drop_policy::DropPolicy;
 pub use findings::{ClassMap, ClassScore, Findings, Keypoint, Mask, Point, RawTensor};
 pub use frame::{
     ColorMatrix, ColorRange, FrameDesc, FrameView, MemoryDomain, Orientation, PLANES_MAX, PixelFormat, Plane,
@@ -31,5 +30,6 @@ pub use frame::{
 };
 pub use ids::{ModelId, StreamId};
 pub use model::{Activation, ColorOrder, Resize};
+pub use stream::{Codec, DropPolicy};
 pub use tensor::{Dim, ElementType, Layout, TensorDesc, shape_text};
 pub use time::{Clock, Nanos, Pts, PtsClock, WallTime};

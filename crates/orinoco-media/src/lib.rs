@@ -7,6 +7,7 @@
 
 #[cfg(feature = "gstreamer")]
 mod container;
+mod frame_memory;
 mod framemd5;
 mod gif_source;
 #[cfg(feature = "gstreamer")]
@@ -30,6 +31,7 @@ mod test_source;
 mod v4l2;
 mod wav;
 
+pub use frame_memory::FrameMemory;
 pub use framemd5::FrameMd5Sink;
 #[cfg(feature = "gstreamer")]
 pub use gst::{GstSource, VideoHardware, video_hardware};
@@ -39,7 +41,7 @@ pub use local_source::{check_source, source_files};
 #[cfg(feature = "gstreamer")]
 pub use mp4::{Draw, Mp4Sink, Shown, cut_torn_mp4};
 pub use needs::{SourceNeeds, source_needs};
-pub use open::{Codec, FrameMemory, open};
+pub use open::open;
 pub use raw_source::RawSource;
 pub use test_source::{Ball, TestSource};
 #[cfg(feature = "v4l2")]

@@ -12,13 +12,12 @@ use gstreamer as gst;
 use gstreamer::prelude::*;
 use gstreamer_app as app;
 use gstreamer_video as video;
-use orinoco_core::{ColorMatrix, ColorRange, Diagnosis, FrameDesc, PixelFormat, Pts, PtsClock, codes};
+use orinoco_core::{Codec, ColorMatrix, ColorRange, Diagnosis, FrameDesc, PixelFormat, Pts, PtsClock, codes};
 use orinoco_pipeline::{Outcome, PixelAspect, Sink};
 
 use self::boxes::{Picture, TIMESCALE, Track};
 use self::recorder::{Coded, Entrance, Recorder};
 pub use self::torn::cut_torn_mp4;
-use crate::Codec;
 use crate::gst::{CONVERTER, NVMM, chain, init, make, works};
 use crate::i420::{self, Colour};
 

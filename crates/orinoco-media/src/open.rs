@@ -6,27 +6,7 @@ use orinoco_uri::{ImagePaths, SourceKind, SourceUri, V4l2Address};
 
 use crate::gif_source::{GifSource, is_gif};
 use crate::local_source::{check_source, folder_of};
-use crate::{ImageSource, RawSource, TestSource};
-
-/// Where a source leaves its frames.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum FrameMemory {
-    /// Where the host reads them.
-    #[default]
-    Host,
-    /// In a Jetson's video memory (NVMM), where it makes them there: for plans on the GPU, which read it without a copy.
-    Nvmm,
-}
-
-/// How pictures are compressed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Codec {
-    /// H.264, which everything plays.
-    #[default]
-    H264,
-    /// H.265, which needs about half of the space.
-    H265,
-}
+use crate::{FrameMemory, ImageSource, RawSource, TestSource};
 
 /// The source for `uri`, not yet opened: [`Source::open`] does that, on the source's own thread.
 ///

@@ -12,8 +12,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use common::{clock, gst_source, launch, read, read_from};
-use orinoco_core::{DropPolicy, FrameDesc, MemoryDomain, PixelFormat, StreamId};
-use orinoco_media::{Codec, FrameMemory, GstSource, Mp4Sink, video_hardware};
+use orinoco_core::{Codec, DropPolicy, FrameDesc, MemoryDomain, PixelFormat, StreamId};
+use orinoco_media::{FrameMemory, GstSource, Mp4Sink, video_hardware};
 use orinoco_pipeline::{
     Frame, Mux, Outcome, Poll, Reconnect, Sink, Slot, SlotPool, Source, SourceEnd, SourceRunner, Stop,
     StreamQueue,

@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use common::{clock, ffmpeg, has_ffmpeg, note, read, source};
-use orinoco_core::{FrameDesc, Nanos, PixelFormat, Pts, codes};
-use orinoco_media::{Ball, Codec, Draw, Mp4Sink, Shown, cut_torn_mp4, decode_image};
+use orinoco_core::{Codec, FrameDesc, Nanos, PixelFormat, Pts, codes};
+use orinoco_media::{Ball, Draw, Mp4Sink, Shown, cut_torn_mp4, decode_image};
 use orinoco_pipeline::{Frame, Outcome, PixelAspect, Poll, Sink, Slot, SlotPool};
 use orinoco_uri::{SourceKind, SourceUri};
 

@@ -16,14 +16,11 @@ pub(crate) fn check_ending(kind: SinkKind, path: &Path) -> Result<(), Diagnosis>
     let Some(ending) = path.extension() else { return Ok(()) };
     let ending = ending.to_string_lossy().to_lowercase();
     let (is_right, what, next) = match kind {
-        SinkKind::Mp4 | SinkKind::Mp4H265 => {
-            (MP4.contains(&ending.as_str()), "an MP4 video", "end the name in .mp4 or .m4v")
-        }
+        SinkKind::Mp4(_) => (MP4.contains(&ending.as_str()), "an MP4 video", "end the name in .mp4 or .m4v"),
         SinkKind::Jsonl => (!PICTURES.contains(&ending.as_str()), "JSON lines", "end the name in .jsonl"),
         SinkKind::FrameMd5 => {
             (!PICTURES.contains(&ending.as_str()), "frame checksums", "end the name in .md5")
         }
-        _ => return Ok(()),
     };
     if is_right {
         return Ok(());
@@ -35,11 +32,12 @@ pub(crate) fn check_ending(kind: SinkKind, path: &Path) -> Result<(), Diagnosis>
 #[cfg(test)]
 mod tests {
     use super::*;
+    use orinoco_core::Codec;
 
     #[test]
     fn names_that_promise_another_format_are_refused() {
         let check = |kind, path: &str| check_ending(kind, Path::new(path)).map_err(|why| why.next);
-        for kind in [SinkKind::Mp4, SinkKind::Mp4H265] {
+        for kind in [Codec::H264, Codec::H265].map(SinkKind::Mp4) {
             for path in ["a.mp4", "out/A.MP4", "a.m4v", "video", "a.b/video", ".hidden", "/dev/null"] {
                 assert_eq!(check(kind, path), Ok(()), "{path}");
             }

@@ -312,7 +312,7 @@ fn open_sink(
 ) -> Result<OpenSink, Diagnosis> {
     let whose = format!("another output (stream {stream}) already writes to this file");
     if sink.path == Path::new("-") {
-        if matches!(sink.kind, SinkKind::Mp4 | SinkKind::Mp4H265) {
+        if matches!(sink.kind, SinkKind::Mp4(_)) {
             let (cause, next) = (
                 "MP4 cannot be written to standard output, because it needs a seekable file",
                 "name a file, such as out.mp4",
@@ -393,6 +393,7 @@ mod tests {
     use crate::run::tests::uri;
     use orinoco_board::BoardModel;
     use orinoco_config::Vars;
+    use orinoco_core::Codec;
     use std::os::unix::fs::symlink;
 
     /// A folder with one file of each kind that a board is read from, and an output of an earlier run.
@@ -509,7 +510,7 @@ mod tests {
                 let new = inputs.path("new/sub/first.jsonl");
                 // An output that is fine comes before it, and is not there afterwards either.
                 let wanted = format!("{}: {whose}", path.display());
-                for kind in [SinkKind::Jsonl, SinkKind::Mp4, SinkKind::FrameMd5] {
+                for kind in [SinkKind::Jsonl, SinkKind::Mp4(Codec::H264), SinkKind::FrameMd5] {
                     let old = inputs.path("old.jsonl");
                     let streams = sinks(&[(SinkKind::Jsonl, &new), (SinkKind::Jsonl, &old), (kind, &path)]);
                     assert_eq!(open(&streams, &mut inputs.taken()).expect_err("it is taken"), wanted);
@@ -532,7 +533,10 @@ mod tests {
         let inputs = Inputs::new();
         let old = inputs.path("old.jsonl");
         for path in inputs.spellings(&old) {
-            let why = open(&sinks(&[(SinkKind::Jsonl, &old), (SinkKind::Mp4, &path)]), &mut inputs.taken());
+            let why = open(
+                &sinks(&[(SinkKind::Jsonl, &old), (SinkKind::Mp4(Codec::H264), &path)]),
+                &mut inputs.taken(),
+            );
             assert_eq!(
                 why.expect_err("it is taken"),
                 format!("{}: another output (stream a) already writes to this file", path.display())
@@ -560,14 +564,15 @@ mod tests {
     #[test]
     fn pipes_devices_and_standard_output_take_many_outputs() {
         let (null, dash) = (Path::new("/dev/null"), Path::new("-"));
-        let mut streams = sinks(&[(SinkKind::Jsonl, null), (SinkKind::Mp4, null), (SinkKind::Jsonl, dash)]);
+        let mut streams =
+            sinks(&[(SinkKind::Jsonl, null), (SinkKind::Mp4(Codec::H264), null), (SinkKind::Jsonl, dash)]);
         let mut taken = TakenFiles::default();
         let opened = open(&streams, &mut taken).expect("nothing is lost in them");
         assert_eq!(opened[0].iter().map(|(_, file)| file.is_some()).collect::<Vec<_>>(), [true, true, false]);
         for (_, file) in opened.into_iter().flatten() {
             file.map(|file| file.begin().expect("a device is begun as it is"));
         }
-        streams[0].sinks[2].kind = SinkKind::Mp4;
+        streams[0].sinks[2].kind = SinkKind::Mp4(Codec::H264);
         assert!(open(&streams, &mut taken).expect_err("no MP4").contains("seekable"));
         let why = taken.open(Path::new("/nowhere/at/all"), "");
         if let Err(why) = why {

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use orinoco_api::{DetectionJson, LineEventJson, ObjectJson, ResultLine, TrackJson, ZoneEventJson};
 use orinoco_board::{SinkKind, SinkSpec};
-use orinoco_core::{Diagnosis, WithSubject, codes};
-use orinoco_media::{Codec, FrameMd5Sink, LineFile};
+use orinoco_core::{Codec, Diagnosis, WithSubject, codes};
+use orinoco_media::{FrameMd5Sink, LineFile};
 use orinoco_pipeline::{Crossing, CrossingKind, Object, Outcome, Sink};
 #[cfg(feature = "gstreamer")]
 use {
@@ -53,17 +53,8 @@ pub(crate) fn open(
             let output = output(Some(file), &spec.path, readers);
             Ok(Box::new(FrameMd5Sink::to_writer(output, &name).at(&spec.path)))
         }
-        (SinkKind::Mp4, Some(file)) => mp4(file, &spec.path, Codec::H264, stream, models),
-        (SinkKind::Mp4H265, Some(file)) => mp4(file, &spec.path, Codec::H265, stream, models),
-        (other, _) => {
-            let cause = format!("this binary has no sink of kind {other:?} for it");
-            Err(Diagnosis::new(
-                &codes::FEATURE_MISSING,
-                spec.path.display(),
-                cause,
-                "use another kind of sink",
-            ))
-        }
+        (SinkKind::Mp4(codec), Some(file)) => mp4(file, &spec.path, codec, stream, models),
+        (SinkKind::Mp4(_), None) => unreachable!("standard output is refused when outputs are opened"),
     }
 }
 

@@ -4,7 +4,7 @@
 
 use std::num::NonZeroU32;
 
-use orinoco_core::{ColorMatrix, ColorRange};
+use orinoco_core::{Codec, ColorMatrix, ColorRange};
 use orinoco_pipeline::PixelAspect;
 use shiguredo_mp4::boxes::{
     Brand, DinfBox, FtypBox, HdlrBox, MdhdBox, MdiaBox, MediaHeader, MehdBox, MfhdBox, MfraBox, MfroBox,
@@ -16,7 +16,6 @@ use shiguredo_mp4::{
     BoxHeader, BoxSize, BoxType, Either, Encode, FixedPointNumber, LanguageCode, Mp4FileTime, SampleFlags,
 };
 
-use crate::Codec;
 use crate::i420::Colour;
 
 /// Ticks a second of the video track: exact for 24, 25, 30, 50, 60 and NTSC rates.

@@ -286,9 +286,8 @@ fn cause(why: &io::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Codec;
     use crate::i420::Colour;
-    use orinoco_core::{ColorMatrix, ColorRange};
+    use orinoco_core::{Codec, ColorMatrix, ColorRange};
     use orinoco_pipeline::PixelAspect;
     use std::os::fd::OwnedFd;
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use orinoco_api::{EndState, Fault, Summary};
 use orinoco_board::{Board, BoardError, BoardStream, SinkKind, SinkSpec, SourceFault, TrackSpec};
 use orinoco_config::Faults;
-use orinoco_core::{Diagnosis, Exit, WithSubject, codes};
+use orinoco_core::{Choice, Codec, Diagnosis, Exit, WithSubject, codes};
 use orinoco_model::Repository;
 use orinoco_pipeline::Stop;
 use orinoco_runtime::{Earlier, OutputFile, Runtime, TakenFiles, faults_of, open_own_file, repository, vars};
@@ -92,7 +92,7 @@ fn foreground(args: &RunArgs, source: &str, json: bool) -> Result<Board, BoardEr
     let models: Vec<_> = args.model.iter().map(|model| board_model(model, batch, Some(&args.tune))).collect();
     let mut sinks = args.sinks.iter().map(|text| sink(text)).collect::<Result<Vec<_>, _>>()?;
     let file = |kind, path: &Option<PathBuf>| path.clone().map(|path| SinkSpec { kind, path });
-    sinks.extend(file(SinkKind::Mp4, &args.output));
+    sinks.extend(file(SinkKind::Mp4(Codec::H264), &args.output));
     sinks.extend(file(SinkKind::Jsonl, &args.results));
     if json && !models.is_empty() && !sinks.iter().any(|sink| sink.path == Path::new("-")) {
         sinks.push(SinkSpec { kind: SinkKind::Jsonl, path: PathBuf::from("-") });
@@ -126,9 +126,8 @@ fn foreground(args: &RunArgs, source: &str, json: bool) -> Result<Board, BoardEr
 /// `KIND` or `KIND=PATH`.
 fn sink(text: &str) -> Result<SinkSpec, Diagnosis> {
     let (kind, path) = text.split_once('=').unwrap_or((text, "-"));
-    let found = SinkKind::NAMES.iter().find(|(name, _)| *name == kind);
-    let (_, kind) = found.ok_or_else(|| {
-        let names: Vec<&str> = SinkKind::NAMES.iter().map(|(name, _)| *name).collect();
+    let kind = SinkKind::from_name(kind).ok_or_else(|| {
+        let names: Vec<&str> = SinkKind::ALL.iter().map(|kind| kind.name()).collect();
         let cause = format!("`{kind}` is not a kind of sink");
         Diagnosis::new(
             &codes::KEY_RANGE,
@@ -137,7 +136,7 @@ fn sink(text: &str) -> Result<SinkSpec, Diagnosis> {
             format!("use one of {}", names.join(", ")),
         )
     })?;
-    if matches!(kind, SinkKind::Mp4 | SinkKind::Mp4H265) && path == "-" {
+    if matches!(kind, SinkKind::Mp4(_)) && path == "-" {
         let next = "write --sink mp4=FILE.mp4";
         return Err(Diagnosis::new(
             &codes::SINK_OPEN,
@@ -146,7 +145,7 @@ fn sink(text: &str) -> Result<SinkSpec, Diagnosis> {
             next,
         ));
     }
-    Ok(SinkSpec { kind: *kind, path: PathBuf::from(path) })
+    Ok(SinkSpec { kind, path: PathBuf::from(path) })
 }
 
 fn write_summary(file: OutputFile, summary: &Summary) -> Result<(), Diagnosis> {

@@ -23,7 +23,6 @@ const KNOWN: &[(&str, &[&str])] = &[
         &["cuda.rs", "cuda/readout.rs", "engine.rs", "executor.rs", "inference.rs", "scratch.rs"],
     ),
     ("orinoco-infer", &["ort.rs", "ort/cuda.rs", "ort/device_memory.rs"]),
-    ("orinoco-media", &["gst/session.rs", "gst/source.rs", "open.rs"]),
     ("orinoco-memory", &["plan.rs", "refused.rs"]),
     ("orinoco-model", &["description.rs", "guess.rs"]),
     ("orinoco-model", &["import.rs", "import/nvinfer.rs", "import/triton.rs"]),
