@@ -26,6 +26,7 @@ mod needs;
 mod open;
 mod pace;
 mod raw_source;
+mod slots;
 mod test_source;
 #[cfg(feature = "v4l2")]
 mod v4l2;
@@ -40,9 +41,10 @@ pub use lines::LineFile;
 pub use local_source::{check_source, source_files};
 #[cfg(feature = "gstreamer")]
 pub use mp4::{Draw, Mp4Sink, Shown, cut_torn_mp4};
-pub use needs::{SourceNeeds, source_needs};
+pub use needs::source_needs;
 pub use open::open;
 pub use raw_source::RawSource;
+pub use slots::SourceNeeds;
 pub use test_source::{Ball, TestSource};
 #[cfg(feature = "v4l2")]
 pub use v4l2::{Camera, CameraControl, CameraFormat, CameraSize, V4l2Source, cameras};

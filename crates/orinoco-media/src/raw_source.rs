@@ -9,8 +9,8 @@ use orinoco_core::{Clock, Code, ColorMatrix, ColorRange, Diagnosis, FrameDesc, P
 use orinoco_pipeline::{Frame, OwnedSlot, PixelAspect, Poll, Slot, SlotPool, Source, SourceError};
 use orinoco_uri::{Rate, RawLayout, RawVideo, SourceUri};
 
-use crate::needs::{SLOTS_MAX, raw_slots};
 use crate::pace::Pacer;
+use crate::slots::{SLOTS_MAX, raw_slots};
 
 /// Sides of Y4M video, whose header is not ours.
 const Y4M_SIDE_MAX: u32 = 8192;

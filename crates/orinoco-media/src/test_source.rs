@@ -5,8 +5,8 @@ use orinoco_core::{Clock, FrameDesc, FrameView, PixelFormat, Pts};
 use orinoco_pipeline::{Frame, Poll, Slot, SlotPool, Source, SourceError};
 use orinoco_uri::TestPattern;
 
-use crate::needs::slots;
 use crate::pace::Pacer;
+use crate::slots::slots;
 
 /// Luma, U and V of the ground and of the ball (limited range): dark grey and orange.
 const GROUND: [u8; 3] = [60, 128, 128];
@@ -130,7 +130,7 @@ fn chord(ball: Ball, y: usize) -> Option<std::ops::Range<usize>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::needs::SLOTS_MAX;
+    use crate::slots::SLOTS_MAX;
     use orinoco_pipeline::MonotonicClock;
     use orinoco_uri::{SourceKind, SourceUri};
 

@@ -4,7 +4,7 @@ use orinoco_core::FrameDesc;
 use orinoco_uri::V4l2Address;
 
 use super::formats::{FORMATS, Payload, payload};
-use crate::needs::{SourceNeeds, slots};
+use crate::slots::{SourceNeeds, slots};
 
 /// What the camera at `address` takes, by the size that its URI gives. Where it gives no format, it is the one of
 /// [`FORMATS`] that takes most: which one the camera has is known once it is open. Neither is how a driver pads its rows.

@@ -15,7 +15,7 @@ use super::kernel::{
     Device, EACCES, EBUSY, EINVAL, ENODEV, ENOTTY, ERANGE, Filled, FourCc, Geometry, Ring, Sizes,
 };
 use crate::jpeg::LiveCheck;
-use crate::needs::{SLOTS_MAX, slots};
+use crate::slots::{SLOTS_MAX, slots};
 
 /// Buffers that stay with the driver, whatever the pipeline holds: it fills one while the other is on its way.
 const DRIVER_BUFFERS_MIN: usize = 2;

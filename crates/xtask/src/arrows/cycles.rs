@@ -23,31 +23,8 @@ const KNOWN: &[(&str, &[&str])] = &[
         &["cuda.rs", "cuda/readout.rs", "engine.rs", "executor.rs", "inference.rs", "scratch.rs"],
     ),
     ("orinoco-infer", &["ort.rs", "ort/cuda.rs", "ort/device_memory.rs"]),
-    ("orinoco-memory", &["plan.rs", "refused.rs"]),
-    ("orinoco-model", &["description.rs", "guess.rs"]),
-    ("orinoco-model", &["import.rs", "import/nvinfer.rs", "import/triton.rs"]),
     ("orinoco-rig", &["board.rs", "boards.rs", "qemu.rs"]),
     ("orinoco-runtime", &["reload.rs", "run.rs", "summary.rs"]),
-    (
-        "orinoco-vision",
-        &[
-            "heads.rs",
-            "heads/centernet.rs",
-            "heads/classification.rs",
-            "heads/detr.rs",
-            "heads/embedding.rs",
-            "heads/end2end.rs",
-            "heads/fastestdet.rs",
-            "heads/listed.rs",
-            "heads/nanodet.rs",
-            "heads/raw.rs",
-            "heads/segmentation.rs",
-            "heads/ssd.rs",
-            "heads/yolov5.rs",
-            "heads/yolov8.rs",
-            "heads/yolox.rs",
-        ],
-    ),
 ];
 
 /// Files of a crate that use one another, by way of one another.
