@@ -1,10 +1,29 @@
 use orinoco_core::Diagnosis;
 use serde::{Deserialize, Serialize};
 
-/// A [`Diagnosis`] as JSON.
+/// The schema name of [`ErrorReport`].
+pub const ERROR_SCHEMA: &str = "orinoco.error/1";
+
+/// What a command prints with `--json` when it cannot do what was asked.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ErrorReport {
+    /// Name and version of this contract.
+    pub schema: String,
+    /// Everything that was found wrong, in the order in which it was found. The first decides on the exit code.
+    pub faults: Vec<Fault>,
+}
+
+impl ErrorReport {
+    /// The report of `faults`.
+    pub fn new(faults: &[Diagnosis]) -> Self {
+        Self { schema: ERROR_SCHEMA.to_owned(), faults: faults.iter().map(Fault::from).collect() }
+    }
+}
+
+/// A fault that a user can correct, as JSON.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fault {
-    /// Stable code: `E0107`.
+    /// Stable code, such as `E0107`; `orinoco explain E0107` prints its page.
     pub code: String,
     /// The file, key, URI, model or peer.
     pub subject: String,
@@ -12,7 +31,7 @@ pub struct Fault {
     pub cause: String,
     /// What to do.
     pub next: String,
-    /// The cause in full, where `cause` is shortened.
+    /// The cause in full; absent where `cause` is not shortened.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
 }

@@ -1,12 +1,38 @@
-//! The serialised contracts: what `--json` prints and result files hold. Within a version, fields are only added.
+//! The serialised contracts: every JSON object that a command prints or a file holds. Within a version, fields are only added.
 //!
 //! Read first: [`ResultLine`] and [`Summary`].
 
+mod bench;
+mod camera;
+mod code;
+mod doctor;
+mod eval;
 mod fault;
+mod memory;
+mod model;
 mod result;
 mod summary;
 
-pub use fault::Fault;
+pub use bench::{
+    BENCH_SCHEMA, BenchReport, GRAPH_BENCH_SCHEMA, GraphBench, GraphRatios, MEMORY_BENCH_SCHEMA, MemoryBench,
+    MemoryRatios, ModelScratch, PREPROCESS_BENCH_SCHEMA, PipelineBench, PipelineRatios, PreprocessBench,
+    PreprocessRatios, StreamsBench, StreamsRatios,
+};
+pub use camera::{
+    CAMERAS_SCHEMA, CameraControlJson, CameraFormatJson, CameraJson, CameraList, CameraSizeJson,
+};
+pub use code::{CODES_SCHEMA, CodeList, CodePage};
+pub use doctor::{DOCTOR_SCHEMA, DoctorReport, MachinePart};
+pub use eval::{
+    ClassFigures, EVAL_SCHEMA, EvalFigures, EvalReport, EvalResult, PictureDifference, SequenceFigures,
+    TrackingFigures,
+};
+pub use fault::{ERROR_SCHEMA, ErrorReport, Fault};
+pub use memory::{MEMORY_SCHEMA, MemoryArea, MemoryReport, MemorySpan, MemoryUse};
+pub use model::{
+    CHECKS_SCHEMA, CheckList, DESCRIPTION_SCHEMA, DescriptionReport, EngineCheck, KeyReason, ListedModel,
+    MODEL_SCHEMA, MODELS_SCHEMA, ModelDetails, ModelList,
+};
 pub use result::{
     ClassJson, ClassMapJson, DetectionJson, LineEventJson, MaskJson, ObjectJson, RESULT_SCHEMA, ResultLine,
     TensorJson, TrackJson, ZoneEventJson,

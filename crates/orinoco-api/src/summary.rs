@@ -208,7 +208,7 @@ pub struct MemorySummary {
 }
 
 /// Planned memory beside what was used of it, in bytes.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlannedMemory {
     /// What all may take.
     pub budget_bytes: u64,
@@ -223,7 +223,7 @@ fn is_zero(bytes: &u64) -> bool {
 }
 
 /// One lane's scratch area.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LaneMemory {
     /// Its size: what the lane's largest model needs.
     pub scratch_bytes: u64,
@@ -239,7 +239,7 @@ pub struct LaneMemory {
 }
 
 /// What a model used of a lane's scratch area.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ModelMemory {
     /// The model's name.
     pub model: String,

@@ -1,0 +1,72 @@
+//! What `orinoco cameras` prints.
+
+use serde::{Deserialize, Serialize};
+
+/// The schema name of [`CameraList`].
+pub const CAMERAS_SCHEMA: &str = "orinoco.cameras/1";
+
+/// The V4L2 cameras of this machine.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CameraList {
+    /// Name and version of this contract.
+    pub schema: String,
+    /// Cameras, by their device file.
+    pub cameras: Vec<CameraJson>,
+}
+
+/// One camera. Where it cannot be used, texts are empty and so are its lists.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CameraJson {
+    /// What `--source` takes, such as `v4l2:///dev/video0`.
+    pub source: String,
+    /// Why it cannot be used; absent where it can.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub unusable: Option<String>,
+    /// The camera's name.
+    pub card: String,
+    /// The kernel's driver.
+    pub driver: String,
+    /// Where it is connected, as the driver writes it.
+    pub bus: String,
+    /// Whether it is captured through V4L2's multi-planar interface.
+    pub multiplanar: bool,
+    /// Formats that it offers.
+    pub formats: Vec<CameraFormatJson>,
+    /// Settings that it offers.
+    pub controls: Vec<CameraControlJson>,
+}
+
+/// A format that a camera offers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CameraFormatJson {
+    /// V4L2's name of four letters, such as `YUYV`.
+    pub fourcc: String,
+    /// Whether frames of this format can be read.
+    pub understood: bool,
+    /// Sizes in this format.
+    pub sizes: Vec<CameraSizeJson>,
+}
+
+/// A size that a camera offers in one format.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CameraSizeJson {
+    /// Width and height in pixels, such as `1280x720`, or their range.
+    pub size: String,
+    /// Rates in frames a second, such as `30`, or their range.
+    pub fps: Vec<String>,
+}
+
+/// A setting that a camera offers, in the driver's own units.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CameraControlJson {
+    /// The name by which a source sets it.
+    pub name: String,
+    /// Smallest value.
+    pub min: i64,
+    /// Largest value.
+    pub max: i64,
+    /// Distance between values.
+    pub step: u64,
+    /// Value when nothing sets it.
+    pub default: i64,
+}
