@@ -28,7 +28,7 @@ pub use eval::{
     TrackingFigures,
 };
 pub use fault::{ERROR_SCHEMA, ErrorReport, Fault};
-pub use memory::{MEMORY_SCHEMA, MemoryArea, MemoryReport, MemorySpan, MemoryUse};
+pub use memory::{MEMORY_SCHEMA, MemoryArea, MemoryReport, MemorySpan, MemoryUse, UncountedMemory};
 pub use model::{
     CHECKS_SCHEMA, CheckList, DESCRIPTION_SCHEMA, DescriptionReport, EngineCheck, KeyReason, ListedModel,
     MODEL_SCHEMA, MODELS_SCHEMA, ModelDetails, ModelList,

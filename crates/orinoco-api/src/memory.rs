@@ -16,8 +16,11 @@ pub struct MemoryReport {
     pub budget_bytes: u64,
     /// What the plan takes of it.
     pub total_bytes: u64,
-    /// Areas, in the order in which they lie.
+    /// Areas; each is mapped by itself.
     pub areas: Vec<MemoryArea>,
+    /// What is allocated in addition, of a size that is known only once its stream runs.
+    #[serde(default)]
+    pub uncounted: Vec<UncountedMemory>,
     /// What a run used; absent without `--frames`.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub used: Option<MemoryUse>,
@@ -32,12 +35,24 @@ pub struct MemoryArea {
     pub kind: String,
     /// Which memory it is in: `host`, `pinned` or `device`.
     pub domain: String,
-    /// Where it begins in its domain, in bytes.
+    /// Sum of the areas before it in its domain, in bytes. It is no address.
     pub offset: u64,
     /// Its size, in bytes.
     pub bytes: u64,
+    /// How the size is known: `computed` from sizes that the board gives, or `measured` in a run of the model.
+    #[serde(default)]
+    pub basis: String,
     /// What shares it. Spans of models of one lane overlap: these models never run at the same time.
     pub spans: Vec<MemorySpan>,
+}
+
+/// Memory whose size is known only once its stream runs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UncountedMemory {
+    /// The stream.
+    pub name: String,
+    /// What it is: `decoder buffers`.
+    pub what: String,
 }
 
 /// A part of an area.

@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use indicatif::{ProgressBar, ProgressStyle};
-use orinoco_api::{EndState, Fault, PlannedMemory, StreamSummary, Summary, TrackedSummary};
+use orinoco_api::{EndState, ErrorReport, Fault, PlannedMemory, StreamSummary, Summary, TrackedSummary};
 pub(crate) use orinoco_core::text::{count, mebibytes};
 use orinoco_core::{Diagnosis, Exit, codes};
 use orinoco_runtime::{Progress, SlidingRate, reader_is_gone};
@@ -25,9 +25,11 @@ pub(crate) fn print_json(value: &impl Serialize) {
 /// Why text for standard output was lost.
 static LOST: OnceLock<String> = OnceLock::new();
 
-/// Prints a list as one JSON object that says what it is.
-pub(crate) fn print_json_list(schema: &str, name: &str, rows: &impl Serialize) {
-    print_json(&serde_json::json!({ "schema": schema, (name): rows }));
+/// Prints one JSON object with the keys of every object in alphabetical order: version 1 of the lists has them so.
+pub(crate) fn print_json_sorted(value: &impl Serialize) {
+    let mut value = serde_json::to_value(value).expect("contracts have only text keys and plain numbers");
+    value.sort_all_objects();
+    print_json(&value);
 }
 
 /// Prints text on standard output. A reader that went away has seen enough, and the run goes on.
@@ -71,12 +73,7 @@ pub(crate) fn error(fault: &Fault) {
 /// Prints faults and returns the exit code of the first.
 pub(crate) fn report_faults(faults: &[Diagnosis], json: bool) -> Exit {
     if json {
-        #[derive(Serialize)]
-        struct Errors {
-            schema: &'static str,
-            faults: Vec<Fault>,
-        }
-        print_json(&Errors { schema: "orinoco.error/1", faults: faults.iter().map(Fault::from).collect() });
+        print_json(&ErrorReport::new(faults));
     } else {
         for fault in faults {
             error(&Fault::from(fault));

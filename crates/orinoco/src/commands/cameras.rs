@@ -18,58 +18,18 @@ mod with_v4l2 {
     use super::{Exit, Faults};
     use std::path::PathBuf;
 
+    use orinoco_api::{
+        CAMERAS_SCHEMA, CameraControlJson, CameraFormatJson, CameraJson, CameraList, CameraSizeJson,
+    };
     use orinoco_media::{Camera, CameraControl, CameraFormat, CameraSize, cameras};
-    use serde::Serialize;
 
     use crate::output;
-
-    #[derive(Serialize)]
-    struct Report {
-        schema: &'static str,
-        cameras: Vec<CameraJson>,
-    }
-
-    #[derive(Serialize)]
-    struct CameraJson {
-        /// As `--source` takes it.
-        source: String,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        unusable: Option<String>,
-        card: String,
-        driver: String,
-        bus: String,
-        multiplanar: bool,
-        formats: Vec<FormatJson>,
-        controls: Vec<ControlJson>,
-    }
-
-    #[derive(Serialize)]
-    struct FormatJson {
-        fourcc: String,
-        understood: bool,
-        sizes: Vec<SizeJson>,
-    }
-
-    #[derive(Serialize)]
-    struct SizeJson {
-        size: String,
-        fps: Vec<String>,
-    }
-
-    #[derive(Serialize)]
-    struct ControlJson {
-        name: String,
-        min: i64,
-        max: i64,
-        step: u64,
-        default: i64,
-    }
 
     pub(crate) fn run(json: bool) -> Result<Exit, Faults> {
         let found = cameras();
         if json {
             let cameras = found.into_iter().map(camera_json).collect();
-            output::print_json(&Report { schema: "orinoco.cameras/1", cameras });
+            output::print_json(&CameraList { schema: CAMERAS_SCHEMA.to_owned(), cameras });
         } else if found.is_empty() {
             output::print("no camera: there is no /dev/video*");
         } else {
@@ -116,17 +76,17 @@ mod with_v4l2 {
 
     fn camera_json((path, camera): (PathBuf, Result<Camera, String>)) -> CameraJson {
         let source = format!("v4l2://{}", path.display());
-        let (camera, unusable) = match camera {
-            Ok(camera) => (camera, None),
-            Err(why) => (none(path), Some(why)),
+        let camera = match camera {
+            Ok(camera) => camera,
+            Err(why) => return CameraJson { source, unusable: Some(why), ..CameraJson::default() },
         };
-        let size = |CameraSize { size, rates }| SizeJson { size, fps: rates };
-        let format = |CameraFormat { fourcc, understood, sizes }| FormatJson {
+        let size = |CameraSize { size, rates }| CameraSizeJson { size, fps: rates };
+        let format = |CameraFormat { fourcc, understood, sizes }| CameraFormatJson {
             fourcc,
             understood,
             sizes: sizes.into_iter().map(size).collect(),
         };
-        let control = |CameraControl { name, range: (min, max), step, default }| ControlJson {
+        let control = |CameraControl { name, range: (min, max), step, default }| CameraControlJson {
             name,
             min,
             max,
@@ -135,7 +95,7 @@ mod with_v4l2 {
         };
         CameraJson {
             source,
-            unusable,
+            unusable: None,
             card: camera.card,
             driver: camera.driver,
             bus: camera.bus,
@@ -143,10 +103,5 @@ mod with_v4l2 {
             formats: camera.formats.into_iter().map(format).collect(),
             controls: camera.controls.into_iter().map(control).collect(),
         }
-    }
-
-    fn none(path: PathBuf) -> Camera {
-        let (card, driver, bus) = (String::new(), String::new(), String::new());
-        Camera { path, card, driver, bus, multiplanar: false, formats: Vec::new(), controls: Vec::new() }
     }
 }

@@ -1,27 +1,11 @@
 //! `orinoco doctor`: what this machine has for Orinoco, and why it lacks the rest.
 
+use orinoco_api::{DOCTOR_SCHEMA, DoctorReport, MachinePart};
 use orinoco_config::Faults;
 use orinoco_core::Exit;
 use orinoco_infer::{Options, engines};
-use serde::Serialize;
 
 use crate::output;
-
-#[derive(Serialize)]
-struct Report {
-    schema: &'static str,
-    parts: Vec<Part>,
-}
-
-/// Something that Orinoco can use.
-#[derive(Serialize)]
-struct Part {
-    kind: &'static str,
-    name: String,
-    ok: bool,
-    /// Its version or purpose where it is there; why it is not where it is not.
-    says: String,
-}
 
 pub(crate) fn run(json: bool) -> Result<Exit, Faults> {
     let mut parts = engine_parts();
@@ -29,12 +13,12 @@ pub(crate) fn run(json: bool) -> Result<Exit, Faults> {
     parts.extend(video_parts());
     parts.extend(camera_parts());
     if json {
-        output::print_json(&Report { schema: "orinoco.doctor/1", parts });
+        output::print_json(&DoctorReport { schema: DOCTOR_SCHEMA.to_owned(), parts });
         return Ok(Exit::Done);
     }
-    let row = |part: &Part| {
+    let row = |part: &MachinePart| {
         let state = if part.ok { "ok" } else { "no" };
-        vec![part.kind.to_owned(), part.name.clone(), state.to_owned(), part.says.clone()]
+        vec![part.kind.clone(), part.name.clone(), state.to_owned(), part.says.clone()]
     };
     let table = output::table(
         &["part", "name", "here", "what it is, or why it is not"],
@@ -46,20 +30,20 @@ pub(crate) fn run(json: bool) -> Result<Exit, Faults> {
     Ok(Exit::Done)
 }
 
-fn engine_parts() -> Vec<Part> {
+fn engine_parts() -> Vec<MachinePart> {
     let part = |engine: Box<dyn orinoco_infer::Engine>| {
         let found = engine.check(&Options::default());
         let (ok, says) = match found {
             Ok(info) => (true, info.version),
             Err(why) => (false, why),
         };
-        Part { kind: "engine", name: engine.name().to_owned(), ok, says }
+        MachinePart { kind: "engine".to_owned(), name: engine.name().to_owned(), ok, says }
     };
     engines().into_iter().map(part).collect()
 }
 
 #[cfg(feature = "cuda")]
-fn gpu_part() -> Option<Part> {
+fn gpu_part() -> Option<MachinePart> {
     let (ok, name, says) = match orinoco_cuda::Device::open(0) {
         Ok(device) => (
             true,
@@ -73,57 +57,62 @@ fn gpu_part() -> Option<Part> {
         ),
         Err(why) => (false, "cuda".to_owned(), why.to_string()),
     };
-    Some(Part { kind: "gpu", name, ok, says })
+    Some(MachinePart { kind: "gpu".to_owned(), name, ok, says })
 }
 
 #[cfg(not(feature = "cuda"))]
-fn gpu_part() -> Option<Part> {
+fn gpu_part() -> Option<MachinePart> {
     None
 }
 
 #[cfg(feature = "gstreamer")]
-fn video_parts() -> Vec<Part> {
+fn video_parts() -> Vec<MachinePart> {
     match orinoco_media::video_hardware() {
         Ok(found) => found
             .iter()
-            .map(|part| Part {
-                kind: "video",
+            .map(|part| MachinePart {
+                kind: "video".to_owned(),
                 name: part.element.to_owned(),
                 ok: part.refused.is_none(),
                 says: part.refused.clone().unwrap_or_else(|| part.purpose.to_owned()),
             })
             .collect(),
         Err(fault) => {
-            vec![Part { kind: "video", name: "gstreamer".to_owned(), ok: false, says: fault.to_string() }]
+            vec![MachinePart {
+                kind: "video".to_owned(),
+                name: "gstreamer".to_owned(),
+                ok: false,
+                says: fault.to_string(),
+            }]
         }
     }
 }
 
 #[cfg(not(feature = "gstreamer"))]
-fn video_parts() -> Vec<Part> {
+fn video_parts() -> Vec<MachinePart> {
     let says = "this binary was built without it".to_owned();
-    vec![Part { kind: "video", name: "gstreamer".to_owned(), ok: false, says }]
+    vec![MachinePart { kind: "video".to_owned(), name: "gstreamer".to_owned(), ok: false, says }]
 }
 
 #[cfg(feature = "v4l2")]
-fn camera_parts() -> Vec<Part> {
+fn camera_parts() -> Vec<MachinePart> {
     let found = orinoco_media::cameras().into_iter().map(|(path, camera)| {
         let (ok, says) = match camera {
             Ok(camera) => (true, format!("{} ({})", camera.card, camera.driver)),
             Err(why) => (false, why),
         };
-        Part { kind: "camera", name: path.display().to_string(), ok, says }
+        MachinePart { kind: "camera".to_owned(), name: path.display().to_string(), ok, says }
     });
-    let parts: Vec<Part> = found.collect();
+    let parts: Vec<MachinePart> = found.collect();
     if parts.is_empty() {
         let says = "there is no /dev/video*".to_owned();
-        return vec![Part { kind: "camera", name: "v4l2".to_owned(), ok: false, says }];
+        return vec![MachinePart { kind: "camera".to_owned(), name: "v4l2".to_owned(), ok: false, says }];
     }
     parts
 }
 
 #[cfg(not(feature = "v4l2"))]
-fn camera_parts() -> Vec<Part> {
+fn camera_parts() -> Vec<MachinePart> {
     let says = "this binary was built without it".to_owned();
-    vec![Part { kind: "camera", name: "v4l2".to_owned(), ok: false, says }]
+    vec![MachinePart { kind: "camera".to_owned(), name: "v4l2".to_owned(), ok: false, says }]
 }

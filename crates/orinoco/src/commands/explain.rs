@@ -1,31 +1,14 @@
 //! `orinoco explain`.
 
+use orinoco_api::CodeList;
 use orinoco_config::Faults;
-use orinoco_core::{Code, Diagnosis, Exit, codes};
-use serde::Serialize;
+use orinoco_core::{Diagnosis, Exit, codes};
 
 use crate::output;
 
-#[derive(Serialize)]
-struct Page {
-    code: &'static str,
-    exit: u8,
-    title: &'static str,
-    page: &'static str,
-}
-
-impl From<&Code> for Page {
-    fn from(code: &Code) -> Self {
-        Self { code: code.id, exit: code.exit as u8, title: code.title, page: code.page }
-    }
-}
-
 pub(crate) fn run(wanted: Option<&str>, json: bool) -> Result<Exit, Faults> {
     match wanted {
-        None if json => {
-            let pages: Vec<Page> = codes::ALL.iter().map(|code| Page::from(*code)).collect();
-            output::print_json_list("orinoco.codes/1", "codes", &pages);
-        }
+        None if json => output::print_json_sorted(&CodeList::new(codes::ALL.iter().copied())),
         None => {
             let rows =
                 codes::ALL.iter().map(|code| vec![code.id.to_owned(), code.title.to_owned()]).collect();
@@ -42,7 +25,7 @@ pub(crate) fn run(wanted: Option<&str>, json: bool) -> Result<Exit, Faults> {
                     )
                 })?;
             match json {
-                true => output::print_json_list("orinoco.codes/1", "codes", &[Page::from(*found)]),
+                true => output::print_json_sorted(&CodeList::new([*found])),
                 false => output::print(&format!(
                     "{}: {} (exit code {})\n\n{}",
                     found.id, found.title, found.exit as u8, found.page

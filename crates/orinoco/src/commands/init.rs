@@ -4,40 +4,15 @@
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
+use orinoco_api::{DESCRIPTION_SCHEMA, DescriptionReport, KeyReason};
 use orinoco_config::{Existing, Faults, write_whole};
 use orinoco_core::{Diagnosis, Exit, TensorDesc, WithSubject, codes};
 use orinoco_model::{Import, LeftOut, Model, sha256_of};
 use orinoco_runtime::load_as;
-use serde::Serialize;
 
 use crate::args::{ImportArgs, InitArgs};
 use crate::commands::{board_model, inference};
 use crate::output::{self, EventLines};
-
-#[derive(Serialize)]
-struct Report {
-    schema: &'static str,
-    /// The description.
-    toml: String,
-    /// Where it was written.
-    written: Option<String>,
-    /// What of it may be wrong.
-    unsure: Vec<UnsureJson>,
-    /// What an imported description says that this one cannot.
-    left_out: Vec<LeftOutJson>,
-}
-
-#[derive(Serialize)]
-struct UnsureJson {
-    key: &'static str,
-    why: &'static str,
-}
-
-#[derive(Serialize)]
-struct LeftOutJson {
-    key: String,
-    why: String,
-}
 
 pub(crate) fn run(args: &InitArgs, json: bool) -> Result<Exit, Faults> {
     let wanted = board_model(&args.file.display().to_string(), 1, None);
@@ -72,12 +47,13 @@ fn finish(mut model: Model, left_out: Vec<LeftOut>, to: Option<&Path>, json: boo
     if let Some(path) = to {
         write_new(path, &toml)?;
     }
-    let unsure: Vec<UnsureJson> =
-        model.unsure.iter().map(|unsure| UnsureJson { key: unsure.key, why: unsure.why }).collect();
+    let reason = |key: &str, why: &str| KeyReason { key: key.to_owned(), why: why.to_owned() };
+    let unsure: Vec<KeyReason> = model.unsure.iter().map(|unsure| reason(unsure.key, unsure.why)).collect();
     let written = to.map(|path| path.display().to_string());
     if json {
-        let left_out = left_out.into_iter().map(|LeftOut { key, why }| LeftOutJson { key, why }).collect();
-        output::print_json(&Report { schema: "orinoco.init/1", toml, written, unsure, left_out });
+        let left_out = left_out.into_iter().map(|LeftOut { key, why }| KeyReason { key, why }).collect();
+        let schema = DESCRIPTION_SCHEMA.to_owned();
+        output::print_json(&DescriptionReport { schema, toml, written, unsure, left_out });
         return Ok(Exit::Done);
     }
     match &written {
@@ -87,7 +63,7 @@ fn finish(mut model: Model, left_out: Vec<LeftOut>, to: Option<&Path>, json: boo
     match unsure.len() {
         0 => {}
         n => {
-            let keys: Vec<&str> = unsure.iter().map(|unsure| unsure.key).collect();
+            let keys: Vec<&str> = unsure.iter().map(|unsure| &*unsure.key).collect();
             output::warn(&format!("{n} of its keys are guesses that may be wrong: {}", keys.join(", ")));
         }
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use orinoco_api::LaneMemory;
+use orinoco_api::{MEMORY_SCHEMA, MemoryArea, MemoryReport, MemorySpan, MemoryUse, UncountedMemory};
 use orinoco_board::Board;
 use orinoco_config::Faults;
 use orinoco_core::{Diagnosis, Exit, codes};
@@ -12,61 +12,10 @@ use orinoco_memory::{Area, Domain, Kind, Plan, Share};
 use orinoco_model::Repository;
 use orinoco_pipeline::Stop;
 use orinoco_runtime::{Earlier, Runtime, plan_board, planned_name, repository, resident_bytes, vars};
-use serde::Serialize;
 
 use super::{RECONNECT_ATTEMPTS, frames_measured};
 use crate::args::MemoryArgs;
 use crate::output::{self, EventLines};
-
-#[derive(Serialize)]
-struct Report {
-    schema: &'static str,
-    budget_bytes: u64,
-    total_bytes: u64,
-    areas: Vec<AreaJson>,
-    uncounted: Vec<UncountedJson>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    used: Option<Used>,
-}
-
-/// An area. Offsets are those of rows one after another in their domain, and are here because version 1 has them: the plan
-/// knows sizes only, and each area is mapped by itself.
-#[derive(Serialize)]
-struct AreaJson {
-    name: String,
-    kind: &'static str,
-    domain: &'static str,
-    offset: u64,
-    bytes: u64,
-    basis: &'static str,
-    spans: Vec<SpanJson>,
-}
-
-/// Memory whose size is known only once its stream runs.
-#[derive(Serialize)]
-struct UncountedJson {
-    name: String,
-    what: String,
-}
-
-#[derive(Serialize)]
-struct SpanJson {
-    name: String,
-    offset: u64,
-    bytes: u64,
-}
-
-/// What a run used. Models and streams are known by what the process has grown, which is the host's memory alone.
-#[derive(Serialize)]
-struct Used {
-    /// Of all streams.
-    frames: u64,
-    /// While models were loaded and bound, with what an engine sets up once for all of them.
-    models_bytes: u64,
-    lanes: Vec<LaneMemory>,
-    /// From then to the end, without the lanes' areas: frames, and what decoders take for themselves.
-    streams_bytes: u64,
-}
 
 pub(crate) fn run(args: &MemoryArgs, json: bool) -> Result<Exit, Faults> {
     let mut board = orinoco_board::load(&args.board, &orinoco_infer::ENGINES, &vars())?;
@@ -81,11 +30,11 @@ pub(crate) fn run(args: &MemoryArgs, json: bool) -> Result<Exit, Faults> {
     };
     let used = args.frames.map(|frames| use_memory(board, &place, frames)).transpose()?;
     if json {
-        let (schema, total_bytes, areas) = ("orinoco.memory/1", plan.bytes(), areas_json(&plan));
+        let (schema, total_bytes, areas) = (MEMORY_SCHEMA.to_owned(), plan.bytes(), areas_json(&plan));
         let uncounted =
-            plan.uncounted.into_iter().map(|memory| UncountedJson { name: memory.name, what: memory.what });
+            plan.uncounted.into_iter().map(|memory| UncountedMemory { name: memory.name, what: memory.what });
         let uncounted = uncounted.collect();
-        output::print_json(&Report { schema, budget_bytes, total_bytes, areas, uncounted, used });
+        output::print_json(&MemoryReport { schema, budget_bytes, total_bytes, areas, uncounted, used });
     } else {
         output::print(&plan.to_string());
         used.iter().for_each(|used| output::print(&format!("\n{}", used_text(&plan, used))));
@@ -94,7 +43,7 @@ pub(crate) fn run(args: &MemoryArgs, json: bool) -> Result<Exit, Faults> {
 }
 
 /// Runs the board without its outputs.
-fn use_memory(mut board: Board, place: &Repository, frames: u64) -> Result<Used, Faults> {
+fn use_memory(mut board: Board, place: &Repository, frames: u64) -> Result<MemoryUse, Faults> {
     for stream in &mut board.streams {
         stream.sinks.clear();
         stream.frames_max = Some(frames);
@@ -112,7 +61,7 @@ fn use_memory(mut board: Board, place: &Repository, frames: u64) -> Result<Used,
     let frames = frames_measured(&summary)? as u64;
     let planned = summary.memory.planned.expect("a board with a budget was planned");
     let in_lanes: u64 = planned.lanes.iter().map(|lane| lane.used_bytes - lane.used_on_device_bytes).sum();
-    Ok(Used {
+    Ok(MemoryUse {
         frames,
         models_bytes: bound.saturating_sub(before),
         streams_bytes: summary.memory.end_bytes.saturating_sub(bound + in_lanes),
@@ -120,7 +69,7 @@ fn use_memory(mut board: Board, place: &Repository, frames: u64) -> Result<Used,
     })
 }
 
-fn used_text(plan: &Plan, used: &Used) -> String {
+fn used_text(plan: &Plan, used: &MemoryUse) -> String {
     let row = |name: &str, kind: &str, planned: Option<u64>, used: u64| {
         let planned = planned.map_or_else(|| "-".to_owned(), output::mebibytes);
         vec![name.to_owned(), kind.to_owned(), planned, output::mebibytes(used)]
@@ -148,20 +97,21 @@ fn used_text(plan: &Plan, used: &Used) -> String {
     format!("{heading}\n{}", output::table(&["NAME", "KIND", "PLANNED", "USED"], 2, rows))
 }
 
-/// Every area, one after another in its domain.
-fn areas_json(plan: &Plan) -> Vec<AreaJson> {
+/// Every area. Offsets are those of rows one after another in their domain, and are here because version 1 has them: the
+/// plan knows sizes only, and each area is mapped by itself.
+fn areas_json(plan: &Plan) -> Vec<MemoryArea> {
     let mut ends = BTreeMap::new();
     let areas = plan.areas.iter().map(|area| {
         let end = ends.entry(area.domain).or_insert(0);
         let offset = *end;
         *end += area.bytes;
-        AreaJson {
+        MemoryArea {
             name: area.name.clone(),
-            kind: area.kind.name(),
-            domain: area.domain.name(),
+            kind: area.kind.name().to_owned(),
+            domain: area.domain.name().to_owned(),
             offset,
             bytes: area.bytes,
-            basis: area.kind.basis().name(),
+            basis: area.kind.basis().name().to_owned(),
             spans: spans_json(area, offset),
         }
     });
@@ -169,10 +119,10 @@ fn areas_json(plan: &Plan) -> Vec<AreaJson> {
 }
 
 /// What an area that begins at `offset` is made of. The models of a lane all begin where its scratch does.
-fn spans_json(area: &Area, mut offset: u64) -> Vec<SpanJson> {
+fn spans_json(area: &Area, mut offset: u64) -> Vec<MemorySpan> {
     let spans = area.shares.iter().map(|share| {
         let Share { name, bytes } = share.clone();
-        let span = SpanJson { name, offset, bytes };
+        let span = MemorySpan { name, offset, bytes };
         if area.kind != Kind::Scratch {
             offset += share.counted_bytes();
         }

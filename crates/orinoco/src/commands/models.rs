@@ -2,7 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use orinoco_api::Fault;
+use orinoco_api::{
+    CHECKS_SCHEMA, CheckList, EngineCheck, Fault, ListedModel, MODEL_SCHEMA, MODELS_SCHEMA, ModelDetails,
+    ModelList,
+};
 use orinoco_board::Inference;
 use orinoco_config::Faults;
 use orinoco_core::{Choice, Diagnosis, Exit, TensorDesc, codes};
@@ -10,32 +13,21 @@ use orinoco_infer::ENGINES;
 use orinoco_model::{AudioFeatures, AudioSpec, Model, ModelInput};
 use orinoco_runtime::{LoadedModel, Quiet, load_model, repository};
 use orinoco_vision::Fit;
-use serde::Serialize;
 
 use crate::args::{CheckArgs, ModelArgs, WhereArgs};
 use crate::commands::{board_model, inference};
 use crate::output::{self, EventLines, mebibytes};
 
-#[derive(Serialize)]
-struct ListRow {
-    name: String,
-    folder: String,
-    head: Option<&'static str>,
-    classes: Option<usize>,
-    bytes: Option<u64>,
-    fault: Option<Fault>,
-}
-
 pub(crate) fn list(args: &WhereArgs, json: bool) -> Result<Exit, Faults> {
     let place = repository(args.models.as_deref(), args.data.as_deref());
-    let rows: Vec<ListRow> = place
+    let rows: Vec<ListedModel> = place
         .list()
         .into_iter()
         .map(|(name, folder)| {
             let described = place.describe(&folder.display().to_string());
             let model = described.as_ref().ok().and_then(Option::as_ref);
-            ListRow {
-                head: model.map(|m| m.head.kind.name),
+            ListedModel {
+                head: model.map(|m| m.head.kind.name.to_owned()),
                 classes: model.map(|m| m.labels.len()),
                 bytes: model.and_then(|m| file_bytes(&m.file)),
                 fault: described.as_ref().err().map(Faults::first).map(Fault::from),
@@ -45,7 +37,7 @@ pub(crate) fn list(args: &WhereArgs, json: bool) -> Result<Exit, Faults> {
         })
         .collect();
     if json {
-        output::print_json_list("orinoco.models/1", "models", &rows);
+        output::print_json_sorted(&ModelList { schema: MODELS_SCHEMA.to_owned(), models: rows });
     } else if rows.is_empty() {
         let roots = joined(&place.roots);
         output::print(&format!("no models in {roots}; choose another repository with --models"));
@@ -55,7 +47,7 @@ pub(crate) fn list(args: &WhereArgs, json: bool) -> Result<Exit, Faults> {
                 row.fault.as_ref().map_or_else(String::new, |f| format!("{}: {}", f.subject, f.cause));
             let classes = row.classes.map_or_else(String::new, |n| n.to_string());
             let size = row.bytes.map_or_else(String::new, mebibytes);
-            vec![row.name.clone(), row.head.unwrap_or_default().to_owned(), classes, size, fault]
+            vec![row.name.clone(), row.head.clone().unwrap_or_default(), classes, size, fault]
         });
         output::print(&output::table(&["model", "head", "classes", "size", ""], 5, cells.collect()));
         if rows.iter().flat_map(|row| &row.fault).any(|fault| fault.code == codes::FILE_MISSING.id) {
@@ -75,24 +67,6 @@ fn joined(folders: &[PathBuf]) -> String {
 
 fn file_bytes(path: &Path) -> Option<u64> {
     std::fs::metadata(path).ok().map(|data| data.len())
-}
-
-#[derive(Serialize)]
-struct Shown {
-    schema: &'static str,
-    name: String,
-    description: String,
-    license: String,
-    file: String,
-    described_by: Option<String>,
-    engine: String,
-    input: String,
-    head: &'static str,
-    score_threshold: f32,
-    iou_threshold: f32,
-    labels: Vec<String>,
-    graph_inputs: Vec<String>,
-    graph_outputs: Vec<String>,
 }
 
 pub(crate) fn show(args: &ModelArgs, json: bool) -> Result<Exit, Faults> {
@@ -129,11 +103,11 @@ pub(crate) fn show(args: &ModelArgs, json: bool) -> Result<Exit, Faults> {
     Ok(Exit::Done)
 }
 
-fn shown(loaded: &LoadedModel) -> Shown {
+fn shown(loaded: &LoadedModel) -> ModelDetails {
     let model = &loaded.model;
     let texts = |tensors: &[TensorDesc]| tensors.iter().map(ToString::to_string).collect();
-    Shown {
-        schema: "orinoco.model/1",
+    ModelDetails {
+        schema: MODEL_SCHEMA.to_owned(),
         name: model.name.clone(),
         description: model.description.clone(),
         license: model.license.clone(),
@@ -141,7 +115,7 @@ fn shown(loaded: &LoadedModel) -> Shown {
         described_by: model.described_by.as_ref().map(|path| path.display().to_string()),
         engine: format!("{} {}", loaded.chosen.name, loaded.chosen.version),
         input: input_text(model),
-        head: model.head.kind.name,
+        head: model.head.kind.name.to_owned(),
         score_threshold: model.head.score_threshold,
         iou_threshold: model.head.iou_threshold,
         labels: model.labels.clone(),
@@ -175,15 +149,6 @@ fn audio_text(audio: &AudioSpec) -> String {
     format!("sound of {} samples a second, {features}", audio.sample_rate)
 }
 
-#[derive(Serialize)]
-struct CheckRow {
-    model: String,
-    engine: String,
-    ok: bool,
-    version: Option<String>,
-    fault: Option<Fault>,
-}
-
 /// Every model on every engine; passes when each model runs on at least one.
 pub(crate) fn check(args: &CheckArgs, json: bool) -> Result<Exit, Faults> {
     let place = repository(args.place.models.as_deref(), args.place.data.as_deref());
@@ -208,7 +173,7 @@ pub(crate) fn check(args: &CheckArgs, json: bool) -> Result<Exit, Faults> {
     let mut rows = Vec::new();
     let mut passed = true;
     for name in &names {
-        let tried: Vec<CheckRow> = engines
+        let tried: Vec<EngineCheck> = engines
             .iter()
             .map(|engine| {
                 let only = Inference {
@@ -220,14 +185,14 @@ pub(crate) fn check(args: &CheckArgs, json: bool) -> Result<Exit, Faults> {
                 let outcome = load_model(&model, &only, &place, &Quiet);
                 let fault = outcome.as_ref().err().map(Faults::first).map(Fault::from);
                 let version = outcome.ok().map(|loaded| loaded.chosen.version);
-                CheckRow { model: model.name, engine: engine.clone(), ok: fault.is_none(), version, fault }
+                EngineCheck { model: model.name, engine: engine.clone(), ok: fault.is_none(), version, fault }
             })
             .collect();
         passed &= tried.iter().any(|row| row.ok);
         rows.extend(tried);
     }
     if json {
-        output::print_json_list("orinoco.checks/1", "checks", &rows);
+        output::print_json_sorted(&CheckList { schema: CHECKS_SCHEMA.to_owned(), checks: rows });
     } else {
         let cells = rows.iter().map(|row| {
             let fault = row.fault.as_ref().map_or_else(String::new, |f| format!("{}: {}", f.code, f.cause));
@@ -236,7 +201,7 @@ pub(crate) fn check(args: &CheckArgs, json: bool) -> Result<Exit, Faults> {
             vec![row.model.clone(), row.engine.clone(), outcome.to_owned(), detail]
         });
         output::print(&output::table(&["model", "engine", "", "version or reason"], 4, cells.collect()));
-        let full = |row: &CheckRow| {
+        let full = |row: &EngineCheck| {
             let detail = row.fault.as_ref()?.detail.clone()?;
             Some(format!("\n{} on {}:\n{detail}", row.model, row.engine))
         };
