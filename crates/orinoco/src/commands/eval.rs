@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use indicatif::ProgressBar;
+use orinoco_api::{ClassFigures, EVAL_SCHEMA, EvalFigures, EvalReport, EvalResult, PictureDifference};
 use orinoco_config::{Existing, Faults, write_whole};
 use orinoco_core::{Clock, Diagnosis, Exit, Findings, WithSubject, codes};
 use orinoco_eval::coco::{self, Found, Truth};
@@ -14,12 +15,10 @@ use orinoco_eval::{Confusion, Dataset, Labels, classification, detection, mot, p
 use orinoco_infer::ENGINES;
 use orinoco_pipeline::{MonotonicClock, not_finite};
 use orinoco_runtime::{LoadedModel, OutputFile, TakenFiles, bind_plan, load_model, repository};
-use serde::Serialize;
 
 use crate::args::{EvalArgs, TuneArgs};
 use crate::commands::{board_model, inference};
 use crate::output::{self, EventLines};
-use tracking::{Followed, SequenceRow};
 
 /// Average precision wants even what a model hardly believes.
 const SCORE_FOR_AP: f32 = 0.01;
@@ -29,118 +28,40 @@ const OPERATING_SCORE: f64 = 0.25;
 const SAME_OBJECT_IOU: f64 = 0.5;
 /// Rows of tables for people.
 const ROWS_MAX: usize = 20;
-/// Fields are only added.
-const SCHEMA: &str = "orinoco.eval/1";
 
-#[derive(Serialize)]
-struct Report {
-    schema: &'static str,
-    dataset: String,
-    images: usize,
-    #[serde(flatten)]
-    result: Judged,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    against: Option<Judged>,
-    /// Pictures in which the two differ, most first.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    differences: Vec<Difference>,
-    /// What was drawn or written.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    files: Vec<String>,
+/// What was evaluated.
+struct Evaluation {
+    report: EvalReport,
+    /// Whether boxes are labelled, and not pictures, pixels or sequences.
+    of_boxes: bool,
 }
 
-/// The figures of one model on one engine, or of results that something else wrote. Those that do not apply are left
-/// out.
-#[derive(Default, Serialize)]
+/// The figures of a model, with what plots show of them.
+#[derive(Default)]
 struct Judged {
-    #[serde(skip_serializing_if = "String::is_empty")]
-    model: String,
-    #[serde(skip_serializing_if = "String::is_empty")]
-    engine: String,
-    /// Where the results were read.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    results: String,
-    #[serde(flatten)]
-    figures: Figures,
-    #[serde(flatten)]
-    followed: Option<Followed>,
-    classes: Vec<ClassRow>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    sequences: Vec<SequenceRow>,
-    #[serde(skip)]
+    result: EvalResult,
     coco: Option<coco::Report>,
-    #[serde(skip)]
     confusion: Option<Confusion>,
-    #[serde(skip)]
     labels: Vec<String>,
-}
-
-#[derive(Default, Serialize)]
-#[serde(rename_all = "lowercase")]
-struct Figures {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    ap: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    ap50: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    ap75: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    ap_small: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    ap_medium: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    ap_large: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    ar100: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    recall: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    precision: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    top1: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    top5: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    miou: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pixel_accuracy: Option<f64>,
-}
-
-#[derive(Serialize)]
-struct ClassRow {
-    label: String,
-    /// Labelled objects, images or pixels.
-    labelled: u64,
-    /// AP, share of right images, or IoU.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    score: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    ap50: Option<f64>,
-}
-
-/// One picture in which two runs differ.
-#[derive(Serialize)]
-struct Difference {
-    image: String,
-    /// Findings of the first without a counterpart in the second; for a map, the share of cells in thousandths.
-    only_first: usize,
-    /// The other way round.
-    only_second: usize,
 }
 
 pub(crate) fn run(args: &EvalArgs, json: bool) -> Result<Exit, Faults> {
     let sequences = mot::Folder::find(&args.dataset)?;
-    let report = if sequences.is_empty() { pictures(args)? } else { tracking::report(args, &sequences)? };
-    if json {
-        output::print_json(&report)
+    let evaluation = if sequences.is_empty() {
+        pictures(args)?
     } else {
-        output::print(&text(&report, args.single_label))
+        Evaluation { report: tracking::report(args, &sequences)?, of_boxes: false }
+    };
+    if json {
+        output::print_json(&evaluation.report)
+    } else {
+        output::print(&text(&evaluation, args.single_label))
     }
     Ok(Exit::Done)
 }
 
 /// Judges labelled pictures.
-fn pictures(args: &EvalArgs) -> Result<Report, Faults> {
+fn pictures(args: &EvalArgs) -> Result<Evaluation, Faults> {
     let mut dataset = Dataset::open(&args.dataset)?;
     let Some(entries) = Entries::of(args).filter(|_| args.save_results.is_none()) else {
         let cause =
@@ -158,14 +79,22 @@ fn pictures(args: &EvalArgs) -> Result<Report, Faults> {
     if let Some(other) = &entries.against {
         let (second, also_seen) = judge(args, other, &dataset)?;
         differences = differ(&dataset, &seen, &also_seen, args.at.map_or(OPERATING_SCORE, f64::from));
-        against = Some(second);
+        against = Some(second.result);
     }
     let files = match &args.plots {
         Some(folder) => draw(folder, &first)?,
         None => Vec::new(),
     };
-    let (dataset, images) = (args.dataset.display().to_string(), seen.len());
-    Ok(Report { schema: SCHEMA, dataset, images, result: first, against, differences, files })
+    let report = EvalReport {
+        schema: EVAL_SCHEMA.to_owned(),
+        dataset: args.dataset.display().to_string(),
+        images: seen.len(),
+        result: first.result,
+        against,
+        differences,
+        files,
+    };
+    Ok(Evaluation { report, of_boxes: first.coco.is_some() })
 }
 
 /// A model and the engines it may run on; none are the default order.
@@ -211,36 +140,31 @@ fn judge(args: &EvalArgs, entry: &Entry<'_>, dataset: &Dataset) -> Result<(Judge
     loaded.model.head.multi_label = boxes && !args.single_label;
     let classes = class_map(dataset, &loaded)?;
     let seen = see(dataset, &mut loaded)?;
-    let judged = match dataset.items[0].labels {
+    let mut judged = match dataset.items[0].labels {
         Labels::Boxes(_) => judge_boxes(dataset, &seen, &loaded, &classes, args),
         Labels::Class(_) => judge_classes(dataset, &seen, &loaded, &classes),
         Labels::Mask(_) => judge_masks(dataset, &seen, &loaded, &classes)?,
     };
-    Ok((judged.by(&loaded), seen))
+    name_model(&mut judged.result, &loaded);
+    judged.labels = loaded.model.labels;
+    Ok((judged, seen))
 }
 
-impl Judged {
-    /// Names the model whose figures they are.
-    fn by(mut self, loaded: &LoadedModel) -> Self {
-        self.model.clone_from(&loaded.name);
-        self.engine = format!("{} {}", loaded.chosen.name, loaded.chosen.version);
-        self.labels.clone_from(&loaded.model.labels);
-        self
-    }
+/// Names the model whose figures they are.
+fn name_model(result: &mut EvalResult, loaded: &LoadedModel) {
+    result.model = Some(loaded.name.clone());
+    result.engine = Some(format!("{} {}", loaded.chosen.name, loaded.chosen.version));
+}
 
-    /// Whether there was anything to judge by. A sequence without labels is only followed.
-    fn judged(&self) -> bool {
-        self.sequences.is_empty() || self.followed.is_some()
-    }
+/// Whether there was anything to evaluate by. A sequence without labels is only tracked.
+fn is_labelled(result: &EvalResult) -> bool {
+    result.sequences.is_empty() || result.tracking.is_some()
+}
 
-    /// What heads its column.
-    fn name(&self) -> String {
-        if self.results.is_empty() {
-            format!("{} on {}", self.model, self.engine)
-        } else {
-            self.results.clone()
-        }
-    }
+/// The heading of its column.
+fn heading(result: &EvalResult) -> String {
+    let ran = result.model.iter().chain(&result.engine).map(String::as_str).collect::<Vec<_>>().join(" on ");
+    result.results.clone().unwrap_or(ran)
 }
 
 /// The model's class for each class of the dataset: by name where both have names, else by number.
@@ -330,26 +254,29 @@ fn judge_boxes(
     let point = detection::Point { score: args.at.map_or(OPERATING_SCORE, f64::from), iou: SAME_OBJECT_IOU };
     let at_point = detection::evaluate(&truth, &found, count, point);
     let rows = report.classes.iter().enumerate().filter(|(_, class)| class.objects > 0);
-    let rows = rows.map(|(class, figures)| ClassRow {
+    let rows = rows.map(|(class, figures)| ClassFigures {
         label: loaded.model.label(class as u32).to_owned(),
         labelled: figures.objects as u64,
         score: figures.ap,
         ap50: figures.ap50,
     });
     Judged {
-        figures: Figures {
-            ap: report.ap,
-            ap50: report.ap50,
-            ap75: report.ap75,
-            ap_small: report.ap_by_area[0],
-            ap_medium: report.ap_by_area[1],
-            ap_large: report.ap_by_area[2],
-            ar100: report.recall[2],
-            recall: at_point.recall,
-            precision: at_point.precision,
-            ..Figures::default()
+        result: EvalResult {
+            figures: EvalFigures {
+                ap: report.ap,
+                ap50: report.ap50,
+                ap75: report.ap75,
+                ap_small: report.ap_by_area[0],
+                ap_medium: report.ap_by_area[1],
+                ap_large: report.ap_by_area[2],
+                ar100: report.recall[2],
+                recall: at_point.recall,
+                precision: at_point.precision,
+                ..EvalFigures::default()
+            },
+            classes: rows.collect(),
+            ..EvalResult::default()
         },
-        classes: rows.collect(),
         coco: Some(report),
         confusion: Some(at_point.confusion),
         ..Judged::default()
@@ -383,15 +310,18 @@ fn judge_classes(dataset: &Dataset, seen: &[Findings], loaded: &LoadedModel, cla
     answers.iter().for_each(|answer| *labelled.entry(answer.labelled).or_default() += 1);
     let mut rows: Vec<(usize, u64)> = labelled.into_iter().collect();
     rows.sort_unstable();
-    let rows = rows.into_iter().map(|(class, count)| ClassRow {
+    let rows = rows.into_iter().map(|(class, count)| ClassFigures {
         label: loaded.model.label(class as u32).to_owned(),
         labelled: count,
         score: Some(report.confusion.at(class, class) as f64 / count as f64),
         ap50: None,
     });
     Judged {
-        figures: Figures { top1: report.top1, top5: report.top5, ..Figures::default() },
-        classes: rows.collect(),
+        result: EvalResult {
+            figures: EvalFigures { top1: report.top1, top5: report.top5, ..EvalFigures::default() },
+            classes: rows.collect(),
+            ..EvalResult::default()
+        },
         confusion: Some(report.confusion),
         ..Judged::default()
     }
@@ -422,11 +352,18 @@ fn judge_masks(
     let report = segmentation::summarise(&confusion);
     let rows = report.iou.iter().enumerate().filter_map(|(class, iou)| {
         let label = loaded.model.label(class as u32).to_owned();
-        iou.map(|iou| ClassRow { label, labelled: confusion.row(class), score: Some(iou), ap50: None })
+        iou.map(|iou| ClassFigures { label, labelled: confusion.row(class), score: Some(iou), ap50: None })
     });
     Ok(Judged {
-        figures: Figures { miou: report.miou, pixel_accuracy: report.pixel_accuracy, ..Figures::default() },
-        classes: rows.collect(),
+        result: EvalResult {
+            figures: EvalFigures {
+                miou: report.miou,
+                pixel_accuracy: report.pixel_accuracy,
+                ..EvalFigures::default()
+            },
+            classes: rows.collect(),
+            ..EvalResult::default()
+        },
         confusion: Some(confusion),
         ..Judged::default()
     })
@@ -434,7 +371,7 @@ fn judge_masks(
 
 /// The pictures in which two runs differ, most first: boxes at or above `score` without a counterpart of their class, a
 /// different best class, or cells of a map.
-fn differ(dataset: &Dataset, first: &[Findings], second: &[Findings], score: f64) -> Vec<Difference> {
+fn differ(dataset: &Dataset, first: &[Findings], second: &[Findings], score: f64) -> Vec<PictureDifference> {
     let unmatched = |ours: &Findings, theirs: &Findings| {
         let counts = ours.detections.iter().filter(|found| f64::from(found.score) >= score);
         let alone = counts.filter(|found| {
@@ -449,8 +386,8 @@ fn differ(dataset: &Dataset, first: &[Findings], second: &[Findings], score: f64
         alone.count() + usize::from(best(ours) != best(theirs)) + moved / ours.class_map.classes.len().max(1)
     };
     let pairs = dataset.items.iter().zip(first.iter().zip(second));
-    let mut differences: Vec<Difference> = pairs
-        .map(|(item, (first, second))| Difference {
+    let mut differences: Vec<PictureDifference> = pairs
+        .map(|(item, (first, second))| PictureDifference {
             image: item.image.display().to_string(),
             only_first: unmatched(first, second),
             only_second: unmatched(second, first),
@@ -504,18 +441,19 @@ fn draw(folder: &Path, judged: &Judged) -> Result<Vec<String>, Diagnosis> {
     Ok(files)
 }
 
-fn text(report: &Report, single_label: bool) -> String {
-    let runs: Vec<&Judged> = std::iter::once(&report.result).chain(&report.against).collect();
+fn text(evaluation: &Evaluation, single_label: bool) -> String {
+    let Evaluation { report, of_boxes } = evaluation;
+    let runs: Vec<&EvalResult> = std::iter::once(&report.result).chain(&report.against).collect();
     let mut parts = vec![format!("{}  {}", report.dataset, output::count(report.images as u64, "picture"))];
-    parts.push(match report.result.judged() {
-        true if report.result.coco.is_some() => {
+    parts.push(match is_labelled(&report.result) {
+        true if *of_boxes => {
             format!("{}\n{}", figures_text(&runs), labels_text(single_label))
         }
         true => figures_text(&runs),
         false => "not judged: nothing is labelled".to_owned(),
     });
     if report.result.sequences.is_empty() {
-        parts.push(classes_text(&report.result));
+        parts.push(classes_text(&report.result.classes, *of_boxes));
         if report.against.is_some() {
             parts.push(differences_text(&report.differences, report.images));
         }
@@ -537,8 +475,8 @@ fn labels_text(single_label: bool) -> &'static str {
 }
 
 /// A row for each figure, a column for each run.
-fn figures_text(runs: &[&Judged]) -> String {
-    type Figure = (&'static str, fn(&Figures) -> Option<f64>);
+fn figures_text(runs: &[&EvalResult]) -> String {
+    type Figure = (&'static str, fn(&EvalFigures) -> Option<f64>);
     const FIGURES: [Figure; 13] = [
         ("AP", |f| f.ap),
         ("AP50", |f| f.ap50),
@@ -558,26 +496,25 @@ fn figures_text(runs: &[&Judged]) -> String {
     let rows = FIGURES.iter().filter(|(_, figure)| runs.iter().any(|run| figure(&run.figures).is_some()));
     let rows =
         rows.map(|(name, figure)| row(name, runs.iter().map(|run| number(figure(&run.figures))).collect()));
-    let followed = runs.iter().any(|run| run.followed.is_some()).then_some(tracking::FIGURES);
+    let followed = runs.iter().any(|run| run.tracking.is_some()).then_some(tracking::FIGURES);
     let followed = followed
         .iter()
         .flatten()
-        .map(|figure| row(figure.name, runs.iter().map(|run| figure.text(run.followed.as_ref())).collect()));
-    let names: Vec<String> = runs.iter().map(|run| run.name()).collect();
+        .map(|figure| row(figure.name, runs.iter().map(|run| figure.text(run.tracking.as_ref())).collect()));
+    let names: Vec<String> = runs.iter().map(|run| heading(run)).collect();
     let headings: Vec<&str> = std::iter::once("").chain(names.iter().map(String::as_str)).collect();
     output::table(&headings, 1, rows.chain(followed).collect())
 }
 
 /// The classes that are labelled most.
-fn classes_text(judged: &Judged) -> String {
-    let mut classes: Vec<&ClassRow> = judged.classes.iter().collect();
+fn classes_text(classes: &[ClassFigures], of_boxes: bool) -> String {
+    let mut classes: Vec<&ClassFigures> = classes.iter().collect();
     classes.sort_by_key(|class| std::cmp::Reverse(class.labelled));
-    let boxes = judged.coco.is_some();
     let headings: &[&str] =
-        if boxes { &["class", "labelled", "AP", "AP50"] } else { &["class", "labelled", "right"] };
+        if of_boxes { &["class", "labelled", "AP", "AP50"] } else { &["class", "labelled", "right"] };
     let rows = classes.iter().take(ROWS_MAX).map(|class| {
         let mut row = vec![class.label.clone(), class.labelled.to_string(), number(class.score)];
-        row.extend(boxes.then(|| number(class.ap50)));
+        row.extend(of_boxes.then(|| number(class.ap50)));
         row
     });
     let mut text = output::table(headings, 1, rows.collect());
@@ -587,7 +524,7 @@ fn classes_text(judged: &Judged) -> String {
     text
 }
 
-fn differences_text(differences: &[Difference], images: usize) -> String {
+fn differences_text(differences: &[PictureDifference], images: usize) -> String {
     let rows = differences.iter().take(ROWS_MAX).map(|difference| {
         vec![difference.image.clone(), difference.only_first.to_string(), difference.only_second.to_string()]
     });

@@ -2,14 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
+use orinoco_api::{EVAL_SCHEMA, EvalReport, EvalResult, SequenceFigures, TrackingFigures};
 use orinoco_config::Faults;
 use orinoco_core::{Detection, Diagnosis, Findings, Pts, WithSubject, codes};
 use orinoco_eval::mot::{self, Folder, PEDESTRIAN, Row, Sequence};
 use orinoco_runtime::LoadedModel;
 use orinoco_vision::{Tracker, TrackerConfig};
-use serde::Serialize;
 
-use super::{Entries, Entry, Judged, Report, SCHEMA, check_not_read, load, number, watch};
+use super::{Entries, Entry, check_not_read, load, name_model, number, watch};
 use crate::args::EvalArgs;
 use crate::output;
 
@@ -18,64 +18,25 @@ const PEOPLE: [&str; 2] = ["person", "pedestrian"];
 /// The row of all sequences together.
 const COMBINED: &str = "combined";
 
-/// How objects were followed. Figures of which nothing can be said are left out.
-#[derive(Serialize)]
-#[serde(rename_all = "lowercase")]
-pub(super) struct Followed {
-    hota: f64,
-    deta: f64,
-    assa: f64,
-    loca: f64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    mota: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    motp: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    idf1: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    idp: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    idr: Option<f64>,
-    switches: u64,
-    fragmentations: u64,
-    #[serde(rename = "fp")]
-    strays: u64,
-    #[serde(rename = "fn")]
-    misses: u64,
-    tracks_found: u64,
-    tracks_labelled: u64,
-}
-
-impl From<&mot::Report> for Followed {
-    fn from(report: &mot::Report) -> Self {
-        let mot::Report { hota, clear, identity, objects } = report;
-        Self {
-            hota: hota.hota(),
-            deta: hota.det_a(),
-            assa: hota.ass_a(),
-            loca: hota.loc_a(),
-            mota: clear.mota(),
-            motp: clear.motp(),
-            idf1: identity.idf1(),
-            idp: identity.idp(),
-            idr: identity.idr(),
-            switches: clear.switches,
-            fragmentations: clear.fragmentations,
-            strays: clear.strays,
-            misses: clear.misses,
-            tracks_found: objects.found,
-            tracks_labelled: objects.labelled,
-        }
+fn figures(report: &mot::Report) -> TrackingFigures {
+    let mot::Report { hota, clear, identity, objects } = report;
+    TrackingFigures {
+        hota: hota.hota(),
+        deta: hota.det_a(),
+        assa: hota.ass_a(),
+        loca: hota.loc_a(),
+        mota: clear.mota(),
+        motp: clear.motp(),
+        idf1: identity.idf1(),
+        idp: identity.idp(),
+        idr: identity.idr(),
+        switches: clear.switches,
+        fragmentations: clear.fragmentations,
+        false_positives: clear.strays,
+        misses: clear.misses,
+        tracks_found: objects.found,
+        tracks_labelled: objects.labelled,
     }
-}
-
-/// One sequence of a dataset.
-#[derive(Serialize)]
-pub(super) struct SequenceRow {
-    name: String,
-    images: usize,
-    #[serde(flatten)]
-    followed: Option<Followed>,
 }
 
 /// A figure as people read it.
@@ -89,22 +50,22 @@ pub(super) struct Figure {
 
 enum Value {
     /// A share of 1.
-    Share(fn(&Followed) -> Option<f64>),
+    Share(fn(&TrackingFigures) -> Option<f64>),
     /// A number of things.
-    Count(fn(&Followed) -> u64),
+    Count(fn(&TrackingFigures) -> u64),
 }
 
 impl Figure {
-    const fn share(name: &'static str, value: fn(&Followed) -> Option<f64>) -> Self {
+    const fn share(name: &'static str, value: fn(&TrackingFigures) -> Option<f64>) -> Self {
         Self { name, short: name, value: Value::Share(value) }
     }
 
-    const fn count(name: &'static str, short: &'static str, value: fn(&Followed) -> u64) -> Self {
+    const fn count(name: &'static str, short: &'static str, value: fn(&TrackingFigures) -> u64) -> Self {
         Self { name, short, value: Value::Count(value) }
     }
 
     /// Its value; a dash where there is none.
-    pub(super) fn text(&self, followed: Option<&Followed>) -> String {
+    pub(super) fn text(&self, followed: Option<&TrackingFigures>) -> String {
         match self.value {
             Value::Share(share) => number(followed.and_then(share)),
             Value::Count(count) => {
@@ -127,14 +88,14 @@ pub(super) const FIGURES: [Figure; 15] = [
     Figure::share("IDR", |f| f.idr),
     Figure::count("ID switches", "IDSW", |f| f.switches),
     Figure::count("fragmentations", "Frag", |f| f.fragmentations),
-    Figure::count("false positives", "FP", |f| f.strays),
+    Figure::count("false positives", "FP", |f| f.false_positives),
     Figure::count("misses", "FN", |f| f.misses),
     Figure::count("tracks found", "found", |f| f.tracks_found),
     Figure::count("tracks labelled", "labelled", |f| f.tracks_labelled),
 ];
 
 /// Judges `sequences`: what a model finds and the tracker follows, or what another tracker wrote.
-pub(super) fn report(args: &EvalArgs, sequences: &[Folder]) -> Result<Report, Faults> {
+pub(super) fn report(args: &EvalArgs, sequences: &[Folder]) -> Result<EvalReport, Faults> {
     check_options(args)?;
     // Only results that are saved are of use without labels, as of a challenge's test sequences.
     if args.save_results.is_none() {
@@ -162,7 +123,8 @@ pub(super) fn report(args: &EvalArgs, sequences: &[Folder]) -> Result<Report, Fa
         (None, None) => unreachable!("the command line has a model or results"),
     };
     let (dataset, images) = (args.dataset.display().to_string(), set.images());
-    Ok(Report { schema: SCHEMA, dataset, images, result, against, differences: Vec::new(), files })
+    let schema = EVAL_SCHEMA.to_owned();
+    Ok(EvalReport { schema, dataset, images, result, against, differences: Vec::new(), files })
 }
 
 /// Refuses what means nothing where objects are followed.
@@ -198,7 +160,7 @@ impl Set<'_> {
         args: &EvalArgs,
         entry: &Entry<'_>,
         mut save: impl FnMut(&Folder, &Sequence) -> Result<(), Diagnosis>,
-    ) -> Result<Judged, Faults> {
+    ) -> Result<EvalResult, Faults> {
         let pictures = self.sequences.iter().map(Folder::pictures).collect::<Result<Vec<_>, Diagnosis>>()?;
         let mut loaded = load(args, entry, args.tune.score)?;
         let mut found = Vec::new();
@@ -207,19 +169,21 @@ impl Set<'_> {
             save(sequence, &rows)?;
             found.push(rows);
         }
-        Ok(self.judge(&found).by(&loaded))
+        let mut result = self.judge(&found);
+        name_model(&mut result, &loaded);
+        Ok(result)
     }
 
     /// Reads what another tracker found.
-    fn read(&self, path: &Path) -> Result<Judged, Diagnosis> {
+    fn read(&self, path: &Path) -> Result<EvalResult, Diagnosis> {
         let place = Place::of(path, self.sequences)?;
         let found = self.sequences.iter().map(|sequence| sequence.read_results(&place.file(sequence)));
         let judged = self.judge(&found.collect::<Result<Vec<_>, Diagnosis>>()?);
-        Ok(Judged { results: path.display().to_string(), ..judged })
+        Ok(EvalResult { results: Some(path.display().to_string()), ..judged })
     }
 
     /// Judges what was `found` in each sequence.
-    fn judge(&self, found: &[Sequence]) -> Judged {
+    fn judge(&self, found: &[Sequence]) -> EvalResult {
         let mut combined: Option<mot::Report> = None;
         let mut rows = Vec::new();
         for (sequence, found) in self.sequences.iter().zip(found) {
@@ -228,10 +192,10 @@ impl Set<'_> {
             if let Some(report) = &report {
                 *combined.get_or_insert_default() += report;
             }
-            let followed = report.as_ref().map(Followed::from);
-            rows.push(SequenceRow { name: sequence.name().to_owned(), images, followed });
+            let tracking = report.as_ref().map(figures);
+            rows.push(SequenceFigures { name: sequence.name().to_owned(), images, tracking });
         }
-        Judged { followed: combined.as_ref().map(Followed::from), sequences: rows, ..Judged::default() }
+        EvalResult { tracking: combined.as_ref().map(figures), sequences: rows, ..EvalResult::default() }
     }
 
     /// Where results are written: into the file `path` those of one sequence, into a folder those of several. The folder
@@ -326,17 +290,17 @@ fn as_row(index: usize, id: u64, found: &Detection) -> Row {
 }
 
 /// A row for each sequence and one for all; none where there is but one.
-pub(super) fn sequences_text(judged: &Judged) -> Option<String> {
-    if judged.sequences.len() < 2 {
+pub(super) fn sequences_text(result: &EvalResult) -> Option<String> {
+    if result.sequences.len() < 2 {
         return None;
     }
-    let row = |name: &str, images: usize, followed: Option<&Followed>| {
+    let row = |name: &str, images: usize, followed: Option<&TrackingFigures>| {
         let figures = FIGURES.iter().map(|figure| figure.text(followed));
         [name.to_owned(), images.to_string()].into_iter().chain(figures).collect()
     };
-    let each = judged.sequences.iter().map(|one| row(&one.name, one.images, one.followed.as_ref()));
-    let images = judged.sequences.iter().map(|one| one.images).sum();
-    let rows = each.chain([row(COMBINED, images, judged.followed.as_ref())]).collect();
+    let each = result.sequences.iter().map(|one| row(&one.name, one.images, one.tracking.as_ref()));
+    let images = result.sequences.iter().map(|one| one.images).sum();
+    let rows = each.chain([row(COMBINED, images, result.tracking.as_ref())]).collect();
     let headings: Vec<&str> =
         ["sequence", "pictures"].into_iter().chain(FIGURES.iter().map(|figure| figure.short)).collect();
     Some(output::table(&headings, 1, rows))
