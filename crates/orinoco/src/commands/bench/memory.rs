@@ -3,7 +3,7 @@
 
 use std::process::{Command, Stdio};
 
-use orinoco_api::Fault;
+use orinoco_api::{ErrorReport, MEMORY_BENCH_SCHEMA, MemoryBench, MemoryRatios, ModelScratch};
 use orinoco_config::Faults;
 use orinoco_core::{Diagnosis, Exit, WithSubject, codes};
 use orinoco_infer::{Elements, Options, ProbeInputs, Scratch, Session, by_name, stray_requests};
@@ -19,37 +19,6 @@ use crate::output::{self, mebibytes};
 const MEASURING_BYTES: usize = 4 << 30;
 /// Runs of each model. ONNX Runtime plans its memory in the first, so later ones need more.
 const RUNS: usize = 5;
-
-#[derive(Serialize)]
-struct Report {
-    schema: &'static str,
-    rounds: u16,
-    models: Vec<ModelRow>,
-    /// What the lane was planned with: the largest model's.
-    scratch_bytes: u64,
-    /// How far it was used.
-    scratch_used_bytes: u64,
-    separate_growth_bytes: u64,
-    shared_growth_bytes: u64,
-    outputs_equal: bool,
-    /// Requests of the engine that the planned area had no room for, or that came from an unknown thread.
-    requests_outside: u64,
-    ratios: Ratios,
-}
-
-#[derive(Serialize)]
-struct ModelRow {
-    model: String,
-    scratch_bytes: u64,
-}
-
-#[derive(Serialize)]
-struct Ratios {
-    /// Growth of resident memory from load to steady state, shared over separate; none where separate ones do not grow.
-    activation_ratio: Option<f64>,
-    /// The area over what the largest model needs.
-    scratch_to_largest: f64,
-}
 
 /// What a child tells.
 #[derive(Deserialize, Serialize)]
@@ -78,11 +47,11 @@ pub(crate) fn run(args: &BenchMemoryArgs, json: bool) -> Result<Exit, Faults> {
         |(separate, shared): (&Told, &Told)| shared.growth_bytes as f64 / separate.growth_bytes as f64;
     let activation_ratio = median(separate.iter().zip(&shared).map(ratio).collect());
     let used = shared.iter().map(|told| told.reach_bytes).max().unwrap_or(0);
-    let report = Report {
-        schema: "orinoco.bench-memory/1",
+    let report = MemoryBench {
+        schema: MEMORY_BENCH_SCHEMA.to_owned(),
         rounds: args.rounds,
         models: (args.model.iter().zip(&alone))
-            .map(|(model, told)| ModelRow { model: model.clone(), scratch_bytes: told.reach_bytes })
+            .map(|(model, told)| ModelScratch { model: model.clone(), scratch_bytes: told.reach_bytes })
             .collect(),
         scratch_bytes: planned,
         scratch_used_bytes: used,
@@ -90,7 +59,7 @@ pub(crate) fn run(args: &BenchMemoryArgs, json: bool) -> Result<Exit, Faults> {
         shared_growth_bytes: growth(&shared) as u64,
         outputs_equal: separate.iter().zip(&shared).all(|(a, b)| a.outputs == b.outputs),
         requests_outside: shared.iter().map(|told| told.refused + told.stray).sum(),
-        ratios: Ratios {
+        ratios: MemoryRatios {
             activation_ratio: activation_ratio.is_finite().then_some(activation_ratio),
             scratch_to_largest: used as f64 / planned.max(1) as f64,
         },
@@ -104,7 +73,7 @@ pub(crate) fn run(args: &BenchMemoryArgs, json: bool) -> Result<Exit, Faults> {
     Ok(if sound { Exit::Done } else { Exit::CheckFailed })
 }
 
-fn text(report: &Report) -> String {
+fn text(report: &MemoryBench) -> String {
     let row = |name: &str, bytes: u64| vec![name.to_owned(), mebibytes(bytes)];
     let mut rows: Vec<Vec<String>> = report
         .models
@@ -120,12 +89,6 @@ fn text(report: &Report) -> String {
     rows.push(vec!["outputs equal".to_owned(), equal.to_owned()]);
     rows.push(vec!["requests outside the area".to_owned(), report.requests_outside.to_string()]);
     output::table(&["", ""], 1, rows)
-}
-
-/// What the child prints when it cannot do what it was asked: `orinoco.error/1`.
-#[derive(Deserialize)]
-struct Failed {
-    faults: Vec<Fault>,
 }
 
 /// Runs the models in a process of its own, whose memory is nobody else's.
@@ -165,7 +128,8 @@ fn child(
     if let Ok(told) = serde_json::from_slice(&done.stdout) {
         return Ok(told);
     }
-    let failed: Option<Failed> = serde_json::from_slice(&done.stdout).ok();
+    // It prints the report of an error when it cannot do what it was asked.
+    let failed: Option<ErrorReport> = serde_json::from_slice(&done.stdout).ok();
     let fault = failed.and_then(|failed| failed.faults.first().map(diagnosis_of));
     Err(fault.unwrap_or_else(|| about(format!("measuring {} ended with {}", models.join(", "), done.status))))
 }

@@ -3,39 +3,18 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use orinoco_api::{BENCH_SCHEMA, PipelineBench, PipelineRatios};
 use orinoco_board::{Board, BoardStream};
 use orinoco_config::Faults;
 use orinoco_core::Exit;
 use orinoco_pipeline::Stop;
 use orinoco_runtime::{Earlier, LoadedModel, Quiet, Runtime, load_model, repository};
 use orinoco_uri::SourceUri;
-use serde::Serialize;
 
 use super::{frames_measured, median, noise};
 use crate::args::BenchPipelineArgs;
 use crate::commands::{RECONNECT_ATTEMPTS, board_model, inference};
 use crate::output;
-
-#[derive(Serialize)]
-struct Report {
-    schema: &'static str,
-    model: String,
-    engine: String,
-    threads: usize,
-    frames: u64,
-    rounds: u16,
-    engine_fps: f64,
-    pipeline_fps: f64,
-    stages_p50_us: Vec<(String, f64)>,
-    peak_bytes: u64,
-    ratios: Ratios,
-}
-
-#[derive(Serialize)]
-struct Ratios {
-    /// Pipeline over engine alone, the median of the rounds' ratios.
-    pipeline_to_engine: f64,
-}
 
 pub(crate) fn run(args: &BenchPipelineArgs, json: bool) -> Result<Exit, Faults> {
     let place = repository(args.place.models.as_deref(), args.place.data.as_deref());
@@ -72,8 +51,8 @@ pub(crate) fn run(args: &BenchPipelineArgs, json: bool) -> Result<Exit, Faults> 
         stages = stream.stages.iter().map(|stage| (stage.stage.clone(), stage.p50_us)).collect();
         peak_bytes = summary.memory.peak_bytes;
     }
-    let report = Report {
-        schema: "orinoco.bench/1",
+    let report = PipelineBench {
+        schema: BENCH_SCHEMA.to_owned(),
         model: loaded.name.clone(),
         engine: format!("{} {}", loaded.chosen.name, loaded.chosen.version),
         threads: board.inference.threads,
@@ -83,7 +62,7 @@ pub(crate) fn run(args: &BenchPipelineArgs, json: bool) -> Result<Exit, Faults> 
         pipeline_fps: median(pipeline),
         stages_p50_us: stages,
         peak_bytes,
-        ratios: Ratios { pipeline_to_engine: median(ratios) },
+        ratios: PipelineRatios { pipeline_to_engine: median(ratios) },
     };
     if json {
         output::print_json(&report)
@@ -114,7 +93,7 @@ fn engine_fps(loaded: &mut LoadedModel, frames: u64) -> Result<f64, Faults> {
     Ok((frames * loaded.binding.batch as u64) as f64 / start.elapsed().as_secs_f64())
 }
 
-fn text(report: &Report) -> String {
+fn text(report: &PipelineBench) -> String {
     let rows = vec![
         vec!["engine alone".to_owned(), format!("{:.1} fps", report.engine_fps)],
         vec!["pipeline".to_owned(), format!("{:.1} fps", report.pipeline_fps)],

@@ -3,10 +3,10 @@
 use std::hint::black_box;
 use std::time::Instant;
 
+use orinoco_api::{PREPROCESS_BENCH_SCHEMA, PreprocessBench, PreprocessRatios};
 use orinoco_config::Faults;
 use orinoco_core::{Choice, ColorOrder, Exit, FrameDesc, FrameView, Layout, PixelFormat};
 use orinoco_vision::{Align, InputSpec, Mapping, Preprocessor, Rounding};
-use serde::Serialize;
 
 use super::{median, noise};
 use crate::args::BenchPreprocessArgs;
@@ -16,28 +16,6 @@ use crate::output;
 const FRAMES: usize = 8;
 /// Bytes copied at once to measure the machine: far beyond its caches.
 const COPY_BYTES: usize = 256 << 20;
-
-#[derive(Serialize)]
-struct Report {
-    schema: &'static str,
-    format: &'static str,
-    from: (u32, u32),
-    to: (u32, u32),
-    fit: &'static str,
-    resize: &'static str,
-    rounds: u16,
-    frames: u64,
-    ms_per_frame: f64,
-    gigabytes_per_s: f64,
-    copy_gigabytes_per_s: f64,
-    ratios: Ratios,
-}
-
-#[derive(Serialize)]
-struct Ratios {
-    /// Bytes read and written a second, over those of a copy of memory, the median of the rounds' ratios.
-    preprocess_to_copy: f64,
-}
 
 pub(crate) fn run(args: &BenchPreprocessArgs, json: bool) -> Result<Exit, Faults> {
     let format = match args.format.as_str() {
@@ -73,19 +51,19 @@ pub(crate) fn run(args: &BenchPreprocessArgs, json: bool) -> Result<Exit, Faults
         ratios.push(bytes / per_frame / copy);
     }
     let per_frame = median(seconds);
-    let report = Report {
-        schema: "orinoco.bench-preprocess/1",
-        format: format.name(),
+    let report = PreprocessBench {
+        schema: PREPROCESS_BENCH_SCHEMA.to_owned(),
+        format: format.name().to_owned(),
         from: args.from,
         to: args.to,
-        fit: args.fit.name(),
-        resize: args.resize.name(),
+        fit: args.fit.name().to_owned(),
+        resize: args.resize.name().to_owned(),
         rounds: args.rounds,
         frames: args.frames,
         ms_per_frame: per_frame * 1e3,
         gigabytes_per_s: bytes / per_frame / 1e9,
         copy_gigabytes_per_s: median(copies) / 1e9,
-        ratios: Ratios { preprocess_to_copy: median(ratios) },
+        ratios: PreprocessRatios { preprocess_to_copy: median(ratios) },
     };
     if json {
         output::print_json(&report);
@@ -131,7 +109,7 @@ fn copy_bytes_per_second() -> f64 {
     2.0 * COPY_BYTES as f64 / start.elapsed().as_secs_f64()
 }
 
-fn text(report: &Report) -> String {
+fn text(report: &PreprocessBench) -> String {
     let rows = vec![
         vec!["a frame".to_owned(), format!("{:.3} ms", report.ms_per_frame)],
         vec!["read and written".to_owned(), format!("{:.2} GB/s", report.gigabytes_per_s)],

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
+use orinoco_api::{BENCH_SCHEMA, StreamsBench, StreamsRatios};
 use orinoco_board::{Board, BoardModel, BoardStream, Inference};
 use orinoco_config::Faults;
 use orinoco_core::{Clock, Diagnosis, Exit, Findings};
@@ -14,7 +15,6 @@ use orinoco_pipeline::{Executor, Frame, MonotonicClock, Poll, Slot, SlotPool, So
 use orinoco_runtime::{Earlier, LoadedModel, Quiet, Runtime, bind_plan, load_model, repository};
 use orinoco_uri::SourceUri;
 use rustix::time::{ClockId, clock_gettime};
-use serde::Serialize;
 
 use super::{frames_measured, median, no_frames};
 use crate::args::BenchStreamsArgs;
@@ -31,42 +31,6 @@ const IN_A_ROW: u64 = 4;
 const STEP_WAIT: Duration = Duration::from_millis(5);
 /// How often figures are taken.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-
-#[derive(Serialize)]
-struct Report {
-    schema: &'static str,
-    model: String,
-    engine: String,
-    cores: usize,
-    lanes: usize,
-    streams: usize,
-    batch: usize,
-    frames: u64,
-    rounds: u16,
-    /// Frames of all streams a second.
-    fps: f64,
-    /// What the cores could do if they did nothing but these stages.
-    bound_fps: f64,
-    /// The same, with stages that take what they take beside each other: cores share their caches among them.
-    bound_beside_fps: f64,
-    /// Processor time of one frame, each stage by itself.
-    decode_cpu_us: f64,
-    model_cpu_us: f64,
-    /// The same, both at once, with nothing handed from one to the other.
-    decode_beside_cpu_us: f64,
-    model_beside_cpu_us: f64,
-    ratios: Ratios,
-}
-
-#[derive(Serialize)]
-struct Ratios {
-    /// `fps` over `bound_fps`; the median of the rounds' ratios, as the next one is.
-    to_bound: f64,
-    /// `fps` over `bound_beside_fps`.
-    to_bound_beside: f64,
-    /// Processor time over what the cores had, while all streams ran.
-    busy: f64,
-}
 
 /// One round's figures.
 struct Round {
@@ -104,8 +68,8 @@ pub(crate) fn run(args: &BenchStreamsArgs, json: bool) -> Result<Exit, Faults> {
     }
     let middle = |figure: &dyn Fn(&Round) -> f64| median(rounds.iter().map(figure).collect());
     let micros = |figure: fn(&Round) -> Duration| middle(&|round| figure(round).as_secs_f64() * 1e6);
-    let report = Report {
-        schema: "orinoco.bench/1",
+    let report = StreamsBench {
+        schema: BENCH_SCHEMA.to_owned(),
         model: loaded.name.clone(),
         engine: format!("{} {}", loaded.chosen.name, loaded.chosen.version),
         cores,
@@ -121,7 +85,7 @@ pub(crate) fn run(args: &BenchStreamsArgs, json: bool) -> Result<Exit, Faults> {
         model_cpu_us: micros(|round| round.alone.model),
         decode_beside_cpu_us: micros(|round| round.beside.decode),
         model_beside_cpu_us: micros(|round| round.beside.model),
-        ratios: Ratios {
+        ratios: StreamsRatios {
             to_bound: middle(&|round| round.fps / bench.bound_fps(&round.alone)),
             to_bound_beside: middle(&|round| round.fps / bench.bound_fps(&round.beside)),
             busy: middle(&|round| round.busy),
@@ -402,7 +366,7 @@ fn processor_time(clock: ClockId) -> Duration {
     Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
-fn text(report: &Report) -> String {
+fn text(report: &StreamsBench) -> String {
     let ms = |micros: f64| format!("{:.2} ms", micros / 1e3);
     let rows = [
         ("decoding, processor time of a frame", ms(report.decode_cpu_us)),
