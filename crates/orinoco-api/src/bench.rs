@@ -1,5 +1,6 @@
 //! What `orinoco bench` prints. Figures are medians over the rounds.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The schema name of [`PipelineBench`] and [`StreamsBench`].
@@ -12,7 +13,7 @@ pub const MEMORY_BENCH_SCHEMA: &str = "orinoco.bench-memory/1";
 pub const GRAPH_BENCH_SCHEMA: &str = "orinoco.bench-graph/1";
 
 /// What `orinoco bench pipeline` or `orinoco bench streams` measured.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
 pub enum BenchReport {
     /// One pipeline.
@@ -22,9 +23,10 @@ pub enum BenchReport {
 }
 
 /// A pipeline compared with its engine alone.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PipelineBench {
     /// Name and version of this contract.
+    #[schemars(extend("const" = BENCH_SCHEMA))]
     pub schema: String,
     /// The model's name.
     pub model: String,
@@ -48,17 +50,18 @@ pub struct PipelineBench {
     pub ratios: PipelineRatios,
 }
 
-/// Ratios of [`PipelineBench`].
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// Ratios of `PipelineBench`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PipelineRatios {
     /// Pipeline over engine alone, the median of the rounds' ratios.
     pub pipeline_to_engine: f64,
 }
 
 /// Several streams at once, compared with what the processor time of their stages lets the cores do.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct StreamsBench {
     /// Name and version of this contract.
+    #[schemars(extend("const" = BENCH_SCHEMA))]
     pub schema: String,
     /// The model's name.
     pub model: String,
@@ -94,8 +97,8 @@ pub struct StreamsBench {
     pub ratios: StreamsRatios,
 }
 
-/// Ratios of [`StreamsBench`], each the median of the rounds' ratios.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// Ratios of `StreamsBench`, each the median of the rounds' ratios.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct StreamsRatios {
     /// `fps` over `bound_fps`.
     pub to_bound: f64,
@@ -106,9 +109,10 @@ pub struct StreamsRatios {
 }
 
 /// Preprocessing on one thread, compared with copying memory.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PreprocessBench {
     /// Name and version of this contract.
+    #[schemars(extend("const" = PREPROCESS_BENCH_SCHEMA))]
     pub schema: String,
     /// Pixel format of the frames: `NV12`, `I420` or `RGB`.
     pub format: String,
@@ -134,17 +138,18 @@ pub struct PreprocessBench {
     pub ratios: PreprocessRatios,
 }
 
-/// Ratios of [`PreprocessBench`].
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// Ratios of `PreprocessBench`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PreprocessRatios {
     /// Bytes read and written a second over those of a copy of memory, the median of the rounds' ratios.
     pub preprocess_to_copy: f64,
 }
 
 /// Models that share one scratch area, compared with the same models in memory of their own.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct MemoryBench {
     /// Name and version of this contract.
+    #[schemars(extend("const" = MEMORY_BENCH_SCHEMA))]
     pub schema: String,
     /// Rounds.
     pub rounds: u16,
@@ -167,7 +172,7 @@ pub struct MemoryBench {
 }
 
 /// The scratch memory of one model.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ModelScratch {
     /// The model's name.
     pub model: String,
@@ -175,8 +180,8 @@ pub struct ModelScratch {
     pub scratch_bytes: u64,
 }
 
-/// Ratios of [`MemoryBench`].
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// Ratios of `MemoryBench`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct MemoryRatios {
     /// Growth with the shared area over growth without; null where there is no growth without.
     pub activation_ratio: Option<f64>,
@@ -185,9 +190,10 @@ pub struct MemoryRatios {
 }
 
 /// Captured CUDA graphs compared with the same launches one by one, and preprocessing on the GPU with copying memory.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct GraphBench {
     /// Name and version of this contract.
+    #[schemars(extend("const" = GRAPH_BENCH_SCHEMA))]
     pub schema: String,
     /// The GPU's name.
     pub device: String,
@@ -211,11 +217,51 @@ pub struct GraphBench {
     pub ratios: GraphRatios,
 }
 
-/// Ratios of [`GraphBench`].
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// Ratios of `GraphBench`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct GraphRatios {
     /// The host's time for a replay over that for its launches.
     pub replay_to_direct: f64,
     /// Bytes of frames and tensors a second over those of a copy within the GPU's memory.
     pub preprocess_to_copy: f64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// This benchmark runs only where there is a GPU.
+    #[test]
+    fn the_order_of_a_graph_bench() {
+        let bench = GraphBench {
+            schema: GRAPH_BENCH_SCHEMA.to_owned(),
+            device: "gpu".to_owned(),
+            steps: 7,
+            cpu_replay_us: 5.5,
+            cpu_direct_us: 11.0,
+            preprocess_gigabytes_per_s: 40.0,
+            copy_gigabytes_per_s: 80.0,
+            difference_max: 0.0,
+            replays: 3,
+            fallbacks: 0,
+            ratios: GraphRatios { replay_to_direct: 0.5, preprocess_to_copy: 0.5 },
+        };
+        assert_eq!(
+            serde_json::to_string(&bench).expect("serialises"),
+            r#"{"schema":"orinoco.bench-graph/1","device":"gpu","steps":7,"cpu_replay_us":5.5,"cpu_direct_us":11.0,"preprocess_gigabytes_per_s":40.0,"copy_gigabytes_per_s":80.0,"difference_max":0.0,"replays":3,"fallbacks":0,"ratios":{"replay_to_direct":0.5,"preprocess_to_copy":0.5}}"#
+        );
+    }
+
+    /// Both benchmarks have one schema name.
+    #[test]
+    fn a_report_is_read_as_what_it_is() {
+        let pipeline = r#"{"schema":"orinoco.bench/1","model":"m","engine":"tract 1","threads":1,"frames":2,"rounds":1,"engine_fps":4.0,"pipeline_fps":2.0,"stages_p50_us":[["infer",250.0]],"peak_bytes":9,"ratios":{"pipeline_to_engine":0.5}}"#;
+        let read: BenchReport = serde_json::from_str(pipeline).expect("it is one");
+        assert!(matches!(&read, BenchReport::Pipeline(bench) if bench.threads == 1), "{read:?}");
+        assert_eq!(serde_json::to_string(&read).expect("serialises"), pipeline);
+        let streams = r#"{"schema":"orinoco.bench/1","model":"m","engine":"tract 1","cores":2,"lanes":2,"streams":4,"batch":1,"frames":2,"rounds":1,"fps":8.0,"bound_fps":10.0,"bound_beside_fps":9.0,"decode_cpu_us":1.0,"model_cpu_us":2.0,"decode_beside_cpu_us":1.5,"model_beside_cpu_us":2.5,"ratios":{"to_bound":0.5,"to_bound_beside":0.75,"busy":0.25}}"#;
+        let read: BenchReport = serde_json::from_str(streams).expect("it is one");
+        assert!(matches!(&read, BenchReport::Streams(bench) if bench.cores == 2), "{read:?}");
+        assert_eq!(serde_json::to_string(&read).expect("serialises"), streams);
+    }
 }

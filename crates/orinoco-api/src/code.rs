@@ -1,13 +1,15 @@
 use orinoco_core::Code;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The schema name of [`CodeList`].
 pub const CODES_SCHEMA: &str = "orinoco.codes/1";
 
 /// The pages of `orinoco explain`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CodeList {
     /// Name and version of this contract.
+    #[schemars(extend("const" = CODES_SCHEMA))]
     pub schema: String,
     /// All codes in order, or the one that was asked for.
     pub codes: Vec<CodePage>,
@@ -21,7 +23,7 @@ impl CodeList {
 }
 
 /// The page of one code.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CodePage {
     /// Stable code, such as `E0107`.
     pub code: String,

@@ -1,21 +1,23 @@
 //! What `orinoco doctor` prints.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The schema name of [`DoctorReport`].
 pub const DOCTOR_SCHEMA: &str = "orinoco.doctor/1";
 
 /// What this machine has for Orinoco, and why it lacks the rest.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DoctorReport {
     /// Name and version of this contract.
+    #[schemars(extend("const" = DOCTOR_SCHEMA))]
     pub schema: String,
     /// Engines, then GPU, video hardware and cameras.
     pub parts: Vec<MachinePart>,
 }
 
 /// A part of a machine, or of its software, that Orinoco can use.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct MachinePart {
     /// What it is: `engine`, `gpu`, `video` or `camera`.
     pub kind: String,

@@ -1,14 +1,16 @@
 //! What `orinoco eval` prints.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The schema name of [`EvalReport`].
 pub const EVAL_SCHEMA: &str = "orinoco.eval/1";
 
 /// How accurate a model or a tracker is on a dataset.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct EvalReport {
     /// Name and version of this contract.
+    #[schemars(extend("const" = EVAL_SCHEMA))]
     pub schema: String,
     /// The dataset's path.
     pub dataset: String,
@@ -29,7 +31,7 @@ pub struct EvalReport {
 }
 
 /// The figures of one model on one engine, or of results that another program wrote.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct EvalResult {
     /// The model's name; absent where results were read.
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -55,7 +57,7 @@ pub struct EvalResult {
 
 /// Figures of single pictures, each a share from 0 to 1. A figure is absent where it does not apply, or where nothing
 /// is labelled for it.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct EvalFigures {
     /// Average precision, the mean over IoU from 0.5 to 0.95, as COCO defines it.
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -99,7 +101,7 @@ pub struct EvalFigures {
 }
 
 /// Figures of one class.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ClassFigures {
     /// The class's name.
     pub label: String,
@@ -114,7 +116,7 @@ pub struct ClassFigures {
 }
 
 /// Figures of tracking, as MOTChallenge defines them. Shares are from 0 to 1, but `mota` may be negative.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TrackingFigures {
     /// Higher order tracking accuracy.
     pub hota: f64,
@@ -156,7 +158,7 @@ pub struct TrackingFigures {
 }
 
 /// Figures of one sequence.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SequenceFigures {
     /// The sequence's name.
     pub name: String,
@@ -168,7 +170,7 @@ pub struct SequenceFigures {
 }
 
 /// One picture in which two runs differ.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PictureDifference {
     /// The picture's path.
     pub image: String,

@@ -1,13 +1,15 @@
 use orinoco_core::Diagnosis;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The schema name of [`ErrorReport`].
 pub const ERROR_SCHEMA: &str = "orinoco.error/1";
 
 /// What a command prints with `--json` when it cannot do what was asked.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ErrorReport {
     /// Name and version of this contract.
+    #[schemars(extend("const" = ERROR_SCHEMA))]
     pub schema: String,
     /// Everything that was found wrong, in the order in which it was found. The first decides on the exit code.
     pub faults: Vec<Fault>,
@@ -21,7 +23,7 @@ impl ErrorReport {
 }
 
 /// A fault that a user can correct, as JSON.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Fault {
     /// Stable code, such as `E0107`; `orinoco explain E0107` prints its page.
     pub code: String,

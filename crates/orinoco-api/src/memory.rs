@@ -1,5 +1,6 @@
 //! What `orinoco memory` prints.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::LaneMemory;
@@ -8,9 +9,10 @@ use crate::LaneMemory;
 pub const MEMORY_SCHEMA: &str = "orinoco.memory/1";
 
 /// The memory plan of a board. Sizes and offsets are in bytes.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct MemoryReport {
     /// Name and version of this contract.
+    #[schemars(extend("const" = MEMORY_SCHEMA))]
     pub schema: String,
     /// The budget, of the board file or of `--budget`.
     pub budget_bytes: u64,
@@ -27,7 +29,7 @@ pub struct MemoryReport {
 }
 
 /// One area of a plan, in whole pages.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct MemoryArea {
     /// The model, lane or stream that it is for.
     pub name: String,
@@ -47,7 +49,7 @@ pub struct MemoryArea {
 }
 
 /// Memory whose size is known only once its stream runs.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct UncountedMemory {
     /// The stream.
     pub name: String,
@@ -56,7 +58,7 @@ pub struct UncountedMemory {
 }
 
 /// A part of an area.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct MemorySpan {
     /// The model, tensor or stream that it is for.
     pub name: String,
@@ -68,7 +70,7 @@ pub struct MemorySpan {
 
 /// What a run used of a plan. Models and streams are measured by the growth of the process, which is the host's memory
 /// alone.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct MemoryUse {
     /// Frames of all streams.
     pub frames: u64,

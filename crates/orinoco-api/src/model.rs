@@ -1,5 +1,6 @@
 //! What `orinoco models` prints.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::Fault;
@@ -14,16 +15,17 @@ pub const CHECKS_SCHEMA: &str = "orinoco.checks/1";
 pub const DESCRIPTION_SCHEMA: &str = "orinoco.init/1";
 
 /// The models of a repository.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ModelList {
     /// Name and version of this contract.
+    #[schemars(extend("const" = MODELS_SCHEMA))]
     pub schema: String,
     /// Models by name.
     pub models: Vec<ListedModel>,
 }
 
 /// A folder of a repository. Where its description cannot be read, all but `name`, `folder` and `fault` is null.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ListedModel {
     /// The folder's name, which `--model` takes.
     pub name: String,
@@ -40,9 +42,10 @@ pub struct ListedModel {
 }
 
 /// One model, as it is loaded.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ModelDetails {
     /// Name and version of this contract.
+    #[schemars(extend("const" = MODEL_SCHEMA))]
     pub schema: String,
     /// The model's name.
     pub name: String,
@@ -73,16 +76,17 @@ pub struct ModelDetails {
 }
 
 /// Models, each loaded on each engine.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CheckList {
     /// Name and version of this contract.
+    #[schemars(extend("const" = CHECKS_SCHEMA))]
     pub schema: String,
     /// Every model on every engine.
     pub checks: Vec<EngineCheck>,
 }
 
 /// One model on one engine.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct EngineCheck {
     /// The model's name.
     pub model: String,
@@ -97,9 +101,10 @@ pub struct EngineCheck {
 }
 
 /// A first description of a model, guessed from its graph or taken over from another runtime's files.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DescriptionReport {
     /// Name and version of this contract.
+    #[schemars(extend("const" = DESCRIPTION_SCHEMA))]
     pub schema: String,
     /// The description: the text of a `model.toml`.
     pub toml: String,
@@ -112,7 +117,7 @@ pub struct DescriptionReport {
 }
 
 /// A key or setting with a reason.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct KeyReason {
     /// The key of the description, or the setting as the imported file writes it.
     pub key: String,

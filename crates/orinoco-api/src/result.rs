@@ -1,55 +1,59 @@
 use orinoco_core::{ClassMap, ClassScore, Detection, Findings, Keypoint, Mask, Point, RawTensor};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The schema name of [`ResultLine`].
 pub const RESULT_SCHEMA: &str = "orinoco.result/1";
 
 /// What one model found in one frame, image or window of sound.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ResultLine {
-    /// [`RESULT_SCHEMA`].
+    /// Name and version of this contract.
+    #[schemars(extend("const" = RESULT_SCHEMA))]
     pub schema: String,
-    /// The stream's name.
+    /// The stream's name; absent for `infer`.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub stream: Option<String>,
-    /// The image's path, for `infer`.
+    /// The image's path; absent unless `infer` read an image.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub image: Option<String>,
-    /// The sound's path, for `infer`.
+    /// The sound's path; absent unless `infer` read a sound.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub audio: Option<String>,
-    /// The frame's number at its source, from 0.
+    /// The frame's number at its source, from 0; of `infer` the number of the image or window.
     pub seq: u64,
-    /// Presentation time in nanoseconds.
+    /// Presentation time in nanoseconds of the source's clock; of a sound where the window begins.
     pub pts_ns: u64,
     /// The model's name.
     pub model: String,
     /// The engine's name.
     pub engine: String,
-    /// What the model looked at, where that is an object that another model found in the same frame.
+    /// The object that the model looked at, which another model found in the same frame; absent where it looked at the
+    /// whole frame.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub object: Option<ObjectJson>,
-    /// The model did not look at this frame: `detections` are where followed objects should be by now.
+    /// True where the model did not look at this frame and `detections` are where tracked objects should be by now;
+    /// absent otherwise.
     #[serde(skip_serializing_if = "std::ops::Not::not", default)]
     pub predicted: bool,
     /// Objects, best first.
     pub detections: Vec<DetectionJson>,
-    /// Zones that tracked objects entered or left in this frame.
+    /// Zones that tracked objects entered or left in this frame; absent where there are none.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub zones: Vec<ZoneEventJson>,
-    /// Lines that tracked objects crossed in this frame.
+    /// Lines that tracked objects crossed in this frame; absent where there are none.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub lines: Vec<LineEventJson>,
-    /// Classes of the whole, best first.
+    /// Classes of the whole, best first; absent where the model gives none.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub classes: Vec<ClassJson>,
-    /// Semantic segmentation.
+    /// Semantic segmentation; absent where the model gives none.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub mask: Option<ClassMapJson>,
-    /// A unit vector that identifies what is seen.
+    /// A unit vector that identifies what is seen; absent where the model gives none.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub embedding: Vec<f32>,
-    /// Outputs as the model gave them.
+    /// Outputs as the model gave them; absent where a head reads them.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub tensors: Vec<TensorJson>,
 }
@@ -86,7 +90,7 @@ impl ResultLine {
 }
 
 /// A tracked object entered or left a zone.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ZoneEventJson {
     /// The zone's name.
     pub name: String,
@@ -98,7 +102,7 @@ pub struct ZoneEventJson {
 }
 
 /// A tracked object crossed a line.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LineEventJson {
     /// The line's name.
     pub name: String,
@@ -110,7 +114,7 @@ pub struct LineEventJson {
 }
 
 /// A tracked object.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TrackJson {
     /// Its number, as in `detections`.
     pub track_id: u64,
@@ -121,7 +125,7 @@ pub struct TrackJson {
 }
 
 /// An object that another model found.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ObjectJson {
     /// That model's name.
     pub model: String,
@@ -133,7 +137,7 @@ pub struct ObjectJson {
 }
 
 /// One object.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct DetectionJson {
     /// Index into the model's labels.
     pub class_id: u32,
@@ -145,15 +149,16 @@ pub struct DetectionJson {
     #[serde(rename = "box")]
     pub bounds: [f32; 4],
     /// The corners of an oriented box, clockwise, each `[x, y]` in source pixels; `box` is the upright box around them.
+    /// Absent where boxes are upright.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub corners: Option<[[f32; 2]; 4]>,
-    /// Keypoints, each `[x, y, score]` in source pixels.
+    /// Keypoints, each `[x, y, score]` in source pixels; absent where the model gives none.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub keypoints: Vec<[f32; 3]>,
-    /// The object's pixels.
+    /// The object's pixels; absent where the model gives none.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub mask: Option<MaskJson>,
-    /// Which object it is, where objects are followed: the same number from frame to frame.
+    /// Number of the tracked object, the same from frame to frame; absent where it belongs to no track.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub track_id: Option<u64>,
 }
@@ -174,7 +179,7 @@ impl DetectionJson {
 }
 
 /// One class and its probability.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ClassJson {
     /// Index into the model's labels.
     pub class_id: u32,
@@ -185,17 +190,17 @@ pub struct ClassJson {
 }
 
 /// The pixels of one object, in a part of the frame.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct MaskJson {
-    /// The part's left top corner in source pixels.
+    /// The part's left edge, in source pixels.
     pub left: u32,
-    /// See `left`.
+    /// The part's top edge, in source pixels.
     pub top: u32,
-    /// The part's size in source pixels.
+    /// The part's width, in source pixels.
     pub width: u32,
-    /// See `width`.
+    /// The part's height, in source pixels.
     pub height: u32,
-    /// Lengths of runs row by row, in turn outside and inside, beginning with outside.
+    /// Lengths of runs in pixels, row by row, in turn outside and inside the object, beginning with outside.
     pub runs: Vec<u32>,
 }
 
@@ -217,13 +222,13 @@ impl From<&Mask> for MaskJson {
 }
 
 /// The class of every cell of a grid that covers the whole frame.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ClassMapJson {
     /// Columns.
     pub width: u32,
     /// Rows.
     pub height: u32,
-    /// `[class id, cells]` of each run, row by row.
+    /// `[class id, cells]` of each run, row by row; class 255 stands for no finite number.
     pub runs: Vec<[u32; 2]>,
 }
 
@@ -241,7 +246,7 @@ impl From<&ClassMap> for ClassMapJson {
 }
 
 /// An output as the model gave it.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TensorJson {
     /// Its name in the graph.
     pub name: String,
@@ -249,6 +254,7 @@ pub struct TensorJson {
     pub shape: Vec<usize>,
     /// Its elements, row-major; `null` where the model gave an infinity or no number, read as NaN.
     #[serde(deserialize_with = "numbers_or_null")]
+    #[schemars(with = "Vec<Option<f32>>")]
     pub data: Vec<f32>,
 }
 

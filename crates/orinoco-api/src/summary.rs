@@ -1,3 +1,4 @@
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::Fault;
@@ -6,11 +7,12 @@ use crate::Fault;
 pub const SUMMARY_SCHEMA: &str = "orinoco.summary/1";
 
 /// What a run saw and what it cost.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Summary {
-    /// [`SUMMARY_SCHEMA`].
+    /// Name and version of this contract.
+    #[schemars(extend("const" = SUMMARY_SCHEMA))]
     pub schema: String,
-    /// The board's name.
+    /// The board's name; `foreground` where there is no board file.
     pub board: String,
     /// How it ended.
     pub end: EndState,
@@ -34,7 +36,7 @@ pub struct Summary {
 }
 
 /// How a run ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum EndState {
     /// Every source reached its end.
@@ -46,18 +48,18 @@ pub enum EndState {
 }
 
 /// One stream.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct StreamSummary {
     /// Its name.
     pub name: String,
     /// Its source, without secrets.
     pub source: String,
-    /// What decodes or captures it, where that was chosen among several: a GStreamer element.
+    /// The GStreamer element that decodes or captures it; absent where there was no choice.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub decoder: Option<String>,
-    /// The source's last state.
+    /// The source's last state: `connecting`, `live`, `stalled`, `backing-off` or `ended`.
     pub state: String,
-    /// Frames the source delivered.
+    /// Frames that the source delivered or reported as lost.
     pub frames_in: u64,
     /// Frames through every model and sink.
     pub frames_out: u64,
@@ -74,28 +76,28 @@ pub struct StreamSummary {
     pub fps: f64,
     /// Objects found, all models.
     pub detections: u64,
-    /// Objects that were followed; absent where none are.
+    /// Counts of tracked objects; absent where objects are not tracked.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub tracked: Option<TrackedSummary>,
     /// Percentiles by stage; stages without samples are left out.
     pub stages: Vec<StageSummary>,
 }
 
-/// What was counted of followed objects, all models.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// Counts of tracked objects, all models.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TrackedSummary {
     /// Objects that got an id.
     pub objects: u64,
-    /// What happened in each zone.
+    /// Counts of each zone; absent where there are none.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub zones: Vec<ZoneSummary>,
-    /// What happened at each line.
+    /// Counts of each line; absent where there are none.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub lines: Vec<LineSummary>,
 }
 
 /// Objects in one zone, each counted once for each time. `inside` = `appeared` + `entered` - `left` - `vanished`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ZoneSummary {
     /// Its name.
     pub name: String,
@@ -112,7 +114,7 @@ pub struct ZoneSummary {
 }
 
 /// Crossings of one line. Side A is left of the direction from its first end to its second.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LineSummary {
     /// Its name.
     pub name: String,
@@ -123,18 +125,20 @@ pub struct LineSummary {
 }
 
 /// Frames dropped for one cause.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Dropped {
-    /// The cause's name.
+    /// The cause: `lost-at-source`, `drop-oldest`, `drop-newest`, `sink-behind`, `sink-failed`, `replay-failed` or
+    /// `shutdown`.
     pub cause: String,
-    /// How many.
+    /// How many frames.
     pub frames: u64,
 }
 
 /// Percentiles of one stage, or of recovery, in microseconds.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct StageSummary {
-    /// The stage's name.
+    /// The stage: `capture`, `decode`, `queue`, `preprocess`, `infer`, `postprocess`, `sink` or `total`; `recovery`
+    /// for that.
     pub stage: String,
     /// Samples.
     pub count: u64,
@@ -151,7 +155,7 @@ pub struct StageSummary {
 }
 
 /// One model.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct ModelSummary {
     /// Its name on the board.
     pub name: String,
@@ -161,7 +165,7 @@ pub struct ModelSummary {
     pub engine: String,
     /// That engine's version.
     pub engine_version: String,
-    /// Frames of one inference.
+    /// Maximum number of pictures of one inference.
     pub batch: usize,
     /// Frames, and objects in them, that it looked at.
     #[serde(default)]
@@ -184,7 +188,7 @@ pub struct ModelSummary {
 }
 
 /// An engine that could not serve a model.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct RefusedJson {
     /// The engine's name.
     pub engine: String,
@@ -193,7 +197,7 @@ pub struct RefusedJson {
 }
 
 /// Resident memory of the process, in bytes.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct MemorySummary {
     /// The highest the kernel saw.
     pub peak_bytes: u64,
@@ -202,13 +206,13 @@ pub struct MemorySummary {
     pub warm_bytes: Option<u64>,
     /// At the end, shortly before the last source was through: while the models were still loaded.
     pub end_bytes: u64,
-    /// The plan and what was used of it, where the board has a budget.
+    /// The plan and what was used of it; absent where the board has no budget.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub planned: Option<PlannedMemory>,
 }
 
-/// Planned memory beside what was used of it, in bytes.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// Planned memory compared with what was used of it, in bytes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PlannedMemory {
     /// What all may take.
     pub budget_bytes: u64,
@@ -223,13 +227,13 @@ fn is_zero(bytes: &u64) -> bool {
 }
 
 /// One lane's scratch area.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LaneMemory {
     /// Its size: what the lane's largest model needs.
     pub scratch_bytes: u64,
     /// How far it was used.
     pub used_bytes: u64,
-    /// How much of that is on the GPU.
+    /// How much of that is on the GPU; absent where nothing is.
     #[serde(skip_serializing_if = "is_zero", default)]
     pub used_on_device_bytes: u64,
     /// Requests of an engine that it had no room for; the system served them.
@@ -239,7 +243,7 @@ pub struct LaneMemory {
 }
 
 /// What a model used of a lane's scratch area.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ModelMemory {
     /// The model's name.
     pub model: String,
@@ -248,7 +252,7 @@ pub struct ModelMemory {
 }
 
 /// Power over the run.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct PowerSummary {
     /// Mean power of the board in watts; absent where nothing measures it.
     #[serde(skip_serializing_if = "Option::is_none", default)]

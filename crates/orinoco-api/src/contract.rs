@@ -1,0 +1,118 @@
+//! The list of contracts, and their JSON Schemas.
+
+use schemars::generate::SchemaSettings;
+use schemars::transform::RecursiveTransform;
+use schemars::{JsonSchema, Schema};
+use serde_json::{Map, Value};
+
+use crate::{
+    BENCH_SCHEMA, BenchReport, CAMERAS_SCHEMA, CHECKS_SCHEMA, CODES_SCHEMA, CameraList, CheckList, CodeList,
+    DESCRIPTION_SCHEMA, DOCTOR_SCHEMA, DescriptionReport, DoctorReport, ERROR_SCHEMA, EVAL_SCHEMA,
+    ErrorReport, EvalReport, GRAPH_BENCH_SCHEMA, GraphBench, MEMORY_BENCH_SCHEMA, MEMORY_SCHEMA,
+    MODEL_SCHEMA, MODELS_SCHEMA, MemoryBench, MemoryReport, ModelDetails, ModelList, PREPROCESS_BENCH_SCHEMA,
+    PreprocessBench, RESULT_SCHEMA, ResultLine, SUMMARY_SCHEMA, Summary,
+};
+
+/// A serialised contract.
+#[derive(Clone, Copy, Debug)]
+pub struct Contract {
+    /// Name and version, as in the field `schema`.
+    pub name: &'static str,
+    /// What prints or writes it.
+    pub printed_by: &'static str,
+    schema: fn() -> Schema,
+}
+
+/// Every contract.
+pub const CONTRACTS: [Contract; 16] = [
+    contract::<ResultLine>(RESULT_SCHEMA, "`orinoco run`, `orinoco infer`, sinks of kind `jsonl`"),
+    contract::<Summary>(SUMMARY_SCHEMA, "`orinoco run`, `orinocod`"),
+    contract::<ErrorReport>(ERROR_SCHEMA, "every command that fails"),
+    contract::<CodeList>(CODES_SCHEMA, "`orinoco explain`"),
+    contract::<ModelList>(MODELS_SCHEMA, "`orinoco models list`"),
+    contract::<ModelDetails>(MODEL_SCHEMA, "`orinoco models show`"),
+    contract::<CheckList>(CHECKS_SCHEMA, "`orinoco models check`"),
+    contract::<DescriptionReport>(DESCRIPTION_SCHEMA, "`orinoco models init`, `orinoco models import`"),
+    contract::<EvalReport>(EVAL_SCHEMA, "`orinoco eval`"),
+    contract::<MemoryReport>(MEMORY_SCHEMA, "`orinoco memory`"),
+    contract::<DoctorReport>(DOCTOR_SCHEMA, "`orinoco doctor`"),
+    contract::<CameraList>(CAMERAS_SCHEMA, "`orinoco cameras`"),
+    contract::<BenchReport>(BENCH_SCHEMA, "`orinoco bench pipeline`, `orinoco bench streams`"),
+    contract::<PreprocessBench>(PREPROCESS_BENCH_SCHEMA, "`orinoco bench preprocess`"),
+    contract::<MemoryBench>(MEMORY_BENCH_SCHEMA, "`orinoco bench memory`"),
+    contract::<GraphBench>(GRAPH_BENCH_SCHEMA, "`orinoco bench graph`"),
+];
+
+const fn contract<T: JsonSchema>(name: &'static str, printed_by: &'static str) -> Contract {
+    Contract { name, printed_by, schema: schema_of::<T> }
+}
+
+impl Contract {
+    /// The contract with this name.
+    pub fn find(name: &str) -> Option<&'static Self> {
+        const { &CONTRACTS }.iter().find(|contract| contract.name == name)
+    }
+
+    /// Name of its file in `docs/schemas`.
+    pub fn file_name(&self) -> String {
+        format!("{}.schema.json", self.name.replace('/', "-"))
+    }
+
+    /// The JSON Schema (draft 2020-12) of what is printed.
+    pub fn schema(&self) -> Value {
+        let mut schema = (self.schema)();
+        // The name of the Rust type means nothing to a reader of JSON.
+        schema.insert("title".to_owned(), self.name.into());
+        schema.to_value()
+    }
+
+    /// The text of its file.
+    pub fn file_text(&self) -> String {
+        let text = serde_json::to_string_pretty(&self.schema()).expect("a schema has only text keys");
+        text + "\n"
+    }
+}
+
+fn schema_of<T: JsonSchema>() -> Schema {
+    let settings = SchemaSettings::draft2020_12().for_serialize();
+    settings.with_transform(RecursiveTransform(tidy)).into_generator().into_root_schema_for::<T>()
+}
+
+/// Says what is printed, where the derived schema says what the Rust type could hold; puts each description on one line.
+fn tidy(schema: &mut Schema) {
+    if let Some(Value::String(text)) = schema.get_mut("description") {
+        *text = text.replace('\n', " ");
+    }
+    let required: Vec<String> = (schema.get("required").and_then(Value::as_array).into_iter().flatten())
+        .filter_map(|name| Some(name.as_str()?.to_owned()))
+        .collect();
+    let Some(properties) = schema.get_mut("properties").and_then(Value::as_object_mut) else { return };
+    for (name, property) in properties {
+        let Some(property) = property.as_object_mut() else { continue };
+        property.remove("default");
+        if !required.contains(name) {
+            remove_null(property);
+        }
+    }
+}
+
+/// Every field that may be absent is left out where it has no value, so it is never null.
+fn remove_null(property: &mut Map<String, Value>) {
+    if let Some(types) = property.get_mut("type").and_then(Value::as_array_mut) {
+        types.retain(|one| one != "null");
+        if let [only] = &types[..] {
+            let only = only.clone();
+            property.insert("type".to_owned(), only);
+        }
+    }
+    if let Some(Value::Array(mut choices)) = property.remove("anyOf") {
+        choices.retain(|choice| choice["type"] != "null");
+        match choices.pop() {
+            Some(Value::Object(only)) if choices.is_empty() => property.extend(only),
+            last => {
+                choices.extend(last);
+                property.insert("anyOf".to_owned(), choices.into());
+            }
+        }
+    }
+}
