@@ -1,10 +1,11 @@
-//! Developer commands: `cargo xtask test`, `demo`, `boards`, `arrows`. The Makefile calls them after `setup.sh`.
+//! Developer commands: `cargo xtask test`, `demo`, `boards`, `arrows`, `schemas`. The Makefile calls them after `setup.sh`.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a developer's command line")]
 
 mod arrows;
 mod boards;
 mod demo;
 mod exceptions;
+mod schemas;
 mod steps;
 mod test;
 mod workspace;
@@ -36,6 +37,8 @@ enum Command {
     Boards(boards::Action),
     /// Check which crate may use which, that no files use one another in a cycle, and where `unsafe` may stand
     Arrows,
+    /// Write the JSON Schemas of the contracts into docs/schemas
+    Schemas,
 }
 
 fn main() -> ExitCode {
@@ -54,6 +57,7 @@ fn main() -> ExitCode {
             }
         },
         Command::Arrows => arrows::check().and_then(|()| exceptions::check()),
+        Command::Schemas => schemas::write(),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
