@@ -5,7 +5,7 @@ use std::fs;
 use anyhow::{Context, Result};
 use orinoco_api::CONTRACTS;
 
-use crate::root;
+use crate::workspace::root;
 
 /// Writes the schema of every contract into `docs/schemas`, and removes those of contracts that are gone.
 pub(crate) fn write() -> Result<()> {
