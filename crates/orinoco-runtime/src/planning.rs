@@ -265,17 +265,17 @@ mod tests {
         let needs = Needs::new(1, models.into(), Vec::new()).expect("they are sound");
         let plan = plan(&needs, Budget::Shared(100 << 20)).expect("it fits");
         expect_test::expect![[r#"
-            NAME             KIND             DOMAIN    MIB      BYTES    OFFSET
-            cpu              weights          host      5.0    5242880         0
-            gpu              weights          host      5.0    5242880   5242880
-            larger           weights          host      5.0    5242880  10485760
-            lane 0 (cpu)     scratch          host      3.0    3145728  15728640
-            cpu              inputs, outputs  host      0.0       8192  18874368
-            gpu              weights          pinned    3.0    3145728         0
-            larger           weights          pinned    3.0    3145728   3145728
-            gpu              weights          device   20.0   20971520         0
-            larger           weights          device   20.0   20971520  20971520
-            lane 0 (larger)  scratch          device    7.0    7364608  41943040
+            NAME             KIND             DOMAIN    MIB      BYTES  BASIS
+            cpu              weights          host      5.0    5242880  measured
+            gpu              weights          host      5.0    5242880  measured
+            larger           weights          host      5.0    5242880  measured
+            lane 0 (cpu)     scratch          host      3.0    3145728  measured
+            cpu              inputs, outputs  host      0.0       8192  measured
+            gpu              weights          pinned    3.0    3145728  measured
+            larger           weights          pinned    3.0    3145728  measured
+            gpu              weights          device   20.0   20971520  measured
+            larger           weights          device   20.0   20971520  measured
+            lane 0 (larger)  scratch          device    7.0    7364608  measured
             total                             board    71.0   74481664
             budget                            board   100.0  104857600"#]]
         .assert_eq(&plan.to_string());
