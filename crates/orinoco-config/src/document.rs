@@ -1,14 +1,14 @@
 //! Files into one tree.
 
-use std::cell::{Cell, OnceCell, RefCell};
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use orinoco_core::{Diagnosis, codes};
-use toml::Spanned;
-use toml::de::{DeString, DeTable, DeValue};
 
+use crate::parser::{Parser, Vars};
+use crate::tree::{FileTree, Kind, Table, Value};
 use crate::{FaultList, Faults, FileKind, Reader};
 
 /// Deep enough for module, carrier, board, site; a longer chain is a mistake.
@@ -17,61 +17,12 @@ const INHERIT_DEPTH_MAX: usize = 8;
 const INHERIT_ENTRIES_MAX: usize = 256;
 /// A document's files together.
 const DOCUMENT_BYTES_MAX: u64 = 2 << 20;
-/// What variables add to the strings of a document: a path may be 4 KiB long, and a file can name it 170,000 times.
-const EXPANDED_BYTES_MAX: usize = 4 << 20;
 
 const _: () = assert!(FileKind::DESCRIPTION.bytes_max <= DOCUMENT_BYTES_MAX);
 
-/// What `${name}` in a string stands for. `${dir}` is always there: the folder of the file it is written in.
-pub type Vars = BTreeMap<String, String>;
-
 /// A file with everything it inherits, merged.
 #[derive(Debug)]
-pub struct Document {
-    pub(crate) root: Table,
-    pub(crate) files: Vec<PathBuf>,
-    pub(crate) faults: RefCell<FaultList>,
-}
-
-pub(crate) type Table = BTreeMap<String, Value>;
-
-#[derive(Clone, Debug)]
-pub(crate) struct Value {
-    pub(crate) kind: Kind,
-    pub(crate) at: At,
-}
-
-#[derive(Clone, Debug)]
-pub(crate) enum Kind {
-    Text(String),
-    Integer(i64),
-    Float(f64),
-    Bool(bool),
-    Array(Vec<Value>),
-    Table(Table),
-    Other(&'static str),
-}
-
-impl Kind {
-    pub(crate) fn name(&self) -> &'static str {
-        match self {
-            Self::Text(_) => "a text",
-            Self::Integer(_) => "a whole number",
-            Self::Float(_) => "a number",
-            Self::Bool(_) => "true or false",
-            Self::Array(_) => "a list",
-            Self::Table(_) => "a table",
-            Self::Other(name) => name,
-        }
-    }
-}
-
-/// Where a value was written.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct At {
-    pub(crate) file: usize,
-    pub(crate) line: usize,
-}
+pub struct Document(FileTree);
 
 impl Document {
     /// Reads `path` and the files it inherits, each once. What a file sets wins over what it inherits: tables are merged
@@ -84,22 +35,22 @@ impl Document {
         faults.finish(())?;
         let tree = tree.expect("a file without a tree has a fault");
         let root = Rc::unwrap_or_clone(tree).table;
-        Ok(Self { root, files, faults: RefCell::default() })
+        Ok(Self(FileTree { root, files, faults: RefCell::default() }))
     }
 
     /// A reader over the top-level table.
     pub fn reader(&self) -> Reader<'_> {
-        Reader::new(self, &self.root, String::new(), At { file: 0, line: 1 })
+        Reader::of(&self.0)
     }
 
     /// The faults the readers collected; `Ok` with `value` when there are none.
     pub fn finish<T>(self, value: T) -> Result<T, Faults> {
-        self.faults.into_inner().finish(value)
+        self.0.faults.into_inner().finish(value)
     }
 
     /// Every file read, the one named first.
     pub fn files(&self) -> &[PathBuf] {
-        &self.files
+        &self.0.files
     }
 }
 
@@ -316,128 +267,12 @@ fn merge_named(old: &mut Vec<Value>, new: Vec<Value>) {
     }
 }
 
-struct Parser<'a> {
-    text: &'a str,
-    /// Where each line ends, so that the line of an offset is found without counting from the start.
-    line_ends: Vec<usize>,
-    file: usize,
-    path: &'a Path,
-    vars: &'a Vars,
-    /// Bytes that variables have added to the document's strings.
-    expanded_bytes: &'a Cell<usize>,
-    dir: OnceCell<String>,
-    faults: RefCell<Vec<Diagnosis>>,
-}
-
-impl<'a> Parser<'a> {
-    fn new(
-        text: &'a str,
-        file: usize,
-        path: &'a Path,
-        vars: &'a Vars,
-        expanded_bytes: &'a Cell<usize>,
-    ) -> Self {
-        let bytes = text.bytes().enumerate();
-        let line_ends = bytes.filter(|(_, byte)| *byte == b'\n').map(|(offset, _)| offset).collect();
-        let (dir, faults) = (OnceCell::new(), RefCell::default());
-        Self { text, line_ends, file, path, vars, expanded_bytes, dir, faults }
-    }
-
-    /// The file's table. Faults of variables are collected in `faults`, and stand for nothing in the strings.
-    fn parse(&self) -> Result<Table, Diagnosis> {
-        let table = DeTable::parse(self.text).map_err(|error| {
-            let line = error.span().map_or(1, |span| self.line(span.start));
-            let subject = format!("{}:{line}", self.path.display());
-            Diagnosis::new(&codes::SYNTAX, subject, error.message(), "correct the TOML at that line")
-        })?;
-        Ok(self.table(table.get_ref()))
-    }
-
-    fn table(&self, table: &DeTable<'_>) -> Table {
-        let value = |(key, value): (&Spanned<DeString<'_>>, &Spanned<DeValue<'_>>)| {
-            let at = At { file: self.file, line: self.line(key.span().start) };
-            (key.get_ref().to_string(), Value { kind: self.kind(value.get_ref(), at), at })
-        };
-        table.iter().map(value).collect()
-    }
-
-    fn kind(&self, value: &DeValue<'_>, at: At) -> Kind {
-        match value {
-            DeValue::String(text) => Kind::Text(self.expand(text, at)),
-            DeValue::Integer(n) => match i64::from_str_radix(n.as_str(), n.radix()) {
-                Ok(n) => Kind::Integer(n),
-                Err(_) => Kind::Other("a number too large to hold"),
-            },
-            DeValue::Float(n) => n.as_str().parse().map_or(Kind::Other("an unreadable number"), Kind::Float),
-            DeValue::Boolean(b) => Kind::Bool(*b),
-            DeValue::Datetime(_) => Kind::Other("a date"),
-            DeValue::Array(items) => {
-                let item = |item: &Spanned<DeValue<'_>>| {
-                    let at = At { line: self.line(item.span().start), ..at };
-                    Value { kind: self.kind(item.get_ref(), at), at }
-                };
-                Kind::Array(items.iter().map(item).collect())
-            }
-            DeValue::Table(table) => Kind::Table(self.table(table)),
-        }
-    }
-
-    fn line(&self, offset: usize) -> usize {
-        self.line_ends.partition_point(|end| *end < offset) + 1
-    }
-
-    /// Replaces `${name}` by what it stands for.
-    fn expand(&self, text: &str, at: At) -> String {
-        let mut out = String::new();
-        let mut rest = text;
-        while let Some(start) = rest.find("${") {
-            let Some(length) = rest[start..].find('}') else { break };
-            let name = &rest[start + 2..start + length];
-            out.push_str(&rest[..start]);
-            match (name, self.vars.get(name)) {
-                ("dir", _) => self.insert(&mut out, self.dir(), at),
-                (_, Some(value)) => self.insert(&mut out, value, at),
-                (_, None) => self.faults.borrow_mut().push(self.unknown_variable(name, at)),
-            }
-            rest = &rest[start + length + 1..];
-        }
-        out.push_str(rest);
-        out
-    }
-
-    fn insert(&self, out: &mut String, value: &str, at: At) {
-        let before = self.expanded_bytes.get();
-        self.expanded_bytes.set(before + value.len());
-        if before + value.len() <= EXPANDED_BYTES_MAX {
-            out.push_str(value);
-        } else if before <= EXPANDED_BYTES_MAX {
-            let subject = format!("{}:{}", self.path.display(), at.line);
-            let cause = "strings of the board's files exceed 4 MiB in total after ${...} is replaced";
-            let next = "use fewer variables";
-            self.faults.borrow_mut().push(Diagnosis::new(&codes::SYNTAX, subject, cause, next));
-        }
-    }
-
-    fn dir(&self) -> &str {
-        self.dir.get_or_init(|| {
-            let dir = self.path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
-            dir.canonicalize().unwrap_or_else(|_| dir.to_owned()).display().to_string()
-        })
-    }
-
-    fn unknown_variable(&self, name: &str, at: At) -> Diagnosis {
-        let known: Vec<&str> = std::iter::once("dir").chain(self.vars.keys().map(String::as_str)).collect();
-        let subject = format!("{}:{}", self.path.display(), at.line);
-        let next = format!("use one of {}", known.join(", "));
-        Diagnosis::new(&codes::REFERENCE, subject, format!("`${{{name}}}` stands for nothing"), next)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use expect_test::expect;
     use std::time::{Duration, Instant};
+    use toml::de::DeTable;
 
     /// The shortest of several times: a busy machine makes some longer, and none shorter.
     fn shortest(mut run: impl FnMut() -> Duration) -> Duration {

@@ -10,9 +10,12 @@
 mod document;
 mod faults;
 mod file;
+mod parser;
 mod reader;
+mod tree;
 
-pub use document::{Document, Vars};
+pub use document::Document;
 pub use faults::{FaultList, Faults};
 pub use file::{Existing, FileKind, write_whole};
+pub use parser::Vars;
 pub use reader::{Reader, Spot};

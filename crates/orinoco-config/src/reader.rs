@@ -5,8 +5,7 @@ use std::path::{Path, PathBuf};
 
 use orinoco_core::{Choice, Code, Diagnosis, codes};
 
-use crate::Document;
-use crate::document::{At, Kind, Table, Value};
+use crate::tree::{At, FileTree, Kind, Table, Value};
 
 /// Nearer than this (Jaro-Winkler) a known key is offered for an unknown one.
 const SUGGEST_MIN: f64 = 0.7;
@@ -14,7 +13,7 @@ const SUGGEST_MIN: f64 = 0.7;
 /// Takes keys out of one table. Whatever it is not asked for is unknown, and [`Reader::finish`] says so.
 #[derive(Debug)]
 pub struct Reader<'a> {
-    doc: &'a Document,
+    doc: &'a FileTree,
     table: &'a Table,
     path: String,
     at: At,
@@ -46,7 +45,12 @@ impl Spot {
 }
 
 impl<'a> Reader<'a> {
-    pub(crate) fn new(doc: &'a Document, table: &'a Table, path: String, at: At) -> Self {
+    /// Returns a reader over the top-level table.
+    pub(crate) fn of(doc: &'a FileTree) -> Self {
+        Self::new(doc, &doc.root, String::new(), At { file: 0, line: 1 })
+    }
+
+    fn new(doc: &'a FileTree, table: &'a Table, path: String, at: At) -> Self {
         Self { doc, table, path, at, asked: RefCell::default() }
     }
 
@@ -312,8 +316,7 @@ fn one_of(names: &[&str]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::Vars;
+    use crate::{Document, Vars};
     use expect_test::{Expect, expect};
 
     fn check(files: &[(&str, &str)], expected: Expect) {

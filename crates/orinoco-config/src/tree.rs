@@ -1,0 +1,57 @@
+//! Values of files, each with where it was written.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use crate::FaultList;
+
+/// A file merged with everything it inherits.
+#[derive(Debug)]
+pub(crate) struct FileTree {
+    pub(crate) root: Table,
+    /// Every file read, the one named first.
+    pub(crate) files: Vec<PathBuf>,
+    /// What readers have found wrong so far.
+    pub(crate) faults: RefCell<FaultList>,
+}
+
+pub(crate) type Table = BTreeMap<String, Value>;
+
+#[derive(Clone, Debug)]
+pub(crate) struct Value {
+    pub(crate) kind: Kind,
+    pub(crate) at: At,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum Kind {
+    Text(String),
+    Integer(i64),
+    Float(f64),
+    Bool(bool),
+    Array(Vec<Value>),
+    Table(Table),
+    Other(&'static str),
+}
+
+impl Kind {
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Self::Text(_) => "a text",
+            Self::Integer(_) => "a whole number",
+            Self::Float(_) => "a number",
+            Self::Bool(_) => "true or false",
+            Self::Array(_) => "a list",
+            Self::Table(_) => "a table",
+            Self::Other(name) => name,
+        }
+    }
+}
+
+/// Where a value was written.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct At {
+    pub(crate) file: usize,
+    pub(crate) line: usize,
+}
