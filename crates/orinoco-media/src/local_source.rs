@@ -29,6 +29,10 @@ pub fn check_source(uri: &SourceUri) -> Result<(), Diagnosis> {
 
 /// Returns the files that a source reads and that are there now; none for cameras and streams.
 pub fn source_files(uri: &SourceUri) -> Vec<PathBuf> {
+    if let Some(folder) = folder_of(uri) {
+        // A folder that cannot be read is a fault of the source.
+        return list_images(folder, &uri.to_string()).unwrap_or_default();
+    }
     match uri.kind() {
         SourceKind::Video { path, .. } | SourceKind::Images { paths: ImagePaths::One(path), .. } => {
             vec![path.clone()]
@@ -36,10 +40,6 @@ pub fn source_files(uri: &SourceUri) -> Vec<PathBuf> {
         SourceKind::Images { paths: paths @ ImagePaths::Numbered(numbered), .. } => {
             let numbers = (first_image(paths).number..).take(FOLDER_IMAGES_MAX);
             numbers.map(|number| numbered.path(number)).take_while(|path| path.exists()).collect()
-        }
-        SourceKind::Images { paths: ImagePaths::Folder(folder), .. } => {
-            // A folder that cannot be read is a fault of the source.
-            list_images(folder, &uri.to_string()).unwrap_or_default()
         }
         _ => Vec::new(),
     }
@@ -97,6 +97,30 @@ mod tests {
             let uri = SourceUri::parse(text).expect("it is valid");
             let fault = check_source(&uri).expect_err("it is no file");
             assert_eq!(fault.code.id, codes::FILE_MISSING.id, "{fault}");
+        }
+    }
+
+    #[test]
+    fn the_files_of_a_source_are_those_that_are_there() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        for name in ["i_1.png", "i_2.png", "i_4.png", "clip.mp4"] {
+            std::fs::write(folder.path().join(name), "any").expect("written");
+        }
+        let path = folder.path().to_str().expect("UTF-8");
+        let images = ["i_1.png", "i_2.png", "i_4.png"];
+        for (text, expected) in [
+            (format!("{path}/"), &images[..]),
+            // The file system alone knows that it is a folder.
+            (path.to_owned(), &images),
+            (format!("{path}/i_%i.png"), &images[..2]),
+            (format!("{path}/i_4.png"), &images[2..]),
+            (format!("{path}/clip.mp4?loop=1"), &["clip.mp4"]),
+            (format!("{path}/nothing/"), &[]),
+            ("test://ball".to_owned(), &[]),
+        ] {
+            let files = source_files(&SourceUri::parse(&text).expect("it is valid"));
+            let expected: Vec<PathBuf> = expected.iter().map(|name| folder.path().join(name)).collect();
+            assert_eq!(files, expected, "{text}");
         }
     }
 
