@@ -1,4 +1,4 @@
-//! The vocabulary every Orinoco crate shares: ids, time, frames, tensors, detections, settings of models and diagnoses.
+//! The vocabulary every Orinoco crate shares: ids, time, chance, frames, tensors, detections, settings of models and diagnoses.
 //!
 //! It does no I/O, reads no clock, and needs no operating system. Read first:
 //! [`FrameDesc`] (what an image in memory is), [`TensorDesc`] (what a model takes and gives) and
@@ -32,4 +32,7 @@ pub use ids::{ModelId, StreamId};
 pub use model::{Activation, ColorOrder, Resize};
 pub use stream::{Codec, DropPolicy};
 pub use tensor::{Dim, ElementType, Layout, TensorDesc, shape_text};
-pub use time::{Clock, Nanos, Pts, PtsClock, WallTime};
+pub use time::{Clock, Nanos, Pts, PtsClock, Signal, WallTime};
+
+/// Chance with a seed. Whatever draws from it takes it as an argument or is given a seed, so that a run can be repeated.
+pub use fastrand::Rng;

@@ -1,3 +1,4 @@
+use alloc::sync::Arc;
 use core::num::NonZeroU64;
 use core::ops::{Add, Sub};
 use core::time::Duration;
@@ -28,13 +29,16 @@ impl Sub<Duration> for Nanos {
     }
 }
 
-/// The one thing that reads time. The caller owns it, so a test can own it too.
+/// The one thing that reads time and waits for it. The caller owns it, so a test can own it too.
 pub trait Clock: Send + Sync {
     /// The time now. Never goes backwards.
     fn now(&self) -> Nanos;
 
     /// The time of day now. It may jump, in both directions: somebody sets it, or the network does.
     fn wall(&self) -> WallTime;
+
+    /// Makes a signal for one thread, which waits on this clock.
+    fn signal(&self) -> Arc<dyn Signal>;
 }
 
 /// A time of day: nanoseconds since 1970-01-01 00:00 UTC, without leap seconds (Unix time). A board without a battery for
@@ -61,6 +65,18 @@ impl Sub<Duration> for WallTime {
         let by = u64::try_from(by.as_nanos()).unwrap_or(u64::MAX);
         Self::from_unix_nanos(self.unix_nanos().saturating_sub(by))
     }
+}
+
+/// What one thread waits for: a notification, or a time. A thread that runs a core without I/O locks it, asks it what comes
+/// next, unlocks it, and then acts or waits here.
+pub trait Signal: Send + Sync {
+    /// Wakes the thread that waits, or lets its next wait return at once: a notification between the look at the core and
+    /// the wait is not lost. Several before one wait count as one.
+    fn notify(&self);
+
+    /// Waits for a notification, and at most until `until`. May return earlier, so the caller looks again. One thread waits
+    /// at a time.
+    fn wait(&self, until: Option<Nanos>);
 }
 
 /// A presentation timestamp in nanoseconds, on the clock that [`PtsClock`] names.

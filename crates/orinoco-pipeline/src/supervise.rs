@@ -288,7 +288,7 @@ impl Backoff {
 mod tests {
     use super::*;
     use crate::{MonotonicClock, Mux, StreamQueue};
-    use orinoco_core::{DropPolicy, FrameDesc, PixelFormat};
+    use orinoco_core::{DropPolicy, FrameDesc, PixelFormat, Signal};
     use std::collections::VecDeque;
     use std::sync::Mutex;
 
@@ -412,6 +412,9 @@ mod tests {
             }
             fn wall(&self) -> WallTime {
                 WallTime::from_unix_nanos(5_000_000)
+            }
+            fn signal(&self) -> Arc<dyn Signal> {
+                MonotonicClock::default().signal()
             }
         }
         let captured = |clock: PtsClock, captured: Option<u64>, decode: Option<u64>| {

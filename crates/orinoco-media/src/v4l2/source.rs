@@ -486,7 +486,7 @@ fn put_together(planes: &[(&[u8], usize)], desc: &FrameDesc, out: &mut [u8]) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use orinoco_core::{PixelFormat, WallTime};
+    use orinoco_core::{PixelFormat, Signal, WallTime};
     use orinoco_pipeline::MonotonicClock;
     use std::io::Cursor;
     use std::path::PathBuf;
@@ -657,9 +657,12 @@ mod tests {
         fn now(&self) -> Nanos {
             Nanos(self.0.load(Ordering::Relaxed))
         }
-
         fn wall(&self) -> WallTime {
             WallTime::from_unix_nanos(self.0.load(Ordering::Relaxed))
+        }
+
+        fn signal(&self) -> Arc<dyn Signal> {
+            MonotonicClock::default().signal()
         }
     }
 
