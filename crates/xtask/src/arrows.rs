@@ -56,6 +56,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "orinoco-vision",
         ],
     ),
+    ("orinoco-sim", &["orinoco-core"]),
     (
         "orinoco",
         &[

@@ -1,0 +1,231 @@
+use std::collections::BTreeSet;
+
+use orinoco_core::{Nanos, Rng};
+
+use crate::trace::Trace;
+
+/// What stands for a thread: it takes steps, and waits between them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Task(usize);
+
+impl Task {
+    /// Index by the order in which tasks were added.
+    pub fn index(self) -> usize {
+        self.0
+    }
+}
+
+/// Virtual time, chance, and the tasks that wait. Time passes when every task waits for it; tasks whose time comes at once
+/// take their steps in an order that the seed decides.
+///
+/// The caller owns the tasks and loops: `while let Some(task) = simulator.next(end) { .. }`. Each step ends in
+/// [`Simulator::wait`], [`Simulator::work`], or neither for a task that has ended.
+#[derive(Debug)]
+pub struct Simulator {
+    now: Nanos,
+    rng: Rng,
+    /// Steps to come: when, a number that decides among equal times, and whose.
+    queue: BTreeSet<(Nanos, u32, Task)>,
+    tasks: Vec<TaskState>,
+    steps: u64,
+    fingerprint: u64,
+    trace: Trace,
+}
+
+/// What a task does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Doing {
+    /// Takes a step, or has ended with one.
+    Stepping,
+    /// Waits: a notification makes its next step come now.
+    Waiting,
+    /// Works for a time: a notification is kept for its next wait.
+    Working,
+}
+
+#[derive(Debug)]
+struct TaskState {
+    doing: Doing,
+    /// Its entry in the queue.
+    entry: Option<(Nanos, u32)>,
+    /// A notification came that no wait has consumed.
+    is_notified: bool,
+}
+
+impl Simulator {
+    /// A run at time zero without tasks.
+    pub fn new(seed: u64) -> Self {
+        Self::with_trace(seed, Trace::default())
+    }
+
+    pub(crate) fn traced(seed: u64) -> Self {
+        Self::with_trace(seed, Trace::on())
+    }
+
+    fn with_trace(seed: u64, trace: Trace) -> Self {
+        let (now, rng, queue, tasks) = (Nanos(0), Rng::with_seed(seed), BTreeSet::new(), Vec::new());
+        Self { now, rng, queue, tasks, steps: 0, fingerprint: 0, trace }
+    }
+
+    /// The virtual time.
+    pub fn now(&self) -> Nanos {
+        self.now
+    }
+
+    /// The chance of this run.
+    pub fn rng(&mut self) -> &mut Rng {
+        &mut self.rng
+    }
+
+    /// Number of steps taken.
+    pub fn steps(&self) -> u64 {
+        self.steps
+    }
+
+    /// A number that depends on every step so far: whose it was and when. Runs with equal numbers took the same way.
+    pub fn fingerprint(&self) -> u64 {
+        self.fingerprint
+    }
+
+    /// Adds a task, whose first step comes now.
+    pub fn add_task(&mut self) -> Task {
+        let task = Task(self.tasks.len());
+        self.tasks.push(TaskState { doing: Doing::Working, entry: None, is_notified: false });
+        self.enqueue(task, self.now);
+        task
+    }
+
+    /// Lets a task wait for a notification, and at most until `until`, as a thread does at its signal. A notification that
+    /// has come since its latest wait ends this one at once.
+    pub fn wait(&mut self, task: Task, until: Option<Nanos>) {
+        let state = &mut self.tasks[task.0];
+        state.doing = Doing::Waiting;
+        let until = if std::mem::take(&mut state.is_notified) { Some(self.now) } else { until };
+        self.dequeue(task);
+        if let Some(until) = until {
+            self.enqueue(task, until.max(self.now));
+        }
+    }
+
+    /// Lets a task work until `until`: notifications meanwhile are kept for its next wait.
+    pub fn work(&mut self, task: Task, until: Nanos) {
+        self.tasks[task.0].doing = Doing::Working;
+        self.dequeue(task);
+        self.enqueue(task, until.max(self.now));
+    }
+
+    /// Notifies a task. One that has ended stays so.
+    pub fn notify(&mut self, task: Task) {
+        let state = &mut self.tasks[task.0];
+        match state.doing {
+            Doing::Stepping | Doing::Working => state.is_notified = true,
+            Doing::Waiting => {
+                self.dequeue(task);
+                self.enqueue(task, self.now);
+            }
+        }
+    }
+
+    /// When the next step of a task comes; `None` for one that waits for a notification alone, or has ended.
+    pub fn due(&self, task: Task) -> Option<Nanos> {
+        self.tasks[task.0].entry.map(|(when, _)| when)
+    }
+
+    /// The task that takes the next step, after time has passed until then; `None` when none does until `end`, to which time
+    /// passes in that case.
+    pub fn next(&mut self, end: Nanos) -> Option<Task> {
+        let Some(&(when, tie, task)) = self.queue.first().filter(|(when, ..)| *when <= end) else {
+            self.now = self.now.max(end);
+            return None;
+        };
+        self.queue.remove(&(when, tie, task));
+        let state = &mut self.tasks[task.0];
+        (state.doing, state.entry) = (Doing::Stepping, None);
+        self.now = self.now.max(when);
+        self.steps += 1;
+        // FNV-1a over whole words.
+        for word in [self.now.0, task.0 as u64] {
+            self.fingerprint = (self.fingerprint ^ word).wrapping_mul(0x0100_0000_01b3);
+        }
+        Some(task)
+    }
+
+    /// Adds a line to the trace. `words` are made only where a run that has failed is run again.
+    pub fn note(&mut self, words: impl FnOnce() -> String) {
+        self.trace.push(self.now, words);
+    }
+
+    pub(crate) fn trace(&self) -> &Trace {
+        &self.trace
+    }
+
+    fn enqueue(&mut self, task: Task, when: Nanos) {
+        let tie = self.rng.u32(..);
+        self.queue.insert((when, tie, task));
+        self.tasks[task.0].entry = Some((when, tie));
+    }
+
+    fn dequeue(&mut self, task: Task) {
+        if let Some((when, tie)) = self.tasks[task.0].entry.take() {
+            self.queue.remove(&(when, tie, task));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    const FAR: Nanos = Nanos(u64::MAX);
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn with_tasks(seed: u64, tasks: usize) -> (Simulator, Vec<Task>) {
+        let mut simulator = Simulator::new(seed);
+        let tasks = (0..tasks).map(|_| simulator.add_task()).collect();
+        (simulator, tasks)
+    }
+
+    #[test]
+    fn time_passes_to_the_next_step_and_to_the_end() {
+        let (mut simulator, tasks) = with_tasks(1, 1);
+        assert_eq!(simulator.next(FAR), Some(tasks[0]));
+        simulator.wait(tasks[0], Some(Nanos(0) + 5 * SECOND));
+        assert_eq!(simulator.next(Nanos(0) + 2 * SECOND), None);
+        assert_eq!(simulator.now(), Nanos(0) + 2 * SECOND);
+        assert_eq!((simulator.next(FAR), simulator.now()), (Some(tasks[0]), Nanos(0) + 5 * SECOND));
+        simulator.wait(tasks[0], None);
+        assert_eq!(simulator.next(Nanos(0) + 60 * SECOND), None);
+    }
+
+    #[test]
+    fn a_notification_ends_a_wait_but_no_work_and_is_not_lost() {
+        let (mut simulator, tasks) = with_tasks(1, 1);
+        let task = simulator.next(FAR).expect("its first step");
+        simulator.wait(task, Some(Nanos(0) + SECOND));
+        simulator.notify(task);
+        assert_eq!((simulator.next(FAR), simulator.now()), (Some(task), Nanos(0)));
+        simulator.work(task, Nanos(0) + SECOND);
+        simulator.notify(task);
+        assert_eq!((simulator.next(FAR), simulator.now()), (Some(task), Nanos(0) + SECOND));
+        simulator.wait(task, None);
+        assert_eq!(simulator.next(FAR), Some(task), "the notification that came while it worked");
+        simulator.notify(task);
+        simulator.wait(task, None);
+        assert_eq!(simulator.next(FAR), Some(task), "the notification of its own step");
+        simulator.notify(tasks[0]);
+        assert_eq!(simulator.next(FAR), None, "it has ended");
+    }
+
+    #[test]
+    fn the_seed_decides_among_equal_times_and_repeats() {
+        let order = |seed| {
+            let (mut simulator, _) = with_tasks(seed, 6);
+            let order: Vec<usize> = std::iter::from_fn(|| simulator.next(FAR)).map(Task::index).collect();
+            (order, simulator.fingerprint())
+        };
+        assert_eq!(order(3), order(3));
+        let orders: BTreeSet<_> = (0..20).map(order).collect();
+        assert!(orders.len() > 10, "{} orders of 20", orders.len());
+    }
+}
