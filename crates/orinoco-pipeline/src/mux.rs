@@ -1,14 +1,17 @@
 //! Bounded rings in, batches out.
 
-use std::collections::VecDeque;
+mod core;
+
 use std::fmt;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use orinoco_core::{Clock, DropPolicy, Nanos, StreamId};
+use orinoco_core::{Clock, DropPolicy, Signal, StreamId};
 use orinoco_telemetry::{DropCause, Stats};
 
-use crate::{Frame, Slot};
+use crate::Frame;
+
+pub use self::core::{MuxCore, NextBatch, Offer};
 
 /// One stream's ring.
 #[derive(Clone, Copy, Debug)]
@@ -33,18 +36,16 @@ pub struct Closed;
 /// that comes in bursts delays the others by one frame, and not by all that it has waiting.
 pub struct Mux {
     state: Mutex<State>,
-    frame_came: Condvar,
+    /// Wakes the lane.
+    frame_came: Arc<dyn Signal>,
     clock: Arc<dyn Clock>,
     stats: Stats,
 }
 
 struct State {
-    rings: Vec<Ring>,
-    /// A stream joined since this was asked for last.
-    joined: bool,
-    /// Frames handed out so far.
-    turn: u64,
-    closed: bool,
+    core: MuxCore,
+    /// Wakes each stream's source that waits for room.
+    room_came: Vec<(StreamId, Arc<dyn Signal>)>,
 }
 
 /// What a lane does next.
@@ -58,100 +59,54 @@ pub enum Next {
     Batch(usize),
 }
 
-struct Ring {
-    stream: StreamId,
-    queue: StreamQueue,
-    frames: VecDeque<(Nanos, Frame)>,
-    /// Maximum number of frames that its source can have delivered and not got back, if that is known.
-    source_frames_max: Option<usize>,
-    /// Slots of frames that were handed out, of a source whose maximum is known: the lane and the sinks hold some of them.
-    handed_out: Vec<Weak<Slot>>,
-    /// Its source may go on.
-    room_came: Arc<Condvar>,
-    open: bool,
-    /// When it had its turn.
-    served: u64,
-}
-
 impl Mux {
     /// A mux without streams.
     pub fn new(clock: Arc<dyn Clock>, stats: Stats) -> Arc<Self> {
-        let state = Mutex::new(State { rings: Vec::new(), joined: false, turn: 0, closed: false });
-        Arc::new(Self { state, frame_came: Condvar::new(), clock, stats })
+        let state = Mutex::new(State { core: MuxCore::default(), room_came: Vec::new() });
+        Arc::new(Self { state, frame_came: clock.signal(), clock, stats })
     }
 
     /// Adds a stream, and returns the end into which its source pushes. Dropping that ends the stream.
     pub fn add(self: &Arc<Self>, stream: StreamId, queue: StreamQueue) -> Result<Inlet, Closed> {
-        assert!(queue.batch_max > 0 && queue.frames_max > 0, "stream {stream}: {queue:?}");
         let mut state = self.lock();
-        assert!(state.ring(stream).is_none(), "stream {stream} is here already");
-        if state.closed {
-            return Err(Closed);
-        }
-        let (frames, served) = (VecDeque::with_capacity(queue.frames_max), state.turn);
-        let room_came = Arc::<Condvar>::default();
-        let inlet = Inlet { mux: Arc::clone(self), stream, room_came: Arc::clone(&room_came) };
-        let (source_frames_max, handed_out) = (None, Vec::new());
-        state.rings.push(Ring {
-            stream,
-            queue,
-            frames,
-            source_frames_max,
-            handed_out,
-            room_came,
-            open: true,
-            served,
-        });
-        state.joined = true;
+        state.core.add(stream, queue)?;
+        let room_came = self.clock.signal();
+        state.room_came.push((stream, Arc::clone(&room_came)));
         drop(state);
-        self.frame_came.notify_one();
-        Ok(inlet)
+        self.frame_came.notify();
+        Ok(Inlet { mux: Arc::clone(self), stream, room_came })
     }
 
     /// Waits for what comes next, and fills `batch` where that is one. `None` when the last stream has left, or after
-    /// [`Mux::close`]; no stream can be added from then on.
+    /// [`Mux::close`]; no stream can be added from then on. One thread calls it, the lane's.
     pub fn next(&self, batch: &mut Vec<Frame>) -> Option<Next> {
         batch.clear();
-        let mut state = self.lock();
         loop {
-            let now = self.clock.now();
-            let group = match state.ready(now) {
-                Ready::Now(Next::Batch(group)) => group,
-                Ready::Now(next) => return Some(next),
-                Ready::Never => {
-                    state.closed = true;
-                    return None;
-                }
-                Ready::At(None) => {
-                    state = self.frame_came.wait(state).unwrap_or_else(PoisonError::into_inner);
-                    continue;
-                }
-                Ready::At(Some(deadline)) => {
-                    let wait = deadline.since(now);
-                    state =
-                        self.frame_came.wait_timeout(state, wait).unwrap_or_else(PoisonError::into_inner).0;
-                    continue;
-                }
-            };
-            for _ in 0..state.batch_max(group) {
-                batch.extend(state.pop_next(group));
+            let mut state = self.lock();
+            let next = state.core.next(self.clock.now(), batch);
+            state.wake_resumed();
+            if let NextBatch::Ready(Next::Left(left)) = next {
+                state.room_came.retain(|(stream, _)| *stream != left);
             }
-            return Some(Next::Batch(group));
+            drop(state);
+            match next {
+                NextBatch::Ready(next) => return Some(next),
+                NextBatch::Closed => return None,
+                NextBatch::WaitUntil(until) => self.frame_came.wait(until),
+            }
         }
     }
 
     /// Refuses further frames and drops those that wait, because nobody will take them.
     pub fn close(&self) {
         let mut state = self.lock();
-        state.closed = true;
-        for ring in &mut state.rings {
-            for _ in ring.frames.drain(..) {
-                self.stats.stream(ring.stream).drop_frame(DropCause::Shutdown);
-            }
-            ring.room_came.notify_one();
-        }
+        let dropped = state.core.close();
+        state.wake_resumed();
         drop(state);
-        self.frame_came.notify_all();
+        for frame in dropped {
+            self.stats.stream(frame.desc.stream).drop_frame(DropCause::Shutdown);
+        }
+        self.frame_came.notify();
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -159,171 +114,64 @@ impl Mux {
     }
 }
 
-enum Ready {
-    Now(Next),
-    /// Not before this time, or before another frame comes.
-    At(Option<Nanos>),
-    /// Nothing will come any more.
-    Never,
-}
-
 impl State {
-    fn ready(&mut self, now: Nanos) -> Ready {
-        if self.closed {
-            return Ready::Never;
-        }
-        if std::mem::take(&mut self.joined) {
-            return Ready::Now(Next::Joined);
-        }
-        if let Some(index) = self.rings.iter().position(|ring| !ring.open && ring.frames.is_empty()) {
-            return Ready::Now(Next::Left(self.rings.remove(index).stream));
-        }
-        if self.rings.is_empty() {
-            return Ready::Never;
-        }
-        let due = self.rings.iter().filter(|ring| self.is_due(ring, now));
-        match due.min_by_key(|ring| ring.turn()) {
-            Some(ring) => Ready::Now(Next::Batch(ring.queue.group)),
-            None => Ready::At(self.rings.iter().filter_map(Ring::deadline).min()),
+    /// Wakes the sources that may go on.
+    fn wake_resumed(&mut self) {
+        for resumed in self.core.resumed() {
+            let room_came = self.room_came.iter().find(|(stream, _)| *stream == resumed);
+            room_came.iter().for_each(|(_, room_came)| room_came.notify());
         }
     }
-
-    /// Whether the frames of a ring's group need not wait any longer: one has waited long enough, or there are as many as
-    /// will fit into a batch, or into the group's rings.
-    fn is_due(&self, ring: &Ring, now: Nanos) -> bool {
-        let group = ring.queue.group;
-        let waiting = self.group(group).map(|ring| ring.frames.len()).sum::<usize>();
-        let room = self.group(group).map(Ring::frames_max).sum::<usize>();
-        !ring.frames.is_empty()
-            && (self.group(group).filter_map(Ring::deadline).any(|deadline| deadline <= now)
-                || waiting >= self.batch_max(group).min(room))
-    }
-
-    fn group(&self, group: usize) -> impl Iterator<Item = &Ring> {
-        self.rings.iter().filter(move |ring| ring.queue.group == group)
-    }
-
-    fn batch_max(&self, group: usize) -> usize {
-        self.group(group).map(|ring| ring.queue.batch_max).max().unwrap_or(1)
-    }
-
-    fn ring(&mut self, stream: StreamId) -> Option<&mut Ring> {
-        self.rings.iter_mut().find(|ring| ring.stream == stream)
-    }
-
-    /// The next frame of a group: streams take turns.
-    fn pop_next(&mut self, group: usize) -> Option<Frame> {
-        let of_group = |ring: &&mut Ring| ring.queue.group == group && !ring.frames.is_empty();
-        let ring = self.rings.iter_mut().filter(of_group).min_by_key(|ring| ring.turn())?;
-        self.turn += 1;
-        ring.served = self.turn;
-        let (_, frame) = ring.frames.pop_front()?;
-        if ring.source_frames_max.is_some() {
-            ring.handed_out.retain(is_held);
-            ring.handed_out.push(frame.slot());
-        }
-        if ring.frames.len() == ring.frames_to_go_on() {
-            ring.room_came.notify_one();
-        }
-        Some(frame)
-    }
-}
-
-impl Ring {
-    /// Whose turn it is: the least of these. Streams that were served at the same time go by the age of their frames.
-    fn turn(&self) -> (u64, Option<Nanos>) {
-        (self.served, self.frames.front().map(|(came, _)| *came))
-    }
-
-    /// The most frames that can wait here. A source that has a slot for each of its frames delivers no more than are not held
-    /// elsewhere, so that a batch must not wait for them.
-    fn frames_max(&self) -> usize {
-        if !self.open {
-            return self.frames.len();
-        }
-        let held = || self.handed_out.iter().filter(|slot| is_held(slot)).count();
-        let left = self.source_frames_max.map(|max| max.saturating_sub(held()).max(self.frames.len()));
-        self.queue.frames_max.min(left.unwrap_or(usize::MAX))
-    }
-
-    /// A source that found the ring full goes on when no more frames than this wait. It then works on several in a row, and
-    /// its caches are filled once for all of them. The next batch is there meanwhile.
-    fn frames_to_go_on(&self) -> usize {
-        let StreamQueue { batch_max, frames_max, .. } = self.queue;
-        batch_max.max(frames_max / 4).min(frames_max - 1)
-    }
-
-    fn deadline(&self) -> Option<Nanos> {
-        self.frames.front().map(|(came, _)| *came + self.queue.batch_wait)
-    }
-}
-
-/// Whether somebody still holds a frame in this slot.
-fn is_held(slot: &Weak<Slot>) -> bool {
-    slot.strong_count() > 0
 }
 
 /// The end of one ring into which its source pushes.
 pub struct Inlet {
     mux: Arc<Mux>,
     stream: StreamId,
-    room_came: Arc<Condvar>,
+    /// Wakes its source.
+    room_came: Arc<dyn Signal>,
 }
 
 impl Inlet {
     /// Says how many frames the source can have delivered and not got back: see [`crate::Source::frames_max`].
     pub fn set_source_frames_max(&self, frames_max: Option<usize>) {
-        if let Some(ring) = self.mux.lock().ring(self.stream) {
-            ring.source_frames_max = frames_max;
-        }
+        self.mux.lock().core.set_source_frames_max(self.stream, frames_max);
     }
 
-    /// Puts a frame into the ring, by the ring's policy when it is full.
-    pub fn push(&self, frame: Frame) -> Result<(), Closed> {
+    /// Puts a frame into the ring, by the ring's policy when it is full. One thread calls it, the source's.
+    pub fn push(&self, mut frame: Frame) -> Result<(), Closed> {
         let mux = &*self.mux;
-        let mut state = mux.lock();
-        let dropped = loop {
-            if state.closed {
-                mux.stats.stream(frame.desc.stream).drop_frame(DropCause::Shutdown);
-                return Err(Closed);
-            }
-            let ring = state.ring(self.stream).expect("a ring leaves after its inlet");
-            if ring.frames.len() < ring.queue.frames_max {
-                ring.frames.push_back((mux.clock.now(), frame));
-                break None;
-            }
-            match ring.queue.policy {
-                DropPolicy::Block => {
-                    let must_wait = |state: &mut State| {
-                        let ring = state.ring(self.stream).expect("a ring leaves after its inlet");
-                        ring.frames.len() > ring.frames_to_go_on()
-                    };
-                    let waited = self.room_came.wait_while(state, |state| !state.closed && must_wait(state));
-                    state = waited.unwrap_or_else(PoisonError::into_inner);
+        loop {
+            let mut state = mux.lock();
+            let offer = state.core.offer(self.stream, frame, mux.clock.now());
+            drop(state);
+            let dropped = match offer {
+                Offer::Full(full) => {
+                    frame = full;
+                    self.room_came.wait(None);
+                    continue;
                 }
-                DropPolicy::DropNewest => break Some((frame, DropCause::DropNewest)),
-                DropPolicy::DropOldest => {
-                    let oldest = ring.frames.pop_front().map(|(_, frame)| frame);
-                    ring.frames.push_back((mux.clock.now(), frame));
-                    break oldest.map(|frame| (frame, DropCause::DropOldest));
+                Offer::Closed(frame) => {
+                    mux.stats.stream(frame.desc.stream).drop_frame(DropCause::Shutdown);
+                    return Err(Closed);
                 }
+                Offer::Accepted => None,
+                Offer::Replaced(oldest) => Some((oldest, DropCause::DropOldest)),
+                Offer::Refused(newest) => Some((newest, DropCause::DropNewest)),
+            };
+            mux.frame_came.notify();
+            if let Some((frame, cause)) = dropped {
+                mux.stats.stream(frame.desc.stream).drop_frame(cause);
             }
-        };
-        drop(state);
-        mux.frame_came.notify_one();
-        if let Some((frame, cause)) = dropped {
-            mux.stats.stream(frame.desc.stream).drop_frame(cause);
+            return Ok(());
         }
-        Ok(())
     }
 }
 
 impl Drop for Inlet {
     fn drop(&mut self) {
-        if let Some(ring) = self.mux.lock().ring(self.stream) {
-            ring.open = false;
-        }
-        self.mux.frame_came.notify_all();
+        self.mux.lock().core.end(self.stream);
+        self.mux.frame_came.notify();
     }
 }
 
@@ -337,7 +185,7 @@ impl fmt::Debug for Inlet {
 mod tests {
     use super::*;
     use crate::{MonotonicClock, Slot, SlotPool};
-    use orinoco_core::{FrameDesc, PixelFormat};
+    use orinoco_core::{FrameDesc, Nanos, PixelFormat};
     use std::time::Instant;
 
     fn frame(stream: u32, seq: u64) -> Frame {
@@ -399,20 +247,6 @@ mod tests {
     }
 
     #[test]
-    fn a_blocked_source_goes_on_when_the_next_batch_is_all_that_waits() {
-        for (frames_max, batch_max, wanted) in
-            [(1, 1, 0), (2, 1, 1), (4, 1, 1), (4, 2, 2), (4, 8, 3), (64, 4, 16)]
-        {
-            let (mux, _inlets, _) = mux(DropPolicy::Block, frames_max, 1, batch_max, 0);
-            assert_eq!(
-                mux.lock().rings[0].frames_to_go_on(),
-                wanted,
-                "{frames_max} frames, batches of {batch_max}"
-            );
-        }
-    }
-
-    #[test]
     fn closing_frees_a_blocked_source() {
         let (mux, inlets, stats) = mux(DropPolicy::Block, 1, 1, 1, 0);
         inlets[0].push(frame(0, 0)).expect("open");
@@ -461,7 +295,7 @@ mod tests {
                 seq += 1;
             }
         };
-        let is_due = |mux: &Mux| matches!(mux.lock().ready(mux.clock.now()), Ready::Now(Next::Batch(0)));
+        let is_due = |mux: &Mux| mux.lock().core.due(mux.clock.now()) == Some(0);
         let mut batch = Vec::new();
         push_all(SLOTS - 1);
         assert!(!is_due(&mux), "its source has one more slot");
@@ -485,7 +319,7 @@ mod tests {
     fn streams_that_share_a_batch_fill_it_from_all_their_slots() {
         let (mux, inlets, _) = mux(DropPolicy::Block, 16, 2, 8, 60_000);
         inlets.iter().for_each(|inlet| inlet.set_source_frames_max(Some(2)));
-        let is_due = |mux: &Mux| matches!(mux.lock().ready(mux.clock.now()), Ready::Now(Next::Batch(0)));
+        let is_due = |mux: &Mux| mux.lock().core.due(mux.clock.now()) == Some(0);
         for seq in 0..2 {
             inlets[0].push(frame(0, seq)).expect("open");
         }
