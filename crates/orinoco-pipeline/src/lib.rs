@@ -22,4 +22,6 @@ pub use sink::{Crossing, CrossingKind, Found, Object, Outcome, Outlet, Sink, Sin
 pub use slot::{Frame, Lease, OwnedSlot, PixelAspect, Slot, SlotPool};
 pub use source::{Poll, Source, SourceError};
 pub use stop::Stop;
-pub use supervise::{Reconnect, SourceEnd, SourceRunner};
+pub use supervise::{
+    Reconnect, SourceEnd, SourceNext, SourceNotice, SourceResult, SourceRunner, SourceSupervisor,
+};

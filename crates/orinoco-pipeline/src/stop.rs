@@ -1,21 +1,24 @@
 use std::collections::BTreeSet;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use orinoco_core::StreamId;
+use orinoco_core::{Clock, Signal, StreamId};
 
 /// The wish to end, shared by everything that waits: of all streams, or of one.
 #[derive(Clone, Debug, Default)]
 pub struct Stop {
-    shared: Arc<(Mutex<Wishes>, Condvar)>,
+    shared: Arc<Mutex<Wishes>>,
     /// The stream that this is about; all of them if `None`.
     stream: Option<StreamId>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Wishes {
     all: bool,
     streams: BTreeSet<StreamId>,
+    /// Notified of each request: its thread looks whether it is meant.
+    signals: Vec<Weak<dyn Signal>>,
 }
 
 impl Stop {
@@ -31,7 +34,16 @@ impl Stop {
             Some(stream) => drop(wishes.streams.insert(stream)),
             None => wishes.all = true,
         }
-        self.shared.1.notify_all();
+        for signal in wishes.signals.iter().filter_map(Weak::upgrade) {
+            signal.notify();
+        }
+    }
+
+    /// Notifies a signal of every request from now on, for as long as somebody holds it.
+    pub fn watch(&self, signal: &Arc<dyn Signal>) {
+        let mut wishes = self.lock();
+        wishes.signals.retain(|signal| signal.strong_count() > 0);
+        wishes.signals.push(Arc::downgrade(signal));
     }
 
     /// Whether the end was asked for.
@@ -40,11 +52,13 @@ impl Stop {
     }
 
     /// Sleeps for `wait`, or until the end is asked for; returns whether it was.
-    pub fn sleep(&self, wait: Duration) -> bool {
-        let waiting = |wishes: &mut Wishes| !self.is_wished(wishes);
-        let slept = self.shared.1.wait_timeout_while(self.lock(), wait, waiting);
-        let (wishes, _) = slept.unwrap_or_else(PoisonError::into_inner);
-        self.is_wished(&wishes)
+    pub fn sleep(&self, clock: &dyn Clock, wait: Duration) -> bool {
+        let (signal, until) = (clock.signal(), clock.now() + wait);
+        self.watch(&signal);
+        while !self.requested() && clock.now() < until {
+            signal.wait(Some(until));
+        }
+        self.requested()
     }
 
     fn is_wished(&self, wishes: &Wishes) -> bool {
@@ -52,13 +66,21 @@ impl Stop {
     }
 
     fn lock(&self) -> MutexGuard<'_, Wishes> {
-        self.shared.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Wishes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { all, streams, signals } = self;
+        write!(f, "Wishes(all {all}, streams {streams:?}, {} signals)", signals.len())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::MonotonicClock;
 
     #[test]
     fn one_stream_ends_alone_and_with_all() {
@@ -66,8 +88,18 @@ mod tests {
         let (a, b) = (all.of(StreamId(0)), all.of(StreamId(1)));
         a.request();
         assert_eq!([all.requested(), a.requested(), b.requested()], [false, true, false]);
-        assert!(a.sleep(Duration::from_secs(60)), "it does not wait");
+        assert!(a.sleep(&MonotonicClock::default(), Duration::from_secs(60)), "it does not wait");
         all.request();
         assert!(b.requested());
+    }
+
+    #[test]
+    fn a_request_wakes_who_sleeps() {
+        let stop = Stop::default();
+        std::thread::scope(|scope| {
+            let sleeper = scope.spawn(|| stop.sleep(&MonotonicClock::default(), Duration::from_secs(3600)));
+            stop.request();
+            assert!(sleeper.join().expect("it does not panic"));
+        });
     }
 }

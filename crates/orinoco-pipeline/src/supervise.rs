@@ -1,21 +1,16 @@
 //! The life of one source: connecting, live, stalled, backing off, ended.
 
+mod core;
+
 use std::sync::Arc;
 use std::time::Duration;
 
-use orinoco_core::{Clock, Diagnosis, Nanos, PtsClock, StreamId, WallTime, codes};
+use orinoco_core::{Clock, Diagnosis, PtsClock, StreamId, WallTime};
 use orinoco_telemetry::{DropCause, Event, EventSink, SourceState, Stage, Stats};
 
-use crate::{Frame, Inlet, Poll, Source, SourceError, Stop};
+use crate::{Closed, Frame, Inlet, Poll, Source, Stop};
 
-/// The first wait before reopening; short, since most losses are a dropped connection.
-const BACKOFF_FIRST: Duration = Duration::from_millis(200);
-/// The longest wait: a camera that comes back is seen again within this and its own start-up time.
-const BACKOFF_MAX: Duration = Duration::from_millis(1000);
-/// A source that was live for less was not really back: its loss counts as one more failed attempt.
-const LIVE_MIN: Duration = Duration::from_secs(5);
-/// How long one poll of a source may wait, so that a request to stop is seen in time.
-const POLL_WAIT: Duration = Duration::from_millis(100);
+pub use self::core::{SourceNext, SourceNotice, SourceResult, SourceSupervisor};
 
 /// How a source is kept alive.
 #[derive(Clone, Copy, Debug)]
@@ -27,7 +22,7 @@ pub struct Reconnect {
 }
 
 /// How a source's thread ended.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub enum SourceEnd {
     /// The end of its input, or the number of frames asked for.
     Complete,
@@ -66,111 +61,87 @@ pub struct SourceRunner {
 impl SourceRunner {
     /// Opens, reads and reopens the source until it ends, is stopped, or has failed for good.
     pub fn run(mut self) -> SourceEnd {
-        let mut life = Life {
-            backoff: Backoff::new(self.reconnect.attempts_max, self.seed),
-            seq: 0,
-            given: 0,
-            lost: None,
-        };
-        let end = loop {
-            let error = match self.session(&mut life) {
-                Ok(end) => break end,
-                Err(error) => error,
+        let mut supervisor =
+            SourceSupervisor::new(self.shown.clone(), self.reconnect, self.frames_max, self.seed);
+        let signal = self.clock.signal();
+        self.stop.watch(&signal);
+        let (mut read, mut now) = (None, self.clock.now());
+        loop {
+            if self.stop.requested() {
+                supervisor.stop();
+            }
+            let next = supervisor.next(now);
+            while let Some(notice) = supervisor.notice() {
+                self.report(notice);
+            }
+            let result = match next {
+                SourceNext::Open => match self.source.open() {
+                    Ok(()) => SourceResult::Opened,
+                    Err(error) => SourceResult::Failed(error),
+                },
+                SourceNext::Read(wait) => self.read(wait, &mut read),
+                SourceNext::Push { seq } => self.push(read.take().expect("a frame was read"), seq),
+                SourceNext::Close => {
+                    self.source.close();
+                    SourceResult::Closed
+                }
+                SourceNext::WaitUntil(until) => {
+                    signal.wait(Some(until));
+                    now = self.clock.now();
+                    continue;
+                }
+                SourceNext::Ended(end) => return end,
             };
-            self.source.close();
-            let now = self.clock.now();
-            life.backoff.lost(now);
-            if life.backoff.ever_live {
-                life.lost.get_or_insert(now);
-            }
-            match life.backoff.after(&error) {
-                Some(wait) => {
-                    self.back_off(&life.backoff, wait, error.diagnosis());
-                    if self.stop.sleep(wait) {
-                        break SourceEnd::Stopped;
-                    }
+            now = self.clock.now();
+            supervisor.finished(result, now);
+        }
+    }
+
+    /// Reads the source, and keeps the frame that it has in `read`.
+    fn read(&mut self, wait: Duration, read: &mut Option<Frame>) -> SourceResult {
+        match self.source.next(wait) {
+            Ok(Poll::Frame(frame)) => SourceResult::Frame { lost: read.insert(frame).lost },
+            Ok(Poll::Pending) => SourceResult::Silent,
+            Ok(Poll::Waiting) => SourceResult::Waited,
+            Ok(Poll::End) => SourceResult::End,
+            Err(error) => SourceResult::Failed(error),
+        }
+    }
+
+    fn push(&self, mut frame: Frame, seq: u64) -> SourceResult {
+        (frame.desc.seq, frame.desc.stream) = (seq, self.stream);
+        frame.desc.wall = captured_at(&frame, &*self.clock);
+        self.count(&frame);
+        match self.inlet.push(frame) {
+            Ok(()) => SourceResult::Pushed,
+            Err(Closed) => SourceResult::RingClosed,
+        }
+    }
+
+    fn report(&self, notice: SourceNotice) {
+        match notice {
+            SourceNotice::Entered { state, why, is_news } => {
+                self.stats.stream(self.stream).state = Some(state);
+                if is_news {
+                    self.events.emit(Event::Source { stream: self.name(), state, why });
                 }
-                None => break SourceEnd::Failed(error.diagnosis().clone()),
-            }
-        };
-        self.source.close();
-        let why = if let SourceEnd::Failed(why) = &end { Some(why.clone()) } else { None };
-        self.enter(SourceState::Ended, why);
-        end
-    }
-
-    /// One connection: from opening to the end of the stream or an error.
-    fn session(&mut self, life: &mut Life) -> Result<SourceEnd, SourceError> {
-        if self.stop.requested() {
-            return Ok(SourceEnd::Stopped);
-        }
-        self.enter_again(life.backoff.attempt, SourceState::Connecting, None);
-        self.source.open()?;
-        let mut heard = self.clock.now();
-        let mut live = false;
-        while !self.stop.requested() {
-            match self.source.next(POLL_WAIT)? {
-                Poll::Frame(mut frame) => {
-                    if !live {
-                        live = true;
-                        life.backoff.live(self.clock.now());
-                        self.enter_again(life.backoff.flaps, SourceState::Live, None);
-                        self.stats.stream(self.stream).maker = self.source.maker();
-                        self.inlet.set_source_frames_max(self.source.frames_max());
-                        self.recovered(life);
-                    }
-                    // A gap in the numbers is a loss at the source.
-                    life.seq += frame.lost;
-                    frame.desc.seq = life.seq;
-                    frame.desc.stream = self.stream;
-                    frame.desc.wall = captured_at(&frame, &*self.clock);
-                    life.seq += 1;
-                    life.given += 1;
-                    self.count(&frame);
-                    if self.inlet.push(frame).is_err() {
-                        return Ok(SourceEnd::Stopped);
-                    }
-                    if self.frames_max.is_some_and(|max| life.given >= max) {
-                        return Ok(SourceEnd::Complete);
-                    }
-                    // Read after the push: time spent blocked by our own ring is not the source's silence.
-                    heard = self.clock.now();
+                if state == SourceState::Live {
+                    self.stats.stream(self.stream).maker = self.source.maker();
+                    self.inlet.set_source_frames_max(self.source.frames_max());
                 }
-                Poll::Pending => self.check_stall(heard, life.backoff.attempt)?,
-                Poll::Waiting => heard = self.clock.now(),
-                Poll::End => return Ok(SourceEnd::Complete),
             }
-        }
-        Ok(SourceEnd::Stopped)
-    }
-
-    fn check_stall(&self, heard: Nanos, attempt: u32) -> Result<(), SourceError> {
-        let silence = self.clock.now().since(heard);
-        if silence < self.reconnect.stall {
-            return Ok(());
-        }
-        let cause = format!("no frame for {:.0} s", silence.as_secs_f64());
-        let next = "check the camera or the file; `gst-discoverer-1.0` shows what GStreamer makes of it";
-        let why = Diagnosis::new(&codes::SOURCE_UNREACHABLE, &self.shown, cause, next);
-        self.enter_again(attempt, SourceState::Stalled, Some(why.clone()));
-        Err(SourceError::Transient(why))
-    }
-
-    fn back_off(&self, backoff: &Backoff, wait: Duration, why: &Diagnosis) {
-        self.stats.stream(self.stream).reconnects += 1;
-        self.enter_again(backoff.attempt, SourceState::BackingOff, Some(why.clone()));
-        if is_news(backoff.attempt) {
-            self.events.emit(Event::SourceRetry { stream: self.name(), attempt: backoff.attempt, wait });
-        }
-    }
-
-    /// Notes how long a source was away that is live again.
-    fn recovered(&self, life: &mut Life) {
-        let Some(lost) = life.lost.take() else { return };
-        let after = self.clock.now().since(lost);
-        self.stats.stream(self.stream).recovery.record(after);
-        if is_news(life.backoff.flaps) {
-            self.events.emit(Event::SourceRecovered { stream: self.name(), after });
+            SourceNotice::Retry { attempt, wait, is_news } => {
+                self.stats.stream(self.stream).reconnects += 1;
+                if is_news {
+                    self.events.emit(Event::SourceRetry { stream: self.name(), attempt, wait });
+                }
+            }
+            SourceNotice::Recovered { after, is_news } => {
+                self.stats.stream(self.stream).recovery.record(after);
+                if is_news {
+                    self.events.emit(Event::SourceRecovered { stream: self.name(), after });
+                }
+            }
         }
     }
 
@@ -189,18 +160,6 @@ impl SourceRunner {
     fn name(&self) -> Arc<str> {
         Arc::clone(&self.stats.stream(self.stream).name)
     }
-
-    fn enter(&self, state: SourceState, why: Option<Diagnosis>) {
-        self.enter_again(0, state, why);
-    }
-
-    /// Enters a state in which it was `times` times already.
-    fn enter_again(&self, times: u32, state: SourceState, why: Option<Diagnosis>) {
-        self.stats.stream(self.stream).state = Some(state);
-        if is_news(times) {
-            self.events.emit(Event::Source { stream: self.name(), state, why });
-        }
-    }
 }
 
 /// Returns the time of day at which a live source captured a frame; `None` for a recording.
@@ -213,82 +172,11 @@ fn captured_at(frame: &Frame, clock: &dyn Clock) -> Option<WallTime> {
     Some(clock.wall() - (since_arrival + on_the_way))
 }
 
-/// Whether something that has happened `times` times is worth a message: the first, second, fourth and so on, or a camera
-/// that is away all night would fill the log.
-fn is_news(times: u32) -> bool {
-    times == 0 || times.is_power_of_two()
-}
-
-/// What outlives a connection.
-struct Life {
-    backoff: Backoff,
-    /// The next frame's number.
-    seq: u64,
-    /// Frames handed on.
-    given: u64,
-    /// When it was lost, if it was live before and is not now.
-    lost: Option<Nanos>,
-}
-
-/// How long to wait before the next attempt, if there is to be one.
-struct Backoff {
-    attempts_max: Option<u32>,
-    /// Failures since it was live for a while.
-    attempt: u32,
-    /// Those of them before which it was live for a moment.
-    flaps: u32,
-    live_since: Option<Nanos>,
-    ever_live: bool,
-    random: u64,
-}
-
-impl Backoff {
-    fn new(attempts_max: Option<u32>, seed: u64) -> Self {
-        let random = seed | 1;
-        Self { attempts_max, attempt: 0, flaps: 0, live_since: None, ever_live: false, random }
-    }
-
-    fn live(&mut self, now: Nanos) {
-        self.ever_live = true;
-        self.live_since = Some(now);
-    }
-
-    /// The connection has ended. Only after one that lasted are earlier failures forgotten.
-    fn lost(&mut self, now: Nanos) {
-        match self.live_since.take() {
-            Some(since) if now.since(since) >= LIVE_MIN => (self.attempt, self.flaps) = (0, 0),
-            Some(_) => self.flaps += 1,
-            None => {}
-        }
-    }
-
-    fn after(&mut self, error: &SourceError) -> Option<Duration> {
-        let SourceError::Transient(_) = error else { return None };
-        self.attempt += 1;
-        let given_up = !self.ever_live && self.attempts_max.is_some_and(|max| self.attempt >= max);
-        if given_up {
-            return None;
-        }
-        let doublings = (self.attempt - 1).min(8);
-        let full = (BACKOFF_FIRST * 2u32.pow(doublings)).min(BACKOFF_MAX);
-        // Between half and the whole, so that cameras lost together do not come back together.
-        Some(full / 2 + (full / 2).mul_f64(self.chance()))
-    }
-
-    /// xorshift64 (Marsaglia 2003): jitter needs no better. 0 to 1.
-    fn chance(&mut self) -> f64 {
-        self.random ^= self.random << 13;
-        self.random ^= self.random >> 7;
-        self.random ^= self.random << 17;
-        (self.random >> 11) as f64 / (1u64 << 53) as f64
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{MonotonicClock, Mux, StreamQueue};
-    use orinoco_core::{DropPolicy, FrameDesc, PixelFormat, Signal};
+    use crate::{MonotonicClock, Mux, SourceError, StreamQueue};
+    use orinoco_core::{DropPolicy, FrameDesc, Nanos, PixelFormat, Signal, codes};
     use std::collections::VecDeque;
     use std::sync::Mutex;
 
@@ -451,19 +339,6 @@ mod tests {
         // The third loss is not told.
         let back = "backing-off connecting live";
         check(steps, None, &format!("connecting live {back} {back} {back} ended"), "complete");
-    }
-
-    #[test]
-    fn failures_are_forgotten_after_a_while() {
-        let mut backoff = Backoff::new(None, 7);
-        let mut lives = |from: u64, to: u64| {
-            let seconds = |seconds: u64| Nanos(seconds * 1_000_000_000);
-            backoff.live(seconds(from));
-            backoff.lost(seconds(to));
-            backoff.after(&SourceError::Transient(fault())).expect("it is tried for ever");
-            (backoff.attempt, backoff.flaps)
-        };
-        assert_eq!([lives(0, 1), lives(2, 3), lives(4, 9), lives(10, 11)], [(1, 1), (2, 2), (1, 0), (2, 1)]);
     }
 
     #[test]

@@ -4,11 +4,11 @@ use std::io::{self, Read};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Output, Stdio};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use orinoco_config::Faults;
-use orinoco_core::{Diagnosis, WithSubject, codes};
-use orinoco_pipeline::Stop;
+use orinoco_core::{Clock, Diagnosis, WithSubject, codes};
+use orinoco_pipeline::{MonotonicClock, Stop};
 use rustix::process::{Signal, set_parent_process_death_signal};
 
 use super::measure::{Asked, Measured, measure};
@@ -61,7 +61,9 @@ pub(super) fn measure_in_child(asked: &Asked, name: &str, stop: &Stop) -> Result
     }
     // A signal to all processes of a terminal or a service ends the child, and may reach this process a moment later.
     let signal = done.status.signal();
-    if signal.is_some_and(|signal| signal != Signal::KILL.as_raw()) && stop.sleep(SIGNAL_WAIT) {
+    if signal.is_some_and(|signal| signal != Signal::KILL.as_raw())
+        && stop.sleep(&MonotonicClock::default(), SIGNAL_WAIT)
+    {
         return Ok(None);
     }
     let said = String::from_utf8_lossy(&done.stderr);
@@ -96,11 +98,12 @@ pub(super) fn output_within(command: &mut Command, limit: Duration, stop: &Stop)
     }
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
     let (stdout, stderr) = (read(child.stdout.take())?, read(child.stderr.take())?);
-    let begin = Instant::now();
+    let clock = MonotonicClock::default();
+    let deadline = clock.now() + limit;
     while child.try_wait()?.is_none() {
-        let end = match stop.sleep(CHILD_LOOK) {
+        let end = match stop.sleep(&clock, CHILD_LOOK) {
             true => ChildEnd::Stopped,
-            false if begin.elapsed() >= limit => ChildEnd::TooLate,
+            false if clock.now() >= deadline => ChildEnd::TooLate,
             false => continue,
         };
         child.kill()?;
@@ -115,6 +118,7 @@ pub(super) fn output_within(command: &mut Command, limit: Duration, stop: &Stop)
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Instant;
 
     #[test]
     fn a_program_that_hangs_is_ended() {
