@@ -18,7 +18,10 @@ pub use clock::MonotonicClock;
 pub use executor::{Executor, StageTimes};
 pub use lane::{BoundPlan, Follow, Hold, JoinError, Joining, Lane, LaneEntry, Objects, Step, not_finite};
 pub use mux::{Closed, Inlet, Mux, MuxCore, Next, NextBatch, Offer, StreamQueue};
-pub use sink::{Crossing, CrossingKind, Found, Object, Outcome, Outlet, Sink, SinkOutputs, SinkThread};
+pub use sink::{
+    Crossing, CrossingKind, Found, Object, Outcome, OutcomeOffer, Outlet, Sink, SinkCore, SinkNext,
+    SinkOutputs, SinkResult, SinkThread,
+};
 pub use slot::{Frame, Lease, OwnedSlot, PixelAspect, Slot, SlotPool};
 pub use source::{Poll, Source, SourceError};
 pub use stop::Stop;

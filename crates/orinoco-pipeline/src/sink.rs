@@ -1,30 +1,22 @@
 //! What becomes of a frame and its findings.
 
+mod core;
+
 use std::borrow::Cow;
+use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use orinoco_core::{Clock, Detection, Diagnosis, DropPolicy, Findings, ModelId, Nanos, StreamId, TrackId};
+use orinoco_core::{
+    Clock, Detection, Diagnosis, DropPolicy, Findings, ModelId, Nanos, Signal, StreamId, TrackId,
+};
 use orinoco_telemetry::{DropCause, Event, EventSink, SourceState, Stage, Stats};
 
 use crate::{Frame, Stop};
 
-/// Frames that may wait for a stream's sinks; each holds a decoder's buffer, so few.
-const OUTCOMES_MAX: usize = 4;
-/// How long one wait for room takes, so that a request to stop is seen in time.
-const ROOM_STEP: Duration = Duration::from_millis(100);
-/// How long a lane waits for room after a request to stop. An output that is stuck must not hold up the others' end.
-const ROOM_WAIT_MAX: Duration = Duration::from_secs(5);
-/// How often outputs of a source that is away are told so.
-const OFFLINE_EVERY: Duration = Duration::from_secs(1);
-/// How often sinks make visible what they have written. Results are to be there within a second, and a write that comes
-/// just before one flush is seen to by the next two.
-const FLUSH_EVERY: Duration = Duration::from_millis(400);
-/// Flushes after the last write. The second finds what the first was too early for: an encoder's pictures, say.
-const FLUSHES_MAX: u32 = 2;
+pub use self::core::{OutcomeOffer, SinkCore, SinkNext, SinkResult};
 
 /// A frame and what its stream's models found in it.
 #[derive(Debug)]
@@ -181,49 +173,67 @@ pub trait Sink: Send {
     fn finish(&mut self) -> Result<Option<PathBuf>, Diagnosis>;
 }
 
+/// What a lane and the thread of a stream's sinks share.
+struct Exchange {
+    core: Mutex<SinkCore>,
+    /// Wakes the sinks.
+    outcome_came: Arc<dyn Signal>,
+    /// Wakes the lane.
+    room_came: Arc<dyn Signal>,
+    clock: Arc<dyn Clock>,
+}
+
+impl Exchange {
+    fn lock(&self) -> MutexGuard<'_, SinkCore> {
+        self.core.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 /// The lane's end of a stream's sinks.
-#[derive(Debug)]
 pub struct Outlet {
-    sender: SyncSender<Outcome>,
-    /// Hears when the sinks have taken an outcome.
-    taken: Receiver<()>,
-    policy: DropPolicy,
-    /// The sinks made no room although the end was asked for.
-    stuck: bool,
+    exchange: Arc<Exchange>,
+    /// Requests to stop wake the lane while it waits for room.
+    watches_stop: bool,
 }
 
 impl Outlet {
     /// Hands an outcome over. A stream that may drop frames never waits here, so that slow sinks cannot hold a lane. Others
     /// wait, but not for ever once `stop` is requested.
-    pub fn push(&mut self, outcome: Outcome, stop: &Stop, stats: &Stats) {
+    pub fn push(&mut self, mut outcome: Outcome, stop: &Stop, stats: &Stats) {
+        let Self { exchange, watches_stop } = self;
         let stream = outcome.frame.desc.stream;
-        let sent = match self.policy {
-            DropPolicy::Block if !self.stuck => self.send(outcome, stop),
-            DropPolicy::Block | DropPolicy::DropOldest | DropPolicy::DropNewest => {
-                self.sender.try_send(outcome).is_ok()
+        // Looked at only where there is no room.
+        let mut stopping = false;
+        loop {
+            let offer = exchange.lock().offer(outcome, stopping, exchange.clock.now());
+            match offer {
+                OutcomeOffer::Accepted => return exchange.outcome_came.notify(),
+                OutcomeOffer::Refused(_) => return stats.stream(stream).drop_frame(DropCause::SinkBehind),
+                OutcomeOffer::Full(refused, until) => {
+                    outcome = refused;
+                    if !std::mem::replace(watches_stop, true) {
+                        stop.watch(&exchange.room_came);
+                    }
+                    if stopping || !stop.requested() {
+                        exchange.room_came.wait(until);
+                    }
+                    stopping = stop.requested();
+                }
             }
-        };
-        if !sent {
-            stats.stream(stream).drop_frame(DropCause::SinkBehind);
         }
     }
+}
 
-    /// Waits until there is room; false when there is none in time, or nobody takes it.
-    fn send(&mut self, mut outcome: Outcome, stop: &Stop) -> bool {
-        let mut steps_left = ROOM_WAIT_MAX.as_millis() / ROOM_STEP.as_millis();
-        while steps_left > 0 {
-            outcome = match self.sender.try_send(outcome) {
-                Ok(()) => return true,
-                Err(TrySendError::Disconnected(_)) => return false,
-                Err(TrySendError::Full(outcome)) => outcome,
-            };
-            let waited = self.taken.recv_timeout(ROOM_STEP) == Err(RecvTimeoutError::Timeout);
-            if waited && stop.requested() {
-                steps_left -= 1;
-            }
-        }
-        self.stuck = true;
-        false
+impl Drop for Outlet {
+    fn drop(&mut self) {
+        self.exchange.lock().end();
+        self.exchange.outcome_came.notify();
+    }
+}
+
+impl fmt::Debug for Outlet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Outlet({} outcomes wait)", self.exchange.lock().waiting())
     }
 }
 
@@ -244,42 +254,14 @@ pub struct SinkThread {
     sinks: Vec<Box<dyn Sink>>,
     /// A stream without sinks delivers its frames to nobody, and none of them is dropped.
     has_sinks: bool,
-    outcomes: Receiver<Outcome>,
-    /// Tells the outlet that there is room.
-    taken: SyncSender<()>,
+    exchange: Arc<Exchange>,
     outputs: SinkOutputs,
     /// How many sinks have failed.
     failed: Arc<AtomicUsize>,
-    flushes: Flushes,
     latency_max: Option<Duration>,
     clock: Arc<dyn Clock>,
     events: Arc<dyn EventSink>,
     stats: Stats,
-}
-
-/// When sinks flush.
-#[derive(Clone, Copy, Default)]
-struct Flushes {
-    due: Option<Nanos>,
-    left: u32,
-}
-
-impl Flushes {
-    /// Notes that something was written.
-    fn after_write(&mut self, now: Nanos) {
-        self.left = FLUSHES_MAX;
-        self.due.get_or_insert(now + FLUSH_EVERY);
-    }
-
-    /// Whether it is time for one; it counts as done then.
-    fn take(&mut self, now: Nanos) -> bool {
-        if self.due.is_none_or(|due| now < due) {
-            return false;
-        }
-        self.left = self.left.saturating_sub(1);
-        self.due = (self.left > 0).then(|| now + FLUSH_EVERY);
-        true
-    }
 }
 
 impl SinkThread {
@@ -293,25 +275,18 @@ impl SinkThread {
         events: Arc<dyn EventSink>,
         stats: Stats,
     ) -> (Self, Outlet) {
-        let (sender, outcomes) = sync_channel(OUTCOMES_MAX);
-        // One notice is enough: who hears it looks for room.
-        let (notice, taken) = sync_channel(1);
-        let (outputs, flushes, has_sinks) = (SinkOutputs::default(), Flushes::default(), !sinks.is_empty());
-        let thread = Self {
-            stream,
-            sinks,
-            has_sinks,
-            outcomes,
-            taken: notice,
-            outputs,
-            failed: Arc::default(),
-            flushes,
-            latency_max,
-            clock,
-            events,
-            stats,
-        };
-        (thread, Outlet { sender, taken, policy, stuck: false })
+        let exchange = Arc::new(Exchange {
+            core: Mutex::new(SinkCore::new(policy, clock.now())),
+            outcome_came: clock.signal(),
+            room_came: clock.signal(),
+            clock: Arc::clone(&clock),
+        });
+        let outlet = Outlet { exchange: Arc::clone(&exchange), watches_stop: false };
+        let (outputs, has_sinks) = (SinkOutputs::default(), !sinks.is_empty());
+        let failed = Arc::default();
+        let thread =
+            Self { stream, sinks, has_sinks, exchange, outputs, failed, latency_max, clock, events, stats };
+        (thread, outlet)
     }
 
     /// The number of sinks that have failed, for others to look at while it runs.
@@ -321,38 +296,32 @@ impl SinkThread {
 
     /// Writes until the outlet is dropped, then completes every sink. Returns the files written and the faults.
     pub fn run(mut self) -> SinkOutputs {
-        let mut offline_due = self.clock.now() + OFFLINE_EVERY;
         loop {
-            let due = self.flushes.due.map_or(offline_due, |due| due.min(offline_due));
-            match self.outcomes.recv_timeout(due.since(self.clock.now())) {
-                Ok(outcome) => {
-                    // It fails where a notice is there already, or nobody waits for one.
-                    let _ = self.taken.try_send(());
-                    self.write(|sink| sink.write(&outcome));
+            let next = self.exchange.lock().next(self.clock.now());
+            let result = match next {
+                SinkNext::Write(outcome) => {
+                    self.exchange.room_came.notify();
+                    self.tell(|sink| sink.write(&outcome));
                     self.count(&outcome);
-                    offline_due = self.clock.now() + OFFLINE_EVERY;
+                    SinkResult::Wrote
                 }
-                Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => break,
-            }
-            let now = self.clock.now();
-            if now >= offline_due {
-                self.look_offline();
-                offline_due = now + OFFLINE_EVERY;
-            }
-            if self.flushes.take(now) {
-                self.tell(|sink| sink.flush());
-            }
+                SinkNext::CheckOffline => self.check_offline(),
+                SinkNext::Flush => {
+                    self.tell(|sink| sink.flush());
+                    continue;
+                }
+                SinkNext::WaitUntil(until) => {
+                    self.exchange.outcome_came.wait(Some(until));
+                    continue;
+                }
+                SinkNext::Finish => break,
+            };
+            self.exchange.lock().finished(result, self.clock.now());
         }
-        for sink in self.sinks {
+        for sink in std::mem::take(&mut self.sinks) {
             finish(sink, &mut self.outputs);
         }
-        self.outputs
-    }
-
-    fn write(&mut self, what: impl FnMut(&mut dyn Sink) -> Result<(), Diagnosis>) {
-        self.tell(what);
-        self.flushes.after_write(self.clock.now());
+        std::mem::take(&mut self.outputs)
     }
 
     /// Tells every sink something. One that fails completes what it has written, and is told nothing any more.
@@ -372,16 +341,17 @@ impl SinkThread {
         });
     }
 
-    fn look_offline(&mut self) {
+    /// Tells the sinks for how long the source has been away, if it is and was there before.
+    fn check_offline(&mut self) -> SinkResult {
         let stats = self.stats.stream(self.stream);
         let (state, latest) = (stats.state, stats.last_out);
         drop(stats);
         let away =
             matches!(state, Some(SourceState::Connecting | SourceState::Stalled | SourceState::BackingOff));
-        if let (true, Some(latest)) = (away, latest) {
-            let silence = self.clock.now().since(latest);
-            self.write(|sink| sink.offline(silence));
-        }
+        let (true, Some(latest)) = (away, latest) else { return SinkResult::NotOffline };
+        let silence = self.clock.now().since(latest);
+        self.tell(|sink| sink.offline(silence));
+        SinkResult::WroteOffline
     }
 
     fn count(&self, outcome: &Outcome) {
@@ -407,6 +377,15 @@ impl SinkThread {
     }
 }
 
+impl Drop for SinkThread {
+    /// A lane that waits for room must not wait for sinks that are gone, be it by a panic.
+    fn drop(&mut self) {
+        let waiting = self.exchange.lock().abandon();
+        drop(waiting);
+        self.exchange.room_came.notify();
+    }
+}
+
 fn finish(mut sink: Box<dyn Sink>, outputs: &mut SinkOutputs) {
     match sink.finish() {
         Ok(file) => outputs.files.extend(file),
@@ -419,6 +398,7 @@ fn finish(mut sink: Box<dyn Sink>, outputs: &mut SinkOutputs) {
 
 #[cfg(test)]
 mod tests {
+    use super::core::{FLUSH_EVERY, FLUSHES_MAX, OUTCOMES_MAX};
     use super::*;
     use crate::{MonotonicClock, Slot, SlotPool};
     use orinoco_core::{FrameDesc, PixelFormat, codes};

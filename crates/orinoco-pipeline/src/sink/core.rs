@@ -1,0 +1,184 @@
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use orinoco_core::{DropPolicy, Nanos};
+
+use super::Outcome;
+
+/// Frames that may wait for a stream's sinks; each holds a decoder's buffer, so few.
+pub(super) const OUTCOMES_MAX: usize = 4;
+/// How long a lane waits for room after a request to stop. An output that is stuck must not hold up the others' end.
+const ROOM_WAIT_MAX: Duration = Duration::from_secs(5);
+/// How often outputs of a source that is away are told so.
+const OFFLINE_EVERY: Duration = Duration::from_secs(1);
+/// How often sinks make visible what they have written. Results are to be there within a second, and a write that comes
+/// just before one flush is seen to by the next two.
+pub(super) const FLUSH_EVERY: Duration = Duration::from_millis(400);
+/// Flushes after the last write. The second finds what the first was too early for: an encoder's pictures, say.
+pub(super) const FLUSHES_MAX: u32 = 2;
+
+/// The sinks of one stream without threads: what waits for them, and when they write, flush and show that the source is
+/// away. The lane offers outcomes, the sinks' thread asks what comes next.
+pub struct SinkCore {
+    outcomes: VecDeque<Outcome>,
+    policy: DropPolicy,
+    /// When a lane that waits for room stops waiting: set while one does, once the end is asked for.
+    room_by: Option<Nanos>,
+    /// The sinks made no room although the end was asked for.
+    is_stuck: bool,
+    /// Nothing will be offered any more.
+    is_ended: bool,
+    /// Nobody takes outcomes any more.
+    is_abandoned: bool,
+    offline_due: Nanos,
+    flushes: Flushes,
+    /// Something was written just now: a flush that is due goes before the next write.
+    has_written: bool,
+}
+
+/// What becomes of an outcome that a lane offers.
+#[derive(Debug)]
+pub enum OutcomeOffer {
+    /// It waits for the sinks.
+    Accepted,
+    /// There is no room, and this outcome is dropped.
+    Refused(Outcome),
+    /// There is no room. The lane waits until there is, until the end is asked for, or until this time, and then offers it
+    /// again.
+    Full(Outcome, Option<Nanos>),
+}
+
+/// What the sinks do.
+#[derive(Debug)]
+pub enum SinkNext {
+    /// Write this outcome.
+    Write(Outcome),
+    /// Show that the source is away, if it is.
+    CheckOffline,
+    /// Make visible what was written.
+    Flush,
+    /// Nothing before this time, or before an outcome or the end comes.
+    WaitUntil(Nanos),
+    /// Complete the outputs: nothing more will come.
+    Finish,
+}
+
+/// What the sinks have done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SinkResult {
+    /// They wrote an outcome.
+    Wrote,
+    /// They showed that the source is away.
+    WroteOffline,
+    /// The source is not away.
+    NotOffline,
+}
+
+impl SinkCore {
+    /// Nothing waits; the first look whether the source is away comes after a second.
+    pub fn new(policy: DropPolicy, now: Nanos) -> Self {
+        Self {
+            outcomes: VecDeque::with_capacity(OUTCOMES_MAX),
+            policy,
+            room_by: None,
+            is_stuck: false,
+            is_ended: false,
+            is_abandoned: false,
+            offline_due: now + OFFLINE_EVERY,
+            flushes: Flushes::default(),
+            has_written: false,
+        }
+    }
+
+    /// Takes an outcome from the lane. A stream that may drop frames never waits, so that slow sinks cannot hold a lane.
+    /// Others wait, but not for ever once they are `stopping`.
+    pub fn offer(&mut self, outcome: Outcome, stopping: bool, now: Nanos) -> OutcomeOffer {
+        if !self.is_abandoned && self.outcomes.len() < OUTCOMES_MAX {
+            self.outcomes.push_back(outcome);
+            self.room_by = None;
+            return OutcomeOffer::Accepted;
+        }
+        let waits = self.policy == DropPolicy::Block && !self.is_stuck && !self.is_abandoned;
+        if !waits {
+            return OutcomeOffer::Refused(outcome);
+        }
+        if stopping {
+            let room_by = *self.room_by.get_or_insert(now + ROOM_WAIT_MAX);
+            if now >= room_by {
+                self.is_stuck = true;
+                return OutcomeOffer::Refused(outcome);
+            }
+        }
+        OutcomeOffer::Full(outcome, self.room_by)
+    }
+
+    /// Ends the stream: what waits is still written.
+    pub fn end(&mut self) {
+        self.is_ended = true;
+    }
+
+    /// The sinks' thread is gone: returns what waits, and refuses the rest.
+    pub fn abandon(&mut self) -> VecDeque<Outcome> {
+        self.is_abandoned = true;
+        std::mem::take(&mut self.outcomes)
+    }
+
+    /// What the sinks do now.
+    pub fn next(&mut self, now: Nanos) -> SinkNext {
+        if std::mem::take(&mut self.has_written) && self.flushes.take(now) {
+            return SinkNext::Flush;
+        }
+        if let Some(outcome) = self.outcomes.pop_front() {
+            return SinkNext::Write(outcome);
+        }
+        if self.is_ended {
+            return SinkNext::Finish;
+        }
+        if now >= self.offline_due {
+            return SinkNext::CheckOffline;
+        }
+        if self.flushes.take(now) {
+            return SinkNext::Flush;
+        }
+        SinkNext::WaitUntil(self.flushes.due.map_or(self.offline_due, |due| due.min(self.offline_due)))
+    }
+
+    /// Takes what the sinks have done. A flush has no result.
+    pub fn finished(&mut self, result: SinkResult, now: Nanos) {
+        self.offline_due = now + OFFLINE_EVERY;
+        self.has_written = true;
+        if result != SinkResult::NotOffline {
+            self.flushes.after_write(now);
+        }
+    }
+
+    /// Number of outcomes that wait.
+    pub fn waiting(&self) -> usize {
+        self.outcomes.len()
+    }
+}
+
+/// When sinks flush.
+#[derive(Clone, Copy, Default)]
+struct Flushes {
+    due: Option<Nanos>,
+    left: u32,
+}
+
+impl Flushes {
+    /// Notes that something was written.
+    fn after_write(&mut self, now: Nanos) {
+        self.left = FLUSHES_MAX;
+        self.due.get_or_insert(now + FLUSH_EVERY);
+    }
+
+    /// Whether it is time for one; it counts as done then.
+    fn take(&mut self, now: Nanos) -> bool {
+        if self.due.is_none_or(|due| now < due) {
+            return false;
+        }
+        self.left = self.left.saturating_sub(1);
+        self.due = (self.left > 0).then(|| now + FLUSH_EVERY);
+        true
+    }
+}
