@@ -1,19 +1,21 @@
 //! One executing thread: takes batches, replays plans, hands outcomes on.
 
+mod core;
+mod execute;
+
 use std::collections::BTreeMap;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use orinoco_core::{Clock, Diagnosis, Findings, FrameDesc, ModelId, Region, StreamId, codes};
+use orinoco_core::{Clock, Diagnosis, FrameDesc, ModelId, StreamId};
 use orinoco_telemetry::{DropCause, Event, EventSink, Stage, Stats};
 
 use crate::mux::Next;
-use crate::{
-    Closed, Executor, Found, Frame, Inlet, Mux, Object, Outcome, Outlet, StageTimes, Stop, StreamQueue,
-};
+use crate::{Closed, Executor, Found, Frame, Inlet, Mux, Outcome, Outlet, Stop, StreamQueue};
+use execute::{LanePlan, Pictures};
 
-/// After this many failed batches in a row the engine is taken to be broken and the lane ends.
-const FAILURES_MAX: u32 = 8;
+pub use self::core::{AfterBatch, Brought, LaneCore};
+pub use execute::not_finite;
 
 /// Follows what a stream's models find, from frame to frame: a tracker. Called for every frame, in order.
 pub trait Follow: Send {
@@ -82,53 +84,42 @@ pub enum JoinError {
     NoPlan(ModelId),
 }
 
-/// The models of a lane. One that no stream uses is given up, and its memory with it.
-type Uses = Arc<Mutex<BTreeMap<ModelId, Use>>>;
-
-/// A model of a lane.
-#[derive(Clone, Copy, Debug)]
-struct Use {
-    /// Number of streams that use it.
-    streams: usize,
-    /// Whether the lane's plan of it reads frames in the video hardware's memory; another lane's may not.
-    reads_video_memory: bool,
+/// What a lane's thread shares with those who let streams join it.
+#[derive(Default)]
+struct Books {
+    core: LaneCore,
+    /// Streams that the lane has not admitted yet.
+    joining: Vec<Joining>,
 }
 
 /// Where streams join a lane, also while it runs. They leave it when their source ends.
 #[derive(Clone)]
 pub struct LaneEntry {
     mux: Arc<Mux>,
-    joining: Sender<Joining>,
-    uses: Uses,
+    books: Arc<Mutex<Books>>,
 }
 
 impl LaneEntry {
     /// Adds a stream; its source pushes into the inlet.
     pub fn join(&self, joining: Joining) -> Result<Inlet, JoinError> {
-        let mut uses = lock(&self.uses);
-        let brought = |model: ModelId| joining.plans.iter().any(|plan| plan.model == model);
-        let missing = |step: &&Step| !uses.contains_key(&step.model) && !brought(step.model);
-        if let Some(step) = joining.steps.iter().find(missing) {
-            return Err(JoinError::NoPlan(step.model));
-        }
-        let (stream, queue) = (joining.stream, joining.queue);
         let models: Vec<ModelId> = joining.steps.iter().map(|step| step.model).collect();
-        let reads = |plan: &BoundPlan| (plan.model, plan.executor.reads_video_memory());
-        let reads: BTreeMap<ModelId, bool> = joining.plans.iter().map(reads).collect();
-        // The lane reads this before it sees the first frame of the stream.
-        self.joining.send(joining).map_err(|_| JoinError::Ended)?;
-        let inlet = self.mux.add(stream, queue).map_err(|Closed| JoinError::Ended)?;
-        for model in models {
-            // A plan that the lane has already stays.
-            let reads_video_memory = reads.get(&model).is_some_and(|reads| *reads);
-            uses.entry(model).or_insert(Use { streams: 0, reads_video_memory }).streams += 1;
-        }
+        let brought = joining.plans.iter().map(|plan| Brought {
+            model: plan.model,
+            reads_video_memory: plan.executor.reads_video_memory(),
+        });
+        let brought: Vec<Brought> = brought.collect();
+        let mut books = lock(&self.books);
+        books.core.check_join(&models, &brought)?;
+        let inlet = self.mux.add(joining.stream, joining.queue).map_err(|Closed| JoinError::Ended)?;
+        // The lane may know of the stream by now, and waits for the books to admit it.
+        books.core.join(joining.stream, models, &brought);
+        books.joining.push(joining);
         Ok(inlet)
     }
 
     /// Whether the lane's plan of a model reads frames where the video hardware left them.
     pub fn reads_video_memory(&self, model: ModelId) -> bool {
-        lock(&self.uses).get(&model).is_some_and(|used| used.reads_video_memory)
+        lock(&self.books).core.reads_video_memory(model)
     }
 
     /// Ends the lane after the batch at work. Frames that wait are dropped, and further ones refused.
@@ -138,49 +129,43 @@ impl LaneEntry {
 
     /// Keeps a model on the lane until this is dropped, if the lane has it.
     pub fn hold(&self, model: ModelId) -> Option<Hold> {
-        lock(&self.uses).get_mut(&model)?.streams += 1;
-        Some(Hold { uses: Arc::clone(&self.uses), model })
+        lock(&self.books).core.hold(model).then(|| Hold { books: Arc::clone(&self.books), model })
     }
 }
 
 /// A use of a lane's model by somebody who prepares a stream for it.
-#[derive(Debug)]
 pub struct Hold {
-    uses: Uses,
+    books: Arc<Mutex<Books>>,
     model: ModelId,
 }
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        // Without any use left, the lane gives it up when the next stream leaves.
-        if let Some(used) = lock(&self.uses).get_mut(&self.model) {
-            used.streams -= 1;
-        }
+        lock(&self.books).core.release(self.model);
     }
 }
 
-fn lock(uses: &Uses) -> MutexGuard<'_, BTreeMap<ModelId, Use>> {
+impl fmt::Debug for Hold {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Hold(model {})", self.model)
+    }
+}
+
+fn lock(books: &Mutex<Books>) -> MutexGuard<'_, Books> {
     // A poisoned lock means a panic between two counts, and those are whole.
-    uses.lock().unwrap_or_else(PoisonError::into_inner)
+    books.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// One executing thread. Models on a lane never overlap in time.
 pub struct Lane {
     mux: Arc<Mux>,
-    joining: Receiver<Joining>,
-    uses: Uses,
+    books: Arc<Mutex<Books>>,
     plans: BTreeMap<ModelId, LanePlan>,
     streams: BTreeMap<StreamId, LaneStream>,
     pictures: Pictures,
     clock: Arc<dyn Clock>,
     events: Arc<dyn EventSink>,
     stats: Stats,
-}
-
-/// A plan, and what it fills.
-struct LanePlan {
-    plan: BoundPlan,
-    findings: Vec<Findings>,
 }
 
 struct LaneStream {
@@ -193,104 +178,46 @@ struct LaneStream {
     frames: u64,
 }
 
-/// What one model looks at in a batch: reused from step to step.
-#[derive(Default)]
-struct Pictures {
-    frames: Vec<Frame>,
-    places: Vec<Place>,
-}
-
-/// Where a picture comes from.
-#[derive(Clone, Copy)]
-struct Place {
-    /// Which frame of the batch.
-    frame: usize,
-    object: Option<Object>,
-    /// Its left top corner in the frame.
-    at: (u32, u32),
-}
-
-impl Pictures {
-    fn clear(&mut self) {
-        self.frames.clear();
-        self.places.clear();
-    }
-
-    fn push(&mut self, picture: Frame, place: Place) {
-        self.frames.push(picture);
-        self.places.push(place);
-    }
-
-    /// All of frame number `index` of the batch.
-    fn push_whole(&mut self, index: usize, frame: &Frame) {
-        self.push(frame.share(), Place { frame: index, object: None, at: (0, 0) });
-    }
-
-    /// Those objects in frame number `index` of the batch that are wanted.
-    fn push_objects(&mut self, index: usize, frame: &Frame, wanted: &Objects, found: &[Found]) {
-        let Some(found) = found.iter().find(|found| found.model == wanted.of && found.object.is_none())
-        else {
-            return;
-        };
-        let detections = found.findings.detections.iter().enumerate();
-        let of_class =
-            detections.filter(|(_, d)| wanted.classes.is_empty() || wanted.classes.contains(&d.class_id));
-        let regions = of_class.filter_map(|(detection, d)| {
-            let region = Region::of(&d.bounds, frame.desc.width, frame.desc.height)?;
-            (region.width.min(region.height) >= wanted.side_min).then_some((detection, region))
-        });
-        for (detection, region) in regions.take(wanted.count_max) {
-            if let Some((picture, part)) = frame.part(region) {
-                let object = Some(Object { model: wanted.of, detection });
-                self.push(picture, Place { frame: index, object, at: (part.x, part.y) });
-            }
-        }
-    }
-}
-
 impl Lane {
     /// A lane without streams, and where they join it. It must have one before it runs.
     pub fn new(clock: Arc<dyn Clock>, events: Arc<dyn EventSink>, stats: Stats) -> (Self, LaneEntry) {
         let mux = Mux::new(Arc::clone(&clock), stats.clone());
-        let (sender, joining) = channel();
-        let uses = Uses::default();
-        let entry = LaneEntry { mux: Arc::clone(&mux), joining: sender, uses: Arc::clone(&uses) };
+        let books = Arc::<Mutex<Books>>::default();
+        let entry = LaneEntry { mux: Arc::clone(&mux), books: Arc::clone(&books) };
         let (plans, streams, pictures) = (BTreeMap::new(), BTreeMap::new(), Pictures::default());
-        (Self { mux, joining, uses, plans, streams, pictures, clock, events, stats }, entry)
+        (Self { mux, books, plans, streams, pictures, clock, events, stats }, entry)
     }
 
     /// Runs on the calling thread until every stream has ended, or the engine fails again and again.
     pub fn run(mut self) -> Result<(), Diagnosis> {
         let mut batch = Vec::new();
-        let mut failures = 0;
         while let Some(next) = self.mux.next(&mut batch) {
             match next {
-                Next::Joined => self.take_in(),
-                Next::Left(stream) => self.let_go(stream),
-                Next::Batch(group) => match self.replay(group, &batch) {
-                    Ok(found) => {
-                        failures = 0;
-                        self.hand_on(&mut batch, found);
-                    }
-                    Err(why) => {
-                        failures += 1;
-                        self.drop_all(&mut batch);
-                        if failures >= FAILURES_MAX {
-                            return Err(why);
+                Next::Joined => self.admit_streams(),
+                Next::Left(stream) => self.remove_stream(stream),
+                Next::Batch(group) => {
+                    let replayed = self.replay(group, &batch);
+                    let after = lock(&self.books).core.finished(replayed.is_ok());
+                    match replayed {
+                        Ok(found) => self.forward_results(&mut batch, found),
+                        Err(why) => {
+                            self.drop_all(&mut batch);
+                            if after == AfterBatch::End {
+                                return Err(why);
+                            }
                         }
                     }
-                },
+                }
             }
         }
         Ok(())
     }
 
-    fn take_in(&mut self) {
-        for joining in self.joining.try_iter() {
-            let Joining { stream, queue, steps, plans, follower, outlet, stop } = joining;
+    fn admit_streams(&mut self) {
+        let joining = std::mem::take(&mut lock(&self.books).joining);
+        for Joining { stream, queue, steps, plans, follower, outlet, stop } in joining {
             for plan in plans {
-                let findings = vec![Findings::default(); plan.executor.batch_max()];
-                self.plans.entry(plan.model).or_insert(LanePlan { plan, findings });
+                self.plans.entry(plan.model).or_insert_with(|| LanePlan::new(plan));
             }
             let joined = LaneStream { group: queue.group, steps, follower, outlet, stop, frames: 0 };
             self.streams.insert(stream, joined);
@@ -298,16 +225,14 @@ impl Lane {
     }
 
     /// A stream has ended: its sinks complete when its outlet is dropped, and models that nobody uses any more go.
-    fn let_go(&mut self, stream: StreamId) {
-        let Some(left) = self.streams.remove(&stream) else { return };
-        let mut uses = lock(&self.uses);
-        for step in &left.steps {
-            if let Some(used) = uses.get_mut(&step.model) {
-                used.streams -= 1;
-            }
-        }
-        uses.retain(|_, used| used.streams > 0);
-        self.plans.retain(|model, _| uses.contains_key(model));
+    fn remove_stream(&mut self, stream: StreamId) {
+        let mut books = lock(&self.books);
+        books.core.leave(stream);
+        let unused = self.plans.extract_if(.., |model, _| !books.core.has_model(*model));
+        let unused: Vec<_> = unused.collect();
+        drop(books);
+        drop(unused);
+        self.streams.remove(&stream);
     }
 
     /// Runs a batch through the models of its group, and returns what they found in each frame.
@@ -345,7 +270,7 @@ impl Lane {
         Ok(found)
     }
 
-    fn hand_on(&mut self, batch: &mut Vec<Frame>, found: Vec<Vec<Found>>) {
+    fn forward_results(&mut self, batch: &mut Vec<Frame>, found: Vec<Vec<Found>>) {
         let finished = self.clock.now();
         for (frame, mut found) in batch.drain(..).zip(found) {
             let stream = self.streams.get_mut(&frame.desc.stream).expect("a stream joins before its frames");
@@ -364,89 +289,19 @@ impl Lane {
 }
 
 impl Drop for Lane {
-    /// Sources that wait for room must not wait for a lane that is gone, be it by a panic.
+    /// Sources that wait for room must not wait for a lane that is gone, be it by a panic, nor sinks for its results.
     fn drop(&mut self) {
         self.mux.close();
-    }
-}
-
-impl LanePlan {
-    /// Runs the plan on all pictures, as many at once as it takes, and adds what it found to the frames they are of.
-    fn replay(
-        &mut self,
-        pictures: &Pictures,
-        found: &mut [Vec<Found>],
-        stats: &Stats,
-        events: &dyn EventSink,
-    ) -> Result<(), Diagnosis> {
-        let batch_max = self.plan.executor.batch_max();
-        let chunks = pictures.frames.chunks(batch_max).zip(pictures.places.chunks(batch_max));
-        for (frames, places) in chunks {
-            let findings = &mut self.findings[..frames.len()];
-            let times = self.plan.executor.replay(frames, findings)?;
-            record_times(stats, self.plan.model, frames, times);
-            self.count_not_finite(&self.findings[..frames.len()], stats, events);
-            let findings = &self.findings[..frames.len()];
-            for (place, findings) in places.iter().zip(findings) {
-                let mut findings = findings.clone();
-                findings.shift(place.at.0, place.at.1);
-                let Place { frame, object, .. } = *place;
-                found[frame].push(Found { model: self.plan.model, object, findings, ..Found::default() });
-            }
-        }
-        Ok(())
-    }
-
-    /// Counts what was left out of `findings`, and reports the first of it.
-    fn count_not_finite(&self, findings: &[Findings], stats: &Stats, events: &dyn EventSink) {
-        let count: u64 = findings.iter().map(|findings| findings.not_finite).sum();
-        if count == 0 {
-            return;
-        }
-        let mut of_model = stats.model(self.plan.model);
-        let is_first = of_model.not_finite == 0;
-        of_model.not_finite += count;
-        drop(of_model);
-        if is_first {
-            let model = self.plan.name.clone();
-            let why = not_finite(&model);
-            events.emit(Event::OutputNotFinite { model, why });
-        }
-    }
-}
-
-/// What there is to say when [`Findings::not_finite`] counts something of `model`.
-pub fn not_finite(model: &str) -> Diagnosis {
-    let subject = format!("outputs of {model}");
-    let cause = "some values are NaN or infinite; results made from them are dropped";
-    let next = "check mean and scale of its model.toml, or export it with 32-bit floats";
-    Diagnosis::new(&codes::OUTPUT_NOT_FINITE, subject, cause, next)
-}
-
-/// A model is charged the replay, each picture's stream its share of that.
-fn record_times(stats: &Stats, model: ModelId, pictures: &[Frame], times: StageTimes) {
-    let mut of_model = stats.model(model);
-    of_model.pictures += pictures.len() as u64;
-    of_model.replays += 1;
-    of_model.preprocess.record(times.preprocess);
-    of_model.infer.record(times.infer);
-    of_model.postprocess.record(times.postprocess);
-    of_model.graph_fallbacks += u64::from(times.graph_fallbacks);
-    drop(of_model);
-    let share = u32::try_from(pictures.len()).expect("a batch is small");
-    for picture in pictures {
-        let mut stats = stats.stream(picture.desc.stream);
-        stats.record(Stage::Preprocess, times.preprocess / share);
-        stats.record(Stage::Infer, times.infer / share);
-        stats.record(Stage::Postprocess, times.postprocess / share);
+        let joining = std::mem::take(&mut lock(&self.books).joining);
+        drop(joining);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{MonotonicClock, SinkThread, Slot, SlotPool};
-    use orinoco_core::{DropPolicy, Nanos, PixelFormat, codes};
+    use crate::{MonotonicClock, SinkThread, Slot, SlotPool, StageTimes};
+    use orinoco_core::{DropPolicy, Findings, Nanos, PixelFormat, codes};
     use std::time::Duration;
 
     struct Quiet;

@@ -16,7 +16,10 @@ mod supervise;
 
 pub use clock::MonotonicClock;
 pub use executor::{Executor, StageTimes};
-pub use lane::{BoundPlan, Follow, Hold, JoinError, Joining, Lane, LaneEntry, Objects, Step, not_finite};
+pub use lane::{
+    AfterBatch, BoundPlan, Brought, Follow, Hold, JoinError, Joining, Lane, LaneCore, LaneEntry, Objects,
+    Step, not_finite,
+};
 pub use mux::{Closed, Inlet, Mux, MuxCore, Next, NextBatch, Offer, StreamQueue};
 pub use sink::{
     Crossing, CrossingKind, Found, Object, Outcome, OutcomeOffer, Outlet, Sink, SinkCore, SinkNext,
