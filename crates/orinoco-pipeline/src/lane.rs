@@ -11,26 +11,16 @@ use orinoco_core::{Clock, Diagnosis, FrameDesc, ModelId, StreamId};
 use orinoco_telemetry::{DropCause, Event, EventSink, Stage, Stats};
 
 use crate::mux::Next;
-use crate::{Closed, Executor, Found, Frame, Inlet, Mux, Outcome, Outlet, Stop, StreamQueue};
+use crate::{Closed, Found, Frame, Inlet, Mux, Outcome, Outlet, Stop, StreamQueue};
 use execute::{LanePlan, Pictures};
 
-pub use self::core::{AfterBatch, Brought, LaneCore};
-pub use execute::not_finite;
+pub use self::core::{AfterBatch, Brought, JoinError, LaneCore};
+pub use execute::{BoundPlan, Objects, not_finite};
 
 /// Follows what a stream's models find, from frame to frame: a tracker. Called for every frame, in order.
 pub trait Follow: Send {
     /// Adds what it knows to the findings of one frame.
     fn follow(&mut self, frame: &FrameDesc, found: &mut Vec<Found>);
-}
-
-/// A plan with the model it belongs to.
-pub struct BoundPlan {
-    /// The model.
-    pub model: ModelId,
-    /// The model's name, for events.
-    pub name: String,
-    /// The plan.
-    pub executor: Box<dyn Executor>,
 }
 
 /// One model of those that a stream's frames run through.
@@ -42,19 +32,6 @@ pub struct Step {
     pub interval: u32,
     /// It looks at objects in place of whole frames.
     pub on: Option<Objects>,
-}
-
-/// Which objects a model looks at: those that a model before it found in the same frame.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Objects {
-    /// The model that finds them.
-    pub of: ModelId,
-    /// Their classes; any if empty.
-    pub classes: Vec<u32>,
-    /// Shortest side, in source pixels: less shows too little.
-    pub side_min: u32,
-    /// The most of one frame, best first.
-    pub count_max: usize,
 }
 
 /// A stream that joins a lane.
@@ -73,15 +50,6 @@ pub struct Joining {
     pub outlet: Outlet,
     /// The wish to end it.
     pub stop: Stop,
-}
-
-/// Why a stream cannot join a lane.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum JoinError {
-    /// The lane has ended with its last stream.
-    Ended,
-    /// The lane does not hold this model, and no plan of it came along.
-    NoPlan(ModelId),
 }
 
 /// What a lane's thread shares with those who let streams join it.
@@ -300,7 +268,7 @@ impl Drop for Lane {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{MonotonicClock, SinkThread, Slot, SlotPool, StageTimes};
+    use crate::{Executor, MonotonicClock, SinkThread, Slot, SlotPool, StageTimes};
     use orinoco_core::{DropPolicy, Findings, Nanos, PixelFormat, codes};
     use std::time::Duration;
 

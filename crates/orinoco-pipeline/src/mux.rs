@@ -4,33 +4,13 @@ mod core;
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
-use orinoco_core::{Clock, DropPolicy, Signal, StreamId};
+use orinoco_core::{Clock, Signal, StreamId};
 use orinoco_telemetry::{DropCause, Stats};
 
 use crate::Frame;
 
-pub use self::core::{MuxCore, NextBatch, Offer};
-
-/// One stream's ring.
-#[derive(Clone, Copy, Debug)]
-pub struct StreamQueue {
-    /// Streams of one group share batches, because their frames run through the same models.
-    pub group: usize,
-    /// Frames of one batch at most; of a group's streams the largest counts.
-    pub batch_max: usize,
-    /// Frames that may wait.
-    pub frames_max: usize,
-    /// What happens when more come.
-    pub policy: DropPolicy,
-    /// How long a frame waits for others to fill its batch.
-    pub batch_wait: Duration,
-}
-
-/// The lane is gone: no more frames are taken.
-#[derive(Clone, Copy, Debug)]
-pub struct Closed;
+pub use self::core::{Closed, MuxCore, Next, NextBatch, Offer, StreamQueue};
 
 /// Collects the frames of a lane's streams and hands them out in batches, all of one group. Streams take turns, so that one
 /// that comes in bursts delays the others by one frame, and not by all that it has waiting.
@@ -46,17 +26,6 @@ struct State {
     core: MuxCore,
     /// Wakes each stream's source that waits for room.
     room_came: Vec<(StreamId, Arc<dyn Signal>)>,
-}
-
-/// What a lane does next.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Next {
-    /// Streams have joined.
-    Joined,
-    /// A stream has ended, and all of its frames were handed out.
-    Left(StreamId),
-    /// A batch of this group.
-    Batch(usize),
 }
 
 impl Mux {
@@ -185,8 +154,8 @@ impl fmt::Debug for Inlet {
 mod tests {
     use super::*;
     use crate::{MonotonicClock, Slot, SlotPool};
-    use orinoco_core::{FrameDesc, Nanos, PixelFormat};
-    use std::time::Instant;
+    use orinoco_core::{DropPolicy, FrameDesc, Nanos, PixelFormat};
+    use std::time::{Duration, Instant};
 
     fn frame(stream: u32, seq: u64) -> Frame {
         let mut desc = FrameDesc::packed(PixelFormat::Gray8, 1, 1);

@@ -1,149 +1,21 @@
 //! What becomes of a frame and its findings.
 
 mod core;
+mod outcome;
 
-use std::borrow::Cow;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use orinoco_core::{
-    Clock, Detection, Diagnosis, DropPolicy, Findings, ModelId, Nanos, Signal, StreamId, TrackId,
-};
+use orinoco_core::{Clock, Diagnosis, DropPolicy, Signal, StreamId};
 use orinoco_telemetry::{DropCause, Event, EventSink, SourceState, Stage, Stats};
 
-use crate::{Frame, Stop};
+use crate::Stop;
 
 pub use self::core::{OutcomeOffer, SinkCore, SinkNext, SinkResult};
-
-/// A frame and what its stream's models found in it.
-#[derive(Debug)]
-pub struct Outcome {
-    /// The frame.
-    pub frame: Frame,
-    /// In the order in which the models ran. A model that looks at objects has an entry for each of them, one that did not
-    /// look at this frame has none.
-    pub found: Vec<Found>,
-    /// When the last plan finished.
-    pub finished: Nanos,
-}
-
-/// What one model found in a frame, or in an object of it.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Found {
-    /// Index into the board's models.
-    pub model: ModelId,
-    /// What it looked at; `None` for the whole frame.
-    pub object: Option<Object>,
-    /// The model did not look at this frame: this is where its objects should be by now.
-    pub predicted: bool,
-    /// What it found, by its place in the frame.
-    pub findings: Findings,
-    /// For each detection, whether it is for the tracker only: too weak to be reported by itself, and no track's. Sinks leave
-    /// it out; its row stays, because objects name rows. Empty where every detection is reported.
-    pub tracker_only: Vec<bool>,
-    /// Zones and lines that tracked objects crossed in this frame.
-    pub crossings: Vec<Crossing>,
-}
-
-/// A tracked object that crossed the border of a zone, or a line.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Crossing {
-    /// The zone's or line's name.
-    pub name: Arc<str>,
-    /// What happened there.
-    pub kind: CrossingKind,
-    /// The object.
-    pub track: TrackId,
-    /// The class as which it was first seen.
-    pub class_id: u32,
-}
-
-/// What a [`Crossing`] is of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CrossingKind {
-    /// Into a zone.
-    Entered,
-    /// Out of a zone.
-    Left,
-    /// Over a line, from side A to side B.
-    AToB,
-    /// Over a line, from side B to side A.
-    BToA,
-}
-
-impl Found {
-    /// Whether sinks report the detection of this index.
-    pub fn reports(&self, detection: usize) -> bool {
-        !self.tracker_only.get(detection).is_some_and(|tracker_only| *tracker_only)
-    }
-
-    /// What was found, without detections that are for the tracker only.
-    pub fn reported(&self) -> Cow<'_, Findings> {
-        let all = &self.findings;
-        if !self.tracker_only.contains(&true) {
-            return Cow::Borrowed(all);
-        }
-        let each = all.keypoints_each();
-        let rows = || (0..all.detections.len()).filter(|row| self.reports(*row));
-        Cow::Owned(Findings {
-            detections: rows().map(|row| all.detections[row]).collect(),
-            corners: rows().filter_map(|row| all.corners.get(row).copied()).collect(),
-            keypoints: rows().flat_map(|row| &all.keypoints[row * each..][..each]).copied().collect(),
-            masks: rows().filter_map(|row| all.masks.get(row).cloned()).collect(),
-            tracks: rows().filter_map(|row| all.tracks.get(row).copied()).collect(),
-            classes: all.classes.clone(),
-            class_map: all.class_map.clone(),
-            embedding: all.embedding.clone(),
-            tensors: all.tensors.clone(),
-            not_finite: all.not_finite,
-        })
-    }
-}
-
-/// An object that a model found, of the same frame.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Object {
-    /// Index of that model into the board's models.
-    pub model: ModelId,
-    /// Index into its detections.
-    pub detection: usize,
-}
-
-impl Outcome {
-    /// The detection that an object is.
-    pub fn detection(&self, object: Object) -> Option<&Detection> {
-        self.holder(object)?.findings.detections.get(object.detection)
-    }
-
-    /// The track of an object, where objects are followed.
-    pub fn track(&self, object: Object) -> Option<TrackId> {
-        self.holder(object)?.findings.tracks.get(object.detection).copied().flatten()
-    }
-
-    /// What sinks report: all that was found, but in objects that are for the tracker only.
-    pub fn reported(&self) -> impl Iterator<Item = &Found> {
-        self.found.iter().filter(|found| found.object.is_none_or(|object| self.reports(object)))
-    }
-
-    /// Index of an object among the detections that are reported.
-    pub fn reported_index(&self, object: Object) -> Option<usize> {
-        let holder = self.holder(object)?;
-        let before = (0..object.detection).filter(|row| holder.reports(*row)).count();
-        holder.reports(object.detection).then_some(before)
-    }
-
-    fn reports(&self, object: Object) -> bool {
-        self.holder(object).is_none_or(|holder| holder.reports(object.detection))
-    }
-
-    /// The result that an object is part of.
-    fn holder(&self, object: Object) -> Option<&Found> {
-        self.found.iter().find(|found| found.model == object.model && found.object.is_none())
-    }
-}
+pub use outcome::{Crossing, CrossingKind, Found, Object, Outcome};
 
 /// Takes outcomes: a file, a screen, a wire. Runs on its stream's sink thread.
 pub trait Sink: Send {
@@ -400,8 +272,8 @@ fn finish(mut sink: Box<dyn Sink>, outputs: &mut SinkOutputs) {
 mod tests {
     use super::core::{FLUSH_EVERY, FLUSHES_MAX, OUTCOMES_MAX};
     use super::*;
-    use crate::{MonotonicClock, Slot, SlotPool};
-    use orinoco_core::{FrameDesc, PixelFormat, codes};
+    use crate::{Frame, MonotonicClock, Slot, SlotPool};
+    use orinoco_core::{FrameDesc, Nanos, PixelFormat, codes};
     use std::sync::Mutex;
 
     struct Quiet;

@@ -5,32 +5,12 @@ mod core;
 use std::sync::Arc;
 use std::time::Duration;
 
-use orinoco_core::{Clock, Diagnosis, PtsClock, StreamId, WallTime};
+use orinoco_core::{Clock, PtsClock, StreamId, WallTime};
 use orinoco_telemetry::{DropCause, Event, EventSink, SourceState, Stage, Stats};
 
 use crate::{Closed, Frame, Inlet, Poll, Source, Stop};
 
-pub use self::core::{SourceNext, SourceNotice, SourceResult, SourceSupervisor};
-
-/// How a source is kept alive.
-#[derive(Clone, Copy, Debug)]
-pub struct Reconnect {
-    /// Attempts to reach a source that never delivered, before giving up; `None` tries for ever.
-    pub attempts_max: Option<u32>,
-    /// Silence after which a live source counts as stalled and is reopened.
-    pub stall: Duration,
-}
-
-/// How a source's thread ended.
-#[derive(Clone, Debug)]
-pub enum SourceEnd {
-    /// The end of its input, or the number of frames asked for.
-    Complete,
-    /// Asked to stop.
-    Stopped,
-    /// It failed for good.
-    Failed(Diagnosis),
-}
+pub use self::core::{Reconnect, SourceEnd, SourceNext, SourceNotice, SourceResult, SourceSupervisor};
 
 /// Runs one source on the calling thread until it ends.
 pub struct SourceRunner {
@@ -176,7 +156,7 @@ fn captured_at(frame: &Frame, clock: &dyn Clock) -> Option<WallTime> {
 mod tests {
     use super::*;
     use crate::{MonotonicClock, Mux, SourceError, StreamQueue};
-    use orinoco_core::{DropPolicy, FrameDesc, Nanos, PixelFormat, Signal, codes};
+    use orinoco_core::{Diagnosis, DropPolicy, FrameDesc, Nanos, PixelFormat, Signal, codes};
     use std::collections::VecDeque;
     use std::sync::Mutex;
 

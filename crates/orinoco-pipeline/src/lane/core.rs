@@ -2,8 +2,6 @@ use std::collections::BTreeMap;
 
 use orinoco_core::{ModelId, StreamId};
 
-use super::JoinError;
-
 /// After this many failed batches in a row the engine is taken to be broken and the lane ends.
 const FAILURES_MAX: u32 = 8;
 
@@ -34,6 +32,15 @@ pub struct Brought {
     pub model: ModelId,
     /// Whether the plan reads frames in the video hardware's memory.
     pub reads_video_memory: bool,
+}
+
+/// Why a stream cannot join a lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum JoinError {
+    /// The lane has ended with its last stream.
+    Ended,
+    /// The lane does not hold this model, and no plan of it came along.
+    NoPlan(ModelId),
 }
 
 /// What becomes of a batch.

@@ -3,8 +3,30 @@
 use orinoco_core::{Diagnosis, Findings, ModelId, Region, codes};
 use orinoco_telemetry::{Event, EventSink, Stage, Stats};
 
-use super::{BoundPlan, Objects};
-use crate::{Found, Frame, Object, StageTimes};
+use crate::{Executor, Found, Frame, Object, StageTimes};
+
+/// A plan with the model it belongs to.
+pub struct BoundPlan {
+    /// The model.
+    pub model: ModelId,
+    /// The model's name, for events.
+    pub name: String,
+    /// The plan.
+    pub executor: Box<dyn Executor>,
+}
+
+/// Which objects a model looks at: those that a model before it found in the same frame.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Objects {
+    /// The model that finds them.
+    pub of: ModelId,
+    /// Their classes; any if empty.
+    pub classes: Vec<u32>,
+    /// Shortest side, in source pixels: less shows too little.
+    pub side_min: u32,
+    /// The most of one frame, best first.
+    pub count_max: usize,
+}
 
 /// A plan, and what it fills.
 pub(super) struct LanePlan {

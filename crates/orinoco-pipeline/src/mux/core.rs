@@ -1,9 +1,9 @@
 use std::collections::VecDeque;
 use std::sync::Weak;
+use std::time::Duration;
 
 use orinoco_core::{DropPolicy, Nanos, StreamId};
 
-use super::{Closed, Next, StreamQueue};
 use crate::{Frame, Slot};
 
 /// The mux without threads: rings, drop policies, batches and turns. Who runs it says what time it is, waits where it says
@@ -18,6 +18,36 @@ pub struct MuxCore {
     closed: bool,
     /// Streams whose sources may go on, since these were asked for last.
     resumed: Vec<StreamId>,
+}
+
+/// One stream's ring.
+#[derive(Clone, Copy, Debug)]
+pub struct StreamQueue {
+    /// Streams of one group share batches, because their frames run through the same models.
+    pub group: usize,
+    /// Frames of one batch at most; of a group's streams the largest counts.
+    pub batch_max: usize,
+    /// Frames that may wait.
+    pub frames_max: usize,
+    /// What happens when more come.
+    pub policy: DropPolicy,
+    /// How long a frame waits for others to fill its batch.
+    pub batch_wait: Duration,
+}
+
+/// The lane is gone: no more frames are taken.
+#[derive(Clone, Copy, Debug)]
+pub struct Closed;
+
+/// What a lane does next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// Streams have joined.
+    Joined,
+    /// A stream has ended, and all of its frames were handed out.
+    Left(StreamId),
+    /// A batch of this group.
+    Batch(usize),
 }
 
 /// What comes next.
@@ -259,7 +289,6 @@ mod tests {
     use super::*;
     use crate::SlotPool;
     use orinoco_core::{FrameDesc, PixelFormat};
-    use std::time::Duration;
 
     const STREAM: StreamId = StreamId(0);
 

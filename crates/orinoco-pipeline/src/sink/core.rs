@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use orinoco_core::{DropPolicy, Nanos};
 
-use super::Outcome;
+use super::outcome::Outcome;
 
 /// Frames that may wait for a stream's sinks; each holds a decoder's buffer, so few.
 pub(super) const OUTCOMES_MAX: usize = 4;

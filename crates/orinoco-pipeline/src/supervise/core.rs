@@ -4,7 +4,6 @@ use std::time::Duration;
 use orinoco_core::{Diagnosis, Nanos, Rng, codes};
 use orinoco_telemetry::SourceState;
 
-use super::{Reconnect, SourceEnd};
 use crate::SourceError;
 
 /// The first wait before reopening; short, since most losses are a dropped connection.
@@ -35,6 +34,26 @@ pub struct SourceSupervisor {
     /// When it was lost, if it was live before and is not now.
     lost: Option<Nanos>,
     notices: VecDeque<SourceNotice>,
+}
+
+/// How a source is kept alive.
+#[derive(Clone, Copy, Debug)]
+pub struct Reconnect {
+    /// Attempts to reach a source that never delivered, before giving up; `None` tries for ever.
+    pub attempts_max: Option<u32>,
+    /// Silence after which a live source counts as stalled and is reopened.
+    pub stall: Duration,
+}
+
+/// How a source's thread ended.
+#[derive(Clone, Debug)]
+pub enum SourceEnd {
+    /// The end of its input, or the number of frames asked for.
+    Complete,
+    /// Asked to stop.
+    Stopped,
+    /// It failed for good.
+    Failed(Diagnosis),
 }
 
 /// What to do with a source.
