@@ -1,0 +1,167 @@
+//! A board: its parts as tasks, what passes between them, and what must hold.
+
+mod check;
+mod lane;
+mod stream;
+
+use orinoco_core::{DropPolicy, ModelId, Nanos, Rng, StreamId};
+
+use orinoco_sim::{Simulator, Task};
+use orinoco_telemetry::DropCause;
+use std::time::Duration;
+
+use crate::Totals;
+use crate::director::{Director, RUN};
+use lane::Lane;
+use stream::Stream;
+
+/// Models of every board.
+pub(crate) const MODELS: u32 = 3;
+/// What streams run through; the index is their group.
+pub(crate) const MODEL_SETS: [&[ModelId]; 4] = [&[ModelId(0)], &[ModelId(1)], &[ModelId(0), ModelId(2)], &[]];
+/// Time in which a board ends: what waits is executed, and sinks that block are given up.
+const END: Duration = Duration::from_secs(60);
+
+pub(crate) struct Board<'s> {
+    pub(crate) simulator: &'s mut Simulator,
+    pub(crate) lanes: Vec<Lane>,
+    pub(crate) streams: Vec<Stream>,
+    pub(crate) director: Director,
+    /// What each task is, by its index.
+    roles: Vec<Role>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Role {
+    Director,
+    Source(usize),
+    Lane(usize),
+    Sinks(usize),
+}
+
+impl<'s> Board<'s> {
+    /// A board of 1 to 3 lanes, with 1 to 3 streams each.
+    pub(crate) fn new(simulator: &'s mut Simulator) -> Self {
+        let director = Director::default();
+        let mut board =
+            Self { simulator, lanes: Vec::new(), streams: Vec::new(), director, roles: Vec::new() };
+        board.add_task(Role::Director);
+        for lane in 0..board.simulator.rng().usize(1..=3) {
+            let task = board.add_task(Role::Lane(lane));
+            let lane_new = Lane::new(task, board.simulator.rng());
+            board.lanes.push(lane_new);
+            for _ in 0..board.simulator.rng().usize(1..=3) {
+                board.join(lane);
+            }
+        }
+        board
+    }
+
+    /// Runs it until everything has ended.
+    pub(crate) fn run(&mut self) {
+        while let Some(task) = self.simulator.next(Nanos(0) + RUN + END) {
+            let role = self.roles[task.index()];
+            match role {
+                Role::Director => {
+                    if let Some(next) = self.direct() {
+                        self.simulator.work(task, next);
+                    }
+                }
+                Role::Source(stream) => self.step_source(stream),
+                Role::Lane(lane) => self.step_lane(lane),
+                Role::Sinks(stream) => self.step_sinks(stream),
+            }
+            self.check();
+        }
+        self.check_ended();
+    }
+
+    /// Adds what happened.
+    pub(crate) fn add_to(&self, totals: &mut Totals) {
+        totals.steps += self.simulator.steps();
+        totals.broken += self.lanes.iter().filter(|lane| lane.is_broken).count() as u64;
+        for stream in &self.streams {
+            totals.frames_out += stream.counts.frames_out;
+            totals.recovered += stream.counts.recovered;
+            for (total, dropped) in totals.dropped.iter_mut().zip(stream.counts.dropped) {
+                *total += dropped;
+            }
+        }
+    }
+
+    /// Lets a stream join a lane, as its entry does.
+    pub(crate) fn join(&mut self, lane: usize) {
+        let index = self.streams.len();
+        let id = StreamId(index.try_into().expect("a few streams"));
+        let (source, sinks) = (self.add_task(Role::Source(index)), self.add_task(Role::Sinks(index)));
+        let (now, rng) = (self.simulator.now(), self.simulator.rng());
+        let stream = Stream::new(id, lane, source, sinks, now, rng);
+        let joined = self.lanes[lane].join(id, stream.queue);
+        self.simulator.notify(self.lanes[lane].task);
+        self.simulator.note(|| format!("stream {id} joins lane {lane}: {joined:?}, {:?}", stream.queue));
+        self.streams.push(stream);
+        if joined.is_err() {
+            // Nobody will feed its sinks, and its source is not started.
+            let stream = &mut self.streams[index];
+            stream.is_over = true;
+            stream.sinks.end();
+        }
+    }
+
+    /// Asks one stream to end.
+    pub(crate) fn stop(&mut self, stream: usize) {
+        let stopped = &mut self.streams[stream];
+        stopped.is_stopping = true;
+        let (source, lane) = (stopped.source, self.lanes[stopped.lane].task);
+        self.simulator.note(|| format!("stop stream {stream}"));
+        // Those that wait for the request are its source and a lane that waits for its sinks.
+        self.simulator.notify(source);
+        self.simulator.notify(lane);
+    }
+
+    /// Asks all streams to end.
+    pub(crate) fn stop_all(&mut self) {
+        (0..self.streams.len()).for_each(|stream| self.stop(stream));
+    }
+
+    /// Ends a lane after the batch at work.
+    pub(crate) fn close_lane(&mut self, lane: usize) {
+        self.simulator.note(|| format!("close lane {lane}"));
+        for frame in self.lanes[lane].mux.close() {
+            let stream = &mut self.streams[frame.desc.stream.index()];
+            stream.counts.drop_frame(DropCause::Shutdown);
+            stream.ring.pop_front();
+        }
+        self.resume_sources(lane);
+        self.simulator.notify(self.lanes[lane].task);
+    }
+
+    /// Notifies the sources of a lane whose rings have room again.
+    fn resume_sources(&mut self, lane: usize) {
+        for stream in self.lanes[lane].mux.resumed() {
+            self.simulator.notify(self.streams[stream.index()].source);
+        }
+    }
+
+    fn add_task(&mut self, role: Role) -> Task {
+        let task = self.simulator.add_task();
+        self.roles.push(role);
+        assert_eq!(self.roles.len(), task.index() + 1);
+        task
+    }
+}
+
+/// One of several, each as likely.
+fn pick<T: Copy>(rng: &mut Rng, from: &[T]) -> T {
+    from[rng.usize(..from.len())]
+}
+
+/// A time of milliseconds.
+fn millis(rng: &mut Rng, range: std::ops::Range<u64>) -> Duration {
+    Duration::from_micros(rng.u64(range.start * 1000..range.end * 1000))
+}
+
+/// Any drop policy, `Block` as often as both others.
+fn policy(rng: &mut Rng) -> DropPolicy {
+    pick(rng, &[DropPolicy::Block, DropPolicy::Block, DropPolicy::DropOldest, DropPolicy::DropNewest])
+}

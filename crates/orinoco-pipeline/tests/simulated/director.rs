@@ -1,0 +1,108 @@
+//! Changes and faults, at times that the seed decides.
+
+use std::time::Duration;
+
+use orinoco_core::{ModelId, Nanos};
+
+use crate::board::{Board, MODELS};
+use crate::camera::Mode;
+
+/// Time until the board is stopped.
+pub(crate) const RUN: Duration = Duration::from_secs(60);
+/// Streams of one board, with those that have left.
+const STREAMS_MAX: usize = 9;
+
+/// Decides what happens to a board from outside.
+#[derive(Default)]
+pub(crate) struct Director {
+    changes: u64,
+    faults: u64,
+    has_stopped: bool,
+    /// A model that is held for a stream that may come: the lane and the model.
+    held: Option<(usize, ModelId)>,
+}
+
+impl Director {
+    /// Number of changes and of faults so far.
+    pub(crate) fn counts(&self) -> (u64, u64) {
+        (self.changes, self.faults)
+    }
+}
+
+impl Board<'_> {
+    /// One act of the director; `None` after the last one, else when the next comes.
+    pub(crate) fn direct(&mut self) -> Option<Nanos> {
+        let now = self.simulator.now();
+        if self.director.has_stopped {
+            return None;
+        }
+        let end = Nanos(0) + RUN;
+        if now >= end {
+            self.director.has_stopped = true;
+            self.stop_all();
+            return None;
+        }
+        // The first two acts are one of each kind.
+        let is_change = match (self.director.changes, self.director.faults) {
+            (0, _) => true,
+            (_, 0) => false,
+            _ => self.simulator.rng().u32(..3) == 0,
+        };
+        if is_change {
+            self.change()
+        } else {
+            self.fault()
+        }
+        let pause = Duration::from_millis(self.simulator.rng().u64(50..6000));
+        Some((now + pause).min(end))
+    }
+
+    fn change(&mut self) {
+        let rng = self.simulator.rng();
+        let (act, stream, lane) =
+            (rng.u32(..8), rng.usize(..self.streams.len()), rng.usize(..self.lanes.len()));
+        let (model, is_rare) = (ModelId(rng.u32(..MODELS)), rng.u32(..8) == 0);
+        match act {
+            0..=3 if self.streams.len() < STREAMS_MAX => self.join(lane),
+            4 => match self.director.held.take() {
+                Some((lane, model)) => self.lanes[lane].core.release(model),
+                None if self.lanes[lane].core.hold(model) => self.director.held = Some((lane, model)),
+                None => {}
+            },
+            5 if is_rare => self.close_lane(lane),
+            // Not all of them too soon: a board without streams has nothing to do.
+            _ if self.streams.iter().filter(|stream| !stream.is_stopping).count() > 1 => self.stop(stream),
+            _ => self.join(lane),
+        }
+        self.director.changes += 1;
+    }
+
+    fn fault(&mut self) {
+        let now = self.simulator.now();
+        let rng = self.simulator.rng();
+        let (act, stream, lane) =
+            (rng.u32(..18), rng.usize(..self.streams.len()), rng.usize(..self.lanes.len()));
+        let until = now + Duration::from_millis(rng.u64(100..8000));
+        let (burst, is_rare, comes_back) = (rng.u32(5..60), rng.u32(..8) == 0, rng.u32(..4) > 0);
+        let (stream, lane) = (&mut self.streams[stream], &mut self.lanes[lane]);
+        let mut camera_is = |mode| {
+            if stream.camera.mode != mode && stream.camera.mode != Mode::Damaged {
+                (stream.camera.mode, stream.camera.since) = (mode, now);
+                stream.camera.back_at = (mode != Mode::Damaged && comes_back).then_some(until);
+            }
+        };
+        match act {
+            0 | 1 => camera_is(Mode::Silent),
+            2 | 3 => camera_is(Mode::Away),
+            4 if is_rare => camera_is(Mode::Damaged),
+            4..=9 => camera_is(Mode::Delivers),
+            10 => stream.camera.burst = burst,
+            11 | 12 => lane.engine.slow_until = until,
+            13 => (lane.engine.fails_until, lane.engine.fails_always) = (until, is_rare),
+            14 if is_rare => stream.outputs.has_failed = true,
+            _ => stream.outputs.blocked_until = until,
+        }
+        self.director.faults += 1;
+        self.simulator.note(|| format!("fault {act}"));
+    }
+}
