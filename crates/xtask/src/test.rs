@@ -5,6 +5,9 @@ use anyhow::Result;
 use crate::steps::{Outcome, command, has_cargo, skip, step};
 use crate::{arrows, exceptions};
 
+/// Simulated boards of the long tests: some minutes.
+const SEEDS_LONG: &str = "20000";
+
 pub(crate) fn test() -> Result<()> {
     let mut outcomes = Vec::new();
     println!("== arrows and unsafe code");
@@ -52,7 +55,7 @@ pub(crate) fn test() -> Result<()> {
 
 pub(crate) fn test_long() -> Result<()> {
     let mut long = command(&["cargo", "test", "--release", "--workspace", "--no-fail-fast"]);
-    long.env("ORINOCO_TEST_LONG", "1");
+    long.env("ORINOCO_TEST_LONG", "1").env("ORINOCO_SEEDS", SEEDS_LONG);
     report(&[step("long tests", long)?]);
     Ok(())
 }
