@@ -1,4 +1,6 @@
 //! What the end-to-end tests share: the built binaries, the shared data, and how to judge what comes out.
+
+#![expect(clippy::disallowed_methods, reason = "the test waits for real threads or processes")]
 #![allow(clippy::print_stdout, reason = "tests say what they skip")]
 
 pub mod onnx;

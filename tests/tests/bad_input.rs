@@ -1,4 +1,6 @@
 //! Bad input: the right exit code, one sentence that names the thing and the next step, no panic, no hang.
+
+#![expect(clippy::disallowed_methods, reason = "the test waits for real threads or processes")]
 #![allow(clippy::print_stdout, reason = "tests say what they skip and what they compared")]
 
 use std::fs;

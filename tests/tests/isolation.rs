@@ -6,6 +6,8 @@
 //! recovery and the files' p99 are judged too. `ORINOCO_TEST_SECONDS` sets another duration.
 //!
 //! A lane has one frame in work, so in one lane each stream may wait for a frame of each other.
+
+#![expect(clippy::disallowed_methods, reason = "the test waits for real threads or processes")]
 #![allow(clippy::print_stdout, reason = "tests say what they skip and what they measured")]
 
 use std::fs;

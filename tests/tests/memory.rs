@@ -1,4 +1,6 @@
 //! A board's memory, planned and kept to.
+
+#![expect(clippy::disallowed_methods, reason = "the test waits for real threads or processes")]
 #![allow(clippy::print_stdout, reason = "tests say what they skip")]
 
 use std::fs::{self, Permissions};

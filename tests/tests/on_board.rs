@@ -1,5 +1,7 @@
 //! The cross-compiled binaries on emulated boards, with cameras of the kernel's test driver vivid. Ignored by default:
 //! `make test` runs the test called `smoke`, `make test-boards` all of them. `ORINOCO_TEST_LONG=1` makes some longer.
+
+#![expect(clippy::disallowed_methods, reason = "the test waits for real threads or processes")]
 #![allow(clippy::print_stdout, reason = "tests say what they skip and what they measured")]
 
 use std::fs;

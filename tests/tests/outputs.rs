@@ -1,5 +1,7 @@
 //! No output destroys what is read, or what another output writes: the programs, each way to name an output.
 
+#![expect(clippy::disallowed_methods, reason = "the test waits for real threads or processes")]
+
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};

@@ -1,6 +1,8 @@
 //! A recording plays, whatever ends it: a kill, a signal, a full disk.
 //!
 //! By default a few moments; `ORINOCO_TEST_LONG=1` takes a hundred. Each prints what it found with `--nocapture`.
+
+#![expect(clippy::disallowed_methods, reason = "the test waits for real threads or processes")]
 #![allow(clippy::print_stdout, reason = "tests say what they skip and what they measured")]
 
 use std::fs;

@@ -1,4 +1,6 @@
 //! Whole runs: boards, interruption, the daemon, memory of what was said in the summary.
+
+#![expect(clippy::disallowed_methods, reason = "the test waits for real threads or processes")]
 #![allow(clippy::print_stdout, reason = "tests say what they skip and what they compared")]
 
 use std::fs;

@@ -1,5 +1,7 @@
 //! What the frames of a stream run through: models that look at some frames, or at objects; and streams that join and leave
 //! a board while it runs.
+
+#![expect(clippy::disallowed_methods, reason = "the test waits for real threads or processes")]
 #![allow(clippy::print_stdout, reason = "tests say what they compared")]
 
 use std::fs;

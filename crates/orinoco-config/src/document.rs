@@ -268,6 +268,7 @@ fn merge_named(old: &mut Vec<Value>, new: Vec<Value>) {
 }
 
 #[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "the test waits for real threads or processes")]
 mod tests {
     use super::*;
     use expect_test::expect;

@@ -182,6 +182,7 @@ fn without_path(error: io::Error) -> io::Error {
 }
 
 #[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "the test waits for real threads or processes")]
 mod tests {
     use std::os::unix::fs::symlink;
     use std::time::{Duration, Instant};

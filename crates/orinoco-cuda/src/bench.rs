@@ -1,5 +1,7 @@
 //! What a captured plan costs, and how close preprocessing comes to the memory's speed, measured on this GPU.
 
+#![expect(clippy::disallowed_methods, reason = "a benchmark measures real time")]
+
 use std::time::{Duration, Instant};
 
 use orinoco_core::{ColorOrder, FrameDesc, FrameView, Layout, PixelFormat, Resize};

@@ -4,6 +4,8 @@
 //! All of it is plain bytes. A host that reads what a kernel still writes sees a wrong picture; one that changes a table
 //! which a kernel still reads sees a wrong picture or the driver's error, and kernels never write through a table. So the
 //! rule "wait for the stream first" is the caller's, and nothing is freed before the device is done.
+
+#![expect(clippy::disallowed_methods, reason = "FIXME: real time, see clippy.toml")]
 #![expect(unsafe_code, reason = "the driver's allocations are raw memory")]
 
 use std::fmt;

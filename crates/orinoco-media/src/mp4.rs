@@ -1,5 +1,7 @@
 //! Annotated video: frames, drawn upon by the caller, as H.264 or H.265 in MP4.
 
+#![expect(clippy::disallowed_methods, reason = "FIXME: real time, see clippy.toml")]
+
 mod boxes;
 mod recorder;
 mod torn;

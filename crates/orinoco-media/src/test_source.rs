@@ -128,6 +128,7 @@ fn chord(ball: Ball, y: usize) -> Option<std::ops::Range<usize>> {
 }
 
 #[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "the test waits for real threads or processes")]
 mod tests {
     use super::*;
     use crate::slots::SLOTS_MAX;

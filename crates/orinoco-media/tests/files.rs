@@ -1,4 +1,6 @@
 //! Video files: exact pictures and times, and every way in which a file can be wrong.
+
+#![expect(clippy::disallowed_methods, reason = "the test waits for real threads or processes")]
 #![cfg(feature = "gstreamer")]
 
 mod common;

@@ -1,6 +1,8 @@
 //! The way of a Jetson's video hardware, with SIMULATED elements in its place: that pipelines are put together as they must
 //! be, that every buffer of NVIDIA's memory is given back exactly once, and that never more are held than there is room for.
 //! No Jetson was touched.
+
+#![expect(clippy::disallowed_methods, reason = "the test waits for real threads or processes")]
 #![allow(clippy::print_stdout, reason = "tests say what they measured")]
 
 mod common;

@@ -1,4 +1,6 @@
 //! Cameras and files over HTTP, against small servers in the test.
+
+#![expect(clippy::disallowed_methods, reason = "the test waits for real threads or processes")]
 #![cfg(feature = "gstreamer")]
 
 mod common;

@@ -1,5 +1,7 @@
 //! Images of every kind that people have, and folders of them. All are made here.
 
+#![expect(clippy::disallowed_methods, reason = "the test waits for real threads or processes")]
+
 use std::fs;
 use std::io::Cursor;
 use std::path::Path;

@@ -1,4 +1,6 @@
 //! Sources that repeat for ever must not grow. Alone in its program, since it watches the process's memory.
+
+#![expect(clippy::disallowed_methods, reason = "the test waits for real threads or processes")]
 #![cfg(feature = "gstreamer")]
 
 mod common;

@@ -1,4 +1,6 @@
 //! Annotated MP4: what goes in comes out again.
+
+#![expect(clippy::disallowed_methods, reason = "the test waits for real threads or processes")]
 #![cfg(feature = "gstreamer")]
 
 mod common;

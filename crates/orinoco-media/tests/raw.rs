@@ -1,5 +1,7 @@
 //! Raw video from readers and from the real standard input.
 
+#![expect(clippy::disallowed_methods, reason = "the test waits for real threads or processes")]
+
 use std::io::{self, Cursor, Read, Write};
 use std::process::{Command, Stdio};
 use std::sync::Arc;

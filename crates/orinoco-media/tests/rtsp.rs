@@ -1,4 +1,6 @@
 //! RTSP against a real server, which runs as a process of its own so that it can be killed.
+
+#![expect(clippy::disallowed_methods, reason = "the test waits for real threads or processes")]
 #![cfg(feature = "gstreamer")]
 
 mod common;

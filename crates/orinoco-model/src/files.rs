@@ -129,6 +129,7 @@ fn find_locations(
 }
 
 #[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "the test waits for real threads or processes")]
 mod tests {
     use std::sync::mpsc;
     use std::thread;

@@ -1,5 +1,7 @@
 //! The one file that reads and waits for real time.
 
+#![expect(clippy::disallowed_methods, reason = "this is the clock")]
+
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 

@@ -1,6 +1,9 @@
 //! The path of a frame: sources push into bounded rings, a mux forms batches, a lane replays plans, sinks take the
 //! outcome. OS threads only.
 //!
+//! What decides is a core without threads, locks and clock ([`MuxCore`], [`SourceSupervisor`], [`LaneCore`], [`SinkCore`]);
+//! threads are thin shells around these.
+//!
 //! It names no GStreamer type, no engine and no network peer: those implement [`Source`], [`Executor`] and [`Sink`].
 //! Read first: [`Frame`], [`Mux`] and [`Lane`].
 

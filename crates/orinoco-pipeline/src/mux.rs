@@ -151,6 +151,7 @@ impl fmt::Debug for Inlet {
 }
 
 #[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "the test waits for real threads or processes")]
 mod tests {
     use super::*;
     use crate::{MonotonicClock, Slot, SlotPool};

@@ -269,6 +269,7 @@ fn finish(mut sink: Box<dyn Sink>, outputs: &mut SinkOutputs) {
 }
 
 #[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "the test waits for real threads or processes")]
 mod tests {
     use super::core::{FLUSH_EVERY, FLUSHES_MAX, OUTCOMES_MAX};
     use super::*;

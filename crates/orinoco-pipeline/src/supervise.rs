@@ -153,6 +153,7 @@ fn captured_at(frame: &Frame, clock: &dyn Clock) -> Option<WallTime> {
 }
 
 #[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "the test waits for real threads or processes")]
 mod tests {
     use super::*;
     use crate::{MonotonicClock, Mux, SourceError, StreamQueue};

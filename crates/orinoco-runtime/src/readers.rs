@@ -118,6 +118,7 @@ impl Write for ReaderOutput {
 }
 
 #[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "the test waits for real threads or processes")]
 mod tests {
     use super::*;
     use std::net::{Shutdown, TcpListener, TcpStream};

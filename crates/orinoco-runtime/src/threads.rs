@@ -1,5 +1,7 @@
 //! Threads of a run.
 
+#![expect(clippy::disallowed_methods, reason = "FIXME: real time, see clippy.toml")]
+
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 

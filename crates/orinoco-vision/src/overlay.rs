@@ -339,6 +339,7 @@ fn plate(canvas: &mut Canvas<'_>, text: &str, at: Point, ground: Rgb888, ink: Rg
 }
 
 #[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "the test waits for real threads or processes")]
 mod tests {
     use super::*;
     use orinoco_core::BoxF;

@@ -1,5 +1,7 @@
 //! Every head on outputs that no model should give, and what comes after it for a frame of 1080p: tracker, zones, overlay,
 //! JSON. What is no finite number is left out and counted; huge boxes are boxes; a frame takes less than 100 ms.
+
+#![expect(clippy::disallowed_methods, reason = "the test waits for real threads or processes")]
 #![allow(clippy::print_stdout, reason = "tests say what they measured")]
 
 use std::sync::{Mutex, PoisonError};

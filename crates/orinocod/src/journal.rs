@@ -1,6 +1,8 @@
 //! Lines for the journal: one a line, with the priority prefixes of sd-daemon(3) when systemd reads them. A thread of its own
 //! writes them: nobody who has something to say waits for whoever reads it.
 
+#![expect(clippy::disallowed_methods, reason = "FIXME: real time, see clippy.toml")]
+
 use std::collections::VecDeque;
 use std::io::Write;
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};

@@ -3,6 +3,8 @@
 //! Boards live as long as the process that holds them. `up` starts that process (`hold`, itself in the background) and
 //! leaves its number and the boards' folder in a file, which the other commands read.
 
+#![expect(clippy::disallowed_methods, reason = "it waits for real processes and boards")]
+
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;

@@ -1,5 +1,7 @@
 //! Running commands one after another.
 
+#![expect(clippy::disallowed_methods, reason = "it waits for real processes and boards")]
+
 use std::process::Command;
 use std::time::Instant;
 

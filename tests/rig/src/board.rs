@@ -1,5 +1,7 @@
 //! One board: commands and files by ssh, its console, and what can be plugged into it.
 
+#![expect(clippy::disallowed_methods, reason = "it waits for real processes and boards")]
+
 use std::fmt;
 use std::fs;
 use std::io::BufReader;

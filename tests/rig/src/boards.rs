@@ -1,5 +1,7 @@
 //! Starting boards together, and holding them until they are dropped.
 
+#![expect(clippy::disallowed_methods, reason = "it waits for real processes and boards")]
+
 use std::fs::{self, File};
 use std::ops::Deref;
 use std::path::Path;

@@ -1,5 +1,7 @@
 //! What can go wrong with a board, on request.
 
+#![expect(clippy::disallowed_methods, reason = "it waits for real processes and boards")]
+
 use std::fmt;
 use std::str::FromStr;
 use std::thread;

@@ -3,6 +3,8 @@
 //! A part's folder is named by a hash of what it is made from, so a changed script makes a new one and an old one is never
 //! taken for it. It is made under another name and renamed when it is whole; who comes meanwhile waits at a lock.
 
+#![expect(clippy::disallowed_methods, reason = "it waits for real processes and boards")]
+
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

@@ -1,5 +1,7 @@
 //! Running a command that may hang.
 
+#![expect(clippy::disallowed_methods, reason = "it waits for real processes and boards")]
+
 use std::io::{self, Read};
 use std::process::{Command, Output, Stdio};
 use std::thread;

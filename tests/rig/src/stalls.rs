@@ -1,3 +1,5 @@
+#![expect(clippy::disallowed_methods, reason = "it waits for real processes and boards")]
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};

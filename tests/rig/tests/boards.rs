@@ -1,5 +1,7 @@
 //! The rig on this machine: boards boot, have what boards have, reach each other, and fail when told to. Ignored by default,
 //! because it needs QEMU and minutes: `cargo xtask boards test`.
+
+#![expect(clippy::disallowed_methods, reason = "the test waits for real threads or processes")]
 #![allow(clippy::print_stdout, reason = "tests say what they skip")]
 
 use std::fs;

@@ -1,5 +1,7 @@
 //! Files that are not what they should be: every engine says so in one sentence, and none panics or aborts.
 
+#![expect(clippy::disallowed_methods, reason = "the test waits for real threads or processes")]
+
 use std::path::Path;
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,6 @@
 //! What the tests of sources and sinks share.
+
+#![expect(clippy::disallowed_methods, reason = "the test waits for real threads or processes")]
 #![allow(dead_code, reason = "each test program uses its own part of it")]
 
 use std::io::{self, Write};

@@ -1,5 +1,7 @@
 //! The elements themselves.
 
+#![expect(clippy::disallowed_methods, reason = "the test waits for real threads or processes")]
+
 use std::sync::{LazyLock, Mutex, PoisonError};
 
 use gstreamer as gst;

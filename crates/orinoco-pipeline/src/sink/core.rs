@@ -50,6 +50,7 @@ pub enum OutcomeOffer {
 
 /// What the sinks do.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "a box would be an allocation for each frame")]
 pub enum SinkNext {
     /// Write this outcome.
     Write(Outcome),

@@ -4,6 +4,8 @@
 //! Sources, lanes and sinks are the cores that their threads run. After every step the invariants of `board::Board::check`
 //! hold. `ORINOCO_SEEDS` sets how many boards there are, `ORINOCO_SEED` runs one.
 
+#![allow(clippy::print_stdout, reason = "tests say what they ran")]
+
 mod board;
 mod camera;
 mod director;

@@ -116,6 +116,7 @@ pub(super) fn output_within(command: &mut Command, limit: Duration, stop: &Stop)
 }
 
 #[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "the test waits for real threads or processes")]
 mod tests {
     use super::*;
     use std::time::Instant;

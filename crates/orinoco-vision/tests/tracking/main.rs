@@ -1,5 +1,6 @@
 //! The tracker on made-up videos, judged by the metrics of multi-object tracking; and what holds for any input.
 
+#![expect(clippy::disallowed_methods, reason = "the test waits for real threads or processes")]
 #![allow(clippy::print_stdout, reason = "the figures, shown with --nocapture")]
 
 mod scene;

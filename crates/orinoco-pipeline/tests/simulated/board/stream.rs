@@ -76,6 +76,7 @@ pub(crate) struct Outputs {
     pub(crate) hidden_since: Option<Nanos>,
 }
 
+#[expect(clippy::large_enum_variant, reason = "a box would be an allocation for each frame")]
 enum Doing {
     Writing(Outcome),
     ShowingOffline,

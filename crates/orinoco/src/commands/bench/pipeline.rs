@@ -1,5 +1,7 @@
 //! `orinoco bench pipeline`: a pipeline beside its engine alone, in one run.
 
+#![expect(clippy::disallowed_methods, reason = "a benchmark measures real time")]
+
 use std::sync::Arc;
 use std::time::Instant;
 

@@ -1,5 +1,7 @@
 //! `orinoco bench preprocess`: a frame into a tensor on one thread, beside copying memory.
 
+#![expect(clippy::disallowed_methods, reason = "a benchmark measures real time")]
+
 use std::hint::black_box;
 use std::time::Instant;
 

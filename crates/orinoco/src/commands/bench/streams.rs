@@ -1,5 +1,7 @@
 //! `orinoco bench streams`: several streams at once, beside what the processor time of their stages lets the cores do.
 
+#![expect(clippy::disallowed_methods, reason = "a benchmark measures real time")]
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, ScopedJoinHandle};
