@@ -1,3 +1,5 @@
+//! What `orinoco explain` prints.
+
 use orinoco_core::Code;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -1,3 +1,5 @@
+//! Faults, and what a command prints that fails.
+
 use orinoco_core::Diagnosis;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

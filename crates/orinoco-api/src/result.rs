@@ -1,3 +1,5 @@
+//! Results: what one model found in one picture or sound.
+
 use orinoco_core::{ClassMap, ClassScore, Detection, Findings, Keypoint, Mask, Point, RawTensor};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

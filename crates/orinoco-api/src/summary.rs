@@ -1,3 +1,5 @@
+//! What a run prints at its end.
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
