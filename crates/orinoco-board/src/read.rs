@@ -62,7 +62,10 @@ pub fn load(path: &Path, engines: &[&str], vars: &Vars) -> Result<Board, BoardEr
     top.finish();
     let files = doc.files().to_vec();
     doc.finish(())?;
-    let streams: Vec<_> = entries.into_iter().map(|entry| entry.stream).collect();
+    let mut streams = Vec::with_capacity(entries.len());
+    for entry in entries {
+        streams.push(entry.stream);
+    }
     if streams.iter().any(Result::is_err) {
         return Err(BoardError::Sources { models, streams });
     }
