@@ -1,19 +1,16 @@
 //! What an inference engine is: an [`Engine`] that this machine can run prepares a model file, a [`Prepared`] model
 //! binds sessions, a [`Session`] runs. Each step is a type, so that none can be left out.
-//!
-//! Tensors cross this boundary as typed slices of the engine's own aligned memory; there are no casts on either side.
 
-use std::cell::Cell;
-use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
-use std::sync::Once;
 
-use crate::scratch::Scratch;
-use half::f16;
 use orinoco_core::text::count;
-use orinoco_core::{Diagnosis, ElementType, TensorDesc, codes, shape_text};
+use orinoco_core::{Diagnosis, TensorDesc, codes, shape_text};
+
+use crate::faults::unsupported;
+use crate::scratch::Scratch;
 #[cfg(feature = "cuda")]
-use orinoco_cuda::Span;
+use crate::tensor::DeviceTensor;
+use crate::tensor::{TensorView, TensorViewMut};
 
 /// How engines are to run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -115,156 +112,6 @@ pub trait DeviceSession: Send {
     fn run(&mut self) -> Result<(), Diagnosis>;
 }
 
-/// A tensor on the GPU, row-major. It stays where it is.
-#[cfg(feature = "cuda")]
-#[derive(Clone, Debug)]
-pub struct DeviceTensor {
-    /// Its axes.
-    pub shape: Vec<usize>,
-    /// The type of its elements.
-    pub element: ElementType,
-    /// Its bytes.
-    pub span: Span,
-}
-
-/// A tensor to read, row-major.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct TensorView<'a> {
-    /// Its axes.
-    pub shape: &'a [usize],
-    /// Its elements.
-    pub data: Elements<'a>,
-}
-
-/// A tensor to write, row-major.
-#[derive(Debug)]
-pub struct TensorViewMut<'a> {
-    /// Its axes.
-    pub shape: &'a [usize],
-    /// Its elements.
-    pub data: ElementsMut<'a>,
-}
-
-macro_rules! elements {
-    ($($variant:ident $type:ty, $to_f32:expr, $from_f32:expr;)*) => {
-        /// The elements of a tensor, typed.
-        #[derive(Clone, Copy, Debug, PartialEq)]
-        #[non_exhaustive]
-        #[allow(missing_docs, reason = "each variant is the element type of the same name")]
-        pub enum Elements<'a> { $($variant(&'a [$type]),)* }
-
-        /// The elements of a tensor, typed, to write.
-        #[derive(Debug)]
-        #[non_exhaustive]
-        #[allow(missing_docs, reason = "each variant is the element type of the same name")]
-        pub enum ElementsMut<'a> { $($variant(&'a mut [$type]),)* }
-
-        impl Elements<'_> {
-            /// Their type.
-            pub fn element(&self) -> ElementType {
-                match self { $(Self::$variant(_) => ElementType::$variant,)* }
-            }
-
-            /// Replaces the content of `target` by these elements as f32. Reuses its memory.
-            pub fn to_f32(&self, target: &mut Vec<f32>) {
-                target.clear();
-                match self { $(Self::$variant(source) => target.extend(source.iter().map(|x| $to_f32(*x))),)* }
-            }
-        }
-
-        impl ElementsMut<'_> {
-            /// Their type.
-            pub fn element(&self) -> ElementType {
-                match self { $(Self::$variant(_) => ElementType::$variant,)* }
-            }
-
-            /// Their number.
-            #[allow(clippy::len_without_is_empty, reason = "a tensor to write is never asked whether it is empty")]
-            pub fn len(&self) -> usize {
-                match self { $(Self::$variant(target) => target.len(),)* }
-            }
-
-            /// Writes every element from `source`: rounded to the nearest and kept in range for integers, false only
-            /// for zero. Panics unless there are as many.
-            pub fn copy_from_f32(&mut self, source: &[f32]) {
-                self.map_from_f32(source, |x| x);
-            }
-
-            /// The same with `map` of every number.
-            pub fn map_from_f32(&mut self, source: &[f32], map: impl Fn(f32) -> f32) {
-                match self { $(Self::$variant(target) => {
-                    assert_eq!(target.len(), source.len(), "a tensor is written whole");
-                    target.iter_mut().zip(source).for_each(|(target, x)| *target = $from_f32(map(*x)));
-                })* }
-            }
-        }
-    };
-}
-
-elements! {
-    F32 f32, |x: f32| x, |x: f32| x;
-    F16 f16, f16::to_f32, f16::from_f32;
-    U8 u8, |x: u8| f32::from(x), |x: f32| x.round_ties_even() as u8;
-    I8 i8, |x: i8| f32::from(x), |x: f32| x.round_ties_even() as i8;
-    I32 i32, |x: i32| x as f32, |x: f32| x.round_ties_even() as i32;
-    I64 i64, |x: i64| x as f32, |x: f32| x.round_ties_even() as i64;
-    Bool bool, |x: bool| f32::from(u8::from(x)), |x: f32| x != 0.0;
-}
-
-impl<'a> Elements<'a> {
-    /// The values, if they are f32.
-    pub fn f32(self) -> Option<&'a [f32]> {
-        match self {
-            Self::F32(values) => Some(values),
-            _ => None,
-        }
-    }
-}
-
-impl<'a> ElementsMut<'a> {
-    /// The values, if they are f32.
-    pub fn f32(self) -> Option<&'a mut [f32]> {
-        match self {
-            Self::F32(values) => Some(values),
-            _ => None,
-        }
-    }
-}
-
-/// A file that no ONNX parser accepts, in the same words for every engine.
-pub(crate) const NOT_ONNX: &str = "the file is not ONNX, or it was cut short";
-
-/// An engine's own words are cut here: the shape of a node or an attribute list can run to kilobytes.
-const ENGINE_TEXT_CHARS_MAX: usize = 200;
-
-/// A fault of the file itself, in the engine's words.
-pub(crate) fn unreadable(file: &Path, cause: &str) -> Diagnosis {
-    orinoco_model::unreadable(file, &shorten(cause)).with_detail(cause)
-}
-
-/// A sound file with something in it that the engine lacks.
-pub(crate) fn unsupported(file: &Path, cause: &str) -> Diagnosis {
-    let next = "try another engine";
-    Diagnosis::new(&codes::MODEL_UNSUPPORTED, file.display(), shorten(cause), next).with_detail(cause)
-}
-
-/// A run that failed.
-pub(crate) fn run_failed(file: &Path, cause: &str) -> Diagnosis {
-    let next = "try another engine, or run it once more with zeros as input";
-    Diagnosis::new(&codes::ENGINE_RUN, file.display(), shorten(cause), next).with_detail(cause)
-}
-
-/// The first line of an engine's message, of bounded length: whole sentences where one fits, else whole words.
-pub(crate) fn shorten(text: &str) -> String {
-    let line = text.trim().lines().next().unwrap_or_default().trim_end_matches(['.', ' ']);
-    let Some((end, _)) = line.char_indices().nth(ENGINE_TEXT_CHARS_MAX) else { return line.to_owned() };
-    let head = &line[..end];
-    let sentence = [". ", "; "].iter().filter_map(|mark| head.rfind(mark)).max();
-    let cut = sentence.filter(|at| head[..*at].chars().count() >= ENGINE_TEXT_CHARS_MAX / 4);
-    let cut = cut.or_else(|| head.rfind(' ')).unwrap_or(end);
-    format!("{} [...]", head[..cut].trim_end())
-}
-
 /// Checks that `shapes` fixes every axis of `inputs` as the graph allows, and that every tensor is of a type that
 /// can be bound.
 pub(crate) fn check_binding(
@@ -309,67 +156,11 @@ fn bytes_of(tensor: &TensorDesc, shape: &[usize]) -> Option<usize> {
     let bytes = count.checked_mul(tensor.element?.bytes())?;
     (bytes <= isize::MAX as usize).then_some(bytes)
 }
-
-thread_local! {
-    /// Whether a panic on this thread is expected and will be reported by [`catch_panic`].
-    static CATCHING: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Runs `work` in code that may panic on a malformed model; a panic becomes its message, and is not printed. Panics of
-/// other threads, and of this one outside `work`, go to the process's own hook as before.
-pub(crate) fn catch_panic<T>(work: impl FnOnce() -> T) -> Result<T, String> {
-    static HOOKED: Once = Once::new();
-    HOOKED.call_once(|| {
-        let previous = panic::take_hook();
-        panic::set_hook(Box::new(move |info| {
-            if !CATCHING.try_with(Cell::get).unwrap_or(false) {
-                previous(info);
-            }
-        }));
-    });
-    let outer = CATCHING.replace(true);
-    // The caller drops whatever `work` had in its hands, so nothing half-changed is seen.
-    let result = panic::catch_unwind(AssertUnwindSafe(work));
-    CATCHING.set(outer);
-    result.map_err(|payload| {
-        let text = payload.downcast_ref::<String>().map(String::as_str);
-        let text = text.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or("no message");
-        format!("the engine panicked: {text}")
-    })
-}
-
 #[cfg(test)]
 mod tests {
-    use orinoco_core::Dim;
+    use orinoco_core::{Dim, ElementType};
 
     use super::*;
-
-    #[test]
-    fn long_engine_texts_become_one_bounded_line() {
-        assert_eq!(shorten("\n  no such node.\nat line 3"), "no such node");
-        let long = shorten(&"é".repeat(1000));
-        assert_eq!(long.chars().count(), ENGINE_TEXT_CHARS_MAX + " [...]".len());
-        let sentences = format!("{}. {}", "no such node ".repeat(10).trim(), "and more ".repeat(20));
-        assert_eq!(shorten(&sentences), format!("{} [...]", "no such node ".repeat(10).trim()));
-        let words = shorten(&"and more ".repeat(40));
-        assert!(words.ends_with(" and [...]") || words.ends_with(" more [...]"), "{words}");
-    }
-
-    #[test]
-    fn the_full_cause_is_kept_where_it_was_shortened() {
-        let text = format!("no such node\n{}", "more ".repeat(100));
-        let fault = unsupported(Path::new("m.onnx"), &text);
-        assert_eq!((fault.cause.as_str(), fault.detail.as_deref()), ("no such node", Some(text.trim())));
-        assert_eq!(unsupported(Path::new("m.onnx"), "no such node.").detail, None);
-    }
-
-    #[test]
-    fn a_panic_becomes_its_message() {
-        assert_eq!(catch_panic(|| 7), Ok(7));
-        let caught = catch_panic(|| panic!("index {} of {}", 3, 2)).map(|()| 0);
-        assert_eq!(caught, Err("the engine panicked: index 3 of 2".to_owned()));
-        assert!(!CATCHING.get());
-    }
 
     #[test]
     fn shapes_that_do_not_fit_are_refused() {
@@ -386,16 +177,5 @@ mod tests {
         assert_eq!(check(&[vec![4, 2]]), Err("input `images` is [?,3], which cannot be [4, 2]".into()));
         let huge = check(&[vec![usize::MAX / 2, 3]]).unwrap_err();
         assert!(huge.contains("larger than memory"), "{huge}");
-    }
-
-    #[test]
-    fn values_are_rounded_into_the_type_of_the_tensor() {
-        let (mut bytes, mut halves) = ([0u8; 4], [f16::ZERO; 1]);
-        ElementsMut::U8(&mut bytes).copy_from_f32(&[-3.0, 1.5, 2.5, 300.0]);
-        ElementsMut::F16(&mut halves).copy_from_f32(&[0.5]);
-        assert_eq!(bytes, [0, 2, 2, 255]);
-        let mut back = Vec::new();
-        Elements::F16(&halves).to_f32(&mut back);
-        assert_eq!(back, [0.5]);
     }
 }

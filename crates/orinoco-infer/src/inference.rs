@@ -208,7 +208,7 @@ mod tests {
     use orinoco_vision::HeadSpec;
 
     use super::*;
-    use crate::engine::{Elements, ElementsMut, TensorView, TensorViewMut};
+    use crate::tensor::{Elements, ElementsMut, TensorView, TensorViewMut};
 
     /// A graph that takes any batch, and whose output has one shape for all of them.
     struct Baked {

@@ -14,27 +14,29 @@ mod cuda;
 #[path = "../../orinoco-cuda/tests/machine/driver.rs"]
 mod driver;
 mod engine;
+mod engines;
 mod executor;
+mod faults;
 mod inference;
-mod ort;
+mod panics;
 mod scratch;
 mod select;
-#[cfg(feature = "tract")]
-mod tract;
+mod tensor;
 
 pub use audio::{AudioPlan, Heard};
 pub use cache::{Cache, NoCache};
 #[cfg(feature = "cuda")]
 pub use cuda::{CudaPlan, device};
 #[cfg(feature = "cuda")]
-pub use engine::{DeviceSession, DeviceTensor};
-pub use engine::{
-    Elements, ElementsMut, Engine, EngineInfo, Options, Prepared, Session, TensorView, TensorViewMut,
-};
+pub use engine::DeviceSession;
+pub use engine::{Engine, EngineInfo, Options, Prepared, Session};
+pub use engines::onnxruntime::stray_requests;
 pub use executor::CpuPlan;
 pub use inference::ProbeInputs;
 #[cfg(feature = "cuda")]
 pub use orinoco_cuda::{Allocated, allocated};
-pub use ort::stray_requests;
 pub use scratch::Scratch;
 pub use select::{Chosen, ENGINES, InputsFor, Refusal, by_name, choose, engines};
+#[cfg(feature = "cuda")]
+pub use tensor::DeviceTensor;
+pub use tensor::{Elements, ElementsMut, TensorView, TensorViewMut};

@@ -18,10 +18,10 @@ pub const ENGINES: [&str; 3] = ["ort-cuda", "ort-cpu", "tract"];
 pub fn engines() -> Vec<Box<dyn Engine>> {
     vec![
         #[cfg(feature = "cuda")]
-        Box::new(crate::ort::Ort::CUDA),
-        Box::new(crate::ort::Ort::CPU),
+        Box::new(crate::engines::onnxruntime::Ort::CUDA),
+        Box::new(crate::engines::onnxruntime::Ort::CPU),
         #[cfg(feature = "tract")]
-        Box::new(crate::tract::Tract),
+        Box::new(crate::engines::pure_rust::Tract),
     ]
 }
 
@@ -232,19 +232,19 @@ mod tests {
     }
 
     impl Session for Choosy {
-        fn input(&mut self, _: usize) -> crate::engine::TensorViewMut<'_> {
-            let data = crate::engine::ElementsMut::F32(&mut self.sample_rate);
-            crate::engine::TensorViewMut { shape: &[1], data }
+        fn input(&mut self, _: usize) -> crate::tensor::TensorViewMut<'_> {
+            let data = crate::tensor::ElementsMut::F32(&mut self.sample_rate);
+            crate::tensor::TensorViewMut { shape: &[1], data }
         }
 
         fn run(&mut self) -> Result<(), Diagnosis> {
             match self.sample_rate {
                 [16_000.0] => Ok(()),
-                [other] => Err(crate::engine::run_failed(Path::new("m"), &format!("no branch for {other}"))),
+                [other] => Err(crate::faults::run_failed(Path::new("m"), &format!("no branch for {other}"))),
             }
         }
 
-        fn output(&self, _: usize) -> crate::engine::TensorView<'_> {
+        fn output(&self, _: usize) -> crate::tensor::TensorView<'_> {
             unreachable!("it has no outputs")
         }
     }
@@ -263,8 +263,8 @@ mod tests {
 
         fn prepare(&self, file: &Path, _: &Options) -> Result<Box<dyn Prepared>, Diagnosis> {
             match self.0 {
-                "parse" => Err(crate::engine::unreadable(file, "not ONNX")),
-                "lacking" => Err(crate::engine::unsupported(file, "no Foo")),
+                "parse" => Err(crate::faults::unreadable(file, "not ONNX")),
+                "lacking" => Err(crate::faults::unsupported(file, "no Foo")),
                 _ => Ok(Box::new(Fake(self.0))),
             }
         }
@@ -288,18 +288,18 @@ mod tests {
     }
 
     impl Session for Fake {
-        fn input(&mut self, _: usize) -> crate::engine::TensorViewMut<'_> {
+        fn input(&mut self, _: usize) -> crate::tensor::TensorViewMut<'_> {
             unreachable!("it has no inputs")
         }
 
         fn run(&mut self) -> Result<(), Diagnosis> {
             match self.0 {
-                "broken" => Err(crate::engine::run_failed(Path::new("m"), "it broke")),
+                "broken" => Err(crate::faults::run_failed(Path::new("m"), "it broke")),
                 _ => Ok(()),
             }
         }
 
-        fn output(&self, _: usize) -> crate::engine::TensorView<'_> {
+        fn output(&self, _: usize) -> crate::tensor::TensorView<'_> {
             unreachable!("it has no outputs")
         }
     }

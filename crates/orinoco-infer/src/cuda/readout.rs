@@ -11,8 +11,9 @@ use orinoco_cuda::{CudaError, Device, DeviceArena, PinnedBuffer, Span, Stream, T
 use orinoco_vision::{Across, Head, HeadSpec, InputSpec, Mapping, Output, heads};
 
 use super::kernel_element;
-use crate::engine::{DeviceSession, DeviceTensor, Prepared};
+use crate::engine::{DeviceSession, Prepared};
 use crate::inference::OUTPUTS_MAX;
+use crate::tensor::DeviceTensor;
 use orinoco_model::Model;
 
 /// How findings come off the GPU.

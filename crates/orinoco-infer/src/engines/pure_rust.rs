@@ -15,10 +15,10 @@ use tract_onnx::prelude::*;
 use tract_onnx::tract_core::floats::FloatPrecisionTranslator;
 use tract_onnx::tract_core::transform::ModelTransform;
 
-use crate::engine::{
-    Elements, ElementsMut, Engine, EngineInfo, NOT_ONNX, Options, Prepared, Session, TensorView,
-    TensorViewMut, catch_panic, check_binding, run_failed, unreadable, unsupported,
-};
+use crate::engine::{Engine, EngineInfo, Options, Prepared, Session, check_binding};
+use crate::faults::{NOT_ONNX, run_failed, unreadable, unsupported};
+use crate::panics::catch_panic;
+use crate::tensor::{Elements, ElementsMut, TensorView, TensorViewMut};
 
 /// tract has no constant for it; a test compares it with `Cargo.lock`.
 const VERSION: &str = "0.23.9";
@@ -444,7 +444,7 @@ mod tests {
 
     #[test]
     fn the_version_is_the_one_linked_in() {
-        let lock = include_str!("../../../Cargo.lock");
+        let lock = include_str!("../../../../Cargo.lock");
         let (_, entry) = lock.split_once("name = \"tract-onnx\"\n").unwrap();
         assert!(entry.starts_with(&format!("version = \"{VERSION}\"")), "{}", &entry[..30]);
     }

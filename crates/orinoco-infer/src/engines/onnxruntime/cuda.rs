@@ -4,21 +4,26 @@
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use ::ort::Error;
-use ::ort::ep::cuda::ConvAlgorithmSearch;
-use ::ort::ep::{ArenaExtendStrategy, CUDA, ExecutionProvider};
-use ::ort::memory::{AllocationDevice, Allocator, AllocatorType, MemoryInfo, MemoryType};
-use ::ort::session::builder::SessionBuilder;
-use ::ort::session::{IoBinding, RunOptions, Session as OrtSession};
-use ::ort::value::DynTensor;
 use orinoco_core::text::mebibytes;
 use orinoco_core::{Diagnosis, TensorDesc};
 use orinoco_cuda::{CaptureGuard, Device, DevicePool, Span};
+use ort::Error;
+use ort::ep::cuda::ConvAlgorithmSearch;
+use ort::ep::{ArenaExtendStrategy, CUDA, ExecutionProvider};
+use ort::memory::{AllocationDevice, Allocator, AllocatorType, MemoryInfo, MemoryType};
+use ort::session::builder::SessionBuilder;
+use ort::session::{IoBinding, RunOptions, Session as OrtSession};
+use ort::value::DynTensor;
 
 use super::device_memory::{DevicePlace, inside, register};
+use super::errors::why_not_run;
+use super::library::Runtime;
 use super::memory::{self, Place};
-use super::{OrtModel, Runtime, Tensors, describe, fixed_shape, type_of, why_not_run};
-use crate::engine::{DeviceSession, DeviceTensor, shorten, unsupported};
+use super::tensors::{describe, fixed_shape, type_of};
+use super::{OrtModel, Tensors};
+use crate::engine::DeviceSession;
+use crate::faults::{shorten, unsupported};
+use crate::tensor::DeviceTensor;
 
 /// Runs before a session may compute in a lane's pool: in its second, ONNX Runtime allocates by the pattern of the first.
 const FIRST_RUNS: usize = 2;

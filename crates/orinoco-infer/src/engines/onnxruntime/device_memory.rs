@@ -17,12 +17,12 @@ use std::ffi::c_void;
 use std::ptr;
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 
-use ::ort::Error;
-use ::ort::environment::Environment;
-use ::ort::memory::{AllocationDevice, AllocatorType, MemoryInfo, MemoryType};
-use ::ort::sys::OrtAllocator;
 use orinoco_cuda::{DeviceArena, DevicePool};
 use orinoco_memory::Owner;
+use ort::Error;
+use ort::environment::Environment;
+use ort::memory::{AllocationDevice, AllocatorType, MemoryInfo, MemoryType};
+use ort::sys::OrtAllocator;
 
 use super::cuda::DEVICE;
 use super::memory::{Functions, register_allocator};
@@ -138,7 +138,9 @@ mod tests {
 
     #[test]
     fn on_the_stand_in_driver_too() {
-        if let Err(why) = driver::run_with_stand_in(&["--test-threads=1", "ort::device_memory::"]) {
+        if let Err(why) =
+            driver::run_with_stand_in(&["--test-threads=1", "engines::onnxruntime::device_memory::"])
+        {
             note(&format!("skipped: the stand-in driver: {why}"));
         }
     }
@@ -149,7 +151,7 @@ mod tests {
             // Other tests of this program want no library to be loaded.
             return;
         }
-        match super::super::runtime(&crate::Options::default()) {
+        match super::super::library::runtime(&crate::Options::default()) {
             Ok(runtime) => register(&runtime.environment).expect("as for the CPU"),
             Err(why) => note(&format!("skipped: an allocator for a GPU: {why}")),
         }

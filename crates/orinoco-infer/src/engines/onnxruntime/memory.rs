@@ -13,11 +13,11 @@ use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{PoisonError, RwLock, Weak};
 
-use ::ort::environment::Environment;
-use ::ort::memory::{AllocationDevice, AllocatorType, MemoryInfo, MemoryType};
-use ::ort::sys::{OrtAllocator, OrtMemoryInfo};
-use ::ort::{AsPointer, Error};
 use orinoco_memory::{Arena, Owner};
+use ort::environment::Environment;
+use ort::memory::{AllocationDevice, AllocatorType, MemoryInfo, MemoryType};
+use ort::sys::{OrtAllocator, OrtMemoryInfo};
+use ort::{AsPointer, Error};
 
 use crate::scratch::Scratch;
 
@@ -115,7 +115,7 @@ pub(super) fn register_allocator(
     std::mem::forget(info_of);
     // SAFETY: the environment is alive, and the allocator lives as long as the process.
     let status = unsafe {
-        (::ort::api().RegisterAllocator)(environment.ptr().cast_mut(), &raw mut registered.allocator)
+        (ort::api().RegisterAllocator)(environment.ptr().cast_mut(), &raw mut registered.allocator)
     };
     // SAFETY: a status from the call above, taken once.
     unsafe { Error::result_from_status(status) }

@@ -1,0 +1,256 @@
+//! ONNX Runtime's library: where it may be, and loading it.
+//!
+//! It is looked for once per process, in a fixed order, and the first that is there is used or reported: an explicit
+//! choice that cannot be loaded is never replaced by another library in silence.
+
+use std::error::Error as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use ort::LoadDynamicError;
+use ort::environment::Environment;
+use ort::logging::LogLevel;
+
+use super::memory;
+use crate::cache::{Cache, NoCache};
+use crate::engine::{EngineInfo, Options};
+use crate::faults::shorten;
+use crate::panics::catch_panic;
+
+/// The loaded library. ONNX Runtime allows one environment per process, and `ort` one library.
+pub(super) struct Runtime {
+    pub(super) environment: Environment,
+    pub(super) info: EngineInfo,
+}
+
+/// The runtime of this process, loaded on first use. A failure is not kept: the library may be there next time.
+pub(super) fn runtime(options: &Options) -> Result<Arc<Runtime>, String> {
+    static RUNTIME: Mutex<Option<Arc<Runtime>>> = Mutex::new(None);
+    let mut slot = RUNTIME.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(runtime) = slot.as_ref() {
+        check_same_library(&runtime.info, options)?;
+        return Ok(Arc::clone(runtime));
+    }
+    let search = Search::of_process(options);
+    let runtime = catch_panic(|| load_runtime(&search))??;
+    Ok(Arc::clone(slot.insert(Arc::new(runtime))))
+}
+
+fn check_same_library(loaded: &EngineInfo, options: &Options) -> Result<(), String> {
+    let (Some(wanted), Some(loaded)) = (&options.ort_library, &loaded.library) else { return Ok(()) };
+    if wanted.canonicalize().is_ok_and(|wanted| wanted == *loaded) {
+        return Ok(());
+    }
+    let (wanted, loaded) = (wanted.display(), loaded.display());
+    Err(format!("{wanted} cannot be used, because this process has already loaded {loaded}"))
+}
+
+fn load_runtime(search: &Search) -> Result<Runtime, String> {
+    let mut builder = None;
+    for library in search.candidates()? {
+        match ort::init_from(&library) {
+            Ok(found) => {
+                builder = Some((found, library));
+                break;
+            }
+            // A bare name that the system's loader does not know is not a fault yet.
+            Err(LoadDynamicError::Dlopen { .. }) if !library.is_absolute() => {}
+            Err(why) => return Err(why_not_loaded(&library, &why)),
+        }
+    }
+    let (builder, library) = builder.ok_or_else(|| search.nothing_found())?;
+    // This says no to telemetry on Windows. On Linux only the environment does: programs call
+    // `orinoco_runtime::set_up_process` first.
+    let environment = builder.with_name("orinoco").with_telemetry(false).build();
+    let environment = environment.map_err(|why| shorten(why.message()))?;
+    // What it would print to standard error comes back as an error, and is reported once.
+    environment.set_log_level(LogLevel::Fatal);
+    // Only sessions that ask for it use it.
+    memory::register(&environment).map_err(|why| shorten(why.message()))?;
+    let (library, version) = identify(library);
+    Ok(Runtime { environment, info: EngineInfo { version, library: Some(library) } })
+}
+
+fn why_not_loaded(library: &Path, why: &LoadDynamicError) -> String {
+    let library = library.display();
+    match why {
+        // `ort`'s feature `api-20` makes 1.20 the oldest: it is the first with everything used here, and what
+        // JetPack 6 has builds of.
+        LoadDynamicError::BadVersion { version_str, .. } => {
+            format!(
+                "{library} is ONNX Runtime {version_str}, but 1.{} or newer is needed",
+                ort::MINOR_VERSION
+            )
+        }
+        LoadDynamicError::MissingApi { .. } => format!("{library} is not ONNX Runtime"),
+        LoadDynamicError::InvalidVersionString => format!("{library} does not tell its version"),
+        LoadDynamicError::Dlopen { error, .. } => {
+            let reason = error.source().map_or_else(|| error.to_string(), |source| source.to_string());
+            format!(
+                "{library} cannot be loaded: {}",
+                shorten(reason.trim_start_matches(&format!("{library}: ")))
+            )
+        }
+    }
+}
+
+/// The real path and full version of the library that was just loaded. The library tells its version only before it
+/// is loaded, and only as a whole number; its file name has it in full.
+fn identify(library: PathBuf) -> (PathBuf, String) {
+    let maps = fs::read_to_string("/proc/self/maps").unwrap_or_default();
+    let mut mapped = maps.lines().filter_map(|line| line.find('/').map(|at| PathBuf::from(&line[at..])));
+    let real = match library.canonicalize() {
+        Ok(real) if library.is_absolute() => real,
+        _ => mapped.find(|path| is_library(path)).unwrap_or(library),
+    };
+    let named =
+        real.to_str().and_then(|path| path.rsplit_once(".so.")).map(|(_, version)| version.to_owned());
+    let version = named.filter(|version| version.contains('.')).unwrap_or_else(|| {
+        let minor = ort::util::probe(&real).unwrap_or(ort::MINOR_VERSION);
+        format!("1.{minor}")
+    });
+    (real, version)
+}
+
+const LIBRARY: &str = "libonnxruntime.so";
+/// Folder of the libraries in the cache.
+const CACHED: &str = "onnxruntime";
+
+fn is_library(path: &Path) -> bool {
+    path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with(LIBRARY))
+}
+
+/// Where the library may be.
+#[derive(Debug, Default)]
+struct Search {
+    option: Option<PathBuf>,
+    variable: Option<PathBuf>,
+    cache: Option<Result<Cache, NoCache>>,
+}
+
+impl Search {
+    fn of_process(options: &Options) -> Self {
+        let variable =
+            |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+        Self {
+            option: options.ort_library.clone(),
+            variable: variable("ORT_DYLIB_PATH"),
+            cache: Some(Cache::of_process()),
+        }
+    }
+
+    /// What to try to load, in order: one path, or names for the system's loader.
+    fn candidates(&self) -> Result<Vec<PathBuf>, String> {
+        let named = self.option.as_ref().map(|path| (path, "ort_library"));
+        let named = named.or(self.variable.as_ref().map(|path| (path, "ORT_DYLIB_PATH")));
+        if let Some((path, origin)) = named {
+            let real = path.canonicalize();
+            return Ok(vec![real.map_err(|why| format!("{}, named by {origin}: {why}", path.display()))?]);
+        }
+        if let Ok(Some(cached)) = self.cached() {
+            return Ok(vec![cached]);
+        }
+        // Debian's runtime package has only the name with the major version.
+        Ok(vec![PathBuf::from(LIBRARY), PathBuf::from(format!("{LIBRARY}.1"))])
+    }
+
+    /// The newest library of the cache, with all that lies next to it: it loads its providers from there.
+    fn cached(&self) -> Result<Option<PathBuf>, String> {
+        let Some(cache) = &self.cache else { return Ok(None) };
+        let cache = cache.as_ref().map_err(NoCache::to_string)?;
+        let Some(library) = newest_cached(&cache.folder().join(CACHED)) else { return Ok(None) };
+        let folder = library.parent().unwrap_or(cache.folder());
+        for entry in fs::read_dir(folder).map_err(|why| format!("{}: {why}", folder.display()))?.flatten() {
+            cache.check(&entry.path())?;
+        }
+        Ok(Some(library))
+    }
+
+    fn nothing_found(&self) -> String {
+        let place = match &self.cache {
+            Some(Ok(cache)) => cache.folder().join(CACHED).display().to_string(),
+            _ => "the user's cache".to_owned(),
+        };
+        let not_used = self.cached().err().map_or_else(String::new, |why| format!("; {why}"));
+        format!(
+            "no usable {LIBRARY} in {place} or the system's library folders{not_used}; copy it there, set \
+             ORT_DYLIB_PATH, or set ort_library in the board file"
+        )
+    }
+}
+
+/// The library of the newest version in `<cache>/<version>/<arch>/`.
+fn newest_cached(cache: &Path) -> Option<PathBuf> {
+    let entries =
+        |folder: &Path| fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    entries(cache)
+        .filter_map(|folder| {
+            let version = version_key(folder.file_name()?.to_str()?)?;
+            // A folder may hold links beside the library; the longest name is the library itself.
+            let library =
+                entries(&folder.join(std::env::consts::ARCH)).filter(|path| is_library(path)).max()?;
+            Some((version, library))
+        })
+        .max()
+        .map(|(_, library)| library)
+}
+
+fn version_key(text: &str) -> Option<Vec<u32>> {
+    text.split('.').map(|part| part.parse().ok()).collect()
+}
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_explicit_library_that_is_not_there_is_not_replaced() {
+        let search = Search { option: Some("/no/such/lib.so".into()), ..Search::default() };
+        let why = search.candidates().unwrap_err();
+        assert!(why.starts_with("/no/such/lib.so, named by ort_library: "), "{why}");
+        let search = Search { variable: Some("/no/such/lib.so".into()), ..Search::default() };
+        let why = search.candidates().unwrap_err();
+        assert!(why.contains("named by ORT_DYLIB_PATH"), "{why}");
+    }
+
+    #[test]
+    fn the_newest_cached_library_is_taken() {
+        let dir = tempfile::tempdir().unwrap();
+        let cache = dir.path().join(CACHED);
+        for (version, arch) in
+            [("1.9.0", std::env::consts::ARCH), ("1.22.1", std::env::consts::ARCH), ("2.0", "z80")]
+        {
+            let folder = cache.join(version).join(arch);
+            fs::create_dir_all(&folder).unwrap();
+            fs::write(folder.join("libonnxruntime_providers_shared.so"), "").unwrap();
+            fs::write(folder.join(format!("{LIBRARY}.{version}")), "").unwrap();
+        }
+        fs::create_dir(cache.join("not-a-version")).unwrap();
+        let trusted = Cache::at(dir.path().to_owned());
+        let search = Search { cache: Some(trusted), ..Search::default() };
+        let found = search.candidates().unwrap();
+        let newest = cache.join("1.22.1").join(std::env::consts::ARCH).join("libonnxruntime.so.1.22.1");
+        assert_eq!(found, std::slice::from_ref(&newest));
+        assert!(search.nothing_found().contains("copy it there, set ORT_DYLIB_PATH, or set ort_library"));
+        // A provider that somebody else could have put next to it would be loaded with it.
+        let provider = newest.with_file_name("libonnxruntime_providers_shared.so");
+        fs::set_permissions(&provider, std::os::unix::fs::PermissionsExt::from_mode(0o666)).unwrap();
+        assert_eq!(search.candidates().unwrap(), [LIBRARY.into(), PathBuf::from(format!("{LIBRARY}.1"))]);
+        let why = search.nothing_found();
+        assert!(why.contains("providers_shared.so is ignored: others can write it"), "{why}");
+    }
+
+    #[test]
+    fn without_any_the_systems_loader_is_asked() {
+        let found = Search::default().candidates().unwrap();
+        assert_eq!(found, [PathBuf::from("libonnxruntime.so"), PathBuf::from("libonnxruntime.so.1")]);
+    }
+
+    #[test]
+    fn a_file_that_is_no_library_is_reported() {
+        let library = tempfile::NamedTempFile::new().unwrap();
+        let search = Search { option: Some(library.path().to_owned()), ..Search::default() };
+        let why = load_runtime(&search).map(|runtime| runtime.info).unwrap_err();
+        assert!(why.ends_with("cannot be loaded: file too short"), "{why}");
+    }
+}
