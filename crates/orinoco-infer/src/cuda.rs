@@ -5,13 +5,13 @@ mod intake;
 mod readout;
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use orinoco_core::{Clock, Diagnosis, ElementType, Findings, TensorDesc, WithSubject, codes};
 use orinoco_cuda::launch::{self, Element};
 use orinoco_cuda::{
     CudaError, Device, Filter, FilterBounds, FrameTable, Graph, Order, PictureTensor, Placement, Ran, Span,
-    Stream, TableLayout, Unavailable,
+    Stream, TableLayout,
 };
 use orinoco_pipeline::{Executor, Frame, StageTimes};
 use orinoco_vision::{ColorOrder, InputSpec, Mapping, Resize};
@@ -24,18 +24,6 @@ use orinoco_model::{Binding, Model};
 
 /// The longest side of a frame for the antialiased resize, whose weights have room in the table from the start.
 const FRAME_SIDE_MAX: u32 = 4096;
-
-/// The GPU of this process, once it is open.
-pub(crate) static DEVICE: Mutex<Option<Device>> = Mutex::new(None);
-
-/// The GPU of this process, opened on first use. A failure is not kept: a driver may be there next time.
-pub fn device() -> Result<Device, Unavailable> {
-    let mut slot = DEVICE.lock().unwrap_or_else(PoisonError::into_inner);
-    match slot.as_ref() {
-        Some(device) => Ok(device.clone()),
-        None => Ok(slot.insert(Device::open(0)?).clone()),
-    }
-}
 
 /// One model's plan for one batch size, on a GPU.
 pub struct CudaPlan {

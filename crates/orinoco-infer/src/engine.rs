@@ -6,28 +6,12 @@ use std::path::{Path, PathBuf};
 use orinoco_core::text::count;
 use orinoco_core::{Diagnosis, TensorDesc, codes, shape_text};
 
+use crate::context::EngineContext;
 use crate::faults::unsupported;
 use crate::scratch::Scratch;
 #[cfg(feature = "cuda")]
 use crate::tensor::DeviceTensor;
 use crate::tensor::{TensorView, TensorViewMut};
-
-/// How engines are to run.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Options {
-    /// Threads that share the work of one operator; 0 counts as 1. tract always runs on the caller's thread alone.
-    pub threads: usize,
-    /// The ONNX Runtime library to load, instead of looking for one.
-    pub ort_library: Option<PathBuf>,
-    /// Whether sessions are going to compute in memory of ours ([`Session::compute_in`]), where the engine allows it.
-    pub shared_scratch: bool,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self { threads: 1, ort_library: None, shared_scratch: false }
-    }
-}
 
 /// An engine that can run on this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,10 +28,10 @@ pub trait Engine: Send + Sync {
     fn name(&self) -> &'static str;
 
     /// Whether this machine can run it; if not, the reason in one sentence.
-    fn check(&self, options: &Options) -> Result<EngineInfo, String>;
+    fn check(&self, context: &EngineContext) -> Result<EngineInfo, String>;
 
     /// Reads a model and makes sure that the engine has every operator.
-    fn prepare(&self, file: &Path, options: &Options) -> Result<Box<dyn Prepared>, Diagnosis>;
+    fn prepare(&self, file: &Path, context: &EngineContext) -> Result<Box<dyn Prepared>, Diagnosis>;
 }
 
 /// A model that an engine has read.
@@ -92,7 +76,7 @@ pub trait Session: Send {
     fn output(&self, index: usize) -> TensorView<'_>;
 
     /// From now on computes in `scratch`, on the account of `model`. False where the engine keeps its own memory: it takes
-    /// none of ours, or was not prepared for it ([`Options::shared_scratch`]).
+    /// none of ours, or was not prepared for it ([`Options::shared_scratch`](crate::Options::shared_scratch)).
     fn compute_in(&mut self, scratch: &Scratch, model: &str) -> bool {
         let _ = (scratch, model);
         false

@@ -8,8 +8,10 @@ mod audio;
 #[path = "../../orinoco-cuda/tests/machine/build.rs"]
 mod build;
 mod cache;
+mod context;
 #[cfg(feature = "cuda")]
 mod cuda;
+mod device;
 #[cfg(all(test, feature = "cuda"))]
 #[path = "../../orinoco-cuda/tests/machine/driver.rs"]
 mod driver;
@@ -25,18 +27,20 @@ mod tensor;
 
 pub use audio::{AudioPlan, Heard};
 pub use cache::{Cache, NoCache};
+pub use context::{EngineContext, Options};
 #[cfg(feature = "cuda")]
-pub use cuda::{CudaPlan, device};
+pub use cuda::CudaPlan;
+pub use device::{Device, Span, Stream, Unavailable};
 #[cfg(feature = "cuda")]
 pub use engine::DeviceSession;
-pub use engine::{Engine, EngineInfo, Options, Prepared, Session};
-pub use engines::onnxruntime::stray_requests;
+pub use engine::{Engine, EngineInfo, Prepared, Session};
+pub use engines::{ENGINES, by_name, engines, stray_requests};
 pub use executor::CpuPlan;
 pub use inference::ProbeInputs;
 #[cfg(feature = "cuda")]
 pub use orinoco_cuda::{Allocated, allocated};
 pub use scratch::Scratch;
-pub use select::{Chosen, ENGINES, InputsFor, Refusal, by_name, choose, engines};
+pub use select::{Chosen, EngineOrder, InputsFor, Refusal, choose};
 #[cfg(feature = "cuda")]
 pub use tensor::DeviceTensor;
 pub use tensor::{Elements, ElementsMut, TensorView, TensorViewMut};

@@ -4,31 +4,64 @@ use std::path::Path;
 
 use orinoco_core::{Diagnosis, TensorDesc, codes};
 
+use crate::context::EngineContext;
 #[cfg(feature = "cuda")]
 use crate::engine::DeviceSession;
-use crate::engine::{Engine, Options, Prepared, Session};
+use crate::engine::{Engine, Prepared, Session};
+use crate::engines::{engines, find};
 use crate::inference::ProbeInputs;
 #[cfg(feature = "cuda")]
 use crate::scratch::Scratch;
 
-/// The names of all engines, whether or not this build has them.
-pub const ENGINES: [&str; 3] = ["ort-cuda", "ort-cpu", "tract"];
-
-/// Every engine of this build, in the order in which they are tried when nobody says otherwise.
-pub fn engines() -> Vec<Box<dyn Engine>> {
-    vec![
-        #[cfg(feature = "cuda")]
-        Box::new(crate::engines::onnxruntime::Ort::CUDA),
-        Box::new(crate::engines::onnxruntime::Ort::CPU),
-        #[cfg(feature = "tract")]
-        Box::new(crate::engines::pure_rust::Tract),
-    ]
+/// Engines in order of preference, found by their names once.
+#[derive(Clone)]
+pub struct EngineOrder {
+    candidates: Vec<Candidate>,
 }
 
-/// The engine called `name`.
-pub fn by_name(name: &str) -> Result<Box<dyn Engine>, Diagnosis> {
-    let engine = engines().into_iter().find(|engine| engine.name() == name);
-    engine.ok_or_else(|| unknown(name, &engines()))
+/// An engine of the order.
+#[derive(Clone, Copy)]
+struct Candidate {
+    engine: &'static dyn Engine,
+    /// Its refusal is an error instead of a fallback.
+    is_required: bool,
+}
+
+impl EngineOrder {
+    /// The engines of this build that are called so, in the order of `order`; a refusal of those in `require` is an error.
+    ///
+    /// # Errors
+    /// `E0301` for a name that no engine has, `E0303` for a required engine that is not in the order.
+    pub fn parse(order: &[String], require: &[String]) -> Result<Self, Diagnosis> {
+        Self::among(&engines(), order, require)
+    }
+
+    /// The same with the engines that are called so among `engines`.
+    ///
+    /// # Errors
+    /// As [`EngineOrder::parse`].
+    pub fn among(
+        engines: &[&'static dyn Engine],
+        order: &[String],
+        require: &[String],
+    ) -> Result<Self, Diagnosis> {
+        let candidate = |name: &String| {
+            Ok(Candidate { engine: find(engines, name)?, is_required: require.contains(name) })
+        };
+        let candidates = order.iter().map(candidate).collect::<Result<Vec<_>, Diagnosis>>()?;
+        for name in require {
+            let engine = find(engines, name)?;
+            if !order.contains(name) {
+                return Err(required(engine.name(), "it is not in the order of engines"));
+            }
+        }
+        Ok(Self { candidates })
+    }
+
+    /// The engines, in their order.
+    pub fn engines(&self) -> impl Iterator<Item = &'static dyn Engine> {
+        self.candidates.iter().map(|candidate| candidate.engine)
+    }
 }
 
 /// An engine that was tried and not taken.
@@ -52,6 +85,8 @@ pub struct Chosen {
     pub version: String,
     /// The engines before it in the order, with their reasons.
     pub refused: Vec<Refusal>,
+    /// What its engine shares with others.
+    pub context: EngineContext,
     inputs: ProbeInputs,
     proof: Option<Box<dyn Session>>,
 }
@@ -98,44 +133,29 @@ impl Chosen {
 pub type InputsFor<'a> = &'a dyn Fn(&[TensorDesc], &[TensorDesc]) -> Result<ProbeInputs, Diagnosis>;
 
 /// Takes the first engine of `order` that runs the model in `file` once, with the shapes and constants that `inputs_for`
-/// gives and zeros in every other input: a constant may pick the branch that a graph takes. An engine of `require` that is refused, or that this machine cannot run, is an error; so is a file that no
-/// engine can read, or that `inputs_for` rejects.
+/// gives and zeros in every other input: a constant may pick the branch that a graph takes.
+///
+/// # Errors
+/// A required engine that is refused, or that this machine cannot run, is an error; so is a file that no engine can read,
+/// or that `inputs_for` rejects.
 pub fn choose(
-    order: &[String],
-    require: &[String],
+    order: &EngineOrder,
     file: &Path,
-    options: &Options,
+    context: &EngineContext,
     inputs_for: InputsFor<'_>,
 ) -> Result<Chosen, Diagnosis> {
-    choose_among(&engines(), order, require, file, options, inputs_for)
-}
-
-fn choose_among(
-    engines: &[Box<dyn Engine>],
-    order: &[String],
-    require: &[String],
-    file: &Path,
-    options: &Options,
-    inputs_for: InputsFor<'_>,
-) -> Result<Chosen, Diagnosis> {
-    let named = |name: &String| {
-        let engine = engines.iter().find(|engine| engine.name() == name);
-        engine.ok_or_else(|| unknown(name, engines))
-    };
-    let ordered = order.iter().map(named).collect::<Result<Vec<_>, _>>()?;
-    for engine in require.iter().map(named) {
-        let engine = engine?;
-        engine.check(options).map_err(|why| required(engine.name(), &why))?;
+    for Candidate { engine, .. } in order.candidates.iter().filter(|candidate| candidate.is_required) {
+        engine.check(context).map_err(|why| required(engine.name(), &why))?;
     }
     let mut refused = Vec::new();
     let mut verdicts = Vec::new();
-    for engine in ordered {
-        let (why, detail) = match prove(engine.as_ref(), file, options, inputs_for) {
+    for Candidate { engine, is_required } in order.candidates.iter().copied() {
+        let (why, detail) = match prove(engine, file, context, inputs_for) {
             Ok(chosen) => return Ok(Chosen { refused, ..chosen }),
             Err(Refused::Absent(why)) => (why, None),
             Err(Refused::Everywhere(fault)) => return Err(fault),
             Err(Refused::Model(fault)) => {
-                if require.iter().any(|name| name == engine.name()) {
+                if is_required {
                     return Err(if is_unreadable(&fault) {
                         fault
                     } else {
@@ -183,23 +203,18 @@ fn is_unreadable(fault: &Diagnosis) -> bool {
 fn prove(
     engine: &dyn Engine,
     file: &Path,
-    options: &Options,
+    context: &EngineContext,
     inputs_for: InputsFor<'_>,
 ) -> Result<Chosen, Refused> {
-    let info = engine.check(options).map_err(Refused::Absent)?;
-    let prepared = engine.prepare(file, options)?;
+    let info = engine.check(context).map_err(Refused::Absent)?;
+    let prepared = engine.prepare(file, context)?;
     let inputs = inputs_for(prepared.inputs(), prepared.outputs()).map_err(Refused::Everywhere)?;
     let mut session = prepared.session(&inputs.shapes)?;
     inputs.write_constants(session.as_mut());
     session.run()?;
     let (name, version) = (engine.name(), info.version);
-    Ok(Chosen { prepared, name, version, refused: Vec::new(), inputs, proof: Some(session) })
-}
-
-fn unknown(name: &str, engines: &[Box<dyn Engine>]) -> Diagnosis {
-    let names: Vec<&str> = engines.iter().map(|engine| engine.name()).collect();
-    let next = format!("use one of {}", names.join(", "));
-    Diagnosis::new(&codes::ENGINE_UNKNOWN, name, "no engine has this name", next)
+    let (context, refused) = (context.clone(), Vec::new());
+    Ok(Chosen { prepared, name, version, refused, context, inputs, proof: Some(session) })
 }
 
 fn required(name: &str, why: &str) -> Diagnosis {
@@ -254,14 +269,14 @@ mod tests {
             self.0
         }
 
-        fn check(&self, _: &Options) -> Result<crate::engine::EngineInfo, String> {
+        fn check(&self, _: &EngineContext) -> Result<crate::engine::EngineInfo, String> {
             match self.0 {
                 "absent" => Err("its library is not here".into()),
                 _ => Ok(crate::engine::EngineInfo { version: "1.2".into(), library: None }),
             }
         }
 
-        fn prepare(&self, file: &Path, _: &Options) -> Result<Box<dyn Prepared>, Diagnosis> {
+        fn prepare(&self, file: &Path, _: &EngineContext) -> Result<Box<dyn Prepared>, Diagnosis> {
             match self.0 {
                 "parse" => Err(crate::faults::unreadable(file, "not ONNX")),
                 "lacking" => Err(crate::faults::unsupported(file, "no Foo")),
@@ -306,12 +321,13 @@ mod tests {
 
     /// What comes of `order` and `require`: the chosen engine and the refused ones, or the fault.
     fn check(order: &str, require: &str, expected: &str) {
-        let names = ["absent", "parse", "lacking", "broken", "sound"];
-        let engines: Vec<Box<dyn Engine>> = names.into_iter().map(|name| Box::new(Fake(name)) as _).collect();
+        let engines: [&'static dyn Engine; 5] =
+            [&Fake("absent"), &Fake("parse"), &Fake("lacking"), &Fake("broken"), &Fake("sound")];
         let list = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
         let inputs = |_: &[TensorDesc], _: &[TensorDesc]| Ok(ProbeInputs::default());
-        let options = Options::default();
-        let chosen = choose_among(&engines, &list(order), &list(require), Path::new("m"), &options, &inputs);
+        let order = EngineOrder::among(&engines, &list(order), &list(require));
+        let chosen =
+            order.and_then(|order| choose(&order, Path::new("m"), &EngineContext::default(), &inputs));
         let text = match chosen {
             Ok(chosen) => {
                 let refused: Vec<String> =
@@ -339,7 +355,8 @@ mod tests {
         let absent =
             format!("E0303 absent: it is required, but was refused: its library is not here; {next}");
         check("absent sound", "absent", &absent);
-        check("sound", "absent", &absent);
+        let elsewhere = "E0303 absent: it is required, but was refused: it is not in the order of engines";
+        check("sound", "absent", &format!("{elsewhere}; {next}"));
         check(
             "broken sound",
             "broken",
@@ -369,12 +386,11 @@ mod tests {
 
     #[test]
     fn a_probe_inference_has_the_constants() {
-        let engines: Vec<Box<dyn Engine>> = vec![Box::new(Fake("choosy"))];
-        let order = ["choosy".to_owned()];
+        let order = EngineOrder::among(&[&Fake("choosy")], &["choosy".to_owned()], &[]).expect("it is there");
         let choose = |constants: Vec<(usize, Vec<f32>)>| {
             let inputs = ProbeInputs { shapes: vec![vec![1]], constants };
             let given = |_: &[TensorDesc], _: &[TensorDesc]| Ok(inputs.clone());
-            choose_among(&engines, &order, &[], Path::new("m"), &Options::default(), &given)
+            super::choose(&order, Path::new("m"), &EngineContext::default(), &given)
         };
         let fault = choose(Vec::new()).err().expect("zeros pick the branch that fails");
         assert_eq!(fault.cause, "choosy refused (no branch for 0)");
@@ -382,11 +398,5 @@ mod tests {
         for which in ["the probe's session", "a later one"] {
             chosen.session().and_then(|mut session| session.run()).expect(which);
         }
-    }
-
-    #[test]
-    fn engines_are_found_by_name() {
-        assert_eq!(by_name("ort-cpu").map(|engine| engine.name()).unwrap(), "ort-cpu");
-        assert_eq!(by_name("tensorflow").err().unwrap().code.id, codes::ENGINE_UNKNOWN.id);
     }
 }

@@ -10,7 +10,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use orinoco_core::{Diagnosis, Findings, FrameDesc, Nanos, PixelFormat};
-use orinoco_infer::{CpuPlan, ENGINES, Options, Scratch, Session, TensorView, TensorViewMut, by_name};
+use orinoco_infer::{
+    CpuPlan, ENGINES, EngineContext, Options, Scratch, Session, TensorView, TensorViewMut, by_name,
+};
 use orinoco_model::Repository;
 use orinoco_pipeline::{Executor, Frame, MonotonicClock, Slot, SlotPool};
 
@@ -87,13 +89,13 @@ fn plan(engine: &str, scratch: &Scratch) -> Option<CpuPlan> {
     let repository = Repository { roots: vec![models], data: Vec::new() };
     let model =
         repository.describe("person-nano").expect("it is in the repository").expect("it is described");
-    let options = Options { shared_scratch: true, ..Options::default() };
+    let context = EngineContext::new(Options { shared_scratch: true, ..Options::default() });
     let engine = by_name(engine).expect("it is known");
-    if let Err(why) = engine.check(&options) {
+    if let Err(why) = engine.check(&context) {
         println!("skipped: {}: {why}", engine.name());
         return None;
     }
-    let prepared = engine.prepare(&model.file, &options).expect("the model is read");
+    let prepared = engine.prepare(&model.file, &context).expect("the model is read");
     let binding = model.bind(prepared.inputs(), prepared.outputs(), 1).expect("it fits its graph");
     let session = Box::new(Watched(prepared.session(&binding.shapes).expect("it is bound")));
     let clock = Arc::new(MonotonicClock::default());

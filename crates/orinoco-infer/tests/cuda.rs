@@ -18,7 +18,7 @@ use half::f16;
 use orinoco_core::{Diagnosis, ElementType, Findings, FrameDesc, MemoryDomain, Nanos, PixelFormat};
 use orinoco_cuda::{Device, DeviceArena, Stream, Surfaces};
 use orinoco_infer::{
-    CpuPlan, CudaPlan, DeviceSession, DeviceTensor, Elements, ElementsMut, Options, Prepared, Session,
+    CpuPlan, CudaPlan, DeviceSession, DeviceTensor, Elements, ElementsMut, EngineContext, Prepared, Session,
     by_name,
 };
 use orinoco_model::{Binding, Model, Repository};
@@ -123,7 +123,7 @@ impl Loaded {
         }
         change(&mut model);
         let tract = by_name("tract").expect("it is known");
-        let prepared = tract.prepare(&model.file, &Options::default()).expect("the model is read");
+        let prepared = tract.prepare(&model.file, &EngineContext::default()).expect("the model is read");
         let binding = model.bind(prepared.inputs(), prepared.outputs(), batch).expect("it fits its graph");
         Some(Self { model, binding, prepared })
     }

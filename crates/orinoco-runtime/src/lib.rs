@@ -6,6 +6,7 @@
 
 mod available;
 mod endings;
+mod engines;
 mod events;
 mod follow;
 mod memory;
@@ -22,6 +23,7 @@ mod sinks;
 mod summary;
 mod threads;
 
+pub use engines::BoardEngines;
 pub use events::Quiet;
 pub use memory::{peak_bytes, resident_bytes};
 pub use models::{Describe, LoadedModel, bind_audio, bind_plan, load_as, load_model};

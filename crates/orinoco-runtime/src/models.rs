@@ -3,18 +3,20 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use orinoco_board::{BoardModel, Inference};
+use orinoco_board::BoardModel;
 use orinoco_config::Faults;
 #[cfg(feature = "cuda")]
 use orinoco_core::WithSubject;
 use orinoco_core::{Clock, Diagnosis, TensorDesc, codes};
-use orinoco_infer::{AudioPlan, Chosen, CpuPlan, Options, ProbeInputs, Scratch, choose};
 #[cfg(feature = "cuda")]
-use orinoco_infer::{CudaPlan, device};
+use orinoco_infer::CudaPlan;
+use orinoco_infer::{AudioPlan, Chosen, CpuPlan, ProbeInputs, Scratch, choose};
 use orinoco_model::{Binding, Model, ModelInput, Repository};
 use orinoco_pipeline::Executor;
 use orinoco_telemetry::{Event, EventSink};
 use orinoco_vision::Resize;
+
+use crate::BoardEngines;
 
 /// A model that an engine has been proved to run.
 pub struct LoadedModel {
@@ -31,15 +33,15 @@ pub struct LoadedModel {
 /// Finds the model, checks it against its graph, and proves an engine for it.
 pub fn load_model(
     wanted: &BoardModel,
-    inference: &Inference,
+    engines: &BoardEngines,
     repository: &Repository,
     events: &dyn EventSink,
 ) -> Result<LoadedModel, Faults> {
     match repository.describe(&wanted.model)? {
-        Some(model) => load_as(wanted, inference, &model.file, &|_, _| Ok(model.clone()), events),
+        Some(model) => load_as(wanted, engines, &model.file, &|_, _| Ok(model.clone()), events),
         None => {
             let file = Path::new(&wanted.model);
-            load_as(wanted, inference, file, &|inputs, outputs| Model::guess(file, inputs, outputs), events)
+            load_as(wanted, engines, file, &|inputs, outputs| Model::guess(file, inputs, outputs), events)
         }
     }
 }
@@ -50,16 +52,11 @@ pub type Describe<'a> = dyn Fn(&[TensorDesc], &[TensorDesc]) -> Result<Model, Di
 /// Checks the ONNX `file`, which is what `describe` says, against its graph, and proves an engine for it.
 pub fn load_as(
     wanted: &BoardModel,
-    inference: &Inference,
+    engines: &BoardEngines,
     file: &Path,
     describe: &Describe<'_>,
     events: &dyn EventSink,
 ) -> Result<LoadedModel, Faults> {
-    let options = Options {
-        threads: inference.threads,
-        ort_library: inference.ort_library.clone(),
-        shared_scratch: inference.shared_scratch,
-    };
     let resolve = |inputs: &[TensorDesc], outputs: &[TensorDesc]| -> Result<(Model, Binding), Diagnosis> {
         let model = with_settings(describe(inputs, outputs)?, wanted);
         let binding = model.bind(inputs, outputs, wanted.batch)?;
@@ -70,7 +67,7 @@ pub fn load_as(
         resolve(inputs, outputs).map(|(model, binding)| ProbeInputs::new(&model, &binding))
     };
     #[cfg_attr(not(feature = "cuda"), expect(unused_mut, reason = "only a proof on the GPU is given up"))]
-    let mut chosen = choose(&inference.engines, &inference.require, file, &options, &probe)?;
+    let mut chosen = choose(&engines.order, file, &engines.context, &probe)?;
     report(&wanted.name, &chosen, events);
     let (model, binding) = resolve(chosen.prepared.inputs(), chosen.prepared.outputs())?;
     #[cfg(feature = "cuda")]
@@ -114,7 +111,7 @@ pub(crate) fn bind_on_device(
         return Ok(None);
     };
     let next = "see `orinoco doctor`, or use an engine on the CPU";
-    let device = device().about(&codes::ENGINE_UNAVAILABLE, chosen.name, next)?;
+    let device = chosen.context.device().about(&codes::ENGINE_UNAVAILABLE, chosen.name, next)?;
     let prepared = chosen.prepared.as_ref();
     CudaPlan::new(model, binding, prepared, session, &device, Arc::clone(clock)).map(Some)
 }

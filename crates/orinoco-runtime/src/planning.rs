@@ -14,7 +14,7 @@ use orinoco_board::{Board, BoardModel, BoardStream, Inference};
 use orinoco_config::{Faults, FileKind};
 use orinoco_core::text::mebibytes;
 use orinoco_core::{Diagnosis, ElementType, WithSubject, codes};
-use orinoco_infer::{Cache, ElementsMut, NoCache, Options, Scratch, by_name};
+use orinoco_infer::{Cache, ElementsMut, EngineContext, NoCache, Scratch};
 use orinoco_media::{SourceKind, SourceUri};
 use orinoco_memory::{Budget, Domain, Mib, ModelNeeds, Needs, Plan, Scaled, StreamNeeds, TensorNeeds, plan};
 use orinoco_model::Repository;
@@ -27,7 +27,7 @@ use sha2::{Digest, Sha256};
 use {
     crate::models::bind_on_device,
     orinoco_core::{Clock, Findings, FrameDesc, Nanos, PixelFormat},
-    orinoco_infer::{Allocated, CudaPlan, allocated, device},
+    orinoco_infer::{Allocated, CudaPlan, allocated},
     orinoco_pipeline::{Executor, Frame, MonotonicClock, Slot, SlotPool},
     std::sync::Arc,
 };
@@ -35,7 +35,7 @@ use {
 use crate::available::{Available, available};
 use crate::memory::resident_bytes;
 use crate::process::give_back_freed;
-use crate::{LoadedModel, Quiet, load_model};
+use crate::{BoardEngines, LoadedModel, Quiet, load_model};
 
 /// The variable by which this program is asked to measure a model instead of what it does otherwise.
 const ASKED: &str = "ORINOCO_MEASURE";
@@ -163,28 +163,28 @@ pub fn asked_to_measure() -> Option<Result<String, Faults>> {
 /// Plans the memory of a board; `None` where its file has no budget. Ends with `E0702` soon after `stop` is requested.
 pub fn plan_board(
     board: &Board,
+    engines: &BoardEngines,
     repository: &Repository,
     events: &dyn EventSink,
     stop: &Stop,
 ) -> Result<Option<Plan>, Faults> {
-    Ok(plan_with_rooms(board, repository, events, stop)?.map(|(plan, _)| plan))
+    Ok(plan_with_rooms(board, engines, repository, events, stop)?.map(|(plan, _)| plan))
 }
 
 /// The same, with what each model computes in.
 pub(crate) fn plan_with_rooms(
     board: &Board,
+    engines: &BoardEngines,
     repository: &Repository,
     events: &dyn EventSink,
     stop: &Stop,
 ) -> Result<Option<(Plan, Vec<Room>)>, Faults> {
     let Some(budget) = board.memory else { return Ok(None) };
-    let cache = Cache::of_process();
-    if let Err(NoCache::Untrusted(why)) = &cache {
+    if let Err(NoCache::Untrusted(why)) = engines.context.cache() {
         events.emit(Event::CacheRefused { why: why.clone() });
     }
-    let cache = cache.as_ref().ok();
     let measured = board.models.iter().map(|model| {
-        let found = find_or_measure(model, &board.inference, repository, cache, stop)?;
+        let found = find_or_measure(model, &board.inference, engines, repository, stop)?;
         found.ok_or_else(|| Faults::from(stopped(board)))
     });
     let measured = measured.collect::<Result<Vec<_>, Faults>>()?;
@@ -209,7 +209,11 @@ pub(crate) fn plan_with_rooms(
 }
 
 /// The scratch area of each lane, as planned.
-pub(crate) fn scratches(plan: &Plan, lanes: usize) -> Result<Vec<Scratch>, Diagnosis> {
+pub(crate) fn scratches(
+    plan: &Plan,
+    lanes: usize,
+    context: &EngineContext,
+) -> Result<Vec<Scratch>, Diagnosis> {
     let areas = |domain| {
         let areas = plan.lanes(domain);
         move |lane| usize::try_from(areas.get(&lane).copied().unwrap_or(0)).unwrap_or(usize::MAX)
@@ -224,21 +228,10 @@ pub(crate) fn scratches(plan: &Plan, lanes: usize) -> Result<Vec<Scratch>, Diagn
         })?;
         match device_bytes(lane) {
             0 => Ok(scratch),
-            bytes => with_device_area(scratch, bytes),
+            bytes => scratch.with_device_area(context, bytes),
         }
     };
     (0..lanes).map(|lane| make(lane).about(&codes::MEMORY_BUDGET, "the scratch area", next)).collect()
-}
-
-#[cfg(feature = "cuda")]
-fn with_device_area(scratch: Scratch, bytes: usize) -> Result<Scratch, String> {
-    scratch.with_device_area(bytes)
-}
-
-#[cfg(not(feature = "cuda"))]
-fn with_device_area(_: Scratch, bytes: usize) -> Result<Scratch, String> {
-    let planned = mebibytes(bytes as u64);
-    Err(format!("the plan needs {planned} of GPU memory, but this build has no CUDA"))
 }
 
 // --- needs -------------------------------------------------------------------------------------------------------------
@@ -334,8 +327,8 @@ pub(crate) fn stopped(board: &Board) -> Diagnosis {
 fn find_or_measure(
     model: &BoardModel,
     inference: &Inference,
+    engines: &BoardEngines,
     repository: &Repository,
-    cache: Option<&Cache>,
     stop: &Stop,
 ) -> Result<Option<Measured>, Faults> {
     let asked = Asked {
@@ -347,7 +340,8 @@ fn find_or_measure(
         roots: repository.roots.clone(),
         data: repository.data.clone(),
     };
-    let key = cache_key(&asked, model, repository)?;
+    let key = cache_key(&asked, engines, model, repository)?;
+    let cache = engines.context.cache().ok();
     let kept =
         cache.map(|cache| Kept { cache, file: cache.folder().join("memory").join(format!("{key}.json")) });
     if let Some(measured) = kept.as_ref().and_then(Kept::read) {
@@ -392,7 +386,12 @@ impl Kept<'_> {
 }
 
 /// Everything that a model's needs depend on, as a hash: the file, its description, the batch, and the engines that are here.
-fn cache_key(asked: &Asked, model: &BoardModel, repository: &Repository) -> Result<String, Faults> {
+fn cache_key(
+    asked: &Asked,
+    engines: &BoardEngines,
+    model: &BoardModel,
+    repository: &Repository,
+) -> Result<String, Faults> {
     // The file's length and time stand for what it holds; loading the model checks its hash.
     let described = repository.read_description(&model.model)?;
     let file = described.as_ref().map_or(Path::new(&model.model), |described| &described.file);
@@ -409,14 +408,13 @@ fn cache_key(asked: &Asked, model: &BoardModel, repository: &Repository) -> Resu
         add(&format!("{} {changed:?}", metadata.len()));
     }
     add(&format!("{METHOD} {} {} {}", asked.batch, asked.threads, env!("CARGO_PKG_VERSION")));
-    let options = Options { ort_library: asked.ort_library.clone(), ..Options::default() };
-    for name in &asked.engines {
-        let version = by_name(name)?.check(&options).map_or_else(|why| why, |info| info.version);
-        add(&format!("{name} {version}"));
+    for engine in engines.order.engines() {
+        let version = engine.check(&engines.context).map_or_else(|why| why, |info| info.version);
+        add(&format!("{} {version}", engine.name()));
     }
     #[cfg(feature = "cuda")]
     if asked.engines.iter().any(|name| name == "ort-cuda") {
-        add(&device().map_or_else(|why| why.reason, |device| format!("{:?}", device.info())));
+        add(&engines.context.device().map_or_else(|why| why.reason, |device| format!("{:?}", device.info())));
     }
     Ok(hash.finalize().iter().take(16).map(|byte| format!("{byte:02x}")).collect())
 }
@@ -508,7 +506,8 @@ fn measure(asked: &Asked) -> Result<Measured, Faults> {
         ..Inference::default()
     };
     let repository = Repository { roots: asked.roots.clone(), data: asked.data.clone() };
-    let load = || load_model(&wanted, &inference, &repository, &Quiet);
+    let engines = BoardEngines::new(&inference)?;
+    let load = || load_model(&wanted, &engines, &repository, &Quiet);
     // What an engine sets up with its first model is there for all of them.
     load()?.chosen.session()?.run()?;
     give_back_freed();
@@ -614,7 +613,7 @@ impl MeasuringArea {
         if !loaded.chosen.prepared.is_on_device() {
             return Ok(self);
         }
-        let scratch = self.scratch.with_device_measured();
+        let scratch = self.scratch.with_device_measured(&loaded.chosen.context);
         let scratch = scratch.about(&codes::MEMORY_MEASURE, &loaded.name, "free some memory of the GPU")?;
         Ok(Self { scratch, ..self })
     }
@@ -745,7 +744,9 @@ mod tests {
                 roots: Vec::new(),
                 data: Vec::new(),
             };
-            cache_key(&asked, &model, &repository).expect("it is described")
+            let inference = Inference { engines: Vec::new(), ..Inference::default() };
+            let engines = BoardEngines::new(&inference).expect("it names none");
+            cache_key(&asked, &engines, &model, &repository).expect("it is described")
         };
         assert_eq!(key(&text), key(&text));
         let (from, to) = ("width = 384", "width = 416");

@@ -11,7 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 use orinoco_api::{EndState, MemorySummary, ModelSummary, Summary};
-use orinoco_board::{Board, BoardModel, BoardStream, Drop as DropKey, Inference, ObjectsSpec, SinkKind};
+use orinoco_board::{Board, BoardModel, BoardStream, Drop as DropKey, ObjectsSpec, SinkKind};
 use orinoco_config::{FaultList, Faults};
 use orinoco_core::{Clock, Diagnosis, Nanos, StreamId, codes};
 use orinoco_infer::Scratch;
@@ -35,7 +35,7 @@ use crate::reload::Origin;
 use crate::sinks::{self, ModelNames};
 use crate::summary::{Ended, summarise, summarise_memory, summarise_model};
 use crate::threads::Thread;
-use crate::{LoadedModel, bind_plan, load_model};
+use crate::{BoardEngines, LoadedModel, bind_plan, load_model};
 
 /// How often the waiting thread looks at the counters.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -183,13 +183,14 @@ impl Runtime {
         own: TakenFiles,
     ) -> Result<Self, Faults> {
         let clock: Arc<dyn Clock> = Arc::new(MonotonicClock::default());
-        let shared = Shared { clock, events, stats: Stats::default(), stop };
+        let engines = BoardEngines::new(&board.inference)?;
+        let shared = Shared { clock, events, stats: Stats::default(), stop, engines };
         check_board(&board, repository)?;
         let mut taken = TakenFiles::of_board(&board, repository);
         taken.extend(&own);
         let outputs = open_sinks(&board.streams, &mut taken, &TakenFiles::default(), earlier)?;
-        let plan = plan_board(&board, repository, &*shared.events, &shared.stop)?;
-        let load = |spec| KnownModel::load(spec, &board.inference, repository, &*shared.events);
+        let plan = plan_board(&board, &shared.engines, repository, &*shared.events, &shared.stop)?;
+        let load = |spec| KnownModel::load(spec, &shared.engines, repository, &*shared.events);
         let wanted = board.models.iter().take_while(|_| !shared.stop.requested());
         let (models, mut loaded): (Vec<KnownModel>, Vec<LoadedModel>) =
             collect(wanted.map(load))?.into_iter().unzip();
@@ -197,7 +198,9 @@ impl Runtime {
         shared.count(&models);
         check_states(&board.streams, &models)?;
         let lanes = board.lanes_used();
-        let scratches = plan.as_ref().map_or_else(|| Ok(Vec::new()), |plan| scratches(plan, lanes))?;
+        let scratches = plan
+            .as_ref()
+            .map_or_else(|| Ok(Vec::new()), |plan| scratches(plan, lanes, &shared.engines.context))?;
         let mut plans: Vec<Plans> = (0..lanes).map(|_| Plans::new()).collect();
         for (index, stream) in board.streams.iter().enumerate() {
             let lane = board.lane_of(index);
@@ -301,13 +304,13 @@ impl KnownModel {
     /// Loads a model and proves an engine for it.
     pub(crate) fn load(
         spec: &BoardModel,
-        inference: &Inference,
+        engines: &BoardEngines,
         repository: &Repository,
         events: &dyn EventSink,
     ) -> Result<(Self, LoadedModel), Faults> {
         // Looked at before it is loaded: what is replaced meanwhile has changed.
         let origin = Origin::of(spec, repository)?;
-        let loaded = load_model(spec, inference, repository, events)?;
+        let loaded = load_model(spec, engines, repository, events)?;
         let (name, labels) = (loaded.name.clone(), loaded.model.labels.clone());
         let known = Self {
             spec: spec.clone(),
@@ -424,6 +427,7 @@ pub(crate) struct Shared {
     pub(crate) events: Arc<dyn EventSink>,
     pub(crate) stats: Stats,
     pub(crate) stop: Stop,
+    pub(crate) engines: BoardEngines,
 }
 
 impl Shared {
@@ -794,6 +798,7 @@ pub(crate) fn collect<T>(results: impl Iterator<Item = Result<T, Faults>>) -> Re
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use orinoco_board::Inference;
     use orinoco_core::Findings;
     use orinoco_pipeline::{Executor, Frame, Outcome, StageTimes};
     use std::sync::Mutex;
@@ -834,7 +839,8 @@ pub(crate) mod tests {
 
     pub(crate) fn shared() -> Shared {
         let (clock, events) = (Arc::new(MonotonicClock::default()), Arc::new(Log::default()));
-        Shared { clock, events, stats: Stats::default(), stop: Stop::default() }
+        let engines = BoardEngines::new(&Inference::default()).expect("engines of this build");
+        Shared { clock, events, stats: Stats::default(), stop: Stop::default(), engines }
     }
 
     pub(crate) fn repository() -> Repository {

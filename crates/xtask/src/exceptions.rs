@@ -28,8 +28,14 @@ const EXCEPTIONS: &[(&str, &str)] = &[
     ),
     ("crates/orinoco-media/src/gst/nvmm.rs", "a buffer's content is a C structure with a pointer to another"),
     ("crates/orinoco-infer/tests/allocations.rs", "a global allocator that counts"),
-    ("crates/orinoco-infer/src/engines/onnxruntime/cuda.rs", "tensors of ONNX Runtime on the GPU are raw memory"),
-    ("crates/orinoco-infer/src/engines/onnxruntime/memory.rs", "ONNX Runtime calls back with and for raw pointers"),
+    (
+        "crates/orinoco-infer/src/engines/onnxruntime/device_session.rs",
+        "tensors of ONNX Runtime on the GPU are raw memory",
+    ),
+    (
+        "crates/orinoco-infer/src/engines/onnxruntime/memory.rs",
+        "ONNX Runtime calls back with and for raw pointers",
+    ),
     ("crates/orinoco-memory/src/arena.rs", "an arena is a mapping, and hands out pointers into it"),
 ];
 

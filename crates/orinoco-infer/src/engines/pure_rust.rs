@@ -15,7 +15,8 @@ use tract_onnx::prelude::*;
 use tract_onnx::tract_core::floats::FloatPrecisionTranslator;
 use tract_onnx::tract_core::transform::ModelTransform;
 
-use crate::engine::{Engine, EngineInfo, Options, Prepared, Session, check_binding};
+use crate::context::EngineContext;
+use crate::engine::{Engine, EngineInfo, Prepared, Session, check_binding};
 use crate::faults::{NOT_ONNX, run_failed, unreadable, unsupported};
 use crate::panics::catch_panic;
 use crate::tensor::{Elements, ElementsMut, TensorView, TensorViewMut};
@@ -25,18 +26,18 @@ const VERSION: &str = "0.23.9";
 
 /// The engine that needs nothing installed.
 #[derive(Debug, Default)]
-pub(crate) struct Tract;
+pub(crate) struct PureRust;
 
-impl Engine for Tract {
+impl Engine for PureRust {
     fn name(&self) -> &'static str {
         "tract"
     }
 
-    fn check(&self, _options: &Options) -> Result<EngineInfo, String> {
+    fn check(&self, _context: &EngineContext) -> Result<EngineInfo, String> {
         Ok(EngineInfo { version: VERSION.to_owned(), library: None })
     }
 
-    fn prepare(&self, file: &Path, _options: &Options) -> Result<Box<dyn Prepared>, Diagnosis> {
+    fn prepare(&self, file: &Path, _context: &EngineContext) -> Result<Box<dyn Prepared>, Diagnosis> {
         check_file(file)?;
         let model = catch_panic(|| TractModel::load(file));
         Ok(Box::new(model.unwrap_or_else(|panic| Err(unreadable(file, &panic)))?))
@@ -431,7 +432,7 @@ mod tests {
             let model = pb::ModelProto { graph: Some(graph), ..pb::ModelProto::default() };
             let file = tempfile::NamedTempFile::with_suffix(".onnx").unwrap();
             std::fs::write(file.path(), model.encode_to_vec()).unwrap();
-            let fault = Tract.prepare(file.path(), &Options::default()).err().unwrap();
+            let fault = PureRust.prepare(file.path(), &EngineContext::default()).err().unwrap();
             assert_eq!(fault.cause, cause);
         };
         let lstm = graph_of("LSTM", vec![backwards]);

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use orinoco_core::{Diagnosis, codes};
-use orinoco_infer::{Engine, Options, ProbeInputs, choose};
+use orinoco_infer::{Engine, EngineContext, EngineOrder, ProbeInputs, choose};
 use orinoco_model::Repository;
 use orinoco_tests::onnx::{Attribute, Graph, element};
 
@@ -12,7 +12,7 @@ use crate::support::{Seeded, data, engines_here, one_node, say, shapes};
 
 /// Reads, binds and runs, as far as it goes.
 fn attempt(engine: &dyn Engine, file: &Path) -> Result<(), Diagnosis> {
-    let prepared = engine.prepare(file, &Options::default())?;
+    let prepared = engine.prepare(file, &EngineContext::default())?;
     let mut session = prepared.session(&shapes(prepared.inputs(), 1))?;
     session.run()
 }
@@ -30,7 +30,7 @@ fn check(content: &[u8], code: &'static orinoco_core::Code, cause: &str) {
     let file = tempfile::NamedTempFile::with_suffix(".onnx").unwrap();
     std::fs::write(file.path(), content).unwrap();
     for engine in engines_here() {
-        let fault = attempt(engine.as_ref(), file.path()).unwrap_err();
+        let fault = attempt(engine, file.path()).unwrap_err();
         assert_is_a_sentence(&fault, file.path());
         assert_eq!(fault.code.id, code.id, "{}: {fault}", engine.name());
         assert!(fault.cause.contains(cause), "{}: {fault}", engine.name());
@@ -59,7 +59,7 @@ fn a_file_that_is_not_there_is_named_so() {
     let folder = tempfile::tempdir().unwrap();
     for engine in engines_here() {
         for file in [folder.path().join("none.onnx"), folder.path().to_owned()] {
-            let fault = attempt(engine.as_ref(), &file).unwrap_err();
+            let fault = attempt(engine, &file).unwrap_err();
             assert_is_a_sentence(&fault, &file);
             assert_eq!(fault.code.id, codes::FILE_MISSING.id, "{}: {fault}", engine.name());
         }
@@ -83,7 +83,7 @@ fn truncated_files_are_refused_in_a_sentence() {
             let length = chance.below(whole.len());
             std::fs::write(&file, &whole[..length]).unwrap();
             for engine in engines_here() {
-                if let Err(fault) = attempt(engine.as_ref(), &file) {
+                if let Err(fault) = attempt(engine, &file) {
                     assert_is_a_sentence(&fault, &file);
                 }
             }
@@ -112,7 +112,7 @@ fn damaged_files_are_refused_in_a_sentence_or_run() {
             }
             std::fs::write(&file, &damaged).unwrap();
             for engine in engines_here() {
-                match attempt(engine.as_ref(), &file) {
+                match attempt(engine, &file) {
                     Ok(()) => ran += 1,
                     Err(fault) => {
                         refused += 1;
@@ -129,10 +129,11 @@ fn damaged_files_are_refused_in_a_sentence_or_run() {
 #[test]
 fn choosing_blames_the_file_and_not_the_engines() {
     let names = engines_here().iter().map(|engine| engine.name().to_owned()).collect::<Vec<_>>();
+    let order = EngineOrder::parse(&names, &[]).unwrap();
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), "not a model").unwrap();
     let choose = |file: &Path| {
-        choose(&names, &[], file, &Options::default(), &|inputs, _| {
+        choose(&order, file, &EngineContext::default(), &|inputs, _| {
             Ok(ProbeInputs { shapes: shapes(inputs, 1), constants: Vec::new() })
         })
     };
@@ -179,8 +180,9 @@ fn a_constant_that_picks_a_branch_is_there_when_the_model_is_probed() {
     let model = model.unwrap().expect("it is described");
     for engine in engines_here() {
         let names = [engine.name().to_owned()];
+        let order = EngineOrder::parse(&names, &[]).unwrap();
         let choose = |with_constants: bool| {
-            choose(&names, &[], &model.file, &Options::default(), &|inputs, outputs| {
+            choose(&order, &model.file, &EngineContext::default(), &|inputs, outputs| {
                 let binding = model.bind(inputs, outputs, 1)?;
                 let probe = ProbeInputs::new(&model, &binding);
                 let constants = if with_constants { probe.constants } else { Vec::new() };

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use ndarray::ArrayD;
 use orinoco_core::codes;
-use orinoco_infer::{Engine, Options, Scratch, Session, by_name};
+use orinoco_infer::{Engine, EngineContext, Options, Scratch, Session, by_name};
 
 use crate::support::{
     array, data, engines_here, max_difference, mean_difference, one_node, one_node_from_to, open, say,
@@ -23,7 +23,7 @@ fn is_ignored(engine: &dyn Engine, data: &Path, model: &str) -> bool {
     let line = IGNORED.iter().find(|(name, file, _)| *name == engine.name() && *file == model);
     let Some((name, file, reason)) = line else { return false };
     say(&format!("ignored: {file} on {name}: {reason}"));
-    let prepared = engine.prepare(&model_file(data, model), &Options::default());
+    let prepared = engine.prepare(&model_file(data, model), &EngineContext::default());
     let bound = prepared.and_then(|prepared| prepared.session(&shapes(prepared.inputs(), 1)));
     let fault = bound.err().unwrap_or_else(|| panic!("{file} now runs on {name}: take it out of the list"));
     assert_eq!(fault.code.id, codes::MODEL_UNSUPPORTED.id, "{fault}");
@@ -196,8 +196,8 @@ fn run_twice(session: &mut dyn Session, outputs: usize) -> Vec<Vec<f32>> {
 fn outputs_are_those_of_the_reference() {
     let Some(data) = data() else { return };
     for engine in engines_here() {
-        for case in CASES.iter().filter(|case| !is_ignored(engine.as_ref(), &data, case.model)) {
-            let (_, mut session) = open(engine.as_ref(), &model_file(&data, case.model), 1);
+        for case in CASES.iter().filter(|case| !is_ignored(engine, &data, case.model)) {
+            let (_, mut session) = open(engine, &model_file(&data, case.model), 1);
             let mut worst: f32 = 0.0;
             for file in case.files {
                 let reference = reference(&data, case.refs, file);
@@ -222,10 +222,10 @@ fn segmentation_is_that_of_the_reference() {
     const SIDE: usize = 257;
     let Some(data) = data() else { return };
     for engine in engines_here() {
-        if is_ignored(engine.as_ref(), &data, "deeplabv3_mnv2_257") {
+        if is_ignored(engine, &data, "deeplabv3_mnv2_257") {
             continue;
         }
-        let (_, mut session) = open(engine.as_ref(), &model_file(&data, "deeplabv3_mnv2_257"), 1);
+        let (_, mut session) = open(engine, &model_file(&data, "deeplabv3_mnv2_257"), 1);
         for file in ["dog_bicycle_truck", "horse_cart", "tabby_cat"] {
             let reference = reference(&data, "deeplabv3_mnv2_257", file);
             let picture = array::<u8>(&reference, "input_u8");
@@ -265,7 +265,7 @@ fn digits_are_those_of_the_reference() {
     let (pictures, expected) =
         (array::<u8>(&reference, "input_u8"), array::<f32>(&reference, "out_Plus214_Output_0"));
     for engine in engines_here() {
-        let (prepared, mut session) = open(engine.as_ref(), &model_file(&data, "mnist_8"), 1);
+        let (prepared, mut session) = open(engine, &model_file(&data, "mnist_8"), 1);
         // The file lists its initialisers as inputs, as all of its time did.
         assert_eq!(prepared.inputs().len(), 1, "{}: {:?}", engine.name(), prepared.inputs());
         for (picture, expected) in pictures.outer_iter().zip(expected.outer_iter()) {
@@ -287,7 +287,8 @@ fn a_dynamic_axis_can_be_fixed_at_any_size() {
     let inputs: Vec<f32> = files.iter().flat_map(|file| array::<f32>(file, "input")).collect();
     let expected: Vec<f32> = files.iter().flat_map(|file| array::<f32>(file, "out_Identity")).collect();
     for engine in engines_here() {
-        let prepared = engine.prepare(&model_file(&data, "kws_dscnn_f32"), &Options::default()).unwrap();
+        let prepared =
+            engine.prepare(&model_file(&data, "kws_dscnn_f32"), &EngineContext::default()).unwrap();
         for batch in [1, 2] {
             let mut session = prepared.session(&shapes(prepared.inputs(), batch)).unwrap();
             let (input, expected) = (&inputs[..batch * 490], &expected[..batch * 12]);
@@ -305,10 +306,10 @@ fn a_dynamic_axis_can_be_fixed_at_any_size() {
 fn int8_keywords_are_those_of_the_reference() {
     let Some(data) = data() else { return };
     for engine in engines_here() {
-        if is_ignored(engine.as_ref(), &data, "kws_dscnn_int8") {
+        if is_ignored(engine, &data, "kws_dscnn_int8") {
             continue;
         }
-        let (_, mut session) = open(engine.as_ref(), &model_file(&data, "kws_dscnn_int8"), 1);
+        let (_, mut session) = open(engine, &model_file(&data, "kws_dscnn_int8"), 1);
         for file in ["mfcc_marvin_unknown", "mfcc_mlperf_sample_on"] {
             let reference = reference(&data, "kws_dscnn_int8", file);
             let input: Vec<f32> = array::<i8>(&reference, "input").iter().map(|x| f32::from(*x)).collect();
@@ -335,8 +336,8 @@ fn voice_activity_follows_the_reference() {
     let samples: Vec<f32> = std::iter::repeat_n(0.0, 64).chain(samples).collect();
     for model in ["silero_vad_16k_static", "silero_vad_16k_op15"] {
         let expected = array::<f32>(&reference(&data, model, "speech_60s_16k"), "prob_per_512_samples");
-        for engine in engines_here().iter().filter(|engine| !is_ignored(engine.as_ref(), &data, model)) {
-            let prepared = engine.prepare(&model_file(&data, model), &Options::default()).unwrap();
+        for engine in engines_here().into_iter().filter(|engine| !is_ignored(*engine, &data, model)) {
+            let prepared = engine.prepare(&model_file(&data, model), &EngineContext::default()).unwrap();
             let shapes = vec![vec![1, 576], vec![2, 1, 128], vec![]];
             let mut session = prepared.session(&shapes).unwrap();
             session.input(2).data.copy_from_f32(&[16000.0]);
@@ -364,7 +365,7 @@ fn super_resolution_keeps_the_picture() {
     let luma = array::<u8>(&reference(&data, "super_resolution_10", "tabby_cat"), "input_u8");
     let luma: Vec<f32> = luma.iter().map(|x| f32::from(*x) / 255.0).collect();
     for engine in engines_here() {
-        let (_, mut session) = open(engine.as_ref(), &model_file(&data, "super_resolution_10"), 1);
+        let (_, mut session) = open(engine, &model_file(&data, "super_resolution_10"), 1);
         session.input(0).data.copy_from_f32(&luma);
         session.run().unwrap();
         assert_eq!(session.output(0).shape, [1, 1, 3 * SIDE, 3 * SIDE]);
@@ -387,7 +388,7 @@ fn every_element_type_is_carried() {
         let file = folder.path().join(format!("{name}.onnx"));
         std::fs::write(&file, one_node("Identity", number, &["n", "3"])).unwrap();
         for engine in engines_here() {
-            let (prepared, mut session) = open(engine.as_ref(), &file, 2);
+            let (prepared, mut session) = open(engine, &file, 2);
             assert_eq!(format!("{}", prepared.inputs()[0]), format!("x {name}[?,3]"), "{}", engine.name());
             let written = [1.0, 0.0, 1.0, 1.0, 0.0, 0.0];
             session.input(0).data.copy_from_f32(&written);
@@ -406,7 +407,7 @@ fn a_type_that_is_not_carried_is_refused() {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), one_node("Identity", 11, &["2"])).unwrap();
     for engine in engines_here() {
-        let prepared = engine.prepare(file.path(), &Options::default()).unwrap();
+        let prepared = engine.prepare(file.path(), &EngineContext::default()).unwrap();
         assert_eq!(prepared.inputs()[0].element, None);
         let fault = prepared.session(&[vec![2]]).err().unwrap();
         assert_eq!(fault.code.id, codes::MODEL_UNSUPPORTED.id, "{}: {fault}", engine.name());
@@ -419,7 +420,7 @@ fn a_shape_that_does_not_fit_is_refused() {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), one_node("Relu", 1, &["n", "3"])).unwrap();
     for engine in engines_here() {
-        let prepared = engine.prepare(file.path(), &Options::default()).unwrap();
+        let prepared = engine.prepare(file.path(), &EngineContext::default()).unwrap();
         for shapes in [vec![], vec![vec![2, 4]], vec![vec![2]], vec![vec![2, 3], vec![2, 3]]] {
             let fault = prepared.session(&shapes).err().unwrap();
             assert_eq!(fault.code.id, codes::MODEL_DISAGREES.id, "{}: {fault}", engine.name());
@@ -435,7 +436,7 @@ fn ort_tensors_do_not_move() {
     if !engines_here().iter().any(|here| here.name() == engine.name()) {
         return;
     }
-    let (_, mut session) = open(engine.as_ref(), &model_file(&data, "fastestdet"), 1);
+    let (_, mut session) = open(engine, &model_file(&data, "fastestdet"), 1);
     let mut places = || {
         session.run().unwrap();
         let input = session.input(0).data.f32().unwrap().as_ptr();
@@ -457,8 +458,8 @@ fn ort_outputs_have_the_shape_of_their_run() {
     let file = tempfile::NamedTempFile::with_suffix(".onnx").unwrap();
     let find = one_node_from_to("NonZero", (1, &["2", "3"]), (7, &["2", "found"]));
     std::fs::write(file.path(), find).unwrap();
-    let options = Options { shared_scratch: true, ..Options::default() };
-    let prepared = engine.prepare(file.path(), &options).unwrap();
+    let context = EngineContext::new(Options { shared_scratch: true, ..Options::default() });
+    let prepared = engine.prepare(file.path(), &context).unwrap();
     let mut session = prepared.session(&shapes(prepared.inputs(), 1)).unwrap();
     let scratch = Scratch::new(1 << 20).unwrap();
     assert!(session.compute_in(&scratch, "finder"));
@@ -489,7 +490,7 @@ fn two_sessions_run_at_once() {
         to_floats(&picture, Order::Planar, |_, x| x / 255.0)
     });
     for engine in engines_here() {
-        let prepared = engine.prepare(&model_file(&data, "fastestdet"), &Options::default()).unwrap();
+        let prepared = engine.prepare(&model_file(&data, "fastestdet"), &EngineContext::default()).unwrap();
         let shapes = shapes(prepared.inputs(), 1);
         let alone = pictures.each_ref().map(|floats| {
             let mut session = prepared.session(&shapes).unwrap();
@@ -520,8 +521,8 @@ fn threads_change_the_time_and_not_the_result() {
     let reference = reference(&data, case.refs, case.files[0]);
     let floats = to_floats(&array::<u8>(&reference, "input_u8"), case.order, case.normalise);
     for engine in engines_here() {
-        let options = Options { threads: 2, ..Options::default() };
-        let prepared = engine.prepare(&model_file(&data, case.model), &options).unwrap();
+        let context = EngineContext::new(Options { threads: 2, ..Options::default() });
+        let prepared = engine.prepare(&model_file(&data, case.model), &context).unwrap();
         let mut session = prepared.session(&shapes(prepared.inputs(), 1)).unwrap();
         session.input(0).data.copy_from_f32(&floats);
         let ours = run_twice(session.as_mut(), 1);

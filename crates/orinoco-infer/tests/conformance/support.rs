@@ -7,7 +7,7 @@ use std::sync::Once;
 use ndarray::{ArrayD, OwnedRepr};
 use ndarray_npy::{NpzReader, ReadableElement};
 use orinoco_core::{Dim, TensorDesc};
-use orinoco_infer::{Engine, Options, Prepared, Session, engines};
+use orinoco_infer::{Engine, EngineContext, Prepared, Session, engines};
 
 /// Tells the person at the terminal something, past the test harness's capture.
 pub(crate) fn say(text: &str) {
@@ -28,11 +28,11 @@ pub(crate) fn data() -> Option<PathBuf> {
 }
 
 /// The engines that run here. ONNX Runtime may not be installed.
-pub(crate) fn engines_here() -> Vec<Box<dyn Engine>> {
+pub(crate) fn engines_here() -> Vec<&'static dyn Engine> {
     static TOLD: Once = Once::new();
     static NO_GPU: Once = Once::new();
     let mut here = engines();
-    here.retain(|engine| match engine.check(&Options::default()) {
+    here.retain(|engine| match engine.check(&EngineContext::default()) {
         Ok(_) => true,
         Err(why) if engine.name() == "ort-cpu" => {
             TOLD.call_once(|| say(&format!("skipped: ONNX Runtime not found ({why})")));
@@ -55,7 +55,7 @@ pub(crate) fn shapes(inputs: &[TensorDesc], size: usize) -> Vec<Vec<usize>> {
 
 /// A model with its dynamic axes fixed to `size`.
 pub(crate) fn open(engine: &dyn Engine, file: &Path, size: usize) -> (Box<dyn Prepared>, Box<dyn Session>) {
-    let prepared = engine.prepare(file, &Options::default()).unwrap();
+    let prepared = engine.prepare(file, &EngineContext::default()).unwrap();
     let session = prepared.session(&shapes(prepared.inputs(), size)).unwrap();
     (prepared, session)
 }

@@ -2,7 +2,7 @@
 
 use orinoco_config::Faults;
 use orinoco_core::Exit;
-use orinoco_infer::{Options, engines};
+use orinoco_infer::{Engine, EngineContext, engines};
 use serde::Serialize;
 
 use crate::output;
@@ -47,8 +47,9 @@ pub(crate) fn run(json: bool) -> Result<Exit, Faults> {
 }
 
 fn engine_parts() -> Vec<Part> {
-    let part = |engine: Box<dyn orinoco_infer::Engine>| {
-        let found = engine.check(&Options::default());
+    let context = EngineContext::default();
+    let part = |engine: &dyn Engine| {
+        let found = engine.check(&context);
         let (ok, says) = match found {
             Ok(info) => (true, info.version),
             Err(why) => (false, why),

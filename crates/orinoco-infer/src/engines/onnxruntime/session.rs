@@ -8,12 +8,14 @@ use ort::memory::{AllocationDevice, Allocator, AllocatorType, MemoryInfo, Memory
 use ort::session::{IoBinding, Session as OrtSession, SessionOutputs};
 use ort::value::{DynTensor, DynTensorValueType};
 
-use super::errors::why_not_run;
-use super::memory::{self, Place, inside};
-use super::tensors::{allocate, copy, describe, fixed_shape, read, write};
-use super::{OrtModel, Provider};
 #[cfg(feature = "cuda")]
-use super::{cuda, device_memory};
+use super::device_memory;
+use super::errors::why_not_run;
+use super::graph::GraphDesc;
+use super::memory::{self, inside};
+use super::process::Place;
+use super::tensors::{allocate, copy, describe, fixed_shape, read, write};
+use crate::device::Device;
 use crate::engine::Session;
 use crate::scratch::Scratch;
 use crate::tensor::{TensorView, TensorViewMut};
@@ -33,7 +35,7 @@ pub(super) struct BoundSession {
     shared_scratch: bool,
     place: Place,
     #[cfg(feature = "cuda")]
-    device_place: Option<device_memory::DevicePlace>,
+    on_device: Option<device_memory::DevicePlace>,
 }
 
 struct Bound {
@@ -45,16 +47,23 @@ struct Bound {
 }
 
 impl BoundSession {
-    pub(super) fn bind(session: OrtSession, model: &OrtModel, shapes: &[Vec<usize>]) -> Result<Self, Error> {
+    /// Binds every tensor of `session`, which computes on `device` where there is one.
+    pub(super) fn bind(
+        session: OrtSession,
+        graph: &GraphDesc,
+        shapes: &[Vec<usize>],
+        device: Option<&Device>,
+        shared_scratch: bool,
+    ) -> Result<Self, Error> {
         let mut binding = session.create_binding()?;
         let mut inputs = Vec::with_capacity(shapes.len());
-        for (input, shape) in model.inputs.iter().zip(shapes) {
+        for (input, shape) in graph.inputs.iter().zip(shapes) {
             let tensor = allocate(input, shape)?;
             binding.bind_input(&input.name, &tensor)?;
             inputs.push(Bound::fixed(&input.name, shape, tensor));
         }
         let host = MemoryInfo::new(AllocationDevice::CPU, 0, AllocatorType::Device, MemoryType::CPUOutput)?;
-        let mut outputs = Vec::with_capacity(model.outputs.len());
+        let mut outputs = Vec::with_capacity(graph.outputs.len());
         // With the axes fixed, the graph's own shape inference knows more than the file declared.
         for output in session.outputs().iter().map(describe) {
             if let Some(shape) = fixed_shape(&output) {
@@ -72,22 +81,18 @@ impl BoundSession {
             host,
             inputs,
             outputs,
-            file: model.file.clone(),
-            copies_inputs: model.provider != Provider::Cpu,
-            shared_scratch: model.options.shared_scratch,
+            file: graph.file.clone(),
+            copies_inputs: device.is_some(),
+            shared_scratch,
             place: Place::System,
             #[cfg(feature = "cuda")]
-            device_place: None,
+            on_device: device.map(device_memory::DevicePlace::kept),
         })
     }
 }
 
 impl BoundSession {
     fn compute(&mut self) -> Result<(), Error> {
-        #[cfg(feature = "cuda")]
-        if self.copies_inputs {
-            cuda::leave_captures_alone();
-        }
         let Self { session, binding, inputs, copies_inputs, place, .. } = self;
         let run = move || {
             // Moved, so that what was found may refer to them.
@@ -98,7 +103,10 @@ impl BoundSession {
             session.run_binding(binding)
         };
         #[cfg(feature = "cuda")]
-        let run = || device_memory::inside(self.device_place.as_ref(), run);
+        let run = || match &self.on_device {
+            Some(place) => device_memory::inside(place, run),
+            None => run(),
+        };
         let found = inside(place, run);
         let kept = found.and_then(|found| keep(&mut self.outputs, found));
         kept.and(self.release_outputs())
@@ -174,9 +182,8 @@ impl Session for BoundSession {
             memory::know(scratch);
             self.place = Place::Lane(scratch.clone(), scratch.owner(model));
             #[cfg(feature = "cuda")]
-            {
-                let place = |pool| device_memory::DevicePlace::new(pool, model);
-                self.device_place = scratch.device().map(place);
+            if let Some(pool) = scratch.device().filter(|_| self.on_device.is_some()) {
+                self.on_device = Some(device_memory::DevicePlace::pool(pool, model));
             }
         }
         self.shared_scratch

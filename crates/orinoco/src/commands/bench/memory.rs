@@ -6,7 +6,9 @@ use std::process::{Command, Stdio};
 use orinoco_api::Fault;
 use orinoco_config::Faults;
 use orinoco_core::{Diagnosis, Exit, WithSubject, codes};
-use orinoco_infer::{Elements, Options, ProbeInputs, Scratch, Session, by_name, stray_requests};
+use orinoco_infer::{
+    Elements, EngineContext, Options, ProbeInputs, Scratch, Session, by_name, stray_requests,
+};
 use orinoco_memory::Usage;
 use orinoco_runtime::{repository, resident_bytes};
 use serde::{Deserialize, Serialize};
@@ -175,9 +177,10 @@ pub(crate) fn run_child(args: &BenchMemoryChildArgs) -> Result<Exit, Faults> {
     let shared = args.mode == MemoryMode::Shared;
     let options =
         Options { threads: usize::from(args.threads), shared_scratch: shared, ..Options::default() };
+    let context = EngineContext::new(options);
     let mut sessions = Vec::new();
     for name in &args.model {
-        sessions.push(open(name, args, &options)?);
+        sessions.push(open(name, args, &context)?);
     }
     let scratch = shared.then(|| Scratch::new(args.scratch)).transpose().map_err(|why| why.to_string());
     let scratch = scratch.about(&codes::ENGINE_RUN, "the scratch area", "free some memory")?;
@@ -210,14 +213,14 @@ pub(crate) fn run_child(args: &BenchMemoryChildArgs) -> Result<Exit, Faults> {
 fn open(
     name: &str,
     args: &BenchMemoryChildArgs,
-    options: &Options,
+    context: &EngineContext,
 ) -> Result<(Box<dyn Session>, usize), Faults> {
     let place = repository(args.place.models.as_deref(), args.place.data.as_deref());
     let next = "name a model that has a model.toml";
     let model = place.describe(name)?.ok_or("it has no description");
     let model = model.about(&codes::MODEL_UNSUPPORTED, name, next)?;
     let engine = by_name("ort-cpu")?;
-    let prepared = engine.prepare(&model.file, options)?;
+    let prepared = engine.prepare(&model.file, context)?;
     let binding = model.bind(prepared.inputs(), prepared.outputs(), 1)?;
     let mut session = prepared.session(&binding.shapes)?;
     ProbeInputs::new(&model, &binding).write_constants(session.as_mut());

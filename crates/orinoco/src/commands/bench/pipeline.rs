@@ -7,7 +7,7 @@ use orinoco_board::{Board, BoardStream};
 use orinoco_config::Faults;
 use orinoco_core::Exit;
 use orinoco_pipeline::Stop;
-use orinoco_runtime::{Earlier, LoadedModel, Quiet, Runtime, load_model, repository};
+use orinoco_runtime::{BoardEngines, Earlier, LoadedModel, Quiet, Runtime, load_model, repository};
 use serde::Serialize;
 
 use super::{frames_measured, median, noise};
@@ -40,7 +40,7 @@ pub(crate) fn run(args: &BenchPipelineArgs, json: bool) -> Result<Exit, Faults> 
     let place = repository(args.place.models.as_deref(), args.place.data.as_deref());
     let inference = inference(&args.engine)?;
     let model = board_model(&args.model, 1, None);
-    let mut loaded = load_model(&model, &inference, &place, &Quiet)?;
+    let mut loaded = load_model(&model, &BoardEngines::new(&inference)?, &place, &Quiet)?;
     let mut stream = BoardStream::new("0", args.source.clone(), vec![0]);
     stream.frames_max = Some(args.frames);
     stream.reconnect_attempts = Some(RECONNECT_ATTEMPTS);

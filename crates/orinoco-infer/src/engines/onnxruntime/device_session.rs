@@ -1,28 +1,26 @@
-//! ONNX Runtime's CUDA provider, and sessions whose tensors stay on the GPU.
+//! Sessions whose tensors stay on the GPU.
 #![expect(unsafe_code, reason = "tensors of ONNX Runtime on the GPU are raw memory")]
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use orinoco_core::text::mebibytes;
 use orinoco_core::{Diagnosis, TensorDesc};
-use orinoco_cuda::{CaptureGuard, Device, DevicePool, Span};
+use orinoco_cuda::{Device, DevicePool, Span};
 use ort::Error;
-use ort::ep::cuda::ConvAlgorithmSearch;
-use ort::ep::{ArenaExtendStrategy, CUDA, ExecutionProvider};
 use ort::memory::{AllocationDevice, Allocator, AllocatorType, MemoryInfo, MemoryType};
-use ort::session::builder::SessionBuilder;
 use ort::session::{IoBinding, RunOptions, Session as OrtSession};
 use ort::value::DynTensor;
 
-use super::device_memory::{DevicePlace, inside, register};
+use super::device_memory::{DevicePlace, inside};
 use super::errors::why_not_run;
-use super::library::Runtime;
-use super::memory::{self, Place};
+use super::graph::GraphDesc;
+use super::memory;
+use super::process::Place;
 use super::tensors::{describe, fixed_shape, type_of};
-use super::{OrtModel, Tensors};
+use crate::context::DEVICE;
 use crate::engine::DeviceSession;
-use crate::faults::{shorten, unsupported};
+use crate::faults::unsupported;
 use crate::tensor::DeviceTensor;
 
 /// Runs before a session may compute in a lane's pool: in its second, ONNX Runtime allocates by the pattern of the first.
@@ -30,86 +28,6 @@ const FIRST_RUNS: usize = 2;
 /// Runs of a lane's thread in which ONNX Runtime may capture: it does so within the first, after a regular one, or in the
 /// second, where the first was refused.
 const CAPTURING_RUNS: usize = 2;
-/// The GPU, as ONNX Runtime numbers it: [`crate::cuda::device`] is the same.
-pub(super) const DEVICE: i32 = 0;
-
-/// Whether there is a GPU, and a library that was built for one. If so, sessions may take their memory there from us.
-pub(super) fn check(runtime: &Runtime) -> Result<(), String> {
-    static REGISTERED: Mutex<bool> = Mutex::new(false);
-    crate::cuda::device().map_err(|why| why.reason)?;
-    if !CUDA::is_available().unwrap_or(false) {
-        let library = runtime.info.library.as_ref();
-        let library = library.map_or_else(|| "ONNX Runtime".into(), |path| path.display().to_string());
-        let next = "name one that was as ort_library in the board file";
-        return Err(format!("{library} was built without CUDA; {next}"));
-    }
-    let mut registered = REGISTERED.lock().unwrap_or_else(PoisonError::into_inner);
-    if !*registered {
-        register(&runtime.environment).map_err(|why| shorten(why.message()))?;
-        *registered = true;
-    }
-    Ok(())
-}
-
-/// Lets ONNX Runtime allocate on this thread while another one captures. Said before every call that may.
-pub(super) fn leave_captures_alone() {
-    let open = crate::cuda::DEVICE.lock().unwrap_or_else(PoisonError::into_inner);
-    // Where this fails, so does whatever the engine is called for.
-    let _ = open.as_ref().map(|device| device.leave_captures_alone());
-}
-
-/// Held while ONNX Runtime may capture: what is freed meanwhile would end the capture.
-fn capture_guard() -> Option<CaptureGuard> {
-    let open = crate::cuda::DEVICE.lock().unwrap_or_else(PoisonError::into_inner);
-    open.as_ref().map(Device::capture_guard)
-}
-
-/// Makes sessions compute on the GPU, and nowhere else: what an operator lacks there is an error, not a quiet copy to the
-/// CPU and back. Their memory there comes from us, for tensors on the host if `shared_scratch`.
-pub(super) fn choose(
-    builder: SessionBuilder,
-    memory: Tensors,
-    shared_scratch: bool,
-) -> Result<SessionBuilder, Error> {
-    leave_captures_alone();
-    let is_ours = match memory {
-        Tensors::Host => shared_scratch,
-        Tensors::Device(memory) => memory != Memory::Its,
-    };
-    let provider = CUDA::default()
-        .with_device_id(DEVICE)
-        .with_arena_extend_strategy(ArenaExtendStrategy::SameAsRequested)
-        // Trying every algorithm takes minutes on a small board, and memory that is not planned for.
-        .with_conv_algorithm_search(ConvAlgorithmSearch::Heuristic)
-        // The graph says how exact the numbers are.
-        .with_tf32(false)
-        // Its own graph needs tensors that stay where they are, and memory that is there already.
-        .with_cuda_graph(matches!(memory, Tensors::Device(Memory::Its | Memory::Ours)));
-    let builder = if is_ours { builder.with_env_allocators()? } else { builder };
-    let builder = builder.with_execution_providers([provider.build().error_on_failure()])?;
-    Ok(builder.with_config_entry("session.disable_cpu_ep_fallback", "1")?)
-}
-
-/// What a session whose tensors are on the GPU computes in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Memory {
-    /// ONNX Runtime's own arena.
-    Its,
-    /// A pool of ours.
-    Ours,
-    /// A pool of ours that measures.
-    Measured,
-}
-
-impl Memory {
-    pub(super) fn of(pool: Option<(&Arc<DevicePool>, &str)>) -> Self {
-        match pool {
-            None => Self::Its,
-            Some((pool, _)) if pool.is_measuring() => Self::Measured,
-            Some(_) => Self::Ours,
-        }
-    }
-}
 
 /// A session bound to tensors on the GPU.
 pub(super) struct CudaSession {
@@ -118,7 +36,8 @@ pub(super) struct CudaSession {
     inputs: Vec<DeviceTensor>,
     outputs: Vec<DeviceTensor>,
     /// Dropped after the session, which gives back what it has of it.
-    place: Option<DevicePlace>,
+    place: DevicePlace,
+    device: Device,
     /// Runs in which ONNX Runtime may still capture.
     capturing_runs_left: usize,
     file: PathBuf,
@@ -129,40 +48,50 @@ impl CudaSession {
     /// account of the model's name, if `session` takes its memory from us.
     pub(super) fn bind(
         session: OrtSession,
-        model: &OrtModel,
+        graph: &GraphDesc,
         shapes: &[Vec<usize>],
+        device: &Device,
         pool: Option<(&Arc<DevicePool>, &str)>,
     ) -> Result<Option<Self>, Diagnosis> {
-        let bound = memory::inside(&Place::System, || Self::bind_tensors(session, model, shapes));
-        let bound = bound.map_err(|why| why_not_run(&model.file, &why))?;
+        let kept = DevicePlace::kept(device);
+        let bind = || Self::bind_tensors(session, graph, shapes, device);
+        let bound = inside(&kept, || memory::inside(&Place::System, bind));
+        let bound = bound.map_err(|why| why_not_run(&graph.file, &why))?;
         let Some(mut bound) = bound else { return Ok(None) };
         // Beside whatever the lane computes meanwhile, so in a pool of its own.
-        let own = pool.map(|(pool, _)| Arc::new(DevicePool::measuring(pool.device())));
-        bound.place = own.as_ref().map(|own| DevicePlace::new(own, &model.file.display().to_string()));
+        let own = pool.map(|_| Arc::new(DevicePool::measuring(device)));
+        if let Some(own) = &own {
+            bound.place = DevicePlace::pool(own, &graph.file.display().to_string());
+        }
         bound.run_first()?;
         if let (Some(own), Some((lane, name))) = (own, pool) {
             bound.check_nothing_kept(&own)?;
-            bound.place = Some(DevicePlace::new(lane, name));
+            bound.place = DevicePlace::pool(lane, name);
         }
         Ok(Some(bound))
     }
 
     fn bind_tensors(
         session: OrtSession,
-        model: &OrtModel,
+        graph: &GraphDesc,
         shapes: &[Vec<usize>],
+        device: &Device,
     ) -> Result<Option<Self>, Error> {
-        let memory =
-            MemoryInfo::new(AllocationDevice::CUDA, DEVICE, AllocatorType::Device, MemoryType::Default)?;
+        let memory = MemoryInfo::new(
+            AllocationDevice::CUDA,
+            DEVICE as i32,
+            AllocatorType::Device,
+            MemoryType::Default,
+        )?;
         let allocator = Allocator::new(&session, memory)?;
         let mut binding = session.create_binding()?;
         let mut inputs = Vec::with_capacity(shapes.len());
-        for (input, shape) in model.inputs.iter().zip(shapes) {
+        for (input, shape) in graph.inputs.iter().zip(shapes) {
             let tensor = DynTensor::new(&allocator, type_of(input)?, shape.as_slice())?;
             binding.bind_input(&input.name, &tensor)?;
             inputs.push(on_device(input, shape, tensor));
         }
-        let mut outputs = Vec::with_capacity(model.outputs.len());
+        let mut outputs = Vec::with_capacity(graph.outputs.len());
         for output in session.outputs().iter().map(describe) {
             let Some(shape) = fixed_shape(&output) else { return Ok(None) };
             let mut tensor = DynTensor::new(&allocator, type_of(&output)?, shape.as_slice())?;
@@ -174,9 +103,10 @@ impl CudaSession {
             binding,
             inputs,
             outputs,
-            place: None,
+            place: DevicePlace::kept(device),
+            device: device.clone(),
             capturing_runs_left: CAPTURING_RUNS,
-            file: model.file.clone(),
+            file: graph.file.clone(),
         }))
     }
 
@@ -192,7 +122,7 @@ impl CudaSession {
             }
             Ok(())
         };
-        let ran = inside(place.as_ref(), || memory::inside(&Place::System, run));
+        let ran = inside(place, || memory::inside(&Place::System, run));
         ran.map_err(|why| why_not_run(&self.file, &why))
     }
 
@@ -235,17 +165,14 @@ impl DeviceSession for CudaSession {
     }
 
     fn run(&mut self) -> Result<(), Diagnosis> {
-        leave_captures_alone();
-        let _capturing = match self.capturing_runs_left.checked_sub(1) {
-            Some(left) => {
-                self.capturing_runs_left = left;
-                capture_guard()
-            }
-            None => None,
-        };
+        // What is freed while ONNX Runtime captures would end the capture.
+        let _capturing = self.capturing_runs_left.checked_sub(1).map(|left| {
+            self.capturing_runs_left = left;
+            self.device.capture_guard()
+        });
         let Self { session, binding, place, .. } = self;
         let run = || session.run_binding(binding).map(drop);
-        let ran = inside(place.as_ref(), || memory::inside(&Place::System, run));
+        let ran = inside(place, || memory::inside(&Place::System, run));
         ran.map_err(|why| why_not_run(&self.file, &why))
     }
 }
