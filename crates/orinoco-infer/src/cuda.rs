@@ -18,8 +18,9 @@ use orinoco_vision::{ColorOrder, InputSpec, Mapping, Resize};
 
 use self::intake::Intake;
 use self::readout::Readout;
-use crate::engine::{DeviceSession, Prepared};
+use crate::engine::{Prepared, Session};
 use crate::executor::check_count;
+use crate::stream::ExecutionStream;
 use orinoco_model::{Binding, Model};
 
 /// The longest side of a frame for the antialiased resize, whose weights have room in the table from the start.
@@ -30,7 +31,7 @@ pub struct CudaPlan {
     file: PathBuf,
     spec: InputSpec,
     batch: usize,
-    session: Box<dyn DeviceSession>,
+    session: Box<dyn Session>,
     intake: Intake,
     table: FrameTable,
     /// The session's input, and what goes in.
@@ -40,7 +41,7 @@ pub struct CudaPlan {
     readout: Readout,
     before: Graph,
     after: Graph,
-    stream: Stream,
+    stream: ExecutionStream,
     clock: Arc<dyn Clock>,
 }
 
@@ -58,15 +59,15 @@ impl CudaPlan {
         model: &Model,
         binding: &Binding,
         prepared: &dyn Prepared,
-        session: Box<dyn DeviceSession>,
+        mut session: Box<dyn Session>,
         device: &Device,
         clock: Arc<dyn Clock>,
     ) -> Result<Self, Diagnosis> {
         let spec = model.input.image().expect("it takes pictures").clone();
-        let input = session.inputs()[binding.input].clone();
+        let input = session.input(binding.input).device().clone();
         let element = kernel_element(input.element).expect("the kernels write its type");
         let make = || -> Result<_, CudaError> {
-            let stream = device.stream()?;
+            let stream = ExecutionStream::Device(device.stream()?);
             let table = FrameTable::new(device, layout_for(&spec, binding.batch))?;
             let readout = Readout::new(model, prepared, session.as_ref(), binding.batch, device)?;
             Ok((stream, table, readout))
@@ -96,6 +97,7 @@ impl CudaPlan {
     fn preprocess(&mut self, frames: &[Frame]) -> Result<Ran, Diagnosis> {
         self.fill_table(frames)?;
         let Self { before, stream, table, tensor, input, intake, file, .. } = self;
+        let stream = on_gpu(stream);
         let ran = before.run(stream, 0, |stream| {
             table.upload(stream)?;
             launch::preprocess(stream, &table.span(), tensor, input)
@@ -112,7 +114,7 @@ impl CudaPlan {
         let Self { intake, stream, file, .. } = self;
         intake.make_room(frames).map_err(|why| failed(file, &why))?;
         for (item, frame) in frames.iter().enumerate() {
-            let placed = intake.place(item, frame, stream);
+            let placed = intake.place(item, frame, on_gpu(stream));
             let (desc, span) = placed.map_err(|why| failed(file, &why))?;
             let mapping = self.spec.mapping(desc.width, desc.height);
             let set = self.table.set(item, &desc, &span, placement(&mapping));
@@ -126,6 +128,7 @@ impl CudaPlan {
 
     fn postprocess(&mut self, findings: &mut [Findings]) -> Result<Ran, Diagnosis> {
         let Self { after, stream, table, readout, mappings, file, .. } = self;
+        let stream = on_gpu(stream);
         let mut read = || -> Result<Ran, CudaError> {
             let ran = after.run(stream, 0, |stream| readout.record(stream, &table.span()))?;
             stream.synchronize()?;
@@ -158,7 +161,8 @@ impl CudaPlan {
         let start = self.clock.now();
         let before = self.preprocess(frames)?;
         let ready = self.clock.now();
-        self.session.run()?;
+        self.session.enqueue(&self.stream)?;
+        self.stream.wait().map_err(|why| failed(&self.file, &why))?;
         let inferred = self.clock.now();
         let after = self.postprocess(findings)?;
         let done = self.clock.now();
@@ -176,9 +180,14 @@ impl CudaPlan {
             return;
         }
         // After a fault something may still be on its way; what cannot be waited for does not run any more either.
-        let _ = self.stream.synchronize();
+        let _ = self.stream.wait();
         (0..self.batch).for_each(|item| self.table.clear(item));
     }
+}
+
+/// The stream that a plan on the GPU has.
+fn on_gpu(stream: &ExecutionStream) -> &Stream {
+    stream.device().expect("it was made on the GPU")
 }
 
 /// What kernels call a tensor's elements, if they know them.

@@ -7,8 +7,8 @@ mod absent;
 #[cfg(not(feature = "cuda"))]
 pub(crate) use self::absent::DevicePool;
 #[cfg(not(feature = "cuda"))]
-pub use self::absent::{Device, Span, Stream, Unavailable};
+pub use self::absent::{CudaError, Device, Span, Stream, Unavailable};
 #[cfg(feature = "cuda")]
 pub(crate) use orinoco_cuda::DevicePool;
 #[cfg(feature = "cuda")]
-pub use orinoco_cuda::{Device, Span, Stream, Unavailable};
+pub use orinoco_cuda::{CudaError, Device, Span, Stream, Unavailable};

@@ -8,7 +8,6 @@ use orinoco_vision::{Mapping, Preprocessor};
 
 use crate::engine::{Prepared, Session};
 use crate::inference::Inference;
-use crate::scratch::Scratch;
 use orinoco_model::{Binding, Model};
 
 /// One model's plan for one batch size, on one lane.
@@ -41,12 +40,6 @@ impl CpuPlan {
             mappings: vec![Mapping::default(); binding.batch],
             clock,
         })
-    }
-
-    /// From now on computes in `scratch`, on the account of `model`: see [`Session::compute_in`]. The inference that binding
-    /// takes is over by then. It may run beside those of a lane that computes in the same scratch.
-    pub fn compute_in(&mut self, scratch: &Scratch, model: &str) -> bool {
-        self.inference.compute_in(scratch, model)
     }
 
     /// A batch shorter than the plan's leaves the rest of the input as it was: the engine computes it, nobody reads it.

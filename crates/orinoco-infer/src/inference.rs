@@ -4,7 +4,6 @@ use orinoco_core::{Diagnosis, Dim, ElementType, Findings, TensorDesc, WithSubjec
 use orinoco_vision::{Head, Mapping, Output, heads};
 
 use crate::engine::{Prepared, Session};
-use crate::scratch::Scratch;
 use orinoco_model::{Binding, FeedValue, Model, Quantization};
 
 /// No head reads more outputs than this.
@@ -107,7 +106,7 @@ impl Inference {
         let head = heads::check_batch(&model.head.kind, &seen, binding.batch);
         let head = head.and_then(|()| heads::build(&model.head, &model.head_input(), &seen));
         let head = head.about(&codes::MODEL_DISAGREES, shown, next)?;
-        let tensor = session.input(binding.input).data;
+        let tensor = session.input(binding.input).host().data;
         let plain = tensor.element() == ElementType::F32 && model.input_quantization.is_none();
         let staged = (!plain)
             .then(|| Staged { values: vec![0.0; tensor.len()], quantization: model.input_quantization });
@@ -123,23 +122,20 @@ impl Inference {
         })
     }
 
-    /// See [`Session::compute_in`].
-    pub(crate) fn compute_in(&mut self, scratch: &Scratch, model: &str) -> bool {
-        self.session.compute_in(scratch, model)
-    }
-
     /// Writes the main input as f32. What is not written stays from the last time.
     pub(crate) fn write(&mut self, write: impl FnOnce(&mut [f32])) {
         match &mut self.staged {
             Some(staged) => write(&mut staged.values),
-            None => write(self.session.input(self.input).data.f32().expect("what is not f32 is staged")),
+            None => {
+                write(self.session.input(self.input).host().data.f32().expect("what is not f32 is staged"))
+            }
         }
     }
 
     /// One inference; outputs that are states go back into their inputs.
     pub(crate) fn run(&mut self) -> Result<(), Diagnosis> {
         if let Some(staged) = &self.staged {
-            let mut tensor = self.session.input(self.input).data;
+            let mut tensor = self.session.input(self.input).host().data;
             match staged.quantization {
                 Some(Quantization { scale, zero_point }) => {
                     tensor.map_from_f32(&staged.values, |value| value / scale + zero_point);
@@ -149,12 +145,12 @@ impl Inference {
         }
         self.session.run()?;
         for state in &mut self.states {
-            self.session.output(state.output).data.to_f32(&mut state.carried);
-            self.session.input(state.input).data.copy_from_f32(&state.carried);
+            self.session.output(state.output).host().data.to_f32(&mut state.carried);
+            self.session.input(state.input).host().data.copy_from_f32(&state.carried);
         }
         for read in &mut self.outputs {
             if let Some(converted) = &mut read.converted {
-                self.session.output(read.index).data.to_f32(converted);
+                self.session.output(read.index).host().data.to_f32(converted);
                 if let Some(Quantization { scale, zero_point }) = self.output_quantization {
                     converted.iter_mut().for_each(|value| *value = (*value - zero_point) * scale);
                 }
@@ -167,7 +163,7 @@ impl Inference {
     pub(crate) fn decode(&mut self, item: usize, mapping: &Mapping, found: &mut Findings) {
         let mut outputs = [Output { shape: &[], data: &[], batch: self.batch }; OUTPUTS_MAX];
         for (output, read) in outputs.iter_mut().zip(&self.outputs) {
-            let tensor = self.session.output(read.index);
+            let tensor = self.session.output(read.index).host();
             let data = match &read.converted {
                 Some(converted) => converted.as_slice(),
                 None => tensor.data.f32().expect("what is not f32 is converted"),
@@ -188,7 +184,7 @@ impl Inference {
 
 /// Writes `values` into an input; a single one everywhere.
 fn fill(session: &mut dyn Session, input: usize, values: &[f32]) {
-    let mut tensor = session.input(input).data;
+    let mut tensor = session.input(input).host().data;
     match values {
         [one] => tensor.copy_from_f32(&vec![*one; tensor.len()]),
         all => tensor.copy_from_f32(all),
@@ -197,7 +193,7 @@ fn fill(session: &mut dyn Session, input: usize, values: &[f32]) {
 
 /// A declared output with the shape that the latest run gave it.
 fn as_seen(declared: &TensorDesc, session: &dyn Session, index: usize) -> TensorDesc {
-    let shape = session.output(index).shape.iter().map(|size| Dim::Fixed(*size)).collect();
+    let shape = session.output(index).host().shape.iter().map(|size| Dim::Fixed(*size)).collect();
     TensorDesc { shape, ..declared.clone() }
 }
 
@@ -208,7 +204,9 @@ mod tests {
     use orinoco_vision::HeadSpec;
 
     use super::*;
-    use crate::tensor::{Elements, ElementsMut, TensorView, TensorViewMut};
+    use crate::engine::SessionSpec;
+    use crate::stream::ExecutionStream;
+    use crate::tensor::{Elements, ElementsMut, TensorMut, TensorRef, TensorView, TensorViewMut};
 
     /// A graph that takes any batch, and whose output has one shape for all of them.
     struct Baked {
@@ -225,7 +223,7 @@ mod tests {
             &self.outputs
         }
 
-        fn session(&self, _: &[Vec<usize>]) -> Result<Box<dyn Session>, Diagnosis> {
+        fn session(&self, _: &SessionSpec<'_>) -> Result<Box<dyn Session>, Diagnosis> {
             unreachable!("the test has one")
         }
     }
@@ -238,16 +236,17 @@ mod tests {
     }
 
     impl Session for BakedSession {
-        fn input(&mut self, _: usize) -> TensorViewMut<'_> {
-            TensorViewMut { shape: &self.input_shape, data: ElementsMut::F32(&mut self.input) }
+        fn input(&mut self, _: usize) -> TensorMut<'_> {
+            let data = ElementsMut::F32(&mut self.input);
+            TensorMut::Host(TensorViewMut { shape: &self.input_shape, data })
         }
 
-        fn run(&mut self) -> Result<(), Diagnosis> {
+        fn enqueue(&mut self, _: &ExecutionStream) -> Result<(), Diagnosis> {
             Ok(())
         }
 
-        fn output(&self, _: usize) -> TensorView<'_> {
-            TensorView { shape: &self.output_shape, data: Elements::F32(&self.output) }
+        fn output(&self, _: usize) -> TensorRef<'_> {
+            TensorRef::Host(TensorView { shape: &self.output_shape, data: Elements::F32(&self.output) })
         }
     }
 

@@ -23,6 +23,7 @@ mod inference;
 mod panics;
 mod scratch;
 mod select;
+mod stream;
 mod tensor;
 
 pub use audio::{AudioPlan, Heard};
@@ -30,10 +31,8 @@ pub use cache::{Cache, NoCache};
 pub use context::{EngineContext, Options};
 #[cfg(feature = "cuda")]
 pub use cuda::CudaPlan;
-pub use device::{Device, Span, Stream, Unavailable};
-#[cfg(feature = "cuda")]
-pub use engine::DeviceSession;
-pub use engine::{Engine, EngineInfo, Prepared, Session};
+pub use device::{CudaError, Device, Span, Stream, Unavailable};
+pub use engine::{Engine, EngineInfo, Prepared, Session, SessionSpec, check_binding};
 pub use engines::{ENGINES, by_name, engines, stray_requests};
 pub use executor::CpuPlan;
 pub use inference::ProbeInputs;
@@ -41,6 +40,7 @@ pub use inference::ProbeInputs;
 pub use orinoco_cuda::{Allocated, allocated};
 pub use scratch::Scratch;
 pub use select::{Chosen, EngineOrder, InputsFor, Refusal, choose};
-#[cfg(feature = "cuda")]
-pub use tensor::DeviceTensor;
-pub use tensor::{Elements, ElementsMut, TensorView, TensorViewMut};
+pub use stream::ExecutionStream;
+pub use tensor::{
+    DeviceTensor, Elements, ElementsMut, TensorMemory, TensorMut, TensorRef, TensorView, TensorViewMut,
+};

@@ -5,13 +5,11 @@ use std::path::Path;
 use orinoco_core::{Diagnosis, TensorDesc, codes};
 
 use crate::context::EngineContext;
-#[cfg(feature = "cuda")]
-use crate::engine::DeviceSession;
-use crate::engine::{Engine, Prepared, Session};
+use crate::engine::{Engine, Prepared, Session, SessionSpec};
 use crate::engines::{engines, find};
 use crate::inference::ProbeInputs;
-#[cfg(feature = "cuda")]
 use crate::scratch::Scratch;
+use crate::tensor::TensorMemory;
 
 /// Engines in order of preference, found by their names once.
 #[derive(Clone)]
@@ -92,40 +90,35 @@ pub struct Chosen {
 }
 
 impl Chosen {
-    /// A session with the shapes and constants that were proved; the first one is that of the proof itself.
-    pub fn session(&mut self) -> Result<Box<dyn Session>, Diagnosis> {
-        match self.proof.take() {
-            Some(session) => Ok(session),
-            None => {
-                let mut session = self.prepared.session(&self.inputs.shapes)?;
-                self.inputs.write_constants(session.as_mut());
-                Ok(session)
-            }
-        }
-    }
-
-    /// Gives up the session of the proof if it computes on the GPU, where a device session is going to take its place: until
-    /// all models of a board are bound, the GPU would hold each twice.
-    #[cfg(feature = "cuda")]
-    pub fn give_up_proof_on_device(&mut self) {
-        if self.prepared.is_on_device() {
-            self.proof = None;
-        }
-    }
-
-    /// A session with the shapes that were proved and every tensor on the GPU, where the engine computes there: see
-    /// [`Prepared::device_session`].
-    #[cfg(feature = "cuda")]
-    pub fn device_session(
+    /// A session with the shapes and constants that were proved, with its tensors where they are `wanted` if the engine can,
+    /// computing in `scratch` on the account of the model's name: see [`SessionSpec`]. The first one in the host's memory is
+    /// that of the proof itself, unless it is to compute in a scratch.
+    ///
+    /// # Errors
+    /// Those of [`Prepared::session`].
+    pub fn session(
         &mut self,
+        wanted: TensorMemory,
         scratch: Option<(&Scratch, &str)>,
-    ) -> Result<Option<Box<dyn DeviceSession>>, Diagnosis> {
-        let session = self.prepared.device_session(&self.inputs.shapes, scratch)?;
-        if session.is_some() {
-            // What the proof holds is needed no more.
-            self.proof = None;
+    ) -> Result<Box<dyn Session>, Diagnosis> {
+        // What the proof holds goes to the next session, or makes room for it.
+        let proof = self.proof.take();
+        let is_on_host = [wanted, self.prepared.memory()].contains(&TensorMemory::Host);
+        if let Some(proof) = proof.filter(|_| is_on_host && scratch.is_none()) {
+            return Ok(proof);
+        }
+        let mut session =
+            self.prepared.session(&SessionSpec { shapes: &self.inputs.shapes, memory: wanted, scratch })?;
+        if session.memory() == TensorMemory::Host {
+            self.inputs.write_constants(session.as_mut());
         }
         Ok(session)
+    }
+
+    /// Gives up the session of the proof, where one on the GPU is going to take its place: until all models of a board are
+    /// bound, the GPU would hold each twice.
+    pub fn give_up_proof(&mut self) {
+        self.proof = None;
     }
 }
 
@@ -209,7 +202,7 @@ fn prove(
     let info = engine.check(context).map_err(Refused::Absent)?;
     let prepared = engine.prepare(file, context)?;
     let inputs = inputs_for(prepared.inputs(), prepared.outputs()).map_err(Refused::Everywhere)?;
-    let mut session = prepared.session(&inputs.shapes)?;
+    let mut session = prepared.session(&SessionSpec::new(&inputs.shapes))?;
     inputs.write_constants(session.as_mut());
     session.run()?;
     let (name, version) = (engine.name(), info.version);
@@ -237,6 +230,8 @@ fn nobody(file: &Path, refused: &[Refusal]) -> Diagnosis {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stream::ExecutionStream;
+    use crate::tensor::{ElementsMut, TensorMut, TensorRef, TensorViewMut};
 
     /// An engine that answers as its name says.
     struct Fake(&'static str);
@@ -247,19 +242,19 @@ mod tests {
     }
 
     impl Session for Choosy {
-        fn input(&mut self, _: usize) -> crate::tensor::TensorViewMut<'_> {
-            let data = crate::tensor::ElementsMut::F32(&mut self.sample_rate);
-            crate::tensor::TensorViewMut { shape: &[1], data }
+        fn input(&mut self, _: usize) -> TensorMut<'_> {
+            let data = ElementsMut::F32(&mut self.sample_rate);
+            TensorMut::Host(TensorViewMut { shape: &[1], data })
         }
 
-        fn run(&mut self) -> Result<(), Diagnosis> {
+        fn enqueue(&mut self, _: &ExecutionStream) -> Result<(), Diagnosis> {
             match self.sample_rate {
                 [16_000.0] => Ok(()),
                 [other] => Err(crate::faults::run_failed(Path::new("m"), &format!("no branch for {other}"))),
             }
         }
 
-        fn output(&self, _: usize) -> crate::tensor::TensorView<'_> {
+        fn output(&self, _: usize) -> TensorRef<'_> {
             unreachable!("it has no outputs")
         }
     }
@@ -294,7 +289,7 @@ mod tests {
             &[]
         }
 
-        fn session(&self, _: &[Vec<usize>]) -> Result<Box<dyn Session>, Diagnosis> {
+        fn session(&self, _: &SessionSpec<'_>) -> Result<Box<dyn Session>, Diagnosis> {
             Ok(match self.0 {
                 "choosy" => Box::new(Choosy { sample_rate: [0.0] }),
                 name => Box::new(Fake(name)),
@@ -303,18 +298,18 @@ mod tests {
     }
 
     impl Session for Fake {
-        fn input(&mut self, _: usize) -> crate::tensor::TensorViewMut<'_> {
+        fn input(&mut self, _: usize) -> TensorMut<'_> {
             unreachable!("it has no inputs")
         }
 
-        fn run(&mut self) -> Result<(), Diagnosis> {
+        fn enqueue(&mut self, _: &ExecutionStream) -> Result<(), Diagnosis> {
             match self.0 {
                 "broken" => Err(crate::faults::run_failed(Path::new("m"), "it broke")),
                 _ => Ok(()),
             }
         }
 
-        fn output(&self, _: usize) -> crate::tensor::TensorView<'_> {
+        fn output(&self, _: usize) -> TensorRef<'_> {
             unreachable!("it has no outputs")
         }
     }
@@ -396,7 +391,7 @@ mod tests {
         assert_eq!(fault.cause, "choosy refused (no branch for 0)");
         let mut chosen = choose(vec![(0, vec![16_000.0])]).expect("the constant picks the other branch");
         for which in ["the probe's session", "a later one"] {
-            chosen.session().and_then(|mut session| session.run()).expect(which);
+            chosen.session(TensorMemory::Host, None).and_then(|mut session| session.run()).expect(which);
         }
     }
 }

@@ -18,8 +18,8 @@ use half::f16;
 use orinoco_core::{Diagnosis, ElementType, Findings, FrameDesc, MemoryDomain, Nanos, PixelFormat};
 use orinoco_cuda::{Device, DeviceArena, Stream, Surfaces};
 use orinoco_infer::{
-    CpuPlan, CudaPlan, DeviceSession, DeviceTensor, Elements, ElementsMut, EngineContext, Prepared, Session,
-    by_name,
+    CpuPlan, CudaPlan, DeviceTensor, Elements, ElementsMut, EngineContext, ExecutionStream, Prepared,
+    Session, SessionSpec, TensorMemory, TensorMut, TensorRef, by_name,
 };
 use orinoco_model::{Binding, Model, Repository};
 use orinoco_pipeline::{Executor, Frame, Lease, MonotonicClock, Slot, SlotPool};
@@ -50,12 +50,12 @@ impl HostEngine {
             DeviceTensor { shape: shape.to_vec(), element, span }
         };
         let inputs = (0..prepared.inputs().len()).map(|index| {
-            let tensor = session.input(index);
+            let tensor = session.input(index).host();
             place(tensor.shape, tensor.data.element())
         });
         let inputs = inputs.collect();
         let outputs = (0..prepared.outputs().len()).map(|index| {
-            let tensor = session.output(index);
+            let tensor = session.output(index).host();
             place(tensor.shape, tensor.data.element())
         });
         let outputs = outputs.collect();
@@ -63,20 +63,25 @@ impl HostEngine {
     }
 }
 
-impl DeviceSession for HostEngine {
-    fn inputs(&self) -> &[DeviceTensor] {
-        &self.inputs
+impl Session for HostEngine {
+    fn memory(&self) -> TensorMemory {
+        TensorMemory::Device
     }
 
-    fn outputs(&self) -> &[DeviceTensor] {
-        &self.outputs
+    fn input(&mut self, index: usize) -> TensorMut<'_> {
+        TensorMut::Device(&self.inputs[index])
     }
 
-    fn run(&mut self) -> Result<(), Diagnosis> {
+    fn output(&self, index: usize) -> TensorRef<'_> {
+        TensorRef::Device(&self.outputs[index])
+    }
+
+    fn enqueue(&mut self, stream: &ExecutionStream) -> Result<(), Diagnosis> {
+        stream.wait().expect("what is queued is done");
         for (index, input) in self.inputs.iter().enumerate() {
             let mut bytes = vec![0; input.span.bytes()];
             self.stream.read(&input.span, &mut bytes).expect("a copy");
-            match self.session.input(index).data {
+            match self.session.input(index).host().data {
                 ElementsMut::F32(values) => fill(values, &bytes, f32::from_le_bytes),
                 ElementsMut::F16(values) => fill(values, &bytes, f16::from_le_bytes),
                 ElementsMut::U8(values) => fill(values, &bytes, |[byte]| byte),
@@ -85,7 +90,7 @@ impl DeviceSession for HostEngine {
         }
         self.session.run()?;
         for (index, output) in self.outputs.iter().enumerate() {
-            let bytes: Vec<u8> = match self.session.output(index).data {
+            let bytes: Vec<u8> = match self.session.output(index).host().data {
                 Elements::F32(values) => values.iter().flat_map(|value| value.to_le_bytes()).collect(),
                 Elements::F16(values) => values.iter().flat_map(|value| value.to_le_bytes()).collect(),
                 other => panic!("{other:?} is no type of an output here"),
@@ -129,7 +134,7 @@ impl Loaded {
     }
 
     fn session(&self) -> Box<dyn Session> {
-        self.prepared.session(&self.binding.shapes).expect("it is bound")
+        self.prepared.session(&SessionSpec::new(&self.binding.shapes)).expect("it is bound")
     }
 
     fn on_cpu(&self) -> CpuPlan {

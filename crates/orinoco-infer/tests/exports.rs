@@ -8,7 +8,7 @@ use std::process::Command;
 
 use ndarray::{ArrayD, OwnedRepr};
 use ndarray_npy::NpzReader;
-use orinoco_infer::{Engine, EngineContext, engines};
+use orinoco_infer::{Engine, EngineContext, SessionSpec, engines};
 
 /// The largest difference from PyTorch's output, as a share of its largest value.
 const DIFFERENCE_MAX: f32 = 1e-3;
@@ -49,15 +49,15 @@ fn difference(engine: &dyn Engine, folder: &Path, name: &str) -> Result<f32, Str
         .prepare(&folder.join(format!("{name}.onnx")), &EngineContext::default())
         .map_err(|f| f.cause)?;
     let shapes: Vec<Vec<usize>> = inputs.iter().map(|array| array.shape().to_vec()).collect();
-    let mut session = prepared.session(&shapes).map_err(|fault| fault.cause)?;
+    let mut session = prepared.session(&SessionSpec::new(&shapes)).map_err(|fault| fault.cause)?;
     for (index, array) in inputs.iter().enumerate() {
-        session.input(index).data.copy_from_f32(array.as_slice().expect("stored row by row"));
+        session.input(index).host().data.copy_from_f32(array.as_slice().expect("stored row by row"));
     }
     session.run().map_err(|fault| fault.cause)?;
     let mut worst: f32 = 0.0;
     for (index, expected) in outputs.iter().enumerate() {
         let mut ours = Vec::new();
-        let output = session.output(index);
+        let output = session.output(index).host();
         assert_eq!(output.shape, expected.shape(), "{name} on {}: output {index}", engine.name());
         output.data.to_f32(&mut ours);
         let top = expected.iter().map(|value| value.abs()).fold(f32::MIN_POSITIVE, f32::max);

@@ -4,7 +4,7 @@
 #![allow(clippy::print_stdout, reason = "the measured errors, shown with --nocapture")]
 
 use half::f16;
-use orinoco_infer::{Engine, EngineContext, engines};
+use orinoco_infer::{Engine, EngineContext, SessionSpec, engines};
 use orinoco_tests::onnx::{Attribute, Graph, element};
 
 /// Largest error of a result, as a share of the largest. 16-bit numbers are apart by a 1024th of themselves; a sum that
@@ -282,13 +282,13 @@ fn compute(
     std::fs::write(file.path(), graph.file()).expect("written");
     let run = || {
         let prepared = engine.prepare(file.path(), &EngineContext::default())?;
-        let mut session = prepared.session(&[shape])?;
-        let mut input = session.input(0).data;
+        let mut session = prepared.session(&SessionSpec::new(&[shape]))?;
+        let mut input = session.input(0).host().data;
         let values: Vec<f32> = (0..input.len()).map(|index| f16::from_f32(fill(index)).to_f32()).collect();
         input.copy_from_f32(&values);
         session.run()?;
         let mut output = Vec::new();
-        session.output(0).data.to_f32(&mut output);
+        session.output(0).host().data.to_f32(&mut output);
         Ok(output)
     };
     Some(run().map_err(|fault: orinoco_core::Diagnosis| fault.cause))

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use half::f16;
-use orinoco_infer::{Elements, ElementsMut, Engine, EngineContext, Session, engines};
+use orinoco_infer::{Elements, ElementsMut, Engine, EngineContext, Session, SessionSpec, engines};
 use prost::Message;
 
 /// As `onnx.backend.test.runner` compares.
@@ -160,7 +160,7 @@ fn run(engine: &dyn Engine, case: &Path) -> Outcome {
     let bound = engine.prepare(&case.join("model.onnx"), &EngineContext::default());
     let session = bound.and_then(|prepared| {
         let open = prepared.outputs().len();
-        prepared.session(&shapes).map(|session| (session, open))
+        prepared.session(&SessionSpec::new(&shapes)).map(|session| (session, open))
     });
     let (mut session, open): (Box<dyn Session>, usize) = match session {
         Ok(session) => session,
@@ -172,7 +172,7 @@ fn run(engine: &dyn Engine, case: &Path) -> Outcome {
         return Outcome::Refused(fault.cause);
     }
     for (index, (_, stored)) in inputs.iter().enumerate() {
-        if !write(session.input(index).data, stored) {
+        if !write(session.input(index).host().data, stored) {
             return Outcome::Refused("an input is of another type than its test".to_owned());
         }
     }
@@ -185,7 +185,7 @@ fn run(engine: &dyn Engine, case: &Path) -> Outcome {
         return Outcome::Wrong(format!("{open} outputs for {}", outputs.len()));
     }
     for (index, (shape, stored)) in outputs.iter().enumerate() {
-        let seen = session.output(index);
+        let seen = session.output(index).host();
         if seen.shape != shape.as_slice() {
             return Outcome::Wrong(format!("output {index} is {:?} for {shape:?}", seen.shape));
         }

@@ -31,7 +31,7 @@ pub use orinoco_api::Summary;
 pub use outputs::{Earlier, OutputFile, TakenFiles, open_own_file};
 pub use paths::{data_dirs, repository, vars};
 pub use planning::{asked_to_measure, plan_board, planned_name};
-pub use process::set_up_process;
+pub use process::{give_back_freed, set_up_process};
 pub use progress::{Away, Progress, SlidingRate};
 pub use readers::reader_is_gone;
 pub use reload::{Ready, Reload, Reloaded};

@@ -10,7 +10,9 @@ use orinoco_core::WithSubject;
 use orinoco_core::{Clock, Diagnosis, TensorDesc, codes};
 #[cfg(feature = "cuda")]
 use orinoco_infer::CudaPlan;
-use orinoco_infer::{AudioPlan, Chosen, CpuPlan, ProbeInputs, Scratch, choose};
+use orinoco_infer::{
+    AudioPlan, Chosen, CpuPlan, Prepared, ProbeInputs, Scratch, Session, TensorMemory, choose,
+};
 use orinoco_model::{Binding, Model, ModelInput, Repository};
 use orinoco_pipeline::Executor;
 use orinoco_telemetry::{Event, EventSink};
@@ -66,13 +68,11 @@ pub fn load_as(
     let probe = |inputs: &[TensorDesc], outputs: &[TensorDesc]| {
         resolve(inputs, outputs).map(|(model, binding)| ProbeInputs::new(&model, &binding))
     };
-    #[cfg_attr(not(feature = "cuda"), expect(unused_mut, reason = "only a proof on the GPU is given up"))]
     let mut chosen = choose(&engines.order, file, &engines.context, &probe)?;
     report(&wanted.name, &chosen, events);
     let (model, binding) = resolve(chosen.prepared.inputs(), chosen.prepared.outputs())?;
-    #[cfg(feature = "cuda")]
-    if CudaPlan::serves(&model, &binding, chosen.prepared.inputs()) {
-        chosen.give_up_proof_on_device();
+    if wanted_memory(&model, &binding, chosen.prepared.as_ref()) == TensorMemory::Device {
+        chosen.give_up_proof();
     }
     Ok(LoadedModel { name: wanted.name.clone(), model, binding, chosen })
 }
@@ -84,41 +84,50 @@ pub fn bind_plan(
     clock: Arc<dyn Clock>,
     scratch: Option<&Scratch>,
 ) -> Result<Box<dyn Executor>, Diagnosis> {
-    #[cfg(feature = "cuda")]
-    if let Some(plan) = bind_on_device(loaded, &clock, scratch)? {
-        return Ok(Box::new(plan));
-    }
-    let session = loaded.chosen.session()?;
-    let prepared = loaded.chosen.prepared.as_ref();
-    let mut plan = CpuPlan::new(&loaded.model, &loaded.binding, prepared, session, clock)?;
-    if let Some(scratch) = scratch {
-        plan.compute_in(scratch, &loaded.name);
-    }
-    Ok(Box::new(plan))
+    let session = session_for(loaded, scratch)?;
+    bind_session(loaded, session, clock)
 }
 
-#[cfg(feature = "cuda")]
-pub(crate) fn bind_on_device(
+/// A session of `loaded` whose tensors are where a plan wants them.
+pub(crate) fn session_for(
     loaded: &mut LoadedModel,
-    clock: &Arc<dyn Clock>,
     scratch: Option<&Scratch>,
-) -> Result<Option<CudaPlan>, Diagnosis> {
+) -> Result<Box<dyn Session>, Diagnosis> {
     let LoadedModel { name, model, binding, chosen } = loaded;
-    if !CudaPlan::serves(model, binding, chosen.prepared.inputs()) {
-        return Ok(None);
-    }
-    let Some(session) = chosen.device_session(scratch.map(|scratch| (scratch, name.as_str())))? else {
-        return Ok(None);
-    };
-    let next = "see `orinoco doctor`, or use an engine on the CPU";
-    let device = chosen.context.device().about(&codes::ENGINE_UNAVAILABLE, chosen.name, next)?;
+    let wanted = wanted_memory(model, binding, chosen.prepared.as_ref());
+    chosen.session(wanted, scratch.map(|scratch| (scratch, name.as_str())))
+}
+
+/// A plan of `loaded` with `session`, on the GPU if its tensors are there.
+pub(crate) fn bind_session(
+    loaded: &LoadedModel,
+    session: Box<dyn Session>,
+    clock: Arc<dyn Clock>,
+) -> Result<Box<dyn Executor>, Diagnosis> {
+    let LoadedModel { model, binding, chosen, .. } = loaded;
     let prepared = chosen.prepared.as_ref();
-    CudaPlan::new(model, binding, prepared, session, &device, Arc::clone(clock)).map(Some)
+    #[cfg(feature = "cuda")]
+    if session.memory() == TensorMemory::Device {
+        let next = "see `orinoco doctor`, or use an engine on the CPU";
+        let device = chosen.context.device().about(&codes::ENGINE_UNAVAILABLE, chosen.name, next)?;
+        return Ok(Box::new(CudaPlan::new(model, binding, prepared, session, &device, clock)?));
+    }
+    Ok(Box::new(CpuPlan::new(model, binding, prepared, session, clock)?))
+}
+
+/// Where a plan of `model` wants its session's tensors.
+fn wanted_memory(model: &Model, binding: &Binding, prepared: &dyn Prepared) -> TensorMemory {
+    #[cfg(feature = "cuda")]
+    if prepared.memory() == TensorMemory::Device && CudaPlan::serves(model, binding, prepared.inputs()) {
+        return TensorMemory::Device;
+    }
+    let _ = (model, binding, prepared);
+    TensorMemory::Host
 }
 
 /// A plan of `loaded`, which takes sound.
 pub fn bind_audio(loaded: &mut LoadedModel) -> Result<AudioPlan, Diagnosis> {
-    let session = loaded.chosen.session()?;
+    let session = loaded.chosen.session(TensorMemory::Host, None)?;
     AudioPlan::new(&loaded.model, &loaded.binding, loaded.chosen.prepared.as_ref(), session)
 }
 

@@ -11,7 +11,7 @@ use orinoco_cuda::{CudaError, Device, DeviceArena, PinnedBuffer, Span, Stream, T
 use orinoco_vision::{Across, Head, HeadSpec, InputSpec, Mapping, Output, heads};
 
 use super::kernel_element;
-use crate::engine::{DeviceSession, Prepared};
+use crate::engine::{Prepared, Session};
 use crate::inference::OUTPUTS_MAX;
 use crate::tensor::DeviceTensor;
 use orinoco_model::Model;
@@ -31,11 +31,13 @@ impl Readout {
     pub(super) fn new(
         model: &Model,
         prepared: &dyn Prepared,
-        session: &dyn DeviceSession,
+        session: &dyn Session,
         batch: usize,
         device: &Device,
     ) -> Result<Result<Self, String>, CudaError> {
-        let outputs = session.outputs();
+        let outputs: Vec<DeviceTensor> =
+            (0..prepared.outputs().len()).map(|index| session.output(index).device().clone()).collect();
+        let outputs = outputs.as_slice();
         let host = match HostHead::new(model, prepared.outputs(), outputs, batch, device)? {
             Ok(host) => host,
             Err(why) => return Ok(Err(why)),

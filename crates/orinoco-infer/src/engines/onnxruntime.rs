@@ -12,10 +12,11 @@ mod process;
 mod provider;
 mod runtime;
 mod session;
+mod spare;
 mod tensors;
 
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use orinoco_core::{Diagnosis, TensorDesc, codes};
 use orinoco_model::check_file;
@@ -35,15 +36,15 @@ use self::provider::Memory;
 use self::provider::{Provider, Tensors};
 use self::runtime::runtime;
 use self::session::BoundSession;
+#[cfg(feature = "cuda")]
+use self::spare::LentSession;
+use self::spare::{Overrides, SpareSession};
 use crate::context::{EngineContext, Options};
 use crate::device::Device;
-#[cfg(feature = "cuda")]
-use crate::engine::DeviceSession;
-use crate::engine::{Engine, EngineInfo, Prepared, Session, check_binding};
+use crate::engine::{Engine, EngineInfo, Prepared, Session, SessionSpec, check_binding};
 use crate::faults::{run_failed, unreadable};
 use crate::panics::catch_panic;
-#[cfg(feature = "cuda")]
-use crate::scratch::Scratch;
+use crate::tensor::TensorMemory;
 
 /// ONNX Runtime, computing in one place.
 #[derive(Debug)]
@@ -95,7 +96,7 @@ struct Loader {
 }
 
 impl Loader {
-    fn load(&self, file: &Path, memory: Tensors, overrides: &[(&str, i64)]) -> Result<OrtSession, Diagnosis> {
+    fn load(&self, file: &Path, memory: Tensors, overrides: &Overrides) -> Result<OrtSession, Diagnosis> {
         let load = || -> Result<OrtSession, Error> {
             let mut builder = OrtSession::builder(&self.runtime.environment)?
                 .with_optimization_level(GraphOptimizationLevel::All)?
@@ -124,14 +125,14 @@ impl Loader {
 struct OrtModel {
     loader: Loader,
     graph: GraphDesc,
-    /// The session that told inputs and outputs. The first binding takes it, so that weights are read once.
-    spare: Mutex<Option<OrtSession>>,
+    /// At first the session that told inputs and outputs.
+    spare: SpareSession,
 }
 
 impl OrtModel {
     fn load(loader: Loader, file: &Path) -> Result<Self, Diagnosis> {
-        let session = loader.load(file, Tensors::Host, &[])?;
-        Ok(Self { graph: GraphDesc::of(file, &session), spare: Mutex::new(Some(session)), loader })
+        let session = loader.load(file, Tensors::Host, &Overrides::new())?;
+        Ok(Self { graph: GraphDesc::of(file, &session), spare: SpareSession::new(session), loader })
     }
 }
 
@@ -144,49 +145,60 @@ impl Prepared for OrtModel {
         &self.graph.outputs
     }
 
-    fn session(&self, shapes: &[Vec<usize>]) -> Result<Box<dyn Session>, Diagnosis> {
+    fn memory(&self) -> TensorMemory {
+        match self.loader.device {
+            Some(_) => TensorMemory::Device,
+            None => TensorMemory::Host,
+        }
+    }
+
+    fn session(&self, wanted: &SessionSpec<'_>) -> Result<Box<dyn Session>, Diagnosis> {
         let GraphDesc { file, inputs, outputs, .. } = &self.graph;
-        check_binding(file, inputs, outputs, shapes)?;
-        let overrides = self.graph.overrides(shapes)?;
-        let spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner).take();
+        check_binding(file, inputs, outputs, wanted.shapes)?;
         let bound = catch_panic(|| {
-            let session = match spare {
-                Some(session) if overrides.is_empty() => session,
-                _ => self.loader.load(file, Tensors::Host, &overrides)?,
-            };
-            let Loader { device, options, .. } = &self.loader;
-            BoundSession::bind(session, &self.graph, shapes, device.as_ref(), options.shared_scratch)
-                .map_err(|why| run_failed(file, why.message()))
+            #[cfg(feature = "cuda")]
+            if wanted.memory == TensorMemory::Device
+                && let Some(session) = self.on_device(wanted)?
+            {
+                return Ok(Box::new(session) as Box<dyn Session>);
+            }
+            Ok(Box::new(self.on_host(wanted)?) as Box<dyn Session>)
         });
-        Ok(Box::new(bound.unwrap_or_else(|panic| Err(run_failed(file, &panic)))?))
+        bound.unwrap_or_else(|panic| Err(run_failed(file, &panic)))
+    }
+}
+
+impl OrtModel {
+    fn on_host(&self, wanted: &SessionSpec<'_>) -> Result<BoundSession, Diagnosis> {
+        let (file, overrides) = (&self.graph.file, self.graph.overrides(wanted.shapes)?);
+        let session = match self.spare.take(&overrides) {
+            Some(session) => session,
+            None => self.loader.load(file, Tensors::Host, &overrides)?,
+        };
+        let Loader { device, options, .. } = &self.loader;
+        let session = match device {
+            // One that is given up makes room on the GPU.
+            #[cfg(feature = "cuda")]
+            Some(_) => LentSession::for_good(session),
+            _ => self.spare.lend(session, overrides),
+        };
+        let scratch = wanted.scratch.filter(|_| options.shared_scratch);
+        let bound = BoundSession::bind(session, &self.graph, wanted.shapes, device.as_ref(), scratch);
+        bound.map_err(|why| run_failed(file, why.message()))
     }
 
+    /// A session whose tensors are on the GPU; `None` where the engine computes elsewhere, or an output has no fixed shape.
     #[cfg(feature = "cuda")]
-    fn is_on_device(&self) -> bool {
-        self.loader.device.is_some()
-    }
-
-    #[cfg(feature = "cuda")]
-    fn device_session(
-        &self,
-        shapes: &[Vec<usize>],
-        scratch: Option<(&Scratch, &str)>,
-    ) -> Result<Option<Box<dyn DeviceSession>>, Diagnosis> {
+    fn on_device(&self, wanted: &SessionSpec<'_>) -> Result<Option<CudaSession>, Diagnosis> {
         let Some(device) = &self.loader.device else { return Ok(None) };
-        let GraphDesc { file, inputs, outputs, .. } = &self.graph;
-        check_binding(file, inputs, outputs, shapes)?;
-        let overrides = self.graph.overrides(shapes)?;
-        let pool = scratch.and_then(|(scratch, model)| Some((scratch.device()?, model)));
-        let bound = catch_panic(|| {
-            let memory = match pool {
-                None => Memory::Its,
-                Some((pool, _)) if pool.is_measuring() => Memory::Measured,
-                Some(_) => Memory::Ours,
-            };
-            let session = self.loader.load(file, Tensors::Device(memory), &overrides)?;
-            CudaSession::bind(session, &self.graph, shapes, device, pool)
-        });
-        let bound = bound.unwrap_or_else(|panic| Err(run_failed(file, &panic)))?;
-        Ok(bound.map(|session| Box::new(session) as _))
+        let overrides = self.graph.overrides(wanted.shapes)?;
+        let pool = wanted.scratch.and_then(|(scratch, model)| Some((scratch.device()?, model)));
+        let memory = match pool {
+            None => Memory::Its,
+            Some((pool, _)) if pool.is_measuring() => Memory::Measured,
+            Some(_) => Memory::Ours,
+        };
+        let session = self.loader.load(&self.graph.file, Tensors::Device(memory), &overrides)?;
+        CudaSession::bind(session, &self.graph, wanted.shapes, device, pool)
     }
 }

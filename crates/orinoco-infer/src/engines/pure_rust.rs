@@ -16,10 +16,11 @@ use tract_onnx::tract_core::floats::FloatPrecisionTranslator;
 use tract_onnx::tract_core::transform::ModelTransform;
 
 use crate::context::EngineContext;
-use crate::engine::{Engine, EngineInfo, Prepared, Session, check_binding};
+use crate::engine::{Engine, EngineInfo, Prepared, Session, SessionSpec, check_binding};
 use crate::faults::{NOT_ONNX, run_failed, unreadable, unsupported};
 use crate::panics::catch_panic;
-use crate::tensor::{Elements, ElementsMut, TensorView, TensorViewMut};
+use crate::stream::ExecutionStream;
+use crate::tensor::{Elements, ElementsMut, TensorMut, TensorRef, TensorView, TensorViewMut};
 
 /// tract has no constant for it; a test compares it with `Cargo.lock`.
 const VERSION: &str = "0.23.9";
@@ -112,7 +113,8 @@ impl Prepared for TractModel {
         &self.outputs
     }
 
-    fn session(&self, shapes: &[Vec<usize>]) -> Result<Box<dyn Session>, Diagnosis> {
+    fn session(&self, wanted: &SessionSpec<'_>) -> Result<Box<dyn Session>, Diagnosis> {
+        let shapes = wanted.shapes;
         check_binding(&self.file, &self.inputs, &self.outputs, shapes)?;
         let mut cached = self.plan.lock().unwrap_or_else(PoisonError::into_inner);
         let plan = match cached.as_ref() {
@@ -348,25 +350,26 @@ fn as_declared(output: TValue, element: ElementType) -> TractResult<Arc<Tensor>>
 }
 
 impl Session for TractSession {
-    fn input(&mut self, index: usize) -> TensorViewMut<'_> {
+    fn input(&mut self, index: usize) -> TensorMut<'_> {
         let tensor = &mut self.inputs[index];
         if Arc::get_mut(tensor).is_none() {
             *tensor = Arc::new(tensor.as_ref().deep_clone());
         }
         let tensor = Arc::get_mut(tensor).expect("a fresh copy is shared with nobody");
-        TensorViewMut { shape: &self.shapes[index], data: write(tensor) }
+        TensorMut::Host(TensorViewMut { shape: &self.shapes[index], data: write(tensor) })
     }
 
-    fn run(&mut self) -> Result<(), Diagnosis> {
+    fn enqueue(&mut self, stream: &ExecutionStream) -> Result<(), Diagnosis> {
+        stream.wait().map_err(|why| run_failed(&self.file, &why.to_string()))?;
         let outputs = catch_panic(|| self.infer().map_err(|why| story(&why)));
         self.outputs = outputs.and_then(|result| result).map_err(|why| run_failed(&self.file, &why))?;
         Ok(())
     }
 
-    fn output(&self, index: usize) -> TensorView<'_> {
+    fn output(&self, index: usize) -> TensorRef<'_> {
         assert!(!self.outputs.is_empty(), "an output is read after a run");
         let tensor = &self.outputs[index];
-        TensorView { shape: tensor.shape(), data: read(tensor) }
+        TensorRef::Host(TensorView { shape: tensor.shape(), data: read(tensor) })
     }
 }
 

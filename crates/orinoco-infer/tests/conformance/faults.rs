@@ -4,7 +4,9 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use orinoco_core::{Diagnosis, codes};
-use orinoco_infer::{Engine, EngineContext, EngineOrder, ProbeInputs, choose};
+use orinoco_infer::{
+    Chosen, Engine, EngineContext, EngineOrder, ProbeInputs, SessionSpec, TensorMemory, choose,
+};
 use orinoco_model::Repository;
 use orinoco_tests::onnx::{Attribute, Graph, element};
 
@@ -13,7 +15,7 @@ use crate::support::{Seeded, data, engines_here, one_node, say, shapes};
 /// Reads, binds and runs, as far as it goes.
 fn attempt(engine: &dyn Engine, file: &Path) -> Result<(), Diagnosis> {
     let prepared = engine.prepare(file, &EngineContext::default())?;
-    let mut session = prepared.session(&shapes(prepared.inputs(), 1))?;
+    let mut session = prepared.session(&SessionSpec::new(&shapes(prepared.inputs(), 1)))?;
     session.run()
 }
 
@@ -147,8 +149,9 @@ fn choosing_blames_the_file_and_not_the_engines() {
     std::fs::write(file.path(), one_node("Relu", 1, &["n", "2"])).unwrap();
     let mut chosen = choose(file.path()).unwrap();
     assert_eq!((chosen.name, chosen.refused.len()), (names[0].as_str(), 0));
-    let (mut proved, mut another) = (chosen.session().unwrap(), chosen.session().unwrap());
-    assert_eq!(proved.output(0).shape, [1, 2]);
+    let session = |chosen: &mut Chosen| chosen.session(TensorMemory::Host, None).unwrap();
+    let (mut proved, mut another) = (session(&mut chosen), session(&mut chosen));
+    assert_eq!(proved.output(0).host().shape, [1, 2]);
     proved.run().unwrap();
     another.run().unwrap();
 }
@@ -192,6 +195,6 @@ fn a_constant_that_picks_a_branch_is_there_when_the_model_is_probed() {
         let fault = choose(false).err().unwrap_or_else(|| panic!("{}: zeros pick the other", names[0]));
         assert_eq!(fault.code.id, codes::ENGINE_UNAVAILABLE.id, "{fault}");
         let mut chosen = choose(true).unwrap_or_else(|fault| panic!("{fault}"));
-        chosen.session().and_then(|mut session| session.run()).unwrap();
+        chosen.session(TensorMemory::Host, None).and_then(|mut session| session.run()).unwrap();
     }
 }

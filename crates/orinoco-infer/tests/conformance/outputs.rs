@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use ndarray::ArrayD;
 use orinoco_core::codes;
-use orinoco_infer::{Engine, EngineContext, Options, Scratch, Session, by_name};
+use orinoco_infer::{Engine, EngineContext, Options, Scratch, Session, SessionSpec, by_name};
 
 use crate::support::{
     array, data, engines_here, max_difference, mean_difference, one_node, one_node_from_to, open, say,
@@ -24,7 +24,8 @@ fn is_ignored(engine: &dyn Engine, data: &Path, model: &str) -> bool {
     let Some((name, file, reason)) = line else { return false };
     say(&format!("ignored: {file} on {name}: {reason}"));
     let prepared = engine.prepare(&model_file(data, model), &EngineContext::default());
-    let bound = prepared.and_then(|prepared| prepared.session(&shapes(prepared.inputs(), 1)));
+    let bound =
+        prepared.and_then(|prepared| prepared.session(&SessionSpec::new(&shapes(prepared.inputs(), 1))));
     let fault = bound.err().unwrap_or_else(|| panic!("{file} now runs on {name}: take it out of the list"));
     assert_eq!(fault.code.id, codes::MODEL_UNSUPPORTED.id, "{fault}");
     true
@@ -202,7 +203,7 @@ fn outputs_are_those_of_the_reference() {
             for file in case.files {
                 let reference = reference(&data, case.refs, file);
                 let floats = to_floats(&array::<u8>(&reference, "input_u8"), case.order, case.normalise);
-                session.input(0).data.copy_from_f32(&floats);
+                session.input(0).host().data.copy_from_f32(&floats);
                 let ours = run_twice(session.as_mut(), case.outputs.len());
                 for (ours, name) in ours.iter().zip(case.outputs) {
                     let expected = array::<f32>(&reference, name);
@@ -231,6 +232,7 @@ fn segmentation_is_that_of_the_reference() {
             let picture = array::<u8>(&reference, "input_u8");
             session
                 .input(0)
+                .host()
                 .data
                 .copy_from_f32(&to_floats(&picture, Order::Interleaved, |_, x| x / 127.5 - 1.0));
             session.run().unwrap();
@@ -270,7 +272,7 @@ fn digits_are_those_of_the_reference() {
         assert_eq!(prepared.inputs().len(), 1, "{}: {:?}", engine.name(), prepared.inputs());
         for (picture, expected) in pictures.outer_iter().zip(expected.outer_iter()) {
             let floats: Vec<f32> = picture.iter().map(|x| f32::from(*x)).collect();
-            session.input(0).data.f32().unwrap().copy_from_slice(&floats);
+            session.input(0).host().data.f32().unwrap().copy_from_slice(&floats);
             session.run().unwrap();
             let worst = max_difference(&values(session.as_ref(), 0), expected.as_slice().unwrap());
             assert!(worst < 5000.0 * 1e-5, "{}: {worst}", engine.name());
@@ -290,11 +292,11 @@ fn a_dynamic_axis_can_be_fixed_at_any_size() {
         let prepared =
             engine.prepare(&model_file(&data, "kws_dscnn_f32"), &EngineContext::default()).unwrap();
         for batch in [1, 2] {
-            let mut session = prepared.session(&shapes(prepared.inputs(), batch)).unwrap();
+            let mut session = prepared.session(&SessionSpec::new(&shapes(prepared.inputs(), batch))).unwrap();
             let (input, expected) = (&inputs[..batch * 490], &expected[..batch * 12]);
-            session.input(0).data.copy_from_f32(input);
+            session.input(0).host().data.copy_from_f32(input);
             let ours = run_twice(session.as_mut(), 1);
-            assert_eq!(session.output(0).shape, [batch, 12]);
+            assert_eq!(session.output(0).host().shape, [batch, 12]);
             let worst = max_difference(&ours[0], expected);
             assert!(worst < 1e-4, "{} batch {batch}: {worst}", engine.name());
         }
@@ -315,7 +317,7 @@ fn int8_keywords_are_those_of_the_reference() {
             let input: Vec<f32> = array::<i8>(&reference, "input").iter().map(|x| f32::from(*x)).collect();
             let expected: Vec<f32> =
                 array::<i8>(&reference, "out_Identity").iter().map(|x| f32::from(*x)).collect();
-            session.input(0).data.copy_from_f32(&input);
+            session.input(0).host().data.copy_from_f32(&input);
             let ours = run_twice(session.as_mut(), 1);
             let worst = max_difference(&ours[0], &expected);
             println!("{} kws_dscnn_int8 {file}: differs by {worst} of 255 steps", engine.name());
@@ -339,15 +341,15 @@ fn voice_activity_follows_the_reference() {
         for engine in engines_here().into_iter().filter(|engine| !is_ignored(*engine, &data, model)) {
             let prepared = engine.prepare(&model_file(&data, model), &EngineContext::default()).unwrap();
             let shapes = vec![vec![1, 576], vec![2, 1, 128], vec![]];
-            let mut session = prepared.session(&shapes).unwrap();
-            session.input(2).data.copy_from_f32(&[16000.0]);
+            let mut session = prepared.session(&SessionSpec::new(&shapes)).unwrap();
+            session.input(2).host().data.copy_from_f32(&[16000.0]);
             let mut ours = Vec::new();
             for chunk in 0..CHUNKS {
-                session.input(0).data.copy_from_f32(&samples[chunk * 512..][..576]);
+                session.input(0).host().data.copy_from_f32(&samples[chunk * 512..][..576]);
                 session.run().unwrap();
                 ours.extend(values(session.as_ref(), 0));
                 let state = values(session.as_ref(), 1);
-                session.input(1).data.copy_from_f32(&state);
+                session.input(1).host().data.copy_from_f32(&state);
             }
             let worst = max_difference(&ours, &expected.as_slice().unwrap()[..CHUNKS]);
             println!("{} {model}: differs by {worst:e}", engine.name());
@@ -366,9 +368,9 @@ fn super_resolution_keeps_the_picture() {
     let luma: Vec<f32> = luma.iter().map(|x| f32::from(*x) / 255.0).collect();
     for engine in engines_here() {
         let (_, mut session) = open(engine, &model_file(&data, "super_resolution_10"), 1);
-        session.input(0).data.copy_from_f32(&luma);
+        session.input(0).host().data.copy_from_f32(&luma);
         session.run().unwrap();
-        assert_eq!(session.output(0).shape, [1, 1, 3 * SIDE, 3 * SIDE]);
+        assert_eq!(session.output(0).host().shape, [1, 1, 3 * SIDE, 3 * SIDE]);
         let large = values(session.as_ref(), 0);
         let block = |x: usize, y: usize| (0..9).map(move |i| (3 * y + i / 3) * 3 * SIDE + 3 * x + i % 3);
         let mean = |pixel: usize| block(pixel % SIDE, pixel / SIDE).map(|at| large[at]).sum::<f32>() / 9.0;
@@ -391,13 +393,13 @@ fn every_element_type_is_carried() {
             let (prepared, mut session) = open(engine, &file, 2);
             assert_eq!(format!("{}", prepared.inputs()[0]), format!("x {name}[?,3]"), "{}", engine.name());
             let written = [1.0, 0.0, 1.0, 1.0, 0.0, 0.0];
-            session.input(0).data.copy_from_f32(&written);
+            session.input(0).host().data.copy_from_f32(&written);
             assert_eq!(run_twice(session.as_mut(), 1), [written], "{} {name}", engine.name());
             // The output still is what it was when the next input is written.
-            session.input(0).data.copy_from_f32(&[0.0; 6]);
+            session.input(0).host().data.copy_from_f32(&[0.0; 6]);
             assert_eq!(values(session.as_ref(), 0), written, "{} {name}", engine.name());
-            assert_eq!(session.input(0).data.f32().is_some(), name == "f32");
-            assert_eq!(session.output(0).data.f32().is_some(), name == "f32");
+            assert_eq!(session.input(0).host().data.f32().is_some(), name == "f32");
+            assert_eq!(session.output(0).host().data.f32().is_some(), name == "f32");
         }
     }
 }
@@ -409,7 +411,7 @@ fn a_type_that_is_not_carried_is_refused() {
     for engine in engines_here() {
         let prepared = engine.prepare(file.path(), &EngineContext::default()).unwrap();
         assert_eq!(prepared.inputs()[0].element, None);
-        let fault = prepared.session(&[vec![2]]).err().unwrap();
+        let fault = prepared.session(&SessionSpec::new(&[vec![2]])).err().unwrap();
         assert_eq!(fault.code.id, codes::MODEL_UNSUPPORTED.id, "{}: {fault}", engine.name());
         assert_eq!(fault.cause, "tensor `x` is of a type that Orinoco does not carry");
     }
@@ -422,7 +424,7 @@ fn a_shape_that_does_not_fit_is_refused() {
     for engine in engines_here() {
         let prepared = engine.prepare(file.path(), &EngineContext::default()).unwrap();
         for shapes in [vec![], vec![vec![2, 4]], vec![vec![2]], vec![vec![2, 3], vec![2, 3]]] {
-            let fault = prepared.session(&shapes).err().unwrap();
+            let fault = prepared.session(&SessionSpec::new(&shapes)).err().unwrap();
             assert_eq!(fault.code.id, codes::MODEL_DISAGREES.id, "{}: {fault}", engine.name());
         }
     }
@@ -439,8 +441,8 @@ fn ort_tensors_do_not_move() {
     let (_, mut session) = open(engine, &model_file(&data, "fastestdet"), 1);
     let mut places = || {
         session.run().unwrap();
-        let input = session.input(0).data.f32().unwrap().as_ptr();
-        (input, session.output(0).data.f32().unwrap().as_ptr())
+        let input = session.input(0).host().data.f32().unwrap().as_ptr();
+        (input, session.output(0).host().data.f32().unwrap().as_ptr())
     };
     let first = places();
     assert!((0..3).all(|_| places() == first));
@@ -460,9 +462,11 @@ fn ort_outputs_have_the_shape_of_their_run() {
     std::fs::write(file.path(), find).unwrap();
     let context = EngineContext::new(Options { shared_scratch: true, ..Options::default() });
     let prepared = engine.prepare(file.path(), &context).unwrap();
-    let mut session = prepared.session(&shapes(prepared.inputs(), 1)).unwrap();
-    let scratch = Scratch::new(1 << 20).unwrap();
-    assert!(session.compute_in(&scratch, "finder"));
+    let (shapes, scratch) = (shapes(prepared.inputs(), 1), Scratch::new(1 << 20).unwrap());
+    let wanted = SessionSpec { scratch: Some((&scratch, "finder")), ..SessionSpec::new(&shapes) };
+    let mut session = prepared.session(&wanted).unwrap();
+    session.run().unwrap();
+    assert_eq!(scratch.usage().allocations, 0, "the run that binds it keeps out of the scratch");
     let runs: [(&[f32; 6], &[f32]); 5] = [
         (&[0.0; 6], &[]),
         (&[0.0, 5.0, 0.0, 0.0, 0.0, 7.0], &[0.0, 1.0, 1.0, 2.0]),
@@ -471,9 +475,9 @@ fn ort_outputs_have_the_shape_of_their_run() {
         (&[0.0; 6], &[]),
     ];
     for (input, found) in runs {
-        session.input(0).data.copy_from_f32(input);
+        session.input(0).host().data.copy_from_f32(input);
         session.run().unwrap();
-        assert_eq!(session.output(0).shape, [2, found.len() / 2]);
+        assert_eq!(session.output(0).host().shape, [2, found.len() / 2]);
         assert_eq!(values(session.as_ref(), 0), found);
         assert_eq!(scratch.usage().held, 0, "{:?}", scratch.usage());
     }
@@ -493,17 +497,17 @@ fn two_sessions_run_at_once() {
         let prepared = engine.prepare(&model_file(&data, "fastestdet"), &EngineContext::default()).unwrap();
         let shapes = shapes(prepared.inputs(), 1);
         let alone = pictures.each_ref().map(|floats| {
-            let mut session = prepared.session(&shapes).unwrap();
-            session.input(0).data.copy_from_f32(floats);
+            let mut session = prepared.session(&SessionSpec::new(&shapes)).unwrap();
+            session.input(0).host().data.copy_from_f32(floats);
             session.run().unwrap();
             values(session.as_ref(), 0)
         });
         std::thread::scope(|scope| {
             for (floats, alone) in pictures.iter().zip(&alone) {
-                let mut session = prepared.session(&shapes).unwrap();
+                let mut session = prepared.session(&SessionSpec::new(&shapes)).unwrap();
                 scope.spawn(move || {
                     for _ in 0..RUNS {
-                        session.input(0).data.copy_from_f32(floats);
+                        session.input(0).host().data.copy_from_f32(floats);
                         session.run().unwrap();
                         assert_eq!(values(session.as_ref(), 0), *alone);
                     }
@@ -523,8 +527,8 @@ fn threads_change_the_time_and_not_the_result() {
     for engine in engines_here() {
         let context = EngineContext::new(Options { threads: 2, ..Options::default() });
         let prepared = engine.prepare(&model_file(&data, case.model), &context).unwrap();
-        let mut session = prepared.session(&shapes(prepared.inputs(), 1)).unwrap();
-        session.input(0).data.copy_from_f32(&floats);
+        let mut session = prepared.session(&SessionSpec::new(&shapes(prepared.inputs(), 1))).unwrap();
+        session.input(0).host().data.copy_from_f32(&floats);
         let ours = run_twice(session.as_mut(), 1);
         let expected = array::<f32>(&reference, case.outputs[0]);
         assert!(max_difference(&ours[0], expected.as_slice().unwrap()) <= case.tolerance);

@@ -7,7 +7,7 @@ use std::sync::Once;
 use ndarray::{ArrayD, OwnedRepr};
 use ndarray_npy::{NpzReader, ReadableElement};
 use orinoco_core::{Dim, TensorDesc};
-use orinoco_infer::{Engine, EngineContext, Prepared, Session, engines};
+use orinoco_infer::{Engine, EngineContext, Prepared, Session, SessionSpec, engines};
 
 /// Tells the person at the terminal something, past the test harness's capture.
 pub(crate) fn say(text: &str) {
@@ -56,14 +56,14 @@ pub(crate) fn shapes(inputs: &[TensorDesc], size: usize) -> Vec<Vec<usize>> {
 /// A model with its dynamic axes fixed to `size`.
 pub(crate) fn open(engine: &dyn Engine, file: &Path, size: usize) -> (Box<dyn Prepared>, Box<dyn Session>) {
     let prepared = engine.prepare(file, &EngineContext::default()).unwrap();
-    let session = prepared.session(&shapes(prepared.inputs(), size)).unwrap();
+    let session = prepared.session(&SessionSpec::new(&shapes(prepared.inputs(), size))).unwrap();
     (prepared, session)
 }
 
 /// An output as f32.
 pub(crate) fn values(session: &dyn Session, output: usize) -> Vec<f32> {
     let mut values = Vec::new();
-    session.output(output).data.to_f32(&mut values);
+    session.output(output).host().data.to_f32(&mut values);
     values
 }
 

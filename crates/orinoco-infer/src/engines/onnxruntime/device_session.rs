@@ -19,9 +19,10 @@ use super::memory;
 use super::process::Place;
 use super::tensors::{describe, fixed_shape, type_of};
 use crate::context::DEVICE;
-use crate::engine::DeviceSession;
-use crate::faults::unsupported;
-use crate::tensor::DeviceTensor;
+use crate::engine::Session;
+use crate::faults::{run_failed, unsupported};
+use crate::stream::ExecutionStream;
+use crate::tensor::{DeviceTensor, TensorMemory, TensorMut, TensorRef};
 
 /// Runs before a session may compute in a lane's pool: in its second, ONNX Runtime allocates by the pattern of the first.
 const FIRST_RUNS: usize = 2;
@@ -155,16 +156,18 @@ fn on_device(desc: &TensorDesc, shape: &[usize], tensor: DynTensor) -> DeviceTen
     DeviceTensor { shape: shape.to_vec(), element, span }
 }
 
-impl DeviceSession for CudaSession {
-    fn inputs(&self) -> &[DeviceTensor] {
-        &self.inputs
+impl Session for CudaSession {
+    fn memory(&self) -> TensorMemory {
+        TensorMemory::Device
     }
 
-    fn outputs(&self) -> &[DeviceTensor] {
-        &self.outputs
+    fn input(&mut self, index: usize) -> TensorMut<'_> {
+        TensorMut::Device(&self.inputs[index])
     }
 
-    fn run(&mut self) -> Result<(), Diagnosis> {
+    /// ONNX Runtime computes on a stream of its own, captures a graph of its own, and waits for it.
+    fn enqueue(&mut self, stream: &ExecutionStream) -> Result<(), Diagnosis> {
+        stream.wait().map_err(|why| run_failed(&self.file, &format!("{why}: {}", why.source)))?;
         // What is freed while ONNX Runtime captures would end the capture.
         let _capturing = self.capturing_runs_left.checked_sub(1).map(|left| {
             self.capturing_runs_left = left;
@@ -174,5 +177,9 @@ impl DeviceSession for CudaSession {
         let run = || session.run_binding(binding).map(drop);
         let ran = inside(place, || memory::inside(&Place::System, run));
         ran.map_err(|why| why_not_run(&self.file, &why))
+    }
+
+    fn output(&self, index: usize) -> TensorRef<'_> {
+        TensorRef::Device(&self.outputs[index])
     }
 }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use orinoco_core::{Diagnosis, TensorDesc};
 use ort::session::Session as OrtSession;
 
+use super::spare::Overrides;
 use super::tensors::{describe, symbols_of};
 use crate::faults::unsupported;
 
@@ -30,13 +31,13 @@ impl GraphDesc {
 
     /// The sizes that `shapes` gives to named axes. ONNX Runtime plans its memory and infers the outputs' shapes with
     /// them, so they are fixed before the graph is optimised.
-    pub(super) fn overrides(&self, shapes: &[Vec<usize>]) -> Result<Vec<(&str, i64)>, Diagnosis> {
-        let mut fixed: Vec<(&str, i64)> = Vec::new();
+    pub(super) fn overrides(&self, shapes: &[Vec<usize>]) -> Result<Overrides, Diagnosis> {
+        let mut fixed = Overrides::new();
         for (symbol, size) in self.symbols.iter().flatten().zip(shapes.iter().flatten()) {
             let size = i64::try_from(*size).expect("check_binding keeps sizes below isize::MAX");
             match fixed.iter().find(|(name, _)| name == symbol) {
                 _ if symbol.is_empty() => {}
-                None => fixed.push((symbol, size)),
+                None => fixed.push((symbol.clone(), size)),
                 Some((_, other)) if *other == size => {}
                 Some((_, other)) => {
                     let cause = format!("axis `{symbol}` cannot be both {other} and {size}");

@@ -5,25 +5,28 @@ use std::path::PathBuf;
 use orinoco_core::Diagnosis;
 use ort::Error;
 use ort::memory::{AllocationDevice, Allocator, AllocatorType, MemoryInfo, MemoryType};
-use ort::session::{IoBinding, Session as OrtSession, SessionOutputs};
+use ort::session::{IoBinding, SessionOutputs};
 use ort::value::{DynTensor, DynTensorValueType};
 
 #[cfg(feature = "cuda")]
-use super::device_memory;
+use super::device_memory::{self, DevicePlace};
 use super::errors::why_not_run;
 use super::graph::GraphDesc;
 use super::memory::{self, inside};
 use super::process::Place;
+use super::spare::LentSession;
 use super::tensors::{allocate, copy, describe, fixed_shape, read, write};
 use crate::device::Device;
 use crate::engine::Session;
+use crate::faults::run_failed;
 use crate::scratch::Scratch;
-use crate::tensor::{TensorView, TensorViewMut};
+use crate::stream::ExecutionStream;
+use crate::tensor::{TensorMut, TensorRef, TensorView, TensorViewMut};
 
 /// A session with its bound tensors. Inputs, and outputs of a known shape, are allocated once and stay where they
 /// are; other outputs are allocated by ONNX Runtime in each run, and copied out of its memory.
 pub(super) struct BoundSession {
-    session: OrtSession,
+    session: LentSession,
     binding: IoBinding,
     /// Where ONNX Runtime leaves the outputs that it allocates.
     host: MemoryInfo<'static>,
@@ -32,10 +35,43 @@ pub(super) struct BoundSession {
     file: PathBuf,
     /// Whether inputs are copied when they are bound, so that they are bound before every run.
     copies_inputs: bool,
-    shared_scratch: bool,
-    place: Place,
+    /// What it computes in.
+    place: ComputePlace,
+    /// What it computes in after its first run, which is made when a model is bound, beside the work of its lane.
+    lane: Option<ComputePlace>,
+}
+
+/// What a run computes in.
+struct ComputePlace {
+    host: Place,
     #[cfg(feature = "cuda")]
-    on_device: Option<device_memory::DevicePlace>,
+    device: Option<DevicePlace>,
+}
+
+impl ComputePlace {
+    /// The engine's own memory.
+    #[cfg_attr(not(feature = "cuda"), expect(unused_variables, reason = "there is none"))]
+    fn own(device: Option<&Device>) -> Self {
+        Self {
+            host: Place::System,
+            #[cfg(feature = "cuda")]
+            device: device.map(DevicePlace::kept),
+        }
+    }
+
+    /// A lane's scratch, on the account of `model`.
+    #[cfg_attr(not(feature = "cuda"), expect(unused_variables, reason = "there is none"))]
+    fn lane(scratch: &Scratch, model: &str, device: Option<&Device>) -> Self {
+        memory::know(scratch);
+        Self {
+            host: Place::Lane(scratch.clone(), scratch.owner(model)),
+            #[cfg(feature = "cuda")]
+            device: device.map(|device| match scratch.device() {
+                Some(pool) => DevicePlace::pool(pool, model),
+                None => DevicePlace::kept(device),
+            }),
+        }
+    }
 }
 
 struct Bound {
@@ -49,11 +85,11 @@ struct Bound {
 impl BoundSession {
     /// Binds every tensor of `session`, which computes on `device` where there is one.
     pub(super) fn bind(
-        session: OrtSession,
+        session: LentSession,
         graph: &GraphDesc,
         shapes: &[Vec<usize>],
         device: Option<&Device>,
-        shared_scratch: bool,
+        scratch: Option<(&Scratch, &str)>,
     ) -> Result<Self, Error> {
         let mut binding = session.create_binding()?;
         let mut inputs = Vec::with_capacity(shapes.len());
@@ -83,10 +119,8 @@ impl BoundSession {
             outputs,
             file: graph.file.clone(),
             copies_inputs: device.is_some(),
-            shared_scratch,
-            place: Place::System,
-            #[cfg(feature = "cuda")]
-            on_device: device.map(device_memory::DevicePlace::kept),
+            place: ComputePlace::own(device),
+            lane: scratch.map(|(scratch, model)| ComputePlace::lane(scratch, model, device)),
         })
     }
 }
@@ -96,20 +130,24 @@ impl BoundSession {
         let Self { session, binding, inputs, copies_inputs, place, .. } = self;
         let run = move || {
             // Moved, so that what was found may refer to them.
-            let (session, binding) = (session, binding);
+            let (session, binding) = (&mut **session, binding);
             if *copies_inputs {
                 bind_inputs(binding, inputs)?;
             }
             session.run_binding(binding)
         };
         #[cfg(feature = "cuda")]
-        let run = || match &self.on_device {
+        let run = || match &place.device {
             Some(place) => device_memory::inside(place, run),
             None => run(),
         };
-        let found = inside(place, run);
+        let found = inside(&place.host, run);
         let kept = found.and_then(|found| keep(&mut self.outputs, found));
-        kept.and(self.release_outputs())
+        kept.and(self.release_outputs())?;
+        if let Some(lane) = self.lane.take() {
+            self.place = lane;
+        }
+        Ok(())
     }
 
     /// Lets go of what ONNX Runtime allocated in a run. The binding would hold it, and refuse a next run in which the
@@ -161,31 +199,20 @@ impl Bound {
     }
 }
 impl Session for BoundSession {
-    fn input(&mut self, index: usize) -> TensorViewMut<'_> {
+    fn input(&mut self, index: usize) -> TensorMut<'_> {
         let Bound { shape, tensor, .. } = &mut self.inputs[index];
         let tensor = tensor.as_mut().expect("inputs are allocated when they are bound");
-        TensorViewMut { shape, data: write(tensor) }
+        TensorMut::Host(TensorViewMut { shape, data: write(tensor) })
     }
 
-    fn run(&mut self) -> Result<(), Diagnosis> {
+    fn enqueue(&mut self, stream: &ExecutionStream) -> Result<(), Diagnosis> {
+        stream.wait().map_err(|why| run_failed(&self.file, &why.to_string()))?;
         self.compute().map_err(|why| why_not_run(&self.file, &why))
     }
 
-    fn output(&self, index: usize) -> TensorView<'_> {
+    fn output(&self, index: usize) -> TensorRef<'_> {
         let Bound { shape, tensor, .. } = &self.outputs[index];
         let tensor = tensor.as_ref().expect("an output is read after a run");
-        TensorView { shape, data: read(tensor) }
-    }
-
-    fn compute_in(&mut self, scratch: &Scratch, model: &str) -> bool {
-        if self.shared_scratch {
-            memory::know(scratch);
-            self.place = Place::Lane(scratch.clone(), scratch.owner(model));
-            #[cfg(feature = "cuda")]
-            if let Some(pool) = scratch.device().filter(|_| self.on_device.is_some()) {
-                self.on_device = Some(device_memory::DevicePlace::pool(pool, model));
-            }
-        }
-        self.shared_scratch
+        TensorRef::Host(TensorView { shape, data: read(tensor) })
     }
 }

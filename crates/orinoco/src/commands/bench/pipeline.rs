@@ -6,6 +6,7 @@ use std::time::Instant;
 use orinoco_board::{Board, BoardStream};
 use orinoco_config::Faults;
 use orinoco_core::Exit;
+use orinoco_infer::TensorMemory;
 use orinoco_pipeline::Stop;
 use orinoco_runtime::{BoardEngines, Earlier, LoadedModel, Quiet, Runtime, load_model, repository};
 use serde::Serialize;
@@ -96,8 +97,8 @@ pub(crate) fn run(args: &BenchPipelineArgs, json: bool) -> Result<Exit, Faults> 
 fn engine_fps(loaded: &mut LoadedModel, frames: u64) -> Result<f64, Faults> {
     /// Runs before the clock starts: caches and clocks settle.
     const WARM_UP: u64 = 10;
-    let mut session = loaded.chosen.session()?;
-    let mut input = session.input(loaded.binding.input).data;
+    let mut session = loaded.chosen.session(TensorMemory::Host, None)?;
+    let mut input = session.input(loaded.binding.input).host().data;
     let (scale, mean) =
         loaded.model.input.image().map_or((1.0, 0.0), |image| (image.scale[0], image.mean[0]));
     let elements = input.len();
