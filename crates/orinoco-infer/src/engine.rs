@@ -41,7 +41,7 @@ pub trait Prepared: Send + Sync {
     /// What the graph gives.
     fn outputs(&self) -> &[TensorDesc];
 
-    /// Where the engine computes, which is where it can have a session's tensors beside the host's memory.
+    /// Where the engine computes: in addition to the host's memory, sessions can have their tensors there.
     fn memory(&self) -> TensorMemory {
         TensorMemory::Host
     }
@@ -61,8 +61,8 @@ pub struct SessionSpec<'a> {
     /// Where its tensors are wanted. They are in the host's memory nevertheless where the engine computes there, or where
     /// an output has no fixed shape.
     pub memory: TensorMemory,
-    /// The scratch that it shares with the other models of its lane, and the model's name there. Its first runs, by which a
-    /// model is bound beside the lane's work, are computed elsewhere. Engines that keep their own memory, or were prepared
+    /// The scratch that it shares with the other models of its lane, and the model's name there. Its first runs bind
+    /// a model while the lane works, and are computed elsewhere. Engines that keep their own memory, or were prepared
     /// without [`Options::shared_scratch`](crate::Options::shared_scratch), do so here, too.
     pub scratch: Option<(&'a Scratch, &'a str)>,
 }
@@ -100,6 +100,9 @@ pub trait Session: Send {
 
     /// Lends output `index` of the latest run. Panics before the first.
     fn output(&self, index: usize) -> TensorRef<'_>;
+
+    /// Ends it, and leaves what it has loaded to the model's next session, where the engine can.
+    fn recycle(self: Box<Self>) {}
 
     /// One inference, which is done when this returns.
     ///

@@ -7,8 +7,8 @@ use orinoco_core::{Diagnosis, TensorDesc, codes};
 use crate::context::EngineContext;
 use crate::engine::{Engine, Prepared, Session, SessionSpec};
 use crate::engines::{engines, find};
-use crate::inference::ProbeInputs;
 use crate::scratch::Scratch;
+use crate::states::ProbeInputs;
 use crate::tensor::TensorMemory;
 
 /// Engines in order of preference, found by their names once.
@@ -101,11 +101,13 @@ impl Chosen {
         wanted: TensorMemory,
         scratch: Option<(&Scratch, &str)>,
     ) -> Result<Box<dyn Session>, Diagnosis> {
-        // What the proof holds goes to the next session, or makes room for it.
         let proof = self.proof.take();
         let is_on_host = [wanted, self.prepared.memory()].contains(&TensorMemory::Host);
-        if let Some(proof) = proof.filter(|_| is_on_host && scratch.is_none()) {
-            return Ok(proof);
+        match proof {
+            Some(proof) if is_on_host && scratch.is_none() => return Ok(proof),
+            Some(proof) if is_on_host => proof.recycle(),
+            // On the GPU it makes room.
+            proof => drop(proof),
         }
         let mut session =
             self.prepared.session(&SessionSpec { shapes: &self.inputs.shapes, memory: wanted, scratch })?;

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use orinoco_core::{Diagnosis, Findings, FrameDesc, Nanos, PixelFormat};
 use orinoco_infer::{
-    CpuPlan, ENGINES, EngineContext, ExecutionStream, Options, Scratch, Session, SessionSpec, TensorMut,
+    ENGINES, EngineContext, ExecutionStream, ImagePlan, Options, Scratch, Session, SessionSpec, TensorMut,
     TensorRef, by_name,
 };
 use orinoco_model::Repository;
@@ -81,7 +81,7 @@ impl Session for Watched {
 }
 
 /// A plan of the demo's model; `None`, with a line, where the engine cannot run here.
-fn plan(engine: &str, scratch: &Scratch) -> Option<CpuPlan> {
+fn plan(engine: &str, scratch: &Scratch) -> Option<ImagePlan> {
     let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models");
     let repository = Repository { roots: vec![models], data: Vec::new() };
     let model =
@@ -97,7 +97,8 @@ fn plan(engine: &str, scratch: &Scratch) -> Option<CpuPlan> {
     let wanted = SessionSpec { scratch: Some((scratch, "person-nano")), ..SessionSpec::new(&binding.shapes) };
     let session = Box::new(Watched(prepared.session(&wanted).expect("it is bound")));
     let clock = Arc::new(MonotonicClock::default());
-    let mut plan = CpuPlan::new(&model, &binding, prepared.as_ref(), session, clock).expect("it runs");
+    let mut plan =
+        ImagePlan::new(&model, &binding, prepared.as_ref(), session, &context, clock).expect("it runs");
     // Others may compute in it while a plan is bound.
     assert_eq!(scratch.usage().allocations, 0, "a plan keeps out of it until it is replayed");
     let mut findings = [Findings::default()];

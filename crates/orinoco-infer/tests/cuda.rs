@@ -18,8 +18,8 @@ use half::f16;
 use orinoco_core::{Diagnosis, ElementType, Findings, FrameDesc, MemoryDomain, Nanos, PixelFormat};
 use orinoco_cuda::{Device, DeviceArena, Stream, Surfaces};
 use orinoco_infer::{
-    CpuPlan, CudaPlan, DeviceTensor, Elements, ElementsMut, EngineContext, ExecutionStream, Prepared,
-    Session, SessionSpec, TensorMemory, TensorMut, TensorRef, by_name,
+    DeviceTensor, Elements, ElementsMut, EngineContext, ExecutionStream, ImagePlan, Prepared, Session,
+    SessionSpec, TensorMemory, TensorMut, TensorRef, by_name,
 };
 use orinoco_model::{Binding, Model, Repository};
 use orinoco_pipeline::{Executor, Frame, Lease, MonotonicClock, Slot, SlotPool};
@@ -137,18 +137,20 @@ impl Loaded {
         self.prepared.session(&SessionSpec::new(&self.binding.shapes)).expect("it is bound")
     }
 
-    fn on_cpu(&self) -> CpuPlan {
-        let clock = Arc::new(MonotonicClock::default());
-        CpuPlan::new(&self.model, &self.binding, self.prepared.as_ref(), self.session(), clock)
+    fn on_cpu(&self) -> ImagePlan {
+        let (context, clock) = (EngineContext::default(), Arc::new(MonotonicClock::default()));
+        ImagePlan::new(&self.model, &self.binding, self.prepared.as_ref(), self.session(), &context, clock)
             .expect("it runs")
     }
 
-    fn on_gpu(&self, device: &Device) -> CudaPlan {
+    fn on_gpu(&self, context: &EngineContext) -> ImagePlan {
         let prepared = self.prepared.as_ref();
-        assert!(CudaPlan::serves(&self.model, &self.binding, prepared.inputs()), "{}", self.model.name);
-        let session = Box::new(HostEngine::new(self.session(), prepared, device));
+        let can_be = ImagePlan::can_be_on_device(&self.model, &self.binding, prepared.inputs());
+        assert!(can_be, "{}", self.model.name);
+        let device = context.device().expect("it is open");
+        let session = Box::new(HostEngine::new(self.session(), prepared, &device));
         let clock = Arc::new(MonotonicClock::default());
-        CudaPlan::new(&self.model, &self.binding, prepared, session, device, clock).expect("it runs")
+        ImagePlan::new(&self.model, &self.binding, prepared, session, context, clock).expect("it runs")
     }
 }
 
@@ -222,8 +224,8 @@ fn in_video_memory(frame: &Frame, given_back: &Arc<AtomicUsize>) -> Frame {
 }
 
 /// Frames through both plans; what they find must be the same.
-fn check(loaded: &Loaded, device: &Device, batches: &[Vec<Frame>]) -> Vec<Findings> {
-    let (mut cpu, mut gpu) = (loaded.on_cpu(), loaded.on_gpu(device));
+fn check(loaded: &Loaded, gpu: &EngineContext, batches: &[Vec<Frame>]) -> Vec<Findings> {
+    let (mut cpu, mut gpu) = (loaded.on_cpu(), loaded.on_gpu(gpu));
     let mut all = Vec::new();
     for frames in batches {
         let mut expected = vec![Findings::default(); frames.len()];
@@ -261,8 +263,11 @@ fn check_same(name: &str, seen: &Findings, expected: &Findings) {
     }
 }
 
-fn gpu(check: &str) -> Option<Device> {
-    Device::open(0).inspect_err(|why| note(&format!("skipped: {check}: {why}"))).ok()
+/// A context with a GPU; `None`, with a line, where there is none.
+fn gpu(check: &str) -> Option<EngineContext> {
+    let context = EngineContext::default();
+    context.device().map_err(|why| note(&format!("skipped: {check}: {why}"))).ok()?;
+    Some(context)
 }
 
 #[test]
@@ -274,7 +279,7 @@ fn plans_run_without_a_gpu_as_well() {
 
 #[test]
 fn boxes_are_those_of_the_cpu() {
-    let Some(device) = gpu("boxes") else { return };
+    let Some(gpu) = gpu("boxes") else { return };
     let low = |model: &mut Model| model.head.score_threshold = 0.01;
     let loaded = Loaded::new("person-nano", 2, low).expect("it is in the repository");
     // Alone and as a pair, and each larger than what came before.
@@ -283,13 +288,13 @@ fn boxes_are_those_of_the_cpu() {
         vec![frame(PixelFormat::I420, (322, 200), 6, 1), frame(PixelFormat::Rgb, (200, 322), 5, 2)],
         vec![frame(PixelFormat::Nv12, (320, 180), 4, 3)],
     ];
-    let found = check(&loaded, &device, &batches);
+    let found = check(&loaded, &gpu, &batches);
     assert!(found.iter().all(|found| !found.detections.is_empty()), "there is something to compare");
 }
 
 #[test]
 fn heads_without_kernels_read_copies() {
-    let Some(device) = gpu("raw outputs") else { return };
+    let Some(gpu) = gpu("raw outputs") else { return };
     let raw = |model: &mut Model| {
         model.head = HeadSpec::new("raw", 0);
         if let orinoco_model::ModelInput::Image(image) = &mut model.input {
@@ -298,38 +303,38 @@ fn heads_without_kernels_read_copies() {
     };
     let loaded = Loaded::new("person-nano", 1, raw).expect("it is in the repository");
     let batches = [vec![frame(PixelFormat::Nv12, (640, 360), 0, 0)]];
-    let found = check(&loaded, &device, &batches);
+    let found = check(&loaded, &gpu, &batches);
     assert!(found.iter().all(|found| !found.tensors.is_empty()), "there is something to compare");
 }
 
 #[test]
 fn classes_are_those_of_the_cpu() {
-    let Some(device) = gpu("classes") else { return };
+    let Some(gpu) = gpu("classes") else { return };
     let Some(loaded) = Loaded::new("mnist_8", 1, |_| {}) else { return };
     let batches: Vec<Vec<Frame>> =
         (0..4).map(|shift| vec![frame(PixelFormat::Gray8, (28, 28), 0, shift)]).collect();
-    let found = check(&loaded, &device, &batches);
+    let found = check(&loaded, &gpu, &batches);
     assert!(found.iter().all(|found| !found.classes.is_empty()), "there is something to compare");
 }
 
 #[test]
 fn more_candidates_than_a_list_holds_are_read_on_the_host() {
-    let Some(device) = gpu("a full list") else { return };
+    let Some(gpu) = gpu("a full list") else { return };
     let all = |model: &mut Model| (model.head.score_threshold, model.head.multi_label) = (0.0, true);
     let Some(loaded) = Loaded::new("yolox_nano", 1, all) else { return };
-    let found = check(&loaded, &device, &[vec![frame(PixelFormat::Nv12, (320, 180), 0, 0)]]);
+    let found = check(&loaded, &gpu, &[vec![frame(PixelFormat::Nv12, (320, 180), 0, 0)]]);
     assert_eq!(found[0].detections.len(), loaded.model.head.detections_max);
 }
 
 #[test]
 fn frames_in_video_memory_are_read_where_they_are_and_given_back() {
-    let Some(device) = gpu("frames in video memory") else { return };
-    if let Err(why) = Surfaces::open(&device) {
+    let Some(gpu) = gpu("frames in video memory") else { return };
+    if let Err(why) = Surfaces::open(&gpu.device().expect("it is open")) {
         return note(&format!("skipped: frames in video memory: {why}: {}", why.source));
     }
     let low = |model: &mut Model| model.head.score_threshold = 0.01;
     let loaded = Loaded::new("person-nano", 2, low).expect("it is in the repository");
-    let (mut cpu, mut gpu) = (loaded.on_cpu(), loaded.on_gpu(&device));
+    let (mut cpu, mut gpu) = (loaded.on_cpu(), loaded.on_gpu(&gpu));
     let given_back = Arc::default();
     for (turn, size) in [(320, 180), (320, 180), (640, 360)].into_iter().enumerate() {
         let host: Vec<_> = (0..2).map(|at| frame(PixelFormat::Nv12, size, 12, turn * 2 + at)).collect();

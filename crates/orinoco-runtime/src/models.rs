@@ -5,13 +5,9 @@ use std::sync::Arc;
 
 use orinoco_board::BoardModel;
 use orinoco_config::Faults;
-#[cfg(feature = "cuda")]
-use orinoco_core::WithSubject;
 use orinoco_core::{Clock, Diagnosis, TensorDesc, codes};
-#[cfg(feature = "cuda")]
-use orinoco_infer::CudaPlan;
 use orinoco_infer::{
-    AudioPlan, Chosen, CpuPlan, Prepared, ProbeInputs, Scratch, Session, TensorMemory, choose,
+    AudioPlan, Chosen, ImagePlan, Prepared, ProbeInputs, Scratch, Session, TensorMemory, choose,
 };
 use orinoco_model::{Binding, Model, ModelInput, Repository};
 use orinoco_pipeline::Executor;
@@ -106,23 +102,15 @@ pub(crate) fn bind_session(
 ) -> Result<Box<dyn Executor>, Diagnosis> {
     let LoadedModel { model, binding, chosen, .. } = loaded;
     let prepared = chosen.prepared.as_ref();
-    #[cfg(feature = "cuda")]
-    if session.memory() == TensorMemory::Device {
-        let next = "see `orinoco doctor`, or use an engine on the CPU";
-        let device = chosen.context.device().about(&codes::ENGINE_UNAVAILABLE, chosen.name, next)?;
-        return Ok(Box::new(CudaPlan::new(model, binding, prepared, session, &device, clock)?));
-    }
-    Ok(Box::new(CpuPlan::new(model, binding, prepared, session, clock)?))
+    Ok(Box::new(ImagePlan::new(model, binding, prepared, session, &chosen.context, clock)?))
 }
 
 /// Where a plan of `model` wants its session's tensors.
 fn wanted_memory(model: &Model, binding: &Binding, prepared: &dyn Prepared) -> TensorMemory {
-    #[cfg(feature = "cuda")]
-    if prepared.memory() == TensorMemory::Device && CudaPlan::serves(model, binding, prepared.inputs()) {
-        return TensorMemory::Device;
+    match ImagePlan::can_be_on_device(model, binding, prepared.inputs()) {
+        true => prepared.memory(),
+        false => TensorMemory::Host,
     }
-    let _ = (model, binding, prepared);
-    TensorMemory::Host
 }
 
 /// A plan of `loaded`, which takes sound.

@@ -1,34 +1,82 @@
 //! What a model found, from the GPU to the host: boxes and classes where kernels read them out of the outputs, and the
 //! outputs themselves for every other head.
 
+use std::path::PathBuf;
+
 use half::f16;
-use orinoco_core::{BoxF, ClassScore, Detection, Dim, ElementType, Findings, TensorDesc};
+use orinoco_core::{BoxF, ClassScore, Detection, Diagnosis, ElementType, Findings, TensorDesc};
 use orinoco_cuda::launch::{
     self, Activation, BoxRows, CANDIDATES_MAX, CLASS_BYTES, Candidate, CandidateLists, Classify, Decode,
     Element, KeptLists, Suppress, Totals,
 };
-use orinoco_cuda::{CudaError, Device, DeviceArena, PinnedBuffer, Span, Stream, TableSpan};
+use orinoco_cuda::{CudaError, Device, DeviceArena, Graph, PinnedBuffer, Ran, Span, Stream, TableSpan};
+use orinoco_model::Model;
 use orinoco_vision::{Across, Head, HeadSpec, InputSpec, Mapping, Output, heads};
 
-use super::kernel_element;
+use super::images::{kernel_element, on_gpu};
+use crate::bound::Readout;
 use crate::engine::{Prepared, Session};
-use crate::inference::OUTPUTS_MAX;
+use crate::faults::device_failed;
+use crate::head::{OUTPUTS_MAX, as_bound, build, too_many};
+use crate::stream::ExecutionStream;
 use crate::tensor::DeviceTensor;
-use orinoco_model::Model;
+
+/// A model's head on outputs that are on the GPU.
+pub(crate) struct DeviceHead {
+    file: PathBuf,
+    how: How,
+    table: TableSpan,
+    graph: Graph,
+}
 
 /// How findings come off the GPU.
-pub(super) enum Readout {
+enum How {
     /// By kernels, as boxes.
     Boxes(Boxes),
     /// By kernels, as the best classes.
     Classes(Classes),
     /// By the CPU's head, which reads a copy of the outputs.
-    Host(HostHead),
+    Host(CopiedHead),
 }
 
-impl Readout {
+impl DeviceHead {
     /// What reads the outputs of `session`, or why they are not those of the model's head.
     pub(super) fn new(
+        model: &Model,
+        prepared: &dyn Prepared,
+        session: &dyn Session,
+        batch: usize,
+        table: TableSpan,
+        device: &Device,
+    ) -> Result<Result<Self, String>, CudaError> {
+        let how = How::new(model, prepared, session, batch, device)?;
+        Ok(how.map(|how| Self { file: model.file.clone(), how, table, graph: Graph::new() }))
+    }
+}
+
+impl Readout for DeviceHead {
+    fn read(
+        &mut self,
+        _: &dyn Session,
+        mappings: &[Mapping],
+        stream: &ExecutionStream,
+        findings: &mut [Findings],
+    ) -> Result<u32, Diagnosis> {
+        let Self { file, how, table, graph } = self;
+        let stream = on_gpu(stream);
+        let mut read = || -> Result<Ran, CudaError> {
+            let ran = graph.run(stream, 0, |stream| how.record(stream, table))?;
+            stream.synchronize()?;
+            how.read(stream, mappings, findings)?;
+            Ok(ran)
+        };
+        read().map(|ran| u32::from(ran == Ran::Directly)).map_err(|why| device_failed(file, &why))
+    }
+}
+
+impl How {
+    /// What reads the outputs of `session`, or why they are not those of the model's head.
+    fn new(
         model: &Model,
         prepared: &dyn Prepared,
         session: &dyn Session,
@@ -38,7 +86,7 @@ impl Readout {
         let outputs: Vec<DeviceTensor> =
             (0..prepared.outputs().len()).map(|index| session.output(index).device().clone()).collect();
         let outputs = outputs.as_slice();
-        let host = match HostHead::new(model, prepared.outputs(), outputs, batch, device)? {
+        let host = match CopiedHead::new(model, prepared.outputs(), outputs, batch, device)? {
             Ok(host) => host,
             Err(why) => return Ok(Err(why)),
         };
@@ -57,7 +105,7 @@ impl Readout {
     }
 
     /// Queues what brings the findings of a run to the host.
-    pub(super) fn record(&self, stream: &Stream, table: &TableSpan) -> Result<(), CudaError> {
+    fn record(&self, stream: &Stream, table: &TableSpan) -> Result<(), CudaError> {
         match self {
             Self::Boxes(boxes) => boxes.record(stream, table),
             Self::Classes(classes) => classes.record(stream),
@@ -66,7 +114,7 @@ impl Readout {
     }
 
     /// Reads them, once that is done: as many as `findings`.
-    pub(super) fn read(
+    fn read(
         &mut self,
         stream: &Stream,
         mappings: &[Mapping],
@@ -98,7 +146,7 @@ fn box_rows(spec: &HeadSpec, input: &InputSpec, shape: &[usize]) -> Option<BoxRo
 // ---- boxes -----------------------------------------------------------------------------------------------------------
 
 /// Boxes decoded and suppressed on the GPU.
-pub(super) struct Boxes {
+struct Boxes {
     decode: Decode,
     suppress: Suppress,
     output: Span,
@@ -107,7 +155,7 @@ pub(super) struct Boxes {
     kept: PinnedBuffer,
     totals: PinnedBuffer,
     /// For a picture with more candidates than a list holds, or with boxes that the kernels take otherwise.
-    host: HostHead,
+    host: CopiedHead,
 }
 
 impl Boxes {
@@ -116,7 +164,7 @@ impl Boxes {
         boxes: BoxRows,
         output: &DeviceTensor,
         element: Element,
-        host: HostHead,
+        host: CopiedHead,
         batch: usize,
         device: &Device,
     ) -> Result<Self, CudaError> {
@@ -189,7 +237,7 @@ fn detection(candidate: &Candidate) -> Detection {
 // ---- classes ---------------------------------------------------------------------------------------------------------
 
 /// The best classes, found on the GPU.
-pub(super) struct Classes {
+struct Classes {
     how: Classify,
     output: Span,
     batch: usize,
@@ -252,7 +300,7 @@ impl Classes {
 // ---- every other head ------------------------------------------------------------------------------------------------
 
 /// The CPU's head, and copies of the outputs for it.
-pub(super) struct HostHead {
+struct CopiedHead {
     outputs: Vec<HostOutput>,
     batch: usize,
     head: Box<dyn Head>,
@@ -264,7 +312,7 @@ struct HostOutput {
     values: Vec<f32>,
 }
 
-impl HostHead {
+impl CopiedHead {
     fn new(
         model: &Model,
         declared: &[TensorDesc],
@@ -273,15 +321,10 @@ impl HostHead {
         device: &Device,
     ) -> Result<Result<Self, String>, CudaError> {
         if outputs.len() > OUTPUTS_MAX {
-            return Ok(Err(format!(
-                "it has {} outputs, and at most {OUTPUTS_MAX} are supported",
-                outputs.len()
-            )));
+            return Ok(Err(too_many(outputs.len())));
         }
-        let seen: Vec<TensorDesc> =
-            declared.iter().zip(outputs).map(|pair| as_bound(pair.0, pair.1)).collect();
-        let head = heads::check_batch(&model.head.kind, &seen, batch);
-        let head = match head.and_then(|()| heads::build(&model.head, &model.head_input(), &seen)) {
+        let seen = declared.iter().zip(outputs).map(|(declared, bound)| as_bound(declared, &bound.shape));
+        let head = match build(model, &seen.collect::<Vec<TensorDesc>>(), batch) {
             Ok(head) => head,
             Err(why) => return Ok(Err(why)),
         };
@@ -310,11 +353,6 @@ impl HostHead {
             self.head.decode(&views[..self.outputs.len()], item, mapping, found);
         }
     }
-}
-
-/// A declared output with the shape that it was bound with.
-fn as_bound(declared: &TensorDesc, bound: &DeviceTensor) -> TensorDesc {
-    TensorDesc { shape: bound.shape.iter().map(|size| Dim::Fixed(*size)).collect(), ..declared.clone() }
 }
 
 /// Replaces `target` by the elements in `bytes`.

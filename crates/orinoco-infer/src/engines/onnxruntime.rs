@@ -36,8 +36,6 @@ use self::provider::Memory;
 use self::provider::{Provider, Tensors};
 use self::runtime::runtime;
 use self::session::BoundSession;
-#[cfg(feature = "cuda")]
-use self::spare::LentSession;
 use self::spare::{Overrides, SpareSession};
 use crate::context::{EngineContext, Options};
 use crate::device::Device;
@@ -176,14 +174,9 @@ impl OrtModel {
             None => self.loader.load(file, Tensors::Host, &overrides)?,
         };
         let Loader { device, options, .. } = &self.loader;
-        let session = match device {
-            // One that is given up makes room on the GPU.
-            #[cfg(feature = "cuda")]
-            Some(_) => LentSession::for_good(session),
-            _ => self.spare.lend(session, overrides),
-        };
+        let home = (self.spare.clone(), overrides);
         let scratch = wanted.scratch.filter(|_| options.shared_scratch);
-        let bound = BoundSession::bind(session, &self.graph, wanted.shapes, device.as_ref(), scratch);
+        let bound = BoundSession::bind(session, home, &self.graph, wanted.shapes, device.as_ref(), scratch);
         bound.map_err(|why| run_failed(file, why.message()))
     }
 

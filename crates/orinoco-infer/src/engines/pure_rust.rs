@@ -17,7 +17,7 @@ use tract_onnx::tract_core::transform::ModelTransform;
 
 use crate::context::EngineContext;
 use crate::engine::{Engine, EngineInfo, Prepared, Session, SessionSpec, check_binding};
-use crate::faults::{NOT_ONNX, run_failed, unreadable, unsupported};
+use crate::faults::{NOT_ONNX, device_failed, run_failed, unreadable, unsupported};
 use crate::panics::catch_panic;
 use crate::stream::ExecutionStream;
 use crate::tensor::{Elements, ElementsMut, TensorMut, TensorRef, TensorView, TensorViewMut};
@@ -360,7 +360,7 @@ impl Session for TractSession {
     }
 
     fn enqueue(&mut self, stream: &ExecutionStream) -> Result<(), Diagnosis> {
-        stream.wait().map_err(|why| run_failed(&self.file, &why.to_string()))?;
+        stream.wait().map_err(|why| device_failed(&self.file, &why))?;
         let outputs = catch_panic(|| self.infer().map_err(|why| story(&why)));
         self.outputs = outputs.and_then(|result| result).map_err(|why| run_failed(&self.file, &why))?;
         Ok(())

@@ -20,7 +20,7 @@ use super::process::Place;
 use super::tensors::{describe, fixed_shape, type_of};
 use crate::context::DEVICE;
 use crate::engine::Session;
-use crate::faults::{run_failed, unsupported};
+use crate::faults::{device_failed, unsupported};
 use crate::stream::ExecutionStream;
 use crate::tensor::{DeviceTensor, TensorMemory, TensorMut, TensorRef};
 
@@ -167,7 +167,7 @@ impl Session for CudaSession {
 
     /// ONNX Runtime computes on a stream of its own, captures a graph of its own, and waits for it.
     fn enqueue(&mut self, stream: &ExecutionStream) -> Result<(), Diagnosis> {
-        stream.wait().map_err(|why| run_failed(&self.file, &format!("{why}: {}", why.source)))?;
+        stream.wait().map_err(|why| device_failed(&self.file, &why))?;
         // What is freed while ONNX Runtime captures would end the capture.
         let _capturing = self.capturing_runs_left.checked_sub(1).map(|left| {
             self.capturing_runs_left = left;

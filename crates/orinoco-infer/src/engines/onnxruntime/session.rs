@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use orinoco_core::Diagnosis;
 use ort::Error;
 use ort::memory::{AllocationDevice, Allocator, AllocatorType, MemoryInfo, MemoryType};
-use ort::session::{IoBinding, SessionOutputs};
+use ort::session::{IoBinding, Session as OrtSession, SessionOutputs};
 use ort::value::{DynTensor, DynTensorValueType};
 
 #[cfg(feature = "cuda")]
@@ -14,11 +14,11 @@ use super::errors::why_not_run;
 use super::graph::GraphDesc;
 use super::memory::{self, inside};
 use super::process::Place;
-use super::spare::LentSession;
+use super::spare::{Overrides, SpareSession};
 use super::tensors::{allocate, copy, describe, fixed_shape, read, write};
 use crate::device::Device;
 use crate::engine::Session;
-use crate::faults::run_failed;
+use crate::faults::device_failed;
 use crate::scratch::Scratch;
 use crate::stream::ExecutionStream;
 use crate::tensor::{TensorMut, TensorRef, TensorView, TensorViewMut};
@@ -26,8 +26,10 @@ use crate::tensor::{TensorMut, TensorRef, TensorView, TensorViewMut};
 /// A session with its bound tensors. Inputs, and outputs of a known shape, are allocated once and stay where they
 /// are; other outputs are allocated by ONNX Runtime in each run, and copied out of its memory.
 pub(super) struct BoundSession {
-    session: LentSession,
+    session: OrtSession,
     binding: IoBinding,
+    /// Where the session goes when it is recycled, and how it was loaded.
+    home: (SpareSession, Overrides),
     /// Where ONNX Runtime leaves the outputs that it allocates.
     host: MemoryInfo<'static>,
     inputs: Vec<Bound>,
@@ -37,7 +39,7 @@ pub(super) struct BoundSession {
     copies_inputs: bool,
     /// What it computes in.
     place: ComputePlace,
-    /// What it computes in after its first run, which is made when a model is bound, beside the work of its lane.
+    /// What it computes in after its first run, which binds a model while its lane works.
     lane: Option<ComputePlace>,
 }
 
@@ -85,7 +87,8 @@ struct Bound {
 impl BoundSession {
     /// Binds every tensor of `session`, which computes on `device` where there is one.
     pub(super) fn bind(
-        session: LentSession,
+        session: OrtSession,
+        home: (SpareSession, Overrides),
         graph: &GraphDesc,
         shapes: &[Vec<usize>],
         device: Option<&Device>,
@@ -114,6 +117,7 @@ impl BoundSession {
         Ok(Self {
             session,
             binding,
+            home,
             host,
             inputs,
             outputs,
@@ -130,7 +134,7 @@ impl BoundSession {
         let Self { session, binding, inputs, copies_inputs, place, .. } = self;
         let run = move || {
             // Moved, so that what was found may refer to them.
-            let (session, binding) = (&mut **session, binding);
+            let (session, binding) = (session, binding);
             if *copies_inputs {
                 bind_inputs(binding, inputs)?;
             }
@@ -206,7 +210,7 @@ impl Session for BoundSession {
     }
 
     fn enqueue(&mut self, stream: &ExecutionStream) -> Result<(), Diagnosis> {
-        stream.wait().map_err(|why| run_failed(&self.file, &why.to_string()))?;
+        stream.wait().map_err(|why| device_failed(&self.file, &why))?;
         self.compute().map_err(|why| why_not_run(&self.file, &why))
     }
 
@@ -214,5 +218,11 @@ impl Session for BoundSession {
         let Bound { shape, tensor, .. } = &self.outputs[index];
         let tensor = tensor.as_ref().expect("an output is read after a run");
         TensorRef::Host(TensorView { shape, data: read(tensor) })
+    }
+
+    fn recycle(self: Box<Self>) {
+        let Self { session, binding, home: (spare, overrides), .. } = *self;
+        drop(binding);
+        spare.put(session, overrides);
     }
 }
