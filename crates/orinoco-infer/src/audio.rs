@@ -31,7 +31,7 @@ impl AudioPlan {
     /// Binds `model`, which takes sound, to a session of `prepared` whose shapes are those of `binding`.
     ///
     /// # Errors
-    /// `E0203` for a model that takes no sound, or whose outputs are not those of its head; faults of the engine.
+    /// `E0204` for a model that takes no sound, or whose outputs are not those of its head; faults of the engine.
     pub fn new(
         model: &Model,
         binding: &Binding,

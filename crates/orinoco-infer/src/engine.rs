@@ -49,7 +49,7 @@ pub trait Prepared: Send + Sync {
     /// Binds a session as `wanted`. It says itself where its tensors are.
     ///
     /// # Errors
-    /// `E0203` for shapes that the graph does not allow; a fault of the engine for what it cannot do.
+    /// `E0204` for shapes that the graph does not allow; a fault of the engine for what it cannot do.
     fn session(&self, wanted: &SessionSpec<'_>) -> Result<Box<dyn Session>, Diagnosis>;
 }
 
@@ -117,7 +117,7 @@ pub trait Session: Send {
 /// can be bound. Every engine checks this first, and so in the same words.
 ///
 /// # Errors
-/// `E0203` for a shape, `MODEL_UNSUPPORTED` for a type.
+/// `E0204` for a shape, `E0206` for a type.
 pub fn check_binding(
     file: &Path,
     inputs: &[TensorDesc],

@@ -34,7 +34,7 @@ impl ImagePlan {
     /// session's tensors are: on the GPU of `context` only if [it can be](Self::can_be_on_device).
     ///
     /// # Errors
-    /// `E0203` for a model that takes no pictures, or whose outputs are not those of its head; faults of the engine, and of
+    /// `E0204` for a model that takes no pictures, or whose outputs are not those of its head; faults of the engine, and of
     /// the GPU.
     pub fn new(
         model: &Model,

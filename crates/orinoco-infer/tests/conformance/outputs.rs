@@ -7,28 +7,26 @@ use orinoco_core::codes;
 use orinoco_infer::{Engine, EngineContext, Options, Scratch, Session, SessionSpec, by_name};
 
 use crate::support::{
-    array, data, engines_here, max_difference, mean_difference, one_node, one_node_from_to, open, say,
-    shapes, values,
+    array, data, engines_here, max_difference, mean_difference, one_node, one_node_from_to, open,
+    reason_to_ignore, say, shapes, values,
 };
-
-/// Engine, model, and why the engine must not run it. A line whose model runs after all fails the suite.
-const IGNORED: &[(&str, &str, &str)] = &[
-    ("tract", "deeplabv3_mnv2_257", "it lacks Upsample, which ONNX replaced by Resize in opset 10"),
-    ("tract", "kws_dscnn_int8", "it computes a Softmax between quantised tensors wrongly, so it is refused"),
-    ("tract", "silero_vad_16k_op15", "it wants both branches of an If to have one shape"),
-];
 
 /// Whether a line of `IGNORED` says so. Then the engine refuses the model and says that it is the engine's limit.
 fn is_ignored(engine: &dyn Engine, data: &Path, model: &str) -> bool {
-    let line = IGNORED.iter().find(|(name, file, _)| *name == engine.name() && *file == model);
-    let Some((name, file, reason)) = line else { return false };
-    say(&format!("ignored: {file} on {name}: {reason}"));
+    let Some(reason) = reason_to_ignore(engine, model) else { return false };
+    let name = engine.name();
+    say(&format!("ignored: {model} on {name}: {reason}"));
     let prepared = engine.prepare(&model_file(data, model), &EngineContext::default());
     let bound =
         prepared.and_then(|prepared| prepared.session(&SessionSpec::new(&shapes(prepared.inputs(), 1))));
-    let fault = bound.err().unwrap_or_else(|| panic!("{file} now runs on {name}: take it out of the list"));
+    let fault = bound.err().unwrap_or_else(|| panic!("{model} now runs on {name}: take it out of the list"));
     assert_eq!(fault.code.id, codes::MODEL_UNSUPPORTED.id, "{fault}");
     true
+}
+
+/// The engines that run here and are not to ignore the model.
+fn engines_for(data: &Path, model: &str) -> Vec<&'static dyn Engine> {
+    engines_here().into_iter().filter(|engine| !is_ignored(*engine, data, model)).collect()
 }
 
 /// How the bytes of a picture become a model's floats, by (channel, byte).
@@ -266,7 +264,7 @@ fn digits_are_those_of_the_reference() {
     let reference = reference(&data, "mnist_8", "rendered_digits");
     let (pictures, expected) =
         (array::<u8>(&reference, "input_u8"), array::<f32>(&reference, "out_Plus214_Output_0"));
-    for engine in engines_here() {
+    for engine in engines_for(&data, "mnist_8") {
         let (prepared, mut session) = open(engine, &model_file(&data, "mnist_8"), 1);
         // The file lists its initialisers as inputs, as all of its time did.
         assert_eq!(prepared.inputs().len(), 1, "{}: {:?}", engine.name(), prepared.inputs());
@@ -288,7 +286,7 @@ fn a_dynamic_axis_can_be_fixed_at_any_size() {
     let files = [reference("mfcc_marvin_unknown"), reference("mfcc_mlperf_sample_on")];
     let inputs: Vec<f32> = files.iter().flat_map(|file| array::<f32>(file, "input")).collect();
     let expected: Vec<f32> = files.iter().flat_map(|file| array::<f32>(file, "out_Identity")).collect();
-    for engine in engines_here() {
+    for engine in engines_for(&data, "kws_dscnn_f32") {
         let prepared =
             engine.prepare(&model_file(&data, "kws_dscnn_f32"), &EngineContext::default()).unwrap();
         for batch in [1, 2] {
@@ -366,7 +364,7 @@ fn super_resolution_keeps_the_picture() {
     let Some(data) = data() else { return };
     let luma = array::<u8>(&reference(&data, "super_resolution_10", "tabby_cat"), "input_u8");
     let luma: Vec<f32> = luma.iter().map(|x| f32::from(*x) / 255.0).collect();
-    for engine in engines_here() {
+    for engine in engines_for(&data, "super_resolution_10") {
         let (_, mut session) = open(engine, &model_file(&data, "super_resolution_10"), 1);
         session.input(0).host().data.copy_from_f32(&luma);
         session.run().unwrap();
@@ -493,7 +491,7 @@ fn two_sessions_run_at_once() {
         let picture = array::<u8>(&reference(&data, "fastestdet", file), "input_u8");
         to_floats(&picture, Order::Planar, |_, x| x / 255.0)
     });
-    for engine in engines_here() {
+    for engine in engines_for(&data, "fastestdet") {
         let prepared = engine.prepare(&model_file(&data, "fastestdet"), &EngineContext::default()).unwrap();
         let shapes = shapes(prepared.inputs(), 1);
         let alone = pictures.each_ref().map(|floats| {
@@ -524,7 +522,7 @@ fn threads_change_the_time_and_not_the_result() {
     let case = &CASES[1];
     let reference = reference(&data, case.refs, case.files[0]);
     let floats = to_floats(&array::<u8>(&reference, "input_u8"), case.order, case.normalise);
-    for engine in engines_here() {
+    for engine in engines_for(&data, case.model) {
         let context = EngineContext::new(Options { threads: 2, ..Options::default() });
         let prepared = engine.prepare(&model_file(&data, case.model), &context).unwrap();
         let mut session = prepared.session(&SessionSpec::new(&shapes(prepared.inputs(), 1))).unwrap();
