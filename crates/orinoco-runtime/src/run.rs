@@ -183,9 +183,9 @@ impl Runtime {
         own: TakenFiles,
     ) -> Result<Self, Faults> {
         let clock: Arc<dyn Clock> = Arc::new(MonotonicClock::default());
+        check_board(&board, repository)?;
         let engines = BoardEngines::new(&board.inference)?;
         let shared = Shared { clock, events, stats: Stats::default(), stop, engines };
-        check_board(&board, repository)?;
         let mut taken = TakenFiles::of_board(&board, repository);
         taken.extend(&own);
         let outputs = open_sinks(&board.streams, &mut taken, &TakenFiles::default(), earlier)?;

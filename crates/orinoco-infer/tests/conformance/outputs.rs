@@ -482,6 +482,45 @@ fn ort_outputs_have_the_shape_of_their_run() {
     assert!(scratch.usage().allocations > 0, "it computes in the scratch");
 }
 
+/// A process has one ONNX Runtime. Contexts share it, and neither their options nor their end reach one another.
+#[test]
+fn contexts_do_not_break_one_another() {
+    let engine = by_name("ort-cpu").unwrap();
+    let one = EngineContext::default();
+    let Ok(info) = engine.check(&one) else { return };
+    let library = info.library.expect("it was loaded from a file");
+    let with_library = |path: &Path| {
+        EngineContext::new(Options { ort_library: Some(path.to_owned()), ..Options::default() })
+    };
+    assert!(engine.check(&with_library(&library)).is_ok(), "it is the one that is loaded");
+    let why = engine.check(&with_library(Path::new("/no/such/libonnxruntime.so"))).unwrap_err();
+    let loaded = format!("because this process has already loaded {}", library.display());
+    assert!(why.contains(&loaded), "{why}");
+
+    let file = tempfile::NamedTempFile::with_suffix(".onnx").unwrap();
+    std::fs::write(file.path(), one_node_from_to("NonZero", (1, &["2", "3"]), (7, &["2", "found"]))).unwrap();
+    let other = EngineContext::new(Options { shared_scratch: true, ..Options::default() });
+    let scratch = Scratch::new(1 << 20).unwrap();
+    let open = |context: &EngineContext| {
+        let prepared = engine.prepare(file.path(), context).unwrap();
+        let shapes = shapes(prepared.inputs(), 1);
+        let wanted = SessionSpec { scratch: Some((&scratch, "finder")), ..SessionSpec::new(&shapes) };
+        let mut session = prepared.session(&wanted).unwrap();
+        session.input(0).host().data.copy_from_f32(&[0.0, 5.0, 0.0, 0.0, 0.0, 7.0]);
+        session
+    };
+    let (mut plain, mut sharing) = (open(&one), open(&other));
+    drop((one, other));
+    for run in 0..2 {
+        plain.run().unwrap();
+        assert_eq!(scratch.usage().allocations > 0, run > 0, "this context has not said that it shares");
+        sharing.run().unwrap();
+        sharing.run().unwrap();
+        assert_eq!(values(plain.as_ref(), 0), values(sharing.as_ref(), 0));
+    }
+    assert!(engine.check(&EngineContext::default()).is_ok(), "a context that ends leaves it to the others");
+}
+
 /// Two lanes with a session each do not disturb one another.
 #[test]
 fn two_sessions_run_at_once() {
