@@ -1,25 +1,21 @@
-//! Sound into a model's input, and the plan that runs it: samples or cepstral coefficients, engine, head.
+//! Models of sound: windows of samples, or their cepstral coefficients.
 
 use std::time::Duration;
 
 use orinoco_core::{Diagnosis, Findings, WithSubject, codes};
+use orinoco_model::{AudioFeatures, AudioSpec, Binding, Model, ModelInput};
 use orinoco_vision::Mapping;
-use rustfft::num_complex::Complex;
-use rustfft::{Fft, FftPlanner};
-use std::sync::Arc;
 
+use crate::bound::{Adapter, BoundModel};
+use crate::cepstra::Cepstra;
 use crate::engine::{Prepared, Session};
-use crate::inference::Inference;
-use orinoco_model::{AudioFeatures, AudioSpec, Binding, Mfcc, Model};
-
-/// Added to a band's energy before its logarithm, as MLPerf Tiny does.
-const LOG_FLOOR: f64 = 1e-6;
+use crate::host::{HostHead, HostInput, HostParts};
+use crate::stream::ExecutionStream;
 
 /// One model's plan for sound, one window at a time.
 pub struct AudioPlan {
-    inference: Inference,
+    bound: BoundModel<Windows, HostHead>,
     spec: AudioSpec,
-    cepstra: Option<Cepstra>,
 }
 
 /// What a model found in one window.
@@ -33,13 +29,16 @@ pub struct Heard {
 
 impl AudioPlan {
     /// Binds `model`, which takes sound, to a session of `prepared` whose shapes are those of `binding`.
+    ///
+    /// # Errors
+    /// `E0204` for a model that takes no sound, or whose outputs are not those of its head; faults of the engine.
     pub fn new(
         model: &Model,
         binding: &Binding,
         prepared: &dyn Prepared,
         session: Box<dyn Session>,
     ) -> Result<Self, Diagnosis> {
-        let orinoco_model::ModelInput::Audio(spec) = &model.input else {
+        let ModelInput::Audio(spec) = &model.input else {
             let next = "use a model whose input is sound, or give pictures";
             return Err("it takes pictures, and this is sound").about(
                 &codes::MODEL_DISAGREES,
@@ -47,12 +46,15 @@ impl AudioPlan {
                 next,
             );
         };
-        let cepstra = match &spec.features {
-            AudioFeatures::Samples { .. } => None,
-            AudioFeatures::Mfcc(mfcc) => Some(Cepstra::new(mfcc, spec.sample_rate)),
+        let (step, cepstra) = match &spec.features {
+            AudioFeatures::Samples { window, .. } => (*window, None),
+            AudioFeatures::Mfcc(mfcc) => (mfcc.window(), Some(Cepstra::new(mfcc, spec.sample_rate))),
         };
-        let inference = Inference::new(model, binding, prepared, session)?;
-        Ok(Self { inference, spec: spec.clone(), cepstra })
+        let HostParts { session, input, states, head } = HostParts::new(model, binding, prepared, session)?;
+        let adapter = Windows { input, step, cepstra, mapping: [Mapping::default()] };
+        let (file, stream) = (model.file.clone(), ExecutionStream::Host);
+        let bound = BoundModel { file, adapter, session, states, readout: head, stream };
+        Ok(Self { bound, spec: spec.clone() })
     }
 
     /// What sound it takes.
@@ -62,110 +64,66 @@ impl AudioPlan {
 
     /// Runs the whole of `samples` (-1 to 1, one channel, at the model's rate), window by window. States begin at zero.
     /// A last window that is not full is left out, unless it is the only one.
+    ///
+    /// # Errors
+    /// Those of the engine.
     pub fn run(&mut self, samples: &[f32]) -> Result<Vec<Heard>, Diagnosis> {
-        self.inference.reset();
-        let step = match &self.spec.features {
-            AudioFeatures::Samples { window, .. } => *window,
-            AudioFeatures::Mfcc(mfcc) => mfcc.window(),
-        };
+        self.bound.reset();
+        let step = self.bound.adapter.step;
         let windows = (samples.len() / step).max(1);
         let mut heard = Vec::with_capacity(windows);
         for first in (0..windows).map(|window| window * step) {
-            self.write(samples, first, step);
-            self.inference.run()?;
-            let mut findings = Findings::default();
-            self.inference.decode(0, &Mapping::default(), &mut findings);
+            self.bound.write(&Window { samples, first })?;
+            self.bound.infer()?;
+            let mut findings = [Findings::default()];
+            self.bound.read::<Window<'_>>(&mut findings)?;
             let at = Duration::from_secs_f64(first as f64 / f64::from(self.spec.sample_rate));
+            let [findings] = findings;
             heard.push(Heard { at, findings });
         }
         Ok(heard)
     }
+}
 
-    fn write(&mut self, samples: &[f32], first: usize, step: usize) {
-        let cepstra = &mut self.cepstra;
-        self.inference.write(|tensor| match cepstra {
+/// The window that begins with sample `first`.
+struct Window<'a> {
+    samples: &'a [f32],
+    first: usize,
+}
+
+/// Windows of sound into an input in the host's memory.
+struct Windows {
+    input: HostInput,
+    /// New samples of each window.
+    step: usize,
+    cepstra: Option<Cepstra>,
+    /// Sound lies nowhere in a picture.
+    mapping: [Mapping; 1],
+}
+
+impl Adapter<Window<'_>> for Windows {
+    fn write(
+        &mut self,
+        &Window { samples, first }: &Window<'_>,
+        session: &mut dyn Session,
+        _: &ExecutionStream,
+    ) -> Result<u32, Diagnosis> {
+        let Self { input, step, cepstra, .. } = self;
+        input.write(session, |tensor| match cepstra {
             Some(cepstra) => cepstra.compute(&samples[first.min(samples.len())..], tensor),
             None => {
                 // The tensor begins `context` samples before the new ones; before the sound there is silence.
-                let context = tensor.len() - step;
+                let context = tensor.len() - *step;
                 for (index, value) in tensor.iter_mut().enumerate() {
                     let at = (first + index).checked_sub(context);
                     *value = at.and_then(|at| samples.get(at)).copied().unwrap_or(0.0);
                 }
             }
         });
-    }
-}
-
-/// Computes mel-frequency cepstral coefficients.
-struct Cepstra {
-    spec: Mfcc,
-    fft: Arc<dyn Fft<f64>>,
-    window: Vec<f64>,
-    /// For each band the weight of each bin of the spectrum.
-    bands: Vec<Vec<f64>>,
-    spectrum: Vec<Complex<f64>>,
-}
-
-impl Cepstra {
-    fn new(spec: &Mfcc, sample_rate: u32) -> Self {
-        // `tf.signal.stft`: the next power of two, and a periodic Hann window.
-        let length = spec.frame_samples.next_power_of_two();
-        let turn = |n: usize| std::f64::consts::TAU * n as f64 / spec.frame_samples as f64;
-        Self {
-            spec: spec.clone(),
-            fft: FftPlanner::new().plan_fft_forward(length),
-            window: (0..spec.frame_samples).map(|n| 0.5 - 0.5 * turn(n).cos()).collect(),
-            bands: mel_bands(spec, length, f64::from(sample_rate)),
-            spectrum: vec![Complex::default(); length],
-        }
+        Ok(0)
     }
 
-    /// Fills `out`, `[frames, coefficients]`, from the samples of one window, zeros where there are too few. The window
-    /// is scaled to a maximum of 1 first.
-    fn compute(&mut self, samples: &[f32], out: &mut [f32]) {
-        let samples = &samples[..samples.len().min(self.spec.window())];
-        let top = samples.iter().copied().fold(0.0, f32::max);
-        let gain = if top > 0.0 { 1.0 / f64::from(top) } else { 1.0 };
-        for (frame, row) in out.chunks_exact_mut(self.spec.coefficients).enumerate() {
-            let first = frame * self.spec.step_samples;
-            self.spectrum.fill(Complex::default());
-            for (index, (bin, weight)) in self.spectrum.iter_mut().zip(&self.window).enumerate() {
-                let sample = samples.get(first + index).copied().unwrap_or(0.0);
-                bin.re = f64::from(sample) * gain * weight;
-            }
-            self.fft.process(&mut self.spectrum);
-            let magnitudes: Vec<f64> =
-                self.spectrum[..self.spectrum.len() / 2 + 1].iter().map(|bin| bin.norm()).collect();
-            let band = |weights: &Vec<f64>| weights.iter().zip(&magnitudes).map(|(w, m)| w * m).sum::<f64>();
-            let logs: Vec<f64> = self.bands.iter().map(|weights| (band(weights) + LOG_FLOOR).ln()).collect();
-            cosine_transform(&logs, row);
-        }
+    fn mappings(&self) -> &[Mapping] {
+        &self.mapping
     }
-}
-
-/// The first coefficients of the DCT-II, scaled as `tf.signal.mfccs_from_log_mel_spectrograms`: by sqrt(2 / bands).
-fn cosine_transform(logs: &[f64], row: &mut [f32]) {
-    let bands = logs.len() as f64;
-    for (index, value) in row.iter_mut().enumerate() {
-        let angle = |band: usize| std::f64::consts::PI * index as f64 * (band as f64 + 0.5) / bands;
-        let sum: f64 = logs.iter().enumerate().map(|(band, log)| log * angle(band).cos()).sum();
-        *value = (sum * (2.0 / bands).sqrt()) as f32;
-    }
-}
-
-/// Triangles evenly spaced on HTK's mel scale, weights linear in mel, as `tf.signal.linear_to_mel_weight_matrix`: the
-/// bin of 0 Hz belongs to none.
-fn mel_bands(spec: &Mfcc, length: usize, sample_rate: f64) -> Vec<Vec<f64>> {
-    let mel = |hz: f64| 1127.0 * (hz / 700.0).ln_1p();
-    let (low, high) = (mel(spec.edges_hz.0), mel(spec.edges_hz.1));
-    let edge = |index: usize| low + (high - low) * index as f64 / (spec.mel_bands + 1) as f64;
-    let weight = |band: usize, bin: usize| {
-        let at = mel(bin as f64 * sample_rate / length as f64);
-        let (left, middle, right) = (edge(band), edge(band + 1), edge(band + 2));
-        let rising = (at - left) / (middle - left);
-        let falling = (right - at) / (right - middle);
-        if bin == 0 { 0.0 } else { rising.min(falling).max(0.0) }
-    };
-    (0..spec.mel_bands).map(|band| (0..=length / 2).map(|bin| weight(band, bin)).collect()).collect()
 }

@@ -1,229 +1,51 @@
-//! The GPU's plan: frames to where the GPU reads them, preprocess, engine and head, bound once and replayed. Our launches
-//! are captured in two graphs, one on each side of the engine's call.
+//! Models of pictures on a GPU: frames to where the GPU reads them, preprocessing, engine and head, bound once and replayed.
+//! Our launches are captured in two graphs, one on each side of the engine's call.
 
+mod images;
 mod intake;
 mod readout;
 
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
-
-use orinoco_core::{Clock, Diagnosis, Findings, Resize, TensorDesc, WithSubject, codes};
-use orinoco_cuda::launch::{self, Element};
-use orinoco_cuda::{
-    CudaError, Device, FilterBounds, FrameTable, Graph, PictureTensor, Placement, Ran, Span, Stream,
-    TableLayout, Unavailable,
-};
-use orinoco_pipeline::{Executor, Frame, StageTimes};
-use orinoco_vision::{InputSpec, Mapping};
-
-use self::intake::Intake;
-use self::readout::Readout;
-use crate::engine::{DeviceSession, Prepared};
-use crate::executor::check_count;
+use orinoco_core::{Diagnosis, TensorDesc, WithSubject, codes};
+use orinoco_cuda::{CudaError, Device, Element};
 use orinoco_model::{Binding, Model};
+use orinoco_vision::InputSpec;
 
-/// The longest side of a frame for the antialiased resize, whose weights have room in the table from the start.
-const FRAME_SIDE_MAX: u32 = 4096;
+pub(crate) use self::images::DeviceImages;
+pub(crate) use self::readout::DeviceHead;
+use crate::bound::BoundModel;
+use crate::engine::{Prepared, Session};
+use crate::faults::device_failed;
+use crate::states::States;
+use crate::stream::ExecutionStream;
 
-/// The GPU of this process, once it is open.
-pub(crate) static DEVICE: Mutex<Option<Device>> = Mutex::new(None);
-
-/// The GPU of this process, opened on first use. A failure is not kept: a driver may be there next time.
-pub fn device() -> Result<Device, Unavailable> {
-    let mut slot = DEVICE.lock().unwrap_or_else(PoisonError::into_inner);
-    match slot.as_ref() {
-        Some(device) => Ok(device.clone()),
-        None => Ok(slot.insert(Device::open(0)?).clone()),
-    }
+/// Whether the kernels can do what `model` needs beside its engine: it takes pictures only, in floating point or plain
+/// bytes, and gives what it computed without scales.
+pub(crate) fn serves(model: &Model, binding: &Binding, inputs: &[TensorDesc]) -> bool {
+    let plain = model.input_quantization.is_none() && model.output_quantization.is_none();
+    let element = inputs[binding.input].element.and_then(Element::of);
+    plain && model.input.image().is_some() && model.feeds.is_empty() && element.is_some()
 }
 
-/// One model's plan for one batch size, on a GPU.
-pub struct CudaPlan {
-    file: PathBuf,
-    spec: InputSpec,
-    batch: usize,
-    session: Box<dyn DeviceSession>,
-    intake: Intake,
-    table: FrameTable,
-    /// The session's input, and what goes in.
-    input: Span,
-    tensor: PictureTensor,
-    mappings: Vec<Mapping>,
-    readout: Readout,
-    before: Graph,
-    after: Graph,
-    stream: Stream,
-    clock: Arc<dyn Clock>,
-}
-
-impl CudaPlan {
-    /// Whether the kernels can do what `model` needs beside its engine: it takes pictures only, in floating point or plain
-    /// bytes, and gives what it computed without scales.
-    pub fn serves(model: &Model, binding: &Binding, inputs: &[TensorDesc]) -> bool {
-        let plain = model.input_quantization.is_none() && model.output_quantization.is_none();
-        let element = inputs[binding.input].element.and_then(Element::of);
-        plain && model.input.image().is_some() && model.feeds.is_empty() && element.is_some()
-    }
-
-    /// Binds `model`, which it [serves](Self::serves), to a session of `prepared` on `device`.
-    pub fn new(
-        model: &Model,
-        binding: &Binding,
-        prepared: &dyn Prepared,
-        session: Box<dyn DeviceSession>,
-        device: &Device,
-        clock: Arc<dyn Clock>,
-    ) -> Result<Self, Diagnosis> {
-        let spec = model.input.image().expect("it takes pictures").clone();
-        let input = session.inputs()[binding.input].clone();
-        let element = Element::of(input.element).expect("the kernels write its type");
-        let make = || -> Result<_, CudaError> {
-            let stream = device.stream()?;
-            let table = FrameTable::new(device, layout_for(&spec, binding.batch))?;
-            let readout = Readout::new(model, prepared, session.as_ref(), binding.batch, device)?;
-            Ok((stream, table, readout))
-        };
-        let (stream, table, readout) = make().map_err(|why| failed(&model.file, &why))?;
-        let next = "correct model.toml (`orinoco models show` prints the graph)";
-        let readout = readout.about(&codes::MODEL_DISAGREES, model.file.display(), next)?;
-        Ok(Self {
-            file: model.file.clone(),
-            batch: binding.batch,
-            session,
-            intake: Intake::new(device, binding.batch),
-            table,
-            input: input.span,
-            tensor: tensor_of(&spec, element),
-            mappings: vec![Mapping::default(); binding.batch],
-            readout,
-            before: Graph::new(),
-            after: Graph::new(),
-            stream,
-            clock,
-            spec,
-        })
-    }
-
-    /// Leaves the frames in the engine's input. A batch shorter than the plan's leaves the rest as it was.
-    fn preprocess(&mut self, frames: &[Frame]) -> Result<Ran, Diagnosis> {
-        self.fill_table(frames)?;
-        let Self { before, stream, table, tensor, input, intake, file, .. } = self;
-        let ran = before.run(stream, 0, |stream| {
-            table.upload(stream)?;
-            launch::preprocess(stream, &table.span(), tensor, input)
-        });
-        let ran = ran.and_then(|ran| {
-            intake.release(stream)?;
-            stream.synchronize()?;
-            Ok(ran)
-        });
-        ran.map_err(|why| failed(file, &why))
-    }
-
-    fn fill_table(&mut self, frames: &[Frame]) -> Result<(), Diagnosis> {
-        let Self { intake, stream, file, .. } = self;
-        intake.make_room(frames).map_err(|why| failed(file, &why))?;
-        for (item, frame) in frames.iter().enumerate() {
-            let placed = intake.place(item, frame, stream);
-            let (desc, span) = placed.map_err(|why| failed(file, &why))?;
-            let mapping = self.spec.mapping(desc.width, desc.height);
-            let set = self.table.set(item, &desc, &span, placement(&mapping));
-            let next = "make the source's frames smaller, or use an engine on the CPU";
-            set.about(&codes::ENGINE_RUN, file.display(), next)?;
-            self.mappings[item] = mapping;
-        }
-        (frames.len()..self.batch).for_each(|item| self.table.clear(item));
-        Ok(())
-    }
-
-    fn postprocess(&mut self, findings: &mut [Findings]) -> Result<Ran, Diagnosis> {
-        let Self { after, stream, table, readout, mappings, file, .. } = self;
-        let mut read = || -> Result<Ran, CudaError> {
-            let ran = after.run(stream, 0, |stream| readout.record(stream, &table.span()))?;
-            stream.synchronize()?;
-            readout.read(stream, mappings, findings)?;
-            Ok(ran)
-        };
-        read().map_err(|why| failed(file, &why))
-    }
-}
-
-impl Executor for CudaPlan {
-    fn batch_max(&self) -> usize {
-        self.batch
-    }
-
-    fn reads_video_memory(&self) -> bool {
-        self.intake.reads_video_memory()
-    }
-
-    fn replay(&mut self, frames: &[Frame], findings: &mut [Findings]) -> Result<StageTimes, Diagnosis> {
-        check_count(frames, self.batch);
-        let times = self.replay_lent(frames, findings);
-        self.give_back(frames);
-        times
-    }
-}
-
-impl CudaPlan {
-    fn replay_lent(&mut self, frames: &[Frame], findings: &mut [Findings]) -> Result<StageTimes, Diagnosis> {
-        let start = self.clock.now();
-        let before = self.preprocess(frames)?;
-        let ready = self.clock.now();
-        self.session.run()?;
-        let inferred = self.clock.now();
-        let after = self.postprocess(findings)?;
-        let done = self.clock.now();
-        Ok(StageTimes {
-            preprocess: ready.since(start),
-            infer: inferred.since(ready),
-            postprocess: done.since(inferred),
-            graph_fallbacks: u32::from(before == Ran::Directly) + u32::from(after == Ran::Directly),
-        })
-    }
-
-    /// Lets go of those frames that decoders wait for.
-    fn give_back(&mut self, frames: &[Frame]) {
-        if !frames.iter().any(intake::is_lent) {
-            return;
-        }
-        // After a fault something may still be on its way; what cannot be waited for does not run any more either.
-        let _ = self.stream.synchronize();
-        (0..self.batch).for_each(|item| self.table.clear(item));
-    }
-}
-
-fn tensor_of(spec: &InputSpec, element: Element) -> PictureTensor {
-    PictureTensor {
-        width: spec.width,
-        height: spec.height,
-        order: spec.color,
-        layout: spec.layout,
-        element,
-        filter: spec.resize,
-        mean: spec.mean,
-        scale: spec.scale,
-        fill: spec.fill,
-    }
-}
-
-fn layout_for(spec: &InputSpec, batch: usize) -> TableLayout {
-    match spec.resize {
-        Resize::Bilinear => TableLayout::bilinear(batch),
-        Resize::BilinearAntialias => {
-            let input = (spec.width, spec.height);
-            TableLayout::antialiased(batch, FilterBounds { frame_side_max: FRAME_SIDE_MAX, input })
-        }
-    }
-}
-
-fn placement(mapping: &Mapping) -> Placement {
-    Placement { offset: mapping.offset, size: mapping.size, scale: mapping.scale }
-}
-
-/// A call of the driver that failed while a model ran.
-fn failed(file: &Path, why: &CudaError) -> Diagnosis {
-    let next =
-        "see `orinoco doctor` and the kernel's log; after a fault of the GPU the process has to start again";
-    Diagnosis::new(&codes::ENGINE_RUN, file.display(), format!("{why}: {}", why.source), next)
+/// Binds `model`, which the kernels [serve](serves), to a session of `prepared` on `device`.
+pub(crate) fn bind(
+    model: &Model,
+    image: &InputSpec,
+    binding: &Binding,
+    prepared: &dyn Prepared,
+    mut session: Box<dyn Session>,
+    device: &Device,
+) -> Result<BoundModel<DeviceImages, DeviceHead>, Diagnosis> {
+    let file = model.file.clone();
+    let input = session.input(binding.input).device().clone();
+    let make = || -> Result<_, CudaError> {
+        let stream = ExecutionStream::Device(device.stream()?);
+        let adapter = DeviceImages::new(&file, image, &input, binding.batch, device)?;
+        let table = adapter.table();
+        let readout = DeviceHead::new(model, prepared, session.as_ref(), binding.batch, table, device)?;
+        Ok((stream, adapter, readout))
+    };
+    let (stream, adapter, readout) = make().map_err(|why| device_failed(&file, &why))?;
+    let next = "correct model.toml (`orinoco models show` prints the graph)";
+    let readout = readout.about(&codes::MODEL_DISAGREES, file.display(), next)?;
+    Ok(BoundModel { file, adapter, session, states: States::default(), readout, stream })
 }

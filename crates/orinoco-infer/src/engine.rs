@@ -6,28 +6,11 @@ use std::path::{Path, PathBuf};
 use orinoco_core::text::count;
 use orinoco_core::{Diagnosis, TensorDesc, codes, shape_text};
 
+use crate::context::EngineContext;
 use crate::faults::unsupported;
 use crate::scratch::Scratch;
-#[cfg(feature = "cuda")]
-use crate::tensor::DeviceTensor;
-use crate::tensor::{TensorView, TensorViewMut};
-
-/// How engines are to run.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Options {
-    /// Threads that share the work of one operator; 0 counts as 1. tract always runs on the caller's thread alone.
-    pub threads: usize,
-    /// The ONNX Runtime library to load, instead of looking for one.
-    pub ort_library: Option<PathBuf>,
-    /// Whether sessions are going to compute in memory of ours ([`Session::compute_in`]), where the engine allows it.
-    pub shared_scratch: bool,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self { threads: 1, ort_library: None, shared_scratch: false }
-    }
-}
+use crate::stream::ExecutionStream;
+use crate::tensor::{TensorMemory, TensorMut, TensorRef};
 
 /// An engine that can run on this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,10 +27,10 @@ pub trait Engine: Send + Sync {
     fn name(&self) -> &'static str;
 
     /// Whether this machine can run it; if not, the reason in one sentence.
-    fn check(&self, options: &Options) -> Result<EngineInfo, String>;
+    fn check(&self, context: &EngineContext) -> Result<EngineInfo, String>;
 
     /// Reads a model and makes sure that the engine has every operator.
-    fn prepare(&self, file: &Path, options: &Options) -> Result<Box<dyn Prepared>, Diagnosis>;
+    fn prepare(&self, file: &Path, context: &EngineContext) -> Result<Box<dyn Prepared>, Diagnosis>;
 }
 
 /// A model that an engine has read.
@@ -58,63 +41,84 @@ pub trait Prepared: Send + Sync {
     /// What the graph gives.
     fn outputs(&self) -> &[TensorDesc];
 
-    /// Binds a session with every dynamic axis fixed: `shapes` has one shape per input.
-    fn session(&self, shapes: &[Vec<usize>]) -> Result<Box<dyn Session>, Diagnosis>;
-
-    /// Whether it computes on the GPU.
-    #[cfg(feature = "cuda")]
-    fn is_on_device(&self) -> bool {
-        false
+    /// Where the engine computes: in addition to the host's memory, sessions can have their tensors there.
+    fn memory(&self) -> TensorMemory {
+        TensorMemory::Host
     }
 
-    /// The same with every tensor on the GPU; `None` where the engine computes elsewhere, or an output has no fixed shape. It
-    /// has run. Where `scratch` has an area on the GPU it computes there, on the account of the model that is named.
-    #[cfg(feature = "cuda")]
-    fn device_session(
-        &self,
-        shapes: &[Vec<usize>],
-        scratch: Option<(&Scratch, &str)>,
-    ) -> Result<Option<Box<dyn DeviceSession>>, Diagnosis> {
-        let _ = (shapes, scratch);
-        Ok(None)
+    /// Binds a session as `wanted`. It says itself where its tensors are.
+    ///
+    /// # Errors
+    /// `E0204` for shapes that the graph does not allow; a fault of the engine for what it cannot do.
+    fn session(&self, wanted: &SessionSpec<'_>) -> Result<Box<dyn Session>, Diagnosis>;
+}
+
+/// What a session is to be.
+#[derive(Clone, Copy, Debug)]
+pub struct SessionSpec<'a> {
+    /// One shape per input: every dynamic axis fixed.
+    pub shapes: &'a [Vec<usize>],
+    /// Where its tensors are wanted. They are in the host's memory nevertheless where the engine computes there, or where
+    /// an output has no fixed shape.
+    pub memory: TensorMemory,
+    /// The scratch that it shares with the other models of its lane, and the model's name there. Its first runs bind
+    /// a model while the lane works, and are computed elsewhere. Engines that keep their own memory, or were prepared
+    /// without [`Options::shared_scratch`](crate::Options::shared_scratch), do so here, too.
+    pub scratch: Option<(&'a Scratch, &'a str)>,
+}
+
+impl<'a> SessionSpec<'a> {
+    /// Tensors in the host's memory, computed in the engine's own.
+    pub fn new(shapes: &'a [Vec<usize>]) -> Self {
+        Self { shapes, memory: TensorMemory::Host, scratch: None }
     }
 }
 
-/// A model bound to its tensors. Inputs start as zeros, and keep what was written from run to run.
+/// A model bound to its tensors. Inputs start as zeros, and keep what was written from run to run. Tensors stay where they
+/// are, but for outputs whose shape follows from what a run finds.
 pub trait Session: Send {
-    /// The bound input `index`, to be written in place before a run.
-    fn input(&mut self, index: usize) -> TensorViewMut<'_>;
+    /// Where its tensors are.
+    fn memory(&self) -> TensorMemory {
+        TensorMemory::Host
+    }
 
-    /// One inference. When it fails, the outputs hold nothing of use.
-    fn run(&mut self) -> Result<(), Diagnosis>;
+    /// Lends input `index`, to be written in place before a run.
+    fn input(&mut self, index: usize) -> TensorMut<'_>;
 
-    /// Output `index` of the latest run. Panics before the first.
-    fn output(&self, index: usize) -> TensorView<'_>;
+    /// Queues one inference on `stream`, after what is queued there and before what is queued next. It may be done already
+    /// when this returns; [`ExecutionStream::wait`] waits for it. On [`ExecutionStream::Host`] it is done. When it fails, the
+    /// outputs hold nothing of use.
+    ///
+    /// # Errors
+    /// `E0304`, in the engine's words.
+    fn enqueue(&mut self, stream: &ExecutionStream) -> Result<(), Diagnosis>;
 
-    /// From now on computes in `scratch`, on the account of `model`. False where the engine keeps its own memory: it takes
-    /// none of ours, or was not prepared for it ([`Options::shared_scratch`]).
-    fn compute_in(&mut self, scratch: &Scratch, model: &str) -> bool {
-        let _ = (scratch, model);
+    /// Whether [`Session::enqueue`] does nothing but queue launches, so that a CUDA graph can capture them.
+    fn is_capturable(&self) -> bool {
         false
     }
-}
 
-/// A model bound to tensors on the GPU.
-#[cfg(feature = "cuda")]
-pub trait DeviceSession: Send {
-    /// The bound inputs, to be written by kernels or copies that are done before a run.
-    fn inputs(&self) -> &[DeviceTensor];
+    /// Lends output `index` of the latest run. Panics before the first.
+    fn output(&self, index: usize) -> TensorRef<'_>;
 
-    /// The outputs, as the latest run left them.
-    fn outputs(&self) -> &[DeviceTensor];
+    /// Ends it, and leaves what it has loaded to the model's next session, where the engine can.
+    fn recycle(self: Box<Self>) {}
 
-    /// One inference. It is done when this returns.
-    fn run(&mut self) -> Result<(), Diagnosis>;
+    /// One inference, which is done when this returns.
+    ///
+    /// # Errors
+    /// As [`Session::enqueue`].
+    fn run(&mut self) -> Result<(), Diagnosis> {
+        self.enqueue(&ExecutionStream::Host)
+    }
 }
 
 /// Checks that `shapes` fixes every axis of `inputs` as the graph allows, and that every tensor is of a type that
-/// can be bound.
-pub(crate) fn check_binding(
+/// can be bound. Every engine checks this first, and so in the same words.
+///
+/// # Errors
+/// `E0204` for a shape, `E0206` for a type.
+pub fn check_binding(
     file: &Path,
     inputs: &[TensorDesc],
     outputs: &[TensorDesc],

@@ -4,6 +4,8 @@ use std::path::Path;
 
 use orinoco_core::{Diagnosis, codes};
 
+use crate::device::CudaError;
+
 /// A file that no ONNX parser accepts, in the same words for every engine.
 pub(crate) const NOT_ONNX: &str = "the file is not ONNX, or it was cut short";
 
@@ -25,6 +27,13 @@ pub(crate) fn unsupported(file: &Path, cause: &str) -> Diagnosis {
 pub(crate) fn run_failed(file: &Path, cause: &str) -> Diagnosis {
     let next = "try another engine, or run it once more with zeros as input";
     Diagnosis::new(&codes::ENGINE_RUN, file.display(), shorten(cause), next).with_detail(cause)
+}
+
+/// A call of the driver that failed while a model ran.
+pub(crate) fn device_failed(file: &Path, why: &CudaError) -> Diagnosis {
+    let next =
+        "see `orinoco doctor` and the kernel's log; after a fault of the GPU the process has to start again";
+    Diagnosis::new(&codes::ENGINE_RUN, file.display(), format!("{why}: {}", why.source), next)
 }
 
 /// The first line of an engine's message, of bounded length: whole sentences where one fits, else whole words.

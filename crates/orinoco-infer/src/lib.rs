@@ -1,36 +1,42 @@
 //! Models on engines: which engines can run it here, and the plan that a lane replays.
 //!
 //! No engine is trusted before it has run the model once on this machine, and none is replaced in silence. Read first:
-//! [`Engine`] (with [`Prepared`] and [`Session`]), [`CpuPlan`] and, on a GPU, [`CudaPlan`].
+//! [`EngineContext`], [`Engine`] (with [`Prepared`] and [`Session`]), and [`ImagePlan`].
 
 mod audio;
+mod bound;
 mod cache;
+mod cepstra;
+mod context;
 #[cfg(feature = "cuda")]
 mod cuda;
+mod device;
 mod engine;
 mod engines;
-mod executor;
 mod faults;
-mod inference;
+mod head;
+mod host;
+mod image;
 mod panics;
 mod scratch;
 mod select;
+mod states;
+mod stream;
 mod tensor;
 
 pub use audio::{AudioPlan, Heard};
 pub use cache::{Cache, NoCache};
-#[cfg(feature = "cuda")]
-pub use cuda::{CudaPlan, device};
-#[cfg(feature = "cuda")]
-pub use engine::DeviceSession;
-pub use engine::{Engine, EngineInfo, Options, Prepared, Session};
-pub use engines::onnxruntime::stray_requests;
-pub use executor::CpuPlan;
-pub use inference::ProbeInputs;
+pub use context::{EngineContext, Options};
+pub use device::{CudaError, Device, Span, Stream, Unavailable};
+pub use engine::{Engine, EngineInfo, Prepared, Session, SessionSpec, check_binding};
+pub use engines::{ENGINES, by_name, engines, stray_requests};
+pub use image::ImagePlan;
 #[cfg(feature = "cuda")]
 pub use orinoco_cuda::{Allocated, allocated};
 pub use scratch::Scratch;
-pub use select::{Chosen, ENGINES, InputsFor, Refusal, by_name, choose, engines};
-#[cfg(feature = "cuda")]
-pub use tensor::DeviceTensor;
-pub use tensor::{Elements, ElementsMut, TensorView, TensorViewMut};
+pub use select::{Chosen, EngineOrder, InputsFor, Refusal, choose};
+pub use states::ProbeInputs;
+pub use stream::ExecutionStream;
+pub use tensor::{
+    DeviceTensor, Elements, ElementsMut, TensorMemory, TensorMut, TensorRef, TensorView, TensorViewMut,
+};

@@ -4,16 +4,16 @@ use std::alloc::Layout;
 use std::ptr::NonNull;
 use std::sync::{Arc, Weak};
 
-#[cfg(feature = "cuda")]
-use orinoco_cuda::DevicePool;
 use orinoco_memory::{Arena, ArenaError, Owner, Usage};
+
+use crate::context::EngineContext;
+use crate::device::DevicePool;
 
 /// One area of memory for all models of a lane, which never run at the same time: what one computes in, the next computes
 /// in as well. It may have a second area, on the GPU, for the models that compute there.
 #[derive(Clone, Debug)]
 pub struct Scratch {
     host: Arc<Arena>,
-    #[cfg(feature = "cuda")]
     device: Option<Arc<DevicePool>>,
 }
 
@@ -29,25 +29,26 @@ impl Scratch {
     }
 
     fn on_host(arena: Arena) -> Self {
-        Self {
-            host: Arc::new(arena),
-            #[cfg(feature = "cuda")]
-            device: None,
-        }
+        Self { host: Arc::new(arena), device: None }
     }
 
     /// The same with an area of `bytes` on the GPU.
-    #[cfg(feature = "cuda")]
-    pub fn with_device_area(self, bytes: usize) -> Result<Self, String> {
-        let device = crate::cuda::device().map_err(|why| why.reason)?;
+    ///
+    /// # Errors
+    /// A sentence, where there is no GPU or no such area on it.
+    pub fn with_device_area(self, context: &EngineContext, bytes: usize) -> Result<Self, String> {
+        let device = context.device().map_err(|why| why.reason)?;
         let pool = DevicePool::new(&device, bytes).map_err(|why| format!("{why}: {}", why.source))?;
         Ok(Self { device: Some(Arc::new(pool)), ..self })
     }
 
-    /// The same with an area on the GPU whose usage tells how large it has to be: see [`DevicePool::measuring`].
-    #[cfg(feature = "cuda")]
-    pub fn with_device_measured(self) -> Result<Self, String> {
-        let device = crate::cuda::device().map_err(|why| why.reason)?;
+    /// The same with an area on the GPU whose usage tells how large it has to be: see `DevicePool::measuring` of
+    /// `orinoco-cuda`.
+    ///
+    /// # Errors
+    /// A sentence, where there is no GPU.
+    pub fn with_device_measured(self, context: &EngineContext) -> Result<Self, String> {
+        let device = context.device().map_err(|why| why.reason)?;
         Ok(Self { device: Some(Arc::new(DevicePool::measuring(&device))), ..self })
     }
 
@@ -64,21 +65,13 @@ impl Scratch {
 
     /// What all models did in its area on the GPU.
     pub fn device_usage(&self) -> Usage {
-        #[cfg(feature = "cuda")]
-        if let Some(device) = &self.device {
-            return device.usage();
-        }
-        Usage::default()
+        self.device.as_ref().map(|device| device.usage()).unwrap_or_default()
     }
 
     /// What each model did in it, by name. A model computes in one place.
     pub fn owners(&self) -> Vec<(String, Usage)> {
-        let owners = self.host.owners();
-        #[cfg(feature = "cuda")]
-        if let Some(device) = &self.device {
-            return owners.into_iter().chain(device.owners()).collect();
-        }
-        owners
+        let on_device = self.device.iter().flat_map(|device| device.owners());
+        self.host.owners().into_iter().chain(on_device).collect()
     }
 
     pub(crate) fn owner(&self, name: &str) -> Owner {
@@ -109,11 +102,7 @@ impl Scratch {
 
     /// The size of its area on the GPU.
     pub fn device_bytes(&self) -> usize {
-        #[cfg(feature = "cuda")]
-        if let Some(device) = &self.device {
-            return device.bytes();
-        }
-        0
+        self.device.as_ref().map_or(0, |device| device.bytes())
     }
 }
 

@@ -4,31 +4,62 @@ use std::path::Path;
 
 use orinoco_core::{Diagnosis, TensorDesc, codes};
 
-#[cfg(feature = "cuda")]
-use crate::engine::DeviceSession;
-use crate::engine::{Engine, Options, Prepared, Session};
-use crate::inference::ProbeInputs;
-#[cfg(feature = "cuda")]
+use crate::context::EngineContext;
+use crate::engine::{Engine, Prepared, Session, SessionSpec};
+use crate::engines::{engines, find};
 use crate::scratch::Scratch;
+use crate::states::ProbeInputs;
+use crate::tensor::TensorMemory;
 
-/// The names of all engines, whether or not this build has them.
-pub const ENGINES: [&str; 3] = ["ort-cuda", "ort-cpu", "tract"];
-
-/// Every engine of this build, in the order in which they are tried when nobody says otherwise.
-pub fn engines() -> Vec<Box<dyn Engine>> {
-    vec![
-        #[cfg(feature = "cuda")]
-        Box::new(crate::engines::onnxruntime::Ort::CUDA),
-        Box::new(crate::engines::onnxruntime::Ort::CPU),
-        #[cfg(feature = "tract")]
-        Box::new(crate::engines::pure_rust::Tract),
-    ]
+/// Engines in order of preference, found by their names once.
+#[derive(Clone)]
+pub struct EngineOrder {
+    candidates: Vec<Candidate>,
 }
 
-/// The engine called `name`.
-pub fn by_name(name: &str) -> Result<Box<dyn Engine>, Diagnosis> {
-    let engine = engines().into_iter().find(|engine| engine.name() == name);
-    engine.ok_or_else(|| unknown(name, &engines()))
+/// An engine of the order.
+#[derive(Clone, Copy)]
+struct Candidate {
+    engine: &'static dyn Engine,
+    /// Its refusal is an error instead of a fallback.
+    is_required: bool,
+}
+
+impl EngineOrder {
+    /// The engines of this build that are called so, in the order of `order`; a refusal of those in `require` is an error.
+    ///
+    /// # Errors
+    /// `E0301` for a name that no engine has, `E0303` for a required engine that is not in the order.
+    pub fn parse(order: &[String], require: &[String]) -> Result<Self, Diagnosis> {
+        Self::among(&engines(), order, require)
+    }
+
+    /// The same with the engines that are called so among `engines`.
+    ///
+    /// # Errors
+    /// As [`EngineOrder::parse`].
+    pub fn among(
+        engines: &[&'static dyn Engine],
+        order: &[String],
+        require: &[String],
+    ) -> Result<Self, Diagnosis> {
+        let candidate = |name: &String| {
+            Ok(Candidate { engine: find(engines, name)?, is_required: require.contains(name) })
+        };
+        let candidates = order.iter().map(candidate).collect::<Result<Vec<_>, Diagnosis>>()?;
+        for name in require {
+            let engine = find(engines, name)?;
+            if !order.contains(name) {
+                return Err(required(engine.name(), "it is not in the order of engines"));
+            }
+        }
+        Ok(Self { candidates })
+    }
+
+    /// The engines, in their order.
+    pub fn engines(&self) -> impl Iterator<Item = &'static dyn Engine> {
+        self.candidates.iter().map(|candidate| candidate.engine)
+    }
 }
 
 /// An engine that was tried and not taken.
@@ -52,45 +83,44 @@ pub struct Chosen {
     pub version: String,
     /// The engines before it in the order, with their reasons.
     pub refused: Vec<Refusal>,
+    /// What its engine shares with others.
+    pub context: EngineContext,
     inputs: ProbeInputs,
     proof: Option<Box<dyn Session>>,
 }
 
 impl Chosen {
-    /// A session with the shapes and constants that were proved; the first one is that of the proof itself.
-    pub fn session(&mut self) -> Result<Box<dyn Session>, Diagnosis> {
-        match self.proof.take() {
-            Some(session) => Ok(session),
-            None => {
-                let mut session = self.prepared.session(&self.inputs.shapes)?;
-                self.inputs.write_constants(session.as_mut());
-                Ok(session)
-            }
-        }
-    }
-
-    /// Gives up the session of the proof if it computes on the GPU, where a device session is going to take its place: until
-    /// all models of a board are bound, the GPU would hold each twice.
-    #[cfg(feature = "cuda")]
-    pub fn give_up_proof_on_device(&mut self) {
-        if self.prepared.is_on_device() {
-            self.proof = None;
-        }
-    }
-
-    /// A session with the shapes that were proved and every tensor on the GPU, where the engine computes there: see
-    /// [`Prepared::device_session`].
-    #[cfg(feature = "cuda")]
-    pub fn device_session(
+    /// A session with the shapes and constants that were proved, with its tensors where they are `wanted` if the engine can,
+    /// computing in `scratch` on the account of the model's name: see [`SessionSpec`]. The first one in the host's memory is
+    /// that of the proof itself, unless it is to compute in a scratch.
+    ///
+    /// # Errors
+    /// Those of [`Prepared::session`].
+    pub fn session(
         &mut self,
+        wanted: TensorMemory,
         scratch: Option<(&Scratch, &str)>,
-    ) -> Result<Option<Box<dyn DeviceSession>>, Diagnosis> {
-        let session = self.prepared.device_session(&self.inputs.shapes, scratch)?;
-        if session.is_some() {
-            // What the proof holds is needed no more.
-            self.proof = None;
+    ) -> Result<Box<dyn Session>, Diagnosis> {
+        let proof = self.proof.take();
+        let is_on_host = [wanted, self.prepared.memory()].contains(&TensorMemory::Host);
+        match proof {
+            Some(proof) if is_on_host && scratch.is_none() => return Ok(proof),
+            Some(proof) if is_on_host => proof.recycle(),
+            // On the GPU it makes room.
+            proof => drop(proof),
+        }
+        let mut session =
+            self.prepared.session(&SessionSpec { shapes: &self.inputs.shapes, memory: wanted, scratch })?;
+        if session.memory() == TensorMemory::Host {
+            self.inputs.write_constants(session.as_mut());
         }
         Ok(session)
+    }
+
+    /// Gives up the session of the proof, where one on the GPU is going to take its place: until all models of a board are
+    /// bound, the GPU would hold each twice.
+    pub fn give_up_proof(&mut self) {
+        self.proof = None;
     }
 }
 
@@ -98,44 +128,29 @@ impl Chosen {
 pub type InputsFor<'a> = &'a dyn Fn(&[TensorDesc], &[TensorDesc]) -> Result<ProbeInputs, Diagnosis>;
 
 /// Takes the first engine of `order` that runs the model in `file` once, with the shapes and constants that `inputs_for`
-/// gives and zeros in every other input: a constant may pick the branch that a graph takes. An engine of `require` that is refused, or that this machine cannot run, is an error; so is a file that no
-/// engine can read, or that `inputs_for` rejects.
+/// gives and zeros in every other input: a constant may pick the branch that a graph takes.
+///
+/// # Errors
+/// A required engine that is refused, or that this machine cannot run, is an error; so is a file that no engine can read,
+/// or that `inputs_for` rejects.
 pub fn choose(
-    order: &[String],
-    require: &[String],
+    order: &EngineOrder,
     file: &Path,
-    options: &Options,
+    context: &EngineContext,
     inputs_for: InputsFor<'_>,
 ) -> Result<Chosen, Diagnosis> {
-    choose_among(&engines(), order, require, file, options, inputs_for)
-}
-
-fn choose_among(
-    engines: &[Box<dyn Engine>],
-    order: &[String],
-    require: &[String],
-    file: &Path,
-    options: &Options,
-    inputs_for: InputsFor<'_>,
-) -> Result<Chosen, Diagnosis> {
-    let named = |name: &String| {
-        let engine = engines.iter().find(|engine| engine.name() == name);
-        engine.ok_or_else(|| unknown(name, engines))
-    };
-    let ordered = order.iter().map(named).collect::<Result<Vec<_>, _>>()?;
-    for engine in require.iter().map(named) {
-        let engine = engine?;
-        engine.check(options).map_err(|why| required(engine.name(), &why))?;
+    for Candidate { engine, .. } in order.candidates.iter().filter(|candidate| candidate.is_required) {
+        engine.check(context).map_err(|why| required(engine.name(), &why))?;
     }
     let mut refused = Vec::new();
     let mut verdicts = Vec::new();
-    for engine in ordered {
-        let (why, detail) = match prove(engine.as_ref(), file, options, inputs_for) {
+    for Candidate { engine, is_required } in order.candidates.iter().copied() {
+        let (why, detail) = match prove(engine, file, context, inputs_for) {
             Ok(chosen) => return Ok(Chosen { refused, ..chosen }),
             Err(Refused::Absent(why)) => (why, None),
             Err(Refused::Everywhere(fault)) => return Err(fault),
             Err(Refused::Model(fault)) => {
-                if require.iter().any(|name| name == engine.name()) {
+                if is_required {
                     return Err(if is_unreadable(&fault) {
                         fault
                     } else {
@@ -183,23 +198,18 @@ fn is_unreadable(fault: &Diagnosis) -> bool {
 fn prove(
     engine: &dyn Engine,
     file: &Path,
-    options: &Options,
+    context: &EngineContext,
     inputs_for: InputsFor<'_>,
 ) -> Result<Chosen, Refused> {
-    let info = engine.check(options).map_err(Refused::Absent)?;
-    let prepared = engine.prepare(file, options)?;
+    let info = engine.check(context).map_err(Refused::Absent)?;
+    let prepared = engine.prepare(file, context)?;
     let inputs = inputs_for(prepared.inputs(), prepared.outputs()).map_err(Refused::Everywhere)?;
-    let mut session = prepared.session(&inputs.shapes)?;
+    let mut session = prepared.session(&SessionSpec::new(&inputs.shapes))?;
     inputs.write_constants(session.as_mut());
     session.run()?;
     let (name, version) = (engine.name(), info.version);
-    Ok(Chosen { prepared, name, version, refused: Vec::new(), inputs, proof: Some(session) })
-}
-
-fn unknown(name: &str, engines: &[Box<dyn Engine>]) -> Diagnosis {
-    let names: Vec<&str> = engines.iter().map(|engine| engine.name()).collect();
-    let next = format!("use one of {}", names.join(", "));
-    Diagnosis::new(&codes::ENGINE_UNKNOWN, name, "no engine has this name", next)
+    let (context, refused) = (context.clone(), Vec::new());
+    Ok(Chosen { prepared, name, version, refused, context, inputs, proof: Some(session) })
 }
 
 fn required(name: &str, why: &str) -> Diagnosis {
@@ -222,6 +232,8 @@ fn nobody(file: &Path, refused: &[Refusal]) -> Diagnosis {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stream::ExecutionStream;
+    use crate::tensor::{ElementsMut, TensorMut, TensorRef, TensorViewMut};
 
     /// An engine that answers as its name says.
     struct Fake(&'static str);
@@ -232,19 +244,19 @@ mod tests {
     }
 
     impl Session for Choosy {
-        fn input(&mut self, _: usize) -> crate::tensor::TensorViewMut<'_> {
-            let data = crate::tensor::ElementsMut::F32(&mut self.sample_rate);
-            crate::tensor::TensorViewMut { shape: &[1], data }
+        fn input(&mut self, _: usize) -> TensorMut<'_> {
+            let data = ElementsMut::F32(&mut self.sample_rate);
+            TensorMut::Host(TensorViewMut { shape: &[1], data })
         }
 
-        fn run(&mut self) -> Result<(), Diagnosis> {
+        fn enqueue(&mut self, _: &ExecutionStream) -> Result<(), Diagnosis> {
             match self.sample_rate {
                 [16_000.0] => Ok(()),
                 [other] => Err(crate::faults::run_failed(Path::new("m"), &format!("no branch for {other}"))),
             }
         }
 
-        fn output(&self, _: usize) -> crate::tensor::TensorView<'_> {
+        fn output(&self, _: usize) -> TensorRef<'_> {
             unreachable!("it has no outputs")
         }
     }
@@ -254,14 +266,14 @@ mod tests {
             self.0
         }
 
-        fn check(&self, _: &Options) -> Result<crate::engine::EngineInfo, String> {
+        fn check(&self, _: &EngineContext) -> Result<crate::engine::EngineInfo, String> {
             match self.0 {
                 "absent" => Err("its library is not here".into()),
                 _ => Ok(crate::engine::EngineInfo { version: "1.2".into(), library: None }),
             }
         }
 
-        fn prepare(&self, file: &Path, _: &Options) -> Result<Box<dyn Prepared>, Diagnosis> {
+        fn prepare(&self, file: &Path, _: &EngineContext) -> Result<Box<dyn Prepared>, Diagnosis> {
             match self.0 {
                 "parse" => Err(crate::faults::unreadable(file, "not ONNX")),
                 "lacking" => Err(crate::faults::unsupported(file, "no Foo")),
@@ -279,7 +291,7 @@ mod tests {
             &[]
         }
 
-        fn session(&self, _: &[Vec<usize>]) -> Result<Box<dyn Session>, Diagnosis> {
+        fn session(&self, _: &SessionSpec<'_>) -> Result<Box<dyn Session>, Diagnosis> {
             Ok(match self.0 {
                 "choosy" => Box::new(Choosy { sample_rate: [0.0] }),
                 name => Box::new(Fake(name)),
@@ -288,30 +300,31 @@ mod tests {
     }
 
     impl Session for Fake {
-        fn input(&mut self, _: usize) -> crate::tensor::TensorViewMut<'_> {
+        fn input(&mut self, _: usize) -> TensorMut<'_> {
             unreachable!("it has no inputs")
         }
 
-        fn run(&mut self) -> Result<(), Diagnosis> {
+        fn enqueue(&mut self, _: &ExecutionStream) -> Result<(), Diagnosis> {
             match self.0 {
                 "broken" => Err(crate::faults::run_failed(Path::new("m"), "it broke")),
                 _ => Ok(()),
             }
         }
 
-        fn output(&self, _: usize) -> crate::tensor::TensorView<'_> {
+        fn output(&self, _: usize) -> TensorRef<'_> {
             unreachable!("it has no outputs")
         }
     }
 
     /// What comes of `order` and `require`: the chosen engine and the refused ones, or the fault.
     fn check(order: &str, require: &str, expected: &str) {
-        let names = ["absent", "parse", "lacking", "broken", "sound"];
-        let engines: Vec<Box<dyn Engine>> = names.into_iter().map(|name| Box::new(Fake(name)) as _).collect();
+        let engines: [&'static dyn Engine; 5] =
+            [&Fake("absent"), &Fake("parse"), &Fake("lacking"), &Fake("broken"), &Fake("sound")];
         let list = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
         let inputs = |_: &[TensorDesc], _: &[TensorDesc]| Ok(ProbeInputs::default());
-        let options = Options::default();
-        let chosen = choose_among(&engines, &list(order), &list(require), Path::new("m"), &options, &inputs);
+        let order = EngineOrder::among(&engines, &list(order), &list(require));
+        let chosen =
+            order.and_then(|order| choose(&order, Path::new("m"), &EngineContext::default(), &inputs));
         let text = match chosen {
             Ok(chosen) => {
                 let refused: Vec<String> =
@@ -339,7 +352,8 @@ mod tests {
         let absent =
             format!("E0303 absent: it is required, but was refused: its library is not here; {next}");
         check("absent sound", "absent", &absent);
-        check("sound", "absent", &absent);
+        let elsewhere = "E0303 absent: it is required, but was refused: it is not in the order of engines";
+        check("sound", "absent", &format!("{elsewhere}; {next}"));
         check(
             "broken sound",
             "broken",
@@ -369,24 +383,17 @@ mod tests {
 
     #[test]
     fn a_probe_inference_has_the_constants() {
-        let engines: Vec<Box<dyn Engine>> = vec![Box::new(Fake("choosy"))];
-        let order = ["choosy".to_owned()];
+        let order = EngineOrder::among(&[&Fake("choosy")], &["choosy".to_owned()], &[]).expect("it is there");
         let choose = |constants: Vec<(usize, Vec<f32>)>| {
             let inputs = ProbeInputs { shapes: vec![vec![1]], constants };
             let given = |_: &[TensorDesc], _: &[TensorDesc]| Ok(inputs.clone());
-            choose_among(&engines, &order, &[], Path::new("m"), &Options::default(), &given)
+            super::choose(&order, Path::new("m"), &EngineContext::default(), &given)
         };
         let fault = choose(Vec::new()).err().expect("zeros pick the branch that fails");
         assert_eq!(fault.cause, "choosy refused (no branch for 0)");
         let mut chosen = choose(vec![(0, vec![16_000.0])]).expect("the constant picks the other branch");
         for which in ["the probe's session", "a later one"] {
-            chosen.session().and_then(|mut session| session.run()).expect(which);
+            chosen.session(TensorMemory::Host, None).and_then(|mut session| session.run()).expect(which);
         }
-    }
-
-    #[test]
-    fn engines_are_found_by_name() {
-        assert_eq!(by_name("ort-cpu").map(|engine| engine.name()).unwrap(), "ort-cpu");
-        assert_eq!(by_name("tensorflow").err().unwrap().code.id, codes::ENGINE_UNKNOWN.id);
     }
 }

@@ -3,11 +3,74 @@
 
 use half::f16;
 use orinoco_core::ElementType;
-#[cfg(feature = "cuda")]
-use orinoco_cuda::Span;
+
+use crate::device::Span;
+
+/// Where a session's tensors are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TensorMemory {
+    /// In the host's memory.
+    #[default]
+    Host,
+    /// On the GPU. A build without CUDA has no such tensors.
+    Device,
+}
+
+/// An input that a session lends, to be written before a run.
+#[derive(Debug)]
+pub enum TensorMut<'a> {
+    /// In the host's memory.
+    Host(TensorViewMut<'a>),
+    /// On the GPU, written by kernels and copies.
+    Device(&'a DeviceTensor),
+}
+
+impl<'a> TensorMut<'a> {
+    /// The tensor, which is in the host's memory. Panics if it is on the GPU.
+    pub fn host(self) -> TensorViewMut<'a> {
+        match self {
+            Self::Host(tensor) => tensor,
+            Self::Device(tensor) => panic!("an input on the GPU is not written by the host: {tensor:?}"),
+        }
+    }
+
+    /// The tensor, which is on the GPU. Panics if it is in the host's memory.
+    pub fn device(self) -> &'a DeviceTensor {
+        match self {
+            Self::Host(tensor) => panic!("an input in the host's memory: {:?}", tensor.shape),
+            Self::Device(tensor) => tensor,
+        }
+    }
+}
+
+/// An output that a session lends after a run.
+#[derive(Debug)]
+pub enum TensorRef<'a> {
+    /// In the host's memory.
+    Host(TensorView<'a>),
+    /// On the GPU, read by kernels and copies.
+    Device(&'a DeviceTensor),
+}
+
+impl<'a> TensorRef<'a> {
+    /// The tensor, which is in the host's memory. Panics if it is on the GPU.
+    pub fn host(self) -> TensorView<'a> {
+        match self {
+            Self::Host(tensor) => tensor,
+            Self::Device(tensor) => panic!("an output on the GPU is not read by the host: {tensor:?}"),
+        }
+    }
+
+    /// The tensor, which is on the GPU. Panics if it is in the host's memory.
+    pub fn device(self) -> &'a DeviceTensor {
+        match self {
+            Self::Host(tensor) => panic!("an output in the host's memory: {:?}", tensor.shape),
+            Self::Device(tensor) => tensor,
+        }
+    }
+}
 
 /// A tensor on the GPU, row-major. It stays where it is.
-#[cfg(feature = "cuda")]
 #[derive(Clone, Debug)]
 pub struct DeviceTensor {
     /// Its axes.

@@ -10,7 +10,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use orinoco_core::{Diagnosis, Findings, FrameDesc, Nanos, PixelFormat};
-use orinoco_infer::{CpuPlan, ENGINES, Options, Scratch, Session, TensorView, TensorViewMut, by_name};
+use orinoco_infer::{
+    ENGINES, EngineContext, ExecutionStream, ImagePlan, Options, Scratch, Session, SessionSpec, TensorMut,
+    TensorRef, by_name,
+};
 use orinoco_model::Repository;
 use orinoco_pipeline::{Executor, Frame, MonotonicClock, Slot, SlotPool};
 
@@ -61,49 +64,47 @@ static ALLOCATOR: Counting = Counting;
 struct Watched(Box<dyn Session>);
 
 impl Session for Watched {
-    fn input(&mut self, index: usize) -> TensorViewMut<'_> {
+    fn input(&mut self, index: usize) -> TensorMut<'_> {
         self.0.input(index)
     }
 
-    fn run(&mut self) -> Result<(), Diagnosis> {
+    fn enqueue(&mut self, stream: &ExecutionStream) -> Result<(), Diagnosis> {
         IN_ENGINE.set(true);
-        let done = self.0.run();
+        let done = self.0.enqueue(stream);
         IN_ENGINE.set(false);
         done
     }
 
-    fn output(&self, index: usize) -> TensorView<'_> {
+    fn output(&self, index: usize) -> TensorRef<'_> {
         self.0.output(index)
-    }
-
-    fn compute_in(&mut self, scratch: &Scratch, model: &str) -> bool {
-        self.0.compute_in(scratch, model)
     }
 }
 
 /// A plan of the demo's model; `None`, with a line, where the engine cannot run here.
-fn plan(engine: &str, scratch: &Scratch) -> Option<CpuPlan> {
+fn plan(engine: &str, scratch: &Scratch) -> Option<ImagePlan> {
     let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models");
     let repository = Repository { roots: vec![models], data: Vec::new() };
     let model =
         repository.describe("person-nano").expect("it is in the repository").expect("it is described");
-    let options = Options { shared_scratch: true, ..Options::default() };
+    let context = EngineContext::new(Options { shared_scratch: true, ..Options::default() });
     let engine = by_name(engine).expect("it is known");
-    if let Err(why) = engine.check(&options) {
+    if let Err(why) = engine.check(&context) {
         println!("skipped: {}: {why}", engine.name());
         return None;
     }
-    let prepared = engine.prepare(&model.file, &options).expect("the model is read");
+    let prepared = engine.prepare(&model.file, &context).expect("the model is read");
     let binding = model.bind(prepared.inputs(), prepared.outputs(), 1).expect("it fits its graph");
-    let session = Box::new(Watched(prepared.session(&binding.shapes).expect("it is bound")));
+    let wanted = SessionSpec { scratch: Some((scratch, "person-nano")), ..SessionSpec::new(&binding.shapes) };
+    let session = Box::new(Watched(prepared.session(&wanted).expect("it is bound")));
     let clock = Arc::new(MonotonicClock::default());
-    let mut plan = CpuPlan::new(&model, &binding, prepared.as_ref(), session, clock).expect("it runs");
-    let is_ours = plan.compute_in(scratch, "person-nano");
+    let mut plan =
+        ImagePlan::new(&model, &binding, prepared.as_ref(), session, &context, clock).expect("it runs");
     // Others may compute in it while a plan is bound.
     assert_eq!(scratch.usage().allocations, 0, "a plan keeps out of it until it is replayed");
     let mut findings = [Findings::default()];
     plan.replay(&[frame()], &mut findings).expect("it runs");
-    assert_eq!(scratch.usage().allocations > 0, is_ours);
+    let is_ours = engine.name() != "tract";
+    assert_eq!(scratch.usage().allocations > 0, is_ours, "tract keeps its own memory");
     Some(plan)
 }
 

@@ -14,8 +14,8 @@ use orinoco_core::{Diagnosis, ElementType, Findings, FrameDesc, MemoryDomain, Na
 use orinoco_cuda::{Device, DeviceArena, Stream, Surfaces};
 use orinoco_cuda_doubles::run_with_stand_in;
 use orinoco_infer::{
-    CpuPlan, CudaPlan, DeviceSession, DeviceTensor, Elements, ElementsMut, Options, Prepared, Session,
-    by_name,
+    DeviceTensor, Elements, ElementsMut, EngineContext, ExecutionStream, ImagePlan, Prepared, Session,
+    SessionSpec, TensorMemory, TensorMut, TensorRef, by_name,
 };
 use orinoco_model::{Binding, Model, Repository};
 use orinoco_pipeline::{Executor, Frame, Lease, MonotonicClock, Slot, SlotPool};
@@ -46,12 +46,12 @@ impl HostEngine {
             DeviceTensor { shape: shape.to_vec(), element, span }
         };
         let inputs = (0..prepared.inputs().len()).map(|index| {
-            let tensor = session.input(index);
+            let tensor = session.input(index).host();
             place(tensor.shape, tensor.data.element())
         });
         let inputs = inputs.collect();
         let outputs = (0..prepared.outputs().len()).map(|index| {
-            let tensor = session.output(index);
+            let tensor = session.output(index).host();
             place(tensor.shape, tensor.data.element())
         });
         let outputs = outputs.collect();
@@ -59,20 +59,25 @@ impl HostEngine {
     }
 }
 
-impl DeviceSession for HostEngine {
-    fn inputs(&self) -> &[DeviceTensor] {
-        &self.inputs
+impl Session for HostEngine {
+    fn memory(&self) -> TensorMemory {
+        TensorMemory::Device
     }
 
-    fn outputs(&self) -> &[DeviceTensor] {
-        &self.outputs
+    fn input(&mut self, index: usize) -> TensorMut<'_> {
+        TensorMut::Device(&self.inputs[index])
     }
 
-    fn run(&mut self) -> Result<(), Diagnosis> {
+    fn output(&self, index: usize) -> TensorRef<'_> {
+        TensorRef::Device(&self.outputs[index])
+    }
+
+    fn enqueue(&mut self, stream: &ExecutionStream) -> Result<(), Diagnosis> {
+        stream.wait().expect("what is queued is done");
         for (index, input) in self.inputs.iter().enumerate() {
             let mut bytes = vec![0; input.span.bytes()];
             self.stream.read(&input.span, &mut bytes).expect("a copy");
-            match self.session.input(index).data {
+            match self.session.input(index).host().data {
                 ElementsMut::F32(values) => fill(values, &bytes, f32::from_le_bytes),
                 ElementsMut::F16(values) => fill(values, &bytes, f16::from_le_bytes),
                 ElementsMut::U8(values) => fill(values, &bytes, |[byte]| byte),
@@ -81,7 +86,7 @@ impl DeviceSession for HostEngine {
         }
         self.session.run()?;
         for (index, output) in self.outputs.iter().enumerate() {
-            let bytes: Vec<u8> = match self.session.output(index).data {
+            let bytes: Vec<u8> = match self.session.output(index).host().data {
                 Elements::F32(values) => values.iter().flat_map(|value| value.to_le_bytes()).collect(),
                 Elements::F16(values) => values.iter().flat_map(|value| value.to_le_bytes()).collect(),
                 other => panic!("{other:?} is no type of an output here"),
@@ -119,27 +124,29 @@ impl Loaded {
         }
         change(&mut model);
         let tract = by_name("tract").expect("it is known");
-        let prepared = tract.prepare(&model.file, &Options::default()).expect("the model is read");
+        let prepared = tract.prepare(&model.file, &EngineContext::default()).expect("the model is read");
         let binding = model.bind(prepared.inputs(), prepared.outputs(), batch).expect("it fits its graph");
         Some(Self { model, binding, prepared })
     }
 
     fn session(&self) -> Box<dyn Session> {
-        self.prepared.session(&self.binding.shapes).expect("it is bound")
+        self.prepared.session(&SessionSpec::new(&self.binding.shapes)).expect("it is bound")
     }
 
-    fn on_cpu(&self) -> CpuPlan {
-        let clock = Arc::new(MonotonicClock::default());
-        CpuPlan::new(&self.model, &self.binding, self.prepared.as_ref(), self.session(), clock)
+    fn on_cpu(&self) -> ImagePlan {
+        let (context, clock) = (EngineContext::default(), Arc::new(MonotonicClock::default()));
+        ImagePlan::new(&self.model, &self.binding, self.prepared.as_ref(), self.session(), &context, clock)
             .expect("it runs")
     }
 
-    fn on_gpu(&self, device: &Device) -> CudaPlan {
+    fn on_gpu(&self, context: &EngineContext) -> ImagePlan {
         let prepared = self.prepared.as_ref();
-        assert!(CudaPlan::serves(&self.model, &self.binding, prepared.inputs()), "{}", self.model.name);
-        let session = Box::new(HostEngine::new(self.session(), prepared, device));
+        let can_be = ImagePlan::can_be_on_device(&self.model, &self.binding, prepared.inputs());
+        assert!(can_be, "{}", self.model.name);
+        let device = context.device().expect("it is open");
+        let session = Box::new(HostEngine::new(self.session(), prepared, &device));
         let clock = Arc::new(MonotonicClock::default());
-        CudaPlan::new(&self.model, &self.binding, prepared, session, device, clock).expect("it runs")
+        ImagePlan::new(&self.model, &self.binding, prepared, session, context, clock).expect("it runs")
     }
 }
 
@@ -213,8 +220,8 @@ fn in_video_memory(frame: &Frame, given_back: &Arc<AtomicUsize>) -> Frame {
 }
 
 /// Frames through both plans; what they find must be the same.
-fn check(loaded: &Loaded, device: &Device, batches: &[Vec<Frame>]) -> Vec<Findings> {
-    let (mut cpu, mut gpu) = (loaded.on_cpu(), loaded.on_gpu(device));
+fn check(loaded: &Loaded, gpu: &EngineContext, batches: &[Vec<Frame>]) -> Vec<Findings> {
+    let (mut cpu, mut gpu) = (loaded.on_cpu(), loaded.on_gpu(gpu));
     let mut all = Vec::new();
     for frames in batches {
         let mut expected = vec![Findings::default(); frames.len()];
@@ -252,8 +259,11 @@ fn check_same(name: &str, seen: &Findings, expected: &Findings) {
     }
 }
 
-fn gpu(check: &str) -> Option<Device> {
-    Device::open(0).inspect_err(|why| note(&format!("skipped: {check}: {why}"))).ok()
+/// A context with a GPU; `None`, with a line, where there is none.
+fn gpu(check: &str) -> Option<EngineContext> {
+    let context = EngineContext::default();
+    context.device().map_err(|why| note(&format!("skipped: {check}: {why}"))).ok()?;
+    Some(context)
 }
 
 #[test]
@@ -265,7 +275,7 @@ fn plans_run_without_a_gpu_as_well() {
 
 #[test]
 fn boxes_are_those_of_the_cpu() {
-    let Some(device) = gpu("boxes") else { return };
+    let Some(gpu) = gpu("boxes") else { return };
     let low = |model: &mut Model| model.head.score_threshold = 0.01;
     let loaded = Loaded::new("person-nano", 2, low).expect("it is in the repository");
     // Alone and as a pair, and each larger than what came before.
@@ -274,13 +284,13 @@ fn boxes_are_those_of_the_cpu() {
         vec![frame(PixelFormat::I420, (322, 200), 6, 1), frame(PixelFormat::Rgb, (200, 322), 5, 2)],
         vec![frame(PixelFormat::Nv12, (320, 180), 4, 3)],
     ];
-    let found = check(&loaded, &device, &batches);
+    let found = check(&loaded, &gpu, &batches);
     assert!(found.iter().all(|found| !found.detections.is_empty()), "there is something to compare");
 }
 
 #[test]
 fn heads_without_kernels_read_copies() {
-    let Some(device) = gpu("raw outputs") else { return };
+    let Some(gpu) = gpu("raw outputs") else { return };
     let raw = |model: &mut Model| {
         model.head = HeadSpec::new(heads::RAW, 0);
         if let orinoco_model::ModelInput::Image(image) = &mut model.input {
@@ -289,38 +299,38 @@ fn heads_without_kernels_read_copies() {
     };
     let loaded = Loaded::new("person-nano", 1, raw).expect("it is in the repository");
     let batches = [vec![frame(PixelFormat::Nv12, (640, 360), 0, 0)]];
-    let found = check(&loaded, &device, &batches);
+    let found = check(&loaded, &gpu, &batches);
     assert!(found.iter().all(|found| !found.tensors.is_empty()), "there is something to compare");
 }
 
 #[test]
 fn classes_are_those_of_the_cpu() {
-    let Some(device) = gpu("classes") else { return };
+    let Some(gpu) = gpu("classes") else { return };
     let Some(loaded) = Loaded::new("mnist_8", 1, |_| {}) else { return };
     let batches: Vec<Vec<Frame>> =
         (0..4).map(|shift| vec![frame(PixelFormat::Gray8, (28, 28), 0, shift)]).collect();
-    let found = check(&loaded, &device, &batches);
+    let found = check(&loaded, &gpu, &batches);
     assert!(found.iter().all(|found| !found.classes.is_empty()), "there is something to compare");
 }
 
 #[test]
 fn more_candidates_than_a_list_holds_are_read_on_the_host() {
-    let Some(device) = gpu("a full list") else { return };
+    let Some(gpu) = gpu("a full list") else { return };
     let all = |model: &mut Model| (model.head.score_threshold, model.head.multi_label) = (0.0, true);
     let Some(loaded) = Loaded::new("yolox_nano", 1, all) else { return };
-    let found = check(&loaded, &device, &[vec![frame(PixelFormat::Nv12, (320, 180), 0, 0)]]);
+    let found = check(&loaded, &gpu, &[vec![frame(PixelFormat::Nv12, (320, 180), 0, 0)]]);
     assert_eq!(found[0].detections.len(), loaded.model.head.detections_max);
 }
 
 #[test]
 fn frames_in_video_memory_are_read_where_they_are_and_given_back() {
-    let Some(device) = gpu("frames in video memory") else { return };
-    if let Err(why) = Surfaces::open(&device) {
+    let Some(gpu) = gpu("frames in video memory") else { return };
+    if let Err(why) = Surfaces::open(&gpu.device().expect("it is open")) {
         return note(&format!("skipped: frames in video memory: {why}: {}", why.source));
     }
     let low = |model: &mut Model| model.head.score_threshold = 0.01;
     let loaded = Loaded::new("person-nano", 2, low).expect("it is in the repository");
-    let (mut cpu, mut gpu) = (loaded.on_cpu(), loaded.on_gpu(&device));
+    let (mut cpu, mut gpu) = (loaded.on_cpu(), loaded.on_gpu(&gpu));
     let given_back = Arc::default();
     for (turn, size) in [(320, 180), (320, 180), (640, 360)].into_iter().enumerate() {
         let host: Vec<_> = (0..2).map(|at| frame(PixelFormat::Nv12, size, 12, turn * 2 + at)).collect();

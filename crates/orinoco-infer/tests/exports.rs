@@ -8,7 +8,7 @@ use std::process::Command;
 
 use ndarray::{ArrayD, OwnedRepr};
 use ndarray_npy::NpzReader;
-use orinoco_infer::{Engine, Options, engines};
+use orinoco_infer::{Engine, EngineContext, SessionSpec, engines};
 
 /// The largest difference from PyTorch's output, as a share of its largest value.
 const DIFFERENCE_MAX: f32 = 1e-3;
@@ -45,18 +45,19 @@ fn arrays(npz: &Path, kind: &str) -> Vec<ArrayD<f32>> {
 fn difference(engine: &dyn Engine, folder: &Path, name: &str) -> Result<f32, String> {
     let npz = folder.join(format!("{name}.npz"));
     let (inputs, outputs) = (arrays(&npz, "in"), arrays(&npz, "out"));
-    let prepared =
-        engine.prepare(&folder.join(format!("{name}.onnx")), &Options::default()).map_err(|f| f.cause)?;
+    let prepared = engine
+        .prepare(&folder.join(format!("{name}.onnx")), &EngineContext::default())
+        .map_err(|f| f.cause)?;
     let shapes: Vec<Vec<usize>> = inputs.iter().map(|array| array.shape().to_vec()).collect();
-    let mut session = prepared.session(&shapes).map_err(|fault| fault.cause)?;
+    let mut session = prepared.session(&SessionSpec::new(&shapes)).map_err(|fault| fault.cause)?;
     for (index, array) in inputs.iter().enumerate() {
-        session.input(index).data.copy_from_f32(array.as_slice().expect("stored row by row"));
+        session.input(index).host().data.copy_from_f32(array.as_slice().expect("stored row by row"));
     }
     session.run().map_err(|fault| fault.cause)?;
     let mut worst: f32 = 0.0;
     for (index, expected) in outputs.iter().enumerate() {
         let mut ours = Vec::new();
-        let output = session.output(index);
+        let output = session.output(index).host();
         assert_eq!(output.shape, expected.shape(), "{name} on {}: output {index}", engine.name());
         output.data.to_f32(&mut ours);
         let top = expected.iter().map(|value| value.abs()).fold(f32::MIN_POSITIVE, f32::max);
@@ -72,13 +73,13 @@ fn exported_models_give_what_pytorch_gives() {
     let Some(names) = export(folder.path()) else { return };
     assert!(names.len() >= 15, "only {names:?} were exported");
     for engine in engines() {
-        if let Err(why) = engine.check(&Options::default()) {
+        if let Err(why) = engine.check(&EngineContext::default()) {
             println!("skipped: {}: {why}", engine.name());
             continue;
         }
         let mut ran = 0;
         for name in &names {
-            match difference(engine.as_ref(), folder.path(), name) {
+            match difference(engine, folder.path(), name) {
                 Ok(worst) => {
                     ran += 1;
                     println!("{} {name}: differs by {worst:e}", engine.name());

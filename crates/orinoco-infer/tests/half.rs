@@ -4,7 +4,7 @@
 #![allow(clippy::print_stdout, reason = "the measured errors, shown with --nocapture")]
 
 use half::f16;
-use orinoco_infer::{Engine, Options, engines};
+use orinoco_infer::{Engine, EngineContext, SessionSpec, engines};
 use orinoco_tests::onnx::{Attribute, Graph, element};
 
 /// Largest error of a result, as a share of the largest. 16-bit numbers are apart by a 1024th of themselves; a sum that
@@ -281,14 +281,14 @@ fn compute(
     let file = tempfile::Builder::new().suffix(".onnx").tempfile().expect("a temporary file");
     std::fs::write(file.path(), graph.file()).expect("written");
     let run = || {
-        let prepared = engine.prepare(file.path(), &Options::default())?;
-        let mut session = prepared.session(&[shape])?;
-        let mut input = session.input(0).data;
+        let prepared = engine.prepare(file.path(), &EngineContext::default())?;
+        let mut session = prepared.session(&SessionSpec::new(&[shape]))?;
+        let mut input = session.input(0).host().data;
         let values: Vec<f32> = (0..input.len()).map(|index| f16::from_f32(fill(index)).to_f32()).collect();
         input.copy_from_f32(&values);
         session.run()?;
         let mut output = Vec::new();
-        session.output(0).data.to_f32(&mut output);
+        session.output(0).host().data.to_f32(&mut output);
         Ok(output)
     };
     Some(run().map_err(|fault: orinoco_core::Diagnosis| fault.cause))
@@ -350,7 +350,7 @@ fn sums_of_many_16_bit_numbers_are_right_or_refused() {
         None => &[49, 256, 1024, 4096],
     };
     for engine in engines() {
-        if let Err(why) = engine.check(&Options::default()) {
+        if let Err(why) = engine.check(&EngineContext::default()) {
             println!("skipped: {}: {why}", engine.name());
             continue;
         }
@@ -358,7 +358,7 @@ fn sums_of_many_16_bit_numbers_are_right_or_refused() {
         for (case, count) in cases().iter().flat_map(|case| counts.iter().map(move |count| (case, *count))) {
             let mut worst: f64 = 0.0;
             for (named, fill) in FILLS {
-                match error_of(engine.as_ref(), case, count, &fill) {
+                match error_of(engine, case, count, &fill) {
                     None => break,
                     Some(Err(why)) => {
                         refused.push(format!("{} of {count}: {why}", case.name));
@@ -386,7 +386,7 @@ fn sums_of_many_16_bit_numbers_are_right_or_refused() {
 /// The models that people have: a mean over the 7 by 7 to 14 by 14 cells that are left of a photo.
 #[test]
 fn small_means_and_long_rows_of_16_bit_numbers_are_not_refused() {
-    for engine in engines().into_iter().filter(|engine| engine.check(&Options::default()).is_ok()) {
+    for engine in engines().into_iter().filter(|engine| engine.check(&EngineContext::default()).is_ok()) {
         for (name, count) in [
             ("GlobalAveragePool", 49),
             ("GlobalAveragePool", 169),
@@ -401,7 +401,7 @@ fn small_means_and_long_rows_of_16_bit_numbers_are_not_refused() {
             ("LayerNormalization", 768),
         ] {
             let case = cases().into_iter().find(|case| case.name == name).expect("a case");
-            let error = error_of(engine.as_ref(), &case, count, &noise).expect("it has this count");
+            let error = error_of(engine, &case, count, &noise).expect("it has this count");
             assert!(
                 error.as_ref().is_ok_and(|error| *error < ERROR_MAX),
                 "{} {name} {count}: {error:?}",

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use half::f16;
-use orinoco_infer::{Elements, ElementsMut, Engine, Options, Session, engines};
+use orinoco_infer::{Elements, ElementsMut, Engine, EngineContext, Session, SessionSpec, engines};
 use orinoco_tests::onnx::TensorProto;
 
 /// As `onnx.backend.test.runner` compares.
@@ -138,10 +138,10 @@ fn run(engine: &dyn Engine, case: &Path) -> Outcome {
         return Outcome::Refused("tensors of a type that Orinoco does not carry".to_owned());
     };
     let shapes: Vec<Vec<usize>> = inputs.iter().map(|(shape, _)| shape.clone()).collect();
-    let bound = engine.prepare(&case.join("model.onnx"), &Options::default());
+    let bound = engine.prepare(&case.join("model.onnx"), &EngineContext::default());
     let session = bound.and_then(|prepared| {
         let open = prepared.outputs().len();
-        prepared.session(&shapes).map(|session| (session, open))
+        prepared.session(&SessionSpec::new(&shapes)).map(|session| (session, open))
     });
     let (mut session, open): (Box<dyn Session>, usize) = match session {
         Ok(session) => session,
@@ -153,7 +153,7 @@ fn run(engine: &dyn Engine, case: &Path) -> Outcome {
         return Outcome::Refused(fault.cause);
     }
     for (index, (_, stored)) in inputs.iter().enumerate() {
-        if !write(session.input(index).data, stored) {
+        if !write(session.input(index).host().data, stored) {
             return Outcome::Refused("an input is of another type than its test".to_owned());
         }
     }
@@ -166,7 +166,7 @@ fn run(engine: &dyn Engine, case: &Path) -> Outcome {
         return Outcome::Wrong(format!("{open} outputs for {}", outputs.len()));
     }
     for (index, (shape, stored)) in outputs.iter().enumerate() {
-        let seen = session.output(index);
+        let seen = session.output(index).host();
         if seen.shape != shape.as_slice() {
             return Outcome::Wrong(format!("output {index} is {:?} for {shape:?}", seen.shape));
         }
@@ -199,7 +199,7 @@ fn operators_compute_what_onnx_says() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let Some(cases) = cases(folder.path()) else { return };
     for engine in engines() {
-        if let Err(why) = engine.check(&Options::default()) {
+        if let Err(why) = engine.check(&EngineContext::default()) {
             println!("skipped: {}: {why}", engine.name());
             continue;
         }
@@ -207,7 +207,7 @@ fn operators_compute_what_onnx_says() {
         let mut refused: BTreeMap<String, usize> = BTreeMap::new();
         for case in &cases {
             let name = case.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
-            match run(engine.as_ref(), case) {
+            match run(engine, case) {
                 Outcome::Passed => passed += 1,
                 Outcome::Refused(why) => *refused.entry(why).or_default() += 1,
                 Outcome::Wrong(why) => wrong.push((name, why)),

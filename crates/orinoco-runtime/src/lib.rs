@@ -6,6 +6,7 @@
 
 mod available;
 mod endings;
+mod engines;
 mod events;
 mod follow;
 mod memory;
@@ -22,6 +23,7 @@ mod sinks;
 mod summary;
 mod threads;
 
+pub use engines::BoardEngines;
 pub use events::Quiet;
 pub use memory::{peak_bytes, resident_bytes};
 pub use models::{Describe, LoadedModel, bind_audio, bind_plan, load_as, load_model};
@@ -29,7 +31,7 @@ pub use orinoco_api::Summary;
 pub use outputs::{Earlier, OutputFile, TakenFiles, open_own_file};
 pub use paths::{data_dirs, repository, vars};
 pub use planning::{asked_to_measure, plan_board, planned_name};
-pub use process::set_up_process;
+pub use process::{give_back_freed, set_up_process};
 pub use progress::{Away, Progress, SlidingRate};
 pub use readers::reader_is_gone;
 pub use reload::{Ready, Reload, Reloaded};

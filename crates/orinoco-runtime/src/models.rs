@@ -3,17 +3,17 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use orinoco_board::{BoardModel, Inference};
+use orinoco_board::BoardModel;
 use orinoco_config::Faults;
-#[cfg(feature = "cuda")]
-use orinoco_core::WithSubject;
 use orinoco_core::{Clock, Diagnosis, TensorDesc, codes};
-use orinoco_infer::{AudioPlan, Chosen, CpuPlan, Options, ProbeInputs, Scratch, choose};
-#[cfg(feature = "cuda")]
-use orinoco_infer::{CudaPlan, device};
+use orinoco_infer::{
+    AudioPlan, Chosen, ImagePlan, Prepared, ProbeInputs, Scratch, Session, TensorMemory, choose,
+};
 use orinoco_model::{Binding, Model, ModelInput, Repository};
 use orinoco_pipeline::Executor;
 use orinoco_telemetry::{Event, EventSink};
+
+use crate::BoardEngines;
 
 /// A model that an engine has been proved to run.
 pub struct LoadedModel {
@@ -30,15 +30,15 @@ pub struct LoadedModel {
 /// Finds the model, checks it against its graph, and proves an engine for it.
 pub fn load_model(
     wanted: &BoardModel,
-    inference: &Inference,
+    engines: &BoardEngines,
     repository: &Repository,
     events: &dyn EventSink,
 ) -> Result<LoadedModel, Faults> {
     match repository.describe(&wanted.model)? {
-        Some(model) => load_as(wanted, inference, &model.file, &|_, _| Ok(model.clone()), events),
+        Some(model) => load_as(wanted, engines, &model.file, &|_, _| Ok(model.clone()), events),
         None => {
             let file = Path::new(&wanted.model);
-            load_as(wanted, inference, file, &|inputs, outputs| Model::guess(file, inputs, outputs), events)
+            load_as(wanted, engines, file, &|inputs, outputs| Model::guess(file, inputs, outputs), events)
         }
     }
 }
@@ -49,16 +49,11 @@ pub type Describe<'a> = dyn Fn(&[TensorDesc], &[TensorDesc]) -> Result<Model, Di
 /// Checks the ONNX `file`, which is what `describe` says, against its graph, and proves an engine for it.
 pub fn load_as(
     wanted: &BoardModel,
-    inference: &Inference,
+    engines: &BoardEngines,
     file: &Path,
     describe: &Describe<'_>,
     events: &dyn EventSink,
 ) -> Result<LoadedModel, Faults> {
-    let options = Options {
-        threads: inference.threads,
-        ort_library: inference.ort_library.clone(),
-        shared_scratch: inference.shared_scratch,
-    };
     let resolve = |inputs: &[TensorDesc], outputs: &[TensorDesc]| -> Result<(Model, Binding), Diagnosis> {
         let model = with_settings(describe(inputs, outputs)?, wanted);
         let binding = model.bind(inputs, outputs, wanted.batch)?;
@@ -68,13 +63,11 @@ pub fn load_as(
     let probe = |inputs: &[TensorDesc], outputs: &[TensorDesc]| {
         resolve(inputs, outputs).map(|(model, binding)| ProbeInputs::new(&model, &binding))
     };
-    #[cfg_attr(not(feature = "cuda"), expect(unused_mut, reason = "only a proof on the GPU is given up"))]
-    let mut chosen = choose(&inference.engines, &inference.require, file, &options, &probe)?;
+    let mut chosen = choose(&engines.order, file, &engines.context, &probe)?;
     report(&wanted.name, &chosen, events);
     let (model, binding) = resolve(chosen.prepared.inputs(), chosen.prepared.outputs())?;
-    #[cfg(feature = "cuda")]
-    if CudaPlan::serves(&model, &binding, chosen.prepared.inputs()) {
-        chosen.give_up_proof_on_device();
+    if wanted_memory(&model, &binding, chosen.prepared.as_ref()) == TensorMemory::Device {
+        chosen.give_up_proof();
     }
     Ok(LoadedModel { name: wanted.name.clone(), model, binding, chosen })
 }
@@ -86,41 +79,42 @@ pub fn bind_plan(
     clock: Arc<dyn Clock>,
     scratch: Option<&Scratch>,
 ) -> Result<Box<dyn Executor>, Diagnosis> {
-    #[cfg(feature = "cuda")]
-    if let Some(plan) = bind_on_device(loaded, &clock, scratch)? {
-        return Ok(Box::new(plan));
-    }
-    let session = loaded.chosen.session()?;
-    let prepared = loaded.chosen.prepared.as_ref();
-    let mut plan = CpuPlan::new(&loaded.model, &loaded.binding, prepared, session, clock)?;
-    if let Some(scratch) = scratch {
-        plan.compute_in(scratch, &loaded.name);
-    }
-    Ok(Box::new(plan))
+    let session = session_for(loaded, scratch)?;
+    bind_session(loaded, session, clock)
 }
 
-#[cfg(feature = "cuda")]
-pub(crate) fn bind_on_device(
+/// A session of `loaded` whose tensors are where a plan wants them.
+pub(crate) fn session_for(
     loaded: &mut LoadedModel,
-    clock: &Arc<dyn Clock>,
     scratch: Option<&Scratch>,
-) -> Result<Option<CudaPlan>, Diagnosis> {
+) -> Result<Box<dyn Session>, Diagnosis> {
     let LoadedModel { name, model, binding, chosen } = loaded;
-    if !CudaPlan::serves(model, binding, chosen.prepared.inputs()) {
-        return Ok(None);
-    }
-    let Some(session) = chosen.device_session(scratch.map(|scratch| (scratch, name.as_str())))? else {
-        return Ok(None);
-    };
-    let next = "see `orinoco doctor`, or use an engine on the CPU";
-    let device = device().about(&codes::ENGINE_UNAVAILABLE, chosen.name, next)?;
+    let wanted = wanted_memory(model, binding, chosen.prepared.as_ref());
+    chosen.session(wanted, scratch.map(|scratch| (scratch, name.as_str())))
+}
+
+/// A plan of `loaded` with `session`, on the GPU if its tensors are there.
+pub(crate) fn bind_session(
+    loaded: &LoadedModel,
+    session: Box<dyn Session>,
+    clock: Arc<dyn Clock>,
+) -> Result<Box<dyn Executor>, Diagnosis> {
+    let LoadedModel { model, binding, chosen, .. } = loaded;
     let prepared = chosen.prepared.as_ref();
-    CudaPlan::new(model, binding, prepared, session, &device, Arc::clone(clock)).map(Some)
+    Ok(Box::new(ImagePlan::new(model, binding, prepared, session, &chosen.context, clock)?))
+}
+
+/// Where a plan of `model` wants its session's tensors.
+fn wanted_memory(model: &Model, binding: &Binding, prepared: &dyn Prepared) -> TensorMemory {
+    match ImagePlan::can_be_on_device(model, binding, prepared.inputs()) {
+        true => prepared.memory(),
+        false => TensorMemory::Host,
+    }
 }
 
 /// A plan of `loaded`, which takes sound.
 pub fn bind_audio(loaded: &mut LoadedModel) -> Result<AudioPlan, Diagnosis> {
-    let session = loaded.chosen.session()?;
+    let session = loaded.chosen.session(TensorMemory::Host, None)?;
     AudioPlan::new(&loaded.model, &loaded.binding, loaded.chosen.prepared.as_ref(), session)
 }
 

@@ -9,7 +9,7 @@ use orinoco_board::{Board, BoardModel, BoardStream};
 use orinoco_config::Faults;
 use orinoco_core::text::mebibytes;
 use orinoco_core::{Diagnosis, WithSubject, codes};
-use orinoco_infer::{Cache, NoCache, Scratch};
+use orinoco_infer::{EngineContext, NoCache, Scratch};
 use orinoco_media::source_needs;
 use orinoco_memory::{Budget, Domain, ModelNeeds, Needs, Plan, Scaled, StreamNeeds, TensorNeeds, plan};
 use orinoco_model::Repository;
@@ -20,33 +20,34 @@ pub use self::child::asked_to_measure;
 
 use self::cache::{MeasuredModel, find_or_measure};
 use self::measure::{Measured, OnDevice};
+use crate::BoardEngines;
 use crate::available::available;
 
 /// Plans the memory of a board; `None` where its file has no budget. Ends with `E0702` soon after `stop` is requested.
 pub fn plan_board(
     board: &Board,
+    engines: &BoardEngines,
     repository: &Repository,
     events: &dyn EventSink,
     stop: &Stop,
 ) -> Result<Option<Plan>, Faults> {
-    Ok(plan_with_rooms(board, repository, events, stop)?.map(|(plan, _)| plan))
+    Ok(plan_with_rooms(board, engines, repository, events, stop)?.map(|(plan, _)| plan))
 }
 
 /// The same, with what each model computes in.
 pub(crate) fn plan_with_rooms(
     board: &Board,
+    engines: &BoardEngines,
     repository: &Repository,
     events: &dyn EventSink,
     stop: &Stop,
 ) -> Result<Option<(Plan, Vec<Room>)>, Faults> {
     let Some(budget) = board.memory else { return Ok(None) };
-    let cache = Cache::of_process();
-    if let Err(NoCache::Untrusted(why)) = &cache {
+    if let Err(NoCache::Untrusted(why)) = engines.context.cache() {
         events.emit(Event::CacheRefused { why: why.clone() });
     }
-    let cache = cache.as_ref().ok();
     let measured = board.models.iter().map(|model| {
-        let found = find_or_measure(model, &board.inference, repository, cache, stop)?;
+        let found = find_or_measure(model, &board.inference, engines, repository, stop)?;
         found.ok_or_else(|| Faults::from(stopped(board)))
     });
     let measured = measured.collect::<Result<Vec<_>, Faults>>()?;
@@ -68,7 +69,11 @@ pub(crate) fn plan_with_rooms(
 }
 
 /// The scratch area of each lane, as planned.
-pub(crate) fn scratches(plan: &Plan, lanes: usize) -> Result<Vec<Scratch>, Diagnosis> {
+pub(crate) fn scratches(
+    plan: &Plan,
+    lanes: usize,
+    context: &EngineContext,
+) -> Result<Vec<Scratch>, Diagnosis> {
     let areas = |domain| {
         let areas = plan.lanes(domain);
         move |lane| usize::try_from(areas.get(&lane).copied().unwrap_or(0)).unwrap_or(usize::MAX)
@@ -83,21 +88,10 @@ pub(crate) fn scratches(plan: &Plan, lanes: usize) -> Result<Vec<Scratch>, Diagn
         })?;
         match device_bytes(lane) {
             0 => Ok(scratch),
-            bytes => with_device_area(scratch, bytes),
+            bytes => scratch.with_device_area(context, bytes),
         }
     };
     (0..lanes).map(|lane| make(lane).about(&codes::MEMORY_BUDGET, "the scratch area", next)).collect()
-}
-
-#[cfg(feature = "cuda")]
-fn with_device_area(scratch: Scratch, bytes: usize) -> Result<Scratch, String> {
-    scratch.with_device_area(bytes)
-}
-
-#[cfg(not(feature = "cuda"))]
-fn with_device_area(_: Scratch, bytes: usize) -> Result<Scratch, String> {
-    let planned = mebibytes(bytes as u64);
-    Err(format!("the plan needs {planned} of GPU memory, but this build has no CUDA"))
 }
 
 /// The fault of a board that was stopped before it ran.

@@ -181,7 +181,13 @@ impl Reload {
 
     /// Checks the board against its budget, and returns what each of its models needs to compute in.
     fn check_memory(&self, repository: &Repository) -> Result<Vec<Room>, Faults> {
-        let planned = plan_with_rooms(&self.board, repository, &*self.shared.events, &self.shared.stop)?;
+        let planned = plan_with_rooms(
+            &self.board,
+            &self.shared.engines,
+            repository,
+            &*self.shared.events,
+            &self.shared.stop,
+        )?;
         Ok(planned.map_or_else(|| vec![Room::default(); self.board.models.len()], |(_, rooms)| rooms))
     }
 
@@ -217,7 +223,7 @@ impl Reload {
             if same.is_none() {
                 self.shared.check_stop(&self.board)?;
                 let events = &*self.shared.events;
-                let (known, model) = KnownModel::load(spec, &self.board.inference, repository, events)?;
+                let (known, model) = KnownModel::load(spec, &self.shared.engines, repository, events)?;
                 *same = Some(self.models.len());
                 self.models.push(known);
                 loaded.push(Some(model));
@@ -286,7 +292,7 @@ impl Reload {
     ) -> Result<BoundPlan, Faults> {
         if loaded.is_none() {
             let (known, events) = (&self.models[model], &*self.shared.events);
-            let (now, again) = KnownModel::load(&known.spec, &self.board.inference, repository, events)?;
+            let (now, again) = KnownModel::load(&known.spec, &self.shared.engines, repository, events)?;
             if now.origin != known.origin {
                 let subject = format!("model {}", known.names.name);
                 let cause = "its files have changed just now";
@@ -383,8 +389,7 @@ mod tests {
         fs::write(dir.path().join("model.toml"), text).expect("written");
         let spec = BoardModel::new("m", dir.path().display().to_string());
         assert!(Origin::of(&spec, &repository()).is_ok(), "it is not read");
-        let board = board(2, &[("a", "test://ball")]);
-        let refused = KnownModel::load(&spec, &board.inference, &repository(), &*shared().events);
+        let refused = KnownModel::load(&spec, &shared().engines, &repository(), &*shared().events);
         let faults = refused.map(drop).expect_err("it is another file");
         assert_eq!(faults.as_slice()[0].code.id, codes::MODEL_HASH.id);
     }

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use orinoco_api::{EndState, MemorySummary, ModelSummary, Summary};
 use orinoco_board::{
-    Board, BoardError, BoardModel, BoardStream, Inference, ObjectsSpec, SinkKind, SourceFault, TrackSpec,
+    Board, BoardError, BoardModel, BoardStream, ObjectsSpec, SinkKind, SourceFault, TrackSpec,
 };
 use orinoco_config::{FaultList, Faults};
 use orinoco_core::{Clock, Diagnosis, DropPolicy, ModelId, Nanos, StreamId, codes};
@@ -39,7 +39,7 @@ use crate::reload::Origin;
 use crate::sinks::{self, ModelNames};
 use crate::summary::{Ended, summarise, summarise_memory, summarise_model};
 use crate::threads::Thread;
-use crate::{LoadedModel, bind_plan, load_model};
+use crate::{BoardEngines, LoadedModel, bind_plan, load_model};
 
 /// How often the waiting thread looks at the counters.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -186,13 +186,14 @@ impl Runtime {
         own: TakenFiles,
     ) -> Result<Self, Faults> {
         let clock: Arc<dyn Clock> = Arc::new(MonotonicClock::default());
-        let shared = Shared { clock, events, stats: Stats::default(), stop };
         check_board(&board, repository)?;
+        let engines = BoardEngines::new(&board.inference)?;
+        let shared = Shared { clock, events, stats: Stats::default(), stop, engines };
         let mut taken = TakenFiles::of_board(&board, repository);
         taken.extend(&own);
         let outputs = open_sinks(&board.streams, &mut taken, &TakenFiles::default(), earlier)?;
-        let plan = plan_board(&board, repository, &*shared.events, &shared.stop)?;
-        let load = |spec| KnownModel::load(spec, &board.inference, repository, &*shared.events);
+        let plan = plan_board(&board, &shared.engines, repository, &*shared.events, &shared.stop)?;
+        let load = |spec| KnownModel::load(spec, &shared.engines, repository, &*shared.events);
         let wanted = board.models.iter().take_while(|_| !shared.stop.requested());
         let (models, mut loaded): (Vec<KnownModel>, Vec<LoadedModel>) =
             collect(wanted.map(load))?.into_iter().unzip();
@@ -200,7 +201,9 @@ impl Runtime {
         shared.count(&models);
         check_states(&board.streams, &models)?;
         let lanes = board.lanes_used();
-        let scratches = plan.as_ref().map_or_else(|| Ok(Vec::new()), |plan| scratches(plan, lanes))?;
+        let scratches = plan
+            .as_ref()
+            .map_or_else(|| Ok(Vec::new()), |plan| scratches(plan, lanes, &shared.engines.context))?;
         let mut plans: Vec<Plans> = (0..lanes).map(|_| Plans::new()).collect();
         for (index, stream) in board.streams.iter().enumerate() {
             let lane = board.lane_of(index);
@@ -331,13 +334,13 @@ impl KnownModel {
     /// Loads a model and proves an engine for it.
     pub(crate) fn load(
         spec: &BoardModel,
-        inference: &Inference,
+        engines: &BoardEngines,
         repository: &Repository,
         events: &dyn EventSink,
     ) -> Result<(Self, LoadedModel), Faults> {
         // Looked at before it is loaded: what is replaced meanwhile has changed.
         let origin = Origin::of(spec, repository)?;
-        let loaded = load_model(spec, inference, repository, events)?;
+        let loaded = load_model(spec, engines, repository, events)?;
         let (name, labels) = (loaded.name.clone(), loaded.model.labels.clone());
         let known = Self {
             spec: spec.clone(),
@@ -451,6 +454,7 @@ pub(crate) struct Shared {
     pub(crate) events: Arc<dyn EventSink>,
     pub(crate) stats: Stats,
     pub(crate) stop: Stop,
+    pub(crate) engines: BoardEngines,
 }
 
 impl Shared {
@@ -805,6 +809,7 @@ pub(crate) fn collect<T>(results: impl Iterator<Item = Result<T, Faults>>) -> Re
 pub(crate) mod tests {
     use super::*;
     use expect_test::expect;
+    use orinoco_board::Inference;
     use orinoco_core::Findings;
     use orinoco_pipeline::{Executor, Frame, Outcome, StageTimes};
     use orinoco_uri::SourceUri;
@@ -846,7 +851,8 @@ pub(crate) mod tests {
 
     pub(crate) fn shared() -> Shared {
         let (clock, events) = (Arc::new(MonotonicClock::default()), Arc::new(Log::default()));
-        Shared { clock, events, stats: Stats::default(), stop: Stop::default() }
+        let engines = BoardEngines::new(&Inference::default()).expect("engines of this build");
+        Shared { clock, events, stats: Stats::default(), stop: Stop::default(), engines }
     }
 
     pub(crate) fn repository() -> Repository {

@@ -35,7 +35,7 @@ const EXCEPTIONS: &[(&str, &str)] = &[
     ("crates/orinoco-media/src/gst/nvmm.rs", "a buffer's content is a C structure with a pointer to another"),
     ("crates/orinoco-infer/tests/allocations.rs", "a global allocator that counts"),
     (
-        "crates/orinoco-infer/src/engines/onnxruntime/cuda.rs",
+        "crates/orinoco-infer/src/engines/onnxruntime/device_session.rs",
         "tensors of ONNX Runtime on the GPU are raw memory",
     ),
     (

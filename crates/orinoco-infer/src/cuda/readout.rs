@@ -1,42 +1,93 @@
 //! What a model found, from the GPU to the host: boxes and classes where kernels read them out of the outputs, and the
 //! outputs themselves for every other head.
 
+use std::path::PathBuf;
+
 use half::f16;
-use orinoco_core::{BoxF, ClassScore, Detection, Dim, ElementType, Findings, TensorDesc};
+use orinoco_core::{BoxF, ClassScore, Detection, Diagnosis, ElementType, Findings, TensorDesc};
 use orinoco_cuda::launch::{
     self, BoxRows, CANDIDATES_MAX, CLASS_BYTES, Candidate, CandidateLists, Classify, Decode, Element,
     KeptLists, Suppress, Totals,
 };
-use orinoco_cuda::{CudaError, Device, DeviceArena, PinnedBuffer, Span, Stream, TableSpan};
-use orinoco_vision::heads::OutputForm;
-use orinoco_vision::{Across, Head, HeadSpec, InputSpec, Mapping, Output, heads};
-
-use crate::engine::{DeviceSession, Prepared};
-use crate::inference::OUTPUTS_MAX;
-use crate::tensor::DeviceTensor;
+use orinoco_cuda::{CudaError, Device, DeviceArena, Graph, PinnedBuffer, Ran, Span, Stream, TableSpan};
 use orinoco_model::Model;
+use orinoco_vision::heads::OutputForm;
+use orinoco_vision::{Across, Head, HeadSpec, InputSpec, Mapping, Output};
+
+use super::images::on_gpu;
+use crate::bound::Readout;
+use crate::engine::{Prepared, Session};
+use crate::faults::device_failed;
+use crate::head::{OUTPUTS_MAX, as_bound, build, too_many};
+use crate::stream::ExecutionStream;
+use crate::tensor::DeviceTensor;
+
+/// A model's head on outputs that are on the GPU.
+pub(crate) struct DeviceHead {
+    file: PathBuf,
+    how: How,
+    table: TableSpan,
+    graph: Graph,
+}
 
 /// How findings come off the GPU.
-pub(super) enum Readout {
+enum How {
     /// By kernels, as boxes.
     Boxes(Boxes),
     /// By kernels, as the best classes.
     Classes(Classes),
     /// By the CPU's head, which reads a copy of the outputs.
-    Host(HostHead),
+    Host(CopiedHead),
 }
 
-impl Readout {
+impl DeviceHead {
     /// What reads the outputs of `session`, or why they are not those of the model's head.
     pub(super) fn new(
         model: &Model,
         prepared: &dyn Prepared,
-        session: &dyn DeviceSession,
+        session: &dyn Session,
+        batch: usize,
+        table: TableSpan,
+        device: &Device,
+    ) -> Result<Result<Self, String>, CudaError> {
+        let how = How::new(model, prepared, session, batch, device)?;
+        Ok(how.map(|how| Self { file: model.file.clone(), how, table, graph: Graph::new() }))
+    }
+}
+
+impl Readout for DeviceHead {
+    fn read(
+        &mut self,
+        _: &dyn Session,
+        mappings: &[Mapping],
+        stream: &ExecutionStream,
+        findings: &mut [Findings],
+    ) -> Result<u32, Diagnosis> {
+        let Self { file, how, table, graph } = self;
+        let stream = on_gpu(stream);
+        let mut read = || -> Result<Ran, CudaError> {
+            let ran = graph.run(stream, 0, |stream| how.record(stream, table))?;
+            stream.synchronize()?;
+            how.read(stream, mappings, findings)?;
+            Ok(ran)
+        };
+        read().map(|ran| u32::from(ran == Ran::Directly)).map_err(|why| device_failed(file, &why))
+    }
+}
+
+impl How {
+    /// What reads the outputs of `session`, or why they are not those of the model's head.
+    fn new(
+        model: &Model,
+        prepared: &dyn Prepared,
+        session: &dyn Session,
         batch: usize,
         device: &Device,
     ) -> Result<Result<Self, String>, CudaError> {
-        let outputs = session.outputs();
-        let host = match HostHead::new(model, prepared.outputs(), outputs, batch, device)? {
+        let outputs: Vec<DeviceTensor> =
+            (0..prepared.outputs().len()).map(|index| session.output(index).device().clone()).collect();
+        let outputs = outputs.as_slice();
+        let host = match CopiedHead::new(model, prepared.outputs(), outputs, batch, device)? {
             Ok(host) => host,
             Err(why) => return Ok(Err(why)),
         };
@@ -55,7 +106,7 @@ impl Readout {
     }
 
     /// Queues what brings the findings of a run to the host.
-    pub(super) fn record(&self, stream: &Stream, table: &TableSpan) -> Result<(), CudaError> {
+    fn record(&self, stream: &Stream, table: &TableSpan) -> Result<(), CudaError> {
         match self {
             Self::Boxes(boxes) => boxes.record(stream, table),
             Self::Classes(classes) => classes.record(stream),
@@ -64,7 +115,7 @@ impl Readout {
     }
 
     /// Reads them, once that is done: as many as `findings`.
-    pub(super) fn read(
+    fn read(
         &mut self,
         stream: &Stream,
         mappings: &[Mapping],
@@ -96,7 +147,7 @@ fn box_rows(spec: &HeadSpec, input: &InputSpec, shape: &[usize]) -> Option<BoxRo
 // ---- boxes -----------------------------------------------------------------------------------------------------------
 
 /// Boxes decoded and suppressed on the GPU.
-pub(super) struct Boxes {
+struct Boxes {
     decode: Decode,
     suppress: Suppress,
     output: Span,
@@ -105,7 +156,7 @@ pub(super) struct Boxes {
     kept: PinnedBuffer,
     totals: PinnedBuffer,
     /// For a picture with more candidates than a list holds, or with boxes that the kernels take otherwise.
-    host: HostHead,
+    host: CopiedHead,
 }
 
 impl Boxes {
@@ -114,7 +165,7 @@ impl Boxes {
         boxes: BoxRows,
         output: &DeviceTensor,
         element: Element,
-        host: HostHead,
+        host: CopiedHead,
         batch: usize,
         device: &Device,
     ) -> Result<Self, CudaError> {
@@ -187,7 +238,7 @@ fn detection(candidate: &Candidate) -> Detection {
 // ---- classes ---------------------------------------------------------------------------------------------------------
 
 /// The best classes, found on the GPU.
-pub(super) struct Classes {
+struct Classes {
     how: Classify,
     output: Span,
     batch: usize,
@@ -245,7 +296,7 @@ impl Classes {
 // ---- every other head ------------------------------------------------------------------------------------------------
 
 /// The CPU's head, and copies of the outputs for it.
-pub(super) struct HostHead {
+struct CopiedHead {
     outputs: Vec<HostOutput>,
     batch: usize,
     head: Box<dyn Head>,
@@ -257,7 +308,7 @@ struct HostOutput {
     values: Vec<f32>,
 }
 
-impl HostHead {
+impl CopiedHead {
     fn new(
         model: &Model,
         declared: &[TensorDesc],
@@ -266,15 +317,10 @@ impl HostHead {
         device: &Device,
     ) -> Result<Result<Self, String>, CudaError> {
         if outputs.len() > OUTPUTS_MAX {
-            return Ok(Err(format!(
-                "it has {} outputs, and at most {OUTPUTS_MAX} are supported",
-                outputs.len()
-            )));
+            return Ok(Err(too_many(outputs.len())));
         }
-        let seen: Vec<TensorDesc> =
-            declared.iter().zip(outputs).map(|pair| as_bound(pair.0, pair.1)).collect();
-        let head = heads::check_batch(model.head.kind, &seen, batch);
-        let head = match head.and_then(|()| heads::build(&model.head, &model.head_input(), &seen)) {
+        let seen = declared.iter().zip(outputs).map(|(declared, bound)| as_bound(declared, &bound.shape));
+        let head = match build(model, &seen.collect::<Vec<TensorDesc>>(), batch) {
             Ok(head) => head,
             Err(why) => return Ok(Err(why)),
         };
@@ -303,11 +349,6 @@ impl HostHead {
             self.head.decode(&views[..self.outputs.len()], item, mapping, found);
         }
     }
-}
-
-/// A declared output with the shape that it was bound with.
-fn as_bound(declared: &TensorDesc, bound: &DeviceTensor) -> TensorDesc {
-    TensorDesc { shape: bound.shape.iter().map(|size| Dim::Fixed(*size)).collect(), ..declared.clone() }
 }
 
 /// Replaces `target` by the elements in `bytes`.

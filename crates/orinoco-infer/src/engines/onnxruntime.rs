@@ -1,64 +1,62 @@
 //! `ort-cpu` and `ort-cuda`: ONNX Runtime's providers for the CPU and for CUDA, from a library found at run time.
 
 #[cfg(feature = "cuda")]
-mod cuda;
-#[cfg(feature = "cuda")]
 mod device_memory;
+#[cfg(feature = "cuda")]
+mod device_session;
 mod errors;
+mod graph;
 mod library;
 mod memory;
+mod process;
+mod provider;
+mod runtime;
 mod session;
+mod spare;
 mod tensors;
 
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::path::Path;
+use std::sync::Arc;
 
 use orinoco_core::{Diagnosis, TensorDesc, codes};
 use orinoco_model::check_file;
 use ort::Error;
 use ort::session::Session as OrtSession;
-use ort::session::builder::{GraphOptimizationLevel, SessionBuilder};
+use ort::session::builder::GraphOptimizationLevel;
 
+#[cfg(feature = "cuda")]
+use self::device_session::CudaSession;
 use self::errors::why_not_read;
-use self::library::{Runtime, runtime};
-use self::memory::{Place, inside};
+use self::graph::GraphDesc;
+use self::library::Runtime;
+pub use self::memory::stray_requests;
+use self::process::Place;
+#[cfg(feature = "cuda")]
+use self::provider::Memory;
+use self::provider::{Provider, Tensors};
+use self::runtime::runtime;
 use self::session::BoundSession;
-use self::tensors::{describe, symbols_of};
-#[cfg(feature = "cuda")]
-use crate::engine::DeviceSession;
-use crate::engine::{Engine, EngineInfo, Options, Prepared, Session, check_binding};
-use crate::faults::{run_failed, unreadable, unsupported};
+use self::spare::{Overrides, SpareSession};
+use crate::context::{EngineContext, Options};
+use crate::device::Device;
+use crate::engine::{Engine, EngineInfo, Prepared, Session, SessionSpec, check_binding};
+use crate::faults::{run_failed, unreadable};
 use crate::panics::catch_panic;
-#[cfg(feature = "cuda")]
-use crate::scratch::Scratch;
-
-/// Requests for memory of engines that came from a thread of which we do not know what it works for, since the process
-/// began. They were served by the system.
-pub fn stray_requests() -> u64 {
-    memory::stray_requests()
-}
+use crate::tensor::TensorMemory;
 
 /// ONNX Runtime, computing in one place.
 #[derive(Debug)]
-pub(crate) struct Ort {
+pub(crate) struct OnnxRuntime {
     provider: Provider,
 }
 
-/// Where ONNX Runtime computes: its execution providers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Provider {
-    Cpu,
-    #[cfg(feature = "cuda")]
-    Cuda,
-}
-
-impl Ort {
+impl OnnxRuntime {
     pub(crate) const CPU: Self = Self { provider: Provider::Cpu };
     #[cfg(feature = "cuda")]
     pub(crate) const CUDA: Self = Self { provider: Provider::Cuda };
 }
 
-impl Engine for Ort {
+impl Engine for OnnxRuntime {
     fn name(&self) -> &'static str {
         match self.provider {
             Provider::Cpu => "ort-cpu",
@@ -67,189 +65,133 @@ impl Engine for Ort {
         }
     }
 
-    fn check(&self, options: &Options) -> Result<EngineInfo, String> {
-        let runtime = runtime(options)?;
-        self.provider.check(&runtime)?;
+    fn check(&self, context: &EngineContext) -> Result<EngineInfo, String> {
+        let runtime = runtime(context)?;
+        self.provider.check(context, &runtime)?;
         Ok(runtime.info.clone())
     }
 
-    fn prepare(&self, file: &Path, options: &Options) -> Result<Box<dyn Prepared>, Diagnosis> {
+    fn prepare(&self, file: &Path, context: &EngineContext) -> Result<Box<dyn Prepared>, Diagnosis> {
         check_file(file)?;
         let absent =
             |why| Diagnosis::new(&codes::ENGINE_UNAVAILABLE, self.name(), why, "see `orinoco explain E0302`");
-        let runtime = runtime(options).map_err(absent)?;
-        self.provider.check(&runtime).map_err(absent)?;
-        let model = catch_panic(|| OrtModel::load(runtime, self.provider, file, options));
+        let runtime = runtime(context).map_err(absent)?;
+        let device = self.provider.check(context, &runtime).map_err(absent)?;
+        let loader = Loader { runtime, provider: self.provider, device, options: context.options().clone() };
+        let model = catch_panic(|| OrtModel::load(loader, file));
         let model = model.unwrap_or_else(|panic| Err(unreadable(file, &panic)))?;
         Ok(Box::new(model))
     }
 }
 
-#[cfg_attr(not(feature = "cuda"), expect(unused_variables, reason = "only the GPU's provider asks"))]
-impl Provider {
-    /// Whether the library and this machine have it; if not, the reason in one sentence.
-    fn check(self, runtime: &Runtime) -> Result<(), String> {
-        match self {
-            Self::Cpu => Ok(()),
-            #[cfg(feature = "cuda")]
-            Self::Cuda => cuda::check(runtime),
-        }
-    }
-
-    /// Makes sessions of `builder` compute there, for tensors in `memory`, in memory of ours if `shared_scratch`.
-    fn choose(
-        self,
-        builder: SessionBuilder,
-        memory: Tensors,
-        shared_scratch: bool,
-    ) -> Result<SessionBuilder, Error> {
-        match self {
-            Self::Cpu if shared_scratch => Ok(builder.with_env_allocators()?),
-            Self::Cpu => Ok(builder),
-            #[cfg(feature = "cuda")]
-            Self::Cuda => cuda::choose(builder, memory, shared_scratch),
-        }
-    }
-}
-
-/// Where a session's tensors are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Tensors {
-    Host,
-    /// On the GPU, with what it computes in.
-    #[cfg(feature = "cuda")]
-    Device(cuda::Memory),
-}
-/// A model in ONNX Runtime.
-struct OrtModel {
+/// How sessions of a model are loaded.
+struct Loader {
     runtime: Arc<Runtime>,
     provider: Provider,
-    file: PathBuf,
+    /// The GPU that the provider computes on.
+    device: Option<Device>,
     options: Options,
-    inputs: Vec<TensorDesc>,
-    outputs: Vec<TensorDesc>,
-    /// The names of each input's dynamic axes; empty for the others.
-    symbols: Vec<Vec<String>>,
-    /// The session that told inputs and outputs. The first binding takes it, so that weights are read once.
-    spare: Mutex<Option<OrtSession>>,
+}
+
+impl Loader {
+    fn load(&self, file: &Path, memory: Tensors, overrides: &Overrides) -> Result<OrtSession, Diagnosis> {
+        let load = || -> Result<OrtSession, Error> {
+            let mut builder = OrtSession::builder(&self.runtime.environment)?
+                .with_optimization_level(GraphOptimizationLevel::All)?
+                .with_intra_threads(self.options.threads.max(1))?
+                .with_inter_threads(1)?
+                .with_parallel_execution(false)?
+                // Idle workers that spin take the cores that decode and preprocess need on a small board: at two threads
+                // and 30 ms between frames they cost 2.5 to 3.8 times the CPU time, and on busy cores latency as well.
+                .with_intra_op_spinning(false)?
+                .with_deterministic_compute(true)?;
+            for (symbol, size) in overrides {
+                builder = builder.with_dimension_override(symbol, *size)?;
+            }
+            self.provider.choose(builder, memory, self.options.shared_scratch)?.commit_from_file(file)
+        };
+        #[cfg(feature = "cuda")]
+        let load = || match &self.device {
+            Some(device) => device_memory::inside(&device_memory::DevicePlace::kept(device), load),
+            None => load(),
+        };
+        memory::inside(&Place::System, load).map_err(|why| why_not_read(file, &why))
+    }
+}
+
+/// A model in ONNX Runtime.
+struct OrtModel {
+    loader: Loader,
+    graph: GraphDesc,
+    /// At first the session that told inputs and outputs.
+    spare: SpareSession,
 }
 
 impl OrtModel {
-    fn load(
-        runtime: Arc<Runtime>,
-        provider: Provider,
-        file: &Path,
-        options: &Options,
-    ) -> Result<Self, Diagnosis> {
-        let session = load_session(&runtime, provider, Tensors::Host, file, options, &[])?;
-        Ok(Self {
-            inputs: session.inputs().iter().map(describe).collect(),
-            outputs: session.outputs().iter().map(describe).collect(),
-            symbols: session.inputs().iter().map(symbols_of).collect(),
-            spare: Mutex::new(Some(session)),
-            file: file.to_owned(),
-            options: options.clone(),
-            runtime,
-            provider,
-        })
-    }
-
-    /// Another session of the model, with every axis fixed, for tensors in `memory`.
-    fn load_again(&self, memory: Tensors, overrides: &[(&str, i64)]) -> Result<OrtSession, Diagnosis> {
-        load_session(&self.runtime, self.provider, memory, &self.file, &self.options, overrides)
-    }
-
-    /// The sizes that `shapes` gives to named axes. ONNX Runtime plans its memory and infers the outputs' shapes with
-    /// them, so they are fixed before the graph is optimised.
-    fn overrides(&self, shapes: &[Vec<usize>]) -> Result<Vec<(&str, i64)>, Diagnosis> {
-        let mut fixed: Vec<(&str, i64)> = Vec::new();
-        for (symbol, size) in self.symbols.iter().flatten().zip(shapes.iter().flatten()) {
-            let size = i64::try_from(*size).expect("check_binding keeps sizes below isize::MAX");
-            match fixed.iter().find(|(name, _)| name == symbol) {
-                _ if symbol.is_empty() => {}
-                None => fixed.push((symbol, size)),
-                Some((_, other)) if *other == size => {}
-                Some((_, other)) => {
-                    let cause = format!("axis `{symbol}` cannot be both {other} and {size}");
-                    return Err(unsupported(&self.file, &cause));
-                }
-            }
-        }
-        Ok(fixed)
+    fn load(loader: Loader, file: &Path) -> Result<Self, Diagnosis> {
+        let session = loader.load(file, Tensors::Host, &Overrides::new())?;
+        Ok(Self { graph: GraphDesc::of(file, &session), spare: SpareSession::new(session), loader })
     }
 }
 
 impl Prepared for OrtModel {
     fn inputs(&self) -> &[TensorDesc] {
-        &self.inputs
+        &self.graph.inputs
     }
 
     fn outputs(&self) -> &[TensorDesc] {
-        &self.outputs
+        &self.graph.outputs
     }
 
-    fn session(&self, shapes: &[Vec<usize>]) -> Result<Box<dyn Session>, Diagnosis> {
-        check_binding(&self.file, &self.inputs, &self.outputs, shapes)?;
-        let overrides = self.overrides(shapes)?;
-        let spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let bound = catch_panic(|| {
-            let session = match spare {
-                Some(session) if overrides.is_empty() => session,
-                _ => self.load_again(Tensors::Host, &overrides)?,
-            };
-            BoundSession::bind(session, self, shapes).map_err(|why| run_failed(&self.file, why.message()))
-        });
-        Ok(Box::new(bound.unwrap_or_else(|panic| Err(run_failed(&self.file, &panic)))?))
-    }
-
-    #[cfg(feature = "cuda")]
-    fn is_on_device(&self) -> bool {
-        self.provider == Provider::Cuda
-    }
-
-    #[cfg(feature = "cuda")]
-    fn device_session(
-        &self,
-        shapes: &[Vec<usize>],
-        scratch: Option<(&Scratch, &str)>,
-    ) -> Result<Option<Box<dyn DeviceSession>>, Diagnosis> {
-        if self.provider != Provider::Cuda {
-            return Ok(None);
+    fn memory(&self) -> TensorMemory {
+        match self.loader.device {
+            Some(_) => TensorMemory::Device,
+            None => TensorMemory::Host,
         }
-        check_binding(&self.file, &self.inputs, &self.outputs, shapes)?;
-        let overrides = self.overrides(shapes)?;
-        let pool = scratch.and_then(|(scratch, model)| Some((scratch.device()?, model)));
+    }
+
+    fn session(&self, wanted: &SessionSpec<'_>) -> Result<Box<dyn Session>, Diagnosis> {
+        let GraphDesc { file, inputs, outputs, .. } = &self.graph;
+        check_binding(file, inputs, outputs, wanted.shapes)?;
         let bound = catch_panic(|| {
-            let session = self.load_again(Tensors::Device(cuda::Memory::of(pool)), &overrides)?;
-            cuda::CudaSession::bind(session, self, shapes, pool)
+            #[cfg(feature = "cuda")]
+            if wanted.memory == TensorMemory::Device
+                && let Some(session) = self.on_device(wanted)?
+            {
+                return Ok(Box::new(session) as Box<dyn Session>);
+            }
+            Ok(Box::new(self.on_host(wanted)?) as Box<dyn Session>)
         });
-        let bound = bound.unwrap_or_else(|panic| Err(run_failed(&self.file, &panic)))?;
-        Ok(bound.map(|session| Box::new(session) as _))
+        bound.unwrap_or_else(|panic| Err(run_failed(file, &panic)))
     }
 }
 
-fn load_session(
-    runtime: &Runtime,
-    provider: Provider,
-    memory: Tensors,
-    file: &Path,
-    options: &Options,
-    overrides: &[(&str, i64)],
-) -> Result<OrtSession, Diagnosis> {
-    let load = || -> Result<OrtSession, Error> {
-        let mut builder = OrtSession::builder(&runtime.environment)?
-            .with_optimization_level(GraphOptimizationLevel::All)?
-            .with_intra_threads(options.threads.max(1))?
-            .with_inter_threads(1)?
-            .with_parallel_execution(false)?
-            // Idle workers that spin take the cores that decode and preprocess need on a small board: at two threads
-            // and 30 ms between frames they cost 2.5 to 3.8 times the CPU time, and on busy cores latency as well.
-            .with_intra_op_spinning(false)?
-            .with_deterministic_compute(true)?;
-        for (symbol, size) in overrides {
-            builder = builder.with_dimension_override(symbol, *size)?;
-        }
-        provider.choose(builder, memory, options.shared_scratch)?.commit_from_file(file)
-    };
-    inside(&Place::System, load).map_err(|why| why_not_read(file, &why))
+impl OrtModel {
+    fn on_host(&self, wanted: &SessionSpec<'_>) -> Result<BoundSession, Diagnosis> {
+        let (file, overrides) = (&self.graph.file, self.graph.overrides(wanted.shapes)?);
+        let session = match self.spare.take(&overrides) {
+            Some(session) => session,
+            None => self.loader.load(file, Tensors::Host, &overrides)?,
+        };
+        let Loader { device, options, .. } = &self.loader;
+        let home = (self.spare.clone(), overrides);
+        let scratch = wanted.scratch.filter(|_| options.shared_scratch);
+        let bound = BoundSession::bind(session, home, &self.graph, wanted.shapes, device.as_ref(), scratch);
+        bound.map_err(|why| run_failed(file, why.message()))
+    }
+
+    /// A session whose tensors are on the GPU; `None` where the engine computes elsewhere, or an output has no fixed shape.
+    #[cfg(feature = "cuda")]
+    fn on_device(&self, wanted: &SessionSpec<'_>) -> Result<Option<CudaSession>, Diagnosis> {
+        let Some(device) = &self.loader.device else { return Ok(None) };
+        let overrides = self.graph.overrides(wanted.shapes)?;
+        let pool = wanted.scratch.and_then(|(scratch, model)| Some((scratch.device()?, model)));
+        let memory = match pool {
+            None => Memory::Its,
+            Some((pool, _)) if pool.is_measuring() => Memory::Measured,
+            Some(_) => Memory::Ours,
+        };
+        let session = self.loader.load(&self.graph.file, Tensors::Device(memory), &overrides)?;
+        CudaSession::bind(session, &self.graph, wanted.shapes, device, pool)
+    }
 }

@@ -15,28 +15,30 @@ use tract_onnx::prelude::*;
 use tract_onnx::tract_core::floats::FloatPrecisionTranslator;
 use tract_onnx::tract_core::transform::ModelTransform;
 
-use crate::engine::{Engine, EngineInfo, Options, Prepared, Session, check_binding};
-use crate::faults::{NOT_ONNX, run_failed, unreadable, unsupported};
+use crate::context::EngineContext;
+use crate::engine::{Engine, EngineInfo, Prepared, Session, SessionSpec, check_binding};
+use crate::faults::{NOT_ONNX, device_failed, run_failed, unreadable, unsupported};
 use crate::panics::catch_panic;
-use crate::tensor::{Elements, ElementsMut, TensorView, TensorViewMut};
+use crate::stream::ExecutionStream;
+use crate::tensor::{Elements, ElementsMut, TensorMut, TensorRef, TensorView, TensorViewMut};
 
 /// tract has no constant for it; a test compares it with `Cargo.lock`.
 const VERSION: &str = "0.23.9";
 
 /// The engine that needs nothing installed.
 #[derive(Debug, Default)]
-pub(crate) struct Tract;
+pub(crate) struct PureRust;
 
-impl Engine for Tract {
+impl Engine for PureRust {
     fn name(&self) -> &'static str {
         "tract"
     }
 
-    fn check(&self, _options: &Options) -> Result<EngineInfo, String> {
+    fn check(&self, _context: &EngineContext) -> Result<EngineInfo, String> {
         Ok(EngineInfo { version: VERSION.to_owned(), library: None })
     }
 
-    fn prepare(&self, file: &Path, _options: &Options) -> Result<Box<dyn Prepared>, Diagnosis> {
+    fn prepare(&self, file: &Path, _context: &EngineContext) -> Result<Box<dyn Prepared>, Diagnosis> {
         check_file(file)?;
         let model = catch_panic(|| TractModel::load(file));
         Ok(Box::new(model.unwrap_or_else(|panic| Err(unreadable(file, &panic)))?))
@@ -111,7 +113,8 @@ impl Prepared for TractModel {
         &self.outputs
     }
 
-    fn session(&self, shapes: &[Vec<usize>]) -> Result<Box<dyn Session>, Diagnosis> {
+    fn session(&self, wanted: &SessionSpec<'_>) -> Result<Box<dyn Session>, Diagnosis> {
+        let shapes = wanted.shapes;
         check_binding(&self.file, &self.inputs, &self.outputs, shapes)?;
         let mut cached = self.plan.lock().unwrap_or_else(PoisonError::into_inner);
         let plan = match cached.as_ref() {
@@ -347,25 +350,26 @@ fn as_declared(output: TValue, element: ElementType) -> TractResult<Arc<Tensor>>
 }
 
 impl Session for TractSession {
-    fn input(&mut self, index: usize) -> TensorViewMut<'_> {
+    fn input(&mut self, index: usize) -> TensorMut<'_> {
         let tensor = &mut self.inputs[index];
         if Arc::get_mut(tensor).is_none() {
             *tensor = Arc::new(tensor.as_ref().deep_clone());
         }
         let tensor = Arc::get_mut(tensor).expect("a fresh copy is shared with nobody");
-        TensorViewMut { shape: &self.shapes[index], data: write(tensor) }
+        TensorMut::Host(TensorViewMut { shape: &self.shapes[index], data: write(tensor) })
     }
 
-    fn run(&mut self) -> Result<(), Diagnosis> {
+    fn enqueue(&mut self, stream: &ExecutionStream) -> Result<(), Diagnosis> {
+        stream.wait().map_err(|why| device_failed(&self.file, &why))?;
         let outputs = catch_panic(|| self.infer().map_err(|why| story(&why)));
         self.outputs = outputs.and_then(|result| result).map_err(|why| run_failed(&self.file, &why))?;
         Ok(())
     }
 
-    fn output(&self, index: usize) -> TensorView<'_> {
+    fn output(&self, index: usize) -> TensorRef<'_> {
         assert!(!self.outputs.is_empty(), "an output is read after a run");
         let tensor = &self.outputs[index];
-        TensorView { shape: tensor.shape(), data: read(tensor) }
+        TensorRef::Host(TensorView { shape: tensor.shape(), data: read(tensor) })
     }
 }
 
@@ -431,7 +435,7 @@ mod tests {
             let model = pb::ModelProto { graph: Some(graph), ..pb::ModelProto::default() };
             let file = tempfile::NamedTempFile::with_suffix(".onnx").unwrap();
             std::fs::write(file.path(), model.encode_to_vec()).unwrap();
-            let fault = Tract.prepare(file.path(), &Options::default()).err().unwrap();
+            let fault = PureRust.prepare(file.path(), &EngineContext::default()).err().unwrap();
             assert_eq!(fault.cause, cause);
         };
         let lstm = graph_of("LSTM", vec![backwards]);

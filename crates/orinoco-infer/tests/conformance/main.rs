@@ -1,7 +1,8 @@
 //! The suite that every engine passes. A new engine joins by being in `orinoco_infer::engines()`; what one cannot do
-//! is a line of `outputs::IGNORED`, with the reason.
+//! is a line of `support::IGNORED`, with the reason. The engine of `toy.rs` joins by the public traits alone.
 #![expect(clippy::print_stdout, reason = "the measured differences, shown with --nocapture")]
 
 mod faults;
 mod outputs;
 mod support;
+mod toy;

@@ -4,30 +4,29 @@ use std::path::{Path, PathBuf};
 
 use ndarray::ArrayD;
 use orinoco_core::codes;
-use orinoco_infer::{Engine, Options, Scratch, Session, by_name};
+use orinoco_infer::{Engine, EngineContext, Options, Scratch, Session, SessionSpec, by_name};
 
 use crate::support::{
-    array, data, engines_here, max_difference, mean_difference, one_node, one_node_from_to, open, say,
-    shapes, values,
+    array, data, engines_here, max_difference, mean_difference, one_node, one_node_from_to, open,
+    reason_to_ignore, say, shapes, values,
 };
-
-/// Engine, model, and why the engine must not run it. A line whose model runs after all fails the suite.
-const IGNORED: &[(&str, &str, &str)] = &[
-    ("tract", "deeplabv3_mnv2_257", "it lacks Upsample, which ONNX replaced by Resize in opset 10"),
-    ("tract", "kws_dscnn_int8", "it computes a Softmax between quantised tensors wrongly, so it is refused"),
-    ("tract", "silero_vad_16k_op15", "it wants both branches of an If to have one shape"),
-];
 
 /// Whether a line of `IGNORED` says so. Then the engine refuses the model and says that it is the engine's limit.
 fn is_ignored(engine: &dyn Engine, data: &Path, model: &str) -> bool {
-    let line = IGNORED.iter().find(|(name, file, _)| *name == engine.name() && *file == model);
-    let Some((name, file, reason)) = line else { return false };
-    say(&format!("ignored: {file} on {name}: {reason}"));
-    let prepared = engine.prepare(&model_file(data, model), &Options::default());
-    let bound = prepared.and_then(|prepared| prepared.session(&shapes(prepared.inputs(), 1)));
-    let fault = bound.err().unwrap_or_else(|| panic!("{file} now runs on {name}: take it out of the list"));
+    let Some(reason) = reason_to_ignore(engine, model) else { return false };
+    let name = engine.name();
+    say(&format!("ignored: {model} on {name}: {reason}"));
+    let prepared = engine.prepare(&model_file(data, model), &EngineContext::default());
+    let bound =
+        prepared.and_then(|prepared| prepared.session(&SessionSpec::new(&shapes(prepared.inputs(), 1))));
+    let fault = bound.err().unwrap_or_else(|| panic!("{model} now runs on {name}: take it out of the list"));
     assert_eq!(fault.code.id, codes::MODEL_UNSUPPORTED.id, "{fault}");
     true
+}
+
+/// The engines that run here and are not to ignore the model.
+fn engines_for(data: &Path, model: &str) -> Vec<&'static dyn Engine> {
+    engines_here().into_iter().filter(|engine| !is_ignored(*engine, data, model)).collect()
 }
 
 /// How the bytes of a picture become a model's floats, by (channel, byte).
@@ -196,13 +195,13 @@ fn run_twice(session: &mut dyn Session, outputs: usize) -> Vec<Vec<f32>> {
 fn outputs_are_those_of_the_reference() {
     let Some(data) = data() else { return };
     for engine in engines_here() {
-        for case in CASES.iter().filter(|case| !is_ignored(engine.as_ref(), &data, case.model)) {
-            let (_, mut session) = open(engine.as_ref(), &model_file(&data, case.model), 1);
+        for case in CASES.iter().filter(|case| !is_ignored(engine, &data, case.model)) {
+            let (_, mut session) = open(engine, &model_file(&data, case.model), 1);
             let mut worst: f32 = 0.0;
             for file in case.files {
                 let reference = reference(&data, case.refs, file);
                 let floats = to_floats(&array::<u8>(&reference, "input_u8"), case.order, case.normalise);
-                session.input(0).data.copy_from_f32(&floats);
+                session.input(0).host().data.copy_from_f32(&floats);
                 let ours = run_twice(session.as_mut(), case.outputs.len());
                 for (ours, name) in ours.iter().zip(case.outputs) {
                     let expected = array::<f32>(&reference, name);
@@ -222,15 +221,16 @@ fn segmentation_is_that_of_the_reference() {
     const SIDE: usize = 257;
     let Some(data) = data() else { return };
     for engine in engines_here() {
-        if is_ignored(engine.as_ref(), &data, "deeplabv3_mnv2_257") {
+        if is_ignored(engine, &data, "deeplabv3_mnv2_257") {
             continue;
         }
-        let (_, mut session) = open(engine.as_ref(), &model_file(&data, "deeplabv3_mnv2_257"), 1);
+        let (_, mut session) = open(engine, &model_file(&data, "deeplabv3_mnv2_257"), 1);
         for file in ["dog_bicycle_truck", "horse_cart", "tabby_cat"] {
             let reference = reference(&data, "deeplabv3_mnv2_257", file);
             let picture = array::<u8>(&reference, "input_u8");
             session
                 .input(0)
+                .host()
                 .data
                 .copy_from_f32(&to_floats(&picture, Order::Interleaved, |_, x| x / 127.5 - 1.0));
             session.run().unwrap();
@@ -264,13 +264,13 @@ fn digits_are_those_of_the_reference() {
     let reference = reference(&data, "mnist_8", "rendered_digits");
     let (pictures, expected) =
         (array::<u8>(&reference, "input_u8"), array::<f32>(&reference, "out_Plus214_Output_0"));
-    for engine in engines_here() {
-        let (prepared, mut session) = open(engine.as_ref(), &model_file(&data, "mnist_8"), 1);
+    for engine in engines_for(&data, "mnist_8") {
+        let (prepared, mut session) = open(engine, &model_file(&data, "mnist_8"), 1);
         // The file lists its initialisers as inputs, as all of its time did.
         assert_eq!(prepared.inputs().len(), 1, "{}: {:?}", engine.name(), prepared.inputs());
         for (picture, expected) in pictures.outer_iter().zip(expected.outer_iter()) {
             let floats: Vec<f32> = picture.iter().map(|x| f32::from(*x)).collect();
-            session.input(0).data.f32().unwrap().copy_from_slice(&floats);
+            session.input(0).host().data.f32().unwrap().copy_from_slice(&floats);
             session.run().unwrap();
             let worst = max_difference(&values(session.as_ref(), 0), expected.as_slice().unwrap());
             assert!(worst < 5000.0 * 1e-5, "{}: {worst}", engine.name());
@@ -286,14 +286,15 @@ fn a_dynamic_axis_can_be_fixed_at_any_size() {
     let files = [reference("mfcc_marvin_unknown"), reference("mfcc_mlperf_sample_on")];
     let inputs: Vec<f32> = files.iter().flat_map(|file| array::<f32>(file, "input")).collect();
     let expected: Vec<f32> = files.iter().flat_map(|file| array::<f32>(file, "out_Identity")).collect();
-    for engine in engines_here() {
-        let prepared = engine.prepare(&model_file(&data, "kws_dscnn_f32"), &Options::default()).unwrap();
+    for engine in engines_for(&data, "kws_dscnn_f32") {
+        let prepared =
+            engine.prepare(&model_file(&data, "kws_dscnn_f32"), &EngineContext::default()).unwrap();
         for batch in [1, 2] {
-            let mut session = prepared.session(&shapes(prepared.inputs(), batch)).unwrap();
+            let mut session = prepared.session(&SessionSpec::new(&shapes(prepared.inputs(), batch))).unwrap();
             let (input, expected) = (&inputs[..batch * 490], &expected[..batch * 12]);
-            session.input(0).data.copy_from_f32(input);
+            session.input(0).host().data.copy_from_f32(input);
             let ours = run_twice(session.as_mut(), 1);
-            assert_eq!(session.output(0).shape, [batch, 12]);
+            assert_eq!(session.output(0).host().shape, [batch, 12]);
             let worst = max_difference(&ours[0], expected);
             assert!(worst < 1e-4, "{} batch {batch}: {worst}", engine.name());
         }
@@ -305,16 +306,16 @@ fn a_dynamic_axis_can_be_fixed_at_any_size() {
 fn int8_keywords_are_those_of_the_reference() {
     let Some(data) = data() else { return };
     for engine in engines_here() {
-        if is_ignored(engine.as_ref(), &data, "kws_dscnn_int8") {
+        if is_ignored(engine, &data, "kws_dscnn_int8") {
             continue;
         }
-        let (_, mut session) = open(engine.as_ref(), &model_file(&data, "kws_dscnn_int8"), 1);
+        let (_, mut session) = open(engine, &model_file(&data, "kws_dscnn_int8"), 1);
         for file in ["mfcc_marvin_unknown", "mfcc_mlperf_sample_on"] {
             let reference = reference(&data, "kws_dscnn_int8", file);
             let input: Vec<f32> = array::<i8>(&reference, "input").iter().map(|x| f32::from(*x)).collect();
             let expected: Vec<f32> =
                 array::<i8>(&reference, "out_Identity").iter().map(|x| f32::from(*x)).collect();
-            session.input(0).data.copy_from_f32(&input);
+            session.input(0).host().data.copy_from_f32(&input);
             let ours = run_twice(session.as_mut(), 1);
             let worst = max_difference(&ours[0], &expected);
             println!("{} kws_dscnn_int8 {file}: differs by {worst} of 255 steps", engine.name());
@@ -335,18 +336,18 @@ fn voice_activity_follows_the_reference() {
     let samples: Vec<f32> = std::iter::repeat_n(0.0, 64).chain(samples).collect();
     for model in ["silero_vad_16k_static", "silero_vad_16k_op15"] {
         let expected = array::<f32>(&reference(&data, model, "speech_60s_16k"), "prob_per_512_samples");
-        for engine in engines_here().iter().filter(|engine| !is_ignored(engine.as_ref(), &data, model)) {
-            let prepared = engine.prepare(&model_file(&data, model), &Options::default()).unwrap();
+        for engine in engines_here().into_iter().filter(|engine| !is_ignored(*engine, &data, model)) {
+            let prepared = engine.prepare(&model_file(&data, model), &EngineContext::default()).unwrap();
             let shapes = vec![vec![1, 576], vec![2, 1, 128], vec![]];
-            let mut session = prepared.session(&shapes).unwrap();
-            session.input(2).data.copy_from_f32(&[16000.0]);
+            let mut session = prepared.session(&SessionSpec::new(&shapes)).unwrap();
+            session.input(2).host().data.copy_from_f32(&[16000.0]);
             let mut ours = Vec::new();
             for chunk in 0..CHUNKS {
-                session.input(0).data.copy_from_f32(&samples[chunk * 512..][..576]);
+                session.input(0).host().data.copy_from_f32(&samples[chunk * 512..][..576]);
                 session.run().unwrap();
                 ours.extend(values(session.as_ref(), 0));
                 let state = values(session.as_ref(), 1);
-                session.input(1).data.copy_from_f32(&state);
+                session.input(1).host().data.copy_from_f32(&state);
             }
             let worst = max_difference(&ours, &expected.as_slice().unwrap()[..CHUNKS]);
             println!("{} {model}: differs by {worst:e}", engine.name());
@@ -363,11 +364,11 @@ fn super_resolution_keeps_the_picture() {
     let Some(data) = data() else { return };
     let luma = array::<u8>(&reference(&data, "super_resolution_10", "tabby_cat"), "input_u8");
     let luma: Vec<f32> = luma.iter().map(|x| f32::from(*x) / 255.0).collect();
-    for engine in engines_here() {
-        let (_, mut session) = open(engine.as_ref(), &model_file(&data, "super_resolution_10"), 1);
-        session.input(0).data.copy_from_f32(&luma);
+    for engine in engines_for(&data, "super_resolution_10") {
+        let (_, mut session) = open(engine, &model_file(&data, "super_resolution_10"), 1);
+        session.input(0).host().data.copy_from_f32(&luma);
         session.run().unwrap();
-        assert_eq!(session.output(0).shape, [1, 1, 3 * SIDE, 3 * SIDE]);
+        assert_eq!(session.output(0).host().shape, [1, 1, 3 * SIDE, 3 * SIDE]);
         let large = values(session.as_ref(), 0);
         let block = |x: usize, y: usize| (0..9).map(move |i| (3 * y + i / 3) * 3 * SIDE + 3 * x + i % 3);
         let mean = |pixel: usize| block(pixel % SIDE, pixel / SIDE).map(|at| large[at]).sum::<f32>() / 9.0;
@@ -387,16 +388,16 @@ fn every_element_type_is_carried() {
         let file = folder.path().join(format!("{name}.onnx"));
         std::fs::write(&file, one_node("Identity", number, &["n", "3"])).unwrap();
         for engine in engines_here() {
-            let (prepared, mut session) = open(engine.as_ref(), &file, 2);
+            let (prepared, mut session) = open(engine, &file, 2);
             assert_eq!(format!("{}", prepared.inputs()[0]), format!("x {name}[?,3]"), "{}", engine.name());
             let written = [1.0, 0.0, 1.0, 1.0, 0.0, 0.0];
-            session.input(0).data.copy_from_f32(&written);
+            session.input(0).host().data.copy_from_f32(&written);
             assert_eq!(run_twice(session.as_mut(), 1), [written], "{} {name}", engine.name());
             // The output still is what it was when the next input is written.
-            session.input(0).data.copy_from_f32(&[0.0; 6]);
+            session.input(0).host().data.copy_from_f32(&[0.0; 6]);
             assert_eq!(values(session.as_ref(), 0), written, "{} {name}", engine.name());
-            assert_eq!(session.input(0).data.f32().is_some(), name == "f32");
-            assert_eq!(session.output(0).data.f32().is_some(), name == "f32");
+            assert_eq!(session.input(0).host().data.f32().is_some(), name == "f32");
+            assert_eq!(session.output(0).host().data.f32().is_some(), name == "f32");
         }
     }
 }
@@ -406,9 +407,9 @@ fn a_type_that_is_not_carried_is_refused() {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), one_node("Identity", 11, &["2"])).unwrap();
     for engine in engines_here() {
-        let prepared = engine.prepare(file.path(), &Options::default()).unwrap();
+        let prepared = engine.prepare(file.path(), &EngineContext::default()).unwrap();
         assert_eq!(prepared.inputs()[0].element, None);
-        let fault = prepared.session(&[vec![2]]).err().unwrap();
+        let fault = prepared.session(&SessionSpec::new(&[vec![2]])).err().unwrap();
         assert_eq!(fault.code.id, codes::MODEL_UNSUPPORTED.id, "{}: {fault}", engine.name());
         assert_eq!(fault.cause, "tensor `x` is of a type that Orinoco does not carry");
     }
@@ -419,9 +420,9 @@ fn a_shape_that_does_not_fit_is_refused() {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), one_node("Relu", 1, &["n", "3"])).unwrap();
     for engine in engines_here() {
-        let prepared = engine.prepare(file.path(), &Options::default()).unwrap();
+        let prepared = engine.prepare(file.path(), &EngineContext::default()).unwrap();
         for shapes in [vec![], vec![vec![2, 4]], vec![vec![2]], vec![vec![2, 3], vec![2, 3]]] {
-            let fault = prepared.session(&shapes).err().unwrap();
+            let fault = prepared.session(&SessionSpec::new(&shapes)).err().unwrap();
             assert_eq!(fault.code.id, codes::MODEL_DISAGREES.id, "{}: {fault}", engine.name());
         }
     }
@@ -435,11 +436,11 @@ fn ort_tensors_do_not_move() {
     if !engines_here().iter().any(|here| here.name() == engine.name()) {
         return;
     }
-    let (_, mut session) = open(engine.as_ref(), &model_file(&data, "fastestdet"), 1);
+    let (_, mut session) = open(engine, &model_file(&data, "fastestdet"), 1);
     let mut places = || {
         session.run().unwrap();
-        let input = session.input(0).data.f32().unwrap().as_ptr();
-        (input, session.output(0).data.f32().unwrap().as_ptr())
+        let input = session.input(0).host().data.f32().unwrap().as_ptr();
+        (input, session.output(0).host().data.f32().unwrap().as_ptr())
     };
     let first = places();
     assert!((0..3).all(|_| places() == first));
@@ -457,11 +458,13 @@ fn ort_outputs_have_the_shape_of_their_run() {
     let file = tempfile::NamedTempFile::with_suffix(".onnx").unwrap();
     let find = one_node_from_to("NonZero", (1, &["2", "3"]), (7, &["2", "found"]));
     std::fs::write(file.path(), find).unwrap();
-    let options = Options { shared_scratch: true, ..Options::default() };
-    let prepared = engine.prepare(file.path(), &options).unwrap();
-    let mut session = prepared.session(&shapes(prepared.inputs(), 1)).unwrap();
-    let scratch = Scratch::new(1 << 20).unwrap();
-    assert!(session.compute_in(&scratch, "finder"));
+    let context = EngineContext::new(Options { shared_scratch: true, ..Options::default() });
+    let prepared = engine.prepare(file.path(), &context).unwrap();
+    let (shapes, scratch) = (shapes(prepared.inputs(), 1), Scratch::new(1 << 20).unwrap());
+    let wanted = SessionSpec { scratch: Some((&scratch, "finder")), ..SessionSpec::new(&shapes) };
+    let mut session = prepared.session(&wanted).unwrap();
+    session.run().unwrap();
+    assert_eq!(scratch.usage().allocations, 0, "the run that binds it keeps out of the scratch");
     let runs: [(&[f32; 6], &[f32]); 5] = [
         (&[0.0; 6], &[]),
         (&[0.0, 5.0, 0.0, 0.0, 0.0, 7.0], &[0.0, 1.0, 1.0, 2.0]),
@@ -470,13 +473,52 @@ fn ort_outputs_have_the_shape_of_their_run() {
         (&[0.0; 6], &[]),
     ];
     for (input, found) in runs {
-        session.input(0).data.copy_from_f32(input);
+        session.input(0).host().data.copy_from_f32(input);
         session.run().unwrap();
-        assert_eq!(session.output(0).shape, [2, found.len() / 2]);
+        assert_eq!(session.output(0).host().shape, [2, found.len() / 2]);
         assert_eq!(values(session.as_ref(), 0), found);
         assert_eq!(scratch.usage().held, 0, "{:?}", scratch.usage());
     }
     assert!(scratch.usage().allocations > 0, "it computes in the scratch");
+}
+
+/// A process has one ONNX Runtime. Contexts share it, and neither their options nor their end reach one another.
+#[test]
+fn contexts_do_not_break_one_another() {
+    let engine = by_name("ort-cpu").unwrap();
+    let one = EngineContext::default();
+    let Ok(info) = engine.check(&one) else { return };
+    let library = info.library.expect("it was loaded from a file");
+    let with_library = |path: &Path| {
+        EngineContext::new(Options { ort_library: Some(path.to_owned()), ..Options::default() })
+    };
+    assert!(engine.check(&with_library(&library)).is_ok(), "it is the one that is loaded");
+    let why = engine.check(&with_library(Path::new("/no/such/libonnxruntime.so"))).unwrap_err();
+    let loaded = format!("because this process has already loaded {}", library.display());
+    assert!(why.contains(&loaded), "{why}");
+
+    let file = tempfile::NamedTempFile::with_suffix(".onnx").unwrap();
+    std::fs::write(file.path(), one_node_from_to("NonZero", (1, &["2", "3"]), (7, &["2", "found"]))).unwrap();
+    let other = EngineContext::new(Options { shared_scratch: true, ..Options::default() });
+    let scratch = Scratch::new(1 << 20).unwrap();
+    let open = |context: &EngineContext| {
+        let prepared = engine.prepare(file.path(), context).unwrap();
+        let shapes = shapes(prepared.inputs(), 1);
+        let wanted = SessionSpec { scratch: Some((&scratch, "finder")), ..SessionSpec::new(&shapes) };
+        let mut session = prepared.session(&wanted).unwrap();
+        session.input(0).host().data.copy_from_f32(&[0.0, 5.0, 0.0, 0.0, 0.0, 7.0]);
+        session
+    };
+    let (mut plain, mut sharing) = (open(&one), open(&other));
+    drop((one, other));
+    for run in 0..2 {
+        plain.run().unwrap();
+        assert_eq!(scratch.usage().allocations > 0, run > 0, "this context has not said that it shares");
+        sharing.run().unwrap();
+        sharing.run().unwrap();
+        assert_eq!(values(plain.as_ref(), 0), values(sharing.as_ref(), 0));
+    }
+    assert!(engine.check(&EngineContext::default()).is_ok(), "a context that ends leaves it to the others");
 }
 
 /// Two lanes with a session each do not disturb one another.
@@ -488,21 +530,21 @@ fn two_sessions_run_at_once() {
         let picture = array::<u8>(&reference(&data, "fastestdet", file), "input_u8");
         to_floats(&picture, Order::Planar, |_, x| x / 255.0)
     });
-    for engine in engines_here() {
-        let prepared = engine.prepare(&model_file(&data, "fastestdet"), &Options::default()).unwrap();
+    for engine in engines_for(&data, "fastestdet") {
+        let prepared = engine.prepare(&model_file(&data, "fastestdet"), &EngineContext::default()).unwrap();
         let shapes = shapes(prepared.inputs(), 1);
         let alone = pictures.each_ref().map(|floats| {
-            let mut session = prepared.session(&shapes).unwrap();
-            session.input(0).data.copy_from_f32(floats);
+            let mut session = prepared.session(&SessionSpec::new(&shapes)).unwrap();
+            session.input(0).host().data.copy_from_f32(floats);
             session.run().unwrap();
             values(session.as_ref(), 0)
         });
         std::thread::scope(|scope| {
             for (floats, alone) in pictures.iter().zip(&alone) {
-                let mut session = prepared.session(&shapes).unwrap();
+                let mut session = prepared.session(&SessionSpec::new(&shapes)).unwrap();
                 scope.spawn(move || {
                     for _ in 0..RUNS {
-                        session.input(0).data.copy_from_f32(floats);
+                        session.input(0).host().data.copy_from_f32(floats);
                         session.run().unwrap();
                         assert_eq!(values(session.as_ref(), 0), *alone);
                     }
@@ -519,11 +561,11 @@ fn threads_change_the_time_and_not_the_result() {
     let case = &CASES[1];
     let reference = reference(&data, case.refs, case.files[0]);
     let floats = to_floats(&array::<u8>(&reference, "input_u8"), case.order, case.normalise);
-    for engine in engines_here() {
-        let options = Options { threads: 2, ..Options::default() };
-        let prepared = engine.prepare(&model_file(&data, case.model), &options).unwrap();
-        let mut session = prepared.session(&shapes(prepared.inputs(), 1)).unwrap();
-        session.input(0).data.copy_from_f32(&floats);
+    for engine in engines_for(&data, case.model) {
+        let context = EngineContext::new(Options { threads: 2, ..Options::default() });
+        let prepared = engine.prepare(&model_file(&data, case.model), &context).unwrap();
+        let mut session = prepared.session(&SessionSpec::new(&shapes(prepared.inputs(), 1))).unwrap();
+        session.input(0).host().data.copy_from_f32(&floats);
         let ours = run_twice(session.as_mut(), 1);
         let expected = array::<f32>(&reference, case.outputs[0]);
         assert!(max_difference(&ours[0], expected.as_slice().unwrap()) <= case.tolerance);

@@ -8,15 +8,14 @@ use std::time::UNIX_EPOCH;
 
 use orinoco_board::{BoardModel, Inference};
 use orinoco_config::{Faults, FileKind};
-#[cfg(feature = "cuda")]
-use orinoco_infer::device;
-use orinoco_infer::{Cache, Options, by_name};
+use orinoco_infer::Cache;
 use orinoco_model::Repository;
 use orinoco_pipeline::Stop;
 use sha2::{Digest, Sha256};
 
 use super::child::measure_in_child;
 use super::measure::{Asked, Measured};
+use crate::BoardEngines;
 
 /// How needs are measured. Those that an earlier version kept are measured anew when this changes.
 const METHOD: u32 = 2;
@@ -34,8 +33,8 @@ pub(super) struct MeasuredModel {
 pub(super) fn find_or_measure(
     model: &BoardModel,
     inference: &Inference,
+    engines: &BoardEngines,
     repository: &Repository,
-    cache: Option<&Cache>,
     stop: &Stop,
 ) -> Result<Option<MeasuredModel>, Faults> {
     let asked = Asked {
@@ -47,7 +46,8 @@ pub(super) fn find_or_measure(
         roots: repository.roots.clone(),
         data: repository.data.clone(),
     };
-    let revision = cache_key(&asked, model, repository)?;
+    let revision = cache_key(&asked, engines, model, repository)?;
+    let cache = engines.context.cache().ok();
     let file = format!("{revision}.json");
     let kept = cache.map(|cache| Kept { cache, file: cache.folder().join("memory").join(file) });
     if let Some(measured) = kept.as_ref().and_then(Kept::read) {
@@ -92,7 +92,12 @@ impl Kept<'_> {
 }
 
 /// Everything that a model's needs depend on, as a hash: the file, its description, the batch, and the engines that are here.
-fn cache_key(asked: &Asked, model: &BoardModel, repository: &Repository) -> Result<String, Faults> {
+fn cache_key(
+    asked: &Asked,
+    engines: &BoardEngines,
+    model: &BoardModel,
+    repository: &Repository,
+) -> Result<String, Faults> {
     // The file's length and time stand for what it holds; loading the model checks its hash.
     let described = repository.read_description(&model.model)?;
     let file = described.as_ref().map_or(Path::new(&model.model), |described| &described.file);
@@ -109,14 +114,13 @@ fn cache_key(asked: &Asked, model: &BoardModel, repository: &Repository) -> Resu
         add(&format!("{} {changed:?}", metadata.len()));
     }
     add(&format!("{METHOD} {} {} {}", asked.batch, asked.threads, env!("CARGO_PKG_VERSION")));
-    let options = Options { ort_library: asked.ort_library.clone(), ..Options::default() };
-    for name in &asked.engines {
-        let version = by_name(name)?.check(&options).map_or_else(|why| why, |info| info.version);
-        add(&format!("{name} {version}"));
+    for engine in engines.order.engines() {
+        let version = engine.check(&engines.context).map_or_else(|why| why, |info| info.version);
+        add(&format!("{} {version}", engine.name()));
     }
     #[cfg(feature = "cuda")]
     if asked.engines.iter().any(|name| name == "ort-cuda") {
-        add(&device().map_or_else(|why| why.reason, |device| format!("{:?}", device.info())));
+        add(&engines.context.device().map_or_else(|why| why.reason, |device| format!("{:?}", device.info())));
     }
     Ok(hash.finalize().iter().take(16).map(|byte| format!("{byte:02x}")).collect())
 }
@@ -186,7 +190,9 @@ mod tests {
                 roots: Vec::new(),
                 data: Vec::new(),
             };
-            cache_key(&asked, &model, &repository).expect("it is described")
+            let inference = Inference { engines: Vec::new(), ..Inference::default() };
+            let engines = BoardEngines::new(&inference).expect("it names none");
+            cache_key(&asked, &engines, &model, &repository).expect("it is described")
         };
         assert_eq!(key(&text), key(&text));
         let (from, to) = ("width = 384", "width = 416");

@@ -1,28 +1,25 @@
 //! Measuring a model, in a process that does nothing else.
 
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
 
 use orinoco_board::{BoardModel, Inference};
 use orinoco_config::Faults;
-use orinoco_core::{Diagnosis, ElementType, codes};
-use orinoco_infer::{ElementsMut, Scratch};
+use orinoco_core::{Diagnosis, ElementType, Findings, FrameDesc, Nanos, PixelFormat, WithSubject, codes};
+#[cfg(feature = "cuda")]
+use orinoco_infer::{Allocated, allocated};
+use orinoco_infer::{ElementsMut, Scratch, Session, TensorMemory};
 use orinoco_memory::Mib;
 use orinoco_model::Repository;
+use orinoco_pipeline::{Executor, Frame, MonotonicClock, Slot, SlotPool};
 use serde::{Deserialize, Serialize};
-#[cfg(feature = "cuda")]
-use {
-    crate::models::bind_on_device,
-    orinoco_core::{Clock, Findings, FrameDesc, Nanos, PixelFormat, WithSubject},
-    orinoco_infer::{Allocated, CudaPlan, allocated},
-    orinoco_pipeline::{Executor, Frame, MonotonicClock, Slot, SlotPool},
-    std::sync::Arc,
-    std::time::Duration,
-};
 
 use crate::available::{Available, available};
 use crate::memory::resident_bytes;
+use crate::models::{bind_session, session_for};
 use crate::process::give_back_freed;
-use crate::{LoadedModel, Quiet, load_model};
+use crate::{BoardEngines, LoadedModel, Quiet, load_model};
 
 /// Largest area in which a model is measured. It is mapped, and only what is touched is taken from the machine.
 const MEASURING_BYTES_MAX: u64 = 4 << 30;
@@ -79,24 +76,24 @@ pub(super) fn measure(asked: &Asked) -> Result<Measured, Faults> {
         ..Inference::default()
     };
     let repository = Repository { roots: asked.roots.clone(), data: asked.data.clone() };
-    let load = || load_model(&wanted, &inference, &repository, &Quiet);
+    let engines = BoardEngines::new(&inference)?;
+    let load = || load_model(&wanted, &engines, &repository, &Quiet);
     // What an engine sets up with its first model is there for all of them.
-    load()?.chosen.session()?.run()?;
+    load()?.chosen.session(TensorMemory::Host, None)?.run()?;
     give_back_freed();
     let before = resident_bytes();
     let mut loaded = load()?;
     let area = MeasuringArea::map()?.for_model(&loaded)?;
     let scratch = &area.scratch;
-    #[cfg(feature = "cuda")]
-    if let Some(_plan) = replayed_on_device(&mut loaded, scratch)? {
+    let mut session = session_for(&mut loaded, Some(scratch))?;
+    if session.memory() == TensorMemory::Device {
+        let _plan = replayed_on_device(&loaded, session)?;
         area.check()?;
         return Ok(measured(&loaded, before, scratch, Vec::new()));
     }
-    let mut session = loaded.chosen.session()?;
-    // Binding a plan runs its model once before it computes in a scratch.
+    // The run that binds a plan keeps out of the scratch.
     session.run()?;
-    session.compute_in(scratch, &asked.model);
-    fill_with_noise(&mut session.input(loaded.binding.input).data);
+    fill_with_noise(&mut session.input(loaded.binding.input).host().data);
     for _ in 0..RUNS {
         session.run()?;
     }
@@ -104,11 +101,11 @@ pub(super) fn measure(asked: &Asked) -> Result<Measured, Faults> {
     let prepared = &loaded.chosen.prepared;
     let mut tensors = Vec::new();
     for (index, input) in prepared.inputs().iter().enumerate() {
-        let tensor = session.input(index);
+        let tensor = session.input(index).host();
         tensors.push((input.name.clone(), tensor_bytes(tensor.shape, tensor.data.element())));
     }
     for (index, output) in prepared.outputs().iter().enumerate() {
-        let tensor = session.output(index);
+        let tensor = session.output(index).host();
         tensors.push((output.name.clone(), tensor_bytes(tensor.shape, tensor.data.element())));
     }
     Ok(measured(&loaded, before, scratch, tensors))
@@ -180,19 +177,13 @@ impl MeasuringArea {
     }
 
     /// The same with an area on the GPU for a model that computes there.
-    #[cfg(feature = "cuda")]
     fn for_model(self, loaded: &LoadedModel) -> Result<Self, Diagnosis> {
-        if !loaded.chosen.prepared.is_on_device() {
+        if loaded.chosen.prepared.memory() == TensorMemory::Host {
             return Ok(self);
         }
-        let scratch = self.scratch.with_device_measured();
+        let scratch = self.scratch.with_device_measured(&loaded.chosen.context);
         let scratch = scratch.about(&codes::MEMORY_MEASURE, &loaded.name, "free some memory of the GPU")?;
         Ok(Self { scratch, ..self })
-    }
-
-    #[cfg(not(feature = "cuda"))]
-    fn for_model(self, _: &LoadedModel) -> Result<Self, Diagnosis> {
-        Ok(self)
     }
 }
 
@@ -205,32 +196,28 @@ fn on_device(_: &LoadedModel, _: &Scratch) -> Option<OnDevice> {
 #[cfg(feature = "cuda")]
 fn on_device(loaded: &LoadedModel, scratch: &Scratch) -> Option<OnDevice> {
     let Allocated { device_bytes, pinned_bytes } = allocated();
-    loaded.chosen.prepared.is_on_device().then(|| OnDevice {
+    (loaded.chosen.prepared.memory() == TensorMemory::Device).then(|| OnDevice {
         kept_bytes: device_bytes.saturating_sub(scratch.device_usage().in_use_bytes as u64),
         scratch_bytes: scratch.device_usage().reach_bytes as u64,
         pinned_bytes,
     })
 }
 
-/// A plan on the GPU as it is going to run, on frames that need as much room as most cameras' do, after so many replays;
-/// `None` for a model that does not have one.
-#[cfg(feature = "cuda")]
-fn replayed_on_device(loaded: &mut LoadedModel, scratch: &Scratch) -> Result<Option<CudaPlan>, Diagnosis> {
-    if !loaded.chosen.prepared.is_on_device() {
-        return Ok(None);
-    }
-    let clock: Arc<dyn Clock> = Arc::new(MonotonicClock::default());
-    let Some(mut plan) = bind_on_device(loaded, &clock, Some(scratch))? else { return Ok(None) };
+/// A plan on the GPU as it is going to run, on frames that need as much room as most cameras' do, after so many replays.
+fn replayed_on_device(
+    loaded: &LoadedModel,
+    session: Box<dyn Session>,
+) -> Result<Box<dyn Executor>, Diagnosis> {
+    let mut plan = bind_session(loaded, session, Arc::new(MonotonicClock::default()))?;
     let frames: Vec<Frame> = (0..plan.batch_max()).map(|_| noise_frame()).collect();
     let mut findings = vec![Findings::default(); frames.len()];
     for _ in 0..RUNS {
         plan.replay(&frames, &mut findings)?;
     }
-    Ok(Some(plan))
+    Ok(plan)
 }
 
 /// A Full HD frame of noise.
-#[cfg(feature = "cuda")]
 fn noise_frame() -> Frame {
     let desc = FrameDesc::packed(PixelFormat::Nv12, 1920, 1080);
     let mut slot = SlotPool::new(1, desc.bytes_needed()).take(Duration::ZERO).expect("it is free");

@@ -3,7 +3,7 @@
 use orinoco_api::{DOCTOR_SCHEMA, DoctorReport, MachinePart};
 use orinoco_config::Faults;
 use orinoco_core::Exit;
-use orinoco_infer::{Options, engines};
+use orinoco_infer::{Engine, EngineContext, engines};
 
 use crate::output;
 
@@ -31,8 +31,9 @@ pub(crate) fn run(json: bool) -> Result<Exit, Faults> {
 }
 
 fn engine_parts() -> Vec<MachinePart> {
-    let part = |engine: Box<dyn orinoco_infer::Engine>| {
-        let found = engine.check(&Options::default());
+    let context = EngineContext::default();
+    let part = |engine: &dyn Engine| {
+        let found = engine.check(&context);
         let (ok, says) = match found {
             Ok(info) => (true, info.version),
             Err(why) => (false, why),

@@ -14,7 +14,7 @@ use orinoco_eval::coco::{self, Found, Truth};
 use orinoco_eval::{Confusion, Dataset, Labels, classification, detection, mot, plot, segmentation};
 use orinoco_infer::ENGINES;
 use orinoco_pipeline::{MonotonicClock, not_finite};
-use orinoco_runtime::{LoadedModel, OutputFile, TakenFiles, bind_plan, load_model, repository};
+use orinoco_runtime::{BoardEngines, LoadedModel, OutputFile, TakenFiles, bind_plan, load_model, repository};
 
 use crate::args::{EvalArgs, TuneArgs};
 use crate::commands::{board_model, inference};
@@ -129,7 +129,12 @@ fn load(args: &EvalArgs, entry: &Entry<'_>, score: Option<f32>) -> Result<Loaded
     if !entry.engines.is_empty() {
         inference.engines.clone_from(&entry.engines);
     }
-    load_model(&board_model(entry.model, 1, Some(&tune)), &inference, &place, &EventLines)
+    load_model(
+        &board_model(entry.model, 1, Some(&tune)),
+        &BoardEngines::new(&inference)?,
+        &place,
+        &EventLines,
+    )
 }
 
 /// Runs a model over the dataset and judges it.

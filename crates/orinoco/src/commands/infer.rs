@@ -9,7 +9,7 @@ use orinoco_core::{Clock, Diagnosis, Exit, Findings, codes};
 use orinoco_infer::AudioPlan;
 use orinoco_model::ModelInput;
 use orinoco_pipeline::{Executor, MonotonicClock, not_finite};
-use orinoco_runtime::{LoadedModel, bind_audio, bind_plan, load_model, repository};
+use orinoco_runtime::{BoardEngines, LoadedModel, bind_audio, bind_plan, load_model, repository};
 use orinoco_vision::Gallery;
 
 use crate::args::InferArgs;
@@ -22,7 +22,8 @@ const WINDOWS_SHOWN_MAX: usize = 12;
 pub(crate) fn run(args: &InferArgs, json: bool) -> Result<Exit, Faults> {
     let place = repository(args.place.models.as_deref(), args.place.data.as_deref());
     let wanted = board_model(&args.model, 1, Some(&args.tune));
-    let mut loaded = load_model(&wanted, &inference(&args.engine)?, &place, &EventLines)?;
+    let engines = BoardEngines::new(&inference(&args.engine)?)?;
+    let mut loaded = load_model(&wanted, &engines, &place, &EventLines)?;
     let mut plan = Plan::bind(&mut loaded)?;
     let gallery = args.gallery.as_deref().map(|dir| gallery::read(dir, |picture| plan.embed(picture)));
     let known = Known { gallery: gallery.transpose()?, score_min: loaded.model.head.score_threshold };

@@ -8,7 +8,7 @@ use orinoco_api::{DESCRIPTION_SCHEMA, DescriptionReport, KeyReason};
 use orinoco_config::{Existing, Faults, write_whole};
 use orinoco_core::{Diagnosis, Exit, TensorDesc, WithSubject, codes};
 use orinoco_model::{Import, LeftOut, Model, sha256_of};
-use orinoco_runtime::load_as;
+use orinoco_runtime::{BoardEngines, load_as};
 
 use crate::args::{ImportArgs, InitArgs};
 use crate::commands::{board_model, inference};
@@ -17,7 +17,8 @@ use crate::output::{self, EventLines};
 pub(crate) fn run(args: &InitArgs, json: bool) -> Result<Exit, Faults> {
     let wanted = board_model(&args.file.display().to_string(), 1, None);
     let guess = |inputs: &[TensorDesc], outputs: &[TensorDesc]| Model::guess(&args.file, inputs, outputs);
-    let loaded = load_as(&wanted, &inference(&args.engine)?, &args.file, &guess, &EventLines)?;
+    let loaded =
+        load_as(&wanted, &BoardEngines::new(&inference(&args.engine)?)?, &args.file, &guess, &EventLines)?;
     if let Some(known) = described_by(&args.file) {
         output::note(&format!(
             "{} already describes this model; it was ignored and only the graph was used",
@@ -31,7 +32,13 @@ pub(crate) fn import(args: &ImportArgs, json: bool) -> Result<Exit, Faults> {
     let import = Import::read(&args.file, args.onnx.as_deref())?;
     let wanted = board_model(&import.onnx.display().to_string(), 1, None);
     let describe = |inputs: &[TensorDesc], outputs: &[TensorDesc]| import.describe(inputs, outputs);
-    let loaded = load_as(&wanted, &inference(&args.engine)?, &import.onnx, &describe, &EventLines)?;
+    let loaded = load_as(
+        &wanted,
+        &BoardEngines::new(&inference(&args.engine)?)?,
+        &import.onnx,
+        &describe,
+        &EventLines,
+    )?;
     let mut left_out = import.contradictions(&loaded.model);
     left_out.extend(import.left_out);
     finish(loaded.model, left_out, args.output.as_deref(), json)

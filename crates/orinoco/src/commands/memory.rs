@@ -7,11 +7,12 @@ use orinoco_api::{MEMORY_SCHEMA, MemoryArea, MemoryReport, MemorySpan, MemoryUse
 use orinoco_board::Board;
 use orinoco_config::Faults;
 use orinoco_core::{Diagnosis, Exit, codes};
-use orinoco_infer::{Options, by_name};
 use orinoco_memory::{Area, Domain, Kind, Plan, Share};
 use orinoco_model::Repository;
 use orinoco_pipeline::Stop;
-use orinoco_runtime::{Earlier, Runtime, plan_board, planned_name, repository, resident_bytes, vars};
+use orinoco_runtime::{
+    BoardEngines, Earlier, Runtime, plan_board, planned_name, repository, resident_bytes, vars,
+};
 
 use super::{RECONNECT_ATTEMPTS, frames_measured};
 use crate::args::MemoryArgs;
@@ -22,13 +23,14 @@ pub(crate) fn run(args: &MemoryArgs, json: bool) -> Result<Exit, Faults> {
     board.memory = args.budget.or(board.memory);
     board.inference.shared_scratch = board.memory.is_some();
     let place = repository(args.place.models.as_deref(), args.place.data.as_deref());
-    let plan = plan_board(&board, &place, &EventLines, &Stop::default())?;
+    let engines = BoardEngines::new(&board.inference)?;
+    let plan = plan_board(&board, &engines, &place, &EventLines, &Stop::default())?;
     let (Some(plan), Some(budget_bytes)) = (plan, board.memory) else {
         let next = "write [memory] with budget = \"3 GiB\" into it, or give --budget";
         let cause = "the board file has no memory budget";
         return Err(Diagnosis::new(&codes::KEY_MISSING, args.board.display(), cause, next).into());
     };
-    let used = args.frames.map(|frames| use_memory(board, &place, frames)).transpose()?;
+    let used = args.frames.map(|frames| use_memory(board, &engines, &place, frames)).transpose()?;
     if json {
         let (schema, total_bytes, areas) = (MEMORY_SCHEMA.to_owned(), plan.bytes(), areas_json(&plan));
         let uncounted =
@@ -43,16 +45,20 @@ pub(crate) fn run(args: &MemoryArgs, json: bool) -> Result<Exit, Faults> {
 }
 
 /// Runs the board without its outputs.
-fn use_memory(mut board: Board, place: &Repository, frames: u64) -> Result<MemoryUse, Faults> {
+fn use_memory(
+    mut board: Board,
+    engines: &BoardEngines,
+    place: &Repository,
+    frames: u64,
+) -> Result<MemoryUse, Faults> {
     for stream in &mut board.streams {
         stream.sinks.clear();
         stream.frames_max = Some(frames);
         stream.reconnect_attempts.get_or_insert(RECONNECT_ATTEMPTS);
     }
     // The engines' libraries are code, which no plan counts.
-    let options = Options { ort_library: board.inference.ort_library.clone(), ..Options::default() };
-    for name in &board.inference.engines {
-        let _ = by_name(name)?.check(&options);
+    for engine in engines.order.engines() {
+        let _ = engine.check(&engines.context);
     }
     let before = resident_bytes();
     let runtime = Runtime::prepare(board, place, Arc::new(EventLines), Stop::default(), Earlier::Kept)?;

@@ -11,7 +11,7 @@ use orinoco_config::Faults;
 use orinoco_core::{Choice, Diagnosis, Exit, TensorDesc, codes};
 use orinoco_infer::ENGINES;
 use orinoco_model::{AudioFeatures, AudioSpec, Model, ModelInput};
-use orinoco_runtime::{LoadedModel, Quiet, load_model, repository};
+use orinoco_runtime::{BoardEngines, LoadedModel, Quiet, load_model, repository};
 use orinoco_vision::Fit;
 
 use crate::args::{CheckArgs, ModelArgs, WhereArgs};
@@ -71,8 +71,8 @@ fn file_bytes(path: &Path) -> Option<u64> {
 
 pub(crate) fn show(args: &ModelArgs, json: bool) -> Result<Exit, Faults> {
     let place = repository(args.place.models.as_deref(), args.place.data.as_deref());
-    let loaded =
-        load_model(&board_model(&args.model, 1, None), &inference(&args.engine)?, &place, &EventLines)?;
+    let engines = BoardEngines::new(&inference(&args.engine)?)?;
+    let loaded = load_model(&board_model(&args.model, 1, None), &engines, &place, &EventLines)?;
     let shown = shown(&loaded);
     if json {
         output::print_json(&shown);
@@ -170,22 +170,30 @@ pub(crate) fn check(args: &CheckArgs, json: bool) -> Result<Exit, Faults> {
     let wanted = inference(&args.engine)?;
     let engines =
         if args.engine.engine.is_empty() { ENGINES.map(str::to_owned).to_vec() } else { wanted.engines };
+    let alone = |engine: &String| {
+        let only =
+            Inference { engines: vec![engine.clone()], threads: wanted.threads, ..Inference::default() };
+        BoardEngines::new(&only)
+    };
+    let engines: Vec<_> = engines.iter().map(|engine| (engine, alone(engine))).collect();
     let mut rows = Vec::new();
     let mut passed = true;
     for name in &names {
         let tried: Vec<EngineCheck> = engines
             .iter()
-            .map(|engine| {
-                let only = Inference {
-                    engines: vec![engine.clone()],
-                    threads: wanted.threads,
-                    ..Inference::default()
-                };
+            .map(|(engine, alone)| {
                 let model = board_model(name, 1, None);
-                let outcome = load_model(&model, &only, &place, &Quiet);
+                let alone = alone.as_ref().map_err(|fault| Faults::from(fault.clone()));
+                let outcome = alone.and_then(|alone| load_model(&model, alone, &place, &Quiet));
                 let fault = outcome.as_ref().err().map(Faults::first).map(Fault::from);
                 let version = outcome.ok().map(|loaded| loaded.chosen.version);
-                EngineCheck { model: model.name, engine: engine.clone(), ok: fault.is_none(), version, fault }
+                EngineCheck {
+                    model: model.name,
+                    engine: (*engine).clone(),
+                    ok: fault.is_none(),
+                    version,
+                    fault,
+                }
             })
             .collect();
         passed &= tried.iter().any(|row| row.ok);

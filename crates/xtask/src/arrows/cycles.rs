@@ -17,11 +17,6 @@ const KNOWN: &[(&str, &[&str])] = &[
     ("orinoco", &["commands/eval.rs", "commands/eval/tracking.rs"]),
     ("orinoco-eval", &["dataset.rs", "dataset/coco.rs", "dataset/folders.rs", "dataset/yolo.rs"]),
     ("orinoco-eval", &["mot.rs", "mot/clear.rs", "mot/hota.rs", "mot/identity.rs"]),
-    (
-        "orinoco-infer",
-        &["cuda.rs", "cuda/readout.rs", "engine.rs", "executor.rs", "inference.rs", "scratch.rs"],
-    ),
-    ("orinoco-infer", &["ort.rs", "ort/cuda.rs", "ort/device_memory.rs"]),
     ("orinoco-rig", &["board.rs", "boards.rs", "qemu.rs"]),
     ("orinoco-runtime", &["reload.rs", "run.rs", "summary.rs"]),
 ];

@@ -11,35 +11,25 @@
 //! is never read after another has run: nothing at all by a session whose tensors are on the GPU, which is checked when it
 //! is bound, and copies of the inputs, made anew for each run, by the others.
 
-use std::cell::RefCell;
-use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::ptr;
-use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
+use std::sync::{Arc, PoisonError, Weak};
 
-use orinoco_cuda::{DeviceArena, DevicePool};
+use orinoco_cuda::{Device, DeviceArena, DevicePool};
 use orinoco_memory::Owner;
 use ort::Error;
 use ort::environment::Environment;
 use ort::memory::{AllocationDevice, AllocatorType, MemoryInfo, MemoryType};
 use ort::sys::OrtAllocator;
 
-use super::cuda::DEVICE;
 use super::memory::{Functions, register_allocator};
-
-thread_local! {
-    static POOL: RefCell<Option<Arc<DevicePool>>> = const { RefCell::new(None) };
-}
-
-/// Every pool that a range may have come from; a freed range finds its own again here.
-static POOLS: RwLock<Vec<Weak<DevicePool>>> = RwLock::new(Vec::new());
-
-/// What stays, by its address.
-static KEPT: Mutex<BTreeMap<u64, DeviceArena>> = Mutex::new(BTreeMap::new());
+use super::process::{KEPT, ON_DEVICE, OnDevice, POOLS};
+use crate::context::DEVICE;
 
 /// Registers the allocator with the environment, for the rest of the process.
 pub(super) fn register(environment: &Environment) -> Result<(), Error> {
-    let info = MemoryInfo::new(AllocationDevice::CUDA, DEVICE, AllocatorType::Device, MemoryType::Default)?;
+    let info =
+        MemoryInfo::new(AllocationDevice::CUDA, DEVICE as i32, AllocatorType::Device, MemoryType::Default)?;
     register_allocator(environment, info, Functions { alloc, free, reserve })
 }
 
@@ -52,33 +42,44 @@ fn know(pool: &Arc<DevicePool>) {
     }
 }
 
-/// A pool to compute in, and on whose account.
+/// Where on a GPU the requests of a call go.
 pub(super) struct DevicePlace {
-    pool: Arc<DevicePool>,
-    owner: Owner,
+    device: Device,
+    /// A pool to compute in, and on whose account.
+    pool: Option<(Arc<DevicePool>, Owner)>,
 }
 
 impl DevicePlace {
-    /// On the account of the model of this name.
-    pub(super) fn new(pool: &Arc<DevicePool>, model: &str) -> Self {
+    /// For what stays: each request is an allocation of its own.
+    pub(super) fn kept(device: &Device) -> Self {
+        Self { device: device.clone(), pool: None }
+    }
+
+    /// For a replay, on the account of the model of this name.
+    pub(super) fn pool(pool: &Arc<DevicePool>, model: &str) -> Self {
         know(pool);
-        Self { pool: Arc::clone(pool), owner: pool.owner(model) }
+        Self { device: pool.device().clone(), pool: Some((Arc::clone(pool), pool.owner(model))) }
     }
 }
 
-/// Calls the engine with the memory of `place`, where there is one.
-pub(super) fn inside<R>(place: Option<&DevicePlace>, call: impl FnOnce() -> R) -> R {
-    /// Puts the pool before back, also after a panic.
-    struct Before(Option<Arc<DevicePool>>);
+/// Calls the engine with the memory of `place`, and lets it allocate while another thread captures.
+pub(super) fn inside<R>(place: &DevicePlace, call: impl FnOnce() -> R) -> R {
+    /// Puts the place before back, also after a panic.
+    struct Before(Option<OnDevice>);
     impl Drop for Before {
         fn drop(&mut self) {
             let before = self.0.take();
-            POOL.with_borrow_mut(|now| *now = before);
+            ON_DEVICE.with_borrow_mut(|now| *now = before);
         }
     }
-    let Some(DevicePlace { pool, owner }) = place else { return call() };
-    pool.set_owner(*owner);
-    let _before = Before(POOL.with_borrow_mut(|now| now.replace(Arc::clone(pool))));
+    // Where this fails, so does whatever the engine is called for.
+    let _ = place.device.leave_captures_alone();
+    let pool = place.pool.as_ref().map(|(pool, owner)| {
+        pool.set_owner(*owner);
+        Arc::clone(pool)
+    });
+    let here = (place.device.clone(), pool);
+    let _before = Before(ON_DEVICE.with_borrow_mut(|now| now.replace(here)));
     call()
 }
 
@@ -94,18 +95,30 @@ fn take(bytes: usize) -> *mut c_void {
     if bytes == 0 {
         return ptr::null_mut();
     }
-    let range = POOL.with_borrow(|pool| pool.as_ref().and_then(|pool| pool.alloc(bytes)));
-    range.or_else(|| keep(bytes)).map_or_else(ptr::null_mut, |address| address as *mut c_void)
+    let range = ON_DEVICE.with_borrow(|here| match here {
+        Some((device, pool)) => {
+            pool.as_ref().and_then(|pool| pool.alloc(bytes)).or_else(|| keep(device, bytes))
+        }
+        None => keep_on_any(bytes),
+    });
+    range.map_or_else(ptr::null_mut, |address| address as *mut c_void)
 }
 
 /// An allocation of its own: what stays, and what a pool has no room for. While ONNX Runtime captures, the driver allocates
 /// nothing: then a pool that is too small fails the run.
-fn keep(bytes: usize) -> Option<u64> {
-    let device = crate::cuda::device().ok()?;
-    let range = DeviceArena::new(&device, bytes).ok()?;
+fn keep(device: &Device, bytes: usize) -> Option<u64> {
+    let range = DeviceArena::new(device, bytes).ok()?;
     let address = range.whole().address();
-    KEPT.lock().unwrap_or_else(PoisonError::into_inner).insert(address, range);
+    KEPT.lock().unwrap_or_else(PoisonError::into_inner).insert(address, (device.clone(), range));
     Some(address)
+}
+
+/// The same for a thread of ONNX Runtime's own, of which we do not know what it works for: where the weights are.
+fn keep_on_any(bytes: usize) -> Option<u64> {
+    let kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
+    let device = kept.values().next().map(|(device, _)| device.clone());
+    drop(kept);
+    keep(&device?, bytes)
 }
 
 extern "system" fn free(_: *mut OrtAllocator, range: *mut c_void) {
@@ -126,7 +139,7 @@ fn give_back(address: u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cuda::device;
+    use crate::context::EngineContext;
     use orinoco_cuda::allocated;
     use orinoco_cuda_doubles::{is_stand_in, run_with_stand_in};
     use std::thread;
@@ -149,7 +162,7 @@ mod tests {
             // Other tests of this program want no library to be loaded.
             return;
         }
-        match super::super::library::runtime(&crate::Options::default()) {
+        match super::super::runtime::runtime(&EngineContext::default()) {
             Ok(runtime) => register(&runtime.environment).expect("as for the CPU"),
             Err(why) => note(&format!("skipped: an allocator for a GPU: {why}")),
         }
@@ -157,23 +170,23 @@ mod tests {
 
     #[test]
     fn a_replay_is_served_from_its_pool_and_what_stays_by_itself() {
-        let device = match device() {
+        let context = EngineContext::default();
+        let device = match context.device() {
             Ok(device) => device,
             Err(why) => {
                 assert!(take(8).is_null(), "there is no GPU");
-                assert_eq!(inside(None, || 5), 5);
                 return note(&format!("skipped: memory of a replay: {why}"));
             }
         };
         let before = allocated();
         let pool = Arc::new(DevicePool::new(&device, 4096).expect("little memory"));
-        let place = DevicePlace::new(&pool, "m");
+        let (place, outside) = (DevicePlace::pool(&pool, "m"), DevicePlace::kept(&device));
         let pooled = allocated().device_bytes;
         let grown = || allocated().device_bytes - pooled;
 
-        let stays = take(1000);
+        let stays = inside(&outside, || take(1000));
         assert_eq!((grown(), pool.usage().allocations), (1000, 0));
-        let (ours, too_large) = inside(Some(&place), || (take(1000), take(8192)));
+        let (ours, too_large) = inside(&place, || (take(1000), take(8192)));
         assert!(pool.contains(ours as u64) && !pool.contains(too_large as u64));
         assert_eq!((grown(), pool.usage().held, pool.usage().refused), (1000 + 8192, 1, 1));
         assert_eq!(pool.owners()[1].0, "m");
@@ -188,9 +201,7 @@ mod tests {
         assert_eq!((pool.usage().held, pool.not_held()), (0, 1), "it is held no more");
         give_back(0);
         assert!(take(0).is_null());
-        drop((pool, place));
+        drop((pool, place, outside));
         assert_eq!(allocated(), before);
-        // The stand-in wants everything back at the end.
-        *crate::cuda::DEVICE.lock().expect("nobody panicked") = None;
     }
 }

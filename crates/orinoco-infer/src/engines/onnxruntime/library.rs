@@ -6,70 +6,35 @@
 use std::error::Error as _;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use ort::LoadDynamicError;
 use ort::environment::Environment;
 use ort::logging::LogLevel;
 
-use super::memory;
 use crate::cache::{Cache, NoCache};
-use crate::engine::{EngineInfo, Options};
+use crate::context::EngineContext;
+use crate::engine::EngineInfo;
 use crate::faults::shorten;
-use crate::panics::catch_panic;
 
 /// The loaded library. ONNX Runtime allows one environment per process, and `ort` one library.
 pub(super) struct Runtime {
     pub(super) environment: Environment,
     pub(super) info: EngineInfo,
+    /// Whether sessions can take memory of a GPU from us.
+    #[cfg(feature = "cuda")]
+    pub(super) gives_device_memory: std::sync::Mutex<bool>,
 }
 
-/// The runtime of this process, loaded on first use. A failure is not kept: the library may be there next time.
-pub(super) fn runtime(options: &Options) -> Result<Arc<Runtime>, String> {
-    static RUNTIME: Mutex<Option<Arc<Runtime>>> = Mutex::new(None);
-    let mut slot = RUNTIME.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(runtime) = slot.as_ref() {
-        check_same_library(&runtime.info, options)?;
-        return Ok(Arc::clone(runtime));
-    }
-    let search = Search::of_process(options);
-    let runtime = catch_panic(|| load_runtime(&search))??;
-    Ok(Arc::clone(slot.insert(Arc::new(runtime))))
-}
-
-fn check_same_library(loaded: &EngineInfo, options: &Options) -> Result<(), String> {
-    let (Some(wanted), Some(loaded)) = (&options.ort_library, &loaded.library) else { return Ok(()) };
-    if wanted.canonicalize().is_ok_and(|wanted| wanted == *loaded) {
-        return Ok(());
-    }
-    let (wanted, loaded) = (wanted.display(), loaded.display());
-    Err(format!("{wanted} cannot be used, because this process has already loaded {loaded}"))
-}
-
-fn load_runtime(search: &Search) -> Result<Runtime, String> {
-    let mut builder = None;
-    for library in search.candidates()? {
-        match ort::init_from(&library) {
-            Ok(found) => {
-                builder = Some((found, library));
-                break;
-            }
-            // A bare name that the system's loader does not know is not a fault yet.
-            Err(LoadDynamicError::Dlopen { .. }) if !library.is_absolute() => {}
-            Err(why) => return Err(why_not_loaded(&library, &why)),
+impl Runtime {
+    /// A fault, where another library is `wanted` than the one that this process has loaded.
+    pub(super) fn check_is(&self, wanted: Option<&Path>) -> Result<(), String> {
+        let (Some(wanted), Some(loaded)) = (wanted, &self.info.library) else { return Ok(()) };
+        if wanted.canonicalize().is_ok_and(|wanted| wanted == *loaded) {
+            return Ok(());
         }
+        let (wanted, loaded) = (wanted.display(), loaded.display());
+        Err(format!("{wanted} cannot be used, because this process has already loaded {loaded}"))
     }
-    let (builder, library) = builder.ok_or_else(|| search.nothing_found())?;
-    // This says no to telemetry on Windows. On Linux only the environment does: programs call
-    // `orinoco_runtime::set_up_process` first.
-    let environment = builder.with_name("orinoco").with_telemetry(false).build();
-    let environment = environment.map_err(|why| shorten(why.message()))?;
-    // What it would print to standard error comes back as an error, and is reported once.
-    environment.set_log_level(LogLevel::Fatal);
-    // Only sessions that ask for it use it.
-    memory::register(&environment).map_err(|why| shorten(why.message()))?;
-    let (library, version) = identify(library);
-    Ok(Runtime { environment, info: EngineInfo { version, library: Some(library) } })
 }
 
 fn why_not_loaded(library: &Path, why: &LoadDynamicError) -> String {
@@ -123,21 +88,52 @@ fn is_library(path: &Path) -> bool {
 
 /// Where the library may be.
 #[derive(Debug, Default)]
-struct Search {
+pub(super) struct Search {
     option: Option<PathBuf>,
     variable: Option<PathBuf>,
     cache: Option<Result<Cache, NoCache>>,
 }
 
 impl Search {
-    fn of_process(options: &Options) -> Self {
+    /// Where a context wants it looked for.
+    pub(super) fn of(context: &EngineContext) -> Self {
         let variable =
             |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
         Self {
-            option: options.ort_library.clone(),
+            option: context.options().ort_library.clone(),
             variable: variable("ORT_DYLIB_PATH"),
-            cache: Some(Cache::of_process()),
+            cache: Some(context.cache().cloned().map_err(NoCache::clone)),
         }
+    }
+
+    /// Loads the library that is to be used.
+    pub(super) fn load(&self) -> Result<Runtime, String> {
+        let mut builder = None;
+        for library in self.candidates()? {
+            match ort::init_from(&library) {
+                Ok(found) => {
+                    builder = Some((found, library));
+                    break;
+                }
+                // A bare name that the system's loader does not know is not a fault yet.
+                Err(LoadDynamicError::Dlopen { .. }) if !library.is_absolute() => {}
+                Err(why) => return Err(why_not_loaded(&library, &why)),
+            }
+        }
+        let (builder, library) = builder.ok_or_else(|| self.nothing_found())?;
+        // This says no to telemetry on Windows. On Linux only the environment does: programs call
+        // `orinoco_runtime::set_up_process` first.
+        let environment = builder.with_name("orinoco").with_telemetry(false).build();
+        let environment = environment.map_err(|why| shorten(why.message()))?;
+        // What it would print to standard error comes back as an error, and is reported once.
+        environment.set_log_level(LogLevel::Fatal);
+        let (library, version) = identify(library);
+        Ok(Runtime {
+            environment,
+            info: EngineInfo { version, library: Some(library) },
+            #[cfg(feature = "cuda")]
+            gives_device_memory: std::sync::Mutex::new(false),
+        })
     }
 
     /// What to try to load, in order: one path, or names for the system's loader.
@@ -250,7 +246,7 @@ mod tests {
     fn a_file_that_is_no_library_is_reported() {
         let library = tempfile::NamedTempFile::new().unwrap();
         let search = Search { option: Some(library.path().to_owned()), ..Search::default() };
-        let why = load_runtime(&search).map(|runtime| runtime.info).unwrap_err();
+        let why = search.load().map(|runtime| runtime.info).unwrap_err();
         assert!(why.ends_with("cannot be loaded: file too short"), "{why}");
     }
 }

@@ -7,44 +7,25 @@
 #![expect(unsafe_code, reason = "ONNX Runtime calls back with and for raw pointers")]
 
 use std::alloc::Layout;
-use std::cell::RefCell;
 use std::ffi::c_void;
 use std::ptr::{self, NonNull};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{PoisonError, RwLock, Weak};
+use std::sync::atomic::Ordering;
+use std::sync::{PoisonError, Weak};
 
-use orinoco_memory::{Arena, Owner};
 use ort::environment::Environment;
 use ort::memory::{AllocationDevice, AllocatorType, MemoryInfo, MemoryType};
 use ort::sys::{OrtAllocator, OrtMemoryInfo};
 use ort::{AsPointer, Error};
 
+use super::process::{ARENAS, PLACE, Place, STRAY};
 use crate::scratch::Scratch;
 
 /// ONNX Runtime's own alignment on the CPU (`MlasGetPreferredBufferAlignment`: a cache line, or an AVX-512 register).
 const ALIGN_BYTES: usize = 64;
 
-/// What the requests of a call are for.
-#[derive(Clone)]
-pub(super) enum Place {
-    /// What stays (weights, and what is made of them), and the proof of an engine: the system's.
-    System,
-    /// A replay on a lane.
-    Lane(Scratch, Owner),
-}
-
-thread_local! {
-    static PLACE: RefCell<Option<Place>> = const { RefCell::new(None) };
-}
-
-/// Every arena that a range may have come from; a freed range finds its own again here.
-static ARENAS: RwLock<Vec<Weak<Arena>>> = RwLock::new(Vec::new());
-
-/// Requests that came from a thread of which we do not know what it works for.
-static STRAY: AtomicU64 = AtomicU64::new(0);
-
-/// Requests of engines since the start that no place was known for; they came from the system.
-pub(crate) fn stray_requests() -> u64 {
+/// Requests for memory of engines that came from a thread of which we do not know what it works for, since the process
+/// began. They were served by the system.
+pub fn stray_requests() -> u64 {
     STRAY.load(Ordering::Relaxed)
 }
 

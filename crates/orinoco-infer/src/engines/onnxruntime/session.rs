@@ -8,21 +8,28 @@ use ort::memory::{AllocationDevice, Allocator, AllocatorType, MemoryInfo, Memory
 use ort::session::{IoBinding, Session as OrtSession, SessionOutputs};
 use ort::value::{DynTensor, DynTensorValueType};
 
-use super::errors::why_not_run;
-use super::memory::{self, Place, inside};
-use super::tensors::{allocate, copy, describe, fixed_shape, read, write};
-use super::{OrtModel, Provider};
 #[cfg(feature = "cuda")]
-use super::{cuda, device_memory};
+use super::device_memory::{self, DevicePlace};
+use super::errors::why_not_run;
+use super::graph::GraphDesc;
+use super::memory::{self, inside};
+use super::process::Place;
+use super::spare::{Overrides, SpareSession};
+use super::tensors::{allocate, copy, describe, fixed_shape, read, write};
+use crate::device::Device;
 use crate::engine::Session;
+use crate::faults::device_failed;
 use crate::scratch::Scratch;
-use crate::tensor::{TensorView, TensorViewMut};
+use crate::stream::ExecutionStream;
+use crate::tensor::{TensorMut, TensorRef, TensorView, TensorViewMut};
 
 /// A session with its bound tensors. Inputs, and outputs of a known shape, are allocated once and stay where they
 /// are; other outputs are allocated by ONNX Runtime in each run, and copied out of its memory.
 pub(super) struct BoundSession {
     session: OrtSession,
     binding: IoBinding,
+    /// Where the session goes when it is recycled, and how it was loaded.
+    home: (SpareSession, Overrides),
     /// Where ONNX Runtime leaves the outputs that it allocates.
     host: MemoryInfo<'static>,
     inputs: Vec<Bound>,
@@ -30,10 +37,43 @@ pub(super) struct BoundSession {
     file: PathBuf,
     /// Whether inputs are copied when they are bound, so that they are bound before every run.
     copies_inputs: bool,
-    shared_scratch: bool,
-    place: Place,
+    /// What it computes in.
+    place: ComputePlace,
+    /// What it computes in after its first run, which binds a model while its lane works.
+    lane: Option<ComputePlace>,
+}
+
+/// What a run computes in.
+struct ComputePlace {
+    host: Place,
     #[cfg(feature = "cuda")]
-    device_place: Option<device_memory::DevicePlace>,
+    device: Option<DevicePlace>,
+}
+
+impl ComputePlace {
+    /// The engine's own memory.
+    #[cfg_attr(not(feature = "cuda"), expect(unused_variables, reason = "there is none"))]
+    fn own(device: Option<&Device>) -> Self {
+        Self {
+            host: Place::System,
+            #[cfg(feature = "cuda")]
+            device: device.map(DevicePlace::kept),
+        }
+    }
+
+    /// A lane's scratch, on the account of `model`.
+    #[cfg_attr(not(feature = "cuda"), expect(unused_variables, reason = "there is none"))]
+    fn lane(scratch: &Scratch, model: &str, device: Option<&Device>) -> Self {
+        memory::know(scratch);
+        Self {
+            host: Place::Lane(scratch.clone(), scratch.owner(model)),
+            #[cfg(feature = "cuda")]
+            device: device.map(|device| match scratch.device() {
+                Some(pool) => DevicePlace::pool(pool, model),
+                None => DevicePlace::kept(device),
+            }),
+        }
+    }
 }
 
 struct Bound {
@@ -45,16 +85,24 @@ struct Bound {
 }
 
 impl BoundSession {
-    pub(super) fn bind(session: OrtSession, model: &OrtModel, shapes: &[Vec<usize>]) -> Result<Self, Error> {
+    /// Binds every tensor of `session`, which computes on `device` where there is one.
+    pub(super) fn bind(
+        session: OrtSession,
+        home: (SpareSession, Overrides),
+        graph: &GraphDesc,
+        shapes: &[Vec<usize>],
+        device: Option<&Device>,
+        scratch: Option<(&Scratch, &str)>,
+    ) -> Result<Self, Error> {
         let mut binding = session.create_binding()?;
         let mut inputs = Vec::with_capacity(shapes.len());
-        for (input, shape) in model.inputs.iter().zip(shapes) {
+        for (input, shape) in graph.inputs.iter().zip(shapes) {
             let tensor = allocate(input, shape)?;
             binding.bind_input(&input.name, &tensor)?;
             inputs.push(Bound::fixed(&input.name, shape, tensor));
         }
         let host = MemoryInfo::new(AllocationDevice::CPU, 0, AllocatorType::Device, MemoryType::CPUOutput)?;
-        let mut outputs = Vec::with_capacity(model.outputs.len());
+        let mut outputs = Vec::with_capacity(graph.outputs.len());
         // With the axes fixed, the graph's own shape inference knows more than the file declared.
         for output in session.outputs().iter().map(describe) {
             if let Some(shape) = fixed_shape(&output) {
@@ -69,25 +117,20 @@ impl BoundSession {
         Ok(Self {
             session,
             binding,
+            home,
             host,
             inputs,
             outputs,
-            file: model.file.clone(),
-            copies_inputs: model.provider != Provider::Cpu,
-            shared_scratch: model.options.shared_scratch,
-            place: Place::System,
-            #[cfg(feature = "cuda")]
-            device_place: None,
+            file: graph.file.clone(),
+            copies_inputs: device.is_some(),
+            place: ComputePlace::own(device),
+            lane: scratch.map(|(scratch, model)| ComputePlace::lane(scratch, model, device)),
         })
     }
 }
 
 impl BoundSession {
     fn compute(&mut self) -> Result<(), Error> {
-        #[cfg(feature = "cuda")]
-        if self.copies_inputs {
-            cuda::leave_captures_alone();
-        }
         let Self { session, binding, inputs, copies_inputs, place, .. } = self;
         let run = move || {
             // Moved, so that what was found may refer to them.
@@ -98,10 +141,17 @@ impl BoundSession {
             session.run_binding(binding)
         };
         #[cfg(feature = "cuda")]
-        let run = || device_memory::inside(self.device_place.as_ref(), run);
-        let found = inside(place, run);
+        let run = || match &place.device {
+            Some(place) => device_memory::inside(place, run),
+            None => run(),
+        };
+        let found = inside(&place.host, run);
         let kept = found.and_then(|found| keep(&mut self.outputs, found));
-        kept.and(self.release_outputs())
+        kept.and(self.release_outputs())?;
+        if let Some(lane) = self.lane.take() {
+            self.place = lane;
+        }
+        Ok(())
     }
 
     /// Lets go of what ONNX Runtime allocated in a run. The binding would hold it, and refuse a next run in which the
@@ -153,32 +203,26 @@ impl Bound {
     }
 }
 impl Session for BoundSession {
-    fn input(&mut self, index: usize) -> TensorViewMut<'_> {
+    fn input(&mut self, index: usize) -> TensorMut<'_> {
         let Bound { shape, tensor, .. } = &mut self.inputs[index];
         let tensor = tensor.as_mut().expect("inputs are allocated when they are bound");
-        TensorViewMut { shape, data: write(tensor) }
+        TensorMut::Host(TensorViewMut { shape, data: write(tensor) })
     }
 
-    fn run(&mut self) -> Result<(), Diagnosis> {
+    fn enqueue(&mut self, stream: &ExecutionStream) -> Result<(), Diagnosis> {
+        stream.wait().map_err(|why| device_failed(&self.file, &why))?;
         self.compute().map_err(|why| why_not_run(&self.file, &why))
     }
 
-    fn output(&self, index: usize) -> TensorView<'_> {
+    fn output(&self, index: usize) -> TensorRef<'_> {
         let Bound { shape, tensor, .. } = &self.outputs[index];
         let tensor = tensor.as_ref().expect("an output is read after a run");
-        TensorView { shape, data: read(tensor) }
+        TensorRef::Host(TensorView { shape, data: read(tensor) })
     }
 
-    fn compute_in(&mut self, scratch: &Scratch, model: &str) -> bool {
-        if self.shared_scratch {
-            memory::know(scratch);
-            self.place = Place::Lane(scratch.clone(), scratch.owner(model));
-            #[cfg(feature = "cuda")]
-            {
-                let place = |pool| device_memory::DevicePlace::new(pool, model);
-                self.device_place = scratch.device().map(place);
-            }
-        }
-        self.shared_scratch
+    fn recycle(self: Box<Self>) {
+        let Self { session, binding, home: (spare, overrides), .. } = *self;
+        drop(binding);
+        spare.put(session, overrides);
     }
 }

@@ -9,8 +9,9 @@ use orinoco_api::{BENCH_SCHEMA, PipelineBench, PipelineRatios};
 use orinoco_board::{Board, BoardStream};
 use orinoco_config::Faults;
 use orinoco_core::Exit;
+use orinoco_infer::TensorMemory;
 use orinoco_pipeline::Stop;
-use orinoco_runtime::{Earlier, LoadedModel, Quiet, Runtime, load_model, repository};
+use orinoco_runtime::{BoardEngines, Earlier, LoadedModel, Quiet, Runtime, load_model, repository};
 use orinoco_uri::SourceUri;
 
 use super::{frames_measured, median, noise};
@@ -22,7 +23,7 @@ pub(crate) fn run(args: &BenchPipelineArgs, json: bool) -> Result<Exit, Faults> 
     let place = repository(args.place.models.as_deref(), args.place.data.as_deref());
     let inference = inference(&args.engine)?;
     let model = board_model(&args.model, 1, None);
-    let mut loaded = load_model(&model, &inference, &place, &Quiet)?;
+    let mut loaded = load_model(&model, &BoardEngines::new(&inference)?, &place, &Quiet)?;
     let mut stream = BoardStream::new("0", SourceUri::parse(&args.source)?, vec![0]);
     stream.frames_max = Some(args.frames);
     stream.reconnect_attempts = Some(RECONNECT_ATTEMPTS);
@@ -78,8 +79,8 @@ pub(crate) fn run(args: &BenchPipelineArgs, json: bool) -> Result<Exit, Faults> 
 fn engine_fps(loaded: &mut LoadedModel, frames: u64) -> Result<f64, Faults> {
     /// Runs before the clock starts: caches and clocks settle.
     const WARM_UP: u64 = 10;
-    let mut session = loaded.chosen.session()?;
-    let mut input = session.input(loaded.binding.input).data;
+    let mut session = loaded.chosen.session(TensorMemory::Host, None)?;
+    let mut input = session.input(loaded.binding.input).host().data;
     let (scale, mean) =
         loaded.model.input.image().map_or((1.0, 0.0), |image| (image.scale[0], image.mean[0]));
     let elements = input.len();

@@ -14,7 +14,9 @@ use orinoco_core::{Clock, Diagnosis, Exit, Findings};
 use orinoco_media::FrameMemory;
 use orinoco_model::Repository;
 use orinoco_pipeline::{Executor, Frame, MonotonicClock, Poll, Slot, SlotPool, Source, Stop};
-use orinoco_runtime::{Earlier, LoadedModel, Quiet, Runtime, bind_plan, load_model, repository};
+use orinoco_runtime::{
+    BoardEngines, Earlier, LoadedModel, Quiet, Runtime, bind_plan, load_model, repository,
+};
 use orinoco_uri::SourceUri;
 use rustix::time::{ClockId, clock_gettime};
 
@@ -62,7 +64,8 @@ pub(crate) fn run(args: &BenchStreamsArgs, json: bool) -> Result<Exit, Faults> {
         source: SourceUri::parse(&args.source)?,
         place,
     };
-    let mut loaded = load_model(&bench.model, &bench.inference, &bench.place, &Quiet)?;
+    let engines = BoardEngines::new(&bench.inference)?;
+    let mut loaded = load_model(&bench.model, &engines, &bench.place, &Quiet)?;
     let mut rounds = Vec::new();
     for round in 1..=args.rounds {
         output::note(&format!("round {round} of {}", args.rounds));

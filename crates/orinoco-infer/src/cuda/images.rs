@@ -1,0 +1,156 @@
+//! Frames into an input on the GPU.
+
+use std::path::{Path, PathBuf};
+
+use orinoco_core::{Diagnosis, Resize, WithSubject, codes};
+use orinoco_cuda::launch::{self, Element};
+use orinoco_cuda::{
+    CudaError, Device, FilterBounds, FrameTable, Graph, PictureTensor, Placement, Ran, Span, Stream,
+    TableLayout, TableSpan,
+};
+use orinoco_pipeline::Frame;
+use orinoco_vision::{InputSpec, Mapping};
+
+use super::intake::{Intake, is_lent};
+use crate::bound::Adapter;
+use crate::engine::Session;
+use crate::faults::device_failed;
+use crate::stream::ExecutionStream;
+use crate::tensor::DeviceTensor;
+
+/// The longest side of a frame for the antialiased resize, whose weights have room in the table from the start.
+const FRAME_SIDE_MAX: u32 = 4096;
+
+/// Frames into an input on the GPU, preprocessed there.
+pub(crate) struct DeviceImages {
+    file: PathBuf,
+    spec: InputSpec,
+    batch: usize,
+    intake: Intake,
+    table: FrameTable,
+    /// The session's input, and what goes in.
+    input: Span,
+    tensor: PictureTensor,
+    mappings: Vec<Mapping>,
+    graph: Graph,
+}
+
+impl DeviceImages {
+    pub(super) fn new(
+        file: &Path,
+        spec: &InputSpec,
+        input: &DeviceTensor,
+        batch: usize,
+        device: &Device,
+    ) -> Result<Self, CudaError> {
+        let element = Element::of(input.element).expect("the kernels write its type");
+        Ok(Self {
+            file: file.to_owned(),
+            batch,
+            intake: Intake::new(device, batch),
+            table: FrameTable::new(device, layout_for(spec, batch))?,
+            input: input.span.clone(),
+            tensor: tensor_of(spec, element),
+            mappings: vec![Mapping::default(); batch],
+            graph: Graph::new(),
+            spec: spec.clone(),
+        })
+    }
+
+    /// The table of the frames, where kernels read it.
+    pub(super) fn table(&self) -> TableSpan {
+        self.table.span()
+    }
+
+    /// Whether frames in a Jetson's video memory are read where they are.
+    pub(crate) fn reads_video_memory(&self) -> bool {
+        self.intake.reads_video_memory()
+    }
+
+    fn fill_table(&mut self, frames: &[Frame], stream: &Stream) -> Result<(), Diagnosis> {
+        let Self { intake, file, .. } = self;
+        intake.make_room(frames).map_err(|why| device_failed(file, &why))?;
+        for (item, frame) in frames.iter().enumerate() {
+            let placed = intake.place(item, frame, stream);
+            let (desc, span) = placed.map_err(|why| device_failed(file, &why))?;
+            let mapping = self.spec.mapping(desc.width, desc.height);
+            let set = self.table.set(item, &desc, &span, placement(&mapping));
+            let next = "make the source's frames smaller, or use an engine on the CPU";
+            set.about(&codes::ENGINE_RUN, file.display(), next)?;
+            self.mappings[item] = mapping;
+        }
+        (frames.len()..self.batch).for_each(|item| self.table.clear(item));
+        Ok(())
+    }
+}
+
+impl Adapter<[Frame]> for DeviceImages {
+    fn write(
+        &mut self,
+        frames: &[Frame],
+        _: &mut dyn Session,
+        stream: &ExecutionStream,
+    ) -> Result<u32, Diagnosis> {
+        let stream = on_gpu(stream);
+        self.fill_table(frames, stream)?;
+        let Self { graph, table, tensor, input, intake, file, .. } = self;
+        let ran = graph.run(stream, 0, |stream| {
+            table.upload(stream)?;
+            launch::preprocess(stream, &table.span(), tensor, input)
+        });
+        let ran = ran.and_then(|ran| {
+            intake.release(stream)?;
+            // The engine would wait for it, too; here the time is counted as preprocessing.
+            stream.synchronize()?;
+            Ok(ran)
+        });
+        ran.map(|ran| u32::from(ran == Ran::Directly)).map_err(|why| device_failed(file, &why))
+    }
+
+    fn mappings(&self) -> &[Mapping] {
+        &self.mappings
+    }
+
+    /// Lets go of those frames that decoders wait for.
+    fn release(&mut self, frames: &[Frame], stream: &ExecutionStream) {
+        if !frames.iter().any(is_lent) {
+            return;
+        }
+        // After a fault something may still be on its way; what cannot be waited for does not run any more either.
+        let _ = stream.wait();
+        (0..self.batch).for_each(|item| self.table.clear(item));
+    }
+}
+
+/// The stream of a model that is bound on the GPU.
+pub(super) fn on_gpu(stream: &ExecutionStream) -> &Stream {
+    stream.device().expect("it was made on the GPU")
+}
+
+fn tensor_of(spec: &InputSpec, element: Element) -> PictureTensor {
+    PictureTensor {
+        width: spec.width,
+        height: spec.height,
+        order: spec.color,
+        layout: spec.layout,
+        element,
+        filter: spec.resize,
+        mean: spec.mean,
+        scale: spec.scale,
+        fill: spec.fill,
+    }
+}
+
+fn layout_for(spec: &InputSpec, batch: usize) -> TableLayout {
+    match spec.resize {
+        Resize::Bilinear => TableLayout::bilinear(batch),
+        Resize::BilinearAntialias => {
+            let input = (spec.width, spec.height);
+            TableLayout::antialiased(batch, FilterBounds { frame_side_max: FRAME_SIDE_MAX, input })
+        }
+    }
+}
+
+fn placement(mapping: &Mapping) -> Placement {
+    Placement { offset: mapping.offset, size: mapping.size, scale: mapping.scale }
+}

@@ -1,0 +1,14 @@
+//! What the rest of this crate names of a GPU: the types of `orinoco-cuda`, or, in a build without CUDA, types of the same
+//! names that have no values. So what merely carries a GPU's things from hand to hand reads the same in both builds.
+
+#[cfg(not(feature = "cuda"))]
+mod absent;
+
+#[cfg(not(feature = "cuda"))]
+pub(crate) use self::absent::DevicePool;
+#[cfg(not(feature = "cuda"))]
+pub use self::absent::{CudaError, Device, Span, Stream, Unavailable};
+#[cfg(feature = "cuda")]
+pub(crate) use orinoco_cuda::DevicePool;
+#[cfg(feature = "cuda")]
+pub use orinoco_cuda::{CudaError, Device, Span, Stream, Unavailable};

@@ -1,0 +1,185 @@
+//! Sessions whose tensors stay on the GPU.
+#![expect(unsafe_code, reason = "tensors of ONNX Runtime on the GPU are raw memory")]
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use orinoco_core::text::mebibytes;
+use orinoco_core::{Diagnosis, TensorDesc};
+use orinoco_cuda::{Device, DevicePool, Span};
+use ort::Error;
+use ort::memory::{AllocationDevice, Allocator, AllocatorType, MemoryInfo, MemoryType};
+use ort::session::{IoBinding, RunOptions, Session as OrtSession};
+use ort::value::DynTensor;
+
+use super::device_memory::{DevicePlace, inside};
+use super::errors::why_not_run;
+use super::graph::GraphDesc;
+use super::memory;
+use super::process::Place;
+use super::tensors::{describe, fixed_shape, type_of};
+use crate::context::DEVICE;
+use crate::engine::Session;
+use crate::faults::{device_failed, unsupported};
+use crate::stream::ExecutionStream;
+use crate::tensor::{DeviceTensor, TensorMemory, TensorMut, TensorRef};
+
+/// Runs before a session may compute in a lane's pool: in its second, ONNX Runtime allocates by the pattern of the first.
+const FIRST_RUNS: usize = 2;
+/// Runs of a lane's thread in which ONNX Runtime may capture: it does so within the first, after a regular one, or in the
+/// second, where the first was refused.
+const CAPTURING_RUNS: usize = 2;
+
+/// A session bound to tensors on the GPU.
+pub(super) struct CudaSession {
+    session: OrtSession,
+    binding: IoBinding,
+    inputs: Vec<DeviceTensor>,
+    outputs: Vec<DeviceTensor>,
+    /// Dropped after the session, which gives back what it has of it.
+    place: DevicePlace,
+    device: Device,
+    /// Runs in which ONNX Runtime may still capture.
+    capturing_runs_left: usize,
+    file: PathBuf,
+}
+
+impl CudaSession {
+    /// Binds every tensor, and runs; `None` where an output has no fixed shape. It is going to compute in `pool`, on the
+    /// account of the model's name, if `session` takes its memory from us.
+    pub(super) fn bind(
+        session: OrtSession,
+        graph: &GraphDesc,
+        shapes: &[Vec<usize>],
+        device: &Device,
+        pool: Option<(&Arc<DevicePool>, &str)>,
+    ) -> Result<Option<Self>, Diagnosis> {
+        let kept = DevicePlace::kept(device);
+        let bind = || Self::bind_tensors(session, graph, shapes, device);
+        let bound = inside(&kept, || memory::inside(&Place::System, bind));
+        let bound = bound.map_err(|why| why_not_run(&graph.file, &why))?;
+        let Some(mut bound) = bound else { return Ok(None) };
+        // Beside whatever the lane computes meanwhile, so in a pool of its own.
+        let own = pool.map(|_| Arc::new(DevicePool::measuring(device)));
+        if let Some(own) = &own {
+            bound.place = DevicePlace::pool(own, &graph.file.display().to_string());
+        }
+        bound.run_first()?;
+        if let (Some(own), Some((lane, name))) = (own, pool) {
+            bound.check_nothing_kept(&own)?;
+            bound.place = DevicePlace::pool(lane, name);
+        }
+        Ok(Some(bound))
+    }
+
+    fn bind_tensors(
+        session: OrtSession,
+        graph: &GraphDesc,
+        shapes: &[Vec<usize>],
+        device: &Device,
+    ) -> Result<Option<Self>, Error> {
+        let memory = MemoryInfo::new(
+            AllocationDevice::CUDA,
+            DEVICE as i32,
+            AllocatorType::Device,
+            MemoryType::Default,
+        )?;
+        let allocator = Allocator::new(&session, memory)?;
+        let mut binding = session.create_binding()?;
+        let mut inputs = Vec::with_capacity(shapes.len());
+        for (input, shape) in graph.inputs.iter().zip(shapes) {
+            let tensor = DynTensor::new(&allocator, type_of(input)?, shape.as_slice())?;
+            binding.bind_input(&input.name, &tensor)?;
+            inputs.push(on_device(input, shape, tensor));
+        }
+        let mut outputs = Vec::with_capacity(graph.outputs.len());
+        for output in session.outputs().iter().map(describe) {
+            let Some(shape) = fixed_shape(&output) else { return Ok(None) };
+            let mut tensor = DynTensor::new(&allocator, type_of(&output)?, shape.as_slice())?;
+            binding.bind_output(&output.name, &mut tensor)?;
+            outputs.push(on_device(&output, &shape, tensor));
+        }
+        Ok(Some(Self {
+            session,
+            binding,
+            inputs,
+            outputs,
+            place: DevicePlace::kept(device),
+            device: device.clone(),
+            capturing_runs_left: CAPTURING_RUNS,
+            file: graph.file.clone(),
+        }))
+    }
+
+    /// Runs that are not captured: ONNX Runtime keeps a graph for the thread that captured it, and this is not the lane's.
+    fn run_first(&mut self) -> Result<(), Diagnosis> {
+        const NOT_CAPTURED: &str = "-1";
+        let Self { session, binding, place, .. } = self;
+        let run = || -> Result<(), Error> {
+            let mut options = RunOptions::new()?;
+            options.set("gpu_graph_id", NOT_CAPTURED)?;
+            for _ in 0..FIRST_RUNS {
+                session.run_binding_with_options(binding, &options)?;
+            }
+            Ok(())
+        };
+        let ran = inside(place, || memory::inside(&Place::System, run));
+        ran.map_err(|why| why_not_run(&self.file, &why))
+    }
+
+    /// One that is going to share a lane's pool must keep nothing there from run to run. That it computes in a pool of ours
+    /// at all is checked too: a provider that does not ask would take memory which is in no plan.
+    fn check_nothing_kept(&self, own: &DevicePool) -> Result<(), Diagnosis> {
+        let usage = own.usage();
+        if usage.allocations == 0 {
+            let cause =
+                "ONNX Runtime's CUDA provider does not take its memory from us, so it cannot be planned";
+            return Err(unsupported(&self.file, cause));
+        }
+        if usage.held > 0 {
+            let kept = mebibytes(usage.in_use_bytes as u64);
+            let cause = format!("it keeps {kept} of the GPU's memory from run to run");
+            let cause = format!("{cause}, and the memory planned for it is shared");
+            return Err(unsupported(&self.file, &cause));
+        }
+        Ok(())
+    }
+}
+
+/// `tensor`, which ONNX Runtime allocated on the GPU, as kernels take it.
+fn on_device(desc: &TensorDesc, shape: &[usize], tensor: DynTensor) -> DeviceTensor {
+    let element = desc.element.expect("a binding has only known types");
+    let bytes = shape.iter().product::<usize>() * element.bytes();
+    let address = tensor.data_ptr() as u64;
+    // SAFETY: the tensor has that many bytes in the GPU's memory, where they stay until it is dropped.
+    let span = unsafe { Span::foreign(address, bytes, Some(Arc::new(tensor))) };
+    DeviceTensor { shape: shape.to_vec(), element, span }
+}
+
+impl Session for CudaSession {
+    fn memory(&self) -> TensorMemory {
+        TensorMemory::Device
+    }
+
+    fn input(&mut self, index: usize) -> TensorMut<'_> {
+        TensorMut::Device(&self.inputs[index])
+    }
+
+    /// ONNX Runtime computes on a stream of its own, captures a graph of its own, and waits for it.
+    fn enqueue(&mut self, stream: &ExecutionStream) -> Result<(), Diagnosis> {
+        stream.wait().map_err(|why| device_failed(&self.file, &why))?;
+        // What is freed while ONNX Runtime captures would end the capture.
+        let _capturing = self.capturing_runs_left.checked_sub(1).map(|left| {
+            self.capturing_runs_left = left;
+            self.device.capture_guard()
+        });
+        let Self { session, binding, place, .. } = self;
+        let run = || session.run_binding(binding).map(drop);
+        let ran = inside(place, || memory::inside(&Place::System, run));
+        ran.map_err(|why| why_not_run(&self.file, &why))
+    }
+
+    fn output(&self, index: usize) -> TensorRef<'_> {
+        TensorRef::Device(&self.outputs[index])
+    }
+}

@@ -1,0 +1,50 @@
+//! What a model's graph takes and gives, as ONNX Runtime has read it.
+
+use std::path::{Path, PathBuf};
+
+use orinoco_core::{Diagnosis, TensorDesc};
+use ort::session::Session as OrtSession;
+
+use super::spare::Overrides;
+use super::tensors::{describe, symbols_of};
+use crate::faults::unsupported;
+
+/// A model's graph.
+pub(super) struct GraphDesc {
+    pub(super) file: PathBuf,
+    pub(super) inputs: Vec<TensorDesc>,
+    pub(super) outputs: Vec<TensorDesc>,
+    /// The names of each input's dynamic axes; empty for the others.
+    symbols: Vec<Vec<String>>,
+}
+
+impl GraphDesc {
+    /// The graph of `file`, which `session` has read.
+    pub(super) fn of(file: &Path, session: &OrtSession) -> Self {
+        Self {
+            file: file.to_owned(),
+            inputs: session.inputs().iter().map(describe).collect(),
+            outputs: session.outputs().iter().map(describe).collect(),
+            symbols: session.inputs().iter().map(symbols_of).collect(),
+        }
+    }
+
+    /// The sizes that `shapes` gives to named axes. ONNX Runtime plans its memory and infers the outputs' shapes with
+    /// them, so they are fixed before the graph is optimised.
+    pub(super) fn overrides(&self, shapes: &[Vec<usize>]) -> Result<Overrides, Diagnosis> {
+        let mut fixed = Overrides::new();
+        for (symbol, size) in self.symbols.iter().flatten().zip(shapes.iter().flatten()) {
+            let size = i64::try_from(*size).expect("check_binding keeps sizes below isize::MAX");
+            match fixed.iter().find(|(name, _)| name == symbol) {
+                _ if symbol.is_empty() => {}
+                None => fixed.push((symbol.clone(), size)),
+                Some((_, other)) if *other == size => {}
+                Some((_, other)) => {
+                    let cause = format!("axis `{symbol}` cannot be both {other} and {size}");
+                    return Err(unsupported(&self.file, &cause));
+                }
+            }
+        }
+        Ok(fixed)
+    }
+}

@@ -1,0 +1,122 @@
+//! ONNX Runtime's execution providers: where it computes.
+
+#[cfg(feature = "cuda")]
+use std::sync::PoisonError;
+
+use ort::Error;
+#[cfg(feature = "cuda")]
+use ort::ep::cuda::ConvAlgorithmSearch;
+#[cfg(feature = "cuda")]
+use ort::ep::{ArenaExtendStrategy, CUDA, ExecutionProvider};
+use ort::session::builder::SessionBuilder;
+
+#[cfg(feature = "cuda")]
+use super::device_memory::register;
+use super::library::Runtime;
+#[cfg(feature = "cuda")]
+use crate::context::DEVICE;
+use crate::context::EngineContext;
+use crate::device::Device;
+#[cfg(feature = "cuda")]
+use crate::faults::shorten;
+
+/// Where ONNX Runtime computes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Provider {
+    Cpu,
+    #[cfg(feature = "cuda")]
+    Cuda,
+}
+
+/// Where a session's tensors are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Tensors {
+    Host,
+    /// On the GPU, with what it computes in.
+    #[cfg(feature = "cuda")]
+    Device(Memory),
+}
+
+/// What a session whose tensors are on the GPU computes in.
+#[cfg(feature = "cuda")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Memory {
+    /// ONNX Runtime's own arena.
+    Its,
+    /// A pool of ours.
+    Ours,
+    /// A pool of ours that measures.
+    Measured,
+}
+
+#[cfg_attr(not(feature = "cuda"), expect(unused_variables, reason = "only the GPU's provider asks"))]
+impl Provider {
+    /// Whether the library and this machine have it; if not, the reason in one sentence. The GPU, for the one that computes
+    /// there.
+    pub(super) fn check(self, context: &EngineContext, runtime: &Runtime) -> Result<Option<Device>, String> {
+        match self {
+            Self::Cpu => Ok(None),
+            #[cfg(feature = "cuda")]
+            Self::Cuda => check_cuda(context, runtime).map(Some),
+        }
+    }
+
+    /// Makes sessions of `builder` compute there, for tensors in `memory`, in memory of ours if `shared_scratch`.
+    pub(super) fn choose(
+        self,
+        builder: SessionBuilder,
+        memory: Tensors,
+        shared_scratch: bool,
+    ) -> Result<SessionBuilder, Error> {
+        match self {
+            Self::Cpu if shared_scratch => Ok(builder.with_env_allocators()?),
+            Self::Cpu => Ok(builder),
+            #[cfg(feature = "cuda")]
+            Self::Cuda => choose_cuda(builder, memory, shared_scratch),
+        }
+    }
+}
+
+/// Whether there is a GPU, and a library that was built for one. If so, sessions may take their memory there from us.
+#[cfg(feature = "cuda")]
+fn check_cuda(context: &EngineContext, runtime: &Runtime) -> Result<Device, String> {
+    let device = context.device().map_err(|why| why.reason)?;
+    if !CUDA::is_available().unwrap_or(false) {
+        let library = runtime.info.library.as_ref();
+        let library = library.map_or_else(|| "ONNX Runtime".into(), |path| path.display().to_string());
+        let next = "name one that was as ort_library in the board file";
+        return Err(format!("{library} was built without CUDA; {next}"));
+    }
+    let mut registered = runtime.gives_device_memory.lock().unwrap_or_else(PoisonError::into_inner);
+    if !*registered {
+        register(&runtime.environment).map_err(|why| shorten(why.message()))?;
+        *registered = true;
+    }
+    Ok(device)
+}
+
+/// Makes sessions compute on the GPU, and nowhere else: what an operator lacks there is an error, not a quiet copy to the
+/// CPU and back. Their memory there comes from us, for tensors on the host if `shared_scratch`.
+#[cfg(feature = "cuda")]
+fn choose_cuda(
+    builder: SessionBuilder,
+    memory: Tensors,
+    shared_scratch: bool,
+) -> Result<SessionBuilder, Error> {
+    let is_ours = match memory {
+        Tensors::Host => shared_scratch,
+        Tensors::Device(memory) => memory != Memory::Its,
+    };
+    let provider = CUDA::default()
+        .with_device_id(DEVICE as i32)
+        .with_arena_extend_strategy(ArenaExtendStrategy::SameAsRequested)
+        // Trying every algorithm takes minutes on a small board, and memory that is not planned for.
+        .with_conv_algorithm_search(ConvAlgorithmSearch::Heuristic)
+        // The graph says how exact the numbers are.
+        .with_tf32(false)
+        // Its own graph needs tensors that stay where they are, and memory that is there already.
+        .with_cuda_graph(matches!(memory, Tensors::Device(Memory::Its | Memory::Ours)));
+    let builder = if is_ours { builder.with_env_allocators()? } else { builder };
+    let builder = builder.with_execution_providers([provider.build().error_on_failure()])?;
+    Ok(builder.with_config_entry("session.disable_cpu_ep_fallback", "1")?)
+}

@@ -1,0 +1,179 @@
+//! Models of pictures: the plan that a lane replays, on the host or on the GPU.
+
+use std::sync::Arc;
+
+use orinoco_core::{Clock, Diagnosis, Findings, TensorDesc, WithSubject, codes};
+use orinoco_model::{Binding, Model};
+use orinoco_pipeline::{Executor, Frame, StageTimes};
+use orinoco_vision::{InputSpec, Mapping, Preprocessor};
+
+use crate::bound::{Adapter, BoundModel, Readout};
+use crate::context::EngineContext;
+#[cfg(feature = "cuda")]
+use crate::cuda::{self, DeviceHead, DeviceImages};
+use crate::engine::{Prepared, Session};
+use crate::host::{HostHead, HostInput, HostParts};
+use crate::stream::ExecutionStream;
+use crate::tensor::TensorMemory;
+
+/// One model's plan for one batch size, on one lane.
+pub struct ImagePlan {
+    bound: Bound,
+    batch: usize,
+    clock: Arc<dyn Clock>,
+}
+
+enum Bound {
+    Host(Box<BoundModel<HostImages, HostHead>>),
+    #[cfg(feature = "cuda")]
+    Device(Box<BoundModel<DeviceImages, DeviceHead>>),
+}
+
+impl ImagePlan {
+    /// Binds `model`, which takes pictures, to a session of `prepared` whose shapes are those of `binding`. It is where the
+    /// session's tensors are: on the GPU of `context` only if [it can be](Self::can_be_on_device).
+    ///
+    /// # Errors
+    /// `E0204` for a model that takes no pictures, or whose outputs are not those of its head; faults of the engine, and of
+    /// the GPU.
+    pub fn new(
+        model: &Model,
+        binding: &Binding,
+        prepared: &dyn Prepared,
+        session: Box<dyn Session>,
+        context: &EngineContext,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self, Diagnosis> {
+        let image = model.input.image().ok_or("it takes sound, and this is a stream of pictures");
+        let next = "use a model whose input is a picture, or `orinoco infer` with WAV files";
+        let image = image.about(&codes::MODEL_DISAGREES, model.file.display(), next)?;
+        let bound = match session.memory() {
+            TensorMemory::Host => Bound::Host(Box::new(on_host(model, image, binding, prepared, session)?)),
+            #[cfg(feature = "cuda")]
+            TensorMemory::Device => {
+                let next = "see `orinoco doctor`, or use an engine on the CPU";
+                let device = context.device();
+                let device = device.about(&codes::ENGINE_UNAVAILABLE, model.file.display(), next)?;
+                Bound::Device(Box::new(cuda::bind(model, image, binding, prepared, session, &device)?))
+            }
+            #[cfg(not(feature = "cuda"))]
+            TensorMemory::Device => unreachable!("{context:?} has no tensors on a GPU"),
+        };
+        Ok(Self { bound, batch: binding.batch, clock })
+    }
+
+    /// Whether there are kernels for what `model` needs beside its engine: it takes pictures only, in floating point or
+    /// plain bytes, and gives what it computed without scales.
+    #[cfg_attr(not(feature = "cuda"), expect(unused_variables, reason = "there are no kernels"))]
+    pub fn can_be_on_device(model: &Model, binding: &Binding, inputs: &[TensorDesc]) -> bool {
+        #[cfg(feature = "cuda")]
+        return cuda::serves(model, binding, inputs);
+        #[cfg(not(feature = "cuda"))]
+        false
+    }
+}
+
+fn on_host(
+    model: &Model,
+    image: &InputSpec,
+    binding: &Binding,
+    prepared: &dyn Prepared,
+    session: Box<dyn Session>,
+) -> Result<BoundModel<HostImages, HostHead>, Diagnosis> {
+    let HostParts { session, input, states, head } = HostParts::new(model, binding, prepared, session)?;
+    let adapter = HostImages {
+        input,
+        elements: image.elements(),
+        preprocessor: Preprocessor::new(image.clone()),
+        mappings: vec![Mapping::default(); binding.batch],
+    };
+    let (file, stream) = (model.file.clone(), ExecutionStream::Host);
+    Ok(BoundModel { file, adapter, session, states, readout: head, stream })
+}
+
+/// Frames into an input in the host's memory.
+struct HostImages {
+    input: HostInput,
+    elements: usize,
+    preprocessor: Preprocessor,
+    mappings: Vec<Mapping>,
+}
+
+impl Adapter<[Frame]> for HostImages {
+    fn write(
+        &mut self,
+        frames: &[Frame],
+        session: &mut dyn Session,
+        _: &ExecutionStream,
+    ) -> Result<u32, Diagnosis> {
+        let Self { input, elements, preprocessor, mappings } = self;
+        input.write(session, |tensor| {
+            let places = tensor.chunks_exact_mut(*elements).zip(mappings);
+            for (frame, (place, mapping)) in frames.iter().zip(places) {
+                *mapping = preprocessor.run(&frame.view(), mapping, place);
+            }
+        });
+        Ok(0)
+    }
+
+    fn mappings(&self) -> &[Mapping] {
+        &self.mappings
+    }
+}
+
+impl Executor for ImagePlan {
+    fn batch_max(&self) -> usize {
+        self.batch
+    }
+
+    fn reads_video_memory(&self) -> bool {
+        match &self.bound {
+            Bound::Host(_) => false,
+            #[cfg(feature = "cuda")]
+            Bound::Device(bound) => bound.adapter.reads_video_memory(),
+        }
+    }
+
+    fn replay(&mut self, frames: &[Frame], findings: &mut [Findings]) -> Result<StageTimes, Diagnosis> {
+        let count = frames.len();
+        assert!((1..=self.batch).contains(&count), "{count} frames for a batch of {}", self.batch);
+        match &mut self.bound {
+            Bound::Host(bound) => replay(bound, &*self.clock, frames, findings),
+            #[cfg(feature = "cuda")]
+            Bound::Device(bound) => replay(bound, &*self.clock, frames, findings),
+        }
+    }
+}
+
+fn replay<A: Adapter<[Frame]>, R: Readout>(
+    bound: &mut BoundModel<A, R>,
+    clock: &dyn Clock,
+    frames: &[Frame],
+    findings: &mut [Findings],
+) -> Result<StageTimes, Diagnosis> {
+    let times = replay_lent(bound, clock, frames, findings);
+    // After a fault, too.
+    bound.release(frames);
+    times
+}
+
+fn replay_lent<A: Adapter<[Frame]>, R: Readout>(
+    bound: &mut BoundModel<A, R>,
+    clock: &dyn Clock,
+    frames: &[Frame],
+    findings: &mut [Findings],
+) -> Result<StageTimes, Diagnosis> {
+    let start = clock.now();
+    let before = bound.write(frames)?;
+    let ready = clock.now();
+    bound.infer()?;
+    let inferred = clock.now();
+    let after = bound.read(findings)?;
+    let done = clock.now();
+    Ok(StageTimes {
+        preprocess: ready.since(start),
+        infer: inferred.since(ready),
+        postprocess: done.since(inferred),
+        graph_fallbacks: before + after,
+    })
+}

@@ -1,0 +1,238 @@
+//! A toy engine: graphs of one node, Identity or Relu. It uses nothing but what the crate offers to everybody, and shows
+//! what an engine has to be to pass the suite.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use half::f16;
+use orinoco_core::{Diagnosis, Dim, ElementType, TensorDesc, codes};
+use orinoco_infer::{
+    Elements, ElementsMut, Engine, EngineContext, EngineInfo, ExecutionStream, Prepared, Session,
+    SessionSpec, TensorMut, TensorRef, TensorView, TensorViewMut, check_binding,
+};
+use orinoco_model::{check_file, unreadable};
+use prost::Message;
+
+/// The engine.
+pub(crate) struct Toy;
+
+/// State of the toy in a context. A real engine keeps its library there.
+struct ToyState {
+    version: &'static str,
+}
+
+impl Engine for Toy {
+    fn name(&self) -> &'static str {
+        "toy"
+    }
+
+    fn check(&self, context: &EngineContext) -> Result<EngineInfo, String> {
+        let state = context.state(|| Ok::<_, String>(Arc::new(ToyState { version: "1.0" })))?;
+        Ok(EngineInfo { version: state.version.to_owned(), library: None })
+    }
+
+    fn prepare(&self, file: &Path, _: &EngineContext) -> Result<Box<dyn Prepared>, Diagnosis> {
+        check_file(file)?;
+        let not_onnx = || unreadable(file, "the file is not ONNX, or it was cut short");
+        let bytes = std::fs::read(file).map_err(|why| unreadable(file, &why.to_string()))?;
+        let model = proto::Model::decode(bytes.as_slice()).map_err(|_| not_onnx())?;
+        let graph = model.graph.ok_or_else(not_onnx)?;
+        let lacks = graph.nodes.iter().find(|node| !["Identity", "Relu"].contains(&node.operator.as_str()));
+        let refused = match (lacks, graph.nodes.as_slice()) {
+            (Some(node), _) => format!("the toy lacks the operator {:.80}", node.operator),
+            (None, [node]) => {
+                let is_relu = node.operator == "Relu";
+                let inputs = graph.inputs.iter().map(proto::Value::describe).collect();
+                let outputs = graph.outputs.iter().map(proto::Value::describe).collect();
+                return Ok(Box::new(ToyModel { file: file.to_owned(), inputs, outputs, is_relu }));
+            }
+            (None, nodes) => format!("the toy runs graphs of one node, and this has {}", nodes.len()),
+        };
+        Err(Diagnosis::new(&codes::MODEL_UNSUPPORTED, file.display(), refused, "try another engine"))
+    }
+}
+
+struct ToyModel {
+    file: PathBuf,
+    inputs: Vec<TensorDesc>,
+    outputs: Vec<TensorDesc>,
+    is_relu: bool,
+}
+
+impl Prepared for ToyModel {
+    fn inputs(&self) -> &[TensorDesc] {
+        &self.inputs
+    }
+
+    fn outputs(&self) -> &[TensorDesc] {
+        &self.outputs
+    }
+
+    fn session(&self, wanted: &SessionSpec<'_>) -> Result<Box<dyn Session>, Diagnosis> {
+        check_binding(&self.file, &self.inputs, &self.outputs, wanted.shapes)?;
+        let ([input], [shape]) = (self.inputs.as_slice(), wanted.shapes) else {
+            return Err(unreadable(&self.file, "its node has one input"));
+        };
+        let element = input.element.expect("check_binding lets known types through");
+        let x = Values::zeros(element, shape.iter().product());
+        let session = ToySession { shape: shape.clone(), y: x.clone(), x, is_relu: self.is_relu };
+        Ok(Box::new(session))
+    }
+}
+
+struct ToySession {
+    shape: Vec<usize>,
+    x: Values,
+    y: Values,
+    is_relu: bool,
+}
+
+impl Session for ToySession {
+    fn input(&mut self, _: usize) -> TensorMut<'_> {
+        TensorMut::Host(TensorViewMut { shape: &self.shape, data: self.x.lend_mut() })
+    }
+
+    fn enqueue(&mut self, stream: &ExecutionStream) -> Result<(), Diagnosis> {
+        stream.wait().unwrap_or_else(|why| panic!("the toy is never on a GPU: {why}"));
+        self.y.copy(&self.x, self.is_relu);
+        Ok(())
+    }
+
+    fn output(&self, _: usize) -> TensorRef<'_> {
+        TensorRef::Host(TensorView { shape: &self.shape, data: self.y.lend() })
+    }
+}
+
+macro_rules! values {
+    ($($variant:ident $type:ty, $zero:expr;)*) => {
+        /// The elements of a tensor.
+        #[derive(Clone)]
+        enum Values { $($variant(Vec<$type>),)* }
+
+        impl Values {
+            fn zeros(element: ElementType, count: usize) -> Self {
+                match element {
+                    $(ElementType::$variant => Self::$variant(vec![$zero; count]),)*
+                    other => unreachable!("{other:?} is not carried"),
+                }
+            }
+
+            fn lend(&self) -> Elements<'_> {
+                match self { $(Self::$variant(values) => Elements::$variant(values),)* }
+            }
+
+            fn lend_mut(&mut self) -> ElementsMut<'_> {
+                match self { $(Self::$variant(values) => ElementsMut::$variant(values),)* }
+            }
+
+            /// Replaces them by those of `source`, or by zero where `is_relu` and they are below.
+            fn copy(&mut self, source: &Self, is_relu: bool) {
+                match (self, source) {
+                    $((Self::$variant(target), Self::$variant(source)) => {
+                        let relu = |x: $type| if is_relu && PartialOrd::lt(&x, &$zero) { $zero } else { x };
+                        target.iter_mut().zip(source).for_each(|(target, x)| *target = relu(*x));
+                    })*
+                    _ => unreachable!("input and output are of one type"),
+                }
+            }
+        }
+    };
+}
+
+values! {
+    F32 f32, 0.0;
+    F16 f16, f16::ZERO;
+    U8 u8, 0;
+    I8 i8, 0;
+    I32 i32, 0;
+    I64 i64, 0;
+    Bool bool, false;
+}
+
+/// The part of onnx.proto that such graphs use.
+mod proto {
+    use super::{Dim, ElementType, Message, TensorDesc};
+
+    #[derive(Message)]
+    pub(super) struct Model {
+        #[prost(message, tag = "7")]
+        pub(super) graph: Option<Graph>,
+    }
+
+    #[derive(Message)]
+    pub(super) struct Graph {
+        #[prost(message, repeated, tag = "1")]
+        pub(super) nodes: Vec<Node>,
+        #[prost(message, repeated, tag = "11")]
+        pub(super) inputs: Vec<Value>,
+        #[prost(message, repeated, tag = "12")]
+        pub(super) outputs: Vec<Value>,
+    }
+
+    #[derive(Message)]
+    pub(super) struct Node {
+        #[prost(string, tag = "4")]
+        pub(super) operator: String,
+    }
+
+    #[derive(Message)]
+    pub(super) struct Value {
+        #[prost(string, tag = "1")]
+        name: String,
+        #[prost(message, tag = "2")]
+        kind: Option<Kind>,
+    }
+
+    #[derive(Message)]
+    struct Kind {
+        #[prost(message, tag = "1")]
+        tensor: Option<Tensor>,
+    }
+
+    #[derive(Message)]
+    struct Tensor {
+        #[prost(int32, tag = "1")]
+        element: i32,
+        #[prost(message, tag = "2")]
+        shape: Option<Shape>,
+    }
+
+    #[derive(Message)]
+    struct Shape {
+        #[prost(message, repeated, tag = "1")]
+        axes: Vec<Axis>,
+    }
+
+    #[derive(Message)]
+    struct Axis {
+        #[prost(int64, optional, tag = "1")]
+        size: Option<i64>,
+    }
+
+    /// ONNX's numbers of the types that Orinoco carries.
+    const TYPES: [(i32, ElementType); 7] = [
+        (1, ElementType::F32),
+        (10, ElementType::F16),
+        (2, ElementType::U8),
+        (3, ElementType::I8),
+        (6, ElementType::I32),
+        (7, ElementType::I64),
+        (9, ElementType::Bool),
+    ];
+
+    impl Value {
+        pub(super) fn describe(&self) -> TensorDesc {
+            let tensor = self.kind.as_ref().and_then(|kind| kind.tensor.as_ref());
+            let known =
+                TYPES.iter().find(|(number, _)| tensor.is_some_and(|tensor| tensor.element == *number));
+            let axes =
+                tensor.and_then(|tensor| tensor.shape.as_ref()).into_iter().flat_map(|shape| &shape.axes);
+            let size = |axis: &Axis| axis.size.and_then(|size| usize::try_from(size).ok());
+            TensorDesc {
+                name: self.name.clone(),
+                element: known.map(|(_, element)| *element),
+                shape: axes.map(|axis| size(axis).map_or(Dim::Dynamic, Dim::Fixed)).collect(),
+            }
+        }
+    }
+}

@@ -1,0 +1,28 @@
+//! The engines of a board, with what they share.
+
+use orinoco_board::Inference;
+use orinoco_core::Diagnosis;
+use orinoco_infer::{EngineContext, EngineOrder, Options};
+
+/// The engines that a board may use, in its order, and their context. Clones share the context.
+#[derive(Clone)]
+pub struct BoardEngines {
+    /// The engines, in order of preference.
+    pub order: EngineOrder,
+    /// What they share.
+    pub context: EngineContext,
+}
+
+impl BoardEngines {
+    /// The engines that `inference` names, to run as it says.
+    ///
+    /// # Errors
+    /// `E0301` for a name that no engine has, `E0303` for a required engine that is not in the order.
+    pub fn new(inference: &Inference) -> Result<Self, Diagnosis> {
+        let Inference { engines, require, threads, ort_library, shared_scratch } = inference;
+        let order = EngineOrder::parse(engines, require)?;
+        let options =
+            Options { threads: *threads, ort_library: ort_library.clone(), shared_scratch: *shared_scratch };
+        Ok(Self { order, context: EngineContext::new(options) })
+    }
+}
