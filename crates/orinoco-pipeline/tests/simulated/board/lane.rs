@@ -13,6 +13,9 @@ use orinoco_telemetry::DropCause;
 
 use super::{Board, MODEL_SETS, millis};
 
+/// How long a lane waits for room once its stream is to end.
+const ROOM_WAIT_MAX: Duration = Duration::from_secs(5);
+
 pub(crate) struct Lane {
     pub(crate) task: Task,
     pub(crate) mux: MuxCore,
@@ -200,6 +203,8 @@ impl Board<'_> {
                 OutcomeOffer::Accepted => self.simulator.notify(stream.sinks_task),
                 OutcomeOffer::Refused(_) => stream.counts.drop_frame(DropCause::SinkBehind),
                 OutcomeOffer::Full(outcome, until) => {
+                    let gives_up = until.is_some_and(|until| now < until && until <= now + ROOM_WAIT_MAX);
+                    assert!(gives_up || !stream.is_stopping, "it waits for room until {until:?}");
                     outcomes.push_front(outcome);
                     self.lanes[index].doing = Doing::Forwarding(outcomes);
                     return self.simulator.wait(task, until);
