@@ -5,6 +5,8 @@
 //! [`Running::reload`] makes it another board while it runs. It neither prints nor exits.
 
 mod available;
+#[cfg_attr(not(test), expect(dead_code, reason = "starting and reloading come to use it"))]
+mod change;
 mod endings;
 mod events;
 mod follow;
