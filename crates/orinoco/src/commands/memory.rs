@@ -10,7 +10,9 @@ use orinoco_infer::{Options, by_name};
 use orinoco_memory::{Area, Domain, Kind, Plan, Span};
 use orinoco_model::Repository;
 use orinoco_pipeline::Stop;
-use orinoco_runtime::{Earlier, Runtime, plan_board, planned_name, repository, resident_bytes, vars};
+use orinoco_runtime::{
+    Earlier, RunOptions, plan_board, planned_name, repository, resident_bytes, start, vars,
+};
 use serde::Serialize;
 
 use super::{RECONNECT_ATTEMPTS, frames_measured};
@@ -92,9 +94,11 @@ fn use_memory(mut board: Board, place: &Repository, frames: u64) -> Result<Used,
         let _ = by_name(name)?.check(&options);
     }
     let before = resident_bytes();
-    let runtime = Runtime::prepare(board, place, Arc::new(EventLines), Stop::default(), Earlier::Kept)?;
-    let bound = resident_bytes();
-    let summary = runtime.start()?.wait(|_| ());
+    let mut options = RunOptions::new(place, Arc::new(EventLines));
+    options.earlier = Earlier::Kept;
+    let running = start(board, options)?;
+    let bound = running.prepared_bytes();
+    let summary = running.wait(|_| ());
     let frames = frames_measured(&summary)? as u64;
     let planned = summary.memory.planned.expect("a board with a budget was planned");
     let in_lanes: u64 = planned.lanes.iter().map(|lane| lane.used_bytes - lane.used_on_device_bytes).sum();

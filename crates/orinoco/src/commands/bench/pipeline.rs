@@ -6,8 +6,7 @@ use std::time::Instant;
 use orinoco_board::{Board, BoardStream};
 use orinoco_config::Faults;
 use orinoco_core::Exit;
-use orinoco_pipeline::Stop;
-use orinoco_runtime::{Earlier, LoadedModel, Quiet, Runtime, load_model, repository};
+use orinoco_runtime::{LoadedModel, Quiet, RunOptions, load_model, repository, start};
 use serde::Serialize;
 
 use super::{frames_measured, median, noise};
@@ -60,9 +59,7 @@ pub(crate) fn run(args: &BenchPipelineArgs, json: bool) -> Result<Exit, Faults> 
     for round in 1..=args.rounds {
         output::note(&format!("round {round} of {}", args.rounds));
         let alone = engine_fps(&mut loaded, args.frames)?;
-        let runtime =
-            Runtime::prepare(board.clone(), &place, Arc::new(Quiet), Stop::default(), Earlier::Overwritten)?;
-        let summary = runtime.start()?.wait(|_| {});
+        let summary = start(board.clone(), RunOptions::new(&place, Arc::new(Quiet)))?.wait(|_| {});
         frames_measured(&summary)?;
         let stream = &summary.streams[0];
         engine.push(alone);
