@@ -41,6 +41,6 @@ pub use result::{
 };
 pub use summary::{
     Dropped, EndState, LaneMemory, LineSummary, MemorySummary, ModelMemory, ModelSummary, PlannedMemory,
-    PowerSummary, RefusedJson, SUMMARY_SCHEMA, StageSummary, StreamSummary, Summary, TrackedSummary,
-    ZoneSummary,
+    PowerSummary, RefusedJson, SUMMARY_SCHEMA, StageSummary, StreamSummary, StreamTotals, Summary,
+    TrackedSummary, ZoneSummary,
 };

@@ -20,8 +20,11 @@ pub struct Summary {
     pub end: EndState,
     /// Wall time from the first source's start to the last sink's end, in seconds.
     pub wall_s: f64,
-    /// Streams.
+    /// Streams: all that ran at the end, and the last 1,000 that ended before.
     pub streams: Vec<StreamSummary>,
+    /// Totals of older streams, by name; absent where there are none.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub older_streams: Vec<StreamTotals>,
     /// Models and their engines.
     pub models: Vec<ModelSummary>,
     /// Resident memory.
@@ -83,6 +86,23 @@ pub struct StreamSummary {
     pub tracked: Option<TrackedSummary>,
     /// Percentiles by stage; stages without samples are left out.
     pub stages: Vec<StageSummary>,
+}
+
+/// Totals of the streams of one name that ended before those that are listed.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+pub struct StreamTotals {
+    /// Their name; "(others)" for all whose name came after 1,000 others.
+    pub name: String,
+    /// How many there were.
+    pub streams: u64,
+    /// Frames their sources delivered.
+    pub frames_in: u64,
+    /// Frames through every model and sink.
+    pub frames_out: u64,
+    /// Frames dropped, by cause; causes that never happened are left out.
+    pub dropped: Vec<Dropped>,
+    /// Times a source was to be opened again.
+    pub reconnects: u64,
 }
 
 /// Counts of tracked objects, all models.

@@ -46,6 +46,13 @@ impl Stop {
         wishes.signals.push(Arc::downgrade(signal));
     }
 
+    /// Forgets the wish to end one stream, which has ended: else wishes would add up.
+    pub fn forget(&self) {
+        if let Some(stream) = self.stream {
+            self.lock().streams.remove(&stream);
+        }
+    }
+
     /// Whether the end was asked for.
     pub fn requested(&self) -> bool {
         self.is_wished(&self.lock())

@@ -185,7 +185,7 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::tests::uri;
+    use crate::testing::uri;
     use orinoco_core::{BoxF, Detection, PixelFormat};
 
     /// A box whose reference point is at `x`, `y`.

@@ -1,28 +1,46 @@
 //! A checked board into running pipelines, for the CLI and the daemon alike.
 //!
-//! [`Runtime::prepare`] loads models, proves engines and opens sinks, and so finds nearly everything that can be wrong
-//! before the first frame. [`Runtime::start`] starts the threads; [`Running::wait`] returns the [`Summary`].
-//! [`Running::reload`] makes it another board while it runs. It neither prints nor exits.
+//! [`start`] loads models, probes engines and opens sinks, and so finds nearly everything that can be wrong before the first
+//! frame; then it starts the threads. [`Control`] stops a run, and makes it another board; [`Running::wait`] returns its
+//! [`Summary`]. It neither prints nor exits.
+//!
+//! Inside, read `change.rs` (what differs between two boards), `prepare.rs` (what is slow or may be refused) and
+//! `supervisor.rs` (the owner of all state: actions in, effects out); `shell.rs` carries its effects out.
 
+mod action;
 mod available;
+mod change;
+mod checks;
+mod ended;
 mod endings;
 mod engines;
 mod events;
 mod follow;
+mod joining;
+mod known;
 mod memory;
 mod models;
 mod outputs;
 mod paths;
+mod placement;
 mod planning;
+mod prepare;
 mod process;
 mod progress;
 mod readers;
-mod reload;
+mod reloaded;
 mod run;
+mod shared;
+mod shell;
 mod sinks;
+mod stream;
 mod summary;
+mod supervisor;
+#[cfg(test)]
+mod testing;
 mod threads;
 
+pub use checks::faults_of;
 pub use engines::BoardEngines;
 pub use events::Quiet;
 pub use memory::{peak_bytes, resident_bytes};
@@ -34,5 +52,5 @@ pub use planning::{asked_to_measure, plan_board, planned_name};
 pub use process::{give_back_freed, set_up_process};
 pub use progress::{Away, Progress, SlidingRate};
 pub use readers::reader_is_gone;
-pub use reload::{Ready, Reload, Reloaded};
-pub use run::{Running, Runtime, faults_of};
+pub use reloaded::Reloaded;
+pub use run::{Control, RunOptions, Running, start};

@@ -390,7 +390,7 @@ fn cut_torn(path: &Path) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::tests::uri;
+    use crate::testing::uri;
     use orinoco_board::BoardModel;
     use orinoco_config::Vars;
     use orinoco_core::Codec;

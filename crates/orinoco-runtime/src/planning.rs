@@ -140,6 +140,12 @@ impl Room {
     }
 }
 
+/// The planned memory, and the areas that lanes compute in.
+pub(crate) struct Planned {
+    pub(crate) plan: Plan,
+    pub(crate) scratches: Vec<Scratch>,
+}
+
 impl Measured {
     fn room(&self) -> Room {
         let device_bytes = self.on_device.map_or(0, |device| device.scratch_bytes);

@@ -1,5 +1,6 @@
 //! A board's sinks.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, LineWriter, Write};
 use std::path::{Path, PathBuf};
@@ -7,7 +8,7 @@ use std::sync::Arc;
 
 use orinoco_api::{DetectionJson, LineEventJson, ObjectJson, ResultLine, TrackJson, ZoneEventJson};
 use orinoco_board::{SinkKind, SinkSpec};
-use orinoco_core::{Codec, Diagnosis, WithSubject, codes};
+use orinoco_core::{Codec, Diagnosis, ModelId, WithSubject, codes};
 use orinoco_media::{FrameMd5Sink, LineFile};
 use orinoco_pipeline::{Crossing, CrossingKind, Object, Outcome, Sink};
 #[cfg(feature = "gstreamer")]
@@ -27,12 +28,15 @@ pub(crate) struct ModelNames {
     pub(crate) labels: Vec<String>,
 }
 
+/// The models of a stream, for its sinks.
+pub(crate) type NamesOfModels = Arc<BTreeMap<ModelId, Arc<ModelNames>>>;
+
 /// Begins one output of one stream in `file`; `None` is standard output. Adds its reader to `readers` where it may lose that.
 pub(crate) fn open(
     spec: &SinkSpec,
     file: Option<OutputFile>,
     stream: &str,
-    models: &Arc<[ModelNames]>,
+    models: &NamesOfModels,
     readers: &mut Vec<Reader>,
 ) -> Result<Box<dyn Sink>, Diagnosis> {
     let models = Arc::clone(models);
@@ -64,7 +68,7 @@ fn mp4(
     path: &Path,
     codec: Codec,
     stream: &str,
-    models: Arc<[ModelNames]>,
+    models: NamesOfModels,
 ) -> Result<Box<dyn Sink>, Diagnosis> {
     let stream = stream.to_owned();
     let paint = Box::new(move |picture: &mut [u8], width: u32, height: u32, shown: Shown<'_>| {
@@ -81,9 +85,9 @@ fn mp4(
 }
 
 #[cfg(feature = "gstreamer")]
-fn paint_outcome(canvas: &mut Canvas<'_>, outcome: &Outcome, models: &[ModelNames]) {
+fn paint_outcome(canvas: &mut Canvas<'_>, outcome: &Outcome, models: &NamesOfModels) {
     for found in outcome.reported() {
-        let (names, findings) = (&models[found.model.index()], found.reported());
+        let (names, findings) = (&models[&found.model], found.reported());
         match found.object.map(|object| outcome.detection(object)) {
             None => {
                 let count = findings.detections.len();
@@ -98,7 +102,7 @@ fn paint_outcome(canvas: &mut Canvas<'_>, outcome: &Outcome, models: &[ModelName
 }
 
 #[cfg(not(feature = "gstreamer"))]
-fn mp4(_: File, path: &Path, _: Codec, _: &str, _: Arc<[ModelNames]>) -> Result<Box<dyn Sink>, Diagnosis> {
+fn mp4(_: File, path: &Path, _: Codec, _: &str, _: NamesOfModels) -> Result<Box<dyn Sink>, Diagnosis> {
     let next = "build with the feature gstreamer, or write jsonl";
     Err(Diagnosis::new(
         &codes::FEATURE_MISSING,
@@ -131,12 +135,12 @@ struct JsonlSink {
     output: Box<dyn Write + Send>,
     path: PathBuf,
     stream: String,
-    models: Arc<[ModelNames]>,
+    models: NamesOfModels,
 }
 
 impl JsonlSink {
     fn object(&self, outcome: &Outcome, object: Object) -> Option<ObjectJson> {
-        let (names, found) = (&self.models[object.model.index()], outcome.detection(object)?);
+        let (names, found) = (&self.models[&object.model], outcome.detection(object)?);
         let label = names.labels.get(found.class_id as usize).map_or("?", String::as_str);
         let track_id = outcome.track(object).map(|track| track.0);
         Some(ObjectJson {
@@ -186,7 +190,7 @@ impl Sink for JsonlSink {
     fn write(&mut self, outcome: &Outcome) -> Result<(), Diagnosis> {
         let desc = &outcome.frame.desc;
         for found in outcome.reported() {
-            let names = &self.models[found.model.index()];
+            let names = &self.models[&found.model];
             let line = ResultLine {
                 stream: Some(self.stream.clone()),
                 seq: desc.seq,
@@ -232,15 +236,15 @@ mod tests {
         let slot = SlotPool::new(1, 1).take(Duration::ZERO).expect("free");
         let desc = FrameDesc::packed(PixelFormat::Gray8, 1, 1);
         let frame = Frame::new(desc, Slot::Owned(slot), Nanos(0)).expect("fits");
-        let names = |name: &str| ModelNames {
-            name: name.to_owned(),
-            engine: "none",
-            labels: vec!["person".to_owned()],
+        let names = |name: &str| {
+            let (name, labels) = (name.to_owned(), vec!["person".to_owned()]);
+            Arc::new(ModelNames { name, engine: "none", labels })
         };
         let dir = tempfile::tempdir().expect("temporary folder");
         let path = dir.path().join("out.jsonl");
         let spec = SinkSpec { kind: SinkKind::Jsonl, path: path.clone() };
-        let names = [names("finder"), names("second")].into();
+        let names = [(ModelId(0), names("finder")), (ModelId(1), names("second"))];
+        let names = Arc::new(BTreeMap::from(names));
         let file = TakenFiles::default().open(&path, "the test writes it").expect("opened");
         let mut sink = open(&spec, Some(file), "s", &names, &mut Vec::new()).expect("begun");
         sink.write(&Outcome { frame, found, finished: Nanos(0) }).expect("written");

@@ -7,48 +7,51 @@ use orinoco_api::{
     Dropped, EndState, Fault, LaneMemory, MemorySummary, ModelMemory, ModelSummary, PlannedMemory,
     PowerSummary, RefusedJson, SUMMARY_SCHEMA, StageSummary, StreamSummary, Summary,
 };
-use orinoco_core::{ModelId, StreamId};
+use orinoco_core::Diagnosis;
 use orinoco_infer::Scratch;
 use orinoco_memory::Budget;
-use orinoco_pipeline::SinkOutputs;
-use orinoco_telemetry::{DropCause, Histogram, ModelStats, Stage, Stats, StreamStats};
+use orinoco_telemetry::{DropCause, Histogram, ModelStats, Stage, StreamStats};
 
 use crate::LoadedModel;
-use crate::run::Planned;
+use crate::action::EndedBy;
+use crate::ended::AllEnded;
+use crate::planning::Planned;
 
-/// What a run leaves behind, besides its statistics.
-pub(crate) struct Ended {
+/// Results of a finished run, except those of its streams and models.
+pub(crate) struct Results {
     pub(crate) board: String,
-    pub(crate) end: EndState,
     pub(crate) wall: Duration,
-    /// Their ids and sources.
-    pub(crate) streams: Vec<(StreamId, String)>,
+    pub(crate) by: EndedBy,
+    /// Faults of lanes.
+    pub(crate) faults: Vec<Diagnosis>,
     pub(crate) memory: MemorySummary,
-    pub(crate) outputs: SinkOutputs,
 }
 
-pub(crate) fn summarise(ended: Ended, models: Vec<ModelSummary>, stats: &Stats) -> Summary {
+pub(crate) fn summarise(results: Results, streams: AllEnded, models: Vec<ModelSummary>) -> Summary {
     let shown = |path: &PathBuf| path.display().to_string();
-    let streams = ended.streams.iter().map(|(id, source)| summarise_stream(source, &stats.stream(*id)));
+    let Results { board, wall, by, mut faults, memory } = results;
+    faults.extend(streams.faults);
+    let end = match (faults.is_empty(), streams.was_stopped && by.stop && !by.unread) {
+        (false, _) => EndState::Failed,
+        (true, true) => EndState::Interrupted,
+        (true, false) => EndState::Complete,
+    };
     Summary {
         schema: SUMMARY_SCHEMA.to_owned(),
-        board: ended.board,
-        end: ended.end,
-        wall_s: ended.wall.as_secs_f64(),
-        streams: streams.collect(),
-        models: models
-            .into_iter()
-            .enumerate()
-            .map(|(index, model)| with_times(model, &stats.model(ModelId::from_index(index))))
-            .collect(),
-        memory: ended.memory,
+        board,
+        end,
+        wall_s: wall.as_secs_f64(),
+        streams: streams.streams,
+        older_streams: streams.totals,
+        models,
+        memory,
         power: PowerSummary {
             watts: None,
             source: "not measured: no power rail is read on this host".to_owned(),
         },
-        files: ended.outputs.files.iter().map(shown).collect(),
-        incomplete: ended.outputs.incomplete.iter().map(shown).collect(),
-        faults: ended.outputs.faults.iter().map(Fault::from).collect(),
+        files: streams.files.iter().map(shown).collect(),
+        incomplete: streams.incomplete.iter().map(shown).collect(),
+        faults: faults.iter().map(Fault::from).collect(),
     }
 }
 
@@ -70,7 +73,7 @@ pub(crate) fn summarise_model(loaded: &LoadedModel) -> ModelSummary {
 }
 
 /// What is known of a model at the start, with what it did.
-fn with_times(model: ModelSummary, stats: &ModelStats) -> ModelSummary {
+pub(crate) fn with_times(model: ModelSummary, stats: &ModelStats) -> ModelSummary {
     let stages = [
         (Stage::Preprocess, &stats.preprocess),
         (Stage::Infer, &stats.infer),
@@ -105,7 +108,7 @@ pub(crate) fn summarise_memory(planned: &Planned) -> PlannedMemory {
     }
 }
 
-fn summarise_stream(source: &str, stats: &StreamStats) -> StreamSummary {
+pub(crate) fn summarise_stream(source: &str, stats: &StreamStats) -> StreamSummary {
     let dropped = DropCause::ALL.into_iter().map(|cause| (cause, stats.dropped(cause)));
     let stages = Stage::ALL.into_iter().map(|stage| (stage, stats.stage(stage)));
     StreamSummary {

@@ -110,6 +110,15 @@ pub enum Event {
         /// Why.
         why: Diagnosis,
     },
+    /// A lane stopped working, and is started again with its models and streams.
+    LaneRestarted {
+        /// Which lane.
+        lane: usize,
+        /// Why it stopped.
+        why: Diagnosis,
+        /// How often it may be restarted again soon, before the run ends.
+        restarts_left: usize,
+    },
     /// Nobody reads an output any more, and it ends: a pipe, a socket or a terminal. Its stream runs on.
     SinkUnread {
         /// The stream's name on this board.

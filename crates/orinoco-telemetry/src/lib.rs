@@ -9,4 +9,4 @@ mod stats;
 
 pub use event::{Event, EventSink, SourceState};
 pub use histogram::Histogram;
-pub use stats::{DropCause, ModelStats, Stage, Stats, StreamStats};
+pub use stats::{DropCause, ModelStats, Stage, Stats, StatsGuard, StreamStats};

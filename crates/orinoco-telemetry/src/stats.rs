@@ -1,7 +1,10 @@
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use orinoco_core::{ModelId, Nanos, StreamId};
+use parking_lot::{ArcMutexGuard, Mutex, RawMutex, RwLock};
 
 use crate::{Histogram, SourceState};
 
@@ -186,55 +189,142 @@ pub struct ModelStats {
     pub not_finite: u64,
 }
 
+/// Statistics that are being updated.
+pub type StatsGuard<T> = ArcMutexGuard<RawMutex, T>;
+
 /// The statistics of every stream and model, shared by the threads that fill them.
 #[derive(Clone, Debug, Default)]
 pub struct Stats(Arc<Lists>);
 
 #[derive(Debug, Default)]
 struct Lists {
-    streams: boxcar::Vec<Mutex<StreamStats>>,
-    models: boxcar::Vec<Mutex<ModelStats>>,
+    streams: Registry<StreamStats>,
+    models: Registry<ModelStats>,
+}
+
+/// Statistics by id. An id is never given again, also when its statistics have been taken out.
+#[derive(Debug)]
+struct Registry<T> {
+    entries: RwLock<BTreeMap<u32, Arc<Mutex<T>>>>,
+    next: AtomicU32,
+    /// Counts for ids that are not here any more: a thread that ends late must find something to count in.
+    late: OnceLock<Arc<Mutex<T>>>,
+}
+
+impl<T> Default for Registry<T> {
+    fn default() -> Self {
+        Self { entries: RwLock::default(), next: AtomicU32::new(0), late: OnceLock::new() }
+    }
+}
+
+impl<T: Default> Registry<T> {
+    fn next_id(&self) -> u32 {
+        let id = self.next.fetch_add(1, Ordering::Relaxed);
+        assert!(id < u32::MAX, "a run starts fewer than 2^32 streams and models");
+        id
+    }
+
+    fn insert(&self, id: u32, stats: T) {
+        self.entries.write().insert(id, Arc::new(Mutex::new(stats)));
+    }
+
+    fn lock(&self, id: u32) -> StatsGuard<T> {
+        let entry = self.entries.read().get(&id).map(Arc::clone);
+        entry.unwrap_or_else(|| Arc::clone(self.late.get_or_init(Arc::default))).lock_arc()
+    }
+
+    fn remove(&self, id: u32) -> Option<T> {
+        let entry = self.entries.write().remove(&id)?;
+        let mut stats = entry.lock();
+        Some(std::mem::take(&mut *stats))
+    }
 }
 
 impl Stats {
     /// Empty statistics for `streams` streams, whose names are their numbers.
     pub fn new(streams: usize) -> Self {
-        let streams = (0..streams).map(|index| Mutex::new(StreamStats::new(&index.to_string()))).collect();
-        Self(Arc::new(Lists { streams, models: boxcar::Vec::new() }))
+        let stats = Self::default();
+        for index in 0..streams {
+            stats.add_stream(&index.to_string());
+        }
+        stats
     }
 
     /// Empty statistics for one stream more, and its id.
     pub fn add_stream(&self, name: &str) -> StreamId {
-        StreamId::from_index(self.0.streams.push(Mutex::new(StreamStats::new(name))))
+        let id = self.0.streams.next_id();
+        self.0.streams.insert(id, StreamStats::new(name));
+        StreamId(id)
     }
 
     /// Empty statistics for one model more, and its id.
     pub fn add_model(&self) -> ModelId {
-        ModelId::from_index(self.0.models.push(Mutex::default()))
+        let id = self.next_model();
+        self.insert_model(id);
+        id
     }
 
-    /// One stream's statistics. Held only for the few instructions of an update.
-    pub fn stream(&self, stream: StreamId) -> MutexGuard<'_, StreamStats> {
-        lock(&self.0.streams[stream.index()])
+    /// The id of one model more, of which there are no statistics until [`Stats::insert_model`].
+    pub fn next_model(&self) -> ModelId {
+        ModelId(self.0.models.next_id())
     }
 
-    /// One model's statistics. Held only for the few instructions of an update.
-    pub fn model(&self, model: ModelId) -> MutexGuard<'_, ModelStats> {
-        lock(&self.0.models[model.index()])
+    /// Begins empty statistics for a model.
+    pub fn insert_model(&self, model: ModelId) {
+        self.0.models.insert(model.0, ModelStats::default());
+    }
+
+    /// One stream's statistics. Held only for the few instructions of an update. What is counted for a stream that was
+    /// removed is lost.
+    pub fn stream(&self, stream: StreamId) -> StatsGuard<StreamStats> {
+        self.0.streams.lock(stream.0)
+    }
+
+    /// One model's statistics, likewise.
+    pub fn model(&self, model: ModelId) -> StatsGuard<ModelStats> {
+        self.0.models.lock(model.0)
+    }
+
+    /// Removes a stream whose threads have ended, and returns its statistics; `None` where there are none.
+    pub fn remove_stream(&self, stream: StreamId) -> Option<StreamStats> {
+        self.0.streams.remove(stream.0)
+    }
+
+    /// Removes a model that nothing uses any more, and returns its statistics; `None` where there are none.
+    pub fn remove_model(&self, model: ModelId) -> Option<ModelStats> {
+        self.0.models.remove(model.0)
     }
 
     /// How many streams there are.
     pub fn streams(&self) -> usize {
-        self.0.streams.count()
+        self.0.streams.entries.read().len()
     }
 
     /// How many models there are.
     pub fn models(&self) -> usize {
-        self.0.models.count()
+        self.0.models.entries.read().len()
     }
 }
 
-fn lock<T>(stats: &Mutex<T>) -> MutexGuard<'_, T> {
-    // A poisoned lock means a thread panicked between two counter updates: the counters are still worth showing.
-    stats.lock().unwrap_or_else(PoisonError::into_inner)
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_removed_is_counted_nowhere_and_its_id_is_not_given_again() {
+        let stats = Stats::default();
+        let (a, b) = (stats.add_stream("a"), stats.add_stream("b"));
+        stats.stream(a).frames_in = 3;
+        let removed = stats.remove_stream(a).expect("it is there");
+        assert_eq!((&*removed.name, removed.frames_in, stats.streams()), ("a", 3, 1));
+        stats.stream(a).frames_in += 1;
+        assert_eq!(stats.stream(b).frames_in, 0);
+        assert!(stats.remove_stream(a).is_none());
+        assert_eq!(stats.add_stream("c"), StreamId(2));
+        let model = stats.next_model();
+        assert_eq!(stats.models(), 0);
+        stats.insert_model(model);
+        stats.model(model).pictures = 5;
+        assert_eq!(stats.remove_model(model).expect("it is there").pictures, 5);
+    }
 }

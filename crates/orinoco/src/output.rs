@@ -133,6 +133,10 @@ impl EventSink for EventLines {
             Event::ReplayFailed { model, why } => warn(&format!("model {model}: {why}")),
             Event::OutputNotFinite { why, .. } => warn(&why.to_string()),
             Event::LaneFailed { lane, why } => warn(&format!("lane {lane}: {why}: the run ends")),
+            Event::LaneRestarted { lane, why, restarts_left } => {
+                let left = count(restarts_left as u64, "restart");
+                warn(&format!("lane {lane}: {why}: it starts again ({left} left)"));
+            }
             Event::SinkFailed { stream, why } => warn(&format!("stream {stream}: {why}")),
             Event::SinkUnread { stream, output } => {
                 note(&format!("stream {stream}: the reader of {output} is gone; this output ends"));

@@ -5,19 +5,19 @@ use std::fs;
 use std::thread;
 
 use orinoco_core::{Diagnosis, Exit, WithSubject, codes};
-use orinoco_pipeline::Stop;
+use orinoco_runtime::Control;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level;
 
 /// From now on a first Ctrl-C, SIGTERM or SIGHUP asks for a clean end, and a second Ctrl-C or SIGTERM ends at once. A second
 /// SIGHUP does not: when a terminal goes away the kernel sends one, and a shell that ends with it sends another.
-pub(crate) fn stop_on_signals(stop: Stop) -> Result<(), Diagnosis> {
+pub(crate) fn stop_on_signals(control: Control) -> Result<(), Diagnosis> {
     listen(&[SIGINT, SIGTERM], move |signal| {
-        if stop.requested() && signal != SIGHUP {
+        if control.is_stopping() && signal != SIGHUP {
             end();
         }
-        stop.request();
+        control.stop();
     })
 }
 

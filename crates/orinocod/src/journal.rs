@@ -149,6 +149,13 @@ impl EventSink for Journal {
             Event::LaneFailed { lane, why } => {
                 log(Level::Error, &format!("lane={lane} code={} {why}: the run ends", why.code.id));
             }
+            Event::LaneRestarted { lane, why, restarts_left } => {
+                let code = why.code.id;
+                log(
+                    Level::Warning,
+                    &format!("lane={lane} code={code} restarts_left={restarts_left} {why}: it starts again"),
+                );
+            }
             Event::SinkUnread { stream, output } => {
                 log(
                     Level::Warning,

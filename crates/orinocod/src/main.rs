@@ -7,11 +7,10 @@
 mod journal;
 
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
@@ -21,10 +20,9 @@ use orinoco_config::Faults;
 use orinoco_core::text::count;
 use orinoco_core::{Diagnosis, Exit, WithSubject, codes};
 use orinoco_model::Repository;
-use orinoco_pipeline::Stop;
 use orinoco_runtime::{
-    Earlier, OutputFile, Progress, Ready, Reloaded, Running, Runtime, SlidingRate, TakenFiles, faults_of,
-    open_own_file, repository, vars,
+    Control, Earlier, OutputFile, Progress, Reloaded, RunOptions, SlidingRate, TakenFiles, faults_of,
+    open_own_file, repository, start, vars,
 };
 use sd_notify::NotifyState;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -32,8 +30,8 @@ use signal_hook::iterator::Signals;
 
 use journal::{Journal, Level};
 
-/// How often the waiting thread looks around.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// Time between two life signs of the run, where systemd does not want them oftener.
+const BEAT_EVERY: Duration = Duration::from_secs(1);
 /// How often `systemctl status` gets fresh figures.
 const STATUS_EVERY: Duration = Duration::from_secs(10);
 
@@ -81,65 +79,47 @@ fn measure(measured: Result<String, Faults>) -> Result<Exit, Faults> {
 }
 
 fn run(args: &Args) -> Result<Exit, Faults> {
-    let (stop, hangups) = (Stop::default(), Arc::new(AtomicBool::new(false)));
-    listen_to_signals(stop.clone(), Arc::clone(&hangups))?;
     let place = repository(args.models.as_deref(), args.data.as_deref());
+    let mut options = RunOptions::new(&place, Arc::new(Journal));
+    listen_to_signals(args.board.clone(), place.clone(), options.control.clone())?;
     // What the last run wrote stays: it may have ended without anybody there.
-    let board = read_board(args, &place)?;
+    let board = read_board(&args.board, &place)?;
     let own = args
         .summary
         .as_ref()
         .map(|path| open_own_file(&board, &place, path, "the run's summary is written to this file"));
     let (file, own) = own.transpose()?.map_or((None, TakenFiles::default()), |(file, own)| (Some(file), own));
-    let (events, stopped) = (Arc::new(Journal), stop.clone());
-    let runtime = Runtime::prepare_with(board, &place, events, stopped, Earlier::Kept, own)?;
-    let mut running = runtime.start()?;
+    let mut pulse = Pulse::new();
+    (options.earlier, options.own, options.end_unread) = (Earlier::Kept, own, false);
+    options.look_every = pulse.every();
+    let running = start(board, options)?;
     journal::log(Level::Info, "running");
     notify(&[NotifyState::Ready]);
-    let (mut pulse, mut reloading) = (Pulse::new(), None);
-    while let Some(now) = running.look() {
-        pulse.beat(&now);
-        if reloading.is_none() && !stop.requested() && hangups.swap(false, Ordering::Relaxed) {
-            notify(&[NotifyState::Reloading]);
-            match prepare_reload(args, &running, place.clone()) {
-                Ok(thread) => reloading = Some(thread),
-                Err(faults) => report_reload(Err(faults)),
-            }
-        }
-        if let Some(thread) = reloading.take_if(|thread| thread.is_finished()) {
-            let ready = thread.join().unwrap_or_else(|_| Err(reload_panicked().into()));
-            report_reload(ready.map(|ready| running.apply(ready)));
-        }
-        thread::sleep(LOOK_EVERY);
-    }
-    let summary = running.finish();
+    let summary = running.wait(|now| pulse.beat(&now));
     notify(&[NotifyState::Stopping]);
-    let exit = finish(file, &summary);
-    // What is being loaded would crash if the program ended under it.
-    let _ = reloading.map(JoinHandle::join);
-    exit
+    finish(file, &summary)
 }
 
-fn read_board(args: &Args, place: &Repository) -> Result<Board, Faults> {
-    let board = orinoco_board::load(&args.board, &orinoco_infer::ENGINES, &vars());
+fn read_board(path: &Path, place: &Repository) -> Result<Board, Faults> {
+    let board = orinoco_board::load(path, &orinoco_infer::ENGINES, &vars());
     board.map_err(|error| faults_of(error, place))
 }
 
-/// Loads what a changed board file needs, on a thread of its own: the life signs go on.
-fn prepare_reload(
-    args: &Args,
-    running: &Running,
-    place: Repository,
-) -> Result<JoinHandle<Result<Ready, Faults>>, Faults> {
-    journal::log(Level::Info, &format!("reloading {}", args.board.display()));
-    let reload = running.reload(read_board(args, &place)?)?;
-    let thread = thread::Builder::new().name("reload".to_owned()).spawn(move || reload.prepare(&place));
-    Ok(thread.about(&codes::ENGINE_RUN, "thread reload", "raise the limit on threads (ulimit -u)")?)
-}
-
-fn reload_panicked() -> Diagnosis {
-    let next = "report this with the message above; the board runs on as it was";
-    Diagnosis::new(&codes::ENGINE_RUN, "thread reload", "it panicked, which is a bug in Orinoco", next)
+/// Reads a changed board file, and has the run become that board. The run prepares it on a thread of its own: the life signs
+/// go on.
+fn reload(path: &Path, place: &Repository, control: &Control) {
+    notify(&[NotifyState::Reloading]);
+    journal::log(Level::Info, &format!("reloading {}", path.display()));
+    let stopping = control.clone();
+    match read_board(path, place) {
+        Ok(board) => control.reload(board, move |done| {
+            // A run that ends is none that goes on as it was.
+            if done.is_ok() || !stopping.is_stopping() {
+                report_reload(done);
+            }
+        }),
+        Err(faults) => report_reload(Err(faults)),
+    }
 }
 
 fn log_fault(fault: &Diagnosis) {
@@ -186,7 +166,7 @@ fn finish(file: Option<OutputFile>, summary: &Summary) -> Result<Exit, Faults> {
 }
 
 /// SIGTERM and Ctrl-C ask for a clean end, SIGHUP for a reload.
-fn listen_to_signals(stop: Stop, hangups: Arc<AtomicBool>) -> Result<(), Diagnosis> {
+fn listen_to_signals(board: PathBuf, place: Repository, control: Control) -> Result<(), Diagnosis> {
     let next = "check the sandbox or seccomp profile";
     let signals = Signals::new([SIGTERM, SIGINT, SIGHUP]);
     let mut signals =
@@ -194,10 +174,12 @@ fn listen_to_signals(stop: Stop, hangups: Arc<AtomicBool>) -> Result<(), Diagnos
     thread::spawn(move || {
         for signal in &mut signals {
             if signal == SIGHUP {
-                hangups.store(true, Ordering::Relaxed);
+                if !control.is_stopping() {
+                    reload(&board, &place, &control);
+                }
                 continue;
             }
-            stop.request();
+            control.stop();
             notify(&[NotifyState::Stopping]);
             journal::log(Level::Info, "stopping: sources end, frames in work are finished");
         }
@@ -222,9 +204,14 @@ impl Pulse {
         Self { watchdog_every, fed: Instant::now(), told: None, rate: SlidingRate::default() }
     }
 
+    /// Time between two beats. systemd hears of each second one at the latest, and so in time.
+    fn every(&self) -> Duration {
+        self.watchdog_every.map_or(BEAT_EVERY, |every| BEAT_EVERY.min(every / 2))
+    }
+
     fn beat(&mut self, now: &Progress) {
         let fps = self.rate.add(now);
-        if self.watchdog_every.is_some_and(|every| self.fed.elapsed() >= every) {
+        if self.watchdog_every.is_some_and(|every| self.fed.elapsed() + self.every() > every) {
             self.fed = Instant::now();
             notify(&[NotifyState::Watchdog]);
         }

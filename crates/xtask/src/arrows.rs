@@ -86,7 +86,6 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "orinoco-core",
             "orinoco-infer",
             "orinoco-model",
-            "orinoco-pipeline",
             "orinoco-runtime",
             "orinoco-telemetry",
         ],

@@ -11,7 +11,7 @@ use orinoco_memory::{Area, Domain, Kind, Plan, Share};
 use orinoco_model::Repository;
 use orinoco_pipeline::Stop;
 use orinoco_runtime::{
-    BoardEngines, Earlier, Runtime, plan_board, planned_name, repository, resident_bytes, vars,
+    BoardEngines, Earlier, RunOptions, plan_board, planned_name, repository, resident_bytes, start, vars,
 };
 
 use super::{RECONNECT_ATTEMPTS, frames_measured};
@@ -61,9 +61,11 @@ fn use_memory(
         let _ = engine.check(&engines.context);
     }
     let before = resident_bytes();
-    let runtime = Runtime::prepare(board, place, Arc::new(EventLines), Stop::default(), Earlier::Kept)?;
-    let bound = resident_bytes();
-    let summary = runtime.start()?.wait(|_| ());
+    let mut options = RunOptions::new(place, Arc::new(EventLines));
+    options.earlier = Earlier::Kept;
+    let running = start(board, options)?;
+    let bound = running.prepared_bytes();
+    let summary = running.wait(|_| ());
     let frames = frames_measured(&summary)? as u64;
     let planned = summary.memory.planned.expect("a board with a budget was planned");
     let in_lanes: u64 = planned.lanes.iter().map(|lane| lane.used_bytes - lane.used_on_device_bytes).sum();

@@ -8,8 +8,9 @@ use orinoco_board::{Board, BoardError, BoardStream, SinkKind, SinkSpec, SourceFa
 use orinoco_config::Faults;
 use orinoco_core::{Choice, Codec, Diagnosis, Exit, WithSubject, codes};
 use orinoco_model::Repository;
-use orinoco_pipeline::Stop;
-use orinoco_runtime::{Earlier, OutputFile, Runtime, TakenFiles, faults_of, open_own_file, repository, vars};
+use orinoco_runtime::{
+    OutputFile, RunOptions, TakenFiles, faults_of, open_own_file, repository, start, vars,
+};
 use orinoco_uri::SourceUri;
 
 use crate::args::RunArgs;
@@ -21,8 +22,8 @@ pub(crate) fn run(args: &RunArgs, json: bool) -> Result<Exit, Faults> {
     let place = repository(args.place.models.as_deref(), args.place.data.as_deref());
     let board = board(args, json, &place)?;
     let to_stdout = board.streams.iter().flat_map(|s| &s.sinks).any(|sink| sink.path == Path::new("-"));
-    let stop = Stop::default();
-    stop_on_signals(stop.clone())?;
+    let mut options = RunOptions::new(&place, Arc::new(EventLines));
+    stop_on_signals(options.control.clone())?;
     let frames_max = board.streams.iter().map(|stream| stream.frames_max).sum::<Option<u64>>();
     // Hours of work should not end without it; a run that was refused leaves nothing behind.
     let own = args
@@ -30,10 +31,10 @@ pub(crate) fn run(args: &RunArgs, json: bool) -> Result<Exit, Faults> {
         .as_ref()
         .map(|path| open_own_file(&board, &place, path, "the run's summary is written to this file"));
     let (file, own) = own.transpose()?.map_or((None, TakenFiles::default()), |(file, own)| (Some(file), own));
-    let (events, earlier) = (Arc::new(EventLines), Earlier::Overwritten);
-    let runtime = Runtime::prepare_with(board, &place, events, stop, earlier, own)?;
+    options.own = own;
+    let running = start(board, options)?;
     let mut progress = ProgressLine::new(frames_max);
-    let summary = runtime.start()?.wait(|now| progress.show(&now));
+    let summary = running.wait(|now| progress.show(&now));
     progress.clear();
     let written = file.map_or(Ok(()), |file| write_summary(file, &summary));
     match (json, to_stdout) {

@@ -18,7 +18,6 @@ const KNOWN: &[(&str, &[&str])] = &[
     ("orinoco-eval", &["dataset.rs", "dataset/coco.rs", "dataset/folders.rs", "dataset/yolo.rs"]),
     ("orinoco-eval", &["mot.rs", "mot/clear.rs", "mot/hota.rs", "mot/identity.rs"]),
     ("orinoco-rig", &["board.rs", "boards.rs", "qemu.rs"]),
-    ("orinoco-runtime", &["reload.rs", "run.rs", "summary.rs"]),
 ];
 
 /// Files of a crate that use one another, by way of one another.

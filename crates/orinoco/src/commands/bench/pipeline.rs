@@ -10,8 +10,7 @@ use orinoco_board::{Board, BoardStream};
 use orinoco_config::Faults;
 use orinoco_core::Exit;
 use orinoco_infer::TensorMemory;
-use orinoco_pipeline::Stop;
-use orinoco_runtime::{BoardEngines, Earlier, LoadedModel, Quiet, Runtime, load_model, repository};
+use orinoco_runtime::{BoardEngines, LoadedModel, Quiet, RunOptions, load_model, repository, start};
 use orinoco_uri::SourceUri;
 
 use super::{frames_measured, median, noise};
@@ -43,9 +42,7 @@ pub(crate) fn run(args: &BenchPipelineArgs, json: bool) -> Result<Exit, Faults> 
     for round in 1..=args.rounds {
         output::note(&format!("round {round} of {}", args.rounds));
         let alone = engine_fps(&mut loaded, args.frames)?;
-        let runtime =
-            Runtime::prepare(board.clone(), &place, Arc::new(Quiet), Stop::default(), Earlier::Overwritten)?;
-        let summary = runtime.start()?.wait(|_| {});
+        let summary = start(board.clone(), RunOptions::new(&place, Arc::new(Quiet)))?.wait(|_| {});
         frames_measured(&summary)?;
         let stream = &summary.streams[0];
         engine.push(alone);

@@ -13,9 +13,9 @@ use orinoco_config::Faults;
 use orinoco_core::{Clock, Diagnosis, Exit, Findings};
 use orinoco_media::FrameMemory;
 use orinoco_model::Repository;
-use orinoco_pipeline::{Executor, Frame, MonotonicClock, Poll, Slot, SlotPool, Source, Stop};
+use orinoco_pipeline::{Executor, Frame, MonotonicClock, Poll, Slot, SlotPool, Source};
 use orinoco_runtime::{
-    BoardEngines, Earlier, LoadedModel, Quiet, Runtime, bind_plan, load_model, repository,
+    BoardEngines, LoadedModel, Quiet, RunOptions, bind_plan, load_model, repository, start,
 };
 use orinoco_uri::SourceUri;
 use rustix::time::{ClockId, clock_gettime};
@@ -169,12 +169,10 @@ impl Bench {
             streams: (0..self.streams).map(stream).collect(),
             files: Vec::new(),
         };
-        let runtime =
-            Runtime::prepare(board, &self.place, Arc::new(Quiet), Stop::default(), Earlier::Overwritten)?;
+        let running = start(board, RunOptions::new(&self.place, Arc::new(Quiet)))?;
         let look = |wall, frames| Progress::now(wall, frames, Work::default());
         let mut looks = vec![look(Duration::ZERO, 0)];
-        let summary =
-            runtime.start()?.wait(|progress| looks.push(look(progress.elapsed, progress.frames_out)));
+        let summary = running.wait(|progress| looks.push(look(progress.elapsed, progress.frames_out)));
         frames_measured(&summary)?;
         Ok(middle_of(&looks))
     }

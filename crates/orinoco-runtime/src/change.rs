@@ -1,0 +1,276 @@
+//! What has to happen for a running board to become another one. A pure function of two boards: files are looked at before,
+//! and threads are started after.
+//!
+//! Starting is the change from the board without streams and models.
+
+use std::collections::BTreeSet;
+
+use orinoco_board::{Board, BoardStream};
+
+/// Facts about the models of the running board that are not in its file, by their indices.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ModelFacts {
+    /// Models whose file or description has changed since they were loaded.
+    pub(crate) changed: BTreeSet<usize>,
+    /// Models that carry a state from frame to frame: a stream that joins needs one of its own.
+    pub(crate) stateful: BTreeSet<usize>,
+}
+
+/// The difference between two boards.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Change {
+    /// Keys of the board file that differ, and that only a restart can change.
+    pub(crate) fixed_keys: Vec<&'static str>,
+    /// Models.
+    pub(crate) models: Difference,
+    /// Streams. One that has changed, or whose models have, leaves and joins.
+    pub(crate) streams: Difference,
+}
+
+/// The difference between two lists.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Difference {
+    /// Indices into the wanted list.
+    pub(crate) joining: Vec<usize>,
+    /// Indices into the running list.
+    pub(crate) leaving: Vec<usize>,
+    /// What is in both.
+    pub(crate) staying: Vec<Staying>,
+}
+
+/// An entry that is in both lists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Staying {
+    /// Index into the running list.
+    pub(crate) running: usize,
+    /// Index into the wanted list.
+    pub(crate) wanted: usize,
+}
+
+impl Change {
+    /// Compares the board that runs with the one that is wanted.
+    pub(crate) fn between(running: &Board, wanted: &Board, facts: &ModelFacts) -> Self {
+        let fixed = [
+            ("lanes", running.lanes != wanted.lanes),
+            ("[memory]", running.memory != wanted.memory),
+            ("[inference]", running.inference != wanted.inference),
+        ];
+        let mut models = same_models(running, wanted, facts);
+        let streams = loop {
+            let streams = same_streams(running, wanted, &models);
+            if !renew_states(&streams, wanted, facts, &mut models) {
+                break streams;
+            }
+        };
+        Self {
+            fixed_keys: fixed.into_iter().filter_map(|(key, differs)| differs.then_some(key)).collect(),
+            models: Difference::of(running.models.len(), &models),
+            streams: Difference::of(running.streams.len(), &streams),
+        }
+    }
+}
+
+impl Difference {
+    /// The difference, where `same` gives for each wanted entry which of the running ones it is.
+    fn of(running: usize, same: &[Option<usize>]) -> Self {
+        let pairs = || same.iter().enumerate();
+        Self {
+            joining: pairs().filter(|(_, running)| running.is_none()).map(|(wanted, _)| wanted).collect(),
+            leaving: (0..running).filter(|index| !same.contains(&Some(*index))).collect(),
+            staying: pairs()
+                .filter_map(|(wanted, running)| Some(Staying { running: (*running)?, wanted }))
+                .collect(),
+        }
+    }
+}
+
+/// Finds each wanted model among the running ones. Of several with the same settings the latest counts.
+fn same_models(running: &Board, wanted: &Board, facts: &ModelFacts) -> Vec<Option<usize>> {
+    let find = |spec| {
+        let latest = running.models.iter().rposition(|model| model == spec)?;
+        (!facts.changed.contains(&latest)).then_some(latest)
+    };
+    wanted.models.iter().map(find).collect()
+}
+
+/// Finds each wanted stream among the running ones: nothing about it has changed, its models included.
+fn same_streams(running: &Board, wanted: &Board, models: &[Option<usize>]) -> Vec<Option<usize>> {
+    let find = |stream: &BoardStream| {
+        let models = stream.models.iter().map(|model| models[*model]).collect::<Option<_>>()?;
+        let placed = BoardStream { models, ..stream.clone() };
+        running.streams.iter().position(|stream| *stream == placed)
+    };
+    wanted.streams.iter().map(find).collect()
+}
+
+/// Gives each joining stream models with a state of their own; returns whether that changed anything.
+fn renew_states(
+    streams: &[Option<usize>],
+    wanted: &Board,
+    facts: &ModelFacts,
+    models: &mut [Option<usize>],
+) -> bool {
+    let joining = wanted.streams.iter().zip(streams).filter(|(_, running)| running.is_none());
+    let mut changed = false;
+    for &model in joining.flat_map(|(stream, _)| &stream.models) {
+        changed |= models[model].take_if(|running| facts.stateful.contains(running)).is_some();
+    }
+    changed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::uri;
+    use orinoco_board::{BoardModel, Inference};
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+    use std::time::Duration;
+
+    /// A board from small numbers: each model has a name and a batch, each stream a name, a ring and models.
+    fn board(models: &BTreeMap<u8, u8>, streams: &BTreeMap<u8, (u8, Vec<usize>)>) -> Board {
+        let model = |(name, batch): (&u8, &u8)| {
+            let batch = usize::from(*batch) + 1;
+            BoardModel { batch, ..BoardModel::new(format!("m{name}"), format!("f{name}")) }
+        };
+        let stream = |(name, (latency, used)): (&u8, &(u8, Vec<usize>))| {
+            let mut used: Vec<usize> =
+                used.iter().filter(|_| !models.is_empty()).map(|m| m % models.len()).collect();
+            used.dedup();
+            let latency_max = Some(Duration::from_secs(u64::from(*latency)));
+            BoardStream { latency_max, ..BoardStream::new(format!("s{name}"), uri("test://ball"), used) }
+        };
+        Board {
+            name: "test".to_owned(),
+            inference: Inference::default(),
+            memory: None,
+            lanes: 1,
+            models: models.iter().map(model).collect(),
+            streams: streams.iter().map(stream).collect(),
+            files: Vec::new(),
+        }
+    }
+
+    fn boards() -> impl Strategy<Value = Board> {
+        let models = prop::collection::btree_map(0..4u8, 0..2u8, 0..4);
+        let streams =
+            prop::collection::btree_map(0..5u8, (0..2u8, prop::collection::vec(0..4usize, 0..3)), 0..5);
+        (models, streams).prop_map(|(models, streams)| board(&models, &streams))
+    }
+
+    fn facts() -> impl Strategy<Value = ModelFacts> {
+        let set = || prop::collection::btree_set(0..4usize, 0..3);
+        (set(), set()).prop_map(|(changed, stateful)| ModelFacts { changed, stateful })
+    }
+
+    /// A stream as it can be compared between boards: its models by their settings.
+    fn shown(board: &Board, stream: usize) -> String {
+        let stream = &board.streams[stream];
+        let models: Vec<&BoardModel> = stream.models.iter().map(|model| &board.models[*model]).collect();
+        format!("{} {:?} {models:?}", stream.name, stream.latency_max)
+    }
+
+    fn all_shown(board: &Board) -> Vec<String> {
+        let mut shown: Vec<String> = (0..board.streams.len()).map(|stream| shown(board, stream)).collect();
+        shown.sort();
+        shown
+    }
+
+    proptest! {
+        #[test]
+        fn a_board_does_not_differ_from_itself(board in boards()) {
+            let change = Change::between(&board, &board, &ModelFacts::default());
+            prop_assert!(change.fixed_keys.is_empty());
+            for difference in [&change.models, &change.streams] {
+                prop_assert!(difference.joining.is_empty() && difference.leaving.is_empty(), "{change:?}");
+            }
+        }
+
+        #[test]
+        fn what_stays_and_what_joins_is_what_is_wanted(from in boards(), to in boards(), facts in facts()) {
+            let change = Change::between(&from, &to, &facts);
+            let staying = change.streams.staying.iter().map(|stream| shown(&from, stream.running));
+            let mut result: Vec<String> = staying.collect();
+            result.extend(change.streams.joining.iter().map(|stream| shown(&to, *stream)));
+            result.sort();
+            prop_assert_eq!(result, all_shown(&to));
+            let mut models: Vec<usize> = change.models.staying.iter().map(|model| model.wanted).collect();
+            models.extend(&change.models.joining);
+            models.sort();
+            prop_assert_eq!(models, (0..to.models.len()).collect::<Vec<_>>());
+            for model in &change.models.staying {
+                prop_assert_eq!(&from.models[model.running], &to.models[model.wanted]);
+                prop_assert!(!facts.changed.contains(&model.running));
+            }
+        }
+
+        #[test]
+        fn nothing_both_stays_and_leaves(from in boards(), to in boards(), facts in facts()) {
+            let change = Change::between(&from, &to, &facts);
+            for (difference, running) in
+                [(&change.models, from.models.len()), (&change.streams, from.streams.len())]
+            {
+                let mut all: Vec<usize> = difference.staying.iter().map(|entry| entry.running).collect();
+                all.extend(&difference.leaving);
+                all.sort();
+                prop_assert_eq!(all, (0..running).collect::<Vec<_>>());
+            }
+        }
+
+        #[test]
+        fn a_state_stays_only_with_its_stream(from in boards(), to in boards(), facts in facts()) {
+            let change = Change::between(&from, &to, &facts);
+            let joining = || change.streams.joining.iter().flat_map(|stream| &to.streams[*stream].models);
+            for model in change.models.staying.iter().filter(|model| facts.stateful.contains(&model.running)) {
+                prop_assert!(!joining().any(|joining| *joining == model.wanted), "{change:?}");
+            }
+        }
+
+        #[test]
+        fn the_order_of_streams_in_the_file_does_not_matter(from in boards(), to in boards(), facts in facts()) {
+            let mut reversed = to.clone();
+            reversed.streams.reverse();
+            let names = |board: &Board| {
+                let change = Change::between(&from, board, &facts);
+                let mut joining: Vec<String> =
+                    change.streams.joining.iter().map(|stream| board.streams[*stream].name.clone()).collect();
+                joining.sort();
+                (joining, change.streams.leaving, change.models)
+            };
+            prop_assert_eq!(names(&to), names(&reversed));
+        }
+    }
+
+    #[test]
+    fn what_only_a_restart_can_change_is_named() {
+        let from = board(&BTreeMap::new(), &BTreeMap::new());
+        let keys = |to: &Board| Change::between(&from, to, &ModelFacts::default()).fixed_keys;
+        assert_eq!(keys(&Board { lanes: 2, ..from.clone() }), ["lanes"]);
+        assert_eq!(keys(&Board { memory: Some(1), ..from.clone() }), ["[memory]"]);
+        let inference = Inference { threads: 7, ..Inference::default() };
+        assert_eq!(keys(&Board { lanes: 2, inference, ..from.clone() }), ["lanes", "[inference]"]);
+        assert!(keys(&Board { name: "other".to_owned(), ..from.clone() }).is_empty());
+    }
+
+    #[test]
+    fn a_stream_whose_model_changed_leaves_and_joins() {
+        let models = BTreeMap::from([(0, 0), (1, 0)]);
+        let board = board(&models, &BTreeMap::from([(0, (0, vec![0])), (1, (0, vec![1]))]));
+        let facts = ModelFacts { changed: BTreeSet::from([1]), ..ModelFacts::default() };
+        let change = Change::between(&board, &board, &facts);
+        assert_eq!((change.models.joining, change.models.leaving), (vec![1], vec![1]));
+        assert_eq!((change.streams.joining, change.streams.leaving), (vec![1], vec![1]));
+        assert_eq!(change.streams.staying, [Staying { running: 0, wanted: 0 }]);
+    }
+
+    #[test]
+    fn a_state_goes_on_only_where_its_stream_does() {
+        let models = BTreeMap::from([(0, 0)]);
+        let from = board(&models, &BTreeMap::from([(0, (0, vec![0]))]));
+        let slower = board(&models, &BTreeMap::from([(0, (1, vec![0]))]));
+        let facts = ModelFacts { stateful: BTreeSet::from([0]), ..ModelFacts::default() };
+        assert!(Change::between(&from, &from, &facts).models.joining.is_empty(), "it stays");
+        assert_eq!(Change::between(&from, &slower, &facts).models.joining, [0], "it starts anew");
+        assert!(Change::between(&from, &slower, &ModelFacts::default()).models.joining.is_empty());
+    }
+}

@@ -1,0 +1,122 @@
+//! Models of a run: what is reported of them, and which files they were made from.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use orinoco_api::ModelSummary;
+use orinoco_board::BoardModel;
+use orinoco_config::Faults;
+use orinoco_model::{Model, Repository};
+use orinoco_telemetry::EventSink;
+
+use crate::sinks::ModelNames;
+use crate::summary::summarise_model;
+use crate::{BoardEngines, LoadedModel, load_model};
+
+/// A model for which an engine was probed, and what is reported of it.
+#[derive(Clone)]
+pub(crate) struct KnownModel {
+    pub(crate) spec: BoardModel,
+    pub(crate) summary: ModelSummary,
+    pub(crate) names: Arc<ModelNames>,
+    /// It carries a state from frame to frame.
+    pub(crate) has_state: bool,
+    pub(crate) origin: Origin,
+}
+
+impl KnownModel {
+    /// Loads a model and probes an engine for it.
+    pub(crate) fn load(
+        spec: &BoardModel,
+        engines: &BoardEngines,
+        repository: &Repository,
+        events: &dyn EventSink,
+    ) -> Result<(Self, LoadedModel), Faults> {
+        // Looked at before it is loaded: what is replaced meanwhile has changed.
+        let origin = Origin::of(spec, repository)?;
+        let loaded = load_model(spec, engines, repository, events)?;
+        let (name, labels) = (loaded.name.clone(), loaded.model.labels.clone());
+        let known = Self {
+            spec: spec.clone(),
+            summary: summarise_model(&loaded),
+            names: Arc::new(ModelNames { name, engine: loaded.chosen.name, labels }),
+            has_state: loaded.model.has_state(),
+            origin,
+        };
+        Ok((known, loaded))
+    }
+}
+
+/// Files that a model was made from.
+#[derive(Clone, PartialEq)]
+pub(crate) struct Origin {
+    /// Its description with its labels; `None` where it was guessed from the file.
+    described: Option<Model>,
+    /// Length of the ONNX file, and when it was written.
+    stamp: Option<(u64, SystemTime)>,
+}
+
+impl Origin {
+    /// Looks at the files of a model as they are now.
+    pub(crate) fn of(spec: &BoardModel, repository: &Repository) -> Result<Self, Faults> {
+        // The ONNX file is not read: loading the model checks its hash, and the stamp says whether it has changed since.
+        let described = repository.read_description(&spec.model)?;
+        let file = described.as_ref().map_or(Path::new(&spec.model), |model| &model.file);
+        let metadata = file.metadata().ok();
+        let stamp = metadata.and_then(|metadata| Some((metadata.len(), metadata.modified().ok()?)));
+        Ok(Self { described, stamp })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{demo_model, repository, shared};
+    use orinoco_core::codes;
+    use std::fs;
+    use std::path::PathBuf;
+
+    #[test]
+    fn every_change_of_a_model_is_noticed() {
+        let dir = tempfile::tempdir().expect("temporary folder");
+        let (folder, demo) = (dir.path().display().to_string(), PathBuf::from(demo_model()));
+        let put = |version: &str| {
+            fs::create_dir(dir.path().join(version)).expect("made");
+            let to = dir.path().join(version).join("model.onnx");
+            fs::copy(demo.join("1/model.onnx"), to).expect("copied");
+        };
+        let text = fs::read_to_string(demo.join("model.toml")).expect("readable");
+        let toml = dir.path().join("model.toml");
+        put("1");
+        fs::write(&toml, &text).expect("written");
+        let spec = BoardModel::new("m", folder);
+        let now = || Origin::of(&spec, &repository()).unwrap_or_else(|why| panic!("{why}"));
+        let before = now();
+        assert!(now() == before);
+        assert!(text.contains("[\"person\"]"));
+        fs::write(&toml, text.replace("[\"person\"]", "[\"human\"]")).expect("written");
+        assert!(now() != before, "other labels");
+        fs::write(&toml, &text).expect("written");
+        assert!(now() == before);
+        put("2");
+        assert!(now() != before, "a newer version");
+    }
+
+    #[test]
+    fn only_loading_a_model_checks_its_hash() {
+        let dir = tempfile::tempdir().expect("temporary folder");
+        let demo = PathBuf::from(demo_model());
+        fs::create_dir(dir.path().join("1")).expect("made");
+        fs::copy(demo.join("1/model.onnx"), dir.path().join("1/model.onnx")).expect("copied");
+        let text = fs::read_to_string(demo.join("model.toml")).expect("readable");
+        let other = text.lines().filter(|line| !line.starts_with("sha256"));
+        let text = format!("sha256 = '00'\n{}\n", other.collect::<Vec<_>>().join("\n"));
+        fs::write(dir.path().join("model.toml"), text).expect("written");
+        let spec = BoardModel::new("m", dir.path().display().to_string());
+        assert!(Origin::of(&spec, &repository()).is_ok(), "it is not read");
+        let refused = KnownModel::load(&spec, &shared().engines, &repository(), &*shared().events);
+        let faults = refused.map(drop).expect_err("it is another file");
+        assert_eq!(faults.as_slice()[0].code.id, codes::MODEL_HASH.id);
+    }
+}

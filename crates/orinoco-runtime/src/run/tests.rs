@@ -1,0 +1,220 @@
+use super::*;
+use crate::memory::resident_bytes;
+use crate::testing::{ENDLESS, Log, WAIT_MAX, board, demo_model, known, repository, uri};
+use orinoco_api::EndState;
+use orinoco_board::{BoardModel, BoardStream};
+use orinoco_core::{Diagnosis, Findings, ModelId};
+use orinoco_pipeline::{BoundPlan, Executor, Frame, Outcome, Sink, StageTimes, Step};
+use std::path::PathBuf;
+
+struct Broken;
+impl Executor for Broken {
+    fn batch_max(&self) -> usize {
+        1
+    }
+    fn replay(&mut self, _: &[Frame], _: &mut [Findings]) -> Result<StageTimes, Diagnosis> {
+        Err(Diagnosis::new(&codes::ENGINE_RUN, "engine", "it is broken", "nothing"))
+    }
+}
+impl Sink for Broken {
+    fn write(&mut self, _: &Outcome) -> Result<(), Diagnosis> {
+        panic!("this test wants it")
+    }
+    fn finish(&mut self) -> Result<Option<PathBuf>, Diagnosis> {
+        Ok(None)
+    }
+}
+
+fn options() -> (RunOptions, Arc<Log>) {
+    let log = Arc::new(Log::default());
+    (RunOptions::new(&repository(), log.clone()), log)
+}
+
+fn prepare(board: Board, options: RunOptions) -> First {
+    First::prepare(board, options).unwrap_or_else(|why| panic!("{why}"))
+}
+
+fn end(running: Running) -> Summary {
+    let (tell, told) = channel();
+    thread::spawn(move || drop(tell.send(running.wait(|_| {}))));
+    told.recv_timeout(WAIT_MAX).expect("it ends")
+}
+
+/// Asks for another board, and returns where the answer comes.
+fn reload(control: &Control, board: Board) -> Receiver<Result<Reloaded, Faults>> {
+    let (tell, told) = channel();
+    control.reload(board, move |answer| drop(tell.send(answer)));
+    told
+}
+
+fn done(told: &Receiver<Result<Reloaded, Faults>>) -> Reloaded {
+    told.recv_timeout(WAIT_MAX).expect("it is answered").unwrap_or_else(|why| panic!("{why}"))
+}
+
+/// Puts a model that fails each batch before the first stream.
+fn break_first(first: &mut First) {
+    let id = ModelId(1000);
+    let Prepared { joining, plans, models, board, .. } = &mut first.prepared;
+    let plan = BoundPlan { model: id, name: "m".to_owned(), executor: Box::new(Broken) };
+    plans.entry(joining[0].lane).or_default().insert(id, plan);
+    joining[0].models = vec![id];
+    joining[0].steps = vec![Step { model: id, interval: 1, on: None }];
+    let known = known(&demo_model());
+    // When the lane is restarted the model is loaded, and works.
+    board.models = vec![known.spec.clone()];
+    board.streams[0].models = vec![0];
+    models.insert(id, known);
+}
+
+#[cfg(feature = "gstreamer")]
+#[test]
+fn a_lane_that_fails_ends_a_run_of_files_although_a_camera_is_away() {
+    // Nobody listens on that port; the camera is tried for ever.
+    let streams = [("fails", ENDLESS), ("away", "rtsp://127.0.0.1:1/x"), ("fine", ENDLESS)];
+    let (options, log) = options();
+    let control = options.control.clone();
+    let mut board = board(2, &streams);
+    board.streams[2].lane = Some(1);
+    let mut first = prepare(board, options);
+    break_first(&mut first);
+    let summary = end(first.start().expect("it starts"));
+    assert!(!log.places("lane 0 failed").is_empty() && control.is_stopping());
+    assert_eq!((summary.end, summary.faults.len()), (EndState::Failed, 1), "{:?}", summary.faults);
+    assert_eq!(summary.faults[0].subject, "engine");
+}
+
+#[cfg(feature = "tract")]
+#[test]
+fn a_lane_that_fails_is_started_again_with_its_streams() {
+    let (mut options, log) = options();
+    options.earlier = Earlier::Kept;
+    let mut first = prepare(board(2, &[("a", ENDLESS), ("b", ENDLESS)]), options);
+    break_first(&mut first);
+    let running = first.start().expect("it starts");
+    log.wait("lane 0 restarts", 1);
+    log.wait("a live", 2);
+    assert_eq!(log.places("b live").len(), 1, "the other lane runs on");
+    let control = running.control().clone();
+    for _ in 0..WAIT_MAX.as_millis() / 10 {
+        if control.snapshot().is_some_and(|now| now.frames_out > 20) {
+            break;
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+    control.stop();
+    let summary = end(running);
+    assert_eq!(summary.end, EndState::Interrupted, "{:?}", summary.faults);
+    let names: Vec<&str> = summary.streams.iter().map(|stream| stream.name.as_str()).collect();
+    assert_eq!(names, ["a", "b", "a"]);
+    assert!(summary.streams[2].frames_out > 0);
+}
+
+#[test]
+fn a_panic_in_sinks_ends_their_stream_alone() {
+    let (options, _) = options();
+    let mut first = prepare(board(1, &[("a", ENDLESS), ("b", "test://ball?frames=50")]), options);
+    first.prepared.joining[0].sinks = vec![Box::new(Broken)];
+    let summary = end(first.start().expect("it starts"));
+    let faults: Vec<&str> = summary.faults.iter().map(|fault| fault.subject.as_str()).collect();
+    assert_eq!((faults, summary.streams[1].frames_out), (vec!["thread sink-a"], 50));
+}
+
+#[test]
+fn a_board_that_is_stopped_early_loads_nothing() {
+    let mut board = board(1, &[("a", ENDLESS)]);
+    board.models.push(BoardModel::new("m", demo_model()));
+    board.streams[0].models.push(0);
+    let (options, _) = options();
+    options.control.stop();
+    let faults = start(board, options).err().expect("it stops");
+    let found: Vec<&str> = faults.iter().map(|fault| fault.code.id).collect();
+    assert_eq!(found, [codes::STOPPED.id]);
+}
+
+#[test]
+fn a_stop_that_comes_just_before_the_start_is_not_lost() {
+    let (options, _) = options();
+    let control = options.control.clone();
+    let first = prepare(board(1, &[("a", ENDLESS)]), options);
+    control.stop();
+    assert_eq!(end(first.start().expect("it starts")).end, EndState::Interrupted);
+    assert!(control.snapshot().is_none(), "it is over");
+}
+
+#[test]
+fn a_stream_that_changes_waits_for_its_source() {
+    let board = board(2, &[("a", ENDLESS), ("b", ENDLESS)]);
+    let (options, log) = options();
+    let running = prepare(board.clone(), options).start().expect("it starts");
+    log.wait("b live", 1);
+    let mut changed = board;
+    changed.streams[1].latency_max = Some(Duration::from_secs(1));
+    let reloaded = done(&reload(running.control(), changed));
+    assert_eq!(
+        (reloaded.joined, reloaded.left, reloaded.stayed),
+        (vec!["b".to_owned()], vec!["b".to_owned()], 1)
+    );
+    log.wait("b live", 2);
+    assert!(log.places("b ended")[0] < log.places("b connecting")[1], "{log:?}");
+    running.control().stop();
+    assert_eq!(end(running).end, EndState::Interrupted);
+}
+
+#[test]
+fn reloads_close_together_lose_no_stream() {
+    let board = board(2, &[("a", ENDLESS), ("b", ENDLESS)]);
+    let (options, log) = options();
+    let running = prepare(board.clone(), options).start().expect("it starts");
+    log.wait("b live", 1);
+    // The first takes b away, which was the last stream of lane 1; the second brings one that wants that lane.
+    let mut without_b = board;
+    without_b.streams.truncate(1);
+    let mut with_c = without_b.clone();
+    with_c.streams.push(BoardStream { lane: Some(1), ..BoardStream::new("c", uri(ENDLESS), Vec::new()) });
+    let (first, second) = (reload(running.control(), without_b), reload(running.control(), with_c));
+    assert_eq!(done(&first).left, ["b"]);
+    let reloaded = done(&second);
+    assert_eq!((reloaded.joined, reloaded.stayed, reloaded.faults.len()), (vec!["c".to_owned()], 1, 0));
+    log.wait("c live", 1);
+    running.control().stop();
+    assert_eq!(end(running).end, EndState::Interrupted);
+}
+
+#[test]
+fn a_thousand_reloads_lose_no_stream_and_take_no_memory() {
+    const RELOADS: usize = 1000;
+    const WARM: usize = 200;
+    /// More than the allocator's noise, and less than what one stream's histograms take, over 800 reloads.
+    const GROWTH_MAX: u64 = 16 << 20;
+    let small = "test://ball?pace=pts&width=16&height=16";
+    let boards = [board(2, &[("a", small), ("b", small)]), board(2, &[("a", small), ("c", small)])];
+    let (options, _) = options();
+    let running = prepare(boards[0].clone(), options).start().expect("it starts");
+    let mut warm_bytes = 0;
+    for count in 1..=RELOADS {
+        let reloaded = done(&reload(running.control(), boards[count % 2].clone()));
+        assert_eq!((reloaded.joined.len(), reloaded.left.len(), reloaded.stayed), (1, 1, 1), "{reloaded:?}");
+        assert!(reloaded.faults.is_empty(), "{reloaded:?}");
+        if count == WARM {
+            warm_bytes = resident_bytes();
+        }
+    }
+    let grown = resident_bytes().saturating_sub(warm_bytes);
+    assert!(grown <= GROWTH_MAX, "{grown} bytes after {RELOADS} reloads");
+    running.control().stop();
+    let summary = end(running);
+    let older: u64 = summary.older_streams.iter().map(|total| total.streams).sum();
+    assert_eq!(summary.streams.len() + older as usize, RELOADS + 2);
+    assert_eq!((summary.end, summary.faults.len()), (EndState::Interrupted, 0));
+}
+
+#[test]
+fn a_reload_after_the_end_is_answered() {
+    let (options, _) = options();
+    let board = board(1, &[("a", "test://ball?frames=5")]);
+    let running = prepare(board.clone(), options).start().expect("it starts");
+    let control = running.control().clone();
+    assert_eq!(end(running).end, EndState::Complete);
+    let answer = reload(&control, board).recv_timeout(WAIT_MAX).expect("it is answered");
+    assert_eq!(answer.expect_err("it is too late").first().code.id, codes::RELOAD.id);
+}

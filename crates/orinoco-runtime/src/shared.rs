@@ -1,0 +1,48 @@
+//! What every thread of a run gets.
+
+use std::sync::Arc;
+
+use orinoco_board::Board;
+use orinoco_config::{FaultList, Faults};
+use orinoco_core::{Clock, Diagnosis, ModelId};
+use orinoco_infer::Scratch;
+use orinoco_pipeline::{BoundPlan, Stop};
+use orinoco_telemetry::{EventSink, Stats};
+
+use crate::planning::stopped;
+use crate::{BoardEngines, LoadedModel, bind_plan};
+
+/// What every thread of a run gets.
+#[derive(Clone)]
+pub(crate) struct Shared {
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) events: Arc<dyn EventSink>,
+    pub(crate) stats: Stats,
+    pub(crate) stop: Stop,
+    pub(crate) engines: BoardEngines,
+}
+
+impl Shared {
+    /// Returns a fault where a stop was requested while the board is still being prepared.
+    pub(crate) fn check_stop(&self, board: &Board) -> Result<(), Diagnosis> {
+        if self.stop.requested() { Err(stopped(board)) } else { Ok(()) }
+    }
+
+    /// Binds a model for one lane.
+    pub(crate) fn bind(
+        &self,
+        model: ModelId,
+        loaded: &mut LoadedModel,
+        scratch: Option<&Scratch>,
+    ) -> Result<BoundPlan, Diagnosis> {
+        let executor = bind_plan(loaded, Arc::clone(&self.clock), scratch)?;
+        Ok(BoundPlan { model, name: loaded.name.clone(), executor })
+    }
+}
+
+/// All values, or all faults.
+pub(crate) fn collect<T>(results: impl Iterator<Item = Result<T, Faults>>) -> Result<Vec<T>, Faults> {
+    let mut faults = FaultList::default();
+    let values = results.filter_map(|result| faults.value_of(result)).collect();
+    faults.finish(values)
+}

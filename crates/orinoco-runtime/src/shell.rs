@@ -1,0 +1,456 @@
+//! Carries out what the [`Supervisor`] decides: starts threads, lets streams join lanes, and keeps the figures of what has
+//! ended. All of it happens on one thread, which waits for the next action and for nothing else.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use orinoco_api::{MemorySummary, ModelSummary, Summary};
+use orinoco_board::{Board, BoardStream};
+use orinoco_config::Faults;
+use orinoco_core::{Diagnosis, ModelId, Nanos, StreamId};
+use orinoco_pipeline::{Inlet, Lane, LaneEntry, SinkOutputs, SourceEnd};
+use orinoco_telemetry::{Event, SourceState};
+
+use crate::action::{Action, Applied, Effect, Joined, Outcome, Rules};
+use crate::ended::{EndedStream, EndedStreams};
+use crate::joining::{Joiner, NotJoined, RunningStream};
+use crate::known::KnownModel;
+use crate::memory::{peak_bytes, resident_bytes};
+use crate::outputs::TakenFiles;
+use crate::placement::{LaneView, LaneViews};
+use crate::planning::Planned;
+use crate::prepare::{Base, Context, Prepared, prepare};
+use crate::progress::{Away, Progress};
+use crate::summary::{Results, summarise, summarise_memory, summarise_stream, with_times};
+use crate::supervisor::Supervisor;
+use crate::threads::spawn;
+
+/// Frames after which pools, arenas and caches have their size: memory is flat from here on.
+const WARM_FRAMES: u64 = 500;
+/// Models that are gone from the board and are still listed in the summary, the latest ones.
+const ENDED_MODELS_MAX: usize = 1000;
+
+pub(crate) type RunAction = Action<Box<Prepared>>;
+pub(crate) type RunSupervisor = Supervisor<Box<Prepared>>;
+type RunEffect = Effect<Box<Prepared>>;
+
+/// Everything that runs.
+pub(crate) struct Shell {
+    context: Context,
+    /// Where threads report.
+    actions: Sender<RunAction>,
+    /// Who watches how far the run is.
+    watcher: SyncSender<Progress>,
+    /// Whether the run ends when nobody reads its outputs any more.
+    end_unread: bool,
+    board: Board,
+    models: BTreeMap<ModelId, KnownModel>,
+    /// Models of the board.
+    on_board: BTreeSet<ModelId>,
+    ended_models: VecDeque<(ModelId, ModelSummary)>,
+    memory: Option<Planned>,
+    lanes: Vec<Option<RunningLane>>,
+    streams: BTreeMap<StreamId, RunningStream>,
+    joiner: Joiner,
+    ended: EndedStreams,
+    /// Prepares a change.
+    worker: Option<JoinHandle<()>>,
+    /// What became of the first change. It comes before all that waits by then.
+    first: Option<RunAction>,
+    started: Nanos,
+    warm_bytes: Option<u64>,
+    /// Resident at the latest look while a source still ran. When all have ended, models are unloaded.
+    latest_bytes: Option<u64>,
+}
+
+struct RunningLane {
+    entry: LaneEntry,
+    /// A stream without frames, with which the lane outlives its other streams.
+    keeper: Option<Inlet>,
+}
+
+/// How a run is started.
+pub(crate) struct Launch {
+    pub(crate) context: Context,
+    pub(crate) actions: Sender<RunAction>,
+    pub(crate) watcher: SyncSender<Progress>,
+    pub(crate) look_every: Duration,
+    /// Whether the run ends when nobody reads its outputs any more.
+    pub(crate) end_unread: bool,
+    /// Whether streams of files may begin again from their beginning when their lane is restarted.
+    pub(crate) repeat_files: bool,
+}
+
+impl Shell {
+    /// Starts every thread of a board.
+    pub(crate) fn launch(mut prepared: Prepared, launch: Launch) -> Result<(Self, RunSupervisor), Faults> {
+        let Launch { context, actions, watcher, look_every, end_unread, repeat_files } = launch;
+        let (board, memory) = (prepared.board.clone(), prepared.memory.take());
+        let started = context.shared.clock.now();
+        let rules = Rules { look_every, repeat_files };
+        let supervisor = Supervisor::new(board.clone(), rules, started);
+        let mut shell = Self {
+            actions,
+            watcher,
+            end_unread,
+            lanes: (0..board.lanes).map(|_| None).collect(),
+            board,
+            models: BTreeMap::new(),
+            on_board: BTreeSet::new(),
+            ended_models: VecDeque::new(),
+            memory,
+            streams: BTreeMap::new(),
+            joiner: Joiner::new(context.shared.clone()),
+            context,
+            ended: EndedStreams::default(),
+            worker: None,
+            first: None,
+            started,
+            warm_bytes: None,
+            latest_bytes: None,
+        };
+        let mut applied = shell.apply(prepared);
+        let mut faults = std::mem::take(&mut applied.faults);
+        faults.append(&mut applied.missed);
+        if let Some(why) = faults.into_iter().next() {
+            shell.context.shared.stop.request();
+            return Err(why.into());
+        }
+        shell.first = Some(Action::Applied(applied));
+        Ok((shell, supervisor))
+    }
+
+    /// Runs until everything has ended, and sums up.
+    pub(crate) fn run(mut self, mut supervisor: RunSupervisor, actions: &Receiver<RunAction>) -> Summary {
+        let first = self.first.take();
+        if let Some(faults) = first.and_then(|first| self.act(&mut supervisor, first)) {
+            return self.finish(&supervisor, faults);
+        }
+        loop {
+            let wait = supervisor.next_wake().map(|wake| wake.since(self.now()));
+            let action = match wait.map(|wait| actions.recv_timeout(wait)) {
+                Some(Err(RecvTimeoutError::Timeout)) => Action::Tick,
+                Some(received) => received.expect("the run itself can send"),
+                None => actions.recv().expect("the run itself can send"),
+            };
+            if let Some(faults) = self.act(&mut supervisor, action) {
+                return self.finish(&supervisor, faults);
+            }
+        }
+    }
+
+    fn now(&self) -> Nanos {
+        self.context.shared.clock.now()
+    }
+
+    /// Takes one action and what follows from it; returns faults of lanes when the run is over.
+    fn act(&mut self, supervisor: &mut RunSupervisor, action: RunAction) -> Option<Vec<Diagnosis>> {
+        let mut actions = VecDeque::from([action]);
+        while let Some(action) = actions.pop_front() {
+            match action {
+                Action::Prepared(_) => self.worker = None,
+                // The next one gets this index only now, so that nobody takes one's end for the other's.
+                Action::LaneEnded(lane, _) => self.lanes[lane] = None,
+                _ => {}
+            }
+            for effect in supervisor.handle(action, self.now()) {
+                match effect {
+                    Effect::Finish(faults) => return Some(faults),
+                    effect => actions.extend(self.carry_out(supervisor, effect)),
+                }
+            }
+        }
+        None
+    }
+
+    /// Carries out one effect; returns what happened at once.
+    fn carry_out(&mut self, supervisor: &RunSupervisor, effect: RunEffect) -> Option<RunAction> {
+        let shared = &self.context.shared;
+        match effect {
+            Effect::Prepare(board) => {
+                let why = self.prepare(supervisor, board).err()?;
+                return Some(Action::Prepared(Err(why.into())));
+            }
+            Effect::Apply(prepared) => return Some(Action::Applied(self.apply(*prepared))),
+            Effect::Answer(replies, answer) => {
+                replies.into_iter().for_each(|reply| reply.send(answer.clone()))
+            }
+            Effect::StartSource(stream) => {
+                let why = self.start_source(stream).err()?;
+                return Some(Action::SourceEnded(stream, Err(why)));
+            }
+            Effect::DropSource(stream) => drop(self.streams.get_mut(&stream)?.source.take()),
+            Effect::StopStream(stream) => shared.stop.of(stream).request(),
+            Effect::StopAll => shared.stop.request(),
+            Effect::ReleaseLane(lane) => drop(self.lanes[lane].as_mut()?.keeper.take()),
+            Effect::CloseLane(lane) => self.lanes[lane].as_ref()?.entry.close(),
+            Effect::Emit(event) => shared.events.emit(event),
+            Effect::Look => return self.look(supervisor),
+            // Who asked may have gone meanwhile.
+            Effect::Answered(reply) => drop(reply.send(self.progress())),
+            Effect::Retire(stream, outcome) => self.retire(stream, outcome),
+            Effect::Forget(stream) => {
+                shared.stop.of(stream).forget();
+                self.streams.remove(&stream);
+                self.forget_models();
+            }
+            Effect::Finish(_) => unreachable!("the caller ends with it"),
+        }
+        None
+    }
+
+    // --- changes -------------------------------------------------------------------------------------------------------
+
+    /// Begins to prepare a change, on a thread of its own.
+    fn prepare(&mut self, supervisor: &RunSupervisor, board: Board) -> Result<(), Diagnosis> {
+        let (base, context, actions) = (self.base(supervisor), self.context.clone(), self.actions.clone());
+        let work = move || prepare(board, base, &context).map(Box::new);
+        let done = move |end: Result<Result<_, Faults>, Diagnosis>| {
+            let prepared = end.unwrap_or_else(|panicked| Err(panicked.into()));
+            // It fails where the run is over.
+            let _ = actions.send(Action::Prepared(prepared));
+        };
+        self.worker = Some(spawn("reload".to_owned(), work, done)?);
+        Ok(())
+    }
+
+    /// What runs now.
+    fn base(&self, supervisor: &RunSupervisor) -> Base {
+        let models: Vec<(ModelId, KnownModel)> =
+            self.models.iter().map(|(id, known)| (*id, known.clone())).collect();
+        let index = |model: &ModelId| {
+            models.iter().position(|(id, _)| id == model).expect("a stream's model is known")
+        };
+        let streams: Vec<(StreamId, Option<usize>)> = supervisor.running().collect();
+        let placed = streams.iter().map(|(id, _)| {
+            let stream = &self.streams[id];
+            BoardStream { models: stream.models.iter().map(index).collect(), ..stream.spec.clone() }
+        });
+        let running = Board {
+            models: models.iter().map(|(_, known)| known.spec.clone()).collect(),
+            streams: placed.collect(),
+            ..self.board.clone()
+        };
+        let lanes = self.lanes.iter().enumerate().map(|(index, lane)| LaneView {
+            entry: lane.as_ref().map(|lane| lane.entry.clone()),
+            scratch: self.memory.as_ref().and_then(|memory| memory.scratches.get(index)).cloned(),
+            streams: 0,
+        });
+        let lanes = Some(LaneViews { lanes: lanes.collect(), is_planned: self.memory.is_some() });
+        Base { running, models, streams, lanes, written: self.written() }
+    }
+
+    /// Files that were or are written.
+    fn written(&self) -> TakenFiles {
+        let mut written = TakenFiles::default();
+        let running = self
+            .streams
+            .values()
+            .flat_map(|stream| stream.files.iter().map(|file| (stream.spec.name.as_str(), file)));
+        for (stream, file) in running.chain(self.ended.paths()) {
+            written.add(file, || format!("another output (stream {stream}) already writes to this file"));
+        }
+        written
+    }
+
+    /// Lets streams join, and says which have to leave: those that are gone from the board or have changed. One that could not
+    /// join leaves the others as they are, and itself as it was before.
+    fn apply(&mut self, prepared: Prepared) -> Applied {
+        let Prepared { board, models, joining, mut plans, mut leaving, holds, .. } = prepared;
+        for &model in models.keys().filter(|model| !self.models.contains_key(model)) {
+            self.context.shared.stats.insert_model(model);
+        }
+        self.on_board = models.keys().copied().collect();
+        self.models.extend(models);
+        let (mut applied, mut fresh) = (Applied::default(), Vec::new());
+        for stream in joining {
+            let (lane, name) = (stream.lane, stream.spec.name.clone());
+            let running = self.lanes[lane].get_or_insert_with(|| {
+                let (lane_thread, running) = self.joiner.new_lane();
+                fresh.push((lane, lane_thread));
+                RunningLane { entry: running.0, keeper: Some(running.1) }
+            });
+            match self.joiner.join(
+                stream,
+                plans.entry(lane).or_default(),
+                &running.entry,
+                &self.actions,
+                &self.streams,
+            ) {
+                Ok((id, joined)) => {
+                    let (name, is_live) = (name.as_str().into(), joined.is_live);
+                    applied.joined.push(Joined { stream: id, name, lane, is_live });
+                    self.streams.insert(id, joined);
+                }
+                Err(NotJoined { why, once_more }) => {
+                    leaving.retain(|id| self.streams.get(id).is_none_or(|stream| stream.spec.name != name));
+                    let list = if once_more { &mut applied.missed } else { &mut applied.faults };
+                    list.push(why);
+                }
+            }
+        }
+        // What they hold is used by the streams now.
+        drop(holds);
+        for (index, lane) in fresh {
+            match self.start_lane(index, lane) {
+                Ok(()) => applied.lanes.push(index),
+                Err(why) => applied.faults.push(why),
+            }
+        }
+        applied.left = leaving;
+        applied.board = Some(board.clone());
+        self.board = board;
+        self.forget_models();
+        applied
+    }
+
+    fn start_lane(&mut self, index: usize, lane: Lane) -> Result<(), Diagnosis> {
+        let actions = self.actions.clone();
+        let ended = move |end: Result<Result<(), Diagnosis>, Diagnosis>| {
+            let _ = actions.send(Action::LaneEnded(index, end.and_then(|end| end)));
+        };
+        spawn(format!("lane-{index}"), move || lane.run(), ended).map(drop)
+    }
+
+    fn start_source(&mut self, stream: StreamId) -> Result<(), Diagnosis> {
+        let starting = self.streams.get_mut(&stream);
+        let Some((runner, name)) =
+            starting.and_then(|stream| Some((stream.source.take()?, stream.spec.name.clone())))
+        else {
+            return Ok(());
+        };
+        let actions = self.actions.clone();
+        let ended = move |end: Result<SourceEnd, Diagnosis>| {
+            let _ = actions.send(Action::SourceEnded(stream, end));
+        };
+        spawn(format!("src-{name}"), move || runner.run(), ended).map(drop)
+    }
+
+    // --- figures -------------------------------------------------------------------------------------------------------
+
+    /// Looks after readers and memory, and tells who watches how far the run is.
+    fn look(&mut self, supervisor: &RunSupervisor) -> Option<RunAction> {
+        self.notice_readers();
+        let progress = self.progress();
+        if self.warm_bytes.is_none() && progress.frames_out >= WARM_FRAMES {
+            self.warm_bytes = Some(resident_bytes());
+        }
+        if supervisor.sources_run() {
+            self.latest_bytes = Some(resident_bytes());
+        }
+        // Who is behind sees the next look.
+        let _ = self.watcher.try_send(progress);
+        let is_unread = self.end_unread && !self.is_read(supervisor) && !self.context.shared.stop.requested();
+        is_unread.then_some(Action::Unread)
+    }
+
+    /// Looks for outputs that nobody reads any more.
+    fn notice_readers(&mut self) {
+        for stream in self.streams.values_mut() {
+            for reader in stream.readers.extract_if(.., |reader| reader.is_gone()) {
+                stream.outputs_read -= 1;
+                let stream = stream.spec.name.as_str().into();
+                self.context.shared.events.emit(Event::SinkUnread { stream, output: reader.shown });
+            }
+        }
+    }
+
+    /// Whether somebody may still read an output of a stream that runs. A run without outputs is one for its summary, and
+    /// one whose outputs have all failed goes on until its end, which reports them.
+    fn is_read(&self, supervisor: &RunSupervisor) -> bool {
+        let lost = |stream: &RunningStream| {
+            stream.outputs_read < stream.spec.sinks.len() && stream.outputs_left() == 0
+        };
+        let read = |(id, stream): (&StreamId, &RunningStream)| {
+            stream.outputs_left() > 0 && supervisor.sinks_run(*id)
+        };
+        !self.streams.values().any(lost) || self.streams.iter().any(read)
+    }
+
+    fn progress(&self) -> Progress {
+        let (stats, now) = (&self.context.shared.stats, self.now());
+        let (frames_in, frames_out) = (self.ended.frames_in(), self.ended.frames_out());
+        let elapsed = now.since(self.started);
+        let mut progress = Progress { frames_in, frames_out, elapsed, ..Progress::default() };
+        for (id, _) in self.streams.iter().filter(|(_, stream)| !stream.has_ended) {
+            let stats = stats.stream(*id);
+            progress.frames_in += stats.frames_in;
+            progress.frames_out += stats.frames_out;
+            if stats.state == Some(SourceState::Ended) {
+                continue;
+            }
+            progress.streams += 1;
+            if stats.state.is_some_and(|state| state != SourceState::Live) {
+                let (was_live, silence) =
+                    (stats.last_out.is_some(), now.since(stats.last_out.unwrap_or(self.started)));
+                progress.away.push(Away { stream: Arc::clone(&stats.name), was_live, silence });
+            }
+        }
+        progress
+    }
+
+    /// Keeps the figures of a stream that has ended, and gives up the rest.
+    fn retire(&mut self, id: StreamId, outcome: Outcome) {
+        let Some(stream) = self.streams.get_mut(&id) else { return };
+        stream.has_ended = true;
+        let stats = self.context.shared.stats.remove_stream(id).unwrap_or_default();
+        let mut summary = summarise_stream(&stream.shown, &stats);
+        summary.tracked = stream.counted.take().map(|counted| counted.summary());
+        let Outcome { source, sink } = outcome;
+        let was_stopped = matches!(source, Ok(SourceEnd::Stopped));
+        let mut faults = Vec::new();
+        if let Ok(SourceEnd::Failed(why)) | Err(why) = source {
+            faults.push(why);
+        }
+        let outputs = sink.unwrap_or_else(|why| {
+            // It hangs, or panicked: nothing is known of its files.
+            let named = stream.files.iter().filter(|path| *path != Path::new("-")).cloned();
+            SinkOutputs { files: Vec::new(), incomplete: named.collect(), faults: vec![why] }
+        });
+        faults.extend(outputs.faults);
+        let SinkOutputs { files, incomplete, .. } = outputs;
+        let paths = std::mem::take(&mut stream.files);
+        self.ended.add(EndedStream { id, summary, paths, files, incomplete, faults, was_stopped });
+    }
+
+    /// Gives up models that are not on the board any more and that no stream uses.
+    fn forget_models(&mut self) {
+        let used = self.streams.values().flat_map(|stream| &stream.models);
+        let used: BTreeSet<ModelId> = used.chain(&self.on_board).copied().collect();
+        for (id, known) in self.models.extract_if(.., |id, _| !used.contains(id)) {
+            let stats = self.context.shared.stats.remove_model(id).unwrap_or_default();
+            self.ended_models.push_back((id, with_times(known.summary, &stats)));
+        }
+        while self.ended_models.len() > ENDED_MODELS_MAX {
+            self.ended_models.pop_front();
+        }
+    }
+
+    /// Sums up.
+    fn finish(mut self, supervisor: &RunSupervisor, faults: Vec<Diagnosis>) -> Summary {
+        // What is being loaded would crash if the program ended under it.
+        if let Some(worker) = self.worker.take() {
+            let _ = worker.join();
+        }
+        // Who is behind does without the last one.
+        let _ = self.watcher.try_send(self.progress());
+        let planned = self.memory.as_ref().map(summarise_memory);
+        let (peak_bytes, end_bytes) = (peak_bytes(), self.latest_bytes.unwrap_or_else(resident_bytes));
+        let memory = MemorySummary { peak_bytes, warm_bytes: self.warm_bytes, end_bytes, planned };
+        let wall = self.now().since(self.started);
+        (self.on_board, self.streams) = (BTreeSet::new(), BTreeMap::new());
+        self.forget_models();
+        let mut models = Vec::from(self.ended_models);
+        models.sort_by_key(|(id, _)| *id);
+        let models = models.into_iter().map(|(_, summary)| summary).collect();
+        let results = Results { board: self.board.name, wall, by: supervisor.ended_by(), faults, memory };
+        summarise(results, self.ended.into_all(), models)
+    }
+}
+
+#[cfg(test)]
+mod tests;

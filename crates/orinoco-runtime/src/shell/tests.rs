@@ -1,0 +1,236 @@
+use super::*;
+use crate::outputs::Earlier;
+use crate::prepare::Plans;
+use crate::reloaded::{Reloaded, Reply};
+use crate::stream::OpenStream;
+use crate::testing::{ENDLESS, Log, WAIT_MAX, board, context, demo_model, known, uri};
+use orinoco_core::{Findings, codes};
+use orinoco_pipeline::{BoundPlan, Executor, Frame, StageTimes};
+use std::sync::mpsc::{channel, sync_channel};
+
+/// A board at work whose actions are taken one by one.
+struct ByHand {
+    shell: Shell,
+    supervisor: RunSupervisor,
+    actions: Receiver<RunAction>,
+    log: Arc<Log>,
+}
+
+impl ByHand {
+    fn start(board: Board) -> Self {
+        let log = Arc::new(Log::default());
+        let context = context(&board, log.clone(), Earlier::Overwritten);
+        let prepared = prepare(board.clone(), Base::empty(&board), &context);
+        let prepared = prepared.unwrap_or_else(|why| panic!("{why}"));
+        let (sender, actions) = channel();
+        let (watcher, _) = sync_channel(1);
+        let launch = Launch {
+            context,
+            actions: sender,
+            watcher,
+            look_every: Duration::from_millis(50),
+            end_unread: true,
+            repeat_files: false,
+        };
+        let (mut shell, mut supervisor) =
+            Shell::launch(prepared, launch).unwrap_or_else(|why| panic!("{why}"));
+        let first = shell.first.take().expect("it was started");
+        assert!(shell.act(&mut supervisor, first).is_none());
+        Self { shell, supervisor, actions, log }
+    }
+
+    /// Takes actions until one is `wanted`, and returns that.
+    fn receive(&mut self, wanted: impl Fn(&RunAction) -> bool) -> RunAction {
+        loop {
+            let action = self.actions.recv_timeout(WAIT_MAX).expect("it comes");
+            if wanted(&action) {
+                return action;
+            }
+            assert!(self.shell.act(&mut self.supervisor, action).is_none(), "it runs on");
+        }
+    }
+
+    /// Asks for another board, and returns the prepared change before it is applied.
+    fn prepare(&mut self, board: Board) -> (RunAction, Receiver<Result<Reloaded, Faults>>) {
+        let (tell, told) = channel();
+        let reply = Reply::new(move |answer| drop(tell.send(answer)));
+        assert!(self.shell.act(&mut self.supervisor, Action::Reload(board, reply)).is_none());
+        (self.receive(|action| matches!(action, Action::Prepared(_))), told)
+    }
+
+    fn reload(&mut self, board: Board) -> Reloaded {
+        let (prepared, told) = self.prepare(board);
+        assert!(self.shell.act(&mut self.supervisor, prepared).is_none());
+        told.try_recv().expect("it was applied").unwrap_or_else(|why| panic!("{why}"))
+    }
+
+    /// The stream of this name that joined last.
+    fn stream(&self, name: &str) -> StreamId {
+        let mut streams = self.shell.streams.iter().rev();
+        *streams.find(|(_, stream)| stream.spec.name == name).expect("it has joined").0
+    }
+
+    fn end(mut self) -> Summary {
+        self.shell.context.shared.stop.request();
+        if let Some(faults) = self.shell.act(&mut self.supervisor, Action::Stop) {
+            return self.shell.finish(&self.supervisor, faults);
+        }
+        loop {
+            let action = self.actions.recv_timeout(Duration::from_millis(50)).unwrap_or(Action::Tick);
+            if let Some(faults) = self.shell.act(&mut self.supervisor, action) {
+                return self.shell.finish(&self.supervisor, faults);
+            }
+        }
+    }
+}
+
+/// A model that can be seen on its lane, which says of each whether it reads video memory.
+struct Marked;
+impl Executor for Marked {
+    fn batch_max(&self) -> usize {
+        1
+    }
+    fn replay(&mut self, _: &[Frame], _: &mut [Findings]) -> Result<StageTimes, Diagnosis> {
+        Ok(StageTimes::default())
+    }
+    fn reads_video_memory(&self) -> bool {
+        true
+    }
+}
+
+#[test]
+fn a_stream_that_changes_keeps_its_lane() {
+    let board = board(2, &[("a", ENDLESS), ("b", ENDLESS)]);
+    let mut run = ByHand::start(board.clone());
+    let mut changed = board;
+    changed.streams[1].latency_max = Some(Duration::from_secs(1));
+    let (prepared, _) = run.prepare(changed);
+    let Action::Prepared(Ok(prepared)) = prepared else { panic!("it is refused") };
+    let lanes: Vec<usize> = prepared.joining.iter().map(|stream| stream.lane).collect();
+    assert_eq!(lanes, [1]);
+    run.end();
+}
+
+#[test]
+fn a_stream_joins_a_lane_that_lost_its_last_stream_meanwhile() {
+    let board = board(2, &[("a", ENDLESS), ("b", ENDLESS)]);
+    let mut run = ByHand::start(board.clone());
+    run.log.wait("b live", 1);
+    let mut with_c = board.clone();
+    with_c.streams[1] = BoardStream::new("c", uri(ENDLESS), Vec::new());
+    with_c.streams[1].lane = Some(1);
+    let (prepared, told) = run.prepare(with_c);
+    // The last stream of lane 1 ends by itself before the change is applied.
+    run.shell.context.shared.stop.of(run.stream("b")).request();
+    let ended = run.receive(|action| matches!(action, Action::SinkEnded(..) | Action::SourceEnded(..)));
+    assert!(run.shell.act(&mut run.supervisor, ended).is_none());
+    assert!(run.shell.act(&mut run.supervisor, prepared).is_none());
+    let done = told.try_recv().expect("it was applied").expect("it can be");
+    assert_eq!((done.joined, done.faults.len()), (vec!["c".to_owned()], 0));
+    run.receive(|action| matches!(action, Action::SourceEnded(..) | Action::SinkEnded(..)));
+    run.log.wait("c live", 1);
+    run.end();
+}
+
+#[test]
+fn a_lane_that_failed_meanwhile_is_started_again_for_a_stream() {
+    let board = board(2, &[("a", ENDLESS), ("b", ENDLESS)]);
+    let mut run = ByHand::start(board.clone());
+    run.supervisor.allow_restarts();
+    let mut with_c = board.clone();
+    with_c.streams.push(BoardStream::new("c", uri(ENDLESS), Vec::new()));
+    with_c.streams[2].lane = Some(1);
+    let (prepared, told) = run.prepare(with_c);
+    // The lane is gone, and nobody knows it yet.
+    run.shell.lanes[1].as_ref().expect("it runs").entry.close();
+    let lane = run.receive(|action| matches!(action, Action::LaneEnded(..)));
+    assert!(run.shell.act(&mut run.supervisor, prepared).is_none());
+    assert!(told.try_recv().is_err(), "it is prepared once more");
+    let Action::LaneEnded(1, _) = lane else { panic!("another lane") };
+    let why = Diagnosis::new(&codes::ENGINE_RUN, "engine", "it is broken", "nothing");
+    assert!(run.shell.act(&mut run.supervisor, Action::LaneEnded(1, Err(why))).is_none());
+    while told.try_recv().is_err() {
+        let next = run.receive(|_| true);
+        assert!(run.shell.act(&mut run.supervisor, next).is_none());
+    }
+    run.log.wait("c live", 1);
+    assert_eq!(run.log.places("lane 1 restarts").len(), 1);
+    let summary = run.end();
+    assert!(summary.faults.is_empty(), "{:?}", summary.faults);
+}
+
+#[test]
+fn a_stream_that_cannot_join_takes_nothing_from_the_others() {
+    let picture = tempfile::Builder::new().suffix(".png").tempfile().expect("temporary file");
+    let path = picture.path().display().to_string();
+    let board = board(1, &[("a", ENDLESS)]);
+    let mut run = ByHand::start(board);
+    let (id, known) = (ModelId(7), known(&demo_model()));
+    let open = |name: &str, source: &str| {
+        let spec = BoardStream::new(name, uri(source), vec![0]);
+        OpenStream::new(&spec, Vec::new(), 0, &[(id, &known)]).unwrap_or_else(|why| panic!("{why}"))
+    };
+    let (carrier, next) = (open("carrier", &path), open("next", ENDLESS));
+    picture.close().expect("removed");
+    let plan = BoundPlan { model: id, name: "m".to_owned(), executor: Box::new(Marked) };
+    let mut plans = Plans::from([(id, plan)]);
+    let Shell { joiner, lanes, actions, streams, .. } = &mut run.shell;
+    let entry = &lanes[0].as_ref().expect("it runs").entry;
+    let refused =
+        joiner.join(carrier, &mut plans, entry, actions, streams).map(drop).expect_err("its source is gone");
+    assert_eq!((refused.why.code.id, refused.once_more), (codes::FILE_MISSING.id, false));
+    let next = joiner.join(next, &mut plans, entry, actions, streams);
+    assert!(next.is_ok(), "the model is still there");
+    assert!(entry.reads_video_memory(id));
+    let again = open("again", ENDLESS);
+    assert!(joiner.join(again, &mut plans, entry, actions, streams).is_ok(), "its lane has the model");
+    run.end();
+}
+
+#[test]
+fn a_stream_that_cannot_join_runs_on_as_it_was() {
+    let dir = tempfile::tempdir().expect("temporary folder");
+    let picture = dir.path().join("a.png");
+    std::fs::write(&picture, "not opened").expect("written");
+    let board = board(1, &[("a", ENDLESS), ("b", ENDLESS)]);
+    let mut run = ByHand::start(board.clone());
+    let mut other = board;
+    other.streams[1].latency_max = Some(Duration::from_secs(1));
+    other.streams[0].source = uri(&picture.display().to_string());
+    let (prepared, told) = run.prepare(other);
+    std::fs::remove_file(&picture).expect("it is there");
+    assert!(run.shell.act(&mut run.supervisor, prepared).is_none());
+    let done = told.try_recv().expect("it was applied").expect("it can be");
+    assert_eq!((done.joined, done.left, done.stayed), (vec!["b".to_owned()], vec!["b".to_owned()], 1));
+    let [fault] = &done.faults[..] else { panic!("{:?}", done.faults) };
+    assert_eq!(fault.code.id, codes::FILE_MISSING.id);
+    let running: Vec<StreamId> = run.supervisor.running().map(|(id, _)| id).collect();
+    let wanted = [run.stream("a"), run.stream("b")];
+    assert_eq!(running, wanted, "a, and the new b");
+    run.end();
+}
+
+#[test]
+fn a_reload_reports_all_faults_of_one_kind() {
+    let board = board(1, &[("a", ENDLESS)]);
+    let mut run = ByHand::start(board.clone());
+    let mut other = board;
+    other.streams.push(BoardStream::new("b", uri("/nowhere/b.mp4"), Vec::new()));
+    other.streams.push(BoardStream::new("c", uri("/nowhere/c.mp4"), Vec::new()));
+    let (prepared, _) = run.prepare(other);
+    let Action::Prepared(Err(faults)) = prepared else { panic!("it is not refused") };
+    assert_eq!(faults.iter().count(), 2, "{faults}");
+    run.end();
+}
+
+#[test]
+fn a_model_that_is_gone_from_the_board_is_forgotten_and_summed_up() {
+    let board = board(1, &[("a", ENDLESS)]);
+    let mut run = ByHand::start(board.clone());
+    run.shell.models.insert(ModelId(7), known(&demo_model()));
+    run.shell.on_board.insert(ModelId(7));
+    run.shell.context.shared.stats.insert_model(ModelId(7));
+    let done = run.reload(board);
+    assert_eq!((done.stayed, run.shell.models.len(), run.shell.context.shared.stats.models()), (1, 0, 0));
+    assert_eq!(run.end().models.len(), 1);
+}

@@ -1,0 +1,123 @@
+//! A stream that was checked and whose outputs are open, before it joins a lane.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use orinoco_board::{BoardStream, SinkKind};
+use orinoco_config::Faults;
+use orinoco_core::{Diagnosis, DropPolicy, ModelId};
+use orinoco_media::FrameMemory;
+use orinoco_pipeline::{Objects, Sink, Step};
+
+use crate::checks::{check_source, object_classes};
+use crate::follow::{Counted, Follower};
+use crate::known::KnownModel;
+use crate::outputs::OpenSink;
+use crate::readers::Reader;
+use crate::shared::collect;
+use crate::sinks::{self, NamesOfModels};
+
+/// A stream that was checked, with its sinks open.
+pub(crate) struct OpenStream {
+    /// Its settings; its models are indices into the list of the board that it was prepared for.
+    pub(crate) spec: BoardStream,
+    /// Its models.
+    pub(crate) models: Vec<ModelId>,
+    /// Where its sinks write.
+    pub(crate) files: Vec<PathBuf>,
+    pub(crate) sinks: Vec<Box<dyn Sink>>,
+    pub(crate) readers: Vec<Reader>,
+    pub(crate) follower: Option<(Follower, Counted)>,
+    pub(crate) lane: usize,
+    pub(crate) steps: Vec<Step>,
+    pub(crate) batch_max: usize,
+    /// A sink looks at the pictures, and not at what was found alone.
+    pub(crate) shows_pictures: bool,
+}
+
+impl OpenStream {
+    /// Checks a stream for a lane and begins its `outputs`. Its models are indices into `models`.
+    pub(crate) fn new(
+        spec: &BoardStream,
+        outputs: Vec<OpenSink>,
+        lane: usize,
+        models: &[(ModelId, &KnownModel)],
+    ) -> Result<Self, Faults> {
+        check_source(spec)?;
+        let steps = spec.models.iter().map(|&model| step(model, spec, models));
+        let steps = steps.collect::<Result<Vec<_>, _>>()?;
+        let used = || spec.models.iter().map(|&model| models[model]);
+        let whole = used().filter(|(_, known)| known.spec.on.is_none());
+        let batch_max = whole.map(|(_, known)| known.summary.batch).max().unwrap_or(1);
+        let follower = spec.track.as_ref().map(|track| Follower::new(spec, track)).transpose()?;
+        let names: BTreeMap<_, _> = used().map(|(id, known)| (id, Arc::clone(&known.names))).collect();
+        let names: NamesOfModels = Arc::new(names);
+        let files = outputs.iter().map(|(sink, _)| sink.path.clone()).collect();
+        let shows_pictures = outputs.iter().any(|(sink, _)| sink.kind != SinkKind::Jsonl);
+        let mut readers = Vec::new();
+        let mut open = |(sink, file): OpenSink| {
+            sinks::open(&sink, file, &spec.name, &names, &mut readers).map_err(Faults::from)
+        };
+        let sinks = collect(outputs.into_iter().map(&mut open))?;
+        let (spec, models) = (spec.clone(), used().map(|(id, _)| id).collect());
+        Ok(Self { spec, models, files, sinks, readers, follower, lane, steps, batch_max, shows_pictures })
+    }
+
+    /// Memory in which its frames are best left.
+    pub(crate) fn frame_memory(&self, reads_video_memory: impl Fn(ModelId) -> bool) -> FrameMemory {
+        frame_memory(&self.steps, self.shows_pictures, reads_video_memory)
+    }
+
+    /// Policy of its ring.
+    pub(crate) fn policy(&self) -> DropPolicy {
+        // Live video does not wait; of a file every frame counts.
+        let usual = if self.spec.source.is_live() { DropPolicy::DropOldest } else { DropPolicy::Block };
+        self.spec.drop.unwrap_or(usual)
+    }
+}
+
+/// One model's turn in a stream.
+fn step(model: usize, stream: &BoardStream, models: &[(ModelId, &KnownModel)]) -> Result<Step, Diagnosis> {
+    let (id, known) = models[model];
+    let (spec, interval) = (&known.spec, known.spec.interval);
+    let Some(on) = &spec.on else { return Ok(Step { model: id, interval, on: None }) };
+    let finder =
+        stream.models.iter().map(|&other| models[other]).find(|(_, other)| other.spec.name == on.model);
+    let (of, finder) =
+        finder.expect("a board file puts the finder before the model that works on what it finds");
+    let classes = object_classes(spec, on, &finder.names.labels)?;
+    let on = Objects { of, classes, side_min: on.side_min, count_max: on.count_max };
+    Ok(Step { model: id, interval, on: Some(on) })
+}
+
+/// Where a stream's frames are best left: in the video hardware's memory, where all who look at them read it. Objects are
+/// parts of frames, and several of one frame cannot be mapped for the GPU at once.
+fn frame_memory(steps: &[Step], shows_pictures: bool, reads: impl Fn(ModelId) -> bool) -> FrameMemory {
+    let reads = |step: &Step| step.on.is_none() && reads(step.model);
+    let all_read = !steps.is_empty() && steps.iter().all(reads);
+    if all_read && !shows_pictures { FrameMemory::Nvmm } else { FrameMemory::Host }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_stay_in_video_memory_where_nobody_needs_them_elsewhere() {
+        let reads_video_memory = |model| model == ModelId(0);
+        let whole = |model| Step { model: ModelId(model), interval: 1, on: None };
+        let on = Objects { of: ModelId(0), classes: Vec::new(), side_min: 1, count_max: 1 };
+        let objects = Step { on: Some(on), ..whole(0) };
+        for (steps, shows_pictures, wanted) in [
+            (vec![whole(0)], false, FrameMemory::Nvmm),
+            (vec![whole(0)], true, FrameMemory::Host),
+            (vec![whole(0), whole(1)], false, FrameMemory::Host),
+            (vec![whole(0), objects], false, FrameMemory::Host),
+            (Vec::new(), false, FrameMemory::Host),
+        ] {
+            let memory = frame_memory(&steps, shows_pictures, reads_video_memory);
+            assert_eq!(memory, wanted, "{steps:?} {shows_pictures}");
+        }
+    }
+}

@@ -1,0 +1,475 @@
+//! Owner of everything that runs, without the running: which streams and lanes there are, what is being prepared, and what
+//! has to happen next. It takes one [`Action`], changes its state, and returns [`Effect`]s for others to carry out. It reads
+//! no clock and starts no thread.
+//!
+//! - A change is prepared, then applied; meanwhile the newest wanted board waits, and is prepared next.
+//! - Lanes live as long as the run, or until they fail. A lane that failed is started again by preparing the change from what
+//!   still runs to the board that is wanted.
+//! - The run is over when the last source has ended and no change is on its way, or soon after a stop was requested.
+
+#[cfg(any(test, debug_assertions))]
+mod invariants;
+mod state;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use orinoco_board::Board;
+use orinoco_config::Faults;
+use orinoco_core::{Diagnosis, Nanos, StreamId};
+use orinoco_pipeline::{SinkOutputs, SourceEnd};
+use orinoco_telemetry::Event;
+
+use crate::action::{Action, Applied, Effect, EndedBy, Joined, Outcome, Rules};
+use crate::reloaded::{Reloaded, Reply, run_has_ended};
+use crate::threads::hung;
+use state::{Change, Lane, Next, Phase, Source, Stream};
+
+/// How long a stream that was changed waits for its old source: that may be opening, and then learns late that it has to end.
+/// Most devices can be opened only once.
+const CLOSE_WAIT_MAX: Duration = Duration::from_secs(10);
+/// How long a run may take to end. The longest of a sink that works is 30 s, for an MP4 file; systemd waits for 60 s
+/// (`TimeoutStopSec` of orinocod.service).
+const END_MAX: Duration = Duration::from_secs(50);
+/// How long the end of a run that nobody reads waits for a source: one that tries to reach a camera learns late, and a shell
+/// waits for the whole of a pipeline.
+const UNREAD_SOURCE_WAIT_MAX: Duration = Duration::from_millis(300);
+/// Restarts of one lane within [`RESTART_WINDOW`]. What is over after a restart was a hiccup of a driver; what fails three
+/// times in ten minutes is broken, and a fresh process may help.
+const RESTARTS_MAX: usize = 3;
+/// Restarts of a lane that are longer ago are forgotten.
+const RESTART_WINDOW: Duration = Duration::from_secs(600);
+/// Times that a change is prepared when streams cannot join because their lane has failed or lost a model meanwhile.
+const ATTEMPTS_MAX: u32 = 3;
+
+/// The state of a run.
+pub(crate) struct Supervisor<P> {
+    rules: Rules,
+    /// The board that was applied last.
+    board: Board,
+    /// Streams that have not ended, and those that are still on the board.
+    streams: BTreeMap<StreamId, Stream>,
+    lanes: Vec<Lane>,
+    /// The change at work.
+    change: Option<Change>,
+    /// The change that is wanted next.
+    next: Option<Next>,
+    /// Faults of lanes for which the run ends.
+    faults: Vec<Diagnosis>,
+    phase: Phase,
+    by: EndedBy,
+    /// When the run must have ended, once that was requested.
+    end_max: Option<Nanos>,
+    look_at: Nanos,
+    effects: Vec<Effect<P>>,
+}
+
+impl<P> Supervisor<P> {
+    /// A run that starts: the first change is being applied.
+    pub(crate) fn new(board: Board, rules: Rules, now: Nanos) -> Self {
+        let first = Change {
+            replies: Vec::new(),
+            attempt: ATTEMPTS_MAX,
+            done: Reloaded::default(),
+            restarts: Vec::new(),
+        };
+        Self {
+            rules,
+            lanes: (0..board.lanes).map(|_| Lane::default()).collect(),
+            board,
+            streams: BTreeMap::new(),
+            change: Some(first),
+            next: None,
+            faults: Vec::new(),
+            phase: Phase::Running,
+            by: EndedBy::default(),
+            end_max: None,
+            look_at: now,
+            effects: Vec::new(),
+        }
+    }
+
+    /// Restarts lanes of files, too.
+    #[cfg(test)]
+    pub(crate) fn allow_restarts(&mut self) {
+        self.rules.repeat_files = true;
+    }
+
+    /// Takes one action, and returns what has to be done, in order.
+    pub(crate) fn handle(&mut self, action: Action<P>, now: Nanos) -> Vec<Effect<P>> {
+        match action {
+            Action::SourceEnded(stream, end) => self.source_ended(stream, end),
+            Action::SinkEnded(stream, end) => self.sink_ended(stream, end),
+            Action::LaneEnded(lane, end) => self.lane_ended(lane, end, now),
+            Action::Reload(board, reply) => self.wanted(board, reply),
+            Action::Prepared(prepared) => self.prepared(prepared, now),
+            Action::Applied(applied) => self.applied(applied, now),
+            Action::Snapshot(reply) => self.effects.push(Effect::Answered(reply)),
+            Action::Unread => {
+                if !self.by.stop {
+                    self.by.unread = true;
+                    self.stop(now);
+                    self.close_lanes();
+                }
+            }
+            Action::Stop => self.stop(now),
+            Action::Tick => {}
+        }
+        self.meet_deadlines(now);
+        self.settle(now);
+        #[cfg(debug_assertions)]
+        self.check();
+        std::mem::take(&mut self.effects)
+    }
+
+    /// When [`Action::Tick`] is due, if nothing comes before.
+    pub(crate) fn next_wake(&self) -> Option<Nanos> {
+        if self.phase == Phase::Over {
+            return None;
+        }
+        let closing = if let Phase::Closing(by) = self.phase { Some(by) } else { None };
+        let waits = self.streams.values().filter_map(|stream| match stream.source {
+            Source::Waits { until, .. } => Some(until),
+            _ => None,
+        });
+        waits.chain([self.look_at]).chain(self.end_max).chain(closing).min()
+    }
+
+    /// How the run ended.
+    pub(crate) fn ended_by(&self) -> EndedBy {
+        self.by
+    }
+
+    /// The streams that run, each with its lane unless it has ended: what a change starts from.
+    pub(crate) fn running(&self) -> impl Iterator<Item = (StreamId, Option<usize>)> {
+        let staying = self.streams.iter().filter(|(_, stream)| !stream.left);
+        staying.map(|(id, stream)| (*id, (!stream.has_ended()).then_some(stream.lane)))
+    }
+
+    /// Whether the sinks of a stream have not ended.
+    pub(crate) fn sinks_run(&self, stream: StreamId) -> bool {
+        self.streams.get(&stream).is_some_and(|stream| !stream.retired && stream.sink.is_none())
+    }
+
+    /// Whether a source has not ended yet: until the last of its streams has, a lane keeps its models.
+    pub(crate) fn sources_run(&self) -> bool {
+        !self.streams.values().all(|stream| stream.source.has_ended())
+    }
+
+    // --- changes -------------------------------------------------------------------------------------------------------
+
+    fn wanted(&mut self, board: Board, reply: Reply) {
+        if self.phase != Phase::Running || self.by.stop {
+            let ended = Err(run_has_ended(&board.name).into());
+            self.effects.push(Effect::Answer(vec![reply], ended));
+            return;
+        }
+        // The newest counts, and everybody who asked hears what becomes of it.
+        let next = self.next.get_or_insert_with(Next::again);
+        next.board = Some(board);
+        next.replies.push(reply);
+    }
+
+    /// Begins to prepare the change that is wanted next, when none is at work.
+    fn begin_next(&mut self) {
+        if self.by.stop || self.change.is_some() {
+            return;
+        }
+        let Some(Next { board, replies, restarts }) = self.next.take() else { return };
+        self.change = Some(Change { replies, attempt: 1, done: Reloaded::default(), restarts });
+        self.effects.push(Effect::Prepare(board.unwrap_or_else(|| self.board.clone())));
+    }
+
+    fn prepared(&mut self, prepared: Result<P, Faults>, now: Nanos) {
+        let Some(change) = self.change.take() else { return };
+        match prepared {
+            // Nobody needs it any more, and what was not restarted is no fault of a run that ends.
+            prepared if self.by.stop => {
+                let ended = run_has_ended(&self.board.name).into();
+                self.effects.push(Effect::Answer(change.replies, Err(prepared.err().unwrap_or(ended))));
+            }
+            Ok(prepared) => {
+                self.change = Some(change);
+                self.effects.push(Effect::Apply(prepared));
+            }
+            Err(faults) => {
+                // Streams that lost their lane could not be started again.
+                let restarts = change.restarts;
+                if let Some(next) = &mut self.next {
+                    next.restarts.extend(restarts);
+                } else if !restarts.is_empty() {
+                    let asked = !change.replies.is_empty();
+                    self.faults.extend(restarts);
+                    self.faults.extend(faults.clone().into_iter().filter(|_| !asked));
+                    self.stop(now);
+                }
+                self.effects.push(Effect::Answer(change.replies, Err(faults)));
+            }
+        }
+    }
+
+    fn applied(&mut self, applied: Applied, now: Nanos) {
+        let Applied { board, joined, left, lanes, mut faults, missed } = applied;
+        let Some(mut change) = self.change.take() else { return };
+        self.board = board.unwrap_or_else(|| self.board.clone());
+        for lane in lanes {
+            self.lanes[lane].runs = true;
+        }
+        let joins = joined.len();
+        for joined in joined {
+            change.done.joined.push(joined.name.to_string());
+            self.join(joined, now);
+        }
+        for stream in left {
+            if let Some(name) = self.leave(stream) {
+                change.done.left.push(name.to_string());
+            }
+        }
+        change.done.stayed = self.streams.values().filter(|stream| !stream.left).count() - joins;
+        if !missed.is_empty() && change.attempt < ATTEMPTS_MAX && !self.by.stop {
+            change.done.faults.extend(faults);
+            match &mut self.next {
+                // The newest board counts; it is compared with what runs by then.
+                Some(next) => {
+                    next.replies.append(&mut change.replies);
+                    next.restarts.append(&mut change.restarts);
+                }
+                None => {
+                    change.attempt += 1;
+                    self.effects.push(Effect::Prepare(self.board.clone()));
+                    self.change = Some(change);
+                }
+            }
+            return;
+        }
+        faults.extend(missed);
+        if !change.restarts.is_empty() && change.replies.is_empty() && !faults.is_empty() {
+            self.faults.extend(change.restarts);
+            self.faults.extend(faults.clone());
+            self.stop(now);
+        }
+        change.done.faults.extend(faults);
+        self.effects.push(Effect::Answer(change.replies, Ok(change.done)));
+    }
+
+    fn join(&mut self, joined: Joined, now: Nanos) {
+        let Joined { stream, name, lane, is_live } = joined;
+        let mut earlier = self.streams.iter().rev();
+        let before = earlier.find(|(_, earlier)| earlier.name == name && !earlier.source.has_ended());
+        let source = match before {
+            Some((&before, _)) => Source::Waits { before, until: now + CLOSE_WAIT_MAX },
+            None => Source::Runs,
+        };
+        if let Source::Runs = source {
+            self.effects.push(Effect::StartSource(stream));
+        }
+        let joined = Stream { name, lane, is_live, left: false, source, sink: None, retired: false };
+        self.streams.insert(stream, joined);
+    }
+
+    /// Asks a stream to leave: its source stops, and its sinks complete when its last frame is through.
+    fn leave(&mut self, stream: StreamId) -> Option<Arc<str>> {
+        let leaving = self.streams.get_mut(&stream)?;
+        leaving.left = true;
+        let name = Arc::clone(&leaving.name);
+        self.stop_stream(stream);
+        Some(name)
+    }
+
+    fn stop_stream(&mut self, stream: StreamId) {
+        self.effects.push(Effect::StopStream(stream));
+        let Some(stopped) = self.streams.get_mut(&stream) else { return };
+        if let Source::Waits { .. } = stopped.source {
+            stopped.source = Source::Ended(Ok(SourceEnd::Stopped));
+            self.effects.push(Effect::DropSource(stream));
+            self.source_has_ended(stream);
+        }
+    }
+
+    // --- ends ----------------------------------------------------------------------------------------------------------
+
+    fn source_ended(&mut self, stream: StreamId, end: Result<SourceEnd, Diagnosis>) {
+        if let Some(ended) = self.streams.get_mut(&stream).filter(|stream| !stream.source.has_ended()) {
+            ended.source = Source::Ended(end);
+            self.source_has_ended(stream);
+        }
+    }
+
+    /// Starts the source that waited for this one.
+    fn source_has_ended(&mut self, ended: StreamId) {
+        for (id, stream) in &mut self.streams {
+            if matches!(stream.source, Source::Waits { before, .. } if before == ended) {
+                stream.source = Source::Runs;
+                self.effects.push(Effect::StartSource(*id));
+            }
+        }
+    }
+
+    /// A panic in a stream's sinks ends that stream.
+    fn sink_ended(&mut self, stream: StreamId, end: Result<SinkOutputs, Diagnosis>) {
+        let Some(ended) = self.streams.get_mut(&stream) else { return };
+        let name = Arc::clone(&ended.name);
+        let why = end.as_ref().err().cloned();
+        ended.sink = Some(end);
+        if let Some(why) = why {
+            self.effects.push(Effect::Emit(Event::SinkFailed { stream: name, why }));
+            self.stop_stream(stream);
+        }
+    }
+
+    /// A lane that has failed is restarted with its streams, a bounded number of times; then it ends the run, since the engine
+    /// may be broken for all of them.
+    fn lane_ended(&mut self, lane: usize, end: Result<(), Diagnosis>, now: Nanos) {
+        self.lanes[lane].runs = false;
+        let Err(why) = end else { return };
+        let of_lane = |stream: &&Stream| stream.lane == lane && !stream.has_ended();
+        let is_live = self.streams.values().filter(of_lane).any(|stream| stream.is_live);
+        let restarts = &mut self.lanes[lane].restarts;
+        while restarts.front().is_some_and(|then| now.since(*then) > RESTART_WINDOW) {
+            restarts.pop_front();
+        }
+        let may_restart = self.rules.repeat_files || is_live;
+        if self.by.stop || self.phase != Phase::Running || !may_restart || restarts.len() >= RESTARTS_MAX {
+            self.effects.push(Effect::Emit(Event::LaneFailed { lane, why: why.clone() }));
+            self.faults.push(why);
+            self.stop(now);
+            return;
+        }
+        restarts.push_back(now);
+        let restarts_left = RESTARTS_MAX - restarts.len();
+        self.effects.push(Effect::Emit(Event::LaneRestarted { lane, why: why.clone(), restarts_left }));
+        let lost = self.streams.iter().filter(|(_, stream)| stream.lane == lane && !stream.has_ended());
+        let lost: Vec<StreamId> = lost.map(|(id, _)| *id).collect();
+        // They are not on what runs any more, and are on what is wanted: preparing that change starts them again.
+        for stream in lost {
+            self.leave(stream);
+        }
+        self.next.get_or_insert_with(Next::again).restarts.push(why);
+    }
+
+    fn stop(&mut self, now: Nanos) {
+        if self.by.stop {
+            return;
+        }
+        self.by.stop = true;
+        self.end_max = Some(now + END_MAX);
+        // The latest figures with all that was loaded.
+        self.effects.push(Effect::Look);
+        self.effects.push(Effect::StopAll);
+        let waiting = |stream: &Stream| matches!(stream.source, Source::Waits { .. });
+        let waiting: Vec<StreamId> =
+            self.streams.iter().filter(|(_, stream)| waiting(stream)).map(|(id, _)| *id).collect();
+        for stream in waiting {
+            self.stop_stream(stream);
+        }
+    }
+
+    fn close_lanes(&mut self) {
+        let running = self.lanes.iter().enumerate().filter(|(_, lane)| lane.runs);
+        self.effects.extend(running.map(|(lane, _)| Effect::CloseLane(lane)));
+    }
+
+    // --- time, and what always holds -----------------------------------------------------------------------------------
+
+    fn meet_deadlines(&mut self, now: Nanos) {
+        if self.phase == Phase::Over {
+            return;
+        }
+        if now >= self.look_at {
+            self.look_at = now + self.rules.look_every;
+            self.effects.push(Effect::Look);
+        }
+        for (id, stream) in &mut self.streams {
+            if matches!(stream.source, Source::Waits { until, .. } if now >= until) {
+                stream.source = Source::Runs;
+                self.effects.push(Effect::StartSource(*id));
+            }
+        }
+    }
+
+    /// Draws the consequences of what has happened.
+    fn settle(&mut self, now: Nanos) {
+        self.begin_next();
+        let sources_ended = self.streams.values().all(|stream| stream.source.has_ended());
+        let is_changing = self.change.is_some() || self.next.is_some();
+        if self.phase == Phase::Running && (self.by.stop || (sources_ended && !is_changing)) {
+            self.phase = Phase::Draining;
+            let running = self.lanes.iter().enumerate().filter(|(_, lane)| lane.runs);
+            self.effects.extend(running.map(|(lane, _)| Effect::ReleaseLane(lane)));
+        }
+        let lanes_ended = !self.lanes.iter().any(|lane| lane.runs);
+        let sinks_ended = self.streams.values().all(|stream| stream.retired || stream.sink.is_some());
+        if self.phase == Phase::Draining && lanes_ended && sinks_ended {
+            // A source learns from its next frame that nobody reads it, and one that is away has none.
+            let running = self.streams.iter().filter(|(_, stream)| !stream.source.has_ended());
+            let running: Vec<StreamId> = running.map(|(id, _)| *id).collect();
+            running.into_iter().for_each(|stream| self.stop_stream(stream));
+            let unread_by = self.by.unread.then(|| now + UNREAD_SOURCE_WAIT_MAX);
+            let end_max = self.end_max.unwrap_or(now + END_MAX);
+            self.phase = Phase::Closing(unread_by.unwrap_or(end_max).min(end_max));
+        }
+        let is_late = self.end_max.is_some_and(|end_max| now >= end_max);
+        let is_over = match self.phase {
+            Phase::Running => false,
+            Phase::Draining => is_late,
+            Phase::Closing(by) => is_late || now >= by || sources_ended,
+            Phase::Over => return,
+        };
+        if is_over {
+            self.phase = Phase::Over;
+            self.give_up_hung();
+        }
+        self.retire();
+        if is_over {
+            let faults = std::mem::take(&mut self.faults);
+            self.effects.push(Effect::Finish(faults));
+        }
+    }
+
+    /// Leaves behind what has not ended in time.
+    fn give_up_hung(&mut self) {
+        for (index, lane) in self.lanes.iter_mut().enumerate() {
+            if std::mem::take(&mut lane.runs) {
+                self.faults.push(hung(&format!("lane-{index}")));
+            }
+        }
+        let unread = self.by.unread;
+        for stream in self.streams.values_mut().filter(|stream| !stream.retired) {
+            if !stream.source.has_ended() {
+                let is_left = unread && stream.sink.is_some();
+                let end =
+                    if is_left { Ok(SourceEnd::Stopped) } else { Err(hung(&format!("src-{}", stream.name))) };
+                stream.source = Source::Ended(end);
+            }
+            stream.sink.get_or_insert_with(|| Err(hung(&format!("sink-{}", stream.name))));
+        }
+    }
+
+    /// Hands over the figures of streams that have ended.
+    fn retire(&mut self) {
+        for (id, stream) in &mut self.streams {
+            if stream.retired || !stream.has_ended() {
+                continue;
+            }
+            stream.retired = true;
+            let source = std::mem::replace(&mut stream.source, Source::Retired);
+            if let (Source::Ended(source), Some(sink)) = (source, stream.sink.take()) {
+                self.effects.push(Effect::Retire(*id, Outcome { source, sink }));
+            }
+        }
+        let gone: Vec<StreamId> = self
+            .streams
+            .iter()
+            .filter(|(_, stream)| stream.retired && stream.left)
+            .map(|(id, _)| *id)
+            .collect();
+        for stream in gone {
+            self.streams.remove(&stream);
+            self.effects.push(Effect::Forget(stream));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

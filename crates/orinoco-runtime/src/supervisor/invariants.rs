@@ -1,0 +1,30 @@
+//! What always holds between two actions: checked in tests and debug builds.
+
+use super::Supervisor;
+use super::state::{Phase, Source};
+
+impl<P> Supervisor<P> {
+    /// Checks what always holds between two actions.
+    pub(crate) fn check(&self) {
+        for (id, stream) in &self.streams {
+            assert!(stream.lane < self.lanes.len(), "stream {id} is on lane {}", stream.lane);
+            assert!(!(stream.retired && stream.left), "stream {id} has ended and left, and is still here");
+            assert!(stream.retired || !stream.has_ended(), "stream {id} has ended and was not handed over");
+            let mut same = self.streams.values().filter(|other| other.name == stream.name && !other.left);
+            assert!(stream.left || same.by_ref().count() == 1, "two streams are called {}", stream.name);
+            if let Source::Waits { before, .. } = stream.source {
+                let before = self.streams.get(&before).map(|before| before.source.has_ended());
+                assert_eq!(before, Some(false), "stream {id} waits for a source that has ended");
+                assert!(!self.by.stop, "stream {id} waits although a stop was requested");
+            }
+        }
+        let is_idle = self.change.is_none() && self.next.is_some();
+        assert!(!is_idle || self.by.stop, "a change is wanted, and nobody prepares it");
+        assert!(self.phase != Phase::Running || !self.by.stop, "it runs although a stop was requested");
+        assert!(self.by.stop == self.end_max.is_some(), "an end that was requested has a deadline");
+        if self.phase == Phase::Over {
+            assert!(self.streams.values().all(|stream| stream.retired), "a stream outlived the run");
+            assert!(self.lanes.iter().all(|lane| !lane.runs), "a lane outlived the run");
+        }
+    }
+}

@@ -1,0 +1,511 @@
+use super::*;
+use crate::testing::uri;
+use orinoco_board::{BoardStream, Inference};
+use orinoco_core::codes;
+use proptest::prelude::*;
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::{Mutex, PoisonError};
+
+const RULES: Rules = Rules { look_every: Duration::from_millis(50), repeat_files: true };
+
+fn fault() -> Diagnosis {
+    Diagnosis::new(&codes::ENGINE_RUN, "test", "it fails", "nothing")
+}
+
+fn board(streams: &[&str]) -> Board {
+    let streams =
+        streams.iter().map(|name| BoardStream::new(*name, uri("test://ball"), Vec::new())).collect();
+    let (inference, models, files) = (Inference::default(), Vec::new(), Vec::new());
+    Board { name: "test".to_owned(), inference, memory: None, lanes: 2, models, streams, files }
+}
+
+/// What became of each reload, in the order in which they were answered.
+type Answers = Arc<Mutex<Vec<Result<Reloaded, String>>>>;
+
+/// A board at work in virtual time, without threads: what the shell does, as far as the supervisor sees it.
+struct Sim {
+    supervisor: Supervisor<Board>,
+    now: Nanos,
+    next_stream: u32,
+    /// Streams with their lane and name; which of them have a source, or sinks, that runs.
+    streams: BTreeMap<StreamId, (usize, String)>,
+    sources: BTreeSet<StreamId>,
+    waiting: BTreeSet<StreamId>,
+    sinks: BTreeSet<StreamId>,
+    lanes: BTreeSet<usize>,
+    released: BTreeSet<usize>,
+    stopped: BTreeSet<StreamId>,
+    preparing: Option<Board>,
+    retired: Vec<StreamId>,
+    started: Vec<StreamId>,
+    events: Vec<String>,
+    answers: Answers,
+    asked: usize,
+    /// Sources and sinks that do not end, although they should.
+    stuck: BTreeSet<StreamId>,
+    over: Option<Vec<Diagnosis>>,
+}
+
+impl Sim {
+    fn start(board: Board) -> Self {
+        let mut sim = Self {
+            supervisor: Supervisor::new(board.clone(), RULES, Nanos(0)),
+            now: Nanos(0),
+            next_stream: 0,
+            streams: BTreeMap::new(),
+            sources: BTreeSet::new(),
+            waiting: BTreeSet::new(),
+            sinks: BTreeSet::new(),
+            lanes: BTreeSet::new(),
+            released: BTreeSet::new(),
+            stopped: BTreeSet::new(),
+            preparing: None,
+            retired: Vec::new(),
+            started: Vec::new(),
+            events: Vec::new(),
+            answers: Answers::default(),
+            asked: 0,
+            stuck: BTreeSet::new(),
+            over: None,
+        };
+        let applied = sim.apply(board);
+        sim.act(Action::Applied(applied));
+        sim
+    }
+
+    fn act(&mut self, action: Action<Board>) {
+        let mut actions = VecDeque::from([action]);
+        while let Some(action) = actions.pop_front() {
+            for effect in self.supervisor.handle(action, self.now) {
+                actions.extend(self.carry_out(effect));
+            }
+            self.supervisor.check();
+        }
+    }
+
+    fn carry_out(&mut self, effect: Effect<Board>) -> Option<Action<Board>> {
+        match effect {
+            Effect::Prepare(board) => {
+                assert!(self.preparing.replace(board).is_none(), "two changes are prepared at one time");
+            }
+            Effect::Apply(board) => return Some(Action::Applied(self.apply(board))),
+            Effect::Answer(replies, answer) => {
+                replies.into_iter().for_each(|reply| reply.send(answer.clone()));
+            }
+            Effect::StartSource(stream) => {
+                assert!(self.waiting.remove(&stream), "stream {stream} is started once");
+                self.started.push(stream);
+                self.sources.insert(stream);
+            }
+            Effect::DropSource(stream) => assert!(self.waiting.remove(&stream)),
+            Effect::StopStream(stream) => drop(self.stopped.insert(stream)),
+            Effect::StopAll => self.stopped.extend(self.streams.keys()),
+            Effect::ReleaseLane(lane) | Effect::CloseLane(lane) => drop(self.released.insert(lane)),
+            Effect::Emit(Event::LaneFailed { lane, .. }) => self.events.push(format!("lane {lane} failed")),
+            Effect::Emit(Event::LaneRestarted { lane, restarts_left, .. }) => {
+                self.events.push(format!("lane {lane} restarts, {restarts_left} left"));
+            }
+            Effect::Emit(_) | Effect::Look | Effect::Answered(_) => {}
+            Effect::Retire(stream, _) => {
+                assert!(!self.retired.contains(&stream), "stream {stream} ends once");
+                self.retired.push(stream);
+            }
+            Effect::Forget(stream) => assert!(self.retired.contains(&stream)),
+            Effect::Finish(faults) => assert!(self.over.replace(faults).is_none(), "it ends once"),
+        }
+        None
+    }
+
+    /// What the shell does, without models: streams are known by their names.
+    fn apply(&mut self, board: Board) -> Applied {
+        let running: Vec<StreamId> = self.supervisor.running().map(|(id, _)| id).collect();
+        let name = |sim: &Self, id: &StreamId| sim.streams[id].1.clone();
+        let names: Vec<String> = running.iter().map(|id| name(self, id)).collect();
+        let left = running.iter().filter(|id| !board.streams.iter().any(|s| s.name == name(self, id)));
+        let mut applied = Applied { left: left.copied().collect(), ..Applied::default() };
+        for (index, stream) in board.streams.iter().enumerate().filter(|(_, s)| !names.contains(&s.name)) {
+            let (id, lane) = (StreamId(self.next_stream), board.lane_of(index));
+            self.next_stream += 1;
+            self.streams.insert(id, (lane, stream.name.clone()));
+            self.waiting.insert(id);
+            self.sinks.insert(id);
+            if self.lanes.insert(lane) {
+                self.released.remove(&lane);
+                applied.lanes.push(lane);
+            }
+            let name = stream.name.as_str().into();
+            applied.joined.push(Joined { stream: id, name, lane, is_live: false });
+        }
+        applied.board = Some(board);
+        applied
+    }
+
+    fn reload(&mut self, board: Board) {
+        let answers = Arc::clone(&self.answers);
+        self.asked += 1;
+        let reply = Reply::new(move |answer| {
+            let answer = answer.map_err(|faults| faults.first().cause.to_string());
+            answers.lock().unwrap_or_else(PoisonError::into_inner).push(answer);
+        });
+        self.act(Action::Reload(board, reply));
+    }
+
+    fn answers(&self) -> Vec<Result<Reloaded, String>> {
+        self.answers.lock().expect("not poisoned").clone()
+    }
+
+    fn prepared(&mut self) {
+        if let Some(board) = self.preparing.take() {
+            self.act(Action::Prepared(Ok(board)));
+        }
+    }
+
+    fn source_ends(&mut self, stream: StreamId) {
+        if self.sources.remove(&stream) {
+            self.act(Action::SourceEnded(stream, Ok(SourceEnd::Stopped)));
+        }
+    }
+
+    fn sink_ends(&mut self, stream: StreamId) {
+        if self.sinks.remove(&stream) {
+            self.act(Action::SinkEnded(stream, Ok(SinkOutputs::default())));
+        }
+    }
+
+    /// A lane fails: its streams' outputs and sources end by themselves.
+    fn lane_fails(&mut self, lane: usize) {
+        if self.lanes.remove(&lane) {
+            self.act(Action::LaneEnded(lane, Err(fault())));
+        }
+    }
+
+    /// Ends what was asked to, or has nothing to live for.
+    fn run_dry(&mut self) {
+        loop {
+            let stuck = self.stuck.clone();
+            let has_source = |sim: &Self, id: &StreamId| sim.sources.contains(id) || sim.waiting.contains(id);
+            let source = self.sources.iter().find(|id| self.stopped.contains(id) && !stuck.contains(id));
+            if let Some(&source) = source {
+                self.source_ends(source);
+                continue;
+            }
+            let sink = self.sinks.iter().find(|id| {
+                let lane_runs = self.lanes.contains(&self.streams[id].0);
+                !stuck.contains(id) && (!has_source(self, id) || !lane_runs)
+            });
+            if let Some(&sink) = sink {
+                self.sink_ends(sink);
+                continue;
+            }
+            let is_used = |sim: &Self, lane: usize| sim.sinks.iter().any(|id| sim.streams[id].0 == lane);
+            let lane = self.lanes.iter().find(|lane| self.released.contains(lane) && !is_used(self, **lane));
+            let Some(&lane) = lane else { return };
+            self.lanes.remove(&lane);
+            self.act(Action::LaneEnded(lane, Ok(())));
+        }
+    }
+
+    fn wait_until(&mut self, wake: Nanos) {
+        self.now = Nanos(self.now.0.max(wake.0));
+        self.act(Action::Tick);
+    }
+
+    /// Lets time pass until it is over.
+    fn end(&mut self) {
+        for _ in 0..100_000 {
+            self.run_dry();
+            if self.over.is_some() {
+                return;
+            }
+            let wake = self.supervisor.next_wake().expect("it wakes until it is over");
+            self.wait_until(wake);
+        }
+        panic!("it does not end");
+    }
+
+    /// Names of the streams that run, sorted.
+    fn running(&self) -> Vec<String> {
+        let mut names: Vec<String> = self
+            .supervisor
+            .running()
+            .filter(|(_, lane)| lane.is_some())
+            .map(|(id, _)| self.streams[&id].1.clone())
+            .collect();
+        names.sort();
+        names
+    }
+
+    fn all_started(&self) -> usize {
+        self.started.len()
+    }
+}
+
+fn stream(id: u32) -> StreamId {
+    StreamId(id)
+}
+
+#[test]
+fn a_run_ends_with_its_last_source() {
+    let mut sim = Sim::start(board(&["a", "b"]));
+    assert_eq!(sim.all_started(), 2);
+    sim.source_ends(stream(0));
+    sim.run_dry();
+    assert!(sim.released.is_empty() && sim.retired == [stream(0)], "others run on");
+    sim.source_ends(stream(1));
+    sim.end();
+    assert_eq!((sim.over.map(|faults| faults.len()), sim.now, sim.retired.len()), (Some(0), Nanos(0), 2));
+}
+
+#[test]
+fn a_board_without_streams_is_over_at_once() {
+    assert!(Sim::start(board(&[])).over.is_some());
+}
+
+#[test]
+fn what_hangs_is_left_behind_and_named() {
+    let mut sim = Sim::start(board(&["a", "b"]));
+    sim.stuck.insert(stream(1));
+    sim.act(Action::Stop);
+    sim.end();
+    let faults: Vec<String> = sim.over.expect("it is over").into_iter().map(|fault| fault.subject).collect();
+    assert_eq!((faults, sim.now), (vec!["thread lane-1".to_owned()], Nanos(0) + END_MAX));
+}
+
+#[test]
+fn the_newest_board_waits_and_everybody_hears_of_it() {
+    let mut sim = Sim::start(board(&["a"]));
+    for streams in [&["a", "b"][..], &["a", "c"], &["a", "d"]] {
+        sim.reload(board(streams));
+    }
+    assert!(sim.answers().is_empty());
+    sim.prepared();
+    assert_eq!((sim.answers().len(), sim.running()), (1, vec!["a".to_owned(), "b".to_owned()]));
+    sim.prepared();
+    sim.run_dry();
+    assert_eq!(sim.running(), ["a", "d"]);
+    let answers: Vec<Vec<String>> =
+        sim.answers().into_iter().map(|answer| answer.expect("done").joined).collect();
+    assert_eq!(answers, [vec!["b"], vec!["d"], vec!["d"]]);
+}
+
+#[test]
+fn a_board_that_is_refused_changes_nothing() {
+    let mut sim = Sim::start(board(&["a"]));
+    sim.reload(board(&["b"]));
+    sim.preparing = None;
+    sim.act(Action::Prepared(Err(fault().into())));
+    assert_eq!(
+        (sim.answers()[0].as_ref().err().map(String::as_str), sim.running()),
+        (Some("it fails"), vec!["a".to_owned()])
+    );
+}
+
+#[test]
+fn a_stream_waits_for_the_source_that_it_had() {
+    let mut sim = Sim::start(board(&["a"]));
+    // It leaves, and comes back while its source still has to close.
+    sim.reload(board(&["b"]));
+    sim.prepared();
+    sim.reload(board(&["b", "a"]));
+    sim.prepared();
+    assert_eq!(sim.started, [stream(0), stream(1)]);
+    sim.source_ends(stream(0));
+    assert_eq!(sim.started, [stream(0), stream(1), stream(2)]);
+    // One that hangs is not waited for for ever.
+    sim.reload(board(&["b"]));
+    sim.prepared();
+    sim.reload(board(&["b", "a"]));
+    sim.prepared();
+    let begin = sim.now;
+    while sim.all_started() < 4 {
+        let wake = sim.supervisor.next_wake().expect("it runs");
+        sim.wait_until(wake);
+    }
+    assert_eq!(sim.now, begin + CLOSE_WAIT_MAX);
+}
+
+#[test]
+fn a_stream_that_waits_ends_with_the_run() {
+    let mut sim = Sim::start(board(&["a"]));
+    sim.reload(board(&["b"]));
+    sim.prepared();
+    sim.reload(board(&["b", "a"]));
+    sim.prepared();
+    sim.act(Action::Stop);
+    assert!(sim.waiting.is_empty());
+    sim.end();
+    assert_eq!(sim.retired.len(), 3);
+}
+
+#[test]
+fn a_lane_that_fails_is_restarted_with_its_streams_a_few_times() {
+    let mut sim = Sim::start(board(&["a", "b", "c"]));
+    for left in (0..RESTARTS_MAX).rev() {
+        sim.lane_fails(0);
+        assert_eq!(sim.events.pop(), Some(format!("lane 0 restarts, {left} left")));
+        sim.run_dry();
+        assert_eq!(sim.running(), ["b"], "the other lane runs on");
+        sim.prepared();
+        assert_eq!(sim.running(), ["a", "b", "c"]);
+    }
+    sim.lane_fails(0);
+    assert_eq!(sim.events, ["lane 0 failed"]);
+    sim.end();
+    assert_eq!(sim.over.expect("it is over").len(), 1);
+}
+
+#[test]
+fn restarts_long_ago_are_forgotten() {
+    let mut sim = Sim::start(board(&["a", "b"]));
+    for _ in 0..3 * RESTARTS_MAX {
+        sim.lane_fails(0);
+        sim.run_dry();
+        sim.prepared();
+        let later = sim.now + RESTART_WINDOW / 2;
+        sim.wait_until(later);
+    }
+    assert!(sim.over.is_none() && sim.running() == ["a", "b"]);
+}
+
+#[test]
+fn files_begin_again_only_where_that_loses_nothing() {
+    let mut sim = Sim::start(board(&["a"]));
+    sim.supervisor.rules.repeat_files = false;
+    sim.lane_fails(0);
+    assert_eq!(sim.events, ["lane 0 failed"]);
+    sim.end();
+    assert_eq!(sim.over.map(|faults| faults.len()), Some(1));
+}
+
+#[test]
+fn a_restart_that_cannot_be_prepared_ends_the_run() {
+    let mut sim = Sim::start(board(&["a", "b"]));
+    sim.lane_fails(1);
+    sim.preparing = None;
+    sim.act(Action::Prepared(Err(fault().into())));
+    sim.end();
+    assert_eq!(sim.over.expect("it is over").len(), 2, "why it failed, and why it cannot start again");
+}
+
+#[test]
+fn a_restart_that_is_stopped_is_no_fault() {
+    let mut sim = Sim::start(board(&["a", "b"]));
+    sim.lane_fails(1);
+    sim.act(Action::Stop);
+    sim.preparing = None;
+    sim.act(Action::Prepared(Err(fault().into())));
+    sim.end();
+    assert_eq!(sim.over.map(|faults| faults.len()), Some(0));
+}
+
+#[test]
+fn streams_that_missed_their_lane_are_prepared_once_more() {
+    let mut sim = Sim::start(board(&["a"]));
+    sim.reload(board(&["a", "b"]));
+    let Some(wanted) = sim.preparing.take() else { panic!("nothing is prepared") };
+    let Some(Effect::Apply(wanted)) = sim.supervisor.handle(Action::Prepared(Ok(wanted)), sim.now).pop()
+    else {
+        panic!("it is not applied")
+    };
+    let missed = Applied { board: Some(wanted), missed: vec![fault()], ..Applied::default() };
+    sim.act(Action::Applied(missed));
+    assert!(sim.answers().is_empty());
+    sim.prepared();
+    let [Ok(done)] = &sim.answers()[..] else { panic!("{:?}", sim.answers()) };
+    assert_eq!((&done.joined[..], done.faults.len()), (&["b".to_owned()][..], 0));
+}
+
+#[test]
+fn a_run_that_nobody_reads_does_not_wait_for_its_sources() {
+    let mut sim = Sim::start(board(&["a"]));
+    sim.act(Action::Unread);
+    assert_eq!(sim.supervisor.ended_by(), EndedBy { stop: true, unread: true });
+    // Its source tries to reach a camera, and its lane was closed.
+    sim.stuck.insert(stream(0));
+    sim.lanes.clear();
+    sim.act(Action::LaneEnded(0, Ok(())));
+    sim.sink_ends(stream(0));
+    sim.end();
+    assert_eq!((sim.over.map(|faults| faults.len()), sim.now), (Some(0), Nanos(0) + UNREAD_SOURCE_WAIT_MAX));
+}
+
+#[derive(Clone, Debug)]
+enum Move {
+    Reload(Vec<usize>),
+    Prepared,
+    Refused,
+    SourceEnds(usize),
+    SinkFails(usize),
+    LaneFails(usize),
+    RunDry,
+    Wait(u64),
+    Stop,
+}
+
+const NAMES: [&str; 4] = ["a", "b", "c", "d"];
+
+fn moves() -> impl Strategy<Value = Vec<Move>> {
+    let one = prop_oneof![
+        4 => prop::collection::btree_set(0..NAMES.len(), 0..4).prop_map(|names| Move::Reload(names.into_iter().collect())),
+        4 => Just(Move::Prepared),
+        1 => Just(Move::Refused),
+        2 => (0..8usize).prop_map(Move::SourceEnds),
+        1 => (0..8usize).prop_map(Move::SinkFails),
+        1 => (0..2usize).prop_map(Move::LaneFails),
+        4 => Just(Move::RunDry),
+        2 => (0..20_000u64).prop_map(Move::Wait),
+        1 => Just(Move::Stop),
+    ];
+    prop::collection::vec(one, 0..60)
+}
+
+proptest! {
+    /// Whatever happens, everybody who asked is answered, every stream is handed over once, and the run ends in time.
+    #[test]
+    fn nothing_is_lost_whatever_happens(moves in moves()) {
+        let mut sim = Sim::start(board(&["a", "b"]));
+        for one in moves {
+            if sim.over.is_some() {
+                break;
+            }
+            match one {
+                Move::Reload(names) => {
+                    let names: Vec<&str> = names.into_iter().map(|name| NAMES[name]).collect();
+                    sim.reload(board(&names));
+                }
+                Move::Prepared => sim.prepared(),
+                Move::Refused => {
+                    if sim.preparing.take().is_some() {
+                        sim.act(Action::Prepared(Err(fault().into())));
+                    }
+                }
+                Move::SourceEnds(index) => {
+                    if let Some(&id) = sim.sources.iter().nth(index) {
+                        sim.source_ends(id);
+                    }
+                }
+                Move::SinkFails(index) => {
+                    if let Some(&id) = sim.sinks.iter().nth(index) {
+                        sim.sinks.remove(&id);
+                        sim.act(Action::SinkEnded(id, Err(fault())));
+                    }
+                }
+                Move::LaneFails(lane) => sim.lane_fails(lane),
+                Move::RunDry => sim.run_dry(),
+                Move::Wait(millis) => {
+                    let later = sim.now + Duration::from_millis(millis);
+                    sim.wait_until(later);
+                }
+                Move::Stop => sim.act(Action::Stop),
+            }
+        }
+        let begin = sim.now;
+        sim.act(Action::Stop);
+        sim.end();
+        prop_assert!(sim.now <= begin + END_MAX);
+        let Sim { supervisor, streams, retired, answers, asked, .. } = sim;
+        drop(supervisor);
+        prop_assert_eq!(retired.len(), streams.len(), "every stream is handed over");
+        prop_assert_eq!(answers.lock().expect("not poisoned").len(), asked, "everybody is answered");
+    }
+}
