@@ -268,7 +268,11 @@ fn stopped_child(parent: &Child) -> Option<u32> {
     while begin.elapsed() < Duration::from_secs(60) {
         let found = fs::read_dir("/proc").expect("mounted").flatten().find_map(|entry| {
             let id: u32 = entry.file_name().to_str()?.parse().ok()?;
-            (status(id)?.1 == parent.id()).then_some(id)
+            // Before it has begun its own program, its parent waits for that and hears no signal.
+            let environment = fs::read(format!("/proc/{id}/environ")).ok()?;
+            let measures =
+                environment.split(|byte| *byte == 0).any(|entry| entry.starts_with(b"ORINOCO_MEASURE="));
+            (measures && status(id)?.1 == parent.id()).then_some(id)
         });
         if let Some(child) = found {
             send("STOP", child);
