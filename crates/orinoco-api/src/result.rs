@@ -26,6 +26,10 @@ pub struct ResultLine {
     pub seq: u64,
     /// Presentation time in nanoseconds of the source's clock; of a sound where the window begins.
     pub pts_ns: u64,
+    /// Time of day at which a live source captured the frame, in nanoseconds since 1970-01-01 00:00 UTC; absent for
+    /// recordings and test patterns.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub wall_ns: Option<u64>,
     /// The model's name.
     pub model: String,
     /// The engine's name.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use orinoco_api::{DetectionJson, LineEventJson, ObjectJson, ResultLine, TrackJson, ZoneEventJson};
 use orinoco_board::{SinkKind, SinkSpec};
-use orinoco_core::{Codec, Diagnosis, ModelId, WithSubject, codes};
+use orinoco_core::{Codec, Diagnosis, ModelId, WallTime, WithSubject, codes};
 use orinoco_media::{FrameMd5Sink, LineFile};
 use orinoco_pipeline::{Crossing, CrossingKind, Object, Outcome, Sink};
 #[cfg(feature = "gstreamer")]
@@ -195,6 +195,7 @@ impl Sink for JsonlSink {
                 stream: Some(self.stream.clone()),
                 seq: desc.seq,
                 pts_ns: desc.pts.0,
+                wall_ns: desc.wall.map(WallTime::unix_nanos),
                 object: found.object.and_then(|object| self.object(outcome, object)),
                 predicted: found.predicted,
                 zones: found.crossings.iter().filter_map(|crossing| zone_json(crossing, names)).collect(),
@@ -234,7 +235,8 @@ mod tests {
     /// The lines that are written of a frame, without the schema and the boxes.
     fn lines(found: Vec<Found>) -> Vec<ResultLine> {
         let slot = SlotPool::new(1, 1).take(Duration::ZERO).expect("free");
-        let desc = FrameDesc::packed(PixelFormat::Gray8, 1, 1);
+        let wall = Some(WallTime::from_unix_nanos(1_793_000_000_123_456_789));
+        let desc = FrameDesc { wall, ..FrameDesc::packed(PixelFormat::Gray8, 1, 1) };
         let frame = Frame::new(desc, Slot::Owned(slot), Nanos(0)).expect("fits");
         let names = |name: &str| {
             let (name, labels) = (name.to_owned(), vec!["person".to_owned()]);
@@ -286,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn crossings_are_written_with_their_object() {
+    fn crossings_and_the_time_of_day_are_written() {
         let crossing =
             |name: &str, kind| Crossing { name: name.into(), kind, track: TrackId(4), class_id: 0 };
         let crossings = vec![
@@ -296,6 +298,7 @@ mod tests {
             crossing("gate", CrossingKind::AToB),
         ];
         let written = lines(vec![Found { crossings, ..Found::default() }]);
+        assert_eq!(written[0].wall_ns, Some(1_793_000_000_123_456_789), "every digit is kept");
         let zones: Vec<_> = written[0].zones.iter().map(|zone| (&*zone.name, &*zone.event)).collect();
         assert_eq!(zones, [("yard", "entered"), ("road", "left")]);
         let crossed: Vec<_> = written[0].lines.iter().map(|line| (&*line.name, &*line.direction)).collect();
