@@ -125,6 +125,7 @@ impl Shell {
     }
 
     /// Runs until everything has ended, and sums up.
+    #[expect(clippy::disallowed_methods, reason = "the core's next wake is the receive's time-out")]
     pub(crate) fn run(mut self, mut supervisor: RunSupervisor, actions: &Receiver<RunAction>) -> Summary {
         let first = self.first.take();
         if let Some(faults) = first.and_then(|first| self.act(&mut supervisor, first)) {

@@ -1,5 +1,7 @@
 //! What several tests need.
 
+#![expect(clippy::disallowed_methods, reason = "tests wait for real threads")]
+
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;

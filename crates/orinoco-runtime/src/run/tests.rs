@@ -1,3 +1,5 @@
+#![expect(clippy::disallowed_methods, reason = "the tests wait for real threads")]
+
 use super::*;
 use crate::memory::resident_bytes;
 use crate::testing::{ENDLESS, Log, WAIT_MAX, board, demo_model, known, repository, uri};

@@ -1,3 +1,5 @@
+#![expect(clippy::disallowed_methods, reason = "the tests wait for real threads")]
+
 use super::*;
 use crate::outputs::Earlier;
 use crate::prepare::Plans;
