@@ -39,16 +39,16 @@ const STATUS_EVERY: Duration = Duration::from_secs(10);
 #[derive(Debug, Parser)]
 #[command(version)]
 struct Args {
-    /// Board file
+    /// Board file to run
     #[arg(long, value_name = "FILE", default_value = "/etc/orinoco/board.toml")]
     board: PathBuf,
-    /// Model repository: folders of NAME/model.toml [default: $ORINOCO_MODELS, else models and /var/lib/orinoco/models]
+    /// Model repository: a folder with NAME/model.toml for each model [default: $ORINOCO_MODELS, else models and /var/lib/orinoco/models]
     #[arg(long, value_name = "DIR")]
     models: Option<PathBuf>,
-    /// Folder of shared data that model.toml files refer to [default: $ORINOCO_DATA, else data, /var/lib/orinoco/data and ../shared/data]
+    /// Folder for files that a model.toml names and that are not next to it [default: $ORINOCO_DATA, else data, /var/lib/orinoco/data and ../shared/data]
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
-    /// Write the summary here as JSON at the end
+    /// Write the summary to this file as JSON when the run ends
     #[arg(long, value_name = "FILE.json")]
     summary: Option<PathBuf>,
 }
