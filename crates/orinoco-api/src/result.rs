@@ -1,6 +1,6 @@
 //! Results: what one model found in one picture or sound.
 
-use orinoco_core::{ClassMap, ClassScore, Detection, Findings, Keypoint, Mask, Point, RawTensor};
+use orinoco_core::{ClassMap, ClassScore, Detection, InferenceResult, Keypoint, Mask, Point, RawTensor};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -66,7 +66,7 @@ pub struct ResultLine {
 
 impl ResultLine {
     /// A line with what was found; where it was found is for the caller to fill in. `labels` are the model's.
-    pub fn new(model: &str, engine: &str, findings: &Findings, labels: &[String]) -> Self {
+    pub fn new(model: &str, engine: &str, findings: &InferenceResult, labels: &[String]) -> Self {
         let label = |class_id: u32| labels.get(class_id as usize).map_or("?", String::as_str);
         let each = findings.keypoints_each();
         let detections = findings.detections.iter().enumerate().map(|(index, found)| DetectionJson {
@@ -293,7 +293,7 @@ mod tests {
         let bounds = BoxF { x1: 1.0, y1: 2.0, x2: 3.5, y2: 4.0 };
         let detections = vec![Detection { class_id: 1, score: 0.5, bounds }];
         let labels = ["car".to_owned(), "bus".to_owned()];
-        let findings = Findings { detections, ..Findings::default() };
+        let findings = InferenceResult { detections, ..InferenceResult::default() };
         let line = ResultLine {
             stream: Some("cam".to_owned()),
             seq: 7,
@@ -312,7 +312,8 @@ mod tests {
     fn raw_tensors_that_are_not_finite_are_read_back() {
         let data = vec![1.0, f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 1e30];
         let tensors = vec![RawTensor { name: "y".to_owned(), shape: vec![5], data }];
-        let line = ResultLine::new("m", "tract", &Findings { tensors, ..Findings::default() }, &[]);
+        let line =
+            ResultLine::new("m", "tract", &InferenceResult { tensors, ..InferenceResult::default() }, &[]);
         let text = serde_json::to_string(&line).expect("serialises");
         assert!(text.contains(r#""data":[1.0,null,null,null,1e+30]"#), "{text}");
         let read: ResultLine = serde_json::from_str(&text).expect("what was written is read");

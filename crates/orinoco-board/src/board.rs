@@ -102,7 +102,7 @@ pub struct BoardModel {
     /// It looks at every so many frames of a stream.
     pub interval: u32,
     /// It looks at objects that another model found, in place of whole frames.
-    pub on: Option<ObjectsSpec>,
+    pub on: Option<ObjectSelectionSpec>,
     /// Place of its `model` key in the board file, or of its entry.
     pub written: Written,
 }
@@ -126,7 +126,7 @@ impl BoardModel {
 
 /// Which objects a model looks at.
 #[derive(Clone, Debug, PartialEq)]
-pub struct ObjectsSpec {
+pub struct ObjectSelectionSpec {
     /// The name of the model that finds them.
     pub model: String,
     /// Their classes, by that model's labels; any if empty.
@@ -137,7 +137,7 @@ pub struct ObjectsSpec {
     pub count_max: usize,
 }
 
-impl ObjectsSpec {
+impl ObjectSelectionSpec {
     /// Unless the board file says otherwise: smaller crops show hardly anything.
     pub const SIDE_MIN: u32 = 16;
     /// Unless the board file says otherwise: a crowd must not hold a lane for seconds.

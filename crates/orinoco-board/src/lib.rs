@@ -7,7 +7,7 @@ mod error;
 mod read;
 
 pub use board::{
-    Board, BoardModel, BoardStream, Inference, ObjectsSpec, Shape, SinkKind, SinkSpec, TrackSpec,
+    Board, BoardModel, BoardStream, Inference, ObjectSelectionSpec, Shape, SinkKind, SinkSpec, TrackSpec,
     TrackerSpec, Written,
 };
 pub use error::{BoardError, SourceFault};

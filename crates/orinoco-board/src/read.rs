@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use orinoco_config::{Document, Reader, Vars};
+use orinoco_config::{Document, TableReader, Vars};
 use orinoco_core::codes;
 use orinoco_core::text::count;
 use orinoco_uri::SourceUri;
 
 use crate::{
-    Board, BoardError, BoardModel, BoardStream, Inference, ObjectsSpec, Shape, SinkKind, SinkSpec,
+    Board, BoardError, BoardModel, BoardStream, Inference, ObjectSelectionSpec, Shape, SinkKind, SinkSpec,
     SourceFault, TrackSpec, TrackerSpec, Written,
 };
 
@@ -73,7 +73,7 @@ pub fn load(path: &Path, engines: &[&str], vars: &Vars) -> Result<Board, BoardEr
     Ok(Board { name, inference, memory, lanes, models, streams, files })
 }
 
-fn read_name(top: &Reader<'_>, path: &Path) -> String {
+fn read_name(top: &TableReader<'_>, path: &Path) -> String {
     let table = top.table("board");
     let stem = || path.file_stem().map_or_else(String::new, |stem| stem.to_string_lossy().into_owned());
     let name = table.text("name").unwrap_or_else(stem);
@@ -82,7 +82,7 @@ fn read_name(top: &Reader<'_>, path: &Path) -> String {
     name
 }
 
-fn read_inference(table: Reader<'_>, known: &[&str]) -> Inference {
+fn read_inference(table: TableReader<'_>, known: &[&str]) -> Inference {
     let default = Inference::default();
     let names = |key| {
         let names: Vec<String> = listed_once(&table, key);
@@ -105,7 +105,7 @@ fn read_inference(table: Reader<'_>, known: &[&str]) -> Inference {
 }
 
 /// The budget in bytes; `None` where memory is not planned.
-fn read_memory(table: Reader<'_>) -> Option<u64> {
+fn read_memory(table: TableReader<'_>) -> Option<u64> {
     let text = table.text("budget");
     let budget = text.and_then(|text| match orinoco_memory::parse_size(&text) {
         Ok(bytes) => Some(bytes),
@@ -120,7 +120,7 @@ fn read_memory(table: Reader<'_>) -> Option<u64> {
 }
 
 /// A name. Log lines, threads and paths show it.
-fn read_entry_name(table: &Reader<'_>) -> String {
+fn read_entry_name(table: &TableReader<'_>) -> String {
     if !table.has("name") {
         table.missing("name", "add it");
     }
@@ -136,7 +136,7 @@ fn read_entry_name(table: &Reader<'_>) -> String {
     name
 }
 
-fn read_model(table: Reader<'_>) -> BoardModel {
+fn read_model(table: TableReader<'_>) -> BoardModel {
     let name = read_entry_name(&table);
     let model = table.text("model").unwrap_or_else(|| name.clone());
     // A path is relative to the file it is written in, a name is looked up in the repository.
@@ -157,23 +157,23 @@ fn read_model(table: Reader<'_>) -> BoardModel {
     model
 }
 
-fn read_objects(table: &Reader<'_>) -> Option<ObjectsSpec> {
+fn read_objects(table: &TableReader<'_>) -> Option<ObjectSelectionSpec> {
     if !table.has("on") {
         return None;
     }
     let table = table.table("on");
-    let objects = ObjectsSpec {
+    let objects = ObjectSelectionSpec {
         model: table.text_required("model"),
         classes: listed_once(&table, "classes"),
-        side_min: table.integer("side_min", 1..=SIDE_MAX).map_or(ObjectsSpec::SIDE_MIN, as_u32),
-        count_max: table.integer("count_max", 1..=COUNT_MAX).map_or(ObjectsSpec::COUNT_MAX, as_usize),
+        side_min: table.integer("side_min", 1..=SIDE_MAX).map_or(ObjectSelectionSpec::SIDE_MIN, as_u32),
+        count_max: table.integer("count_max", 1..=COUNT_MAX).map_or(ObjectSelectionSpec::COUNT_MAX, as_usize),
     };
     table.finish();
     Some(objects)
 }
 
 /// What a model looks at must be found by another, in whole frames.
-fn check_objects(top: &Reader<'_>, models: &[BoardModel]) {
+fn check_objects(top: &TableReader<'_>, models: &[BoardModel]) {
     for model in models {
         let Some(on) = &model.on else { continue };
         let cause = match models.iter().find(|other| other.name == on.model) {
@@ -194,7 +194,7 @@ struct NamedSink {
     path: String,
 }
 
-fn read_sink(table: Reader<'_>) -> NamedSink {
+fn read_sink(table: TableReader<'_>) -> NamedSink {
     let name = read_entry_name(&table);
     let kind = table.choice_of("kind");
     if !table.has("kind") {
@@ -212,7 +212,12 @@ struct StreamEntry {
     stream: Result<BoardStream, SourceFault>,
 }
 
-fn read_stream(table: Reader<'_>, lanes: usize, models: &[BoardModel], sinks: &[NamedSink]) -> StreamEntry {
+fn read_stream(
+    table: TableReader<'_>,
+    lanes: usize,
+    models: &[BoardModel],
+    sinks: &[NamedSink],
+) -> StreamEntry {
     let name = read_entry_name(&table);
     let source = SourceUri::parse(&table.text_required("source"));
     let model_names: Vec<&str> = models.iter().map(|m| m.name.as_str()).collect();
@@ -257,12 +262,12 @@ fn read_stream(table: Reader<'_>, lanes: usize, models: &[BoardModel], sinks: &[
     StreamEntry { name, sinks, stream }
 }
 
-fn written(table: &Reader<'_>, key: &str) -> Written {
+fn written(table: &TableReader<'_>, key: &str) -> Written {
     Written::at(table.spot(key).line())
 }
 
 /// The lane that a stream names, below `lanes`.
-fn read_lane(table: &Reader<'_>, lanes: usize) -> Option<usize> {
+fn read_lane(table: &TableReader<'_>, lanes: usize) -> Option<usize> {
     let lane = table.integer("lane", 0..=LANES_MAX - 1).map(as_usize)?;
     if lane < lanes {
         return Some(lane);
@@ -274,7 +279,7 @@ fn read_lane(table: &Reader<'_>, lanes: usize) -> Option<usize> {
 }
 
 /// A model that works on objects comes after the one that finds them.
-fn check_order(table: &Reader<'_>, models: &[BoardModel], chosen: &[usize]) {
+fn check_order(table: &TableReader<'_>, models: &[BoardModel], chosen: &[usize]) {
     for (place, &index) in chosen.iter().enumerate() {
         let Some(on) = &models[index].on else { continue };
         if !chosen[..place].iter().any(|before| models[*before].name == on.model) {
@@ -289,7 +294,7 @@ fn sink_for(stream: &str, sink: &NamedSink) -> SinkSpec {
 }
 
 /// `track = true`, or any zone, line or setting of the tracker, has objects followed.
-fn read_track(table: &Reader<'_>) -> Option<TrackSpec> {
+fn read_track(table: &TableReader<'_>) -> Option<TrackSpec> {
     let wanted = table.boolean("track");
     let zones: Vec<Shape> =
         table.tables("zone").into_iter().map(|shape| read_shape(shape, "corners")).collect();
@@ -306,7 +311,7 @@ fn read_track(table: &Reader<'_>) -> Option<TrackSpec> {
     wanted.unwrap_or(asked).then_some(TrackSpec { tracker, zones, lines })
 }
 
-fn read_tracker(table: Reader<'_>) -> TrackerSpec {
+fn read_tracker(table: TableReader<'_>) -> TrackerSpec {
     let ratio = |key| table.float(key, 0.0..=1.0).map(|n| n as f32);
     let tracker = TrackerSpec {
         score_high: ratio("score_high"),
@@ -322,7 +327,7 @@ fn read_tracker(table: Reader<'_>) -> TrackerSpec {
     tracker
 }
 
-fn read_shape(table: Reader<'_>, key: &'static str) -> Shape {
+fn read_shape(table: TableReader<'_>, key: &'static str) -> Shape {
     let name = read_entry_name(&table);
     let numbers = table.floats(key);
     let (least, next) = match key {
@@ -348,7 +353,7 @@ fn read_shape(table: Reader<'_>, key: &'static str) -> Shape {
     Shape { name, points, written }
 }
 
-fn indices(table: &Reader<'_>, key: &'static str, names: &[&str]) -> Vec<usize> {
+fn indices(table: &TableReader<'_>, key: &'static str, names: &[&str]) -> Vec<usize> {
     let mut found = Vec::new();
     for name in listed_once(table, key) {
         match names.iter().position(|known| *known == name) {
@@ -366,7 +371,7 @@ fn indices(table: &Reader<'_>, key: &'static str, names: &[&str]) -> Vec<usize> 
 }
 
 /// The names of a list, each once; one that is listed again is a fault.
-fn listed_once(table: &Reader<'_>, key: &'static str) -> Vec<String> {
+fn listed_once(table: &TableReader<'_>, key: &'static str) -> Vec<String> {
     let mut names = table.texts(key);
     for name in repeated(names.iter().map(String::as_str)) {
         let cause = format!("`{name}` is listed more than once");
@@ -377,7 +382,7 @@ fn listed_once(table: &Reader<'_>, key: &'static str) -> Vec<String> {
     names
 }
 
-fn check_unique<'n>(table: &Reader<'_>, key: &'static str, names: impl Iterator<Item = &'n str>) {
+fn check_unique<'n>(table: &TableReader<'_>, key: &'static str, names: impl Iterator<Item = &'n str>) {
     for name in repeated(names.filter(|name| !name.is_empty())) {
         table.fault(
             key,
@@ -394,7 +399,7 @@ fn repeated<'n>(names: impl Iterator<Item = &'n str>) -> BTreeSet<&'n str> {
     names.filter(|name| !seen.insert(*name)).collect()
 }
 
-fn check_shared_paths(top: &Reader<'_>, streams: &[StreamEntry]) {
+fn check_shared_paths(top: &TableReader<'_>, streams: &[StreamEntry]) {
     let mut writers: BTreeMap<&Path, &str> = BTreeMap::new();
     for stream in streams {
         for sink in stream.sinks.iter().filter(|sink| sink.path != Path::new("-")) {

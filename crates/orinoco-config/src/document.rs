@@ -9,7 +9,7 @@ use orinoco_core::{Diagnosis, codes};
 
 use crate::parser::{Parser, Vars};
 use crate::tree::{FileTree, Kind, Table, Value};
-use crate::{FaultList, Faults, FileKind, Reader};
+use crate::{FaultList, Faults, FileKind, TableReader};
 
 /// Deep enough for module, carrier, board, site; a longer chain is a mistake.
 const INHERIT_DEPTH_MAX: usize = 8;
@@ -39,8 +39,8 @@ impl Document {
     }
 
     /// A reader over the top-level table.
-    pub fn reader(&self) -> Reader<'_> {
-        Reader::of(&self.0)
+    pub fn reader(&self) -> TableReader<'_> {
+        TableReader::of(&self.0)
     }
 
     /// The faults the readers collected; `Ok` with `value` when there are none.

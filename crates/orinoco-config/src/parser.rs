@@ -8,7 +8,7 @@ use orinoco_core::{Diagnosis, codes};
 use toml::Spanned;
 use toml::de::{DeString, DeTable, DeValue};
 
-use crate::tree::{At, Kind, Table, Value};
+use crate::tree::{Kind, Table, Value, ValuePosition};
 
 /// What variables add to the strings of a document: a path may be 4 KiB long, and a file can name it 170,000 times.
 const EXPANDED_BYTES_MAX: usize = 4 << 20;
@@ -56,13 +56,13 @@ impl<'a> Parser<'a> {
 
     fn table(&self, table: &DeTable<'_>) -> Table {
         let value = |(key, value): (&Spanned<DeString<'_>>, &Spanned<DeValue<'_>>)| {
-            let at = At { file: self.file, line: self.line(key.span().start) };
+            let at = ValuePosition { file: self.file, line: self.line(key.span().start) };
             (key.get_ref().to_string(), Value { kind: self.kind(value.get_ref(), at), at })
         };
         table.iter().map(value).collect()
     }
 
-    fn kind(&self, value: &DeValue<'_>, at: At) -> Kind {
+    fn kind(&self, value: &DeValue<'_>, at: ValuePosition) -> Kind {
         match value {
             DeValue::String(text) => Kind::Text(self.expand(text, at)),
             DeValue::Integer(n) => match i64::from_str_radix(n.as_str(), n.radix()) {
@@ -74,7 +74,7 @@ impl<'a> Parser<'a> {
             DeValue::Datetime(_) => Kind::Other("a date"),
             DeValue::Array(items) => {
                 let item = |item: &Spanned<DeValue<'_>>| {
-                    let at = At { line: self.line(item.span().start), ..at };
+                    let at = ValuePosition { line: self.line(item.span().start), ..at };
                     Value { kind: self.kind(item.get_ref(), at), at }
                 };
                 Kind::Array(items.iter().map(item).collect())
@@ -88,7 +88,7 @@ impl<'a> Parser<'a> {
     }
 
     /// Replaces `${name}` by what it stands for.
-    fn expand(&self, text: &str, at: At) -> String {
+    fn expand(&self, text: &str, at: ValuePosition) -> String {
         let mut out = String::new();
         let mut rest = text;
         while let Some(start) = rest.find("${") {
@@ -106,7 +106,7 @@ impl<'a> Parser<'a> {
         out
     }
 
-    fn insert(&self, out: &mut String, value: &str, at: At) {
+    fn insert(&self, out: &mut String, value: &str, at: ValuePosition) {
         let before = self.expanded_bytes.get();
         self.expanded_bytes.set(before + value.len());
         if before + value.len() <= EXPANDED_BYTES_MAX {
@@ -126,7 +126,7 @@ impl<'a> Parser<'a> {
         })
     }
 
-    fn unknown_variable(&self, name: &str, at: At) -> Diagnosis {
+    fn unknown_variable(&self, name: &str, at: ValuePosition) -> Diagnosis {
         let known: Vec<&str> = std::iter::once("dir").chain(self.vars.keys().map(String::as_str)).collect();
         let subject = format!("{}:{}", self.path.display(), at.line);
         let next = format!("use one of {}", known.join(", "));

@@ -5,29 +5,29 @@ use std::path::{Path, PathBuf};
 
 use orinoco_core::{Choice, Code, Diagnosis, codes};
 
-use crate::tree::{At, FileTree, Kind, Table, Value};
+use crate::tree::{FileTree, Kind, Table, Value, ValuePosition};
 
 /// Nearer than this (Jaro-Winkler) a known key is offered for an unknown one.
 const SUGGEST_MIN: f64 = 0.7;
 
-/// Takes keys out of one table. Whatever it is not asked for is unknown, and [`Reader::finish`] says so.
+/// Takes keys out of one table. Whatever it is not asked for is unknown, and [`TableReader::finish`] says so.
 #[derive(Debug)]
-pub struct Reader<'a> {
+pub struct TableReader<'a> {
     doc: &'a FileTree,
     table: &'a Table,
     path: String,
-    at: At,
+    at: ValuePosition,
     asked: RefCell<Vec<&'static str>>,
 }
 
 /// Where a value was written, for faults that only a later check can find.
 #[derive(Clone, Debug)]
-pub struct Spot {
+pub struct SourcePosition {
     place: String,
     key: String,
 }
 
-impl Spot {
+impl SourcePosition {
     /// The file and the line: `board.toml:12`.
     pub fn line(&self) -> String {
         self.place.clone()
@@ -44,13 +44,13 @@ impl Spot {
     }
 }
 
-impl<'a> Reader<'a> {
+impl<'a> TableReader<'a> {
     /// Returns a reader over the top-level table.
     pub(crate) fn of(doc: &'a FileTree) -> Self {
-        Self::new(doc, &doc.root, String::new(), At { file: 0, line: 1 })
+        Self::new(doc, &doc.root, String::new(), ValuePosition { file: 0, line: 1 })
     }
 
-    fn new(doc: &'a FileTree, table: &'a Table, path: String, at: At) -> Self {
+    fn new(doc: &'a FileTree, table: &'a Table, path: String, at: ValuePosition) -> Self {
         Self { doc, table, path, at, asked: RefCell::default() }
     }
 
@@ -166,17 +166,17 @@ impl<'a> Reader<'a> {
     }
 
     /// A table; empty when it is not there.
-    pub fn table(&self, key: &'static str) -> Reader<'a> {
+    pub fn table(&self, key: &'static str) -> TableReader<'a> {
         static EMPTY: Table = Table::new();
         let found = self.take_ref(key, "a table", |kind| match kind {
             Kind::Table(table) => Some(table),
             _ => None,
         });
-        Reader::new(self.doc, found.unwrap_or(&EMPTY), self.path_to(key), self.at_of(key))
+        TableReader::new(self.doc, found.unwrap_or(&EMPTY), self.path_to(key), self.at_of(key))
     }
 
     /// The tables of `[[key]]`; empty when there are none.
-    pub fn tables(&self, key: &'static str) -> Vec<Reader<'a>> {
+    pub fn tables(&self, key: &'static str) -> Vec<TableReader<'a>> {
         let items = self.take_ref(key, "a list of tables", |kind| match kind {
             Kind::Array(items) => Some(items.as_slice()),
             _ => None,
@@ -186,7 +186,7 @@ impl<'a> Reader<'a> {
             match &item.kind {
                 Kind::Table(table) => {
                     let path = format!("{}[{index}]", self.path_to(key));
-                    readers.push(Reader::new(self.doc, table, path, item.at));
+                    readers.push(TableReader::new(self.doc, table, path, item.at));
                 }
                 other => self.wrong_type(key, other.name(), "a list of tables"),
             }
@@ -195,8 +195,8 @@ impl<'a> Reader<'a> {
     }
 
     /// Where `key` was written, or its table if it was not.
-    pub fn spot(&self, key: &str) -> Spot {
-        Spot { place: self.place(self.at_of(key)), key: self.path_to(key) }
+    pub fn spot(&self, key: &str) -> SourcePosition {
+        SourcePosition { place: self.place(self.at_of(key)), key: self.path_to(key) }
     }
 
     /// Records a fault about `key`.
@@ -289,11 +289,11 @@ impl<'a> Reader<'a> {
         self.fault(key, &codes::KEY_TYPE, format!("it is {is}"), format!("write {wanted}"));
     }
 
-    fn at_of(&self, key: &str) -> At {
+    fn at_of(&self, key: &str) -> ValuePosition {
         self.table.get(key).map_or(self.at, |value| value.at)
     }
 
-    fn place(&self, at: At) -> String {
+    fn place(&self, at: ValuePosition) -> String {
         format!("{}:{}", self.doc.files[at.file].display(), at.line)
     }
 

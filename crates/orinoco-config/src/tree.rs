@@ -21,7 +21,7 @@ pub(crate) type Table = BTreeMap<String, Value>;
 #[derive(Clone, Debug)]
 pub(crate) struct Value {
     pub(crate) kind: Kind,
-    pub(crate) at: At,
+    pub(crate) at: ValuePosition,
 }
 
 #[derive(Clone, Debug)]
@@ -51,7 +51,7 @@ impl Kind {
 
 /// Where a value was written.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct At {
+pub(crate) struct ValuePosition {
     pub(crate) file: usize,
     pub(crate) line: usize,
 }

@@ -70,7 +70,7 @@ pub struct RawTensor {
 /// What a model found in one frame. Which parts are filled depends on its head. Reused from batch to batch, so that a
 /// replay allocates nothing after warm-up.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Findings {
+pub struct InferenceResult {
     /// Objects, best first.
     pub detections: Vec<Detection>,
     /// The corners of oriented boxes, clockwise; empty, or one for each detection.
@@ -94,7 +94,7 @@ pub struct Findings {
     pub not_finite: u64,
 }
 
-impl Findings {
+impl InferenceResult {
     /// Empties everything but keeps its memory; `tensors` stay for the head to overwrite.
     pub fn clear(&mut self) {
         self.detections.clear();

@@ -23,7 +23,7 @@ mod time;
 pub use choice::Choice;
 pub use detection::{BoxF, Detection, TrackId};
 pub use diagnosis::{Code, Diagnosis, Exit, WithSubject};
-pub use findings::{ClassMap, ClassScore, Findings, Keypoint, Mask, Point, RawTensor};
+pub use findings::{ClassMap, ClassScore, InferenceResult, Keypoint, Mask, Point, RawTensor};
 pub use frame::{
     ColorMatrix, ColorRange, FrameDesc, FrameView, MemoryDomain, Orientation, PLANES_MAX, PixelFormat, Plane,
     PlaneView, Region,

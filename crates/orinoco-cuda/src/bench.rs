@@ -8,7 +8,7 @@ use orinoco_core::{ColorOrder, FrameDesc, FrameView, Layout, PixelFormat, Resize
 use thiserror::Error;
 
 use crate::launch::{
-    self, BoxRows, Candidate, CandidateLists, Decode, Element, Elements, KeptLists, PictureTensor, Suppress,
+    self, BoxRows, Candidate, CandidateLists, Decode, Element, Elements, ImageTensor, KeptLists, Suppress,
     Totals,
 };
 use crate::{
@@ -21,7 +21,7 @@ pub const BATCH: usize = 4;
 /// The frames' size.
 pub const FRAME: (u32, u32) = (1920, 1080);
 /// The model's input, in float32.
-pub const TENSOR: PictureTensor = PictureTensor {
+pub const TENSOR: ImageTensor = ImageTensor {
     width: 640,
     height: 640,
     order: ColorOrder::Rgb,

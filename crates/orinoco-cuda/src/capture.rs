@@ -58,16 +58,16 @@ impl Drop for Captured {
 }
 
 /// A graph that can be launched, and what it uses.
-pub(crate) struct Exec {
+pub(crate) struct ExecutableGraph {
     context: Arc<Context>,
     raw: sys::CUgraphExec,
     kept: Vec<Owner>,
 }
 
 // SAFETY: a graph's handle is bound to no thread, and `&mut self` or ownership guards every change of it.
-unsafe impl Send for Exec {}
+unsafe impl Send for ExecutableGraph {}
 
-impl Exec {
+impl ExecutableGraph {
     pub(crate) fn new(mut captured: Captured) -> Result<Self, CudaError> {
         let context = Arc::clone(&captured.context);
         context.bind()?;
@@ -108,7 +108,7 @@ impl Exec {
     }
 }
 
-impl Drop for Exec {
+impl Drop for ExecutableGraph {
     fn drop(&mut self) {
         // Memory in `kept` waits for the device when it is freed; the graph itself may be running still, which the
         // driver allows.
@@ -119,7 +119,7 @@ impl Drop for Exec {
     }
 }
 
-impl fmt::Debug for Exec {
+impl fmt::Debug for ExecutableGraph {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Exec({} owners kept)", self.kept.len())
     }

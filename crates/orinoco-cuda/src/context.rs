@@ -10,7 +10,7 @@ use cudarc::driver::sys;
 
 use crate::block::Block;
 use crate::driver::{check, leave_captures_alone};
-use crate::frees::Frees;
+use crate::frees::DeferredFrees;
 use crate::kernels::SOURCES;
 use crate::{CudaError, DeviceInfo, Kernel};
 
@@ -21,7 +21,7 @@ pub(crate) struct Context {
     modules: Vec<sys::CUmodule>,
     functions: [sys::CUfunction; Kernel::ALL.len()],
     info: DeviceInfo,
-    frees: Frees,
+    frees: DeferredFrees,
 }
 
 // SAFETY: the handles are not bound to a thread: every use makes the context current first (`bind`), and the driver
@@ -39,7 +39,7 @@ impl Context {
         // From here on `drop` gives back what was taken.
         let none = [ptr::null_mut(); Kernel::ALL.len()];
         let mut context =
-            Self { raw, device, modules: Vec::new(), functions: none, info, frees: Frees::default() };
+            Self { raw, device, modules: Vec::new(), functions: none, info, frees: DeferredFrees::default() };
         context.bind()?;
         for source in &SOURCES {
             let image = source.image_for(context.info.sm).expect("`open` checked the GPU's generation");

@@ -9,7 +9,7 @@ use crate::block::Block;
 
 /// Captures under way on a device, and what waits for their end. As long as it is locked no capture begins.
 #[derive(Default)]
-pub(crate) struct Frees(Mutex<State>);
+pub(crate) struct DeferredFrees(Mutex<State>);
 
 #[derive(Default)]
 struct State {
@@ -18,7 +18,7 @@ struct State {
     waiting: Vec<Block>,
 }
 
-impl Frees {
+impl DeferredFrees {
     /// Holds back what is freed until as many captures have ended as began.
     pub(crate) fn begin_capture(&self) {
         self.lock().captures += 1;

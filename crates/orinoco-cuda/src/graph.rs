@@ -1,6 +1,6 @@
 //! A sequence of launches as one: captured on a stream, instantiated once, replayed with one call.
 
-use crate::capture::{Captured, Exec};
+use crate::capture::{Captured, ExecutableGraph};
 use crate::{CudaError, Stream};
 
 /// How often a capture is tried for the same shapes. Engines may refuse their first run, in which they set themselves
@@ -24,7 +24,7 @@ pub struct GraphCounters {
 
 /// How a run was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ran {
+pub enum GraphRun {
     /// With one launch of the graph there was.
     Replayed,
     /// With one launch of a graph just captured.
@@ -36,7 +36,7 @@ pub enum Ran {
 /// A plan's launches.
 #[derive(Debug, Default)]
 pub struct Graph {
-    plan: Plan<Exec>,
+    plan: Plan<ExecutableGraph>,
 }
 
 impl Graph {
@@ -53,8 +53,8 @@ impl Graph {
         stream: &Stream,
         shapes: u64,
         mut record: impl FnMut(&Stream) -> Result<(), CudaError>,
-    ) -> Result<Ran, CudaError> {
-        self.plan.run(&mut Live { stream, record: &mut record }, shapes)
+    ) -> Result<GraphRun, CudaError> {
+        self.plan.run(&mut LiveGraph { stream, record: &mut record }, shapes)
     }
 
     /// What happened so far.
@@ -69,7 +69,7 @@ impl Graph {
 }
 
 /// What a plan asks of the driver; the tests have another.
-trait Steps<E> {
+trait GraphDriver<E> {
     type Captured;
     fn capture(&mut self) -> Result<Self::Captured, CudaError>;
     fn instantiate(&mut self, captured: Self::Captured) -> Result<E, CudaError>;
@@ -79,27 +79,27 @@ trait Steps<E> {
     fn directly(&mut self) -> Result<(), CudaError>;
 }
 
-struct Live<'a> {
+struct LiveGraph<'a> {
     stream: &'a Stream,
     record: &'a mut dyn FnMut(&Stream) -> Result<(), CudaError>,
 }
 
-impl Steps<Exec> for Live<'_> {
+impl GraphDriver<ExecutableGraph> for LiveGraph<'_> {
     type Captured = Captured;
 
     fn capture(&mut self) -> Result<Captured, CudaError> {
         Captured::new(self.stream, &mut *self.record)
     }
 
-    fn instantiate(&mut self, captured: Captured) -> Result<Exec, CudaError> {
-        Exec::new(captured)
+    fn instantiate(&mut self, captured: Captured) -> Result<ExecutableGraph, CudaError> {
+        ExecutableGraph::new(captured)
     }
 
-    fn update(&mut self, exec: &mut Exec, captured: Captured) -> Result<(), Captured> {
+    fn update(&mut self, exec: &mut ExecutableGraph, captured: Captured) -> Result<(), Captured> {
         exec.update(captured)
     }
 
-    fn launch(&mut self, exec: &Exec) -> Result<(), CudaError> {
+    fn launch(&mut self, exec: &ExecutableGraph) -> Result<(), CudaError> {
         exec.launch(self.stream)
     }
 
@@ -128,23 +128,23 @@ impl<E> Default for Plan<E> {
 }
 
 impl<E> Plan<E> {
-    fn run<S: Steps<E>>(&mut self, steps: &mut S, shapes: u64) -> Result<Ran, CudaError> {
+    fn run<S: GraphDriver<E>>(&mut self, steps: &mut S, shapes: u64) -> Result<GraphRun, CudaError> {
         let ran = if self.shapes == Some(shapes) {
-            Ran::Replayed
+            GraphRun::Replayed
         } else {
             match self.renew(steps, shapes) {
-                Ok(true) => Ran::Captured,
-                Ok(false) => Ran::Directly,
+                Ok(true) => GraphRun::Captured,
+                Ok(false) => GraphRun::Directly,
                 Err(refusal) => {
                     let tries = self.tries(shapes) + 1;
                     self.refused = Some((shapes, tries));
                     self.refusal = Some(refusal);
-                    Ran::Directly
+                    GraphRun::Directly
                 }
             }
         };
         match (&self.exec, ran) {
-            (Some(exec), Ran::Replayed | Ran::Captured) => {
+            (Some(exec), GraphRun::Replayed | GraphRun::Captured) => {
                 steps.launch(exec)?;
                 self.counters.replays += 1;
             }
@@ -157,7 +157,7 @@ impl<E> Plan<E> {
     }
 
     /// Makes `exec` the graph for `shapes`; `false` where that was refused too often.
-    fn renew<S: Steps<E>>(&mut self, steps: &mut S, shapes: u64) -> Result<bool, CudaError> {
+    fn renew<S: GraphDriver<E>>(&mut self, steps: &mut S, shapes: u64) -> Result<bool, CudaError> {
         if self.tries(shapes) >= CAPTURE_TRIES_MAX {
             return Ok(false);
         }
@@ -204,7 +204,7 @@ mod tests {
         CudaError { call: "cuX", doing: "trying".into(), source }
     }
 
-    impl Steps<u64> for Fake {
+    impl GraphDriver<u64> for Fake {
         type Captured = u64;
 
         fn capture(&mut self) -> Result<u64, CudaError> {

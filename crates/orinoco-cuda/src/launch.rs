@@ -19,7 +19,7 @@ use crate::{CudaError, Kernel};
 pub use classify::{CLASS_BYTES, Classify, classify};
 pub use decode::{BoxRows, CANDIDATES_MAX, Candidate, CandidateLists, Decode, LEVELS_MAX, decode};
 pub use elements::{Element, Elements, Reduction, convert, reduce};
-pub use preprocess::{PictureTensor, preprocess};
+pub use preprocess::{ImageTensor, preprocess};
 pub use suppress::{KeptLists, Suppress, Totals, suppress};
 
 /// Where kernels can be launched.

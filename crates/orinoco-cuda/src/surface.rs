@@ -146,7 +146,7 @@ impl Surfaces {
         self.context.bind()?;
         let image = self.image(dma_buf)?;
         let (functions, context) = (Arc::clone(&self.functions), Arc::clone(&self.context));
-        let mut picture = Picture { functions, context, resource: ptr::null_mut(), image };
+        let mut picture = CudaImage { functions, context, resource: ptr::null_mut(), image };
         // SAFETY: the resource has a place, and the image is there until `picture` is dropped.
         let result =
             unsafe { (self.functions.register)(&mut picture.resource, picture.image.handle(), READ_ONLY) };
@@ -219,7 +219,7 @@ impl Drop for Image {
 }
 
 /// An EGL image as CUDA sees it. Dropped before the image, as its fields are dropped after it.
-struct Picture {
+struct CudaImage {
     functions: Arc<Functions>,
     context: Arc<Context>,
     resource: sys::CUgraphicsResource,
@@ -228,11 +228,11 @@ struct Picture {
 
 // SAFETY: the driver's resources and the library's surfaces are bound to no thread, and nothing here changes them but
 // `drop`, which has the picture alone.
-unsafe impl Send for Picture {}
+unsafe impl Send for CudaImage {}
 // SAFETY: as above.
-unsafe impl Sync for Picture {}
+unsafe impl Sync for CudaImage {}
 
-impl Picture {
+impl CudaImage {
     /// Where the surface starts on the GPU.
     fn start(&self) -> Result<u64, CudaError> {
         let call = "cuGraphicsResourceGetMappedEglFrame";
@@ -256,7 +256,7 @@ impl Picture {
     }
 }
 
-impl Drop for Picture {
+impl Drop for CudaImage {
     fn drop(&mut self) {
         if !self.resource.is_null() && self.context.bind().is_ok() {
             // SAFETY: it was registered in `Surfaces::span`, and whoever read it is done.

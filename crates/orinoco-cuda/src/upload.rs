@@ -9,12 +9,12 @@ use crate::{CudaError, Device, Event, Stream};
 #[derive(Debug)]
 pub struct Upload {
     copies: Stream,
-    places: Vec<Place>,
+    places: Vec<StagingSlot>,
     next: usize,
 }
 
 #[derive(Debug)]
-struct Place {
+struct StagingSlot {
     staging: PinnedBuffer,
     target: Span,
     /// The copy is done, and the staging free.
@@ -41,7 +41,7 @@ impl Upload {
         let each = bytes.next_multiple_of(ALIGNMENT);
         let arena = DeviceArena::new(device, depth * each)?;
         let place = |index: usize| {
-            Ok(Place {
+            Ok(StagingSlot {
                 staging: PinnedBuffer::new(device, bytes)?,
                 target: arena.span(index * each, bytes),
                 copied: device.event()?,

@@ -31,7 +31,7 @@ pub struct Truth {
 
 /// A box that a model found.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Found {
+pub struct FoundBox {
     /// Index of its image.
     pub image: usize,
     /// Its class.
@@ -75,7 +75,7 @@ pub struct ClassReport {
 }
 
 /// Evaluates what was `found` against the `truth` of `classes` classes.
-pub fn evaluate(truth: &[Truth], found: &[Found], classes: usize) -> Report {
+pub fn evaluate(truth: &[Truth], found: &[FoundBox], classes: usize) -> Report {
     let mut pairs: BTreeMap<(usize, usize), Boxes<'_>> = BTreeMap::new();
     for truth in truth {
         pairs.entry((truth.class, truth.image)).or_default().0.push(truth);
@@ -88,7 +88,7 @@ pub fn evaluate(truth: &[Truth], found: &[Found], classes: usize) -> Report {
         let images = pairs.range((class, 0)..=(class, usize::MAX)).map(|(_, pair)| pair);
         let images: Vec<Image<'_>> = images.map(|(truth, found)| Image::new(truth, found)).collect();
         for (area, range) in AREAS.iter().enumerate() {
-            let matched: Vec<Matched> = images.iter().map(|image| image.match_within(*range)).collect();
+            let matched: Vec<MatchedBoxes> = images.iter().map(|image| image.match_within(*range)).collect();
             for (limit, max) in DETECTIONS_MAX.iter().enumerate() {
                 curves[area][limit] = accumulate(&matched, *max);
             }
@@ -98,7 +98,7 @@ pub fn evaluate(truth: &[Truth], found: &[Found], classes: usize) -> Report {
 }
 
 /// What is labelled and what was found of one class in one image.
-pub(crate) type Boxes<'a> = (Vec<&'a Truth>, Vec<&'a Found>);
+pub(crate) type Boxes<'a> = (Vec<&'a Truth>, Vec<&'a FoundBox>);
 
 /// For each range of areas and each limit of detections; `None` without objects.
 type ClassCurves = [[Option<Curve>; 3]; 4];
@@ -115,13 +115,13 @@ struct Curve {
 struct Image<'a> {
     truth: Vec<&'a Truth>,
     /// Best first, at most as many as count.
-    found: Vec<&'a Found>,
+    found: Vec<&'a FoundBox>,
     /// IoU of each found box with each labelled one.
     overlaps: Vec<Vec<f64>>,
 }
 
 /// What became of one image's boxes at each threshold.
-struct Matched {
+struct MatchedBoxes {
     scores: Vec<f64>,
     /// `[threshold][found]`.
     hits: Vec<Vec<Verdict>>,
@@ -138,17 +138,17 @@ enum Verdict {
 }
 
 impl<'a> Image<'a> {
-    fn new(truth: &[&'a Truth], found: &[&'a Found]) -> Self {
+    fn new(truth: &[&'a Truth], found: &[&'a FoundBox]) -> Self {
         let mut found = found.to_vec();
         // Stable, as numpy's mergesort: ties keep their order.
         found.sort_by(|a, b| b.score.total_cmp(&a.score));
         found.truncate(DETECTIONS_MAX[2]);
-        let overlap = |found: &&Found| truth.iter().map(|truth| overlap(found, truth)).collect();
+        let overlap = |found: &&FoundBox| truth.iter().map(|truth| overlap(found, truth)).collect();
         let overlaps = found.iter().map(overlap).collect();
         Self { truth: truth.to_vec(), found, overlaps }
     }
 
-    fn match_within(&self, (least, most): (f64, f64)) -> Matched {
+    fn match_within(&self, (least, most): (f64, f64)) -> MatchedBoxes {
         let outside = |area: f64| area < least || area > most;
         let ignored = |truth: &Truth| truth.crowd || outside(truth.area);
         // Those that count first; the order is otherwise kept.
@@ -156,7 +156,7 @@ impl<'a> Image<'a> {
         order.sort_by_key(|index| ignored(self.truth[*index]));
         let hits = (0..IOU_THRESHOLDS).map(|threshold| {
             let mut taken = vec![false; self.truth.len()];
-            let verdict = |(found, overlaps): (&&Found, &Vec<f64>)| match self.best_match(
+            let verdict = |(found, overlaps): (&&FoundBox, &Vec<f64>)| match self.best_match(
                 &order,
                 &taken,
                 overlaps,
@@ -172,7 +172,7 @@ impl<'a> Image<'a> {
             };
             self.found.iter().zip(&self.overlaps).map(verdict).collect()
         });
-        Matched {
+        MatchedBoxes {
             hits: hits.collect(),
             scores: self.found.iter().map(|found| found.score).collect(),
             objects: self.truth.iter().filter(|truth| !ignored(truth)).count(),
@@ -213,7 +213,7 @@ fn iou_threshold(index: usize) -> f64 {
 }
 
 /// Intersection over union; over the found box alone where the labelled one is a crowd.
-pub(crate) fn overlap(found: &Found, truth: &Truth) -> f64 {
+pub(crate) fn overlap(found: &FoundBox, truth: &Truth) -> f64 {
     let along = |axis: usize| {
         let end =
             (found.bounds[axis] + found.bounds[axis + 2]).min(truth.bounds[axis] + truth.bounds[axis + 2]);
@@ -229,7 +229,7 @@ pub(crate) fn overlap(found: &Found, truth: &Truth) -> f64 {
     shared / union
 }
 
-fn accumulate(images: &[Matched], max: usize) -> Option<Curve> {
+fn accumulate(images: &[MatchedBoxes], max: usize) -> Option<Curve> {
     let objects: usize = images.iter().map(|image| image.objects).sum();
     if objects == 0 {
         return None;
@@ -318,11 +318,11 @@ mod tests {
         Truth { image: 0, class, bounds: [x, 0.0, 10.0, 10.0], area: 100.0, crowd }
     }
 
-    fn found(class: usize, x: f64, score: f64) -> Found {
-        Found { image: 0, class, score, bounds: [x, 0.0, 10.0, 10.0] }
+    fn found(class: usize, x: f64, score: f64) -> FoundBox {
+        FoundBox { image: 0, class, score, bounds: [x, 0.0, 10.0, 10.0] }
     }
 
-    fn ap50(truth: &[Truth], found: &[Found]) -> Option<f64> {
+    fn ap50(truth: &[Truth], found: &[FoundBox]) -> Option<f64> {
         evaluate(truth, found, 2).ap50
     }
 

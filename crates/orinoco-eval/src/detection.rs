@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::Confusion;
-use crate::coco::{Boxes, Found, Truth};
+use crate::coco::{Boxes, FoundBox, Truth};
 
 /// Where detections are judged.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -31,7 +31,7 @@ pub struct Report {
 
 /// Judges what was `found` of `classes` classes at `point`. Pairs are made greedily, the largest overlap first, across
 /// classes, so that a car taken for a truck is seen as that.
-pub fn evaluate(truth: &[Truth], found: &[Found], classes: usize, point: Point) -> Report {
+pub fn evaluate(truth: &[Truth], found: &[FoundBox], classes: usize, point: Point) -> Report {
     let mut images: BTreeMap<usize, Boxes<'_>> = BTreeMap::new();
     for truth in truth.iter().filter(|truth| !truth.crowd) {
         images.entry(truth.image).or_default().0.push(truth);
@@ -66,7 +66,7 @@ pub fn evaluate(truth: &[Truth], found: &[Found], classes: usize, point: Point) 
 }
 
 /// Indices of labelled and found boxes that belong together, each in one pair at most.
-fn pairs(truth: &[&Truth], found: &[&Found], iou_min: f64) -> Vec<(usize, usize)> {
+fn pairs(truth: &[&Truth], found: &[&FoundBox], iou_min: f64) -> Vec<(usize, usize)> {
     let mut close: Vec<(f64, usize, usize)> = Vec::new();
     for (labelled, truth) in truth.iter().enumerate() {
         for (what, found) in found.iter().enumerate() {
@@ -96,7 +96,7 @@ mod tests {
     fn misses_strays_and_mistakes_are_told_apart() {
         let bounds = |x: f64| [x, 0.0, 10.0, 10.0];
         let truth = |class, x| Truth { image: 0, class, bounds: bounds(x), area: 100.0, crowd: false };
-        let found = |class, x, score| Found { image: 0, class, score, bounds: bounds(x) };
+        let found = |class, x, score| FoundBox { image: 0, class, score, bounds: bounds(x) };
         let labelled = [truth(0, 0.0), truth(0, 50.0), truth(1, 100.0)];
         let seen = [
             found(0, 1.0, 0.9),

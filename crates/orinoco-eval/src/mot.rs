@@ -50,7 +50,7 @@ pub struct Sequence {
 
 /// An id that is twice in a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Repeated {
+pub struct RepeatedId {
     /// Index of the second of the two rows.
     pub row: usize,
     /// The frame.
@@ -59,21 +59,21 @@ pub struct Repeated {
     pub id: u64,
 }
 
-impl fmt::Display for Repeated {
+impl fmt::Display for RepeatedId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "id {} is twice in frame {}", self.id, self.frame)
     }
 }
 
-impl std::error::Error for Repeated {}
+impl std::error::Error for RepeatedId {}
 
 impl Sequence {
     /// Takes `rows` in any order.
-    pub fn new(rows: Vec<Row>) -> Result<Self, Repeated> {
+    pub fn new(rows: Vec<Row>) -> Result<Self, RepeatedId> {
         let mut seen = std::collections::HashSet::with_capacity(rows.len());
         let again = rows.iter().position(|row| !seen.insert((row.frame, row.class, row.id)));
         match again {
-            Some(index) => Err(Repeated { row: index, frame: rows[index].frame, id: rows[index].id }),
+            Some(index) => Err(RepeatedId { row: index, frame: rows[index].frame, id: rows[index].id }),
             None => Ok(Self { rows }),
         }
     }
@@ -100,12 +100,12 @@ pub struct Report {
     /// How long the right id was kept.
     pub identity: Identity,
     /// How many objects there were.
-    pub objects: Objects,
+    pub objects: ObjectCounts,
 }
 
 /// How many objects were labelled, and how many were found: one for each id.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Objects {
+pub struct ObjectCounts {
     /// Labelled ones.
     pub labelled: u64,
     /// Found ones.
@@ -139,7 +139,7 @@ pub fn evaluate(truth: &Sequence, found: &Sequence) -> Report {
             hota: hota::evaluate(&video),
             clear: clear::evaluate(&video),
             identity: identity::evaluate(&video),
-            objects: Objects {
+            objects: ObjectCounts {
                 labelled: video.truth_frames.len() as u64,
                 found: video.found_frames.len() as u64,
             },
@@ -290,6 +290,6 @@ mod tests {
     #[test]
     fn an_id_is_once_in_a_frame() {
         let twice = Sequence::new(vec![row(1, 1, 0.0), row(2, 7, 0.0), row(2, 7, 5.0)]);
-        assert_eq!(twice, Err(Repeated { row: 2, frame: 2, id: 7 }));
+        assert_eq!(twice, Err(RepeatedId { row: 2, frame: 2, id: 7 }));
     }
 }

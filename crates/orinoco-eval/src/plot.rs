@@ -164,13 +164,13 @@ fn draw_cell(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::coco::{Found, Truth, evaluate};
+    use crate::coco::{FoundBox, Truth, evaluate};
 
     #[test]
     fn pictures_name_their_classes() {
         let bounds = [0.0, 0.0, 10.0, 10.0];
         let truth = [Truth { image: 0, class: 1, bounds, area: 100.0, crowd: false }];
-        let found = [Found { image: 0, class: 1, score: 0.9, bounds }];
+        let found = [FoundBox { image: 0, class: 1, score: 0.9, bounds }];
         let labels = ["car".to_owned(), "zebra <&>".to_owned()];
         let svg = precision_recall(&evaluate(&truth, &found, 2), &labels);
         assert!(svg.starts_with("<svg") && svg.contains("zebra &lt;&amp;&gt; 1.000") && !svg.contains("car"));

@@ -4,7 +4,7 @@
 
 use std::process::Command;
 
-use orinoco_eval::coco::{Found, Report, Truth, evaluate};
+use orinoco_eval::coco::{FoundBox, Report, Truth, evaluate};
 use serde_json::{Value, json};
 
 const SETS: usize = 1000;
@@ -35,7 +35,7 @@ struct Set {
     images: usize,
     classes: usize,
     truth: Vec<Truth>,
-    found: Vec<Found>,
+    found: Vec<FoundBox>,
 }
 
 fn random_set(random: &mut Random) -> Set {
@@ -71,7 +71,7 @@ fn random_set(random: &mut Random) -> Set {
                 }
             };
             // Few different scores: many ties.
-            Found { image, class, score: random.below(12) as f64 / 12.0, bounds }
+            FoundBox { image, class, score: random.below(12) as f64 / 12.0, bounds }
         })
         .collect();
     Set { images, classes, truth, found }
@@ -79,7 +79,8 @@ fn random_set(random: &mut Random) -> Set {
 
 fn as_json(set: &Set) -> Value {
     let truth = |t: &Truth| json!({"image": t.image, "class": t.class, "bounds": t.bounds, "area": t.area, "crowd": t.crowd});
-    let found = |f: &Found| json!({"image": f.image, "class": f.class, "score": f.score, "bounds": f.bounds});
+    let found =
+        |f: &FoundBox| json!({"image": f.image, "class": f.class, "score": f.score, "bounds": f.bounds});
     json!({
         "images": set.images,
         "classes": set.classes,

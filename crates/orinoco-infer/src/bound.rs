@@ -4,7 +4,7 @@
 
 use std::path::PathBuf;
 
-use orinoco_core::{Diagnosis, Findings};
+use orinoco_core::{Diagnosis, InferenceResult};
 use orinoco_vision::Mapping;
 
 use crate::engine::Session;
@@ -40,7 +40,7 @@ pub(crate) trait Readout {
         session: &dyn Session,
         mappings: &[Mapping],
         stream: &ExecutionStream,
-        findings: &mut [Findings],
+        findings: &mut [InferenceResult],
     ) -> Result<u32, Diagnosis>;
 }
 
@@ -73,7 +73,7 @@ impl<A, R: Readout> BoundModel<A, R> {
     }
 
     /// Makes findings of the outputs.
-    pub(crate) fn read<W: ?Sized>(&mut self, findings: &mut [Findings]) -> Result<u32, Diagnosis>
+    pub(crate) fn read<W: ?Sized>(&mut self, findings: &mut [InferenceResult]) -> Result<u32, Diagnosis>
     where
         A: Adapter<W>,
     {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use orinoco_core::{Clock, Diagnosis, Findings, TensorDesc, WithSubject, codes};
+use orinoco_core::{Clock, Diagnosis, InferenceResult, TensorDesc, WithSubject, codes};
 use orinoco_model::{Binding, Model};
 use orinoco_pipeline::{Executor, Frame, StageTimes};
 use orinoco_vision::{InputSpec, Mapping, Preprocessor};
@@ -134,7 +134,11 @@ impl Executor for ImagePlan {
         }
     }
 
-    fn replay(&mut self, frames: &[Frame], findings: &mut [Findings]) -> Result<StageTimes, Diagnosis> {
+    fn replay(
+        &mut self,
+        frames: &[Frame],
+        findings: &mut [InferenceResult],
+    ) -> Result<StageTimes, Diagnosis> {
         let count = frames.len();
         assert!((1..=self.batch).contains(&count), "{count} frames for a batch of {}", self.batch);
         match &mut self.bound {
@@ -149,7 +153,7 @@ fn replay<A: Adapter<[Frame]>, R: Readout>(
     bound: &mut BoundModel<A, R>,
     clock: &dyn Clock,
     frames: &[Frame],
-    findings: &mut [Findings],
+    findings: &mut [InferenceResult],
 ) -> Result<StageTimes, Diagnosis> {
     let times = replay_lent(bound, clock, frames, findings);
     // After a fault, too.
@@ -161,7 +165,7 @@ fn replay_lent<A: Adapter<[Frame]>, R: Readout>(
     bound: &mut BoundModel<A, R>,
     clock: &dyn Clock,
     frames: &[Frame],
-    findings: &mut [Findings],
+    findings: &mut [InferenceResult],
 ) -> Result<StageTimes, Diagnosis> {
     let start = clock.now();
     let before = bound.write(frames)?;

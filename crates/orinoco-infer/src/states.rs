@@ -1,6 +1,6 @@
 //! Inputs beside the main one: constants, and states that a model carries from run to run.
 
-use orinoco_model::{Binding, FeedValue, Model};
+use orinoco_model::{Binding, ExtraInputValue, Model};
 
 use crate::engine::Session;
 
@@ -18,8 +18,8 @@ impl ProbeInputs {
     pub fn new(model: &Model, binding: &Binding) -> Self {
         let feeds = model.feeds.iter().zip(&binding.feeds);
         let constants = feeds.filter_map(|(feed, input)| match &feed.value {
-            FeedValue::Constant(values) => Some((*input, values.clone())),
-            FeedValue::State(_) => None,
+            ExtraInputValue::Constant(values) => Some((*input, values.clone())),
+            ExtraInputValue::State(_) => None,
         });
         Self { shapes: binding.shapes.clone(), constants: constants.collect() }
     }

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use orinoco_core::{Diagnosis, Findings, FrameDesc, Nanos, PixelFormat};
+use orinoco_core::{Diagnosis, FrameDesc, InferenceResult, Nanos, PixelFormat};
 use orinoco_infer::{
     ENGINES, EngineContext, ExecutionStream, ImagePlan, Options, Scratch, Session, SessionSpec, TensorMut,
     TensorRef, by_name,
@@ -101,7 +101,7 @@ fn plan(engine: &str, scratch: &Scratch) -> Option<ImagePlan> {
         ImagePlan::new(&model, &binding, prepared.as_ref(), session, &context, clock).expect("it runs");
     // Others may compute in it while a plan is bound.
     assert_eq!(scratch.usage().allocations, 0, "a plan keeps out of it until it is replayed");
-    let mut findings = [Findings::default()];
+    let mut findings = [InferenceResult::default()];
     plan.replay(&[frame()], &mut findings).expect("it runs");
     let is_ours = engine.name() != "tract";
     assert_eq!(scratch.usage().allocations > 0, is_ours, "tract keeps its own memory");
@@ -125,7 +125,7 @@ fn a_replay_allocates_nothing_around_the_engines_call() {
     for engine in ENGINES {
         let scratch = Scratch::new(64 << 20).expect("there is room");
         let Some(mut plan) = plan(engine, &scratch) else { continue };
-        let (frames, mut findings) = ([frame()], [Findings::default()]);
+        let (frames, mut findings) = ([frame()], [InferenceResult::default()]);
         for _ in 0..WARM {
             plan.replay(&frames, &mut findings).expect("it runs");
         }

@@ -10,7 +10,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use half::f16;
-use orinoco_core::{Diagnosis, ElementType, Findings, FrameDesc, MemoryDomain, Nanos, PixelFormat, Resize};
+use orinoco_core::{
+    Diagnosis, ElementType, FrameDesc, InferenceResult, MemoryDomain, Nanos, PixelFormat, Resize,
+};
 use orinoco_cuda::{Device, DeviceArena, Stream, Surfaces};
 use orinoco_cuda_doubles::run_with_stand_in;
 use orinoco_infer::{
@@ -220,11 +222,11 @@ fn in_video_memory(frame: &Frame, given_back: &Arc<AtomicUsize>) -> Frame {
 }
 
 /// Frames through both plans; what they find must be the same.
-fn check(loaded: &Loaded, gpu: &EngineContext, batches: &[Vec<Frame>]) -> Vec<Findings> {
+fn check(loaded: &Loaded, gpu: &EngineContext, batches: &[Vec<Frame>]) -> Vec<InferenceResult> {
     let (mut cpu, mut gpu) = (loaded.on_cpu(), loaded.on_gpu(gpu));
     let mut all = Vec::new();
     for frames in batches {
-        let mut expected = vec![Findings::default(); frames.len()];
+        let mut expected = vec![InferenceResult::default(); frames.len()];
         let mut seen = expected.clone();
         cpu.replay(frames, &mut expected).expect("it runs");
         let times = gpu.replay(frames, &mut seen).expect("it runs");
@@ -237,7 +239,7 @@ fn check(loaded: &Loaded, gpu: &EngineContext, batches: &[Vec<Frame>]) -> Vec<Fi
     all
 }
 
-fn check_same(name: &str, seen: &Findings, expected: &Findings) {
+fn check_same(name: &str, seen: &InferenceResult, expected: &InferenceResult) {
     let close = |a: f32, b: f32| (a - b).abs() <= DIFFERENCE_MAX * b.abs().max(1.0);
     assert_eq!(seen.detections.len(), expected.detections.len(), "{name}");
     for (a, b) in seen.detections.iter().zip(&expected.detections) {
@@ -336,7 +338,7 @@ fn frames_in_video_memory_are_read_where_they_are_and_given_back() {
         let host: Vec<_> = (0..2).map(|at| frame(PixelFormat::Nv12, size, 12, turn * 2 + at)).collect();
         // One of them in the host's memory.
         let mixed = [in_video_memory(&host[0], &given_back), host[1].share()];
-        let mut expected = vec![Findings::default(); 2];
+        let mut expected = vec![InferenceResult::default(); 2];
         let mut seen = expected.clone();
         cpu.replay(&host, &mut expected).expect("it runs");
         gpu.replay(&mixed, &mut seen).expect("it runs");

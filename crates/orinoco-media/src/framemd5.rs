@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use md5::{Digest, Md5};
 use orinoco_core::{Diagnosis, FrameDesc, codes};
-use orinoco_pipeline::{Frame, Outcome, Sink};
+use orinoco_pipeline::{Frame, FrameResult, Sink};
 
 use crate::LineFile;
 
@@ -85,7 +85,7 @@ impl FrameMd5Sink {
 }
 
 impl Sink for FrameMd5Sink {
-    fn write(&mut self, outcome: &Outcome) -> Result<(), Diagnosis> {
+    fn write(&mut self, outcome: &FrameResult) -> Result<(), Diagnosis> {
         self.write_frame(&outcome.frame)
     }
 

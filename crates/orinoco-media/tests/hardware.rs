@@ -17,7 +17,7 @@ use common::{clock, gst_source, launch, read, read_from};
 use orinoco_core::{Codec, DropPolicy, FrameDesc, MemoryDomain, PixelFormat, StreamId};
 use orinoco_media::{FrameMemory, GstSource, Mp4Sink, video_hardware};
 use orinoco_pipeline::{
-    Frame, Mux, Outcome, Poll, Reconnect, Sink, Slot, SlotPool, Source, SourceEnd, SourceRunner, Stop,
+    Frame, FrameResult, Mux, Poll, Reconnect, Sink, Slot, SlotPool, Source, SourceEnd, SourceRunner, Stop,
     StreamQueue,
 };
 use orinoco_telemetry::{Event, EventSink, Stats};
@@ -311,7 +311,7 @@ fn annotated_video_is_encoded_by_hardware() {
         desc.pts = orinoco_core::Pts(number * 40_000_000);
         let slot = pool.take(Duration::from_secs(1)).expect("it came back");
         let frame = Frame::new(desc, Slot::Owned(slot), orinoco_core::Nanos(0)).expect("it fits");
-        sink.write(&Outcome { frame, found: Vec::new(), finished: orinoco_core::Nanos(0) })
+        sink.write(&FrameResult { frame, found: Vec::new(), finished: orinoco_core::Nanos(0) })
             .expect("it is encoded");
     }
     sink.finish().expect("the file is whole");

@@ -13,19 +13,19 @@ use std::time::{Duration, Instant};
 
 use common::{clock, ffmpeg, has_ffmpeg, note, read, source};
 use orinoco_core::{Codec, FrameDesc, Nanos, PixelFormat, Pts, codes};
-use orinoco_media::{Ball, Draw, Mp4Sink, Shown, cut_torn_mp4, decode_image};
-use orinoco_pipeline::{Frame, Outcome, PixelAspect, Poll, Sink, Slot, SlotPool};
+use orinoco_media::{Ball, Draw, Mp4Sink, OverlayContent, cut_torn_mp4, decode_image};
+use orinoco_pipeline::{Frame, FrameResult, PixelAspect, Poll, Sink, Slot, SlotPool};
 use orinoco_uri::{SourceKind, SourceUri};
 
-fn outcome(frame: Frame) -> Outcome {
-    Outcome { frame, found: Vec::new(), finished: Nanos(0) }
+fn outcome(frame: Frame) -> FrameResult {
+    FrameResult { frame, found: Vec::new(), finished: Nanos(0) }
 }
 
 fn no_drawing() -> Draw {
     Box::new(|_, _, _, _| ())
 }
 
-fn grey(width: u32, height: u32, format: PixelFormat, pts: u64) -> Outcome {
+fn grey(width: u32, height: u32, format: PixelFormat, pts: u64) -> FrameResult {
     let mut desc = FrameDesc::packed(format, width, height);
     desc.pts = Pts(pts);
     let mut slot = SlotPool::new(1, desc.bytes_needed()).take(Duration::ZERO).expect("free");
@@ -40,7 +40,7 @@ fn a_card_fills_the_time_without_pictures() {
     let told = Arc::new(AtomicU32::new(0));
     let silence = Arc::clone(&told);
     let draw: Draw = Box::new(move |picture, _, _, shown| {
-        if let Shown::Offline(silent) = shown {
+        if let OverlayContent::Offline(silent) = shown {
             silence.store(silent.as_secs() as u32, Ordering::Relaxed);
             assert!(picture.iter().all(|byte| matches!(byte, 16 | 128)), "it is black");
         }
@@ -77,7 +77,7 @@ fn every_frame_comes_back_at_its_time_with_what_was_drawn() {
     let count = Arc::clone(&drawn);
     let draw: Draw = Box::new(move |picture, width, height, shown| {
         count.fetch_add(1, Ordering::Relaxed);
-        let Shown::Outcome(outcome) = shown else { panic!("{shown:?}") };
+        let OverlayContent::FrameResult(outcome) = shown else { panic!("{shown:?}") };
         assert_eq!((width, height), (outcome.frame.desc.width, outcome.frame.desc.height));
         assert_eq!(picture.len(), (width * height * 3 / 2) as usize);
         for row in picture.chunks_exact_mut(width as usize).take(16) {

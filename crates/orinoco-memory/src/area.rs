@@ -64,14 +64,14 @@ impl Basis {
 
 /// What an area is made of: a model's weights, a model's need of the lane's scratch, one tensor, a stream's slots.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Share {
+pub struct AreaContent {
     /// The model or stream, and for a tensor its name: `yolox/images`.
     pub name: String,
     /// Its bytes.
     pub bytes: u64,
 }
 
-impl Share {
+impl AreaContent {
     /// Its bytes as they count in an area that is a sum: in whole multiples of [`ALIGN_BYTES`].
     pub fn counted_bytes(&self) -> u64 {
         self.bytes.next_multiple_of(ALIGN_BYTES)
@@ -95,5 +95,5 @@ pub struct Area {
     /// Its size: the sum of its shares, of a scratch the largest of them.
     pub bytes: u64,
     /// What it is made of.
-    pub shares: Vec<Share>,
+    pub shares: Vec<AreaContent>,
 }

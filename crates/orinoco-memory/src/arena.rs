@@ -35,7 +35,7 @@ pub enum ArenaError {
 /// A pointer that is not to the start of a range that the arena handed out and did not get back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no range of the arena starts there")]
-pub struct NotHeld;
+pub struct UnknownRange;
 
 /// A fixed stretch of memory from which engines allocate and free in any order and from any thread.
 ///
@@ -110,9 +110,9 @@ impl Arena {
     }
 
     /// Takes a range back, whoever frees it. Its holder must not touch it any more: another request may get it.
-    pub fn free(&self, ptr: NonNull<u8>) -> Result<(), NotHeld> {
+    pub fn free(&self, ptr: NonNull<u8>) -> Result<(), UnknownRange> {
         let offset = ptr.addr().get().checked_sub(self.base.addr().get());
-        if self.ledger().give_back(offset) { Ok(()) } else { Err(NotHeld) }
+        if self.ledger().give_back(offset) { Ok(()) } else { Err(UnknownRange) }
     }
 
     /// The owner of that name; made when it is first asked for.

@@ -49,7 +49,7 @@ pub struct Ledger {
     /// Free ranges of a line that has no end. A range is taken where it fits best and refused when it ends past the
     /// capacity. So placing does not depend on the capacity, which makes `reach_bytes` mean what it says.
     line: RangeAllocator<usize>,
-    held: HashMap<usize, Held>,
+    held: HashMap<usize, HeldRange>,
     total: Usage,
     owners: Vec<(String, Usage)>,
     current: Owner,
@@ -57,7 +57,7 @@ pub struct Ledger {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Held {
+struct HeldRange {
     bytes: usize,
     owner: Owner,
 }
@@ -89,7 +89,7 @@ impl Ledger {
             usage.record(range.as_ref());
         }
         let range = range?;
-        self.held.insert(range.start, Held { bytes: range.len(), owner: self.current });
+        self.held.insert(range.start, HeldRange { bytes: range.len(), owner: self.current });
         Some(range.start)
     }
 
@@ -97,7 +97,7 @@ impl Ledger {
     #[must_use]
     pub fn give_back(&mut self, offset: Option<usize>) -> bool {
         let held = offset.and_then(|offset| Some((offset, self.held.remove(&offset)?)));
-        let Some((offset, Held { bytes, owner })) = held else {
+        let Some((offset, HeldRange { bytes, owner })) = held else {
             self.not_held += 1;
             return false;
         };

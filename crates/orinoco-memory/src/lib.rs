@@ -25,13 +25,13 @@ mod table;
 mod testing;
 
 pub use admission::{Refused, plan};
-pub use area::{Area, Basis, Kind, Share};
-pub use arena::{Arena, ArenaError, NotHeld};
+pub use area::{Area, AreaContent, Basis, Kind};
+pub use arena::{Arena, ArenaError, UnknownRange};
 pub use budget::Budget;
 pub use change::{ChangeRefused, PlanChange, admit_change};
 pub use ledger::{Ledger, Owner, Usage};
 pub use needs::{
-    ALIGN_BYTES, BYTES_MAX, Domain, ModelNeeds, Needs, NeedsFault, PAGE_BYTES, Scaled, StreamNeeds,
+    ALIGN_BYTES, BYTES_MAX, BytesPerBatch, Domain, ModelNeeds, Needs, NeedsFault, PAGE_BYTES, StreamNeeds,
     TensorNeeds,
 };
 pub use plan::{ModelBytes, Plan, Uncounted};

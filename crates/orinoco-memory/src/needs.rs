@@ -52,7 +52,7 @@ impl Domain {
 
 /// Bytes that grow with the batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Scaled {
+pub struct BytesPerBatch {
     /// Bytes whatever the batch. What was measured at one batch only belongs here: it holds for that batch and all
     /// smaller ones.
     pub fixed_bytes: u64,
@@ -60,7 +60,7 @@ pub struct Scaled {
     pub item_bytes: u64,
 }
 
-impl Scaled {
+impl BytesPerBatch {
     /// Bytes for `batch` items.
     pub(crate) fn at(self, batch: u32) -> u64 {
         self.fixed_bytes + self.item_bytes * u64::from(batch)
@@ -77,7 +77,7 @@ pub struct TensorNeeds {
     /// The name in the model.
     pub name: String,
     /// Its bytes. A tensor without a batch axis has fixed ones only.
-    pub bytes: Scaled,
+    pub bytes: BytesPerBatch,
 }
 
 /// What a model needs, bound to one lane and one batch.
@@ -100,7 +100,7 @@ pub struct ModelNeeds {
     pub weights: Vec<(Domain, u64)>,
     /// The most that the engine's activations fill at one time. For an engine that allocates from an
     /// [`Arena`](crate::Arena): the arena's reach, [`Usage::reach_bytes`](crate::Usage::reach_bytes).
-    pub scratch: Scaled,
+    pub scratch: BytesPerBatch,
     /// Inputs, then outputs, in the model's order.
     pub tensors: Vec<TensorNeeds>,
     /// Items in a batch; at least 1.

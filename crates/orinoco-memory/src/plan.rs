@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use crate::area::{Area, Kind, Share};
+use crate::area::{Area, AreaContent, Kind};
 use crate::budget::Budget;
 use crate::needs::{Domain, ModelNeeds, Needs, PAGE_BYTES, StreamNeeds};
 use crate::table::{area_row, table, total_rows};
@@ -109,7 +109,7 @@ fn areas_in(domain: Domain, needs: &Needs) -> impl Iterator<Item = Area> {
 }
 
 fn weights(domain: Domain, model: &ModelNeeds) -> Area {
-    let share = Share { name: model.name.clone(), bytes: model.weights_bytes(domain) };
+    let share = AreaContent { name: model.name.clone(), bytes: model.weights_bytes(domain) };
     area(Kind::Weights, domain, &model.name, of_engine(model), vec![share])
 }
 
@@ -117,8 +117,8 @@ fn weights(domain: Domain, model: &ModelNeeds) -> Area {
 fn scratch(domain: Domain, lane: usize, needs: &Needs) -> Area {
     let on_lane = needs.models().iter().filter(|model| model.lane == lane && model.domain == domain);
     let shares =
-        on_lane.map(|model| Share { name: model.name.clone(), bytes: model.scratch.at(model.batch) });
-    let shares: Vec<Share> = shares.filter(|share| share.bytes > 0).collect();
+        on_lane.map(|model| AreaContent { name: model.name.clone(), bytes: model.scratch.at(model.batch) });
+    let shares: Vec<AreaContent> = shares.filter(|share| share.bytes > 0).collect();
     let largest = shares.iter().map(|share| share.bytes).max().unwrap_or(0);
     Area {
         name: format!("lane {lane}"),
@@ -132,7 +132,7 @@ fn scratch(domain: Domain, lane: usize, needs: &Needs) -> Area {
 }
 
 fn inputs_and_outputs(model: &ModelNeeds) -> Area {
-    let shares = model.tensors.iter().map(|tensor| Share {
+    let shares = model.tensors.iter().map(|tensor| AreaContent {
         name: format!("{}/{}", model.name, tensor.name),
         bytes: tensor.bytes.at(model.batch),
     });
@@ -140,8 +140,8 @@ fn inputs_and_outputs(model: &ModelNeeds) -> Area {
 }
 
 fn frames(stream: &StreamNeeds) -> Area {
-    let slots = Share { name: stream.name.clone(), bytes: stream.slots_bytes() };
-    let driver = Share { name: format!("{}/driver", stream.name), bytes: stream.driver_bytes };
+    let slots = AreaContent { name: stream.name.clone(), bytes: stream.slots_bytes() };
+    let driver = AreaContent { name: format!("{}/driver", stream.name), bytes: stream.driver_bytes };
     area(Kind::Frames, stream.domain, &stream.name, stream.revision.clone(), vec![slots, driver])
 }
 
@@ -151,9 +151,9 @@ fn of_engine(model: &ModelNeeds) -> String {
 }
 
 /// An area that is the sum of its shares. A share without bytes is left out.
-fn area(kind: Kind, domain: Domain, name: &str, revision: String, mut shares: Vec<Share>) -> Area {
+fn area(kind: Kind, domain: Domain, name: &str, revision: String, mut shares: Vec<AreaContent>) -> Area {
     shares.retain(|share| share.bytes > 0);
-    let bytes = shares.iter().map(Share::counted_bytes).sum::<u64>().next_multiple_of(PAGE_BYTES);
+    let bytes = shares.iter().map(AreaContent::counted_bytes).sum::<u64>().next_multiple_of(PAGE_BYTES);
     Area { name: name.to_owned(), kind, domain, lane: None, revision, bytes, shares }
 }
 

@@ -4,7 +4,7 @@ use orinoco_core::{ColorOrder, Diagnosis, Dim, ElementType, Layout, Resize, Tens
 use orinoco_vision::{Align, Fit, InputSpec, Rounding, heads};
 
 use crate::Model;
-use crate::input::{AudioFeatures, Feed, FeedValue, ModelInput};
+use crate::input::{AudioFeatures, ExtraInput, ExtraInputValue, ModelInput};
 
 /// A model's place in its graph, found by [`Model::bind`].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -99,12 +99,12 @@ impl Model {
 
     /// Whether what it gives depends on what it was given before.
     pub fn has_state(&self) -> bool {
-        self.feeds.iter().any(|feed| matches!(feed.value, FeedValue::State(_)))
+        self.feeds.iter().any(|feed| matches!(feed.value, ExtraInputValue::State(_)))
     }
 
     /// Whether the output `name` is fed back into an input.
     pub fn is_state(&self, name: &str) -> bool {
-        self.feeds.iter().any(|feed| matches!(&feed.value, FeedValue::State(output) if output == name))
+        self.feeds.iter().any(|feed| matches!(&feed.value, ExtraInputValue::State(output) if output == name))
     }
 
     fn main_shape(&self, main: &TensorDesc, batch: usize) -> Vec<usize> {
@@ -125,7 +125,7 @@ impl Model {
 
     fn bind_feed(
         &self,
-        feed: &Feed,
+        feed: &ExtraInput,
         inputs: &[TensorDesc],
         outputs: &[TensorDesc],
         batch: usize,
@@ -151,14 +151,14 @@ impl Model {
         })?;
         let elements: usize = shape.iter().product();
         match &feed.value {
-            FeedValue::Constant(values) if values.len() != 1 && values.len() != elements => Err(self
+            ExtraInputValue::Constant(values) if values.len() != 1 && values.len() != elements => Err(self
                 .disagrees(format!(
                     "its input `{}` takes {elements} numbers, and the description gives {}",
                     feed.input,
                     values.len()
                 ))),
-            FeedValue::Constant(_) => Ok((place, shape, None)),
-            FeedValue::State(output) => {
+            ExtraInputValue::Constant(_) => Ok((place, shape, None)),
+            ExtraInputValue::State(output) => {
                 let state = find(outputs, output).ok_or_else(|| {
                     self.disagrees(format!("it has no output `{output}`; its outputs are {}", names(outputs)))
                 })?;

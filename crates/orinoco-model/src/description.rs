@@ -6,7 +6,7 @@ use orinoco_config::{Document, Faults, Vars};
 use orinoco_core::ElementType;
 use orinoco_vision::HeadSpec;
 
-use crate::input::{Feed, ModelInput, Quantization, read_feeds, read_input};
+use crate::input::{ExtraInput, ModelInput, Quantization, read_feeds, read_input};
 use crate::output::read_output;
 
 /// A model as its description says it is.
@@ -31,7 +31,7 @@ pub struct Model {
     /// How numbers are written into an integer input; as they are when not given.
     pub input_quantization: Option<Quantization>,
     /// What goes into the other inputs.
-    pub feeds: Vec<Feed>,
+    pub feeds: Vec<ExtraInput>,
     /// How to read the outputs.
     pub head: HeadSpec,
     /// How to read integer outputs; as they are when not given.
@@ -41,12 +41,12 @@ pub struct Model {
     /// The description's file; `None` when it was guessed from the graph.
     pub described_by: Option<PathBuf>,
     /// What of a guess the graph does not prove.
-    pub unsure: Vec<Unsure>,
+    pub unsure: Vec<UncertainKey>,
 }
 
 /// A key of a guessed description that may be wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Unsure {
+pub struct UncertainKey {
     /// The key. Of a key that `[input]` has as well, that of `[output]` is `output.KEY`.
     pub key: &'static str,
     /// Why the graph does not prove it.

@@ -6,12 +6,12 @@ use orinoco_core::{ColorOrder, Diagnosis, Dim, ElementType, Layout, Resize, Tens
 use orinoco_vision::heads::KeypointShape;
 use orinoco_vision::{Align, Fit, Guess, HeadKind, HeadSpec, InputSpec, Rounding, heads};
 
-use crate::description::{Model, Unsure};
+use crate::description::{Model, UncertainKey};
 use crate::input::{
-    AudioFeatures, AudioSpec, Feed, FeedValue, ModelInput, Quantization, SIDE_MAX, WINDOW_MAX,
+    AudioFeatures, AudioSpec, ExtraInput, ExtraInputValue, ModelInput, Quantization, SIDE_MAX, WINDOW_MAX,
 };
 use crate::metadata;
-use crate::onnx::Extras;
+use crate::onnx::OnnxMetadata;
 use crate::output::{CLASSES_MAX, numbered_labels};
 
 /// Sides of a picture whose graph leaves them open: what most detectors are exported with.
@@ -25,7 +25,7 @@ impl Model {
     /// What the graph in `file` most likely is, from its inputs and outputs alone.
     pub fn guess(file: &Path, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Result<Self, Diagnosis> {
         let (main, feeds, mut unsure) = split_inputs(inputs, outputs);
-        let extras = Extras::read(file);
+        let extras = OnnxMetadata::read(file);
         let unknown = |cause: String| {
             let next = "write a model.toml for it (docs/model-files.md has one for each head)";
             Diagnosis::new(&codes::MODEL_UNKNOWN, file.display(), cause, next)
@@ -33,19 +33,19 @@ impl Model {
         let main =
             main.ok_or_else(|| unknown("it has no input that could be a picture or sound".to_owned()))?;
         let fed_back = |output: &&TensorDesc| {
-            !feeds.iter().any(|feed| feed.value == FeedValue::State(output.name.clone()))
+            !feeds.iter().any(|feed| feed.value == ExtraInputValue::State(output.name.clone()))
         };
         let read: Vec<TensorDesc> = outputs.iter().filter(fed_back).cloned().collect();
         let input_quantization;
         let (input, mut head) = if let Some(image) = image_input(main, &mut unsure) {
             let Guess { head, mut input, unsure: more } =
                 heads::guess(&image, &read).expect("the head `raw` takes anything");
-            unsure.extend(more.into_iter().map(|(key, why)| Unsure { key, why }));
+            unsure.extend(more.into_iter().map(|(key, why)| UncertainKey { key, why }));
             mark_unproven(&input, &head, &extras, &mut unsure);
             input_quantization = quantize_image(main, &extras, &mut input, &mut unsure);
-            unsure.push(Unsure { key: "resize", why: "the filter of training is not in the graph" });
+            unsure.push(UncertainKey { key: "resize", why: "the filter of training is not in the graph" });
             if input.color != ColorOrder::Gray && !unsure.iter().any(|unsure| unsure.key == "color") {
-                unsure.push(Unsure { key: "color", why: "the order of channels is not in the graph" });
+                unsure.push(UncertainKey { key: "color", why: "the order of channels is not in the graph" });
             }
             (ModelInput::Image(input), head)
         } else if let Some(audio) = audio_input(main, &mut unsure) {
@@ -64,7 +64,7 @@ impl Model {
         let labels = guess_labels(&extras, &read, &mut head, &mut unsure);
         if is_ultralytics(&extras) && !reads_ultralytics(head.kind) {
             let why = "Ultralytics made the file, and its models have boxes and classes in another order";
-            unsure.push(Unsure { key: "head", why });
+            unsure.push(UncertainKey { key: "head", why });
         }
         let output_quantization = quantize_outputs(&read, &extras, &mut unsure);
         let name = file.file_stem().map_or_else(String::new, |stem| stem.to_string_lossy().into_owned());
@@ -89,7 +89,7 @@ impl Model {
 }
 
 /// Whether Ultralytics' exporter noted that the file is its own.
-fn is_ultralytics(extras: &Extras) -> bool {
+fn is_ultralytics(extras: &OnnxMetadata) -> bool {
     let note = |key: &str| extras.notes.get(key).map_or("", String::as_str);
     note("author") == "Ultralytics" || note("description").starts_with("Ultralytics")
 }
@@ -100,7 +100,7 @@ fn reads_ultralytics(kind: HeadKind) -> bool {
 }
 
 /// Marks what a graph never shows, unless the exporter noted whose conventions hold.
-fn mark_unproven(image: &InputSpec, head: &HeadSpec, extras: &Extras, unsure: &mut Vec<Unsure>) {
+fn mark_unproven(image: &InputSpec, head: &HeadSpec, extras: &OnnxMetadata, unsure: &mut Vec<UncertainKey>) {
     let is_letterbox = image.fit == Fit::Letterbox;
     let is_noted = is_ultralytics(extras) && is_letterbox && reads_ultralytics(head.kind);
     for (key, why, applies) in [
@@ -114,7 +114,7 @@ fn mark_unproven(image: &InputSpec, head: &HeadSpec, extras: &Extras, unsure: &m
         ("mean", "the graph does not show how pictures were normalised in training", true),
     ] {
         if applies && !is_noted && !unsure.iter().any(|unsure| unsure.key == key) {
-            unsure.push(Unsure { key, why });
+            unsure.push(UncertainKey { key, why });
         }
     }
 }
@@ -143,9 +143,9 @@ const RANGE_TOLERANCE: f32 = 0.15;
 /// that they fill the integers' range; as they are where the graph has none.
 fn quantize_image(
     input: &TensorDesc,
-    extras: &Extras,
+    extras: &OnnxMetadata,
     image: &mut InputSpec,
-    unsure: &mut Vec<Unsure>,
+    unsure: &mut Vec<UncertainKey>,
 ) -> Option<Quantization> {
     if !matches!(input.element, Some(ElementType::U8 | ElementType::I8 | ElementType::I32 | ElementType::I64))
     {
@@ -155,7 +155,7 @@ fn quantize_image(
     let guessed = (image.mean, image.scale);
     let mut normalise = |mean, scale, why| {
         (image.mean, image.scale) = (mean, scale);
-        unsure.push(Unsure { key: "mean", why });
+        unsure.push(UncertainKey { key: "mean", why });
     };
     let scaled = range_of(input.element).zip(extras.input_quantization(&input.name));
     let Some(((low, high), quantization)) = scaled else {
@@ -164,7 +164,7 @@ fn quantize_image(
         let is_signed = input.element == Some(ElementType::I8);
         if is_signed {
             let why = "the graph has no scale for its input: 0 to 255 is moved to -128 to 127";
-            unsure.push(Unsure { key: "quant_scale", why });
+            unsure.push(UncertainKey { key: "quant_scale", why });
         }
         return is_signed.then_some(Quantization { scale: 1.0, zero_point: -128.0 });
     };
@@ -193,12 +193,16 @@ fn quantize_image(
 }
 
 /// Chooses how sound of -1 to 1 is written into an integer input.
-fn quantize_sound(input: &TensorDesc, extras: &Extras, unsure: &mut Vec<Unsure>) -> Option<Quantization> {
+fn quantize_sound(
+    input: &TensorDesc,
+    extras: &OnnxMetadata,
+    unsure: &mut Vec<UncertainKey>,
+) -> Option<Quantization> {
     let (low, high) = range_of(input.element)?;
     let known = extras.input_quantization(&input.name);
     Some(known.unwrap_or_else(|| {
         let why = "the graph has no scale for its input: -1 to 1 is spread over all integers";
-        unsure.push(Unsure { key: "quant_scale", why });
+        unsure.push(UncertainKey { key: "quant_scale", why });
         Quantization { scale: 2.0 / (high - low + 1.0), zero_point: (low + high + 1.0) / 2.0 }
     }))
 }
@@ -206,8 +210,8 @@ fn quantize_sound(input: &TensorDesc, extras: &Extras, unsure: &mut Vec<Unsure>)
 /// Chooses how integer outputs are read: with the scale that the graph has before them.
 fn quantize_outputs(
     outputs: &[TensorDesc],
-    extras: &Extras,
-    unsure: &mut Vec<Unsure>,
+    extras: &OnnxMetadata,
+    unsure: &mut Vec<UncertainKey>,
 ) -> Option<Quantization> {
     if outputs.iter().all(|output| range_of(output.element).is_none()) {
         return None;
@@ -218,7 +222,7 @@ fn quantize_outputs(
     let first = scales.next().flatten();
     if first.is_none() || scales.any(|scale| scale != first) {
         let why = "outputs have different scales or none, so integers are read unscaled";
-        unsure.push(Unsure { key: "output.quant_scale", why });
+        unsure.push(UncertainKey { key: "output.quant_scale", why });
         return None;
     }
     first
@@ -226,10 +230,10 @@ fn quantize_outputs(
 
 /// The names of classes: the trainer's, where the file carries them, else numbers.
 fn guess_labels(
-    extras: &Extras,
+    extras: &OnnxMetadata,
     outputs: &[TensorDesc],
     head: &mut HeadSpec,
-    unsure: &mut Vec<Unsure>,
+    unsure: &mut Vec<UncertainKey>,
 ) -> Vec<String> {
     if !head.kind.has_classes() {
         return Vec::new();
@@ -246,7 +250,7 @@ fn guess_labels(
         head.classes = names.len();
         return names;
     }
-    unsure.push(Unsure { key: "classes", why: "the names of classes are not in the graph" });
+    unsure.push(UncertainKey { key: "classes", why: "the names of classes are not in the graph" });
     numbered_labels(head.classes)
 }
 
@@ -255,7 +259,7 @@ fn settle_keypoints(
     noted: KeypointShape,
     outputs: &[TensorDesc],
     head: &mut HeadSpec,
-    unsure: &mut Vec<Unsure>,
+    unsure: &mut Vec<UncertainKey>,
 ) {
     if (head.kind.settle_keypoints)(head, outputs, noted) {
         unsure.retain(|unsure| unsure.key != "head");
@@ -266,7 +270,7 @@ fn settle_keypoints(
 fn split_inputs<'a>(
     inputs: &'a [TensorDesc],
     outputs: &[TensorDesc],
-) -> (Option<&'a TensorDesc>, Vec<Feed>, Vec<Unsure>) {
+) -> (Option<&'a TensorDesc>, Vec<ExtraInput>, Vec<UncertainKey>) {
     let mut unsure = Vec::new();
     let (main, others) = match inputs {
         [] => return (None, Vec::new(), unsure),
@@ -284,24 +288,24 @@ fn split_inputs<'a>(
             .iter()
             .find(|output| output.name.starts_with(&input.name) && output.shape.len() == input.shape.len());
         let value = match back {
-            Some(output) => FeedValue::State(output.name.clone()),
+            Some(output) => ExtraInputValue::State(output.name.clone()),
             None => {
                 let why = "what goes into an input beside the main one is not in the graph";
-                unsure.push(Unsure { key: "value", why });
+                unsure.push(UncertainKey { key: "value", why });
                 let speech_rate = input.name == "sr" && input.element == Some(ElementType::I64);
-                FeedValue::Constant(vec![if speech_rate { SAMPLE_RATE_USUAL as f32 } else { 0.0 }])
+                ExtraInputValue::Constant(vec![if speech_rate { SAMPLE_RATE_USUAL as f32 } else { 0.0 }])
             }
         };
         let open = input.shape.contains(&Dim::Dynamic);
         let size = |dim: &Dim| if let Dim::Fixed(n) = dim { *n } else { 1 };
         let shape = if open { input.shape.iter().map(size).collect() } else { Vec::new() };
-        feeds.push(Feed { input: input.name.clone(), shape, value });
+        feeds.push(ExtraInput { input: input.name.clone(), shape, value });
     }
     (Some(main), feeds, unsure)
 }
 
 /// What the graph says of a picture: size, layout and channels.
-fn image_input(input: &TensorDesc, unsure: &mut Vec<Unsure>) -> Option<InputSpec> {
+fn image_input(input: &TensorDesc, unsure: &mut Vec<UncertainKey>) -> Option<InputSpec> {
     let axes = match input.shape[..] {
         [_, a, b, c] => [a, b, c],
         [a, b, c] => [a, b, c],
@@ -315,10 +319,10 @@ fn image_input(input: &TensorDesc, unsure: &mut Vec<Unsure>) -> Option<InputSpec
         _ => return None,
     };
     if height == Dim::Dynamic || width == Dim::Dynamic {
-        unsure.push(Unsure { key: "width", why: "the graph takes any size" });
+        unsure.push(UncertainKey { key: "width", why: "the graph takes any size" });
     }
     if layout == Layout::Nhwc && depth == Dim::Fixed(1) {
-        unsure.push(Unsure { key: "kind", why: "features of sound have the same shape" });
+        unsure.push(UncertainKey { key: "kind", why: "features of sound have the same shape" });
     }
     let side = |dim: Dim| match dim {
         Dim::Fixed(n) => u32::try_from(n).ok().filter(|n| (1..=SIDE_MAX).contains(&i64::from(*n))),
@@ -340,15 +344,18 @@ fn image_input(input: &TensorDesc, unsure: &mut Vec<Unsure>) -> Option<InputSpec
 }
 
 /// Samples of sound: one line of them.
-fn audio_input(input: &TensorDesc, unsure: &mut Vec<Unsure>) -> Option<AudioSpec> {
+fn audio_input(input: &TensorDesc, unsure: &mut Vec<UncertainKey>) -> Option<AudioSpec> {
     let [_, samples] = input.shape[..] else { return None };
     let window = if let Dim::Fixed(n) = samples { n } else { WINDOW_USUAL };
     if !i64::try_from(window).is_ok_and(|window| (1..=WINDOW_MAX).contains(&window)) {
         return None;
     }
-    unsure.push(Unsure { key: "window", why: "how many of the samples are new is not in the graph" });
-    unsure.push(Unsure { key: "context", why: "how many of the samples are repeated is not in the graph" });
-    unsure.push(Unsure { key: "sample_rate", why: "it is not in the graph" });
+    unsure.push(UncertainKey { key: "window", why: "how many of the samples are new is not in the graph" });
+    unsure.push(UncertainKey {
+        key: "context",
+        why: "how many of the samples are repeated is not in the graph",
+    });
+    unsure.push(UncertainKey { key: "sample_rate", why: "it is not in the graph" });
     let features = AudioFeatures::Samples { window, context: 0 };
     Some(AudioSpec { sample_rate: SAMPLE_RATE_USUAL, features })
 }

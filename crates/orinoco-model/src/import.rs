@@ -8,17 +8,17 @@ mod pbtxt;
 mod settings;
 mod triton;
 
-pub use settings::{Import, LeftOut};
+pub use settings::{Import, SkippedSetting};
 
 use std::path::Path;
 
 use orinoco_config::FileKind;
 use orinoco_core::text::count;
 use orinoco_core::{Diagnosis, TensorDesc, WithSubject, codes};
-use orinoco_vision::heads::Finds;
+use orinoco_vision::heads::HeadResultKind;
 use orinoco_vision::{HeadSpec, heads};
 
-use crate::{Model, ModelInput, Unsure};
+use crate::{Model, ModelInput, UncertainKey};
 
 /// Such files are a few kilobytes; a larger one is another kind of file.
 const DESCRIPTIONS: FileKind = FileKind {
@@ -70,16 +70,16 @@ impl Import {
         model.unsure.retain(|unsure| !settled.contains(&unsure.key));
         if !self.head_agrees(&model.head) {
             let why = "the outputs do not look like what the file says the network finds";
-            model.unsure.push(Unsure { key: "head", why });
+            model.unsure.push(UncertainKey { key: "head", why });
         }
         Ok(model)
     }
 
     /// What the file says that does not fit `model`, as [`Import::describe`] made it.
-    pub fn contradictions(&self, model: &Model) -> Vec<LeftOut> {
+    pub fn contradictions(&self, model: &Model) -> Vec<SkippedSetting> {
         let labels = self.said.labels.as_ref().map_or(0, Vec::len);
         let known = self.labels_fit(model.head.classes);
-        let fault = (labels > 0 && !known).then(|| LeftOut {
+        let fault = (labels > 0 && !known).then(|| SkippedSetting {
             key: count(labels as u64, "label"),
             why: format!("the graph has {}", count(model.head.classes as u64, "class")),
         });
@@ -120,8 +120,8 @@ impl Import {
         let classes = said.classes.or(said.labels.as_ref().map(Vec::len));
         // A graph of one kind can look like another where only its number of classes tells.
         let wanted = match said.finds {
-            Some(Finds::Classes) => Some(heads::CLASSIFICATION),
-            Some(Finds::ClassMap) => Some(heads::SEGMENTATION),
+            Some(HeadResultKind::Classes) => Some(heads::CLASSIFICATION),
+            Some(HeadResultKind::ClassMap) => Some(heads::SEGMENTATION),
             _ => None,
         };
         if let Some(kind) = wanted.filter(|kind| *kind != model.head.kind) {
@@ -150,8 +150,8 @@ impl Import {
 
     fn head_agrees(&self, head: &HeadSpec) -> bool {
         match self.said.finds {
-            Some(Finds::Boxes) => head.kind.has_boxes(),
-            Some(Finds::Instances) => head.kind.finds == Finds::Instances,
+            Some(HeadResultKind::Boxes) => head.kind.has_boxes(),
+            Some(HeadResultKind::Instances) => head.kind.finds == HeadResultKind::Instances,
             _ => true,
         }
     }

@@ -1,6 +1,6 @@
 //! What goes into a model: `[input]`, `[[constant]]` and `[[state]]`.
 
-use orinoco_config::Reader;
+use orinoco_config::TableReader;
 use orinoco_core::text::count;
 use orinoco_core::{Choice, ColorOrder, ElementType, Layout, Resize, codes};
 use orinoco_vision::{Align, Fit, InputSpec, Rounding};
@@ -125,18 +125,18 @@ pub struct Quantization {
 
 /// What goes into an input beside the main one.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Feed {
+pub struct ExtraInput {
     /// The input's name.
     pub input: String,
     /// Its shape, where the graph leaves it open.
     pub shape: Vec<usize>,
     /// What goes in.
-    pub value: FeedValue,
+    pub value: ExtraInputValue,
 }
 
-/// The value of a [`Feed`].
+/// The value of a [`ExtraInput`].
 #[derive(Clone, Debug, PartialEq)]
-pub enum FeedValue {
+pub enum ExtraInputValue {
     /// The same every time. One number fills the whole tensor.
     Constant(Vec<f32>),
     /// What this output gave the last time; zeros at the start.
@@ -164,7 +164,7 @@ const ELEMENTS: [ElementType; 6] = [
 ];
 
 /// Reads `[input]`.
-pub(crate) fn read_input(table: Reader<'_>) -> InputTable {
+pub(crate) fn read_input(table: TableReader<'_>) -> InputTable {
     let name = table.text("name");
     let quantization = read_quantization(&table);
     let element = table.choice("dtype", &ELEMENTS.map(|element| (element.name(), element)));
@@ -178,7 +178,7 @@ pub(crate) fn read_input(table: Reader<'_>) -> InputTable {
 }
 
 /// Reads `quant_scale` and `quant_zero_point`.
-pub(crate) fn read_quantization(table: &Reader<'_>) -> Option<Quantization> {
+pub(crate) fn read_quantization(table: &TableReader<'_>) -> Option<Quantization> {
     let scale = table.float("quant_scale", f64::from(f32::MIN_POSITIVE)..=f64::from(f32::MAX));
     let zero_point = table.integer("quant_zero_point", -128..=255);
     if zero_point.is_some() && !table.has("quant_scale") {
@@ -188,26 +188,26 @@ pub(crate) fn read_quantization(table: &Reader<'_>) -> Option<Quantization> {
 }
 
 /// Reads every `[[constant]]` and `[[state]]`.
-pub(crate) fn read_feeds(top: &Reader<'_>) -> Vec<Feed> {
-    let shape = |table: &Reader<'_>| table.counts("shape").iter().map(|n| *n as usize).collect();
+pub(crate) fn read_feeds(top: &TableReader<'_>) -> Vec<ExtraInput> {
+    let shape = |table: &TableReader<'_>| table.counts("shape").iter().map(|n| *n as usize).collect();
     let constants = top.tables("constant").into_iter().map(|table| {
         let values: Vec<f32> = table.floats("value").iter().map(|value| *value as f32).collect();
         if values.is_empty() {
             table.missing("value", "list the numbers that go into the input, as value = [16000]");
         }
-        let feed = Feed {
+        let feed = ExtraInput {
             input: table.text_required("input"),
             shape: shape(&table),
-            value: FeedValue::Constant(values),
+            value: ExtraInputValue::Constant(values),
         };
         table.finish();
         feed
     });
     let states = top.tables("state").into_iter().map(|table| {
-        let feed = Feed {
+        let feed = ExtraInput {
             input: table.text_required("input"),
             shape: shape(&table),
-            value: FeedValue::State(table.text_required("output")),
+            value: ExtraInputValue::State(table.text_required("output")),
         };
         table.finish();
         feed
@@ -215,7 +215,7 @@ pub(crate) fn read_feeds(top: &Reader<'_>) -> Vec<Feed> {
     constants.chain(states).collect()
 }
 
-fn read_image(table: &Reader<'_>) -> InputSpec {
+fn read_image(table: &TableReader<'_>) -> InputSpec {
     let side = |key| match table.integer(key, 1..=SIDE_MAX) {
         Some(n) => u32::try_from(n).unwrap_or(1),
         None => {
@@ -248,7 +248,7 @@ fn read_image(table: &Reader<'_>) -> InputSpec {
 }
 
 /// `scale`, or its inverse `std`.
-fn read_scale(table: &Reader<'_>) -> [f32; 3] {
+fn read_scale(table: &TableReader<'_>) -> [f32; 3] {
     let scale = per_channel(table, "scale", 1.0);
     let deviation = per_channel(table, "std", 1.0);
     if table.has("scale") && table.has("std") {
@@ -266,7 +266,7 @@ fn read_scale(table: &Reader<'_>) -> [f32; 3] {
     if table.has("std") { deviation.map(|value| 1.0 / value) } else { scale }
 }
 
-fn per_channel(table: &Reader<'_>, key: &'static str, default: f32) -> [f32; 3] {
+fn per_channel(table: &TableReader<'_>, key: &'static str, default: f32) -> [f32; 3] {
     let values = table.floats(key);
     if values.iter().any(|value| !(*value as f32).is_finite()) {
         table.fault(key, &codes::KEY_RANGE, "it has a number that is not finite", "give finite numbers");
@@ -288,7 +288,7 @@ fn per_channel(table: &Reader<'_>, key: &'static str, default: f32) -> [f32; 3] 
     }
 }
 
-fn read_audio(table: &Reader<'_>) -> AudioSpec {
+fn read_audio(table: &TableReader<'_>) -> AudioSpec {
     let count = |key, default: usize, max: i64| {
         table.integer(key, 1..=max).and_then(|n| usize::try_from(n).ok()).unwrap_or(default)
     };

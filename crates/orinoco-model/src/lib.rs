@@ -19,7 +19,7 @@ mod write;
 
 pub use bind::Binding;
 pub use check::{check_file, unreadable};
-pub use description::{Model, Unsure};
-pub use import::{Import, LeftOut};
-pub use input::{AudioFeatures, AudioSpec, Feed, FeedValue, Mfcc, ModelInput, Quantization};
+pub use description::{Model, UncertainKey};
+pub use import::{Import, SkippedSetting};
+pub use input::{AudioFeatures, AudioSpec, ExtraInput, ExtraInputValue, Mfcc, ModelInput, Quantization};
 pub use repository::{Repository, sha256_of};

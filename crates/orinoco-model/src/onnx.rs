@@ -28,7 +28,7 @@ const STEPS_MAX: usize = 8;
 
 /// What the file says.
 #[derive(Debug, Default)]
-pub(crate) struct Extras {
+pub(crate) struct OnnxMetadata {
     /// Notes of trainers and exporters.
     pub(crate) notes: BTreeMap<String, String>,
     nodes: Vec<NodeProto>,
@@ -100,7 +100,7 @@ impl TensorProto {
 /// Operators between a graph's edge and its scale that leave the numbers as they are.
 const MOVERS: [&str; 7] = ["Identity", "Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Slice"];
 
-impl Extras {
+impl OnnxMetadata {
     /// Reads `file`. What is no ONNX gives nothing, or what came before: engines report that better.
     pub(crate) fn read(file: &Path) -> Self {
         let mut extras = Self::default();
@@ -213,10 +213,10 @@ mod tests {
 
     use super::*;
 
-    fn read(graph: Graph) -> Extras {
+    fn read(graph: Graph) -> OnnxMetadata {
         let file = tempfile::NamedTempFile::new().expect("a temporary file");
         std::fs::write(file.path(), graph.file()).expect("written");
-        Extras::read(file.path())
+        OnnxMetadata::read(file.path())
     }
 
     fn check(found: Option<Quantization>, expected: Option<(f32, f32)>) {
@@ -262,7 +262,7 @@ mod tests {
         let file = tempfile::NamedTempFile::new().expect("a temporary file");
         std::fs::write(file.path(), graph.file()).expect("written");
         let before = bytes_read();
-        let extras = Extras::read(file.path());
+        let extras = OnnxMetadata::read(file.path());
         let read = bytes_read() - before;
         assert!(read < 64 << 10, "{read} bytes of 3 MiB were read");
         assert_eq!(extras.notes.get("names").map(String::as_str), Some("{0: 'person'}"));
@@ -276,11 +276,11 @@ mod tests {
             let mut bytes = whole.clone();
             bytes.truncate(cut);
             std::fs::write(file.path(), &bytes).expect("written");
-            Extras::read(file.path());
+            OnnxMetadata::read(file.path());
             let mut bytes = whole.clone();
             bytes[cut] = 0xff;
             std::fs::write(file.path(), &bytes).expect("written");
-            Extras::read(file.path());
+            OnnxMetadata::read(file.path());
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use orinoco_config::{FileKind, Reader};
+use orinoco_config::{FileKind, TableReader};
 use orinoco_core::codes;
 use orinoco_vision::{Across, HeadKind, HeadSpec, heads};
 
@@ -22,7 +22,7 @@ pub(crate) const LABELS: FileKind = FileKind {
 
 /// Reads `[output]`: the head, how outputs are quantised, and the labels.
 pub(crate) fn read_output(
-    table: Reader<'_>,
+    table: TableReader<'_>,
     locate: &dyn Fn(&str, &Path) -> PathBuf,
 ) -> (HeadSpec, Option<Quantization>, Vec<String>) {
     let kind: Option<HeadKind> = table.choice_of("head");
@@ -63,7 +63,7 @@ pub(crate) fn numbered_labels(classes: usize) -> Vec<String> {
 }
 
 fn read_labels(
-    table: &Reader<'_>,
+    table: &TableReader<'_>,
     kind: Option<HeadKind>,
     locate: &dyn Fn(&str, &Path) -> PathBuf,
 ) -> Vec<String> {
@@ -95,7 +95,7 @@ fn read_labels(
     labels
 }
 
-fn read_labels_file(table: &Reader<'_>, path: &Path) -> Vec<String> {
+fn read_labels_file(table: &TableReader<'_>, path: &Path) -> Vec<String> {
     let labels: Vec<String> = match LABELS.read_text(path) {
         Ok(text) => text.lines().map(|line| line.trim().to_owned()).filter(|line| !line.is_empty()).collect(),
         Err(fault) => {

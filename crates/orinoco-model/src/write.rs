@@ -6,7 +6,9 @@ use orinoco_core::Choice;
 use orinoco_vision::{Across, Fit, HeadSpec, InputSpec};
 
 use crate::Model;
-use crate::input::{AudioFeatures, AudioSpec, FeatureKind, FeedValue, InputKind, ModelInput, Quantization};
+use crate::input::{
+    AudioFeatures, AudioSpec, ExtraInputValue, FeatureKind, InputKind, ModelInput, Quantization,
+};
 
 impl Model {
     /// The description as TOML. Keys that a guess is unsure of are followed by a comment that says why. Reading it gives
@@ -156,12 +158,12 @@ impl Writer<'_> {
     fn feeds(&mut self) {
         for feed in &self.model.feeds {
             match &feed.value {
-                FeedValue::Constant(values) => {
+                ExtraInputValue::Constant(values) => {
                     self.table("[[constant]]");
                     self.quoted("input", &feed.input);
                     self.line("value", &numbers(values));
                 }
-                FeedValue::State(output) => {
+                ExtraInputValue::State(output) => {
                     self.table("[[state]]");
                     self.quoted("input", &feed.input);
                     self.quoted("output", output);

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use orinoco_core::{Diagnosis, Findings};
+use orinoco_core::{Diagnosis, InferenceResult};
 
 use crate::Frame;
 
@@ -29,5 +29,6 @@ pub trait Executor: Send {
     }
 
     /// Runs the plan on `frames` (1 to `batch_max`), and fills as many `findings`.
-    fn replay(&mut self, frames: &[Frame], findings: &mut [Findings]) -> Result<StageTimes, Diagnosis>;
+    fn replay(&mut self, frames: &[Frame], findings: &mut [InferenceResult])
+    -> Result<StageTimes, Diagnosis>;
 }

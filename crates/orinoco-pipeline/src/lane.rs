@@ -11,16 +11,16 @@ use orinoco_core::{Clock, Diagnosis, FrameDesc, ModelId, StreamId};
 use orinoco_telemetry::{DropCause, Event, EventSink, Stage, Stats};
 
 use crate::mux::Next;
-use crate::{Closed, Found, Frame, Inlet, Mux, Outcome, Outlet, Stop, StreamQueue};
-use execute::{LanePlan, Pictures};
+use crate::{Closed, Frame, FrameResult, FrameSender, ModelResult, Mux, ResultSender, Stop, StreamQueue};
+use execute::{BatchInputs, LanePlan};
 
-pub use self::core::{AfterBatch, Brought, JoinError, LaneCore};
-pub use execute::{BoundPlan, Objects, not_finite};
+pub use self::core::{AfterBatch, JoinError, LaneCore, PlanFacts};
+pub use execute::{BoundPlan, ObjectSelection, not_finite};
 
 /// Follows what a stream's models find, from frame to frame: a tracker. Called for every frame, in order.
-pub trait Follow: Send {
+pub trait StreamTracker: Send {
     /// Adds what it knows to the findings of one frame.
-    fn follow(&mut self, frame: &FrameDesc, found: &mut Vec<Found>);
+    fn follow(&mut self, frame: &FrameDesc, found: &mut Vec<ModelResult>);
 }
 
 /// One model of those that a stream's frames run through.
@@ -31,11 +31,11 @@ pub struct Step {
     /// It looks at every so many frames of a stream, beginning with the first.
     pub interval: u32,
     /// It looks at objects in place of whole frames.
-    pub on: Option<Objects>,
+    pub on: Option<ObjectSelection>,
 }
 
 /// A stream that joins a lane.
-pub struct Joining {
+pub struct JoinRequest {
     /// Which.
     pub stream: StreamId,
     /// How its frames wait. Streams of one group have the same steps.
@@ -45,37 +45,37 @@ pub struct Joining {
     /// Plans of those models that the lane does not hold yet.
     pub plans: Vec<BoundPlan>,
     /// Who follows its objects, where that is wanted.
-    pub follower: Option<Box<dyn Follow>>,
+    pub follower: Option<Box<dyn StreamTracker>>,
     /// Where its outcomes go.
-    pub outlet: Outlet,
+    pub outlet: ResultSender,
     /// The wish to end it.
     pub stop: Stop,
 }
 
 /// What a lane's thread shares with those who let streams join it.
 #[derive(Default)]
-struct Books {
+struct LaneState {
     core: LaneCore,
     /// Streams that the lane has not admitted yet.
-    joining: Vec<Joining>,
+    joining: Vec<JoinRequest>,
 }
 
 /// Where streams join a lane, also while it runs. They leave it when their source ends.
 #[derive(Clone)]
 pub struct LaneEntry {
     mux: Arc<Mux>,
-    books: Arc<Mutex<Books>>,
+    books: Arc<Mutex<LaneState>>,
 }
 
 impl LaneEntry {
     /// Adds a stream; its source pushes into the inlet.
-    pub fn join(&self, joining: Joining) -> Result<Inlet, JoinError> {
+    pub fn join(&self, joining: JoinRequest) -> Result<FrameSender, JoinError> {
         let models: Vec<ModelId> = joining.steps.iter().map(|step| step.model).collect();
-        let brought = joining.plans.iter().map(|plan| Brought {
+        let brought = joining.plans.iter().map(|plan| PlanFacts {
             model: plan.model,
             reads_video_memory: plan.executor.reads_video_memory(),
         });
-        let brought: Vec<Brought> = brought.collect();
+        let brought: Vec<PlanFacts> = brought.collect();
         let mut books = lock(&self.books);
         books.core.check_join(&models, &brought)?;
         let inlet = self.mux.add(joining.stream, joining.queue).map_err(|Closed| JoinError::Ended)?;
@@ -96,30 +96,30 @@ impl LaneEntry {
     }
 
     /// Keeps a model on the lane until this is dropped, if the lane has it.
-    pub fn hold(&self, model: ModelId) -> Option<Hold> {
-        lock(&self.books).core.hold(model).then(|| Hold { books: Arc::clone(&self.books), model })
+    pub fn hold(&self, model: ModelId) -> Option<ModelHold> {
+        lock(&self.books).core.hold(model).then(|| ModelHold { books: Arc::clone(&self.books), model })
     }
 }
 
 /// A use of a lane's model by somebody who prepares a stream for it.
-pub struct Hold {
-    books: Arc<Mutex<Books>>,
+pub struct ModelHold {
+    books: Arc<Mutex<LaneState>>,
     model: ModelId,
 }
 
-impl Drop for Hold {
+impl Drop for ModelHold {
     fn drop(&mut self) {
         lock(&self.books).core.release(self.model);
     }
 }
 
-impl fmt::Debug for Hold {
+impl fmt::Debug for ModelHold {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Hold(model {})", self.model)
     }
 }
 
-fn lock(books: &Mutex<Books>) -> MutexGuard<'_, Books> {
+fn lock(books: &Mutex<LaneState>) -> MutexGuard<'_, LaneState> {
     // A poisoned lock means a panic between two counts, and those are whole.
     books.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -127,10 +127,10 @@ fn lock(books: &Mutex<Books>) -> MutexGuard<'_, Books> {
 /// One executing thread. Models on a lane never overlap in time.
 pub struct Lane {
     mux: Arc<Mux>,
-    books: Arc<Mutex<Books>>,
+    books: Arc<Mutex<LaneState>>,
     plans: BTreeMap<ModelId, LanePlan>,
     streams: BTreeMap<StreamId, LaneStream>,
-    pictures: Pictures,
+    pictures: BatchInputs,
     clock: Arc<dyn Clock>,
     events: Arc<dyn EventSink>,
     stats: Stats,
@@ -139,8 +139,8 @@ pub struct Lane {
 struct LaneStream {
     group: usize,
     steps: Vec<Step>,
-    follower: Option<Box<dyn Follow>>,
-    outlet: Outlet,
+    follower: Option<Box<dyn StreamTracker>>,
+    outlet: ResultSender,
     stop: Stop,
     /// Frames that came.
     frames: u64,
@@ -150,9 +150,9 @@ impl Lane {
     /// A lane without streams, and where they join it. It must have one before it runs.
     pub fn new(clock: Arc<dyn Clock>, events: Arc<dyn EventSink>, stats: Stats) -> (Self, LaneEntry) {
         let mux = Mux::new(Arc::clone(&clock), stats.clone());
-        let books = Arc::<Mutex<Books>>::default();
+        let books = Arc::<Mutex<LaneState>>::default();
         let entry = LaneEntry { mux: Arc::clone(&mux), books: Arc::clone(&books) };
-        let (plans, streams, pictures) = (BTreeMap::new(), BTreeMap::new(), Pictures::default());
+        let (plans, streams, pictures) = (BTreeMap::new(), BTreeMap::new(), BatchInputs::default());
         (Self { mux, books, plans, streams, pictures, clock, events, stats }, entry)
     }
 
@@ -183,7 +183,7 @@ impl Lane {
 
     fn admit_streams(&mut self) {
         let joining = std::mem::take(&mut lock(&self.books).joining);
-        for Joining { stream, queue, steps, plans, follower, outlet, stop } in joining {
+        for JoinRequest { stream, queue, steps, plans, follower, outlet, stop } in joining {
             for plan in plans {
                 self.plans.entry(plan.model).or_insert_with(|| LanePlan::new(plan));
             }
@@ -204,7 +204,7 @@ impl Lane {
     }
 
     /// Runs a batch through the models of its group, and returns what they found in each frame.
-    fn replay(&mut self, group: usize, batch: &[Frame]) -> Result<Vec<Vec<Found>>, Diagnosis> {
+    fn replay(&mut self, group: usize, batch: &[Frame]) -> Result<Vec<Vec<ModelResult>>, Diagnosis> {
         let now = self.clock.now();
         let mut numbers = Vec::with_capacity(batch.len());
         for frame in batch {
@@ -213,7 +213,7 @@ impl Lane {
             numbers.push(stream.frames);
             stream.frames += 1;
         }
-        let mut found: Vec<Vec<Found>> = batch.iter().map(|_| Vec::new()).collect();
+        let mut found: Vec<Vec<ModelResult>> = batch.iter().map(|_| Vec::new()).collect();
         let Self { streams, plans, pictures, .. } = self;
         let steps = streams.values().find(|stream| stream.group == group).map_or(&[][..], |s| &s.steps);
         for step in steps {
@@ -238,14 +238,14 @@ impl Lane {
         Ok(found)
     }
 
-    fn forward_results(&mut self, batch: &mut Vec<Frame>, found: Vec<Vec<Found>>) {
+    fn forward_results(&mut self, batch: &mut Vec<Frame>, found: Vec<Vec<ModelResult>>) {
         let finished = self.clock.now();
         for (frame, mut found) in batch.drain(..).zip(found) {
             let stream = self.streams.get_mut(&frame.desc.stream).expect("a stream joins before its frames");
             if let Some(follower) = &mut stream.follower {
                 follower.follow(&frame.desc, &mut found);
             }
-            stream.outlet.push(Outcome { frame, found, finished }, &stream.stop, &self.stats);
+            stream.outlet.push(FrameResult { frame, found, finished }, &stream.stop, &self.stats);
         }
     }
 
@@ -269,7 +269,7 @@ impl Drop for Lane {
 mod tests {
     use super::*;
     use crate::{Executor, MonotonicClock, SinkThread, Slot, SlotPool, StageTimes};
-    use orinoco_core::{DropPolicy, Findings, Nanos, PixelFormat, codes};
+    use orinoco_core::{DropPolicy, InferenceResult, Nanos, PixelFormat, codes};
     use std::time::Duration;
 
     struct Quiet;
@@ -286,7 +286,7 @@ mod tests {
         fn batch_max(&self) -> usize {
             1
         }
-        fn replay(&mut self, _: &[Frame], _: &mut [Findings]) -> Result<StageTimes, Diagnosis> {
+        fn replay(&mut self, _: &[Frame], _: &mut [InferenceResult]) -> Result<StageTimes, Diagnosis> {
             match self {
                 Self::Fails => Err(Diagnosis::new(&codes::ENGINE_RUN, "test", "it fails", "nothing")),
                 Self::Panics => panic!("this test wants it"),
@@ -311,7 +311,7 @@ mod tests {
         let queue = StreamQueue { group: 0, batch_max: 1, frames_max: 1, policy, batch_wait: Duration::ZERO };
         let plan = BoundPlan { model: ModelId(0), name: "broken".to_owned(), executor: Box::new(broken) };
         let steps = vec![Step { model: ModelId(0), interval: 1, on: None }];
-        let joining = Joining {
+        let joining = JoinRequest {
             stream,
             queue,
             steps,
@@ -337,7 +337,7 @@ mod tests {
         fn reads_video_memory(&self) -> bool {
             self.0
         }
-        fn replay(&mut self, _: &[Frame], _: &mut [Findings]) -> Result<StageTimes, Diagnosis> {
+        fn replay(&mut self, _: &[Frame], _: &mut [InferenceResult]) -> Result<StageTimes, Diagnosis> {
             Ok(StageTimes::default())
         }
     }
@@ -361,7 +361,7 @@ mod tests {
                 let queue = StreamQueue { group: 0, batch_max: 1, frames_max: 1, policy, batch_wait };
                 let steps = vec![Step { model: ModelId(0), interval: 1, on: None }];
                 let stop = Stop::default();
-                entry.join(Joining { stream, queue, steps, plans, follower: None, outlet, stop })
+                entry.join(JoinRequest { stream, queue, steps, plans, follower: None, outlet, stop })
             };
             let plan = |reads| BoundPlan {
                 model: ModelId(0),

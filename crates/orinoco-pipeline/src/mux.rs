@@ -36,14 +36,14 @@ impl Mux {
     }
 
     /// Adds a stream, and returns the end into which its source pushes. Dropping that ends the stream.
-    pub fn add(self: &Arc<Self>, stream: StreamId, queue: StreamQueue) -> Result<Inlet, Closed> {
+    pub fn add(self: &Arc<Self>, stream: StreamId, queue: StreamQueue) -> Result<FrameSender, Closed> {
         let mut state = self.lock();
         state.core.add(stream, queue)?;
         let room_came = self.clock.signal();
         state.room_came.push((stream, Arc::clone(&room_came)));
         drop(state);
         self.frame_came.notify();
-        Ok(Inlet { mux: Arc::clone(self), stream, room_came })
+        Ok(FrameSender { mux: Arc::clone(self), stream, room_came })
     }
 
     /// Waits for what comes next, and fills `batch` where that is one. `None` when the last stream has left, or after
@@ -94,14 +94,14 @@ impl State {
 }
 
 /// The end of one ring into which its source pushes.
-pub struct Inlet {
+pub struct FrameSender {
     mux: Arc<Mux>,
     stream: StreamId,
     /// Wakes its source.
     room_came: Arc<dyn Signal>,
 }
 
-impl Inlet {
+impl FrameSender {
     /// Says how many frames the source can have delivered and not got back: see [`crate::Source::frames_max`].
     pub fn set_source_frames_max(&self, frames_max: Option<usize>) {
         self.mux.lock().core.set_source_frames_max(self.stream, frames_max);
@@ -137,14 +137,14 @@ impl Inlet {
     }
 }
 
-impl Drop for Inlet {
+impl Drop for FrameSender {
     fn drop(&mut self) {
         self.mux.lock().core.end(self.stream);
         self.mux.frame_came.notify();
     }
 }
 
-impl fmt::Debug for Inlet {
+impl fmt::Debug for FrameSender {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Inlet(stream {})", self.stream)
     }
@@ -172,7 +172,7 @@ mod tests {
         streams: u32,
         batch_max: usize,
         wait_ms: u64,
-    ) -> (Arc<Mux>, Vec<Inlet>, Stats) {
+    ) -> (Arc<Mux>, Vec<FrameSender>, Stats) {
         let batch_wait = Duration::from_millis(wait_ms);
         let queue = StreamQueue { group: 0, batch_max, frames_max, policy, batch_wait };
         let stats = Stats::new(streams as usize);

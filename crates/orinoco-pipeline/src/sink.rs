@@ -14,13 +14,13 @@ use orinoco_telemetry::{DropCause, Event, EventSink, SourceState, Stage, Stats};
 
 use crate::Stop;
 
-pub use self::core::{OutcomeOffer, SinkCore, SinkNext, SinkResult};
-pub use outcome::{Crossing, CrossingKind, Found, Object, Outcome};
+pub use self::core::{ResultOffer, SinkCore, SinkNext, SinkResult};
+pub use outcome::{Crossing, CrossingKind, FrameResult, ModelResult, Object};
 
 /// Takes outcomes: a file, a screen, a wire. Runs on its stream's sink thread.
 pub trait Sink: Send {
     /// Takes one outcome.
-    fn write(&mut self, outcome: &Outcome) -> Result<(), Diagnosis>;
+    fn write(&mut self, outcome: &FrameResult) -> Result<(), Diagnosis>;
 
     /// The source is away and has delivered nothing for `silence`. Called once a second until it is back, if it was there
     /// before; outputs that have nothing to say about it do nothing.
@@ -46,7 +46,7 @@ pub trait Sink: Send {
 }
 
 /// What a lane and the thread of a stream's sinks share.
-struct Exchange {
+struct SinkQueue {
     core: Mutex<SinkCore>,
     /// Wakes the sinks.
     outcome_came: Arc<dyn Signal>,
@@ -55,23 +55,23 @@ struct Exchange {
     clock: Arc<dyn Clock>,
 }
 
-impl Exchange {
+impl SinkQueue {
     fn lock(&self) -> MutexGuard<'_, SinkCore> {
         self.core.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// The lane's end of a stream's sinks.
-pub struct Outlet {
-    exchange: Arc<Exchange>,
+pub struct ResultSender {
+    exchange: Arc<SinkQueue>,
     /// Requests to stop wake the lane while it waits for room.
     watches_stop: bool,
 }
 
-impl Outlet {
+impl ResultSender {
     /// Hands an outcome over. A stream that may drop frames never waits here, so that slow sinks cannot hold a lane. Others
     /// wait, but not for ever once `stop` is requested.
-    pub fn push(&mut self, mut outcome: Outcome, stop: &Stop, stats: &Stats) {
+    pub fn push(&mut self, mut outcome: FrameResult, stop: &Stop, stats: &Stats) {
         let Self { exchange, watches_stop } = self;
         let stream = outcome.frame.desc.stream;
         // Looked at only where there is no room.
@@ -79,9 +79,9 @@ impl Outlet {
         loop {
             let offer = exchange.lock().offer(outcome, stopping, exchange.clock.now());
             match offer {
-                OutcomeOffer::Accepted => return exchange.outcome_came.notify(),
-                OutcomeOffer::Refused(_) => return stats.stream(stream).drop_frame(DropCause::SinkBehind),
-                OutcomeOffer::Full(refused, until) => {
+                ResultOffer::Accepted => return exchange.outcome_came.notify(),
+                ResultOffer::Refused(_) => return stats.stream(stream).drop_frame(DropCause::SinkBehind),
+                ResultOffer::Full(refused, until) => {
                     outcome = refused;
                     if !std::mem::replace(watches_stop, true) {
                         stop.watch(&exchange.room_came);
@@ -96,14 +96,14 @@ impl Outlet {
     }
 }
 
-impl Drop for Outlet {
+impl Drop for ResultSender {
     fn drop(&mut self) {
         self.exchange.lock().end();
         self.exchange.outcome_came.notify();
     }
 }
 
-impl fmt::Debug for Outlet {
+impl fmt::Debug for ResultSender {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Outlet({} outcomes wait)", self.exchange.lock().waiting())
     }
@@ -126,7 +126,7 @@ pub struct SinkThread {
     sinks: Vec<Box<dyn Sink>>,
     /// A stream without sinks delivers its frames to nobody, and none of them is dropped.
     has_sinks: bool,
-    exchange: Arc<Exchange>,
+    exchange: Arc<SinkQueue>,
     outputs: SinkOutputs,
     /// How many sinks have failed.
     failed: Arc<AtomicUsize>,
@@ -146,14 +146,14 @@ impl SinkThread {
         clock: Arc<dyn Clock>,
         events: Arc<dyn EventSink>,
         stats: Stats,
-    ) -> (Self, Outlet) {
-        let exchange = Arc::new(Exchange {
+    ) -> (Self, ResultSender) {
+        let exchange = Arc::new(SinkQueue {
             core: Mutex::new(SinkCore::new(policy, clock.now())),
             outcome_came: clock.signal(),
             room_came: clock.signal(),
             clock: Arc::clone(&clock),
         });
-        let outlet = Outlet { exchange: Arc::clone(&exchange), watches_stop: false };
+        let outlet = ResultSender { exchange: Arc::clone(&exchange), watches_stop: false };
         let (outputs, has_sinks) = (SinkOutputs::default(), !sinks.is_empty());
         let failed = Arc::default();
         let thread =
@@ -226,7 +226,7 @@ impl SinkThread {
         SinkResult::WroteOffline
     }
 
-    fn count(&self, outcome: &Outcome) {
+    fn count(&self, outcome: &FrameResult) {
         let now = self.clock.now();
         let total = now.since(outcome.frame.arrived);
         let mut stats = self.stats.stream(self.stream);
@@ -238,8 +238,9 @@ impl SinkThread {
         stats.first_in.get_or_insert(outcome.frame.arrived);
         stats.last_out = Some(now);
         let seen = outcome.reported().filter(|found| !found.predicted);
-        let rows =
-            |found: &Found| (0..found.findings.detections.len()).filter(|row| found.reports(*row)).count();
+        let rows = |found: &ModelResult| {
+            (0..found.findings.detections.len()).filter(|row| found.reports(*row)).count()
+        };
         stats.detections += seen.map(|found| rows(found) as u64).sum::<u64>();
         stats.record(Stage::Sink, now.since(outcome.finished));
         stats.record(Stage::Total, total);
@@ -282,14 +283,14 @@ mod tests {
         fn emit(&self, _: Event) {}
     }
 
-    fn outcome() -> Outcome {
+    fn outcome() -> FrameResult {
         let slot = SlotPool::new(1, 1).take(Duration::ZERO).expect("free");
         let desc = FrameDesc::packed(PixelFormat::Gray8, 1, 1);
         let frame = Frame::new(desc, Slot::Owned(slot), Nanos(0)).expect("fits");
-        Outcome { frame, found: Vec::new(), finished: Nanos(0) }
+        FrameResult { frame, found: Vec::new(), finished: Nanos(0) }
     }
 
-    fn thread(sink: impl Sink + 'static, policy: DropPolicy) -> (SinkThread, Outlet, Stats) {
+    fn thread(sink: impl Sink + 'static, policy: DropPolicy) -> (SinkThread, ResultSender, Stats) {
         let (stats, clock) = (Stats::new(1), Arc::new(MonotonicClock::default()));
         let sinks: Vec<Box<dyn Sink>> = vec![Box::new(sink)];
         let (thread, outlet) =
@@ -300,7 +301,7 @@ mod tests {
     /// Takes so many outcomes, and notes what it is asked.
     struct Short(usize, Arc<Mutex<Vec<&'static str>>>);
     impl Sink for Short {
-        fn write(&mut self, _: &Outcome) -> Result<(), Diagnosis> {
+        fn write(&mut self, _: &FrameResult) -> Result<(), Diagnosis> {
             self.1.lock().expect("not poisoned").push("write");
             let fault = || Diagnosis::new(&codes::SINK_WRITE, "short", "it has had enough", "nothing");
             self.0.checked_sub(1).map(|left| self.0 = left).ok_or_else(fault)
@@ -395,7 +396,7 @@ mod tests {
     fn a_file_that_could_not_be_completed_is_incomplete() {
         struct Torn;
         impl Sink for Torn {
-            fn write(&mut self, _: &Outcome) -> Result<(), Diagnosis> {
+            fn write(&mut self, _: &FrameResult) -> Result<(), Diagnosis> {
                 Ok(())
             }
             fn file(&self) -> Option<&Path> {

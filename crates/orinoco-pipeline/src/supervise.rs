@@ -8,7 +8,7 @@ use std::time::Duration;
 use orinoco_core::{Clock, PtsClock, StreamId, WallTime};
 use orinoco_telemetry::{DropCause, Event, EventSink, SourceState, Stage, Stats};
 
-use crate::{Closed, Frame, Inlet, Poll, Source, Stop};
+use crate::{Closed, Frame, FrameSender, Poll, Source, Stop};
 
 pub use self::core::{Reconnect, SourceEnd, SourceNext, SourceNotice, SourceResult, SourceSupervisor};
 
@@ -21,7 +21,7 @@ pub struct SourceRunner {
     /// The source.
     pub source: Box<dyn Source>,
     /// Where its frames go.
-    pub inlet: Inlet,
+    pub inlet: FrameSender,
     /// How it is kept alive.
     pub reconnect: Reconnect,
     /// Ends after this many frames; what was lost at the source is none.

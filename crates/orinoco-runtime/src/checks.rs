@@ -1,7 +1,7 @@
 //! Checks of a board that need no engine, so that all of their faults come together: sources, models and their
 //! descriptions, zones, lines, and classes of objects.
 
-use orinoco_board::{BoardError, BoardModel, BoardStream, ObjectsSpec, SourceFault, TrackSpec};
+use orinoco_board::{BoardError, BoardModel, BoardStream, ObjectSelectionSpec, SourceFault, TrackSpec};
 use orinoco_config::{FaultList, Faults};
 use orinoco_core::{Diagnosis, codes};
 use orinoco_model::{Model, Repository};
@@ -85,7 +85,7 @@ pub(crate) fn check_source(stream: &BoardStream) -> Result<(), Diagnosis> {
 /// Returns the classes of objects that a model looks at, by the `labels` of the model that finds them.
 pub(crate) fn object_classes(
     spec: &BoardModel,
-    on: &ObjectsSpec,
+    on: &ObjectSelectionSpec,
     labels: &[String],
 ) -> Result<Vec<u32>, Diagnosis> {
     let class = |name: &String| {

@@ -5,18 +5,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use orinoco_api::{LineSummary, TrackedSummary, ZoneSummary};
 use orinoco_board::{BoardStream, Shape, TrackSpec, TrackerSpec};
-use orinoco_core::{Diagnosis, Findings, FrameDesc, ModelId, Pts, codes};
-use orinoco_pipeline::{Crossing, CrossingKind, Follow, Found};
+use orinoco_core::{Diagnosis, FrameDesc, InferenceResult, ModelId, Pts, codes};
+use orinoco_pipeline::{Crossing, CrossingKind, ModelResult, StreamTracker};
 use orinoco_vision::zones::{
-    Counter, Direction, FrameSize, Line, MARGIN, Passage, ShapeError, Spot, What, Zone,
+    Counter, Direction, FramePoint, FrameSize, Line, MARGIN, ShapeError, What, Zone, ZoneCrossing,
 };
 use orinoco_vision::{Across, Tracker, TrackerConfig};
 
 /// What a follower has counted, for who writes the summary.
 #[derive(Clone)]
-pub(crate) struct Counted(Arc<Mutex<State>>);
+pub(crate) struct TrackingCounts(Arc<Mutex<State>>);
 
-impl Counted {
+impl TrackingCounts {
     /// All models together.
     pub(crate) fn summary(&self) -> TrackedSummary {
         lock(&self.0).sum()
@@ -24,14 +24,14 @@ impl Counted {
 }
 
 /// Follows what each model of a stream finds.
-pub(crate) struct Follower(Arc<Mutex<State>>);
+pub(crate) struct ModelTrackers(Arc<Mutex<State>>);
 
 struct State {
     config: TrackerConfig,
     zones: Vec<Zone>,
     lines: Vec<Line>,
     /// By model: objects of one are not those of another.
-    models: BTreeMap<ModelId, Followed>,
+    models: BTreeMap<ModelId, TrackedModel>,
 }
 
 /// Only the lane waits for it, and only while the summary is written.
@@ -40,23 +40,23 @@ fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-struct Followed {
+struct TrackedModel {
     tracker: Tracker,
     counter: Counter,
     /// The greatest id that was given.
     objects: u64,
 }
 
-impl Follower {
+impl ModelTrackers {
     /// A follower for a stream, and where it counts; an error names a shape that is none.
-    pub(crate) fn new(stream: &BoardStream, spec: &TrackSpec) -> Result<(Self, Counted), Diagnosis> {
+    pub(crate) fn new(stream: &BoardStream, spec: &TrackSpec) -> Result<(Self, TrackingCounts), Diagnosis> {
         let zones =
             spec.zones.iter().map(|shape| make_zone(&stream.name, shape)).collect::<Result<_, _>>()?;
         let lines =
             spec.lines.iter().map(|shape| make_line(&stream.name, shape)).collect::<Result<_, _>>()?;
         let config = tracker_config(&spec.tracker);
         let state = Arc::new(Mutex::new(State { config, zones, lines, models: BTreeMap::new() }));
-        Ok((Self(Arc::clone(&state)), Counted(state)))
+        Ok((Self(Arc::clone(&state)), TrackingCounts(state)))
     }
 }
 
@@ -100,18 +100,18 @@ fn shape_fault(stream: &str, kind: &str, shape: &Shape, why: &ShapeError) -> Dia
     shape.written.fault(Diagnosis::new(&codes::KEY_RANGE, subject, why, next))
 }
 
-fn spots(shape: &Shape) -> Vec<Spot> {
-    shape.points.iter().map(|&(x, y)| Spot { x, y }).collect()
+fn spots(shape: &Shape) -> Vec<FramePoint> {
+    shape.points.iter().map(|&(x, y)| FramePoint { x, y }).collect()
 }
 
-impl Follow for Follower {
-    fn follow(&mut self, frame: &FrameDesc, found: &mut Vec<Found>) {
+impl StreamTracker for ModelTrackers {
+    fn follow(&mut self, frame: &FrameDesc, found: &mut Vec<ModelResult>) {
         let size = FrameSize { width: frame.width, height: frame.height };
         let State { config, zones, lines, models } = &mut *lock(&self.0);
         // Objects in objects are followed through what they are in.
         for result in found.iter_mut().filter(|found| found.object.is_none()) {
-            let Found { model, findings, tracker_only, crossings, .. } = result;
-            let followed = models.entry(*model).or_insert_with(|| Followed {
+            let ModelResult { model, findings, tracker_only, crossings, .. } = result;
+            let followed = models.entry(*model).or_insert_with(|| TrackedModel {
                 tracker: Tracker::new(*config),
                 counter: Counter::new(zones.clone(), lines.clone(), MARGIN),
                 objects: 0,
@@ -133,20 +133,20 @@ impl Follow for Follower {
 }
 
 /// Where the objects of a model are in a frame that it did not look at.
-fn predict(model: ModelId, tracker: &mut Tracker, pts: Pts) -> Found {
-    let mut findings = Findings::default();
+fn predict(model: ModelId, tracker: &mut Tracker, pts: Pts) -> ModelResult {
+    let mut findings = InferenceResult::default();
     tracker.predict(pts, &mut findings.detections, &mut findings.tracks);
-    Found { model, predicted: true, findings, ..Found::default() }
+    ModelResult { model, predicted: true, findings, ..ModelResult::default() }
 }
 
 /// Which detections are for the tracker only: those below `score_high` that continue no track. Empty where none is.
-fn tracker_only_rows(findings: &Findings, score_high: f32) -> Vec<bool> {
+fn tracker_only_rows(findings: &InferenceResult, score_high: f32) -> Vec<bool> {
     let rows = findings.detections.iter().zip(&findings.tracks);
     let rows: Vec<bool> = rows.map(|(found, track)| track.is_none() && found.score < score_high).collect();
     if rows.contains(&true) { rows } else { Vec::new() }
 }
 
-fn crossing(passage: &Passage, zones: &[Zone], lines: &[Line]) -> Crossing {
+fn crossing(passage: &ZoneCrossing, zones: &[Zone], lines: &[Line]) -> Crossing {
     let (name, kind) = match passage.what {
         What::Entered(zone) => (zones[zone].name(), CrossingKind::Entered),
         What::Left(zone) => (zones[zone].name(), CrossingKind::Left),
@@ -195,14 +195,14 @@ mod tests {
     }
 
     /// What is found in frames of 400x300, 25 a second, by a model that gives these detections.
-    fn track(spec: &TrackSpec, frames: &[Vec<Detection>]) -> (Vec<Found>, TrackedSummary) {
+    fn track(spec: &TrackSpec, frames: &[Vec<Detection>]) -> (Vec<ModelResult>, TrackedSummary) {
         let stream = BoardStream::new("s", uri("test://ball"), vec![0]);
-        let (mut follower, counted) = Follower::new(&stream, spec).expect("the shapes are sound");
+        let (mut follower, counted) = ModelTrackers::new(&stream, spec).expect("the shapes are sound");
         let results = frames.iter().zip(0..).map(|(detections, index)| {
             let mut frame = FrameDesc::packed(PixelFormat::Gray8, 400, 300);
             frame.pts = Pts(index * 40_000_000);
-            let findings = Findings { detections: detections.clone(), ..Findings::default() };
-            let mut found = vec![Found { findings, ..Found::default() }];
+            let findings = InferenceResult { detections: detections.clone(), ..InferenceResult::default() };
+            let mut found = vec![ModelResult { findings, ..ModelResult::default() }];
             follower.follow(&frame, &mut found);
             found.remove(0)
         });

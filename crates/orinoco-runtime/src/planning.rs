@@ -9,9 +9,11 @@ use orinoco_board::{Board, BoardModel, BoardStream};
 use orinoco_config::Faults;
 use orinoco_core::text::mebibytes;
 use orinoco_core::{Diagnosis, WithSubject, codes};
-use orinoco_infer::{EngineContext, NoCache, Scratch};
+use orinoco_infer::{CacheUnavailable, EngineContext, Scratch};
 use orinoco_media::source_needs;
-use orinoco_memory::{Budget, Domain, ModelNeeds, Needs, Plan, Scaled, StreamNeeds, TensorNeeds, plan};
+use orinoco_memory::{
+    Budget, BytesPerBatch, Domain, ModelNeeds, Needs, Plan, StreamNeeds, TensorNeeds, plan,
+};
 use orinoco_model::Repository;
 use orinoco_pipeline::Stop;
 use orinoco_telemetry::{Event, EventSink};
@@ -41,9 +43,9 @@ pub(crate) fn plan_with_rooms(
     repository: &Repository,
     events: &dyn EventSink,
     stop: &Stop,
-) -> Result<Option<(Plan, Vec<Room>)>, Faults> {
+) -> Result<Option<(Plan, Vec<ScratchSize>)>, Faults> {
     let Some(budget) = board.memory else { return Ok(None) };
-    if let Err(NoCache::Untrusted(why)) = engines.context.cache() {
+    if let Err(CacheUnavailable::Untrusted(why)) = engines.context.cache() {
         events.emit(Event::CacheRefused { why: why.clone() });
     }
     let measured = board.models.iter().map(|model| {
@@ -102,12 +104,12 @@ pub(crate) fn stopped(board: &Board) -> Diagnosis {
 
 /// Bytes in which a model computes, or that a lane has for that.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Room {
+pub(crate) struct ScratchSize {
     pub(crate) host_bytes: u64,
     pub(crate) device_bytes: u64,
 }
 
-impl Room {
+impl ScratchSize {
     /// What a lane has.
     pub(crate) fn of(scratch: &Scratch) -> Self {
         let device_bytes = scratch.device_bytes() as u64;
@@ -147,9 +149,9 @@ pub(crate) struct Planned {
 }
 
 impl Measured {
-    fn room(&self) -> Room {
+    fn room(&self) -> ScratchSize {
         let device_bytes = self.on_device.map_or(0, |device| device.scratch_bytes);
-        Room { host_bytes: self.scratch_bytes, device_bytes }
+        ScratchSize { host_bytes: self.scratch_bytes, device_bytes }
     }
 }
 
@@ -183,8 +185,8 @@ fn model_needs(model: &BoardModel, measured: &MeasuredModel, lane: usize) -> Mod
     let tensor = |(name, bytes): &(String, u64)| {
         let each = bytes / u64::from(batch);
         let bytes = match each * u64::from(batch) == *bytes {
-            true => Scaled { fixed_bytes: 0, item_bytes: each },
-            false => Scaled { fixed_bytes: *bytes, item_bytes: 0 },
+            true => BytesPerBatch { fixed_bytes: 0, item_bytes: each },
+            false => BytesPerBatch { fixed_bytes: *bytes, item_bytes: 0 },
         };
         TensorNeeds { name: name.clone(), bytes }
     };
@@ -204,7 +206,7 @@ fn model_needs(model: &BoardModel, measured: &MeasuredModel, lane: usize) -> Mod
         domain,
         io_domain: Domain::Host,
         weights,
-        scratch: Scaled { fixed_bytes: scratch_bytes, item_bytes: 0 },
+        scratch: BytesPerBatch { fixed_bytes: scratch_bytes, item_bytes: 0 },
         tensors: measured.tensors.iter().map(tensor).collect(),
         batch,
     }
@@ -247,8 +249,8 @@ mod tests {
             on_device: Some(device),
             ..on_host.clone()
         };
-        assert_eq!(on_host.room(), Room { host_bytes: 3 << 20, device_bytes: 0 });
-        assert_eq!(on_gpu.room(), Room { host_bytes: 0, device_bytes: 7 << 20 });
+        assert_eq!(on_host.room(), ScratchSize { host_bytes: 3 << 20, device_bytes: 0 });
+        assert_eq!(on_gpu.room(), ScratchSize { host_bytes: 0, device_bytes: 7 << 20 });
 
         let models = [("cpu", &on_host), ("gpu", &on_gpu), ("larger", &on_gpu)];
         let models = models.map(|(name, measured)| {

@@ -26,7 +26,7 @@ pub use boxes::{BoxForm, BoxUnit};
 pub use classification::KIND as CLASSIFICATION;
 pub use head::{Head, Output};
 pub use kind::{
-    Build, Finds, Guess, GuessModel, HeadDescriptor, HeadKind, HeadSpec, KeypointShape, OutputForm,
+    Build, Guess, GuessModel, HeadDescriptor, HeadKind, HeadResultKind, HeadSpec, KeypointShape, OutputForm,
 };
 pub use raw::KIND as RAW;
 pub use segmentation::KIND as SEGMENTATION;

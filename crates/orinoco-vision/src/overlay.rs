@@ -8,7 +8,7 @@ use embedded_graphics::pixelcolor::Rgb888;
 use embedded_graphics::prelude::*;
 use embedded_graphics::primitives::{Circle, Line, PrimitiveStyle, Rectangle};
 use embedded_graphics::text::{Baseline, Text};
-use orinoco_core::{ClassMap, Detection, Findings, Keypoint, Mask};
+use orinoco_core::{ClassMap, Detection, InferenceResult, Keypoint, Mask};
 
 /// Line width of boxes, in pixels.
 const LINE: u32 = 2;
@@ -138,7 +138,7 @@ fn to_yuv(color: Rgb888) -> [u8; 3] {
 }
 
 /// Draws what was found, and `caption` in the left top corner: areas first, then boxes, joints and names upon them.
-pub fn draw(canvas: &mut Canvas<'_>, findings: &Findings, labels: &[String], caption: &str) {
+pub fn draw(canvas: &mut Canvas<'_>, findings: &InferenceResult, labels: &[String], caption: &str) {
     let label = |class_id: u32| labels.get(class_id as usize).map_or("?", String::as_str);
     shade_map(canvas, &findings.class_map, labels);
     for (mask, found) in findings.masks.iter().zip(&findings.detections) {
@@ -163,10 +163,15 @@ pub fn draw(canvas: &mut Canvas<'_>, findings: &Findings, labels: &[String], cap
 }
 
 /// Draws what was found in `holder`, an object: as [`draw`] does, with the classes below the object's upper edge.
-pub fn draw_within(canvas: &mut Canvas<'_>, findings: &Findings, labels: &[String], holder: &Detection) {
+pub fn draw_within(
+    canvas: &mut Canvas<'_>,
+    findings: &InferenceResult,
+    labels: &[String],
+    holder: &Detection,
+) {
     let label = |class_id: u32| labels.get(class_id as usize).map_or("?", String::as_str);
     // A class map is one of the object, and covers none of the frame's pixels.
-    let placed = Findings { classes: Vec::new(), class_map: ClassMap::default(), ..findings.clone() };
+    let placed = InferenceResult { classes: Vec::new(), class_map: ClassMap::default(), ..findings.clone() };
     draw(canvas, &placed, labels, "");
     if let Some(best) = findings.classes.first() {
         let text = format!("{} {:.0}%", label(best.class_id), best.score * 100.0);
@@ -350,7 +355,12 @@ mod tests {
         let mut canvas = Canvas::new(&mut bytes, 64, 48).expect("fits");
         let bounds = BoxF { x1: 10.0, y1: 20.0, x2: 900.0, y2: 40.0 };
         let detections = vec![Detection { class_id: 0, score: 0.5, bounds }];
-        draw(&mut canvas, &Findings { detections, ..Findings::default() }, &["cat".to_owned()], "");
+        draw(
+            &mut canvas,
+            &InferenceResult { detections, ..InferenceResult::default() },
+            &["cat".to_owned()],
+            "",
+        );
         let [luma, ..] = to_yuv(Rgb888::new(255, 127, 14));
         assert_eq!(bytes[30 * 64 + 10], luma, "left edge");
         assert_eq!(bytes[30 * 64 + 30], 0, "inside");
@@ -358,7 +368,7 @@ mod tests {
     }
 
     /// The luma of a 64x48 picture of black with `findings` drawn.
-    fn drawn(findings: &Findings, labels: &[&str]) -> Vec<u8> {
+    fn drawn(findings: &InferenceResult, labels: &[&str]) -> Vec<u8> {
         let mut bytes = vec![0u8; 64 * 48 * 3 / 2];
         let mut canvas = Canvas::new(&mut bytes, 64, 48).expect("fits");
         let labels: Vec<String> = labels.iter().map(|label| (*label).to_owned()).collect();
@@ -376,12 +386,17 @@ mod tests {
         // It sticks out to the right: what is outside is left out.
         let mask = Mask { left: 60, top: 40, width: 8, height: 2, pixels: vec![1; 16] };
         let bytes = drawn(
-            &Findings { detections: found(60.0, 40.0, 68.0, 42.0), masks: vec![mask], ..Findings::default() },
+            &InferenceResult {
+                detections: found(60.0, 40.0, 68.0, 42.0),
+                masks: vec![mask],
+                ..InferenceResult::default()
+            },
             &["cat"],
         );
         assert_eq!(bytes[41 * 64 + 62], luma / 2, "inside");
         let class_map = ClassMap { width: 2, height: 1, classes: vec![0, 1] };
-        let bytes = drawn(&Findings { class_map, ..Findings::default() }, &["background", "cat"]);
+        let bytes =
+            drawn(&InferenceResult { class_map, ..InferenceResult::default() }, &["background", "cat"]);
         assert_eq!(bytes[20 * 64 + 31], 0, "background");
         assert_eq!(bytes[20 * 64 + 32], to_yuv(color_of(1))[0] / 2, "the second column");
     }
@@ -393,11 +408,11 @@ mod tests {
         let corners = vec![corners.map(|(x, y)| orinoco_core::Point { x, y })];
         let keypoint = |x: f32, score: f32| Keypoint { at: orinoco_core::Point { x, y: 34.0 }, score };
         let bytes = drawn(
-            &Findings {
+            &InferenceResult {
                 detections: found(0.0, 0.0, 60.0, 47.0),
                 corners,
                 keypoints: vec![keypoint(25.0, 0.9), keypoint(32.0, 0.1)],
-                ..Findings::default()
+                ..InferenceResult::default()
             },
             &["ship"],
         );
@@ -410,14 +425,14 @@ mod tests {
     #[test]
     fn classes_are_written_in_the_corner() {
         let classes = vec![orinoco_core::ClassScore { class_id: 0, score: 0.9 }];
-        let bytes = drawn(&Findings { classes, ..Findings::default() }, &["cat"]);
+        let bytes = drawn(&InferenceResult { classes, ..InferenceResult::default() }, &["cat"]);
         let white = to_yuv(Rgb888::WHITE)[0];
         assert!((4..18).any(|y| bytes[y * 64..][..64].contains(&white)));
     }
 
     /// The picture in which only `findings` are drawn, below the plate with the name and right of it: whether a pixel has
     /// the colour of the first class.
-    fn marked(findings: &Findings) -> impl Fn(usize, usize) -> bool + use<> {
+    fn marked(findings: &InferenceResult) -> impl Fn(usize, usize) -> bool + use<> {
         let bytes = drawn(findings, &["a"]);
         let [luma, ..] = to_yuv(color_of(0));
         move |x, y| bytes[y * 64 + x] == luma
@@ -427,7 +442,8 @@ mod tests {
     fn edges_far_outside_leave_the_picture_alone() {
         let check = |bounds: [f32; 4], expected: fn(usize, usize) -> bool| {
             let [x1, y1, x2, y2] = bounds;
-            let marked = marked(&Findings { detections: found(x1, y1, x2, y2), ..Findings::default() });
+            let marked =
+                marked(&InferenceResult { detections: found(x1, y1, x2, y2), ..InferenceResult::default() });
             for (x, y) in (20..48).flat_map(|y| (0..64).map(move |x| (x, y))) {
                 assert_eq!(marked(x, y), expected(x, y), "{x}, {y}: {bounds:?}");
             }
@@ -445,7 +461,7 @@ mod tests {
     fn lines_far_outside_are_drawn_where_they_cross_the_picture() {
         let point = |(x, y)| orinoco_core::Point { x, y };
         // A line along row 30, of two pixels, and no other.
-        let check = |findings: &Findings| {
+        let check = |findings: &InferenceResult| {
             let marked = marked(findings);
             for x in 44..64 {
                 assert!(marked(x, 30), "{x}: {findings:?}");
@@ -455,18 +471,26 @@ mod tests {
         };
         for far in [1e3, 1e8, 1e30, f32::MAX] {
             let corners = vec![[(-far, 30.0), (far, 30.0), (far, far), (-far, far)].map(point)];
-            check(&Findings { detections: found(-far, 30.0, far, far), corners, ..Findings::default() });
+            check(&InferenceResult {
+                detections: found(-far, 30.0, far, far),
+                corners,
+                ..InferenceResult::default()
+            });
             // A limb between two joints that are both outside.
             let mut keypoints = vec![Keypoint::default(); COCO_JOINTS];
             for (joint, x) in [(5, -far), (6, far)] {
                 keypoints[joint] = Keypoint { at: point((x, 30.0)), score: 1.0 };
             }
-            check(&Findings { detections: found(-far, -far, far, far), keypoints, ..Findings::default() });
+            check(&InferenceResult {
+                detections: found(-far, -far, far, far),
+                keypoints,
+                ..InferenceResult::default()
+            });
         }
         let nowhere =
             vec![[(f32::NAN, 0.0), (f32::INFINITY, 0.0), (0.0, f32::NEG_INFINITY), (1.0, 1.0)].map(point)];
         let detections = found(f32::NAN, f32::NEG_INFINITY, f32::INFINITY, f32::NAN);
-        drawn(&Findings { detections, corners: nowhere, ..Findings::default() }, &[]);
+        drawn(&InferenceResult { detections, corners: nowhere, ..InferenceResult::default() }, &[]);
     }
 
     #[test]
@@ -476,8 +500,8 @@ mod tests {
         let far = found(-1e8, 10.0, 1e8, 1e8)[0];
         let corners =
             [(-1e8, 5e2), (1e8, 6e2), (1e8, 1e8), (-1e8, 1e8)].map(|(x, y)| orinoco_core::Point { x, y });
-        let upright = Findings { detections: vec![far; 100], ..Findings::default() };
-        let turned = Findings { corners: vec![corners; 100], ..upright.clone() };
+        let upright = InferenceResult { detections: vec![far; 100], ..InferenceResult::default() };
+        let turned = InferenceResult { corners: vec![corners; 100], ..upright.clone() };
         let start = std::time::Instant::now();
         draw(&mut canvas, &upright, &["x".repeat(1_000_000)], "");
         draw(&mut canvas, &turned, &[], "");

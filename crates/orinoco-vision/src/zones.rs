@@ -6,7 +6,7 @@
 
 mod shapes;
 
-pub use shapes::{CORNERS_MAX, FrameSize, Line, ShapeError, Spot, Zone};
+pub use shapes::{CORNERS_MAX, FramePoint, FrameSize, Line, ShapeError, Zone};
 
 use orinoco_core::{BoxF, TrackId};
 
@@ -27,7 +27,7 @@ pub enum Direction {
 
 /// What one object did in one frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Passage {
+pub struct ZoneCrossing {
     /// Who.
     pub track: TrackId,
     /// As what it was first seen.
@@ -36,7 +36,7 @@ pub struct Passage {
     pub what: What,
 }
 
-/// The kinds of [`Passage`].
+/// The kinds of [`ZoneCrossing`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
     /// It went into the zone of this index.
@@ -115,18 +115,18 @@ pub struct Counter {
     in_zones: Vec<Tallies<ZoneTally>>,
     over_lines: Vec<Tallies<LineTally>>,
     /// By id.
-    known: Vec<Known>,
+    known: Vec<KnownObject>,
     /// For each place of `known` and each zone, whether it is in it.
     inside: Vec<bool>,
     /// For each place of `known` and each line, where it stands.
-    stands: Vec<Stand>,
+    stands: Vec<LineSide>,
     /// Places that are free.
     free: Vec<usize>,
 }
 
 /// An object that was seen.
 #[derive(Clone, Copy, Debug)]
-struct Known {
+struct KnownObject {
     id: TrackId,
     class_id: u32,
     place: usize,
@@ -136,9 +136,9 @@ struct Known {
 
 /// The side of a line on which an object surely is, and where it was then.
 #[derive(Clone, Copy, Debug, Default)]
-struct Stand {
+struct LineSide {
     beyond: bool,
-    spot: Spot,
+    spot: FramePoint,
 }
 
 impl Counter {
@@ -180,7 +180,7 @@ impl Counter {
 
     /// Takes what `tracker` made of its latest frame, of `size`, and adds what the objects did to `passages`. Does not
     /// allocate once it has seen as many objects at a time, and classes, as there will be.
-    pub fn update(&mut self, tracker: &Tracker, size: FrameSize, passages: &mut Vec<Passage>) {
+    pub fn update(&mut self, tracker: &Tracker, size: FrameSize, passages: &mut Vec<ZoneCrossing>) {
         self.known.iter_mut().for_each(|known| known.lives = false);
         let named = tracker.tracks().iter().filter_map(|track| Some((track.id()?, track)));
         for (id, track) in named {
@@ -201,12 +201,19 @@ impl Counter {
     }
 
     /// The object `id` stands at `spot`.
-    fn see(&mut self, id: TrackId, class_id: u32, spot: Spot, size: FrameSize, passages: &mut Vec<Passage>) {
+    fn see(
+        &mut self,
+        id: TrackId,
+        class_id: u32,
+        spot: FramePoint,
+        size: FrameSize,
+        passages: &mut Vec<ZoneCrossing>,
+    ) {
         match self.known.binary_search_by_key(&id, |known| known.id) {
             Ok(index) => self.follow(self.known[index], spot, size, passages),
             Err(index) => {
                 let place = self.open_place();
-                self.known.insert(index, Known { id, class_id, place, lives: true });
+                self.known.insert(index, KnownObject { id, class_id, place, lives: true });
                 self.appear(class_id, place, spot, size);
             }
         }
@@ -216,13 +223,13 @@ impl Counter {
         self.free.pop().unwrap_or_else(|| {
             let place = self.known.len();
             self.inside.resize((place + 1) * self.zones.len(), false);
-            self.stands.resize((place + 1) * self.lines.len(), Stand::default());
+            self.stands.resize((place + 1) * self.lines.len(), LineSide::default());
             place
         })
     }
 
     /// First seen, it is where it seems to be.
-    fn appear(&mut self, class_id: u32, place: usize, spot: Spot, size: FrameSize) {
+    fn appear(&mut self, class_id: u32, place: usize, spot: FramePoint, size: FrameSize) {
         for (index, zone) in self.zones.iter().enumerate() {
             let inside = contains(&zone.corners, spot);
             self.inside[place * self.zones.len() + index] = inside;
@@ -235,14 +242,20 @@ impl Counter {
         }
         for (index, line) in self.lines.iter().enumerate() {
             let beyond = beyond(line, spot, size) > 0.0;
-            self.stands[place * self.lines.len() + index] = Stand { beyond, spot };
+            self.stands[place * self.lines.len() + index] = LineSide { beyond, spot };
         }
     }
 
-    fn follow(&mut self, known: Known, spot: Spot, size: FrameSize, passages: &mut Vec<Passage>) {
-        let Known { id, class_id, place, .. } = known;
+    fn follow(
+        &mut self,
+        known: KnownObject,
+        spot: FramePoint,
+        size: FrameSize,
+        passages: &mut Vec<ZoneCrossing>,
+    ) {
+        let KnownObject { id, class_id, place, .. } = known;
         let margin = self.margin * size.height as f32;
-        let mut report = |what: What| passages.push(Passage { track: id, class_id, what });
+        let mut report = |what: What| passages.push(ZoneCrossing { track: id, class_id, what });
         for (index, zone) in self.zones.iter().enumerate() {
             let inside = &mut self.inside[place * self.zones.len() + index];
             // Into a zone there is no margin: it may be narrower than that.
@@ -269,7 +282,7 @@ impl Counter {
             if by.abs() <= margin {
                 continue;
             }
-            let before = std::mem::replace(stand, Stand { beyond: by > 0.0, spot });
+            let before = std::mem::replace(stand, LineSide { beyond: by > 0.0, spot });
             if before.beyond == stand.beyond || !meets(line, before.spot, spot, size) {
                 continue;
             }
@@ -284,7 +297,7 @@ impl Counter {
 
     /// The object at `index` of `known` does not come back.
     fn forget(&mut self, index: usize) {
-        let Known { class_id, place, .. } = self.known.remove(index);
+        let KnownObject { class_id, place, .. } = self.known.remove(index);
         self.free.push(place);
         for (zone, tallies) in self.in_zones.iter_mut().enumerate() {
             if self.inside[place * self.zones.len() + zone] {
@@ -298,10 +311,10 @@ impl Counter {
 }
 
 /// Where an object stands: the bottom centre of its box, which may be outside of the frame.
-fn foot(bounds: &BoxF, size: FrameSize) -> Option<Spot> {
+fn foot(bounds: &BoxF, size: FrameSize) -> Option<FramePoint> {
     let x = (bounds.x1 + bounds.x2) / 2.0 / size.width as f32;
     let y = bounds.y2 / size.height as f32;
-    (x.is_finite() && y.is_finite()).then_some(Spot { x, y })
+    (x.is_finite() && y.is_finite()).then_some(FramePoint { x, y })
 }
 
 #[cfg(test)]
@@ -312,8 +325,8 @@ mod tests {
 
     const SIZE: FrameSize = FrameSize { width: 200, height: 100 };
 
-    fn spot(x: f32, y: f32) -> Spot {
-        Spot { x, y }
+    fn spot(x: f32, y: f32) -> FramePoint {
+        FramePoint { x, y }
     }
 
     fn counter() -> Counter {

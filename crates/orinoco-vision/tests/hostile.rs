@@ -8,8 +8,8 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use orinoco_api::ResultLine;
-use orinoco_core::{Choice, ColorOrder, Dim, ElementType, Findings, Layout, Pts, Resize, TensorDesc};
-use orinoco_vision::zones::{Counter, FrameSize, Line, MARGIN, Spot, Zone};
+use orinoco_core::{Choice, ColorOrder, Dim, ElementType, InferenceResult, Layout, Pts, Resize, TensorDesc};
+use orinoco_vision::zones::{Counter, FramePoint, FrameSize, Line, MARGIN, Zone};
 use orinoco_vision::{
     Across, Align, Canvas, Fit, Head, HeadKind, HeadSpec, InputSpec, Output, Tracker, TrackerConfig, draw,
     draw_within, heads,
@@ -127,7 +127,7 @@ impl Chain {
             .collect();
         let input = input(model.side, model.spec.kind);
         let head = heads::build(&model.spec, &input, &descs).expect("the shapes are those of the head");
-        let corners = [(0.0, 0.0), (1.0, 0.0), (1.0, 1.0), (0.0, 1.0)].map(|(x, y)| Spot { x, y });
+        let corners = [(0.0, 0.0), (1.0, 0.0), (1.0, 1.0), (0.0, 1.0)].map(|(x, y)| FramePoint { x, y });
         let zones = vec![Zone::new("all", corners.to_vec()).expect("an area")];
         let lines = vec![Line::new("middle", [corners[0], corners[2]]).expect("a line")];
         Self {
@@ -142,12 +142,12 @@ impl Chain {
     }
 
     /// One frame through everything: what was found, its line of JSON, and how long it took.
-    fn run(&mut self, model: &Model, values: &[Vec<f32>]) -> (Findings, String, Duration) {
+    fn run(&mut self, model: &Model, values: &[Vec<f32>]) -> (InferenceResult, String, Duration) {
         let outputs = model.outputs.iter().zip(values);
         let outputs: Vec<Output<'_>> =
             outputs.map(|((_, shape), data)| Output { shape, data, batch: 1 }).collect();
         let mapping = self.input.mapping(FRAME.width, FRAME.height);
-        let mut found = Findings::default();
+        let mut found = InferenceResult::default();
         let (start, began) = (Instant::now(), thread_time());
         self.head.decode(&outputs, 0, &mapping, &mut found);
         self.tracker.update(&found.detections, Pts(self.frames * NANOSECONDS_PER_FRAME), &mut found.tracks);
@@ -169,7 +169,7 @@ impl Chain {
 }
 
 /// Everything but raw tensors is finite, and the parts of detections are one for each.
-fn check_findings(found: &Findings, what: &str) {
+fn check_findings(found: &InferenceResult, what: &str) {
     assert!(found.detections.iter().all(|detection| detection.is_finite()), "{what}: {:?}", found.detections);
     assert!(found.detections.len() <= 300, "{what}: {} detections", found.detections.len());
     let points = found.corners.iter().flatten().chain(found.keypoints.iter().map(|k| &k.at));
@@ -183,7 +183,7 @@ fn check_findings(found: &Findings, what: &str) {
 }
 
 /// The JSON is valid, is read back, and holds numbers wherever it does not hold a raw tensor's elements.
-fn check_json(text: &str, found: &Findings, what: &str) {
+fn check_json(text: &str, found: &InferenceResult, what: &str) {
     let read: ResultLine = serde_json::from_str(text).unwrap_or_else(|why| panic!("{what}: {why}: {text}"));
     assert_eq!(read.detections.len(), found.detections.len(), "{what}");
     assert!(!text.contains("null") || !read.tensors.is_empty(), "{what}: {text}");
@@ -209,7 +209,7 @@ fn random(model: &Model, seed: u64, choice: &[f32]) -> Vec<Vec<f32>> {
 }
 
 /// Runs `values` through everything: once for what comes out, then for how long it takes.
-fn check(model: &Model, values: &[Vec<f32>], what: &str) -> Findings {
+fn check(model: &Model, values: &[Vec<f32>], what: &str) -> InferenceResult {
     let what = format!("{:?} with {what}", model.spec.kind);
     // A test that failed has nothing that the others need.
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);

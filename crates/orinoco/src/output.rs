@@ -369,7 +369,7 @@ mod tests {
         check(&progress, Some(300), 20.0, "120/300 frames  20.0 fps  9 s left");
         check(&progress, Some(300), 0.0, "120/300 frames  0.0 fps  61 s");
         let silence = Duration::from_secs(12);
-        progress.away.push(orinoco_runtime::Away { stream: "cam1".into(), was_live: true, silence });
+        progress.away.push(orinoco_runtime::OfflineStream { stream: "cam1".into(), was_live: true, silence });
         progress.frames_out = 1;
         check(&progress, None, 0.0, "cam1 offline 12 s  1 frame  0.0 fps  61 s");
     }

@@ -62,7 +62,7 @@ impl AddAssign<&Clear> for Clear {
 
 /// What is remembered of a labelled object.
 #[derive(Clone, Copy, Default)]
-struct Followed {
+struct LastMatch {
     /// Under which id it was found last.
     last: Option<usize>,
     /// Under which id it was found in the frame before.
@@ -75,7 +75,7 @@ struct Followed {
 
 pub(super) fn evaluate(video: &Video) -> Clear {
     let mut clear = Clear::default();
-    let mut objects = vec![Followed::default(); video.truth_frames.len()];
+    let mut objects = vec![LastMatch::default(); video.truth_frames.len()];
     for frame in &video.frames {
         let (labelled, found) = (frame.truth.len(), frame.found.len());
         // TrackEval lets a frame without one side pass: it interrupts nobody.

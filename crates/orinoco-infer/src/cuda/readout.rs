@@ -4,12 +4,12 @@
 use std::path::PathBuf;
 
 use half::f16;
-use orinoco_core::{BoxF, ClassScore, Detection, Diagnosis, ElementType, Findings, TensorDesc};
+use orinoco_core::{BoxF, ClassScore, Detection, Diagnosis, ElementType, InferenceResult, TensorDesc};
 use orinoco_cuda::launch::{
     self, BoxRows, CANDIDATES_MAX, CLASS_BYTES, Candidate, CandidateLists, Classify, Decode, Element,
     KeptLists, Suppress, Totals,
 };
-use orinoco_cuda::{CudaError, Device, DeviceArena, Graph, PinnedBuffer, Ran, Span, Stream, TableSpan};
+use orinoco_cuda::{CudaError, Device, DeviceArena, Graph, GraphRun, PinnedBuffer, Span, Stream, TableSpan};
 use orinoco_model::Model;
 use orinoco_vision::heads::OutputForm;
 use orinoco_vision::{Across, Head, HeadSpec, InputSpec, Mapping, Output};
@@ -25,13 +25,13 @@ use crate::tensor::DeviceTensor;
 /// A model's head on outputs that are on the GPU.
 pub(crate) struct DeviceHead {
     file: PathBuf,
-    how: How,
+    how: ReadoutPath,
     table: TableSpan,
     graph: Graph,
 }
 
 /// How findings come off the GPU.
-enum How {
+enum ReadoutPath {
     /// By kernels, as boxes.
     Boxes(Boxes),
     /// By kernels, as the best classes.
@@ -50,7 +50,7 @@ impl DeviceHead {
         table: TableSpan,
         device: &Device,
     ) -> Result<Result<Self, String>, CudaError> {
-        let how = How::new(model, prepared, session, batch, device)?;
+        let how = ReadoutPath::new(model, prepared, session, batch, device)?;
         Ok(how.map(|how| Self { file: model.file.clone(), how, table, graph: Graph::new() }))
     }
 }
@@ -61,21 +61,21 @@ impl Readout for DeviceHead {
         _: &dyn Session,
         mappings: &[Mapping],
         stream: &ExecutionStream,
-        findings: &mut [Findings],
+        findings: &mut [InferenceResult],
     ) -> Result<u32, Diagnosis> {
         let Self { file, how, table, graph } = self;
         let stream = on_gpu(stream);
-        let mut read = || -> Result<Ran, CudaError> {
+        let mut read = || -> Result<GraphRun, CudaError> {
             let ran = graph.run(stream, 0, |stream| how.record(stream, table))?;
             stream.synchronize()?;
             how.read(stream, mappings, findings)?;
             Ok(ran)
         };
-        read().map(|ran| u32::from(ran == Ran::Directly)).map_err(|why| device_failed(file, &why))
+        read().map(|ran| u32::from(ran == GraphRun::Directly)).map_err(|why| device_failed(file, &why))
     }
 }
 
-impl How {
+impl ReadoutPath {
     /// What reads the outputs of `session`, or why they are not those of the model's head.
     fn new(
         model: &Model,
@@ -119,7 +119,7 @@ impl How {
         &mut self,
         stream: &Stream,
         mappings: &[Mapping],
-        findings: &mut [Findings],
+        findings: &mut [InferenceResult],
     ) -> Result<(), CudaError> {
         match self {
             Self::Boxes(boxes) => return boxes.read(stream, mappings, findings),
@@ -202,7 +202,7 @@ impl Boxes {
         &mut self,
         stream: &Stream,
         mappings: &[Mapping],
-        findings: &mut [Findings],
+        findings: &mut [InferenceResult],
     ) -> Result<(), CudaError> {
         let each = self.suppress.keep_max * Candidate::BYTES;
         let totals = Totals::read_all(self.totals.bytes());
@@ -272,7 +272,7 @@ impl Classes {
         launch::classify(stream, self.batch, &self.how, &self.output, self.best.span(), self.counts.span())
     }
 
-    fn read(&self, findings: &mut [Findings]) {
+    fn read(&self, findings: &mut [InferenceResult]) {
         let counts = self.counts.bytes().as_chunks::<4>().0;
         let lists = self.best.bytes().chunks_exact(self.how.top.max(1) * CLASS_BYTES);
         for ((found, count), list) in findings.iter_mut().zip(counts).zip(lists) {
@@ -336,7 +336,7 @@ impl CopiedHead {
         self.outputs.iter().try_for_each(|output| stream.copy(&output.tensor.span, output.copy.span()))
     }
 
-    fn read(&mut self, mappings: &[Mapping], findings: &mut [Findings]) {
+    fn read(&mut self, mappings: &[Mapping], findings: &mut [InferenceResult]) {
         for output in &mut self.outputs {
             to_f32(output.copy.bytes(), output.tensor.element, &mut output.values);
         }

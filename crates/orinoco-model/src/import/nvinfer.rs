@@ -7,11 +7,11 @@ use std::str::FromStr;
 
 use ini::Ini;
 use orinoco_core::{ColorOrder, Diagnosis, Layout, Resize, WithSubject, codes};
-use orinoco_vision::heads::Finds;
+use orinoco_vision::heads::HeadResultKind;
 use orinoco_vision::{Align, Fit, Rounding};
 use saphyr::{LoadableYamlNode, Yaml};
 
-use super::settings::{Import, LeftOut, Said, read_labels};
+use super::settings::{Import, ImportedSettings, SkippedSetting, read_labels};
 
 /// `DEFAULT_PRE_CLUSTER_THRESHOLD` of gstnvinfer_property_parser.h.
 const SCORE_USUAL: f32 = 0.2;
@@ -84,7 +84,7 @@ pub(super) fn read(path: &Path, entries: &[Entry], onnx: Option<&Path>) -> Resul
     let mut keys = Keys { path, entries, taken: vec![false; entries.len()] };
     keys.check_groups()?;
     let onnx = find_onnx(&mut keys, onnx)?;
-    let mut said = Said::default();
+    let mut said = ImportedSettings::default();
     let mut left_out = Vec::new();
     read_input(&mut keys, &mut said, &mut left_out)?;
     read_output(&mut keys, &mut said, &mut left_out)?;
@@ -109,7 +109,11 @@ fn find_onnx(keys: &mut Keys<'_>, given: Option<&Path>) -> Result<PathBuf, Diagn
     })
 }
 
-fn read_input(keys: &mut Keys<'_>, said: &mut Said, left_out: &mut Vec<LeftOut>) -> Result<(), Diagnosis> {
+fn read_input(
+    keys: &mut Keys<'_>,
+    said: &mut ImportedSettings,
+    left_out: &mut Vec<SkippedSetting>,
+) -> Result<(), Diagnosis> {
     said.layout = keys.choice("network-input-order", &[Layout::Nchw, Layout::Nhwc])?;
     if let Some(sizes) = keys.list::<u32>("infer-dims")? {
         let sizes: [u32; 3] = keys.exactly("infer-dims", sizes)?;
@@ -137,33 +141,37 @@ fn read_input(keys: &mut Keys<'_>, said: &mut Said, left_out: &mut Vec<LeftOut>)
     said.fill = Some(0);
     said.resize = Some(Resize::Bilinear);
     let filter = keys.text(PROPERTY, "scaling-filter").filter(|filter| filter != "1");
-    left_out.extend(filter.map(|filter| LeftOut {
+    left_out.extend(filter.map(|filter| SkippedSetting {
         key: format!("scaling-filter = {filter}"),
         why: "pictures are scaled bilinearly".to_owned(),
     }));
     Ok(())
 }
 
-fn read_output(keys: &mut Keys<'_>, said: &mut Said, left_out: &mut Vec<LeftOut>) -> Result<(), Diagnosis> {
+fn read_output(
+    keys: &mut Keys<'_>,
+    said: &mut ImportedSettings,
+    left_out: &mut Vec<SkippedSetting>,
+) -> Result<(), Diagnosis> {
     let kind: u32 = keys.number("network-type")?.unwrap_or(0);
     said.finds = match kind {
-        0 => Some(Finds::Boxes),
-        1 => Some(Finds::Classes),
-        2 => Some(Finds::ClassMap),
-        3 => Some(Finds::Instances),
+        0 => Some(HeadResultKind::Boxes),
+        1 => Some(HeadResultKind::Classes),
+        2 => Some(HeadResultKind::ClassMap),
+        3 => Some(HeadResultKind::Instances),
         _ => None,
     };
     let classifier = keys.choice("is-classifier", &[false, true])?.unwrap_or(false);
     if classifier {
-        said.finds = Some(Finds::Classes);
+        said.finds = Some(HeadResultKind::Classes);
     }
     said.classes = keys.number("num-detected-classes")?;
     if let Some(text) = keys.text(PROPERTY, "labelfile-path") {
         said.labels = Some(read_labels(&keys.file(&text))?);
     }
     match said.finds {
-        Some(Finds::Boxes | Finds::Instances) => read_boxes(keys, said, left_out),
-        Some(Finds::Classes) => {
+        Some(HeadResultKind::Boxes | HeadResultKind::Instances) => read_boxes(keys, said, left_out),
+        Some(HeadResultKind::Classes) => {
             said.score_threshold = keys.number("classifier-threshold")?;
             Ok(())
         }
@@ -171,7 +179,11 @@ fn read_output(keys: &mut Keys<'_>, said: &mut Said, left_out: &mut Vec<LeftOut>
     }
 }
 
-fn read_boxes(keys: &mut Keys<'_>, said: &mut Said, left_out: &mut Vec<LeftOut>) -> Result<(), Diagnosis> {
+fn read_boxes(
+    keys: &mut Keys<'_>,
+    said: &mut ImportedSettings,
+    left_out: &mut Vec<SkippedSetting>,
+) -> Result<(), Diagnosis> {
     // The older name of the same key.
     let old = keys.number_of(CLASSES, "threshold")?;
     let score = keys.number_of(CLASSES, "pre-cluster-threshold")?.or(old);
@@ -183,7 +195,7 @@ fn read_boxes(keys: &mut Keys<'_>, said: &mut Said, left_out: &mut Vec<LeftOut>)
     // Without clustering every box stays.
     said.iou_threshold = Some(if cluster == 4 { 1.0 } else { iou });
     if ![2, 4].contains(&cluster) {
-        left_out.push(LeftOut {
+        left_out.push(SkippedSetting {
             key: format!("cluster-mode = {cluster}"),
             why: "boxes are joined by non-maximum suppression, which is cluster-mode 2".to_owned(),
         });
@@ -267,12 +279,12 @@ impl Keys<'_> {
     }
 
     /// What nobody took.
-    fn rest(self) -> impl Iterator<Item = LeftOut> {
+    fn rest(self) -> impl Iterator<Item = SkippedSetting> {
         let left = self.entries.iter().zip(self.taken).filter(|(_, taken)| !taken);
         left.map(|(entry, _)| {
             let Entry { group, key, value } = entry;
             let place = if group == PROPERTY { String::new() } else { format!("[{group}] ") };
-            LeftOut { key: format!("{place}{key} = {value}"), why: why_not(group, key).to_owned() }
+            SkippedSetting { key: format!("{place}{key} = {value}"), why: why_not(group, key).to_owned() }
         })
     }
 }

@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 
 use orinoco_config::FileKind;
 use orinoco_core::{ColorOrder, Diagnosis, ElementType, Layout, Resize, codes};
-use orinoco_vision::heads::Finds;
+use orinoco_vision::heads::HeadResultKind;
 use orinoco_vision::{Align, Fit, Rounding};
 
-use crate::input::{Feed, SIDE_MAX};
+use crate::input::{ExtraInput, SIDE_MAX};
 use crate::output::{CLASSES_MAX, DETECTIONS_MAX, LABELS};
 
 /// What a file written for another runtime says of a model.
@@ -16,13 +16,13 @@ pub struct Import {
     /// The ONNX file.
     pub onnx: PathBuf,
     /// What it says that a `model.toml` cannot.
-    pub left_out: Vec<LeftOut>,
-    pub(super) said: Said,
+    pub left_out: Vec<SkippedSetting>,
+    pub(super) said: ImportedSettings,
 }
 
 /// A setting that was not carried over.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LeftOut {
+pub struct SkippedSetting {
     /// The setting as the file writes it.
     pub key: String,
     /// Why, or what to use instead.
@@ -31,7 +31,7 @@ pub struct LeftOut {
 
 /// What the file says, `None` where it is silent.
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct Said {
+pub(super) struct ImportedSettings {
     pub(super) name: Option<String>,
     pub(super) input_name: Option<String>,
     pub(super) element: Option<ElementType>,
@@ -47,16 +47,16 @@ pub(super) struct Said {
     pub(super) mean: Option<[f32; 3]>,
     pub(super) scale: Option<f32>,
     /// What the network is said to find.
-    pub(super) finds: Option<Finds>,
+    pub(super) finds: Option<HeadResultKind>,
     pub(super) classes: Option<usize>,
     pub(super) labels: Option<Vec<String>>,
     pub(super) score_threshold: Option<f32>,
     pub(super) iou_threshold: Option<f32>,
     pub(super) detections_max: Option<usize>,
-    pub(super) states: Vec<Feed>,
+    pub(super) states: Vec<ExtraInput>,
 }
 
-impl Said {
+impl ImportedSettings {
     /// Finds numbers that no `model.toml` may have, of which tables would be made.
     pub(super) fn check(&self) -> Result<(), String> {
         let side = |size: Option<u32>| size.map(|size| size as usize);

@@ -1,9 +1,9 @@
 //! The execution of a batch by the plans of a lane.
 
-use orinoco_core::{Diagnosis, Findings, ModelId, Region, codes};
+use orinoco_core::{Diagnosis, InferenceResult, ModelId, Region, codes};
 use orinoco_telemetry::{Event, EventSink, Stage, Stats};
 
-use crate::{Executor, Found, Frame, Object, StageTimes};
+use crate::{Executor, Frame, ModelResult, Object, StageTimes};
 
 /// A plan with the model it belongs to.
 pub struct BoundPlan {
@@ -17,7 +17,7 @@ pub struct BoundPlan {
 
 /// Which objects a model looks at: those that a model before it found in the same frame.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Objects {
+pub struct ObjectSelection {
     /// The model that finds them.
     pub of: ModelId,
     /// Their classes; any if empty.
@@ -31,19 +31,19 @@ pub struct Objects {
 /// A plan, and what it fills.
 pub(super) struct LanePlan {
     pub(super) plan: BoundPlan,
-    findings: Vec<Findings>,
+    findings: Vec<InferenceResult>,
 }
 
 /// What one model looks at in a batch: reused from step to step.
 #[derive(Default)]
-pub(super) struct Pictures {
+pub(super) struct BatchInputs {
     frames: Vec<Frame>,
-    places: Vec<Place>,
+    places: Vec<InputPosition>,
 }
 
 /// Where a picture comes from.
 #[derive(Clone, Copy)]
-struct Place {
+struct InputPosition {
     /// Which frame of the batch.
     frame: usize,
     object: Option<Object>,
@@ -51,24 +51,30 @@ struct Place {
     at: (u32, u32),
 }
 
-impl Pictures {
+impl BatchInputs {
     pub(super) fn clear(&mut self) {
         self.frames.clear();
         self.places.clear();
     }
 
-    fn push(&mut self, picture: Frame, place: Place) {
+    fn push(&mut self, picture: Frame, place: InputPosition) {
         self.frames.push(picture);
         self.places.push(place);
     }
 
     /// All of frame number `index` of the batch.
     pub(super) fn push_whole(&mut self, index: usize, frame: &Frame) {
-        self.push(frame.share(), Place { frame: index, object: None, at: (0, 0) });
+        self.push(frame.share(), InputPosition { frame: index, object: None, at: (0, 0) });
     }
 
     /// Those objects in frame number `index` of the batch that are wanted.
-    pub(super) fn push_objects(&mut self, index: usize, frame: &Frame, wanted: &Objects, found: &[Found]) {
+    pub(super) fn push_objects(
+        &mut self,
+        index: usize,
+        frame: &Frame,
+        wanted: &ObjectSelection,
+        found: &[ModelResult],
+    ) {
         let Some(found) = found.iter().find(|found| found.model == wanted.of && found.object.is_none())
         else {
             return;
@@ -83,7 +89,7 @@ impl Pictures {
         for (detection, region) in regions.take(wanted.count_max) {
             if let Some((picture, part)) = frame.part(region) {
                 let object = Some(Object { model: wanted.of, detection });
-                self.push(picture, Place { frame: index, object, at: (part.x, part.y) });
+                self.push(picture, InputPosition { frame: index, object, at: (part.x, part.y) });
             }
         }
     }
@@ -91,15 +97,15 @@ impl Pictures {
 
 impl LanePlan {
     pub(super) fn new(plan: BoundPlan) -> Self {
-        let findings = vec![Findings::default(); plan.executor.batch_max()];
+        let findings = vec![InferenceResult::default(); plan.executor.batch_max()];
         Self { plan, findings }
     }
 
     /// Runs the plan on all pictures, as many at once as it takes, and adds what it found to the frames they are of.
     pub(super) fn replay(
         &mut self,
-        pictures: &Pictures,
-        found: &mut [Vec<Found>],
+        pictures: &BatchInputs,
+        found: &mut [Vec<ModelResult>],
         stats: &Stats,
         events: &dyn EventSink,
     ) -> Result<(), Diagnosis> {
@@ -114,15 +120,20 @@ impl LanePlan {
             for (place, findings) in places.iter().zip(findings) {
                 let mut findings = findings.clone();
                 findings.shift(place.at.0, place.at.1);
-                let Place { frame, object, .. } = *place;
-                found[frame].push(Found { model: self.plan.model, object, findings, ..Found::default() });
+                let InputPosition { frame, object, .. } = *place;
+                found[frame].push(ModelResult {
+                    model: self.plan.model,
+                    object,
+                    findings,
+                    ..ModelResult::default()
+                });
             }
         }
         Ok(())
     }
 
     /// Counts what was left out of `findings`, and reports the first of it.
-    fn count_not_finite(&self, findings: &[Findings], stats: &Stats, events: &dyn EventSink) {
+    fn count_not_finite(&self, findings: &[InferenceResult], stats: &Stats, events: &dyn EventSink) {
         let count: u64 = findings.iter().map(|findings| findings.not_finite).sum();
         if count == 0 {
             return;
@@ -139,7 +150,7 @@ impl LanePlan {
     }
 }
 
-/// What there is to say when [`Findings::not_finite`] counts something of `model`.
+/// What there is to say when [`InferenceResult::not_finite`] counts something of `model`.
 pub fn not_finite(model: &str) -> Diagnosis {
     let subject = format!("outputs of {model}");
     let cause = "some values are NaN or infinite; results made from them are dropped";

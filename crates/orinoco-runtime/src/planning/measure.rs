@@ -6,9 +6,11 @@ use std::time::Duration;
 
 use orinoco_board::{BoardModel, Inference};
 use orinoco_config::Faults;
-use orinoco_core::{Diagnosis, ElementType, Findings, FrameDesc, Nanos, PixelFormat, WithSubject, codes};
+use orinoco_core::{
+    Diagnosis, ElementType, FrameDesc, InferenceResult, Nanos, PixelFormat, WithSubject, codes,
+};
 #[cfg(feature = "cuda")]
-use orinoco_infer::{Allocated, allocated};
+use orinoco_infer::{AllocatedBytes, allocated};
 use orinoco_infer::{ElementsMut, Scratch, Session, TensorMemory};
 use orinoco_memory::Mib;
 use orinoco_model::Repository;
@@ -28,7 +30,7 @@ const RUNS: usize = 5;
 
 /// What the process that measures is asked.
 #[derive(Serialize, Deserialize)]
-pub(super) struct Asked {
+pub(super) struct MeasureRequest {
     pub(super) model: String,
     pub(super) batch: usize,
     pub(super) engines: Vec<String>,
@@ -66,7 +68,7 @@ pub(super) struct OnDevice {
 }
 
 /// Loads a model and runs it on noise, in this process, which does nothing else.
-pub(super) fn measure(asked: &Asked) -> Result<Measured, Faults> {
+pub(super) fn measure(asked: &MeasureRequest) -> Result<Measured, Faults> {
     let wanted = BoardModel { batch: asked.batch, ..BoardModel::new(&*asked.model, &*asked.model) };
     let inference = Inference {
         engines: asked.engines.clone(),
@@ -195,7 +197,7 @@ fn on_device(_: &LoadedModel, _: &Scratch) -> Option<OnDevice> {
 /// What this process holds of the GPU, for a model that computes there.
 #[cfg(feature = "cuda")]
 fn on_device(loaded: &LoadedModel, scratch: &Scratch) -> Option<OnDevice> {
-    let Allocated { device_bytes, pinned_bytes } = allocated();
+    let AllocatedBytes { device_bytes, pinned_bytes } = allocated();
     (loaded.chosen.prepared.memory() == TensorMemory::Device).then(|| OnDevice {
         kept_bytes: device_bytes.saturating_sub(scratch.device_usage().in_use_bytes as u64),
         scratch_bytes: scratch.device_usage().reach_bytes as u64,
@@ -210,7 +212,7 @@ fn replayed_on_device(
 ) -> Result<Box<dyn Executor>, Diagnosis> {
     let mut plan = bind_session(loaded, session, Arc::new(MonotonicClock::default()))?;
     let frames: Vec<Frame> = (0..plan.batch_max()).map(|_| noise_frame()).collect();
-    let mut findings = vec![Findings::default(); frames.len()];
+    let mut findings = vec![InferenceResult::default(); frames.len()];
     for _ in 0..RUNS {
         plan.replay(&frames, &mut findings)?;
     }

@@ -1,6 +1,6 @@
 //! What the heads of detectors share: candidates above a threshold, and their suppression.
 
-use orinoco_core::{Detection, Findings};
+use orinoco_core::{Detection, InferenceResult};
 
 use super::HeadSpec;
 use crate::suppress;
@@ -36,7 +36,7 @@ pub(super) fn is_candidate(score: f32, spec: &HeadSpec) -> bool {
 
 /// Adds a candidate to the detections, or counts it where its score or its box is not a finite number.
 #[inline]
-pub(super) fn add(found: &mut Findings, candidate: Detection) {
+pub(super) fn add(found: &mut InferenceResult, candidate: Detection) {
     if candidate.is_finite() {
         found.detections.push(candidate);
     } else {

@@ -2,7 +2,7 @@
 //! [n, 2, h, w] as width and height in model pixels, `offset` [n, 2, h, w] of the centre within its cell, in cells. A
 //! centre is a cell that no neighbour exceeds.
 
-use orinoco_core::{BoxF, Detection, Findings, TensorDesc};
+use orinoco_core::{BoxF, Detection, InferenceResult, TensorDesc};
 
 use super::{
     Guess, Head, HeadDescriptor, HeadKind, HeadSpec, Output, add, find_output, fixed_after_batch,
@@ -53,7 +53,13 @@ fn guess(input: &InputSpec, outputs: &[TensorDesc]) -> Option<Guess> {
 }
 
 impl Head for CenterNet {
-    fn decode(&mut self, outputs: &[Output<'_>], item: usize, mapping: &Mapping, found: &mut Findings) {
+    fn decode(
+        &mut self,
+        outputs: &[Output<'_>],
+        item: usize,
+        mapping: &Mapping,
+        found: &mut InferenceResult,
+    ) {
         let cells = self.columns * self.rows;
         let size = outputs[self.size].item(item);
         let offset = outputs[self.offset].item(item);

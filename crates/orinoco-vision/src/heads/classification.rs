@@ -1,9 +1,9 @@
 //! Classification of the whole frame: `[n, classes]`, with or without axes of one after it.
 
-use orinoco_core::{Activation, ClassScore, Dim, Findings, Resize, TensorDesc};
+use orinoco_core::{Activation, ClassScore, Dim, InferenceResult, Resize, TensorDesc};
 
 use super::{
-    Finds, Guess, Head, HeadDescriptor, HeadKind, HeadSpec, Output, OutputForm, is_candidate, only,
+    Guess, Head, HeadDescriptor, HeadKind, HeadResultKind, HeadSpec, Output, OutputForm, is_candidate, only,
     probability,
 };
 use crate::{Fit, InputSpec, Mapping};
@@ -12,7 +12,7 @@ use crate::{Fit, InputSpec, Mapping};
 pub const KIND: HeadKind = HeadKind(&DESCRIPTOR);
 
 static DESCRIPTOR: HeadDescriptor = HeadDescriptor {
-    finds: Finds::Classes,
+    finds: HeadResultKind::Classes,
     form: OutputForm::Classes,
     // Every class of a frame is of interest, if only as the second guess.
     score_threshold: 0.0,
@@ -72,7 +72,7 @@ fn guess(input: &InputSpec, outputs: &[TensorDesc]) -> Option<Guess> {
 }
 
 impl Head for Classification {
-    fn decode(&mut self, outputs: &[Output<'_>], item: usize, _: &Mapping, found: &mut Findings) {
+    fn decode(&mut self, outputs: &[Output<'_>], item: usize, _: &Mapping, found: &mut InferenceResult) {
         self.scores.clear();
         self.scores.extend_from_slice(outputs[0].item(item));
         activate(&mut self.scores, self.spec.activation);

@@ -4,7 +4,7 @@
 //! its own; the first DETR has a softmax over all, of which the last one is no object.
 
 use orinoco_core::text::count;
-use orinoco_core::{Activation, Detection, Dim, Findings, TensorDesc};
+use orinoco_core::{Activation, Detection, Dim, InferenceResult, TensorDesc};
 
 use super::yolov5::from_center;
 use super::{
@@ -84,7 +84,13 @@ fn with_softmax(mut guess: Guess) -> Guess {
 }
 
 impl Head for Detr {
-    fn decode(&mut self, outputs: &[Output<'_>], item: usize, mapping: &Mapping, found: &mut Findings) {
+    fn decode(
+        &mut self,
+        outputs: &[Output<'_>],
+        item: usize,
+        mapping: &Mapping,
+        found: &mut InferenceResult,
+    ) {
         let together = self.scores == self.boxes;
         let skip = if together { BOX_VALUES } else { 0 };
         let scores = outputs[self.scores].item(item).chunks_exact(skip + self.spec.classes);

@@ -1,15 +1,15 @@
 //! Embeddings (person re-identification, faces): `[n, dimensions]`, scaled to unit length, so that the cosine of two is
 //! their dot product.
 
-use orinoco_core::{Dim, Findings, TensorDesc};
+use orinoco_core::{Dim, InferenceResult, TensorDesc};
 
-use super::{Finds, Guess, Head, HeadDescriptor, HeadKind, HeadSpec, Output, only};
+use super::{Guess, Head, HeadDescriptor, HeadKind, HeadResultKind, HeadSpec, Output, only};
 use crate::{Fit, InputSpec, Mapping};
 
 pub(super) const KIND: HeadKind = HeadKind(&DESCRIPTOR);
 
 static DESCRIPTOR: HeadDescriptor =
-    HeadDescriptor { finds: Finds::Embedding, ..HeadDescriptor::usual("embedding", build, guess) };
+    HeadDescriptor { finds: HeadResultKind::Embedding, ..HeadDescriptor::usual("embedding", build, guess) };
 
 struct Embedding;
 
@@ -36,7 +36,7 @@ fn guess(input: &InputSpec, outputs: &[TensorDesc]) -> Option<Guess> {
 }
 
 impl Head for Embedding {
-    fn decode(&mut self, outputs: &[Output<'_>], item: usize, _: &Mapping, found: &mut Findings) {
+    fn decode(&mut self, outputs: &[Output<'_>], item: usize, _: &Mapping, found: &mut InferenceResult) {
         let values = outputs[0].item(item);
         if values.iter().any(|value| !value.is_finite()) {
             found.not_finite += 1;

@@ -1,7 +1,7 @@
 //! Detectors that suppress in the graph (YOLOv10, YOLO26, YOLO exports with `nms=True`): rows of
 //! `[x1, y1, x2, y2, score, class]` in model pixels, best first, scores of 0 where there is nothing.
 
-use orinoco_core::{BoxF, Detection, Dim, Findings, TensorDesc};
+use orinoco_core::{BoxF, Detection, Dim, InferenceResult, TensorDesc};
 
 use super::{
     Guess, Head, HeadDescriptor, HeadKind, HeadSpec, Output, add, check_axes, fixed_after_batch,
@@ -41,7 +41,13 @@ fn guess(input: &InputSpec, outputs: &[TensorDesc]) -> Option<Guess> {
 }
 
 impl Head for End2End {
-    fn decode(&mut self, outputs: &[Output<'_>], item: usize, mapping: &Mapping, found: &mut Findings) {
+    fn decode(
+        &mut self,
+        outputs: &[Output<'_>],
+        item: usize,
+        mapping: &Mapping,
+        found: &mut InferenceResult,
+    ) {
         for row in outputs[0].item(item).chunks_exact(VALUES) {
             // Rows of a class below 0 are empty.
             if is_candidate(row[4], &self.spec) && (row[5] >= 0.0 || row[5].is_nan()) {
@@ -54,7 +60,7 @@ impl Head for End2End {
 }
 
 /// Adds a candidate whose class is `label`, a float that counts classes and is not below 0.
-pub(super) fn add_labelled(found: &mut Findings, label: f32, candidate: Detection) {
+pub(super) fn add_labelled(found: &mut InferenceResult, label: f32, candidate: Detection) {
     if label.is_finite() {
         add(found, Detection { class_id: label as u32, ..candidate });
     } else {

@@ -1,7 +1,7 @@
 //! FastestDet: one grid, `[n, 5 + classes, h, w]`: objectness, `dx, dy` (through tanh), `w, h` (through the logistic
 //! function) as fractions of the frame, class scores. The score is objectness^0.6 x class^0.4, as in the author's code.
 
-use orinoco_core::{BoxF, Detection, Dim, Findings, TensorDesc};
+use orinoco_core::{BoxF, Detection, Dim, InferenceResult, TensorDesc};
 
 use super::{
     Guess, Head, HeadDescriptor, HeadKind, HeadSpec, Output, add, check_axes, fixed_after_batch,
@@ -49,7 +49,13 @@ fn guess(input: &InputSpec, outputs: &[TensorDesc]) -> Option<Guess> {
 }
 
 impl Head for FastestDet {
-    fn decode(&mut self, outputs: &[Output<'_>], item: usize, mapping: &Mapping, found: &mut Findings) {
+    fn decode(
+        &mut self,
+        outputs: &[Output<'_>],
+        item: usize,
+        mapping: &Mapping,
+        found: &mut InferenceResult,
+    ) {
         let [_, _, rows, columns] = *outputs[0].shape else { return };
         let (values, cells) = (outputs[0].item(item), rows * columns);
         let at = |channel: usize, cell: usize| values[channel * cells + cell];

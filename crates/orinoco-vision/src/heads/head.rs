@@ -1,6 +1,6 @@
 //! What reads a model's outputs.
 
-use orinoco_core::Findings;
+use orinoco_core::InferenceResult;
 
 use crate::Mapping;
 
@@ -27,5 +27,5 @@ impl<'a> Output<'a> {
 pub trait Head: Send {
     /// Reads picture `item` of the batch into `found`, which is empty: detections in source pixels, best first. What is not
     /// a finite number is left out and counted (`not_finite`), so that everything in `found` but raw tensors is one.
-    fn decode(&mut self, outputs: &[Output<'_>], item: usize, mapping: &Mapping, found: &mut Findings);
+    fn decode(&mut self, outputs: &[Output<'_>], item: usize, mapping: &Mapping, found: &mut InferenceResult);
 }

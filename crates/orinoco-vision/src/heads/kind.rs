@@ -36,7 +36,7 @@ impl fmt::Debug for HeadKind {
 
 /// What a head finds in a picture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Finds {
+pub enum HeadResultKind {
     /// Boxes with classes.
     Boxes,
     /// Boxes with classes and masks.
@@ -78,7 +78,7 @@ pub struct HeadDescriptor {
     /// Name in model files.
     pub name: &'static str,
     /// What it finds.
-    pub finds: Finds,
+    pub finds: HeadResultKind,
     /// Form of its output.
     pub form: OutputForm,
     /// Usual cell sizes in model pixels, finest first; empty where it has no usual ones.
@@ -109,7 +109,7 @@ impl HeadDescriptor {
     pub(super) const fn usual(name: &'static str, build: Build, guess: GuessModel) -> Self {
         Self {
             name,
-            finds: Finds::Boxes,
+            finds: HeadResultKind::Boxes,
             form: OutputForm::Other,
             strides: &[],
             score_threshold: 0.3,
@@ -126,12 +126,12 @@ impl HeadDescriptor {
 
     /// Whether its results name classes, so that its description must.
     pub fn has_classes(&self) -> bool {
-        !matches!(self.finds, Finds::Embedding | Finds::Tensors)
+        !matches!(self.finds, HeadResultKind::Embedding | HeadResultKind::Tensors)
     }
 
     /// Whether it finds boxes.
     pub fn has_boxes(&self) -> bool {
-        matches!(self.finds, Finds::Boxes | Finds::Instances)
+        matches!(self.finds, HeadResultKind::Boxes | HeadResultKind::Instances)
     }
 }
 

@@ -3,7 +3,7 @@
 //! their names (`box`, `score`, `label` or `class`), else by the order boxes, scores, labels. Boxes are corners, in model
 //! pixels unless `box_unit` says otherwise.
 
-use orinoco_core::{Detection, Dim, Findings, TensorDesc};
+use orinoco_core::{Detection, Dim, InferenceResult, TensorDesc};
 
 use super::end2end::add_labelled;
 use super::ssd::place_in_pixels;
@@ -79,7 +79,13 @@ fn guess(input: &InputSpec, outputs: &[TensorDesc]) -> Option<Guess> {
 }
 
 impl Head for Listed {
-    fn decode(&mut self, outputs: &[Output<'_>], item: usize, mapping: &Mapping, found: &mut Findings) {
+    fn decode(
+        &mut self,
+        outputs: &[Output<'_>],
+        item: usize,
+        mapping: &Mapping,
+        found: &mut InferenceResult,
+    ) {
         // Lists without an axis for the batch are those of its one picture.
         let values = |index: usize| outputs[index].item(item);
         let (boxes, _) = values(self.boxes).as_chunks::<4>();

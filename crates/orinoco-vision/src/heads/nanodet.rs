@@ -8,7 +8,7 @@
 //! NanoDet's own export applies the logistic function to the class scores. Where one of a picture lies outside of 0 to 1,
 //! all are taken for logits, unless `activation` says what they are.
 
-use orinoco_core::{Activation, BoxF, Detection, Findings, TensorDesc};
+use orinoco_core::{Activation, BoxF, Detection, InferenceResult, TensorDesc};
 
 use super::{
     Cell, Guess, Head, HeadDescriptor, HeadKind, HeadSpec, Output, add, best, cells, check_axes,
@@ -181,7 +181,13 @@ fn guess(input: &InputSpec, outputs: &[TensorDesc]) -> Option<Guess> {
 }
 
 impl Head for NanoDet {
-    fn decode(&mut self, outputs: &[Output<'_>], item: usize, mapping: &Mapping, found: &mut Findings) {
+    fn decode(
+        &mut self,
+        outputs: &[Output<'_>],
+        item: usize,
+        mapping: &Mapping,
+        found: &mut InferenceResult,
+    ) {
         let are_logits = match self.spec.activation {
             Activation::Auto => self.has_logits(outputs, item),
             activation => activation == Activation::Sigmoid,

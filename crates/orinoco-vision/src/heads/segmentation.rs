@@ -3,16 +3,16 @@
 //! probability of a model of two classes is the likelier class.
 
 use orinoco_core::text::count;
-use orinoco_core::{Dim, Findings, Layout, TensorDesc};
+use orinoco_core::{Dim, InferenceResult, Layout, TensorDesc};
 
-use super::{Finds, Guess, Head, HeadDescriptor, HeadKind, HeadSpec, Output, only};
+use super::{Guess, Head, HeadDescriptor, HeadKind, HeadResultKind, HeadSpec, Output, only};
 use crate::{Fit, InputSpec, Mapping};
 
 /// The kind of this head.
 pub const KIND: HeadKind = HeadKind(&DESCRIPTOR);
 
 static DESCRIPTOR: HeadDescriptor =
-    HeadDescriptor { finds: Finds::ClassMap, ..HeadDescriptor::usual("segmentation", build, guess) };
+    HeadDescriptor { finds: HeadResultKind::ClassMap, ..HeadDescriptor::usual("segmentation", build, guess) };
 
 /// Class ids are 8-bit; 255 is kept for [`NOT_LABELLED`].
 const CLASSES_MAX: usize = 255;
@@ -100,7 +100,13 @@ fn guess(input: &InputSpec, outputs: &[TensorDesc]) -> Option<Guess> {
 }
 
 impl Head for Segmentation {
-    fn decode(&mut self, outputs: &[Output<'_>], item: usize, mapping: &Mapping, found: &mut Findings) {
+    fn decode(
+        &mut self,
+        outputs: &[Output<'_>],
+        item: usize,
+        mapping: &Mapping,
+        found: &mut InferenceResult,
+    ) {
         let (values, shape) = (outputs[0].item(item), outputs[0].shape);
         let (rows, columns) = match (self.form, shape) {
             (Form::Interleaved, [_, rows, columns, _]) => (*rows, *columns),
@@ -218,7 +224,7 @@ mod tests {
         let head_spec = HeadSpec::new(KIND, 3);
         let mut head = build(&head_spec, &input, &[output("y", &[1, 8, 8])]).expect("fits");
         let data: Vec<f32> = (0..64).map(|cell| if (16..48).contains(&cell) { 1.0 } else { 2.0 }).collect();
-        let mut found = Findings::default();
+        let mut found = InferenceResult::default();
         let output = Output { shape: &[1, 8, 8], data: &data, batch: 1 };
         head.decode(&[output], 0, &input.mapping(16, 8), &mut found);
         assert_eq!((found.class_map.width, found.class_map.height), (8, 4));

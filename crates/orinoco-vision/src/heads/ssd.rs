@@ -1,7 +1,7 @@
 //! Single-shot detectors with boxes already decoded (UltraFace, SSD exports): `[n, priors, classes]` scores and
 //! `[n, priors, 4]` boxes, in either order of outputs.
 
-use orinoco_core::{BoxF, Detection, Dim, Findings, TensorDesc};
+use orinoco_core::{BoxF, Detection, Dim, InferenceResult, TensorDesc};
 
 use super::yolov5::from_center;
 use super::{
@@ -70,7 +70,13 @@ fn guess(input: &InputSpec, outputs: &[TensorDesc]) -> Option<Guess> {
 }
 
 impl Head for Ssd {
-    fn decode(&mut self, outputs: &[Output<'_>], item: usize, mapping: &Mapping, found: &mut Findings) {
+    fn decode(
+        &mut self,
+        outputs: &[Output<'_>],
+        item: usize,
+        mapping: &Mapping,
+        found: &mut InferenceResult,
+    ) {
         let scores = outputs[self.scores].item(item).chunks_exact(self.spec.classes);
         let boxes = outputs[self.boxes].item(item).as_chunks::<4>().0;
         for (scores, place) in scores.zip(boxes) {

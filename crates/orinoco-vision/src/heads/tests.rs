@@ -1,7 +1,7 @@
 use super::*;
 use crate::input::tests::spec;
 use crate::{Align, Fit};
-use orinoco_core::{ElementType, Findings};
+use orinoco_core::{ElementType, InferenceResult};
 
 /// A graph's output with a free batch; 0 stands for a dynamic axis.
 pub(crate) fn output(name: &str, axes: &[usize]) -> TensorDesc {
@@ -23,13 +23,13 @@ pub(crate) fn decode(
     head_spec: &HeadSpec,
     side: (u32, u32),
     outputs: &[(&str, &[usize], &[f32])],
-) -> Findings {
+) -> InferenceResult {
     let input = spec(side.0, side.1, Fit::Stretch, Align::TopLeft);
     let descs: Vec<TensorDesc> = outputs.iter().map(|(name, shape, _)| output(name, shape)).collect();
     let mut head = build(head_spec, &input, &descs).expect("fits");
     let shaped = outputs.iter().map(|(_, shape, data)| Output { shape, data, batch: 1 });
     let shaped: Vec<Output<'_>> = shaped.collect();
-    let mut found = Findings::default();
+    let mut found = InferenceResult::default();
     head.decode(&shaped, 0, &input.mapping(2 * side.0, 2 * side.1), &mut found);
     found
 }

@@ -1,7 +1,7 @@
 //! YOLOv5 (and YOLOv7 exported with its grid): rows of `[cx, cy, w, h, objectness, class scores..]` in model pixels,
 //! three for each cell of three grids.
 
-use orinoco_core::{BoxF, Detection, Dim, Findings, TensorDesc};
+use orinoco_core::{BoxF, Detection, Dim, InferenceResult, TensorDesc};
 
 use super::{
     Guess, Head, HeadDescriptor, HeadKind, HeadSpec, Output, OutputForm, add, cells, check_axes,
@@ -44,7 +44,13 @@ fn guess(input: &InputSpec, outputs: &[TensorDesc]) -> Option<Guess> {
 }
 
 impl Head for YoloV5 {
-    fn decode(&mut self, outputs: &[Output<'_>], item: usize, mapping: &Mapping, found: &mut Findings) {
+    fn decode(
+        &mut self,
+        outputs: &[Output<'_>],
+        item: usize,
+        mapping: &Mapping,
+        found: &mut InferenceResult,
+    ) {
         for row in outputs[0].item(item).chunks_exact(BOX_VALUES + self.spec.classes) {
             let (place, classes) = row.split_at(BOX_VALUES);
             // Class scores are at most 1, so most rows end here.

@@ -7,12 +7,12 @@ mod masks;
 mod oriented;
 
 use orinoco_core::text::count;
-use orinoco_core::{Detection, Dim, Findings, Keypoint, TensorDesc};
+use orinoco_core::{Detection, Dim, InferenceResult, Keypoint, TensorDesc};
 
 use super::yolov5::from_center;
 use super::{
-    Build, Finds, Guess, GuessModel, Head, HeadDescriptor, HeadKind, HeadSpec, KeypointShape, Output,
-    OutputForm, cells, check_axes, fixed_after_batch, is_candidate, only,
+    Build, Guess, GuessModel, Head, HeadDescriptor, HeadKind, HeadResultKind, HeadSpec, KeypointShape,
+    Output, OutputForm, cells, check_axes, fixed_after_batch, is_candidate, only,
 };
 use crate::nms::{CANDIDATES_MAX, suppress_by};
 use crate::{Fit, InputSpec, Mapping, Rounding};
@@ -29,7 +29,7 @@ static DETECT_DESCRIPTOR: HeadDescriptor = HeadDescriptor {
     ..usual("yolov8", |s, _, o| build(s, Task::Detect, o), |i, o| guess(i, Task::Detect, o))
 };
 static SEGMENT_DESCRIPTOR: HeadDescriptor = HeadDescriptor {
-    finds: Finds::Instances,
+    finds: HeadResultKind::Instances,
     ..usual("yolov8-seg", |s, _, o| build(s, Task::Segment, o), |i, o| guess(i, Task::Segment, o))
 };
 static POSE_DESCRIPTOR: HeadDescriptor = HeadDescriptor {
@@ -185,7 +185,13 @@ fn settle_keypoints(head: &mut HeadSpec, outputs: &[TensorDesc], noted: Keypoint
 }
 
 impl Head for YoloV8 {
-    fn decode(&mut self, outputs: &[Output<'_>], item: usize, mapping: &Mapping, found: &mut Findings) {
+    fn decode(
+        &mut self,
+        outputs: &[Output<'_>],
+        item: usize,
+        mapping: &Mapping,
+        found: &mut InferenceResult,
+    ) {
         let [_, _, anchors] = *outputs[self.boxes].shape else { return };
         let channels = Channels { values: outputs[self.boxes].item(item), anchors };
         found.not_finite += self.find_candidates(&channels, mapping);
@@ -284,7 +290,7 @@ impl YoloV8 {
         not_finite
     }
 
-    fn keypoints(&self, channels: &Channels<'_>, mapping: &Mapping, found: &mut Findings) {
+    fn keypoints(&self, channels: &Channels<'_>, mapping: &Mapping, found: &mut InferenceResult) {
         let first = BOX_VALUES + self.spec.classes;
         let lines = channels.values.len() / channels.anchors.max(1);
         for candidate in &self.candidates {

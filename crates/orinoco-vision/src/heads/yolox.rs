@@ -1,7 +1,7 @@
 //! YOLOX (Ge et al. 2021): one row per cell of three grids, `[dx, dy, log w, log h, objectness, class scores..]`, the
 //! grids in raster order, finest first; objectness and class scores already between 0 and 1.
 
-use orinoco_core::{BoxF, Detection, Findings, TensorDesc};
+use orinoco_core::{BoxF, Detection, InferenceResult, TensorDesc};
 
 use super::{
     Cell, Guess, Head, HeadDescriptor, HeadKind, HeadSpec, Output, OutputForm, add, cells, check_shape,
@@ -57,7 +57,13 @@ fn guess(input: &InputSpec, outputs: &[TensorDesc]) -> Option<Guess> {
 }
 
 impl Head for Yolox {
-    fn decode(&mut self, outputs: &[Output<'_>], item: usize, mapping: &Mapping, found: &mut Findings) {
+    fn decode(
+        &mut self,
+        outputs: &[Output<'_>],
+        item: usize,
+        mapping: &Mapping,
+        found: &mut InferenceResult,
+    ) {
         let rows = outputs[0].item(item).chunks_exact(BOX_VALUES + self.spec.classes);
         for (row, cell) in rows.zip(&self.cells) {
             let (place, classes) = row.split_at(BOX_VALUES);

@@ -10,7 +10,7 @@ const AREA_MIN: f32 = 5e-9;
 
 /// A place in the frame, from its top left corner.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Spot {
+pub struct FramePoint {
     /// Fraction of the frame's width, 0 to 1.
     pub x: f32,
     /// Fraction of the frame's height, 0 to 1.
@@ -22,12 +22,12 @@ pub struct Spot {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Zone {
     name: String,
-    pub(super) corners: Vec<Spot>,
+    pub(super) corners: Vec<FramePoint>,
 }
 
 impl Zone {
     /// An area of that `name` within these `corners`.
-    pub fn new(name: impl Into<String>, corners: Vec<Spot>) -> Result<Self, ShapeError> {
+    pub fn new(name: impl Into<String>, corners: Vec<FramePoint>) -> Result<Self, ShapeError> {
         if !(3..=CORNERS_MAX).contains(&corners.len()) {
             return Err(ShapeError::Corners { count: corners.len() });
         }
@@ -50,13 +50,13 @@ impl Zone {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Line {
     name: String,
-    from: Spot,
-    to: Spot,
+    from: FramePoint,
+    to: FramePoint,
 }
 
 impl Line {
     /// A border of that `name` between its `ends`.
-    pub fn new(name: impl Into<String>, ends: [Spot; 2]) -> Result<Self, ShapeError> {
+    pub fn new(name: impl Into<String>, ends: [FramePoint; 2]) -> Result<Self, ShapeError> {
         check_spots(&ends)?;
         let [from, to] = ends;
         if from == to {
@@ -79,7 +79,7 @@ pub enum ShapeError {
         /// Index of the corner or end.
         index: usize,
         /// Where it is.
-        spot: Spot,
+        spot: FramePoint,
     },
     /// A zone with too few or too many corners.
     Corners {
@@ -93,7 +93,7 @@ pub enum ShapeError {
 impl fmt::Display for ShapeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Outside { index, spot: Spot { x, y } } => {
+            Self::Outside { index, spot: FramePoint { x, y } } => {
                 write!(f, "point {index} is at {x}, {y}, where both are fractions of the frame from 0 to 1")
             }
             Self::Corners { count } => {
@@ -106,8 +106,8 @@ impl fmt::Display for ShapeError {
 
 impl std::error::Error for ShapeError {}
 
-fn check_spots(spots: &[Spot]) -> Result<(), ShapeError> {
-    let outside = |spot: &Spot| !(0.0..=1.0).contains(&spot.x) || !(0.0..=1.0).contains(&spot.y);
+fn check_spots(spots: &[FramePoint]) -> Result<(), ShapeError> {
+    let outside = |spot: &FramePoint| !(0.0..=1.0).contains(&spot.x) || !(0.0..=1.0).contains(&spot.y);
     match spots.iter().position(outside) {
         Some(index) => Err(ShapeError::Outside { index, spot: spots[index] }),
         None => Ok(()),
@@ -123,26 +123,26 @@ pub struct FrameSize {
     pub height: u32,
 }
 
-fn edges(corners: &[Spot]) -> impl Iterator<Item = (Spot, Spot)> {
+fn edges(corners: &[FramePoint]) -> impl Iterator<Item = (FramePoint, FramePoint)> {
     corners.iter().copied().zip(corners.iter().copied().cycle().skip(1))
 }
 
 /// Whether a ray to the right leaves the polygon an odd number of times.
-pub(super) fn contains(corners: &[Spot], spot: Spot) -> bool {
-    let crossed = |(a, b): &(Spot, Spot)| {
+pub(super) fn contains(corners: &[FramePoint], spot: FramePoint) -> bool {
+    let crossed = |(a, b): &(FramePoint, FramePoint)| {
         (a.y > spot.y) != (b.y > spot.y) && spot.x < a.x + (spot.y - a.y) / (b.y - a.y) * (b.x - a.x)
     };
     edges(corners).filter(crossed).count() % 2 == 1
 }
 
 /// From `a` to `b`, in pixels.
-fn way(a: Spot, b: Spot, size: FrameSize) -> (f32, f32) {
+fn way(a: FramePoint, b: FramePoint, size: FrameSize) -> (f32, f32) {
     ((b.x - a.x) * size.width as f32, (b.y - a.y) * size.height as f32)
 }
 
 /// How far `spot` is from the nearest edge, in pixels.
-pub(super) fn from_border(corners: &[Spot], spot: Spot, size: FrameSize) -> f32 {
-    let from_edge = |(a, b): (Spot, Spot)| {
+pub(super) fn from_border(corners: &[FramePoint], spot: FramePoint, size: FrameSize) -> f32 {
+    let from_edge = |(a, b): (FramePoint, FramePoint)| {
         let ((ex, ey), (sx, sy)) = (way(a, b, size), way(a, spot, size));
         let length = ex * ex + ey * ey;
         let along = if length > 0.0 { ((ex * sx + ey * sy) / length).clamp(0.0, 1.0) } else { 0.0 };
@@ -152,16 +152,16 @@ pub(super) fn from_border(corners: &[Spot], spot: Spot, size: FrameSize) -> f32 
 }
 
 /// How far `spot` is on side B of the line and its extension, in pixels; negative on side A.
-pub(super) fn beyond(line: &Line, spot: Spot, size: FrameSize) -> f32 {
+pub(super) fn beyond(line: &Line, spot: FramePoint, size: FrameSize) -> f32 {
     let ((ex, ey), (sx, sy)) = (way(line.from, line.to, size), way(line.from, spot, size));
     (ex * sy - ey * sx) / ex.hypot(ey)
 }
 
 /// Whether the way from `a` on one side to `b` on the other is between the line's ends, and not around one of them.
-pub(super) fn meets(line: &Line, a: Spot, b: Spot, size: FrameSize) -> bool {
+pub(super) fn meets(line: &Line, a: FramePoint, b: FramePoint, size: FrameSize) -> bool {
     let (before, after) = (beyond(line, a, size), beyond(line, b, size));
     let share = before / (before - after);
-    let crossing = Spot { x: a.x + share * (b.x - a.x), y: a.y + share * (b.y - a.y) };
+    let crossing = FramePoint { x: a.x + share * (b.x - a.x), y: a.y + share * (b.y - a.y) };
     let ((ex, ey), (cx, cy)) = (way(line.from, line.to, size), way(line.from, crossing, size));
     (0.0..=1.0).contains(&((ex * cx + ey * cy) / (ex * ex + ey * ey)))
 }

@@ -12,7 +12,9 @@ use orinoco_core::TrackId;
 use orinoco_core::{BoxF, Detection, Pts};
 use orinoco_eval::mot::{Report, Sequence, evaluate};
 use orinoco_vision::track::{Tracker, TrackerConfig};
-use orinoco_vision::zones::{Counter, Direction, FrameSize, Line, MARGIN, Passage, Spot, What, Zone};
+use orinoco_vision::zones::{
+    Counter, Direction, FramePoint, FrameSize, Line, MARGIN, What, Zone, ZoneCrossing,
+};
 use proptest::prelude::*;
 use scene::{Chance, Filmed, Scene};
 
@@ -188,13 +190,14 @@ fn arrives(actor: &scene::Actor, middle: f32) -> bool {
 
 /// Counts in the left half of the frame, and over the line between the halves, drawn from the top to the bottom.
 fn halves() -> Counter {
-    let corners = [(0.0, 0.0), (0.5, 0.0), (0.5, 1.0), (0.0, 1.0)].map(|(x, y)| Spot { x, y });
+    let corners = [(0.0, 0.0), (0.5, 0.0), (0.5, 1.0), (0.0, 1.0)].map(|(x, y)| FramePoint { x, y });
     let zone = Zone::new("left", corners.to_vec()).expect("a zone");
-    let line = Line::new("middle", [Spot { x: 0.5, y: 0.0 }, Spot { x: 0.5, y: 1.0 }]).expect("a line");
+    let line =
+        Line::new("middle", [FramePoint { x: 0.5, y: 0.0 }, FramePoint { x: 0.5, y: 1.0 }]).expect("a line");
     Counter::new(vec![zone], vec![line], MARGIN)
 }
 
-fn count(scene: &Scene, seed: u64) -> Vec<Passage> {
+fn count(scene: &Scene, seed: u64) -> Vec<ZoneCrossing> {
     let size = FrameSize { width: scene::WIDTH as u32, height: scene::HEIGHT as u32 };
     let mut tracker = Tracker::new(TrackerConfig::default());
     let mut counter = halves();

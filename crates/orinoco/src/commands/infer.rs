@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use orinoco_api::{ClassMapJson, ResultLine};
 use orinoco_config::{FaultList, Faults};
-use orinoco_core::{Clock, Diagnosis, Exit, Findings, codes};
+use orinoco_core::{Clock, Diagnosis, Exit, InferenceResult, codes};
 use orinoco_infer::AudioPlan;
 use orinoco_model::ModelInput;
 use orinoco_pipeline::{Executor, MonotonicClock, not_finite};
@@ -26,7 +26,8 @@ pub(crate) fn run(args: &InferArgs, json: bool) -> Result<Exit, Faults> {
     let mut loaded = load_model(&wanted, &engines, &place, &EventLines)?;
     let mut plan = Plan::bind(&mut loaded)?;
     let gallery = args.gallery.as_deref().map(|dir| gallery::read(dir, |picture| plan.embed(picture)));
-    let known = Known { gallery: gallery.transpose()?, score_min: loaded.model.head.score_threshold };
+    let known =
+        KnownIdentities { gallery: gallery.transpose()?, score_min: loaded.model.head.score_threshold };
     let (mut faults, mut left_out) = (FaultList::default(), 0);
     for (path, seq) in args.inputs.iter().zip(0..).take_while(|_| !output::is_unread()) {
         match plan.infer(path, seq, &loaded, &known, &mut left_out) {
@@ -42,14 +43,14 @@ pub(crate) fn run(args: &InferArgs, json: bool) -> Result<Exit, Faults> {
 }
 
 /// Who may be seen.
-struct Known {
+struct KnownIdentities {
     gallery: Option<Gallery>,
     score_min: f32,
 }
 
-impl Known {
+impl KnownIdentities {
     /// Names what `findings` has the embedding of; gives the names that its classes then mean.
-    fn name(&self, findings: &mut Findings) -> Option<&[String]> {
+    fn name(&self, findings: &mut InferenceResult) -> Option<&[String]> {
         /// The likest few: a second guess helps to judge the first.
         const MATCHES_MAX: usize = 5;
         let gallery = self.gallery.as_ref()?;
@@ -79,7 +80,7 @@ impl Plan {
     fn embed(&mut self, path: &Path) -> Result<Vec<f32>, Diagnosis> {
         let Self::Image(plan, clock) = self else { return Err(no_embedding(path)) };
         let frame = orinoco_media::decode_image(path, &**clock)?;
-        let mut findings = vec![Findings::default(); plan.batch_max()];
+        let mut findings = vec![InferenceResult::default(); plan.batch_max()];
         plan.replay(std::slice::from_ref(&frame), &mut findings[..1])?;
         let embedding = std::mem::take(&mut findings[0].embedding);
         if findings[0].not_finite > 0 {
@@ -94,17 +95,17 @@ impl Plan {
         path: &Path,
         seq: u64,
         loaded: &LoadedModel,
-        known: &Known,
+        known: &KnownIdentities,
         left_out: &mut u64,
     ) -> Result<Vec<ResultLine>, Diagnosis> {
-        let line = |findings: &Findings, labels: &[String]| {
+        let line = |findings: &InferenceResult, labels: &[String]| {
             ResultLine::new(&loaded.name, loaded.chosen.name, findings, labels)
         };
         let shown = path.display().to_string();
         match self {
             Self::Image(plan, clock) => {
                 let frame = orinoco_media::decode_image(path, &**clock)?;
-                let mut findings = vec![Findings::default(); plan.batch_max()];
+                let mut findings = vec![InferenceResult::default(); plan.batch_max()];
                 plan.replay(std::slice::from_ref(&frame), &mut findings[..1])?;
                 *left_out += findings[0].not_finite;
                 let labels = known.name(&mut findings[0]).unwrap_or(&loaded.model.labels);
@@ -140,7 +141,7 @@ fn no_embedding(path: &Path) -> Diagnosis {
     Diagnosis::new(&codes::MODEL_DISAGREES, path.display(), "the model makes no embedding of it", next)
 }
 
-fn describe(path: &Path, lines: &[ResultLine], labels: &[String], known: &Known) -> String {
+fn describe(path: &Path, lines: &[ResultLine], labels: &[String], known: &KnownIdentities) -> String {
     let shown = path.display();
     match lines {
         [line] if known.gallery.is_some() && line.classes.is_empty() => {

@@ -16,7 +16,7 @@ use super::device_memory::{DevicePlace, inside};
 use super::errors::why_not_run;
 use super::graph::GraphDesc;
 use super::memory;
-use super::process::Place;
+use super::process::AllocationTarget;
 use super::tensors::{describe, fixed_shape, type_of};
 use crate::context::DEVICE;
 use crate::engine::Session;
@@ -56,7 +56,7 @@ impl CudaSession {
     ) -> Result<Option<Self>, Diagnosis> {
         let kept = DevicePlace::kept(device);
         let bind = || Self::bind_tensors(session, graph, shapes, device);
-        let bound = inside(&kept, || memory::inside(&Place::System, bind));
+        let bound = inside(&kept, || memory::inside(&AllocationTarget::System, bind));
         let bound = bound.map_err(|why| why_not_run(&graph.file, &why))?;
         let Some(mut bound) = bound else { return Ok(None) };
         // Beside whatever the lane computes meanwhile, so in a pool of its own.
@@ -123,7 +123,7 @@ impl CudaSession {
             }
             Ok(())
         };
-        let ran = inside(place, || memory::inside(&Place::System, run));
+        let ran = inside(place, || memory::inside(&AllocationTarget::System, run));
         ran.map_err(|why| why_not_run(&self.file, &why))
     }
 
@@ -175,7 +175,7 @@ impl Session for CudaSession {
         });
         let Self { session, binding, place, .. } = self;
         let run = || session.run_binding(binding).map(drop);
-        let ran = inside(place, || memory::inside(&Place::System, run));
+        let ran = inside(place, || memory::inside(&AllocationTarget::System, run));
         ran.map_err(|why| why_not_run(&self.file, &why))
     }
 

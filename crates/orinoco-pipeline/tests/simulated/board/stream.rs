@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use orinoco_core::{DropPolicy, FrameDesc, Nanos, PixelFormat, Rng, StreamId};
 use orinoco_pipeline::{
-    Frame, MuxCore, Offer, Outcome, Reconnect, SinkCore, SinkNext, SinkResult, Slot, SlotPool, SourceNext,
-    SourceNotice, SourceResult, SourceSupervisor, StreamQueue,
+    Frame, FrameResult, MuxCore, Offer, Reconnect, SinkCore, SinkNext, SinkResult, Slot, SlotPool,
+    SourceNext, SourceNotice, SourceResult, SourceSupervisor, StreamQueue,
 };
 use orinoco_sim::Task;
 use orinoco_telemetry::{DropCause, SourceState};
@@ -78,7 +78,7 @@ pub(crate) struct Outputs {
 
 #[expect(clippy::large_enum_variant, reason = "a box would be an allocation for each frame")]
 enum Doing {
-    Writing(Outcome),
+    Writing(FrameResult),
     ShowingOffline,
     Flushing,
 }

@@ -1,6 +1,6 @@
 //! Masks of detections, from prototypes that all of them share.
 
-use orinoco_core::{BoxF, Findings, Mask};
+use orinoco_core::{BoxF, InferenceResult, Mask};
 
 use super::{BOX_VALUES, Channels, YoloV8};
 use crate::Mapping;
@@ -18,7 +18,7 @@ impl YoloV8 {
         prototypes: &Output<'_>,
         item: usize,
         mapping: &Mapping,
-        found: &mut Findings,
+        found: &mut InferenceResult,
     ) {
         let [_, coefficients, rows, columns] = *prototypes.shape else { return };
         let values = prototypes.item(item);

@@ -24,7 +24,7 @@ const RUNS: usize = 5;
 
 /// What a child tells.
 #[derive(Deserialize, Serialize)]
-struct Told {
+struct ChildReport {
     growth_bytes: u64,
     reach_bytes: u64,
     refused: u64,
@@ -44,9 +44,10 @@ pub(crate) fn run(args: &BenchMemoryArgs, json: bool) -> Result<Exit, Faults> {
         separate.push(child(args, MemoryMode::Separate, &args.model, 0)?);
         shared.push(child(args, MemoryMode::Shared, &args.model, bytes)?);
     }
-    let growth = |told: &[Told]| median(told.iter().map(|told| told.growth_bytes as f64).collect());
-    let ratio =
-        |(separate, shared): (&Told, &Told)| shared.growth_bytes as f64 / separate.growth_bytes as f64;
+    let growth = |told: &[ChildReport]| median(told.iter().map(|told| told.growth_bytes as f64).collect());
+    let ratio = |(separate, shared): (&ChildReport, &ChildReport)| {
+        shared.growth_bytes as f64 / separate.growth_bytes as f64
+    };
     let activation_ratio = median(separate.iter().zip(&shared).map(ratio).collect());
     let used = shared.iter().map(|told| told.reach_bytes).max().unwrap_or(0);
     let report = MemoryBench {
@@ -99,7 +100,7 @@ fn child(
     mode: MemoryMode,
     models: &[String],
     scratch: usize,
-) -> Result<Told, Diagnosis> {
+) -> Result<ChildReport, Diagnosis> {
     let about = |cause: String| {
         let next = "run it again; if it fails again, report it";
         Diagnosis::new(&codes::ENGINE_RUN, "orinoco bench memory", cause, next)
@@ -162,7 +163,7 @@ pub(crate) fn run_child(args: &BenchMemoryChildArgs) -> Result<Exit, Faults> {
     }
     let growth_bytes = resident_bytes().saturating_sub(before);
     let usage = scratch.map_or_else(Usage::default, |scratch| scratch.usage());
-    output::print_json(&Told {
+    output::print_json(&ChildReport {
         growth_bytes,
         reach_bytes: usage.reach_bytes as u64,
         refused: usage.refused,

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use orinoco_api::{BENCH_SCHEMA, StreamsBench, StreamsRatios};
 use orinoco_board::{Board, BoardModel, BoardStream, Inference};
 use orinoco_config::Faults;
-use orinoco_core::{Clock, Diagnosis, Exit, Findings};
+use orinoco_core::{Clock, Diagnosis, Exit, InferenceResult};
 use orinoco_media::FrameMemory;
 use orinoco_model::Repository;
 use orinoco_pipeline::{Executor, Frame, MonotonicClock, Poll, Slot, SlotPool, Source};
@@ -125,14 +125,14 @@ impl Bench {
         let mut plans = plans.collect::<Result<Vec<_>, _>>()?;
 
         // The first frames find nothing in its place.
-        Replays::default().beside(&mut plans, &held, held.len() as u64, || Ok(()))?;
-        let replays = Replays::default();
+        ModelRunners::default().beside(&mut plans, &held, held.len() as u64, || Ok(()))?;
+        let replays = ModelRunners::default();
         replays.beside(&mut plans, &held, self.frames, || Ok(()))?;
         let decoding = self.pipeline(false)?;
         let alone =
             Stages { decode: decoding.streams.cpu_of_frame(), model: replays.so_far().cpu_of_frame() };
 
-        let replays = Replays::default();
+        let replays = ModelRunners::default();
         let both = replays.beside(&mut plans, &held, 0, || self.decode(&replays))?;
         let beside = Stages { decode: both.streams.cpu_of_frame(), model: both.replays.cpu_of_frame() };
         drop(plans);
@@ -178,7 +178,7 @@ impl Bench {
     }
 
     /// Decodes all streams and hands nothing on, in step with models that run beside.
-    fn decode(&self, replays: &Replays) -> Result<Progress, Faults> {
+    fn decode(&self, replays: &ModelRunners) -> Result<Progress, Faults> {
         let (start, decoded) = (Instant::now(), AtomicU64::new(0));
         let look = || Progress::now(start.elapsed(), decoded.load(Ordering::Relaxed), replays.so_far());
         let mut looks = vec![look()];
@@ -194,7 +194,7 @@ impl Bench {
         Ok(middle_of(&looks))
     }
 
-    fn decode_one(&self, decoded: &AtomicU64, replays: &Replays) -> Result<(), Diagnosis> {
+    fn decode_one(&self, decoded: &AtomicU64, replays: &ModelRunners) -> Result<(), Diagnosis> {
         let clock: Arc<dyn Clock> = Arc::new(MonotonicClock::default());
         let mut source = opened(&self.source, &clock)?;
         let mut own = 0;
@@ -219,13 +219,13 @@ impl Bench {
 
 /// Models that run on frames at hand, each on a thread of its own, and how far they are.
 #[derive(Default)]
-struct Replays {
+struct ModelRunners {
     frames: AtomicU64,
     cpu_nanos: AtomicU64,
     over: AtomicBool,
 }
 
-impl Replays {
+impl ModelRunners {
     /// Replays plans while something else runs, and each at least until it has done `frames_min`.
     fn beside<T>(
         &self,
@@ -247,7 +247,7 @@ impl Replays {
     }
 
     fn replay(&self, plan: &mut Box<dyn Executor>, held: &[Frame], frames_min: u64) -> Result<(), Diagnosis> {
-        let mut findings = vec![Findings::default(); plan.batch_max()];
+        let mut findings = vec![InferenceResult::default(); plan.batch_max()];
         let mut frames = held.iter().cycle().map(Frame::share);
         let (mut done, mut cpu) = (0, processor_time(ClockId::ThreadCPUTime));
         while done < frames_min || !self.over.load(Ordering::Relaxed) {

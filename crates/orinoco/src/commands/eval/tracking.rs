@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use orinoco_api::{EVAL_SCHEMA, EvalReport, EvalResult, SequenceFigures, TrackingFigures};
 use orinoco_config::Faults;
-use orinoco_core::{Detection, Diagnosis, Findings, Pts, WithSubject, codes};
+use orinoco_core::{Detection, Diagnosis, InferenceResult, Pts, WithSubject, codes};
 use orinoco_eval::mot::{self, Folder, PEDESTRIAN, Row, Sequence};
 use orinoco_runtime::LoadedModel;
 use orinoco_vision::{Tracker, TrackerConfig};
@@ -101,7 +101,7 @@ pub(super) fn report(args: &EvalArgs, sequences: &[Folder]) -> Result<EvalReport
     if args.save_results.is_none() {
         sequences.iter().try_for_each(Folder::check_labelled)?;
     }
-    let set = Set { sequences, frames_max: args.limit.unwrap_or(usize::MAX) };
+    let set = SequenceSet { sequences, frames_max: args.limit.unwrap_or(usize::MAX) };
     let mut files = Vec::new();
     let (result, against) = match (Entries::of(args), &args.results) {
         (Some(entries), _) => {
@@ -140,12 +140,12 @@ fn check_options(args: &EvalArgs) -> Result<(), Diagnosis> {
 }
 
 /// The sequences that are judged, and how much of each.
-struct Set<'a> {
+struct SequenceSet<'a> {
     sequences: &'a [Folder],
     frames_max: usize,
 }
 
-impl Set<'_> {
+impl SequenceSet<'_> {
     fn frames(&self, sequence: &Folder) -> usize {
         self.frames_max.min(sequence.frames() as usize)
     }
@@ -176,7 +176,7 @@ impl Set<'_> {
 
     /// Reads what another tracker found.
     fn read(&self, path: &Path) -> Result<EvalResult, Diagnosis> {
-        let place = Place::of(path, self.sequences)?;
+        let place = ResultsPath::of(path, self.sequences)?;
         let found = self.sequences.iter().map(|sequence| sequence.read_results(&place.file(sequence)));
         let judged = self.judge(&found.collect::<Result<Vec<_>, Diagnosis>>()?);
         Ok(EvalResult { results: Some(path.display().to_string()), ..judged })
@@ -200,23 +200,23 @@ impl Set<'_> {
 
     /// Where results are written: into the file `path` those of one sequence, into a folder those of several. The folder
     /// is made here: it would be late to find after hours that it cannot be.
-    fn place(&self, path: &Path) -> Result<Place, Diagnosis> {
+    fn place(&self, path: &Path) -> Result<ResultsPath, Diagnosis> {
         let folder = if self.sequences.len() > 1 { path } else { path.parent().unwrap_or(path) };
         let next = "name a place in a folder that can be written";
         std::fs::create_dir_all(folder).about(&codes::SINK_OPEN, folder.display(), next)?;
-        Place::of(path, self.sequences)
+        ResultsPath::of(path, self.sequences)
     }
 }
 
 /// Where results are.
-enum Place {
+enum ResultsPath {
     /// Those of one sequence.
     File(PathBuf),
     /// `NAME.txt` for each sequence.
     Folder(PathBuf),
 }
 
-impl Place {
+impl ResultsPath {
     fn of(path: &Path, sequences: &[Folder]) -> Result<Self, Diagnosis> {
         if path.is_dir() {
             return Ok(Self::Folder(path.to_owned()));
@@ -266,7 +266,7 @@ fn people(labels: &[String]) -> Vec<u32> {
 }
 
 /// A model that says something else about pictures has nothing to follow.
-fn check_boxes(model: &str, found: &Findings) -> Result<(), Diagnosis> {
+fn check_boxes(model: &str, found: &InferenceResult) -> Result<(), Diagnosis> {
     let speaks = found.class_map.width > 0
         || !(found.classes.is_empty() && found.embedding.is_empty() && found.tensors.is_empty());
     if speaks && found.detections.is_empty() {
