@@ -66,14 +66,14 @@ pub struct ResultLine {
 
 impl ResultLine {
     /// A line with what was found; where it was found is for the caller to fill in. `labels` are the model's.
-    pub fn new(model: &str, engine: &str, findings: &InferenceResult, labels: &[String]) -> Self {
+    pub fn new(model: &str, engine: &str, inference: &InferenceResult, labels: &[String]) -> Self {
         let label = |class_id: u32| labels.get(class_id as usize).map_or("?", String::as_str);
-        let each = findings.keypoints_each();
-        let detections = findings.detections.iter().enumerate().map(|(index, found)| DetectionJson {
-            corners: findings.corners.get(index).map(|corners| corners.map(pair)),
-            keypoints: findings.keypoints[index * each..][..each].iter().map(keypoint).collect(),
-            mask: findings.masks.get(index).map(MaskJson::from),
-            track_id: findings.tracks.get(index).copied().flatten().map(|track| track.0),
+        let each = inference.keypoints_each();
+        let detections = inference.detections.iter().enumerate().map(|(index, found)| DetectionJson {
+            corners: inference.corners.get(index).map(|corners| corners.map(pair)),
+            keypoints: inference.keypoints[index * each..][..each].iter().map(keypoint).collect(),
+            mask: inference.masks.get(index).map(MaskJson::from),
+            track_id: inference.tracks.get(index).copied().flatten().map(|track| track.0),
             ..DetectionJson::new(found, label(found.class_id))
         });
         let class = |class: &ClassScore| ClassJson {
@@ -86,10 +86,10 @@ impl ResultLine {
             model: model.to_owned(),
             engine: engine.to_owned(),
             detections: detections.collect(),
-            classes: findings.classes.iter().map(class).collect(),
-            mask: (findings.class_map.width > 0).then(|| ClassMapJson::from(&findings.class_map)),
-            embedding: findings.embedding.clone(),
-            tensors: findings.tensors.iter().map(TensorJson::from).collect(),
+            classes: inference.classes.iter().map(class).collect(),
+            mask: (inference.class_map.width > 0).then(|| ClassMapJson::from(&inference.class_map)),
+            embedding: inference.embedding.clone(),
+            tensors: inference.tensors.iter().map(TensorJson::from).collect(),
             ..Self::default()
         }
     }
@@ -293,12 +293,12 @@ mod tests {
         let bounds = BoxF { x1: 1.0, y1: 2.0, x2: 3.5, y2: 4.0 };
         let detections = vec![Detection { class_id: 1, score: 0.5, bounds }];
         let labels = ["car".to_owned(), "bus".to_owned()];
-        let findings = InferenceResult { detections, ..InferenceResult::default() };
+        let inference = InferenceResult { detections, ..InferenceResult::default() };
         let line = ResultLine {
             stream: Some("cam".to_owned()),
             seq: 7,
             pts_ns: 40_000_000,
-            ..ResultLine::new("m", "tract", &findings, &labels)
+            ..ResultLine::new("m", "tract", &inference, &labels)
         };
         let text = serde_json::to_string(&line).expect("serialises");
         assert_eq!(

@@ -11,9 +11,9 @@ mod choice;
 pub mod codes;
 mod detection;
 mod diagnosis;
-mod findings;
 mod frame;
 mod ids;
+mod inference;
 mod model;
 mod stream;
 mod tensor;
@@ -23,12 +23,12 @@ mod time;
 pub use choice::Choice;
 pub use detection::{BoxF, Detection, TrackId};
 pub use diagnosis::{Code, Diagnosis, Exit, WithSubject};
-pub use findings::{ClassMap, ClassScore, InferenceResult, Keypoint, Mask, Point, RawTensor};
 pub use frame::{
     ColorMatrix, ColorRange, FrameDesc, FrameView, MemoryDomain, Orientation, PLANES_MAX, PixelFormat, Plane,
     PlaneView, Region,
 };
 pub use ids::{ModelId, StreamId};
+pub use inference::{ClassMap, ClassScore, InferenceResult, Keypoint, Mask, Point, RawTensor};
 pub use model::{Activation, ColorOrder, Resize};
 pub use stream::{Codec, DropPolicy};
 pub use tensor::{Dim, ElementType, Layout, TensorDesc, shape_text};

@@ -80,7 +80,7 @@ impl DevicePool {
             Backing::Planned(arena) => Some(arena.whole().address() + offset as u64),
             Backing::Each => {
                 let Ok(range) = DeviceArena::new(&self.device, bytes.max(1)) else {
-                    let was_held = books.ledger.give_back(Some(offset));
+                    let was_held = books.ledger.release(Some(offset));
                     debug_assert!(was_held, "it was taken above");
                     return None;
                 };
@@ -102,7 +102,7 @@ impl DevicePool {
             // Dropping an allocation waits for the device.
             Backing::Each => books.each.remove(&address).map(|(offset, _)| offset),
         };
-        books.ledger.give_back(offset)
+        books.ledger.release(offset)
     }
 
     /// Whether `address` lies in its memory.

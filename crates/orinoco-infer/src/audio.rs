@@ -24,7 +24,7 @@ pub struct WindowResult {
     /// Where the window begins.
     pub at: Duration,
     /// What was found.
-    pub findings: InferenceResult,
+    pub inference: InferenceResult,
 }
 
 impl AudioPlan {
@@ -75,11 +75,11 @@ impl AudioPlan {
         for first in (0..windows).map(|window| window * step) {
             self.bound.write(&Window { samples, first })?;
             self.bound.infer()?;
-            let mut findings = [InferenceResult::default()];
-            self.bound.read::<Window<'_>>(&mut findings)?;
+            let mut inference = [InferenceResult::default()];
+            self.bound.read::<Window<'_>>(&mut inference)?;
             let at = Duration::from_secs_f64(first as f64 / f64::from(self.spec.sample_rate));
-            let [findings] = findings;
-            heard.push(WindowResult { at, findings });
+            let [inference] = inference;
+            heard.push(WindowResult { at, inference });
         }
         Ok(heard)
     }

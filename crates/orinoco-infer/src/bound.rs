@@ -34,13 +34,13 @@ pub(crate) trait Adapter<Work: ?Sized> {
 
 /// What is behind a model.
 pub(crate) trait Readout {
-    /// Reads as many items of the latest run as there are `findings`. Returns as [`Adapter::write`].
+    /// Reads as many items of the latest run as there are `results`. Returns as [`Adapter::write`].
     fn read(
         &mut self,
         session: &dyn Session,
         mappings: &[Mapping],
         stream: &ExecutionStream,
-        findings: &mut [InferenceResult],
+        results: &mut [InferenceResult],
     ) -> Result<u32, Diagnosis>;
 }
 
@@ -73,11 +73,11 @@ impl<A, R: Readout> BoundModel<A, R> {
     }
 
     /// Makes findings of the outputs.
-    pub(crate) fn read<W: ?Sized>(&mut self, findings: &mut [InferenceResult]) -> Result<u32, Diagnosis>
+    pub(crate) fn read<W: ?Sized>(&mut self, results: &mut [InferenceResult]) -> Result<u32, Diagnosis>
     where
         A: Adapter<W>,
     {
-        self.readout.read(self.session.as_ref(), self.adapter.mappings(), &self.stream, findings)
+        self.readout.read(self.session.as_ref(), self.adapter.mappings(), &self.stream, results)
     }
 
     /// Lets go of `work`.

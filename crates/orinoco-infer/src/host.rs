@@ -122,7 +122,7 @@ impl Readout for HostHead {
         session: &dyn Session,
         mappings: &[Mapping],
         _: &ExecutionStream,
-        findings: &mut [InferenceResult],
+        results: &mut [InferenceResult],
     ) -> Result<u32, Diagnosis> {
         for HeadOutput { index, converted } in &mut self.outputs {
             let Some(converted) = converted else { continue };
@@ -140,7 +140,7 @@ impl Readout for HostHead {
             };
             *view = Output { shape: tensor.shape, data, batch: self.batch };
         }
-        for (item, (found, mapping)) in findings.iter_mut().zip(mappings).enumerate() {
+        for (item, (found, mapping)) in results.iter_mut().zip(mappings).enumerate() {
             found.clear();
             self.head.decode(&views[..self.outputs.len()], item, mapping, found);
         }
@@ -240,15 +240,15 @@ mod tests {
     #[test]
     fn raw_tensors_of_one_picture_are_kept_whole() {
         let mut parts = bind(HeadSpec::new(heads::RAW, 0), &[3, 4], 1).expect("raw takes anything");
-        let mut findings = [InferenceResult::default()];
+        let mut results = [InferenceResult::default()];
         let read = parts.head.read(
             parts.session.as_ref(),
             &[Mapping::default()],
             &ExecutionStream::Host,
-            &mut findings,
+            &mut results,
         );
         read.expect("it is there");
-        let [found] = findings;
+        let [found] = results;
         let expected: Vec<f32> = (0u8..12).map(f32::from).collect();
         assert_eq!((&found.tensors[0].shape[..], &found.tensors[0].data), (&[3, 4][..], &expected));
         assert!(bind(HeadSpec::new(heads::RAW, 0), &[3, 4], 2).is_err());

@@ -86,7 +86,7 @@ pub struct ChosenEngine {
     /// What its engine shares with others.
     pub context: EngineContext,
     inputs: ProbeInputs,
-    proof: Option<Box<dyn Session>>,
+    probe: Option<Box<dyn Session>>,
 }
 
 impl ChosenEngine {
@@ -101,13 +101,13 @@ impl ChosenEngine {
         wanted: TensorMemory,
         scratch: Option<(&Scratch, &str)>,
     ) -> Result<Box<dyn Session>, Diagnosis> {
-        let proof = self.proof.take();
+        let probe = self.probe.take();
         let is_on_host = [wanted, self.prepared.memory()].contains(&TensorMemory::Host);
-        match proof {
-            Some(proof) if is_on_host && scratch.is_none() => return Ok(proof),
-            Some(proof) if is_on_host => proof.recycle(),
+        match probe {
+            Some(probe) if is_on_host && scratch.is_none() => return Ok(probe),
+            Some(probe) if is_on_host => probe.recycle(),
             // On the GPU it makes room.
-            proof => drop(proof),
+            probe => drop(probe),
         }
         let mut session =
             self.prepared.session(&SessionSpec { shapes: &self.inputs.shapes, memory: wanted, scratch })?;
@@ -119,8 +119,8 @@ impl ChosenEngine {
 
     /// Gives up the session of the proof, where one on the GPU is going to take its place: until all models of a board are
     /// bound, the GPU would hold each twice.
-    pub fn give_up_proof(&mut self) {
-        self.proof = None;
+    pub fn drop_probe(&mut self) {
+        self.probe = None;
     }
 }
 
@@ -145,7 +145,7 @@ pub fn choose(
     let mut refused = Vec::new();
     let mut verdicts = Vec::new();
     for Candidate { engine, is_required } in order.candidates.iter().copied() {
-        let (why, detail) = match prove(engine, file, context, inputs_for) {
+        let (why, detail) = match run_probe(engine, file, context, inputs_for) {
             Ok(chosen) => return Ok(ChosenEngine { refused, ..chosen }),
             Err(RefusalReason::Absent(why)) => (why, None),
             Err(RefusalReason::Everywhere(fault)) => return Err(fault),
@@ -195,7 +195,7 @@ fn is_unreadable(fault: &Diagnosis) -> bool {
 }
 
 /// One run on the constants, and zeros in every other input.
-fn prove(
+fn run_probe(
     engine: &dyn Engine,
     file: &Path,
     context: &EngineContext,
@@ -209,7 +209,7 @@ fn prove(
     session.run()?;
     let (name, version) = (engine.name(), info.version);
     let (context, refused) = (context.clone(), Vec::new());
-    Ok(ChosenEngine { prepared, name, version, refused, context, inputs, proof: Some(session) })
+    Ok(ChosenEngine { prepared, name, version, refused, context, inputs, probe: Some(session) })
 }
 
 fn required(name: &str, why: &str) -> Diagnosis {

@@ -101,8 +101,8 @@ fn plan(engine: &str, scratch: &Scratch) -> Option<ImagePlan> {
         ImagePlan::new(&model, &binding, prepared.as_ref(), session, &context, clock).expect("it runs");
     // Others may compute in it while a plan is bound.
     assert_eq!(scratch.usage().allocations, 0, "a plan keeps out of it until it is replayed");
-    let mut findings = [InferenceResult::default()];
-    plan.replay(&[frame()], &mut findings).expect("it runs");
+    let mut results = [InferenceResult::default()];
+    plan.execute(&[frame()], &mut results).expect("it runs");
     let is_ours = engine.name() != "tract";
     assert_eq!(scratch.usage().allocations > 0, is_ours, "tract keeps its own memory");
     Some(plan)
@@ -125,16 +125,16 @@ fn a_replay_allocates_nothing_around_the_engines_call() {
     for engine in ENGINES {
         let scratch = Scratch::new(64 << 20).expect("there is room");
         let Some(mut plan) = plan(engine, &scratch) else { continue };
-        let (frames, mut findings) = ([frame()], [InferenceResult::default()]);
+        let (frames, mut results) = ([frame()], [InferenceResult::default()]);
         for _ in 0..WARM {
-            plan.replay(&frames, &mut findings).expect("it runs");
+            plan.execute(&frames, &mut results).expect("it runs");
         }
         let replays = if long { 10_000 } else { 100 };
         let (ours, theirs) = (OURS.get(), ENGINES_OWN.get());
         let mut last = theirs;
         let mut each = (u64::MAX, 0);
         for _ in 0..replays {
-            plan.replay(&frames, &mut findings).expect("it runs");
+            plan.execute(&frames, &mut results).expect("it runs");
             let now = ENGINES_OWN.get();
             each = (each.0.min(now - last), each.1.max(now - last));
             last = now;

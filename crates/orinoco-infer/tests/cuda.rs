@@ -228,8 +228,8 @@ fn check(loaded: &Loaded, gpu: &EngineContext, batches: &[Vec<Frame>]) -> Vec<In
     for frames in batches {
         let mut expected = vec![InferenceResult::default(); frames.len()];
         let mut seen = expected.clone();
-        cpu.replay(frames, &mut expected).expect("it runs");
-        let times = gpu.replay(frames, &mut seen).expect("it runs");
+        cpu.execute(frames, &mut expected).expect("it runs");
+        let times = gpu.execute(frames, &mut seen).expect("it runs");
         assert_eq!(times.graph_fallbacks, 0, "{}", loaded.model.name);
         for (seen, expected) in seen.iter().zip(&expected) {
             check_same(&loaded.model.name, seen, expected);
@@ -340,8 +340,8 @@ fn frames_in_video_memory_are_read_where_they_are_and_given_back() {
         let mixed = [in_video_memory(&host[0], &given_back), host[1].share()];
         let mut expected = vec![InferenceResult::default(); 2];
         let mut seen = expected.clone();
-        cpu.replay(&host, &mut expected).expect("it runs");
-        gpu.replay(&mixed, &mut seen).expect("it runs");
+        cpu.execute(&host, &mut expected).expect("it runs");
+        gpu.execute(&mixed, &mut seen).expect("it runs");
         seen.iter().zip(&expected).for_each(|(seen, expected)| check_same("video memory", seen, expected));
         assert!(seen.iter().all(|found| !found.detections.is_empty()), "there is something to compare");
         assert_eq!(given_back.load(Ordering::Relaxed), turn, "the frame is still ours");

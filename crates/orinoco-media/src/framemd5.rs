@@ -85,8 +85,8 @@ impl FrameMd5Sink {
 }
 
 impl Sink for FrameMd5Sink {
-    fn write(&mut self, outcome: &FrameResult) -> Result<(), Diagnosis> {
-        self.write_frame(&outcome.frame)
+    fn write(&mut self, frame_result: &FrameResult) -> Result<(), Diagnosis> {
+        self.write_frame(&frame_result.frame)
     }
 
     fn flush(&mut self) -> Result<(), Diagnosis> {

@@ -299,22 +299,23 @@ impl Mp4Sink {
         Diagnosis::new(&codes::SINK_WRITE, self.path.display(), cause, next)
     }
 
-    fn encode(&mut self, outcome: &FrameResult) -> Result<(), Diagnosis> {
-        let view = outcome.frame.view();
+    fn encode(&mut self, frame_result: &FrameResult) -> Result<(), Diagnosis> {
+        let view = frame_result.frame.view();
         let desc = *view.desc();
         // 4:2:0 video has even sides; an odd last row or column is left out.
         let (width, height) = (desc.width & !1, desc.height & !1);
         if width == 0 || height == 0 {
             return Err(self.fault("the pictures are too small to encode", "use a larger source"));
         }
-        let shape = Shape { width, height, colour: i420::colour_of(&view), aspect: outcome.frame.aspect };
+        let shape =
+            Shape { width, height, colour: i420::colour_of(&view), aspect: frame_result.frame.aspect };
         if self.recording.is_none() {
             self.recording = Some(self.start(shape, &desc)?);
         }
         self.recording.as_mut().expect("it was started above").latest = desc.pts;
         let fits = self.put(desc.pts, desc.clock, shape, |bytes, draw| {
             let fits = i420::pack(&view, width as usize, height as usize, bytes);
-            draw(bytes, width, height, OverlayContent::FrameResult(outcome));
+            draw(bytes, width, height, OverlayContent::FrameResult(frame_result));
             fits
         })?;
         if fits {
@@ -380,8 +381,8 @@ impl Mp4Sink {
 
 impl Sink for Mp4Sink {
     /// Encodes the outcome's frame; waits at most 10 s for an encoder that is behind.
-    fn write(&mut self, outcome: &FrameResult) -> Result<(), Diagnosis> {
-        self.encode(outcome)
+    fn write(&mut self, frame_result: &FrameResult) -> Result<(), Diagnosis> {
+        self.encode(frame_result)
     }
 
     /// Shows that there is no picture, where there was one before.

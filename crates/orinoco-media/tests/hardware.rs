@@ -149,7 +149,7 @@ fn run_into_ring(
         stream: StreamId(0),
         shown: "stand-in".to_owned(),
         source: Box::new(source),
-        inlet: mux.add(StreamId(0), queue).expect("open"),
+        frame_sender: mux.add(StreamId(0), queue).expect("open"),
         reconnect: Reconnect { attempts_max: Some(3), stall: Duration::from_secs(5) },
         frames_max,
         clock,

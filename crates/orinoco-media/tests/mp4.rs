@@ -17,7 +17,7 @@ use orinoco_media::{Ball, Draw, Mp4Sink, OverlayContent, cut_torn_mp4, decode_im
 use orinoco_pipeline::{Frame, FrameResult, PixelAspect, Poll, Sink, Slot, SlotPool};
 use orinoco_uri::{SourceKind, SourceUri};
 
-fn outcome(frame: Frame) -> FrameResult {
+fn frame_result(frame: Frame) -> FrameResult {
     FrameResult { frame, found: Vec::new(), finished: Nanos(0) }
 }
 
@@ -30,7 +30,7 @@ fn grey(width: u32, height: u32, format: PixelFormat, pts: u64) -> FrameResult {
     desc.pts = Pts(pts);
     let mut slot = SlotPool::new(1, desc.bytes_needed()).take(Duration::ZERO).expect("free");
     slot.bytes.fill(128);
-    outcome(Frame::new(desc, Slot::Owned(slot), Nanos(0)).expect("it fits"))
+    frame_result(Frame::new(desc, Slot::Owned(slot), Nanos(0)).expect("it fits"))
 }
 
 #[test]
@@ -77,8 +77,8 @@ fn every_frame_comes_back_at_its_time_with_what_was_drawn() {
     let count = Arc::clone(&drawn);
     let draw: Draw = Box::new(move |picture, width, height, shown| {
         count.fetch_add(1, Ordering::Relaxed);
-        let OverlayContent::FrameResult(outcome) = shown else { panic!("{shown:?}") };
-        assert_eq!((width, height), (outcome.frame.desc.width, outcome.frame.desc.height));
+        let OverlayContent::FrameResult(frame_result) = shown else { panic!("{shown:?}") };
+        assert_eq!((width, height), (frame_result.frame.desc.width, frame_result.frame.desc.height));
         assert_eq!(picture.len(), (width * height * 3 / 2) as usize);
         for row in picture.chunks_exact_mut(width as usize).take(16) {
             row[..16].fill(235);
@@ -92,7 +92,7 @@ fn every_frame_comes_back_at_its_time_with_what_was_drawn() {
     let mut times = Vec::new();
     while let Poll::Frame(frame) = source.next(Duration::from_secs(1)).expect("it never fails") {
         times.push(frame.desc.pts.0);
-        sink.write(&outcome(frame)).expect("there is room");
+        sink.write(&frame_result(frame)).expect("there is room");
     }
     assert_eq!(sink.finish().expect("there is room"), Some(path.clone()));
     note(&format!("{} encodes 90 frames in {:?}", sink.encoder(), begin.elapsed()));
@@ -163,7 +163,7 @@ fn a_decoded_image_can_be_encoded() {
     let frame = decode_image(&data.join("images/dog_bicycle_truck.jpg"), &*clock()).expect("it is an image");
     let mut sink =
         Mp4Sink::create(&folder.path().join("x.mp4"), Codec::H264, no_drawing()).expect("writable");
-    sink.write(&outcome(frame)).expect("there is room");
+    sink.write(&frame_result(frame)).expect("there is room");
     let path = sink.finish().expect("there is room").expect("there was a frame");
     let reading = read(path.to_str().expect("UTF-8"), usize::MAX, |_| ());
     assert_eq!((reading.frames.len(), reading.fault.is_none()), (1, true));
@@ -437,7 +437,7 @@ fn a_full_disk_is_told_and_does_not_hang() {
         source.open().expect("it always opens");
         let Ok(Poll::Frame(mut frame)) = source.next(Duration::ZERO) else { panic!("a slot is free") };
         frame.desc.pts = Pts(number * 40_000_000);
-        fault = sink.write(&outcome(frame)).err();
+        fault = sink.write(&frame_result(frame)).err();
         if fault.is_some() {
             break;
         }

@@ -112,7 +112,7 @@ impl Arena {
     /// Takes a range back, whoever frees it. Its holder must not touch it any more: another request may get it.
     pub fn free(&self, ptr: NonNull<u8>) -> Result<(), UnknownRange> {
         let offset = ptr.addr().get().checked_sub(self.base.addr().get());
-        if self.ledger().give_back(offset) { Ok(()) } else { Err(UnknownRange) }
+        if self.ledger().release(offset) { Ok(()) } else { Err(UnknownRange) }
     }
 
     /// The owner of that name; made when it is first asked for.

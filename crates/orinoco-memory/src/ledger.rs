@@ -95,7 +95,7 @@ impl Ledger {
 
     /// Takes back the range that starts at `offset`. False when none does, which is counted.
     #[must_use]
-    pub fn give_back(&mut self, offset: Option<usize>) -> bool {
+    pub fn release(&mut self, offset: Option<usize>) -> bool {
         let held = offset.and_then(|offset| Some((offset, self.held.remove(&offset)?)));
         let Some((offset, HeldRange { bytes, owner })) = held else {
             self.not_held += 1;

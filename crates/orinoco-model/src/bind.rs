@@ -16,7 +16,7 @@ pub struct Binding {
     /// Pictures in one run: the batch asked for, or what the graph fixes.
     pub batch: usize,
     /// For each of the model's feeds the index of its input.
-    pub feeds: Vec<usize>,
+    pub extra_inputs: Vec<usize>,
     /// For each of the model's feeds the output that goes back into it.
     pub states: Vec<Option<usize>>,
 }
@@ -60,14 +60,14 @@ impl Model {
             input: index,
             shapes: vec![Vec::new(); inputs.len()],
             batch,
-            feeds: Vec::with_capacity(self.feeds.len()),
-            states: Vec::with_capacity(self.feeds.len()),
+            extra_inputs: Vec::with_capacity(self.extra_inputs.len()),
+            states: Vec::with_capacity(self.extra_inputs.len()),
         };
         binding.shapes[index] = wanted;
-        for feed in &self.feeds {
-            let (place, shape, state) = self.bind_feed(feed, inputs, outputs, batch)?;
+        for extra_input in &self.extra_inputs {
+            let (place, shape, state) = self.bind_extra_input(extra_input, inputs, outputs, batch)?;
             binding.shapes[place] = shape;
-            binding.feeds.push(place);
+            binding.extra_inputs.push(place);
             binding.states.push(state);
         }
         heads::build(&self.head, &self.head_input(), &self.declared(outputs))
@@ -99,12 +99,14 @@ impl Model {
 
     /// Whether what it gives depends on what it was given before.
     pub fn has_state(&self) -> bool {
-        self.feeds.iter().any(|feed| matches!(feed.value, ExtraInputValue::State(_)))
+        self.extra_inputs.iter().any(|extra_input| matches!(extra_input.value, ExtraInputValue::State(_)))
     }
 
     /// Whether the output `name` is fed back into an input.
     pub fn is_state(&self, name: &str) -> bool {
-        self.feeds.iter().any(|feed| matches!(&feed.value, ExtraInputValue::State(output) if output == name))
+        self.extra_inputs
+            .iter()
+            .any(|extra_input| matches!(&extra_input.value, ExtraInputValue::State(output) if output == name))
     }
 
     fn main_shape(&self, main: &TensorDesc, batch: usize) -> Vec<usize> {
@@ -123,38 +125,42 @@ impl Model {
         }
     }
 
-    fn bind_feed(
+    fn bind_extra_input(
         &self,
-        feed: &ExtraInput,
+        extra_input: &ExtraInput,
         inputs: &[TensorDesc],
         outputs: &[TensorDesc],
         batch: usize,
     ) -> Result<(usize, Vec<usize>, Option<usize>), Diagnosis> {
-        let place = find(inputs, &feed.input).ok_or_else(|| {
-            self.disagrees(format!("it has no input `{}`; its inputs are {}", feed.input, names(inputs)))
+        let place = find(inputs, &extra_input.input).ok_or_else(|| {
+            self.disagrees(format!(
+                "it has no input `{}`; its inputs are {}",
+                extra_input.input,
+                names(inputs)
+            ))
         })?;
         let input = &inputs[place];
         let open = input.shape.iter().enumerate().map(|(axis, dim)| match dim {
             Dim::Fixed(size) => Some(*size),
             // The first axis is the batch, unless the description gives a shape.
-            Dim::Dynamic if feed.shape.is_empty() && axis == 0 => Some(batch),
-            Dim::Dynamic => feed.shape.get(axis).copied(),
+            Dim::Dynamic if extra_input.shape.is_empty() && axis == 0 => Some(batch),
+            Dim::Dynamic => extra_input.shape.get(axis).copied(),
         });
-        let agrees = feed.shape.is_empty()
-            || (feed.shape.len() == input.shape.len()
-                && input.shape.iter().zip(&feed.shape).all(|(axis, size)| axis.accepts(*size)));
+        let agrees = extra_input.shape.is_empty()
+            || (extra_input.shape.len() == input.shape.len()
+                && input.shape.iter().zip(&extra_input.shape).all(|(axis, size)| axis.accepts(*size)));
         let shape = open.collect::<Option<Vec<usize>>>().filter(|_| agrees).ok_or_else(|| {
-            let given = &feed.shape;
+            let given = &extra_input.shape;
             self.disagrees(format!(
                 "its input is {input}, which the shape {given:?} of the description does not fix"
             ))
         })?;
         let elements: usize = shape.iter().product();
-        match &feed.value {
+        match &extra_input.value {
             ExtraInputValue::Constant(values) if values.len() != 1 && values.len() != elements => Err(self
                 .disagrees(format!(
                     "its input `{}` takes {elements} numbers, and the description gives {}",
-                    feed.input,
+                    extra_input.input,
                     values.len()
                 ))),
             ExtraInputValue::Constant(_) => Ok((place, shape, None)),
@@ -169,7 +175,8 @@ impl Model {
 
     /// The main input: the one named, else the one that no feed fills.
     fn find_input(&self, inputs: &[TensorDesc]) -> Result<usize, Diagnosis> {
-        let fed = |input: &TensorDesc| self.feeds.iter().any(|feed| feed.input == input.name);
+        let fed =
+            |input: &TensorDesc| self.extra_inputs.iter().any(|extra_input| extra_input.input == input.name);
         let free: Vec<usize> = (0..inputs.len()).filter(|index| !fed(&inputs[*index])).collect();
         let named = self.input_name.as_ref().map(|name| {
             find(inputs, name).ok_or_else(|| {

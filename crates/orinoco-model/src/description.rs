@@ -6,7 +6,7 @@ use orinoco_config::{Document, Faults, Vars};
 use orinoco_core::ElementType;
 use orinoco_vision::HeadSpec;
 
-use crate::input::{ExtraInput, ModelInput, Quantization, read_feeds, read_input};
+use crate::input::{ExtraInput, ModelInput, Quantization, read_extra_inputs, read_input};
 use crate::output::read_output;
 
 /// A model as its description says it is.
@@ -22,7 +22,7 @@ pub struct Model {
     pub file: PathBuf,
     /// The file's SHA-256 in hex, where the description gives it.
     pub sha256: Option<String>,
-    /// The graph's main input; its only one, beside `feeds`, when not given.
+    /// The graph's main input; its only one, beside `extra_inputs`, when not given.
     pub input_name: Option<String>,
     /// The main input's type, where the description promises one.
     pub input_element: Option<ElementType>,
@@ -31,7 +31,7 @@ pub struct Model {
     /// How numbers are written into an integer input; as they are when not given.
     pub input_quantization: Option<Quantization>,
     /// What goes into the other inputs.
-    pub feeds: Vec<ExtraInput>,
+    pub extra_inputs: Vec<ExtraInput>,
     /// How to read the outputs.
     pub head: HeadSpec,
     /// How to read integer outputs; as they are when not given.
@@ -76,7 +76,7 @@ impl Model {
             }
         };
         let mut input = read_input(top.table("input"));
-        let feeds = read_feeds(&top);
+        let extra_inputs = read_extra_inputs(&top);
         let (head, output_quantization, labels) = read_output(top.table("output"), locate);
         top.finish();
         if let ModelInput::Image(image) = &mut input.input
@@ -94,7 +94,7 @@ impl Model {
             input_element: input.element,
             input: input.input,
             input_quantization: input.quantization,
-            feeds,
+            extra_inputs,
             head,
             output_quantization,
             labels,

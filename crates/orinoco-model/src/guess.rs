@@ -24,7 +24,7 @@ const WINDOW_USUAL: usize = 512;
 impl Model {
     /// What the graph in `file` most likely is, from its inputs and outputs alone.
     pub fn guess(file: &Path, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Result<Self, Diagnosis> {
-        let (main, feeds, mut unsure) = split_inputs(inputs, outputs);
+        let (main, extra_inputs, mut unsure) = split_inputs(inputs, outputs);
         let extras = OnnxMetadata::read(file);
         let unknown = |cause: String| {
             let next = "write a model.toml for it (docs/model-files.md has one for each head)";
@@ -33,7 +33,9 @@ impl Model {
         let main =
             main.ok_or_else(|| unknown("it has no input that could be a picture or sound".to_owned()))?;
         let fed_back = |output: &&TensorDesc| {
-            !feeds.iter().any(|feed| feed.value == ExtraInputValue::State(output.name.clone()))
+            !extra_inputs
+                .iter()
+                .any(|extra_input| extra_input.value == ExtraInputValue::State(output.name.clone()))
         };
         let read: Vec<TensorDesc> = outputs.iter().filter(fed_back).cloned().collect();
         let input_quantization;
@@ -78,7 +80,7 @@ impl Model {
             input,
             input_element: None,
             input_quantization,
-            feeds,
+            extra_inputs,
             head,
             output_quantization,
             labels,
@@ -281,7 +283,7 @@ fn split_inputs<'a>(
             (&inputs[best], inputs.iter().enumerate().filter(move |(index, _)| *index != best))
         }
     };
-    let mut feeds = Vec::new();
+    let mut extra_inputs = Vec::new();
     for (_, input) in others {
         // An output of the same rank whose name begins like the input's: `state` and `stateN`, `h0` and `h0_out`.
         let back = outputs
@@ -299,9 +301,9 @@ fn split_inputs<'a>(
         let open = input.shape.contains(&Dim::Dynamic);
         let size = |dim: &Dim| if let Dim::Fixed(n) = dim { *n } else { 1 };
         let shape = if open { input.shape.iter().map(size).collect() } else { Vec::new() };
-        feeds.push(ExtraInput { input: input.name.clone(), shape, value });
+        extra_inputs.push(ExtraInput { input: input.name.clone(), shape, value });
     }
-    (Some(main), feeds, unsure)
+    (Some(main), extra_inputs, unsure)
 }
 
 /// What the graph says of a picture: size, layout and channels.

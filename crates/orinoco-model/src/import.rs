@@ -62,8 +62,8 @@ impl Import {
             model.input_name = Some(name.clone());
         }
         for state in &said.states {
-            model.feeds.retain(|feed| feed.input != state.input);
-            model.feeds.push(state.clone());
+            model.extra_inputs.retain(|extra_input| extra_input.input != state.input);
+            model.extra_inputs.push(state.clone());
         }
         let mut settled = self.lay_over_input(&mut model);
         settled.extend(self.lay_over_head(&mut model));

@@ -188,29 +188,29 @@ pub(crate) fn read_quantization(table: &TableReader<'_>) -> Option<Quantization>
 }
 
 /// Reads every `[[constant]]` and `[[state]]`.
-pub(crate) fn read_feeds(top: &TableReader<'_>) -> Vec<ExtraInput> {
+pub(crate) fn read_extra_inputs(top: &TableReader<'_>) -> Vec<ExtraInput> {
     let shape = |table: &TableReader<'_>| table.counts("shape").iter().map(|n| *n as usize).collect();
     let constants = top.tables("constant").into_iter().map(|table| {
         let values: Vec<f32> = table.floats("value").iter().map(|value| *value as f32).collect();
         if values.is_empty() {
             table.missing("value", "list the numbers that go into the input, as value = [16000]");
         }
-        let feed = ExtraInput {
+        let extra_input = ExtraInput {
             input: table.text_required("input"),
             shape: shape(&table),
             value: ExtraInputValue::Constant(values),
         };
         table.finish();
-        feed
+        extra_input
     });
     let states = top.tables("state").into_iter().map(|table| {
-        let feed = ExtraInput {
+        let extra_input = ExtraInput {
             input: table.text_required("input"),
             shape: shape(&table),
             value: ExtraInputValue::State(table.text_required("output")),
         };
         table.finish();
-        feed
+        extra_input
     });
     constants.chain(states).collect()
 }

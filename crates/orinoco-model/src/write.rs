@@ -38,7 +38,7 @@ impl Model {
             ModelInput::Audio(audio) => text.audio(audio),
         }
         text.quantization(self.input_quantization);
-        text.feeds();
+        text.extra_inputs();
         text.table("[output]");
         text.head(&self.head);
         text.quantization(self.output_quantization);
@@ -155,22 +155,22 @@ impl Writer<'_> {
         }
     }
 
-    fn feeds(&mut self) {
-        for feed in &self.model.feeds {
-            match &feed.value {
+    fn extra_inputs(&mut self) {
+        for extra_input in &self.model.extra_inputs {
+            match &extra_input.value {
                 ExtraInputValue::Constant(values) => {
                     self.table("[[constant]]");
-                    self.quoted("input", &feed.input);
+                    self.quoted("input", &extra_input.input);
                     self.line("value", &numbers(values));
                 }
                 ExtraInputValue::State(output) => {
                     self.table("[[state]]");
-                    self.quoted("input", &feed.input);
+                    self.quoted("input", &extra_input.input);
                     self.quoted("output", output);
                 }
             }
-            if !feed.shape.is_empty() {
-                self.line("shape", &format!("{:?}", feed.shape));
+            if !extra_input.shape.is_empty() {
+                self.line("shape", &format!("{:?}", extra_input.shape));
             }
         }
     }

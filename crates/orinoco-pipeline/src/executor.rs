@@ -28,7 +28,7 @@ pub trait Executor: Send {
         false
     }
 
-    /// Runs the plan on `frames` (1 to `batch_max`), and fills as many `findings`.
-    fn replay(&mut self, frames: &[Frame], findings: &mut [InferenceResult])
+    /// Runs the plan on `frames` (1 to `batch_max`), and fills as many `results`.
+    fn execute(&mut self, frames: &[Frame], results: &mut [InferenceResult])
     -> Result<StageTimes, Diagnosis>;
 }

@@ -20,7 +20,7 @@ pub use execute::{BoundPlan, ObjectSelection, not_finite};
 /// Follows what a stream's models find, from frame to frame: a tracker. Called for every frame, in order.
 pub trait StreamTracker: Send {
     /// Adds what it knows to the findings of one frame.
-    fn follow(&mut self, frame: &FrameDesc, found: &mut Vec<ModelResult>);
+    fn track(&mut self, frame: &FrameDesc, found: &mut Vec<ModelResult>);
 }
 
 /// One model of those that a stream's frames run through.
@@ -45,9 +45,9 @@ pub struct JoinRequest {
     /// Plans of those models that the lane does not hold yet.
     pub plans: Vec<BoundPlan>,
     /// Who follows its objects, where that is wanted.
-    pub follower: Option<Box<dyn StreamTracker>>,
+    pub tracker: Option<Box<dyn StreamTracker>>,
     /// Where its outcomes go.
-    pub outlet: ResultSender,
+    pub result_sender: ResultSender,
     /// The wish to end it.
     pub stop: Stop,
 }
@@ -78,11 +78,11 @@ impl LaneEntry {
         let brought: Vec<PlanFacts> = brought.collect();
         let mut books = lock(&self.books);
         books.core.check_join(&models, &brought)?;
-        let inlet = self.mux.add(joining.stream, joining.queue).map_err(|Closed| JoinError::Ended)?;
+        let frame_sender = self.mux.add(joining.stream, joining.queue).map_err(|Closed| JoinError::Ended)?;
         // The lane may know of the stream by now, and waits for the books to admit it.
         books.core.join(joining.stream, models, &brought);
         books.joining.push(joining);
-        Ok(inlet)
+        Ok(frame_sender)
     }
 
     /// Whether the lane's plan of a model reads frames where the video hardware left them.
@@ -139,8 +139,8 @@ pub struct Lane {
 struct LaneStream {
     group: usize,
     steps: Vec<Step>,
-    follower: Option<Box<dyn StreamTracker>>,
-    outlet: ResultSender,
+    tracker: Option<Box<dyn StreamTracker>>,
+    result_sender: ResultSender,
     stop: Stop,
     /// Frames that came.
     frames: u64,
@@ -164,9 +164,9 @@ impl Lane {
                 Next::Joined => self.admit_streams(),
                 Next::Left(stream) => self.remove_stream(stream),
                 Next::Batch(group) => {
-                    let replayed = self.replay(group, &batch);
-                    let after = lock(&self.books).core.finished(replayed.is_ok());
-                    match replayed {
+                    let executed = self.execute(group, &batch);
+                    let after = lock(&self.books).core.finished(executed.is_ok());
+                    match executed {
                         Ok(found) => self.forward_results(&mut batch, found),
                         Err(why) => {
                             self.drop_all(&mut batch);
@@ -183,11 +183,11 @@ impl Lane {
 
     fn admit_streams(&mut self) {
         let joining = std::mem::take(&mut lock(&self.books).joining);
-        for JoinRequest { stream, queue, steps, plans, follower, outlet, stop } in joining {
+        for JoinRequest { stream, queue, steps, plans, tracker, result_sender, stop } in joining {
             for plan in plans {
                 self.plans.entry(plan.model).or_insert_with(|| LanePlan::new(plan));
             }
-            let joined = LaneStream { group: queue.group, steps, follower, outlet, stop, frames: 0 };
+            let joined = LaneStream { group: queue.group, steps, tracker, result_sender, stop, frames: 0 };
             self.streams.insert(stream, joined);
         }
     }
@@ -204,7 +204,7 @@ impl Lane {
     }
 
     /// Runs a batch through the models of its group, and returns what they found in each frame.
-    fn replay(&mut self, group: usize, batch: &[Frame]) -> Result<Vec<Vec<ModelResult>>, Diagnosis> {
+    fn execute(&mut self, group: usize, batch: &[Frame]) -> Result<Vec<Vec<ModelResult>>, Diagnosis> {
         let now = self.clock.now();
         let mut numbers = Vec::with_capacity(batch.len());
         for frame in batch {
@@ -226,10 +226,10 @@ impl Lane {
                 }
             }
             let plan = plans.get_mut(&step.model).expect("a stream brings the plans of its models");
-            let replayed = plan.replay(pictures, &mut found, &self.stats, &*self.events);
-            if let Err(why) = replayed {
+            let executed = plan.execute(pictures, &mut found, &self.stats, &*self.events);
+            if let Err(why) = executed {
                 pictures.clear();
-                self.events.emit(Event::ReplayFailed { model: plan.plan.name.clone(), why: why.clone() });
+                self.events.emit(Event::ExecutionFailed { model: plan.plan.name.clone(), why: why.clone() });
                 return Err(why);
             }
         }
@@ -242,16 +242,16 @@ impl Lane {
         let finished = self.clock.now();
         for (frame, mut found) in batch.drain(..).zip(found) {
             let stream = self.streams.get_mut(&frame.desc.stream).expect("a stream joins before its frames");
-            if let Some(follower) = &mut stream.follower {
-                follower.follow(&frame.desc, &mut found);
+            if let Some(tracker) = &mut stream.tracker {
+                tracker.track(&frame.desc, &mut found);
             }
-            stream.outlet.push(FrameResult { frame, found, finished }, &stream.stop, &self.stats);
+            stream.result_sender.push(FrameResult { frame, found, finished }, &stream.stop, &self.stats);
         }
     }
 
     fn drop_all(&self, batch: &mut Vec<Frame>) {
         for frame in batch.drain(..) {
-            self.stats.stream(frame.desc.stream).drop_frame(DropCause::ReplayFailed);
+            self.stats.stream(frame.desc.stream).drop_frame(DropCause::ExecutionFailed);
         }
     }
 }
@@ -286,7 +286,7 @@ mod tests {
         fn batch_max(&self) -> usize {
             1
         }
-        fn replay(&mut self, _: &[Frame], _: &mut [InferenceResult]) -> Result<StageTimes, Diagnosis> {
+        fn execute(&mut self, _: &[Frame], _: &mut [InferenceResult]) -> Result<StageTimes, Diagnosis> {
             match self {
                 Self::Fails => Err(Diagnosis::new(&codes::ENGINE_RUN, "test", "it fails", "nothing")),
                 Self::Panics => panic!("this test wants it"),
@@ -306,7 +306,7 @@ mod tests {
         stats.add_model();
         let (lane, entry) = Lane::new(clock.clone(), Arc::new(Quiet), stats.clone());
         let (stream, policy) = (StreamId(0), DropPolicy::Block);
-        let (sinks, outlet) =
+        let (sinks, result_sender) =
             SinkThread::new(stream, Vec::new(), policy, None, clock, Arc::new(Quiet), stats);
         let queue = StreamQueue { group: 0, batch_max: 1, frames_max: 1, policy, batch_wait: Duration::ZERO };
         let plan = BoundPlan { model: ModelId(0), name: "broken".to_owned(), executor: Box::new(broken) };
@@ -316,12 +316,12 @@ mod tests {
             queue,
             steps,
             plans: vec![plan],
-            follower: None,
-            outlet,
+            tracker: None,
+            result_sender,
             stop: Stop::default(),
         };
-        let inlet = entry.join(joining).expect("it runs");
-        let source = std::thread::spawn(move || while inlet.push(frame()).is_ok() {});
+        let frame_sender = entry.join(joining).expect("it runs");
+        let source = std::thread::spawn(move || while frame_sender.push(frame()).is_ok() {});
         let lane = std::thread::spawn(move || lane.run());
         source.join().expect("it is told that the lane is gone");
         assert!(!matches!(lane.join(), Ok(Ok(()))));
@@ -337,7 +337,7 @@ mod tests {
         fn reads_video_memory(&self) -> bool {
             self.0
         }
-        fn replay(&mut self, _: &[Frame], _: &mut [InferenceResult]) -> Result<StageTimes, Diagnosis> {
+        fn execute(&mut self, _: &[Frame], _: &mut [InferenceResult]) -> Result<StageTimes, Diagnosis> {
             Ok(StageTimes::default())
         }
     }
@@ -349,7 +349,7 @@ mod tests {
             let (lane, entry) = Lane::new(clock.clone(), Arc::new(Quiet), stats.clone());
             let (policy, batch_wait) = (DropPolicy::Block, Duration::ZERO);
             let join = |stream: StreamId, plans: Vec<BoundPlan>| {
-                let (_, outlet) = SinkThread::new(
+                let (_, result_sender) = SinkThread::new(
                     stream,
                     Vec::new(),
                     policy,
@@ -361,7 +361,7 @@ mod tests {
                 let queue = StreamQueue { group: 0, batch_max: 1, frames_max: 1, policy, batch_wait };
                 let steps = vec![Step { model: ModelId(0), interval: 1, on: None }];
                 let stop = Stop::default();
-                entry.join(JoinRequest { stream, queue, steps, plans, follower: None, outlet, stop })
+                entry.join(JoinRequest { stream, queue, steps, plans, tracker: None, result_sender, stop })
             };
             let plan = |reads| BoundPlan {
                 model: ModelId(0),

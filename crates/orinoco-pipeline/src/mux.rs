@@ -288,7 +288,7 @@ mod tests {
     #[test]
     fn streams_that_share_a_batch_fill_it_from_all_their_slots() {
         let (mux, inlets, _) = mux(DropPolicy::Block, 16, 2, 8, 60_000);
-        inlets.iter().for_each(|inlet| inlet.set_source_frames_max(Some(2)));
+        inlets.iter().for_each(|frame_sender| frame_sender.set_source_frames_max(Some(2)));
         let is_due = |mux: &Mux| mux.lock().core.due(mux.clock.now()) == Some(0);
         for seq in 0..2 {
             inlets[0].push(frame(0, seq)).expect("open");

@@ -1,7 +1,7 @@
 //! What becomes of a frame and its findings.
 
 mod core;
-mod outcome;
+mod frame_result;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -15,12 +15,12 @@ use orinoco_telemetry::{DropCause, Event, EventSink, SourceState, Stage, Stats};
 use crate::Stop;
 
 pub use self::core::{ResultOffer, SinkCore, SinkNext, SinkResult};
-pub use outcome::{Crossing, CrossingKind, FrameResult, ModelResult, Object};
+pub use frame_result::{Crossing, CrossingKind, FrameResult, ModelResult, Object};
 
 /// Takes outcomes: a file, a screen, a wire. Runs on its stream's sink thread.
 pub trait Sink: Send {
     /// Takes one outcome.
-    fn write(&mut self, outcome: &FrameResult) -> Result<(), Diagnosis>;
+    fn write(&mut self, frame_result: &FrameResult) -> Result<(), Diagnosis>;
 
     /// The source is away and has delivered nothing for `silence`. Called once a second until it is back, if it was there
     /// before; outputs that have nothing to say about it do nothing.
@@ -71,18 +71,18 @@ pub struct ResultSender {
 impl ResultSender {
     /// Hands an outcome over. A stream that may drop frames never waits here, so that slow sinks cannot hold a lane. Others
     /// wait, but not for ever once `stop` is requested.
-    pub fn push(&mut self, mut outcome: FrameResult, stop: &Stop, stats: &Stats) {
+    pub fn push(&mut self, mut frame_result: FrameResult, stop: &Stop, stats: &Stats) {
         let Self { exchange, watches_stop } = self;
-        let stream = outcome.frame.desc.stream;
+        let stream = frame_result.frame.desc.stream;
         // Looked at only where there is no room.
         let mut stopping = false;
         loop {
-            let offer = exchange.lock().offer(outcome, stopping, exchange.clock.now());
+            let offer = exchange.lock().offer(frame_result, stopping, exchange.clock.now());
             match offer {
                 ResultOffer::Accepted => return exchange.outcome_came.notify(),
                 ResultOffer::Refused(_) => return stats.stream(stream).drop_frame(DropCause::SinkBehind),
                 ResultOffer::Full(refused, until) => {
-                    outcome = refused;
+                    frame_result = refused;
                     if !std::mem::replace(watches_stop, true) {
                         stop.watch(&exchange.room_came);
                     }
@@ -153,12 +153,12 @@ impl SinkThread {
             room_came: clock.signal(),
             clock: Arc::clone(&clock),
         });
-        let outlet = ResultSender { exchange: Arc::clone(&exchange), watches_stop: false };
+        let result_sender = ResultSender { exchange: Arc::clone(&exchange), watches_stop: false };
         let (outputs, has_sinks) = (SinkOutputs::default(), !sinks.is_empty());
         let failed = Arc::default();
         let thread =
             Self { stream, sinks, has_sinks, exchange, outputs, failed, latency_max, clock, events, stats };
-        (thread, outlet)
+        (thread, result_sender)
     }
 
     /// The number of sinks that have failed, for others to look at while it runs.
@@ -171,10 +171,10 @@ impl SinkThread {
         loop {
             let next = self.exchange.lock().next(self.clock.now());
             let result = match next {
-                SinkNext::Write(outcome) => {
+                SinkNext::Write(frame_result) => {
                     self.exchange.room_came.notify();
-                    self.tell(|sink| sink.write(&outcome));
-                    self.count(&outcome);
+                    self.tell(|sink| sink.write(&frame_result));
+                    self.count(&frame_result);
                     SinkResult::Wrote
                 }
                 SinkNext::CheckOffline => self.check_offline(),
@@ -226,23 +226,23 @@ impl SinkThread {
         SinkResult::WroteOffline
     }
 
-    fn count(&self, outcome: &FrameResult) {
+    fn count(&self, frame_result: &FrameResult) {
         let now = self.clock.now();
-        let total = now.since(outcome.frame.arrived);
+        let total = now.since(frame_result.frame.arrived);
         let mut stats = self.stats.stream(self.stream);
         if self.has_sinks && self.sinks.is_empty() {
             stats.drop_frame(DropCause::SinkFailed);
             return;
         }
         stats.frames_out += 1;
-        stats.first_in.get_or_insert(outcome.frame.arrived);
+        stats.first_in.get_or_insert(frame_result.frame.arrived);
         stats.last_out = Some(now);
-        let seen = outcome.reported().filter(|found| !found.predicted);
+        let seen = frame_result.reported().filter(|found| !found.predicted);
         let rows = |found: &ModelResult| {
-            (0..found.findings.detections.len()).filter(|row| found.reports(*row)).count()
+            (0..found.inference.detections.len()).filter(|row| found.reports(*row)).count()
         };
         stats.detections += seen.map(|found| rows(found) as u64).sum::<u64>();
-        stats.record(Stage::Sink, now.since(outcome.finished));
+        stats.record(Stage::Sink, now.since(frame_result.finished));
         stats.record(Stage::Total, total);
         if self.latency_max.is_some_and(|max| total > max) {
             stats.late += 1;
@@ -283,7 +283,7 @@ mod tests {
         fn emit(&self, _: Event) {}
     }
 
-    fn outcome() -> FrameResult {
+    fn frame_result() -> FrameResult {
         let slot = SlotPool::new(1, 1).take(Duration::ZERO).expect("free");
         let desc = FrameDesc::packed(PixelFormat::Gray8, 1, 1);
         let frame = Frame::new(desc, Slot::Owned(slot), Nanos(0)).expect("fits");
@@ -293,9 +293,9 @@ mod tests {
     fn thread(sink: impl Sink + 'static, policy: DropPolicy) -> (SinkThread, ResultSender, Stats) {
         let (stats, clock) = (Stats::new(1), Arc::new(MonotonicClock::default()));
         let sinks: Vec<Box<dyn Sink>> = vec![Box::new(sink)];
-        let (thread, outlet) =
+        let (thread, result_sender) =
             SinkThread::new(StreamId(0), sinks, policy, None, clock, Arc::new(Quiet), stats.clone());
-        (thread, outlet, stats)
+        (thread, result_sender, stats)
     }
 
     /// Takes so many outcomes, and notes what it is asked.
@@ -322,9 +322,9 @@ mod tests {
     #[test]
     fn a_sink_that_fails_completes_what_it_has() {
         let asked = Arc::default();
-        let (thread, mut outlet, stats) = thread(Short(2, Arc::clone(&asked)), DropPolicy::DropNewest);
-        (0..4).for_each(|_| outlet.push(outcome(), &Stop::default(), &stats));
-        drop(outlet);
+        let (thread, mut result_sender, stats) = thread(Short(2, Arc::clone(&asked)), DropPolicy::DropNewest);
+        (0..4).for_each(|_| result_sender.push(frame_result(), &Stop::default(), &stats));
+        drop(result_sender);
         let SinkOutputs { files, incomplete, faults } = thread.run();
         assert_eq!((files, incomplete, faults.len()), (Vec::new(), vec![PathBuf::from("short")], 1));
         assert_eq!(*asked.lock().expect("not poisoned"), ["write", "write", "write", "finish"]);
@@ -333,10 +333,10 @@ mod tests {
     #[test]
     fn sinks_that_block_get_every_outcome() {
         let asked = Arc::default();
-        let (thread, mut outlet, stats) = thread(Short(100, Arc::clone(&asked)), DropPolicy::Block);
+        let (thread, mut result_sender, stats) = thread(Short(100, Arc::clone(&asked)), DropPolicy::Block);
         let sinks = std::thread::spawn(move || thread.run());
-        (0..100).for_each(|_| outlet.push(outcome(), &Stop::default(), &stats));
-        drop(outlet);
+        (0..100).for_each(|_| result_sender.push(frame_result(), &Stop::default(), &stats));
+        drop(result_sender);
         assert!(sinks.join().expect("it does not panic").faults.is_empty());
         let asked = asked.lock().expect("not poisoned");
         assert_eq!(asked.iter().filter(|what| **what != "flush").count(), 101);
@@ -346,7 +346,7 @@ mod tests {
     /// Frames out, and frames dropped because sinks had failed, of 10 frames to `sinks`.
     fn counts(sinks: Vec<Box<dyn Sink>>) -> (u64, u64) {
         let (stats, clock) = (Stats::new(1), Arc::new(MonotonicClock::default()));
-        let (thread, mut outlet) = SinkThread::new(
+        let (thread, mut result_sender) = SinkThread::new(
             StreamId(0),
             sinks,
             DropPolicy::Block,
@@ -356,8 +356,8 @@ mod tests {
             stats.clone(),
         );
         let sinks = std::thread::spawn(move || thread.run());
-        (0..10).for_each(|_| outlet.push(outcome(), &Stop::default(), &stats));
-        drop(outlet);
+        (0..10).for_each(|_| result_sender.push(frame_result(), &Stop::default(), &stats));
+        drop(result_sender);
         sinks.join().expect("it does not panic");
         let stats = stats.stream(StreamId(0));
         (stats.frames_out, stats.dropped(DropCause::SinkFailed))
@@ -375,11 +375,11 @@ mod tests {
     #[test]
     fn sinks_flush_within_a_second_although_no_frame_comes_and_not_for_each_frame() {
         let asked: Arc<Mutex<Vec<&'static str>>> = Arc::default();
-        let (thread, mut outlet, stats) = thread(Short(1000, Arc::clone(&asked)), DropPolicy::Block);
+        let (thread, mut result_sender, stats) = thread(Short(1000, Arc::clone(&asked)), DropPolicy::Block);
         let sinks = std::thread::spawn(move || thread.run());
         let flushes = || asked.lock().expect("not poisoned").iter().filter(|what| **what == "flush").count();
         let begin = std::time::Instant::now();
-        (0..500).for_each(|_| outlet.push(outcome(), &Stop::default(), &stats));
+        (0..500).for_each(|_| result_sender.push(frame_result(), &Stop::default(), &stats));
         let writing = begin.elapsed();
         assert!(flushes() <= 1 + (writing.as_millis() / FLUSH_EVERY.as_millis()) as usize);
         std::thread::sleep(Duration::from_secs(1));
@@ -388,7 +388,7 @@ mod tests {
         std::thread::sleep(Duration::from_millis(1500));
         let quiet = flushes();
         assert!(quiet <= seen + FLUSHES_MAX as usize, "an idle stream is left alone: {seen}, then {quiet}");
-        drop(outlet);
+        drop(result_sender);
         sinks.join().expect("it does not panic");
     }
 
@@ -406,8 +406,8 @@ mod tests {
                 Err(Diagnosis::new(&codes::SINK_WRITE, "torn", "the disk is full", "free space"))
             }
         }
-        let (thread, outlet, _stats) = thread(Torn, DropPolicy::Block);
-        drop(outlet);
+        let (thread, result_sender, _stats) = thread(Torn, DropPolicy::Block);
+        drop(result_sender);
         let SinkOutputs { files, incomplete, faults } = thread.run();
         assert_eq!((files.len(), incomplete, faults.len()), (0, vec![PathBuf::from("torn")], 1));
     }
@@ -415,10 +415,10 @@ mod tests {
     #[test]
     fn a_sink_that_is_stuck_does_not_hold_up_the_end() {
         // Nobody runs the thread: nothing is taken.
-        let (_thread, mut outlet, stats) = thread(Short(0, Arc::default()), DropPolicy::Block);
+        let (_thread, mut result_sender, stats) = thread(Short(0, Arc::default()), DropPolicy::Block);
         let stop = Stop::default();
         stop.request();
-        (0..OUTCOMES_MAX + 3).for_each(|_| outlet.push(outcome(), &stop, &stats));
+        (0..OUTCOMES_MAX + 3).for_each(|_| result_sender.push(frame_result(), &stop, &stats));
         assert_eq!(stats.stream(StreamId(0)).dropped(DropCause::SinkBehind), 3);
     }
 }

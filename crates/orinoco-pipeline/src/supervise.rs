@@ -21,7 +21,7 @@ pub struct SourceRunner {
     /// The source.
     pub source: Box<dyn Source>,
     /// Where its frames go.
-    pub inlet: FrameSender,
+    pub frame_sender: FrameSender,
     /// How it is kept alive.
     pub reconnect: Reconnect,
     /// Ends after this many frames; what was lost at the source is none.
@@ -92,7 +92,7 @@ impl SourceRunner {
         (frame.desc.seq, frame.desc.stream) = (seq, self.stream);
         frame.desc.wall = captured_at(&frame, &*self.clock);
         self.count(&frame);
-        match self.inlet.push(frame) {
+        match self.frame_sender.push(frame) {
             Ok(()) => SourceResult::Pushed,
             Err(Closed) => SourceResult::RingClosed,
         }
@@ -107,7 +107,7 @@ impl SourceRunner {
                 }
                 if state == SourceState::Live {
                     self.stats.stream(self.stream).maker = self.source.maker();
-                    self.inlet.set_source_frames_max(self.source.frames_max());
+                    self.frame_sender.set_source_frames_max(self.source.frames_max());
                 }
             }
             SourceNotice::Retry { attempt, wait, is_news } => {
@@ -247,7 +247,7 @@ mod tests {
             stream: StreamId(0),
             shown: "script".to_owned(),
             source: Box::new(Script(steps.into())),
-            inlet: mux.add(StreamId(0), queue).expect("open"),
+            frame_sender: mux.add(StreamId(0), queue).expect("open"),
             reconnect: Reconnect { attempts_max, stall: STALL },
             frames_max: None,
             clock,

@@ -15,12 +15,12 @@ use orinoco_pipeline::{
 };
 
 use crate::action::Action;
-use crate::follow::TrackingCounts;
 use crate::prepare::Plans;
 use crate::readers::OutputReader;
 use crate::shared::Shared;
 use crate::stream::OpenStream;
 use crate::threads::spawn;
+use crate::track::TrackingCounts;
 
 /// Group of the stream that keeps a lane. It has no frames, so it never shares a batch.
 const KEEPER_GROUP: usize = usize::MAX;
@@ -83,15 +83,15 @@ impl Joiner {
         let stream = stats.add_stream("");
         stats.remove_stream(stream);
         let policy = DropPolicy::Block;
-        let (_, outlet) = SinkThread::new(stream, Vec::new(), policy, None, clock, events, stats);
+        let (_, result_sender) = SinkThread::new(stream, Vec::new(), policy, None, clock, events, stats);
         let (group, batch_wait) = (KEEPER_GROUP, Duration::ZERO);
         let joining = JoinRequest {
             stream,
             queue: StreamQueue { group, batch_max: 1, frames_max: 1, policy, batch_wait },
             steps: Vec::new(),
             plans: Vec::new(),
-            follower: None,
-            outlet,
+            tracker: None,
+            result_sender,
             stop: stop.of(stream),
         };
         let keeper = entry.join(joining).expect("a lane that was not started takes streams");
@@ -122,10 +122,10 @@ impl Joiner {
         );
         let source = source.map_err(|why| JoinFailure { why, once_more: false })?;
         let (policy, is_live) = (open.policy(), open.spec.source.is_live());
-        let OpenStream { spec, models, files, sinks, readers, follower, steps, batch_max, .. } = open;
+        let OpenStream { spec, models, files, sinks, readers, tracker, steps, batch_max, .. } = open;
         let stream = stats.add_stream(&spec.name);
         let outputs_read = sinks.len();
-        let (sink, outlet) = SinkThread::new(
+        let (sink, result_sender) = SinkThread::new(
             stream,
             sinks,
             policy,
@@ -136,7 +136,7 @@ impl Joiner {
         );
         let outputs_failed = sink.failed();
         let group = self.group(&models, others);
-        let (follower, counted) = follower.unzip();
+        let (tracker, counted) = tracker.unzip();
         let brought: Vec<BoundPlan> = models.iter().filter_map(|model| plans.remove(model)).collect();
         let joining = JoinRequest {
             stream,
@@ -149,11 +149,11 @@ impl Joiner {
             },
             steps,
             plans: brought,
-            follower: follower.map(|follower| Box::new(follower) as Box<dyn StreamTracker>),
-            outlet,
+            tracker: tracker.map(|tracker| Box::new(tracker) as Box<dyn StreamTracker>),
+            result_sender,
             stop: stop.of(stream),
         };
-        let inlet = entry.join(joining).map_err(|_| {
+        let frame_sender = entry.join(joining).map_err(|_| {
             stats.remove_stream(stream);
             not_joined(&spec, "its lane has just failed")
         })?;
@@ -170,7 +170,7 @@ impl Joiner {
             stream,
             shown: spec.source.to_string(),
             source,
-            inlet,
+            frame_sender,
             reconnect: Reconnect { attempts_max: spec.reconnect_attempts, stall: spec.stall },
             frames_max: spec.frames_max,
             clock,

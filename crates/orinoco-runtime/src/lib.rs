@@ -15,7 +15,6 @@ mod ended;
 mod endings;
 mod engines;
 mod events;
-mod follow;
 mod joining;
 mod known;
 mod memory;
@@ -39,6 +38,7 @@ mod supervisor;
 #[cfg(test)]
 mod testing;
 mod threads;
+mod track;
 
 pub use checks::faults_of;
 pub use engines::BoardEngines;
@@ -49,7 +49,7 @@ pub use orinoco_api::Summary;
 pub use outputs::{ExistingOutputs, OutputFile, TakenFiles, open_own_file};
 pub use paths::{data_dirs, repository, vars};
 pub use planning::{asked_to_measure, plan_board, planned_name};
-pub use process::{give_back_freed, set_up_process};
+pub use process::{set_up_process, trim_heap};
 pub use progress::{OfflineStream, Progress, SlidingRate};
 pub use readers::reader_is_gone;
 pub use reloaded::Reloaded;

@@ -67,7 +67,7 @@ pub fn load_as(
     report(&wanted.name, &chosen, events);
     let (model, binding) = resolve(chosen.prepared.inputs(), chosen.prepared.outputs())?;
     if wanted_memory(&model, &binding, chosen.prepared.as_ref()) == TensorMemory::Device {
-        chosen.give_up_proof();
+        chosen.drop_probe();
     }
     Ok(LoadedModel { name: wanted.name.clone(), model, binding, chosen })
 }

@@ -29,22 +29,26 @@ impl LaneViews {
     /// stream's models must fit into that of its lane.
     pub(crate) fn choose(&mut self, stream: &BoardStream, needed: ScratchSize) -> Result<usize, Diagnosis> {
         let is_planned = self.is_planned;
-        let room = |lane: &LaneView| match (&lane.scratch, is_planned) {
+        let scratch_size = |lane: &LaneView| match (&lane.scratch, is_planned) {
             (Some(scratch), _) => Some(ScratchSize::of(scratch)),
             (None, false) => Some(ScratchSize { host_bytes: u64::MAX, device_bytes: u64::MAX }),
             (None, true) => None,
         };
         let wanted = |lane: usize| stream.lane.is_none_or(|wanted| wanted == lane);
         let lanes = self.lanes.iter().enumerate().filter(|(index, _)| wanted(*index));
-        let rooms: Vec<(usize, ScratchSize)> =
-            lanes.filter_map(|(index, lane)| Some((index, room(lane)?))).collect();
-        let fit = rooms.iter().filter(|(_, room)| needed.fits(*room)).map(|(index, _)| *index);
+        let scratch_sizes: Vec<(usize, ScratchSize)> =
+            lanes.filter_map(|(index, lane)| Some((index, scratch_size(lane)?))).collect();
+        let fit = scratch_sizes
+            .iter()
+            .filter(|(_, scratch_size)| needed.fits(*scratch_size))
+            .map(|(index, _)| *index);
         let fewest = fit.min_by_key(|index| (self.lanes[*index].streams, *index));
         let index = fewest.ok_or_else(|| {
-            let largest = rooms.iter().map(|(_, room)| *room);
-            let largest = largest.max_by_key(|room| (room.device_bytes, room.host_bytes));
+            let largest = scratch_sizes.iter().map(|(_, scratch_size)| *scratch_size);
+            let largest =
+                largest.max_by_key(|scratch_size| (scratch_size.device_bytes, scratch_size.host_bytes));
             let cause = match (largest, stream.lane) {
-                (Some(there), _) => needed.why_not(there),
+                (Some(there), _) => needed.shortfall(there),
                 (None, Some(lane)) => {
                     format!("lane {lane} has no memory planned: no stream was on it at the start")
                 }

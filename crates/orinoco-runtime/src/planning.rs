@@ -33,11 +33,11 @@ pub fn plan_board(
     events: &dyn EventSink,
     stop: &Stop,
 ) -> Result<Option<Plan>, Faults> {
-    Ok(plan_with_rooms(board, engines, repository, events, stop)?.map(|(plan, _)| plan))
+    Ok(plan_with_scratch_sizes(board, engines, repository, events, stop)?.map(|(plan, _)| plan))
 }
 
 /// The same, with what each model computes in.
-pub(crate) fn plan_with_rooms(
+pub(crate) fn plan_with_scratch_sizes(
     board: &Board,
     engines: &BoardEngines,
     repository: &Repository,
@@ -55,7 +55,7 @@ pub(crate) fn plan_with_rooms(
     let measured = measured.collect::<Result<Vec<_>, Faults>>()?;
     let needs = needs_of(board, &measured)?;
     match plan(&needs, Budget::Shared(budget)) {
-        Ok(plan) => Ok(Some((plan, measured.iter().map(|model| model.measured.room()).collect()))),
+        Ok(plan) => Ok(Some((plan, measured.iter().map(|model| model.measured.scratch_size()).collect()))),
         Err(refused) => {
             events.emit(Event::MemoryRefused { table: refused.to_string() });
             let bytes = refused.plan.bytes();
@@ -125,7 +125,7 @@ impl ScratchSize {
     }
 
     /// Why a model that needs this cannot compute in `there`.
-    pub(crate) fn why_not(self, there: Self) -> String {
+    pub(crate) fn shortfall(self, there: Self) -> String {
         let (needed, there, place) = match self.host_bytes > there.host_bytes {
             true => (self.host_bytes, there.host_bytes, ""),
             false => (self.device_bytes, there.device_bytes, " on the GPU"),
@@ -149,7 +149,7 @@ pub(crate) struct Planned {
 }
 
 impl Measured {
-    fn room(&self) -> ScratchSize {
+    fn scratch_size(&self) -> ScratchSize {
         let device_bytes = self.on_device.map_or(0, |device| device.scratch_bytes);
         ScratchSize { host_bytes: self.scratch_bytes, device_bytes }
     }
@@ -249,8 +249,8 @@ mod tests {
             on_device: Some(device),
             ..on_host.clone()
         };
-        assert_eq!(on_host.room(), ScratchSize { host_bytes: 3 << 20, device_bytes: 0 });
-        assert_eq!(on_gpu.room(), ScratchSize { host_bytes: 0, device_bytes: 7 << 20 });
+        assert_eq!(on_host.scratch_size(), ScratchSize { host_bytes: 3 << 20, device_bytes: 0 });
+        assert_eq!(on_gpu.scratch_size(), ScratchSize { host_bytes: 0, device_bytes: 7 << 20 });
 
         let models = [("cpu", &on_host), ("gpu", &on_gpu), ("larger", &on_gpu)];
         let models = models.map(|(name, measured)| {

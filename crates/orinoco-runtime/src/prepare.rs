@@ -18,8 +18,8 @@ use crate::checks::{check_joining, check_states};
 use crate::known::{KnownModel, Origin};
 use crate::outputs::{ExistingOutputs, TakenFiles, open_sinks};
 use crate::placement::{LaneView, LaneViews};
-use crate::planning::{Planned, ScratchSize, plan_with_rooms, scratches};
-use crate::process::give_back_freed;
+use crate::planning::{Planned, ScratchSize, plan_with_scratch_sizes, scratches};
+use crate::process::trim_heap;
 use crate::shared::{Shared, collect};
 use crate::stream::OpenStream;
 
@@ -94,9 +94,10 @@ pub(crate) fn prepare(board: Board, base: RunningState, context: &Context) -> Re
     taken.extend(&written);
     let earlier = if is_start { context.earlier } else { ExistingOutputs::Kept };
     let outputs = open_sinks(new.iter().copied(), &mut taken, &written, earlier)?;
-    let planned = plan_with_rooms(&board, &shared.engines, repository, &*shared.events, &shared.stop)?;
-    let (plan, rooms) = planned.unzip();
-    let rooms = rooms.unwrap_or_else(|| vec![ScratchSize::default(); board.models.len()]);
+    let planned =
+        plan_with_scratch_sizes(&board, &shared.engines, repository, &*shared.events, &shared.stop)?;
+    let (plan, scratch_sizes) = planned.unzip();
+    let scratch_sizes = scratch_sizes.unwrap_or_else(|| vec![ScratchSize::default(); board.models.len()]);
 
     let mut models = Models::load(&board, &change, known, context)?;
     shared.check_stop(&board)?;
@@ -115,8 +116,11 @@ pub(crate) fn prepare(board: Board, base: RunningState, context: &Context) -> Re
     }
     let (mut plans, mut holds, mut placed) = (BTreeMap::new(), Vec::new(), Vec::new());
     for (&index, stream) in joining.iter().zip(&new) {
-        let needed =
-            stream.models.iter().map(|model| rooms[*model]).fold(ScratchSize::default(), ScratchSize::or);
+        let needed = stream
+            .models
+            .iter()
+            .map(|model| scratch_sizes[*model])
+            .fold(ScratchSize::default(), ScratchSize::or);
         // The memory plan of a start counts on streams being dealt as the board says.
         let lane = if is_start { board.lane_of(index) } else { lanes.choose(stream, needed)? };
         let of_lane = plans.entry(lane).or_default();
@@ -127,7 +131,7 @@ pub(crate) fn prepare(board: Board, base: RunningState, context: &Context) -> Re
     let known = models.known_with_ids();
     let open = |((stream, lane), outputs)| OpenStream::new(stream, outputs, lane, &known);
     let joining = collect(placed.into_iter().zip(outputs).map(open))?;
-    give_back_freed();
+    trim_heap();
     let leaving = leaving.iter().map(|stream| on[*stream].0).collect();
     let models = models.into_known();
     Ok(Prepared { board, models, joining, plans, holds, leaving, memory })

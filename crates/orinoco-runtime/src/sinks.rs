@@ -74,7 +74,7 @@ fn mp4(
     let paint = Box::new(move |picture: &mut [u8], width: u32, height: u32, shown: OverlayContent<'_>| {
         let Some(mut canvas) = Canvas::new(picture, width, height) else { return };
         match shown {
-            OverlayContent::FrameResult(outcome) => paint_outcome(&mut canvas, outcome, &models),
+            OverlayContent::FrameResult(frame_result) => paint_outcome(&mut canvas, frame_result, &models),
             OverlayContent::Offline(silence) => {
                 let text = format!("{stream}: no picture for {:.0} s", silence.as_secs_f64());
                 draw_card(&mut canvas, &text);
@@ -85,17 +85,17 @@ fn mp4(
 }
 
 #[cfg(feature = "gstreamer")]
-fn paint_outcome(canvas: &mut Canvas<'_>, outcome: &FrameResult, models: &NamesOfModels) {
-    for found in outcome.reported() {
-        let (names, findings) = (&models[&found.model], found.reported());
-        match found.object.map(|object| outcome.detection(object)) {
+fn paint_outcome(canvas: &mut Canvas<'_>, frame_result: &FrameResult, models: &NamesOfModels) {
+    for found in frame_result.reported() {
+        let (names, inference) = (&models[&found.model], found.reported());
+        match found.object.map(|object| frame_result.detection(object)) {
             None => {
-                let count = findings.detections.len();
+                let count = inference.detections.len();
                 let count = if count == 0 { String::new() } else { format!(": {count}") };
                 let caption = format!("{} on {}{count}", names.name, names.engine);
-                draw(canvas, &findings, &names.labels, &caption);
+                draw(canvas, &inference, &names.labels, &caption);
             }
-            Some(Some(holder)) => draw_within(canvas, &findings, &names.labels, holder),
+            Some(Some(holder)) => draw_within(canvas, &inference, &names.labels, holder),
             Some(None) => {}
         }
     }
@@ -139,13 +139,13 @@ struct JsonlSink {
 }
 
 impl JsonlSink {
-    fn object(&self, outcome: &FrameResult, object: Object) -> Option<ObjectJson> {
-        let (names, found) = (&self.models[&object.model], outcome.detection(object)?);
+    fn object(&self, frame_result: &FrameResult, object: Object) -> Option<ObjectJson> {
+        let (names, found) = (&self.models[&object.model], frame_result.detection(object)?);
         let label = names.labels.get(found.class_id as usize).map_or("?", String::as_str);
-        let track_id = outcome.track(object).map(|track| track.0);
+        let track_id = frame_result.track(object).map(|track| track.0);
         Some(ObjectJson {
             model: names.name.clone(),
-            index: outcome.reported_index(object)?,
+            index: frame_result.reported_index(object)?,
             detection: DetectionJson { track_id, ..DetectionJson::new(found, label) },
         })
     }
@@ -187,16 +187,16 @@ fn crossed_by(crossing: &Crossing, names: &ModelNames) -> TrackJson {
 }
 
 impl Sink for JsonlSink {
-    fn write(&mut self, outcome: &FrameResult) -> Result<(), Diagnosis> {
-        let desc = &outcome.frame.desc;
-        for found in outcome.reported() {
+    fn write(&mut self, frame_result: &FrameResult) -> Result<(), Diagnosis> {
+        let desc = &frame_result.frame.desc;
+        for found in frame_result.reported() {
             let names = &self.models[&found.model];
             let line = ResultLine {
                 stream: Some(self.stream.clone()),
                 seq: desc.seq,
                 pts_ns: desc.pts.0,
                 wall_ns: desc.wall.map(WallTime::unix_nanos),
-                object: found.object.and_then(|object| self.object(outcome, object)),
+                object: found.object.and_then(|object| self.object(frame_result, object)),
                 predicted: found.predicted,
                 zones: found.crossings.iter().filter_map(|crossing| zone_json(crossing, names)).collect(),
                 lines: found.crossings.iter().filter_map(|crossing| line_json(crossing, names)).collect(),
@@ -255,7 +255,7 @@ mod tests {
         text.lines().map(|line| serde_json::from_str(line).expect("a result")).collect()
     }
 
-    fn findings(scores: &[f32]) -> InferenceResult {
+    fn inference(scores: &[f32]) -> InferenceResult {
         let bounds = BoxF { x1: 0.0, y1: 0.0, x2: 1.0, y2: 1.0 };
         let detections = scores.iter().map(|&score| Detection { class_id: 0, score, bounds });
         InferenceResult { detections: detections.collect(), ..InferenceResult::default() }
@@ -263,13 +263,14 @@ mod tests {
 
     #[test]
     fn an_object_names_its_row_among_the_detections_that_are_written() {
-        let mut finder = ModelResult { findings: findings(&[0.9, 0.4, 0.3, 0.2]), ..ModelResult::default() };
-        finder.findings.tracks = vec![Some(TrackId(1)), None, Some(TrackId(2)), None];
+        let mut finder =
+            ModelResult { inference: inference(&[0.9, 0.4, 0.3, 0.2]), ..ModelResult::default() };
+        finder.inference.tracks = vec![Some(TrackId(1)), None, Some(TrackId(2)), None];
         finder.tracker_only = vec![false, true, false, true];
         let second = |detection| ModelResult {
             model: ModelId(1),
             object: Some(Object { model: ModelId(0), detection }),
-            findings: findings(&[0.7]),
+            inference: inference(&[0.7]),
             ..ModelResult::default()
         };
         let written = lines(vec![finder, second(0), second(1), second(2), second(3)]);

@@ -11,12 +11,12 @@ use orinoco_media::FrameMemory;
 use orinoco_pipeline::{ObjectSelection, Sink, Step};
 
 use crate::checks::{check_source, object_classes};
-use crate::follow::{ModelTrackers, TrackingCounts};
 use crate::known::KnownModel;
 use crate::outputs::OpenSink;
 use crate::readers::OutputReader;
 use crate::shared::collect;
 use crate::sinks::{self, NamesOfModels};
+use crate::track::{ModelTrackers, TrackingCounts};
 
 /// A stream that was checked, with its sinks open.
 pub(crate) struct OpenStream {
@@ -28,7 +28,7 @@ pub(crate) struct OpenStream {
     pub(crate) files: Vec<PathBuf>,
     pub(crate) sinks: Vec<Box<dyn Sink>>,
     pub(crate) readers: Vec<OutputReader>,
-    pub(crate) follower: Option<(ModelTrackers, TrackingCounts)>,
+    pub(crate) tracker: Option<(ModelTrackers, TrackingCounts)>,
     pub(crate) lane: usize,
     pub(crate) steps: Vec<Step>,
     pub(crate) batch_max: usize,
@@ -50,7 +50,7 @@ impl OpenStream {
         let used = || spec.models.iter().map(|&model| models[model]);
         let whole = used().filter(|(_, known)| known.spec.on.is_none());
         let batch_max = whole.map(|(_, known)| known.summary.batch).max().unwrap_or(1);
-        let follower = spec.track.as_ref().map(|track| ModelTrackers::new(spec, track)).transpose()?;
+        let tracker = spec.track.as_ref().map(|track| ModelTrackers::new(spec, track)).transpose()?;
         let names: BTreeMap<_, _> = used().map(|(id, known)| (id, Arc::clone(&known.names))).collect();
         let names: NamesOfModels = Arc::new(names);
         let files = outputs.iter().map(|(sink, _)| sink.path.clone()).collect();
@@ -61,7 +61,7 @@ impl OpenStream {
         };
         let sinks = collect(outputs.into_iter().map(&mut open))?;
         let (spec, models) = (spec.clone(), used().map(|(id, _)| id).collect());
-        Ok(Self { spec, models, files, sinks, readers, follower, lane, steps, batch_max, shows_pictures })
+        Ok(Self { spec, models, files, sinks, readers, tracker, lane, steps, batch_max, shows_pictures })
     }
 
     /// Memory in which its frames are best left.

@@ -90,7 +90,7 @@ pub enum Event {
         table: String,
     },
     /// A batch failed in the engine; its frames are dropped.
-    ReplayFailed {
+    ExecutionFailed {
         /// The model's name on this board.
         model: String,
         /// Why.

@@ -73,7 +73,7 @@ pub enum DropCause {
     /// Every sink of the stream had failed.
     SinkFailed,
     /// The engine failed on its batch.
-    ReplayFailed,
+    ExecutionFailed,
     /// The run was ending.
     Shutdown,
 }
@@ -86,7 +86,7 @@ impl DropCause {
         Self::DropNewest,
         Self::SinkBehind,
         Self::SinkFailed,
-        Self::ReplayFailed,
+        Self::ExecutionFailed,
         Self::Shutdown,
     ];
 
@@ -98,7 +98,7 @@ impl DropCause {
             Self::DropNewest => "drop-newest",
             Self::SinkBehind => "sink-behind",
             Self::SinkFailed => "sink-failed",
-            Self::ReplayFailed => "replay-failed",
+            Self::ExecutionFailed => "replay-failed",
             Self::Shutdown => "shutdown",
         }
     }

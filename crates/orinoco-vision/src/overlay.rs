@@ -138,23 +138,23 @@ fn to_yuv(color: Rgb888) -> [u8; 3] {
 }
 
 /// Draws what was found, and `caption` in the left top corner: areas first, then boxes, joints and names upon them.
-pub fn draw(canvas: &mut Canvas<'_>, findings: &InferenceResult, labels: &[String], caption: &str) {
+pub fn draw(canvas: &mut Canvas<'_>, inference: &InferenceResult, labels: &[String], caption: &str) {
     let label = |class_id: u32| labels.get(class_id as usize).map_or("?", String::as_str);
-    shade_map(canvas, &findings.class_map, labels);
-    for (mask, found) in findings.masks.iter().zip(&findings.detections) {
+    shade_map(canvas, &inference.class_map, labels);
+    for (mask, found) in inference.masks.iter().zip(&inference.detections) {
         shade_mask(canvas, mask, color_of(found.class_id));
     }
-    let each = findings.keypoints_each();
-    for (index, found) in findings.detections.iter().enumerate() {
+    let each = inference.keypoints_each();
+    for (index, found) in inference.detections.iter().enumerate() {
         let color = color_of(found.class_id);
-        let at = outline(canvas, found, findings.corners.get(index), color);
-        joints(canvas, &findings.keypoints[index * each..][..each], color);
+        let at = outline(canvas, found, inference.corners.get(index), color);
+        joints(canvas, &inference.keypoints[index * each..][..each], color);
         let id =
-            findings.tracks.get(index).copied().flatten().map_or_else(String::new, |id| format!("#{id} "));
+            inference.tracks.get(index).copied().flatten().map_or_else(String::new, |id| format!("#{id} "));
         let text = format!("{id}{} {:.0}%", label(found.class_id), found.score * 100.0);
         plate(canvas, &text, at - Point::new(0, LINE_HEIGHT), color, Rgb888::WHITE);
     }
-    let classes = findings.classes.iter().take(CLASSES_DRAWN_MAX);
+    let classes = inference.classes.iter().take(CLASSES_DRAWN_MAX);
     let classes = classes.map(|class| format!("{} {:.0}%", label(class.class_id), class.score * 100.0));
     let lines = (!caption.is_empty()).then(|| caption.to_owned()).into_iter().chain(classes);
     for (line, top) in lines.zip((MARGIN..).step_by(LINE_HEIGHT as usize)) {
@@ -165,15 +165,15 @@ pub fn draw(canvas: &mut Canvas<'_>, findings: &InferenceResult, labels: &[Strin
 /// Draws what was found in `holder`, an object: as [`draw`] does, with the classes below the object's upper edge.
 pub fn draw_within(
     canvas: &mut Canvas<'_>,
-    findings: &InferenceResult,
+    inference: &InferenceResult,
     labels: &[String],
     holder: &Detection,
 ) {
     let label = |class_id: u32| labels.get(class_id as usize).map_or("?", String::as_str);
     // A class map is one of the object, and covers none of the frame's pixels.
-    let placed = InferenceResult { classes: Vec::new(), class_map: ClassMap::default(), ..findings.clone() };
+    let placed = InferenceResult { classes: Vec::new(), class_map: ClassMap::default(), ..inference.clone() };
     draw(canvas, &placed, labels, "");
-    if let Some(best) = findings.classes.first() {
+    if let Some(best) = inference.classes.first() {
         let text = format!("{} {:.0}%", label(best.class_id), best.score * 100.0);
         let corner = pixel(canvas, &orinoco_core::Point { x: holder.bounds.x1, y: holder.bounds.y1 });
         plate(canvas, &text, corner + Point::new(LINE as i32, LINE as i32), Rgb888::BLACK, Rgb888::WHITE);
@@ -367,12 +367,12 @@ mod tests {
         assert_eq!(bytes[40 * 64 + 60], luma, "bottom edge");
     }
 
-    /// The luma of a 64x48 picture of black with `findings` drawn.
-    fn drawn(findings: &InferenceResult, labels: &[&str]) -> Vec<u8> {
+    /// The luma of a 64x48 picture of black with `inference` drawn.
+    fn drawn(inference: &InferenceResult, labels: &[&str]) -> Vec<u8> {
         let mut bytes = vec![0u8; 64 * 48 * 3 / 2];
         let mut canvas = Canvas::new(&mut bytes, 64, 48).expect("fits");
         let labels: Vec<String> = labels.iter().map(|label| (*label).to_owned()).collect();
-        draw(&mut canvas, findings, &labels, "");
+        draw(&mut canvas, inference, &labels, "");
         bytes
     }
 
@@ -430,10 +430,10 @@ mod tests {
         assert!((4..18).any(|y| bytes[y * 64..][..64].contains(&white)));
     }
 
-    /// The picture in which only `findings` are drawn, below the plate with the name and right of it: whether a pixel has
+    /// The picture in which only `inference` are drawn, below the plate with the name and right of it: whether a pixel has
     /// the colour of the first class.
-    fn marked(findings: &InferenceResult) -> impl Fn(usize, usize) -> bool + use<> {
-        let bytes = drawn(findings, &["a"]);
+    fn marked(inference: &InferenceResult) -> impl Fn(usize, usize) -> bool + use<> {
+        let bytes = drawn(inference, &["a"]);
         let [luma, ..] = to_yuv(color_of(0));
         move |x, y| bytes[y * 64 + x] == luma
     }
@@ -461,10 +461,10 @@ mod tests {
     fn lines_far_outside_are_drawn_where_they_cross_the_picture() {
         let point = |(x, y)| orinoco_core::Point { x, y };
         // A line along row 30, of two pixels, and no other.
-        let check = |findings: &InferenceResult| {
-            let marked = marked(findings);
+        let check = |inference: &InferenceResult| {
+            let marked = marked(inference);
             for x in 44..64 {
-                assert!(marked(x, 30), "{x}: {findings:?}");
+                assert!(marked(x, 30), "{x}: {inference:?}");
                 let rows: Vec<usize> = (0..48).filter(|y| marked(x, *y)).collect();
                 assert!(rows.len() == 2 && rows.iter().all(|row| row.abs_diff(30) <= 1), "{x}: {rows:?}");
             }

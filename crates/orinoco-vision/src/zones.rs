@@ -33,12 +33,12 @@ pub struct ZoneCrossing {
     /// As what it was first seen.
     pub class_id: u32,
     /// What it did.
-    pub what: What,
+    pub kind: ZoneCrossingKind,
 }
 
 /// The kinds of [`ZoneCrossing`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum What {
+pub enum ZoneCrossingKind {
     /// It went into the zone of this index.
     Entered(usize),
     /// It went out of the zone of this index.
@@ -138,7 +138,7 @@ struct KnownObject {
 #[derive(Clone, Copy, Debug, Default)]
 struct LineSide {
     beyond: bool,
-    spot: FramePoint,
+    point: FramePoint,
 }
 
 impl Counter {
@@ -178,9 +178,9 @@ impl Counter {
         &self.over_lines
     }
 
-    /// Takes what `tracker` made of its latest frame, of `size`, and adds what the objects did to `passages`. Does not
+    /// Takes what `tracker` made of its latest frame, of `size`, and adds what the objects did to `zone_crossings`. Does not
     /// allocate once it has seen as many objects at a time, and classes, as there will be.
-    pub fn update(&mut self, tracker: &Tracker, size: FrameSize, passages: &mut Vec<ZoneCrossing>) {
+    pub fn update(&mut self, tracker: &Tracker, size: FrameSize, zone_crossings: &mut Vec<ZoneCrossing>) {
         self.known.iter_mut().for_each(|known| known.lives = false);
         let named = tracker.tracks().iter().filter_map(|track| Some((track.id()?, track)));
         for (id, track) in named {
@@ -188,9 +188,10 @@ impl Counter {
                 self.known[index].lives = true;
             }
             // A hidden object stays where it was seen last: its predicted foot may be anywhere.
-            let spot = foot(&track.bounds(), size).filter(|_| track.state() == TrackState::Confirmed);
-            if let Some(spot) = spot {
-                self.see(id, track.class_id(), spot, size, passages);
+            let point =
+                reference_point(&track.bounds(), size).filter(|_| track.state() == TrackState::Confirmed);
+            if let Some(point) = point {
+                self.see(id, track.class_id(), point, size, zone_crossings);
             }
         }
         for index in (0..self.known.len()).rev() {
@@ -200,21 +201,21 @@ impl Counter {
         }
     }
 
-    /// The object `id` stands at `spot`.
+    /// The object `id` stands at `point`.
     fn see(
         &mut self,
         id: TrackId,
         class_id: u32,
-        spot: FramePoint,
+        point: FramePoint,
         size: FrameSize,
-        passages: &mut Vec<ZoneCrossing>,
+        zone_crossings: &mut Vec<ZoneCrossing>,
     ) {
         match self.known.binary_search_by_key(&id, |known| known.id) {
-            Ok(index) => self.follow(self.known[index], spot, size, passages),
+            Ok(index) => self.follow(self.known[index], point, size, zone_crossings),
             Err(index) => {
                 let place = self.open_place();
                 self.known.insert(index, KnownObject { id, class_id, place, lives: true });
-                self.appear(class_id, place, spot, size);
+                self.appear(class_id, place, point, size);
             }
         }
     }
@@ -229,9 +230,9 @@ impl Counter {
     }
 
     /// First seen, it is where it seems to be.
-    fn appear(&mut self, class_id: u32, place: usize, spot: FramePoint, size: FrameSize) {
+    fn appear(&mut self, class_id: u32, place: usize, point: FramePoint, size: FrameSize) {
         for (index, zone) in self.zones.iter().enumerate() {
-            let inside = contains(&zone.corners, spot);
+            let inside = contains(&zone.corners, point);
             self.inside[place * self.zones.len() + index] = inside;
             if inside {
                 self.in_zones[index].count(class_id, |tally| {
@@ -241,49 +242,50 @@ impl Counter {
             }
         }
         for (index, line) in self.lines.iter().enumerate() {
-            let beyond = beyond(line, spot, size) > 0.0;
-            self.stands[place * self.lines.len() + index] = LineSide { beyond, spot };
+            let beyond = beyond(line, point, size) > 0.0;
+            self.stands[place * self.lines.len() + index] = LineSide { beyond, point };
         }
     }
 
     fn follow(
         &mut self,
         known: KnownObject,
-        spot: FramePoint,
+        point: FramePoint,
         size: FrameSize,
-        passages: &mut Vec<ZoneCrossing>,
+        zone_crossings: &mut Vec<ZoneCrossing>,
     ) {
         let KnownObject { id, class_id, place, .. } = known;
         let margin = self.margin * size.height as f32;
-        let mut report = |what: What| passages.push(ZoneCrossing { track: id, class_id, what });
+        let mut report =
+            |kind: ZoneCrossingKind| zone_crossings.push(ZoneCrossing { track: id, class_id, kind });
         for (index, zone) in self.zones.iter().enumerate() {
             let inside = &mut self.inside[place * self.zones.len() + index];
             // Into a zone there is no margin: it may be narrower than that.
-            let within = contains(&zone.corners, spot);
+            let within = contains(&zone.corners, point);
             if within && !*inside {
                 *inside = true;
                 self.in_zones[index].count(class_id, |tally| {
                     tally.inside += 1;
                     tally.entered += 1;
                 });
-                report(What::Entered(index));
-            } else if !within && *inside && from_border(&zone.corners, spot, size) > margin {
+                report(ZoneCrossingKind::Entered(index));
+            } else if !within && *inside && from_border(&zone.corners, point, size) > margin {
                 *inside = false;
                 self.in_zones[index].count(class_id, |tally| {
                     tally.inside -= 1;
                     tally.left += 1;
                 });
-                report(What::Left(index));
+                report(ZoneCrossingKind::Left(index));
             }
         }
         for (index, line) in self.lines.iter().enumerate() {
             let stand = &mut self.stands[place * self.lines.len() + index];
-            let by = beyond(line, spot, size);
+            let by = beyond(line, point, size);
             if by.abs() <= margin {
                 continue;
             }
-            let before = std::mem::replace(stand, LineSide { beyond: by > 0.0, spot });
-            if before.beyond == stand.beyond || !meets(line, before.spot, spot, size) {
+            let before = std::mem::replace(stand, LineSide { beyond: by > 0.0, point });
+            if before.beyond == stand.beyond || !meets(line, before.point, point, size) {
                 continue;
             }
             let direction = if stand.beyond { Direction::AToB } else { Direction::BToA };
@@ -291,7 +293,7 @@ impl Counter {
                 Direction::AToB => tally.a_to_b += 1,
                 Direction::BToA => tally.b_to_a += 1,
             });
-            report(What::Crossed(index, direction));
+            report(ZoneCrossingKind::Crossed(index, direction));
         }
     }
 
@@ -311,7 +313,7 @@ impl Counter {
 }
 
 /// Where an object stands: the bottom centre of its box, which may be outside of the frame.
-fn foot(bounds: &BoxF, size: FrameSize) -> Option<FramePoint> {
+fn reference_point(bounds: &BoxF, size: FrameSize) -> Option<FramePoint> {
     let x = (bounds.x1 + bounds.x2) / 2.0 / size.width as f32;
     let y = bounds.y2 / size.height as f32;
     (x.is_finite() && y.is_finite()).then_some(FramePoint { x, y })
@@ -325,26 +327,27 @@ mod tests {
 
     const SIZE: FrameSize = FrameSize { width: 200, height: 100 };
 
-    fn spot(x: f32, y: f32) -> FramePoint {
+    fn point(x: f32, y: f32) -> FramePoint {
         FramePoint { x, y }
     }
 
     fn counter() -> Counter {
-        let square = vec![spot(0.25, 0.25), spot(0.75, 0.25), spot(0.75, 0.75), spot(0.25, 0.75)];
+        let square = vec![point(0.25, 0.25), point(0.75, 0.25), point(0.75, 0.75), point(0.25, 0.75)];
         let zone = Zone::new("square", square).expect("a square");
         // Across the middle of the frame, from left to right: A is above.
-        let line = Line::new("middle", [spot(0.25, 0.5), spot(0.75, 0.5)]).expect("a line");
+        let line = Line::new("middle", [point(0.25, 0.5), point(0.75, 0.5)]).expect("a line");
         Counter::new(vec![zone], vec![line], 0.02)
     }
 
     /// What an object does that stands at these places, one after the other.
-    fn check(path: &[(f32, f32)], expected: &[What]) {
+    fn check(path: &[(f32, f32)], expected: &[ZoneCrossingKind]) {
         let mut counter = counter();
-        let mut passages = Vec::new();
+        let mut zone_crossings = Vec::new();
         for (x, y) in path {
-            counter.see(TrackId(1), 0, spot(*x, *y), SIZE, &mut passages);
+            counter.see(TrackId(1), 0, point(*x, *y), SIZE, &mut zone_crossings);
         }
-        let done: Vec<What> = passages.iter().map(|passage| passage.what).collect();
+        let done: Vec<ZoneCrossingKind> =
+            zone_crossings.iter().map(|zone_crossing| zone_crossing.kind).collect();
         assert_eq!(done, expected, "{path:?}");
         counter.forget(0);
         let tally = counter.in_zones()[0].all();
@@ -354,7 +357,7 @@ mod tests {
     #[test]
     fn passages_are_counted_once() {
         use Direction::{AToB, BToA};
-        use What::{Crossed, Entered, Left};
+        use ZoneCrossingKind::{Crossed, Entered, Left};
         // Straight down through the zone and over the line.
         check(&[(0.5, 0.1), (0.5, 0.3), (0.5, 0.6), (0.5, 0.9)], &[Entered(0), Crossed(0, AToB), Left(0)]);
         check(&[(0.5, 0.6), (0.5, 0.4)], &[Crossed(0, BToA)]);
@@ -375,9 +378,9 @@ mod tests {
     #[test]
     fn classes_and_places_are_kept_apart() {
         let mut counter = counter();
-        let mut passages = Vec::new();
+        let mut zone_crossings = Vec::new();
         let mut see =
-            |id, class_id, x, y| counter.see(TrackId(id), class_id, spot(x, y), SIZE, &mut passages);
+            |id, class_id, x, y| counter.see(TrackId(id), class_id, point(x, y), SIZE, &mut zone_crossings);
         see(1, 7, 0.5, 0.3);
         see(2, 3, 0.5, 0.1);
         see(3, 3, 0.5, 0.3);
@@ -385,7 +388,7 @@ mod tests {
         // A class that changes on the way changes nothing of what is counted.
         see(1, 3, 0.5, 0.7);
         counter.forget(0);
-        counter.see(TrackId(4), 7, spot(0.0, 0.0), SIZE, &mut passages);
+        counter.see(TrackId(4), 7, point(0.0, 0.0), SIZE, &mut zone_crossings);
         assert_eq!(counter.stands.len(), 3, "the place of the first is used again");
         let zone = &counter.in_zones()[0];
         assert_eq!(zone.all(), ZoneTally { inside: 2, appeared: 2, entered: 1, left: 0, vanished: 1 });
@@ -398,27 +401,35 @@ mod tests {
     #[test]
     fn tracks_are_counted_by_their_feet() {
         let (mut tracker, mut counter) = (Tracker::new(TrackerConfig::default()), counter());
-        let (mut ids, mut passages) = (Vec::new(), Vec::new());
+        let (mut ids, mut zone_crossings) = (Vec::new(), Vec::new());
         for frame in 0..40u16 {
             // Down through the frame by 2 pixels a frame; the foot is 20 below the top.
             let top = f32::from(frame) * 2.0 - 10.0;
             let bounds = BoxF { x1: 95.0, y1: top, x2: 105.0, y2: top + 20.0 };
             let seen = [Detection { class_id: 0, score: 0.9, bounds }];
             tracker.update(&seen, Pts(u64::from(frame) * 40_000_000), &mut ids);
-            counter.update(&tracker, SIZE, &mut passages);
+            counter.update(&tracker, SIZE, &mut zone_crossings);
         }
-        let done: Vec<What> = passages.iter().map(|passage| passage.what).collect();
-        assert_eq!(done, [What::Entered(0), What::Crossed(0, Direction::AToB), What::Left(0)]);
+        let done: Vec<ZoneCrossingKind> =
+            zone_crossings.iter().map(|zone_crossing| zone_crossing.kind).collect();
+        assert_eq!(
+            done,
+            [
+                ZoneCrossingKind::Entered(0),
+                ZoneCrossingKind::Crossed(0, Direction::AToB),
+                ZoneCrossingKind::Left(0)
+            ]
+        );
         // The camera is away: the track ends, and so does what is known of it.
         tracker.update(&[], Pts(3_600_000_000_000), &mut ids);
-        counter.update(&tracker, SIZE, &mut passages);
+        counter.update(&tracker, SIZE, &mut zone_crossings);
         assert!(counter.known.is_empty());
     }
 
     #[test]
     fn shapes_are_checked() {
         let zone = |corners: &[(f32, f32)]| {
-            let corners = corners.iter().map(|(x, y)| spot(*x, *y)).collect();
+            let corners = corners.iter().map(|(x, y)| point(*x, *y)).collect();
             Zone::new("z", corners).map_or_else(|fault| fault.to_string(), |zone| zone.name().to_owned())
         };
         assert_eq!(zone(&[(0.0, 0.0), (1.0, 0.0), (1.0, 1.0)]), "z");
@@ -429,14 +440,14 @@ mod tests {
         );
         let flat = "its points are all in one place or in one line";
         assert_eq!(zone(&[(0.0, 0.0), (0.5, 0.5), (1.0, 1.0)]), flat);
-        assert_eq!(Line::new("l", [spot(0.5, 0.5); 2]), Err(ShapeError::Flat));
-        let outside = ShapeError::Outside { index: 1, spot: spot(0.0, 640.0) };
-        assert_eq!(Line::new("l", [spot(0.0, 0.0), spot(0.0, 640.0)]), Err(outside));
+        assert_eq!(Line::new("l", [point(0.5, 0.5); 2]), Err(ShapeError::Flat));
+        let outside = ShapeError::Outside { index: 1, point: point(0.0, 640.0) };
+        assert_eq!(Line::new("l", [point(0.0, 0.0), point(0.0, 640.0)]), Err(outside));
     }
 
     #[test]
     fn a_frame_without_size_has_no_places() {
         let bounds = BoxF { x1: 0.0, y1: 0.0, x2: 10.0, y2: 10.0 };
-        assert_eq!(foot(&bounds, FrameSize { width: 0, height: 0 }), None);
+        assert_eq!(reference_point(&bounds, FrameSize { width: 0, height: 0 }), None);
     }
 }

@@ -130,7 +130,7 @@ impl EventSink for EventLines {
             }
             Event::CacheRefused { why } => note(&why),
             Event::MemoryRefused { table } => note(&table),
-            Event::ReplayFailed { model, why } => warn(&format!("model {model}: {why}")),
+            Event::ExecutionFailed { model, why } => warn(&format!("model {model}: {why}")),
             Event::OutputNotFinite { why, .. } => warn(&why.to_string()),
             Event::LaneFailed { lane, why } => warn(&format!("lane {lane}: {why}: the run ends")),
             Event::LaneRestarted { lane, why, restarts_left } => {

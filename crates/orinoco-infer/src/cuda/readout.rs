@@ -61,14 +61,14 @@ impl Readout for DeviceHead {
         _: &dyn Session,
         mappings: &[Mapping],
         stream: &ExecutionStream,
-        findings: &mut [InferenceResult],
+        results: &mut [InferenceResult],
     ) -> Result<u32, Diagnosis> {
         let Self { file, how, table, graph } = self;
         let stream = on_gpu(stream);
         let mut read = || -> Result<GraphRun, CudaError> {
             let ran = graph.run(stream, 0, |stream| how.record(stream, table))?;
             stream.synchronize()?;
-            how.read(stream, mappings, findings)?;
+            how.read(stream, mappings, results)?;
             Ok(ran)
         };
         read().map(|ran| u32::from(ran == GraphRun::Directly)).map_err(|why| device_failed(file, &why))
@@ -114,17 +114,17 @@ impl ReadoutPath {
         }
     }
 
-    /// Reads them, once that is done: as many as `findings`.
+    /// Reads them, once that is done: as many as `results`.
     fn read(
         &mut self,
         stream: &Stream,
         mappings: &[Mapping],
-        findings: &mut [InferenceResult],
+        results: &mut [InferenceResult],
     ) -> Result<(), CudaError> {
         match self {
-            Self::Boxes(boxes) => return boxes.read(stream, mappings, findings),
-            Self::Classes(classes) => classes.read(findings),
-            Self::Host(host) => host.read(mappings, findings),
+            Self::Boxes(boxes) => return boxes.read(stream, mappings, results),
+            Self::Classes(classes) => classes.read(results),
+            Self::Host(host) => host.read(mappings, results),
         }
         Ok(())
     }
@@ -202,13 +202,13 @@ impl Boxes {
         &mut self,
         stream: &Stream,
         mappings: &[Mapping],
-        findings: &mut [InferenceResult],
+        results: &mut [InferenceResult],
     ) -> Result<(), CudaError> {
         let each = self.suppress.keep_max * Candidate::BYTES;
         let totals = Totals::read_all(self.totals.bytes());
         let lists = self.kept.bytes().chunks_exact(each);
         let mut is_doubtful = false;
-        for ((found, totals), list) in findings.iter_mut().zip(totals).zip(lists) {
+        for ((found, totals), list) in results.iter_mut().zip(totals).zip(lists) {
             is_doubtful |= totals.found as usize > self.lists.capacity;
             found.clear();
             let kept = Candidate::read_all(list).take(totals.kept as usize);
@@ -218,7 +218,7 @@ impl Boxes {
         if is_doubtful {
             self.host.record(stream)?;
             stream.synchronize()?;
-            self.host.read(mappings, findings);
+            self.host.read(mappings, results);
         }
         Ok(())
     }
@@ -272,10 +272,10 @@ impl Classes {
         launch::classify(stream, self.batch, &self.how, &self.output, self.best.span(), self.counts.span())
     }
 
-    fn read(&self, findings: &mut [InferenceResult]) {
+    fn read(&self, results: &mut [InferenceResult]) {
         let counts = self.counts.bytes().as_chunks::<4>().0;
         let lists = self.best.bytes().chunks_exact(self.how.top.max(1) * CLASS_BYTES);
-        for ((found, count), list) in findings.iter_mut().zip(counts).zip(lists) {
+        for ((found, count), list) in results.iter_mut().zip(counts).zip(lists) {
             found.clear();
             let best = list.as_chunks::<4>().0.as_chunks::<2>().0.iter();
             let best = best.take(u32::from_le_bytes(*count) as usize).map(|[class_id, score]| ClassScore {
@@ -336,7 +336,7 @@ impl CopiedHead {
         self.outputs.iter().try_for_each(|output| stream.copy(&output.tensor.span, output.copy.span()))
     }
 
-    fn read(&mut self, mappings: &[Mapping], findings: &mut [InferenceResult]) {
+    fn read(&mut self, mappings: &[Mapping], results: &mut [InferenceResult]) {
         for output in &mut self.outputs {
             to_f32(output.copy.bytes(), output.tensor.element, &mut output.values);
         }
@@ -344,7 +344,7 @@ impl CopiedHead {
         for (view, output) in views.iter_mut().zip(&self.outputs) {
             *view = Output { shape: &output.tensor.shape, data: &output.values, batch: self.batch };
         }
-        for (item, (found, mapping)) in findings.iter_mut().zip(mappings).enumerate() {
+        for (item, (found, mapping)) in results.iter_mut().zip(mappings).enumerate() {
             found.clear();
             self.head.decode(&views[..self.outputs.len()], item, mapping, found);
         }

@@ -26,7 +26,7 @@ use ort::session::builder::GraphOptimizationLevel;
 
 #[cfg(feature = "cuda")]
 use self::device_session::CudaSession;
-use self::errors::why_not_read;
+use self::errors::read_error;
 use self::graph::GraphDesc;
 use self::library::Runtime;
 pub use self::memory::stray_requests;
@@ -115,7 +115,7 @@ impl Loader {
             Some(device) => device_memory::inside(&device_memory::DevicePlace::kept(device), load),
             None => load(),
         };
-        memory::inside(&AllocationTarget::System, load).map_err(|why| why_not_read(file, &why))
+        memory::inside(&AllocationTarget::System, load).map_err(|why| read_error(file, &why))
     }
 }
 

@@ -335,7 +335,7 @@ impl Session {
                 watch_frames(element, &watch, &decoder);
                 watch.note_maker(element);
             } else if is_of_class(element, "Codec/Parser") {
-                let_the_stream_tell_its_colours(element, &watch);
+                read_stream_colours(element, &watch);
             }
         });
         Ok(decode)
@@ -664,7 +664,7 @@ fn is_of_class(element: &gst::Element, wanted: &str) -> bool {
 ///
 /// Parsers prefer the container's, and `qtdemux` takes every MP4 for limited range (seen in GStreamer 1.22; many phones
 /// record full range). So they are hidden from the parser, and fill what the stream leaves open behind it.
-fn let_the_stream_tell_its_colours(parser: &gst::Element, watch: &Arc<Watch>) {
+fn read_stream_colours(parser: &gst::Element, watch: &Arc<Watch>) {
     let (Some(sink), Some(src)) = (parser.static_pad("sink"), parser.static_pad("src")) else { return };
     let container = Arc::clone(watch);
     change_caps(&sink, move |caps| {

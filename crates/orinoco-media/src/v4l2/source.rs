@@ -571,9 +571,9 @@ mod tests {
         assert_eq!(whole(&[1, 2, 3], 4), Err("it sent 3 bytes, not 4".to_owned()));
     }
 
-    fn taken(missed: u64, why_not: Option<FrameFault>) -> DequeuedBuffer {
-        let made = match why_not {
-            Some(why_not) => Err(why_not),
+    fn taken(missed: u64, fault: Option<FrameFault>) -> DequeuedBuffer {
+        let made = match fault {
+            Some(fault) => Err(fault),
             None => Ok(small_frame()),
         };
         DequeuedBuffer { missed, made }
@@ -592,8 +592,8 @@ mod tests {
     #[test]
     fn what_became_no_frame_is_counted_at_the_next_one() {
         let mut tally = LossCount::default();
-        for (missed, why_not) in [(2, bad()), (0, Some(FrameFault::NoSlot)), (1, bad())] {
-            let poll = tally.count(taken(missed, why_not)).expect("these are few");
+        for (missed, fault) in [(2, bad()), (0, Some(FrameFault::NoSlot)), (1, bad())] {
+            let poll = tally.count(taken(missed, fault)).expect("these are few");
             assert!(matches!(poll, Poll::Pending), "{poll:?}");
         }
         for lost in [6 + 4, 4] {

@@ -234,7 +234,7 @@ pub(crate) fn run(uri: &str, stall: Duration) -> Running {
         stream: StreamId(0),
         shown: "live".to_owned(),
         source: Box::new(gst_source(uri)),
-        inlet: mux.add(StreamId(0), queue).expect("open"),
+        frame_sender: mux.add(StreamId(0), queue).expect("open"),
         reconnect: Reconnect { attempts_max: None, stall },
         frames_max: None,
         clock,

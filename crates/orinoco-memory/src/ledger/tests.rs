@@ -27,7 +27,7 @@ fn replay(ledger: &mut Ledger, trace: &str) -> bool {
             let Some(offset) = ledger.take(layout(bytes, 64)) else { return false };
             places.insert(name, offset);
         } else {
-            assert!(ledger.give_back(places.remove(name)), "{line}");
+            assert!(ledger.release(places.remove(name)), "{line}");
         }
     }
     assert!(places.is_empty(), "a run frees what it takes");
@@ -89,12 +89,12 @@ fn owners_have_accounts_of_their_own() {
     let second = ledger.take(layout(100, 64));
     assert_eq!(ledger.set_owner(yolox), faces);
     // Freed on another's watch, it still comes off the account it was taken on.
-    assert!(ledger.give_back(second));
+    assert!(ledger.release(second));
     assert_eq!(ledger.take(layout(5 * PAGE, 64)), None);
     assert_eq!(ledger.take(layout(64, 2 * PAGE)), None);
-    assert!(!ledger.give_back(second), "it is free already");
-    assert!(!ledger.give_back(first.map(|offset| offset + 1)), "that is the middle of a range");
-    assert!(!ledger.give_back(None), "that is before the arena");
+    assert!(!ledger.release(second), "it is free already");
+    assert!(!ledger.release(first.map(|offset| offset + 1)), "that is the middle of a range");
+    assert!(!ledger.release(None), "that is before the arena");
     let mut shown = format!("not held: {}\n", ledger.not_held());
     for (name, usage) in
         ledger.owners().iter().map(|(name, usage)| (name.as_str(), *usage)).chain([("all", ledger.total())])
@@ -125,12 +125,12 @@ fn units_that_nobody_holds_are_found() {
     let places: Vec<_> = [PAGE, 2 * PAGE, 64, PAGE].map(|bytes| ledger.take(layout(bytes, PAGE))).to_vec();
     assert_eq!(places, [0, PAGE, 3 * PAGE, 4 * PAGE].map(Some));
     assert_eq!(free(&ledger), "5..10");
-    assert!(ledger.give_back(places[1]));
+    assert!(ledger.release(places[1]));
     assert_eq!(free(&ledger), "1..3 5..10");
-    assert!(ledger.give_back(places[0]));
-    assert!(ledger.give_back(places[3]));
+    assert!(ledger.release(places[0]));
+    assert!(ledger.release(places[3]));
     assert_eq!(free(&ledger), "0..3 4..10");
-    assert!(ledger.give_back(places[2]));
+    assert!(ledger.release(places[2]));
     assert_eq!(free(&ledger), "0..10");
     assert_eq!(ledger.take(layout(10 * PAGE, 64)), Some(0));
     assert_eq!(free(&ledger), "");

@@ -284,7 +284,7 @@ impl Keys<'_> {
         left.map(|(entry, _)| {
             let Entry { group, key, value } = entry;
             let place = if group == PROPERTY { String::new() } else { format!("[{group}] ") };
-            SkippedSetting { key: format!("{place}{key} = {value}"), why: why_not(group, key).to_owned() }
+            SkippedSetting { key: format!("{place}{key} = {value}"), why: skip_reason(group, key).to_owned() }
         })
     }
 }
@@ -317,7 +317,7 @@ macro_rules! whole {
 whole!(u32, usize, i64);
 
 /// Why a setting is not carried over.
-fn why_not(group: &str, key: &str) -> &'static str {
+fn skip_reason(group: &str, key: &str) -> &'static str {
     match key {
         _ if group.starts_with("class-attrs") && group != CLASSES => {
             "thresholds are the same for every class"

@@ -96,12 +96,12 @@ fn read_input(path: &Path, config: &Message, said: &mut ImportedSettings) -> Res
 
 /// The outputs that Triton feeds back into inputs.
 fn states(batching: &Message) -> Vec<ExtraInput> {
-    let feed = |state: &Message| {
+    let extra_input = |state: &Message| {
         let shape = state.scalars("dims").filter_map(|size| size.parse().ok()).collect();
         let value = ExtraInputValue::State(state.scalar("output_name")?.to_owned());
         Some(ExtraInput { input: state.scalar("input_name")?.to_owned(), shape, value })
     };
-    batching.messages("state").filter_map(feed).collect()
+    batching.messages("state").filter_map(extra_input).collect()
 }
 
 fn left_out(config: &Message) -> Vec<SkippedSetting> {

@@ -31,14 +31,14 @@ pub struct ObjectSelection {
 /// A plan, and what it fills.
 pub(super) struct LanePlan {
     pub(super) plan: BoundPlan,
-    findings: Vec<InferenceResult>,
+    inference: Vec<InferenceResult>,
 }
 
 /// What one model looks at in a batch: reused from step to step.
 #[derive(Default)]
 pub(super) struct BatchInputs {
     frames: Vec<Frame>,
-    places: Vec<InputPosition>,
+    positions: Vec<InputPosition>,
 }
 
 /// Where a picture comes from.
@@ -54,12 +54,12 @@ struct InputPosition {
 impl BatchInputs {
     pub(super) fn clear(&mut self) {
         self.frames.clear();
-        self.places.clear();
+        self.positions.clear();
     }
 
     fn push(&mut self, picture: Frame, place: InputPosition) {
         self.frames.push(picture);
-        self.places.push(place);
+        self.positions.push(place);
     }
 
     /// All of frame number `index` of the batch.
@@ -79,7 +79,7 @@ impl BatchInputs {
         else {
             return;
         };
-        let detections = found.findings.detections.iter().enumerate();
+        let detections = found.inference.detections.iter().enumerate();
         let of_class =
             detections.filter(|(_, d)| wanted.classes.is_empty() || wanted.classes.contains(&d.class_id));
         let regions = of_class.filter_map(|(detection, d)| {
@@ -97,12 +97,12 @@ impl BatchInputs {
 
 impl LanePlan {
     pub(super) fn new(plan: BoundPlan) -> Self {
-        let findings = vec![InferenceResult::default(); plan.executor.batch_max()];
-        Self { plan, findings }
+        let inference = vec![InferenceResult::default(); plan.executor.batch_max()];
+        Self { plan, inference }
     }
 
     /// Runs the plan on all pictures, as many at once as it takes, and adds what it found to the frames they are of.
-    pub(super) fn replay(
+    pub(super) fn execute(
         &mut self,
         pictures: &BatchInputs,
         found: &mut [Vec<ModelResult>],
@@ -110,21 +110,21 @@ impl LanePlan {
         events: &dyn EventSink,
     ) -> Result<(), Diagnosis> {
         let batch_max = self.plan.executor.batch_max();
-        let chunks = pictures.frames.chunks(batch_max).zip(pictures.places.chunks(batch_max));
-        for (frames, places) in chunks {
-            let findings = &mut self.findings[..frames.len()];
-            let times = self.plan.executor.replay(frames, findings)?;
+        let chunks = pictures.frames.chunks(batch_max).zip(pictures.positions.chunks(batch_max));
+        for (frames, positions) in chunks {
+            let inference = &mut self.inference[..frames.len()];
+            let times = self.plan.executor.execute(frames, inference)?;
             record_times(stats, self.plan.model, frames, times);
-            self.count_not_finite(&self.findings[..frames.len()], stats, events);
-            let findings = &self.findings[..frames.len()];
-            for (place, findings) in places.iter().zip(findings) {
-                let mut findings = findings.clone();
-                findings.shift(place.at.0, place.at.1);
+            self.count_not_finite(&self.inference[..frames.len()], stats, events);
+            let inference = &self.inference[..frames.len()];
+            for (place, inference) in positions.iter().zip(inference) {
+                let mut inference = inference.clone();
+                inference.shift(place.at.0, place.at.1);
                 let InputPosition { frame, object, .. } = *place;
                 found[frame].push(ModelResult {
                     model: self.plan.model,
                     object,
-                    findings,
+                    inference,
                     ..ModelResult::default()
                 });
             }
@@ -132,9 +132,9 @@ impl LanePlan {
         Ok(())
     }
 
-    /// Counts what was left out of `findings`, and reports the first of it.
-    fn count_not_finite(&self, findings: &[InferenceResult], stats: &Stats, events: &dyn EventSink) {
-        let count: u64 = findings.iter().map(|findings| findings.not_finite).sum();
+    /// Counts what was left out of `inference`, and reports the first of it.
+    fn count_not_finite(&self, inference: &[InferenceResult], stats: &Stats, events: &dyn EventSink) {
+        let count: u64 = inference.iter().map(|inference| inference.not_finite).sum();
         if count == 0 {
             return;
         }

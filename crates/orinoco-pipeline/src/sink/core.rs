@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use orinoco_core::{DropPolicy, Nanos};
 
-use super::outcome::FrameResult;
+use super::frame_result::FrameResult;
 
 /// Frames that may wait for a stream's sinks; each holds a decoder's buffer, so few.
 pub(super) const OUTCOMES_MAX: usize = 4;
@@ -20,7 +20,7 @@ pub(super) const FLUSHES_MAX: u32 = 2;
 /// The sinks of one stream without threads: what waits for them, and when they write, flush and show that the source is
 /// away. The lane offers outcomes, the sinks' thread asks what comes next.
 pub struct SinkCore {
-    outcomes: VecDeque<FrameResult>,
+    frame_results: VecDeque<FrameResult>,
     policy: DropPolicy,
     /// When a lane that waits for room stops waiting: set while one does, once the end is asked for.
     room_by: Option<Nanos>,
@@ -79,7 +79,7 @@ impl SinkCore {
     /// Nothing waits; the first look whether the source is away comes after a second.
     pub fn new(policy: DropPolicy, now: Nanos) -> Self {
         Self {
-            outcomes: VecDeque::with_capacity(OUTCOMES_MAX),
+            frame_results: VecDeque::with_capacity(OUTCOMES_MAX),
             policy,
             room_by: None,
             is_stuck: false,
@@ -93,24 +93,24 @@ impl SinkCore {
 
     /// Takes an outcome from the lane. A stream that may drop frames never waits, so that slow sinks cannot hold a lane.
     /// Others wait, but not for ever once they are `stopping`.
-    pub fn offer(&mut self, outcome: FrameResult, stopping: bool, now: Nanos) -> ResultOffer {
-        if !self.is_abandoned && self.outcomes.len() < OUTCOMES_MAX {
-            self.outcomes.push_back(outcome);
+    pub fn offer(&mut self, frame_result: FrameResult, stopping: bool, now: Nanos) -> ResultOffer {
+        if !self.is_abandoned && self.frame_results.len() < OUTCOMES_MAX {
+            self.frame_results.push_back(frame_result);
             self.room_by = None;
             return ResultOffer::Accepted;
         }
         let waits = self.policy == DropPolicy::Block && !self.is_stuck && !self.is_abandoned;
         if !waits {
-            return ResultOffer::Refused(outcome);
+            return ResultOffer::Refused(frame_result);
         }
         if stopping {
             let room_by = *self.room_by.get_or_insert(now + ROOM_WAIT_MAX);
             if now >= room_by {
                 self.is_stuck = true;
-                return ResultOffer::Refused(outcome);
+                return ResultOffer::Refused(frame_result);
             }
         }
-        ResultOffer::Full(outcome, self.room_by)
+        ResultOffer::Full(frame_result, self.room_by)
     }
 
     /// Ends the stream: what waits is still written.
@@ -121,7 +121,7 @@ impl SinkCore {
     /// The sinks' thread is gone: returns what waits, and refuses the rest.
     pub fn abandon(&mut self) -> VecDeque<FrameResult> {
         self.is_abandoned = true;
-        std::mem::take(&mut self.outcomes)
+        std::mem::take(&mut self.frame_results)
     }
 
     /// What the sinks do now.
@@ -129,8 +129,8 @@ impl SinkCore {
         if std::mem::take(&mut self.has_written) && self.flushes.take(now) {
             return SinkNext::Flush;
         }
-        if let Some(outcome) = self.outcomes.pop_front() {
-            return SinkNext::Write(outcome);
+        if let Some(frame_result) = self.frame_results.pop_front() {
+            return SinkNext::Write(frame_result);
         }
         if self.is_ended {
             return SinkNext::Finish;
@@ -155,7 +155,7 @@ impl SinkCore {
 
     /// Number of outcomes that wait.
     pub fn waiting(&self) -> usize {
-        self.outcomes.len()
+        self.frame_results.len()
     }
 }
 

@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use crate::available::{Available, available};
 use crate::memory::resident_bytes;
 use crate::models::{bind_session, session_for};
-use crate::process::give_back_freed;
+use crate::process::trim_heap;
 use crate::{BoardEngines, LoadedModel, Quiet, load_model};
 
 /// Largest area in which a model is measured. It is mapped, and only what is touched is taken from the machine.
@@ -82,14 +82,14 @@ pub(super) fn measure(asked: &MeasureRequest) -> Result<Measured, Faults> {
     let load = || load_model(&wanted, &engines, &repository, &Quiet);
     // What an engine sets up with its first model is there for all of them.
     load()?.chosen.session(TensorMemory::Host, None)?.run()?;
-    give_back_freed();
+    trim_heap();
     let before = resident_bytes();
     let mut loaded = load()?;
     let area = MeasuringArea::map()?.for_model(&loaded)?;
     let scratch = &area.scratch;
     let mut session = session_for(&mut loaded, Some(scratch))?;
     if session.memory() == TensorMemory::Device {
-        let _plan = replayed_on_device(&loaded, session)?;
+        let _plan = executed_on_device(&loaded, session)?;
         area.check()?;
         return Ok(measured(&loaded, before, scratch, Vec::new()));
     }
@@ -118,7 +118,7 @@ fn measured(loaded: &LoadedModel, before: u64, scratch: &Scratch, tensors: Vec<(
     let on_device = on_device(loaded, scratch);
     let used = scratch.usage().reach_bytes - scratch.device_usage().reach_bytes;
     let own: u64 = tensors.iter().map(|(_, bytes)| bytes).sum();
-    give_back_freed();
+    trim_heap();
     let grown = resident_bytes().saturating_sub(before);
     Measured {
         engine: loaded.chosen.name.to_owned(),
@@ -206,15 +206,15 @@ fn on_device(loaded: &LoadedModel, scratch: &Scratch) -> Option<OnDevice> {
 }
 
 /// A plan on the GPU as it is going to run, on frames that need as much room as most cameras' do, after so many replays.
-fn replayed_on_device(
+fn executed_on_device(
     loaded: &LoadedModel,
     session: Box<dyn Session>,
 ) -> Result<Box<dyn Executor>, Diagnosis> {
     let mut plan = bind_session(loaded, session, Arc::new(MonotonicClock::default()))?;
     let frames: Vec<Frame> = (0..plan.batch_max()).map(|_| noise_frame()).collect();
-    let mut findings = vec![InferenceResult::default(); frames.len()];
+    let mut results = vec![InferenceResult::default(); frames.len()];
     for _ in 0..RUNS {
-        plan.replay(&frames, &mut findings)?;
+        plan.execute(&frames, &mut results)?;
     }
     Ok(plan)
 }

@@ -14,7 +14,7 @@ impl Executor for Broken {
     fn batch_max(&self) -> usize {
         1
     }
-    fn replay(&mut self, _: &[Frame], _: &mut [InferenceResult]) -> Result<StageTimes, Diagnosis> {
+    fn execute(&mut self, _: &[Frame], _: &mut [InferenceResult]) -> Result<StageTimes, Diagnosis> {
         Err(Diagnosis::new(&codes::ENGINE_RUN, "engine", "it is broken", "nothing"))
     }
 }

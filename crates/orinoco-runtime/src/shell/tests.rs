@@ -92,7 +92,7 @@ impl Executor for Marked {
     fn batch_max(&self) -> usize {
         1
     }
-    fn replay(&mut self, _: &[Frame], _: &mut [InferenceResult]) -> Result<StageTimes, Diagnosis> {
+    fn execute(&mut self, _: &[Frame], _: &mut [InferenceResult]) -> Result<StageTimes, Diagnosis> {
         Ok(StageTimes::default())
     }
     fn reads_video_memory(&self) -> bool {

@@ -79,7 +79,7 @@ pub enum ShapeError {
         /// Index of the corner or end.
         index: usize,
         /// Where it is.
-        spot: FramePoint,
+        point: FramePoint,
     },
     /// A zone with too few or too many corners.
     Corners {
@@ -93,7 +93,7 @@ pub enum ShapeError {
 impl fmt::Display for ShapeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Outside { index, spot: FramePoint { x, y } } => {
+            Self::Outside { index, point: FramePoint { x, y } } => {
                 write!(f, "point {index} is at {x}, {y}, where both are fractions of the frame from 0 to 1")
             }
             Self::Corners { count } => {
@@ -107,9 +107,9 @@ impl fmt::Display for ShapeError {
 impl std::error::Error for ShapeError {}
 
 fn check_spots(spots: &[FramePoint]) -> Result<(), ShapeError> {
-    let outside = |spot: &FramePoint| !(0.0..=1.0).contains(&spot.x) || !(0.0..=1.0).contains(&spot.y);
+    let outside = |point: &FramePoint| !(0.0..=1.0).contains(&point.x) || !(0.0..=1.0).contains(&point.y);
     match spots.iter().position(outside) {
-        Some(index) => Err(ShapeError::Outside { index, spot: spots[index] }),
+        Some(index) => Err(ShapeError::Outside { index, point: spots[index] }),
         None => Ok(()),
     }
 }
@@ -128,9 +128,9 @@ fn edges(corners: &[FramePoint]) -> impl Iterator<Item = (FramePoint, FramePoint
 }
 
 /// Whether a ray to the right leaves the polygon an odd number of times.
-pub(super) fn contains(corners: &[FramePoint], spot: FramePoint) -> bool {
+pub(super) fn contains(corners: &[FramePoint], point: FramePoint) -> bool {
     let crossed = |(a, b): &(FramePoint, FramePoint)| {
-        (a.y > spot.y) != (b.y > spot.y) && spot.x < a.x + (spot.y - a.y) / (b.y - a.y) * (b.x - a.x)
+        (a.y > point.y) != (b.y > point.y) && point.x < a.x + (point.y - a.y) / (b.y - a.y) * (b.x - a.x)
     };
     edges(corners).filter(crossed).count() % 2 == 1
 }
@@ -140,10 +140,10 @@ fn way(a: FramePoint, b: FramePoint, size: FrameSize) -> (f32, f32) {
     ((b.x - a.x) * size.width as f32, (b.y - a.y) * size.height as f32)
 }
 
-/// How far `spot` is from the nearest edge, in pixels.
-pub(super) fn from_border(corners: &[FramePoint], spot: FramePoint, size: FrameSize) -> f32 {
+/// How far `point` is from the nearest edge, in pixels.
+pub(super) fn from_border(corners: &[FramePoint], point: FramePoint, size: FrameSize) -> f32 {
     let from_edge = |(a, b): (FramePoint, FramePoint)| {
-        let ((ex, ey), (sx, sy)) = (way(a, b, size), way(a, spot, size));
+        let ((ex, ey), (sx, sy)) = (way(a, b, size), way(a, point, size));
         let length = ex * ex + ey * ey;
         let along = if length > 0.0 { ((ex * sx + ey * sy) / length).clamp(0.0, 1.0) } else { 0.0 };
         (sx - along * ex).hypot(sy - along * ey)
@@ -151,9 +151,9 @@ pub(super) fn from_border(corners: &[FramePoint], spot: FramePoint, size: FrameS
     edges(corners).map(from_edge).fold(f32::INFINITY, f32::min)
 }
 
-/// How far `spot` is on side B of the line and its extension, in pixels; negative on side A.
-pub(super) fn beyond(line: &Line, spot: FramePoint, size: FrameSize) -> f32 {
-    let ((ex, ey), (sx, sy)) = (way(line.from, line.to, size), way(line.from, spot, size));
+/// How far `point` is on side B of the line and its extension, in pixels; negative on side A.
+pub(super) fn beyond(line: &Line, point: FramePoint, size: FrameSize) -> f32 {
+    let ((ex, ey), (sx, sy)) = (way(line.from, line.to, size), way(line.from, point, size));
     (ex * sy - ey * sx) / ex.hypot(ey)
 }
 

@@ -13,7 +13,7 @@ use orinoco_core::{BoxF, Detection, Pts};
 use orinoco_eval::mot::{Report, Sequence, evaluate};
 use orinoco_vision::track::{Tracker, TrackerConfig};
 use orinoco_vision::zones::{
-    Counter, Direction, FramePoint, FrameSize, Line, MARGIN, What, Zone, ZoneCrossing,
+    Counter, Direction, FramePoint, FrameSize, Line, MARGIN, Zone, ZoneCrossing, ZoneCrossingKind,
 };
 use proptest::prelude::*;
 use scene::{Chance, Filmed, Scene};
@@ -42,7 +42,7 @@ fn judge(frames: &[Filmed], mut name: impl FnMut(&Filmed) -> Vec<Option<u64>>) -
     evaluate(&sequence(labelled), &sequence(found))
 }
 
-fn follow(frames: &[Filmed]) -> Report {
+fn track(frames: &[Filmed]) -> Report {
     let mut tracker = Tracker::new(TrackerConfig::default());
     let mut ids = Vec::new();
     judge(frames, |frame| {
@@ -106,7 +106,7 @@ fn objects_keep_their_ids() {
         for (name, scene) in scene::all(seed) {
             let frames = scene.film(&mut Chance::new(seed ^ 0xf11b));
             let (ours, best) = scenes.entry(name).or_default();
-            *ours += &follow(&frames);
+            *ours += &track(&frames);
             *best += &follow_knowing(&frames);
         }
     }
@@ -141,11 +141,11 @@ fn dropped_frames_are_followed_by_the_clock() {
         let scenes = scene::all(seed);
         let (_, dropping) = scenes.iter().find(|(name, _)| *name == "dropped frames").expect("a scene");
         let mut frames = dropping.film(&mut Chance::new(seed ^ 0xf11b));
-        by_clock += &follow(&frames);
+        by_clock += &track(&frames);
         for (index, frame) in (0u64..).zip(&mut frames) {
             frame.pts = Pts(index * 40_000_000);
         }
-        by_frame += &follow(&frames);
+        by_frame += &track(&frames);
     }
     let (by_clock, by_frame) = (idf1(&by_clock), idf1(&by_frame));
     println!("two of five frames dropped: IDF1 {by_clock:.3} by the clock, {by_frame:.3} by counting frames");
@@ -168,12 +168,12 @@ fn who_walks_through_is_counted_once() {
         };
         let passages = count(walking, seed);
         let crossed = |wanted: Direction| {
-            passages.iter().filter(|passage| passage.what == What::Crossed(0, wanted)).count()
+            passages.iter().filter(|passage| passage.kind == ZoneCrossingKind::Crossed(0, wanted)).count()
         };
         // Looking down the line, A is on the left hand: to the east.
         assert_eq!(crossed(Direction::BToA), over(true), "to the right, seed {seed}");
         assert_eq!(crossed(Direction::AToB), over(false), "to the left, seed {seed}");
-        let left = passages.iter().filter(|passage| passage.what == What::Left(0)).count();
+        let left = passages.iter().filter(|passage| passage.kind == ZoneCrossingKind::Left(0)).count();
         assert_eq!(left, over(true), "out of the left half, seed {seed}");
     }
 }

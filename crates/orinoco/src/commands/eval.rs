@@ -226,7 +226,7 @@ fn watch(
     let mut left_out = 0;
     for (index, image) in images.iter().enumerate() {
         let frame = orinoco_media::decode_image(image.as_ref(), &*clock)?;
-        plan.replay(std::slice::from_ref(&frame), &mut scratch[..1])?;
+        plan.execute(std::slice::from_ref(&frame), &mut scratch[..1])?;
         left_out += scratch[0].not_finite;
         each(index, &mut scratch[0])?;
         bar.inc(1);
@@ -399,7 +399,7 @@ fn differ(
                     && f64::from(other.bounds.iou(&found.bounds)) >= SAME_OBJECT_IOU
             })
         });
-        let best = |findings: &InferenceResult| findings.classes.first().map(|class| class.class_id);
+        let best = |inference: &InferenceResult| inference.classes.first().map(|class| class.class_id);
         let cells = ours.class_map.classes.iter().zip(&theirs.class_map.classes);
         let moved = 1000 * cells.filter(|(a, b)| a != b).count();
         alone.count() + usize::from(best(ours) != best(theirs)) + moved / ours.class_map.classes.len().max(1)

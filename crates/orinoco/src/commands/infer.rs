@@ -49,12 +49,12 @@ struct KnownIdentities {
 }
 
 impl KnownIdentities {
-    /// Names what `findings` has the embedding of; gives the names that its classes then mean.
-    fn name(&self, findings: &mut InferenceResult) -> Option<&[String]> {
+    /// Names what `inference` has the embedding of; gives the names that its classes then mean.
+    fn name(&self, inference: &mut InferenceResult) -> Option<&[String]> {
         /// The likest few: a second guess helps to judge the first.
         const MATCHES_MAX: usize = 5;
         let gallery = self.gallery.as_ref()?;
-        gallery.find(&findings.embedding, self.score_min, MATCHES_MAX, &mut findings.classes);
+        gallery.find(&inference.embedding, self.score_min, MATCHES_MAX, &mut inference.classes);
         Some(gallery.names())
     }
 }
@@ -80,10 +80,10 @@ impl Plan {
     fn embed(&mut self, path: &Path) -> Result<Vec<f32>, Diagnosis> {
         let Self::Image(plan, clock) = self else { return Err(no_embedding(path)) };
         let frame = orinoco_media::decode_image(path, &**clock)?;
-        let mut findings = vec![InferenceResult::default(); plan.batch_max()];
-        plan.replay(std::slice::from_ref(&frame), &mut findings[..1])?;
-        let embedding = std::mem::take(&mut findings[0].embedding);
-        if findings[0].not_finite > 0 {
+        let mut inference = vec![InferenceResult::default(); plan.batch_max()];
+        plan.execute(std::slice::from_ref(&frame), &mut inference[..1])?;
+        let embedding = std::mem::take(&mut inference[0].embedding);
+        if inference[0].not_finite > 0 {
             return Err(not_finite(&path.display().to_string()));
         }
         if embedding.is_empty() { Err(no_embedding(path)) } else { Ok(embedding) }
@@ -98,18 +98,18 @@ impl Plan {
         known: &KnownIdentities,
         left_out: &mut u64,
     ) -> Result<Vec<ResultLine>, Diagnosis> {
-        let line = |findings: &InferenceResult, labels: &[String]| {
-            ResultLine::new(&loaded.name, loaded.chosen.name, findings, labels)
+        let line = |inference: &InferenceResult, labels: &[String]| {
+            ResultLine::new(&loaded.name, loaded.chosen.name, inference, labels)
         };
         let shown = path.display().to_string();
         match self {
             Self::Image(plan, clock) => {
                 let frame = orinoco_media::decode_image(path, &**clock)?;
-                let mut findings = vec![InferenceResult::default(); plan.batch_max()];
-                plan.replay(std::slice::from_ref(&frame), &mut findings[..1])?;
-                *left_out += findings[0].not_finite;
-                let labels = known.name(&mut findings[0]).unwrap_or(&loaded.model.labels);
-                Ok(vec![ResultLine { image: Some(shown), seq, ..line(&findings[0], labels) }])
+                let mut inference = vec![InferenceResult::default(); plan.batch_max()];
+                plan.execute(std::slice::from_ref(&frame), &mut inference[..1])?;
+                *left_out += inference[0].not_finite;
+                let labels = known.name(&mut inference[0]).unwrap_or(&loaded.model.labels);
+                Ok(vec![ResultLine { image: Some(shown), seq, ..line(&inference[0], labels) }])
             }
             Self::Audio(plan) => {
                 let sound = orinoco_media::read_wav(path)?;
@@ -123,12 +123,12 @@ impl Plan {
                     return Err(Diagnosis::new(&codes::MODEL_DISAGREES, shown, cause, next));
                 }
                 let heard = plan.run(&sound.samples)?;
-                *left_out += heard.iter().map(|heard| heard.findings.not_finite).sum::<u64>();
+                *left_out += heard.iter().map(|heard| heard.inference.not_finite).sum::<u64>();
                 let lines = heard.iter().zip(0..).map(|(heard, seq)| ResultLine {
                     audio: Some(shown.clone()),
                     seq,
                     pts_ns: u64::try_from(heard.at.as_nanos()).unwrap_or(u64::MAX),
-                    ..line(&heard.findings, &loaded.model.labels)
+                    ..line(&heard.inference, &loaded.model.labels)
                 });
                 Ok(lines.collect())
             }

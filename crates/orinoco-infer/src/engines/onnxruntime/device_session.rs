@@ -13,7 +13,7 @@ use ort::session::{IoBinding, RunOptions, Session as OrtSession};
 use ort::value::DynTensor;
 
 use super::device_memory::{DevicePlace, inside};
-use super::errors::why_not_run;
+use super::errors::run_error;
 use super::graph::GraphDesc;
 use super::memory;
 use super::process::AllocationTarget;
@@ -57,7 +57,7 @@ impl CudaSession {
         let kept = DevicePlace::kept(device);
         let bind = || Self::bind_tensors(session, graph, shapes, device);
         let bound = inside(&kept, || memory::inside(&AllocationTarget::System, bind));
-        let bound = bound.map_err(|why| why_not_run(&graph.file, &why))?;
+        let bound = bound.map_err(|why| run_error(&graph.file, &why))?;
         let Some(mut bound) = bound else { return Ok(None) };
         // Beside whatever the lane computes meanwhile, so in a pool of its own.
         let own = pool.map(|_| Arc::new(DevicePool::measuring(device)));
@@ -124,7 +124,7 @@ impl CudaSession {
             Ok(())
         };
         let ran = inside(place, || memory::inside(&AllocationTarget::System, run));
-        ran.map_err(|why| why_not_run(&self.file, &why))
+        ran.map_err(|why| run_error(&self.file, &why))
     }
 
     /// One that is going to share a lane's pool must keep nothing there from run to run. That it computes in a pool of ours
@@ -176,7 +176,7 @@ impl Session for CudaSession {
         let Self { session, binding, place, .. } = self;
         let run = || session.run_binding(binding).map(drop);
         let ran = inside(place, || memory::inside(&AllocationTarget::System, run));
-        ran.map_err(|why| why_not_run(&self.file, &why))
+        ran.map_err(|why| run_error(&self.file, &why))
     }
 
     fn output(&self, index: usize) -> TensorRef<'_> {

@@ -37,7 +37,7 @@ impl Runtime {
     }
 }
 
-fn why_not_loaded(library: &Path, why: &LoadDynamicError) -> String {
+fn load_error(library: &Path, why: &LoadDynamicError) -> String {
     let library = library.display();
     match why {
         // `ort`'s feature `api-20` makes 1.20 the oldest: it is the first with everything used here, and what
@@ -117,7 +117,7 @@ impl Search {
                 }
                 // A bare name that the system's loader does not know is not a fault yet.
                 Err(LoadDynamicError::Dlopen { .. }) if !library.is_absolute() => {}
-                Err(why) => return Err(why_not_loaded(&library, &why)),
+                Err(why) => return Err(load_error(&library, &why)),
             }
         }
         let (builder, library) = builder.ok_or_else(|| self.nothing_found())?;

@@ -181,15 +181,15 @@ mod tests {
         let range = inside(&place, || take(4 * ALIGN_BYTES));
         let arena = scratch.downgrade().upgrade().unwrap();
         assert_eq!((scratch.usage().held, arena.not_held()), (1, 0));
-        let give_back = |range: *mut c_void| {
+        let release = |range: *mut c_void| {
             // SAFETY: `free` does not touch its first argument, and no byte of a range in an arena.
             unsafe { free(ptr::null_mut(), range) }
         };
-        give_back(range.wrapping_byte_add(ALIGN_BYTES));
+        release(range.wrapping_byte_add(ALIGN_BYTES));
         assert_eq!((scratch.usage().held, arena.not_held()), (1, 1));
-        give_back(range);
+        release(range);
         assert_eq!((scratch.usage().held, arena.not_held()), (0, 1));
-        give_back(range);
+        release(range);
         assert_eq!((scratch.usage().held, arena.not_held()), (0, 2));
     }
 }

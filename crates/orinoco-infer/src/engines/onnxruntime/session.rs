@@ -10,7 +10,7 @@ use ort::value::{DynTensor, DynTensorValueType};
 
 #[cfg(feature = "cuda")]
 use super::device_memory::{self, DevicePlace};
-use super::errors::why_not_run;
+use super::errors::run_error;
 use super::graph::GraphDesc;
 use super::memory::{self, inside};
 use super::process::AllocationTarget;
@@ -211,7 +211,7 @@ impl Session for BoundSession {
 
     fn enqueue(&mut self, stream: &ExecutionStream) -> Result<(), Diagnosis> {
         stream.wait().map_err(|why| device_failed(&self.file, &why))?;
-        self.compute().map_err(|why| why_not_run(&self.file, &why))
+        self.compute().map_err(|why| run_error(&self.file, &why))
     }
 
     fn output(&self, index: usize) -> TensorRef<'_> {

@@ -280,8 +280,8 @@ impl Board<'_> {
             return;
         }
         match stream.outputs.doing.take() {
-            Some(Doing::Writing(outcome)) => {
-                let seq = outcome.frame.desc.seq;
+            Some(Doing::Writing(frame_result)) => {
+                let seq = frame_result.frame.desc.seq;
                 assert!(stream.counts.latest.is_none_or(|latest| latest < seq), "{seq} comes too late");
                 (stream.counts.latest, stream.outputs.latest) = (Some(seq), now);
                 if stream.outputs.has_failed {
@@ -310,10 +310,10 @@ impl Board<'_> {
         let rng = self.simulator.rng();
         let mut until = now + millis(rng, 0..4);
         stream.outputs.doing = Some(match next {
-            SinkNext::Write(outcome) => {
+            SinkNext::Write(frame_result) => {
                 until = until.max(stream.outputs.blocked_until);
                 self.simulator.notify(self.lanes[stream.lane].task);
-                Doing::Writing(outcome)
+                Doing::Writing(frame_result)
             }
             SinkNext::CheckOffline => Doing::ShowingOffline,
             SinkNext::Flush => Doing::Flushing,

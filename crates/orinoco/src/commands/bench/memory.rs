@@ -10,7 +10,7 @@ use orinoco_infer::{
     Elements, EngineContext, Options, ProbeInputs, Scratch, Session, SessionSpec, by_name, stray_requests,
 };
 use orinoco_memory::Usage;
-use orinoco_runtime::{give_back_freed, repository, resident_bytes};
+use orinoco_runtime::{repository, resident_bytes, trim_heap};
 use serde::{Deserialize, Serialize};
 
 use super::{diagnosis_of, median, noise};
@@ -154,7 +154,7 @@ pub(crate) fn run_child(args: &BenchMemoryChildArgs) -> Result<Exit, Faults> {
     for run in 0..RUNS {
         if run == 1 {
             // The first runs, by which models are bound, are no part of the steady state.
-            give_back_freed();
+            trim_heap();
         }
         for ((session, count), sum) in sessions.iter_mut().zip(&mut outputs) {
             session.run()?;

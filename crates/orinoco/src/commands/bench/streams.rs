@@ -235,8 +235,8 @@ impl ModelRunners {
         other: impl FnOnce() -> Result<T, Faults>,
     ) -> Result<T, Faults> {
         thread::scope(|scope| {
-            let replay = |plan| scope.spawn(|| self.replay(plan, held, frames_min));
-            let threads: Vec<_> = plans.iter_mut().map(replay).collect();
+            let execute = |plan| scope.spawn(|| self.execute(plan, held, frames_min));
+            let threads: Vec<_> = plans.iter_mut().map(execute).collect();
             let outcome = other();
             self.over.store(true, Ordering::Relaxed);
             for thread in threads {
@@ -246,13 +246,18 @@ impl ModelRunners {
         })
     }
 
-    fn replay(&self, plan: &mut Box<dyn Executor>, held: &[Frame], frames_min: u64) -> Result<(), Diagnosis> {
-        let mut findings = vec![InferenceResult::default(); plan.batch_max()];
+    fn execute(
+        &self,
+        plan: &mut Box<dyn Executor>,
+        held: &[Frame],
+        frames_min: u64,
+    ) -> Result<(), Diagnosis> {
+        let mut results = vec![InferenceResult::default(); plan.batch_max()];
         let mut frames = held.iter().cycle().map(Frame::share);
         let (mut done, mut cpu) = (0, processor_time(ClockId::ThreadCPUTime));
         while done < frames_min || !self.over.load(Ordering::Relaxed) {
-            let batch: Vec<Frame> = frames.by_ref().take(findings.len()).collect();
-            if let Err(why) = plan.replay(&batch, &mut findings) {
+            let batch: Vec<Frame> = frames.by_ref().take(results.len()).collect();
+            if let Err(why) = plan.execute(&batch, &mut results) {
                 // Whoever keeps in step would wait for ever.
                 self.over.store(true, Ordering::Relaxed);
                 return Err(why);

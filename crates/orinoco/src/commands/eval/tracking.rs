@@ -165,7 +165,7 @@ impl SequenceSet<'_> {
         let mut loaded = load(args, entry, args.tune.score)?;
         let mut found = Vec::new();
         for (sequence, pictures) in self.sequences.iter().zip(pictures) {
-            let rows = follow(&mut loaded, &pictures[..self.frames(sequence)], sequence.frame_rate())?;
+            let rows = track(&mut loaded, &pictures[..self.frames(sequence)], sequence.frame_rate())?;
             save(sequence, &rows)?;
             found.push(rows);
         }
@@ -242,7 +242,7 @@ impl ResultsPath {
 }
 
 /// Follows what the model finds in `pictures`, as a stream of the same frames is followed.
-fn follow(loaded: &mut LoadedModel, pictures: &[PathBuf], frame_rate: f64) -> Result<Sequence, Diagnosis> {
+fn track(loaded: &mut LoadedModel, pictures: &[PathBuf], frame_rate: f64) -> Result<Sequence, Diagnosis> {
     let people = people(&loaded.model.labels);
     let name = loaded.name.clone();
     let mut tracker = Tracker::new(TrackerConfig::default());

@@ -29,7 +29,7 @@ pub struct ModelResult {
     /// The model did not look at this frame: this is where its objects should be by now.
     pub predicted: bool,
     /// What it found, by its place in the frame.
-    pub findings: InferenceResult,
+    pub inference: InferenceResult,
     /// For each detection, whether it is for the tracker only: too weak to be reported by itself, and no track's. Sinks leave
     /// it out; its row stays, because objects name rows. Empty where every detection is reported.
     pub tracker_only: Vec<bool>,
@@ -71,7 +71,7 @@ impl ModelResult {
 
     /// What was found, without detections that are for the tracker only.
     pub fn reported(&self) -> Cow<'_, InferenceResult> {
-        let all = &self.findings;
+        let all = &self.inference;
         if !self.tracker_only.contains(&true) {
             return Cow::Borrowed(all);
         }
@@ -104,12 +104,12 @@ pub struct Object {
 impl FrameResult {
     /// The detection that an object is.
     pub fn detection(&self, object: Object) -> Option<&Detection> {
-        self.holder(object)?.findings.detections.get(object.detection)
+        self.holder(object)?.inference.detections.get(object.detection)
     }
 
     /// The track of an object, where objects are followed.
     pub fn track(&self, object: Object) -> Option<TrackId> {
-        self.holder(object)?.findings.tracks.get(object.detection).copied().flatten()
+        self.holder(object)?.inference.tracks.get(object.detection).copied().flatten()
     }
 
     /// What sinks report: all that was found, but in objects that are for the tracker only.
