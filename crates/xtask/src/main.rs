@@ -1,4 +1,4 @@
-//! Developer commands: `cargo xtask test`, `demo`, `boards`, `arrows`, `schemas`. The Makefile calls them after `setup.sh`.
+//! Developer commands: `cargo xtask test`, `demo`, `boards`, `arrows`, `schemas`, `words`. The Makefile calls them after `setup.sh`.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a developer's command line")]
 
 mod arrows;
@@ -8,6 +8,7 @@ mod exceptions;
 mod schemas;
 mod steps;
 mod test;
+mod words;
 mod workspace;
 
 use std::process::ExitCode;
@@ -39,6 +40,8 @@ enum Command {
     Arrows,
     /// Write the JSON Schemas of the contracts into docs/schemas
     Schemas,
+    /// Check that no retired word is used
+    Words,
 }
 
 fn main() -> ExitCode {
@@ -58,6 +61,7 @@ fn main() -> ExitCode {
         },
         Command::Arrows => arrows::check().and_then(|()| exceptions::check()),
         Command::Schemas => schemas::write(),
+        Command::Words => words::check(),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
