@@ -36,7 +36,7 @@ pub(crate) enum Action {
     Up(Up),
     /// What `up` runs in the background
     #[command(hide = true)]
-    ModelHold(Up),
+    Hold(Up),
     /// List the boards that are up
     List,
     /// End them
@@ -152,7 +152,7 @@ pub(crate) fn run(action: Action) -> Result<ExitStatus> {
     match action {
         Action::Build { flavour } => Rig::build(flavour.into()).map(drop)?,
         Action::Up(options) => return up(&options),
-        Action::ModelHold(options) => hold(&options)?,
+        Action::Hold(options) => hold(&options)?,
         Action::List => list(&held()?.folder)?,
         Action::Down => down()?,
         Action::Ssh { board, command } => {
