@@ -21,7 +21,7 @@ pub struct AllocatedBytes {
 static DEVICE_BYTES: AtomicU64 = AtomicU64::new(0);
 static PINNED_BYTES: AtomicU64 = AtomicU64::new(0);
 
-/// What this process holds through this crate now. The driver takes memory of its own beside it: for its context, for the
+/// Memory that this process holds through this crate now. The driver takes more: for its context, for the
 /// kernels, and for libraries such as cuDNN.
 pub fn allocated() -> AllocatedBytes {
     AllocatedBytes {

@@ -51,7 +51,7 @@ impl Device {
         Ok(Self { context: Arc::new(context) })
     }
 
-    /// What it is.
+    /// Properties of the GPU.
     pub fn info(&self) -> &DeviceInfo {
         self.context.info()
     }

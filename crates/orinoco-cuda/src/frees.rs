@@ -1,4 +1,4 @@
-//! What is freed, and when. Freeing waits for the whole device first, and such a wait ends every capture that is under way on
+//! Deferred freeing of device memory. Freeing waits for the whole device first, and such a wait ends every capture that is under way on
 //! it, whichever thread makes that (CUDA C++ Programming Guide, "Prohibited and Unhandled Operations" of stream capture). So
 //! what loses its last owner during a capture is freed when no capture is left.
 

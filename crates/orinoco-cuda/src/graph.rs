@@ -3,11 +3,11 @@
 use crate::capture::{Captured, ExecutableGraph};
 use crate::{CudaError, Stream};
 
-/// How often a capture is tried for the same shapes. Engines may refuse their first run, in which they set themselves
-/// up; what refuses twice does not change its mind.
+/// Maximum number of capture attempts for the same shapes. Engines may refuse their first run, in which they initialise; one
+/// that refuses twice will go on refusing.
 const CAPTURE_TRIES_MAX: u32 = 2;
 
-/// What happened to a graph so far.
+/// Counts of a graph's runs: replays, captures, updates, fallbacks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GraphCounters {
     /// Sequences captured.
@@ -22,7 +22,7 @@ pub struct GraphCounters {
     pub fallbacks: u64,
 }
 
-/// How a run was made.
+/// Way in which a run was executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GraphRun {
     /// With one launch of the graph there was.
@@ -57,18 +57,18 @@ impl Graph {
         self.plan.run(&mut LiveGraph { stream, record: &mut record }, shapes)
     }
 
-    /// What happened so far.
+    /// Counts so far.
     pub fn counters(&self) -> GraphCounters {
         self.plan.counters
     }
 
-    /// Why the last capture failed, if it did.
+    /// Error of the last capture, if it failed.
     pub fn refusal(&self) -> Option<&CudaError> {
         self.plan.refusal.as_ref()
     }
 }
 
-/// What a plan asks of the driver; the tests have another.
+/// Driver functions that capture, update and launch graphs; tests replace them.
 trait GraphDriver<E> {
     type Captured;
     fn capture(&mut self) -> Result<Self::Captured, CudaError>;
@@ -112,7 +112,7 @@ impl GraphDriver<ExecutableGraph> for LiveGraph<'_> {
 #[derive(Debug)]
 struct Plan<E> {
     exec: Option<E>,
-    /// What `exec` was captured for; none where it cannot be used.
+    /// Shapes for which `exec` was captured; `None` if it cannot be used.
     shapes: Option<u64>,
     /// The shapes whose capture failed last, and how often.
     refused: Option<(u64, u32)>,

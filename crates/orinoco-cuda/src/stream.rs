@@ -21,7 +21,7 @@ use crate::{CudaError, Kernel};
 pub struct Stream {
     context: Arc<Context>,
     raw: sys::CUstream,
-    /// What the launches that are being captured use, while they are.
+    /// Owners of the memory that the launches under capture use; `None` outside a capture.
     kept: RefCell<Option<Vec<Owner>>>,
 }
 
@@ -127,7 +127,7 @@ impl Stream {
         *self.kept.borrow_mut() = Some(Vec::new());
     }
 
-    /// What was collected.
+    /// Owners collected during the capture.
     pub(crate) fn kept(&self) -> Vec<Owner> {
         self.kept.borrow_mut().take().unwrap_or_default()
     }

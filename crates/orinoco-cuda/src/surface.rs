@@ -109,7 +109,7 @@ struct Functions {
     unmap: OfSurface,
     register: RegisterImage,
     frame: MappedFrame,
-    /// Where they are.
+    /// Libraries that contain the functions.
     _libraries: [Library; 2],
 }
 
@@ -233,7 +233,7 @@ unsafe impl Send for CudaImage {}
 unsafe impl Sync for CudaImage {}
 
 impl CudaImage {
-    /// Where the surface starts on the GPU.
+    /// GPU address of the surface's first byte.
     fn start(&self) -> Result<u64, CudaError> {
         let call = "cuGraphicsResourceGetMappedEglFrame";
         // SAFETY: zeros are a value of the structure.

@@ -25,7 +25,7 @@ pub struct FrameTable {
     kept: Arc<TableOwners>,
 }
 
-/// What a kernel that reads the table needs: the table, and the frames it names.
+/// Owners of all memory that a kernel reads through the table: the table itself and its frames.
 #[derive(Debug)]
 struct TableOwners {
     _table: Option<Owner>,

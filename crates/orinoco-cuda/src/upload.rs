@@ -27,7 +27,7 @@ struct StagingSlot {
 #[derive(Debug)]
 #[must_use = "the place is free for other bytes once it is released"]
 pub struct Uploaded {
-    /// Where they are.
+    /// Address range of the bytes on the GPU.
     pub span: Span,
     place: usize,
 }
@@ -35,7 +35,7 @@ pub struct Uploaded {
 impl Upload {
     /// `depth` places of up to `bytes` bytes: as many frames may be on their way, or be read, at a time.
     pub fn new(device: &Device, depth: usize, bytes: usize) -> Result<Self, CudaError> {
-        /// What the copy engines like best.
+        /// Alignment at which the copy engines are fastest.
         const ALIGNMENT: usize = 256;
         assert!(depth > 0, "an upload has places");
         let each = bytes.next_multiple_of(ALIGNMENT);

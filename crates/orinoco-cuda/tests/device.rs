@@ -1,4 +1,4 @@
-//! What needs a GPU, and what is said where there is none. Without one, the same tests run on a stand-in for the driver,
+//! Tests that need a GPU, and the message without one. Without a GPU, the same tests run on a stand-in for the driver,
 //! which proves how it is called, and that nothing is freed too early or never.
 
 use std::time::Duration;
@@ -18,7 +18,7 @@ fn device(check: &str) -> Option<Device> {
     Device::open(0).inspect_err(|why| eprintln!("skipped: {check}: {why}")).ok()
 }
 
-/// What [`bench::TENSOR`] is for the twin.
+/// Input spec of the CPU implementation that corresponds to [`bench::TENSOR`].
 fn bench_spec() -> InputSpec {
     InputSpec {
         layout: Layout::Nchw,
@@ -298,7 +298,7 @@ fn uploads_arrive_in_order() {
     }
 }
 
-/// What a model might ask for: sizes, and which of them it gives back at once.
+/// Allocations as a model might make them: size in bytes, and true if it is freed at once.
 const REQUESTS: [(usize, bool); 6] =
     [(1000, false), (300_000, true), (65_536, false), (200_000, true), (1, false), (90_000, true)];
 

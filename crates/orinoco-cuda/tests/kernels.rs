@@ -124,7 +124,7 @@ fn layout_for(spec: &InputSpec, batch: usize) -> TableLayout {
     }
 }
 
-/// What the kernel makes of a batch of frames; `None` is an item left out.
+/// Result of the kernel for a batch of frames; `None` is an empty item.
 fn preprocess(
     machine: &dyn Machine,
     spec: &InputSpec,
@@ -149,7 +149,7 @@ fn preprocess(
     machine.read(&out)
 }
 
-/// What the twin makes of one frame, as elements.
+/// Result of the CPU implementation for one frame, as elements.
 fn preprocess_twin(spec: &InputSpec, element: Element, desc: &FrameDesc, bytes: &[u8]) -> (Mapping, Vec<u8>) {
     let mut values = vec![0.0; spec.elements()];
     let view = FrameView::new(desc, bytes).expect("the frame fits");
@@ -431,7 +431,7 @@ fn a_table_refuses_what_kernels_must_not_read() {
 
 // ---- heads and suppression -------------------------------------------------------------------------------------------
 
-/// What decoding and suppression on a machine leave of one picture.
+/// Detections of one image after decoding and suppression on a machine.
 fn detections(
     machine: &dyn Machine,
     how: &launch::Decode,

@@ -4,7 +4,7 @@ use orinoco_core::{Nanos, Rng};
 
 use crate::trace::Trace;
 
-/// What stands for a thread: it takes steps, and waits between them.
+/// Simulated thread: it takes steps, and waits between them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Task(usize);
 
@@ -32,7 +32,7 @@ pub struct Simulator {
     trace: Trace,
 }
 
-/// What a task does.
+/// Current activity of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum TaskActivity {
     /// Takes a step, or has ended with one.

@@ -1,4 +1,4 @@
-//! What people see.
+//! Output for people: tables, progress, events, errors.
 
 use std::io::{ErrorKind, IsTerminal, Write};
 use std::sync::OnceLock;
@@ -22,7 +22,7 @@ pub(crate) fn print_json(value: &impl Serialize) {
     print(&serde_json::to_string(value).expect("contracts have only text keys and plain numbers"));
 }
 
-/// Why text for standard output was lost.
+/// Reason for which text for standard output was lost.
 static LOST: OnceLock<String> = OnceLock::new();
 
 /// Prints one JSON object with the keys of every object in alphabetical order: version 1 of the lists has them so.
@@ -189,7 +189,7 @@ impl ProgressLine {
     }
 }
 
-/// What matters most comes first: narrow terminals cut the rest off.
+/// Progress as one line, most important first, because narrow terminals cut off the rest.
 fn progress_text(progress: &Progress, frames_max: Option<u64>, fps: f64) -> String {
     let away = progress.away_text();
     let mut parts: Vec<String> = Some(away).filter(|away| !away.is_empty()).into_iter().collect();

@@ -13,10 +13,10 @@ use orinoco_telemetry::{Event, EventSink};
 
 /// Lines that may wait to be read. A board says a few a second at its worst.
 const LINES_MAX: usize = 1024;
-/// How long the end of the program waits for the last lines to be read.
+/// Time that the end of the program waits for the last lines to be read.
 const LAST_LINES_WAIT: Duration = Duration::from_secs(2);
 
-/// How grave a line is.
+/// Severity of a line.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Level {
     Error,
@@ -24,7 +24,7 @@ pub(crate) enum Level {
     Info,
 }
 
-/// What has not been written yet.
+/// Lines that have not been written yet.
 struct Waiting {
     lines: VecDeque<String>,
     /// Lines that found no room.

@@ -30,9 +30,9 @@ use signal_hook::iterator::Signals;
 
 use journal::{Journal, Level};
 
-/// Time between two life signs of the run, where systemd does not want them oftener.
+/// Interval between two watchdog notifications, unless systemd wants them more often.
 const BEAT_EVERY: Duration = Duration::from_secs(1);
-/// How often `systemctl status` gets fresh figures.
+/// Interval between updates of the text in `systemctl status`.
 const STATUS_EVERY: Duration = Duration::from_secs(10);
 
 /// The Orinoco daemon: runs a board file.

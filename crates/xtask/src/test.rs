@@ -1,4 +1,4 @@
-//! What CI checks, cheapest first.
+//! Checks of CI, cheapest first.
 
 use anyhow::Result;
 

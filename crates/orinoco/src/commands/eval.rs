@@ -22,14 +22,14 @@ use crate::output::{self, EventLines};
 
 /// Average precision wants even what a model hardly believes.
 const SCORE_FOR_AP: f32 = 0.01;
-/// Where recall, precision and confusion are read, unless the command line says otherwise.
+/// Default score at which recall, precision and confusion are computed.
 const OPERATING_SCORE: f64 = 0.25;
 /// Boxes that overlap less are not the same object.
 const SAME_OBJECT_IOU: f64 = 0.5;
 /// Rows of tables for people.
 const ROWS_MAX: usize = 20;
 
-/// What was evaluated.
+/// Results of an evaluation.
 struct Evaluation {
     report: EvalReport,
     /// Whether boxes are labelled, and not pictures, pixels or sequences.
@@ -103,7 +103,7 @@ struct Entry<'a> {
     engines: Vec<String>,
 }
 
-/// What is judged: a model, and what it is compared with.
+/// Model under evaluation, and the model or engine that it is compared with.
 struct Entries<'a> {
     first: Entry<'a>,
     against: Option<Entry<'a>>,
@@ -202,7 +202,7 @@ fn class_map(dataset: &Dataset, loaded: &LoadedModel) -> Result<Vec<usize>, Diag
     }
 }
 
-/// What the model finds in every picture.
+/// Runs the model on every image.
 fn see(dataset: &Dataset, loaded: &mut LoadedModel) -> Result<Vec<InferenceResult>, Diagnosis> {
     let mut seen = Vec::with_capacity(dataset.items.len());
     let images: Vec<&Path> = dataset.items.iter().map(|item| item.image.as_path()).collect();
@@ -483,7 +483,7 @@ fn text(evaluation: &Evaluation, single_label: bool) -> String {
     parts.join("\n\n")
 }
 
-/// Which labels of a box counted: figures compare only where the same did.
+/// Sentence about the classes of a box that count: figures are comparable only under the same rule.
 fn labels_text(single_label: bool) -> &'static str {
     match single_label {
         false => {

@@ -42,7 +42,7 @@ pub(crate) fn run(args: &InferArgs, json: bool) -> Result<Exit, Faults> {
     faults.finish(Exit::Done)
 }
 
-/// Who may be seen.
+/// Identities that a model may recognise.
 struct KnownIdentities {
     gallery: Option<Gallery>,
     score_min: f32,
@@ -76,7 +76,7 @@ impl Plan {
         }
     }
 
-    /// What identifies what is in the picture at `path`.
+    /// Computes the embedding of the image at `path`.
     fn embed(&mut self, path: &Path) -> Result<Vec<f32>, Diagnosis> {
         let Self::Image(plan, clock) = self else { return Err(no_embedding(path)) };
         let frame = orinoco_media::decode_image(path, &**clock)?;
@@ -89,7 +89,7 @@ impl Plan {
         if embedding.is_empty() { Err(no_embedding(path)) } else { Ok(embedding) }
     }
 
-    /// What is in the picture or sound at `path`. Adds to `left_out` what was left out of it as not finite.
+    /// Runs the model on the image or sound at `path`. Adds the number of values that were not finite to `left_out`.
     fn infer(
         &mut self,
         path: &Path,

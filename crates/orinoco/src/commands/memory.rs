@@ -127,7 +127,7 @@ fn areas_json(plan: &Plan) -> Vec<MemoryArea> {
     areas.collect()
 }
 
-/// What an area that begins at `offset` is made of. The models of a lane all begin where its scratch does.
+/// Parts of an area that begins at `offset`. The models of a lane all begin where its scratch does.
 fn spans_json(area: &Area, mut offset: u64) -> Vec<MemorySpan> {
     let spans = area.shares.iter().map(|share| {
         let AreaContent { name, bytes } = share.clone();

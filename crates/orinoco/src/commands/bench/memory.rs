@@ -22,7 +22,7 @@ const MEASURING_BYTES: usize = 4 << 30;
 /// Runs of each model. ONNX Runtime plans its memory in the first, so later ones need more.
 const RUNS: usize = 5;
 
-/// What a child tells.
+/// Report of a measuring child process.
 #[derive(Deserialize, Serialize)]
 struct ChildReport {
     growth_bytes: u64,
@@ -137,7 +137,7 @@ fn child(
     Err(fault.unwrap_or_else(|| about(format!("measuring {} ended with {}", models.join(", "), done.status))))
 }
 
-/// What [`child`] starts.
+/// Measures in the process that [`child`] starts.
 pub(crate) fn run_child(args: &BenchMemoryChildArgs) -> Result<Exit, Faults> {
     let shared = args.mode == MemoryMode::Shared;
     let options =

@@ -31,9 +31,9 @@ const FRAMES_HELD: usize = 32;
 const FRAME_WAIT: Duration = Duration::from_secs(10);
 /// Frames that a decoder beside the models decodes in a row, as many as a ring holds.
 const IN_A_ROW: u64 = 4;
-/// How often it looks whether the models have come as far.
+/// Interval between checks that the models have caught up.
 const STEP_WAIT: Duration = Duration::from_millis(5);
-/// How often figures are taken.
+/// Sampling interval of the figures.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// One round's figures.
@@ -294,7 +294,7 @@ impl Work {
     }
 }
 
-/// How far everything is at one time, or comes within a time.
+/// State of all counts at one time, or their growth within a period.
 #[derive(Clone, Copy)]
 struct Progress {
     wall: Duration,
@@ -318,7 +318,7 @@ impl Progress {
     }
 }
 
-/// What came between the first and the last tenth of the frames; all of it, where a run was too short to tell.
+/// Growth between the first and the last tenth of the frames; of the whole run, if it was too short for that.
 fn middle_of(looks: &[Progress]) -> Progress {
     let (first, last) = (looks[0], looks[looks.len() - 1]);
     let all = last.streams.frames;

@@ -13,7 +13,7 @@ use super::{Entries, Entry, check_not_read, load, name_model, number, watch};
 use crate::args::EvalArgs;
 use crate::output;
 
-/// What models call those whom MOTChallenge calls pedestrians.
+/// Class names of models for MOTChallenge's class pedestrian.
 const PEOPLE: [&str; 2] = ["person", "pedestrian"];
 /// The row of all sequences together.
 const COMBINED: &str = "combined";
@@ -41,7 +41,7 @@ fn figures(report: &mot::Report) -> TrackingFigures {
 
 /// A figure as people read it.
 pub(super) struct Figure {
-    /// What it is called, in full.
+    /// Full name.
     pub(super) name: &'static str,
     /// The same as the field abbreviates it, where columns are narrow.
     short: &'static str,
@@ -198,7 +198,7 @@ impl SequenceSet<'_> {
         EvalResult { tracking: combined.as_ref().map(figures), sequences: rows, ..EvalResult::default() }
     }
 
-    /// Where results are written: into the file `path` those of one sequence, into a folder those of several. The folder
+    /// Opens the place for results: the file `path` for one sequence, a folder for several. The folder
     /// is made here: it would be late to find after hours that it cannot be.
     fn place(&self, path: &Path) -> Result<ResultsPath, Diagnosis> {
         let folder = if self.sequences.len() > 1 { path } else { path.parent().unwrap_or(path) };
@@ -208,7 +208,7 @@ impl SequenceSet<'_> {
     }
 }
 
-/// Where results are.
+/// Location of results.
 enum ResultsPath {
     /// Those of one sequence.
     File(PathBuf),
