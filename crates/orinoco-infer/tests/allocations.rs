@@ -7,7 +7,6 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use orinoco_core::{Diagnosis, FrameDesc, InferenceResult, Nanos, PixelFormat};
 use orinoco_infer::{
@@ -111,7 +110,7 @@ fn plan(engine: &str, scratch: &Scratch) -> Option<ImagePlan> {
 fn frame() -> Frame {
     let desc = FrameDesc::packed(PixelFormat::Nv12, 768, 576);
     let pool = SlotPool::new(1, desc.bytes_needed());
-    let mut slot = pool.take(Duration::ZERO).expect("it is free");
+    let mut slot = pool.try_take().expect("it is free");
     slot.bytes
         .iter_mut()
         .zip(0u32..)

@@ -7,7 +7,6 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
 use half::f16;
 use orinoco_core::{
@@ -162,7 +161,7 @@ fn frame(format: PixelFormat, size: (u32, u32), padding: usize, shift: usize) ->
         desc.planes[plane].stride = row + padding;
         offset += (row + padding) * rows;
     }
-    let mut slot = SlotPool::new(1, desc.bytes_needed()).take(Duration::ZERO).expect("it is free");
+    let mut slot = SlotPool::new(1, desc.bytes_needed()).try_take().expect("it is free");
     let stride = desc.planes[0].stride;
     for (index, byte) in slot.bytes.iter_mut().enumerate() {
         let (x, y) = (index % stride, index / stride);

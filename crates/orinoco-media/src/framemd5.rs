@@ -138,12 +138,11 @@ mod tests {
     use expect_test::{Expect, expect};
     use orinoco_core::{Nanos, PixelFormat, Pts};
     use orinoco_pipeline::{Slot, SlotPool};
-    use std::time::Duration;
 
     fn frame(pts: u64) -> Frame {
         let mut desc = FrameDesc::packed(PixelFormat::Gray8, 4, 2);
         desc.pts = Pts(pts);
-        let slot = SlotPool::new(1, 8).take(Duration::ZERO).expect("free");
+        let slot = SlotPool::new(1, 8).try_take().expect("free");
         Frame::new(desc, Slot::Owned(slot), Nanos(0)).expect("it fits")
     }
 

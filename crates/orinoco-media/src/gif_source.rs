@@ -99,7 +99,7 @@ impl GifSource {
         let begin = self.clock.now();
         let is_due = self.pacer.wait(pts, wait);
         let left = wait.saturating_sub(self.clock.now().since(begin));
-        let Some(mut slot) = is_due.then(|| self.pool.take(left)).flatten() else {
+        let Some(mut slot) = is_due.then(|| self.pool.take(left, &*self.clock)).flatten() else {
             self.early = Some(image);
             return Ok(Poll::Waiting);
         };

@@ -266,7 +266,7 @@ impl ReadingThread {
     fn take_slot(&self, pool: &SlotPool) -> Option<OwnedSlot> {
         let mut wait = Duration::ZERO;
         while !self.dropped.load(Ordering::Relaxed) {
-            if let Some(slot) = pool.take(wait) {
+            if let Some(slot) = pool.take(wait, &*self.clock) {
                 self.held_up.store(false, Ordering::Relaxed);
                 return Some(slot);
             }

@@ -309,7 +309,7 @@ fn annotated_video_is_encoded_by_hardware() {
     for number in 0..20 {
         let mut desc = FrameDesc::packed(PixelFormat::I420, WIDTH, HEIGHT);
         desc.pts = orinoco_core::Pts(number * 40_000_000);
-        let slot = pool.take(Duration::from_secs(1)).expect("it came back");
+        let slot = pool.take(Duration::from_secs(1), &*clock()).expect("it came back");
         let frame = Frame::new(desc, Slot::Owned(slot), orinoco_core::Nanos(0)).expect("it fits");
         sink.write(&FrameResult { frame, found: Vec::new(), finished: orinoco_core::Nanos(0) })
             .expect("it is encoded");

@@ -28,7 +28,7 @@ fn no_drawing() -> Draw {
 fn grey(width: u32, height: u32, format: PixelFormat, pts: u64) -> FrameResult {
     let mut desc = FrameDesc::packed(format, width, height);
     desc.pts = Pts(pts);
-    let mut slot = SlotPool::new(1, desc.bytes_needed()).take(Duration::ZERO).expect("free");
+    let mut slot = SlotPool::new(1, desc.bytes_needed()).try_take().expect("free");
     slot.bytes.fill(128);
     frame_result(Frame::new(desc, Slot::Owned(slot), Nanos(0)).expect("it fits"))
 }

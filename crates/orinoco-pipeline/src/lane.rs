@@ -295,7 +295,7 @@ mod tests {
     }
 
     fn frame() -> Frame {
-        let slot = SlotPool::new(1, 1).take(Duration::ZERO).expect("free");
+        let slot = SlotPool::new(1, 1).try_take().expect("free");
         let desc = FrameDesc::packed(PixelFormat::Gray8, 1, 1);
         Frame::new(desc, Slot::Owned(slot), Nanos(0)).expect("fits")
     }

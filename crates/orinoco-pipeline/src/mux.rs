@@ -162,7 +162,7 @@ mod tests {
         let mut desc = FrameDesc::packed(PixelFormat::Gray8, 1, 1);
         desc.stream = StreamId(stream);
         desc.seq = seq;
-        let slot = SlotPool::new(1, 1).take(Duration::ZERO).expect("free");
+        let slot = SlotPool::new(1, 1).try_take().expect("free");
         Frame::new(desc, Slot::Owned(slot), Nanos(0)).expect("fits")
     }
 
@@ -257,7 +257,7 @@ mod tests {
         // As many as its source can make.
         let mut push_all = |pushed_max: usize| {
             for _ in 0..pushed_max {
-                let Some(slot) = pool.take(Duration::ZERO) else { return };
+                let Some(slot) = pool.try_take() else { return };
                 let desc = FrameDesc::packed(PixelFormat::Gray8, 1, 1);
                 let made =
                     Frame::new(FrameDesc { seq, ..desc }, Slot::Owned(slot), Nanos(0)).expect("it fits");

@@ -284,7 +284,7 @@ mod tests {
     }
 
     fn frame_result() -> FrameResult {
-        let slot = SlotPool::new(1, 1).take(Duration::ZERO).expect("free");
+        let slot = SlotPool::new(1, 1).try_take().expect("free");
         let desc = FrameDesc::packed(PixelFormat::Gray8, 1, 1);
         let frame = Frame::new(desc, Slot::Owned(slot), Nanos(0)).expect("fits");
         FrameResult { frame, found: Vec::new(), finished: Nanos(0) }

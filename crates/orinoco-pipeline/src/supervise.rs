@@ -202,7 +202,7 @@ mod tests {
             match self.0.pop_front() {
                 Some(step @ (Step::Frame | Step::FrameAfterLoss(_))) => {
                     let desc = FrameDesc::packed(PixelFormat::Gray8, 1, 1);
-                    let slot = crate::SlotPool::new(1, 1).take(Duration::ZERO).expect("free");
+                    let slot = crate::SlotPool::new(1, 1).try_take().expect("free");
                     let mut frame = Frame::new(desc, crate::Slot::Owned(slot), Nanos(0)).expect("fits");
                     if let Step::FrameAfterLoss(lost) = step {
                         frame.lost = lost;
@@ -288,7 +288,7 @@ mod tests {
         }
         let captured = |clock: PtsClock, captured: Option<u64>, decode: Option<u64>| {
             let desc = FrameDesc { clock, ..FrameDesc::packed(PixelFormat::Gray8, 1, 1) };
-            let slot = crate::SlotPool::new(1, 1).take(Duration::ZERO).expect("free");
+            let slot = crate::SlotPool::new(1, 1).try_take().expect("free");
             let mut frame = Frame::new(desc, crate::Slot::Owned(slot), Nanos(400)).expect("fits");
             frame.captured = captured.map(Duration::from_nanos);
             frame.decode = decode.map(Duration::from_nanos);

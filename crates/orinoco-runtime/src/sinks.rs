@@ -230,11 +230,10 @@ mod tests {
     use crate::outputs::TakenFiles;
     use orinoco_core::{BoxF, Detection, FrameDesc, InferenceResult, ModelId, Nanos, PixelFormat, TrackId};
     use orinoco_pipeline::{Frame, ModelResult, Slot, SlotPool};
-    use std::time::Duration;
 
     /// The lines that are written of a frame, without the schema and the boxes.
     fn lines(found: Vec<ModelResult>) -> Vec<ResultLine> {
-        let slot = SlotPool::new(1, 1).take(Duration::ZERO).expect("free");
+        let slot = SlotPool::new(1, 1).try_take().expect("free");
         let wall = Some(WallTime::from_unix_nanos(1_793_000_000_123_456_789));
         let desc = FrameDesc { wall, ..FrameDesc::packed(PixelFormat::Gray8, 1, 1) };
         let frame = Frame::new(desc, Slot::Owned(slot), Nanos(0)).expect("fits");

@@ -348,7 +348,7 @@ impl Session {
             return Err(FrameFault::Bad("the driver marks them as damaged".to_owned()));
         }
         let pool = &self.pool;
-        let free = || pool.take(Duration::ZERO).ok_or(FrameFault::NoSlot);
+        let free = || pool.try_take().ok_or(FrameFault::NoSlot);
         let needed = desc.bytes_needed();
         let slot = match self.payload {
             Payload::Jpeg => {
@@ -580,7 +580,7 @@ mod tests {
     }
 
     fn small_frame() -> Frame {
-        let slot = SlotPool::new(1, 1).take(Duration::ZERO).expect("one slot is free");
+        let slot = SlotPool::new(1, 1).try_take().expect("one slot is free");
         let desc = FrameDesc::packed(PixelFormat::Gray8, 1, 1);
         Frame::new(desc, Slot::Owned(slot), Nanos(0)).expect("it fits")
     }

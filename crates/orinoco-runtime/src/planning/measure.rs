@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use orinoco_board::{BoardModel, Inference};
 use orinoco_config::Faults;
@@ -222,7 +221,7 @@ fn executed_on_device(
 /// A Full HD frame of noise.
 fn noise_frame() -> Frame {
     let desc = FrameDesc::packed(PixelFormat::Nv12, 1920, 1080);
-    let mut slot = SlotPool::new(1, desc.bytes_needed()).take(Duration::ZERO).expect("it is free");
+    let mut slot = SlotPool::new(1, desc.bytes_needed()).try_take().expect("it is free");
     slot.bytes.iter_mut().enumerate().for_each(|(index, byte)| *byte = (noise(index) * 255.0) as u8);
     Frame::new(desc, Slot::Owned(slot), Nanos(0)).expect("it has room")
 }

@@ -162,12 +162,12 @@ impl Stream {
 
     /// Number of slots that nobody holds, and of all.
     pub(crate) fn slots_free(&self) -> (usize, usize) {
-        let free: Vec<_> = std::iter::from_fn(|| self.pool.take(Duration::ZERO)).collect();
+        let free: Vec<_> = std::iter::from_fn(|| self.pool.try_take()).collect();
         (free.len(), self.slots)
     }
 
     fn frame(&self, lost: u64, now: Nanos) -> Frame {
-        let slot = self.pool.take(Duration::ZERO).expect("it was free when the read began");
+        let slot = self.pool.try_take().expect("it was free when the read began");
         let desc = FrameDesc::packed(PixelFormat::Gray8, 1, 1);
         let mut frame = Frame::new(desc, Slot::Owned(slot), now).expect("it fits");
         frame.lost = lost;
@@ -209,7 +209,7 @@ impl Board<'_> {
         let (until, result) = match next {
             SourceNext::Open => stream.camera.open(now, rng),
             SourceNext::Read(wait_max) => {
-                let has_slot = stream.pool.take(Duration::ZERO).is_some();
+                let has_slot = stream.pool.try_take().is_some();
                 stream.camera.read(wait_max, has_slot, now, rng)
             }
             SourceNext::Push { seq } => return self.push(index, seq),

@@ -362,7 +362,7 @@ fn opened(source: &SourceUri, clock: &Arc<dyn Clock>) -> Result<Box<dyn Source>,
 /// The frame in memory of its own: a decoder lends few at a time.
 fn copied(frame: &Frame) -> Frame {
     let desc = frame.desc.repacked();
-    let mut slot = SlotPool::new(1, desc.bytes_needed()).take(Duration::ZERO).expect("it is free");
+    let mut slot = SlotPool::new(1, desc.bytes_needed()).try_take().expect("it is free");
     let rows = frame.view().packed_rows().flatten();
     slot.bytes.iter_mut().zip(rows).for_each(|(target, byte)| *target = *byte);
     Frame::new(desc, Slot::Owned(slot), frame.arrived).expect("it has room")
