@@ -5,12 +5,13 @@ mod execute;
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use orinoco_core::{Clock, Diagnosis, FrameDesc, ModelId, StreamId};
 use orinoco_telemetry::{DropCause, Event, EventSink, Stage, Stats};
 
 use crate::mux::Next;
+use crate::sync::{Mutex, MutexGuard};
 use crate::{Closed, Frame, FrameResult, FrameSender, ModelResult, Mux, ResultSender, Stop, StreamQueue};
 use execute::{BatchInputs, LanePlan};
 

@@ -9,6 +9,8 @@
 
 mod clock;
 mod executor;
+#[cfg(all(test, shuttle))]
+mod interleavings;
 mod lane;
 mod mux;
 mod sink;
@@ -16,6 +18,7 @@ mod slot;
 mod source;
 mod stop;
 mod supervise;
+mod sync;
 
 pub use clock::MonotonicClock;
 pub use executor::{Executor, StageTimes};

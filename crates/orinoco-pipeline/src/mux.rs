@@ -3,12 +3,13 @@
 mod core;
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use orinoco_core::{Clock, Signal, StreamId};
 use orinoco_telemetry::{DropCause, Stats};
 
 use crate::Frame;
+use crate::sync::{Mutex, MutexGuard};
 
 pub use self::core::{Closed, MuxCore, Next, NextBatch, Offer, StreamQueue};
 

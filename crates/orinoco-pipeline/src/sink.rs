@@ -6,13 +6,14 @@ mod frame_result;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use orinoco_core::{Clock, Diagnosis, DropPolicy, Signal, StreamId};
 use orinoco_telemetry::{DropCause, Event, EventSink, SourceState, Stage, Stats};
 
 use crate::Stop;
+use crate::sync::{Mutex, MutexGuard};
 
 pub use self::core::{ResultOffer, SinkCore, SinkNext, SinkResult};
 pub use frame_result::{Crossing, CrossingKind, FrameResult, ModelResult, Object};

@@ -2,10 +2,12 @@
 
 use std::fmt;
 use std::os::fd::BorrowedFd;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, PoisonError, Weak};
 use std::time::Duration;
 
 use orinoco_core::{Clock, FrameDesc, FrameView, MemoryDomain, Nanos, Region, Signal};
+
+use crate::sync::{Mutex, MutexGuard};
 
 /// A buffer that somebody else owns: a decoder's, NVMM's, a dma-buf's. Dropping it gives it back, so a frame is held
 /// exactly until the last reader (the replay that used it, then the sinks) is done with it.

@@ -1,9 +1,11 @@
 use std::collections::BTreeSet;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, PoisonError, Weak};
 use std::time::Duration;
 
 use orinoco_core::{Clock, Signal, StreamId};
+
+use crate::sync::{Mutex, MutexGuard};
 
 /// The wish to end, shared by everything that waits: of all streams, or of one.
 #[derive(Clone, Debug, Default)]
