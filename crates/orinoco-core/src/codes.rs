@@ -1,5 +1,5 @@
-//! Every kind of fault, with the page that `orinoco explain CODE` prints. A code never changes its meaning; new
-//! ones are added at the end of their hundred.
+//! Error codes of every kind of fault, with the page that `orinoco explain CODE` prints. A code never changes its
+//! meaning; new ones are added at the end of their hundred.
 
 use crate::{Code, Exit};
 
