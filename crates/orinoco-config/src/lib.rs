@@ -1,4 +1,4 @@
-//! TOML files that people write: inheritance, and every fault at once with its file, line and key.
+//! TOML files that people write: inheritance, and all faults at once with file, line and key.
 //!
 //! [`Document::load`] reads a file and what it inherits into one tree whose values remember where they were
 //! written. A [`TableReader`] then takes keys out of the tree one by one; whatever is missing, of the wrong type, out of

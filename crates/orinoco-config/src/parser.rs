@@ -1,4 +1,4 @@
-//! The text of a file into values, with its variables replaced.
+//! Parses the text of a file into values, and replaces its variables.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::BTreeMap;
@@ -10,16 +10,18 @@ use toml::de::{DeString, DeTable, DeValue};
 
 use crate::tree::{Kind, Table, Value, ValuePosition};
 
-/// What variables add to the strings of a document: a path may be 4 KiB long, and a file can name it 170,000 times.
+/// Maximum number of bytes that variables may add to the strings of a document: a path may be 4 KiB long, and a file
+/// can name it 170,000 times.
 const EXPANDED_BYTES_MAX: usize = 4 << 20;
 
-/// What `${name}` in a string stands for. `${dir}` is always there: the folder of the file it is written in.
+/// Values of the variables that strings refer to as `${name}`. `${dir}` is always defined: the folder of the file that
+/// contains it.
 pub type Vars = BTreeMap<String, String>;
 
-/// Reads the text of one file.
+/// Parser of one file's text.
 pub(crate) struct Parser<'a> {
     text: &'a str,
-    /// Where each line ends, so that the line of an offset is found without counting from the start.
+    /// Offset of each line's end, so that the line of an offset is found without counting from the start.
     line_ends: Vec<usize>,
     file: usize,
     path: &'a Path,
@@ -44,7 +46,8 @@ impl<'a> Parser<'a> {
         Self { text, line_ends, file, path, vars, expanded_bytes, dir, faults }
     }
 
-    /// The file's table. Faults of variables are collected in `faults`, and stand for nothing in the strings.
+    /// Parses the file's table. Faults of variables are collected in `faults`; in the strings these variables are
+    /// empty.
     pub(crate) fn parse(&self) -> Result<Table, Diagnosis> {
         let table = DeTable::parse(self.text).map_err(|error| {
             let line = error.span().map_or(1, |span| self.line(span.start));
@@ -87,7 +90,7 @@ impl<'a> Parser<'a> {
         self.line_ends.partition_point(|end| *end < offset) + 1
     }
 
-    /// Replaces `${name}` by what it stands for.
+    /// Replaces each `${name}` by its value.
     fn expand(&self, text: &str, at: ValuePosition) -> String {
         let mut out = String::new();
         let mut rest = text;
