@@ -4,50 +4,50 @@ use crate::fault::Fault;
 use crate::rate::{Rate, read_rate};
 use crate::settings::{Pace, SIDE, read_number, read_pace, settings, unknown_setting};
 
-/// Uncompressed video, picture after picture, without padding between rows.
+/// Uncompressed video: one frame after another, without padding between rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RawVideo {
-    /// What the bytes are.
+    /// Layout of the bytes.
     pub layout: RawLayout,
-    /// How fast it is read.
+    /// Speed of reading.
     pub pace: Pace,
 }
 
-/// What the bytes of raw video are.
+/// Layout of raw video.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RawLayout {
-    /// YUV4MPEG2, which describes itself.
+    /// YUV4MPEG2, whose header describes the frames.
     Y4m,
-    /// Nothing but pictures.
+    /// Frames without any header.
     Frames(RawFrames),
 }
 
-/// Raw pictures, as whoever pipes them describes them.
+/// Raw frames as the program that pipes them describes them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RawFrames {
-    /// How pixels lie in memory.
+    /// Pixel format.
     pub format: PixelFormat,
     /// Width in pixels.
     pub width: u32,
     /// Height in pixels.
     pub height: u32,
-    /// Pictures a second.
+    /// Frame rate.
     pub rate: Rate,
-    /// Coefficients of luma and chroma.
+    /// Coefficients that convert luma and chroma to RGB.
     pub matrix: ColorMatrix,
     /// Range of the samples.
     pub range: ColorRange,
 }
 
 impl RawFrames {
-    /// Returns the first image's descriptor.
+    /// Returns the descriptor of the first frame.
     pub fn desc(&self) -> FrameDesc {
         let packed = FrameDesc::packed(self.format, self.width, self.height);
         FrameDesc { matrix: self.matrix, range: self.range, ..packed }
     }
 }
 
-/// Reads what stands behind `stdin://`.
+/// Parses the text after `stdin://`.
 pub(crate) fn read_stdin(rest: &str) -> Result<RawVideo, Fault> {
     const KNOWN: &str = "format, width, height, fps, matrix, range and pace";
     let (name, query) = rest.split_once('?').unwrap_or((rest, ""));

@@ -1,10 +1,10 @@
-//! What each text is, or why it is none.
+//! Parses texts, valid ones and others.
 
 use expect_test::{Expect, expect};
 use orinoco_core::codes;
 use orinoco_uri::SourceUri;
 
-/// Parses each line of `texts`: what it is, or the fault.
+/// Parses each line of `texts`, and shows the kind of source or the fault.
 fn check(texts: &[&str], expect: Expect) {
     let mut seen = String::new();
     for text in texts {
