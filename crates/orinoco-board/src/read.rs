@@ -1,4 +1,4 @@
-//! TOML to the checked form.
+//! Reads a board file into its checked form.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -14,25 +14,26 @@ use crate::{
     SourceFault, TrackSpec, TrackerSpec, Written,
 };
 
-/// One Jetson serves at most this many; more is a typing error.
+/// Maximum number of streams that one Jetson serves; more is a typing error.
 const STREAMS_MAX: usize = 64;
 const LANES_MAX: i64 = 16;
 const BATCH_MAX: i64 = 64;
 const QUEUE_FRAMES_MAX: i64 = 64;
 const THREADS_MAX: i64 = 64;
-/// Longer than any wait that makes sense.
+/// Maximum of all waiting times, in milliseconds: longer than any useful one.
 const MILLIS_MAX: i64 = 60_000;
-/// Sources are looked at every 100 ms: with less, a single look without a frame would be a stall.
+/// Minimum of `stall`. Sources are checked every 100 ms: below this, a single check without a frame would be a stall.
 const STALL_MS_MIN: i64 = 200;
-/// An hour at 30 frames a second.
+/// Maximum of `interval`, in frames: an hour at 30 frames per second.
 const INTERVAL_MAX: i64 = 108_000;
 const CONFIRM_HITS_MAX: i64 = 1000;
 const SIDE_MAX: i64 = 16_384;
 const COUNT_MAX: i64 = 1024;
 
-/// Reads and checks a board file and what it inherits. `engines` are the names this binary knows; `vars` are what
-/// `${name}` stands for. All faults are reported at once; those of sources only where the file has no other, so that
-/// they come together with what a look at the sources and models finds.
+/// Reads and checks a board file and the files it inherits. `engines` are the names of the engines in this program;
+/// `vars` are the values of `${name}`. All faults are reported at once. Faults of sources come as
+/// [`BoardError::Sources`], and only where the file has no others, so the caller can report them together with those it
+/// finds in sources and models.
 pub fn load(path: &Path, engines: &[&str], vars: &Vars) -> Result<Board, BoardError> {
     let doc = Document::load(path, vars)?;
     let top = doc.reader();
@@ -104,7 +105,7 @@ fn read_inference(table: TableReader<'_>, known: &[&str]) -> Inference {
     inference
 }
 
-/// The budget in bytes; `None` where memory is not planned.
+/// Reads the memory budget in bytes; `None` where memory is not planned.
 fn read_memory(table: TableReader<'_>) -> Option<u64> {
     let text = table.text("budget");
     let budget = text.and_then(|text| match orinoco_memory::parse_size(&text) {
@@ -119,7 +120,7 @@ fn read_memory(table: TableReader<'_>) -> Option<u64> {
     budget
 }
 
-/// A name. Log lines, threads and paths show it.
+/// Reads the name of an entry, which appears in log lines, thread names and paths.
 fn read_entry_name(table: &TableReader<'_>) -> String {
     if !table.has("name") {
         table.missing("name", "add it");
@@ -139,7 +140,7 @@ fn read_entry_name(table: &TableReader<'_>) -> String {
 fn read_model(table: TableReader<'_>) -> BoardModel {
     let name = read_entry_name(&table);
     let model = table.text("model").unwrap_or_else(|| name.clone());
-    // A path is relative to the file it is written in, a name is looked up in the repository.
+    // A relative path starts at the file that contains it; a name is looked up in the repository.
     let is_path = model.contains('/') && !Path::new(&model).is_absolute();
     let model = if is_path { table.dir_of("model").join(model).display().to_string() } else { model };
     let ratio = |key| table.float(key, 0.0..=1.0).map(|n| n as f32);
@@ -172,7 +173,7 @@ fn read_objects(table: &TableReader<'_>) -> Option<ObjectSelectionSpec> {
     Some(objects)
 }
 
-/// What a model looks at must be found by another, in whole frames.
+/// Checks that the objects of a secondary model come from another model, which operates on whole frames.
 fn check_objects(top: &TableReader<'_>, models: &[BoardModel]) {
     for model in models {
         let Some(on) = &model.on else { continue };
@@ -205,7 +206,7 @@ fn read_sink(table: TableReader<'_>) -> NamedSink {
     NamedSink { name, kind: kind.unwrap_or(SinkKind::Jsonl), path }
 }
 
-/// A stream of the file, or why its source is none.
+/// Stream of the file, or the fault of its source.
 struct StreamEntry {
     name: String,
     sinks: Vec<SinkSpec>,
@@ -266,7 +267,7 @@ fn written(table: &TableReader<'_>, key: &str) -> Written {
     Written::at(table.spot(key).line())
 }
 
-/// The lane that a stream names, below `lanes`.
+/// Reads the lane that a stream names. It must be below `lanes`.
 fn read_lane(table: &TableReader<'_>, lanes: usize) -> Option<usize> {
     let lane = table.integer("lane", 0..=LANES_MAX - 1).map(as_usize)?;
     if lane < lanes {
@@ -278,7 +279,7 @@ fn read_lane(table: &TableReader<'_>, lanes: usize) -> Option<usize> {
     None
 }
 
-/// A model that works on objects comes after the one that finds them.
+/// Checks that a model that operates on objects comes after the one that detects them.
 fn check_order(table: &TableReader<'_>, models: &[BoardModel], chosen: &[usize]) {
     for (place, &index) in chosen.iter().enumerate() {
         let Some(on) = &models[index].on else { continue };
@@ -293,7 +294,7 @@ fn sink_for(stream: &str, sink: &NamedSink) -> SinkSpec {
     SinkSpec { kind: sink.kind, path: PathBuf::from(sink.path.replace("{stream}", stream)) }
 }
 
-/// `track = true`, or any zone, line or setting of the tracker, has objects followed.
+/// Reads object tracking, which `track = true` or any zone, line or setting of the tracker enables.
 fn read_track(table: &TableReader<'_>) -> Option<TrackSpec> {
     let wanted = table.boolean("track");
     let zones: Vec<Shape> =
@@ -370,7 +371,7 @@ fn indices(table: &TableReader<'_>, key: &'static str, names: &[&str]) -> Vec<us
     found
 }
 
-/// The names of a list, each once; one that is listed again is a fault.
+/// Reads a list of names, each once; a name that is listed again is a fault.
 fn listed_once(table: &TableReader<'_>, key: &'static str) -> Vec<String> {
     let mut names = table.texts(key);
     for name in repeated(names.iter().map(String::as_str)) {
@@ -627,7 +628,7 @@ mod tests {
                 b.toml:32: key `stream[2].line`: the name `l` is used more than once; give each one a name of its own (check inherited files too)
                 b.toml:14: key `stream`: the name `n` is used more than once; give each one a name of its own (check inherited files too)"#]],
         );
-        // A zone and a line are counted apart, and so are those of another stream.
+        // Names of zones and lines are independent of each other and of those of other streams.
         let one = |name: &str| {
             format!("[[stream]]\nname = '{name}'\nsource = 'test://ball'\nmodels = []\n{zone}{line}")
         };
