@@ -9,7 +9,8 @@ use crate::needs::{BytesPerBatch, Domain, ModelNeeds, Needs, StreamNeeds, Tensor
 
 pub(crate) const MIB: u64 = 1 << 20;
 
-/// A model on a shared-memory board: weights and scratch in MiB, one picture in and one row of numbers out.
+/// Makes a model on a shared-memory board: weights and scratch in MiB, one image as input and one row of numbers as
+/// output.
 pub(crate) fn model(name: &str, lane: usize, weights: u64, scratch: BytesPerBatch, batch: u32) -> ModelNeeds {
     let tensor = |name: &str, item_bytes| TensorNeeds {
         name: name.to_owned(),
@@ -32,7 +33,7 @@ pub(crate) fn model(name: &str, lane: usize, weights: u64, scratch: BytesPerBatc
     }
 }
 
-/// A camera in Full HD whose source has as many slots as its ring.
+/// Makes a Full HD camera whose source has as many slots as its ring.
 pub(crate) fn stream(name: &str, queue_frames: u32) -> StreamNeeds {
     StreamNeeds {
         name: name.to_owned(),
@@ -55,7 +56,7 @@ pub(crate) fn per_item(item_bytes: u64) -> BytesPerBatch {
     BytesPerBatch { fixed_bytes: 0, item_bytes }
 }
 
-/// Two models that share a lane, one alone, two cameras.
+/// Makes a board of two models that share a lane, one alone on its lane, and two cameras.
 pub(crate) fn board() -> Needs {
     let models = vec![
         model("yolox", 0, 8, per_item(10), 2),

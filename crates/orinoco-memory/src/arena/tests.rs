@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// A range of an arena, filled with a byte that only its holder writes.
+/// Range of an arena, filled with a byte that only its holder writes.
 struct HeldRange {
     ptr: NonNull<u8>,
     layout: Layout,
@@ -116,7 +116,8 @@ fn threads_allocate_at_once() {
     let work = |seed: u8| {
         let arena = Arc::clone(&arena);
         move || {
-            // A linear congruential generator: the same requests each time, interleaved by chance.
+            // Linear congruential generator: each thread makes the same requests in every run; only their interleaving
+            // differs.
             let mut state = u64::from(seed) + 1;
             let mut next = |bound: usize| {
                 state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -124,7 +125,8 @@ fn threads_allocate_at_once() {
             };
             let mut held = Vec::new();
             for turn in 0..TURNS {
-                // On a busy machine each thread would else be done before the next begins, and the arena never full.
+                // Without this, each thread on a busy machine would finish before the next begins, and the arena would
+                // never be full.
                 if turn % 64 == 0 {
                     thread::yield_now();
                 }
@@ -141,7 +143,7 @@ fn threads_allocate_at_once() {
         }
     };
     let threads: Vec<_> = (0..THREADS).map(|seed| thread::spawn(work(seed))).collect();
-    // Pages are given back meanwhile, and nobody may notice.
+    // Unused pages are released meanwhile, which nobody may notice.
     while !threads.iter().all(thread::JoinHandle::is_finished) {
         arena.release_unused().unwrap();
         thread::yield_now();
@@ -183,7 +185,7 @@ proptest! {
         let usage = arena.usage();
         prop_assert_eq!((usage.held, usage.allocations, usage.refused), (held.len(), taken, refused));
         held.into_iter().for_each(|one| one.free(&arena));
-        // When all is free the arena is one range again.
+        // When everything is free, the arena is one range again.
         prop_assert_eq!(arena.alloc(layout(arena.bytes(), 64)), Some(arena.base));
     }
 }
