@@ -1,4 +1,4 @@
-//! A description against its graph: every input gets a shape, or the disagreement a sentence.
+//! Checks a description against its graph: every input gets a shape, and each disagreement becomes a fault.
 
 use orinoco_core::{ColorOrder, Diagnosis, Dim, ElementType, Layout, Resize, TensorDesc, codes, shape_text};
 use orinoco_vision::{Align, Fit, InputSpec, Rounding, heads};
@@ -6,24 +6,24 @@ use orinoco_vision::{Align, Fit, InputSpec, Rounding, heads};
 use crate::Model;
 use crate::input::{AudioFeatures, ExtraInput, ExtraInputValue, ModelInput};
 
-/// A model's place in its graph, found by [`Model::bind`].
+/// Inputs, outputs and shapes of a model in its graph, found by [`Model::bind`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Binding {
     /// Index of the main input.
     pub input: usize,
-    /// Every input's shape for the batch asked for.
+    /// Shape of every input for the requested batch size.
     pub shapes: Vec<Vec<usize>>,
-    /// Pictures in one run: the batch asked for, or what the graph fixes.
+    /// Batch size of one run, in images: the requested one, or the graph's if it is fixed.
     pub batch: usize,
-    /// For each of the model's feeds the index of its input.
+    /// Index of the input of each of the model's feeds.
     pub extra_inputs: Vec<usize>,
-    /// For each of the model's feeds the output that goes back into it.
+    /// Index of the output that each of the model's feeds reads (implicit state); `None` for a constant.
     pub states: Vec<Option<usize>>,
 }
 
 impl Model {
-    /// Checks the description against the graph, and fixes every shape for `batch` pictures (or for as many as the graph
-    /// fixes).
+    /// Checks the description against the graph, and fixes every shape for `batch` images (or for the graph's own batch
+    /// size, if it is fixed).
     pub fn bind(
         &self,
         inputs: &[TensorDesc],
@@ -38,7 +38,7 @@ impl Model {
             return Err(self.disagrees(format!("its input is {main}, where `dtype` promises {promised}")));
         }
         let batch = match (main.shape.len(), main.shape.first()) {
-            // A picture without an axis for the batch.
+            // The input is an image without a batch axis.
             (3, _) if self.input.image().is_some() => 1,
             (_, Some(Dim::Fixed(fixed))) => *fixed,
             _ => batch,
@@ -75,7 +75,8 @@ impl Model {
         Ok(binding)
     }
 
-    /// The picture that the head's boxes lie in. Sound has none; a head that needs one will say so.
+    /// Returns the image in whose coordinates the head's boxes are. A model of sound gets a placeholder; a head that
+    /// needs an image rejects it.
     pub fn head_input(&self) -> InputSpec {
         self.input.image().cloned().unwrap_or(InputSpec {
             layout: Layout::Nchw,
@@ -92,12 +93,12 @@ impl Model {
         })
     }
 
-    /// The outputs that the head reads: those that are not fed back.
+    /// Returns the outputs that the head reads: those that are not fed back as state.
     pub(crate) fn declared(&self, outputs: &[TensorDesc]) -> Vec<TensorDesc> {
         outputs.iter().filter(|output| !self.is_state(&output.name)).cloned().collect()
     }
 
-    /// Whether what it gives depends on what it was given before.
+    /// Whether results depend on earlier inputs, because an output is fed back.
     pub fn has_state(&self) -> bool {
         self.extra_inputs.iter().any(|extra_input| matches!(extra_input.value, ExtraInputValue::State(_)))
     }
@@ -142,7 +143,7 @@ impl Model {
         let input = &inputs[place];
         let open = input.shape.iter().enumerate().map(|(axis, dim)| match dim {
             Dim::Fixed(size) => Some(*size),
-            // The first axis is the batch, unless the description gives a shape.
+            // The first axis is the batch, unless the description has a shape.
             Dim::Dynamic if extra_input.shape.is_empty() && axis == 0 => Some(batch),
             Dim::Dynamic => extra_input.shape.get(axis).copied(),
         });
@@ -173,7 +174,7 @@ impl Model {
         }
     }
 
-    /// The main input: the one named, else the one that no feed fills.
+    /// Returns the index of the main input: the one that the description names, else the one that no feed fills.
     fn find_input(&self, inputs: &[TensorDesc]) -> Result<usize, Diagnosis> {
         let fed =
             |input: &TensorDesc| self.extra_inputs.iter().any(|extra_input| extra_input.input == input.name);

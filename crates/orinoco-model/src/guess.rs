@@ -1,4 +1,4 @@
-//! What a graph that nobody described most likely is, and what of that the graph does not prove.
+//! Guess of a description for a graph without one, and the keys that the graph does not confirm.
 
 use std::path::Path;
 
@@ -14,15 +14,15 @@ use crate::metadata;
 use crate::onnx::OnnxMetadata;
 use crate::output::{CLASSES_MAX, numbered_labels};
 
-/// Sides of a picture whose graph leaves them open: what most detectors are exported with.
+/// Assumed width and height of an image input without a size: most detectors are exported with it.
 const SIDE_USUAL: u32 = 640;
-/// What speech is recorded with.
+/// Assumed sample rate: that of recorded speech, in hertz.
 const SAMPLE_RATE_USUAL: u32 = 16_000;
-/// New samples of a model that leaves their number open: 32 ms.
+/// Assumed number of new samples for a model that leaves it open: 32 ms.
 const WINDOW_USUAL: usize = 512;
 
 impl Model {
-    /// What the graph in `file` most likely is, from its inputs and outputs alone.
+    /// Guesses the description of the graph in `file` from its inputs, its outputs and its notes.
     pub fn guess(file: &Path, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Result<Self, Diagnosis> {
         let (main, extra_inputs, mut unsure) = split_inputs(inputs, outputs);
         let extras = OnnxMetadata::read(file);
@@ -90,18 +90,18 @@ impl Model {
     }
 }
 
-/// Whether Ultralytics' exporter noted that the file is its own.
+/// Whether the file has the notes of Ultralytics' exporter.
 fn is_ultralytics(extras: &OnnxMetadata) -> bool {
     let note = |key: &str| extras.notes.get(key).map_or("", String::as_str);
     note("author") == "Ultralytics" || note("description").starts_with("Ultralytics")
 }
 
-/// Whether a head reads what Ultralytics' models give. Of detectors that is so for some only.
+/// Whether a head decodes the outputs of Ultralytics' models. For detectors, only some do.
 fn reads_ultralytics(kind: HeadKind) -> bool {
     kind.reads_ultralytics || !kind.has_boxes()
 }
 
-/// Marks what a graph never shows, unless the exporter noted whose conventions hold.
+/// Marks keys that a graph never shows as unsure, unless the exporter's notes settle them.
 fn mark_unproven(image: &InputSpec, head: &HeadSpec, extras: &OnnxMetadata, unsure: &mut Vec<UncertainKey>) {
     let is_letterbox = image.fit == Fit::Letterbox;
     let is_noted = is_ultralytics(extras) && is_letterbox && reads_ultralytics(head.kind);
@@ -121,7 +121,7 @@ fn mark_unproven(image: &InputSpec, head: &HeadSpec, extras: &OnnxMetadata, unsu
     }
 }
 
-/// Smallest and largest number of an integer type that pictures and sound are stored in as 8 bits.
+/// Returns the smallest and largest number of an 8-bit integer type, in which images and sound are stored.
 fn range_of(element: Option<ElementType>) -> Option<(f32, f32)> {
     match element {
         Some(ElementType::U8) => Some((0.0, 255.0)),
@@ -130,19 +130,19 @@ fn range_of(element: Option<ElementType>) -> Option<(f32, f32)> {
     }
 }
 
-/// How pictures are normalised most often: as they are, 0 to 1, -1 to 1, and as for ImageNet.
+/// Most common normalisations of images: none, 0 to 1, -1 to 1, and that of ImageNet.
 const NORMALISATIONS: [([f32; 3], [f32; 3]); 4] = [
     ([0.0; 3], [1.0; 3]),
     ([0.0; 3], [1.0 / 255.0; 3]),
     ([127.5; 3], [1.0 / 127.5; 3]),
     ([123.675, 116.28, 103.53], [1.0 / 58.395, 1.0 / 57.12, 1.0 / 57.375]),
 ];
-/// How far the ends of a range of samples may lie from those of the integers, as a share of the range: calibration cuts
-/// what is rare, and ImageNet's channels differ.
+/// Tolerance when the range of samples is compared with that of the integers, as a share of the range: calibration cuts
+/// rare values, and ImageNet's channels differ.
 const RANGE_TOLERANCE: f32 = 0.15;
 
-/// Chooses how samples are written into an integer input: with the scale that the graph has next to it, and normalised so
-/// that they fill the integers' range; as they are where the graph has none.
+/// Chooses the quantization and normalisation of an integer input: with the scale next to it in the graph, so that the
+/// samples fill the range of the integers; none where the graph has no scale.
 fn quantize_image(
     input: &TensorDesc,
     extras: &OnnxMetadata,
@@ -194,7 +194,7 @@ fn quantize_image(
     Some(quantization)
 }
 
-/// Chooses how sound of -1 to 1 is written into an integer input.
+/// Chooses the quantization of sound from -1 to 1 in an integer input.
 fn quantize_sound(
     input: &TensorDesc,
     extras: &OnnxMetadata,
@@ -209,7 +209,7 @@ fn quantize_sound(
     }))
 }
 
-/// Chooses how integer outputs are read: with the scale that the graph has before them.
+/// Chooses the quantization of integer outputs: the scale before them in the graph.
 fn quantize_outputs(
     outputs: &[TensorDesc],
     extras: &OnnxMetadata,
@@ -230,7 +230,7 @@ fn quantize_outputs(
     first
 }
 
-/// The names of classes: the trainer's, where the file carries them, else numbers.
+/// Chooses the names of classes: those in the file's notes, else numbers.
 fn guess_labels(
     extras: &OnnxMetadata,
     outputs: &[TensorDesc],
@@ -247,7 +247,7 @@ fn guess_labels(
     let named = notes.get("names").and_then(|names| metadata::class_names(names));
     let open = unsure.iter().any(|unsure| unsure.key == "classes");
     if let Some(names) = named.filter(|names| open || names.len() == head.classes) {
-        // The trainer's own list settles how many there are, and so which head it is.
+        // The trainer's list confirms the number of classes, and with it the head.
         unsure.retain(|unsure| !["classes", "head"].contains(&unsure.key));
         head.classes = names.len();
         return names;
@@ -256,7 +256,7 @@ fn guess_labels(
     numbered_labels(head.classes)
 }
 
-/// Corrects the head by the keypoints that the trainer noted. Where they fit it, it is certain.
+/// Corrects the head by the keypoints in the trainer's notes. If they fit, the head is certain.
 fn settle_keypoints(
     noted: KeypointShape,
     outputs: &[TensorDesc],
@@ -268,7 +268,7 @@ fn settle_keypoints(
     }
 }
 
-/// The main input, and what goes into the others.
+/// Chooses the main input, and the values of the others.
 fn split_inputs<'a>(
     inputs: &'a [TensorDesc],
     outputs: &[TensorDesc],
@@ -276,7 +276,7 @@ fn split_inputs<'a>(
     let mut unsure = Vec::new();
     let (main, others) = match inputs {
         [] => return (None, Vec::new(), unsure),
-        // The largest rank is the picture; the first one among equals.
+        // The input with four axes is the image; among several, the first one.
         _ => {
             let rank = |input: &TensorDesc| if input.shape.len() == 4 { 4 } else { 0 };
             let best = (0..inputs.len()).rev().max_by_key(|index| rank(&inputs[*index])).unwrap_or(0);
@@ -285,7 +285,8 @@ fn split_inputs<'a>(
     };
     let mut extra_inputs = Vec::new();
     for (_, input) in others {
-        // An output of the same rank whose name begins like the input's: `state` and `stateN`, `h0` and `h0_out`.
+        // A state is an output of the same rank whose name begins with the input's: `state` and `stateN`, `h0` and
+        // `h0_out`.
         let back = outputs
             .iter()
             .find(|output| output.name.starts_with(&input.name) && output.shape.len() == input.shape.len());
@@ -306,7 +307,7 @@ fn split_inputs<'a>(
     (Some(main), extra_inputs, unsure)
 }
 
-/// What the graph says of a picture: size, layout and channels.
+/// Reads the size, layout and channels of an image from the graph.
 fn image_input(input: &TensorDesc, unsure: &mut Vec<UncertainKey>) -> Option<InputSpec> {
     let axes = match input.shape[..] {
         [_, a, b, c] => [a, b, c],
@@ -345,7 +346,7 @@ fn image_input(input: &TensorDesc, unsure: &mut Vec<UncertainKey>) -> Option<Inp
     })
 }
 
-/// Samples of sound: one line of them.
+/// Reads an input of sound: one row of samples.
 fn audio_input(input: &TensorDesc, unsure: &mut Vec<UncertainKey>) -> Option<AudioSpec> {
     let [_, samples] = input.shape[..] else { return None };
     let window = if let Dim::Fixed(n) = samples { n } else { WINDOW_USUAL };
@@ -362,7 +363,7 @@ fn audio_input(input: &TensorDesc, unsure: &mut Vec<UncertainKey>) -> Option<Aud
     Some(AudioSpec { sample_rate: SAMPLE_RATE_USUAL, features })
 }
 
-/// Classes of the sound where there is one row of them, else whatever comes.
+/// Chooses the head of a sound model: classification of one row of classes, else raw tensors.
 fn audio_head(outputs: &[TensorDesc]) -> HeadSpec {
     match outputs {
         [TensorDesc { shape, .. }] => match shape[..] {
@@ -392,7 +393,7 @@ mod tests {
         };
         check("yolov8", (3, 2), 4 + 2 + 6, ("yolov8-pose", 2, Some(2)));
         check("yolov8-obb", (5, 3), 4 + 1 + 15, ("yolov8-pose", 1, None));
-        // What was noted leaves no class, or belongs to another head.
+        // The noted keypoints leave no class, or belong to another head.
         check("yolov8", (3, 2), 4 + 6, ("yolov8", 6, None));
         check("detr", (3, 2), 4 + 2 + 6, ("detr", 8, None));
     }
@@ -424,14 +425,14 @@ mod tests {
         TensorDesc { name: name.to_owned(), element: Some(element), shape }
     }
 
-    /// The guess for a file of `graph` with the input `x` and the output `y`.
+    /// Guesses the model of a file with `graph`, the input `x` and the output `y`.
     fn guess(graph: Graph, input: TensorDesc, output: TensorDesc) -> Model {
         let file = tempfile::NamedTempFile::new().expect("a temporary file");
         std::fs::write(file.path(), graph.file()).expect("written");
         Model::guess(file.path(), &[input], &[output]).expect("a picture and classes")
     }
 
-    /// The integers that samples of 0, 128 and 255 become in the first channel.
+    /// Returns the integers that samples of 0, 128 and 255 become in the first channel.
     fn stored(model: &Model) -> [f32; 3] {
         let image = model.input.image().expect("a picture");
         [0.0, 128.0, 255.0].map(|sample| {
@@ -460,17 +461,17 @@ mod tests {
             assert!(model.unsure.iter().any(|unsure| unsure.key == "mean"), "normalising is a guess");
             assert_eq!(model.unsure.iter().all(|unsure| unsure.key != "quant_scale"), sure);
         };
-        // As they are, where the graph has no scale.
+        // Samples stay as they are where the graph has no scale.
         check(Graph::new(), U8, [0.0, 128.0, 255.0], (0.0, 1.0), true);
         check(Graph::new(), I8, [-128.0, 0.0, 127.0], (0.0, 1.0), false);
         check(Graph::new(), I32, [0.0, 128.0, 255.0], (0.0, 1.0), true);
-        // 0 to 1, -1 to 1, 0 to 255.
+        // The scale spreads 0 to 1, -1 to 1, and 0 to 255.
         check(scaled(1.0 / 255.0, element::U8, 0), U8, [0.0, 128.0, 255.0], (0.0, 1.0 / 255.0), true);
         check(scaled(1.0 / 128.0, element::I8, 0), I8, [-128.0, 1.0, 128.0], (127.5, 1.0 / 127.5), true);
         check(scaled(1.0, element::I8, 0x80), I8, [-128.0, 0.0, 127.0], (0.0, 1.0), true);
-        // ImageNet's, whose first channel does not fill the range.
+        // ImageNet's normalisation, whose first channel does not fill the range.
         check(scaled(4.76 / 255.0, element::U8, 114), U8, [1.0, 118.0, 234.0], (123.675, 1.0 / 58.395), true);
-        // A range that nobody uses is filled.
+        // A range that no common normalisation has is filled.
         check(scaled(0.5, element::U8, 200), U8, [0.0, 128.0, 255.0], (200.0, 0.5), true);
     }
 
@@ -503,7 +504,7 @@ mod tests {
         assert_eq!(marked(&guess(Graph::new(), photo(), boxes())), [true; 4]);
         let noted = Graph::new().note("author", "Ultralytics");
         assert_eq!(marked(&guess(noted, photo(), boxes())), [false; 4]);
-        // 2100 cells of 320 by 320 with their values last, which is how YOLOX has them.
+        // 2100 cells of 320 by 320 with their values last, as YOLOX has them.
         let turned = tensor("y", ElementType::F32, &[1, 2100, 84]);
         let small = tensor("x", ElementType::F32, &[1, 3, 320, 320]);
         let noted = Graph::new().note("author", "Ultralytics").note("names", "{0: 'person'}");

@@ -1,7 +1,7 @@
-//! Descriptions written for other runtimes: DeepStream's nvinfer files and Triton's `config.pbtxt`, into a [`Model`].
+//! Imports descriptions written for other runtimes: DeepStream's nvinfer files and Triton's `config.pbtxt`.
 //!
-//! Such a file says part of what a `model.toml` says. The rest is guessed from the graph, and marked as a guess; what the
-//! file says and a `model.toml` cannot is listed, so that nothing is lost in silence.
+//! Such a file has only part of a `model.toml`. The rest is guessed from the graph and marked as a guess. Settings of
+//! the file that a `model.toml` cannot have are listed, so that nothing is lost without notice.
 
 mod nvinfer;
 mod pbtxt;
@@ -20,7 +20,7 @@ use orinoco_vision::{HeadSpec, heads};
 
 use crate::{Model, ModelInput, UncertainKey};
 
-/// Such files are a few kilobytes; a larger one is another kind of file.
+/// Files of other runtimes. They have a few kilobytes; a larger file is of another kind.
 const DESCRIPTIONS: FileKind = FileKind {
     noun: "an nvinfer file (.txt, .yml) or Triton's config.pbtxt; `orinoco models init` takes ONNX files",
     bytes_max: 1 << 20,
@@ -29,9 +29,9 @@ const DESCRIPTIONS: FileKind = FileKind {
 };
 
 impl Import {
-    /// Reads the file at `path`, whose ONNX file is `onnx` where that is given.
+    /// Reads the file at `path`. `onnx` is the path of its ONNX file, if known.
     pub fn read(path: &Path, onnx: Option<&Path>) -> Result<Self, Diagnosis> {
-        // What is no text is most likely the model itself.
+        // A file that is not text is most likely the model itself.
         let text = DESCRIPTIONS.read_text(path).map_err(|fault| match fault.code.id {
             id if id == codes::IMPORT.id => {
                 Diagnosis { next: format!("name {}", DESCRIPTIONS.noun), ..fault }
@@ -52,7 +52,7 @@ impl Import {
         Ok(import)
     }
 
-    /// The model with these inputs and outputs as the file says, and as the graph looks where it says nothing.
+    /// Returns the model with these inputs and outputs: settings of the file, and guesses from the graph for the rest.
     pub fn describe(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Result<Model, Diagnosis> {
         let mut model = Model::guess(&self.onnx, inputs, outputs)?;
         let said = &self.said;
@@ -75,7 +75,7 @@ impl Import {
         Ok(model)
     }
 
-    /// What the file says that does not fit `model`, as [`Import::describe`] made it.
+    /// Returns the settings of the file that do not fit `model`, as [`Import::describe`] made it.
     pub fn contradictions(&self, model: &Model) -> Vec<SkippedSetting> {
         let labels = self.said.labels.as_ref().map_or(0, Vec::len);
         let known = self.labels_fit(model.head.classes);
@@ -86,7 +86,7 @@ impl Import {
         fault.into_iter().collect()
     }
 
-    /// Returns the keys that are certain now.
+    /// Applies the input settings. Returns the keys that are certain now.
     fn lay_over_input(&self, model: &mut Model) -> Vec<&'static str> {
         let said = &self.said;
         let ModelInput::Image(image) = &mut model.input else { return Vec::new() };
@@ -114,11 +114,11 @@ impl Import {
         settled.into_iter().filter(|(settled, _)| *settled).map(|(_, key)| key).collect()
     }
 
-    /// Returns the keys that are certain now.
+    /// Applies the output settings. Returns the keys that are certain now.
     fn lay_over_head(&self, model: &mut Model) -> Vec<&'static str> {
         let said = &self.said;
         let classes = said.classes.or(said.labels.as_ref().map(Vec::len));
-        // A graph of one kind can look like another where only its number of classes tells.
+        // The graphs of some heads differ only in their number of classes.
         let wanted = match said.finds {
             Some(HeadResultKind::Classes) => Some(heads::CLASSIFICATION),
             Some(HeadResultKind::ClassMap) => Some(heads::SEGMENTATION),

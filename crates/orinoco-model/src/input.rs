@@ -1,28 +1,28 @@
-//! What goes into a model: `[input]`, `[[constant]]` and `[[state]]`.
+//! Inputs of a model: `[input]`, `[[constant]]` and `[[state]]`.
 
 use orinoco_config::TableReader;
 use orinoco_core::text::count;
 use orinoco_core::{Choice, ColorOrder, ElementType, Layout, Resize, codes};
 use orinoco_vision::{Align, Fit, InputSpec, Rounding};
 
-/// Larger inputs are a typing error, not a model.
+/// Maximum width and height of an image input: a larger number is a typing error.
 pub(crate) const SIDE_MAX: i64 = 8192;
-/// Audio beyond 192 kHz is not recorded.
+/// Maximum sample rate, in hertz: no audio is recorded with more.
 const SAMPLE_RATE_MAX: i64 = 192_000;
-/// A minute at 16 kHz: longer windows are a typing error.
+/// Maximum window, in samples: a minute at 16 kHz; a longer one is a typing error.
 pub(crate) const WINDOW_MAX: i64 = 960_000;
 
-/// The main input.
+/// Main input of a model.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ModelInput {
-    /// A picture.
+    /// Image.
     Image(InputSpec),
-    /// A piece of sound.
+    /// Window of sound.
     Audio(AudioSpec),
 }
 
 impl ModelInput {
-    /// The picture, if it takes one.
+    /// Returns the image format, if the input is an image.
     pub fn image(&self) -> Option<&InputSpec> {
         match self {
             Self::Image(spec) => Some(spec),
@@ -31,7 +31,7 @@ impl ModelInput {
     }
 }
 
-/// The values of `kind` in `[input]`.
+/// Values of `kind` in `[input]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum InputKind {
     Image,
@@ -49,30 +49,30 @@ impl Choice for InputKind {
     }
 }
 
-/// The sound that a model takes.
+/// Format of sound that a model takes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AudioSpec {
-    /// Samples a second, of one channel.
+    /// Sample rate in hertz, of one channel.
     pub sample_rate: u32,
-    /// What is made of them.
+    /// Features that are computed from the samples.
     pub features: AudioFeatures,
 }
 
-/// What a model sees of the samples, which are -1 to 1.
+/// Features of sound that a model takes. Samples are from -1 to 1.
 #[derive(Clone, Debug, PartialEq)]
 pub enum AudioFeatures {
     /// The samples themselves: `window` new ones after the last `context` of those before (zeros at the start).
     Samples {
-        /// New samples for each inference.
+        /// New samples of each inference.
         window: usize,
-        /// Samples repeated from before.
+        /// Samples of the previous window that are repeated.
         context: usize,
     },
-    /// Mel-frequency cepstral coefficients.
+    /// Mel-frequency cepstral coefficients (MFCC).
     Mfcc(Mfcc),
 }
 
-/// The values of `features` in `[input]`.
+/// Values of `features` in `[input]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FeatureKind {
     Samples,
@@ -90,70 +90,71 @@ impl Choice for FeatureKind {
     }
 }
 
-/// How cepstral coefficients are made, as TensorFlow's `tf.signal` and MLPerf Tiny's keyword spotting do it.
+/// Settings of mel-frequency cepstral coefficients, computed as in TensorFlow's `tf.signal` and MLPerf Tiny's keyword
+/// spotting.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Mfcc {
-    /// Frames of a window.
+    /// Frames in a window.
     pub frames: usize,
-    /// Samples of a frame.
+    /// Samples in a frame.
     pub frame_samples: usize,
-    /// Samples from one frame to the next.
+    /// Samples from the start of one frame to the start of the next.
     pub step_samples: usize,
-    /// Mel bands.
+    /// Number of mel bands.
     pub mel_bands: usize,
-    /// Lowest and highest edge of the bands, in hertz.
+    /// Lower edge of the first and upper edge of the last band, in hertz.
     pub edges_hz: (f64, f64),
-    /// Coefficients kept.
+    /// Number of coefficients that are kept.
     pub coefficients: usize,
 }
 
 impl Mfcc {
-    /// Samples of a window.
+    /// Returns the samples in a window.
     pub fn window(&self) -> usize {
         self.frame_samples + (self.frames - 1) * self.step_samples
     }
 }
 
-/// An affine map between numbers and integers: `real = (integer - zero_point) * scale`.
+/// Quantization: an affine map between integers and real numbers, `real = (integer - zero_point) * scale`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Quantization {
-    /// Step of one.
+    /// Difference between the real numbers of neighbouring integers.
     pub scale: f32,
-    /// The integer that means 0.
+    /// Integer of the real number 0.
     pub zero_point: f32,
 }
 
-/// What goes into an input beside the main one.
+/// Value for an input other than the main one.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ExtraInput {
-    /// The input's name.
+    /// Name of the input.
     pub input: String,
-    /// Its shape, where the graph leaves it open.
+    /// Shape of the input, where the graph leaves it open.
     pub shape: Vec<usize>,
-    /// What goes in.
+    /// Value that is written into it.
     pub value: ExtraInputValue,
 }
 
-/// The value of a [`ExtraInput`].
+/// Value of a [`ExtraInput`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum ExtraInputValue {
-    /// The same every time. One number fills the whole tensor.
+    /// Same numbers in every inference. A single number fills the whole tensor.
     Constant(Vec<f32>),
-    /// What this output gave the last time; zeros at the start.
+    /// Implicit state: the previous value of this output; zeros at the start.
     State(String),
 }
 
-/// `[input]` as a description writes it.
+/// Values of `[input]`.
 pub(crate) struct InputTable {
     pub name: Option<String>,
     pub element: Option<ElementType>,
     pub input: ModelInput,
-    /// Whether `rounding` is given; left out, the head decides.
+    /// Whether `rounding` is given; if it is not, the head decides.
     pub is_rounding_given: bool,
     pub quantization: Option<Quantization>,
 }
 
-/// The types that a main input may have.
+/// Element types that a main input may have.
 const ELEMENTS: [ElementType; 6] = [
     ElementType::F32,
     ElementType::F16,
@@ -247,7 +248,7 @@ fn read_image(table: &TableReader<'_>) -> InputSpec {
     }
 }
 
-/// `scale`, or its inverse `std`.
+/// Reads `scale`, or its inverse `std`.
 fn read_scale(table: &TableReader<'_>) -> [f32; 3] {
     let scale = per_channel(table, "scale", 1.0);
     let deviation = per_channel(table, "std", 1.0);
@@ -298,7 +299,7 @@ fn read_audio(table: &TableReader<'_>) -> AudioSpec {
         let edges = [("low_hz", 20.0), ("high_hz", 4_000.0)];
         let [low, high] =
             edges.map(|(key, default)| table.float(key, 0.0..=SAMPLE_RATE_MAX as f64).unwrap_or(default));
-        // MLPerf Tiny: frames of 30 ms every 20 ms.
+        // Defaults are those of MLPerf Tiny: frames of 30 ms every 20 ms.
         AudioFeatures::Mfcc(Mfcc {
             frames: count("frames", 49, 10_000),
             frame_samples: count("frame_samples", sample_rate * 3 / 100, WINDOW_MAX),

@@ -1,5 +1,5 @@
-//! Models: where they are, what their `model.toml` says, whether the graph agrees, and descriptions written for other
-//! runtimes. It knows no engine: the inputs and outputs of a graph are given to it.
+//! Models: the model repository, `model.toml` files, checks against the graph, and imports of descriptions written for
+//! other runtimes. The crate knows no engine: its callers pass in the inputs and outputs of a graph.
 //!
 //! Read first: [`Model`], [`Repository`], [`Binding`].
 

@@ -1,8 +1,8 @@
-//! Triton Inference Server's `config.pbtxt`, in its place in a model repository: `<name>/config.pbtxt` beside
+//! Imports Triton Inference Server's `config.pbtxt` from its place in a model repository: `<name>/config.pbtxt` next to
 //! `<name>/<version>/model.onnx`.
 //!
-//! Fields: triton-inference-server/common, protobuf/model_config.proto. Triton knows nothing of pictures: what makes them
-//! tensors is guessed from the graph.
+//! Fields: triton-inference-server/common, protobuf/model_config.proto. Triton has no settings for images, so
+//! preprocessing is guessed from the graph.
 
 use std::path::{Path, PathBuf};
 
@@ -12,7 +12,7 @@ use super::pbtxt::{self, Message, Value};
 use super::settings::{Import, ImportedSettings, SkippedSetting, read_labels};
 use crate::{ExtraInput, ExtraInputValue};
 
-/// Reads the file's text.
+/// Reads the content of the file.
 pub(super) fn read(path: &Path, text: &str, onnx: Option<&Path>) -> Result<Import, Diagnosis> {
     let next = "correct that line";
     let config =
@@ -57,7 +57,7 @@ fn read_input(path: &Path, config: &Message, said: &mut ImportedSettings) -> Res
     let carried = |name: &str| said.states.iter().any(|state| state.input == name);
     let inputs: Vec<&Message> =
         config.messages("input").filter(|input| !input.scalar("name").is_some_and(carried)).collect();
-    // Of several the graph tells which is the picture.
+    // If there are several, the graph shows which input is the image.
     let [input] = inputs[..] else { return Ok(()) };
     said.input_name = input.scalar("name").map(str::to_owned);
     said.element = match input.scalar("data_type") {
@@ -82,7 +82,7 @@ fn read_input(path: &Path, config: &Message, said: &mut ImportedSettings) -> Res
     };
     let dims: Vec<Option<u32>> =
         input.scalars("dims").map(|size| size.parse().ok().filter(|n| *n > 0)).collect();
-    // Without the batch, or with it where max_batch_size is 0.
+    // Triton's `dims` have no batch axis, except where max_batch_size is 0.
     let sides = match (&dims[dims.len().saturating_sub(3)..], said.layout) {
         ([_, height, width], Some(Layout::Nchw)) | ([height, width, _], Some(Layout::Nhwc)) => {
             [*height, *width]
@@ -94,7 +94,7 @@ fn read_input(path: &Path, config: &Message, said: &mut ImportedSettings) -> Res
     Ok(())
 }
 
-/// The outputs that Triton feeds back into inputs.
+/// Returns the outputs that Triton feeds back into inputs (implicit state).
 fn states(batching: &Message) -> Vec<ExtraInput> {
     let extra_input = |state: &Message| {
         let shape = state.scalars("dims").filter_map(|size| size.parse().ok()).collect();
