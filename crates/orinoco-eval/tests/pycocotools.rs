@@ -1,5 +1,5 @@
-//! The evaluator beside COCO's own, on random sets made to be awkward: equal scores, boxes on top of one another, crowds,
-//! empty images, areas on the edges of the ranges.
+//! Compares the evaluator with COCO's own, on random sets with difficult cases: equal scores, boxes on top of one
+//! another, crowds, empty images, areas on the edges of the ranges.
 #![allow(clippy::print_stdout, reason = "tests say what they skip and which seed they used")]
 
 use std::process::Command;
@@ -23,7 +23,7 @@ impl Random {
     }
 
     fn bounds(&mut self) -> [f64; 4] {
-        // Sides around the edges of the area ranges, and now and then none at all.
+        // Sides around the edges of the area ranges, and sometimes 0.
         let sides = [0, 1, 8, 16, 31, 32, 33, 64, 95, 96, 97, 200];
         let mut side = || sides[self.below(sides.len() as u64) as usize] as f64;
         let (w, h) = (side(), side());
@@ -51,7 +51,7 @@ fn random_set(random: &mut Random) -> Set {
             Truth { image, class, bounds, area, crowd }
         })
         .collect();
-    // At least one: pycocotools cannot load an empty list of results.
+    // At least one box: pycocotools cannot load an empty list of results.
     let found = (0..1 + random.below(60))
         .map(|_| {
             let near = truth.get(random.below(truth.len() as u64 + 5) as usize);
@@ -70,7 +70,7 @@ fn random_set(random: &mut Random) -> Set {
                     (image, random.below(classes as u64) as usize, random.bounds())
                 }
             };
-            // Few different scores: many ties.
+            // Few different scores, so that there are many ties.
             FoundBox { image, class, score: random.below(12) as f64 / 12.0, bounds }
         })
         .collect();
@@ -89,7 +89,7 @@ fn as_json(set: &Set) -> Value {
     })
 }
 
-/// In the order in which COCO prints them.
+/// Lists the figures in the order in which COCO prints them.
 fn figures(report: &Report) -> Vec<Option<f64>> {
     let mut all = vec![report.ap, report.ap50, report.ap75];
     all.extend(report.ap_by_area.iter().chain(&report.recall).chain(&report.recall_by_area));
