@@ -1,5 +1,5 @@
-//! Embeddings (person re-identification, faces): `[n, dimensions]`, scaled to unit length, so that the cosine of two is
-//! their dot product.
+//! Embeddings (person re-identification, faces): `[n, dimensions]`, scaled to unit length, so that the cosine of two
+//! embeddings is their dot product.
 
 use orinoco_core::{Dim, InferenceResult, TensorDesc};
 
@@ -42,7 +42,7 @@ impl Head for Embedding {
             found.not_finite += 1;
             return;
         }
-        // Double precision holds the square of every float.
+        // Double precision can represent the square of every float.
         let squares = values.iter().map(|value| f64::from(*value).powi(2));
         let length = squares.sum::<f64>().sqrt().max(f64::from(f32::MIN_POSITIVE));
         found.embedding.extend(values.iter().map(|value| (f64::from(*value) / length) as f32));
@@ -58,7 +58,7 @@ mod tests {
     fn embeddings_have_unit_length() {
         let found = decode(&HeadSpec::new(KIND, 0), (8, 8), &[("y", &[1, 2], &[3.0, 4.0])]);
         assert_eq!(found.embedding, [0.6, 0.8]);
-        // Their squares are more than single precision holds.
+        // The squares are beyond single precision.
         let huge = 2.0f32.powi(100);
         let found = decode(&HeadSpec::new(KIND, 0), (8, 8), &[("y", &[1, 2], &[3.0 * huge, 4.0 * huge])]);
         assert_eq!(found.embedding, [0.6, 0.8]);

@@ -1,4 +1,5 @@
-//! Any outputs, as they are: of each picture its part of the batch, or the whole tensor where the first axis is no batch.
+//! Raw outputs, without decoding: for each image its part of the batch, or the whole tensor where the first axis is not
+//! the batch.
 
 use orinoco_core::{InferenceResult, RawTensor, TensorDesc};
 

@@ -21,7 +21,7 @@ static DESCRIPTOR: HeadDescriptor = HeadDescriptor {
 
 const STRIDES: [u32; 3] = [8, 16, 32];
 const ANCHORS_EACH: usize = 3;
-/// Box and objectness, before the classes.
+/// Number of values before the classes: box and objectness.
 const BOX_VALUES: usize = 5;
 
 struct YoloV5 {
@@ -53,7 +53,7 @@ impl Head for YoloV5 {
     ) {
         for row in outputs[0].item(item).chunks_exact(BOX_VALUES + self.spec.classes) {
             let (place, classes) = row.split_at(BOX_VALUES);
-            // Class scores are at most 1, so most rows end here.
+            // Class scores are at most 1, so most rows are rejected by their objectness.
             if !is_candidate(place[4], &self.spec) {
                 continue;
             }
@@ -69,7 +69,7 @@ impl Head for YoloV5 {
     }
 }
 
-/// A box given as centre and size.
+/// Converts centre and size to a box.
 pub(super) fn from_center(place: &[f32]) -> BoxF {
     let (w, h) = (place[2] / 2.0, place[3] / 2.0);
     BoxF { x1: place[0] - w, y1: place[1] - h, x2: place[0] + w, y2: place[1] + h }

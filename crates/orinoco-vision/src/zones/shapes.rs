@@ -1,14 +1,15 @@
-//! Areas and borders in a frame, and where a place lies of them.
+//! Zones and lines in a frame, and the position of points relative to them.
 
 use std::fmt;
 
-/// The most corners of a zone: each track is compared with each edge in every frame.
+/// Maximum number of corners of a zone: each track is compared with each edge in every frame.
 pub const CORNERS_MAX: usize = 64;
 
-/// A smaller zone, as a fraction of the frame's area, is a slip: a hundredth of a pixel of 1080p.
+/// Minimum area of a zone, as a fraction of the frame's area: a smaller one is a mistake. It is a hundredth of a pixel
+/// of 1080p.
 const AREA_MIN: f32 = 5e-9;
 
-/// A place in the frame, from its top left corner.
+/// Point in the frame, measured from its upper left corner.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct FramePoint {
     /// Fraction of the frame's width, 0 to 1.
@@ -17,8 +18,8 @@ pub struct FramePoint {
     pub y: f32,
 }
 
-/// An area: a polygon whose last corner is joined with its first. Where it crosses itself, what is covered twice is
-/// outside.
+/// Zone: a polygon whose last corner is connected with its first. If it crosses itself, parts that are covered twice
+/// are outside.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Zone {
     name: String,
@@ -26,7 +27,7 @@ pub struct Zone {
 }
 
 impl Zone {
-    /// An area of that `name` within these `corners`.
+    /// Creates a zone with a `name` and these `corners`.
     pub fn new(name: impl Into<String>, corners: Vec<FramePoint>) -> Result<Self, ShapeError> {
         if !(3..=CORNERS_MAX).contains(&corners.len()) {
             return Err(ShapeError::Corners { count: corners.len() });
@@ -39,14 +40,14 @@ impl Zone {
         Ok(Self { name: name.into(), corners })
     }
 
-    /// What it is called.
+    /// Returns the name of the zone.
     pub fn name(&self) -> &str {
         &self.name
     }
 }
 
-/// A border between two sides. Looking from its first end to its second, side A is on the left and side B on the right:
-/// of a line drawn from left to right, A is above and B below.
+/// Line between two sides. Looking from its first end to its second, side A is on the left and side B on the right: for
+/// a line drawn from left to right, A is above and B below.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Line {
     name: String,
@@ -55,7 +56,7 @@ pub struct Line {
 }
 
 impl Line {
-    /// A border of that `name` between its `ends`.
+    /// Creates a line with a `name` between its `ends`.
     pub fn new(name: impl Into<String>, ends: [FramePoint; 2]) -> Result<Self, ShapeError> {
         check_spots(&ends)?;
         let [from, to] = ends;
@@ -65,28 +66,28 @@ impl Line {
         Ok(Self { name: name.into(), from, to })
     }
 
-    /// What it is called.
+    /// Returns the name of the line.
     pub fn name(&self) -> &str {
         &self.name
     }
 }
 
-/// Why a shape cannot be counted by.
+/// Reason why a shape cannot be used for counting.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum ShapeError {
-    /// A place is outside of the frame, or not a number.
+    /// A point is outside of the frame, or not a number.
     Outside {
         /// Index of the corner or end.
         index: usize,
-        /// Where it is.
+        /// Coordinates of the point.
         point: FramePoint,
     },
-    /// A zone with too few or too many corners.
+    /// A zone has too few or too many corners.
     Corners {
-        /// How many it has.
+        /// Number of its corners.
         count: usize,
     },
-    /// A zone without area, or a line without length.
+    /// A zone has no area, or a line has no length.
     Flat,
 }
 
@@ -114,12 +115,12 @@ fn check_spots(spots: &[FramePoint]) -> Result<(), ShapeError> {
     }
 }
 
-/// A frame's size in pixels.
+/// Size of a frame, in pixels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameSize {
-    /// Columns.
+    /// Width of the frame.
     pub width: u32,
-    /// Rows.
+    /// Height of the frame.
     pub height: u32,
 }
 
@@ -127,7 +128,7 @@ fn edges(corners: &[FramePoint]) -> impl Iterator<Item = (FramePoint, FramePoint
     corners.iter().copied().zip(corners.iter().copied().cycle().skip(1))
 }
 
-/// Whether a ray to the right leaves the polygon an odd number of times.
+/// Whether the polygon contains the point: a ray to the right crosses its edges an odd number of times.
 pub(super) fn contains(corners: &[FramePoint], point: FramePoint) -> bool {
     let crossed = |(a, b): &(FramePoint, FramePoint)| {
         (a.y > point.y) != (b.y > point.y) && point.x < a.x + (point.y - a.y) / (b.y - a.y) * (b.x - a.x)
@@ -135,12 +136,12 @@ pub(super) fn contains(corners: &[FramePoint], point: FramePoint) -> bool {
     edges(corners).filter(crossed).count() % 2 == 1
 }
 
-/// From `a` to `b`, in pixels.
+/// Returns the vector from `a` to `b`, in pixels.
 fn way(a: FramePoint, b: FramePoint, size: FrameSize) -> (f32, f32) {
     ((b.x - a.x) * size.width as f32, (b.y - a.y) * size.height as f32)
 }
 
-/// How far `point` is from the nearest edge, in pixels.
+/// Returns the distance of `point` from the nearest edge, in pixels.
 pub(super) fn from_border(corners: &[FramePoint], point: FramePoint, size: FrameSize) -> f32 {
     let from_edge = |(a, b): (FramePoint, FramePoint)| {
         let ((ex, ey), (sx, sy)) = (way(a, b, size), way(a, point, size));
@@ -151,13 +152,14 @@ pub(super) fn from_border(corners: &[FramePoint], point: FramePoint, size: Frame
     edges(corners).map(from_edge).fold(f32::INFINITY, f32::min)
 }
 
-/// How far `point` is on side B of the line and its extension, in pixels; negative on side A.
+/// Returns the distance of `point` from the line and its extension, in pixels: positive on side B, negative on side A.
 pub(super) fn beyond(line: &Line, point: FramePoint, size: FrameSize) -> f32 {
     let ((ex, ey), (sx, sy)) = (way(line.from, line.to, size), way(line.from, point, size));
     (ex * sy - ey * sx) / ex.hypot(ey)
 }
 
-/// Whether the way from `a` on one side to `b` on the other is between the line's ends, and not around one of them.
+/// Whether the way from `a` on one side to `b` on the other crosses the line between its ends, and not around one of
+/// them.
 pub(super) fn meets(line: &Line, a: FramePoint, b: FramePoint, size: FrameSize) -> bool {
     let (before, after) = (beyond(line, a, size), beyond(line, b, size));
     let share = before / (before - after);
