@@ -178,13 +178,18 @@ fn check_objects(top: &TableReader<'_>, models: &[BoardModel]) {
     for model in models {
         let Some(on) = &model.on else { continue };
         let cause = match models.iter().find(|other| other.name == on.model) {
-            None => format!("model `{}` works on what `{}` finds, which is not here", model.name, on.model),
+            None => {
+                format!("model `{}` operates on objects of `{}`, which is not defined", model.name, on.model)
+            }
             Some(other) if other.on.is_some() => {
-                format!("model `{}` works on objects in objects", model.name)
+                format!(
+                    "model `{}` operates on objects of a model that operates on objects itself",
+                    model.name
+                )
             }
             Some(_) => continue,
         };
-        let next = "name a [[model]] that looks at whole frames";
+        let next = "name a [[model]] that operates on whole frames";
         top.fault("model", &codes::REFERENCE, cause, next);
     }
 }
@@ -284,7 +289,7 @@ fn check_order(table: &TableReader<'_>, models: &[BoardModel], chosen: &[usize])
     for (place, &index) in chosen.iter().enumerate() {
         let Some(on) = &models[index].on else { continue };
         if !chosen[..place].iter().any(|before| models[*before].name == on.model) {
-            let cause = format!("`{}` works on what `{}` finds", models[index].name, on.model);
+            let cause = format!("`{}` operates on the objects of `{}`", models[index].name, on.model);
             table.fault("models", &codes::REFERENCE, cause, format!("put `{}` before it", on.model));
         }
     }
@@ -305,8 +310,8 @@ fn read_track(table: &TableReader<'_>) -> Option<TrackSpec> {
     let tracker = table.has("tracker").then(|| read_tracker(table.table("tracker")));
     let asked = !zones.is_empty() || !lines.is_empty() || tracker.is_some();
     if wanted == Some(false) && asked {
-        let cause = "zones, lines and [stream.tracker] are for objects that are followed";
-        table.fault("track", &codes::KEY_RANGE, cause, "set track = true, or take them out");
+        let cause = "zones, lines and [stream.tracker] need tracking";
+        table.fault("track", &codes::KEY_RANGE, cause, "set track = true, or remove them");
     }
     let tracker = tracker.unwrap_or_default();
     wanted.unwrap_or(asked).then_some(TrackSpec { tracker, zones, lines })
@@ -364,7 +369,7 @@ fn indices(table: &TableReader<'_>, key: &'static str, names: &[&str]) -> Vec<us
                     [] => "define it first".to_owned(),
                     names => format!("use one of {}", names.join(", ")),
                 };
-                table.fault(key, &codes::REFERENCE, format!("nothing here is called `{name}`"), next);
+                table.fault(key, &codes::REFERENCE, format!("there is no `{name}`"), next);
             }
         }
     }
@@ -498,8 +503,8 @@ mod tests {
              [[stream]]\nname = 'x'\nsource = 'test://ball'\nmodels = ['b', 'a']\n",
             expect![[r#"
                 b.toml:9: key `model[2].on.side`: unknown key; did you mean `side_min`?
-                b.toml:2: key `model`: model `c` works on objects in objects; name a [[model]] that looks at whole frames
-                b.toml:2: key `model`: model `d` works on what `x` finds, which is not here; name a [[model]] that looks at whole frames
+                b.toml:2: key `model`: model `c` operates on objects of a model that operates on objects itself; name a [[model]] that operates on whole frames
+                b.toml:2: key `model`: model `d` works on what `x` finds, which is not here; name a [[model]] that operates on whole frames
                 b.toml:16: key `stream[0].models`: `b` works on what `a` finds; put `a` before it"#]],
         );
     }
@@ -539,7 +544,7 @@ mod tests {
             expect![[r#"
                 b.toml:8: key `stream[0].tracker.score_high`: 2 is outside its range; choose 0 to 1
                 b.toml:9: key `stream[0].tracker.lost_max`: unknown key; did you mean `lost_ms_max`?
-                b.toml:6: key `stream[0].track`: zones, lines and [stream.tracker] are for objects that are followed; set track = true, or take them out"#]],
+                b.toml:6: key `stream[0].track`: zones, lines and [stream.tracker] need tracking; set track = true, or remove them"#]],
         );
     }
 

@@ -199,7 +199,7 @@ fn circle(subject: &str, chain: &[(PathBuf, String)]) -> Diagnosis {
             format!("{first} {}", others.join(", which "))
         }
     };
-    Diagnosis::new(&codes::INHERIT, subject, cause, "take one of these inherit entries out")
+    Diagnosis::new(&codes::INHERIT, subject, cause, "remove one of these inherit entries")
 }
 
 fn too_deep(subject: &str) -> Diagnosis {
@@ -365,13 +365,13 @@ mod tests {
     #[test]
     fn a_circle_is_shown_whole() {
         let two = [("a.toml", "inherit = ['b.toml']"), ("b.toml", "\ninherit = ['a.toml']")];
-        expect!["b.toml:2: key `inherit`: a.toml inherits b.toml, which inherits a.toml; take one of these inherit entries out"].assert_eq(&faults_of(&two));
+        expect!["b.toml:2: key `inherit`: a.toml inherits b.toml, which inherits a.toml; remove one of these inherit entries"].assert_eq(&faults_of(&two));
         let later = [
             ("a.toml", "inherit = ['b.toml']"),
             ("b.toml", "inherit = ['c.toml']"),
             ("c.toml", "inherit = ['b.toml']"),
         ];
-        expect!["c.toml:1: key `inherit`: b.toml inherits c.toml, which inherits b.toml; take one of these inherit entries out"].assert_eq(&faults_of(&later));
+        expect!["c.toml:1: key `inherit`: b.toml inherits c.toml, which inherits b.toml; remove one of these inherit entries"].assert_eq(&faults_of(&later));
     }
 
     /// Makes `levels` files, each of which inherits the next one `entries` times.

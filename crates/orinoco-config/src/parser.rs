@@ -133,6 +133,6 @@ impl<'a> Parser<'a> {
         let known: Vec<&str> = std::iter::once("dir").chain(self.vars.keys().map(String::as_str)).collect();
         let subject = format!("{}:{}", self.path.display(), at.line);
         let next = format!("use one of {}", known.join(", "));
-        Diagnosis::new(&codes::REFERENCE, subject, format!("`${{{name}}}` stands for nothing"), next)
+        Diagnosis::new(&codes::REFERENCE, subject, format!("`${{{name}}}` is not defined"), next)
     }
 }

@@ -74,7 +74,7 @@ impl<'a> TableReader<'a> {
 
     /// Returns a string, if the key is there.
     pub fn text(&self, key: &'static str) -> Option<String> {
-        self.take(key, "a text in quotes", |kind| match kind {
+        self.take(key, "a string in quotes", |kind| match kind {
             Kind::Text(text) => Some(text.clone()),
             _ => None,
         })
@@ -117,7 +117,7 @@ impl<'a> TableReader<'a> {
         let found = choices.iter().find(|(name, _)| *name == text).map(|(_, value)| *value);
         if found.is_none() {
             let names: Vec<&str> = choices.iter().map(|(name, _)| *name).collect();
-            self.fault(key, &codes::KEY_RANGE, format!("`{text}` is not a choice"), one_of(&names));
+            self.fault(key, &codes::KEY_RANGE, format!("`{text}` is not one of the choices"), one_of(&names));
         }
         found
     }
@@ -401,9 +401,7 @@ mod tests {
         );
         check(
             &[("b.toml", "inherit = ['b.toml']")],
-            expect![
-                "/b.toml:1: key `inherit`: it inherits from itself; take one of these inherit entries out"
-            ],
+            expect!["/b.toml:1: key `inherit`: it inherits from itself; remove one of these inherit entries"],
         );
         check(
             &[("b.toml", "inherit = ['c.toml']")],

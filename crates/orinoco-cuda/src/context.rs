@@ -35,7 +35,7 @@ impl Context {
         let mut raw = ptr::null_mut();
         // SAFETY: `raw` is a place for the handle, `device` is from `cuDeviceGet`.
         let result = unsafe { sys::cuDevicePrimaryCtxRetain(&mut raw, device) };
-        check(result, "cuDevicePrimaryCtxRetain", || format!("taking hold of {}", info.name))?;
+        check(result, "cuDevicePrimaryCtxRetain", || format!("opening {}", info.name))?;
         // From here on `drop` gives back what was taken.
         let none = [ptr::null_mut(); Kernel::ALL.len()];
         let mut context =
@@ -73,7 +73,7 @@ impl Context {
         leave_captures_alone()?;
         // SAFETY: the context lives until `drop`.
         let result = unsafe { sys::cuCtxSetCurrent(self.raw) };
-        check(result, "cuCtxSetCurrent", || format!("turning to {}", self.info.name))
+        check(result, "cuCtxSetCurrent", || format!("selecting {}", self.info.name))
     }
 
     /// Waits for everything on the device.

@@ -29,7 +29,7 @@ impl Device {
         if speaks < DRIVER_OLDEST {
             let ((major, minor), (need_major, need_minor)) = (speaks, DRIVER_OLDEST);
             return Err(Unavailable::new(format!(
-                "the NVIDIA driver speaks CUDA {major}.{minor}, and {need_major}.{need_minor} is needed"
+                "the NVIDIA driver supports CUDA {major}.{minor}, and {need_major}.{need_minor} is needed"
             )));
         }
         let found = device_count().map_err(|error| unusable(&error))?;

@@ -271,7 +271,7 @@ fn doing(what: &str) -> String {
 
 fn missing(why: &libloading::Error) -> CudaError {
     let source = DriverFault { code: 0, name: "it is not here".to_owned(), meaning: why.to_string() };
-    CudaError { call: "dlopen", doing: doing("opening what brings"), source }
+    CudaError { call: "dlopen", doing: doing("opening the libraries for"), source }
 }
 
 fn refused(answer: c_int, call: &'static str) -> Result<(), CudaError> {

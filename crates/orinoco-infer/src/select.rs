@@ -213,7 +213,7 @@ fn run_probe(
 }
 
 fn required(name: &str, why: &str) -> Diagnosis {
-    let next = "mend that, or take it out of the required engines";
+    let next = "fix that, or remove it from the required engines";
     Diagnosis::new(&codes::ENGINE_REQUIRED, name, format!("it is required, but was refused: {why}"), next)
 }
 
@@ -347,7 +347,7 @@ mod tests {
 
     #[test]
     fn a_required_engine_may_not_be_refused() {
-        let next = "mend that, or take it out of the required engines";
+        let next = "fix that, or remove it from the required engines";
         check("sound", "sound", "sound 1.2");
         let absent =
             format!("E0303 absent: it is required, but was refused: its library is not here; {next}");

@@ -75,7 +75,7 @@ impl GifSource {
             thread::Builder::new().name("gif".to_owned()).spawn(move || decode_all(file, &*clock, &sender));
         spawned.map_err(|error| {
             let next = "free some memory or processes";
-            let cause = format!("no thread can be had ({error})");
+            let cause = format!("no thread can be started ({error})");
             Diagnosis::new(&codes::SOURCE_OPEN, self.path.display(), cause, next)
         })?;
         self.images = Some(images);

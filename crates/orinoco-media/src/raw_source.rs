@@ -128,7 +128,12 @@ impl RawSource {
         });
         spawned.map_err(|error| {
             let next = "free some memory or processes";
-            Diagnosis::new(&codes::SOURCE_OPEN, &self.shown, format!("no thread can be had ({error})"), next)
+            Diagnosis::new(
+                &codes::SOURCE_OPEN,
+                &self.shown,
+                format!("no thread can be started ({error})"),
+                next,
+            )
         })?;
         self.input = Input::Running(steps);
         Ok(())

@@ -51,7 +51,7 @@ impl fmt::Display for Refused {
             }
             None => {
                 let least = self.budget_min().whole_mebibytes();
-                write!(f, "no single change fits; the least budget that does: {least}")
+                write!(f, "no single change fits; the smallest sufficient budget is {least}")
             }
         }
     }

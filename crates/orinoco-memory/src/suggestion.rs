@@ -79,7 +79,7 @@ impl fmt::Display for Change {
                 write!(f, "run model `{model}` with a batch of {to} instead of {from}")
             }
             Self::Lane { model, from, to } => write!(f, "move model `{model}` from lane {from} to lane {to}"),
-            Self::Drop { model } => write!(f, "leave out model `{model}`"),
+            Self::Drop { model } => write!(f, "remove model `{model}`"),
         }
     }
 }

@@ -108,7 +108,7 @@ pub(crate) fn check_states(streams: &[BoardStream], models: &[&KnownModel]) -> R
         let serves = match (users.len(), model.summary.batch, &model.spec.on) {
             (2.., ..) => format!("serves {}", users.join(", ")),
             (_, 2.., _) => format!("its batch is {}", model.summary.batch),
-            (.., Some(on)) => format!("works on every object that {} finds", on.model),
+            (.., Some(on)) => format!("operates on every object of {}", on.model),
             _ => continue,
         };
         let cause = format!("it carries a state from frame to frame, and {serves}");

@@ -98,7 +98,7 @@ pub(crate) fn scratches(
 
 /// The fault of a board that was stopped before it ran.
 pub(crate) fn stopped(board: &Board) -> Diagnosis {
-    let (subject, cause) = (format!("board {}", board.name), "it was stopped before it was ready");
+    let (subject, cause) = (format!("board {}", board.name), "it was stopped before it started");
     Diagnosis::new(&codes::STOPPED, subject, cause, "start it again")
 }
 

@@ -162,7 +162,7 @@ fn model_facts(
 /// Refuses what only a restart can change.
 fn refuse_fixed(board: &Board, change: &Change) -> Result<(), Diagnosis> {
     let Some(key) = change.fixed_keys.first() else { return Ok(()) };
-    let cause = format!("`{key}` has changed, and holds for a whole run");
+    let cause = format!("`{key}` has changed, but cannot change while the board runs");
     let next = "restart the daemon, or change it back";
     Err(Diagnosis::new(&codes::RELOAD, format!("board {}", board.name), cause, next))
 }

@@ -61,7 +61,7 @@ pub(crate) fn read_stdin(rest: &str) -> Result<RawVideo, Fault> {
         match key {
             "pace" => pace = read_pace(value)?,
             "format" | "width" | "height" | "fps" | "matrix" | "range" => {}
-            "loop" => return Err(Fault::new("standard input cannot start again", "leave loop out")),
+            "loop" => return Err(Fault::new("standard input cannot start again", "remove loop")),
             _ => return Err(unknown_setting(key, "raw video", KNOWN)),
         }
     }
@@ -78,7 +78,7 @@ pub(crate) fn read_stdin(rest: &str) -> Result<RawVideo, Fault> {
             return match told.into_iter().flatten().next() {
                 None => Ok(RawVideo { layout: RawLayout::Y4m, pace }),
                 Some(key) => {
-                    Err(Fault::new(format!("`{key}` is told by y4m itself"), format!("leave {key} out")))
+                    Err(Fault::new(format!("`{key}` is given by the Y4M header"), format!("remove {key}")))
                 }
             };
         }
@@ -118,7 +118,7 @@ pub(crate) fn read_stdin(rest: &str) -> Result<RawVideo, Fault> {
         }
     };
     if !format.is_yuv() && (value_of("matrix").is_some() || value_of("range").is_some()) {
-        return Err(Fault::new("matrix and range are for i420 and nv12 only", "leave them out"));
+        return Err(Fault::new("matrix and range are for i420 and nv12 only", "remove them"));
     }
     let matrix = if format.is_yuv() { matrix } else { desc.matrix };
     Ok(RawVideo { layout: RawLayout::Frames(RawFrames { format, width, height, rate, matrix, range }), pace })

@@ -135,11 +135,11 @@ impl EventSink for EventLines {
             Event::LaneFailed { lane, why } => warn(&format!("lane {lane}: {why}: the run ends")),
             Event::LaneRestarted { lane, why, restarts_left } => {
                 let left = count(restarts_left as u64, "restart");
-                warn(&format!("lane {lane}: {why}: it starts again ({left} left)"));
+                warn(&format!("lane {lane}: {why}: restarting ({left} left)"));
             }
             Event::SinkFailed { stream, why } => warn(&format!("stream {stream}: {why}")),
             Event::SinkUnread { stream, output } => {
-                note(&format!("stream {stream}: the reader of {output} is gone; this output ends"));
+                note(&format!("stream {stream}: {output} has no reader any more and is closed"));
             }
             _ => {}
         }

@@ -153,13 +153,13 @@ impl EventSink for Journal {
                 let code = why.code.id;
                 log(
                     Level::Warning,
-                    &format!("lane={lane} code={code} restarts_left={restarts_left} {why}: it starts again"),
+                    &format!("lane={lane} code={code} restarts_left={restarts_left} {why}: restarting"),
                 );
             }
             Event::SinkUnread { stream, output } => {
                 log(
                     Level::Warning,
-                    &format!("stream={stream} the reader of {output} is gone; this output ends"),
+                    &format!("stream={stream} {output} has no reader any more and is closed"),
                 );
             }
             Event::SinkFailed { stream, why } => log(Level::Error, &format!("stream={stream} {why}")),

@@ -181,7 +181,7 @@ fn listen_to_signals(board: PathBuf, place: Repository, control: Control) -> Res
             }
             control.stop();
             notify(&[NotifyState::Stopping]);
-            journal::log(Level::Info, "stopping: sources end, frames in work are finished");
+            journal::log(Level::Info, "stopping: sources end, frames in progress are completed");
         }
     });
     Ok(())

@@ -422,7 +422,7 @@ fn meaning(doing: Operation<'_>, error: &io::Error) -> ErrorMeaning {
             Lasting(error.to_string(), OTHER)
         }
         (Operation::SettingRate, Some(ENOTTY | EINVAL), _) => {
-            Lasting("its frame rate cannot be set".to_owned(), "leave fps out")
+            Lasting("its frame rate cannot be set".to_owned(), "remove fps")
         }
         (Operation::SettingControl(name, value), _, _) => control_meaning(name, value, error),
         // Any program may open a camera; that another one uses it shows when a format is set or buffers are asked for.
@@ -634,8 +634,8 @@ mod tests {
             (opening, EBUSY, false, "another program uses the camera; end that"),
             (opening, EIO, false, "opening it failed: "),
             (Operation::SettingRate, ENODEV, false, "the camera is not there; "),
-            (Operation::SettingRate, ENOTTY, true, "its frame rate cannot be set; leave fps out"),
-            (Operation::SettingRate, EINVAL, true, "its frame rate cannot be set; leave fps out"),
+            (Operation::SettingRate, ENOTTY, true, "its frame rate cannot be set; remove fps"),
+            (Operation::SettingRate, EINVAL, true, "its frame rate cannot be set; remove fps"),
             (Operation::SettingRate, EBUSY, false, "another program uses the camera; "),
             (Operation::SettingRate, EIO, false, "setting the frame rate failed: "),
             (gain, ENODEV, false, "the camera is not there; "),

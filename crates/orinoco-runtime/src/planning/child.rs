@@ -28,7 +28,7 @@ pub fn asked_to_measure() -> Option<Result<String, Faults>> {
     let asked = std::env::var(ASKED).ok()?;
     // However the process that asked ends, this one ends with it. Where that cannot be had it ends by itself, later.
     let _ = set_parent_process_death_signal(Some(Signal::KILL));
-    let next = "leave that variable out: it is for Orinoco's own use";
+    let next = "unset it: Orinoco uses it internally";
     let asked: Result<MeasureRequest, Diagnosis> =
         serde_json::from_str(&asked).about(&codes::KEY_RANGE, ASKED, next);
     Some(asked.map_err(Faults::from).and_then(|asked| {

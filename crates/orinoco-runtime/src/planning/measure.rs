@@ -174,7 +174,7 @@ impl MeasuringArea {
             }
             _ => (what.to_owned(), "use a smaller model or batch"),
         };
-        Diagnosis::new(&codes::MEMORY_MEASURE, "the area for measuring", cause, next)
+        Diagnosis::new(&codes::MEMORY_MEASURE, "the measuring area", cause, next)
     }
 
     /// The same with an area on the GPU for a model that computes there.

@@ -64,8 +64,7 @@ pub(crate) fn run(args: &EvalArgs, json: bool) -> Result<Exit, Faults> {
 fn pictures(args: &EvalArgs) -> Result<Evaluation, Faults> {
     let mut dataset = Dataset::open(&args.dataset)?;
     let Some(entries) = Entries::of(args).filter(|_| args.save_results.is_none()) else {
-        let cause =
-            "it holds no sequence of MOTChallenge's layout, which --results and --save-results are for";
+        let cause = "it has no sequence in the MOTChallenge layout, which --results and --save-results need";
         let next = "name a folder with img1/ and gt/gt.txt, or leave the option out";
         return Err(Diagnosis::new(&codes::DATASET, args.dataset.display(), cause, next).into());
     };
@@ -469,7 +468,7 @@ fn text(evaluation: &Evaluation, single_label: bool) -> String {
             format!("{}\n{}", figures_text(&runs), labels_text(single_label))
         }
         true => figures_text(&runs),
-        false => "not judged: nothing is labelled".to_owned(),
+        false => "not evaluated: there are no labels".to_owned(),
     });
     if report.result.sequences.is_empty() {
         parts.push(classes_text(&report.result.classes, *of_boxes));

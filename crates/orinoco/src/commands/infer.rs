@@ -138,7 +138,7 @@ impl Plan {
 
 fn no_embedding(path: &Path) -> Diagnosis {
     let next = "use --gallery with a model whose head is `embedding`";
-    Diagnosis::new(&codes::MODEL_DISAGREES, path.display(), "the model makes no embedding of it", next)
+    Diagnosis::new(&codes::MODEL_DISAGREES, path.display(), "the model has no embedding for it", next)
 }
 
 fn describe(path: &Path, lines: &[ResultLine], labels: &[String], known: &KnownIdentities) -> String {

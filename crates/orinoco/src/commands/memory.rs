@@ -88,7 +88,7 @@ fn used_text(plan: &Plan, used: &MemoryUse) -> String {
         areas.map(|area| area.bytes).sum::<u64>()
     };
     let kept = of_host(Kind::Weights) + of_host(Kind::Io);
-    let mut rows = vec![row("models", "on the host; used: with the engine", Some(kept), used.models_bytes)];
+    let mut rows = vec![row("models", "host; used includes the engine", Some(kept), used.models_bytes)];
     let shares = plan.models();
     for (index, lane) in used.lanes.iter().enumerate() {
         rows.push(row(&format!("lane {index}"), "scratch", Some(lane.scratch_bytes), lane.used_bytes));
@@ -101,8 +101,8 @@ fn used_text(plan: &Plan, used: &MemoryUse) -> String {
         }
     }
     let frames = of_host(Kind::Frames);
-    rows.push(row("streams", "frames; used: with decoders", Some(frames), used.streams_bytes));
-    let heading = format!("used by {}", output::count(used.frames, "frame"));
+    rows.push(row("streams", "frames; used includes decoders", Some(frames), used.streams_bytes));
+    let heading = format!("used after {}", output::count(used.frames, "frame"));
     format!("{heading}\n{}", output::table(&["NAME", "KIND", "PLANNED", "USED"], 2, rows))
 }
 

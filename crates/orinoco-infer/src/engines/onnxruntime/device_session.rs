@@ -132,8 +132,7 @@ impl CudaSession {
     fn check_nothing_kept(&self, own: &DevicePool) -> Result<(), Diagnosis> {
         let usage = own.usage();
         if usage.allocations == 0 {
-            let cause =
-                "ONNX Runtime's CUDA provider does not take its memory from us, so it cannot be planned";
+            let cause = "ONNX Runtime's CUDA provider does not allocate through Orinoco, so its memory cannot be planned";
             return Err(unsupported(&self.file, cause));
         }
         if usage.held > 0 {

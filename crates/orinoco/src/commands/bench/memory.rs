@@ -83,14 +83,14 @@ fn text(report: &MemoryBench) -> String {
         .iter()
         .map(|model| row(&format!("scratch of {}", model.model), model.scratch_bytes))
         .collect();
-    rows.push(row("one area for all", report.scratch_bytes));
-    rows.push(row("growth, own memory each", report.separate_growth_bytes));
-    rows.push(row("growth, one area", report.shared_growth_bytes));
+    rows.push(row("scratch of the shared area", report.scratch_bytes));
+    rows.push(row("growth with separate memory", report.separate_growth_bytes));
+    rows.push(row("growth with the shared area", report.shared_growth_bytes));
     let ratio = report.ratios.activation_ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.3}"));
     rows.push(vec!["ratio".to_owned(), ratio]);
-    let equal = if report.outputs_equal { "bit for bit" } else { "NO" };
-    rows.push(vec!["outputs equal".to_owned(), equal.to_owned()]);
-    rows.push(vec!["requests outside the area".to_owned(), report.requests_outside.to_string()]);
+    let equal = if report.outputs_equal { "yes, bit for bit" } else { "NO" };
+    rows.push(vec!["outputs are equal".to_owned(), equal.to_owned()]);
+    rows.push(vec!["allocations that did not fit".to_owned(), report.requests_outside.to_string()]);
     output::table(&["", ""], 1, rows)
 }
 

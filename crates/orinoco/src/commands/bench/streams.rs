@@ -377,16 +377,16 @@ fn processor_time(clock: ClockId) -> Duration {
 fn text(report: &StreamsBench) -> String {
     let ms = |micros: f64| format!("{:.2} ms", micros / 1e3);
     let rows = [
-        ("decoding, processor time of a frame", ms(report.decode_cpu_us)),
-        ("  beside the model", ms(report.decode_beside_cpu_us)),
-        ("model, processor time of a frame", ms(report.model_cpu_us)),
-        ("  beside decoding", ms(report.model_beside_cpu_us)),
-        ("bound", format!("{:.1} fps", report.bound_fps)),
-        ("  with both beside each other", format!("{:.1} fps", report.bound_beside_fps)),
+        ("decoding, CPU time per frame", ms(report.decode_cpu_us)),
+        ("  while the model runs", ms(report.decode_beside_cpu_us)),
+        ("model, CPU time per frame", ms(report.model_cpu_us)),
+        ("  while decoding runs", ms(report.model_beside_cpu_us)),
+        ("upper bound", format!("{:.1} fps", report.bound_fps)),
+        ("  with both running", format!("{:.1} fps", report.bound_beside_fps)),
         ("all streams", format!("{:.1} fps", report.fps)),
-        ("  of the bound", format!("{:.3}", report.ratios.to_bound)),
-        ("  of the bound with both beside each other", format!("{:.3}", report.ratios.to_bound_beside)),
-        ("processor time used, of all cores", format!("{:.3}", report.ratios.busy)),
+        ("  share of the upper bound", format!("{:.3}", report.ratios.to_bound)),
+        ("  share of the bound with both running", format!("{:.3}", report.ratios.to_bound_beside)),
+        ("CPU utilisation of all cores", format!("{:.3}", report.ratios.busy)),
     ];
     let rows = rows.into_iter().map(|(name, figure)| vec![name.to_owned(), figure]).collect();
     let heading = format!(

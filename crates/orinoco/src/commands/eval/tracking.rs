@@ -131,8 +131,8 @@ pub(super) fn report(args: &EvalArgs, sequences: &[Folder]) -> Result<EvalReport
 fn check_options(args: &EvalArgs) -> Result<(), Diagnosis> {
     for (option, given) in [("--plots", args.plots.is_some()), ("--at", args.at.is_some())] {
         if given {
-            let cause = format!("it holds sequences to follow objects in, for which {option} means nothing");
-            let next = format!("leave {option} out");
+            let cause = format!("it has tracking sequences, to which {option} does not apply");
+            let next = format!("remove {option}");
             return Err(Diagnosis::new(&codes::DATASET, args.dataset.display(), cause, next));
         }
     }
@@ -202,7 +202,7 @@ impl SequenceSet<'_> {
     /// is made here: it would be late to find after hours that it cannot be.
     fn place(&self, path: &Path) -> Result<ResultsPath, Diagnosis> {
         let folder = if self.sequences.len() > 1 { path } else { path.parent().unwrap_or(path) };
-        let next = "name a place in a folder that can be written";
+        let next = "name a path in a folder that can be written";
         std::fs::create_dir_all(folder).about(&codes::SINK_OPEN, folder.display(), next)?;
         ResultsPath::of(path, self.sequences)
     }
@@ -270,8 +270,8 @@ fn check_boxes(model: &str, found: &InferenceResult) -> Result<(), Diagnosis> {
     let speaks = found.class_map.width > 0
         || !(found.classes.is_empty() && found.embedding.is_empty() && found.tensors.is_empty());
     if speaks && found.detections.is_empty() {
-        let cause = "it finds no boxes, and the dataset has objects to follow";
-        return Err(Diagnosis::new(&codes::MODEL_DISAGREES, model, cause, "use a model of objects"));
+        let cause = "its output has no boxes, and the dataset is for tracking";
+        return Err(Diagnosis::new(&codes::MODEL_DISAGREES, model, cause, "use a detector"));
     }
     Ok(())
 }
