@@ -1,7 +1,7 @@
-//! Coded pictures into the file, on a thread of its own: a slow disk holds up nobody who makes pictures.
+//! Writes coded images into the file on a thread of its own, so that a slow disk does not delay the encoder.
 //!
-//! Each fragment is one write, and once a second what was written is brought to the disk. So a file that nobody could
-//! complete has all but its latest pictures.
+//! Each fragment is one write, and once a second the file is synced to the disk. So a file that was not completed has
+//! all but its latest images.
 
 #![expect(clippy::disallowed_methods, reason = "FIXME: real time, see clippy.toml")]
 
@@ -16,33 +16,35 @@ use std::time::{Duration, Instant};
 
 use super::boxes::{self, Entry, Picture, TIMESCALE, Track};
 
-/// A fragment that begins with a key frame is due after this; key frames are asked for every 0.8 s.
+/// Minimum length of a fragment. It ends at the next key frame after this; key frames are requested every 0.8 s.
 const FRAGMENT_TICKS_MIN: u64 = TIMESCALE as u64 / 2;
-/// A fragment ends here although no key frame came: not every encoder makes them when it is asked.
+/// Maximum length of a fragment, which ends here even without a key frame: not every encoder makes them on request.
 const FRAGMENT_TICKS_MAX: u64 = TIMESCALE as u64;
-/// A picture waits no longer than this for its fragment to fill. Slightly more than from key frame to key frame.
+/// Maximum time that an image waits for its fragment to fill. Slightly more than the time between key frames.
 const FRAGMENT_WAIT_MAX: Duration = Duration::from_millis(900);
-/// How often what was written is brought to the disk.
+/// Interval at which the file is synced to the disk.
 const SYNC_EVERY: Duration = Duration::from_secs(1);
-/// Coded pictures that may wait for the disk: five seconds of a camera. Then the encoder waits, and those before it.
+/// Maximum number of coded images that wait for the disk: five seconds of a camera. Beyond it, the encoder and the
+/// stages before it wait.
 const PICTURES_MAX: usize = 128;
-/// Fragments in the table at the end of the file: 18 hours, a mebibyte. A longer file has none, and is searched.
+/// Maximum number of fragments in the table at the end of the file: 18 hours, a mebibyte. A longer file has no table,
+/// and players search it.
 const INDEX_ENTRIES_MAX: usize = 1 << 16;
-/// Duration of a picture that nothing came after.
+/// Duration of an image without a successor.
 const INTERVAL_DEFAULT_TICKS: u64 = TIMESCALE as u64 / 25;
-/// How long one look for room takes.
+/// Time between two checks for space.
 const ROOM_STEP: Duration = Duration::from_millis(5);
 
-/// What the recording thread is sent.
+/// Message to the recording thread.
 #[derive(Debug)]
 pub(super) enum RecorderMessage {
-    /// The decoder's configuration.
+    /// Configuration of the decoder.
     Config(Vec<u8>),
     Picture(Picture),
     End,
 }
 
-/// The way to the recording thread. Clones are closed together.
+/// Sender to the recording thread. Clones are closed together.
 #[derive(Clone, Debug)]
 pub(super) struct RecorderSender {
     sender: SyncSender<RecorderMessage>,
@@ -51,8 +53,8 @@ pub(super) struct RecorderSender {
 }
 
 impl RecorderSender {
-    /// Waits while the disk is behind, until the entrance is closed; false when `coded` was not sent: then, or when the
-    /// file has failed.
+    /// Sends `coded`, and waits while the disk is behind, until the sender is closed. Returns false if `coded` was not
+    /// sent, because the sender is closed or the file has failed.
     pub(super) fn send(&self, mut coded: RecorderMessage) -> bool {
         loop {
             coded = match self.sender.try_send(coded) {
@@ -65,18 +67,18 @@ impl RecorderSender {
         }
     }
 
-    /// Ends the wait of those who send. What the recording thread has room for is still sent.
+    /// Ends the wait of all that send. Images that fit into the queue are still sent.
     pub(super) fn close(&self) {
         self.is_closed.store(true, Ordering::Relaxed);
     }
 
-    /// Why the file has failed.
+    /// Returns the reason why the file has failed, if it has.
     pub(super) fn fault(&self) -> Option<&str> {
         self.fault.get().map(String::as_str)
     }
 }
 
-/// A file that is being recorded.
+/// File that is being recorded.
 #[derive(Debug)]
 pub(super) struct Recorder {
     entrance: RecorderSender,
@@ -100,7 +102,8 @@ impl Recorder {
         Ok(Self { entrance, ended })
     }
 
-    /// An entrance that is closed apart from the others: a recording may have one encoder after another.
+    /// Creates a sender that is closed independently of the others: a recording may have several encoders, one after
+    /// another.
     pub(super) fn entrance(&self) -> RecorderSender {
         RecorderSender { is_closed: Arc::default(), ..self.entrance.clone() }
     }
@@ -123,26 +126,26 @@ impl Recorder {
     }
 }
 
-/// The recording thread.
+/// State of the recording thread.
 struct Writer {
     file: File,
-    /// Pipes and devices are written in one go: no second look at what was written, and no disk under it.
+    /// Whether `file` is a regular file. Pipes and devices are written once, in order, and not synced.
     is_regular: bool,
     track: Track,
     config: Vec<u8>,
-    /// The head, once it was written.
+    /// Start of the file, once it was written.
     head: Vec<u8>,
     written: u64,
     fragments: u32,
     index: Vec<Entry>,
     pending: Vec<Picture>,
-    /// When the first of those came.
+    /// Time at which the first of them arrived.
     pending_since: Option<Instant>,
     unsynced_since: Option<Instant>,
-    /// When the latest picture is shown, and how long the one before it is.
+    /// Presentation time of the latest image; `interval` is the duration of the one before it.
     latest: Option<u64>,
     interval: u64,
-    /// End of the last picture that was written.
+    /// End of the last image that was written.
     end: u64,
 }
 
@@ -167,11 +170,11 @@ impl Writer {
         }
     }
 
-    /// Records until the end, or until the disk takes no more. Then, too, the file says how long it is.
+    /// Records until the end, or until the disk is full. In both cases the duration is written into the file.
     fn record(mut self, coded: &Receiver<RecorderMessage>) -> io::Result<()> {
         let taken = self.run(coded).and_then(|()| self.write_pending(None, Instant::now()));
         if self.is_regular && self.written > 0 {
-            // All that was written plays without what follows: no reason to call it failed.
+            // All images play without this table, so a failure here is not an error.
             if taken.is_ok() && self.index.len() <= INDEX_ENTRIES_MAX {
                 let _ = self.write(&boxes::index(&self.index));
             }
@@ -207,7 +210,8 @@ impl Writer {
         }
     }
 
-    /// An encoder that is started again has to code as the one before it: the head was written for that.
+    /// Sets the decoder's configuration. An encoder that starts again must use the same parameters, because the head
+    /// was written for them.
     fn configure(&mut self, config: Vec<u8>) -> io::Result<()> {
         if !self.config.is_empty() && self.config != config {
             return Err(io::Error::other("the encoder has changed its parameters"));
@@ -233,8 +237,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Writes the pictures that wait as a fragment. Where the next picture is not known, the last one is taken to last as
-    /// long as the one before it; the next fragment says when it begins.
+    /// Writes the waiting images as a fragment. If the next image is unknown, the last one gets the duration of the one
+    /// before it; the next fragment has its own start time.
     fn write_pending(&mut self, next: Option<u64>, now: Instant) -> io::Result<()> {
         let Some((first, last)) = self.pending.first().zip(self.pending.last()) else { return Ok(()) };
         let (begin, end) = (first.ticks, next.unwrap_or(last.ticks + self.interval));
@@ -258,11 +262,11 @@ impl Writer {
         Ok(())
     }
 
-    /// Writes all of `bytes`, or takes back what there was room for: the file stays whole.
+    /// Writes all of `bytes`, or removes the part that fit: the file stays whole.
     fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
         if let Err(why) = self.file.write_all(bytes) {
             if self.is_regular {
-                // If this fails too, the torn end stays, and players that are strict refuse the last second.
+                // If this fails too, the torn end stays, and strict players reject the last second.
                 let _ = self.file.set_len(self.written);
             }
             return Err(why);
@@ -304,7 +308,7 @@ mod tests {
 
     #[test]
     fn a_disk_that_is_stuck_holds_up_nobody_for_seconds_and_the_end_not_for_ever() {
-        // A pipe that nobody reads, and that has no room for the first fragment.
+        // A pipe that nobody reads, and that has no space for the first fragment.
         let (reader, writer) = io::pipe().expect("made");
         let recorder = Recorder::start(File::from(OwnedFd::from(writer)), track()).expect("it starts");
         let entrance = recorder.entrance();
@@ -313,7 +317,7 @@ mod tests {
             assert!(entrance.send(picture(number * u64::from(TIMESCALE), 1 << 20)));
         }
         assert!(begin.elapsed() < Duration::from_secs(5), "{:?}", begin.elapsed());
-        // Who waits for room does so until the entrance is closed.
+        // A sender waits for space until it is closed.
         let blocked = entrance.clone();
         let blocked = thread::spawn(move || (0..10).all(|number| blocked.send(picture(number, 1))));
         thread::sleep(Duration::from_millis(100));
@@ -323,7 +327,7 @@ mod tests {
         assert!(!recorder.entrance().is_closed.load(Ordering::Relaxed), "the next encoder has its own");
         let why = recorder.complete(Duration::from_millis(100)).expect_err("nobody reads");
         assert!(why.contains("did not take"), "{why}");
-        // Its thread ends with the reader.
+        // The thread ends when the reader is dropped.
         drop(reader);
     }
 
