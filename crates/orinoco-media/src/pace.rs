@@ -6,11 +6,11 @@ use std::time::Duration;
 use orinoco_core::{Clock, Nanos, Pts};
 use orinoco_uri::Pace;
 
-/// Holds frames back until their presentation time has come, counted from the first one's.
+/// Delays frames until their presentation time, counted from the first one's.
 pub(crate) struct Pacer {
     pace: Pace,
     clock: Arc<dyn Clock>,
-    /// When the first frame came, and its time.
+    /// Time at which the first frame came, and its presentation time.
     start: Option<(Nanos, Pts)>,
 }
 
@@ -19,12 +19,12 @@ impl Pacer {
         Self { pace, clock, start: None }
     }
 
-    /// The next frame starts the time anew.
+    /// Restarts the time with the next frame.
     pub(crate) fn restart(&mut self) {
         self.start = None;
     }
 
-    /// Waits at most `wait` for the time of `pts`; returns whether it has come.
+    /// Waits at most `wait` for the time of `pts`. Returns whether it has come.
     pub(crate) fn wait(&mut self, pts: Pts, wait: Duration) -> bool {
         if self.pace == Pace::Free {
             return true;
