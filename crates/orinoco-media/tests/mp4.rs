@@ -1,4 +1,4 @@
-//! Annotated MP4: what goes in comes out again.
+//! Tests annotated MP4: frames that are written can be read again.
 
 #![expect(clippy::disallowed_methods, reason = "the test waits for real threads or processes")]
 #![cfg(feature = "gstreamer")]
@@ -52,7 +52,7 @@ fn a_card_fills_the_time_without_pictures() {
     sink.write(&at(40)).expect("there is room");
     sink.offline(Duration::from_secs(1)).expect("there is room");
     sink.offline(Duration::from_secs(2)).expect("there is room");
-    // The camera counts on, and then it begins anew.
+    // The camera's time continues, and then starts again.
     sink.write(&at(3000)).expect("there is room");
     sink.write(&at(0)).expect("there is room");
     sink.finish().expect("there is room");
@@ -173,7 +173,7 @@ fn a_decoded_image_can_be_encoded() {
 fn pictures_of_another_size_are_scaled_into_the_first_with_what_was_drawn() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("x.mp4");
-    // White in the middle, as a box around something there.
+    // White in the middle, like a box around an object.
     let draw: Draw = Box::new(|picture, width, height, _| {
         for y in height / 4..height * 3 / 4 {
             let row = (y * width) as usize;
@@ -189,7 +189,7 @@ fn pictures_of_another_size_are_scaled_into_the_first_with_what_was_drawn() {
     assert_eq!(sink.finish().expect("there is room"), Some(path.clone()));
     let reading = read(path.to_str().expect("UTF-8"), usize::MAX, |frame| {
         let luma = |x: usize, y: usize| frame.view().plane(0).row(y)[x];
-        // The upper left corner, the middle of the upper edge and of the left one, and the middle.
+        // Upper left corner, middle of the upper edge, middle of the left edge, centre.
         let seen = [luma(2, 2), luma(160, 2), luma(2, 120), luma(160, 120)];
         ((frame.desc.width, frame.desc.height), seen.map(|luma| (u32::from(luma) + 32) / 64))
     });
@@ -199,7 +199,7 @@ fn pictures_of_another_size_are_scaled_into_the_first_with_what_was_drawn() {
     assert!(reading.fault.is_none(), "{:?}", reading.fault);
 }
 
-/// What `ffprobe` says; `None`, with a line, where it is not installed.
+/// Returns the output of `ffprobe`; `None`, with a note, if it is not installed.
 fn ffprobe(path: &Path, arguments: &[&str]) -> Option<String> {
     let output =
         Command::new("ffprobe").args(["-v", "error", "-of", "csv=p=0"]).args(arguments).arg(path).output();
@@ -211,7 +211,7 @@ fn ffprobe(path: &Path, arguments: &[&str]) -> Option<String> {
     Some(String::from_utf8(output.stdout).expect("text"))
 }
 
-/// Writes `count` pictures, one each `interval`, with flushes as a sink thread makes them; in real time.
+/// Writes `count` images, one per `interval`, with flushes as a sink thread makes them; in real time.
 fn record(sink: &mut Mp4Sink, count: u64, interval: Duration) {
     let begin = Instant::now();
     for number in 0..count {
@@ -241,7 +241,7 @@ fn a_file_that_nobody_completes_plays_but_for_its_last_two_seconds() {
         std::thread::spawn(move || {
             let mut sink = Mp4Sink::create(&path, codec, no_drawing()).expect("writable");
             record(&mut sink, count, Duration::from_millis(interval_ms));
-            // As a kill leaves it: what the encoder and the recording thread hold is lost.
+            // State after a kill: images in the encoder and in the recording thread are lost.
             let left = path.with_extension("left.mp4");
             std::fs::copy(&path, &left).expect("copied");
             let reading =
@@ -269,7 +269,7 @@ fn an_encoder_that_is_started_again_goes_on_in_the_same_file() {
     for codec in [Codec::H264, Codec::H265] {
         let path = folder.path().join("x.mp4");
         let mut sink = Mp4Sink::create(&path, codec, no_drawing()).expect("writable");
-        // Fast, then nothing, then slow, and fast again for so long that it looks ahead again.
+        // Fast, then nothing, then slow, and fast again for so long that the encoder looks ahead again.
         let intervals = [(40u64, 10), (3000, 1), (500, 5), (20, 130)];
         let each = intervals.iter().flat_map(|&(interval, count)| std::iter::repeat_n(interval, count));
         let times: Vec<u64> = each
@@ -330,7 +330,7 @@ fn a_torn_end_is_cut_off_and_nothing_else() {
     let fragments: Vec<usize> =
         (0..whole.len() - 4).filter(|&at| &whole[at..at + 4] == b"moof").map(|at| at - 4).collect();
     assert_eq!(fragments.len(), 5, "4 s, with a key frame every 0.8 s");
-    // Each way in which the last fragment can be torn, and a disk that had the length but not yet the bytes.
+    // Each way in which the last fragment can be torn, and a disk that had stored the length but not the bytes.
     let last = *fragments.last().expect("there are five");
     let table = whole.windows(4).position(|name| name == b"mfra").expect("it is complete") - 4;
     let ends = [last, last + 3, last + 8, last + 100, table - 1, table, table + 20];
@@ -344,7 +344,7 @@ fn a_torn_end_is_cut_off_and_nothing_else() {
         let reading = read(path.to_str().expect("UTF-8"), usize::MAX, |_| ());
         assert!(reading.fault.is_none(), "{:?}", reading.fault);
     }
-    // A recording that another program has written anew (`ffmpeg -c copy -movflags +faststart`) keeps the track's name.
+    // A recording that another program has rewritten (`ffmpeg -c copy -movflags +faststart`) keeps the track's name.
     let part = |name: &[u8; 4], bytes: usize| {
         [&u32::try_from(8 + bytes).expect("small").to_be_bytes(), &name[..], &vec![7; bytes]].concat()
     };
@@ -376,7 +376,7 @@ fn a_torn_end_is_cut_off_and_nothing_else() {
             assert_eq!(cut_torn_mp4(&remuxed).expect("readable"), 0, "{flags}");
         }
     }
-    // Others' files, and what is none.
+    // Files of other programs, and files that are not MP4.
     let mut foreign = whole[..table - 1].to_vec();
     let name = foreign.windows(7).position(|name| name == b"Orinoco").expect("by this it is known");
     foreign[name] = b'X';
