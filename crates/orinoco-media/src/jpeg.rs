@@ -69,9 +69,9 @@ enum End {
     Marker,
     /// Before the first scan.
     Header,
-    /// In the only scan of an image that needs no other.
+    /// Inside the only scan of an image that needs no other.
     OneScan,
-    /// In or between scans of an image that may need more.
+    /// Inside or between scans of an image that may need more.
     Scans,
     NotJpeg,
 }

@@ -189,7 +189,7 @@ fn jpeg(coding: Coding, adobe_transform: Option<u8>, components: &[u8]) -> Vec<u
     for eight in bits.chunks(8) {
         let byte = eight.iter().fold(0u8, |byte, &bit| byte << 1 | u8::from(bit));
         bytes.push(byte);
-        // A zero after a byte tells it from a marker.
+        // A zero after a byte distinguishes it from a marker.
         if byte == 0xff {
             bytes.push(0);
         }

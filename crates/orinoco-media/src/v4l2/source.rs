@@ -272,9 +272,9 @@ struct DequeuedBuffer {
 /// Reason why a buffer gives no frame.
 #[derive(Debug)]
 enum FrameFault {
-    /// Its bytes must be copied, and the pipeline holds all slots for that.
+    /// No free slot: the bytes must be copied, and the pipeline holds all slots for that.
     NoSlot,
-    /// Its bytes are not a valid image; with the cause.
+    /// Bytes that are not a valid image; with the cause.
     Bad(String),
 }
 
