@@ -1,20 +1,21 @@
 //! Sink of annotated video: frames with the caller's drawings, as H.264 or H.265 in MP4.
 
-#![expect(clippy::disallowed_methods, reason = "FIXME: real time, see clippy.toml")]
-
 mod boxes;
 mod recorder;
 mod torn;
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
 use gstreamer as gst;
 use gstreamer::prelude::*;
 use gstreamer_app as app;
 use gstreamer_video as video;
-use orinoco_core::{Codec, ColorMatrix, ColorRange, Diagnosis, FrameDesc, PixelFormat, Pts, PtsClock, codes};
+use orinoco_core::{
+    Clock, Codec, ColorMatrix, ColorRange, Diagnosis, FrameDesc, Nanos, PixelFormat, Pts, PtsClock, codes,
+};
 use orinoco_pipeline::{FrameResult, PixelAspect, Sink};
 
 use self::boxes::{Picture, TIMESCALE, Track};
@@ -187,6 +188,7 @@ pub struct Mp4Sink {
     /// File, until the first image.
     file: Option<File>,
     draw: Draw,
+    clock: Arc<dyn Clock>,
     encoder: &'static Encoder,
     recording: Option<Recording>,
 }
@@ -225,7 +227,7 @@ struct Encoding {
     shape: Shape,
     lookahead: u32,
     /// Time of the last image that entered the encoder.
-    pushed: Instant,
+    pushed: Nanos,
     /// Time at which the next key frame is due, in nanoseconds.
     key_due: u64,
     entrance: RecorderSender,
@@ -250,17 +252,23 @@ struct Times {
 
 impl Mp4Sink {
     /// Creates the file at `path`, and the sink as [`Mp4Sink::to_file`] does.
-    pub fn create(path: &Path, codec: Codec, draw: Draw) -> Result<Self, Diagnosis> {
+    pub fn create(path: &Path, codec: Codec, draw: Draw, clock: Arc<dyn Clock>) -> Result<Self, Diagnosis> {
         let file = File::create(path).map_err(|error| {
             let next = "check that the folder exists and that this user may write in it";
             Diagnosis::new(&codes::SINK_OPEN, path.display(), error, next)
         })?;
-        Self::to_file(file, path, codec, draw)
+        Self::to_file(file, path, codec, draw, clock)
     }
 
     /// Creates a sink that writes to `file`, an empty one at `path`, and checks that there is an encoder. `draw` is
     /// called for each image.
-    pub fn to_file(file: File, path: &Path, codec: Codec, draw: Draw) -> Result<Self, Diagnosis> {
+    pub fn to_file(
+        file: File,
+        path: &Path,
+        codec: Codec,
+        draw: Draw,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self, Diagnosis> {
         let shown = path.display().to_string();
         init(&codes::SINK_OPEN, &shown)?;
         let encoder = Encoder::choose(codec).map_err(|next| {
@@ -271,7 +279,7 @@ impl Mp4Sink {
         // The lock is held as long as the file is open, so that a later start of the daemon does not touch it. Some
         // file systems have no locks.
         let _ = file.try_lock();
-        Ok(Self { path: path.to_owned(), file: Some(file), draw, encoder, recording: None })
+        Ok(Self { path: path.to_owned(), file: Some(file), draw, clock, encoder, recording: None })
     }
 
     /// Returns the name of the GStreamer element that encodes.
@@ -291,7 +299,7 @@ impl Mp4Sink {
             colour: shape.colour,
         };
         let file = self.file.take().expect("a recording starts once");
-        let recorder = Recorder::start(file, track)
+        let recorder = Recorder::start(file, track, Arc::clone(&self.clock))
             .map_err(|why| self.fault(&why.to_string(), "raise the limit on threads (ulimit -u)"))?;
         let (latest, clock, times, pace) = (frame.pts, frame.clock, Times::default(), Pace::default());
         Ok(Recording { shape, clock, latest, times, pace, encoding: None, recorder })
@@ -361,10 +369,17 @@ impl Mp4Sink {
                 none => {
                     let shown = self.path.display().to_string();
                     let entrance = recording.recorder.entrance();
-                    none.insert(Encoding::start(self.encoder, recording.shape, wanted, entrance, &shown)?)
+                    none.insert(Encoding::start(
+                        self.encoder,
+                        recording.shape,
+                        wanted,
+                        entrance,
+                        &shown,
+                        self.clock.now(),
+                    )?)
                 }
             };
-            encoding.push(buffer, shape, pts).map_err(|cause| self.fault(&cause, SPACE_NEXT))
+            encoding.push(buffer, shape, pts, &*self.clock).map_err(|cause| self.fault(&cause, SPACE_NEXT))
         });
         pushed.map(|()| filled)
     }
@@ -403,7 +418,9 @@ impl Sink for Mp4Sink {
     fn flush(&mut self) -> Result<(), Diagnosis> {
         let encoding = self.recording.as_ref().and_then(|recording| recording.encoding.as_ref());
         let holds = |encoding: &Encoding| {
-            self.encoder.looks_ahead && encoding.lookahead > 0 && encoding.pushed.elapsed() >= HELD_MAX
+            self.encoder.looks_ahead
+                && encoding.lookahead > 0
+                && self.clock.now().since(encoding.pushed) >= HELD_MAX
         };
         if encoding.is_some_and(holds) { self.drain() } else { Ok(()) }
     }
@@ -421,10 +438,10 @@ impl Sink for Mp4Sink {
             }
             return Ok(None);
         };
-        let begin = Instant::now();
+        let begin = self.clock.now();
         let encoded = encoding.map_or(Ok(()), |encoding| encoding.complete());
         // Also if the encoder has failed: the images that it has encoded are complete.
-        let recorded = recorder.complete(FINISH_WAIT_MAX.saturating_sub(begin.elapsed()));
+        let recorded = recorder.complete(FINISH_WAIT_MAX.saturating_sub(self.clock.now().since(begin)));
         match recorded.and(encoded) {
             Ok(()) => Ok(Some(self.path.clone())),
             Err(cause) => Err(self.fault(&cause, SPACE_NEXT)),
@@ -440,6 +457,7 @@ impl Encoding {
         lookahead: u32,
         entrance: RecorderSender,
         shown: &str,
+        now: Nanos,
     ) -> Result<Self, Diagnosis> {
         let unknown =
             || Diagnosis::new(&codes::SINK_WRITE, shown, "unknown picture format", "use another source");
@@ -465,12 +483,12 @@ impl Encoding {
         let keys = maker.and_then(|element| element.static_pad("src"));
         let bus = pipeline.bus().expect("a pipeline has a bus");
         let _ = pipeline.set_state(gst::State::Playing);
-        let (pushed, key_due) = (Instant::now(), 0);
+        let (pushed, key_due) = (now, 0);
         Ok(Self { pipeline, entry, keys, bus, shape, lookahead, pushed, key_due, entrance })
     }
 
     /// Queues an image of `shape` when there is space. Errors are causes.
-    fn push(&mut self, buffer: gst::Buffer, shape: Shape, pts: u64) -> Result<(), String> {
+    fn push(&mut self, buffer: gst::Buffer, shape: Shape, pts: u64, clock: &dyn Clock) -> Result<(), String> {
         let limit = self.entry.max_bytes();
         let steps = ROOM_WAIT_MAX.as_millis() / ROOM_STEP.as_millis();
         for _ in 0..steps {
@@ -485,7 +503,7 @@ impl Encoding {
                     self.entry.set_caps(Some(&shape.caps().ok_or("unknown picture format")?));
                     self.shape = shape;
                 }
-                self.pushed = Instant::now();
+                self.pushed = clock.now();
                 let pushed = self.entry.push_buffer(buffer);
                 return pushed.map(drop).map_err(|_| {
                     self.error(Duration::ZERO).unwrap_or_else(|| "the encoder has stopped".to_owned())

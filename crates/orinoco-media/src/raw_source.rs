@@ -1,17 +1,17 @@
-#![expect(clippy::disallowed_methods, reason = "FIXME: real time, see clippy.toml")]
-
 use std::io::{self, BufRead, BufReader, IsTerminal, Read};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::mpsc::RecvTimeoutError;
 use std::thread;
 use std::time::Duration;
 
 use orinoco_core::{Clock, Code, ColorMatrix, ColorRange, Diagnosis, FrameDesc, PixelFormat, Pts, codes};
-use orinoco_pipeline::{Frame, OwnedSlot, PixelAspect, Poll, Slot, SlotPool, Source, SourceError};
+use orinoco_pipeline::{
+    Frame, OwnedSlot, PixelAspect, Poll, Receiver, Sender, Slot, SlotPool, Source, SourceError, channel,
+};
 use orinoco_uri::{Rate, RawLayout, RawVideo, SourceUri};
 
-use crate::pace::Pacer;
+use crate::pace::{Pacer, pause};
 use crate::slots::{SLOTS_MAX, raw_slots};
 
 /// Maximum width and height of Y4M video, which its header declares.
@@ -112,7 +112,7 @@ impl RawSource {
     }
 
     fn start(&mut self, reader: Box<dyn Read + Send>) -> Result<(), Diagnosis> {
-        let (sender, steps) = sync_channel(SLOTS_MAX + 1);
+        let (sender, steps) = channel(SLOTS_MAX + 1, Arc::clone(&self.clock));
         let reading = ReadingThread {
             input: BufReader::new(reader),
             shown: self.shown.clone(),
@@ -182,7 +182,7 @@ impl Source for RawSource {
         }
         let Input::Running(steps) = &self.input else { return Ok(Poll::End) };
         let begin = self.clock.now();
-        let step = match steps.recv_timeout(wait) {
+        let step = match steps.receive(Some(begin + wait)) {
             Ok(step) => step,
             Err(RecvTimeoutError::Timeout) if self.held_up.load(Ordering::Relaxed) => {
                 return Ok(Poll::Waiting);
@@ -229,7 +229,7 @@ struct ReadingThread {
 }
 
 impl ReadingThread {
-    fn run(mut self, layout: RawLayout, steps: &SyncSender<ReaderMessage>) {
+    fn run(mut self, layout: RawLayout, steps: &Sender<ReaderMessage>) {
         let last = match self.read_all(layout, steps) {
             Ok(()) => ReaderMessage::End,
             Err(fault) => ReaderMessage::Failed(fault),
@@ -239,7 +239,7 @@ impl ReadingThread {
     }
 
     /// Reads to the end, or until the source is dropped.
-    fn read_all(&mut self, layout: RawLayout, steps: &SyncSender<ReaderMessage>) -> Result<(), Diagnosis> {
+    fn read_all(&mut self, layout: RawLayout, steps: &Sender<ReaderMessage>) -> Result<(), Diagnosis> {
         let stream = match layout {
             RawLayout::Frames(frames) => {
                 Stream { desc: frames.desc(), rate: frames.rate, aspect: PixelAspect::SQUARE }
@@ -289,8 +289,8 @@ impl ReadingThread {
         number: u64,
     ) -> Result<Option<Frame>, Diagnosis> {
         let wanted = slot.bytes.len();
-        let read =
-            fill(&mut self.input, &mut slot.bytes, &self.dropped).map_err(|error| self.broken(&error))?;
+        let read = fill(&mut self.input, &mut slot.bytes, &self.dropped, &*self.clock);
+        let read = read.map_err(|error| self.broken(&error))?;
         if read == 0 {
             return Ok(None);
         }
@@ -366,7 +366,7 @@ impl ReadingThread {
                     if self.dropped.load(Ordering::Relaxed) {
                         return Ok(None);
                     }
-                    thread::sleep(RETRY_WAIT);
+                    pause(RETRY_WAIT, &*self.clock);
                 }
                 Err(error) => return Err(self.broken(&error)),
                 Ok(_) => break,
@@ -429,7 +429,12 @@ fn parse_y4m_rate(text: &str) -> Option<Rate> {
 }
 
 /// Fills `buffer` up to the end of the input, or until the source is dropped.
-fn fill(input: &mut impl Read, buffer: &mut [u8], dropped: &AtomicBool) -> io::Result<usize> {
+fn fill(
+    input: &mut impl Read,
+    buffer: &mut [u8],
+    dropped: &AtomicBool,
+    clock: &dyn Clock,
+) -> io::Result<usize> {
     let mut filled = 0;
     while filled < buffer.len() {
         match input.read(&mut buffer[filled..]) {
@@ -441,7 +446,7 @@ fn fill(input: &mut impl Read, buffer: &mut [u8], dropped: &AtomicBool) -> io::R
                 if dropped.load(Ordering::Relaxed) {
                     break;
                 }
-                thread::sleep(RETRY_WAIT);
+                pause(RETRY_WAIT, clock);
             }
             Err(error) => return Err(error),
         }

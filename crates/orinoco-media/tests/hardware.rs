@@ -84,7 +84,8 @@ fn hardware_is_chosen_where_it_works_and_refused_with_a_reason() {
     assert!(refused("nvjpegdec").expect("it is not there").contains("no such element"));
     assert_eq!(refused("nvv4l2h265enc").expect("it is broken"), "no such device");
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let sink = |codec| Mp4Sink::create(&folder.path().join("x.mp4"), codec, Box::new(|_, _, _, _| {}));
+    let sink =
+        |codec| Mp4Sink::create(&folder.path().join("x.mp4"), codec, Box::new(|_, _, _, _| {}), clock());
     assert_eq!(sink(Codec::H264).expect("it opens").encoder(), "nvv4l2h264enc");
     assert_eq!(sink(Codec::H265).expect("it opens").encoder(), "x265enc");
 }
@@ -304,7 +305,7 @@ fn annotated_video_is_encoded_by_hardware() {
     let _turn = start(Script::default());
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("out.mp4");
-    let mut sink = Mp4Sink::create(&path, Codec::H264, Box::new(|_, _, _, _| {})).expect("it opens");
+    let mut sink = Mp4Sink::create(&path, Codec::H264, Box::new(|_, _, _, _| {}), clock()).expect("it opens");
     let pool = SlotPool::new(1, FrameDesc::packed(PixelFormat::I420, WIDTH, HEIGHT).bytes_needed());
     for number in 0..20 {
         let mut desc = FrameDesc::packed(PixelFormat::I420, WIDTH, HEIGHT);

@@ -45,7 +45,7 @@ fn a_card_fills_the_time_without_pictures() {
             assert!(picture.iter().all(|byte| matches!(byte, 16 | 128)), "it is black");
         }
     });
-    let mut sink = Mp4Sink::create(&path, Codec::H264, draw).expect("the folder is writable");
+    let mut sink = Mp4Sink::create(&path, Codec::H264, draw, clock()).expect("the folder is writable");
     sink.offline(Duration::from_secs(9)).expect("nothing was seen yet: nothing is shown");
     let at = |millis: u64| grey(64, 48, PixelFormat::I420, millis * 1_000_000);
     sink.write(&at(0)).expect("there is room");
@@ -84,7 +84,7 @@ fn every_frame_comes_back_at_its_time_with_what_was_drawn() {
             row[..16].fill(235);
         }
     });
-    let mut sink = Mp4Sink::create(&path, Codec::H264, draw).expect("the folder is writable");
+    let mut sink = Mp4Sink::create(&path, Codec::H264, draw, clock()).expect("the folder is writable");
     let uri = "test://ball?width=332&height=240&fps=30&frames=90";
     let mut source = source(uri).expect("it is valid");
     source.open().expect("it always opens");
@@ -123,7 +123,8 @@ fn odd_sizes_and_every_format_are_encoded() {
         [PixelFormat::I420, PixelFormat::Nv12, PixelFormat::Rgb, PixelFormat::Bgr, PixelFormat::Gray8]
     {
         let path = folder.path().join(format!("{}.mp4", format.name()));
-        let mut sink = Mp4Sink::create(&path, Codec::H264, no_drawing()).expect("the folder is writable");
+        let mut sink =
+            Mp4Sink::create(&path, Codec::H264, no_drawing(), clock()).expect("the folder is writable");
         // Frames were dropped between these, and then the camera came back with its clock at zero.
         for pts in [0, 40, 400, 0, 40] {
             sink.write(&grey(321, 243, format, pts * 1_000_000)).expect("there is room");
@@ -144,7 +145,8 @@ fn odd_sizes_and_every_format_are_encoded() {
 fn h265_is_written_and_read() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("x.mp4");
-    let mut sink = Mp4Sink::create(&path, Codec::H265, no_drawing()).expect("the folder is writable");
+    let mut sink =
+        Mp4Sink::create(&path, Codec::H265, no_drawing(), clock()).expect("the folder is writable");
     for pts in [0, 40, 80] {
         sink.write(&grey(320, 240, PixelFormat::I420, pts * 1_000_000)).expect("there is room");
     }
@@ -162,7 +164,7 @@ fn a_decoded_image_can_be_encoded() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let frame = decode_image(&data.join("images/dog_bicycle_truck.jpg"), &*clock()).expect("it is an image");
     let mut sink =
-        Mp4Sink::create(&folder.path().join("x.mp4"), Codec::H264, no_drawing()).expect("writable");
+        Mp4Sink::create(&folder.path().join("x.mp4"), Codec::H264, no_drawing(), clock()).expect("writable");
     sink.write(&frame_result(frame)).expect("there is room");
     let path = sink.finish().expect("there is room").expect("there was a frame");
     let reading = read(path.to_str().expect("UTF-8"), usize::MAX, |_| ());
@@ -180,7 +182,7 @@ fn pictures_of_another_size_are_scaled_into_the_first_with_what_was_drawn() {
             picture[row + width as usize / 4..row + width as usize * 3 / 4].fill(235);
         }
     });
-    let mut sink = Mp4Sink::create(&path, Codec::H264, draw).expect("writable");
+    let mut sink = Mp4Sink::create(&path, Codec::H264, draw, clock()).expect("writable");
     let sizes = [(320, 240), (640, 240), (200, 600), (1281, 961), (320, 240)];
     for (number, (width, height)) in sizes.into_iter().enumerate() {
         let pts = number as u64 * 40_000_000;
@@ -239,7 +241,7 @@ fn a_file_that_nobody_completes_plays_but_for_its_last_two_seconds() {
     let checks = cases.into_iter().enumerate().map(|(number, (codec, interval_ms, count))| {
         let path = folder.path().join(format!("{number}.mp4"));
         std::thread::spawn(move || {
-            let mut sink = Mp4Sink::create(&path, codec, no_drawing()).expect("writable");
+            let mut sink = Mp4Sink::create(&path, codec, no_drawing(), clock()).expect("writable");
             record(&mut sink, count, Duration::from_millis(interval_ms));
             // State after a kill: images in the encoder and in the recording thread are lost.
             let left = path.with_extension("left.mp4");
@@ -268,7 +270,7 @@ fn an_encoder_that_is_started_again_goes_on_in_the_same_file() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     for codec in [Codec::H264, Codec::H265] {
         let path = folder.path().join("x.mp4");
-        let mut sink = Mp4Sink::create(&path, codec, no_drawing()).expect("writable");
+        let mut sink = Mp4Sink::create(&path, codec, no_drawing(), clock()).expect("writable");
         // Fast, then nothing, then slow, and fast again for so long that the encoder looks ahead again.
         let intervals = [(40u64, 10), (3000, 1), (500, 5), (20, 130)];
         let each = intervals.iter().flat_map(|&(interval, count)| std::iter::repeat_n(interval, count));
@@ -297,7 +299,7 @@ fn a_complete_file_has_its_duration_and_is_found_through_by_its_key_frames() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     for codec in [Codec::H264, Codec::H265] {
         let path = folder.path().join("x.mp4");
-        let mut sink = Mp4Sink::create(&path, codec, no_drawing()).expect("writable");
+        let mut sink = Mp4Sink::create(&path, codec, no_drawing(), clock()).expect("writable");
         for number in 0..100 {
             sink.write(&grey(64, 48, PixelFormat::I420, number * 40_000_000)).expect("there is room");
         }
@@ -318,7 +320,7 @@ fn a_complete_file_has_its_duration_and_is_found_through_by_its_key_frames() {
 fn a_torn_end_is_cut_off_and_nothing_else() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("x.mp4");
-    let mut sink = Mp4Sink::create(&path, Codec::H264, no_drawing()).expect("writable");
+    let mut sink = Mp4Sink::create(&path, Codec::H264, no_drawing(), clock()).expect("writable");
     for number in 0..100 {
         sink.write(&grey(64, 48, PixelFormat::I420, number * 40_000_000)).expect("there is room");
     }
@@ -394,7 +396,7 @@ fn the_shape_of_pixels_is_kept_and_turns_with_the_picture() {
     let name = path.to_str().expect("UTF-8");
     let aspect = |frame: &Frame| ((frame.desc.width, frame.desc.height), frame.aspect);
     for codec in [Codec::H264, Codec::H265] {
-        let mut sink = Mp4Sink::create(&path, codec, no_drawing()).expect("writable");
+        let mut sink = Mp4Sink::create(&path, codec, no_drawing(), clock()).expect("writable");
         let mut anamorphic = grey(64, 48, PixelFormat::I420, 0);
         anamorphic.frame.aspect = PixelAspect::new(2, 1);
         sink.write(&anamorphic).expect("there is room");
@@ -421,8 +423,9 @@ fn the_shape_of_pixels_is_kept_and_turns_with_the_picture() {
 fn what_cannot_be_written_is_told_before_the_run() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     for path in [Path::new("/nowhere/out.mp4"), folder.path()] {
-        let fault =
-            Mp4Sink::create(path, Codec::H264, no_drawing()).map(|_| ()).expect_err("it cannot be written");
+        let fault = Mp4Sink::create(path, Codec::H264, no_drawing(), clock())
+            .map(|_| ())
+            .expect_err("it cannot be written");
         assert_eq!(fault.code.id, codes::SINK_OPEN.id, "{fault}");
     }
 }
@@ -430,7 +433,8 @@ fn what_cannot_be_written_is_told_before_the_run() {
 #[test]
 fn a_full_disk_is_told_and_does_not_hang() {
     let begin = Instant::now();
-    let mut sink = Mp4Sink::create(Path::new("/dev/full"), Codec::H264, no_drawing()).expect("it opens");
+    let mut sink =
+        Mp4Sink::create(Path::new("/dev/full"), Codec::H264, no_drawing(), clock()).expect("it opens");
     let mut fault = None;
     for number in 0..200 {
         let mut source = source("test://ball?width=640&height=480&frames=1").expect("it is valid");
@@ -454,7 +458,7 @@ fn a_full_disk_is_told_and_does_not_hang() {
 fn without_frames_there_is_no_file() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("x.mp4");
-    let mut sink = Mp4Sink::create(&path, Codec::H264, no_drawing()).expect("writable");
+    let mut sink = Mp4Sink::create(&path, Codec::H264, no_drawing(), clock()).expect("writable");
     assert!(path.exists());
     assert_eq!(sink.finish().expect("there is nothing to do"), None);
     assert!(!path.exists());

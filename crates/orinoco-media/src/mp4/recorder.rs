@@ -3,16 +3,17 @@
 //! Each fragment is one write, and once a second the file is synced to the disk. So a file that was not completed has
 //! all but its latest images.
 
-#![expect(clippy::disallowed_methods, reason = "FIXME: real time, see clippy.toml")]
-
 use std::fs::File;
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::sync::mpsc::{RecvTimeoutError, TrySendError};
 use std::sync::{Arc, OnceLock};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use orinoco_core::{Clock, Nanos};
+use orinoco_pipeline::{Receiver, Sender, channel};
 
 use super::boxes::{self, Entry, Picture, TIMESCALE, Track};
 
@@ -32,8 +33,6 @@ const PICTURES_MAX: usize = 128;
 const INDEX_ENTRIES_MAX: usize = 1 << 16;
 /// Duration of an image without a successor.
 const INTERVAL_DEFAULT_TICKS: u64 = TIMESCALE as u64 / 25;
-/// Time between two checks for space.
-const ROOM_STEP: Duration = Duration::from_millis(5);
 
 /// Message to the recording thread.
 #[derive(Debug)]
@@ -47,7 +46,7 @@ pub(super) enum RecorderMessage {
 /// Sender to the recording thread. Clones are closed together.
 #[derive(Clone, Debug)]
 pub(super) struct RecorderSender {
-    sender: SyncSender<RecorderMessage>,
+    sender: Sender<RecorderMessage>,
     fault: Arc<OnceLock<String>>,
     is_closed: Arc<AtomicBool>,
 }
@@ -63,13 +62,14 @@ impl RecorderSender {
                 Err(TrySendError::Full(_)) if self.is_closed.load(Ordering::Relaxed) => return false,
                 Err(TrySendError::Full(coded)) => coded,
             };
-            thread::sleep(ROOM_STEP);
+            self.sender.wait_for_room(None);
         }
     }
 
     /// Ends the wait of all that send. Images that fit into the queue are still sent.
     pub(super) fn close(&self) {
         self.is_closed.store(true, Ordering::Relaxed);
+        self.sender.wake_senders();
     }
 
     /// Returns the reason why the file has failed, if it has.
@@ -79,27 +79,28 @@ impl RecorderSender {
 }
 
 /// File that is being recorded.
-#[derive(Debug)]
 pub(super) struct Recorder {
     entrance: RecorderSender,
     /// Closed when the thread has ended.
     ended: Receiver<()>,
+    clock: Arc<dyn Clock>,
 }
 
 impl Recorder {
     /// Starts the thread that records into `file`, from its beginning.
-    pub(super) fn start(file: File, track: Track) -> io::Result<Self> {
-        let (sender, coded) = sync_channel(PICTURES_MAX);
-        let (end, ended) = sync_channel(0);
+    pub(super) fn start(file: File, track: Track, clock: Arc<dyn Clock>) -> io::Result<Self> {
+        let (sender, coded) = channel(PICTURES_MAX, Arc::clone(&clock));
+        let (end, ended) = channel(1, Arc::clone(&clock));
         let entrance = RecorderSender { sender, fault: Arc::default(), is_closed: Arc::default() };
         let fault = Arc::clone(&entrance.fault);
+        let writer = Writer::new(file, track, Arc::clone(&clock));
         thread::Builder::new().name("mp4".to_owned()).spawn(move || {
-            if let Err(why) = Writer::new(file, track).record(&coded) {
+            if let Err(why) = writer.record(&coded) {
                 let _ = fault.set(cause(&why));
             }
             drop((coded, end));
         })?;
-        Ok(Self { entrance, ended })
+        Ok(Self { entrance, ended, clock })
     }
 
     /// Creates a sender that is closed independently of the others: a recording may have several encoders, one after
@@ -110,16 +111,16 @@ impl Recorder {
 
     /// Completes the file, within `wait`. Errors are causes.
     pub(super) fn complete(self, wait: Duration) -> Result<(), String> {
-        let deadline = Instant::now() + wait;
+        let deadline = self.clock.now() + wait;
         let stuck = || format!("the disk did not take the rest of the file within {} s", wait.as_secs());
-        while let Err(TrySendError::Full(_)) = self.entrance.sender.try_send(RecorderMessage::End) {
-            if Instant::now() >= deadline {
+        let sender = &self.entrance.sender;
+        while let Err(TrySendError::Full(_)) = sender.try_send(RecorderMessage::End) {
+            if self.clock.now() >= deadline {
                 return Err(stuck());
             }
-            thread::sleep(ROOM_STEP);
+            sender.wait_for_room(Some(deadline));
         }
-        let left = deadline.saturating_duration_since(Instant::now());
-        if self.ended.recv_timeout(left) == Err(RecvTimeoutError::Timeout) {
+        if self.ended.receive(Some(deadline)) == Err(RecvTimeoutError::Timeout) {
             return Err(stuck());
         }
         self.entrance.fault().map_or(Ok(()), |fault| Err(fault.to_owned()))
@@ -129,6 +130,7 @@ impl Recorder {
 /// State of the recording thread.
 struct Writer {
     file: File,
+    clock: Arc<dyn Clock>,
     /// Whether `file` is a regular file. Pipes and devices are written once, in order, and not synced.
     is_regular: bool,
     track: Track,
@@ -140,8 +142,8 @@ struct Writer {
     index: Vec<Entry>,
     pending: Vec<Picture>,
     /// Time at which the first of them arrived.
-    pending_since: Option<Instant>,
-    unsynced_since: Option<Instant>,
+    pending_since: Option<Nanos>,
+    unsynced_since: Option<Nanos>,
     /// Presentation time of the latest image; `interval` is the duration of the one before it.
     latest: Option<u64>,
     interval: u64,
@@ -150,10 +152,11 @@ struct Writer {
 }
 
 impl Writer {
-    fn new(file: File, track: Track) -> Self {
+    fn new(file: File, track: Track, clock: Arc<dyn Clock>) -> Self {
         let is_regular = file.metadata().is_ok_and(|there| there.is_file());
         Self {
             file,
+            clock,
             is_regular,
             track,
             config: Vec::new(),
@@ -172,7 +175,7 @@ impl Writer {
 
     /// Records until the end, or until the disk is full. In both cases the duration is written into the file.
     fn record(mut self, coded: &Receiver<RecorderMessage>) -> io::Result<()> {
-        let taken = self.run(coded).and_then(|()| self.write_pending(None, Instant::now()));
+        let taken = self.run(coded).and_then(|()| self.write_pending(None, self.clock.now()));
         if self.is_regular && self.written > 0 {
             // All images play without this table, so a failure here is not an error.
             if taken.is_ok() && self.index.len() <= INDEX_ENTRIES_MAX {
@@ -190,11 +193,8 @@ impl Writer {
                 self.pending_since.map(|since| since + FRAGMENT_WAIT_MAX),
                 self.unsynced_since.map(|since| since + SYNC_EVERY),
             ];
-            let next = match dues.into_iter().flatten().min() {
-                Some(due) => coded.recv_timeout(due.saturating_duration_since(Instant::now())),
-                None => coded.recv().map_err(|_| RecvTimeoutError::Disconnected),
-            };
-            let now = Instant::now();
+            let next = coded.receive(dues.into_iter().flatten().min());
+            let now = self.clock.now();
             match next {
                 Ok(RecorderMessage::Config(config)) => self.configure(config)?,
                 Ok(RecorderMessage::Picture(picture)) => self.take(picture, now)?,
@@ -220,7 +220,7 @@ impl Writer {
         Ok(())
     }
 
-    fn take(&mut self, mut picture: Picture, now: Instant) -> io::Result<()> {
+    fn take(&mut self, mut picture: Picture, now: Nanos) -> io::Result<()> {
         if let Some(latest) = self.latest {
             picture.ticks = picture.ticks.max(latest + 1);
             self.interval = picture.ticks - latest;
@@ -239,7 +239,7 @@ impl Writer {
 
     /// Writes the waiting images as a fragment. If the next image is unknown, the last one gets the duration of the one
     /// before it; the next fragment has its own start time.
-    fn write_pending(&mut self, next: Option<u64>, now: Instant) -> io::Result<()> {
+    fn write_pending(&mut self, next: Option<u64>, now: Nanos) -> io::Result<()> {
         let Some((first, last)) = self.pending.first().zip(self.pending.last()) else { return Ok(()) };
         let (begin, end) = (first.ticks, next.unwrap_or(last.ticks + self.interval));
         let is_key = first.is_key;
@@ -290,16 +290,22 @@ fn cause(why: &io::Error) -> String {
 }
 
 #[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "the test waits for real threads or processes")]
 mod tests {
     use super::*;
     use crate::i420::Colour;
     use orinoco_core::{Codec, ColorMatrix, ColorRange};
-    use orinoco_pipeline::PixelAspect;
+    use orinoco_pipeline::{MonotonicClock, PixelAspect};
     use std::os::fd::OwnedFd;
+    use std::time::Instant;
 
     fn track() -> Track {
         let colour = Colour { matrix: ColorMatrix::Bt709, range: ColorRange::Limited };
         Track { codec: Codec::H264, width: 64, height: 48, aspect: PixelAspect::SQUARE, colour }
+    }
+
+    fn clock() -> Arc<dyn Clock> {
+        Arc::new(MonotonicClock::default())
     }
 
     fn picture(ticks: u64, bytes: usize) -> RecorderMessage {
@@ -310,7 +316,8 @@ mod tests {
     fn a_disk_that_is_stuck_holds_up_nobody_for_seconds_and_the_end_not_for_ever() {
         // A pipe that nobody reads, and that has no space for the first fragment.
         let (reader, writer) = io::pipe().expect("made");
-        let recorder = Recorder::start(File::from(OwnedFd::from(writer)), track()).expect("it starts");
+        let recorder =
+            Recorder::start(File::from(OwnedFd::from(writer)), track(), clock()).expect("it starts");
         let entrance = recorder.entrance();
         let begin = Instant::now();
         for number in 0..PICTURES_MAX as u64 {
@@ -335,7 +342,8 @@ mod tests {
     fn a_picture_is_in_the_file_although_no_other_comes() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let path = folder.path().join("x.mp4");
-        let recorder = Recorder::start(File::create(&path).expect("writable"), track()).expect("it starts");
+        let recorder =
+            Recorder::start(File::create(&path).expect("writable"), track(), clock()).expect("it starts");
         let entrance = recorder.entrance();
         assert!(entrance.send(RecorderMessage::Config(vec![1])) && entrance.send(picture(0, 5000)));
         thread::sleep(FRAGMENT_WAIT_MAX + Duration::from_millis(400));
@@ -351,7 +359,7 @@ mod tests {
     fn other_parameters_of_the_encoder_are_an_error() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let file = File::create(folder.path().join("x.mp4")).expect("writable");
-        let recorder = Recorder::start(file, track()).expect("it starts");
+        let recorder = Recorder::start(file, track(), clock()).expect("it starts");
         let entrance = recorder.entrance();
         for config in [[1], [1], [2]] {
             assert!(entrance.send(RecorderMessage::Config(config.to_vec())));

@@ -1,7 +1,5 @@
 //! Source of a V4L2 camera: opens it, reads frames, and opens it again after a loss.
 
-#![expect(clippy::disallowed_methods, reason = "FIXME: real time, see clippy.toml")]
-
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,6 +15,7 @@ use super::kernel::{
     Device, EACCES, EBUSY, EINVAL, ENODEV, ENOTTY, ERANGE, FilledBuffer, FourCc, Geometry, Ring, Sizes,
 };
 use crate::jpeg::LiveCheck;
+use crate::pace::pause;
 use crate::slots::{SLOTS_MAX, slots};
 
 /// Minimum number of buffers that stay with the driver, whatever the pipeline holds: it fills one while the other is on
@@ -320,7 +319,7 @@ impl Session {
         }
         let Some(filled) = self.ring.take()? else {
             // Ready but empty: the driver is about to report an error. The sleep avoids a busy loop.
-            std::thread::sleep(Duration::from_millis(1).min(wait));
+            pause(Duration::from_millis(1).min(wait), clock);
             return Ok(None);
         };
         let missed = missed(self.last_sequence.replace(filled.sequence), filled.sequence);

@@ -168,9 +168,10 @@ fn a_stream_that_cannot_join_takes_nothing_from_the_others() {
     let board = board(1, &[("a", ENDLESS)]);
     let mut run = ByHand::start(board);
     let (id, known) = (ModelId(7), known(&demo_model()));
+    let clock = Arc::clone(&run.shell.context.shared.clock);
     let open = |name: &str, source: &str| {
         let spec = BoardStream::new(name, uri(source), vec![0]);
-        OpenStream::new(&spec, Vec::new(), 0, &[(id, &known)]).unwrap_or_else(|why| panic!("{why}"))
+        OpenStream::new(&spec, Vec::new(), 0, &[(id, &known)], &clock).unwrap_or_else(|why| panic!("{why}"))
     };
     let (carrier, next) = (open("carrier", &path), open("next", ENDLESS));
     picture.close().expect("removed");
