@@ -1,4 +1,4 @@
-//! GStreamer, kept in here: demuxers, decoders and RTSP.
+//! GStreamer back end of the sources: demuxers, decoders and RTSP.
 //!
 //! Only what GStreamer 1.16 has is used, since JetPack 5 carries that version.
 

@@ -6,7 +6,7 @@ use crate::slots::{SourceNeeds, raw_slots, slots};
 use crate::test_source;
 
 /// Returns the memory that the source of `uri` allocates if its ring holds `queue_frames`. Nothing is opened or asked
-/// for it: memory whose size only a file, a decoder or a device determines is named in [`SourceNeeds::uncounted`].
+/// for it: memory whose size only a file, a decoder or a device determines is named in the field `uncounted`.
 pub fn source_needs(uri: &SourceUri, queue_frames: usize) -> SourceNeeds {
     match uri.kind() {
         SourceKind::Test(pattern) => {

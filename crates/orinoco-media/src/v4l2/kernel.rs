@@ -459,7 +459,7 @@ impl Ring {
         self.buffers.len()
     }
 
-    /// Waits until a buffer may be filled.
+    /// Waits at most `wait` until the device is readable. Returns whether it is, so that a buffer is probably filled.
     pub(super) fn wait(&self, wait: Duration) -> io::Result<bool> {
         let millis = c_int::try_from(wait.as_millis()).unwrap_or(c_int::MAX);
         match self.device.inner.handle().poll(POLLIN, millis) {
