@@ -280,10 +280,14 @@ impl<P> Supervisor<P> {
     fn stop_stream(&mut self, stream: StreamId) {
         self.effects.push(Effect::StopStream(stream));
         let Some(stopped) = self.streams.get_mut(&stream) else { return };
-        if let Source::Waits { .. } = stopped.source {
-            stopped.source = Source::Ended(Ok(SourceEnd::Stopped));
-            self.effects.push(Effect::DropSource(stream));
-            self.source_has_ended(stream);
+        let Source::Waits { before, until } = stopped.source else { return };
+        stopped.source = Source::Ended(Ok(SourceEnd::Stopped));
+        self.effects.push(Effect::DropSource(stream));
+        // The device is still in use: the stream that waits for this one waits on, in its place.
+        for waiting in self.streams.values_mut() {
+            if matches!(waiting.source, Source::Waits { before, .. } if before == stream) {
+                waiting.source = Source::Waits { before, until };
+            }
         }
     }
 

@@ -124,20 +124,25 @@ impl Sim {
         let left = running.iter().filter(|id| !board.streams.iter().any(|s| s.name == name(self, id)));
         let mut applied = Applied { left: left.copied().collect(), ..Applied::default() };
         for (index, stream) in board.streams.iter().enumerate().filter(|(_, s)| !names.contains(&s.name)) {
-            let (id, lane) = (StreamId(self.next_stream), board.lane_of(index));
-            self.next_stream += 1;
-            self.streams.insert(id, (lane, stream.name.clone()));
-            self.waiting.insert(id);
-            self.sinks.insert(id);
+            let lane = board.lane_of(index);
+            applied.joined.push(self.add_stream(&stream.name, lane));
             if self.lanes.insert(lane) {
                 self.released.remove(&lane);
                 applied.lanes.push(lane);
             }
-            let name = stream.name.as_str().into();
-            applied.joined.push(Joined { stream: id, name, lane, is_live: false });
         }
         applied.board = Some(board);
         applied
+    }
+
+    /// Adds a stream whose source is to be started.
+    fn add_stream(&mut self, name: &str, lane: usize) -> Joined {
+        let stream = StreamId(self.next_stream);
+        self.next_stream += 1;
+        self.streams.insert(stream, (lane, name.to_owned()));
+        self.waiting.insert(stream);
+        self.sinks.insert(stream);
+        Joined { stream, name: name.into(), lane, is_live: false }
     }
 
     fn reload(&mut self, board: Board) {
@@ -322,6 +327,33 @@ fn a_stream_waits_for_the_source_that_it_had() {
         sim.wait_until(wake);
     }
     assert_eq!(sim.now, begin + CLOSE_WAIT_MAX);
+}
+
+#[test]
+fn a_stream_that_changes_while_it_waits_goes_on_waiting() {
+    let mut sim = Sim::start(board(&["a"]));
+    sim.reload(board(&["b"]));
+    sim.prepared();
+    sim.reload(board(&["b", "a"]));
+    sim.prepared();
+    assert_eq!(sim.waiting, BTreeSet::from([stream(2)]));
+    // It is changed: the new one joins as the one that waits leaves, and the first source still closes.
+    sim.reload(board(&["b", "a"]));
+    let Some(wanted) = sim.preparing.take() else { panic!("nothing is prepared") };
+    let Some(Effect::Apply(wanted)) = sim.supervisor.handle(Action::Prepared(Ok(wanted)), sim.now).pop()
+    else {
+        panic!("it is not applied")
+    };
+    let (joined, left) = (sim.add_stream("a", 1), vec![stream(2)]);
+    sim.act(Action::Applied(Applied {
+        board: Some(wanted),
+        joined: vec![joined],
+        left,
+        ..Applied::default()
+    }));
+    assert_eq!((&sim.started[..], &sim.waiting), (&[stream(0), stream(1)][..], &BTreeSet::from([stream(3)])));
+    sim.source_ends(stream(0));
+    assert_eq!(sim.started, [stream(0), stream(1), stream(3)]);
 }
 
 #[test]
