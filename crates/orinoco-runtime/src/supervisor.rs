@@ -358,6 +358,11 @@ impl<P> Supervisor<P> {
         }
         self.by.stop = true;
         self.end_max = Some(now + END_MAX);
+        // Nobody prepares it any more. What its streams lost is no fault of a run that ends.
+        if let Some(next) = self.next.take() {
+            let ended = run_has_ended(&self.board.name).into();
+            self.effects.push(Effect::Answer(next.replies, Err(ended)));
+        }
         // The latest figures with all that was loaded.
         self.effects.push(Effect::Look);
         self.effects.push(Effect::StopAll);

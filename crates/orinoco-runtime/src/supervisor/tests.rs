@@ -400,6 +400,19 @@ fn restarts_long_ago_are_forgotten() {
 }
 
 #[test]
+fn who_waits_for_a_change_hears_at_once_that_the_run_ends() {
+    let mut sim = Sim::start(board(&["a"]));
+    sim.reload(board(&["b"]));
+    sim.reload(board(&["c"]));
+    sim.act(Action::Stop);
+    let [Err(why)] = &sim.answers()[..] else { panic!("{:?}", sim.answers()) };
+    assert_eq!(why, "the run has ended");
+    sim.prepared();
+    assert_eq!(sim.answers().len(), 2, "the change at work is answered when it is prepared");
+    sim.end();
+}
+
+#[test]
 fn files_begin_again_only_where_that_loses_nothing() {
     let mut sim = Sim::start(board(&["a"]));
     sim.supervisor.rules.repeat_files = false;
