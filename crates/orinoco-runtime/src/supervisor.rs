@@ -11,7 +11,7 @@
 mod invariants;
 mod state;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -216,7 +216,6 @@ impl<P> Supervisor<P> {
         for lane in lanes {
             self.lanes[lane].runs = true;
         }
-        let joins = joined.len();
         for joined in joined {
             change.done.joined.push(joined.name.to_string());
             self.join(joined, now);
@@ -226,7 +225,7 @@ impl<P> Supervisor<P> {
                 change.done.left.push(name.to_string());
             }
         }
-        change.done.stayed = self.streams.values().filter(|stream| !stream.left).count() - joins;
+        self.count_done(&mut change.done);
         if !missed.is_empty() && change.attempt < ATTEMPTS_MAX && !self.by.stop {
             change.done.faults.extend(faults);
             match &mut self.next {
@@ -251,6 +250,16 @@ impl<P> Supervisor<P> {
         }
         change.done.faults.extend(faults);
         self.effects.push(Effect::Answer(change.replies, Ok(change.done)));
+    }
+
+    /// Counts the streams that stayed, and names the others once: a change that is prepared once more does some things twice.
+    fn count_done(&self, done: &mut Reloaded) {
+        let staying = self.streams.values().filter(|stream| !stream.left);
+        let running: BTreeSet<&str> = staying.map(|stream| &*stream.name).collect();
+        let (mut joined, mut left) = (BTreeSet::new(), BTreeSet::new());
+        done.joined.retain(|name| running.contains(&**name) && joined.insert(name.clone()));
+        done.left.retain(|name| left.insert(name.clone()));
+        done.stayed = running.len() - done.joined.len();
     }
 
     fn join(&mut self, joined: Joined, now: Nanos) {

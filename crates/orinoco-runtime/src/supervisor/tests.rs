@@ -3,7 +3,7 @@ use crate::testing::uri;
 use orinoco_board::{BoardStream, Inference};
 use orinoco_core::codes;
 use proptest::prelude::*;
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 
 const RULES: Rules = Rules { look_every: Duration::from_millis(50), repeat_files: true };
@@ -446,18 +446,24 @@ fn a_restart_that_is_stopped_is_no_fault() {
 #[test]
 fn streams_that_missed_their_lane_are_prepared_once_more() {
     let mut sim = Sim::start(board(&["a"]));
-    sim.reload(board(&["a", "b"]));
+    sim.reload(board(&["a", "b", "c"]));
     let Some(wanted) = sim.preparing.take() else { panic!("nothing is prepared") };
     let Some(Effect::Apply(wanted)) = sim.supervisor.handle(Action::Prepared(Ok(wanted)), sim.now).pop()
     else {
         panic!("it is not applied")
     };
-    let missed = Applied { board: Some(wanted), missed: vec![fault()], ..Applied::default() };
+    let joined = vec![sim.add_stream("b", 0)];
+    let missed = Applied { board: Some(wanted), joined, missed: vec![fault()], ..Applied::default() };
     sim.act(Action::Applied(missed));
     assert!(sim.answers().is_empty());
     sim.prepared();
     let [Ok(done)] = &sim.answers()[..] else { panic!("{:?}", sim.answers()) };
-    assert_eq!((&done.joined[..], done.faults.len()), (&["b".to_owned()][..], 0));
+    let joined = ["b", "c"].map(str::to_owned);
+    assert_eq!(
+        (&done.joined[..], done.stayed, done.faults.len()),
+        (&joined[..], 1, 0),
+        "only a was there before"
+    );
 }
 
 #[test]
