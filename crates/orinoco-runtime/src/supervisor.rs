@@ -194,14 +194,14 @@ impl<P> Supervisor<P> {
                 self.effects.push(Effect::Apply(prepared));
             }
             Err(faults) => {
-                // Streams that lost their lane could not be started again.
-                let restarts = change.restarts;
-                if let Some(next) = &mut self.next {
-                    next.restarts.extend(restarts);
+                // Streams that lost their lane start again on the board that runs, where another one was refused; else they
+                // cannot be started at all.
+                let (restarts, asked) = (change.restarts, !change.replies.is_empty());
+                if self.next.is_some() || (asked && !restarts.is_empty()) {
+                    self.next.get_or_insert_with(Next::again).restarts.extend(restarts);
                 } else if !restarts.is_empty() {
-                    let asked = !change.replies.is_empty();
                     self.faults.extend(restarts);
-                    self.faults.extend(faults.clone().into_iter().filter(|_| !asked));
+                    self.faults.extend(faults.clone());
                     self.stop(now);
                 }
                 self.effects.push(Effect::Answer(change.replies, Err(faults)));

@@ -433,6 +433,25 @@ fn a_restart_that_cannot_be_prepared_ends_the_run() {
 }
 
 #[test]
+fn a_lane_is_restarted_although_the_board_that_was_wanted_with_it_is_refused() {
+    let mut sim = Sim::start(board(&["a", "b"]));
+    sim.reload(board(&["a", "b"]));
+    sim.lane_fails(1);
+    sim.reload(board(&["a", "refused"]));
+    // The change at work, which started before the lane failed, and then the one for both.
+    for cause in ["it fails", "it fails"] {
+        assert!(sim.preparing.take().is_some());
+        sim.act(Action::Prepared(Err(fault().into())));
+        assert_eq!(sim.answers().last().and_then(|answer| answer.as_ref().err()), Some(&cause.to_owned()));
+    }
+    sim.run_dry();
+    assert_eq!(sim.running(), ["a"]);
+    sim.prepared();
+    assert_eq!(sim.running(), ["a", "b"]);
+    assert!(sim.over.is_none());
+}
+
+#[test]
 fn a_restart_that_is_stopped_is_no_fault() {
     let mut sim = Sim::start(board(&["a", "b"]));
     sim.lane_fails(1);
