@@ -204,7 +204,17 @@ impl<P> Supervisor<P> {
                     self.faults.extend(faults.clone());
                     self.stop(now);
                 }
-                self.effects.push(Effect::Answer(change.replies, Err(faults)));
+                let answer = match change.attempt {
+                    1 => Err(faults),
+                    // It was applied but for the streams that missed their lane.
+                    _ => {
+                        let mut done = change.done;
+                        self.count_done(&mut done);
+                        done.faults.extend(faults);
+                        Ok(done)
+                    }
+                };
+                self.effects.push(Effect::Answer(change.replies, answer));
             }
         }
     }

@@ -462,8 +462,8 @@ fn a_restart_that_is_stopped_is_no_fault() {
     assert_eq!(sim.over.map(|faults| faults.len()), Some(0));
 }
 
-#[test]
-fn streams_that_missed_their_lane_are_prepared_once_more() {
+/// A change at which b joins and c misses its lane, so that it is prepared once more.
+fn missed() -> Sim {
     let mut sim = Sim::start(board(&["a"]));
     sim.reload(board(&["a", "b", "c"]));
     let Some(wanted) = sim.preparing.take() else { panic!("nothing is prepared") };
@@ -475,6 +475,12 @@ fn streams_that_missed_their_lane_are_prepared_once_more() {
     let missed = Applied { board: Some(wanted), joined, missed: vec![fault()], ..Applied::default() };
     sim.act(Action::Applied(missed));
     assert!(sim.answers().is_empty());
+    sim
+}
+
+#[test]
+fn streams_that_missed_their_lane_are_prepared_once_more() {
+    let mut sim = missed();
     sim.prepared();
     let [Ok(done)] = &sim.answers()[..] else { panic!("{:?}", sim.answers()) };
     let joined = ["b", "c"].map(str::to_owned);
@@ -483,6 +489,16 @@ fn streams_that_missed_their_lane_are_prepared_once_more() {
         (&joined[..], 1, 0),
         "only a was there before"
     );
+}
+
+#[test]
+fn what_was_applied_is_reported_although_it_cannot_be_prepared_once_more() {
+    let mut sim = missed();
+    sim.preparing = None;
+    sim.act(Action::Prepared(Err(fault().into())));
+    let [Ok(done)] = &sim.answers()[..] else { panic!("{:?}", sim.answers()) };
+    assert_eq!((&done.joined[..], done.stayed, done.faults.len()), (&["b".to_owned()][..], 1, 1));
+    assert_eq!(sim.running(), ["a", "b"]);
 }
 
 #[test]
