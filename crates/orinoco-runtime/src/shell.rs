@@ -451,7 +451,15 @@ impl Host for ChangeHost<'_> {
         // What they hold is used by the streams now.
         self.holds.clear();
         let Self { shell, made, .. } = self;
-        made.drain(..).map(|(index, lane)| (index, shell.start_lane(index, lane))).collect()
+        let mut start = |(index, lane)| {
+            let started = shell.start_lane(index, lane);
+            if started.is_err() {
+                // The next stream that joins makes another one.
+                shell.lanes[index] = None;
+            }
+            (index, started)
+        };
+        made.drain(..).map(&mut start).collect()
     }
 }
 
