@@ -500,4 +500,6 @@ impl<P> Supervisor<P> {
 }
 
 #[cfg(test)]
+mod simulated;
+#[cfg(test)]
 mod tests;
