@@ -1,4 +1,4 @@
-//! Models of sound: windows of samples, or their cepstral coefficients.
+//! Audio models: their inputs are windows of samples, or the cepstral coefficients of such windows.
 
 use std::time::Duration;
 
@@ -12,26 +12,26 @@ use crate::engine::{Prepared, Session};
 use crate::host::{HostHead, HostInput, HostParts};
 use crate::stream::ExecutionStream;
 
-/// One model's plan for sound, one window at a time.
+/// Audio model bound to a session, which executes one window at a time.
 pub struct AudioPlan {
     bound: BoundModel<Windows, HostHead>,
     spec: AudioSpec,
 }
 
-/// What a model found in one window.
+/// Inference result of one window of sound.
 #[derive(Clone, Debug, Default)]
 pub struct WindowResult {
-    /// Where the window begins.
+    /// Start of the window, from the start of the sound.
     pub at: Duration,
-    /// What was found.
+    /// Inference result of the model.
     pub inference: InferenceResult,
 }
 
 impl AudioPlan {
-    /// Binds `model`, which takes sound, to a session of `prepared` whose shapes are those of `binding`.
+    /// Binds `model`, an audio model, to a session of `prepared` whose shapes are those of `binding`.
     ///
     /// # Errors
-    /// `E0204` for a model that takes no sound, or whose outputs are not those of its head; faults of the engine.
+    /// `E0204` for a model that is not an audio model, or whose outputs do not fit its head; errors of the engine.
     pub fn new(
         model: &Model,
         binding: &Binding,
@@ -57,13 +57,13 @@ impl AudioPlan {
         Ok(Self { bound, spec: spec.clone() })
     }
 
-    /// What sound it takes.
+    /// Returns the audio format that the model takes.
     pub fn spec(&self) -> &AudioSpec {
         &self.spec
     }
 
-    /// Runs the whole of `samples` (-1 to 1, one channel, at the model's rate), window by window. States begin at zero.
-    /// A last window that is not full is left out, unless it is the only one.
+    /// Executes the model on all of `samples` (-1 to 1, one channel, at the model's sample rate), window by window.
+    /// States begin at zero. An incomplete last window is left out, unless it is the only one.
     ///
     /// # Errors
     /// Those of the engine.
@@ -85,19 +85,19 @@ impl AudioPlan {
     }
 }
 
-/// The window that begins with sample `first`.
+/// Window of sound that begins with sample `first`.
 struct Window<'a> {
     samples: &'a [f32],
     first: usize,
 }
 
-/// Windows of sound into an input in the host's memory.
+/// Adapter that writes windows of sound into an input in the host's memory.
 struct Windows {
     input: HostInput,
-    /// New samples of each window.
+    /// Number of new samples of each window.
     step: usize,
     cepstra: Option<Cepstra>,
-    /// Sound lies nowhere in a picture.
+    /// Default mapping, which heads require: sound has no position in an image.
     mapping: [Mapping; 1],
 }
 
@@ -112,7 +112,8 @@ impl Adapter<Window<'_>> for Windows {
         input.write(session, |tensor| match cepstra {
             Some(cepstra) => cepstra.compute(&samples[first.min(samples.len())..], tensor),
             None => {
-                // The tensor begins `context` samples before the new ones; before the sound there is silence.
+                // The tensor begins `context` samples before the new ones. Samples before the start of the sound are
+                // zeros.
                 let context = tensor.len() - *step;
                 for (index, value) in tensor.iter_mut().enumerate() {
                     let at = (first + index).checked_sub(context);

@@ -1,6 +1,5 @@
-//! A model bound to an engine's session: an adapter in front, which writes what the model is given into the inputs that
-//! the session lends, and a readout behind, which makes findings of the outputs. It is the same for pictures and sound, on
-//! the host and on the GPU.
+//! Model bound to an engine's session. An adapter before the session writes the model's input, and a readout after it
+//! reads results from the outputs. The structure is the same for images and sound, on the host and on the GPU.
 
 use std::path::PathBuf;
 
@@ -12,10 +11,10 @@ use crate::faults::device_failed;
 use crate::states::States;
 use crate::stream::ExecutionStream;
 
-/// What is in front of a model whose work is a `Work`: the frames of a batch, or a window of sound.
+/// Writes `Work` (the frames of a batch, or a window of sound) into the inputs of a session.
 pub(crate) trait Adapter<Work: ?Sized> {
-    /// Leaves `work` in the inputs of `session`. Work that fills less than the batch leaves the rest as it was. Returns how
-    /// many captured sequences had to be launched call by call.
+    /// Writes `work` into the inputs of `session`. If it fills less than the batch, the rest keeps its values. Returns
+    /// the number of CUDA graphs whose launches had to be made one by one; 0 on the CPU.
     fn write(
         &mut self,
         work: &Work,
@@ -23,18 +22,18 @@ pub(crate) trait Adapter<Work: ?Sized> {
         stream: &ExecutionStream,
     ) -> Result<u32, Diagnosis>;
 
-    /// Where each item of the latest work lies in the input.
+    /// Returns the mapping of each item of the latest work from its source to the input.
     fn mappings(&self) -> &[Mapping];
 
-    /// Lets go of what somebody waits for of `work`, which was executed or failed.
+    /// Releases the memory of `work` that its producer waits for, after an execution or an error.
     fn release(&mut self, work: &Work, stream: &ExecutionStream) {
         let _ = (work, stream);
     }
 }
 
-/// What is behind a model.
+/// Reads results from the outputs of a session.
 pub(crate) trait Readout {
-    /// Reads as many items of the latest run as there are `results`. Returns as [`Adapter::write`].
+    /// Reads as many items of the latest run as there are `results`. Returns the same number as [`Adapter::write`].
     fn read(
         &mut self,
         session: &dyn Session,
@@ -44,19 +43,19 @@ pub(crate) trait Readout {
     ) -> Result<u32, Diagnosis>;
 }
 
-/// A model bound to a session.
+/// Model bound to a session, with its adapter and readout.
 pub(crate) struct BoundModel<A, R> {
     pub(crate) file: PathBuf,
     pub(crate) adapter: A,
     pub(crate) session: Box<dyn Session>,
-    /// Outputs that go back into inputs.
+    /// Outputs that are copied back into inputs (implicit state).
     pub(crate) states: States,
     pub(crate) readout: R,
     pub(crate) stream: ExecutionStream,
 }
 
 impl<A, R: Readout> BoundModel<A, R> {
-    /// Leaves `work` in the inputs.
+    /// Writes `work` into the inputs.
     pub(crate) fn write<W: ?Sized>(&mut self, work: &W) -> Result<u32, Diagnosis>
     where
         A: Adapter<W>,
@@ -64,7 +63,7 @@ impl<A, R: Readout> BoundModel<A, R> {
         self.adapter.write(work, self.session.as_mut(), &self.stream)
     }
 
-    /// One inference, which is done when this returns.
+    /// Executes one inference, and returns when it is done.
     pub(crate) fn infer(&mut self) -> Result<(), Diagnosis> {
         self.session.enqueue(&self.stream)?;
         self.stream.wait().map_err(|why| device_failed(&self.file, &why))?;
@@ -72,7 +71,7 @@ impl<A, R: Readout> BoundModel<A, R> {
         Ok(())
     }
 
-    /// Makes findings of the outputs.
+    /// Reads results from the outputs of the latest run.
     pub(crate) fn read<W: ?Sized>(&mut self, results: &mut [InferenceResult]) -> Result<u32, Diagnosis>
     where
         A: Adapter<W>,
@@ -80,7 +79,7 @@ impl<A, R: Readout> BoundModel<A, R> {
         self.readout.read(self.session.as_ref(), self.adapter.mappings(), &self.stream, results)
     }
 
-    /// Lets go of `work`.
+    /// Releases the memory of `work` that its producer waits for.
     pub(crate) fn release<W: ?Sized>(&mut self, work: &W)
     where
         A: Adapter<W>,
@@ -88,7 +87,7 @@ impl<A, R: Readout> BoundModel<A, R> {
         self.adapter.release(work, &self.stream);
     }
 
-    /// Forgets what went before: states are zero again.
+    /// Resets the implicit states to zero.
     pub(crate) fn reset(&mut self) {
         self.states.reset(self.session.as_mut());
     }

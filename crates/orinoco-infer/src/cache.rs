@@ -1,4 +1,4 @@
-//! The user's cache, from which a library is loaded: nobody else may have written it.
+//! Cache folder of the user, from which libraries are loaded: no other user may have written it.
 
 use std::env;
 use std::fs::{self, DirBuilder, Metadata};
@@ -6,22 +6,22 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-/// The user's cache folder of Orinoco: `$XDG_CACHE_HOME/orinoco`, else `$HOME/.cache/orinoco`.
+/// Cache folder of the user: `$XDG_CACHE_HOME/orinoco`, else `$HOME/.cache/orinoco`.
 ///
-/// What lies in it is used only where the user or root owns it, and nobody else can write it, up to the folder itself: an
-/// engine's library is run as the user, and measured sizes decide what is loaded. There is no folder for everybody, such
-/// as one in `/tmp`, which whoever is first would own.
+/// A file in it is used only if the file, the cache folder and each folder between them belong to the user or root, and
+/// no other user can write them: an engine's library runs with the user's rights, and measured sizes decide which
+/// models are loaded. There is no folder for all users, such as one in `/tmp`, because its first user would own it.
 #[derive(Clone, Debug)]
 pub struct Cache {
     folder: PathBuf,
 }
 
-/// Reason for which there is no cache.
+/// Reason why there is no cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CacheUnavailable {
-    /// The environment names no folder.
+    /// Neither environment variable names a folder.
     Unnamed,
-    /// Somebody else owns it or can write it; a sentence.
+    /// Another user owns it or can write it; one sentence.
     Untrusted(String),
 }
 
@@ -35,16 +35,16 @@ impl std::fmt::Display for CacheUnavailable {
 }
 
 impl Cache {
-    /// The cache of this process's user, which need not exist yet.
+    /// Returns the cache of this process's user. Its folder need not exist yet.
     ///
     /// # Errors
-    /// Returns an error where none is named, or its folder is not trusted.
+    /// Returns an error if the environment names no folder, or the folder is not trusted.
     pub fn of_process() -> Result<Self, CacheUnavailable> {
         Self::named(env::var_os("XDG_CACHE_HOME").map(PathBuf::from), env::var_os("HOME").map(PathBuf::from))
     }
 
     fn named(xdg_cache_home: Option<PathBuf>, home: Option<PathBuf>) -> Result<Self, CacheUnavailable> {
-        // The XDG specification wants relative paths ignored.
+        // The XDG specification requires relative paths to be ignored.
         let base = xdg_cache_home.filter(|path| path.is_absolute());
         let home = home.filter(|path| path.is_absolute());
         let base = base.or_else(|| Some(home?.join(".cache"))).ok_or(CacheUnavailable::Unnamed)?;
@@ -57,16 +57,16 @@ impl Cache {
         Ok(cache)
     }
 
-    /// Its folder.
+    /// Returns the path of the cache folder.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// Checks that the user or root owns `path`, which lies in the cache, and each folder on the way to it, and that nobody
-    /// else can write them. What does not exist is no danger.
+    /// Checks that the user or root owns `path`, which lies in the cache, and each folder from the cache folder to it,
+    /// and that no other user can write them. A path that does not exist passes.
     ///
     /// # Errors
-    /// A sentence.
+    /// One sentence, with the path and the reason.
     pub fn check(&self, path: &Path) -> Result<(), String> {
         let below =
             path.strip_prefix(&self.folder).map_err(|_| format!("{} is not in the cache", path.display()))?;
@@ -79,7 +79,7 @@ impl Cache {
         Ok(())
     }
 
-    /// Makes a folder in the cache, and those on the way to it, for the user alone.
+    /// Creates a folder in the cache, and its missing parents, readable by the user alone (mode 0700).
     ///
     /// # Errors
     /// Those of the file system.
@@ -89,7 +89,8 @@ impl Cache {
 }
 
 fn check_one(path: &Path) -> Result<(), String> {
-    // A link may lead anywhere its owner likes, so both ends count. The mode of a link itself means nothing.
+    // A link may lead to a file of another user, so both the link and its target are checked. The mode of a link itself
+    // means nothing.
     for metadata in [fs::symlink_metadata(path), fs::metadata(path)].into_iter().flatten() {
         if let Some(why) = distrust(&metadata) {
             let shown = path.display();
@@ -99,9 +100,9 @@ fn check_one(path: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// Why somebody else may have written what has this metadata.
+/// Returns the reason why another user may have written the file or folder with this metadata.
 fn distrust(metadata: &Metadata) -> Option<String> {
-    /// Writable by the group or by others.
+    /// Mode bits: writable by the group or by others.
     const OTHERS_WRITE: u32 = 0o022;
     let (owner, user) = (metadata.uid(), rustix::process::geteuid().as_raw());
     if owner != user && owner != 0 {
@@ -118,7 +119,7 @@ mod tests {
     use std::fs::Permissions;
     use std::os::unix::fs::{PermissionsExt, chown, symlink};
 
-    /// Nobody, on Debian and elsewhere.
+    /// User ID of `nobody` on Debian and elsewhere.
     const OTHER_USER: u32 = 65534;
 
     fn named(xdg: Option<&str>, home: Option<&str>) -> Result<PathBuf, CacheUnavailable> {
@@ -137,7 +138,7 @@ mod tests {
         assert_eq!(named(Some("x"), Some("/no/h")), path("/no/h/.cache/orinoco"));
     }
 
-    /// A cache with a file in it, and what is said of the file.
+    /// Creates a cache with a file in it, applies `spoil` to the cache folder, and checks the file.
     fn check(spoil: impl FnOnce(&Path)) -> Result<(), String> {
         let dir = tempfile::tempdir().expect("temporary folder");
         let folder = dir.path().join("orinoco");

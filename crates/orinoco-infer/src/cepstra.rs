@@ -1,4 +1,4 @@
-//! Mel-frequency cepstral coefficients of sound.
+//! Mel-frequency cepstral coefficients (MFCC) of sound.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use orinoco_model::Mfcc;
 use rustfft::num_complex::Complex;
 use rustfft::{Fft, FftPlanner};
 
-/// Added to a band's energy before its logarithm, as MLPerf Tiny does.
+/// Value that is added to a band's energy before its logarithm, as MLPerf Tiny does.
 const LOG_FLOOR: f64 = 1e-6;
 
 /// Computes mel-frequency cepstral coefficients.
@@ -14,14 +14,14 @@ pub(crate) struct Cepstra {
     spec: Mfcc,
     fft: Arc<dyn Fft<f64>>,
     window: Vec<f64>,
-    /// For each band the weight of each bin of the spectrum.
+    /// Weight of each bin of the spectrum, for each mel band.
     bands: Vec<Vec<f64>>,
     spectrum: Vec<Complex<f64>>,
 }
 
 impl Cepstra {
     pub(crate) fn new(spec: &Mfcc, sample_rate: u32) -> Self {
-        // `tf.signal.stft`: the next power of two, and a periodic Hann window.
+        // The sizes are those of `tf.signal.stft`: an FFT of the next power of two, and a periodic Hann window.
         let length = spec.frame_samples.next_power_of_two();
         let turn = |n: usize| std::f64::consts::TAU * n as f64 / spec.frame_samples as f64;
         Self {
@@ -33,8 +33,8 @@ impl Cepstra {
         }
     }
 
-    /// Fills `out`, `[frames, coefficients]`, from the samples of one window, zeros where there are too few. The window
-    /// is scaled to a maximum of 1 first.
+    /// Fills `out`, `[frames, coefficients]`, from the samples of one window. Missing samples count as zeros. The
+    /// window is first scaled to a maximum of 1.
     pub(crate) fn compute(&mut self, samples: &[f32], out: &mut [f32]) {
         let samples = &samples[..samples.len().min(self.spec.window())];
         let top = samples.iter().copied().fold(0.0, f32::max);
@@ -56,7 +56,8 @@ impl Cepstra {
     }
 }
 
-/// The first coefficients of the DCT-II, scaled as `tf.signal.mfccs_from_log_mel_spectrograms`: by sqrt(2 / bands).
+/// Computes the first coefficients of the DCT-II, scaled by sqrt(2 / bands) like
+/// `tf.signal.mfccs_from_log_mel_spectrograms`.
 fn cosine_transform(logs: &[f64], row: &mut [f32]) {
     let bands = logs.len() as f64;
     for (index, value) in row.iter_mut().enumerate() {
@@ -66,8 +67,8 @@ fn cosine_transform(logs: &[f64], row: &mut [f32]) {
     }
 }
 
-/// Triangles evenly spaced on HTK's mel scale, weights linear in mel, as `tf.signal.linear_to_mel_weight_matrix`: the
-/// bin of 0 Hz belongs to none.
+/// Returns the weights of triangular bands, evenly spaced on HTK's mel scale and linear in mel, like
+/// `tf.signal.linear_to_mel_weight_matrix`. The bin of 0 Hz belongs to no band.
 fn mel_bands(spec: &Mfcc, length: usize, sample_rate: f64) -> Vec<Vec<f64>> {
     let mel = |hz: f64| 1127.0 * (hz / 700.0).ln_1p();
     let (low, high) = (mel(spec.edges_hz.0), mel(spec.edges_hz.1));

@@ -1,4 +1,4 @@
-//! What the engines of a program share.
+//! Context that the engines of a program share.
 
 use std::any::{Any, TypeId};
 use std::collections::BTreeMap;
@@ -9,17 +9,18 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::cache::{Cache, CacheUnavailable};
 use crate::device::{Device, Unavailable};
 
-/// Number of the GPU that engines compute on, as the driver and ONNX Runtime count.
+/// Index of the GPU that engines compute on, as the CUDA driver and ONNX Runtime count.
 pub(crate) const DEVICE: u32 = 0;
 
-/// How engines are to run.
+/// Options of all engines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Threads that share the work of one operator; 0 counts as 1. tract always runs on the caller's thread alone.
+    /// Number of threads that share the work of one operator; 0 counts as 1. tract always runs on the caller's thread
+    /// alone.
     pub threads: usize,
-    /// The ONNX Runtime library to load, instead of looking for one.
+    /// Path of the ONNX Runtime library to load; `None` searches for one.
     pub ort_library: Option<PathBuf>,
-    /// Whether sessions are going to compute in memory of ours, where the engine allows it.
+    /// Whether sessions are going to compute in a lane's scratch, if the engine supports that.
     pub shared_scratch: bool,
 }
 
@@ -29,8 +30,9 @@ impl Default for Options {
     }
 }
 
-/// Everything that engines share: options, the user's cache, the GPU, and what each engine keeps for all of its models. A
-/// program makes one and hands it on; clones are the same context. Several in one process do not see each other.
+/// Everything that engines share: options, the user's cache, the GPU, and the state that each engine keeps for all of
+/// its models. A program creates one and passes it on; clones are the same context. Several contexts in one process are
+/// independent of each other.
 #[derive(Clone)]
 pub struct EngineContext {
     shared: Arc<Shared>,
@@ -44,7 +46,7 @@ struct Shared {
 }
 
 impl EngineContext {
-    /// A context with the cache of this process's user.
+    /// Creates a context with the cache of this process's user.
     pub fn new(options: Options) -> Self {
         let shared = Shared {
             options,
@@ -55,20 +57,21 @@ impl EngineContext {
         Self { shared: Arc::new(shared) }
     }
 
-    /// How engines are to run.
+    /// Returns the options of all engines.
     pub fn options(&self) -> &Options {
         &self.shared.options
     }
 
-    /// The user's cache, or why there is none.
+    /// Returns the user's cache, or the reason why there is none.
     pub fn cache(&self) -> Result<&Cache, &CacheUnavailable> {
         self.shared.cache.as_ref()
     }
 
-    /// The GPU, opened on first use. A failure is not kept: a driver may be there next time.
+    /// Returns the GPU, which is opened on first use. A failure is not kept, because the driver may be available next
+    /// time.
     ///
     /// # Errors
-    /// A sentence for people.
+    /// The reason, as a sentence for people.
     pub fn device(&self) -> Result<Device, Unavailable> {
         let mut slot = self.shared.device.lock().unwrap_or_else(PoisonError::into_inner);
         match slot.as_ref() {
@@ -77,8 +80,8 @@ impl EngineContext {
         }
     }
 
-    /// What an engine keeps for all of its models, by its type, made on first use. A failure is not kept. `make` must not ask
-    /// for another state.
+    /// Returns the state of type `T` that an engine keeps for all of its models, created on first use. A failure is not
+    /// kept. `make` must not call this function for another state, because the lock is held.
     ///
     /// # Errors
     /// Those of `make`.

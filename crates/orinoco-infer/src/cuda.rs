@@ -1,5 +1,5 @@
-//! Models of pictures on a GPU: frames to where the GPU reads them, preprocessing, engine and head, bound once and replayed.
-//! Our launches are captured in two graphs, one on each side of the engine's call.
+//! Image models on a GPU: upload of the frames, preprocessing, engine and head, bound once. The kernel launches are
+//! captured in two CUDA graphs, one before the engine's call and one after it.
 
 mod images;
 mod intake;
@@ -18,15 +18,15 @@ use crate::faults::device_failed;
 use crate::states::States;
 use crate::stream::ExecutionStream;
 
-/// Whether the kernels can do what `model` needs beside its engine: it takes pictures only, in floating point or plain
-/// bytes, and gives what it computed without scales.
+/// Whether the kernels support the preprocessing and the head of `model`: its only input is an image, in floating point
+/// or plain bytes, and neither input nor outputs are quantised.
 pub(crate) fn serves(model: &Model, binding: &Binding, inputs: &[TensorDesc]) -> bool {
     let plain = model.input_quantization.is_none() && model.output_quantization.is_none();
     let element = inputs[binding.input].element.and_then(Element::of);
     plain && model.input.image().is_some() && model.extra_inputs.is_empty() && element.is_some()
 }
 
-/// Binds `model`, which the kernels [serve](serves), to a session of `prepared` on `device`.
+/// Binds `model`, which the kernels [support](serves), to a session of `prepared` on `device`.
 pub(crate) fn bind(
     model: &Model,
     image: &InputSpec,

@@ -1,5 +1,5 @@
-//! What the rest of this crate names of a GPU: the types of `orinoco-cuda`, or, in a build without CUDA, types of the same
-//! names that have no values. So what merely carries a GPU's things from hand to hand reads the same in both builds.
+//! GPU types that the rest of this crate names: those of `orinoco-cuda`, or, in a build without CUDA, types of the same
+//! names that have no values. So code that only passes such values on is the same in both builds.
 
 #[cfg(not(feature = "cuda"))]
 mod absent;

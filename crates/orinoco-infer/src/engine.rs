@@ -1,5 +1,5 @@
-//! What an inference engine is: an [`Engine`] that this machine can run prepares a model file, a [`Prepared`] model
-//! binds sessions, a [`Session`] runs. Each step is a type, so that none can be left out.
+//! Interface of an inference engine. An [`Engine`] that this machine can run prepares a model file, a [`Prepared`]
+//! model binds sessions, and a [`Session`] executes. Each step is a type, so that none can be left out.
 
 use std::path::{Path, PathBuf};
 
@@ -12,112 +12,113 @@ use crate::scratch::Scratch;
 use crate::stream::ExecutionStream;
 use crate::tensor::{TensorMemory, TensorMut, TensorRef};
 
-/// An engine that can run on this machine.
+/// Version and library of an engine that can run on this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EngineInfo {
-    /// Its full version: `1.31.1`.
+    /// Full version: `1.31.1`.
     pub version: String,
-    /// The library it was loaded from; `None` when it is linked in.
+    /// Path of the library that it was loaded from; `None` when the engine is linked in.
     pub library: Option<PathBuf>,
 }
 
-/// A way to run models.
+/// Inference engine: a runtime, with the device that it computes on.
 pub trait Engine: Send + Sync {
-    /// Its name in board files and messages: `ort-cpu`.
+    /// Returns the engine's name in board files and messages: `ort-cpu`.
     fn name(&self) -> &'static str;
 
-    /// Whether this machine can run it; if not, the reason in one sentence.
+    /// Checks that this machine can run the engine. Returns its version, or the reason in one sentence.
     fn check(&self, context: &EngineContext) -> Result<EngineInfo, String>;
 
-    /// Reads a model and makes sure that the engine has every operator.
+    /// Reads a model file, and checks that the engine has every operator of it.
     fn prepare(&self, file: &Path, context: &EngineContext) -> Result<Box<dyn Prepared>, Diagnosis>;
 }
 
-/// A model that an engine has read.
+/// Model file that an engine has read.
 pub trait Prepared: Send + Sync {
-    /// What the graph takes. An initialiser that the graph also lists as an input is not one.
+    /// Returns the inputs of the graph. An initialiser that the graph also lists as an input is not one.
     fn inputs(&self) -> &[TensorDesc];
 
-    /// What the graph gives.
+    /// Returns the outputs of the graph.
     fn outputs(&self) -> &[TensorDesc];
 
-    /// Where the engine computes: in addition to the host's memory, sessions can have their tensors there.
+    /// Returns the memory in which the engine computes. Sessions can have their tensors there, or in the host's memory.
     fn memory(&self) -> TensorMemory {
         TensorMemory::Host
     }
 
-    /// Binds a session as `wanted`. It says itself where its tensors are.
+    /// Binds a session as `wanted`. [`Session::memory`] reports where its tensors really are.
     ///
     /// # Errors
-    /// `E0204` for shapes that the graph does not allow; a fault of the engine for what it cannot do.
+    /// `E0204` for shapes that the graph does not allow; an error of the engine for a model that it cannot bind.
     fn session(&self, wanted: &SessionSpec<'_>) -> Result<Box<dyn Session>, Diagnosis>;
 }
 
-/// What a session is to be.
+/// Settings of a session.
 #[derive(Clone, Copy, Debug)]
 pub struct SessionSpec<'a> {
-    /// One shape per input: every dynamic axis fixed.
+    /// Shape of each input, with every dynamic axis fixed.
     pub shapes: &'a [Vec<usize>],
-    /// Where its tensors are wanted. They are in the host's memory nevertheless where the engine computes there, or where
+    /// Requested memory of the tensors. They are nevertheless in the host's memory if the engine computes there, or if
     /// an output has no fixed shape.
     pub memory: TensorMemory,
-    /// The scratch that it shares with the other models of its lane, and the model's name there. Its first runs bind
-    /// a model while the lane works, and are computed elsewhere. Engines that keep their own memory, or were prepared
-    /// without [`Options::shared_scratch`](crate::Options::shared_scratch), do so here, too.
+    /// Scratch that the session shares with the other models of its lane, and the model's name in its accounts. The
+    /// first runs of a session do not compute in it, because they bind a model while the lane works. Engines that keep
+    /// their own memory, or were prepared without [`Options::shared_scratch`](crate::Options::shared_scratch), ignore
+    /// it.
     pub scratch: Option<(&'a Scratch, &'a str)>,
 }
 
 impl<'a> SessionSpec<'a> {
-    /// Tensors in the host's memory, computed in the engine's own.
+    /// Settings with tensors in the host's memory, computed in the engine's own scratch.
     pub fn new(shapes: &'a [Vec<usize>]) -> Self {
         Self { shapes, memory: TensorMemory::Host, scratch: None }
     }
 }
 
-/// A model bound to its tensors. Inputs start as zeros, and keep what was written from run to run. Tensors stay where they
-/// are, but for outputs whose shape follows from what a run finds.
+/// Model bound to its tensors. Inputs start as zeros, and keep their values from run to run. Tensors keep their
+/// addresses, except outputs whose shape depends on the results of a run.
 pub trait Session: Send {
-    /// Where its tensors are.
+    /// Returns the memory that holds the tensors.
     fn memory(&self) -> TensorMemory {
         TensorMemory::Host
     }
 
-    /// Lends input `index`, to be written in place before a run.
+    /// Lends input `index`, to be written in place before a run. Panics if there is no such input.
     fn input(&mut self, index: usize) -> TensorMut<'_>;
 
-    /// Queues one inference on `stream`, after what is queued there and before what is queued next. It may be done already
-    /// when this returns; [`ExecutionStream::wait`] waits for it. On [`ExecutionStream::Host`] it is done. When it fails, the
-    /// outputs hold nothing of use.
+    /// Queues one inference on `stream`, after the work that is queued there and before work that is queued later. It
+    /// may be done when this returns, and always is on [`ExecutionStream::Host`]; [`ExecutionStream::wait`] waits for
+    /// it. After an error the outputs hold nothing of use.
     ///
     /// # Errors
-    /// `E0304`, in the engine's words.
+    /// `E0304`, with the engine's message.
     fn enqueue(&mut self, stream: &ExecutionStream) -> Result<(), Diagnosis>;
 
-    /// Whether [`Session::enqueue`] does nothing but queue launches, so that a CUDA graph can capture them.
+    /// Whether [`Session::enqueue`] only queues launches, so that a CUDA graph can capture them.
     fn is_capturable(&self) -> bool {
         false
     }
 
-    /// Lends output `index` of the latest run. Panics before the first.
+    /// Lends output `index` of the latest run. Panics before the first run.
     fn output(&self, index: usize) -> TensorRef<'_>;
 
-    /// Ends it, and leaves what it has loaded to the model's next session, where the engine can.
+    /// Ends the session. An engine that can do so keeps the loaded model for the next session.
     fn recycle(self: Box<Self>) {}
 
-    /// One inference, which is done when this returns.
+    /// Executes one inference, and returns when it is done.
     ///
     /// # Errors
-    /// As [`Session::enqueue`].
+    /// Those of [`Session::enqueue`].
     fn run(&mut self) -> Result<(), Diagnosis> {
         self.enqueue(&ExecutionStream::Host)
     }
 }
 
-/// Checks that `shapes` fixes every axis of `inputs` as the graph allows, and that every tensor is of a type that
-/// can be bound. Every engine checks this first, and so in the same words.
+/// Checks that `shapes` fixes every axis of `inputs` as the graph allows, and that every tensor has a type that can be
+/// bound. Every engine checks this first, so that all of them report it in the same words.
 ///
 /// # Errors
-/// `E0204` for a shape, `E0206` for a type.
+/// `E0204` for a shape, `E0206` for an element type.
 pub fn check_binding(
     file: &Path,
     inputs: &[TensorDesc],
@@ -154,7 +155,7 @@ pub fn check_binding(
     Ok(())
 }
 
-/// The size of a tensor, if it has one that an allocation can have.
+/// Returns the size of a tensor in bytes; `None` if it exceeds the maximum size of an allocation.
 fn bytes_of(tensor: &TensorDesc, shape: &[usize]) -> Option<usize> {
     let count = shape.iter().try_fold(1usize, |product, n| product.checked_mul(*n))?;
     let bytes = count.checked_mul(tensor.element?.bytes())?;

@@ -1,4 +1,4 @@
-//! Every engine, one line each, in the order in which they are tried when nobody says otherwise.
+//! List of all engines, one line each, in the default order of preference.
 
 mod onnxruntime;
 #[cfg(feature = "tract")]
@@ -11,10 +11,10 @@ use crate::engine::Engine;
 
 macro_rules! engines {
     ($($(#[$built:meta])? $name:literal => $engine:expr;)*) => {
-        /// The names of all engines, whether or not this build has them.
+        /// Names of all engines, including those that this build does not have.
         pub const ENGINES: [&str; [$($name),*].len()] = [$($name),*];
 
-        /// Every engine of this build, in the order in which they are tried when nobody says otherwise.
+        /// Returns every engine of this build, in the default order of preference.
         pub fn engines() -> Vec<&'static dyn Engine> {
             vec![$($(#[$built])? { &$engine as &'static dyn Engine },)*]
         }
@@ -27,15 +27,15 @@ engines! {
     #[cfg(feature = "tract")] "tract" => pure_rust::PureRust;
 }
 
-/// The engine called `name`.
+/// Returns the engine with this name.
 ///
 /// # Errors
-/// `E0301`, where this build has none.
+/// `E0301` if this build has no such engine.
 pub fn by_name(name: &str) -> Result<&'static dyn Engine, Diagnosis> {
     find(&engines(), name)
 }
 
-/// The one of `engines` that is called `name`.
+/// Returns the engine among `engines` with this name.
 pub(crate) fn find(engines: &[&'static dyn Engine], name: &str) -> Result<&'static dyn Engine, Diagnosis> {
     engines.iter().copied().find(|engine| engine.name() == name).ok_or_else(|| {
         let names: Vec<&str> = engines.iter().map(|engine| engine.name()).collect();

@@ -1,4 +1,4 @@
-//! Faults that engines report, in the same words for every engine.
+//! Errors of engines, in the same words for every engine.
 
 use std::path::Path;
 
@@ -6,37 +6,38 @@ use orinoco_core::{Diagnosis, codes};
 
 use crate::device::CudaError;
 
-/// A file that no ONNX parser accepts, in the same words for every engine.
+/// Cause for a file that no ONNX parser accepts, in the same words for every engine.
 pub(crate) const NOT_ONNX: &str = "the file is not ONNX, or it was cut short";
 
-/// An engine's own words are cut here: the shape of a node or an attribute list can run to kilobytes.
+/// Maximum length of an engine's message, in characters: the shape of a node or a list of attributes can have
+/// kilobytes.
 const ENGINE_TEXT_CHARS_MAX: usize = 200;
 
-/// A fault of the file itself, in the engine's words.
+/// Returns the error for a file that cannot be read, with the engine's message.
 pub(crate) fn unreadable(file: &Path, cause: &str) -> Diagnosis {
     orinoco_model::unreadable(file, &shorten(cause)).with_detail(cause)
 }
 
-/// A sound file with something in it that the engine lacks.
+/// Returns the error for a valid file with a feature that the engine does not support.
 pub(crate) fn unsupported(file: &Path, cause: &str) -> Diagnosis {
     let next = "try another engine";
     Diagnosis::new(&codes::MODEL_UNSUPPORTED, file.display(), shorten(cause), next).with_detail(cause)
 }
 
-/// A run that failed.
+/// Returns the error for a failed inference.
 pub(crate) fn run_failed(file: &Path, cause: &str) -> Diagnosis {
     let next = "try another engine, or run it once more with zeros as input";
     Diagnosis::new(&codes::ENGINE_RUN, file.display(), shorten(cause), next).with_detail(cause)
 }
 
-/// A call of the driver that failed while a model ran.
+/// Returns the error for a call of the CUDA driver that failed during an inference.
 pub(crate) fn device_failed(file: &Path, why: &CudaError) -> Diagnosis {
     let next =
         "see `orinoco doctor` and the kernel's log; after a fault of the GPU the process has to start again";
     Diagnosis::new(&codes::ENGINE_RUN, file.display(), format!("{why}: {}", why.source), next)
 }
 
-/// The first line of an engine's message, of bounded length: whole sentences where one fits, else whole words.
+/// Returns the first line of an engine's message with bounded length: whole sentences if one fits, else whole words.
 pub(crate) fn shorten(text: &str) -> String {
     let line = text.trim().lines().next().unwrap_or_default().trim_end_matches(['.', ' ']);
     let Some((end, _)) = line.char_indices().nth(ENGINE_TEXT_CHARS_MAX) else { return line.to_owned() };

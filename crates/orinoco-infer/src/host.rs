@@ -1,4 +1,5 @@
-//! What is around a session whose tensors are in the host's memory: types other than f32, and the head.
+//! Parts around a session whose tensors are in the host's memory: conversion of element types other than f32, and the
+//! head.
 
 use orinoco_core::{Diagnosis, ElementType, InferenceResult, TensorDesc, WithSubject, codes};
 use orinoco_model::{Binding, Model, Quantization};
@@ -10,7 +11,7 @@ use crate::head::{OUTPUTS_MAX, as_bound, build, too_many};
 use crate::states::{ProbeInputs, States};
 use crate::stream::ExecutionStream;
 
-/// A session that has run, and the parts that belong around it.
+/// Session that has run once, with its input, states and head.
 pub(crate) struct HostParts {
     pub(crate) session: Box<dyn Session>,
     pub(crate) input: HostInput,
@@ -19,8 +20,8 @@ pub(crate) struct HostParts {
 }
 
 impl HostParts {
-    /// Binds `model` to a session of `prepared` with the shapes of `binding`, and runs it once, with its constants
-    /// and zeros in every other input: only then is it known what shapes the outputs have.
+    /// Binds `model` to a session of `prepared` with the shapes of `binding`, and runs it once, with its constants and
+    /// zeros in every other input: the shapes of the outputs are known only after a run.
     pub(crate) fn new(
         model: &Model,
         binding: &Binding,
@@ -35,10 +36,10 @@ impl HostParts {
     }
 }
 
-/// A model's main input, written as f32.
+/// Main input of a model, written as f32.
 pub(crate) struct HostInput {
     index: usize,
-    /// The input as f32, where the tensor is of another type.
+    /// Values of the input as f32, if the tensor has another element type or is quantised.
     staged: Option<InputStaging>,
 }
 
@@ -58,7 +59,7 @@ impl HostInput {
         Self { index: binding.input, staged }
     }
 
-    /// Writes it. What `write` leaves stays from the last time.
+    /// Writes the input. Values that `write` does not set keep those of the previous call.
     pub(crate) fn write(&mut self, session: &mut dyn Session, write: impl FnOnce(&mut [f32])) {
         let mut tensor = session.input(self.index).host().data;
         let Some(InputStaging { values, quantization }) = &mut self.staged else {
@@ -74,7 +75,7 @@ impl HostInput {
     }
 }
 
-/// The CPU's head on outputs in the host's memory.
+/// Head of a model on the CPU, which reads outputs in the host's memory.
 pub(crate) struct HostHead {
     outputs: Vec<HeadOutput>,
     quantization: Option<Quantization>,
@@ -82,7 +83,7 @@ pub(crate) struct HostHead {
     head: Box<dyn Head>,
 }
 
-/// An output that the head reads, and its values as f32 where it is of another type.
+/// Output that the head reads, and its values as f32 if it has another element type or is quantised.
 struct HeadOutput {
     index: usize,
     converted: Option<Vec<f32>>,
@@ -160,7 +161,7 @@ mod tests {
     use crate::engine::SessionSpec;
     use crate::tensor::{Elements, ElementsMut, TensorMut, TensorRef, TensorView, TensorViewMut};
 
-    /// A graph that takes any batch, and whose output has one shape for all of them.
+    /// Graph that accepts any batch size, and whose output has the same shape for all of them.
     struct Baked {
         inputs: [TensorDesc; 1],
         outputs: [TensorDesc; 1],
@@ -202,7 +203,7 @@ mod tests {
         }
     }
 
-    /// A session for `head` whose output is 0, 1, 2, .. in `output_shape`, bound for `batch` pictures.
+    /// Binds a session for `head` whose output is 0, 1, 2, .. in `output_shape`, for a batch of `batch` images.
     fn bind(head: HeadSpec, output_shape: &[usize], batch: usize) -> Result<HostParts, Diagnosis> {
         let desc = |name: &str, shape: Vec<Dim>| TensorDesc {
             name: name.to_owned(),

@@ -1,4 +1,4 @@
-//! Models of pictures: the plan that a lane replays, on the host or on the GPU.
+//! Image models: bound to a session, with preprocessing and head on the host or on the GPU.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::host::{HostHead, HostInput, HostParts};
 use crate::stream::ExecutionStream;
 use crate::tensor::TensorMemory;
 
-/// One model's plan for one batch size, on one lane.
+/// Image model bound for one batch size on one lane.
 pub struct ImagePlan {
     bound: Bound,
     batch: usize,
@@ -30,12 +30,13 @@ enum Bound {
 }
 
 impl ImagePlan {
-    /// Binds `model`, which takes pictures, to a session of `prepared` whose shapes are those of `binding`. It is where the
-    /// session's tensors are: on the GPU of `context` only if [it can be](Self::can_be_on_device).
+    /// Binds `model`, an image model, to a session of `prepared` whose shapes are those of `binding`. Preprocessing and
+    /// head run where the session's tensors are. A session may have them on the GPU of `context` only if [that is
+    /// supported](Self::can_be_on_device).
     ///
     /// # Errors
-    /// `E0204` for a model that takes no pictures, or whose outputs are not those of its head; faults of the engine, and of
-    /// the GPU.
+    /// `E0204` for a model that is not an image model, or whose outputs do not fit its head; errors of the engine and
+    /// of the GPU.
     pub fn new(
         model: &Model,
         binding: &Binding,
@@ -62,8 +63,8 @@ impl ImagePlan {
         Ok(Self { bound, batch: binding.batch, clock })
     }
 
-    /// Whether there are kernels for what `model` needs beside its engine: it takes pictures only, in floating point or
-    /// plain bytes, and gives what it computed without scales.
+    /// Whether there are CUDA kernels for the preprocessing and the head of `model`: its only input is an image, in
+    /// floating point or plain bytes, and neither input nor outputs are quantised.
     #[cfg_attr(not(feature = "cuda"), expect(unused_variables, reason = "there are no kernels"))]
     pub fn can_be_on_device(model: &Model, binding: &Binding, inputs: &[TensorDesc]) -> bool {
         #[cfg(feature = "cuda")]
@@ -91,7 +92,7 @@ fn on_host(
     Ok(BoundModel { file, adapter, session, states, readout: head, stream })
 }
 
-/// Frames into an input in the host's memory.
+/// Adapter that preprocesses frames into an input in the host's memory.
 struct HostImages {
     input: HostInput,
     elements: usize,
@@ -156,7 +157,7 @@ fn execute<A: Adapter<[Frame]>, R: Readout>(
     results: &mut [InferenceResult],
 ) -> Result<StageTimes, Diagnosis> {
     let times = execute_lent(bound, clock, frames, results);
-    // After a fault, too.
+    // Frames are released after an error, too.
     bound.release(frames);
     times
 }

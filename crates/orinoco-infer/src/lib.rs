@@ -1,4 +1,5 @@
-//! Models on engines: which engines can run it here, and the plan that a lane replays.
+//! Inference engines: selection of the engines that can run a model on this machine, and the bound models that a lane
+//! executes.
 //!
 //! No engine is trusted before it has run the model once on this machine, and none is replaced in silence. Read first:
 //! [`EngineContext`], [`Engine`] (with [`Prepared`] and [`Session`]), and [`ImagePlan`].

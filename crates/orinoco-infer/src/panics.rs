@@ -1,4 +1,4 @@
-//! Panics inside engines, as errors.
+//! Conversion of panics inside engines to errors.
 
 use std::cell::Cell;
 use std::panic::{self, AssertUnwindSafe};
@@ -9,8 +9,8 @@ thread_local! {
     static CATCHING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs `work` in code that may panic on a malformed model; a panic becomes its message, and is not printed. Panics of
-/// other threads, and of this one outside `work`, go to the process's own hook as before.
+/// Runs `work`, which may panic on a malformed model. A panic is returned as its message, and is not printed. Panics of
+/// other threads, and of this thread outside of `work`, go to the process's own panic hook as before.
 pub(crate) fn catch_panic<T>(work: impl FnOnce() -> T) -> Result<T, String> {
     static HOOKED: Once = Once::new();
     HOOKED.call_once(|| {
@@ -22,7 +22,7 @@ pub(crate) fn catch_panic<T>(work: impl FnOnce() -> T) -> Result<T, String> {
         }));
     });
     let outer = CATCHING.replace(true);
-    // The caller drops whatever `work` had in its hands, so nothing half-changed is seen.
+    // The caller drops everything that `work` could access, so no half-changed value is visible afterwards.
     let result = panic::catch_unwind(AssertUnwindSafe(work));
     CATCHING.set(outer);
     result.map_err(|payload| {

@@ -1,4 +1,4 @@
-//! The memory in which a lane's engines compute.
+//! Scratch memory in which a lane's engines compute.
 
 use std::alloc::Layout;
 use std::ptr::NonNull;
@@ -9,8 +9,8 @@ use orinoco_memory::{Arena, ArenaError, Owner, Usage};
 use crate::context::EngineContext;
 use crate::device::DevicePool;
 
-/// One area of memory for all models of a lane, which never run at the same time: what one computes in, the next computes
-/// in as well. It may have a second area, on the GPU, for the models that compute there.
+/// Memory area that all models of a lane compute in. They can share it because they never run at the same time. It may
+/// have a second area on the GPU, for the models that compute there.
 #[derive(Clone, Debug)]
 pub struct Scratch {
     host: Arc<Arena>,
@@ -18,12 +18,12 @@ pub struct Scratch {
 }
 
 impl Scratch {
-    /// Maps `bytes`; the system gives pages as they are first touched.
+    /// Maps an area of `bytes` in the host's memory. The system provides pages as they are first touched.
     pub fn new(bytes: usize) -> Result<Self, ArenaError> {
         Arena::new(bytes).map(Self::on_host)
     }
 
-    /// The same for an area of which most is never touched: see [`Arena::unreserved`].
+    /// Maps an area of which most is never touched: see [`Arena::unreserved`].
     pub fn unreserved(bytes: usize) -> Result<Self, ArenaError> {
         Arena::unreserved(bytes).map(Self::on_host)
     }
@@ -32,43 +32,42 @@ impl Scratch {
         Self { host: Arc::new(arena), device: None }
     }
 
-    /// The same with an area of `bytes` on the GPU.
+    /// Adds an area of `bytes` on the GPU.
     ///
     /// # Errors
-    /// A sentence, where there is no GPU or no such area on it.
+    /// The reason in one sentence, if there is no GPU, or it has no room for the area.
     pub fn with_device_area(self, context: &EngineContext, bytes: usize) -> Result<Self, String> {
         let device = context.device().map_err(|why| why.reason)?;
         let pool = DevicePool::new(&device, bytes).map_err(|why| format!("{why}: {}", why.source))?;
         Ok(Self { device: Some(Arc::new(pool)), ..self })
     }
 
-    /// The same with an area on the GPU whose usage tells how large it has to be: see `DevicePool::measuring` of
-    /// `orinoco-cuda`.
+    /// Adds an area on the GPU that measures the size it needs: see `DevicePool::measuring` of `orinoco-cuda`.
     ///
     /// # Errors
-    /// A sentence, where there is no GPU.
+    /// The reason in one sentence, if there is no GPU.
     pub fn with_device_measured(self, context: &EngineContext) -> Result<Self, String> {
         let device = context.device().map_err(|why| why.reason)?;
         Ok(Self { device: Some(Arc::new(DevicePool::measuring(&device))), ..self })
     }
 
-    /// Its size, on the host and the GPU together.
+    /// Returns the size in bytes, of the host's and the GPU's area together.
     pub fn bytes(&self) -> usize {
         self.host.bytes() + self.device_bytes()
     }
 
-    /// What all models did in it, on the host and the GPU together. `refused` counts what did not fit, which then came from
-    /// the system or the driver.
+    /// Returns the usage of all models, of the host's and the GPU's area together. `refused` counts requests that did
+    /// not fit, and were served by the system or the driver instead.
     pub fn usage(&self) -> Usage {
         sum(self.host.usage(), self.device_usage())
     }
 
-    /// What all models did in its area on the GPU.
+    /// Returns the usage of the area on the GPU by all models.
     pub fn device_usage(&self) -> Usage {
         self.device.as_ref().map(|device| device.usage()).unwrap_or_default()
     }
 
-    /// What each model did in it, by name. A model computes in one place.
+    /// Returns the usage of each model, by name. A model computes in one of the areas.
     pub fn owners(&self) -> Vec<(String, Usage)> {
         let on_device = self.device.iter().flat_map(|device| device.owners());
         self.host.owners().into_iter().chain(on_device).collect()
@@ -94,13 +93,13 @@ impl Scratch {
         Arc::as_ptr(&self.host)
     }
 
-    /// Its area on the GPU.
+    /// Returns the area on the GPU.
     #[cfg(feature = "cuda")]
     pub(crate) fn device(&self) -> Option<&Arc<DevicePool>> {
         self.device.as_ref()
     }
 
-    /// The size of its area on the GPU.
+    /// Returns the size of the area on the GPU, in bytes; 0 without one.
     pub fn device_bytes(&self) -> usize {
         self.device.as_ref().map_or(0, |device| device.bytes())
     }

@@ -1,4 +1,5 @@
-//! Which engine runs a model: the first of an order of preference that proves itself by a real inference, here.
+//! Selection of a model's engine: the first one, in order of preference, whose probe inference succeeds on this
+//! machine.
 
 use std::path::Path;
 
@@ -11,22 +12,23 @@ use crate::scratch::Scratch;
 use crate::states::ProbeInputs;
 use crate::tensor::TensorMemory;
 
-/// Engines in order of preference, found by their names once.
+/// Engines in order of preference, looked up by name once.
 #[derive(Clone)]
 pub struct EngineOrder {
     candidates: Vec<Candidate>,
 }
 
-/// An engine of the order.
+/// Engine in the order of preference.
 #[derive(Clone, Copy)]
 struct Candidate {
     engine: &'static dyn Engine,
-    /// Its refusal is an error instead of a fallback.
+    /// Whether its refusal is an error instead of a fallback to the next engine.
     is_required: bool,
 }
 
 impl EngineOrder {
-    /// The engines of this build that are called so, in the order of `order`; a refusal of those in `require` is an error.
+    /// Looks up the engines of this build that are named in `order`. If an engine in `require` is refused, that is an
+    /// error.
     ///
     /// # Errors
     /// `E0301` for a name that no engine has, `E0303` for a required engine that is not in the order.
@@ -34,10 +36,10 @@ impl EngineOrder {
         Self::among(&engines(), order, require)
     }
 
-    /// The same with the engines that are called so among `engines`.
+    /// Looks up the engines among `engines` that are named in `order`, like [`EngineOrder::parse`].
     ///
     /// # Errors
-    /// As [`EngineOrder::parse`].
+    /// Those of [`EngineOrder::parse`].
     pub fn among(
         engines: &[&'static dyn Engine],
         order: &[String],
@@ -56,43 +58,44 @@ impl EngineOrder {
         Ok(Self { candidates })
     }
 
-    /// The engines, in their order.
+    /// Returns the engines in order of preference.
     pub fn engines(&self) -> impl Iterator<Item = &'static dyn Engine> {
         self.candidates.iter().map(|candidate| candidate.engine)
     }
 }
 
-/// An engine that was tried and not taken.
+/// Engine that was tried and refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RefusedEngine {
-    /// Its name.
+    /// Name of the engine.
     pub engine: String,
-    /// Why, in one sentence.
+    /// Reason for the refusal, in one sentence.
     pub why: String,
-    /// The engine's own words in full, where `why` is shortened.
+    /// Full message of the engine, if `why` is shortened.
     pub detail: Option<String>,
 }
 
-/// The engine that was chosen, with the model in it.
+/// Engine that was selected for a model, with the prepared model.
 pub struct ChosenEngine {
-    /// The model, to bind sessions from.
+    /// Prepared model, which binds sessions.
     pub prepared: Box<dyn Prepared>,
-    /// The engine's name.
+    /// Name of the engine.
     pub name: &'static str,
-    /// The engine's full version.
+    /// Full version of the engine.
     pub version: String,
-    /// The engines before it in the order, with their reasons.
+    /// Engines before it in the order of preference, with the reasons for their refusal.
     pub refused: Vec<RefusedEngine>,
-    /// What its engine shares with others.
+    /// Context that the engine shares with others.
     pub context: EngineContext,
     inputs: ProbeInputs,
     probe: Option<Box<dyn Session>>,
 }
 
 impl ChosenEngine {
-    /// A session with the shapes and constants that were proved, with its tensors where they are `wanted` if the engine can,
-    /// computing in `scratch` on the account of the model's name: see [`SessionSpec`]. The first one in the host's memory is
-    /// that of the proof itself, unless it is to compute in a scratch.
+    /// Returns a session with the shapes and constants of the probe inference, with its tensors in the `wanted` memory
+    /// if the engine supports that, computing in `scratch` on the account of the named model: see [`SessionSpec`]. The
+    /// first session with tensors in the host's memory is the one of the probe inference, unless it has to compute in a
+    /// scratch.
     ///
     /// # Errors
     /// Those of [`Prepared::session`].
@@ -106,7 +109,7 @@ impl ChosenEngine {
         match probe {
             Some(probe) if is_on_host && scratch.is_none() => return Ok(probe),
             Some(probe) if is_on_host => probe.recycle(),
-            // On the GPU it makes room.
+            // The wanted session needs the memory that the probe's session holds on the GPU.
             probe => drop(probe),
         }
         let mut session =
@@ -117,22 +120,23 @@ impl ChosenEngine {
         Ok(session)
     }
 
-    /// Gives up the session of the proof, where one on the GPU is going to take its place: until all models of a board are
-    /// bound, the GPU would hold each twice.
+    /// Drops the session of the probe inference, if one on the GPU is going to replace it. Otherwise the GPU would hold
+    /// each model twice until all models of a board are bound.
     pub fn drop_probe(&mut self) {
         self.probe = None;
     }
 }
 
-/// Chooses what a probe inference is given, from a graph's inputs and outputs, or says what is wrong with the graph.
+/// Function that returns the inputs of a probe inference for a graph's inputs and outputs, or the error in the graph.
 pub type InputsFor<'a> = &'a dyn Fn(&[TensorDesc], &[TensorDesc]) -> Result<ProbeInputs, Diagnosis>;
 
-/// Takes the first engine of `order` that runs the model in `file` once, with the shapes and constants that `inputs_for`
-/// gives and zeros in every other input: a constant may pick the branch that a graph takes.
+/// Selects the first engine of `order` that executes the model in `file` once, with the shapes and constants of
+/// `inputs_for` and zeros in every other input. The constants are needed because one may select the branch that a graph
+/// takes.
 ///
 /// # Errors
-/// A required engine that is refused, or that this machine cannot run, is an error; so is a file that no engine can read,
-/// or that `inputs_for` rejects.
+/// A required engine that is refused, or that this machine cannot run, is an error. A file that no engine can read, or
+/// that `inputs_for` rejects, is one too.
 pub fn choose(
     order: &EngineOrder,
     file: &Path,
@@ -165,20 +169,20 @@ pub fn choose(
         };
         refused.push(RefusedEngine { engine: engine.name().to_owned(), why, detail });
     }
-    // When every engine that is here fails to make sense of the file, the file is to blame.
+    // If every engine on this machine fails to read the file, the file is at fault.
     match verdicts.pop() {
         Some(fault) if is_unreadable(&fault) && verdicts.iter().all(is_unreadable) => Err(fault),
         _ => Err(nobody(file, &refused)),
     }
 }
 
-/// Why an engine was not taken.
+/// Reason why an engine was refused.
 enum RefusalReason {
-    /// This machine cannot run it.
+    /// Engine that cannot run on this machine.
     Absent(String),
-    /// It is here, and cannot use the model.
+    /// Model that the engine, which can run here, does not support.
     Model(Diagnosis),
-    /// No other engine would say anything else.
+    /// Error that every other engine would report too.
     Everywhere(Diagnosis),
 }
 
@@ -189,12 +193,12 @@ impl From<Diagnosis> for RefusalReason {
     }
 }
 
-/// Whether the engine could not read the file. Another one may.
+/// Whether the engine failed to read the file. Another engine may succeed.
 fn is_unreadable(fault: &Diagnosis) -> bool {
     fault.code.id == codes::MODEL_PARSE.id
 }
 
-/// One run on the constants, and zeros in every other input.
+/// Prepares the model, and executes it once with the constants and with zeros in every other input.
 fn run_probe(
     engine: &dyn Engine,
     file: &Path,
@@ -235,10 +239,10 @@ mod tests {
     use crate::stream::ExecutionStream;
     use crate::tensor::{ElementsMut, TensorMut, TensorRef, TensorViewMut};
 
-    /// An engine that answers as its name says.
+    /// Engine whose name determines its behaviour: `absent`, `parse`, `lacking` and `broken` fail in that way.
     struct Fake(&'static str);
 
-    /// A session of one input, which picks a branch that fails unless it is 16000.
+    /// Session with one input. Its graph selects a branch that fails unless the input is 16000.
     struct Choosy {
         sample_rate: [f32; 1],
     }
@@ -316,7 +320,8 @@ mod tests {
         }
     }
 
-    /// What comes of `order` and `require`: the chosen engine and the refused ones, or the fault.
+    /// Selects an engine from `order` and `require`, and compares the selected and refused engines, or the error, with
+    /// `expected`.
     fn check(order: &str, require: &str, expected: &str) {
         let engines: [&'static dyn Engine; 5] =
             [&Fake("absent"), &Fake("parse"), &Fake("lacking"), &Fake("broken"), &Fake("sound")];

@@ -1,20 +1,20 @@
-//! Inputs beside the main one: constants, and states that a model carries from run to run.
+//! Extra inputs of a model: constants, and implicit states that it carries from run to run.
 
 use orinoco_model::{Binding, ExtraInputValue, Model};
 
 use crate::engine::Session;
 
-/// What a model's inputs are bound with before its first run.
+/// Shapes and constants that a model's inputs are bound with before its first run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ProbeInputs {
-    /// One shape per input.
+    /// Shape of each input.
     pub shapes: Vec<Vec<usize>>,
-    /// Inputs by index that hold the same every time; one number fills the whole tensor. All others start as zeros.
+    /// Inputs with constant values, by index; a single value fills the whole tensor. All other inputs start as zeros.
     pub constants: Vec<(usize, Vec<f32>)>,
 }
 
 impl ProbeInputs {
-    /// Shapes and constants of `model` as `binding` places them.
+    /// Returns the shapes and constants of `model` for the inputs that `binding` names.
     pub fn new(model: &Model, binding: &Binding) -> Self {
         let extra_inputs = model.extra_inputs.iter().zip(&binding.extra_inputs);
         let constants = extra_inputs.filter_map(|(extra_input, input)| match &extra_input.value {
@@ -24,13 +24,13 @@ impl ProbeInputs {
         Self { shapes: binding.shapes.clone(), constants: constants.collect() }
     }
 
-    /// Writes the constants into the inputs of a session, which are in the host's memory.
+    /// Writes the constants into the inputs of a session. Panics if these are not in the host's memory.
     pub fn write_constants(&self, session: &mut dyn Session) {
         self.constants.iter().for_each(|(input, values)| fill(session, *input, values));
     }
 }
 
-/// Outputs that go back into inputs after each run.
+/// Outputs that are copied back into inputs after each run (implicit state).
 #[derive(Default)]
 pub(crate) struct States(Vec<State>);
 
@@ -41,7 +41,7 @@ struct State {
 }
 
 impl States {
-    /// Those of a model as `binding` places them.
+    /// Returns the states of a model, with the inputs and outputs that `binding` names.
     pub(crate) fn new(binding: &Binding) -> Self {
         let states = binding.extra_inputs.iter().zip(&binding.states).filter_map(|(input, output)| {
             output.map(|output| State { input: *input, output, carried: Vec::new() })
@@ -49,7 +49,7 @@ impl States {
         Self(states.collect())
     }
 
-    /// Puts the outputs of the latest run into their inputs.
+    /// Copies the outputs of the latest run into their inputs.
     pub(crate) fn carry(&mut self, session: &mut dyn Session) {
         for state in &mut self.0 {
             session.output(state.output).host().data.to_f32(&mut state.carried);
@@ -57,13 +57,13 @@ impl States {
         }
     }
 
-    /// Makes them zero again.
+    /// Resets the states to zero.
     pub(crate) fn reset(&mut self, session: &mut dyn Session) {
         self.0.iter().for_each(|state| fill(session, state.input, &[0.0]));
     }
 }
 
-/// Writes `values` into an input; a single one everywhere.
+/// Writes `values` into an input; a single value fills the whole tensor.
 fn fill(session: &mut dyn Session, input: usize, values: &[f32]) {
     let mut tensor = session.input(input).host().data;
     match values {

@@ -1,18 +1,18 @@
-//! What a run is executed on.
+//! Execution streams: the calling thread, or a CUDA stream.
 
 use crate::device::{CudaError, Stream};
 
-/// What a run is executed on: the thread that asks for it, or a stream of a GPU.
+/// Stream that executes inferences: the calling thread, or a CUDA stream.
 #[derive(Debug)]
 pub enum ExecutionStream {
-    /// The calling thread: a run is done when it has been enqueued.
+    /// The calling thread: an inference is done when the call that enqueues it returns.
     Host,
-    /// A stream of a GPU: a run comes after what is queued there, and before what is queued next.
+    /// CUDA stream: an inference runs after the work that is queued there, and before work that is queued later.
     Device(Stream),
 }
 
 impl ExecutionStream {
-    /// The stream of a GPU, if it is one.
+    /// Returns the CUDA stream; `None` for the calling thread.
     pub fn device(&self) -> Option<&Stream> {
         match self {
             Self::Host => None,
@@ -20,10 +20,10 @@ impl ExecutionStream {
         }
     }
 
-    /// Waits for everything that is queued.
+    /// Waits for all queued work.
     ///
     /// # Errors
-    /// Those of the driver, also for what was queued before.
+    /// Those of the driver, including errors of work that was queued earlier.
     pub fn wait(&self) -> Result<(), CudaError> {
         match self {
             Self::Host => Ok(()),

@@ -1,32 +1,32 @@
-//! Tensors as an engine lends them: typed slices of its own aligned memory, with no casts on either side of the boundary,
-//! or their place on the GPU.
+//! Tensors that an engine lends: typed slices of its own aligned memory in the host, without casts on either side of
+//! the interface, or memory on the GPU.
 
 use half::f16;
 use orinoco_core::ElementType;
 
 use crate::device::Span;
 
-/// Where a session's tensors are.
+/// Memory that holds a session's tensors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TensorMemory {
-    /// In the host's memory.
+    /// The host's memory.
     #[default]
     Host,
-    /// On the GPU. A build without CUDA has no such tensors.
+    /// The GPU's memory. A build without CUDA has no such tensors.
     Device,
 }
 
-/// An input that a session lends, to be written before a run.
+/// Input that a session lends, to be written before a run.
 #[derive(Debug)]
 pub enum TensorMut<'a> {
-    /// In the host's memory.
+    /// Tensor in the host's memory.
     Host(TensorViewMut<'a>),
-    /// On the GPU, written by kernels and copies.
+    /// Tensor on the GPU, written by kernels and copies.
     Device(&'a DeviceTensor),
 }
 
 impl<'a> TensorMut<'a> {
-    /// The tensor, which is in the host's memory. Panics if it is on the GPU.
+    /// Returns the tensor in the host's memory. Panics if it is on the GPU.
     pub fn host(self) -> TensorViewMut<'a> {
         match self {
             Self::Host(tensor) => tensor,
@@ -34,7 +34,7 @@ impl<'a> TensorMut<'a> {
         }
     }
 
-    /// The tensor, which is on the GPU. Panics if it is in the host's memory.
+    /// Returns the tensor on the GPU. Panics if it is in the host's memory.
     pub fn device(self) -> &'a DeviceTensor {
         match self {
             Self::Host(tensor) => panic!("an input in the host's memory: {:?}", tensor.shape),
@@ -43,17 +43,17 @@ impl<'a> TensorMut<'a> {
     }
 }
 
-/// An output that a session lends after a run.
+/// Output that a session lends after a run.
 #[derive(Debug)]
 pub enum TensorRef<'a> {
-    /// In the host's memory.
+    /// Tensor in the host's memory.
     Host(TensorView<'a>),
-    /// On the GPU, read by kernels and copies.
+    /// Tensor on the GPU, read by kernels and copies.
     Device(&'a DeviceTensor),
 }
 
 impl<'a> TensorRef<'a> {
-    /// The tensor, which is in the host's memory. Panics if it is on the GPU.
+    /// Returns the tensor in the host's memory. Panics if it is on the GPU.
     pub fn host(self) -> TensorView<'a> {
         match self {
             Self::Host(tensor) => tensor,
@@ -61,7 +61,7 @@ impl<'a> TensorRef<'a> {
         }
     }
 
-    /// The tensor, which is on the GPU. Panics if it is in the host's memory.
+    /// Returns the tensor on the GPU. Panics if it is in the host's memory.
     pub fn device(self) -> &'a DeviceTensor {
         match self {
             Self::Host(tensor) => panic!("an output in the host's memory: {:?}", tensor.shape),
@@ -70,56 +70,56 @@ impl<'a> TensorRef<'a> {
     }
 }
 
-/// A tensor on the GPU, row-major. It stays where it is.
+/// Tensor on the GPU, row-major. Its address does not change.
 #[derive(Clone, Debug)]
 pub struct DeviceTensor {
-    /// Its axes.
+    /// Size of each axis.
     pub shape: Vec<usize>,
-    /// The type of its elements.
+    /// Type of the elements.
     pub element: ElementType,
-    /// Its bytes.
+    /// Memory of the elements.
     pub span: Span,
 }
 
-/// A tensor to read, row-major.
+/// Tensor to read, row-major.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TensorView<'a> {
-    /// Its axes.
+    /// Size of each axis.
     pub shape: &'a [usize],
-    /// Its elements.
+    /// Elements in row-major order.
     pub data: Elements<'a>,
 }
 
-/// A tensor to write, row-major.
+/// Tensor to write, row-major.
 #[derive(Debug)]
 pub struct TensorViewMut<'a> {
-    /// Its axes.
+    /// Size of each axis.
     pub shape: &'a [usize],
-    /// Its elements.
+    /// Elements in row-major order.
     pub data: ElementsMut<'a>,
 }
 
 macro_rules! elements {
     ($($variant:ident $type:ty, $to_f32:expr, $from_f32:expr;)*) => {
-        /// The elements of a tensor, typed.
+        /// Typed elements of a tensor.
         #[derive(Clone, Copy, Debug, PartialEq)]
         #[non_exhaustive]
         #[allow(missing_docs, reason = "each variant is the element type of the same name")]
         pub enum Elements<'a> { $($variant(&'a [$type]),)* }
 
-        /// The elements of a tensor, typed, to write.
+        /// Typed elements of a tensor, to write.
         #[derive(Debug)]
         #[non_exhaustive]
         #[allow(missing_docs, reason = "each variant is the element type of the same name")]
         pub enum ElementsMut<'a> { $($variant(&'a mut [$type]),)* }
 
         impl Elements<'_> {
-            /// Their type.
+            /// Returns the type of the elements.
             pub fn element(&self) -> ElementType {
                 match self { $(Self::$variant(_) => ElementType::$variant,)* }
             }
 
-            /// Replaces the content of `target` by these elements as f32. Reuses its memory.
+            /// Replaces the content of `target` by these elements as f32, and reuses its memory.
             pub fn to_f32(&self, target: &mut Vec<f32>) {
                 target.clear();
                 match self { $(Self::$variant(source) => target.extend(source.iter().map(|x| $to_f32(*x))),)* }
@@ -127,24 +127,24 @@ macro_rules! elements {
         }
 
         impl ElementsMut<'_> {
-            /// Their type.
+            /// Returns the type of the elements.
             pub fn element(&self) -> ElementType {
                 match self { $(Self::$variant(_) => ElementType::$variant,)* }
             }
 
-            /// Their number.
+            /// Returns the number of elements.
             #[allow(clippy::len_without_is_empty, reason = "a tensor to write is never asked whether it is empty")]
             pub fn len(&self) -> usize {
                 match self { $(Self::$variant(target) => target.len(),)* }
             }
 
-            /// Writes every element from `source`: rounded to the nearest and kept in range for integers, false only
-            /// for zero. Panics unless there are as many.
+            /// Writes every element from `source`. Integers are rounded to the nearest and saturated to their range; a
+            /// boolean is false only for zero. Panics unless `source` has the same number of elements.
             pub fn copy_from_f32(&mut self, source: &[f32]) {
                 self.map_from_f32(source, |x| x);
             }
 
-            /// The same with `map` of every number.
+            /// Writes every element from `source` like `copy_from_f32`, after applying `map` to it.
             pub fn map_from_f32(&mut self, source: &[f32], map: impl Fn(f32) -> f32) {
                 match self { $(Self::$variant(target) => {
                     assert_eq!(target.len(), source.len(), "a tensor is written whole");
@@ -166,7 +166,7 @@ elements! {
 }
 
 impl<'a> Elements<'a> {
-    /// The values, if they are f32.
+    /// Returns the values, if they are f32.
     pub fn f32(self) -> Option<&'a [f32]> {
         match self {
             Self::F32(values) => Some(values),
@@ -176,7 +176,7 @@ impl<'a> Elements<'a> {
 }
 
 impl<'a> ElementsMut<'a> {
-    /// The values, if they are f32.
+    /// Returns the values, if they are f32.
     pub fn f32(self) -> Option<&'a mut [f32]> {
         match self {
             Self::F32(values) => Some(values),

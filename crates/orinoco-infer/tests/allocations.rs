@@ -1,5 +1,5 @@
-//! After warm-up a replay allocates nothing in our code: every allocation of the thread is counted, those inside the
-//! engine's call apart. `ORINOCO_TEST_LONG=1` makes it 10,000 replays.
+//! After warm-up, executing a bound model allocates nothing outside of the engine. Every allocation of the thread is
+//! counted, and those inside the engine's call separately. `ORINOCO_TEST_LONG=1` sets 10,000 executions instead of 100.
 #![expect(unsafe_code, reason = "a global allocator that counts")]
 #![allow(clippy::print_stdout, reason = "tests say what they skip and what they counted")]
 
@@ -16,7 +16,7 @@ use orinoco_infer::{
 use orinoco_model::Repository;
 use orinoco_pipeline::{Executor, Frame, MonotonicClock, Slot, SlotPool};
 
-/// Replays before anything is counted: pools, rows and findings have their size then.
+/// Number of executions before allocations are counted. They give pools, rows and results their final size.
 const WARM: usize = 5;
 
 thread_local! {
@@ -25,7 +25,7 @@ thread_local! {
     static IN_ENGINE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// The system's allocator, which counts what this thread asks for.
+/// System allocator that counts the requests of this thread.
 struct Counting;
 
 fn note() {
@@ -36,7 +36,7 @@ fn note() {
     });
 }
 
-// SAFETY: every call goes to the system's allocator as it came; counting allocates nothing.
+// SAFETY: every call is passed to the system's allocator unchanged; counting allocates nothing.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         note();
@@ -59,7 +59,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// A session that says when the engine runs.
+/// Session that records whether the engine's call is under way.
 struct Watched(Box<dyn Session>);
 
 impl Session for Watched {
@@ -79,7 +79,7 @@ impl Session for Watched {
     }
 }
 
-/// A plan of the demo's model; `None`, with a line, where the engine cannot run here.
+/// Binds the demo's model; `None`, with a printed line, if the engine cannot run on this machine.
 fn plan(engine: &str, scratch: &Scratch) -> Option<ImagePlan> {
     let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models");
     let repository = Repository { roots: vec![models], data: Vec::new() };
@@ -98,7 +98,7 @@ fn plan(engine: &str, scratch: &Scratch) -> Option<ImagePlan> {
     let clock = Arc::new(MonotonicClock::default());
     let mut plan =
         ImagePlan::new(&model, &binding, prepared.as_ref(), session, &context, clock).expect("it runs");
-    // Others may compute in it while a plan is bound.
+    // Another model of the lane may compute in the scratch while this one is bound.
     assert_eq!(scratch.usage().allocations, 0, "a plan keeps out of it until it is replayed");
     let mut results = [InferenceResult::default()];
     plan.execute(&[frame()], &mut results).expect("it runs");

@@ -1,5 +1,5 @@
-//! Plans on the GPU beside those on the CPU: with every tensor on the device, and an engine on the host between two copies.
-//! Without a GPU the kernels run in a stand-in for the driver.
+//! Models bound on the GPU, compared with the same models on the CPU: every tensor is on the device, and an engine on
+//! the host computes between two copies. Without a GPU the kernels run in a stand-in for the driver.
 #![cfg(all(feature = "cuda", feature = "tract"))]
 
 use std::io::Write;
@@ -22,7 +22,7 @@ use orinoco_model::{Binding, Model, Repository};
 use orinoco_pipeline::{Executor, Frame, Lease, MonotonicClock, Slot, SlotPool};
 use orinoco_vision::{HeadSpec, heads};
 
-/// The largest difference of a score, and of a pixel as a share of the box.
+/// Maximum difference of a score, coordinate or tensor element; relative for values above 1.
 const DIFFERENCE_MAX: f32 = 1e-3;
 
 #[expect(clippy::print_stderr, reason = "a test that did not run says so")]
@@ -30,7 +30,7 @@ fn note(text: &str) {
     eprintln!("{text}");
 }
 
-/// An engine on the host behind tensors on the GPU: what it reads is copied there and back.
+/// Engine on the host with its tensors on the GPU: inputs are copied to the host, and outputs back to the GPU.
 struct HostEngine {
     session: Box<dyn Session>,
     inputs: Vec<DeviceTensor>,
@@ -102,7 +102,7 @@ fn fill<T, const N: usize>(values: &mut [T], bytes: &[u8], value: impl Fn([u8; N
     values.iter_mut().zip(bytes.as_chunks::<N>().0).for_each(|(target, bytes)| *target = value(*bytes));
 }
 
-/// A model, prepared by the engine that is always here.
+/// Model prepared by tract, the engine that runs on every machine.
 struct Loaded {
     model: Model,
     binding: Binding,
@@ -110,7 +110,8 @@ struct Loaded {
 }
 
 impl Loaded {
-    /// A model of the repository, or of the test data, changed by `change`; `None`, with a line, without its file.
+    /// Loads a model of the repository or of the test data, changed by `change`; `None`, with a printed line, if its
+    /// file is missing.
     fn new(name: &str, batch: usize, change: impl FnOnce(&mut Model)) -> Option<Self> {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         let data = root.join("../shared/data");
@@ -151,7 +152,7 @@ impl Loaded {
     }
 }
 
-/// A frame of stripes that bend, with rows `padding` bytes longer than they need to be.
+/// Creates a frame of curved stripes, with rows that are `padding` bytes longer than necessary.
 fn frame(format: PixelFormat, size: (u32, u32), padding: usize, shift: usize) -> Frame {
     let mut desc = FrameDesc::packed(format, size.0, size.1);
     let mut offset = 0;
@@ -170,7 +171,8 @@ fn frame(format: PixelFormat, size: (u32, u32), padding: usize, shift: usize) ->
     Frame::new(desc, Slot::Owned(slot), Nanos(0)).expect("it fits")
 }
 
-/// A picture in memory of a Jetson's video hardware, here a file. Dropping it gives it back.
+/// Image in the memory of a Jetson's video hardware, represented by a file. Dropping it counts one more in
+/// `given_back`.
 struct Surface {
     file: OwnedFd,
     given_back: Arc<AtomicUsize>,
@@ -192,7 +194,7 @@ impl Drop for Surface {
     }
 }
 
-/// The pixels of an NV12 frame behind 256 bytes of something else, as a decoder's frame.
+/// Copies the pixels of an NV12 frame into a decoder's frame, behind 256 bytes of other content.
 fn in_video_memory(frame: &Frame, given_back: &Arc<AtomicUsize>) -> Frame {
     const BEFORE: usize = 256;
     let mut desc = frame.desc;
@@ -207,7 +209,7 @@ fn in_video_memory(frame: &Frame, given_back: &Arc<AtomicUsize>) -> Frame {
             bytes.resize(bytes.len() + target.stride - plane.row(y).len(), 0);
         }
     }
-    // The stand-in reads here where the planes are.
+    // The stand-in reads the offsets and strides of the planes from here.
     let planes = &desc.planes[..2];
     let layout = planes.iter().map(|plane| plane.offset).chain(planes.iter().map(|plane| plane.stride));
     for number in layout {
@@ -220,7 +222,7 @@ fn in_video_memory(frame: &Frame, given_back: &Arc<AtomicUsize>) -> Frame {
     Frame::new(desc, Slot::Leased(Box::new(lease)), Nanos(0)).expect("it has a dma-buf")
 }
 
-/// Frames through both plans; what they find must be the same.
+/// Executes the model on both, and checks that the results are the same.
 fn check(loaded: &Loaded, gpu: &EngineContext, batches: &[Vec<Frame>]) -> Vec<InferenceResult> {
     let (mut cpu, mut gpu) = (loaded.on_cpu(), loaded.on_gpu(gpu));
     let mut all = Vec::new();
@@ -260,7 +262,7 @@ fn check_same(name: &str, seen: &InferenceResult, expected: &InferenceResult) {
     }
 }
 
-/// A context with a GPU; `None`, with a line, where there is none.
+/// Returns a context with a GPU; `None`, with a printed line, if there is none.
 fn gpu(check: &str) -> Option<EngineContext> {
     let context = EngineContext::default();
     context.device().map_err(|why| note(&format!("skipped: {check}: {why}"))).ok()?;
@@ -279,7 +281,7 @@ fn boxes_are_those_of_the_cpu() {
     let Some(gpu) = gpu("boxes") else { return };
     let low = |model: &mut Model| model.head.score_threshold = 0.01;
     let loaded = Loaded::new("person-nano", 2, low).expect("it is in the repository");
-    // Alone and as a pair, and each larger than what came before.
+    // Batches of one and of two frames, each frame larger than the previous ones.
     let batches = [
         vec![frame(PixelFormat::Nv12, (320, 180), 0, 0)],
         vec![frame(PixelFormat::I420, (322, 200), 6, 1), frame(PixelFormat::Rgb, (200, 322), 5, 2)],
@@ -335,7 +337,7 @@ fn frames_in_video_memory_are_read_where_they_are_and_given_back() {
     let given_back = Arc::default();
     for (turn, size) in [(320, 180), (320, 180), (640, 360)].into_iter().enumerate() {
         let host: Vec<_> = (0..2).map(|at| frame(PixelFormat::Nv12, size, 12, turn * 2 + at)).collect();
-        // One of them in the host's memory.
+        // One of the two frames is in the host's memory.
         let mixed = [in_video_memory(&host[0], &given_back), host[1].share()];
         let mut expected = vec![InferenceResult::default(); 2];
         let mut seen = expected.clone();

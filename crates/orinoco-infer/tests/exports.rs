@@ -1,5 +1,5 @@
-//! Models as people export them: PyTorch and torchvision, random weights, both of PyTorch's exporters. An engine runs one
-//! and gives PyTorch's own outputs, or refuses it with a reason.
+//! Models exported by PyTorch and torchvision with random weights, with both exporters of PyTorch. An engine either
+//! computes the same outputs as PyTorch, or refuses the model with a reason.
 #![allow(clippy::print_stdout, reason = "what ran and what was refused, shown with --nocapture")]
 
 use std::fs::File;
@@ -10,12 +10,13 @@ use ndarray::{ArrayD, OwnedRepr};
 use ndarray_npy::NpzReader;
 use orinoco_infer::{Engine, EngineContext, SessionSpec, engines};
 
-/// The largest difference from PyTorch's output, as a share of its largest value.
+/// Maximum difference from PyTorch's output, as a share of its largest value.
 const DIFFERENCE_MAX: f32 = 1e-3;
-/// The same for a model in 16-bit floats, whose numbers have ten bits.
+/// Maximum difference of an f16 model, as a share of the largest value: f16 has ten bits of mantissa.
 const HALF_DIFFERENCE_MAX: f32 = 2e-2;
 
-/// The names of the models that the script wrote into `folder`.
+/// Runs the export script, and returns the names of the models that it wrote into `folder`; `None` if its Python
+/// packages are missing.
 fn export(folder: &Path) -> Option<Vec<String>> {
     let python = std::env::var("ORINOCO_PYTHON").unwrap_or_else(|_| "python3".to_owned());
     let has_it = Command::new(&python).args(["-c", "import torchvision, onnxscript"]).output();
@@ -41,7 +42,7 @@ fn arrays(npz: &Path, kind: &str) -> Vec<ArrayD<f32>> {
     arrays
 }
 
-/// The largest difference over all outputs, or why the engine does not run the model.
+/// Returns the maximum difference over all outputs, or the reason why the engine does not run the model.
 fn difference(engine: &dyn Engine, folder: &Path, name: &str) -> Result<f32, String> {
     let npz = folder.join(format!("{name}.npz"));
     let (inputs, outputs) = (arrays(&npz, "in"), arrays(&npz, "out"));

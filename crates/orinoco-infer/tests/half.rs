@@ -1,25 +1,26 @@
-//! Sums of many 16-bit numbers. An engine that adds them up in 16 bits loses the small ones against the large total, in
-//! silence. What an engine takes it must compute as in 32 bits, to within what 16 bits can hold; it may refuse, with a
-//! reason.
+//! Sums of many f16 numbers. An engine that adds them in f16 loses small terms of a large sum without an error. An
+//! engine must compute every graph that it accepts as it would in f32, within the precision of f16; it may refuse a
+//! graph with a reason.
 #![allow(clippy::print_stdout, reason = "the measured errors, shown with --nocapture")]
 
 use half::f16;
 use orinoco_infer::{Engine, EngineContext, SessionSpec, engines};
 use orinoco_tests::onnx::{Attribute, Graph, element};
 
-/// Largest error of a result, as a share of the largest. 16-bit numbers are apart by a 1024th of themselves; a sum that
-/// is off by more than two such steps has lost terms.
+/// Maximum error of a result, as a share of the largest one. Neighbouring f16 numbers differ by a 1024th of their
+/// value; a sum that is off by more than two such steps has lost terms.
 const ERROR_MAX: f64 = 2.0 / 1024.0;
-/// Results smaller than this are compared with it: 16 bits hold nothing finer than a 16 millionth.
+/// Minimum of the value that errors are compared with: f16 has no step finer than a 16 millionth.
 const SMALLEST: f64 = 1e-3;
 
-/// A sum: a graph of one operator over `count` numbers of a type, and its input's shape. Weights are all 1.
+/// Sum: a graph of one operator over `count` numbers of an element type, with the shape of its input. All weights are
+/// 1.
 struct Case {
     name: &'static str,
     graph: fn(count: usize, kind: i32) -> Option<Shaped>,
 }
 
-/// A graph, and the shape of its input.
+/// Graph, and the shape of its input.
 type Shaped = (Graph, Vec<usize>);
 
 fn side(count: usize) -> Option<i64> {
@@ -27,7 +28,7 @@ fn side(count: usize) -> Option<i64> {
     (side * side == count).then_some(side as i64)
 }
 
-/// `count` ones of the type.
+/// Adds a constant of ones with this shape and element type.
 fn ones(graph: Graph, name: &str, shape: &[i64], kind: i32) -> Graph {
     let count: i64 = shape.iter().product();
     let one: &[u8] = if kind == element::F16 { &[0x00, 0x3c] } else { &[0, 0, 0x80, 0x3f] };
@@ -269,7 +270,8 @@ fn cases() -> Vec<Case> {
     cases
 }
 
-/// The output of a case in one type, or why the engine refuses.
+/// Returns the output of a case in one element type, or the reason why the engine refuses it; `None` if there is no
+/// such case.
 fn compute(
     engine: &dyn Engine,
     case: &Case,
@@ -294,7 +296,7 @@ fn compute(
     Some(run().map_err(|fault: orinoco_core::Diagnosis| fault.cause))
 }
 
-/// Numbers around `middle` that look random and are the same every time.
+/// Returns pseudo-random numbers from 0 to 1, the same ones in each run.
 fn noise(index: usize) -> f32 {
     let word = (index as u32).wrapping_mul(2_654_435_761).rotate_left(13).wrapping_mul(0x9e37_79b9);
     (word >> 8) as f32 / 16_777_216.0
@@ -311,8 +313,8 @@ const FILLS: [Fill; 6] = [
     ("one 64, then 0.02", |index| if index == 0 { 64.0 } else { 0.02 }),
 ];
 
-/// The largest error of a case, as a share of its largest result; why the engine refuses it; `None` where it has no such
-/// case.
+/// Returns the maximum error of a case as a share of its largest result, or the reason why the engine refuses it;
+/// `None` if there is no such case.
 fn error_of(
     engine: &dyn Engine,
     case: &Case,
@@ -329,7 +331,7 @@ fn error_of(
     };
     let size = full.iter().fold(SMALLEST, |most, value| f64::max(most, f64::from(value.abs())));
     let worst = half.iter().zip(&full).map(|(half, full)| {
-        // What 16 bits cannot hold is infinite in them, and what is no number in 32 bits says nothing.
+        // A value that f16 cannot represent is infinite there, and one that is not a number in f32 cannot be compared.
         let is_held = full.abs() <= f16::MAX.to_f32();
         let error = (f64::from(*half) - f64::from(*full)).abs() / size;
         if !is_held {
@@ -383,7 +385,7 @@ fn sums_of_many_16_bit_numbers_are_right_or_refused() {
     }
 }
 
-/// The models that people have: a mean over the 7 by 7 to 14 by 14 cells that are left of a photo.
+/// Common models end with a mean over the 7 by 7 to 14 by 14 cells that remain of a photo.
 #[test]
 fn small_means_and_long_rows_of_16_bit_numbers_are_not_refused() {
     for engine in engines().into_iter().filter(|engine| engine.check(&EngineContext::default()).is_ok()) {

@@ -1,5 +1,6 @@
-//! ONNX's own tests of its operators (the Python package `onnx` carries them), on every engine. An engine may refuse a
-//! model, with a reason; what it takes it must compute as the tests say, except for the lines of `nodes_wrong.txt`.
+//! ONNX's own tests of its operators (from the Python package `onnx`), on every engine. An engine may refuse a model
+//! with a reason. It must compute every model that it accepts as the test requires, except for the lines of
+//! `nodes_wrong.txt`.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "the counts, shown with --nocapture")]
 
 use std::collections::BTreeMap;
@@ -10,11 +11,11 @@ use half::f16;
 use orinoco_infer::{Elements, ElementsMut, Engine, EngineContext, Session, SessionSpec, engines};
 use orinoco_tests::onnx::TensorProto;
 
-/// As `onnx.backend.test.runner` compares.
+/// Tolerances of `onnx.backend.test.runner`.
 const RELATIVE: f64 = 1e-3;
 const ABSOLUTE: f64 = 1e-7;
 
-/// The elements of a stored tensor, of the types that Orinoco carries.
+/// Elements of a stored tensor, of the element types that Orinoco supports.
 #[derive(Debug)]
 enum Stored {
     F32(Vec<f32>),
@@ -53,7 +54,7 @@ fn stored(tensor: &TensorProto) -> Option<Stored> {
     })
 }
 
-/// Writes a stored tensor; whether its type and number of elements are the input's.
+/// Writes a stored tensor into an input. Returns whether type and number of elements are the same.
 fn write(target: ElementsMut<'_>, source: &Stored) -> bool {
     fn copy<T: Copy>(target: &mut [T], source: &[T]) -> bool {
         let fits = target.len() == source.len();
@@ -74,7 +75,7 @@ fn write(target: ElementsMut<'_>, source: &Stored) -> bool {
     }
 }
 
-/// Whether an output is the stored one.
+/// Whether an output equals the stored one, within the tolerances.
 fn same(ours: Elements<'_>, theirs: &Stored) -> bool {
     fn close(a: f64, b: f64) -> bool {
         a == b || (a.is_nan() && b.is_nan()) || (a - b).abs() <= ABSOLUTE + RELATIVE * b.abs()
@@ -94,10 +95,10 @@ fn same(ours: Elements<'_>, theirs: &Stored) -> bool {
     }
 }
 
-/// Lines of `engine test why`, where a test may have a `*` in it.
+/// Known wrong results: lines of `engine test reason`, in which the test may contain one `*`.
 const WRONG: &str = include_str!("nodes_wrong.txt");
 
-/// Whether a line of [`WRONG`] lets the engine compute the test wrongly.
+/// Whether a line of [`WRONG`] permits a wrong result of the engine for this test.
 fn is_known(engine: &str, test: &str) -> bool {
     let lines = WRONG.lines().filter(|line| !line.starts_with('#'));
     lines.filter_map(|line| line.split_once(' ')).any(|(of, rest)| {
@@ -112,12 +113,12 @@ fn is_known(engine: &str, test: &str) -> bool {
 
 enum FrameResult {
     Passed,
-    /// The engine, or Orinoco's set of types, does not take it.
+    /// The engine refuses the model, or Orinoco does not support one of its element types.
     Refused(String),
     Wrong(String),
 }
 
-/// The stored tensors `<kind>_0.pb`, `<kind>_1.pb`, .. of a test; `None` where one is no tensor of a carried type.
+/// Reads the stored tensors `<kind>_0.pb`, `<kind>_1.pb`, .. of a test; `None` if one has an unsupported element type.
 fn tensors(case: &Path, kind: &str) -> Option<Vec<(Vec<usize>, Stored)>> {
     let file = |index: usize| case.join(format!("{kind}_{index}.pb"));
     let files = (0..).map(file).take_while(|file| file.is_file());
@@ -129,8 +130,8 @@ fn tensors(case: &Path, kind: &str) -> Option<Vec<(Vec<usize>, Stored)>> {
         .collect()
 }
 
-/// Tests of operators whose outputs are as long as what they find. They run on zeros first, as every model does when its
-/// engine is proved: a session must not keep the shapes of that run.
+/// Name prefixes of tests whose operators have outputs with a length that depends on the input. They first run on
+/// zeros, like the probe inference of every model: a session must not keep the shapes of that run.
 const FINDERS: [&str; 4] = ["test_compress_", "test_nonmaxsuppression_", "test_nonzero_", "test_unique_"];
 
 fn run(engine: &dyn Engine, case: &Path) -> FrameResult {
@@ -177,7 +178,7 @@ fn run(engine: &dyn Engine, case: &Path) -> FrameResult {
     FrameResult::Passed
 }
 
-/// The tests, written into `folder` by the Python package that has them.
+/// Writes the tests of the Python package into `folder`, and returns their folders; `None` if the package is missing.
 fn cases(folder: &Path) -> Option<Vec<PathBuf>> {
     let python = std::env::var("ORINOCO_PYTHON").unwrap_or_else(|_| "python3".to_owned());
     let has_it = Command::new(&python).args(["-c", "import onnx"]).output();

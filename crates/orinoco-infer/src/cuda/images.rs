@@ -1,4 +1,4 @@
-//! Frames into an input on the GPU.
+//! Adapter that preprocesses frames on the GPU, into an input there.
 
 use std::path::{Path, PathBuf};
 
@@ -18,17 +18,18 @@ use crate::faults::device_failed;
 use crate::stream::ExecutionStream;
 use crate::tensor::DeviceTensor;
 
-/// The longest side of a frame for the antialiased resize, whose weights have room in the table from the start.
+/// Maximum side of a frame for the antialiased resize, in pixels. The table reserves space for its weights at the
+/// start.
 const FRAME_SIDE_MAX: u32 = 4096;
 
-/// Frames into an input on the GPU, preprocessed there.
+/// Adapter that preprocesses frames on the GPU, into the session's input there.
 pub(crate) struct DeviceImages {
     file: PathBuf,
     spec: InputSpec,
     batch: usize,
     intake: Intake,
     table: FrameTable,
-    /// The session's input, and what goes in.
+    /// Memory of the session's input, and its format.
     input: Span,
     tensor: ImageTensor,
     mappings: Vec<Mapping>,
@@ -57,12 +58,12 @@ impl DeviceImages {
         })
     }
 
-    /// The table of the frames, where kernels read it.
+    /// Returns the table of the frames, as kernels read it.
     pub(super) fn table(&self) -> TableSpan {
         self.table.span()
     }
 
-    /// Whether frames in a Jetson's video memory are read where they are.
+    /// Whether frames in a Jetson's video memory are read in place.
     pub(crate) fn reads_video_memory(&self) -> bool {
         self.intake.reads_video_memory()
     }
@@ -100,7 +101,7 @@ impl Adapter<[Frame]> for DeviceImages {
         });
         let ran = ran.and_then(|ran| {
             intake.release(stream)?;
-            // The engine would wait for it, too; here the time is counted as preprocessing.
+            // The engine would wait for it, too. Waiting here counts the time as preprocessing.
             stream.synchronize()?;
             Ok(ran)
         });
@@ -111,18 +112,18 @@ impl Adapter<[Frame]> for DeviceImages {
         &self.mappings
     }
 
-    /// Lets go of those frames that decoders wait for.
+    /// Releases the frames that a decoder waits for.
     fn release(&mut self, frames: &[Frame], stream: &ExecutionStream) {
         if !frames.iter().any(is_lent) {
             return;
         }
-        // After a fault something may still be on its way; what cannot be waited for does not run any more either.
+        // After an error, queued work may still run. If the wait fails, that work does not run any more either.
         let _ = stream.wait();
         (0..self.batch).for_each(|item| self.table.clear(item));
     }
 }
 
-/// The stream of a model that is bound on the GPU.
+/// Returns the CUDA stream of a model that is bound on the GPU. Panics for another stream.
 pub(super) fn on_gpu(stream: &ExecutionStream) -> &Stream {
     stream.device().expect("it was made on the GPU")
 }

@@ -1,24 +1,24 @@
-//! Frames to where the GPU reads them.
+//! Transfer of frames to memory that the GPU reads.
 
 use orinoco_core::{FrameDesc, FrameView, MemoryDomain};
 use orinoco_cuda::{CudaError, Device, MemoryKind, PinnedBuffer, Span, Stream, Surfaces, Upload, Uploaded};
 use orinoco_pipeline::Frame;
 
-/// A place for each frame of a batch. It grows with the frames; else nothing is allocated.
+/// Buffers that hold each frame of a batch for the GPU. They grow with the frames; otherwise nothing is allocated.
 pub(super) struct Intake {
     device: Device,
     batch: usize,
     places: IntakeSlots,
-    /// Bytes that each place has.
+    /// Size of each buffer, in bytes.
     bytes: usize,
-    /// What brings frames in a Jetson's video memory to the GPU, which reads them where they are.
+    /// Import of frames in a Jetson's video memory, which the GPU reads in place.
     surfaces: Result<Surfaces, CudaError>,
 }
 
 enum IntakeSlots {
-    /// Read where they are: the GPU's memory is the host's.
+    /// Pinned host memory that the GPU reads in place: an integrated GPU shares the host's memory.
     Pinned(Vec<PinnedBuffer>),
-    /// Copied beside the work.
+    /// Staging buffers, which are copied to a discrete GPU while other work runs there.
     Upload(Option<Upload>, Vec<Uploaded>),
 }
 
@@ -31,12 +31,12 @@ impl Intake {
         Self { device: device.clone(), batch, places, bytes: 0, surfaces: Surfaces::open(device) }
     }
 
-    /// Whether a Jetson's video memory can be read.
+    /// Whether frames in a Jetson's video memory can be read.
     pub(super) fn reads_video_memory(&self) -> bool {
         self.surfaces.is_ok() && self.device.info().memory == MemoryKind::Integrated
     }
 
-    /// Makes the places large enough for each of `frames` that needs one.
+    /// Enlarges the buffers to hold each of `frames` that has to be copied.
     pub(super) fn make_room(&mut self, frames: &[Frame]) -> Result<(), CudaError> {
         let copied = frames.iter().filter(|frame| !is_lent(frame));
         let bytes = copied.map(|frame| frame.desc.bytes_packed()).max().unwrap_or(0);
@@ -57,8 +57,9 @@ impl Intake {
         Ok(())
     }
 
-    /// Puts a frame, for which there is room, where kernels that follow in `stream` read it: without the padding of its
-    /// rows, or as it is, where it [is lent](is_lent). Nothing that reads what lay there before may be running.
+    /// Transfers a frame, for which the buffers are large enough, to memory that kernels queued later in `stream` read.
+    /// It is copied without the padding of its rows, unless it [is lent](is_lent) and read in place. No running work
+    /// may read the previous content of the buffer.
     pub(super) fn place(
         &mut self,
         item: usize,
@@ -92,7 +93,8 @@ impl Intake {
         surfaces.span(&frame.desc, dma_buf, frame.share())
     }
 
-    /// Says that everything which reads the frames is queued in `stream`.
+    /// Marks the frames as free for reuse after the work that is queued in `stream`, which includes everything that
+    /// reads them.
     pub(super) fn release(&mut self, stream: &Stream) -> Result<(), CudaError> {
         if let IntakeSlots::Upload(Some(upload), uploaded) = &mut self.places {
             for pushed in uploaded.drain(..) {
@@ -103,7 +105,7 @@ impl Intake {
     }
 }
 
-/// Whether a frame's memory is a decoder's, which waits for it, and not the host's.
+/// Whether a frame's memory belongs to a decoder, which waits for its release, and not to the host.
 pub(super) fn is_lent(frame: &Frame) -> bool {
     frame.desc.memory == MemoryDomain::DmaBuf
 }

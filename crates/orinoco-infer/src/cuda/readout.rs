@@ -1,5 +1,5 @@
-//! What a model found, from the GPU to the host: boxes and classes where kernels read them out of the outputs, and the
-//! outputs themselves for every other head.
+//! Readout of results from outputs on the GPU: kernels extract boxes and classes, and for every other head the outputs
+//! are copied to the host.
 
 use std::path::PathBuf;
 
@@ -22,7 +22,7 @@ use crate::head::{OUTPUTS_MAX, as_bound, build, too_many};
 use crate::stream::ExecutionStream;
 use crate::tensor::DeviceTensor;
 
-/// A model's head on outputs that are on the GPU.
+/// Readout of a model whose outputs are on the GPU.
 pub(crate) struct DeviceHead {
     file: PathBuf,
     how: ReadoutPath,
@@ -30,18 +30,18 @@ pub(crate) struct DeviceHead {
     graph: Graph,
 }
 
-/// How findings come off the GPU.
+/// Method that decodes the outputs.
 enum ReadoutPath {
-    /// By kernels, as boxes.
+    /// Kernels decode boxes.
     Boxes(Boxes),
-    /// By kernels, as the best classes.
+    /// Kernels select the best classes.
     Classes(Classes),
-    /// By the CPU's head, which reads a copy of the outputs.
+    /// The head on the CPU reads a copy of the outputs.
     Host(CopiedHead),
 }
 
 impl DeviceHead {
-    /// What reads the outputs of `session`, or why they are not those of the model's head.
+    /// Builds the readout for the outputs of `session`, or returns the reason why they do not fit the model's head.
     pub(super) fn new(
         model: &Model,
         prepared: &dyn Prepared,
@@ -76,7 +76,7 @@ impl Readout for DeviceHead {
 }
 
 impl ReadoutPath {
-    /// What reads the outputs of `session`, or why they are not those of the model's head.
+    /// Selects the method for the outputs of `session`, or returns the reason why they do not fit the model's head.
     fn new(
         model: &Model,
         prepared: &dyn Prepared,
@@ -105,7 +105,7 @@ impl ReadoutPath {
         }
     }
 
-    /// Queues what brings the findings of a run to the host.
+    /// Queues the kernels and copies that bring the results of a run to the host.
     fn record(&self, stream: &Stream, table: &TableSpan) -> Result<(), CudaError> {
         match self {
             Self::Boxes(boxes) => boxes.record(stream, table),
@@ -114,7 +114,7 @@ impl ReadoutPath {
         }
     }
 
-    /// Reads them, once that is done: as many as `results`.
+    /// Reads as many `results`, once the queued work is done.
     fn read(
         &mut self,
         stream: &Stream,
@@ -130,7 +130,7 @@ impl ReadoutPath {
     }
 }
 
-/// How the boxes of a head lie in its output, if there is a kernel for them.
+/// Returns the layout of the boxes in a head's output, if there is a kernel for it.
 fn box_rows(spec: &HeadSpec, input: &InputSpec, shape: &[usize]) -> Option<BoxRows> {
     match (spec.kind.form, shape) {
         (OutputForm::GridRows, _) => {
@@ -146,7 +146,7 @@ fn box_rows(spec: &HeadSpec, input: &InputSpec, shape: &[usize]) -> Option<BoxRo
 
 // ---- boxes -----------------------------------------------------------------------------------------------------------
 
-/// Boxes decoded and suppressed on the GPU.
+/// Boxes that are decoded and suppressed on the GPU.
 struct Boxes {
     decode: Decode,
     suppress: Suppress,
@@ -155,7 +155,7 @@ struct Boxes {
     lists: CandidateLists,
     kept: PinnedBuffer,
     totals: PinnedBuffer,
-    /// For a picture with more candidates than a list holds, or with boxes that the kernels take otherwise.
+    /// Fallback for an image with more candidates than a list holds, or with boxes that the kernels treat differently.
     host: CopiedHead,
 }
 
@@ -224,8 +224,9 @@ impl Boxes {
     }
 }
 
-/// Whether the kernels treat a box as the CPU's head does: they neither leave out what is not finite, nor compare boxes
-/// whose area single precision cannot hold. Nothing hides such a box, so it is in their list unless better ones fill it.
+/// Whether the kernels treat a box like the CPU's head. They neither leave out boxes that are not finite, nor compare
+/// boxes whose area overflows single precision. No other box suppresses such a box, so it is in the kernels' list
+/// unless better ones fill it.
 fn is_certain(found: &Detection) -> bool {
     found.is_finite() && found.bounds.area().is_finite()
 }
@@ -237,7 +238,7 @@ fn detection(candidate: &Candidate) -> Detection {
 
 // ---- classes ---------------------------------------------------------------------------------------------------------
 
-/// The best classes, found on the GPU.
+/// Best classes, which a kernel selects on the GPU.
 struct Classes {
     how: Classify,
     output: Span,
@@ -260,7 +261,7 @@ impl Classes {
             activation: spec.activation,
             background: spec.background,
             top: spec.top,
-            // The kernel keeps what is at least this; heads keep what is above their threshold.
+            // The kernel keeps scores of at least the threshold; heads keep scores above it.
             threshold: spec.score_threshold.next_up(),
         };
         let best = PinnedBuffer::new(device, batch * how.top.max(1) * CLASS_BYTES)?;
@@ -295,7 +296,7 @@ impl Classes {
 
 // ---- every other head ------------------------------------------------------------------------------------------------
 
-/// The CPU's head, and copies of the outputs for it.
+/// Head on the CPU, and copies of the outputs for it.
 struct CopiedHead {
     outputs: Vec<HostOutput>,
     batch: usize,
@@ -351,7 +352,7 @@ impl CopiedHead {
     }
 }
 
-/// Replaces `target` by the elements in `bytes`.
+/// Replaces the content of `target` by the elements in `bytes`, converted to f32.
 fn to_f32(bytes: &[u8], element: ElementType, target: &mut Vec<f32>) {
     fn each<const N: usize>(bytes: &[u8], target: &mut Vec<f32>, value: impl Fn([u8; N]) -> f32) {
         target.clear();

@@ -1,10 +1,10 @@
-//! A GPU in a build without CUDA: nothing here has a value, but the reason why there is none.
+//! GPU types of a build without CUDA. None of them can have a value, except the reason why there is no GPU.
 
 use std::fmt;
 
 use orinoco_memory::Usage;
 
-/// Has no values.
+/// Type without values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Never {}
 
@@ -14,31 +14,31 @@ impl fmt::Display for Never {
     }
 }
 
-/// Why no GPU can be used here: a sentence for people.
+/// Reason why no GPU can be used: a sentence for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unavailable {
-    /// The sentence, without its full stop.
+    /// Sentence, without its full stop.
     pub reason: String,
 }
 
-/// A GPU.
+/// GPU. It has no values in this build.
 #[derive(Clone, Debug)]
 pub struct Device(Never);
 
 impl Device {
-    /// Says why there is none.
+    /// Returns the reason why there is no GPU.
     ///
     /// # Errors
-    /// Always.
+    /// Always fails.
     pub fn open(_ordinal: u32) -> Result<Self, Unavailable> {
         Err(Unavailable { reason: "this build has no CUDA".to_owned() })
     }
 }
 
-/// A call of the driver that failed.
+/// Failed call of the CUDA driver. It has no values in this build.
 #[derive(Clone, Debug)]
 pub struct CudaError {
-    /// What the driver answered.
+    /// Error of the driver.
     pub source: Never,
 }
 
@@ -48,16 +48,16 @@ impl fmt::Display for CudaError {
     }
 }
 
-/// Bytes on a GPU.
+/// Memory range on a GPU. It has no values in this build.
 #[derive(Clone, Debug)]
 pub struct Span(Never);
 
-/// A stream of a GPU.
+/// CUDA stream. It has no values in this build.
 #[derive(Debug)]
 pub struct Stream(Never);
 
 impl Stream {
-    /// Waits for what is queued.
+    /// Waits for all queued work.
     ///
     /// # Errors
     /// Those of the driver.
@@ -66,12 +66,12 @@ impl Stream {
     }
 }
 
-/// A lane's scratch memory on a GPU.
+/// Scratch memory of a lane on a GPU. It has no values in this build.
 #[derive(Debug)]
 pub(crate) struct DevicePool(Never);
 
 impl DevicePool {
-    /// Allocates it.
+    /// Allocates a pool.
     ///
     /// # Errors
     /// Those of the driver.
@@ -79,22 +79,22 @@ impl DevicePool {
         match device.0 {}
     }
 
-    /// One that measures.
+    /// Creates a pool that measures the size it needs.
     pub(crate) fn measuring(device: &Device) -> Self {
         match device.0 {}
     }
 
-    /// Its size.
+    /// Returns the size in bytes.
     pub(crate) fn bytes(&self) -> usize {
         match self.0 {}
     }
 
-    /// What was done in it.
+    /// Returns the usage of all models.
     pub(crate) fn usage(&self) -> Usage {
         match self.0 {}
     }
 
-    /// What each model did in it.
+    /// Returns the usage of each model, by name.
     pub(crate) fn owners(&self) -> Vec<(String, Usage)> {
         match self.0 {}
     }

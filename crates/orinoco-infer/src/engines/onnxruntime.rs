@@ -44,7 +44,7 @@ use crate::faults::{run_failed, unreadable};
 use crate::panics::catch_panic;
 use crate::tensor::TensorMemory;
 
-/// ONNX Runtime, computing in one place.
+/// ONNX Runtime with one execution provider.
 #[derive(Debug)]
 pub(crate) struct OnnxRuntime {
     provider: Provider,
@@ -84,11 +84,11 @@ impl Engine for OnnxRuntime {
     }
 }
 
-/// How sessions of a model are loaded.
+/// Loader of a model's sessions, with their settings.
 struct Loader {
     runtime: Arc<Runtime>,
     provider: Provider,
-    /// The GPU that the provider computes on.
+    /// GPU that the provider computes on; `None` for the CPU.
     device: Option<Device>,
     options: Options,
 }
@@ -101,8 +101,9 @@ impl Loader {
                 .with_intra_threads(self.options.threads.max(1))?
                 .with_inter_threads(1)?
                 .with_parallel_execution(false)?
-                // Idle workers that spin take the cores that decode and preprocess need on a small board: at two threads
-                // and 30 ms between frames they cost 2.5 to 3.8 times the CPU time, and on busy cores latency as well.
+                // On a small board, spinning idle workers take the cores that decoding and preprocessing need: with two
+                // threads and 30 ms between frames they took 2.5 to 3.8 times the CPU time, and increased the latency
+                // on busy cores.
                 .with_intra_op_spinning(false)?
                 .with_deterministic_compute(true)?;
             for (symbol, size) in overrides {
@@ -119,11 +120,11 @@ impl Loader {
     }
 }
 
-/// A model in ONNX Runtime.
+/// Model that ONNX Runtime has read.
 struct OrtModel {
     loader: Loader,
     graph: GraphDesc,
-    /// At first the session that told inputs and outputs.
+    /// Loaded session without bindings; at first the one from which inputs and outputs were read.
     spare: SpareSession,
 }
 
@@ -180,7 +181,8 @@ impl OrtModel {
         bound.map_err(|why| run_failed(file, why.message()))
     }
 
-    /// A session whose tensors are on the GPU; `None` where the engine computes elsewhere, or an output has no fixed shape.
+    /// Binds a session whose tensors are on the GPU; `None` if the engine computes elsewhere, or an output has no fixed
+    /// shape.
     #[cfg(feature = "cuda")]
     fn on_device(&self, wanted: &SessionSpec<'_>) -> Result<Option<CudaSession>, Diagnosis> {
         let Some(device) = &self.loader.device else { return Ok(None) };

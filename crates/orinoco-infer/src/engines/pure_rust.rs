@@ -1,6 +1,8 @@
-//! `tract`: pure Rust, linked in, runs everywhere. It takes two to five times ONNX Runtime's time, and one thread.
+//! `tract`: an engine in pure Rust, linked in, which runs everywhere. It takes two to five times the time of ONNX
+//! Runtime, and uses one thread.
 //!
-//! It panics on some malformed models and on some sound ones that it cannot handle; here a panic is an error like any.
+//! tract panics on some malformed models and on some valid ones that it cannot handle. Such a panic is returned as an
+//! error.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -22,10 +24,10 @@ use crate::panics::catch_panic;
 use crate::stream::ExecutionStream;
 use crate::tensor::{Elements, ElementsMut, TensorMut, TensorRef, TensorView, TensorViewMut};
 
-/// tract has no constant for it; a test compares it with `Cargo.lock`.
+/// Version of tract, which has no constant for it. A test compares it with `Cargo.lock`.
 const VERSION: &str = "0.23.9";
 
-/// The engine that needs nothing installed.
+/// Engine that needs no installed library.
 #[derive(Debug, Default)]
 pub(crate) struct PureRust;
 
@@ -45,16 +47,16 @@ impl Engine for PureRust {
     }
 }
 
-/// One shape per input.
+/// Shape of each input.
 type Shapes = Vec<Vec<usize>>;
 
-/// A model as tract has read it: types and shapes not yet inferred.
+/// Model as tract has read it, before it infers types and shapes.
 struct TractModel {
     file: PathBuf,
     graph: InferenceModel,
     inputs: Vec<TensorDesc>,
     outputs: Vec<TensorDesc>,
-    /// The plan of the latest shapes. Sessions of the same shapes share it, and with it the weights.
+    /// Bound model of the latest shapes. Sessions with the same shapes share it, and with it the weights.
     plan: Mutex<Option<(Shapes, Arc<TypedRunnableModel>)>>,
 }
 
@@ -63,8 +65,8 @@ impl TractModel {
         let onnx = tract_onnx::onnx();
         let mut opened = File::open(file).map_err(|why| unreadable(file, &why.to_string()))?;
         let mut proto = onnx.proto_model_for_read(&mut opened).map_err(|_| unreadable(file, NOT_ONNX))?;
-        // Exporters note the shapes between nodes with the names of open axes; tract cannot unify such a name with the
-        // size that a session gives it, and infers the shapes itself.
+        // Exporters declare the shapes between nodes with the names of dynamic axes. tract cannot unify such a name
+        // with the size that a session fixes, but infers the shapes by itself.
         proto.graph.iter_mut().for_each(|graph| graph.value_info.clear());
         let graph = proto.graph.as_ref().ok_or_else(|| unreadable(file, NOT_ONNX))?;
         let mut graphs = Vec::new();
@@ -88,7 +90,7 @@ impl TractModel {
         })
     }
 
-    /// The graph with its inputs' shapes fixed, optimised for this CPU. What the file has in 16 bits is computed in 32.
+    /// Fixes the shapes of the graph's inputs, and optimises it for this CPU. Operations on f16 are computed in f32.
     fn plan(&self, shapes: &[Vec<usize>]) -> TractResult<Arc<TypedRunnableModel>> {
         let mut graph = self.graph.clone();
         for (index, (input, shape)) in self.inputs.iter().zip(shapes).enumerate() {
@@ -96,9 +98,9 @@ impl TractModel {
             graph.set_input_fact(index, InferenceFact::dt_shape(element, shape.as_slice()))?;
         }
         let mut typed = graph.into_typed()?;
-        // tract adds up 16-bit numbers in 16 bits, where a total of 2048 no longer sees a 1: means of 64 by 64 cells and
-        // convolutions of 64 channels were wrong in silence (`tests/half.rs`). In 32 bits they are right, and faster on
-        // processors without such numbers; the weights take twice the memory.
+        // tract adds f16 numbers in f16, where adding 1 to a sum of 2048 has no effect: means of 64 by 64 cells and
+        // convolutions of 64 channels were wrong without an error (`tests/half.rs`). In f32 they are right, and faster
+        // on processors without f16 arithmetic; the weights take twice the memory.
         FloatPrecisionTranslator::new(DatumType::F16, DatumType::F32).transform(&mut typed)?;
         typed.into_optimized()?.into_runnable()
     }
@@ -138,7 +140,7 @@ impl Prepared for TractModel {
     }
 }
 
-/// Refuses graphs with operators that tract lacks, naming all of them; tract itself would name one.
+/// Refuses graphs with operators that tract does not have, and names all of them; tract itself would name one.
 fn check_operators(
     file: &Path,
     onnx: &tract_onnx::Onnx,
@@ -155,8 +157,8 @@ fn check_operators(
     }
 }
 
-/// A graph and the graphs inside its nodes: the bodies of If, Loop and Scan. The depth is bounded by the protobuf decoder
-/// (100).
+/// Collects a graph and the graphs inside its nodes, which are the bodies of If, Loop and Scan. The protobuf decoder
+/// bounds the depth (100).
 fn graphs_in<'a>(graph: &'a pb::GraphProto, all: &mut Vec<&'a pb::GraphProto>) {
     all.push(graph);
     for attribute in graph.node.iter().flat_map(|node| &node.attribute) {
@@ -178,18 +180,19 @@ fn check_computed(file: &Path, graph: &pb::GraphProto) -> Result<(), Diagnosis> 
     }
 }
 
-/// What tract 0.23.9 takes without a word and computes otherwise than ONNX says, seen in ONNX's own operator tests.
+/// Returns a description of a node that tract 0.23.9 accepts but computes differently from the ONNX specification. Each
+/// case was seen in ONNX's own operator tests.
 fn miscomputed(node: &pb::NodeProto) -> Option<&'static str> {
     let attribute = |name: &str| node.attribute.iter().find(|attribute| attribute.name == name);
     let text = |name: &str| attribute(name).map(|attribute| attribute.s.as_slice());
     let direction = text("direction").unwrap_or(b"forward");
-    // X, W, R, B.
+    // The inputs are X, W, R and B (bias).
     let bias = node.input.get(3).is_some_and(|name| !name.is_empty());
     let after_reset = attribute("linear_before_reset").is_none_or(|attribute| attribute.i == 0);
     match node.op_type.as_str() {
         "LSTM" | "GRU" | "RNN" if direction == b"reverse" => Some("which runs backwards"),
         "GRU" if direction == b"bidirectional" => Some("a GRU of two directions"),
-        // PyTorch's have the bias before the reset.
+        // GRUs exported by PyTorch apply the bias before the reset.
         "GRU" if bias && after_reset => Some("a GRU with a bias after its reset"),
         "SpaceToDepth" if text("mode") == Some(b"CRD") => Some("a SpaceToDepth in the order CRD"),
         "Attention"
@@ -202,9 +205,10 @@ fn miscomputed(node: &pb::NodeProto) -> Option<&'static str> {
     }
 }
 
-/// The first Softmax with nothing but operators of one operand up to a DequantizeLinear before it, and down to a
-/// QuantizeLinear after it. tract 0.23.9 takes a Softmax for an element-wise operator, because its axes map one to one,
-/// and tabulates all between the two (`DequantizeLinearF32::declutter`): every output then is the same number.
+/// Returns the first Softmax that tract computes wrongly: only operators with one operand lie between a
+/// DequantizeLinear before it and it, and between it and a QuantizeLinear after it. tract 0.23.9 treats a Softmax as an
+/// element-wise operator, because its axes map one to one, and replaces all between the two by a table
+/// (`DequantizeLinearF32::declutter`), so every output is the same number.
 fn miscompiled_softmax(graph: &pb::GraphProto) -> Option<&str> {
     let flow = Flow::new(graph);
     let suspects =
@@ -216,7 +220,7 @@ fn miscompiled_softmax(graph: &pb::GraphProto) -> Option<&str> {
     caught.next().map(|node| node.name.as_str())
 }
 
-/// Who computes and who reads each tensor of a graph.
+/// Data flow of a graph: the nodes that compute and that read each tensor.
 struct Flow<'a> {
     sources: BTreeMap<&'a str, &'a pb::NodeProto>,
     consumers: BTreeMap<&'a str, Vec<&'a pb::NodeProto>>,
@@ -233,22 +237,23 @@ impl<'a> Flow<'a> {
         Self { sources, consumers, nodes: graph.node.len() }
     }
 
-    /// The node that computes the one operand of `node` that another node computes.
+    /// Returns the node that computes the only operand of `node` which a node computes; `None` without such an operand,
+    /// or with several.
     fn sole_source(&self, node: &pb::NodeProto) -> Option<&'a pb::NodeProto> {
         let mut sources = node.input.iter().filter_map(|name| self.sources.get(name.as_str()));
         let source = sources.next();
         source.filter(|_| sources.next().is_none()).copied()
     }
 
-    /// The one node that reads what `node` computes, if it reads nothing else that is computed.
+    /// Returns the only node that reads the outputs of `node`, if that node has no other computed operand.
     fn sole_consumer(&self, node: &pb::NodeProto) -> Option<&'a pb::NodeProto> {
         let mut consumers = node.output.iter().filter_map(|name| self.consumers.get(name.as_str())).flatten();
         let consumer = consumers.next().filter(|_| consumers.next().is_none())?;
         self.sole_source(consumer).map(|_| *consumer)
     }
 
-    /// Whether `step` leads from `node` to an `operator`. A malformed graph may go round; no path is longer than the
-    /// graph.
+    /// Whether repeated `step`s lead from `node` to an `operator`. The number of steps is bounded by the size of the
+    /// graph, because a malformed graph may have a cycle.
     fn reaches(
         &self,
         node: &'a pb::NodeProto,
@@ -268,7 +273,7 @@ fn parse_error(file: &Path, why: &TractError) -> Diagnosis {
     }
 }
 
-/// Where an error of tract arose and its root, without the steps between.
+/// Returns the context and the root cause of an error of tract, without the causes between them.
 fn story(why: &TractError) -> String {
     let (place, root) = (why.to_string(), why.root_cause().to_string());
     let place = place.lines().next().unwrap_or_default();
@@ -290,7 +295,7 @@ fn describe(info: &pb::ValueInfoProto) -> TensorDesc {
 static UNTYPED: pb::type_proto::Value =
     pb::type_proto::Value::TensorType(pb::type_proto::Tensor { elem_type: 0, shape: None });
 
-/// ONNX's number, our name and tract's name of each element type.
+/// Number in ONNX, type in Orinoco and type in tract of each element type.
 const TYPES: [(pb::tensor_proto::DataType, ElementType, DatumType); 7] = {
     use pb::tensor_proto::DataType as Onnx;
     [
@@ -312,15 +317,15 @@ fn datum_of(element: ElementType) -> Option<DatumType> {
     TYPES.iter().find(|(_, ours, _)| *ours == element).map(|(.., theirs)| *theirs)
 }
 
-/// A plan with the tensors it is run on.
+/// Bound model with its tensors.
 struct TractSession {
     plan: Arc<TypedRunnableModel>,
-    /// Lent to the plan during a run. They are ours alone afterwards, unless an output is an input handed through;
-    /// then the next write makes a copy.
+    /// Inputs, shared with the engine during a run. Afterwards they have one owner again, unless an output is an input
+    /// passed through unchanged; then the next write makes a copy.
     inputs: Vec<Arc<Tensor>>,
     shapes: Vec<Vec<usize>>,
     outputs: Vec<Arc<Tensor>>,
-    /// The outputs' declared types.
+    /// Declared element types of the outputs.
     elements: Vec<ElementType>,
     file: PathBuf,
 }
@@ -340,7 +345,8 @@ impl TractSession {
     }
 }
 
-/// tract computes shapes in a type of its own (`TDim`) where the graph declares i64, and f16 in f32.
+/// Converts an output to its declared type: tract computes shapes in a type of its own (`TDim`) where the graph
+/// declares i64, and f16 tensors in f32.
 fn as_declared(output: TValue, element: ElementType) -> TractResult<Arc<Tensor>> {
     let declared = datum_of(element).expect("check_binding lets known types through");
     if output.datum_type().unquantized() == declared {

@@ -1,4 +1,4 @@
-//! Files that are not what they should be: every engine says so in one sentence, and none panics or aborts.
+//! Invalid files: every engine reports each of them in one sentence, and none panics or aborts.
 
 #![expect(clippy::disallowed_methods, reason = "the test waits for real threads or processes")]
 
@@ -14,14 +14,14 @@ use orinoco_tests::onnx::{Attribute, Graph, element};
 
 use crate::support::{Seeded, data, engines_here, one_node, reason_to_ignore, say, shapes};
 
-/// Reads, binds and runs, as far as it goes.
+/// Prepares, binds and executes a model, and returns the first error.
 fn attempt(engine: &dyn Engine, file: &Path) -> Result<(), Diagnosis> {
     let prepared = engine.prepare(file, &EngineContext::default())?;
     let mut session = prepared.session(&SessionSpec::new(&shapes(prepared.inputs(), 1)))?;
     session.run()
 }
 
-/// Whether a fault is about `file`, in one line that a terminal can show.
+/// Asserts that a fault is about `file`, and fits on one line of a terminal.
 fn assert_is_a_sentence(fault: &Diagnosis, file: &Path) {
     assert_eq!(fault.subject, file.display().to_string());
     let text = fault.to_string();
@@ -29,7 +29,7 @@ fn assert_is_a_sentence(fault: &Diagnosis, file: &Path) {
     assert!(!fault.cause.contains("onnxruntime_src") && !fault.cause.contains("panicked"), "{text}");
 }
 
-/// What every engine says of a file with this content.
+/// Checks the code and the cause that every engine reports for a file with this content.
 fn check(content: &[u8], code: &'static orinoco_core::Code, cause: &str) {
     let file = tempfile::NamedTempFile::with_suffix(".onnx").unwrap();
     std::fs::write(file.path(), content).unwrap();
@@ -70,7 +70,7 @@ fn a_file_that_is_not_there_is_named_so() {
     }
 }
 
-/// A cut at the end of a field leaves a graph that parses; then it must still run, or say why not.
+/// A cut at the end of a field leaves a graph that parses. An engine must then execute it, or report an error.
 #[test]
 fn truncated_files_are_refused_in_a_sentence() {
     const SEED: u64 = 20_260_101;
@@ -97,7 +97,7 @@ fn truncated_files_are_refused_in_a_sentence() {
     assert!(started.elapsed() < TIME_MAX);
 }
 
-/// Flipped bits reach deeper than cuts: past the parser, into the graph.
+/// Flipped bits reach deeper than cuts: they pass the parser and reach the graph.
 #[test]
 fn damaged_files_are_refused_in_a_sentence_or_run() {
     const SEED: u64 = 20_260_102;
@@ -160,7 +160,7 @@ fn choosing_blames_the_file_and_not_the_engines() {
 
 #[test]
 fn a_constant_that_picks_a_branch_is_there_when_the_model_is_probed() {
-    // The branch of zeros reads beyond its tensor, as that of silero-vad's official export does.
+    // The branch that zeros select reads beyond its tensor, like that of silero-vad's official export.
     let branch = |index: i64| {
         let gather = [("axis", Attribute::Int(1))];
         let graph = Graph::new().ints("index", &[1], &[index]);

@@ -1,4 +1,4 @@
-//! The same models, the same inputs, the reference outputs, on every engine.
+//! Comparison with reference outputs: every engine runs the same models on the same inputs.
 
 use std::path::{Path, PathBuf};
 
@@ -11,7 +11,7 @@ use crate::support::{
     reason_to_ignore, say, shapes, values,
 };
 
-/// Whether a line of `IGNORED` says so. Then the engine refuses the model and says that it is the engine's limit.
+/// Whether `IGNORED` lists the model for this engine. If so, checks that the engine refuses the model as unsupported.
 fn is_ignored(engine: &dyn Engine, data: &Path, model: &str) -> bool {
     let Some(reason) = reason_to_ignore(engine, model) else { return false };
     let name = engine.name();
@@ -24,45 +24,47 @@ fn is_ignored(engine: &dyn Engine, data: &Path, model: &str) -> bool {
     true
 }
 
-/// The engines that run here and are not to ignore the model.
+/// Returns the engines on this machine for which the model is not ignored.
 fn engines_for(data: &Path, model: &str) -> Vec<&'static dyn Engine> {
     engines_here().into_iter().filter(|engine| !is_ignored(*engine, data, model)).collect()
 }
 
-/// How the bytes of a picture become a model's floats, by (channel, byte).
+/// Conversion of an image's bytes to the floats of a model's input, by (channel, byte).
 type Normalise = fn(usize, f32) -> f32;
 
 #[derive(Clone, Copy)]
 enum Order {
-    /// Planes: batch, channel, height, width.
+    /// Axes in planar order: batch, channel, height, width.
     Planar,
-    /// As in the file: height, width, channel.
+    /// Axes in the order of the file: height, width, channel.
     Interleaved,
 }
 
-/// A model with stored inputs and outputs.
+/// Model with stored inputs and outputs.
 struct Case {
     model: &'static str,
-    /// The folder of references, where it is not the model's own.
+    /// Name of the folder with the references.
     refs: &'static str,
     files: &'static [&'static str],
     order: Order,
     normalise: Normalise,
-    /// The arrays of the reference, in the order of the model's outputs.
+    /// Names of the arrays in the reference, in the order of the model's outputs.
     outputs: &'static [&'static str],
-    /// What of the difference is measured.
+    /// Measure of the difference from the reference.
     measure: Measure,
-    /// The most of it that is allowed.
+    /// Maximum value of the measure.
     tolerance: f32,
 }
 
-/// A way to reduce the difference of two tensors to a number.
+/// Function that reduces the difference of two tensors to a number.
 type Measure = fn(&[f32], &[f32]) -> f32;
 
-/// Three times the largest mean seen here (0.0099, ONNX Runtime on FastestDet); a broken engine is off by 1 and more.
+/// Three times the largest mean measured here (0.0099, ONNX Runtime on FastestDet); a broken engine is off by 1 and
+/// more.
 const INT8_MEAN_MAX: f32 = 0.03;
 
-/// Tolerances: ten times what the reference engine differs from itself with graph optimisations off, 1e-4 at least.
+/// Tolerances are ten times the difference of the reference engine from itself with graph optimisations off, and at
+/// least 1e-4.
 const CASES: &[Case] = &[
     Case {
         model: "yolox_nano",
@@ -104,12 +106,12 @@ const CASES: &[Case] = &[
         measure: max_difference,
         tolerance: 1e-4,
     },
-    // Its weights are those of the fp32 model, exactly; ten bits of mantissa leave about 1e-3 of a probability, and
-    // an engine that also computes in f16 loses a few times that over 26 layers.
+    // The weights are exactly those of the fp32 model. Ten bits of mantissa leave an error of about 1e-3 of a
+    // probability, and an engine that also computes in f16 has a few times that over 26 layers.
     Case {
         model: "squeezenet1.0_fp16",
         refs: "squeezenet1.0_fp32",
-        // One: without f16 in the CPU, tract takes seconds.
+        // Only one file, because tract takes seconds on a CPU without f16 arithmetic.
         files: &["goldfish"],
         order: Order::Planar,
         normalise: |channel, x| x - [104.0, 117.0, 123.0][channel],
@@ -117,7 +119,7 @@ const CASES: &[Case] = &[
         measure: max_difference,
         tolerance: 1e-2,
     },
-    // INT8: engines round in different places, over up to 70 layers. One logit may differ by 2, but not all of them.
+    // INT8: engines round at different places, over up to 70 layers. One logit may differ by 2, but not all of them.
     Case {
         model: "yolox_nano_int8_qdq",
         refs: "yolox_nano_int8_qdq",
@@ -179,7 +181,7 @@ fn reference(data: &Path, refs: &str, file: &str) -> PathBuf {
     data.join("refs").join(refs).join(format!("{file}.npz"))
 }
 
-/// Runs twice on the same input, and makes sure that the second run gives the same bits and moves no tensor.
+/// Executes twice on the same input, and checks that the second run gives the same bits.
 fn run_twice(session: &mut dyn Session, outputs: usize) -> Vec<Vec<f32>> {
     session.run().unwrap();
     let first: Vec<Vec<f32>> = (0..outputs).map(|index| values(session, index)).collect();
@@ -214,7 +216,7 @@ fn outputs_are_those_of_the_reference() {
     }
 }
 
-/// DeepLab's reference holds the class of each pixel, and the logits of every eighth one.
+/// DeepLab's reference contains the class of each pixel, and the logits of every eighth pixel.
 #[test]
 fn segmentation_is_that_of_the_reference() {
     const CLASSES: usize = 21;
@@ -251,13 +253,13 @@ fn segmentation_is_that_of_the_reference() {
                 wrong.filter(|(pixel, class)| best(logits(pixel % SIDE, pixel / SIDE)) != **class as usize);
             let wrong = wrong.count();
             println!("{} deeplabv3 {file}: differs by {worst:e}, {wrong} pixels", engine.name());
-            // Where two classes are within the tolerance of each other, either is right.
+            // If two classes are within the tolerance of each other, either is right.
             assert!(worst <= 5e-4 && wrong <= 3, "{} {file}: {worst}, {wrong} pixels", engine.name());
         }
     }
 }
 
-/// CNTK's digits are not scaled: logits reach 5000, so the tolerance is relative to that.
+/// CNTK's digit model takes values that are not scaled: logits reach 5000, so the tolerance is relative to that.
 #[test]
 fn digits_are_those_of_the_reference() {
     let Some(data) = data() else { return };
@@ -266,7 +268,7 @@ fn digits_are_those_of_the_reference() {
         (array::<u8>(&reference, "input_u8"), array::<f32>(&reference, "out_Plus214_Output_0"));
     for engine in engines_for(&data, "mnist_8") {
         let (prepared, mut session) = open(engine, &model_file(&data, "mnist_8"), 1);
-        // The file lists its initialisers as inputs, as all of its time did.
+        // The file lists its initialisers as inputs, as was usual at its time.
         assert_eq!(prepared.inputs().len(), 1, "{}: {:?}", engine.name(), prepared.inputs());
         for (picture, expected) in pictures.outer_iter().zip(expected.outer_iter()) {
             let floats: Vec<f32> = picture.iter().map(|x| f32::from(*x)).collect();
@@ -278,7 +280,7 @@ fn digits_are_those_of_the_reference() {
     }
 }
 
-/// A graph with a dynamic batch, bound at two sizes: every item of the larger is what the smaller gives.
+/// A graph with a dynamic batch axis is bound at two sizes, and gives the reference's output for each item.
 #[test]
 fn a_dynamic_axis_can_be_fixed_at_any_size() {
     let Some(data) = data() else { return };
@@ -301,7 +303,7 @@ fn a_dynamic_axis_can_be_fixed_at_any_size() {
     }
 }
 
-/// Integers in and out.
+/// Inputs and outputs are integers.
 #[test]
 fn int8_keywords_are_those_of_the_reference() {
     let Some(data) = data() else { return };
@@ -319,19 +321,19 @@ fn int8_keywords_are_those_of_the_reference() {
             let ours = run_twice(session.as_mut(), 1);
             let worst = max_difference(&ours[0], &expected);
             println!("{} kws_dscnn_int8 {file}: differs by {worst} of 255 steps", engine.name());
-            // A step of rounding, where an engine fuses what the graph keeps apart.
+            // Difference of one rounding step, because an engine may fuse operations that the graph separates.
             assert!(worst <= 1.0, "{} {file}: {worst}", engine.name());
         }
     }
 }
 
-/// Three inputs, one of them i64, and a state that goes round.
+/// The model has three inputs, one of them i64, and an implicit state.
 #[test]
 fn voice_activity_follows_the_reference() {
     const CHUNKS: usize = 60;
     let Some(data) = data() else { return };
     let wav = std::fs::read(data.join("audio/speech_60s_16k.wav")).unwrap();
-    // A canonical header of 44 bytes, then 16-bit mono.
+    // The file has a canonical header of 44 bytes, followed by 16-bit mono samples.
     let samples = wav[44..].chunks_exact(2).map(|b| f32::from(i16::from_le_bytes([b[0], b[1]])) / 32768.0);
     let samples: Vec<f32> = std::iter::repeat_n(0.0, 64).chain(samples).collect();
     for model in ["silero_vad_16k_static", "silero_vad_16k_op15"] {
@@ -356,8 +358,9 @@ fn voice_activity_follows_the_reference() {
     }
 }
 
-/// A picture in, a larger picture out. Its reference is stored as f16, which this suite does not read: the engines
-/// are held against a property instead, that the picture shrunk again is the one that went in.
+/// A super-resolution model takes an image and gives a larger one. Its reference is stored as f16, which this suite
+/// does not read. Instead, the test checks that the output, reduced to the input's size, differs from the input by less
+/// than 0.02 on average.
 #[test]
 fn super_resolution_keeps_the_picture() {
     const SIDE: usize = 224;
@@ -379,7 +382,7 @@ fn super_resolution_keeps_the_picture() {
     }
 }
 
-/// ONNX's numbers of the types that Orinoco carries, each through a graph that changes nothing.
+/// Passes each element type that Orinoco supports through a graph that changes nothing, by its number in ONNX.
 #[test]
 fn every_element_type_is_carried() {
     let folder = tempfile::tempdir().unwrap();
@@ -393,7 +396,7 @@ fn every_element_type_is_carried() {
             let written = [1.0, 0.0, 1.0, 1.0, 0.0, 0.0];
             session.input(0).host().data.copy_from_f32(&written);
             assert_eq!(run_twice(session.as_mut(), 1), [written], "{} {name}", engine.name());
-            // The output still is what it was when the next input is written.
+            // The output keeps its values when the next input is written.
             session.input(0).host().data.copy_from_f32(&[0.0; 6]);
             assert_eq!(values(session.as_ref(), 0), written, "{} {name}", engine.name());
             assert_eq!(session.input(0).host().data.f32().is_some(), name == "f32");
@@ -428,7 +431,7 @@ fn a_shape_that_does_not_fit_is_refused() {
     }
 }
 
-/// Bound tensors stay where they are: what a lane wrote into is what the next run reads.
+/// Bound tensors keep their addresses: the next run reads the memory that a lane wrote into.
 #[test]
 fn ort_tensors_do_not_move() {
     let Some(data) = data() else { return };
@@ -447,8 +450,8 @@ fn ort_tensors_do_not_move() {
     assert!(first.0.addr() % 64 == 0 && first.1.addr() % 64 == 0, "tensors are aligned for SIMD");
 }
 
-/// An output may be as long as what its run found: nothing at first, when the engine is proved. Between runs none of it
-/// lies in the lane's memory.
+/// An output's length may depend on the input: it is empty in the probe inference. Between runs, no part of it lies in
+/// the lane's memory.
 #[test]
 fn ort_outputs_have_the_shape_of_their_run() {
     let engine = by_name("ort-cpu").unwrap();
@@ -482,7 +485,7 @@ fn ort_outputs_have_the_shape_of_their_run() {
     assert!(scratch.usage().allocations > 0, "it computes in the scratch");
 }
 
-/// A process has one ONNX Runtime. Contexts share it, and neither their options nor their end reach one another.
+/// A process has one ONNX Runtime. Contexts share it, but neither their options nor their end affect one another.
 #[test]
 fn contexts_do_not_break_one_another() {
     let engine = by_name("ort-cpu").unwrap();
@@ -554,7 +557,7 @@ fn two_sessions_run_at_once() {
     }
 }
 
-/// More threads share the work, and the result stays the same within the tolerance of the reference.
+/// Several threads share the work, and the result stays within the tolerance of the reference.
 #[test]
 fn threads_change_the_time_and_not_the_result() {
     let Some(data) = data() else { return };

@@ -1,4 +1,4 @@
-//! What the tests of engines share: where the data is, which engines are here, and small models written on the spot.
+//! Support for the tests of engines: test data, the engines on this machine, and small models written for a test.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -11,8 +11,8 @@ use orinoco_infer::{Engine, EngineContext, Prepared, Session, SessionSpec, engin
 
 use crate::toy::Toy;
 
-/// Engine, model (or `*` for every graph of more than one node), and why the engine must not run it. A line whose model
-/// runs after all fails the suite.
+/// Engine, model (or `*` for every graph of more than one node), and the reason why the engine does not run it. The
+/// suite fails if such a model runs after all.
 const IGNORED: &[(&str, &str, &str)] = &[
     ("toy", "*", "it has two operators, and its graphs have one node"),
     ("tract", "deeplabv3_mnv2_257", "it lacks Upsample, which ONNX replaced by Resize in opset 10"),
@@ -20,19 +20,19 @@ const IGNORED: &[(&str, &str, &str)] = &[
     ("tract", "silero_vad_16k_op15", "it wants both branches of an If to have one shape"),
 ];
 
-/// Why the engine must not run a model, if there is a reason.
+/// Returns the reason why the engine does not run a model, if there is one.
 pub(crate) fn reason_to_ignore(engine: &dyn Engine, model: &str) -> Option<&'static str> {
     let line = IGNORED.iter().find(|(name, file, _)| *name == engine.name() && [model, "*"].contains(file));
     line.map(|(.., reason)| *reason)
 }
 
-/// Tells the person at the terminal something, past the test harness's capture.
+/// Prints a line to the terminal, which the test harness does not capture.
 pub(crate) fn say(text: &str) {
     // A closed stderr is no reason to fail.
     let _ = writeln!(std::io::stderr(), "{text}");
 }
 
-/// The shared test data, if this checkout has it.
+/// Returns the folder of the shared test data, if this checkout has it.
 pub(crate) fn data() -> Option<PathBuf> {
     static TOLD: Once = Once::new();
     let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data");
@@ -44,7 +44,7 @@ pub(crate) fn data() -> Option<PathBuf> {
     found.then_some(root)
 }
 
-/// The engines that run here. ONNX Runtime may not be installed.
+/// Returns the engines that run on this machine. ONNX Runtime may not be installed.
 pub(crate) fn engines_here() -> Vec<&'static dyn Engine> {
     static TOLD: Once = Once::new();
     static NO_GPU: Once = Once::new();
@@ -65,52 +65,52 @@ pub(crate) fn engines_here() -> Vec<&'static dyn Engine> {
     here
 }
 
-/// Each input's shape, with `size` for every dynamic axis.
+/// Returns the shape of each input, with `size` for every dynamic axis.
 pub(crate) fn shapes(inputs: &[TensorDesc], size: usize) -> Vec<Vec<usize>> {
     let axis = |dim: &Dim| if let Dim::Fixed(n) = dim { *n } else { size };
     inputs.iter().map(|input| input.shape.iter().map(axis).collect()).collect()
 }
 
-/// A model with its dynamic axes fixed to `size`.
+/// Opens a model with its dynamic axes fixed to `size`.
 pub(crate) fn open(engine: &dyn Engine, file: &Path, size: usize) -> (Box<dyn Prepared>, Box<dyn Session>) {
     let prepared = engine.prepare(file, &EngineContext::default()).unwrap();
     let session = prepared.session(&SessionSpec::new(&shapes(prepared.inputs(), size))).unwrap();
     (prepared, session)
 }
 
-/// An output as f32.
+/// Returns an output as f32.
 pub(crate) fn values(session: &dyn Session, output: usize) -> Vec<f32> {
     let mut values = Vec::new();
     session.output(output).host().data.to_f32(&mut values);
     values
 }
 
-/// The largest absolute difference. Panics on different lengths and on anything not finite.
+/// Returns the maximum absolute difference. Panics on different lengths, and on values that are not finite.
 pub(crate) fn max_difference(ours: &[f32], reference: &[f32]) -> f32 {
     assert_eq!(ours.len(), reference.len());
     assert!(ours.iter().all(|x| x.is_finite()));
     ours.iter().zip(reference).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
 }
 
-/// The mean absolute difference, under the same conditions.
+/// Returns the mean absolute difference. Panics like [`max_difference`].
 pub(crate) fn mean_difference(ours: &[f32], reference: &[f32]) -> f32 {
     assert_eq!(ours.len(), reference.len());
     assert!(ours.iter().all(|x| x.is_finite()));
     ours.iter().zip(reference).map(|(a, b)| (a - b).abs()).sum::<f32>() / ours.len() as f32
 }
 
-/// One array of an `.npz`, row-major.
+/// Returns one array of an `.npz` file, row-major.
 pub(crate) fn array<T: ReadableElement>(file: &Path, name: &str) -> ArrayD<T> {
     let mut npz = NpzReader::new(std::fs::File::open(file).unwrap()).unwrap();
     let array = npz.by_name::<OwnedRepr<T>, _>(name);
     array.unwrap_or_else(|why| panic!("{name} of {}: {why}", file.display()))
 }
 
-/// Numbers that look random and are the same for the same seed (splitmix64).
+/// Pseudo-random numbers that are the same for the same seed (splitmix64).
 pub(crate) struct Seeded(pub(crate) u64);
 
 impl Seeded {
-    /// A number below `bound`.
+    /// Returns a number below `bound`.
     pub(crate) fn below(&mut self, bound: usize) -> usize {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -120,13 +120,13 @@ impl Seeded {
     }
 }
 
-/// An ONNX file of one node `y = operator(x)`, where x and y are of the type with ONNX's number `element`.
-/// An axis is a number, or a name for a dynamic one.
+/// Returns an ONNX file with one node `y = operator(x)`, where x and y have the element type with the number `element`
+/// in ONNX. An axis is a number, or a name for a dynamic one.
 pub(crate) fn one_node(operator: &str, element: u64, axes: &[&str]) -> Vec<u8> {
     one_node_from_to(operator, (element, axes), (element, axes))
 }
 
-/// The same where x and y, each an element type and axes, differ.
+/// Returns an ONNX file with one node `y = operator(x)`, where x and y have their own element type and axes.
 pub(crate) fn one_node_from_to(operator: &str, x: (u64, &[&str]), y: (u64, &[&str])) -> Vec<u8> {
     let text = |number, text: &str| bytes(number, text.as_bytes());
     let dimension = |axis: &&str| bytes(1, &axis.parse().map_or_else(|_| text(2, axis), |n| int(1, n)));
@@ -141,12 +141,12 @@ pub(crate) fn one_node_from_to(operator: &str, x: (u64, &[&str]), y: (u64, &[&st
     [int(1, 8), bytes(7, &graph), bytes(8, &int(2, 17))].concat()
 }
 
-/// A protobuf field with a length.
+/// Returns a protobuf field with a length.
 fn bytes(number: u64, content: &[u8]) -> Vec<u8> {
     [varint(number << 3 | 2), varint(content.len() as u64), content.to_vec()].concat()
 }
 
-/// A protobuf field with a number.
+/// Returns a protobuf field with a number.
 fn int(number: u64, value: u64) -> Vec<u8> {
     [varint(number << 3), varint(value)].concat()
 }

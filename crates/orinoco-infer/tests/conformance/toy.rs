@@ -1,5 +1,5 @@
-//! A toy engine: graphs of one node, Identity or Relu. It uses nothing but what the crate offers to everybody, and shows
-//! what an engine has to be to pass the suite.
+//! Toy engine for graphs of one node, Identity or Relu. It uses only the public interface of the crate, and shows what
+//! an engine must implement to pass the suite.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,10 +13,10 @@ use orinoco_infer::{
 use orinoco_model::{check_file, unreadable};
 use prost::Message;
 
-/// The engine.
+/// Toy engine.
 pub(crate) struct Toy;
 
-/// State of the toy in a context. A real engine keeps its library there.
+/// State of the toy engine in a context. A real engine keeps its library there.
 struct ToyState {
     version: &'static str,
 }
@@ -105,7 +105,7 @@ impl Session for ToySession {
 
 macro_rules! values {
     ($($variant:ident $type:ty, $zero:expr;)*) => {
-        /// The elements of a tensor.
+        /// Elements of a tensor.
         #[derive(Clone)]
         enum Values { $($variant(Vec<$type>),)* }
 
@@ -125,7 +125,7 @@ macro_rules! values {
                 match self { $(Self::$variant(values) => ElementsMut::$variant(values),)* }
             }
 
-            /// Replaces them by those of `source`, or by zero where `is_relu` and they are below.
+            /// Replaces the elements by those of `source`, or by zero if `is_relu` and they are negative.
             fn copy(&mut self, source: &Self, is_relu: bool) {
                 match (self, source) {
                     $((Self::$variant(target), Self::$variant(source)) => {
@@ -149,7 +149,7 @@ values! {
     Bool bool, false;
 }
 
-/// The part of onnx.proto that such graphs use.
+/// Messages of onnx.proto that such graphs use.
 mod proto {
     use super::{Dim, ElementType, Message, TensorDesc};
 
@@ -209,7 +209,7 @@ mod proto {
         size: Option<i64>,
     }
 
-    /// ONNX's numbers of the types that Orinoco carries.
+    /// Numbers in ONNX of the element types that Orinoco supports.
     const TYPES: [(i32, ElementType); 7] = [
         (1, ElementType::F32),
         (10, ElementType::F16),

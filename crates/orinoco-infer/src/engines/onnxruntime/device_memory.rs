@@ -1,15 +1,16 @@
-//! ONNX Runtime's memory on the GPU, taken from our pools.
+//! Allocator that serves ONNX Runtime's memory on the GPU from Orinoco's pools.
 //!
-//! As on the CPU, one allocator of ours is registered with the environment, here for the memory of the GPU, and sessions that
-//! were told to take it in place of their provider's arena. (The provider's own options for such functions,
-//! `gpu_external_alloc`, reach it through Python only.) What a request is for follows from the thread it comes from: a replay
-//! runs [`inside`] the pool of its lane, and kernels ask on the calling thread. Everything else stays (weights, bound
-//! tensors), and is an allocation of its own.
+//! As on the CPU, one allocator is registered with the environment, here for the memory of the GPU. Sessions that are
+//! configured to do so use it instead of their provider's arena. (The provider's own options for such functions,
+//! `gpu_external_alloc`, are available from Python only.) The purpose of a request follows from the thread that makes
+//! it: an execution on a lane runs [`inside`] the lane's pool, and kernels allocate on the calling thread. All other
+//! requests (weights, bound tensors) are for memory that stays, and each is an allocation of its own.
 //!
-//! A graph that the provider captured goes on using the ranges which it held while it was captured, and gave back. That is
-//! sound in a lane's pool because the models of a lane never run at the same time, and because what one of them keeps there
-//! is never read after another has run: nothing at all by a session whose tensors are on the GPU, which is checked when it
-//! is bound, and copies of the inputs, made anew for each run, by the others.
+//! A graph that the provider captured goes on using ranges that it had during the capture, after it has freed them.
+//! That is sound in a lane's pool because the models of a lane never run at the same time, and because no model reads
+//! from the pool what it wrote before another one ran. A session whose tensors are on the GPU keeps nothing in the
+//! pool, which is checked when it is bound. The other sessions keep copies of their inputs there, which are made again
+//! for each run.
 
 use std::ffi::c_void;
 use std::ptr;
@@ -33,7 +34,7 @@ pub(super) fn register(environment: &Environment) -> Result<(), Error> {
     register_allocator(environment, info, Functions { alloc, free, reserve })
 }
 
-/// Makes a pool known, so that ranges of it can be freed from any thread.
+/// Adds a pool to the list in which freed ranges are looked up, so that any thread can free them.
 fn know(pool: &Arc<DevicePool>) {
     let mut pools = POOLS.write().unwrap_or_else(PoisonError::into_inner);
     pools.retain(|pool| pool.strong_count() > 0);
@@ -42,29 +43,30 @@ fn know(pool: &Arc<DevicePool>) {
     }
 }
 
-/// Where on a GPU the requests of a call go.
+/// Memory on a GPU that serves the requests of a call.
 pub(super) struct DevicePlace {
     device: Device,
-    /// A pool to compute in, and on whose account.
+    /// Pool to compute in, and the owner in its accounts.
     pool: Option<(Arc<DevicePool>, Owner)>,
 }
 
 impl DevicePlace {
-    /// For what stays: each request is an allocation of its own.
+    /// Serves memory that stays: each request is an allocation of its own.
     pub(super) fn kept(device: &Device) -> Self {
         Self { device: device.clone(), pool: None }
     }
 
-    /// For a replay, on the account of the model of this name.
+    /// Serves an execution on a lane from `pool`, on the account of the named model.
     pub(super) fn pool(pool: &Arc<DevicePool>, model: &str) -> Self {
         know(pool);
         Self { device: pool.device().clone(), pool: Some((Arc::clone(pool), pool.owner(model))) }
     }
 }
 
-/// Calls the engine with the memory of `place`, and lets it allocate while another thread captures.
+/// Runs `call` with the requests of this thread served from `place`. The call may allocate while another thread
+/// captures.
 pub(super) fn inside<R>(place: &DevicePlace, call: impl FnOnce() -> R) -> R {
-    /// Puts the place before back, also after a panic.
+    /// Restores the previous place when it is dropped, also after a panic.
     struct Before(Option<OnDevice>);
     impl Drop for Before {
         fn drop(&mut self) {
@@ -72,7 +74,7 @@ pub(super) fn inside<R>(place: &DevicePlace, call: impl FnOnce() -> R) -> R {
             ON_DEVICE.with_borrow_mut(|now| *now = before);
         }
     }
-    // Where this fails, so does whatever the engine is called for.
+    // If this fails, so does the call of the engine.
     let _ = place.device.leave_captures_alone();
     let pool = place.pool.as_ref().map(|(pool, owner)| {
         pool.set_owner(*owner);
@@ -104,8 +106,8 @@ fn take(bytes: usize) -> *mut c_void {
     range.map_or_else(ptr::null_mut, |address| address as *mut c_void)
 }
 
-/// An allocation of its own: what stays, and what a pool has no room for. While ONNX Runtime captures, the driver allocates
-/// nothing: then a pool that is too small fails the run.
+/// Allocates memory that stays, or that does not fit into a pool. While ONNX Runtime captures, the driver cannot
+/// allocate, so a pool that is too small fails the run.
 fn keep(device: &Device, bytes: usize) -> Option<u64> {
     let range = DeviceArena::new(device, bytes).ok()?;
     let address = range.whole().address();
@@ -113,7 +115,8 @@ fn keep(device: &Device, bytes: usize) -> Option<u64> {
     Some(address)
 }
 
-/// The same for a thread of ONNX Runtime's own, of which we do not know what it works for: where the weights are.
+/// Allocates for a thread of ONNX Runtime that is not inside a call of ours, so its purpose is unknown: on the GPU that
+/// holds the weights.
 fn keep_on_any(bytes: usize) -> Option<u64> {
     let kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
     let device = kept.values().next().map(|(device, _)| device.clone());
@@ -132,7 +135,8 @@ fn release(address: u64) {
     }
     let pools = POOLS.read().unwrap_or_else(PoisonError::into_inner);
     let pool = pools.iter().filter_map(Weak::upgrade).find(|pool| pool.contains(address));
-    // What a pool does not hold it counts (`DevicePool::not_held`): a bug of the engine, but no range of somebody else's.
+    // A pool counts an address that it does not hold (`DevicePool::not_held`). That is a bug of the engine, but frees
+    // no range of another owner.
     let _ = pool.map(|pool| pool.free(address));
 }
 
@@ -159,7 +163,7 @@ mod tests {
     #[test]
     fn onnx_runtime_takes_an_allocator_for_a_gpu() {
         if !is_stand_in() {
-            // Other tests of this program want no library to be loaded.
+            // Other tests of this program require that no library is loaded.
             return;
         }
         match super::super::runtime::runtime(&EngineContext::default()) {

@@ -24,29 +24,30 @@ use crate::faults::{device_failed, unsupported};
 use crate::stream::ExecutionStream;
 use crate::tensor::{DeviceTensor, TensorMemory, TensorMut, TensorRef};
 
-/// Runs before a session may compute in a lane's pool: in its second, ONNX Runtime allocates by the pattern of the first.
+/// Number of runs before a session may compute in a lane's pool: in its second run, ONNX Runtime allocates by the
+/// pattern of the first.
 const FIRST_RUNS: usize = 2;
-/// Runs of a lane's thread in which ONNX Runtime may capture: it does so within the first, after a regular one, or in the
-/// second, where the first was refused.
+/// Number of runs on a lane's thread in which ONNX Runtime may capture: it captures within the first one, after a
+/// regular run, or in the second, if the first capture was refused.
 const CAPTURING_RUNS: usize = 2;
 
-/// A session bound to tensors on the GPU.
+/// Session bound to tensors on the GPU.
 pub(super) struct CudaSession {
     session: OrtSession,
     binding: IoBinding,
     inputs: Vec<DeviceTensor>,
     outputs: Vec<DeviceTensor>,
-    /// Dropped after the session, which gives back what it has of it.
+    /// Memory that the session computes in. It is dropped after the session, which frees its ranges there.
     place: DevicePlace,
     device: Device,
-    /// Runs in which ONNX Runtime may still capture.
+    /// Number of further runs in which ONNX Runtime may capture.
     capturing_runs_left: usize,
     file: PathBuf,
 }
 
 impl CudaSession {
-    /// Binds every tensor, and runs; `None` where an output has no fixed shape. It is going to compute in `pool`, on the
-    /// account of the model's name, if `session` takes its memory from us.
+    /// Binds every tensor, and executes the session; `None` if an output has no fixed shape. Later executions compute
+    /// in `pool`, on the account of the named model, if `session` is configured to take its memory from Orinoco.
     pub(super) fn bind(
         session: OrtSession,
         graph: &GraphDesc,
@@ -59,7 +60,7 @@ impl CudaSession {
         let bound = inside(&kept, || memory::inside(&AllocationTarget::System, bind));
         let bound = bound.map_err(|why| run_error(&graph.file, &why))?;
         let Some(mut bound) = bound else { return Ok(None) };
-        // Beside whatever the lane computes meanwhile, so in a pool of its own.
+        // The first runs use a pool of their own, because the lane may compute in its pool at the same time.
         let own = pool.map(|_| Arc::new(DevicePool::measuring(device)));
         if let Some(own) = &own {
             bound.place = DevicePlace::pool(own, &graph.file.display().to_string());
@@ -111,7 +112,8 @@ impl CudaSession {
         }))
     }
 
-    /// Runs that are not captured: ONNX Runtime keeps a graph for the thread that captured it, and this is not the lane's.
+    /// Executes without capture: ONNX Runtime keeps a graph for the thread that captured it, and this is not the lane's
+    /// thread.
     fn run_first(&mut self) -> Result<(), Diagnosis> {
         const NOT_CAPTURED: &str = "-1";
         let Self { session, binding, place, .. } = self;
@@ -127,8 +129,8 @@ impl CudaSession {
         ran.map_err(|why| run_error(&self.file, &why))
     }
 
-    /// One that is going to share a lane's pool must keep nothing there from run to run. That it computes in a pool of ours
-    /// at all is checked too: a provider that does not ask would take memory which is in no plan.
+    /// Checks that a session which is going to share a lane's pool keeps nothing there from run to run. Also checks
+    /// that it uses the pool at all: otherwise the provider would take memory that is in no memory plan.
     fn check_nothing_kept(&self, own: &DevicePool) -> Result<(), Diagnosis> {
         let usage = own.usage();
         if usage.allocations == 0 {
@@ -145,7 +147,7 @@ impl CudaSession {
     }
 }
 
-/// `tensor`, which ONNX Runtime allocated on the GPU, as kernels take it.
+/// Converts `tensor`, which ONNX Runtime allocated on the GPU, to the type that kernels take.
 fn on_device(desc: &TensorDesc, shape: &[usize], tensor: DynTensor) -> DeviceTensor {
     let element = desc.element.expect("a binding has only known types");
     let bytes = shape.iter().product::<usize>() * element.bytes();
@@ -164,10 +166,10 @@ impl Session for CudaSession {
         TensorMut::Device(&self.inputs[index])
     }
 
-    /// ONNX Runtime computes on a stream of its own, captures a graph of its own, and waits for it.
+    /// Executes on a CUDA stream and a graph of ONNX Runtime's own, and waits for the result.
     fn enqueue(&mut self, stream: &ExecutionStream) -> Result<(), Diagnosis> {
         stream.wait().map_err(|why| device_failed(&self.file, &why))?;
-        // What is freed while ONNX Runtime captures would end the capture.
+        // Freeing memory while ONNX Runtime captures would end the capture, so it is deferred.
         let _capturing = self.capturing_runs_left.checked_sub(1).map(|left| {
             self.capturing_runs_left = left;
             self.device.capture_guard()

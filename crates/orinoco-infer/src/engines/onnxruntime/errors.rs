@@ -1,4 +1,4 @@
-//! ONNX Runtime's errors, sorted and reduced to what they say.
+//! Classification of ONNX Runtime's errors, and reduction of their messages to the cause.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use ort::{Error, ErrorCode};
 
 use crate::faults::{NOT_ONNX, run_failed, unreadable, unsupported};
 
-/// ONNX Runtime's error for a model that it does not load, sorted: no ONNX, lacking an operator, or broken.
+/// Classifies an error of loading a model: the file is not ONNX, an operator is missing, or the model is broken.
 pub(super) fn read_error(file: &Path, why: &Error) -> Diagnosis {
     const LACKING: [&str; 6] = [
         "Could not find an implementation for",
@@ -26,13 +26,15 @@ pub(super) fn read_error(file: &Path, why: &Error) -> Diagnosis {
     }
 }
 
-/// ONNX Runtime's error of a run. Each node around the one that failed repeats itself before the reason.
+/// Returns the error of a failed run. ONNX Runtime repeats the message of each node around the failed one before the
+/// reason.
 pub(super) fn run_error(file: &Path, why: &Error) -> Diagnosis {
     let text = essence(why.message());
     run_failed(file, &innermost(text)).with_detail(text)
 }
 
-/// The node that failed and why, from `... running If node. Name:'a' Status Message: ... Name:'b' Status Message: why`.
+/// Returns the failed node and its reason from a text such as
+/// `... running If node. Name:'a' Status Message: ... Name:'b' Status Message: why`.
 fn innermost(text: &str) -> String {
     let Some((head, why)) = text.rsplit_once(" Status Message: ") else { return text.to_owned() };
     match head.rsplit_once("Name:'") {
@@ -41,8 +43,8 @@ fn innermost(text: &str) -> String {
     }
 }
 
-/// What an error of ONNX Runtime says, without the path, the status code and the C++ function it came from:
-/// `Load model from m.onnx failed:/src/graph.cc:1587 void f(int) [ONNXRuntimeError] : 1 : FAIL : what it says`.
+/// Returns the message of an error without the path, the status code and the C++ function:
+/// `Load model from m.onnx failed:/src/graph.cc:1587 void f(int) [ONNXRuntimeError] : 1 : FAIL : message`.
 fn essence(text: &str) -> &str {
     let loading = text.strip_prefix("Load model from ").and_then(|rest| rest.split_once(" failed:"));
     let text = loading.map_or(text, |(_, rest)| rest);

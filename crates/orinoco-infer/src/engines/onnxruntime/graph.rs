@@ -1,4 +1,4 @@
-//! What a model's graph takes and gives, as ONNX Runtime has read it.
+//! Inputs and outputs of a model's graph, as ONNX Runtime reports them.
 
 use std::path::{Path, PathBuf};
 
@@ -9,17 +9,17 @@ use super::spare::Overrides;
 use super::tensors::{describe, symbols_of};
 use crate::faults::unsupported;
 
-/// A model's graph.
+/// Inputs and outputs of a model's graph.
 pub(super) struct GraphDesc {
     pub(super) file: PathBuf,
     pub(super) inputs: Vec<TensorDesc>,
     pub(super) outputs: Vec<TensorDesc>,
-    /// The names of each input's dynamic axes; empty for the others.
+    /// Names of each input's axes if they are dynamic; empty strings for fixed axes.
     symbols: Vec<Vec<String>>,
 }
 
 impl GraphDesc {
-    /// The graph of `file`, which `session` has read.
+    /// Returns the graph of `file`, which `session` has read.
     pub(super) fn of(file: &Path, session: &OrtSession) -> Self {
         Self {
             file: file.to_owned(),
@@ -29,8 +29,8 @@ impl GraphDesc {
         }
     }
 
-    /// The sizes that `shapes` gives to named axes. ONNX Runtime plans its memory and infers the outputs' shapes with
-    /// them, so they are fixed before the graph is optimised.
+    /// Returns the sizes that `shapes` fixes for named axes. They are set before the graph is optimised, because ONNX
+    /// Runtime plans its memory and infers the shapes of the outputs with them.
     pub(super) fn overrides(&self, shapes: &[Vec<usize>]) -> Result<Overrides, Diagnosis> {
         let mut fixed = Overrides::new();
         for (symbol, size) in self.symbols.iter().flatten().zip(shapes.iter().flatten()) {

@@ -1,7 +1,7 @@
-//! ONNX Runtime's library: where it may be, and loading it.
+//! Search for the library of ONNX Runtime, and loading it.
 //!
-//! It is looked for once per process, in a fixed order, and the first that is there is used or reported: an explicit
-//! choice that cannot be loaded is never replaced by another library in silence.
+//! The search runs once per process, in a fixed order. The first library that exists is used, or its fault is reported:
+//! a library that the user chose explicitly is never replaced by another one in silence.
 
 use std::error::Error as _;
 use std::fs;
@@ -16,17 +16,17 @@ use crate::context::EngineContext;
 use crate::engine::EngineInfo;
 use crate::faults::shorten;
 
-/// The loaded library. ONNX Runtime allows one environment per process, and `ort` one library.
+/// Loaded library with its environment. ONNX Runtime allows one environment per process, and `ort` one library.
 pub(super) struct Runtime {
     pub(super) environment: Environment,
     pub(super) info: EngineInfo,
-    /// Whether sessions can take memory of a GPU from us.
+    /// Whether the allocator for memory of a GPU is registered, so that sessions can use it.
     #[cfg(feature = "cuda")]
     pub(super) gives_device_memory: std::sync::Mutex<bool>,
 }
 
 impl Runtime {
-    /// A fault, where another library is `wanted` than the one that this process has loaded.
+    /// Returns an error if `wanted` is another library than the one that this process has loaded.
     pub(super) fn check_is(&self, wanted: Option<&Path>) -> Result<(), String> {
         let (Some(wanted), Some(loaded)) = (wanted, &self.info.library) else { return Ok(()) };
         if wanted.canonicalize().is_ok_and(|wanted| wanted == *loaded) {
@@ -40,8 +40,8 @@ impl Runtime {
 fn load_error(library: &Path, why: &LoadDynamicError) -> String {
     let library = library.display();
     match why {
-        // `ort`'s feature `api-20` makes 1.20 the oldest: it is the first with everything used here, and what
-        // JetPack 6 has builds of.
+        // `ort`'s feature `api-20` makes 1.20 the oldest version. It is the first with everything that is used here,
+        // and there are builds of it for JetPack 6.
         LoadDynamicError::BadVersion { version_str, .. } => {
             format!(
                 "{library} is ONNX Runtime {version_str}, but 1.{} or newer is needed",
@@ -60,8 +60,8 @@ fn load_error(library: &Path, why: &LoadDynamicError) -> String {
     }
 }
 
-/// The real path and full version of the library that was just loaded. The library tells its version only before it
-/// is loaded, and only as a whole number; its file name has it in full.
+/// Returns the real path and the full version of the library that was just loaded. The library itself reports only its
+/// minor version, and only before it is loaded; its file name has the full version.
 fn identify(library: PathBuf) -> (PathBuf, String) {
     let maps = fs::read_to_string("/proc/self/maps").unwrap_or_default();
     let mut mapped = maps.lines().filter_map(|line| line.find('/').map(|at| PathBuf::from(&line[at..])));
@@ -79,14 +79,14 @@ fn identify(library: PathBuf) -> (PathBuf, String) {
 }
 
 const LIBRARY: &str = "libonnxruntime.so";
-/// Folder of the libraries in the cache.
+/// Folder of the libraries inside the cache.
 const CACHED: &str = "onnxruntime";
 
 fn is_library(path: &Path) -> bool {
     path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with(LIBRARY))
 }
 
-/// Where the library may be.
+/// Places to search for the library.
 #[derive(Debug, Default)]
 pub(super) struct Search {
     option: Option<PathBuf>,
@@ -95,7 +95,7 @@ pub(super) struct Search {
 }
 
 impl Search {
-    /// Where a context wants it looked for.
+    /// Returns the places of a context: its options, the environment and the cache.
     pub(super) fn of(context: &EngineContext) -> Self {
         let variable =
             |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
@@ -106,7 +106,7 @@ impl Search {
         }
     }
 
-    /// Loads the library that is to be used.
+    /// Loads the first library that is found, and creates its environment.
     pub(super) fn load(&self) -> Result<Runtime, String> {
         let mut builder = None;
         for library in self.candidates()? {
@@ -115,17 +115,17 @@ impl Search {
                     builder = Some((found, library));
                     break;
                 }
-                // A bare name that the system's loader does not know is not a fault yet.
+                // A bare name that the system's loader does not find is not an error yet.
                 Err(LoadDynamicError::Dlopen { .. }) if !library.is_absolute() => {}
                 Err(why) => return Err(load_error(&library, &why)),
             }
         }
         let (builder, library) = builder.ok_or_else(|| self.nothing_found())?;
-        // This says no to telemetry on Windows. On Linux only the environment does: programs call
+        // This disables telemetry on Windows. On Linux only the environment can: programs call
         // `orinoco_runtime::set_up_process` first.
         let environment = builder.with_name("orinoco").with_telemetry(false).build();
         let environment = environment.map_err(|why| shorten(why.message()))?;
-        // What it would print to standard error comes back as an error, and is reported once.
+        // Messages that it would print to standard error are returned as errors, and reported once.
         environment.set_log_level(LogLevel::Fatal);
         let (library, version) = identify(library);
         Ok(Runtime {
@@ -136,7 +136,7 @@ impl Search {
         })
     }
 
-    /// What to try to load, in order: one path, or names for the system's loader.
+    /// Returns the libraries to try, in order: one path, or names for the system's loader.
     fn candidates(&self) -> Result<Vec<PathBuf>, String> {
         let named = self.option.as_ref().map(|path| (path, "ort_library"));
         let named = named.or(self.variable.as_ref().map(|path| (path, "ORT_DYLIB_PATH")));
@@ -147,11 +147,12 @@ impl Search {
         if let Ok(Some(cached)) = self.cached() {
             return Ok(vec![cached]);
         }
-        // Debian's runtime package has only the name with the major version.
+        // Debian's runtime package contains only the name with the major version.
         Ok(vec![PathBuf::from(LIBRARY), PathBuf::from(format!("{LIBRARY}.1"))])
     }
 
-    /// The newest library of the cache, with all that lies next to it: it loads its providers from there.
+    /// Returns the newest library in the cache. All files next to it are checked too, because it loads its providers
+    /// from there.
     fn cached(&self) -> Result<Option<PathBuf>, String> {
         let Some(cache) = &self.cache else { return Ok(None) };
         let cache = cache.as_ref().map_err(CacheUnavailable::to_string)?;
@@ -176,14 +177,14 @@ impl Search {
     }
 }
 
-/// The library of the newest version in `<cache>/<version>/<arch>/`.
+/// Returns the library of the newest version in `<cache>/<version>/<arch>/`.
 fn newest_cached(cache: &Path) -> Option<PathBuf> {
     let entries =
         |folder: &Path| fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
     entries(cache)
         .filter_map(|folder| {
             let version = version_key(folder.file_name()?.to_str()?)?;
-            // A folder may hold links beside the library; the longest name is the library itself.
+            // A folder may contain links next to the library; the longest name is the library itself.
             let library =
                 entries(&folder.join(std::env::consts::ARCH)).filter(|path| is_library(path)).max()?;
             Some((version, library))
@@ -228,7 +229,7 @@ mod tests {
         let newest = cache.join("1.22.1").join(std::env::consts::ARCH).join("libonnxruntime.so.1.22.1");
         assert_eq!(found, std::slice::from_ref(&newest));
         assert!(search.nothing_found().contains("copy it there, set ORT_DYLIB_PATH, or set ort_library"));
-        // A provider that somebody else could have put next to it would be loaded with it.
+        // A provider that another user could have put next to the library would be loaded with it.
         let provider = newest.with_file_name("libonnxruntime_providers_shared.so");
         fs::set_permissions(&provider, std::os::unix::fs::PermissionsExt::from_mode(0o666)).unwrap();
         assert_eq!(search.candidates().unwrap(), [LIBRARY.into(), PathBuf::from(format!("{LIBRARY}.1"))]);

@@ -1,9 +1,10 @@
-//! ONNX Runtime's memory, taken from our arenas.
+//! Allocator that serves ONNX Runtime's memory on the host from Orinoco's arenas.
 //!
-//! One allocator is registered with the environment, and every session that was told to uses it. What a request is for
-//! follows from the thread it comes from: an engine's call runs [`inside`] a place, and the kernels allocate on the calling
-//! thread. Nothing is ever refused to ONNX Runtime: 1.31 does not check every null pointer, and was seen to compute wrong
-//! numbers without an error. What an arena has no room for comes from the system, and is counted.
+//! One allocator is registered with the environment, and every session that is configured to do so uses it. The purpose
+//! of a request follows from the thread that makes it: a call of the engine runs [`inside`] a target, and the kernels
+//! allocate on the calling thread. No request of ONNX Runtime is refused: 1.31 does not check every null pointer, and
+//! was seen to compute wrong numbers without an error. A request that does not fit into an arena is served by the
+//! system, and counted.
 #![expect(unsafe_code, reason = "ONNX Runtime calls back with and for raw pointers")]
 
 use std::alloc::Layout;
@@ -20,16 +21,17 @@ use ort::{AsPointer, Error};
 use super::process::{ARENAS, AllocationTarget, PLACE, STRAY};
 use crate::scratch::Scratch;
 
-/// ONNX Runtime's own alignment on the CPU (`MlasGetPreferredBufferAlignment`: a cache line, or an AVX-512 register).
+/// Alignment that ONNX Runtime itself uses on the CPU (`MlasGetPreferredBufferAlignment`: a cache line, or an AVX-512
+/// register).
 const ALIGN_BYTES: usize = 64;
 
-/// Requests for memory of engines that came from a thread of which we do not know what it works for, since the process
-/// began. They were served by the system.
+/// Returns the number of engines' memory requests, since the process began, from threads that were not inside a call of
+/// ours, so that their purpose is unknown. The system served them.
 pub fn stray_requests() -> u64 {
     STRAY.load(Ordering::Relaxed)
 }
 
-/// Makes an arena known, so that ranges of it can be freed from any thread.
+/// Adds an arena to the list in which freed ranges are looked up, so that any thread can free them.
 pub(super) fn know(scratch: &Scratch) {
     let mut arenas = ARENAS.write().unwrap_or_else(PoisonError::into_inner);
     arenas.retain(|arena| arena.strong_count() > 0);
@@ -38,9 +40,9 @@ pub(super) fn know(scratch: &Scratch) {
     }
 }
 
-/// Calls the engine with the memory of `place`.
+/// Runs `call` with the requests of this thread served from `place`.
 pub(super) fn inside<R>(place: &AllocationTarget, call: impl FnOnce() -> R) -> R {
-    /// Puts the place before back, also after a panic.
+    /// Restores the previous target when it is dropped, also after a panic.
     struct Before(Option<AllocationTarget>);
     impl Drop for Before {
         fn drop(&mut self) {
@@ -61,14 +63,14 @@ pub(super) fn register(environment: &Environment) -> Result<(), Error> {
     register_allocator(environment, info, Functions { alloc, free, reserve })
 }
 
-/// What an allocator does.
+/// Functions of an allocator.
 pub(super) struct Functions {
     pub(super) alloc: unsafe extern "system" fn(*mut OrtAllocator, usize) -> *mut c_void,
     pub(super) free: unsafe extern "system" fn(*mut OrtAllocator, *mut c_void),
     pub(super) reserve: unsafe extern "system" fn(*const OrtAllocator, usize) -> *mut c_void,
 }
 
-/// Registers an allocator of the memory that `info_of` names, for the rest of the process.
+/// Registers an allocator for the memory that `info_of` describes, for the rest of the process.
 pub(super) fn register_allocator(
     environment: &Environment,
     info_of: MemoryInfo<'static>,
@@ -85,7 +87,7 @@ pub(super) fn register_allocator(
         unsafe { (*this.cast::<Registered>()).info }
     }
 
-    // SAFETY: `default` fills in the version that the headers have, and no callback; all four follow.
+    // SAFETY: `default` sets the version of the headers and no callback; all four callbacks are set below.
     let mut allocator = unsafe { OrtAllocator::default() };
     allocator.Alloc = Some(functions.alloc);
     allocator.Free = Some(functions.free);
@@ -135,11 +137,12 @@ unsafe extern "system" fn free(_: *mut OrtAllocator, range: *mut c_void) {
         unsafe { system_free(range) };
         return;
     };
-    // What it does not hold it counts (`Arena::not_held`): a bug of the engine, but no range of the system's.
+    // An arena counts an address that it does not hold (`Arena::not_held`). That is a bug of the engine, but frees no
+    // memory of the system.
     let _ = arena.free(range);
 }
 
-/// The layout of a range from the system: a header of one alignment, which holds the size, and the range.
+/// Returns the layout of a range from the system: a header of one alignment, which holds the size, and the range.
 fn with_header(bytes: usize) -> Option<Layout> {
     Layout::from_size_align(bytes.checked_add(ALIGN_BYTES)?, ALIGN_BYTES).ok()
 }

@@ -1,5 +1,5 @@
-//! What ONNX Runtime's C API has once per process, or tells apart by nothing but the thread. Everything else belongs to an
-//! [`EngineContext`](crate::EngineContext); these are shared by all contexts of a process, and no context owns them.
+//! State that ONNX Runtime's C API has once per process, or can assign only by thread. All contexts of a process share
+//! it, and none owns it. Everything else belongs to an [`EngineContext`](crate::EngineContext).
 
 use std::cell::RefCell;
 use std::sync::atomic::AtomicU64;
@@ -15,44 +15,44 @@ use {
 use super::library::Runtime;
 use crate::scratch::Scratch;
 
-/// What the requests of a call are for.
+/// Memory that serves the requests of a call.
 #[derive(Clone)]
 pub(super) enum AllocationTarget {
-    /// What stays (weights, and what is made of them), and the proof of an engine: the system's.
+    /// The system's memory: for memory that stays (weights, and what is derived from them), and for probe inferences.
     System,
-    /// A replay on a lane.
+    /// A lane's scratch: for an execution, on the account of its model.
     Lane(Scratch, Owner),
 }
 
-/// The loaded library: `ort` opens one for a process, in which ONNX Runtime has one environment. It is never dropped,
-/// because the allocators that are registered with it are told nothing of its end.
+/// Loaded library: `ort` opens one per process, in which ONNX Runtime has one environment. It is never dropped, because
+/// the allocators that are registered with it are not notified of its end.
 pub(super) static RUNTIME: Mutex<Option<Arc<Runtime>>> = Mutex::new(None);
 
 thread_local! {
-    /// What this thread works for. An allocator's function gets a size and nothing else, on the thread that computes.
+    /// Target of this thread's requests. An allocator's function receives only a size, on the thread that computes.
     pub(super) static PLACE: RefCell<Option<AllocationTarget>> = const { RefCell::new(None) };
 }
 
-/// Every arena that a range may have come from. A freed range comes as an address, from any thread.
+/// Arenas in which the address of a freed range is looked up. Any thread may free it.
 pub(super) static ARENAS: RwLock<Vec<Weak<Arena>>> = RwLock::new(Vec::new());
 
-/// Requests that came from a thread of which we do not know what it works for, and so no context either.
+/// Number of requests from threads that were not inside a call of ours, so that their purpose and context are unknown.
 pub(super) static STRAY: AtomicU64 = AtomicU64::new(0);
 
-/// A GPU, and the pool on it that a replay computes in.
+/// GPU, and the pool on it that an execution computes in.
 #[cfg(feature = "cuda")]
 pub(super) type OnDevice = (Device, Option<Arc<DevicePool>>);
 
 #[cfg(feature = "cuda")]
 thread_local! {
-    /// The same for memory of the GPU.
+    /// Target of this thread's requests for memory of a GPU.
     pub(super) static ON_DEVICE: RefCell<Option<OnDevice>> = const { RefCell::new(None) };
 }
 
-/// The same for pools on the GPU.
+/// Pools on GPUs in which the address of a freed range is looked up. Any thread may free it.
 #[cfg(feature = "cuda")]
 pub(super) static POOLS: RwLock<Vec<Weak<DevicePool>>> = RwLock::new(Vec::new());
 
-/// What stays on a GPU, by its address: it is freed by that, too.
+/// Allocations on GPUs outside of the pools, by the address with which they are freed.
 #[cfg(feature = "cuda")]
 pub(super) static KEPT: Mutex<BTreeMap<u64, (Device, DeviceArena)>> = Mutex::new(BTreeMap::new());

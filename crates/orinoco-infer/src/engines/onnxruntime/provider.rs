@@ -1,4 +1,4 @@
-//! ONNX Runtime's execution providers: where it computes.
+//! ONNX Runtime's execution providers: the CPU's and CUDA's.
 
 #[cfg(feature = "cuda")]
 use std::sync::PoisonError;
@@ -20,7 +20,7 @@ use crate::device::Device;
 #[cfg(feature = "cuda")]
 use crate::faults::shorten;
 
-/// Where ONNX Runtime computes.
+/// Execution provider that computes a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Provider {
     Cpu,
@@ -28,31 +28,31 @@ pub(super) enum Provider {
     Cuda,
 }
 
-/// Where a session's tensors are.
+/// Memory of a session's tensors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tensors {
     Host,
-    /// On the GPU, with what it computes in.
+    /// Tensors on the GPU, and the memory that the session computes in.
     #[cfg(feature = "cuda")]
     Device(Memory),
 }
 
-/// What a session whose tensors are on the GPU computes in.
+/// Memory that a session with its tensors on the GPU computes in.
 #[cfg(feature = "cuda")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Memory {
     /// ONNX Runtime's own arena.
     Its,
-    /// A pool of ours.
+    /// A pool of Orinoco's.
     Ours,
-    /// A pool of ours that measures.
+    /// A pool of Orinoco's that measures the size it needs.
     Measured,
 }
 
 #[cfg_attr(not(feature = "cuda"), expect(unused_variables, reason = "only the GPU's provider asks"))]
 impl Provider {
-    /// Whether the library and this machine have it; if not, the reason in one sentence. The GPU, for the one that computes
-    /// there.
+    /// Checks that the library and this machine support the provider. Returns its GPU, if it computes on one, or the
+    /// reason in one sentence.
     pub(super) fn check(self, context: &EngineContext, runtime: &Runtime) -> Result<Option<Device>, String> {
         match self {
             Self::Cpu => Ok(None),
@@ -61,7 +61,8 @@ impl Provider {
         }
     }
 
-    /// Makes sessions of `builder` compute there, for tensors in `memory`, in memory of ours if `shared_scratch`.
+    /// Configures `builder` to compute with this provider, for tensors in `memory`. Sessions compute in Orinoco's
+    /// memory if `shared_scratch`.
     pub(super) fn choose(
         self,
         builder: SessionBuilder,
@@ -77,7 +78,8 @@ impl Provider {
     }
 }
 
-/// Whether there is a GPU, and a library that was built for one. If so, sessions may take their memory there from us.
+/// Checks that there is a GPU, and that the library was built for one. Then registers the allocator, so that sessions
+/// can take the GPU's memory from Orinoco.
 #[cfg(feature = "cuda")]
 fn check_cuda(context: &EngineContext, runtime: &Runtime) -> Result<Device, String> {
     let device = context.device().map_err(|why| why.reason)?;
@@ -95,8 +97,9 @@ fn check_cuda(context: &EngineContext, runtime: &Runtime) -> Result<Device, Stri
     Ok(device)
 }
 
-/// Makes sessions compute on the GPU, and nowhere else: what an operator lacks there is an error, not a quiet copy to the
-/// CPU and back. Their memory there comes from us, for tensors on the host if `shared_scratch`.
+/// Configures sessions to compute on the GPU only: an operator that the provider does not have there is an error, not a
+/// silent copy to the CPU and back. Their memory there comes from Orinoco, for tensors on the host only if
+/// `shared_scratch`.
 #[cfg(feature = "cuda")]
 fn choose_cuda(
     builder: SessionBuilder,
@@ -110,11 +113,11 @@ fn choose_cuda(
     let provider = CUDA::default()
         .with_device_id(DEVICE as i32)
         .with_arena_extend_strategy(ArenaExtendStrategy::SameAsRequested)
-        // Trying every algorithm takes minutes on a small board, and memory that is not planned for.
+        // Trying every algorithm takes minutes on a small board, and memory that no memory plan contains.
         .with_conv_algorithm_search(ConvAlgorithmSearch::Heuristic)
-        // The graph says how exact the numbers are.
+        // The graph determines the precision of the numbers.
         .with_tf32(false)
-        // Its own graph needs tensors that stay where they are, and memory that is there already.
+        // ONNX Runtime's own CUDA graph needs tensors at fixed addresses, and memory that is already allocated.
         .with_cuda_graph(matches!(memory, Tensors::Device(Memory::Its | Memory::Ours)));
     let builder = if is_ours { builder.with_env_allocators()? } else { builder };
     let builder = builder.with_execution_providers([provider.build().error_on_failure()])?;

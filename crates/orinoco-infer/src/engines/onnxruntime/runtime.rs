@@ -1,4 +1,4 @@
-//! ONNX Runtime in this process, as a context sees it.
+//! Access of a context to the ONNX Runtime of this process.
 
 use std::sync::{Arc, PoisonError};
 
@@ -8,8 +8,8 @@ use crate::context::EngineContext;
 use crate::faults::shorten;
 use crate::panics::catch_panic;
 
-/// The runtime of this process, loaded on first use with our allocator registered. A failure is not kept: the library may
-/// be there next time.
+/// Returns the runtime of this process, which is loaded on first use with our allocator registered. A failure is not
+/// kept, because the library may be available next time.
 pub(super) fn runtime(context: &EngineContext) -> Result<Arc<Runtime>, String> {
     context.state(|| {
         let mut slot = process::RUNTIME.lock().unwrap_or_else(PoisonError::into_inner);
@@ -20,7 +20,7 @@ pub(super) fn runtime(context: &EngineContext) -> Result<Arc<Runtime>, String> {
         let search = Search::of(context);
         let runtime = catch_panic(|| {
             let runtime = search.load()?;
-            // Only sessions that ask for it use it.
+            // Only sessions that request the allocator use it.
             memory::register(&runtime.environment).map_err(|why| shorten(why.message()))?;
             Ok::<_, String>(runtime)
         })??;

@@ -23,27 +23,27 @@ use crate::scratch::Scratch;
 use crate::stream::ExecutionStream;
 use crate::tensor::{TensorMut, TensorRef, TensorView, TensorViewMut};
 
-/// A session with its bound tensors. Inputs, and outputs of a known shape, are allocated once and stay where they
-/// are; other outputs are allocated by ONNX Runtime in each run, and copied out of its memory.
+/// Session with its bound tensors. Inputs, and outputs of a known shape, are allocated once and keep their addresses.
+/// ONNX Runtime allocates the other outputs in each run, and they are copied out of its memory.
 pub(super) struct BoundSession {
     session: OrtSession,
     binding: IoBinding,
-    /// Where the session goes when it is recycled, and how it was loaded.
+    /// Slot that takes the session when it is recycled, and the axis sizes with which it was loaded.
     home: (SpareSession, Overrides),
-    /// Where ONNX Runtime leaves the outputs that it allocates.
+    /// Memory in which ONNX Runtime allocates outputs.
     host: MemoryInfo<'static>,
     inputs: Vec<Bound>,
     outputs: Vec<Bound>,
     file: PathBuf,
-    /// Whether inputs are copied when they are bound, so that they are bound before every run.
+    /// Whether ONNX Runtime copies inputs when they are bound, so that they have to be bound before every run.
     copies_inputs: bool,
-    /// What it computes in.
+    /// Memory that the session computes in.
     place: ComputePlace,
-    /// What it computes in after its first run, which binds a model while its lane works.
+    /// Memory to compute in after the first run, which binds a model while its lane works.
     lane: Option<ComputePlace>,
 }
 
-/// What a run computes in.
+/// Memory that a run computes in.
 struct ComputePlace {
     host: AllocationTarget,
     #[cfg(feature = "cuda")]
@@ -51,7 +51,7 @@ struct ComputePlace {
 }
 
 impl ComputePlace {
-    /// The engine's own memory.
+    /// Returns the engine's own memory.
     #[cfg_attr(not(feature = "cuda"), expect(unused_variables, reason = "there is none"))]
     fn own(device: Option<&Device>) -> Self {
         Self {
@@ -61,7 +61,7 @@ impl ComputePlace {
         }
     }
 
-    /// A lane's scratch, on the account of `model`.
+    /// Returns a lane's scratch, on the account of `model`.
     #[cfg_attr(not(feature = "cuda"), expect(unused_variables, reason = "there is none"))]
     fn lane(scratch: &Scratch, model: &str, device: Option<&Device>) -> Self {
         memory::know(scratch);
@@ -79,13 +79,13 @@ impl ComputePlace {
 struct Bound {
     name: String,
     shape: Vec<usize>,
-    /// `None` for an output of unknown shape before the first run.
+    /// Memory of the tensor; `None` for an output of unknown shape before the first run.
     tensor: Option<DynTensor>,
     fixed: bool,
 }
 
 impl BoundSession {
-    /// Binds every tensor of `session`, which computes on `device` where there is one.
+    /// Binds every tensor of `session`, which computes on `device` if there is one.
     pub(super) fn bind(
         session: OrtSession,
         home: (SpareSession, Overrides),
@@ -103,7 +103,7 @@ impl BoundSession {
         }
         let host = MemoryInfo::new(AllocationDevice::CPU, 0, AllocatorType::Device, MemoryType::CPUOutput)?;
         let mut outputs = Vec::with_capacity(graph.outputs.len());
-        // With the axes fixed, the graph's own shape inference knows more than the file declared.
+        // With fixed axes, the graph's own shape inference knows more shapes than the file declares.
         for output in session.outputs().iter().map(describe) {
             if let Some(shape) = fixed_shape(&output) {
                 let mut tensor = allocate(&output, &shape)?;
@@ -133,7 +133,7 @@ impl BoundSession {
     fn compute(&mut self) -> Result<(), Error> {
         let Self { session, binding, inputs, copies_inputs, place, .. } = self;
         let run = move || {
-            // Moved, so that what was found may refer to them.
+            // Both are moved into the closure, so that the outputs may refer to them.
             let (session, binding) = (session, binding);
             if *copies_inputs {
                 bind_inputs(binding, inputs)?;
@@ -154,8 +154,8 @@ impl BoundSession {
         Ok(())
     }
 
-    /// Lets go of what ONNX Runtime allocated in a run. The binding would hold it, and refuse a next run in which the
-    /// output has another shape.
+    /// Releases the outputs that ONNX Runtime allocated in a run. The binding would keep them, and refuse a next run in
+    /// which the output has another shape.
     fn release_outputs(&mut self) -> Result<(), Error> {
         for output in self.outputs.iter().filter(|output| !output.fixed) {
             self.binding.bind_output_to_device(output.name.as_str(), &self.host)?;
@@ -164,7 +164,7 @@ impl BoundSession {
     }
 }
 
-/// Takes what was written into the inputs, where the engine does not read them itself.
+/// Binds the inputs again, so that ONNX Runtime copies their new values to the GPU.
 fn bind_inputs(binding: &mut IoBinding, inputs: &[Bound]) -> Result<(), Error> {
     for Bound { name, tensor, .. } in inputs {
         let tensor = tensor.as_ref().expect("inputs are allocated when they are bound");
@@ -187,7 +187,7 @@ impl Bound {
         Self { name: name.to_owned(), shape: shape.to_vec(), tensor: Some(tensor), fixed: true }
     }
 
-    /// Copies `value`, into the tensor of the run before where the shape is the same.
+    /// Copies `value`, into the tensor of the previous run if the shape is the same.
     fn keep(&mut self, value: &DynTensor) -> Result<(), Error> {
         let size = |n: &i64| usize::try_from(*n).expect("a size is not negative");
         self.shape.clear();

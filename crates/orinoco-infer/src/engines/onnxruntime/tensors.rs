@@ -1,4 +1,5 @@
-//! ONNX Runtime's tensors: their types and shapes as ours, and typed views of those in host memory.
+//! Conversion between the tensor types and shapes of ONNX Runtime and Orinoco, and typed views of tensors in host
+//! memory.
 
 use orinoco_core::{Dim, ElementType, TensorDesc};
 use ort::Error;
@@ -18,7 +19,7 @@ pub(super) fn describe(outlet: &Outlet) -> TensorDesc {
     TensorDesc { name: outlet.name().to_owned(), element, shape }
 }
 
-/// The shape of a tensor without dynamic axes.
+/// Returns the shape of a tensor without dynamic axes; `None` if it has one.
 pub(super) fn fixed_shape(tensor: &TensorDesc) -> Option<Vec<usize>> {
     tensor.shape.iter().map(|axis| if let Dim::Fixed(n) = axis { Some(*n) } else { None }).collect()
 }
@@ -42,7 +43,7 @@ const TYPES: [(ElementType, TensorElementType); 7] = [
 fn element_of(theirs: TensorElementType) -> Option<ElementType> {
     TYPES.iter().find(|(_, other)| *other == theirs).map(|(ours, _)| *ours)
 }
-/// A zeroed tensor in the host's memory, aligned as ONNX Runtime's own.
+/// Allocates a zeroed tensor in the host's memory, with ONNX Runtime's own alignment.
 pub(super) fn allocate(desc: &TensorDesc, shape: &[usize]) -> Result<DynTensor, Error> {
     DynTensor::new(&Allocator::default(), type_of(desc)?, shape)
 }
