@@ -1,4 +1,4 @@
-//! One board: commands and files by ssh, its console, and what can be plugged into it.
+//! Emulated board: commands and files by ssh, its console, and its attached devices.
 
 #![expect(clippy::disallowed_methods, reason = "it waits for real processes and boards")]
 
@@ -19,37 +19,37 @@ use crate::process::output_within;
 use crate::qemu::in_namespace;
 use crate::run::SHARED;
 
-/// What a board prints on its console each time it can be reached.
+/// Line that a board prints on its console after each boot, once ssh can reach it.
 const READY: &str = "BOARD-READY";
 
-/// Longest command by [`Board::ssh`]. Most take a second.
+/// Maximum duration of a command by [`Board::ssh`]. Most take a second.
 const COMMAND_MAX: Duration = Duration::from_secs(60);
 
-/// Longest copy of a file. An emulated board takes some MB a second.
+/// Maximum duration of a file copy. An emulated board copies some MB/s.
 const COPY_MAX: Duration = Duration::from_secs(300);
 
-/// How often a board is asked whether something has happened.
+/// Interval at which a board's state is polled.
 const POLL: Duration = Duration::from_millis(50);
 
-/// A running board. It is a handle: the boards end with [`crate::Boards`].
+/// Handle of a running board. The board ends when its [`crate::Boards`] are dropped.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Board {
     pub(crate) id: u8,
     pub(crate) pid: u32,
-    /// Where its ssh is, on 127.0.0.1 of this machine or of the namespace.
+    /// Port of the board's ssh server, on 127.0.0.1 of this machine or of the network namespace.
     pub(crate) port: u16,
     pub(crate) folder: PathBuf,
     pub(crate) namespaced: bool,
-    /// The folder of the ssh keys.
+    /// Folder with the ssh keys.
     pub(crate) keys: PathBuf,
 }
 
-/// Cameras to plug in.
+/// Emulated cameras (V4L2 driver vivid) to attach.
 #[derive(Clone, Copy, Debug)]
 pub struct VividOptions {
-    /// How many.
+    /// Number of cameras.
     pub count: u8,
-    /// Of which kind.
+    /// Type of the cameras' input.
     pub input: Input,
     /// Whether they use V4L2's multi-planar interface.
     pub multiplanar: bool,
@@ -61,29 +61,30 @@ impl Default for VividOptions {
     }
 }
 
-/// What a camera of the driver vivid plays.
+/// Input of a camera of the driver vivid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Input {
-    /// Fixed sizes: 640x360 at 30 frames a second, 1280x720 at 12.5, 1920x1080 at 5.
+    /// Webcam with fixed sizes: 640x360 at 30 frames/s, 1280x720 at 12.5, 1920x1080 at 5.
     Webcam,
-    /// An HDMI receiver, whose size follows the signal: up to 1280x720 at 60.
+    /// HDMI receiver, whose size is that of the signal: up to 1280x720 at 60 frames/s.
     Hdmi,
-    /// The same, fed by an HDMI output: what is written to that is seen, while the control `loop_video` is on.
+    /// HDMI receiver that an HDMI output feeds: it shows the frames written to the output while the control
+    /// `loop_video` is on.
     Loop,
 }
 
-/// A power rail of a Jetson Orin, by its channel of the power monitor.
+/// Power rail of a Jetson Orin, with its channel of the power monitor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rail {
-    /// The whole board.
+    /// Whole board.
     VddIn = 1,
     /// CPU, GPU and computer vision.
     VddCpuGpuCv = 2,
-    /// The rest of the chip.
+    /// Other parts of the SoC.
     VddSoc = 3,
 }
 
-/// What a rail carries. The chip rounds down to 8 mV and, at its shunt of 5 milliohms, to 8 mA.
+/// Voltage and current of a rail. The power monitor rounds down to 8 mV and, at its shunt of 5 milliohms, to 8 mA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reading {
     /// Voltage, in mV, up to 26000.
@@ -101,35 +102,37 @@ impl fmt::Display for Board {
 // --- commands and files ------------------------------------------------------------------------------------------------
 
 impl Board {
-    /// 1 for the first board.
+    /// Returns the board's number; 1 is the first.
     pub fn id(&self) -> u8 {
         self.id
     }
 
-    /// Its address on the link between the boards.
+    /// Returns the IP address on the link between the boards.
     pub fn address(&self) -> String {
         format!("10.77.0.{}", self.id)
     }
 
-    /// Runs a shell command on the board to its end, within a minute. The exit status is the command's; 255 is ssh's own.
+    /// Executes a shell command on the board, and waits for its end for at most a minute. The exit status is the
+    /// command's; 255 is ssh's own.
     pub fn ssh(&self, command: &str) -> Result<Output> {
         self.ssh_within(command, COMMAND_MAX)
     }
 
-    /// [`Board::ssh`] with another limit.
+    /// Executes a shell command like [`Board::ssh`], with another time limit.
     pub fn ssh_within(&self, command: &str, limit: Duration) -> Result<Output> {
         output_within(self.ssh_command().arg(command).stdin(Stdio::null()), limit)
             .with_context(|| format!("on {self}: {command}"))
     }
 
-    /// Runs a shell command that must succeed, within a minute, and gives what it prints, trimmed.
+    /// Executes a shell command that must succeed, within a minute, and returns its standard output without surrounding
+    /// space.
     pub fn run(&self, command: &str) -> Result<String> {
         let output = self.ssh(command)?;
         self.demand(&output, command)?;
         Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
     }
 
-    /// Starts a shell command that takes longer, whose output can be read meanwhile.
+    /// Starts a shell command that takes longer. Its output can be read while it runs.
     pub fn spawn(&self, command: &str) -> Result<Session> {
         let mut ssh = self.ssh_command();
         let mut child =
@@ -138,8 +141,8 @@ impl Board {
         Ok(Session { child, stdout })
     }
 
-    /// Copies a file to the board, which gets it whole or not at all, with its permissions. It takes it from a folder that
-    /// it sees: by ssh, an emulated core gets 7 MB a second.
+    /// Copies a file to the board, with its permissions; the board never sees an incomplete copy. The board reads it
+    /// from a folder that it shares with this machine, because an emulated core receives only 7 MB/s by ssh.
     pub fn put(&self, local: &Path, remote: &str) -> Result<()> {
         let copying = || format!("copying {} to {self}", local.display());
         let shared = NamedTempFile::new_in(self.folder.join(SHARED)).with_context(copying)?;
@@ -151,7 +154,7 @@ impl Board {
         self.demand(&output, &command)
     }
 
-    /// Copies a file from the board; the copy appears when it is whole.
+    /// Copies a file from the board. The local file appears when the copy is complete.
     pub fn get(&self, remote: &str, local: &Path) -> Result<()> {
         let command = format!("cat {}", quoted(remote));
         let output = self.ssh_within(&command, COPY_MAX)?;
@@ -161,13 +164,13 @@ impl Board {
         fs::rename(&part, local).with_context(|| format!("writing {}", local.display()))
     }
 
-    /// Everything that the board has printed on its console.
+    /// Returns everything that the board has printed on its console.
     pub fn log(&self) -> Result<String> {
         let bytes = fs::read(self.file("log")).with_context(|| format!("reading the console of {self}"))?;
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
-    /// `ssh` with all that it takes to reach the board, for a command or a terminal.
+    /// Returns the command `ssh` with all options to reach the board, for a remote command or a terminal.
     pub fn ssh_command(&self) -> Command {
         let mut ssh = match self.namespaced {
             true => in_namespace(crate::run::namespace(&self.folder), "ssh"),
@@ -176,9 +179,9 @@ impl Board {
         let known = self.keys.join("known_hosts").display().to_string();
         ssh.args(["-q", "-F", "/dev/null", "-p", &self.port.to_string(), "-i"]).arg(self.keys.join("key"));
         ssh.args(["-o", "IdentitiesOnly=yes", "-o", "BatchMode=yes", "-o", "ConnectTimeout=20"]);
-        // OpenSSH's first choice, which quantum computers do not break, takes an emulated core 0.3 s more.
+        // OpenSSH's first choice, which resists quantum computers, takes 0.3 s more on an emulated core.
         ssh.args(["-o", "KexAlgorithms=curve25519-sha256"]);
-        // The port is another each time, and the board is the same.
+        // The port differs each time, but the host key belongs to the board.
         ssh.args(["-o", "HostKeyAlias=board", "-o", &format!("UserKnownHostsFile={known}")]);
         ssh.args(["-o", "StrictHostKeyChecking=yes", "root@127.0.0.1"]);
         ssh
@@ -192,34 +195,35 @@ impl Board {
         Ok(())
     }
 
-    /// A file of the run's folder that belongs to this board.
+    /// Returns the path of this board's file in the run's folder, with this extension.
     pub(crate) fn file(&self, extension: &str) -> PathBuf {
         self.folder.join(format!("{}.{extension}", self.id))
     }
 }
 
-/// A word that the board's shell takes as it is.
+/// Returns a word in quotes, so that the board's shell does not interpret it.
 pub(crate) fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }
 
-// --- whether it lives --------------------------------------------------------------------------------------------------
+// --- state -------------------------------------------------------------------------------------------------------------
 
 impl Board {
-    /// Whether its emulator runs: false once the board was killed or its owner has gone.
+    /// Whether the board's emulator runs: false once the board was killed or its owner has ended.
     pub fn is_running(&self) -> bool {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid)).unwrap_or_default();
-        // The state follows the name, which is in parentheses and may hold anything. Z has ended and was not waited for.
+        // The state follows the process name, which is in parentheses and may contain any character. Z is a process
+        // that has ended, but was not waited for.
         let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
         state.is_some_and(|state| !matches!(state, 'Z' | 'X'))
     }
 
-    /// How often it has come up so far.
+    /// Returns the number of boots so far.
     pub fn boots(&self) -> usize {
         self.log().map_or(0, |log| log.matches(READY).count())
     }
 
-    /// Waits until it has come up `count` times. After a reset, that is one more than before.
+    /// Waits until the board has booted `count` times. After a reset, that is one more than before.
     pub fn wait_for_boots(&self, count: usize, limit: Duration) -> Result<()> {
         let start = Instant::now();
         while self.boots() < count {
@@ -236,11 +240,11 @@ impl Board {
     }
 }
 
-// --- what is plugged in ------------------------------------------------------------------------------------------------
+// --- devices -----------------------------------------------------------------------------------------------------------
 
 impl Board {
-    /// Plugs in cameras, in place of those that are there, and gives their devices (`/dev/video0` and so on), and after
-    /// them those of the outputs that feed them, if any.
+    /// Attaches cameras, in place of the present ones. Returns their devices (`/dev/video0` and so on), followed by the
+    /// devices of the outputs that feed them, if any.
     pub fn camera(&self, options: VividOptions) -> Result<Vec<String>> {
         let input = match options.input {
             Input::Webcam => "webcam",
@@ -252,19 +256,19 @@ impl Board {
         Ok(devices.lines().map(str::to_owned).collect())
     }
 
-    /// Brings up the power monitor, and gives its folder under `/sys/class/hwmon`, with the labels of an Orin. All rails
-    /// read 0 until [`Board::set_rail`].
+    /// Starts the power monitor, and returns its folder under `/sys/class/hwmon`, with the labels of a Jetson Orin. All
+    /// rails read 0 until [`Board::set_rail`].
     pub fn rails(&self) -> Result<String> {
         self.run("board-rails up")
     }
 
-    /// Lets a rail carry something.
+    /// Sets voltage and current of a rail.
     pub fn set_rail(&self, rail: Rail, reading: Reading) -> Result<()> {
         let Reading { millivolts, milliamps } = reading;
         self.run(&format!("board-rails set {} {millivolts} {milliamps}", rail as u8)).map(drop)
     }
 
-    /// Makes an RDMA device on the link between the boards, and gives its name.
+    /// Creates an RDMA device (Soft-RoCE) on the link between the boards, and returns its name.
     pub fn soft_roce(&self) -> Result<String> {
         self.run("board-rdma")
     }
@@ -280,29 +284,29 @@ impl Board {
     }
 }
 
-/// Memory that boards share, as one of them sees it: a PCI window, as through a non-transparent bridge.
+/// Memory that boards share, as one of them sees it: a PCI BAR, like that of a non-transparent bridge.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bar {
-    /// Where it lies in the board's memory.
+    /// Physical address in the board's memory.
     pub address: u64,
-    /// How long it is, in bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// The file that a process on the board can map.
+    /// Path of the file that a process on the board can map.
     pub file: String,
 }
 
 // --- commands that take longer -----------------------------------------------------------------------------------------
 
-/// A command that runs on a board. Dropping it ends ssh; the command itself ends when it prints next.
+/// Command that runs on a board. Dropping it ends ssh; the command itself ends when it next prints.
 #[derive(Debug)]
 pub struct Session {
     child: Child,
-    /// What the command prints, as it comes.
+    /// Standard output of the command, while it runs.
     pub stdout: BufReader<ChildStdout>,
 }
 
 impl Session {
-    /// Waits until the command has ended.
+    /// Waits until the command has ended. Fails after `limit`.
     pub fn wait(mut self, limit: Duration) -> Result<ExitStatus> {
         let start = Instant::now();
         loop {

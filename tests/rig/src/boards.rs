@@ -1,4 +1,4 @@
-//! Starting boards together, and holding them until they are dropped.
+//! Start of a set of boards, which run until they are dropped.
 
 #![expect(clippy::disallowed_methods, reason = "it waits for real processes and boards")]
 
@@ -17,31 +17,32 @@ use crate::qemu::{Link, Options, emulator, make_bridge, write_device_tree};
 use crate::run::{Run, namespace};
 use crate::{Board, Rig, Unavailable, qmp};
 
-/// Most boards of one call. As many addresses are in `guest/common/etc/hosts`, and more would need a machine that has not
-/// been tried.
+/// Maximum number of boards of one call. `guest/common/etc/hosts` has as many addresses, and more boards would need a
+/// machine that has not been tried.
 pub const BOARDS_MAX: u8 = 8;
 
-/// Longest boot, of the slow flavour on a machine that is busy otherwise. 15 s is usual, 60 s has been seen.
+/// Maximum boot time, of the slow flavour on a machine that is busy otherwise. 15 s is usual, 60 s has been seen.
 const BOOT_MAX: Duration = Duration::from_secs(300);
 
-/// How often a starting board is looked at.
+/// Interval at which a starting board is polled.
 const POLL: Duration = Duration::from_millis(50);
 
 /// File of a run's folder that lists its boards, for [`Boards::attach`].
 const LIST: &str = "boards.json";
 
-/// Running boards. Dropping this ends them and leaves nothing behind; so does the end of this process, in any way.
+/// Running boards. They end without leftovers when this is dropped, or when this process ends in any way.
 #[derive(Debug)]
 pub struct Boards {
     boards: Vec<Board>,
     emulators: Vec<Child>,
     run: Run,
-    /// Given up last, when the emulators are gone.
+    /// Lock for [`Boards::alone`]. It is released last, after the emulators have ended.
     turn: File,
 }
 
 impl Rig {
-    /// Starts `count` boards and waits until all answer ssh. Fails with [`Unavailable`] where the link cannot be had here.
+    /// Starts `count` boards, and waits until all answer ssh. Fails with [`Unavailable`] if this machine does not
+    /// support the link.
     pub fn up(&self, count: u8, options: &Options) -> Result<Boards> {
         ensure!((1..=BOARDS_MAX).contains(&count), "{count} boards: 1 to {BOARDS_MAX} are possible");
         if options.link == Link::Bridge && !rustix::process::geteuid().is_root() {
@@ -68,7 +69,7 @@ impl Rig {
     }
 }
 
-/// Waits for boards that are [`Boards::alone`]. Held until it is dropped.
+/// Waits until no boards with [`Boards::alone`] run. The returned lock blocks such boards until it is dropped.
 fn shared_turn() -> Result<File> {
     let path = store()?.join("turn.lock");
     let file = File::create(&path).with_context(|| format!("making {}", path.display()))?;
@@ -77,20 +78,21 @@ fn shared_turn() -> Result<File> {
 }
 
 impl Boards {
-    /// The boards of a folder that another process holds ([`Boards::folder`]).
+    /// Returns the boards of a folder ([`Boards::folder`]) that another process owns.
     pub fn attach(folder: &Path) -> Result<Vec<Board>> {
         let file = folder.join(LIST);
         let list = fs::read(&file).with_context(|| format!("no boards are up at {}", folder.display()))?;
         serde_json::from_slice(&list).with_context(|| format!("reading {}", file.display()))
     }
 
-    /// The folder of these boards: consoles (`1.log`), sockets, what the emulators complain of (`1.err`).
+    /// Returns the folder of these boards, with consoles (`1.log`), sockets, and the error output of the emulators
+    /// (`1.err`).
     pub fn folder(&self) -> &Path {
         self.run.folder()
     }
 
-    /// Waits until no other boards of this user run, and lets none start before these are gone: for who looks at the clock,
-    /// because emulated cores take real ones.
+    /// Waits until no other boards of this user run, and blocks the start of others until these have ended. For tests
+    /// that measure time, because emulated cores occupy real ones.
     pub fn alone(&self) -> Result<()> {
         self.turn.lock().context("waiting for other boards to end")
     }
@@ -102,7 +104,7 @@ impl Boards {
         let emulator = emulator.context("starting the emulator")?;
         let pid = emulator.id();
         self.emulators.push(emulator);
-        // For the undertaker.
+        // The cleanup script reads the process ID from this file.
         fs::write(self.run.file(&format!("{id}.pid")), pid.to_string())?;
         let port = ssh_port(&self.run, id)?;
         self.boards.push(Board {
@@ -139,11 +141,11 @@ impl Drop for Boards {
             let _ = emulator.kill();
             let _ = emulator.wait();
         }
-        // The run goes last: its undertaker finds no emulators any more, and removes the rest.
+        // The run is dropped last: its cleanup script finds no emulators any more, and removes the rest.
     }
 }
 
-/// The port of this machine (or of the run's network namespace) that leads to a board's ssh.
+/// Returns the port of this machine (or of the run's network namespace) that is forwarded to a board's ssh.
 fn ssh_port(run: &Run, id: u8) -> Result<u16> {
     let socket = run.file(&format!("{id}.qmp"));
     let start = Instant::now();
@@ -161,7 +163,7 @@ fn ssh_port(run: &Run, id: u8) -> Result<u16> {
     forwarded_port(answer.as_str().unwrap_or_default()).context("the emulator names no port for ssh")
 }
 
-/// The port in a line such as `TCP[HOST_FORWARD]  13  127.0.0.1 39807  10.0.2.15 22  0 0`.
+/// Returns the port in a line such as `TCP[HOST_FORWARD]  13  127.0.0.1 39807  10.0.2.15 22  0 0`.
 fn forwarded_port(text: &str) -> Option<u16> {
     let line = text.lines().find(|line| line.contains("HOST_FORWARD"))?;
     line.split_whitespace().nth(3)?.parse().ok()

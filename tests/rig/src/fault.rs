@@ -1,4 +1,4 @@
-//! What can go wrong with a board, on request.
+//! Faults that can be injected into a board.
 
 #![expect(clippy::disallowed_methods, reason = "it waits for real processes and boards")]
 
@@ -14,43 +14,43 @@ use serde_json::json;
 use crate::board::quoted;
 use crate::{Board, qemu, qmp};
 
-/// Something that goes wrong, or the end of it. [`Board::fault`] brings it about.
+/// Fault of a board, or its end. [`Board::fault`] injects it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// The cable to the other boards is pulled: the carrier goes.
+    /// Pulls the cable to the other boards: the carrier is lost.
     LinkDown,
-    /// The cable is plugged in again.
+    /// Plugs the cable in again.
     LinkUp,
-    /// All cores stop, as when a board hangs.
+    /// Stops all cores, as when a board hangs.
     Pause,
-    /// They go on.
+    /// Resumes all cores.
     Resume,
-    /// The reset button. What was written is lost. See [`Board::wait_for_boots`].
+    /// Presses the reset button. Files written since the boot are lost. See [`Board::wait_for_boots`].
     Reset,
-    /// The plug is pulled. The board does not come back.
+    /// Cuts the power. The board does not come back.
     Kill,
-    /// What leaves for the other boards is treated as `tc-netem` says: `delay 10ms 2ms loss 1%`.
+    /// Treats packets to the other boards as `tc-netem` specifies: `delay 10ms 2ms loss 1%`.
     Netem(String),
-    /// No longer.
+    /// Ends the treatment of packets by [`Fault::Netem`].
     NetemOff,
-    /// A driver loses a device: driver `vivid`, device `vivid.0`.
+    /// Unbinds a device from its driver: driver `vivid`, device `vivid.0`.
     Unbind {
-        /// The driver's name under `/sys/bus/*/drivers`.
+        /// Name of the driver under `/sys/bus/*/drivers`.
         driver: String,
-        /// The device's name there.
+        /// Name of the device in the driver's folder.
         device: String,
     },
-    /// A driver gets a device.
+    /// Binds a device to a driver.
     Bind {
-        /// The driver's name under `/sys/bus/*/drivers`.
+        /// Name of the driver under `/sys/bus/*/drivers`.
         driver: String,
-        /// The device's name on the bus.
+        /// Name of the device on the bus.
         device: String,
     },
 }
 
 impl Board {
-    /// Brings a fault about. When this returns, it has happened; how soon the board notices is another matter.
+    /// Injects a fault. The fault is in effect when this returns, but the board may notice it later.
     pub fn fault(&self, fault: &Fault) -> Result<()> {
         match fault {
             Fault::LinkDown => self.set_link("down"),
@@ -67,7 +67,8 @@ impl Board {
         .with_context(|| format!("{self}: {fault}"))
     }
 
-    /// Not the bridge's port: a board keeps its carrier when that goes.
+    /// Sets the link of the board's own network device. Setting that of the bridge's port would not remove the board's
+    /// carrier.
     fn set_link(&self, state: &str) -> Result<()> {
         let arguments = json!({ "name": qemu::LINK, "up": state == "up" });
         qmp::execute(&self.file("qmp"), "set_link", arguments).map(drop)
@@ -103,7 +104,7 @@ impl Board {
 impl FromStr for Fault {
     type Err = anyhow::Error;
 
-    /// Reads a fault as the command line writes it: `link-down`, `netem delay 10ms`, `unbind vivid vivid.0`.
+    /// Parses a fault in the notation of the command line: `link-down`, `netem delay 10ms`, `unbind vivid vivid.0`.
     fn from_str(text: &str) -> Result<Self> {
         let words: Vec<&str> = text.split_whitespace().collect();
         Ok(match words[..] {
@@ -127,7 +128,7 @@ impl FromStr for Fault {
     }
 }
 
-/// Words for tc-netem, which reach the board's shell as they are.
+/// Checks and joins words for tc-netem. They may contain only characters that the board's shell does not interpret.
 fn treatment(words: &[&str]) -> Result<String> {
     let plain = |word: &&&str| !word.chars().all(|c| c.is_ascii_alphanumeric() || ".%-".contains(c));
     if let Some(word) = words.iter().find(plain) {

@@ -1,7 +1,9 @@
-//! The parts that boards are made of, each made once by a script of this folder and kept in the user's cache.
+//! Parts of an emulated board (QEMU, kernel, root file system, initrd). A script of this folder makes each of them
+//! once, and the user's cache keeps it.
 //!
-//! A part's folder is named by a hash of what it is made from, so a changed script makes a new one and an old one is never
-//! taken for it. It is made under another name and renamed when it is whole; who comes meanwhile waits at a lock.
+//! The name of a part's folder contains a hash of its sources, so a changed script makes a new part, and an old one is
+//! never used in its place. A part is made under another name, and renamed when it is complete. Another process that
+//! needs it meanwhile waits for a lock.
 
 #![expect(clippy::disallowed_methods, reason = "it waits for real processes and boards")]
 
@@ -16,24 +18,24 @@ use sha2::{Digest, Sha256};
 
 use crate::Unavailable;
 
-/// What a script exits with where this machine cannot do what it is for (EX_UNAVAILABLE of sysexits.h).
+/// Exit code of a script if this machine cannot make the part (EX_UNAVAILABLE of sysexits.h).
 const UNAVAILABLE: i32 = 69;
 
-/// Parts that nobody has used for this long are removed.
+/// Time after which unused parts are removed: 30 days.
 const UNUSED_MAX: Duration = Duration::from_secs(30 * 24 * 3600);
 
-/// How a board boots.
+/// Boot flavour of a board.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Flavour {
-    /// A shell script as pid 1 and dropbear for ssh: up in 4 s.
+    /// A shell script as pid 1 and dropbear for ssh: boots in 4 s.
     Dropbear,
-    /// systemd, udev, D-Bus and OpenSSH, as boards in the field have them: up in about 15 s.
+    /// systemd, udev, D-Bus and OpenSSH, as on boards in the field: boots in about 15 s.
     Systemd,
 }
 
 impl Flavour {
-    /// As the scripts and the command line call it.
+    /// Returns the name in scripts and on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::Dropbear => "dropbear",
@@ -42,29 +44,29 @@ impl Flavour {
     }
 }
 
-/// Everything that boards of one flavour need, whole and on this machine. [`Rig::up`] starts them.
+/// Parts of boards of one flavour, complete and on this machine. [`Rig::up`] starts boards.
 #[derive(Clone, Debug)]
 pub struct Rig {
-    /// The folder with `qemu-system-aarch64`.
+    /// Folder with `qemu-system-aarch64`.
     pub(crate) qemu: PathBuf,
-    /// The folder with `vmlinuz`.
+    /// Folder with `vmlinuz`.
     pub(crate) kernel: PathBuf,
-    /// The folder with `root.sqfs`.
+    /// Folder with `root.sqfs`.
     pub(crate) root: PathBuf,
-    /// The folder with `initrd.img` and the keys.
+    /// Folder with `initrd.img` and the ssh keys.
     pub(crate) initrd: PathBuf,
     pub(crate) flavour: Flavour,
 }
 
 impl Rig {
-    /// Finds the parts in the cache, and makes those that are missing: about a minute from an empty cache, no time
-    /// otherwise. Fails with [`Unavailable`] where Debian's packages or a tool cannot be had.
+    /// Finds the parts in the cache, and makes missing ones: this takes about a minute with an empty cache, else no
+    /// time. Fails with [`Unavailable`] if Debian's packages or a tool are missing.
     pub fn build(flavour: Flavour) -> Result<Self> {
         let store = store()?;
         fs::create_dir_all(&store).with_context(|| format!("making {}", store.display()))?;
         let part = |name, scripts| Part { name, scripts, more: &[], from: &[], flavour };
         let (qemu, rest) = std::thread::scope(|scope| {
-            // QEMU has nothing to do with the rest, so it is made meanwhile.
+            // QEMU does not depend on the other parts, so it is made in parallel.
             let qemu = scope.spawn(|| part("qemu", &["qemu.sh"]).find_or_make(&store));
             let rest = || -> Result<[PathBuf; 3]> {
                 let kernel = part("kernel", &["kernel.sh", "modules.sh"]).find_or_make(&store)?;
@@ -84,22 +86,22 @@ impl Rig {
     }
 }
 
-/// One part: the scripts that make it, one after the other, and what they make it from.
+/// Part of a board: the scripts that make it, in order, and their inputs.
 struct Part<'a> {
     name: &'a str,
     scripts: &'a [&'a str],
-    /// Files and folders beside the scripts that go into it.
+    /// Files and folders next to the scripts that the part contains.
     more: &'a [&'a str],
-    /// The parts that it is made from. A part that is made from others differs between flavours.
+    /// Other parts that the scripts read. A part made from others differs between flavours.
     from: &'a [&'a Path],
     flavour: Flavour,
 }
 
 impl Part<'_> {
-    /// The part's folder in `store`.
+    /// Returns the part's folder in `store`, after making it if it is missing.
     fn find_or_make(&self, store: &Path) -> Result<PathBuf> {
         let folder = store.join(format!("{}-{}", self.name, self.key()?));
-        // Held until the return; the kernel frees it when this process dies.
+        // The lock is held until the function returns; the kernel releases it if this process dies.
         let lock = File::create(folder.with_extension("lock"))?;
         lock.lock().with_context(|| format!("waiting for {}", folder.display()))?;
         if !folder.is_dir() {
@@ -115,7 +117,7 @@ impl Part<'_> {
         Ok(folder)
     }
 
-    /// Runs the scripts.
+    /// Executes the scripts of the part.
     fn make(&self, store: &Path, out: &Path) -> Result<()> {
         for script in self.scripts {
             let mut command = Command::new(sources().join(script));
@@ -123,7 +125,7 @@ impl Part<'_> {
             if !self.from.is_empty() {
                 command.arg(self.flavour.name());
             }
-            // What the scripts say about their progress is for people.
+            // Standard output of the scripts is progress for people, so it goes to standard error.
             let output = command
                 .stdin(Stdio::null())
                 .stdout(std::io::stderr())
@@ -139,7 +141,7 @@ impl Part<'_> {
         Ok(())
     }
 
-    /// A short hash of everything the part is made from.
+    /// Returns a short hash of everything that the part is made from.
     fn key(&self) -> Result<String> {
         let mut hash = Sha256::new();
         for name in ["common.sh"].iter().chain(self.scripts).chain(self.more) {
@@ -170,11 +172,11 @@ fn add_files(hash: &mut Sha256, path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Removes the parts, package lists and locks that nobody has used for a month.
+/// Removes parts, package lists and locks that have been unused for 30 days.
 fn remove_unused(store: &Path) -> Result<()> {
     for entry in fs::read_dir(store)? {
         let path = entry?.path();
-        // Another process may be removing the same.
+        // Another process may remove the same entry.
         let Ok(modified) = path.metadata().and_then(|metadata| metadata.modified()) else { continue };
         if modified.elapsed().is_ok_and(|age| age > UNUSED_MAX) {
             let _ = if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
@@ -183,12 +185,12 @@ fn remove_unused(store: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The folder of the scripts and of what runs inside a board.
+/// Returns the folder with the scripts and with the files that run inside a board.
 pub(crate) fn sources() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// The folder of all parts in the user's cache.
+/// Returns the folder of all parts in the user's cache.
 pub(crate) fn store() -> Result<PathBuf> {
     let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
     let cache = cache.or_else(|| std::env::var_os("HOME").map(|home| Path::new(&home).join(".cache")));
@@ -216,7 +218,7 @@ mod tests {
         let unique: std::collections::BTreeSet<_> = keys.iter().collect();
         assert_eq!(unique.len(), keys.len(), "{keys:?}");
         assert_eq!(keys[0], PART.key().expect("sources can be read"));
-        // Parts that are made from no other are the same for every flavour.
+        // Parts that are not made from others are the same for every flavour.
         assert_eq!(keys[0], Part { flavour: Flavour::Systemd, ..PART }.key().expect("sources can be read"));
     }
 

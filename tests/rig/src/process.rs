@@ -1,4 +1,4 @@
-//! Running a command that may hang.
+//! Execution of commands that may hang.
 
 #![expect(clippy::disallowed_methods, reason = "it waits for real processes and boards")]
 
@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-/// How often a child is asked whether it has ended.
+/// Interval at which a child process is polled for its end.
 const POLL: Duration = Duration::from_millis(5);
 
-/// Runs a command to its end and collects what it prints; ends it and fails when it takes longer than `limit`.
+/// Executes a command, and returns its output. Ends it and fails if it takes longer than `limit`.
 pub(crate) fn output_within(command: &mut Command, limit: Duration) -> Result<Output> {
     let start = Instant::now();
     let mut child = command
@@ -20,7 +20,7 @@ pub(crate) fn output_within(command: &mut Command, limit: Duration) -> Result<Ou
         .stderr(Stdio::piped())
         .spawn()
         .with_context(|| format!("starting {}", command.get_program().display()))?;
-    // Both pipes are emptied meanwhile, or a child that prints much would wait for us.
+    // Both pipes are read while the command runs, because a child that prints much would block otherwise.
     let stdout = collect(child.stdout.take().expect("piped"));
     let stderr = collect(child.stderr.take().expect("piped"));
     let status = loop {
@@ -38,7 +38,7 @@ pub(crate) fn output_within(command: &mut Command, limit: Duration) -> Result<Ou
     Ok(Output { status, stdout: stdout?, stderr: stderr? })
 }
 
-/// Runs a command that ends by itself and soon; fails with what it printed when it fails.
+/// Executes a command that ends soon by itself. If it fails, the error contains its error output.
 pub(crate) fn succeed(command: &mut Command) -> Result<Output> {
     let name = command.get_program().display().to_string();
     let output = command.stdin(Stdio::null()).output().with_context(|| format!("starting {name}"))?;

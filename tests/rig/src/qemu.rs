@@ -1,4 +1,4 @@
-//! What a board is to its emulator: the command line and the device tree.
+//! Emulator of a board: QEMU's command line and the device tree.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -11,33 +11,35 @@ use crate::parts::{Flavour, sources};
 use crate::process::succeed;
 use crate::run::Run;
 
-/// How boards reach each other. They are 10.77.0.1, 10.77.0.2 and so on, and know each other as `board1`, `board2`.
+/// Link between the boards. Their addresses are 10.77.0.1, 10.77.0.2 and so on, and they know each other as `board1`,
+/// `board2`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Link {
-    /// They do not.
+    /// Boards without a link.
     #[default]
     None,
-    /// A bridge in a network namespace of its own: the fastest, and for any number of boards. Needs root.
+    /// Bridge in a network namespace of its own: the fastest link, for any number of boards. Needs root.
     Bridge,
-    /// Sockets between the emulators, without root: a pair for two boards; multicast, which loses packets in bursts,
-    /// for more.
+    /// Sockets between the emulators, without root: a pair of sockets for two boards, and multicast for more, which
+    /// loses packets in bursts.
     Socket,
 }
 
-/// What boards are like. The boards of one call are alike.
+/// Settings of a set of boards, which are all alike.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
     /// Memory of each board, in MiB. 256 is enough for the fast flavour.
     pub memory_mib: u32,
-    /// Cores of each board. More boards times cores than this machine has cores makes all of them slower.
+    /// Number of cores of each board. If all boards together have more cores than this machine, all of them are slower.
     pub cpus: u32,
-    /// The link between the boards.
+    /// Link between the boards.
     pub link: Link,
-    /// Largest packet of that link, in bytes. RDMA is faster at 4200, where its own is 4096.
+    /// MTU of that link, in bytes. RDMA is faster at 4200, because its own MTU can then be 4096.
     pub mtu: u32,
-    /// Size of a memory that all boards share through PCI, in MiB, a power of two; none if `None`. See [`crate::Board::bar`].
+    /// Size of the memory that all boards share through PCI, in MiB, a power of two; `None` for no such memory. See
+    /// [`crate::Board::bar`].
     pub shared_bar_mib: Option<u32>,
-    /// Whether they go before other boards where cores are scarce: for who looks at the clock while others run.
+    /// Whether these boards precede other boards when cores are scarce, for tests that measure time while others run.
     /// [`crate::Boards::alone`] is stricter.
     pub hurried: bool,
 }
@@ -48,19 +50,19 @@ impl Default for Options {
     }
 }
 
-/// The name of the link between the boards in QEMU, for its `set_link`.
+/// Name of the link between the boards in QEMU, for its command `set_link`.
 pub(crate) const LINK: &str = "link";
 
-/// Instructions that Orin's Cortex-A78AE has, too (Armv8.2 with half precision and dot products).
+/// CPU whose instructions Orin's Cortex-A78AE has, too (Armv8.2 with half precision and dot products).
 const CPU: &str = "cortex-a76";
 
-/// How much boards that are not hurried stand back: the scheduler's niceness, which leaves them a tenth of what others take.
+/// Niceness of boards that are not hurried: it leaves them a tenth of the CPU time that others take.
 const NICENESS: u8 = 10;
 
-/// Memory for translated code, in MiB. QEMU's default is a share of the host's memory, for each board.
+/// Size of QEMU's buffer for translated code, in MiB. Its default is a share of the host's memory, for each board.
 const TRANSLATED_MIB: u32 = 128;
 
-/// The emulator, in the run's network namespace where the boards have a bridge.
+/// Returns the emulator's command, in the run's network namespace if the boards have a bridge.
 pub(crate) fn emulator(rig: &Rig, options: &Options, id: u8, count: u8, run: &Run) -> Command {
     let niceness = if options.hurried { 0 } else { NICENESS };
     let mut command = match options.link {
@@ -91,28 +93,28 @@ pub(crate) fn emulator(rig: &Rig, options: &Options, id: u8, count: u8, run: &Ru
     command
 }
 
-/// A program in a network namespace.
+/// Returns the command that executes a program in a network namespace.
 pub(crate) fn in_namespace(namespace: &str, program: impl AsRef<std::ffi::OsStr>) -> Command {
     let mut command = Command::new("ip");
     command.args(["netns", "exec", namespace]).arg(program);
     command
 }
 
-/// What decides the device tree.
+/// Returns the options that determine the device tree.
 fn machine(options: &Options) -> [String; 8] {
     let words = ["-M", "virt,gic-version=3", "-cpu", CPU, "-smp", "", "-m", ""].map(str::to_owned);
     let [m, virt, cpu, model, smp, _, memory, _] = words;
     [m, virt, cpu, model, smp, options.cpus.to_string(), memory, options.memory_mib.to_string()]
 }
 
-/// Kernel, root, and the kernel's command line.
+/// Adds the options for kernel, root file system, and the kernel's command line.
 fn boot(command: &mut Command, rig: &Rig, options: &Options, id: u8, run: &Run) {
     let root = rig.root.join("root.sqfs").display().to_string();
     command.arg("-dtb").arg(run.file("board.dtb"));
     command.arg("-kernel").arg(rig.kernel.join("vmlinuz"));
     command.arg("-initrd").arg(rig.initrd.join("initrd.img"));
-    // The kernel tries its ciphers at each boot, which takes an emulated core 0.4 s.
-    // Without `relaxed` nothing but a driver may map the shared memory.
+    // `cryptomgr.notests`: the kernel's tests of its ciphers at each boot take 0.4 s on an emulated core.
+    // `iomem=relaxed`: without it only a driver may map the shared memory.
     let access = if options.shared_bar_mib.is_some() { "iomem=relaxed" } else { "" };
     command.arg("-append").arg(format!(
         "console=ttyAMA0 quiet loglevel=3 mitigations=off cryptomgr.notests panic=-1 {access} board.id={id} board.mtu={}",
@@ -124,14 +126,14 @@ fn boot(command: &mut Command, rig: &Rig, options: &Options, id: u8, run: &Run) 
     command.args(["-device", "virtio-rng-pci,rng=rng"]);
 }
 
-/// The link for ssh: it reaches nothing but the board, by a port of this machine that the kernel chooses.
+/// Adds the network for ssh: it reaches only the board, through a port of this machine that the kernel chooses.
 fn management(command: &mut Command, id: u8) {
     command.args(["-netdev", "user,id=management,restrict=on,hostfwd=tcp:127.0.0.1:0-:22"]);
     command
         .args(["-device", &format!("virtio-net-pci,netdev=management,mac=52:54:00:88:00:{id:02x},romfile=")]);
 }
 
-/// QEMU's side of the link between boards.
+/// Returns QEMU's option for the link between boards.
 fn link(link: Link, id: u8, count: u8, run: &Run) -> Option<String> {
     let socket = |id: u8| run.file(&format!("{id}.link")).display().to_string();
     match link {
@@ -143,7 +145,7 @@ fn link(link: Link, id: u8, count: u8, run: &Run) -> Option<String> {
             socket(3 - id)
         )),
         Link::Socket => {
-            // Another run may come upon the same port: then it has another address.
+            // Another run may get the same port, but then it has another address.
             let pid = std::process::id();
             let port = 20_000 + pid % 20_000;
             let address = format!("239.77.{}.{}", pid >> 8 & 0xff, pid & 0xff);
@@ -152,7 +154,7 @@ fn link(link: Link, id: u8, count: u8, run: &Run) -> Option<String> {
     }
 }
 
-/// Makes the network namespace of a run: a bridge, and a port for each board. Nothing in it reaches the outside.
+/// Creates the network namespace of a run: a bridge, with a port for each board. It has no connection to the outside.
 pub(crate) fn make_bridge(namespace: &str, count: u8, mtu: u32) -> Result<()> {
     assert!(count <= BOARDS_MAX, "{count} boards: at most {BOARDS_MAX}");
     let ip = |words: &str| -> Result<()> {
@@ -172,7 +174,7 @@ pub(crate) fn make_bridge(namespace: &str, count: u8, mtu: u32) -> Result<()> {
     Ok(())
 }
 
-/// Writes the device tree of a run: QEMU's own for this machine, and the power rails.
+/// Writes the device tree of a run: QEMU's own for this machine, with the power rails added.
 pub(crate) fn write_device_tree(rig: &Rig, options: &Options, run: &Run) -> Result<()> {
     let (plain, source, whole) = (run.file("plain.dtb"), run.file("board.dts"), run.file("board.dtb"));
     let mut dump = Command::new(rig.emulator());
@@ -195,7 +197,7 @@ impl Rig {
         self.qemu.join("qemu-system-aarch64")
     }
 
-    /// How boards of this rig boot.
+    /// Returns the boot flavour of this rig's boards.
     pub fn flavour(&self) -> Flavour {
         self.flavour
     }

@@ -1,4 +1,4 @@
-//! QEMU's machine protocol: one JSON object a line over a Unix socket.
+//! QEMU Machine Protocol (QMP): one JSON object per line over a Unix socket.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
@@ -8,10 +8,10 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 
-/// QEMU answers at once, unless this machine is overloaded.
+/// Maximum wait for an answer. QEMU answers at once, unless this machine is overloaded.
 const ANSWER_WAIT_MAX: Duration = Duration::from_secs(20);
 
-/// Runs one command of the emulator that listens at `socket`, and gives what it returns.
+/// Executes one command of the emulator that listens at `socket`, and returns its result.
 pub(crate) fn execute(socket: &Path, command: &str, arguments: Value) -> Result<Value> {
     (|| {
         let mut stream = UnixStream::connect(socket)?;
@@ -38,7 +38,7 @@ fn ask(out: &mut impl Write, lines: &mut impl BufRead, command: &str, arguments:
         if let Some(value) = answer.get_mut("return") {
             return Ok(value.take());
         }
-        // Anything else is an event, which may come at any time.
+        // Any other object is an event, which may arrive at any time.
     }
 }
 

@@ -1,5 +1,5 @@
-//! What boards leave on this machine while they run: a folder, emulators, and a network namespace, all with one name. All
-//! of it is gone when the boards are done, however their owner ended.
+//! Resources of running boards on this machine: a folder, emulators, and a network namespace, all with one name. They
+//! are removed when the boards end, even if their owner was killed.
 
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
@@ -14,28 +14,28 @@ use crate::parts::sources;
 
 const PREFIX: &str = "orinoco-boards-";
 const LOCK: &str = "owner.lock";
-/// The folder of a run that its boards see, and may not write to.
+/// Folder of a run that its boards can read, but not write.
 pub(crate) const SHARED: &str = "shared";
 
-/// The folder of one set of running boards. Dropping it ends and removes everything that belongs to it.
+/// Folder of one set of running boards. Dropping it ends and removes everything that belongs to the set.
 #[derive(Debug)]
 pub(crate) struct Run {
     folder: PathBuf,
-    /// Held by the owner: a folder whose lock is free is left from one that died.
+    /// Lock that the owner holds. If it is free, the owner has died, and the folder can be removed.
     _lock: File,
-    /// Cleans up once its standard input ends: in `drop`, or when this process dies.
+    /// Script that cleans up when its standard input ends: in `drop`, or when this process dies.
     undertaker: Child,
 }
 
 impl Run {
-    /// Makes a folder that no other run has, after clearing away what earlier ones left.
+    /// Creates a folder with a unique name, after removing the folders of earlier runs whose owner has died.
     pub(crate) fn new() -> Result<Self> {
         static RUNS: AtomicU32 = AtomicU32::new(0);
         let base = std::env::temp_dir();
         clear_left(&base)?;
         let name = format!("{PREFIX}{}-{}", std::process::id(), RUNS.fetch_add(1, Ordering::Relaxed));
         let folder = base.join(&name);
-        // Locked before it has the name by which others would find it and take it for left.
+        // It is locked before it gets its final name; otherwise another process could find it unlocked and remove it.
         let early = base.join(format!(".{name}"));
         fs::create_dir_all(early.join(SHARED)).with_context(|| format!("making {}", early.display()))?;
         let lock = File::create(early.join(LOCK))?;
@@ -45,17 +45,18 @@ impl Run {
         Ok(Self { folder, _lock: lock, undertaker })
     }
 
-    /// A file in the folder. Sockets among them: the path is short, as their names must be.
+    /// Returns the path of a file in the folder. The folder's path is short, because the names of sockets must be
+    /// short.
     pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.folder.join(name)
     }
 
-    /// The folder that the boards see.
+    /// Returns the folder that the boards can read.
     pub(crate) fn shared(&self) -> PathBuf {
         self.file(SHARED)
     }
 
-    /// The folder.
+    /// Returns the folder of the run.
     pub(crate) fn folder(&self) -> &Path {
         &self.folder
     }
@@ -68,7 +69,7 @@ impl Drop for Run {
     }
 }
 
-/// The network namespace of a run, if it has one.
+/// Returns the name of the run's network namespace, which exists only if its boards have a bridge.
 pub(crate) fn namespace(folder: &Path) -> &str {
     folder.file_name().and_then(|name| name.to_str()).expect("runs have plain names")
 }
@@ -85,14 +86,14 @@ fn undertaker(folder: &Path, stdin: Stdio) -> Result<Child> {
         .context("starting undertaker.sh")
 }
 
-/// Clears away runs of this user whose owner died together with its undertaker.
+/// Removes runs of this user whose owner died together with its cleanup script.
 fn clear_left(base: &Path) -> Result<()> {
     let ours = rustix::process::getuid().as_raw();
     for entry in fs::read_dir(base)? {
         let path = entry?.path();
         let named =
             path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with(PREFIX));
-        // It may go away at any moment, by its own undertaker.
+        // The folder may disappear at any moment, because its own cleanup script may run.
         let left = named
             && path.metadata().is_ok_and(|metadata| metadata.uid() == ours)
             && File::open(path.join(LOCK)).is_ok_and(|lock| lock.try_lock().is_ok());

@@ -8,19 +8,19 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// How often each core is asked.
+/// Interval at which each core is checked.
 const STEP: Duration = Duration::from_millis(2);
 
-/// Finds out for how long this machine's cores stand still. On a shared machine the host takes them away now and then, and
-/// what is emulated on them keeps no time meanwhile: it loses frames that no camera would lose.
+/// Measures how long this machine's cores stand still. On a shared machine the host takes them away now and then. A
+/// board that is emulated on them does not notice the lost time, and loses frames that a real camera would not lose.
 pub struct StallWatch {
     stop: Arc<AtomicBool>,
     watchers: Vec<JoinHandle<Duration>>,
 }
 
 impl StallWatch {
-    /// Watches every core that this process may use, by a thread on each that sleeps and notes how late it wakes. A core
-    /// that merely has much to do wakes a sleeper in time.
+    /// Starts to watch every core that this process may use, with a thread on each that sleeps and measures how late it
+    /// wakes. A core that is merely busy wakes a sleeping thread in time.
     pub fn start() -> Result<Self> {
         let mut watch = Self { stop: Arc::default(), watchers: Vec::new() };
         let cores = sched_getaffinity(None).context("asking for the cores")?;
@@ -29,7 +29,7 @@ impl StallWatch {
             let watcher = thread::Builder::new().name(format!("core {core}")).spawn(move || {
                 let mut only = CpuSet::new();
                 only.set(core);
-                // Where it cannot, it watches whatever core it is on.
+                // If this fails, the thread watches the core that it happens to run on.
                 let _ = sched_setaffinity(None, &only);
                 longest_delay(&stop)
             });
@@ -38,7 +38,7 @@ impl StallWatch {
         Ok(watch)
     }
 
-    /// The longest time for which a core stood still.
+    /// Returns the longest time for which a core stood still.
     pub fn longest(mut self) -> Result<Duration> {
         self.stop.store(true, Ordering::Relaxed);
         let delays =

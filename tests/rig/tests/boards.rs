@@ -1,5 +1,5 @@
-//! The rig on this machine: boards boot, have what boards have, reach each other, and fail when told to. Ignored by default,
-//! because it needs QEMU and minutes: `cargo xtask boards test`.
+//! Tests of the rig on this machine: boards boot, have their devices, reach each other, and fail on request. They are
+//! ignored by default, because they need QEMU and take minutes: `cargo xtask boards test`.
 
 #![expect(clippy::disallowed_methods, reason = "the test waits for real threads or processes")]
 #![allow(clippy::print_stdout, reason = "tests say what they skip")]
@@ -13,12 +13,12 @@ use orinoco_rig::{
     Board, Boards, Fault, Flavour, Link, Options, Rail, Reading, Rig, Unavailable, VividOptions,
 };
 
-/// Longest time within which a board must notice something.
+/// Maximum time in which a board must notice an event.
 const NOTICE_MAX: Duration = Duration::from_secs(15);
-/// The most bytes in a packet of RDMA: the largest MTU that InfiniBand's transport knows.
+/// Maximum payload of an RDMA packet, in bytes: the largest MTU of InfiniBand's transport.
 const MTU_MAX: u64 = 4096;
 
-/// Starts boards; `None`, with a line, where this machine cannot have them.
+/// Starts boards; `None`, with a printed line, if this machine does not support them.
 fn stage(flavour: Flavour, count: u8, options: &Options) -> Option<Boards> {
     match Rig::build(flavour).and_then(|rig| rig.up(count, options)) {
         Ok(boards) => Some(boards),
@@ -34,12 +34,12 @@ fn one_board() -> Option<Boards> {
     stage(Flavour::Dropbear, 1, &Options::default())
 }
 
-/// Two boards on a bridge, with packets as large as RDMA likes them.
+/// Starts two boards on a bridge, with an MTU that allows RDMA's largest packets.
 fn two_boards() -> Option<Boards> {
     stage(Flavour::Dropbear, 2, &Options { link: Link::Bridge, mtu: 4200, ..Options::default() })
 }
 
-/// What a command prints on a board; it must succeed.
+/// Executes a command on a board, which must succeed, and returns its output.
 fn run(board: &Board, command: &str) -> String {
     board.run(command).unwrap_or_else(|error| panic!("{error:#}"))
 }
@@ -49,7 +49,7 @@ fn fault(board: &Board, text: &str) {
     board.fault(&fault).unwrap_or_else(|error| panic!("{error:#}"));
 }
 
-/// Waits until a command on a board prints something that pleases.
+/// Waits until a command on a board prints a text that `pleases` accepts.
 fn eventually(board: &Board, command: &str, pleases: impl Fn(&str) -> bool) {
     let start = Instant::now();
     loop {
@@ -63,7 +63,7 @@ fn eventually(board: &Board, command: &str, pleases: impl Fn(&str) -> bool) {
     }
 }
 
-/// The mean round trip of ten pings, in milliseconds.
+/// Returns the mean round-trip time of ten pings, in milliseconds.
 fn ping_ms(from: &Board, to: &Board) -> f64 {
     let summary = run(from, &format!("ping -q -c 10 -i 0.1 -w 20 {} | tail -1", to.address()));
     let mean = summary.split('/').nth(4).and_then(|word| word.parse().ok());
@@ -126,7 +126,7 @@ fn a_board_has_a_camera_that_can_be_pulled() {
     let set = "v4l2-ctl -d 0 --set-fmt-video=width=640,height=360,pixelformat=NV12 --set-parm=30";
     let stream = "v4l2-ctl -d 0 --stream-mmap=4 --stream-count=60 --stream-to=/tmp/frames 2>&1";
     run(board, set);
-    // v4l2-ctl prints the rate once a second, here twice.
+    // v4l2-ctl prints the frame rate once a second, here twice.
     let printed = run(board, &format!("{stream}; wc -c </tmp/frames; rm /tmp/frames"));
     let rates: Vec<f64> = printed
         .split(" fps")
@@ -137,7 +137,7 @@ fn a_board_has_a_camera_that_can_be_pulled() {
     assert!((25.0..35.0).contains(&rate), "{rate} frames a second");
     assert!(printed.ends_with(&format!("\n{}", 60 * 640 * 360 * 3 / 2)), "{printed}");
 
-    // GStreamer reads it as well.
+    // GStreamer reads frames of the camera, too.
     let pipeline = "v4l2src num-buffers=20 ! video/x-raw,format=NV12,width=640,height=360 ! videoconvert ! \
                     video/x-raw,format=RGB ! filesink location=/tmp/rgb";
     run(board, &format!("gst-launch-1.0 -q {pipeline} 2>&1"));
@@ -198,7 +198,7 @@ fn boards_write_to_each_others_memory_by_rdma() {
     eventually(first, "ss -Hltn sport = 18515", |text| !text.is_empty());
     let printed = run(second, &format!("{test} board1"));
     server.wait(NOTICE_MAX).expect("the server ends");
-    // What it prints as a rate is 0 where it cannot tell the clock of an emulated processor.
+    // The rate that it prints is 0 if it cannot read the clock of an emulated processor.
     let done = printed.lines().map(str::trim).find(|line| line.starts_with(&bytes.to_string()));
     let done = done.and_then(|line| line.split_whitespace().nth(1)?.parse::<u64>().ok());
     assert_eq!(done, Some(writes), "ib_write_bw printed {printed}");
