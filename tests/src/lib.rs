@@ -1,4 +1,4 @@
-//! What the end-to-end tests share: the built binaries, the shared data, and how to judge what comes out.
+//! Support for the end-to-end tests: the built binaries, the shared data, and checks of the output.
 
 #![expect(clippy::disallowed_methods, reason = "the test waits for real threads or processes")]
 #![allow(clippy::print_stdout, reason = "tests say what they skip")]
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use orinoco_api::{DetectionJson, ResultLine};
 use orinoco_core::BoxF;
 
-/// The workspace's folder.
+/// Returns the folder of the workspace.
 pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("..")
@@ -20,20 +20,21 @@ pub fn root() -> PathBuf {
         .expect("the workspace is where it was built")
 }
 
-/// The folder cargo built this test into: `target/release` or another.
+/// Returns the folder that cargo built this test into: `target/release` or another.
 pub fn built() -> PathBuf {
     let test = std::env::current_exe().expect("a running test has a path");
     test.parent().and_then(Path::parent).expect("tests lie in deps").to_owned()
 }
 
-/// A built binary of the workspace. `cargo build --workspace` (or `make test`) makes it.
+/// Returns the path of a built binary of the workspace. Panics if `cargo build --workspace` (or `make test`) has not
+/// built it.
 pub fn binary(name: &str) -> PathBuf {
     let path = built().join(name);
     assert!(path.is_file(), "{} is not there: run `cargo build --release --workspace` first", path.display());
     path
 }
 
-/// The aarch64 binary; `None`, with a line, where it was not built.
+/// Returns the path of the aarch64 binary; `None`, with a printed line, if it was not built.
 pub fn cross_binary(name: &str) -> Option<PathBuf> {
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
     let path = target.join("aarch64-unknown-linux-gnu/release").join(name);
@@ -43,7 +44,7 @@ pub fn cross_binary(name: &str) -> Option<PathBuf> {
     path.is_file().then_some(path)
 }
 
-/// `orinoco` with arguments, in the workspace's folder, with the tests' model descriptions.
+/// Returns the command `orinoco` with these arguments, in the workspace's folder, with the shared data if present.
 pub fn orinoco(arguments: &[&str]) -> Command {
     let mut command = Command::new(binary("orinoco"));
     command.args(arguments).current_dir(root()).env("NO_COLOR", "1");
@@ -53,13 +54,13 @@ pub fn orinoco(arguments: &[&str]) -> Command {
     command
 }
 
-/// The shared data: `$ORINOCO_DATA` or `../shared/data`. `None` where it is absent.
+/// Returns the folder of the shared data, `$ORINOCO_DATA` or `../shared/data`; `None` if it does not exist.
 pub fn data() -> Option<PathBuf> {
     let named = std::env::var_os("ORINOCO_DATA").map(PathBuf::from);
     named.or_else(|| Some(root().join("../shared/data"))).filter(|dir| dir.join("models").is_dir())
 }
 
-/// A file of the shared data; says "skipped" and gives `None` where it is absent.
+/// Returns the path of a file in the shared data; `None`, with a line "skipped", if it does not exist.
 pub fn shared(name: &str) -> Option<String> {
     let path = data().map(|dir| dir.join(name)).filter(|path| path.exists());
     if path.is_none() {
@@ -68,7 +69,7 @@ pub fn shared(name: &str) -> Option<String> {
     path.map(|path| path.display().to_string())
 }
 
-/// The engines that can run here. ONNX Runtime may not be installed; then a line says so.
+/// Returns the engines that run on this machine. ONNX Runtime may not be installed; then a line reports that.
 pub fn engines() -> Vec<&'static str> {
     let check = orinoco(&["models", "check", "person-nano", "--json"]).output().expect("orinoco starts");
     let rows: serde_json::Value = serde_json::from_slice(&check.stdout).expect("JSON rows");
@@ -83,13 +84,13 @@ pub fn engines() -> Vec<&'static str> {
     here
 }
 
-/// Sends a signal by its name: `TERM`.
+/// Sends a signal by name, such as `TERM`.
 pub fn signal(child: &Child, name: &str) {
     let sent = Command::new("kill").args([&format!("-{name}"), &child.id().to_string()]).status();
     assert!(sent.expect("kill starts").success());
 }
 
-/// Waits for a program's end: its exit code, and what it printed.
+/// Waits for the end of a program. Returns its exit code and standard output, and panics after the time `within`.
 pub fn wait(mut child: Child, within: Duration) -> (Option<i32>, String) {
     let start = Instant::now();
     while child.try_wait().expect("waits").is_none() {
@@ -103,13 +104,13 @@ pub fn wait(mut child: Child, within: Duration) -> (Option<i32>, String) {
     (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Standard output as result lines; other lines are left out.
+/// Parses standard output as result lines, and leaves out other lines.
 pub fn results(output: &Output) -> Vec<ResultLine> {
     let text = String::from_utf8_lossy(&output.stdout);
     text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
 }
 
-/// Checks a failure as users meet it: the exit code, exactly one error on one line with `code` and all of `words`, and no
+/// Checks a failure as users see it: the exit code, exactly one error line with `code` and all of `words`, and no
 /// panic.
 pub fn assert_one_sentence(output: &Output, exit: i32, code: &str, words: &[&str]) {
     let text = String::from_utf8_lossy(&output.stderr);
@@ -123,18 +124,19 @@ pub fn assert_one_sentence(output: &Output, exit: i32, code: &str, words: &[&str
     }
 }
 
-/// How findings must agree with a reference.
+/// Tolerances for detections, compared with a reference.
 #[derive(Clone, Copy, Debug)]
 pub struct Agreement {
-    /// Least IoU of a pair.
+    /// Minimum IoU of two matching detections.
     pub iou_min: f32,
-    /// Largest difference of scores.
+    /// Maximum difference of their scores.
     pub score_max: f32,
-    /// The threshold both used. A finding this close to it by `score_max` may be missing on the other side.
+    /// Score threshold of both sides. A detection at most `score_max` above it may be missing on the other side.
     pub threshold: f32,
 }
 
-/// Every finding has its counterpart of the same class, in both directions; the error names the first that has not.
+/// Checks that every detection has a counterpart of the same class, in both directions. The error names the first
+/// without one.
 pub fn agree(found: &[DetectionJson], wanted: &[DetectionJson], how: Agreement) -> Result<(), String> {
     for (ours, theirs, side) in [(found, wanted, "found"), (wanted, found, "wanted")] {
         for one in ours.iter().filter(|one| one.score > how.threshold + how.score_max) {
@@ -158,12 +160,12 @@ fn as_box(found: &DetectionJson) -> BoxF {
     BoxF { x1, y1, x2, y2 }
 }
 
-/// xorshift64 (Marsaglia 2003): seeded choices that a failure can be replayed with.
+/// xorshift64 generator (Marsaglia 2003): its seed reproduces the choices of a failed test.
 #[derive(Debug)]
 pub struct Random(pub u64);
 
 impl Random {
-    /// A number below `bound`.
+    /// Returns a number below `bound`.
     pub fn below(&mut self, bound: usize) -> usize {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;

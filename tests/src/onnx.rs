@@ -10,7 +10,7 @@ use proto::{
     TypeProto, ValueInfo,
 };
 
-/// Element types by ONNX's number.
+/// Element types, by their number in ONNX.
 pub mod element {
     #![allow(missing_docs, reason = "each is the element type of the same name")]
     pub const F32: i32 = 1;
@@ -24,27 +24,27 @@ pub mod element {
     pub const F64: i32 = 11;
 }
 
-/// The opset of the files.
+/// Opset version of the files.
 const OPSET: i64 = 17;
-/// The version of the format that came with it.
+/// Version of the file format that was released with the opset.
 const IR_VERSION: i64 = 8;
 
-/// The value of an operator's attribute.
+/// Value of an operator's attribute.
 #[derive(Clone, Debug)]
 pub enum Attribute {
-    /// A whole number.
+    /// Integer.
     Int(i64),
-    /// A number.
+    /// Floating-point number.
     Float(f32),
-    /// Whole numbers.
+    /// List of integers.
     Ints(Vec<i64>),
-    /// A string.
+    /// String.
     Str(&'static str),
-    /// A graph, as the branch of an If.
+    /// Graph, such as the branch of an If.
     Graph(Graph),
 }
 
-/// A graph that is being written. Every method returns it with one thing more.
+/// Builder of a graph. Every method returns it with one more element.
 #[derive(Clone, Debug, Default)]
 pub struct Graph {
     proto: GraphProto,
@@ -52,28 +52,28 @@ pub struct Graph {
 }
 
 impl Graph {
-    /// A graph of nothing.
+    /// Creates an empty graph.
     #[must_use]
     pub fn new() -> Self {
         let proto = GraphProto { name: "graph".to_owned(), ..GraphProto::default() };
         Self { proto, notes: Vec::new() }
     }
 
-    /// An input of `shape`, in which -1 is an open axis.
+    /// Adds an input of `shape`, in which -1 is a dynamic axis.
     #[must_use]
     pub fn input(mut self, name: &str, element: i32, shape: &[i64]) -> Self {
         self.proto.input.push(value_info(name, element, shape));
         self
     }
 
-    /// An output of `shape`, in which -1 is an open axis.
+    /// Adds an output of `shape`, in which -1 is a dynamic axis.
     #[must_use]
     pub fn output(mut self, name: &str, element: i32, shape: &[i64]) -> Self {
         self.proto.output.push(value_info(name, element, shape));
         self
     }
 
-    /// A node `outputs = operator(inputs)`.
+    /// Adds a node `outputs = operator(inputs)`.
     #[must_use]
     pub fn node(
         mut self,
@@ -93,7 +93,7 @@ impl Graph {
         self
     }
 
-    /// A constant tensor of raw little-endian bytes.
+    /// Adds a constant tensor of raw little-endian bytes.
     #[must_use]
     pub fn constant(mut self, name: &str, element: i32, shape: &[i64], bytes: Vec<u8>) -> Self {
         self.proto.initializer.push(TensorProto {
@@ -106,7 +106,7 @@ impl Graph {
         self
     }
 
-    /// A constant tensor of f32.
+    /// Adds a constant tensor of f32.
     #[must_use]
     pub fn floats(self, name: &str, shape: &[i64], values: &[f32]) -> Self {
         self.constant(
@@ -117,7 +117,7 @@ impl Graph {
         )
     }
 
-    /// A constant tensor of i64.
+    /// Adds a constant tensor of i64.
     #[must_use]
     pub fn ints(self, name: &str, shape: &[i64], values: &[i64]) -> Self {
         self.constant(
@@ -128,7 +128,7 @@ impl Graph {
         )
     }
 
-    /// A constant tensor of f32 whose bytes are in another file, next to the model.
+    /// Adds a constant f32 tensor whose bytes are in another file, next to the model.
     #[must_use]
     pub fn external(mut self, name: &str, shape: &[i64], file: &str) -> Self {
         let entry = Entry { key: "location".to_owned(), value: file.to_owned() };
@@ -143,14 +143,14 @@ impl Graph {
         self
     }
 
-    /// A note next to the graph, as trainers leave them.
+    /// Adds a metadata entry, which trainers use for notes.
     #[must_use]
     pub fn note(mut self, key: &str, value: &str) -> Self {
         self.notes.push(Entry { key: key.to_owned(), value: value.to_owned() });
         self
     }
 
-    /// The file.
+    /// Returns the content of the file.
     #[must_use]
     pub fn file(self) -> Vec<u8> {
         let model = ModelProto {

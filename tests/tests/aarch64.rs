@@ -1,5 +1,5 @@
-//! The cross-compiled binary under qemu-user finds what the native one finds. Ignored by default: `make test` runs it after
-//! it has built the aarch64 binaries.
+//! The cross-compiled binary under qemu-user gives the same results as the native one. The tests are ignored by
+//! default: `make test` runs them after it has built the aarch64 binaries.
 #![allow(clippy::print_stdout, reason = "tests say what they skip and what they compared")]
 
 use std::fs;
@@ -16,7 +16,7 @@ fn check(engine: &str, library: Option<&str>) {
     else {
         return;
     };
-    // Little happens in the first frames: the threshold is low so that there is something to compare.
+    // The first frames show little, so the threshold is low: otherwise there would be no detections to compare.
     let arguments = [
         "run",
         "--model",
@@ -60,7 +60,7 @@ fn tract_on_aarch64() {
     check("tract", None);
 }
 
-/// ONNX Runtime for aarch64; `None`, with a line, where it cannot be had.
+/// Fetches ONNX Runtime for aarch64, and returns its path; `None`, with a printed line, if that fails.
 fn cross_library() -> Option<String> {
     let fetched = Command::new(root().join("cross/onnxruntime.sh")).arg("aarch64").output().expect("starts");
     if !fetched.status.success() {

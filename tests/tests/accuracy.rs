@@ -1,10 +1,10 @@
-//! `orinoco eval` on labelled photos, beside what the field's own tools measured on them.
+//! Accuracy of `orinoco eval` on labelled photos, compared with the values that the field's own tools measured.
 #![allow(clippy::print_stdout, reason = "tests say what they skip and what they measured")]
 
 use orinoco_tests::{engines, orinoco, shared};
 use serde_json::Value;
 
-/// The report of `eval` with these arguments.
+/// Returns the report of `eval` with these arguments.
 fn eval(arguments: &[&str]) -> Value {
     let output = orinoco(&[&["eval", "--json"], arguments].concat()).output().expect("orinoco starts");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
@@ -15,7 +15,8 @@ fn ap(report: &Value) -> f64 {
     report["ap"].as_f64().expect("an average precision")
 }
 
-/// OpenCV's bilinear resize, every class of a box above 0.01, suppression at 0.65, judged by pycocotools.
+/// Settings of the reference: OpenCV's bilinear resize, every class of a box above 0.01, suppression at 0.65, evaluated
+/// by pycocotools.
 #[test]
 fn coco_photos_are_judged_as_by_pycocotools() {
     let Some(dataset) = shared("coco-val128") else { return };
@@ -31,8 +32,9 @@ fn coco_photos_are_judged_as_by_pycocotools() {
     }
 }
 
-/// Pillow's resize, the best class of each box for FastestDet, suppression at 0.45. Engines round 8-bit arithmetic in two
-/// ways, and both were measured: integer kernels, and floats between the quantisers. An engine must come near one of them.
+/// Settings of the reference: Pillow's resize, the best class of each box for FastestDet, suppression at 0.45. Engines
+/// round 8-bit arithmetic in two ways, and both were measured: integer kernels, and floats between the quantisers. An
+/// engine must be close to one of them.
 #[test]
 fn quantised_models_keep_the_accuracy_measured_for_them() {
     let Some(dataset) = shared("coco_mini") else { return };
@@ -80,7 +82,7 @@ fn two_engines_are_compared_picture_by_picture() {
         &plots,
     ]);
     assert_eq!(report["images"], 8);
-    // In f32 the two see the same, up to the last digits.
+    // In f32 both engines give the same results, except for the last digits.
     assert!((ap(&report) - ap(&report["against"])).abs() < 1e-3, "{report}");
     assert!(report["differences"].as_array().is_none_or(Vec::is_empty), "{report}");
     for file in ["precision_recall.svg", "confusion.svg"] {
@@ -89,7 +91,7 @@ fn two_engines_are_compared_picture_by_picture() {
     }
 }
 
-/// The other kinds of dataset, made of shared photos and of what the model itself says of them: then it is always right.
+/// The other kinds of dataset. They consist of shared photos, with labels for which the accuracy is roughly known.
 #[test]
 fn classes_and_masks_are_judged() {
     let Some(images) = shared("images") else { return };
@@ -104,7 +106,7 @@ fn classes_and_masks_are_judged() {
     std::fs::write(table.join("labels.csv"), format!("file,label\n{}", rows.concat())).expect("writable");
     let dataset = table.display().to_string();
     let report = eval(&["--model", "tests/models/squeezenet1.0_fp32", "--dataset", &dataset]);
-    // The reference's best class of the cat is 285, with 281 among the five.
+    // The reference's best class for the cat is 285, and 281 is among its best five.
     assert!(
         report["top5"].as_f64() >= report["top1"].as_f64() && report["top1"].as_f64() > Some(0.3),
         "{report}"
@@ -115,7 +117,8 @@ fn classes_and_masks_are_judged() {
         std::fs::create_dir_all(masks.join(part)).expect("writable");
     }
     std::fs::copy(format!("{images}/tabby_cat.jpg"), masks.join("images/cat.jpg")).expect("copied");
-    // All cat (VOC's class 8): the IoU of "cat" then is the share of the picture that the model takes for cat.
+    // The mask labels every pixel as cat (class 8 of VOC), so the IoU of "cat" is the share of the image that the model
+    // takes for cat.
     image::GrayImage::from_pixel(100, 100, image::Luma([8]))
         .save(masks.join("masks/cat.png"))
         .expect("writable");

@@ -1,4 +1,4 @@
-//! Bad input: the right exit code, one sentence that names the thing and the next step, no panic, no hang.
+//! Bad input: the right exit code, one sentence that names the cause and the next step, no panic, no hang.
 
 #![expect(clippy::disallowed_methods, reason = "the test waits for real threads or processes")]
 #![allow(clippy::print_stdout, reason = "tests say what they skip and what they compared")]
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use orinoco_tests::{Random, assert_one_sentence, data, engines, orinoco, results, root, shared};
 
-/// Nothing bad may take longer than this to be refused.
+/// Maximum time in which bad input must be refused.
 const REFUSED_WITHIN: Duration = Duration::from_secs(30);
 
 fn run(arguments: &[&str]) -> Output {
@@ -28,7 +28,8 @@ fn write(dir: &Path, name: &str, text: &str) -> String {
     path.display().to_string()
 }
 
-/// The demo model's description with one thing replaced, beside the demo model.
+/// Writes the demo model's description with one replacement, and copies the demo model next to it. Returns their
+/// folder.
 fn model_with(dir: &Path, from: &str, to: &str) -> String {
     let toml = fs::read_to_string(root().join("models/person-nano/model.toml")).expect("readable");
     assert!(toml.contains(from), "{from}");
@@ -159,7 +160,7 @@ fn a_bench_tells_what_its_child_could_not_do() {
     assert_one_sentence(&output, 2, "E0201", &["no-such-model", "person-nano"]);
 }
 
-/// What clap says of a command line that it refuses.
+/// Returns clap's message for a command line that it refuses.
 fn refused(arguments: &[&str]) -> String {
     let output = run(arguments);
     let text = String::from_utf8_lossy(&output.stderr);
@@ -373,7 +374,7 @@ fn errors_are_json_when_json_is_asked_for() {
     assert_eq!(errors["faults"][0]["code"], "E0101");
 }
 
-/// Places to cut a file: anywhere, and thrice as often near its ends, where headers are.
+/// Returns offsets at which a file is cut: half of them anywhere, and a quarter near each end, where headers are.
 fn cuts(size: usize, count: usize, seed: u64) -> Vec<usize> {
     let mut random = Random(seed);
     let edge = size.min(4096);
@@ -402,7 +403,7 @@ fn two_hundred_truncated_videos() {
         let last: serde_json::Value =
             serde_json::from_str(json.lines().last().unwrap_or("null")).expect("JSON");
         match output.status.code() {
-            // Only padding or the audio track was cut off: every frame is there.
+            // The cut removed only padding or the audio track, so every frame is there.
             Some(0) => assert_eq!(last["streams"][0]["frames_out"], 377, "cut at {cut}"),
             Some(3) => {
                 failed += 1;

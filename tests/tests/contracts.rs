@@ -1,4 +1,4 @@
-//! What commands really print, beside the schema files of the contracts.
+//! Output of commands, validated against the schema files of the contracts.
 #![allow(clippy::print_stdout, reason = "tests say what they skip")]
 
 use std::collections::BTreeMap;
@@ -9,7 +9,7 @@ use orinoco_api::Contract;
 use orinoco_tests::{engines, orinoco, root, shared};
 use serde_json::Value;
 
-/// The schema files that values were compared with, each read once.
+/// Schema files of contracts, each read once.
 #[derive(Default)]
 struct Schemas {
     compiled: boon::Schemas,
@@ -17,7 +17,8 @@ struct Schemas {
 }
 
 impl Schemas {
-    /// The file of a contract. Fields that it does not have are refused here: they would be printed, and described nowhere.
+    /// Compiles the schema file of a contract. Fields that the schema does not contain are refused here, because a
+    /// printed field must be documented.
     fn read(&mut self, name: &str) -> boon::SchemaIndex {
         if let Some(index) = self.known.get(name) {
             return *index;
@@ -35,7 +36,7 @@ impl Schemas {
         index
     }
 
-    /// Runs a command, and compares each line that it prints with the contract that the line names.
+    /// Executes a command, and validates each line of its output against the contract that the line names.
     #[track_caller]
     fn check(&mut self, arguments: &[&str], expected: &[&str]) {
         let output = orinoco(&[&["--json"], arguments].concat()).output().expect("orinoco starts");
@@ -118,7 +119,7 @@ fn results_and_summaries() {
     schemas.compiled.validate(&written, index).expect("the file is of the same contract");
     schemas.check(&["infer", "--model", "person-nano", "docs/demo.jpg"], &["orinoco.result/1"]);
 
-    // Classes, a class map and sound.
+    // The models give classes, a class map, and classes of sound.
     for (model, file) in [
         ("squeezenet1.0_fp32", "images/mug.jpg"),
         ("deeplabv3_mnv2_257", "images/tabby_cat.jpg"),

@@ -1,4 +1,4 @@
-//! Decoded frames, bit for bit beside another decoder's.
+//! Decoded frames, compared bit for bit with those of another decoder.
 #![allow(clippy::print_stdout, reason = "tests say what they skip and what they compared")]
 
 use std::fs;

@@ -1,4 +1,4 @@
-//! What models find, beside references made by other programs.
+//! Detections, compared with references from other programs.
 #![allow(clippy::print_stdout, reason = "tests say what they skip and what they compared")]
 
 use std::fs;
@@ -7,7 +7,8 @@ use orinoco_api::DetectionJson;
 use orinoco_tests::{Agreement, agree, engines, orinoco, results, shared};
 use serde_json::Value;
 
-/// The reference: Pillow's resize and ONNX Runtime's default session, class-wise NMS at 0.45.
+/// Parses a reference, made with Pillow's resize, ONNX Runtime's default session, and NMS by class at 0.45. Returns its
+/// score threshold and the detections of each image.
 fn reference(text: &str) -> (f32, Vec<(String, Vec<DetectionJson>)>) {
     let all: Value = serde_json::from_str(text).expect("the reference is JSON");
     let threshold = all["score_threshold"].as_f64().expect("a threshold") as f32;
@@ -25,12 +26,12 @@ fn reference(text: &str) -> (f32, Vec<(String, Vec<DetectionJson>)>) {
     (threshold, images.collect())
 }
 
-/// Model, photo and the part of it in which boxes are not compared. FIXME: the JPEG decoder differs from libjpeg-turbo's by
-/// up to 4 levels (0.2 on the mean), and one cell of FastestDet answers that with a box 8 pixels further right. From a PNG
-/// of the same photo it is the reference's to the pixel.
+/// Model, photo, and a region in which boxes are not compared. FIXME: the JPEG decoder differs from libjpeg-turbo by up
+/// to 4 levels (0.2 on average), and this moves a box of one cell of FastestDet 8 pixels to the right. With a PNG of
+/// the same photo, the box equals the reference's to the pixel.
 const KNOWN: &[(&str, &str, [f32; 4])] = &[("fastestdet", "pedestrians.jpg", [596.0, 289.0, 646.0, 394.0])];
 
-/// The boxes that are compared: those that do not lie in a known part.
+/// Returns the boxes that are compared: those outside of the regions in [`KNOWN`].
 fn compared(model: &str, image: &str, found: &[DetectionJson]) -> Vec<DetectionJson> {
     let known = KNOWN.iter().filter(|(of, photo, _)| *of == model && *photo == image);
     let parts: Vec<[f32; 4]> = known.map(|(_, _, part)| *part).collect();

@@ -1,5 +1,5 @@
-//! Models that answer with what is no number, infinite or huge, one for each head, through the whole program: 1080p,
-//! tracker, zones, annotated video, JSON.
+//! Models with outputs that are NaN, infinite or huge, one model for each head, in a complete run: 1080p, tracker,
+//! zones, annotated video, JSON.
 #![allow(clippy::print_stdout, reason = "tests say what they skip")]
 
 use std::fs;
@@ -10,25 +10,26 @@ use std::time::Duration;
 use orinoco_api::{ResultLine, Summary};
 use orinoco_tests::{assert_one_sentence, engines, orinoco, results};
 
-/// Sides of the models' input.
+/// Width and height of the models' input, in pixels.
 const SIDE: usize = 64;
 const FRAMES: usize = 3;
-/// A run of 18 models over three frames takes a second or two; the rest is for a busy machine.
+/// Maximum duration of a run. 18 models over three frames take a second or two; the rest is for a busy machine.
 const RUN_MAX: Duration = Duration::from_secs(120);
 
-/// A number that is huge, and yet a number.
+/// Huge, but finite value.
 const HUGE: f32 = 1e8;
 
-/// An output of a model: its name, its shape, and a value for each place of its longest list or of its rows.
+/// Output of a model: its name, its shape, and its values.
 type Tensor = (&'static str, &'static [usize], Vec<f32>);
 
-/// One model for each head. Left to itself each finds something certain in boxes of 1e8 pixels.
+/// Returns one model for each head. Without changes to its values, each model finds something with certainty, in boxes
+/// of 1e8 pixels.
 fn models() -> Vec<(&'static str, &'static str, Vec<Tensor>)> {
-    /// `row` for each row.
+    /// Returns the values of a tensor whose rows are all `row`.
     fn rows(shape: &[usize], row: &[f32]) -> Vec<f32> {
         row.iter().copied().cycle().take(shape.iter().product()).collect()
     }
-    /// A value for each channel, of which each has as many places as the rest of the shape.
+    /// Returns the values of a tensor with one value for each channel, repeated over the other axes.
     fn channels(shape: &[usize], values: &[f32]) -> Vec<f32> {
         let places: usize = shape[2..].iter().product();
         values.iter().flat_map(|value| vec![*value; places]).collect()
@@ -89,7 +90,7 @@ fn models() -> Vec<(&'static str, &'static str, Vec<Tensor>)> {
     ]
 }
 
-/// The parts of onnx.proto that a graph of constants needs, as protobuf writes them.
+/// Encoding of the protobuf messages of onnx.proto that a graph of constants needs.
 mod onnx {
     fn varint(mut value: u64, bytes: &mut Vec<u8>) {
         while value >= 0x80 {
@@ -106,7 +107,7 @@ mod onnx {
         bytes
     }
 
-    /// A message, a string, or packed numbers.
+    /// Returns a field with a message, a string, or packed numbers.
     fn field(tag: u64, content: &[u8]) -> Vec<u8> {
         let mut bytes = Vec::new();
         varint(tag << 3 | 2, &mut bytes);
@@ -115,14 +116,14 @@ mod onnx {
         bytes
     }
 
-    /// `ValueInfoProto` of a tensor of f32.
+    /// Returns the `ValueInfoProto` of an f32 tensor.
     fn value(name: &str, shape: &[usize]) -> Vec<u8> {
         let axes: Vec<u8> = shape.iter().flat_map(|size| field(1, &number(1, *size as u64))).collect();
         let tensor = [number(1, 1), field(2, &axes)].concat();
         [field(1, name.as_bytes()), field(2, &field(1, &tensor))].concat()
     }
 
-    /// `TensorProto` of f32.
+    /// Returns the `TensorProto` of an f32 tensor.
     fn tensor(name: &str, shape: &[usize], values: &[f32]) -> Vec<u8> {
         let dims: Vec<u8> = shape.iter().flat_map(|size| number(1, *size as u64)).collect();
         let raw: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
@@ -134,8 +135,8 @@ mod onnx {
         [inputs, field(2, output.as_bytes()), field(4, operator.as_bytes()), attributes.to_vec()].concat()
     }
 
-    /// A model whose outputs hold `values` whatever the picture is: to each a zero is added that depends on the picture, so
-    /// that no engine takes them for constants.
+    /// Returns a model whose outputs are `values` for any image. A zero that is computed from the image is added to
+    /// each, so that no engine treats the outputs as constants.
     pub(super) fn model(side: usize, outputs: &[(&str, &[usize], Vec<f32>)]) -> Vec<u8> {
         let keepdims = field(5, &[field(1, b"keepdims"), number(3, 0), number(20, 2)].concat());
         let mut graph = Vec::new();
@@ -158,7 +159,8 @@ mod onnx {
     }
 }
 
-/// Writes a model for each head, with `change` made to all its values, and a board that runs all of them on one stream.
+/// Writes a model for each head, with `change` applied to all its values, and a board that runs all of them on one
+/// stream. Returns the names of the heads.
 fn write_board(dir: &Path, engine: &str, change: impl Fn(f32) -> f32) -> Vec<&'static str> {
     let mut text = format!("version = 1\n[inference]\nengines = ['{engine}']\n");
     let models = models();
@@ -191,7 +193,8 @@ fn write_board(dir: &Path, engine: &str, change: impl Fn(f32) -> f32) -> Vec<&'s
     heads
 }
 
-/// Runs every head on values changed by `change`: what each found, its summary, and what was reported on standard error.
+/// Runs every head with `change` applied to its values. Returns the result lines, the summary and standard error;
+/// `None` without an engine.
 fn run(change: impl Fn(f32) -> f32) -> Option<(Vec<ResultLine>, Summary, String)> {
     let engine = *engines().first()?;
     let dir = tempfile::tempdir().expect("temporary folder");
@@ -201,7 +204,7 @@ fn run(change: impl Fn(f32) -> f32) -> Option<(Vec<ResultLine>, Summary, String)
     command.arg(&board).arg("--summary").arg(&summary).stdout(Stdio::null()).stderr(Stdio::piped());
     let mut child = command.spawn().expect("orinoco starts");
     let mut stderr = child.stderr.take().expect("it is piped");
-    // Read meanwhile, so that a full pipe cannot stop the run.
+    // Standard error is read while the program runs, because a full pipe would stop it.
     let reader = std::thread::spawn(move || std::io::read_to_string(&mut stderr).expect("text"));
     let (code, _) = orinoco_tests::wait(child, RUN_MAX);
     let said = reader.join().expect("it reads to the end");
@@ -218,7 +221,8 @@ fn run(change: impl Fn(f32) -> f32) -> Option<(Vec<ResultLine>, Summary, String)
     Some((lines, serde_json::from_str(&summary).expect("a summary is JSON"), said))
 }
 
-/// What no model may give leaves nothing behind but a count, and one warning for each model.
+/// Checks that values which are not finite give no results, are counted, and are reported in one warning for each
+/// model.
 fn check_not_finite(value: f32) {
     let Some((lines, summary, said)) = run(|_| value) else {
         return println!("skipped: {value} through the program: no engine can run here");
@@ -256,7 +260,7 @@ fn boxes_of_1e8_pixels_are_found_drawn_and_followed() {
     let boxless = ["classification", "segmentation", "embedding", "raw"];
     for line in lines.iter().filter(|line| !boxless.contains(&line.model.as_str())) {
         let found = line.detections.first().unwrap_or_else(|| panic!("{} finds nothing", line.model));
-        // The bounded functions of these make ordinary boxes of anything.
+        // The decoders of these heads use bounded functions, so they give boxes of ordinary size for any value.
         let is_huge = ["nanodet", "fastestdet"].contains(&line.model.as_str())
             || found.bounds[2] - found.bounds[0] > HUGE
             || found.bounds[0] > HUGE;

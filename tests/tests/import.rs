@@ -1,4 +1,4 @@
-//! Descriptions for DeepStream and Triton become descriptions for Orinoco that find the same.
+//! Import of descriptions for DeepStream and Triton: the imported description gives the same results.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use orinoco_api::ResultLine;
 use orinoco_tests::{Random, assert_one_sentence, data, engines, orinoco, results, root, shared};
 use serde_json::Value;
 
-/// Photos on which detectors find people, cars, animals and faces.
+/// Photos in which detectors find people, cars, animals and faces.
 const PHOTOS: [&str; 4] =
     ["astronaut_group.jpg", "dog_bicycle_truck.jpg", "person_road.jpg", "cricket_man.jpg"];
 
@@ -25,7 +25,7 @@ fn import(file: &Path, to: &Path, more: &[&str]) -> Output {
     orinoco(&arguments).output().expect("starts")
 }
 
-/// Imports and gives the report.
+/// Imports a description, and returns the report.
 fn imported(file: &Path, to: &Path, more: &[&str]) -> Value {
     let output = import(file, to, more);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
@@ -43,7 +43,7 @@ fn infer(model: &Path, engine: &str) -> Vec<ResultLine> {
     results(&output)
 }
 
-/// Both descriptions find the same in every photo, and something at all.
+/// Checks that both descriptions give the same results for every photo, and that there are results.
 fn same(imported: &Path, by_hand: &Path) {
     for engine in engines() {
         let (ours, theirs) = (infer(imported, engine), infer(by_hand, engine));
@@ -57,7 +57,7 @@ fn same(imported: &Path, by_hand: &Path) {
     }
 }
 
-/// The tests' own description of `model` with changes.
+/// Writes the tests' own description of `model` with changes, and returns its path.
 fn by_hand(dir: &Path, model: &str, changes: &[(&str, &str)]) -> PathBuf {
     let mut text =
         fs::read_to_string(root().join("tests/models").join(model).join("model.toml")).expect("readable");
@@ -72,7 +72,7 @@ fn keys(list: &Value) -> Vec<&str> {
     list.as_array().into_iter().flatten().filter_map(|row| row["key"].as_str()).collect()
 }
 
-/// As DeepStream's guide and the YOLO samples write it.
+/// Returns a configuration for nvinfer in the style of DeepStream's guide and the YOLO samples.
 fn yolox_keyfile(model: &str, labels: &str) -> String {
     format!(
         "# YOLOX-Nano for nvinfer
@@ -113,7 +113,7 @@ fn a_detector_for_nvinfer() {
         return;
     };
     let dir = tempfile::tempdir().expect("temporary folder");
-    // nvinfer pads with black.
+    // nvinfer pads images with black.
     let by_hand = by_hand(dir.path(), "yolox_nano", &[("fill = 114", "fill = 0")]);
     let keyfile = yolox_keyfile(&model, &labels);
     let yaml: String = keyfile
@@ -168,7 +168,7 @@ fn a_face_detector_and_a_classifier_for_nvinfer() {
     imported(&write(dir.path(), "faces_infer.txt", &text), &to, &[]);
     same(&to, &by_hand(dir.path(), "ultraface_rfb320", &[("bilinear-antialias", "bilinear")]));
 
-    // Labels of classifiers stand on one line.
+    // Labels of classifiers are in one line.
     let names = fs::read_to_string(synset).expect("readable").lines().collect::<Vec<_>>().join(";");
     write(dir.path(), "synset.txt", &names);
     let text = format!(
@@ -216,7 +216,7 @@ dynamic_batching { preferred_batch_size: [ 4, 8 ] max_queue_delay_microseconds: 
         keys(&report["left_out"]),
         ["max_batch_size: 0", "instance_group {…}", "dynamic_batching {…}"]
     );
-    // Triton says nothing of pictures.
+    // A Triton configuration contains nothing about the preprocessing of images.
     assert_eq!(keys(&report["unsure"]), ["color", "mean", "align", "fit", "fill", "resize"]);
     let by_hand = by_hand(dir.path(), "yolox_nano", &[]);
     same(&to, &by_hand);

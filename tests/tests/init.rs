@@ -1,4 +1,4 @@
-//! First descriptions of models, and what cannot be described: by the program, as users meet it.
+//! Tests of `orinoco models init`: first descriptions of models, and errors for models that cannot be described.
 #![allow(clippy::print_stdout, reason = "tests say what they skip")]
 
 use std::fs;
@@ -10,10 +10,10 @@ use std::time::Duration;
 use orinoco_tests::onnx::{Graph, element};
 use orinoco_tests::{assert_one_sentence, binary, orinoco, root, shared, wait};
 
-/// Long past what any of these commands takes on a busy machine; a hang lasts for ever.
+/// Maximum duration of a command, far longer than any of them takes on a busy machine, so that a hang is found.
 const WAIT_MAX: Duration = Duration::from_secs(60);
 
-/// A classifier of photos whose input is of a type.
+/// Returns a classifier of images without nodes, whose input has this element type.
 fn classifier(element_of_input: i32) -> Graph {
     Graph::new().input("x", element_of_input, &[1, 3, 8, 8]).output("y", element::F32, &[1, 3]).floats(
         "weights",
@@ -22,7 +22,7 @@ fn classifier(element_of_input: i32) -> Graph {
     )
 }
 
-/// One that computes.
+/// Returns a classifier that an engine can run.
 fn sound(input: i32) -> Graph {
     let graph = classifier(input).ints("flat", &[2], &[1, 192]);
     let cast = [("to", orinoco_tests::onnx::Attribute::Int(1))];
@@ -50,12 +50,12 @@ fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// The lines of `text` that begin with `key`.
+/// Returns the lines of `text` that begin with `key`.
 fn lines<'a>(text: &'a str, key: &str) -> Vec<&'a str> {
     text.lines().filter(|line| line.split(' ').next() == Some(key)).collect()
 }
 
-/// A run that must end by itself.
+/// Executes a command, which must end by itself. Returns its exit code and its output.
 fn run(arguments: &[&str]) -> (Option<i32>, String) {
     let child = orinoco(arguments).stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
     wait(child.expect("orinoco starts"), WAIT_MAX)
@@ -112,7 +112,7 @@ fn a_description_is_written_whole_or_not_at_all() {
     let file = write(&folder.path().join("m.onnx"), sound(element::F32).file());
     let toml = folder.path().join("to").join("model.toml");
     let written = toml.display().to_string();
-    // No file may grow beyond nothing, as on a full disk.
+    // `ulimit -f 0` lets no file grow, which acts like a full disk.
     let limited = format!(
         "trap '' XFSZ; ulimit -f 0; exec {} models init {file} --engine tract --output {written}",
         binary("orinoco").display()
@@ -125,7 +125,7 @@ fn a_description_is_written_whole_or_not_at_all() {
         .map(|entry| entry.path())
         .collect();
     assert!(left.is_empty(), "{left:?}");
-    // The retry finds nothing in its way, and overwrites nothing.
+    // The retry finds no leftover that blocks it, and a further attempt overwrites nothing.
     assert!(init(&file, &["--output", &written]).status.success());
     let whole = text(&toml);
     let again = init(&file, &["--output", &written]);
@@ -176,7 +176,7 @@ fn weights_in_a_file_that_is_missing_are_named() {
     assert!(output.status.success(), "{}", stderr(&output));
 }
 
-/// A description of an 8 by 8 model with lines of its own.
+/// Returns a description of an 8 by 8 model, with further lines for input and output.
 fn described(file: &str, input: &str, output: &str) -> String {
     format!(
         "version = 1\nname = 'm'\nfile = '{file}'\n[input]\nwidth = 8\nheight = 8\n{input}\n[output]\n{output}\n"
@@ -263,7 +263,7 @@ fn numbers_that_make_all_samples_the_same_are_refused() {
     ] {
         check(line, raw, &[(key, "E0106")]);
     }
-    // A key with a fault of its own is not missing as well.
+    // A key with an error of its own is not reported as missing, too.
     check("", "head = 'classification'\nclasses = 0", &[("output.classes", "E0106")]);
     check("", "head = 'classification'\nclasses = 'many'", &[("output.classes", "E0105")]);
     check("", "head = 'classification'\nlabels = 'person'", &[("output.labels", "E0105")]);

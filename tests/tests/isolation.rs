@@ -1,11 +1,11 @@
-//! One bad camera never disturbs the others: four files run beside an RTSP server that is killed again and again, a
-//! server that accepts and never sends, a file that was cut off, and a camera that jitters.
+//! Isolation of streams: one bad camera never disturbs the others. Four files run together with an RTSP server that is
+//! killed again and again, a server that accepts and never sends, a truncated file, and a camera with jitter.
 //!
-//! By default one run of 20 s checks what a slow machine cannot spoil. `ORINOCO_TEST_LONG=1` takes five minutes for each
-//! of three boards: the files alone, all streams in one lane, and the files in a lane of their own. Then load, memory,
-//! recovery and the files' p99 are judged too. `ORINOCO_TEST_SECONDS` sets another duration.
+//! By default one run of 20 s checks results that do not depend on the machine's speed. `ORINOCO_TEST_LONG=1` takes
+//! five minutes for each of three boards: the files alone, all streams in one lane, and the files in a lane of their
+//! own. Then load, memory, recovery and the files' p99 are checked too. `ORINOCO_TEST_SECONDS` sets another duration.
 //!
-//! A lane has one frame in work, so in one lane each stream may wait for a frame of each other.
+//! A lane processes one frame at a time, so in one lane each stream may wait for a frame of every other stream.
 
 #![expect(clippy::disallowed_methods, reason = "the test waits for real threads or processes")]
 #![allow(clippy::print_stdout, reason = "tests say what they skip and what they measured")]
@@ -29,41 +29,42 @@ use orinoco_api::{EndState, ResultLine, StageSummary, StreamSummary, Summary};
 use orinoco_core::codes;
 use orinoco_tests::{Random, binary, root};
 
-/// Part of a long run's machine that the daemon may use: more would measure the machine, not the daemon.
+/// Maximum share of the machine that the daemon may use in a long run. With more, the test would measure the machine
+/// instead of the daemon.
 const LOAD_MAX: f64 = 0.6;
-/// What a file's p99 may be above its p99 alone: the larger of a part of it and of a time.
+/// Maximum increase of a file's p99 over its p99 alone: a share of it or a time, whichever is larger.
 const P99_PART: f64 = 0.05;
 const P99_MORE_US: f64 = 2_000.0;
-/// What a killed server's stream must be back within, from the moment that the server listens again.
+/// Maximum time until a killed server's stream is live again, from the moment that the server listens again.
 const BACK_MAX: Duration = Duration::from_secs(2);
-/// The same where the machine's speed is not judged.
+/// Maximum time of such a recovery if the machine's speed does not count.
 const BACK_AT_ALL: Duration = Duration::from_secs(30);
-/// What the daemon may hold more of memory at the end than after a fifth of the run.
+/// Maximum growth of the daemon's memory between a fifth of the run and its end, in KiB.
 const GROWTH_KIB_MAX: u64 = 5 * 1024;
 
-/// The first kill of the RTSP server, and one more each time that this has passed.
+/// Time of the first kill of the RTSP server, and interval of the following kills.
 const FIRST_KILL: Duration = Duration::from_secs(8);
 const KILL_EVERY: Duration = Duration::from_secs(20);
-/// A kill needs so long until its stream is live again and what the daemon holds was looked at.
+/// Maximum duration of a kill, until its stream is live again and the daemon's resources have been measured.
 const KILL_TAKES: Duration = Duration::from_secs(12);
 const _: () = assert!(KILL_EVERY.as_secs() > KILL_TAKES.as_secs());
-/// How long the server is gone, at least and at most.
+/// Minimum and maximum outage of the server, in ms.
 const DOWN_MS: (usize, usize) = (500, 3_000);
 
-/// What loading models and opening streams may take.
+/// Maximum time to load models and open streams.
 const START_MAX: Duration = Duration::from_secs(60);
-/// What draining may take. A source is asked to stop while it waits for a silent server, at most 5 s.
+/// Maximum time to drain. A source may be waiting for a silent server when it is asked to stop, for at most 5 s.
 const END_MAX: Duration = Duration::from_secs(20);
-/// What may be missing of a file's time in real time: its start, and each way back to its beginning.
+/// Maximum delay of a file against real time: at its start, and at each rewind.
 const LATE_MAX: Duration = Duration::from_secs(1);
 const REWIND_MAX: Duration = Duration::from_millis(250);
 
-/// Pauses and bursts of the camera that jitters.
+/// Pauses and bursts of the camera with jitter: maximum pause in ms, frames in a burst, and steps per burst on average.
 const PAUSE_MS_MAX: usize = 300;
 const BURST: usize = 5;
 const BURST_EVERY: usize = 8;
 
-/// How long a run takes, and what is judged.
+/// Duration of a run, and whether it is a long one with further checks.
 #[derive(Clone, Copy)]
 struct Mode {
     duration: Duration,
@@ -78,26 +79,27 @@ impl Mode {
     }
 }
 
-// --- material ----------------------------------------------------------------------------------------------------------
+// --- test data ---------------------------------------------------------------------------------------------------------
 
-/// A video that the test makes.
+/// Video file that the test generates.
 struct Video {
     name: &'static str,
     size: (u32, u32),
-    /// Frames in a hundred seconds.
+    /// Frame rate, in frames per 100 s.
     rate: u32,
     seconds: u32,
 }
 
-/// The files. No rate divides another, so that during a run every stream's frames meet the others' at every distance:
-/// with equal rates, chance would settle at the start who waits for whom. They begin again at different times.
+/// Files of the board. No rate divides another, so that during a run the frames of each stream meet those of the others
+/// at every time offset. With equal rates, chance at the start would decide which stream waits for which. They rewind
+/// at different times.
 const FILES: [Video; 4] = [
     Video { name: "file-1", size: (320, 240), rate: 497, seconds: 12 },
     Video { name: "file-2", size: (480, 272), rate: 601, seconds: 13 },
     Video { name: "file-3", size: (640, 360), rate: 793, seconds: 14 },
     Video { name: "file-4", size: (640, 360), rate: 1009, seconds: 15 },
 ];
-/// It is over before the first kill.
+/// Video that is cut to half. It ends before the first kill.
 const CUT: Video = Video { name: "cut", size: (320, 240), rate: 500, seconds: 6 };
 const KILLED: &str = "killed";
 const SILENT: &str = "silent";
@@ -116,7 +118,7 @@ impl Video {
         dir.join(self.name).with_extension("mp4")
     }
 
-    /// Makes it, its index first.
+    /// Generates the video, with the index at the start of the file.
     fn make(&self, dir: &Path) {
         let (width, height) = self.size;
         let pipeline = gst::parse::launch(&format!(
@@ -138,7 +140,7 @@ impl Video {
     }
 }
 
-/// Whether GStreamer has what the servers, the videos and the daemon need; names the first element that it lacks.
+/// Whether GStreamer has all elements that the servers, the videos and the daemon need. Prints the first missing one.
 fn has_elements() -> bool {
     gst::init().expect("GStreamer starts");
     let needed = ["videotestsrc", "x264enc", "h264parse", "mp4mux", "rtph264pay", "rtpbin", "rtspsrc"];
@@ -152,18 +154,18 @@ fn has_elements() -> bool {
 
 // --- servers -----------------------------------------------------------------------------------------------------------
 
-/// Tells the server's process which port to take and where to say that it is ready.
+/// Environment variables of the server's process: the port to use, and the file that it writes when it is ready.
 const PORT: &str = "ORINOCO_TEST_RTSP_PORT";
 const READY: &str = "ORINOCO_TEST_RTSP_READY";
 
-/// An RTSP server on loopback, in a process of its own; killed when dropped.
+/// RTSP server on loopback, in a process of its own, which is killed when this is dropped.
 struct Server {
     child: Child,
     port: u16,
 }
 
 impl Server {
-    /// Starts it on `port`, or on any free one for 0, and returns when it listens.
+    /// Starts the server on `port`, or on any free port for 0, and returns when it listens.
     fn start(port: u16) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let ready = folder.path().join("port");
@@ -217,7 +219,7 @@ fn the_server() {
     glib::MainLoop::new(None, false).run();
 }
 
-/// A server that accepts and never sends. It and the next one live as long as the test's process.
+/// Server that accepts connections and never sends. Like the next server, it lives as long as the test's process.
 struct Silent {
     port: u16,
     accepted: Arc<Mutex<Option<Instant>>>,
@@ -231,22 +233,24 @@ impl Silent {
         thread::spawn(move || {
             for mut stream in listener.incoming().map_while(Result::ok) {
                 *lock(&last) = Some(Instant::now());
-                // Until the other side gives up.
+                // This ends when the client closes the connection.
                 thread::spawn(move || io::copy(&mut stream, &mut io::sink()));
             }
         });
         Self { port, accepted }
     }
 
-    /// Whether a connection has been open for a while and will be for another: the daemon gives up 5 s after it began to
-    /// make a pipeline for it, and a look takes most of a second. So what the daemon holds for it is there in each look.
+    /// Whether a connection has been open for a while, and will stay open for another: the daemon gives up 5 s after it
+    /// began to create a pipeline for it, and a measurement takes most of a second. So each measurement includes the
+    /// resources that the daemon holds for the connection.
     fn is_waited_for(&self) -> bool {
         let since = lock(&self.accepted).map(|at| at.elapsed().as_millis());
         since.is_some_and(|waited_ms| (500..3_000).contains(&waited_ms))
     }
 }
 
-/// A camera that sends MJPEG with pauses of random length, and now and then many pictures at once. Returns its port.
+/// Starts a camera that sends MJPEG with pauses of random length, and now and then with a burst of frames. Returns its
+/// port.
 fn serve_jitter(seed: u64) -> u16 {
     let (listener, port) = listen();
     let parts: Arc<Vec<Vec<u8>>> = Arc::new((0..16).map(part).collect());
@@ -259,7 +263,7 @@ fn serve_jitter(seed: u64) -> u16 {
     port
 }
 
-/// A picture with a bar that has moved on by `step`, as a part of an answer.
+/// Returns a JPEG image with a bar at position `step`, as one part of the multipart response.
 fn part(step: u32) -> Vec<u8> {
     let picture = RgbImage::from_fn(320, 240, |x, _| match x / 20 == step {
         true => Rgb([240, 240, 240]),
@@ -272,7 +276,7 @@ fn part(step: u32) -> Vec<u8> {
     [head.as_bytes(), &jpeg, b"\r\n"].concat()
 }
 
-/// Answers one request until the other side goes away.
+/// Answers one request, and sends until the client closes the connection.
 fn send_with_jitter(mut stream: TcpStream, parts: &[Vec<u8>], mut random: Random) -> io::Result<()> {
     let mut request = BufReader::new(stream.try_clone()?);
     let mut line = String::new();
@@ -303,7 +307,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 // --- the daemon --------------------------------------------------------------------------------------------------------
 
-/// Whom the files share the daemon with.
+/// Streams that run together with the files: none, the bad ones in the same lane, or the bad ones in another lane.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Company {
     Alone,
@@ -311,12 +315,12 @@ enum Company {
     OtherLane,
 }
 
-/// Writes the board and returns its path and the streams' names in their order.
+/// Writes the board. Returns its path, and the names of the streams in their order.
 fn write_board(dir: &Path, company: Company, bad: Option<&Bad>) -> (PathBuf, Vec<&'static str>) {
     let mut streams = Vec::new();
     let bad = bad.map(|bad| bad.streams(dir).into_iter().map(Some));
     let mut bad = bad.into_iter().flatten().chain(std::iter::repeat(None));
-    // Lanes take streams in turn: with two of them the first has the files.
+    // Lanes take streams in turn, so with two lanes the first one gets the files.
     for file in &FILES {
         streams.push((file.name, format!("{}?loop=1&pace=pts", file.path(dir).display())));
         streams.extend(bad.next().flatten());
@@ -338,11 +342,11 @@ fn write_board(dir: &Path, company: Company, bad: Option<&Bad>) -> (PathBuf, Vec
     (board, streams.iter().map(|(name, _)| *name).collect())
 }
 
-/// A running daemon; killed when dropped.
+/// Running daemon, which is killed when this is dropped.
 struct Daemon {
     child: Child,
     streams: Vec<&'static str>,
-    /// Its lines, and when each came.
+    /// Lines of its log, with their times of arrival.
     log: Arc<Mutex<Vec<(Instant, String)>>>,
     summary: PathBuf,
 }
@@ -362,7 +366,7 @@ impl Daemon {
         let log = Arc::new(Mutex::new(Vec::new()));
         let (mut lines, heard) = (BufReader::new(child.stderr.take().expect("piped")), Arc::clone(&log));
         thread::spawn(move || {
-            // Libraries may print what is no UTF-8.
+            // Libraries may print text that is not UTF-8.
             let mut line = Vec::new();
             while lines.read_until(b'\n', &mut line).is_ok_and(|bytes| bytes > 0) {
                 lock(&heard).push((Instant::now(), String::from_utf8_lossy(&line).trim_end().to_owned()));
@@ -373,7 +377,7 @@ impl Daemon {
         Self { child, streams, log, summary }
     }
 
-    /// Its lines, with seconds since the first.
+    /// Returns the log, with the time of each line in seconds since the first.
     fn text(&self) -> String {
         let log = lock(&self.log);
         let seconds = |at: Instant| (at - log[0].0).as_secs_f64();
@@ -382,7 +386,7 @@ impl Daemon {
         lines.join("\n")
     }
 
-    /// When a stream first came into a state since then.
+    /// Returns the time at which a stream first entered a state, not before `since`.
     fn entered(&self, stream: &str, state: &str, since: Instant) -> Option<Instant> {
         let wanted = format!("stream={stream} state={state}");
         let log = lock(&self.log);
@@ -404,18 +408,19 @@ impl Daemon {
         Path::new("/proc").join(self.child.id().to_string()).join(name)
     }
 
-    /// Processor time that it has used.
+    /// Returns the CPU time that the daemon has used.
     fn spent(&self) -> Duration {
-        /// USER_HZ of proc(5), on everything that Orinoco is built for.
+        /// USER_HZ of proc(5), the same on every platform that Orinoco supports.
         const TICKS_A_SECOND: f64 = 100.0;
         let text = fs::read_to_string(self.proc("stat")).expect("it runs");
-        // The program's name, in brackets, may have anything in it. utime and stime are the 14th and 15th field.
+        // The program's name, in parentheses, may contain any character. utime and stime are the 14th and 15th field.
         let fields = text.rsplit_once(')').expect("a name in brackets").1.split_whitespace();
         let ticks: f64 = fields.skip(11).take(2).map(|field| field.parse::<f64>().expect("a number")).sum();
         Duration::from_secs_f64(ticks / TICKS_A_SECOND)
     }
 
-    /// What it holds. The least of a few looks: the engine's library opens sockets for a moment now and then.
+    /// Measures the daemon's resources. Returns the minimum of several measurements, because the engine's library opens
+    /// sockets for a moment now and then.
     fn held(&self) -> Held {
         let looks = (0..8).map(|_| {
             thread::sleep(Duration::from_millis(100));
@@ -437,7 +442,7 @@ impl Daemon {
         Held { threads: count("task"), descriptors: count("fd"), anon_kib }
     }
 
-    /// Asks it to end and returns its exit code and summary.
+    /// Sends SIGTERM to the daemon. Returns its exit code, its summary and its log.
     fn end(mut self) -> (Option<i32>, Summary, String) {
         let sent = Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status();
         assert!(sent.expect("kill is there").success());
@@ -461,7 +466,7 @@ impl Drop for Daemon {
     }
 }
 
-/// What the daemon holds.
+/// Resources of the daemon: threads, file descriptors, and anonymous memory in KiB.
 #[derive(Clone, Copy, Debug)]
 struct Held {
     threads: usize,
@@ -469,7 +474,7 @@ struct Held {
     anon_kib: u64,
 }
 
-/// Part of the whole machine's time in which it was not idle.
+/// CPU time of the whole machine, in ticks: the busy part, and all of it.
 struct Machine {
     busy: f64,
     all: f64,
@@ -479,7 +484,8 @@ impl Machine {
     fn now() -> Self {
         let text = fs::read_to_string("/proc/stat").expect("Linux has it");
         let fields = text.lines().next().expect("the sum over cores comes first").split_whitespace().skip(1);
-        // Guests' time, behind the first eight, is in the users' already. The fourth and fifth are idle.
+        // Only the first eight fields count, because the time of guests, in later fields, is already included in the
+        // users' time. The fourth and fifth field are idle time.
         let ticks: Vec<f64> = fields.take(8).map(|field| field.parse().expect("a number")).collect();
         let all = ticks.iter().sum();
         Self { busy: all - ticks[3] - ticks[4], all }
@@ -493,7 +499,7 @@ impl Machine {
 
 // --- a run -------------------------------------------------------------------------------------------------------------
 
-/// The sources that misbehave.
+/// Sources that misbehave.
 struct Bad {
     server: Option<Server>,
     rtsp: u16,
@@ -519,11 +525,11 @@ impl Bad {
         ]
     }
 
-    /// Kills the server, starts it again after a while, and returns how long its stream then took to be back.
+    /// Kills the server, and starts it again after a while. Returns the time until its stream was live again.
     fn kill(&mut self, daemon: &Daemon) -> Duration {
         let down = Instant::now();
         self.server = None;
-        // What was on its way may still come; then the daemon knows.
+        // Frames on their way may still arrive before the daemon detects the loss.
         daemon.wait_for(KILLED, "backing-off", down, BACK_AT_ALL);
         let down_ms = DOWN_MS.0 + self.random.below(DOWN_MS.1 - DOWN_MS.0);
         thread::sleep(
@@ -532,12 +538,12 @@ impl Bad {
         self.server = Some(Server::start(self.rtsp));
         let up = Instant::now();
         let back = daemon.wait_for(KILLED, "live", down, BACK_AT_ALL);
-        // It may be seen before we see that it listens.
+        // The daemon may reconnect before this test sees that the server listens.
         back.saturating_duration_since(up)
     }
 
-    /// Waits for a moment at which what the daemon holds can be compared: the cut file is over, the killed server has
-    /// been back for a while, and the silent one is being waited for.
+    /// Waits for a moment at which the daemon's resources can be compared: the truncated file has ended, the killed
+    /// server has been back for a while, and the daemon waits for the silent server.
     fn settle(&self, daemon: &Daemon, begin: Instant) {
         daemon.wait_for(CUT.name, "ended", begin, START_MAX);
         thread::sleep(Duration::from_secs(3));
@@ -547,18 +553,18 @@ impl Bad {
     }
 }
 
-/// What came of one board.
+/// Results of one board's run.
 struct Run {
     company: Company,
     exit: Option<i32>,
     summary: Summary,
     log: String,
-    /// How long each file was live.
+    /// Time for which each file was live.
     live: Vec<Duration>,
-    /// The daemon's part of the machine, and everybody's.
+    /// Share of the machine that the daemon used, and share that all processes used.
     load: f64,
     machine: f64,
-    /// Each kill's time from the server's being up to the stream's being live.
+    /// Time of each recovery, from the moment that the server listened until the stream was live.
     backs: Vec<Duration>,
     held: Vec<(Duration, Held)>,
 }
@@ -606,7 +612,7 @@ fn sleep_until(time: Instant) {
     thread::sleep(time.saturating_duration_since(Instant::now()));
 }
 
-// --- judgement ---------------------------------------------------------------------------------------------------------
+// --- checks ------------------------------------------------------------------------------------------------------------
 
 impl Run {
     fn stream(&self, name: &str) -> &StreamSummary {
@@ -617,7 +623,7 @@ impl Run {
         self.stream(name).stages.iter().find(|stage| stage.stage == "total")
     }
 
-    /// What holds on a machine of any speed.
+    /// Checks results that do not depend on the machine's speed.
     fn check(&self, dir: &Path) {
         for stream in &self.summary.streams {
             let counts = (stream.frames_in, stream.frames_out + lost(stream));
@@ -632,7 +638,8 @@ impl Run {
         }
     }
 
-    /// Every frame that was due was delivered, none twice, none too early, and nothing else happened to the file.
+    /// Checks that every due frame of a file was delivered, none twice and none too early, and that no frame was lost
+    /// and no reconnect occurred.
     fn check_file(&self, dir: &Path, file: &Video, live: Duration) {
         let stream = self.stream(file.name);
         assert_eq!((lost(stream), stream.reconnects), (0, 0), "{}", file.name);
@@ -656,7 +663,7 @@ impl Run {
         }
     }
 
-    /// The others did what they do, and nothing of it was anybody else's.
+    /// Checks that each bad stream had its own faults, and that no other stream had any.
     fn check_bad(&self) {
         let [fault] = &self.summary.faults[..] else { panic!("{:?}", self.summary.faults) };
         assert_eq!(fault.code, codes::SOURCE_TRUNCATED.id, "{fault:?}");
@@ -688,7 +695,7 @@ impl Run {
         }
     }
 
-    /// What takes a machine with nothing else to do, and time.
+    /// Checks results that need an idle machine and a long run.
     fn judge(&self) {
         assert!(self.load <= LOAD_MAX, "{:?}: a load of {:.0} %", self.company, self.load * 100.0);
         for back in &self.backs {
@@ -750,7 +757,7 @@ fn lost(stream: &StreamSummary) -> u64 {
     stream.dropped.iter().map(|dropped| dropped.frames).sum()
 }
 
-/// A stream's p99 in the run of the files alone, in microseconds.
+/// Returns a stream's p99 in the run of the files alone, in microseconds; `None` for a stream that is not a file.
 fn p99_alone(alone: &Run, name: &str) -> Option<f64> {
     FILES.iter().any(|file| file.name == name).then(|| alone.total(name).expect("it had frames").p99_us)
 }

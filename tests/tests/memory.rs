@@ -1,4 +1,4 @@
-//! A board's memory, planned and kept to.
+//! Memory plan of a board, and its budget.
 
 #![expect(clippy::disallowed_methods, reason = "the test waits for real threads or processes")]
 #![allow(clippy::print_stdout, reason = "tests say what they skip")]
@@ -14,7 +14,7 @@ use orinoco_api::Summary;
 use orinoco_tests::{assert_one_sentence, binary, engines, orinoco, root, shared, signal, wait};
 use serde_json::Value;
 
-/// A board of three models on one lane; `None`, with a line, where they or the engine cannot be had.
+/// Writes a board with three models on one lane; `None`, with a printed line, if the models or the engine are missing.
 fn board(dir: &Path, budget: &str) -> Option<PathBuf> {
     shared("models/yolox_nano.onnx")?;
     if !engines().contains(&"ort-cpu") {
@@ -45,7 +45,7 @@ fn output(dir: &Path) -> PathBuf {
 fn run(command: &[&str], board: &Path, cache: &Path) -> Output {
     let mut orinoco = orinoco(command);
     orinoco.arg("--board").arg(board);
-    // ONNX Runtime is found in the user's own cache; measurements are kept in this one.
+    // ONNX Runtime is found in the user's own cache; measured sizes are kept in this one.
     if let Some(library) = library() {
         orinoco.env("ORT_DYLIB_PATH", library);
     }
@@ -107,7 +107,7 @@ fn a_board_runs_in_exactly_what_it_needs_and_not_in_a_byte_less() {
         assert!(table.contains(word), "`{word}` in\n{table}");
     }
 
-    // What is suggested is what one writes, and it fits.
+    // The suggested setting can be written as it is, and then the plan fits.
     let text = fs::read_to_string(&path).expect("readable");
     let shorter = text.replace("[[stream]]\n", "[[stream]]\nqueue_frames = 3\n");
     fs::write(&path, shorter).expect("written");
@@ -134,7 +134,7 @@ fn sizes_say_how_they_are_known() {
     for area in areas {
         let basis = if area["kind"] == "frames" { "computed" } else { "measured" };
         assert_eq!(area["basis"], basis, "{area}");
-        // Version 1 has offsets: of areas one after another.
+        // Version 1 of the contract has offsets, computed as if the areas followed one another.
         assert_eq!((area["domain"].as_str(), area["offset"].as_u64()), (Some("host"), Some(end)), "{area}");
         assert_eq!(area["spans"][0]["offset"], area["offset"], "{area}");
         end += area["bytes"].as_u64().expect("a number");
@@ -168,7 +168,7 @@ fn models_that_share_a_lane_compute_the_same() {
     let arguments = ["bench", "memory", "--json", "--rounds", "1", "--models", "tests/models", "--model"];
     let models = ["yolox_nano", "fastestdet", "squeezenet1.0_fp32", "ultraface_rfb320", "deeplabv3_mnv2_257"];
     let done = orinoco(&arguments).args(models).output().expect("starts");
-    // It fails when outputs differ or a request lay outside the area.
+    // The command fails if outputs differ, or if a request lay outside of the area.
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
     let report: Value = serde_json::from_slice(&done.stdout).expect("JSON");
     println!("{}", report["ratios"]);
@@ -176,7 +176,7 @@ fn models_that_share_a_lane_compute_the_same() {
     assert_eq!(report["requests_outside"], 0);
 }
 
-/// A board with a budget and the demo model on an engine that is here. It needs no shared data.
+/// Writes a board with a budget and the demo model, on an engine that runs on this machine. It needs no shared data.
 fn demo_board(dir: &Path) -> String {
     let engine = engines().first().copied().expect("tract is linked in");
     let model = root().join("models/person-nano");
@@ -191,7 +191,7 @@ fn demo_board(dir: &Path) -> String {
     path.display().to_string()
 }
 
-/// A program without a cache of its own.
+/// Returns a command without a cache folder.
 fn without_cache(program: &str, board: &str) -> Command {
     let mut command = Command::new(binary(program));
     command.current_dir(root()).env_remove("HOME").env_remove("XDG_CACHE_HOME").env("NO_COLOR", "1");
@@ -209,7 +209,7 @@ fn without_cache(program: &str, board: &str) -> Command {
 fn a_budget_is_measured_where_address_space_is_limited() {
     let dir = tempfile::tempdir().expect("temporary folder");
     let board = demo_board(dir.path());
-    // `ulimit -v` counts in KiB: 1 GiB, a quarter of the largest area in which models are measured.
+    // `ulimit -v` takes KiB: 1 GiB is a quarter of the largest area in which models are measured.
     let script = "ulimit -v 1048576 && exec \"$@\"";
     let mut command = Command::new("sh");
     command.args(["-c", script, "sh"]).arg(binary("orinoco")).args(["memory", "--board", &board]);
@@ -220,7 +220,7 @@ fn a_budget_is_measured_where_address_space_is_limited() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// What a plan of the board says, with a cache named by `cache`.
+/// Plans the board with the cache that `cache` names. Returns the planned bytes and standard error.
 fn total_bytes(board: &str, cache: &[(&str, &Path)]) -> (u64, String) {
     let mut command = orinoco(&["memory", "--json", "--board", board]);
     command.env_remove("HOME").env_remove("XDG_CACHE_HOME");
@@ -250,25 +250,25 @@ fn measured_sizes_that_somebody_else_may_have_written_are_not_used() {
     figures["weights_bytes"] = planted.into();
     fs::write(kept, figures.to_string()).expect("written");
     assert!(total_bytes(&board, &[("XDG_CACHE_HOME", &base)]).0 > planted, "the user's own are believed");
-    // Measured anew, weights differ by a few pages.
+    // Weights that are measured again differ by a few pages.
     let is_honest = |(total, said): (u64, String)| {
         assert!(total < honest + (16 << 20), "{total} and {honest}: {said}");
         said
     };
-    // Without a home, the folder for temporary files is no cache.
+    // Without a home folder, the folder for temporary files does not serve as a cache.
     is_honest(total_bytes(&board, &[("TMPDIR", dir.path())]));
     fs::set_permissions(base.join("orinoco"), Permissions::from_mode(0o777)).expect("set");
     let said = is_honest(total_bytes(&board, &[("XDG_CACHE_HOME", &base)]));
     assert!(said.contains("orinoco is ignored: others can write it"), "{said}");
 }
 
-/// The process that measures a model for `parent`, stopped before it is done.
+/// Finds the process that measures a model for `parent`, and stops it before it is done. Returns its process ID.
 fn stopped_child(parent: &Child) -> Option<u32> {
     let begin = Instant::now();
     while begin.elapsed() < Duration::from_secs(60) {
         let found = fs::read_dir("/proc").expect("mounted").flatten().find_map(|entry| {
             let id: u32 = entry.file_name().to_str()?.parse().ok()?;
-            // Before it has begun its own program, its parent waits for that and hears no signal.
+            // Until the child executes its own program, the parent waits for that and handles no signal.
             let environment = fs::read(format!("/proc/{id}/environ")).ok()?;
             let measures =
                 environment.split(|byte| *byte == 0).any(|entry| entry.starts_with(b"ORINOCO_MEASURE="));
@@ -284,7 +284,7 @@ fn stopped_child(parent: &Child) -> Option<u32> {
     None
 }
 
-/// The state and the parent of a process (proc_pid_stat(5)).
+/// Returns the state and the parent of a process (proc_pid_stat(5)).
 fn status(id: u32) -> Option<(char, u32)> {
     let text = fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
     let mut fields = text.rsplit_once(')')?.1.split_whitespace();
@@ -292,20 +292,20 @@ fn status(id: u32) -> Option<(char, u32)> {
 }
 
 fn send(name: &str, id: u32) {
-    // One that has ended needs no signal.
+    // A process that has ended needs no signal, so an error is ignored.
     let _ = Command::new("kill").args([&format!("-{name}"), &id.to_string()]).stderr(Stdio::null()).status();
 }
 
 #[test]
 fn sigterm_while_a_model_is_measured_ends_the_program_and_the_measuring() {
-    /// Measuring may be over before it can be stopped.
+    /// Number of attempts: a measurement may be over before it can be stopped.
     const ATTEMPTS: usize = 5;
     let dir = tempfile::tempdir().expect("temporary folder");
     let board = demo_board(dir.path());
     for (program, exit, both) in
         [("orinoco", 130, false), ("orinoco", 130, true), ("orinocod", 0, false), ("orinocod", 0, true)]
     {
-        // A measuring process that hangs is the slowest there is.
+        // A stopped process acts like a measurement that never ends.
         let hung = (0..ATTEMPTS).find_map(|_| {
             let mut run = without_cache(program, &board);
             let mut run = run.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("starts");
@@ -321,7 +321,7 @@ fn sigterm_while_a_model_is_measured_ends_the_program_and_the_measuring() {
         let (run, child) = hung.expect("measuring takes longer than finding its process");
         signal(&run, "TERM");
         if both {
-            // As systemd and a terminal do: every process of the group is told.
+            // systemd and terminals also send the signal to every process of the group.
             send("TERM", child);
             send("CONT", child);
         }

@@ -1,5 +1,5 @@
-//! Classes, maps and sounds of every shared model, beside references made by other programs. What an engine lacks is said
-//! by the engine; the suite of `orinoco-infer` holds the list.
+//! Classes, class maps and sounds of every shared model, compared with references from other programs. An engine
+//! reports by itself that it does not support a model; the suite of `orinoco-infer` contains the list.
 #![allow(clippy::print_stdout, reason = "tests say what they skip and what they compared")]
 
 use std::fs::File;
@@ -11,10 +11,10 @@ use orinoco_api::ResultLine;
 use orinoco_tests::{engines, orinoco, results, root, shared};
 use serde_json::Value;
 
-/// The exit code of a run that no engine took: `E0302`.
+/// Exit code of a run that every engine refused: `E0302`.
 const REFUSED: i32 = 3;
 
-/// What `infer` says of `files`, or `None` when the engine refuses the model for something it lacks.
+/// Returns the results of `infer` for `files`; `None` if the engine refuses the model, because it does not support it.
 fn infer(model: &str, engine: &str, files: &[String]) -> Option<Vec<ResultLine>> {
     let described = format!("tests/models/{model}");
     let output = orinoco(&["infer", "--json", "--model", &described, "--engine", engine])
@@ -36,7 +36,7 @@ fn array<T: ReadableElement>(file: &str, name: &str) -> ArrayD<T> {
     npz.by_name::<OwnedRepr<T>, _>(name).unwrap_or_else(|why| panic!("{name} of {file}: {why}"))
 }
 
-/// `[(class, probability)]` of each picture, best first.
+/// Returns `[(class, probability)]` of each image, best first.
 fn top5(refs: &str) -> Vec<(String, Vec<(u32, f32)>)> {
     let all: Value = serde_json::from_str(&std::fs::read_to_string(refs).expect("readable")).expect("JSON");
     let class = |row: &Value| Some((row["idx"].as_u64()? as u32, row["p"].as_f64()? as f32));
@@ -47,7 +47,7 @@ fn top5(refs: &str) -> Vec<(String, Vec<(u32, f32)>)> {
 
 #[test]
 fn photos_are_classified_as_by_the_reference() {
-    /// Below it the order of classes is noise.
+    /// Minimum probability: below it, the order of classes is noise.
     const SCORE_MIN: f32 = 0.01;
     for (model, whole) in
         [("squeezenet1.0_fp32", true), ("squeezenet1.0_fp16", true), ("squeezenet1.0_int8_qdq", false)]
@@ -60,7 +60,8 @@ fn photos_are_classified_as_by_the_reference() {
             let Some(lines) = infer(model, engine, &files) else { continue };
             for (line, (name, wanted)) in lines.iter().zip(&wanted) {
                 let found: Vec<u32> = line.classes.iter().map(|class| class.class_id).collect();
-                // The reference of 8 bits computes in floats what engines compute in integers: the first class counts.
+                // The reference of the 8-bit model computes in floats, but engines compute in integers: only its first
+                // class counts.
                 let counted = wanted.iter().filter(|(_, p)| *p > SCORE_MIN);
                 let counted = counted.take(if whole { 5 } else { 1 });
                 let wanted: Vec<u32> = counted.map(|(class, _)| *class).collect();
@@ -143,8 +144,8 @@ fn digits_are_read_as_by_the_reference() {
     }
 }
 
-/// The enlarged picture, shrunk again, is the one that went in. The reference itself is held against the engines in the
-/// suite of `orinoco-infer`.
+/// Checks that the enlarged image, reduced again, equals the input. The suite of `orinoco-infer` compares engines on
+/// the same model.
 #[test]
 fn a_picture_is_enlarged() {
     const MODEL: &str = "super_resolution_10";
@@ -176,8 +177,8 @@ fn write_gray(path: &Path, picture: &ArrayD<u8>) -> String {
     path.display().to_string()
 }
 
-/// Every shared model without its description: what `init` guesses runs, and where it differs from the description it
-/// said that it was not sure.
+/// Writes a description of every shared model with `init`. Most of them run, and every guess that differs from the real
+/// description was marked as unsure.
 #[test]
 fn wrong_guesses_were_marked_unsure() {
     let Some(models) = shared("models") else { return };
@@ -201,7 +202,7 @@ fn wrong_guesses_were_marked_unsure() {
         let described = orinoco_tests::root().join("tests/models").join(name).join("model.toml");
         let described = std::fs::read_to_string(described).expect("readable");
         for (table, key, value) in keys(&described) {
-            // Names of things, thresholds, and keys that only one of the two has, are not guesses.
+            // Names, files and thresholds are not guesses. Neither are keys that only one of the descriptions contains.
             let free = [
                 "name",
                 "description",
@@ -228,7 +229,7 @@ fn wrong_guesses_were_marked_unsure() {
     assert!(ran * 10 >= names.len() * 8);
 }
 
-/// Table, key and value of each line: input and output both have a `quant_scale`.
+/// Returns table, key and value of each line. The table is needed because input and output both have a `quant_scale`.
 fn keys(toml: &str) -> Vec<(&str, &str, &str)> {
     let mut table = "";
     let lines = toml.lines().filter_map(|line| {
@@ -238,7 +239,7 @@ fn keys(toml: &str) -> Vec<(&str, &str, &str)> {
     lines.collect()
 }
 
-/// The same text, or the same number to six digits.
+/// Whether both values are the same text, or the same number to six digits.
 fn same(a: &str, b: &str) -> bool {
     let number = |text: &str| text.trim_matches(['[', ']']).parse::<f64>().ok();
     match (number(a), number(b)) {
@@ -247,7 +248,8 @@ fn same(a: &str, b: &str) -> bool {
     }
 }
 
-/// A classifier's probabilities are an embedding too, if a poor one: enough to know a mirrored photo again.
+/// The probabilities of a classifier also serve as an embedding. It is a poor one, but sufficient to identify a
+/// mirrored photo.
 #[test]
 fn a_gallery_names_what_is_seen() {
     let photos = ["tabby_cat", "goldfish", "elephants"].map(|name| shared(&format!("images/{name}.jpg")));

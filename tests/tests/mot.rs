@@ -1,4 +1,4 @@
-//! `orinoco eval` on sequences of MOTChallenge's layout.
+//! `orinoco eval` on sequences in MOTChallenge's layout.
 #![allow(clippy::print_stdout, reason = "tests say what they skip")]
 
 use std::collections::BTreeMap;
@@ -9,14 +9,14 @@ use std::process::Output;
 use orinoco_tests::{assert_one_sentence, engines, orinoco, shared};
 use serde_json::Value;
 
-/// How far a figure may be from what was computed by hand: sums of a few fractions.
+/// Maximum difference from a value that was computed by hand, which is a sum of a few fractions.
 const APART_MAX: f64 = 1e-9;
 
 fn run(arguments: &[&str]) -> Output {
     orinoco(&[&["eval"], arguments].concat()).output().expect("orinoco starts")
 }
 
-/// The report of `eval` with these arguments.
+/// Returns the report of `eval` with these arguments.
 fn eval(arguments: &[&str]) -> Value {
     let output = run(&[&["--json"], arguments].concat());
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
@@ -38,12 +38,14 @@ fn write(dir: &Path, name: &str, text: &str) -> String {
     path.display().to_string()
 }
 
-/// Boxes of 10 by 10 as lines of MOTChallenge's text: frame, id, left, and the columns from the confidence on.
+/// Returns boxes of 10 by 10 pixels as lines of MOTChallenge's format. A row has frame, id, left edge, and the columns
+/// from the confidence on.
 fn lines(rows: &[(u32, u32, u32, &str)]) -> String {
     rows.iter().map(|(frame, id, x, rest)| format!("{frame},{id},{x},0,10,10,{rest}\n")).collect()
 }
 
-/// Two pedestrians in four frames; beside them one who sits, and one frame of a pedestrian who is not to be judged.
+/// Writes a ground truth with two pedestrians in four frames, a sitting person, and a pedestrian in one frame who is
+/// not to be evaluated.
 fn write_hand_made(dir: &Path) {
     write(dir, "seqinfo.ini", "[Sequence]\nname=hand\nframeRate=10\nseqLength=4\n");
     let truth = (1..=4)
@@ -51,8 +53,8 @@ fn write_hand_made(dir: &Path) {
     write(dir, "gt/gt.txt", &lines(&truth.chain([(1, 4, 300, "0,1,1")]).collect::<Vec<_>>()));
 }
 
-/// The first pedestrian found under two ids, the second missed once, the one who sits found, and one box on whom nobody
-/// judges.
+/// Returns results that have the first pedestrian under two ids, miss the second one once, and contain the sitting
+/// person and the pedestrian who is not evaluated.
 fn hand_made_results() -> String {
     let (first, second) =
         ((1..=4).map(|frame| (frame, 10 + frame / 3, 0)), [1, 2, 4].map(|frame| (frame, 20, 100)));
@@ -61,7 +63,8 @@ fn hand_made_results() -> String {
     lines(&all.map(|(frame, id, x)| (frame, id, x, "0.9,-1,-1,-1")).collect::<Vec<_>>())
 }
 
-/// Of 8 labelled boxes 7 are found, and one box more. The pairs' associations are 2/4 (four hits) and 3/4 (three).
+/// Results with 7 of 8 labelled boxes and 1 false positive. The association accuracy is 2/4 for four matches and
+/// 3/4 for the other three.
 #[test]
 fn results_of_another_tracker_are_judged() {
     let dir = tempfile::tempdir().expect("temporary folder");
@@ -78,7 +81,8 @@ fn results_of_another_tracker_are_judged() {
     let tracks = [("tracks_found", 4.0), ("tracks_labelled", 2.0)];
     check(&report, &[&counts[..], &shares, &hota, &tracks].concat());
 
-    // Another sequence of the set is followed without a fault: counts are added up, ratios are not averaged.
+    // The other sequence of the set is tracked perfectly. In the combined figures counts are added up; ratios are not
+    // averaged.
     let other = dir.path().join("set/other");
     let rows = lines(&[(1, 1, 0, "1,1,1"), (2, 1, 0, "1,1,1")]);
     write(&other, "seqinfo.ini", "[Sequence]\nseqLength=2\n");
@@ -100,12 +104,12 @@ fn results_of_another_tracker_are_judged() {
     let combined = text.lines().find(|line| line.starts_with("combined")).expect("a row for all");
     assert!(text.contains("ID switches") && combined.contains(" 0.7000 "), "{text}");
 
-    // Of the first two frames only: both are found, under one id each.
+    // With the first two frames only, both pedestrians are found, under one id each.
     let report = eval(&[&set[..], &[&found, "--limit", "2"]].concat());
     check(&report, &[("idf1", 2.0 * 6.0 / 13.0), ("fp", 1.0), ("fn", 0.0), ("images", 4.0)]);
 }
 
-/// The pedestrians of a photo as a camera sees them that pans by a few pixels a frame.
+/// Writes a sequence in which the camera pans over a photo with pedestrians, by a few pixels per frame.
 fn write_pan(dir: &Path, photo: &str) {
     let photo = image::open(photo).expect("a photo");
     fs::create_dir_all(dir.join("img1")).expect("made");
@@ -116,10 +120,10 @@ fn write_pan(dir: &Path, photo: &str) {
 }
 
 const PAN_FRAMES: u32 = 10;
-/// From this frame on two ids are exchanged.
+/// First frame in which two ids are exchanged.
 const SWAPPED_FROM: u32 = 6;
 
-/// Lines of a results file by frame and id.
+/// Lines of a results file, by frame and id.
 type Lines = BTreeMap<(u32, u32), String>;
 
 fn read(file: &Path) -> Lines {
@@ -133,7 +137,7 @@ fn read(file: &Path) -> Lines {
     text.lines().map(row).collect()
 }
 
-/// How many frames before and after the exchange an object is in.
+/// Returns the number of frames that contain an object, before and after the exchange.
 fn halves(lines: &Lines, id: u32) -> (u32, u32) {
     let frames = |half: std::ops::RangeInclusive<u32>| {
         lines.keys().filter(|(frame, known)| *known == id && half.contains(frame)).count() as u32
@@ -141,8 +145,8 @@ fn halves(lines: &Lines, id: u32) -> (u32, u32) {
     (frames(1..=SWAPPED_FROM - 1), frames(SWAPPED_FROM..=PAN_FRAMES))
 }
 
-/// What the tracker itself wrote is taken for the truth: then it is always right. With two ids exchanged halfway it is
-/// wrong about two objects, once each.
+/// Uses the tracker's own results as the ground truth, so that the tracker is always right. After an exchange of two
+/// ids halfway, it is wrong about two objects, once each.
 #[test]
 fn a_followed_sequence_is_judged() {
     let Some(images) = shared("images") else { return };
@@ -183,7 +187,8 @@ fn a_followed_sequence_is_judged() {
     let swapped: String =
         followed.iter().map(|(key, rest)| format!("{},{},{rest}\n", key.0, exchange(key))).collect();
     fs::write(&truth, swapped).expect("written");
-    // Each of the two keeps the id of its half; what is best for both together is counted, of all boxes.
+    // Each of the two objects keeps the id of one half. IDF1 counts the assignment that is better for both together, as
+    // a share of all boxes.
     let ((a1, a2), (b1, b2)) = (halves(&followed, a), halves(&followed, b));
     let lost = f64::from((a1 + a2 + b1 + b2) - (a1 + b1).max(a2 + b2));
     let idf1 = 1.0 - lost / followed.len() as f64;
@@ -232,7 +237,7 @@ fn damaged_sequences_are_told() {
     write(&pictures, "cat/1.jpg", "");
     let output = run(&["--dataset", &pictures.display().to_string(), "--results", &results]);
     assert_one_sentence(&output, 2, "E0602", &["pictures", "--results"]);
-    // The command line itself: one of the two is needed, and only one.
+    // The command line requires one of the two options, and accepts only one.
     let both = ["--dataset", &dataset, "--results", "a", "--model", "b"];
     for (arguments, words) in [(&both[..2], "--model"), (&both, "cannot be used with")] {
         let output = run(arguments);

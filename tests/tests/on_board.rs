@@ -1,5 +1,6 @@
-//! The cross-compiled binaries on emulated boards, with cameras of the kernel's test driver vivid. Ignored by default:
-//! `make test` runs the test called `smoke`, `make test-boards` all of them. `ORINOCO_TEST_LONG=1` makes some longer.
+//! The cross-compiled binaries on emulated boards, with cameras of the kernel's test driver vivid. The tests are
+//! ignored by default: `make test` runs the test called `smoke`, `make test-boards` all of them. `ORINOCO_TEST_LONG=1`
+//! makes some longer.
 
 #![expect(clippy::disallowed_methods, reason = "the test waits for real threads or processes")]
 #![allow(clippy::print_stdout, reason = "tests say what they skip and what they measured")]
@@ -17,14 +18,15 @@ use orinoco_api::{EndState, StreamSummary, Summary};
 use orinoco_rig::{Board, Boards, Flavour, Input, Options, Rig, StallWatch, Unavailable, VividOptions};
 use orinoco_tests::{Agreement, Random, agree, cross_binary, orinoco, results, root};
 
-/// Longest run of a program on a board.
+/// Maximum duration of a program on a board.
 const RUN_MAX: Duration = Duration::from_secs(600);
-/// What a source must notice its loss within.
+/// Maximum time in which a source must detect its loss.
 const OFFLINE_MAX: Duration = Duration::from_secs(1);
-/// What it must deliver again within.
+/// Maximum time in which a source must deliver frames again.
 const BACK_MAX: Duration = Duration::from_secs(2);
 
-/// Boots a board with `orinoco` or `orinocod` in `/tmp`; `None`, with a line, where there can be none.
+/// Boots a board with `orinoco` or `orinocod` in `/tmp`; `None`, with a printed line, if this machine does not support
+/// boards.
 fn stage(flavour: Flavour, options: &Options, program: &str) -> Option<Boards> {
     let local = cross_binary(program)?;
     let boards = match Rig::build(flavour).and_then(|rig| rig.up(1, options)) {
@@ -38,12 +40,12 @@ fn stage(flavour: Flavour, options: &Options, program: &str) -> Option<Boards> {
     Some(boards)
 }
 
-/// One board of the fast flavour, among others.
+/// Boots one board of the fast flavour, with normal priority.
 fn one_board(program: &str) -> Option<Boards> {
     stage(Flavour::Dropbear, &Options::default(), program)
 }
 
-/// One that goes before others.
+/// Boots one board that precedes others when cores are scarce.
 fn hurried_board(program: &str) -> Option<Boards> {
     stage(Flavour::Dropbear, &Options { hurried: true, ..Options::default() }, program)
 }
@@ -59,19 +61,19 @@ fn put_text(board: &Board, text: &str, remote: &str) {
     put(board, &local, remote);
 }
 
-/// What a command prints on a board; it must succeed.
+/// Executes a command on a board, which must succeed, and returns its output.
 fn run(board: &Board, command: &str) -> String {
     board.run(command).unwrap_or_else(|error| panic!("{error:#}"))
 }
 
-/// Runs `orinoco` on a board to its end; it must succeed.
+/// Executes `orinoco` on a board. It must succeed.
 fn orinoco_on(board: &Board, arguments: &str) -> Output {
     let output = board.ssh_within(&format!("/tmp/orinoco {arguments}"), RUN_MAX).expect("it ends");
     assert!(output.status.success(), "{arguments}: {}", String::from_utf8_lossy(&output.stderr));
     output
 }
 
-/// The summary among lines of JSON.
+/// Returns the summary, which is one of several lines of JSON.
 fn summary(output: &Output) -> Summary {
     let text = String::from_utf8_lossy(&output.stdout);
     let found = text.lines().find_map(|line| serde_json::from_str(line).ok());
@@ -82,17 +84,18 @@ fn lost(stream: &StreamSummary) -> u64 {
     stream.dropped.iter().map(|dropped| dropped.frames).sum()
 }
 
-/// Whether tests should take their time.
+/// Whether the tests should run for longer (`ORINOCO_TEST_LONG`).
 fn long() -> bool {
     std::env::var_os("ORINOCO_TEST_LONG").is_some()
 }
 
 // --- a camera ----------------------------------------------------------------------------------------------------------
 
-/// Captures from a webcam: 640x360 in NV12, 30 frames a second.
+/// Captures from a webcam: 640x360 in NV12 at 30 frames/s.
 fn capture(board: &Board, frames: u64) -> StreamSummary {
     board.camera(VividOptions::default()).expect("a camera");
-    // vivid stamps the end of a frame before it comes, unless told to stamp its start.
+    // By default, vivid stamps a frame with the time of its end before that time comes. This control sets the time of
+    // its start.
     let source = "v4l2:///dev/video0?format=NV12&width=640&height=360&fps=30&control.timestamp_source=1";
     let output = orinoco_on(board, &format!("run --source '{source}' --frames {frames} --json"));
     let stream = summary(&output).streams.remove(0);
@@ -126,14 +129,14 @@ fn capture_list(board: &Board) -> String {
     String::from_utf8_lossy(&orinoco_on(board, "cameras").stdout).into_owned()
 }
 
-/// How often a measurement is taken that this machine's own stalls disturb.
+/// Maximum number of attempts at a measurement, which stalls of this machine's cores can disturb.
 const ATTEMPTS: usize = 3;
-/// The time of a frame.
+/// Interval between frames.
 const INTERVAL: Duration = Duration::from_millis(33);
 
-/// A measurement, taken again if a core of this machine stood still for half a frame or longer meanwhile, whatever came out:
-/// the emulated camera goes by a clock that does not stand still with it, and counts a frame as lost when it wakes half a
-/// frame late (it rounds to whole frames: vivid-kthread-cap.c).
+/// Repeats a measurement, with any result, if a core of this machine stood still for half a frame or longer during it.
+/// The emulated camera uses a clock that goes on during a stall, and counts a frame as lost when it wakes half a frame
+/// late (it rounds to whole frames: vivid-kthread-cap.c).
 fn undisturbed(measure: impl Fn() -> StreamSummary) -> StreamSummary {
     let mut attempt = 1;
     loop {
@@ -163,17 +166,17 @@ fn a_camera_keeps_its_rate() {
 
 // --- exact frames ------------------------------------------------------------------------------------------------------
 
-/// Size and rate of the HDMI signal. An emulated core has enough to do with this rate, and a lower one has no timings.
+/// Size and rate of the HDMI signal. This rate is enough work for an emulated core, and a lower rate has no timings.
 const SIGNAL: (usize, usize) = (640, 480);
 const FRAMES_A_SECOND: usize = 40;
-/// Different frames that are sent again and again.
+/// Number of different frames, which are sent in a loop.
 const SENT: usize = 8;
-/// Frames that may wait in the output.
+/// Maximum number of frames that wait in the output.
 const QUEUED: usize = 4;
 
-/// Sends known frames to the output of a camera that shows what its output gets, until the board ends.
+/// Sends known frames to the output that feeds a camera, until the board ends.
 fn send(board: &Board, multiplanar: bool, format: &str, frames: &[u8]) {
-    // A camera that is still sent to cannot be plugged out.
+    // A camera cannot be removed as long as frames are sent to it.
     run(board, "kill $(pidof v4l2-ctl) 2>/dev/null; while pidof v4l2-ctl >/dev/null; do sleep 0.1; done");
     let devices = board.camera(VividOptions { input: Input::Loop, multiplanar, ..VividOptions::default() });
     assert_eq!(devices.expect("a camera and an output"), ["/dev/video0", "/dev/video1"]);
@@ -194,7 +197,7 @@ fn send(board: &Board, multiplanar: bool, format: &str, frames: &[u8]) {
     );
 }
 
-/// Bytes of one picture of `format`, packed.
+/// Returns the size of one packed frame of `format`, in bytes.
 fn picture_bytes(format: &str) -> usize {
     let pixels = SIGNAL.0 * SIGNAL.1;
     match format {
@@ -217,7 +220,7 @@ fn check_exact(board: &Board, multiplanar: bool, format: &str) {
 
     let (width, height) = SIGNAL;
     let source = format!("v4l2:///dev/video0?format={format}&width={width}&height={height}");
-    // Those count that the camera made; beside other boards, some are lost.
+    // `--frames` counts the frames that the camera made; if other boards run, some of them are lost.
     let output = orinoco_on(board, &format!("run --source '{source}' --frames 80 --sink framemd5"));
     let text = String::from_utf8_lossy(&output.stdout);
     let rows: Vec<Vec<&str>> = text
@@ -233,7 +236,7 @@ fn check_exact(board: &Board, multiplanar: bool, format: &str) {
     }
     let pts: Vec<u64> = rows.iter().map(|row| row[2].parse().expect("a PTS")).collect();
     assert!(pts.is_sorted_by(|a, b| a < b), "PTS go back");
-    // The output may show a frame twice or leave some out, no more than came and went meanwhile; it never goes back.
+    // The output may repeat or skip frames, but it cannot skip more than passed in the meantime, and never goes back.
     for (pair, times) in seen.windows(2).zip(pts.windows(2)) {
         let step = (pair[1] + SENT - pair[0]) % SENT;
         let passed = (times[1] - times[0]) as usize * FRAMES_A_SECOND / 1_000_000_000;
@@ -301,7 +304,7 @@ fn a_detector_sees_what_the_camera_shows() {
 
 // --- memory ------------------------------------------------------------------------------------------------------------
 
-/// A board file with a budget, for the demo model on an engine that is linked in.
+/// Returns a board file with a budget, for the demo model on an engine that is linked in.
 fn budget_board(budget: &str) -> String {
     format!(
         "version = 1\n[memory]\nbudget = '{budget}'\n[inference]\nengines = ['tract']\n\
@@ -310,7 +313,8 @@ fn budget_board(budget: &str) -> String {
     )
 }
 
-/// Measures a model on a board with so much memory, under both ways in which the kernel promises it, and runs in the plan.
+/// Measures a model and runs within the plan, on a board with this much memory, in two of the kernel's overcommit
+/// modes.
 fn check_budget(memory_mib: u32) {
     let options = Options { memory_mib, ..Options::default() };
     let Some(boards) = stage(Flavour::Dropbear, &options, "orinoco") else { return };
@@ -321,10 +325,11 @@ fn check_budget(memory_mib: u32) {
     }
     put_text(board, &budget_board("200 MiB"), "/tmp/fits.toml");
     put_text(board, &budget_board("1 MiB"), "/tmp/small.toml");
-    // 0 guesses what can be kept, and refuses what is far beyond it; 2 promises no more than there is.
+    // Mode 0 estimates how much memory can be granted, and refuses only requests far beyond it. Mode 2 grants no more
+    // than there is.
     for overcommit in [0, 2] {
         run(board, &format!("echo {overcommit} >/proc/sys/vm/overcommit_memory"));
-        // A cache of its own, so that each measures anew.
+        // Each mode has a cache of its own, so that each measures the model again.
         let orinoco = format!("XDG_CACHE_HOME=/tmp/cache{overcommit} /tmp/orinoco");
         let on_board =
             |arguments: &str| board.ssh_within(&format!("{orinoco} {arguments}"), RUN_MAX).expect("it ends");
@@ -374,10 +379,10 @@ source = 'test://ball?width=64&height=48&fps=30&pace=pts'
 models = []
 ";
 
-/// A line that a program on a board printed, and when by the board's clock: ssh takes its time.
+/// Line that a program on a board printed, with its time by the board's clock, because ssh adds a delay.
 type Line = (Duration, String);
 
-/// Lines of a program on a board.
+/// Executes a program on a board, and returns its lines as they are printed.
 fn lines_of(board: &Board, command: &str) -> Receiver<Line> {
     let stamp = "while read -r line; do read -r up rest </proc/uptime; echo \"$up $line\"; done";
     let mut session = board.spawn(&format!("{command} 2>&1 | {stamp}")).expect("ssh starts");
@@ -399,7 +404,7 @@ fn uptime(text: &str) -> Duration {
     Duration::from_secs_f64(text.trim().parse().expect("a number of seconds"))
 }
 
-/// Ties the camera to its driver or takes it away, and returns when that began, by the board's clock.
+/// Binds the camera to its driver, or unbinds it. Returns the start of that by the board's clock.
 fn driver(board: &Board, verb: &str) -> Duration {
     uptime(&run(
         board,
@@ -407,7 +412,7 @@ fn driver(board: &Board, verb: &str) -> Duration {
     ))
 }
 
-/// Waits for a line with all of `words`, and returns when it came.
+/// Waits for a line with all of `words`, and returns its time.
 fn wait_for(lines: &Receiver<Line>, words: &[&str], limit: Duration) -> Duration {
     let end = Instant::now() + limit;
     loop {
@@ -420,7 +425,7 @@ fn wait_for(lines: &Receiver<Line>, words: &[&str], limit: Duration) -> Duration
     }
 }
 
-/// Open descriptors, threads and resident kilobytes of the daemon.
+/// Returns the daemon's open descriptors, threads, and resident memory in KiB.
 fn held(board: &Board) -> [u64; 3] {
     let text = run(
         board,
@@ -433,7 +438,7 @@ fn held(board: &Board) -> [u64; 3] {
 #[test]
 #[ignore = "boots an emulated board; `make test-boards` runs it"]
 fn an_unplugged_camera_comes_back() {
-    /// Bytes that an allocator may keep more after all rounds, in KiB.
+    /// Maximum growth of the daemon's memory after all rounds, in KiB: the allocator may keep this much.
     const GROWTH_KIB_MAX: u64 = 1024;
     let Some(boards) = hurried_board("orinocod") else { return };
     let board = &boards[0];
@@ -451,7 +456,7 @@ fn an_unplugged_camera_comes_back() {
         let plugged = driver(board, "bind");
         let back = wait_for(&lines, &["stream=camera", "state=live"], RUN_MAX).saturating_sub(plugged);
         (offline_max, back_max) = (offline_max.max(offline), back_max.max(back));
-        // Of losses that follow one another faster, not every one is told.
+        // Losses that follow one another faster are not all reported.
         thread::sleep(Duration::from_secs(6));
         if round + 1 == warm_after {
             warm = held(board);
@@ -470,7 +475,7 @@ fn an_unplugged_camera_comes_back() {
     check_other(&lines);
 }
 
-/// The other source went on as if nothing had happened.
+/// Checks that the other source was not disturbed.
 fn check_other(lines: &Receiver<Line>) {
     let text =
         lines.iter().find_map(|(_, line)| line.split_once("summary ").map(|(_, json)| json.to_owned()));
@@ -503,7 +508,7 @@ kind = 'framemd5'
 path = 'camera.md5'
 ";
 
-/// What joins while it runs.
+/// Stream that joins while the daemon runs.
 const JOINING: &str = "[[stream]]
 name = 'ball'
 source = 'test://ball?width=64&height=48&fps=5&pace=pts'
@@ -518,7 +523,7 @@ fn the_daemon_is_a_service() {
     board.camera(VividOptions::default()).expect("a camera");
     put(board, &root().join("crates/orinocod/orinocod.service"), "/etc/systemd/system/orinocod.service");
     put_text(board, SERVICE_BOARD, "/tmp/board.toml");
-    // `start` returns when the daemon says that it is ready.
+    // `systemctl start` returns when the daemon reports that it is ready.
     let started = run(
         board,
         "cp /tmp/orinocod /usr/bin/ && mkdir -p /etc/orinoco && \

@@ -1,4 +1,5 @@
-//! No output destroys what is read, or what another output writes: the programs, each way to name an output.
+//! Protection of inputs and outputs: no output overwrites a file that is read, or that another output writes. All
+//! programs, and all options that name an output.
 
 #![expect(clippy::disallowed_methods, reason = "the test waits for real threads or processes")]
 
@@ -11,7 +12,7 @@ use std::time::Duration;
 use orinoco_api::Summary;
 use orinoco_tests::{binary, orinoco, root, signal, wait};
 
-/// Files that are read: a source, a model with its description, and a board file.
+/// Files that a run reads: a source, a model with its description, and a board file.
 struct Inputs {
     dir: tempfile::TempDir,
 }
@@ -41,7 +42,7 @@ impl Inputs {
         self.dir.path().join(name)
     }
 
-    /// What is read, and what must be there as it was afterwards.
+    /// Returns the content of all files that are read. It must be the same before and after a run.
     fn contents(&self) -> Vec<Vec<u8>> {
         INPUTS.iter().map(|name| fs::read(self.path(name)).expect("it is there")).collect()
     }
@@ -140,7 +141,7 @@ fn a_daemon_refuses_outputs_onto_what_it_reads_and_keeps_what_it_wrote() {
         let summary: Summary = serde_json::from_slice(&summary).expect("a summary");
         assert_eq!(summary.files, [inputs.path(expected).display().to_string()]);
     }
-    // What it recorded is no place for a summary either, although the sink would go elsewhere.
+    // The file of an earlier recording is refused as a summary, although the sink would now write to another file.
     check_refused(
         &daemon(&inputs.path("sink.jsonl")),
         &["another output (stream a) already writes to this file"],
@@ -184,7 +185,8 @@ fn results_of_a_quiet_camera_are_there_within_a_second() {
         assert!(begin.elapsed() < Duration::from_secs(60), "nothing is seen");
         std::thread::sleep(Duration::from_millis(5));
     }
-    // One more each second, a second late at most; of checksums each is known when the next frame comes.
+    // There is one more frame each second, written at most a second late. A checksum is known only when the next frame
+    // arrives.
     std::thread::sleep(Duration::from_millis(3900));
     let seen = (count(&lines), count(&sums));
     assert!(seen.0 >= 4 && seen.1 >= 3, "{seen:?}");

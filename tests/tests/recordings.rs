@@ -1,6 +1,7 @@
-//! A recording plays, whatever ends it: a kill, a signal, a full disk.
+//! Recordings play after any kind of end: a kill, a signal, a full disk.
 //!
-//! By default a few moments; `ORINOCO_TEST_LONG=1` takes a hundred. Each prints what it found with `--nocapture`.
+//! By default the test tries a few moments; `ORINOCO_TEST_LONG=1` tries a hundred. `--nocapture` shows the result of
+//! each.
 
 #![expect(clippy::disallowed_methods, reason = "the test waits for real threads or processes")]
 #![allow(clippy::print_stdout, reason = "tests say what they skip and what they measured")]
@@ -16,30 +17,30 @@ use std::time::{Duration, Instant};
 use orinoco_api::{EndState, Summary};
 use orinoco_tests::{Random, binary, root, signal};
 
-/// What may be missing at the end of a recording, in seconds.
+/// Maximum loss at the end of a recording, in seconds.
 const LOST_MAX: f64 = 2.0;
-/// Recordings that run at one time.
+/// Number of recordings that run at the same time.
 const AT_ONCE: usize = 6;
-/// What a run may take to start, and to end.
+/// Maximum time for a run to start, and to end.
 const START_MAX: Duration = Duration::from_secs(60);
 const END_MAX: Duration = Duration::from_secs(60);
-/// From a frame's being taken to its line in the file of checksums: a flush, and its successor.
+/// Delay from the arrival of a frame to its line in the file of checksums, in seconds: a flush, and the next frame.
 const LINE_LATE: f64 = 0.4;
 const FRAMES_IN_WORK: f64 = 2.0;
 
-/// What ends a recording.
+/// Event that ends a recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     Kill,
     Terminate,
     Hangup,
-    /// The file may not become larger than this many KiB.
+    /// Size limit of the file, in KiB.
     SizeLimit(usize),
-    /// The disk has this many KiB.
+    /// Full disk: its size in KiB.
     FullDisk(usize),
 }
 
-/// One recording.
+/// Recording, with the event that ends it and the time of the event.
 #[derive(Clone, Copy, Debug)]
 struct Moment {
     end: End,
@@ -62,14 +63,14 @@ impl Moment {
         Self { end, sink, frames_a_second, after: Duration::from_millis(2500 + random.below(5000) as u64) }
     }
 
-    /// Where there is no end from outside: more frames than a disk of that size has room for.
+    /// Returns the number of frames if no signal ends the run: more than a disk of that size can store.
     fn frames(&self) -> Option<u32> {
         matches!(self.end, End::SizeLimit(_) | End::FullDisk(_)).then_some(self.frames_a_second * 12)
     }
 
     fn command(&self, video: &Path, sums: &Path, summary: &Path) -> Command {
         let rate = self.frames_a_second;
-        // Large pictures fill a disk sooner.
+        // Large frames fill a disk sooner.
         let (size, frames) = match self.frames() {
             None => ("width=320&height=240", String::new()),
             Some(frames) => ("width=1280&height=720", format!("&frames={frames}")),
@@ -99,7 +100,7 @@ impl Moment {
     }
 }
 
-/// A small disk; unmounted when dropped.
+/// Small disk (tmpfs), which is unmounted when this is dropped.
 struct Disk(PathBuf);
 
 impl Disk {
@@ -118,14 +119,14 @@ impl Drop for Disk {
     }
 }
 
-/// Time of the last line of a file of checksums, in seconds.
+/// Returns the time of the last line in a file of checksums, in seconds.
 fn last_line(sums: &Path) -> Option<f64> {
     let text = fs::read_to_string(sums).ok()?;
     let line = text.lines().rfind(|line| line.starts_with("0, "))?;
     Some(line.split(", ").nth(2)?.parse::<f64>().ok()? / 1e9)
 }
 
-/// Seconds of a file that FFmpeg decodes without a complaint, up to the end of its last picture.
+/// Returns the duration that FFmpeg decodes without an error message, in seconds, up to the end of the last frame.
 fn played(video: &Path, frames_a_second: u32) -> f64 {
     let output =
         Command::new("ffmpeg").args(["-v", "error", "-i"]).arg(video).args(["-f", "null", "-"]).output();
@@ -148,7 +149,7 @@ fn check_silent(output: &Output, video: &Path) {
     assert!(output.status.success() && said.is_empty(), "{}: {said}", video.display());
 }
 
-/// Waits until a first frame is recorded; returns when the source began, at the latest.
+/// Waits until the first frame is recorded. Returns the latest possible start of the source.
 fn wait_for_frames(sums: &Path) -> Instant {
     let begin = Instant::now();
     while begin.elapsed() < START_MAX {
@@ -172,8 +173,8 @@ fn wait(child: &mut Child) -> std::process::ExitStatus {
     panic!("it does not end");
 }
 
-/// Records until the moment; returns seconds that were taken by the sink, and seconds that play. `None` where the test
-/// cannot be made here.
+/// Records until the event. Returns the seconds of video that the sink received, and the seconds that play; `None` if
+/// this machine does not support the test.
 fn check(moment: Moment, folder: &Path) -> Option<(f64, f64)> {
     fs::create_dir(folder).expect("made");
     let disk = match moment.end {
@@ -217,7 +218,8 @@ fn check(moment: Moment, folder: &Path) -> Option<(f64, f64)> {
         let status = wait(&mut child);
         let ended = if moment.end == End::Kill { (None, Some(9)) } else { (Some(130), None) };
         assert_eq!((status.code(), status.signal()), ended, "{moment:?}");
-        // Of what came, by the clock; a machine that is behind has taken less.
+        // The received duration follows from the clock, but a machine that is behind has received less, as the
+        // checksums show.
         let lines = last_line(&sums).expect("there was one") + LINE_LATE + FRAMES_IN_WORK / f64::from(rate);
         ran.min(lines)
     };

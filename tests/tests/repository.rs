@@ -1,4 +1,4 @@
-//! Model repositories as users meet them: what is in one, what is missing, and why an engine refused.
+//! Model repositories from the user's view: their models, missing files, and the reasons why an engine refused a model.
 #![allow(clippy::print_stdout, reason = "tests say what they skip")]
 
 use std::fs;
@@ -54,7 +54,7 @@ fn a_list_with_missing_files_names_the_folders_and_the_option() {
 
 #[test]
 fn a_shortened_reason_is_given_in_full_on_request() {
-    // 70 names of operators that nobody has are more than a line holds.
+    // The names of 70 operators that no engine has do not fit on one line.
     let graph = (0..70).fold(Graph::new().input("x", element::F32, &[1, 3, 8, 8]), |graph, index| {
         let before = if index == 0 { "x".to_owned() } else { format!("y{index}") };
         graph.node(&format!("Unheard{index}"), &[&before], &[&format!("y{}", index + 1)], &[])
@@ -80,7 +80,7 @@ fn a_shortened_reason_is_given_in_full_on_request() {
     assert!(!fault["cause"].as_str().expect("a cause").contains("Unheard69"), "{fault}");
 }
 
-/// The 16 kHz export with an If, which tract refuses: the reason is long.
+/// The model is the 16 kHz export with an If, which tract refuses with a long reason.
 #[test]
 fn a_model_with_a_branch_runs_where_its_constant_is_given() {
     if data().is_none() {

@@ -1,4 +1,4 @@
-//! Whole runs: boards, interruption, the daemon, memory of what was said in the summary.
+//! Whole runs: boards, interruption, the daemon, and outputs without a reader.
 
 #![expect(clippy::disallowed_methods, reason = "the test waits for real threads or processes")]
 #![allow(clippy::print_stdout, reason = "tests say what they skip and what they compared")]
@@ -26,7 +26,7 @@ fn board(dir: &Path, source: &str) -> String {
     path.display().to_string()
 }
 
-/// What stands for systemd: a socket, and its address.
+/// Creates a socket in the place of systemd's, and returns it with its address.
 fn notified(dir: &Path) -> (UnixDatagram, PathBuf) {
     let address = dir.join("notify");
     let socket = UnixDatagram::bind(&address).expect("bound");
@@ -34,7 +34,7 @@ fn notified(dir: &Path) -> (UnixDatagram, PathBuf) {
     (socket, address)
 }
 
-/// Waits until systemd is told `wanted`.
+/// Waits until systemd receives a notification with `wanted`.
 fn hear(systemd: &UnixDatagram, wanted: &str) {
     let mut buffer = [0; 4096];
     loop {
@@ -106,7 +106,8 @@ fn ctrl_c_ends_with_the_summary() {
     assert_eq!(summary["streams"][0]["frames_in"], summary["streams"][0]["frames_out"]);
 }
 
-/// A run of a paced test pattern with a model, and the reader of its results; the first result has come.
+/// Starts a run of a paced test pattern with a model, and waits for the first result. Returns the run and the reader of
+/// its results.
 fn live_run(arguments: &[&str]) -> (Child, BufReader<ChildStdout>) {
     let source = ["run", "--model", "person-nano", "--source", "test://ball?pace=pts", "--sink", "jsonl"];
     let mut command = orinoco(&[&source[..], arguments].concat());
@@ -122,7 +123,8 @@ fn a_hangup_ends_a_run_as_sigterm_does_with_its_outputs_complete() {
     let [results, summary] = ["r.jsonl", "s.json"].map(|name| dir.path().join(name).display().to_string());
     for signals in [&["TERM"][..], &["HUP"], &["HUP", "HUP", "HUP"]] {
         let (child, reader) = live_run(&["--results", &results, "--summary", &summary]);
-        // A shell passes on the hangup that the kernel has sent already: more than one is no impatience.
+        // A shell forwards a hangup that the kernel has already sent. So several hangups are not a request to abort at
+        // once.
         signals.iter().for_each(|name| signal(&child, name));
         drop(std::thread::spawn(move || reader.lines().for_each(drop)));
         assert_eq!(wait(child, Duration::from_secs(10)).0, Some(130), "{signals:?}");
@@ -135,7 +137,7 @@ fn a_hangup_ends_a_run_as_sigterm_does_with_its_outputs_complete() {
 #[test]
 fn a_hangup_that_was_ignored_from_the_start_is_ignored() {
     let mut command = Command::new("sh");
-    // As nohup does it.
+    // nohup ignores the signal in the same way.
     command.args(["-c", "trap '' HUP; exec \"$0\" run --source 'test://ball?pace=pts' --sink framemd5"]);
     command.arg(binary("orinoco")).current_dir(root());
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("starts");
@@ -150,7 +152,8 @@ fn a_hangup_that_was_ignored_from_the_start_is_ignored() {
     assert_eq!(wait(child, Duration::from_secs(10)).0, Some(130));
 }
 
-/// Ends by itself, with success, soon after nobody reads it any more: within a second where nothing else runs.
+/// Asserts that a run ends by itself with success soon after its output has no reader any more: within a second on an
+/// idle machine.
 fn assert_ends_unread(child: Child) {
     assert_eq!(wait(child, Duration::from_secs(5)).0, Some(0));
 }
@@ -173,7 +176,7 @@ fn a_live_run_that_nobody_reads_ends_with_success() {
 
 #[test]
 fn an_output_that_failed_does_not_count_as_one_that_is_read() {
-    // `/dev/full` takes nothing.
+    // Every write to `/dev/full` fails.
     let (child, reader) = live_run(&["--sink", "jsonl=/dev/full"]);
     std::thread::sleep(Duration::from_secs(1));
     drop(reader);
@@ -214,7 +217,7 @@ fn a_named_pipe_whose_reader_goes_is_no_fault() {
 
 #[test]
 fn a_source_without_frames_does_not_keep_a_run_that_nobody_reads() {
-    // A camera that never answers: the connection is made, and that is all.
+    // The camera accepts the connection and never answers.
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("bound");
     let camera = format!("rtsp://{}/quiet", listener.local_addr().expect("bound"));
     for source in [&camera, "stdin://?format=gray8&width=64&height=48&fps=10"] {
@@ -222,7 +225,7 @@ fn a_source_without_frames_does_not_keep_a_run_that_nobody_reads() {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("starts");
         let (_stdin, mut said) = (child.stdin.take(), child.stderr.take().expect("piped"));
-        // It has begun.
+        // After this time the run has begun.
         std::thread::sleep(Duration::from_millis(700));
         assert!(child.try_wait().expect("waits").is_none(), "{source} ended by itself");
         drop(child.stdout.take());
@@ -276,7 +279,7 @@ fn commands_whose_text_nobody_reads_succeed_in_silence() {
     }
 }
 
-/// What a terminal of `columns` columns shows, line by line, without its control sequences.
+/// Returns the lines that a terminal with `columns` columns shows, without control sequences.
 fn on_terminal(columns: usize, arguments: &str) -> Option<Vec<String>> {
     let program = binary("orinoco").display().to_string();
     let inside = format!("stty cols {columns} rows 24; exec {program} {arguments}");
@@ -301,7 +304,7 @@ fn on_terminal(columns: usize, arguments: &str) -> Option<Vec<String>> {
 #[test]
 fn progress_stays_one_line_on_a_narrow_terminal() {
     for (columns, frames) in [(40, "--frames 60"), (40, ""), (100, "--frames 60")] {
-        // Without --frames it does not know its end.
+        // Without --frames, the program does not know the end of the run.
         let source = if frames.is_empty() { "&frames=60" } else { "" };
         let arguments = format!("run --source 'test://ball?pace=pts{source}' {frames} --summary /dev/null");
         let Some(lines) = on_terminal(columns, &arguments) else { return };
@@ -320,7 +323,7 @@ fn a_command_without_outputs_says_that_it_was_interrupted() {
         let mut command = orinoco(&["bench", "preprocess", "--frames", "1000000"]);
         let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("starts");
         let mut said = BufReader::new(child.stderr.take().expect("piped"));
-        // It has begun.
+        // After this time the command has begun.
         std::thread::sleep(Duration::from_millis(500));
         signal(&child, name);
         let (code, _) = wait(child, Duration::from_secs(10));
@@ -381,7 +384,7 @@ fn a_daemon_whose_log_is_stuck_still_stops() {
     let dir = tempfile::tempdir().expect("temporary folder");
     let board = board(dir.path(), "test://ball?pace=pts");
     let (systemd, socket) = notified(dir.path());
-    // A pipe that is full, and stays full: its reader is there, and reads nothing.
+    // The pipe is full and stays full, because its reader never reads.
     let (reader, mut writer) = std::io::pipe().expect("made");
     let log = writer.try_clone().expect("cloned");
     let filler = std::thread::spawn(move || while writer.write_all(&[b'.'; 4096]).is_ok() {});
@@ -405,7 +408,7 @@ fn a_daemon_with_a_stuck_output_still_stops() {
         return;
     }
     let dir = tempfile::tempdir().expect("temporary folder");
-    // Frames that go nowhere but into a pipe that nobody reads; file sources wait for it.
+    // The frames go only into a pipe that is never read, and a file source waits for it.
     let board = dir.path().join("board.toml");
     let text = format!(
         "version = 1\n[[sink]]\nname = 's'\nkind = 'framemd5'\npath = '{dir}/{{stream}}'\n\
@@ -436,7 +439,7 @@ fn a_daemon_with_a_stuck_output_still_stops() {
 fn a_batch_larger_than_a_sources_slots_does_not_wait_for_its_time() {
     let dir = tempfile::tempdir().expect("temporary folder");
     let board = dir.path().join("board.toml");
-    // The test pattern has 16 slots: three batches would wait a minute each.
+    // The test pattern has 16 slots, so no batch has 32 frames: if it waited for more, each would take a minute.
     let text = "version = 1\n[[model]]\nname = 'person-nano'\nbatch = 32\n\
                 [[stream]]\nname = 'a'\nsource = 'test://ball?frames=48'\nmodels = ['person-nano']\n\
                 queue_frames = 64\nbatch_wait_ms = 60000\n";
@@ -446,7 +449,7 @@ fn a_batch_larger_than_a_sources_slots_does_not_wait_for_its_time() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let summary: Value = serde_json::from_slice(&output.stdout).expect("one JSON summary");
     assert_eq!(summary["streams"][0]["frames_out"], 48);
-    // They are few, and full.
+    // There are few batches, because they are full.
     assert!(summary["models"][0]["replays"].as_u64() <= Some(8), "{}", summary["models"][0]);
     let wall_s = summary["wall_s"].as_f64().expect("seconds");
     assert!(wall_s < 60.0, "{wall_s} s");

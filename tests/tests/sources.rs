@@ -1,21 +1,21 @@
-//! Raw video through the real standard input of the real command, and folders.
+//! Raw video through the standard input of the real command, and folders as sources.
 
 use std::io::Write;
 use std::process::{Output, Stdio};
 
 use orinoco_tests::{assert_one_sentence, orinoco};
 
-/// Runs `orinoco run --source SOURCE --sink framemd5` with `input` piped into it.
+/// Executes `orinoco run --source SOURCE --sink framemd5` with `input` piped into it.
 fn run(source: &str, input: &[u8]) -> Output {
     let mut command = orinoco(&["run", "--source", source, "--sink", "framemd5"]);
     let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().expect("orinoco starts");
-    // It may refuse the source before it reads.
+    // The command may refuse the source before it reads, so an error is ignored.
     let _ = child.stdin.take().expect("it is piped").write_all(input);
     child.wait_with_output().expect("orinoco ends")
 }
 
-/// PTS and size of each frame.
+/// Returns PTS and size of each frame.
 fn frames(output: &Output) -> Vec<(u64, u64)> {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let text = String::from_utf8_lossy(&output.stdout);

@@ -1,5 +1,5 @@
-//! What the frames of a stream run through: models that look at some frames, or at objects; and streams that join and leave
-//! a board while it runs.
+//! Processing of a stream's frames: models that run on some of the frames or on detected objects, and streams that join
+//! and leave a running board.
 
 #![expect(clippy::disallowed_methods, reason = "the test waits for real threads or processes")]
 #![allow(clippy::print_stdout, reason = "tests say what they compared")]
@@ -30,13 +30,13 @@ fn as_box(bounds: [f32; 4]) -> BoxF {
     BoxF { x1, y1, x2, y2 }
 }
 
-/// Runs a board to its end; it must succeed.
+/// Executes a board, which must succeed.
 fn run(board: &str) {
     let output = orinoco(&["run", "--board", board, "--json"]).output().expect("starts");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// The picture with people, as a camera sees it that turns: each frame is a part that lies further right.
+/// Writes the frames of a camera that turns over an image with people: each frame is a section further to the right.
 fn turning_camera(dir: &Path, frames: u32) -> String {
     let folder = dir.join("frames");
     fs::create_dir(&folder).expect("made");
@@ -71,7 +71,7 @@ fn between_the_frames_that_are_searched_the_tracker_says_where_objects_are() {
     assert!(all.iter().all(|line| !line.predicted) && all.len() == 16);
     let searched: Vec<u64> = some.iter().filter(|line| !line.predicted).map(|line| line.seq).collect();
     assert_eq!(searched, [0, 3, 6, 9, 12, 15]);
-    // By then the filter knows how fast everything moves.
+    // By these frames, the tracker's filter has estimated the speed of the objects.
     let (mut moved, mut left, mut count) = (0.0, 0.0, 0);
     for line in some.iter().filter(|line| line.predicted && line.seq > 6) {
         let there = &all[line.seq as usize].detections;
@@ -90,7 +90,7 @@ fn between_the_frames_that_are_searched_the_tracker_says_where_objects_are() {
     assert!(count > 20 && moved > 0.7 && moved > left + 0.05);
 }
 
-/// The largest overlap of a box with one of many.
+/// Returns the maximum IoU of a box with any of the others.
 fn overlap_max(bounds: [f32; 4], others: &[DetectionJson]) -> f32 {
     others.iter().map(|other| as_box(bounds).iou(&as_box(other.bounds))).fold(0.0, f32::max)
 }
@@ -101,7 +101,7 @@ fn a_model_looks_at_the_objects_of_another() {
     let picture = image::open(root().join("docs/demo.jpg")).expect("a picture with people").to_rgb8();
     let source = dir.path().join("picture.png");
     picture.save(&source).expect("written");
-    // A person that fills a picture is hard for this model: weak finds count, too.
+    // A person that fills the image is hard for this model, so detections with low scores count, too.
     let closer = "score_threshold = 0.02";
     let models = format!(
         "[[model]]\nname = 'finder'\nmodel = '{model}'\n[[model]]\nname = 'closer'\nmodel = '{model}'\nbatch = 2\n\
@@ -123,7 +123,7 @@ fn a_model_looks_at_the_objects_of_another() {
         let object = line.object.as_ref().expect("what it looked at");
         assert_eq!((line.model.as_str(), object.model.as_str()), ("closer", "finder"));
         assert_eq!(object.detection, finder.detections[object.index], "as the finder has it");
-        // A picture of that part alone has the same in it, elsewhere.
+        // An image of this section alone gives the same detections, at other coordinates.
         let [x1, y1, x2, y2] = pixels(object.detection.bounds);
         let part = image::imageops::crop_imm(&picture, x1, y1, x2 - x1, y2 - y1).to_image();
         let alone = dir.path().join("part.png");
@@ -143,7 +143,7 @@ fn a_model_looks_at_the_objects_of_another() {
     assert!(seen > 0, "nothing was compared");
 }
 
-/// The pixels that a box touches: first column and row, and those past the last.
+/// Returns the pixels that a box touches: first column and row, and the ones after the last.
 fn pixels([x1, y1, x2, y2]: [f32; 4]) -> [u32; 4] {
     [x1.max(0.0).floor(), y1.max(0.0).floor(), x2.ceil(), y2.ceil()].map(|side| side as u32)
 }
@@ -161,7 +161,7 @@ fn a_class_that_the_finder_does_not_know_is_refused() {
 
 // --- streams that join and leave -------------------------------------------------------------------------------------------
 
-/// A daemon, and what it says.
+/// Daemon, with a reader of its log.
 struct Daemon {
     child: Child,
     said: BufReader<ChildStderr>,
@@ -171,7 +171,7 @@ struct Daemon {
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        // After a failure; otherwise it has ended.
+        // The daemon still runs only after a failure.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -198,8 +198,8 @@ impl Daemon {
         )
     }
 
-    /// Waits for a line with `words`, and returns it. Lines of several threads come in any order: those that were passed
-    /// over are looked at again.
+    /// Waits for a line with `words`, and returns it. Lines of several threads come in any order, so earlier lines that
+    /// were not asked for are searched first.
     fn hear(&mut self, words: &str) -> String {
         loop {
             if let Some(index) = self.passed.iter().position(|line| line.contains(words)) {
@@ -234,7 +234,7 @@ fn streams_join_and_leave_and_the_others_do_not_notice() {
     assert!(daemon.hear("reloaded").contains("joined=c left=b stayed=1"));
     daemon.hear("stream=b state=ended");
     daemon.hear("stream=c state=live");
-    // The model of b was given up with it, and is loaded again.
+    // The model of b was unloaded with b, and is loaded again.
     let slower = stream("c", "'other'");
     daemon.reload(&Daemon::text(dir, &format!("{a}{slower}")));
     assert!(daemon.hear("reloaded").contains("joined=c left=c stayed=1"));

@@ -1,4 +1,4 @@
-//! Objects followed through a run: ids in the results, counts in the summary.
+//! Object tracking during a run: ids in the results, and counts in the summary.
 #![allow(clippy::print_stdout, reason = "tests say what they skip")]
 
 use std::fs;

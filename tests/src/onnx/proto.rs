@@ -1,4 +1,4 @@
-//! The messages of onnx.proto that the tests write and read.
+//! Messages of onnx.proto that the tests write and read.
 
 use std::path::Path;
 
@@ -76,39 +76,39 @@ pub(super) struct AttributeProto {
     pub(super) kind: i32,
 }
 
-/// A stored tensor.
+/// Stored tensor.
 #[derive(Clone, PartialEq, Message)]
 pub struct TensorProto {
-    /// Its shape.
+    /// Size of each axis.
     #[prost(int64, repeated, tag = "1")]
     pub dims: Vec<i64>,
-    /// Its element type, one of [`element`](super::element).
+    /// Element type, one of [`element`](super::element).
     #[prost(int32, tag = "2")]
     pub data_type: i32,
-    /// Its elements, where they are stored as f32.
+    /// Elements, if they are stored as f32.
     #[prost(float, repeated, tag = "4")]
     pub float_data: Vec<f32>,
-    /// Its elements, where they are stored as integers of up to 32 bits, or as the bits of f16.
+    /// Elements, if they are stored as integers of up to 32 bits, or as the bits of f16.
     #[prost(int32, repeated, tag = "5")]
     pub int32_data: Vec<i32>,
-    /// Its elements, where they are stored as i64.
+    /// Elements, if they are stored as i64.
     #[prost(int64, repeated, tag = "7")]
     pub int64_data: Vec<i64>,
-    /// Its name.
+    /// Name of the tensor.
     #[prost(string, tag = "8")]
     pub name: String,
-    /// Its elements as little-endian bytes.
+    /// Elements as little-endian bytes.
     #[prost(bytes = "vec", optional, tag = "9")]
     pub raw_data: Option<Vec<u8>>,
     #[prost(message, repeated, tag = "13")]
     pub(super) external_data: Vec<Entry>,
-    /// 1 for data in another file.
+    /// Location of the data: 1 for another file.
     #[prost(int32, optional, tag = "14")]
     pub(super) data_location: Option<i32>,
 }
 
 impl TensorProto {
-    /// Reads a file of one tensor.
+    /// Reads a file with one tensor; `None` if that fails.
     pub fn read(file: &Path) -> Option<Self> {
         Self::decode(std::fs::read(file).ok()?.as_slice()).ok()
     }

@@ -1,5 +1,5 @@
-//! Every text that a user can meet, on one page: `docs/texts.md`. A change of a text shows there, and is read there.
-//! `UPDATE_EXPECT=1 cargo test --release -p orinoco-tests --test texts` writes the page anew.
+//! Collects every text for users on one page, `docs/texts.md`, so that a changed text is visible there and can be
+//! reviewed. `UPDATE_EXPECT=1 cargo test --release -p orinoco-tests --test texts` writes the page again.
 
 mod strings;
 
@@ -15,7 +15,7 @@ const HEADING: &str = "# Texts\n\n\
     Every text that a user can meet: the help of each command, the page of each error code, and the strings of the sources, \
     file by file, with `{}` where a value is filled in. Written by the test `texts`; do not edit it by hand.\n";
 
-/// Crates whose strings no user meets: for tests and for developers.
+/// Crates without texts for users: they are for tests and for developers.
 const NOT_SHIPPED: [&str; 3] = ["orinoco-cuda-doubles", "orinoco-sim", "xtask"];
 
 #[test]
@@ -42,7 +42,7 @@ fn the_page_of_texts_is_up_to_date() {
     expect_file![root().join("docs/texts.md")].assert_eq(&page);
 }
 
-/// Adds the help of a command and of its subcommands.
+/// Adds the help of a command and of its subcommands to the page.
 fn help(page: &mut String, program: &str, command: &mut Vec<String>) {
     let output = Command::new(binary(program)).args(&*command).arg("--help").env("NO_COLOR", "1").output();
     let text = String::from_utf8(output.expect("the program starts").stdout).expect("UTF-8");
@@ -55,17 +55,17 @@ fn help(page: &mut String, program: &str, command: &mut Vec<String>) {
     }
 }
 
-/// Names under the heading `Commands:` of a help page, in its order.
+/// Returns the names under the heading `Commands:` of a help page, in order.
 fn subcommands(help: &str) -> Vec<String> {
     let lines = help.lines().skip_while(|line| *line != "Commands:").skip(1);
     let lines = lines.take_while(|line| !line.is_empty());
-    // Descriptions that go on in a second line are indented further.
+    // Second lines of descriptions are indented further.
     let names = lines.filter_map(|line| line.strip_prefix("  ").filter(|rest| !rest.starts_with(' ')));
     let names = names.filter_map(|line| line.split_whitespace().next());
     names.filter(|name| *name != "help").map(str::to_owned).collect()
 }
 
-/// The sources of all crates that users get, in order.
+/// Returns the source files of all crates that users get, in order.
 fn shipped_sources() -> Vec<PathBuf> {
     let crates = files_in(&root().join("crates"));
     let shipped = crates.into_iter().filter(|path| !NOT_SHIPPED.iter().any(|name| path.ends_with(name)));

@@ -1,10 +1,10 @@
-//! The strings of a source file that people may read: those of several words, outside of tests, attributes and assertions; and of
-//! attributes the messages of errors.
+//! Extracts the strings of a source file that users may read: those of several words, outside of tests, attributes and
+//! assertions. Of attributes, only the messages of errors are included.
 
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 use syn::LitStr;
 
-/// Macros and methods whose strings are for developers: they report what would be a bug.
+/// Macros and methods whose strings are for developers, because they report bugs.
 const FOR_DEVELOPERS: [&str; 9] = [
     "assert",
     "assert_eq",
@@ -17,7 +17,7 @@ const FOR_DEVELOPERS: [&str; 9] = [
     "unreachable",
 ];
 
-/// Strings of `source`, in order, each on one line.
+/// Returns the strings of `source`, in order, each on one line.
 pub(super) fn of_source(source: &str) -> Vec<String> {
     let tokens: TokenStream = source.parse().expect("sources that compile are tokens");
     let mut strings = Vec::new();
@@ -27,9 +27,9 @@ pub(super) fn of_source(source: &str) -> Vec<String> {
 
 fn collect(tokens: TokenStream, strings: &mut Vec<String>) {
     let mut tokens = tokens.into_iter().peekable();
-    // Name before a group, a `!` between them left out.
+    // Name before a group, without a `!` between them.
     let mut name = String::new();
-    // An attribute says that the next item is for tests.
+    // Whether an attribute marks the next item as part of the tests.
     let mut is_for_tests = false;
     while let Some(token) = tokens.next() {
         match token {
@@ -40,7 +40,7 @@ fn collect(tokens: TokenStream, strings: &mut Vec<String>) {
                 if let Some(TokenTree::Group(attribute)) = tokens.next() {
                     let text = attribute.to_string().replace(' ', "");
                     is_for_tests |= text.contains("cfg(test)") || text == "[test]";
-                    // `thiserror`: the message of an error.
+                    // This attribute of `thiserror` contains the message of an error.
                     if text.starts_with("[error(") {
                         collect(attribute.stream(), strings);
                     }
@@ -67,7 +67,7 @@ fn collect(tokens: TokenStream, strings: &mut Vec<String>) {
     }
 }
 
-/// A string of several words; `None` for other literals.
+/// Returns a string of several words on one line; `None` for other literals.
 fn sentence(literal: &str) -> Option<String> {
     let value = syn::parse_str::<LitStr>(literal).ok()?.value();
     let is_word = |word: &&str| word.chars().filter(|char| char.is_alphabetic()).count() > 1;
