@@ -1,7 +1,7 @@
 //! Checks a description against its graph: every input gets a shape, and each disagreement becomes a fault.
 
-use orinoco_core::{ColorOrder, Diagnosis, Dim, ElementType, Layout, Resize, TensorDesc, codes, shape_text};
-use orinoco_vision::{Align, Fit, InputSpec, Rounding, heads};
+use orinoco_core::{ColorOrder, Diagnosis, Dim, ElementType, Layout, TensorDesc, codes, shape_text};
+use orinoco_vision::{InputSpec, heads};
 
 use crate::Model;
 use crate::input::{AudioFeatures, ExtraInput, ExtraInputValue, ModelInput};
@@ -78,19 +78,7 @@ impl Model {
     /// Returns the image in whose coordinates the head's boxes are. A model of sound gets a placeholder; a head that
     /// needs an image rejects it.
     pub fn head_input(&self) -> InputSpec {
-        self.input.image().cloned().unwrap_or(InputSpec {
-            layout: Layout::Nchw,
-            width: 1,
-            height: 1,
-            color: ColorOrder::Gray,
-            resize: Resize::Bilinear,
-            fit: Fit::Stretch,
-            align: Align::TopLeft,
-            rounding: Rounding::Down,
-            fill: 0,
-            mean: [0.0; 3],
-            scale: [1.0; 3],
-        })
+        self.input.image().cloned().unwrap_or(InputSpec::plain(Layout::Nchw, 1, 1, ColorOrder::Gray))
     }
 
     /// Returns the outputs that the head reads: those that are not fed back as state.

@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use orinoco_core::{ColorOrder, Diagnosis, Dim, ElementType, Layout, Resize, TensorDesc, codes};
+use orinoco_core::{ColorOrder, Diagnosis, Dim, ElementType, Layout, TensorDesc, codes};
 use orinoco_vision::heads::KeypointShape;
-use orinoco_vision::{Align, Fit, Guess, HeadKind, HeadSpec, InputSpec, Rounding, heads};
+use orinoco_vision::{Fit, Guess, HeadKind, HeadSpec, InputSpec, heads};
 
 use crate::description::{Model, UncertainKey};
 use crate::input::{
@@ -331,19 +331,8 @@ fn image_input(input: &TensorDesc, unsure: &mut Vec<UncertainKey>) -> Option<Inp
         Dim::Fixed(n) => u32::try_from(n).ok().filter(|n| (1..=SIDE_MAX).contains(&i64::from(*n))),
         Dim::Dynamic => Some(SIDE_USUAL),
     };
-    Some(InputSpec {
-        layout,
-        width: side(width)?,
-        height: side(height)?,
-        color: if depth == Dim::Fixed(1) { ColorOrder::Gray } else { ColorOrder::Rgb },
-        resize: Resize::Bilinear,
-        fit: Fit::Stretch,
-        align: Align::TopLeft,
-        rounding: Rounding::Down,
-        fill: 114,
-        mean: [0.0; 3],
-        scale: [1.0; 3],
-    })
+    let color = if depth == Dim::Fixed(1) { ColorOrder::Gray } else { ColorOrder::Rgb };
+    Some(InputSpec { fill: 114, ..InputSpec::plain(layout, side(width)?, side(height)?, color) })
 }
 
 /// Reads an input of sound: one row of samples.

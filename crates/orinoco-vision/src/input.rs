@@ -104,6 +104,23 @@ pub struct InputSpec {
 }
 
 impl InputSpec {
+    /// An input that is stretched to `width` by `height` pixels, and takes samples as they are.
+    pub fn plain(layout: Layout, width: u32, height: u32, color: ColorOrder) -> Self {
+        Self {
+            layout,
+            width,
+            height,
+            color,
+            resize: Resize::Bilinear,
+            fit: Fit::Stretch,
+            align: Align::TopLeft,
+            rounding: Rounding::Down,
+            fill: 0,
+            mean: [0.0; 3],
+            scale: [1.0; 3],
+        }
+    }
+
     /// Returns the number of elements in one image's tensor.
     pub fn elements(&self) -> usize {
         self.color.channels() * self.width as usize * self.height as usize
