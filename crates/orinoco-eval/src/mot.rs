@@ -10,84 +10,22 @@ mod hota;
 mod identity;
 mod matching;
 mod rules;
+mod sequence;
 mod text;
+mod video;
 
-use std::collections::{BTreeMap, HashMap};
-use std::fmt;
+use std::collections::BTreeMap;
 use std::ops::AddAssign;
+
+use self::video::Video;
 
 pub use clear::Clear;
 pub use folder::Folder;
 pub use hota::{ALPHAS, Hota, HotaAt, alpha};
 pub use identity::Identity;
 pub use rules::{PEDESTRIAN, Rules};
-
-/// IoU threshold of CLEAR MOT and the identity measures: boxes that overlap less do not match.
-pub const IOU_MIN: f64 = 0.5;
-
-/// Box of one object in one frame.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Row {
-    /// Number of the frame; MOTChallenge counts from 1.
-    pub frame: u32,
-    /// Id of the object, the same in every frame.
-    pub id: u64,
-    /// Class of the object.
-    pub class: u32,
-    /// Left, top, width and height in pixels.
-    pub bounds: [f64; 4],
-    /// Confidence of the detector in a tracker's row. In a labelled row, 0 if the row is not to be evaluated.
-    pub confidence: f64,
-    /// Share of the object that is visible, 0 to 1; labelled rows only.
-    pub visibility: f64,
-}
-
-/// Rows of one video. No id occurs twice in a frame for one class.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Sequence {
-    rows: Vec<Row>,
-}
-
-/// Error: an id occurs twice in a frame.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RepeatedId {
-    /// Index of the second of the two rows.
-    pub row: usize,
-    /// Number of the frame.
-    pub frame: u32,
-    /// Repeated id.
-    pub id: u64,
-}
-
-impl fmt::Display for RepeatedId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "id {} is twice in frame {}", self.id, self.frame)
-    }
-}
-
-impl std::error::Error for RepeatedId {}
-
-impl Sequence {
-    /// Creates a sequence of `rows` in any order.
-    pub fn new(rows: Vec<Row>) -> Result<Self, RepeatedId> {
-        let mut seen = std::collections::HashSet::with_capacity(rows.len());
-        let again = rows.iter().position(|row| !seen.insert((row.frame, row.class, row.id)));
-        match again {
-            Some(index) => Err(RepeatedId { row: index, frame: rows[index].frame, id: rows[index].id }),
-            None => Ok(Self { rows }),
-        }
-    }
-
-    /// Returns the rows in the order in which they were given.
-    pub fn rows(&self) -> &[Row] {
-        &self.rows
-    }
-
-    /// Returns the rows of the frames up to `last`.
-    pub fn until(&self, last: u32) -> Self {
-        Self { rows: self.rows.iter().filter(|row| row.frame <= last).copied().collect() }
-    }
-}
+pub use sequence::{RepeatedId, Row, Sequence};
+pub use video::IOU_MIN;
 
 /// All tracking figures of one sequence or, summed up, of several. Adding sums the counts, so a long sequence weighs
 /// more than a short one, as in TrackEval's `COMBINED_SEQ`.
@@ -127,10 +65,10 @@ impl AddAssign<&Report> for Report {
 /// leaves out.
 pub fn evaluate(truth: &Sequence, found: &Sequence) -> Report {
     let mut classes: BTreeMap<u32, (Vec<&Row>, Vec<&Row>)> = BTreeMap::new();
-    for row in truth.rows.iter().filter(|row| row.confidence != 0.0) {
+    for row in truth.rows().iter().filter(|row| row.confidence != 0.0) {
         classes.entry(row.class).or_default().0.push(row);
     }
-    for row in &found.rows {
+    for row in found.rows() {
         classes.entry(row.class).or_default().1.push(row);
     }
     let mut report = Report::default();
@@ -147,93 +85,6 @@ pub fn evaluate(truth: &Sequence, found: &Sequence) -> Report {
         };
     }
     report
-}
-
-/// Rows of one class of one video, with ids as indices.
-struct Video {
-    frames: Vec<Frame>,
-    /// Number of frames with each labelled object.
-    truth_frames: Vec<u64>,
-    /// Number of frames with each found object.
-    found_frames: Vec<u64>,
-}
-
-#[derive(Default)]
-struct Frame {
-    /// Indices of the labelled objects.
-    truth: Vec<usize>,
-    /// Indices of the found objects.
-    found: Vec<usize>,
-    /// Intersection over union, with a row for each labelled object and a column for each found one.
-    overlaps: Vec<f64>,
-}
-
-impl Frame {
-    fn overlap(&self, row: usize, column: usize) -> f64 {
-        self.overlaps[row * self.found.len() + column]
-    }
-}
-
-impl Video {
-    fn of(truth: &[&Row], found: &[&Row]) -> Self {
-        let frames = by_frame(truth.iter().copied(), found.iter().copied());
-        let (mut truth_ids, mut found_ids) = (Ids::default(), Ids::default());
-        let frames = frames.values().map(|(truth, found)| Frame {
-            truth: truth.iter().map(|row| truth_ids.index(row.id)).collect(),
-            found: found.iter().map(|row| found_ids.index(row.id)).collect(),
-            overlaps: truth
-                .iter()
-                .flat_map(|t| found.iter().map(|f| overlap(&t.bounds, &f.bounds)))
-                .collect(),
-        });
-        let frames = frames.collect();
-        Self { frames, truth_frames: truth_ids.counts, found_frames: found_ids.counts }
-    }
-}
-
-/// Groups the labelled and the found rows by frame.
-fn by_frame<'a>(
-    truth: impl Iterator<Item = &'a Row>,
-    found: impl Iterator<Item = &'a Row>,
-) -> BTreeMap<u32, (Vec<&'a Row>, Vec<&'a Row>)> {
-    let mut frames: BTreeMap<u32, (Vec<&Row>, Vec<&Row>)> = BTreeMap::new();
-    truth.for_each(|row| frames.entry(row.frame).or_default().0.push(row));
-    found.for_each(|row| frames.entry(row.frame).or_default().1.push(row));
-    frames
-}
-
-/// Maps ids to indices, in the order in which they appear, and counts the requests for each.
-#[derive(Default)]
-struct Ids {
-    known: HashMap<u64, usize>,
-    counts: Vec<u64>,
-}
-
-impl Ids {
-    fn index(&mut self, id: u64) -> usize {
-        let index = *self.known.entry(id).or_insert(self.counts.len());
-        if index == self.counts.len() {
-            self.counts.push(0);
-        }
-        self.counts[index] += 1;
-        index
-    }
-}
-
-/// Returns the intersection over union of two boxes of left, top, width and height.
-fn overlap(a: &[f64; 4], b: &[f64; 4]) -> f64 {
-    let along = |axis: usize| {
-        let end = (a[axis] + a[axis + 2]).min(b[axis] + b[axis + 2]);
-        (end - a[axis].max(b[axis])).max(0.0)
-    };
-    let shared = along(0) * along(1);
-    let union = a[2] * a[3] + b[2] * b[3] - shared;
-    if shared > 0.0 && union > 0.0 { shared / union } else { 0.0 }
-}
-
-/// Returns `part / whole`; `None` if `whole` is 0.
-fn share(part: f64, whole: u64) -> Option<f64> {
-    (whole > 0).then(|| part / whole as f64)
 }
 
 #[cfg(test)]

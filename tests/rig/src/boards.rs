@@ -13,13 +13,9 @@ use anyhow::{Context, Result, bail, ensure};
 use serde_json::json;
 
 use crate::parts::store;
-use crate::qemu::{Link, Options, emulator, make_bridge, write_device_tree};
+use crate::qemu::{BOARDS_MAX, Link, Options, emulator, make_bridge, write_device_tree};
 use crate::run::{Run, namespace};
 use crate::{Board, Rig, Unavailable, qmp};
-
-/// Maximum number of boards of one call. `guest/common/etc/hosts` has as many addresses, and more boards would need a
-/// machine that has not been tried.
-pub const BOARDS_MAX: u8 = 8;
 
 /// Maximum boot time, of the slow flavour on a machine that is busy otherwise. 15 s is usual, 60 s has been seen.
 const BOOT_MAX: Duration = Duration::from_secs(300);

@@ -19,10 +19,10 @@ mod run;
 mod stalls;
 
 pub use board::{Bar, Board, Input, Rail, Reading, Session, VividOptions};
-pub use boards::{BOARDS_MAX, Boards};
+pub use boards::Boards;
 pub use fault::Fault;
 pub use parts::{Flavour, Rig};
-pub use qemu::{Link, Options};
+pub use qemu::{BOARDS_MAX, Link, Options};
 pub use stalls::StallWatch;
 
 /// Error: this machine cannot do the requested thing, with the reason. A test that gets it prints "skipped" and passes;

@@ -6,10 +6,13 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result};
 
 use crate::Rig;
-use crate::boards::BOARDS_MAX;
 use crate::parts::{Flavour, sources};
 use crate::process::succeed;
 use crate::run::Run;
+
+/// Most boards of one call. As many addresses are in `guest/common/etc/hosts`, and more would need a machine that has not
+/// been tried.
+pub const BOARDS_MAX: u8 = 8;
 
 /// Link between the boards. Their addresses are 10.77.0.1, 10.77.0.2 and so on, and they know each other as `board1`,
 /// `board2`.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use orinoco_core::{Diagnosis, WithSubject, codes};
 use serde::Deserialize;
 
-use super::{ANNOTATIONS, Dataset, DatasetKind, Item, LabelledBox, Labels};
+use super::labels::{ANNOTATIONS, Dataset, DatasetKind, Item, LabelledBox, Labels};
 
 #[derive(Deserialize)]
 struct Instances {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use orinoco_config::FileKind;
 use orinoco_core::{Diagnosis, WithSubject, codes};
 
-use super::{Dataset, DatasetKind, Item, Labels, TABLES, bad_line, class_names, pictures, unknown};
+use super::labels::{Dataset, DatasetKind, Item, Labels, TABLES, bad_line, class_names, pictures, unknown};
 
 /// Maximum number of pixels of a mask: that of the largest photos. The header of a damaged file may have any size.
 const MASK_PIXELS_MAX: u64 = 1 << 28;

@@ -5,7 +5,9 @@ use std::path::Path;
 use orinoco_core::text::count;
 use orinoco_core::{Diagnosis, WithSubject, codes};
 
-use super::{Dataset, DatasetKind, Item, LabelledBox, Labels, TABLES, bad_line, class_names, pictures};
+use super::labels::{
+    Dataset, DatasetKind, Item, LabelledBox, Labels, TABLES, bad_line, class_names, pictures,
+};
 
 pub(super) fn read(dir: &Path) -> Result<Dataset, Diagnosis> {
     let mut items = Vec::new();

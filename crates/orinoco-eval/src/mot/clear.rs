@@ -1,6 +1,7 @@
 use std::ops::AddAssign;
 
-use super::{IOU_MIN, Video, matching, share};
+use super::matching;
+use super::video::{IOU_MIN, Video, share};
 
 /// Bonus for a pair that was also matched in the previous frame, in overlaps: more than all the overlaps of a frame.
 const KEPT: f64 = 1000.0;

@@ -1,7 +1,8 @@
 use std::collections::HashMap;
 use std::ops::AddAssign;
 
-use super::{Video, matching};
+use super::matching;
+use super::video::Video;
 
 /// Number of IoU thresholds over which HOTA is a mean.
 pub const ALPHAS: usize = 19;

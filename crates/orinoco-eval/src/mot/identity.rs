@@ -1,7 +1,8 @@
 use std::collections::HashMap;
 use std::ops::AddAssign;
 
-use super::{IOU_MIN, Video, matching, share};
+use super::matching;
+use super::video::{IOU_MIN, Video, share};
 
 /// Identity measures (Ristani et al., "Performance Measures and a Data Set for Multi-Target, Multi-Camera Tracking",
 /// 2016): each labelled object is assigned one found id for the whole video, so that most boxes agree.

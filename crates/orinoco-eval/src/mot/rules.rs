@@ -2,7 +2,9 @@
 
 use std::collections::HashSet;
 
-use super::{IOU_MIN, Row, Sequence, by_frame, matching, overlap};
+use super::matching;
+use super::sequence::{Row, Sequence};
+use super::video::{IOU_MIN, by_frame, overlap};
 
 /// Class that is evaluated. Boxes of other classes only mark detections that are not counted as wrong.
 pub const PEDESTRIAN: u32 = 1;

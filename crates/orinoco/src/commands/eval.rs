@@ -1,24 +1,21 @@
 //! `orinoco eval`: how right a model is on a labelled dataset, and how far another engine or model differs from it.
 
+mod entries;
 mod tracking;
 
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::Path;
 
-use indicatif::ProgressBar;
 use orinoco_api::{ClassFigures, EVAL_SCHEMA, EvalFigures, EvalReport, EvalResult, PictureDifference};
 use orinoco_config::{Existing, Faults, write_whole};
-use orinoco_core::{Clock, Diagnosis, Exit, InferenceResult, WithSubject, codes};
+use orinoco_core::{Diagnosis, Exit, InferenceResult, WithSubject, codes};
 use orinoco_eval::coco::{self, FoundBox, Truth};
 use orinoco_eval::{Confusion, Dataset, Labels, classification, detection, mot, plot, segmentation};
-use orinoco_infer::ENGINES;
-use orinoco_pipeline::{MonotonicClock, not_finite};
-use orinoco_runtime::{BoardEngines, LoadedModel, OutputFile, TakenFiles, bind_plan, load_model, repository};
+use orinoco_runtime::LoadedModel;
 
-use crate::args::{EvalArgs, TuneArgs};
-use crate::commands::{board_model, inference};
-use crate::output::{self, EventLines};
+use self::entries::{Entries, Entry, check_not_read, load, name_model, number, watch};
+use crate::args::EvalArgs;
+use crate::output;
 
 /// Average precision wants even what a model hardly believes.
 const SCORE_FOR_AP: f32 = 0.01;
@@ -96,46 +93,6 @@ fn pictures(args: &EvalArgs) -> Result<Evaluation, Faults> {
     Ok(Evaluation { report, of_boxes: first.coco.is_some() })
 }
 
-/// A model and the engines it may run on; none are the default order.
-struct Entry<'a> {
-    model: &'a str,
-    engines: Vec<String>,
-}
-
-/// Model under evaluation, and the model or engine that it is compared with.
-struct Entries<'a> {
-    first: Entry<'a>,
-    against: Option<Entry<'a>>,
-}
-
-impl<'a> Entries<'a> {
-    /// Those of the command line; `None` where it names no model.
-    fn of(args: &'a EvalArgs) -> Option<Self> {
-        let (model, engines) = (args.model.as_deref()?, &args.engine.engine);
-        let against = args.against.as_deref().map(|other| match ENGINES.contains(&other) {
-            true => Entry { model, engines: vec![other.to_owned()] },
-            false => Entry { model: other, engines: engines.clone() },
-        });
-        Some(Self { first: Entry { model, engines: engines.clone() }, against })
-    }
-}
-
-/// Loads a model; findings below `score` are dropped, or below its own threshold.
-fn load(args: &EvalArgs, entry: &Entry<'_>, score: Option<f32>) -> Result<LoadedModel, Faults> {
-    let place = repository(args.place.models.as_deref(), args.place.data.as_deref());
-    let tune = TuneArgs { score, ..args.tune.clone() };
-    let mut inference = inference(&args.engine)?;
-    if !entry.engines.is_empty() {
-        inference.engines.clone_from(&entry.engines);
-    }
-    load_model(
-        &board_model(entry.model, 1, Some(&tune)),
-        &BoardEngines::new(&inference)?,
-        &place,
-        &EventLines,
-    )
-}
-
 /// Runs a model over the dataset and judges it.
 fn judge(
     args: &EvalArgs,
@@ -156,12 +113,6 @@ fn judge(
     name_model(&mut judged.result, &loaded);
     judged.labels = loaded.model.labels;
     Ok((judged, seen))
-}
-
-/// Names the model whose figures they are.
-fn name_model(result: &mut EvalResult, loaded: &LoadedModel) {
-    result.model = Some(loaded.name.clone());
-    result.engine = Some(format!("{} {}", loaded.chosen.name, loaded.chosen.version));
 }
 
 /// Whether there was anything to evaluate by. A sequence without labels is only tracked.
@@ -210,31 +161,6 @@ fn see(dataset: &Dataset, loaded: &mut LoadedModel) -> Result<Vec<InferenceResul
         Ok(())
     })?;
     Ok(seen)
-}
-
-/// Runs the model over `images`, and gives `each` their indices and what it found in them.
-fn watch(
-    images: &[impl AsRef<Path>],
-    loaded: &mut LoadedModel,
-    mut each: impl FnMut(usize, &mut InferenceResult) -> Result<(), Diagnosis>,
-) -> Result<(), Diagnosis> {
-    let clock: Arc<dyn Clock> = Arc::new(MonotonicClock::default());
-    let mut plan = bind_plan(loaded, Arc::clone(&clock), None)?;
-    let bar: ProgressBar = output::bar(images.len() as u64, "pictures");
-    let mut scratch = vec![InferenceResult::default(); plan.batch_max()];
-    let mut left_out = 0;
-    for (index, image) in images.iter().enumerate() {
-        let frame = orinoco_media::decode_image(image.as_ref(), &*clock)?;
-        plan.execute(std::slice::from_ref(&frame), &mut scratch[..1])?;
-        left_out += scratch[0].not_finite;
-        each(index, &mut scratch[0])?;
-        bar.inc(1);
-    }
-    bar.finish_and_clear();
-    if left_out > 0 {
-        output::warn(&not_finite(&loaded.name).to_string());
-    }
-    Ok(())
 }
 
 fn judge_boxes(
@@ -419,24 +345,6 @@ fn differ(
 /// Precision over recall, and the confusion matrix.
 const PLOTS: [&str; 2] = ["precision_recall.svg", "confusion.svg"];
 
-/// Refuses to write over the data set, a model or results that are read, before anything is judged. Nothing is written yet.
-fn check_not_read(args: &EvalArgs, files: impl IntoIterator<Item = PathBuf>) -> Result<(), Diagnosis> {
-    let place = repository(args.place.models.as_deref(), args.place.data.as_deref());
-    let mut taken = TakenFiles::default();
-    taken.add_folder(&args.dataset, "it is a file of the data set and would be overwritten");
-    if let Some(results) = &args.results {
-        taken.add_folder(results, "results are read from it");
-        taken.add(results, || "results are read from it".to_owned());
-    }
-    for model in args.model.iter().chain(&args.against) {
-        taken.add_model(model, model, &place);
-    }
-    // Kept until the last one is checked: two of them may be one file.
-    let open =
-        |file: PathBuf| taken.open(&file, "another output of this command already writes to this file");
-    files.into_iter().map(open).collect::<Result<Vec<OutputFile>, _>>().map(drop)
-}
-
 const PLOTS_NEXT: &str = "check that the folder can be written";
 
 /// Made before anything is judged: it would be late to find after hours that it cannot be.
@@ -552,8 +460,4 @@ fn differences_text(differences: &[PictureDifference], images: usize) -> String 
         differences.len(),
         output::count(images as u64, "picture")
     )
-}
-
-fn number(value: Option<f64>) -> String {
-    value.map_or_else(|| "-".to_owned(), |value| format!("{value:.4}"))
 }

@@ -11,15 +11,6 @@ use serde_json::Value;
 
 use super::modules::{Load, Modules};
 
-/// Cycles that there still are: the crate, and the files, relative to the folder of the crate's root.
-// FIXME: break these, too. No other may come.
-const KNOWN: &[(&str, &[&str])] = &[
-    ("orinoco", &["commands/eval.rs", "commands/eval/tracking.rs"]),
-    ("orinoco-eval", &["dataset.rs", "dataset/coco.rs", "dataset/folders.rs", "dataset/yolo.rs"]),
-    ("orinoco-eval", &["mot.rs", "mot/clear.rs", "mot/hota.rs", "mot/identity.rs"]),
-    ("orinoco-rig", &["board.rs", "boards.rs", "qemu.rs"]),
-];
-
 /// Files of a crate that use one another, by way of one another.
 #[derive(Debug, PartialEq, Eq)]
 struct Cycle {
@@ -29,42 +20,21 @@ struct Cycle {
     arrows: Vec<String>,
 }
 
-/// Fails on a cycle that is not known, and on a known one that is gone or has other files.
+/// Fails on every cycle.
 pub(super) fn check(packages: &[Value]) -> Result<()> {
     let mut found = Vec::new();
     for package in packages {
         let name = package["name"].as_str().context("a package has a name")?;
         for root in roots(package) {
             let cycles = cycles(Path::new(root), &load).with_context(|| format!("reading {name}"))?;
-            found.extend(cycles.into_iter().map(|cycle| (name, cycle)));
+            found.extend(cycles.iter().map(|cycle| shown(name, cycle)));
         }
     }
-    for (name, cycle) in found.iter().filter(|(name, cycle)| is_known(name, cycle, KNOWN)) {
-        println!("known cycle of {}", shown(name, cycle));
+    if !found.is_empty() {
+        bail!("cycles of files:\n  {}", found.join("\n  "));
     }
-    let faults = faults(&found, KNOWN);
-    if !faults.is_empty() {
-        bail!("cycles of files (crates/xtask/src/arrows/cycles.rs):\n  {}", faults.join("\n  "));
-    }
-    println!("files of {} crates, {} known cycles", packages.len(), KNOWN.len());
+    println!("files of {} crates, no cycle", packages.len());
     Ok(())
-}
-
-/// Differences between `found` and `known`.
-fn faults(found: &[(&str, Cycle)], known: &[(&str, &[&str])]) -> Vec<String> {
-    let new = found.iter().filter(|(name, cycle)| !is_known(name, cycle, known));
-    let gone = known
-        .iter()
-        .filter(|(owner, files)| !found.iter().any(|(name, cycle)| name == owner && cycle.files == *files));
-    let new = new.map(|(name, cycle)| shown(name, cycle));
-    let gone = gone.map(|(name, files)| {
-        format!("{name}: there is no such cycle any more: remove {} from the list", files.join(", "))
-    });
-    new.chain(gone).collect()
-}
-
-fn is_known(name: &str, cycle: &Cycle, known: &[(&str, &[&str])]) -> bool {
-    known.iter().any(|(owner, files)| *owner == name && cycle.files == *files)
 }
 
 fn shown(name: &str, cycle: &Cycle) -> String {
@@ -248,20 +218,16 @@ mod tests {
     }
 
     #[test]
-    fn a_new_cycle_and_one_that_is_gone_are_faults() {
-        let cycle = |files: &[&str]| Cycle {
-            files: files.iter().map(|file| (*file).to_owned()).collect(),
+    fn a_cycle_is_shown_with_the_names_that_tie_it() {
+        let cycle = Cycle {
+            files: vec!["a.rs".to_owned(), "b.rs".to_owned()],
             arrows: vec!["a.rs -> b.rs: B".to_owned(), "b.rs -> a.rs: A".to_owned()],
         };
-        let known: &[(&str, &[&str])] = &[("one", &["a.rs", "b.rs"]), ("other", &["a.rs", "b.rs", "c.rs"])];
-        let found = [("one", cycle(&["a.rs", "b.rs"])), ("other", cycle(&["a.rs", "b.rs"]))];
         expect![[r#"
-            other: a.rs, b.rs use one another
+            one: a.rs, b.rs use one another
                 a.rs -> b.rs: B
-                b.rs -> a.rs: A
-            other: there is no such cycle any more: remove a.rs, b.rs, c.rs from the list"#]]
-        .assert_eq(&faults(&found, known).join("\n"));
-        assert_eq!(faults(&found[..1], &known[..1]), [""; 0]);
+                b.rs -> a.rs: A"#]]
+        .assert_eq(&shown("one", &cycle));
     }
 
     #[test]

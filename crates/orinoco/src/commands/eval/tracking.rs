@@ -9,7 +9,7 @@ use orinoco_eval::mot::{self, Folder, PEDESTRIAN, Row, Sequence};
 use orinoco_runtime::LoadedModel;
 use orinoco_vision::{Tracker, TrackerConfig};
 
-use super::{Entries, Entry, check_not_read, load, name_model, number, watch};
+use super::entries::{Entries, Entry, check_not_read, load, name_model, number, watch};
 use crate::args::EvalArgs;
 use crate::output;
 
