@@ -7,7 +7,7 @@ use anyhow::Result;
 use crate::steps::{Outcome, command, step};
 use crate::workspace::root;
 
-/// Where the tests are. Others of the crate start threads that shuttle does not know.
+/// Module of the tests. Others of the crate start threads that shuttle does not know.
 const MODULE: &str = "interleavings::";
 
 /// Runs the tests of these names, which may be parts (`lane::`), or all of them.

@@ -1,4 +1,4 @@
-//! What every layout of a dataset is read into, and with.
+//! Types and readers that all layouts of a dataset share.
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,4 @@
-//! One class of one video, frame by frame: what every measure counts.
+//! One class of one video, frame by frame, as every measure counts it.
 
 use std::collections::{BTreeMap, HashMap};
 

@@ -88,7 +88,7 @@ fn live(
     held
 }
 
-/// Two streams that join at any moment, or find the lane ended; somebody closes it, or stops everything, if he is to.
+/// Runs two streams that join at any moment, or find the lane ended, with a close or a stop at any moment where asked for.
 fn run(policy: DropPolicy, engine: Engine, closes: bool, stops: bool) {
     let (stats, stop) = (Stats::new(2), Stop::default());
     stats.add_model();

@@ -1,4 +1,4 @@
-//! What the shells wait at: signals, requests to stop, free slots.
+//! Signals, requests to stop and free slots, at which the shells wait.
 
 use std::sync::Arc;
 use std::time::Duration;

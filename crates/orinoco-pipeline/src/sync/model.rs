@@ -11,9 +11,9 @@ use shuttle::sync as real;
 use shuttle::sync::MutexGuard;
 use shuttle::thread;
 
-/// In one of so many looks, time passes although somebody could still run.
+/// Number of looks in one of which time passes, although somebody could still run.
 const LOOKS_PER_ACCIDENT: u32 = 16;
-/// No more time than this, in nanoseconds: a test that waits for a day sees a notification before.
+/// Longest such time, in nanoseconds: a test that waits for a day sees a notification before.
 const ACCIDENT_NANOS_MAX: u64 = 60_000_000_000;
 
 shuttle::lazy_static! {

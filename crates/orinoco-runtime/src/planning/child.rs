@@ -90,7 +90,7 @@ pub(super) enum ChildEnd {
     TooLate,
 }
 
-/// What a program prints, unless its time is over or `stop` is requested: then it is killed.
+/// Returns what a program prints, unless its time is over or `stop` is requested: then it is killed.
 pub(super) fn output_within(
     command: &mut Command,
     limit: Duration,
