@@ -1,34 +1,34 @@
-//! Whether a media file holds all the bytes that its container promises.
+//! Checks whether a media file has all the bytes that its container declares.
 //!
-//! Demuxers end a file that was cut off as quietly as one that is whole. The container's own lengths tell them apart
-//! exactly, where comparing durations would have to guess: audio is often longer than video.
+//! Demuxers end a truncated file as quietly as a whole one. The container's own lengths tell them apart exactly; a
+//! comparison of durations would have to guess, because audio is often longer than video.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::Path;
 
-/// Top-level boxes that are looked at; a fragmented recording has two for every second or so.
+/// Maximum number of top-level boxes that are read; a fragmented recording has two for about every second.
 const BOXES_MAX: u32 = 200_000;
 
-/// What a container's lengths say about its file.
+/// Result of comparing a file with the lengths in its container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wholeness {
-    /// Everything promised is there, or the container promises nothing.
+    /// All declared bytes are there, or the container declares no length.
     Whole,
-    /// The file has no bytes.
+    /// The file is empty.
     Empty,
-    /// It ends early.
+    /// The file is truncated.
     Cut {
-        /// Bytes that the container promises, at least.
+        /// Minimum size that the container declares, in bytes.
         promised: u64,
-        /// Bytes that are there.
+        /// Size of the file, in bytes.
         held: u64,
     },
-    /// An MP4 whose index is missing or cut: nothing in it can be decoded.
+    /// The index of the MP4 is missing or truncated: nothing in it can be decoded.
     NoIndex,
 }
 
-/// Reads the lengths in the file at `path`.
+/// Compares the file at `path` with the lengths in its container.
 pub(crate) fn inspect(path: &Path) -> io::Result<Wholeness> {
     let mut file = File::open(path)?;
     let held = file.metadata()?.len();
@@ -61,21 +61,21 @@ fn is_mp4_start(kind: &[u8]) -> bool {
         .any(|known| kind == *known)
 }
 
-/// Walks the top-level boxes (ISO/IEC 14496-12, section 4.2).
+/// Reads the top-level boxes (ISO/IEC 14496-12, section 4.2).
 fn inspect_mp4(file: &mut File, held: u64) -> io::Result<Wholeness> {
     let mut offset = 0u64;
     let (mut index, mut media) = (false, false);
     for _ in 0..BOXES_MAX {
         file.seek(SeekFrom::Start(offset))?;
         let Some((kind, length)) = read_box(file)? else { break };
-        // Zero means "to the end of the file".
+        // A length of zero means "to the end of the file".
         let end = if length == 0 { held } else { offset.saturating_add(length) };
         let is_media = matches!(&kind, b"mdat" | b"moof");
         if end > held {
             return Ok(match (index, media && !is_media) {
                 (false, _) => Wholeness::NoIndex,
                 (true, false) => Wholeness::Cut { promised: end, held },
-                // Behind all its media a file may end in anything.
+                // After all its media, a file may end with anything.
                 (true, true) => Wholeness::Whole,
             });
         }
@@ -85,13 +85,13 @@ fn inspect_mp4(file: &mut File, held: u64) -> io::Result<Wholeness> {
     }
     Ok(match (index, media) {
         (false, _) => Wholeness::NoIndex,
-        // The header of the media comes next, at least.
+        // At least the header of the media must follow.
         (true, false) => Wholeness::Cut { promised: held + 8, held },
         (true, true) => Wholeness::Whole,
     })
 }
 
-/// A box's type and length; `None` where no further box can be read.
+/// Reads a box's type and length; `None` where no further box can be read.
 fn read_box(file: &mut File) -> io::Result<Option<([u8; 4], u64)>> {
     let mut head = [0; 16];
     let read = read_up_to(file, &mut head)?;
@@ -116,12 +116,12 @@ fn inspect_matroska(file: &mut File, held: u64) -> io::Result<Wholeness> {
     file.seek(SeekFrom::Start(segment))?;
     let read = read_up_to(file, &mut head)?;
     let [0x18, 0x53, 0x80, 0x67, length @ ..] = &head[..read] else { return Ok(Wholeness::Whole) };
-    // A live recording does not know its length and promises nothing.
+    // A live recording does not know its length and declares none.
     let Some((length, bytes)) = read_vint(length) else { return Ok(Wholeness::Whole) };
     Ok(compare(segment.saturating_add(4 + bytes).saturating_add(length), held))
 }
 
-/// A variable-length integer and its number of bytes; `None` for "unknown" and for what is not there.
+/// Reads a variable-length integer and its number of bytes; `None` for "unknown" and where bytes are missing.
 fn read_vint(bytes: &[u8]) -> Option<(u64, u64)> {
     let first = *bytes.first()?;
     let length = first.leading_zeros() as usize + 1;
@@ -132,7 +132,7 @@ fn read_vint(bytes: &[u8]) -> Option<(u64, u64)> {
     (value != unknown).then_some((value, length as u64))
 }
 
-/// Fills as much of `buffer` as the file has.
+/// Fills `buffer` with as many bytes as the file has.
 fn read_up_to(file: &mut File, buffer: &mut [u8]) -> io::Result<usize> {
     let mut filled = 0;
     while filled < buffer.len() {

@@ -1,9 +1,10 @@
-/// Where a source leaves its frames.
+/// Memory in which a source stores its frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FrameMemory {
-    /// Where the host reads them.
+    /// Host memory.
     #[default]
     Host,
-    /// In a Jetson's video memory (NVMM), where it makes them there: for plans on the GPU, which read it without a copy.
+    /// Video memory of a Jetson (NVMM), if the source's decoder or camera produces frames there. For models on the GPU,
+    /// which read it without a copy.
     Nvmm,
 }

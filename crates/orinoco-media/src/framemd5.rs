@@ -1,4 +1,4 @@
-//! Checksums of frames as text, in the form of FFmpeg's `framemd5`, so that decoders can be compared by `diff`.
+//! Sink of frame checksums as text, in the format of FFmpeg's `framemd5`, so that decoders can be compared with `diff`.
 
 use std::fmt::Write as _;
 use std::fs::File;
@@ -11,11 +11,11 @@ use orinoco_pipeline::{Frame, FrameResult, Sink};
 
 use crate::LineFile;
 
-/// Writes one line per frame: stream, DTS, PTS, duration, size and MD5 of the tightly packed picture in its own pixel
+/// Writes one line per frame: stream, DTS, PTS, duration, size and MD5 of the tightly packed image in its own pixel
 /// format. Times are in nanoseconds.
 ///
-/// A frame's duration is the time to the next one, so each line is written when its successor is known, and is in the file
-/// within a second of that.
+/// The duration of a frame is the time to the next one. So each line is written when the next frame arrives, and is in
+/// the file within a second of that.
 pub struct FrameMd5Sink {
     output: Box<dyn Write + Send>,
     name: String,
@@ -31,7 +31,7 @@ struct Row {
 }
 
 impl FrameMd5Sink {
-    /// Writes to a new file at `path`.
+    /// Creates a sink that writes to a new file at `path`.
     pub fn create(path: &Path) -> Result<Self, Diagnosis> {
         let file = File::create(path).map_err(|error| {
             let next = "check that the folder exists and that this user may write in it";
@@ -40,25 +40,25 @@ impl FrameMd5Sink {
         Ok(Self::to_file(file, path))
     }
 
-    /// Writes to `file`, an empty one at `path`.
+    /// Creates a sink that writes to `file`, an empty one at `path`.
     pub fn to_file(file: File, path: &Path) -> Self {
         let output = Box::new(LineFile::new(file));
         let (name, path) = (path.display().to_string(), Some(path.to_owned()));
         Self { output, name, path, waiting: None, last_duration: 0 }
     }
 
-    /// Writes to `output`, which messages call `name`.
+    /// Creates a sink that writes to `output`, called `name` in messages.
     pub fn to_writer(output: Box<dyn Write + Send>, name: &str) -> Self {
         let output = Box::new(BufWriter::new(output));
         Self { output, name: name.to_owned(), path: None, waiting: None, last_duration: 0 }
     }
 
-    /// The same, whose output is the file at `path`.
+    /// Sets the path of the file that the output writes to.
     pub fn at(self, path: &Path) -> Self {
         Self { path: Some(path.to_owned()), ..self }
     }
 
-    /// Takes one frame.
+    /// Writes the line of the previous frame, and keeps this one.
     pub fn write_frame(&mut self, frame: &Frame) -> Result<(), Diagnosis> {
         let row = Row { pts: frame.desc.pts.0, size: frame.desc.bytes_packed(), md5: checksum(frame) };
         let written = match self.waiting.replace(row) {
@@ -127,7 +127,7 @@ fn write_header(output: &mut impl Write, desc: &FrameDesc) -> io::Result<()> {
 }
 
 fn write_row(output: &mut impl Write, row: &Row, duration: u64) -> io::Result<()> {
-    // In one piece: an output that refuses it has not got a part of it.
+    // Written in one piece, so that an output that rejects the line has no part of it.
     let line = format!("0, {pts}, {pts}, {duration}, {}, {}\n", row.size, row.md5, pts = row.pts);
     output.write_all(line.as_bytes())
 }

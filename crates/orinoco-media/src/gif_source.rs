@@ -16,18 +16,20 @@ use crate::image_source::decode_limits;
 use crate::local_file::check_file;
 use crate::pace::Pacer;
 
-/// Frames that may be on their way at once: more than a ring, a batch and the sinks hold together.
+/// Maximum number of frames in flight: more than a ring, a batch and the sinks hold together.
 const SLOTS: usize = 16;
-/// Decoded images that wait for a slot.
+/// Maximum number of decoded images that wait for a slot.
 const IMAGES_MAX: usize = 1;
-/// Delays below this are taken for [`DELAY_DEFAULT_NANOS`], as browsers and FFmpeg do: early tools wrote 0.
+/// Minimum delay of an image. Shorter ones are replaced by [`DELAY_DEFAULT_NANOS`], as in browsers and FFmpeg, because
+/// early tools wrote 0.
 const DELAY_NANOS_MIN: u64 = 20_000_000;
 const DELAY_DEFAULT_NANOS: u64 = 100_000_000;
 
-/// An animated GIF, as whole RGB frames: each image is drawn over the one before. Transparent pixels are black.
+/// Source of an animated GIF, as whole RGB frames: each image is drawn over the one before. Transparent pixels are
+/// black.
 ///
-/// GStreamer is not used for it: its demuxer for GIF (libav, 1.22) gives every frame the time 0, and may wait for ever
-/// at the end of the file. A thread of its own decodes, one image ahead.
+/// It does not use GStreamer, whose GIF demuxer (libav, 1.22) gives every frame the time 0 and may hang at the end of
+/// the file. A thread of its own decodes, one image ahead.
 pub(crate) struct GifSource {
     path: PathBuf,
     repeat: bool,
@@ -35,15 +37,15 @@ pub(crate) struct GifSource {
     pacer: Pacer,
     pool: SlotPool,
     images: Option<Receiver<ImageResult<Image>>>,
-    /// Decoded already; no slot is free, or its time has not come.
+    /// Image that is already decoded, but has no free slot or is not due yet.
     early: Option<Image>,
-    /// When the next frame is shown.
+    /// Presentation time of the next frame, in nanoseconds.
     next: u64,
     /// Frames since the last start from the beginning.
     pass_frames: u64,
 }
 
-/// One frame of an animation.
+/// One image of an animation.
 struct Image {
     pixels: image::RgbImage,
     delay_nanos: u64,
@@ -53,7 +55,8 @@ struct Image {
 /// Whether a file is a GIF, whatever its name.
 pub(crate) fn is_gif(path: &Path) -> bool {
     let mut head = Vec::new();
-    // Only of a file: opening a pipe would wait for its writer. What cannot be read is reported by the source itself.
+    // Only regular files are opened, because a pipe would wait for its writer. The source itself reports a file that
+    // cannot be read.
     let read = path.is_file().then(|| File::open(path).and_then(|file| file.take(6).read_to_end(&mut head)));
     matches!(read, Some(Ok(_))) && (head == b"GIF87a" || head == b"GIF89a")
 }
@@ -64,7 +67,7 @@ impl GifSource {
         Self { path, repeat, clock, pacer, pool, images: None, early: None, next: 0, pass_frames: 0 }
     }
 
-    /// Starts to decode from the beginning.
+    /// Starts decoding from the beginning.
     fn start(&mut self) -> Result<(), Diagnosis> {
         let file = File::open(&self.path).map_err(|error| self.damaged(&ImageError::IoError(error)))?;
         let (sender, images) = channel(IMAGES_MAX, Arc::clone(&self.clock));
@@ -91,7 +94,7 @@ impl GifSource {
         Diagnosis::new(code, self.path.display(), cause, "copy it again")
     }
 
-    /// The image's frame, if its time comes and a slot is free within `wait`.
+    /// Delivers the image as a frame, if it is due and a slot becomes free within `wait`.
     fn deliver(&mut self, image: Image, wait: Duration) -> Result<Poll, SourceError> {
         let pts = Pts(self.next);
         let begin = self.clock.now();
@@ -169,7 +172,7 @@ fn decode_all(file: File, clock: &dyn Clock, images: &Sender<ImageResult<Image>>
     });
     let mut frames = match decoder {
         Ok(decoder) => decoder.into_frames(),
-        // It fails only when nobody listens any more, here and below.
+        // Sending fails only when the receiver is gone, here and below.
         Err(error) => return drop(images.send(Err(error))),
     };
     loop {

@@ -1,4 +1,4 @@
-//! GStreamer back end of the sources: demuxers, decoders and RTSP.
+//! GStreamer back end: demuxers, decoders and RTSP. No other module uses GStreamer.
 //!
 //! Only features of GStreamer 1.16 are used, because JetPack 5 has that version.
 
@@ -28,12 +28,13 @@ pub(crate) fn init(code: &'static Code, subject: &str) -> Result<(), Diagnosis> 
         let cause = format!("GStreamer does not start ({error})");
         Diagnosis::new(code, subject, cause, "install the Debian package gstreamer1.0-plugins-base")
     })?;
-    // Before the first choice of a decoder: what does not work must not be chosen.
+    // Runs before the first choice of a decoder, so that no broken element is chosen.
     hardware::video_hardware();
     static LEAVE_ALPHA_OUT: std::sync::Once = std::sync::Once::new();
     LEAVE_ALPHA_OUT.call_once(|| {
-        // `decodebin` finds them first, does not know what they make, and takes the stream for one without a decoder.
-        // The plain decoders behind them decode the picture and leave its alpha out, as with images.
+        // `decodebin` finds these elements first, does not know their output, and then takes the stream as one without
+        // a decoder. With them disabled, the plain decoders decode the video without its alpha channel, which is left
+        // out of images too.
         for name in ["vp8alphadecodebin", "vp9alphadecodebin"] {
             if let Some(factory) = gst::ElementFactory::find(name) {
                 factory.set_rank(gst::Rank::NONE);
@@ -43,13 +44,13 @@ pub(crate) fn init(code: &'static Code, subject: &str) -> Result<(), Diagnosis> 
     Ok(())
 }
 
-/// What there is of a Jetson's video hardware, and why the rest is not used.
+/// Returns the elements of a Jetson's video hardware, each with the reason if it is not used.
 pub fn video_hardware() -> Result<&'static [VideoHardware], Diagnosis> {
     init(&orinoco_core::codes::FEATURE_MISSING, "video hardware")?;
     Ok(hardware::video_hardware())
 }
 
-/// Makes an element; a missing one names the Debian package that has it.
+/// Creates an element. If it is missing, the fault names its Debian package.
 pub(crate) fn make(
     element: &str,
     package: &str,
@@ -62,9 +63,9 @@ pub(crate) fn make(
     })
 }
 
-/// Puts elements into a pipeline and links them in order.
+/// Adds elements to a pipeline and links them in order.
 pub(crate) fn chain(pipeline: &gst::Pipeline, elements: &[&gst::Element]) {
-    // Both fail only for elements that are in another bin or have no matching pads, and the callers pass neither.
+    // Both calls fail only for elements that are in another bin or have no matching pads, which the callers exclude.
     pipeline.add_many(elements).expect("new elements are in no other pipeline");
     gst::Element::link_many(elements).expect("the elements were chosen to fit");
 }

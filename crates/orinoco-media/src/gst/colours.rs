@@ -1,33 +1,34 @@
-//! Matrix and range as caps give them, each by itself.
+//! Colour matrix and range of caps, each read independently.
 //!
-//! `gst_video_info_from_caps` drops both where one is unknown ("1:0:0:0" is full range and nothing else), and takes
-//! its format's default.
+//! `gst_video_info_from_caps` ignores both where one is unknown ("1:0:0:0" is full range and nothing else), and uses
+//! the default of its format.
 
 use gstreamer as gst;
 use gstreamer_video as video;
 use orinoco_core::{ColorMatrix, ColorRange};
 
-/// The field of caps that gives matrix and range.
+/// Field of caps with matrix and range.
 pub(super) const COLORIMETRY: &str = "colorimetry";
 
-/// What caps say; `None` where they say nothing.
+/// Reads the colorimetry of caps; `None` where they have none.
 pub(super) fn of_caps(caps: &gst::StructureRef) -> Option<video::VideoColorimetry> {
     caps.get::<&str>(COLORIMETRY).ok()?.parse().ok()
 }
 
-/// The matrix of a picture with `lines` lines before any turn, as its stream says, or the likeliest.
+/// Returns the matrix of video with `lines` lines (before any rotation): that of its colorimetry, or the most likely
+/// one.
 pub(super) fn matrix(told: Option<&video::VideoColorimetry>, lines: u32) -> ColorMatrix {
     match told.map(video::VideoColorimetry::matrix) {
         Some(video::VideoColorMatrix::Bt601) => ColorMatrix::Bt601,
         Some(video::VideoColorMatrix::Bt2020) => ColorMatrix::Bt2020,
-        // SMPTE 240M is far nearer to BT.709 than to BT.601, and FCC's is BT.601 to two digits.
+        // SMPTE 240M is much closer to BT.709 than to BT.601, and FCC's matrix is BT.601 rounded to two digits.
         Some(video::VideoColorMatrix::Bt709 | video::VideoColorMatrix::Smpte240m) => ColorMatrix::Bt709,
         Some(video::VideoColorMatrix::Fcc) => ColorMatrix::Bt601,
         _ => ColorMatrix::of_untagged(lines),
     }
 }
 
-/// The range of luma and chroma, as the stream says, or limited.
+/// Returns the range of luma and chroma: that of the colorimetry, or limited.
 pub(super) fn range(told: Option<&video::VideoColorimetry>) -> ColorRange {
     match told.map(video::VideoColorimetry::range) {
         Some(video::VideoColorRange::Range0_255) => ColorRange::Full,
@@ -35,17 +36,17 @@ pub(super) fn range(told: Option<&video::VideoColorimetry>) -> ColorRange {
     }
 }
 
-/// What is known of a stream's colours besides its decoder's caps.
+/// Colorimetry of a stream from other sources than its decoder's caps.
 #[derive(Clone, Debug, Default)]
 pub(super) struct StreamColours {
-    /// What the container says.
+    /// Colorimetry in the container.
     pub(super) container: Option<video::VideoColorimetry>,
-    /// The range in the coded stream, where parsers drop it.
+    /// Range in the coded stream, for parsers that drop it.
     pub(super) range: Option<ColorRange>,
 }
 
-/// Writes matrix and range into the caps of luma and chroma, so that elements behind see both, and see them as they
-/// were before a turn made columns of lines.
+/// Writes matrix and range into the caps of YUV video, so that later elements see both. Both are those before any
+/// rotation, which exchanges lines and columns.
 pub(super) fn complete(caps: &mut gst::StructureRef, known: &StreamColours) {
     let format = caps.get::<&str>("format").map(video::VideoFormat::from_string);
     let lines = caps.get::<i32>("height").ok().and_then(|lines| u32::try_from(lines).ok());
@@ -70,7 +71,8 @@ pub(super) fn complete(caps: &mut gst::StructureRef, known: &StreamColours) {
     write(caps, &video::VideoColorimetry::new(range, matrix, transfer, primaries));
 }
 
-/// Writes what is known into caps. Where that is nothing they stay without: GStreamer has no text for it.
+/// Writes a colorimetry into caps. If all of it is unknown the caps stay without one, because GStreamer has no string
+/// for it.
 pub(super) fn write(caps: &mut gst::StructureRef, colorimetry: &video::VideoColorimetry) {
     let is_known = colorimetry.range() != video::VideoColorRange::Unknown
         || colorimetry.matrix() != video::VideoColorMatrix::Unknown
@@ -81,7 +83,7 @@ pub(super) fn write(caps: &mut gst::StructureRef, colorimetry: &video::VideoColo
     }
 }
 
-/// What `first` says, and `second` where that leaves something open.
+/// Merges two colorimetries: values of `first`, and of `second` where those are unknown.
 pub(super) fn merge(
     first: Option<video::VideoColorimetry>,
     second: Option<video::VideoColorimetry>,
@@ -106,15 +108,15 @@ pub(super) fn merge(
     Some(video::VideoColorimetry::new(range, matrix, transfer, primaries))
 }
 
-/// Removes the range, for the decoder to find it in the stream.
+/// Removes the range, so that the decoder reads it from the stream.
 pub(super) fn without_range(colorimetry: &video::VideoColorimetry) -> video::VideoColorimetry {
     let (matrix, transfer, primaries) =
         (colorimetry.matrix(), colorimetry.transfer(), colorimetry.primaries());
     video::VideoColorimetry::new(video::VideoColorRange::Unknown, matrix, transfer, primaries)
 }
 
-/// The range in a VP9 key frame's header (VP9 bitstream specification, section 6.2), which `vp9parse` drops where the
-/// matrix is unknown. `None` for other frames.
+/// Reads the range in a VP9 key frame's header (VP9 bitstream specification, section 6.2), which `vp9parse` drops where
+/// the matrix is unknown. Returns `None` for other frames.
 pub(super) fn vp9_range(frame: &[u8]) -> Option<ColorRange> {
     const SRGB: u32 = 7;
     let mut place = 0;

@@ -1,10 +1,10 @@
-//! Edited MP4 files whose last frames `qtdemux` would lose.
+//! Corrects edited MP4 files whose last frames `qtdemux` would lose.
 //!
-//! An edit list says which part of a track is shown (ISO/IEC 14496-12, section 8.6.6). `qtdemux` (GStreamer 1.22) ends a
-//! film at the first key frame whose media time, counted from the track's first sample, is behind the film's duration,
-//! counted from where the edit begins. So the frames after a key frame are lost if it lies closer to the end than the
-//! edit begins behind the first sample. The demuxer is therefore given a duration that reaches to the end of the edits in
-//! media time; where the edits end, it still learns from the edit list itself.
+//! An edit list defines the part of a track that is shown (ISO/IEC 14496-12, section 8.6.6). `qtdemux` (GStreamer 1.22)
+//! ends a movie at the first key frame whose media time, counted from the track's first sample, is after the movie's
+//! duration, counted from the start of the edit. So the frames after a key frame are lost if its distance from the end
+//! is shorter than the edit's distance from the first sample. Therefore the demuxer is given a duration that reaches to
+//! the end of the edits in media time; it still reads the end of the edits from the edit list itself.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -13,17 +13,17 @@ use std::path::Path;
 use gstreamer as gst;
 use gstreamer::prelude::*;
 
-/// Boxes that are looked at in one file. A film has a few for each track, and some carry tags.
+/// Maximum number of boxes that are read in one file. A movie has a few for each track, and some have tags.
 const BOXES_MAX: u32 = 10_000;
-/// Boxes in one another that are looked into: the film, its track, the track's edits or media.
+/// Maximum depth of nested boxes that are read: the movie, its track, the track's edits or media.
 const DEPTH_MAX: u32 = 3;
-/// Edits of one track that are looked at.
+/// Maximum number of edits of one track that are read.
 const EDITS_MAX: u64 = 100_000;
 
-/// GStreamer's `GST_BUFFER_OFFSET_NONE`: where a buffer lay is not known.
+/// GStreamer's `GST_BUFFER_OFFSET_NONE`: the buffer's position in the file is unknown.
 const OFFSET_NONE: u64 = u64::MAX;
 
-/// Bytes that take the place of a file's own.
+/// Bytes that replace bytes of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Patch {
     /// Position in the file.
@@ -31,18 +31,18 @@ pub(super) struct Patch {
     bytes: Vec<u8>,
 }
 
-/// Returns the duration that `qtdemux` must be given for the file at `path`; `None` where its own serves, or where the
-/// file is no MP4.
+/// Returns the duration that `qtdemux` must read for the file at `path`; `None` where the file's own is correct, or the
+/// file is not MP4.
 pub(super) fn longer_duration(path: &Path) -> Option<Patch> {
     let mut film = Movie { boxes_left: BOXES_MAX, ..Movie::default() };
     let mut file = File::open(path).ok()?;
     let length = file.metadata().ok()?.len();
-    // What was understood before a fault counts: a damaged file is reported when it is read.
+    // Boxes that were read before a fault count: a damaged file is reported when it is played.
     let _ = film.read(&mut file, 0, length, 0);
     film.patch()
 }
 
-/// Puts the patch into what `source` reads.
+/// Applies the patch to the data that `source` reads.
 pub(super) fn apply(patch: Patch, source: &gst::Element) {
     let pad = source.static_pad("src").expect("a file source has one");
     let types = gst::PadProbeType::PULL | gst::PadProbeType::PUSH | gst::PadProbeType::BUFFER;
@@ -59,7 +59,7 @@ fn patch_buffer(patch: &Patch, buffer: &mut gst::Buffer) {
     if begin == OFFSET_NONE || !patch.meets(begin, buffer.size() as u64) {
         return;
     }
-    // A buffer of the file that somebody else holds as well is copied.
+    // A buffer that has other holders is copied.
     if let Ok(mut bytes) = buffer.make_mut().map_writable() {
         patch.put(begin, &mut bytes);
     }
@@ -70,7 +70,7 @@ impl Patch {
         begin < self.at + self.bytes.len() as u64 && self.at < begin.saturating_add(length)
     }
 
-    /// Overwrites what of `target`, which lies at `begin` in the file, is to be replaced.
+    /// Overwrites the patched bytes in `target`, which is at `begin` in the file.
     fn put(&self, begin: u64, target: &mut [u8]) {
         for (at, byte) in (self.at..).zip(&self.bytes) {
             let place = at.checked_sub(begin).and_then(|place| target.get_mut(usize::try_from(place).ok()?));
@@ -81,23 +81,23 @@ impl Patch {
     }
 }
 
-/// What is read of a film.
+/// Movie header and tracks of an MP4 file.
 #[derive(Debug, Default)]
 struct Movie {
     boxes_left: u32,
-    /// Units a second of the film's duration, and of its edits'.
+    /// Units per second of the movie's duration, and of its edits'.
     timescale: u32,
     duration: u64,
-    /// Position of the duration in the file, and its bytes.
+    /// Position of the duration in the file, and its number of bytes.
     duration_at: Option<(u64, u64)>,
     tracks: Vec<Track>,
 }
 
 #[derive(Debug, Default)]
 struct Track {
-    /// Units a second of the edits' media times.
+    /// Units per second of the edits' media times.
     timescale: u32,
-    /// Duration in units of the film, and media time, of each edit that shows something.
+    /// Duration in units of the movie, and media time, of each edit that is not empty.
     edits: Vec<(u64, u64)>,
 }
 
@@ -157,7 +157,7 @@ impl Movie {
         });
         let end = ends.max().filter(|end| *end > self.duration)?;
         let bytes = match bytes {
-            // All bits set mean that it is not known.
+            // All bits set means that the duration is unknown.
             4 => u32::try_from(end).ok().filter(|end| *end < u32::MAX)?.to_be_bytes().to_vec(),
             _ => end.to_be_bytes().to_vec(),
         };
@@ -165,11 +165,12 @@ impl Movie {
     }
 }
 
-/// Reads the head of `mvhd` and `mdhd`: units a second, duration, and where in the file the duration is, with its bytes.
+/// Reads the head of `mvhd` or `mdhd`: units per second, duration, and the duration's position in the file and number
+/// of bytes.
 fn header(file: &mut File, body: u64) -> io::Result<(u32, u64, (u64, u64))> {
     let version = number(file, 4)? >> 24;
     let time_bytes = if version == 0 { 4 } else { 8 };
-    // When it was made, and when it was changed.
+    // Creation and modification time.
     number(file, time_bytes)?;
     number(file, time_bytes)?;
     let timescale = number(file, 4)? as u32;
@@ -177,7 +178,7 @@ fn header(file: &mut File, body: u64) -> io::Result<(u32, u64, (u64, u64))> {
     Ok((timescale, duration, (body + 4 + 2 * time_bytes + 4, time_bytes)))
 }
 
-/// Reads an edit list: the duration and the media time of each edit that shows something.
+/// Reads an edit list: the duration and the media time of each edit that is not empty.
 fn edits(file: &mut File) -> io::Result<Vec<(u64, u64)>> {
     let version = number(file, 4)? >> 24;
     let time_bytes = if version == 0 { 4 } else { 8 };
@@ -185,7 +186,7 @@ fn edits(file: &mut File) -> io::Result<Vec<(u64, u64)>> {
     let mut edits = Vec::new();
     for _ in 0..count {
         let (duration, time) = (number(file, time_bytes)?, number(file, time_bytes)?);
-        // The rate.
+        // Rate of the edit.
         number(file, 4)?;
         // A media time of -1 is an empty edit: nothing is shown.
         if time != u64::MAX >> (64 - 8 * time_bytes) {
@@ -195,7 +196,7 @@ fn edits(file: &mut File) -> io::Result<Vec<(u64, u64)>> {
     Ok(edits)
 }
 
-/// Reads a number of up to eight bytes, the most significant first.
+/// Reads a big-endian number of up to eight bytes.
 fn number(file: &mut File, bytes: u64) -> io::Result<u64> {
     let mut read = [0; 8];
     file.read_exact(&mut read[8 - bytes as usize..])?;
@@ -214,7 +215,7 @@ mod tests {
         words.iter().flat_map(|word| word.to_be_bytes()).collect()
     }
 
-    /// A film of 1000 units a second and a track of 12800, with these edits: duration, media time.
+    /// Makes a movie with 1000 units per second and a track with 12800, with these edits: duration, media time.
     fn film(duration: u32, edits: &[(u32, u32)]) -> Vec<u8> {
         let list: Vec<u32> = edits.iter().flat_map(|edit| [edit.0, edit.1, 1 << 16]).collect();
         let list = [words(&[0, edits.len() as u32]), words(&list)].concat();
@@ -232,7 +233,7 @@ mod tests {
         let duration = patch.as_ref().map(|patch| patch.bytes.iter().fold(0, |n, b| n << 8 | u64::from(*b)));
         assert_eq!(duration, expected);
         let Some(patch) = patch else { return };
-        // In whatever pieces the file is read.
+        // The file is read in pieces of several sizes.
         for piece in [1, 3, 7, film.len()] {
             let mut read = film.to_vec();
             for (index, piece_bytes) in read.chunks_mut(piece).enumerate() {

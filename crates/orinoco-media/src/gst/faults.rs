@@ -1,4 +1,5 @@
-//! GStreamer's errors name elements and source lines; ours name the file or camera, the reason and the remedy.
+//! Converts GStreamer's errors, which name elements and source lines, to faults that name the file or camera, the cause
+//! and the next step.
 
 use gstreamer as gst;
 use gstreamer::glib;
@@ -9,7 +10,7 @@ use orinoco_uri::hide_secrets;
 
 use crate::container::Wholeness;
 
-/// Containers whose caps look like a video codec's. Those of MPEG carry a field that says so.
+/// Containers whose caps look like those of a video codec. Caps of MPEG containers have a field for it.
 const CONTAINERS: [&str; 8] = [
     "video/quicktime",
     "video/x-matroska",
@@ -20,34 +21,34 @@ const CONTAINERS: [&str; 8] = [
     "video/x-ms-asf",
     "video/ogg",
 ];
-/// The next step where we know no better.
+/// Next step for faults without a better one.
 const DISCOVER: &str = "see what `gst-discoverer-1.0` makes of it";
 
-/// What a pipeline found on its way, which explains an error better than the error does.
+/// Observations of a pipeline while it runs, which explain an error better than its message.
 #[derive(Clone, Debug, Default)]
 pub(super) struct PipelineFacts {
-    /// A track of video, whether or not it can be decoded.
+    /// Whether there is a video track, decodable or not.
     pub(super) video: bool,
-    /// A track of another kind.
+    /// Whether there is a track of another kind.
     pub(super) other: bool,
-    /// A codec or format that no element here can read.
+    /// Codec or format for which no element is installed.
     pub(super) missing: Option<Missing>,
-    /// A container whose times count from anywhere.
+    /// Whether the container's times start at any value.
     pub(super) free_clock: bool,
-    /// A container whose times are those of decoding.
+    /// Whether the container's times are decoding times.
     pub(super) decoding_order: bool,
 }
 
-/// A part of GStreamer that is not installed.
+/// Part of GStreamer that is not installed.
 #[derive(Clone, Debug)]
 pub(super) struct Missing {
-    /// What for: `H.264 (Main Profile)`.
+    /// Name of the format: `H.264 (Main Profile)`.
     name: String,
     package: &'static str,
 }
 
 impl PipelineFacts {
-    /// Notes a stream that was found while the pipeline builds itself.
+    /// Records a stream that is found while the pipeline builds itself.
     pub(super) fn note_stream(&mut self, caps: &gst::CapsRef) {
         let Some(structure) = caps.structure(0) else { return };
         let name = structure.name().as_str();
@@ -63,7 +64,7 @@ impl PipelineFacts {
             name.starts_with("audio/") || name.starts_with("text/") || name.starts_with("subpicture/");
     }
 
-    /// Notes an element message if it says that a plugin is missing.
+    /// Records an element message about a missing plugin; ignores others.
     pub(super) fn note_message(&mut self, structure: &gst::StructureRef) {
         if structure.name() != "missing-plugin" {
             return;
@@ -81,23 +82,23 @@ impl PipelineFacts {
     }
 }
 
-/// How far a source came before it failed.
+/// Progress of a source before it failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Progress {
-    /// It has delivered nothing.
+    /// No frame has been delivered.
     Nothing,
-    /// It has delivered frames.
+    /// Frames have been delivered.
     Frames,
 }
 
-/// What a server speaks.
+/// Protocol of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Protocol {
     Rtsp,
     Http,
 }
 
-/// A file that its own lengths show to be useless, or `None`.
+/// Returns the fault of a file that is unusable by its own lengths, or `None`.
 pub(super) fn unusable_file(shown: &str, wholeness: Wholeness) -> Option<Diagnosis> {
     match wholeness {
         Wholeness::Empty => {
@@ -113,7 +114,7 @@ pub(super) fn unusable_file(shown: &str, wholeness: Wholeness) -> Option<Diagnos
     }
 }
 
-/// What a file that ended, with or without an error, suffers from; `None` when it ended as it should.
+/// Returns the fault of a file that ended, with or without an error; `None` when it ended normally.
 pub(super) fn file_end(
     shown: &str,
     wholeness: Wholeness,
@@ -133,7 +134,7 @@ pub(super) fn file_end(
     Some(SourceError::Permanent(diagnosis))
 }
 
-/// A file that holds fewer bytes than its container promises.
+/// Makes the fault of a file with fewer bytes than its container declares.
 pub(super) fn cut_off(shown: &str, promised: u64, held: u64) -> Diagnosis {
     let cause = format!("the file was cut off: it has {held} of at least {promised} bytes");
     Diagnosis::new(&codes::SOURCE_TRUNCATED, shown, cause, "copy it again")
@@ -168,7 +169,7 @@ fn file_without_frames(shown: &str, seen: &PipelineFacts, error: Option<&glib::E
     }
 }
 
-/// Whether an error is of the network rather than of what came over it.
+/// Whether an error comes from the network and not from the received data.
 pub(super) fn is_network(message: &gst::message::Error) -> bool {
     let from_source = message
         .src()
@@ -178,13 +179,13 @@ pub(super) fn is_network(message: &gst::message::Error) -> bool {
     from_source && (message.error().is::<gst::ResourceError>() || no_connection(message))
 }
 
-/// The HTTP element says no more than this of a connection that cannot be made.
+/// Whether the HTTP element failed to connect. It reports nothing more than this.
 fn no_connection(message: &gst::message::Error) -> bool {
     let debug = message.debug().unwrap_or_default();
     message.error().matches(gst::StreamError::Failed) && debug.contains("reason error (-5)")
 }
 
-/// Why a stream from a server ended. `None` as the error means that the server ended it.
+/// Returns the reason why a stream from a server ended. An `error` of `None` means that the server ended it.
 pub(super) fn server_end(
     shown: &str,
     protocol: Protocol,
@@ -230,35 +231,35 @@ pub(super) fn server_end(
     }
 }
 
-/// A file whose server went away after its first frames.
+/// Makes the fault of a file whose server disconnected after its first frames.
 pub(super) fn server_cut(shown: &str) -> SourceError {
     let cause = "the connection was lost before the end of the file, which can only begin again at its start";
     let next = "check the network, or fetch the file first";
     SourceError::Permanent(Diagnosis::new(&codes::SOURCE_UNREACHABLE, shown, cause, next))
 }
 
-/// A file whose server fell silent after its first frames.
+/// Makes the fault of a file whose server stopped sending after its first frames.
 pub(super) fn server_stalled(shown: &str) -> SourceError {
     let cause = "the server fell silent in the middle of the file, which can only begin again at its start";
     let next = "check the network, or fetch the file first";
     SourceError::Permanent(Diagnosis::new(&codes::SOURCE_UNREACHABLE, shown, cause, next))
 }
 
-/// A file on a disk that fell silent after its first frames.
+/// Makes the fault of a file on a disk that stopped after its first frames.
 pub(super) fn file_stalled(shown: &str) -> SourceError {
     let cause = "it fell silent in the middle, and can only begin again at its start";
     let next = "check the disk or network it is on, or copy it to a disk of this machine";
     SourceError::Permanent(Diagnosis::new(&codes::SOURCE_UNREACHABLE, shown, cause, next))
 }
 
-/// A server that said nothing useful within the bound.
+/// Makes the fault of a server that sent no video within the time limit.
 pub(super) fn server_silent(shown: &str, seconds: u64) -> SourceError {
     let cause = format!("it sent no video within {seconds} s");
     let next = "check address and port, and that the camera runs";
     SourceError::Transient(Diagnosis::new(&codes::SOURCE_UNREACHABLE, shown, cause, next))
 }
 
-/// A file that gave no frame within the bound.
+/// Makes the fault of a file that gave no frame within the time limit.
 pub(super) fn file_silent(shown: &str, seconds: u64) -> SourceError {
     let cause = format!("it gave no frame within {seconds} s");
     let next = "check the disk or network it is on; `gst-discoverer-1.0` shows what GStreamer makes of it";
@@ -275,7 +276,8 @@ fn missing_decoder(shown: &str, missing: &Missing) -> Diagnosis {
     )
 }
 
-/// A CSI camera ended or failed. The service that reads all of them (nvargus-daemon) may have been restarted.
+/// Makes the fault of a CSI camera that ended or failed. The service that reads all of them (nvargus-daemon) may have
+/// been restarted.
 pub(super) fn csi_end(shown: &str, error: Option<&gst::message::Error>) -> SourceError {
     let cause =
         error.map_or_else(|| "the camera ended".to_owned(), |error| hide_secrets(error.error().message()));
@@ -283,7 +285,7 @@ pub(super) fn csi_end(shown: &str, error: Option<&gst::message::Error>) -> Sourc
     SourceError::Transient(Diagnosis::new(&codes::SOURCE_UNREACHABLE, shown, cause, next))
 }
 
-/// A CSI camera that gives nothing after it was opened.
+/// Makes the fault of a CSI camera that delivers no frame after it was opened.
 pub(super) fn csi_silent(shown: &str, seconds: u64) -> SourceError {
     let next = "look at the cable, and restart the service nvargus-daemon";
     let cause = format!("no picture within {seconds} s");

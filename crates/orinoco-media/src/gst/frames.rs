@@ -1,4 +1,4 @@
-//! From a decoder's buffer to a [`Frame`] that borrows it.
+//! Converts a decoder's buffer to a [`Frame`] that borrows it.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -13,12 +13,12 @@ use super::colours;
 use super::hardware::NVMM;
 use super::nvmm::Surface;
 
-/// Makes frames of samples. What follows from the caps alone is worked out once per caps, since they may change in the
-/// middle of a stream but seldom do.
+/// Makes frames from samples. Values that depend only on the caps are computed once per caps: these may change in the
+/// middle of a stream, but seldom do.
 pub(super) struct FrameBuilder {
     clock: PtsClock,
     lent: Arc<AtomicUsize>,
-    /// Pictures in NVIDIA's memory that were lent and have not come back.
+    /// Number of buffers in NVMM that were lent and not returned yet.
     surfaces: Arc<AtomicUsize>,
     layout: Option<Layout>,
 }
@@ -30,16 +30,16 @@ struct Layout {
     interval: Option<u64>,
 }
 
-/// How an element has turned pictures whose caps do not give their matrix.
+/// Rotation that an element applied to frames whose caps have no matrix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Turn {
     /// Lines are still lines: upright, or upside down.
     Lines,
-    /// Lines have become columns.
+    /// Lines became columns: a quarter turn.
     Quarter,
 }
 
-/// A decoder's buffer, mapped for reading. Dropping it gives the buffer back to the decoder.
+/// Buffer of a decoder, mapped for reading. Dropping it returns the buffer to the decoder.
 struct LentBuffer {
     buffer: gst::MappedBuffer<gst::buffer::Readable>,
     lent: Arc<AtomicUsize>,
@@ -57,9 +57,9 @@ impl Drop for LentBuffer {
     }
 }
 
-/// A buffer in NVIDIA's memory. Dropping it gives the buffer back to the element that made it.
+/// Buffer in NVMM. Dropping it returns the buffer to its element.
 struct LentSurface {
-    /// Keeps the picture, and what `surface` was read from.
+    /// Keeps the image, and the data from which `surface` was read.
     _buffer: gst::MappedBuffer<gst::buffer::Readable>,
     surface: Surface,
     lent: Arc<AtomicUsize>,
@@ -67,7 +67,7 @@ struct LentSurface {
 }
 
 impl Lease for LentSurface {
-    /// None: the host does not read it.
+    /// Empty, because the host does not read this memory.
     fn bytes(&self) -> &[u8] {
         &[]
     }
@@ -89,12 +89,12 @@ impl FrameBuilder {
         Self { clock, lent, surfaces: Arc::default(), layout: None }
     }
 
-    /// Pictures in NVIDIA's memory that were lent and have not come back.
+    /// Returns the number of buffers in NVMM that were lent and not returned yet.
     pub(super) fn surfaces_lent(&self) -> usize {
         self.surfaces.load(Ordering::Relaxed)
     }
 
-    /// The frame in `sample`, and the nanoseconds that it is shown for, where that is known. Errors are causes.
+    /// Returns the frame in `sample`, and its duration in nanoseconds if that is known. Errors are causes.
     pub(super) fn frame(
         &mut self,
         sample: &gst::Sample,
@@ -179,14 +179,14 @@ impl Layout {
             (Ok(number @ 1..), Ok(frames)) => Some(frames.saturating_mul(1_000_000_000) / number),
             _ => None,
         };
-        // Elements that turn pictures turn this, too.
+        // Elements that rotate frames exchange the two terms, too.
         let term = |term: i32| u32::try_from(term).unwrap_or(0);
         let aspect = PixelAspect::new(term(info.par().numer()), term(info.par().denom()));
         Ok(Self { caps, desc, aspect, interval })
     }
 }
 
-/// Decoders that pad their pictures say so on each buffer.
+/// Applies the layout of a buffer's metadata, which decoders attach if they pad their frames.
 fn with_buffer_layout(desc: FrameDesc, buffer: &gst::BufferRef) -> Result<FrameDesc, String> {
     let Some(meta) = buffer.meta::<video::VideoMeta>() else { return Ok(desc) };
     let fits = pixel_format(meta.format()) == Some(desc.format)
@@ -210,7 +210,7 @@ fn pixel_format(format: video::VideoFormat) -> Option<PixelFormat> {
     }
 }
 
-/// `None` for a negative stride.
+/// Makes planes from offsets and strides; `None` for a negative stride.
 fn planes(offsets: &[usize], strides: &[i32]) -> Option<[Plane; PLANES_MAX]> {
     let mut planes = [Plane::default(); PLANES_MAX];
     for (plane, (&offset, &stride)) in planes.iter_mut().zip(offsets.iter().zip(strides)) {

@@ -1,18 +1,18 @@
-//! The video hardware of a Jetson, as GStreamer elements that come with JetPack: what is there, whether it works, and why not.
+//! Video hardware of a Jetson, as GStreamer elements of JetPack: each is tested, with the reason if it does not work.
 
 use std::sync::OnceLock;
 
 use gstreamer as gst;
 use gstreamer::prelude::*;
 
-/// The caps feature of NVIDIA's memory.
+/// Caps feature of NVIDIA's video memory (NVMM).
 pub(crate) const NVMM: &str = "memory:NVMM";
-/// What moves pictures between NVIDIA's memory and ours, scales and turns them.
+/// Element that copies frames between NVMM and host memory, scales and rotates them.
 pub(crate) const CONVERTER: &str = "nvvidconv";
-/// What captures from a CSI camera.
+/// Element that captures from a CSI camera.
 pub(super) const CAMERA: &str = "nvarguscamerasrc";
 
-/// Every element that is used when it is there, and what for.
+/// Elements that are used where they exist, each with its purpose.
 const ELEMENTS: [(&str, &str); 6] = [
     (CONVERTER, "copying frames out of NVIDIA's memory"),
     (CAMERA, "CSI cameras"),
@@ -22,19 +22,19 @@ const ELEMENTS: [(&str, &str); 6] = [
     ("nvv4l2h265enc", "encoding H.265"),
 ];
 
-/// A part of the board's video hardware.
+/// Part of the board's video hardware.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VideoHardware {
-    /// GStreamer's element for it.
+    /// Name of its GStreamer element.
     pub element: &'static str,
-    /// What it is for.
+    /// Purpose of the element.
     pub purpose: &'static str,
-    /// Why it is not used; `None` where it is.
+    /// Reason why it is not used; `None` where it is.
     pub refused: Option<String>,
 }
 
-/// What there is of a Jetson's video hardware. Each element was asked to take hold of its device; one that cannot is left
-/// out of all further choices, and software does its work. Found out once; GStreamer must have been started.
+/// Returns the elements of a Jetson's video hardware. Each one has tried to open its device; those that cannot are
+/// excluded from all later choices, and software replaces them. The check runs once; GStreamer must have been started.
 pub(crate) fn video_hardware() -> &'static [VideoHardware] {
     static FOUND: OnceLock<Vec<VideoHardware>> = OnceLock::new();
     FOUND.get_or_init(|| {
@@ -42,7 +42,7 @@ pub(crate) fn video_hardware() -> &'static [VideoHardware] {
         let found = ELEMENTS.map(|(element, purpose)| {
             let refused = match &converter {
                 _ if element == CONVERTER => converter.clone(),
-                // Without the converter no picture gets out of, or into, the others.
+                // Without the converter no frame gets out of, or into, the other elements.
                 Some(why) if gst::ElementFactory::find(element).is_some() => {
                     Some(format!("it needs {CONVERTER}: {why}"))
                 }
@@ -51,7 +51,7 @@ pub(crate) fn video_hardware() -> &'static [VideoHardware] {
             if refused.is_some()
                 && let Some(factory) = gst::ElementFactory::find(element)
             {
-                // Where GStreamer chooses by itself it goes by rank.
+                // Where GStreamer chooses elements by itself, it goes by their rank.
                 factory.set_rank(gst::Rank::NONE);
             }
             VideoHardware { element, purpose, refused }
@@ -60,17 +60,17 @@ pub(crate) fn video_hardware() -> &'static [VideoHardware] {
     })
 }
 
-/// Whether an element is there and works.
+/// Whether an element exists and works.
 pub(crate) fn works(element: &str) -> bool {
     video_hardware().iter().any(|part| part.element == element && part.refused.is_none())
 }
 
-/// Why an element is not used; `None` where it is.
+/// Returns the reason why an element is not used; `None` where it is.
 pub(crate) fn refusal(element: &str) -> Option<&'static str> {
     video_hardware().iter().find(|part| part.element == element).and_then(|part| part.refused.as_deref())
 }
 
-/// Lets an element take hold of its device, and says why it cannot.
+/// Lets an element open its device. Returns the reason if it cannot.
 fn try_element(name: &str) -> Option<String> {
     let Ok(element) = gst::ElementFactory::make(name).build() else {
         return Some(
@@ -80,7 +80,7 @@ fn try_element(name: &str) -> Option<String> {
     let bus = gst::Bus::new();
     element.set_bus(Some(&bus));
     let ready = element.set_state(gst::State::Ready);
-    // It cannot fail on the way down, and there would be nothing left to do about it.
+    // Stopping cannot fail, and an error would have no consequence here.
     let _ = element.set_state(gst::State::Null);
     ready.err().map(|_| {
         let said = bus.iter().find_map(|message| match message.view() {

@@ -1,7 +1,8 @@
-//! Pictures in NVIDIA's memory, as JetPack's elements pass them on: a buffer holds an `NvBufSurface`, which names a dma-buf.
+//! Frames in NVIDIA's video memory (NVMM), as JetPack's elements pass them: a buffer holds an `NvBufSurface`, which
+//! refers to a dma-buf.
 //!
-//! The structures are those of nvbufsurface.h (Jetson Linux Multimedia API; the same in JetPack 5, 6 and 7 as far as they
-//! are read here). Nothing is read behind `surfaceList[0]`'s plane parameters, where versions differ.
+//! The structures are those of nvbufsurface.h (Jetson Linux Multimedia API; JetPack 5, 6 and 7 agree in the part that
+//! is read here). Nothing is read after the plane parameters of `surfaceList[0]`, where versions differ.
 #![expect(unsafe_code, reason = "a buffer's content is a C structure with a pointer to another")]
 
 use std::ffi::c_void;
@@ -9,27 +10,28 @@ use std::mem::{align_of, size_of};
 use std::os::fd::{BorrowedFd, RawFd};
 use std::slice;
 
-/// `NVBUF_MAX_PLANES`.
+/// Value of `NVBUF_MAX_PLANES`.
 const PLANES: usize = 4;
-/// `NVBUF_LAYOUT_PITCH`: rows one after another. The other layout is of blocks, which only NVIDIA's devices read.
+/// Value of `NVBUF_LAYOUT_PITCH`: rows one after another. The other layout is in blocks, which only NVIDIA's devices
+/// read.
 const LAYOUT_PITCH: u32 = 0;
-/// `NVBUF_MEM_DEFAULT` and `NVBUF_MEM_SURFACE_ARRAY`: on a Jetson both are dma-bufs.
+/// Values of `NVBUF_MEM_DEFAULT` and `NVBUF_MEM_SURFACE_ARRAY`: on a Jetson both are dma-bufs.
 const MEMORY: [u32; 2] = [0, 4];
 
-/// The head of `NvBufSurface`.
+/// First part of `NvBufSurface`.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(super) struct NvBufSurface {
     pub(super) gpu_id: u32,
     pub(super) batch_size: u32,
     pub(super) num_filled: u32,
-    /// A C `bool`, and padding.
+    /// A C `bool` and its padding.
     pub(super) is_contiguous: u32,
     pub(super) mem_type: u32,
     pub(super) surface_list: *const NvBufSurfaceParams,
 }
 
-/// The head of `NvBufSurfaceParams`.
+/// First part of `NvBufSurfaceParams`.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(super) struct NvBufSurfaceParams {
@@ -38,14 +40,14 @@ pub(super) struct NvBufSurfaceParams {
     pub(super) pitch: u32,
     pub(super) color_format: u32,
     pub(super) layout: u32,
-    /// The dma-buf's descriptor.
+    /// File descriptor of the dma-buf.
     pub(super) buffer_desc: u64,
     pub(super) data_size: u32,
     pub(super) data_ptr: *const c_void,
     pub(super) planes: NvBufSurfacePlaneParams,
 }
 
-/// The head of `NvBufSurfacePlaneParams`.
+/// First part of `NvBufSurfacePlaneParams`.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(super) struct NvBufSurfacePlaneParams {
@@ -56,7 +58,7 @@ pub(super) struct NvBufSurfacePlaneParams {
     pub(super) offset: [u32; PLANES],
 }
 
-/// What a picture in NVIDIA's memory is.
+/// Description of a frame in NVMM.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Surface {
     pub(super) width: u32,
@@ -89,7 +91,7 @@ impl Surface {
             return Err("a surface of NVIDIA's memory has no picture".to_owned());
         }
         // SAFETY: NVIDIA's elements make the list with `batch_size` pictures, at least one, and keep it as long as the
-        // buffer whose content this is. The part that is read here has been the same since JetPack 5.
+        // buffer with this content. The part that is read here has been the same since JetPack 5.
         let first = unsafe { &slice::from_raw_parts(list, 1)[0] };
         Self::from_params(first)
     }
@@ -112,7 +114,7 @@ impl Surface {
         })
     }
 
-    /// The picture's dma-buf, for as long as `self` is kept beside its buffer.
+    /// Returns the dma-buf of the frame, which is valid while `self` is kept together with its buffer.
     pub(super) fn dma_buf(&self) -> BorrowedFd<'_> {
         // SAFETY: the descriptor belongs to the buffer, which its lease holds together with `self`.
         unsafe { BorrowedFd::borrow_raw(self.fd) }

@@ -1,25 +1,25 @@
-//! Presentation times of decoded frames where container, parser or decoder leave them open.
+//! Presentation times of decoded frames that the container, parser or decoder does not give.
 //!
-//! A decoder gives its frames in presentation order, so the order is known; what may be missing is the time:
+//! A decoder outputs frames in presentation order, so the order is known; the time may be missing:
 //!
-//! - AVI, and Matroska in its compatibility mode for AVI, have one time for each packet, in decoding order. Frame `n` is
-//!   shown when packet `n + d` is decoded, where `d` is the number of packets by which the decoder reorders. The
-//!   difference is taken off, so the first frame is at the time of its own packet.
-//! - A PES packet of MPEG-TS or MPEG-PS with several pictures has the time of the first one. The others follow by
-//!   their durations.
+//! - AVI, and Matroska in its compatibility mode for AVI, have one time for each packet, in decoding order. Frame `n`
+//!   is shown when packet `n + d` is decoded, where `d` is the number of packets by which the decoder reorders. This
+//!   difference is subtracted, so the first frame has the time of its own packet.
+//! - A PES packet of MPEG-TS or MPEG-PS with several pictures has the time of the first one. The others follow by their
+//!   durations.
 //! - Some decoders of libav give every frame the time of the first packet.
 //!
-//! GStreamer's decoders guess in these cases, and what they guess wrong they set to the time of the frame before.
+//! GStreamer's decoders guess in these cases, and set a wrong guess to the time of the previous frame.
 
 use std::collections::VecDeque;
 
-/// Packets that are remembered: a decoder holds at most 16 for reordering, and hardware queues as many again. A packet
-/// that falls out has given no frame.
+/// Maximum number of packets that are remembered: a decoder holds at most 16 for reordering, and hardware queues as
+/// many again. A packet that is forgotten has given no frame.
 const PACKETS_MAX: usize = 64;
-/// What follows the last known time where nothing gives an interval.
+/// Time after the last known one where nothing gives an interval: 40 ms, in nanoseconds.
 const INTERVAL_DEFAULT_NANOS: u64 = 40_000_000;
 
-/// Which frame is shown when, for one decoder. Times are nanoseconds of the container.
+/// Presentation times of one decoder's frames. Times are nanoseconds of the container.
 #[derive(Debug, Default)]
 pub(super) struct PresentationTimes {
     packets: VecDeque<Packet>,
@@ -27,7 +27,7 @@ pub(super) struct PresentationTimes {
     next: u64,
     order: Order,
     last: Option<u64>,
-    /// How long the last frame is shown, where that is known.
+    /// Duration of the last frame, if it is known.
     last_duration: Option<u64>,
 }
 
@@ -38,11 +38,11 @@ struct Packet {
     duration: Option<u64>,
     /// Index of its decoding time.
     index: u64,
-    /// It has given a frame.
+    /// Whether it has given a frame.
     shown: bool,
 }
 
-/// What a packet says about itself.
+/// Times of a packet as the container gives them.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct PacketTimes {
     pub(super) pts: Option<u64>,
@@ -50,10 +50,10 @@ pub(super) struct PacketTimes {
     pub(super) duration: Option<u64>,
 }
 
-/// What a decoder says about a frame.
+/// Times of a frame as the decoder gives them.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct FrameTimes {
-    /// Number of the packet that it was decoded from.
+    /// Number of the packet from which it was decoded.
     pub(super) packet: Option<u64>,
     pub(super) pts: Option<u64>,
     pub(super) duration: Option<u64>,
@@ -61,14 +61,14 @@ pub(super) struct FrameTimes {
 
 #[derive(Debug, Default)]
 enum Order {
-    /// Packets have presentation times, or most of them have.
+    /// All or most packets have presentation times.
     #[default]
     Presentation,
     /// Packets have decoding times only.
     Decoding(DecodingTimes),
 }
 
-/// The decoding times that are still needed, and how frames follow from them.
+/// Decoding times that are still needed, and the state from which the frames' times follow.
 #[derive(Debug, Default)]
 struct DecodingTimes {
     times: VecDeque<u64>,
@@ -81,15 +81,15 @@ struct DecodingTimes {
 
 #[derive(Clone, Copy, Debug)]
 struct Reorder {
-    /// Packets that the decoder holds back.
+    /// Number of packets that the decoder holds back.
     packets: u64,
-    /// What that comes to, in nanoseconds.
+    /// Duration of those packets, in nanoseconds.
     nanos: u64,
 }
 
 impl PresentationTimes {
-    /// Takes a packet on its way into the decoder; returns its number. `decoding_order` says that the container has no
-    /// presentation times: AVI's demuxer gives some nevertheless, to key frames, and they are decoding times.
+    /// Records a packet on its way into the decoder, and returns its number. `decoding_order` is set for a container
+    /// without presentation times: AVI's demuxer still gives some to key frames, but they are decoding times.
     pub(super) fn enter(&mut self, times: PacketTimes, decoding_order: bool) -> u64 {
         let number = self.next;
         self.next += 1;
@@ -108,17 +108,18 @@ impl PresentationTimes {
         number
     }
 
-    /// Whether packets have decoding times only, so that a decoder had better not see any as presentation times.
+    /// Whether packets have decoding times only, so that the decoder should not take them as presentation times.
     pub(super) fn is_decoding_order(&self) -> bool {
         matches!(self.order, Order::Decoding(_))
     }
 
-    /// The packet with this presentation time.
+    /// Returns the number of the packet with this presentation time.
     pub(super) fn packet_at(&self, pts: u64) -> Option<u64> {
         self.packets.iter().find(|packet| packet.pts == Some(pts)).map(|packet| packet.number)
     }
 
-    /// When a frame is shown that leaves the decoder: always later than the one before. `None` where nothing is known.
+    /// Returns the presentation time of a frame that leaves the decoder, which is always later than the one before.
+    /// `None` where nothing is known.
     pub(super) fn leave(&mut self, frame: FrameTimes) -> Option<u64> {
         let packet =
             self.packets.iter_mut().find(|packet| Some(packet.number) == frame.packet && !packet.shown);
@@ -137,7 +138,7 @@ impl PresentationTimes {
             }
             Order::Presentation => match packet {
                 Some(packet) => packet.pts.or(follows).or(frame.pts),
-                // The decoder names no packet, or one that was shown before.
+                // The decoder names no packet, or one that has already given a frame.
                 None => frame
                     .pts
                     .filter(|pts| self.last.is_none_or(|last| *pts > last))
@@ -155,7 +156,7 @@ impl PresentationTimes {
         time
     }
 
-    /// Takes the earliest time, behind the last frame's, of a packet that has given no frame.
+    /// Takes the earliest time after the last frame's of a packet that has given no frame.
     fn next_shown(&mut self) -> Option<u64> {
         let last = self.last?;
         let waiting = self
@@ -169,7 +170,8 @@ impl PresentationTimes {
 }
 
 impl DecodingTimes {
-    /// Takes a packet's time; returns its index. Parsers give a packet that they split one time, or guess a second.
+    /// Records a packet's time, and returns its index. Parsers give parts of a packet the same time, or guess a second
+    /// one.
     fn enter(&mut self, dts: Option<u64>) -> u64 {
         if let Some(dts) = dts.filter(|dts| self.times.back().is_none_or(|last| dts > last)) {
             if self.times.len() == 2 * PACKETS_MAX {
@@ -181,13 +183,14 @@ impl DecodingTimes {
         (self.first + self.times.len() as u64).saturating_sub(1)
     }
 
-    /// The time of the next frame, which was decoded from the packet at `index`; `None` where its time has not come yet.
+    /// Returns the time of the next frame, which was decoded from the packet at `index`; `None` where its time has not
+    /// arrived yet.
     fn leave(&mut self, index: Option<u64>, is_first: bool) -> Option<u64> {
         let newest = (self.first + self.times.len() as u64).checked_sub(1)?;
         let reorder = match self.reorder {
             Some(reorder) => reorder,
             None => {
-                // The first frame comes out as soon as the decoder knows that none is shown before it.
+                // The first frame comes out when the decoder knows that no frame is shown before it.
                 self.frame = index.unwrap_or(self.first).max(self.first);
                 let packets = newest.saturating_sub(self.frame);
                 let nanos = self.time(newest)?.saturating_sub(self.time(self.frame)?);
@@ -195,7 +198,7 @@ impl DecodingTimes {
             }
         };
         if !is_first {
-            // No frame is held back by more than the decoder reorders: an earlier packet that is missing gave none.
+            // No frame is held back by more than the decoder reorders: an earlier packet that is missing gave no frame.
             let earliest = index.map_or(0, |index| index.saturating_sub(reorder.packets));
             self.frame = earliest.max(self.frame + 1);
         }
@@ -213,14 +216,14 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// A step of a decoder: a packet goes in, or the frame of a packet comes out.
+    /// Step of a decoder: a packet goes in, or the frame of a packet comes out.
     enum Step {
         In(Option<u64>, Option<u64>),
         Out(Option<u64>),
     }
     use Step::{In, Out};
 
-    /// Runs the steps (in milliseconds) and returns the frames' times.
+    /// Runs the steps (in milliseconds), and checks the frames' times.
     fn check(decoding_order: bool, steps: &[Step], expected: &[u64]) {
         let mut times = PresentationTimes::default();
         let mut seen = Vec::new();

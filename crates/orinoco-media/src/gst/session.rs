@@ -1,4 +1,4 @@
-//! One pipeline from its making to its end.
+//! GStreamer pipeline of one source, from its creation to its end.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -25,74 +25,78 @@ use super::{chain, make};
 use crate::FrameMemory;
 use crate::jpeg::{self, LiveCheck};
 
-/// Decoded pictures that wait for us: one to take, one being made.
+/// Maximum number of decoded frames that wait in the sink: one to take, one in production.
 const PICTURES_MAX: u32 = 2;
-/// The same in NVIDIA's memory, where buffers are few.
+/// Maximum number of frames in NVMM that wait in the sink; buffers are few there.
 const SURFACES_WAITING: u32 = 1;
 const _: () = assert!(SURFACES_ON_THE_WAY == SURFACES_WAITING + 2);
-/// Threads of one software decoder. Frame threads would delay every picture by as many pictures, and cores are better
-/// used by further streams and by inference.
+/// Threads of one software decoder. Frame threads would delay every frame by as many frames, and the cores are better
+/// used for more streams and for inference.
 const DECODER_THREADS: i32 = 1;
-/// How long RTSP waits for packets that come out of order.
+/// Time for which RTSP waits for packets that arrive out of order, in milliseconds.
 const JITTER_MS: u32 = 200;
-/// The longest part of an HTTP camera's answer: a JPEG picture of 8K at the best quality has half of it.
+/// Maximum size of one part of an HTTP camera's answer, in bytes: an 8K JPEG at the best quality has half of it.
 const PART_BYTES_MAX: usize = 64 * 1024 * 1024;
-/// How long a file's error waits for the frames that are still on their way to us. Most errors bring an end of stream,
-/// which ends the wait. A lost camera is better reported at once.
+/// Time for which a file's error waits for frames that are still in the pipeline. Most errors bring an end of stream,
+/// which ends the wait. For a camera there is no such wait, because its loss should be reported at once.
 const DRAIN_WAIT: Duration = Duration::from_millis(500);
-/// How long one look at the pipeline waits, so that an error is seen soon.
+/// Maximum time of one wait for the pipeline, so that an error is seen soon.
 const LOOK_WAIT: Duration = Duration::from_millis(20);
 
-/// Output buffers that NVIDIA's converter is asked for: what a ring, a batch and the sinks hold, and [`SURFACES_ON_THE_WAY`].
+/// Number of output buffers that NVIDIA's converter is asked for: those that a ring, a batch and the sinks hold, and
+/// [`SURFACES_ON_THE_WAY`].
 const SURFACES: u32 = 16;
-/// Those it has by its own choice (`output-buffers`, Jetson Linux), also where it cannot be asked.
+/// Number of output buffers that NVIDIA's converter has by default (`output-buffers`, Jetson Linux), also where it
+/// cannot be set.
 const SURFACES_DEFAULT: u32 = 4;
 const SURFACES_PROPERTY: &str = "output-buffers";
-/// Of them, those that wait for us, that one is put into, and that we look at.
+/// Number of output buffers that cannot be lent: those that wait in the sink, the one being filled, and the one being
+/// taken.
 const SURFACES_ON_THE_WAY: u32 = 3;
 const _: () = assert!(SURFACES_DEFAULT > SURFACES_ON_THE_WAY);
 
-/// What the pipeline's own threads tell us.
+/// State that the pipeline's own threads update.
 pub(super) struct Watch {
     clock: Arc<dyn Clock>,
     times: Mutex<DecodeTimes>,
     seen: Mutex<PipelineFacts>,
-    /// The first packet came from the network.
+    /// Whether the first packet has come from the network.
     pub(super) heard: AtomicBool,
-    /// The element that makes the pictures.
+    /// Name of the element that decodes or captures.
     maker: Mutex<Option<String>>,
-    /// NVIDIA's converter makes columns of lines.
+    /// Whether NVIDIA's converter rotates by a quarter turn, which turns lines into columns.
     quarter_turn: AtomicBool,
     colours: Mutex<StreamColours>,
-    /// Packets that were cut off, since the last frame.
+    /// Number of truncated packets since the last frame.
     cut_off: AtomicU64,
-    /// Output buffers of NVIDIA's converter.
+    /// Number of output buffers of NVIDIA's converter.
     surfaces: AtomicU32,
 }
 
 impl Watch {
-    /// The element that decodes or captures, once it is known.
+    /// Returns the element that decodes or captures, once it is known.
     pub(super) fn maker(&self) -> Option<String> {
         self.maker.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Of several decoders that were tried the last one stayed.
+    /// Records a decoder. If several were tried, the last one is in use.
     fn note_maker(&self, element: &gst::Element) {
         let name = element.factory().map(|factory| factory.name().to_string());
         *self.maker.lock().unwrap_or_else(PoisonError::into_inner) = name;
     }
 
-    /// What NVIDIA's converter does to pictures that stay in its memory.
+    /// Returns the rotation that NVIDIA's converter applies to frames that stay in NVMM.
     pub(super) fn turn(&self) -> Turn {
         if self.quarter_turn.load(Ordering::Relaxed) { Turn::Quarter } else { Turn::Lines }
     }
 
-    /// Takes the number of packets that were left out because they were cut off.
+    /// Returns the number of truncated packets that were dropped, and resets it.
     pub(super) fn take_cut_off(&self) -> u64 {
         self.cut_off.swap(0, Ordering::Relaxed)
     }
 
-    /// Pictures that may be lent from NVIDIA's converter. With one more it would stand still, and the camera before it.
+    /// Returns the maximum number of frames that may be lent from NVIDIA's converter. With one more it would stop, and
+    /// the camera before it.
     pub(super) fn surfaces_max(&self) -> usize {
         (self.surfaces.load(Ordering::Relaxed) - SURFACES_ON_THE_WAY) as usize
     }
@@ -110,12 +114,12 @@ impl Watch {
     }
 }
 
-/// A running pipeline. Dropping it stops its threads.
+/// Running pipeline. Dropping it stops its threads.
 pub(super) struct Session {
     pipeline: gst::Pipeline,
     sink: app::AppSink,
     bus: gst::Bus,
-    /// What its threads tell.
+    /// State that its threads update.
     pub(super) watch: Arc<Watch>,
     failure: Option<gst::Message>,
     drain_wait: Duration,
@@ -124,27 +128,27 @@ pub(super) struct Session {
     clocks: FrameClock,
 }
 
-/// What a look at the pipeline found.
+/// Result of waiting for the pipeline.
 pub(super) enum PipelineState {
-    /// A decoded picture.
+    /// Decoded frame.
     Picture(gst::Sample),
-    /// Nothing within the time.
+    /// Nothing arrived within the time.
     Nothing,
-    /// The end, after the last picture.
+    /// End of the stream, after the last frame.
     End,
-    /// An error, after the last picture.
+    /// Error, after the last frame.
     Failed(gst::Message),
 }
 
-/// Whom a session is for.
+/// Settings that a session takes from its caller.
 pub(super) struct Caller<'a> {
-    /// The stream's name, for debuggers.
+    /// Name of the stream, for debuggers.
     pub(super) name: &'a str,
-    /// The source as messages show it.
+    /// URI of the source as messages show it.
     pub(super) shown: &'a str,
-    /// Time.
+    /// Source of time.
     pub(super) clock: Arc<dyn Clock>,
-    /// Where pictures should lie.
+    /// Memory in which frames should be.
     pub(super) memory: FrameMemory,
 }
 
@@ -163,7 +167,7 @@ impl Session {
         Ok(session.started())
     }
 
-    /// Starts to receive an RTSP stream, whose server is given `answer_max` for each answer.
+    /// Starts to receive an RTSP stream. The server has `answer_max` for each answer.
     pub(super) fn rtsp(
         address: &RtspAddress,
         answer_max: Duration,
@@ -190,7 +194,7 @@ impl Session {
         Ok(session.started())
     }
 
-    /// Starts to read a video file from a web server, which is given `answer_max` for each answer.
+    /// Starts to read a video file from a web server, which has `answer_max` for each answer.
     pub(super) fn http_file(
         address: &HttpAddress,
         answer_max: Duration,
@@ -204,7 +208,7 @@ impl Session {
         Ok(session.started())
     }
 
-    /// Starts to receive a camera's JPEG pictures over HTTP; the camera is given `answer_max` for each answer.
+    /// Starts to receive a camera's JPEG images over HTTP. The camera has `answer_max` for each answer.
     pub(super) fn http_camera(
         address: &HttpAddress,
         answer_max: Duration,
@@ -222,7 +226,7 @@ impl Session {
         Ok(session.started())
     }
 
-    /// Starts to capture from a CSI camera, by NVIDIA's own element.
+    /// Starts to capture from a CSI camera, with NVIDIA's own element.
     pub(super) fn csi(address: &CsiAddress, caller: &Caller<'_>) -> Result<Self, Diagnosis> {
         let session = Self::new(caller, ThreadHold::SkippedSetting, FrameClock::Arrival)?;
         if let Some(why) = hardware::refusal(hardware::CAMERA) {
@@ -249,7 +253,7 @@ impl Session {
         Ok(session.started())
     }
 
-    /// A pipeline with nothing but its end.
+    /// Creates a pipeline that contains only its sink.
     fn new(caller: &Caller<'_>, held: ThreadHold, clocks: FrameClock) -> Result<Self, Diagnosis> {
         let shown = caller.shown;
         let sink = make("appsink", "gstreamer1.0-plugins-base", &codes::SOURCE_OPEN, shown)?;
@@ -265,13 +269,13 @@ impl Session {
         let is_nvmm = caller.memory == FrameMemory::Nvmm;
         sink.set_property("max-buffers", if is_nvmm { SURFACES_WAITING } else { PICTURES_MAX });
         sink.set_property("drop", false);
-        // Pace is kept where frames are taken: a sink that waits looks like an input that is silent.
+        // Pacing happens where frames are taken: a sink that waits would look like an input without data.
         sink.set_property("sync", false);
         sink.set_property("qos", false);
-        // It would keep a reference to the last buffer, which then could not go back to its decoder.
+        // Otherwise the sink would keep a reference to the last buffer, which then could not return to its decoder.
         sink.set_property("enable-last-sample", false);
         accept_padded_pictures(&sink.static_pad("sink").expect("a sink has a sink pad"));
-        // A name with a NUL would abort in GLib.
+        // GLib aborts on a name with a NUL.
         let pipeline = gst::Pipeline::with_name(&caller.name.replace('\0', ""));
         let bus = pipeline.bus().expect("a pipeline has a bus");
         let watch = Arc::new(Watch {
@@ -290,18 +294,18 @@ impl Session {
         Ok(Self { pipeline, sink, bus, watch, failure: None, drain_wait, quiet, memory, clocks })
     }
 
-    /// Adds the way from raw pictures to the sink.
+    /// Adds the elements from raw video to the sink.
     fn add_way_in(&self, shown: &str) -> Result<SinkBranch, Diagnosis> {
         let convert = make("videoconvert", "gstreamer1.0-plugins-base", &codes::SOURCE_OPEN, shown)?;
         let only = make("capsfilter", "gstreamer1.0-plugins-base", &codes::SOURCE_OPEN, shown)?;
-        // It stands behind the conversion because it cannot turn pictures of every format. Upright ones pass through.
+        // It comes after the conversion, because it cannot rotate every format. Upright frames pass through.
         let turn = make("videoflip", "gstreamer1.0-plugins-good", &codes::SOURCE_OPEN, shown)?;
         turn.set_property_from_str("video-direction", "auto");
         self.pipeline.add(&self.sink).expect("a new element is in no other pipeline");
         Ok(SinkBranch { convert, only, turn, sink: self.sink.clone() })
     }
 
-    /// Adds what decodes, and connects it to the sink; returns the element that takes the undecoded stream.
+    /// Adds the decoder and connects it to the sink. Returns the element that takes the undecoded stream.
     fn add_decoder(&self, shown: &str) -> Result<gst::Element, Diagnosis> {
         let decode = make("decodebin", "gstreamer1.0-plugins-base", &codes::SOURCE_OPEN, shown)?;
         let entry = self.add_way_in(shown)?;
@@ -341,13 +345,13 @@ impl Session {
         Ok(decode)
     }
 
-    /// Sets it going. A failure arrives on the bus, as every other does.
+    /// Starts the pipeline. A failure arrives on the bus, like every other.
     fn started(self) -> Self {
         let _ = self.pipeline.set_state(gst::State::Playing);
         self
     }
 
-    /// Looks for a picture, waiting at most `wait`.
+    /// Waits at most `wait` for a frame.
     pub(super) fn look(&mut self, wait: Duration) -> PipelineState {
         let mut left = wait;
         loop {
@@ -359,7 +363,7 @@ impl Session {
                 return PipelineState::Picture(sample);
             }
             if self.sink.is_eos() {
-                // An error that ends a stream comes before the end, but perhaps after the bus was read above.
+                // An error that ends a stream comes before the end of stream, but perhaps after the bus was read above.
                 self.read_bus();
                 return self.failure.take().map_or(PipelineState::End, PipelineState::Failed);
             }
@@ -376,13 +380,13 @@ impl Session {
         }
     }
 
-    /// Goes back to the start; returns whether the stream can.
+    /// Seeks to the start. Returns whether the stream can seek.
     pub(super) fn rewind(&mut self) -> bool {
         let flags = gst::SeekFlags::FLUSH | gst::SeekFlags::ACCURATE;
         self.pipeline.seek_simple(flags, gst::ClockTime::ZERO).is_ok()
     }
 
-    /// Takes everything off the bus: what stayed there would pile up, and keep elements alive.
+    /// Reads all messages from the bus: unread ones would pile up, and keep elements alive.
     fn read_bus(&mut self) {
         while let Some(message) = self.bus.pop() {
             match message.view() {
@@ -402,12 +406,13 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        // It cannot fail on the way down, and there would be nothing left to do about it.
+        // Stopping cannot fail, and an error would have no consequence here.
         let _ = self.pipeline.set_state(gst::State::Null);
     }
 }
 
-/// Tells upstream that pictures may have padding, so that decoders hand over their own buffers instead of tight copies.
+/// Tells upstream elements that frames may have padding, so that decoders pass their own buffers instead of tight
+/// copies.
 fn accept_padded_pictures(pad: &gst::Pad) {
     pad.add_probe(gst::PadProbeType::QUERY_DOWNSTREAM, |_, info| {
         if let Some(query) = info.query_mut()
@@ -424,25 +429,25 @@ fn raw_caps(formats: &[&str]) -> gst::Caps {
     gst::Caps::builder("video/x-raw").field("format", gst::List::new(formats.iter().copied())).build()
 }
 
-/// The formats that a decoded stream may become. Left to itself, `videoconvert` would turn 4:2:2 into BGR, which loses
-/// less, is twice as large, and has no matrix and range any more for those who encode it again.
+/// Returns the formats to which a decoded stream is converted. By itself, `videoconvert` would convert 4:2:2 to BGR,
+/// which loses less, but is twice as large and has no matrix and range for a later encoder.
 fn formats_for(decoded: &gst::CapsRef) -> gst::Caps {
     let info = video::VideoInfo::from_caps(decoded).ok();
     let full =
         info.as_ref().is_some_and(|info| info.colorimetry().range() == video::VideoColorRange::Range0_255);
     match info {
         Some(info) if info.is_yuv() => raw_caps(&["I420", "NV12"]),
-        // Our grey is of full range.
+        // Orinoco's grey format has full range.
         Some(info) if info.is_gray() && !full => raw_caps(&["I420"]),
         Some(info) if info.is_gray() => raw_caps(&["GRAY8"]),
         Some(_) => raw_caps(&["RGB", "BGR"]),
-        // NVIDIA's memory, whose pictures are YUV.
+        // NVMM, whose frames are YUV.
         None => raw_caps(&["I420", "NV12"]),
     }
 }
 
-/// The elements from raw pictures to the sink. Pictures in NVIDIA's memory need none of the first three, which are added
-/// when they are connected.
+/// Elements from raw video to the sink. Frames in NVMM need none of the first three, which are added when they are
+/// connected.
 struct SinkBranch {
     convert: gst::Element,
     only: gst::Element,
@@ -461,7 +466,7 @@ impl SinkBranch {
         let linked = gst::Element::link_many([&self.convert, &self.only, &self.turn, self.sink.upcast_ref()]);
         linked.expect("the elements were chosen to fit");
         for element in elements.into_iter().rev() {
-            // What fails here is reported as an error of the pipeline, as is a link that fails below.
+            // A failure here is reported as an error of the pipeline, like a link that fails below.
             let _ = element.sync_state_with_parent();
         }
         if let Some(target) = self.convert.static_pad("sink") {
@@ -472,10 +477,10 @@ impl SinkBranch {
     }
 }
 
-/// Connects a stream of raw pictures. May run on GStreamer's thread.
+/// Connects a stream of raw video. May run on GStreamer's thread.
 ///
-/// NVIDIA's elements leave pictures in their own memory, where they may be laid out in blocks. Its converter brings them
-/// to ours, or lays their rows out one after another.
+/// NVIDIA's elements leave frames in NVMM, where they may be stored in blocks. The converter copies them to host
+/// memory, or stores their rows one after another.
 fn link_to(
     pipeline: &gst::Pipeline,
     pad: &gst::Pad,
@@ -504,11 +509,11 @@ fn link_to(
             let _ = src.link(&target);
         }
     }
-    // As above, a link that fails is reported as an error of the pipeline.
+    // As above, a failed link is reported as an error of the pipeline.
     let _ = pad.link(&sink);
 }
 
-/// Lets the converter turn pictures upright as the stream's tags say, which `videoflip` does for those in our memory.
+/// Lets the converter rotate frames upright as the stream's tags say, which `videoflip` does for frames in host memory.
 fn turn_by_converter(converter: &gst::Element, sink: &gst::Pad, watch: &Arc<Watch>) {
     let (converter, watch) = (converter.downgrade(), Arc::clone(watch));
     sink.add_probe(gst::PadProbeType::EVENT_DOWNSTREAM, move |_, info| {
@@ -518,7 +523,7 @@ fn turn_by_converter(converter: &gst::Element, sink: &gst::Pad, watch: &Arc<Watc
         });
         let turn =
             tags.and_then(|tags| tags.get::<gst::tags::ImageOrientation>().map(|turn| turn.get().to_owned()));
-        // Values of `flip-method` (nvvidconv): what brings the picture upright.
+        // Values of `flip-method` (nvvidconv) that rotate the frame upright.
         let method = match turn.as_deref() {
             Some("rotate-90") => "clockwise",
             Some("rotate-180") => "rotate-180",
@@ -533,7 +538,7 @@ fn turn_by_converter(converter: &gst::Element, sink: &gst::Pad, watch: &Arc<Watc
     });
 }
 
-/// Pictures in NVIDIA's memory, as its converter makes them.
+/// Returns the caps of frames in NVMM, as NVIDIA's converter makes them.
 fn nvmm_caps() -> gst::Caps {
     gst::Caps::builder("video/x-raw").features([NVMM]).field("format", "NV12").build()
 }
@@ -554,7 +559,7 @@ fn csi_caps(address: &CsiAddress) -> gst::Caps {
     caps
 }
 
-/// Chooses the first video stream of an RTSP server and connects it when it comes.
+/// Selects the first video stream of an RTSP server, and connects it when it appears.
 fn take_first_video(source: &gst::Element, decode: &gst::Element, watch: &Arc<Watch>) {
     let chosen = AtomicBool::new(false);
     let told = Arc::clone(watch);
@@ -580,7 +585,7 @@ fn take_first_video(source: &gst::Element, decode: &gst::Element, watch: &Arc<Wa
     });
 }
 
-/// The element that speaks HTTP. It tries once: trying again is the runner's part.
+/// Creates the element for HTTP. It does not retry, because the source's runner does.
 fn make_http(address: &HttpAddress, answer_max: Duration, shown: &str) -> Result<gst::Element, Diagnosis> {
     let source = make("souphttpsrc", "gstreamer1.0-plugins-good", &codes::SOURCE_OPEN, shown)?;
     source.set_property("location", &address.location);
@@ -591,7 +596,7 @@ fn make_http(address: &HttpAddress, answer_max: Duration, shown: &str) -> Result
     Ok(source)
 }
 
-/// Fails a camera whose part does not end: the demuxer gathers each part in memory, whatever its length.
+/// Fails a camera whose part does not end, because the demuxer collects a whole part in memory, whatever its length.
 fn bound_parts(source: &gst::Element, parts: &gst::Element) {
     let gathered = Arc::new(AtomicUsize::new(0));
     let fresh = Arc::clone(&gathered);
@@ -616,9 +621,9 @@ fn bound_parts(source: &gst::Element, parts: &gst::Element) {
     });
 }
 
-/// Connects the pictures among the parts of a camera's answer, and gives each the time at which it was complete.
+/// Connects the images among the parts of a camera's answer, and sets their time to when they were complete.
 ///
-/// The demuxer knows the time of a network block at best, and none for the second picture in it.
+/// The demuxer knows the time of a network block at best, and none for the second image in it.
 fn take_pictures(pipeline: &gst::Pipeline, parts: &gst::Element, decode: &gst::Element, watch: &Arc<Watch>) {
     let (pipeline, decode, watch) = (pipeline.downgrade(), decode.downgrade(), Arc::clone(watch));
     parts.connect_pad_added(move |_, pad| {
@@ -627,7 +632,7 @@ fn take_pictures(pipeline: &gst::Pipeline, parts: &gst::Element, decode: &gst::E
         if target.is_linked() || !kind.is_some_and(|kind| kind.starts_with("image/")) {
             return;
         }
-        // Some cameras write image/jpg, which is no type and which no decoder takes.
+        // Some cameras write image/jpg, which is not a registered type, so no decoder accepts it.
         change_caps(pad, |caps| caps.set_name("image/jpeg"));
         let (pipeline, watch) = (pipeline.clone(), Arc::clone(&watch));
         let last = AtomicU64::new(0);
@@ -635,35 +640,35 @@ fn take_pictures(pipeline: &gst::Pipeline, parts: &gst::Element, decode: &gst::E
             watch.heard.store(true, Ordering::Relaxed);
             let now = pipeline.upgrade().and_then(|pipeline| running_time(&pipeline));
             if let (Some(now), Some(buffer)) = (now, info.buffer_mut()) {
-                // Two pictures may come within the clock's resolution.
+                // Two images may arrive within the clock's resolution.
                 let time = now.max(last.load(Ordering::Relaxed) + 1);
                 last.store(time, Ordering::Relaxed);
                 buffer.make_mut().set_pts(gst::ClockTime::from_nseconds(time));
             }
             gst::PadProbeReturn::Ok
         });
-        // A link that fails leaves the stream unlinked, which the pipeline reports as an error of its own.
+        // A failed link leaves the stream unlinked, which the pipeline reports as an error of its own.
         let _ = pad.link_full(&target, gst::PadLinkCheck::empty());
     });
 }
 
-/// Nanoseconds since the pipeline began to play.
+/// Returns the nanoseconds since the pipeline began to play.
 fn running_time(pipeline: &gst::Pipeline) -> Option<u64> {
     let now = pipeline.clock()?.time();
     Some(now.checked_sub(pipeline.base_time()?)?.nseconds())
 }
 
-/// Whether it is a decoder or parser of pictures.
+/// Whether an element is of the `wanted` class (decoder or parser) for video or images.
 fn is_of_class(element: &gst::Element, wanted: &str) -> bool {
     let class =
         element.factory().and_then(|factory| factory.metadata(gst::ELEMENT_METADATA_KLASS).map(String::from));
     class.is_some_and(|class| class.contains(wanted) && (class.contains("Video") || class.contains("Image")))
 }
 
-/// Lets the coded stream's own colours go before the container's.
+/// Gives the coded stream's own colorimetry precedence over the container's.
 ///
-/// Parsers prefer the container's, and `qtdemux` takes every MP4 for limited range (seen in GStreamer 1.22; many phones
-/// record full range). So they are hidden from the parser, and fill what the stream leaves open behind it.
+/// Parsers prefer the container's, and `qtdemux` takes every MP4 as limited range (seen in GStreamer 1.22; many phones
+/// record full range). So it is hidden from the parser, and fills the values that the stream leaves open after it.
 fn read_stream_colours(parser: &gst::Element, watch: &Arc<Watch>) {
     let (Some(sink), Some(src)) = (parser.static_pad("sink"), parser.static_pad("src")) else { return };
     let container = Arc::clone(watch);
@@ -674,7 +679,7 @@ fn read_stream_colours(parser: &gst::Element, watch: &Arc<Watch>) {
     let watch = Arc::clone(watch);
     change_caps(&src, move |caps| {
         let container = watch.colours().container;
-        // `h265parse` drops a range without a matrix; the decoder knows it.
+        // `h265parse` drops a range without a matrix; the decoder reads it from the stream.
         let container = match caps.name().as_str() {
             "video/x-h265" => container.as_ref().map(colours::without_range),
             _ => container,
@@ -710,22 +715,22 @@ fn tune_decoder(element: &gst::Element) {
     }
 }
 
-/// Where frames' times come from.
+/// Origin of the frames' times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FrameClock {
-    /// From the container, with what it leaves open filled in.
+    /// Container; missing times are filled in.
     Container,
-    /// From the decoder, which passes on when packets came.
+    /// Decoder, which passes on the arrival times of packets.
     Arrival,
 }
 
-/// What is known of the packets inside one decoder.
+/// Packets inside one decoder, and their times.
 struct DecoderClock {
     clock: FrameClock,
     times: PresentationTimes,
-    /// Packets have a number in a metadata of this kind, which decoders copy to their frames.
+    /// Kind of the metadata with a packet's number, which decoders copy to its frames.
     label: gst::Caps,
-    /// Of a live source's JPEGs.
+    /// Check of a live source's JPEG images.
     jpegs: LiveCheck,
 }
 
@@ -746,7 +751,7 @@ impl DecoderClock {
         number
     }
 
-    /// Whether a JPEG is all there.
+    /// Whether a JPEG is complete.
     fn is_whole(&mut self, jpeg: &[u8]) -> bool {
         match self.clock {
             FrameClock::Container => jpeg::is_whole(jpeg),
@@ -754,7 +759,7 @@ impl DecoderClock {
         }
     }
 
-    /// The number of the packet that a frame was decoded from. Decoders that drop metadata keep times.
+    /// Returns the number of the packet from which a frame was decoded. Decoders that drop the metadata keep the times.
     fn packet_of(&self, frame: &gst::BufferRef) -> Option<u64> {
         let mut labels = frame.iter_meta::<gst::ReferenceTimestampMeta>();
         let label = labels.find(|label| label.reference() == &*self.label);
@@ -763,18 +768,18 @@ impl DecoderClock {
             .or_else(|| self.times.packet_at(frame.pts()?.nseconds()))
     }
 
-    /// Gives a frame its time.
+    /// Sets the time of a frame.
     fn leave(&mut self, frame: &mut gst::BufferRef, packet: Option<u64>, segment_start: u64) {
         let nanos = |time: Option<gst::ClockTime>| time.map(gst::ClockTime::nseconds);
         let times = FrameTimes { packet, pts: nanos(frame.pts()), duration: nanos(frame.duration()) };
         if let (FrameClock::Container, Some(time)) = (self.clock, self.times.leave(times)) {
-            // An edit may begin within a frame, which is then shown for the rest of its time.
+            // An edit may begin in the middle of a frame, which is then shown for the rest of its time.
             frame.set_pts(gst::ClockTime::from_nseconds(time.max(segment_start)));
         }
     }
 }
 
-/// Notes when packets enter a decoder, and numbers them.
+/// Records when packets enter a decoder, and numbers them.
 fn watch_packets(decoder: &gst::Element, watch: &Arc<Watch>, clock: &Arc<Mutex<DecoderClock>>) {
     let Some(pad) = decoder.static_pad("sink") else { return };
     let (watch, clock) = (Arc::clone(watch), Arc::clone(clock));
@@ -791,7 +796,7 @@ fn watch_packets(decoder: &gst::Element, watch: &Arc<Watch>, clock: &Arc<Mutex<D
             watch.times().clear();
         }
         if let Some(packet) = info.buffer_mut() {
-            // Decoders draw what is there and leave the rest grey.
+            // Decoders would decode the part that is there, and leave the rest grey.
             if is_jpeg && packet.map_readable().is_ok_and(|bytes| !clock.is_whole(&bytes)) {
                 watch.cut_off.fetch_add(1, Ordering::Relaxed);
                 return gst::PadProbeReturn::Drop;
@@ -810,7 +815,7 @@ fn watch_packets(decoder: &gst::Element, watch: &Arc<Watch>, clock: &Arc<Mutex<D
     });
 }
 
-/// Notes when frames leave a decoder, and gives them their times.
+/// Records when frames leave a decoder, and sets their times.
 fn watch_frames(decoder: &gst::Element, watch: &Arc<Watch>, clock: &Arc<Mutex<DecoderClock>>) {
     let Some(pad) = decoder.static_pad("src") else { return };
     let (watch, clock) = (Arc::clone(watch), Arc::clone(clock));
@@ -826,7 +831,7 @@ fn watch_frames(decoder: &gst::Element, watch: &Arc<Watch>, clock: &Arc<Mutex<De
     });
 }
 
-/// Where the part of a stream that is played begins, in nanoseconds.
+/// Returns the start of the played part of a stream, in nanoseconds.
 fn segment_start(pad: &gst::Pad) -> u64 {
     let event = pad.sticky_event::<gst::event::Segment>(0);
     let segment = event.and_then(|event| event.segment().downcast_ref::<gst::ClockTime>().cloned());
