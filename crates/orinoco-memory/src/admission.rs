@@ -14,7 +14,8 @@ pub fn plan(needs: &Needs, budget: Budget) -> Result<Plan, Box<Refused>> {
     if budget.covers(plan.spent()) {
         return Ok(plan);
     }
-    Err(Box::new(Refused { plan, suggestion: suggest(needs, budget) }))
+    let suggestion = suggest(needs, budget, &|needs| Plan::of(needs, budget).spent());
+    Err(Box::new(Refused { plan, suggestion }))
 }
 
 /// Needs that exceed the budget. The display form is a table of the planned areas.

@@ -10,6 +10,7 @@ use crate::area::Area;
 use crate::budget::Budget;
 use crate::needs::{Domain, Needs};
 use crate::plan::Plan;
+use crate::suggestion::{Suggestion, suggest};
 use crate::table::{area_row, table, total_rows};
 
 /// Change from one plan to another: areas that stay, are added and are removed.
@@ -27,20 +28,27 @@ pub struct PlanChange {
     pub building: Vec<(Domain, u64)>,
 }
 
-/// Admits a change of a running board at its peak: everything that runs, everything new, and `building`, the bytes that
-/// an engine's build uses itself. The budget is that of the running plan.
+/// Admits a change of a running board at its peak: everything that runs, everything that is new, and `building`, which is
+/// what loading a model takes for a while and gives back. The budget is the running plan's.
 ///
-/// An area stays where both plans have one of its kind, domain, name, revision and size. A lane's scratch that must
-/// grow does not stay: no area grows in place. Pure: it allocates nothing and changes nothing.
+/// An area stays where both plans have one of its kind, domain, name, revision and size. A lane's scratch that must grow
+/// does not stay: no area grows in place. One that could be smaller stays where [`Needs::with_scratch`] gives its size.
+/// Pure: it allocates nothing and changes nothing.
 pub fn admit_change(
     running: &Plan,
     needs: &Needs,
     building: &[(Domain, u64)],
 ) -> Result<PlanChange, ChangeRefused> {
-    let after = plan(needs, running.budget).map_err(ChangeRefused::Needs)?;
+    let budget = running.budget;
+    let after = plan(needs, budget).map_err(ChangeRefused::Needs)?;
     let change = PlanChange::between(running, after, building.to_vec());
-    let fits = running.budget.covers(change.peak());
-    if fits { Ok(change) } else { Err(ChangeRefused::Peak(Box::new(change))) }
+    if budget.covers(change.peak()) {
+        return Ok(change);
+    }
+    let peak =
+        |needs: &Needs| PlanChange::between(running, Plan::of(needs, budget), building.to_vec()).peak();
+    let suggestion = suggest(needs, budget, &peak);
+    Err(ChangeRefused::Peak(Box::new(PeakRefused { change, suggestion })))
 }
 
 impl PlanChange {
@@ -89,18 +97,33 @@ pub enum ChangeRefused {
     #[error(transparent)]
     Needs(Box<Refused>),
     /// The needs fit, but not in addition to the running board.
-    #[error("{}", peak_text(.0))]
-    Peak(Box<PlanChange>),
+    #[error(transparent)]
+    Peak(Box<PeakRefused>),
 }
 
-fn peak_text(change: &PlanChange) -> String {
-    let (budget, peak) = (change.after.budget, change.peak());
-    let excess = budget.excess_text(peak);
-    let (after, least) = (change.after.spent(), peak.whole_mebibytes());
-    format!(
-        "the change exceeds the memory budget at its peak: {excess}\n{change}\nafter the change the total is {after}: \
-         restart to load it, or set a budget of at least {least}"
-    )
+/// A change that fits by itself, but not in addition to what runs now. Shown as a table.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub struct PeakRefused {
+    /// The change that does not fit.
+    pub change: PlanChange,
+    /// The smallest single change to what is wanted that fits while the rest goes on; none where no single one does.
+    pub suggestion: Option<Suggestion>,
+}
+
+impl fmt::Display for PeakRefused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (budget, peak, after) = (self.change.after.budget, self.change.peak(), self.change.after.spent());
+        writeln!(f, "the change exceeds the memory budget at its peak: {}", budget.excess_text(peak))?;
+        writeln!(f, "{}", self.change)?;
+        if let Some(Suggestion { change, spent }) = &self.suggestion {
+            writeln!(f, "the smallest change that fits: {change}; then the peak is {spent}")?;
+        }
+        let least = peak.whole_mebibytes();
+        write!(
+            f,
+            "after the change the total is {after}: restart to load it, or set a budget of at least {least}"
+        )
+    }
 }
 
 #[cfg(test)]

@@ -28,7 +28,7 @@ pub use admission::{Refused, plan};
 pub use area::{Area, AreaContent, Basis, Kind};
 pub use arena::{Arena, ArenaError, UnknownRange};
 pub use budget::Budget;
-pub use change::{ChangeRefused, PlanChange, admit_change};
+pub use change::{ChangeRefused, PeakRefused, PlanChange, admit_change};
 pub use ledger::{Ledger, Owner, Usage};
 pub use needs::{
     ALIGN_BYTES, BYTES_MAX, BytesPerBatch, Domain, ModelNeeds, Needs, NeedsFault, PAGE_BYTES, StreamNeeds,

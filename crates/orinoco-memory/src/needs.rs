@@ -1,5 +1,6 @@
 //! Memory needs of models and streams, checked once: names are unique, lanes exist, sums cannot overflow.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use orinoco_core::MemoryDomain;
@@ -85,7 +86,7 @@ pub struct TensorNeeds {
 /// Memory needs of a model, bound to one lane and one batch size.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModelNeeds {
-    /// Name in the board; unique among models.
+    /// The name in the board. One name with two revisions are two models: of a running board one may be leaving.
     pub name: String,
     /// Revision of the model behind the name. Models of one name and revision are the same, so a change keeps their
     /// memory.
@@ -120,7 +121,7 @@ impl ModelNeeds {
 /// Memory needs of a stream: the memory that its source allocates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StreamNeeds {
-    /// Name in the board; unique among streams.
+    /// The name in the board. One name with two revisions are two streams: of a running board one may be leaving.
     pub name: String,
     /// Revision of the source behind the name. Streams of one name and revision are the same, so a change keeps their
     /// memory.
@@ -153,10 +154,10 @@ impl StreamNeeds {
 /// Needs from which no plan can be made.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NeedsFault {
-    /// Two models have the same name.
+    /// Two models of one name and revision.
     #[error("two models are named `{0}`")]
     ModelTwice(String),
-    /// Two streams have the same name.
+    /// Two streams of one name and revision.
     #[error("two streams are named `{0}`")]
     StreamTwice(String),
     /// A model is on a lane that does not exist.
@@ -177,11 +178,13 @@ pub enum NeedsFault {
     TooLarge,
 }
 
-/// Needs of a board, in one order however they were given: models and streams by name, compared byte by byte; a model's
-/// tensors in the model's order.
+/// The needs of a board. In one order, whatever order they were given in: models and streams by name and revision, compared
+/// byte by byte; a model's tensors stay in the model's order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Needs {
     lanes: usize,
+    /// Sizes of the scratch areas that lanes have already.
+    scratches: BTreeMap<(Domain, usize), u64>,
     models: Vec<ModelNeeds>,
     streams: Vec<StreamNeeds>,
 }
@@ -193,18 +196,33 @@ impl Needs {
         mut models: Vec<ModelNeeds>,
         mut streams: Vec<StreamNeeds>,
     ) -> Result<Self, NeedsFault> {
-        models.sort_by(|a, b| a.name.cmp(&b.name));
-        streams.sort_by(|a, b| a.name.cmp(&b.name));
-        if let Some(pair) = models.windows(2).find(|pair| pair[0].name == pair[1].name) {
+        models.sort_by(|a, b| model_key(a).cmp(&model_key(b)));
+        streams.sort_by(|a, b| stream_key(a).cmp(&stream_key(b)));
+        if let Some(pair) = models.windows(2).find(|pair| model_key(&pair[0]) == model_key(&pair[1])) {
             return Err(NeedsFault::ModelTwice(pair[0].name.clone()));
         }
-        if let Some(pair) = streams.windows(2).find(|pair| pair[0].name == pair[1].name) {
+        if let Some(pair) = streams.windows(2).find(|pair| stream_key(&pair[0]) == stream_key(&pair[1])) {
             return Err(NeedsFault::StreamTwice(pair[0].name.clone()));
         }
         models.iter().try_for_each(|model| check_model(model, lanes))?;
         streams.iter().try_for_each(check_stream)?;
-        let needs = Self { lanes, models, streams };
+        let needs = Self { lanes, scratches: BTreeMap::new(), models, streams };
         if needs.bytes_bound() > u128::from(BYTES_MAX) { Err(NeedsFault::TooLarge) } else { Ok(needs) }
+    }
+
+    /// Takes into account that a lane has a scratch area of `bytes` already. It keeps its size as long as the lane has models
+    /// and none of them needs more.
+    #[must_use]
+    pub fn with_scratch(mut self, lane: usize, domain: Domain, bytes: u64) -> Self {
+        assert!(lane < self.lanes, "lane {lane} of {}", self.lanes);
+        assert!(bytes <= BYTES_MAX, "an area of {bytes} bytes");
+        self.scratches.insert((domain, lane), bytes);
+        self
+    }
+
+    /// Bytes of the scratch area that a lane has already.
+    pub(crate) fn scratch_there(&self, domain: Domain, lane: usize) -> u64 {
+        self.scratches.get(&(domain, lane)).copied().unwrap_or(0)
     }
 
     /// Returns the number of lanes.
@@ -222,19 +240,23 @@ impl Needs {
         &self.streams
     }
 
-    /// Returns the needs with one model changed. The change keeps the name, and lowers the batch or moves the model to
-    /// another lane that exists.
+    /// The needs with one model changed; the change keeps its name, and lowers its batch or moves it to another lane
+    /// that exists. It is another model then, and what one that runs holds is not its own.
     pub(crate) fn with_model(&self, name: &str, change: impl FnOnce(&mut ModelNeeds)) -> Self {
         let mut needs = self.clone();
-        change(needs.models.iter_mut().find(|model| model.name == name).expect("a change names a model"));
+        let model = needs.models.iter_mut().find(|model| model.name == name);
+        let model = model.expect("a change names a model");
+        change(model);
+        model.revision.push_str(CHANGED);
         needs
     }
 
-    /// Returns the needs with a shorter ring for one stream.
+    /// The needs with a shorter ring for one stream, which is another stream then.
     pub(crate) fn with_ring(&self, name: &str, queue_frames: u32) -> Self {
         let mut needs = self.clone();
         let stream = needs.streams.iter_mut().find(|stream| stream.name == name);
         let stream = stream.expect("a change names a stream");
+        stream.revision.push_str(CHANGED);
         stream.queue_frames = queue_frames;
         stream.slots = stream.slots.min(queue_frames.saturating_add(stream.extra_slots));
         needs
@@ -262,6 +284,17 @@ impl Needs {
         });
         models.chain(streams).fold(0, u128::saturating_add)
     }
+}
+
+/// Marks the revision of what a suggestion changes.
+const CHANGED: &str = " (changed)";
+
+fn model_key(model: &ModelNeeds) -> (&str, &str) {
+    (&model.name, &model.revision)
+}
+
+fn stream_key(stream: &StreamNeeds) -> (&str, &str) {
+    (&stream.name, &stream.revision)
 }
 
 impl fmt::Display for Domain {

@@ -44,8 +44,8 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Makes the plan, whether or not it is within the budget.
-    pub(crate) fn of(needs: &Needs, budget: Budget) -> Self {
+    /// The plan of `needs`, whether or not it is within the budget: [`plan`](crate::plan) checks that as well.
+    pub fn of(needs: &Needs, budget: Budget) -> Self {
         let areas = Domain::ALL.iter().flat_map(|domain| areas_in(*domain, needs));
         let uncounted = needs.streams().iter().flat_map(|stream| {
             let of_stream = |what: &String| Uncounted { name: stream.name.clone(), what: what.clone() };
@@ -113,14 +113,16 @@ fn weights(domain: Domain, model: &ModelNeeds) -> Area {
     area(Kind::Weights, domain, &model.name, of_engine(model), vec![share])
 }
 
-/// Makes the scratch area that the models of a lane share. It is as large as the largest of them needs, because a lane
-/// executes one at a time.
+/// The scratch that the models of a lane share: as large as the largest of them needs, since a lane executes one at a time.
+/// One that is there already stays as large as it is while the lane has models, wherever they compute.
 fn scratch(domain: Domain, lane: usize, needs: &Needs) -> Area {
-    let on_lane = needs.models().iter().filter(|model| model.lane == lane && model.domain == domain);
+    let on_lane = || needs.models().iter().filter(|model| model.lane == lane);
+    let in_domain = on_lane().filter(|model| model.domain == domain);
     let shares =
-        on_lane.map(|model| AreaContent { name: model.name.clone(), bytes: model.scratch.at(model.batch) });
+        in_domain.map(|model| AreaContent { name: model.name.clone(), bytes: model.scratch.at(model.batch) });
     let shares: Vec<AreaContent> = shares.filter(|share| share.bytes > 0).collect();
-    let largest = shares.iter().map(|share| share.bytes).max().unwrap_or(0);
+    let there = if on_lane().next().is_some() { needs.scratch_there(domain, lane) } else { 0 };
+    let largest = shares.iter().map(|share| share.bytes).max().unwrap_or(0).max(there);
     Area {
         name: format!("lane {lane}"),
         kind: Kind::Scratch,

@@ -93,33 +93,37 @@ pub struct Suggestion {
     pub spent: Budget,
 }
 
-/// Returns the least harmful change that fits.
-pub(crate) fn suggest(needs: &Needs, budget: Budget) -> Option<Suggestion> {
-    let change = shorter_ring(needs, budget)
-        .or_else(|| smaller_batch(needs, budget))
-        .or_else(|| busier_lane(needs, budget))
-        .or_else(|| fewer_models(needs, budget))?;
-    let spent = Plan::of(&change.apply(needs), budget).spent();
+/// Finds the least harmful change that fits `budget`, where `spent` gives what needs take of it.
+pub(crate) fn suggest(needs: &Needs, budget: Budget, spent: &dyn Fn(&Needs) -> Budget) -> Option<Suggestion> {
+    let fits = |change: &Change| budget.covers(spent(&change.apply(needs)));
+    let change = shorter_ring(needs, &fits)
+        .or_else(|| smaller_batch(needs, &fits))
+        .or_else(|| busier_lane(needs, &fits))
+        .or_else(|| fewer_models(needs, budget, &fits))?;
+    let spent = spent(&change.apply(needs));
     Some(Suggestion { change, spent })
 }
 
+/// Whether the needs fit after a change.
+type Fits<'a> = &'a dyn Fn(&Change) -> bool;
+
 /// Returns the shorter ring that loses the smallest share of its frames; among equal ones the first by name.
-fn shorter_ring(needs: &Needs, budget: Budget) -> Option<Change> {
+fn shorter_ring(needs: &Needs, fits: Fits<'_>) -> Option<Change> {
     let changes = needs.streams().iter().filter_map(|stream| {
         let (stream, from) = (&stream.name, stream.queue_frames);
         let change = |to| Change::Frames { stream: stream.clone(), from, to };
-        let to = most(FRAMES_MIN..from, |to| fits(needs, budget, &change(to)))?;
+        let to = most(FRAMES_MIN..from, |to| fits(&change(to)))?;
         Some((change(to), share_lost(from, to)))
     });
     changes.min_by_key(|(_, lost)| *lost).map(|(change, _)| change)
 }
 
 /// Returns the smaller batch that loses the smallest share of its items; among equal ones the first by name.
-fn smaller_batch(needs: &Needs, budget: Budget) -> Option<Change> {
+fn smaller_batch(needs: &Needs, fits: Fits<'_>) -> Option<Change> {
     let changes = needs.models().iter().filter_map(|model| {
         let (model, from) = (&model.name, model.batch);
         let change = |to| Change::Batch { model: model.clone(), from, to };
-        let to = most(1..from, |to| fits(needs, budget, &change(to)))?;
+        let to = most(1..from, |to| fits(&change(to)))?;
         Some((change(to), share_lost(from, to)))
     });
     changes.min_by_key(|(_, lost)| *lost).map(|(change, _)| change)
@@ -127,27 +131,23 @@ fn smaller_batch(needs: &Needs, budget: Budget) -> Option<Change> {
 
 /// Returns the move to the lane with the fewest models; among equal ones the first by model, then by lane. Moves to an
 /// empty lane are left out, because nothing is shared there.
-fn busier_lane(needs: &Needs, budget: Budget) -> Option<Change> {
+fn busier_lane(needs: &Needs, fits: Fits<'_>) -> Option<Change> {
     let on = |lane| needs.models().iter().filter(|model| model.lane == lane).count();
     let changes = needs.models().iter().flat_map(|model| {
         let others = (0..needs.lanes()).filter(|lane| *lane != model.lane && on(*lane) > 0);
         others.map(|to| Change::Lane { model: model.name.clone(), from: model.lane, to })
     });
-    let fitting = changes.filter(|change| fits(needs, budget, change));
+    let fitting = changes.filter(|change| fits(change));
     fitting.min_by_key(|change| if let Change::Lane { to, .. } = change { on(*to) } else { usize::MAX })
 }
 
 /// Returns the removal that frees the fewest bytes; among equal ones the first by name. The only model is never
 /// suggested, because a board without models has nothing to do.
-fn fewer_models(needs: &Needs, budget: Budget) -> Option<Change> {
+fn fewer_models(needs: &Needs, budget: Budget, fits: Fits<'_>) -> Option<Change> {
     let changes = needs.models().iter().map(|model| Change::Drop { model: model.name.clone() });
-    let fitting = changes.filter(|change| needs.models().len() > 1 && fits(needs, budget, change));
+    let fitting = changes.filter(|change| needs.models().len() > 1 && fits(change));
     // The removal that frees the fewest bytes leaves the most.
     fitting.min_by_key(|change| Reverse(Plan::of(&change.apply(needs), budget).bytes()))
-}
-
-fn fits(needs: &Needs, budget: Budget, change: &Change) -> bool {
-    budget.covers(Plan::of(&change.apply(needs), budget).spent())
 }
 
 /// Returns the greatest number of the range that fits. Every smaller number fits too, because sizes never shrink when a

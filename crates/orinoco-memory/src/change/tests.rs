@@ -2,7 +2,7 @@ use expect_test::{Expect, expect};
 use proptest::prelude::*;
 
 use super::*;
-use crate::needs::{ModelNeeds, StreamNeeds};
+use crate::needs::{ModelNeeds, NeedsFault, StreamNeeds};
 use crate::testing::{MIB, any_kind_of_budget, any_lists, any_needs, board, fixed, model, per_item, stream};
 
 fn running(budget: Budget) -> Plan {
@@ -77,9 +77,79 @@ fn a_change_that_fits_only_by_itself_is_refused_at_its_peak() {
             building                         board     0.0          0
             peak                             board   206.4  216420352
             budget                           board   190.0  199229440
+            the smallest change that fits: move model `yolox` from lane 0 to lane 1; then the peak is 188.4 MiB
             after the change the total is 148.4 MiB: restart to load it, or set a budget of at least 207 MiB (board)
         "#]],
     );
+}
+
+/// The last lines of a refusal, without its table.
+fn check_advice(needs: &Needs, budget: u64, building: u64, expected: Expect) {
+    let refused = admit_change(&running(Budget::Shared(budget)), needs, &[(Domain::Host, building)]);
+    let text = refused.expect_err("it does not fit").to_string();
+    let is_advice = |line: &&str| line.starts_with("the ") || line.starts_with("after ");
+    expected.assert_eq(&text.lines().filter(is_advice).collect::<Vec<_>>().join("\n"));
+}
+
+#[test]
+fn what_would_fit_beside_what_runs_is_suggested() {
+    let with = |models: Vec<ModelNeeds>, streams: Vec<StreamNeeds>| {
+        let models = board().models().iter().cloned().chain(models).collect();
+        let streams = board().streams().iter().cloned().chain(streams).collect();
+        Needs::new(2, models, streams).expect("these needs are sound")
+    };
+    let Budget::Shared(now) = running(Budget::Shared(u64::MAX)).spent() else { unreachable!() };
+    // A shorter ring of a stream that runs would not help: it would be another stream next to it.
+    let shed_and_dog = with(vec![model("dog", 1, 20, fixed(4), 1)], vec![stream("shed", 8)]);
+    check_advice(
+        &shed_and_dog,
+        now + 50 * MIB,
+        10 * MIB,
+        expect![[r#"
+        the change exceeds the memory budget at its peak: 6.9 MiB over budget (board)
+        the smallest change that fits: give stream `shed` a ring of 5 frames instead of 8; then the peak is 216.1 MiB
+        after the change the total is 215.0 MiB: restart to load it, or set a budget of at least 225 MiB (board)"#]],
+    );
+    let dog = with(vec![model("dog", 1, 20, fixed(4), 1)], Vec::new());
+    check_advice(
+        &dog,
+        now + 30 * MIB,
+        10 * MIB,
+        expect![[r#"
+        the change exceeds the memory budget at its peak: 3.1 MiB over budget (board)
+        the smallest change that fits: leave out model `dog`; then the peak is 178.1 MiB
+        after the change the total is 191.3 MiB: restart to load it, or set a budget of at least 202 MiB (board)"#]],
+    );
+}
+
+#[test]
+fn a_scratch_that_is_there_stays_while_its_lane_has_models() {
+    let before = running(Budget::Shared(400 * MIB));
+    let lane_0 = before.lanes(Domain::Host)[&0];
+    let needs = |models: Vec<ModelNeeds>| {
+        let needs = Needs::new(2, models, Vec::new()).expect("these needs are sound");
+        needs.with_scratch(0, Domain::Host, lane_0)
+    };
+    let of_lane = |areas: &[Area], lane| areas.iter().filter(|area| area.lane == Some(lane)).count();
+    let faces = model("faces", 0, 2, fixed(6), 1);
+    let change = admit_change(&before, &needs(vec![faces]), &[]).expect("it fits");
+    assert_eq!(change.after.lanes(Domain::Host), [(0, lane_0)].into(), "the smaller model computes in it");
+    assert_eq!((of_lane(&change.kept, 0), of_lane(&change.removed, 1)), (1, 1), "{change}");
+    let change = admit_change(&before, &needs(Vec::new()), &[]).expect("it fits");
+    assert_eq!((change.after.areas.len(), of_lane(&change.removed, 0)), (0, 1), "{change}");
+}
+
+#[test]
+fn two_of_one_name_are_both_counted() {
+    let mut models = board().models().to_vec();
+    let leaving = ModelNeeds { revision: "0".to_owned(), ..models[0].clone() };
+    models.push(leaving);
+    let both = Needs::new(2, models.clone(), Vec::new()).expect("they are not one");
+    let change = admit_change(&running(Budget::Shared(400 * MIB)), &both, &[]).expect("it fits");
+    assert_eq!(change.after.models()[&*models[0].name].weights, 2 * 50 * MIB);
+    models.push(models[0].clone());
+    let twice = Needs::new(2, models, Vec::new());
+    assert_eq!(twice, Err(NeedsFault::ModelTwice("depth".to_owned())));
 }
 
 #[test]
