@@ -19,6 +19,7 @@ pub struct AllocatedBytes {
 }
 
 static DEVICE_BYTES: AtomicU64 = AtomicU64::new(0);
+static DEVICE_PEAK_BYTES: AtomicU64 = AtomicU64::new(0);
 static PINNED_BYTES: AtomicU64 = AtomicU64::new(0);
 
 /// Memory that this process holds through this crate now. The driver takes more: for its context, for the
@@ -28,6 +29,11 @@ pub fn allocated() -> AllocatedBytes {
         device_bytes: DEVICE_BYTES.load(Ordering::Relaxed),
         pinned_bytes: PINNED_BYTES.load(Ordering::Relaxed),
     }
+}
+
+/// The most of GPUs' memory that this process has held through this crate at one time, in bytes.
+pub fn device_peak_bytes() -> u64 {
+    DEVICE_PEAK_BYTES.load(Ordering::Relaxed)
 }
 
 /// An allocation of the driver's that nobody owns any more.
@@ -49,7 +55,8 @@ impl Block {
         // SAFETY: `address` is a place for the pointer.
         let result = unsafe { sys::cuMemAlloc_v2(&mut address, bytes) };
         check(result, "cuMemAlloc", doing)?;
-        DEVICE_BYTES.fetch_add(bytes as u64, Ordering::Relaxed);
+        let held = DEVICE_BYTES.fetch_add(bytes as u64, Ordering::Relaxed) + bytes as u64;
+        DEVICE_PEAK_BYTES.fetch_max(held, Ordering::Relaxed);
         Ok(address)
     }
 

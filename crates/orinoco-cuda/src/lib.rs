@@ -30,7 +30,7 @@ mod table;
 pub mod twin;
 mod upload;
 
-pub use block::{AllocatedBytes, allocated};
+pub use block::{AllocatedBytes, allocated, device_peak_bytes};
 pub use context::CaptureGuard;
 pub use device::Device;
 pub use error::{CudaError, DriverFault, Unavailable};

@@ -33,7 +33,7 @@ pub use engine::{Engine, EngineInfo, Prepared, Session, SessionSpec, check_bindi
 pub use engines::{ENGINES, by_name, engines, stray_requests};
 pub use image::ImagePlan;
 #[cfg(feature = "cuda")]
-pub use orinoco_cuda::{AllocatedBytes, allocated};
+pub use orinoco_cuda::{AllocatedBytes, allocated, device_peak_bytes};
 pub use scratch::Scratch;
 pub use select::{ChosenEngine, EngineOrder, InputsFor, RefusedEngine, choose};
 pub use states::ProbeInputs;

@@ -239,9 +239,11 @@ mod tests {
             weights_bytes: 5 << 20,
             scratch_bytes: 3 << 20,
             tensors: vec![("images".into(), 4096), ("boxes".into(), 100)],
+            building_bytes: 0,
             on_device: None,
         };
-        let device = OnDevice { kept_bytes: 20 << 20, scratch_bytes: 7 << 20, pinned_bytes: 3 << 20 };
+        let (kept_bytes, scratch_bytes, pinned_bytes) = (20 << 20, 7 << 20, 3 << 20);
+        let device = OnDevice { kept_bytes, scratch_bytes, pinned_bytes, building_bytes: 0 };
         let on_gpu = Measured {
             engine: "ort-cuda".into(),
             scratch_bytes: 0,

@@ -18,7 +18,7 @@ use super::measure::{MeasureRequest, Measured};
 use crate::BoardEngines;
 
 /// How needs are measured. Those that an earlier version kept are measured anew when this changes.
-const METHOD: u32 = 2;
+const METHOD: u32 = 3;
 /// Mode of what is kept in the cache.
 const KEPT_MODE: u32 = 0o600;
 
@@ -142,6 +142,7 @@ mod tests {
             weights_bytes: 1,
             scratch_bytes: 2,
             tensors: Vec::new(),
+            building_bytes: 3,
             on_device: None,
         };
         if let Some(dir) = std::env::var_os(CACHE_CHILD) {

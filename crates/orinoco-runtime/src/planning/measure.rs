@@ -9,7 +9,7 @@ use orinoco_core::{
     Diagnosis, ElementType, FrameDesc, InferenceResult, Nanos, PixelFormat, WithSubject, codes,
 };
 #[cfg(feature = "cuda")]
-use orinoco_infer::{AllocatedBytes, allocated};
+use orinoco_infer::{AllocatedBytes, allocated, device_peak_bytes};
 use orinoco_infer::{ElementsMut, Scratch, Session, TensorMemory};
 use orinoco_memory::Mib;
 use orinoco_model::Repository;
@@ -17,7 +17,7 @@ use orinoco_pipeline::{Executor, Frame, MonotonicClock, Slot, SlotPool};
 use serde::{Deserialize, Serialize};
 
 use crate::available::{Available, available};
-use crate::memory::resident_bytes;
+use crate::memory::{peak_bytes, reset_peak, resident_bytes};
 use crate::models::{bind_session, session_for};
 use crate::process::trim_heap;
 use crate::{BoardEngines, LoadedModel, Quiet, load_model};
@@ -49,7 +49,10 @@ pub(super) struct Measured {
     pub(super) scratch_bytes: u64,
     /// Inputs, then outputs; empty on the GPU, where they are part of what stays.
     pub(super) tensors: Vec<(String, u64)>,
-    /// Beside all that, for a model that computes on the GPU.
+    /// Resident bytes that loading, proving and binding took at their peak, in addition to what stays. The scratch is not in
+    /// it: nothing computes there before the model is bound.
+    pub(super) building_bytes: u64,
+    /// What it needs in addition to all that, if it computes on the GPU.
     #[serde(default)]
     pub(super) on_device: Option<OnDevice>,
 }
@@ -64,6 +67,8 @@ pub(super) struct OnDevice {
     pub(super) scratch_bytes: u64,
     /// Page-locked memory of the host.
     pub(super) pinned_bytes: u64,
+    /// The most that was allocated at one time, in addition to what stays and the area.
+    pub(super) building_bytes: u64,
 }
 
 /// Loads a model and runs it on noise, in this process, which does nothing else.
@@ -83,6 +88,7 @@ pub(super) fn measure(asked: &MeasureRequest) -> Result<Measured, Faults> {
     load()?.chosen.session(TensorMemory::Host, None)?.run()?;
     trim_heap();
     let before = resident_bytes();
+    reset_peak();
     let mut loaded = load()?;
     let area = MeasuringArea::map()?.for_model(&loaded)?;
     let scratch = &area.scratch;
@@ -90,10 +96,12 @@ pub(super) fn measure(asked: &MeasureRequest) -> Result<Measured, Faults> {
     if session.memory() == TensorMemory::Device {
         let _plan = executed_on_device(&loaded, session)?;
         area.check()?;
-        return Ok(measured(&loaded, before, scratch, Vec::new()));
+        let growth = Growth { before, peak: peak_bytes() };
+        return Ok(measured(&loaded, growth, scratch, Vec::new()));
     }
     // The run that binds a plan keeps out of the scratch.
     session.run()?;
+    let growth = Growth { before, peak: peak_bytes() };
     fill_with_noise(&mut session.input(loaded.binding.input).host().data);
     for _ in 0..RUNS {
         session.run()?;
@@ -109,20 +117,36 @@ pub(super) fn measure(asked: &MeasureRequest) -> Result<Measured, Faults> {
         let tensor = session.output(index).host();
         tensors.push((output.name.clone(), tensor_bytes(tensor.shape, tensor.data.element())));
     }
-    Ok(measured(&loaded, before, scratch, tensors))
+    Ok(measured(&loaded, growth, scratch, tensors))
 }
 
-/// What a model has taken that has just run in `scratch`; `before` is what was resident before it was loaded.
-fn measured(loaded: &LoadedModel, before: u64, scratch: &Scratch, tensors: Vec<(String, u64)>) -> Measured {
+/// Resident bytes of this process.
+#[derive(Clone, Copy)]
+struct Growth {
+    /// Before the model was loaded.
+    before: u64,
+    /// At the peak of loading and binding it.
+    peak: u64,
+}
+
+/// Sums up what a model has taken that has just run in `scratch`.
+fn measured(
+    loaded: &LoadedModel,
+    growth: Growth,
+    scratch: &Scratch,
+    tensors: Vec<(String, u64)>,
+) -> Measured {
     let on_device = on_device(loaded, scratch);
     let used = scratch.usage().reach_bytes - scratch.device_usage().reach_bytes;
     let own: u64 = tensors.iter().map(|(_, bytes)| bytes).sum();
     trim_heap();
-    let grown = resident_bytes().saturating_sub(before);
+    let grown = resident_bytes().saturating_sub(growth.before);
+    // A driver may map pinned memory so that it is resident, too: then it counts twice here.
+    let weights_bytes = grown.saturating_sub(used as u64 + own);
     Measured {
         engine: loaded.chosen.name.to_owned(),
-        // A driver may map pinned memory so that it is resident, too: then it counts twice here.
-        weights_bytes: grown.saturating_sub(used as u64 + own),
+        weights_bytes,
+        building_bytes: growth.peak.saturating_sub(growth.before + weights_bytes + own),
         scratch_bytes: used as u64,
         tensors,
         on_device,
@@ -197,10 +221,15 @@ fn on_device(_: &LoadedModel, _: &Scratch) -> Option<OnDevice> {
 #[cfg(feature = "cuda")]
 fn on_device(loaded: &LoadedModel, scratch: &Scratch) -> Option<OnDevice> {
     let AllocatedBytes { device_bytes, pinned_bytes } = allocated();
+    let usage = scratch.device_usage();
+    let kept_bytes = device_bytes.saturating_sub(usage.in_use_bytes as u64);
+    let scratch_bytes = usage.reach_bytes as u64;
     (loaded.chosen.prepared.memory() == TensorMemory::Device).then(|| OnDevice {
-        kept_bytes: device_bytes.saturating_sub(scratch.device_usage().in_use_bytes as u64),
-        scratch_bytes: scratch.device_usage().reach_bytes as u64,
+        kept_bytes,
+        scratch_bytes,
         pinned_bytes,
+        // The area measured grows range by range, and has its whole size from the start where it is planned.
+        building_bytes: device_peak_bytes().saturating_sub(kept_bytes + scratch_bytes),
     })
 }
 
