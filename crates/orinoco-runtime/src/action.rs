@@ -12,6 +12,7 @@ use orinoco_telemetry::Event;
 
 use crate::progress::Progress;
 use crate::reloaded::{Reloaded, Reply};
+use crate::run_memory::AdmittedMemory;
 
 /// All that can happen to a run. `P` is a prepared change.
 pub(crate) enum Action<P> {
@@ -50,6 +51,8 @@ pub(crate) struct Applied {
     pub(crate) faults: Vec<Diagnosis>,
     /// Why streams could not join that can when the change is prepared once more.
     pub(crate) missed: Vec<Diagnosis>,
+    /// Memory that the change was admitted with, where the board has a budget.
+    pub(crate) memory: Option<Box<AdmittedMemory>>,
 }
 
 /// A stream that joined. Its sinks run; its source waits to be started.

@@ -10,6 +10,7 @@ use orinoco_config::Faults;
 use orinoco_model::{Model, Repository};
 use orinoco_telemetry::EventSink;
 
+use crate::planning::Measured;
 use crate::sinks::ModelNames;
 use crate::summary::summarise_model;
 use crate::{BoardEngines, LoadedModel, load_model};
@@ -23,6 +24,8 @@ pub(crate) struct KnownModel {
     /// It carries a state from frame to frame.
     pub(crate) has_state: bool,
     pub(crate) origin: Origin,
+    /// Memory that it needs, where the board has a budget.
+    pub(crate) measured: Option<Arc<Measured>>,
 }
 
 impl AsRef<BoardModel> for KnownModel {
@@ -49,6 +52,7 @@ impl KnownModel {
             names: Arc::new(ModelNames { name, engine: loaded.chosen.name, labels }),
             has_state: loaded.model.has_state(),
             origin,
+            measured: None,
         };
         Ok((known, loaded))
     }

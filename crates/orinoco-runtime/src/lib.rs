@@ -9,6 +9,8 @@
 //! streams join and leave.
 
 mod action;
+mod admission;
+mod areas;
 mod apply;
 mod available;
 mod change;
@@ -17,6 +19,7 @@ mod ended;
 mod endings;
 mod engines;
 mod events;
+mod track;
 mod joining;
 mod known;
 mod memory;
@@ -30,8 +33,10 @@ mod process;
 mod progress;
 mod readers;
 mod reloaded;
+mod scratch_size;
 mod run;
 mod running_board;
+mod run_memory;
 mod shared;
 mod shell;
 mod sinks;
@@ -41,7 +46,6 @@ mod supervisor;
 #[cfg(test)]
 mod testing;
 mod threads;
-mod track;
 
 pub use checks::faults_of;
 pub use engines::BoardEngines;
@@ -52,7 +56,7 @@ pub use orinoco_api::Summary;
 pub use outputs::{ExistingOutputs, OutputFile, TakenFiles, open_own_file};
 pub use paths::{data_dirs, repository, vars};
 pub use planning::{asked_to_measure, plan_board, planned_name};
-pub use process::{set_up_process, trim_heap};
+pub use process::{trim_heap, set_up_process};
 pub use progress::{OfflineStream, Progress, SlidingRate};
 pub use readers::reader_is_gone;
 pub use reloaded::Reloaded;

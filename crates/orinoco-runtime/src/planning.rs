@@ -4,26 +4,31 @@
 mod cache;
 mod child;
 mod measure;
+mod needs;
 
-use orinoco_board::{Board, BoardModel, BoardStream};
+use std::sync::Arc;
+
+use orinoco_board::Board;
 use orinoco_config::Faults;
 use orinoco_core::text::mebibytes;
 use orinoco_core::{Diagnosis, WithSubject, codes};
 use orinoco_infer::{CacheUnavailable, EngineContext, Scratch};
-use orinoco_media::source_needs;
-use orinoco_memory::{
-    Budget, BytesPerBatch, Domain, ModelNeeds, Needs, Plan, StreamNeeds, TensorNeeds, plan,
-};
+use orinoco_memory::{Budget, ChangeRefused, NeedsFault, PeakRefused, Plan, Refused, plan};
 use orinoco_model::Repository;
 use orinoco_pipeline::Stop;
 use orinoco_telemetry::{Event, EventSink};
 
 pub use self::child::asked_to_measure;
+pub use self::needs::planned_name;
 
-use self::cache::{MeasuredModel, find_or_measure};
-use self::measure::{Measured, OnDevice};
+pub(crate) use self::measure::Measured;
+pub(crate) use self::needs::stream_memory;
+
+use self::cache::find_or_measure;
 use crate::BoardEngines;
 use crate::available::available;
+use crate::scratch_size::ScratchSize;
+use crate::run_memory::needs_of;
 
 /// Plans the memory of a board; `None` where its file has no budget. Ends with `E0702` soon after `stop` is requested.
 pub fn plan_board(
@@ -33,257 +38,121 @@ pub fn plan_board(
     events: &dyn EventSink,
     stop: &Stop,
 ) -> Result<Option<Plan>, Faults> {
-    Ok(plan_with_scratch_sizes(board, engines, repository, events, stop)?.map(|(plan, _)| plan))
+    let measured = measure_models(board, |_| None, engines, repository, events, stop)?;
+    Ok(measured.map(|measured| plan_start(board, &measured, events)).transpose()?)
 }
 
-/// The same, with what each model computes in.
-pub(crate) fn plan_with_scratch_sizes(
+/// Figures of each model of a board that has a budget, else `None`. Those that are `known` are not measured again.
+pub(crate) fn measure_models(
     board: &Board,
+    known: impl Fn(usize) -> Option<Arc<Measured>>,
     engines: &BoardEngines,
     repository: &Repository,
     events: &dyn EventSink,
     stop: &Stop,
-) -> Result<Option<(Plan, Vec<ScratchSize>)>, Faults> {
-    let Some(budget) = board.memory else { return Ok(None) };
+) -> Result<Option<Vec<Arc<Measured>>>, Faults> {
+    if board.memory.is_none() {
+        return Ok(None);
+    }
     if let Err(CacheUnavailable::Untrusted(why)) = engines.context.cache() {
         events.emit(Event::CacheRefused { why: why.clone() });
     }
-    let measured = board.models.iter().map(|model| {
-        let found = find_or_measure(model, &board.inference, engines, repository, stop)?;
-        found.ok_or_else(|| Faults::from(stopped(board)))
-    });
-    let measured = measured.collect::<Result<Vec<_>, Faults>>()?;
-    let needs = needs_of(board, &measured)?;
-    match plan(&needs, Budget::Shared(budget)) {
-        Ok(plan) => Ok(Some((plan, measured.iter().map(|model| model.measured.scratch_size()).collect()))),
-        Err(refused) => {
-            events.emit(Event::MemoryRefused { table: refused.to_string() });
-            let bytes = refused.plan.bytes();
-            let (short, budget) = (mebibytes(bytes.saturating_sub(budget)), mebibytes(budget));
-            let cause = format!("it is {short} over its memory budget of {budget}");
-            let next = match &refused.suggestion {
-                Some(suggestion) => suggestion.change.to_string(),
-                None => format!("set budget = \"{} MiB\" or more", bytes.div_ceil(1 << 20)),
-            };
-            Err(Diagnosis::new(&codes::MEMORY_BUDGET, format!("board {}", board.name), cause, next).into())
+    let measured = board.models.iter().enumerate().map(|(index, model)| {
+        if let Some(known) = known(index) {
+            return Ok(known);
         }
-    }
+        let found = find_or_measure(model, &board.inference, engines, repository, stop)?;
+        found.map(Arc::new).ok_or_else(|| Faults::from(stopped(board)))
+    });
+    measured.collect::<Result<Vec<_>, Faults>>().map(Some)
 }
 
-/// The scratch area of each lane, as planned.
-pub(crate) fn scratches(
-    plan: &Plan,
-    lanes: usize,
-    context: &EngineContext,
-) -> Result<Vec<Scratch>, Diagnosis> {
-    let areas = |domain| {
-        let areas = plan.lanes(domain);
-        move |lane| usize::try_from(areas.get(&lane).copied().unwrap_or(0)).unwrap_or(usize::MAX)
+/// Plans the memory of a board that has a budget, with its streams on the lanes that a start deals them to.
+pub(crate) fn plan_start(
+    board: &Board,
+    measured: &[Arc<Measured>],
+    events: &dyn EventSink,
+) -> Result<Plan, Diagnosis> {
+    let revision = |model: usize| format!("model {model}");
+    let streams = board.streams.iter().enumerate();
+    let streams = streams
+        .map(|(index, stream)| stream_memory(board, stream, board.lane_of(index), measured, &revision));
+    let needs = needs_of(board.lanes_used(), streams.collect());
+    let budget = Budget::Shared(board.memory.expect("the board has a budget"));
+    let planned = plan(&needs.map_err(|fault| unsound(board, &fault))?, budget);
+    planned.map_err(|why| refused(board, &ChangeRefused::Needs(why), AfterRefusal::NothingRuns, events))
+}
+
+/// Consequence of a refusal for what runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AfterRefusal {
+    /// Nothing runs: the board was to be started.
+    NothingRuns,
+    /// The board runs on as it was, and a restart would load the other one.
+    RunsOn,
+}
+
+/// Reports why a board's memory is refused, with a table as an event, and the smallest change that fits.
+pub(crate) fn refused(
+    board: &Board,
+    why: &ChangeRefused,
+    after: AfterRefusal,
+    events: &dyn EventSink,
+) -> Diagnosis {
+    events.emit(Event::MemoryRefused { table: why.to_string() });
+    let (limit, least, when, suggestion) = match why {
+        ChangeRefused::Needs(refused) => {
+            let Refused { plan, suggestion } = &**refused;
+            (plan.budget, plan.spent(), "", suggestion)
+        }
+        ChangeRefused::Peak(refused) => {
+            let PeakRefused { change, suggestion } = &**refused;
+            (change.after.budget, change.peak(), " while it changes", suggestion)
+        }
     };
-    let (host_bytes, device_bytes) = (areas(Domain::Host), areas(Domain::Device));
-    let next = "free some memory, or lower the budget";
-    let make = |lane| {
-        // A lane without models of ours still gets a page: one way to do it is simpler than two.
-        let scratch = Scratch::new(host_bytes(lane).max(1)).map_err(|why| match available() {
+    let (Budget::Shared(limit), Budget::Shared(least)) = (limit, least) else {
+        unreachable!("boards have one budget")
+    };
+    let (excess, limit) = (mebibytes(least.saturating_sub(limit)), mebibytes(limit));
+    let cause = format!("it is {excess} over its memory budget of {limit}{when}");
+    let next = match (suggestion, after) {
+        (Some(suggestion), AfterRefusal::NothingRuns) => suggestion.change.to_string(),
+        (Some(suggestion), AfterRefusal::RunsOn) => {
+            format!("{}, or restart the daemon: the board fits by itself", suggestion.change)
+        }
+        (None, AfterRefusal::NothingRuns) => {
+            format!("set budget = \"{} MiB\" or more", least.div_ceil(1 << 20))
+        }
+        (None, AfterRefusal::RunsOn) => "restart the daemon: the board fits by itself".to_owned(),
+    };
+    Diagnosis::new(&codes::MEMORY_BUDGET, format!("board {}", board.name), cause, next)
+}
+
+/// Reports needs that no plan can be made for.
+pub(crate) fn unsound(board: &Board, fault: &NeedsFault) -> Diagnosis {
+    let next = "correct the board file";
+    Diagnosis::new(&codes::MEMORY_BUDGET, format!("board {}", board.name), fault.to_string(), next)
+}
+
+/// Maps the area of a lane.
+pub(crate) fn scratch(scratch_size: ScratchSize, context: &EngineContext) -> Result<Scratch, Diagnosis> {
+    let bytes = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
+    let made = || -> Result<Scratch, String> {
+        // A lane whose models compute elsewhere still gets a page: one way to do it is simpler than two.
+        let scratch = Scratch::new(bytes(scratch_size.host_bytes.max(1))).map_err(|why| match available() {
             Some(available) => format!("{why} failed: {available}"),
             None => why.to_string(),
         })?;
-        match device_bytes(lane) {
+        match bytes(scratch_size.device_bytes) {
             0 => Ok(scratch),
             bytes => scratch.with_device_area(context, bytes),
         }
     };
-    (0..lanes).map(|lane| make(lane).about(&codes::MEMORY_BUDGET, "the scratch area", next)).collect()
+    made().about(&codes::MEMORY_BUDGET, "the scratch area", "free some memory, or lower the budget")
 }
 
 /// The fault of a board that was stopped before it ran.
 pub(crate) fn stopped(board: &Board) -> Diagnosis {
     let (subject, cause) = (format!("board {}", board.name), "it was stopped before it started");
     Diagnosis::new(&codes::STOPPED, subject, cause, "start it again")
-}
-
-/// Bytes in which a model computes, or that a lane has for that.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct ScratchSize {
-    pub(crate) host_bytes: u64,
-    pub(crate) device_bytes: u64,
-}
-
-impl ScratchSize {
-    /// What a lane has.
-    pub(crate) fn of(scratch: &Scratch) -> Self {
-        let device_bytes = scratch.device_bytes() as u64;
-        Self { host_bytes: scratch.bytes() as u64 - device_bytes, device_bytes }
-    }
-
-    /// Enough for either of two models.
-    pub(crate) fn or(self, other: Self) -> Self {
-        Self {
-            host_bytes: self.host_bytes.max(other.host_bytes),
-            device_bytes: self.device_bytes.max(other.device_bytes),
-        }
-    }
-
-    /// Why a model that needs this cannot compute in `there`.
-    pub(crate) fn shortfall(self, there: Self) -> String {
-        let (needed, there, place) = match self.host_bytes > there.host_bytes {
-            true => (self.host_bytes, there.host_bytes, ""),
-            false => (self.device_bytes, there.device_bytes, " on the GPU"),
-        };
-        let (short, there) = (mebibytes(needed - there), mebibytes(there));
-        format!(
-            "a model needs {short} more{place} to compute in than the {there} that its lane was planned with"
-        )
-    }
-
-    /// Whether a model that needs this can compute in `there`.
-    pub(crate) fn fits(self, there: Self) -> bool {
-        self.host_bytes <= there.host_bytes && self.device_bytes <= there.device_bytes
-    }
-}
-
-/// The planned memory, and the areas that lanes compute in.
-pub(crate) struct Planned {
-    pub(crate) plan: Plan,
-    pub(crate) scratches: Vec<Scratch>,
-}
-
-impl Measured {
-    fn scratch_size(&self) -> ScratchSize {
-        let device_bytes = self.on_device.map_or(0, |device| device.scratch_bytes);
-        ScratchSize { host_bytes: self.scratch_bytes, device_bytes }
-    }
-}
-
-// --- needs -------------------------------------------------------------------------------------------------------------
-
-fn needs_of(board: &Board, measured: &[MeasuredModel]) -> Result<Needs, Diagnosis> {
-    let lanes = board.lanes_used();
-    let mut models = Vec::new();
-    for lane in 0..lanes {
-        let on_lane = |(index, _): &(usize, _)| board.lane_of(*index) == lane;
-        let streams = || board.streams.iter().enumerate().filter(on_lane).map(|(_, stream)| stream);
-        for (index, model) in board.models.iter().enumerate() {
-            if streams().any(|stream: &BoardStream| stream.models.contains(&index)) {
-                models.push(model_needs(model, &measured[index], lane));
-            }
-        }
-    }
-    let streams = board.streams.iter().map(stream_needs).collect();
-    let next = "correct the board file";
-    Needs::new(lanes, models, streams).about(&codes::MEMORY_BUDGET, format!("board {}", board.name), next)
-}
-
-/// What a model on a lane is called in plans: each lane has a session of its own.
-pub fn planned_name(model: &str, lane: usize) -> String {
-    if lane == 0 { model.to_owned() } else { format!("{model}@{lane}") }
-}
-
-fn model_needs(model: &BoardModel, measured: &MeasuredModel, lane: usize) -> ModelNeeds {
-    let MeasuredModel { revision, measured } = measured;
-    let batch = u32::try_from(model.batch).unwrap_or(u32::MAX);
-    let tensor = |(name, bytes): &(String, u64)| {
-        let each = bytes / u64::from(batch);
-        let bytes = match each * u64::from(batch) == *bytes {
-            true => BytesPerBatch { fixed_bytes: 0, item_bytes: each },
-            false => BytesPerBatch { fixed_bytes: *bytes, item_bytes: 0 },
-        };
-        TensorNeeds { name: name.clone(), bytes }
-    };
-    let mut weights = vec![(Domain::Host, measured.weights_bytes)];
-    if let Some(OnDevice { kept_bytes, pinned_bytes, .. }) = measured.on_device {
-        weights.extend([(Domain::Pinned, pinned_bytes), (Domain::Device, kept_bytes)]);
-    }
-    let (domain, scratch_bytes) = match measured.on_device {
-        Some(device) => (Domain::Device, device.scratch_bytes),
-        None => (Domain::Host, measured.scratch_bytes),
-    };
-    ModelNeeds {
-        name: planned_name(&model.name, lane),
-        revision: revision.clone(),
-        engine: measured.engine.clone(),
-        lane,
-        domain,
-        io_domain: Domain::Host,
-        weights,
-        scratch: BytesPerBatch { fixed_bytes: scratch_bytes, item_bytes: 0 },
-        tensors: measured.tensors.iter().map(tensor).collect(),
-        batch,
-    }
-}
-
-fn stream_needs(stream: &BoardStream) -> StreamNeeds {
-    let needs = source_needs(&stream.source, stream.queue_frames);
-    let frames = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
-    StreamNeeds {
-        name: stream.name.clone(),
-        revision: stream.source.to_string(),
-        domain: Domain::Host,
-        queue_frames: frames(stream.queue_frames),
-        slots: frames(needs.slots),
-        extra_slots: frames(needs.extra_slots),
-        frame_bytes: needs.frame_bytes,
-        driver_bytes: needs.driver_bytes,
-        uncounted: needs.uncounted.into_iter().map(str::to_owned).collect(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_model_on_the_gpu_has_a_share_of_every_memory() {
-        let on_host = Measured {
-            engine: "ort-cpu".into(),
-            weights_bytes: 5 << 20,
-            scratch_bytes: 3 << 20,
-            tensors: vec![("images".into(), 4096), ("boxes".into(), 100)],
-            building_bytes: 0,
-            on_device: None,
-        };
-        let (kept_bytes, scratch_bytes, pinned_bytes) = (20 << 20, 7 << 20, 3 << 20);
-        let device = OnDevice { kept_bytes, scratch_bytes, pinned_bytes, building_bytes: 0 };
-        let on_gpu = Measured {
-            engine: "ort-cuda".into(),
-            scratch_bytes: 0,
-            tensors: Vec::new(),
-            on_device: Some(device),
-            ..on_host.clone()
-        };
-        assert_eq!(on_host.scratch_size(), ScratchSize { host_bytes: 3 << 20, device_bytes: 0 });
-        assert_eq!(on_gpu.scratch_size(), ScratchSize { host_bytes: 0, device_bytes: 7 << 20 });
-
-        let models = [("cpu", &on_host), ("gpu", &on_gpu), ("larger", &on_gpu)];
-        let models = models.map(|(name, measured)| {
-            let measured = Measured {
-                on_device: measured.on_device.map(|device| OnDevice {
-                    scratch_bytes: device.scratch_bytes + name.len() as u64 * 4096,
-                    ..device
-                }),
-                ..measured.clone()
-            };
-            let measured = MeasuredModel { revision: "1".to_owned(), measured };
-            model_needs(&BoardModel::new(name, "m"), &measured, 0)
-        });
-        let needs = Needs::new(1, models.into(), Vec::new()).expect("they are sound");
-        let plan = plan(&needs, Budget::Shared(100 << 20)).expect("it fits");
-        expect_test::expect![[r#"
-            NAME             KIND             DOMAIN    MIB      BYTES  BASIS
-            cpu              weights          host      5.0    5242880  measured
-            gpu              weights          host      5.0    5242880  measured
-            larger           weights          host      5.0    5242880  measured
-            lane 0 (cpu)     scratch          host      3.0    3145728  measured
-            cpu              inputs, outputs  host      0.0       8192  measured
-            gpu              weights          pinned    3.0    3145728  measured
-            larger           weights          pinned    3.0    3145728  measured
-            gpu              weights          device   20.0   20971520  measured
-            larger           weights          device   20.0   20971520  measured
-            lane 0 (larger)  scratch          device    7.0    7364608  measured
-            total                             board    71.0   74481664
-            budget                            board   100.0  104857600"#]]
-        .assert_eq(&plan.to_string());
-        assert_eq!(plan.lanes(Domain::Host)[&0], 3 << 20);
-        assert_eq!(plan.lanes(Domain::Device)[&0], (7 << 20) + 6 * 4096, "they share the larger one's");
-    }
 }

@@ -4,8 +4,9 @@
 //! A start is the change of a board without streams, and goes the same way as a reload.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
-use orinoco_board::{Board, BoardStream};
+use orinoco_board::{Board, BoardModel, BoardStream};
 use orinoco_config::{FaultList, Faults};
 use orinoco_core::{Diagnosis, ModelId, StreamId, codes};
 use orinoco_infer::Scratch;
@@ -13,13 +14,16 @@ use orinoco_model::Repository;
 use orinoco_pipeline::{BoundPlan, ModelHold};
 
 use crate::LoadedModel;
+use crate::admission::{Admission, MeasureRequest, MemoryAsked, admit_reload, admit_start};
+use crate::areas::PreparedAreas;
 use crate::change::{Change, Difference, ModelFacts};
 use crate::checks::{check_joining, check_states};
 use crate::known::{KnownModel, Origin};
 use crate::outputs::{ExistingOutputs, TakenFiles, open_sinks};
 use crate::placement::{LaneView, LaneViews};
-use crate::planning::{Planned, ScratchSize, plan_with_scratch_sizes, scratches};
+use crate::planning::{Measured, measure_models, plan_start, scratch};
 use crate::process::trim_heap;
+use crate::run_memory::{AdmittedMemory, RunMemory};
 use crate::shared::{Shared, collect};
 use crate::stream::OpenStream;
 
@@ -36,6 +40,8 @@ pub(crate) struct RunningState {
     pub(crate) streams: Vec<(StreamId, Option<usize>)>,
     /// Its lanes; none before the start.
     pub(crate) lanes: Option<LaneViews>,
+    /// Its planned memory; none before the start, and where the board has no budget.
+    pub(crate) memory: Option<RunMemory>,
     /// Files that this run writes or has written.
     pub(crate) written: TakenFiles,
 }
@@ -45,7 +51,7 @@ impl RunningState {
     pub(crate) fn empty(board: &Board) -> Self {
         let running = Board { models: Vec::new(), streams: Vec::new(), ..board.clone() };
         let written = TakenFiles::default();
-        Self { running, models: Vec::new(), streams: Vec::new(), lanes: None, written }
+        Self { running, models: Vec::new(), streams: Vec::new(), lanes: None, memory: None, written }
     }
 }
 
@@ -71,15 +77,21 @@ pub(crate) struct Prepared {
     /// Models that lanes hold already, so that they are there when the streams join.
     pub(crate) holds: Vec<ModelHold>,
     pub(crate) leaving: Vec<StreamId>,
-    /// The planned memory, where this is the start of a board with a budget.
-    pub(crate) memory: Option<Planned>,
+    /// Its memory, where the board has a budget.
+    pub(crate) memory: Option<PreparedMemory>,
+}
+
+/// Memory of a prepared change.
+pub(crate) struct PreparedMemory {
+    pub(crate) admitted: AdmittedMemory,
+    pub(crate) areas: PreparedAreas,
 }
 
 /// Prepares the change from `base` to `board`. Takes as long as loading models takes; what runs is not touched. All faults
 /// of one kind come together.
 pub(crate) fn prepare(board: Board, base: RunningState, context: &Context) -> Result<Prepared, Faults> {
     let Context { shared, repository, own, .. } = context;
-    let RunningState { running, models: known, streams: on, lanes, written } = base;
+    let RunningState { running, models: known, streams: on, lanes, memory, written } = base;
     let is_start = lanes.is_none();
     let facts = model_facts(&board, &known, repository)?;
     let change = Change::between(&running, &board, &facts);
@@ -94,43 +106,57 @@ pub(crate) fn prepare(board: Board, base: RunningState, context: &Context) -> Re
     taken.extend(&written);
     let earlier = if is_start { context.earlier } else { ExistingOutputs::Kept };
     let outputs = open_sinks(new.iter().copied(), &mut taken, &written, earlier)?;
-    let planned =
-        plan_with_scratch_sizes(&board, &shared.engines, repository, &*shared.events, &shared.stop)?;
-    let (plan, scratch_sizes) = planned.unzip();
-    let scratch_sizes = scratch_sizes.unwrap_or_else(|| vec![ScratchSize::default(); board.models.len()]);
+    let ids = model_ids(&board, &change, &known, shared);
+    let figures: BTreeMap<usize, &KnownModel> =
+        change.models.staying.iter().map(|model| (model.wanted, &known[model.running].1)).collect();
+    let figures = |model: usize| figures.get(&model).and_then(|known| known.measured.clone());
+    let measured =
+        measure_models(&board, figures, &shared.engines, repository, &*shared.events, &shared.stop)?;
 
-    let mut models = Models::load(&board, &change, known, context)?;
-    shared.check_stop(&board)?;
-    check_states(&board.streams, &models.known())?;
-
-    let memory = match plan.filter(|_| is_start) {
-        Some(plan) => {
-            let scratches = scratches(&plan, board.lanes_used(), &shared.engines.context)?;
-            Some(Planned { plan, scratches })
-        }
-        None => None,
-    };
-    let mut lanes = lanes.unwrap_or_else(|| first_lanes(&board, memory.as_ref()));
+    let mut lanes = lanes.unwrap_or_else(|| first_lanes(&board));
     for lane in staying.iter().filter_map(|stream| on[stream.running].1) {
         lanes.lanes[lane].streams += 1;
     }
-    let (mut plans, mut holds, mut placed) = (BTreeMap::new(), Vec::new(), Vec::new());
-    for (&index, stream) in joining.iter().zip(&new) {
-        let needed = stream
-            .models
-            .iter()
-            .map(|model| scratch_sizes[*model])
-            .fold(ScratchSize::default(), ScratchSize::or);
-        // The memory plan of a start counts on streams being dealt as the board says.
-        let lane = if is_start { board.lane_of(index) } else { lanes.choose(stream, needed)? };
+    let revisions: Vec<String> = ids.iter().map(|id| format!("model {id}")).collect();
+    let before = board.memory.map(|budget| memory.unwrap_or_else(|| RunMemory::new(budget, board.lanes)));
+    let asked = MeasureRequest {
+        board: &board,
+        joining,
+        staying: &staying.iter().map(|stream| on[stream.running].0).collect::<Vec<_>>(),
+        memory: before.as_ref().zip(measured.as_deref()).map(|(run, measured)| MemoryAsked {
+            run,
+            measured,
+            revisions: &revisions,
+            loaded: &change.models.joining,
+        }),
+    };
+    let admission = match is_start {
+        true => admit_start(&asked, &*shared.events)?,
+        false => {
+            // A board that runs is one that can be started again.
+            if let Some(measured) = &measured {
+                plan_start(&board, measured, &*shared.events)?;
+            }
+            admit_reload(&asked, &lanes, &*shared.events)?
+        }
+    };
+    let Admission { lanes: placed, memory: admitted } = admission;
+    let memory = admitted.map(|admitted| lanes.prepare_areas(admitted, context)).transpose()?;
+
+    let mut models = Models::load(&board, &change, ListedModels { running: known, ids, measured }, context)?;
+    shared.check_stop(&board)?;
+    check_states(&board.streams, &models.known())?;
+
+    let (mut plans, mut holds) = (BTreeMap::new(), Vec::new());
+    for (stream, &lane) in new.iter().zip(&placed) {
         let of_lane = plans.entry(lane).or_default();
         holds.extend(models.bring(stream, &lanes.lanes[lane], of_lane, context)?);
-        placed.push((*stream, lane));
     }
+    let placed = new.iter().copied().zip(placed);
     // Last, since it begins the outputs: what fails before leaves none behind.
     let known = models.known_with_ids();
     let open = |((stream, lane), outputs)| OpenStream::new(stream, outputs, lane, &known, &shared.clock);
-    let joining = collect(placed.into_iter().zip(outputs).map(open))?;
+    let joining = collect(placed.zip(outputs).map(open))?;
     trim_heap();
     let leaving = leaving.iter().map(|stream| on[*stream].0).collect();
     let models = models.into_known();
@@ -168,10 +194,56 @@ fn refuse_fixed(board: &Board, change: &Change) -> Result<(), Diagnosis> {
 }
 
 /// The lanes of a board that starts.
-fn first_lanes(board: &Board, memory: Option<&Planned>) -> LaneViews {
-    let scratch = |lane: usize| memory.and_then(|memory| memory.scratches.get(lane)).cloned();
-    let lanes = (0..board.lanes).map(|lane| LaneView { entry: None, scratch: scratch(lane), streams: 0 });
-    LaneViews { lanes: lanes.collect(), is_planned: memory.is_some() }
+fn first_lanes(board: &Board) -> LaneViews {
+    let lane = |_| LaneView { entry: None, scratch: None, streams: 0 };
+    LaneViews { lanes: (0..board.lanes).map(lane).collect() }
+}
+
+impl LaneViews {
+    /// Maps areas for the lanes that streams join and that have none.
+    fn prepare_areas(
+        &mut self,
+        admitted: AdmittedMemory,
+        context: &Context,
+    ) -> Result<PreparedMemory, Diagnosis> {
+        let mut areas = PreparedAreas::default();
+        for (&lane, &scratch_size) in &admitted.areas {
+            let view = &mut self.lanes[lane].scratch;
+            match view {
+                Some(scratch) => drop(areas.kept.insert(lane, scratch.clone())),
+                None => {
+                    let made = view.insert(scratch(scratch_size, &context.shared.engines.context)?);
+                    areas.made.insert(lane, made.clone());
+                }
+            }
+        }
+        Ok(PreparedMemory { admitted, areas })
+    }
+}
+
+/// Ids of the board's models: those that stay keep theirs.
+fn model_ids(
+    board: &Board,
+    change: &Change,
+    known: &[(ModelId, KnownModel)],
+    shared: &Shared,
+) -> Vec<ModelId> {
+    let staying = |index: usize| change.models.staying.iter().find(|model| model.wanted == index);
+    let id = |index| match staying(index) {
+        Some(model) => known[model.running].0,
+        None => shared.stats.next_model(),
+    };
+    (0..board.models.len()).map(id).collect()
+}
+
+/// Models before those that join are loaded.
+struct ListedModels {
+    /// Those of the running board.
+    running: Vec<(ModelId, KnownModel)>,
+    /// Ids of the wanted board's models.
+    ids: Vec<ModelId>,
+    /// Figures of the wanted board's models, if it has a budget.
+    measured: Option<Vec<Arc<Measured>>>,
 }
 
 /// The models of the wanted board, by their indices in it.
@@ -188,24 +260,23 @@ struct BoardsModel {
 
 impl Models {
     /// Loads the models that join. Those that stay are as they were.
-    fn load(
-        board: &Board,
-        change: &Change,
-        running: Vec<(ModelId, KnownModel)>,
-        context: &Context,
-    ) -> Result<Self, Faults> {
+    fn load(board: &Board, change: &Change, listed: ListedModels, context: &Context) -> Result<Self, Faults> {
+        let ListedModels { running, ids, measured } = listed;
         let Context { shared, repository, .. } = context;
         let staying: BTreeMap<usize, usize> =
             change.models.staying.iter().map(|model| (model.wanted, model.running)).collect();
-        let make = |(index, spec)| match staying.get(&index) {
-            Some(&stays) => {
-                let (id, known) = running[stays].clone();
-                Ok(BoardsModel { id, known, loaded: None })
+        let joining = change.streams.joining.iter().flat_map(|stream| &board.streams[*stream].models);
+        let used: BTreeSet<usize> = joining.copied().collect();
+        let make = |(index, spec): (usize, &BoardModel)| {
+            let id = ids[index];
+            if let Some(&stays) = staying.get(&index) {
+                return Ok(BoardsModel { id, known: running[stays].1.clone(), loaded: None });
             }
-            None => {
-                let (known, loaded) = KnownModel::load(spec, &shared.engines, repository, &*shared.events)?;
-                Ok(BoardsModel { id: shared.stats.next_model(), known, loaded: Some(loaded) })
-            }
+            let (known, loaded) = KnownModel::load(spec, &shared.engines, repository, &*shared.events)?;
+            let measured = measured.as_ref().map(|measured| Arc::clone(&measured[index]));
+            // One that no stream uses was proved, and nothing of it stays.
+            let loaded = used.contains(&index).then_some(loaded);
+            Ok(BoardsModel { id, known: KnownModel { measured, ..known }, loaded })
         };
         let wanted = board.models.iter().enumerate().take_while(|_| !shared.stop.requested());
         Ok(Self { all: collect(wanted.map(make))? })

@@ -17,17 +17,18 @@ use orinoco_telemetry::{Event, SourceState};
 
 use crate::action::{Action, Applied, Effect, Joined, Rules, StreamEnd};
 use crate::apply::{Host, JoinFailure, apply};
+use crate::areas::LaneAreas;
 use crate::ended::{EndedStream, EndedStreams};
 use crate::joining::{Joiner, RunningStream};
 use crate::known::KnownModel;
 use crate::memory::{peak_bytes, resident_bytes};
 use crate::outputs::TakenFiles;
 use crate::placement::{LaneView, LaneViews};
-use crate::planning::Planned;
-use crate::prepare::{Context, Plans, Prepared, RunningState, prepare};
+use crate::prepare::{Context, Plans, Prepared, PreparedMemory, RunningState, prepare};
 use crate::progress::{OfflineStream, Progress};
 use crate::running_board::RunningBoard;
 use crate::stream::OpenStream;
+use crate::scratch_size::ScratchSize;
 use crate::summary::{Results, summarise, summarise_memory, summarise_stream, with_times};
 use crate::supervisor::Supervisor;
 use crate::threads::spawn;
@@ -52,7 +53,8 @@ pub(crate) struct Shell {
     end_unread: bool,
     board: RunningBoard<KnownModel>,
     ended_models: VecDeque<(ModelId, ModelSummary)>,
-    memory: Option<Planned>,
+    /// Areas that lanes compute in, where the board has a budget.
+    areas: LaneAreas,
     lanes: Vec<Option<RunningLane>>,
     streams: BTreeMap<StreamId, RunningStream>,
     joiner: Joiner,
@@ -87,9 +89,9 @@ pub(crate) struct Launch {
 
 impl Shell {
     /// Starts every thread of a board.
-    pub(crate) fn launch(mut prepared: Prepared, launch: Launch) -> Result<(Self, RunSupervisor), Faults> {
+    pub(crate) fn launch(prepared: Prepared, launch: Launch) -> Result<(Self, RunSupervisor), Faults> {
         let Launch { context, actions, watcher, look_every, end_unread, repeat_files } = launch;
-        let (board, memory) = (prepared.board.clone(), prepared.memory.take());
+        let board = prepared.board.clone();
         let started = context.shared.clock.now();
         let rules = Rules { look_every, repeat_files };
         let supervisor = Supervisor::new(board.clone(), rules, started);
@@ -100,7 +102,7 @@ impl Shell {
             lanes: (0..board.lanes).map(|_| None).collect(),
             board: RunningBoard::new(board),
             ended_models: VecDeque::new(),
-            memory,
+            areas: LaneAreas::default(),
             streams: BTreeMap::new(),
             joiner: Joiner::new(context.shared.clone()),
             context,
@@ -163,6 +165,8 @@ impl Shell {
                 }
             }
         }
+        let memory = supervisor.memory();
+        self.areas.retain(|lane| memory.is_some_and(|memory| memory.area(lane).is_some()));
         None
     }
 
@@ -225,13 +229,20 @@ impl Shell {
             (&stream.spec, &stream.models[..])
         });
         let (running, models) = self.board.with_streams(of_streams);
+        let memory = supervisor.memory().cloned();
+        let area = |lane| memory.as_ref().and_then(|memory| memory.area(lane));
         let lanes = self.lanes.iter().enumerate().map(|(index, lane)| LaneView {
             entry: lane.as_ref().map(|lane| lane.entry.clone()),
-            scratch: self.memory.as_ref().and_then(|memory| memory.scratches.get(index)).cloned(),
+            // In one without bytes nothing computes, so another may take its place.
+            scratch: self
+                .areas
+                .get(index)
+                .filter(|_| area(index).is_some_and(|area| area != ScratchSize::default()))
+                .cloned(),
             streams: 0,
         });
-        let lanes = Some(LaneViews { lanes: lanes.collect(), is_planned: self.memory.is_some() });
-        RunningState { running, models, streams, lanes, written: self.written() }
+        let lanes = Some(LaneViews { lanes: lanes.collect() });
+        RunningState { running, models, streams, lanes, memory, written: self.written() }
     }
 
     /// Files that were or are written.
@@ -249,12 +260,17 @@ impl Shell {
 
     /// Applies a prepared change.
     fn apply(&mut self, prepared: Prepared) -> Applied {
-        let Prepared { board, models, joining, plans, leaving, holds, .. } = prepared;
+        let Prepared { board, models, joining, plans, leaving, holds, memory } = prepared;
         for model in self.board.replace(board.clone(), models) {
             self.context.shared.stats.insert_model(model);
         }
+        let admitted = memory.map(|PreparedMemory { admitted, areas }| {
+            self.areas.extend(areas);
+            Box::new(admitted)
+        });
         let mut host = ChangeHost { shell: self, plans, holds, made: Vec::new() };
-        let applied = apply(&mut host, board, joining, leaving);
+        let mut applied = apply(&mut host, board, joining, leaving);
+        applied.memory = admitted;
         self.forget_models();
         applied
     }
@@ -394,7 +410,8 @@ impl Shell {
         }
         // Who is behind does without the last one.
         let _ = self.watcher.try_send(self.progress());
-        let planned = self.memory.as_ref().map(summarise_memory);
+        let memory = supervisor.memory();
+        let planned = memory.map(|memory| summarise_memory(memory.admitted(), self.areas.summary()));
         let (peak_bytes, end_bytes) = (peak_bytes(), self.latest_bytes.unwrap_or_else(resident_bytes));
         let memory = MemorySummary { peak_bytes, warm_bytes: self.warm_bytes, end_bytes, planned };
         let wall = self.now().since(self.started);

@@ -4,18 +4,16 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use orinoco_api::{
-    Dropped, EndState, Fault, LaneMemory, MemorySummary, ModelMemory, ModelSummary, PlannedMemory,
-    PowerSummary, RefusedJson, SUMMARY_SCHEMA, StageSummary, StreamSummary, Summary,
+    Dropped, EndState, Fault, LaneMemory, MemorySummary, ModelSummary, PlannedMemory, PowerSummary,
+    RefusedJson, SUMMARY_SCHEMA, StageSummary, StreamSummary, Summary,
 };
 use orinoco_core::Diagnosis;
-use orinoco_infer::Scratch;
-use orinoco_memory::Budget;
+use orinoco_memory::{Budget, Plan};
 use orinoco_telemetry::{DropCause, Histogram, ModelStats, Stage, StreamStats};
 
 use crate::LoadedModel;
 use crate::action::EndedBy;
 use crate::ended::AllEnded;
-use crate::planning::Planned;
 
 /// Results of a finished run, except those of its streams and models.
 pub(crate) struct Results {
@@ -85,27 +83,10 @@ pub(crate) fn with_times(model: ModelSummary, stats: &ModelStats) -> ModelSummar
     ModelSummary { pictures, replays, stages, graph_fallbacks, not_finite, ..model }
 }
 
-/// The plan beside what the engines did in it.
-pub(crate) fn summarise_memory(planned: &Planned) -> PlannedMemory {
-    let lane = |scratch: &Scratch| {
-        let usage = scratch.usage();
-        let owners = scratch.owners().into_iter().filter(|(_, usage)| usage.allocations > 0);
-        LaneMemory {
-            scratch_bytes: scratch.bytes() as u64,
-            used_bytes: usage.reach_bytes as u64,
-            used_on_device_bytes: scratch.device_usage().reach_bytes as u64,
-            outside: usage.refused,
-            models: owners
-                .map(|(model, usage)| ModelMemory { model, used_bytes: usage.reach_bytes as u64 })
-                .collect(),
-        }
-    };
-    let Budget::Shared(budget_bytes) = planned.plan.budget else { unreachable!("boards have one budget") };
-    PlannedMemory {
-        budget_bytes,
-        total_bytes: planned.plan.bytes(),
-        lanes: planned.scratches.iter().map(lane).collect(),
-    }
+/// Compares the plan that was admitted last with what the engines did in the areas of `lanes`.
+pub(crate) fn summarise_memory(plan: &Plan, lanes: Vec<LaneMemory>) -> PlannedMemory {
+    let Budget::Shared(budget_bytes) = plan.budget else { unreachable!("boards have one budget") };
+    PlannedMemory { budget_bytes, total_bytes: plan.bytes(), lanes }
 }
 
 pub(crate) fn summarise_stream(source: &str, stats: &StreamStats) -> StreamSummary {

@@ -23,6 +23,7 @@ use orinoco_telemetry::Event;
 
 use crate::action::{Action, Applied, Effect, EndedBy, Joined, Rules, StreamEnd};
 use crate::reloaded::{Reloaded, Reply, run_has_ended};
+use crate::run_memory::RunMemory;
 use crate::threads::hung;
 use state::{Change, Lane, Next, Phase, Source, Stream};
 
@@ -57,6 +58,8 @@ pub(crate) struct Supervisor<P> {
     next: Option<Next>,
     /// Faults of lanes for which the run ends.
     faults: Vec<Diagnosis>,
+    /// Planned memory, where the board has a budget.
+    memory: Option<RunMemory>,
     phase: Phase,
     by: EndedBy,
     /// When the run must have ended, once that was requested.
@@ -77,11 +80,12 @@ impl<P> Supervisor<P> {
         Self {
             rules,
             lanes: (0..board.lanes).map(|_| Lane::default()).collect(),
-            board,
             streams: BTreeMap::new(),
             change: Some(first),
             next: None,
             faults: Vec::new(),
+            memory: board.memory.map(|budget| RunMemory::new(budget, board.lanes)),
+            board,
             phase: Phase::Running,
             by: EndedBy::default(),
             end_max: None,
@@ -145,6 +149,11 @@ impl<P> Supervisor<P> {
     pub(crate) fn running(&self) -> impl Iterator<Item = (StreamId, Option<usize>)> {
         let staying = self.streams.iter().filter(|(_, stream)| !stream.left);
         staying.map(|(id, stream)| (*id, (!stream.has_ended()).then_some(stream.lane)))
+    }
+
+    /// Planned memory of the run, where the board has a budget.
+    pub(crate) fn memory(&self) -> Option<&RunMemory> {
+        self.memory.as_ref()
     }
 
     /// Whether the sinks of a stream have not ended.
@@ -220,9 +229,14 @@ impl<P> Supervisor<P> {
     }
 
     fn applied(&mut self, applied: Applied, now: Nanos) {
-        let Applied { board, joined, left, lanes, mut faults, missed } = applied;
+        let Applied { board, joined, left, lanes, mut faults, missed, memory } = applied;
         let Some(mut change) = self.change.take() else { return };
         self.board = board.unwrap_or_else(|| self.board.clone());
+        if let Some((held, admitted)) = self.memory.as_mut().zip(memory) {
+            let joined = joined.iter().map(|joined| (joined.stream, &*joined.name));
+            let names = self.board.streams.iter().map(|stream| &*stream.name);
+            held.apply(*admitted, joined, names);
+        }
         for lane in lanes {
             self.lanes[lane].runs = true;
         }
@@ -366,6 +380,9 @@ impl<P> Supervisor<P> {
         let lost: Vec<StreamId> = lost.map(|(id, _)| *id).collect();
         // They are not on what runs any more, and are on what is wanted: preparing that change starts them again.
         for stream in lost {
+            if let Some(memory) = self.memory.as_mut().filter(|_| !self.streams[&stream].left) {
+                memory.lose(stream);
+            }
             self.leave(stream);
         }
         self.next.get_or_insert_with(Next::again).restarts.push(why);
@@ -481,6 +498,9 @@ impl<P> Supervisor<P> {
                 continue;
             }
             stream.retired = true;
+            if let Some(memory) = &mut self.memory {
+                memory.release(*id);
+            }
             let source = std::mem::replace(&mut stream.source, Source::Retired);
             if let (Source::Ended(source), Some(sink)) = (source, stream.sink.take()) {
                 self.effects.push(Effect::Retire(*id, StreamEnd { source, sink }));

@@ -54,7 +54,7 @@ pub(crate) fn known(folder: &str) -> KnownModel {
                       "pictures": 0, "replays": 0, "stages": [], "refused": []}"#;
     let summary = serde_json::from_str(summary).expect("it is one");
     let names = Arc::new(ModelNames { name: "m".to_owned(), engine: "none", labels: Vec::new() });
-    KnownModel { spec, summary, names, has_state: false, origin }
+    KnownModel { spec, summary, names, has_state: false, origin, measured: None }
 }
 
 pub(crate) fn demo_model() -> String {

@@ -22,21 +22,14 @@ const METHOD: u32 = 3;
 /// Mode of what is kept in the cache.
 const KEPT_MODE: u32 = 0o600;
 
-/// A model of the board, measured.
-pub(super) struct MeasuredModel {
-    /// Which model it is: the key of its figures in the cache, which covers its file, description, batch and engines.
-    pub(super) revision: String,
-    pub(super) measured: Measured,
-}
-
-/// The figures of a model, from the cache or a child process; `None` when `stop` was requested first.
+/// Figures of a model, from the cache or a child process; `None` when `stop` was requested first.
 pub(super) fn find_or_measure(
     model: &BoardModel,
     inference: &Inference,
     engines: &BoardEngines,
     repository: &Repository,
     stop: &Stop,
-) -> Result<Option<MeasuredModel>, Faults> {
+) -> Result<Option<Measured>, Faults> {
     let asked = MeasureRequest {
         model: model.model.clone(),
         batch: model.batch,
@@ -46,19 +39,18 @@ pub(super) fn find_or_measure(
         roots: repository.roots.clone(),
         data: repository.data.clone(),
     };
-    let revision = cache_key(&asked, engines, model, repository)?;
     let cache = engines.context.cache().ok();
-    let file = format!("{revision}.json");
+    let file = format!("{}.json", cache_key(&asked, engines, model, repository)?);
     let kept = cache.map(|cache| CachedNeeds { cache, file: cache.folder().join("memory").join(file) });
     if let Some(measured) = kept.as_ref().and_then(CachedNeeds::read) {
-        return Ok(Some(MeasuredModel { revision, measured }));
+        return Ok(Some(measured));
     }
     // A file that is not the one described is refused here, because a child's fault would be worded as one of measuring.
     repository.describe(&model.model)?;
     let Some(measured) = measure_in_child(&asked, &model.name, stop)? else { return Ok(None) };
     // A cache that cannot be written costs time, and nothing else.
     let _ = kept.map(|kept| kept.write(&measured));
-    Ok(Some(MeasuredModel { revision, measured }))
+    Ok(Some(measured))
 }
 
 /// A model's needs in the cache.

@@ -11,7 +11,7 @@ use orinoco_core::{
 #[cfg(feature = "cuda")]
 use orinoco_infer::{AllocatedBytes, allocated, device_peak_bytes};
 use orinoco_infer::{ElementsMut, Scratch, Session, TensorMemory};
-use orinoco_memory::Mib;
+use orinoco_memory::{Domain, Mib};
 use orinoco_model::Repository;
 use orinoco_pipeline::{Executor, Frame, MonotonicClock, Slot, SlotPool};
 use serde::{Deserialize, Serialize};
@@ -20,6 +20,7 @@ use crate::available::{Available, available};
 use crate::memory::{peak_bytes, reset_peak, resident_bytes};
 use crate::models::{bind_session, session_for};
 use crate::process::trim_heap;
+use crate::scratch_size::ScratchSize;
 use crate::{BoardEngines, LoadedModel, Quiet, load_model};
 
 /// Largest area in which a model is measured. It is mapped, and only what is touched is taken from the machine.
@@ -41,7 +42,7 @@ pub(super) struct MeasureRequest {
 
 /// What a model needs on this machine.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Measured {
+pub(crate) struct Measured {
     pub(super) engine: String,
     /// What stays: weights, and what the engine made of them.
     pub(super) weights_bytes: u64,
@@ -69,6 +70,40 @@ pub(super) struct OnDevice {
     pub(super) pinned_bytes: u64,
     /// The most that was allocated at one time, in addition to what stays and the area.
     pub(super) building_bytes: u64,
+}
+
+impl Measured {
+    /// Memory that the model computes in.
+    pub(crate) fn scratch_size(&self) -> ScratchSize {
+        let device_bytes = self.on_device.map_or(0, |device| device.scratch_bytes);
+        ScratchSize { host_bytes: self.scratch_bytes, device_bytes }
+    }
+
+    /// Bytes that building the model takes for a while, in addition to what stays.
+    pub(crate) fn building(&self) -> Vec<(Domain, u64)> {
+        let on_device = self.on_device.map_or(0, |device| device.building_bytes);
+        vec![(Domain::Host, self.building_bytes), (Domain::Device, on_device)]
+    }
+
+    /// Bytes that loading and proving the model takes if no stream uses it: then nothing of it stays.
+    pub(crate) fn proving(&self) -> Vec<(Domain, u64)> {
+        let mut bytes = self.building();
+        let tensors = self.tensors.iter().map(|(_, bytes)| bytes).sum();
+        bytes.extend([(Domain::Host, self.weights_bytes), (Domain::Host, tensors)]);
+        if let Some(OnDevice { kept_bytes, pinned_bytes, .. }) = self.on_device {
+            bytes.extend([(Domain::Pinned, pinned_bytes), (Domain::Device, kept_bytes)]);
+        }
+        bytes
+    }
+}
+
+#[cfg(test)]
+impl Measured {
+    /// Figures of a model on the CPU, in bytes.
+    pub(crate) fn on_host(weights_bytes: u64, scratch_bytes: u64, building_bytes: u64) -> Self {
+        let (engine, tensors) = ("tract".to_owned(), Vec::new());
+        Self { engine, weights_bytes, scratch_bytes, tensors, building_bytes, on_device: None }
+    }
 }
 
 /// Loads a model and runs it on noise, in this process, which does nothing else.

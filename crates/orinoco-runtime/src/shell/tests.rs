@@ -1,7 +1,9 @@
 #![expect(clippy::disallowed_methods, reason = "the tests wait for real threads")]
 
 use super::*;
+use crate::Quiet;
 use crate::outputs::ExistingOutputs;
+use crate::planning::plan_board;
 use crate::prepare::Plans;
 use crate::reloaded::{Reloaded, Reply};
 use crate::stream::OpenStream;
@@ -239,4 +241,69 @@ fn a_model_that_is_gone_from_the_board_is_forgotten_and_summed_up() {
         (1, 0, 0)
     );
     assert_eq!(run.end().models.len(), 1);
+}
+
+/// A board with a budget of exactly what its plan takes, and `more` bytes.
+fn with_budget(mut board: Board, more: u64) -> Board {
+    board.memory = Some(1 << 30);
+    let context = context(&board, Arc::new(Quiet), ExistingOutputs::Overwritten);
+    let (engines, stop) = (&context.shared.engines, &context.shared.stop);
+    let plan = plan_board(&board, engines, &context.repository, &Quiet, stop);
+    let plan = plan.unwrap_or_else(|why| panic!("{why}")).expect("it has a budget");
+    Board { memory: Some(plan.bytes() + more), ..board }
+}
+
+fn running_bytes(run: &ByHand) -> u64 {
+    run.supervisor.memory().expect("the board has a budget").running().bytes()
+}
+
+#[test]
+fn a_change_counts_next_to_what_runs_until_that_has_ended() {
+    let (one, two) = (board(2, &[("a", ENDLESS)]), board(2, &[("a", ENDLESS), ("b", ENDLESS)]));
+    let two = with_budget(two, 0);
+    let budget = two.memory.expect("it was set");
+    let mut run = ByHand::start(two.clone());
+    assert_eq!(running_bytes(&run), budget);
+    let mut changed = two.clone();
+    changed.streams[1].latency_max = Some(Duration::from_secs(1));
+    let (prepared, told) = run.prepare(changed.clone());
+    assert!(run.shell.act(&mut run.supervisor, prepared).is_none());
+    let faults = told.try_recv().expect("it was refused").expect_err("both do not fit");
+    assert_eq!(faults.as_slice()[0].code.id, codes::MEMORY_BUDGET.id);
+    assert!(faults.to_string().contains("while it changes"), "{faults}");
+
+    run.log.wait("b live", 1);
+    assert_eq!(run.reload(Board { memory: Some(budget), ..one }).left, ["b"]);
+    assert_eq!(running_bytes(&run), budget, "b is on its way out");
+    for _ in 0..2 {
+        let ended = run.receive(|action| matches!(action, Action::SourceEnded(..) | Action::SinkEnded(..)));
+        assert!(run.shell.act(&mut run.supervisor, ended).is_none());
+    }
+    assert_eq!(running_bytes(&run), budget / 2);
+    assert_eq!(run.reload(changed).joined, ["b"]);
+    assert_eq!(run.end().memory.planned.expect("it was planned").total_bytes, budget);
+}
+
+#[test]
+fn a_lane_that_fails_starts_again_within_a_budget_that_it_fills() {
+    let board = with_budget(board(2, &[("a", ENDLESS), ("b", ENDLESS)]), 0);
+    let mut run = ByHand::start(board.clone());
+    run.supervisor.allow_restarts();
+    run.log.wait("b live", 1);
+    run.shell.lanes[1].as_ref().expect("it runs").entry.close();
+    let lane = run.receive(|action| matches!(action, Action::LaneEnded(..)));
+    let Action::LaneEnded(1, _) = lane else { panic!("another lane") };
+    let why = Diagnosis::new(&codes::ENGINE_RUN, "engine", "it is broken", "nothing");
+    assert!(run.shell.act(&mut run.supervisor, Action::LaneEnded(1, Err(why))).is_none());
+    assert_eq!(running_bytes(&run), board.memory.expect("it was set"), "what b had is kept for it");
+    let prepared = run.receive(|action| matches!(action, Action::Prepared(_)));
+    assert!(run.shell.act(&mut run.supervisor, prepared).is_none());
+    // The old source ends; then the new one starts.
+    while run.log.places("b live").len() < 2 {
+        let action = run.actions.recv_timeout(Duration::from_millis(20)).unwrap_or(Action::Tick);
+        assert!(run.shell.act(&mut run.supervisor, action).is_none());
+    }
+    assert_eq!(running_bytes(&run), board.memory.expect("it was set"));
+    let summary = run.end();
+    assert!(summary.faults.is_empty(), "{:?}", summary.faults);
 }

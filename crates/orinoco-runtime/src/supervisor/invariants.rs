@@ -18,6 +18,10 @@ impl<P> Supervisor<P> {
                 assert!(!self.by.stop, "stream {id} waits although a stop was requested");
             }
         }
+        if let Some(memory) = &self.memory {
+            let running = memory.running();
+            assert!(running.budget.covers(running.spent()), "more is held than the budget:\n{running}");
+        }
         let is_idle = self.change.is_none() && self.next.is_some();
         assert!(!is_idle, "a change is wanted, and nobody prepares it");
         assert!(self.next.is_none() || !self.by.stop, "a change is wanted of a run that ends");

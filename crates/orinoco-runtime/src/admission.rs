@@ -1,0 +1,191 @@
+//! Admission of a change: the lanes that its streams join, and whether its memory fits at its peak.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use orinoco_board::Board;
+use orinoco_core::{Diagnosis, StreamId};
+use orinoco_memory::{ChangeRefused, Domain, ModelNeeds, NeedsFault, PlanChange, admit_change};
+use orinoco_telemetry::EventSink;
+
+use crate::placement::{LaneViews, NewAreas};
+use crate::planning::{AfterRefusal, Measured, refused, stream_memory, unsound};
+use crate::scratch_size::ScratchSize;
+use crate::run_memory::{AdmittedMemory, RunMemory, StreamMemory};
+
+/// A change as far as placement and memory are concerned.
+pub(crate) struct MeasureRequest<'a> {
+    /// The board that is wanted.
+    pub(crate) board: &'a Board,
+    /// Streams of it that join.
+    pub(crate) joining: &'a [usize],
+    /// Streams that run and go on.
+    pub(crate) staying: &'a [StreamId],
+    /// Memory of the run, where the board has a budget.
+    pub(crate) memory: Option<MemoryAsked<'a>>,
+}
+
+/// Memory of a change.
+pub(crate) struct MemoryAsked<'a> {
+    /// Memory of the run before the change.
+    pub(crate) run: &'a RunMemory,
+    /// Figures of the board's models.
+    pub(crate) measured: &'a [Arc<Measured>],
+    /// Which model of the run each of the board's is.
+    pub(crate) revisions: &'a [String],
+    /// Models of the board that are loaded for the change.
+    pub(crate) loaded: &'a [usize],
+}
+
+/// A change that was admitted.
+pub(crate) struct Admission {
+    /// Lane of each stream that joins.
+    pub(crate) lanes: Vec<usize>,
+    /// Memory of the change, where the board has a budget.
+    pub(crate) memory: Option<AdmittedMemory>,
+}
+
+/// Reason why a change is not admitted.
+#[derive(Debug)]
+enum RefusedEngine {
+    /// A stream has no lane to join.
+    Lane(Diagnosis),
+    /// No plan can be made.
+    Needs(NeedsFault),
+    /// The change does not fit the budget.
+    Memory(ChangeRefused),
+}
+
+/// Admits a start: streams are on the lanes that the board deals them to, and its memory is the plan's. What building takes
+/// is not added: models are loaded before any stream has frames.
+pub(crate) fn admit_start(
+    asked: &MeasureRequest<'_>,
+    events: &dyn EventSink,
+) -> Result<Admission, Diagnosis> {
+    let lanes: Vec<usize> = asked.joining.iter().map(|stream| asked.board.lane_of(*stream)).collect();
+    let memory = match &asked.memory {
+        Some(memory) => admit_memory(asked, memory, &lanes, &[]).map(Some),
+        None => Ok(None),
+    };
+    let memory = memory.map_err(|why| report(asked.board, why, AfterRefusal::NothingRuns, events))?;
+    Ok(Admission { lanes, memory })
+}
+
+/// Admits a change of what runs: `lanes` are as they are, with the number of streams that stay on each.
+///
+/// With a budget, streams first go to the lanes with the fewest streams. A lane that has no area is given one. Where that does
+/// not fit, they go to lanes that have one, which takes less memory.
+pub(crate) fn admit_reload(
+    asked: &MeasureRequest<'_>,
+    lanes: &LaneViews,
+    events: &dyn EventSink,
+) -> Result<Admission, Diagnosis> {
+    let Some(memory) = &asked.memory else {
+        let lanes = place(asked, lanes.clone(), NewAreas::Allowed)?;
+        return Ok(Admission { lanes, memory: None });
+    };
+    let admit = |new_areas| {
+        let lanes = place(asked, lanes.clone(), new_areas).map_err(RefusedEngine::Lane)?;
+        let building = building(asked, memory, &lanes);
+        let memory = admit_memory(asked, memory, &lanes, &building)?;
+        Ok(Admission { lanes, memory: Some(memory) })
+    };
+    let admission = admit(NewAreas::Allowed).or_else(|why| admit(NewAreas::None).map_err(|_| why));
+    admission.map_err(|why| report(asked.board, why, AfterRefusal::RunsOn, events))
+}
+
+/// Chooses the lane of each stream that joins.
+fn place(
+    asked: &MeasureRequest<'_>,
+    mut lanes: LaneViews,
+    new_areas: NewAreas,
+) -> Result<Vec<usize>, Diagnosis> {
+    let joining = asked.joining.iter().map(|stream| &asked.board.streams[*stream]);
+    let chosen = joining.map(|stream| {
+        let Some(MemoryAsked { run, measured, .. }) = &asked.memory else {
+            return lanes.choose(stream, ScratchSize::default(), None, new_areas);
+        };
+        let needed = stream.models.iter().map(|model| measured[*model].scratch_size());
+        lanes.choose(
+            stream,
+            needed.fold(ScratchSize::default(), ScratchSize::or),
+            run.lost_lane(&stream.name),
+            new_areas,
+        )
+    });
+    chosen.collect()
+}
+
+/// Memory of the streams that join `lanes`.
+fn joining(asked: &MeasureRequest<'_>, memory: &MemoryAsked<'_>, lanes: &[usize]) -> Vec<StreamMemory> {
+    let revision = |model: usize| memory.revisions[model].clone();
+    let joining = asked.joining.iter().zip(lanes);
+    let streams = joining.map(|(stream, lane)| {
+        let stream = &asked.board.streams[*stream];
+        stream_memory(asked.board, stream, *lane, memory.measured, &revision)
+    });
+    streams.collect()
+}
+
+/// Admits the memory of streams that join `lanes`, while building takes `building` bytes.
+fn admit_memory(
+    asked: &MeasureRequest<'_>,
+    memory: &MemoryAsked<'_>,
+    lanes: &[usize],
+    building: &[(Domain, u64)],
+) -> Result<AdmittedMemory, RefusedEngine> {
+    let streams = joining(asked, memory, lanes);
+    let needs = memory.run.needs_after(asked.staying, &streams).map_err(RefusedEngine::Needs)?;
+    let change = admit_change(&memory.run.running(), &needs, building).map_err(RefusedEngine::Memory)?;
+    let PlanChange { after: plan, .. } = change;
+    let on = |domain| {
+        let areas = plan.lanes(domain);
+        move |lane| areas.get(&lane).copied().unwrap_or(0)
+    };
+    let (host_bytes, device_bytes) = (on(Domain::Host), on(Domain::Device));
+    let lanes: BTreeSet<usize> = lanes.iter().copied().collect();
+    let areas = lanes
+        .into_iter()
+        .map(|lane| (lane, ScratchSize { host_bytes: host_bytes(lane), device_bytes: device_bytes(lane) }));
+    Ok(AdmittedMemory { areas: areas.collect(), plan, streams })
+}
+
+/// Bytes that building takes for a while, by domain: models are built one after another, so it is the most that one of them
+/// takes. Models of streams that take over what was kept for them are built in the place of those that were there.
+fn building(asked: &MeasureRequest<'_>, memory: &MemoryAsked<'_>, lanes: &[usize]) -> Vec<(Domain, u64)> {
+    let joining = joining(asked, memory, lanes);
+    let is_kept = |stream: &&StreamMemory| memory.run.kept_for(stream).is_some();
+    let (kept, new): (Vec<&StreamMemory>, Vec<_>) = joining.iter().partition(is_kept);
+    let uses = |streams: &[&StreamMemory], index: usize| {
+        let is_it = |model: &&ModelNeeds| model.revision == memory.revisions[index];
+        let models = streams.iter().flat_map(|stream| &stream.models).filter(is_it);
+        models.filter(|model| !memory.run.has_model(model)).count() > 0
+    };
+    let mut most = BTreeMap::<Domain, u64>::new();
+    for (index, measured) in memory.measured.iter().enumerate() {
+        let is_new = uses(&new, index);
+        let bytes = match memory.loaded.contains(&index) && !is_new && !uses(&kept, index) {
+            true => measured.proving(),
+            false if is_new => measured.building(),
+            false => continue,
+        };
+        let mut of_model = BTreeMap::<Domain, u64>::new();
+        bytes.into_iter().for_each(|(domain, bytes)| *of_model.entry(domain).or_default() += bytes);
+        for (domain, bytes) in of_model {
+            let most = most.entry(domain).or_default();
+            *most = bytes.max(*most);
+        }
+    }
+    most.into_iter().collect()
+}
+
+fn report(board: &Board, why: RefusedEngine, after: AfterRefusal, events: &dyn EventSink) -> Diagnosis {
+    match why {
+        RefusedEngine::Lane(why) => why,
+        RefusedEngine::Needs(fault) => unsound(board, &fault),
+        RefusedEngine::Memory(why) => refused(board, &why, after, events),
+    }
+}
+
+#[cfg(test)]
+mod tests;
