@@ -4,13 +4,14 @@
 #![allow(clippy::print_stdout, reason = "tests say what they skip")]
 
 use std::fs::{self, Permissions};
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, ChildStderr, Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use orinoco_api::Summary;
+use orinoco_api::{ResultLine, Summary};
 use orinoco_tests::{assert_one_sentence, binary, engines, orinoco, root, shared, signal, wait};
 use serde_json::Value;
 
@@ -336,5 +337,161 @@ fn sigterm_while_a_model_is_measured_ends_the_program_and_the_measuring() {
             }),
             "{program}"
         );
+    }
+}
+
+/// A daemon on a board with a budget and two lanes, which is reloaded.
+struct Daemon {
+    child: Child,
+    journal: BufReader<ChildStderr>,
+    dir: PathBuf,
+    budget: u64,
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        // After a failure; otherwise it has ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Daemon {
+    fn start(dir: &Path, budget: u64, streams: &[(&str, &str)]) -> Self {
+        let board = reloaded_board(dir, budget, streams);
+        let mut command = Command::new(binary("orinocod"));
+        command.arg("--board").arg(board).arg("--summary").arg(dir.join("summary.json"));
+        command.env("XDG_CACHE_HOME", dir.join("cache")).env("NO_COLOR", "1").current_dir(root());
+        if let Some(library) = library() {
+            command.env("ORT_DYLIB_PATH", library);
+        }
+        let mut child = command.stderr(Stdio::piped()).spawn().expect("starts");
+        let journal = BufReader::new(child.stderr.take().expect("piped"));
+        let mut daemon = Self { child, journal, dir: dir.to_owned(), budget };
+        daemon.read_until("state=live");
+        daemon
+    }
+
+    /// The lines of the journal up to one with `words`.
+    fn read_until(&mut self, words: &str) -> String {
+        let mut lines = String::new();
+        loop {
+            let begin = lines.len();
+            let bytes = self.journal.read_line(&mut lines).expect("text");
+            assert!(bytes > 0, "it ended without `{words}`:\n{lines}");
+            if lines[begin..].contains(words) {
+                return lines;
+            }
+        }
+    }
+
+    /// Reloads another board; returns what the journal says of it.
+    fn reload(&mut self, streams: &[(&str, &str)]) -> String {
+        reloaded_board(&self.dir, self.budget, streams);
+        signal(&self.child, "HUP");
+        self.read_until("reloaded")
+    }
+
+    fn status_bytes(&self, field: &str) -> u64 {
+        let text = fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("it runs");
+        let line = text.lines().find_map(|line| line.strip_prefix(field)).expect("a field");
+        line.split_whitespace().next().and_then(|kib| kib.parse::<u64>().ok()).expect("a number") * 1024
+    }
+}
+
+/// A board of streams, each with its name and its model.
+fn reloaded_board(dir: &Path, budget: u64, streams: &[(&str, &str)]) -> PathBuf {
+    let engine = engines().first().copied().expect("tract is linked in");
+    let model = root().join("models/person-nano").display().to_string();
+    let mut text = format!(
+        "version = 1\nlanes = 2\n[memory]\nbudget = '{budget}'\n[inference]\nengines = ['{engine}']\n\
+         [[sink]]\nname = 's'\nkind = 'jsonl'\npath = '{}'\n",
+        dir.join("{stream}.jsonl").display()
+    );
+    for (name, threshold) in [("m", 0.3), ("other", 0.4), ("third", 0.5)] {
+        // Another setting makes another model of the run; one that no stream uses is not listed.
+        if streams.iter().any(|(_, model)| *model == name) {
+            text.push_str(&format!(
+                "[[model]]\nname = '{name}'\nmodel = '{model}'\nscore_threshold = {threshold}\n"
+            ));
+        }
+    }
+    for (name, model) in streams {
+        text.push_str(&format!(
+            "[[stream]]\nname = '{name}'\nsource = 'test://ball?pace=pts&width=320&height=240'\n\
+             models = ['{model}']\nsinks = ['s']\n"
+        ));
+    }
+    let path = dir.join("lanes.toml");
+    fs::write(&path, text).expect("written");
+    path
+}
+
+fn planned_bytes(dir: &Path, streams: &[(&str, &str)]) -> u64 {
+    let board = reloaded_board(dir, 1 << 40, streams);
+    let planned = run(&["memory", "--json"], &board, &dir.join("cache"));
+    assert!(planned.status.success(), "{}", String::from_utf8_lossy(&planned.stderr));
+    let planned: Value = serde_json::from_slice(&planned.stdout).expect("JSON");
+    planned["total_bytes"].as_u64().expect("a number")
+}
+
+#[test]
+fn a_reload_is_admitted_at_its_peak_and_what_leaves_gives_its_memory_back() {
+    let dir = tempfile::tempdir().expect("temporary folder");
+    let dir = dir.path();
+    let (a, ab) = ([("a", "m")], [("a", "m"), ("b", "other")]);
+    let (alone, both) = (planned_bytes(dir, &a), planned_bytes(dir, &ab));
+    let kept =
+        fs::read_dir(dir.join("cache/orinoco/memory")).expect("kept").flatten().next().expect("measured");
+    let kept: Value = serde_json::from_slice(&fs::read(kept.path()).expect("readable")).expect("JSON");
+    let building = kept["building_bytes"].as_u64().expect("a number");
+    println!("{alone} bytes with one stream, {both} with two, {building} to build a model");
+
+    let mut daemon = Daemon::start(dir, both + building, &a);
+    let before = daemon.status_bytes("VmRSS:");
+    // The second lane had no stream at the start.
+    let journal = daemon.reload(&ab);
+    assert!(journal.contains("reloaded joined=b left=- stayed=1"), "{journal}");
+    let grown = daemon.status_bytes("VmHWM:").saturating_sub(before);
+    println!("resident memory grew by {grown} bytes at its peak");
+    // What the first stream touches meanwhile, and threads, are not the change's.
+    let planned = both - alone + building;
+    assert!(grown <= planned + (16 << 20), "{grown} bytes, and {planned} were planned");
+
+    let other = [("a", "m"), ("b", "third")];
+    let journal = daemon.reload(&other);
+    for words in
+        ["not reloaded", "E0305", "while it changes", "goes", "building", "peak", "restart the daemon"]
+    {
+        assert!(journal.contains(words), "`{words}` in\n{journal}");
+    }
+    let journal = daemon.reload(&a);
+    assert!(journal.contains("reloaded joined=- left=b stayed=1"), "{journal}");
+    // The memory of b is given back when its last frame is through, which the journal does not say.
+    let fits = (0..50).any(|_| {
+        thread::sleep(Duration::from_millis(100));
+        daemon.reload(&other).contains("reloaded joined=b left=- stayed=1")
+    });
+    assert!(fits, "it does not fit after b has left");
+    signal(&daemon.child, "TERM");
+    daemon.read_until("summary");
+    assert!(daemon.child.wait().expect("waits").success());
+
+    let summary: Summary =
+        serde_json::from_slice(&fs::read(dir.join("summary.json")).expect("written")).expect("JSON");
+    let names: Vec<&str> = summary.streams.iter().map(|stream| stream.name.as_str()).collect();
+    assert_eq!(names, ["a", "b", "b"]);
+    for (stream, file) in summary.streams.iter().zip(["a.jsonl", "b.jsonl", "b-2.jsonl"]) {
+        assert!(stream.dropped.is_empty() && stream.frames_out > 0, "{stream:?}");
+        let text = fs::read_to_string(dir.join(file)).expect("written");
+        let line = |line| serde_json::from_str::<ResultLine>(line).expect("a result").seq;
+        let numbers: Vec<u64> = text.lines().map(line).collect();
+        assert_eq!(numbers, (0..stream.frames_in).collect::<Vec<_>>(), "{file}: every frame, once");
+    }
+    let planned = summary.memory.planned.expect("it was planned");
+    assert_eq!((planned.total_bytes, planned.budget_bytes), (both, both + building));
+    assert_eq!(planned.lanes.len(), 2);
+    for lane in &planned.lanes {
+        assert!(lane.outside == 0 && lane.used_bytes <= lane.scratch_bytes, "{lane:?}");
     }
 }

@@ -240,9 +240,9 @@ pub struct MemorySummary {
 pub struct PlannedMemory {
     /// Memory budget of the board.
     pub budget_bytes: u64,
-    /// Sum of the plan's areas.
+    /// Total of the plan that was admitted last: at the start, or by a reload.
     pub total_bytes: u64,
-    /// Scratch area of each lane.
+    /// The latest scratch area of each lane.
     pub lanes: Vec<LaneMemory>,
 }
 

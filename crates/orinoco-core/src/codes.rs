@@ -85,7 +85,9 @@ codes! {
     MEMORY_BUDGET "E0305" Configuration "a board that does not fit its memory budget"
         "Every model and stream was added up before anything was loaded, and is more than [memory] budget. The table names \
          each need, and the message the smallest single change that fits. `orinoco memory --board FILE` shows the same \
-         for a board that fits."
+         for a board that fits. On a reload, what runs counts until it has ended, and what loading new models takes for a \
+         while counts as well: if the board fits by itself, reload it in two steps (first without what leaves), or restart \
+         the daemon. Until then the daemon runs on as before."
     MEMORY_MEASURE "E0306" RunFailed "a model whose memory cannot be measured"
         "A model is run once in a process of its own to learn what it needs; that process failed. Its last message is \
          repeated. Where memory is too small, the message names what bounds it: the machine, a control group, `ulimit`, or \
