@@ -21,14 +21,14 @@ pub fn plan(needs: &Needs, budget: Budget) -> Result<Plan, Box<Refused>> {
 /// Needs that exceed the budget. The display form is a table of the planned areas.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct Refused {
-    /// Plan that does not fit.
+    /// The plan that does not fit.
     pub plan: Plan,
     /// Smallest single change that fits; `None` where no single change is enough.
     pub suggestion: Option<Suggestion>,
 }
 
 impl Refused {
-    /// Returns the bytes over budget, for each part of the budget.
+    /// Returns the bytes that are too many, by the parts of the budget.
     pub fn excess(&self) -> Budget {
         self.plan.budget.excess(self.plan.spent())
     }

@@ -59,7 +59,7 @@ impl PlanChange {
         Self { after, kept, added, removed, building }
     }
 
-    /// Returns the memory in use at the peak, by the parts of the budget.
+    /// Returns what is held at the peak, by the parts of the budget.
     pub fn peak(&self) -> Budget {
         let areas = [&self.kept, &self.added, &self.removed].into_iter().flatten();
         let areas = areas.map(|area| (area.domain, area.bytes));

@@ -9,7 +9,7 @@ use orinoco_core::MemoryDomain;
 /// kernels of Jetson boards and of x86_64 have pages of 4 KiB.
 pub const PAGE_BYTES: u64 = 4096;
 
-/// Granularity of tensors and frames, in bytes: a cache line, or an AVX-512 register.
+/// Unit in which tensors and frames are counted: a cache line, or an AVX-512 register.
 pub const ALIGN_BYTES: u64 = 64;
 const _: () = assert!(PAGE_BYTES.is_multiple_of(ALIGN_BYTES));
 
@@ -17,8 +17,7 @@ const _: () = assert!(PAGE_BYTES.is_multiple_of(ALIGN_BYTES));
 /// bits.
 pub const BYTES_MAX: u64 = 1 << 48;
 
-/// Memory domain of an area. There is none for a dma-buf: its driver owns it, and a plan only has memory that Orinoco
-/// allocates.
+/// Kind of memory. A dma-buf has no place here: its driver owns it, and a plan only what we allocate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Domain {
     /// Ordinary pageable host memory.
@@ -83,7 +82,7 @@ pub struct TensorNeeds {
     pub bytes: BytesPerBatch,
 }
 
-/// Memory needs of a model, bound to one lane and one batch size.
+/// Memory that a model needs, bound to one lane and one batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModelNeeds {
     /// The name in the board. One name with two revisions are two models: of a running board one may be leaving.
@@ -95,9 +94,9 @@ pub struct ModelNeeds {
     pub engine: String,
     /// Lane that executes the model.
     pub lane: usize,
-    /// Memory domain of the scratch.
+    /// Memory that its scratch is in.
     pub domain: Domain,
-    /// Memory domain of inputs and outputs.
+    /// Memory that its inputs and outputs are in.
     pub io_domain: Domain,
     /// Weights, prepacked kernels and other memory that is kept between runs, by domain. A model on a GPU needs some on
     /// the host as well.
@@ -112,13 +111,13 @@ pub struct ModelNeeds {
 }
 
 impl ModelNeeds {
-    /// Returns the bytes kept between runs in `domain`. [`Needs::new`] guarantees that the sum fits 64 bits.
+    /// Returns the bytes that are kept between runs in `domain`. [`Needs::new`] holds that the sum has room in 64 bits.
     pub(crate) fn weights_bytes(&self, domain: Domain) -> u64 {
         self.weights.iter().filter(|(theirs, _)| *theirs == domain).map(|(_, bytes)| bytes).sum()
     }
 }
 
-/// Memory needs of a stream: the memory that its source allocates.
+/// Memory that a stream needs: what its source allocates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StreamNeeds {
     /// The name in the board. One name with two revisions are two streams: of a running board one may be leaving.
@@ -126,7 +125,7 @@ pub struct StreamNeeds {
     /// Revision of the source behind the name. Streams of one name and revision are the same, so a change keeps their
     /// memory.
     pub revision: String,
-    /// Memory domain of the frames.
+    /// Memory that its frames are in.
     pub domain: Domain,
     /// Capacity of the ring of waiting frames; at least 1.
     pub queue_frames: u32,
@@ -139,8 +138,7 @@ pub struct StreamNeeds {
     pub frame_bytes: u64,
     /// Size of the buffers that a driver allocates for it, in bytes.
     pub driver_bytes: u64,
-    /// Memory that is allocated in addition, of a size that is known only when the stream runs, such as `decoder
-    /// buffers`.
+    /// Memory that is allocated for it in addition, of a size that is known only once it runs: `decoder buffers`.
     pub uncounted: Vec<String>,
 }
 

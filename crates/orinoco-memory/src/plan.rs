@@ -12,12 +12,12 @@ use crate::budget::Budget;
 use crate::needs::{Domain, ModelNeeds, Needs, PAGE_BYTES, StreamNeeds};
 use crate::table::{area_row, table, total_rows};
 
-/// Planned memory of one model, in bytes.
+/// Memory of one model.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ModelBytes {
     /// Weights and other memory kept between runs, in whole pages.
     pub weights: u64,
-    /// Part of its lane's scratch that it uses. Models of a lane use the same bytes, so these do not add up.
+    /// Bytes that it uses of its lane's scratch. Models of a lane use the same bytes, so these do not add up.
     pub scratch: u64,
     /// Inputs and outputs, in whole pages.
     pub io: u64,
@@ -28,18 +28,18 @@ pub struct ModelBytes {
 pub struct Uncounted {
     /// Name of the stream.
     pub name: String,
-    /// Kind of memory, such as `decoder buffers`.
+    /// The part that allocates: `decoder buffers`.
     pub what: String,
 }
 
 /// Sizes of all memory that a board allocates, as far as they are known in advance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// Budget for which the plan was made.
+    /// The budget that it was planned for.
     pub budget: Budget,
     /// Areas by domain in the order of [`Domain::ALL`], then by kind, then by lane or name. None is empty.
     pub areas: Vec<Area>,
-    /// Memory in addition to the areas, by stream.
+    /// Memory in addition, by stream.
     pub uncounted: Vec<Uncounted>,
 }
 
@@ -54,7 +54,7 @@ impl Plan {
         Self { budget, areas: areas.filter(|area| area.bytes > 0).collect(), uncounted: uncounted.collect() }
     }
 
-    /// Returns the planned bytes, by the parts of the budget.
+    /// Returns the bytes that it takes, by the parts of its budget.
     pub fn spent(&self) -> Budget {
         self.budget.sum(self.areas.iter().map(|area| (area.domain, area.bytes)))
     }
@@ -74,7 +74,7 @@ impl Plan {
         self.areas.iter().filter(|area| area.kind == kind).map(|area| area.bytes).sum()
     }
 
-    /// Returns the planned memory of each model, by name.
+    /// Returns the memory of each model, by name.
     pub fn models(&self) -> BTreeMap<&str, ModelBytes> {
         let mut models = BTreeMap::<&str, ModelBytes>::new();
         for area in &self.areas {

@@ -89,7 +89,7 @@ impl fmt::Display for Change {
 pub struct Suggestion {
     /// Suggested change.
     pub change: Change,
-    /// Planned bytes after the change.
+    /// Bytes that everything takes after it.
     pub spent: Budget,
 }
 

@@ -1,4 +1,4 @@
-//! Which lane a stream joins.
+//! Choice of the lane that a stream joins.
 
 use orinoco_board::BoardStream;
 use orinoco_core::{Diagnosis, codes};
@@ -10,7 +10,7 @@ use crate::scratch_size::ScratchSize;
 /// A lane as it was when a change was asked for.
 #[derive(Clone)]
 pub(crate) struct LaneView {
-    /// Where streams join it, while it runs; else it is started for the first stream that joins.
+    /// Entry for streams while it runs; else it is started for the first stream that joins.
     pub(crate) entry: Option<LaneEntry>,
     /// Its area, where the board has a budget and the lane has one. Else one is made for the first stream that joins.
     pub(crate) scratch: Option<Scratch>,

@@ -55,7 +55,7 @@ impl RunningState {
     }
 }
 
-/// What a change is prepared with.
+/// Environment in which a change is prepared.
 #[derive(Clone)]
 pub(crate) struct Context {
     pub(crate) shared: Shared,

@@ -11,7 +11,7 @@ pub(crate) struct ScratchSize {
 }
 
 impl ScratchSize {
-    /// What a lane has.
+    /// Returns the bytes that a lane has.
     pub(crate) fn of(scratch: &Scratch) -> Self {
         let device_bytes = scratch.device_bytes() as u64;
         Self { host_bytes: scratch.bytes() as u64 - device_bytes, device_bytes }
@@ -25,7 +25,7 @@ impl ScratchSize {
         }
     }
 
-    /// Why a model that needs this cannot compute in `there`.
+    /// Says why a model that needs this cannot compute in `there`.
     pub(crate) fn shortfall(self, there: Self) -> String {
         let (needed, there, place) = match self.host_bytes > there.host_bytes {
             true => (self.host_bytes, there.host_bytes, ""),

@@ -17,7 +17,7 @@ use super::child::measure_in_child;
 use super::measure::{MeasureRequest, Measured};
 use crate::BoardEngines;
 
-/// How needs are measured. Those that an earlier version kept are measured anew when this changes.
+/// Version of the method of measuring. Figures that an earlier version kept are measured anew when this changes.
 const METHOD: u32 = 3;
 /// Mode of what is kept in the cache.
 const KEPT_MODE: u32 = 0o600;
@@ -60,7 +60,7 @@ struct CachedNeeds<'a> {
 }
 
 impl CachedNeeds<'_> {
-    /// What was measured before; nothing where others could have written it.
+    /// Returns the figures that were kept; none where others could have written them.
     fn read(&self) -> Option<Measured> {
         self.cache.check(&self.file).ok()?;
         serde_json::from_slice(&FileKind::DESCRIPTION.read(&self.file).ok()?).ok()

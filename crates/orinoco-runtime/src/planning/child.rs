@@ -17,9 +17,9 @@ use super::measure::{MeasureRequest, Measured, measure};
 
 /// The variable by which this program is asked to measure a model instead of what it does otherwise.
 const ASKED: &str = "ORINOCO_MEASURE";
-/// How long measuring may take. The largest models load in a minute or two on the slowest boards.
+/// Time that measuring may take. The largest models load in a minute or two on the slowest boards.
 pub(super) const MEASURE_MAX: Duration = Duration::from_secs(600);
-/// How long after the process that measures was ended by a signal this one may learn that it is to end, too.
+/// Time after which this process learns at the latest of a signal that has ended the one that measures.
 const SIGNAL_WAIT: Duration = Duration::from_millis(300);
 
 /// Whether this process was started to measure a model, and if so what it found, for standard output. The first thing that
@@ -81,7 +81,7 @@ pub(super) fn measure_in_child(
     Err(about(format!("its memory cannot be measured ({}): {said}", done.status)))
 }
 
-/// How a child process ended.
+/// End of a child process.
 pub(super) enum ChildEnd {
     Done(Output),
     /// It was killed, because the end of this process was asked for.

@@ -28,7 +28,7 @@ const MEASURING_BYTES_MAX: u64 = 4 << 30;
 /// Runs of a measured model: ONNX Runtime plans its memory in the first, so later ones need more.
 const RUNS: usize = 5;
 
-/// What the process that measures is asked.
+/// Question to the process that measures.
 #[derive(Serialize, Deserialize)]
 pub(super) struct MeasureRequest {
     pub(super) model: String,
@@ -40,11 +40,11 @@ pub(super) struct MeasureRequest {
     pub(super) data: Vec<PathBuf>,
 }
 
-/// What a model needs on this machine.
+/// Memory that a model needs on this machine.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Measured {
     pub(super) engine: String,
-    /// What stays: weights, and what the engine made of them.
+    /// Bytes that stay: weights, and what the engine made of them.
     pub(super) weights_bytes: u64,
     /// The area in which it computes; 0 where the engine keeps that to itself, within `weights_bytes`.
     pub(super) scratch_bytes: u64,
@@ -53,16 +53,16 @@ pub(crate) struct Measured {
     /// Resident bytes that loading, proving and binding took at their peak, in addition to what stays. The scratch is not in
     /// it: nothing computes there before the model is bound.
     pub(super) building_bytes: u64,
-    /// What it needs in addition to all that, if it computes on the GPU.
+    /// Memory in addition to all that, if the model computes on the GPU.
     #[serde(default)]
     pub(super) on_device: Option<OnDevice>,
 }
 
-/// What a model needs on the GPU, and of the host's memory that the GPU maps. What the driver and its libraries take for
+/// Memory that a model needs on the GPU, and of the host's memory that the GPU maps. What the driver and its libraries take for
 /// themselves is not in it.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) struct OnDevice {
-    /// What stays: weights, bound tensors, tables, places for frames.
+    /// Bytes that stay: weights, bound tensors, tables, places for frames.
     pub(super) kept_bytes: u64,
     /// The area in which it computes.
     pub(super) scratch_bytes: u64,
@@ -252,7 +252,7 @@ fn on_device(_: &LoadedModel, _: &Scratch) -> Option<OnDevice> {
     None
 }
 
-/// What this process holds of the GPU, for a model that computes there.
+/// Returns what this process holds of the GPU, for a model that computes there.
 #[cfg(feature = "cuda")]
 fn on_device(loaded: &LoadedModel, scratch: &Scratch) -> Option<OnDevice> {
     let AllocatedBytes { device_bytes, pinned_bytes } = allocated();
