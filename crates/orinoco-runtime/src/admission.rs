@@ -10,11 +10,11 @@ use orinoco_telemetry::EventSink;
 
 use crate::placement::{LaneViews, NewAreas};
 use crate::planning::{AfterRefusal, Measured, refused, stream_memory, unsound};
-use crate::scratch_size::ScratchSize;
 use crate::run_memory::{AdmittedMemory, RunMemory, StreamMemory};
+use crate::scratch_size::ScratchSize;
 
 /// A change as far as placement and memory are concerned.
-pub(crate) struct MeasureRequest<'a> {
+pub(crate) struct AdmissionRequest<'a> {
     /// The board that is wanted.
     pub(crate) board: &'a Board,
     /// Streams of it that join.
@@ -22,11 +22,11 @@ pub(crate) struct MeasureRequest<'a> {
     /// Streams that run and go on.
     pub(crate) staying: &'a [StreamId],
     /// Memory of the run, where the board has a budget.
-    pub(crate) memory: Option<MemoryAsked<'a>>,
+    pub(crate) memory: Option<MemoryRequest<'a>>,
 }
 
 /// Memory of a change.
-pub(crate) struct MemoryAsked<'a> {
+pub(crate) struct MemoryRequest<'a> {
     /// Memory of the run before the change.
     pub(crate) run: &'a RunMemory,
     /// Figures of the board's models.
@@ -47,7 +47,7 @@ pub(crate) struct Admission {
 
 /// Reason why a change is not admitted.
 #[derive(Debug)]
-enum RefusedEngine {
+enum RefusalReason {
     /// A stream has no lane to join.
     Lane(Diagnosis),
     /// No plan can be made.
@@ -59,7 +59,7 @@ enum RefusedEngine {
 /// Admits a start: streams are on the lanes that the board deals them to, and its memory is the plan's. What building takes
 /// is not added: models are loaded before any stream has frames.
 pub(crate) fn admit_start(
-    asked: &MeasureRequest<'_>,
+    asked: &AdmissionRequest<'_>,
     events: &dyn EventSink,
 ) -> Result<Admission, Diagnosis> {
     let lanes: Vec<usize> = asked.joining.iter().map(|stream| asked.board.lane_of(*stream)).collect();
@@ -76,7 +76,7 @@ pub(crate) fn admit_start(
 /// With a budget, streams first go to the lanes with the fewest streams. A lane that has no area is given one. Where that does
 /// not fit, they go to lanes that have one, which takes less memory.
 pub(crate) fn admit_reload(
-    asked: &MeasureRequest<'_>,
+    asked: &AdmissionRequest<'_>,
     lanes: &LaneViews,
     events: &dyn EventSink,
 ) -> Result<Admission, Diagnosis> {
@@ -85,7 +85,7 @@ pub(crate) fn admit_reload(
         return Ok(Admission { lanes, memory: None });
     };
     let admit = |new_areas| {
-        let lanes = place(asked, lanes.clone(), new_areas).map_err(RefusedEngine::Lane)?;
+        let lanes = place(asked, lanes.clone(), new_areas).map_err(RefusalReason::Lane)?;
         let building = building(asked, memory, &lanes);
         let memory = admit_memory(asked, memory, &lanes, &building)?;
         Ok(Admission { lanes, memory: Some(memory) })
@@ -96,13 +96,13 @@ pub(crate) fn admit_reload(
 
 /// Chooses the lane of each stream that joins.
 fn place(
-    asked: &MeasureRequest<'_>,
+    asked: &AdmissionRequest<'_>,
     mut lanes: LaneViews,
     new_areas: NewAreas,
 ) -> Result<Vec<usize>, Diagnosis> {
     let joining = asked.joining.iter().map(|stream| &asked.board.streams[*stream]);
     let chosen = joining.map(|stream| {
-        let Some(MemoryAsked { run, measured, .. }) = &asked.memory else {
+        let Some(MemoryRequest { run, measured, .. }) = &asked.memory else {
             return lanes.choose(stream, ScratchSize::default(), None, new_areas);
         };
         let needed = stream.models.iter().map(|model| measured[*model].scratch_size());
@@ -117,7 +117,7 @@ fn place(
 }
 
 /// Memory of the streams that join `lanes`.
-fn joining(asked: &MeasureRequest<'_>, memory: &MemoryAsked<'_>, lanes: &[usize]) -> Vec<StreamMemory> {
+fn joining(asked: &AdmissionRequest<'_>, memory: &MemoryRequest<'_>, lanes: &[usize]) -> Vec<StreamMemory> {
     let revision = |model: usize| memory.revisions[model].clone();
     let joining = asked.joining.iter().zip(lanes);
     let streams = joining.map(|(stream, lane)| {
@@ -129,14 +129,14 @@ fn joining(asked: &MeasureRequest<'_>, memory: &MemoryAsked<'_>, lanes: &[usize]
 
 /// Admits the memory of streams that join `lanes`, while building takes `building` bytes.
 fn admit_memory(
-    asked: &MeasureRequest<'_>,
-    memory: &MemoryAsked<'_>,
+    asked: &AdmissionRequest<'_>,
+    memory: &MemoryRequest<'_>,
     lanes: &[usize],
     building: &[(Domain, u64)],
-) -> Result<AdmittedMemory, RefusedEngine> {
+) -> Result<AdmittedMemory, RefusalReason> {
     let streams = joining(asked, memory, lanes);
-    let needs = memory.run.needs_after(asked.staying, &streams).map_err(RefusedEngine::Needs)?;
-    let change = admit_change(&memory.run.running(), &needs, building).map_err(RefusedEngine::Memory)?;
+    let needs = memory.run.needs_after(asked.staying, &streams).map_err(RefusalReason::Needs)?;
+    let change = admit_change(&memory.run.running(), &needs, building).map_err(RefusalReason::Memory)?;
     let PlanChange { after: plan, .. } = change;
     let on = |domain| {
         let areas = plan.lanes(domain);
@@ -152,7 +152,7 @@ fn admit_memory(
 
 /// Bytes that building takes for a while, by domain: models are built one after another, so it is the most that one of them
 /// takes. Models of streams that take over what was kept for them are built in the place of those that were there.
-fn building(asked: &MeasureRequest<'_>, memory: &MemoryAsked<'_>, lanes: &[usize]) -> Vec<(Domain, u64)> {
+fn building(asked: &AdmissionRequest<'_>, memory: &MemoryRequest<'_>, lanes: &[usize]) -> Vec<(Domain, u64)> {
     let joining = joining(asked, memory, lanes);
     let is_kept = |stream: &&StreamMemory| memory.run.kept_for(stream).is_some();
     let (kept, new): (Vec<&StreamMemory>, Vec<_>) = joining.iter().partition(is_kept);
@@ -179,11 +179,11 @@ fn building(asked: &MeasureRequest<'_>, memory: &MemoryAsked<'_>, lanes: &[usize
     most.into_iter().collect()
 }
 
-fn report(board: &Board, why: RefusedEngine, after: AfterRefusal, events: &dyn EventSink) -> Diagnosis {
+fn report(board: &Board, why: RefusalReason, after: AfterRefusal, events: &dyn EventSink) -> Diagnosis {
     match why {
-        RefusedEngine::Lane(why) => why,
-        RefusedEngine::Needs(fault) => unsound(board, &fault),
-        RefusedEngine::Memory(why) => refused(board, &why, after, events),
+        RefusalReason::Lane(why) => why,
+        RefusalReason::Needs(fault) => unsound(board, &fault),
+        RefusalReason::Memory(why) => refused(board, &why, after, events),
     }
 }
 

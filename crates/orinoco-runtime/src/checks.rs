@@ -6,8 +6,8 @@ use orinoco_config::{FaultList, Faults};
 use orinoco_core::{Diagnosis, codes};
 use orinoco_model::{Model, Repository};
 
-use crate::track::check_shapes;
 use crate::known::KnownModel;
+use crate::track::check_shapes;
 
 /// Checks the streams and models that join a board.
 pub(crate) fn check_joining<'b>(

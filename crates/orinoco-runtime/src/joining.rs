@@ -16,12 +16,12 @@ use orinoco_pipeline::{
 
 use crate::action::Action;
 use crate::apply::JoinFailure;
-use crate::track::TrackingCounts;
 use crate::prepare::Plans;
 use crate::readers::OutputReader;
 use crate::shared::Shared;
 use crate::stream::OpenStream;
 use crate::threads::spawn;
+use crate::track::TrackingCounts;
 
 /// Group of the stream that keeps a lane. It has no frames, so it never shares a batch.
 const KEEPER_GROUP: usize = usize::MAX;

@@ -10,8 +10,8 @@
 
 mod action;
 mod admission;
-mod areas;
 mod apply;
+mod areas;
 mod available;
 mod change;
 mod checks;
@@ -19,7 +19,6 @@ mod ended;
 mod endings;
 mod engines;
 mod events;
-mod track;
 mod joining;
 mod known;
 mod memory;
@@ -33,10 +32,10 @@ mod process;
 mod progress;
 mod readers;
 mod reloaded;
-mod scratch_size;
 mod run;
-mod running_board;
 mod run_memory;
+mod running_board;
+mod scratch_size;
 mod shared;
 mod shell;
 mod sinks;
@@ -46,6 +45,7 @@ mod supervisor;
 #[cfg(test)]
 mod testing;
 mod threads;
+mod track;
 
 pub use checks::faults_of;
 pub use engines::BoardEngines;
@@ -56,7 +56,7 @@ pub use orinoco_api::Summary;
 pub use outputs::{ExistingOutputs, OutputFile, TakenFiles, open_own_file};
 pub use paths::{data_dirs, repository, vars};
 pub use planning::{asked_to_measure, plan_board, planned_name};
-pub use process::{trim_heap, set_up_process};
+pub use process::{set_up_process, trim_heap};
 pub use progress::{OfflineStream, Progress, SlidingRate};
 pub use readers::reader_is_gone;
 pub use reloaded::Reloaded;

@@ -54,7 +54,8 @@ impl LaneViews {
         let best = fit.min_by_key(|(index, lane)| (Some(*index) != preferred, lane.streams, *index));
         let index = best.map(|(index, _)| index).ok_or_else(|| {
             let largest = lanes().filter_map(|(_, lane)| scratch_size(lane));
-            let largest = largest.max_by_key(|scratch_size| (scratch_size.device_bytes, scratch_size.host_bytes));
+            let largest =
+                largest.max_by_key(|scratch_size| (scratch_size.device_bytes, scratch_size.host_bytes));
             let cause =
                 largest.map_or_else(|| "no lane has an area".to_owned(), |there| needed.shortfall(there));
             let next = "restart the daemon: it plans anew";

@@ -27,8 +27,8 @@ pub(crate) use self::needs::stream_memory;
 use self::cache::find_or_measure;
 use crate::BoardEngines;
 use crate::available::available;
-use crate::scratch_size::ScratchSize;
 use crate::run_memory::needs_of;
+use crate::scratch_size::ScratchSize;
 
 /// Plans the memory of a board; `None` where its file has no budget. Ends with `E0702` soon after `stop` is requested.
 pub fn plan_board(
@@ -139,10 +139,11 @@ pub(crate) fn scratch(scratch_size: ScratchSize, context: &EngineContext) -> Res
     let bytes = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
     let made = || -> Result<Scratch, String> {
         // A lane whose models compute elsewhere still gets a page: one way to do it is simpler than two.
-        let scratch = Scratch::new(bytes(scratch_size.host_bytes.max(1))).map_err(|why| match available() {
-            Some(available) => format!("{why} failed: {available}"),
-            None => why.to_string(),
-        })?;
+        let scratch =
+            Scratch::new(bytes(scratch_size.host_bytes.max(1))).map_err(|why| match available() {
+                Some(available) => format!("{why} failed: {available}"),
+                None => why.to_string(),
+            })?;
         match bytes(scratch_size.device_bytes) {
             0 => Ok(scratch),
             bytes => scratch.with_device_area(context, bytes),

@@ -14,7 +14,7 @@ use orinoco_model::Repository;
 use orinoco_pipeline::{BoundPlan, ModelHold};
 
 use crate::LoadedModel;
-use crate::admission::{Admission, MeasureRequest, MemoryAsked, admit_reload, admit_start};
+use crate::admission::{Admission, AdmissionRequest, MemoryRequest, admit_reload, admit_start};
 use crate::areas::PreparedAreas;
 use crate::change::{Change, Difference, ModelFacts};
 use crate::checks::{check_joining, check_states};
@@ -119,11 +119,11 @@ pub(crate) fn prepare(board: Board, base: RunningState, context: &Context) -> Re
     }
     let revisions: Vec<String> = ids.iter().map(|id| format!("model {id}")).collect();
     let before = board.memory.map(|budget| memory.unwrap_or_else(|| RunMemory::new(budget, board.lanes)));
-    let asked = MeasureRequest {
+    let asked = AdmissionRequest {
         board: &board,
         joining,
         staying: &staying.iter().map(|stream| on[stream.running].0).collect::<Vec<_>>(),
-        memory: before.as_ref().zip(measured.as_deref()).map(|(run, measured)| MemoryAsked {
+        memory: before.as_ref().zip(measured.as_deref()).map(|(run, measured)| MemoryRequest {
             run,
             measured,
             revisions: &revisions,

@@ -265,7 +265,8 @@ mod tests {
 
     #[test]
     fn an_object_names_its_row_among_the_detections_that_are_written() {
-        let mut finder = ModelResult { inference: inference(&[0.9, 0.4, 0.3, 0.2]), ..ModelResult::default() };
+        let mut finder =
+            ModelResult { inference: inference(&[0.9, 0.4, 0.3, 0.2]), ..ModelResult::default() };
         finder.inference.tracks = vec![Some(TrackId(1)), None, Some(TrackId(2)), None];
         finder.tracker_only = vec![false, true, false, true];
         let second = |detection| ModelResult {

@@ -11,12 +11,12 @@ use orinoco_media::FrameMemory;
 use orinoco_pipeline::{ObjectSelection, Sink, Step};
 
 use crate::checks::{check_source, object_classes};
-use crate::track::{ModelTrackers, TrackingCounts};
 use crate::known::KnownModel;
 use crate::outputs::OpenSink;
 use crate::readers::OutputReader;
 use crate::shared::collect;
 use crate::sinks::{self, NamesOfModels};
+use crate::track::{ModelTrackers, TrackingCounts};
 
 /// A stream that was checked, with its sinks open.
 pub(crate) struct OpenStream {

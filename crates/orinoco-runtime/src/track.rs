@@ -8,7 +8,7 @@ use orinoco_board::{BoardStream, Shape, TrackSpec, TrackerSpec};
 use orinoco_core::{Diagnosis, FrameDesc, InferenceResult, ModelId, Pts, codes};
 use orinoco_pipeline::{Crossing, CrossingKind, ModelResult, StreamTracker};
 use orinoco_vision::zones::{
-    Counter, Direction, FramePoint, FrameSize, Line, MARGIN, ShapeError, ZoneCrossingKind, Zone, ZoneCrossing,
+    Counter, Direction, FramePoint, FrameSize, Line, MARGIN, ShapeError, Zone, ZoneCrossing, ZoneCrossingKind,
 };
 use orinoco_vision::{Across, Tracker, TrackerConfig};
 
@@ -120,7 +120,8 @@ impl StreamTracker for ModelTrackers {
             *tracker_only = tracker_only_rows(inference, config.score_high);
             let mut zone_crossings = Vec::new();
             tracked.counter.update(&tracked.tracker, size, &mut zone_crossings);
-            crossings.extend(zone_crossings.iter().map(|zone_crossing| crossing(zone_crossing, zones, lines)));
+            crossings
+                .extend(zone_crossings.iter().map(|zone_crossing| crossing(zone_crossing, zones, lines)));
             let newest = inference.tracks.iter().flatten().map(|id| id.0).max().unwrap_or(0);
             tracked.objects = tracked.objects.max(newest);
         }

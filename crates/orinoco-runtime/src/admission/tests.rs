@@ -63,11 +63,11 @@ impl Run {
             (0..MODELS as u64).map(|model| Measured::on_host(model * MIB, model * MIB / 2, 2 * model * MIB));
         let measured: Vec<Arc<Measured>> = measured.map(Arc::new).collect();
         let revisions: Vec<String> = (0..MODELS).map(|model| format!("model {model}")).collect();
-        let asked = MeasureRequest {
+        let asked = AdmissionRequest {
             board: &self.board,
             joining: &joining,
             staying: &staying,
-            memory: Some(MemoryAsked {
+            memory: Some(MemoryRequest {
                 run: &self.memory,
                 measured: &measured,
                 revisions: &revisions,

@@ -17,9 +17,9 @@ use super::threads::{Books, Habits, Lane, ModelHold, Stream, Thread, fault, up_t
 use crate::action::{Action, Applied, Joined};
 use crate::apply::{Host, JoinFailure, apply};
 use crate::change::{Change, ModelFacts};
-use crate::placement::{LaneView, LaneViews};
-use crate::planning::ScratchSize;
+use crate::placement::{LaneView, LaneViews, NewAreas};
 use crate::running_board::RunningBoard;
+use crate::scratch_size::ScratchSize;
 
 /// The longest that a change takes to be prepared.
 pub(super) const PREPARE_MAX: Duration = Duration::from_secs(8);
@@ -133,8 +133,10 @@ impl Run<'_> {
         match std::mem::replace(&mut worker.doing, Work::Ended) {
             Work::Loads(loads) => {
                 let (board, base) = *loads;
+                // Areas are made at the start only, for the lanes that have streams then.
+                let new_areas = if self.scratches.is_empty() { NewAreas::Allowed } else { NewAreas::None };
                 let chosen = |_: usize, views: &mut LaneViews, stream: &BoardStream, scratch_size| {
-                    views.choose(stream, scratch_size)
+                    views.choose(stream, scratch_size, None, new_areas)
                 };
                 let prepared = if self.is_unlucky(20) || self.stop_all {
                     Err(fault("reload", "it cannot be prepared").into())
@@ -226,7 +228,7 @@ impl Run<'_> {
     fn views(&self) -> LaneViews {
         let view =
             |lane: usize| LaneView { entry: None, scratch: self.scratches.get(lane).cloned(), streams: 0 };
-        LaneViews { lanes: (0..self.lanes.len()).map(view).collect(), is_planned: !self.scratches.is_empty() }
+        LaneViews { lanes: (0..self.lanes.len()).map(view).collect() }
     }
 
     fn books(&self) -> Vec<Option<Books>> {

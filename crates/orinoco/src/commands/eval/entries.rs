@@ -74,7 +74,7 @@ pub(super) fn watch(
     let mut left_out = 0;
     for (index, image) in images.iter().enumerate() {
         let frame = orinoco_media::decode_image(image.as_ref(), &*clock)?;
-        plan.replay(std::slice::from_ref(&frame), &mut scratch[..1])?;
+        plan.execute(std::slice::from_ref(&frame), &mut scratch[..1])?;
         left_out += scratch[0].not_finite;
         each(index, &mut scratch[0])?;
         bar.inc(1);
