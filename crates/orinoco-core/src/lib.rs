@@ -15,6 +15,7 @@ mod findings;
 mod frame;
 mod ids;
 mod model;
+mod span;
 mod stream;
 mod tensor;
 pub mod text;
@@ -28,8 +29,9 @@ pub use frame::{
     ColorMatrix, ColorRange, FrameDesc, FrameView, MemoryDomain, Orientation, PLANES_MAX, PixelFormat, Plane,
     PlaneView, Region,
 };
-pub use ids::{ModelId, StreamId};
+pub use ids::{LaneId, ModelId, StreamId};
 pub use model::{Activation, ColorOrder, Resize};
+pub use span::{ComputeUnit, TimeSpan};
 pub use stream::{Codec, DropPolicy};
 pub use tensor::{Dim, ElementType, Layout, TensorDesc, shape_text};
 pub use time::{Clock, Nanos, Pts, PtsClock, Signal, WallTime};

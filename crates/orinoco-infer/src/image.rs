@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use orinoco_core::{Clock, Diagnosis, Findings, TensorDesc, WithSubject, codes};
+use orinoco_core::{Clock, Diagnosis, Findings, TensorDesc, TimeSpan, WithSubject, codes};
 use orinoco_model::{Binding, Model};
 use orinoco_pipeline::{Executor, Frame, StageTimes};
 use orinoco_vision::{InputSpec, Mapping, Preprocessor};
@@ -171,9 +171,10 @@ fn replay_lent<A: Adapter<[Frame]>, R: Readout>(
     let after = bound.read(findings)?;
     let done = clock.now();
     Ok(StageTimes {
-        preprocess: ready.since(start),
-        infer: inferred.since(ready),
-        postprocess: done.since(inferred),
+        preprocess: TimeSpan::new(start, ready),
+        infer: TimeSpan::new(ready, inferred),
+        postprocess: TimeSpan::new(inferred, done),
+        device: None,
         graph_fallbacks: before + after,
     })
 }

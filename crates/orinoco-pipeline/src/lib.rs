@@ -18,7 +18,7 @@ mod stop;
 mod supervise;
 
 pub use clock::MonotonicClock;
-pub use executor::{Executor, StageTimes};
+pub use executor::{DeviceTimes, Executor, StageTimes};
 pub use lane::{
     AfterBatch, BoundPlan, Brought, Follow, Hold, JoinError, Joining, Lane, LaneCore, LaneEntry, Objects,
     Step, not_finite,

@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use orinoco_core::{Clock, Diagnosis, DropPolicy, Signal, StreamId};
-use orinoco_telemetry::{DropCause, Event, EventSink, SourceState, Stage, Stats};
+use orinoco_core::{Clock, Diagnosis, DropPolicy, Nanos, Signal, TimeSpan};
+use orinoco_telemetry::{DropCause, Event, EventSink, Queue, QueueStep, SourceState, Stage, StreamTelemetry};
 
 use crate::Stop;
 
@@ -59,6 +59,20 @@ impl Exchange {
     fn lock(&self) -> MutexGuard<'_, SinkCore> {
         self.core.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    /// Offers an outcome; returns what became of it, and when.
+    fn offer(&self, outcome: Outcome, stopping: bool) -> (OutcomeOffer, Nanos) {
+        let mut core = self.lock();
+        let now = self.clock.now();
+        (core.offer(outcome, stopping, now), now)
+    }
+
+    /// Asks what comes next; returns it with the time.
+    fn next(&self) -> (SinkNext, Nanos) {
+        let mut core = self.lock();
+        let now = self.clock.now();
+        (core.next(now), now)
+    }
 }
 
 /// The lane's end of a stream's sinks.
@@ -66,23 +80,34 @@ pub struct Outlet {
     exchange: Arc<Exchange>,
     /// Requests to stop wake the lane while it waits for room.
     watches_stop: bool,
+    telemetry: StreamTelemetry,
 }
 
 impl Outlet {
     /// Hands an outcome over. A stream that may drop frames never waits here, so that slow sinks cannot hold a lane. Others
     /// wait, but not for ever once `stop` is requested.
-    pub fn push(&mut self, mut outcome: Outcome, stop: &Stop, stats: &Stats) {
-        let Self { exchange, watches_stop } = self;
-        let stream = outcome.frame.desc.stream;
+    pub fn push(&mut self, mut outcome: Outcome, stop: &Stop) {
+        let Self { exchange, watches_stop, telemetry } = self;
+        let seq = outcome.frame.desc.seq;
         // Looked at only where there is no room.
         let mut stopping = false;
+        let mut has_waited = false;
         loop {
-            let offer = exchange.lock().offer(outcome, stopping, exchange.clock.now());
+            let (offer, now) = exchange.offer(outcome, stopping);
             match offer {
-                OutcomeOffer::Accepted => return exchange.outcome_came.notify(),
-                OutcomeOffer::Refused(_) => return stats.stream(stream).drop_frame(DropCause::SinkBehind),
+                OutcomeOffer::Accepted => {
+                    exchange.outcome_came.notify();
+                    return telemetry.queue(seq, Queue::Sinks, QueueStep::Accepted, now);
+                }
+                OutcomeOffer::Refused(_) => {
+                    telemetry.queue(seq, Queue::Sinks, QueueStep::Refused, now);
+                    return telemetry.drop_frame(seq, DropCause::SinkBehind, now);
+                }
                 OutcomeOffer::Full(refused, until) => {
                     outcome = refused;
+                    if !std::mem::replace(&mut has_waited, true) {
+                        telemetry.queue(seq, Queue::Sinks, QueueStep::Waited, now);
+                    }
                     if !std::mem::replace(watches_stop, true) {
                         stop.watch(&exchange.room_came);
                     }
@@ -93,6 +118,13 @@ impl Outlet {
                 }
             }
         }
+    }
+}
+
+impl Outlet {
+    /// The handle of the stream.
+    pub(crate) fn telemetry(&self) -> &StreamTelemetry {
+        &self.telemetry
     }
 }
 
@@ -122,7 +154,6 @@ pub struct SinkOutputs {
 
 /// Runs one stream's sinks on the calling thread.
 pub struct SinkThread {
-    stream: StreamId,
     sinks: Vec<Box<dyn Sink>>,
     /// A stream without sinks delivers its frames to nobody, and none of them is dropped.
     has_sinks: bool,
@@ -133,19 +164,18 @@ pub struct SinkThread {
     latency_max: Option<Duration>,
     clock: Arc<dyn Clock>,
     events: Arc<dyn EventSink>,
-    stats: Stats,
+    telemetry: StreamTelemetry,
 }
 
 impl SinkThread {
-    /// The sinks of `stream` and the outlet that feeds them.
+    /// The sinks of a stream and the outlet that feeds them.
     pub fn new(
-        stream: StreamId,
+        telemetry: StreamTelemetry,
         sinks: Vec<Box<dyn Sink>>,
         policy: DropPolicy,
         latency_max: Option<Duration>,
         clock: Arc<dyn Clock>,
         events: Arc<dyn EventSink>,
-        stats: Stats,
     ) -> (Self, Outlet) {
         let exchange = Arc::new(Exchange {
             core: Mutex::new(SinkCore::new(policy, clock.now())),
@@ -153,11 +183,12 @@ impl SinkThread {
             room_came: clock.signal(),
             clock: Arc::clone(&clock),
         });
-        let outlet = Outlet { exchange: Arc::clone(&exchange), watches_stop: false };
+        let outlet =
+            Outlet { exchange: Arc::clone(&exchange), watches_stop: false, telemetry: telemetry.clone() };
         let (outputs, has_sinks) = (SinkOutputs::default(), !sinks.is_empty());
         let failed = Arc::default();
         let thread =
-            Self { stream, sinks, has_sinks, exchange, outputs, failed, latency_max, clock, events, stats };
+            Self { sinks, has_sinks, exchange, outputs, failed, latency_max, clock, events, telemetry };
         (thread, outlet)
     }
 
@@ -169,10 +200,12 @@ impl SinkThread {
     /// Writes until the outlet is dropped, then completes every sink. Returns the files written and the faults.
     pub fn run(mut self) -> SinkOutputs {
         loop {
-            let next = self.exchange.lock().next(self.clock.now());
+            let (next, now) = self.exchange.next();
             let result = match next {
                 SinkNext::Write(outcome) => {
                     self.exchange.room_came.notify();
+                    let seq = outcome.frame.desc.seq;
+                    self.telemetry.queue(seq, Queue::Sinks, QueueStep::Taken, now);
                     self.tell(|sink| sink.write(&outcome));
                     self.count(&outcome);
                     SinkResult::Wrote
@@ -198,12 +231,11 @@ impl SinkThread {
 
     /// Tells every sink something. One that fails completes what it has written, and is told nothing any more.
     fn tell(&mut self, mut what: impl FnMut(&mut dyn Sink) -> Result<(), Diagnosis>) {
-        let name = Arc::clone(&self.stats.stream(self.stream).name);
-        let Self { sinks, outputs, failed, events, .. } = self;
+        let Self { sinks, outputs, failed, events, telemetry, .. } = self;
         sinks.retain_mut(|sink| {
             let Err(why) = what(&mut **sink) else { return true };
             failed.fetch_add(1, Ordering::Relaxed);
-            events.emit(Event::SinkFailed { stream: Arc::clone(&name), why: why.clone() });
+            events.emit(Event::SinkFailed { stream: Arc::clone(telemetry.name()), why: why.clone() });
             outputs.faults.push(why);
             let file = sink.file().map(Path::to_owned);
             // If this fails too, the fault above has said why. `None` is a file that was never begun and is gone.
@@ -215,9 +247,7 @@ impl SinkThread {
 
     /// Tells the sinks for how long the source has been away, if it is and was there before.
     fn check_offline(&mut self) -> SinkResult {
-        let stats = self.stats.stream(self.stream);
-        let (state, latest) = (stats.state, stats.last_out);
-        drop(stats);
+        let (state, latest) = self.telemetry.read(|fold| (fold.state, fold.last_out));
         let away =
             matches!(state, Some(SourceState::Connecting | SourceState::Stalled | SourceState::BackingOff));
         let (true, Some(latest)) = (away, latest) else { return SinkResult::NotOffline };
@@ -227,25 +257,20 @@ impl SinkThread {
     }
 
     fn count(&self, outcome: &Outcome) {
-        let now = self.clock.now();
-        let total = now.since(outcome.frame.arrived);
-        let mut stats = self.stats.stream(self.stream);
+        let (now, seq) = (self.clock.now(), outcome.frame.desc.seq);
+        let total = TimeSpan::new(outcome.frame.arrived, now);
         if self.has_sinks && self.sinks.is_empty() {
-            stats.drop_frame(DropCause::SinkFailed);
-            return;
+            return self.telemetry.drop_frame(seq, DropCause::SinkFailed, now);
         }
-        stats.frames_out += 1;
-        stats.first_in.get_or_insert(outcome.frame.arrived);
-        stats.last_out = Some(now);
         let seen = outcome.reported().filter(|found| !found.predicted);
         let rows =
             |found: &Found| (0..found.findings.detections.len()).filter(|row| found.reports(*row)).count();
-        stats.detections += seen.map(|found| rows(found) as u64).sum::<u64>();
-        stats.record(Stage::Sink, now.since(outcome.finished));
-        stats.record(Stage::Total, total);
-        if self.latency_max.is_some_and(|max| total > max) {
-            stats.late += 1;
-        }
+        let detections = seen.map(|found| rows(found) as u64).sum::<u64>();
+        let is_late = self.latency_max.is_some_and(|max| total.duration() > max);
+        let mut emitter = self.telemetry.emitter();
+        emitter.stage(seq, Stage::Sink, TimeSpan::new(outcome.finished, now));
+        emitter.stage(seq, Stage::Total, total);
+        emitter.result(seq, detections, is_late, now);
     }
 }
 
@@ -274,7 +299,8 @@ mod tests {
     use super::core::{FLUSH_EVERY, FLUSHES_MAX, OUTCOMES_MAX};
     use super::*;
     use crate::{Frame, MonotonicClock, Slot, SlotPool};
-    use orinoco_core::{FrameDesc, Nanos, PixelFormat, codes};
+    use orinoco_core::{FrameDesc, PixelFormat, StreamId, codes};
+    use orinoco_telemetry::Telemetry;
     use std::sync::Mutex;
 
     struct Quiet;
@@ -289,12 +315,11 @@ mod tests {
         Outcome { frame, found: Vec::new(), finished: Nanos(0) }
     }
 
-    fn thread(sink: impl Sink + 'static, policy: DropPolicy) -> (SinkThread, Outlet, Stats) {
-        let (stats, clock) = (Stats::new(1), Arc::new(MonotonicClock::default()));
+    fn thread(sink: impl Sink + 'static, policy: DropPolicy) -> (SinkThread, Outlet, StreamTelemetry) {
+        let (stream, clock) = (Telemetry::new(1).stream(StreamId(0)), Arc::new(MonotonicClock::default()));
         let sinks: Vec<Box<dyn Sink>> = vec![Box::new(sink)];
-        let (thread, outlet) =
-            SinkThread::new(StreamId(0), sinks, policy, None, clock, Arc::new(Quiet), stats.clone());
-        (thread, outlet, stats)
+        let (thread, outlet) = SinkThread::new(stream.clone(), sinks, policy, None, clock, Arc::new(Quiet));
+        (thread, outlet, stream)
     }
 
     /// Takes so many outcomes, and notes what it is asked.
@@ -321,8 +346,8 @@ mod tests {
     #[test]
     fn a_sink_that_fails_completes_what_it_has() {
         let asked = Arc::default();
-        let (thread, mut outlet, stats) = thread(Short(2, Arc::clone(&asked)), DropPolicy::DropNewest);
-        (0..4).for_each(|_| outlet.push(outcome(), &Stop::default(), &stats));
+        let (thread, mut outlet, _) = thread(Short(2, Arc::clone(&asked)), DropPolicy::DropNewest);
+        (0..4).for_each(|_| outlet.push(outcome(), &Stop::default()));
         drop(outlet);
         let SinkOutputs { files, incomplete, faults } = thread.run();
         assert_eq!((files, incomplete, faults.len()), (Vec::new(), vec![PathBuf::from("short")], 1));
@@ -332,34 +357,26 @@ mod tests {
     #[test]
     fn sinks_that_block_get_every_outcome() {
         let asked = Arc::default();
-        let (thread, mut outlet, stats) = thread(Short(100, Arc::clone(&asked)), DropPolicy::Block);
+        let (thread, mut outlet, stream) = thread(Short(100, Arc::clone(&asked)), DropPolicy::Block);
         let sinks = std::thread::spawn(move || thread.run());
-        (0..100).for_each(|_| outlet.push(outcome(), &Stop::default(), &stats));
+        (0..100).for_each(|_| outlet.push(outcome(), &Stop::default()));
         drop(outlet);
         assert!(sinks.join().expect("it does not panic").faults.is_empty());
         let asked = asked.lock().expect("not poisoned");
         assert_eq!(asked.iter().filter(|what| **what != "flush").count(), 101);
-        assert_eq!(stats.stream(StreamId(0)).dropped(DropCause::SinkBehind), 0);
+        assert_eq!(stream.read(|fold| fold.dropped(DropCause::SinkBehind)), 0);
     }
 
     /// Frames out, and frames dropped because sinks had failed, of 10 frames to `sinks`.
     fn counts(sinks: Vec<Box<dyn Sink>>) -> (u64, u64) {
-        let (stats, clock) = (Stats::new(1), Arc::new(MonotonicClock::default()));
-        let (thread, mut outlet) = SinkThread::new(
-            StreamId(0),
-            sinks,
-            DropPolicy::Block,
-            None,
-            clock,
-            Arc::new(Quiet),
-            stats.clone(),
-        );
+        let (stream, clock) = (Telemetry::new(1).stream(StreamId(0)), Arc::new(MonotonicClock::default()));
+        let (policy, events) = (DropPolicy::Block, Arc::new(Quiet));
+        let (thread, mut outlet) = SinkThread::new(stream.clone(), sinks, policy, None, clock, events);
         let sinks = std::thread::spawn(move || thread.run());
-        (0..10).for_each(|_| outlet.push(outcome(), &Stop::default(), &stats));
+        (0..10).for_each(|_| outlet.push(outcome(), &Stop::default()));
         drop(outlet);
         sinks.join().expect("it does not panic");
-        let stats = stats.stream(StreamId(0));
-        (stats.frames_out, stats.dropped(DropCause::SinkFailed))
+        stream.read(|fold| (fold.frames_out, fold.dropped(DropCause::SinkFailed)))
     }
 
     #[test]
@@ -374,11 +391,11 @@ mod tests {
     #[test]
     fn sinks_flush_within_a_second_although_no_frame_comes_and_not_for_each_frame() {
         let asked: Arc<Mutex<Vec<&'static str>>> = Arc::default();
-        let (thread, mut outlet, stats) = thread(Short(1000, Arc::clone(&asked)), DropPolicy::Block);
+        let (thread, mut outlet, _) = thread(Short(1000, Arc::clone(&asked)), DropPolicy::Block);
         let sinks = std::thread::spawn(move || thread.run());
         let flushes = || asked.lock().expect("not poisoned").iter().filter(|what| **what == "flush").count();
         let begin = std::time::Instant::now();
-        (0..500).for_each(|_| outlet.push(outcome(), &Stop::default(), &stats));
+        (0..500).for_each(|_| outlet.push(outcome(), &Stop::default()));
         let writing = begin.elapsed();
         assert!(flushes() <= 1 + (writing.as_millis() / FLUSH_EVERY.as_millis()) as usize);
         std::thread::sleep(Duration::from_secs(1));
@@ -405,7 +422,7 @@ mod tests {
                 Err(Diagnosis::new(&codes::SINK_WRITE, "torn", "the disk is full", "free space"))
             }
         }
-        let (thread, outlet, _stats) = thread(Torn, DropPolicy::Block);
+        let (thread, outlet, _stream) = thread(Torn, DropPolicy::Block);
         drop(outlet);
         let SinkOutputs { files, incomplete, faults } = thread.run();
         assert_eq!((files.len(), incomplete, faults.len()), (0, vec![PathBuf::from("torn")], 1));
@@ -414,10 +431,10 @@ mod tests {
     #[test]
     fn a_sink_that_is_stuck_does_not_hold_up_the_end() {
         // Nobody runs the thread: nothing is taken.
-        let (_thread, mut outlet, stats) = thread(Short(0, Arc::default()), DropPolicy::Block);
+        let (_thread, mut outlet, stream) = thread(Short(0, Arc::default()), DropPolicy::Block);
         let stop = Stop::default();
         stop.request();
-        (0..OUTCOMES_MAX + 3).for_each(|_| outlet.push(outcome(), &stop, &stats));
-        assert_eq!(stats.stream(StreamId(0)).dropped(DropCause::SinkBehind), 3);
+        (0..OUTCOMES_MAX + 3).for_each(|_| outlet.push(outcome(), &stop));
+        assert_eq!(stream.read(|fold| fold.dropped(DropCause::SinkBehind)), 3);
     }
 }

@@ -199,7 +199,7 @@ impl Models {
             }
             None => {
                 let (known, loaded) = KnownModel::load(spec, &shared.engines, repository, &*shared.events)?;
-                Ok(BoardsModel { id: shared.stats.next_model(), known, loaded: Some(loaded) })
+                Ok(BoardsModel { id: shared.telemetry.next_model(), known, loaded: Some(loaded) })
             }
         };
         let wanted = board.models.iter().enumerate().take_while(|_| !shared.stop.requested());

@@ -11,9 +11,9 @@ use std::time::Duration;
 use orinoco_api::{MemorySummary, ModelSummary, Summary};
 use orinoco_board::{Board, BoardStream};
 use orinoco_config::Faults;
-use orinoco_core::{Diagnosis, ModelId, Nanos, StreamId};
+use orinoco_core::{Diagnosis, LaneId, ModelId, Nanos, StreamId};
 use orinoco_pipeline::{Inlet, Lane, LaneEntry, SinkOutputs, SourceEnd};
-use orinoco_telemetry::{Event, SourceState};
+use orinoco_telemetry::{Event, SourceState, StreamFold};
 
 use crate::action::{Action, Applied, Effect, Joined, Outcome, Rules};
 use crate::ended::{EndedStream, EndedStreams};
@@ -263,7 +263,7 @@ impl Shell {
     fn apply(&mut self, prepared: Prepared) -> Applied {
         let Prepared { board, models, joining, mut plans, mut leaving, holds, .. } = prepared;
         for &model in models.keys().filter(|model| !self.models.contains_key(model)) {
-            self.context.shared.stats.insert_model(model);
+            self.context.shared.telemetry.insert_model(model);
         }
         self.on_board = models.keys().copied().collect();
         self.models.extend(models);
@@ -271,7 +271,7 @@ impl Shell {
         for stream in joining {
             let (lane, name) = (stream.lane, stream.spec.name.clone());
             let running = self.lanes[lane].get_or_insert_with(|| {
-                let (lane_thread, running) = self.joiner.new_lane();
+                let (lane_thread, running) = self.joiner.new_lane(LaneId::from_index(lane));
                 fresh.push((lane, lane_thread));
                 RunningLane { entry: running.0, keeper: Some(running.1) }
             });
@@ -373,22 +373,23 @@ impl Shell {
     }
 
     fn progress(&self) -> Progress {
-        let (stats, now) = (&self.context.shared.stats, self.now());
+        let (telemetry, now) = (&self.context.shared.telemetry, self.now());
         let (frames_in, frames_out) = (self.ended.frames_in(), self.ended.frames_out());
         let elapsed = now.since(self.started);
         let mut progress = Progress { frames_in, frames_out, elapsed, ..Progress::default() };
         for (id, _) in self.streams.iter().filter(|(_, stream)| !stream.has_ended) {
-            let stats = stats.stream(*id);
-            progress.frames_in += stats.frames_in;
-            progress.frames_out += stats.frames_out;
-            if stats.state == Some(SourceState::Ended) {
+            let stream = telemetry.stream(*id);
+            let look = |fold: &StreamFold| (fold.frames_in, fold.frames_out, fold.state, fold.last_out);
+            let (frames_in, frames_out, state, last_out) = stream.read(look);
+            progress.frames_in += frames_in;
+            progress.frames_out += frames_out;
+            if state == Some(SourceState::Ended) {
                 continue;
             }
             progress.streams += 1;
-            if stats.state.is_some_and(|state| state != SourceState::Live) {
-                let (was_live, silence) =
-                    (stats.last_out.is_some(), now.since(stats.last_out.unwrap_or(self.started)));
-                progress.away.push(Away { stream: Arc::clone(&stats.name), was_live, silence });
+            if state.is_some_and(|state| state != SourceState::Live) {
+                let (was_live, silence) = (last_out.is_some(), now.since(last_out.unwrap_or(self.started)));
+                progress.away.push(Away { stream: Arc::clone(stream.name()), was_live, silence });
             }
         }
         progress
@@ -398,8 +399,8 @@ impl Shell {
     fn retire(&mut self, id: StreamId, outcome: Outcome) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
         stream.has_ended = true;
-        let stats = self.context.shared.stats.remove_stream(id).unwrap_or_default();
-        let mut summary = summarise_stream(&stream.shown, &stats);
+        let fold = self.context.shared.telemetry.remove_stream(id).unwrap_or_default();
+        let mut summary = summarise_stream(&stream.shown, &fold);
         summary.tracked = stream.counted.take().map(|counted| counted.summary());
         let Outcome { source, sink } = outcome;
         let was_stopped = matches!(source, Ok(SourceEnd::Stopped));
@@ -423,8 +424,8 @@ impl Shell {
         let used = self.streams.values().flat_map(|stream| &stream.models);
         let used: BTreeSet<ModelId> = used.chain(&self.on_board).copied().collect();
         for (id, known) in self.models.extract_if(.., |id, _| !used.contains(id)) {
-            let stats = self.context.shared.stats.remove_model(id).unwrap_or_default();
-            self.ended_models.push_back((id, with_times(known.summary, &stats)));
+            let fold = self.context.shared.telemetry.remove_model(id).unwrap_or_default();
+            self.ended_models.push_back((id, with_times(known.summary, &fold)));
         }
         while self.ended_models.len() > ENDED_MODELS_MAX {
             self.ended_models.pop_front();

@@ -231,8 +231,8 @@ fn a_model_that_is_gone_from_the_board_is_forgotten_and_summed_up() {
     let mut run = ByHand::start(board.clone());
     run.shell.models.insert(ModelId(7), known(&demo_model()));
     run.shell.on_board.insert(ModelId(7));
-    run.shell.context.shared.stats.insert_model(ModelId(7));
+    run.shell.context.shared.telemetry.insert_model(ModelId(7));
     let done = run.reload(board);
-    assert_eq!((done.stayed, run.shell.models.len(), run.shell.context.shared.stats.models()), (1, 0, 0));
+    assert_eq!((done.stayed, run.shell.models.len(), run.shell.context.shared.telemetry.models()), (1, 0, 0));
     assert_eq!(run.end().models.len(), 1);
 }
