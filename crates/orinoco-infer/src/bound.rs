@@ -3,12 +3,15 @@
 //! the host and on the GPU.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
-use orinoco_core::{Diagnosis, Findings};
+use orinoco_core::{Diagnosis, Findings, Nanos};
+use orinoco_pipeline::DeviceTimes;
 use orinoco_vision::Mapping;
 
 use crate::engine::Session;
 use crate::faults::device_failed;
+use crate::marks::{Mark, StageMarks};
 use crate::states::States;
 use crate::stream::ExecutionStream;
 
@@ -53,6 +56,8 @@ pub(crate) struct BoundModel<A, R> {
     pub(crate) states: States,
     pub(crate) readout: R,
     pub(crate) stream: ExecutionStream,
+    /// Marks of the stages in `stream`, on a GPU.
+    pub(crate) marks: Option<Arc<StageMarks>>,
 }
 
 impl<A, R: Readout> BoundModel<A, R> {
@@ -66,8 +71,11 @@ impl<A, R: Readout> BoundModel<A, R> {
 
     /// One inference, which is done when this returns.
     pub(crate) fn infer(&mut self) -> Result<(), Diagnosis> {
-        self.session.enqueue(&self.stream)?;
-        self.stream.wait().map_err(|why| device_failed(&self.file, &why))?;
+        let Self { file, stream, marks, .. } = self;
+        self.session.enqueue(stream)?;
+        let marks = marks.as_deref().zip(stream.device());
+        let marked = marks.map_or(Ok(()), |(marks, stream)| marks.record(Mark::Inferred, stream));
+        marked.and_then(|()| stream.wait()).map_err(|why| device_failed(file, &why))?;
         self.states.carry(self.session.as_mut());
         Ok(())
     }
@@ -78,6 +86,11 @@ impl<A, R: Readout> BoundModel<A, R> {
         A: Adapter<W>,
     {
         self.readout.read(self.session.as_ref(), self.adapter.mappings(), &self.stream, findings)
+    }
+
+    /// The latest execution by the clock of its GPU, if it has one; `inferred` is when [`Self::infer`] returned.
+    pub(crate) fn device_times(&self, inferred: Nanos) -> Option<DeviceTimes> {
+        self.marks.as_ref()?.times(inferred)
     }
 
     /// Lets go of `work`.

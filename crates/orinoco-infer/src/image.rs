@@ -88,7 +88,7 @@ fn on_host(
         mappings: vec![Mapping::default(); binding.batch],
     };
     let (file, stream) = (model.file.clone(), ExecutionStream::Host);
-    Ok(BoundModel { file, adapter, session, states, readout: head, stream })
+    Ok(BoundModel { file, adapter, session, states, readout: head, stream, marks: None })
 }
 
 /// Frames into an input in the host's memory.
@@ -174,7 +174,7 @@ fn replay_lent<A: Adapter<[Frame]>, R: Readout>(
         preprocess: TimeSpan::new(start, ready),
         infer: TimeSpan::new(ready, inferred),
         postprocess: TimeSpan::new(inferred, done),
-        device: None,
+        device: bound.device_times(inferred),
         graph_fallbacks: before + after,
     })
 }

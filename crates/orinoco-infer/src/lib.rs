@@ -17,6 +17,7 @@ mod faults;
 mod head;
 mod host;
 mod image;
+mod marks;
 mod panics;
 mod scratch;
 mod select;

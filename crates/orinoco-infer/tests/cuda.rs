@@ -10,7 +10,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use half::f16;
-use orinoco_core::{Diagnosis, ElementType, Findings, FrameDesc, MemoryDomain, Nanos, PixelFormat, Resize};
+use orinoco_core::{
+    ComputeUnit, Diagnosis, ElementType, Findings, FrameDesc, MemoryDomain, Nanos, PixelFormat, Resize,
+};
 use orinoco_cuda::{Device, DeviceArena, Stream, Surfaces};
 use orinoco_cuda_doubles::run_with_stand_in;
 use orinoco_infer::{
@@ -18,7 +20,7 @@ use orinoco_infer::{
     SessionSpec, TensorMemory, TensorMut, TensorRef, by_name,
 };
 use orinoco_model::{Binding, Model, Repository};
-use orinoco_pipeline::{Executor, Frame, Lease, MonotonicClock, Slot, SlotPool};
+use orinoco_pipeline::{Executor, Frame, Lease, MonotonicClock, Slot, SlotPool, StageTimes};
 use orinoco_vision::{HeadSpec, heads};
 
 /// The largest difference of a score, and of a pixel as a share of the box.
@@ -229,12 +231,22 @@ fn check(loaded: &Loaded, gpu: &EngineContext, batches: &[Vec<Frame>]) -> Vec<Fi
         cpu.replay(frames, &mut expected).expect("it runs");
         let times = gpu.replay(frames, &mut seen).expect("it runs");
         assert_eq!(times.graph_fallbacks, 0, "{}", loaded.model.name);
+        check_times(&times);
         for (seen, expected) in seen.iter().zip(&expected) {
             check_same(&loaded.model.name, seen, expected);
         }
         all.extend(seen);
     }
     all
+}
+
+/// The stages of the GPU follow one another, and the engine's ends when the host saw its end.
+fn check_times(times: &StageTimes) {
+    let device = times.device.expect("its stages are measured");
+    let [preprocess, infer, postprocess] = device.stages().map(|(_, span)| span);
+    assert_eq!(device.unit, ComputeUnit::Gpu);
+    assert_eq!((preprocess.end(), infer.end()), (infer.start(), postprocess.start()), "{times:?}");
+    assert_eq!(infer.end(), times.infer.end(), "{times:?}");
 }
 
 fn check_same(name: &str, seen: &Findings, expected: &Findings) {
