@@ -5,13 +5,17 @@ mod cache;
 mod child;
 mod measure;
 
+use std::sync::Arc;
+
 use orinoco_board::{Board, BoardModel, BoardStream};
 use orinoco_config::Faults;
 use orinoco_core::text::mebibytes;
 use orinoco_core::{Diagnosis, WithSubject, codes};
 use orinoco_infer::{EngineContext, NoCache, Scratch};
 use orinoco_media::source_needs;
-use orinoco_memory::{Budget, Domain, ModelNeeds, Needs, Plan, Scaled, StreamNeeds, TensorNeeds, plan};
+use orinoco_memory::{
+    Budget, Domain, ModelNeeds, Needs, Plan, Refused, Scaled, StreamNeeds, TensorNeeds, plan,
+};
 use orinoco_model::Repository;
 use orinoco_pipeline::Stop;
 use orinoco_telemetry::{Event, EventSink};
@@ -55,8 +59,12 @@ pub(crate) fn plan_with_rooms(
     match plan(&needs, Budget::Shared(budget)) {
         Ok(plan) => Ok(Some((plan, measured.iter().map(|model| model.measured.room()).collect()))),
         Err(refused) => {
-            events.emit(Event::MemoryRefused { table: refused.to_string() });
-            let bytes = refused.plan.bytes();
+            let (bytes, refused) = (refused.plan.bytes(), Arc::<Refused>::from(refused));
+            events.emit(Event::MemoryRefused {
+                needed_bytes: bytes,
+                budget_bytes: budget,
+                refused: Arc::<Refused>::clone(&refused),
+            });
             let (short, budget) = (mebibytes(bytes.saturating_sub(budget)), mebibytes(budget));
             let cause = format!("it is {short} over its memory budget of {budget}");
             let next = match &refused.suggestion {

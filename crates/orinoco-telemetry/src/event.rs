@@ -1,3 +1,4 @@
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -86,8 +87,12 @@ pub enum Event {
     },
     /// The board's memory was planned, and does not fit its budget.
     MemoryRefused {
-        /// What needs what, and what to change: lines for people.
-        table: String,
+        /// Bytes that it would take.
+        needed_bytes: u64,
+        /// Bytes that it may.
+        budget_bytes: u64,
+        /// The refused plan. Shown, it is a table of what needs what, with the change that fits.
+        refused: Arc<dyn Shown>,
     },
     /// A batch failed in the engine; its frames are dropped.
     ReplayFailed {
@@ -134,6 +139,11 @@ pub enum Event {
         why: Diagnosis,
     },
 }
+
+/// Data of a crate that this one does not know, which shows itself to people. Nobody makes text of it but who shows it.
+pub trait Shown: fmt::Display + fmt::Debug + Send + Sync {}
+
+impl<T: fmt::Display + fmt::Debug + Send + Sync> Shown for T {}
 
 /// Takes events. Called on data-plane threads: it must not block.
 pub trait EventSink: Send + Sync {

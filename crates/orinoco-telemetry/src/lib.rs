@@ -14,7 +14,7 @@ mod registry;
 mod telemetry;
 mod trace;
 
-pub use event::{Event, EventSink, SourceState};
+pub use event::{Event, EventSink, Shown, SourceState};
 pub use fold::{LaneFold, ModelFold, StreamFold};
 pub use histogram::Histogram;
 pub use record::{
