@@ -122,7 +122,7 @@ impl SourceRunner {
     }
 
     fn emit(&self, frame: &Frame) {
-        let Frame { lost, arrived, captured, decode, .. } = *frame;
+        let Frame { lost, arrived, captured, decode, decode_cpu, .. } = *frame;
         let seq = frame.desc.seq;
         let mut emitter = self.telemetry.emitter();
         emitter.drop_frames(seq.saturating_sub(lost), DropCause::LostAtSource, lost, arrived);
@@ -131,6 +131,9 @@ impl SourceRunner {
             if let Some(took) = took {
                 emitter.stage(seq, stage, TimeSpan::ending(arrived, took));
             }
+        }
+        if let Some(took) = decode_cpu {
+            emitter.decoder_cpu(seq, took, arrived);
         }
     }
 

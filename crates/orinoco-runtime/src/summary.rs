@@ -115,6 +115,7 @@ pub(crate) fn summarise_stream(source: &str, fold: &StreamFold) -> StreamSummary
         name: fold.name.to_string(),
         source: source.to_owned(),
         decoder: fold.decoder.clone(),
+        decoder_cpu_ms: fold.decoder_cpu.map(|took| took.as_secs_f64() * 1e3),
         state: fold.state.map_or("not started", |state| state.name()).to_owned(),
         frames_in: fold.frames_in,
         frames_out: fold.frames_out,

@@ -6,8 +6,8 @@ use std::time::Duration;
 use orinoco_core::{ComputeUnit, Nanos};
 
 use crate::record::{
-    ArrivalRecord, BatchRecord, CountRecord, DropCause, DropRecord, FrameRecord, LaneRecord, LaneStep,
-    ModelCounter, ResultRecord, Stage, StateRecord,
+    ArrivalRecord, BatchRecord, CountRecord, DecoderCpuRecord, DropCause, DropRecord, FrameRecord,
+    LaneRecord, LaneStep, ModelCounter, ResultRecord, Stage, StateRecord,
 };
 use crate::{Histogram, SourceState};
 
@@ -34,6 +34,8 @@ pub struct StreamFold {
     pub last_out: Option<Nanos>,
     /// Decoder of its frames, where that was chosen.
     pub decoder: Option<String>,
+    /// Processor time of the decoder, where it is known.
+    pub decoder_cpu: Option<Duration>,
     /// State of the source.
     pub state: Option<SourceState>,
     /// Whether the source has delivered.
@@ -74,6 +76,10 @@ impl StreamFold {
         if record.stage == Stage::Total {
             self.first_in.get_or_insert(record.span.start());
         }
+    }
+
+    pub(crate) fn add_decoder_cpu(&mut self, record: &DecoderCpuRecord) {
+        *self.decoder_cpu.get_or_insert_default() += record.took;
     }
 
     pub(crate) fn add_drop(&mut self, record: &DropRecord) {

@@ -18,8 +18,9 @@ pub use event::{Event, EventSink, Shown, SourceState};
 pub use fold::{LaneFold, ModelFold, StreamFold};
 pub use histogram::Histogram;
 pub use record::{
-    ArrivalRecord, BatchRecord, CountRecord, DropCause, DropRecord, FrameRecord, LaneRecord, LaneStep,
-    ModelCounter, Queue, QueueRecord, QueueStep, Record, ResultRecord, Stage, StateRecord,
+    ArrivalRecord, BatchRecord, CountRecord, DecoderCpuRecord, DropCause, DropRecord, FrameRecord,
+    LaneRecord, LaneStep, ModelCounter, Queue, QueueRecord, QueueStep, Record, ResultRecord, Stage,
+    StateRecord,
 };
 pub use telemetry::{LaneTelemetry, ModelTelemetry, StreamEmitter, StreamTelemetry, Telemetry};
 pub use trace::{TRACE_RECORDS_MAX, Trace};

@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use orinoco_core::{ComputeUnit, LaneId, ModelId, Nanos, StreamId, TimeSpan};
 
 use crate::SourceState;
@@ -108,6 +110,8 @@ pub enum Record {
     Frame(FrameRecord),
     /// A queue took, refused or handed out a frame.
     Queue(QueueRecord),
+    /// A decoder used processor time.
+    DecoderCpu(DecoderCpuRecord),
     /// Frames were dropped.
     Drop(DropRecord),
     /// A frame has gone through everything.
@@ -129,6 +133,7 @@ impl Record {
             Self::Arrival(record) => record.at,
             Self::Frame(record) => record.span.end(),
             Self::Queue(record) => record.at,
+            Self::DecoderCpu(record) => record.at,
             Self::Drop(record) => record.at,
             Self::Result(record) => record.at,
             Self::State(record) => record.at,
@@ -201,6 +206,19 @@ pub struct QueueRecord {
     /// The event.
     pub step: QueueStep,
     /// Its time, as the queue was given it.
+    pub at: Nanos,
+}
+
+/// Processor time of a stream's decoder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DecoderCpuRecord {
+    /// The stream.
+    pub stream: StreamId,
+    /// Number of the frame with which it became known.
+    pub seq: u64,
+    /// Processor time since the record before.
+    pub took: Duration,
+    /// Time at which the frame reached its slot.
     pub at: Nanos,
 }
 

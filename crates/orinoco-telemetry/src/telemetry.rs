@@ -1,5 +1,6 @@
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use orinoco_core::{ComputeUnit, LaneId, ModelId, Nanos, StreamId, TimeSpan};
 use parking_lot::{Mutex, MutexGuard};
@@ -7,8 +8,9 @@ use parking_lot::{Mutex, MutexGuard};
 use crate::SourceState;
 use crate::fold::{LaneFold, ModelFold, StreamFold};
 use crate::record::{
-    ArrivalRecord, BatchRecord, CountRecord, DropCause, DropRecord, FrameRecord, LaneRecord, LaneStep,
-    ModelCounter, Queue, QueueRecord, QueueStep, Record, ResultRecord, Stage, StateRecord,
+    ArrivalRecord, BatchRecord, CountRecord, DecoderCpuRecord, DropCause, DropRecord, FrameRecord,
+    LaneRecord, LaneStep, ModelCounter, Queue, QueueRecord, QueueStep, Record, ResultRecord, Stage,
+    StateRecord,
 };
 use crate::registry::Registry;
 use crate::trace::{Trace, TraceRing};
@@ -188,6 +190,13 @@ impl StreamEmitter<'_> {
         let record = FrameRecord { stream: self.id, seq, stage, span };
         self.fold.add_frame(&record);
         self.trace.push(Record::Frame(record));
+    }
+
+    /// Emits the processor time that a decoder used for a frame, and for those before it that went no further.
+    pub fn decoder_cpu(&mut self, seq: u64, took: Duration, at: Nanos) {
+        let record = DecoderCpuRecord { stream: self.id, seq, took, at };
+        self.fold.add_decoder_cpu(&record);
+        self.trace.push(Record::DecoderCpu(record));
     }
 
     /// Emits that frames were dropped, number `seq` the first of them. No frames are no record.

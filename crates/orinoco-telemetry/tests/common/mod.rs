@@ -1,10 +1,12 @@
 //! What is emitted for one frame on its whole way, as the pipeline emits it.
 
+use std::time::Duration;
+
 use orinoco_core::{ComputeUnit, LaneId, ModelId, Nanos, StreamId, TimeSpan};
 use orinoco_telemetry::{LaneTelemetry, ModelTelemetry, Queue, QueueStep, Stage, StreamTelemetry, Telemetry};
 
 /// Records of one frame.
-pub(crate) const RECORDS: usize = 18;
+pub(crate) const RECORDS: usize = 19;
 
 /// Handles of a stream, its lane and its model.
 pub(crate) struct Emitters {
@@ -28,6 +30,7 @@ impl Emitters {
         emitter.arrival(seq, at(1));
         emitter.stage(seq, Stage::Capture, span(0, 1));
         emitter.stage(seq, Stage::Decode, span(0, 1));
+        emitter.decoder_cpu(seq, Duration::from_micros(300), at(1));
         drop(emitter);
         stream.queue(seq, Queue::Ring, QueueStep::Accepted, at(1));
 
