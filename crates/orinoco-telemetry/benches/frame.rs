@@ -13,8 +13,8 @@ use common::{Emitters, RECORDS};
 
 /// Threads that emit at the same time; a board has several for each stream.
 const THREADS: [usize; 3] = [1, 2, 4];
-/// Frames of one sample: many, because one takes as long as a look at the clock does.
-const SAMPLE: u32 = 1000;
+/// Frames of one sample: it takes some milliseconds, so that threads really run at the same time.
+const SAMPLE: u32 = 20_000;
 /// Streams of the bench, each with a lane and a model.
 const STREAMS: u32 = 4;
 
@@ -33,7 +33,7 @@ fn emitters() -> Vec<Emitters> {
 }
 
 /// Every thread has a stream of its own, as a source and a lane mostly have.
-#[divan::bench(threads = THREADS, sample_size = SAMPLE)]
+#[divan::bench(threads = THREADS, sample_size = SAMPLE, sample_count = 40)]
 fn own_stream(bencher: divan::Bencher<'_, '_>) {
     let (emitters, threads, seq) = (emitters(), AtomicU64::new(0), AtomicU64::new(0));
     thread_local! {
@@ -50,7 +50,7 @@ fn own_stream(bencher: divan::Bencher<'_, '_>) {
 }
 
 /// Every thread emits for the same stream, which never happens: the worst case.
-#[divan::bench(threads = THREADS, sample_size = SAMPLE)]
+#[divan::bench(threads = THREADS, sample_size = SAMPLE, sample_count = 40)]
 fn one_stream(bencher: divan::Bencher<'_, '_>) {
     let (emitters, seq) = (emitters(), AtomicU64::new(0));
     bencher
