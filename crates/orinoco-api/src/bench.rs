@@ -1,114 +1,117 @@
-//! What `orinoco bench` prints. Figures are medians over the rounds.
+//! Reports of `orinoco bench`. Figures are medians over the rounds.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The schema name of [`PipelineBench`] and [`StreamsBench`].
+/// Schema name of [`PipelineBench`] and [`StreamsBench`].
 pub const BENCH_SCHEMA: &str = "orinoco.bench/1";
-/// The schema name of [`PreprocessBench`].
+/// Schema name of [`PreprocessBench`].
 pub const PREPROCESS_BENCH_SCHEMA: &str = "orinoco.bench-preprocess/1";
-/// The schema name of [`MemoryBench`].
+/// Schema name of [`MemoryBench`].
 pub const MEMORY_BENCH_SCHEMA: &str = "orinoco.bench-memory/1";
-/// The schema name of [`GraphBench`].
+/// Schema name of [`GraphBench`].
 pub const GRAPH_BENCH_SCHEMA: &str = "orinoco.bench-graph/1";
 
-/// What `orinoco bench pipeline` or `orinoco bench streams` measured.
+/// Report of `orinoco bench pipeline` or `orinoco bench streams`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
 pub enum BenchReport {
-    /// One pipeline.
+    /// One pipeline compared with its engine.
     Pipeline(PipelineBench),
-    /// Several streams at once.
+    /// Several streams at the same time.
     Streams(StreamsBench),
 }
 
-/// A pipeline compared with its engine alone.
+/// Throughput of a pipeline compared with that of its engine alone.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PipelineBench {
     /// Name and version of this contract.
     #[schemars(extend("const" = BENCH_SCHEMA))]
     pub schema: String,
-    /// The model's name.
+    /// Name of the model.
     pub model: String,
     /// Name and version of the engine.
     pub engine: String,
-    /// Threads of one inference.
+    /// Threads that the engine uses for one inference.
     pub threads: usize,
-    /// Frames of each round.
+    /// Frames in each round.
     pub frames: u64,
-    /// Rounds.
+    /// Number of rounds.
     pub rounds: u16,
-    /// Frames a second of the engine alone.
+    /// Throughput of the engine alone, in frames per second.
     pub engine_fps: f64,
-    /// Frames a second of the pipeline.
+    /// Throughput of the pipeline, in frames per second.
     pub pipeline_fps: f64,
-    /// `[stage, microseconds]`: the median time of each stage in the last round.
+    /// Median time of each stage in the last round, as `[stage, microseconds]`.
     pub stages_p50_us: Vec<(String, f64)>,
-    /// The most that was resident in the last round, in bytes.
+    /// Peak resident memory of the process since its start, read after the last round, in bytes.
     pub peak_bytes: u64,
-    /// Ratios.
+    /// Ratios of the figures above.
     pub ratios: PipelineRatios,
 }
 
 /// Ratios of `PipelineBench`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PipelineRatios {
-    /// Pipeline over engine alone, the median of the rounds' ratios.
+    /// Throughput of the pipeline divided by that of the engine alone: the median of the rounds' ratios.
     pub pipeline_to_engine: f64,
 }
 
-/// Several streams at once, compared with what the processor time of their stages lets the cores do.
+/// Throughput of several streams at the same time, compared with a bound that follows from the processor time of their
+/// stages.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct StreamsBench {
     /// Name and version of this contract.
     #[schemars(extend("const" = BENCH_SCHEMA))]
     pub schema: String,
-    /// The model's name.
+    /// Name of the model.
     pub model: String,
     /// Name and version of the engine.
     pub engine: String,
-    /// Cores of this machine that the process may use.
+    /// Processor cores that this process may use.
     pub cores: usize,
-    /// Lanes: executing threads.
+    /// Number of lanes (threads that execute models).
     pub lanes: usize,
-    /// Streams.
+    /// Number of streams.
     pub streams: usize,
-    /// Frames of one inference.
+    /// Batch size of one inference, in frames.
     pub batch: usize,
-    /// Frames of each stream and round.
+    /// Frames of each stream in each round.
     pub frames: u64,
-    /// Rounds.
+    /// Number of rounds.
     pub rounds: u16,
-    /// Frames of all streams a second.
+    /// Throughput of all streams together, in frames per second.
     pub fps: f64,
-    /// Frames a second that the cores could do if they did nothing but these stages.
+    /// Upper bound of `fps` if the cores and lanes spent all of their time on decoding and the model, in frames per
+    /// second.
     pub bound_fps: f64,
-    /// The same bound from stages measured at the same time: cores share their caches.
+    /// Upper bound of `fps` from stages that were measured at the same time, in frames per second. Lower than
+    /// `bound_fps` where cores share caches.
     pub bound_beside_fps: f64,
     /// Processor time of decoding one frame, measured alone, in microseconds.
     pub decode_cpu_us: f64,
     /// Processor time of the model for one frame, measured alone, in microseconds.
     pub model_cpu_us: f64,
-    /// Processor time of decoding one frame while the model runs, in microseconds; no frame goes from one to the other.
+    /// Processor time of decoding one frame while the model runs, in microseconds. The two exchange no frames.
     pub decode_beside_cpu_us: f64,
-    /// Processor time of the model for one frame during decoding, in microseconds; no frame goes from one to the other.
+    /// Processor time of the model for one frame while decoders run, in microseconds. The two exchange no frames.
     pub model_beside_cpu_us: f64,
-    /// Ratios.
+    /// Ratios of the figures above.
     pub ratios: StreamsRatios,
 }
 
 /// Ratios of `StreamsBench`, each the median of the rounds' ratios.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct StreamsRatios {
-    /// `fps` over `bound_fps`.
+    /// `fps` divided by `bound_fps`.
     pub to_bound: f64,
-    /// `fps` over `bound_beside_fps`.
+    /// `fps` divided by `bound_beside_fps`.
     pub to_bound_beside: f64,
-    /// Processor time used over what the cores had, while all streams ran.
+    /// Share of the cores' time that was used while all streams ran, 0 to 1.
     pub busy: f64,
 }
 
-/// Preprocessing on one thread, compared with copying memory.
+/// Throughput of preprocessing on one thread, compared with copying memory.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PreprocessBench {
     /// Name and version of this contract.
@@ -120,109 +123,111 @@ pub struct PreprocessBench {
     pub from: (u32, u32),
     /// `[width, height]` of the model's input, in pixels.
     pub to: (u32, u32),
-    /// How the shape is fitted: `letterbox` or `stretch`.
+    /// Placement of the frame in the model's input: `letterbox` or `stretch`.
     pub fit: String,
-    /// The filter: `bilinear` or `bilinear-antialias`.
+    /// Resize filter: `bilinear` or `bilinear-antialias`.
     pub resize: String,
-    /// Rounds.
+    /// Number of rounds.
     pub rounds: u16,
-    /// Frames of each round.
+    /// Frames in each round.
     pub frames: u64,
     /// Time of one frame, in milliseconds.
     pub ms_per_frame: f64,
-    /// 10^9 bytes of frames and tensors, read and written a second.
+    /// Memory traffic of preprocessing: frames read and tensors written, in 10^9 bytes per second.
     pub gigabytes_per_s: f64,
-    /// 10^9 bytes read and written a second by a copy of memory.
+    /// Memory traffic of copying memory: bytes read and written, in 10^9 bytes per second.
     pub copy_gigabytes_per_s: f64,
-    /// Ratios.
+    /// Ratios of the figures above.
     pub ratios: PreprocessRatios,
 }
 
 /// Ratios of `PreprocessBench`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PreprocessRatios {
-    /// Bytes read and written a second over those of a copy of memory, the median of the rounds' ratios.
+    /// Memory traffic of preprocessing divided by that of copying memory: the median of the rounds' ratios.
     pub preprocess_to_copy: f64,
 }
 
-/// Models that share one scratch area, compared with the same models in memory of their own.
+/// Memory of models that share one scratch area, compared with the same models with memory of their own.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct MemoryBench {
     /// Name and version of this contract.
     #[schemars(extend("const" = MEMORY_BENCH_SCHEMA))]
     pub schema: String,
-    /// Rounds.
+    /// Number of rounds.
     pub rounds: u16,
-    /// What each model needs alone.
+    /// Scratch size of each model when it runs alone.
     pub models: Vec<ModelScratch>,
-    /// Size of the shared area, in bytes: what the largest model needs.
+    /// Size of the shared area: the scratch size of the largest model, in bytes.
     pub scratch_bytes: u64,
-    /// How far the shared area was used, in bytes.
+    /// Part of the shared area that was used, from its start to the last byte used, in bytes.
     pub scratch_used_bytes: u64,
     /// Growth of resident memory from load to steady state with memory of their own, in bytes.
     pub separate_growth_bytes: u64,
     /// Growth of resident memory from load to steady state with the shared area, in bytes.
     pub shared_growth_bytes: u64,
-    /// Whether both ways gave the same outputs, bit for bit.
+    /// Whether both ways computed the same outputs, bit for bit.
     pub outputs_equal: bool,
-    /// Requests of the engine that did not fit in the shared area, or that came from an unknown thread.
+    /// Allocation requests of the engine that were served outside the shared area: those that did not fit, and those
+    /// from an unknown thread.
     pub requests_outside: u64,
-    /// Ratios.
+    /// Ratios of the figures above.
     pub ratios: MemoryRatios,
 }
 
-/// The scratch memory of one model.
+/// Scratch memory of one model.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ModelScratch {
-    /// The model's name.
+    /// Name of the model.
     pub model: String,
-    /// What it needs, in bytes.
+    /// Scratch memory that the model needs, in bytes.
     pub scratch_bytes: u64,
 }
 
 /// Ratios of `MemoryBench`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct MemoryRatios {
-    /// Growth with the shared area over growth without; null where there is no growth without.
+    /// Growth with the shared area divided by growth without it; null where memory does not grow without it.
     pub activation_ratio: Option<f64>,
-    /// What was used of the area over what the largest model needs.
+    /// Used part of the shared area divided by the scratch size of the largest model.
     pub scratch_to_largest: f64,
 }
 
-/// Captured CUDA graphs compared with the same launches one by one, and preprocessing on the GPU with copying memory.
+/// Captured CUDA graphs compared with the same kernel launches one by one, and preprocessing on the GPU compared with
+/// copying memory.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct GraphBench {
     /// Name and version of this contract.
     #[schemars(extend("const" = GRAPH_BENCH_SCHEMA))]
     pub schema: String,
-    /// The GPU's name.
+    /// Name of the GPU.
     pub device: String,
-    /// Launches of one replay.
+    /// Launches that one replay of the graph contains.
     pub steps: u32,
-    /// Time of the host for a replay, in microseconds.
+    /// Host time to launch the captured graph, in microseconds.
     pub cpu_replay_us: f64,
-    /// Time of the host for the same launches one by one, in microseconds.
+    /// Host time to launch the same kernels one by one, in microseconds.
     pub cpu_direct_us: f64,
-    /// 10^9 bytes of frames and tensors that preprocessing reads and writes a second.
+    /// Memory traffic of preprocessing on the GPU: frames read and tensors written, in 10^9 bytes per second.
     pub preprocess_gigabytes_per_s: f64,
-    /// 10^9 bytes that a copy within the GPU's memory reads and writes a second.
+    /// Memory traffic of a copy within the GPU's memory: bytes read and written, in 10^9 bytes per second.
     pub copy_gigabytes_per_s: f64,
-    /// Largest difference of a preprocessed value, 0 to 1, from the CPU's.
+    /// Largest difference between a value that the GPU preprocessed and the CPU's; values are from 0 to 1.
     pub difference_max: f32,
-    /// Graphs that were replayed.
+    /// Launches of captured graphs.
     pub replays: u64,
-    /// Graphs that could not be captured, and were launched one by one.
+    /// Launch sequences that could not be captured, so their kernels were launched one by one.
     pub fallbacks: u64,
-    /// Ratios.
+    /// Ratios of the figures above.
     pub ratios: GraphRatios,
 }
 
 /// Ratios of `GraphBench`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct GraphRatios {
-    /// The host's time for a replay over that for its launches.
+    /// Host time to launch the graph divided by host time to launch its kernels one by one.
     pub replay_to_direct: f64,
-    /// Bytes of frames and tensors a second over those of a copy within the GPU's memory.
+    /// Memory traffic of preprocessing divided by that of a copy within the GPU's memory.
     pub preprocess_to_copy: f64,
 }
 
@@ -230,7 +235,7 @@ pub struct GraphRatios {
 mod tests {
     use super::*;
 
-    /// This benchmark runs only where there is a GPU.
+    /// Pins the field order here, because the benchmark itself runs only on a machine with a GPU.
     #[test]
     fn the_order_of_a_graph_bench() {
         let bench = GraphBench {
@@ -252,7 +257,7 @@ mod tests {
         );
     }
 
-    /// Both benchmarks have one schema name.
+    /// Two reports share one schema name, so fields must tell them apart.
     #[test]
     fn a_report_is_read_as_what_it_is() {
         let pipeline = r#"{"schema":"orinoco.bench/1","model":"m","engine":"tract 1","threads":1,"frames":2,"rounds":1,"engine_fps":4.0,"pipeline_fps":2.0,"stages_p50_us":[["infer",250.0]],"peak_bytes":9,"ratios":{"pipeline_to_engine":0.5}}"#;

@@ -1,9 +1,9 @@
-//! What `orinoco cameras` prints.
+//! Report of `orinoco cameras`.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The schema name of [`CameraList`].
+/// Schema name of [`CameraList`].
 pub const CAMERAS_SCHEMA: &str = "orinoco.cameras/1";
 
 /// The V4L2 cameras of this machine.
@@ -12,64 +12,64 @@ pub struct CameraList {
     /// Name and version of this contract.
     #[schemars(extend("const" = CAMERAS_SCHEMA))]
     pub schema: String,
-    /// Cameras, by their device file.
+    /// Cameras, ordered by device file.
     pub cameras: Vec<CameraJson>,
 }
 
-/// One camera. Where it cannot be used, texts are empty and so are its lists.
+/// One camera. If it cannot be used, its strings and lists are empty, except `source` and `unusable`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CameraJson {
-    /// What `--source` takes, such as `v4l2:///dev/video0`.
+    /// URI for `--source`, such as `v4l2:///dev/video0`.
     pub source: String,
-    /// Why it cannot be used; absent where it can.
+    /// Reason why the camera cannot be used; absent where it can.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub unusable: Option<String>,
-    /// The camera's name.
+    /// Name of the camera.
     pub card: String,
-    /// The kernel's driver.
+    /// Name of its kernel driver.
     pub driver: String,
-    /// Where it is connected, as the driver writes it.
+    /// Bus address of the camera, as the driver reports it.
     pub bus: String,
-    /// Whether it is captured through V4L2's multi-planar interface.
+    /// Whether frames are captured through V4L2's multi-planar interface.
     pub multiplanar: bool,
-    /// Formats that it offers.
+    /// Pixel formats that the camera offers.
     pub formats: Vec<CameraFormatJson>,
-    /// Settings that it offers.
+    /// Controls that the camera offers.
     pub controls: Vec<CameraControlJson>,
 }
 
-/// A format that a camera offers.
+/// Pixel format that a camera offers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CameraFormatJson {
-    /// V4L2's name of four letters, such as `YUYV`.
+    /// V4L2's four-character code of the format, such as `YUYV`.
     pub fourcc: String,
-    /// Whether frames of this format can be read.
+    /// Whether Orinoco can read frames of this format.
     pub understood: bool,
-    /// Sizes in this format.
+    /// Frame sizes in this format.
     pub sizes: Vec<CameraSizeJson>,
 }
 
-/// A size that a camera offers in one format.
+/// Frame size that a camera offers in one format.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CameraSizeJson {
-    /// Width and height in pixels, such as `1280x720`, or their range.
+    /// Width and height in pixels, such as `1280x720`, or a range of sizes.
     pub size: String,
-    /// Rates in frames a second, such as `30`, or their range.
+    /// Frame rates in frames per second, such as `30`, or a range of rates.
     pub fps: Vec<String>,
 }
 
-/// A setting that a camera offers, in the driver's own units.
+/// Control that a camera offers, in the driver's units.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CameraControlJson {
-    /// The name by which a source sets it.
+    /// Name by which a source URI sets the control.
     pub name: String,
     /// Smallest value.
     pub min: i64,
     /// Largest value.
     pub max: i64,
-    /// Distance between values.
+    /// Distance between two values that the driver accepts.
     pub step: u64,
-    /// Value when nothing sets it.
+    /// Value that the driver uses when nothing sets the control.
     pub default: i64,
 }
 

@@ -1,39 +1,39 @@
-//! What `orinoco explain` prints.
+//! Report of `orinoco explain`.
 
 use orinoco_core::Code;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The schema name of [`CodeList`].
+/// Schema name of [`CodeList`].
 pub const CODES_SCHEMA: &str = "orinoco.codes/1";
 
-/// The pages of `orinoco explain`.
+/// Error codes with their explanations.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CodeList {
     /// Name and version of this contract.
     #[schemars(extend("const" = CODES_SCHEMA))]
     pub schema: String,
-    /// All codes in order, or the one that was asked for.
+    /// All codes in order, or the requested one.
     pub codes: Vec<CodePage>,
 }
 
 impl CodeList {
-    /// The pages of `codes`.
+    /// Creates the list of `codes`.
     pub fn new<'a>(codes: impl IntoIterator<Item = &'a Code>) -> Self {
         Self { schema: CODES_SCHEMA.to_owned(), codes: codes.into_iter().map(CodePage::from).collect() }
     }
 }
 
-/// The page of one code.
+/// Explanation of one error code.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CodePage {
     /// Stable code, such as `E0107`.
     pub code: String,
-    /// The exit code of a command that ends with this fault.
+    /// Exit code of a command that fails with this error.
     pub exit: u8,
-    /// What the fault is, in a few words.
+    /// Short name of the fault.
     pub title: String,
-    /// The explanation in full.
+    /// Full explanation, with the next steps.
     pub page: String,
 }
 

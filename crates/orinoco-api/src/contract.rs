@@ -1,4 +1,4 @@
-//! The list of contracts, and their JSON Schemas.
+//! List of the contracts and their JSON Schemas.
 
 use schemars::generate::SchemaSettings;
 use schemars::transform::RecursiveTransform;
@@ -13,17 +13,17 @@ use crate::{
     PreprocessBench, RESULT_SCHEMA, ResultLine, SUMMARY_SCHEMA, Summary,
 };
 
-/// A serialised contract.
+/// Serialised contract: one kind of JSON object that Orinoco prints or writes.
 #[derive(Clone, Copy, Debug)]
 pub struct Contract {
     /// Name and version, as in the field `schema`.
     pub name: &'static str,
-    /// What prints or writes it.
+    /// Commands and programs that print or write it.
     pub printed_by: &'static str,
     schema: fn() -> Schema,
 }
 
-/// Every contract.
+/// All contracts.
 pub const CONTRACTS: [Contract; 16] = [
     contract::<ResultLine>(RESULT_SCHEMA, "`orinoco run`, `orinoco infer`, sinks of kind `jsonl`"),
     contract::<Summary>(SUMMARY_SCHEMA, "`orinoco run`, `orinocod`"),
@@ -48,17 +48,17 @@ const fn contract<T: JsonSchema>(name: &'static str, printed_by: &'static str) -
 }
 
 impl Contract {
-    /// The contract with this name.
+    /// Returns the contract with this name.
     pub fn find(name: &str) -> Option<&'static Self> {
         const { &CONTRACTS }.iter().find(|contract| contract.name == name)
     }
 
-    /// Name of its file in `docs/schemas`.
+    /// Returns the name of its schema file in `docs/schemas`.
     pub fn file_name(&self) -> String {
         format!("{}.schema.json", self.name.replace('/', "-"))
     }
 
-    /// The JSON Schema (draft 2020-12) of what is printed.
+    /// Returns the JSON Schema (draft 2020-12) of the printed object.
     pub fn schema(&self) -> Value {
         let mut schema = (self.schema)();
         // The name of the Rust type means nothing to a reader of JSON.
@@ -66,7 +66,7 @@ impl Contract {
         schema.to_value()
     }
 
-    /// The text of its file.
+    /// Returns the content of its schema file.
     pub fn file_text(&self) -> String {
         let text = serde_json::to_string_pretty(&self.schema()).expect("a schema has only text keys");
         text + "\n"
@@ -78,7 +78,8 @@ fn schema_of<T: JsonSchema>() -> Schema {
     settings.with_transform(RecursiveTransform(tidy)).into_generator().into_root_schema_for::<T>()
 }
 
-/// Says what is printed, where the derived schema says what the Rust type could hold; puts each description on one line.
+/// Makes the derived schema describe the printed JSON, which is less than the Rust type could hold, and puts each
+/// description on one line.
 fn tidy(schema: &mut Schema) {
     if let Some(Value::String(text)) = schema.get_mut("description") {
         *text = text.replace('\n', " ");
@@ -96,7 +97,7 @@ fn tidy(schema: &mut Schema) {
     }
 }
 
-/// Every field that may be absent is left out where it has no value, so it is never null.
+/// Removes null from the types of an optional field: a field without a value is left out and is never null.
 fn remove_null(property: &mut Map<String, Value>) {
     if let Some(types) = property.get_mut("type").and_then(Value::as_array_mut) {
         types.retain(|one| one != "null");

@@ -1,30 +1,30 @@
-//! What `orinoco doctor` prints.
+//! Report of `orinoco doctor`.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The schema name of [`DoctorReport`].
+/// Schema name of [`DoctorReport`].
 pub const DOCTOR_SCHEMA: &str = "orinoco.doctor/1";
 
-/// What this machine has for Orinoco, and why it lacks the rest.
+/// Engines and devices of this machine that Orinoco can use, and the reasons why others cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DoctorReport {
     /// Name and version of this contract.
     #[schemars(extend("const" = DOCTOR_SCHEMA))]
     pub schema: String,
-    /// Engines, then GPU, video hardware and cameras.
+    /// Engines first, then the GPU, video hardware and cameras.
     pub parts: Vec<MachinePart>,
 }
 
-/// A part of a machine, or of its software, that Orinoco can use.
+/// Part of a machine, or of its software, that Orinoco can use.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct MachinePart {
-    /// What it is: `engine`, `gpu`, `video` or `camera`.
+    /// Kind of the part: `engine`, `gpu`, `video` or `camera`.
     pub kind: String,
-    /// Its name.
+    /// Name of the part.
     pub name: String,
     /// Whether it can be used here.
     pub ok: bool,
-    /// Its version or purpose; where `ok` is false, the reason.
+    /// Version or purpose of the part; where `ok` is false, the reason.
     pub says: String,
 }

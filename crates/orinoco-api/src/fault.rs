@@ -1,24 +1,24 @@
-//! Faults, and what a command prints that fails.
+//! Faults, and the report of a command that fails.
 
 use orinoco_core::Diagnosis;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The schema name of [`ErrorReport`].
+/// Schema name of [`ErrorReport`].
 pub const ERROR_SCHEMA: &str = "orinoco.error/1";
 
-/// What a command prints with `--json` when it cannot do what was asked.
+/// Report that a command prints with `--json` when it fails.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ErrorReport {
     /// Name and version of this contract.
     #[schemars(extend("const" = ERROR_SCHEMA))]
     pub schema: String,
-    /// Everything that was found wrong, in the order in which it was found. The first decides on the exit code.
+    /// Every fault, in the order in which they were found. The first one decides the exit code.
     pub faults: Vec<Fault>,
 }
 
 impl ErrorReport {
-    /// The report of `faults`.
+    /// Creates a report of `faults`.
     pub fn new(faults: &[Diagnosis]) -> Self {
         Self { schema: ERROR_SCHEMA.to_owned(), faults: faults.iter().map(Fault::from).collect() }
     }
@@ -29,13 +29,13 @@ impl ErrorReport {
 pub struct Fault {
     /// Stable code, such as `E0107`; `orinoco explain E0107` prints its page.
     pub code: String,
-    /// The file, key, URI, model or peer.
+    /// File, key, URI, model or peer with the fault.
     pub subject: String,
-    /// Why.
+    /// Cause of the fault.
     pub cause: String,
-    /// What to do.
+    /// Next step that may correct the fault.
     pub next: String,
-    /// The cause in full; absent where `cause` is not shortened.
+    /// Cause in full; absent where `cause` is not shortened.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
 }

@@ -1,4 +1,5 @@
-//! The serialised contracts: every JSON object that a command prints or a file holds. Within a version, fields are only added.
+//! Serialised contracts: every JSON object that a command prints or a file holds. Within a version, fields are only
+//! added.
 //!
 //! Read first: [`ResultLine`], [`Summary`], and the list [`CONTRACTS`].
 

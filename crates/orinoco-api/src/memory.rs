@@ -1,29 +1,29 @@
-//! What `orinoco memory` prints.
+//! Report of `orinoco memory`.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::LaneMemory;
 
-/// The schema name of [`MemoryReport`].
+/// Schema name of [`MemoryReport`].
 pub const MEMORY_SCHEMA: &str = "orinoco.memory/1";
 
-/// The memory plan of a board. Sizes and offsets are in bytes.
+/// Memory plan of a board. Sizes and offsets are in bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct MemoryReport {
     /// Name and version of this contract.
     #[schemars(extend("const" = MEMORY_SCHEMA))]
     pub schema: String,
-    /// The budget, of the board file or of `--budget`.
+    /// Memory budget, from the board file or `--budget`.
     pub budget_bytes: u64,
-    /// What the plan takes of it.
+    /// Sum of the plan's areas.
     pub total_bytes: u64,
-    /// Areas; each is mapped by itself.
+    /// Planned areas; each becomes a memory mapping of its own.
     pub areas: Vec<MemoryArea>,
-    /// What is allocated in addition, of a size that is known only once its stream runs.
+    /// Memory that is allocated in addition, of a size that is known only when its stream runs.
     #[serde(default)]
     pub uncounted: Vec<UncountedMemory>,
-    /// What a run used; absent without `--frames`.
+    /// Memory that a run used; absent without `--frames`.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub used: Option<MemoryUse>,
 }
@@ -31,53 +31,55 @@ pub struct MemoryReport {
 /// One area of a plan, in whole pages.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct MemoryArea {
-    /// The model, lane or stream that it is for.
+    /// Model, lane or stream that uses the area.
     pub name: String,
-    /// What it holds: `weights`, `scratch`, `inputs, outputs` or `frames`.
+    /// Content of the area: `weights`, `scratch`, `inputs, outputs` or `frames`.
     pub kind: String,
-    /// Which memory it is in: `host`, `pinned` or `device`.
+    /// Memory domain of the area: `host`, `pinned` or `device`.
     pub domain: String,
-    /// Sum of the areas before it in its domain, in bytes. It is no address.
+    /// Sum of the sizes of the areas before it in its domain, in bytes. It is not an address.
     pub offset: u64,
-    /// Its size, in bytes.
+    /// Size of the area, in bytes.
     pub bytes: u64,
-    /// How the size is known: `computed` from sizes that the board gives, or `measured` in a run of the model.
+    /// Origin of the size: `computed` from sizes in the board file, or `measured` in a run of the model.
     #[serde(default)]
     pub basis: String,
-    /// What shares it. Spans of models of one lane overlap: these models never run at the same time.
+    /// Parts of the area. Spans of models of one lane overlap, because these models never run at the same time.
     pub spans: Vec<MemorySpan>,
 }
 
 /// Memory whose size is known only once its stream runs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct UncountedMemory {
-    /// The stream.
+    /// Name of the stream.
     pub name: String,
-    /// What it is: `decoder buffers`.
+    /// Kind of memory, such as `decoder buffers`.
     pub what: String,
 }
 
-/// A part of an area.
+/// Part of an area.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct MemorySpan {
-    /// The model, tensor or stream that it is for.
+    /// Model, tensor or stream that uses the part.
     pub name: String,
-    /// Where it begins in its domain, in bytes.
+    /// Start of the part in its domain, in bytes.
     pub offset: u64,
-    /// Its size, in bytes.
+    /// Size of the part, in bytes.
     pub bytes: u64,
 }
 
-/// What a run used of a plan. Models and streams are measured by the growth of the process, which is the host's memory
-/// alone.
+/// Memory that a run used, compared with a plan. For models and streams it is the growth of the process's resident
+/// memory, so only host memory counts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct MemoryUse {
-    /// Frames of all streams.
+    /// Frames of all streams together.
     pub frames: u64,
-    /// Growth while models were loaded and bound, with what an engine sets up once for all of them, in bytes.
+    /// Growth while models were loaded and bound, in bytes. It includes memory that an engine sets up once for all
+    /// models.
     pub models_bytes: u64,
-    /// The scratch area of each lane.
+    /// Scratch area of each lane.
     pub lanes: Vec<LaneMemory>,
-    /// Growth from then to the end, without the lanes' areas, in bytes: frames, and what decoders take for themselves.
+    /// Growth from then to the end of the run, without the lanes' scratch areas, in bytes: frames and the decoders' own
+    /// memory.
     pub streams_bytes: u64,
 }

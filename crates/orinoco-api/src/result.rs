@@ -1,79 +1,79 @@
-//! Results: what one model found in one picture or sound.
+//! Results of one model for one image or sound.
 
-use orinoco_core::{ClassMap, ClassScore, Detection, Findings, Keypoint, Mask, Point, RawTensor};
+use orinoco_core::{ClassMap, ClassScore, Detection, InferenceResult, Keypoint, Mask, Point, RawTensor};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The schema name of [`ResultLine`].
+/// Schema name of [`ResultLine`].
 pub const RESULT_SCHEMA: &str = "orinoco.result/1";
 
-/// What one model found in one frame, image or window of sound.
+/// Inference result of one model for one frame, image or window of sound.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ResultLine {
     /// Name and version of this contract.
     #[schemars(extend("const" = RESULT_SCHEMA))]
     pub schema: String,
-    /// The stream's name; absent for `infer`.
+    /// Name of the stream; absent for `infer`.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub stream: Option<String>,
-    /// The image's path; absent unless `infer` read an image.
+    /// Path of the image; absent unless `infer` read an image.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub image: Option<String>,
-    /// The sound's path; absent unless `infer` read a sound.
+    /// Path of the sound; absent unless `infer` read a sound.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub audio: Option<String>,
-    /// The frame's number at its source, from 0; of `infer` the number of the image or window.
+    /// Sequence number of the frame at its source, from 0; for `infer` the number of the image or window.
     pub seq: u64,
-    /// Presentation time in nanoseconds of the source's clock; of a sound where the window begins.
+    /// Presentation time in nanoseconds of the source's clock; for a sound the start of the window.
     pub pts_ns: u64,
     /// Time of day at which a live source captured the frame, in nanoseconds since 1970-01-01 00:00 UTC; absent for
     /// recordings and test patterns.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub wall_ns: Option<u64>,
-    /// The model's name.
+    /// Name of the model.
     pub model: String,
-    /// The engine's name.
+    /// Name of the engine.
     pub engine: String,
-    /// The object that the model looked at, which another model found in the same frame; absent where it looked at the
+    /// Object in the same frame, found by another model, that this model operated on; absent where it operated on the
     /// whole frame.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub object: Option<ObjectJson>,
-    /// True where the model did not look at this frame and `detections` are where tracked objects should be by now;
-    /// absent otherwise.
+    /// True where the model skipped this frame and `detections` are the tracker's predictions; absent otherwise.
     #[serde(skip_serializing_if = "std::ops::Not::not", default)]
     pub predicted: bool,
-    /// Objects, best first.
+    /// Detected objects, best score first.
     pub detections: Vec<DetectionJson>,
-    /// Zones that tracked objects entered or left in this frame; absent where there are none.
+    /// Zone events: tracked objects that entered or left a zone in this frame; absent where there are none.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub zones: Vec<ZoneEventJson>,
-    /// Lines that tracked objects crossed in this frame; absent where there are none.
+    /// Line events: tracked objects that crossed a line in this frame; absent where there are none.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub lines: Vec<LineEventJson>,
-    /// Classes of the whole, best first; absent where the model gives none.
+    /// Classes of the whole image, best score first; absent where the model gives none.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub classes: Vec<ClassJson>,
-    /// Semantic segmentation; absent where the model gives none.
+    /// Semantic segmentation: a class for each cell; absent where the model gives none.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub mask: Option<ClassMapJson>,
-    /// A unit vector that identifies what is seen; absent where the model gives none.
+    /// Embedding: a unit vector that identifies the object or scene; absent where the model gives none.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub embedding: Vec<f32>,
-    /// Outputs as the model gave them; absent where a head reads them.
+    /// Raw output tensors of the model; absent where a head decodes them.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub tensors: Vec<TensorJson>,
 }
 
 impl ResultLine {
-    /// A line with what was found; where it was found is for the caller to fill in. `labels` are the model's.
-    pub fn new(model: &str, engine: &str, findings: &Findings, labels: &[String]) -> Self {
+    /// Creates a line with the results of `model`. The caller fills in the stream, time and object. `labels` are the
+    /// model's.
+    pub fn new(model: &str, engine: &str, inference: &InferenceResult, labels: &[String]) -> Self {
         let label = |class_id: u32| labels.get(class_id as usize).map_or("?", String::as_str);
-        let each = findings.keypoints_each();
-        let detections = findings.detections.iter().enumerate().map(|(index, found)| DetectionJson {
-            corners: findings.corners.get(index).map(|corners| corners.map(pair)),
-            keypoints: findings.keypoints[index * each..][..each].iter().map(keypoint).collect(),
-            mask: findings.masks.get(index).map(MaskJson::from),
-            track_id: findings.tracks.get(index).copied().flatten().map(|track| track.0),
+        let each = inference.keypoints_each();
+        let detections = inference.detections.iter().enumerate().map(|(index, found)| DetectionJson {
+            corners: inference.corners.get(index).map(|corners| corners.map(pair)),
+            keypoints: inference.keypoints[index * each..][..each].iter().map(keypoint).collect(),
+            mask: inference.masks.get(index).map(MaskJson::from),
+            track_id: inference.tracks.get(index).copied().flatten().map(|track| track.0),
             ..DetectionJson::new(found, label(found.class_id))
         });
         let class = |class: &ClassScore| ClassJson {
@@ -86,91 +86,91 @@ impl ResultLine {
             model: model.to_owned(),
             engine: engine.to_owned(),
             detections: detections.collect(),
-            classes: findings.classes.iter().map(class).collect(),
-            mask: (findings.class_map.width > 0).then(|| ClassMapJson::from(&findings.class_map)),
-            embedding: findings.embedding.clone(),
-            tensors: findings.tensors.iter().map(TensorJson::from).collect(),
+            classes: inference.classes.iter().map(class).collect(),
+            mask: (inference.class_map.width > 0).then(|| ClassMapJson::from(&inference.class_map)),
+            embedding: inference.embedding.clone(),
+            tensors: inference.tensors.iter().map(TensorJson::from).collect(),
             ..Self::default()
         }
     }
 }
 
-/// A tracked object entered or left a zone.
+/// Event of a tracked object that entered or left a zone.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ZoneEventJson {
-    /// The zone's name.
+    /// Name of the zone.
     pub name: String,
     /// `entered` or `left`.
     pub event: String,
-    /// The object.
+    /// Tracked object.
     #[serde(flatten)]
     pub by: TrackJson,
 }
 
-/// A tracked object crossed a line.
+/// Event of a tracked object that crossed a line.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LineEventJson {
-    /// The line's name.
+    /// Name of the line.
     pub name: String,
-    /// `a_to_b` or `b_to_a`.
+    /// Direction of the crossing: `a_to_b` or `b_to_a`.
     pub direction: String,
-    /// The object.
+    /// Tracked object.
     #[serde(flatten)]
     pub by: TrackJson,
 }
 
-/// A tracked object.
+/// Tracked object.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TrackJson {
-    /// Its number, as in `detections`.
+    /// Track id, as in `detections`.
     pub track_id: u64,
-    /// Index into the model's labels, of the class as which it was first seen.
+    /// Index into the model's labels: the class that the object had when its track began.
     pub class_id: u32,
-    /// That class's name.
+    /// Name of that class.
     pub label: String,
 }
 
-/// An object that another model found.
+/// Object that another model detected.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ObjectJson {
-    /// That model's name.
+    /// Name of the other model.
     pub model: String,
-    /// Which of its detections in its line of this frame it is, from 0.
+    /// Index of the object in `detections` of that model's line for this frame, from 0.
     pub index: usize,
-    /// The detection.
+    /// Detection of the other model.
     #[serde(flatten)]
     pub detection: DetectionJson,
 }
 
-/// One object.
+/// One detected object.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct DetectionJson {
     /// Index into the model's labels.
     pub class_id: u32,
-    /// The class's name.
+    /// Name of the class.
     pub label: String,
-    /// 0 to 1.
+    /// Confidence, 0 to 1.
     pub score: f32,
-    /// `[x1, y1, x2, y2]` in source pixels.
+    /// Bounding box `[x1, y1, x2, y2]` in source pixels.
     #[serde(rename = "box")]
     pub bounds: [f32; 4],
-    /// The corners of an oriented box, clockwise, each `[x, y]` in source pixels; `box` is the upright box around them.
+    /// Corners of an oriented box, clockwise, each `[x, y]` in source pixels; `box` is the upright box around them.
     /// Absent where boxes are upright.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub corners: Option<[[f32; 2]; 4]>,
     /// Keypoints, each `[x, y, score]` in source pixels; absent where the model gives none.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub keypoints: Vec<[f32; 3]>,
-    /// The object's pixels; absent where the model gives none.
+    /// Instance mask; absent where the model gives none.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub mask: Option<MaskJson>,
-    /// Number of the tracked object, the same from frame to frame; absent where it belongs to no track.
+    /// Track id, the same from frame to frame; absent where the detection belongs to no track.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub track_id: Option<u64>,
 }
 
 impl DetectionJson {
-    /// A detection with its class's name.
+    /// Creates a detection with the name of its class.
     pub fn new(found: &Detection, label: &str) -> Self {
         let b = found.bounds;
         let bounds = [b.x1, b.y1, b.x2, b.y2];
@@ -184,29 +184,29 @@ impl DetectionJson {
     }
 }
 
-/// One class and its probability.
+/// One class with its score.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ClassJson {
     /// Index into the model's labels.
     pub class_id: u32,
-    /// The class's name.
+    /// Name of the class.
     pub label: String,
-    /// 0 to 1.
+    /// Confidence, 0 to 1.
     pub score: f32,
 }
 
-/// The pixels of one object, in a part of the frame.
+/// Instance mask: the pixels of one object, within a rectangle of the frame.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct MaskJson {
-    /// The part's left edge, in source pixels.
+    /// Left edge of the rectangle, in source pixels.
     pub left: u32,
-    /// The part's top edge, in source pixels.
+    /// Top edge of the rectangle, in source pixels.
     pub top: u32,
-    /// The part's width, in source pixels.
+    /// Width of the rectangle, in source pixels.
     pub width: u32,
-    /// The part's height, in source pixels.
+    /// Height of the rectangle, in source pixels.
     pub height: u32,
-    /// Lengths of runs in pixels, row by row, in turn outside and inside the object, beginning with outside.
+    /// Run lengths in pixels, row by row, alternately outside and inside the object, starting with outside.
     pub runs: Vec<u32>,
 }
 
@@ -227,14 +227,15 @@ impl From<&Mask> for MaskJson {
     }
 }
 
-/// The class of every cell of a grid that covers the whole frame.
+/// Class of every cell of a grid that covers the whole frame.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ClassMapJson {
-    /// Columns.
+    /// Columns of the grid.
     pub width: u32,
-    /// Rows.
+    /// Rows of the grid.
     pub height: u32,
-    /// `[class id, cells]` of each run, row by row; class 255 stands for no finite number.
+    /// Runs of cells with one class, row by row, each `[class id, cells]`; class 255 marks cells without a finite
+    /// value.
     pub runs: Vec<[u32; 2]>,
 }
 
@@ -251,14 +252,14 @@ impl From<&ClassMap> for ClassMapJson {
     }
 }
 
-/// An output as the model gave it.
+/// Raw output tensor of a model.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TensorJson {
-    /// Its name in the graph.
+    /// Name of the output in the graph.
     pub name: String,
-    /// Its axes, without the batch.
+    /// Shape without the batch axis.
     pub shape: Vec<usize>,
-    /// Its elements, row-major; `null` where the model gave an infinity or no number, read as NaN.
+    /// Elements in row-major order; `null` where the model gave an infinity or NaN, read back as NaN.
     #[serde(deserialize_with = "numbers_or_null")]
     #[schemars(with = "Vec<Option<f32>>")]
     pub data: Vec<f32>,
@@ -293,12 +294,12 @@ mod tests {
         let bounds = BoxF { x1: 1.0, y1: 2.0, x2: 3.5, y2: 4.0 };
         let detections = vec![Detection { class_id: 1, score: 0.5, bounds }];
         let labels = ["car".to_owned(), "bus".to_owned()];
-        let findings = Findings { detections, ..Findings::default() };
+        let inference = InferenceResult { detections, ..InferenceResult::default() };
         let line = ResultLine {
             stream: Some("cam".to_owned()),
             seq: 7,
             pts_ns: 40_000_000,
-            ..ResultLine::new("m", "tract", &findings, &labels)
+            ..ResultLine::new("m", "tract", &inference, &labels)
         };
         let text = serde_json::to_string(&line).expect("serialises");
         assert_eq!(
@@ -312,7 +313,8 @@ mod tests {
     fn raw_tensors_that_are_not_finite_are_read_back() {
         let data = vec![1.0, f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 1e30];
         let tensors = vec![RawTensor { name: "y".to_owned(), shape: vec![5], data }];
-        let line = ResultLine::new("m", "tract", &Findings { tensors, ..Findings::default() }, &[]);
+        let line =
+            ResultLine::new("m", "tract", &InferenceResult { tensors, ..InferenceResult::default() }, &[]);
         let text = serde_json::to_string(&line).expect("serialises");
         assert!(text.contains(r#""data":[1.0,null,null,null,1e+30]"#), "{text}");
         let read: ResultLine = serde_json::from_str(&text).expect("what was written is read");

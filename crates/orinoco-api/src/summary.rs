@@ -1,249 +1,251 @@
-//! What a run prints at its end.
+//! Summary that a run prints at its end.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::Fault;
 
-/// The schema name of [`Summary`].
+/// Schema name of [`Summary`].
 pub const SUMMARY_SCHEMA: &str = "orinoco.summary/1";
 
-/// What a run saw and what it cost.
+/// Statistics of a run: its streams, models, memory, power and faults.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Summary {
     /// Name and version of this contract.
     #[schemars(extend("const" = SUMMARY_SCHEMA))]
     pub schema: String,
-    /// The board's name; `foreground` where there is no board file.
+    /// Name of the board; `foreground` where there is no board file.
     pub board: String,
-    /// How it ended.
+    /// Outcome of the run.
     pub end: EndState,
     /// Wall time from the first source's start to the last sink's end, in seconds.
     pub wall_s: f64,
-    /// Streams: all that ran at the end, and the last 1,000 that ended before.
+    /// Streams that ran at the end, and the last 1,000 that ended before.
     pub streams: Vec<StreamSummary>,
-    /// Totals of older streams, by name; absent where there are none.
+    /// Totals of streams that ended earlier, by name; absent where there are none.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub older_streams: Vec<StreamTotals>,
-    /// Models and their engines.
+    /// Models with their engines.
     pub models: Vec<ModelSummary>,
-    /// Resident memory.
+    /// Resident memory of the process.
     pub memory: MemorySummary,
-    /// Power and energy.
+    /// Power of the board.
     pub power: PowerSummary,
-    /// Files written, complete.
+    /// Output files that are complete.
     pub files: Vec<String>,
-    /// Files whose end is missing, since what wrote them failed.
+    /// Output files without their end, because their writer failed.
     #[serde(default)]
     pub incomplete: Vec<String>,
-    /// What went wrong.
+    /// Faults that occurred.
     pub faults: Vec<Fault>,
 }
 
-/// How a run ended.
+/// Outcome of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum EndState {
     /// Every source reached its end.
     Complete,
-    /// Ctrl-C or SIGTERM.
+    /// Ctrl-C or SIGTERM ended the run.
     Interrupted,
-    /// A source, engine or sink failed for good.
+    /// A source, engine or sink failed permanently.
     Failed,
 }
 
-/// One stream.
+/// Statistics of one stream.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct StreamSummary {
-    /// Its name.
+    /// Name of the stream.
     pub name: String,
-    /// Its source, without secrets.
+    /// URI of the source, without secrets.
     pub source: String,
-    /// The GStreamer element that decodes or captures it; absent where there was no choice.
+    /// GStreamer element that decodes or captures the source; absent where there was no choice.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub decoder: Option<String>,
-    /// Processor time of its decoder in milliseconds, where it works in one thread of the host; absent where that is not known.
+    /// Processor time of the decoder in milliseconds, where it works in one thread of the host; absent where that is not known.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub decoder_cpu_ms: Option<f64>,
-    /// The source's last state: `connecting`, `live`, `stalled`, `backing-off` or `ended`.
+    /// Last state of the source: `connecting`, `live`, `stalled`, `backing-off` or `ended`.
     pub state: String,
     /// Frames that the source delivered or reported as lost.
     pub frames_in: u64,
-    /// Frames through every model and sink.
+    /// Frames that passed every model and sink.
     pub frames_out: u64,
-    /// Frames dropped, by cause; causes that never happened are left out.
+    /// Dropped frames by cause, without causes that never occurred.
     pub dropped: Vec<Dropped>,
     /// Frames later than the stream's bound.
     pub late: u64,
-    /// Times the source was to be opened again: after a loss, or after an attempt that failed.
+    /// Scheduled reconnections: one after each loss of the source and after each failed attempt.
     pub reconnects: u64,
-    /// From losing the source to its next frame, for each time that it came back; absent where it never did.
+    /// Outage times: from the loss of the source to its next frame. Absent where the source never recovered from an
+    /// outage.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub recovery: Option<StageSummary>,
-    /// Frames out a second, from the arrival of the first of them to the last one's end.
+    /// Throughput in frames per second, from the arrival of the first finished frame to the end of the last one.
     pub fps: f64,
-    /// Objects found, all models.
+    /// Detected objects of all models.
     pub detections: u64,
-    /// Counts of tracked objects; absent where objects are not tracked.
+    /// Counts of tracked objects; absent where tracking is disabled.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub tracked: Option<TrackedSummary>,
-    /// Percentiles by stage; stages without samples are left out.
+    /// Percentiles of each stage, without stages that have no samples.
     pub stages: Vec<StageSummary>,
 }
 
-/// Totals of the streams of one name that ended before those that are listed.
+/// Totals of the streams with one name that ended before those in `streams`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct StreamTotals {
-    /// Their name; "(others)" for all whose name came after 1,000 others.
+    /// Name of the streams; "(others)" for all names after the first 1,000.
     pub name: String,
-    /// How many there were.
+    /// Number of streams.
     pub streams: u64,
-    /// Frames their sources delivered.
+    /// Frames that their sources delivered or reported as lost.
     pub frames_in: u64,
-    /// Frames through every model and sink.
+    /// Frames that passed every model and sink.
     pub frames_out: u64,
-    /// Frames dropped, by cause; causes that never happened are left out.
+    /// Dropped frames by cause, without causes that never occurred.
     pub dropped: Vec<Dropped>,
-    /// Times a source was to be opened again.
+    /// Scheduled reconnections: one after each loss of a source and after each failed attempt.
     pub reconnects: u64,
 }
 
-/// Counts of tracked objects, all models.
+/// Counts of tracked objects, for all models.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TrackedSummary {
-    /// Objects that got an id.
+    /// Objects that got a track id.
     pub objects: u64,
-    /// Counts of each zone; absent where there are none.
+    /// Counts of each zone; absent where there are no zones.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub zones: Vec<ZoneSummary>,
-    /// Counts of each line; absent where there are none.
+    /// Counts of each line; absent where there are no lines.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub lines: Vec<LineSummary>,
 }
 
-/// Objects in one zone, each counted once for each time. `inside` = `appeared` + `entered` - `left` - `vanished`.
+/// Counts of tracked objects in one zone. An object counts again each time. `inside` = `appeared` + `entered` - `left`
+/// - `vanished`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ZoneSummary {
-    /// Its name.
+    /// Name of the zone.
     pub name: String,
-    /// Objects in it at the end.
+    /// Objects inside the zone at the end.
     pub inside: u64,
-    /// Objects first seen in it.
+    /// Objects whose track began inside the zone.
     pub appeared: u64,
-    /// Objects that came in.
+    /// Objects that entered the zone.
     pub entered: u64,
-    /// Objects that went out.
+    /// Objects that left the zone.
     pub left: u64,
-    /// Objects last seen in it.
+    /// Objects whose track ended inside the zone.
     pub vanished: u64,
 }
 
-/// Crossings of one line. Side A is left of the direction from its first end to its second.
+/// Crossings of one line. Side A is left of the direction from the line's first end to its second.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LineSummary {
-    /// Its name.
+    /// Name of the line.
     pub name: String,
-    /// From side A to side B.
+    /// Crossings from side A to side B.
     pub a_to_b: u64,
-    /// From side B to side A.
+    /// Crossings from side B to side A.
     pub b_to_a: u64,
 }
 
-/// Frames dropped for one cause.
+/// Number of frames dropped for one cause.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Dropped {
-    /// The cause: `lost-at-source`, `drop-oldest`, `drop-newest`, `sink-behind`, `sink-failed`, `replay-failed` or
+    /// Cause: `lost-at-source`, `drop-oldest`, `drop-newest`, `sink-behind`, `sink-failed`, `replay-failed` or
     /// `shutdown`.
     pub cause: String,
-    /// How many frames.
+    /// Number of dropped frames.
     pub frames: u64,
 }
 
-/// Percentiles of one stage, or of recovery, in microseconds.
+/// Percentiles of a stage's time or of outage times, in microseconds.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct StageSummary {
-    /// The stage: `capture`, `decode`, `queue`, `preprocess`, `infer`, `postprocess`, `sink` or `total`; `recovery`
-    /// for that.
+    /// Stage: `capture`, `decode`, `queue`, `preprocess`, `infer`, `postprocess`, `sink` or `total`; `recovery` for
+    /// outage times.
     pub stage: String,
-    /// Samples.
+    /// Number of samples.
     pub count: u64,
-    /// Median.
+    /// Median, in microseconds.
     pub p50_us: f64,
-    /// 90th percentile.
+    /// 90th percentile, in microseconds.
     pub p90_us: f64,
-    /// 99th percentile.
+    /// 99th percentile, in microseconds.
     pub p99_us: f64,
-    /// 99.9th percentile.
+    /// 99.9th percentile, in microseconds.
     pub p999_us: f64,
-    /// Longest.
+    /// Maximum, in microseconds.
     pub max_us: f64,
 }
 
-/// One model.
+/// Statistics of one model.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct ModelSummary {
-    /// Its name on the board.
+    /// Name of the model on the board.
     pub name: String,
-    /// The ONNX file.
+    /// Path of the ONNX file.
     pub file: String,
-    /// The engine that served it.
+    /// Name of the engine that executed the model.
     pub engine: String,
-    /// That engine's version.
+    /// Version of the engine.
     pub engine_version: String,
-    /// Maximum number of pictures of one inference.
+    /// Maximum batch size, in images.
     pub batch: usize,
-    /// Frames, and objects in them, that it looked at.
+    /// Number of images: frames, and objects in frames.
     #[serde(default)]
     pub pictures: u64,
-    /// Inferences, of one batch of pictures each.
+    /// Number of inferences, each of one batch.
     #[serde(default)]
     pub replays: u64,
-    /// Percentiles of one inference with what is before and after it; absent where there was none.
+    /// Percentiles of the stages of one inference, with preprocessing and postprocessing; absent where there was none.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub stages: Vec<StageSummary>,
-    /// Captured sequences of launches that a GPU's driver refused, and that were launched call by call.
+    /// Launch sequences that the GPU's driver could not capture, so their kernels were launched one by one.
     #[serde(default)]
     pub graph_fallbacks: u64,
-    /// What was left out because an output was no finite number: candidates for detections, keypoints, classes, cells of
-    /// a map, embeddings; of raw tensors the elements.
+    /// Values that were left out because the model gave no finite number: candidates for detections, keypoints,
+    /// classes, cells of a map, embeddings. In raw tensors, the number of elements that are not finite.
     #[serde(default)]
     pub not_finite: u64,
-    /// Engines before it in the order, and why each could not.
+    /// Engines earlier in the order of preference, with the reason why each could not execute the model.
     pub refused: Vec<RefusedJson>,
 }
 
-/// An engine that could not serve a model.
+/// Engine that could not execute a model.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct RefusedJson {
-    /// The engine's name.
+    /// Name of the engine.
     pub engine: String,
-    /// Why.
+    /// Reason why the engine could not be used.
     pub why: String,
 }
 
 /// Resident memory of the process, in bytes.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct MemorySummary {
-    /// The highest the kernel saw.
+    /// Highest value during the run, as the kernel counts it.
     pub peak_bytes: u64,
-    /// After the first 500 frames of all streams; absent in shorter runs.
+    /// Value after the first 500 frames of all streams; absent in shorter runs.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub warm_bytes: Option<u64>,
-    /// At the end, shortly before the last source was through: while the models were still loaded.
+    /// Value at the end, shortly before the last source ended, while the models were still loaded.
     pub end_bytes: u64,
-    /// The plan and what was used of it; absent where the board has no budget.
+    /// Planned and used memory; absent where the board has no budget.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub planned: Option<PlannedMemory>,
 }
 
-/// Planned memory compared with what was used of it, in bytes.
+/// Planned memory compared with the memory in use, in bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PlannedMemory {
-    /// What all may take.
+    /// Memory budget of the board.
     pub budget_bytes: u64,
-    /// What was planned.
+    /// Sum of the plan's areas.
     pub total_bytes: u64,
-    /// The scratch area of each lane.
+    /// Scratch area of each lane.
     pub lanes: Vec<LaneMemory>,
 }
 
@@ -251,37 +253,37 @@ fn is_zero(bytes: &u64) -> bool {
     *bytes == 0
 }
 
-/// One lane's scratch area.
+/// Use of one lane's scratch area.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LaneMemory {
-    /// Its size: what the lane's largest model needs.
+    /// Size of the area: the scratch size of the lane's largest model, in bytes.
     pub scratch_bytes: u64,
-    /// How far it was used.
+    /// Part of the area that was used, from its start to the last byte used, in bytes.
     pub used_bytes: u64,
-    /// How much of that is on the GPU; absent where nothing is.
+    /// Used bytes of the area on the GPU; absent where nothing is used there.
     #[serde(skip_serializing_if = "is_zero", default)]
     pub used_on_device_bytes: u64,
-    /// Requests of an engine that it had no room for; the system served them.
+    /// Allocation requests of an engine that did not fit in the area; the system served them.
     pub outside: u64,
-    /// How far each model used it.
+    /// Use of the area by each model.
     pub models: Vec<ModelMemory>,
 }
 
-/// What a model used of a lane's scratch area.
+/// Use of a lane's scratch area by one model.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ModelMemory {
-    /// The model's name.
+    /// Name of the model.
     pub model: String,
-    /// How far it used the area, in bytes.
+    /// Part of the area that the model used, from its start to the last byte used, in bytes.
     pub used_bytes: u64,
 }
 
-/// Power over the run.
+/// Power during the run.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct PowerSummary {
-    /// Mean power of the board in watts; absent where nothing measures it.
+    /// Mean power of the board, in watts; absent where nothing measures it.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub watts: Option<f64>,
-    /// Where the figure comes from, or why there is none.
+    /// Origin of the figure, or the reason why there is none.
     pub source: String,
 }

@@ -1,4 +1,4 @@
-//! The contracts beside their pages and schema files.
+//! Compares the contracts with their pages in `docs` and with their schema files.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -7,22 +7,22 @@ use std::path::PathBuf;
 use orinoco_api::{CONTRACTS, Contract, ResultLine, Summary};
 use serde_json::{Value, json};
 
-/// The page of results, summaries and errors.
+/// Page that describes results, summaries and errors.
 const RESULTS: &str = include_str!("../../../docs/results.md");
-/// The page of what else commands print.
+/// Page that describes the other JSON output of commands.
 const JSON: &str = include_str!("../../../docs/json.md");
 
 fn folder() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/schemas")
 }
 
-/// The schema file of a contract.
+/// Returns the schema file of a contract.
 fn file(contract: &Contract) -> Value {
     let text = fs::read_to_string(folder().join(contract.file_name())).unwrap_or_default();
     serde_json::from_str(&text).unwrap_or_else(|why| panic!("{}: {why}", contract.file_name()))
 }
 
-/// Why `value` is not what a schema describes.
+/// Returns the reason why `value` does not match the schema, or `None` if it matches.
 fn refused(schema: Value, value: &Value) -> Option<String> {
     const PLACE: &str = "https://orinoco/schema.json";
     let (mut schemas, mut compiler) = (boon::Schemas::new(), boon::Compiler::new());
@@ -50,7 +50,7 @@ fn add_fields(schema: &Value, names: &mut BTreeSet<String>) {
     }
 }
 
-/// What the pages say of a contract: its section, or of results, summaries and errors a page.
+/// Returns the text that describes a contract: its own section in `json.md`, or all of `results.md`.
 fn described(contract: &Contract) -> &'static str {
     let heading = format!("## `{}`\n", contract.name);
     match JSON.split_once(&heading) {
@@ -59,7 +59,7 @@ fn described(contract: &Contract) -> &'static str {
     }
 }
 
-/// The fenced examples of the results' page.
+/// Returns the fenced examples of the results page: a result and a summary.
 fn examples() -> [Value; 2] {
     let texts = RESULTS.split("```json\n").skip(1).filter_map(|text| text.split("```").next());
     let values: Vec<Value> = texts.map(|text| serde_json::from_str(text).expect("JSON")).collect();
@@ -119,7 +119,7 @@ fn the_examples_are_of_the_contract() {
     serde_json::from_value::<Summary>(summary).expect("a summary");
 }
 
-/// A schema that accepted everything would prove nothing.
+/// Makes sure that the schemas reject wrong values: one that accepted everything would make these tests worthless.
 #[test]
 fn schemas_refuse_what_is_not_printed() {
     let [result, summary] = examples();
@@ -134,7 +134,7 @@ fn schemas_refuse_what_is_not_printed() {
     check(&result, |line| line["seq"] = json!(-1), "/seq");
     check(&result, |line| line["detections"][0]["box"] = json!([1, 2, 3]), "/detections/0/box");
     check(&result, |line| drop(line.as_object_mut().expect("an object").remove("engine")), "engine");
-    // What may be absent is never null.
+    // A field that may be absent is never null.
     check(&result, |line| line["mask"] = Value::Null, "/mask");
     check(&result, |line| line["image"] = Value::Null, "/image");
     check(&summary, |summary| summary["end"] = json!("done"), "/end");

@@ -1,4 +1,4 @@
-//! The checked form.
+//! Checked form of a board file.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -6,49 +6,49 @@ use std::time::Duration;
 use orinoco_core::{Choice, Codec, Diagnosis, DropPolicy, Resize};
 use orinoco_uri::SourceUri;
 
-/// Everything one board runs.
+/// Checked board: engines, models and streams of one board.
 #[derive(Clone, Debug)]
 pub struct Board {
-    /// Its name, in summaries and metrics.
+    /// Name of the board in summaries and metrics.
     pub name: String,
-    /// Engines and how they run.
+    /// Engines and their settings.
     pub inference: Inference,
-    /// Bytes that all models and streams may take; `None` where memory is not planned.
+    /// Memory budget of all models and streams, in bytes; `None` where memory is not planned.
     pub memory: Option<u64>,
-    /// Executing threads; see [`Board::lane_of`].
+    /// Number of lanes (executing threads); see [`Board::lane_of`].
     pub lanes: usize,
-    /// Models, referred to by index.
+    /// Models; streams refer to them by index.
     pub models: Vec<BoardModel>,
     /// Streams, in the order of their ids.
     pub streams: Vec<BoardStream>,
-    /// The board file and those that it inherits; none where it comes from elsewhere.
+    /// The board file and the files it inherits; empty where the board comes from elsewhere.
     pub files: Vec<PathBuf>,
 }
 
 impl Board {
-    /// The lane of a stream: the one it names, else they are dealt in turn.
+    /// Returns the lane of a stream: the one it names, else the lanes in turn.
     pub fn lane_of(&self, stream: usize) -> usize {
         self.streams[stream].lane.unwrap_or(stream % self.lanes)
     }
 
-    /// How many lanes have streams, or lie before one that has.
+    /// Returns the number of lanes up to the last one with streams.
     pub fn lanes_used(&self) -> usize {
         (0..self.streams.len()).map(|stream| self.lane_of(stream) + 1).max().unwrap_or(0)
     }
 }
 
-/// Engines and how they run.
+/// Engines and their settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Inference {
-    /// Order of preference.
+    /// Names of the engines in order of preference.
     pub engines: Vec<String>,
-    /// Engines whose refusal is an error instead of a fallback.
+    /// Engines that must work: if one is refused, that is an error instead of a fallback.
     pub require: Vec<String>,
-    /// Threads of one inference.
+    /// Threads that an engine uses for one inference.
     pub threads: usize,
-    /// ONNX Runtime's library, where it is not to be searched for.
+    /// Path of ONNX Runtime's library; `None` searches for it.
     pub ort_library: Option<PathBuf>,
-    /// Whether engines compute in memory of ours: where the board plans it.
+    /// Whether engines allocate their scratch from Orinoco's arenas, as they do where the board plans memory.
     pub shared_scratch: bool,
 }
 
@@ -59,17 +59,17 @@ impl Default for Inference {
     }
 }
 
-/// Where an entry was written. Equal to every other: an entry that moved in its file has not changed.
+/// Position of an entry in the board file. It is equal to every other: an entry that moved in its file has not changed.
 #[derive(Clone, Debug, Default)]
 pub struct Written(Option<String>);
 
 impl Written {
-    /// In this file, at this line: `board.toml:12`.
+    /// Creates a position from file and line: `board.toml:12`.
     pub(crate) fn at(place: String) -> Self {
         Self(Some(place))
     }
 
-    /// Returns the fault with the place put before its subject.
+    /// Returns the fault with the position before its subject.
     pub fn fault(&self, fault: Diagnosis) -> Diagnosis {
         match &self.0 {
             Some(place) => Diagnosis { subject: format!("{place}: {}", fault.subject), ..fault },
@@ -84,31 +84,31 @@ impl PartialEq for Written {
     }
 }
 
-/// One model as this board uses it.
+/// Model as this board uses it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BoardModel {
-    /// The name streams use.
+    /// Name by which streams refer to the model.
     pub name: String,
-    /// What the model repository is asked for.
+    /// Name or path of the model in the model repository.
     pub model: String,
-    /// Frames of one inference.
+    /// Batch size: frames of one inference.
     pub batch: usize,
-    /// In place of the description's.
+    /// Score threshold, 0 to 1; `None` keeps that of the model's description.
     pub score_threshold: Option<f32>,
-    /// In place of the description's.
+    /// IoU threshold, 0 to 1; `None` keeps that of the model's description.
     pub iou_threshold: Option<f32>,
-    /// In place of the description's.
+    /// Resize filter; `None` keeps that of the model's description.
     pub resize: Option<Resize>,
-    /// It looks at every so many frames of a stream.
+    /// Inference interval: the model runs on one of every `interval` frames of a stream. (DeepStream counts those skipped.)
     pub interval: u32,
-    /// It looks at objects that another model found, in place of whole frames.
-    pub on: Option<ObjectsSpec>,
-    /// Place of its `model` key in the board file, or of its entry.
+    /// Primary model whose objects this model operates on; `None` operates on whole frames.
+    pub on: Option<ObjectSelectionSpec>,
+    /// Position of the `model` key in the board file, or of its entry.
     pub written: Written,
 }
 
 impl BoardModel {
-    /// A model with every setting at its default: every frame, one at a time, as its description says.
+    /// Creates a model with default settings: every frame, batch size 1, thresholds of its description.
     pub fn new(name: impl Into<String>, model: impl Into<String>) -> Self {
         Self {
             name: name.into(),
@@ -124,123 +124,123 @@ impl BoardModel {
     }
 }
 
-/// Which objects a model looks at.
+/// Objects that a secondary model operates on.
 #[derive(Clone, Debug, PartialEq)]
-pub struct ObjectsSpec {
-    /// The name of the model that finds them.
+pub struct ObjectSelectionSpec {
+    /// Name of the model that detects them.
     pub model: String,
-    /// Their classes, by that model's labels; any if empty.
+    /// Classes of the objects, by that model's labels; empty for all classes.
     pub classes: Vec<String>,
-    /// Shortest side, in source pixels.
+    /// Minimum length of the object's shorter side, in source pixels.
     pub side_min: u32,
-    /// The most in one frame, best first.
+    /// Maximum number of objects in one frame; the best ones are used.
     pub count_max: usize,
 }
 
-impl ObjectsSpec {
-    /// Unless the board file says otherwise: smaller crops show hardly anything.
+impl ObjectSelectionSpec {
+    /// Default of `side_min`: smaller crops show hardly anything.
     pub const SIDE_MIN: u32 = 16;
-    /// Unless the board file says otherwise: a crowd must not hold a lane for seconds.
+    /// Default of `count_max`: a crowd must not occupy a lane for seconds.
     pub const COUNT_MAX: usize = 16;
 }
 
-/// One stream.
+/// Checked settings of one stream.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BoardStream {
-    /// Its name.
+    /// Name of the stream.
     pub name: String,
-    /// What it reads.
+    /// Source of its frames.
     pub source: SourceUri,
-    /// Indices into [`Board::models`], in the order in which they run; none where frames only go to sinks.
+    /// Indices into [`Board::models`], in the order of execution; empty where frames only go to sinks.
     pub models: Vec<usize>,
-    /// The lane that it runs on, from 0; `None` where it is dealt to one.
+    /// Lane that executes its models, from 0; `None` assigns lanes in turn.
     pub lane: Option<usize>,
-    /// What happens when its ring is full; `None` lets the kind of source decide.
+    /// Policy when the ring is full; `None` uses the default of the kind of source.
     pub drop: Option<DropPolicy>,
-    /// Size of its ring.
+    /// Capacity of the ring of waiting frames.
     pub queue_frames: usize,
-    /// How long a frame waits for others to fill its batch.
+    /// Maximum time that a frame waits for others to fill its batch.
     pub batch_wait: Duration,
-    /// Frames that take longer are counted as late.
+    /// Latency above which a frame counts as late; `None` counts none.
     pub latency_max: Option<Duration>,
-    /// Ends after this many frames; what was lost at the source is none.
+    /// Maximum number of frames to deliver; frames lost at the source do not count. `None` has no limit.
     pub frames_max: Option<u64>,
-    /// Attempts to reach a live source that never delivered; `None` for ever.
+    /// Connection attempts to a live source that never delivered, before giving up; `None` never gives up.
     pub reconnect_attempts: Option<u32>,
-    /// Silence that counts as a stall.
+    /// Time without frames after which a live source counts as stalled.
     pub stall: Duration,
-    /// How objects are followed from frame to frame; `None` where they are not.
+    /// Object tracking; `None` where it is disabled.
     pub track: Option<TrackSpec>,
-    /// Where its outcomes go.
+    /// Sinks of its results.
     pub sinks: Vec<SinkSpec>,
-    /// Place of its source in the board file.
+    /// Position of its `source` key in the board file.
     pub written: Written,
 }
 
-/// How objects are followed, and what is counted of them.
+/// Object tracking of a stream, with its zones and lines.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TrackSpec {
-    /// What differs from the tracker's defaults.
+    /// Settings of the tracker.
     pub tracker: TrackerSpec,
-    /// Polygons, by their corners.
+    /// Zones: polygons, by their corners.
     pub zones: Vec<Shape>,
     /// Lines, by their two ends.
     pub lines: Vec<Shape>,
 }
 
-/// Settings of the tracker; `None` where its default is taken.
+/// Settings of the tracker; `None` keeps the tracker's default.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TrackerSpec {
-    /// Detections from this score on are joined first.
+    /// Minimum score, 0 to 1, of detections that are matched with tracks first.
     pub score_high: Option<f32>,
-    /// Detections below it are not looked at.
+    /// Minimum score, 0 to 1, of detections that are matched with the remaining tracks. Those below it are ignored.
     pub score_low: Option<f32>,
-    /// What starts a track.
+    /// Minimum score, 0 to 1, of a detection that starts a track.
     pub score_new: Option<f32>,
-    /// Least overlap of a detection of high score with the predicted box.
+    /// Minimum IoU of a high-score detection with the predicted box, 0 to 1.
     pub iou_min: Option<f32>,
-    /// The same for one of low score.
+    /// Minimum IoU of a low-score detection with the predicted box, 0 to 1.
     pub iou_min_low: Option<f32>,
-    /// How long an object may be away and keep its id.
+    /// Maximum time for which a lost object keeps its track id.
     pub lost_max: Option<Duration>,
-    /// In how many frames an object must be seen before it gets an id.
+    /// Number of frames with the object before it gets a track id.
     pub confirm_hits: Option<u32>,
-    /// Whether a detection may continue an object of another class.
+    /// Whether a detection may continue a track of another class.
     pub across_classes: Option<bool>,
 }
 
-/// A named shape in the frame.
+/// Zone or line: a named shape in the frame.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Shape {
-    /// Its name.
+    /// Name of the shape.
     pub name: String,
-    /// Its points, as fractions of the frame's width and height.
+    /// Points of the shape, as fractions of the frame's width and height.
     pub points: Vec<(f32, f32)>,
-    /// Place of their points in the board file.
+    /// Position of the points in the board file.
     pub written: Written,
 }
 
-/// One output of one stream.
+/// Sink of one stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SinkSpec {
-    /// What is written.
+    /// Kind of output.
     pub kind: SinkKind,
-    /// Where; `-` is standard output.
+    /// Path of the output file; `-` is standard output.
     pub path: PathBuf,
 }
 
-/// Kinds of output.
+/// Kind of output file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SinkKind {
-    /// One `orinoco.result/1` object a line.
+    /// JSON lines: one `orinoco.result/1` object per line.
     Jsonl,
-    /// The video with boxes and names, in MP4.
+    /// MP4 video annotated with boxes and labels.
     Mp4(Codec),
-    /// A checksum of every frame, as FFmpeg's `framemd5`.
+    /// Checksum of every frame, as written by FFmpeg's `framemd5`.
     FrameMd5,
 }
 
-/// Its names are those of board files and of the command line.
+/// Names that board files and the command line use.
 impl Choice for SinkKind {
     const ALL: &'static [Self] =
         &[Self::Jsonl, Self::Mp4(Codec::H264), Self::Mp4(Codec::H265), Self::FrameMd5];
@@ -256,14 +256,14 @@ impl Choice for SinkKind {
 }
 
 impl BoardStream {
-    /// Frames that may wait for a lane, unless the board file says otherwise: two in work and two to come.
+    /// Default capacity of the ring: two frames in work and two to come.
     pub const QUEUE_FRAMES: usize = 4;
-    /// Unless the board file says otherwise: half a frame at 50 frames a second.
+    /// Default of `batch_wait`: half of a frame's time at 50 frames per second.
     pub const BATCH_WAIT: Duration = Duration::from_millis(10);
-    /// Unless the board file says otherwise.
+    /// Default of `stall`.
     pub const STALL: Duration = Duration::from_secs(5);
 
-    /// A stream with every setting at its default.
+    /// Creates a stream with default settings.
     pub fn new(name: impl Into<String>, source: SourceUri, models: Vec<usize>) -> Self {
         Self {
             name: name.into(),

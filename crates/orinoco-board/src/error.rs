@@ -5,34 +5,34 @@ use orinoco_core::Diagnosis;
 
 use crate::{BoardModel, BoardStream, TrackSpec};
 
-/// Why there is no board.
+/// Reason why there is no checked board.
 #[derive(Clone, Debug)]
 pub enum BoardError {
-    /// Nothing of it can be used.
+    /// Faults of the file or its entries. No part of the file can be used.
     Faults(Faults),
-    /// The sources of some streams are none; everything else holds. Whoever can check more of it (that files are there, that
-    /// models are described) does so, and reports all faults together.
+    /// Faults of some streams' sources; everything else is valid. The caller checks more of the board (that files
+    /// exist, that models have a description), and reports all faults together.
     Sources {
         /// Models, as in [`crate::Board::models`].
         models: Vec<BoardModel>,
-        /// All streams, in the order of the file. At least one has a fault.
+        /// Streams in the order of the file. At least one has a fault.
         streams: Vec<Result<BoardStream, SourceFault>>,
     },
 }
 
-/// What is left of a stream whose source is none.
+/// Stream whose source has a fault.
 #[derive(Clone, Debug)]
 pub struct SourceFault {
-    /// Its name.
+    /// Name of the stream.
     pub stream: String,
-    /// How its objects are followed, as in [`BoardStream::track`].
+    /// Object tracking, as in [`BoardStream::track`].
     pub track: Option<TrackSpec>,
-    /// What is wrong with its source.
+    /// Fault of the source.
     pub fault: Diagnosis,
 }
 
 impl BoardError {
-    /// Returns the faults that are known without a further check.
+    /// Returns the faults that are known without further checks.
     pub fn faults(&self) -> Faults {
         match self {
             Self::Faults(faults) => faults.clone(),

@@ -1,38 +1,39 @@
-//! TOML to the checked form.
+//! Reads a board file into its checked form.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use orinoco_config::{Document, Reader, Vars};
+use orinoco_config::{Document, TableReader, Vars};
 use orinoco_core::codes;
 use orinoco_core::text::count;
 use orinoco_uri::SourceUri;
 
 use crate::{
-    Board, BoardError, BoardModel, BoardStream, Inference, ObjectsSpec, Shape, SinkKind, SinkSpec,
+    Board, BoardError, BoardModel, BoardStream, Inference, ObjectSelectionSpec, Shape, SinkKind, SinkSpec,
     SourceFault, TrackSpec, TrackerSpec, Written,
 };
 
-/// One Jetson serves at most this many; more is a typing error.
+/// Maximum number of streams that one Jetson serves; more is a typing error.
 const STREAMS_MAX: usize = 64;
 const LANES_MAX: i64 = 16;
 const BATCH_MAX: i64 = 64;
 const QUEUE_FRAMES_MAX: i64 = 64;
 const THREADS_MAX: i64 = 64;
-/// Longer than any wait that makes sense.
+/// Maximum of all waiting times, in milliseconds: longer than any useful one.
 const MILLIS_MAX: i64 = 60_000;
-/// Sources are looked at every 100 ms: with less, a single look without a frame would be a stall.
+/// Minimum of `stall`. Sources are checked every 100 ms: below this, a single check without a frame would be a stall.
 const STALL_MS_MIN: i64 = 200;
-/// An hour at 30 frames a second.
+/// Maximum of `interval`, in frames: an hour at 30 frames per second.
 const INTERVAL_MAX: i64 = 108_000;
 const CONFIRM_HITS_MAX: i64 = 1000;
 const SIDE_MAX: i64 = 16_384;
 const COUNT_MAX: i64 = 1024;
 
-/// Reads and checks a board file and what it inherits. `engines` are the names this binary knows; `vars` are what
-/// `${name}` stands for. All faults are reported at once; those of sources only where the file has no other, so that
-/// they come together with what a look at the sources and models finds.
+/// Reads and checks a board file and the files it inherits. `engines` are the names of the engines in this program;
+/// `vars` are the values of `${name}`. All faults are reported at once. Faults of sources come as
+/// [`BoardError::Sources`], and only where the file has no others, so the caller can report them together with those it
+/// finds in sources and models.
 pub fn load(path: &Path, engines: &[&str], vars: &Vars) -> Result<Board, BoardError> {
     let doc = Document::load(path, vars)?;
     let top = doc.reader();
@@ -73,7 +74,7 @@ pub fn load(path: &Path, engines: &[&str], vars: &Vars) -> Result<Board, BoardEr
     Ok(Board { name, inference, memory, lanes, models, streams, files })
 }
 
-fn read_name(top: &Reader<'_>, path: &Path) -> String {
+fn read_name(top: &TableReader<'_>, path: &Path) -> String {
     let table = top.table("board");
     let stem = || path.file_stem().map_or_else(String::new, |stem| stem.to_string_lossy().into_owned());
     let name = table.text("name").unwrap_or_else(stem);
@@ -82,7 +83,7 @@ fn read_name(top: &Reader<'_>, path: &Path) -> String {
     name
 }
 
-fn read_inference(table: Reader<'_>, known: &[&str]) -> Inference {
+fn read_inference(table: TableReader<'_>, known: &[&str]) -> Inference {
     let default = Inference::default();
     let names = |key| {
         let names: Vec<String> = listed_once(&table, key);
@@ -104,8 +105,8 @@ fn read_inference(table: Reader<'_>, known: &[&str]) -> Inference {
     inference
 }
 
-/// The budget in bytes; `None` where memory is not planned.
-fn read_memory(table: Reader<'_>) -> Option<u64> {
+/// Reads the memory budget in bytes; `None` where memory is not planned.
+fn read_memory(table: TableReader<'_>) -> Option<u64> {
     let text = table.text("budget");
     let budget = text.and_then(|text| match orinoco_memory::parse_size(&text) {
         Ok(bytes) => Some(bytes),
@@ -119,8 +120,8 @@ fn read_memory(table: Reader<'_>) -> Option<u64> {
     budget
 }
 
-/// A name. Log lines, threads and paths show it.
-fn read_entry_name(table: &Reader<'_>) -> String {
+/// Reads the name of an entry, which appears in log lines, thread names and paths.
+fn read_entry_name(table: &TableReader<'_>) -> String {
     if !table.has("name") {
         table.missing("name", "add it");
     }
@@ -136,10 +137,10 @@ fn read_entry_name(table: &Reader<'_>) -> String {
     name
 }
 
-fn read_model(table: Reader<'_>) -> BoardModel {
+fn read_model(table: TableReader<'_>) -> BoardModel {
     let name = read_entry_name(&table);
     let model = table.text("model").unwrap_or_else(|| name.clone());
-    // A path is relative to the file it is written in, a name is looked up in the repository.
+    // A relative path starts at the file that contains it; a name is looked up in the repository.
     let is_path = model.contains('/') && !Path::new(&model).is_absolute();
     let model = if is_path { table.dir_of("model").join(model).display().to_string() } else { model };
     let ratio = |key| table.float(key, 0.0..=1.0).map(|n| n as f32);
@@ -157,33 +158,38 @@ fn read_model(table: Reader<'_>) -> BoardModel {
     model
 }
 
-fn read_objects(table: &Reader<'_>) -> Option<ObjectsSpec> {
+fn read_objects(table: &TableReader<'_>) -> Option<ObjectSelectionSpec> {
     if !table.has("on") {
         return None;
     }
     let table = table.table("on");
-    let objects = ObjectsSpec {
+    let objects = ObjectSelectionSpec {
         model: table.text_required("model"),
         classes: listed_once(&table, "classes"),
-        side_min: table.integer("side_min", 1..=SIDE_MAX).map_or(ObjectsSpec::SIDE_MIN, as_u32),
-        count_max: table.integer("count_max", 1..=COUNT_MAX).map_or(ObjectsSpec::COUNT_MAX, as_usize),
+        side_min: table.integer("side_min", 1..=SIDE_MAX).map_or(ObjectSelectionSpec::SIDE_MIN, as_u32),
+        count_max: table.integer("count_max", 1..=COUNT_MAX).map_or(ObjectSelectionSpec::COUNT_MAX, as_usize),
     };
     table.finish();
     Some(objects)
 }
 
-/// What a model looks at must be found by another, in whole frames.
-fn check_objects(top: &Reader<'_>, models: &[BoardModel]) {
+/// Checks that the objects of a secondary model come from another model, which operates on whole frames.
+fn check_objects(top: &TableReader<'_>, models: &[BoardModel]) {
     for model in models {
         let Some(on) = &model.on else { continue };
         let cause = match models.iter().find(|other| other.name == on.model) {
-            None => format!("model `{}` works on what `{}` finds, which is not here", model.name, on.model),
+            None => {
+                format!("model `{}` operates on objects of `{}`, which is not defined", model.name, on.model)
+            }
             Some(other) if other.on.is_some() => {
-                format!("model `{}` works on objects in objects", model.name)
+                format!(
+                    "model `{}` operates on objects of a model that operates on objects itself",
+                    model.name
+                )
             }
             Some(_) => continue,
         };
-        let next = "name a [[model]] that looks at whole frames";
+        let next = "name a [[model]] that operates on whole frames";
         top.fault("model", &codes::REFERENCE, cause, next);
     }
 }
@@ -194,7 +200,7 @@ struct NamedSink {
     path: String,
 }
 
-fn read_sink(table: Reader<'_>) -> NamedSink {
+fn read_sink(table: TableReader<'_>) -> NamedSink {
     let name = read_entry_name(&table);
     let kind = table.choice_of("kind");
     if !table.has("kind") {
@@ -205,14 +211,19 @@ fn read_sink(table: Reader<'_>) -> NamedSink {
     NamedSink { name, kind: kind.unwrap_or(SinkKind::Jsonl), path }
 }
 
-/// A stream of the file, or why its source is none.
+/// Stream of the file, or the fault of its source.
 struct StreamEntry {
     name: String,
     sinks: Vec<SinkSpec>,
     stream: Result<BoardStream, SourceFault>,
 }
 
-fn read_stream(table: Reader<'_>, lanes: usize, models: &[BoardModel], sinks: &[NamedSink]) -> StreamEntry {
+fn read_stream(
+    table: TableReader<'_>,
+    lanes: usize,
+    models: &[BoardModel],
+    sinks: &[NamedSink],
+) -> StreamEntry {
     let name = read_entry_name(&table);
     let source = SourceUri::parse(&table.text_required("source"));
     let model_names: Vec<&str> = models.iter().map(|m| m.name.as_str()).collect();
@@ -257,12 +268,12 @@ fn read_stream(table: Reader<'_>, lanes: usize, models: &[BoardModel], sinks: &[
     StreamEntry { name, sinks, stream }
 }
 
-fn written(table: &Reader<'_>, key: &str) -> Written {
+fn written(table: &TableReader<'_>, key: &str) -> Written {
     Written::at(table.spot(key).line())
 }
 
-/// The lane that a stream names, below `lanes`.
-fn read_lane(table: &Reader<'_>, lanes: usize) -> Option<usize> {
+/// Reads the lane that a stream names. It must be below `lanes`.
+fn read_lane(table: &TableReader<'_>, lanes: usize) -> Option<usize> {
     let lane = table.integer("lane", 0..=LANES_MAX - 1).map(as_usize)?;
     if lane < lanes {
         return Some(lane);
@@ -273,12 +284,12 @@ fn read_lane(table: &Reader<'_>, lanes: usize) -> Option<usize> {
     None
 }
 
-/// A model that works on objects comes after the one that finds them.
-fn check_order(table: &Reader<'_>, models: &[BoardModel], chosen: &[usize]) {
+/// Checks that a model that operates on objects comes after the one that detects them.
+fn check_order(table: &TableReader<'_>, models: &[BoardModel], chosen: &[usize]) {
     for (place, &index) in chosen.iter().enumerate() {
         let Some(on) = &models[index].on else { continue };
         if !chosen[..place].iter().any(|before| models[*before].name == on.model) {
-            let cause = format!("`{}` works on what `{}` finds", models[index].name, on.model);
+            let cause = format!("`{}` operates on the objects of `{}`", models[index].name, on.model);
             table.fault("models", &codes::REFERENCE, cause, format!("put `{}` before it", on.model));
         }
     }
@@ -288,8 +299,8 @@ fn sink_for(stream: &str, sink: &NamedSink) -> SinkSpec {
     SinkSpec { kind: sink.kind, path: PathBuf::from(sink.path.replace("{stream}", stream)) }
 }
 
-/// `track = true`, or any zone, line or setting of the tracker, has objects followed.
-fn read_track(table: &Reader<'_>) -> Option<TrackSpec> {
+/// Reads object tracking, which `track = true` or any zone, line or setting of the tracker enables.
+fn read_track(table: &TableReader<'_>) -> Option<TrackSpec> {
     let wanted = table.boolean("track");
     let zones: Vec<Shape> =
         table.tables("zone").into_iter().map(|shape| read_shape(shape, "corners")).collect();
@@ -299,14 +310,14 @@ fn read_track(table: &Reader<'_>) -> Option<TrackSpec> {
     let tracker = table.has("tracker").then(|| read_tracker(table.table("tracker")));
     let asked = !zones.is_empty() || !lines.is_empty() || tracker.is_some();
     if wanted == Some(false) && asked {
-        let cause = "zones, lines and [stream.tracker] are for objects that are followed";
-        table.fault("track", &codes::KEY_RANGE, cause, "set track = true, or take them out");
+        let cause = "zones, lines and [stream.tracker] need tracking";
+        table.fault("track", &codes::KEY_RANGE, cause, "set track = true, or remove them");
     }
     let tracker = tracker.unwrap_or_default();
     wanted.unwrap_or(asked).then_some(TrackSpec { tracker, zones, lines })
 }
 
-fn read_tracker(table: Reader<'_>) -> TrackerSpec {
+fn read_tracker(table: TableReader<'_>) -> TrackerSpec {
     let ratio = |key| table.float(key, 0.0..=1.0).map(|n| n as f32);
     let tracker = TrackerSpec {
         score_high: ratio("score_high"),
@@ -322,7 +333,7 @@ fn read_tracker(table: Reader<'_>) -> TrackerSpec {
     tracker
 }
 
-fn read_shape(table: Reader<'_>, key: &'static str) -> Shape {
+fn read_shape(table: TableReader<'_>, key: &'static str) -> Shape {
     let name = read_entry_name(&table);
     let numbers = table.floats(key);
     let (least, next) = match key {
@@ -348,7 +359,7 @@ fn read_shape(table: Reader<'_>, key: &'static str) -> Shape {
     Shape { name, points, written }
 }
 
-fn indices(table: &Reader<'_>, key: &'static str, names: &[&str]) -> Vec<usize> {
+fn indices(table: &TableReader<'_>, key: &'static str, names: &[&str]) -> Vec<usize> {
     let mut found = Vec::new();
     for name in listed_once(table, key) {
         match names.iter().position(|known| *known == name) {
@@ -358,15 +369,15 @@ fn indices(table: &Reader<'_>, key: &'static str, names: &[&str]) -> Vec<usize> 
                     [] => "define it first".to_owned(),
                     names => format!("use one of {}", names.join(", ")),
                 };
-                table.fault(key, &codes::REFERENCE, format!("nothing here is called `{name}`"), next);
+                table.fault(key, &codes::REFERENCE, format!("there is no `{name}`"), next);
             }
         }
     }
     found
 }
 
-/// The names of a list, each once; one that is listed again is a fault.
-fn listed_once(table: &Reader<'_>, key: &'static str) -> Vec<String> {
+/// Reads a list of names, each once; a name that is listed again is a fault.
+fn listed_once(table: &TableReader<'_>, key: &'static str) -> Vec<String> {
     let mut names = table.texts(key);
     for name in repeated(names.iter().map(String::as_str)) {
         let cause = format!("`{name}` is listed more than once");
@@ -377,7 +388,7 @@ fn listed_once(table: &Reader<'_>, key: &'static str) -> Vec<String> {
     names
 }
 
-fn check_unique<'n>(table: &Reader<'_>, key: &'static str, names: impl Iterator<Item = &'n str>) {
+fn check_unique<'n>(table: &TableReader<'_>, key: &'static str, names: impl Iterator<Item = &'n str>) {
     for name in repeated(names.filter(|name| !name.is_empty())) {
         table.fault(
             key,
@@ -394,7 +405,7 @@ fn repeated<'n>(names: impl Iterator<Item = &'n str>) -> BTreeSet<&'n str> {
     names.filter(|name| !seen.insert(*name)).collect()
 }
 
-fn check_shared_paths(top: &Reader<'_>, streams: &[StreamEntry]) {
+fn check_shared_paths(top: &TableReader<'_>, streams: &[StreamEntry]) {
     let mut writers: BTreeMap<&Path, &str> = BTreeMap::new();
     for stream in streams {
         for sink in stream.sinks.iter().filter(|sink| sink.path != Path::new("-")) {
@@ -492,8 +503,8 @@ mod tests {
              [[stream]]\nname = 'x'\nsource = 'test://ball'\nmodels = ['b', 'a']\n",
             expect![[r#"
                 b.toml:9: key `model[2].on.side`: unknown key; did you mean `side_min`?
-                b.toml:2: key `model`: model `c` works on objects in objects; name a [[model]] that looks at whole frames
-                b.toml:2: key `model`: model `d` works on what `x` finds, which is not here; name a [[model]] that looks at whole frames
+                b.toml:2: key `model`: model `c` operates on objects of a model that operates on objects itself; name a [[model]] that operates on whole frames
+                b.toml:2: key `model`: model `d` works on what `x` finds, which is not here; name a [[model]] that operates on whole frames
                 b.toml:16: key `stream[0].models`: `b` works on what `a` finds; put `a` before it"#]],
         );
     }
@@ -533,7 +544,7 @@ mod tests {
             expect![[r#"
                 b.toml:8: key `stream[0].tracker.score_high`: 2 is outside its range; choose 0 to 1
                 b.toml:9: key `stream[0].tracker.lost_max`: unknown key; did you mean `lost_ms_max`?
-                b.toml:6: key `stream[0].track`: zones, lines and [stream.tracker] are for objects that are followed; set track = true, or take them out"#]],
+                b.toml:6: key `stream[0].track`: zones, lines and [stream.tracker] need tracking; set track = true, or remove them"#]],
         );
     }
 
@@ -622,7 +633,7 @@ mod tests {
                 b.toml:32: key `stream[2].line`: the name `l` is used more than once; give each one a name of its own (check inherited files too)
                 b.toml:14: key `stream`: the name `n` is used more than once; give each one a name of its own (check inherited files too)"#]],
         );
-        // A zone and a line are counted apart, and so are those of another stream.
+        // Names of zones and lines are independent of each other and of those of other streams.
         let one = |name: &str| {
             format!("[[stream]]\nname = '{name}'\nsource = 'test://ball'\nmodels = []\n{zone}{line}")
         };

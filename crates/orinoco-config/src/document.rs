@@ -1,4 +1,4 @@
-//! Files into one tree.
+//! Reads a file with everything it inherits, and merges them into one tree.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
@@ -9,25 +9,27 @@ use orinoco_core::{Diagnosis, codes};
 
 use crate::parser::{Parser, Vars};
 use crate::tree::{FileTree, Kind, Table, Value};
-use crate::{FaultList, Faults, FileKind, Reader};
+use crate::{FaultList, Faults, FileKind, TableReader};
 
-/// Deep enough for module, carrier, board, site; a longer chain is a mistake.
+/// Maximum length of a chain of `inherit` entries: enough for module, carrier, board and site. A longer chain is a
+/// mistake.
 const INHERIT_DEPTH_MAX: usize = 8;
-/// Entries of all `inherit` lists of a document: each is one merge, so they bound the time that merging takes.
+/// Maximum number of `inherit` entries of a document's files together. Each entry is one merge, so this bounds the time
+/// that merging takes.
 const INHERIT_ENTRIES_MAX: usize = 256;
-/// A document's files together.
+/// Maximum size of a document's files together, in bytes.
 const DOCUMENT_BYTES_MAX: u64 = 2 << 20;
 
 const _: () = assert!(FileKind::DESCRIPTION.bytes_max <= DOCUMENT_BYTES_MAX);
 
-/// A file with everything it inherits, merged.
+/// A file merged with everything it inherits.
 #[derive(Debug)]
 pub struct Document(FileTree);
 
 impl Document {
-    /// Reads `path` and the files it inherits, each once. What a file sets wins over what it inherits: tables are merged
-    /// key by key, lists of named tables by their `name`, anything else is replaced. Fails on files that are missing, are
-    /// no TOML, inherit in a circle, or are too many or too large together.
+    /// Reads `path` and the files it inherits, each once. Keys of a file win over inherited ones: tables are merged key
+    /// by key, lists of named tables by their `name`, anything else is replaced. Fails on files that are missing, are
+    /// not TOML, inherit in a circle, or are too many or too large together.
     pub fn load(path: &Path, vars: &Vars) -> Result<Self, Faults> {
         let mut loader = Loader::new(vars);
         let tree = loader.load(path, None);
@@ -38,17 +40,17 @@ impl Document {
         Ok(Self(FileTree { root, files, faults: RefCell::default() }))
     }
 
-    /// A reader over the top-level table.
-    pub fn reader(&self) -> Reader<'_> {
-        Reader::of(&self.0)
+    /// Returns a reader of the top-level table.
+    pub fn reader(&self) -> TableReader<'_> {
+        TableReader::of(&self.0)
     }
 
-    /// The faults the readers collected; `Ok` with `value` when there are none.
+    /// Returns the faults that the readers collected, or `Ok` with `value` when there are none.
     pub fn finish<T>(self, value: T) -> Result<T, Faults> {
         self.0.faults.into_inner().finish(value)
     }
 
-    /// Every file read, the one named first.
+    /// Returns the path of every file that was read, the one given to [`Document::load`] first.
     pub fn files(&self) -> &[PathBuf] {
         &self.0.files
     }
@@ -58,14 +60,14 @@ impl Document {
 #[derive(Clone)]
 struct Tree {
     table: Table,
-    /// Files in its longest chain of `inherit` entries, itself included.
+    /// Number of files in the longest chain of `inherit` entries, including this one.
     depth: usize,
 }
 
 /// An entry of an `inherit` list.
 struct InheritEntry {
     path: PathBuf,
-    /// Place in the file, as faults name it.
+    /// File, line and key of the entry, as faults name it.
     subject: String,
 }
 
@@ -73,9 +75,10 @@ struct InheritEntry {
 struct Loader<'a> {
     vars: &'a Vars,
     files: Vec<PathBuf>,
-    /// By the file's name in its folder, since a file's entries are relative to its folder. `None`: its faults are reported.
+    /// Trees by canonical folder and file name, since entries of a file are relative to its folder. `None`: its faults
+    /// have been reported.
     trees: BTreeMap<PathBuf, Option<Rc<Tree>>>,
-    /// The files that are being read, each inherited by the one before: as known to `trees`, and as shown.
+    /// Files being read, each inherited by the one before: the key in `trees`, and the path as shown in faults.
     chain: Vec<(PathBuf, String)>,
     bytes: u64,
     entries: usize,
@@ -97,7 +100,8 @@ impl<'a> Loader<'a> {
         }
     }
 
-    /// The tree of `path`, which `entry` asks for unless it is the document's own file. `None`: its faults are reported.
+    /// Returns the tree of `path`. `entry` is the `inherit` entry that names it; none for the document's own file.
+    /// Returns `None` when its faults have been reported.
     fn load(&mut self, path: &Path, entry: Option<&InheritEntry>) -> Option<Rc<Tree>> {
         let shown = path.display().to_string();
         let subject = entry.map_or(&shown, |entry| &entry.subject);
@@ -122,7 +126,7 @@ impl<'a> Loader<'a> {
         Some(tree)
     }
 
-    /// Reads a file, which is the last of the chain, and merges what it inherits.
+    /// Reads a file, which is the last one of the chain, and merges what it inherits.
     fn read(&mut self, path: &Path, shown: &str, entry: Option<&InheritEntry>) -> Result<Tree, Diagnosis> {
         if self.chain.len() > INHERIT_DEPTH_MAX {
             return Err(too_deep(entry.map_or(shown, |entry| &entry.subject)));
@@ -176,14 +180,15 @@ impl<'a> Loader<'a> {
     }
 }
 
-/// A file's name in its folder, however the folder is written.
+/// Returns the canonical folder of a file joined with its name, so that one file has one key however its path is
+/// written.
 fn place_of(path: &Path) -> PathBuf {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let named = || Some(folder.canonicalize().ok()?.join(path.file_name()?));
     named().or_else(|| path.canonicalize().ok()).unwrap_or_else(|| path.to_owned())
 }
 
-/// The fault of an entry that leads back to the first file of `chain`.
+/// Makes the fault of an entry that leads back to the first file of `chain`.
 fn circle(subject: &str, chain: &[(PathBuf, String)]) -> Diagnosis {
     let cause = match chain {
         [_] => "it inherits from itself".to_owned(),
@@ -194,7 +199,7 @@ fn circle(subject: &str, chain: &[(PathBuf, String)]) -> Diagnosis {
             format!("{first} {}", others.join(", which "))
         }
     };
-    Diagnosis::new(&codes::INHERIT, subject, cause, "take one of these inherit entries out")
+    Diagnosis::new(&codes::INHERIT, subject, cause, "remove one of these inherit entries")
 }
 
 fn too_deep(subject: &str) -> Diagnosis {
@@ -203,7 +208,7 @@ fn too_deep(subject: &str) -> Diagnosis {
     Diagnosis::new(&codes::INHERIT, subject, cause, next)
 }
 
-/// The text of a file. One that cannot be read is the fault of the entry that asks for it.
+/// Reads the text of a file. If it cannot be read, the fault names the entry that refers to it.
 fn read(path: &Path, shown: &str, entry: Option<&InheritEntry>) -> Result<String, Diagnosis> {
     FileKind::DESCRIPTION.read_text(path).map_err(|fault| match entry {
         Some(entry) if fault.code.id == codes::FILE_MISSING.id => {
@@ -250,9 +255,10 @@ fn name_of(item: &Value) -> Option<&str> {
     }
 }
 
-/// Each inherited item is changed once: a second one of its name is another, which whoever reads the list refuses.
+/// Merges lists of named tables. Each inherited item is changed once; a second new item of its name is added, and the
+/// code that reads the list rejects it.
 fn merge_named(old: &mut Vec<Value>, new: Vec<Value>) {
-    // Of each name the inherited items, in their order.
+    // Indices of the inherited items of each name, in their order.
     let mut unchanged: BTreeMap<String, VecDeque<usize>> = BTreeMap::new();
     for (index, item) in old.iter().enumerate() {
         let name = name_of(item).expect("the list is one of named tables").to_owned();
@@ -275,7 +281,7 @@ mod tests {
     use std::time::{Duration, Instant};
     use toml::de::DeTable;
 
-    /// The shortest of several times: a busy machine makes some longer, and none shorter.
+    /// Returns the shortest of several times: a busy machine makes some longer, and none shorter.
     fn shortest(mut run: impl FnMut() -> Duration) -> Duration {
         (0..3).map(|_| run()).min().expect("several")
     }
@@ -288,7 +294,7 @@ mod tests {
         time
     }
 
-    /// A file of so many items, of several kinds.
+    /// Makes files of several kinds with this many items each.
     fn files(items: usize) -> [(&'static str, String); 4] {
         let lines = |line: &dyn Fn(usize) -> String| (0..items).map(line).collect::<String>();
         [
@@ -307,7 +313,7 @@ mod tests {
             std::fs::write(&path, &text).expect("written");
             let parsing = shortest(|| time(|| DeTable::parse(&text).expect("sound")));
             let reading = shortest(|| time(|| Document::load(&path, &Vars::new()).expect("sound")));
-            // If each value cost the bytes that lie before it, it would be hundreds of times.
+            // If each value cost the bytes before it, this would be hundreds of times as long.
             assert!(reading < parsing * 20, "{name}: parsed in {parsing:?}, read in {reading:?}");
         }
     }
@@ -323,11 +329,11 @@ mod tests {
             let (mut base, over) = (parse(), parse());
             time(|| merge(&mut base, over))
         });
-        // If each table were compared with those before it, it would be ten times.
+        // If each table were compared with those before it, this would be ten times as long.
         assert!(merging < reading * 3, "read in {reading:?}, merged in {merging:?}");
     }
 
-    /// What the faults of `a.toml` are, without the folder.
+    /// Loads `a.toml`, and returns the number of its files or its faults without the folder.
     fn faults_of(files: &[(&str, &str)]) -> String {
         let dir = tempfile::tempdir().expect("temporary folder");
         for (name, text) in files {
@@ -359,16 +365,16 @@ mod tests {
     #[test]
     fn a_circle_is_shown_whole() {
         let two = [("a.toml", "inherit = ['b.toml']"), ("b.toml", "\ninherit = ['a.toml']")];
-        expect!["b.toml:2: key `inherit`: a.toml inherits b.toml, which inherits a.toml; take one of these inherit entries out"].assert_eq(&faults_of(&two));
+        expect!["b.toml:2: key `inherit`: a.toml inherits b.toml, which inherits a.toml; remove one of these inherit entries"].assert_eq(&faults_of(&two));
         let later = [
             ("a.toml", "inherit = ['b.toml']"),
             ("b.toml", "inherit = ['c.toml']"),
             ("c.toml", "inherit = ['b.toml']"),
         ];
-        expect!["c.toml:1: key `inherit`: b.toml inherits c.toml, which inherits b.toml; take one of these inherit entries out"].assert_eq(&faults_of(&later));
+        expect!["c.toml:1: key `inherit`: b.toml inherits c.toml, which inherits b.toml; remove one of these inherit entries"].assert_eq(&faults_of(&later));
     }
 
-    /// `levels` files, each of which inherits the next one `entries` times.
+    /// Makes `levels` files, each of which inherits the next one `entries` times.
     fn tower(levels: usize, entries: usize) -> Vec<(String, String)> {
         let name = |level: usize| match level {
             0 => "a.toml".to_owned(),

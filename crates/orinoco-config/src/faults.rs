@@ -2,22 +2,22 @@ use std::fmt;
 
 use orinoco_core::Diagnosis;
 
-/// One or more faults of one file, in the order found. There is no way to make one without a fault.
+/// One or more faults of one file, in the order in which they were found. It cannot be made without a fault.
 #[derive(Clone, Debug)]
 pub struct Faults(Vec<Diagnosis>);
 
 impl Faults {
-    /// The first that was found.
+    /// Returns the first fault.
     pub fn first(&self) -> &Diagnosis {
         &self.0[0]
     }
 
-    /// All of them, in the order found.
+    /// Returns all faults in the order in which they were found.
     pub fn as_slice(&self) -> &[Diagnosis] {
         &self.0
     }
 
-    /// Iterates over them in the order found.
+    /// Iterates over the faults in the order in which they were found.
     pub fn iter(&self) -> std::slice::Iter<'_, Diagnosis> {
         self.0.iter()
     }
@@ -61,27 +61,27 @@ impl fmt::Display for Faults {
 
 impl std::error::Error for Faults {}
 
-/// Collects faults while more are looked for; [`FaultList::finish`] decides.
+/// Collects faults while more are looked for; [`FaultList::finish`] returns the result.
 #[derive(Clone, Debug, Default)]
 pub struct FaultList(Vec<Diagnosis>);
 
 impl FaultList {
-    /// Adds one.
+    /// Adds a fault.
     pub fn push(&mut self, fault: Diagnosis) {
         self.0.push(fault);
     }
 
-    /// The value of `result`; its faults are added.
+    /// Returns the value of `result`, or adds its faults.
     pub fn value_of<T, E: IntoIterator<Item = Diagnosis>>(&mut self, result: Result<T, E>) -> Option<T> {
         result.map_err(|faults| self.extend(faults)).ok()
     }
 
-    /// Whether there is none so far.
+    /// Whether there are no faults so far.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// `Ok` with `value` when there is none, else all of them.
+    /// Returns `Ok` with `value` when there are no faults, else all of them.
     pub fn finish<T>(self, value: T) -> Result<T, Faults> {
         if self.0.is_empty() { Ok(value) } else { Err(Faults(self.0)) }
     }

@@ -11,25 +11,25 @@ use rustix::fs::OFlags;
 /// Mode of a new file before the process's umask, as everywhere else.
 const MODE_NEW: u32 = 0o666;
 
-/// A kind of file that is read as a whole: its name, its bound, and what is said of one that cannot be read.
+/// Kind of file that is read as a whole: its name, its size limit, and the faults of a file that cannot be read.
 ///
-/// Only regular files are read. A pipe may never have a writer, and a device may never end; both are refused before
-/// anything is read from them. The bound holds for what is read, not for the size that the file system gives: files
+/// Only regular files are read. A pipe may never have a writer, and a device may never end, so both are refused before
+/// anything is read from them. The limit holds for the bytes read, not for the size that the file system gives: files
 /// grow, and those of `/proc` have a size of 0.
 #[derive(Clone, Copy, Debug)]
 pub struct FileKind {
-    /// The kind with its article: "a board or model file".
+    /// Name of the kind with its article: "a board or model file".
     pub noun: &'static str,
-    /// Most bytes that a file of this kind has.
+    /// Maximum size of a file of this kind, in bytes.
     pub bytes_max: u64,
-    /// Code of a fault in what the file holds: too much, or what is no UTF-8.
+    /// Error code of a file that is too large or is not UTF-8.
     pub code: &'static Code,
-    /// Next step where the file cannot be opened or read.
+    /// Next step in faults of a file that cannot be opened or read.
     pub next: &'static str,
 }
 
 impl FileKind {
-    /// Board and model files, of a few kilobytes; more is the wrong file.
+    /// Board and model files. They have a few kilobytes; a larger file is the wrong one.
     pub const DESCRIPTION: Self = Self {
         noun: "a board or model file",
         bytes_max: 1 << 20,
@@ -40,8 +40,8 @@ impl FileKind {
     /// Opens the regular file at `path` without waiting for anyone.
     ///
     /// # Errors
-    /// `E0101` where it is not there, may not be read, or is a folder, a pipe or a device; the kind's own code where it
-    /// has more than [`FileKind::bytes_max`].
+    /// `E0101` where the path does not exist, may not be read, or is a folder, a pipe or a device; the kind's own code
+    /// where the file is larger than [`FileKind::bytes_max`].
     pub fn open(&self, path: &Path) -> Result<File, Diagnosis> {
         let missing = |cause: &dyn std::fmt::Display, next: &str| {
             Diagnosis::new(&codes::FILE_MISSING, path.display(), cause, next)
@@ -51,8 +51,9 @@ impl FileKind {
             Some(cause) => Err(missing(&cause, &format!("name {}", self.noun))),
             None => Ok(()),
         };
-        // Before it is opened, because opening a device may do something; and afterwards, because by then it may be
-        // another. Opening without waiting is for the pipe that has come in between.
+        // The type is checked before the file is opened, because opening a device may do something; and again
+        // afterwards, because by then the path may be another file. Non-blocking mode is for a pipe that appeared in
+        // between.
         regular(std::fs::metadata(path).map_err(unopened)?.file_type())?;
         let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
         let file = OpenOptions::new()
@@ -68,7 +69,7 @@ impl FileKind {
         Ok(file)
     }
 
-    /// The bytes of the regular file at `path`.
+    /// Reads the regular file at `path`.
     ///
     /// # Errors
     /// Those of [`FileKind::open`].
@@ -78,21 +79,21 @@ impl FileKind {
             |error: io::Error| Diagnosis::new(&codes::FILE_MISSING, path.display(), error, self.next);
         let size = file.metadata().map_err(failed)?.len().min(self.bytes_max);
         let mut bytes = Vec::new();
-        // A large file on a small board is an error, not the end of the process.
+        // A file too large for a small board's memory is an error, and does not end the process.
         let size = usize::try_from(size).map_err(|_| self.too_large(path))?;
         bytes.try_reserve_exact(size).map_err(|error| failed(io::Error::other(error)))?;
         (&mut file).take(self.bytes_max).read_to_end(&mut bytes).map_err(failed)?;
-        // One byte more would be beyond the bound: the file grew, or its size was not what the system said.
+        // A byte more is beyond the limit: the file grew, or the system gave the wrong size.
         match file.read(&mut [0]).map_err(failed)? {
             0 => Ok(bytes),
             _ => Err(self.too_large(path)),
         }
     }
 
-    /// The text of the regular file at `path`.
+    /// Reads the regular file at `path` as text.
     ///
     /// # Errors
-    /// Those of [`FileKind::open`], and the kind's own code where it is no UTF-8.
+    /// Those of [`FileKind::open`], and the kind's own code where the file is not UTF-8.
     pub fn read_text(&self, path: &Path) -> Result<String, Diagnosis> {
         String::from_utf8(self.read(path)?)
             .map_err(|error| Diagnosis::new(self.code, path.display(), error, "save it as UTF-8 text"))
@@ -104,7 +105,7 @@ impl FileKind {
     }
 }
 
-/// Why a file of this type is not read; `None` for a regular one.
+/// Returns the reason why a file of this type is not read; `None` for a regular file.
 fn file_cause(kind: FileType) -> Option<&'static str> {
     if kind.is_file() {
         None
@@ -117,20 +118,20 @@ fn file_cause(kind: FileType) -> Option<&'static str> {
     }
 }
 
-/// Treatment of a file that exists already.
+/// Treatment of a file that already exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Existing {
-    /// It stays, and writing fails with [`io::ErrorKind::AlreadyExists`].
+    /// Keeps it: writing fails with [`io::ErrorKind::AlreadyExists`].
     Keep,
-    /// It is replaced, with its mode kept. A pipe or device is written into.
+    /// Replaces it and keeps its mode. A pipe or device is written into.
     Replace,
 }
 
-/// Writes a file whole or not at all: under another name in the same folder, then on the disk, then renamed. A full disk
-/// leaves what was there, or nothing.
+/// Writes a file whole or not at all: writes another file in the same folder, syncs it to the disk, then renames it. If
+/// the disk is full, the old file stays, or no file appears.
 ///
 /// # Errors
-/// Those of the file system; [`io::ErrorKind::AlreadyExists`] as `existing` says.
+/// Those of the file system; [`io::ErrorKind::AlreadyExists`] as [`Existing`] describes.
 pub fn write_whole(path: &Path, bytes: &[u8], existing: Existing) -> io::Result<()> {
     let known = match std::fs::metadata(path) {
         Ok(metadata) => Some(metadata),
@@ -140,12 +141,12 @@ pub fn write_whole(path: &Path, bytes: &[u8], existing: Existing) -> io::Result<
     if existing == Existing::Keep && (known.is_some() || path.is_symlink()) {
         return Err(io::ErrorKind::AlreadyExists.into());
     }
-    // What the shell opened for us (`/dev/stdout`) is written into, also where it is a file.
+    // A file that the shell opened for us (`/dev/stdout`) is written into, even if it is a regular file.
     let is_opened = path.starts_with("/dev") || path.starts_with("/proc");
     if known.as_ref().is_some_and(|known| is_opened || !known.is_file()) {
         return OpenOptions::new().write(true).open(path)?.write_all(bytes);
     }
-    // A link keeps its place; the file that it names is the one replaced.
+    // A symbolic link stays; the file that it names is replaced.
     let path = match &known {
         Some(_) => path.canonicalize()?,
         None if path.is_symlink() => folder_of(path).join(path.read_link()?),
@@ -168,7 +169,7 @@ pub fn write_whole(path: &Path, bytes: &[u8], existing: Existing) -> io::Result<
         Existing::Replace => part.persist(&path),
     };
     renamed.map_err(|error| error.error)?;
-    // Until the folder is on the disk, the new name may not be.
+    // The new name is only certain to survive a power failure when the folder is on the disk too.
     File::open(folder)?.sync_all()
 }
 
@@ -176,7 +177,7 @@ fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// The error without the temporary name, which nobody asked for.
+/// Removes the temporary file's name from an error, because the user never gave that name.
 fn without_path(error: io::Error) -> io::Error {
     error.raw_os_error().map_or_else(|| error.kind().into(), io::Error::from_raw_os_error)
 }
@@ -192,7 +193,7 @@ mod tests {
 
     use super::*;
 
-    /// Long past what opening a file takes on a busy machine; a hang lasts for ever.
+    /// Longer than opening a file takes on a busy machine; a hang lasts for ever.
     const WAIT_MAX: Duration = Duration::from_secs(20);
     const SMALL: FileKind = FileKind { bytes_max: 1 << 20, ..FileKind::DESCRIPTION };
 
@@ -200,7 +201,7 @@ mod tests {
         tempfile::tempdir().expect("temporary folder")
     }
 
-    /// What comes of reading `path`, which must not take long.
+    /// Reads `path`, which must not take long, and compares the result with `expected`.
     fn check(path: &Path, expected: &str) {
         let (path, started) = (path.to_owned(), Instant::now());
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();

@@ -1,7 +1,7 @@
-//! TOML files that people write: inheritance, and every fault at once with its file, line and key.
+//! TOML files that people write: inheritance, and all faults at once with file, line and key.
 //!
 //! [`Document::load`] reads a file and what it inherits into one tree whose values remember where they were
-//! written. A [`Reader`] then takes keys out of the tree one by one; whatever is missing, of the wrong type, out of
+//! written. A [`TableReader`] then takes keys out of the tree one by one; whatever is missing, of the wrong type, out of
 //! range or unknown is collected in [`Faults`] rather than stopping at the first. This crate knows no key by name
 //! except `version`, `inherit` and the `name` by which array tables are merged.
 //!
@@ -18,4 +18,4 @@ pub use document::Document;
 pub use faults::{FaultList, Faults};
 pub use file::{Existing, FileKind, write_whole};
 pub use parser::Vars;
-pub use reader::{Reader, Spot};
+pub use reader::{SourcePosition, TableReader};

@@ -1,4 +1,4 @@
-//! The text of a file into values, with its variables replaced.
+//! Parses the text of a file into values, and replaces its variables.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::BTreeMap;
@@ -8,18 +8,20 @@ use orinoco_core::{Diagnosis, codes};
 use toml::Spanned;
 use toml::de::{DeString, DeTable, DeValue};
 
-use crate::tree::{At, Kind, Table, Value};
+use crate::tree::{Kind, Table, Value, ValuePosition};
 
-/// What variables add to the strings of a document: a path may be 4 KiB long, and a file can name it 170,000 times.
+/// Maximum number of bytes that variables may add to the strings of a document: a path may be 4 KiB long, and a file
+/// can name it 170,000 times.
 const EXPANDED_BYTES_MAX: usize = 4 << 20;
 
-/// What `${name}` in a string stands for. `${dir}` is always there: the folder of the file it is written in.
+/// Values of the variables that strings refer to as `${name}`. `${dir}` is always defined: the folder of the file that
+/// contains it.
 pub type Vars = BTreeMap<String, String>;
 
-/// Reads the text of one file.
+/// Parser of one file's text.
 pub(crate) struct Parser<'a> {
     text: &'a str,
-    /// Where each line ends, so that the line of an offset is found without counting from the start.
+    /// Offset of each line's end, so that the line of an offset is found without counting from the start.
     line_ends: Vec<usize>,
     file: usize,
     path: &'a Path,
@@ -44,7 +46,8 @@ impl<'a> Parser<'a> {
         Self { text, line_ends, file, path, vars, expanded_bytes, dir, faults }
     }
 
-    /// The file's table. Faults of variables are collected in `faults`, and stand for nothing in the strings.
+    /// Parses the file's table. Faults of variables are collected in `faults`; in the strings these variables are
+    /// empty.
     pub(crate) fn parse(&self) -> Result<Table, Diagnosis> {
         let table = DeTable::parse(self.text).map_err(|error| {
             let line = error.span().map_or(1, |span| self.line(span.start));
@@ -56,13 +59,13 @@ impl<'a> Parser<'a> {
 
     fn table(&self, table: &DeTable<'_>) -> Table {
         let value = |(key, value): (&Spanned<DeString<'_>>, &Spanned<DeValue<'_>>)| {
-            let at = At { file: self.file, line: self.line(key.span().start) };
+            let at = ValuePosition { file: self.file, line: self.line(key.span().start) };
             (key.get_ref().to_string(), Value { kind: self.kind(value.get_ref(), at), at })
         };
         table.iter().map(value).collect()
     }
 
-    fn kind(&self, value: &DeValue<'_>, at: At) -> Kind {
+    fn kind(&self, value: &DeValue<'_>, at: ValuePosition) -> Kind {
         match value {
             DeValue::String(text) => Kind::Text(self.expand(text, at)),
             DeValue::Integer(n) => match i64::from_str_radix(n.as_str(), n.radix()) {
@@ -74,7 +77,7 @@ impl<'a> Parser<'a> {
             DeValue::Datetime(_) => Kind::Other("a date"),
             DeValue::Array(items) => {
                 let item = |item: &Spanned<DeValue<'_>>| {
-                    let at = At { line: self.line(item.span().start), ..at };
+                    let at = ValuePosition { line: self.line(item.span().start), ..at };
                     Value { kind: self.kind(item.get_ref(), at), at }
                 };
                 Kind::Array(items.iter().map(item).collect())
@@ -87,8 +90,8 @@ impl<'a> Parser<'a> {
         self.line_ends.partition_point(|end| *end < offset) + 1
     }
 
-    /// Replaces `${name}` by what it stands for.
-    fn expand(&self, text: &str, at: At) -> String {
+    /// Replaces each `${name}` by its value.
+    fn expand(&self, text: &str, at: ValuePosition) -> String {
         let mut out = String::new();
         let mut rest = text;
         while let Some(start) = rest.find("${") {
@@ -106,7 +109,7 @@ impl<'a> Parser<'a> {
         out
     }
 
-    fn insert(&self, out: &mut String, value: &str, at: At) {
+    fn insert(&self, out: &mut String, value: &str, at: ValuePosition) {
         let before = self.expanded_bytes.get();
         self.expanded_bytes.set(before + value.len());
         if before + value.len() <= EXPANDED_BYTES_MAX {
@@ -126,10 +129,10 @@ impl<'a> Parser<'a> {
         })
     }
 
-    fn unknown_variable(&self, name: &str, at: At) -> Diagnosis {
+    fn unknown_variable(&self, name: &str, at: ValuePosition) -> Diagnosis {
         let known: Vec<&str> = std::iter::once("dir").chain(self.vars.keys().map(String::as_str)).collect();
         let subject = format!("{}:{}", self.path.display(), at.line);
         let next = format!("use one of {}", known.join(", "));
-        Diagnosis::new(&codes::REFERENCE, subject, format!("`${{{name}}}` stands for nothing"), next)
+        Diagnosis::new(&codes::REFERENCE, subject, format!("`${{{name}}}` is not defined"), next)
     }
 }

@@ -1,39 +1,39 @@
-//! Keys out of the tree, faults into one list.
+//! Takes keys out of the tree, and collects faults in one list.
 
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 
 use orinoco_core::{Choice, Code, Diagnosis, codes};
 
-use crate::tree::{At, FileTree, Kind, Table, Value};
+use crate::tree::{FileTree, Kind, Table, Value, ValuePosition};
 
-/// Nearer than this (Jaro-Winkler) a known key is offered for an unknown one.
+/// Minimum similarity (Jaro-Winkler) at which a known key is suggested for an unknown one.
 const SUGGEST_MIN: f64 = 0.7;
 
-/// Takes keys out of one table. Whatever it is not asked for is unknown, and [`Reader::finish`] says so.
+/// Takes keys out of one table. Keys that are never asked for are unknown, and [`TableReader::finish`] reports them.
 #[derive(Debug)]
-pub struct Reader<'a> {
+pub struct TableReader<'a> {
     doc: &'a FileTree,
     table: &'a Table,
     path: String,
-    at: At,
+    at: ValuePosition,
     asked: RefCell<Vec<&'static str>>,
 }
 
-/// Where a value was written, for faults that only a later check can find.
+/// Position of a value in its file, for faults that only a later check can find.
 #[derive(Clone, Debug)]
-pub struct Spot {
+pub struct SourcePosition {
     place: String,
     key: String,
 }
 
-impl Spot {
-    /// The file and the line: `board.toml:12`.
+impl SourcePosition {
+    /// Returns the file and the line: `board.toml:12`.
     pub fn line(&self) -> String {
         self.place.clone()
     }
 
-    /// A fault about this value.
+    /// Makes a fault about this value.
     pub fn fault(
         &self,
         code: &'static Code,
@@ -44,17 +44,17 @@ impl Spot {
     }
 }
 
-impl<'a> Reader<'a> {
-    /// Returns a reader over the top-level table.
+impl<'a> TableReader<'a> {
+    /// Creates a reader of the top-level table.
     pub(crate) fn of(doc: &'a FileTree) -> Self {
-        Self::new(doc, &doc.root, String::new(), At { file: 0, line: 1 })
+        Self::new(doc, &doc.root, String::new(), ValuePosition { file: 0, line: 1 })
     }
 
-    fn new(doc: &'a FileTree, table: &'a Table, path: String, at: At) -> Self {
+    fn new(doc: &'a FileTree, table: &'a Table, path: String, at: ValuePosition) -> Self {
         Self { doc, table, path, at, asked: RefCell::default() }
     }
 
-    /// Checks `version = 1`, which every file carries.
+    /// Checks `version = 1`, which every file has.
     pub fn version(&self) {
         match self.integer("version", 1..=i64::MAX) {
             Some(1) => {}
@@ -67,20 +67,20 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Whether the key was written.
+    /// Whether the table has the key.
     pub fn has(&self, key: &str) -> bool {
         self.table.contains_key(key)
     }
 
-    /// A text, if it is there.
+    /// Returns a string, if the key is there.
     pub fn text(&self, key: &'static str) -> Option<String> {
-        self.take(key, "a text in quotes", |kind| match kind {
+        self.take(key, "a string in quotes", |kind| match kind {
             Kind::Text(text) => Some(text.clone()),
             _ => None,
         })
     }
 
-    /// A text that must be there; its absence is a fault and gives an empty text.
+    /// Returns a string that must be there; if it is missing, records a fault and returns an empty string.
     pub fn text_required(&self, key: &'static str) -> String {
         if !self.has(key) {
             self.missing(key, "add it");
@@ -88,7 +88,7 @@ impl<'a> Reader<'a> {
         self.text(key).unwrap_or_default()
     }
 
-    /// A whole number within `range`, if it is there.
+    /// Returns an integer within `range`, if the key is there.
     pub fn integer(&self, key: &'static str, range: std::ops::RangeInclusive<i64>) -> Option<i64> {
         let n = self.take(key, "a whole number", |kind| match kind {
             Kind::Integer(n) => Some(*n),
@@ -97,13 +97,13 @@ impl<'a> Reader<'a> {
         self.in_range(key, n, range.contains(&n), format!("{} to {}", range.start(), range.end()))
     }
 
-    /// A number within `range`, if it is there.
+    /// Returns a number within `range`, if the key is there.
     pub fn float(&self, key: &'static str, range: std::ops::RangeInclusive<f64>) -> Option<f64> {
         let n = self.take(key, "a number", number)?;
         self.in_range(key, n, range.contains(&n), format!("{} to {}", range.start(), range.end()))
     }
 
-    /// `true` or `false`, if it is there.
+    /// Returns a boolean, if the key is there.
     pub fn boolean(&self, key: &'static str) -> Option<bool> {
         self.take(key, "true or false", |kind| match kind {
             Kind::Bool(b) => Some(*b),
@@ -111,29 +111,29 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// One of `choices` by name, if it is there.
+    /// Returns the value of one of `choices` by its name, if the key is there.
     pub fn choice<T: Copy>(&self, key: &'static str, choices: &[(&str, T)]) -> Option<T> {
         let text = self.text(key)?;
         let found = choices.iter().find(|(name, _)| *name == text).map(|(_, value)| *value);
         if found.is_none() {
             let names: Vec<&str> = choices.iter().map(|(name, _)| *name).collect();
-            self.fault(key, &codes::KEY_RANGE, format!("`{text}` is not a choice"), one_of(&names));
+            self.fault(key, &codes::KEY_RANGE, format!("`{text}` is not one of the choices"), one_of(&names));
         }
         found
     }
 
-    /// One of the values of a closed set by name, if it is there.
+    /// Returns a value of a closed set by its name, if the key is there.
     pub fn choice_of<T: Choice>(&self, key: &'static str) -> Option<T> {
         let choices: Vec<(&str, T)> = T::ALL.iter().map(|value| (value.name(), *value)).collect();
         self.choice(key, &choices)
     }
 
-    /// An array of strings; empty when it is not there.
+    /// Returns an array of strings; empty when the key is not there.
     pub fn texts(&self, key: &'static str) -> Vec<String> {
         self.texts_given(key).unwrap_or_default()
     }
 
-    /// An array of strings, if it is there and is one.
+    /// Returns an array of strings, if the key is there and holds one.
     pub fn texts_given(&self, key: &'static str) -> Option<Vec<String>> {
         self.list_given(key, "an array of strings", |kind| match kind {
             Kind::Text(text) => Some(text.clone()),
@@ -141,12 +141,12 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// A list of numbers; empty when it is not there.
+    /// Returns an array of numbers; empty when the key is not there.
     pub fn floats(&self, key: &'static str) -> Vec<f64> {
         self.list(key, "a list of numbers", number)
     }
 
-    /// A list of whole numbers of at least 1; empty when it is not there.
+    /// Returns an array of integers of at least 1; empty when the key is not there.
     pub fn counts(&self, key: &'static str) -> Vec<u32> {
         self.list(key, "a list of whole numbers from 1", |kind| match kind {
             Kind::Integer(n) => u32::try_from(*n).ok().filter(|n| *n > 0),
@@ -154,29 +154,29 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// A path, relative to the file it is written in.
+    /// Returns a path, relative to the file in which it was written.
     pub fn path(&self, key: &'static str) -> Option<PathBuf> {
         let text = self.text(key)?;
         Some(self.dir_of(key).join(text))
     }
 
-    /// The folder of the file in which `key` was written.
+    /// Returns the folder of the file in which `key` was written.
     pub fn dir_of(&self, key: &str) -> PathBuf {
         self.doc.files[self.at_of(key).file].parent().unwrap_or(Path::new("")).to_owned()
     }
 
-    /// A table; empty when it is not there.
-    pub fn table(&self, key: &'static str) -> Reader<'a> {
+    /// Returns a reader of a table; of an empty one when the key is not there.
+    pub fn table(&self, key: &'static str) -> TableReader<'a> {
         static EMPTY: Table = Table::new();
         let found = self.take_ref(key, "a table", |kind| match kind {
             Kind::Table(table) => Some(table),
             _ => None,
         });
-        Reader::new(self.doc, found.unwrap_or(&EMPTY), self.path_to(key), self.at_of(key))
+        TableReader::new(self.doc, found.unwrap_or(&EMPTY), self.path_to(key), self.at_of(key))
     }
 
-    /// The tables of `[[key]]`; empty when there are none.
-    pub fn tables(&self, key: &'static str) -> Vec<Reader<'a>> {
+    /// Returns readers of the tables of `[[key]]`; none when there are none.
+    pub fn tables(&self, key: &'static str) -> Vec<TableReader<'a>> {
         let items = self.take_ref(key, "a list of tables", |kind| match kind {
             Kind::Array(items) => Some(items.as_slice()),
             _ => None,
@@ -186,7 +186,7 @@ impl<'a> Reader<'a> {
             match &item.kind {
                 Kind::Table(table) => {
                     let path = format!("{}[{index}]", self.path_to(key));
-                    readers.push(Reader::new(self.doc, table, path, item.at));
+                    readers.push(TableReader::new(self.doc, table, path, item.at));
                 }
                 other => self.wrong_type(key, other.name(), "a list of tables"),
             }
@@ -194,9 +194,9 @@ impl<'a> Reader<'a> {
         readers
     }
 
-    /// Where `key` was written, or its table if it was not.
-    pub fn spot(&self, key: &str) -> Spot {
-        Spot { place: self.place(self.at_of(key)), key: self.path_to(key) }
+    /// Returns the position of `key`, or of the table if the key is not there.
+    pub fn spot(&self, key: &str) -> SourcePosition {
+        SourcePosition { place: self.place(self.at_of(key)), key: self.path_to(key) }
     }
 
     /// Records a fault about `key`.
@@ -210,7 +210,7 @@ impl<'a> Reader<'a> {
         self.push(self.spot(key).fault(code, cause, next));
     }
 
-    /// Records a fault found elsewhere.
+    /// Records a fault that another check found.
     pub fn push(&self, fault: Diagnosis) {
         self.doc.faults.borrow_mut().push(fault);
     }
@@ -220,7 +220,7 @@ impl<'a> Reader<'a> {
         self.fault(key, &codes::KEY_MISSING, "it is missing", next);
     }
 
-    /// Ends the reading of this table: keys nobody asked for are unknown.
+    /// Ends the reading of this table: records keys that nobody asked for as unknown.
     pub fn finish(self) {
         let asked = self.asked.borrow();
         for key in self.table.keys().filter(|key| !asked.contains(&key.as_str())) {
@@ -289,11 +289,11 @@ impl<'a> Reader<'a> {
         self.fault(key, &codes::KEY_TYPE, format!("it is {is}"), format!("write {wanted}"));
     }
 
-    fn at_of(&self, key: &str) -> At {
+    fn at_of(&self, key: &str) -> ValuePosition {
         self.table.get(key).map_or(self.at, |value| value.at)
     }
 
-    fn place(&self, at: At) -> String {
+    fn place(&self, at: ValuePosition) -> String {
         format!("{}:{}", self.doc.files[at.file].display(), at.line)
     }
 
@@ -401,9 +401,7 @@ mod tests {
         );
         check(
             &[("b.toml", "inherit = ['b.toml']")],
-            expect![
-                "/b.toml:1: key `inherit`: it inherits from itself; take one of these inherit entries out"
-            ],
+            expect!["/b.toml:1: key `inherit`: it inherits from itself; remove one of these inherit entries"],
         );
         check(
             &[("b.toml", "inherit = ['c.toml']")],

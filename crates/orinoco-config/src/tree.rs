@@ -1,4 +1,4 @@
-//! Values of files, each with where it was written.
+//! Values of files, each with the position at which it was written.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -10,9 +10,9 @@ use crate::FaultList;
 #[derive(Debug)]
 pub(crate) struct FileTree {
     pub(crate) root: Table,
-    /// Every file read, the one named first.
+    /// Paths of all files that were read, the first one first.
     pub(crate) files: Vec<PathBuf>,
-    /// What readers have found wrong so far.
+    /// Faults that readers have found so far.
     pub(crate) faults: RefCell<FaultList>,
 }
 
@@ -21,7 +21,7 @@ pub(crate) type Table = BTreeMap<String, Value>;
 #[derive(Clone, Debug)]
 pub(crate) struct Value {
     pub(crate) kind: Kind,
-    pub(crate) at: At,
+    pub(crate) at: ValuePosition,
 }
 
 #[derive(Clone, Debug)]
@@ -49,9 +49,9 @@ impl Kind {
     }
 }
 
-/// Where a value was written.
+/// Position of a value: index of its file, and line.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct At {
+pub(crate) struct ValuePosition {
     pub(crate) file: usize,
     pub(crate) line: usize,
 }

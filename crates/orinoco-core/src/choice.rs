@@ -1,4 +1,4 @@
-//! Closed sets of values that files and messages call by name.
+//! Closed sets of values that have names in files and messages.
 
 /// One of a closed set of values, each with a name in files and messages. The names are contracts.
 pub trait Choice: Copy + 'static {

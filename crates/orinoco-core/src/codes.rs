@@ -1,5 +1,5 @@
-//! Every kind of fault, with the page that `orinoco explain CODE` prints. A code never changes its meaning; new
-//! ones are added at the end of their hundred.
+//! Error codes of every kind of fault, with the page that `orinoco explain CODE` prints. A code never changes its
+//! meaning; new ones are added at the end of their hundred.
 
 use crate::{Code, Exit};
 
@@ -29,23 +29,23 @@ codes! {
     KEY_MISSING "E0104" Configuration "a required key is missing"
         "The key has no sensible default. If the file inherits from others, none of them sets it either."
     KEY_TYPE "E0105" Configuration "a value of the wrong type"
-        "The key wants another type of TOML value: text in quotes, a number, true or false, a list in brackets."
+        "The key needs another type of TOML value: a string in quotes, a number, true or false, or an array in brackets."
     KEY_RANGE "E0106" Configuration "a value outside its range"
         "The value is of the right type but outside what the key allows; the message names the range or the choices."
     REFERENCE "E0107" Configuration "an unknown or repeated name"
-        "A stream names its models and sinks, a model the model whose objects it looks at, and a require list engines, by \
-         the names given elsewhere in the same board. The message lists the names that exist. It is also reported where \
-         two things have one name, two outputs one file, or ${name} stands for nothing."
+        "A stream names its models and sinks, a secondary model names the model on whose objects it operates, and a require list \
+         names engines. All these names must be defined in the same board file; the message lists those that are. The error is also \
+         reported if two entries have the same name, if two outputs write to the same file, or if ${name} is not defined."
     INHERIT "E0108" Configuration "files that inherit from each other"
         "A chain of inherit entries came back to its start, or is deeper than 8 files, or a file and all that it inherits have \
          more than 256 inherit entries. The message shows the entry, and for a circle every file of it."
     VERSION "E0109" Configuration "a file of another version"
         "Board and model files carry version = 1. A newer number means a newer Orinoco wrote it: update this one."
     RELOAD "E0110" Configuration "a board that cannot become another while it runs"
-        "On SIGHUP (`systemctl reload orinocod`) the daemon reads its board file again: streams join and leave, and the others \
-         run on. Lanes, memory budget and engines hold for a whole run. Nothing has changed when this is reported, unless \
-         a line `reloaded` follows: then only the streams of the message could not join, and run on as they were; reload \
-         again."
+        "On SIGHUP (`systemctl reload orinocod`) the daemon reads its board file again: it starts new streams, stops removed \
+         ones, and leaves the others running. Lanes, memory budget and engines cannot change while the board runs. If this error is \
+         reported alone, nothing has changed. If a line `reloaded` follows, only the streams in the message could not be \
+         started or changed: reload again."
     MODEL_NOT_FOUND "E0201" Configuration "no such model"
         "--model takes a name in the model repository (models/<name>), a folder, a model.toml, or an .onnx file. \
          `orinoco models list` shows the names; --models DIR or ORINOCO_MODELS chooses the repository."
@@ -75,7 +75,7 @@ codes! {
     ENGINE_UNKNOWN "E0301" Configuration "no such engine"
         "Engines are ort-cuda and ort-cpu (ONNX Runtime on a GPU and on the CPU) and tract (built in)."
     ENGINE_UNAVAILABLE "E0302" RunFailed "no engine can run the model"
-        "Each engine of the list was tried by a real inference on this machine and refused; the message has each \
+        "Each engine of the list was tried with one inference on this machine, and none succeeded; the message has each \
          one's reason, `orinoco models check --verbose` shows it in full. ONNX Runtime's library is looked for at ort_library of the board file, else at $ORT_DYLIB_PATH, else \
          in the user's cache (cross/onnxruntime.sh puts it there), else in the system's library folders."
     ENGINE_REQUIRED "E0303" RunFailed "a required engine was refused"
@@ -118,8 +118,8 @@ codes! {
     FEATURE_MISSING "E0503" Configuration "a part that this binary was built without"
         "The binary was built without the named feature. Build it again with that feature."
     CHECK_FAILED "E0601" CheckFailed "a check did not pass"
-        "`models check` met a model that no engine runs: its last column says why. Or `bench memory` saw outputs that \
-         differ, or memory outside the area: its table says which."
+        "`models check` found a model that no engine can run; its last column has the reason. Or `bench memory` found \
+         outputs that differ, or allocations that did not fit in the shared area; its table shows which."
     DATASET "E0602" Configuration "a dataset that cannot be read"
         "A dataset is a folder: images/ with labels/*.txt (YOLO), instances.json with images/ (COCO), images/ with \
          masks/*.png, labels.csv with rows of file,label, or a folder of pictures for each class. A sequence of \

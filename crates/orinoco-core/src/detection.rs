@@ -1,4 +1,4 @@
-/// A box by its corners, in source pixels: `x1 <= x2`, `y1 <= y2`.
+/// Bounding box by its corners, in source pixels: `x1 <= x2`, `y1 <= y2`.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct BoxF {
     /// Left edge.
@@ -12,7 +12,7 @@ pub struct BoxF {
 }
 
 impl BoxF {
-    /// Area in square pixels; zero for an empty or inverted box.
+    /// Returns the area in square pixels; zero for an empty or inverted box.
     pub fn area(&self) -> f32 {
         (self.x2 - self.x1).max(0.0) * (self.y2 - self.y1).max(0.0)
     }
@@ -22,7 +22,7 @@ impl BoxF {
         [self.x1, self.y1, self.x2, self.y2].iter().all(|coordinate| coordinate.is_finite())
     }
 
-    /// Intersection over union, 0 to 1; 0 when either box is empty.
+    /// Returns the intersection over union with `other`, 0 to 1; 0 when either box is empty.
     pub fn iou(&self, other: &BoxF) -> f32 {
         let overlap = BoxF {
             x1: self.x1.max(other.x1),
@@ -38,7 +38,8 @@ impl BoxF {
         if union > 0.0 { overlap / union } else { 0.0 }
     }
 
-    /// [`BoxF::iou`] of boxes whose area single precision cannot hold: sides of more than 1e19 pixels.
+    /// Computes [`BoxF::iou`] in double precision, for boxes whose area single precision cannot hold: sides of more
+    /// than 1e19 pixels.
     #[cold]
     fn iou_of_huge(&self, other: &BoxF) -> f32 {
         let area = |x1: f32, y1: f32, x2: f32, y2: f32| {
@@ -52,7 +53,7 @@ impl BoxF {
     }
 }
 
-/// Names one object for as long as its stream runs. Never given twice by one tracker; the first is 1.
+/// Track id: identifies one object as long as its stream runs. A tracker never assigns an id twice; the first is 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TrackId(pub u64);
 
@@ -69,12 +70,12 @@ pub struct Detection {
     pub class_id: u32,
     /// Confidence, 0 to 1.
     pub score: f32,
-    /// Where, in source pixels.
+    /// Bounding box in source pixels.
     pub bounds: BoxF,
 }
 
 impl Detection {
-    /// Whether its score and its box are finite numbers.
+    /// Whether the score and the box are finite numbers.
     pub fn is_finite(&self) -> bool {
         self.score.is_finite() && self.bounds.is_finite()
     }

@@ -1,25 +1,25 @@
 use alloc::{format, string::String};
 use core::fmt;
 
-/// A stable number for one kind of fault, with the page that `orinoco explain` prints. All of them are in
-/// [`crate::codes`].
+/// Stable error code of one kind of fault, with the page that `orinoco explain` prints. [`crate::codes`] holds all of
+/// them.
 #[derive(Debug)]
 pub struct Code {
-    /// As printed: `E0107`.
+    /// Printed form: `E0107`.
     pub id: &'static str,
-    /// The process exit code it leads to.
+    /// Exit code of a process that ends with this fault.
     pub exit: Exit,
-    /// What went wrong, in a few words.
+    /// Short name of the fault.
     pub title: &'static str,
-    /// What it means and what to do, in full sentences.
+    /// Explanation and next steps, in full sentences.
     pub page: &'static str,
 }
 
-/// What a process ends with.
+/// Exit code of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Exit {
-    /// Everything asked for was done.
+    /// Everything requested was done.
     Done = 0,
     /// A gate or check did not pass.
     CheckFailed = 1,
@@ -31,25 +31,25 @@ pub enum Exit {
     Interrupted = 130,
 }
 
-/// A fault that a user can understand and mend: what it concerns, why, and what to do next.
+/// Fault that a user can understand and correct: its subject, its cause and the next step.
 ///
-/// Its display form is one sentence: `subject: cause; next`.
+/// The display form is one sentence: `subject: cause; next`.
 #[derive(Clone)]
 pub struct Diagnosis {
-    /// The kind of fault.
+    /// Kind of fault.
     pub code: &'static Code,
-    /// The file, key, URI, model or peer that it concerns.
+    /// File, key, URI, model or peer with the fault.
     pub subject: String,
-    /// Why it is a fault.
+    /// Cause of the fault.
     pub cause: String,
-    /// What to do next, as an instruction.
+    /// Next step, as an instruction.
     pub next: String,
-    /// The cause in full, where `cause` is a part of it: an engine's own words. May span lines.
+    /// Full cause, such as an engine's own message, where `cause` is only part of it. May span lines.
     pub detail: Option<String>,
 }
 
 impl Diagnosis {
-    /// A fault of kind `code` about `subject`.
+    /// Creates a fault of kind `code` about `subject`.
     pub fn new(
         code: &'static Code,
         subject: impl fmt::Display,
@@ -59,7 +59,7 @@ impl Diagnosis {
         Self { code, subject: name(subject), cause: one_line(cause), next: one_line(next), detail: None }
     }
 
-    /// The same with the cause in full, unless that says no more than the cause does.
+    /// Adds the full cause, unless it contains no more than `cause`.
     #[must_use]
     pub fn with_detail(self, detail: &str) -> Self {
         let detail = detail.trim();
@@ -68,13 +68,15 @@ impl Diagnosis {
     }
 }
 
-/// Subjects are names, and every character of a name counts: `.` is a folder. What has none is shown as an empty string.
+/// Prepares a subject. A subject is a name, and every character of a name counts: `.` is a folder. A blank name is
+/// shown in quotes.
 fn name(text: impl fmt::Display) -> String {
     let name = format!("{text}").replace(char::is_control, " ");
     if name.trim().is_empty() { format!("\"{name}\"") } else { name }
 }
 
-/// Causes come from other people's libraries and may span lines or end with full stops; a diagnosis is one sentence.
+/// Joins a text into one line without a full stop, because a diagnosis is one sentence. Causes come from other
+/// libraries, and may span lines or end with full stops.
 fn one_line(text: impl fmt::Display) -> String {
     let text = format!("{text}");
     let mut words = text.split_whitespace();
@@ -103,7 +105,7 @@ impl core::error::Error for Diagnosis {}
 
 /// Turns any error into a [`Diagnosis`] about a subject.
 pub trait WithSubject<T> {
-    /// On an error, a fault of kind `code` about `subject`, with the error as its cause.
+    /// Converts an error to a fault of kind `code` about `subject`, with the error as its cause.
     fn about(
         self,
         code: &'static Code,

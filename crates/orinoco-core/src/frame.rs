@@ -1,11 +1,11 @@
-//! What an image in memory is. One descriptor serves from the source to the kernel.
+//! Description of an image in memory. One descriptor serves from the source to the kernel.
 
 use crate::{BoxF, Pts, PtsClock, StreamId, WallTime};
 
-/// The most planes any supported format has (I420 has three; four leaves room for alpha).
+/// Maximum number of planes of a supported format (I420 has three; four leaves space for alpha).
 pub const PLANES_MAX: usize = 4;
 
-/// How pixels lie in memory. Names follow GStreamer's `video/x-raw` formats.
+/// Pixel format: layout of pixels in memory. Names are those of GStreamer's `video/x-raw` formats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 #[non_exhaustive]
@@ -27,7 +27,7 @@ pub enum PixelFormat {
 }
 
 impl PixelFormat {
-    /// The number of planes.
+    /// Returns the number of planes.
     pub fn planes(self) -> usize {
         match self {
             Self::I420 => 3,
@@ -36,7 +36,7 @@ impl PixelFormat {
         }
     }
 
-    /// Bytes in a row and number of rows of plane `index`, for a frame of `width` by `height` pixels.
+    /// Returns the bytes in a row and the number of rows of plane `index`, for a frame of `width` by `height` pixels.
     pub fn plane_size(self, index: usize, width: u32, height: u32) -> (usize, usize) {
         let (w, h) = (width as usize, height as usize);
         match (self, index) {
@@ -49,7 +49,7 @@ impl PixelFormat {
         }
     }
 
-    /// How many pixels share one chroma sample, along the row and down the column.
+    /// Returns the number of pixels that share one chroma sample, along the row and down the column.
     pub fn chroma_step(self) -> (u32, u32) {
         match self {
             Self::I420 | Self::Nv12 => (2, 2),
@@ -63,7 +63,7 @@ impl PixelFormat {
         matches!(self, Self::I420 | Self::Nv12 | Self::Yuy2 | Self::Uyvy)
     }
 
-    /// The `video/x-raw` name.
+    /// Returns the name in `video/x-raw` caps.
     pub fn name(self) -> &'static str {
         match self {
             Self::I420 => "I420",
@@ -77,7 +77,7 @@ impl PixelFormat {
     }
 }
 
-/// Which coefficients turn luma and chroma into RGB.
+/// Color matrix: coefficients that convert luma and chroma to RGB.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 #[non_exhaustive]
@@ -92,15 +92,15 @@ pub enum ColorMatrix {
 }
 
 impl ColorMatrix {
-    /// The matrix that untagged video of so many lines most likely has.
+    /// Returns the most likely matrix of untagged video with this number of lines.
     pub fn of_untagged(lines: u32) -> Self {
-        /// Images of more lines than PAL has are BT.709 unless their stream says otherwise. GStreamer guesses the same.
+        /// Lines of PAL. Images with more are BT.709 unless their stream says otherwise; GStreamer guesses the same.
         const SD_LINES_MAX: u32 = 576;
         if lines > SD_LINES_MAX { Self::Bt709 } else { Self::Bt601 }
     }
 }
 
-/// Which part of 0..=255 the samples use.
+/// Color range: the part of 0..=255 that samples use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum ColorRange {
@@ -111,23 +111,23 @@ pub enum ColorRange {
     Full,
 }
 
-/// How the picture must be turned to stand upright.
+/// Rotation that makes an image upright.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 #[non_exhaustive]
 pub enum Orientation {
-    /// As it is.
+    /// No rotation.
     #[default]
     Upright,
     /// A quarter turn clockwise.
     Rotate90,
-    /// Upside down.
+    /// Half a turn.
     Rotate180,
     /// A quarter turn anticlockwise.
     Rotate270,
 }
 
-/// Where the bytes are, and so who may touch them without a copy.
+/// Memory that holds the bytes. It decides which devices can access them without a copy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 #[non_exhaustive]
@@ -143,7 +143,7 @@ pub enum MemoryDomain {
     DmaBuf,
 }
 
-/// One plane: where it starts in the buffer and how far apart its rows are, in bytes.
+/// Position of one plane in its buffer, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Plane {
@@ -153,23 +153,24 @@ pub struct Plane {
     pub stride: usize,
 }
 
-/// A part of a picture, in pixels.
+/// Rectangle of an image, in pixels.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Region {
-    /// Left edge.
+    /// Left edge, in pixels from the image's left edge.
     pub x: u32,
-    /// Top edge.
+    /// Top edge, in pixels from the image's top edge.
     pub y: u32,
-    /// Columns.
+    /// Width, in pixels.
     pub width: u32,
-    /// Rows.
+    /// Height, in pixels.
     pub height: u32,
 }
 
 impl Region {
-    /// The pixels that `bounds` touches; `None` when it is no box, or lies outside of a picture of `width` by `height`.
+    /// Returns the pixels that `bounds` touches; `None` when it is empty or not finite, or lies outside an image of
+    /// `width` by `height`.
     pub fn of(bounds: &BoxF, width: u32, height: u32) -> Option<Self> {
-        // A cast saturates, and of what is not a number it gives 0.
+        // A cast saturates, and converts NaN to 0.
         let first = |at: f32, max: u32| (at.max(0.0) as u32).min(max);
         let past = |at: f32, max: u32| {
             let whole = at.max(0.0) as u32;
@@ -181,8 +182,8 @@ impl Region {
     }
 }
 
-/// Everything about a frame but its bytes. Plain data: a table of these, refilled before each replay, is
-/// all that a captured plan reads to find its inputs.
+/// Description of a frame without its bytes. Plain data: a captured graph finds its inputs in a table of these
+/// descriptors, which is refilled before each launch.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[repr(C)]
 pub struct FrameDesc {
@@ -192,31 +193,31 @@ pub struct FrameDesc {
     pub width: u32,
     /// Height in pixels.
     pub height: u32,
-    /// Planes; those past `format.planes()` are zero.
+    /// Positions of the planes; those after `format.planes()` are zero.
     pub planes: [Plane; PLANES_MAX],
-    /// YUV to RGB coefficients. Guessed wrongly they cost accuracy in silence.
+    /// Coefficients for YUV to RGB. A wrong matrix lowers accuracy without any error.
     pub matrix: ColorMatrix,
     /// Range of the samples.
     pub range: ColorRange,
-    /// Turn needed to stand upright.
+    /// Rotation that makes the frame upright.
     pub orientation: Orientation,
-    /// Where the bytes are.
+    /// Memory that holds the bytes.
     pub memory: MemoryDomain,
     /// Presentation time.
     pub pts: Pts,
-    /// The clock of `pts`.
+    /// Clock of `pts`.
     pub clock: PtsClock,
-    /// When a live source captured it: by the driver's time stamp, else when its data reached the decoder. `None` for
-    /// recordings and test patterns.
+    /// Time of day at which a live source captured the frame: the driver's time stamp, else the time at which its data
+    /// reached the decoder. `None` for recordings and test patterns.
     pub wall: Option<WallTime>,
-    /// Counts up from 0 at the source; a gap is a loss at the source.
+    /// Sequence number at the source, from 0. A gap means that frames were lost at the source.
     pub seq: u64,
-    /// The stream it belongs to.
+    /// Stream of the frame.
     pub stream: StreamId,
 }
 
 impl FrameDesc {
-    /// A frame whose planes follow one another without padding, time and stream zero.
+    /// Describes a frame whose planes follow one another without padding; time and stream are zero.
     pub fn packed(format: PixelFormat, width: u32, height: u32) -> Self {
         let mut planes = [Plane::default(); PLANES_MAX];
         let mut offset = 0;
@@ -242,8 +243,9 @@ impl FrameDesc {
         }
     }
 
-    /// A part of this frame as a frame over the same bytes, and the part it is: `region`, widened to the left and to the
-    /// top to where a chroma sample begins. `None` when `region` is empty or reaches out of the frame.
+    /// Returns a part of this frame as a frame over the same bytes, and the rectangle of that part: `region`, extended
+    /// to the left and to the top to the start of a chroma sample. `None` when `region` is empty or reaches out of the
+    /// frame.
     pub fn part(&self, region: Region) -> Option<(Self, Region)> {
         let (across, down) = self.format.chroma_step();
         let (x, y) = (region.x - region.x % across, region.y - region.y % down);
@@ -255,14 +257,15 @@ impl FrameDesc {
         }
         let mut desc = Self { width: part.width, height: part.height, ..*self };
         for (index, plane) in desc.planes.iter_mut().enumerate().take(self.format.planes()) {
-            // What lies left of and above the part is itself a picture, whose rows and columns are skipped.
+            // The planes left of and above the part have the size of an image themselves; their rows and columns are
+            // skipped.
             let (skipped, rows) = self.format.plane_size(index, x, y);
             plane.offset += plane.stride * rows + skipped;
         }
         Some((desc, part))
     }
 
-    /// Bytes a buffer must have for every row of every plane to lie inside it.
+    /// Returns the length that a buffer needs to hold every row of every plane, in bytes.
     pub fn bytes_needed(&self) -> usize {
         (0..self.format.planes())
             .map(|index| {
@@ -274,19 +277,20 @@ impl FrameDesc {
             .unwrap_or(0)
     }
 
-    /// The same frame in host memory, its planes one after another without padding: what [`FrameView::packed_rows`] fill.
+    /// Describes the same frame in host memory with its planes one after another and without padding, as
+    /// [`FrameView::packed_rows`] yields them.
     pub fn repacked(&self) -> Self {
         let planes = Self::packed(self.format, self.width, self.height).planes;
         Self { planes, memory: MemoryDomain::Host, ..*self }
     }
 
-    /// Bytes of the tightly packed picture: what a checksum covers.
+    /// Returns the bytes of the frame without padding, which are the bytes that a checksum covers.
     pub fn bytes_packed(&self) -> usize {
         self.repacked().bytes_needed()
     }
 }
 
-/// A frame with its bytes in host memory, checked to fit.
+/// Frame with its bytes in host memory. The buffer has been checked to be large enough.
 #[derive(Clone, Copy, Debug)]
 pub struct FrameView<'a> {
     desc: &'a FrameDesc,
@@ -294,8 +298,8 @@ pub struct FrameView<'a> {
 }
 
 impl<'a> FrameView<'a> {
-    /// Pairs a descriptor with its bytes; `None` when the buffer is too short for it, a stride is shorter than
-    /// its row, or the frame has no pixels.
+    /// Pairs a descriptor with its bytes; `None` when the buffer is too short, a stride is shorter than its row, or the
+    /// frame has no pixels.
     pub fn new(desc: &'a FrameDesc, bytes: &'a [u8]) -> Option<Self> {
         let rows_fit = (0..desc.format.planes())
             .all(|i| desc.planes[i].stride >= desc.format.plane_size(i, desc.width, desc.height).0);
@@ -303,19 +307,19 @@ impl<'a> FrameView<'a> {
         fits.then_some(Self { desc, bytes })
     }
 
-    /// The descriptor.
+    /// Returns the descriptor.
     pub fn desc(&self) -> &'a FrameDesc {
         self.desc
     }
 
-    /// Plane `index`.
+    /// Returns plane `index`.
     pub fn plane(&self, index: usize) -> PlaneView<'a> {
         let (row, rows) = self.desc.format.plane_size(index, self.desc.width, self.desc.height);
         let plane = self.desc.planes[index];
         PlaneView { bytes: &self.bytes[plane.offset..], stride: plane.stride, row, rows }
     }
 
-    /// Every row of every plane in order, without padding.
+    /// Iterates over the rows of all planes in order, without padding.
     pub fn packed_rows(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
         let view = *self;
         (0..view.desc.format.planes()).flat_map(move |index| {
@@ -325,7 +329,7 @@ impl<'a> FrameView<'a> {
     }
 }
 
-/// One plane's rows.
+/// Rows of one plane.
 #[derive(Clone, Copy, Debug)]
 pub struct PlaneView<'a> {
     bytes: &'a [u8],
@@ -335,12 +339,12 @@ pub struct PlaneView<'a> {
 }
 
 impl<'a> PlaneView<'a> {
-    /// Row `y`, without padding.
+    /// Returns row `y`, without padding.
     pub fn row(&self, y: usize) -> &'a [u8] {
         &self.bytes[y * self.stride..][..self.row]
     }
 
-    /// Number of rows.
+    /// Returns the number of rows.
     pub fn rows(&self) -> usize {
         self.rows
     }

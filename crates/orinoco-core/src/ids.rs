@@ -11,7 +11,7 @@ macro_rules! id {
             /// Returns the id with this index.
             ///
             /// # Panics
-            /// Panics at 2^32, which a run does not reach: one a millisecond takes 49 days.
+            /// Panics at 2^32, which no run reaches: at one id per millisecond it takes 49 days.
             pub fn from_index(index: usize) -> Self {
                 Self(u32::try_from(index).expect(concat!("a run starts fewer than 2^32 ", $noun)))
             }
@@ -31,13 +31,13 @@ macro_rules! id {
 }
 
 id! {
-    /// A stream of a run. Ids count up from 0, and are never given again while the process runs.
+    /// Stream of a run. Ids count up from 0 and are not reused while the process runs.
     StreamId, "streams"
 }
 
 id! {
-    /// A loaded model of a run. Ids count up from 0, and are never given again while the process runs: a new version of a
-    /// model has a new one.
+    /// Loaded model of a run. Ids count up from 0 and are not reused while the process runs: a new version of a model
+    /// gets a new id.
     ModelId, "models"
 }
 

@@ -2,19 +2,19 @@
 
 use crate::Choice;
 
-/// The order of a model's colour channels.
+/// Order of a model's colour channels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ColorOrder {
-    /// Red first.
+    /// Red, green, blue.
     Rgb,
-    /// Blue first.
+    /// Blue, green, red.
     Bgr,
     /// Luma only: one channel.
     Gray,
 }
 
 impl ColorOrder {
-    /// Number of channels.
+    /// Returns the number of channels.
     pub fn channels(self) -> usize {
         if self == Self::Gray { 1 } else { 3 }
     }
@@ -32,10 +32,10 @@ impl Choice for ColorOrder {
     }
 }
 
-/// The filter that brings frames to the model's size.
+/// Filter that resizes frames to the model's input size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Resize {
-    /// Two taps each way, whatever the scale: OpenCV's `INTER_LINEAR`.
+    /// Two taps in each direction, at any scale: OpenCV's `INTER_LINEAR`.
     Bilinear,
     /// A triangle filter as wide as the scale: Pillow's `BILINEAR`, PyTorch's `antialias=True`.
     BilinearAntialias,
@@ -52,16 +52,16 @@ impl Choice for Resize {
     }
 }
 
-/// The function that turns class values into probabilities.
+/// Function that turns class values into probabilities.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Activation {
-    /// Nothing where they already are probabilities, else softmax.
+    /// No function where the values already are probabilities, else softmax.
     Auto,
-    /// Nothing.
+    /// No function: the values already are probabilities.
     None,
     /// Softmax.
     Softmax,
-    /// Logistic function, each class on its own.
+    /// Logistic function of each class by itself.
     Sigmoid,
 }
 

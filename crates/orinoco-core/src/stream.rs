@@ -2,14 +2,14 @@
 
 use crate::Choice;
 
-/// What happens to a frame that finds its ring full.
+/// Treatment of a frame that arrives when its ring is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DropPolicy {
-    /// The oldest waiting frame makes room: live video.
+    /// Drops the oldest frame that waits. Suits live video.
     DropOldest,
-    /// The new frame is dropped: what waits is kept.
+    /// Drops the new frame and keeps those that wait.
     DropNewest,
-    /// The source waits: files, where every frame counts.
+    /// Makes the source wait. Suits files, where every frame counts.
     Block,
 }
 
@@ -25,12 +25,12 @@ impl Choice for DropPolicy {
     }
 }
 
-/// How video is compressed.
+/// Video codec.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Codec {
-    /// H.264, which everything plays.
+    /// H.264, which every player supports.
     #[default]
     H264,
-    /// H.265, which needs about half of the space.
+    /// H.265, which needs about half of the size.
     H265,
 }

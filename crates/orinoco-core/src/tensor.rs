@@ -3,7 +3,7 @@ use core::fmt;
 
 use crate::Choice;
 
-/// The type of a tensor's elements. Names as model files write them.
+/// Type of a tensor's elements. Names are those of model files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ElementType {
@@ -24,7 +24,7 @@ pub enum ElementType {
 }
 
 impl ElementType {
-    /// Bytes of one element.
+    /// Returns the size of one element, in bytes.
     pub fn bytes(self) -> usize {
         match self {
             Self::U8 | Self::I8 | Self::Bool => 1,
@@ -34,7 +34,7 @@ impl ElementType {
         }
     }
 
-    /// The name used in model files and messages.
+    /// Returns the name that model files and messages use.
     pub fn name(self) -> &'static str {
         match self {
             Self::F32 => "f32",
@@ -48,7 +48,7 @@ impl ElementType {
     }
 }
 
-/// The order of an image tensor's axes.
+/// Order of an image tensor's axes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Layout {
     /// Batch, channel, height, width.
@@ -68,12 +68,12 @@ impl Choice for Layout {
     }
 }
 
-/// One axis of a tensor as the model declares it.
+/// Axis of a tensor as the model declares it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dim {
-    /// A number.
+    /// Size given by the graph.
     Fixed(usize),
-    /// Chosen by the caller.
+    /// Size chosen by the caller.
     Dynamic,
 }
 
@@ -87,14 +87,14 @@ impl Dim {
     }
 }
 
-/// A model's input or output as its graph declares it.
+/// Input or output of a model as its graph declares it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TensorDesc {
-    /// Its name in the graph.
+    /// Name in the graph.
     pub name: String,
-    /// Its element type; `None` when the graph has one that Orinoco does not know.
+    /// Element type; `None` when the graph has one that Orinoco does not know.
     pub element: Option<ElementType>,
-    /// Its axes.
+    /// Axes with their sizes.
     pub shape: Vec<Dim>,
 }
 
@@ -105,7 +105,7 @@ impl fmt::Display for TensorDesc {
     }
 }
 
-/// `[?,3,288,384]`: how shapes are written in tables and messages.
+/// Formats a shape for tables and messages: `[?,3,288,384]`.
 pub fn shape_text(shape: &[Dim]) -> String {
     let axes: Vec<String> = shape
         .iter()

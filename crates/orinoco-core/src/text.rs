@@ -1,9 +1,10 @@
-//! How numbers are written in texts for people.
+//! Numbers in texts for people.
 
 use alloc::format;
 use alloc::string::String;
 
-/// A number with its noun: "1 object", "2 objects". `one` is the noun's singular; its plural is formed by rule.
+/// Formats a number with its noun: "1 object", "2 objects". `one` is the singular of the noun; the plural is formed by
+/// rule.
 pub fn count(number: u64, one: &str) -> String {
     let consonant_y = one.strip_suffix('y').filter(|stem| !stem.ends_with(['a', 'e', 'i', 'o', 'u']));
     match (number, consonant_y) {
@@ -14,9 +15,9 @@ pub fn count(number: u64, one: &str) -> String {
     }
 }
 
-/// Bytes in MiB, rounded to a tenth. What is more than nothing never looks like nothing.
+/// Formats bytes as MiB, rounded to a tenth. A size above zero is never shown as zero.
 pub fn mebibytes(bytes: u64) -> String {
-    // Tenths are rounded in whole numbers: no figure loses its last digit to a float.
+    // Tenths are rounded in whole numbers, because a float could lose the last digit.
     let tenths = (u128::from(bytes) * 10 + (1 << 19)) >> 20;
     match (bytes, tenths) {
         (1.., 0) => "less than 0.1 MiB".into(),

@@ -14,7 +14,7 @@ pub(crate) fn compiler() -> Result<String, String> {
     if there { Ok(compiler) } else { Err(format!("there is no C++ compiler `{compiler}`")) }
 }
 
-/// What comes before the kernels: what of CUDA they need, and what they share.
+/// Code in front of the kernels: a shim of CUDA's built-ins, and the prelude that all kernels share.
 pub(crate) fn head() -> String {
     format!("{}\n{}\n", include_str!("shim.h"), read("prelude.cuh"))
 }

@@ -6,7 +6,7 @@ pub trait Machine {
     fn name(&self) -> &'static str;
     /// Whether it is a GPU, whose results may differ from the CPU's in the last bits.
     fn is_gpu(&self) -> bool;
-    /// Where kernels are launched on it.
+    /// Target of kernel launches on this machine.
     fn target(&self) -> &dyn Launch;
     /// Puts bytes where kernels can reach them.
     fn place(&self, bytes: &[u8]) -> Span;

@@ -1,4 +1,4 @@
-//! What a captured plan costs, and how close preprocessing comes to the memory's speed, measured on this GPU.
+//! Benchmarks on this GPU: the cost of a captured graph, and the speed of preprocessing compared with a memory copy.
 
 #![expect(clippy::disallowed_methods, reason = "a benchmark measures real time")]
 
@@ -8,7 +8,7 @@ use orinoco_core::{ColorOrder, FrameDesc, FrameView, Layout, PixelFormat, Resize
 use thiserror::Error;
 
 use crate::launch::{
-    self, BoxRows, Candidate, CandidateLists, Decode, Element, Elements, KeptLists, PictureTensor, Suppress,
+    self, BoxRows, Candidate, CandidateLists, Decode, Element, Elements, ImageTensor, KeptLists, Suppress,
     Totals,
 };
 use crate::{
@@ -21,7 +21,7 @@ pub const BATCH: usize = 4;
 /// The frames' size.
 pub const FRAME: (u32, u32) = (1920, 1080);
 /// The model's input, in float32.
-pub const TENSOR: PictureTensor = PictureTensor {
+pub const TENSOR: ImageTensor = ImageTensor {
     width: 640,
     height: 640,
     order: ColorOrder::Rgb,
@@ -47,7 +47,7 @@ const RUNS: usize = 200;
 const RUNS_TOGETHER: u32 = 50;
 const COPY_BYTES: usize = 64 << 20;
 
-/// What was measured.
+/// Figures of one benchmark run.
 #[derive(Clone, Debug)]
 pub struct GraphBench {
     /// On what.
@@ -64,12 +64,12 @@ pub struct GraphBench {
     pub preprocess_bytes_per_s: f64,
     /// The largest difference of a preprocessed value (0 to 1) from the twin's.
     pub difference_max: f32,
-    /// What happened to the graph. Fallbacks mean that `cpu_replay` is no replay.
+    /// Captures, updates and fallbacks of the graph. With fallbacks, `cpu_replay` is not the time of a replay.
     pub counters: GraphCounters,
 }
 
 impl GraphBench {
-    /// How many times cheaper a replay is than its launches, for the host.
+    /// Ratio of the host's time for separate launches to its time for one replay.
     pub fn replay_gain(&self) -> f64 {
         self.cpu_direct.as_secs_f64() / self.cpu_replay.as_secs_f64()
     }
@@ -80,7 +80,7 @@ impl GraphBench {
     }
 }
 
-/// Why nothing was measured.
+/// Reason for which the benchmark could not run.
 #[derive(Clone, Debug, Error)]
 pub enum BenchError {
     /// There is no GPU to measure.
@@ -156,7 +156,7 @@ fn device_time(
     Ok(start.until(&end)? / RUNS_TOGETHER)
 }
 
-/// What a detector's plan does beside its engine: a batch of frames in, boxes out.
+/// Launches of a detector except its engine: a batch of frames in, boxes out.
 struct Plan {
     frame: FrameDesc,
     /// The frames' bytes: pinned on an integrated GPU, on the device otherwise, as sources bring them.
@@ -226,7 +226,8 @@ impl Plan {
         launch::suppress(stream, BATCH, &how, &self.lists, &self.kept)
     }
 
-    /// What `record` queues: four kernels, and zeros for the candidates' counts; the table, where it is copied.
+    /// Number of steps that `record` queues: four kernels, one memset of the candidates' counts, and on a discrete GPU the copy of
+    /// the frame table.
     fn steps(&self, device: &Device) -> u32 {
         5 + u32::from(device.info().memory == crate::MemoryKind::Discrete)
     }

@@ -11,7 +11,7 @@ use crate::driver::check;
 
 /// Bytes that this process holds through this crate now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Allocated {
+pub struct AllocatedBytes {
     /// Of GPUs' memory.
     pub device_bytes: u64,
     /// Of the host's, page-locked.
@@ -21,10 +21,10 @@ pub struct Allocated {
 static DEVICE_BYTES: AtomicU64 = AtomicU64::new(0);
 static PINNED_BYTES: AtomicU64 = AtomicU64::new(0);
 
-/// What this process holds through this crate now. The driver takes memory of its own beside it: for its context, for the
+/// Memory that this process holds through this crate now. The driver takes more: for its context, for the
 /// kernels, and for libraries such as cuDNN.
-pub fn allocated() -> Allocated {
-    Allocated {
+pub fn allocated() -> AllocatedBytes {
+    AllocatedBytes {
         device_bytes: DEVICE_BYTES.load(Ordering::Relaxed),
         pinned_bytes: PINNED_BYTES.load(Ordering::Relaxed),
     }

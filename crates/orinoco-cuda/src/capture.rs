@@ -32,7 +32,7 @@ impl Captured {
         // SAFETY: the stream lives as long as its borrow, and is not capturing: only this function starts, and it ends
         // what it starts.
         let result = unsafe { sys::cuStreamBeginCapture_v2(stream.raw(), mode) };
-        check(result, "cuStreamBeginCapture", || "starting to capture a plan".to_owned())?;
+        check(result, "cuStreamBeginCapture", || "starting a stream capture".to_owned())?;
         stream.start_keeping();
         let recorded = record(stream);
         let kept = stream.kept();
@@ -43,7 +43,7 @@ impl Captured {
         // The graph, if there is one, is freed by `drop`.
         let captured = Self { context: Arc::clone(stream.context()), raw, kept };
         recorded?;
-        check(result, "cuStreamEndCapture", || "capturing a plan".to_owned())?;
+        check(result, "cuStreamEndCapture", || "ending a stream capture".to_owned())?;
         Ok(captured)
     }
 }
@@ -58,23 +58,23 @@ impl Drop for Captured {
 }
 
 /// A graph that can be launched, and what it uses.
-pub(crate) struct Exec {
+pub(crate) struct ExecutableGraph {
     context: Arc<Context>,
     raw: sys::CUgraphExec,
     kept: Vec<Owner>,
 }
 
 // SAFETY: a graph's handle is bound to no thread, and `&mut self` or ownership guards every change of it.
-unsafe impl Send for Exec {}
+unsafe impl Send for ExecutableGraph {}
 
-impl Exec {
+impl ExecutableGraph {
     pub(crate) fn new(mut captured: Captured) -> Result<Self, CudaError> {
         let context = Arc::clone(&captured.context);
         context.bind()?;
         let mut raw = ptr::null_mut();
         // SAFETY: `raw` is a place for the handle, and `captured` has the graph that its capture made. No flag is set.
         let result = unsafe { sys::cuGraphInstantiateWithFlags(&mut raw, captured.raw, 0) };
-        check(result, "cuGraphInstantiateWithFlags", || "making a captured plan runnable".to_owned())?;
+        check(result, "cuGraphInstantiateWithFlags", || "instantiating a CUDA graph".to_owned())?;
         Ok(Self { context, raw, kept: std::mem::take(&mut captured.kept) })
     }
 
@@ -104,11 +104,11 @@ impl Exec {
         self.context.bind()?;
         // SAFETY: both handles live as long as their borrows, and `kept` holds all memory that the launches use.
         let result = unsafe { sys::cuGraphLaunch(self.raw, stream.raw()) };
-        check(result, "cuGraphLaunch", || "replaying a captured plan".to_owned())
+        check(result, "cuGraphLaunch", || "launching a CUDA graph".to_owned())
     }
 }
 
-impl Drop for Exec {
+impl Drop for ExecutableGraph {
     fn drop(&mut self) {
         // Memory in `kept` waits for the device when it is freed; the graph itself may be running still, which the
         // driver allows.
@@ -119,7 +119,7 @@ impl Drop for Exec {
     }
 }
 
-impl fmt::Debug for Exec {
+impl fmt::Debug for ExecutableGraph {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Exec({} owners kept)", self.kept.len())
     }

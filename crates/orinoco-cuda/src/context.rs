@@ -10,7 +10,7 @@ use cudarc::driver::sys;
 
 use crate::block::Block;
 use crate::driver::{check, leave_captures_alone};
-use crate::frees::Frees;
+use crate::frees::DeferredFrees;
 use crate::kernels::SOURCES;
 use crate::{CudaError, DeviceInfo, Kernel};
 
@@ -21,7 +21,7 @@ pub(crate) struct Context {
     modules: Vec<sys::CUmodule>,
     functions: [sys::CUfunction; Kernel::ALL.len()],
     info: DeviceInfo,
-    frees: Frees,
+    frees: DeferredFrees,
 }
 
 // SAFETY: the handles are not bound to a thread: every use makes the context current first (`bind`), and the driver
@@ -35,11 +35,11 @@ impl Context {
         let mut raw = ptr::null_mut();
         // SAFETY: `raw` is a place for the handle, `device` is from `cuDeviceGet`.
         let result = unsafe { sys::cuDevicePrimaryCtxRetain(&mut raw, device) };
-        check(result, "cuDevicePrimaryCtxRetain", || format!("taking hold of {}", info.name))?;
+        check(result, "cuDevicePrimaryCtxRetain", || format!("opening {}", info.name))?;
         // From here on `drop` gives back what was taken.
         let none = [ptr::null_mut(); Kernel::ALL.len()];
         let mut context =
-            Self { raw, device, modules: Vec::new(), functions: none, info, frees: Frees::default() };
+            Self { raw, device, modules: Vec::new(), functions: none, info, frees: DeferredFrees::default() };
         context.bind()?;
         for source in &SOURCES {
             let image = source.image_for(context.info.sm).expect("`open` checked the GPU's generation");
@@ -73,7 +73,7 @@ impl Context {
         leave_captures_alone()?;
         // SAFETY: the context lives until `drop`.
         let result = unsafe { sys::cuCtxSetCurrent(self.raw) };
-        check(result, "cuCtxSetCurrent", || format!("turning to {}", self.info.name))
+        check(result, "cuCtxSetCurrent", || format!("selecting {}", self.info.name))
     }
 
     /// Waits for everything on the device.

@@ -29,7 +29,7 @@ impl Device {
         if speaks < DRIVER_OLDEST {
             let ((major, minor), (need_major, need_minor)) = (speaks, DRIVER_OLDEST);
             return Err(Unavailable::new(format!(
-                "the NVIDIA driver speaks CUDA {major}.{minor}, and {need_major}.{need_minor} is needed"
+                "the NVIDIA driver supports CUDA {major}.{minor}, and {need_major}.{need_minor} is needed"
             )));
         }
         let found = device_count().map_err(|error| unusable(&error))?;
@@ -51,7 +51,7 @@ impl Device {
         Ok(Self { context: Arc::new(context) })
     }
 
-    /// What it is.
+    /// Properties of the GPU.
     pub fn info(&self) -> &DeviceInfo {
         self.context.info()
     }

@@ -40,7 +40,7 @@ pub(crate) fn leave_captures_alone() -> Result<(), CudaError> {
     let mut mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
     // SAFETY: `mode` holds a mode, and is a place for the one before.
     let result = unsafe { sys::cuThreadExchangeStreamCaptureMode(&mut mode) };
-    check(result, "cuThreadExchangeStreamCaptureMode", || "keeping out of others' captures".to_owned())?;
+    check(result, "cuThreadExchangeStreamCaptureMode", || "switching the thread's capture mode".to_owned())?;
     SAID.set(true);
     Ok(())
 }
@@ -70,6 +70,7 @@ fn fault_of(result: sys::CUresult) -> DriverFault {
     DriverFault {
         code,
         name: text(sys::cuGetErrorName).unwrap_or_else(|| format!("CUDA error {code}")),
-        meaning: text(sys::cuGetErrorString).unwrap_or_else(|| "the driver has no words for it".to_owned()),
+        meaning: text(sys::cuGetErrorString)
+            .unwrap_or_else(|| "the driver has no description of it".to_owned()),
     }
 }

@@ -1,6 +1,6 @@
 use thiserror::Error;
 
-/// Why no GPU can be used here: a sentence for people.
+/// Reason for which no GPU can be used on this machine, as a sentence for users.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error("{reason}")]
 pub struct Unavailable {
@@ -20,13 +20,13 @@ impl Unavailable {
 pub struct CudaError {
     /// The driver's function.
     pub call: &'static str,
-    /// What was being done.
+    /// Operation that failed, such as "loading the kernels".
     pub doing: String,
-    /// What the driver answered.
+    /// Error that the driver returned.
     pub source: DriverFault,
 }
 
-/// What the driver answered.
+/// Error code of the driver, with its name and meaning.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error("{name}: {meaning}")]
 pub struct DriverFault {

@@ -1,4 +1,4 @@
-//! What is freed, and when. Freeing waits for the whole device first, and such a wait ends every capture that is under way on
+//! Deferred freeing of device memory. Freeing waits for the whole device first, and such a wait ends every capture that is under way on
 //! it, whichever thread makes that (CUDA C++ Programming Guide, "Prohibited and Unhandled Operations" of stream capture). So
 //! what loses its last owner during a capture is freed when no capture is left.
 
@@ -9,7 +9,7 @@ use crate::block::Block;
 
 /// Captures under way on a device, and what waits for their end. As long as it is locked no capture begins.
 #[derive(Default)]
-pub(crate) struct Frees(Mutex<State>);
+pub(crate) struct DeferredFrees(Mutex<State>);
 
 #[derive(Default)]
 struct State {
@@ -18,7 +18,7 @@ struct State {
     waiting: Vec<Block>,
 }
 
-impl Frees {
+impl DeferredFrees {
     /// Holds back what is freed until as many captures have ended as began.
     pub(crate) fn begin_capture(&self) {
         self.lock().captures += 1;

@@ -1,13 +1,13 @@
 //! A sequence of launches as one: captured on a stream, instantiated once, replayed with one call.
 
-use crate::capture::{Captured, Exec};
+use crate::capture::{Captured, ExecutableGraph};
 use crate::{CudaError, Stream};
 
-/// How often a capture is tried for the same shapes. Engines may refuse their first run, in which they set themselves
-/// up; what refuses twice does not change its mind.
+/// Maximum number of capture attempts for the same shapes. Engines may refuse their first run, in which they initialise; one
+/// that refuses twice will go on refusing.
 const CAPTURE_TRIES_MAX: u32 = 2;
 
-/// What happened to a graph so far.
+/// Counts of a graph's runs: replays, captures, updates, fallbacks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GraphCounters {
     /// Sequences captured.
@@ -22,9 +22,9 @@ pub struct GraphCounters {
     pub fallbacks: u64,
 }
 
-/// How a run was made.
+/// Way in which a run was executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ran {
+pub enum GraphRun {
     /// With one launch of the graph there was.
     Replayed,
     /// With one launch of a graph just captured.
@@ -36,7 +36,7 @@ pub enum Ran {
 /// A plan's launches.
 #[derive(Debug, Default)]
 pub struct Graph {
-    plan: Plan<Exec>,
+    plan: Plan<ExecutableGraph>,
 }
 
 impl Graph {
@@ -53,23 +53,23 @@ impl Graph {
         stream: &Stream,
         shapes: u64,
         mut record: impl FnMut(&Stream) -> Result<(), CudaError>,
-    ) -> Result<Ran, CudaError> {
-        self.plan.run(&mut Live { stream, record: &mut record }, shapes)
+    ) -> Result<GraphRun, CudaError> {
+        self.plan.run(&mut LiveGraph { stream, record: &mut record }, shapes)
     }
 
-    /// What happened so far.
+    /// Counts so far.
     pub fn counters(&self) -> GraphCounters {
         self.plan.counters
     }
 
-    /// Why the last capture failed, if it did.
+    /// Error of the last capture, if it failed.
     pub fn refusal(&self) -> Option<&CudaError> {
         self.plan.refusal.as_ref()
     }
 }
 
-/// What a plan asks of the driver; the tests have another.
-trait Steps<E> {
+/// Driver functions that capture, update and launch graphs; tests replace them.
+trait GraphDriver<E> {
     type Captured;
     fn capture(&mut self) -> Result<Self::Captured, CudaError>;
     fn instantiate(&mut self, captured: Self::Captured) -> Result<E, CudaError>;
@@ -79,27 +79,27 @@ trait Steps<E> {
     fn directly(&mut self) -> Result<(), CudaError>;
 }
 
-struct Live<'a> {
+struct LiveGraph<'a> {
     stream: &'a Stream,
     record: &'a mut dyn FnMut(&Stream) -> Result<(), CudaError>,
 }
 
-impl Steps<Exec> for Live<'_> {
+impl GraphDriver<ExecutableGraph> for LiveGraph<'_> {
     type Captured = Captured;
 
     fn capture(&mut self) -> Result<Captured, CudaError> {
         Captured::new(self.stream, &mut *self.record)
     }
 
-    fn instantiate(&mut self, captured: Captured) -> Result<Exec, CudaError> {
-        Exec::new(captured)
+    fn instantiate(&mut self, captured: Captured) -> Result<ExecutableGraph, CudaError> {
+        ExecutableGraph::new(captured)
     }
 
-    fn update(&mut self, exec: &mut Exec, captured: Captured) -> Result<(), Captured> {
+    fn update(&mut self, exec: &mut ExecutableGraph, captured: Captured) -> Result<(), Captured> {
         exec.update(captured)
     }
 
-    fn launch(&mut self, exec: &Exec) -> Result<(), CudaError> {
+    fn launch(&mut self, exec: &ExecutableGraph) -> Result<(), CudaError> {
         exec.launch(self.stream)
     }
 
@@ -112,7 +112,7 @@ impl Steps<Exec> for Live<'_> {
 #[derive(Debug)]
 struct Plan<E> {
     exec: Option<E>,
-    /// What `exec` was captured for; none where it cannot be used.
+    /// Shapes for which `exec` was captured; `None` if it cannot be used.
     shapes: Option<u64>,
     /// The shapes whose capture failed last, and how often.
     refused: Option<(u64, u32)>,
@@ -128,23 +128,23 @@ impl<E> Default for Plan<E> {
 }
 
 impl<E> Plan<E> {
-    fn run<S: Steps<E>>(&mut self, steps: &mut S, shapes: u64) -> Result<Ran, CudaError> {
+    fn run<S: GraphDriver<E>>(&mut self, steps: &mut S, shapes: u64) -> Result<GraphRun, CudaError> {
         let ran = if self.shapes == Some(shapes) {
-            Ran::Replayed
+            GraphRun::Replayed
         } else {
             match self.renew(steps, shapes) {
-                Ok(true) => Ran::Captured,
-                Ok(false) => Ran::Directly,
+                Ok(true) => GraphRun::Captured,
+                Ok(false) => GraphRun::Directly,
                 Err(refusal) => {
                     let tries = self.tries(shapes) + 1;
                     self.refused = Some((shapes, tries));
                     self.refusal = Some(refusal);
-                    Ran::Directly
+                    GraphRun::Directly
                 }
             }
         };
         match (&self.exec, ran) {
-            (Some(exec), Ran::Replayed | Ran::Captured) => {
+            (Some(exec), GraphRun::Replayed | GraphRun::Captured) => {
                 steps.launch(exec)?;
                 self.counters.replays += 1;
             }
@@ -157,7 +157,7 @@ impl<E> Plan<E> {
     }
 
     /// Makes `exec` the graph for `shapes`; `false` where that was refused too often.
-    fn renew<S: Steps<E>>(&mut self, steps: &mut S, shapes: u64) -> Result<bool, CudaError> {
+    fn renew<S: GraphDriver<E>>(&mut self, steps: &mut S, shapes: u64) -> Result<bool, CudaError> {
         if self.tries(shapes) >= CAPTURE_TRIES_MAX {
             return Ok(false);
         }
@@ -204,7 +204,7 @@ mod tests {
         CudaError { call: "cuX", doing: "trying".into(), source }
     }
 
-    impl Steps<u64> for Fake {
+    impl GraphDriver<u64> for Fake {
         type Captured = u64;
 
         fn capture(&mut self) -> Result<u64, CudaError> {

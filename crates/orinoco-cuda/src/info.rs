@@ -1,4 +1,4 @@
-//! What a GPU is, as the driver has it.
+//! Properties of a GPU, as the driver reports them.
 #![expect(unsafe_code, reason = "the driver's functions take raw handles and pointers")]
 
 use std::ffi::{CStr, c_char, c_int};
@@ -12,7 +12,7 @@ use crate::{CudaError, Sm};
 /// The most bytes of a device's name.
 const NAME_BYTES_MAX: usize = 256;
 
-/// Where a GPU's memory is.
+/// Location of a GPU's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemoryKind {
     /// The host's own DRAM, as on Jetson: pinned host memory needs no copy.
@@ -21,7 +21,7 @@ pub enum MemoryKind {
     Discrete,
 }
 
-/// What a GPU is.
+/// Properties of a GPU.
 #[derive(Clone, Debug)]
 pub struct DeviceInfo {
     /// Its number among the GPUs that the driver shows.
@@ -32,11 +32,11 @@ pub struct DeviceInfo {
     pub sm: Sm,
     /// The newest CUDA that the driver speaks, major and minor.
     pub driver: (u32, u32),
-    /// Where its memory is.
+    /// Location of its memory.
     pub memory: MemoryKind,
     /// Bytes of memory.
     pub memory_bytes: u64,
-    /// Which image of our kernels it runs: `sm_87`, or `compute_72` for PTX.
+    /// Image of our kernels that it runs: `sm_87`, or `compute_72` for PTX.
     pub kernels: &'static str,
 }
 

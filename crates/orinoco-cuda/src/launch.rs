@@ -19,10 +19,10 @@ use crate::{CudaError, Kernel};
 pub use classify::{CLASS_BYTES, Classify, classify};
 pub use decode::{BoxRows, CANDIDATES_MAX, Candidate, CandidateLists, Decode, LEVELS_MAX, decode};
 pub use elements::{Element, Elements, Reduction, convert, reduce};
-pub use preprocess::{PictureTensor, preprocess};
+pub use preprocess::{ImageTensor, preprocess};
 pub use suppress::{KeptLists, Suppress, Totals, suppress};
 
-/// Where kernels can be launched.
+/// Target of kernel launches: a CUDA stream, or the CPU in tests.
 pub trait Launch {
     /// Queues `kernel`.
     fn launch(&self, kernel: Kernel, grid: Grid, arguments: &Arguments<'_>) -> Result<(), CudaError>;
@@ -31,7 +31,7 @@ pub trait Launch {
     fn zero(&self, span: &Span) -> Result<(), CudaError>;
 }
 
-/// How many blocks of how many threads.
+/// Launch configuration: number of blocks, and threads per block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grid {
     /// Blocks along x, y, z.

@@ -30,14 +30,14 @@ mod table;
 pub mod twin;
 mod upload;
 
-pub use block::{Allocated, allocated};
+pub use block::{AllocatedBytes, allocated};
 pub use context::CaptureGuard;
 pub use device::Device;
 pub use error::{CudaError, DriverFault, Unavailable};
-pub use graph::{Graph, GraphCounters, Ran};
+pub use graph::{Graph, GraphCounters, GraphRun};
 pub use info::{DeviceInfo, MemoryKind};
 pub use kernels::{Image, Kernel, Sm};
-pub use launch::{Element, Launch, PictureTensor};
+pub use launch::{Element, ImageTensor, Launch};
 pub use memory::{DeviceArena, PinnedBuffer, PinnedPool, PinnedSlot};
 pub use pool::DevicePool;
 pub use span::{Owner, Span};

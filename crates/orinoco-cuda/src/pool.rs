@@ -9,7 +9,7 @@ use orinoco_memory::{Ledger, Owner, Usage};
 
 use crate::{CudaError, Device, DeviceArena};
 
-/// What the driver's own allocations are aligned to, so that engines rely on it (CUDA C++ Programming Guide, device memory
+/// Alignment of the driver's own allocations, on which engines rely (CUDA C++ Programming Guide, device memory
 /// accesses).
 const ALIGN_BYTES: usize = 256;
 
@@ -53,7 +53,7 @@ impl DevicePool {
         Self { device: device.clone(), backing, books: Mutex::new(books) }
     }
 
-    /// Whose memory it is.
+    /// Device that owns the memory.
     pub fn device(&self) -> &Device {
         &self.device
     }
@@ -80,7 +80,7 @@ impl DevicePool {
             Backing::Planned(arena) => Some(arena.whole().address() + offset as u64),
             Backing::Each => {
                 let Ok(range) = DeviceArena::new(&self.device, bytes.max(1)) else {
-                    let was_held = books.ledger.give_back(Some(offset));
+                    let was_held = books.ledger.release(Some(offset));
                     debug_assert!(was_held, "it was taken above");
                     return None;
                 };
@@ -102,7 +102,7 @@ impl DevicePool {
             // Dropping an allocation waits for the device.
             Backing::Each => books.each.remove(&address).map(|(offset, _)| offset),
         };
-        books.ledger.give_back(offset)
+        books.ledger.release(offset)
     }
 
     /// Whether `address` lies in its memory.
@@ -126,17 +126,17 @@ impl DevicePool {
         self.books().ledger.set_owner(owner);
     }
 
-    /// What all owners did together.
+    /// Usage of all owners together.
     pub fn usage(&self) -> Usage {
         self.books().ledger.total()
     }
 
-    /// What each owner did, in the order in which they were named; nobody comes first.
+    /// Usage of each owner, in the order in which they were named; allocations without an owner come first.
     pub fn owners(&self) -> Vec<(String, Usage)> {
         self.books().ledger.owners().to_vec()
     }
 
-    /// How often [`DevicePool::free`] was asked to take back what was not held: a bug of the engine.
+    /// Number of calls of [`DevicePool::free`] with an address that was not allocated: a bug in the engine.
     pub fn not_held(&self) -> u64 {
         self.books().ledger.not_held()
     }

@@ -21,7 +21,7 @@ use crate::{CudaError, Kernel};
 pub struct Stream {
     context: Arc<Context>,
     raw: sys::CUstream,
-    /// What the launches that are being captured use, while they are.
+    /// Owners of the memory that the launches under capture use; `None` outside a capture.
     kept: RefCell<Option<Vec<Owner>>>,
 }
 
@@ -55,7 +55,7 @@ impl Stream {
         self.context.bind()?;
         // SAFETY: both handles live as long as their borrows.
         let result = unsafe { sys::cuEventRecord(event.raw, self.raw) };
-        check(result, "cuEventRecord", || "marking a place in a stream".to_owned())
+        check(result, "cuEventRecord", || "recording an event".to_owned())
     }
 
     /// Holds what follows until `event`, as it was last recorded, has passed.
@@ -63,7 +63,7 @@ impl Stream {
         self.context.bind()?;
         // SAFETY: both handles live as long as their borrows; no flag is defined.
         let result = unsafe { sys::cuStreamWaitEvent(self.raw, event.raw, 0) };
-        check(result, "cuStreamWaitEvent", || "making a stream wait for another".to_owned())
+        check(result, "cuStreamWaitEvent", || "making a stream wait for an event".to_owned())
     }
 
     /// Copies between device buffers and pinned buffers. It is done when the stream has passed it.
@@ -127,7 +127,7 @@ impl Stream {
         *self.kept.borrow_mut() = Some(Vec::new());
     }
 
-    /// What was collected.
+    /// Owners collected during the capture.
     pub(crate) fn kept(&self) -> Vec<Owner> {
         self.kept.borrow_mut().take().unwrap_or_default()
     }
@@ -223,7 +223,7 @@ impl Event {
         self.context.bind()?;
         // SAFETY: the event lives as long as `self`.
         let result = unsafe { sys::cuEventSynchronize(self.raw) };
-        check(result, "cuEventSynchronize", || "waiting for a place in a stream".to_owned())
+        check(result, "cuEventSynchronize", || "waiting for an event".to_owned())
     }
 
     /// The GPU's time from this event to a later one. Both must have passed.
@@ -232,7 +232,7 @@ impl Event {
         let mut milliseconds = 0.0;
         // SAFETY: `milliseconds` is a place for the number; both handles live as long as their borrows.
         let result = unsafe { sys::cuEventElapsedTime(&mut milliseconds, self.raw, later.raw) };
-        check(result, "cuEventElapsedTime", || "measuring between two places in a stream".to_owned())?;
+        check(result, "cuEventElapsedTime", || "measuring the time between two events".to_owned())?;
         Ok(Duration::from_secs_f64(f64::from(milliseconds.max(0.0)) / 1e3))
     }
 }

@@ -109,7 +109,7 @@ struct Functions {
     unmap: OfSurface,
     register: RegisterImage,
     frame: MappedFrame,
-    /// Where they are.
+    /// Libraries that contain the functions.
     _libraries: [Library; 2],
 }
 
@@ -146,7 +146,7 @@ impl Surfaces {
         self.context.bind()?;
         let image = self.image(dma_buf)?;
         let (functions, context) = (Arc::clone(&self.functions), Arc::clone(&self.context));
-        let mut picture = Picture { functions, context, resource: ptr::null_mut(), image };
+        let mut picture = CudaImage { functions, context, resource: ptr::null_mut(), image };
         // SAFETY: the resource has a place, and the image is there until `picture` is dropped.
         let result =
             unsafe { (self.functions.register)(&mut picture.resource, picture.image.handle(), READ_ONLY) };
@@ -219,7 +219,7 @@ impl Drop for Image {
 }
 
 /// An EGL image as CUDA sees it. Dropped before the image, as its fields are dropped after it.
-struct Picture {
+struct CudaImage {
     functions: Arc<Functions>,
     context: Arc<Context>,
     resource: sys::CUgraphicsResource,
@@ -228,12 +228,12 @@ struct Picture {
 
 // SAFETY: the driver's resources and the library's surfaces are bound to no thread, and nothing here changes them but
 // `drop`, which has the picture alone.
-unsafe impl Send for Picture {}
+unsafe impl Send for CudaImage {}
 // SAFETY: as above.
-unsafe impl Sync for Picture {}
+unsafe impl Sync for CudaImage {}
 
-impl Picture {
-    /// Where the surface starts on the GPU.
+impl CudaImage {
+    /// GPU address of the surface's first byte.
     fn start(&self) -> Result<u64, CudaError> {
         let call = "cuGraphicsResourceGetMappedEglFrame";
         // SAFETY: zeros are a value of the structure.
@@ -256,7 +256,7 @@ impl Picture {
     }
 }
 
-impl Drop for Picture {
+impl Drop for CudaImage {
     fn drop(&mut self) {
         if !self.resource.is_null() && self.context.bind().is_ok() {
             // SAFETY: it was registered in `Surfaces::span`, and whoever read it is done.
@@ -271,7 +271,7 @@ fn doing(what: &str) -> String {
 
 fn missing(why: &libloading::Error) -> CudaError {
     let source = DriverFault { code: 0, name: "it is not here".to_owned(), meaning: why.to_string() };
-    CudaError { call: "dlopen", doing: doing("opening what brings"), source }
+    CudaError { call: "dlopen", doing: doing("opening the libraries for"), source }
 }
 
 fn refused(answer: c_int, call: &'static str) -> Result<(), CudaError> {

@@ -22,12 +22,12 @@ pub struct FrameTable {
     layout: TableLayout,
     host: PinnedBuffer,
     copy: Option<Span>,
-    kept: Arc<Kept>,
+    kept: Arc<TableOwners>,
 }
 
-/// What a kernel that reads the table needs: the table, and the frames it names.
+/// Owners of all memory that a kernel reads through the table: the table itself and its frames.
 #[derive(Debug)]
-struct Kept {
+struct TableOwners {
     _table: Option<Owner>,
     frames: Mutex<Vec<Option<Owner>>>,
 }
@@ -43,7 +43,7 @@ impl FrameTable {
         };
         let table = copy.as_ref().unwrap_or(host.span()).owner().cloned();
         let frames = Mutex::new(vec![None; layout.batch()]);
-        Ok(Self { layout, host, copy, kept: Arc::new(Kept { _table: table, frames }) })
+        Ok(Self { layout, host, copy, kept: Arc::new(TableOwners { _table: table, frames }) })
     }
 
     /// Puts a frame whose planes lie in `bytes` into the table.
@@ -72,7 +72,7 @@ impl FrameTable {
 
     /// The table as kernels take it. It keeps the frames, too.
     pub fn span(&self) -> TableSpan {
-        let kept: Owner = Arc::<Kept>::clone(&self.kept);
+        let kept: Owner = Arc::<TableOwners>::clone(&self.kept);
         TableSpan::new(self.copy.as_ref().unwrap_or(self.host.span()).kept_by(kept), &self.layout)
     }
 

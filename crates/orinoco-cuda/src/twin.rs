@@ -1,4 +1,4 @@
-//! What `kernels/convert.cu` and `kernels/reduce.cu` compute, on the CPU. The other kernels' twins are in
+//! CPU implementations of `kernels/convert.cu` and `kernels/reduce.cu`. The other kernels' twins are in
 //! `orinoco-vision`.
 
 use crate::launch::{Element, Reduction};

@@ -9,12 +9,12 @@ use crate::{CudaError, Device, Event, Stream};
 #[derive(Debug)]
 pub struct Upload {
     copies: Stream,
-    places: Vec<Place>,
+    places: Vec<StagingSlot>,
     next: usize,
 }
 
 #[derive(Debug)]
-struct Place {
+struct StagingSlot {
     staging: PinnedBuffer,
     target: Span,
     /// The copy is done, and the staging free.
@@ -27,7 +27,7 @@ struct Place {
 #[derive(Debug)]
 #[must_use = "the place is free for other bytes once it is released"]
 pub struct Uploaded {
-    /// Where they are.
+    /// Address range of the bytes on the GPU.
     pub span: Span,
     place: usize,
 }
@@ -35,13 +35,13 @@ pub struct Uploaded {
 impl Upload {
     /// `depth` places of up to `bytes` bytes: as many frames may be on their way, or be read, at a time.
     pub fn new(device: &Device, depth: usize, bytes: usize) -> Result<Self, CudaError> {
-        /// What the copy engines like best.
+        /// Alignment at which the copy engines are fastest.
         const ALIGNMENT: usize = 256;
         assert!(depth > 0, "an upload has places");
         let each = bytes.next_multiple_of(ALIGNMENT);
         let arena = DeviceArena::new(device, depth * each)?;
         let place = |index: usize| {
-            Ok(Place {
+            Ok(StagingSlot {
                 staging: PinnedBuffer::new(device, bytes)?,
                 target: arena.span(index * each, bytes),
                 copied: device.event()?,

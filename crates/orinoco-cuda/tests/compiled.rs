@@ -9,7 +9,7 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 const MEND: &str = "run kernels/compile.py and commit what it makes";
-/// What a script exits with where this machine cannot do what it is for (EX_UNAVAILABLE of sysexits.h).
+/// Exit code of a script whose prerequisites are missing on this machine (EX_UNAVAILABLE of sysexits.h).
 const UNAVAILABLE: i32 = 69;
 
 fn kernels() -> PathBuf {

@@ -1,4 +1,4 @@
-//! What needs a GPU, and what is said where there is none. Without one, the same tests run on a stand-in for the driver,
+//! Tests that need a GPU, and the message without one. Without a GPU, the same tests run on a stand-in for the driver,
 //! which proves how it is called, and that nothing is freed too early or never.
 
 use std::time::Duration;
@@ -7,8 +7,8 @@ use orinoco_core::{ColorOrder, FrameDesc, FrameView, Layout, PixelFormat, Resize
 use orinoco_cuda::bench::{self, BenchError};
 use orinoco_cuda::launch::{self, Element, Elements, Reduction};
 use orinoco_cuda::{
-    Device, DeviceArena, DevicePool, FrameTable, Graph, Launch, PinnedBuffer, PinnedPool, Ran, TableLayout,
-    Upload, allocated,
+    Device, DeviceArena, DevicePool, FrameTable, Graph, GraphRun, Launch, PinnedBuffer, PinnedPool,
+    TableLayout, Upload, allocated,
 };
 use orinoco_cuda_doubles::{is_stand_in, run_with_stand_in};
 use orinoco_vision::{Align, Fit, InputSpec, Mapping, Preprocessor, Rounding};
@@ -18,7 +18,7 @@ fn device(check: &str) -> Option<Device> {
     Device::open(0).inspect_err(|why| eprintln!("skipped: {check}: {why}")).ok()
 }
 
-/// What [`bench::TENSOR`] is for the twin.
+/// Input spec of the CPU implementation that corresponds to [`bench::TENSOR`].
 fn bench_spec() -> InputSpec {
     InputSpec {
         layout: Layout::Nchw,
@@ -97,7 +97,7 @@ fn a_graph_replays_what_was_captured_and_follows_new_shapes() {
     };
     assert_eq!(
         [run(1024), run(1024), run(512), run(512)],
-        [Ran::Captured, Ran::Replayed, Ran::Captured, Ran::Replayed]
+        [GraphRun::Captured, GraphRun::Replayed, GraphRun::Captured, GraphRun::Replayed]
     );
     let mut bytes = vec![0; 4096];
     stream.read(&sum, &mut bytes).expect("a copy");
@@ -120,7 +120,7 @@ fn what_cannot_be_captured_runs_all_the_same() {
             Launch::zero(stream, arena.whole())?;
             stream.synchronize()
         });
-        assert_eq!(ran.expect("it runs"), Ran::Directly);
+        assert_eq!(ran.expect("it runs"), GraphRun::Directly);
     }
     assert_eq!(graph.counters().fallbacks, 3);
     assert!(graph.refusal().is_some());
@@ -184,7 +184,7 @@ fn what_one_thread_frees_does_not_end_a_capture_of_another() {
         stream.synchronize().expect("it ran");
         ran
     };
-    assert_eq!(run_other(1), Ran::Captured);
+    assert_eq!(run_other(1), GraphRun::Captured);
     let mut graph = Graph::new();
     let ran = graph.run(&stream, 0, |stream| {
         Launch::zero(stream, arena.whole())?;
@@ -193,10 +193,10 @@ fn what_one_thread_frees_does_not_end_a_capture_of_another() {
             free.join().expect("it frees");
             scope.spawn(|| run_other(2)).join().expect("it runs")
         });
-        assert_eq!(beside, Ran::Captured);
+        assert_eq!(beside, GraphRun::Captured);
         Launch::zero(stream, arena.whole())
     });
-    assert_eq!(ran.expect("it runs"), Ran::Captured, "{:?}", graph.refusal());
+    assert_eq!(ran.expect("it runs"), GraphRun::Captured, "{:?}", graph.refusal());
     assert_eq!(graph.counters().fallbacks, 0);
     stream.synchronize().expect("it ran");
     drop((graph, other, arena, stream));
@@ -233,7 +233,7 @@ fn memory_without_bytes_can_be_had() {
     // An output without elements, as a plan brings it to the host.
     let mut graph = Graph::new();
     let ran = graph.run(&stream, 0, |stream| stream.copy(arena.whole(), pinned.span()));
-    assert_eq!(ran.expect("it runs"), Ran::Captured);
+    assert_eq!(ran.expect("it runs"), GraphRun::Captured);
     Launch::zero(&stream, arena.whole()).expect("nothing to do");
     stream.write(arena.whole(), &[]).expect("nothing to do");
     stream.read(arena.whole(), &mut []).expect("nothing to do");
@@ -253,10 +253,10 @@ fn a_graph_keeps_the_memory_it_uses() {
     for shapes in [1, 2] {
         let arena = DeviceArena::new(&device, 4096 * shapes).expect("memory");
         let ran = graph.run(&stream, shapes as u64, |stream| Launch::zero(stream, arena.whole()));
-        assert_eq!(ran.expect("it runs"), Ran::Captured);
+        assert_eq!(ran.expect("it runs"), GraphRun::Captured);
         drop(arena);
         let ran = graph.run(&stream, shapes as u64, |_| panic!("what is captured is not recorded again"));
-        assert_eq!(ran.expect("it runs"), Ran::Replayed);
+        assert_eq!(ran.expect("it runs"), GraphRun::Replayed);
         stream.synchronize().expect("it ran");
     }
 }
@@ -298,7 +298,7 @@ fn uploads_arrive_in_order() {
     }
 }
 
-/// What a model might ask for: sizes, and which of them it gives back at once.
+/// Allocations as a model might make them: size in bytes, and true if it is freed at once.
 const REQUESTS: [(usize, bool); 6] =
     [(1000, false), (300_000, true), (65_536, false), (200_000, true), (1, false), (90_000, true)];
 

@@ -5,13 +5,13 @@
 //! [`DIFFERENCE_MAX`].
 
 use orinoco_core::{
-    Activation, BoxF, Choice, ColorMatrix, ColorOrder, ColorRange, Detection, ElementType, Findings,
-    FrameDesc, FrameView, Layout, Orientation, PixelFormat, Resize, TensorDesc,
+    Activation, BoxF, Choice, ColorMatrix, ColorOrder, ColorRange, Detection, ElementType, FrameDesc,
+    FrameView, InferenceResult, Layout, Orientation, PixelFormat, Resize, TensorDesc,
 };
 use orinoco_cuda::launch::{
     self, BoxRows, Candidate, CandidateLists, Elements, KeptLists, Reduction, Totals,
 };
-use orinoco_cuda::{Element, FilterBounds, PictureTensor, Placement, TableFault, TableLayout, twin};
+use orinoco_cuda::{Element, FilterBounds, ImageTensor, Placement, TableFault, TableLayout, twin};
 use orinoco_cuda_doubles::{Machine, machines};
 use orinoco_vision::{
     Across, Align, Fit, HeadKind, HeadSpec, InputSpec, Mapping, Output, Preprocessor, Rounding, heads,
@@ -100,8 +100,8 @@ fn placement(mapping: &Mapping) -> Placement {
     Placement { offset: mapping.offset, size: mapping.size, scale: mapping.scale }
 }
 
-fn tensor(spec: &InputSpec, element: Element) -> PictureTensor {
-    PictureTensor {
+fn tensor(spec: &InputSpec, element: Element) -> ImageTensor {
+    ImageTensor {
         width: spec.width,
         height: spec.height,
         order: spec.color,
@@ -124,7 +124,7 @@ fn layout_for(spec: &InputSpec, batch: usize) -> TableLayout {
     }
 }
 
-/// What the kernel makes of a batch of frames; `None` is an item left out.
+/// Result of the kernel for a batch of frames; `None` is an empty item.
 fn preprocess(
     machine: &dyn Machine,
     spec: &InputSpec,
@@ -149,7 +149,7 @@ fn preprocess(
     machine.read(&out)
 }
 
-/// What the twin makes of one frame, as elements.
+/// Result of the CPU implementation for one frame, as elements.
 fn preprocess_twin(spec: &InputSpec, element: Element, desc: &FrameDesc, bytes: &[u8]) -> (Mapping, Vec<u8>) {
     let mut values = vec![0.0; spec.elements()];
     let view = FrameView::new(desc, bytes).expect("the frame fits");
@@ -431,7 +431,7 @@ fn a_table_refuses_what_kernels_must_not_read() {
 
 // ---- heads and suppression -------------------------------------------------------------------------------------------
 
-/// What decoding and suppression on a machine leave of one picture.
+/// Detections of one image after decoding and suppression on a machine.
 fn detections(
     machine: &dyn Machine,
     how: &launch::Decode,
@@ -519,7 +519,7 @@ fn check_head(
             shape: shape.map(orinoco_core::Dim::Fixed).into(),
         };
         let mut head = heads::build(&head_spec, &input, &[desc]).expect("the shape fits");
-        let mut found = Findings::default();
+        let mut found = InferenceResult::default();
         head.decode(&[Output { shape: &shape, data: &output, batch: 1 }], 0, &mapping, &mut found);
         let how = launch::Decode {
             boxes: boxes.clone(),
@@ -705,7 +705,7 @@ fn check_classes(values: &[f32], activation: Activation, background: Option<u32>
     };
     let input = spec((8, 8), Fit::Stretch, Align::TopLeft, Resize::Bilinear);
     let mut head = heads::build(&head_spec, &input, &[desc]).expect("the shape fits");
-    let mut found = Findings::default();
+    let mut found = InferenceResult::default();
     let output = Output { shape: &shape, data: values, batch: 1 };
     head.decode(&[output], 0, &input.mapping(8, 8), &mut found);
     let how = launch::Classify {

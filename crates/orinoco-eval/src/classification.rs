@@ -1,28 +1,28 @@
-//! Classes of whole images.
+//! Accuracy of classifiers of whole images.
 
 use crate::Confusion;
 
-/// What one image is, and what was found, best first.
+/// Labelled class of one image, and the classes that the model found.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Answer {
-    /// Its class.
+    /// Index of the labelled class.
     pub labelled: usize,
-    /// Classes found, best first.
+    /// Indices of the classes found, best first.
     pub found: Vec<usize>,
 }
 
-/// The figures of a dataset.
+/// Classification figures of a dataset.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Report {
-    /// Share of images whose best class is right; `None` without images.
+    /// Share of images whose best class is the labelled one; `None` without images.
     pub top1: Option<f64>,
-    /// Share of images whose class is among the best five.
+    /// Share of images with the labelled class among the best five.
     pub top5: Option<f64>,
-    /// What was taken for what.
+    /// Confusion matrix of labelled and best classes.
     pub confusion: Confusion,
 }
 
-/// Judges `answers` among `classes` classes.
+/// Evaluates `answers` among `classes` classes.
 pub fn evaluate(answers: &[Answer], classes: usize) -> Report {
     let mut confusion = Confusion::new(classes);
     for answer in answers {

@@ -1,81 +1,81 @@
-//! Average precision and recall of boxes, as COCO's own evaluator computes them (`pycocotools`, `COCOeval` with
-//! `iouType = "bbox"`), to the last bit that matters: thresholds, order of ties, crowds and the areas' edges included.
+//! Average precision and recall of boxes, computed as COCO's own evaluator does (`pycocotools`, `COCOeval` with
+//! `iouType = "bbox"`), down to rounding: thresholds, order of ties, crowds and the areas' edges included.
 
 use std::collections::BTreeMap;
 
-/// IoU thresholds 0.50, 0.55, .. 0.95.
+/// Number of IoU thresholds: 0.50, 0.55, .. 0.95.
 pub const IOU_THRESHOLDS: usize = 10;
-/// Recalls 0.00, 0.01, .. 1.00 at which precision is read.
+/// Number of recalls at which precision is read: 0.00, 0.01, .. 1.00.
 pub const RECALL_POINTS: usize = 101;
-/// At most this many detections of a class and image count.
+/// Limits on the detections of a class and image that count.
 const DETECTIONS_MAX: [usize; 3] = [1, 10, 100];
-/// Areas in square pixels: all, small, medium, large. Both edges belong to a range.
+/// Ranges of areas in square pixels: all, small, medium, large. Both edges belong to a range.
 const AREAS: [(f64, f64); 4] = [(0.0, 1e10), (0.0, 1024.0), (1024.0, 9216.0), (9216.0, 1e10)];
-/// Added where `numpy` adds `spacing(1)`.
+/// Value that `numpy.spacing(1)` returns, which COCO's evaluator adds to denominators.
 const SPACING: f64 = f64::EPSILON;
 
-/// A labelled box.
+/// Labelled box (ground truth).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Truth {
-    /// Index of its image.
+    /// Index of the image.
     pub image: usize,
-    /// Its class.
+    /// Index of the class.
     pub class: usize,
-    /// Left, top, width, height in pixels.
+    /// Left, top, width and height in pixels.
     pub bounds: [f64; 4],
-    /// Square pixels of the object, which may be fewer than the box's.
+    /// Area of the object in square pixels, which may be smaller than the box's.
     pub area: f64,
-    /// Whether it stands for many objects: what is found inside counts neither for nor against.
+    /// Whether the box stands for a crowd: detections inside it count neither for nor against the model.
     pub crowd: bool,
 }
 
-/// A box that a model found.
+/// Detected box.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Found {
-    /// Index of its image.
+pub struct FoundBox {
+    /// Index of the image.
     pub image: usize,
-    /// Its class.
+    /// Index of the class.
     pub class: usize,
-    /// Confidence.
+    /// Confidence, 0 to 1.
     pub score: f64,
-    /// Left, top, width, height in pixels.
+    /// Left, top, width and height in pixels.
     pub bounds: [f64; 4],
 }
 
-/// The figures of a dataset. A mean over nothing is `None`, where COCO prints -1.
+/// Detection figures of a dataset. A mean over nothing is `None`, where COCO prints -1.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Report {
-    /// Mean over all thresholds.
+    /// Average precision: the mean over all IoU thresholds.
     pub ap: Option<f64>,
-    /// At IoU 0.5.
+    /// Average precision at IoU 0.5.
     pub ap50: Option<f64>,
-    /// At IoU 0.75.
+    /// Average precision at IoU 0.75.
     pub ap75: Option<f64>,
-    /// AP of small, medium and large objects.
+    /// Average precision of small, medium and large objects.
     pub ap_by_area: [Option<f64>; 3],
-    /// Recall with 1, 10 and 100 detections in an image.
+    /// Average recall with at most 1, 10 and 100 detections in an image.
     pub recall: [Option<f64>; 3],
-    /// Recall of small, medium and large objects.
+    /// Average recall of small, medium and large objects.
     pub recall_by_area: [Option<f64>; 3],
-    /// Each class by itself.
+    /// Figures of each class.
     pub classes: Vec<ClassReport>,
 }
 
-/// The figures of one class.
+/// Detection figures of one class.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ClassReport {
     /// Labelled objects, without crowds.
     pub objects: usize,
-    /// Mean over all thresholds; `None` without objects.
+    /// Average precision: the mean over all IoU thresholds; `None` without objects.
     pub ap: Option<f64>,
-    /// At IoU 0.5.
+    /// Average precision at IoU 0.5; `None` without objects.
     pub ap50: Option<f64>,
     /// Precision at IoU 0.5 for recalls of 0.00, 0.01, .. 1.00; empty without objects.
     pub precision: Vec<f64>,
 }
 
-/// Evaluates what was `found` against the `truth` of `classes` classes.
-pub fn evaluate(truth: &[Truth], found: &[Found], classes: usize) -> Report {
+/// Evaluates the boxes `found` against the labelled ones of `classes` classes.
+pub fn evaluate(truth: &[Truth], found: &[FoundBox], classes: usize) -> Report {
     let mut pairs: BTreeMap<(usize, usize), Boxes<'_>> = BTreeMap::new();
     for truth in truth {
         pairs.entry((truth.class, truth.image)).or_default().0.push(truth);
@@ -88,7 +88,7 @@ pub fn evaluate(truth: &[Truth], found: &[Found], classes: usize) -> Report {
         let images = pairs.range((class, 0)..=(class, usize::MAX)).map(|(_, pair)| pair);
         let images: Vec<Image<'_>> = images.map(|(truth, found)| Image::new(truth, found)).collect();
         for (area, range) in AREAS.iter().enumerate() {
-            let matched: Vec<Matched> = images.iter().map(|image| image.match_within(*range)).collect();
+            let matched: Vec<MatchedBoxes> = images.iter().map(|image| image.match_within(*range)).collect();
             for (limit, max) in DETECTIONS_MAX.iter().enumerate() {
                 curves[area][limit] = accumulate(&matched, *max);
             }
@@ -97,13 +97,13 @@ pub fn evaluate(truth: &[Truth], found: &[Found], classes: usize) -> Report {
     summarise(&curves)
 }
 
-/// What is labelled and what was found of one class in one image.
-pub(crate) type Boxes<'a> = (Vec<&'a Truth>, Vec<&'a Found>);
+/// Labelled and detected boxes of one class in one image.
+pub(crate) type Boxes<'a> = (Vec<&'a Truth>, Vec<&'a FoundBox>);
 
-/// For each range of areas and each limit of detections; `None` without objects.
+/// Curves for each range of areas and each limit of detections; `None` without objects.
 type ClassCurves = [[Option<Curve>; 3]; 4];
 
-/// Precision at each recall, and the recall reached, for each IoU threshold.
+/// Precision at each recall, and the highest recall, for each IoU threshold.
 #[derive(Clone, Debug)]
 struct Curve {
     precision: Vec<[f64; RECALL_POINTS]>,
@@ -111,21 +111,21 @@ struct Curve {
     objects: usize,
 }
 
-/// One class in one image.
+/// Boxes of one class in one image.
 struct Image<'a> {
     truth: Vec<&'a Truth>,
-    /// Best first, at most as many as count.
-    found: Vec<&'a Found>,
-    /// IoU of each found box with each labelled one.
+    /// Detections, best first, at most as many as count.
+    found: Vec<&'a FoundBox>,
+    /// IoU of each detected box with each labelled one.
     overlaps: Vec<Vec<f64>>,
 }
 
-/// What became of one image's boxes at each threshold.
-struct Matched {
+/// Matches of one image's boxes at each threshold.
+struct MatchedBoxes {
     scores: Vec<f64>,
-    /// `[threshold][found]`.
+    /// Verdicts by threshold and detection.
     hits: Vec<Vec<Verdict>>,
-    /// Labelled boxes that count.
+    /// Number of labelled boxes that count.
     objects: usize,
 }
 
@@ -133,30 +133,30 @@ struct Matched {
 enum Verdict {
     Hit,
     Miss,
-    /// Neither: on a crowd, or outside of the range of areas.
+    /// Neither: the detection lies on a crowd, or is outside of the range of areas.
     Ignored,
 }
 
 impl<'a> Image<'a> {
-    fn new(truth: &[&'a Truth], found: &[&'a Found]) -> Self {
+    fn new(truth: &[&'a Truth], found: &[&'a FoundBox]) -> Self {
         let mut found = found.to_vec();
-        // Stable, as numpy's mergesort: ties keep their order.
+        // Stable like numpy's mergesort, so ties keep their order.
         found.sort_by(|a, b| b.score.total_cmp(&a.score));
         found.truncate(DETECTIONS_MAX[2]);
-        let overlap = |found: &&Found| truth.iter().map(|truth| overlap(found, truth)).collect();
+        let overlap = |found: &&FoundBox| truth.iter().map(|truth| overlap(found, truth)).collect();
         let overlaps = found.iter().map(overlap).collect();
         Self { truth: truth.to_vec(), found, overlaps }
     }
 
-    fn match_within(&self, (least, most): (f64, f64)) -> Matched {
+    fn match_within(&self, (least, most): (f64, f64)) -> MatchedBoxes {
         let outside = |area: f64| area < least || area > most;
         let ignored = |truth: &Truth| truth.crowd || outside(truth.area);
-        // Those that count first; the order is otherwise kept.
+        // Boxes that count come first; otherwise the order is kept.
         let mut order: Vec<usize> = (0..self.truth.len()).collect();
         order.sort_by_key(|index| ignored(self.truth[*index]));
         let hits = (0..IOU_THRESHOLDS).map(|threshold| {
             let mut taken = vec![false; self.truth.len()];
-            let verdict = |(found, overlaps): (&&Found, &Vec<f64>)| match self.best_match(
+            let verdict = |(found, overlaps): (&&FoundBox, &Vec<f64>)| match self.best_match(
                 &order,
                 &taken,
                 overlaps,
@@ -172,14 +172,14 @@ impl<'a> Image<'a> {
             };
             self.found.iter().zip(&self.overlaps).map(verdict).collect()
         });
-        Matched {
+        MatchedBoxes {
             hits: hits.collect(),
             scores: self.found.iter().map(|found| found.score).collect(),
             objects: self.truth.iter().filter(|truth| !ignored(truth)).count(),
         }
     }
 
-    /// The labelled box that a found one overlaps most, of those that are free; one that counts before one that does not.
+    /// Returns the free labelled box that a detection overlaps most. A box that counts precedes one that does not.
     fn best_match(
         &self,
         order: &[usize],
@@ -194,7 +194,7 @@ impl<'a> Image<'a> {
             if taken[index] && !self.truth[index].crowd {
                 continue;
             }
-            // The rest of the order does not count, and what was found does.
+            // The remaining boxes do not count, and a match that counts has been found.
             if best.is_some_and(|best| !ignored(self.truth[best])) && ignored(self.truth[index]) {
                 break;
             }
@@ -207,13 +207,13 @@ impl<'a> Image<'a> {
     }
 }
 
-/// The thresholds as `numpy.linspace(0.5, 0.95, 10)` computes them.
+/// Returns a threshold as `numpy.linspace(0.5, 0.95, 10)` computes it.
 fn iou_threshold(index: usize) -> f64 {
     index as f64 * ((0.95 - 0.5) / 9.0) + 0.5
 }
 
-/// Intersection over union; over the found box alone where the labelled one is a crowd.
-pub(crate) fn overlap(found: &Found, truth: &Truth) -> f64 {
+/// Returns the intersection over union; over the detected box alone where the labelled one is a crowd.
+pub(crate) fn overlap(found: &FoundBox, truth: &Truth) -> f64 {
     let along = |axis: usize| {
         let end =
             (found.bounds[axis] + found.bounds[axis + 2]).min(truth.bounds[axis] + truth.bounds[axis + 2]);
@@ -229,7 +229,7 @@ pub(crate) fn overlap(found: &Found, truth: &Truth) -> f64 {
     shared / union
 }
 
-fn accumulate(images: &[Matched], max: usize) -> Option<Curve> {
+fn accumulate(images: &[MatchedBoxes], max: usize) -> Option<Curve> {
     let objects: usize = images.iter().map(|image| image.objects).sum();
     if objects == 0 {
         return None;
@@ -256,7 +256,7 @@ fn accumulate(images: &[Matched], max: usize) -> Option<Curve> {
     Some(curve)
 }
 
-/// Recall after each detection, and the best precision at that recall or a higher one.
+/// Returns the recall after each detection, and the best precision at that recall or a higher one.
 fn recall_and_precision(verdicts: impl Iterator<Item = Verdict>, objects: usize) -> (Vec<f64>, Vec<f64>) {
     let (mut hits, mut misses) = (0.0, 0.0);
     let (mut recalls, mut precisions) = (Vec::new(), Vec::new());
@@ -318,11 +318,11 @@ mod tests {
         Truth { image: 0, class, bounds: [x, 0.0, 10.0, 10.0], area: 100.0, crowd }
     }
 
-    fn found(class: usize, x: f64, score: f64) -> Found {
-        Found { image: 0, class, score, bounds: [x, 0.0, 10.0, 10.0] }
+    fn found(class: usize, x: f64, score: f64) -> FoundBox {
+        FoundBox { image: 0, class, score, bounds: [x, 0.0, 10.0, 10.0] }
     }
 
-    fn ap50(truth: &[Truth], found: &[Found]) -> Option<f64> {
+    fn ap50(truth: &[Truth], found: &[FoundBox]) -> Option<f64> {
         evaluate(truth, found, 2).ap50
     }
 
@@ -333,13 +333,13 @@ mod tests {
         let close =
             |seen: Option<f64>, exact: f64| assert!((seen.unwrap() - exact).abs() < 1e-12, "{seen:?}");
         close(ap50(&[truth(0, 0.0, false)], &[found(0, 0.0, 0.9)]), 1.0);
-        // One of two objects found: precision 1 up to a recall of 0.5, which 51 of the 101 points do not exceed.
+        // One of two objects is found: precision is 1 up to a recall of 0.5, which 51 of the 101 points do not exceed.
         close(ap50(&[truth(0, 0.0, false), truth(0, 50.0, false)], &[found(0, 0.0, 0.9)]), 51.0 / 101.0);
-        // A better-scored miss halves the precision.
+        // A false positive with a higher score halves the precision.
         close(ap50(&[truth(0, 0.0, false)], &[found(0, 50.0, 0.9), found(0, 0.0, 0.8)]), 0.5);
-        // The second box on one object is a miss, but a later one costs nothing.
+        // The second box on one object is a false positive, but costs nothing after the recall is reached.
         close(ap50(&[truth(0, 0.0, false)], &[found(0, 0.0, 0.9), found(0, 1.0, 0.8)]), 1.0);
-        // What lies on a crowd does not count.
+        // A detection on a crowd does not count.
         let crowd = [truth(0, 0.0, false), truth(0, 50.0, true)];
         close(ap50(&crowd, &[found(0, 50.0, 0.9), found(0, 52.0, 0.85), found(0, 0.0, 0.8)]), 1.0);
     }

@@ -1,4 +1,4 @@
-/// How often each class was taken for each other one: rows are what is labelled, columns what was found.
+/// Confusion matrix: how often each class was taken for each other one. Rows are labelled classes, columns found ones.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Confusion {
     classes: usize,
@@ -6,34 +6,35 @@ pub struct Confusion {
 }
 
 impl Confusion {
-    /// An empty matrix of `classes` rows and columns.
+    /// Creates an empty matrix of `classes` rows and columns.
     pub fn new(classes: usize) -> Self {
         Self { classes, counts: vec![0; classes * classes] }
     }
 
-    /// Counts one that is `labelled` so and was `found` as. What lies outside of the matrix is not counted.
+    /// Counts an item of class `labelled` that was found as class `found`. Classes outside of the matrix are not
+    /// counted.
     pub fn count(&mut self, labelled: usize, found: usize) {
         if labelled < self.classes && found < self.classes {
             self.counts[labelled * self.classes + found] += 1;
         }
     }
 
-    /// Rows and columns.
+    /// Returns the number of rows, which is that of columns.
     pub fn classes(&self) -> usize {
         self.classes
     }
 
-    /// How many that are `labelled` so were `found` as.
+    /// Returns how many items of class `labelled` were found as class `found`.
     pub fn at(&self, labelled: usize, found: usize) -> u64 {
         self.counts[labelled * self.classes + found]
     }
 
-    /// How many are labelled so.
+    /// Returns the number of items of class `labelled`.
     pub fn row(&self, labelled: usize) -> u64 {
         self.counts[labelled * self.classes..][..self.classes].iter().sum()
     }
 
-    /// How many were found as.
+    /// Returns the number of items that were found as class `found`.
     pub fn column(&self, found: usize) -> u64 {
         self.counts.iter().skip(found).step_by(self.classes).sum()
     }

@@ -1,4 +1,4 @@
-//! Labelled folders, as the field lays them out.
+//! Labelled datasets in the usual folder layouts.
 
 mod coco;
 mod folders;
@@ -9,10 +9,10 @@ use std::path::{Path, PathBuf};
 use orinoco_config::FileKind;
 use orinoco_core::{Diagnosis, WithSubject, codes};
 
-/// Extensions of pictures.
+/// File extensions of images.
 const IMAGE_EXTENSIONS: [&str; 4] = ["jpg", "jpeg", "png", "webp"];
 
-/// Lists of classes, rows of labels and tracks. A whole challenge of tracks has some 10 MiB.
+/// Lists of classes, rows of labels and tracks. The tracks of a whole challenge have some 10 MiB.
 pub(crate) const TABLES: FileKind = FileKind {
     noun: "a table of labels",
     bytes_max: 256 << 20,
@@ -22,74 +22,74 @@ pub(crate) const TABLES: FileKind = FileKind {
 /// COCO's annotations of a training set are 450 MiB.
 const ANNOTATIONS: FileKind = FileKind { noun: "COCO's annotations", bytes_max: 2 << 30, ..TABLES };
 
-/// The class names of `classes.txt`, one a line; none where there is no such file.
+/// Reads the class names of `classes.txt`, one per line; none where there is no such file.
 fn class_names(dir: &Path) -> Result<Vec<String>, Diagnosis> {
     let file = dir.join("classes.txt");
     let text = if file.exists() { TABLES.read_text(&file)? } else { String::new() };
     Ok(text.lines().map(|line| line.trim().to_owned()).filter(|line| !line.is_empty()).collect())
 }
 
-/// A labelled set of pictures.
+/// Labelled set of images.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Dataset {
-    /// How it is laid out.
+    /// Layout of the folder.
     pub kind: DatasetKind,
-    /// Class names by index, where the dataset has them.
+    /// Names of the classes by index, where the dataset has them.
     pub classes: Vec<String>,
-    /// Its pictures, by name.
+    /// Images with their labels, by name.
     pub items: Vec<Item>,
 }
 
-/// Layouts.
+/// Layout of a dataset's folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DatasetKind {
-    /// `images/` and `labels/*.txt` with rows of `class cx cy w h`, as fractions of the picture.
+    /// YOLO: `images/` and `labels/*.txt` with rows of `class cx cy w h`, as fractions of the image's width and height.
     Yolo,
-    /// `instances.json` and `images/`.
+    /// COCO: `instances.json` and `images/`.
     Coco,
-    /// A folder for each class.
+    /// Classification: a folder for each class.
     ClassFolders,
-    /// `labels.csv` with rows of `file,label`.
+    /// Classification: `labels.csv` with rows of `file,label`.
     ClassTable,
-    /// `images/` and `masks/*.png`, whose values are class ids.
+    /// Segmentation: `images/` and `masks/*.png`, whose values are class ids.
     Masks,
 }
 
-/// A labelled picture.
+/// Labelled image.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Item {
-    /// Its file.
+    /// Path of the image.
     pub image: PathBuf,
-    /// What is in it.
+    /// Labels of the image.
     pub labels: Labels,
 }
 
-/// What is in a picture.
+/// Labels of an image.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Labels {
-    /// Objects.
+    /// Labelled objects.
     Boxes(Vec<LabelledBox>),
-    /// One class, by index.
+    /// Index of the image's class.
     Class(usize),
-    /// The file with each pixel's class.
+    /// Path of the mask with each pixel's class.
     Mask(PathBuf),
 }
 
-/// A labelled object.
+/// Labelled object.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LabelledBox {
-    /// Its class.
+    /// Index of the class.
     pub class: usize,
-    /// Left, top, width, height in pixels.
+    /// Left, top, width and height in pixels.
     pub bounds: [f64; 4],
-    /// Square pixels.
+    /// Area in square pixels.
     pub area: f64,
-    /// Whether it stands for many.
+    /// Whether the box stands for a crowd of objects.
     pub crowd: bool,
 }
 
 impl Dataset {
-    /// Reads the dataset in `dir`, whose layout is recognised by what lies in it.
+    /// Reads the dataset in `dir`. Its layout is recognised by the files in it.
     pub fn open(dir: &Path) -> Result<Self, Diagnosis> {
         std::fs::read_dir(dir).about(&codes::FILE_MISSING, dir.display(), "name the folder of a dataset")?;
         let dataset = if let Some(instances) = coco::instances(dir) {
@@ -109,7 +109,8 @@ impl Dataset {
         Ok(dataset)
     }
 
-    /// The pixel classes in `mask`, a picture of 8-bit values (grey or a palette's indices), with its size.
+    /// Reads the classes of the pixels in `mask`, an image of 8-bit values (grey or palette indices), with its width
+    /// and height.
     pub fn read_mask(mask: &Path) -> Result<(Vec<u8>, (u32, u32)), Diagnosis> {
         folders::read_mask(mask)
     }
@@ -121,7 +122,7 @@ fn unknown(dir: &Path, cause: &str) -> Diagnosis {
     Diagnosis::new(&codes::DATASET, dir.display(), cause, next)
 }
 
-/// The pictures in `dir`, sorted by name.
+/// Lists the images in `dir`, sorted by name.
 pub fn pictures(dir: &Path) -> Result<Vec<PathBuf>, Diagnosis> {
     let entries = std::fs::read_dir(dir).about(&codes::FILE_MISSING, dir.display(), "check the folder")?;
     let is_picture = |path: &PathBuf| {
@@ -133,7 +134,7 @@ pub fn pictures(dir: &Path) -> Result<Vec<PathBuf>, Diagnosis> {
     Ok(found)
 }
 
-/// A fault of line `line` (from 1) of `file`.
+/// Makes the fault of line `line` (from 1) of `file`.
 fn bad_line(file: &Path, line: usize, cause: impl std::fmt::Display) -> Diagnosis {
     Diagnosis::new(&codes::DATASET, format!("{}:{line}", file.display()), cause, "correct that line")
 }

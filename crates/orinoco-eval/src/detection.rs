@@ -1,37 +1,38 @@
-//! Boxes at one operating point: what a deployment with a fixed threshold would have seen.
+//! Detection figures at one operating point: those of a deployment with a fixed score threshold.
 
 use std::collections::BTreeMap;
 
 use crate::Confusion;
-use crate::coco::{Boxes, Found, Truth};
+use crate::coco::{Boxes, FoundBox, Truth};
 
-/// Where detections are judged.
+/// Operating point at which detections are evaluated.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Point {
-    /// Detections below do not count.
+    /// Score threshold: detections below it do not count.
     pub score: f64,
-    /// Boxes that overlap less are not the same.
+    /// IoU threshold: boxes that overlap less do not match.
     pub iou: f64,
 }
 
-/// What was found at one point.
+/// Detection figures at one operating point.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Report {
-    /// Share of labelled objects that were found, of whatever class; `None` without objects.
+    /// Recall: the share of labelled objects that were found, with any class; `None` without objects.
     pub recall: Option<f64>,
-    /// Share of detections that are on an object of their class; `None` without detections.
+    /// Precision: the share of detections that match an object of their class; `None` without detections.
     pub precision: Option<f64>,
     /// Labelled objects, without crowds.
     pub objects: u64,
     /// Detections at or above the threshold.
     pub detections: u64,
-    /// What was taken for what. The last row is where nothing is labelled, the last column where nothing was found.
+    /// Confusion matrix. The last row is for detections where nothing is labelled, the last column for objects that
+    /// were not found.
     pub confusion: Confusion,
 }
 
-/// Judges what was `found` of `classes` classes at `point`. Pairs are made greedily, the largest overlap first, across
-/// classes, so that a car taken for a truck is seen as that.
-pub fn evaluate(truth: &[Truth], found: &[Found], classes: usize, point: Point) -> Report {
+/// Evaluates the boxes `found` of `classes` classes at `point`. Boxes are matched greedily, the largest overlap first,
+/// and across classes, so that a car found as a truck is counted as that.
+pub fn evaluate(truth: &[Truth], found: &[FoundBox], classes: usize, point: Point) -> Report {
     let mut images: BTreeMap<usize, Boxes<'_>> = BTreeMap::new();
     for truth in truth.iter().filter(|truth| !truth.crowd) {
         images.entry(truth.image).or_default().0.push(truth);
@@ -65,8 +66,8 @@ pub fn evaluate(truth: &[Truth], found: &[Found], classes: usize, point: Point) 
     }
 }
 
-/// Indices of labelled and found boxes that belong together, each in one pair at most.
-fn pairs(truth: &[&Truth], found: &[&Found], iou_min: f64) -> Vec<(usize, usize)> {
+/// Returns the matches as indices of labelled and detected boxes. A box is in at most one match.
+fn pairs(truth: &[&Truth], found: &[&FoundBox], iou_min: f64) -> Vec<(usize, usize)> {
     let mut close: Vec<(f64, usize, usize)> = Vec::new();
     for (labelled, truth) in truth.iter().enumerate() {
         for (what, found) in found.iter().enumerate() {
@@ -76,7 +77,7 @@ fn pairs(truth: &[&Truth], found: &[&Found], iou_min: f64) -> Vec<(usize, usize)
             }
         }
     }
-    // Of equal overlaps the one of the right class first.
+    // Among equal overlaps, a match of the same class comes first.
     let wrong = |pair: &(f64, usize, usize)| truth[pair.1].class != found[pair.2].class;
     close.sort_by(|a, b| b.0.total_cmp(&a.0).then(wrong(a).cmp(&wrong(b))));
     let mut pairs: Vec<(usize, usize)> = Vec::new();
@@ -96,7 +97,7 @@ mod tests {
     fn misses_strays_and_mistakes_are_told_apart() {
         let bounds = |x: f64| [x, 0.0, 10.0, 10.0];
         let truth = |class, x| Truth { image: 0, class, bounds: bounds(x), area: 100.0, crowd: false };
-        let found = |class, x, score| Found { image: 0, class, score, bounds: bounds(x) };
+        let found = |class, x, score| FoundBox { image: 0, class, score, bounds: bounds(x) };
         let labelled = [truth(0, 0.0), truth(0, 50.0), truth(1, 100.0)];
         let seen = [
             found(0, 1.0, 0.9),

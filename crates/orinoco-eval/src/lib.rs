@@ -1,8 +1,7 @@
-//! How right a model is: labelled datasets, and the metrics of the field over what was found in them.
+//! Accuracy of models and trackers: labelled datasets, and the usual metrics over results on them.
 //!
-//! It knows no model and no engine, and neither prints nor exits. Read first: [`Dataset`] (what is labelled),
-//! [`coco::evaluate`] (average precision as COCO defines it), [`mot::evaluate`] (how objects are followed) and
-//! [`Confusion`].
+//! It knows no model and no engine, and neither prints nor exits. Read first: [`Dataset`] (images with labels),
+//! [`coco::evaluate`] (average precision as COCO defines it), [`mot::evaluate`] (tracking accuracy) and [`Confusion`].
 
 pub mod classification;
 pub mod coco;

@@ -1,8 +1,8 @@
-//! How well objects are followed: HOTA, CLEAR MOT and the identity measures, over boxes with ids.
+//! Tracking accuracy: HOTA, CLEAR MOT and the identity measures, over boxes with track ids.
 //!
-//! The figures are those of TrackEval, which the MOTChallenge uses; `tests/mot` holds them to it and to py-motmetrics.
-//! Classes are judged each on its own and their counts summed ("detection averaged" in TrackEval's words). What the
-//! challenge leaves out before it judges is [`Rules`]; a sequence on disk is a [`Folder`].
+//! The figures are those of TrackEval, which the MOTChallenge uses; `tests/mot` compares them with it and with
+//! py-motmetrics. Each class is evaluated by itself and the counts are summed ("detection averaged" in TrackEval's
+//! words). [`Rules`] removes the rows that the challenge leaves out; [`Folder`] is a sequence on disk.
 
 mod clear;
 mod folder;
@@ -22,93 +22,93 @@ pub use hota::{ALPHAS, Hota, HotaAt, alpha};
 pub use identity::Identity;
 pub use rules::{PEDESTRIAN, Rules};
 
-/// Boxes that overlap less are not the same object, for CLEAR MOT and the identity measures.
+/// IoU threshold of CLEAR MOT and the identity measures: boxes that overlap less do not match.
 pub const IOU_MIN: f64 = 0.5;
 
-/// One object in one frame.
+/// Box of one object in one frame.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Row {
-    /// The frame's number; MOTChallenge counts from 1.
+    /// Number of the frame; MOTChallenge counts from 1.
     pub frame: u32,
-    /// Who it is: the same number in every frame.
+    /// Id of the object, the same in every frame.
     pub id: u64,
-    /// What it is.
+    /// Class of the object.
     pub class: u32,
-    /// Left, top, width, height in pixels.
+    /// Left, top, width and height in pixels.
     pub bounds: [f64; 4],
-    /// Of what was found, the detector's confidence. Of what is labelled, 0 where the row is not to be judged.
+    /// Confidence of the detector in a tracker's row. In a labelled row, 0 if the row is not to be evaluated.
     pub confidence: f64,
-    /// Share of the object that can be seen, 0 to 1; labelled rows only.
+    /// Share of the object that is visible, 0 to 1; labelled rows only.
     pub visibility: f64,
 }
 
-/// The rows of one video: no id is twice in a frame as the same class.
+/// Rows of one video. No id occurs twice in a frame for one class.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Sequence {
     rows: Vec<Row>,
 }
 
-/// An id that is twice in a frame.
+/// Error: an id occurs twice in a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Repeated {
+pub struct RepeatedId {
     /// Index of the second of the two rows.
     pub row: usize,
-    /// The frame.
+    /// Number of the frame.
     pub frame: u32,
-    /// The id.
+    /// Repeated id.
     pub id: u64,
 }
 
-impl fmt::Display for Repeated {
+impl fmt::Display for RepeatedId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "id {} is twice in frame {}", self.id, self.frame)
     }
 }
 
-impl std::error::Error for Repeated {}
+impl std::error::Error for RepeatedId {}
 
 impl Sequence {
-    /// Takes `rows` in any order.
-    pub fn new(rows: Vec<Row>) -> Result<Self, Repeated> {
+    /// Creates a sequence of `rows` in any order.
+    pub fn new(rows: Vec<Row>) -> Result<Self, RepeatedId> {
         let mut seen = std::collections::HashSet::with_capacity(rows.len());
         let again = rows.iter().position(|row| !seen.insert((row.frame, row.class, row.id)));
         match again {
-            Some(index) => Err(Repeated { row: index, frame: rows[index].frame, id: rows[index].id }),
+            Some(index) => Err(RepeatedId { row: index, frame: rows[index].frame, id: rows[index].id }),
             None => Ok(Self { rows }),
         }
     }
 
-    /// Its rows, in the order in which they were given.
+    /// Returns the rows in the order in which they were given.
     pub fn rows(&self) -> &[Row] {
         &self.rows
     }
 
-    /// The rows of the frames up to `last`.
+    /// Returns the rows of the frames up to `last`.
     pub fn until(&self, last: u32) -> Self {
         Self { rows: self.rows.iter().filter(|row| row.frame <= last).copied().collect() }
     }
 }
 
-/// Every figure of one sequence or, added up, of several. Adding sums the counts, so that a long sequence weighs more
-/// than a short one, as TrackEval's `COMBINED_SEQ` does.
+/// All tracking figures of one sequence or, summed up, of several. Adding sums the counts, so a long sequence weighs
+/// more than a short one, as in TrackEval's `COMBINED_SEQ`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Report {
-    /// Detection and association weighed alike.
+    /// HOTA, which weighs detection and association equally.
     pub hota: Hota,
-    /// Misses, strays and switches.
+    /// CLEAR MOT: misses, false positives and identity switches.
     pub clear: Clear,
-    /// How long the right id was kept.
+    /// Identity measures: for how long each object kept the correct id.
     pub identity: Identity,
-    /// How many objects there were.
-    pub objects: Objects,
+    /// Number of objects.
+    pub objects: ObjectCounts,
 }
 
-/// How many objects were labelled, and how many were found: one for each id.
+/// Number of labelled and of found objects: one for each id.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Objects {
-    /// Labelled ones.
+pub struct ObjectCounts {
+    /// Labelled objects.
     pub labelled: u64,
-    /// Found ones.
+    /// Found objects.
     pub found: u64,
 }
 
@@ -122,8 +122,9 @@ impl AddAssign<&Report> for Report {
     }
 }
 
-/// Judges what was `found` in one video by its `truth`. Labelled rows of confidence 0 are left out, as MOTChallenge
-/// demands; what was found on them is a stray. What else the challenge leaves out is for [`Rules`].
+/// Evaluates the tracks `found` in one video against its `truth`. Labelled rows of confidence 0 are left out, as
+/// MOTChallenge requires; boxes found on them are false positives. [`Rules`] handles the other rows that the challenge
+/// leaves out.
 pub fn evaluate(truth: &Sequence, found: &Sequence) -> Report {
     let mut classes: BTreeMap<u32, (Vec<&Row>, Vec<&Row>)> = BTreeMap::new();
     for row in truth.rows.iter().filter(|row| row.confidence != 0.0) {
@@ -139,7 +140,7 @@ pub fn evaluate(truth: &Sequence, found: &Sequence) -> Report {
             hota: hota::evaluate(&video),
             clear: clear::evaluate(&video),
             identity: identity::evaluate(&video),
-            objects: Objects {
+            objects: ObjectCounts {
                 labelled: video.truth_frames.len() as u64,
                 found: video.found_frames.len() as u64,
             },
@@ -148,12 +149,12 @@ pub fn evaluate(truth: &Sequence, found: &Sequence) -> Report {
     report
 }
 
-/// One class of one video, with ids as indices.
+/// Rows of one class of one video, with ids as indices.
 struct Video {
     frames: Vec<Frame>,
-    /// In how many frames each labelled object is.
+    /// Number of frames with each labelled object.
     truth_frames: Vec<u64>,
-    /// In how many frames each found object is.
+    /// Number of frames with each found object.
     found_frames: Vec<u64>,
 }
 
@@ -163,7 +164,7 @@ struct Frame {
     truth: Vec<usize>,
     /// Indices of the found objects.
     found: Vec<usize>,
-    /// Intersection over union: a row for each labelled object, a column for each found one.
+    /// Intersection over union, with a row for each labelled object and a column for each found one.
     overlaps: Vec<f64>,
 }
 
@@ -190,7 +191,7 @@ impl Video {
     }
 }
 
-/// The labelled and the found rows of each frame that has any.
+/// Groups the labelled and the found rows by frame.
 fn by_frame<'a>(
     truth: impl Iterator<Item = &'a Row>,
     found: impl Iterator<Item = &'a Row>,
@@ -201,7 +202,7 @@ fn by_frame<'a>(
     frames
 }
 
-/// Ids as indices, in the order in which they appear, with how often each was asked for.
+/// Maps ids to indices, in the order in which they appear, and counts the requests for each.
 #[derive(Default)]
 struct Ids {
     known: HashMap<u64, usize>,
@@ -219,7 +220,7 @@ impl Ids {
     }
 }
 
-/// Intersection over union of two boxes of left, top, width, height.
+/// Returns the intersection over union of two boxes of left, top, width and height.
 fn overlap(a: &[f64; 4], b: &[f64; 4]) -> f64 {
     let along = |axis: usize| {
         let end = (a[axis] + a[axis + 2]).min(b[axis] + b[axis + 2]);
@@ -230,7 +231,7 @@ fn overlap(a: &[f64; 4], b: &[f64; 4]) -> f64 {
     if shared > 0.0 && union > 0.0 { shared / union } else { 0.0 }
 }
 
-/// `part / whole`; `None` of nothing.
+/// Returns `part / whole`; `None` if `whole` is 0.
 fn share(part: f64, whole: u64) -> Option<f64> {
     (whole > 0).then(|| part / whole as f64)
 }
@@ -266,7 +267,7 @@ mod tests {
         let report = judge(&truth, &found);
         assert_eq!((report.clear.switches, report.clear.mota()), (1, Some(0.9)));
         assert_eq!(report.identity.idf1(), Some(0.5));
-        // Each half is associated with 5 of 10 frames, and found without a mistake.
+        // Each half is associated with 5 of 10 frames, and all detections are correct.
         assert!((report.hota.ass_a() - 0.5).abs() < 1e-12);
         assert!((report.hota.hota() - 0.5f64.sqrt()).abs() < 1e-12);
     }
@@ -290,6 +291,6 @@ mod tests {
     #[test]
     fn an_id_is_once_in_a_frame() {
         let twice = Sequence::new(vec![row(1, 1, 0.0), row(2, 7, 0.0), row(2, 7, 5.0)]);
-        assert_eq!(twice, Err(Repeated { row: 2, frame: 2, id: 7 }));
+        assert_eq!(twice, Err(RepeatedId { row: 2, frame: 2, id: 7 }));
     }
 }

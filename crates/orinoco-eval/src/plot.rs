@@ -1,4 +1,4 @@
-//! Pictures of a model's accuracy, as SVG.
+//! Plots of a model's accuracy, as SVG.
 
 use std::error::Error;
 
@@ -8,22 +8,22 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 use crate::Confusion;
 use crate::coco::{RECALL_POINTS, Report};
 
-/// Classes named in the legend.
+/// Maximum number of classes with a name in the legend.
 const NAMED_MAX: usize = 10;
-/// Pictures are this wide and high, in pixels.
+/// Width and height of the plots, in pixels.
 const SIDE: (u32, u32) = (960, 640);
-/// Width of the legend.
+/// Width of the legend, in pixels.
 const LEGEND: u32 = 200;
-/// A confusion matrix of more classes than this shows those that are labelled most.
+/// Maximum number of classes in a confusion matrix; beyond it, those with most labels are shown.
 const MATRIX_MAX: usize = 40;
-/// Numbers are written into cells up to this many.
+/// Maximum number of classes at which counts are written into the cells.
 const NUMBERED_MAX: usize = 20;
 
-/// Why drawing cannot fail.
+/// Reason why drawing cannot fail.
 const TO_STRING: &str = "an SVG is drawn into a String";
 
-/// Precision over recall at IoU 0.5: a bold line for the mean of all classes, a coloured one for each of the classes with
-/// most objects, and a faint one for each of the others. `labels` name the classes.
+/// Draws precision over recall at IoU 0.5: a bold line for the mean of all classes, a coloured one for each of the
+/// classes with most objects, and a faint one for each of the others. `labels` are the names of the classes.
 pub fn precision_recall(report: &Report, labels: &[String]) -> String {
     let mut known: Vec<usize> =
         (0..report.classes.len()).filter(|class| report.classes[*class].objects > 0).collect();
@@ -49,7 +49,7 @@ pub fn precision_recall(report: &Report, labels: &[String]) -> String {
             .bold_line_style(RGBColor(230, 230, 230))
             .light_line_style(WHITE)
             .draw()?;
-        // The faint ones first, so that the others lie on top.
+        // Faint lines come first, so that the others lie on top.
         for (rank, class) in known.iter().enumerate().rev() {
             let color = if rank < NAMED_MAX { class_color(rank) } else { RGBAColor(150, 150, 150, 0.3) };
             let width = if rank < NAMED_MAX { 2 } else { 1 };
@@ -78,7 +78,7 @@ fn class_color(rank: usize) -> RGBAColor {
     Palette99::pick(rank).mix(0.9)
 }
 
-/// Row `row` of the legend: a stroke and a name.
+/// Draws row `row` of the legend: a stroke and a name.
 fn draw_legend(
     area: &DrawingArea<SVGBackend<'_>, plotters::coord::Shift>,
     row: usize,
@@ -92,7 +92,7 @@ fn draw_legend(
     Ok(())
 }
 
-/// The mean precision of all classes that have objects.
+/// Returns the mean precision of all classes with objects.
 fn mean_curve(report: &Report) -> Vec<f64> {
     let curves: Vec<&Vec<f64>> =
         report.classes.iter().map(|class| &class.precision).filter(|curve| !curve.is_empty()).collect();
@@ -100,8 +100,8 @@ fn mean_curve(report: &Report) -> Vec<f64> {
     if curves.is_empty() { Vec::new() } else { (0..RECALL_POINTS).map(mean).collect() }
 }
 
-/// A confusion matrix: each row's shares as shades, and counts where there is room. `labels` name the classes; a row and
-/// a column beyond them are called "nothing".
+/// Draws a confusion matrix: shades for the shares of each row, and counts in cells that are large enough. `labels` are
+/// the names of the classes; a row and a column beyond them are called "nothing".
 pub fn confusion(matrix: &Confusion, labels: &[String]) -> String {
     let mut shown: Vec<usize> =
         (0..matrix.classes()).filter(|class| matrix.row(*class) + matrix.column(*class) > 0).collect();
@@ -137,7 +137,7 @@ pub fn confusion(matrix: &Confusion, labels: &[String]) -> String {
     svg
 }
 
-/// One cell: as dark as its share of the row, and its count where there is room.
+/// Draws one cell: its shade is its share of the row; its count is written if it is large enough.
 fn draw_cell(
     root: &DrawingArea<SVGBackend<'_>, plotters::coord::Shift>,
     matrix: &Confusion,
@@ -147,7 +147,7 @@ fn draw_cell(
 ) -> Result<(), Box<dyn Error>> {
     let count = matrix.at(labelled, found);
     let share = count as f64 / matrix.row(labelled).max(1) as f64;
-    // White to blue where it is right, white to orange where it is not.
+    // White to blue for correct cells, white to orange for wrong ones.
     let full = if labelled == found { (31, 119, 180) } else { (214, 90, 14) };
     let shade = |channel: u8| (255.0 - share.sqrt() * f64::from(255 - channel)) as u8;
     let color = RGBColor(shade(full.0), shade(full.1), shade(full.2));
@@ -164,13 +164,13 @@ fn draw_cell(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::coco::{Found, Truth, evaluate};
+    use crate::coco::{FoundBox, Truth, evaluate};
 
     #[test]
     fn pictures_name_their_classes() {
         let bounds = [0.0, 0.0, 10.0, 10.0];
         let truth = [Truth { image: 0, class: 1, bounds, area: 100.0, crowd: false }];
-        let found = [Found { image: 0, class: 1, score: 0.9, bounds }];
+        let found = [FoundBox { image: 0, class: 1, score: 0.9, bounds }];
         let labels = ["car".to_owned(), "zebra <&>".to_owned()];
         let svg = precision_recall(&evaluate(&truth, &found, 2), &labels);
         assert!(svg.starts_with("<svg") && svg.contains("zebra &lt;&amp;&gt; 1.000") && !svg.contains("car"));

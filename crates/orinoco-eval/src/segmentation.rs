@@ -1,16 +1,17 @@
-//! Classes of pixels.
+//! Accuracy of semantic segmentation, by pixels.
 
 use crate::Confusion;
 
-/// Pixels labelled so are not judged: the edges of PASCAL VOC's objects, Cityscapes' own car.
+/// Value of pixels that are not evaluated: the edges of PASCAL VOC's objects, Cityscapes' own car.
 pub const NOT_LABELLED: u8 = 255;
 
-/// Adds the pixels of one image to `confusion`: `labelled` is the truth, `found` the classes of a grid of `grid` columns
-/// and rows over the same picture, read at the nearest cell. `size` is the truth's columns and rows.
+/// Adds the pixels of one image to `confusion`. `labelled` has the true class of each pixel of an image of `size`
+/// (columns and rows); `found` has the classes of a grid of `grid` columns and rows over the same image, read at the
+/// nearest cell.
 pub fn count(confusion: &mut Confusion, labelled: &[u8], size: (u32, u32), found: &[u8], grid: (u32, u32)) {
     let (width, height) = (size.0 as usize, size.1 as usize);
     let (columns, rows) = (grid.0 as usize, grid.1 as usize);
-    // The cell under the centre of a pixel.
+    // Cell under the centre of a pixel.
     let cell =
         |pixel: usize, pixels: usize, cells: usize| ((2 * pixel + 1) * cells / (2 * pixels)).min(cells - 1);
     for (index, truth) in labelled.iter().enumerate().filter(|(_, truth)| **truth != NOT_LABELLED) {
@@ -19,18 +20,18 @@ pub fn count(confusion: &mut Confusion, labelled: &[u8], size: (u32, u32), found
     }
 }
 
-/// The figures of a dataset.
+/// Segmentation figures of a dataset.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Report {
-    /// Mean of the classes' intersections over unions; `None` without pixels.
+    /// Mean of the classes' IoU; `None` without pixels.
     pub miou: Option<f64>,
-    /// Share of pixels that are right.
+    /// Share of pixels with the correct class.
     pub pixel_accuracy: Option<f64>,
     /// Intersection over union of each class; `None` where it is neither labelled nor found.
     pub iou: Vec<Option<f64>>,
 }
 
-/// Sums up counted pixels.
+/// Computes the figures from counted pixels.
 pub fn summarise(confusion: &Confusion) -> Report {
     let classes = 0..confusion.classes();
     let iou = |class: usize| {

@@ -1,10 +1,10 @@
-//! The evaluator beside COCO's own, on random sets made to be awkward: equal scores, boxes on top of one another, crowds,
-//! empty images, areas on the edges of the ranges.
+//! Compares the evaluator with COCO's own, on random sets with difficult cases: equal scores, boxes on top of one
+//! another, crowds, empty images, areas on the edges of the ranges.
 #![allow(clippy::print_stdout, reason = "tests say what they skip and which seed they used")]
 
 use std::process::Command;
 
-use orinoco_eval::coco::{Found, Report, Truth, evaluate};
+use orinoco_eval::coco::{FoundBox, Report, Truth, evaluate};
 use serde_json::{Value, json};
 
 const SETS: usize = 1000;
@@ -23,7 +23,7 @@ impl Random {
     }
 
     fn bounds(&mut self) -> [f64; 4] {
-        // Sides around the edges of the area ranges, and now and then none at all.
+        // Sides around the edges of the area ranges, and sometimes 0.
         let sides = [0, 1, 8, 16, 31, 32, 33, 64, 95, 96, 97, 200];
         let mut side = || sides[self.below(sides.len() as u64) as usize] as f64;
         let (w, h) = (side(), side());
@@ -35,7 +35,7 @@ struct Set {
     images: usize,
     classes: usize,
     truth: Vec<Truth>,
-    found: Vec<Found>,
+    found: Vec<FoundBox>,
 }
 
 fn random_set(random: &mut Random) -> Set {
@@ -51,7 +51,7 @@ fn random_set(random: &mut Random) -> Set {
             Truth { image, class, bounds, area, crowd }
         })
         .collect();
-    // At least one: pycocotools cannot load an empty list of results.
+    // At least one box: pycocotools cannot load an empty list of results.
     let found = (0..1 + random.below(60))
         .map(|_| {
             let near = truth.get(random.below(truth.len() as u64 + 5) as usize);
@@ -70,8 +70,8 @@ fn random_set(random: &mut Random) -> Set {
                     (image, random.below(classes as u64) as usize, random.bounds())
                 }
             };
-            // Few different scores: many ties.
-            Found { image, class, score: random.below(12) as f64 / 12.0, bounds }
+            // Few different scores, so that there are many ties.
+            FoundBox { image, class, score: random.below(12) as f64 / 12.0, bounds }
         })
         .collect();
     Set { images, classes, truth, found }
@@ -79,7 +79,8 @@ fn random_set(random: &mut Random) -> Set {
 
 fn as_json(set: &Set) -> Value {
     let truth = |t: &Truth| json!({"image": t.image, "class": t.class, "bounds": t.bounds, "area": t.area, "crowd": t.crowd});
-    let found = |f: &Found| json!({"image": f.image, "class": f.class, "score": f.score, "bounds": f.bounds});
+    let found =
+        |f: &FoundBox| json!({"image": f.image, "class": f.class, "score": f.score, "bounds": f.bounds});
     json!({
         "images": set.images,
         "classes": set.classes,
@@ -88,7 +89,7 @@ fn as_json(set: &Set) -> Value {
     })
 }
 
-/// In the order in which COCO prints them.
+/// Lists the figures in the order in which COCO prints them.
 fn figures(report: &Report) -> Vec<Option<f64>> {
     let mut all = vec![report.ap, report.ap50, report.ap75];
     all.extend(report.ap_by_area.iter().chain(&report.recall).chain(&report.recall_by_area));

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use orinoco_core::{Diagnosis, Findings, WithSubject, codes};
+use orinoco_core::{Diagnosis, InferenceResult, WithSubject, codes};
 use orinoco_model::{AudioFeatures, AudioSpec, Binding, Model, ModelInput};
 use orinoco_vision::Mapping;
 
@@ -20,11 +20,11 @@ pub struct AudioPlan {
 
 /// What a model found in one window.
 #[derive(Clone, Debug, Default)]
-pub struct Heard {
+pub struct WindowResult {
     /// Where the window begins.
     pub at: Duration,
     /// What was found.
-    pub findings: Findings,
+    pub inference: InferenceResult,
 }
 
 impl AudioPlan {
@@ -67,7 +67,7 @@ impl AudioPlan {
     ///
     /// # Errors
     /// Those of the engine.
-    pub fn run(&mut self, samples: &[f32]) -> Result<Vec<Heard>, Diagnosis> {
+    pub fn run(&mut self, samples: &[f32]) -> Result<Vec<WindowResult>, Diagnosis> {
         self.bound.reset();
         let step = self.bound.adapter.step;
         let windows = (samples.len() / step).max(1);
@@ -75,11 +75,11 @@ impl AudioPlan {
         for first in (0..windows).map(|window| window * step) {
             self.bound.write(&Window { samples, first })?;
             self.bound.infer()?;
-            let mut findings = [Findings::default()];
-            self.bound.read::<Window<'_>>(&mut findings)?;
+            let mut inference = [InferenceResult::default()];
+            self.bound.read::<Window<'_>>(&mut inference)?;
             let at = Duration::from_secs_f64(first as f64 / f64::from(self.spec.sample_rate));
-            let [findings] = findings;
-            heard.push(Heard { at, findings });
+            let [inference] = inference;
+            heard.push(WindowResult { at, inference });
         }
         Ok(heard)
     }

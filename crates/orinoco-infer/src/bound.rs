@@ -5,7 +5,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use orinoco_core::{Diagnosis, Findings, Nanos};
+use orinoco_core::{Diagnosis, InferenceResult, Nanos};
 use orinoco_pipeline::DeviceTimes;
 use orinoco_vision::Mapping;
 
@@ -37,13 +37,13 @@ pub(crate) trait Adapter<Work: ?Sized> {
 
 /// What is behind a model.
 pub(crate) trait Readout {
-    /// Reads as many items of the latest run as there are `findings`. Returns as [`Adapter::write`].
+    /// Reads as many items of the latest run as there are `results`. Returns as [`Adapter::write`].
     fn read(
         &mut self,
         session: &dyn Session,
         mappings: &[Mapping],
         stream: &ExecutionStream,
-        findings: &mut [Findings],
+        results: &mut [InferenceResult],
     ) -> Result<u32, Diagnosis>;
 }
 
@@ -81,11 +81,11 @@ impl<A, R: Readout> BoundModel<A, R> {
     }
 
     /// Makes findings of the outputs.
-    pub(crate) fn read<W: ?Sized>(&mut self, findings: &mut [Findings]) -> Result<u32, Diagnosis>
+    pub(crate) fn read<W: ?Sized>(&mut self, results: &mut [InferenceResult]) -> Result<u32, Diagnosis>
     where
         A: Adapter<W>,
     {
-        self.readout.read(self.session.as_ref(), self.adapter.mappings(), &self.stream, findings)
+        self.readout.read(self.session.as_ref(), self.adapter.mappings(), &self.stream, results)
     }
 
     /// The latest execution by the clock of its GPU, if it has one; `inferred` is when [`Self::infer`] returned.

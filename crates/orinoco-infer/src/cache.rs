@@ -18,14 +18,14 @@ pub struct Cache {
 
 /// Reason for which there is no cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum NoCache {
+pub enum CacheUnavailable {
     /// The environment names no folder.
     Unnamed,
     /// Somebody else owns it or can write it; a sentence.
     Untrusted(String),
 }
 
-impl std::fmt::Display for NoCache {
+impl std::fmt::Display for CacheUnavailable {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Unnamed => f.write_str("no cache folder: set HOME, or XDG_CACHE_HOME to an absolute path"),
@@ -39,21 +39,21 @@ impl Cache {
     ///
     /// # Errors
     /// Returns an error where none is named, or its folder is not trusted.
-    pub fn of_process() -> Result<Self, NoCache> {
+    pub fn of_process() -> Result<Self, CacheUnavailable> {
         Self::named(env::var_os("XDG_CACHE_HOME").map(PathBuf::from), env::var_os("HOME").map(PathBuf::from))
     }
 
-    fn named(xdg_cache_home: Option<PathBuf>, home: Option<PathBuf>) -> Result<Self, NoCache> {
+    fn named(xdg_cache_home: Option<PathBuf>, home: Option<PathBuf>) -> Result<Self, CacheUnavailable> {
         // The XDG specification wants relative paths ignored.
         let base = xdg_cache_home.filter(|path| path.is_absolute());
         let home = home.filter(|path| path.is_absolute());
-        let base = base.or_else(|| Some(home?.join(".cache"))).ok_or(NoCache::Unnamed)?;
+        let base = base.or_else(|| Some(home?.join(".cache"))).ok_or(CacheUnavailable::Unnamed)?;
         Self::at(base.join("orinoco"))
     }
 
-    pub(crate) fn at(folder: PathBuf) -> Result<Self, NoCache> {
+    pub(crate) fn at(folder: PathBuf) -> Result<Self, CacheUnavailable> {
         let cache = Self { folder };
-        cache.check(&cache.folder).map_err(NoCache::Untrusted)?;
+        cache.check(&cache.folder).map_err(CacheUnavailable::Untrusted)?;
         Ok(cache)
     }
 
@@ -121,17 +121,17 @@ mod tests {
     /// Nobody, on Debian and elsewhere.
     const OTHER_USER: u32 = 65534;
 
-    fn named(xdg: Option<&str>, home: Option<&str>) -> Result<PathBuf, NoCache> {
+    fn named(xdg: Option<&str>, home: Option<&str>) -> Result<PathBuf, CacheUnavailable> {
         Cache::named(xdg.map(PathBuf::from), home.map(PathBuf::from)).map(|cache| cache.folder)
     }
 
     #[test]
     fn there_is_no_cache_for_everybody() {
         for (xdg, home) in [(None, None), (Some("relative"), None), (None, Some("")), (Some(""), Some("."))] {
-            assert_eq!(named(xdg, home), Err(NoCache::Unnamed), "{xdg:?} {home:?}");
+            assert_eq!(named(xdg, home), Err(CacheUnavailable::Unnamed), "{xdg:?} {home:?}");
         }
         let why = "no cache folder: set HOME, or XDG_CACHE_HOME to an absolute path";
-        assert_eq!(NoCache::Unnamed.to_string(), why);
+        assert_eq!(CacheUnavailable::Unnamed.to_string(), why);
         let path = |path: &str| Ok(PathBuf::from(path));
         assert_eq!(named(Some("/no/x"), Some("/no/h")), path("/no/x/orinoco"));
         assert_eq!(named(Some("x"), Some("/no/h")), path("/no/h/.cache/orinoco"));

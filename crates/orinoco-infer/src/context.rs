@@ -6,7 +6,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::cache::{Cache, NoCache};
+use crate::cache::{Cache, CacheUnavailable};
 use crate::device::{Device, Unavailable};
 
 /// Number of the GPU that engines compute on, as the driver and ONNX Runtime count.
@@ -38,7 +38,7 @@ pub struct EngineContext {
 
 struct Shared {
     options: Options,
-    cache: Result<Cache, NoCache>,
+    cache: Result<Cache, CacheUnavailable>,
     device: Mutex<Option<Device>>,
     states: Mutex<BTreeMap<TypeId, Arc<dyn Any + Send + Sync>>>,
 }
@@ -61,7 +61,7 @@ impl EngineContext {
     }
 
     /// The user's cache, or why there is none.
-    pub fn cache(&self) -> Result<&Cache, &NoCache> {
+    pub fn cache(&self) -> Result<&Cache, &CacheUnavailable> {
         self.shared.cache.as_ref()
     }
 

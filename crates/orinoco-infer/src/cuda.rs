@@ -27,7 +27,7 @@ use crate::stream::ExecutionStream;
 pub(crate) fn serves(model: &Model, binding: &Binding, inputs: &[TensorDesc]) -> bool {
     let plain = model.input_quantization.is_none() && model.output_quantization.is_none();
     let element = inputs[binding.input].element.and_then(Element::of);
-    plain && model.input.image().is_some() && model.feeds.is_empty() && element.is_some()
+    plain && model.input.image().is_some() && model.extra_inputs.is_empty() && element.is_some()
 }
 
 /// Binds `model`, which the kernels [serve](serves), to a session of `prepared` on `device`.

@@ -1,6 +1,6 @@
 //! What is around a session whose tensors are in the host's memory: types other than f32, and the head.
 
-use orinoco_core::{Diagnosis, ElementType, Findings, TensorDesc, WithSubject, codes};
+use orinoco_core::{Diagnosis, ElementType, InferenceResult, TensorDesc, WithSubject, codes};
 use orinoco_model::{Binding, Model, Quantization};
 use orinoco_vision::{Head, Mapping, Output};
 
@@ -39,10 +39,10 @@ impl HostParts {
 pub(crate) struct HostInput {
     index: usize,
     /// The input as f32, where the tensor is of another type.
-    staged: Option<Staged>,
+    staged: Option<InputStaging>,
 }
 
-struct Staged {
+struct InputStaging {
     values: Vec<f32>,
     quantization: Option<Quantization>,
 }
@@ -51,15 +51,17 @@ impl HostInput {
     fn new(model: &Model, binding: &Binding, session: &mut dyn Session) -> Self {
         let tensor = session.input(binding.input).host().data;
         let plain = tensor.element() == ElementType::F32 && model.input_quantization.is_none();
-        let staged = (!plain)
-            .then(|| Staged { values: vec![0.0; tensor.len()], quantization: model.input_quantization });
+        let staged = (!plain).then(|| InputStaging {
+            values: vec![0.0; tensor.len()],
+            quantization: model.input_quantization,
+        });
         Self { index: binding.input, staged }
     }
 
     /// Writes it. What `write` leaves stays from the last time.
     pub(crate) fn write(&mut self, session: &mut dyn Session, write: impl FnOnce(&mut [f32])) {
         let mut tensor = session.input(self.index).host().data;
-        let Some(Staged { values, quantization }) = &mut self.staged else {
+        let Some(InputStaging { values, quantization }) = &mut self.staged else {
             return write(tensor.f32().expect("what is not f32 is staged"));
         };
         write(values);
@@ -120,7 +122,7 @@ impl Readout for HostHead {
         session: &dyn Session,
         mappings: &[Mapping],
         _: &ExecutionStream,
-        findings: &mut [Findings],
+        results: &mut [InferenceResult],
     ) -> Result<u32, Diagnosis> {
         for HeadOutput { index, converted } in &mut self.outputs {
             let Some(converted) = converted else { continue };
@@ -138,7 +140,7 @@ impl Readout for HostHead {
             };
             *view = Output { shape: tensor.shape, data, batch: self.batch };
         }
-        for (item, (found, mapping)) in findings.iter_mut().zip(mappings).enumerate() {
+        for (item, (found, mapping)) in results.iter_mut().zip(mappings).enumerate() {
             found.clear();
             self.head.decode(&views[..self.outputs.len()], item, mapping, found);
         }
@@ -238,15 +240,15 @@ mod tests {
     #[test]
     fn raw_tensors_of_one_picture_are_kept_whole() {
         let mut parts = bind(HeadSpec::new(heads::RAW, 0), &[3, 4], 1).expect("raw takes anything");
-        let mut findings = [Findings::default()];
+        let mut results = [InferenceResult::default()];
         let read = parts.head.read(
             parts.session.as_ref(),
             &[Mapping::default()],
             &ExecutionStream::Host,
-            &mut findings,
+            &mut results,
         );
         read.expect("it is there");
-        let [found] = findings;
+        let [found] = results;
         let expected: Vec<f32> = (0u8..12).map(f32::from).collect();
         assert_eq!((&found.tensors[0].shape[..], &found.tensors[0].data), (&[3, 4][..], &expected));
         assert!(bind(HeadSpec::new(heads::RAW, 0), &[3, 4], 2).is_err());

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use orinoco_core::{Clock, Diagnosis, Findings, TensorDesc, TimeSpan, WithSubject, codes};
+use orinoco_core::{Clock, Diagnosis, InferenceResult, TensorDesc, TimeSpan, WithSubject, codes};
 use orinoco_model::{Binding, Model};
 use orinoco_pipeline::{Executor, Frame, StageTimes};
 use orinoco_vision::{InputSpec, Mapping, Preprocessor};
@@ -134,41 +134,45 @@ impl Executor for ImagePlan {
         }
     }
 
-    fn replay(&mut self, frames: &[Frame], findings: &mut [Findings]) -> Result<StageTimes, Diagnosis> {
+    fn execute(
+        &mut self,
+        frames: &[Frame],
+        results: &mut [InferenceResult],
+    ) -> Result<StageTimes, Diagnosis> {
         let count = frames.len();
         assert!((1..=self.batch).contains(&count), "{count} frames for a batch of {}", self.batch);
         match &mut self.bound {
-            Bound::Host(bound) => replay(bound, &*self.clock, frames, findings),
+            Bound::Host(bound) => execute(bound, &*self.clock, frames, results),
             #[cfg(feature = "cuda")]
-            Bound::Device(bound) => replay(bound, &*self.clock, frames, findings),
+            Bound::Device(bound) => execute(bound, &*self.clock, frames, results),
         }
     }
 }
 
-fn replay<A: Adapter<[Frame]>, R: Readout>(
+fn execute<A: Adapter<[Frame]>, R: Readout>(
     bound: &mut BoundModel<A, R>,
     clock: &dyn Clock,
     frames: &[Frame],
-    findings: &mut [Findings],
+    results: &mut [InferenceResult],
 ) -> Result<StageTimes, Diagnosis> {
-    let times = replay_lent(bound, clock, frames, findings);
+    let times = execute_lent(bound, clock, frames, results);
     // After a fault, too.
     bound.release(frames);
     times
 }
 
-fn replay_lent<A: Adapter<[Frame]>, R: Readout>(
+fn execute_lent<A: Adapter<[Frame]>, R: Readout>(
     bound: &mut BoundModel<A, R>,
     clock: &dyn Clock,
     frames: &[Frame],
-    findings: &mut [Findings],
+    results: &mut [InferenceResult],
 ) -> Result<StageTimes, Diagnosis> {
     let start = clock.now();
     let before = bound.write(frames)?;
     let ready = clock.now();
     bound.infer()?;
     let inferred = clock.now();
-    let after = bound.read(findings)?;
+    let after = bound.read(results)?;
     let done = clock.now();
     Ok(StageTimes {
         preprocess: TimeSpan::new(start, ready),

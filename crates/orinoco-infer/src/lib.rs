@@ -25,17 +25,17 @@ mod states;
 mod stream;
 mod tensor;
 
-pub use audio::{AudioPlan, Heard};
-pub use cache::{Cache, NoCache};
+pub use audio::{AudioPlan, WindowResult};
+pub use cache::{Cache, CacheUnavailable};
 pub use context::{EngineContext, Options};
 pub use device::{CudaError, Device, Span, Stream, Unavailable};
 pub use engine::{Engine, EngineInfo, Prepared, Session, SessionSpec, check_binding};
 pub use engines::{ENGINES, by_name, engines, stray_requests};
 pub use image::ImagePlan;
 #[cfg(feature = "cuda")]
-pub use orinoco_cuda::{Allocated, allocated};
+pub use orinoco_cuda::{AllocatedBytes, allocated};
 pub use scratch::Scratch;
-pub use select::{Chosen, EngineOrder, InputsFor, Refusal, choose};
+pub use select::{ChosenEngine, EngineOrder, InputsFor, RefusedEngine, choose};
 pub use states::ProbeInputs;
 pub use stream::ExecutionStream;
 pub use tensor::{

@@ -64,7 +64,7 @@ impl EngineOrder {
 
 /// An engine that was tried and not taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refusal {
+pub struct RefusedEngine {
     /// Its name.
     pub engine: String,
     /// Why, in one sentence.
@@ -74,7 +74,7 @@ pub struct Refusal {
 }
 
 /// The engine that was chosen, with the model in it.
-pub struct Chosen {
+pub struct ChosenEngine {
     /// The model, to bind sessions from.
     pub prepared: Box<dyn Prepared>,
     /// The engine's name.
@@ -82,14 +82,14 @@ pub struct Chosen {
     /// The engine's full version.
     pub version: String,
     /// The engines before it in the order, with their reasons.
-    pub refused: Vec<Refusal>,
+    pub refused: Vec<RefusedEngine>,
     /// What its engine shares with others.
     pub context: EngineContext,
     inputs: ProbeInputs,
-    proof: Option<Box<dyn Session>>,
+    probe: Option<Box<dyn Session>>,
 }
 
-impl Chosen {
+impl ChosenEngine {
     /// A session with the shapes and constants that were proved, with its tensors where they are `wanted` if the engine can,
     /// computing in `scratch` on the account of the model's name: see [`SessionSpec`]. The first one in the host's memory is
     /// that of the proof itself, unless it is to compute in a scratch.
@@ -101,13 +101,13 @@ impl Chosen {
         wanted: TensorMemory,
         scratch: Option<(&Scratch, &str)>,
     ) -> Result<Box<dyn Session>, Diagnosis> {
-        let proof = self.proof.take();
+        let probe = self.probe.take();
         let is_on_host = [wanted, self.prepared.memory()].contains(&TensorMemory::Host);
-        match proof {
-            Some(proof) if is_on_host && scratch.is_none() => return Ok(proof),
-            Some(proof) if is_on_host => proof.recycle(),
+        match probe {
+            Some(probe) if is_on_host && scratch.is_none() => return Ok(probe),
+            Some(probe) if is_on_host => probe.recycle(),
             // On the GPU it makes room.
-            proof => drop(proof),
+            probe => drop(probe),
         }
         let mut session =
             self.prepared.session(&SessionSpec { shapes: &self.inputs.shapes, memory: wanted, scratch })?;
@@ -119,8 +119,8 @@ impl Chosen {
 
     /// Gives up the session of the proof, where one on the GPU is going to take its place: until all models of a board are
     /// bound, the GPU would hold each twice.
-    pub fn give_up_proof(&mut self) {
-        self.proof = None;
+    pub fn drop_probe(&mut self) {
+        self.probe = None;
     }
 }
 
@@ -138,18 +138,18 @@ pub fn choose(
     file: &Path,
     context: &EngineContext,
     inputs_for: InputsFor<'_>,
-) -> Result<Chosen, Diagnosis> {
+) -> Result<ChosenEngine, Diagnosis> {
     for Candidate { engine, .. } in order.candidates.iter().filter(|candidate| candidate.is_required) {
         engine.check(context).map_err(|why| required(engine.name(), &why))?;
     }
     let mut refused = Vec::new();
     let mut verdicts = Vec::new();
     for Candidate { engine, is_required } in order.candidates.iter().copied() {
-        let (why, detail) = match prove(engine, file, context, inputs_for) {
-            Ok(chosen) => return Ok(Chosen { refused, ..chosen }),
-            Err(Refused::Absent(why)) => (why, None),
-            Err(Refused::Everywhere(fault)) => return Err(fault),
-            Err(Refused::Model(fault)) => {
+        let (why, detail) = match run_probe(engine, file, context, inputs_for) {
+            Ok(chosen) => return Ok(ChosenEngine { refused, ..chosen }),
+            Err(RefusalReason::Absent(why)) => (why, None),
+            Err(RefusalReason::Everywhere(fault)) => return Err(fault),
+            Err(RefusalReason::Model(fault)) => {
                 if is_required {
                     return Err(if is_unreadable(&fault) {
                         fault
@@ -163,7 +163,7 @@ pub fn choose(
                 reason
             }
         };
-        refused.push(Refusal { engine: engine.name().to_owned(), why, detail });
+        refused.push(RefusedEngine { engine: engine.name().to_owned(), why, detail });
     }
     // When every engine that is here fails to make sense of the file, the file is to blame.
     match verdicts.pop() {
@@ -173,7 +173,7 @@ pub fn choose(
 }
 
 /// Why an engine was not taken.
-enum Refused {
+enum RefusalReason {
     /// This machine cannot run it.
     Absent(String),
     /// It is here, and cannot use the model.
@@ -182,7 +182,7 @@ enum Refused {
     Everywhere(Diagnosis),
 }
 
-impl From<Diagnosis> for Refused {
+impl From<Diagnosis> for RefusalReason {
     fn from(fault: Diagnosis) -> Self {
         let everywhere = [codes::FILE_MISSING.id, codes::MODEL_DISAGREES.id].contains(&fault.code.id);
         if everywhere { Self::Everywhere(fault) } else { Self::Model(fault) }
@@ -195,33 +195,33 @@ fn is_unreadable(fault: &Diagnosis) -> bool {
 }
 
 /// One run on the constants, and zeros in every other input.
-fn prove(
+fn run_probe(
     engine: &dyn Engine,
     file: &Path,
     context: &EngineContext,
     inputs_for: InputsFor<'_>,
-) -> Result<Chosen, Refused> {
-    let info = engine.check(context).map_err(Refused::Absent)?;
+) -> Result<ChosenEngine, RefusalReason> {
+    let info = engine.check(context).map_err(RefusalReason::Absent)?;
     let prepared = engine.prepare(file, context)?;
-    let inputs = inputs_for(prepared.inputs(), prepared.outputs()).map_err(Refused::Everywhere)?;
+    let inputs = inputs_for(prepared.inputs(), prepared.outputs()).map_err(RefusalReason::Everywhere)?;
     let mut session = prepared.session(&SessionSpec::new(&inputs.shapes))?;
     inputs.write_constants(session.as_mut());
     session.run()?;
     let (name, version) = (engine.name(), info.version);
     let (context, refused) = (context.clone(), Vec::new());
-    Ok(Chosen { prepared, name, version, refused, context, inputs, proof: Some(session) })
+    Ok(ChosenEngine { prepared, name, version, refused, context, inputs, probe: Some(session) })
 }
 
 fn required(name: &str, why: &str) -> Diagnosis {
-    let next = "mend that, or take it out of the required engines";
+    let next = "fix that, or remove it from the required engines";
     Diagnosis::new(&codes::ENGINE_REQUIRED, name, format!("it is required, but was refused: {why}"), next)
 }
 
-fn nobody(file: &Path, refused: &[Refusal]) -> Diagnosis {
+fn nobody(file: &Path, refused: &[RefusedEngine]) -> Diagnosis {
     let reasons: Vec<String> = refused.iter().map(|r| format!("{} refused ({})", r.engine, r.why)).collect();
     let cause =
         if reasons.is_empty() { "the list of engines is empty".to_owned() } else { reasons.join(", ") };
-    let full = |r: &Refusal| format!("{} refused: {}", r.engine, r.detail.as_ref().unwrap_or(&r.why));
+    let full = |r: &RefusedEngine| format!("{} refused: {}", r.engine, r.detail.as_ref().unwrap_or(&r.why));
     let shortened = refused.iter().any(|r| r.detail.is_some());
     let detail =
         if shortened { refused.iter().map(full).collect::<Vec<_>>().join("\n") } else { String::new() };
@@ -347,7 +347,7 @@ mod tests {
 
     #[test]
     fn a_required_engine_may_not_be_refused() {
-        let next = "mend that, or take it out of the required engines";
+        let next = "fix that, or remove it from the required engines";
         check("sound", "sound", "sound 1.2");
         let absent =
             format!("E0303 absent: it is required, but was refused: its library is not here; {next}");

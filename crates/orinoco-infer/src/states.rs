@@ -1,6 +1,6 @@
 //! Inputs beside the main one: constants, and states that a model carries from run to run.
 
-use orinoco_model::{Binding, FeedValue, Model};
+use orinoco_model::{Binding, ExtraInputValue, Model};
 
 use crate::engine::Session;
 
@@ -16,10 +16,10 @@ pub struct ProbeInputs {
 impl ProbeInputs {
     /// Shapes and constants of `model` as `binding` places them.
     pub fn new(model: &Model, binding: &Binding) -> Self {
-        let feeds = model.feeds.iter().zip(&binding.feeds);
-        let constants = feeds.filter_map(|(feed, input)| match &feed.value {
-            FeedValue::Constant(values) => Some((*input, values.clone())),
-            FeedValue::State(_) => None,
+        let extra_inputs = model.extra_inputs.iter().zip(&binding.extra_inputs);
+        let constants = extra_inputs.filter_map(|(extra_input, input)| match &extra_input.value {
+            ExtraInputValue::Constant(values) => Some((*input, values.clone())),
+            ExtraInputValue::State(_) => None,
         });
         Self { shapes: binding.shapes.clone(), constants: constants.collect() }
     }
@@ -43,7 +43,7 @@ struct State {
 impl States {
     /// Those of a model as `binding` places them.
     pub(crate) fn new(binding: &Binding) -> Self {
-        let states = binding.feeds.iter().zip(&binding.states).filter_map(|(input, output)| {
+        let states = binding.extra_inputs.iter().zip(&binding.states).filter_map(|(input, output)| {
             output.map(|output| State { input: *input, output, carried: Vec::new() })
         });
         Self(states.collect())

@@ -7,9 +7,8 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
-use orinoco_core::{Diagnosis, Findings, FrameDesc, Nanos, PixelFormat};
+use orinoco_core::{Diagnosis, FrameDesc, InferenceResult, Nanos, PixelFormat};
 use orinoco_infer::{
     ENGINES, EngineContext, ExecutionStream, ImagePlan, Options, Scratch, Session, SessionSpec, TensorMut,
     TensorRef, by_name,
@@ -101,8 +100,8 @@ fn plan(engine: &str, scratch: &Scratch) -> Option<ImagePlan> {
         ImagePlan::new(&model, &binding, prepared.as_ref(), session, &context, clock).expect("it runs");
     // Others may compute in it while a plan is bound.
     assert_eq!(scratch.usage().allocations, 0, "a plan keeps out of it until it is replayed");
-    let mut findings = [Findings::default()];
-    plan.replay(&[frame()], &mut findings).expect("it runs");
+    let mut results = [InferenceResult::default()];
+    plan.execute(&[frame()], &mut results).expect("it runs");
     let is_ours = engine.name() != "tract";
     assert_eq!(scratch.usage().allocations > 0, is_ours, "tract keeps its own memory");
     Some(plan)
@@ -111,7 +110,7 @@ fn plan(engine: &str, scratch: &Scratch) -> Option<ImagePlan> {
 fn frame() -> Frame {
     let desc = FrameDesc::packed(PixelFormat::Nv12, 768, 576);
     let pool = SlotPool::new(1, desc.bytes_needed());
-    let mut slot = pool.take(Duration::ZERO).expect("it is free");
+    let mut slot = pool.try_take().expect("it is free");
     slot.bytes
         .iter_mut()
         .zip(0u32..)
@@ -125,16 +124,16 @@ fn a_replay_allocates_nothing_around_the_engines_call() {
     for engine in ENGINES {
         let scratch = Scratch::new(64 << 20).expect("there is room");
         let Some(mut plan) = plan(engine, &scratch) else { continue };
-        let (frames, mut findings) = ([frame()], [Findings::default()]);
+        let (frames, mut results) = ([frame()], [InferenceResult::default()]);
         for _ in 0..WARM {
-            plan.replay(&frames, &mut findings).expect("it runs");
+            plan.execute(&frames, &mut results).expect("it runs");
         }
         let replays = if long { 10_000 } else { 100 };
         let (ours, theirs) = (OURS.get(), ENGINES_OWN.get());
         let mut last = theirs;
         let mut each = (u64::MAX, 0);
         for _ in 0..replays {
-            plan.replay(&frames, &mut findings).expect("it runs");
+            plan.execute(&frames, &mut results).expect("it runs");
             let now = ENGINES_OWN.get();
             each = (each.0.min(now - last), each.1.max(now - last));
             last = now;

@@ -7,11 +7,10 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
 use half::f16;
 use orinoco_core::{
-    ComputeUnit, Diagnosis, ElementType, Findings, FrameDesc, MemoryDomain, Nanos, PixelFormat, Resize,
+    ComputeUnit, Diagnosis, ElementType, FrameDesc, InferenceResult, MemoryDomain, Nanos, PixelFormat, Resize,
 };
 use orinoco_cuda::{Device, DeviceArena, Stream, Surfaces};
 use orinoco_cuda_doubles::run_with_stand_in;
@@ -162,7 +161,7 @@ fn frame(format: PixelFormat, size: (u32, u32), padding: usize, shift: usize) ->
         desc.planes[plane].stride = row + padding;
         offset += (row + padding) * rows;
     }
-    let mut slot = SlotPool::new(1, desc.bytes_needed()).take(Duration::ZERO).expect("it is free");
+    let mut slot = SlotPool::new(1, desc.bytes_needed()).try_take().expect("it is free");
     let stride = desc.planes[0].stride;
     for (index, byte) in slot.bytes.iter_mut().enumerate() {
         let (x, y) = (index % stride, index / stride);
@@ -222,14 +221,14 @@ fn in_video_memory(frame: &Frame, given_back: &Arc<AtomicUsize>) -> Frame {
 }
 
 /// Frames through both plans; what they find must be the same.
-fn check(loaded: &Loaded, gpu: &EngineContext, batches: &[Vec<Frame>]) -> Vec<Findings> {
+fn check(loaded: &Loaded, gpu: &EngineContext, batches: &[Vec<Frame>]) -> Vec<InferenceResult> {
     let (mut cpu, mut gpu) = (loaded.on_cpu(), loaded.on_gpu(gpu));
     let mut all = Vec::new();
     for frames in batches {
-        let mut expected = vec![Findings::default(); frames.len()];
+        let mut expected = vec![InferenceResult::default(); frames.len()];
         let mut seen = expected.clone();
-        cpu.replay(frames, &mut expected).expect("it runs");
-        let times = gpu.replay(frames, &mut seen).expect("it runs");
+        cpu.execute(frames, &mut expected).expect("it runs");
+        let times = gpu.execute(frames, &mut seen).expect("it runs");
         assert_eq!(times.graph_fallbacks, 0, "{}", loaded.model.name);
         check_times(&times);
         for (seen, expected) in seen.iter().zip(&expected) {
@@ -249,7 +248,7 @@ fn check_times(times: &StageTimes) {
     assert_eq!(infer.end(), times.infer.end(), "{times:?}");
 }
 
-fn check_same(name: &str, seen: &Findings, expected: &Findings) {
+fn check_same(name: &str, seen: &InferenceResult, expected: &InferenceResult) {
     let close = |a: f32, b: f32| (a - b).abs() <= DIFFERENCE_MAX * b.abs().max(1.0);
     assert_eq!(seen.detections.len(), expected.detections.len(), "{name}");
     for (a, b) in seen.detections.iter().zip(&expected.detections) {
@@ -348,10 +347,10 @@ fn frames_in_video_memory_are_read_where_they_are_and_given_back() {
         let host: Vec<_> = (0..2).map(|at| frame(PixelFormat::Nv12, size, 12, turn * 2 + at)).collect();
         // One of them in the host's memory.
         let mixed = [in_video_memory(&host[0], &given_back), host[1].share()];
-        let mut expected = vec![Findings::default(); 2];
+        let mut expected = vec![InferenceResult::default(); 2];
         let mut seen = expected.clone();
-        cpu.replay(&host, &mut expected).expect("it runs");
-        gpu.replay(&mixed, &mut seen).expect("it runs");
+        cpu.execute(&host, &mut expected).expect("it runs");
+        gpu.execute(&mixed, &mut seen).expect("it runs");
         seen.iter().zip(&expected).for_each(|(seen, expected)| check_same("video memory", seen, expected));
         assert!(seen.iter().all(|found| !found.detections.is_empty()), "there is something to compare");
         assert_eq!(given_back.load(Ordering::Relaxed), turn, "the frame is still ours");

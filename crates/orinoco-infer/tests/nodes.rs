@@ -110,7 +110,7 @@ fn is_known(engine: &str, test: &str) -> bool {
     })
 }
 
-enum Outcome {
+enum FrameResult {
     Passed,
     /// The engine, or Orinoco's set of types, does not take it.
     Refused(String),
@@ -133,9 +133,9 @@ fn tensors(case: &Path, kind: &str) -> Option<Vec<(Vec<usize>, Stored)>> {
 /// engine is proved: a session must not keep the shapes of that run.
 const FINDERS: [&str; 4] = ["test_compress_", "test_nonmaxsuppression_", "test_nonzero_", "test_unique_"];
 
-fn run(engine: &dyn Engine, case: &Path) -> Outcome {
+fn run(engine: &dyn Engine, case: &Path) -> FrameResult {
     let (Some(inputs), Some(outputs)) = (tensors(case, "input"), tensors(case, "output")) else {
-        return Outcome::Refused("tensors of a type that Orinoco does not carry".to_owned());
+        return FrameResult::Refused("tensors of a type that Orinoco does not carry".to_owned());
     };
     let shapes: Vec<Vec<usize>> = inputs.iter().map(|(shape, _)| shape.clone()).collect();
     let bound = engine.prepare(&case.join("model.onnx"), &EngineContext::default());
@@ -145,36 +145,36 @@ fn run(engine: &dyn Engine, case: &Path) -> Outcome {
     });
     let (mut session, open): (Box<dyn Session>, usize) = match session {
         Ok(session) => session,
-        Err(fault) => return Outcome::Refused(fault.cause),
+        Err(fault) => return FrameResult::Refused(fault.cause),
     };
     let name = case.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
     let finds = FINDERS.iter().any(|finder| name.starts_with(finder));
     if finds && let Err(fault) = session.run() {
-        return Outcome::Refused(fault.cause);
+        return FrameResult::Refused(fault.cause);
     }
     for (index, (_, stored)) in inputs.iter().enumerate() {
         if !write(session.input(index).host().data, stored) {
-            return Outcome::Refused("an input is of another type than its test".to_owned());
+            return FrameResult::Refused("an input is of another type than its test".to_owned());
         }
     }
     match session.run() {
         Ok(()) => {}
-        Err(fault) if finds => return Outcome::Wrong(format!("after a run on zeros: {}", fault.cause)),
-        Err(fault) => return Outcome::Refused(fault.cause),
+        Err(fault) if finds => return FrameResult::Wrong(format!("after a run on zeros: {}", fault.cause)),
+        Err(fault) => return FrameResult::Refused(fault.cause),
     }
     if open != outputs.len() {
-        return Outcome::Wrong(format!("{open} outputs for {}", outputs.len()));
+        return FrameResult::Wrong(format!("{open} outputs for {}", outputs.len()));
     }
     for (index, (shape, stored)) in outputs.iter().enumerate() {
         let seen = session.output(index).host();
         if seen.shape != shape.as_slice() {
-            return Outcome::Wrong(format!("output {index} is {:?} for {shape:?}", seen.shape));
+            return FrameResult::Wrong(format!("output {index} is {:?} for {shape:?}", seen.shape));
         }
         if !same(seen.data, stored) {
-            return Outcome::Wrong(format!("output {index} differs"));
+            return FrameResult::Wrong(format!("output {index} differs"));
         }
     }
-    Outcome::Passed
+    FrameResult::Passed
 }
 
 /// The tests, written into `folder` by the Python package that has them.
@@ -208,9 +208,9 @@ fn operators_compute_what_onnx_says() {
         for case in &cases {
             let name = case.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
             match run(engine, case) {
-                Outcome::Passed => passed += 1,
-                Outcome::Refused(why) => *refused.entry(why).or_default() += 1,
-                Outcome::Wrong(why) => wrong.push((name, why)),
+                FrameResult::Passed => passed += 1,
+                FrameResult::Refused(why) => *refused.entry(why).or_default() += 1,
+                FrameResult::Wrong(why) => wrong.push((name, why)),
             }
         }
         let count: usize = refused.values().sum();

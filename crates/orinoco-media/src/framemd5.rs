@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use md5::{Digest, Md5};
 use orinoco_core::{Diagnosis, FrameDesc, codes};
-use orinoco_pipeline::{Frame, Outcome, Sink};
+use orinoco_pipeline::{Frame, FrameResult, Sink};
 
 use crate::LineFile;
 
@@ -85,8 +85,8 @@ impl FrameMd5Sink {
 }
 
 impl Sink for FrameMd5Sink {
-    fn write(&mut self, outcome: &Outcome) -> Result<(), Diagnosis> {
-        self.write_frame(&outcome.frame)
+    fn write(&mut self, frame_result: &FrameResult) -> Result<(), Diagnosis> {
+        self.write_frame(&frame_result.frame)
     }
 
     fn flush(&mut self) -> Result<(), Diagnosis> {
@@ -138,12 +138,11 @@ mod tests {
     use expect_test::{Expect, expect};
     use orinoco_core::{Nanos, PixelFormat, Pts};
     use orinoco_pipeline::{Slot, SlotPool};
-    use std::time::Duration;
 
     fn frame(pts: u64) -> Frame {
         let mut desc = FrameDesc::packed(PixelFormat::Gray8, 4, 2);
         desc.pts = Pts(pts);
-        let slot = SlotPool::new(1, 8).take(Duration::ZERO).expect("free");
+        let slot = SlotPool::new(1, 8).try_take().expect("free");
         Frame::new(desc, Slot::Owned(slot), Nanos(0)).expect("it fits")
     }
 

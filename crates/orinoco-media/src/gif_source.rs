@@ -77,7 +77,7 @@ impl GifSource {
             thread::Builder::new().name("gif".to_owned()).spawn(move || decode_all(file, &*clock, &sender));
         spawned.map_err(|error| {
             let next = "free some memory or processes";
-            let cause = format!("no thread can be had ({error})");
+            let cause = format!("no thread can be started ({error})");
             Diagnosis::new(&codes::SOURCE_OPEN, self.path.display(), cause, next)
         })?;
         self.images = Some(images);
@@ -101,7 +101,7 @@ impl GifSource {
         let begin = self.clock.now();
         let is_due = self.pacer.wait(pts, wait);
         let left = wait.saturating_sub(self.clock.now().since(begin));
-        let Some(mut slot) = is_due.then(|| self.pool.take(left)).flatten() else {
+        let Some(mut slot) = is_due.then(|| self.pool.take(left, &*self.clock)).flatten() else {
             self.early = Some(image);
             return Ok(Poll::Waiting);
         };

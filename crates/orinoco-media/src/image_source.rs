@@ -102,7 +102,7 @@ impl Source for ImageSource {
         if !self.pacer.wait(pts, wait) {
             return Ok(Poll::Waiting);
         }
-        let Some(slot) = self.pool.take(wait) else { return Ok(Poll::Waiting) };
+        let Some(slot) = self.pool.take(wait, &*self.clock) else { return Ok(Poll::Waiting) };
         let mut frame = decode_into(slot, &path, &*self.clock).map_err(SourceError::Permanent)?;
         frame.desc.pts = pts;
         self.place.done += 1;
@@ -125,7 +125,7 @@ pub fn decode_image(path: &Path, clock: &dyn Clock) -> Result<Frame, Diagnosis> 
         return Err(Diagnosis::new(&codes::FILE_MISSING, shown, "it is a folder, not an image", next));
     }
     check_file(path, &path.display().to_string())?;
-    let slot = SlotPool::new(1, 0).take(Duration::ZERO).expect("a new pool has its slot");
+    let slot = SlotPool::new(1, 0).try_take().expect("a new pool has its slot");
     decode_into(slot, path, clock)
 }
 

@@ -41,7 +41,7 @@ pub use image_source::{ImageSource, decode_image};
 pub use lines::LineFile;
 pub use local_source::{check_source, source_files};
 #[cfg(feature = "gstreamer")]
-pub use mp4::{Draw, Mp4Sink, Shown, cut_torn_mp4};
+pub use mp4::{Draw, Mp4Sink, OverlayContent, cut_torn_mp4};
 pub use needs::source_needs;
 pub use open::open;
 pub use raw_source::RawSource;

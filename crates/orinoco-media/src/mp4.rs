@@ -15,22 +15,22 @@ use gstreamer::prelude::*;
 use gstreamer_app as app;
 use gstreamer_video as video;
 use orinoco_core::{Codec, ColorMatrix, ColorRange, Diagnosis, FrameDesc, PixelFormat, Pts, PtsClock, codes};
-use orinoco_pipeline::{Outcome, PixelAspect, Sink};
+use orinoco_pipeline::{FrameResult, PixelAspect, Sink};
 
 use self::boxes::{Picture, TIMESCALE, Track};
-use self::recorder::{Coded, Entrance, Recorder};
+use self::recorder::{Recorder, RecorderMessage, RecorderSender};
 pub use self::torn::cut_torn_mp4;
 use crate::gst::{CONVERTER, NVMM, chain, init, make, works};
 use crate::i420::{self, Colour};
 
 /// Draws on a picture: packed I420, width, height, what it shows.
-pub type Draw = Box<dyn FnMut(&mut [u8], u32, u32, Shown<'_>) + Send>;
+pub type Draw = Box<dyn FnMut(&mut [u8], u32, u32, OverlayContent<'_>) + Send>;
 
 /// What a picture shows.
 #[derive(Clone, Copy, Debug)]
-pub enum Shown<'a> {
+pub enum OverlayContent<'a> {
     /// A frame; its pixels are there already.
-    Outcome(&'a Outcome),
+    FrameResult(&'a FrameResult),
     /// That the source has delivered nothing for so long; the picture is black.
     Offline(Duration),
 }
@@ -228,7 +228,7 @@ struct Encoding {
     pushed: Instant,
     /// Nanoseconds at which a key frame is due.
     key_due: u64,
-    entrance: Entrance,
+    entrance: RecorderSender,
 }
 
 /// How far the encoder may look ahead. Pictures that it holds back are lost when the program is killed, so it looks ahead
@@ -299,22 +299,23 @@ impl Mp4Sink {
         Diagnosis::new(&codes::SINK_WRITE, self.path.display(), cause, next)
     }
 
-    fn encode(&mut self, outcome: &Outcome) -> Result<(), Diagnosis> {
-        let view = outcome.frame.view();
+    fn encode(&mut self, frame_result: &FrameResult) -> Result<(), Diagnosis> {
+        let view = frame_result.frame.view();
         let desc = *view.desc();
         // 4:2:0 video has even sides; an odd last row or column is left out.
         let (width, height) = (desc.width & !1, desc.height & !1);
         if width == 0 || height == 0 {
             return Err(self.fault("the pictures are too small to encode", "use a larger source"));
         }
-        let shape = Shape { width, height, colour: i420::colour_of(&view), aspect: outcome.frame.aspect };
+        let shape =
+            Shape { width, height, colour: i420::colour_of(&view), aspect: frame_result.frame.aspect };
         if self.recording.is_none() {
             self.recording = Some(self.start(shape, &desc)?);
         }
         self.recording.as_mut().expect("it was started above").latest = desc.pts;
         let fits = self.put(desc.pts, desc.clock, shape, |bytes, draw| {
             let fits = i420::pack(&view, width as usize, height as usize, bytes);
-            draw(bytes, width, height, Shown::Outcome(outcome));
+            draw(bytes, width, height, OverlayContent::FrameResult(frame_result));
             fits
         })?;
         if fits {
@@ -380,8 +381,8 @@ impl Mp4Sink {
 
 impl Sink for Mp4Sink {
     /// Encodes the outcome's frame; waits at most 10 s for an encoder that is behind.
-    fn write(&mut self, outcome: &Outcome) -> Result<(), Diagnosis> {
-        self.encode(outcome)
+    fn write(&mut self, frame_result: &FrameResult) -> Result<(), Diagnosis> {
+        self.encode(frame_result)
     }
 
     /// Shows that there is no picture, where there was one before.
@@ -392,7 +393,7 @@ impl Sink for Mp4Sink {
         let (clock, shape) = (recording.clock, recording.shape);
         self.put(pts, clock, shape, |bytes, draw| {
             i420::blacken(bytes, shape.width as usize, shape.height as usize);
-            draw(bytes, shape.width, shape.height, Shown::Offline(silence));
+            draw(bytes, shape.width, shape.height, OverlayContent::Offline(silence));
         })
     }
 
@@ -435,7 +436,7 @@ impl Encoding {
         encoder: &Encoder,
         shape: Shape,
         lookahead: u32,
-        entrance: Entrance,
+        entrance: RecorderSender,
         shown: &str,
     ) -> Result<Self, Diagnosis> {
         let unknown =
@@ -555,22 +556,22 @@ impl Pace {
 }
 
 /// Sends what is coded to the recorder.
-fn record(entrance: Entrance) -> app::AppSinkCallbacks {
+fn record(entrance: RecorderSender) -> app::AppSinkCallbacks {
     let mut caps: Option<gst::Caps> = None;
     let callbacks = app::AppSinkCallbacks::builder().new_sample(move |exit| {
         let sample = exit.pull_sample().map_err(|_| gst::FlowError::Eos)?;
         if sample.caps() != caps.as_deref() {
             let config = sample.caps().and_then(config_of).ok_or(gst::FlowError::NotNegotiated)?;
             caps = sample.caps_owned();
-            send(&entrance, Coded::Config(config))?;
+            send(&entrance, RecorderMessage::Config(config))?;
         }
         let picture = picture_of(&sample).ok_or(gst::FlowError::Error)?;
-        send(&entrance, Coded::Picture(picture))
+        send(&entrance, RecorderMessage::Picture(picture))
     });
     callbacks.build()
 }
 
-fn send(entrance: &Entrance, coded: Coded) -> Result<gst::FlowSuccess, gst::FlowError> {
+fn send(entrance: &RecorderSender, coded: RecorderMessage) -> Result<gst::FlowSuccess, gst::FlowError> {
     if entrance.send(coded) { Ok(gst::FlowSuccess::Ok) } else { Err(gst::FlowError::Error) }
 }
 

@@ -53,12 +53,12 @@ pub struct RawSource {
 enum Input {
     Stdin,
     Reader(Box<dyn Read + Send>),
-    Running(Receiver<Step>),
+    Running(Receiver<ReaderMessage>),
     Over,
 }
 
 /// What the reading thread tells. Its channel holds as many steps as there are slots, and one for the end.
-enum Step {
+enum ReaderMessage {
     Frame(Frame),
     End,
     Failed(Diagnosis),
@@ -113,7 +113,7 @@ impl RawSource {
 
     fn start(&mut self, reader: Box<dyn Read + Send>) -> Result<(), Diagnosis> {
         let (sender, steps) = sync_channel(SLOTS_MAX + 1);
-        let reading = Reading {
+        let reading = ReadingThread {
             input: BufReader::new(reader),
             shown: self.shown.clone(),
             clock: Arc::clone(&self.clock),
@@ -128,7 +128,12 @@ impl RawSource {
         });
         spawned.map_err(|error| {
             let next = "free some memory or processes";
-            Diagnosis::new(&codes::SOURCE_OPEN, &self.shown, format!("no thread can be had ({error})"), next)
+            Diagnosis::new(
+                &codes::SOURCE_OPEN,
+                &self.shown,
+                format!("no thread can be started ({error})"),
+                next,
+            )
         })?;
         self.input = Input::Running(steps);
         Ok(())
@@ -183,13 +188,13 @@ impl Source for RawSource {
                 return Ok(Poll::Waiting);
             }
             Err(RecvTimeoutError::Timeout) => return Ok(Poll::Pending),
-            Err(RecvTimeoutError::Disconnected) => Step::End,
+            Err(RecvTimeoutError::Disconnected) => ReaderMessage::End,
         };
         let left = wait.saturating_sub(self.clock.now().since(begin));
         match step {
-            Step::Frame(frame) => return Ok(self.deliver(frame, left)),
-            Step::End => {}
-            Step::Failed(fault) => {
+            ReaderMessage::Frame(frame) => return Ok(self.deliver(frame, left)),
+            ReaderMessage::End => {}
+            ReaderMessage::Failed(fault) => {
                 self.input = Input::Over;
                 return Err(SourceError::Permanent(fault));
             }
@@ -213,7 +218,7 @@ impl Drop for RawSource {
 }
 
 /// The reading thread's own.
-struct Reading {
+struct ReadingThread {
     input: BufReader<Box<dyn Read + Send>>,
     shown: String,
     clock: Arc<dyn Clock>,
@@ -223,18 +228,18 @@ struct Reading {
     queue_frames: usize,
 }
 
-impl Reading {
-    fn run(mut self, layout: RawLayout, steps: &SyncSender<Step>) {
+impl ReadingThread {
+    fn run(mut self, layout: RawLayout, steps: &SyncSender<ReaderMessage>) {
         let last = match self.read_all(layout, steps) {
-            Ok(()) => Step::End,
-            Err(fault) => Step::Failed(fault),
+            Ok(()) => ReaderMessage::End,
+            Err(fault) => ReaderMessage::Failed(fault),
         };
         // It fails only when nobody listens any more.
         let _ = steps.send(last);
     }
 
     /// Reads to the end; returns early when the source was dropped.
-    fn read_all(&mut self, layout: RawLayout, steps: &SyncSender<Step>) -> Result<(), Diagnosis> {
+    fn read_all(&mut self, layout: RawLayout, steps: &SyncSender<ReaderMessage>) -> Result<(), Diagnosis> {
         let stream = match layout {
             RawLayout::Frames(frames) => {
                 Stream { desc: frames.desc(), rate: frames.rate, aspect: PixelAspect::SQUARE }
@@ -256,7 +261,7 @@ impl Reading {
                     RawLayout::Y4m => Err(self.short(number, 0, bytes)),
                 };
             };
-            if steps.send(Step::Frame(frame)).is_err() {
+            if steps.send(ReaderMessage::Frame(frame)).is_err() {
                 return Ok(());
             }
         }
@@ -266,7 +271,7 @@ impl Reading {
     fn take_slot(&self, pool: &SlotPool) -> Option<OwnedSlot> {
         let mut wait = Duration::ZERO;
         while !self.dropped.load(Ordering::Relaxed) {
-            if let Some(slot) = pool.take(wait) {
+            if let Some(slot) = pool.take(wait, &*self.clock) {
                 self.held_up.store(false, Ordering::Relaxed);
                 return Some(slot);
             }

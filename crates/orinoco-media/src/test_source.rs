@@ -53,7 +53,7 @@ impl Source for TestSource {
         if !self.pacer.wait(pts, wait) {
             return Ok(Poll::Waiting);
         }
-        let Some(mut slot) = self.pool.take(wait) else { return Ok(Poll::Waiting) };
+        let Some(mut slot) = self.pool.take(wait, &*self.clock) else { return Ok(Poll::Waiting) };
         draw(&mut slot.bytes, &self.desc, Ball::at(&self.pattern, self.number));
         self.number += 1;
         let desc = FrameDesc { pts, ..self.desc };

@@ -17,7 +17,7 @@ use common::{clock, gst_source, launch, read, read_from};
 use orinoco_core::{Codec, DropPolicy, FrameDesc, MemoryDomain, PixelFormat, StreamId};
 use orinoco_media::{FrameMemory, GstSource, Mp4Sink, video_hardware};
 use orinoco_pipeline::{
-    Frame, Mux, Outcome, Poll, Reconnect, Sink, Slot, SlotPool, Source, SourceEnd, SourceRunner, Stop,
+    Frame, FrameResult, Mux, Poll, Reconnect, Sink, Slot, SlotPool, Source, SourceEnd, SourceRunner, Stop,
     StreamQueue,
 };
 use orinoco_telemetry::{Event, EventSink, Telemetry};
@@ -149,7 +149,7 @@ fn run_into_ring(
     let runner = SourceRunner {
         shown: "stand-in".to_owned(),
         source: Box::new(source),
-        inlet: mux.add(telemetry.clone(), queue).expect("open"),
+        frame_sender: mux.add(telemetry.clone(), queue).expect("open"),
         reconnect: Reconnect { attempts_max: Some(3), stall: Duration::from_secs(5) },
         frames_max,
         clock,
@@ -309,9 +309,9 @@ fn annotated_video_is_encoded_by_hardware() {
     for number in 0..20 {
         let mut desc = FrameDesc::packed(PixelFormat::I420, WIDTH, HEIGHT);
         desc.pts = orinoco_core::Pts(number * 40_000_000);
-        let slot = pool.take(Duration::from_secs(1)).expect("it came back");
+        let slot = pool.take(Duration::from_secs(1), &*clock()).expect("it came back");
         let frame = Frame::new(desc, Slot::Owned(slot), orinoco_core::Nanos(0)).expect("it fits");
-        sink.write(&Outcome { frame, found: Vec::new(), finished: orinoco_core::Nanos(0) })
+        sink.write(&FrameResult { frame, found: Vec::new(), finished: orinoco_core::Nanos(0) })
             .expect("it is encoded");
     }
     sink.finish().expect("the file is whole");

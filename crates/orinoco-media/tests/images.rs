@@ -338,7 +338,7 @@ fn images_come_once_however_long_the_pipeline_holds_their_slots() {
         shown: uri.to_string(),
         source: open(&uri, "test", FrameMemory::Host, queue.frames_max, Arc::clone(&clock))
             .expect("it is there"),
-        inlet: mux.add(telemetry.clone(), queue).expect("open"),
+        frame_sender: mux.add(telemetry.clone(), queue).expect("open"),
         reconnect: Reconnect { attempts_max: None, stall: Duration::from_millis(300) },
         frames_max: None,
         clock,

@@ -13,24 +13,24 @@ use std::time::{Duration, Instant};
 
 use common::{clock, ffmpeg, has_ffmpeg, note, read, source};
 use orinoco_core::{Codec, FrameDesc, Nanos, PixelFormat, Pts, codes};
-use orinoco_media::{Ball, Draw, Mp4Sink, Shown, cut_torn_mp4, decode_image};
-use orinoco_pipeline::{Frame, Outcome, PixelAspect, Poll, Sink, Slot, SlotPool};
+use orinoco_media::{Ball, Draw, Mp4Sink, OverlayContent, cut_torn_mp4, decode_image};
+use orinoco_pipeline::{Frame, FrameResult, PixelAspect, Poll, Sink, Slot, SlotPool};
 use orinoco_uri::{SourceKind, SourceUri};
 
-fn outcome(frame: Frame) -> Outcome {
-    Outcome { frame, found: Vec::new(), finished: Nanos(0) }
+fn frame_result(frame: Frame) -> FrameResult {
+    FrameResult { frame, found: Vec::new(), finished: Nanos(0) }
 }
 
 fn no_drawing() -> Draw {
     Box::new(|_, _, _, _| ())
 }
 
-fn grey(width: u32, height: u32, format: PixelFormat, pts: u64) -> Outcome {
+fn grey(width: u32, height: u32, format: PixelFormat, pts: u64) -> FrameResult {
     let mut desc = FrameDesc::packed(format, width, height);
     desc.pts = Pts(pts);
-    let mut slot = SlotPool::new(1, desc.bytes_needed()).take(Duration::ZERO).expect("free");
+    let mut slot = SlotPool::new(1, desc.bytes_needed()).try_take().expect("free");
     slot.bytes.fill(128);
-    outcome(Frame::new(desc, Slot::Owned(slot), Nanos(0)).expect("it fits"))
+    frame_result(Frame::new(desc, Slot::Owned(slot), Nanos(0)).expect("it fits"))
 }
 
 #[test]
@@ -40,7 +40,7 @@ fn a_card_fills_the_time_without_pictures() {
     let told = Arc::new(AtomicU32::new(0));
     let silence = Arc::clone(&told);
     let draw: Draw = Box::new(move |picture, _, _, shown| {
-        if let Shown::Offline(silent) = shown {
+        if let OverlayContent::Offline(silent) = shown {
             silence.store(silent.as_secs() as u32, Ordering::Relaxed);
             assert!(picture.iter().all(|byte| matches!(byte, 16 | 128)), "it is black");
         }
@@ -77,8 +77,8 @@ fn every_frame_comes_back_at_its_time_with_what_was_drawn() {
     let count = Arc::clone(&drawn);
     let draw: Draw = Box::new(move |picture, width, height, shown| {
         count.fetch_add(1, Ordering::Relaxed);
-        let Shown::Outcome(outcome) = shown else { panic!("{shown:?}") };
-        assert_eq!((width, height), (outcome.frame.desc.width, outcome.frame.desc.height));
+        let OverlayContent::FrameResult(frame_result) = shown else { panic!("{shown:?}") };
+        assert_eq!((width, height), (frame_result.frame.desc.width, frame_result.frame.desc.height));
         assert_eq!(picture.len(), (width * height * 3 / 2) as usize);
         for row in picture.chunks_exact_mut(width as usize).take(16) {
             row[..16].fill(235);
@@ -92,7 +92,7 @@ fn every_frame_comes_back_at_its_time_with_what_was_drawn() {
     let mut times = Vec::new();
     while let Poll::Frame(frame) = source.next(Duration::from_secs(1)).expect("it never fails") {
         times.push(frame.desc.pts.0);
-        sink.write(&outcome(frame)).expect("there is room");
+        sink.write(&frame_result(frame)).expect("there is room");
     }
     assert_eq!(sink.finish().expect("there is room"), Some(path.clone()));
     note(&format!("{} encodes 90 frames in {:?}", sink.encoder(), begin.elapsed()));
@@ -163,7 +163,7 @@ fn a_decoded_image_can_be_encoded() {
     let frame = decode_image(&data.join("images/dog_bicycle_truck.jpg"), &*clock()).expect("it is an image");
     let mut sink =
         Mp4Sink::create(&folder.path().join("x.mp4"), Codec::H264, no_drawing()).expect("writable");
-    sink.write(&outcome(frame)).expect("there is room");
+    sink.write(&frame_result(frame)).expect("there is room");
     let path = sink.finish().expect("there is room").expect("there was a frame");
     let reading = read(path.to_str().expect("UTF-8"), usize::MAX, |_| ());
     assert_eq!((reading.frames.len(), reading.fault.is_none()), (1, true));
@@ -437,7 +437,7 @@ fn a_full_disk_is_told_and_does_not_hang() {
         source.open().expect("it always opens");
         let Ok(Poll::Frame(mut frame)) = source.next(Duration::ZERO) else { panic!("a slot is free") };
         frame.desc.pts = Pts(number * 40_000_000);
-        fault = sink.write(&outcome(frame)).err();
+        fault = sink.write(&frame_result(frame)).err();
         if fault.is_some() {
             break;
         }

@@ -1,4 +1,4 @@
-//! Whether a board fits its budget, and if not, what would.
+//! Admission: checks that the needs of a board fit its budget, and suggests a change if they do not.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use crate::plan::{BASIS, Plan};
 use crate::suggestion::{Suggestion, suggest};
 use crate::table::{table, total_rows};
 
-/// Adds up the needs, or reports what does not fit and what would. Pure: equal needs give equal plans.
+/// Sums up the needs into a plan, or refuses them with a table and a suggestion. Pure: equal needs give equal plans.
 pub fn plan(needs: &Needs, budget: Budget) -> Result<Plan, Box<Refused>> {
     let plan = Plan::of(needs, budget);
     if budget.covers(plan.spent()) {
@@ -17,22 +17,22 @@ pub fn plan(needs: &Needs, budget: Budget) -> Result<Plan, Box<Refused>> {
     Err(Box::new(Refused { plan, suggestion: suggest(needs, budget) }))
 }
 
-/// Needs that are more than the budget. Shown as a table of what needs what.
+/// Needs that exceed the budget. The display form is a table of the planned areas.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct Refused {
-    /// What was planned, and does not fit.
+    /// Plan that does not fit.
     pub plan: Plan,
-    /// The smallest single change that fits; none where no single one does.
+    /// Smallest single change that fits; `None` where no single change is enough.
     pub suggestion: Option<Suggestion>,
 }
 
 impl Refused {
-    /// How many bytes are too many, by the parts of the budget.
+    /// Returns the bytes over budget, for each part of the budget.
     pub fn excess(&self) -> Budget {
         self.plan.budget.excess(self.plan.spent())
     }
 
-    /// The least budget that everything fits in as it is.
+    /// Returns the smallest budget that the unchanged needs fit in.
     pub fn budget_min(&self) -> Budget {
         self.plan.spent()
     }
@@ -51,7 +51,7 @@ impl fmt::Display for Refused {
             }
             None => {
                 let least = self.budget_min().whole_mebibytes();
-                write!(f, "no single change fits; the least budget that does: {least}")
+                write!(f, "no single change fits; the smallest sufficient budget is {least}")
             }
         }
     }

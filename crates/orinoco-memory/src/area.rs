@@ -1,24 +1,24 @@
-//! One purpose that memory is planned for, in whole pages.
+//! Memory area of a plan: whole pages for one purpose.
 
 use std::fmt;
 
 use crate::needs::{ALIGN_BYTES, Domain};
 
-/// What memory is for.
+/// Purpose of an area.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
-    /// What an engine keeps between runs.
+    /// Weights, and other memory that an engine keeps between runs.
     Weights,
-    /// Activations of whichever model of the lane executes.
+    /// Activations of the model that the lane executes.
     Scratch,
     /// Bound inputs and outputs.
     Io,
-    /// Slots of a stream's frames, and its driver's buffers.
+    /// Slots for a stream's frames, and its driver's buffers.
     Frames,
 }
 
 impl Kind {
-    /// The name in tables.
+    /// Returns the name in tables.
     pub fn name(self) -> &'static str {
         match self {
             Self::Weights => "weights",
@@ -28,7 +28,7 @@ impl Kind {
         }
     }
 
-    /// How the bytes of this kind are known.
+    /// Returns the origin of sizes of this kind.
     pub fn basis(self) -> Basis {
         match self {
             Self::Weights | Self::Scratch | Self::Io => Basis::Measured,
@@ -43,17 +43,17 @@ impl fmt::Display for Kind {
     }
 }
 
-/// How the bytes of an area are known.
+/// Origin of an area's size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Basis {
-    /// From sizes that the board gives, by the rule that the allocating code follows.
+    /// Computed from sizes in the board file, by the same rule that the allocating code follows.
     Computed,
-    /// Counted after the fact, in a run of the model: how much an engine takes, only the engine knows.
+    /// Measured in a run of the model: only the engine knows how much it takes.
     Measured,
 }
 
 impl Basis {
-    /// The name in tables.
+    /// Returns the name in tables.
     pub fn name(self) -> &'static str {
         match self {
             Self::Computed => "computed",
@@ -62,38 +62,38 @@ impl Basis {
     }
 }
 
-/// What an area is made of: a model's weights, a model's need of the lane's scratch, one tensor, a stream's slots.
+/// Part of an area: a model's weights, a model's use of the lane's scratch, one tensor, or a stream's slots.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Share {
-    /// The model or stream, and for a tensor its name: `yolox/images`.
+pub struct AreaContent {
+    /// Name of the model or stream; for a tensor also its own: `yolox/images`.
     pub name: String,
-    /// Its bytes.
+    /// Size in bytes.
     pub bytes: u64,
 }
 
-impl Share {
-    /// Its bytes as they count in an area that is a sum: in whole multiples of [`ALIGN_BYTES`].
+impl AreaContent {
+    /// Returns the size in an area that is a sum: rounded up to a multiple of [`ALIGN_BYTES`].
     pub fn counted_bytes(&self) -> u64 {
         self.bytes.next_multiple_of(ALIGN_BYTES)
     }
 }
 
-/// Whole pages for one purpose: what becomes one mapping, or one [`Arena`](crate::Arena).
+/// Whole pages for one purpose, which become one memory mapping or one [`Arena`](crate::Arena).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Area {
-    /// The model, the lane (`lane 0`) or the stream.
+    /// Name of the model, the lane (`lane 0`) or the stream.
     pub name: String,
-    /// What it is for.
+    /// Purpose of the area.
     pub kind: Kind,
-    /// Whose memory it is.
+    /// Memory domain of the area.
     pub domain: Domain,
-    /// The lane, of a scratch.
+    /// Lane of a scratch area.
     pub lane: Option<usize>,
-    /// Which model on which engine, or which source, is behind the name: what `revision` of its needs says. Empty for a
-    /// scratch, which is anybody's.
+    /// Revision of the model (with its engine) or source behind the name, from `revision` of its needs. Empty for a
+    /// scratch area, which belongs to a lane.
     pub revision: String,
-    /// Its size: the sum of its shares, of a scratch the largest of them.
+    /// Size in bytes: the sum of its shares, for a scratch area the largest of them.
     pub bytes: u64,
-    /// What it is made of.
-    pub shares: Vec<Share>,
+    /// Parts of the area.
+    pub shares: Vec<AreaContent>,
 }

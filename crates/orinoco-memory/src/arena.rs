@@ -1,4 +1,4 @@
-//! Memory that is mapped once and handed out in pieces.
+//! Arena: memory that is mapped once and handed out in pieces.
 #![expect(unsafe_code, reason = "mapping memory, and pointers into it")]
 
 use std::alloc::Layout;
@@ -13,38 +13,39 @@ use rustix::param::page_size;
 use crate::Mib;
 use crate::ledger::{Ledger, Owner, Usage};
 
-/// An arena that cannot be made, or pages that cannot be given back.
+/// Failure to map an arena, or to return its pages to the system.
 #[derive(Debug, thiserror::Error)]
 pub enum ArenaError {
-    /// The system has no such mapping for us.
+    /// The system has no memory mapping of this size.
     #[error("mapping {} MiB for an arena", Mib(*bytes as u64))]
     Map {
-        /// The arena's size.
+        /// Size of the arena, in bytes.
         bytes: usize,
-        /// Why.
+        /// Error of the system.
         source: io::Error,
     },
-    /// The system did not take the pages.
+    /// The system did not take the pages back.
     #[error("giving unused pages of an arena back")]
     Release {
-        /// Why.
+        /// Error of the system.
         source: io::Error,
     },
 }
 
-/// A pointer that is not to the start of a range that the arena handed out and did not get back.
+/// Error: the pointer is not the start of a range that the arena has handed out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no range of the arena starts there")]
-pub struct NotHeld;
+pub struct UnknownRange;
 
-/// A fixed stretch of memory from which engines allocate and free in any order and from any thread.
+/// Fixed memory area from which engines allocate and free in any order and from any thread.
 ///
-/// It is mapped once, never grows, and never falls back to the system's allocator: what does not fit is refused and
-/// counted. Models of a lane use one arena in turn: [`Arena::set_owner`] before a replay says on whose account the next
-/// requests are, and when one model has freed all of its ranges, the next one's lie in the same bytes.
+/// It is mapped once, never grows, and never falls back to the system's allocator: a request that does not fit is
+/// refused and counted. Models of a lane use one arena in turn: [`Arena::set_owner`] before an execution names the
+/// model to which the next requests are accounted, and when one model has freed all of its ranges, the next one's lie
+/// in the same bytes.
 ///
-/// What an engine keeps between runs belongs in another arena than its activations: kept ranges lie where they were
-/// taken, and split the rest.
+/// Memory that an engine keeps between runs belongs in another arena than its activations: kept ranges stay where they
+/// are, and split the free space.
 #[derive(Debug)]
 pub struct Arena {
     base: NonNull<u8>,
@@ -55,18 +56,18 @@ pub struct Arena {
 // SAFETY: nothing in an arena belongs to the thread that made it: a mapping is the process's, `base` and `bytes` never
 // change, and no byte of the memory is read or written here.
 unsafe impl Send for Arena {}
-// SAFETY: as above; all that changes is the ledger, behind its mutex.
+// SAFETY: as above; only the ledger changes, and its mutex protects it.
 unsafe impl Sync for Arena {}
 
 impl Arena {
-    /// Maps `bytes`, rounded up to whole pages. The system gives it pages of zeroes as they are first touched, and counts
-    /// the whole mapping as promised: a plan is meant to hold.
+    /// Maps `bytes`, rounded up to whole pages. The system fills pages with zeros as they are first touched, and
+    /// commits the whole mapping, because the memory of a plan must be available.
     pub fn new(bytes: usize) -> Result<Self, ArenaError> {
         Self::map(bytes, MapFlags::PRIVATE)
     }
 
-    /// The same for an area of which most is never touched: the system promises nothing, and counts only what is touched.
-    /// (With `vm.overcommit_memory = 2` it counts the whole mapping all the same: proc_sys_vm(5).)
+    /// Maps an area of which most is never touched, like [`Arena::new`] but without commitment: the system counts only
+    /// touched pages. (With `vm.overcommit_memory = 2` it counts the whole mapping all the same: proc_sys_vm(5).)
     pub fn unreserved(bytes: usize) -> Result<Self, ArenaError> {
         Self::map(bytes, MapFlags::PRIVATE | MapFlags::NORESERVE)
     }
@@ -76,21 +77,22 @@ impl Arena {
         let rounded = bytes.checked_next_multiple_of(page_size());
         let bytes = rounded.ok_or_else(|| refused(io::ErrorKind::OutOfMemory.into()))?;
         let access = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: the kernel chooses where (the address is null and the flags lack FIXED), so no mapping that is in use
-        // is replaced.
+        // SAFETY: the kernel chooses the address (the given one is null and the flags lack FIXED), so no mapping that
+        // is in use is replaced.
         let base = unsafe { rustix::mm::mmap_anonymous(ptr::null_mut(), bytes, access, kind) };
         let base = base.map_err(|source| refused(source.into()))?;
         let base = NonNull::new(base.cast()).expect("the kernel maps nothing at address 0 unless told to");
         Ok(Self { base, bytes, ledger: Mutex::new(Ledger::new(bytes, page_size())) })
     }
 
-    /// Its size.
+    /// Returns the size in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// A range for `layout`, its own until it is [freed](Self::free); `None` when it does not fit, or asks for a coarser
-    /// alignment than a page. Its bytes are whatever was there. The range is valid as long as the arena.
+    /// Allocates a range for `layout`, which stays allocated until it is [freed](Self::free). Returns `None` when it
+    /// does not fit, or its alignment is larger than a page. Its bytes are not initialised. The range is valid as long
+    /// as the arena.
     ///
     /// A refusal must not reach ONNX Runtime as a null pointer: 1.31 does not check all of them, and was seen to crash,
     /// and to compute wrong numbers without an error when a kernel's buffer was refused. Its caller serves such a request
@@ -103,52 +105,53 @@ impl Arena {
         Some(unsafe { self.base.add(offset) })
     }
 
-    /// Whether `ptr` is into this arena's memory, held or not.
+    /// Whether `ptr` points into this arena's memory, allocated or free.
     pub fn contains(&self, ptr: NonNull<u8>) -> bool {
         let offset = ptr.addr().get().checked_sub(self.base.addr().get());
         offset.is_some_and(|offset| offset < self.bytes)
     }
 
-    /// Takes a range back, whoever frees it. Its holder must not touch it any more: another request may get it.
-    pub fn free(&self, ptr: NonNull<u8>) -> Result<(), NotHeld> {
+    /// Frees a range, from any thread. The former holder must not access it any more, because another request may get
+    /// it.
+    pub fn free(&self, ptr: NonNull<u8>) -> Result<(), UnknownRange> {
         let offset = ptr.addr().get().checked_sub(self.base.addr().get());
-        if self.ledger().give_back(offset) { Ok(()) } else { Err(NotHeld) }
+        if self.ledger().release(offset) { Ok(()) } else { Err(UnknownRange) }
     }
 
-    /// The owner of that name; made when it is first asked for.
+    /// Returns the owner with this name, and creates it when the name is new.
     pub fn owner(&self, name: &str) -> Owner {
         self.ledger().owner(name)
     }
 
-    /// From now on requests, of whichever thread, are on `owner`'s account. Gives the owner before.
+    /// Accounts all later requests, from any thread, to `owner`. Returns the previous owner.
     pub fn set_owner(&self, owner: Owner) -> Owner {
         self.ledger().set_owner(owner)
     }
 
-    /// What all owners did together.
+    /// Returns the usage of all owners together.
     pub fn usage(&self) -> Usage {
         self.ledger().total()
     }
 
-    /// What each owner did, in the order in which they were named; nobody comes first.
+    /// Returns the usage of each owner, in the order in which they were created; [`Owner::NOBODY`] is the first.
     pub fn owners(&self) -> Vec<(String, Usage)> {
         self.ledger().owners().to_vec()
     }
 
-    /// How often [`Arena::free`] was asked to take back what was not held: a bug of the engine.
+    /// Returns how often [`Arena::free`] was called for a pointer that was not held, which is a bug of the engine.
     pub fn not_held(&self) -> u64 {
         self.ledger().not_held()
     }
 
-    /// Gives the system back every page that nobody holds a byte of. They stay the arena's, and are zeroes when touched
-    /// again. Says how many bytes that were, touched or not.
+    /// Returns every page without an allocated byte to the system. They stay part of the arena, and are zero when
+    /// touched again. Returns the number of bytes, touched before or not.
     pub fn release_unused(&self) -> Result<usize, ArenaError> {
         let ledger = self.ledger();
         let mut released = 0;
         for pages in ledger.free_units(page_size()) {
             assert!(pages.end <= self.bytes, "the ledger gave {pages:?} of {} bytes", self.bytes);
             // SAFETY: whole pages inside our mapping (asserted above; `base` is a page's start). Their contents are
-            // lost, and nobody holds them: the ledger says so, and is locked until the loop is over.
+            // lost, and nobody holds them: the ledger has them as free, and is locked until the loop is over.
             let done = unsafe {
                 let start = self.base.add(pages.start).as_ptr().cast::<c_void>();
                 rustix::mm::madvise(start, pages.len(), Advice::LinuxDontNeed)
@@ -166,8 +169,8 @@ impl Arena {
 
 impl Drop for Arena {
     fn drop(&mut self) {
-        // SAFETY: exactly what `new` mapped, once. That no range is used after this is the promise of whoever
-        // dereferences one (`alloc`).
+        // SAFETY: unmaps exactly the mapping of `new`, once. The code that dereferences a range promises not to use it
+        // after this (`alloc`).
         let unmapped = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.bytes) };
         debug_assert!(unmapped.is_ok(), "munmap of a whole mapping: {unmapped:?}");
     }

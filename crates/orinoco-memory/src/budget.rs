@@ -1,4 +1,4 @@
-//! What a board may spend.
+//! Memory budget of a board.
 
 use std::fmt;
 
@@ -6,12 +6,12 @@ use orinoco_core::text::mebibytes;
 
 use crate::needs::Domain;
 
-/// What a board may spend on its models and streams.
+/// Memory that a board may use for its models and streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Budget {
-    /// Host and device are one DRAM, as on every Jetson.
+    /// One budget: host and device share one DRAM, as on every Jetson.
     Shared(u64),
-    /// A discrete GPU has its own. Pinned memory is the host's.
+    /// Separate budgets of a discrete GPU and its host. Pinned memory counts for the host.
     Separate {
         /// Bytes of host and pinned memory.
         host: u64,
@@ -21,7 +21,7 @@ pub enum Budget {
 }
 
 impl Budget {
-    /// Names and bytes of its parts.
+    /// Returns names and bytes of its parts.
     pub fn parts(self) -> Vec<(&'static str, u64)> {
         match self {
             Self::Shared(bytes) => vec![("board", bytes)],
@@ -29,12 +29,12 @@ impl Budget {
         }
     }
 
-    /// Whether `spent` is within it.
+    /// Whether `spent` fits into it.
     pub fn covers(self, spent: Self) -> bool {
         self.excess(spent).parts().iter().all(|(_, bytes)| *bytes == 0)
     }
 
-    /// What `spent` has too much, by part.
+    /// Returns the bytes of `spent` over budget, by part.
     pub fn excess(self, spent: Self) -> Self {
         match (self, spent) {
             (Self::Shared(budget), Self::Shared(spent)) => Self::Shared(spent.saturating_sub(budget)),
@@ -50,7 +50,8 @@ impl Budget {
         }
     }
 
-    /// Sums up bytes by the parts of this budget. A sum past 64 bits is the largest number: it is over any budget.
+    /// Sums up bytes by the parts of this budget. A sum beyond 64 bits becomes the largest number, which exceeds any
+    /// budget.
     pub(crate) fn sum(self, bytes: impl Iterator<Item = (Domain, u64)>) -> Self {
         let (mut on_host, mut on_device) = (0_u64, 0_u64);
         for (domain, bytes) in bytes {
@@ -66,7 +67,7 @@ impl Budget {
         }
     }
 
-    /// What is over budget, by part, in words: `8.1 MiB over budget (board)`.
+    /// Formats the bytes over budget, by part: `8.1 MiB over budget (board)`.
     pub(crate) fn excess_text(self, spent: Self) -> String {
         let parts = self.excess(spent).parts().into_iter().filter(|(_, bytes)| *bytes > 0);
         let parts: Vec<String> =
@@ -74,7 +75,7 @@ impl Budget {
         parts.join(", ")
     }
 
-    /// Its parts in whole MiB, rounded up, as one writes a budget: `13 MiB (host), 90 MiB (device)`.
+    /// Formats its parts in whole MiB, rounded up, as in a board file: `13 MiB (host), 90 MiB (device)`.
     pub(crate) fn whole_mebibytes(self) -> String {
         let parts = self.parts().into_iter();
         let parts: Vec<String> =

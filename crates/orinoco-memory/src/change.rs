@@ -1,7 +1,7 @@
-//! A change to a running board, admitted at its peak.
+//! Admission of a change to a running board at its peak.
 //!
-//! What is new is built and loaded while what is old still runs, so for a while a board holds both. What stays is held
-//! once.
+//! New parts are built and loaded while old ones still run, so for a while the board holds both. Parts that stay are
+//! held once.
 
 use std::fmt;
 
@@ -12,26 +12,26 @@ use crate::needs::{Domain, Needs};
 use crate::plan::Plan;
 use crate::table::{area_row, table, total_rows};
 
-/// A change from one plan to another: what stays, what is added, what goes.
+/// Change from one plan to another: areas that stay, are added and are removed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlanChange {
-    /// The plan once the change is done.
+    /// Plan after the change.
     pub after: Plan,
-    /// Areas that both plans have.
+    /// Areas in both plans.
     pub kept: Vec<Area>,
     /// Areas to allocate.
     pub added: Vec<Area>,
-    /// Areas to free once what is added has taken over.
+    /// Areas to free once the added ones have taken over.
     pub removed: Vec<Area>,
-    /// Bytes that building takes until the change is done, by domain.
+    /// Bytes that building uses until the change is done, by domain.
     pub building: Vec<(Domain, u64)>,
 }
 
-/// Admits a change of a running board at its peak: everything that runs, everything that is new, and `building`, which is
-/// what an engine's build takes for itself. The budget is the running plan's.
+/// Admits a change of a running board at its peak: everything that runs, everything new, and `building`, the bytes that
+/// an engine's build uses itself. The budget is that of the running plan.
 ///
-/// An area stays where both plans have one of its kind, domain, name, revision and size. A lane's scratch that must grow
-/// does not stay: no area grows in place. Pure: it allocates nothing and changes nothing.
+/// An area stays where both plans have one of its kind, domain, name, revision and size. A lane's scratch that must
+/// grow does not stay: no area grows in place. Pure: it allocates nothing and changes nothing.
 pub fn admit_change(
     running: &Plan,
     needs: &Needs,
@@ -51,7 +51,7 @@ impl PlanChange {
         Self { after, kept, added, removed, building }
     }
 
-    /// What is held at the peak, by the parts of the budget.
+    /// Returns the memory in use at the peak, by the parts of the budget.
     pub fn peak(&self) -> Budget {
         let areas = [&self.kept, &self.added, &self.removed].into_iter().flatten();
         let areas = areas.map(|area| (area.domain, area.bytes));
@@ -59,7 +59,7 @@ impl PlanChange {
     }
 }
 
-/// Whether an area of one plan can go on as an area of another.
+/// Whether an area of one plan can be reused as an area of another.
 fn is_same(left: &Area, right: &Area) -> bool {
     let key = |area: &Area| (area.kind, area.domain, area.bytes);
     key(left) == key(right) && left.name == right.name && left.revision == right.revision
@@ -82,13 +82,13 @@ impl fmt::Display for PlanChange {
     }
 }
 
-/// Why a change is not admitted.
+/// Reason why a change is not admitted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ChangeRefused {
-    /// The needs do not fit the budget, with or without what runs now.
+    /// The needs do not fit the budget, with or without the running board.
     #[error(transparent)]
     Needs(Box<Refused>),
-    /// They fit, but not in addition to what runs now.
+    /// The needs fit, but not in addition to the running board.
     #[error("{}", peak_text(.0))]
     Peak(Box<PlanChange>),
 }

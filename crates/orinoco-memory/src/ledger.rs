@@ -1,5 +1,6 @@
-//! Which bytes of an area are whose. Offsets only: the books lie outside the memory that they are about, so an engine
-//! that writes past its range cannot damage them, and giving pages back to the system cannot lose them.
+//! Ledger of an area: the allocated ranges and their owners. It has only offsets and lies outside the memory it
+//! describes, so an engine that writes past its range cannot damage it, and returning pages to the system cannot lose
+//! it.
 
 use std::alloc::Layout;
 use std::collections::HashMap;
@@ -7,15 +8,16 @@ use std::ops::Range;
 
 use range_alloc::RangeAllocator;
 
-/// Ranges start and end on multiples of this: a cache line, and what ONNX Runtime's CPU kernels want (AVX-512).
+/// Alignment of the start and end of ranges: a cache line, and the alignment that ONNX Runtime's CPU kernels need
+/// (AVX-512).
 const GRANULE_BYTES: usize = 64;
 
-/// On whose account an arena allocates.
+/// Owner of allocations: the account to which an arena adds them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Owner(u16);
 
 impl Owner {
-    /// Nobody in particular: the owner of a new arena's first allocations.
+    /// Owner of allocations for no particular model: the first one of a new arena.
     pub const NOBODY: Self = Self(0);
 
     fn index(self) -> usize {
@@ -23,33 +25,33 @@ impl Owner {
     }
 }
 
-/// What an arena, or one owner in it, has done. Bytes are those of whole granules of 64.
+/// Usage of an arena, or of one owner in it. Bytes are those of whole granules of 64.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// Bytes held now.
+    /// Bytes allocated now.
     pub in_use_bytes: usize,
-    /// The most bytes held at one time.
+    /// Maximum number of bytes allocated at one time.
     pub high_water_bytes: usize,
-    /// The furthest end of a range that was ever handed out. An arena of exactly this size serves the same requests: it
-    /// is what a plan must give, fragmentation included.
+    /// Furthest end of a range that was ever allocated. An arena of exactly this size serves the same requests, so a
+    /// plan must give this size, which includes fragmentation.
     pub reach_bytes: usize,
-    /// Ranges held now.
+    /// Ranges allocated now.
     pub held: usize,
-    /// Ranges handed out.
+    /// Ranges allocated so far.
     pub allocations: u64,
     /// Requests that did not fit.
     pub refused: u64,
 }
 
-/// The books of one area of memory, wherever that lies: an arena of the host's, or a GPU's.
+/// Ledger of one memory area, on the host (an arena) or on a GPU.
 #[derive(Debug)]
 pub struct Ledger {
     capacity: usize,
     align_max: usize,
-    /// Free ranges of a line that has no end. A range is taken where it fits best and refused when it ends past the
-    /// capacity. So placing does not depend on the capacity, which makes `reach_bytes` mean what it says.
+    /// Free ranges of a line without an end. A range is placed where it fits best, and refused when it ends beyond the
+    /// capacity. So places do not depend on the capacity, and `reach_bytes` is exact.
     line: RangeAllocator<usize>,
-    held: HashMap<usize, Held>,
+    held: HashMap<usize, HeldRange>,
     total: Usage,
     owners: Vec<(String, Usage)>,
     current: Owner,
@@ -57,17 +59,17 @@ pub struct Ledger {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Held {
+struct HeldRange {
     bytes: usize,
     owner: Owner,
 }
 
-/// Entries that the table of held ranges has room for from the start: about twice what the models measured hold at one
-/// time, so that a run does not grow it.
+/// Initial capacity of the table of allocated ranges: about twice as many as the measured models hold at one time, so
+/// that a run does not grow it.
 const HELD_EXPECTED: usize = 256;
 
 impl Ledger {
-    /// Books for `capacity` bytes, whose start is aligned to `align_max`.
+    /// Creates a ledger of `capacity` bytes, whose start is aligned to `align_max`.
     pub fn new(capacity: usize, align_max: usize) -> Self {
         Self {
             capacity,
@@ -81,7 +83,7 @@ impl Ledger {
         }
     }
 
-    /// Where a range for `layout` starts; `None` when it does not fit.
+    /// Allocates a range for `layout` and returns its start; `None` when it does not fit.
     pub fn take(&mut self, layout: Layout) -> Option<usize> {
         let range = self.place(layout);
         let of_owner = &mut self.owners[self.current.index()].1;
@@ -89,15 +91,15 @@ impl Ledger {
             usage.record(range.as_ref());
         }
         let range = range?;
-        self.held.insert(range.start, Held { bytes: range.len(), owner: self.current });
+        self.held.insert(range.start, HeldRange { bytes: range.len(), owner: self.current });
         Some(range.start)
     }
 
-    /// Takes back the range that starts at `offset`. False when none does, which is counted.
+    /// Frees the range that starts at `offset`. Returns false, and counts it, when no allocated range starts there.
     #[must_use]
-    pub fn give_back(&mut self, offset: Option<usize>) -> bool {
+    pub fn release(&mut self, offset: Option<usize>) -> bool {
         let held = offset.and_then(|offset| Some((offset, self.held.remove(&offset)?)));
-        let Some((offset, Held { bytes, owner })) = held else {
+        let Some((offset, HeldRange { bytes, owner })) = held else {
             self.not_held += 1;
             return false;
         };
@@ -109,7 +111,7 @@ impl Ledger {
         true
     }
 
-    /// The owner of that name, new if there was none.
+    /// Returns the owner with this name, and creates it when the name is new.
     pub fn owner(&mut self, name: &str) -> Owner {
         let known = self.owners.iter().position(|(known, _)| known == name);
         let index = known.unwrap_or_else(|| {
@@ -119,28 +121,28 @@ impl Ledger {
         Owner(u16::try_from(index).expect("a board has far fewer than 65536 models"))
     }
 
-    /// From now on `owner` allocates. Gives the one before.
+    /// Accounts all later requests to `owner`. Returns the previous owner.
     pub fn set_owner(&mut self, owner: Owner) -> Owner {
         assert!(owner.index() < self.owners.len(), "{owner:?} of {} owners", self.owners.len());
         std::mem::replace(&mut self.current, owner)
     }
 
-    /// What all owners did together.
+    /// Returns the usage of all owners together.
     pub fn total(&self) -> Usage {
         self.total
     }
 
-    /// Every owner by name, in the order in which they were named.
+    /// Returns every owner's name and usage, in the order in which they were created.
     pub fn owners(&self) -> &[(String, Usage)] {
         &self.owners
     }
 
-    /// Returns of what was not held.
+    /// Returns the number of frees of ranges that were not allocated.
     pub fn not_held(&self) -> u64 {
         self.not_held
     }
 
-    /// Every whole unit of `unit_bytes` that nobody holds a byte of, as ranges in order.
+    /// Iterates over the whole units of `unit_bytes` without an allocated byte, as ranges in order.
     pub(crate) fn free_units(&self, unit_bytes: usize) -> impl Iterator<Item = Range<usize>> {
         let end = self.capacity..self.capacity;
         let mut free_from = 0;
@@ -156,7 +158,7 @@ impl Ledger {
     }
 
     fn place(&mut self, layout: Layout) -> Option<Range<usize>> {
-        // A range of nothing still has an address of its own. No overflow: a layout is at most `isize::MAX` bytes.
+        // An empty range still has an address of its own. No overflow: a layout is at most `isize::MAX` bytes.
         let bytes = layout.size().max(1).next_multiple_of(GRANULE_BYTES);
         if bytes > self.capacity || layout.align() > self.align_max {
             return None;
@@ -171,7 +173,7 @@ impl Ledger {
 }
 
 impl Usage {
-    /// Counts a request and the range it got.
+    /// Counts a request and the range that it got.
     fn record(&mut self, range: Option<&Range<usize>>) {
         let Some(range) = range else {
             self.refused += 1;

@@ -1,21 +1,23 @@
-//! What models and streams need, checked once: names are unique, lanes exist, sums cannot overflow.
+//! Memory needs of models and streams, checked once: names are unique, lanes exist, sums cannot overflow.
 
 use std::fmt;
 
 use orinoco_core::MemoryDomain;
 
-/// Bytes of a page. Every area of a plan fills whole ones, since each becomes a mapping of its own. Jetson's kernels, and
-/// those of x86_64, have pages of 4 KiB.
+/// Size of a page, in bytes. Every area of a plan has whole pages, because each becomes a mapping of its own. The
+/// kernels of Jetson boards and of x86_64 have pages of 4 KiB.
 pub const PAGE_BYTES: u64 = 4096;
 
-/// What tensors and frames are counted in: a cache line, or an AVX-512 register.
+/// Granularity of tensors and frames, in bytes: a cache line, or an AVX-512 register.
 pub const ALIGN_BYTES: u64 = 64;
 const _: () = assert!(PAGE_BYTES.is_multiple_of(ALIGN_BYTES));
 
-/// The most that all needs may sum up to: 256 TiB, what a process can address. It keeps every sum of a plan in 64 bits.
+/// Maximum sum of all needs: 256 TiB, which is the address space of a process. It keeps every sum of a plan within 64
+/// bits.
 pub const BYTES_MAX: u64 = 1 << 48;
 
-/// Whose memory it is. A dma-buf has no place here: its driver owns it, and a plan only what we allocate.
+/// Memory domain of an area. There is none for a dma-buf: its driver owns it, and a plan only has memory that Orinoco
+/// allocates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Domain {
     /// Ordinary pageable host memory.
@@ -27,10 +29,10 @@ pub enum Domain {
 }
 
 impl Domain {
-    /// Every domain, in the order in which plans list them.
+    /// All domains, in the order in which plans list them.
     pub const ALL: [Self; 3] = [Self::Host, Self::Pinned, Self::Device];
 
-    /// The name in tables.
+    /// Returns the name in tables.
     pub fn name(self) -> &'static str {
         match self {
             Self::Host => "host",
@@ -39,7 +41,7 @@ impl Domain {
         }
     }
 
-    /// The domain of a frame's memory; `None` for memory that its driver owns.
+    /// Returns the domain of a frame's memory; `None` for memory that its driver owns.
     pub fn of(memory: MemoryDomain) -> Option<Self> {
         match memory {
             MemoryDomain::Host => Some(Self::Host),
@@ -50,18 +52,18 @@ impl Domain {
     }
 }
 
-/// Bytes that grow with the batch.
+/// Size that grows with the batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Scaled {
-    /// Bytes whatever the batch. What was measured at one batch only belongs here: it holds for that batch and all
-    /// smaller ones.
+pub struct BytesPerBatch {
+    /// Bytes at any batch size. A size that was measured at one batch only belongs here: it holds for that batch and
+    /// all smaller ones.
     pub fixed_bytes: u64,
     /// Bytes for each item of the batch.
     pub item_bytes: u64,
 }
 
-impl Scaled {
-    /// Bytes for `batch` items.
+impl BytesPerBatch {
+    /// Returns the bytes for `batch` items.
     pub(crate) fn at(self, batch: u32) -> u64 {
         self.fixed_bytes + self.item_bytes * u64::from(batch)
     }
@@ -71,109 +73,112 @@ impl Scaled {
     }
 }
 
-/// An input or output that a model is bound to.
+/// Memory of an input or output that a model is bound to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TensorNeeds {
-    /// The name in the model.
+    /// Name in the model's graph.
     pub name: String,
-    /// Its bytes. A tensor without a batch axis has fixed ones only.
-    pub bytes: Scaled,
+    /// Size in bytes. A tensor without a batch axis has only fixed bytes.
+    pub bytes: BytesPerBatch,
 }
 
-/// What a model needs, bound to one lane and one batch.
+/// Memory needs of a model, bound to one lane and one batch size.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModelNeeds {
-    /// The name in the board; unique among models.
+    /// Name in the board; unique among models.
     pub name: String,
-    /// Which model is behind the name. Models of one name and revision are the same one: a change keeps its memory.
+    /// Revision of the model behind the name. Models of one name and revision are the same, so a change keeps their
+    /// memory.
     pub revision: String,
-    /// The engine that said so, or on which it was measured.
+    /// Engine that reported the sizes, or on which they were measured.
     pub engine: String,
-    /// The lane that replays it.
+    /// Lane that executes the model.
     pub lane: usize,
-    /// Where its scratch lies.
+    /// Memory domain of the scratch.
     pub domain: Domain,
-    /// Where inputs and outputs lie.
+    /// Memory domain of inputs and outputs.
     pub io_domain: Domain,
-    /// Weights, prepacked kernels and whatever else is kept between runs, by where it lies. A model on a GPU takes some of
+    /// Weights, prepacked kernels and other memory that is kept between runs, by domain. A model on a GPU needs some on
     /// the host as well.
     pub weights: Vec<(Domain, u64)>,
-    /// The most that the engine's activations fill at one time. For an engine that allocates from an
+    /// Maximum memory of the engine's activations at one time. For an engine that allocates from an
     /// [`Arena`](crate::Arena): the arena's reach, [`Usage::reach_bytes`](crate::Usage::reach_bytes).
-    pub scratch: Scaled,
+    pub scratch: BytesPerBatch,
     /// Inputs, then outputs, in the model's order.
     pub tensors: Vec<TensorNeeds>,
-    /// Items in a batch; at least 1.
+    /// Batch size, in items; at least 1.
     pub batch: u32,
 }
 
 impl ModelNeeds {
-    /// What is kept between runs in `domain`, in bytes. [`Needs::new`] holds that the sum has room in 64 bits.
+    /// Returns the bytes kept between runs in `domain`. [`Needs::new`] guarantees that the sum fits 64 bits.
     pub(crate) fn weights_bytes(&self, domain: Domain) -> u64 {
         self.weights.iter().filter(|(theirs, _)| *theirs == domain).map(|(_, bytes)| bytes).sum()
     }
 }
 
-/// What a stream needs: what its source allocates.
+/// Memory needs of a stream: the memory that its source allocates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StreamNeeds {
-    /// The name in the board; unique among streams.
+    /// Name in the board; unique among streams.
     pub name: String,
-    /// Which source is behind the name. Streams of one name and revision are the same one: a change keeps its memory.
+    /// Revision of the source behind the name. Streams of one name and revision are the same, so a change keeps their
+    /// memory.
     pub revision: String,
-    /// Where its frames lie.
+    /// Memory domain of the frames.
     pub domain: Domain,
-    /// Frames that may wait in its ring; at least 1.
+    /// Capacity of the ring of waiting frames; at least 1.
     pub queue_frames: u32,
-    /// Slots of its source, with this ring.
+    /// Slots of the source with a ring of this capacity.
     pub slots: u32,
-    /// Slots of those that the source has in addition to the ring's: a shorter ring leaves it no more than its own frames
-    /// and these.
+    /// Slots that the source has in addition to the ring's. With a shorter ring, it has at most that ring's slots and
+    /// these.
     pub extra_slots: u32,
-    /// Bytes of a slot.
+    /// Size of a slot, in bytes.
     pub frame_bytes: u64,
-    /// Bytes of the buffers that a driver allocates for it.
+    /// Size of the buffers that a driver allocates for it, in bytes.
     pub driver_bytes: u64,
-    /// What is allocated for it in addition, of a size that is known only once it runs: `decoder buffers`.
+    /// Memory that is allocated in addition, of a size that is known only when the stream runs, such as `decoder
+    /// buffers`.
     pub uncounted: Vec<String>,
 }
 
 impl StreamNeeds {
-    /// Bytes of all slots.
+    /// Returns the bytes of all slots.
     pub(crate) fn slots_bytes(&self) -> u64 {
         self.frame_bytes.next_multiple_of(ALIGN_BYTES) * u64::from(self.slots)
     }
 }
 
-/// Needs that no plan can be made for.
+/// Needs from which no plan can be made.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NeedsFault {
-    /// Two models of one name.
+    /// Two models have the same name.
     #[error("two models are named `{0}`")]
     ModelTwice(String),
-    /// Two streams of one name.
+    /// Two streams have the same name.
     #[error("two streams are named `{0}`")]
     StreamTwice(String),
-    /// A model on a lane that is not there.
+    /// A model is on a lane that does not exist.
     #[error("model `{model}` is on lane {lane}; the board has {lanes}, counted from 0")]
     NoSuchLane {
-        /// The model.
+        /// Name of the model.
         model: String,
-        /// Its lane, counted from 0.
+        /// Lane of the model, counted from 0.
         lane: usize,
-        /// How many lanes there are.
+        /// Number of lanes.
         lanes: usize,
     },
-    /// A batch without items, or a ring without frames.
+    /// A batch has no items, or a ring has no frames.
     #[error("`{0}` has a batch or ring of 0")]
     Empty(String),
-    /// More than [`BYTES_MAX`].
+    /// The sum is larger than [`BYTES_MAX`].
     #[error("all needs together are more than {BYTES_MAX} bytes")]
     TooLarge,
 }
 
-/// The needs of a board. In one order, whatever order they were given in: models and streams by name, compared byte by
-/// byte; a model's tensors stay in the model's order.
+/// Needs of a board, in one order however they were given: models and streams by name, compared byte by byte; a model's
+/// tensors in the model's order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Needs {
     lanes: usize,
@@ -202,30 +207,30 @@ impl Needs {
         if needs.bytes_bound() > u128::from(BYTES_MAX) { Err(NeedsFault::TooLarge) } else { Ok(needs) }
     }
 
-    /// How many lanes there are.
+    /// Returns the number of lanes.
     pub fn lanes(&self) -> usize {
         self.lanes
     }
 
-    /// The models, by name.
+    /// Returns the models, by name.
     pub fn models(&self) -> &[ModelNeeds] {
         &self.models
     }
 
-    /// The streams, by name.
+    /// Returns the streams, by name.
     pub fn streams(&self) -> &[StreamNeeds] {
         &self.streams
     }
 
-    /// The needs with one model changed; the change keeps its name, and lowers its batch or moves it to another lane
-    /// that exists.
+    /// Returns the needs with one model changed. The change keeps the name, and lowers the batch or moves the model to
+    /// another lane that exists.
     pub(crate) fn with_model(&self, name: &str, change: impl FnOnce(&mut ModelNeeds)) -> Self {
         let mut needs = self.clone();
         change(needs.models.iter_mut().find(|model| model.name == name).expect("a change names a model"));
         needs
     }
 
-    /// The needs with a shorter ring for one stream.
+    /// Returns the needs with a shorter ring for one stream.
     pub(crate) fn with_ring(&self, name: &str, queue_frames: u32) -> Self {
         let mut needs = self.clone();
         let stream = needs.streams.iter_mut().find(|stream| stream.name == name);
@@ -235,15 +240,15 @@ impl Needs {
         needs
     }
 
-    /// The needs without one model.
+    /// Returns the needs without one model.
     pub(crate) fn without_model(&self, name: &str) -> Self {
         let mut needs = self.clone();
         needs.models.retain(|model| model.name != name);
         needs
     }
 
-    /// More than any plan for these needs takes: every scratch counts, though models of a lane share theirs, and every
-    /// share and area is rounded up as if it were alone.
+    /// Returns an upper bound of any plan for these needs: every scratch counts, though models of a lane share theirs,
+    /// and every share and area is rounded up as if it were alone.
     fn bytes_bound(&self) -> u128 {
         let page = u128::from(PAGE_BYTES);
         let models = self.models.iter().map(|model| {

@@ -1,50 +1,50 @@
-//! What everything takes, and what it adds up to.
+//! Memory plan: the areas of all models, lanes and streams, and their sums.
 //!
-//! A plan is a list of areas: for each domain the weights of each model by name, the scratch of each lane, the inputs and
-//! outputs of each model by name, the frames of each stream by name. Names are compared byte by byte. So equal needs give
-//! the same plan in whatever order they came. Where an area lies is decided by whoever maps it.
+//! For each domain, a plan lists the weights of each model by name, the scratch of each lane, the inputs and outputs of
+//! each model by name, and the frames of each stream by name. Names are compared byte by byte. So equal needs give the
+//! same plan, in whatever order they were given. The code that maps an area decides on its address.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
-use crate::area::{Area, Kind, Share};
+use crate::area::{Area, AreaContent, Kind};
 use crate::budget::Budget;
 use crate::needs::{Domain, ModelNeeds, Needs, PAGE_BYTES, StreamNeeds};
 use crate::table::{area_row, table, total_rows};
 
-/// What one model takes.
+/// Planned memory of one model, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ModelBytes {
-    /// Kept between runs, in whole pages.
+    /// Weights and other memory kept between runs, in whole pages.
     pub weights: u64,
-    /// What it uses of its lane's scratch. Models of a lane use the same bytes, so these do not add up.
+    /// Part of its lane's scratch that it uses. Models of a lane use the same bytes, so these do not add up.
     pub scratch: u64,
     /// Inputs and outputs, in whole pages.
     pub io: u64,
 }
 
-/// Memory that no plan can count before it is there: whoever allocates it reports its size only then.
+/// Memory whose size is unknown before it is allocated, so that no plan can count it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Uncounted {
-    /// The stream.
+    /// Name of the stream.
     pub name: String,
-    /// What allocates: `decoder buffers`.
+    /// Kind of memory, such as `decoder buffers`.
     pub what: String,
 }
 
-/// Sizes of everything that a board allocates, as far as they are known before.
+/// Sizes of all memory that a board allocates, as far as they are known in advance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// What it was planned for.
+    /// Budget for which the plan was made.
     pub budget: Budget,
-    /// By domain in the order of [`Domain::ALL`], then by kind, then by lane or name. None is empty.
+    /// Areas by domain in the order of [`Domain::ALL`], then by kind, then by lane or name. None is empty.
     pub areas: Vec<Area>,
-    /// What comes in addition, by stream.
+    /// Memory in addition to the areas, by stream.
     pub uncounted: Vec<Uncounted>,
 }
 
 impl Plan {
-    /// The plan, whether or not it is within the budget.
+    /// Makes the plan, whether or not it is within the budget.
     pub(crate) fn of(needs: &Needs, budget: Budget) -> Self {
         let areas = Domain::ALL.iter().flat_map(|domain| areas_in(*domain, needs));
         let uncounted = needs.streams().iter().flat_map(|stream| {
@@ -54,27 +54,27 @@ impl Plan {
         Self { budget, areas: areas.filter(|area| area.bytes > 0).collect(), uncounted: uncounted.collect() }
     }
 
-    /// What it takes, by the parts of its budget.
+    /// Returns the planned bytes, by the parts of the budget.
     pub fn spent(&self) -> Budget {
         self.budget.sum(self.areas.iter().map(|area| (area.domain, area.bytes)))
     }
 
-    /// Bytes of all domains.
+    /// Returns the bytes of all domains.
     pub fn bytes(&self) -> u64 {
         self.areas.iter().map(|area| area.bytes).sum()
     }
 
-    /// Bytes of one domain.
+    /// Returns the bytes of one domain.
     pub fn domain_bytes(&self, domain: Domain) -> u64 {
         self.areas.iter().filter(|area| area.domain == domain).map(|area| area.bytes).sum()
     }
 
-    /// Bytes of one kind; all kinds together are [`Plan::bytes`].
+    /// Returns the bytes of one kind; all kinds together are [`Plan::bytes`].
     pub fn kind_bytes(&self, kind: Kind) -> u64 {
         self.areas.iter().filter(|area| area.kind == kind).map(|area| area.bytes).sum()
     }
 
-    /// What each model takes, by name.
+    /// Returns the planned memory of each model, by name.
     pub fn models(&self) -> BTreeMap<&str, ModelBytes> {
         let mut models = BTreeMap::<&str, ModelBytes>::new();
         for area in &self.areas {
@@ -92,14 +92,14 @@ impl Plan {
         models
     }
 
-    /// Bytes of each lane's scratch in `domain`. A lane that needs none there is left out.
+    /// Returns the bytes of each lane's scratch in `domain`, without lanes that have none there.
     pub fn lanes(&self, domain: Domain) -> BTreeMap<usize, u64> {
         let in_domain = self.areas.iter().filter(|area| area.domain == domain);
         in_domain.filter_map(|area| Some((area.lane?, area.bytes))).collect()
     }
 }
 
-/// The areas of one domain, empty ones among them.
+/// Iterates over the areas of one domain, including empty ones.
 fn areas_in(domain: Domain, needs: &Needs) -> impl Iterator<Item = Area> {
     let weights = needs.models().iter().map(move |model| weights(domain, model));
     let scratches = (0..needs.lanes()).map(move |lane| scratch(domain, lane, needs));
@@ -109,16 +109,17 @@ fn areas_in(domain: Domain, needs: &Needs) -> impl Iterator<Item = Area> {
 }
 
 fn weights(domain: Domain, model: &ModelNeeds) -> Area {
-    let share = Share { name: model.name.clone(), bytes: model.weights_bytes(domain) };
+    let share = AreaContent { name: model.name.clone(), bytes: model.weights_bytes(domain) };
     area(Kind::Weights, domain, &model.name, of_engine(model), vec![share])
 }
 
-/// The scratch that the models of a lane share: as large as the largest of them needs, since a lane executes one at a time.
+/// Makes the scratch area that the models of a lane share. It is as large as the largest of them needs, because a lane
+/// executes one at a time.
 fn scratch(domain: Domain, lane: usize, needs: &Needs) -> Area {
     let on_lane = needs.models().iter().filter(|model| model.lane == lane && model.domain == domain);
     let shares =
-        on_lane.map(|model| Share { name: model.name.clone(), bytes: model.scratch.at(model.batch) });
-    let shares: Vec<Share> = shares.filter(|share| share.bytes > 0).collect();
+        on_lane.map(|model| AreaContent { name: model.name.clone(), bytes: model.scratch.at(model.batch) });
+    let shares: Vec<AreaContent> = shares.filter(|share| share.bytes > 0).collect();
     let largest = shares.iter().map(|share| share.bytes).max().unwrap_or(0);
     Area {
         name: format!("lane {lane}"),
@@ -132,7 +133,7 @@ fn scratch(domain: Domain, lane: usize, needs: &Needs) -> Area {
 }
 
 fn inputs_and_outputs(model: &ModelNeeds) -> Area {
-    let shares = model.tensors.iter().map(|tensor| Share {
+    let shares = model.tensors.iter().map(|tensor| AreaContent {
         name: format!("{}/{}", model.name, tensor.name),
         bytes: tensor.bytes.at(model.batch),
     });
@@ -140,25 +141,26 @@ fn inputs_and_outputs(model: &ModelNeeds) -> Area {
 }
 
 fn frames(stream: &StreamNeeds) -> Area {
-    let slots = Share { name: stream.name.clone(), bytes: stream.slots_bytes() };
-    let driver = Share { name: format!("{}/driver", stream.name), bytes: stream.driver_bytes };
+    let slots = AreaContent { name: stream.name.clone(), bytes: stream.slots_bytes() };
+    let driver = AreaContent { name: format!("{}/driver", stream.name), bytes: stream.driver_bytes };
     area(Kind::Frames, stream.domain, &stream.name, stream.revision.clone(), vec![slots, driver])
 }
 
-/// The revision of a model's areas: another engine has memory of its own for the same model.
+/// Returns the revision of a model's areas. It includes the engine, because another engine has its own memory for the
+/// same model.
 fn of_engine(model: &ModelNeeds) -> String {
     format!("{} on {}", model.revision, model.engine)
 }
 
-/// An area that is the sum of its shares. A share without bytes is left out.
-fn area(kind: Kind, domain: Domain, name: &str, revision: String, mut shares: Vec<Share>) -> Area {
+/// Makes an area that is the sum of its shares. A share without bytes is left out.
+fn area(kind: Kind, domain: Domain, name: &str, revision: String, mut shares: Vec<AreaContent>) -> Area {
     shares.retain(|share| share.bytes > 0);
-    let bytes = shares.iter().map(Share::counted_bytes).sum::<u64>().next_multiple_of(PAGE_BYTES);
+    let bytes = shares.iter().map(AreaContent::counted_bytes).sum::<u64>().next_multiple_of(PAGE_BYTES);
     Area { name: name.to_owned(), kind, domain, lane: None, revision, bytes, shares }
 }
 
 impl Plan {
-    /// The areas and what is not counted, as rows of a table with the column `BASIS`.
+    /// Returns the areas and the uncounted memory as rows of a table with the column `BASIS`.
     pub(crate) fn rows(&self) -> impl Iterator<Item = Vec<String>> {
         let areas = self.areas.iter().map(|area| {
             let mut row = area_row(area);
@@ -174,7 +176,7 @@ impl Plan {
     }
 }
 
-/// The heading of the last column of [`Plan::rows`].
+/// Heading of the last column of [`Plan::rows`].
 pub(crate) const BASIS: &str = "BASIS";
 
 impl fmt::Display for Plan {

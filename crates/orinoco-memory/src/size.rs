@@ -2,24 +2,24 @@
 
 use std::fmt;
 
-/// Text that is no size.
+/// Reason why a text is not a size.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SizeError {
-    /// There is no number, or more than a number and a unit.
+    /// The text has no number, or more than a number and a unit.
     #[error("`{0}` is no size: write a number with a unit (3 GiB, 512 MiB, 1.5 GB), or a number of bytes")]
     Malformed(String),
-    /// `G` is 1000³ to some and 1024³ to others.
+    /// The unit is ambiguous: `G` may mean 1000³ or 1024³.
     #[error(
         "`{0}` may mean powers of 1000 or of 1024: write B at the end for 1000 (3 GB), iB for 1024 (3 GiB)"
     )]
     Ambiguous(String),
-    /// More than 64 bits hold.
+    /// The size does not fit 64 bits.
     #[error("`{0}` is more than any board has")]
     TooLarge(String),
 }
 
-/// Bytes in `3 GiB`, `512 MiB`, `1.5 GB` or `1500000000`. Upper and lower case are one, `_` may group digits, and a
-/// fraction is rounded to whole bytes.
+/// Parses a size such as `3 GiB`, `512 MiB`, `1.5 GB` or `1500000000`, in bytes. Case does not matter, `_` may group
+/// digits, and a fraction is rounded to whole bytes.
 pub fn parse_size(text: &str) -> Result<u64, SizeError> {
     let ambiguous = |last: char| matches!(last.to_ascii_lowercase(), 'k' | 'm' | 'g' | 't' | 'p' | 'e' | 'i');
     match parse_size::parse_size(text) {
@@ -30,13 +30,13 @@ pub fn parse_size(text: &str) -> Result<u64, SizeError> {
     }
 }
 
-/// Bytes, shown as MiB with one decimal.
+/// Number of bytes, displayed as MiB with one decimal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Mib(pub u64);
 
 impl fmt::Display for Mib {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Tenths are rounded in whole numbers: no budget loses its last digit to a float.
+        // Tenths are rounded in whole numbers, because a float could lose the last digit of a budget.
         let tenths = (u128::from(self.0) * 10 + (1 << 19)) >> 20;
         f.pad(&format!("{}.{}", tenths / 10, tenths % 10))
     }

@@ -1,8 +1,8 @@
-//! The smallest single change to a board's needs that fits its budget.
+//! Search for the smallest single change that makes a board's needs fit its budget.
 //!
-//! Changes are ordered by harm. A shorter ring costs frames in a burst, and computes the same as before. A smaller batch
-//! costs throughput. A model on a busier lane makes every model there wait. A model left out is missing. The first kind
-//! that has a change which fits is the one suggested, and of that kind the smallest.
+//! Changes are ordered by harm. A shorter ring costs frames in a burst; results stay the same. A smaller batch costs
+//! throughput. A model on a busier lane makes every model there wait. A removed model is missing. The suggestion is of
+//! the first kind that has a change which fits, and of that kind the smallest.
 
 use std::cmp::Reverse;
 use std::fmt;
@@ -13,48 +13,48 @@ use crate::budget::Budget;
 use crate::needs::Needs;
 use crate::plan::Plan;
 
-/// The shortest ring that is suggested: one frame is filled while another is read.
+/// Minimum capacity of a ring that is suggested: one frame is filled while another is read.
 pub const FRAMES_MIN: u32 = 2;
 
-/// One change to the needs of a board.
+/// Single change to the needs of a board.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// A shorter ring.
+    /// Shortens the ring of a stream.
     Frames {
-        /// The stream.
+        /// Name of the stream.
         stream: String,
-        /// Frames that may wait now.
+        /// Capacity of the ring now, in frames.
         from: u32,
-        /// Frames that would fit: the most that do.
+        /// Largest capacity that fits, in frames.
         to: u32,
     },
-    /// A smaller batch.
+    /// Reduces the batch size of a model.
     Batch {
-        /// The model.
+        /// Name of the model.
         model: String,
-        /// Items now.
+        /// Batch size now.
         from: u32,
-        /// Items that would fit: the most that do.
+        /// Largest batch size that fits.
         to: u32,
     },
-    /// Another lane, whose scratch it shares.
+    /// Moves a model to another lane, whose scratch it then shares.
     Lane {
-        /// The model.
+        /// Name of the model.
         model: String,
-        /// Its lane now.
+        /// Lane of the model now.
         from: usize,
-        /// The lane it would share.
+        /// Lane that it would share.
         to: usize,
     },
-    /// One model fewer.
+    /// Removes a model.
     Drop {
-        /// The model.
+        /// Name of the model.
         model: String,
     },
 }
 
 impl Change {
-    /// The needs after the change, which must be one of theirs.
+    /// Returns the needs after the change. The names in the change must exist in them.
     pub fn apply(&self, needs: &Needs) -> Needs {
         match self {
             Self::Frames { stream, to, .. } => needs.with_ring(stream, *to),
@@ -79,21 +79,21 @@ impl fmt::Display for Change {
                 write!(f, "run model `{model}` with a batch of {to} instead of {from}")
             }
             Self::Lane { model, from, to } => write!(f, "move model `{model}` from lane {from} to lane {to}"),
-            Self::Drop { model } => write!(f, "leave out model `{model}`"),
+            Self::Drop { model } => write!(f, "remove model `{model}`"),
         }
     }
 }
 
-/// A change that fits.
+/// Change that fits the budget.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Suggestion {
-    /// The change.
+    /// Suggested change.
     pub change: Change,
-    /// What the plan takes after it.
+    /// Planned bytes after the change.
     pub spent: Budget,
 }
 
-/// The least harmful change that fits.
+/// Returns the least harmful change that fits.
 pub(crate) fn suggest(needs: &Needs, budget: Budget) -> Option<Suggestion> {
     let change = shorter_ring(needs, budget)
         .or_else(|| smaller_batch(needs, budget))
@@ -103,7 +103,7 @@ pub(crate) fn suggest(needs: &Needs, budget: Budget) -> Option<Suggestion> {
     Some(Suggestion { change, spent })
 }
 
-/// The ring that loses the smallest share of its frames; of equal ones the first by name.
+/// Returns the shorter ring that loses the smallest share of its frames; among equal ones the first by name.
 fn shorter_ring(needs: &Needs, budget: Budget) -> Option<Change> {
     let changes = needs.streams().iter().filter_map(|stream| {
         let (stream, from) = (&stream.name, stream.queue_frames);
@@ -114,7 +114,7 @@ fn shorter_ring(needs: &Needs, budget: Budget) -> Option<Change> {
     changes.min_by_key(|(_, lost)| *lost).map(|(change, _)| change)
 }
 
-/// The batch that loses the smallest share of its items; of equal ones the first by name.
+/// Returns the smaller batch that loses the smallest share of its items; among equal ones the first by name.
 fn smaller_batch(needs: &Needs, budget: Budget) -> Option<Change> {
     let changes = needs.models().iter().filter_map(|model| {
         let (model, from) = (&model.name, model.batch);
@@ -125,8 +125,8 @@ fn smaller_batch(needs: &Needs, budget: Budget) -> Option<Change> {
     changes.min_by_key(|(_, lost)| *lost).map(|(change, _)| change)
 }
 
-/// The move to the lane with the fewest models; of equal ones the first by model, then by lane. An empty lane is none:
-/// nothing is shared there.
+/// Returns the move to the lane with the fewest models; among equal ones the first by model, then by lane. Moves to an
+/// empty lane are left out, because nothing is shared there.
 fn busier_lane(needs: &Needs, budget: Budget) -> Option<Change> {
     let on = |lane| needs.models().iter().filter(|model| model.lane == lane).count();
     let changes = needs.models().iter().flat_map(|model| {
@@ -137,12 +137,12 @@ fn busier_lane(needs: &Needs, budget: Budget) -> Option<Change> {
     fitting.min_by_key(|change| if let Change::Lane { to, .. } = change { on(*to) } else { usize::MAX })
 }
 
-/// The model whose absence gives back the fewest bytes; of equal ones the first by name. The only model is never
-/// suggested: a board without models has nothing to do.
+/// Returns the removal that frees the fewest bytes; among equal ones the first by name. The only model is never
+/// suggested, because a board without models has nothing to do.
 fn fewer_models(needs: &Needs, budget: Budget) -> Option<Change> {
     let changes = needs.models().iter().map(|model| Change::Drop { model: model.name.clone() });
     let fitting = changes.filter(|change| needs.models().len() > 1 && fits(needs, budget, change));
-    // The fewest given back leave the most.
+    // The removal that frees the fewest bytes leaves the most.
     fitting.min_by_key(|change| Reverse(Plan::of(&change.apply(needs), budget).bytes()))
 }
 
@@ -150,8 +150,8 @@ fn fits(needs: &Needs, budget: Budget, change: &Change) -> bool {
     budget.covers(Plan::of(&change.apply(needs), budget).spent())
 }
 
-/// The greatest number of the range that fits, where every smaller one fits too: bytes never shrink while a batch or a
-/// ring grows.
+/// Returns the greatest number of the range that fits. Every smaller number fits too, because sizes never shrink when a
+/// batch or a ring grows.
 fn most(range: std::ops::Range<u32>, fits: impl Fn(u32) -> bool) -> Option<u32> {
     if range.is_empty() || !fits(range.start) {
         return None;
@@ -165,7 +165,7 @@ fn most(range: std::ops::Range<u32>, fits: impl Fn(u32) -> bool) -> Option<u32> 
     Some(low)
 }
 
-/// The share lost on the way from `from` to `to`, as a fraction of 2³².
+/// Returns the share lost from `from` to `to`, as a fraction of 2³².
 fn share_lost(from: u32, to: u32) -> u64 {
     (u64::from(from - to) << 32) / u64::from(from)
 }

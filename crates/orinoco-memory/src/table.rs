@@ -1,4 +1,4 @@
-//! Plans, refusals and changes as tables that line up.
+//! Tables of plans, refusals and changes.
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 
@@ -11,7 +11,8 @@ pub(crate) const HEADINGS: [&str; 5] = ["NAME", "KIND", "DOMAIN", "MIB", "BYTES"
 /// Columns of [`HEADINGS`] that hold numbers.
 const NUMBERS: std::ops::Range<usize> = 3..5;
 
-/// An area: name, kind, domain, MiB, bytes. A lane's scratch names the model that is the reason for its size.
+/// Makes the row of an area: name, kind, domain, MiB, bytes. A lane's scratch also shows the model that determines its
+/// size.
 pub(crate) fn area_row(area: &Area) -> Vec<String> {
     let largest = area.shares.iter().max_by_key(|share| share.bytes).filter(|_| area.kind == Kind::Scratch);
     let name = match largest {
@@ -22,7 +23,7 @@ pub(crate) fn area_row(area: &Area) -> Vec<String> {
     vec![name, area.kind.name().to_owned(), area.domain.name().to_owned(), mib, bytes]
 }
 
-/// A row for each part of a budget.
+/// Makes a row for each part of a budget.
 pub(crate) fn total_rows(what: &str, budget: Budget) -> Vec<Vec<String>> {
     let row = |(part, bytes): (&str, u64)| {
         vec![what.to_owned(), String::new(), part.to_owned(), Mib(bytes).to_string(), bytes.to_string()]
@@ -30,7 +31,7 @@ pub(crate) fn total_rows(what: &str, budget: Budget) -> Vec<Vec<String>> {
     budget.parts().into_iter().map(row).collect()
 }
 
-/// Rows below [`HEADINGS`] and one more, numbers to the right, all else to the left.
+/// Formats rows below [`HEADINGS`] and one more heading, with numbers right-aligned and all else left-aligned.
 pub(crate) fn table(last_heading: &str, rows: impl Iterator<Item = Vec<String>>) -> String {
     let mut table = Table::new();
     table.load_preset(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);

@@ -5,15 +5,16 @@ use proptest::prelude::*;
 use proptest::sample::select;
 
 use crate::budget::Budget;
-use crate::needs::{Domain, ModelNeeds, Needs, Scaled, StreamNeeds, TensorNeeds};
+use crate::needs::{BytesPerBatch, Domain, ModelNeeds, Needs, StreamNeeds, TensorNeeds};
 
 pub(crate) const MIB: u64 = 1 << 20;
 
-/// A model on a shared-memory board: weights and scratch in MiB, one picture in and one row of numbers out.
-pub(crate) fn model(name: &str, lane: usize, weights: u64, scratch: Scaled, batch: u32) -> ModelNeeds {
+/// Makes a model on a shared-memory board: weights and scratch in MiB, one image as input and one row of numbers as
+/// output.
+pub(crate) fn model(name: &str, lane: usize, weights: u64, scratch: BytesPerBatch, batch: u32) -> ModelNeeds {
     let tensor = |name: &str, item_bytes| TensorNeeds {
         name: name.to_owned(),
-        bytes: Scaled { fixed_bytes: 0, item_bytes },
+        bytes: BytesPerBatch { fixed_bytes: 0, item_bytes },
     };
     ModelNeeds {
         name: name.to_owned(),
@@ -23,13 +24,16 @@ pub(crate) fn model(name: &str, lane: usize, weights: u64, scratch: Scaled, batc
         domain: Domain::Host,
         io_domain: Domain::Host,
         weights: vec![(Domain::Host, weights * MIB)],
-        scratch: Scaled { fixed_bytes: scratch.fixed_bytes * MIB, item_bytes: scratch.item_bytes * MIB },
+        scratch: BytesPerBatch {
+            fixed_bytes: scratch.fixed_bytes * MIB,
+            item_bytes: scratch.item_bytes * MIB,
+        },
         tensors: vec![tensor("images", 3 * 416 * 416 * 4), tensor("output", 3549 * 85 * 4)],
         batch,
     }
 }
 
-/// A camera in Full HD whose source has as many slots as its ring.
+/// Makes a Full HD camera whose source has as many slots as its ring.
 pub(crate) fn stream(name: &str, queue_frames: u32) -> StreamNeeds {
     StreamNeeds {
         name: name.to_owned(),
@@ -44,15 +48,15 @@ pub(crate) fn stream(name: &str, queue_frames: u32) -> StreamNeeds {
     }
 }
 
-pub(crate) fn fixed(fixed_bytes: u64) -> Scaled {
-    Scaled { fixed_bytes, item_bytes: 0 }
+pub(crate) fn fixed(fixed_bytes: u64) -> BytesPerBatch {
+    BytesPerBatch { fixed_bytes, item_bytes: 0 }
 }
 
-pub(crate) fn per_item(item_bytes: u64) -> Scaled {
-    Scaled { fixed_bytes: 0, item_bytes }
+pub(crate) fn per_item(item_bytes: u64) -> BytesPerBatch {
+    BytesPerBatch { fixed_bytes: 0, item_bytes }
 }
 
-/// Two models that share a lane, one alone, two cameras.
+/// Makes a board of two models that share a lane, one alone on its lane, and two cameras.
 pub(crate) fn board() -> Needs {
     let models = vec![
         model("yolox", 0, 8, per_item(10), 2),
@@ -66,9 +70,9 @@ fn any_domain() -> impl Strategy<Value = Domain> {
     select(&Domain::ALL[..])
 }
 
-fn any_scaled() -> impl Strategy<Value = Scaled> {
+fn any_scaled() -> impl Strategy<Value = BytesPerBatch> {
     (0..3 * MIB, prop_oneof![Just(0), 0..MIB])
-        .prop_map(|(fixed_bytes, item_bytes)| Scaled { fixed_bytes, item_bytes })
+        .prop_map(|(fixed_bytes, item_bytes)| BytesPerBatch { fixed_bytes, item_bytes })
 }
 
 fn any_model(index: usize, lanes: usize) -> impl Strategy<Value = ModelNeeds> {

@@ -1,29 +1,29 @@
-//! A description against its graph: every input gets a shape, or the disagreement a sentence.
+//! Checks a description against its graph: every input gets a shape, and each disagreement becomes a fault.
 
 use orinoco_core::{ColorOrder, Diagnosis, Dim, ElementType, Layout, Resize, TensorDesc, codes, shape_text};
 use orinoco_vision::{Align, Fit, InputSpec, Rounding, heads};
 
 use crate::Model;
-use crate::input::{AudioFeatures, Feed, FeedValue, ModelInput};
+use crate::input::{AudioFeatures, ExtraInput, ExtraInputValue, ModelInput};
 
-/// A model's place in its graph, found by [`Model::bind`].
+/// Inputs, outputs and shapes of a model in its graph, found by [`Model::bind`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Binding {
     /// Index of the main input.
     pub input: usize,
-    /// Every input's shape for the batch asked for.
+    /// Shape of every input for the requested batch size.
     pub shapes: Vec<Vec<usize>>,
-    /// Pictures in one run: the batch asked for, or what the graph fixes.
+    /// Batch size of one run, in images: the requested one, or the graph's if it is fixed.
     pub batch: usize,
-    /// For each of the model's feeds the index of its input.
-    pub feeds: Vec<usize>,
-    /// For each of the model's feeds the output that goes back into it.
+    /// Index of the input of each of the model's feeds.
+    pub extra_inputs: Vec<usize>,
+    /// Index of the output that each of the model's feeds reads (implicit state); `None` for a constant.
     pub states: Vec<Option<usize>>,
 }
 
 impl Model {
-    /// Checks the description against the graph, and fixes every shape for `batch` pictures (or for as many as the graph
-    /// fixes).
+    /// Checks the description against the graph, and fixes every shape for `batch` images (or for the graph's own batch
+    /// size, if it is fixed).
     pub fn bind(
         &self,
         inputs: &[TensorDesc],
@@ -38,7 +38,7 @@ impl Model {
             return Err(self.disagrees(format!("its input is {main}, where `dtype` promises {promised}")));
         }
         let batch = match (main.shape.len(), main.shape.first()) {
-            // A picture without an axis for the batch.
+            // The input is an image without a batch axis.
             (3, _) if self.input.image().is_some() => 1,
             (_, Some(Dim::Fixed(fixed))) => *fixed,
             _ => batch,
@@ -60,14 +60,14 @@ impl Model {
             input: index,
             shapes: vec![Vec::new(); inputs.len()],
             batch,
-            feeds: Vec::with_capacity(self.feeds.len()),
-            states: Vec::with_capacity(self.feeds.len()),
+            extra_inputs: Vec::with_capacity(self.extra_inputs.len()),
+            states: Vec::with_capacity(self.extra_inputs.len()),
         };
         binding.shapes[index] = wanted;
-        for feed in &self.feeds {
-            let (place, shape, state) = self.bind_feed(feed, inputs, outputs, batch)?;
+        for extra_input in &self.extra_inputs {
+            let (place, shape, state) = self.bind_extra_input(extra_input, inputs, outputs, batch)?;
             binding.shapes[place] = shape;
-            binding.feeds.push(place);
+            binding.extra_inputs.push(place);
             binding.states.push(state);
         }
         heads::build(&self.head, &self.head_input(), &self.declared(outputs))
@@ -75,7 +75,8 @@ impl Model {
         Ok(binding)
     }
 
-    /// The picture that the head's boxes lie in. Sound has none; a head that needs one will say so.
+    /// Returns the image in whose coordinates the head's boxes are. A model of sound gets a placeholder; a head that
+    /// needs an image rejects it.
     pub fn head_input(&self) -> InputSpec {
         self.input.image().cloned().unwrap_or(InputSpec {
             layout: Layout::Nchw,
@@ -92,19 +93,21 @@ impl Model {
         })
     }
 
-    /// The outputs that the head reads: those that are not fed back.
+    /// Returns the outputs that the head reads: those that are not fed back as state.
     pub(crate) fn declared(&self, outputs: &[TensorDesc]) -> Vec<TensorDesc> {
         outputs.iter().filter(|output| !self.is_state(&output.name)).cloned().collect()
     }
 
-    /// Whether what it gives depends on what it was given before.
+    /// Whether results depend on earlier inputs, because an output is fed back.
     pub fn has_state(&self) -> bool {
-        self.feeds.iter().any(|feed| matches!(feed.value, FeedValue::State(_)))
+        self.extra_inputs.iter().any(|extra_input| matches!(extra_input.value, ExtraInputValue::State(_)))
     }
 
     /// Whether the output `name` is fed back into an input.
     pub fn is_state(&self, name: &str) -> bool {
-        self.feeds.iter().any(|feed| matches!(&feed.value, FeedValue::State(output) if output == name))
+        self.extra_inputs
+            .iter()
+            .any(|extra_input| matches!(&extra_input.value, ExtraInputValue::State(output) if output == name))
     }
 
     fn main_shape(&self, main: &TensorDesc, batch: usize) -> Vec<usize> {
@@ -123,42 +126,46 @@ impl Model {
         }
     }
 
-    fn bind_feed(
+    fn bind_extra_input(
         &self,
-        feed: &Feed,
+        extra_input: &ExtraInput,
         inputs: &[TensorDesc],
         outputs: &[TensorDesc],
         batch: usize,
     ) -> Result<(usize, Vec<usize>, Option<usize>), Diagnosis> {
-        let place = find(inputs, &feed.input).ok_or_else(|| {
-            self.disagrees(format!("it has no input `{}`; its inputs are {}", feed.input, names(inputs)))
+        let place = find(inputs, &extra_input.input).ok_or_else(|| {
+            self.disagrees(format!(
+                "it has no input `{}`; its inputs are {}",
+                extra_input.input,
+                names(inputs)
+            ))
         })?;
         let input = &inputs[place];
         let open = input.shape.iter().enumerate().map(|(axis, dim)| match dim {
             Dim::Fixed(size) => Some(*size),
-            // The first axis is the batch, unless the description gives a shape.
-            Dim::Dynamic if feed.shape.is_empty() && axis == 0 => Some(batch),
-            Dim::Dynamic => feed.shape.get(axis).copied(),
+            // The first axis is the batch, unless the description has a shape.
+            Dim::Dynamic if extra_input.shape.is_empty() && axis == 0 => Some(batch),
+            Dim::Dynamic => extra_input.shape.get(axis).copied(),
         });
-        let agrees = feed.shape.is_empty()
-            || (feed.shape.len() == input.shape.len()
-                && input.shape.iter().zip(&feed.shape).all(|(axis, size)| axis.accepts(*size)));
+        let agrees = extra_input.shape.is_empty()
+            || (extra_input.shape.len() == input.shape.len()
+                && input.shape.iter().zip(&extra_input.shape).all(|(axis, size)| axis.accepts(*size)));
         let shape = open.collect::<Option<Vec<usize>>>().filter(|_| agrees).ok_or_else(|| {
-            let given = &feed.shape;
+            let given = &extra_input.shape;
             self.disagrees(format!(
                 "its input is {input}, which the shape {given:?} of the description does not fix"
             ))
         })?;
         let elements: usize = shape.iter().product();
-        match &feed.value {
-            FeedValue::Constant(values) if values.len() != 1 && values.len() != elements => Err(self
+        match &extra_input.value {
+            ExtraInputValue::Constant(values) if values.len() != 1 && values.len() != elements => Err(self
                 .disagrees(format!(
                     "its input `{}` takes {elements} numbers, and the description gives {}",
-                    feed.input,
+                    extra_input.input,
                     values.len()
                 ))),
-            FeedValue::Constant(_) => Ok((place, shape, None)),
-            FeedValue::State(output) => {
+            ExtraInputValue::Constant(_) => Ok((place, shape, None)),
+            ExtraInputValue::State(output) => {
                 let state = find(outputs, output).ok_or_else(|| {
                     self.disagrees(format!("it has no output `{output}`; its outputs are {}", names(outputs)))
                 })?;
@@ -167,9 +174,10 @@ impl Model {
         }
     }
 
-    /// The main input: the one named, else the one that no feed fills.
+    /// Returns the index of the main input: the one that the description names, else the one that no feed fills.
     fn find_input(&self, inputs: &[TensorDesc]) -> Result<usize, Diagnosis> {
-        let fed = |input: &TensorDesc| self.feeds.iter().any(|feed| feed.input == input.name);
+        let fed =
+            |input: &TensorDesc| self.extra_inputs.iter().any(|extra_input| extra_input.input == input.name);
         let free: Vec<usize> = (0..inputs.len()).filter(|index| !fed(&inputs[*index])).collect();
         let named = self.input_name.as_ref().map(|name| {
             find(inputs, name).ok_or_else(|| {

@@ -1,4 +1,4 @@
-//! Faults of a model file that need no engine to be found.
+//! Checks of a model file that need no engine.
 
 use std::io::Read;
 use std::path::Path;
@@ -8,14 +8,14 @@ use orinoco_core::{Diagnosis, WithSubject, codes};
 use crate::files::weight_files;
 use crate::onnx::ONNX;
 
-/// A file that is no model, or a damaged one. `cause` is a short sentence.
+/// Makes the fault of a file that is not a model or is damaged. `cause` is a short sentence.
 pub fn unreadable(file: &Path, cause: &str) -> Diagnosis {
     let next = "compare its size and sha256 with the original";
     Diagnosis::new(&codes::MODEL_PARSE, file.display(), cause, next)
 }
 
-/// Finds the faults of a model file that engines report badly: not there, no file, empty, never fetched from Git LFS, or
-/// with weights in another file that is not there.
+/// Finds the faults of a model file that engines report badly: it is missing, not a file, empty, or was never fetched
+/// from Git LFS; or a file with its weights is missing.
 pub fn check_file(file: &Path) -> Result<(), Diagnosis> {
     const LFS: &[u8] = b"version https://git-lfs";
     let opened = ONNX.open(file)?;
@@ -34,7 +34,7 @@ pub fn check_file(file: &Path) -> Result<(), Diagnosis> {
     }
 }
 
-/// Finds weights in other files that are not there.
+/// Checks that the files with external weights exist.
 fn check_external(file: &Path) -> Result<(), Diagnosis> {
     for path in weight_files(file) {
         let metadata = std::fs::metadata(&path);

@@ -1,4 +1,4 @@
-//! `model.toml` into a checked model.
+//! Reads a `model.toml` into a checked model.
 
 use std::path::{Path, PathBuf};
 
@@ -6,55 +6,55 @@ use orinoco_config::{Document, Faults, Vars};
 use orinoco_core::ElementType;
 use orinoco_vision::HeadSpec;
 
-use crate::input::{Feed, ModelInput, Quantization, read_feeds, read_input};
+use crate::input::{ExtraInput, ModelInput, Quantization, read_extra_inputs, read_input};
 use crate::output::read_output;
 
-/// A model as its description says it is.
+/// Model as its description defines it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Model {
-    /// Its name.
+    /// Name of the model.
     pub name: String,
-    /// What it is, in a sentence.
+    /// Purpose of the model, in a sentence.
     pub description: String,
     /// SPDX licence expression.
     pub license: String,
-    /// The ONNX file.
+    /// Path of the ONNX file.
     pub file: PathBuf,
-    /// The file's SHA-256 in hex, where the description gives it.
+    /// SHA-256 of the file in hex, where the description has it.
     pub sha256: Option<String>,
-    /// The graph's main input; its only one, beside `feeds`, when not given.
+    /// Name of the graph's main input; `None` where it is the only one apart from `extra_inputs`.
     pub input_name: Option<String>,
-    /// The main input's type, where the description promises one.
+    /// Element type of the main input, where the description requires one.
     pub input_element: Option<ElementType>,
-    /// What the main input wants.
+    /// Format of the main input.
     pub input: ModelInput,
-    /// How numbers are written into an integer input; as they are when not given.
+    /// Quantization of an integer input; `None` writes numbers unchanged.
     pub input_quantization: Option<Quantization>,
-    /// What goes into the other inputs.
-    pub feeds: Vec<Feed>,
-    /// How to read the outputs.
+    /// Values for the other inputs.
+    pub extra_inputs: Vec<ExtraInput>,
+    /// Head that decodes the outputs.
     pub head: HeadSpec,
-    /// How to read integer outputs; as they are when not given.
+    /// Quantization of integer outputs; `None` reads numbers unchanged.
     pub output_quantization: Option<Quantization>,
-    /// Class names by index; classes beyond are called `class N`.
+    /// Names of the classes, by index; classes beyond are called `class N`.
     pub labels: Vec<String>,
-    /// The description's file; `None` when it was guessed from the graph.
+    /// Path of the description; `None` where it was guessed from the graph.
     pub described_by: Option<PathBuf>,
-    /// What of a guess the graph does not prove.
-    pub unsure: Vec<Unsure>,
+    /// Keys of a guess that the graph does not confirm.
+    pub unsure: Vec<UncertainKey>,
 }
 
-/// A key of a guessed description that may be wrong.
+/// Key of a guessed description that may be wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Unsure {
-    /// The key. Of a key that `[input]` has as well, that of `[output]` is `output.KEY`.
+pub struct UncertainKey {
+    /// Name of the key. If `[input]` has a key of the same name, the one of `[output]` is `output.KEY`.
     pub key: &'static str,
-    /// Why the graph does not prove it.
+    /// Reason why the graph does not confirm it.
     pub why: &'static str,
 }
 
 impl Model {
-    /// Reads a description. `locate` finds the files it names: `(as written, beside the description)` to a path.
+    /// Reads a description. `locate` finds the files it names: (name as written, folder of the description) to a path.
     pub(crate) fn read(
         path: &Path,
         version_file: Option<PathBuf>,
@@ -76,7 +76,7 @@ impl Model {
             }
         };
         let mut input = read_input(top.table("input"));
-        let feeds = read_feeds(&top);
+        let extra_inputs = read_extra_inputs(&top);
         let (head, output_quantization, labels) = read_output(top.table("output"), locate);
         top.finish();
         if let ModelInput::Image(image) = &mut input.input
@@ -94,7 +94,7 @@ impl Model {
             input_element: input.element,
             input: input.input,
             input_quantization: input.quantization,
-            feeds,
+            extra_inputs,
             head,
             output_quantization,
             labels,
@@ -104,7 +104,7 @@ impl Model {
         doc.finish(model)
     }
 
-    /// The name of class `class_id`.
+    /// Returns the name of class `class_id`.
     pub fn label(&self, class_id: u32) -> &str {
         self.labels.get(class_id as usize).map_or("?", String::as_str)
     }
@@ -116,7 +116,7 @@ mod tests {
 
     use super::*;
 
-    /// What a letterboxing description of `head` says of whole pixels, with `line` in its `[input]`.
+    /// Reads a description of `head` with letterbox and with `line` in its `[input]`.
     fn read(head: &str, line: &str) -> Result<Model, Faults> {
         let dir = tempfile::tempdir().expect("temporary folder");
         let path = dir.path().join("model.toml");
@@ -133,7 +133,7 @@ mod tests {
         let check = |head: &str, line: &str, expected: Rounding| {
             let model = read(head, line).expect("it is whole");
             assert_eq!(model.input.image().map(|image| image.rounding), Some(expected), "{head} {line}");
-            // What is written says the same.
+            // The written description has the same rounding.
             let written = model.to_toml();
             let line = written.lines().find(|line| line.starts_with("rounding")).unwrap_or_default();
             let again = read(head, line).expect("what is written is read");

@@ -1,4 +1,4 @@
-//! The files that a model is read from, so that no output is written over one of them.
+//! Files from which a model is read, so that no output is written over one of them.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -12,14 +12,14 @@ use crate::onnx::ONNX;
 use crate::protobuf::Fields;
 use crate::repository::{Repository, newest_version};
 
-/// Messages in one another: a graph in an attribute of a node of a graph. A file that nests deeper is not looked into.
+/// Maximum nesting of messages: a graph in an attribute of a node of a graph. A file that nests deeper is not searched.
 const DEPTH_MAX: usize = 64;
-/// Longest name of a file with weights.
+/// Maximum length of the name of a file with weights, in bytes.
 const NAME_BYTES_MAX: u64 = 4096;
 
 impl Repository {
-    /// Every file that the model `text` is read from: descriptions, labels, the ONNX file and those that hold its weights.
-    /// What cannot be read is left out: loading the model reports it.
+    /// Returns every file from which the model `text` is read: descriptions, labels, the ONNX file and files with its
+    /// weights. Files that cannot be read are left out: loading the model reports them.
     pub fn files(&self, text: &str) -> Vec<PathBuf> {
         let path = Path::new(text);
         let ends_with = |ending: &str| path.extension().is_some_and(|is| is.eq_ignore_ascii_case(ending));
@@ -55,8 +55,8 @@ fn is_onnx(file: &Path) -> bool {
     file.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("onnx"))
 }
 
-/// Returns the files next to `file` that hold weights of its graph. A file that cannot be read has none, and a damaged one
-/// those before the damage: engines report both better.
+/// Returns the files next to `file` that hold weights of its graph. A file that cannot be read has none, and a damaged
+/// one has those before the damage: engines report both better.
 pub(crate) fn weight_files(file: &Path) -> Vec<PathBuf> {
     let mut names = BTreeSet::new();
     if let Ok(opened) = ONNX.open(file) {
@@ -68,7 +68,7 @@ pub(crate) fn weight_files(file: &Path) -> Vec<PathBuf> {
     names.into_iter().map(|name| folder.join(name)).collect()
 }
 
-/// The messages of onnx.proto on the way to `external_data`.
+/// Messages of onnx.proto on the way to `external_data`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Model,
@@ -78,12 +78,12 @@ enum Kind {
     Attribute,
     SparseTensor,
     Tensor,
-    /// An entry of `external_data`: a key and a value.
+    /// Entry of `external_data`: a key and a value.
     Entry,
 }
 
 impl Kind {
-    /// What a field holds, if that leads on.
+    /// Returns the message in a field, if it may lead to weights.
     fn field(self, number: u64) -> Option<Self> {
         match (self, number) {
             (Self::Model, 7) => Some(Self::Graph),
@@ -145,7 +145,7 @@ mod tests {
         [&[number << 3 | 2, u8::try_from(bytes.len()).expect("it is short")], bytes].concat()
     }
 
-    /// A tensor whose weights are in the file `name`, after some of its own.
+    /// Makes a tensor whose weights are in the file `name`, after some of its own.
     fn tensor(name: &str) -> Vec<u8> {
         let entry = |key: &str, value: &str| [field(1, key.as_bytes()), field(2, value.as_bytes())].concat();
         let own = field(9, &[0xff; 40]);
@@ -186,7 +186,7 @@ mod tests {
 
     #[test]
     fn a_pipe_is_not_waited_for() {
-        /// Long past what opening a file takes on a busy machine; a hang lasts for ever.
+        /// Longer than opening a file takes on a busy machine; a hang lasts for ever.
         const WAIT_MAX: Duration = Duration::from_secs(20);
         let dir = tempfile::tempdir().expect("temporary folder");
         let pipe = dir.path().join("m.onnx");

@@ -1,4 +1,4 @@
-//! What a graph that nobody described most likely is, and what of that the graph does not prove.
+//! Guess of a description for a graph without one, and the keys that the graph does not confirm.
 
 use std::path::Path;
 
@@ -6,26 +6,26 @@ use orinoco_core::{ColorOrder, Diagnosis, Dim, ElementType, Layout, Resize, Tens
 use orinoco_vision::heads::KeypointShape;
 use orinoco_vision::{Align, Fit, Guess, HeadKind, HeadSpec, InputSpec, Rounding, heads};
 
-use crate::description::{Model, Unsure};
+use crate::description::{Model, UncertainKey};
 use crate::input::{
-    AudioFeatures, AudioSpec, Feed, FeedValue, ModelInput, Quantization, SIDE_MAX, WINDOW_MAX,
+    AudioFeatures, AudioSpec, ExtraInput, ExtraInputValue, ModelInput, Quantization, SIDE_MAX, WINDOW_MAX,
 };
 use crate::metadata;
-use crate::onnx::Extras;
+use crate::onnx::OnnxMetadata;
 use crate::output::{CLASSES_MAX, numbered_labels};
 
-/// Sides of a picture whose graph leaves them open: what most detectors are exported with.
+/// Assumed width and height of an image input without a size: most detectors are exported with it.
 const SIDE_USUAL: u32 = 640;
-/// What speech is recorded with.
+/// Assumed sample rate: that of recorded speech, in hertz.
 const SAMPLE_RATE_USUAL: u32 = 16_000;
-/// New samples of a model that leaves their number open: 32 ms.
+/// Assumed number of new samples for a model that leaves it open: 32 ms.
 const WINDOW_USUAL: usize = 512;
 
 impl Model {
-    /// What the graph in `file` most likely is, from its inputs and outputs alone.
+    /// Guesses the description of the graph in `file` from its inputs, its outputs and its notes.
     pub fn guess(file: &Path, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Result<Self, Diagnosis> {
-        let (main, feeds, mut unsure) = split_inputs(inputs, outputs);
-        let extras = Extras::read(file);
+        let (main, extra_inputs, mut unsure) = split_inputs(inputs, outputs);
+        let extras = OnnxMetadata::read(file);
         let unknown = |cause: String| {
             let next = "write a model.toml for it (docs/model-files.md has one for each head)";
             Diagnosis::new(&codes::MODEL_UNKNOWN, file.display(), cause, next)
@@ -33,19 +33,21 @@ impl Model {
         let main =
             main.ok_or_else(|| unknown("it has no input that could be a picture or sound".to_owned()))?;
         let fed_back = |output: &&TensorDesc| {
-            !feeds.iter().any(|feed| feed.value == FeedValue::State(output.name.clone()))
+            !extra_inputs
+                .iter()
+                .any(|extra_input| extra_input.value == ExtraInputValue::State(output.name.clone()))
         };
         let read: Vec<TensorDesc> = outputs.iter().filter(fed_back).cloned().collect();
         let input_quantization;
         let (input, mut head) = if let Some(image) = image_input(main, &mut unsure) {
             let Guess { head, mut input, unsure: more } =
                 heads::guess(&image, &read).expect("the head `raw` takes anything");
-            unsure.extend(more.into_iter().map(|(key, why)| Unsure { key, why }));
+            unsure.extend(more.into_iter().map(|(key, why)| UncertainKey { key, why }));
             mark_unproven(&input, &head, &extras, &mut unsure);
             input_quantization = quantize_image(main, &extras, &mut input, &mut unsure);
-            unsure.push(Unsure { key: "resize", why: "the filter of training is not in the graph" });
+            unsure.push(UncertainKey { key: "resize", why: "the filter of training is not in the graph" });
             if input.color != ColorOrder::Gray && !unsure.iter().any(|unsure| unsure.key == "color") {
-                unsure.push(Unsure { key: "color", why: "the order of channels is not in the graph" });
+                unsure.push(UncertainKey { key: "color", why: "the order of channels is not in the graph" });
             }
             (ModelInput::Image(input), head)
         } else if let Some(audio) = audio_input(main, &mut unsure) {
@@ -64,7 +66,7 @@ impl Model {
         let labels = guess_labels(&extras, &read, &mut head, &mut unsure);
         if is_ultralytics(&extras) && !reads_ultralytics(head.kind) {
             let why = "Ultralytics made the file, and its models have boxes and classes in another order";
-            unsure.push(Unsure { key: "head", why });
+            unsure.push(UncertainKey { key: "head", why });
         }
         let output_quantization = quantize_outputs(&read, &extras, &mut unsure);
         let name = file.file_stem().map_or_else(String::new, |stem| stem.to_string_lossy().into_owned());
@@ -78,7 +80,7 @@ impl Model {
             input,
             input_element: None,
             input_quantization,
-            feeds,
+            extra_inputs,
             head,
             output_quantization,
             labels,
@@ -88,19 +90,19 @@ impl Model {
     }
 }
 
-/// Whether Ultralytics' exporter noted that the file is its own.
-fn is_ultralytics(extras: &Extras) -> bool {
+/// Whether the file has the notes of Ultralytics' exporter.
+fn is_ultralytics(extras: &OnnxMetadata) -> bool {
     let note = |key: &str| extras.notes.get(key).map_or("", String::as_str);
     note("author") == "Ultralytics" || note("description").starts_with("Ultralytics")
 }
 
-/// Whether a head reads what Ultralytics' models give. Of detectors that is so for some only.
+/// Whether a head decodes the outputs of Ultralytics' models. For detectors, only some do.
 fn reads_ultralytics(kind: HeadKind) -> bool {
     kind.reads_ultralytics || !kind.has_boxes()
 }
 
-/// Marks what a graph never shows, unless the exporter noted whose conventions hold.
-fn mark_unproven(image: &InputSpec, head: &HeadSpec, extras: &Extras, unsure: &mut Vec<Unsure>) {
+/// Marks keys that a graph never shows as unsure, unless the exporter's notes settle them.
+fn mark_unproven(image: &InputSpec, head: &HeadSpec, extras: &OnnxMetadata, unsure: &mut Vec<UncertainKey>) {
     let is_letterbox = image.fit == Fit::Letterbox;
     let is_noted = is_ultralytics(extras) && is_letterbox && reads_ultralytics(head.kind);
     for (key, why, applies) in [
@@ -114,12 +116,12 @@ fn mark_unproven(image: &InputSpec, head: &HeadSpec, extras: &Extras, unsure: &m
         ("mean", "the graph does not show how pictures were normalised in training", true),
     ] {
         if applies && !is_noted && !unsure.iter().any(|unsure| unsure.key == key) {
-            unsure.push(Unsure { key, why });
+            unsure.push(UncertainKey { key, why });
         }
     }
 }
 
-/// Smallest and largest number of an integer type that pictures and sound are stored in as 8 bits.
+/// Returns the smallest and largest number of an 8-bit integer type, in which images and sound are stored.
 fn range_of(element: Option<ElementType>) -> Option<(f32, f32)> {
     match element {
         Some(ElementType::U8) => Some((0.0, 255.0)),
@@ -128,24 +130,24 @@ fn range_of(element: Option<ElementType>) -> Option<(f32, f32)> {
     }
 }
 
-/// How pictures are normalised most often: as they are, 0 to 1, -1 to 1, and as for ImageNet.
+/// Most common normalisations of images: none, 0 to 1, -1 to 1, and that of ImageNet.
 const NORMALISATIONS: [([f32; 3], [f32; 3]); 4] = [
     ([0.0; 3], [1.0; 3]),
     ([0.0; 3], [1.0 / 255.0; 3]),
     ([127.5; 3], [1.0 / 127.5; 3]),
     ([123.675, 116.28, 103.53], [1.0 / 58.395, 1.0 / 57.12, 1.0 / 57.375]),
 ];
-/// How far the ends of a range of samples may lie from those of the integers, as a share of the range: calibration cuts
-/// what is rare, and ImageNet's channels differ.
+/// Tolerance when the range of samples is compared with that of the integers, as a share of the range: calibration cuts
+/// rare values, and ImageNet's channels differ.
 const RANGE_TOLERANCE: f32 = 0.15;
 
-/// Chooses how samples are written into an integer input: with the scale that the graph has next to it, and normalised so
-/// that they fill the integers' range; as they are where the graph has none.
+/// Chooses the quantization and normalisation of an integer input: with the scale next to it in the graph, so that the
+/// samples fill the range of the integers; none where the graph has no scale.
 fn quantize_image(
     input: &TensorDesc,
-    extras: &Extras,
+    extras: &OnnxMetadata,
     image: &mut InputSpec,
-    unsure: &mut Vec<Unsure>,
+    unsure: &mut Vec<UncertainKey>,
 ) -> Option<Quantization> {
     if !matches!(input.element, Some(ElementType::U8 | ElementType::I8 | ElementType::I32 | ElementType::I64))
     {
@@ -155,7 +157,7 @@ fn quantize_image(
     let guessed = (image.mean, image.scale);
     let mut normalise = |mean, scale, why| {
         (image.mean, image.scale) = (mean, scale);
-        unsure.push(Unsure { key: "mean", why });
+        unsure.push(UncertainKey { key: "mean", why });
     };
     let scaled = range_of(input.element).zip(extras.input_quantization(&input.name));
     let Some(((low, high), quantization)) = scaled else {
@@ -164,7 +166,7 @@ fn quantize_image(
         let is_signed = input.element == Some(ElementType::I8);
         if is_signed {
             let why = "the graph has no scale for its input: 0 to 255 is moved to -128 to 127";
-            unsure.push(Unsure { key: "quant_scale", why });
+            unsure.push(UncertainKey { key: "quant_scale", why });
         }
         return is_signed.then_some(Quantization { scale: 1.0, zero_point: -128.0 });
     };
@@ -192,22 +194,26 @@ fn quantize_image(
     Some(quantization)
 }
 
-/// Chooses how sound of -1 to 1 is written into an integer input.
-fn quantize_sound(input: &TensorDesc, extras: &Extras, unsure: &mut Vec<Unsure>) -> Option<Quantization> {
+/// Chooses the quantization of sound from -1 to 1 in an integer input.
+fn quantize_sound(
+    input: &TensorDesc,
+    extras: &OnnxMetadata,
+    unsure: &mut Vec<UncertainKey>,
+) -> Option<Quantization> {
     let (low, high) = range_of(input.element)?;
     let known = extras.input_quantization(&input.name);
     Some(known.unwrap_or_else(|| {
         let why = "the graph has no scale for its input: -1 to 1 is spread over all integers";
-        unsure.push(Unsure { key: "quant_scale", why });
+        unsure.push(UncertainKey { key: "quant_scale", why });
         Quantization { scale: 2.0 / (high - low + 1.0), zero_point: (low + high + 1.0) / 2.0 }
     }))
 }
 
-/// Chooses how integer outputs are read: with the scale that the graph has before them.
+/// Chooses the quantization of integer outputs: the scale before them in the graph.
 fn quantize_outputs(
     outputs: &[TensorDesc],
-    extras: &Extras,
-    unsure: &mut Vec<Unsure>,
+    extras: &OnnxMetadata,
+    unsure: &mut Vec<UncertainKey>,
 ) -> Option<Quantization> {
     if outputs.iter().all(|output| range_of(output.element).is_none()) {
         return None;
@@ -218,18 +224,18 @@ fn quantize_outputs(
     let first = scales.next().flatten();
     if first.is_none() || scales.any(|scale| scale != first) {
         let why = "outputs have different scales or none, so integers are read unscaled";
-        unsure.push(Unsure { key: "output.quant_scale", why });
+        unsure.push(UncertainKey { key: "output.quant_scale", why });
         return None;
     }
     first
 }
 
-/// The names of classes: the trainer's, where the file carries them, else numbers.
+/// Chooses the names of classes: those in the file's notes, else numbers.
 fn guess_labels(
-    extras: &Extras,
+    extras: &OnnxMetadata,
     outputs: &[TensorDesc],
     head: &mut HeadSpec,
-    unsure: &mut Vec<Unsure>,
+    unsure: &mut Vec<UncertainKey>,
 ) -> Vec<String> {
     if !head.kind.has_classes() {
         return Vec::new();
@@ -241,67 +247,68 @@ fn guess_labels(
     let named = notes.get("names").and_then(|names| metadata::class_names(names));
     let open = unsure.iter().any(|unsure| unsure.key == "classes");
     if let Some(names) = named.filter(|names| open || names.len() == head.classes) {
-        // The trainer's own list settles how many there are, and so which head it is.
+        // The trainer's list confirms the number of classes, and with it the head.
         unsure.retain(|unsure| !["classes", "head"].contains(&unsure.key));
         head.classes = names.len();
         return names;
     }
-    unsure.push(Unsure { key: "classes", why: "the names of classes are not in the graph" });
+    unsure.push(UncertainKey { key: "classes", why: "the names of classes are not in the graph" });
     numbered_labels(head.classes)
 }
 
-/// Corrects the head by the keypoints that the trainer noted. Where they fit it, it is certain.
+/// Corrects the head by the keypoints in the trainer's notes. If they fit, the head is certain.
 fn settle_keypoints(
     noted: KeypointShape,
     outputs: &[TensorDesc],
     head: &mut HeadSpec,
-    unsure: &mut Vec<Unsure>,
+    unsure: &mut Vec<UncertainKey>,
 ) {
     if (head.kind.settle_keypoints)(head, outputs, noted) {
         unsure.retain(|unsure| unsure.key != "head");
     }
 }
 
-/// The main input, and what goes into the others.
+/// Chooses the main input, and the values of the others.
 fn split_inputs<'a>(
     inputs: &'a [TensorDesc],
     outputs: &[TensorDesc],
-) -> (Option<&'a TensorDesc>, Vec<Feed>, Vec<Unsure>) {
+) -> (Option<&'a TensorDesc>, Vec<ExtraInput>, Vec<UncertainKey>) {
     let mut unsure = Vec::new();
     let (main, others) = match inputs {
         [] => return (None, Vec::new(), unsure),
-        // The largest rank is the picture; the first one among equals.
+        // The input with four axes is the image; among several, the first one.
         _ => {
             let rank = |input: &TensorDesc| if input.shape.len() == 4 { 4 } else { 0 };
             let best = (0..inputs.len()).rev().max_by_key(|index| rank(&inputs[*index])).unwrap_or(0);
             (&inputs[best], inputs.iter().enumerate().filter(move |(index, _)| *index != best))
         }
     };
-    let mut feeds = Vec::new();
+    let mut extra_inputs = Vec::new();
     for (_, input) in others {
-        // An output of the same rank whose name begins like the input's: `state` and `stateN`, `h0` and `h0_out`.
+        // A state is an output of the same rank whose name begins with the input's: `state` and `stateN`, `h0` and
+        // `h0_out`.
         let back = outputs
             .iter()
             .find(|output| output.name.starts_with(&input.name) && output.shape.len() == input.shape.len());
         let value = match back {
-            Some(output) => FeedValue::State(output.name.clone()),
+            Some(output) => ExtraInputValue::State(output.name.clone()),
             None => {
                 let why = "what goes into an input beside the main one is not in the graph";
-                unsure.push(Unsure { key: "value", why });
+                unsure.push(UncertainKey { key: "value", why });
                 let speech_rate = input.name == "sr" && input.element == Some(ElementType::I64);
-                FeedValue::Constant(vec![if speech_rate { SAMPLE_RATE_USUAL as f32 } else { 0.0 }])
+                ExtraInputValue::Constant(vec![if speech_rate { SAMPLE_RATE_USUAL as f32 } else { 0.0 }])
             }
         };
         let open = input.shape.contains(&Dim::Dynamic);
         let size = |dim: &Dim| if let Dim::Fixed(n) = dim { *n } else { 1 };
         let shape = if open { input.shape.iter().map(size).collect() } else { Vec::new() };
-        feeds.push(Feed { input: input.name.clone(), shape, value });
+        extra_inputs.push(ExtraInput { input: input.name.clone(), shape, value });
     }
-    (Some(main), feeds, unsure)
+    (Some(main), extra_inputs, unsure)
 }
 
-/// What the graph says of a picture: size, layout and channels.
-fn image_input(input: &TensorDesc, unsure: &mut Vec<Unsure>) -> Option<InputSpec> {
+/// Reads the size, layout and channels of an image from the graph.
+fn image_input(input: &TensorDesc, unsure: &mut Vec<UncertainKey>) -> Option<InputSpec> {
     let axes = match input.shape[..] {
         [_, a, b, c] => [a, b, c],
         [a, b, c] => [a, b, c],
@@ -315,10 +322,10 @@ fn image_input(input: &TensorDesc, unsure: &mut Vec<Unsure>) -> Option<InputSpec
         _ => return None,
     };
     if height == Dim::Dynamic || width == Dim::Dynamic {
-        unsure.push(Unsure { key: "width", why: "the graph takes any size" });
+        unsure.push(UncertainKey { key: "width", why: "the graph takes any size" });
     }
     if layout == Layout::Nhwc && depth == Dim::Fixed(1) {
-        unsure.push(Unsure { key: "kind", why: "features of sound have the same shape" });
+        unsure.push(UncertainKey { key: "kind", why: "features of sound have the same shape" });
     }
     let side = |dim: Dim| match dim {
         Dim::Fixed(n) => u32::try_from(n).ok().filter(|n| (1..=SIDE_MAX).contains(&i64::from(*n))),
@@ -339,21 +346,24 @@ fn image_input(input: &TensorDesc, unsure: &mut Vec<Unsure>) -> Option<InputSpec
     })
 }
 
-/// Samples of sound: one line of them.
-fn audio_input(input: &TensorDesc, unsure: &mut Vec<Unsure>) -> Option<AudioSpec> {
+/// Reads an input of sound: one row of samples.
+fn audio_input(input: &TensorDesc, unsure: &mut Vec<UncertainKey>) -> Option<AudioSpec> {
     let [_, samples] = input.shape[..] else { return None };
     let window = if let Dim::Fixed(n) = samples { n } else { WINDOW_USUAL };
     if !i64::try_from(window).is_ok_and(|window| (1..=WINDOW_MAX).contains(&window)) {
         return None;
     }
-    unsure.push(Unsure { key: "window", why: "how many of the samples are new is not in the graph" });
-    unsure.push(Unsure { key: "context", why: "how many of the samples are repeated is not in the graph" });
-    unsure.push(Unsure { key: "sample_rate", why: "it is not in the graph" });
+    unsure.push(UncertainKey { key: "window", why: "how many of the samples are new is not in the graph" });
+    unsure.push(UncertainKey {
+        key: "context",
+        why: "how many of the samples are repeated is not in the graph",
+    });
+    unsure.push(UncertainKey { key: "sample_rate", why: "it is not in the graph" });
     let features = AudioFeatures::Samples { window, context: 0 };
     Some(AudioSpec { sample_rate: SAMPLE_RATE_USUAL, features })
 }
 
-/// Classes of the sound where there is one row of them, else whatever comes.
+/// Chooses the head of a sound model: classification of one row of classes, else raw tensors.
 fn audio_head(outputs: &[TensorDesc]) -> HeadSpec {
     match outputs {
         [TensorDesc { shape, .. }] => match shape[..] {
@@ -383,7 +393,7 @@ mod tests {
         };
         check("yolov8", (3, 2), 4 + 2 + 6, ("yolov8-pose", 2, Some(2)));
         check("yolov8-obb", (5, 3), 4 + 1 + 15, ("yolov8-pose", 1, None));
-        // What was noted leaves no class, or belongs to another head.
+        // The noted keypoints leave no class, or belong to another head.
         check("yolov8", (3, 2), 4 + 6, ("yolov8", 6, None));
         check("detr", (3, 2), 4 + 2 + 6, ("detr", 8, None));
     }
@@ -415,14 +425,14 @@ mod tests {
         TensorDesc { name: name.to_owned(), element: Some(element), shape }
     }
 
-    /// The guess for a file of `graph` with the input `x` and the output `y`.
+    /// Guesses the model of a file with `graph`, the input `x` and the output `y`.
     fn guess(graph: Graph, input: TensorDesc, output: TensorDesc) -> Model {
         let file = tempfile::NamedTempFile::new().expect("a temporary file");
         std::fs::write(file.path(), graph.file()).expect("written");
         Model::guess(file.path(), &[input], &[output]).expect("a picture and classes")
     }
 
-    /// The integers that samples of 0, 128 and 255 become in the first channel.
+    /// Returns the integers that samples of 0, 128 and 255 become in the first channel.
     fn stored(model: &Model) -> [f32; 3] {
         let image = model.input.image().expect("a picture");
         [0.0, 128.0, 255.0].map(|sample| {
@@ -451,17 +461,17 @@ mod tests {
             assert!(model.unsure.iter().any(|unsure| unsure.key == "mean"), "normalising is a guess");
             assert_eq!(model.unsure.iter().all(|unsure| unsure.key != "quant_scale"), sure);
         };
-        // As they are, where the graph has no scale.
+        // Samples stay as they are where the graph has no scale.
         check(Graph::new(), U8, [0.0, 128.0, 255.0], (0.0, 1.0), true);
         check(Graph::new(), I8, [-128.0, 0.0, 127.0], (0.0, 1.0), false);
         check(Graph::new(), I32, [0.0, 128.0, 255.0], (0.0, 1.0), true);
-        // 0 to 1, -1 to 1, 0 to 255.
+        // The scale spreads 0 to 1, -1 to 1, and 0 to 255.
         check(scaled(1.0 / 255.0, element::U8, 0), U8, [0.0, 128.0, 255.0], (0.0, 1.0 / 255.0), true);
         check(scaled(1.0 / 128.0, element::I8, 0), I8, [-128.0, 1.0, 128.0], (127.5, 1.0 / 127.5), true);
         check(scaled(1.0, element::I8, 0x80), I8, [-128.0, 0.0, 127.0], (0.0, 1.0), true);
-        // ImageNet's, whose first channel does not fill the range.
+        // ImageNet's normalisation, whose first channel does not fill the range.
         check(scaled(4.76 / 255.0, element::U8, 114), U8, [1.0, 118.0, 234.0], (123.675, 1.0 / 58.395), true);
-        // A range that nobody uses is filled.
+        // A range that no common normalisation has is filled.
         check(scaled(0.5, element::U8, 200), U8, [0.0, 128.0, 255.0], (200.0, 0.5), true);
     }
 
@@ -494,7 +504,7 @@ mod tests {
         assert_eq!(marked(&guess(Graph::new(), photo(), boxes())), [true; 4]);
         let noted = Graph::new().note("author", "Ultralytics");
         assert_eq!(marked(&guess(noted, photo(), boxes())), [false; 4]);
-        // 2100 cells of 320 by 320 with their values last, which is how YOLOX has them.
+        // 2100 cells of 320 by 320 with their values last, as YOLOX has them.
         let turned = tensor("y", ElementType::F32, &[1, 2100, 84]);
         let small = tensor("x", ElementType::F32, &[1, 3, 320, 320]);
         let noted = Graph::new().note("author", "Ultralytics").note("names", "{0: 'person'}");

@@ -1,26 +1,26 @@
-//! Descriptions written for other runtimes: DeepStream's nvinfer files and Triton's `config.pbtxt`, into a [`Model`].
+//! Imports descriptions written for other runtimes: DeepStream's nvinfer files and Triton's `config.pbtxt`.
 //!
-//! Such a file says part of what a `model.toml` says. The rest is guessed from the graph, and marked as a guess; what the
-//! file says and a `model.toml` cannot is listed, so that nothing is lost in silence.
+//! Such a file has only part of a `model.toml`. The rest is guessed from the graph and marked as a guess. Settings of
+//! the file that a `model.toml` cannot have are listed, so that nothing is lost without notice.
 
 mod nvinfer;
 mod pbtxt;
 mod settings;
 mod triton;
 
-pub use settings::{Import, LeftOut};
+pub use settings::{Import, SkippedSetting};
 
 use std::path::Path;
 
 use orinoco_config::FileKind;
 use orinoco_core::text::count;
 use orinoco_core::{Diagnosis, TensorDesc, WithSubject, codes};
-use orinoco_vision::heads::Finds;
+use orinoco_vision::heads::HeadResultKind;
 use orinoco_vision::{HeadSpec, heads};
 
-use crate::{Model, ModelInput, Unsure};
+use crate::{Model, ModelInput, UncertainKey};
 
-/// Such files are a few kilobytes; a larger one is another kind of file.
+/// Files of other runtimes. They have a few kilobytes; a larger file is of another kind.
 const DESCRIPTIONS: FileKind = FileKind {
     noun: "an nvinfer file (.txt, .yml) or Triton's config.pbtxt; `orinoco models init` takes ONNX files",
     bytes_max: 1 << 20,
@@ -29,9 +29,9 @@ const DESCRIPTIONS: FileKind = FileKind {
 };
 
 impl Import {
-    /// Reads the file at `path`, whose ONNX file is `onnx` where that is given.
+    /// Reads the file at `path`. `onnx` is the path of its ONNX file, if known.
     pub fn read(path: &Path, onnx: Option<&Path>) -> Result<Self, Diagnosis> {
-        // What is no text is most likely the model itself.
+        // A file that is not text is most likely the model itself.
         let text = DESCRIPTIONS.read_text(path).map_err(|fault| match fault.code.id {
             id if id == codes::IMPORT.id => {
                 Diagnosis { next: format!("name {}", DESCRIPTIONS.noun), ..fault }
@@ -52,7 +52,7 @@ impl Import {
         Ok(import)
     }
 
-    /// The model with these inputs and outputs as the file says, and as the graph looks where it says nothing.
+    /// Returns the model with these inputs and outputs: settings of the file, and guesses from the graph for the rest.
     pub fn describe(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Result<Model, Diagnosis> {
         let mut model = Model::guess(&self.onnx, inputs, outputs)?;
         let said = &self.said;
@@ -62,31 +62,31 @@ impl Import {
             model.input_name = Some(name.clone());
         }
         for state in &said.states {
-            model.feeds.retain(|feed| feed.input != state.input);
-            model.feeds.push(state.clone());
+            model.extra_inputs.retain(|extra_input| extra_input.input != state.input);
+            model.extra_inputs.push(state.clone());
         }
         let mut settled = self.lay_over_input(&mut model);
         settled.extend(self.lay_over_head(&mut model));
         model.unsure.retain(|unsure| !settled.contains(&unsure.key));
         if !self.head_agrees(&model.head) {
             let why = "the outputs do not look like what the file says the network finds";
-            model.unsure.push(Unsure { key: "head", why });
+            model.unsure.push(UncertainKey { key: "head", why });
         }
         Ok(model)
     }
 
-    /// What the file says that does not fit `model`, as [`Import::describe`] made it.
-    pub fn contradictions(&self, model: &Model) -> Vec<LeftOut> {
+    /// Returns the settings of the file that do not fit `model`, as [`Import::describe`] made it.
+    pub fn contradictions(&self, model: &Model) -> Vec<SkippedSetting> {
         let labels = self.said.labels.as_ref().map_or(0, Vec::len);
         let known = self.labels_fit(model.head.classes);
-        let fault = (labels > 0 && !known).then(|| LeftOut {
+        let fault = (labels > 0 && !known).then(|| SkippedSetting {
             key: count(labels as u64, "label"),
             why: format!("the graph has {}", count(model.head.classes as u64, "class")),
         });
         fault.into_iter().collect()
     }
 
-    /// Returns the keys that are certain now.
+    /// Applies the input settings. Returns the keys that are certain now.
     fn lay_over_input(&self, model: &mut Model) -> Vec<&'static str> {
         let said = &self.said;
         let ModelInput::Image(image) = &mut model.input else { return Vec::new() };
@@ -114,14 +114,14 @@ impl Import {
         settled.into_iter().filter(|(settled, _)| *settled).map(|(_, key)| key).collect()
     }
 
-    /// Returns the keys that are certain now.
+    /// Applies the output settings. Returns the keys that are certain now.
     fn lay_over_head(&self, model: &mut Model) -> Vec<&'static str> {
         let said = &self.said;
         let classes = said.classes.or(said.labels.as_ref().map(Vec::len));
-        // A graph of one kind can look like another where only its number of classes tells.
+        // The graphs of some heads differ only in their number of classes.
         let wanted = match said.finds {
-            Some(Finds::Classes) => Some(heads::CLASSIFICATION),
-            Some(Finds::ClassMap) => Some(heads::SEGMENTATION),
+            Some(HeadResultKind::Classes) => Some(heads::CLASSIFICATION),
+            Some(HeadResultKind::ClassMap) => Some(heads::SEGMENTATION),
             _ => None,
         };
         if let Some(kind) = wanted.filter(|kind| *kind != model.head.kind) {
@@ -150,8 +150,8 @@ impl Import {
 
     fn head_agrees(&self, head: &HeadSpec) -> bool {
         match self.said.finds {
-            Some(Finds::Boxes) => head.kind.has_boxes(),
-            Some(Finds::Instances) => head.kind.finds == Finds::Instances,
+            Some(HeadResultKind::Boxes) => head.kind.has_boxes(),
+            Some(HeadResultKind::Instances) => head.kind.finds == HeadResultKind::Instances,
             _ => true,
         }
     }

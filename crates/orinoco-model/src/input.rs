@@ -1,28 +1,28 @@
-//! What goes into a model: `[input]`, `[[constant]]` and `[[state]]`.
+//! Inputs of a model: `[input]`, `[[constant]]` and `[[state]]`.
 
-use orinoco_config::Reader;
+use orinoco_config::TableReader;
 use orinoco_core::text::count;
 use orinoco_core::{Choice, ColorOrder, ElementType, Layout, Resize, codes};
 use orinoco_vision::{Align, Fit, InputSpec, Rounding};
 
-/// Larger inputs are a typing error, not a model.
+/// Maximum width and height of an image input: a larger number is a typing error.
 pub(crate) const SIDE_MAX: i64 = 8192;
-/// Audio beyond 192 kHz is not recorded.
+/// Maximum sample rate, in hertz: no audio is recorded with more.
 const SAMPLE_RATE_MAX: i64 = 192_000;
-/// A minute at 16 kHz: longer windows are a typing error.
+/// Maximum window, in samples: a minute at 16 kHz; a longer one is a typing error.
 pub(crate) const WINDOW_MAX: i64 = 960_000;
 
-/// The main input.
+/// Main input of a model.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ModelInput {
-    /// A picture.
+    /// Image.
     Image(InputSpec),
-    /// A piece of sound.
+    /// Window of sound.
     Audio(AudioSpec),
 }
 
 impl ModelInput {
-    /// The picture, if it takes one.
+    /// Returns the image format, if the input is an image.
     pub fn image(&self) -> Option<&InputSpec> {
         match self {
             Self::Image(spec) => Some(spec),
@@ -31,7 +31,7 @@ impl ModelInput {
     }
 }
 
-/// The values of `kind` in `[input]`.
+/// Values of `kind` in `[input]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum InputKind {
     Image,
@@ -49,30 +49,30 @@ impl Choice for InputKind {
     }
 }
 
-/// The sound that a model takes.
+/// Format of sound that a model takes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AudioSpec {
-    /// Samples a second, of one channel.
+    /// Sample rate in hertz, of one channel.
     pub sample_rate: u32,
-    /// What is made of them.
+    /// Features that are computed from the samples.
     pub features: AudioFeatures,
 }
 
-/// What a model sees of the samples, which are -1 to 1.
+/// Features of sound that a model takes. Samples are from -1 to 1.
 #[derive(Clone, Debug, PartialEq)]
 pub enum AudioFeatures {
     /// The samples themselves: `window` new ones after the last `context` of those before (zeros at the start).
     Samples {
-        /// New samples for each inference.
+        /// New samples of each inference.
         window: usize,
-        /// Samples repeated from before.
+        /// Samples of the previous window that are repeated.
         context: usize,
     },
-    /// Mel-frequency cepstral coefficients.
+    /// Mel-frequency cepstral coefficients (MFCC).
     Mfcc(Mfcc),
 }
 
-/// The values of `features` in `[input]`.
+/// Values of `features` in `[input]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FeatureKind {
     Samples,
@@ -90,70 +90,71 @@ impl Choice for FeatureKind {
     }
 }
 
-/// How cepstral coefficients are made, as TensorFlow's `tf.signal` and MLPerf Tiny's keyword spotting do it.
+/// Settings of mel-frequency cepstral coefficients, computed as in TensorFlow's `tf.signal` and MLPerf Tiny's keyword
+/// spotting.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Mfcc {
-    /// Frames of a window.
+    /// Frames in a window.
     pub frames: usize,
-    /// Samples of a frame.
+    /// Samples in a frame.
     pub frame_samples: usize,
-    /// Samples from one frame to the next.
+    /// Samples from the start of one frame to the start of the next.
     pub step_samples: usize,
-    /// Mel bands.
+    /// Number of mel bands.
     pub mel_bands: usize,
-    /// Lowest and highest edge of the bands, in hertz.
+    /// Lower edge of the first and upper edge of the last band, in hertz.
     pub edges_hz: (f64, f64),
-    /// Coefficients kept.
+    /// Number of coefficients that are kept.
     pub coefficients: usize,
 }
 
 impl Mfcc {
-    /// Samples of a window.
+    /// Returns the samples in a window.
     pub fn window(&self) -> usize {
         self.frame_samples + (self.frames - 1) * self.step_samples
     }
 }
 
-/// An affine map between numbers and integers: `real = (integer - zero_point) * scale`.
+/// Quantization: an affine map between integers and real numbers, `real = (integer - zero_point) * scale`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Quantization {
-    /// Step of one.
+    /// Difference between the real numbers of neighbouring integers.
     pub scale: f32,
-    /// The integer that means 0.
+    /// Integer of the real number 0.
     pub zero_point: f32,
 }
 
-/// What goes into an input beside the main one.
+/// Value for an input other than the main one.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Feed {
-    /// The input's name.
+pub struct ExtraInput {
+    /// Name of the input.
     pub input: String,
-    /// Its shape, where the graph leaves it open.
+    /// Shape of the input, where the graph leaves it open.
     pub shape: Vec<usize>,
-    /// What goes in.
-    pub value: FeedValue,
+    /// Value that is written into it.
+    pub value: ExtraInputValue,
 }
 
-/// The value of a [`Feed`].
+/// Value of a [`ExtraInput`].
 #[derive(Clone, Debug, PartialEq)]
-pub enum FeedValue {
-    /// The same every time. One number fills the whole tensor.
+pub enum ExtraInputValue {
+    /// Same numbers in every inference. A single number fills the whole tensor.
     Constant(Vec<f32>),
-    /// What this output gave the last time; zeros at the start.
+    /// Implicit state: the previous value of this output; zeros at the start.
     State(String),
 }
 
-/// `[input]` as a description writes it.
+/// Values of `[input]`.
 pub(crate) struct InputTable {
     pub name: Option<String>,
     pub element: Option<ElementType>,
     pub input: ModelInput,
-    /// Whether `rounding` is given; left out, the head decides.
+    /// Whether `rounding` is given; if it is not, the head decides.
     pub is_rounding_given: bool,
     pub quantization: Option<Quantization>,
 }
 
-/// The types that a main input may have.
+/// Element types that a main input may have.
 const ELEMENTS: [ElementType; 6] = [
     ElementType::F32,
     ElementType::F16,
@@ -164,7 +165,7 @@ const ELEMENTS: [ElementType; 6] = [
 ];
 
 /// Reads `[input]`.
-pub(crate) fn read_input(table: Reader<'_>) -> InputTable {
+pub(crate) fn read_input(table: TableReader<'_>) -> InputTable {
     let name = table.text("name");
     let quantization = read_quantization(&table);
     let element = table.choice("dtype", &ELEMENTS.map(|element| (element.name(), element)));
@@ -178,7 +179,7 @@ pub(crate) fn read_input(table: Reader<'_>) -> InputTable {
 }
 
 /// Reads `quant_scale` and `quant_zero_point`.
-pub(crate) fn read_quantization(table: &Reader<'_>) -> Option<Quantization> {
+pub(crate) fn read_quantization(table: &TableReader<'_>) -> Option<Quantization> {
     let scale = table.float("quant_scale", f64::from(f32::MIN_POSITIVE)..=f64::from(f32::MAX));
     let zero_point = table.integer("quant_zero_point", -128..=255);
     if zero_point.is_some() && !table.has("quant_scale") {
@@ -188,34 +189,34 @@ pub(crate) fn read_quantization(table: &Reader<'_>) -> Option<Quantization> {
 }
 
 /// Reads every `[[constant]]` and `[[state]]`.
-pub(crate) fn read_feeds(top: &Reader<'_>) -> Vec<Feed> {
-    let shape = |table: &Reader<'_>| table.counts("shape").iter().map(|n| *n as usize).collect();
+pub(crate) fn read_extra_inputs(top: &TableReader<'_>) -> Vec<ExtraInput> {
+    let shape = |table: &TableReader<'_>| table.counts("shape").iter().map(|n| *n as usize).collect();
     let constants = top.tables("constant").into_iter().map(|table| {
         let values: Vec<f32> = table.floats("value").iter().map(|value| *value as f32).collect();
         if values.is_empty() {
             table.missing("value", "list the numbers that go into the input, as value = [16000]");
         }
-        let feed = Feed {
+        let extra_input = ExtraInput {
             input: table.text_required("input"),
             shape: shape(&table),
-            value: FeedValue::Constant(values),
+            value: ExtraInputValue::Constant(values),
         };
         table.finish();
-        feed
+        extra_input
     });
     let states = top.tables("state").into_iter().map(|table| {
-        let feed = Feed {
+        let extra_input = ExtraInput {
             input: table.text_required("input"),
             shape: shape(&table),
-            value: FeedValue::State(table.text_required("output")),
+            value: ExtraInputValue::State(table.text_required("output")),
         };
         table.finish();
-        feed
+        extra_input
     });
     constants.chain(states).collect()
 }
 
-fn read_image(table: &Reader<'_>) -> InputSpec {
+fn read_image(table: &TableReader<'_>) -> InputSpec {
     let side = |key| match table.integer(key, 1..=SIDE_MAX) {
         Some(n) => u32::try_from(n).unwrap_or(1),
         None => {
@@ -247,8 +248,8 @@ fn read_image(table: &Reader<'_>) -> InputSpec {
     }
 }
 
-/// `scale`, or its inverse `std`.
-fn read_scale(table: &Reader<'_>) -> [f32; 3] {
+/// Reads `scale`, or its inverse `std`.
+fn read_scale(table: &TableReader<'_>) -> [f32; 3] {
     let scale = per_channel(table, "scale", 1.0);
     let deviation = per_channel(table, "std", 1.0);
     if table.has("scale") && table.has("std") {
@@ -266,7 +267,7 @@ fn read_scale(table: &Reader<'_>) -> [f32; 3] {
     if table.has("std") { deviation.map(|value| 1.0 / value) } else { scale }
 }
 
-fn per_channel(table: &Reader<'_>, key: &'static str, default: f32) -> [f32; 3] {
+fn per_channel(table: &TableReader<'_>, key: &'static str, default: f32) -> [f32; 3] {
     let values = table.floats(key);
     if values.iter().any(|value| !(*value as f32).is_finite()) {
         table.fault(key, &codes::KEY_RANGE, "it has a number that is not finite", "give finite numbers");
@@ -288,7 +289,7 @@ fn per_channel(table: &Reader<'_>, key: &'static str, default: f32) -> [f32; 3] 
     }
 }
 
-fn read_audio(table: &Reader<'_>) -> AudioSpec {
+fn read_audio(table: &TableReader<'_>) -> AudioSpec {
     let count = |key, default: usize, max: i64| {
         table.integer(key, 1..=max).and_then(|n| usize::try_from(n).ok()).unwrap_or(default)
     };
@@ -298,7 +299,7 @@ fn read_audio(table: &Reader<'_>) -> AudioSpec {
         let edges = [("low_hz", 20.0), ("high_hz", 4_000.0)];
         let [low, high] =
             edges.map(|(key, default)| table.float(key, 0.0..=SAMPLE_RATE_MAX as f64).unwrap_or(default));
-        // MLPerf Tiny: frames of 30 ms every 20 ms.
+        // Defaults are those of MLPerf Tiny: frames of 30 ms every 20 ms.
         AudioFeatures::Mfcc(Mfcc {
             frames: count("frames", 49, 10_000),
             frame_samples: count("frame_samples", sample_rate * 3 / 100, WINDOW_MAX),

@@ -1,5 +1,5 @@
-//! Models: where they are, what their `model.toml` says, whether the graph agrees, and descriptions written for other
-//! runtimes. It knows no engine: the inputs and outputs of a graph are given to it.
+//! Models: the model repository, `model.toml` files, checks against the graph, and imports of descriptions written for
+//! other runtimes. The crate knows no engine: its callers pass in the inputs and outputs of a graph.
 //!
 //! Read first: [`Model`], [`Repository`], [`Binding`].
 
@@ -19,7 +19,7 @@ mod write;
 
 pub use bind::Binding;
 pub use check::{check_file, unreadable};
-pub use description::{Model, Unsure};
-pub use import::{Import, LeftOut};
-pub use input::{AudioFeatures, AudioSpec, Feed, FeedValue, Mfcc, ModelInput, Quantization};
+pub use description::{Model, UncertainKey};
+pub use import::{Import, SkippedSetting};
+pub use input::{AudioFeatures, AudioSpec, ExtraInput, ExtraInputValue, Mfcc, ModelInput, Quantization};
 pub use repository::{Repository, sha256_of};

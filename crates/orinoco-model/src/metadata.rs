@@ -1,8 +1,8 @@
-//! The notes that trainers leave in an ONNX file.
+//! Notes (metadata) that trainers leave in an ONNX file.
 
 use orinoco_vision::heads::KeypointShape;
 
-/// The class names that Ultralytics writes as a Python dictionary: `{0: 'person', 1: "driver's cab"}`.
+/// Parses the class names that Ultralytics writes as a Python dictionary: `{0: 'person', 1: "driver's cab"}`.
 pub(crate) fn class_names(text: &str) -> Option<Vec<String>> {
     let mut rest = text.trim().strip_prefix('{')?.strip_suffix('}')?.trim();
     let mut names = Vec::new();
@@ -20,7 +20,7 @@ pub(crate) fn class_names(text: &str) -> Option<Vec<String>> {
     (!names.is_empty()).then_some(names)
 }
 
-/// The keypoints that Ultralytics notes as a Python list, their number and the values of each: `[17, 3]`.
+/// Parses the keypoints that Ultralytics notes as a Python list, their number and the values of each: `[17, 3]`.
 pub(crate) fn keypoint_shape(text: &str) -> Option<KeypointShape> {
     let (count, values) = text.trim().strip_prefix('[')?.strip_suffix(']')?.split_once(',')?;
     Some(KeypointShape { count: count.trim().parse().ok()?, values: values.trim().parse().ok()? })

@@ -1,4 +1,4 @@
-//! What an ONNX file says besides what an engine reports: the notes of trainers, and the scales next to integer inputs and
+//! Reads from an ONNX file what engines do not report: the notes of trainers, and the scales next to integer inputs and
 //! outputs.
 
 use std::collections::BTreeMap;
@@ -12,24 +12,24 @@ use prost::Message;
 use crate::input::Quantization;
 use crate::protobuf::{Field, Fields};
 
-/// ONNX files. Protobuf's messages end at 2 GiB; larger weights are in files of their own.
+/// ONNX files. A protobuf message has at most 2 GiB; larger weights are in other files.
 pub(crate) const ONNX: FileKind = FileKind {
     noun: "an ONNX file",
     bytes_max: 2 << 30,
     code: &codes::MODEL_PARSE,
     next: "check the path and its permissions",
 };
-/// A node with its attributes, or a note. Only tensors are larger.
+/// Maximum size of a node with its attributes, or of a note, in bytes. Only tensors are larger.
 const NODE_BYTES_MAX: u64 = 1 << 20;
-/// A stored scale or zero point.
+/// Maximum size of a stored scale or zero point, in bytes.
 const SCALAR_BYTES_MAX: u64 = 4096;
-/// Nodes between an input and its scale that move numbers and do not change them.
+/// Maximum number of nodes between an input and its scale that move values without changing them.
 const STEPS_MAX: usize = 8;
 
-/// What the file says.
+/// Notes, nodes and scalars of an ONNX file.
 #[derive(Debug, Default)]
-pub(crate) struct Extras {
-    /// Notes of trainers and exporters.
+pub(crate) struct OnnxMetadata {
+    /// Notes (metadata) of trainers and exporters.
     pub(crate) notes: BTreeMap<String, String>,
     nodes: Vec<NodeProto>,
     scalars: BTreeMap<String, f32>,
@@ -80,7 +80,7 @@ struct TensorProto {
 }
 
 impl TensorProto {
-    /// Its number, if it is one of a type that scales and zero points have.
+    /// Returns the tensor's number, if it has exactly one, of a type that scales and zero points have.
     fn scalar(&self) -> Option<f32> {
         if self.dims.iter().product::<i64>() != 1 {
             return None;
@@ -97,15 +97,16 @@ impl TensorProto {
     }
 }
 
-/// Operators between a graph's edge and its scale that leave the numbers as they are.
+/// Operators that move values without changing them, and may be between a graph's input or output and its scale.
 const MOVERS: [&str; 7] = ["Identity", "Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Slice"];
 
-impl Extras {
-    /// Reads `file`. What is no ONNX gives nothing, or what came before: engines report that better.
+impl OnnxMetadata {
+    /// Reads `file`. Where it is not ONNX, the result has only what came before the fault: engines report the fault
+    /// better.
     pub(crate) fn read(file: &Path) -> Self {
         let mut extras = Self::default();
         if let Ok(opened) = ONNX.open(file) {
-            // What was understood before a fault counts.
+            // Parts that were read before a fault count.
             let _ = extras.model(&mut Fields::new(opened));
         }
         extras
@@ -165,7 +166,7 @@ impl Extras {
         self.scalars.extend(tensor.scalar().map(|value| (tensor.name, value)));
     }
 
-    /// How numbers are written into the integer input `name`, as the nodes that read it have it.
+    /// Returns the quantization of the integer input `name`: that of the node that reads it.
     pub(crate) fn input_quantization(&self, name: &str) -> Option<Quantization> {
         let mut name = name;
         for _ in 0..STEPS_MAX {
@@ -180,7 +181,7 @@ impl Extras {
         None
     }
 
-    /// How to read the integer output `name`, as the nodes that compute it have it.
+    /// Returns the quantization of the integer output `name`: that of the node that computes it.
     pub(crate) fn output_quantization(&self, name: &str) -> Option<Quantization> {
         let mut name = name;
         for _ in 0..STEPS_MAX {
@@ -195,7 +196,7 @@ impl Extras {
         None
     }
 
-    /// The scale at operand `index` of `node`, and the zero point after it.
+    /// Returns the scale at operand `index` of `node`, with the zero point after it.
     fn quantization(&self, node: &NodeProto, index: usize) -> Option<Quantization> {
         let operand = |index: usize| node.input.get(index).filter(|name| !name.is_empty());
         let scale = *self.scalars.get(operand(index)?)?;
@@ -213,10 +214,10 @@ mod tests {
 
     use super::*;
 
-    fn read(graph: Graph) -> Extras {
+    fn read(graph: Graph) -> OnnxMetadata {
         let file = tempfile::NamedTempFile::new().expect("a temporary file");
         std::fs::write(file.path(), graph.file()).expect("written");
-        Extras::read(file.path())
+        OnnxMetadata::read(file.path())
     }
 
     fn check(found: Option<Quantization>, expected: Option<(f32, f32)>) {
@@ -242,7 +243,7 @@ mod tests {
         check(extras.output_quantization("y"), Some((0.25, -128.0)));
         check(extras.input_quantization("no such"), None);
 
-        // A zero point is 0 unless it is given; a scale for each channel is not one number.
+        // The zero point is 0 unless it is given; a scale per channel is not one number.
         let of = |scale: &str| {
             let graph = Graph::new().floats("s", &[], &[0.5]).floats("many", &[3], &[0.1, 0.2, 0.3]);
             let graph = graph.node("DequantizeLinear", &["x", scale], &["f"], &[]);
@@ -262,7 +263,7 @@ mod tests {
         let file = tempfile::NamedTempFile::new().expect("a temporary file");
         std::fs::write(file.path(), graph.file()).expect("written");
         let before = bytes_read();
-        let extras = Extras::read(file.path());
+        let extras = OnnxMetadata::read(file.path());
         let read = bytes_read() - before;
         assert!(read < 64 << 10, "{read} bytes of 3 MiB were read");
         assert_eq!(extras.notes.get("names").map(String::as_str), Some("{0: 'person'}"));
@@ -276,15 +277,15 @@ mod tests {
             let mut bytes = whole.clone();
             bytes.truncate(cut);
             std::fs::write(file.path(), &bytes).expect("written");
-            Extras::read(file.path());
+            OnnxMetadata::read(file.path());
             let mut bytes = whole.clone();
             bytes[cut] = 0xff;
             std::fs::write(file.path(), &bytes).expect("written");
-            Extras::read(file.path());
+            OnnxMetadata::read(file.path());
         }
     }
 
-    /// Bytes that this thread has read so far.
+    /// Returns the number of bytes that this thread has read so far.
     fn bytes_read() -> u64 {
         let text = std::fs::read_to_string("/proc/thread-self/io").expect("Linux counts");
         let line = text.lines().find_map(|line| line.strip_prefix("rchar: "));

@@ -1,18 +1,18 @@
-//! What comes out of a model: `[output]`.
+//! Outputs of a model: `[output]`.
 
 use std::path::{Path, PathBuf};
 
-use orinoco_config::{FileKind, Reader};
+use orinoco_config::{FileKind, TableReader};
 use orinoco_core::codes;
 use orinoco_vision::{Across, HeadKind, HeadSpec, heads};
 
 use crate::input::{Quantization, read_quantization};
 
-/// Detectors of crowds find hundreds; COCO's metric counts 100.
+/// Maximum of `detections_max`: detectors of crowds find hundreds; COCO's metric counts 100.
 pub(crate) const DETECTIONS_MAX: i64 = 10_000;
-/// ImageNet-21k has 21,843 classes.
+/// Maximum number of classes; ImageNet-21k has 21,843.
 pub(crate) const CLASSES_MAX: i64 = 100_000;
-/// Files of class names: 40 bytes for each of as many as there may be.
+/// Files of class names: 40 bytes for each of the maximum number of classes.
 pub(crate) const LABELS: FileKind = FileKind {
     noun: "a file of labels",
     bytes_max: 4 << 20,
@@ -20,9 +20,9 @@ pub(crate) const LABELS: FileKind = FileKind {
     next: "check the path",
 };
 
-/// Reads `[output]`: the head, how outputs are quantised, and the labels.
+/// Reads `[output]`: the head, the quantization of outputs, and the labels.
 pub(crate) fn read_output(
-    table: Reader<'_>,
+    table: TableReader<'_>,
     locate: &dyn Fn(&str, &Path) -> PathBuf,
 ) -> (HeadSpec, Option<Quantization>, Vec<String>) {
     let kind: Option<HeadKind> = table.choice_of("head");
@@ -30,7 +30,7 @@ pub(crate) fn read_output(
         table.missing("head", "name the head that reads the model's outputs");
     }
     let labels = read_labels(&table, kind, locate);
-    // Without a head the file has a fault, and no model comes of it.
+    // Without a head the file has a fault, and no model is made of it.
     let usual = HeadSpec::new(kind.unwrap_or(heads::RAW), labels.len());
     let float = |key, default| table.float(key, 0.0..=1.0).map_or(default, |n| n as f32);
     let count = |key, max, default| {
@@ -57,13 +57,13 @@ pub(crate) fn read_output(
     (spec, quantization, labels)
 }
 
-/// The names of a number of classes that nobody named.
+/// Makes names for classes without names: `class 0`, `class 1` and so on.
 pub(crate) fn numbered_labels(classes: usize) -> Vec<String> {
     (0..classes).map(|class| format!("class {class}")).collect()
 }
 
 fn read_labels(
-    table: &Reader<'_>,
+    table: &TableReader<'_>,
     kind: Option<HeadKind>,
     locate: &dyn Fn(&str, &Path) -> PathBuf,
 ) -> Vec<String> {
@@ -77,7 +77,7 @@ fn read_labels(
         }
         None => listed.unwrap_or_default(),
     };
-    // A key with a fault of its own is not missing as well.
+    // A key that has a fault of its own is not also reported as missing.
     let says_classes = is_misread || table.has("labels_file") || table.has("classes");
     let needs_labels = kind.is_none_or(|kind| kind.has_classes());
     match classes {
@@ -95,7 +95,7 @@ fn read_labels(
     labels
 }
 
-fn read_labels_file(table: &Reader<'_>, path: &Path) -> Vec<String> {
+fn read_labels_file(table: &TableReader<'_>, path: &Path) -> Vec<String> {
     let labels: Vec<String> = match LABELS.read_text(path) {
         Ok(text) => text.lines().map(|line| line.trim().to_owned()).filter(|line| !line.is_empty()).collect(),
         Err(fault) => {

@@ -1,19 +1,19 @@
-//! Fields of a protobuf file, one after the other. What nobody asks for is skipped and not read, so that a model of
-//! gigabytes costs no more than its notes.
+//! Fields of a protobuf file, one after the other. Fields that the caller does not ask for are skipped without reading,
+//! so a model of gigabytes costs no more than its notes.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read};
 
 use prost::Message;
 
-/// A place in a file of protobuf messages.
+/// Reading position in a file of protobuf messages.
 pub(crate) struct Fields {
     file: BufReader<File>,
     at: u64,
     length: u64,
 }
 
-/// A field with a length: a message, a string or bytes, which comes next in the file.
+/// Field with a length: a message, a string or bytes, whose content comes next in the file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Field {
     pub(crate) number: u64,
@@ -21,24 +21,24 @@ pub(crate) struct Field {
 }
 
 impl Fields {
-    /// The fields of `file`, which is at its start.
+    /// Starts reading `file`, which must be at its start.
     pub(crate) fn new(file: File) -> Self {
         let length = file.metadata().map_or(0, |metadata| metadata.len());
         Self { file: BufReader::new(file), at: 0, length }
     }
 
-    /// End of the file's message.
+    /// Returns the end of the file's message.
     pub(crate) fn end(&self) -> u64 {
         self.length
     }
 
-    /// End of the message in `field`, which `next` returned last.
+    /// Returns the end of the message in `field`, which must be the last one that `next` returned.
     pub(crate) fn end_of(&self, field: Field) -> u64 {
         self.at.saturating_add(field.length)
     }
 
-    /// Returns the next field with a length before `end`; others are passed over. A field that does not end there is an
-    /// error.
+    /// Returns the next field with a length before `end`, and skips other fields. A field that extends beyond `end` is
+    /// an error.
     pub(crate) fn next(&mut self, end: u64) -> io::Result<Option<Field>> {
         while self.at < end {
             let key = self.varint()?;
@@ -64,8 +64,8 @@ impl Fields {
         Ok(None)
     }
 
-    /// Reads the message of a field that `next` returned; `None`, and passed over, where it is longer than `bytes_max` or
-    /// malformed.
+    /// Reads the message of a field that `next` returned. Returns `None` where it is longer than `bytes_max` (it is
+    /// skipped) or malformed.
     pub(crate) fn message<M: Message + Default>(
         &mut self,
         field: Field,
@@ -74,13 +74,13 @@ impl Fields {
         Ok(self.bytes(field, bytes_max)?.and_then(|bytes| M::decode(bytes.as_slice()).ok()))
     }
 
-    /// Reads the string of a field that `next` returned; empty, and passed over, where it is longer than `bytes_max`.
+    /// Reads the string of a field that `next` returned; empty where it is longer than `bytes_max` and is skipped.
     pub(crate) fn text(&mut self, field: Field, bytes_max: u64) -> io::Result<String> {
         let bytes = self.bytes(field, bytes_max)?.unwrap_or_default();
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
-    /// Passes over the next `length` bytes.
+    /// Skips the next `length` bytes.
     pub(crate) fn skip(&mut self, length: u64) -> io::Result<()> {
         let step = i64::try_from(length).map_err(|_| io::ErrorKind::InvalidData)?;
         self.at = self.at.checked_add(length).ok_or(io::ErrorKind::InvalidData)?;

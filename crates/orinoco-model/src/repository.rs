@@ -1,4 +1,4 @@
-//! Names, folders and files into models.
+//! Finds models by name, folder or file.
 
 use std::fmt::Write as _;
 use std::fs::File;
@@ -12,17 +12,17 @@ use sha2::{Digest, Sha256};
 use crate::Model;
 use crate::onnx::ONNX;
 
-/// Where models are looked for.
+/// Model repository: the folders with models.
 #[derive(Clone, Debug)]
 pub struct Repository {
-    /// Folders of `<name>/model.toml`, the first match wins.
+    /// Folders of `<name>/model.toml`; the first match wins.
     pub roots: Vec<PathBuf>,
-    /// Folders in which the `file` and `labels_file` of a description are looked for, after its own.
+    /// Folders that are searched for the `file` and `labels_file` of a description, after its own folder.
     pub data: Vec<PathBuf>,
 }
 
 impl Repository {
-    /// The names that [`Repository::resolve`] takes, with the folder each is in, sorted.
+    /// Lists the models by name, sorted, each with its folder.
     pub fn list(&self) -> Vec<(String, PathBuf)> {
         let mut found: Vec<(String, PathBuf)> = Vec::new();
         for root in &self.roots {
@@ -39,15 +39,15 @@ impl Repository {
         found
     }
 
-    /// The description of what `text` names: a name in the repository, a folder, or a `model.toml`. `None` when it is an
-    /// `.onnx` file, which has none.
+    /// Reads and checks the description of the model `text`: a name in the repository, a folder, or a `model.toml`.
+    /// Returns `None` for an `.onnx` file without a description.
     pub fn describe(&self, text: &str) -> Result<Option<Model>, Faults> {
         let model = self.read_description(text)?;
         model.as_ref().map_or(Ok(()), check_file)?;
         Ok(model)
     }
 
-    /// The same without a look into the ONNX file, which may be large.
+    /// Reads the description as [`Repository::describe`] does, but does not check the ONNX file, which may be large.
     pub fn read_description(&self, text: &str) -> Result<Option<Model>, Faults> {
         let path = Path::new(text);
         let is_onnx = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("onnx"));
@@ -93,7 +93,7 @@ impl Repository {
         })
     }
 
-    /// Beside the description, else in the data folders.
+    /// Returns the path of a file that a description names: in its own folder, else in the data folders.
     pub(crate) fn locate(&self, text: &str, beside: &Path) -> PathBuf {
         let own = beside.join(text);
         let in_data = || self.data.iter().map(|dir| dir.join(text)).find(|path| path.exists());
@@ -101,7 +101,7 @@ impl Repository {
     }
 }
 
-/// `<dir>/<highest number>/model.onnx`.
+/// Returns `<dir>/<highest number>/model.onnx`.
 pub(crate) fn newest_version(dir: &Path) -> Option<PathBuf> {
     let entries = std::fs::read_dir(dir).ok()?.flatten();
     let versions = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
@@ -129,15 +129,15 @@ fn check_file(model: &Model) -> Result<(), Diagnosis> {
     Err(Diagnosis::new(&codes::MODEL_HASH, shown, cause, next))
 }
 
-/// The SHA-256 of the ONNX file at `path` in hex.
+/// Returns the SHA-256 of the ONNX file at `path` in hex.
 ///
 /// # Errors
-/// Those of opening and reading it.
+/// Those of opening and reading the file.
 pub fn sha256_of(path: &Path) -> Result<String, Diagnosis> {
     hash(ONNX.open(path)?).about(&codes::FILE_MISSING, path.display(), ONNX.next)
 }
 
-/// The SHA-256 of what `file` holds. It is read once, piece by piece.
+/// Returns the SHA-256 of the content of `file`, which is read once, piece by piece.
 fn hash(mut file: File) -> io::Result<String> {
     let mut hasher = Sha256::new();
     io::copy(&mut file, &mut hasher)?;
@@ -152,7 +152,7 @@ fn hash(mut file: File) -> io::Result<String> {
 mod tests {
     use super::*;
 
-    /// Bytes that this thread has read so far.
+    /// Returns the number of bytes that this thread has read so far.
     fn bytes_read() -> u64 {
         let text = std::fs::read_to_string("/proc/thread-self/io").expect("Linux counts");
         let line = text.lines().find_map(|line| line.strip_prefix("rchar: "));
@@ -162,7 +162,7 @@ mod tests {
     #[test]
     fn a_model_file_is_read_once_for_its_sha256_and_not_at_all_without() {
         const BYTES: u64 = 3 << 20;
-        // The description, and what counting takes.
+        // Bytes of the description, and of counting itself.
         const OTHERS_MAX: u64 = 64 << 10;
         let dir = tempfile::tempdir().expect("a temporary folder");
         let file = dir.path().join("m.onnx");

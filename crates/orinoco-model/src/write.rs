@@ -1,4 +1,4 @@
-//! A model as a `model.toml`: what `orinoco models init` and `import` write.
+//! Writes a model as a `model.toml`, for `orinoco models init` and `import`.
 
 use std::fmt::Write as _;
 
@@ -6,10 +6,12 @@ use orinoco_core::Choice;
 use orinoco_vision::{Across, Fit, HeadSpec, InputSpec};
 
 use crate::Model;
-use crate::input::{AudioFeatures, AudioSpec, FeatureKind, FeedValue, InputKind, ModelInput, Quantization};
+use crate::input::{
+    AudioFeatures, AudioSpec, ExtraInputValue, FeatureKind, InputKind, ModelInput, Quantization,
+};
 
 impl Model {
-    /// The description as TOML. Keys that a guess is unsure of are followed by a comment that says why. Reading it gives
+    /// Formats the description as TOML. Unsure keys of a guess have a comment with the reason. Reading the text returns
     /// this model again.
     pub fn to_toml(&self) -> String {
         let mut text = Writer { model: self, text: String::new(), table: "", marked: Vec::new() };
@@ -36,7 +38,7 @@ impl Model {
             ModelInput::Audio(audio) => text.audio(audio),
         }
         text.quantization(self.input_quantization);
-        text.feeds();
+        text.extra_inputs();
         text.table("[output]");
         text.head(&self.head);
         text.quantization(self.output_quantization);
@@ -49,16 +51,16 @@ impl Model {
 struct Writer<'a> {
     model: &'a Model,
     text: String,
-    /// The table being written.
+    /// Name of the table being written.
     table: &'static str,
-    /// Keys that were written with their doubts.
+    /// Unsure keys that were written with their reason.
     marked: Vec<&'static str>,
 }
 
 impl Writer<'_> {
-    /// `key = value`, and why it may be wrong.
+    /// Writes `key = value`, and the reason if it is unsure.
     fn line(&mut self, key: &str, value: &str) {
-        // Both of a pair are right or wrong together.
+        // Keys of a pair are certain or unsure together.
         let key_of = match (key, self.table) {
             ("scale", _) => "mean",
             ("crop_from", _) => "fit",
@@ -82,7 +84,7 @@ impl Writer<'_> {
         self.line(key, &number(value));
     }
 
-    /// Doubts about keys that have no line, because what is usual holds.
+    /// Writes comments for unsure keys without a line, which have their defaults.
     fn unset(&mut self) {
         let unset = self.model.unsure.iter().filter(|unsure| !self.marked.contains(&unsure.key));
         for unsure in unset {
@@ -153,27 +155,27 @@ impl Writer<'_> {
         }
     }
 
-    fn feeds(&mut self) {
-        for feed in &self.model.feeds {
-            match &feed.value {
-                FeedValue::Constant(values) => {
+    fn extra_inputs(&mut self) {
+        for extra_input in &self.model.extra_inputs {
+            match &extra_input.value {
+                ExtraInputValue::Constant(values) => {
                     self.table("[[constant]]");
-                    self.quoted("input", &feed.input);
+                    self.quoted("input", &extra_input.input);
                     self.line("value", &numbers(values));
                 }
-                FeedValue::State(output) => {
+                ExtraInputValue::State(output) => {
                     self.table("[[state]]");
-                    self.quoted("input", &feed.input);
+                    self.quoted("input", &extra_input.input);
                     self.quoted("output", output);
                 }
             }
-            if !feed.shape.is_empty() {
-                self.line("shape", &format!("{:?}", feed.shape));
+            if !extra_input.shape.is_empty() {
+                self.line("shape", &format!("{:?}", extra_input.shape));
             }
         }
     }
 
-    /// The head, with the keys in which it differs from what is usual.
+    /// Writes the head, with the keys that differ from its defaults.
     fn head(&mut self, head: &HeadSpec) {
         self.quoted("head", head.kind.name());
         let usual = HeadSpec::new(head.kind, head.classes);
@@ -227,7 +229,7 @@ impl Writer<'_> {
     }
 }
 
-/// A TOML basic string.
+/// Formats a TOML basic string.
 fn quote(text: &str) -> String {
     let escaped = text.chars().fold(String::with_capacity(text.len() + 2), |mut quoted, character| {
         match character {
@@ -242,12 +244,12 @@ fn quote(text: &str) -> String {
     format!("\"{escaped}\"")
 }
 
-/// The shortest text that reads as the same number.
+/// Formats a number as the shortest text that reads as the same number.
 fn number(value: f32) -> String {
     format!("{value:?}")
 }
 
-/// A list, of one number where all are the same.
+/// Formats an array; a single number where all are the same.
 fn numbers(values: &[f32]) -> String {
     let same = values.windows(2).all(|pair| pair[0] == pair[1]);
     let shown = if same { &values[..1] } else { values };

@@ -2,10 +2,12 @@
 
 #![expect(clippy::disallowed_methods, reason = "this is the clock")]
 
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::sync::{Arc, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use orinoco_core::{Clock, Nanos, Signal, WallTime};
+
+use crate::sync::{Condvar, Instant, Mutex};
 
 /// The operating system's monotonic clock, counted from its creation.
 #[derive(Clone, Copy, Debug)]

@@ -1,4 +1,4 @@
-use orinoco_core::{ComputeUnit, Diagnosis, Findings, TimeSpan};
+use orinoco_core::{ComputeUnit, Diagnosis, InferenceResult, TimeSpan};
 use orinoco_telemetry::Stage;
 
 use crate::Frame;
@@ -60,6 +60,7 @@ pub trait Executor: Send {
         false
     }
 
-    /// Runs the plan on `frames` (1 to `batch_max`), and fills as many `findings`.
-    fn replay(&mut self, frames: &[Frame], findings: &mut [Findings]) -> Result<StageTimes, Diagnosis>;
+    /// Runs the plan on `frames` (1 to `batch_max`), and fills as many `results`.
+    fn execute(&mut self, frames: &[Frame], results: &mut [InferenceResult])
+    -> Result<StageTimes, Diagnosis>;
 }

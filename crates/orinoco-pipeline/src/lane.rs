@@ -5,22 +5,23 @@ mod execute;
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use orinoco_core::{Clock, Diagnosis, FrameDesc, ModelId, Nanos, StreamId, TimeSpan};
 use orinoco_telemetry::{DropCause, Event, EventSink, LaneTelemetry, Stage};
 
 use crate::mux::Next;
-use crate::{Closed, Found, Frame, Inlet, Mux, Outcome, Outlet, Stop, StreamQueue};
-use execute::{Emitters, LanePlan, Pictures};
+use crate::sync::{Mutex, MutexGuard};
+use crate::{Closed, Frame, FrameResult, FrameSender, ModelResult, Mux, ResultSender, Stop, StreamQueue};
+use execute::{BatchInputs, Emitters, LanePlan};
 
-pub use self::core::{AfterBatch, Brought, JoinError, LaneCore};
-pub use execute::{BoundPlan, Objects, not_finite};
+pub use self::core::{AfterBatch, JoinError, LaneCore, PlanFacts};
+pub use execute::{BoundPlan, ObjectSelection, not_finite};
 
 /// Follows what a stream's models find, from frame to frame: a tracker. Called for every frame, in order.
-pub trait Follow: Send {
+pub trait StreamTracker: Send {
     /// Adds what it knows to the findings of one frame.
-    fn follow(&mut self, frame: &FrameDesc, found: &mut Vec<Found>);
+    fn track(&mut self, frame: &FrameDesc, found: &mut Vec<ModelResult>);
 }
 
 /// One model of those that a stream's frames run through.
@@ -31,11 +32,11 @@ pub struct Step {
     /// It looks at every so many frames of a stream, beginning with the first.
     pub interval: u32,
     /// It looks at objects in place of whole frames.
-    pub on: Option<Objects>,
+    pub on: Option<ObjectSelection>,
 }
 
 /// A stream that joins a lane.
-pub struct Joining {
+pub struct JoinRequest {
     /// Which.
     pub stream: StreamId,
     /// How its frames wait. Streams of one group have the same steps.
@@ -45,47 +46,47 @@ pub struct Joining {
     /// Plans of those models that the lane does not hold yet.
     pub plans: Vec<BoundPlan>,
     /// Who follows its objects, where that is wanted.
-    pub follower: Option<Box<dyn Follow>>,
+    pub tracker: Option<Box<dyn StreamTracker>>,
     /// Where its outcomes go.
-    pub outlet: Outlet,
+    pub result_sender: ResultSender,
     /// The wish to end it.
     pub stop: Stop,
 }
 
 /// What a lane's thread shares with those who let streams join it.
 #[derive(Default)]
-struct Books {
+struct LaneState {
     core: LaneCore,
     /// Streams that the lane has not admitted yet.
-    joining: Vec<Joining>,
+    joining: Vec<JoinRequest>,
 }
 
 /// Where streams join a lane, also while it runs. They leave it when their source ends.
 #[derive(Clone)]
 pub struct LaneEntry {
     mux: Arc<Mux>,
-    books: Arc<Mutex<Books>>,
+    books: Arc<Mutex<LaneState>>,
 }
 
 impl LaneEntry {
     /// Adds a stream; its source pushes into the inlet.
-    pub fn join(&self, joining: Joining) -> Result<Inlet, JoinError> {
+    pub fn join(&self, joining: JoinRequest) -> Result<FrameSender, JoinError> {
         let models: Vec<ModelId> = joining.steps.iter().map(|step| step.model).collect();
-        let brought = joining.plans.iter().map(|plan| Brought {
+        let brought = joining.plans.iter().map(|plan| PlanFacts {
             model: plan.model,
             reads_video_memory: plan.executor.reads_video_memory(),
         });
-        let brought: Vec<Brought> = brought.collect();
+        let brought: Vec<PlanFacts> = brought.collect();
         let mut books = lock(&self.books);
         books.core.check_join(&models, &brought)?;
-        let inlet = self
+        let frame_sender = self
             .mux
-            .add(joining.outlet.telemetry().clone(), joining.queue)
+            .add(joining.result_sender.telemetry().clone(), joining.queue)
             .map_err(|Closed| JoinError::Ended)?;
         // The lane may know of the stream by now, and waits for the books to admit it.
         books.core.join(joining.stream, models, &brought);
         books.joining.push(joining);
-        Ok(inlet)
+        Ok(frame_sender)
     }
 
     /// Whether the lane's plan of a model reads frames where the video hardware left them.
@@ -99,30 +100,30 @@ impl LaneEntry {
     }
 
     /// Keeps a model on the lane until this is dropped, if the lane has it.
-    pub fn hold(&self, model: ModelId) -> Option<Hold> {
-        lock(&self.books).core.hold(model).then(|| Hold { books: Arc::clone(&self.books), model })
+    pub fn hold(&self, model: ModelId) -> Option<ModelHold> {
+        lock(&self.books).core.hold(model).then(|| ModelHold { books: Arc::clone(&self.books), model })
     }
 }
 
 /// A use of a lane's model by somebody who prepares a stream for it.
-pub struct Hold {
-    books: Arc<Mutex<Books>>,
+pub struct ModelHold {
+    books: Arc<Mutex<LaneState>>,
     model: ModelId,
 }
 
-impl Drop for Hold {
+impl Drop for ModelHold {
     fn drop(&mut self) {
         lock(&self.books).core.release(self.model);
     }
 }
 
-impl fmt::Debug for Hold {
+impl fmt::Debug for ModelHold {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Hold(model {})", self.model)
     }
 }
 
-fn lock(books: &Mutex<Books>) -> MutexGuard<'_, Books> {
+fn lock(books: &Mutex<LaneState>) -> MutexGuard<'_, LaneState> {
     // A poisoned lock means a panic between two counts, and those are whole.
     books.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -130,10 +131,10 @@ fn lock(books: &Mutex<Books>) -> MutexGuard<'_, Books> {
 /// One executing thread. Models on a lane never overlap in time.
 pub struct Lane {
     mux: Arc<Mux>,
-    books: Arc<Mutex<Books>>,
+    books: Arc<Mutex<LaneState>>,
     plans: BTreeMap<ModelId, LanePlan>,
     streams: BTreeMap<StreamId, LaneStream>,
-    pictures: Pictures,
+    pictures: BatchInputs,
     clock: Arc<dyn Clock>,
     events: Arc<dyn EventSink>,
     emitters: Emitters,
@@ -142,8 +143,8 @@ pub struct Lane {
 struct LaneStream {
     group: usize,
     steps: Vec<Step>,
-    follower: Option<Box<dyn Follow>>,
-    outlet: Outlet,
+    tracker: Option<Box<dyn StreamTracker>>,
+    result_sender: ResultSender,
     stop: Stop,
     /// Frames that came.
     frames: u64,
@@ -158,9 +159,9 @@ impl Lane {
     ) -> (Self, LaneEntry) {
         let mux = Mux::new(Arc::clone(&clock));
         let emitters = Emitters::new(telemetry);
-        let books = Arc::<Mutex<Books>>::default();
+        let books = Arc::<Mutex<LaneState>>::default();
         let entry = LaneEntry { mux: Arc::clone(&mux), books: Arc::clone(&books) };
-        let (plans, streams, pictures) = (BTreeMap::new(), BTreeMap::new(), Pictures::default());
+        let (plans, streams, pictures) = (BTreeMap::new(), BTreeMap::new(), BatchInputs::default());
         (Self { mux, books, plans, streams, pictures, clock, events, emitters }, entry)
     }
 
@@ -173,9 +174,9 @@ impl Lane {
                 Next::Left(stream) => self.remove_stream(stream),
                 Next::Batch(group) => {
                     self.emitters.lane.took(batch.len(), now);
-                    let replayed = self.replay(group, &batch, now);
-                    let after = lock(&self.books).core.finished(replayed.is_ok());
-                    match replayed {
+                    let executed = self.execute(group, &batch, now);
+                    let after = lock(&self.books).core.finished(executed.is_ok());
+                    match executed {
                         Ok(found) => self.forward_results(&mut batch, found),
                         Err(why) => {
                             self.drop_all(&mut batch);
@@ -192,13 +193,13 @@ impl Lane {
 
     fn admit_streams(&mut self) {
         let joining = std::mem::take(&mut lock(&self.books).joining);
-        for Joining { stream, queue, steps, plans, follower, outlet, stop } in joining {
+        for JoinRequest { stream, queue, steps, plans, tracker, result_sender, stop } in joining {
             for plan in plans {
                 let telemetry = self.emitters.lane.run().model(plan.model);
                 self.plans.entry(plan.model).or_insert_with(|| LanePlan::new(plan, telemetry));
             }
-            self.emitters.streams.insert(stream, outlet.telemetry().clone());
-            let joined = LaneStream { group: queue.group, steps, follower, outlet, stop, frames: 0 };
+            self.emitters.streams.insert(stream, result_sender.telemetry().clone());
+            let joined = LaneStream { group: queue.group, steps, tracker, result_sender, stop, frames: 0 };
             self.streams.insert(stream, joined);
         }
     }
@@ -216,7 +217,12 @@ impl Lane {
     }
 
     /// Runs a batch, which was taken at `now`, through the models of its group, and returns what they found in each frame.
-    fn replay(&mut self, group: usize, batch: &[Frame], now: Nanos) -> Result<Vec<Vec<Found>>, Diagnosis> {
+    fn execute(
+        &mut self,
+        group: usize,
+        batch: &[Frame],
+        now: Nanos,
+    ) -> Result<Vec<Vec<ModelResult>>, Diagnosis> {
         let mut numbers = Vec::with_capacity(batch.len());
         for frame in batch {
             let waited = TimeSpan::new(frame.arrived, now);
@@ -225,7 +231,7 @@ impl Lane {
             numbers.push(stream.frames);
             stream.frames += 1;
         }
-        let mut found: Vec<Vec<Found>> = batch.iter().map(|_| Vec::new()).collect();
+        let mut found: Vec<Vec<ModelResult>> = batch.iter().map(|_| Vec::new()).collect();
         let Self { streams, plans, pictures, emitters, .. } = self;
         let steps = streams.values().find(|stream| stream.group == group).map_or(&[][..], |s| &s.steps);
         for step in steps {
@@ -238,10 +244,10 @@ impl Lane {
                 }
             }
             let plan = plans.get_mut(&step.model).expect("a stream brings the plans of its models");
-            let replayed = plan.replay(pictures, &mut found, emitters, &*self.events);
-            if let Err(why) = replayed {
+            let executed = plan.execute(pictures, &mut found, emitters, &*self.events);
+            if let Err(why) = executed {
                 pictures.clear();
-                self.events.emit(Event::ReplayFailed { model: plan.plan.name.clone(), why: why.clone() });
+                self.events.emit(Event::ExecutionFailed { model: plan.plan.name.clone(), why: why.clone() });
                 return Err(why);
             }
         }
@@ -250,15 +256,15 @@ impl Lane {
         Ok(found)
     }
 
-    fn forward_results(&mut self, batch: &mut Vec<Frame>, found: Vec<Vec<Found>>) {
+    fn forward_results(&mut self, batch: &mut Vec<Frame>, found: Vec<Vec<ModelResult>>) {
         let finished = self.clock.now();
         self.emitters.lane.finished(batch.len(), finished);
         for (frame, mut found) in batch.drain(..).zip(found) {
             let stream = self.streams.get_mut(&frame.desc.stream).expect("a stream joins before its frames");
-            if let Some(follower) = &mut stream.follower {
-                follower.follow(&frame.desc, &mut found);
+            if let Some(tracker) = &mut stream.tracker {
+                tracker.track(&frame.desc, &mut found);
             }
-            stream.outlet.push(Outcome { frame, found, finished }, &stream.stop);
+            stream.result_sender.push(FrameResult { frame, found, finished }, &stream.stop);
         }
     }
 
@@ -267,7 +273,7 @@ impl Lane {
         self.emitters.lane.finished(batch.len(), now);
         for frame in batch.drain(..) {
             let telemetry = self.emitters.stream(&frame);
-            telemetry.drop_frame(frame.desc.seq, DropCause::ReplayFailed, now);
+            telemetry.drop_frame(frame.desc.seq, DropCause::ExecutionFailed, now);
         }
     }
 }
@@ -285,7 +291,7 @@ impl Drop for Lane {
 mod tests {
     use super::*;
     use crate::{Executor, MonotonicClock, SinkThread, Slot, SlotPool, StageTimes};
-    use orinoco_core::{DropPolicy, Findings, LaneId, Nanos, PixelFormat, codes};
+    use orinoco_core::{DropPolicy, InferenceResult, LaneId, Nanos, PixelFormat, codes};
     use orinoco_telemetry::Telemetry;
     use std::time::Duration;
 
@@ -303,7 +309,7 @@ mod tests {
         fn batch_max(&self) -> usize {
             1
         }
-        fn replay(&mut self, _: &[Frame], _: &mut [Findings]) -> Result<StageTimes, Diagnosis> {
+        fn execute(&mut self, _: &[Frame], _: &mut [InferenceResult]) -> Result<StageTimes, Diagnosis> {
             match self {
                 Self::Fails => Err(Diagnosis::new(&codes::ENGINE_RUN, "test", "it fails", "nothing")),
                 Self::Panics => panic!("this test wants it"),
@@ -312,7 +318,7 @@ mod tests {
     }
 
     fn frame() -> Frame {
-        let slot = SlotPool::new(1, 1).take(Duration::ZERO).expect("free");
+        let slot = SlotPool::new(1, 1).try_take().expect("free");
         let desc = FrameDesc::packed(PixelFormat::Gray8, 1, 1);
         Frame::new(desc, Slot::Owned(slot), Nanos(0)).expect("fits")
     }
@@ -324,21 +330,22 @@ mod tests {
         let (lane, entry) = Lane::new(clock.clone(), Arc::new(Quiet), telemetry.lane(LaneId(0)));
         let (stream, policy) = (StreamId(0), DropPolicy::Block);
         let telemetry = telemetry.stream(stream);
-        let (sinks, outlet) = SinkThread::new(telemetry, Vec::new(), policy, None, clock, Arc::new(Quiet));
+        let (sinks, result_sender) =
+            SinkThread::new(telemetry, Vec::new(), policy, None, clock, Arc::new(Quiet));
         let queue = StreamQueue { group: 0, batch_max: 1, frames_max: 1, policy, batch_wait: Duration::ZERO };
         let plan = BoundPlan { model: ModelId(0), name: "broken".to_owned(), executor: Box::new(broken) };
         let steps = vec![Step { model: ModelId(0), interval: 1, on: None }];
-        let joining = Joining {
+        let joining = JoinRequest {
             stream,
             queue,
             steps,
             plans: vec![plan],
-            follower: None,
-            outlet,
+            tracker: None,
+            result_sender,
             stop: Stop::default(),
         };
-        let inlet = entry.join(joining).expect("it runs");
-        let source = std::thread::spawn(move || while inlet.push(frame()).is_ok() {});
+        let frame_sender = entry.join(joining).expect("it runs");
+        let source = std::thread::spawn(move || while frame_sender.push(frame()).is_ok() {});
         let lane = std::thread::spawn(move || lane.run());
         source.join().expect("it is told that the lane is gone");
         assert!(!matches!(lane.join(), Ok(Ok(()))));
@@ -354,7 +361,7 @@ mod tests {
         fn reads_video_memory(&self) -> bool {
             self.0
         }
-        fn replay(&mut self, _: &[Frame], _: &mut [Findings]) -> Result<StageTimes, Diagnosis> {
+        fn execute(&mut self, _: &[Frame], _: &mut [InferenceResult]) -> Result<StageTimes, Diagnosis> {
             Ok(StageTimes::default())
         }
     }
@@ -366,7 +373,7 @@ mod tests {
             let (lane, entry) = Lane::new(clock.clone(), Arc::new(Quiet), telemetry.lane(LaneId(0)));
             let (policy, batch_wait) = (DropPolicy::Block, Duration::ZERO);
             let join = |stream: StreamId, plans: Vec<BoundPlan>| {
-                let (_, outlet) = SinkThread::new(
+                let (_, result_sender) = SinkThread::new(
                     telemetry.stream(stream),
                     Vec::new(),
                     policy,
@@ -377,7 +384,7 @@ mod tests {
                 let queue = StreamQueue { group: 0, batch_max: 1, frames_max: 1, policy, batch_wait };
                 let steps = vec![Step { model: ModelId(0), interval: 1, on: None }];
                 let stop = Stop::default();
-                entry.join(Joining { stream, queue, steps, plans, follower: None, outlet, stop })
+                entry.join(JoinRequest { stream, queue, steps, plans, tracker: None, result_sender, stop })
             };
             let plan = |reads| BoundPlan {
                 model: ModelId(0),

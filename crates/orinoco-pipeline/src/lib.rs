@@ -9,6 +9,8 @@
 
 mod clock;
 mod executor;
+#[cfg(all(test, shuttle))]
+mod interleavings;
 mod lane;
 mod mux;
 mod sink;
@@ -16,17 +18,18 @@ mod slot;
 mod source;
 mod stop;
 mod supervise;
+mod sync;
 
 pub use clock::MonotonicClock;
 pub use executor::{DeviceTimes, Executor, StageTimes};
 pub use lane::{
-    AfterBatch, BoundPlan, Brought, Follow, Hold, JoinError, Joining, Lane, LaneCore, LaneEntry, Objects,
-    Step, not_finite,
+    AfterBatch, BoundPlan, JoinError, JoinRequest, Lane, LaneCore, LaneEntry, ModelHold, ObjectSelection,
+    PlanFacts, Step, StreamTracker, not_finite,
 };
-pub use mux::{Closed, Inlet, Mux, MuxCore, Next, NextBatch, Offer, StreamQueue};
+pub use mux::{Closed, FrameSender, Mux, MuxCore, Next, NextBatch, Offer, StreamQueue};
 pub use sink::{
-    Crossing, CrossingKind, Found, Object, Outcome, OutcomeOffer, Outlet, Sink, SinkCore, SinkNext,
-    SinkOutputs, SinkResult, SinkThread,
+    Crossing, CrossingKind, FrameResult, ModelResult, Object, ResultOffer, ResultSender, Sink, SinkCore,
+    SinkNext, SinkOutputs, SinkResult, SinkThread,
 };
 pub use slot::{Frame, Lease, OwnedSlot, PixelAspect, Slot, SlotPool};
 pub use source::{Poll, Source, SourceError};

@@ -3,12 +3,13 @@
 mod core;
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use orinoco_core::{Clock, Nanos, Signal, StreamId};
 use orinoco_telemetry::{DropCause, Queue, QueueStep, StreamTelemetry};
 
 use crate::Frame;
+use crate::sync::{Mutex, MutexGuard};
 
 pub use self::core::{Closed, MuxCore, Next, NextBatch, Offer, StreamQueue};
 
@@ -40,14 +41,18 @@ impl Mux {
     }
 
     /// Adds a stream, and returns the end into which its source pushes. Dropping that ends the stream.
-    pub fn add(self: &Arc<Self>, telemetry: StreamTelemetry, queue: StreamQueue) -> Result<Inlet, Closed> {
+    pub fn add(
+        self: &Arc<Self>,
+        telemetry: StreamTelemetry,
+        queue: StreamQueue,
+    ) -> Result<FrameSender, Closed> {
         let mut state = self.lock();
         state.core.add(telemetry.id(), queue)?;
         let room_came = self.clock.signal();
         state.streams.push(MuxStream { room_came: Arc::clone(&room_came), telemetry: telemetry.clone() });
         drop(state);
         self.frame_came.notify();
-        Ok(Inlet { mux: Arc::clone(self), room_came, telemetry })
+        Ok(FrameSender { mux: Arc::clone(self), room_came, telemetry })
     }
 
     /// Waits for what comes next, and fills `batch` where that is one; returns it with the time at which it was decided.
@@ -107,14 +112,14 @@ impl State {
 }
 
 /// The end of one ring into which its source pushes.
-pub struct Inlet {
+pub struct FrameSender {
     mux: Arc<Mux>,
     /// Wakes its source.
     room_came: Arc<dyn Signal>,
     telemetry: StreamTelemetry,
 }
 
-impl Inlet {
+impl FrameSender {
     /// Says how many frames the source can have delivered and not got back: see [`crate::Source::frames_max`].
     pub fn set_source_frames_max(&self, frames_max: Option<usize>) {
         self.mux.lock().core.set_source_frames_max(self.telemetry.id(), frames_max);
@@ -156,14 +161,14 @@ impl Inlet {
     }
 }
 
-impl Drop for Inlet {
+impl Drop for FrameSender {
     fn drop(&mut self) {
         self.mux.lock().core.end(self.telemetry.id());
         self.mux.frame_came.notify();
     }
 }
 
-impl fmt::Debug for Inlet {
+impl fmt::Debug for FrameSender {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Inlet(stream {})", self.telemetry.id())
     }
@@ -182,7 +187,7 @@ mod tests {
         let mut desc = FrameDesc::packed(PixelFormat::Gray8, 1, 1);
         desc.stream = StreamId(stream);
         desc.seq = seq;
-        let slot = SlotPool::new(1, 1).take(Duration::ZERO).expect("free");
+        let slot = SlotPool::new(1, 1).try_take().expect("free");
         Frame::new(desc, Slot::Owned(slot), Nanos(0)).expect("fits")
     }
 
@@ -192,7 +197,7 @@ mod tests {
         streams: u32,
         batch_max: usize,
         wait_ms: u64,
-    ) -> (Arc<Mux>, Vec<Inlet>, Telemetry) {
+    ) -> (Arc<Mux>, Vec<FrameSender>, Telemetry) {
         let batch_wait = Duration::from_millis(wait_ms);
         let queue = StreamQueue { group: 0, batch_max, frames_max, policy, batch_wait };
         let telemetry = Telemetry::new(streams as usize);
@@ -282,7 +287,7 @@ mod tests {
         // As many as its source can make.
         let mut push_all = |pushed_max: usize| {
             for _ in 0..pushed_max {
-                let Some(slot) = pool.take(Duration::ZERO) else { return };
+                let Some(slot) = pool.try_take() else { return };
                 let desc = FrameDesc::packed(PixelFormat::Gray8, 1, 1);
                 let made =
                     Frame::new(FrameDesc { seq, ..desc }, Slot::Owned(slot), Nanos(0)).expect("it fits");
@@ -313,7 +318,7 @@ mod tests {
     #[test]
     fn streams_that_share_a_batch_fill_it_from_all_their_slots() {
         let (mux, inlets, _) = mux(DropPolicy::Block, 16, 2, 8, 60_000);
-        inlets.iter().for_each(|inlet| inlet.set_source_frames_max(Some(2)));
+        inlets.iter().for_each(|frame_sender| frame_sender.set_source_frames_max(Some(2)));
         let is_due = |mux: &Mux| mux.lock().core.due(mux.clock.now()) == Some(0);
         for seq in 0..2 {
             inlets[0].push(frame(0, seq)).expect("open");

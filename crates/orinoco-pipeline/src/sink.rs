@@ -1,26 +1,27 @@
 //! What becomes of a frame and its findings.
 
 mod core;
-mod outcome;
+mod frame_result;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use orinoco_core::{Clock, Diagnosis, DropPolicy, Nanos, Signal, TimeSpan};
 use orinoco_telemetry::{DropCause, Event, EventSink, Queue, QueueStep, SourceState, Stage, StreamTelemetry};
 
 use crate::Stop;
+use crate::sync::{Mutex, MutexGuard};
 
-pub use self::core::{OutcomeOffer, SinkCore, SinkNext, SinkResult};
-pub use outcome::{Crossing, CrossingKind, Found, Object, Outcome};
+pub use self::core::{ResultOffer, SinkCore, SinkNext, SinkResult};
+pub use frame_result::{Crossing, CrossingKind, FrameResult, ModelResult, Object};
 
 /// Takes outcomes: a file, a screen, a wire. Runs on its stream's sink thread.
 pub trait Sink: Send {
     /// Takes one outcome.
-    fn write(&mut self, outcome: &Outcome) -> Result<(), Diagnosis>;
+    fn write(&mut self, frame_result: &FrameResult) -> Result<(), Diagnosis>;
 
     /// The source is away and has delivered nothing for `silence`. Called once a second until it is back, if it was there
     /// before; outputs that have nothing to say about it do nothing.
@@ -46,7 +47,7 @@ pub trait Sink: Send {
 }
 
 /// What a lane and the thread of a stream's sinks share.
-struct Exchange {
+struct SinkQueue {
     core: Mutex<SinkCore>,
     /// Wakes the sinks.
     outcome_came: Arc<dyn Signal>,
@@ -55,16 +56,16 @@ struct Exchange {
     clock: Arc<dyn Clock>,
 }
 
-impl Exchange {
+impl SinkQueue {
     fn lock(&self) -> MutexGuard<'_, SinkCore> {
         self.core.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Offers an outcome; returns what became of it, and when.
-    fn offer(&self, outcome: Outcome, stopping: bool) -> (OutcomeOffer, Nanos) {
+    fn offer(&self, frame_result: FrameResult, stopping: bool) -> (ResultOffer, Nanos) {
         let mut core = self.lock();
         let now = self.clock.now();
-        (core.offer(outcome, stopping, now), now)
+        (core.offer(frame_result, stopping, now), now)
     }
 
     /// Asks what comes next; returns it with the time.
@@ -76,35 +77,35 @@ impl Exchange {
 }
 
 /// The lane's end of a stream's sinks.
-pub struct Outlet {
-    exchange: Arc<Exchange>,
+pub struct ResultSender {
+    exchange: Arc<SinkQueue>,
     /// Requests to stop wake the lane while it waits for room.
     watches_stop: bool,
     telemetry: StreamTelemetry,
 }
 
-impl Outlet {
+impl ResultSender {
     /// Hands an outcome over. A stream that may drop frames never waits here, so that slow sinks cannot hold a lane. Others
     /// wait, but not for ever once `stop` is requested.
-    pub fn push(&mut self, mut outcome: Outcome, stop: &Stop) {
+    pub fn push(&mut self, mut frame_result: FrameResult, stop: &Stop) {
         let Self { exchange, watches_stop, telemetry } = self;
-        let seq = outcome.frame.desc.seq;
+        let seq = frame_result.frame.desc.seq;
         // Looked at only where there is no room.
         let mut stopping = false;
         let mut has_waited = false;
         loop {
-            let (offer, now) = exchange.offer(outcome, stopping);
+            let (offer, now) = exchange.offer(frame_result, stopping);
             match offer {
-                OutcomeOffer::Accepted => {
+                ResultOffer::Accepted => {
                     exchange.outcome_came.notify();
                     return telemetry.queue(seq, Queue::Sinks, QueueStep::Accepted, now);
                 }
-                OutcomeOffer::Refused(_) => {
+                ResultOffer::Refused(_) => {
                     telemetry.queue(seq, Queue::Sinks, QueueStep::Refused, now);
                     return telemetry.drop_frame(seq, DropCause::SinkBehind, now);
                 }
-                OutcomeOffer::Full(refused, until) => {
-                    outcome = refused;
+                ResultOffer::Full(refused, until) => {
+                    frame_result = refused;
                     if !std::mem::replace(&mut has_waited, true) {
                         telemetry.queue(seq, Queue::Sinks, QueueStep::Waited, now);
                     }
@@ -121,21 +122,21 @@ impl Outlet {
     }
 }
 
-impl Outlet {
+impl ResultSender {
     /// The handle of the stream.
     pub(crate) fn telemetry(&self) -> &StreamTelemetry {
         &self.telemetry
     }
 }
 
-impl Drop for Outlet {
+impl Drop for ResultSender {
     fn drop(&mut self) {
         self.exchange.lock().end();
         self.exchange.outcome_came.notify();
     }
 }
 
-impl fmt::Debug for Outlet {
+impl fmt::Debug for ResultSender {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Outlet({} outcomes wait)", self.exchange.lock().waiting())
     }
@@ -157,7 +158,7 @@ pub struct SinkThread {
     sinks: Vec<Box<dyn Sink>>,
     /// A stream without sinks delivers its frames to nobody, and none of them is dropped.
     has_sinks: bool,
-    exchange: Arc<Exchange>,
+    exchange: Arc<SinkQueue>,
     outputs: SinkOutputs,
     /// How many sinks have failed.
     failed: Arc<AtomicUsize>,
@@ -176,20 +177,23 @@ impl SinkThread {
         latency_max: Option<Duration>,
         clock: Arc<dyn Clock>,
         events: Arc<dyn EventSink>,
-    ) -> (Self, Outlet) {
-        let exchange = Arc::new(Exchange {
+    ) -> (Self, ResultSender) {
+        let exchange = Arc::new(SinkQueue {
             core: Mutex::new(SinkCore::new(policy, clock.now())),
             outcome_came: clock.signal(),
             room_came: clock.signal(),
             clock: Arc::clone(&clock),
         });
-        let outlet =
-            Outlet { exchange: Arc::clone(&exchange), watches_stop: false, telemetry: telemetry.clone() };
+        let result_sender = ResultSender {
+            exchange: Arc::clone(&exchange),
+            watches_stop: false,
+            telemetry: telemetry.clone(),
+        };
         let (outputs, has_sinks) = (SinkOutputs::default(), !sinks.is_empty());
         let failed = Arc::default();
         let thread =
             Self { sinks, has_sinks, exchange, outputs, failed, latency_max, clock, events, telemetry };
-        (thread, outlet)
+        (thread, result_sender)
     }
 
     /// The number of sinks that have failed, for others to look at while it runs.
@@ -202,12 +206,12 @@ impl SinkThread {
         loop {
             let (next, now) = self.exchange.next();
             let result = match next {
-                SinkNext::Write(outcome) => {
+                SinkNext::Write(frame_result) => {
                     self.exchange.room_came.notify();
-                    let seq = outcome.frame.desc.seq;
+                    let seq = frame_result.frame.desc.seq;
                     self.telemetry.queue(seq, Queue::Sinks, QueueStep::Taken, now);
-                    self.tell(|sink| sink.write(&outcome));
-                    self.count(&outcome);
+                    self.tell(|sink| sink.write(&frame_result));
+                    self.count(&frame_result);
                     SinkResult::Wrote
                 }
                 SinkNext::CheckOffline => self.check_offline(),
@@ -256,19 +260,20 @@ impl SinkThread {
         SinkResult::WroteOffline
     }
 
-    fn count(&self, outcome: &Outcome) {
-        let (now, seq) = (self.clock.now(), outcome.frame.desc.seq);
-        let total = TimeSpan::new(outcome.frame.arrived, now);
+    fn count(&self, frame_result: &FrameResult) {
+        let (now, seq) = (self.clock.now(), frame_result.frame.desc.seq);
+        let total = TimeSpan::new(frame_result.frame.arrived, now);
         if self.has_sinks && self.sinks.is_empty() {
             return self.telemetry.drop_frame(seq, DropCause::SinkFailed, now);
         }
-        let seen = outcome.reported().filter(|found| !found.predicted);
-        let rows =
-            |found: &Found| (0..found.findings.detections.len()).filter(|row| found.reports(*row)).count();
+        let seen = frame_result.reported().filter(|found| !found.predicted);
+        let rows = |found: &ModelResult| {
+            (0..found.inference.detections.len()).filter(|row| found.reports(*row)).count()
+        };
         let detections = seen.map(|found| rows(found) as u64).sum::<u64>();
         let is_late = self.latency_max.is_some_and(|max| total.duration() > max);
         let mut emitter = self.telemetry.emitter();
-        emitter.stage(seq, Stage::Sink, TimeSpan::new(outcome.finished, now));
+        emitter.stage(seq, Stage::Sink, TimeSpan::new(frame_result.finished, now));
         emitter.stage(seq, Stage::Total, total);
         emitter.result(seq, detections, is_late, now);
     }
@@ -308,24 +313,25 @@ mod tests {
         fn emit(&self, _: Event) {}
     }
 
-    fn outcome() -> Outcome {
-        let slot = SlotPool::new(1, 1).take(Duration::ZERO).expect("free");
+    fn frame_result() -> FrameResult {
+        let slot = SlotPool::new(1, 1).try_take().expect("free");
         let desc = FrameDesc::packed(PixelFormat::Gray8, 1, 1);
         let frame = Frame::new(desc, Slot::Owned(slot), Nanos(0)).expect("fits");
-        Outcome { frame, found: Vec::new(), finished: Nanos(0) }
+        FrameResult { frame, found: Vec::new(), finished: Nanos(0) }
     }
 
-    fn thread(sink: impl Sink + 'static, policy: DropPolicy) -> (SinkThread, Outlet, StreamTelemetry) {
+    fn thread(sink: impl Sink + 'static, policy: DropPolicy) -> (SinkThread, ResultSender, StreamTelemetry) {
         let (stream, clock) = (Telemetry::new(1).stream(StreamId(0)), Arc::new(MonotonicClock::default()));
         let sinks: Vec<Box<dyn Sink>> = vec![Box::new(sink)];
-        let (thread, outlet) = SinkThread::new(stream.clone(), sinks, policy, None, clock, Arc::new(Quiet));
-        (thread, outlet, stream)
+        let (thread, result_sender) =
+            SinkThread::new(stream.clone(), sinks, policy, None, clock, Arc::new(Quiet));
+        (thread, result_sender, stream)
     }
 
     /// Takes so many outcomes, and notes what it is asked.
     struct Short(usize, Arc<Mutex<Vec<&'static str>>>);
     impl Sink for Short {
-        fn write(&mut self, _: &Outcome) -> Result<(), Diagnosis> {
+        fn write(&mut self, _: &FrameResult) -> Result<(), Diagnosis> {
             self.1.lock().expect("not poisoned").push("write");
             let fault = || Diagnosis::new(&codes::SINK_WRITE, "short", "it has had enough", "nothing");
             self.0.checked_sub(1).map(|left| self.0 = left).ok_or_else(fault)
@@ -346,9 +352,9 @@ mod tests {
     #[test]
     fn a_sink_that_fails_completes_what_it_has() {
         let asked = Arc::default();
-        let (thread, mut outlet, _) = thread(Short(2, Arc::clone(&asked)), DropPolicy::DropNewest);
-        (0..4).for_each(|_| outlet.push(outcome(), &Stop::default()));
-        drop(outlet);
+        let (thread, mut result_sender, _) = thread(Short(2, Arc::clone(&asked)), DropPolicy::DropNewest);
+        (0..4).for_each(|_| result_sender.push(frame_result(), &Stop::default()));
+        drop(result_sender);
         let SinkOutputs { files, incomplete, faults } = thread.run();
         assert_eq!((files, incomplete, faults.len()), (Vec::new(), vec![PathBuf::from("short")], 1));
         assert_eq!(*asked.lock().expect("not poisoned"), ["write", "write", "write", "finish"]);
@@ -357,10 +363,10 @@ mod tests {
     #[test]
     fn sinks_that_block_get_every_outcome() {
         let asked = Arc::default();
-        let (thread, mut outlet, stream) = thread(Short(100, Arc::clone(&asked)), DropPolicy::Block);
+        let (thread, mut result_sender, stream) = thread(Short(100, Arc::clone(&asked)), DropPolicy::Block);
         let sinks = std::thread::spawn(move || thread.run());
-        (0..100).for_each(|_| outlet.push(outcome(), &Stop::default()));
-        drop(outlet);
+        (0..100).for_each(|_| result_sender.push(frame_result(), &Stop::default()));
+        drop(result_sender);
         assert!(sinks.join().expect("it does not panic").faults.is_empty());
         let asked = asked.lock().expect("not poisoned");
         assert_eq!(asked.iter().filter(|what| **what != "flush").count(), 101);
@@ -371,10 +377,10 @@ mod tests {
     fn counts(sinks: Vec<Box<dyn Sink>>) -> (u64, u64) {
         let (stream, clock) = (Telemetry::new(1).stream(StreamId(0)), Arc::new(MonotonicClock::default()));
         let (policy, events) = (DropPolicy::Block, Arc::new(Quiet));
-        let (thread, mut outlet) = SinkThread::new(stream.clone(), sinks, policy, None, clock, events);
+        let (thread, mut result_sender) = SinkThread::new(stream.clone(), sinks, policy, None, clock, events);
         let sinks = std::thread::spawn(move || thread.run());
-        (0..10).for_each(|_| outlet.push(outcome(), &Stop::default()));
-        drop(outlet);
+        (0..10).for_each(|_| result_sender.push(frame_result(), &Stop::default()));
+        drop(result_sender);
         sinks.join().expect("it does not panic");
         stream.read(|fold| (fold.frames_out, fold.dropped(DropCause::SinkFailed)))
     }
@@ -391,11 +397,11 @@ mod tests {
     #[test]
     fn sinks_flush_within_a_second_although_no_frame_comes_and_not_for_each_frame() {
         let asked: Arc<Mutex<Vec<&'static str>>> = Arc::default();
-        let (thread, mut outlet, _) = thread(Short(1000, Arc::clone(&asked)), DropPolicy::Block);
+        let (thread, mut result_sender, _) = thread(Short(1000, Arc::clone(&asked)), DropPolicy::Block);
         let sinks = std::thread::spawn(move || thread.run());
         let flushes = || asked.lock().expect("not poisoned").iter().filter(|what| **what == "flush").count();
         let begin = std::time::Instant::now();
-        (0..500).for_each(|_| outlet.push(outcome(), &Stop::default()));
+        (0..500).for_each(|_| result_sender.push(frame_result(), &Stop::default()));
         let writing = begin.elapsed();
         assert!(flushes() <= 1 + (writing.as_millis() / FLUSH_EVERY.as_millis()) as usize);
         std::thread::sleep(Duration::from_secs(1));
@@ -404,7 +410,7 @@ mod tests {
         std::thread::sleep(Duration::from_millis(1500));
         let quiet = flushes();
         assert!(quiet <= seen + FLUSHES_MAX as usize, "an idle stream is left alone: {seen}, then {quiet}");
-        drop(outlet);
+        drop(result_sender);
         sinks.join().expect("it does not panic");
     }
 
@@ -412,7 +418,7 @@ mod tests {
     fn a_file_that_could_not_be_completed_is_incomplete() {
         struct Torn;
         impl Sink for Torn {
-            fn write(&mut self, _: &Outcome) -> Result<(), Diagnosis> {
+            fn write(&mut self, _: &FrameResult) -> Result<(), Diagnosis> {
                 Ok(())
             }
             fn file(&self) -> Option<&Path> {
@@ -422,8 +428,8 @@ mod tests {
                 Err(Diagnosis::new(&codes::SINK_WRITE, "torn", "the disk is full", "free space"))
             }
         }
-        let (thread, outlet, _stream) = thread(Torn, DropPolicy::Block);
-        drop(outlet);
+        let (thread, result_sender, _stream) = thread(Torn, DropPolicy::Block);
+        drop(result_sender);
         let SinkOutputs { files, incomplete, faults } = thread.run();
         assert_eq!((files.len(), incomplete, faults.len()), (0, vec![PathBuf::from("torn")], 1));
     }
@@ -431,10 +437,10 @@ mod tests {
     #[test]
     fn a_sink_that_is_stuck_does_not_hold_up_the_end() {
         // Nobody runs the thread: nothing is taken.
-        let (_thread, mut outlet, stream) = thread(Short(0, Arc::default()), DropPolicy::Block);
+        let (_thread, mut result_sender, stream) = thread(Short(0, Arc::default()), DropPolicy::Block);
         let stop = Stop::default();
         stop.request();
-        (0..OUTCOMES_MAX + 3).for_each(|_| outlet.push(outcome(), &stop));
+        (0..OUTCOMES_MAX + 3).for_each(|_| result_sender.push(frame_result(), &stop));
         assert_eq!(stream.read(|fold| fold.dropped(DropCause::SinkBehind)), 3);
     }
 }

@@ -1,14 +1,13 @@
 //! Where a frame's bytes live, and who gets them back.
 
-#![expect(clippy::disallowed_methods, reason = "FIXME: real time, see clippy.toml")]
-
 use std::fmt;
 use std::os::fd::BorrowedFd;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, PoisonError, Weak};
 use std::time::Duration;
 
-use orinoco_core::{FrameDesc, FrameView, MemoryDomain, Nanos, Region};
+use orinoco_core::{Clock, FrameDesc, FrameView, MemoryDomain, Nanos, Region, Signal};
+
+use crate::sync::{Mutex, MutexGuard};
 
 /// A buffer that somebody else owns: a decoder's, NVMM's, a dma-buf's. Dropping it gives it back, so a frame is held
 /// exactly until the last reader (the replay that used it, then the sinks) is done with it.
@@ -35,37 +34,78 @@ pub enum Slot {
 pub struct OwnedSlot {
     /// The bytes.
     pub bytes: Vec<u8>,
-    home: SyncSender<Vec<u8>>,
+    home: Weak<FreeBuffers>,
 }
 
 impl Drop for OwnedSlot {
     fn drop(&mut self) {
         // The pool may be gone before its last frame; then the buffer is simply freed.
-        let _ = self.home.try_send(std::mem::take(&mut self.bytes));
+        let Some(home) = self.home.upgrade() else { return };
+        let mut free = home.lock();
+        free.buffers.push(std::mem::take(&mut self.bytes));
+        let slot_came = free.slot_came.clone();
+        drop(free);
+        slot_came.iter().for_each(|slot_came| slot_came.notify());
     }
 }
 
-/// A fixed number of equal buffers, allocated once.
+/// A fixed number of equal buffers, allocated once. One thread takes them.
 #[derive(Debug)]
 pub struct SlotPool {
-    free: Receiver<Vec<u8>>,
-    home: SyncSender<Vec<u8>>,
+    free: Arc<FreeBuffers>,
+}
+
+/// Buffers of a pool that nobody holds.
+#[derive(Debug)]
+struct FreeBuffers(Mutex<FreeState>);
+
+struct FreeState {
+    buffers: Vec<Vec<u8>>,
+    /// Wakes the thread that takes slots; `None` as long as it never waited.
+    slot_came: Option<Arc<dyn Signal>>,
 }
 
 impl SlotPool {
     /// Allocates `slots` buffers of `bytes` bytes.
     pub fn new(slots: usize, bytes: usize) -> Self {
-        let (home, free) = sync_channel(slots);
-        for _ in 0..slots {
-            home.try_send(vec![0; bytes]).expect("the channel holds as many buffers as there are slots");
-        }
-        Self { free, home }
+        let buffers = (0..slots).map(|_| vec![0; bytes]).collect();
+        Self { free: Arc::new(FreeBuffers(Mutex::new(FreeState { buffers, slot_came: None }))) }
     }
 
-    /// A free buffer, or `None` when none comes back within `wait`.
-    pub fn take(&self, wait: Duration) -> Option<OwnedSlot> {
-        let bytes = self.free.recv_timeout(wait).ok()?;
-        Some(OwnedSlot { bytes, home: self.home.clone() })
+    /// Returns a free buffer, or `None` when there is none.
+    pub fn try_take(&self) -> Option<OwnedSlot> {
+        let bytes = self.free.lock().buffers.pop()?;
+        Some(OwnedSlot { bytes, home: Arc::downgrade(&self.free) })
+    }
+
+    /// Returns a free buffer, or `None` when none comes back within `wait`.
+    pub fn take(&self, wait: Duration, clock: &dyn Clock) -> Option<OwnedSlot> {
+        if let Some(slot) = self.try_take() {
+            return Some(slot);
+        }
+        let until = clock.now() + wait;
+        let slot_came = Arc::clone(self.free.lock().slot_came.get_or_insert_with(|| clock.signal()));
+        loop {
+            if let Some(slot) = self.try_take() {
+                return Some(slot);
+            }
+            if clock.now() >= until {
+                return None;
+            }
+            slot_came.wait(Some(until));
+        }
+    }
+}
+
+impl FreeBuffers {
+    fn lock(&self) -> MutexGuard<'_, FreeState> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for FreeState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "FreeState({} buffers)", self.buffers.len())
     }
 }
 
@@ -196,17 +236,29 @@ impl fmt::Debug for Frame {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::MonotonicClock;
     use orinoco_core::PixelFormat;
 
     #[test]
     fn a_dropped_frame_gives_its_slot_back() {
         let desc = FrameDesc::packed(PixelFormat::Gray8, 4, 4);
         let pool = SlotPool::new(1, desc.bytes_needed());
-        let slot = pool.take(Duration::ZERO).expect("one slot is free");
-        assert!(pool.take(Duration::ZERO).is_none());
+        let slot = pool.try_take().expect("one slot is free");
+        assert!(pool.try_take().is_none());
         let frame = Frame::new(desc, Slot::Owned(slot), Nanos(0)).expect("it fits");
         drop(frame);
-        assert!(pool.take(Duration::ZERO).is_some());
+        assert!(pool.try_take().is_some());
+    }
+
+    #[test]
+    fn a_slot_that_comes_back_ends_the_wait_for_it() {
+        let (pool, clock) = (SlotPool::new(1, 1), MonotonicClock::default());
+        let held = pool.try_take().expect("one slot is free");
+        assert!(pool.take(Duration::from_millis(1), &clock).is_none());
+        std::thread::scope(|scope| {
+            scope.spawn(|| drop(held));
+            assert!(pool.take(Duration::from_secs(3600), &clock).is_some());
+        });
     }
 
     #[test]
@@ -222,7 +274,7 @@ mod tests {
     #[test]
     fn a_slot_that_is_too_small_makes_no_frame() {
         let pool = SlotPool::new(1, 15);
-        let slot = pool.take(Duration::ZERO).expect("one slot is free");
+        let slot = pool.try_take().expect("one slot is free");
         let desc = FrameDesc::packed(PixelFormat::Gray8, 4, 4);
         assert!(Frame::new(desc, Slot::Owned(slot), Nanos(0)).is_none());
     }

@@ -1,20 +1,22 @@
 use std::collections::BTreeSet;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, PoisonError, Weak};
 use std::time::Duration;
 
 use orinoco_core::{Clock, Signal, StreamId};
 
+use crate::sync::{Mutex, MutexGuard};
+
 /// The wish to end, shared by everything that waits: of all streams, or of one.
 #[derive(Clone, Debug, Default)]
 pub struct Stop {
-    shared: Arc<Mutex<Wishes>>,
+    shared: Arc<Mutex<StopRequests>>,
     /// The stream that this is about; all of them if `None`.
     stream: Option<StreamId>,
 }
 
 #[derive(Default)]
-struct Wishes {
+struct StopRequests {
     all: bool,
     streams: BTreeSet<StreamId>,
     /// Notified of each request: its thread looks whether it is meant.
@@ -68,16 +70,16 @@ impl Stop {
         self.requested()
     }
 
-    fn is_wished(&self, wishes: &Wishes) -> bool {
+    fn is_wished(&self, wishes: &StopRequests) -> bool {
         wishes.all || self.stream.is_some_and(|stream| wishes.streams.contains(&stream))
     }
 
-    fn lock(&self) -> MutexGuard<'_, Wishes> {
+    fn lock(&self) -> MutexGuard<'_, StopRequests> {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl fmt::Debug for Wishes {
+impl fmt::Debug for StopRequests {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { all, streams, signals } = self;
         write!(f, "Wishes(all {all}, streams {streams:?}, {} signals)", signals.len())

@@ -8,7 +8,7 @@ use std::time::Duration;
 use orinoco_core::{Clock, Nanos, PtsClock, TimeSpan, WallTime};
 use orinoco_telemetry::{DropCause, Event, EventSink, SourceState, Stage, StreamTelemetry};
 
-use crate::{Closed, Frame, Inlet, Poll, Source, Stop};
+use crate::{Closed, Frame, FrameSender, Poll, Source, Stop};
 
 pub use self::core::{Reconnect, SourceEnd, SourceNext, SourceNotice, SourceResult, SourceSupervisor};
 
@@ -19,7 +19,7 @@ pub struct SourceRunner {
     /// The source.
     pub source: Box<dyn Source>,
     /// Where its frames go.
-    pub inlet: Inlet,
+    pub frame_sender: FrameSender,
     /// How it is kept alive.
     pub reconnect: Reconnect,
     /// Ends after this many frames; what was lost at the source is none.
@@ -90,7 +90,7 @@ impl SourceRunner {
         (frame.desc.seq, frame.desc.stream) = (seq, self.telemetry.id());
         frame.desc.wall = captured_at(&frame, &*self.clock);
         self.emit(&frame);
-        match self.inlet.push(frame) {
+        match self.frame_sender.push(frame) {
             Ok(()) => SourceResult::Pushed,
             Err(Closed) => SourceResult::RingClosed,
         }
@@ -105,7 +105,7 @@ impl SourceRunner {
                 }
                 if state == SourceState::Live {
                     self.telemetry.set_decoder(self.source.maker());
-                    self.inlet.set_source_frames_max(self.source.frames_max());
+                    self.frame_sender.set_source_frames_max(self.source.frames_max());
                 }
             }
             SourceNotice::Retry { attempt, wait, is_news } => {
@@ -204,7 +204,7 @@ mod tests {
             match self.0.pop_front() {
                 Some(step @ (Step::Frame | Step::FrameAfterLoss(_))) => {
                     let desc = FrameDesc::packed(PixelFormat::Gray8, 1, 1);
-                    let slot = crate::SlotPool::new(1, 1).take(Duration::ZERO).expect("free");
+                    let slot = crate::SlotPool::new(1, 1).try_take().expect("free");
                     let mut frame = Frame::new(desc, crate::Slot::Owned(slot), Nanos(0)).expect("fits");
                     if let Step::FrameAfterLoss(lost) = step {
                         frame.lost = lost;
@@ -248,7 +248,7 @@ mod tests {
         let runner = SourceRunner {
             shown: "script".to_owned(),
             source: Box::new(Script(steps.into())),
-            inlet: mux.add(telemetry.clone(), queue).expect("open"),
+            frame_sender: mux.add(telemetry.clone(), queue).expect("open"),
             reconnect: Reconnect { attempts_max, stall: STALL },
             frames_max: None,
             clock,
@@ -289,7 +289,7 @@ mod tests {
         }
         let captured = |clock: PtsClock, captured: Option<u64>, decode: Option<u64>| {
             let desc = FrameDesc { clock, ..FrameDesc::packed(PixelFormat::Gray8, 1, 1) };
-            let slot = crate::SlotPool::new(1, 1).take(Duration::ZERO).expect("free");
+            let slot = crate::SlotPool::new(1, 1).try_take().expect("free");
             let mut frame = Frame::new(desc, crate::Slot::Owned(slot), Nanos(400)).expect("fits");
             frame.captured = captured.map(Duration::from_nanos);
             frame.decode = decode.map(Duration::from_nanos);

@@ -88,7 +88,7 @@ pub(crate) enum Effect<P> {
     /// Answer a request for a snapshot.
     Answered(Sender<Progress>),
     /// A stream has ended: keep its figures, and give up the rest.
-    Retire(StreamId, Outcome),
+    Retire(StreamId, StreamEnd),
     /// A stream that has ended is not on the board any more.
     Forget(StreamId),
     /// Everything has ended. The faults are those of lanes.
@@ -96,7 +96,7 @@ pub(crate) enum Effect<P> {
 }
 
 /// How a stream ended.
-pub(crate) struct Outcome {
+pub(crate) struct StreamEnd {
     pub(crate) source: Result<SourceEnd, Diagnosis>,
     pub(crate) sink: Result<SinkOutputs, Diagnosis>,
 }

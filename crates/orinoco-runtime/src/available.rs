@@ -9,7 +9,7 @@ use rustix::process::{Resource, getrlimit};
 
 /// What bounds the memory of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Bound {
+pub(crate) enum MemoryBound {
     /// The machine's memory.
     Machine,
     /// What the kernel may still promise, where it promises no more than it has (`vm.overcommit_memory = 2`).
@@ -22,7 +22,7 @@ pub(crate) enum Bound {
     Data,
 }
 
-impl Bound {
+impl MemoryBound {
     /// Parts of what a bound leaves that one area may take. Where mappings count, and not only what is touched of them, all
     /// that the process allocates later counts as well: the other half is for weights and for the engine's own memory.
     fn parts(&self) -> u64 {
@@ -52,11 +52,11 @@ pub(crate) struct Available {
     /// Bytes that the tightest bound leaves in all.
     left: u64,
     /// That bound.
-    pub(crate) bound: Bound,
+    pub(crate) bound: MemoryBound,
 }
 
 impl Available {
-    fn under(bound: Bound, left: u64) -> Self {
+    fn under(bound: MemoryBound, left: u64) -> Self {
         Self { bytes: left / bound.parts(), left, bound }
     }
 
@@ -71,19 +71,21 @@ impl fmt::Display for Available {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let left = Mib(self.left);
         match &self.bound {
-            Bound::Machine => write!(f, "this machine has {left} MiB of memory available"),
-            Bound::Commit => {
+            MemoryBound::Machine => write!(f, "this machine has {left} MiB of memory available"),
+            MemoryBound::Commit => {
                 write!(f, "the kernel promises at most {left} MiB more (vm.overcommit_memory is 2)")
             }
-            Bound::ControlGroup(path) => {
+            MemoryBound::ControlGroup(path) => {
                 write!(
                     f,
                     "control group {} may take at most {left} MiB more (its memory limit)",
                     path.display()
                 )
             }
-            Bound::AddressSpace => write!(f, "the limit on address space leaves {left} MiB (ulimit -v)"),
-            Bound::Data => write!(f, "the limit on data leaves {left} MiB (ulimit -d)"),
+            MemoryBound::AddressSpace => {
+                write!(f, "the limit on address space leaves {left} MiB (ulimit -v)")
+            }
+            MemoryBound::Data => write!(f, "the limit on data leaves {left} MiB (ulimit -d)"),
         }
     }
 }
@@ -105,16 +107,16 @@ struct Limits {
 /// The same with the kernel's files under `root`.
 fn available_in(root: &Path, limits: Limits) -> Option<Available> {
     let kernel = Kernel { root };
-    let machine = kernel.meminfo("MemAvailable:").map(|left| Available::under(Bound::Machine, left));
-    let limited = |limit: Option<u64>, taken: &str, bound: Bound| {
+    let machine = kernel.meminfo("MemAvailable:").map(|left| Available::under(MemoryBound::Machine, left));
+    let limited = |limit: Option<u64>, taken: &str, bound: MemoryBound| {
         let left = limit?.saturating_sub(kernel.status(taken)?);
         Some(Available::under(bound, left))
     };
     let bounds = [
         machine,
         kernel.commit(),
-        limited(limits.address_space, "VmSize:", Bound::AddressSpace),
-        limited(limits.data, "VmData:", Bound::Data),
+        limited(limits.address_space, "VmSize:", MemoryBound::AddressSpace),
+        limited(limits.data, "VmData:", MemoryBound::Data),
     ];
     bounds.into_iter().flatten().chain(kernel.control_groups()).min_by_key(|available| available.bytes)
 }
@@ -149,7 +151,7 @@ impl Kernel<'_> {
             return None;
         }
         let left = self.meminfo("CommitLimit:")?.saturating_sub(self.meminfo("Committed_AS:")?);
-        Some(Available::under(Bound::Commit, left))
+        Some(Available::under(MemoryBound::Commit, left))
     }
 
     /// What each control group of this process leaves, up to the hierarchy's root (proc_pid_cgroup(5)).
@@ -182,7 +184,7 @@ impl Kernel<'_> {
         let stat = self.text(folder.join("memory.stat")).unwrap_or_default();
         let cached = stat.lines().find_map(|line| line.strip_prefix(files.cached)?.trim().parse().ok());
         let taken = taken.saturating_sub(cached.unwrap_or(0));
-        Some(Available::under(Bound::ControlGroup(group.to_owned()), limit.saturating_sub(taken)))
+        Some(Available::under(MemoryBound::ControlGroup(group.to_owned()), limit.saturating_sub(taken)))
     }
 }
 

@@ -35,12 +35,12 @@ pub(crate) struct Difference {
     /// Indices into the running list.
     pub(crate) leaving: Vec<usize>,
     /// What is in both.
-    pub(crate) staying: Vec<Staying>,
+    pub(crate) staying: Vec<StayingEntry>,
 }
 
 /// An entry that is in both lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Staying {
+pub(crate) struct StayingEntry {
     /// Index into the running list.
     pub(crate) running: usize,
     /// Index into the wanted list.
@@ -78,7 +78,7 @@ impl Difference {
             joining: pairs().filter(|(_, running)| running.is_none()).map(|(wanted, _)| wanted).collect(),
             leaving: (0..running).filter(|index| !same.contains(&Some(*index))).collect(),
             staying: pairs()
-                .filter_map(|(wanted, running)| Some(Staying { running: (*running)?, wanted }))
+                .filter_map(|(wanted, running)| Some(StayingEntry { running: (*running)?, wanted }))
                 .collect(),
         }
     }
@@ -260,7 +260,7 @@ mod tests {
         let change = Change::between(&board, &board, &facts);
         assert_eq!((change.models.joining, change.models.leaving), (vec![1], vec![1]));
         assert_eq!((change.streams.joining, change.streams.leaving), (vec![1], vec![1]));
-        assert_eq!(change.streams.staying, [Staying { running: 0, wanted: 0 }]);
+        assert_eq!(change.streams.staying, [StayingEntry { running: 0, wanted: 0 }]);
     }
 
     #[test]

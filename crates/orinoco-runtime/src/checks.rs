@@ -1,13 +1,13 @@
 //! Checks of a board that need no engine, so that all of their faults come together: sources, models and their
 //! descriptions, zones, lines, and classes of objects.
 
-use orinoco_board::{BoardError, BoardModel, BoardStream, ObjectsSpec, SourceFault, TrackSpec};
+use orinoco_board::{BoardError, BoardModel, BoardStream, ObjectSelectionSpec, SourceFault, TrackSpec};
 use orinoco_config::{FaultList, Faults};
 use orinoco_core::{Diagnosis, codes};
 use orinoco_model::{Model, Repository};
 
-use crate::follow::check_shapes;
 use crate::known::KnownModel;
+use crate::track::check_shapes;
 
 /// Checks the streams and models that join a board.
 pub(crate) fn check_joining<'b>(
@@ -85,7 +85,7 @@ pub(crate) fn check_source(stream: &BoardStream) -> Result<(), Diagnosis> {
 /// Returns the classes of objects that a model looks at, by the `labels` of the model that finds them.
 pub(crate) fn object_classes(
     spec: &BoardModel,
-    on: &ObjectsSpec,
+    on: &ObjectSelectionSpec,
     labels: &[String],
 ) -> Result<Vec<u32>, Diagnosis> {
     let class = |name: &String| {
@@ -108,7 +108,7 @@ pub(crate) fn check_states(streams: &[BoardStream], models: &[&KnownModel]) -> R
         let serves = match (users.len(), model.summary.batch, &model.spec.on) {
             (2.., ..) => format!("serves {}", users.join(", ")),
             (_, 2.., _) => format!("its batch is {}", model.summary.batch),
-            (.., Some(on)) => format!("works on every object that {} finds", on.model),
+            (.., Some(on)) => format!("operates on every object of {}", on.model),
             _ => continue,
         };
         let cause = format!("it carries a state from frame to frame, and {serves}");

@@ -65,8 +65,8 @@ impl EndedStreams {
 
     fn add_up(&mut self, ended: EndedStream) {
         let EndedStream { summary, faults, was_stopped, .. } = ended;
-        let room = FAULTS_MAX.saturating_sub(self.older_faults.len());
-        self.older_faults.extend(faults.into_iter().take(room));
+        let scratch_size = FAULTS_MAX.saturating_sub(self.older_faults.len());
+        self.older_faults.extend(faults.into_iter().take(scratch_size));
         self.older_was_stopped |= was_stopped;
         let is_known = self.totals.contains_key(&summary.name) || self.totals.len() < NAMES_MAX;
         let name = if is_known { summary.name } else { OTHERS.to_owned() };

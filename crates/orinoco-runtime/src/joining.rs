@@ -10,17 +10,17 @@ use std::time::Duration;
 use orinoco_board::BoardStream;
 use orinoco_core::{Diagnosis, DropPolicy, LaneId, ModelId, StreamId, codes};
 use orinoco_pipeline::{
-    BoundPlan, Follow, Hold, Inlet, Joining, Lane, LaneEntry, Reconnect, SinkOutputs, SinkThread,
-    SourceRunner, StreamQueue,
+    BoundPlan, FrameSender, JoinRequest, Lane, LaneEntry, ModelHold, Reconnect, SinkOutputs, SinkThread,
+    SourceRunner, StreamQueue, StreamTracker,
 };
 
 use crate::action::Action;
-use crate::follow::Counted;
 use crate::prepare::Plans;
-use crate::readers::Reader;
+use crate::readers::OutputReader;
 use crate::shared::Shared;
 use crate::stream::OpenStream;
 use crate::threads::spawn;
+use crate::track::TrackingCounts;
 
 /// Group of the stream that keeps a lane. It has no frames, so it never shares a batch.
 const KEEPER_GROUP: usize = usize::MAX;
@@ -32,14 +32,14 @@ pub(crate) struct RunningStream {
     /// Where its sinks write.
     pub(crate) files: Vec<PathBuf>,
     /// Its outputs that may lose their readers and have not, and how many outputs have theirs.
-    pub(crate) readers: Vec<Reader>,
+    pub(crate) readers: Vec<OutputReader>,
     pub(crate) outputs_read: usize,
     /// How many of its outputs have failed.
     outputs_failed: Arc<AtomicUsize>,
     /// Its source as messages show it.
     pub(crate) shown: String,
     pub(crate) is_live: bool,
-    pub(crate) counted: Option<Counted>,
+    pub(crate) counted: Option<TrackingCounts>,
     /// Streams that run through the same models share batches, if they are of one group.
     group: usize,
     /// Its source, until that is started.
@@ -56,7 +56,7 @@ impl RunningStream {
 }
 
 /// Why a stream could not join.
-pub(crate) struct NotJoined {
+pub(crate) struct JoinFailure {
     pub(crate) why: Diagnosis,
     /// It can, when the change is prepared once more: its lane has failed meanwhile, or given up a model.
     pub(crate) once_more: bool,
@@ -76,7 +76,7 @@ impl Joiner {
 
     /// A lane that is to be started, where streams join it, and what it lives for: it ends with its last stream, and this
     /// counts as one.
-    pub(crate) fn new_lane(&self, lane: LaneId) -> (Lane, (LaneEntry, Inlet)) {
+    pub(crate) fn new_lane(&self, lane: LaneId) -> (Lane, (LaneEntry, FrameSender)) {
         let Shared { clock, events, telemetry, stop, .. } = self.shared.clone();
         let (lane, entry) = Lane::new(Arc::clone(&clock), Arc::clone(&events), telemetry.lane(lane));
         // It has an id, which nobody else gets, and no figures.
@@ -84,15 +84,15 @@ impl Joiner {
         let keeper = telemetry.stream(stream);
         telemetry.remove_stream(stream);
         let policy = DropPolicy::Block;
-        let (_, outlet) = SinkThread::new(keeper, Vec::new(), policy, None, clock, events);
+        let (_, result_sender) = SinkThread::new(keeper, Vec::new(), policy, None, clock, events);
         let (group, batch_wait) = (KEEPER_GROUP, Duration::ZERO);
-        let joining = Joining {
+        let joining = JoinRequest {
             stream,
             queue: StreamQueue { group, batch_max: 1, frames_max: 1, policy, batch_wait },
             steps: Vec::new(),
             plans: Vec::new(),
-            follower: None,
-            outlet,
+            tracker: None,
+            result_sender,
             stop: stop.of(stream),
         };
         let keeper = entry.join(joining).expect("a lane that was not started takes streams");
@@ -108,7 +108,7 @@ impl Joiner {
         entry: &LaneEntry,
         actions: &Sender<Action<P>>,
         others: &BTreeMap<StreamId, RunningStream>,
-    ) -> Result<(StreamId, RunningStream), NotJoined> {
+    ) -> Result<(StreamId, RunningStream), JoinFailure> {
         let _holds = self.hold(&open, plans, entry)?;
         let brings =
             |model: &ModelId| plans.get(model).is_some_and(|plan| plan.executor.reads_video_memory());
@@ -121,13 +121,13 @@ impl Joiner {
             open.spec.queue_frames,
             Arc::clone(&clock),
         );
-        let source = source.map_err(|why| NotJoined { why, once_more: false })?;
+        let source = source.map_err(|why| JoinFailure { why, once_more: false })?;
         let (policy, is_live) = (open.policy(), open.spec.source.is_live());
-        let OpenStream { spec, models, files, sinks, readers, follower, steps, batch_max, .. } = open;
+        let OpenStream { spec, models, files, sinks, readers, tracker, steps, batch_max, .. } = open;
         let stream = telemetry.add_stream(&spec.name);
         let of_stream = telemetry.stream(stream);
         let outputs_read = sinks.len();
-        let (sink, outlet) = SinkThread::new(
+        let (sink, result_sender) = SinkThread::new(
             of_stream.clone(),
             sinks,
             policy,
@@ -137,9 +137,9 @@ impl Joiner {
         );
         let outputs_failed = sink.failed();
         let group = self.group(&models, others);
-        let (follower, counted) = follower.unzip();
+        let (tracker, counted) = tracker.unzip();
         let brought: Vec<BoundPlan> = models.iter().filter_map(|model| plans.remove(model)).collect();
-        let joining = Joining {
+        let joining = JoinRequest {
             stream,
             queue: StreamQueue {
                 group,
@@ -150,11 +150,11 @@ impl Joiner {
             },
             steps,
             plans: brought,
-            follower: follower.map(|follower| Box::new(follower) as Box<dyn Follow>),
-            outlet,
+            tracker: tracker.map(|tracker| Box::new(tracker) as Box<dyn StreamTracker>),
+            result_sender,
             stop: stop.of(stream),
         };
-        let inlet = entry.join(joining).map_err(|_| {
+        let frame_sender = entry.join(joining).map_err(|_| {
             telemetry.remove_stream(stream);
             not_joined(&spec, "its lane has just failed")
         })?;
@@ -165,12 +165,12 @@ impl Joiner {
         let started = spawn(format!("sink-{}", spec.name), move || sink.run(), ended);
         started.map_err(|why| {
             telemetry.remove_stream(stream);
-            NotJoined { why, once_more: false }
+            JoinFailure { why, once_more: false }
         })?;
         let runner = SourceRunner {
             shown: spec.source.to_string(),
             source,
-            inlet,
+            frame_sender,
             reconnect: Reconnect { attempts_max: spec.reconnect_attempts, stall: spec.stall },
             frames_max: spec.frames_max,
             clock,
@@ -199,7 +199,12 @@ impl Joiner {
     }
 
     /// Holds those models of a stream that its lane has. All others have to be in `plans`.
-    fn hold(&self, open: &OpenStream, plans: &Plans, entry: &LaneEntry) -> Result<Vec<Hold>, NotJoined> {
+    fn hold(
+        &self,
+        open: &OpenStream,
+        plans: &Plans,
+        entry: &LaneEntry,
+    ) -> Result<Vec<ModelHold>, JoinFailure> {
         let mut holds = Vec::new();
         for model in &open.models {
             match entry.hold(*model) {
@@ -223,8 +228,8 @@ impl Joiner {
     }
 }
 
-fn not_joined(spec: &BoardStream, cause: &str) -> NotJoined {
+fn not_joined(spec: &BoardStream, cause: &str) -> JoinFailure {
     let next = "reload the board file again";
     let why = Diagnosis::new(&codes::RELOAD, format!("stream {}", spec.name), cause, next);
-    NotJoined { why, once_more: true }
+    JoinFailure { why, once_more: true }
 }

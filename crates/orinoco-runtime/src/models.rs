@@ -7,7 +7,7 @@ use orinoco_board::BoardModel;
 use orinoco_config::Faults;
 use orinoco_core::{Clock, Diagnosis, TensorDesc, codes};
 use orinoco_infer::{
-    AudioPlan, Chosen, ImagePlan, Prepared, ProbeInputs, Scratch, Session, TensorMemory, choose,
+    AudioPlan, ChosenEngine, ImagePlan, Prepared, ProbeInputs, Scratch, Session, TensorMemory, choose,
 };
 use orinoco_model::{Binding, Model, ModelInput, Repository};
 use orinoco_pipeline::Executor;
@@ -24,7 +24,7 @@ pub struct LoadedModel {
     /// Its place in the graph.
     pub binding: Binding,
     /// The engine, and those before it that refused.
-    pub chosen: Chosen,
+    pub chosen: ChosenEngine,
 }
 
 /// Finds the model, checks it against its graph, and proves an engine for it.
@@ -67,7 +67,7 @@ pub fn load_as(
     report(&wanted.name, &chosen, events);
     let (model, binding) = resolve(chosen.prepared.inputs(), chosen.prepared.outputs())?;
     if wanted_memory(&model, &binding, chosen.prepared.as_ref()) == TensorMemory::Device {
-        chosen.give_up_proof();
+        chosen.drop_probe();
     }
     Ok(LoadedModel { name: wanted.name.clone(), model, binding, chosen })
 }
@@ -139,7 +139,7 @@ fn check_batch(model: &Model, binding: &Binding, wanted: &BoardModel) -> Result<
     Err(Diagnosis::new(&codes::MODEL_DISAGREES, model.file.display(), cause, next))
 }
 
-fn report(name: &str, chosen: &Chosen, events: &dyn EventSink) {
+fn report(name: &str, chosen: &ChosenEngine, events: &dyn EventSink) {
     for refusal in &chosen.refused {
         let (engine, why) = (refusal.engine.clone(), refusal.why.clone());
         events.emit(Event::EngineRefused { model: name.to_owned(), engine, why });

@@ -22,7 +22,7 @@ use crate::endings::check_ending;
 
 /// What becomes of the files of an earlier run where this one is told to write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Earlier {
+pub enum ExistingOutputs {
     /// They are overwritten: somebody has just named them.
     Overwritten,
     /// They stay, and this run writes beside them: nobody may have been there when it began.
@@ -289,13 +289,13 @@ fn remove_folders<P: AsRef<Path>>(folders: &BTreeSet<P>) {
 /// An output of a stream: where it writes, and the file, or `None` for standard output.
 pub(crate) type OpenSink = (SinkSpec, Option<OutputFile>);
 
-/// Opens the sinks of streams, all of them or none. With [`Earlier::Kept`] one whose file has been written already writes
+/// Opens the sinks of streams, all of them or none. With [`ExistingOutputs::Kept`] one whose file has been written already writes
 /// to the first free one of `name-2.ext`, `name-3.ext` and so on.
 pub(crate) fn open_sinks<'s>(
     streams: impl IntoIterator<Item = &'s BoardStream>,
     taken: &mut TakenFiles,
     written: &TakenFiles,
-    earlier: Earlier,
+    earlier: ExistingOutputs,
 ) -> Result<Vec<Vec<OpenSink>>, Diagnosis> {
     let open = |stream: &BoardStream| -> Result<Vec<OpenSink>, Diagnosis> {
         stream.sinks.iter().map(|sink| open_sink(sink, &stream.name, taken, written, earlier)).collect()
@@ -308,7 +308,7 @@ fn open_sink(
     stream: &str,
     taken: &mut TakenFiles,
     written: &TakenFiles,
-    earlier: Earlier,
+    earlier: ExistingOutputs,
 ) -> Result<OpenSink, Diagnosis> {
     let whose = format!("another output (stream {stream}) already writes to this file");
     if sink.path == Path::new("-") {
@@ -347,7 +347,7 @@ fn check_name(sink: &SinkSpec) -> Result<(), Diagnosis> {
 }
 
 /// `path`, or where that has been written the first free one of `name-2.ext`, `name-3.ext` and so on.
-fn free_path(path: &Path, written: &TakenFiles, earlier: Earlier) -> PathBuf {
+fn free_path(path: &Path, written: &TakenFiles, earlier: ExistingOutputs) -> PathBuf {
     let is_free = |path: &PathBuf| !is_written(path, written, earlier);
     if is_free(&path.to_owned()) {
         return path.to_owned();
@@ -367,10 +367,10 @@ fn free_path(path: &Path, written: &TakenFiles, earlier: Earlier) -> PathBuf {
     unreachable!("numbers do not end")
 }
 
-fn is_written(path: &Path, written: &TakenFiles, earlier: Earlier) -> bool {
+fn is_written(path: &Path, written: &TakenFiles, earlier: ExistingOutputs) -> bool {
     match path.metadata() {
         Ok(there) if !there.is_file() => false,
-        Ok(there) if earlier == Earlier::Kept && there.len() > 0 => true,
+        Ok(there) if earlier == ExistingOutputs::Kept && there.len() > 0 => true,
         _ => written.has(path),
     }
 }
@@ -497,7 +497,7 @@ mod tests {
     }
 
     fn open(streams: &[BoardStream], taken: &mut TakenFiles) -> Result<Vec<Vec<OpenSink>>, String> {
-        let opened = open_sinks(streams, taken, &TakenFiles::default(), Earlier::Overwritten);
+        let opened = open_sinks(streams, taken, &TakenFiles::default(), ExistingOutputs::Overwritten);
         opened.map_err(|why| format!("{}: {}", why.subject, why.cause))
     }
 
@@ -661,7 +661,7 @@ mod tests {
             written.add(&file(name), String::new);
         }
         fs::hard_link(file("b"), file("c")).expect("linked");
-        let free = |name: &str| free_path(&file(name), &written, Earlier::Kept);
+        let free = |name: &str| free_path(&file(name), &written, ExistingOutputs::Kept);
         assert_eq!([free("a.mp4"), free("b"), free("c")], [file("a-3.mp4"), file("b-2"), file("c-2")]);
         assert_eq!(free("d.jsonl"), file("d.jsonl"));
     }
@@ -672,7 +672,7 @@ mod tests {
         let [full, empty] = ["full", "empty"].map(|name| dir.path().join(name));
         fs::write(&full, "results").expect("written");
         fs::write(&empty, "").expect("written");
-        for (earlier, wanted) in [(Earlier::Overwritten, "full"), (Earlier::Kept, "full-2")] {
+        for (earlier, wanted) in [(ExistingOutputs::Overwritten, "full"), (ExistingOutputs::Kept, "full-2")] {
             let free = |path: &Path| free_path(path, &TakenFiles::default(), earlier);
             assert_eq!(free(&full), dir.path().join(wanted));
             assert_eq!(free(&empty), empty);

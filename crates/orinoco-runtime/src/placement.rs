@@ -5,7 +5,7 @@ use orinoco_core::{Diagnosis, codes};
 use orinoco_infer::Scratch;
 use orinoco_pipeline::LaneEntry;
 
-use crate::planning::Room;
+use crate::planning::ScratchSize;
 
 /// A lane as it was when a change was asked for.
 pub(crate) struct LaneView {
@@ -27,24 +27,28 @@ pub(crate) struct LaneViews {
 impl LaneViews {
     /// Chooses the lane that a stream names, else the one with the fewest streams. The areas of a run are mapped once: the
     /// stream's models must fit into that of its lane.
-    pub(crate) fn choose(&mut self, stream: &BoardStream, needed: Room) -> Result<usize, Diagnosis> {
+    pub(crate) fn choose(&mut self, stream: &BoardStream, needed: ScratchSize) -> Result<usize, Diagnosis> {
         let is_planned = self.is_planned;
-        let room = |lane: &LaneView| match (&lane.scratch, is_planned) {
-            (Some(scratch), _) => Some(Room::of(scratch)),
-            (None, false) => Some(Room { host_bytes: u64::MAX, device_bytes: u64::MAX }),
+        let scratch_size = |lane: &LaneView| match (&lane.scratch, is_planned) {
+            (Some(scratch), _) => Some(ScratchSize::of(scratch)),
+            (None, false) => Some(ScratchSize { host_bytes: u64::MAX, device_bytes: u64::MAX }),
             (None, true) => None,
         };
         let wanted = |lane: usize| stream.lane.is_none_or(|wanted| wanted == lane);
         let lanes = self.lanes.iter().enumerate().filter(|(index, _)| wanted(*index));
-        let rooms: Vec<(usize, Room)> =
-            lanes.filter_map(|(index, lane)| Some((index, room(lane)?))).collect();
-        let fit = rooms.iter().filter(|(_, room)| needed.fits(*room)).map(|(index, _)| *index);
+        let scratch_sizes: Vec<(usize, ScratchSize)> =
+            lanes.filter_map(|(index, lane)| Some((index, scratch_size(lane)?))).collect();
+        let fit = scratch_sizes
+            .iter()
+            .filter(|(_, scratch_size)| needed.fits(*scratch_size))
+            .map(|(index, _)| *index);
         let fewest = fit.min_by_key(|index| (self.lanes[*index].streams, *index));
         let index = fewest.ok_or_else(|| {
-            let largest = rooms.iter().map(|(_, room)| *room);
-            let largest = largest.max_by_key(|room| (room.device_bytes, room.host_bytes));
+            let largest = scratch_sizes.iter().map(|(_, scratch_size)| *scratch_size);
+            let largest =
+                largest.max_by_key(|scratch_size| (scratch_size.device_bytes, scratch_size.host_bytes));
             let cause = match (largest, stream.lane) {
-                (Some(there), _) => needed.why_not(there),
+                (Some(there), _) => needed.shortfall(there),
                 (None, Some(lane)) => {
                     format!("lane {lane} has no memory planned: no stream was on it at the start")
                 }
@@ -73,7 +77,7 @@ mod tests {
         let mut lanes =
             LaneViews { lanes: vec![lane(1 << 20, 3), lane(1 << 12, 0), unplanned], is_planned: true };
         let mut stream = BoardStream::new("a", uri("test://ball"), Vec::new());
-        let host = |host_bytes| Room { host_bytes, device_bytes: 0 };
+        let host = |host_bytes| ScratchSize { host_bytes, device_bytes: 0 };
         assert_eq!(lanes.choose(&stream, host(1 << 12)).expect("both have room"), 1, "the fewest streams");
         assert_eq!(lanes.choose(&stream, host(1 << 20)).expect("one has room"), 0);
         let mut refused = |lane, needed| {
@@ -84,7 +88,7 @@ mod tests {
         assert!(host_short.contains("needs 2.0 MiB more to compute in than the 1.0 MiB"), "{host_short}");
         assert!(refused(None, host((1 << 20) + 1)).contains("needs less than 0.1 MiB more"));
         assert!(refused(Some(1), host(1 << 20)).contains("than the less than 0.1 MiB"));
-        let on_device = refused(None, Room { host_bytes: 0, device_bytes: 1 });
+        let on_device = refused(None, ScratchSize { host_bytes: 0, device_bytes: 1 });
         assert!(on_device.contains("less than 0.1 MiB more on the GPU"), "{on_device}");
         assert!(refused(Some(2), host(0)).contains("no memory planned"));
     }
@@ -94,7 +98,8 @@ mod tests {
         let lane = |streams| LaneView { entry: None, scratch: None, streams };
         let mut lanes = LaneViews { lanes: vec![lane(2), lane(0)], is_planned: false };
         let stream = BoardStream::new("a", uri("test://ball"), Vec::new());
-        let mut choose = |stream: &BoardStream| lanes.choose(stream, Room::default()).expect("there is one");
+        let mut choose =
+            |stream: &BoardStream| lanes.choose(stream, ScratchSize::default()).expect("there is one");
         assert_eq!([choose(&stream), choose(&stream), choose(&stream)], [1, 1, 0]);
         assert_eq!(choose(&BoardStream { lane: Some(0), ..stream }), 0);
     }

@@ -11,10 +11,10 @@ use orinoco_board::{Board, BoardModel, BoardStream};
 use orinoco_config::Faults;
 use orinoco_core::text::mebibytes;
 use orinoco_core::{Diagnosis, WithSubject, codes};
-use orinoco_infer::{EngineContext, NoCache, Scratch};
+use orinoco_infer::{CacheUnavailable, EngineContext, Scratch};
 use orinoco_media::source_needs;
 use orinoco_memory::{
-    Budget, Domain, ModelNeeds, Needs, Plan, Refused, Scaled, StreamNeeds, TensorNeeds, plan,
+    Budget, BytesPerBatch, Domain, ModelNeeds, Needs, Plan, Refused, StreamNeeds, TensorNeeds, plan,
 };
 use orinoco_model::Repository;
 use orinoco_pipeline::Stop;
@@ -35,19 +35,19 @@ pub fn plan_board(
     events: &dyn EventSink,
     stop: &Stop,
 ) -> Result<Option<Plan>, Faults> {
-    Ok(plan_with_rooms(board, engines, repository, events, stop)?.map(|(plan, _)| plan))
+    Ok(plan_with_scratch_sizes(board, engines, repository, events, stop)?.map(|(plan, _)| plan))
 }
 
 /// The same, with what each model computes in.
-pub(crate) fn plan_with_rooms(
+pub(crate) fn plan_with_scratch_sizes(
     board: &Board,
     engines: &BoardEngines,
     repository: &Repository,
     events: &dyn EventSink,
     stop: &Stop,
-) -> Result<Option<(Plan, Vec<Room>)>, Faults> {
+) -> Result<Option<(Plan, Vec<ScratchSize>)>, Faults> {
     let Some(budget) = board.memory else { return Ok(None) };
-    if let Err(NoCache::Untrusted(why)) = engines.context.cache() {
+    if let Err(CacheUnavailable::Untrusted(why)) = engines.context.cache() {
         events.emit(Event::CacheRefused { why: why.clone() });
     }
     let measured = board.models.iter().map(|model| {
@@ -57,7 +57,7 @@ pub(crate) fn plan_with_rooms(
     let measured = measured.collect::<Result<Vec<_>, Faults>>()?;
     let needs = needs_of(board, &measured)?;
     match plan(&needs, Budget::Shared(budget)) {
-        Ok(plan) => Ok(Some((plan, measured.iter().map(|model| model.measured.room()).collect()))),
+        Ok(plan) => Ok(Some((plan, measured.iter().map(|model| model.measured.scratch_size()).collect()))),
         Err(refused) => {
             let (bytes, refused) = (refused.plan.bytes(), Arc::<Refused>::from(refused));
             events.emit(Event::MemoryRefused {
@@ -104,18 +104,18 @@ pub(crate) fn scratches(
 
 /// The fault of a board that was stopped before it ran.
 pub(crate) fn stopped(board: &Board) -> Diagnosis {
-    let (subject, cause) = (format!("board {}", board.name), "it was stopped before it was ready");
+    let (subject, cause) = (format!("board {}", board.name), "it was stopped before it started");
     Diagnosis::new(&codes::STOPPED, subject, cause, "start it again")
 }
 
 /// Bytes in which a model computes, or that a lane has for that.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Room {
+pub(crate) struct ScratchSize {
     pub(crate) host_bytes: u64,
     pub(crate) device_bytes: u64,
 }
 
-impl Room {
+impl ScratchSize {
     /// What a lane has.
     pub(crate) fn of(scratch: &Scratch) -> Self {
         let device_bytes = scratch.device_bytes() as u64;
@@ -131,7 +131,7 @@ impl Room {
     }
 
     /// Why a model that needs this cannot compute in `there`.
-    pub(crate) fn why_not(self, there: Self) -> String {
+    pub(crate) fn shortfall(self, there: Self) -> String {
         let (needed, there, place) = match self.host_bytes > there.host_bytes {
             true => (self.host_bytes, there.host_bytes, ""),
             false => (self.device_bytes, there.device_bytes, " on the GPU"),
@@ -155,9 +155,9 @@ pub(crate) struct Planned {
 }
 
 impl Measured {
-    fn room(&self) -> Room {
+    fn scratch_size(&self) -> ScratchSize {
         let device_bytes = self.on_device.map_or(0, |device| device.scratch_bytes);
-        Room { host_bytes: self.scratch_bytes, device_bytes }
+        ScratchSize { host_bytes: self.scratch_bytes, device_bytes }
     }
 }
 
@@ -191,8 +191,8 @@ fn model_needs(model: &BoardModel, measured: &MeasuredModel, lane: usize) -> Mod
     let tensor = |(name, bytes): &(String, u64)| {
         let each = bytes / u64::from(batch);
         let bytes = match each * u64::from(batch) == *bytes {
-            true => Scaled { fixed_bytes: 0, item_bytes: each },
-            false => Scaled { fixed_bytes: *bytes, item_bytes: 0 },
+            true => BytesPerBatch { fixed_bytes: 0, item_bytes: each },
+            false => BytesPerBatch { fixed_bytes: *bytes, item_bytes: 0 },
         };
         TensorNeeds { name: name.clone(), bytes }
     };
@@ -212,7 +212,7 @@ fn model_needs(model: &BoardModel, measured: &MeasuredModel, lane: usize) -> Mod
         domain,
         io_domain: Domain::Host,
         weights,
-        scratch: Scaled { fixed_bytes: scratch_bytes, item_bytes: 0 },
+        scratch: BytesPerBatch { fixed_bytes: scratch_bytes, item_bytes: 0 },
         tensors: measured.tensors.iter().map(tensor).collect(),
         batch,
     }
@@ -255,8 +255,8 @@ mod tests {
             on_device: Some(device),
             ..on_host.clone()
         };
-        assert_eq!(on_host.room(), Room { host_bytes: 3 << 20, device_bytes: 0 });
-        assert_eq!(on_gpu.room(), Room { host_bytes: 0, device_bytes: 7 << 20 });
+        assert_eq!(on_host.scratch_size(), ScratchSize { host_bytes: 3 << 20, device_bytes: 0 });
+        assert_eq!(on_gpu.scratch_size(), ScratchSize { host_bytes: 0, device_bytes: 7 << 20 });
 
         let models = [("cpu", &on_host), ("gpu", &on_gpu), ("larger", &on_gpu)];
         let models = models.map(|(name, measured)| {

@@ -10,16 +10,16 @@ use orinoco_config::{FaultList, Faults};
 use orinoco_core::{Diagnosis, ModelId, StreamId, codes};
 use orinoco_infer::Scratch;
 use orinoco_model::Repository;
-use orinoco_pipeline::{BoundPlan, Hold};
+use orinoco_pipeline::{BoundPlan, ModelHold};
 
 use crate::LoadedModel;
 use crate::change::{Change, Difference, ModelFacts};
 use crate::checks::{check_joining, check_states};
 use crate::known::{KnownModel, Origin};
-use crate::outputs::{Earlier, TakenFiles, open_sinks};
+use crate::outputs::{ExistingOutputs, TakenFiles, open_sinks};
 use crate::placement::{LaneView, LaneViews};
-use crate::planning::{Planned, Room, plan_with_rooms, scratches};
-use crate::process::give_back_freed;
+use crate::planning::{Planned, ScratchSize, plan_with_scratch_sizes, scratches};
+use crate::process::trim_heap;
 use crate::shared::{Shared, collect};
 use crate::stream::OpenStream;
 
@@ -27,7 +27,7 @@ use crate::stream::OpenStream;
 pub(crate) type Plans = BTreeMap<ModelId, BoundPlan>;
 
 /// The state of a run from which a change starts.
-pub(crate) struct Base {
+pub(crate) struct RunningState {
     /// The board that runs: all models that are known, and the streams that have not been asked to leave.
     pub(crate) running: Board,
     /// Its models, in its order.
@@ -40,7 +40,7 @@ pub(crate) struct Base {
     pub(crate) written: TakenFiles,
 }
 
-impl Base {
+impl RunningState {
     /// The board without streams, on which `board` is started.
     pub(crate) fn empty(board: &Board) -> Self {
         let running = Board { models: Vec::new(), streams: Vec::new(), ..board.clone() };
@@ -55,7 +55,7 @@ pub(crate) struct Context {
     pub(crate) shared: Shared,
     pub(crate) repository: Repository,
     /// Whether files of an earlier run are overwritten.
-    pub(crate) earlier: Earlier,
+    pub(crate) earlier: ExistingOutputs,
     /// Files that the caller writes.
     pub(crate) own: TakenFiles,
 }
@@ -69,7 +69,7 @@ pub(crate) struct Prepared {
     /// Models that lanes do not hold yet, by lane.
     pub(crate) plans: BTreeMap<usize, Plans>,
     /// Models that lanes hold already, so that they are there when the streams join.
-    pub(crate) holds: Vec<Hold>,
+    pub(crate) holds: Vec<ModelHold>,
     pub(crate) leaving: Vec<StreamId>,
     /// The planned memory, where this is the start of a board with a budget.
     pub(crate) memory: Option<Planned>,
@@ -77,9 +77,9 @@ pub(crate) struct Prepared {
 
 /// Prepares the change from `base` to `board`. Takes as long as loading models takes; what runs is not touched. All faults
 /// of one kind come together.
-pub(crate) fn prepare(board: Board, base: Base, context: &Context) -> Result<Prepared, Faults> {
+pub(crate) fn prepare(board: Board, base: RunningState, context: &Context) -> Result<Prepared, Faults> {
     let Context { shared, repository, own, .. } = context;
-    let Base { running, models: known, streams: on, lanes, written } = base;
+    let RunningState { running, models: known, streams: on, lanes, written } = base;
     let is_start = lanes.is_none();
     let facts = model_facts(&board, &known, repository)?;
     let change = Change::between(&running, &board, &facts);
@@ -92,11 +92,12 @@ pub(crate) fn prepare(board: Board, base: Base, context: &Context) -> Result<Pre
     let mut taken = TakenFiles::of_board(&board, repository);
     taken.extend(own);
     taken.extend(&written);
-    let earlier = if is_start { context.earlier } else { Earlier::Kept };
+    let earlier = if is_start { context.earlier } else { ExistingOutputs::Kept };
     let outputs = open_sinks(new.iter().copied(), &mut taken, &written, earlier)?;
-    let planned = plan_with_rooms(&board, &shared.engines, repository, &*shared.events, &shared.stop)?;
-    let (plan, rooms) = planned.unzip();
-    let rooms = rooms.unwrap_or_else(|| vec![Room::default(); board.models.len()]);
+    let planned =
+        plan_with_scratch_sizes(&board, &shared.engines, repository, &*shared.events, &shared.stop)?;
+    let (plan, scratch_sizes) = planned.unzip();
+    let scratch_sizes = scratch_sizes.unwrap_or_else(|| vec![ScratchSize::default(); board.models.len()]);
 
     let mut models = Models::load(&board, &change, known, context)?;
     shared.check_stop(&board)?;
@@ -115,7 +116,11 @@ pub(crate) fn prepare(board: Board, base: Base, context: &Context) -> Result<Pre
     }
     let (mut plans, mut holds, mut placed) = (BTreeMap::new(), Vec::new(), Vec::new());
     for (&index, stream) in joining.iter().zip(&new) {
-        let needed = stream.models.iter().map(|model| rooms[*model]).fold(Room::default(), Room::or);
+        let needed = stream
+            .models
+            .iter()
+            .map(|model| scratch_sizes[*model])
+            .fold(ScratchSize::default(), ScratchSize::or);
         // The memory plan of a start counts on streams being dealt as the board says.
         let lane = if is_start { board.lane_of(index) } else { lanes.choose(stream, needed)? };
         let of_lane = plans.entry(lane).or_default();
@@ -126,7 +131,7 @@ pub(crate) fn prepare(board: Board, base: Base, context: &Context) -> Result<Pre
     let known = models.known_with_ids();
     let open = |((stream, lane), outputs)| OpenStream::new(stream, outputs, lane, &known);
     let joining = collect(placed.into_iter().zip(outputs).map(open))?;
-    give_back_freed();
+    trim_heap();
     let leaving = leaving.iter().map(|stream| on[*stream].0).collect();
     let models = models.into_known();
     Ok(Prepared { board, models, joining, plans, holds, leaving, memory })
@@ -157,7 +162,7 @@ fn model_facts(
 /// Refuses what only a restart can change.
 fn refuse_fixed(board: &Board, change: &Change) -> Result<(), Diagnosis> {
     let Some(key) = change.fixed_keys.first() else { return Ok(()) };
-    let cause = format!("`{key}` has changed, and holds for a whole run");
+    let cause = format!("`{key}` has changed, but cannot change while the board runs");
     let next = "restart the daemon, or change it back";
     Err(Diagnosis::new(&codes::RELOAD, format!("board {}", board.name), cause, next))
 }
@@ -225,7 +230,7 @@ impl Models {
         lane: &LaneView,
         plans: &mut Plans,
         context: &Context,
-    ) -> Result<Vec<Hold>, Faults> {
+    ) -> Result<Vec<ModelHold>, Faults> {
         let mut holds = Vec::new();
         let wanted: BTreeSet<usize> = stream.models.iter().copied().collect();
         for index in wanted {

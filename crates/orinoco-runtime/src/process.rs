@@ -30,7 +30,7 @@ pub fn set_up_process() {
 }
 
 /// Gives the system back what loading and binding took and freed, which glibc else keeps: 25 MiB of five small models.
-pub fn give_back_freed() {
+pub fn trim_heap() {
     #[cfg(target_env = "gnu")]
     // SAFETY: malloc_trim(3) may be called at any time, and touches only what nobody holds.
     unsafe {

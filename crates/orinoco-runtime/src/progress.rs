@@ -21,12 +21,12 @@ pub struct Progress {
     /// Number of streams whose source has not ended.
     pub streams: usize,
     /// Those of them that deliver nothing, in the board's order.
-    pub away: Vec<Away>,
+    pub away: Vec<OfflineStream>,
 }
 
 /// A stream whose source delivers nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Away {
+pub struct OfflineStream {
     /// The stream's name on this board.
     pub stream: Arc<str>,
     /// Whether it has delivered before.
@@ -38,7 +38,7 @@ pub struct Away {
 impl Progress {
     /// The streams that deliver nothing, in one line; empty where there is none: "cam1 offline 12 s".
     pub fn away_text(&self) -> String {
-        let text = |away: &Away| {
+        let text = |away: &OfflineStream| {
             let state = if away.was_live { "offline" } else { "connecting" };
             format!("{} {state} {} s", away.stream, away.silence.as_secs())
         };
@@ -101,7 +101,7 @@ mod tests {
 
     #[test]
     fn streams_that_are_away_are_named_with_their_time() {
-        let away = |stream: &str, was_live, seconds: u64| Away {
+        let away = |stream: &str, was_live, seconds: u64| OfflineStream {
             stream: stream.into(),
             was_live,
             silence: Duration::from_millis(seconds * 1000 + 400),

@@ -25,7 +25,7 @@ pub(crate) struct ReaderOutput(Arc<Shared>);
 
 /// The reader of a [`ReaderOutput`], as the run watches it. It does not keep the output open.
 #[derive(Clone, Debug)]
-pub(crate) struct Reader {
+pub(crate) struct OutputReader {
     /// What it reads, as messages show it.
     pub(crate) shown: String,
     output: Weak<Shared>,
@@ -46,24 +46,24 @@ enum Target {
 
 impl ReaderOutput {
     /// Standard output, and its reader.
-    pub(crate) fn stdout() -> (Self, Reader) {
+    pub(crate) fn stdout() -> (Self, OutputReader) {
         Self::new(Target::Stdout, "standard output".to_owned())
     }
 
     /// An open file, and its reader where it has one.
-    pub(crate) fn file(file: File, path: &Path) -> (Self, Reader) {
+    pub(crate) fn file(file: File, path: &Path) -> (Self, OutputReader) {
         Self::new(Target::File(file), path.display().to_string())
     }
 
-    fn new(target: Target, shown: String) -> (Self, Reader) {
+    fn new(target: Target, shown: String) -> (Self, OutputReader) {
         let gone = Arc::<AtomicBool>::default();
         let shared = Arc::new(Shared { target, gone: Arc::clone(&gone) });
-        let reader = Reader { shown, output: Arc::downgrade(&shared), gone };
+        let reader = OutputReader { shown, output: Arc::downgrade(&shared), gone };
         (Self(shared), reader)
     }
 }
 
-impl Reader {
+impl OutputReader {
     /// Whether it has gone.
     pub(crate) fn is_gone(&self) -> bool {
         // An output that is complete had its reader to the end, unless it was seen to go.
@@ -128,7 +128,7 @@ mod tests {
     use std::thread;
     use std::time::Duration;
 
-    fn output(end: impl Into<OwnedFd>) -> (ReaderOutput, Reader) {
+    fn output(end: impl Into<OwnedFd>) -> (ReaderOutput, OutputReader) {
         ReaderOutput::file(File::from(end.into()), Path::new("test"))
     }
 

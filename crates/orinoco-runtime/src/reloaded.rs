@@ -18,10 +18,10 @@ pub struct Reloaded {
     pub faults: Vec<Diagnosis>,
 }
 
-type Hear = Box<dyn FnOnce(Result<Reloaded, Faults>) + Send>;
+type SendReply = Box<dyn FnOnce(Result<Reloaded, Faults>) + Send>;
 
 /// Somebody who wants to know what becomes of a reload. Always gets an answer, also when the run ends before.
-pub(crate) struct Reply(Option<Hear>);
+pub(crate) struct Reply(Option<SendReply>);
 
 impl Reply {
     pub(crate) fn new(hear: impl FnOnce(Result<Reloaded, Faults>) + Send + 'static) -> Self {

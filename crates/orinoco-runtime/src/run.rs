@@ -16,8 +16,8 @@ use orinoco_telemetry::{EventSink, Telemetry};
 use crate::BoardEngines;
 use crate::action::Action;
 use crate::memory::resident_bytes;
-use crate::outputs::{Earlier, TakenFiles};
-use crate::prepare::{Base, Context, Prepared, prepare};
+use crate::outputs::{ExistingOutputs, TakenFiles};
+use crate::prepare::{Context, Prepared, RunningState, prepare};
 use crate::progress::Progress;
 use crate::reloaded::{Reloaded, Reply};
 use crate::shared::Shared;
@@ -35,7 +35,7 @@ pub struct RunOptions {
     /// How it is stopped and reloaded, also while it starts.
     pub control: Control,
     /// What becomes of files of an earlier run.
-    pub earlier: Earlier,
+    pub earlier: ExistingOutputs,
     /// Files that the caller writes, and no sink therefore.
     pub own: TakenFiles,
     /// Time between two looks at how far the run is.
@@ -51,7 +51,7 @@ impl RunOptions {
             repository: repository.clone(),
             events,
             control: Control::default(),
-            earlier: Earlier::Overwritten,
+            earlier: ExistingOutputs::Overwritten,
             own: TakenFiles::default(),
             look_every: LOOK_EVERY,
             end_unread: true,
@@ -144,7 +144,7 @@ impl First {
             earlier: options.earlier,
             own: options.own.clone(),
         };
-        let base = Base::empty(&board);
+        let base = RunningState::empty(&board);
         let prepared = prepare(board, base, &context)?;
         Ok(Self { prepared, context, options })
     }
@@ -161,7 +161,7 @@ impl First {
             look_every,
             end_unread,
             // Where results of an earlier run stay, a file that begins again loses none.
-            repeat_files: earlier == Earlier::Kept,
+            repeat_files: earlier == ExistingOutputs::Kept,
         };
         let actions = control.take();
         let (shell, supervisor) = Shell::launch(prepared, launch)?;

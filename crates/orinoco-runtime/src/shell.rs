@@ -12,19 +12,19 @@ use orinoco_api::{MemorySummary, ModelSummary, Summary};
 use orinoco_board::{Board, BoardStream};
 use orinoco_config::Faults;
 use orinoco_core::{Diagnosis, LaneId, ModelId, Nanos, StreamId};
-use orinoco_pipeline::{Inlet, Lane, LaneEntry, SinkOutputs, SourceEnd};
+use orinoco_pipeline::{FrameSender, Lane, LaneEntry, SinkOutputs, SourceEnd};
 use orinoco_telemetry::{Event, SourceState, StreamFold};
 
-use crate::action::{Action, Applied, Effect, Joined, Outcome, Rules};
+use crate::action::{Action, Applied, Effect, Joined, Rules, StreamEnd};
 use crate::ended::{EndedStream, EndedStreams};
-use crate::joining::{Joiner, NotJoined, RunningStream};
+use crate::joining::{JoinFailure, Joiner, RunningStream};
 use crate::known::KnownModel;
 use crate::memory::{peak_bytes, resident_bytes};
 use crate::outputs::TakenFiles;
 use crate::placement::{LaneView, LaneViews};
 use crate::planning::Planned;
-use crate::prepare::{Base, Context, Prepared, prepare};
-use crate::progress::{Away, Progress};
+use crate::prepare::{Context, Prepared, RunningState, prepare};
+use crate::progress::{OfflineStream, Progress};
 use crate::summary::{Results, summarise, summarise_memory, summarise_stream, with_times};
 use crate::supervisor::Supervisor;
 use crate::threads::spawn;
@@ -70,7 +70,7 @@ pub(crate) struct Shell {
 struct RunningLane {
     entry: LaneEntry,
     /// A stream without frames, with which the lane outlives its other streams.
-    keeper: Option<Inlet>,
+    keeper: Option<FrameSender>,
 }
 
 /// How a run is started.
@@ -220,7 +220,7 @@ impl Shell {
     }
 
     /// What runs now.
-    fn base(&self, supervisor: &RunSupervisor) -> Base {
+    fn base(&self, supervisor: &RunSupervisor) -> RunningState {
         let models: Vec<(ModelId, KnownModel)> =
             self.models.iter().map(|(id, known)| (*id, known.clone())).collect();
         let index = |model: &ModelId| {
@@ -242,7 +242,7 @@ impl Shell {
             streams: 0,
         });
         let lanes = Some(LaneViews { lanes: lanes.collect(), is_planned: self.memory.is_some() });
-        Base { running, models, streams, lanes, written: self.written() }
+        RunningState { running, models, streams, lanes, written: self.written() }
     }
 
     /// Files that were or are written.
@@ -287,7 +287,7 @@ impl Shell {
                     applied.joined.push(Joined { stream: id, name, lane, is_live });
                     self.streams.insert(id, joined);
                 }
-                Err(NotJoined { why, once_more }) => {
+                Err(JoinFailure { why, once_more }) => {
                     leaving.retain(|id| self.streams.get(id).is_none_or(|stream| stream.spec.name != name));
                     let list = if once_more { &mut applied.missed } else { &mut applied.faults };
                     list.push(why);
@@ -389,20 +389,20 @@ impl Shell {
             progress.streams += 1;
             if state.is_some_and(|state| state != SourceState::Live) {
                 let (was_live, silence) = (last_out.is_some(), now.since(last_out.unwrap_or(self.started)));
-                progress.away.push(Away { stream: Arc::clone(stream.name()), was_live, silence });
+                progress.away.push(OfflineStream { stream: Arc::clone(stream.name()), was_live, silence });
             }
         }
         progress
     }
 
     /// Keeps the figures of a stream that has ended, and gives up the rest.
-    fn retire(&mut self, id: StreamId, outcome: Outcome) {
+    fn retire(&mut self, id: StreamId, outcome: StreamEnd) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
         stream.has_ended = true;
         let fold = self.context.shared.telemetry.remove_stream(id).unwrap_or_default();
         let mut summary = summarise_stream(&stream.shown, &fold);
         summary.tracked = stream.counted.take().map(|counted| counted.summary());
-        let Outcome { source, sink } = outcome;
+        let StreamEnd { source, sink } = outcome;
         let was_stopped = matches!(source, Ok(SourceEnd::Stopped));
         let mut faults = Vec::new();
         if let Ok(SourceEnd::Failed(why)) | Err(why) = source {

@@ -10,15 +10,15 @@ use orinoco_api::{DetectionJson, LineEventJson, ObjectJson, ResultLine, TrackJso
 use orinoco_board::{SinkKind, SinkSpec};
 use orinoco_core::{Codec, Diagnosis, ModelId, WallTime, WithSubject, codes};
 use orinoco_media::{FrameMd5Sink, LineFile};
-use orinoco_pipeline::{Crossing, CrossingKind, Object, Outcome, Sink};
+use orinoco_pipeline::{Crossing, CrossingKind, FrameResult, Object, Sink};
 #[cfg(feature = "gstreamer")]
 use {
-    orinoco_media::Shown,
+    orinoco_media::OverlayContent,
     orinoco_vision::{Canvas, draw, draw_card, draw_within},
 };
 
 use crate::outputs::OutputFile;
-use crate::readers::{Reader, ReaderOutput};
+use crate::readers::{OutputReader, ReaderOutput};
 
 /// What sinks need to know of a model to name what it found.
 #[derive(Clone, Debug)]
@@ -37,7 +37,7 @@ pub(crate) fn open(
     file: Option<OutputFile>,
     stream: &str,
     models: &NamesOfModels,
-    readers: &mut Vec<Reader>,
+    readers: &mut Vec<OutputReader>,
 ) -> Result<Box<dyn Sink>, Diagnosis> {
     let models = Arc::clone(models);
     let begin = |file: OutputFile| file.begin().about(&codes::SINK_OPEN, spec.path.display(), SINK_NEXT);
@@ -71,11 +71,11 @@ fn mp4(
     models: NamesOfModels,
 ) -> Result<Box<dyn Sink>, Diagnosis> {
     let stream = stream.to_owned();
-    let paint = Box::new(move |picture: &mut [u8], width: u32, height: u32, shown: Shown<'_>| {
+    let paint = Box::new(move |picture: &mut [u8], width: u32, height: u32, shown: OverlayContent<'_>| {
         let Some(mut canvas) = Canvas::new(picture, width, height) else { return };
         match shown {
-            Shown::Outcome(outcome) => paint_outcome(&mut canvas, outcome, &models),
-            Shown::Offline(silence) => {
+            OverlayContent::FrameResult(frame_result) => paint_outcome(&mut canvas, frame_result, &models),
+            OverlayContent::Offline(silence) => {
                 let text = format!("{stream}: no picture for {:.0} s", silence.as_secs_f64());
                 draw_card(&mut canvas, &text);
             }
@@ -85,17 +85,17 @@ fn mp4(
 }
 
 #[cfg(feature = "gstreamer")]
-fn paint_outcome(canvas: &mut Canvas<'_>, outcome: &Outcome, models: &NamesOfModels) {
-    for found in outcome.reported() {
-        let (names, findings) = (&models[&found.model], found.reported());
-        match found.object.map(|object| outcome.detection(object)) {
+fn paint_outcome(canvas: &mut Canvas<'_>, frame_result: &FrameResult, models: &NamesOfModels) {
+    for found in frame_result.reported() {
+        let (names, inference) = (&models[&found.model], found.reported());
+        match found.object.map(|object| frame_result.detection(object)) {
             None => {
-                let count = findings.detections.len();
+                let count = inference.detections.len();
                 let count = if count == 0 { String::new() } else { format!(": {count}") };
                 let caption = format!("{} on {}{count}", names.name, names.engine);
-                draw(canvas, &findings, &names.labels, &caption);
+                draw(canvas, &inference, &names.labels, &caption);
             }
-            Some(Some(holder)) => draw_within(canvas, &findings, &names.labels, holder),
+            Some(Some(holder)) => draw_within(canvas, &inference, &names.labels, holder),
             Some(None) => {}
         }
     }
@@ -115,7 +115,7 @@ fn mp4(_: File, path: &Path, _: Codec, _: &str, _: NamesOfModels) -> Result<Box<
 const SINK_NEXT: &str = "check that its folder can be written";
 
 /// Standard output or `file`, which is at `path`.
-fn output(file: Option<File>, path: &Path, readers: &mut Vec<Reader>) -> Box<dyn Write + Send> {
+fn output(file: Option<File>, path: &Path, readers: &mut Vec<OutputReader>) -> Box<dyn Write + Send> {
     let Some(file) = file else {
         let (output, reader) = ReaderOutput::stdout();
         readers.push(reader);
@@ -139,13 +139,13 @@ struct JsonlSink {
 }
 
 impl JsonlSink {
-    fn object(&self, outcome: &Outcome, object: Object) -> Option<ObjectJson> {
-        let (names, found) = (&self.models[&object.model], outcome.detection(object)?);
+    fn object(&self, frame_result: &FrameResult, object: Object) -> Option<ObjectJson> {
+        let (names, found) = (&self.models[&object.model], frame_result.detection(object)?);
         let label = names.labels.get(found.class_id as usize).map_or("?", String::as_str);
-        let track_id = outcome.track(object).map(|track| track.0);
+        let track_id = frame_result.track(object).map(|track| track.0);
         Some(ObjectJson {
             model: names.name.clone(),
-            index: outcome.reported_index(object)?,
+            index: frame_result.reported_index(object)?,
             detection: DetectionJson { track_id, ..DetectionJson::new(found, label) },
         })
     }
@@ -187,16 +187,16 @@ fn crossed_by(crossing: &Crossing, names: &ModelNames) -> TrackJson {
 }
 
 impl Sink for JsonlSink {
-    fn write(&mut self, outcome: &Outcome) -> Result<(), Diagnosis> {
-        let desc = &outcome.frame.desc;
-        for found in outcome.reported() {
+    fn write(&mut self, frame_result: &FrameResult) -> Result<(), Diagnosis> {
+        let desc = &frame_result.frame.desc;
+        for found in frame_result.reported() {
             let names = &self.models[&found.model];
             let line = ResultLine {
                 stream: Some(self.stream.clone()),
                 seq: desc.seq,
                 pts_ns: desc.pts.0,
                 wall_ns: desc.wall.map(WallTime::unix_nanos),
-                object: found.object.and_then(|object| self.object(outcome, object)),
+                object: found.object.and_then(|object| self.object(frame_result, object)),
                 predicted: found.predicted,
                 zones: found.crossings.iter().filter_map(|crossing| zone_json(crossing, names)).collect(),
                 lines: found.crossings.iter().filter_map(|crossing| line_json(crossing, names)).collect(),
@@ -228,13 +228,12 @@ impl Sink for JsonlSink {
 mod tests {
     use super::*;
     use crate::outputs::TakenFiles;
-    use orinoco_core::{BoxF, Detection, Findings, FrameDesc, ModelId, Nanos, PixelFormat, TrackId};
-    use orinoco_pipeline::{Found, Frame, Slot, SlotPool};
-    use std::time::Duration;
+    use orinoco_core::{BoxF, Detection, FrameDesc, InferenceResult, ModelId, Nanos, PixelFormat, TrackId};
+    use orinoco_pipeline::{Frame, ModelResult, Slot, SlotPool};
 
     /// The lines that are written of a frame, without the schema and the boxes.
-    fn lines(found: Vec<Found>) -> Vec<ResultLine> {
-        let slot = SlotPool::new(1, 1).take(Duration::ZERO).expect("free");
+    fn lines(found: Vec<ModelResult>) -> Vec<ResultLine> {
+        let slot = SlotPool::new(1, 1).try_take().expect("free");
         let wall = Some(WallTime::from_unix_nanos(1_793_000_000_123_456_789));
         let desc = FrameDesc { wall, ..FrameDesc::packed(PixelFormat::Gray8, 1, 1) };
         let frame = Frame::new(desc, Slot::Owned(slot), Nanos(0)).expect("fits");
@@ -249,28 +248,29 @@ mod tests {
         let names = Arc::new(BTreeMap::from(names));
         let file = TakenFiles::default().open(&path, "the test writes it").expect("opened");
         let mut sink = open(&spec, Some(file), "s", &names, &mut Vec::new()).expect("begun");
-        sink.write(&Outcome { frame, found, finished: Nanos(0) }).expect("written");
+        sink.write(&FrameResult { frame, found, finished: Nanos(0) }).expect("written");
         sink.finish().expect("complete");
         let text = std::fs::read_to_string(&path).expect("there");
         text.lines().map(|line| serde_json::from_str(line).expect("a result")).collect()
     }
 
-    fn findings(scores: &[f32]) -> Findings {
+    fn inference(scores: &[f32]) -> InferenceResult {
         let bounds = BoxF { x1: 0.0, y1: 0.0, x2: 1.0, y2: 1.0 };
         let detections = scores.iter().map(|&score| Detection { class_id: 0, score, bounds });
-        Findings { detections: detections.collect(), ..Findings::default() }
+        InferenceResult { detections: detections.collect(), ..InferenceResult::default() }
     }
 
     #[test]
     fn an_object_names_its_row_among_the_detections_that_are_written() {
-        let mut finder = Found { findings: findings(&[0.9, 0.4, 0.3, 0.2]), ..Found::default() };
-        finder.findings.tracks = vec![Some(TrackId(1)), None, Some(TrackId(2)), None];
+        let mut finder =
+            ModelResult { inference: inference(&[0.9, 0.4, 0.3, 0.2]), ..ModelResult::default() };
+        finder.inference.tracks = vec![Some(TrackId(1)), None, Some(TrackId(2)), None];
         finder.tracker_only = vec![false, true, false, true];
-        let second = |detection| Found {
+        let second = |detection| ModelResult {
             model: ModelId(1),
             object: Some(Object { model: ModelId(0), detection }),
-            findings: findings(&[0.7]),
-            ..Found::default()
+            inference: inference(&[0.7]),
+            ..ModelResult::default()
         };
         let written = lines(vec![finder, second(0), second(1), second(2), second(3)]);
         let tracks =
@@ -297,7 +297,7 @@ mod tests {
             crossing("road", CrossingKind::Left),
             crossing("gate", CrossingKind::AToB),
         ];
-        let written = lines(vec![Found { crossings, ..Found::default() }]);
+        let written = lines(vec![ModelResult { crossings, ..ModelResult::default() }]);
         assert_eq!(written[0].wall_ns, Some(1_793_000_000_123_456_789), "every digit is kept");
         let zones: Vec<_> = written[0].zones.iter().map(|zone| (&*zone.name, &*zone.event)).collect();
         assert_eq!(zones, [("yard", "entered"), ("road", "left")]);

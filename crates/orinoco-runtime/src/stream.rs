@@ -8,15 +8,15 @@ use orinoco_board::{BoardStream, SinkKind};
 use orinoco_config::Faults;
 use orinoco_core::{Diagnosis, DropPolicy, ModelId};
 use orinoco_media::FrameMemory;
-use orinoco_pipeline::{Objects, Sink, Step};
+use orinoco_pipeline::{ObjectSelection, Sink, Step};
 
 use crate::checks::{check_source, object_classes};
-use crate::follow::{Counted, Follower};
 use crate::known::KnownModel;
 use crate::outputs::OpenSink;
-use crate::readers::Reader;
+use crate::readers::OutputReader;
 use crate::shared::collect;
 use crate::sinks::{self, NamesOfModels};
+use crate::track::{ModelTrackers, TrackingCounts};
 
 /// A stream that was checked, with its sinks open.
 pub(crate) struct OpenStream {
@@ -27,8 +27,8 @@ pub(crate) struct OpenStream {
     /// Where its sinks write.
     pub(crate) files: Vec<PathBuf>,
     pub(crate) sinks: Vec<Box<dyn Sink>>,
-    pub(crate) readers: Vec<Reader>,
-    pub(crate) follower: Option<(Follower, Counted)>,
+    pub(crate) readers: Vec<OutputReader>,
+    pub(crate) tracker: Option<(ModelTrackers, TrackingCounts)>,
     pub(crate) lane: usize,
     pub(crate) steps: Vec<Step>,
     pub(crate) batch_max: usize,
@@ -50,7 +50,7 @@ impl OpenStream {
         let used = || spec.models.iter().map(|&model| models[model]);
         let whole = used().filter(|(_, known)| known.spec.on.is_none());
         let batch_max = whole.map(|(_, known)| known.summary.batch).max().unwrap_or(1);
-        let follower = spec.track.as_ref().map(|track| Follower::new(spec, track)).transpose()?;
+        let tracker = spec.track.as_ref().map(|track| ModelTrackers::new(spec, track)).transpose()?;
         let names: BTreeMap<_, _> = used().map(|(id, known)| (id, Arc::clone(&known.names))).collect();
         let names: NamesOfModels = Arc::new(names);
         let files = outputs.iter().map(|(sink, _)| sink.path.clone()).collect();
@@ -61,7 +61,7 @@ impl OpenStream {
         };
         let sinks = collect(outputs.into_iter().map(&mut open))?;
         let (spec, models) = (spec.clone(), used().map(|(id, _)| id).collect());
-        Ok(Self { spec, models, files, sinks, readers, follower, lane, steps, batch_max, shows_pictures })
+        Ok(Self { spec, models, files, sinks, readers, tracker, lane, steps, batch_max, shows_pictures })
     }
 
     /// Memory in which its frames are best left.
@@ -87,7 +87,7 @@ fn step(model: usize, stream: &BoardStream, models: &[(ModelId, &KnownModel)]) -
     let (of, finder) =
         finder.expect("a board file puts the finder before the model that works on what it finds");
     let classes = object_classes(spec, on, &finder.names.labels)?;
-    let on = Objects { of, classes, side_min: on.side_min, count_max: on.count_max };
+    let on = ObjectSelection { of, classes, side_min: on.side_min, count_max: on.count_max };
     Ok(Step { model: id, interval, on: Some(on) })
 }
 
@@ -107,7 +107,7 @@ mod tests {
     fn frames_stay_in_video_memory_where_nobody_needs_them_elsewhere() {
         let reads_video_memory = |model| model == ModelId(0);
         let whole = |model| Step { model: ModelId(model), interval: 1, on: None };
-        let on = Objects { of: ModelId(0), classes: Vec::new(), side_min: 1, count_max: 1 };
+        let on = ObjectSelection { of: ModelId(0), classes: Vec::new(), side_min: 1, count_max: 1 };
         let objects = Step { on: Some(on), ..whole(0) };
         for (steps, shows_pictures, wanted) in [
             (vec![whole(0)], false, FrameMemory::Nvmm),

@@ -21,7 +21,7 @@ use orinoco_core::{Diagnosis, Nanos, StreamId};
 use orinoco_pipeline::{SinkOutputs, SourceEnd};
 use orinoco_telemetry::Event;
 
-use crate::action::{Action, Applied, Effect, EndedBy, Joined, Outcome, Rules};
+use crate::action::{Action, Applied, Effect, EndedBy, Joined, Rules, StreamEnd};
 use crate::reloaded::{Reloaded, Reply, run_has_ended};
 use crate::threads::hung;
 use state::{Change, Lane, Next, Phase, Source, Stream};
@@ -455,7 +455,7 @@ impl<P> Supervisor<P> {
             stream.retired = true;
             let source = std::mem::replace(&mut stream.source, Source::Retired);
             if let (Source::Ended(source), Some(sink)) = (source, stream.sink.take()) {
-                self.effects.push(Effect::Retire(*id, Outcome { source, sink }));
+                self.effects.push(Effect::Retire(*id, StreamEnd { source, sink }));
             }
         }
         let gone: Vec<StreamId> = self

@@ -13,7 +13,7 @@ use orinoco_telemetry::{Event, EventSink, SourceState, Telemetry};
 use orinoco_uri::SourceUri;
 
 use crate::known::{KnownModel, Origin};
-use crate::outputs::{Earlier, TakenFiles};
+use crate::outputs::{ExistingOutputs, TakenFiles};
 use crate::prepare::Context;
 use crate::shared::Shared;
 use crate::sinks::ModelNames;
@@ -62,7 +62,7 @@ pub(crate) fn demo_model() -> String {
 }
 
 /// What a change of `board` is prepared with.
-pub(crate) fn context(board: &Board, events: Arc<dyn EventSink>, earlier: Earlier) -> Context {
+pub(crate) fn context(board: &Board, events: Arc<dyn EventSink>, earlier: ExistingOutputs) -> Context {
     let engines = BoardEngines::new(&board.inference).expect("engines of this build");
     Context {
         shared: Shared { events, engines, ..shared() },

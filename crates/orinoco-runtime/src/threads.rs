@@ -29,8 +29,8 @@ fn panicked(name: &str) -> Diagnosis {
 
 /// The fault of a thread that is left behind.
 pub(crate) fn hung(name: &str) -> Diagnosis {
-    let next = "see whether its device answers, or whether somebody reads its output";
-    fault(name, "it does not end, although it was asked to", next)
+    let next = "check that its device answers and that its output is read";
+    fault(name, "it did not end when its stop was requested", next)
 }
 
 fn fault(name: &str, cause: &str, next: &str) -> Diagnosis {

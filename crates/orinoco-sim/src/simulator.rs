@@ -4,7 +4,7 @@ use orinoco_core::{Nanos, Rng};
 
 use crate::trace::Trace;
 
-/// What stands for a thread: it takes steps, and waits between them.
+/// Simulated thread: it takes steps, and waits between them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Task(usize);
 
@@ -32,9 +32,9 @@ pub struct Simulator {
     trace: Trace,
 }
 
-/// What a task does.
+/// Current activity of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Doing {
+enum TaskActivity {
     /// Takes a step, or has ended with one.
     Stepping,
     /// Waits: a notification makes its next step come now.
@@ -45,7 +45,7 @@ enum Doing {
 
 #[derive(Debug)]
 struct TaskState {
-    doing: Doing,
+    doing: TaskActivity,
     /// Its entry in the queue.
     entry: Option<(Nanos, u32)>,
     /// A notification came that no wait has consumed.
@@ -90,7 +90,7 @@ impl Simulator {
     /// Adds a task, whose first step comes now.
     pub fn add_task(&mut self) -> Task {
         let task = Task(self.tasks.len());
-        self.tasks.push(TaskState { doing: Doing::Working, entry: None, is_notified: false });
+        self.tasks.push(TaskState { doing: TaskActivity::Working, entry: None, is_notified: false });
         self.enqueue(task, self.now);
         task
     }
@@ -99,7 +99,7 @@ impl Simulator {
     /// has come since its latest wait ends this one at once.
     pub fn wait(&mut self, task: Task, until: Option<Nanos>) {
         let state = &mut self.tasks[task.0];
-        state.doing = Doing::Waiting;
+        state.doing = TaskActivity::Waiting;
         let until = if std::mem::take(&mut state.is_notified) { Some(self.now) } else { until };
         self.dequeue(task);
         if let Some(until) = until {
@@ -109,7 +109,7 @@ impl Simulator {
 
     /// Lets a task work until `until`: notifications meanwhile are kept for its next wait.
     pub fn work(&mut self, task: Task, until: Nanos) {
-        self.tasks[task.0].doing = Doing::Working;
+        self.tasks[task.0].doing = TaskActivity::Working;
         self.dequeue(task);
         self.enqueue(task, until.max(self.now));
     }
@@ -118,8 +118,8 @@ impl Simulator {
     pub fn notify(&mut self, task: Task) {
         let state = &mut self.tasks[task.0];
         match state.doing {
-            Doing::Stepping | Doing::Working => state.is_notified = true,
-            Doing::Waiting => {
+            TaskActivity::Stepping | TaskActivity::Working => state.is_notified = true,
+            TaskActivity::Waiting => {
                 self.dequeue(task);
                 self.enqueue(task, self.now);
             }
@@ -140,7 +140,7 @@ impl Simulator {
         };
         self.queue.remove(&(when, tie, task));
         let state = &mut self.tasks[task.0];
-        (state.doing, state.entry) = (Doing::Stepping, None);
+        (state.doing, state.entry) = (TaskActivity::Stepping, None);
         self.now = self.now.max(when);
         self.steps += 1;
         // FNV-1a over whole words.

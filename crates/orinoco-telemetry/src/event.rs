@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use orinoco_core::Diagnosis;
 
-/// Where a source is in its life.
+/// State of a source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SourceState {
@@ -43,12 +43,12 @@ pub enum Event {
         stream: Arc<str>,
         /// The new state.
         state: SourceState,
-        /// Why, where it is a failure.
+        /// Cause, if it is a failure.
         why: Option<Diagnosis>,
     },
     /// The user's cache is not used: somebody else could have written it.
     CacheRefused {
-        /// What is wrong with it, as a sentence.
+        /// Reason, as a sentence.
         why: String,
     },
     /// A source will be opened again. Of many attempts the first, second, fourth and so on are told.
@@ -73,7 +73,7 @@ pub enum Event {
         model: String,
         /// The engine's name.
         engine: String,
-        /// Why.
+        /// Cause.
         why: String,
     },
     /// An engine was proved by a real inference and serves the model.
@@ -95,33 +95,33 @@ pub enum Event {
         refused: Arc<dyn Shown>,
     },
     /// A batch failed in the engine; its frames are dropped.
-    ReplayFailed {
+    ExecutionFailed {
         /// The model's name on this board.
         model: String,
-        /// Why.
+        /// Cause.
         why: Diagnosis,
     },
     /// A model's outputs are not all finite numbers; what they would have been is left out. Reported once for each model.
     OutputNotFinite {
         /// The model's name on this board.
         model: String,
-        /// What was seen, and what to do.
+        /// Observation and remedy.
         why: Diagnosis,
     },
     /// A lane stopped working; the run ends.
     LaneFailed {
-        /// Which lane.
+        /// Number of the lane.
         lane: usize,
-        /// Why.
+        /// Cause.
         why: Diagnosis,
     },
     /// A lane stopped working, and is started again with its models and streams.
     LaneRestarted {
-        /// Which lane.
+        /// Number of the lane.
         lane: usize,
-        /// Why it stopped.
+        /// Cause of its end.
         why: Diagnosis,
-        /// How often it may be restarted again soon, before the run ends.
+        /// Restarts that are left for the next minutes, before the run ends.
         restarts_left: usize,
     },
     /// Nobody reads an output any more, and it ends: a pipe, a socket or a terminal. Its stream runs on.
@@ -135,7 +135,7 @@ pub enum Event {
     SinkFailed {
         /// The stream's name on this board.
         stream: Arc<str>,
-        /// Why.
+        /// Cause.
         why: Diagnosis,
     },
 }

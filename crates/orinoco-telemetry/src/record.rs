@@ -69,7 +69,7 @@ pub enum DropCause {
     /// Every sink of the stream had failed.
     SinkFailed,
     /// The engine failed on its batch.
-    ReplayFailed,
+    ExecutionFailed,
     /// The run was ending.
     Shutdown,
 }
@@ -82,7 +82,7 @@ impl DropCause {
         Self::DropNewest,
         Self::SinkBehind,
         Self::SinkFailed,
-        Self::ReplayFailed,
+        Self::ExecutionFailed,
         Self::Shutdown,
     ];
 
@@ -94,7 +94,7 @@ impl DropCause {
             Self::DropNewest => "drop-newest",
             Self::SinkBehind => "sink-behind",
             Self::SinkFailed => "sink-failed",
-            Self::ReplayFailed => "replay-failed",
+            Self::ExecutionFailed => "replay-failed",
             Self::Shutdown => "shutdown",
         }
     }
@@ -231,7 +231,7 @@ pub struct DropRecord {
     pub seq: u64,
     /// The cause.
     pub cause: DropCause,
-    /// How many frames.
+    /// Number of frames.
     pub frames: u64,
     /// The time.
     pub at: Nanos,

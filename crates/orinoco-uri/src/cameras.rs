@@ -5,26 +5,26 @@ use crate::fault::Fault;
 use crate::rate::{Rate, read_rate};
 use crate::settings::{SIDE, read_number, settings, unknown_setting};
 
-/// Sensors of a Jetson: six connectors with two each at most.
+/// Maximum number of CSI sensors of a Jetson: six connectors with two each.
 const CSI_SENSORS_MAX: u32 = 16;
 
-/// Buffers of a camera: the driver fills one while another is on its way; V4L2 allows 32.
+/// Capture buffers of a camera: the driver fills one while another is in use; V4L2 allows 32.
 const CAMERA_BUFFERS: RangeInclusive<u32> = 2..=32;
 
-/// A Video4Linux2 device and how it is set; what is `None` stays as the driver has it.
+/// Video4Linux2 device with its settings; the driver keeps its own value for those that are `None`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct V4l2Address {
-    /// Its device node: `/dev/video0`, or a lasting name below `/dev/v4l`.
+    /// Device node: `/dev/video0`, or a persistent name below `/dev/v4l`.
     pub path: PathBuf,
-    /// The four characters of its format: `NV12`, `YUYV`, `MJPG`.
+    /// Four-character code of the pixel format: `NV12`, `YUYV`, `MJPG`.
     pub format: Option<[u8; 4]>,
     /// Width in pixels.
     pub width: Option<u32>,
     /// Height in pixels.
     pub height: Option<u32>,
-    /// Frames a second.
+    /// Frame rate.
     pub rate: Option<Rate>,
-    /// Buffers that the driver fills in turn.
+    /// Number of buffers that the driver fills in turn.
     pub buffers: u32,
     /// Controls by name with their values.
     pub controls: Vec<(String, i32)>,
@@ -32,7 +32,7 @@ pub struct V4l2Address {
 
 impl Default for V4l2Address {
     fn default() -> Self {
-        /// A ring, a batch and the sinks hold 6; two more stay with the driver.
+        /// A ring, a batch and the sinks hold 6 frames; two more stay with the driver.
         const BUFFERS: u32 = 8;
         Self {
             path: PathBuf::new(),
@@ -46,20 +46,21 @@ impl Default for V4l2Address {
     }
 }
 
-/// A camera that NVIDIA's image processor reads, and what it is asked for; what is `None` is the sensor's own choice.
+/// CSI camera, read through NVIDIA's image signal processor, with its settings; the sensor decides those that are
+/// `None`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CsiAddress {
-    /// The sensor's number.
+    /// Sensor number, from 0.
     pub sensor: u32,
     /// Width in pixels.
     pub width: Option<u32>,
     /// Height in pixels.
     pub height: Option<u32>,
-    /// Frames a second.
+    /// Frame rate.
     pub rate: Option<Rate>,
 }
 
-/// Reads what stands behind `v4l2://`.
+/// Parses the text after `v4l2://`.
 pub(crate) fn read_v4l2(rest: &str) -> Result<V4l2Address, Fault> {
     const KNOWN: &str = "format, width, height, fps, buffers and control.NAME";
     let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
@@ -88,7 +89,7 @@ pub(crate) fn read_v4l2(rest: &str) -> Result<V4l2Address, Fault> {
     Ok(address)
 }
 
-/// Reads what stands behind `csi://`.
+/// Parses the text after `csi://`.
 pub(crate) fn read_csi(rest: &str) -> Result<CsiAddress, Fault> {
     let (sensor, query) = rest.split_once('?').unwrap_or((rest, ""));
     let sensor = sensor.parse().ok().filter(|sensor| *sensor < CSI_SENSORS_MAX);
@@ -107,7 +108,7 @@ pub(crate) fn read_csi(rest: &str) -> Result<CsiAddress, Fault> {
     Ok(address)
 }
 
-/// V4L2's four characters; shorter names end in spaces.
+/// Parses V4L2's four-character code; shorter names are filled with spaces.
 fn read_fourcc(value: &str) -> Result<[u8; 4], Fault> {
     let fits = (1..=4).contains(&value.len()) && value.bytes().all(|byte| byte.is_ascii_graphic());
     let next = "write the four characters that `orinoco cameras` shows, as format=NV12";

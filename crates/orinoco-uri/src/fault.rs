@@ -1,6 +1,6 @@
-//! Why a text is no source.
+//! Fault of a text that is not a source URI.
 
-/// Why a text is no source, and what to write instead.
+/// Reason why a text is not a source URI, and the next step.
 pub(crate) struct Fault {
     pub(crate) cause: String,
     pub(crate) next: String,

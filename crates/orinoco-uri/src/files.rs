@@ -8,18 +8,18 @@ use crate::fault::Fault;
 use crate::names::is_image_name;
 use crate::settings::{Playback, read_pace, read_switch, settings, unknown_setting};
 
-/// One image, or as many as there are.
+/// Paths of one or more images.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ImagePaths {
     /// One image.
     One(PathBuf),
-    /// Images numbered without a gap, from 0 or 1.
+    /// Numbered images without a gap, starting at 0 or 1.
     Numbered(NumberedPath),
     /// All images of a folder, in the natural order of their names.
     Folder(PathBuf),
 }
 
-/// A path with a number in it, as `img_%04i.jpg`.
+/// Path with a number in it, written as `img_%04i.jpg`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NumberedPath {
     before: OsString,
@@ -28,7 +28,7 @@ pub struct NumberedPath {
 }
 
 impl NumberedPath {
-    /// The path with `number` in it.
+    /// Returns the path with `number` in it.
     pub fn path(&self, number: u32) -> PathBuf {
         let mut path = self.before.clone();
         path.push(format!("{number:0width$}", width = self.digits));
@@ -44,20 +44,20 @@ impl fmt::Display for NumberedPath {
     }
 }
 
-/// Files of a source.
+/// Paths of a file source.
 pub(crate) enum FilePaths {
     Video(PathBuf),
     Images(ImagePaths),
 }
 
-/// How `%` is read in a path.
+/// Meaning of `%` in a path.
 #[derive(Clone, Copy)]
 pub(crate) enum Escapes {
     Percent,
     Literal,
 }
 
-/// Reads what stands behind `file://`, or a plain path.
+/// Parses the text after `file://`, or a plain path.
 pub(crate) fn read_file(rest: &str, escapes: Escapes) -> Result<(FilePaths, Playback), Fault> {
     let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
     if path.is_empty() {
@@ -128,7 +128,7 @@ fn read_path(text: &str, escapes: Escapes) -> Result<PathPieces, Fault> {
     })
 }
 
-/// Reads `i`, `d`, `04i` or `04d` after a `%`: the digits to pad to, and the length read.
+/// Reads `i`, `d`, `04i` or `04d` after a `%`. Returns the number of digits to pad to, and the length read.
 ///
 /// Escapes look alike: `%20d` is a space and a `d`, `%d0` is one byte. Only forms that no sensible escape has count as
 /// numbers: zero-padded widths (`%04` would be a control character), and a bare letter that no hex digit follows.

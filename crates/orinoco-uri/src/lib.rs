@@ -1,9 +1,9 @@
-//! Source URIs: what a stream reads, and how.
+//! Source URIs: the source of a stream and its settings.
 //!
-//! Reading one is pure: it opens nothing, asks neither the file system nor the network, and knows no decoder. Whoever opens
-//! the source finds out whether it is there. Passwords are hidden wherever an address is shown.
-//! Read first: [`SourceUri`] (read once from text), [`SourceKind`] (what it may be) and [`hide_secrets`] (for messages of
-//! others that quote addresses).
+//! Parsing is pure: it opens nothing, asks neither the file system nor the network, and knows no decoder. The code that
+//! opens a source finds out whether it exists. Passwords are hidden wherever an address is shown. Read first:
+//! [`SourceUri`] (a parsed URI), [`SourceKind`] (the kinds of source) and [`hide_secrets`] (for other programs'
+//! messages that quote addresses).
 
 mod cameras;
 mod escapes;

@@ -6,37 +6,37 @@ use crate::names::is_http_video_name;
 use crate::secrets::without_secrets;
 use crate::settings::{Playback, read_pace, read_switch};
 
-/// Where an RTSP stream is and how to reach it. Its debug form hides the password.
+/// Address of an RTSP stream, with its login and transport. The debug form hides the password.
 #[derive(Clone, PartialEq, Eq)]
 pub struct RtspAddress {
-    /// The URI without user name and password.
+    /// URI without user name and password.
     pub location: String,
-    /// The user name, decoded.
+    /// User name, with escapes decoded.
     pub user: Option<String>,
-    /// The password, decoded.
+    /// Password, with escapes decoded.
     pub password: Option<String>,
-    /// What carries the video.
+    /// Transport of the video.
     pub transport: Transport,
 }
 
-/// Where an HTTP stream is. Its debug form hides the password.
+/// Address of an HTTP stream, with its login. The debug form hides the password.
 #[derive(Clone, PartialEq, Eq)]
 pub struct HttpAddress {
-    /// The URI without user name and password.
+    /// URI without user name and password.
     pub location: String,
-    /// The user name, decoded.
+    /// User name, with escapes decoded.
     pub user: Option<String>,
-    /// The password, decoded.
+    /// Password, with escapes decoded.
     pub password: Option<String>,
 }
 
-/// What carries an RTSP stream's video.
+/// Transport of an RTSP stream's video.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Transport {
-    /// The RTSP connection itself: nothing is lost, firewalls agree.
+    /// The RTSP connection itself: no packet is lost, and firewalls let it through.
     #[default]
     Tcp,
-    /// UDP: no waiting for lost packets.
+    /// UDP: lost packets are not waited for.
     Udp,
 }
 
@@ -52,7 +52,7 @@ impl fmt::Debug for HttpAddress {
     }
 }
 
-/// Reads what stands behind `rtsp://`.
+/// Parses the text after `rtsp://`.
 pub(crate) fn read_rtsp(scheme: &str, rest: &str) -> Result<RtspAddress, Fault> {
     let server = read_server(rest)?;
     let (path, transport) = split_transport(server.path)?;
@@ -60,15 +60,15 @@ pub(crate) fn read_rtsp(scheme: &str, rest: &str) -> Result<RtspAddress, Fault> 
     Ok(RtspAddress { location, user: server.user, password: server.password, transport })
 }
 
-/// What an HTTP address is.
+/// Kind of source at an HTTP address.
 pub(crate) enum HttpSource {
-    /// A camera's stream, whose settings are all its own.
+    /// MJPEG camera. All settings in the address are the camera's own.
     Camera(HttpAddress),
-    /// A file.
+    /// Video file on a web server.
     Video(HttpAddress, Playback),
 }
 
-/// Reads what stands behind `http://`.
+/// Parses the text after `http://`.
 pub(crate) fn read_http(scheme: &str, rest: &str) -> Result<HttpSource, Fault> {
     let Server { user, password, host, path } = read_server(rest)?;
     let name = path.split(['?', '#']).next().unwrap_or_default();
@@ -131,7 +131,7 @@ fn read_login(text: &str) -> Result<Option<String>, Fault> {
     Ok((!text.is_empty()).then_some(text))
 }
 
-/// Takes our `transport` out of the query; everything else in it is the camera's.
+/// Removes Orinoco's `transport` from the query; all other settings belong to the camera.
 fn split_transport(path: &str) -> Result<(String, Transport), Fault> {
     let Some((path, query)) = path.split_once('?') else { return Ok((path.to_owned(), Transport::Tcp)) };
     let mut transport = Transport::Tcp;
@@ -151,7 +151,7 @@ fn split_transport(path: &str) -> Result<(String, Transport), Fault> {
     Ok((path, transport))
 }
 
-/// Takes our `loop` and `pace` out of the query; everything else in it is the server's.
+/// Removes Orinoco's `loop` and `pace` from the query; all other settings belong to the server.
 fn split_file_settings(path: &str) -> Result<(String, Playback), Fault> {
     let mut playback = Playback::default();
     let Some((path, query)) = path.split_once('?') else { return Ok((path.to_owned(), playback)) };

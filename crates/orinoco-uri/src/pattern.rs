@@ -3,28 +3,29 @@ use std::ops::RangeInclusive;
 use crate::fault::Fault;
 use crate::settings::{Pace, read_number, read_pace, settings, unknown_setting};
 
-/// Sides of the test pattern: the ball must fit, and a frame must stay within what a board can hold.
+/// Width and height of the test pattern, in pixels: the ball must fit, and a frame must not be larger than a board can
+/// hold.
 const TEST_SIDE: RangeInclusive<u32> = 16..=8192;
 
-/// Frame rates of the test pattern.
+/// Frame rates of the test pattern, in frames per second.
 const TEST_FPS: RangeInclusive<u32> = 1..=1000;
 
-/// A ball that moves over a plain ground.
+/// Test pattern: a ball that moves over a plain background.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TestPattern {
     /// Width in pixels.
     pub width: u32,
     /// Height in pixels.
     pub height: u32,
-    /// Frames a second.
+    /// Frame rate, in frames per second.
     pub fps: u32,
-    /// Frames until the end; `None` never ends.
+    /// Number of frames; `None` never ends.
     pub frames: Option<u64>,
-    /// How fast it delivers.
+    /// Speed of delivery.
     pub pace: Pace,
 }
 
-/// Reads what stands behind `test://`.
+/// Parses the text after `test://`.
 pub(crate) fn read_test(rest: &str) -> Result<TestPattern, Fault> {
     let (name, query) = rest.split_once('?').unwrap_or((rest, ""));
     if name != "ball" {

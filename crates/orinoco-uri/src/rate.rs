@@ -3,11 +3,11 @@ use std::ops::RangeInclusive;
 
 use crate::fault::Fault;
 
-/// Both terms of a frame rate that is written down: exact for NTSC's 30000/1001, and their product with a second fits 64
-/// bits.
+/// Range of both terms of a frame rate: enough for NTSC's exact 30000/1001, and a term times the nanoseconds of a
+/// second fits 64 bits.
 const WRITTEN_TERM: RangeInclusive<u32> = 1..=1_000_000;
 
-/// A frame rate: frames in seconds. Neither is zero.
+/// Frame rate as a fraction: frames in seconds. Neither is zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rate {
     frames: u32,
@@ -15,28 +15,28 @@ pub struct Rate {
 }
 
 impl Rate {
-    /// So many frames in so many seconds; `None` where one of them is zero.
+    /// Creates the rate of `frames` in `seconds`; `None` where one of them is zero.
     pub const fn new(frames: u32, seconds: u32) -> Option<Self> {
         if frames > 0 && seconds > 0 { Some(Self { frames, seconds }) } else { None }
     }
 
-    /// Reads both terms; `None` where one is no whole number from 1 to a million.
+    /// Parses both terms; `None` where one is not an integer from 1 to a million.
     pub fn from_terms(frames: &str, seconds: &str) -> Option<Self> {
         let term = |text: &str| text.parse().ok().filter(|number| WRITTEN_TERM.contains(number));
         Some(Self { frames: term(frames)?, seconds: term(seconds)? })
     }
 
-    /// Returns the frames that come in [`Rate::seconds`].
+    /// Returns the number of frames in [`Rate::seconds`].
     pub fn frames(self) -> u32 {
         self.frames
     }
 
-    /// Returns the seconds that [`Rate::frames`] take.
+    /// Returns the number of seconds that [`Rate::frames`] take.
     pub fn seconds(self) -> u32 {
         self.seconds
     }
 
-    /// Returns the frames of one second.
+    /// Returns the frames per second.
     pub fn per_second(self) -> f64 {
         f64::from(self.frames) / f64::from(self.seconds)
     }
@@ -48,7 +48,7 @@ impl Rate {
     }
 }
 
-/// Shows a rate as it is written in a URI: `30` or `30000/1001`.
+/// Formats a rate as in a URI: `30` or `30000/1001`.
 impl fmt::Display for Rate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.frames / self.seconds, self.frames % self.seconds) {
@@ -58,7 +58,7 @@ impl fmt::Display for Rate {
     }
 }
 
-/// Reads `30` or `30000/1001`.
+/// Parses `30` or `30000/1001`.
 pub(crate) fn read_rate(text: &str) -> Result<Rate, Fault> {
     let (frames, seconds) = text.split_once('/').unwrap_or((text, "1"));
     let next = "write frames a second as fps=30 or fps=30000/1001";

@@ -4,50 +4,50 @@ use crate::fault::Fault;
 use crate::rate::{Rate, read_rate};
 use crate::settings::{Pace, SIDE, read_number, read_pace, settings, unknown_setting};
 
-/// Uncompressed video, picture after picture, without padding between rows.
+/// Uncompressed video: one frame after another, without padding between rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RawVideo {
-    /// What the bytes are.
+    /// Layout of the bytes.
     pub layout: RawLayout,
-    /// How fast it is read.
+    /// Speed of reading.
     pub pace: Pace,
 }
 
-/// What the bytes of raw video are.
+/// Layout of raw video.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RawLayout {
-    /// YUV4MPEG2, which describes itself.
+    /// YUV4MPEG2, whose header describes the frames.
     Y4m,
-    /// Nothing but pictures.
+    /// Frames without any header.
     Frames(RawFrames),
 }
 
-/// Raw pictures, as whoever pipes them describes them.
+/// Raw frames as the program that pipes them describes them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RawFrames {
-    /// How pixels lie in memory.
+    /// Pixel format.
     pub format: PixelFormat,
     /// Width in pixels.
     pub width: u32,
     /// Height in pixels.
     pub height: u32,
-    /// Pictures a second.
+    /// Frame rate.
     pub rate: Rate,
-    /// Coefficients of luma and chroma.
+    /// Coefficients that convert luma and chroma to RGB.
     pub matrix: ColorMatrix,
     /// Range of the samples.
     pub range: ColorRange,
 }
 
 impl RawFrames {
-    /// Returns the first image's descriptor.
+    /// Returns the descriptor of the first frame.
     pub fn desc(&self) -> FrameDesc {
         let packed = FrameDesc::packed(self.format, self.width, self.height);
         FrameDesc { matrix: self.matrix, range: self.range, ..packed }
     }
 }
 
-/// Reads what stands behind `stdin://`.
+/// Parses the text after `stdin://`.
 pub(crate) fn read_stdin(rest: &str) -> Result<RawVideo, Fault> {
     const KNOWN: &str = "format, width, height, fps, matrix, range and pace";
     let (name, query) = rest.split_once('?').unwrap_or((rest, ""));
@@ -61,7 +61,7 @@ pub(crate) fn read_stdin(rest: &str) -> Result<RawVideo, Fault> {
         match key {
             "pace" => pace = read_pace(value)?,
             "format" | "width" | "height" | "fps" | "matrix" | "range" => {}
-            "loop" => return Err(Fault::new("standard input cannot start again", "leave loop out")),
+            "loop" => return Err(Fault::new("standard input cannot start again", "remove loop")),
             _ => return Err(unknown_setting(key, "raw video", KNOWN)),
         }
     }
@@ -78,7 +78,7 @@ pub(crate) fn read_stdin(rest: &str) -> Result<RawVideo, Fault> {
             return match told.into_iter().flatten().next() {
                 None => Ok(RawVideo { layout: RawLayout::Y4m, pace }),
                 Some(key) => {
-                    Err(Fault::new(format!("`{key}` is told by y4m itself"), format!("leave {key} out")))
+                    Err(Fault::new(format!("`{key}` is given by the Y4M header"), format!("remove {key}")))
                 }
             };
         }
@@ -118,7 +118,7 @@ pub(crate) fn read_stdin(rest: &str) -> Result<RawVideo, Fault> {
         }
     };
     if !format.is_yuv() && (value_of("matrix").is_some() || value_of("range").is_some()) {
-        return Err(Fault::new("matrix and range are for i420 and nv12 only", "leave them out"));
+        return Err(Fault::new("matrix and range are for i420 and nv12 only", "remove them"));
     }
     let matrix = if format.is_yuv() { matrix } else { desc.matrix };
     Ok(RawVideo { layout: RawLayout::Frames(RawFrames { format, width, height, rate, matrix, range }), pace })

@@ -1,4 +1,4 @@
-//! What stands before `://`.
+//! Scheme of a URI: the text before `://`.
 
 pub(crate) fn is_scheme(text: &str) -> bool {
     !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.'))
@@ -8,7 +8,7 @@ pub(crate) fn has_scheme(text: &str) -> bool {
     text.split_once("://").is_some_and(|(scheme, _)| is_scheme(scheme))
 }
 
-/// Whether a text is a network address whose scheme lacks its colon or slashes, or all of it.
+/// Whether a text is a network address whose scheme lacks its colon or slashes, or is missing.
 pub(crate) fn is_mistyped(text: &str) -> bool {
     let text = text.trim_start();
     let schemes = ["rtsps", "rtsp", "https", "http"];
@@ -20,7 +20,7 @@ pub(crate) fn is_mistyped(text: &str) -> bool {
     without_slashes(text).is_some() || is_near || (text.starts_with("//") && text.contains('@'))
 }
 
-/// The scheme of a network address whose slashes were forgotten.
+/// Returns the scheme of a network address without slashes.
 pub(crate) fn without_slashes(text: &str) -> Option<&str> {
     let (scheme, rest) = text.trim_start().split_once(':')?;
     let is_network = ["rtsp", "rtsps", "http", "https"].contains(&scheme.to_ascii_lowercase().as_str());

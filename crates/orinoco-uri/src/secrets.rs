@@ -1,8 +1,8 @@
-//! What may be a secret in a text, and the text without it.
+//! Finds text that may be a secret, and hides it.
 
 use crate::scheme::without_slashes;
 
-/// Settings whose values may be shown: those of Orinoco, and those of cameras that say which picture is sent and how.
+/// Settings whose values may be shown: those of Orinoco, and those of cameras that choose the stream and its format.
 /// Any other value in a network address may be a key to it, whatever its name (`psw=`, `sig=`, `k=`).
 const SHOWN_SETTINGS: [&str; 40] = [
     "action",
@@ -47,10 +47,10 @@ const SHOWN_SETTINGS: [&str; 40] = [
     "width",
 ];
 
-/// Schemes whose addresses never leave this machine, and hold no password.
+/// Schemes whose addresses never leave this machine and hold no password.
 const LOCAL_SCHEMES: [&str; 5] = ["file", "v4l2", "csi", "stdin", "test"];
 
-/// Hides what may be a secret in the addresses that a message quotes.
+/// Hides possible secrets in the addresses that a message quotes.
 pub fn hide_secrets(message: &str) -> String {
     let words = message.split_inclusive(char::is_whitespace).map(|word| match word.contains("://") {
         true => without_secrets(word.trim_end()) + &word[word.trim_end().len()..],
@@ -59,10 +59,10 @@ pub fn hide_secrets(message: &str) -> String {
     words.collect()
 }
 
-/// Returns the text with what may be a secret replaced by stars.
+/// Returns the text with possible secrets replaced by stars.
 ///
-/// It also holds for texts that are no valid URI: whatever stands between the first colon and the last `@` may be a
-/// password with unescaped characters in it, whether or not colon and slashes of the scheme are there.
+/// It also works for texts that are not a valid URI: everything between the first colon and the last `@` may be a
+/// password with unescaped characters, even if the scheme's colon or slashes are missing.
 pub(crate) fn without_secrets(text: &str) -> String {
     let Some((scheme, rest)) = text.split_once("://") else {
         return match without_slashes(text) {
@@ -71,11 +71,11 @@ pub(crate) fn without_secrets(text: &str) -> String {
         };
     };
     let lower = scheme.to_ascii_lowercase();
-    // A misspelt scheme may be followed by a password as well.
+    // A misspelt scheme may be followed by a password too.
     if LOCAL_SCHEMES.contains(&lower.as_str()) {
         return text.to_owned();
     }
-    // Settings first: an `@` in one of them ends no login.
+    // Settings come first, because an `@` in a setting does not end a login.
     let settings = rest.find(['/', '?', '#']).unwrap_or(rest.len());
     let rest = format!("{}{}", &rest[..settings], without_secret_settings(&rest[settings..]));
     let rest = match rest.rsplit_once('@') {
@@ -88,8 +88,8 @@ pub(crate) fn without_secrets(text: &str) -> String {
     format!("{scheme}://{rest}")
 }
 
-/// Hides a login in a text without a scheme, as in `rtsp//USER:PASSWORD@HOST`. Of a path only what is between a colon and
-/// an `@` behind it is hidden.
+/// Hides a login in a text without a scheme, as in `rtsp//USER:PASSWORD@HOST`. In a path, only the text between a colon
+/// and a later `@` is hidden.
 pub(crate) fn without_login(text: &str) -> String {
     let hidden = text.split_once(':').and_then(|(user, rest)| Some((user, rest.rsplit_once('@')?.1)));
     hidden.map_or_else(
@@ -98,7 +98,7 @@ pub(crate) fn without_login(text: &str) -> String {
     )
 }
 
-/// Hides the values of settings behind a server's name. Cameras take passwords in the query, and some in the path:
+/// Hides the values of settings after a host name. Cameras take passwords in the query, and some in the path:
 /// `/user=admin&password=secret&channel=1`.
 fn without_secret_settings(text: &str) -> String {
     const ENDS: [char; 5] = ['/', '?', '&', ';', '#'];
@@ -110,13 +110,14 @@ fn without_secret_settings(text: &str) -> String {
             None => (piece, ""),
         };
         match setting.split_once('=') {
-            // A second sign is one of another setting: `user=admin_password=secret`.
+            // A second `=` belongs to another setting: `user=admin_password=secret`.
             Some((key, value)) if is_shown_setting(key) && !value.contains('=') => shown.push_str(setting),
             Some((key, _)) => shown.extend([key, "=***"]),
-            // A query may be nothing but a token.
+            // The whole query may be a token.
             None if in_query && !setting.is_empty() && !is_shown_setting(setting) => {
                 shown.push_str("***");
-                // The end of a login, whose password has a `?` or `#` in it.
+                // The setting may contain the end of a login whose password has a `?` or `#` in it; the host after it
+                // is shown.
                 shown.extend(setting.rsplit_once('@').into_iter().flat_map(|(_, host)| ["@", host]));
             }
             None => shown.push_str(setting),

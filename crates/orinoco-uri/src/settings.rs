@@ -1,26 +1,26 @@
-//! `key=value` pairs behind a `?`.
+//! Settings of a URI: `key=value` pairs after a `?`.
 
 use std::ops::RangeInclusive;
 
 use crate::fault::Fault;
 
-/// Sides of frames, in pixels: of raw video, and of what a camera is asked for.
+/// Width and height of frames, in pixels: of raw video, and of a requested camera mode.
 pub(crate) const SIDE: RangeInclusive<u32> = 1..=8192;
 
-/// How fast a source that is not live delivers.
+/// Speed at which a source that is not live delivers frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Pace {
-    /// As fast as frames are taken.
+    /// As fast as the pipeline accepts frames.
     #[default]
     Free,
     /// In real time: each frame when its presentation time has come.
     Pts,
 }
 
-/// How a file is read.
+/// Settings of a file source.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Playback {
-    /// Whether it starts again at its end, for ever.
+    /// Whether the file starts again at its end, without limit.
     pub(crate) repeat: bool,
     pub(crate) pace: Pace,
 }

@@ -13,72 +13,71 @@ use crate::scheme::{has_scheme, is_mistyped, is_scheme};
 use crate::secrets::{without_login, without_secrets};
 use crate::settings::{Pace, Playback};
 
-/// A source as a user wrote it, read once. Nothing about it can be misspelt any more; whether it is there is another
-/// question.
+/// Parsed source URI. Its syntax is valid; whether the source exists is checked elsewhere.
 ///
-/// Its display form and its debug form hide passwords, so they may go into any message.
+/// The display form and the debug form hide passwords, so both may appear in any message.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SourceUri {
     kind: SourceKind,
     shown: String,
 }
 
-/// The kinds of source.
+/// Kind of source, with its settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SourceKind {
     /// A video file.
     Video {
-        /// Where it is.
+        /// Path of the file.
         path: PathBuf,
-        /// Whether it starts again at its end, for ever.
+        /// Whether the file starts again at its end, without limit.
         repeat: bool,
-        /// How fast it is read.
+        /// Speed of reading.
         pace: Pace,
     },
     /// An image, numbered images, or a folder of images.
     Images {
-        /// Where they are.
+        /// Paths of the images.
         paths: ImagePaths,
-        /// Whether they start again after the last one, for ever.
+        /// Whether the images start again after the last one, without limit.
         repeat: bool,
-        /// How fast they are read.
+        /// Speed of reading.
         pace: Pace,
     },
-    /// A camera of the kernel.
+    /// V4L2 camera.
     Camera(V4l2Address),
-    /// A camera at a Jetson's CSI connector.
+    /// Camera at a CSI connector of a Jetson.
     Csi(CsiAddress),
-    /// A camera or server that speaks RTSP.
+    /// RTSP camera or server.
     Rtsp(RtspAddress),
-    /// A camera that sends JPEG pictures over HTTP without end (`multipart/x-mixed-replace`).
+    /// MJPEG camera: sends JPEG images over HTTP without end (`multipart/x-mixed-replace`).
     HttpCamera(HttpAddress),
     /// A video file on a web server.
     HttpVideo {
-        /// Where it is.
+        /// Address of the file.
         address: HttpAddress,
-        /// Whether it starts again at its end, for ever.
+        /// Whether the file starts again at its end, without limit.
         repeat: bool,
-        /// How fast it is read.
+        /// Speed of reading.
         pace: Pace,
     },
     /// Uncompressed video from standard input.
     Stdin(RawVideo),
-    /// Pictures made here.
+    /// Generated test pattern.
     Test(TestPattern),
 }
 
 impl SourceUri {
-    /// Reads `file://PATH?loop=1&pace=pts`, a plain path, `rtsp://HOST/PATH?transport=udp`, `http://HOST/PATH`,
+    /// Parses `file://PATH?loop=1&pace=pts`, a plain path, `rtsp://HOST/PATH?transport=udp`, `http://HOST/PATH`,
     /// `csi://0?width=1920&height=1080&fps=30`,
     /// `v4l2:///dev/video0?format=NV12&width=640&height=360&fps=30&control.brightness=100`,
     /// `stdin://?format=i420&width=640&height=480&fps=30` or
     /// `test://ball?width=640&height=480&fps=30&frames=100&pace=pts`.
     ///
-    /// Paths of `file://` are percent-decoded; plain paths are taken as they are, but may have settings after a `?`.
-    /// A path that ends in `/` is a folder of images. Whether any other path is a folder, the file system knows: whoever
-    /// opens the source asks it.
+    /// Paths of `file://` are percent-decoded; plain paths are used as written, but may have settings after a `?`. A
+    /// path that ends in `/` is a folder of images. For any other path, the code that opens the source asks the file
+    /// system whether it is a folder.
     pub fn parse(text: &str) -> Result<Self, Diagnosis> {
-        // Nobody's file is called ` rtsp://...`: somebody typed a space.
+        // A leading space is a typing error: no file is called ` rtsp://...`.
         let trimmed = text.trim_start();
         let text = if has_scheme(trimmed) { trimmed } else { text };
         let shown = without_secrets(text);
@@ -123,12 +122,12 @@ impl SourceUri {
         Ok(Self { kind, shown })
     }
 
-    /// Returns what it is, with its settings.
+    /// Returns the kind of source with its settings.
     pub fn kind(&self) -> &SourceKind {
         &self.kind
     }
 
-    /// Whether it runs whether or not anybody takes its frames.
+    /// Whether the source produces frames even when nobody takes them.
     pub fn is_live(&self) -> bool {
         matches!(
             self.kind,

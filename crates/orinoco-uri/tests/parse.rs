@@ -1,10 +1,10 @@
-//! What each text is, or why it is none.
+//! Parses texts, valid ones and others.
 
 use expect_test::{Expect, expect};
 use orinoco_core::codes;
 use orinoco_uri::SourceUri;
 
-/// Parses each line of `texts`: what it is, or the fault.
+/// Parses each line of `texts`, and shows the kind of source or the fault.
 fn check(texts: &[&str], expect: Expect) {
     let mut seen = String::new();
     for text in texts {
@@ -246,11 +246,11 @@ fn raw_video() {
         stdin://?format=i420&width=0&height=480: `width=0` is not possible; write a whole number from 1 to 8192
         stdin://?format=i420&width=640&height=480&fps=0: `fps=0` is not possible; write frames a second as fps=30 or fps=30000/1001
         stdin://?format=i420&width=640&height=480&fps=30/0: `fps=30/0` is not possible; write frames a second as fps=30 or fps=30000/1001
-        stdin://?format=i420&width=640&height=480&loop=1: standard input cannot start again; leave loop out
+        stdin://?format=i420&width=640&height=480&loop=1: standard input cannot start again; remove loop
         stdin://?format=i420&width=640&height=480&size=7: `size` is not a setting of raw video; the settings are format, width, height, fps, matrix, range and pace
-        stdin://?format=rgb&width=640&height=480&matrix=bt709: matrix and range are for i420 and nv12 only; leave them out
+        stdin://?format=rgb&width=640&height=480&matrix=bt709: matrix and range are for i420 and nv12 only; remove them
         stdin://?format=i420&width=640&height=480&range=half: `range=half` is not known; write range=limited or range=full
-        stdin://?format=y4m&width=640: `width` is told by y4m itself; leave width out
+        stdin://?format=y4m&width=640: `width` is given by the Y4M header; leave width out
         stdin://clip.raw?format=y4m: standard input has no path; write stdin://?format=FORMAT, and the other settings after it
     "#]],
     );

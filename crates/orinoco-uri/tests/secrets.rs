@@ -1,4 +1,4 @@
-//! Passwords are shown nowhere, and everything else is.
+//! Hides every password, and shows everything else.
 
 use orinoco_uri::{SourceUri, hide_secrets};
 

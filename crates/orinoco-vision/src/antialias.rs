@@ -1,23 +1,23 @@
-//! The antialiased resize: a triangle filter as wide as the scale, in fixed point, columns before rows.
+//! Antialiased resize: a triangle filter as wide as the scale, in fixed point, columns before rows.
 //!
-//! It equals Pillow's `BILINEAR` bit for bit (Pillow `Resample.c`: 22-bit weights, each pass rounded to 8 bits), because
-//! models are trained and judged with it, and a difference of one level already moves boxes between cells.
+//! It equals Pillow's `BILINEAR` bit for bit (Pillow `Resample.c`: 22-bit weights, each pass rounded to 8 bits),
+//! because models are trained and evaluated with it, and a difference of one level already moves boxes between cells.
 
 use std::ops::Range;
 
-/// Bits of a weight's fraction: 32, less 8 of the sample and 2 against overflow.
+/// Bits of a weight's fraction: 32, minus 8 for the sample and 2 against overflow.
 const WEIGHT_BITS: u32 = 22;
 
-/// A size before and after resizing, and what is wanted of the result, along one axis.
+/// Resize along one axis: the size before and after, and the part of the result that is needed.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Axis {
     pub(crate) inputs: usize,
     pub(crate) outputs: usize,
-    /// The output samples that are wanted: of a thin object that fills a square, few of very many.
+    /// Output samples that are computed: few of very many for a thin object that fills a square.
     pub(crate) seen: Range<usize>,
 }
 
-/// Resizes packed 8-bit RGB. Keeps its weights while the axes stay the same.
+/// Resizes packed 8-bit RGB. Keeps its weights as long as the axes stay the same.
 #[derive(Default)]
 pub(crate) struct Antialias {
     axes: [Axis; 2],
@@ -26,7 +26,7 @@ pub(crate) struct Antialias {
     between: Vec<u8>,
 }
 
-/// The weights of every output sample of one axis.
+/// Filter of one axis: the weights of every output sample.
 #[derive(Default)]
 struct Filter {
     taps: Vec<Taps>,
@@ -41,7 +41,7 @@ struct Taps {
 }
 
 impl Antialias {
-    /// Resizes `source` along both axes, and writes what is seen into `target`.
+    /// Resizes `source` along both axes, and writes the needed part into `target`.
     #[inline(always)]
     pub(crate) fn resize(&mut self, source: &[u8], axes: [Axis; 2], target: &mut [u8]) {
         if self.axes != axes {
@@ -70,7 +70,7 @@ impl Filter {
         let mut filter = Self::default();
         for index in axis.seen.clone() {
             let center = (index as f64 + 0.5) * scale;
-            // Truncated after adding a half, as the original rounds; negative bounds become zero.
+            // Truncated after adding one half, which is how Pillow rounds; negative bounds become zero.
             let first = (center - width + 0.5).max(0.0) as usize;
             let end = ((center + width + 0.5) as usize).min(axis.inputs);
             let raw = (first..end).map(|x| (1.0 - ((x as f64 - center + 0.5) / width).abs()).max(0.0));
@@ -99,10 +99,10 @@ impl Filter {
     }
 }
 
-/// One output line from the lines below one another in `lines`, one for each weight.
+/// Computes one output line as the weighted sum of consecutive lines in `lines`, one for each weight.
 #[inline(always)]
 fn weigh_lines(lines: &[u8], weights: &[i32], out: &mut [u8]) {
-    /// Values summed at once: their sums stay in registers.
+    /// Number of values that are summed at once, so that their sums stay in registers.
     const BLOCK: usize = 16;
     let width = out.len();
     for (block, out) in out.chunks_mut(BLOCK).enumerate() {
@@ -151,7 +151,7 @@ mod tests {
         assert_eq!(resize(&[9; 1080], [across, thin]), vec![9; 256 * 256]);
     }
 
-    /// What `Image.fromarray(a).resize(to, Image.BILINEAR)` of Pillow 13 gives.
+    /// Expected values are those of `Image.fromarray(a).resize(to, Image.BILINEAR)` in Pillow 13.
     #[test]
     fn it_equals_pillow() {
         check((8, 1), (3, 1), &[0, 10, 50, 200, 255, 3, 90, 17], &[32, 152, 61]);

@@ -1,8 +1,8 @@
-//! Who is it: an embedding beside those of known people or things.
+//! Identification: compares an embedding with those of known people or things.
 
 use orinoco_core::ClassScore;
 
-/// Embeddings of known identities, several for each where there are several pictures.
+/// Embeddings of known identities, with several for an identity that has several images.
 #[derive(Clone, Debug, Default)]
 pub struct Gallery {
     names: Vec<String>,
@@ -10,7 +10,7 @@ pub struct Gallery {
 }
 
 impl Gallery {
-    /// Adds a picture of `name`; `embedding` is a unit vector.
+    /// Adds an image of `name`; `embedding` is a unit vector.
     pub fn add(&mut self, name: &str, embedding: &[f32]) {
         let index = self.names.iter().position(|known| known == name).unwrap_or_else(|| {
             self.names.push(name.to_owned());
@@ -19,16 +19,16 @@ impl Gallery {
         self.known.push((index as u32, embedding.to_owned()));
     }
 
-    /// The identities, by index.
+    /// Returns the names of the identities, by index.
     pub fn names(&self) -> &[String] {
         &self.names
     }
 
-    /// Replaces `matches` with at most `top` identities whose likest picture is more than `score_min` like `embedding`,
-    /// best first. The score is the cosine of the angle between unit vectors: 1 for the same picture.
+    /// Replaces `matches` with at most `top` identities whose most similar image scores above `score_min`, best first.
+    /// The score is the cosine of the angle between unit vectors: 1 for the same image.
     pub fn find(&self, embedding: &[f32], score_min: f32, top: usize, matches: &mut Vec<ClassScore>) {
         matches.clear();
-        // An embedding that was no finite number is left out, and like nobody.
+        // An embedding that was not finite has been left out, and matches nobody.
         if embedding.is_empty() {
             return;
         }
@@ -68,7 +68,7 @@ mod tests {
         assert_eq!(found(&[0.0, 1.0], 0.0, 1), [("bob".to_owned(), 1.0)]);
         assert!(found(&[-1.0, 0.0], 0.5, 5).is_empty());
         assert!(found(&[], 0.0, 5).is_empty());
-        // As every threshold: more, and not as much.
+        // Like every threshold: the score must be greater, not equal.
         assert!(found(&[0.0, 1.0], 1.0, 5).is_empty());
     }
 }

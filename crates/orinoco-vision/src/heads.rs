@@ -1,4 +1,4 @@
-//! Output heads: a model's raw tensors into findings. A new head is one file here and one line in [`ALL`].
+//! Output heads: decode a model's raw tensors into results. A new head is one file here and one line in [`ALL`].
 
 mod boxes;
 mod candidates;
@@ -26,7 +26,7 @@ pub use boxes::{BoxForm, BoxUnit};
 pub use classification::KIND as CLASSIFICATION;
 pub use head::{Head, Output};
 pub use kind::{
-    Build, Finds, Guess, GuessModel, HeadDescriptor, HeadKind, HeadSpec, KeypointShape, OutputForm,
+    Build, Guess, GuessModel, HeadDescriptor, HeadKind, HeadResultKind, HeadSpec, KeypointShape, OutputForm,
 };
 pub use raw::KIND as RAW;
 pub use segmentation::KIND as SEGMENTATION;
@@ -38,7 +38,7 @@ use candidates::{add, best, is_candidate, labels_above, probability, sigmoid, su
 use grid::{Cell, cells};
 use shapes::{check_axes, check_shape, find_output, fixed_after_batch, only};
 
-/// Every head. Guesses are tried in this order: the shapes that say most come first.
+/// All heads. Guesses try them in this order, with the most specific output shapes first.
 pub const ALL: &[HeadKind] = &[
     centernet::KIND,
     yolox::KIND,
@@ -67,13 +67,13 @@ impl Choice for HeadKind {
     }
 }
 
-/// Makes the head of `spec`, or returns what does not fit.
+/// Builds the head of `spec`, or returns the reason why the outputs do not fit.
 pub fn build(spec: &HeadSpec, input: &InputSpec, outputs: &[TensorDesc]) -> Result<Box<dyn Head>, String> {
     (spec.kind.build)(spec, input, outputs)
 }
 
-/// Checks that the first axis of every output, as a run gave it, is the batch: a graph may take any batch, and reshape to
-/// one that was written into it. Some heads read outputs without that axis, if there is a single picture.
+/// Checks that the first axis of every output of a run is the batch: a graph may accept any batch size, but reshape to
+/// one that was written into it. Some heads accept outputs without that axis for a single image.
 pub fn check_batch(kind: HeadKind, outputs: &[TensorDesc], batch: usize) -> Result<(), String> {
     let is_whole = batch == 1 && (kind.takes_whole)(outputs);
     match outputs.iter().find(|output| output.shape.first() != Some(&Dim::Fixed(batch))) {
@@ -84,7 +84,8 @@ pub fn check_batch(kind: HeadKind, outputs: &[TensorDesc], batch: usize) -> Resu
     }
 }
 
-/// What the first head that the outputs look like makes of the model. There always is one: `raw` takes anything.
+/// Returns the guess of the first head that the outputs may belong to. There always is one, because `raw` accepts any
+/// outputs.
 pub fn guess(input: &InputSpec, outputs: &[TensorDesc]) -> Option<Guess> {
     ALL.iter().find_map(|kind| (kind.guess)(input, outputs))
 }

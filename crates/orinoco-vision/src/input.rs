@@ -1,23 +1,23 @@
-//! What a model wants to see, and how its pixels map back to the frame's.
+//! Image input of a model, and the mapping of its pixels to the frame's.
 
 use orinoco_core::{BoxF, Choice, ColorOrder, Layout, Point, Resize};
 
-/// How the frame's shape is brought to the model's.
+/// Method that fits a frame to the size of the model's input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fit {
-    /// Each axis on its own.
+    /// Scales each axis by its own factor.
     Stretch,
-    /// One scale for both; the rest is filled.
+    /// Scales both axes by one factor, and fills the rest.
     Letterbox,
-    /// The shorter side to `shorter` pixels, then the middle: what classifiers are trained with.
+    /// Scales the shorter side to `shorter` pixels, then crops the centre, as classifiers are trained.
     Crop {
-        /// Pixels of the shorter side before the cut.
+        /// Length of the shorter side before the crop, in pixels.
         shorter: u32,
     },
 }
 
 impl Fit {
-    /// Every fit, with the shorter side that a crop has.
+    /// Returns all fits; the crop has the given shorter side.
     pub fn all(shorter: u32) -> [Self; 3] {
         [Self::Stretch, Self::Letterbox, Self::Crop { shorter }]
     }
@@ -32,12 +32,12 @@ impl Fit {
     }
 }
 
-/// Where a letterboxed picture lies.
+/// Position of a letterboxed image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Align {
-    /// Filled right and below, as YOLOX was trained.
+    /// Upper left corner; the right and lower parts are filled, as for YOLOX.
     TopLeft,
-    /// Filled on both sides.
+    /// Centre; both sides are filled.
     Center,
 }
 
@@ -52,15 +52,15 @@ impl Choice for Align {
     }
 }
 
-/// How the sides of a letterboxed picture become whole pixels. Each computes in double precision and in the order of
-/// operations of the code it is named after, because the last bit of a product can be a row of pixels.
+/// Rounding of a letterboxed image's sides to whole pixels. Each kind computes in double precision and in the order of
+/// operations of the code it is named after, because the last bit of a product can decide on a row of pixels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rounding {
-    /// Down, as YOLOX: `int(side * ratio)`.
+    /// Rounds down, as in YOLOX: `int(side * ratio)`.
     Down,
-    /// Down, without a rounded ratio on the way, as nvinfer: `int(model_side * side / other_side)`.
+    /// Rounds down without an intermediate ratio, as in nvinfer: `int(model_side * side / other_side)`.
     Exact,
-    /// To the nearest pixel, halves to the even one, as Ultralytics: `round(side * ratio)`.
+    /// Rounds to the nearest pixel, halves to the even one, as in Ultralytics: `round(side * ratio)`.
     Nearest,
 }
 
@@ -76,7 +76,7 @@ impl Choice for Rounding {
     }
 }
 
-/// The image input of a model: `value = (sample - mean) * scale`, sample 0 to 255, per channel in `color` order.
+/// Image input of a model: `value = (sample - mean) * scale`, with samples of 0 to 255, per channel in `color` order.
 #[derive(Clone, Debug, PartialEq)]
 pub struct InputSpec {
     /// Axis order of the tensor.
@@ -87,29 +87,29 @@ pub struct InputSpec {
     pub height: u32,
     /// Channel order.
     pub color: ColorOrder,
-    /// Filter.
+    /// Resize filter.
     pub resize: Resize,
-    /// Shape.
+    /// Method that fits a frame to this size.
     pub fit: Fit,
-    /// Place of a letterboxed picture.
+    /// Position of a letterboxed image.
     pub align: Align,
-    /// Whole pixels of a letterboxed picture.
+    /// Rounding of a letterboxed image's sides.
     pub rounding: Rounding,
-    /// Sample value of the filled part.
+    /// Sample value of the filled part, 0 to 255.
     pub fill: u8,
-    /// Per-channel mean, in samples.
+    /// Mean of each channel, in samples.
     pub mean: [f32; 3],
-    /// Per-channel scale.
+    /// Scale of each channel.
     pub scale: [f32; 3],
 }
 
 impl InputSpec {
-    /// Elements of one picture's tensor.
+    /// Returns the number of elements in one image's tensor.
     pub fn elements(&self) -> usize {
         self.color.channels() * self.width as usize * self.height as usize
     }
 
-    /// The tensor's shape for `batch` pictures.
+    /// Returns the shape of the tensor for `batch` images.
     pub fn shape(&self, batch: usize) -> Vec<usize> {
         let (c, h, w) = (self.color.channels(), self.height as usize, self.width as usize);
         match self.layout {
@@ -118,7 +118,7 @@ impl InputSpec {
         }
     }
 
-    /// Where a frame of `width` by `height` lands in the model's input.
+    /// Returns the mapping of a frame of `width` by `height` pixels into the model's input.
     pub fn mapping(&self, width: u32, height: u32) -> Mapping {
         let (size, offset) = match self.fit {
             Fit::Stretch => ((self.width, self.height), (0, 0)),
@@ -135,12 +135,13 @@ impl InputSpec {
                 (size, (cut(self.width, size.0), cut(self.height, size.1)))
             }
         };
-        // The size that the picture really has, and not the ratio that led to it: this is what pixels went through.
+        // The scale follows from the final size in pixels, not from the ratio before rounding, because pixels are
+        // resized to that size.
         let scale = (size.0 as f32 / width as f32, size.1 as f32 / height as f32);
         Mapping { source: (width, height), model: (self.width, self.height), scale, offset, size }
     }
 
-    /// The size of a letterboxed picture. No side is less than a pixel, nor more than the input's.
+    /// Returns the size of a letterboxed image. No side is shorter than a pixel or longer than the input's.
     fn letterboxed(&self, width: u32, height: u32) -> (u32, u32) {
         let model = [self.width, self.height].map(f64::from);
         let source = [width, height].map(f64::from);
@@ -158,8 +159,8 @@ impl InputSpec {
     }
 }
 
-/// The size of a picture whose shorter side has `shorter` pixels: the longer one is rounded down, as torchvision's
-/// `Resize` does.
+/// Returns the size of an image whose shorter side has `shorter` pixels: the longer side is rounded down, as in
+/// torchvision's `Resize`.
 fn cropped_from(shorter: u32, width: u32, height: u32) -> (u32, u32) {
     let (short, long) = (width.min(height), width.max(height));
     let longer = (u64::from(shorter) * u64::from(long)) as f64 / f64::from(short);
@@ -167,8 +168,8 @@ fn cropped_from(shorter: u32, width: u32, height: u32) -> (u32, u32) {
     if width <= height { (shorter, longer) } else { (longer, shorter) }
 }
 
-/// The offset at which `model` pixels are cut from the middle of `size`, to the nearest even pixel as torchvision's
-/// `CenterCrop`; a picture that is smaller lies in the middle.
+/// Returns the offset of `model` pixels that are cropped from the centre of `size`, to the nearest even pixel as in
+/// torchvision's `CenterCrop`; a smaller image is centred.
 fn cut(model: u32, size: u32) -> i32 {
     if size < model {
         return middle(model, size);
@@ -176,50 +177,50 @@ fn cut(model: u32, size: u32) -> i32 {
     -((f64::from(size - model) / 2.0).round_ties_even() as i32)
 }
 
-/// The offset that puts `size` in the middle of `model`.
+/// Returns the offset that centres `size` in `model`.
 fn middle(model: u32, size: u32) -> i32 {
     i32::try_from((model - size) / 2).expect("a side is at most 8192")
 }
 
-/// Where the frame lies in the model's input, and so how boxes come back.
+/// Position of the frame in the model's input. It maps boxes back to the frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Mapping {
-    /// The frame's size.
+    /// Width and height of the frame, in pixels.
     pub source: (u32, u32),
-    /// The model's input size.
+    /// Width and height of the model's input, in pixels.
     pub model: (u32, u32),
-    /// Model pixels per source pixel, by axis.
+    /// Model pixels per source pixel, along x and y.
     pub scale: (f32, f32),
-    /// The picture's left top corner in the model's input; negative where it is cut.
+    /// Upper left corner of the resized image in the model's input; negative where it is cropped.
     pub offset: (i32, i32),
-    /// The picture's size after the resize, before any cut.
+    /// Width and height of the resized image before any crop, in model pixels.
     pub size: (u32, u32),
 }
 
-/// The part of the resized picture that the model sees.
+/// Part of the resized image inside the model's input.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Window {
-    /// Its left top corner in the model's input.
+    /// Upper left corner of the part in the model's input.
     pub(crate) at: (usize, usize),
-    /// Its left top corner in the resized picture.
+    /// Upper left corner of the part in the resized image.
     pub(crate) from: (usize, usize),
-    /// Its size.
+    /// Width and height of the part.
     pub(crate) size: (usize, usize),
 }
 
 impl Mapping {
-    /// A box in model pixels as source pixels.
+    /// Converts a box from model pixels to source pixels.
     pub fn to_source(&self, b: BoxF) -> BoxF {
         let (near, far) = (self.point(b.x1, b.y1), self.point(b.x2, b.y2));
         BoxF { x1: near.x, y1: near.y, x2: far.x, y2: far.y }
     }
 
-    /// A point in model pixels as source pixels.
+    /// Converts a point from model pixels to source pixels.
     pub fn point(&self, x: f32, y: f32) -> Point {
         Point { x: (x - self.offset.0 as f32) / self.scale.0, y: (y - self.offset.1 as f32) / self.scale.1 }
     }
 
-    /// What the model sees of the picture.
+    /// Returns the part of the resized image inside the model's input.
     pub(crate) fn window(&self) -> Window {
         let axis = |offset: i32, size: u32, model: u32| {
             let (at, from) = (offset.max(0) as usize, (-offset).max(0) as usize);

@@ -1,5 +1,5 @@
-//! Pictures into tensors, tensors into findings, findings onto pictures; objects followed from frame to frame, and
-//! counted. Plain CPU code, no I/O; the twin of the CUDA kernels, and the reference they are tested against.
+//! Preprocessing of images, decoding of a model's outputs, drawing of results, object tracking and counting. Plain CPU
+//! code without I/O; the twin of the CUDA kernels, and the reference they are tested against.
 //!
 //! Read first: [`InputSpec`] and [`Preprocessor`], then [`Head`] and the list of heads in [`heads`], then [`Tracker`].
 

@@ -2,13 +2,13 @@ use std::cmp::Ordering;
 
 use orinoco_core::Detection;
 
-/// The most candidates of one picture that are compared with one another, the best ones; as Ultralytics' `max_nms`. With
-/// the usual 300 detections that is at most 9 million comparisons: 30 ms of a server's core.
+/// Maximum number of candidates of one image that are compared with one another: the best ones, like Ultralytics'
+/// `max_nms`. With the usual 300 detections that is at most 9 million comparisons: 30 ms of a server's core.
 pub const CANDIDATES_MAX: usize = 30_000;
 
-/// Greedy non-maximum suppression: a box survives unless a better one overlaps it by more than `iou_max`, of its class
-/// or, when `across` classes, of any. Leaves `found` best first, at most `keep_max`; ties keep their order. Only the best
-/// [`CANDIDATES_MAX`] take part. Does not allocate.
+/// Applies greedy non-maximum suppression: a box is kept unless a better one overlaps it by more than `iou_max`, of its
+/// class or, if `across` includes all classes, of any class. Sorts `found` best first and keeps at most `keep_max`;
+/// ties keep their order. Only the best [`CANDIDATES_MAX`] take part. Does not allocate.
 pub fn suppress<T: AsRef<Detection> + Copy>(
     found: &mut Vec<T>,
     iou_max: f32,
@@ -20,17 +20,17 @@ pub fn suppress<T: AsRef<Detection> + Copy>(
     });
 }
 
-/// Whether boxes of different classes may hide one another.
+/// Whether boxes of different classes suppress one another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Across {
-    /// Each class on its own.
+    /// Each class is suppressed by itself.
     #[default]
     NoClasses,
-    /// All classes as one.
+    /// All classes are suppressed together.
     AllClasses,
 }
 
-/// As [`suppress`], with `hides(better, candidate)` in place of the overlap of upright boxes.
+/// Suppresses as [`suppress`] does, with `hides(better, candidate)` in place of the overlap of upright boxes.
 pub(crate) fn suppress_by<T: AsRef<Detection> + Copy>(
     found: &mut Vec<T>,
     keep_max: usize,
@@ -54,7 +54,7 @@ pub(crate) fn suppress_by<T: AsRef<Detection> + Copy>(
     found.truncate(kept);
 }
 
-/// Leaves the best `keep_max`, best first.
+/// Keeps the best `keep_max` boxes, best first.
 pub(crate) fn keep_best<T: AsRef<Detection>>(found: &mut Vec<T>, keep_max: usize) {
     if found.len() > keep_max {
         found.select_nth_unstable_by(keep_max, best_first);
@@ -63,7 +63,8 @@ pub(crate) fn keep_best<T: AsRef<Detection>>(found: &mut Vec<T>, keep_max: usize
     found.sort_unstable_by(best_first);
 }
 
-/// Best first. A stable sort would allocate; candidates come in raster order, so ties are broken by place instead.
+/// Orders boxes best first. A stable sort would allocate; candidates come in raster order, so ties are broken by
+/// position instead.
 fn best_first<T: AsRef<Detection>>(a: &T, b: &T) -> Ordering {
     let (a, b) = (a.as_ref(), b.as_ref());
     let place = |d: &Detection| (d.class_id, d.bounds.y1, d.bounds.x1);
@@ -95,7 +96,7 @@ mod tests {
 
     #[test]
     fn only_the_best_candidates_are_compared() {
-        // All but one lie in one place; that one is apart from them, and the worst.
+        // All but one have the same position; that one is apart from them, and has the lowest score.
         let with = |crowd: usize| {
             let mut found = vec![at(0.0, 0.5, 0); crowd];
             found.insert(crowd / 2, at(50.0, 0.4, 0));

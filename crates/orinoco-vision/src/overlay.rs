@@ -1,4 +1,4 @@
-//! Boxes and names onto a picture.
+//! Draws boxes and labels on an image.
 
 use std::convert::Infallible;
 
@@ -8,23 +8,24 @@ use embedded_graphics::pixelcolor::Rgb888;
 use embedded_graphics::prelude::*;
 use embedded_graphics::primitives::{Circle, Line, PrimitiveStyle, Rectangle};
 use embedded_graphics::text::{Baseline, Text};
-use orinoco_core::{ClassMap, Detection, Findings, Keypoint, Mask};
+use orinoco_core::{ClassMap, Detection, InferenceResult, Keypoint, Mask};
 
 /// Line width of boxes, in pixels.
 const LINE: u32 = 2;
-/// From one line of text to the next.
+/// Distance between lines of text, in pixels.
 const LINE_HEIGHT: i32 = 14;
-/// From the picture's edge to the text in its corner.
+/// Distance between the image's edge and the text in its corner, in pixels.
 const MARGIN: i32 = 4;
-/// The most classes of a whole frame that are written on it.
+/// Maximum number of classes of a whole frame that are written on it.
 const CLASSES_DRAWN_MAX: usize = 3;
-/// Keypoints below it are hidden or outside the picture.
+/// Minimum score of keypoints that are drawn; those below it are hidden or outside the image.
 const JOINT_SCORE_MIN: f32 = 0.5;
-/// Width of a keypoint's dot.
+/// Diameter of a keypoint's dot, in pixels.
 const JOINT_DIAMETER: u32 = 5;
-/// Keypoints of a person in COCO.
+/// Number of keypoints of a person in COCO.
 const COCO_JOINTS: usize = 17;
-/// Which of them are joined (the `skeleton` of COCO's person_keypoints annotations, counted from 0).
+/// Pairs of keypoints that are joined by a line (the `skeleton` of COCO's person_keypoints annotations, counted from
+/// 0).
 const COCO_LIMBS: [(usize, usize); 19] = [
     (15, 13),
     (13, 11),
@@ -46,9 +47,10 @@ const COCO_LIMBS: [(usize, usize); 19] = [
     (3, 5),
     (4, 6),
 ];
-/// Points and edges further outside of the picture are drawn this far outside of it, in pixels: more than any line is wide.
+/// Limit of coordinates outside of the image, in pixels: points and edges further away are drawn at this distance,
+/// which is more than any line is wide.
 const OUTSIDE_MAX: f64 = 64.0;
-/// Distinct colours by class (the first eight of Tableau's palette); classes beyond repeat them.
+/// Colours of classes (the first eight of Tableau's palette); further classes repeat them.
 const COLORS: [(u8, u8, u8); 8] = [
     (255, 127, 14),
     (44, 160, 44),
@@ -60,7 +62,7 @@ const COLORS: [(u8, u8, u8); 8] = [
     (23, 190, 207),
 ];
 
-/// A tightly packed I420 picture to draw on (BT.601, limited range).
+/// Tightly packed I420 image to draw on (BT.601, limited range).
 #[derive(Debug)]
 pub struct Canvas<'a> {
     bytes: &'a mut [u8],
@@ -69,7 +71,7 @@ pub struct Canvas<'a> {
 }
 
 impl<'a> Canvas<'a> {
-    /// A canvas over `bytes`; `None` when they are too few for the size.
+    /// Creates a canvas over `bytes`; `None` when they are too few for the size.
     pub fn new(bytes: &'a mut [u8], width: u32, height: u32) -> Option<Self> {
         let desc = orinoco_core::FrameDesc::packed(orinoco_core::PixelFormat::I420, width, height);
         (bytes.len() >= desc.bytes_needed()).then_some(Self { bytes, width, height })
@@ -85,7 +87,7 @@ impl<'a> Canvas<'a> {
         self.bytes[w * h + chroma_w * chroma_h + chroma] = v;
     }
 
-    /// Colours a pixel and keeps its picture visible: brightness half way, the colour's own chroma.
+    /// Tints a pixel so that the image stays visible: half of its brightness, and the chroma of the colour.
     fn shade(&mut self, x: u32, y: u32, [luma, u, v]: [u8; 3]) {
         let is = self.bytes[y as usize * self.width as usize + x as usize];
         self.set(x, y, [is.midpoint(luma), u, v]);
@@ -114,13 +116,13 @@ impl DrawTarget for Canvas<'_> {
         Ok(())
     }
 
-    /// Only what lies in the picture is visited, however large `area` is.
+    /// Fills only the part inside the image, however large `area` is.
     fn fill_solid(&mut self, area: &Rectangle, color: Rgb888) -> Result<(), Infallible> {
         let color = to_yuv(color);
         let area = area.intersection(&self.bounding_box());
         for y in area.rows() {
             for x in area.columns() {
-                // Not negative: the intersection lies in the picture.
+                // Not negative: the intersection lies inside the image.
                 self.set(x as u32, y as u32, color);
             }
         }
@@ -128,7 +130,7 @@ impl DrawTarget for Canvas<'_> {
     }
 }
 
-/// BT.601 limited range, 8-bit integer form.
+/// Converts RGB to Y, U, V: BT.601 limited range, in the 8-bit integer form.
 fn to_yuv(color: Rgb888) -> [u8; 3] {
     let (r, g, b) = (i32::from(color.r()), i32::from(color.g()), i32::from(color.b()));
     let y = (66 * r + 129 * g + 25 * b + 128) / 256 + 16;
@@ -137,24 +139,24 @@ fn to_yuv(color: Rgb888) -> [u8; 3] {
     [y, u, v].map(|value| value.clamp(0, 255) as u8)
 }
 
-/// Draws what was found, and `caption` in the left top corner: areas first, then boxes, joints and names upon them.
-pub fn draw(canvas: &mut Canvas<'_>, findings: &Findings, labels: &[String], caption: &str) {
+/// Draws results, and `caption` in the upper left corner: masks first, then boxes, keypoints and labels over them.
+pub fn draw(canvas: &mut Canvas<'_>, inference: &InferenceResult, labels: &[String], caption: &str) {
     let label = |class_id: u32| labels.get(class_id as usize).map_or("?", String::as_str);
-    shade_map(canvas, &findings.class_map, labels);
-    for (mask, found) in findings.masks.iter().zip(&findings.detections) {
+    shade_map(canvas, &inference.class_map, labels);
+    for (mask, found) in inference.masks.iter().zip(&inference.detections) {
         shade_mask(canvas, mask, color_of(found.class_id));
     }
-    let each = findings.keypoints_each();
-    for (index, found) in findings.detections.iter().enumerate() {
+    let each = inference.keypoints_each();
+    for (index, found) in inference.detections.iter().enumerate() {
         let color = color_of(found.class_id);
-        let at = outline(canvas, found, findings.corners.get(index), color);
-        joints(canvas, &findings.keypoints[index * each..][..each], color);
+        let at = outline(canvas, found, inference.corners.get(index), color);
+        joints(canvas, &inference.keypoints[index * each..][..each], color);
         let id =
-            findings.tracks.get(index).copied().flatten().map_or_else(String::new, |id| format!("#{id} "));
+            inference.tracks.get(index).copied().flatten().map_or_else(String::new, |id| format!("#{id} "));
         let text = format!("{id}{} {:.0}%", label(found.class_id), found.score * 100.0);
         plate(canvas, &text, at - Point::new(0, LINE_HEIGHT), color, Rgb888::WHITE);
     }
-    let classes = findings.classes.iter().take(CLASSES_DRAWN_MAX);
+    let classes = inference.classes.iter().take(CLASSES_DRAWN_MAX);
     let classes = classes.map(|class| format!("{} {:.0}%", label(class.class_id), class.score * 100.0));
     let lines = (!caption.is_empty()).then(|| caption.to_owned()).into_iter().chain(classes);
     for (line, top) in lines.zip((MARGIN..).step_by(LINE_HEIGHT as usize)) {
@@ -162,20 +164,25 @@ pub fn draw(canvas: &mut Canvas<'_>, findings: &Findings, labels: &[String], cap
     }
 }
 
-/// Draws what was found in `holder`, an object: as [`draw`] does, with the classes below the object's upper edge.
-pub fn draw_within(canvas: &mut Canvas<'_>, findings: &Findings, labels: &[String], holder: &Detection) {
+/// Draws the results for the object `holder` as [`draw`] does, with the best class below the object's upper edge.
+pub fn draw_within(
+    canvas: &mut Canvas<'_>,
+    inference: &InferenceResult,
+    labels: &[String],
+    holder: &Detection,
+) {
     let label = |class_id: u32| labels.get(class_id as usize).map_or("?", String::as_str);
-    // A class map is one of the object, and covers none of the frame's pixels.
-    let placed = Findings { classes: Vec::new(), class_map: ClassMap::default(), ..findings.clone() };
+    // A class map covers the object, and none of the frame's pixels.
+    let placed = InferenceResult { classes: Vec::new(), class_map: ClassMap::default(), ..inference.clone() };
     draw(canvas, &placed, labels, "");
-    if let Some(best) = findings.classes.first() {
+    if let Some(best) = inference.classes.first() {
         let text = format!("{} {:.0}%", label(best.class_id), best.score * 100.0);
         let corner = pixel(canvas, &orinoco_core::Point { x: holder.bounds.x1, y: holder.bounds.y1 });
         plate(canvas, &text, corner + Point::new(LINE as i32, LINE as i32), Rgb888::BLACK, Rgb888::WHITE);
     }
 }
 
-/// Draws a line of text in the middle of the picture.
+/// Draws a line of text in the middle of the image.
 pub fn draw_card(canvas: &mut Canvas<'_>, text: &str) {
     let width = FONT_7X13_BOLD.character_size.width as i32 * text.chars().count() as i32;
     let at = Point::new((canvas.width as i32 - width) / 2, (canvas.height as i32 - LINE_HEIGHT) / 2);
@@ -187,29 +194,29 @@ fn color_of(class_id: u32) -> Rgb888 {
     Rgb888::new(r, g, b)
 }
 
-/// The pixel at a place of the picture; one that is far outside comes near, so that arithmetic cannot overflow.
+/// Returns the pixel of a point. A point far outside is moved closer, so that arithmetic cannot overflow.
 fn pixel(canvas: &Canvas<'_>, at: &orinoco_core::Point) -> Point {
     let near =
         |at: f32, side: u32| f64::from(at).clamp(-OUTSIDE_MAX, f64::from(side) + OUTSIDE_MAX).round() as i32;
     Point::new(near(at.x, canvas.width), near(at.y, canvas.height))
 }
 
-/// Whether something at this place, or right beside it, is in the picture.
+/// Whether a point is inside the image or close to it.
 fn is_near(canvas: &Canvas<'_>, at: &orinoco_core::Point) -> bool {
     let is_near =
         |at: f32, side: u32| (-OUTSIDE_MAX..=f64::from(side) + OUTSIDE_MAX).contains(&f64::from(at));
     is_near(at.x, canvas.width) && is_near(at.y, canvas.height)
 }
 
-/// Draws the part of a line that is in the picture.
+/// Draws the part of a line inside the image.
 fn line(canvas: &mut Canvas<'_>, from: &orinoco_core::Point, to: &orinoco_core::Point, color: Rgb888) {
     let Some([from, to]) = clipped(canvas, from, to) else { return };
     let style = PrimitiveStyle::with_stroke(color, LINE);
     let Ok(()) = Line::new(from, to).into_styled(style).draw(canvas);
 }
 
-/// The ends of what of a line lies in or beside the picture, if anything does. An end is moved onto the border that it is
-/// beyond, so that the coordinate along the border keeps its value however far away the end was.
+/// Returns the ends of the part of a line that lies inside or close to the image, if there is any. An end is moved onto
+/// the border that it is beyond, so that the coordinate along the border keeps its value however far away the end was.
 fn clipped(canvas: &Canvas<'_>, from: &orinoco_core::Point, to: &orinoco_core::Point) -> Option<[Point; 2]> {
     let mut ends = [from, to].map(|at| [f64::from(at.x), f64::from(at.y)]);
     if !ends.as_flattened().iter().all(|coordinate| coordinate.is_finite()) {
@@ -242,7 +249,7 @@ fn clipped(canvas: &Canvas<'_>, from: &orinoco_core::Point, to: &orinoco_core::P
     Some(ends.map(|[x, y]| Point::new(x.round() as i32, y.round() as i32)))
 }
 
-/// Draws the oriented box where there is one, else the upright one; returns where its name goes.
+/// Draws the oriented box if there is one, else the upright one. Returns the position of its label.
 fn outline(
     canvas: &mut Canvas<'_>,
     found: &Detection,
@@ -258,13 +265,13 @@ fn outline(
     }
     let bounds = found.bounds;
     let corner = |x: f32, y: f32| pixel(canvas, &orinoco_core::Point { x, y });
-    // An edge that is outside stays outside.
+    // An edge outside of the image stays outside.
     let frame = Rectangle::with_corners(corner(bounds.x1, bounds.y1), corner(bounds.x2, bounds.y2));
     let Ok(()) = frame.into_styled(PrimitiveStyle::with_stroke(color, LINE)).draw(canvas);
     frame.top_left
 }
 
-/// Draws the keypoints that are certain enough, and the limbs of a person between them.
+/// Draws the keypoints with a sufficient score, and the limbs of a person between them.
 fn joints(canvas: &mut Canvas<'_>, keypoints: &[Keypoint], color: Rgb888) {
     let certain = |index: usize| keypoints.get(index).filter(|keypoint| keypoint.score >= JOINT_SCORE_MIN);
     if keypoints.len() == COCO_JOINTS {
@@ -284,7 +291,7 @@ fn joints(canvas: &mut Canvas<'_>, keypoints: &[Keypoint], color: Rgb888) {
     }
 }
 
-/// Shades the pixels of one object.
+/// Tints the pixels of one object.
 fn shade_mask(canvas: &mut Canvas<'_>, mask: &Mask, color: Rgb888) {
     let color = to_yuv(color);
     let rows = mask.pixels.chunks_exact((mask.width as usize).max(1));
@@ -297,7 +304,7 @@ fn shade_mask(canvas: &mut Canvas<'_>, mask: &Mask, color: Rgb888) {
     }
 }
 
-/// Shades every pixel by its class; those of a class called "background" stay as they are.
+/// Tints every pixel by its class; pixels of a class called "background" are not changed.
 fn shade_map(canvas: &mut Canvas<'_>, map: &ClassMap, labels: &[String]) {
     if map.width == 0 || map.height == 0 {
         return;
@@ -308,7 +315,7 @@ fn shade_map(canvas: &mut Canvas<'_>, map: &ClassMap, labels: &[String]) {
     let colors: Vec<Option<[u8; 3]>> = (0..=u32::from(u8::MAX))
         .map(|class_id| {
             let name = labels.get(class_id as usize).map_or("", String::as_str);
-            // The last id means that the cell has no label.
+            // The last id marks cells without a label.
             let is_shaded = class_id < u32::from(u8::MAX) && !name.eq_ignore_ascii_case("background");
             is_shaded.then(|| to_yuv(color_of(class_id)))
         })
@@ -324,11 +331,11 @@ fn shade_map(canvas: &mut Canvas<'_>, map: &ClassMap, labels: &[String]) {
     }
 }
 
-/// Text on a filled ground, moved into the picture where it would stick out.
+/// Draws text on a filled background, moved into the image if it would extend beyond it.
 fn plate(canvas: &mut Canvas<'_>, text: &str, at: Point, ground: Rgb888, ink: Rgb888) {
     let style = MonoTextStyle::new(&FONT_7X13_BOLD, ink);
     let at = Point::new(at.x.max(0), at.y.max(0));
-    // What does not fit into the picture's width is not seen.
+    // Characters beyond the image's width are not visible.
     let fits_max = (canvas.width / FONT_7X13_BOLD.character_size.width) as usize + 1;
     let text = text.char_indices().nth(fits_max).map_or(text, |(end, _)| &text[..end]);
     let text = Text::with_baseline(text, at + Point::new(2, 0), style, Baseline::Top);
@@ -350,19 +357,24 @@ mod tests {
         let mut canvas = Canvas::new(&mut bytes, 64, 48).expect("fits");
         let bounds = BoxF { x1: 10.0, y1: 20.0, x2: 900.0, y2: 40.0 };
         let detections = vec![Detection { class_id: 0, score: 0.5, bounds }];
-        draw(&mut canvas, &Findings { detections, ..Findings::default() }, &["cat".to_owned()], "");
+        draw(
+            &mut canvas,
+            &InferenceResult { detections, ..InferenceResult::default() },
+            &["cat".to_owned()],
+            "",
+        );
         let [luma, ..] = to_yuv(Rgb888::new(255, 127, 14));
         assert_eq!(bytes[30 * 64 + 10], luma, "left edge");
         assert_eq!(bytes[30 * 64 + 30], 0, "inside");
         assert_eq!(bytes[40 * 64 + 60], luma, "bottom edge");
     }
 
-    /// The luma of a 64x48 picture of black with `findings` drawn.
-    fn drawn(findings: &Findings, labels: &[&str]) -> Vec<u8> {
+    /// Returns the luma of a black image of 64 x 48 pixels with `inference` drawn on it.
+    fn drawn(inference: &InferenceResult, labels: &[&str]) -> Vec<u8> {
         let mut bytes = vec![0u8; 64 * 48 * 3 / 2];
         let mut canvas = Canvas::new(&mut bytes, 64, 48).expect("fits");
         let labels: Vec<String> = labels.iter().map(|label| (*label).to_owned()).collect();
-        draw(&mut canvas, findings, &labels, "");
+        draw(&mut canvas, inference, &labels, "");
         bytes
     }
 
@@ -373,15 +385,20 @@ mod tests {
     #[test]
     fn masks_and_maps_shade_what_they_cover() {
         let [luma, ..] = to_yuv(color_of(0));
-        // It sticks out to the right: what is outside is left out.
+        // The mask extends beyond the right edge: the part outside is left out.
         let mask = Mask { left: 60, top: 40, width: 8, height: 2, pixels: vec![1; 16] };
         let bytes = drawn(
-            &Findings { detections: found(60.0, 40.0, 68.0, 42.0), masks: vec![mask], ..Findings::default() },
+            &InferenceResult {
+                detections: found(60.0, 40.0, 68.0, 42.0),
+                masks: vec![mask],
+                ..InferenceResult::default()
+            },
             &["cat"],
         );
         assert_eq!(bytes[41 * 64 + 62], luma / 2, "inside");
         let class_map = ClassMap { width: 2, height: 1, classes: vec![0, 1] };
-        let bytes = drawn(&Findings { class_map, ..Findings::default() }, &["background", "cat"]);
+        let bytes =
+            drawn(&InferenceResult { class_map, ..InferenceResult::default() }, &["background", "cat"]);
         assert_eq!(bytes[20 * 64 + 31], 0, "background");
         assert_eq!(bytes[20 * 64 + 32], to_yuv(color_of(1))[0] / 2, "the second column");
     }
@@ -393,11 +410,11 @@ mod tests {
         let corners = vec![corners.map(|(x, y)| orinoco_core::Point { x, y })];
         let keypoint = |x: f32, score: f32| Keypoint { at: orinoco_core::Point { x, y: 34.0 }, score };
         let bytes = drawn(
-            &Findings {
+            &InferenceResult {
                 detections: found(0.0, 0.0, 60.0, 47.0),
                 corners,
                 keypoints: vec![keypoint(25.0, 0.9), keypoint(32.0, 0.1)],
-                ..Findings::default()
+                ..InferenceResult::default()
             },
             &["ship"],
         );
@@ -410,15 +427,15 @@ mod tests {
     #[test]
     fn classes_are_written_in_the_corner() {
         let classes = vec![orinoco_core::ClassScore { class_id: 0, score: 0.9 }];
-        let bytes = drawn(&Findings { classes, ..Findings::default() }, &["cat"]);
+        let bytes = drawn(&InferenceResult { classes, ..InferenceResult::default() }, &["cat"]);
         let white = to_yuv(Rgb888::WHITE)[0];
         assert!((4..18).any(|y| bytes[y * 64..][..64].contains(&white)));
     }
 
-    /// The picture in which only `findings` are drawn, below the plate with the name and right of it: whether a pixel has
-    /// the colour of the first class.
-    fn marked(findings: &Findings) -> impl Fn(usize, usize) -> bool + use<> {
-        let bytes = drawn(findings, &["a"]);
+    /// Draws only `inference`, and returns whether a pixel has the colour of the first class. Callers look below the
+    /// label's plate and right of it.
+    fn marked(inference: &InferenceResult) -> impl Fn(usize, usize) -> bool + use<> {
+        let bytes = drawn(inference, &["a"]);
         let [luma, ..] = to_yuv(color_of(0));
         move |x, y| bytes[y * 64 + x] == luma
     }
@@ -427,7 +444,8 @@ mod tests {
     fn edges_far_outside_leave_the_picture_alone() {
         let check = |bounds: [f32; 4], expected: fn(usize, usize) -> bool| {
             let [x1, y1, x2, y2] = bounds;
-            let marked = marked(&Findings { detections: found(x1, y1, x2, y2), ..Findings::default() });
+            let marked =
+                marked(&InferenceResult { detections: found(x1, y1, x2, y2), ..InferenceResult::default() });
             for (x, y) in (20..48).flat_map(|y| (0..64).map(move |x| (x, y))) {
                 assert_eq!(marked(x, y), expected(x, y), "{x}, {y}: {bounds:?}");
             }
@@ -435,7 +453,7 @@ mod tests {
         for far in [1e3, 1e8, 1e10, 1e30, f32::MAX] {
             check([-far, -far, far, far], |_, _| false);
             check([far, far, far, far], |_, _| false);
-            // The left edge of one, and the lower edge of another, cross the picture.
+            // The left edge of one box, and the lower edge of another, cross the image.
             check([30.0, -far, far, far], |x, _| (29..31).contains(&x));
             check([-far, -far, far, 40.0], |_, y| (40..42).contains(&y));
         }
@@ -444,29 +462,37 @@ mod tests {
     #[test]
     fn lines_far_outside_are_drawn_where_they_cross_the_picture() {
         let point = |(x, y)| orinoco_core::Point { x, y };
-        // A line along row 30, of two pixels, and no other.
-        let check = |findings: &Findings| {
-            let marked = marked(findings);
+        // Only row 30 has a line, of two pixels.
+        let check = |inference: &InferenceResult| {
+            let marked = marked(inference);
             for x in 44..64 {
-                assert!(marked(x, 30), "{x}: {findings:?}");
+                assert!(marked(x, 30), "{x}: {inference:?}");
                 let rows: Vec<usize> = (0..48).filter(|y| marked(x, *y)).collect();
                 assert!(rows.len() == 2 && rows.iter().all(|row| row.abs_diff(30) <= 1), "{x}: {rows:?}");
             }
         };
         for far in [1e3, 1e8, 1e30, f32::MAX] {
             let corners = vec![[(-far, 30.0), (far, 30.0), (far, far), (-far, far)].map(point)];
-            check(&Findings { detections: found(-far, 30.0, far, far), corners, ..Findings::default() });
-            // A limb between two joints that are both outside.
+            check(&InferenceResult {
+                detections: found(-far, 30.0, far, far),
+                corners,
+                ..InferenceResult::default()
+            });
+            // A limb between two keypoints that are both outside.
             let mut keypoints = vec![Keypoint::default(); COCO_JOINTS];
             for (joint, x) in [(5, -far), (6, far)] {
                 keypoints[joint] = Keypoint { at: point((x, 30.0)), score: 1.0 };
             }
-            check(&Findings { detections: found(-far, -far, far, far), keypoints, ..Findings::default() });
+            check(&InferenceResult {
+                detections: found(-far, -far, far, far),
+                keypoints,
+                ..InferenceResult::default()
+            });
         }
         let nowhere =
             vec![[(f32::NAN, 0.0), (f32::INFINITY, 0.0), (0.0, f32::NEG_INFINITY), (1.0, 1.0)].map(point)];
         let detections = found(f32::NAN, f32::NEG_INFINITY, f32::INFINITY, f32::NAN);
-        drawn(&Findings { detections, corners: nowhere, ..Findings::default() }, &[]);
+        drawn(&InferenceResult { detections, corners: nowhere, ..InferenceResult::default() }, &[]);
     }
 
     #[test]
@@ -476,12 +502,12 @@ mod tests {
         let far = found(-1e8, 10.0, 1e8, 1e8)[0];
         let corners =
             [(-1e8, 5e2), (1e8, 6e2), (1e8, 1e8), (-1e8, 1e8)].map(|(x, y)| orinoco_core::Point { x, y });
-        let upright = Findings { detections: vec![far; 100], ..Findings::default() };
-        let turned = Findings { corners: vec![corners; 100], ..upright.clone() };
+        let upright = InferenceResult { detections: vec![far; 100], ..InferenceResult::default() };
+        let turned = InferenceResult { corners: vec![corners; 100], ..upright.clone() };
         let start = std::time::Instant::now();
         draw(&mut canvas, &upright, &["x".repeat(1_000_000)], "");
         draw(&mut canvas, &turned, &[], "");
-        // Point by point these took minutes.
+        // Drawn point by point, these took minutes.
         assert!(start.elapsed().as_secs_f64() < 5.0, "{:?}", start.elapsed());
     }
 }

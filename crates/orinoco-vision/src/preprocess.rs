@@ -1,9 +1,9 @@
-//! A frame into a model's input tensor: colour, resize, fit, normalise.
+//! Preprocessing: converts a frame to a model's input tensor (colour, resize, fit, normalise).
 //!
 //! The bilinear path is one pass: each output row blends two source rows, then samples across them, and converts only
-//! the samples that the model will see. It makes [`ROWS`] output rows at a time, kept side by side, because they sample
-//! the same columns: what would be a gather becomes one vector load. The antialiased path converts the whole frame first,
-//! because its filter reads every pixel anyway.
+//! the samples inside the model's input. It computes [`ROWS`] output rows at a time and stores them interleaved,
+//! because they sample the same columns: a vector load replaces a gather. The antialiased path converts the whole frame
+//! first, because its filter reads every pixel anyway.
 
 use orinoco_core::{ColorOrder, FrameView, Layout, PixelFormat, PlaneView, Resize};
 
@@ -12,12 +12,12 @@ use crate::input::Window;
 use crate::yuv::YuvToRgb;
 use crate::{InputSpec, Mapping};
 
-/// How many output rows are made at a time: the values of one AVX register, or of two NEON registers.
+/// Number of output rows that are computed at a time: the values of one AVX register, or of two NEON registers.
 const ROWS: usize = 8;
-/// The same sample of [`ROWS`] output rows.
+/// Same sample of [`ROWS`] output rows.
 type Rows = [f32; ROWS];
 
-/// Preprocesses frames for one model input. Keeps its scratch, so that it allocates only when the frames' size changes.
+/// Preprocessor of frames for one model input. It keeps its scratch, so it allocates only when the frame size changes.
 pub struct Preprocessor {
     spec: InputSpec,
     columns: Columns,
@@ -31,7 +31,7 @@ pub struct Preprocessor {
 }
 
 impl Preprocessor {
-    /// A preprocessor for `spec`.
+    /// Creates a preprocessor for `spec`.
     pub fn new(spec: InputSpec) -> Self {
         Self {
             spec,
@@ -46,9 +46,9 @@ impl Preprocessor {
         }
     }
 
-    /// Fills `out`, the tensor of one picture (`spec.elements()` values), from `frame`. `before` is what the last call for
-    /// the same `out` returned: where the picture lies as it did then, the border around it is there already. At first it
-    /// is `Mapping::default()`.
+    /// Fills `out`, the tensor of one image (`spec.elements()` values), from `frame`. `before` is the mapping that the
+    /// last call with the same `out` returned, `Mapping::default()` at first: if the position of the image has not
+    /// changed, the border is not filled again.
     pub fn run(&mut self, frame: &FrameView<'_>, before: &Mapping, out: &mut [f32]) -> Mapping {
         assert_eq!(out.len(), self.spec.elements(), "the tensor of {:?}", self.spec);
         let mapping = self.spec.mapping(frame.desc().width, frame.desc().height);
@@ -71,7 +71,7 @@ impl Preprocessor {
         let (source_h, picture_h) = (frame.desc().height as usize, mapping.size.1 as usize);
         let to_rgb = YuvToRgb::of(frame.desc());
         for first in (0..window.size.1).step_by(ROWS) {
-            // Rows past the last repeat it, and are not written.
+            // Rows after the last one repeat it, and are not written.
             let taps = std::array::from_fn(|row| {
                 let y = window.from.1 + (first + row).min(window.size.1 - 1);
                 Tap::centered(y, picture_h, source_h)
@@ -84,7 +84,7 @@ impl Preprocessor {
         }
     }
 
-    /// Blends the rows at `taps` and samples across them, as RGB.
+    /// Blends the rows at `taps` and samples across them; the result is RGB.
     #[inline(always)]
     fn sample_rows(&mut self, frame: &FrameView<'_>, taps: [Tap; ROWS], to_rgb: &YuvToRgb) {
         let Self { blended, samples, columns, .. } = self;
@@ -145,7 +145,7 @@ impl Preprocessor {
         }
     }
 
-    /// Normalises row `y` of the window, which is in `lines[line]`, into its place in the tensor.
+    /// Normalises row `y` of the window, which is in `lines[line]`, into its position in the tensor.
     #[inline(always)]
     fn write_row(&mut self, y: usize, line: usize, window: &Window, out: &mut [f32]) {
         let spec = &self.spec;
@@ -153,7 +153,7 @@ impl Preprocessor {
         let (w, h) = (spec.width as usize, spec.height as usize);
         let (left, y) = (window.at.0, y + window.at.1);
         if spec.color == ColorOrder::Gray {
-            // Luma weights of BT.601, as JPEG and Pillow's mode L use.
+            // Luma weights of BT.601, which JPEG and Pillow's mode L use.
             let luma = r.iter().zip(g).zip(b).map(|((r, g), b)| 0.299 * r + 0.587 * g + 0.114 * b);
             self.luma.clear();
             self.luma.extend(luma);
@@ -165,7 +165,7 @@ impl Preprocessor {
                 (ColorOrder::Gray, _) => &self.luma,
                 _ => g,
             };
-            // (x - mean) * scale with one multiplication less to round.
+            // (x - mean) * scale as x * scale + shift, where the shift is computed once.
             let (scale, shift) = (spec.scale[channel], -spec.mean[channel] * spec.scale[channel]);
             match spec.layout {
                 Layout::Nchw => {
@@ -182,7 +182,7 @@ impl Preprocessor {
         }
     }
 
-    /// Fills what the picture leaves free: whole rows above and below, and both sides of the rows between.
+    /// Fills the border around the image: whole rows above and below, and both sides of the rows between.
     fn fill_border(&self, window: &Window, out: &mut [f32]) {
         let spec = &self.spec;
         if window.size == (spec.width as usize, spec.height as usize) {
@@ -214,8 +214,9 @@ impl Preprocessor {
     }
 }
 
-/// The bilinear path, compiled for each instruction set that makes it faster. Everything below it is inlined, so that it
-/// is compiled for the same. Nothing is fused, so that every set gives the same bits.
+/// Runs the bilinear path, compiled for each instruction set that makes it faster. All functions that it calls are
+/// inlined, so that they are compiled for the same set. Operations are not fused, so that every set gives the same
+/// bits.
 #[multiversion::multiversion(targets("x86_64+avx2", "x86_64+avx2+avx512f"))]
 fn bilinear(
     preprocessor: &mut Preprocessor,
@@ -227,7 +228,7 @@ fn bilinear(
     preprocessor.bilinear(frame, mapping, window, out);
 }
 
-/// The antialiased path, as [`bilinear`].
+/// Runs the antialiased path, compiled like [`bilinear`].
 #[multiversion::multiversion(targets("x86_64+avx2", "x86_64+avx2+avx512f"))]
 fn antialiased(
     preprocessor: &mut Preprocessor,
@@ -239,7 +240,7 @@ fn antialiased(
     preprocessor.antialiased(frame, mapping, window, out);
 }
 
-/// Between which sample of a line and its successor to blend, and how far towards the successor.
+/// Position between two samples of a line: the first one, and the weight of its successor.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Tap {
     first: u32,
@@ -253,7 +254,7 @@ impl Tap {
         Self { first, weight: position - first as f32 }
     }
 
-    /// The tap of output sample `index` of `outputs` over `inputs` samples, pixel centres at one half.
+    /// Returns the tap of output sample `index` of `outputs` over `inputs` samples, with pixel centres at one half.
     fn centered(index: usize, outputs: usize, inputs: usize) -> Self {
         Self::at((index as f32 + 0.5) * inputs as f32 / outputs as f32 - 0.5, inputs)
     }
@@ -262,26 +263,26 @@ impl Tap {
         self.first as f32 + self.weight
     }
 
-    /// The two rows of `plane` to blend; the last row is its own successor.
+    /// Returns the two rows of `plane` to blend; the last row is its own successor.
     fn rows_of<'a>(self, plane: &PlaneView<'a>) -> (&'a [u8], &'a [u8]) {
         let first = self.first as usize;
         (plane.row(first), plane.row((first + 1).min(plane.rows() - 1)))
     }
 
-    /// The same place in a chroma plane of half the rows, whose samples lie between two luma rows.
+    /// Returns the same position in a chroma plane of half the rows, whose samples lie between two luma rows.
     fn halved(self, size: usize) -> Self {
         Self::at((self.position() - 0.5) / 2.0, size)
     }
 
-    /// The same place along a chroma row of half the samples, which lie on the even luma samples: the default of
-    /// H.264 and H.265 (chroma_sample_loc_type 0).
+    /// Returns the same position along a chroma row of half the samples, which lie on the even luma samples: the
+    /// default of H.264 and H.265 (chroma_sample_loc_type 0).
     fn halved_cosited(self, size: usize) -> Self {
         Self::at(self.position() / 2.0, size)
     }
 }
 
-/// Samples across blended rows, whose pixels have `CHANNELS` values and are followed by one more pixel, into one list for
-/// each channel.
+/// Samples across blended rows, whose pixels have `CHANNELS` values, into one list for each channel. One more pixel
+/// must follow the row.
 #[inline(always)]
 fn sample<const CHANNELS: usize>(blended: &[Rows], taps: &[Tap], mut channels: [&mut Vec<Rows>; CHANNELS]) {
     let pixels = blended.as_chunks::<CHANNELS>().0;
@@ -294,7 +295,7 @@ fn sample<const CHANNELS: usize>(blended: &[Rows], taps: &[Tap], mut channels: [
     }
 }
 
-/// Samples the value at `place` of every `STEP` across blended rows.
+/// Samples the value at offset `place` of every `STEP` values across blended rows.
 #[inline(always)]
 fn sample_every<const STEP: usize>(blended: &[Rows], taps: &[Tap], place: usize, samples: &mut [Rows]) {
     let pixels = blended.as_chunks::<STEP>().0;
@@ -305,12 +306,12 @@ fn sample_every<const STEP: usize>(blended: &[Rows], taps: &[Tap], place: usize,
     }
 }
 
-/// Where luma, U and V lie in the bytes of packed 4:2:2: luma in every 2, chroma in every 4.
+/// Returns the offsets of luma, U and V in packed 4:2:2: luma in every 2 bytes, chroma in every 4.
 fn packed_places(format: PixelFormat) -> [usize; 3] {
     if format == PixelFormat::Uyvy { [1, 0, 2] } else { [0, 1, 3] }
 }
 
-/// Takes the rows of each channel apart.
+/// Separates the rows of each channel.
 #[inline(always)]
 fn transpose(samples: &[Vec<Rows>; 3], lines: &mut [[Vec<f32>; 3]; ROWS]) {
     for (channel, samples) in samples.iter().enumerate() {
@@ -321,7 +322,7 @@ fn transpose(samples: &[Vec<Rows>; 3], lines: &mut [[Vec<f32>; 3]; ROWS]) {
     }
 }
 
-/// The taps of every column that the model sees, kept while the frame's width stays the same.
+/// Taps of every column inside the model's input, kept as long as the frame's width stays the same.
 #[derive(Default)]
 struct Columns {
     sizes: (u32, u32),
@@ -342,16 +343,17 @@ impl Columns {
     }
 }
 
-/// The most values that a pixel has, or that two share.
+/// Maximum number of values that a pixel has, or that two pixels share.
 const PIXEL_VALUES_MAX: usize = 4;
 
-/// Blends the two rows of each tap, and adds a pixel so that every sample has a successor: one of weight 0, so any will do.
+/// Blends the two rows of each tap, and appends a pixel so that every sample has a successor. Its weight is 0, so its
+/// value does not matter.
 #[inline(always)]
 fn blend_rows(plane: &PlaneView<'_>, taps: [Tap; ROWS], blended: &mut Vec<Rows>) {
     let bytes = plane.row(0).len();
     blended.resize(bytes + PIXEL_VALUES_MAX, [0.0; ROWS]);
     let rows = taps.map(|tap| tap.rows_of(plane));
-    // Of one length that the compiler knows, so that the loop needs no check.
+    // All rows have one length that the compiler knows, so that the loop needs no bounds checks.
     let rows = rows.map(|(first, second)| (&first[..bytes], &second[..bytes]));
     let weights = taps.map(|tap| tap.weight);
     for (x, values) in blended[..bytes].iter_mut().enumerate() {
@@ -365,7 +367,7 @@ fn blend(first: u8, second: u8, weight: f32) -> f32 {
     first + (second - first) * weight
 }
 
-/// The whole frame as packed 8-bit RGB.
+/// Converts the whole frame to packed 8-bit RGB.
 #[inline(always)]
 pub(crate) fn to_rgb8(frame: &FrameView<'_>, out: &mut Vec<u8>) {
     let desc = frame.desc();
@@ -423,7 +425,7 @@ mod tests {
         (0..desc.bytes_needed()).map(|i| ((i * 31 + i / 7) % 253) as u8).collect()
     }
 
-    /// The definition, in float64: bilinear with pixel centres at one half, edges repeated.
+    /// Computes the definition in float64: bilinear with pixel centres at one half, edges repeated.
     fn reference(bytes: &[u8], w: usize, h: usize, channel: usize, x: f64, y: f64) -> f64 {
         let (x, y) = (x.clamp(0.0, (w - 1) as f64), y.clamp(0.0, (h - 1) as f64));
         let (x0, y0) = (x as usize, y as usize);

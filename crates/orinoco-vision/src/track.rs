@@ -1,13 +1,14 @@
-//! Who is who from frame to frame: detections of one stream get ids that stay with their objects.
+//! Object tracker: assigns track ids to the detections of one stream, which stay with their objects from frame to
+//! frame.
 //!
-//! The method is ByteTrack's (Zhang et al., "ByteTrack: Multi-Object Tracking by Associating Every Detection Box", ECCV
-//! 2022): boxes are predicted by a Kalman filter, and joined first with detections of high score, then with those of
-//! low score, which are mostly objects that something hides in part. Three things differ. Time is the frames' own, so
-//! that a dropped frame is a longer step and not a wrong one. Width and height are filtered in place of the aspect ratio,
-//! which follows boxes better (Aharon et al., "BoT-SORT", 2022). Ids are given on confirmation, so that strays use none.
+//! The method is ByteTrack (Zhang et al., "ByteTrack: Multi-Object Tracking by Associating Every Detection Box", ECCV
+//! 2022): a Kalman filter predicts boxes, which are matched first with detections of high score, then with those of low
+//! score, which are mostly partly hidden objects. It differs in three points. Time comes from the frames' timestamps,
+//! so a dropped frame is a longer step. Width and height are filtered instead of the aspect ratio, which is more
+//! accurate (Aharon et al., "BoT-SORT", 2022). Ids are assigned on confirmation, so false detections use none.
 //!
-//! It looks at boxes only. An object that moves further than its own size between frames, or that is away for longer
-//! than `lost_max`, comes back under another id.
+//! It uses boxes only. An object that moves further than its own size between frames, or that is lost for longer than
+//! `lost_max`, comes back with another id.
 
 mod assign;
 mod matching;
@@ -23,33 +24,37 @@ use crate::Across;
 use matching::{Entrant, Matcher};
 use motion::Motion;
 
-/// The most tracks at a time. Heads keep a few hundred detections at most; ten times that is a scene nobody can count.
+/// Maximum number of tracks at a time. Heads keep a few hundred detections at most; ten times that is a scene nobody
+/// can count.
 pub const TRACKS_MAX: usize = 4096;
-/// Boxes with a corner further out, in pixels, are no detections but a model's accidents.
+/// Maximum coordinate of a detection, in pixels: boxes further out are a model's errors.
 const COORDINATE_MAX: f32 = 1e6;
-/// A frame that is older than the one before by no more is late, not another recording: timestamps of arrival jitter.
+/// Maximum time by which a frame may be older than the one before and still count as late instead of another recording:
+/// arrival timestamps have jitter.
 const LATE_MAX: Duration = Duration::from_millis(100);
 
-/// How detections are joined. The defaults are ByteTrack's, for detectors that score as YOLOX does.
+/// Settings of the tracker. The defaults are ByteTrack's, for detectors whose scores are like YOLOX's.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TrackerConfig {
-    /// Detections from this score on are joined first, with every track. 0.5.
+    /// Minimum score of detections that are matched first, with every track. Default: 0.5.
     pub score_high: f32,
-    /// Detections below this score are not looked at. Those from here to `score_high` keep tracks alive that were seen
-    /// in the frame before, and start none. 0.1.
+    /// Minimum score of any detection. Detections between this and `score_high` only continue tracks that were visible
+    /// in the frame before, and start none. Default: 0.1.
     pub score_low: f32,
-    /// What is joined with no track starts one from this score on. 0.6.
+    /// Minimum score of an unmatched detection that starts a track. Default: 0.6.
     pub score_new: f32,
-    /// A detection of high score must overlap the predicted box by this much (intersection over union). 0.2.
+    /// Minimum IoU of a high-score detection with the predicted box. Default: 0.2.
     pub iou_min: f32,
-    /// The same for a detection of low score, of which more are strays. 0.5.
+    /// Minimum IoU of a low-score detection with the predicted box. It is higher, because more of these are false.
+    /// Default: 0.5.
     pub iou_min_low: f32,
-    /// A track that was not seen for longer ends. It must be longer than the time between frames. 1 second.
+    /// Time without detection after which a track ends. It must be longer than the time between frames. Default: 1
+    /// second.
     pub lost_max: Duration,
-    /// In how many frames in a row an object must be seen before it gets an id; 0 is taken for 1. 2.
+    /// Number of consecutive frames with an object before it gets an id; 0 is taken for 1. Default: 2.
     pub confirm_hits: u32,
-    /// Whether a detection may continue a track of another class. Not by default; useful where a detector wavers between
-    /// car and truck.
+    /// Whether a detection may continue a track of another class. Off by default; useful where a detector varies
+    /// between car and truck.
     pub across: Across,
 }
 
@@ -68,18 +73,18 @@ impl Default for TrackerConfig {
     }
 }
 
-/// What is known of a track. One that has ended is [`Tracker::removed`].
+/// State of a track. Ended tracks are in [`Tracker::removed`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TrackState {
-    /// Seen too few times to have an id. Ends when it is missed once.
+    /// Detected in too few frames to have an id. Ends at the first frame without it.
     Tentative,
-    /// Seen in the latest frame.
+    /// Detected in the latest frame.
     Confirmed,
-    /// Not seen in the latest frame. Ends when it is not seen for `lost_max`.
+    /// Not detected in the latest frame. Ends after `lost_max`.
     Lost,
 }
 
-/// One object, as of the latest frame.
+/// Track of one object, as of the latest frame.
 #[derive(Clone, Copy, Debug)]
 pub struct Track {
     id: Option<TrackId>,
@@ -89,60 +94,61 @@ pub struct Track {
     hits: u32,
     seen: Pts,
     motion: Motion,
-    /// Which detection of the latest frame it is.
+    /// Index of its detection in the latest frame.
     detection: Option<usize>,
 }
 
 impl Track {
-    /// Its name; `None` while it is tentative.
+    /// Returns its id; `None` while it is tentative.
     pub fn id(&self) -> Option<TrackId> {
         self.id
     }
 
-    /// What is known of it.
+    /// Returns its state.
     pub fn state(&self) -> TrackState {
         self.state
     }
 
-    /// The class of the detection that continued it last.
+    /// Returns the class of its last detection.
     pub fn class_id(&self) -> u32 {
         self.class_id
     }
 
-    /// The score of that detection.
+    /// Returns the score of its last detection.
     pub fn score(&self) -> f32 {
         self.score
     }
 
-    /// When it was seen last.
+    /// Returns the time of its last detection.
     pub fn seen(&self) -> Pts {
         self.seen
     }
 
-    /// Where the filter believes it, in source pixels: smoother than the detection, and there while it is lost.
+    /// Returns the box of the Kalman filter, in source pixels. It is smoother than the detection, and also exists while
+    /// the object is lost.
     pub fn bounds(&self) -> BoxF {
         self.motion.bounds()
     }
 }
 
-/// Follows the objects of one stream.
+/// Tracks the objects of one stream.
 #[derive(Clone, Debug)]
 pub struct Tracker {
     config: TrackerConfig,
     tracks: Vec<Track>,
     removed: Vec<TrackId>,
     ids_given: u64,
-    /// The time of the latest frame.
+    /// Time of the latest frame.
     now: Option<Pts>,
-    /// The frame's usable detections by index, best first.
+    /// Indices of the frame's usable detections, best first.
     order: Vec<usize>,
-    /// Which of the frame's detections continue a track.
+    /// Whether each detection of the frame continues a track.
     taken: Vec<bool>,
     matcher: Matcher,
 }
 
 impl Tracker {
-    /// A tracker that has seen nothing.
+    /// Creates a tracker without tracks.
     pub fn new(config: TrackerConfig) -> Self {
         Self {
             config,
@@ -156,11 +162,12 @@ impl Tracker {
         }
     }
 
-    /// Takes the `detections` of the frame at `pts`, in any order, and replaces `ids` by one entry for each: the id of
-    /// its object, or `None` for what is too weak, too new, or no box at all (empty, or not finite).
+    /// Updates the tracks with the `detections` of the frame at `pts`, in any order. Replaces `ids` by one entry for
+    /// each detection: the id of its track, or `None` where its score is too low, its object is too new, or its box is
+    /// empty or not finite.
     ///
-    /// When `pts` leaps ahead by more than `lost_max`, or goes back, the camera was away: every track ends. Does not
-    /// allocate once it has seen as many objects as there will be.
+    /// If `pts` jumps ahead by more than `lost_max`, or goes back, the camera was away and every track ends. Does not
+    /// allocate after the largest number of objects has occurred.
     pub fn update(&mut self, detections: &[Detection], pts: Pts, ids: &mut Vec<Option<TrackId>>) {
         self.advance(pts);
         let strong = self.sort(detections);
@@ -176,8 +183,8 @@ impl Tracker {
         }
     }
 
-    /// Where the objects that were seen last time should be at `pts`, in a frame that nobody searched: replaces
-    /// `detections`, with the scores of the last time, and `ids`. An object counts as missed only when it is searched for.
+    /// Predicts the objects of the last update for a frame at `pts` without inference. Replaces `detections` (with the
+    /// scores of the last update) and `ids`. An object is only lost in a frame with inference.
     pub fn predict(&mut self, pts: Pts, detections: &mut Vec<Detection>, ids: &mut Vec<Option<TrackId>>) {
         self.advance(pts);
         detections.clear();
@@ -189,18 +196,17 @@ impl Tracker {
         }
     }
 
-    /// Every track, tentative and lost ones too, the oldest first.
+    /// Returns every track, also tentative and lost ones, the oldest first.
     pub fn tracks(&self) -> &[Track] {
         &self.tracks
     }
 
-    /// The ids whose tracks ended with the latest frame.
+    /// Returns the ids of tracks that ended with the latest frame.
     pub fn removed(&self) -> &[TrackId] {
         &self.removed
     }
 
-    /// Moves the clock to `pts`, ends the tracks that were not seen for too long, and moves the others to where they
-    /// should be by now.
+    /// Moves the time to `pts`, ends the tracks without detection for too long, and predicts the others.
     fn advance(&mut self, pts: Pts) {
         let before = self.now.unwrap_or(pts);
         // Back by more than lateness explains: another recording, or the same one again.
@@ -223,8 +229,8 @@ impl Tracker {
         }
     }
 
-    /// Fills `order` with the detections worth looking at, best first, and says how many of them are strong. The order
-    /// depends on what they are and not on where they stand in the list, so nothing that follows does either.
+    /// Fills `order` with the usable detections, best first, and returns how many of them have a high score. The order
+    /// depends on their values and not on their position in the list, so no later result depends on it either.
     fn sort(&mut self, detections: &[Detection]) -> usize {
         let TrackerConfig { score_low, score_high, .. } = self.config;
         let usable =
@@ -235,7 +241,7 @@ impl Tracker {
         self.order.partition_point(|index| detections[*index].score >= score_high)
     }
 
-    /// Joins tracks and detections in ByteTrack's three stages.
+    /// Matches tracks and detections in ByteTrack's three stages.
     fn join(&mut self, detections: &[Detection], strong: usize) {
         self.taken.clear();
         self.taken.resize(detections.len(), false);
@@ -243,12 +249,12 @@ impl Tracker {
         let weak = strong..self.order.len();
         let known = |state| matches!(state, TrackState::Confirmed | TrackState::Lost);
         self.stage(detections, 0..strong, iou_min, known);
-        // Weak detections bring no lost track back: too many of them are strays.
+        // Low-score detections do not bring back lost tracks, because too many of them are false.
         self.stage(detections, weak, iou_min_low, |state| state == TrackState::Confirmed);
         self.stage(detections, 0..strong, iou_min, |state| state == TrackState::Tentative);
     }
 
-    /// Joins the free tracks whose state is `wanted` with the free detections at `places` of the order.
+    /// Matches the free tracks whose state is `wanted` with the free detections at `places` of the order.
     fn stage(
         &mut self,
         detections: &[Detection],
@@ -275,7 +281,7 @@ impl Tracker {
         }
     }
 
-    /// Tells every track whether it was seen.
+    /// Updates every track with its detection, or marks it as not detected.
     fn settle(&mut self, detections: &[Detection]) {
         let now = self.now.unwrap_or_default();
         for track in &mut self.tracks {
@@ -295,7 +301,7 @@ impl Tracker {
         self.confirm();
     }
 
-    /// Starts a track from every strong detection that continues none.
+    /// Starts a track from every high-score detection that continues none.
     fn start(&mut self, detections: &[Detection], strong: usize) {
         let now = self.now.unwrap_or_default();
         for &index in &self.order[..strong] {
@@ -320,7 +326,7 @@ impl Tracker {
         self.confirm();
     }
 
-    /// Confirms the tracks that were seen in this frame, and names those that were seen often enough.
+    /// Confirms the tracks with a detection in this frame, and assigns ids to those that had enough of them.
     fn confirm(&mut self) {
         for track in self.tracks.iter_mut().filter(|track| track.detection.is_some()) {
             if track.id.is_none() && track.hits >= self.config.confirm_hits {
@@ -334,19 +340,19 @@ impl Tracker {
     }
 }
 
-/// Time from `earlier` to `later`; zero when it is the other way round.
+/// Returns the time from `earlier` to `later`; zero when it is the other way round.
 fn since(later: Pts, earlier: Pts) -> Duration {
     Nanos(later.0).since(Nanos(earlier.0))
 }
 
-/// Whether it has an area, and lies where a picture may be.
+/// Whether the box has an area, and is at a position that an image may have.
 fn is_box(bounds: &BoxF) -> bool {
     let corners = [bounds.x1, bounds.y1, bounds.x2, bounds.y2];
-    // Comparisons with what is not a number are false.
+    // Comparisons with NaN are false.
     corners.iter().all(|side| side.abs() <= COORDINATE_MAX) && bounds.area() > 0.0
 }
 
-/// By score, and then by all the rest: only detections that are equal in everything have no order.
+/// Orders by score, and then by all other values: only detections that are equal in everything have no order.
 fn best_first(a: &Detection, b: &Detection) -> Ordering {
     let corners = |d: &Detection| [d.bounds.x1, d.bounds.y1, d.bounds.x2, d.bounds.y2];
     let by_corners = || {
@@ -366,7 +372,7 @@ mod tests {
         Detection { class_id: 0, score, bounds: BoxF { x1: x, y1: 0.0, x2: x + 20.0, y2: 40.0 } }
     }
 
-    /// The ids given to frames of detections, each at its time in milliseconds; 0 is none.
+    /// Checks the ids for frames of detections, each at its time in milliseconds; 0 is no id.
     fn check(config: TrackerConfig, frames: &[(u64, &[Detection])], expected: &[&[u64]]) {
         let mut tracker = Tracker::new(config);
         let mut ids = Vec::new();
@@ -397,7 +403,7 @@ mod tests {
             (40, &[at(1.0, 0.9), at(101.0, 0.3)]),
             (80, &[at(2.0, 0.3), at(102.0, 0.3)]),
             (120, &[at(3.0, 0.05)]),
-            // Lost by now, and not to be found by a weak detection.
+            // The object is lost by now, and a low-score detection does not bring it back.
             (160, &[at(4.0, 0.3)]),
             (200, &[at(5.0, 0.9)]),
         ];
@@ -424,7 +430,7 @@ mod tests {
     #[test]
     fn a_camera_that_comes_back_starts_anew_with_new_ids() {
         let seen: &[Detection] = &[at(0.0, 0.9)];
-        // Ahead by an hour, then back to the beginning, then late by a little.
+        // Ahead by an hour, then back to the beginning, then slightly late.
         let frames = [
             (0, seen),
             (40, seen),
@@ -464,7 +470,7 @@ mod tests {
 
     #[test]
     fn a_dropped_frame_is_a_longer_step() {
-        // 10 pixels in 40 ms; the box is 20 wide, so three frames' way without prediction would be past it.
+        // 10 pixels in 40 ms; the box is 20 wide, so without prediction it would be lost after three frames.
         let mut tracker = Tracker::new(TrackerConfig::default());
         let mut ids = Vec::new();
         for frame in [0, 1, 2, 3, 4, 5, 6, 9, 10, 13, 14] {

@@ -1,9 +1,9 @@
-//! Luma and chroma to RGB.
+//! Conversion of luma and chroma to RGB.
 
 use orinoco_core::{ColorMatrix, ColorRange, FrameDesc};
 
-/// The linear map from Y, U, V samples to R, G, B samples, all 0 to 255. Coefficients are those of ITU-R BT.601-7,
-/// BT.709-6 and BT.2020-2, from their luma weights Kr and Kb.
+/// Linear map from Y, U, V samples to R, G, B samples, all 0 to 255. Coefficients follow from the luma weights Kr and
+/// Kb of ITU-R BT.601-7, BT.709-6 and BT.2020-2.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct YuvToRgb {
     luma_offset: f32,
@@ -43,7 +43,7 @@ impl YuvToRgb {
         let r = y + self.r_v * v;
         let g = y + self.g_u * u + self.g_v * v;
         let b = y + self.b_u * u;
-        // Not `clamp`: it keeps NaN, which cannot be here, and costs twice as much.
+        // Not `clamp`: it keeps NaN, which cannot occur here, and costs twice as much.
         [r, g, b].map(|value| value.max(0.0).min(255.0))
     }
 

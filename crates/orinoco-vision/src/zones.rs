@@ -1,22 +1,22 @@
-//! Counting: how many objects are in an area, and how many pass a line.
+//! Counting (as in DeepStream's nvdsanalytics): the objects in each zone, and the crossings of each line.
 //!
-//! Places are fractions of the frame, so that they hold at any resolution. What counts of an object is its foot: the
-//! bottom centre of its box, as the tracker's filter smooths it. A box trembles, so a border is passed only when the foot
-//! is past it by a margin; each passage is counted once.
+//! Coordinates are fractions of the frame, so they hold at any resolution. The reference point of an object is the
+//! bottom centre of its box, as the tracker's filter smooths it. Boxes jitter, so a border is only crossed when the
+//! reference point is beyond it by a margin; each crossing is counted once.
 
 mod shapes;
 
-pub use shapes::{CORNERS_MAX, FrameSize, Line, ShapeError, Spot, Zone};
+pub use shapes::{CORNERS_MAX, FramePoint, FrameSize, Line, ShapeError, Zone};
 
 use orinoco_core::{BoxF, TrackId};
 
 use crate::track::{TrackState, Tracker};
 use shapes::{beyond, contains, from_border, meets};
 
-/// How far past a border counts, unless told otherwise, as a fraction of the frame's height: 11 pixels of 1080. Boxes
-/// tremble by a few hundredths of their own height.
+/// Default margin beyond a border, as a fraction of the frame's height: 11 pixels of 1080. Boxes jitter by a few
+/// hundredths of their own height.
 pub const MARGIN: f32 = 0.01;
-/// Which way a line was crossed.
+/// Direction of a line crossing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// From side A to side B.
@@ -25,53 +25,53 @@ pub enum Direction {
     BToA,
 }
 
-/// What one object did in one frame.
+/// Event of one object in one frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Passage {
-    /// Who.
+pub struct ZoneCrossing {
+    /// Track id of the object.
     pub track: TrackId,
-    /// As what it was first seen.
+    /// Class of the object when its track began.
     pub class_id: u32,
-    /// What it did.
-    pub what: What,
+    /// Kind of event.
+    pub kind: ZoneCrossingKind,
 }
 
-/// The kinds of [`Passage`].
+/// Kind of [`ZoneCrossing`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum What {
-    /// It went into the zone of this index.
+pub enum ZoneCrossingKind {
+    /// The object entered the zone with this index.
     Entered(usize),
-    /// It went out of the zone of this index.
+    /// The object left the zone with this index.
     Left(usize),
-    /// It crossed the line of this index.
+    /// The object crossed the line with this index.
     Crossed(usize, Direction),
 }
 
-/// What happened in a zone so far. `inside` is always `appeared + entered - left - vanished`.
+/// Counts of a zone so far. `inside` is always `appeared + entered - left - vanished`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ZoneTally {
-    /// Objects in it now. One that is hidden for a moment stays.
+    /// Objects inside the zone now. An object that is hidden for a moment stays inside.
     pub inside: u64,
-    /// Objects that were first seen in it.
+    /// Objects whose track began inside the zone.
     pub appeared: u64,
-    /// Passages in.
+    /// Crossings into the zone.
     pub entered: u64,
-    /// Passages out.
+    /// Crossings out of the zone.
     pub left: u64,
-    /// Objects that were last seen in it.
+    /// Objects whose track ended inside the zone.
     pub vanished: u64,
 }
 
-/// What happened at a line so far.
+/// Counts of a line so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LineTally {
-    /// Passages from side A to side B.
+    /// Crossings from side A to side B.
     pub a_to_b: u64,
-    /// Passages from side B to side A.
+    /// Crossings from side B to side A.
     pub b_to_a: u64,
 }
 
-/// Tallies of everything together and of each class.
+/// Counts for all classes together and for each class.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tallies<T> {
     all: T,
@@ -79,22 +79,22 @@ pub struct Tallies<T> {
 }
 
 impl<T: Copy + Default> Tallies<T> {
-    /// Of every class together.
+    /// Returns the count of all classes together.
     pub fn all(&self) -> T {
         self.all
     }
 
-    /// The classes that were seen, each with its own, in the order of their ids.
+    /// Returns the classes that occurred, in the order of their ids, each with its count.
     pub fn classes(&self) -> &[(u32, T)] {
         &self.classes
     }
 
-    /// Of one class.
+    /// Returns the count of one class.
     pub fn class(&self, class_id: u32) -> T {
         self.classes.iter().find(|(known, _)| *known == class_id).map(|(_, tally)| *tally).unwrap_or_default()
     }
 
-    /// Does the same to the tally of all and to that of the class.
+    /// Applies `change` to the count of all classes and to that of one class.
     fn count(&mut self, class_id: u32, change: impl Fn(&mut T)) {
         let place = self.classes.binary_search_by_key(&class_id, |(known, _)| *known);
         let place = place.unwrap_or_else(|place| {
@@ -114,36 +114,36 @@ pub struct Counter {
     margin: f32,
     in_zones: Vec<Tallies<ZoneTally>>,
     over_lines: Vec<Tallies<LineTally>>,
-    /// By id.
-    known: Vec<Known>,
-    /// For each place of `known` and each zone, whether it is in it.
+    /// Objects with a track, sorted by id.
+    known: Vec<KnownObject>,
+    /// Whether the object is inside, for each place of `known` and each zone.
     inside: Vec<bool>,
-    /// For each place of `known` and each line, where it stands.
-    stands: Vec<Stand>,
-    /// Places that are free.
+    /// Side of the object, for each place of `known` and each line.
+    stands: Vec<LineSide>,
+    /// Free places.
     free: Vec<usize>,
 }
 
-/// An object that was seen.
+/// Object with a track.
 #[derive(Clone, Copy, Debug)]
-struct Known {
+struct KnownObject {
     id: TrackId,
     class_id: u32,
     place: usize,
-    /// Whether the tracker still has it.
+    /// Whether the tracker still has its track.
     lives: bool,
 }
 
-/// The side of a line on which an object surely is, and where it was then.
+/// Side of a line on which an object certainly is, and its reference point at that time.
 #[derive(Clone, Copy, Debug, Default)]
-struct Stand {
+struct LineSide {
     beyond: bool,
-    spot: Spot,
+    point: FramePoint,
 }
 
 impl Counter {
-    /// Counts in `zones` and over `lines`. Borders are passed when the foot is past them by `margin`, a fraction of the
-    /// frame's height ([`MARGIN`] unless there is a reason).
+    /// Creates a counter for `zones` and `lines`. A border is crossed when the reference point is beyond it by
+    /// `margin`, a fraction of the frame's height (normally [`MARGIN`]).
     pub fn new(zones: Vec<Zone>, lines: Vec<Line>, margin: f32) -> Self {
         Self {
             in_zones: vec![Tallies::default(); zones.len()],
@@ -158,39 +158,40 @@ impl Counter {
         }
     }
 
-    /// The zones, in the order in which they were given.
+    /// Returns the zones in the order in which they were given.
     pub fn zones(&self) -> &[Zone] {
         &self.zones
     }
 
-    /// The lines, in the order in which they were given.
+    /// Returns the lines in the order in which they were given.
     pub fn lines(&self) -> &[Line] {
         &self.lines
     }
 
-    /// What happened in each zone.
+    /// Returns the counts of each zone.
     pub fn in_zones(&self) -> &[Tallies<ZoneTally>] {
         &self.in_zones
     }
 
-    /// What happened at each line.
+    /// Returns the counts of each line.
     pub fn over_lines(&self) -> &[Tallies<LineTally>] {
         &self.over_lines
     }
 
-    /// Takes what `tracker` made of its latest frame, of `size`, and adds what the objects did to `passages`. Does not
-    /// allocate once it has seen as many objects at a time, and classes, as there will be.
-    pub fn update(&mut self, tracker: &Tracker, size: FrameSize, passages: &mut Vec<Passage>) {
+    /// Updates the counts with the tracks of `tracker` after a frame of `size`, and appends events to `zone_crossings`. Does
+    /// not allocate after the largest number of simultaneous objects, and all classes, have occurred.
+    pub fn update(&mut self, tracker: &Tracker, size: FrameSize, zone_crossings: &mut Vec<ZoneCrossing>) {
         self.known.iter_mut().for_each(|known| known.lives = false);
         let named = tracker.tracks().iter().filter_map(|track| Some((track.id()?, track)));
         for (id, track) in named {
             if let Ok(index) = self.known.binary_search_by_key(&id, |known| known.id) {
                 self.known[index].lives = true;
             }
-            // A hidden object stays where it was seen last: its predicted foot may be anywhere.
-            let spot = foot(&track.bounds(), size).filter(|_| track.state() == TrackState::Confirmed);
-            if let Some(spot) = spot {
-                self.see(id, track.class_id(), spot, size, passages);
+            // A hidden object stays at its last position, because its predicted reference point may be anywhere.
+            let point =
+                reference_point(&track.bounds(), size).filter(|_| track.state() == TrackState::Confirmed);
+            if let Some(point) = point {
+                self.see(id, track.class_id(), point, size, zone_crossings);
             }
         }
         for index in (0..self.known.len()).rev() {
@@ -200,14 +201,21 @@ impl Counter {
         }
     }
 
-    /// The object `id` stands at `spot`.
-    fn see(&mut self, id: TrackId, class_id: u32, spot: Spot, size: FrameSize, passages: &mut Vec<Passage>) {
+    /// Updates the object `id`, whose reference point is `point`.
+    fn see(
+        &mut self,
+        id: TrackId,
+        class_id: u32,
+        point: FramePoint,
+        size: FrameSize,
+        zone_crossings: &mut Vec<ZoneCrossing>,
+    ) {
         match self.known.binary_search_by_key(&id, |known| known.id) {
-            Ok(index) => self.follow(self.known[index], spot, size, passages),
+            Ok(index) => self.follow(self.known[index], point, size, zone_crossings),
             Err(index) => {
                 let place = self.open_place();
-                self.known.insert(index, Known { id, class_id, place, lives: true });
-                self.appear(class_id, place, spot, size);
+                self.known.insert(index, KnownObject { id, class_id, place, lives: true });
+                self.appear(class_id, place, point, size);
             }
         }
     }
@@ -216,15 +224,15 @@ impl Counter {
         self.free.pop().unwrap_or_else(|| {
             let place = self.known.len();
             self.inside.resize((place + 1) * self.zones.len(), false);
-            self.stands.resize((place + 1) * self.lines.len(), Stand::default());
+            self.stands.resize((place + 1) * self.lines.len(), LineSide::default());
             place
         })
     }
 
-    /// First seen, it is where it seems to be.
-    fn appear(&mut self, class_id: u32, place: usize, spot: Spot, size: FrameSize) {
+    /// Adds a new object. Its reference point alone decides on zones and sides of lines, without a margin.
+    fn appear(&mut self, class_id: u32, place: usize, point: FramePoint, size: FrameSize) {
         for (index, zone) in self.zones.iter().enumerate() {
-            let inside = contains(&zone.corners, spot);
+            let inside = contains(&zone.corners, point);
             self.inside[place * self.zones.len() + index] = inside;
             if inside {
                 self.in_zones[index].count(class_id, |tally| {
@@ -234,43 +242,50 @@ impl Counter {
             }
         }
         for (index, line) in self.lines.iter().enumerate() {
-            let beyond = beyond(line, spot, size) > 0.0;
-            self.stands[place * self.lines.len() + index] = Stand { beyond, spot };
+            let beyond = beyond(line, point, size) > 0.0;
+            self.stands[place * self.lines.len() + index] = LineSide { beyond, point };
         }
     }
 
-    fn follow(&mut self, known: Known, spot: Spot, size: FrameSize, passages: &mut Vec<Passage>) {
-        let Known { id, class_id, place, .. } = known;
+    fn follow(
+        &mut self,
+        known: KnownObject,
+        point: FramePoint,
+        size: FrameSize,
+        zone_crossings: &mut Vec<ZoneCrossing>,
+    ) {
+        let KnownObject { id, class_id, place, .. } = known;
         let margin = self.margin * size.height as f32;
-        let mut report = |what: What| passages.push(Passage { track: id, class_id, what });
+        let mut report =
+            |kind: ZoneCrossingKind| zone_crossings.push(ZoneCrossing { track: id, class_id, kind });
         for (index, zone) in self.zones.iter().enumerate() {
             let inside = &mut self.inside[place * self.zones.len() + index];
-            // Into a zone there is no margin: it may be narrower than that.
-            let within = contains(&zone.corners, spot);
+            // A zone is entered without a margin, because it may be narrower than that.
+            let within = contains(&zone.corners, point);
             if within && !*inside {
                 *inside = true;
                 self.in_zones[index].count(class_id, |tally| {
                     tally.inside += 1;
                     tally.entered += 1;
                 });
-                report(What::Entered(index));
-            } else if !within && *inside && from_border(&zone.corners, spot, size) > margin {
+                report(ZoneCrossingKind::Entered(index));
+            } else if !within && *inside && from_border(&zone.corners, point, size) > margin {
                 *inside = false;
                 self.in_zones[index].count(class_id, |tally| {
                     tally.inside -= 1;
                     tally.left += 1;
                 });
-                report(What::Left(index));
+                report(ZoneCrossingKind::Left(index));
             }
         }
         for (index, line) in self.lines.iter().enumerate() {
             let stand = &mut self.stands[place * self.lines.len() + index];
-            let by = beyond(line, spot, size);
+            let by = beyond(line, point, size);
             if by.abs() <= margin {
                 continue;
             }
-            let before = std::mem::replace(stand, Stand { beyond: by > 0.0, spot });
-            if before.beyond == stand.beyond || !meets(line, before.spot, spot, size) {
+            let before = std::mem::replace(stand, LineSide { beyond: by > 0.0, point });
+            if before.beyond == stand.beyond || !meets(line, before.point, point, size) {
                 continue;
             }
             let direction = if stand.beyond { Direction::AToB } else { Direction::BToA };
@@ -278,13 +293,13 @@ impl Counter {
                 Direction::AToB => tally.a_to_b += 1,
                 Direction::BToA => tally.b_to_a += 1,
             });
-            report(What::Crossed(index, direction));
+            report(ZoneCrossingKind::Crossed(index, direction));
         }
     }
 
-    /// The object at `index` of `known` does not come back.
+    /// Removes the object at `index` of `known`, whose track has ended.
     fn forget(&mut self, index: usize) {
-        let Known { class_id, place, .. } = self.known.remove(index);
+        let KnownObject { class_id, place, .. } = self.known.remove(index);
         self.free.push(place);
         for (zone, tallies) in self.in_zones.iter_mut().enumerate() {
             if self.inside[place * self.zones.len() + zone] {
@@ -297,11 +312,11 @@ impl Counter {
     }
 }
 
-/// Where an object stands: the bottom centre of its box, which may be outside of the frame.
-fn foot(bounds: &BoxF, size: FrameSize) -> Option<Spot> {
+/// Returns the reference point of an object: the bottom centre of its box, which may be outside of the frame.
+fn reference_point(bounds: &BoxF, size: FrameSize) -> Option<FramePoint> {
     let x = (bounds.x1 + bounds.x2) / 2.0 / size.width as f32;
     let y = bounds.y2 / size.height as f32;
-    (x.is_finite() && y.is_finite()).then_some(Spot { x, y })
+    (x.is_finite() && y.is_finite()).then_some(FramePoint { x, y })
 }
 
 #[cfg(test)]
@@ -312,26 +327,27 @@ mod tests {
 
     const SIZE: FrameSize = FrameSize { width: 200, height: 100 };
 
-    fn spot(x: f32, y: f32) -> Spot {
-        Spot { x, y }
+    fn point(x: f32, y: f32) -> FramePoint {
+        FramePoint { x, y }
     }
 
     fn counter() -> Counter {
-        let square = vec![spot(0.25, 0.25), spot(0.75, 0.25), spot(0.75, 0.75), spot(0.25, 0.75)];
+        let square = vec![point(0.25, 0.25), point(0.75, 0.25), point(0.75, 0.75), point(0.25, 0.75)];
         let zone = Zone::new("square", square).expect("a square");
-        // Across the middle of the frame, from left to right: A is above.
-        let line = Line::new("middle", [spot(0.25, 0.5), spot(0.75, 0.5)]).expect("a line");
+        // Across the middle of the frame, from left to right: side A is above.
+        let line = Line::new("middle", [point(0.25, 0.5), point(0.75, 0.5)]).expect("a line");
         Counter::new(vec![zone], vec![line], 0.02)
     }
 
-    /// What an object does that stands at these places, one after the other.
-    fn check(path: &[(f32, f32)], expected: &[What]) {
+    /// Checks the events of an object whose reference point takes these positions, one after the other.
+    fn check(path: &[(f32, f32)], expected: &[ZoneCrossingKind]) {
         let mut counter = counter();
-        let mut passages = Vec::new();
+        let mut zone_crossings = Vec::new();
         for (x, y) in path {
-            counter.see(TrackId(1), 0, spot(*x, *y), SIZE, &mut passages);
+            counter.see(TrackId(1), 0, point(*x, *y), SIZE, &mut zone_crossings);
         }
-        let done: Vec<What> = passages.iter().map(|passage| passage.what).collect();
+        let done: Vec<ZoneCrossingKind> =
+            zone_crossings.iter().map(|zone_crossing| zone_crossing.kind).collect();
         assert_eq!(done, expected, "{path:?}");
         counter.forget(0);
         let tally = counter.in_zones()[0].all();
@@ -341,20 +357,20 @@ mod tests {
     #[test]
     fn passages_are_counted_once() {
         use Direction::{AToB, BToA};
-        use What::{Crossed, Entered, Left};
+        use ZoneCrossingKind::{Crossed, Entered, Left};
         // Straight down through the zone and over the line.
         check(&[(0.5, 0.1), (0.5, 0.3), (0.5, 0.6), (0.5, 0.9)], &[Entered(0), Crossed(0, AToB), Left(0)]);
         check(&[(0.5, 0.6), (0.5, 0.4)], &[Crossed(0, BToA)]);
-        // Trembling on the line, then over it; trembling on the border of the zone, and back in.
+        // Jitter on the line, then a crossing; jitter on the border of the zone, and back inside.
         check(&[(0.5, 0.4), (0.5, 0.51), (0.5, 0.49), (0.5, 0.515), (0.5, 0.53)], &[Crossed(0, AToB)]);
         check(&[(0.5, 0.7), (0.5, 0.76), (0.5, 0.74), (0.5, 0.765), (0.5, 0.7)], &[]);
-        // A leap over the line, as when an object was hidden.
+        // A jump over the line, as after an occlusion.
         check(&[(0.4, 0.3), (0.6, 0.7)], &[Crossed(0, AToB)]);
         // Around the line's end, and then back over the line itself.
         check(&[(0.2, 0.4), (0.2, 0.6), (0.3, 0.6), (0.3, 0.4)], &[Entered(0), Crossed(0, BToA)]);
-        // There and back again are two passages.
+        // There and back again are two crossings.
         check(&[(0.5, 0.4), (0.5, 0.6), (0.5, 0.4)], &[Crossed(0, AToB), Crossed(0, BToA)]);
-        // First seen on the line's very place: the side where it goes is no passage of the other.
+        // The track begins on the line: moving to one side is not a crossing from the other.
         check(&[(0.5, 0.5), (0.5, 0.4)], &[]);
         check(&[(0.5, 0.5), (0.5, 0.6)], &[Crossed(0, AToB)]);
     }
@@ -362,17 +378,17 @@ mod tests {
     #[test]
     fn classes_and_places_are_kept_apart() {
         let mut counter = counter();
-        let mut passages = Vec::new();
+        let mut zone_crossings = Vec::new();
         let mut see =
-            |id, class_id, x, y| counter.see(TrackId(id), class_id, spot(x, y), SIZE, &mut passages);
+            |id, class_id, x, y| counter.see(TrackId(id), class_id, point(x, y), SIZE, &mut zone_crossings);
         see(1, 7, 0.5, 0.3);
         see(2, 3, 0.5, 0.1);
         see(3, 3, 0.5, 0.3);
         see(2, 3, 0.5, 0.3);
-        // A class that changes on the way changes nothing of what is counted.
+        // A class that changes later does not change the counts.
         see(1, 3, 0.5, 0.7);
         counter.forget(0);
-        counter.see(TrackId(4), 7, spot(0.0, 0.0), SIZE, &mut passages);
+        counter.see(TrackId(4), 7, point(0.0, 0.0), SIZE, &mut zone_crossings);
         assert_eq!(counter.stands.len(), 3, "the place of the first is used again");
         let zone = &counter.in_zones()[0];
         assert_eq!(zone.all(), ZoneTally { inside: 2, appeared: 2, entered: 1, left: 0, vanished: 1 });
@@ -385,27 +401,35 @@ mod tests {
     #[test]
     fn tracks_are_counted_by_their_feet() {
         let (mut tracker, mut counter) = (Tracker::new(TrackerConfig::default()), counter());
-        let (mut ids, mut passages) = (Vec::new(), Vec::new());
+        let (mut ids, mut zone_crossings) = (Vec::new(), Vec::new());
         for frame in 0..40u16 {
-            // Down through the frame by 2 pixels a frame; the foot is 20 below the top.
+            // Down through the frame by 2 pixels per frame; the reference point is 20 below the top.
             let top = f32::from(frame) * 2.0 - 10.0;
             let bounds = BoxF { x1: 95.0, y1: top, x2: 105.0, y2: top + 20.0 };
             let seen = [Detection { class_id: 0, score: 0.9, bounds }];
             tracker.update(&seen, Pts(u64::from(frame) * 40_000_000), &mut ids);
-            counter.update(&tracker, SIZE, &mut passages);
+            counter.update(&tracker, SIZE, &mut zone_crossings);
         }
-        let done: Vec<What> = passages.iter().map(|passage| passage.what).collect();
-        assert_eq!(done, [What::Entered(0), What::Crossed(0, Direction::AToB), What::Left(0)]);
-        // The camera is away: the track ends, and so does what is known of it.
+        let done: Vec<ZoneCrossingKind> =
+            zone_crossings.iter().map(|zone_crossing| zone_crossing.kind).collect();
+        assert_eq!(
+            done,
+            [
+                ZoneCrossingKind::Entered(0),
+                ZoneCrossingKind::Crossed(0, Direction::AToB),
+                ZoneCrossingKind::Left(0)
+            ]
+        );
+        // The camera is away: the track ends, and its object is removed.
         tracker.update(&[], Pts(3_600_000_000_000), &mut ids);
-        counter.update(&tracker, SIZE, &mut passages);
+        counter.update(&tracker, SIZE, &mut zone_crossings);
         assert!(counter.known.is_empty());
     }
 
     #[test]
     fn shapes_are_checked() {
         let zone = |corners: &[(f32, f32)]| {
-            let corners = corners.iter().map(|(x, y)| spot(*x, *y)).collect();
+            let corners = corners.iter().map(|(x, y)| point(*x, *y)).collect();
             Zone::new("z", corners).map_or_else(|fault| fault.to_string(), |zone| zone.name().to_owned())
         };
         assert_eq!(zone(&[(0.0, 0.0), (1.0, 0.0), (1.0, 1.0)]), "z");
@@ -416,14 +440,14 @@ mod tests {
         );
         let flat = "its points are all in one place or in one line";
         assert_eq!(zone(&[(0.0, 0.0), (0.5, 0.5), (1.0, 1.0)]), flat);
-        assert_eq!(Line::new("l", [spot(0.5, 0.5); 2]), Err(ShapeError::Flat));
-        let outside = ShapeError::Outside { index: 1, spot: spot(0.0, 640.0) };
-        assert_eq!(Line::new("l", [spot(0.0, 0.0), spot(0.0, 640.0)]), Err(outside));
+        assert_eq!(Line::new("l", [point(0.5, 0.5); 2]), Err(ShapeError::Flat));
+        let outside = ShapeError::Outside { index: 1, point: point(0.0, 640.0) };
+        assert_eq!(Line::new("l", [point(0.0, 0.0), point(0.0, 640.0)]), Err(outside));
     }
 
     #[test]
     fn a_frame_without_size_has_no_places() {
         let bounds = BoxF { x1: 0.0, y1: 0.0, x2: 10.0, y2: 10.0 };
-        assert_eq!(foot(&bounds, FrameSize { width: 0, height: 0 }), None);
+        assert_eq!(reference_point(&bounds, FrameSize { width: 0, height: 0 }), None);
     }
 }

@@ -1,5 +1,6 @@
-//! Every head on outputs that no model should give, and what comes after it for a frame of 1080p: tracker, zones, overlay,
-//! JSON. What is no finite number is left out and counted; huge boxes are boxes; a frame takes less than 100 ms.
+//! Runs every head on outputs that no model should give, and the parts after it for a frame of 1080p: tracker, zones,
+//! overlay, JSON. Values that are not finite are left out and counted; huge boxes are boxes; a frame takes less than
+//! 100 ms.
 
 #![expect(clippy::disallowed_methods, reason = "the test waits for real threads or processes")]
 #![allow(clippy::print_stdout, reason = "tests say what they measured")]
@@ -8,22 +9,22 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use orinoco_api::ResultLine;
-use orinoco_core::{Choice, ColorOrder, Dim, ElementType, Findings, Layout, Pts, Resize, TensorDesc};
-use orinoco_vision::zones::{Counter, FrameSize, Line, MARGIN, Spot, Zone};
+use orinoco_core::{Choice, ColorOrder, Dim, ElementType, InferenceResult, Layout, Pts, Resize, TensorDesc};
+use orinoco_vision::zones::{Counter, FramePoint, FrameSize, Line, MARGIN, Zone};
 use orinoco_vision::{
     Across, Align, Canvas, Fit, Head, HeadKind, HeadSpec, InputSpec, Output, Tracker, TrackerConfig, draw,
     draw_within, heads,
 };
 
 const FRAME: FrameSize = FrameSize { width: 1920, height: 1080 };
-/// Head, tracker, zones, overlay and JSON of one frame of [`FRAME`] together.
+/// Maximum time of head, tracker, zones, overlay and JSON together for one frame of [`FRAME`], in milliseconds.
 const FRAME_MS_MAX: f64 = 100.0;
-/// The fastest of so many counts: programs beside this one take its cache and its share of the memory's bandwidth.
+/// Number of runs, of which the fastest counts: other programs use part of the cache and of the memory's bandwidth.
 const TRIES: u32 = 12;
-/// Of these tests one runs at a time, so that they do not slow one another.
+/// Lock that lets one of these tests run at a time, so that they do not slow one another.
 static TURN: Mutex<()> = Mutex::new(());
 
-/// Time that this thread had a core, which a busy machine does not stretch as it stretches the time of a clock.
+/// Returns the time for which this thread had a core. A busy machine does not extend it, unlike the time of a clock.
 fn thread_time() -> Option<Duration> {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
     text.split(' ').next()?.parse().ok().map(Duration::from_nanos)
@@ -43,7 +44,7 @@ impl Random {
     }
 }
 
-/// A model as a head sees it.
+/// Model with outputs for a head.
 struct Model {
     spec: HeadSpec,
     side: u32,
@@ -55,7 +56,7 @@ fn model(kind: HeadKind, classes: usize, side: u32, outputs: &[(&'static str, &[
     Model { spec: HeadSpec::new(kind, classes), side, outputs }
 }
 
-/// A model of each head, as large as published ones.
+/// Returns a model for each head, as large as published ones.
 fn model_of(kind: HeadKind) -> Model {
     match kind.name {
         "yolox" => model(kind, 80, 640, &[("output", &[1, 8400, 85])]),
@@ -103,7 +104,7 @@ fn input(side: u32, kind: HeadKind) -> InputSpec {
     }
 }
 
-/// What follows a model in a pipeline.
+/// Parts of a pipeline after a model.
 struct Chain {
     head: Box<dyn Head>,
     input: InputSpec,
@@ -127,7 +128,7 @@ impl Chain {
             .collect();
         let input = input(model.side, model.spec.kind);
         let head = heads::build(&model.spec, &input, &descs).expect("the shapes are those of the head");
-        let corners = [(0.0, 0.0), (1.0, 0.0), (1.0, 1.0), (0.0, 1.0)].map(|(x, y)| Spot { x, y });
+        let corners = [(0.0, 0.0), (1.0, 0.0), (1.0, 1.0), (0.0, 1.0)].map(|(x, y)| FramePoint { x, y });
         let zones = vec![Zone::new("all", corners.to_vec()).expect("an area")];
         let lines = vec![Line::new("middle", [corners[0], corners[2]]).expect("a line")];
         Self {
@@ -141,13 +142,13 @@ impl Chain {
         }
     }
 
-    /// One frame through everything: what was found, its line of JSON, and how long it took.
-    fn run(&mut self, model: &Model, values: &[Vec<f32>]) -> (Findings, String, Duration) {
+    /// Runs one frame through all parts. Returns the results, their line of JSON, and the time.
+    fn run(&mut self, model: &Model, values: &[Vec<f32>]) -> (InferenceResult, String, Duration) {
         let outputs = model.outputs.iter().zip(values);
         let outputs: Vec<Output<'_>> =
             outputs.map(|((_, shape), data)| Output { shape, data, batch: 1 }).collect();
         let mapping = self.input.mapping(FRAME.width, FRAME.height);
-        let mut found = Findings::default();
+        let mut found = InferenceResult::default();
         let (start, began) = (Instant::now(), thread_time());
         self.head.decode(&outputs, 0, &mapping, &mut found);
         self.tracker.update(&found.detections, Pts(self.frames * NANOSECONDS_PER_FRAME), &mut found.tracks);
@@ -168,8 +169,8 @@ impl Chain {
     }
 }
 
-/// Everything but raw tensors is finite, and the parts of detections are one for each.
-fn check_findings(found: &Findings, what: &str) {
+/// Checks that everything except raw tensors is finite, and that parts of detections have one entry for each.
+fn check_findings(found: &InferenceResult, what: &str) {
     assert!(found.detections.iter().all(|detection| detection.is_finite()), "{what}: {:?}", found.detections);
     assert!(found.detections.len() <= 300, "{what}: {} detections", found.detections.len());
     let points = found.corners.iter().flatten().chain(found.keypoints.iter().map(|k| &k.at));
@@ -182,24 +183,24 @@ fn check_findings(found: &Findings, what: &str) {
     }
 }
 
-/// The JSON is valid, is read back, and holds numbers wherever it does not hold a raw tensor's elements.
-fn check_json(text: &str, found: &Findings, what: &str) {
+/// Checks that the JSON is valid, can be read back, and has numbers everywhere except in raw tensors.
+fn check_json(text: &str, found: &InferenceResult, what: &str) {
     let read: ResultLine = serde_json::from_str(text).unwrap_or_else(|why| panic!("{what}: {why}: {text}"));
     assert_eq!(read.detections.len(), found.detections.len(), "{what}");
     assert!(!text.contains("null") || !read.tensors.is_empty(), "{what}: {text}");
 }
 
-/// Whether there is time for more of the same: `ORINOCO_TEST_LONG=1`.
+/// Whether long tests are enabled: `ORINOCO_TEST_LONG=1`.
 fn is_long() -> bool {
     std::env::var_os("ORINOCO_TEST_LONG").is_some()
 }
 
-/// Outputs that hold `value` everywhere.
+/// Makes outputs with `value` in every element.
 fn constant(model: &Model, value: f32) -> Vec<Vec<f32>> {
     model.outputs.iter().map(|(_, shape)| vec![value; shape.iter().product()]).collect()
 }
 
-/// Outputs of values from `choice` at random.
+/// Makes outputs with random values from `choice`.
 fn random(model: &Model, seed: u64, choice: &[f32]) -> Vec<Vec<f32>> {
     let mut random = Random(seed);
     let mut values = |shape: &Vec<usize>| -> Vec<f32> {
@@ -208,10 +209,10 @@ fn random(model: &Model, seed: u64, choice: &[f32]) -> Vec<Vec<f32>> {
     model.outputs.iter().map(|(_, shape)| values(shape)).collect()
 }
 
-/// Runs `values` through everything: once for what comes out, then for how long it takes.
-fn check(model: &Model, values: &[Vec<f32>], what: &str) -> Findings {
+/// Runs `values` through all parts, once for the results, then for the time.
+fn check(model: &Model, values: &[Vec<f32>], what: &str) -> InferenceResult {
     let what = format!("{:?} with {what}", model.spec.kind);
-    // A test that failed has nothing that the others need.
+    // A failed test leaves nothing behind that the others need.
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let mut chain = Chain::new(model);
     let (found, text, mut least) = chain.run(model, values);
@@ -255,7 +256,7 @@ fn infinities_are_left_out_and_counted() {
             "{kind:?}"
         );
         assert!(found.not_finite > 0, "{kind:?}: not counted");
-        // These score below any threshold; what is not reported need not be counted.
+        // These values score below any threshold; values that are not reported need not be counted.
         let found = check(&model, &constant(&model, f32::NEG_INFINITY), "negative infinity");
         assert!(
             found.detections.is_empty() && found.classes.is_empty() && found.embedding.is_empty(),
@@ -291,7 +292,7 @@ fn mixed_values_come_through() {
     }
 }
 
-/// Every candidate scores 1 in every class, and as few of them as can be hide one another.
+/// Makes outputs in which every candidate scores 1 in every class, and as few as possible suppress one another.
 fn crowd(model: &Model) -> Vec<Vec<f32>> {
     let mut values = constant(model, 1.0);
     let channels_first = |values: &mut Vec<f32>, anchors: usize| {
@@ -343,7 +344,7 @@ fn a_crowd_of_equal_scores_is_in_time() {
 
 #[test]
 fn boxes_of_which_all_but_a_few_are_hidden_are_in_time() {
-    // 299 places, each with many boxes on one another: nothing ends the comparison before the last candidate.
+    // 299 positions, each with many boxes on one another: nothing ends the comparison before the last candidate.
     for name in ["yolov8", "yolov8-obb", "yolov8-seg"] {
         let mut model = model_of(HeadKind::from_name(name).expect("a head has this name"));
         (model.spec.multi_label, model.spec.across) = (true, Across::AllClasses);

@@ -20,59 +20,59 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Run a board file, or one model on one source, and print what it saw and what it cost
+    /// Run a board file, or one model on one source, and print the results and their cost
     Run(RunArgs),
-    /// Run a model on images or sound
+    /// Run a model on image or sound files
     Infer(InferArgs),
-    /// Look at models
+    /// List, inspect, check and describe models
     #[command(subcommand)]
     Models(ModelsCommand),
-    /// Measure a model's accuracy, or its tracking, on a labelled dataset
+    /// Measure the accuracy of a model, or of tracking, on a labelled dataset
     Eval(EvalArgs),
-    /// Show what a board's models and streams need, and where it would lie
+    /// Show the memory plan of a board: the size of each area, for each model, lane and stream
     Memory(MemoryArgs),
-    /// Say what this machine has for Orinoco (engines, video hardware, cameras), and why it lacks the rest
+    /// Show the engines, video hardware and cameras of this machine, and the reason for each that cannot be used
     Doctor,
-    /// List the cameras of this machine, their formats and settings
+    /// List the cameras of this machine with their formats and controls
     Cameras,
-    /// Measure a part beside the limit of this machine
+    /// Benchmark one stage against this machine's limit
     #[command(subcommand)]
     Bench(BenchCommand),
-    /// Explain an error code; without one, list them
+    /// Explain an error code, or list all of them
     Explain {
-        /// The code, as E0107
+        /// Error code, such as E0107; all codes are listed if it is missing
         code: Option<String>,
     },
-    /// Print a shell's completion script
+    /// Print the completion script of a shell
     Completions {
-        /// The shell
+        /// Shell to complete in
         shell: clap_complete::Shell,
     },
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ModelsCommand {
-    /// List the model repository
+    /// List the models of the repository
     List(WhereArgs),
-    /// Show a model's description and its graph's real inputs and outputs
+    /// Show a model's description, and the inputs and outputs that its file really has
     Show(ModelArgs),
-    /// Prove models on every engine by a real inference
+    /// Run one inference of each model on every engine, and report which engines can run it
     Check(CheckArgs),
-    /// Write a first description of an ONNX file, guessed from its graph
+    /// Write a first model.toml for an ONNX file, inferred from its graph
     Init(InitArgs),
-    /// Turn a description for DeepStream (nvinfer) or Triton (config.pbtxt) into one for Orinoco
+    /// Convert a DeepStream (nvinfer) or Triton (config.pbtxt) configuration into a model.toml
     Import(ImportArgs),
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct ImportArgs {
-    /// nvinfer's key file (.txt) or YAML (.yml), or Triton's config.pbtxt
+    /// Configuration file: nvinfer's key file (.txt) or YAML (.yml), or Triton's config.pbtxt
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
-    /// The ONNX file, where the description names none or is somewhere else
+    /// ONNX file of the model, if the configuration does not name it or it has moved
     #[arg(long, value_name = "FILE.onnx")]
     pub(crate) onnx: Option<PathBuf>,
-    /// Write the description here instead of to standard output; an existing file is never overwritten
+    /// File to write instead of standard output; an existing file is never overwritten
     #[arg(long, short, value_name = "model.toml")]
     pub(crate) output: Option<PathBuf>,
     #[command(flatten)]
@@ -81,91 +81,91 @@ pub(crate) struct ImportArgs {
 
 #[derive(Args, Debug)]
 pub(crate) struct InitArgs {
-    /// The ONNX file
+    /// ONNX file to describe
     #[arg(value_name = "FILE.onnx")]
     pub(crate) file: PathBuf,
-    /// Write the description here instead of to standard output; an existing file is never overwritten
+    /// File to write instead of standard output; an existing file is never overwritten
     #[arg(long, short, value_name = "model.toml")]
     pub(crate) output: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) engine: EngineArgs,
 }
 
-/// Where models are looked for.
+/// Folders in which models are searched.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct WhereArgs {
-    /// Model repository: folders of NAME/model.toml [default: $ORINOCO_MODELS, else models and /var/lib/orinoco/models]
+    /// Model repository: a folder with NAME/model.toml for each model [default: $ORINOCO_MODELS, else models and /var/lib/orinoco/models]
     #[arg(long, value_name = "DIR")]
     pub(crate) models: Option<PathBuf>,
-    /// Folder of shared data that model.toml files refer to [default: $ORINOCO_DATA, else data, /var/lib/orinoco/data and ../shared/data]
+    /// Folder for files that a model.toml names and that are not next to it [default: $ORINOCO_DATA, else data, /var/lib/orinoco/data and ../shared/data]
     #[arg(long, value_name = "DIR")]
     pub(crate) data: Option<PathBuf>,
 }
 
-/// Which engines, and how they run.
+/// Engines, and the settings with which they run.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct EngineArgs {
-    /// Engine to use, or several in order of preference: ort-cuda, ort-cpu, tract
+    /// Engine, or several in order of preference, separated by commas: ort-cuda, ort-cpu, tract
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub(crate) engine: Vec<String>,
-    /// Threads of one inference
+    /// Threads that one inference uses
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(crate) threads: Option<u16>,
 }
 
-/// Settings in place of the model description's.
+/// Settings that override the model description's.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct TuneArgs {
-    /// Drop results at or below this score (0 to 1)
+    /// Score threshold: results at or below it are dropped (0 to 1)
     #[arg(long, value_name = "SCORE", value_parser = ratio)]
     pub(crate) score: Option<f32>,
-    /// Drop boxes that overlap a better one of their class by more than this (0 to 1)
+    /// IoU threshold of non-maximum suppression: a box that overlaps a better one of its class by more is dropped (0 to 1)
     #[arg(long, value_name = "IOU", value_parser = ratio)]
     pub(crate) iou: Option<f32>,
-    /// How frames are brought to the model's size
+    /// Filter with which frames are resized to the model's input
     #[arg(long, value_name = "FILTER", value_parser = choice::<Resize>())]
     pub(crate) resize: Option<Resize>,
 }
 
-/// What a board file says itself.
+/// Options whose values a board file has itself.
 const SAID_BY_A_BOARD: [&str; 9] =
     ["model", "output", "results", "track", "sinks", "batch", "score", "iou", "resize"];
 
 #[derive(Args, Debug)]
 #[command(group = ArgGroup::new("what").args(["board", "source"]).required(true))]
 pub(crate) struct RunArgs {
-    /// Board file, or else --source
+    /// Board file to run; use this or --source
     #[arg(long, value_name = "FILE", conflicts_with_all = SAID_BY_A_BOARD)]
     pub(crate) board: Option<PathBuf>,
-    /// Model: a name in the repository, a folder, a model.toml or an .onnx; without it frames are only read
+    /// Model: a name in the repository, a folder, a model.toml or an .onnx file; without a model, frames are only read
     #[arg(long, value_name = "MODEL", requires = "source")]
     pub(crate) model: Option<String>,
-    /// Source, or else --board: file://PATH (video, image, img_%04i.jpg, folder), v4l2:///dev/video0, csi://0, rtsp://,
+    /// Source to run; use this or --board: file://PATH (video, image, img_%04i.jpg, folder), v4l2:///dev/video0, csi://0, rtsp://,
     /// http:// (MJPEG), stdin://?format=, test://ball
     #[arg(long, value_name = "URI")]
     pub(crate) source: Option<String>,
-    /// Write the annotated video here
+    /// Write the video with its annotations to this file
     #[arg(long, value_name = "FILE.mp4", requires = "source")]
     pub(crate) output: Option<PathBuf>,
-    /// Write detections here, one JSON object a line
+    /// Write the results to this file, one JSON object per line
     #[arg(long, value_name = "FILE.jsonl", requires = "source")]
     pub(crate) results: Option<PathBuf>,
-    /// Follow objects from frame to frame: detections get a track_id
+    /// Track objects from frame to frame: detections get a track_id
     #[arg(long, requires = "source")]
     pub(crate) track: bool,
-    /// Another sink: jsonl, mp4, mp4-h265 or framemd5, with =PATH or to standard output
+    /// Add a sink: jsonl, mp4, mp4-h265 or framemd5; without =PATH it writes to standard output
     #[arg(long = "sink", value_name = "KIND[=PATH]", requires = "source")]
     pub(crate) sinks: Vec<String>,
-    /// Write the summary here as JSON
+    /// Write the summary to this file as JSON
     #[arg(long, value_name = "FILE.json")]
     pub(crate) summary: Option<PathBuf>,
-    /// End after this many frames of each stream
+    /// Maximum number of frames of each stream; frames lost at the source do not count
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) frames: Option<u64>,
-    /// Frames of one inference
+    /// Maximum batch size of an inference, in frames
     #[arg(long, value_name = "N", requires = "source", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(crate) batch: Option<u16>,
-    /// Attempts to reach a live source that never delivered [default: 3, in a board file for ever]
+    /// Connection attempts before giving up on a live source [default: 3; unlimited with a board file]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) reconnect_attempts: Option<u32>,
     #[command(flatten)]
@@ -178,14 +178,14 @@ pub(crate) struct RunArgs {
 
 #[derive(Args, Debug)]
 pub(crate) struct InferArgs {
-    /// Model: a name in the repository, a folder, a model.toml or an .onnx
+    /// Model: a name in the repository, a folder, a model.toml or an .onnx file
     #[arg(long, value_name = "MODEL")]
     pub(crate) model: String,
-    /// PNG, JPEG or WebP files; WAV files for a model of sound
+    /// PNG, JPEG or WebP files, or WAV files for a sound model
     #[arg(value_name = "FILE", required = true)]
     pub(crate) inputs: Vec<PathBuf>,
-    /// Name what is seen: pictures of known people or things, as DIR/NAME.jpg or DIR/NAME/*.jpg. For models whose head is
-    /// `embedding`; matches at or below --score are dropped
+    /// Folder of known people or things, as DIR/NAME.jpg or DIR/NAME/*.jpg: each input is given the name of the most similar
+    /// image. For models whose head is `embedding`; matches at or below --score are dropped
     #[arg(long, value_name = "DIR")]
     pub(crate) gallery: Option<PathBuf>,
     #[command(flatten)]
@@ -198,7 +198,7 @@ pub(crate) struct InferArgs {
 
 #[derive(Args, Debug)]
 pub(crate) struct ModelArgs {
-    /// Model: a name in the repository, a folder, a model.toml or an .onnx
+    /// Model: a name in the repository, a folder, a model.toml or an .onnx file
     #[arg(value_name = "MODEL")]
     pub(crate) model: String,
     #[command(flatten)]
@@ -209,10 +209,10 @@ pub(crate) struct ModelArgs {
 
 #[derive(Args, Debug)]
 pub(crate) struct CheckArgs {
-    /// Models; all of the repository when none is named
+    /// Models to check; all models of the repository if none is given
     #[arg(value_name = "MODEL")]
     pub(crate) names: Vec<String>,
-    /// Show each reason in full, in the engine's own words
+    /// Show the engine's full error message for each failure
     #[arg(long, short)]
     pub(crate) verbose: bool,
     #[command(flatten)]
@@ -221,7 +221,7 @@ pub(crate) struct CheckArgs {
     pub(crate) place: WhereArgs,
 }
 
-/// What means nothing to `eval` where no model runs.
+/// Options of `eval` that need a model.
 const RUNS_A_MODEL: [&str; 11] = [
     "model",
     "save_results",
@@ -238,33 +238,33 @@ const RUNS_A_MODEL: [&str; 11] = [
 
 #[derive(Args, Debug)]
 pub(crate) struct EvalArgs {
-    /// Model: a name in the repository, a folder, a model.toml or an .onnx
+    /// Model: a name in the repository, a folder, a model.toml or an .onnx file
     #[arg(long, value_name = "MODEL", required_unless_present = "results")]
     pub(crate) model: Option<String>,
-    /// Dataset: a folder with images/ and labels/ (YOLO), instances.json (COCO), masks/, labels.csv, or a folder a class;
-    /// for tracking a sequence of MOTChallenge's layout (img1/, gt/gt.txt), or a folder of such sequences
+    /// Dataset: a folder with images/ and labels/ (YOLO), instances.json (COCO), masks/, labels.csv, or one folder per class;
+    /// for tracking, a sequence in the MOTChallenge layout (img1/, gt/gt.txt), or a folder of sequences
     #[arg(long, value_name = "DIR")]
     pub(crate) dataset: PathBuf,
-    /// Judge what another tracker found in a sequence, written as MOTChallenge's text; of several sequences a folder
-    /// with NAME.txt for each
+    /// Evaluate the results of another tracker instead of a model: a file in the MOTChallenge format, or for several sequences a
+    /// folder with NAME.txt for each
     #[arg(long, value_name = "FILE.txt|DIR", conflicts_with_all = RUNS_A_MODEL)]
     pub(crate) results: Option<PathBuf>,
-    /// Write what was followed in a sequence as MOTChallenge's text; of several sequences into a folder, as NAME.txt
+    /// Write the tracks in the MOTChallenge format: to a file, or for several sequences to a folder, as NAME.txt
     #[arg(long, value_name = "FILE.txt|DIR")]
     pub(crate) save_results: Option<PathBuf>,
-    /// Compare with another engine (by name) or another model, picture by picture
+    /// Engine (by name) or model to compare with, image by image
     #[arg(long, value_name = "ENGINE|MODEL")]
     pub(crate) against: Option<String>,
-    /// Count only the best class of each box, instead of every class above the score
+    /// Count only the best class of each box instead of every class above the score threshold
     #[arg(long)]
     pub(crate) single_label: bool,
-    /// Read recall, precision and confusion at this score [default: 0.25]
+    /// Score at which recall, precision and the confusion matrix are computed [default: 0.25]
     #[arg(long, value_name = "SCORE", value_parser = ratio)]
     pub(crate) at: Option<f32>,
-    /// Draw precision-recall curves and the confusion matrix into this folder, as SVG
+    /// Folder for plots of the precision-recall curves and the confusion matrix, as SVG
     #[arg(long, value_name = "DIR")]
     pub(crate) plots: Option<PathBuf>,
-    /// Use only the first N pictures, of each sequence where there are several
+    /// Use only the first N images, or the first N of each sequence
     #[arg(long, value_name = "N", value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..))]
     pub(crate) limit: Option<usize>,
     #[command(flatten)]
@@ -277,24 +277,24 @@ pub(crate) struct EvalArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum BenchCommand {
-    /// A pipeline beside its engine alone
+    /// Compare a whole pipeline with its engine alone
     Pipeline(BenchPipelineArgs),
-    /// Several streams at once, beside what the processor time of their stages lets the cores do
+    /// Compare several streams at once with the upper bound that their stages' processor time allows
     ///
-    /// The bound is how many frames a second the cores could decode, and the lanes run through the model, if they did nothing
-    /// else. The processor time of both is measured by itself, and once more with both beside each other and nothing handed
-    /// from one to the other: cores share caches, so that each takes longer then. What all streams did is counted while all
-    /// of them ran, between the first and the last tenth of their frames. Every stream opens the source and ends with it: a
-    /// file shorter than --frames wants ?loop=1.
+    /// The upper bound is the frame rate that the cores would reach if decoding and inference cost nothing but their own
+    /// processor time. That time is measured twice: for each stage alone, and for both stages running at the same time without
+    /// passing frames. The second is longer, because cores share caches. Frames of the streams are counted while all
+    /// streams run: the first and the last tenth do not count. Every stream opens the source and ends with it, so a file that
+    /// is shorter than --frames needs ?loop=1.
     Streams(BenchStreamsArgs),
-    /// A frame into a tensor, on one thread, beside copying memory
+    /// Compare preprocessing (a frame into a tensor, on one thread) with copying memory
     Preprocess(BenchPreprocessArgs),
-    /// Models that share one scratch area, beside the same with memory of their own
+    /// Compare models that share one scratch area with models that allocate their own memory
     Memory(BenchMemoryArgs),
-    /// A captured plan beside its launches, on the GPU
+    /// Compare a captured CUDA graph with separate kernel launches
     #[cfg(feature = "cuda")]
     Graph(BenchGraphArgs),
-    /// What `memory` starts
+    /// Measure one mode, in a process that `bench memory` starts
     #[command(hide = true)]
     MemoryChild(BenchMemoryChildArgs),
 }
@@ -302,20 +302,20 @@ pub(crate) enum BenchCommand {
 #[cfg(feature = "cuda")]
 #[derive(Args, Debug)]
 pub(crate) struct BenchGraphArgs {
-    /// Which GPU, from 0
+    /// Index of the GPU, from 0
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) gpu: u32,
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct MemoryArgs {
-    /// Board file
+    /// Board file to plan
     #[arg(long, value_name = "FILE")]
     pub(crate) board: PathBuf,
-    /// In place of the board file's, as 3GiB
+    /// Memory budget instead of the board file's, such as 3GiB
     #[arg(long, value_name = "SIZE", value_parser = |text: &str| orinoco_memory::parse_size(text))]
     pub(crate) budget: Option<u64>,
-    /// Run the board for so many frames of each stream, without its outputs, and show beside the plan what was used
+    /// Run the board without its outputs for this many frames of each stream, and show the memory used next to the plan
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) frames: Option<u64>,
     #[command(flatten)]
@@ -324,15 +324,15 @@ pub(crate) struct MemoryArgs {
 
 #[derive(Args, Debug)]
 pub(crate) struct BenchMemoryArgs {
-    /// Model, as for run; several
+    /// Models, as for `orinoco run`
     #[arg(long, value_name = "MODEL", required = true, num_args = 1..)]
     pub(crate) model: Vec<String>,
     #[command(flatten)]
     pub(crate) place: WhereArgs,
-    /// Threads of one inference
+    /// Threads that one inference uses
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(crate) threads: u16,
-    /// Rounds; medians are reported
+    /// Number of rounds; medians are reported
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=100))]
     pub(crate) rounds: u16,
 }
@@ -351,17 +351,17 @@ pub(crate) struct BenchMemoryChildArgs {
     pub(crate) scratch: usize,
 }
 
-/// Whose memory engines compute in.
+/// Owner of the memory in which engines compute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum MemoryMode {
-    /// Each its own.
+    /// Each engine allocates its own.
     Separate,
-    /// One area of ours.
+    /// All engines share one area of Orinoco's.
     Shared,
 }
 
 impl MemoryMode {
-    /// As the command line writes it.
+    /// Name on the command line.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Separate => "separate",
@@ -381,32 +381,32 @@ pub(crate) struct BenchPreprocessArgs {
     /// Pixel format of the frames
     #[arg(long, default_value = "nv12", value_parser = ["nv12", "i420", "rgb"])]
     pub(crate) format: String,
-    /// How the shape is fitted
+    /// Method of fitting the frame into the model's input
     #[arg(long, default_value = Fit::Letterbox.name(), value_parser = fit())]
     pub(crate) fit: Fit,
-    /// Filter
+    /// Resize filter
     #[arg(long, value_name = "FILTER", default_value = Resize::Bilinear.name(), value_parser = choice::<Resize>())]
     pub(crate) resize: Resize,
-    /// Frames of each round
+    /// Number of frames in each round
     #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) frames: u64,
-    /// Rounds; medians are reported
+    /// Number of rounds; medians are reported
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=100))]
     pub(crate) rounds: u16,
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct BenchPipelineArgs {
-    /// Model: a name in the repository, a folder, a model.toml or an .onnx
+    /// Model: a name in the repository, a folder, a model.toml or an .onnx file
     #[arg(long, value_name = "MODEL")]
     pub(crate) model: String,
-    /// Source, as for run
+    /// Source, as for `orinoco run`
     #[arg(long, value_name = "URI")]
     pub(crate) source: String,
-    /// Frames of each round
+    /// Number of frames in each round
     #[arg(long, value_name = "N", default_value_t = 300, value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) frames: u64,
-    /// Rounds; engine and pipeline take turns, and medians are reported
+    /// Number of rounds; engine and pipeline alternate, and medians are reported
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=100))]
     pub(crate) rounds: u16,
     #[command(flatten)]
@@ -417,25 +417,25 @@ pub(crate) struct BenchPipelineArgs {
 
 #[derive(Args, Debug)]
 pub(crate) struct BenchStreamsArgs {
-    /// Model: a name in the repository, a folder, a model.toml or an .onnx
+    /// Model: a name in the repository, a folder, a model.toml or an .onnx file
     #[arg(long, value_name = "MODEL")]
     pub(crate) model: String,
-    /// Source of every stream, as for run
+    /// Source of every stream, as for `orinoco run`
     #[arg(long, value_name = "URI")]
     pub(crate) source: String,
-    /// How many streams
+    /// Number of streams
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(crate) streams: u16,
-    /// Lanes (executing threads) [default: one for each core]
+    /// Number of lanes, the threads that run models [default: one for each core]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=16))]
     pub(crate) lanes: Option<u16>,
-    /// Frames of one inference
+    /// Maximum batch size of an inference, in frames
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(crate) batch: u16,
-    /// Frames of each stream and round
+    /// Number of frames of each stream in each round
     #[arg(long, value_name = "N", default_value_t = 600, value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) frames: u64,
-    /// Rounds; stages and streams take turns, and medians are reported
+    /// Number of rounds; stages and streams alternate, and medians are reported
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=100))]
     pub(crate) rounds: u16,
     #[command(flatten)]
@@ -460,7 +460,7 @@ fn fit() -> impl TypedValueParser<Value = Fit> {
 fn ratio(text: &str) -> Result<f32, String> {
     match text.parse::<f32>() {
         Ok(value) if (0.0..=1.0).contains(&value) => Ok(value),
-        _ => Err("give a number from 0 to 1".to_owned()),
+        _ => Err("expected a number from 0 to 1".to_owned()),
     }
 }
 
@@ -468,5 +468,5 @@ fn ratio(text: &str) -> Result<f32, String> {
 fn size(text: &str) -> Result<(u32, u32), String> {
     let side = |text: &str| text.parse::<u32>().ok().filter(|side| (1..=8192).contains(side));
     let sides = text.split_once('x').and_then(|(width, height)| Some((side(width)?, side(height)?)));
-    sides.ok_or_else(|| "give a size as 1920x1080, sides from 1 to 8192".to_owned())
+    sides.ok_or_else(|| "expected a size such as 1920x1080, with sides from 1 to 8192".to_owned())
 }

@@ -1,4 +1,4 @@
-//! What people see.
+//! Output for people: tables, progress, events, errors.
 
 use std::io::{ErrorKind, IsTerminal, Write};
 use std::sync::OnceLock;
@@ -22,7 +22,7 @@ pub(crate) fn print_json(value: &impl Serialize) {
     print(&serde_json::to_string(value).expect("contracts have only text keys and plain numbers"));
 }
 
-/// Why text for standard output was lost.
+/// Reason for which text for standard output was lost.
 static LOST: OnceLock<String> = OnceLock::new();
 
 /// Prints one JSON object with the keys of every object in alphabetical order: version 1 of the lists has them so.
@@ -130,16 +130,16 @@ impl EventSink for EventLines {
             }
             Event::CacheRefused { why } => note(&why),
             Event::MemoryRefused { refused, .. } => note(&refused.to_string()),
-            Event::ReplayFailed { model, why } => warn(&format!("model {model}: {why}")),
+            Event::ExecutionFailed { model, why } => warn(&format!("model {model}: {why}")),
             Event::OutputNotFinite { why, .. } => warn(&why.to_string()),
             Event::LaneFailed { lane, why } => warn(&format!("lane {lane}: {why}: the run ends")),
             Event::LaneRestarted { lane, why, restarts_left } => {
                 let left = count(restarts_left as u64, "restart");
-                warn(&format!("lane {lane}: {why}: it starts again ({left} left)"));
+                warn(&format!("lane {lane}: {why}: restarting ({left} left)"));
             }
             Event::SinkFailed { stream, why } => warn(&format!("stream {stream}: {why}")),
             Event::SinkUnread { stream, output } => {
-                note(&format!("stream {stream}: the reader of {output} is gone; this output ends"));
+                note(&format!("stream {stream}: {output} has no reader any more and is closed"));
             }
             _ => {}
         }
@@ -189,7 +189,7 @@ impl ProgressLine {
     }
 }
 
-/// What matters most comes first: narrow terminals cut the rest off.
+/// Progress as one line, most important first, because narrow terminals cut off the rest.
 fn progress_text(progress: &Progress, frames_max: Option<u64>, fps: f64) -> String {
     let away = progress.away_text();
     let mut parts: Vec<String> = Some(away).filter(|away| !away.is_empty()).into_iter().collect();
@@ -369,7 +369,7 @@ mod tests {
         check(&progress, Some(300), 20.0, "120/300 frames  20.0 fps  9 s left");
         check(&progress, Some(300), 0.0, "120/300 frames  0.0 fps  61 s");
         let silence = Duration::from_secs(12);
-        progress.away.push(orinoco_runtime::Away { stream: "cam1".into(), was_live: true, silence });
+        progress.away.push(orinoco_runtime::OfflineStream { stream: "cam1".into(), was_live: true, silence });
         progress.frames_out = 1;
         check(&progress, None, 0.0, "cam1 offline 12 s  1 frame  0.0 fps  61 s");
     }

@@ -13,10 +13,10 @@ use orinoco_telemetry::{Event, EventSink};
 
 /// Lines that may wait to be read. A board says a few a second at its worst.
 const LINES_MAX: usize = 1024;
-/// How long the end of the program waits for the last lines to be read.
+/// Time that the end of the program waits for the last lines to be read.
 const LAST_LINES_WAIT: Duration = Duration::from_secs(2);
 
-/// How grave a line is.
+/// Severity of a line.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Level {
     Error,
@@ -24,7 +24,7 @@ pub(crate) enum Level {
     Info,
 }
 
-/// What has not been written yet.
+/// Lines that have not been written yet.
 struct Waiting {
     lines: VecDeque<String>,
     /// Lines that found no room.
@@ -144,7 +144,7 @@ impl EventSink for Journal {
             Event::EngineChosen { model, engine, version } => {
                 log(Level::Info, &format!("model={model} engine={engine} version={version}"));
             }
-            Event::ReplayFailed { model, why } => log(Level::Error, &format!("model={model} {why}")),
+            Event::ExecutionFailed { model, why } => log(Level::Error, &format!("model={model} {why}")),
             Event::OutputNotFinite { model, why } => {
                 log(Level::Warning, &format!("model={model} code={} {why}", why.code.id));
             }
@@ -155,13 +155,13 @@ impl EventSink for Journal {
                 let code = why.code.id;
                 log(
                     Level::Warning,
-                    &format!("lane={lane} code={code} restarts_left={restarts_left} {why}: it starts again"),
+                    &format!("lane={lane} code={code} restarts_left={restarts_left} {why}: restarting"),
                 );
             }
             Event::SinkUnread { stream, output } => {
                 log(
                     Level::Warning,
-                    &format!("stream={stream} the reader of {output} is gone; this output ends"),
+                    &format!("stream={stream} {output} has no reader any more and is closed"),
                 );
             }
             Event::SinkFailed { stream, why } => log(Level::Error, &format!("stream={stream} {why}")),

@@ -21,7 +21,7 @@ use orinoco_core::text::count;
 use orinoco_core::{Diagnosis, Exit, WithSubject, codes};
 use orinoco_model::Repository;
 use orinoco_runtime::{
-    Control, Earlier, OutputFile, Progress, Reloaded, RunOptions, SlidingRate, TakenFiles, faults_of,
+    Control, ExistingOutputs, OutputFile, Progress, Reloaded, RunOptions, SlidingRate, TakenFiles, faults_of,
     open_own_file, repository, start, vars,
 };
 use sd_notify::NotifyState;
@@ -30,25 +30,25 @@ use signal_hook::iterator::Signals;
 
 use journal::{Journal, Level};
 
-/// Time between two life signs of the run, where systemd does not want them oftener.
+/// Interval between two watchdog notifications, unless systemd wants them more often.
 const BEAT_EVERY: Duration = Duration::from_secs(1);
-/// How often `systemctl status` gets fresh figures.
+/// Interval between updates of the text in `systemctl status`.
 const STATUS_EVERY: Duration = Duration::from_secs(10);
 
 /// The Orinoco daemon: runs a board file.
 #[derive(Debug, Parser)]
 #[command(version)]
 struct Args {
-    /// Board file
+    /// Board file to run
     #[arg(long, value_name = "FILE", default_value = "/etc/orinoco/board.toml")]
     board: PathBuf,
-    /// Model repository: folders of NAME/model.toml [default: $ORINOCO_MODELS, else models and /var/lib/orinoco/models]
+    /// Model repository: a folder with NAME/model.toml for each model [default: $ORINOCO_MODELS, else models and /var/lib/orinoco/models]
     #[arg(long, value_name = "DIR")]
     models: Option<PathBuf>,
-    /// Folder of shared data that model.toml files refer to [default: $ORINOCO_DATA, else data, /var/lib/orinoco/data and ../shared/data]
+    /// Folder for files that a model.toml names and that are not next to it [default: $ORINOCO_DATA, else data, /var/lib/orinoco/data and ../shared/data]
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
-    /// Write the summary here as JSON at the end
+    /// Write the summary to this file as JSON when the run ends
     #[arg(long, value_name = "FILE.json")]
     summary: Option<PathBuf>,
 }
@@ -90,7 +90,7 @@ fn run(args: &Args) -> Result<Exit, Faults> {
         .map(|path| open_own_file(&board, &place, path, "the run's summary is written to this file"));
     let (file, own) = own.transpose()?.map_or((None, TakenFiles::default()), |(file, own)| (Some(file), own));
     let mut pulse = Pulse::new();
-    (options.earlier, options.own, options.end_unread) = (Earlier::Kept, own, false);
+    (options.earlier, options.own, options.end_unread) = (ExistingOutputs::Kept, own, false);
     options.look_every = pulse.every();
     let running = start(board, options)?;
     journal::log(Level::Info, "running");
@@ -181,7 +181,7 @@ fn listen_to_signals(board: PathBuf, place: Repository, control: Control) -> Res
             }
             control.stop();
             notify(&[NotifyState::Stopping]);
-            journal::log(Level::Info, "stopping: sources end, frames in work are finished");
+            journal::log(Level::Info, "stopping: sources end, frames in progress are completed");
         }
     });
     Ok(())
@@ -247,7 +247,7 @@ fn notify(states: &[NotifyState<'_>]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use orinoco_runtime::Away;
+    use orinoco_runtime::OfflineStream;
 
     #[test]
     fn the_status_says_what_runs_and_what_is_away() {
@@ -255,7 +255,8 @@ mod tests {
         assert_eq!(status_text(&now, 0.0), "1 of 1 stream live, 0.0 fps, 1 frame in, 1 out, up 0:00:00");
         now.elapsed = Duration::from_secs(3 * 3600 + 125);
         (now.frames_in, now.frames_out, now.streams) = (1234, 1230, 3);
-        now.away = vec![Away { stream: "cam1".into(), was_live: true, silence: Duration::from_secs(12) }];
+        now.away =
+            vec![OfflineStream { stream: "cam1".into(), was_live: true, silence: Duration::from_secs(12) }];
         let expected =
             "cam1 offline 12 s; 2 of 3 streams live, 49.8 fps, 1234 frames in, 1230 out, up 3:02:05";
         assert_eq!(status_text(&now, 49.8), expected);

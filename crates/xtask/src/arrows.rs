@@ -1,4 +1,4 @@
-//! Which crate may use which, and that no files of one crate use one another in a cycle. A new arrow between crates is a
+//! Dependencies allowed between crates, and the check that no files of one crate use one another in a cycle. A new arrow between crates is a
 //! decision: it goes here, into docs/ARCHITECTURE.md, and into a commit of its own.
 
 mod cycles;

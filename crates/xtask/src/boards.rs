@@ -34,7 +34,7 @@ pub(crate) enum Action {
     },
     /// Start boards; they run until `down`
     Up(Up),
-    /// What `up` runs in the background
+    /// Hold the boards in the background, started by `up`
     #[command(hide = true)]
     Hold(Up),
     /// List the boards that are up
@@ -54,7 +54,7 @@ pub(crate) enum Action {
         /// 1 for the first board
         board: u8,
         local: PathBuf,
-        /// Where to, as `/tmp/name`
+        /// Path on the board, such as `/tmp/name`
         remote: String,
     },
     /// Plug cameras into a board, in place of those that are there
@@ -78,12 +78,12 @@ pub(crate) enum Action {
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Up {
-    /// How many
+    /// Number of boards
     #[arg(default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=i64::from(BOARDS_MAX)))]
     count: u8,
     #[arg(long, value_enum, default_value_t)]
     flavour: FlavourName,
-    /// How they reach each other; `bridge` needs root
+    /// Network between the boards; `bridge` needs root
     #[arg(long, value_enum, default_value_t)]
     link: LinkName,
     /// Memory of each, in MiB
@@ -139,7 +139,7 @@ impl From<LinkName> for Link {
     }
 }
 
-/// What `up` leaves for the other commands.
+/// Record that `up` leaves for the other commands.
 #[derive(Debug, Serialize, Deserialize)]
 struct Held {
     /// The process that holds the boards.
@@ -183,7 +183,7 @@ fn test() -> Result<()> {
 
 // --- holding boards ----------------------------------------------------------------------------------------------------
 
-/// Where `up` leaves what it holds. Beside what was built, so that two checkouts do not meet.
+/// Path of the record that `up` leaves: next to the build output, so that two checkouts do not collide.
 fn held_file() -> PathBuf {
     target_dir().join("boards.json")
 }

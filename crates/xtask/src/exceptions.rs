@@ -1,4 +1,4 @@
-//! Where `unsafe` may stand: the workspace denies it, and each exception is a file named here.
+//! Files that may contain `unsafe`: the workspace denies it, and each exception is a file named here.
 
 use std::fs;
 use std::path::{Path, PathBuf};

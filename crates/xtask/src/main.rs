@@ -1,4 +1,4 @@
-//! Developer commands: `cargo xtask test`, `demo`, `boards`, `arrows`, `schemas`. The Makefile calls them after `setup.sh`.
+//! Developer commands, such as `cargo xtask test` and `cargo xtask demo`. The Makefile calls them after `setup.sh`.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a developer's command line")]
 
 mod arrows;
@@ -6,8 +6,10 @@ mod boards;
 mod demo;
 mod exceptions;
 mod schemas;
+mod shuttle;
 mod steps;
 mod test;
+mod words;
 mod workspace;
 
 use std::process::ExitCode;
@@ -35,10 +37,17 @@ enum Command {
     /// Emulated aarch64 boards: build, up, down, ssh, put, camera, fault, test
     #[command(subcommand)]
     Boards(boards::Action),
+    /// The pipeline's threads in many orders, by a seed: names of tests run those alone
+    Shuttle {
+        /// Names of tests, or their beginnings: `lane::`
+        tests: Vec<String>,
+    },
     /// Check which crate may use which, that no files use one another in a cycle, and where `unsafe` may stand
     Arrows,
     /// Write the JSON Schemas of the contracts into docs/schemas
     Schemas,
+    /// Check that no retired word is used
+    Words,
 }
 
 fn main() -> ExitCode {
@@ -56,8 +65,10 @@ fn main() -> ExitCode {
                 std::process::exit(boards::exit_code(&error));
             }
         },
+        Command::Shuttle { tests } => shuttle::run(&tests),
         Command::Arrows => arrows::check().and_then(|()| exceptions::check()),
         Command::Schemas => schemas::write(),
+        Command::Words => words::check(),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -9,10 +9,10 @@ use anyhow::{Context, Result, bail};
 
 use crate::workspace::root;
 
-/// What a script exits with where this machine cannot do what it is for (EX_UNAVAILABLE of sysexits.h).
+/// Exit code of a script whose prerequisites are missing on this machine (EX_UNAVAILABLE of sysexits.h).
 pub(crate) const UNAVAILABLE: i32 = 69;
 
-/// How a step ended.
+/// Result of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Passed,

@@ -1,12 +1,14 @@
-//! What CI checks, cheapest first.
+//! Checks of CI, cheapest first.
 
 use anyhow::Result;
 
 use crate::steps::{Outcome, command, has_cargo, skip, step};
-use crate::{arrows, exceptions};
+use crate::{arrows, exceptions, shuttle};
 
 /// Simulated boards of the long tests: some minutes.
 const SEEDS_LONG: &str = "20000";
+/// Orders of threads in the long tests, to those in the others: some minutes, too.
+const SHUTTLE_TIMES_LONG: u32 = 20;
 
 pub(crate) fn test() -> Result<()> {
     let mut outcomes = Vec::new();
@@ -39,6 +41,7 @@ pub(crate) fn test() -> Result<()> {
         false => skip("clippy", "clippy is not installed"),
     });
     outcomes.push(step("tests", command(&["cargo", "test", "--release", "--workspace", "--no-fail-fast"]))?);
+    outcomes.push(shuttle::check(1)?);
     outcomes.push(step("cross-compilation", command(&["cross/build.sh"]))?);
     let on_arm = ["cargo", "test", "--release", "--workspace", "--test", "aarch64", "--", "--ignored"];
     outcomes.push(match outcomes.last() {
@@ -56,7 +59,7 @@ pub(crate) fn test() -> Result<()> {
 pub(crate) fn test_long() -> Result<()> {
     let mut long = command(&["cargo", "test", "--release", "--workspace", "--no-fail-fast"]);
     long.env("ORINOCO_TEST_LONG", "1").env("ORINOCO_SEEDS", SEEDS_LONG);
-    report(&[step("long tests", long)?]);
+    report(&[step("long tests", long)?, shuttle::check(SHUTTLE_TIMES_LONG)?]);
     Ok(())
 }
 

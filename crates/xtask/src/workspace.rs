@@ -1,4 +1,4 @@
-//! Where the workspace lies, and where cargo builds it.
+//! Paths of the workspace and of cargo's build output.
 
 use std::path::PathBuf;
 

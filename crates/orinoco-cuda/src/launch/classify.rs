@@ -7,14 +7,14 @@ use super::{Arguments, Grid, Launch, at, check_span, word};
 use crate::span::Span;
 use crate::{CudaError, Kernel};
 
-/// How the best classes of a picture are found.
+/// Parameters of the kernel that finds the best classes of an image.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Classify {
     /// Number of classes.
     pub classes: usize,
     /// The output's element type.
     pub element: Element,
-    /// What makes probabilities of it.
+    /// Activation that turns the values into probabilities.
     pub activation: Activation,
     /// The class that is never reported.
     pub background: Option<u32>,

@@ -6,7 +6,7 @@ use crate::span::Span;
 use crate::table::TableSpan;
 use crate::{CudaError, Kernel};
 
-/// How boxes lie in a model's output.
+/// Layout of boxes in a model's output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BoxRows {
     /// Rows of `[dx, dy, log w, log h, objectness, classes..]` for the cells of grids of these strides over an input of
@@ -36,10 +36,10 @@ pub const LEVELS_MAX: usize = 4;
 /// The most candidates of one picture: `CANDIDATES_MAX` of `kernels/nms.cu`.
 pub const CANDIDATES_MAX: usize = 8192;
 
-/// How candidates are read out of a model's output.
+/// Parameters of the kernel that decodes candidates from a model's output.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decode {
-    /// Where the boxes are.
+    /// Layout of the boxes.
     pub boxes: BoxRows,
     /// Number of classes.
     pub classes: usize,

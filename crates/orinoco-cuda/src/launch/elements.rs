@@ -18,7 +18,7 @@ pub enum Element {
 }
 
 impl Element {
-    /// What kernels call `element`, if they know it.
+    /// Kernel type of `element`; `None` if the kernels do not support it.
     pub fn of(element: ElementType) -> Option<Self> {
         match element {
             ElementType::F32 => Some(Self::F32),
@@ -79,7 +79,7 @@ pub fn convert(
     target.launch(Kernel::Convert, strided(count), &arguments)
 }
 
-/// What a reduction makes of two elements.
+/// Operation that a reduction applies to two elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Reduction {

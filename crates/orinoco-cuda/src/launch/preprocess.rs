@@ -10,7 +10,7 @@ use crate::{CudaError, Kernel};
 
 /// A model's image input: `value = (sample - mean) * scale`, sample 0 to 255, per channel in `order`.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct PictureTensor {
+pub struct ImageTensor {
     /// Width in pixels.
     pub width: u32,
     /// Height in pixels.
@@ -53,7 +53,7 @@ fn order_number(order: ColorOrder) -> u32 {
     }
 }
 
-impl PictureTensor {
+impl ImageTensor {
     /// Elements of one picture.
     pub fn elements(&self) -> usize {
         self.order.channels() * self.width as usize * self.height as usize
@@ -80,7 +80,7 @@ impl PictureTensor {
 pub fn preprocess(
     target: &(impl Launch + ?Sized),
     table: &TableSpan,
-    tensor: &PictureTensor,
+    tensor: &ImageTensor,
     out: &Span,
 ) -> Result<(), CudaError> {
     // TILE_X and TILE_Y of the kernels.

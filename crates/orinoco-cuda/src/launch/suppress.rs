@@ -5,7 +5,7 @@ use super::{Arguments, Grid, Launch, at, check_span, word};
 use crate::span::Span;
 use crate::{CudaError, Kernel};
 
-/// Which boxes hide which.
+/// Parameters of non-maximum suppression.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Suppress {
     /// Boxes that overlap a better one by more than this are dropped.
@@ -16,7 +16,7 @@ pub struct Suppress {
     pub across_classes: bool,
 }
 
-/// What suppression left, for each picture of a batch.
+/// Boxes left by suppression, for each image of a batch.
 #[derive(Clone, Debug)]
 pub struct KeptLists {
     /// `batch * keep_max` candidates, best first.
@@ -25,7 +25,7 @@ pub struct KeptLists {
     pub totals: Span,
 }
 
-/// How many boxes of a picture there are.
+/// Box counts of one image.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
     /// After suppression.

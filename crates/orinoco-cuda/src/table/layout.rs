@@ -1,4 +1,4 @@
-//! How the table of frames lies in memory, as `kernels/prelude.cuh` reads it, and what may be written into it.
+//! Memory layout of the frame table, as `kernels/prelude.cuh` reads it, and the checks of its entries.
 
 use std::mem::offset_of;
 
@@ -8,7 +8,7 @@ use thiserror::Error;
 use crate::filter::Axis;
 use crate::span::Span;
 
-/// Where the upright frame lies in the model's input: what `orinoco_vision::Mapping` says.
+/// Position of the upright frame in the model's input, from `orinoco_vision::Mapping`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Placement {
     /// The picture's left top corner in the model's input; negative where it is cut.
@@ -19,7 +19,7 @@ pub struct Placement {
     pub scale: (f32, f32),
 }
 
-/// Why a frame cannot be put into the table.
+/// Reason for which a frame cannot be put into the table.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the messages say what the fields are")]
 pub enum TableFault {
@@ -37,7 +37,7 @@ pub enum TableFault {
     FilterTooLarge { width: u32, height: u32, to_width: u32, to_height: u32, words: usize, words_max: usize },
 }
 
-/// What the antialiased resize has to cope with.
+/// Bounds of the frame sizes that the antialiased resize supports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FilterBounds {
     /// The longest side of a frame.
@@ -46,7 +46,7 @@ pub struct FilterBounds {
     pub input: (u32, u32),
 }
 
-/// How a table lies in memory: entries, then the weights of each entry's two axes.
+/// Layout of a table in memory: entries, then the weights of each entry's two axes.
 #[derive(Clone, Debug)]
 pub struct TableLayout {
     batch: usize,

@@ -37,7 +37,7 @@ struct Category {
     name: String,
 }
 
-/// The annotations' file, if `dir` has one.
+/// Returns the path of the annotations, if `dir` has them.
 pub(super) fn instances(dir: &Path) -> Option<PathBuf> {
     let here = dir.join("instances.json");
     if here.is_file() {
@@ -59,7 +59,7 @@ pub(super) fn read(dir: &Path, instances: &Path) -> Result<Dataset, Diagnosis> {
     let next = "give images, annotations and categories as COCO's instances files have them";
     let read: Instances = serde_json::from_slice(&bytes).about(&codes::DATASET, &shown, next)?;
     let fault = |cause: String| Diagnosis::new(&codes::DATASET, &shown, cause, "correct the annotation");
-    // Category ids have gaps; classes count on without, in the order of the list.
+    // Category ids have gaps. Classes are numbered without gaps, in the order of the list.
     let classes: HashMap<i64, usize> =
         read.categories.iter().enumerate().map(|(index, category)| (category.id, index)).collect();
     let mut boxes: HashMap<i64, Vec<LabelledBox>> = HashMap::new();

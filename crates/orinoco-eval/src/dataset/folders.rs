@@ -8,10 +8,10 @@ use orinoco_core::{Diagnosis, WithSubject, codes};
 
 use super::{Dataset, DatasetKind, Item, Labels, TABLES, bad_line, class_names, pictures, unknown};
 
-/// Pixels of a mask: those of the largest photos. The header of a damaged file may say anything.
+/// Maximum number of pixels of a mask: that of the largest photos. The header of a damaged file may have any size.
 const MASK_PIXELS_MAX: u64 = 1 << 28;
 
-/// `<class>/<picture>`, classes in the order of their names.
+/// Reads a dataset of `<class>/<image>`, with classes in the order of their names.
 pub(super) fn read_classes(dir: &Path) -> Result<Dataset, Diagnosis> {
     let entries = std::fs::read_dir(dir).about(&codes::FILE_MISSING, dir.display(), "check the folder")?;
     let mut folders: Vec<PathBuf> =
@@ -28,7 +28,8 @@ pub(super) fn read_classes(dir: &Path) -> Result<Dataset, Diagnosis> {
     Ok(Dataset { kind: DatasetKind::ClassFolders, classes: classes.collect(), items })
 }
 
-/// Rows of `file,label`; the label is a class's name or number. Names count in the order in which they appear.
+/// Reads rows of `file,label`; the label is a class's name or number. Names are numbered in the order in which they
+/// appear.
 pub(super) fn read_table(dir: &Path) -> Result<Dataset, Diagnosis> {
     let file = dir.join("labels.csv");
     let text = TABLES.read_text(&file)?;
@@ -41,7 +42,7 @@ pub(super) fn read_table(dir: &Path) -> Result<Dataset, Diagnosis> {
         let image =
             [dir.join("images").join(name.trim()), dir.join(name.trim())].into_iter().find(|p| p.is_file());
         let Some(image) = image else {
-            // A heading names no file.
+            // The first row may be a heading, which names no file.
             if index == 0 {
                 continue;
             }
@@ -59,7 +60,7 @@ pub(super) fn read_table(dir: &Path) -> Result<Dataset, Diagnosis> {
     Ok(Dataset { kind: DatasetKind::ClassTable, classes, items })
 }
 
-/// `images/<name>.jpg` beside `masks/<name>.png`.
+/// Reads `images/<name>.jpg` with `masks/<name>.png`.
 pub(super) fn read_masks(dir: &Path) -> Result<Dataset, Diagnosis> {
     let mask_of = |image: &Path| {
         dir.join("masks").join(image.file_stem().unwrap_or_default()).with_added_extension("png")
@@ -79,7 +80,7 @@ pub(super) fn read_masks(dir: &Path) -> Result<Dataset, Diagnosis> {
 pub(super) fn read_mask(mask: &Path) -> Result<(Vec<u8>, (u32, u32)), Diagnosis> {
     let next = "save it as a PNG of 8 bits, grey or with a palette, whose values are class ids";
     let file = FileKind { noun: "a PNG file", next, ..TABLES }.open(mask)?;
-    // As stored: a palette's indices are the classes, its colours are for people.
+    // No conversion: the indices of a palette are the classes, its colours are for people.
     let mut decoder = png::Decoder::new(BufReader::new(file));
     decoder.set_transformations(png::Transformations::IDENTITY);
     let mut reader = decoder.read_info().about(&codes::DATASET, mask.display(), next)?;

@@ -1,4 +1,4 @@
-//! YOLO's layout: `images/` and `labels/`, a text file for each picture, a row for each object.
+//! YOLO's layout: `images/` and `labels/`, with a text file for each image and a row for each object.
 
 use std::path::Path;
 
@@ -15,7 +15,7 @@ pub(super) fn read(dir: &Path) -> Result<Dataset, Diagnosis> {
         let size = image::image_dimensions(&image);
         let (width, height) =
             size.about(&codes::SOURCE_OPEN, image.display(), "replace or remove the picture")?;
-        // A picture without a file has no objects.
+        // An image without a file of labels has no objects.
         let text = if file.is_file() { TABLES.read_text(&file)? } else { String::new() };
         let rows = text.lines().enumerate().filter(|(_, row)| !row.trim().is_empty());
         let boxes = rows.map(|(index, row)| {
@@ -28,7 +28,7 @@ pub(super) fn read(dir: &Path) -> Result<Dataset, Diagnosis> {
     Ok(Dataset { kind: DatasetKind::Yolo, classes, items })
 }
 
-/// `class cx cy w h`, or `class x y x y ..` of a polygon, whose box is taken.
+/// Parses `class cx cy w h`, or `class x y x y ..` of a polygon, whose bounding box is used.
 fn read_row(row: &str, width: f64, height: f64) -> Result<LabelledBox, String> {
     let mut words = row.split_whitespace();
     let class = words.next().unwrap_or_default();

@@ -2,45 +2,47 @@ use std::ops::AddAssign;
 
 use super::{IOU_MIN, Video, matching, share};
 
-/// What keeping the pair of the frame before is worth, in overlaps: more than all the overlaps of a frame.
+/// Bonus for a pair that was also matched in the previous frame, in overlaps: more than all the overlaps of a frame.
 const KEPT: f64 = 1000.0;
-/// Followed in more than this share of its frames, an object is mostly tracked.
+/// Share of its frames above which a tracked object is mostly tracked.
 const MOSTLY_TRACKED: f64 = 0.8;
-/// Followed in less than this share of its frames, an object is mostly lost.
+/// Share of its frames below which a tracked object is mostly lost.
 const MOSTLY_LOST: f64 = 0.2;
 
-/// CLEAR MOT (Bernardin and Stiefelhagen, "Evaluating Multiple Object Tracking Performance", EURASIP JIVP 2008), with the
-/// details that TrackEval fixed: a pair is preferred where it was made in the frame before, not where it was made last.
+/// CLEAR MOT (Bernardin and Stiefelhagen, "Evaluating Multiple Object Tracking Performance", EURASIP JIVP 2008), with
+/// TrackEval's details: a pair is preferred if it was matched in the previous frame, not if it was the last match.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Clear {
-    /// Labelled boxes that were found.
+    /// Labelled boxes that were found (true positives).
     pub hits: u64,
-    /// Labelled boxes that were not.
+    /// Labelled boxes that were not found (false negatives).
     pub misses: u64,
-    /// Found boxes where nothing is labelled.
+    /// Found boxes that match no label (false positives).
     pub strays: u64,
-    /// How often an object was found under another id than the last time.
+    /// Identity switches: an object was found under another id than the last time.
     pub switches: u64,
-    /// How often an object was found again after it was not.
+    /// Fragmentations: an object was found again after frames without it.
     pub fragmentations: u64,
-    /// Over the hits, the sum of their overlaps.
+    /// Sum of the IoU of all hits.
     pub overlap_sum: f64,
     /// Objects found in more than 80 % of their frames.
     pub mostly_tracked: u64,
-    /// Objects in between.
+    /// Objects found in 20 to 80 % of their frames.
     pub partly_tracked: u64,
     /// Objects found in less than 20 % of their frames.
     pub mostly_lost: u64,
 }
 
 impl Clear {
-    /// Accuracy: 1 less misses, strays and switches for each labelled box, so it may be negative; `None` without any.
+    /// Returns the accuracy: 1 minus the misses, false positives and identity switches per labelled box, so it may be
+    /// negative; `None` without labelled boxes.
     pub fn mota(&self) -> Option<f64> {
         let good = self.hits as f64 - self.strays as f64 - self.switches as f64;
         share(good, self.hits + self.misses)
     }
 
-    /// Precision: the mean overlap of hits (py-motmetrics gives the mean distance, 1 less this); `None` without any.
+    /// Returns the precision: the mean IoU of hits (py-motmetrics gives the mean distance, 1 minus this); `None`
+    /// without hits.
     pub fn motp(&self) -> Option<f64> {
         share(self.overlap_sum, self.hits)
     }
@@ -60,25 +62,25 @@ impl AddAssign<&Clear> for Clear {
     }
 }
 
-/// What is remembered of a labelled object.
+/// Matches of one labelled object so far.
 #[derive(Clone, Copy, Default)]
-struct Followed {
-    /// Under which id it was found last.
+struct LastMatch {
+    /// Id under which it was last found.
     last: Option<usize>,
-    /// Under which id it was found in the frame before.
+    /// Id under which it was found in the previous frame.
     before: Option<usize>,
-    /// In how many frames it was found.
+    /// Number of frames in which it was found.
     frames: u64,
-    /// How often it began to be found.
+    /// Number of times at which it was found again, the first one included.
     pieces: u64,
 }
 
 pub(super) fn evaluate(video: &Video) -> Clear {
     let mut clear = Clear::default();
-    let mut objects = vec![Followed::default(); video.truth_frames.len()];
+    let mut objects = vec![LastMatch::default(); video.truth_frames.len()];
     for frame in &video.frames {
         let (labelled, found) = (frame.truth.len(), frame.found.len());
-        // TrackEval lets a frame without one side pass: it interrupts nobody.
+        // As in TrackEval, a frame without labelled or without found boxes does not interrupt a track.
         if labelled == 0 || found == 0 {
             clear.strays += found as u64;
             clear.misses += labelled as u64;

@@ -1,4 +1,4 @@
-//! Sequences as MOTChallenge lays them out: `seqinfo.ini`, `img1/000001.jpg` and so on, `gt/gt.txt`.
+//! Sequences in MOTChallenge's layout: `seqinfo.ini`, `img1/000001.jpg` and so on, `gt/gt.txt`.
 
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -9,14 +9,14 @@ use orinoco_core::{Diagnosis, WithSubject, codes};
 use super::{PEDESTRIAN, Report, Row, Rules, Sequence, evaluate};
 use crate::dataset::{TABLES, pictures};
 
-/// Where a sequence is described, where its pictures are and where its labels.
+/// Description, images and labels of a sequence.
 const INFO: &str = "seqinfo.ini";
 const PICTURES: &str = "img1";
 const TRUTH: &str = "gt/gt.txt";
-/// Frames of a second, where nothing says otherwise: most of the challenge's sequences have it.
+/// Default frame rate, in frames per second: that of most sequences of the challenge.
 const FRAME_RATE: f64 = 30.0;
 
-/// One sequence on disk. Its frames are numbered from 1, and every label lies in one of them.
+/// One sequence on disk. Frames are numbered from 1, and every label is in one of them.
 #[derive(Clone, Debug)]
 pub struct Folder {
     dir: PathBuf,
@@ -29,7 +29,8 @@ pub struct Folder {
 }
 
 impl Folder {
-    /// The sequences in `dir`, which is one or holds some, by name. None where it is laid out otherwise.
+    /// Finds the sequences in `dir`, which is one or holds some; sorted by name. The list is empty where `dir` has
+    /// another layout.
     pub fn find(dir: &Path) -> Result<Vec<Self>, Diagnosis> {
         if is_sequence(dir) {
             return Ok(vec![Self::open(dir)?]);
@@ -42,7 +43,8 @@ impl Folder {
         dirs.iter().map(|dir| Self::open(dir)).collect()
     }
 
-    /// Reads the sequence in `dir`. It may lack its pictures, or its labels: each is asked for where it is needed.
+    /// Reads the sequence in `dir`. Its images or its labels may be missing: that is a fault only where they are
+    /// needed.
     pub fn open(dir: &Path) -> Result<Self, Diagnosis> {
         let info = Info::read(&dir.join(INFO))?;
         let folder = dir.join(info.pictures.as_deref().unwrap_or(PICTURES));
@@ -50,7 +52,7 @@ impl Folder {
         let frames = count(dir, &folder, pictures.len(), info.frames)?;
         let file = dir.join(TRUTH);
         let truth = if file.is_file() { Some(read_truth(&file, frames)?) } else { None };
-        // `.` has no name of its own.
+        // `.` has no name, but its full path does.
         let named = dir.canonicalize().unwrap_or_else(|_| dir.to_owned());
         let name = named.file_name().unwrap_or(named.as_os_str()).to_string_lossy().into_owned();
         let rules = Rules::of(info.name.as_deref().unwrap_or(&name));
@@ -58,22 +60,22 @@ impl Folder {
         Ok(Self { dir: dir.to_owned(), name, frame_rate, frames, pictures, truth, rules })
     }
 
-    /// What its folder is called.
+    /// Returns the name of its folder.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Frames of a second.
+    /// Returns the frame rate, in frames per second.
     pub fn frame_rate(&self) -> f64 {
         self.frame_rate
     }
 
-    /// How many frames it has.
+    /// Returns the number of frames.
     pub fn frames(&self) -> u32 {
         self.frames
     }
 
-    /// Its pictures, one for each frame.
+    /// Returns its images, one for each frame; a fault if they are missing.
     pub fn pictures(&self) -> Result<&[PathBuf], Diagnosis> {
         if self.pictures.is_empty() {
             let next = "fetch the sequence with its pictures, or judge results that a tracker wrote";
@@ -83,7 +85,7 @@ impl Folder {
         Ok(&self.pictures)
     }
 
-    /// Whether it is labelled; an error says what is missing.
+    /// Checks that the sequence is labelled.
     pub fn check_labelled(&self) -> Result<(), Diagnosis> {
         let next = "name a sequence with labels; a challenge's test sequences have none, their results can only be saved";
         match self.truth {
@@ -95,7 +97,7 @@ impl Folder {
         }
     }
 
-    /// Reads what a tracker found in it. Every row is of a pedestrian, as in the challenge.
+    /// Reads the results of a tracker for this sequence. All rows are pedestrians, as in the challenge.
     pub fn read_results(&self, file: &Path) -> Result<Sequence, Diagnosis> {
         let fault = |cause: String, next: &str| Diagnosis::new(&codes::DATASET, file.display(), cause, next);
         let read = Sequence::read(file)?;
@@ -103,7 +105,7 @@ impl Folder {
             return Err(fault("it has no rows".to_owned(), "check that the tracker wrote it to its end"));
         }
         check_frames(file, &read, self.frames)?;
-        // TrackEval takes class 0 and those below for pedestrians too.
+        // TrackEval also takes class 0 and those below as pedestrians.
         if let Some(row) = read.rows().iter().find(|row| row.class > PEDESTRIAN) {
             let cause = format!("object {} of frame {} is of class {}", row.id, row.frame, row.class);
             return Err(fault(cause, "leave out all that are no pedestrians: only they are judged"));
@@ -113,7 +115,8 @@ impl Folder {
             .map_err(|again| fault(again.to_string(), "give each object of a frame its own id"))
     }
 
-    /// Judges what was `found` in the frames up to `last` by the challenge's rules; `None` where nothing is labelled.
+    /// Evaluates the tracks `found` in the frames up to `last` by the challenge's rules; `None` where nothing is
+    /// labelled.
     pub fn judge(&self, found: &Sequence, last: u32) -> Option<Report> {
         let truth = self.truth.as_ref()?.until(last);
         let (truth, found) = self.rules.apply(&truth, &found.until(last));
@@ -125,7 +128,7 @@ fn is_sequence(dir: &Path) -> bool {
     dir.join(INFO).is_file() || dir.join(TRUTH).is_file() || dir.join(PICTURES).is_dir()
 }
 
-/// What `seqinfo.ini` says; nothing where there is none.
+/// Content of `seqinfo.ini`; empty where there is none.
 #[derive(Default)]
 struct Info {
     name: Option<String>,
@@ -159,7 +162,7 @@ impl Info {
     }
 }
 
-/// The number in `value`, if there is one.
+/// Parses the number in `value`, if there is one.
 fn number<T: FromStr>(
     file: &Path,
     key: &str,
@@ -176,7 +179,7 @@ fn number<T: FromStr>(
     }
 }
 
-/// The pictures in `dir`, one for each frame from 1 on; none where there is no such folder.
+/// Lists the images in `dir`, one for each frame from 1 on; none where there is no such folder.
 fn numbered(dir: &Path) -> Result<Vec<PathBuf>, Diagnosis> {
     if !dir.is_dir() {
         return Ok(Vec::new());
@@ -203,8 +206,8 @@ fn numbered(dir: &Path) -> Result<Vec<PathBuf>, Diagnosis> {
     Ok(frames.into_iter().map(|(_, path)| path).collect())
 }
 
-/// How many frames the sequence in `dir` has: as many as there are pictures and as `seqinfo.ini` says, where there is
-/// either.
+/// Returns the number of frames of the sequence in `dir`: the number of images and the one in `seqinfo.ini`, which must
+/// agree where both exist.
 fn count(dir: &Path, folder: &Path, pictures: usize, said: Option<u32>) -> Result<u32, Diagnosis> {
     match (u32::try_from(pictures).unwrap_or(u32::MAX), said) {
         (0, Some(said)) => Ok(said),
@@ -236,7 +239,7 @@ fn read_truth(file: &Path, frames: u32) -> Result<Sequence, Diagnosis> {
     Ok(truth)
 }
 
-/// Every row must lie in a frame of the sequence.
+/// Checks that every row is in a frame of the sequence.
 fn check_frames(file: &Path, rows: &Sequence, frames: u32) -> Result<(), Diagnosis> {
     match rows.rows().iter().find(|row| !(1..=frames).contains(&row.frame)) {
         Some(row) => {
@@ -253,7 +256,7 @@ fn check_frames(file: &Path, rows: &Sequence, frames: u32) -> Result<(), Diagnos
 mod tests {
     use super::*;
 
-    /// A sequence of these files, as [`Folder::open`] sees it.
+    /// Compares a sequence of these files with `expected`, as [`Folder::open`] reads it.
     fn check(files: &[(&str, &str)], expected: &str) {
         let dir = tempfile::tempdir().expect("a folder");
         for (name, text) in files {

@@ -3,79 +3,79 @@ use std::ops::AddAssign;
 
 use super::{Video, matching};
 
-/// How many overlaps HOTA is the mean of.
+/// Number of IoU thresholds over which HOTA is a mean.
 pub const ALPHAS: usize = 19;
 
 /// Higher Order Tracking Accuracy (Luiten et al., "HOTA: A Higher Order Metric for Evaluating Multi-Object Tracking",
-/// IJCV 2021). Each figure is a mean over the overlaps 0.05, 0.10, .. 0.95.
+/// IJCV 2021). Each figure is a mean over the IoU thresholds 0.05, 0.10, .. 0.95.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Hota {
-    /// The counts at each overlap.
+    /// Counts at each IoU threshold.
     pub at: [HotaAt; ALPHAS],
 }
 
-/// What [`Hota`] counts where boxes must overlap by [`alpha`].
+/// Counts of [`Hota`] at the IoU threshold [`alpha`].
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct HotaAt {
-    /// Labelled boxes that were found.
+    /// Labelled boxes that were found (true positives).
     pub hits: u64,
-    /// Labelled boxes that were not.
+    /// Labelled boxes that were not found (false negatives).
     pub misses: u64,
-    /// Found boxes where nothing is labelled.
+    /// Found boxes that match no label (false positives).
     pub strays: u64,
-    /// Over the hits, the sum of their overlaps.
+    /// Sum of the IoU of all hits.
     pub overlap_sum: f64,
-    /// Over the hits, the sum of their association's accuracies: frames where both objects are paired, over frames
-    /// where either is.
+    /// Sum of the association accuracies of all hits: frames in which both objects are matched, over frames with either
+    /// of them.
     pub accuracy_sum: f64,
-    /// The same over the frames of the labelled object.
+    /// Sum of the association recalls of all hits: the same over the frames of the labelled object.
     pub recall_sum: f64,
-    /// The same over the frames of the found one.
+    /// Sum of the association precisions of all hits: the same over the frames of the found object.
     pub precision_sum: f64,
 }
 
-/// The overlap at `index`, as `numpy.arange(0.05, 0.99, 0.05)` computes it.
+/// Returns the IoU threshold at `index`, as `numpy.arange(0.05, 0.99, 0.05)` computes it.
 pub fn alpha(index: usize) -> f64 {
     0.05 + index as f64 * 0.05
 }
 
 impl Hota {
-    /// The geometric mean of detection and association accuracy.
+    /// Returns HOTA: the geometric mean of detection and association accuracy.
     pub fn hota(&self) -> f64 {
         self.mean(HotaAt::hota)
     }
 
-    /// Detection accuracy: hits over hits, misses and strays.
+    /// Returns the detection accuracy: hits over hits, misses and false positives.
     pub fn det_a(&self) -> f64 {
         self.mean(HotaAt::det_a)
     }
 
-    /// Association accuracy.
+    /// Returns the association accuracy.
     pub fn ass_a(&self) -> f64 {
         self.mean(HotaAt::ass_a)
     }
 
-    /// Localisation accuracy: the mean overlap of hits; 1 without hits, as TrackEval has it.
+    /// Returns the localisation accuracy: the mean IoU of hits; 1 without hits, as in TrackEval.
     pub fn loc_a(&self) -> f64 {
         self.mean(HotaAt::loc_a)
     }
 
-    /// Detection recall.
+    /// Returns the detection recall.
     pub fn det_re(&self) -> f64 {
         self.mean(|at| ratio(at.hits as f64, at.hits + at.misses))
     }
 
-    /// Detection precision.
+    /// Returns the detection precision.
     pub fn det_pr(&self) -> f64 {
         self.mean(|at| ratio(at.hits as f64, at.hits + at.strays))
     }
 
-    /// Association recall.
+    /// Returns the association recall.
     pub fn ass_re(&self) -> f64 {
         self.mean(|at| ratio(at.recall_sum, at.hits))
     }
 
-    /// Association precision.
+    /// Returns the association precision.
     pub fn ass_pr(&self) -> f64 {
         self.mean(|at| ratio(at.precision_sum, at.hits))
     }
@@ -86,22 +86,22 @@ impl Hota {
 }
 
 impl HotaAt {
-    /// The geometric mean of detection and association accuracy.
+    /// Returns the geometric mean of detection and association accuracy.
     pub fn hota(&self) -> f64 {
         (self.det_a() * self.ass_a()).sqrt()
     }
 
-    /// Detection accuracy.
+    /// Returns the detection accuracy.
     pub fn det_a(&self) -> f64 {
         ratio(self.hits as f64, self.hits + self.misses + self.strays)
     }
 
-    /// Association accuracy.
+    /// Returns the association accuracy.
     pub fn ass_a(&self) -> f64 {
         ratio(self.accuracy_sum, self.hits)
     }
 
-    /// Localisation accuracy; 1 without hits.
+    /// Returns the localisation accuracy; 1 without hits.
     pub fn loc_a(&self) -> f64 {
         if self.hits == 0 { 1.0 } else { self.overlap_sum / self.hits as f64 }
     }
@@ -128,7 +128,7 @@ fn ratio(part: f64, whole: u64) -> f64 {
 pub(super) fn evaluate(video: &Video) -> Hota {
     let alignment = alignment(video);
     let mut hota = Hota::default();
-    // How often each labelled object was paired with each found one, at each overlap.
+    // Number of matches of each labelled object with each found one, at each IoU threshold.
     let mut together: Vec<HashMap<(usize, usize), u64>> = vec![HashMap::new(); ALPHAS];
     for frame in &video.frames {
         let (labelled, found) = (frame.truth.len(), frame.found.len());
@@ -153,7 +153,7 @@ pub(super) fn evaluate(video: &Video) -> Hota {
         }
     }
     for (at, together) in hota.at.iter_mut().zip(&together) {
-        // In one order, so that the sums are the same in every run.
+        // Sorted, so that the sums are the same in every run.
         let mut pairs: Vec<_> = together.iter().collect();
         pairs.sort_unstable();
         for ((truth, found), count) in pairs {
@@ -167,8 +167,8 @@ pub(super) fn evaluate(video: &Video) -> Hota {
     hota
 }
 
-/// How well each labelled object and each found one go together over the whole video, before any is matched: HOTA's
-/// pairs are chosen for the association too, not frame by frame.
+/// Returns the alignment of each labelled object and each found one over the whole video, before any matching: HOTA
+/// chooses matches for association too, not frame by frame.
 fn alignment(video: &Video) -> HashMap<(usize, usize), f64> {
     let mut shared: HashMap<(usize, usize), f64> = HashMap::new();
     for frame in &video.frames {

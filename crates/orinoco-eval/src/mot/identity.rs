@@ -3,30 +3,30 @@ use std::ops::AddAssign;
 
 use super::{IOU_MIN, Video, matching, share};
 
-/// The identity measures (Ristani et al., "Performance Measures and a Data Set for Multi-Target, Multi-Camera Tracking",
-/// 2016): each labelled object is given one found id for the whole video, so that the most boxes agree.
+/// Identity measures (Ristani et al., "Performance Measures and a Data Set for Multi-Target, Multi-Camera Tracking",
+/// 2016): each labelled object is assigned one found id for the whole video, so that most boxes agree.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Identity {
-    /// Boxes that were found under the id of their object.
+    /// Boxes found under the id assigned to their object.
     pub hits: u64,
-    /// Labelled boxes that were not.
+    /// Labelled boxes without a found box of that id.
     pub misses: u64,
-    /// Found boxes of another id or of nothing.
+    /// Found boxes of another id, or without a labelled object.
     pub strays: u64,
 }
 
 impl Identity {
-    /// The harmonic mean of [`Self::idp`] and [`Self::idr`]; `None` without boxes.
+    /// Returns the F1 score: the harmonic mean of [`Self::idp`] and [`Self::idr`]; `None` without boxes.
     pub fn idf1(&self) -> Option<f64> {
         share(2.0 * self.hits as f64, 2 * self.hits + self.misses + self.strays)
     }
 
-    /// Identity precision: the share of found boxes with the right id; `None` without any.
+    /// Returns the precision: the share of found boxes with the correct id; `None` without found boxes.
     pub fn idp(&self) -> Option<f64> {
         share(self.hits as f64, self.hits + self.strays)
     }
 
-    /// Identity recall: the share of labelled boxes found with the right id; `None` without any.
+    /// Returns the recall: the share of labelled boxes found with the correct id; `None` without labelled boxes.
     pub fn idr(&self) -> Option<f64> {
         share(self.hits as f64, self.hits + self.misses)
     }
@@ -41,7 +41,7 @@ impl AddAssign<&Identity> for Identity {
 }
 
 pub(super) fn evaluate(video: &Video) -> Identity {
-    // In how many frames each labelled object lies under each found one.
+    // Number of frames in which each labelled object overlaps each found one.
     let mut together: HashMap<(usize, usize), u64> = HashMap::new();
     for frame in &video.frames {
         for (row, truth) in frame.truth.iter().enumerate() {

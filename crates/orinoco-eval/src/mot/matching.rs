@@ -1,11 +1,11 @@
 use pathfinding::prelude::{Matrix, kuhn_munkres};
 
-/// What 1 weighs in whole numbers. The solver wants a total order, which floats lack; 2^36 keeps eleven digits and
-/// leaves room for a frame of thousands of objects with [`super::clear`]'s bonus of 1000 each.
+/// Weight of 1.0 in whole numbers. The solver needs a total order, which floats do not have; 2^36 keeps eleven digits,
+/// and the sum for a frame of thousands of objects with the bonus of 1000 of [`super::clear`] fits.
 const ONE: f64 = (1u64 << 36) as f64;
 
-/// The pairs (row, column) whose weights sum to the most, each row and column in one pair at most. Weights are not
-/// negative; pairs that weigh nothing are left out.
+/// Returns the matches (row, column) with the largest sum of weights. Each row and column is in at most one match.
+/// Weights must not be negative; pairs of weight 0 are left out.
 pub(super) fn heaviest(
     rows: usize,
     columns: usize,
@@ -15,7 +15,7 @@ pub(super) fn heaviest(
         return Vec::new();
     }
     let whole = |row: usize, column: usize| (weight(row, column) * ONE).round() as i64;
-    // The solver gives every row a column, so rows must be the fewer.
+    // The solver assigns a column to every row, so there must not be more rows than columns.
     let assigned: Vec<(usize, usize)> = if rows <= columns {
         let weights = Matrix::from_fn(rows, columns, |(row, column)| whole(row, column));
         kuhn_munkres(&weights).1.into_iter().enumerate().collect()

@@ -1,39 +1,39 @@
-//! What MOTChallenge leaves out before it judges, as TrackEval's `MotChallenge2DBox` does.
+//! Removes the rows that MOTChallenge does not evaluate, as TrackEval's `MotChallenge2DBox` does.
 
 use std::collections::HashSet;
 
 use super::{IOU_MIN, Row, Sequence, by_frame, matching, overlap};
 
-/// The class that is judged. The others only tell what may be found without being wrong.
+/// Class that is evaluated. Boxes of other classes only mark detections that are not counted as wrong.
 pub const PEDESTRIAN: u32 = 1;
-/// What looks like a pedestrian and is not judged as one: a person on a vehicle, one who does not move, a likeness such
-/// as a mannequin, a reflection.
+/// Classes of objects that look like a pedestrian and are not evaluated as one: a person on a vehicle, a person who
+/// does not move, a likeness such as a mannequin, a reflection.
 const DISTRACTORS: &[u32] = &[2, 7, 8, 12];
-/// In MOT20 vehicles without a motor too.
+/// Distractors of MOT20, which also include vehicles without a motor.
 const DISTRACTORS_MOT20: &[u32] = &[2, 6, 7, 8, 12];
 
-/// Which of the labelled and found boxes count:
+/// Rules for the labelled and found boxes that count:
 ///
-/// - Of what is labelled, rows of [`PEDESTRIAN`] whose confidence is not 0.
-/// - Of what was found, all but the boxes that lie on a distractor: in each frame the found boxes are matched with all
-///   labelled ones, of any class and confidence, and those whose partner is a distractor are left out.
+/// - Labelled boxes count if their class is [`PEDESTRIAN`] and their confidence is not 0.
+/// - Found boxes count unless they lie on a distractor: in each frame the found boxes are matched with all labelled
+///   ones, of any class and confidence, and those that match a distractor are left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rules {
     distractors: &'static [u32],
 }
 
 impl Rules {
-    /// The rules for the sequence called `name`, which begins with its challenge as in `MOT20-01`.
+    /// Returns the rules for the sequence `name`, which begins with its challenge as in `MOT20-01`.
     pub fn of(name: &str) -> Self {
         Self { distractors: if name.starts_with("MOT20") { DISTRACTORS_MOT20 } else { DISTRACTORS } }
     }
 
-    /// Whether a labelled row is judged.
+    /// Whether a labelled row is evaluated.
     pub fn judges(row: &Row) -> bool {
         row.class == PEDESTRIAN && row.confidence != 0.0
     }
 
-    /// What counts of `truth` and of `found`, whose rows are all pedestrians.
+    /// Returns the rows of `truth` and of `found` that count. The result has pedestrians only.
     pub fn apply(self, truth: &Sequence, found: &Sequence) -> (Sequence, Sequence) {
         let mut passed = HashSet::new();
         for (truth, found) in by_frame(truth.rows.iter(), found.rows.iter()).values() {

@@ -1,4 +1,4 @@
-//! MOTChallenge's text: `frame,id,left,top,width,height,confidence,class,visibility`, a row for each object.
+//! MOTChallenge's text format: `frame,id,left,top,width,height,confidence,class,visibility`, a row for each object.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -9,19 +9,19 @@ use orinoco_core::{Diagnosis, WithSubject, codes};
 use super::{PEDESTRIAN, Row, Sequence};
 use crate::dataset::TABLES;
 
-/// The class of rows that name none: MOTChallenge's results are of pedestrians.
+/// Class of rows without one: MOTChallenge's results are of pedestrians.
 const CLASS_UNSAID: u32 = PEDESTRIAN;
-/// The fewest columns of a row: it ends with the confidence.
+/// Minimum number of columns in a row, up to the confidence.
 const COLUMNS_MIN: usize = 7;
 
 impl Sequence {
-    /// Reads `file` (a `gt.txt`, or the results of a tracker).
+    /// Reads `file`: a `gt.txt`, or the results of a tracker.
     pub fn read(file: &Path) -> Result<Self, Diagnosis> {
         let text = TABLES.read_text(file)?;
         Self::parse(&text, &file.display().to_string())
     }
 
-    /// Reads `text`, which faults call `name`. Columns from the eighth on may be missing or -1, as in results.
+    /// Parses `text`, called `name` in faults. Columns from the eighth on may be missing or -1, as in results.
     pub fn parse(text: &str, name: &str) -> Result<Self, Diagnosis> {
         let fault = |line: usize, (cause, next): Fault| {
             Diagnosis::new(&codes::DATASET, format!("{name}:{line}"), cause, next)
@@ -36,18 +36,18 @@ impl Sequence {
         })
     }
 
-    /// The text that [`Self::parse`] reads, rows in the order of their frames and ids.
+    /// Formats the text that [`Self::parse`] reads, with rows in the order of their frames and ids.
     pub fn to_text(&self) -> String {
         self.lines(|row| format!("{},{}", row.class, row.visibility))
     }
 
-    /// The same as MOTChallenge's server takes results: in place of class and visibility, a point in space that nobody
-    /// knows.
+    /// Formats the text for MOTChallenge's server: as [`Self::to_text`], but with -1 for a point in space instead of
+    /// class and visibility.
     pub fn to_results(&self) -> String {
         self.lines(|_| "-1,-1,-1".to_owned())
     }
 
-    /// A line for each row; `rest` gives what follows the confidence.
+    /// Formats a line for each row; `rest` returns the columns after the confidence.
     fn lines(&self, rest: impl Fn(&Row) -> String) -> String {
         let mut rows: Vec<&Row> = self.rows().iter().collect();
         rows.sort_by_key(|row| (row.frame, row.id, row.class));
@@ -60,12 +60,12 @@ impl Sequence {
         text
     }
 
-    /// Writes [`Self::to_text`] into `file`.
+    /// Writes [`Self::to_text`] to `file`.
     pub fn write(&self, file: &Path) -> Result<(), Diagnosis> {
         write(file, &self.to_text())
     }
 
-    /// Writes [`Self::to_results`] into `file`.
+    /// Writes [`Self::to_results`] to `file`.
     pub fn write_results(&self, file: &Path) -> Result<(), Diagnosis> {
         write(file, &self.to_results())
     }
@@ -76,7 +76,7 @@ fn write(file: &Path, text: &str) -> Result<(), Diagnosis> {
     write_whole(file, text.as_bytes(), Existing::Replace).about(&codes::SINK_OPEN, file.display(), next)
 }
 
-/// What is wrong with a row, and what to do about it.
+/// Cause of a fault in a row, and the next step.
 type Fault = (String, &'static str);
 
 fn read_row(line: &str) -> Result<Row, Fault> {
@@ -89,7 +89,7 @@ fn read_row(line: &str) -> Result<Row, Fault> {
         Ok(value) if value.is_finite() => Ok(value),
         _ => Err((format!("{what} `{}` is not a number", columns[column]), "correct that line")),
     };
-    // Some tools write whole numbers as `3.0`.
+    // Some tools write integers as `3.0`.
     let whole = |column: usize, what: &str, most: u64| {
         let value = number(column, what)?;
         if value.fract() != 0.0 || value < 0.0 || value > most as f64 {
@@ -103,7 +103,7 @@ fn read_row(line: &str) -> Result<Row, Fault> {
     if bounds[2] < 0.0 || bounds[3] < 0.0 {
         return Err(("its width or height is negative".to_owned(), "correct that line"));
     }
-    // Whole numbers that a float holds exactly.
+    // Integers that a float represents exactly.
     const ID_MAX: u64 = 1 << 53;
     Ok(Row {
         frame: whole(0, "frame", u32::MAX.into())? as u32,

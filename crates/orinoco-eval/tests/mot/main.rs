@@ -1,9 +1,9 @@
-//! The figures of `orinoco_eval::mot` beside those of TrackEval and py-motmetrics (see vectors.py).
+//! Compares the figures of `orinoco_eval::mot` with those of TrackEval and py-motmetrics (see vectors.py).
 
 use orinoco_eval::mot::{PEDESTRIAN, Report, Row, Rules, Sequence, evaluate};
 use serde::Deserialize;
 
-/// How far figures may be apart: the programs sum in different orders.
+/// Maximum difference of figures: the programs sum in different orders.
 const APART_MAX: f64 = 1e-9;
 
 #[derive(Deserialize)]
@@ -13,7 +13,7 @@ struct Vectors {
     challenges: Vec<Challenge>,
 }
 
-/// Files as they are exchanged, judged by the rules of the challenge `name`.
+/// Files in the exchange format, evaluated by the rules of the challenge `name`.
 #[derive(Deserialize)]
 struct Challenge {
     name: String,
@@ -31,7 +31,7 @@ struct Case {
     found: Vec<Object>,
 }
 
-/// Frame, id, class, bounds.
+/// Object: frame, id, class, bounds.
 #[derive(Deserialize)]
 struct Object(u32, u64, u32, [f64; 4]);
 
@@ -83,7 +83,7 @@ struct Motmetrics {
     idf1: f64,
     idp: f64,
     idr: f64,
-    /// Absent where its definition of CLEAR MOT counts otherwise.
+    /// Absent where py-motmetrics' definition of CLEAR MOT counts otherwise.
     mota: Option<f64>,
     motp: Option<f64>,
 }
@@ -163,7 +163,7 @@ fn check(case: &str, ours: &Report, theirs: &Figures) {
     equal("mostly tracked", clear.mostly_tracked, theirs.clear.mostly_tracked);
     equal("partly tracked", clear.partly_tracked, theirs.clear.partly_tracked);
     equal("mostly lost", clear.mostly_lost, theirs.clear.mostly_lost);
-    // Without labelled boxes TrackEval divides by one; here there is no figure.
+    // Without labelled boxes TrackEval divides by one; here the figure is absent.
     if let Some(mota) = clear.mota() {
         near("mota", mota, theirs.clear.mota);
     }

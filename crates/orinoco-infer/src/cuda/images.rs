@@ -6,7 +6,7 @@ use std::sync::Arc;
 use orinoco_core::{Diagnosis, Resize, WithSubject, codes};
 use orinoco_cuda::launch::{self, Element};
 use orinoco_cuda::{
-    CudaError, Device, FilterBounds, FrameTable, Graph, PictureTensor, Placement, Ran, Span, Stream,
+    CudaError, Device, FilterBounds, FrameTable, Graph, GraphRun, ImageTensor, Placement, Span, Stream,
     TableLayout, TableSpan,
 };
 use orinoco_pipeline::Frame;
@@ -32,7 +32,7 @@ pub(crate) struct DeviceImages {
     table: FrameTable,
     /// The session's input, and what goes in.
     input: Span,
-    tensor: PictureTensor,
+    tensor: ImageTensor,
     mappings: Vec<Mapping>,
     graph: Graph,
     marks: Arc<StageMarks>,
@@ -112,7 +112,7 @@ impl Adapter<[Frame]> for DeviceImages {
             stream.synchronize()?;
             Ok(ran)
         });
-        ran.map(|ran| u32::from(ran == Ran::Directly)).map_err(|why| device_failed(file, &why))
+        ran.map(|ran| u32::from(ran == GraphRun::Directly)).map_err(|why| device_failed(file, &why))
     }
 
     fn mappings(&self) -> &[Mapping] {
@@ -135,8 +135,8 @@ pub(super) fn on_gpu(stream: &ExecutionStream) -> &Stream {
     stream.device().expect("it was made on the GPU")
 }
 
-fn tensor_of(spec: &InputSpec, element: Element) -> PictureTensor {
-    PictureTensor {
+fn tensor_of(spec: &InputSpec, element: Element) -> ImageTensor {
+    ImageTensor {
         width: spec.width,
         height: spec.height,
         order: spec.color,

@@ -8,14 +8,14 @@ use orinoco_pipeline::Frame;
 pub(super) struct Intake {
     device: Device,
     batch: usize,
-    places: Places,
+    places: IntakeSlots,
     /// Bytes that each place has.
     bytes: usize,
     /// What brings frames in a Jetson's video memory to the GPU, which reads them where they are.
     surfaces: Result<Surfaces, CudaError>,
 }
 
-enum Places {
+enum IntakeSlots {
     /// Read where they are: the GPU's memory is the host's.
     Pinned(Vec<PinnedBuffer>),
     /// Copied beside the work.
@@ -25,8 +25,8 @@ enum Places {
 impl Intake {
     pub(super) fn new(device: &Device, batch: usize) -> Self {
         let places = match device.info().memory {
-            MemoryKind::Integrated => Places::Pinned(Vec::new()),
-            MemoryKind::Discrete => Places::Upload(None, Vec::new()),
+            MemoryKind::Integrated => IntakeSlots::Pinned(Vec::new()),
+            MemoryKind::Discrete => IntakeSlots::Upload(None, Vec::new()),
         };
         Self { device: device.clone(), batch, places, bytes: 0, surfaces: Surfaces::open(device) }
     }
@@ -44,11 +44,11 @@ impl Intake {
             return Ok(());
         }
         match &mut self.places {
-            Places::Pinned(buffers) => {
+            IntakeSlots::Pinned(buffers) => {
                 let made = (0..self.batch).map(|_| PinnedBuffer::new(&self.device, bytes));
                 *buffers = made.collect::<Result<_, _>>()?;
             }
-            Places::Upload(upload, uploaded) => {
+            IntakeSlots::Upload(upload, uploaded) => {
                 uploaded.clear();
                 *upload = Some(Upload::new(&self.device, self.batch, bytes)?);
             }
@@ -71,11 +71,11 @@ impl Intake {
         let (view, desc) = (frame.view(), frame.desc.repacked());
         let bytes = desc.bytes_needed();
         let span = match &mut self.places {
-            Places::Pinned(buffers) => {
+            IntakeSlots::Pinned(buffers) => {
                 copy_rows(&view, &mut buffers[item].bytes_mut()[..bytes]);
                 buffers[item].span().part(0, bytes)
             }
-            Places::Upload(upload, uploaded) => {
+            IntakeSlots::Upload(upload, uploaded) => {
                 let upload = upload.as_mut().expect("there is room");
                 let pushed = upload.push(bytes, |target| copy_rows(&view, target), stream)?;
                 let span = pushed.span.clone();
@@ -94,7 +94,7 @@ impl Intake {
 
     /// Says that everything which reads the frames is queued in `stream`.
     pub(super) fn release(&mut self, stream: &Stream) -> Result<(), CudaError> {
-        if let Places::Upload(Some(upload), uploaded) = &mut self.places {
+        if let IntakeSlots::Upload(Some(upload), uploaded) = &mut self.places {
             for pushed in uploaded.drain(..) {
                 upload.release(pushed, stream)?;
             }

@@ -5,12 +5,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use half::f16;
-use orinoco_core::{BoxF, ClassScore, Detection, Diagnosis, ElementType, Findings, TensorDesc};
+use orinoco_core::{BoxF, ClassScore, Detection, Diagnosis, ElementType, InferenceResult, TensorDesc};
 use orinoco_cuda::launch::{
     self, BoxRows, CANDIDATES_MAX, CLASS_BYTES, Candidate, CandidateLists, Classify, Decode, Element,
     KeptLists, Suppress, Totals,
 };
-use orinoco_cuda::{CudaError, Device, DeviceArena, Graph, PinnedBuffer, Ran, Span, Stream, TableSpan};
+use orinoco_cuda::{CudaError, Device, DeviceArena, Graph, GraphRun, PinnedBuffer, Span, Stream, TableSpan};
 use orinoco_model::Model;
 use orinoco_vision::heads::OutputForm;
 use orinoco_vision::{Across, Head, HeadSpec, InputSpec, Mapping, Output};
@@ -27,7 +27,7 @@ use crate::tensor::DeviceTensor;
 /// A model's head on outputs that are on the GPU.
 pub(crate) struct DeviceHead {
     file: PathBuf,
-    how: How,
+    how: ReadoutPath,
     shared: SharedParts,
     graph: Graph,
 }
@@ -40,7 +40,7 @@ pub(super) struct SharedParts {
 }
 
 /// How findings come off the GPU.
-enum How {
+enum ReadoutPath {
     /// By kernels, as boxes.
     Boxes(Boxes),
     /// By kernels, as the best classes.
@@ -59,7 +59,7 @@ impl DeviceHead {
         shared: SharedParts,
         device: &Device,
     ) -> Result<Result<Self, String>, CudaError> {
-        let how = How::new(model, prepared, session, batch, device)?;
+        let how = ReadoutPath::new(model, prepared, session, batch, device)?;
         Ok(how.map(|how| Self { file: model.file.clone(), how, shared, graph: Graph::new() }))
     }
 }
@@ -70,22 +70,22 @@ impl Readout for DeviceHead {
         _: &dyn Session,
         mappings: &[Mapping],
         stream: &ExecutionStream,
-        findings: &mut [Findings],
+        results: &mut [InferenceResult],
     ) -> Result<u32, Diagnosis> {
         let Self { file, how, shared: SharedParts { table, marks }, graph } = self;
         let stream = on_gpu(stream);
-        let mut read = || -> Result<Ran, CudaError> {
+        let mut read = || -> Result<GraphRun, CudaError> {
             let ran = graph.run(stream, 0, |stream| how.record(stream, table))?;
             marks.record(Mark::Read, stream)?;
             stream.synchronize()?;
-            how.read(stream, mappings, findings)?;
+            how.read(stream, mappings, results)?;
             Ok(ran)
         };
-        read().map(|ran| u32::from(ran == Ran::Directly)).map_err(|why| device_failed(file, &why))
+        read().map(|ran| u32::from(ran == GraphRun::Directly)).map_err(|why| device_failed(file, &why))
     }
 }
 
-impl How {
+impl ReadoutPath {
     /// What reads the outputs of `session`, or why they are not those of the model's head.
     fn new(
         model: &Model,
@@ -124,17 +124,17 @@ impl How {
         }
     }
 
-    /// Reads them, once that is done: as many as `findings`.
+    /// Reads them, once that is done: as many as `results`.
     fn read(
         &mut self,
         stream: &Stream,
         mappings: &[Mapping],
-        findings: &mut [Findings],
+        results: &mut [InferenceResult],
     ) -> Result<(), CudaError> {
         match self {
-            Self::Boxes(boxes) => return boxes.read(stream, mappings, findings),
-            Self::Classes(classes) => classes.read(findings),
-            Self::Host(host) => host.read(mappings, findings),
+            Self::Boxes(boxes) => return boxes.read(stream, mappings, results),
+            Self::Classes(classes) => classes.read(results),
+            Self::Host(host) => host.read(mappings, results),
         }
         Ok(())
     }
@@ -212,13 +212,13 @@ impl Boxes {
         &mut self,
         stream: &Stream,
         mappings: &[Mapping],
-        findings: &mut [Findings],
+        results: &mut [InferenceResult],
     ) -> Result<(), CudaError> {
         let each = self.suppress.keep_max * Candidate::BYTES;
         let totals = Totals::read_all(self.totals.bytes());
         let lists = self.kept.bytes().chunks_exact(each);
         let mut is_doubtful = false;
-        for ((found, totals), list) in findings.iter_mut().zip(totals).zip(lists) {
+        for ((found, totals), list) in results.iter_mut().zip(totals).zip(lists) {
             is_doubtful |= totals.found as usize > self.lists.capacity;
             found.clear();
             let kept = Candidate::read_all(list).take(totals.kept as usize);
@@ -228,7 +228,7 @@ impl Boxes {
         if is_doubtful {
             self.host.record(stream)?;
             stream.synchronize()?;
-            self.host.read(mappings, findings);
+            self.host.read(mappings, results);
         }
         Ok(())
     }
@@ -282,10 +282,10 @@ impl Classes {
         launch::classify(stream, self.batch, &self.how, &self.output, self.best.span(), self.counts.span())
     }
 
-    fn read(&self, findings: &mut [Findings]) {
+    fn read(&self, results: &mut [InferenceResult]) {
         let counts = self.counts.bytes().as_chunks::<4>().0;
         let lists = self.best.bytes().chunks_exact(self.how.top.max(1) * CLASS_BYTES);
-        for ((found, count), list) in findings.iter_mut().zip(counts).zip(lists) {
+        for ((found, count), list) in results.iter_mut().zip(counts).zip(lists) {
             found.clear();
             let best = list.as_chunks::<4>().0.as_chunks::<2>().0.iter();
             let best = best.take(u32::from_le_bytes(*count) as usize).map(|[class_id, score]| ClassScore {
@@ -346,7 +346,7 @@ impl CopiedHead {
         self.outputs.iter().try_for_each(|output| stream.copy(&output.tensor.span, output.copy.span()))
     }
 
-    fn read(&mut self, mappings: &[Mapping], findings: &mut [Findings]) {
+    fn read(&mut self, mappings: &[Mapping], results: &mut [InferenceResult]) {
         for output in &mut self.outputs {
             to_f32(output.copy.bytes(), output.tensor.element, &mut output.values);
         }
@@ -354,7 +354,7 @@ impl CopiedHead {
         for (view, output) in views.iter_mut().zip(&self.outputs) {
             *view = Output { shape: &output.tensor.shape, data: &output.values, batch: self.batch };
         }
-        for (item, (found, mapping)) in findings.iter_mut().zip(mappings).enumerate() {
+        for (item, (found, mapping)) in results.iter_mut().zip(mappings).enumerate() {
             found.clear();
             self.head.decode(&views[..self.outputs.len()], item, mapping, found);
         }

@@ -26,11 +26,11 @@ use ort::session::builder::GraphOptimizationLevel;
 
 #[cfg(feature = "cuda")]
 use self::device_session::CudaSession;
-use self::errors::why_not_read;
+use self::errors::read_error;
 use self::graph::GraphDesc;
 use self::library::Runtime;
 pub use self::memory::stray_requests;
-use self::process::Place;
+use self::process::AllocationTarget;
 #[cfg(feature = "cuda")]
 use self::provider::Memory;
 use self::provider::{Provider, Tensors};
@@ -115,7 +115,7 @@ impl Loader {
             Some(device) => device_memory::inside(&device_memory::DevicePlace::kept(device), load),
             None => load(),
         };
-        memory::inside(&Place::System, load).map_err(|why| why_not_read(file, &why))
+        memory::inside(&AllocationTarget::System, load).map_err(|why| read_error(file, &why))
     }
 }
 

@@ -72,7 +72,7 @@ impl TractModel {
         check_operators(file, &onnx, &graphs)?;
         graphs.iter().try_for_each(|graph| check_computed(file, graph))?;
         let folder = file.parent().and_then(Path::to_str);
-        let parsed = onnx.parse(&proto, folder).map_err(|why| why_not_parsed(file, &why))?;
+        let parsed = onnx.parse(&proto, folder).map_err(|why| parse_error(file, &why))?;
         if let Some(name) = parsed.unresolved_inputs.first() {
             return Err(unreadable(file, &format!("nothing in the graph computes `{name}`")));
         }
@@ -260,7 +260,7 @@ impl<'a> Flow<'a> {
     }
 }
 
-fn why_not_parsed(file: &Path, why: &TractError) -> Diagnosis {
+fn parse_error(file: &Path, why: &TractError) -> Diagnosis {
     let text = why.to_string();
     match text.strip_prefix("Building node ") {
         Some(_) => unsupported(file, &story(why)),

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use orinoco_core::{Diagnosis, codes};
 use orinoco_infer::{
-    Chosen, Engine, EngineContext, EngineOrder, ProbeInputs, SessionSpec, TensorMemory, choose,
+    ChosenEngine, Engine, EngineContext, EngineOrder, ProbeInputs, SessionSpec, TensorMemory, choose,
 };
 use orinoco_model::Repository;
 use orinoco_tests::onnx::{Attribute, Graph, element};
@@ -151,7 +151,7 @@ fn choosing_blames_the_file_and_not_the_engines() {
     std::fs::write(file.path(), one_node("Relu", 1, &["n", "2"])).unwrap();
     let mut chosen = choose(file.path()).unwrap();
     assert_eq!((chosen.name, chosen.refused.len()), (names[0].as_str(), 0));
-    let session = |chosen: &mut Chosen| chosen.session(TensorMemory::Host, None).unwrap();
+    let session = |chosen: &mut ChosenEngine| chosen.session(TensorMemory::Host, None).unwrap();
     let (mut proved, mut another) = (session(&mut chosen), session(&mut chosen));
     assert_eq!(proved.output(0).host().shape, [1, 2]);
     proved.run().unwrap();

@@ -34,7 +34,7 @@ pub(super) struct Patch {
 /// Returns the duration that `qtdemux` must be given for the file at `path`; `None` where its own serves, or where the
 /// file is no MP4.
 pub(super) fn longer_duration(path: &Path) -> Option<Patch> {
-    let mut film = Film { boxes_left: BOXES_MAX, ..Film::default() };
+    let mut film = Movie { boxes_left: BOXES_MAX, ..Movie::default() };
     let mut file = File::open(path).ok()?;
     let length = file.metadata().ok()?.len();
     // What was understood before a fault counts: a damaged file is reported when it is read.
@@ -83,7 +83,7 @@ impl Patch {
 
 /// What is read of a film.
 #[derive(Debug, Default)]
-struct Film {
+struct Movie {
     boxes_left: u32,
     /// Units a second of the film's duration, and of its edits'.
     timescale: u32,
@@ -101,7 +101,7 @@ struct Track {
     edits: Vec<(u64, u64)>,
 }
 
-impl Film {
+impl Movie {
     /// Reads the boxes from `at` to `end` (ISO/IEC 14496-12, section 4.2).
     fn read(&mut self, file: &mut File, mut at: u64, end: u64, depth: u32) -> io::Result<()> {
         while at + 8 <= end && self.boxes_left > 0 {

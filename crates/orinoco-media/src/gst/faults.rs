@@ -25,7 +25,7 @@ const DISCOVER: &str = "see what `gst-discoverer-1.0` makes of it";
 
 /// What a pipeline found on its way, which explains an error better than the error does.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Seen {
+pub(super) struct PipelineFacts {
     /// A track of video, whether or not it can be decoded.
     pub(super) video: bool,
     /// A track of another kind.
@@ -46,7 +46,7 @@ pub(super) struct Missing {
     package: &'static str,
 }
 
-impl Seen {
+impl PipelineFacts {
     /// Notes a stream that was found while the pipeline builds itself.
     pub(super) fn note_stream(&mut self, caps: &gst::CapsRef) {
         let Some(structure) = caps.structure(0) else { return };
@@ -118,7 +118,7 @@ pub(super) fn file_end(
     shown: &str,
     wholeness: Wholeness,
     progress: Progress,
-    seen: &Seen,
+    seen: &PipelineFacts,
     error: Option<&glib::Error>,
 ) -> Option<SourceError> {
     let diagnosis = match (wholeness, progress, error) {
@@ -139,7 +139,7 @@ pub(super) fn cut_off(shown: &str, promised: u64, held: u64) -> Diagnosis {
     Diagnosis::new(&codes::SOURCE_TRUNCATED, shown, cause, "copy it again")
 }
 
-fn file_without_frames(shown: &str, seen: &Seen, error: Option<&glib::Error>) -> Diagnosis {
+fn file_without_frames(shown: &str, seen: &PipelineFacts, error: Option<&glib::Error>) -> Diagnosis {
     let fault = |code: &'static Code, cause: &str, next: &str| Diagnosis::new(code, shown, cause, next);
     if let Some(missing) = &seen.missing {
         return missing_decoder(shown, missing);
@@ -189,7 +189,7 @@ pub(super) fn server_end(
     shown: &str,
     protocol: Protocol,
     progress: Progress,
-    seen: &Seen,
+    seen: &PipelineFacts,
     error: Option<&gst::message::Error>,
 ) -> SourceError {
     if let Some(missing) = &seen.missing {

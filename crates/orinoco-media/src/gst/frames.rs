@@ -15,7 +15,7 @@ use super::nvmm::Surface;
 
 /// Makes frames of samples. What follows from the caps alone is worked out once per caps, since they may change in the
 /// middle of a stream but seldom do.
-pub(super) struct FrameMaker {
+pub(super) struct FrameBuilder {
     clock: PtsClock,
     lent: Arc<AtomicUsize>,
     /// Pictures in NVIDIA's memory that were lent and have not come back.
@@ -40,18 +40,18 @@ pub(super) enum Turn {
 }
 
 /// A decoder's buffer, mapped for reading. Dropping it gives the buffer back to the decoder.
-struct Lent {
+struct LentBuffer {
     buffer: gst::MappedBuffer<gst::buffer::Readable>,
     lent: Arc<AtomicUsize>,
 }
 
-impl Lease for Lent {
+impl Lease for LentBuffer {
     fn bytes(&self) -> &[u8] {
         &self.buffer
     }
 }
 
-impl Drop for Lent {
+impl Drop for LentBuffer {
     fn drop(&mut self) {
         self.lent.fetch_sub(1, Ordering::Relaxed);
     }
@@ -84,7 +84,7 @@ impl Drop for LentSurface {
     }
 }
 
-impl FrameMaker {
+impl FrameBuilder {
     pub(super) fn new(clock: PtsClock, lent: Arc<AtomicUsize>) -> Self {
         Self { clock, lent, surfaces: Arc::default(), layout: None }
     }
@@ -130,7 +130,7 @@ impl FrameMaker {
         let buffer =
             buffer.into_mapped_buffer_readable().map_err(|_| "the decoder's picture cannot be mapped")?;
         self.lent.fetch_add(1, Ordering::Relaxed);
-        Ok((desc, Box::new(Lent { buffer, lent: Arc::clone(&self.lent) })))
+        Ok((desc, Box::new(LentBuffer { buffer, lent: Arc::clone(&self.lent) })))
     }
 
     fn lend_surface(

@@ -14,7 +14,7 @@ pub(super) const CAMERA: &str = "nvarguscamerasrc";
 
 /// Every element that is used when it is there, and what for.
 const ELEMENTS: [(&str, &str); 6] = [
-    (CONVERTER, "bringing pictures out of NVIDIA's memory"),
+    (CONVERTER, "copying frames out of NVIDIA's memory"),
     (CAMERA, "CSI cameras"),
     ("nvv4l2decoder", "decoding H.264, H.265, VP9 and AV1"),
     ("nvjpegdec", "decoding JPEG"),

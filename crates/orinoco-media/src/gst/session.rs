@@ -16,11 +16,11 @@ use orinoco_uri::{CsiAddress, HttpAddress, RtspAddress, Transport};
 
 use super::colours::{self, COLORIMETRY, StreamColours};
 use super::edits;
-use super::faults::Seen;
+use super::faults::PipelineFacts;
 use super::frames::Turn;
 use super::hardware::{self, CONVERTER, NVMM};
 use super::presentation::{FrameTimes, PacketTimes, PresentationTimes};
-use super::timing::{DecodeTimes, Held};
+use super::timing::{DecodeTimes, ThreadHold};
 use super::{chain, make};
 use crate::FrameMemory;
 use crate::cpu_time::DecoderCpu;
@@ -57,7 +57,7 @@ const _: () = assert!(SURFACES_DEFAULT > SURFACES_ON_THE_WAY);
 pub(super) struct Watch {
     clock: Arc<dyn Clock>,
     times: Mutex<DecodeTimes>,
-    seen: Mutex<Seen>,
+    seen: Mutex<PipelineFacts>,
     /// The first packet came from the network.
     pub(super) heard: AtomicBool,
     /// The element that makes the pictures.
@@ -118,7 +118,7 @@ impl Watch {
         self.times.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn seen(&self) -> MutexGuard<'_, Seen> {
+    pub(super) fn seen(&self) -> MutexGuard<'_, PipelineFacts> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -138,7 +138,7 @@ pub(super) struct Session {
 }
 
 /// What a look at the pipeline found.
-pub(super) enum Look {
+pub(super) enum PipelineState {
     /// A decoded picture.
     Picture(gst::Sample),
     /// Nothing within the time.
@@ -164,7 +164,7 @@ pub(super) struct Caller<'a> {
 impl Session {
     /// Starts to read a file.
     pub(super) fn file(path: &Path, caller: &Caller<'_>) -> Result<Self, Diagnosis> {
-        let mut session = Self::new(caller, Held::LeftOut, FrameClock::Container)?;
+        let mut session = Self::new(caller, ThreadHold::SkippedSetting, FrameClock::Container)?;
         session.drain_wait = DRAIN_WAIT;
         let source = make("filesrc", "gstreamer1.0-plugins-base", &codes::SOURCE_OPEN, caller.shown)?;
         source.set_property("location", path);
@@ -182,7 +182,7 @@ impl Session {
         answer_max: Duration,
         caller: &Caller<'_>,
     ) -> Result<Self, Diagnosis> {
-        let session = Self::new(caller, Held::Counted, FrameClock::Arrival)?;
+        let session = Self::new(caller, ThreadHold::Counted, FrameClock::Arrival)?;
         let source = make("rtspsrc", "gstreamer1.0-plugins-good", &codes::SOURCE_OPEN, caller.shown)?;
         let answer_max = u64::try_from(answer_max.as_micros()).unwrap_or(u64::MAX);
         source.set_property("location", &address.location);
@@ -209,7 +209,7 @@ impl Session {
         answer_max: Duration,
         caller: &Caller<'_>,
     ) -> Result<Self, Diagnosis> {
-        let mut session = Self::new(caller, Held::LeftOut, FrameClock::Container)?;
+        let mut session = Self::new(caller, ThreadHold::SkippedSetting, FrameClock::Container)?;
         session.drain_wait = DRAIN_WAIT;
         let source = make_http(address, answer_max, caller.shown)?;
         let decode = session.add_decoder(caller.shown)?;
@@ -223,7 +223,7 @@ impl Session {
         answer_max: Duration,
         caller: &Caller<'_>,
     ) -> Result<Self, Diagnosis> {
-        let session = Self::new(caller, Held::Counted, FrameClock::Arrival)?;
+        let session = Self::new(caller, ThreadHold::Counted, FrameClock::Arrival)?;
         let source = make_http(address, answer_max, caller.shown)?;
         source.set_property("is-live", true);
         let parts = make("multipartdemux", "gstreamer1.0-plugins-good", &codes::SOURCE_OPEN, caller.shown)?;
@@ -237,7 +237,7 @@ impl Session {
 
     /// Starts to capture from a CSI camera, by NVIDIA's own element.
     pub(super) fn csi(address: &CsiAddress, caller: &Caller<'_>) -> Result<Self, Diagnosis> {
-        let session = Self::new(caller, Held::LeftOut, FrameClock::Arrival)?;
+        let session = Self::new(caller, ThreadHold::SkippedSetting, FrameClock::Arrival)?;
         if let Some(why) = hardware::refusal(hardware::CAMERA) {
             let cause = format!("no CSI camera can be read here ({}: {why})", hardware::CAMERA);
             let next = "run it on a Jetson with JetPack; USB cameras are v4l2:///dev/video0";
@@ -263,7 +263,7 @@ impl Session {
     }
 
     /// A pipeline with nothing but its end.
-    fn new(caller: &Caller<'_>, held: Held, clocks: FrameClock) -> Result<Self, Diagnosis> {
+    fn new(caller: &Caller<'_>, held: ThreadHold, clocks: FrameClock) -> Result<Self, Diagnosis> {
         let shown = caller.shown;
         let sink = make("appsink", "gstreamer1.0-plugins-base", &codes::SOURCE_OPEN, shown)?;
         let sink = sink.downcast::<app::AppSink>().map_err(|_| {
@@ -305,14 +305,14 @@ impl Session {
     }
 
     /// Adds the way from raw pictures to the sink.
-    fn add_way_in(&self, shown: &str) -> Result<WayIn, Diagnosis> {
+    fn add_way_in(&self, shown: &str) -> Result<SinkBranch, Diagnosis> {
         let convert = make("videoconvert", "gstreamer1.0-plugins-base", &codes::SOURCE_OPEN, shown)?;
         let only = make("capsfilter", "gstreamer1.0-plugins-base", &codes::SOURCE_OPEN, shown)?;
         // It stands behind the conversion because it cannot turn pictures of every format. Upright ones pass through.
         let turn = make("videoflip", "gstreamer1.0-plugins-good", &codes::SOURCE_OPEN, shown)?;
         turn.set_property_from_str("video-direction", "auto");
         self.pipeline.add(&self.sink).expect("a new element is in no other pipeline");
-        Ok(WayIn { convert, only, turn, sink: self.sink.clone() })
+        Ok(SinkBranch { convert, only, turn, sink: self.sink.clone() })
     }
 
     /// Adds what decodes, and connects it to the sink; returns the element that takes the undecoded stream.
@@ -349,7 +349,7 @@ impl Session {
                 watch_frames(element, &watch, &decoder);
                 watch.note_maker(element);
             } else if is_of_class(element, "Codec/Parser") {
-                let_the_stream_tell_its_colours(element, &watch);
+                read_stream_colours(element, &watch);
             }
         });
         Ok(decode)
@@ -362,7 +362,7 @@ impl Session {
     }
 
     /// Looks for a picture, waiting at most `wait`.
-    pub(super) fn look(&mut self, wait: Duration) -> Look {
+    pub(super) fn look(&mut self, wait: Duration) -> PipelineState {
         let mut left = wait;
         loop {
             self.read_bus();
@@ -370,21 +370,21 @@ impl Session {
             let time = gst::ClockTime::from_nseconds(u64::try_from(step.as_nanos()).unwrap_or(u64::MAX));
             if let Some(sample) = self.sink.try_pull_sample(time) {
                 self.quiet = Duration::ZERO;
-                return Look::Picture(sample);
+                return PipelineState::Picture(sample);
             }
             if self.sink.is_eos() {
                 // An error that ends a stream comes before the end, but perhaps after the bus was read above.
                 self.read_bus();
-                return self.failure.take().map_or(Look::End, Look::Failed);
+                return self.failure.take().map_or(PipelineState::End, PipelineState::Failed);
             }
             if self.failure.is_some() {
                 self.quiet += step.max(Duration::from_millis(1));
                 if self.quiet >= self.drain_wait {
-                    return self.failure.take().map_or(Look::End, Look::Failed);
+                    return self.failure.take().map_or(PipelineState::End, PipelineState::Failed);
                 }
             }
             if left <= step {
-                return Look::Nothing;
+                return PipelineState::Nothing;
             }
             left -= step;
         }
@@ -457,14 +457,14 @@ fn formats_for(decoded: &gst::CapsRef) -> gst::Caps {
 
 /// The elements from raw pictures to the sink. Pictures in NVIDIA's memory need none of the first three, which are added
 /// when they are connected.
-struct WayIn {
+struct SinkBranch {
     convert: gst::Element,
     only: gst::Element,
     turn: gst::Element,
     sink: app::AppSink,
 }
 
-impl WayIn {
+impl SinkBranch {
     fn is_taken(&self) -> bool {
         self.sink.static_pad("sink").is_some_and(|pad| pad.is_linked())
     }
@@ -494,7 +494,7 @@ fn link_to(
     pipeline: &gst::Pipeline,
     pad: &gst::Pad,
     features: Option<&gst::CapsFeaturesRef>,
-    entry: &WayIn,
+    entry: &SinkBranch,
     memory: FrameMemory,
     watch: &Arc<Watch>,
 ) {
@@ -678,7 +678,7 @@ fn is_of_class(element: &gst::Element, wanted: &str) -> bool {
 ///
 /// Parsers prefer the container's, and `qtdemux` takes every MP4 for limited range (seen in GStreamer 1.22; many phones
 /// record full range). So they are hidden from the parser, and fill what the stream leaves open behind it.
-fn let_the_stream_tell_its_colours(parser: &gst::Element, watch: &Arc<Watch>) {
+fn read_stream_colours(parser: &gst::Element, watch: &Arc<Watch>) {
     let (Some(sink), Some(src)) = (parser.static_pad("sink"), parser.static_pad("src")) else { return };
     let container = Arc::clone(watch);
     change_caps(&sink, move |caps| {

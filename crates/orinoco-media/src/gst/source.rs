@@ -8,9 +8,9 @@ use orinoco_core::{Clock, Diagnosis, Nanos, Pts, PtsClock, codes};
 use orinoco_pipeline::{Frame, Poll, Source, SourceError};
 use orinoco_uri::{CsiAddress, HttpAddress, Pace, RtspAddress, SourceKind, SourceUri};
 
-use super::faults::{self, Progress, Protocol, Seen};
-use super::frames::FrameMaker;
-use super::session::{Caller, Look, Session};
+use super::faults::{self, PipelineFacts, Progress, Protocol};
+use super::frames::FrameBuilder;
+use super::session::{Caller, PipelineState, Session};
 use crate::FrameMemory;
 use crate::container::{self, Wholeness};
 use crate::local_file::check_file;
@@ -98,7 +98,7 @@ impl Input {
 /// From one opening to the next closing.
 struct Run {
     session: Session,
-    maker: FrameMaker,
+    maker: FrameBuilder,
     timeline: Timeline,
     wholeness: Wholeness,
     pacer: Pacer,
@@ -251,11 +251,13 @@ impl GstSource {
     fn poll(&mut self, wait: Duration) -> Result<Poll, SourceError> {
         let Some(run) = &mut self.run else { return Ok(Poll::Pending) };
         let error = match run.session.look(wait) {
-            Look::Picture(sample) => return self.deliver(&sample),
-            Look::Nothing if !self.input.is_live() && self.frames_lent() > 0 => return Ok(Poll::Waiting),
-            Look::Nothing => return Ok(Poll::Pending),
-            Look::End => None,
-            Look::Failed(message) => Some(message),
+            PipelineState::Picture(sample) => return self.deliver(&sample),
+            PipelineState::Nothing if !self.input.is_live() && self.frames_lent() > 0 => {
+                return Ok(Poll::Waiting);
+            }
+            PipelineState::Nothing => return Ok(Poll::Pending),
+            PipelineState::End => None,
+            PipelineState::Failed(message) => Some(message),
         };
         self.end(error)
     }
@@ -286,7 +288,7 @@ impl GstSource {
     /// The stream is over, well or not: every frame has been delivered.
     fn end(&mut self, message: Option<gst::Message>) -> Result<Poll, SourceError> {
         let run = self.run.as_mut().expect("only an open session ends");
-        let seen: Seen = run.session.watch.seen().clone();
+        let seen: PipelineFacts = run.session.watch.seen().clone();
         let error = message.as_ref().and_then(|message| match message.view() {
             gst::MessageView::Error(error) => Some(error),
             _ => None,
@@ -386,7 +388,7 @@ impl Source for GstSource {
         }
         let wholeness = self.inspect().map_err(SourceError::Permanent)?;
         let session = self.start().map_err(SourceError::Permanent)?;
-        let maker = FrameMaker::new(self.pts_clock(), Arc::clone(&self.lent));
+        let maker = FrameBuilder::new(self.pts_clock(), Arc::clone(&self.lent));
         let timeline = Timeline::default();
         let pacer = Pacer::new(self.input.pace(), Arc::clone(&self.clock));
         self.run = Some(Run {

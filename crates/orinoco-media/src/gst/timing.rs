@@ -11,22 +11,22 @@ const PICTURES_MAX: usize = 64;
 ///
 /// A software decoder hands its pictures on in its own thread, and so stands still while a full queue keeps that thread.
 /// For files, which are read as fast as the models take them, that would be most of the time between entry and exit;
-/// [`Held::LeftOut`] takes it off, together with the wait for the next input.
+/// [`ThreadHold::SkippedSetting`] takes it off, together with the wait for the next input.
 pub(super) struct DecodeTimes {
     ring: [Option<Picture>; PICTURES_MAX],
     next: usize,
-    rule: Held,
+    rule: ThreadHold,
     held: Duration,
     left: Option<(ThreadId, Nanos)>,
 }
 
 /// Whether the time counts during which a decoder's thread is not decoding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Held {
+pub(super) enum ThreadHold {
     /// It does: the delay of live pictures.
     Counted,
     /// It does not: the work on a file's pictures.
-    LeftOut,
+    SkippedSetting,
 }
 
 #[derive(Clone, Copy)]
@@ -40,7 +40,7 @@ struct Picture {
 }
 
 impl DecodeTimes {
-    pub(super) fn new(rule: Held) -> Self {
+    pub(super) fn new(rule: ThreadHold) -> Self {
         Self { ring: [None; PICTURES_MAX], next: 0, rule, held: Duration::ZERO, left: None }
     }
 
@@ -79,7 +79,7 @@ impl DecodeTimes {
     /// different threads, and work on meanwhile.
     fn note_held(&mut self, thread: ThreadId, now: Nanos) {
         if let Some((_, since)) = self.left.take_if(|(left, _)| *left == thread)
-            && self.rule == Held::LeftOut
+            && self.rule == ThreadHold::SkippedSetting
         {
             self.held += now.since(since);
         }
@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     /// Feeds pictures (PTS, in or out, time) and returns the nanoseconds of the first three.
-    fn check(rule: Held, steps: &[(u64, bool, u64)], expected: [Option<u128>; 3]) {
+    fn check(rule: ThreadHold, steps: &[(u64, bool, u64)], expected: [Option<u128>; 3]) {
         let mut times = DecodeTimes::new(rule);
         let thread = std::thread::current().id();
         for &(pts, enters, now) in steps {
@@ -112,20 +112,20 @@ mod tests {
     fn pictures_are_timed_by_their_pts_whatever_their_order() {
         let steps = [(0, true, 10), (2, true, 20), (1, true, 30), (1, true, 35)];
         let leave = [(0, false, 45), (1, false, 50), (2, false, 60), (9, false, 70)];
-        check(Held::Counted, &[steps, leave].concat(), [Some(35), Some(20), Some(40)]);
+        check(ThreadHold::Counted, &[steps, leave].concat(), [Some(35), Some(20), Some(40)]);
     }
 
     #[test]
     fn a_held_thread_is_not_work() {
         let steps =
             [(0, true, 0), (2, true, 10), (0, false, 15), (1, true, 115), (1, false, 120), (2, false, 220)];
-        check(Held::LeftOut, &steps, [Some(15), Some(5), Some(10)]);
-        check(Held::Counted, &steps, [Some(15), Some(5), Some(210)]);
+        check(ThreadHold::SkippedSetting, &steps, [Some(15), Some(5), Some(10)]);
+        check(ThreadHold::Counted, &steps, [Some(15), Some(5), Some(210)]);
     }
 
     #[test]
     fn what_never_leaves_is_forgotten() {
-        let mut times = DecodeTimes::new(Held::Counted);
+        let mut times = DecodeTimes::new(ThreadHold::Counted);
         let thread = std::thread::current().id();
         for pts in 0..1000 {
             times.enter(pts, thread, Nanos(pts));

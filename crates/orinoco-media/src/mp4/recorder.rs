@@ -35,7 +35,7 @@ const ROOM_STEP: Duration = Duration::from_millis(5);
 
 /// What the recording thread is sent.
 #[derive(Debug)]
-pub(super) enum Coded {
+pub(super) enum RecorderMessage {
     /// The decoder's configuration.
     Config(Vec<u8>),
     Picture(Picture),
@@ -44,16 +44,16 @@ pub(super) enum Coded {
 
 /// The way to the recording thread. Clones are closed together.
 #[derive(Clone, Debug)]
-pub(super) struct Entrance {
-    sender: SyncSender<Coded>,
+pub(super) struct RecorderSender {
+    sender: SyncSender<RecorderMessage>,
     fault: Arc<OnceLock<String>>,
     is_closed: Arc<AtomicBool>,
 }
 
-impl Entrance {
+impl RecorderSender {
     /// Waits while the disk is behind, until the entrance is closed; false when `coded` was not sent: then, or when the
     /// file has failed.
-    pub(super) fn send(&self, mut coded: Coded) -> bool {
+    pub(super) fn send(&self, mut coded: RecorderMessage) -> bool {
         loop {
             coded = match self.sender.try_send(coded) {
                 Ok(()) => return true,
@@ -79,7 +79,7 @@ impl Entrance {
 /// A file that is being recorded.
 #[derive(Debug)]
 pub(super) struct Recorder {
-    entrance: Entrance,
+    entrance: RecorderSender,
     /// Closed when the thread has ended.
     ended: Receiver<()>,
 }
@@ -89,7 +89,7 @@ impl Recorder {
     pub(super) fn start(file: File, track: Track) -> io::Result<Self> {
         let (sender, coded) = sync_channel(PICTURES_MAX);
         let (end, ended) = sync_channel(0);
-        let entrance = Entrance { sender, fault: Arc::default(), is_closed: Arc::default() };
+        let entrance = RecorderSender { sender, fault: Arc::default(), is_closed: Arc::default() };
         let fault = Arc::clone(&entrance.fault);
         thread::Builder::new().name("mp4".to_owned()).spawn(move || {
             if let Err(why) = Writer::new(file, track).record(&coded) {
@@ -101,15 +101,15 @@ impl Recorder {
     }
 
     /// An entrance that is closed apart from the others: a recording may have one encoder after another.
-    pub(super) fn entrance(&self) -> Entrance {
-        Entrance { is_closed: Arc::default(), ..self.entrance.clone() }
+    pub(super) fn entrance(&self) -> RecorderSender {
+        RecorderSender { is_closed: Arc::default(), ..self.entrance.clone() }
     }
 
     /// Completes the file, within `wait`. Errors are causes.
     pub(super) fn complete(self, wait: Duration) -> Result<(), String> {
         let deadline = Instant::now() + wait;
         let stuck = || format!("the disk did not take the rest of the file within {} s", wait.as_secs());
-        while let Err(TrySendError::Full(_)) = self.entrance.sender.try_send(Coded::End) {
+        while let Err(TrySendError::Full(_)) = self.entrance.sender.try_send(RecorderMessage::End) {
             if Instant::now() >= deadline {
                 return Err(stuck());
             }
@@ -168,7 +168,7 @@ impl Writer {
     }
 
     /// Records until the end, or until the disk takes no more. Then, too, the file says how long it is.
-    fn record(mut self, coded: &Receiver<Coded>) -> io::Result<()> {
+    fn record(mut self, coded: &Receiver<RecorderMessage>) -> io::Result<()> {
         let taken = self.run(coded).and_then(|()| self.write_pending(None, Instant::now()));
         if self.is_regular && self.written > 0 {
             // All that was written plays without what follows: no reason to call it failed.
@@ -181,7 +181,7 @@ impl Writer {
         taken.and_then(|()| self.sync())
     }
 
-    fn run(&mut self, coded: &Receiver<Coded>) -> io::Result<()> {
+    fn run(&mut self, coded: &Receiver<RecorderMessage>) -> io::Result<()> {
         loop {
             let dues = [
                 self.pending_since.map(|since| since + FRAGMENT_WAIT_MAX),
@@ -193,9 +193,9 @@ impl Writer {
             };
             let now = Instant::now();
             match next {
-                Ok(Coded::Config(config)) => self.configure(config)?,
-                Ok(Coded::Picture(picture)) => self.take(picture, now)?,
-                Ok(Coded::End) | Err(RecvTimeoutError::Disconnected) => return Ok(()),
+                Ok(RecorderMessage::Config(config)) => self.configure(config)?,
+                Ok(RecorderMessage::Picture(picture)) => self.take(picture, now)?,
+                Ok(RecorderMessage::End) | Err(RecvTimeoutError::Disconnected) => return Ok(()),
                 Err(RecvTimeoutError::Timeout) => {}
             }
             if self.pending_since.is_some_and(|since| now >= since + FRAGMENT_WAIT_MAX) {
@@ -298,8 +298,8 @@ mod tests {
         Track { codec: Codec::H264, width: 64, height: 48, aspect: PixelAspect::SQUARE, colour }
     }
 
-    fn picture(ticks: u64, bytes: usize) -> Coded {
-        Coded::Picture(Picture { ticks, is_key: true, bytes: vec![0; bytes] })
+    fn picture(ticks: u64, bytes: usize) -> RecorderMessage {
+        RecorderMessage::Picture(Picture { ticks, is_key: true, bytes: vec![0; bytes] })
     }
 
     #[test]
@@ -333,7 +333,7 @@ mod tests {
         let path = folder.path().join("x.mp4");
         let recorder = Recorder::start(File::create(&path).expect("writable"), track()).expect("it starts");
         let entrance = recorder.entrance();
-        assert!(entrance.send(Coded::Config(vec![1])) && entrance.send(picture(0, 5000)));
+        assert!(entrance.send(RecorderMessage::Config(vec![1])) && entrance.send(picture(0, 5000)));
         thread::sleep(FRAGMENT_WAIT_MAX + Duration::from_millis(400));
         let length = || path.metadata().expect("it is there").len();
         let first = length();
@@ -350,7 +350,7 @@ mod tests {
         let recorder = Recorder::start(file, track()).expect("it starts");
         let entrance = recorder.entrance();
         for config in [[1], [1], [2]] {
-            assert!(entrance.send(Coded::Config(config.to_vec())));
+            assert!(entrance.send(RecorderMessage::Config(config.to_vec())));
         }
         let why = recorder.complete(Duration::from_secs(10)).expect_err("two encoders that differ");
         assert!(why.contains("parameters"), "{why}");

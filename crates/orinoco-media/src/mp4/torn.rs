@@ -15,7 +15,7 @@ const HEAD_BYTES_MAX: u64 = 1 << 16;
 const BOXES_MAX: usize = 1 << 23;
 
 /// A box at the top of the file.
-struct Outer {
+struct TopLevelBox {
     name: [u8; 4],
     end: u64,
 }
@@ -77,7 +77,7 @@ fn whole_end(file: &File, length: u64) -> io::Result<Option<u64>> {
 }
 
 /// The box at `at`; `None` where none begins. Its end may lie behind that of the file.
-fn outer(file: &File, at: u64, length: u64) -> io::Result<Option<Outer>> {
+fn outer(file: &File, at: u64, length: u64) -> io::Result<Option<TopLevelBox>> {
     let mut header = [0; HEADER_BYTES];
     let there =
         usize::try_from(length.saturating_sub(at)).map_or(HEADER_BYTES, |left| left.min(HEADER_BYTES));
@@ -91,5 +91,5 @@ fn outer(file: &File, at: u64, length: u64) -> io::Result<Option<Outer>> {
     };
     let fits = there as u64 >= smallest && size >= smallest;
     let end = at.checked_add(size).filter(|_| fits);
-    Ok(end.map(|end| Outer { name: header[4..8].try_into().expect("four bytes"), end }))
+    Ok(end.map(|end| TopLevelBox { name: header[4..8].try_into().expect("four bytes"), end }))
 }

@@ -399,7 +399,7 @@ struct Map {
     bytes: usize,
 }
 
-// SAFETY: a mapping is plain memory, and who may read it is decided by `Filled`.
+// SAFETY: a mapping is plain memory, and who may read it is decided by `FilledBuffer`.
 unsafe impl Send for Map {}
 // SAFETY: as above; nothing is written through a shared reference.
 unsafe impl Sync for Map {}
@@ -412,7 +412,7 @@ impl Drop for Map {
 }
 
 /// A filled buffer, lent by the ring.
-pub(super) struct Filled {
+pub(super) struct FilledBuffer {
     ring: Arc<Ring>,
     index: usize,
     /// Where in each plane the picture lies; a driver may put other things before it.
@@ -468,7 +468,7 @@ impl Ring {
     }
 
     /// The next filled buffer; `None` when none is.
-    pub(super) fn take(self: &Arc<Self>) -> io::Result<Option<Filled>> {
+    pub(super) fn take(self: &Arc<Self>) -> io::Result<Option<FilledBuffer>> {
         let mut planes: [sys::v4l2_plane; PLANES_MAX] = zeroed();
         let mut buffer = self.device.buffer(0, &mut planes, self.planes);
         // SAFETY: DQBUF takes a v4l2_buffer, whose planes live as long as it does.
@@ -498,7 +498,7 @@ impl Ring {
         let seconds = u64::try_from(buffer.timestamp.tv_sec).unwrap_or(0);
         let micros = u64::try_from(buffer.timestamp.tv_usec).unwrap_or(0);
         let timestamp = Duration::from_secs(seconds) + Duration::from_micros(micros);
-        Ok(Some(Filled {
+        Ok(Some(FilledBuffer {
             ring: Arc::clone(self),
             index,
             used,
@@ -605,7 +605,7 @@ fn export(device: &Device, index: u32) -> Option<OwnedFd> {
     (request.fd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(request.fd) })
 }
 
-impl Filled {
+impl FilledBuffer {
     /// The picture's bytes in `plane`.
     pub(super) fn plane(&self, plane: usize) -> &[u8] {
         let Some(map) = self.ring.buffers[self.index].maps.get(plane) else { return &[] };
@@ -616,7 +616,7 @@ impl Filled {
     }
 }
 
-impl Lease for Filled {
+impl Lease for FilledBuffer {
     fn bytes(&self) -> &[u8] {
         self.plane(0)
     }
@@ -630,7 +630,7 @@ impl Lease for Filled {
     }
 }
 
-impl Drop for Filled {
+impl Drop for FilledBuffer {
     fn drop(&mut self) {
         // After a stop the driver has no such buffer. Where a stop comes in between, or the device has gone, queueing it
         // fails, which is as good: nobody waits for it.

@@ -14,7 +14,7 @@ use rustix::time::{ClockId, clock_gettime};
 use super::cameras::{control_name, size_text};
 use super::formats::{FORMATS, Payload, name, packed_desc, payload, raw_desc, strides};
 use super::kernel::{
-    Device, EACCES, EBUSY, EINVAL, ENODEV, ENOTTY, ERANGE, Filled, FourCc, Geometry, Ring, Sizes,
+    Device, EACCES, EBUSY, EINVAL, ENODEV, ENOTTY, ERANGE, FilledBuffer, FourCc, Geometry, Ring, Sizes,
 };
 use crate::cpu_time::with_cpu_time;
 use crate::jpeg::LiveCheck;
@@ -38,7 +38,7 @@ pub struct V4l2Source {
     /// Frames in memory of our own that may be on their way at once.
     slots: usize,
     session: Option<Session>,
-    tally: Tally,
+    tally: LossCount,
     /// Since when it refuses this user, whenever it is opened.
     refused_since: Option<Nanos>,
 }
@@ -58,7 +58,7 @@ struct Session {
 impl V4l2Source {
     /// The camera at `address`, not yet opened. `shown` is its name in messages.
     pub fn new(address: V4l2Address, shown: String, clock: Arc<dyn Clock>) -> Self {
-        let (slots, tally) = (SLOTS_MAX, Tally::default());
+        let (slots, tally) = (SLOTS_MAX, LossCount::default());
         Self { address, shown, clock, slots, session: None, tally, refused_since: None }
     }
 
@@ -77,10 +77,10 @@ impl V4l2Source {
     }
 
     /// What an error of the kernel means for the source.
-    fn failed(&self, doing: Doing<'_>, error: &io::Error) -> SourceError {
+    fn failed(&self, doing: Operation<'_>, error: &io::Error) -> SourceError {
         match meaning(doing, error) {
-            Meaning::Passing(cause, next) => self.transient(cause, next),
-            Meaning::Lasting(cause, next) => self.permanent(cause, next),
+            ErrorMeaning::Passing(cause, next) => self.transient(cause, next),
+            ErrorMeaning::Lasting(cause, next) => self.permanent(cause, next),
         }
     }
 
@@ -103,7 +103,7 @@ impl V4l2Source {
             _ => None,
         };
         let refused = self.refused_since.map_or(Duration::ZERO, |since| now.since(since));
-        opened.map_err(|error| self.failed(Doing::Opening { refused }, &error))
+        opened.map_err(|error| self.failed(Operation::Opening { refused }, &error))
     }
 
     fn choose_format(&self, offered: &[FourCc]) -> Result<(FourCc, Payload), SourceError> {
@@ -127,16 +127,18 @@ impl V4l2Source {
     }
 
     fn set_format(&self, device: &Device) -> Result<(Payload, Geometry), SourceError> {
-        let offered =
-            device.formats().map_err(|error| self.failed(Doing::Step("asking for its formats"), &error))?;
+        let offered = device
+            .formats()
+            .map_err(|error| self.failed(Operation::Step("asking for its formats"), &error))?;
         let (fourcc, payload) = self.choose_format(&offered)?;
-        let now =
-            device.geometry().map_err(|error| self.failed(Doing::Step("asking for the format"), &error))?;
+        let now = device
+            .geometry()
+            .map_err(|error| self.failed(Operation::Step("asking for the format"), &error))?;
         let width = self.address.width.unwrap_or(now.width);
         let height = self.address.height.unwrap_or(now.height);
         let made = device
             .set_format(fourcc, width, height)
-            .map_err(|error| self.failed(Doing::Step("setting the format"), &error))?;
+            .map_err(|error| self.failed(Operation::Step("setting the format"), &error))?;
         let asked =
             [self.address.width.map(|w| w == made.width), self.address.height.map(|h| h == made.height)];
         if made.fourcc != fourcc || asked.contains(&Some(false)) {
@@ -161,7 +163,7 @@ impl V4l2Source {
         /// Two rates are the same to within a thousandth: 30 and 30000/1001 are.
         const SAME: f64 = 0.002;
         let Some(wanted) = self.address.rate else { return Ok(()) };
-        let made = device.set_rate(wanted).map_err(|error| self.failed(Doing::SettingRate, &error))?;
+        let made = device.set_rate(wanted).map_err(|error| self.failed(Operation::SettingRate, &error))?;
         match made {
             Some(made) if (made.per_second() / wanted.per_second() - 1.0).abs() > SAME => {
                 let rates = device.rates(geometry.fourcc, (geometry.width, geometry.height));
@@ -182,7 +184,7 @@ impl V4l2Source {
             let Some(control) = known.iter().find(|control| control_name(&control.name) == *wanted) else {
                 // It may be one of those that the camera did not come to tell.
                 if let Err(error) = &all {
-                    return Err(self.failed(Doing::Step("asking for its controls"), error));
+                    return Err(self.failed(Operation::Step("asking for its controls"), error));
                 }
                 let names: Vec<String> = known.iter().map(|control| control_name(&control.name)).collect();
                 let cause = format!("the camera has no control {wanted}");
@@ -195,7 +197,7 @@ impl V4l2Source {
             }
             device
                 .set_control(control.id, *value)
-                .map_err(|error| self.failed(Doing::SettingControl(wanted, *value), &error))?;
+                .map_err(|error| self.failed(Operation::SettingControl(wanted, *value), &error))?;
         }
         Ok(())
     }
@@ -220,7 +222,7 @@ impl V4l2Source {
             Payload::Jpeg => (packed_desc(payload.frame_format(), &geometry), 0, Vec::new()),
         };
         let ring = Ring::start(device, self.address.buffers, geometry.planes.len())
-            .map_err(|error| self.failed(Doing::Step("starting it"), &error))?;
+            .map_err(|error| self.failed(Operation::Step("starting it"), &error))?;
         let desc = FrameDesc { clock: PtsClock::Monotonic, ..desc };
         let pool = SlotPool::new(self.slots, slot_bytes);
         Ok(Session { ring, payload, desc, strides, pool, last_sequence: None, jpegs: LiveCheck::default() })
@@ -240,7 +242,7 @@ impl Source for V4l2Source {
         match session.next(wait, &*self.clock) {
             Ok(Some(taken)) => self.tally.count(taken).map_err(|why| self.unusable(payload, &why)),
             Ok(None) => Ok(Poll::Pending),
-            Err(error) => Err(self.failed(Doing::Step("reading it"), &error)),
+            Err(error) => Err(self.failed(Operation::Step("reading it"), &error)),
         }
     }
 
@@ -260,15 +262,15 @@ impl Source for V4l2Source {
 }
 
 /// What became of a buffer that the driver filled.
-struct Taken {
+struct DequeuedBuffer {
     /// Frames that the driver lost just before it.
     missed: u64,
-    made: Result<Frame, Unmade>,
+    made: Result<Frame, FrameFault>,
 }
 
 /// Why there is no frame.
 #[derive(Debug)]
-enum Unmade {
+enum FrameFault {
     /// Its bytes must be copied, and the pipeline holds all the memory for that.
     NoSlot,
     /// Its bytes are no picture; why, in words.
@@ -278,16 +280,16 @@ enum Unmade {
 /// Counts what became no frame. It outlives a session: no loss goes uncounted because the camera was opened anew, and a
 /// slow camera is not taken for a silent one before its bad frames are enough.
 #[derive(Debug, Default)]
-struct Tally {
+struct LossCount {
     /// Frames lost since the last one that was handed on.
     lost: u64,
     /// Frames in a row that were no pictures.
     bad: u32,
 }
 
-impl Tally {
+impl LossCount {
     /// The frame, with what was lost before it; an error with the reason when too many in a row were no pictures.
-    fn count(&mut self, taken: Taken) -> Result<Poll, String> {
+    fn count(&mut self, taken: DequeuedBuffer) -> Result<Poll, String> {
         self.lost += taken.missed;
         let unmade = match taken.made {
             Ok(mut frame) => {
@@ -298,7 +300,7 @@ impl Tally {
             Err(unmade) => unmade,
         };
         self.lost += 1;
-        let Unmade::Bad(why) = unmade else { return Ok(Poll::Pending) };
+        let FrameFault::Bad(why) = unmade else { return Ok(Poll::Pending) };
         self.bad += 1;
         if self.bad < BAD_ROW_MAX {
             return Ok(Poll::Pending);
@@ -310,7 +312,7 @@ impl Tally {
 
 impl Session {
     /// What became of the next buffer that the driver fills; `None` when it fills none while `wait` lasts.
-    fn next(&mut self, wait: Duration, clock: &dyn Clock) -> io::Result<Option<Taken>> {
+    fn next(&mut self, wait: Duration, clock: &dyn Clock) -> io::Result<Option<DequeuedBuffer>> {
         if !self.ring.wait(wait)? {
             return Ok(None);
         }
@@ -334,21 +336,26 @@ impl Session {
                 frame.decode_cpu = Some(cpu);
             }
         }
-        Ok(Some(Taken { missed, made }))
+        Ok(Some(DequeuedBuffer { missed, made }))
     }
 
     /// A frame of what was filled.
-    fn make(&mut self, desc: FrameDesc, filled: Filled, clock: &dyn Clock) -> Result<Frame, Unmade> {
+    fn make(
+        &mut self,
+        desc: FrameDesc,
+        filled: FilledBuffer,
+        clock: &dyn Clock,
+    ) -> Result<Frame, FrameFault> {
         if filled.damaged {
-            return Err(Unmade::Bad("the driver marks them as damaged".to_owned()));
+            return Err(FrameFault::Bad("the driver marks them as damaged".to_owned()));
         }
         let pool = &self.pool;
-        let free = || pool.take(Duration::ZERO).ok_or(Unmade::NoSlot);
+        let free = || pool.try_take().ok_or(FrameFault::NoSlot);
         let needed = desc.bytes_needed();
         let slot = match self.payload {
             Payload::Jpeg => {
                 let mut slot = free()?;
-                slot.bytes = decode(filled.plane(0), &desc, &mut self.jpegs).map_err(Unmade::Bad)?;
+                slot.bytes = decode(filled.plane(0), &desc, &mut self.jpegs).map_err(FrameFault::Bad)?;
                 Slot::Owned(slot)
             }
             Payload::Planes(_) => {
@@ -356,27 +363,27 @@ impl Session {
                 let strides = self.strides.iter().enumerate();
                 let planes: Vec<(&[u8], usize)> =
                     strides.map(|(index, stride)| (filled.plane(index), *stride)).collect();
-                put_together(&planes, &desc, &mut slot.bytes).map_err(Unmade::Bad)?;
+                put_together(&planes, &desc, &mut slot.bytes).map_err(FrameFault::Bad)?;
                 Slot::Owned(slot)
             }
             Payload::Raw(_) if self.ring.leased() + DRIVER_BUFFERS_MIN > self.ring.len() => {
                 let mut slot = free()?;
-                slot.bytes.copy_from_slice(whole(filled.plane(0), needed).map_err(Unmade::Bad)?);
+                slot.bytes.copy_from_slice(whole(filled.plane(0), needed).map_err(FrameFault::Bad)?);
                 Slot::Owned(slot)
             }
             Payload::Raw(_) => {
-                whole(filled.plane(0), needed).map_err(Unmade::Bad)?;
+                whole(filled.plane(0), needed).map_err(FrameFault::Bad)?;
                 Slot::Leased(Box::new(filled))
             }
         };
         let frame = Frame::new(desc, slot, clock.now());
-        frame.ok_or_else(|| Unmade::Bad("they do not fit their format".to_owned()))
+        frame.ok_or_else(|| FrameFault::Bad("they do not fit their format".to_owned()))
     }
 }
 
 /// What the kernel was asked for.
 #[derive(Clone, Copy, Debug)]
-enum Doing<'a> {
+enum Operation<'a> {
     /// To open the device, which has refused this user for so long.
     Opening { refused: Duration },
     /// To set the frame rate.
@@ -389,7 +396,7 @@ enum Doing<'a> {
 
 /// What an error of the kernel means: the cause, and what to do next.
 #[derive(Debug)]
-enum Meaning {
+enum ErrorMeaning {
     /// Trying again may help.
     Passing(String, &'static str),
     /// Trying again will not help.
@@ -397,46 +404,46 @@ enum Meaning {
 }
 
 /// What an error means: of a device, `EACCES` is a matter of users; of a control, one of its mode.
-fn meaning(doing: Doing<'_>, error: &io::Error) -> Meaning {
-    use Meaning::{Lasting, Passing};
+fn meaning(doing: Operation<'_>, error: &io::Error) -> ErrorMeaning {
+    use ErrorMeaning::{Lasting, Passing};
     const OTHER: &str = "choose another device: `orinoco cameras` lists them";
     const LOG: &str = "look at the kernel's log (`dmesg`)";
     match (doing, error.raw_os_error(), error.kind()) {
-        (_, Some(ENODEV), _) | (Doing::Opening { .. }, _, io::ErrorKind::NotFound) => {
+        (_, Some(ENODEV), _) | (Operation::Opening { .. }, _, io::ErrorKind::NotFound) => {
             Passing("the camera is not there".to_owned(), "plug it in; `orinoco cameras` lists what there is")
         }
-        (Doing::Opening { .. }, Some(ENOTTY), _) => Lasting("it is no camera".to_owned(), OTHER),
-        (Doing::Opening { refused }, _, io::ErrorKind::PermissionDenied) => {
+        (Operation::Opening { .. }, Some(ENOTTY), _) => Lasting("it is no camera".to_owned(), OTHER),
+        (Operation::Opening { refused }, _, io::ErrorKind::PermissionDenied) => {
             let (cause, next) = ("it may not be opened by this user", "add the user to the group video");
             match refused < PERMISSION_WAIT_MAX {
                 true => Passing(cause.to_owned(), next),
                 false => Lasting(cause.to_owned(), next),
             }
         }
-        (Doing::Opening { .. } | Doing::Step(_), _, io::ErrorKind::Unsupported) => {
+        (Operation::Opening { .. } | Operation::Step(_), _, io::ErrorKind::Unsupported) => {
             Lasting(error.to_string(), OTHER)
         }
-        (Doing::SettingRate, Some(ENOTTY | EINVAL), _) => {
-            Lasting("its frame rate cannot be set".to_owned(), "leave fps out")
+        (Operation::SettingRate, Some(ENOTTY | EINVAL), _) => {
+            Lasting("its frame rate cannot be set".to_owned(), "remove fps")
         }
-        (Doing::SettingControl(name, value), _, _) => control_meaning(name, value, error),
+        (Operation::SettingControl(name, value), _, _) => control_meaning(name, value, error),
         // Any program may open a camera; that another one uses it shows when a format is set or buffers are asked for.
         (_, Some(EBUSY), _) => Passing("another program uses the camera".to_owned(), "end that program"),
-        (Doing::Opening { .. }, ..) => Passing(format!("opening it failed: {error}"), LOG),
-        (Doing::SettingRate, ..) => Passing(format!("setting the frame rate failed: {error}"), LOG),
-        (Doing::Step(step), ..) => Passing(format!("{step} failed: {error}"), LOG),
+        (Operation::Opening { .. }, ..) => Passing(format!("opening it failed: {error}"), LOG),
+        (Operation::SettingRate, ..) => Passing(format!("setting the frame rate failed: {error}"), LOG),
+        (Operation::Step(step), ..) => Passing(format!("{step} failed: {error}"), LOG),
     }
 }
 
 /// What it means that a control did not take `value`, while the camera is there.
-fn control_meaning(name: &str, value: i32, error: &io::Error) -> Meaning {
+fn control_meaning(name: &str, value: i32, error: &io::Error) -> ErrorMeaning {
     let cause = format!("the control {name} cannot be set to {value} now: {error}");
     let next = "set the automatic mode that governs it off before it, or leave it out";
     match error.raw_os_error() {
-        Some(EACCES | EINVAL | ERANGE) => Meaning::Lasting(cause, next),
+        Some(EACCES | EINVAL | ERANGE) => ErrorMeaning::Lasting(cause, next),
         // A USB camera says EBUSY too while it still carries out the last setting: a motor takes its time.
-        Some(EBUSY) => Meaning::Passing(cause, next),
-        _ => Meaning::Passing(cause, "look at the kernel's log (`dmesg`)"),
+        Some(EBUSY) => ErrorMeaning::Passing(cause, next),
+        _ => ErrorMeaning::Passing(cause, "look at the kernel's log (`dmesg`)"),
     }
 }
 
@@ -566,29 +573,29 @@ mod tests {
         assert_eq!(whole(&[1, 2, 3], 4), Err("it sent 3 bytes, not 4".to_owned()));
     }
 
-    fn taken(missed: u64, why_not: Option<Unmade>) -> Taken {
-        let made = match why_not {
-            Some(why_not) => Err(why_not),
+    fn taken(missed: u64, fault: Option<FrameFault>) -> DequeuedBuffer {
+        let made = match fault {
+            Some(fault) => Err(fault),
             None => Ok(small_frame()),
         };
-        Taken { missed, made }
+        DequeuedBuffer { missed, made }
     }
 
     fn small_frame() -> Frame {
-        let slot = SlotPool::new(1, 1).take(Duration::ZERO).expect("one slot is free");
+        let slot = SlotPool::new(1, 1).try_take().expect("one slot is free");
         let desc = FrameDesc::packed(PixelFormat::Gray8, 1, 1);
         Frame::new(desc, Slot::Owned(slot), Nanos(0)).expect("it fits")
     }
 
-    fn bad() -> Option<Unmade> {
-        Some(Unmade::Bad("they are cut".to_owned()))
+    fn bad() -> Option<FrameFault> {
+        Some(FrameFault::Bad("they are cut".to_owned()))
     }
 
     #[test]
     fn what_became_no_frame_is_counted_at_the_next_one() {
-        let mut tally = Tally::default();
-        for (missed, why_not) in [(2, bad()), (0, Some(Unmade::NoSlot)), (1, bad())] {
-            let poll = tally.count(taken(missed, why_not)).expect("these are few");
+        let mut tally = LossCount::default();
+        for (missed, fault) in [(2, bad()), (0, Some(FrameFault::NoSlot)), (1, bad())] {
+            let poll = tally.count(taken(missed, fault)).expect("these are few");
             assert!(matches!(poll, Poll::Pending), "{poll:?}");
         }
         for lost in [6 + 4, 4] {
@@ -599,14 +606,14 @@ mod tests {
 
     #[test]
     fn a_camera_whose_pictures_are_none_says_why() {
-        let mut tally = Tally::default();
+        let mut tally = LossCount::default();
         for round in 0..2 {
             for _ in 1..BAD_ROW_MAX {
                 let poll = tally.count(taken(0, bad())).expect("these are few");
                 assert!(matches!(poll, Poll::Pending), "{poll:?}");
             }
             // That our own memory is used up says nothing of the camera.
-            tally.count(taken(0, Some(Unmade::NoSlot))).expect("it is no bad frame");
+            tally.count(taken(0, Some(FrameFault::NoSlot))).expect("it is no bad frame");
             let why = tally.count(taken(0, bad())).expect_err("these are enough");
             assert_eq!(why, "they are cut", "round {round}");
         }
@@ -616,10 +623,10 @@ mod tests {
 
     #[test]
     fn an_error_means_what_was_asked_for() {
-        let opening = Doing::Opening { refused: Duration::ZERO };
-        let refused = Doing::Opening { refused: PERMISSION_WAIT_MAX };
-        let gain = Doing::SettingControl("gain", 5);
-        let format = Doing::Step("setting the format");
+        let opening = Operation::Opening { refused: Duration::ZERO };
+        let refused = Operation::Opening { refused: PERMISSION_WAIT_MAX };
+        let gain = Operation::SettingControl("gain", 5);
+        let format = Operation::Step("setting the format");
         for (doing, errno, lasts, words) in [
             (opening, ENODEV, false, "the camera is not there; plug it in"),
             (opening, ENOENT, false, "the camera is not there; plug it in"),
@@ -628,11 +635,11 @@ mod tests {
             (refused, EACCES, true, "it may not be opened by this user; add the user"),
             (opening, EBUSY, false, "another program uses the camera; end that"),
             (opening, EIO, false, "opening it failed: "),
-            (Doing::SettingRate, ENODEV, false, "the camera is not there; "),
-            (Doing::SettingRate, ENOTTY, true, "its frame rate cannot be set; leave fps out"),
-            (Doing::SettingRate, EINVAL, true, "its frame rate cannot be set; leave fps out"),
-            (Doing::SettingRate, EBUSY, false, "another program uses the camera; "),
-            (Doing::SettingRate, EIO, false, "setting the frame rate failed: "),
+            (Operation::SettingRate, ENODEV, false, "the camera is not there; "),
+            (Operation::SettingRate, ENOTTY, true, "its frame rate cannot be set; remove fps"),
+            (Operation::SettingRate, EINVAL, true, "its frame rate cannot be set; remove fps"),
+            (Operation::SettingRate, EBUSY, false, "another program uses the camera; "),
+            (Operation::SettingRate, EIO, false, "setting the frame rate failed: "),
             (gain, ENODEV, false, "the camera is not there; "),
             (gain, EACCES, true, "the control gain cannot be set to 5 now: "),
             (gain, EINVAL, true, "the control gain cannot be set to 5 now: "),
@@ -645,8 +652,8 @@ mod tests {
             (format, ENOTTY, false, "setting the format failed: "),
         ] {
             let (said_lasts, said) = match meaning(doing, &io::Error::from_raw_os_error(errno)) {
-                Meaning::Passing(cause, next) => (false, format!("{cause}; {next}")),
-                Meaning::Lasting(cause, next) => (true, format!("{cause}; {next}")),
+                ErrorMeaning::Passing(cause, next) => (false, format!("{cause}; {next}")),
+                ErrorMeaning::Lasting(cause, next) => (true, format!("{cause}; {next}")),
             };
             assert!(said.starts_with(words), "{doing:?} {errno}: {said}");
             assert_eq!(said_lasts, lasts, "{doing:?} {errno}: {said}");

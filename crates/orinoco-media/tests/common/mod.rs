@@ -233,7 +233,7 @@ pub(crate) fn run(uri: &str, stall: Duration) -> Running {
     let runner = SourceRunner {
         shown: "live".to_owned(),
         source: Box::new(gst_source(uri)),
-        inlet: mux.add(telemetry.clone(), queue).expect("open"),
+        frame_sender: mux.add(telemetry.clone(), queue).expect("open"),
         reconnect: Reconnect { attempts_max: None, stall },
         frames_max: None,
         clock,

@@ -124,7 +124,7 @@ fn a_discrete_board_has_two_budgets() {
     );
 }
 
-/// What `plan` takes when nothing limits it.
+/// Returns the sizes of the plan for `needs` without a limit.
 fn spent(needs: &Needs, kind: Budget) -> Budget {
     plan(needs, kind).expect("no limit is exceeded").spent()
 }
@@ -171,13 +171,13 @@ proptest! {
         };
         let after = plan(&suggestion.change.apply(&needs), budget).expect("the suggested change fits");
         prop_assert_eq!(after.spent(), suggestion.spent);
-        // Nothing less harmful fits, found by trying all.
+        // Tries all changes, to check that no less harmful one fits.
         let least = fitting.iter().map(|change| harm(change)).min().expect("the suggestion is a single change");
         prop_assert_eq!(harm(&suggestion.change), least);
     }
 }
 
-/// Every single change that may be suggested.
+/// Returns every single change that may be suggested.
 fn every_single_change(needs: &Needs) -> Vec<Change> {
     let mut all = Vec::new();
     for stream in needs.streams() {
@@ -196,7 +196,7 @@ fn every_single_change(needs: &Needs) -> Vec<Change> {
     all
 }
 
-/// The order of harm, and within a ring or a batch the share that is lost, in millionths.
+/// Ranks a change by harm: its kind, and within a ring or a batch the share that is lost, in millionths.
 fn harm(change: &Change) -> (u8, u32) {
     let lost = |from: &u32, to: &u32| (from - to) * 1_000_000 / from;
     match change {

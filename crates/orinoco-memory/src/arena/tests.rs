@@ -6,14 +6,14 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// A range of an arena, filled with a byte that only its holder writes.
-struct Held {
+/// Range of an arena, filled with a byte that only its holder writes.
+struct HeldRange {
     ptr: NonNull<u8>,
     layout: Layout,
     fill: u8,
 }
 
-impl Held {
+impl HeldRange {
     fn take(arena: &Arena, layout: Layout, fill: u8) -> Option<Self> {
         let ptr = arena.alloc(layout)?;
         assert!(ptr.addr().get().is_multiple_of(layout.align()), "{ptr:?} for {layout:?}");
@@ -72,7 +72,7 @@ fn the_second_model_of_a_lane_gets_the_same_bytes() {
     let mut first = None;
     for name in ["faces", "yolox"] {
         arena.set_owner(arena.owner(name));
-        let held = Held::take(&arena, layout(3 * page_size(), 64), 7).unwrap();
+        let held = HeldRange::take(&arena, layout(3 * page_size(), 64), 7).unwrap();
         assert_eq!(*first.get_or_insert(held.ptr), held.ptr);
         held.free(&arena);
     }
@@ -84,16 +84,16 @@ fn the_second_model_of_a_lane_gets_the_same_bytes() {
 fn pointers_of_others_are_not_taken_back() {
     let (ours, other) = (arena(1), arena(1));
     let theirs = other.alloc(layout(64, 64)).unwrap();
-    assert_eq!(ours.free(theirs), Err(NotHeld));
-    assert_eq!(ours.free(NonNull::dangling()), Err(NotHeld));
+    assert_eq!(ours.free(theirs), Err(UnknownRange));
+    assert_eq!(ours.free(NonNull::dangling()), Err(UnknownRange));
     assert_eq!((ours.not_held(), other.usage().held), (2, 1));
 }
 
 #[test]
 fn unused_pages_go_back_and_held_ones_stay() {
     let arena = arena(64);
-    let gone = Held::take(&arena, layout(40 * page_size(), 64), 1).unwrap();
-    let kept = Held::take(&arena, layout(100, 64), 2).unwrap();
+    let gone = HeldRange::take(&arena, layout(40 * page_size(), 64), 1).unwrap();
+    let kept = HeldRange::take(&arena, layout(100, 64), 2).unwrap();
     let start = gone.ptr;
     gone.free(&arena);
     assert_eq!(arena.release_unused().unwrap(), 63 * page_size());
@@ -116,7 +116,8 @@ fn threads_allocate_at_once() {
     let work = |seed: u8| {
         let arena = Arc::clone(&arena);
         move || {
-            // A linear congruential generator: the same requests each time, interleaved by chance.
+            // Linear congruential generator: each thread makes the same requests in every run; only their interleaving
+            // differs.
             let mut state = u64::from(seed) + 1;
             let mut next = |bound: usize| {
                 state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -124,24 +125,25 @@ fn threads_allocate_at_once() {
             };
             let mut held = Vec::new();
             for turn in 0..TURNS {
-                // On a busy machine each thread would else be done before the next begins, and the arena never full.
+                // Without this, each thread on a busy machine would finish before the next begins, and the arena would
+                // never be full.
                 if turn % 64 == 0 {
                     thread::yield_now();
                 }
                 if held.len() == HELD_MAX || (next(2) == 0 && !held.is_empty()) {
                     let index = next(held.len());
-                    let one: Held = held.swap_remove(index);
+                    let one: HeldRange = held.swap_remove(index);
                     one.free(&arena);
                 } else {
                     let wanted = layout(next(6000), 1 << next(13));
-                    held.extend(Held::take(&arena, wanted, seed ^ next(256) as u8));
+                    held.extend(HeldRange::take(&arena, wanted, seed ^ next(256) as u8));
                 }
             }
             held.into_iter().for_each(|one| one.free(&arena));
         }
     };
     let threads: Vec<_> = (0..THREADS).map(|seed| thread::spawn(work(seed))).collect();
-    // Pages are given back meanwhile, and nobody may notice.
+    // Unused pages are released meanwhile, which nobody may notice.
     while !threads.iter().all(thread::JoinHandle::is_finished) {
         arena.release_unused().unwrap();
         thread::yield_now();
@@ -160,12 +162,12 @@ proptest! {
         pages in 1_usize..32,
     ) {
         let arena = arena(pages);
-        let mut held: Vec<Held> = Vec::new();
+        let mut held: Vec<HeldRange> = Vec::new();
         let (mut taken, mut refused) = (0, 0);
         for (frees, number, align, fill) in steps {
             if frees && !held.is_empty() {
                 held.swap_remove(number % held.len()).free(&arena);
-            } else if let Some(one) = Held::take(&arena, layout(number, 1 << align), fill) {
+            } else if let Some(one) = HeldRange::take(&arena, layout(number, 1 << align), fill) {
                 taken += 1;
                 held.push(one);
             } else {
@@ -179,11 +181,11 @@ proptest! {
             let (start, end) = (arena.base.addr().get(), arena.base.addr().get() + arena.bytes());
             prop_assert!(ordered.iter().all(|(from, to)| start <= *from && *to <= end));
         }
-        prop_assert!(held.iter().all(Held::intact));
+        prop_assert!(held.iter().all(HeldRange::intact));
         let usage = arena.usage();
         prop_assert_eq!((usage.held, usage.allocations, usage.refused), (held.len(), taken, refused));
         held.into_iter().for_each(|one| one.free(&arena));
-        // When all is free the arena is one range again.
+        // When everything is free, the arena is one range again.
         prop_assert_eq!(arena.alloc(layout(arena.bytes(), 64)), Some(arena.base));
     }
 }

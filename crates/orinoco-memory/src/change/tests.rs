@@ -17,7 +17,7 @@ fn check(running: &Plan, needs: &Needs, building: &[(Domain, u64)], expected: Ex
     expected.assert_eq(&(shown + "\n"));
 }
 
-/// The needs of [`board`] with another `yolox`, whose scratch is larger, and a stream fewer.
+/// Returns the needs of [`board`] with another `yolox`, whose scratch is larger, and one stream less.
 fn swapped() -> Needs {
     let yolox = ModelNeeds { revision: "2".to_owned(), ..model("yolox", 0, 8, per_item(12), 2) };
     let models = vec![yolox, model("faces", 0, 2, fixed(6), 1), model("depth", 1, 50, fixed(40), 1)];
@@ -90,7 +90,7 @@ fn needs_that_do_not_fit_at_all_are_refused_as_such() {
     assert_eq!(Err(refused), plan(&more, Budget::Shared(300 * MIB)));
 }
 
-/// Two boards of the same names, of which some models and streams are the same.
+/// Makes two boards with the same names, in which some models and streams are the same.
 fn any_change() -> impl Strategy<Value = (Needs, Needs)> {
     let both = (any_lists(), any_lists(), any::<u64>());
     both.prop_map(|((lanes, models, streams), (new_lanes, new_models, new_streams), same)| {
@@ -126,7 +126,7 @@ proptest! {
         let building = [(Domain::Pinned, building / 3), (Domain::Device, building)];
         let change = admit_change(&running, &new, &building).unwrap();
         prop_assert_eq!(&change.after, &plan(&new, kind).unwrap());
-        // Every area of either plan is in exactly one list.
+        // Every area of both plans is in exactly one list.
         let total = |areas: &[Area]| areas.iter().map(|area| area.bytes).sum::<u64>();
         prop_assert_eq!(change.kept.len() + change.removed.len(), running.areas.len());
         prop_assert_eq!(change.kept.len() + change.added.len(), change.after.areas.len());
@@ -137,7 +137,7 @@ proptest! {
         let count = all.len();
         all.dedup();
         prop_assert_eq!(all.len(), count, "an area is counted twice");
-        // Of each part of the budget, both plans fit into the peak, and the peak into both plans and the build.
+        // For each part of the budget, each plan fits into the peak, and the peak into both plans and the build.
         let parts = each(change.peak()).into_iter().zip(each(running.spent())).zip(each(change.after.spent()));
         let built = each(kind.sum(building.into_iter()));
         for (((peak, before), after), built) in parts.zip(built) {

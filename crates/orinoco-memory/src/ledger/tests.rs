@@ -4,8 +4,8 @@ use super::*;
 
 const PAGE: usize = 4096;
 
-/// Requests of ONNX Runtime 1.31.1 (x86_64, two intra-op threads, memory pattern off) for one run after warm-up, as a
-/// custom allocator saw them: `+3 64` asks for 64 bytes under the name 3, `-3` frees them.
+/// Allocation requests of ONNX Runtime 1.31.1 (x86_64, two intra-op threads, memory pattern off) for one run after
+/// warm-up, as a custom allocator recorded them: `+3 64` allocates 64 bytes with the name 3, `-3` frees them.
 const TRACES: [(&str, &str); 4] = [
     ("yolox_nano_int8_qdq", include_str!("../../traces/yolox_nano_int8_qdq.txt")),
     ("ultraface_rfb320", include_str!("../../traces/ultraface_rfb320.txt")),
@@ -17,7 +17,7 @@ fn layout(bytes: usize, align: usize) -> Layout {
     Layout::from_size_align(bytes, align).expect("a power of two")
 }
 
-/// Runs a trace once on a ledger; false as soon as a request is refused.
+/// Replays a trace once on a ledger. Returns false at the first refused request.
 fn replay(ledger: &mut Ledger, trace: &str) -> bool {
     let mut places = HashMap::new();
     for line in trace.lines() {
@@ -27,7 +27,7 @@ fn replay(ledger: &mut Ledger, trace: &str) -> bool {
             let Some(offset) = ledger.take(layout(bytes, 64)) else { return false };
             places.insert(name, offset);
         } else {
-            assert!(ledger.give_back(places.remove(name)), "{line}");
+            assert!(ledger.release(places.remove(name)), "{line}");
         }
     }
     assert!(places.is_empty(), "a run frees what it takes");
@@ -46,7 +46,8 @@ fn fragmentation_of_real_runs_is_small_and_the_reach_is_enough() {
         shown +=
             &format!("{name}: {allocations} requests, at most {high_water_bytes}, reach {share:.4} of it\n");
 
-        // The same requests fit an arena of exactly the reach, again and again, and one granule less refuses one.
+        // The same requests fit an arena of exactly this size again and again, and with one granule less one is
+        // refused.
         let mut exact = Ledger::new(reach_bytes, PAGE);
         assert!((0..3).all(|_| replay(&mut exact, trace)), "{name}");
         assert_eq!(exact.total().reach_bytes, reach_bytes);
@@ -88,13 +89,13 @@ fn owners_have_accounts_of_their_own() {
     assert_eq!(ledger.set_owner(faces), Owner::NOBODY);
     let second = ledger.take(layout(100, 64));
     assert_eq!(ledger.set_owner(yolox), faces);
-    // Freed on another's watch, it still comes off the account it was taken on.
-    assert!(ledger.give_back(second));
+    // Freed while another owner is current, the range is still taken off the account that allocated it.
+    assert!(ledger.release(second));
     assert_eq!(ledger.take(layout(5 * PAGE, 64)), None);
     assert_eq!(ledger.take(layout(64, 2 * PAGE)), None);
-    assert!(!ledger.give_back(second), "it is free already");
-    assert!(!ledger.give_back(first.map(|offset| offset + 1)), "that is the middle of a range");
-    assert!(!ledger.give_back(None), "that is before the arena");
+    assert!(!ledger.release(second), "it is free already");
+    assert!(!ledger.release(first.map(|offset| offset + 1)), "that is the middle of a range");
+    assert!(!ledger.release(None), "that is before the arena");
     let mut shown = format!("not held: {}\n", ledger.not_held());
     for (name, usage) in
         ledger.owners().iter().map(|(name, usage)| (name.as_str(), *usage)).chain([("all", ledger.total())])
@@ -125,12 +126,12 @@ fn units_that_nobody_holds_are_found() {
     let places: Vec<_> = [PAGE, 2 * PAGE, 64, PAGE].map(|bytes| ledger.take(layout(bytes, PAGE))).to_vec();
     assert_eq!(places, [0, PAGE, 3 * PAGE, 4 * PAGE].map(Some));
     assert_eq!(free(&ledger), "5..10");
-    assert!(ledger.give_back(places[1]));
+    assert!(ledger.release(places[1]));
     assert_eq!(free(&ledger), "1..3 5..10");
-    assert!(ledger.give_back(places[0]));
-    assert!(ledger.give_back(places[3]));
+    assert!(ledger.release(places[0]));
+    assert!(ledger.release(places[3]));
     assert_eq!(free(&ledger), "0..3 4..10");
-    assert!(ledger.give_back(places[2]));
+    assert!(ledger.release(places[2]));
     assert_eq!(free(&ledger), "0..10");
     assert_eq!(ledger.take(layout(10 * PAGE, 64)), Some(0));
     assert_eq!(free(&ledger), "");

@@ -7,23 +7,23 @@ use std::str::FromStr;
 
 use ini::Ini;
 use orinoco_core::{ColorOrder, Diagnosis, Layout, Resize, WithSubject, codes};
-use orinoco_vision::heads::Finds;
+use orinoco_vision::heads::HeadResultKind;
 use orinoco_vision::{Align, Fit, Rounding};
 use saphyr::{LoadableYamlNode, Yaml};
 
-use super::settings::{Import, LeftOut, Said, read_labels};
+use super::settings::{Import, ImportedSettings, SkippedSetting, read_labels};
 
-/// `DEFAULT_PRE_CLUSTER_THRESHOLD` of gstnvinfer_property_parser.h.
+/// Default score threshold: `DEFAULT_PRE_CLUSTER_THRESHOLD` of gstnvinfer_property_parser.h.
 const SCORE_USUAL: f32 = 0.2;
-/// `DEFAULT_NMS_IOU_THRESHOLD` of the same.
+/// Default IoU threshold: `DEFAULT_NMS_IOU_THRESHOLD` of the same file.
 const IOU_USUAL: f32 = 0.3;
-/// How deep YAML may nest: nvinfer's has two levels.
+/// Maximum nesting of YAML; nvinfer's files have two levels.
 const DEPTH_MAX: usize = 8;
 
 const PROPERTY: &str = "property";
 const CLASSES: &str = "class-attrs-all";
 
-/// A setting as written.
+/// Setting as written in the file.
 #[derive(Debug, PartialEq)]
 pub(super) struct Entry {
     group: String,
@@ -31,7 +31,7 @@ pub(super) struct Entry {
     value: String,
 }
 
-/// The settings of a key file.
+/// Reads the settings of a key file.
 pub(super) fn from_keyfile(path: &Path, text: &str) -> Result<Vec<Entry>, Diagnosis> {
     let next = "correct that line, or name an nvinfer file (.txt, .yml) or Triton's config.pbtxt";
     let file = Ini::load_from_str_noescape(text).about(&codes::IMPORT, path.display(), next)?;
@@ -45,11 +45,11 @@ pub(super) fn from_keyfile(path: &Path, text: &str) -> Result<Vec<Entry>, Diagno
     Ok(entries.collect())
 }
 
-/// The settings of a YAML file: a mapping of groups to mappings of keys to scalars.
+/// Reads the settings of a YAML file: a mapping of groups to mappings of keys to scalars.
 pub(super) fn from_yaml(path: &Path, text: &str) -> Result<Vec<Entry>, Diagnosis> {
     let next = "correct that line, or name an nvinfer file (.txt, .yml) or Triton's config.pbtxt";
     let faulty = |cause: String| Diagnosis::new(&codes::IMPORT, path.display(), cause, next);
-    // The reader calls itself for every level.
+    // The YAML parser recurses for every level.
     let opened = text.chars().filter(|c| "[{".contains(*c)).count();
     if opened > DEPTH_MAX {
         return Err(faulty("it nests lists or mappings, which nvinfer's files do not".to_owned()));
@@ -79,12 +79,12 @@ fn scalar(node: &Yaml<'_>) -> Option<String> {
         .or_else(|| node.is_null().then(String::new))
 }
 
-/// The model that the settings describe.
+/// Makes the import from the settings.
 pub(super) fn read(path: &Path, entries: &[Entry], onnx: Option<&Path>) -> Result<Import, Diagnosis> {
     let mut keys = Keys { path, entries, taken: vec![false; entries.len()] };
     keys.check_groups()?;
     let onnx = find_onnx(&mut keys, onnx)?;
-    let mut said = Said::default();
+    let mut said = ImportedSettings::default();
     let mut left_out = Vec::new();
     read_input(&mut keys, &mut said, &mut left_out)?;
     read_output(&mut keys, &mut said, &mut left_out)?;
@@ -109,7 +109,11 @@ fn find_onnx(keys: &mut Keys<'_>, given: Option<&Path>) -> Result<PathBuf, Diagn
     })
 }
 
-fn read_input(keys: &mut Keys<'_>, said: &mut Said, left_out: &mut Vec<LeftOut>) -> Result<(), Diagnosis> {
+fn read_input(
+    keys: &mut Keys<'_>,
+    said: &mut ImportedSettings,
+    left_out: &mut Vec<SkippedSetting>,
+) -> Result<(), Diagnosis> {
     said.layout = keys.choice("network-input-order", &[Layout::Nchw, Layout::Nhwc])?;
     if let Some(sizes) = keys.list::<u32>("infer-dims")? {
         let sizes: [u32; 3] = keys.exactly("infer-dims", sizes)?;
@@ -131,39 +135,43 @@ fn read_input(keys: &mut Keys<'_>, said: &mut Said, left_out: &mut Vec<LeftOut>)
     let centred = keys.choice("symmetric-padding", &[false, true])?.unwrap_or(false);
     let fit = if keeps { Fit::Letterbox } else { Fit::Stretch };
     said.fit = Some((fit, if centred { Align::Center } else { Align::TopLeft }));
-    // nvinfer cuts the exact side, whatever the model's trainer does.
+    // nvinfer truncates the exact side of a letterboxed image, whatever the trainer of the model did.
     said.rounding = Some(Rounding::Exact);
     // nvinfer pads with zero bytes.
     said.fill = Some(0);
     said.resize = Some(Resize::Bilinear);
     let filter = keys.text(PROPERTY, "scaling-filter").filter(|filter| filter != "1");
-    left_out.extend(filter.map(|filter| LeftOut {
+    left_out.extend(filter.map(|filter| SkippedSetting {
         key: format!("scaling-filter = {filter}"),
         why: "pictures are scaled bilinearly".to_owned(),
     }));
     Ok(())
 }
 
-fn read_output(keys: &mut Keys<'_>, said: &mut Said, left_out: &mut Vec<LeftOut>) -> Result<(), Diagnosis> {
+fn read_output(
+    keys: &mut Keys<'_>,
+    said: &mut ImportedSettings,
+    left_out: &mut Vec<SkippedSetting>,
+) -> Result<(), Diagnosis> {
     let kind: u32 = keys.number("network-type")?.unwrap_or(0);
     said.finds = match kind {
-        0 => Some(Finds::Boxes),
-        1 => Some(Finds::Classes),
-        2 => Some(Finds::ClassMap),
-        3 => Some(Finds::Instances),
+        0 => Some(HeadResultKind::Boxes),
+        1 => Some(HeadResultKind::Classes),
+        2 => Some(HeadResultKind::ClassMap),
+        3 => Some(HeadResultKind::Instances),
         _ => None,
     };
     let classifier = keys.choice("is-classifier", &[false, true])?.unwrap_or(false);
     if classifier {
-        said.finds = Some(Finds::Classes);
+        said.finds = Some(HeadResultKind::Classes);
     }
     said.classes = keys.number("num-detected-classes")?;
     if let Some(text) = keys.text(PROPERTY, "labelfile-path") {
         said.labels = Some(read_labels(&keys.file(&text))?);
     }
     match said.finds {
-        Some(Finds::Boxes | Finds::Instances) => read_boxes(keys, said, left_out),
-        Some(Finds::Classes) => {
+        Some(HeadResultKind::Boxes | HeadResultKind::Instances) => read_boxes(keys, said, left_out),
+        Some(HeadResultKind::Classes) => {
             said.score_threshold = keys.number("classifier-threshold")?;
             Ok(())
         }
@@ -171,8 +179,12 @@ fn read_output(keys: &mut Keys<'_>, said: &mut Said, left_out: &mut Vec<LeftOut>
     }
 }
 
-fn read_boxes(keys: &mut Keys<'_>, said: &mut Said, left_out: &mut Vec<LeftOut>) -> Result<(), Diagnosis> {
-    // The older name of the same key.
+fn read_boxes(
+    keys: &mut Keys<'_>,
+    said: &mut ImportedSettings,
+    left_out: &mut Vec<SkippedSetting>,
+) -> Result<(), Diagnosis> {
+    // `threshold` is the older name of this key.
     let old = keys.number_of(CLASSES, "threshold")?;
     let score = keys.number_of(CLASSES, "pre-cluster-threshold")?.or(old);
     said.score_threshold = Some(score.unwrap_or(SCORE_USUAL));
@@ -180,10 +192,10 @@ fn read_boxes(keys: &mut Keys<'_>, said: &mut Said, left_out: &mut Vec<LeftOut>)
     let top: i64 = keys.number_of(CLASSES, "topk")?.unwrap_or(-1);
     said.detections_max = usize::try_from(top).ok().filter(|top| *top > 0);
     let cluster: u32 = keys.number("cluster-mode")?.unwrap_or(0);
-    // Without clustering every box stays.
+    // Without clustering every box is kept.
     said.iou_threshold = Some(if cluster == 4 { 1.0 } else { iou });
     if ![2, 4].contains(&cluster) {
-        left_out.push(LeftOut {
+        left_out.push(SkippedSetting {
             key: format!("cluster-mode = {cluster}"),
             why: "boxes are joined by non-maximum suppression, which is cluster-mode 2".to_owned(),
         });
@@ -191,7 +203,7 @@ fn read_boxes(keys: &mut Keys<'_>, said: &mut Said, left_out: &mut Vec<LeftOut>)
     Ok(())
 }
 
-/// The settings, each taken once.
+/// Settings of a file. Each is marked when it is read.
 struct Keys<'a> {
     path: &'a Path,
     entries: &'a [Entry],
@@ -213,7 +225,7 @@ impl Keys<'_> {
         Err(Diagnosis::new(&codes::IMPORT, self.path.display(), cause, next))
     }
 
-    /// Paths in the file are relative to it.
+    /// Resolves a path, which is relative to the file.
     fn file(&self, text: &str) -> PathBuf {
         self.path.parent().unwrap_or(Path::new("")).join(text)
     }
@@ -224,7 +236,7 @@ impl Keys<'_> {
     }
 
     fn text(&mut self, group: &str, key: &str) -> Option<String> {
-        // Of a key given twice the last one counts, as for GLib.
+        // If a key is given twice, the last one counts, as for GLib.
         let mut value = None;
         for (entry, taken) in self.entries.iter().zip(&mut self.taken) {
             if entry.group == group && entry.key == key {
@@ -258,7 +270,7 @@ impl Keys<'_> {
         values.try_into().map_err(|_| self.fault(PROPERTY, key, &format!("it has {given} values, not {N}")))
     }
 
-    /// The choice with the index that the key gives.
+    /// Returns the choice with the index that the key has.
     fn choice<T: Copy>(&mut self, key: &str, choices: &[T]) -> Result<Option<T>, Diagnosis> {
         let Some(index) = self.number::<usize>(key)? else { return Ok(None) };
         let last = choices.len() - 1;
@@ -266,13 +278,13 @@ impl Keys<'_> {
         choices.get(index).map(|choice| Some(*choice)).ok_or_else(|| self.fault(PROPERTY, key, &cause()))
     }
 
-    /// What nobody took.
-    fn rest(self) -> impl Iterator<Item = LeftOut> {
+    /// Returns the settings that nothing has read.
+    fn rest(self) -> impl Iterator<Item = SkippedSetting> {
         let left = self.entries.iter().zip(self.taken).filter(|(_, taken)| !taken);
         left.map(|(entry, _)| {
             let Entry { group, key, value } = entry;
             let place = if group == PROPERTY { String::new() } else { format!("[{group}] ") };
-            LeftOut { key: format!("{place}{key} = {value}"), why: why_not(group, key).to_owned() }
+            SkippedSetting { key: format!("{place}{key} = {value}"), why: skip_reason(group, key).to_owned() }
         })
     }
 }
@@ -304,8 +316,8 @@ macro_rules! whole {
 }
 whole!(u32, usize, i64);
 
-/// Why a setting is not carried over.
-fn why_not(group: &str, key: &str) -> &'static str {
+/// Returns the reason why a setting is not imported.
+fn skip_reason(group: &str, key: &str) -> &'static str {
     match key {
         _ if group.starts_with("class-attrs") && group != CLASSES => {
             "thresholds are the same for every class"

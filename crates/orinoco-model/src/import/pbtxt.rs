@@ -1,38 +1,38 @@
-//! The text form of protocol buffers, read without a schema: Triton's fields change with every release, and those that
-//! are not known here are to be listed, not refused.
+//! Parser of the text format of protocol buffers. It needs no schema: Triton's fields change with every release, and
+//! unknown ones are to be listed, not refused.
 //!
 //! Grammar: protobuf.dev, "Text Format Language Specification".
 
-/// Messages nest 5 deep in Triton's schema; deeper is damage.
+/// Maximum nesting of messages: Triton's schema has 5 levels; a deeper file is damaged.
 const DEPTH_MAX: usize = 32;
 
-/// A message: its fields in order. A repeated field is there once for each value.
+/// Message: its fields in order. A repeated field has one entry for each value.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Message {
     pub fields: Vec<(String, Value)>,
 }
 
-/// A field's value.
+/// Value of a field.
 #[derive(Debug, PartialEq)]
 pub(super) enum Value {
-    /// A number, a name, or the contents of a string.
+    /// Number, name, or contents of a string.
     Scalar(String),
     Message(Message),
 }
 
 impl Message {
-    /// Every scalar of the field `name`.
+    /// Iterates over the scalars of the field `name`.
     pub(super) fn scalars<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
         self.values(name)
             .filter_map(|value| if let Value::Scalar(text) = value { Some(text.as_str()) } else { None })
     }
 
-    /// The last scalar of the field `name`: the one that counts.
+    /// Returns the last scalar of the field `name`, which is the one that counts.
     pub(super) fn scalar<'a>(&'a self, name: &'a str) -> Option<&'a str> {
         self.scalars(name).last()
     }
 
-    /// Every message of the field `name`.
+    /// Iterates over the messages of the field `name`.
     pub(super) fn messages<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a Message> {
         self.values(name)
             .filter_map(|value| if let Value::Message(message) = value { Some(message) } else { None })
@@ -43,7 +43,7 @@ impl Message {
     }
 }
 
-/// Reads a whole file, or says what is wrong in which line.
+/// Parses a whole file. An error names the line and its cause.
 pub(super) fn parse(text: &str) -> Result<Message, String> {
     let mut parser = Parser { tokens: tokens(text)?, next: 0 };
     parser.message(None, 0)
@@ -94,7 +94,7 @@ fn quoted(
                 Some('n') => text.push('\n'),
                 Some('t') => text.push('\t'),
                 Some(c @ ('\\' | '"' | '\'' | '?')) => text.push(c),
-                // Numbers of bytes: no path or name in these files has them.
+                // Escapes of byte values are not supported: no path or name in these files has them.
                 _ => return Err(format!("line {line}: an escape in a string is not known")),
             },
             c => text.push(c),
@@ -139,7 +139,7 @@ impl Parser {
         Err(format!("line {line}: {wanted} should be here"))
     }
 
-    /// Fields up to `end`, or to the end of the file.
+    /// Parses fields up to `end`, or to the end of the file.
     fn message(&mut self, end: Option<char>, depth: usize) -> Result<Message, String> {
         if depth > DEPTH_MAX {
             return self.fault("less nesting");
@@ -159,7 +159,7 @@ impl Parser {
         }
     }
 
-    /// What follows a field's name.
+    /// Parses the value or list of values after a field's name.
     fn values(&mut self, name: &str, message: &mut Message, depth: usize) -> Result<(), String> {
         let colon = self.take_mark(":").is_some();
         if self.take_mark("[").is_none() {
@@ -181,14 +181,14 @@ impl Parser {
         }
     }
 
-    /// One value. Only a message may stand without a colon.
+    /// Parses one value. Only a message may follow a name without a colon.
     fn value(&mut self, scalar: bool, depth: usize) -> Result<Value, String> {
         match self.take() {
             Some(Token::Mark('{')) => self.message(Some('}'), depth + 1).map(Value::Message),
             Some(Token::Mark('<')) => self.message(Some('>'), depth + 1).map(Value::Message),
             Some(Token::Name(name)) if scalar => Ok(Value::Scalar(name)),
             Some(Token::Text(mut text)) if scalar => {
-                // Strings side by side are one.
+                // Adjacent strings are joined.
                 while let Some(Token::Text(more)) = self.peek() {
                     text.push_str(more);
                     self.next += 1;

@@ -1,37 +1,37 @@
-//! What a file written for another runtime says of a model.
+//! Settings of a model in a file of another runtime.
 
 use std::path::{Path, PathBuf};
 
 use orinoco_config::FileKind;
 use orinoco_core::{ColorOrder, Diagnosis, ElementType, Layout, Resize, codes};
-use orinoco_vision::heads::Finds;
+use orinoco_vision::heads::HeadResultKind;
 use orinoco_vision::{Align, Fit, Rounding};
 
-use crate::input::{Feed, SIDE_MAX};
+use crate::input::{ExtraInput, SIDE_MAX};
 use crate::output::{CLASSES_MAX, DETECTIONS_MAX, LABELS};
 
-/// What a file written for another runtime says of a model.
+/// Settings of a model from a file of another runtime.
 #[derive(Debug)]
 pub struct Import {
-    /// The ONNX file.
+    /// Path of the ONNX file.
     pub onnx: PathBuf,
-    /// What it says that a `model.toml` cannot.
-    pub left_out: Vec<LeftOut>,
-    pub(super) said: Said,
+    /// Settings that a `model.toml` cannot have.
+    pub left_out: Vec<SkippedSetting>,
+    pub(super) said: ImportedSettings,
 }
 
-/// A setting that was not carried over.
+/// Setting that was not imported.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LeftOut {
+pub struct SkippedSetting {
     /// The setting as the file writes it.
     pub key: String,
-    /// Why, or what to use instead.
+    /// Reason why it was not imported, or the setting to use instead.
     pub why: String,
 }
 
-/// What the file says, `None` where it is silent.
+/// Settings in the file; `None` where it has none.
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct Said {
+pub(super) struct ImportedSettings {
     pub(super) name: Option<String>,
     pub(super) input_name: Option<String>,
     pub(super) element: Option<ElementType>,
@@ -41,23 +41,23 @@ pub(super) struct Said {
     pub(super) color: Option<ColorOrder>,
     pub(super) resize: Option<Resize>,
     pub(super) fit: Option<(Fit, Align)>,
-    /// Whole pixels of a letterboxed picture.
+    /// Rounding of a letterboxed image's sides.
     pub(super) rounding: Option<Rounding>,
     pub(super) fill: Option<u8>,
     pub(super) mean: Option<[f32; 3]>,
     pub(super) scale: Option<f32>,
-    /// What the network is said to find.
-    pub(super) finds: Option<Finds>,
+    /// Type of the network's results, as the file declares it.
+    pub(super) finds: Option<HeadResultKind>,
     pub(super) classes: Option<usize>,
     pub(super) labels: Option<Vec<String>>,
     pub(super) score_threshold: Option<f32>,
     pub(super) iou_threshold: Option<f32>,
     pub(super) detections_max: Option<usize>,
-    pub(super) states: Vec<Feed>,
+    pub(super) states: Vec<ExtraInput>,
 }
 
-impl Said {
-    /// Finds numbers that no `model.toml` may have, of which tables would be made.
+impl ImportedSettings {
+    /// Finds numbers beyond the limits of a `model.toml`, because tables of that size would be made.
     pub(super) fn check(&self) -> Result<(), String> {
         let side = |size: Option<u32>| size.map(|size| size as usize);
         let labels = self.labels.as_ref().map(Vec::len);
@@ -76,7 +76,7 @@ impl Said {
     }
 }
 
-/// The names in a labels file: one per line, or on one line between semicolons, as nvinfer has them.
+/// Reads the names in a labels file: one per line, or all on one line between semicolons, as nvinfer has them.
 pub(super) fn read_labels(path: &Path) -> Result<Vec<String>, Diagnosis> {
     let kind =
         FileKind { code: &codes::IMPORT, next: "correct the path of the labels in the file", ..LABELS };

@@ -1,18 +1,18 @@
-//! Triton Inference Server's `config.pbtxt`, in its place in a model repository: `<name>/config.pbtxt` beside
+//! Imports Triton Inference Server's `config.pbtxt` from its place in a model repository: `<name>/config.pbtxt` next to
 //! `<name>/<version>/model.onnx`.
 //!
-//! Fields: triton-inference-server/common, protobuf/model_config.proto. Triton knows nothing of pictures: what makes them
-//! tensors is guessed from the graph.
+//! Fields: triton-inference-server/common, protobuf/model_config.proto. Triton has no settings for images, so
+//! preprocessing is guessed from the graph.
 
 use std::path::{Path, PathBuf};
 
 use orinoco_core::{Diagnosis, ElementType, Layout, codes};
 
 use super::pbtxt::{self, Message, Value};
-use super::settings::{Import, LeftOut, Said, read_labels};
-use crate::{Feed, FeedValue};
+use super::settings::{Import, ImportedSettings, SkippedSetting, read_labels};
+use crate::{ExtraInput, ExtraInputValue};
 
-/// Reads the file's text.
+/// Reads the content of the file.
 pub(super) fn read(path: &Path, text: &str, onnx: Option<&Path>) -> Result<Import, Diagnosis> {
     let next = "correct that line";
     let config =
@@ -22,7 +22,8 @@ pub(super) fn read(path: &Path, text: &str, onnx: Option<&Path>) -> Result<Impor
         Some(given) => given.to_owned(),
         None => find_onnx(path, dir, &config)?,
     };
-    let mut said = Said { name: config.scalar("name").map(str::to_owned), ..Said::default() };
+    let mut said =
+        ImportedSettings { name: config.scalar("name").map(str::to_owned), ..ImportedSettings::default() };
     said.states = config.messages("sequence_batching").flat_map(states).collect();
     read_input(path, &config, &mut said)?;
     for output in config.messages("output") {
@@ -52,11 +53,11 @@ fn find_onnx(path: &Path, dir: &Path, config: &Message) -> Result<PathBuf, Diagn
     })
 }
 
-fn read_input(path: &Path, config: &Message, said: &mut Said) -> Result<(), Diagnosis> {
+fn read_input(path: &Path, config: &Message, said: &mut ImportedSettings) -> Result<(), Diagnosis> {
     let carried = |name: &str| said.states.iter().any(|state| state.input == name);
     let inputs: Vec<&Message> =
         config.messages("input").filter(|input| !input.scalar("name").is_some_and(carried)).collect();
-    // Of several the graph tells which is the picture.
+    // If there are several, the graph shows which input is the image.
     let [input] = inputs[..] else { return Ok(()) };
     said.input_name = input.scalar("name").map(str::to_owned);
     said.element = match input.scalar("data_type") {
@@ -81,7 +82,7 @@ fn read_input(path: &Path, config: &Message, said: &mut Said) -> Result<(), Diag
     };
     let dims: Vec<Option<u32>> =
         input.scalars("dims").map(|size| size.parse().ok().filter(|n| *n > 0)).collect();
-    // Without the batch, or with it where max_batch_size is 0.
+    // Triton's `dims` have no batch axis, except where max_batch_size is 0.
     let sides = match (&dims[dims.len().saturating_sub(3)..], said.layout) {
         ([_, height, width], Some(Layout::Nchw)) | ([height, width, _], Some(Layout::Nhwc)) => {
             [*height, *width]
@@ -93,17 +94,17 @@ fn read_input(path: &Path, config: &Message, said: &mut Said) -> Result<(), Diag
     Ok(())
 }
 
-/// The outputs that Triton feeds back into inputs.
-fn states(batching: &Message) -> Vec<Feed> {
-    let feed = |state: &Message| {
+/// Returns the outputs that Triton feeds back into inputs (implicit state).
+fn states(batching: &Message) -> Vec<ExtraInput> {
+    let extra_input = |state: &Message| {
         let shape = state.scalars("dims").filter_map(|size| size.parse().ok()).collect();
-        let value = FeedValue::State(state.scalar("output_name")?.to_owned());
-        Some(Feed { input: state.scalar("input_name")?.to_owned(), shape, value })
+        let value = ExtraInputValue::State(state.scalar("output_name")?.to_owned());
+        Some(ExtraInput { input: state.scalar("input_name")?.to_owned(), shape, value })
     };
-    batching.messages("state").filter_map(feed).collect()
+    batching.messages("state").filter_map(extra_input).collect()
 }
 
-fn left_out(config: &Message) -> Vec<LeftOut> {
+fn left_out(config: &Message) -> Vec<SkippedSetting> {
     let mut left_out = Vec::new();
     for (name, value) in &config.fields {
         let why = match name.as_str() {
@@ -122,22 +123,22 @@ fn left_out(config: &Message) -> Vec<LeftOut> {
             },
             _ => "it has no counterpart",
         };
-        left_out.push(LeftOut { key: shown(name, value), why: why.to_owned() });
+        left_out.push(SkippedSetting { key: shown(name, value), why: why.to_owned() });
     }
     for output in config.messages("output").chain(config.messages("input")) {
         for (name, value) in
             output.fields.iter().filter(|(name, _)| ["reshape", "is_shape_tensor"].contains(&name.as_str()))
         {
             let why = "tensors have the graph's own shapes".to_owned();
-            left_out.push(LeftOut { key: shown(name, value), why });
+            left_out.push(SkippedSetting { key: shown(name, value), why });
         }
     }
     left_out
 }
 
-fn left_of_sequences(batching: &Message) -> impl Iterator<Item = LeftOut> {
+fn left_of_sequences(batching: &Message) -> impl Iterator<Item = SkippedSetting> {
     let left = batching.fields.iter().filter(|(name, _)| name != "state");
-    left.map(|(name, value)| LeftOut {
+    left.map(|(name, value)| SkippedSetting {
         key: format!("sequence_batching.{}", shown(name, value)),
         why: "a stream is a sequence from its start to its end".to_owned(),
     })

@@ -27,7 +27,7 @@ struct ModelUse {
 
 /// A model's plan that a stream brings to a lane.
 #[derive(Clone, Copy, Debug)]
-pub struct Brought {
+pub struct PlanFacts {
     /// The model.
     pub model: ModelId,
     /// Whether the plan reads frames in the video hardware's memory.
@@ -56,14 +56,14 @@ pub enum AfterBatch {
 
 impl LaneCore {
     /// Checks that a stream with these models can join: each is there, or its plan is brought along.
-    pub fn check_join(&self, models: &[ModelId], brought: &[Brought]) -> Result<(), JoinError> {
+    pub fn check_join(&self, models: &[ModelId], brought: &[PlanFacts]) -> Result<(), JoinError> {
         let is_brought = |model: ModelId| brought.iter().any(|plan| plan.model == model);
         let missing = |model: &&ModelId| !self.models.contains_key(model) && !is_brought(**model);
         models.iter().find(missing).map_or(Ok(()), |model| Err(JoinError::NoPlan(*model)))
     }
 
     /// Adds a stream that [`Self::check_join`] has passed.
-    pub fn join(&mut self, stream: StreamId, models: Vec<ModelId>, brought: &[Brought]) {
+    pub fn join(&mut self, stream: StreamId, models: Vec<ModelId>, brought: &[PlanFacts]) {
         for model in &models {
             // A plan that the lane has already stays.
             let reads_video_memory =

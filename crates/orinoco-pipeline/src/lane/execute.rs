@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use orinoco_core::{ComputeUnit, Diagnosis, Findings, ModelId, Region, StreamId, codes};
+use orinoco_core::{ComputeUnit, Diagnosis, InferenceResult, ModelId, Region, StreamId, codes};
 use orinoco_telemetry::{Event, EventSink, LaneTelemetry, ModelCounter, ModelTelemetry, StreamTelemetry};
 
-use crate::{Executor, Found, Frame, Object, StageTimes};
+use crate::{Executor, Frame, ModelResult, Object, StageTimes};
 
 /// A plan with the model it belongs to.
 pub struct BoundPlan {
@@ -19,7 +19,7 @@ pub struct BoundPlan {
 
 /// Which objects a model looks at: those that a model before it found in the same frame.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Objects {
+pub struct ObjectSelection {
     /// The model that finds them.
     pub of: ModelId,
     /// Their classes; any if empty.
@@ -33,7 +33,7 @@ pub struct Objects {
 /// A plan, and what it fills.
 pub(super) struct LanePlan {
     pub(super) plan: BoundPlan,
-    findings: Vec<Findings>,
+    inference: Vec<InferenceResult>,
     telemetry: ModelTelemetry,
 }
 
@@ -56,14 +56,14 @@ impl Emitters {
 
 /// What one model looks at in a batch: reused from step to step.
 #[derive(Default)]
-pub(super) struct Pictures {
+pub(super) struct BatchInputs {
     frames: Vec<Frame>,
-    places: Vec<Place>,
+    positions: Vec<InputPosition>,
 }
 
 /// Where a picture comes from.
 #[derive(Clone, Copy)]
-struct Place {
+struct InputPosition {
     /// Which frame of the batch.
     frame: usize,
     object: Option<Object>,
@@ -71,29 +71,35 @@ struct Place {
     at: (u32, u32),
 }
 
-impl Pictures {
+impl BatchInputs {
     pub(super) fn clear(&mut self) {
         self.frames.clear();
-        self.places.clear();
+        self.positions.clear();
     }
 
-    fn push(&mut self, picture: Frame, place: Place) {
+    fn push(&mut self, picture: Frame, place: InputPosition) {
         self.frames.push(picture);
-        self.places.push(place);
+        self.positions.push(place);
     }
 
     /// All of frame number `index` of the batch.
     pub(super) fn push_whole(&mut self, index: usize, frame: &Frame) {
-        self.push(frame.share(), Place { frame: index, object: None, at: (0, 0) });
+        self.push(frame.share(), InputPosition { frame: index, object: None, at: (0, 0) });
     }
 
     /// Those objects in frame number `index` of the batch that are wanted.
-    pub(super) fn push_objects(&mut self, index: usize, frame: &Frame, wanted: &Objects, found: &[Found]) {
+    pub(super) fn push_objects(
+        &mut self,
+        index: usize,
+        frame: &Frame,
+        wanted: &ObjectSelection,
+        found: &[ModelResult],
+    ) {
         let Some(found) = found.iter().find(|found| found.model == wanted.of && found.object.is_none())
         else {
             return;
         };
-        let detections = found.findings.detections.iter().enumerate();
+        let detections = found.inference.detections.iter().enumerate();
         let of_class =
             detections.filter(|(_, d)| wanted.classes.is_empty() || wanted.classes.contains(&d.class_id));
         let regions = of_class.filter_map(|(detection, d)| {
@@ -103,7 +109,7 @@ impl Pictures {
         for (detection, region) in regions.take(wanted.count_max) {
             if let Some((picture, part)) = frame.part(region) {
                 let object = Some(Object { model: wanted.of, detection });
-                self.push(picture, Place { frame: index, object, at: (part.x, part.y) });
+                self.push(picture, InputPosition { frame: index, object, at: (part.x, part.y) });
             }
         }
     }
@@ -111,31 +117,36 @@ impl Pictures {
 
 impl LanePlan {
     pub(super) fn new(plan: BoundPlan, telemetry: ModelTelemetry) -> Self {
-        let findings = vec![Findings::default(); plan.executor.batch_max()];
-        Self { plan, findings, telemetry }
+        let inference = vec![InferenceResult::default(); plan.executor.batch_max()];
+        Self { plan, inference, telemetry }
     }
 
     /// Runs the plan on all pictures, as many at once as it takes, and adds what it found to the frames they are of.
-    pub(super) fn replay(
+    pub(super) fn execute(
         &mut self,
-        pictures: &Pictures,
-        found: &mut [Vec<Found>],
+        pictures: &BatchInputs,
+        found: &mut [Vec<ModelResult>],
         emitters: &Emitters,
         events: &dyn EventSink,
     ) -> Result<(), Diagnosis> {
         let batch_max = self.plan.executor.batch_max();
-        let chunks = pictures.frames.chunks(batch_max).zip(pictures.places.chunks(batch_max));
-        for (frames, places) in chunks {
-            let findings = &mut self.findings[..frames.len()];
-            let times = self.plan.executor.replay(frames, findings)?;
+        let chunks = pictures.frames.chunks(batch_max).zip(pictures.positions.chunks(batch_max));
+        for (frames, positions) in chunks {
+            let inference = &mut self.inference[..frames.len()];
+            let times = self.plan.executor.execute(frames, inference)?;
             self.emit(emitters, frames, &times);
-            self.report_not_finite(&self.findings[..frames.len()], &times, events);
-            let findings = &self.findings[..frames.len()];
-            for (place, findings) in places.iter().zip(findings) {
-                let mut findings = findings.clone();
-                findings.shift(place.at.0, place.at.1);
-                let Place { frame, object, .. } = *place;
-                found[frame].push(Found { model: self.plan.model, object, findings, ..Found::default() });
+            self.report_not_finite(&self.inference[..frames.len()], &times, events);
+            let inference = &self.inference[..frames.len()];
+            for (place, inference) in positions.iter().zip(inference) {
+                let mut inference = inference.clone();
+                inference.shift(place.at.0, place.at.1);
+                let InputPosition { frame, object, .. } = *place;
+                found[frame].push(ModelResult {
+                    model: self.plan.model,
+                    object,
+                    inference,
+                    ..ModelResult::default()
+                });
             }
         }
         Ok(())
@@ -162,8 +173,8 @@ impl LanePlan {
     }
 
     /// Counts what was left out of `findings`, and reports the first of it.
-    fn report_not_finite(&self, findings: &[Findings], times: &StageTimes, events: &dyn EventSink) {
-        let count: u64 = findings.iter().map(|findings| findings.not_finite).sum();
+    fn report_not_finite(&self, inference: &[InferenceResult], times: &StageTimes, events: &dyn EventSink) {
+        let count: u64 = inference.iter().map(|inference| inference.not_finite).sum();
         if count == 0 {
             return;
         }
@@ -176,7 +187,7 @@ impl LanePlan {
     }
 }
 
-/// What there is to say when [`Findings::not_finite`] counts something of `model`.
+/// What there is to say when [`InferenceResult::not_finite`] counts something of `model`.
 pub fn not_finite(model: &str) -> Diagnosis {
     let subject = format!("outputs of {model}");
     let cause = "some values are NaN or infinite; results made from them are dropped";

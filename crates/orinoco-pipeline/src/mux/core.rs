@@ -298,7 +298,7 @@ mod tests {
     }
 
     fn frame() -> Frame {
-        let slot = SlotPool::new(1, 1).take(Duration::ZERO).expect("free");
+        let slot = SlotPool::new(1, 1).try_take().expect("free");
         Frame::new(FrameDesc::packed(PixelFormat::Gray8, 1, 1), Slot::Owned(slot), Nanos(0)).expect("fits")
     }
 

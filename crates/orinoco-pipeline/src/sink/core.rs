@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use orinoco_core::{DropPolicy, Nanos};
 
-use super::outcome::Outcome;
+use super::frame_result::FrameResult;
 
 /// Frames that may wait for a stream's sinks; each holds a decoder's buffer, so few.
 pub(super) const OUTCOMES_MAX: usize = 4;
@@ -20,7 +20,7 @@ pub(super) const FLUSHES_MAX: u32 = 2;
 /// The sinks of one stream without threads: what waits for them, and when they write, flush and show that the source is
 /// away. The lane offers outcomes, the sinks' thread asks what comes next.
 pub struct SinkCore {
-    outcomes: VecDeque<Outcome>,
+    frame_results: VecDeque<FrameResult>,
     policy: DropPolicy,
     /// When a lane that waits for room stops waiting: set while one does, once the end is asked for.
     room_by: Option<Nanos>,
@@ -31,21 +31,21 @@ pub struct SinkCore {
     /// Nobody takes outcomes any more.
     is_abandoned: bool,
     offline_due: Nanos,
-    flushes: Flushes,
+    flushes: FlushTimes,
     /// Something was written just now: a flush that is due goes before the next write.
     has_written: bool,
 }
 
 /// What becomes of an outcome that a lane offers.
 #[derive(Debug)]
-pub enum OutcomeOffer {
+pub enum ResultOffer {
     /// It waits for the sinks.
     Accepted,
     /// There is no room, and this outcome is dropped.
-    Refused(Outcome),
+    Refused(FrameResult),
     /// There is no room. The lane waits until there is, until the end is asked for, or until this time, and then offers it
     /// again.
-    Full(Outcome, Option<Nanos>),
+    Full(FrameResult, Option<Nanos>),
 }
 
 /// What the sinks do.
@@ -53,7 +53,7 @@ pub enum OutcomeOffer {
 #[expect(clippy::large_enum_variant, reason = "a box would be an allocation for each frame")]
 pub enum SinkNext {
     /// Write this outcome.
-    Write(Outcome),
+    Write(FrameResult),
     /// Show that the source is away, if it is.
     CheckOffline,
     /// Make visible what was written.
@@ -79,38 +79,38 @@ impl SinkCore {
     /// Nothing waits; the first look whether the source is away comes after a second.
     pub fn new(policy: DropPolicy, now: Nanos) -> Self {
         Self {
-            outcomes: VecDeque::with_capacity(OUTCOMES_MAX),
+            frame_results: VecDeque::with_capacity(OUTCOMES_MAX),
             policy,
             room_by: None,
             is_stuck: false,
             is_ended: false,
             is_abandoned: false,
             offline_due: now + OFFLINE_EVERY,
-            flushes: Flushes::default(),
+            flushes: FlushTimes::default(),
             has_written: false,
         }
     }
 
     /// Takes an outcome from the lane. A stream that may drop frames never waits, so that slow sinks cannot hold a lane.
     /// Others wait, but not for ever once they are `stopping`.
-    pub fn offer(&mut self, outcome: Outcome, stopping: bool, now: Nanos) -> OutcomeOffer {
-        if !self.is_abandoned && self.outcomes.len() < OUTCOMES_MAX {
-            self.outcomes.push_back(outcome);
+    pub fn offer(&mut self, frame_result: FrameResult, stopping: bool, now: Nanos) -> ResultOffer {
+        if !self.is_abandoned && self.frame_results.len() < OUTCOMES_MAX {
+            self.frame_results.push_back(frame_result);
             self.room_by = None;
-            return OutcomeOffer::Accepted;
+            return ResultOffer::Accepted;
         }
         let waits = self.policy == DropPolicy::Block && !self.is_stuck && !self.is_abandoned;
         if !waits {
-            return OutcomeOffer::Refused(outcome);
+            return ResultOffer::Refused(frame_result);
         }
         if stopping {
             let room_by = *self.room_by.get_or_insert(now + ROOM_WAIT_MAX);
             if now >= room_by {
                 self.is_stuck = true;
-                return OutcomeOffer::Refused(outcome);
+                return ResultOffer::Refused(frame_result);
             }
         }
-        OutcomeOffer::Full(outcome, self.room_by)
+        ResultOffer::Full(frame_result, self.room_by)
     }
 
     /// Ends the stream: what waits is still written.
@@ -119,9 +119,9 @@ impl SinkCore {
     }
 
     /// The sinks' thread is gone: returns what waits, and refuses the rest.
-    pub fn abandon(&mut self) -> VecDeque<Outcome> {
+    pub fn abandon(&mut self) -> VecDeque<FrameResult> {
         self.is_abandoned = true;
-        std::mem::take(&mut self.outcomes)
+        std::mem::take(&mut self.frame_results)
     }
 
     /// What the sinks do now.
@@ -129,8 +129,8 @@ impl SinkCore {
         if std::mem::take(&mut self.has_written) && self.flushes.take(now) {
             return SinkNext::Flush;
         }
-        if let Some(outcome) = self.outcomes.pop_front() {
-            return SinkNext::Write(outcome);
+        if let Some(frame_result) = self.frame_results.pop_front() {
+            return SinkNext::Write(frame_result);
         }
         if self.is_ended {
             return SinkNext::Finish;
@@ -155,18 +155,18 @@ impl SinkCore {
 
     /// Number of outcomes that wait.
     pub fn waiting(&self) -> usize {
-        self.outcomes.len()
+        self.frame_results.len()
     }
 }
 
 /// When sinks flush.
 #[derive(Clone, Copy, Default)]
-struct Flushes {
+struct FlushTimes {
     due: Option<Nanos>,
     left: u32,
 }
 
-impl Flushes {
+impl FlushTimes {
     /// Notes that something was written.
     fn after_write(&mut self, now: Nanos) {
         self.left = FLUSHES_MAX;

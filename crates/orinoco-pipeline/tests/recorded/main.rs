@@ -17,7 +17,7 @@ use orinoco_telemetry::{DropCause, Queue, QueueStep, Record, Stage};
 /// A frame by its stream and number.
 type FrameKey = (StreamId, u64);
 
-/// What came of a run.
+/// Decisions of a run.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Decisions {
     /// Frames of each batch, in order.
@@ -88,7 +88,7 @@ fn a_recorded_run_is_repeated_by_its_cores() {
         DropCause::DropOldest,
         DropCause::DropNewest,
         DropCause::SinkBehind,
-        DropCause::ReplayFailed,
+        DropCause::ExecutionFailed,
     ];
     for cause in causes {
         assert!(recorded.dropped.contains_key(cause.name()), "no frame was dropped as {}", cause.name());

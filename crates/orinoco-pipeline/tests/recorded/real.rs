@@ -6,10 +6,11 @@ use std::thread;
 use std::time::Duration;
 
 use orinoco_core::{
-    Clock, Diagnosis, Findings, FrameDesc, LaneId, ModelId, Nanos, PixelFormat, Rng, Signal, TimeSpan, codes,
+    Clock, Diagnosis, FrameDesc, InferenceResult, LaneId, ModelId, Nanos, PixelFormat, Rng, Signal, TimeSpan,
+    codes,
 };
 use orinoco_pipeline::{
-    BoundPlan, Executor, Frame, Joining, Lane, Lease, MonotonicClock, Outcome, Poll, Reconnect, Sink,
+    BoundPlan, Executor, Frame, FrameResult, JoinRequest, Lane, Lease, MonotonicClock, Poll, Reconnect, Sink,
     SinkThread, Slot, Source, SourceError, SourceRunner, StageTimes, Step, Stop, StreamQueue,
 };
 use orinoco_telemetry::{Event, EventSink, Record, Telemetry};
@@ -102,13 +103,13 @@ impl Executor for Engine {
         self.batch_max
     }
 
-    fn replay(&mut self, _: &[Frame], findings: &mut [Findings]) -> Result<StageTimes, Diagnosis> {
+    fn execute(&mut self, _: &[Frame], inference: &mut [InferenceResult]) -> Result<StageTimes, Diagnosis> {
         let start = self.clock.now();
         work(&*self.clock, millis(&mut self.rng, 1..4));
         if self.rng.u32(..25) == 0 {
             return Err(Diagnosis::new(&codes::ENGINE_RUN, "engine", "it fails now and then", "nothing"));
         }
-        findings.iter_mut().for_each(Findings::clear);
+        inference.iter_mut().for_each(InferenceResult::clear);
         let infer = TimeSpan::new(start, self.clock.now());
         Ok(StageTimes { infer, ..StageTimes::default() })
     }
@@ -121,7 +122,7 @@ struct Slow {
 }
 
 impl Sink for Slow {
-    fn write(&mut self, _: &Outcome) -> Result<(), Diagnosis> {
+    fn write(&mut self, _: &FrameResult) -> Result<(), Diagnosis> {
         if self.rng.u32(..30) == 0 {
             work(&*self.clock, millis(&mut self.rng, 80..200));
         }
@@ -147,7 +148,7 @@ pub(crate) fn run(queues: &[StreamQueue], seed: u64) -> Vec<Record> {
     for queue in queues {
         let stream = telemetry.stream(telemetry.add_stream("recorded"));
         let sink = Slow { rng: rng.fork(), clock: Arc::clone(&clock) };
-        let (sinks, outlet) = SinkThread::new(
+        let (sinks, result_sender) = SinkThread::new(
             stream.clone(),
             vec![Box::new(sink)],
             queue.policy,
@@ -158,13 +159,13 @@ pub(crate) fn run(queues: &[StreamQueue], seed: u64) -> Vec<Record> {
         let (model, is_bound) = &mut models[queue.group];
         let engine = Engine { rng: rng.fork(), clock: Arc::clone(&clock), batch_max: queue.batch_max };
         let plan = BoundPlan { model: *model, name: "engine".to_owned(), executor: Box::new(engine) };
-        let inlet = entry.join(Joining {
+        let frame_sender = entry.join(JoinRequest {
             stream: stream.id(),
             queue: *queue,
             steps: vec![Step { model: *model, interval: 1, on: None }],
             plans: if std::mem::replace(is_bound, true) { Vec::new() } else { vec![plan] },
-            follower: None,
-            outlet,
+            tracker: None,
+            result_sender,
             stop: Stop::default(),
         });
         let bursts = Bursts {
@@ -178,7 +179,7 @@ pub(crate) fn run(queues: &[StreamQueue], seed: u64) -> Vec<Record> {
         sources.push(SourceRunner {
             shown: "bursts".to_owned(),
             source: Box::new(bursts),
-            inlet: inlet.unwrap_or_else(|why| panic!("the lane is open: {why:?}")),
+            frame_sender: frame_sender.unwrap_or_else(|why| panic!("the lane is open: {why:?}")),
             reconnect: Reconnect { attempts_max: None, stall: Duration::from_secs(60) },
             frames_max: None,
             clock: Arc::clone(&clock),

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use orinoco_core::{ModelId, Nanos, StreamId};
 use orinoco_pipeline::{
-    AfterBatch, Brought, Frame, LaneCore, MuxCore, Next, NextBatch, Offer, Outcome, OutcomeOffer, SinkCore,
-    SinkNext, SinkResult, StreamQueue,
+    AfterBatch, Frame, FrameResult, LaneCore, MuxCore, Next, NextBatch, Offer, PlanFacts, ResultOffer,
+    SinkCore, SinkNext, SinkResult, StreamQueue,
 };
 use orinoco_telemetry::{
     DropCause, LaneRecord, LaneStep, Queue, QueueRecord, QueueStep, Record, SourceState,
@@ -50,7 +50,7 @@ pub(crate) fn replay(queues: &[StreamQueue], records: &[Record]) -> Result<Decis
 /// Time at which an engine failed, if a record is about that: the rest of the batch's story follows from it.
 fn failed_at(record: &Record) -> Option<u64> {
     match record {
-        Record::Drop(record) if record.cause == DropCause::ReplayFailed => Some(record.at.0),
+        Record::Drop(record) if record.cause == DropCause::ExecutionFailed => Some(record.at.0),
         _ => None,
     }
 }
@@ -62,7 +62,7 @@ struct Board {
     /// Frames of the batch that is executed.
     batch: Vec<Frame>,
     /// Results that the lane has not handed over yet.
-    results: BTreeMap<FrameKey, Outcome>,
+    results: BTreeMap<FrameKey, FrameResult>,
     decisions: Decisions,
 }
 
@@ -71,8 +71,11 @@ impl Board {
         let (mut mux, mut lane) = (MuxCore::default(), LaneCore::default());
         for (index, queue) in queues.iter().enumerate() {
             let (stream, model) = (StreamId::from_index(index), ModelId::from_index(queue.group));
-            let brought =
-                if lane.has_model(model) { &[][..] } else { &[Brought { model, reads_video_memory: false }] };
+            let brought = if lane.has_model(model) {
+                &[][..]
+            } else {
+                &[PlanFacts { model, reads_video_memory: false }]
+            };
             lane.check_join(&[model], brought).expect("its plan is there");
             mux.add(stream, *queue).expect("it is open");
             lane.join(stream, vec![model], brought);
@@ -120,9 +123,9 @@ impl Board {
             match after {
                 AfterBatch::Forward => {
                     let key = key(&frame);
-                    self.results.insert(key, Outcome { frame, found: Vec::new(), finished });
+                    self.results.insert(key, FrameResult { frame, found: Vec::new(), finished });
                 }
-                AfterBatch::Drop => self.decisions.drop(key(&frame), DropCause::ReplayFailed, 1),
+                AfterBatch::Drop => self.decisions.drop(key(&frame), DropCause::ExecutionFailed, 1),
                 AfterBatch::End => return Err("the lane ends".to_owned()),
             }
         }
@@ -132,15 +135,15 @@ impl Board {
     /// The lane offers a result to the sinks.
     fn forward(&mut self, record: &QueueRecord) -> Result<(), String> {
         let key = (record.stream, record.seq);
-        let outcome = self.results.remove(&key).ok_or("there is no such result")?;
-        let step = match self.sinks[record.stream.index()].offer(outcome, false, record.at) {
-            OutcomeOffer::Accepted => QueueStep::Accepted,
-            OutcomeOffer::Refused(_) => {
+        let frame_result = self.results.remove(&key).ok_or("there is no such result")?;
+        let step = match self.sinks[record.stream.index()].offer(frame_result, false, record.at) {
+            ResultOffer::Accepted => QueueStep::Accepted,
+            ResultOffer::Refused(_) => {
                 self.decisions.drop(key, DropCause::SinkBehind, 1);
                 QueueStep::Refused
             }
-            OutcomeOffer::Full(outcome, _) => {
-                self.results.insert(key, outcome);
+            ResultOffer::Full(frame_result, _) => {
+                self.results.insert(key, frame_result);
                 QueueStep::Waited
             }
         };
@@ -152,9 +155,9 @@ impl Board {
         let sinks = &mut self.sinks[record.stream.index()];
         loop {
             match sinks.next(record.at) {
-                SinkNext::Write(outcome) => {
+                SinkNext::Write(frame_result) => {
                     sinks.finished(SinkResult::Wrote, record.at);
-                    return same(key(&outcome.frame), (record.stream, record.seq));
+                    return same(key(&frame_result.frame), (record.stream, record.seq));
                 }
                 SinkNext::CheckOffline => sinks.finished(SinkResult::NotOffline, record.at),
                 SinkNext::Flush => {}

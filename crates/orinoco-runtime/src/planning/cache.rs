@@ -14,7 +14,7 @@ use orinoco_pipeline::Stop;
 use sha2::{Digest, Sha256};
 
 use super::child::measure_in_child;
-use super::measure::{Asked, Measured};
+use super::measure::{MeasureRequest, Measured};
 use crate::BoardEngines;
 
 /// How needs are measured. Those that an earlier version kept are measured anew when this changes.
@@ -37,7 +37,7 @@ pub(super) fn find_or_measure(
     repository: &Repository,
     stop: &Stop,
 ) -> Result<Option<MeasuredModel>, Faults> {
-    let asked = Asked {
+    let asked = MeasureRequest {
         model: model.model.clone(),
         batch: model.batch,
         engines: inference.engines.clone(),
@@ -49,8 +49,8 @@ pub(super) fn find_or_measure(
     let revision = cache_key(&asked, engines, model, repository)?;
     let cache = engines.context.cache().ok();
     let file = format!("{revision}.json");
-    let kept = cache.map(|cache| Kept { cache, file: cache.folder().join("memory").join(file) });
-    if let Some(measured) = kept.as_ref().and_then(Kept::read) {
+    let kept = cache.map(|cache| CachedNeeds { cache, file: cache.folder().join("memory").join(file) });
+    if let Some(measured) = kept.as_ref().and_then(CachedNeeds::read) {
         return Ok(Some(MeasuredModel { revision, measured }));
     }
     // A file that is not the one described is refused here, because a child's fault would be worded as one of measuring.
@@ -62,12 +62,12 @@ pub(super) fn find_or_measure(
 }
 
 /// A model's needs in the cache.
-struct Kept<'a> {
+struct CachedNeeds<'a> {
     cache: &'a Cache,
     file: PathBuf,
 }
 
-impl Kept<'_> {
+impl CachedNeeds<'_> {
     /// What was measured before; nothing where others could have written it.
     fn read(&self) -> Option<Measured> {
         self.cache.check(&self.file).ok()?;
@@ -93,7 +93,7 @@ impl Kept<'_> {
 
 /// Everything that a model's needs depend on, as a hash: the file, its description, the batch, and the engines that are here.
 fn cache_key(
-    asked: &Asked,
+    asked: &MeasureRequest,
     engines: &BoardEngines,
     model: &BoardModel,
     repository: &Repository,
@@ -149,7 +149,7 @@ mod tests {
             assert!(cache.folder().starts_with(dir), "it is the test's own");
             let file = cache.folder().join("memory/key.json");
             let folder = file.parent().expect("it has one");
-            let kept = Kept { cache: &cache, file: file.clone() };
+            let kept = CachedNeeds { cache: &cache, file: file.clone() };
             kept.write(&measured).expect("writable");
             assert_eq!(kept.read().expect("readable").scratch_bytes, 2);
             assert_eq!(file.metadata().expect("there").permissions().mode() & 0o777, KEPT_MODE);
@@ -181,7 +181,7 @@ mod tests {
             fs::write(dir.path().join("model.toml"), text).expect("written");
             let repository = Repository { roots: Vec::new(), data: Vec::new() };
             let model = BoardModel::new("m", dir.path().display().to_string());
-            let asked = Asked {
+            let asked = MeasureRequest {
                 model: model.model.clone(),
                 batch: 1,
                 engines: Vec::new(),

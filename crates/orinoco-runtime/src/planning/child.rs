@@ -11,7 +11,7 @@ use orinoco_core::{Clock, Diagnosis, WithSubject, codes};
 use orinoco_pipeline::{MonotonicClock, Stop};
 use rustix::process::{Signal, set_parent_process_death_signal};
 
-use super::measure::{Asked, Measured, measure};
+use super::measure::{MeasureRequest, Measured, measure};
 
 /// The variable by which this program is asked to measure a model instead of what it does otherwise.
 const ASKED: &str = "ORINOCO_MEASURE";
@@ -28,15 +28,20 @@ pub fn asked_to_measure() -> Option<Result<String, Faults>> {
     let asked = std::env::var(ASKED).ok()?;
     // However the process that asked ends, this one ends with it. Where that cannot be had it ends by itself, later.
     let _ = set_parent_process_death_signal(Some(Signal::KILL));
-    let next = "leave that variable out: it is for Orinoco's own use";
-    let asked: Result<Asked, Diagnosis> = serde_json::from_str(&asked).about(&codes::KEY_RANGE, ASKED, next);
+    let next = "unset it: Orinoco uses it internally";
+    let asked: Result<MeasureRequest, Diagnosis> =
+        serde_json::from_str(&asked).about(&codes::KEY_RANGE, ASKED, next);
     Some(asked.map_err(Faults::from).and_then(|asked| {
         let measured = measure(&asked)?;
         Ok(serde_json::to_string(&measured).expect("names and numbers"))
     }))
 }
 
-pub(super) fn measure_in_child(asked: &Asked, name: &str, stop: &Stop) -> Result<Option<Measured>, Faults> {
+pub(super) fn measure_in_child(
+    asked: &MeasureRequest,
+    name: &str,
+    stop: &Stop,
+) -> Result<Option<Measured>, Faults> {
     let about = |cause: String| {
         let next = format!("try it with `orinoco models check {name}`");
         Faults::from(Diagnosis::new(&codes::MEMORY_MEASURE, format!("model {name}"), cause, next))

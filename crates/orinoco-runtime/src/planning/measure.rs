@@ -2,13 +2,14 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use orinoco_board::{BoardModel, Inference};
 use orinoco_config::Faults;
-use orinoco_core::{Diagnosis, ElementType, Findings, FrameDesc, Nanos, PixelFormat, WithSubject, codes};
+use orinoco_core::{
+    Diagnosis, ElementType, FrameDesc, InferenceResult, Nanos, PixelFormat, WithSubject, codes,
+};
 #[cfg(feature = "cuda")]
-use orinoco_infer::{Allocated, allocated};
+use orinoco_infer::{AllocatedBytes, allocated};
 use orinoco_infer::{ElementsMut, Scratch, Session, TensorMemory};
 use orinoco_memory::Mib;
 use orinoco_model::Repository;
@@ -18,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use crate::available::{Available, available};
 use crate::memory::resident_bytes;
 use crate::models::{bind_session, session_for};
-use crate::process::give_back_freed;
+use crate::process::trim_heap;
 use crate::{BoardEngines, LoadedModel, Quiet, load_model};
 
 /// Largest area in which a model is measured. It is mapped, and only what is touched is taken from the machine.
@@ -28,7 +29,7 @@ const RUNS: usize = 5;
 
 /// What the process that measures is asked.
 #[derive(Serialize, Deserialize)]
-pub(super) struct Asked {
+pub(super) struct MeasureRequest {
     pub(super) model: String,
     pub(super) batch: usize,
     pub(super) engines: Vec<String>,
@@ -66,7 +67,7 @@ pub(super) struct OnDevice {
 }
 
 /// Loads a model and runs it on noise, in this process, which does nothing else.
-pub(super) fn measure(asked: &Asked) -> Result<Measured, Faults> {
+pub(super) fn measure(asked: &MeasureRequest) -> Result<Measured, Faults> {
     let wanted = BoardModel { batch: asked.batch, ..BoardModel::new(&*asked.model, &*asked.model) };
     let inference = Inference {
         engines: asked.engines.clone(),
@@ -80,14 +81,14 @@ pub(super) fn measure(asked: &Asked) -> Result<Measured, Faults> {
     let load = || load_model(&wanted, &engines, &repository, &Quiet);
     // What an engine sets up with its first model is there for all of them.
     load()?.chosen.session(TensorMemory::Host, None)?.run()?;
-    give_back_freed();
+    trim_heap();
     let before = resident_bytes();
     let mut loaded = load()?;
     let area = MeasuringArea::map()?.for_model(&loaded)?;
     let scratch = &area.scratch;
     let mut session = session_for(&mut loaded, Some(scratch))?;
     if session.memory() == TensorMemory::Device {
-        let _plan = replayed_on_device(&loaded, session)?;
+        let _plan = executed_on_device(&loaded, session)?;
         area.check()?;
         return Ok(measured(&loaded, before, scratch, Vec::new()));
     }
@@ -116,7 +117,7 @@ fn measured(loaded: &LoadedModel, before: u64, scratch: &Scratch, tensors: Vec<(
     let on_device = on_device(loaded, scratch);
     let used = scratch.usage().reach_bytes - scratch.device_usage().reach_bytes;
     let own: u64 = tensors.iter().map(|(_, bytes)| bytes).sum();
-    give_back_freed();
+    trim_heap();
     let grown = resident_bytes().saturating_sub(before);
     Measured {
         engine: loaded.chosen.name.to_owned(),
@@ -173,7 +174,7 @@ impl MeasuringArea {
             }
             _ => (what.to_owned(), "use a smaller model or batch"),
         };
-        Diagnosis::new(&codes::MEMORY_MEASURE, "the area for measuring", cause, next)
+        Diagnosis::new(&codes::MEMORY_MEASURE, "the measuring area", cause, next)
     }
 
     /// The same with an area on the GPU for a model that computes there.
@@ -195,7 +196,7 @@ fn on_device(_: &LoadedModel, _: &Scratch) -> Option<OnDevice> {
 /// What this process holds of the GPU, for a model that computes there.
 #[cfg(feature = "cuda")]
 fn on_device(loaded: &LoadedModel, scratch: &Scratch) -> Option<OnDevice> {
-    let Allocated { device_bytes, pinned_bytes } = allocated();
+    let AllocatedBytes { device_bytes, pinned_bytes } = allocated();
     (loaded.chosen.prepared.memory() == TensorMemory::Device).then(|| OnDevice {
         kept_bytes: device_bytes.saturating_sub(scratch.device_usage().in_use_bytes as u64),
         scratch_bytes: scratch.device_usage().reach_bytes as u64,
@@ -204,15 +205,15 @@ fn on_device(loaded: &LoadedModel, scratch: &Scratch) -> Option<OnDevice> {
 }
 
 /// A plan on the GPU as it is going to run, on frames that need as much room as most cameras' do, after so many replays.
-fn replayed_on_device(
+fn executed_on_device(
     loaded: &LoadedModel,
     session: Box<dyn Session>,
 ) -> Result<Box<dyn Executor>, Diagnosis> {
     let mut plan = bind_session(loaded, session, Arc::new(MonotonicClock::default()))?;
     let frames: Vec<Frame> = (0..plan.batch_max()).map(|_| noise_frame()).collect();
-    let mut findings = vec![Findings::default(); frames.len()];
+    let mut results = vec![InferenceResult::default(); frames.len()];
     for _ in 0..RUNS {
-        plan.replay(&frames, &mut findings)?;
+        plan.execute(&frames, &mut results)?;
     }
     Ok(plan)
 }
@@ -220,7 +221,7 @@ fn replayed_on_device(
 /// A Full HD frame of noise.
 fn noise_frame() -> Frame {
     let desc = FrameDesc::packed(PixelFormat::Nv12, 1920, 1080);
-    let mut slot = SlotPool::new(1, desc.bytes_needed()).take(Duration::ZERO).expect("it is free");
+    let mut slot = SlotPool::new(1, desc.bytes_needed()).try_take().expect("it is free");
     slot.bytes.iter_mut().enumerate().for_each(|(index, byte)| *byte = (noise(index) * 255.0) as u8);
     Frame::new(desc, Slot::Owned(slot), Nanos(0)).expect("it has room")
 }

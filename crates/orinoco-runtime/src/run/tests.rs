@@ -5,8 +5,8 @@ use crate::memory::resident_bytes;
 use crate::testing::{ENDLESS, Log, WAIT_MAX, board, demo_model, known, repository, uri};
 use orinoco_api::EndState;
 use orinoco_board::{BoardModel, BoardStream};
-use orinoco_core::{Diagnosis, Findings, ModelId};
-use orinoco_pipeline::{BoundPlan, Executor, Frame, Outcome, Sink, StageTimes, Step};
+use orinoco_core::{Diagnosis, InferenceResult, ModelId};
+use orinoco_pipeline::{BoundPlan, Executor, Frame, FrameResult, Sink, StageTimes, Step};
 use std::path::PathBuf;
 
 struct Broken;
@@ -14,12 +14,12 @@ impl Executor for Broken {
     fn batch_max(&self) -> usize {
         1
     }
-    fn replay(&mut self, _: &[Frame], _: &mut [Findings]) -> Result<StageTimes, Diagnosis> {
+    fn execute(&mut self, _: &[Frame], _: &mut [InferenceResult]) -> Result<StageTimes, Diagnosis> {
         Err(Diagnosis::new(&codes::ENGINE_RUN, "engine", "it is broken", "nothing"))
     }
 }
 impl Sink for Broken {
-    fn write(&mut self, _: &Outcome) -> Result<(), Diagnosis> {
+    fn write(&mut self, _: &FrameResult) -> Result<(), Diagnosis> {
         panic!("this test wants it")
     }
     fn finish(&mut self) -> Result<Option<PathBuf>, Diagnosis> {
@@ -89,7 +89,7 @@ fn a_lane_that_fails_ends_a_run_of_files_although_a_camera_is_away() {
 #[test]
 fn a_lane_that_fails_is_started_again_with_its_streams() {
     let (mut options, log) = options();
-    options.earlier = Earlier::Kept;
+    options.earlier = ExistingOutputs::Kept;
     let mut first = prepare(board(2, &[("a", ENDLESS), ("b", ENDLESS)]), options);
     break_first(&mut first);
     let running = first.start().expect("it starts");

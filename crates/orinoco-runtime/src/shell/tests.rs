@@ -1,12 +1,12 @@
 #![expect(clippy::disallowed_methods, reason = "the tests wait for real threads")]
 
 use super::*;
-use crate::outputs::Earlier;
+use crate::outputs::ExistingOutputs;
 use crate::prepare::Plans;
 use crate::reloaded::{Reloaded, Reply};
 use crate::stream::OpenStream;
 use crate::testing::{ENDLESS, Log, WAIT_MAX, board, context, demo_model, known, uri};
-use orinoco_core::{Findings, codes};
+use orinoco_core::{InferenceResult, codes};
 use orinoco_pipeline::{BoundPlan, Executor, Frame, StageTimes};
 use std::sync::mpsc::{channel, sync_channel};
 
@@ -21,8 +21,8 @@ struct ByHand {
 impl ByHand {
     fn start(board: Board) -> Self {
         let log = Arc::new(Log::default());
-        let context = context(&board, log.clone(), Earlier::Overwritten);
-        let prepared = prepare(board.clone(), Base::empty(&board), &context);
+        let context = context(&board, log.clone(), ExistingOutputs::Overwritten);
+        let prepared = prepare(board.clone(), RunningState::empty(&board), &context);
         let prepared = prepared.unwrap_or_else(|why| panic!("{why}"));
         let (sender, actions) = channel();
         let (watcher, _) = sync_channel(1);
@@ -92,7 +92,7 @@ impl Executor for Marked {
     fn batch_max(&self) -> usize {
         1
     }
-    fn replay(&mut self, _: &[Frame], _: &mut [Findings]) -> Result<StageTimes, Diagnosis> {
+    fn execute(&mut self, _: &[Frame], _: &mut [InferenceResult]) -> Result<StageTimes, Diagnosis> {
         Ok(StageTimes::default())
     }
     fn reads_video_memory(&self) -> bool {

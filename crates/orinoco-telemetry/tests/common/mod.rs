@@ -1,4 +1,4 @@
-//! What is emitted for one frame on its whole way, as the pipeline emits it.
+//! Records of one frame on its whole way, as the pipeline emits them.
 
 use std::time::Duration;
 

@@ -1,8 +1,8 @@
-//! How boxes are written in a model's outputs.
+//! Formats of boxes in a model's outputs.
 
 use orinoco_core::Choice;
 
-/// How a box is written.
+/// Format of a box's four values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BoxForm {
     /// `x1, y1, x2, y2`.
@@ -22,10 +22,10 @@ impl Choice for BoxForm {
     }
 }
 
-/// The unit of a box.
+/// Unit of a box's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BoxUnit {
-    /// 0 to 1 of the model's input.
+    /// Fractions of the model's input, 0 to 1.
     Fraction,
     /// Pixels of the model's input.
     Pixels,

@@ -1,12 +1,12 @@
-//! What the heads of detectors share: candidates above a threshold, and their suppression.
+//! Functions that the heads of detectors share: candidates above a threshold, and their suppression.
 
-use orinoco_core::{Detection, Findings};
+use orinoco_core::{Detection, InferenceResult};
 
 use super::HeadSpec;
 use crate::suppress;
 
-/// Hands on the classes of a box that are above the threshold, with their scores: all of them, or the best. `score_of`
-/// makes a score of a class value, and grows with it.
+/// Reports the classes of a box above the threshold with their scores: all of them, or only the best one. `score_of`
+/// computes the score of a class value, and must increase with it.
 #[inline]
 pub(super) fn labels_above(
     spec: &HeadSpec,
@@ -28,7 +28,7 @@ pub(super) fn labels_above(
     }
 }
 
-/// Whether something of this score may be a detection: it is above the threshold, or is no number, which [`add`] counts.
+/// Whether a candidate with this score may be a detection: it is above the threshold, or NaN, which [`add`] counts.
 #[inline]
 pub(super) fn is_candidate(score: f32, spec: &HeadSpec) -> bool {
     score > spec.score_threshold || score.is_nan()
@@ -36,7 +36,7 @@ pub(super) fn is_candidate(score: f32, spec: &HeadSpec) -> bool {
 
 /// Adds a candidate to the detections, or counts it where its score or its box is not a finite number.
 #[inline]
-pub(super) fn add(found: &mut Findings, candidate: Detection) {
+pub(super) fn add(found: &mut InferenceResult, candidate: Detection) {
     if candidate.is_finite() {
         found.detections.push(candidate);
     } else {
@@ -44,7 +44,7 @@ pub(super) fn add(found: &mut Findings, candidate: Detection) {
     }
 }
 
-/// The index and value of the greatest. What is no number counts only where there is nothing else.
+/// Returns the index and value of the greatest score. NaN is returned only if there is nothing else.
 #[inline]
 pub(super) fn best(scores: &[f32]) -> (u32, f32) {
     let mut best = (0, f32::NAN);
@@ -60,12 +60,12 @@ pub(super) fn sigmoid(x: f32) -> f32 {
     1.0 / (1.0 + (-x).exp())
 }
 
-/// The probability of a class value. An infinite one is no confidence, although the logistic function makes 1 of it.
+/// Returns the probability of a class value. An infinite value gives NaN, although its logistic function is 1.
 pub(super) fn probability(value: f32) -> f32 {
     if value == f32::INFINITY { f32::NAN } else { sigmoid(value) }
 }
 
-/// Suppression as the spec wants it.
+/// Suppresses overlapping boxes with the settings of `spec`.
 pub(super) fn suppress_as(spec: &HeadSpec, found: &mut Vec<Detection>) {
     suppress(found, spec.iou_threshold, spec.detections_max, spec.across);
 }

@@ -1,8 +1,8 @@
-//! Objects as points (Zhou et al. 2019): `heatmap` [n, classes, h, w] of centre scores between 0 and 1, `size`
-//! [n, 2, h, w] as width and height in model pixels, `offset` [n, 2, h, w] of the centre within its cell, in cells. A
-//! centre is a cell that no neighbour exceeds.
+//! CenterNet, "Objects as Points" (Zhou et al. 2019): `heatmap` [n, classes, h, w] of centre scores between 0 and 1,
+//! `size` [n, 2, h, w] as width and height in model pixels, `offset` [n, 2, h, w] of the centre within its cell, in
+//! cells. A centre is a cell that no neighbour exceeds.
 
-use orinoco_core::{BoxF, Detection, Findings, TensorDesc};
+use orinoco_core::{BoxF, Detection, InferenceResult, TensorDesc};
 
 use super::{
     Guess, Head, HeadDescriptor, HeadKind, HeadSpec, Output, add, find_output, fixed_after_batch,
@@ -53,7 +53,13 @@ fn guess(input: &InputSpec, outputs: &[TensorDesc]) -> Option<Guess> {
 }
 
 impl Head for CenterNet {
-    fn decode(&mut self, outputs: &[Output<'_>], item: usize, mapping: &Mapping, found: &mut Findings) {
+    fn decode(
+        &mut self,
+        outputs: &[Output<'_>],
+        item: usize,
+        mapping: &Mapping,
+        found: &mut InferenceResult,
+    ) {
         let cells = self.columns * self.rows;
         let size = outputs[self.size].item(item);
         let offset = outputs[self.offset].item(item);
@@ -78,7 +84,7 @@ impl CenterNet {
         let (x, y) = (cell % self.columns, cell / self.columns);
         let (left, right) = (x.saturating_sub(1), (x + 2).min(self.columns));
         let mut rows = y.saturating_sub(1)..(y + 2).min(self.rows);
-        // A neighbour that is no number hides nothing.
+        // A neighbour that is NaN hides nothing.
         let hides = |neighbour: &f32| *neighbour > heat[cell];
         !rows.any(|row| heat[row * self.columns..][left..right].iter().any(hides))
     }
@@ -92,7 +98,7 @@ mod tests {
     #[test]
     fn peaks_become_boxes() {
         let spec = HeadSpec { strides: vec![8], ..HeadSpec::new(KIND, 1) };
-        // Cell 1 is a peak beside its shoulder 2; cell 7 is below the threshold.
+        // Cell 1 is a peak next to its shoulder 2; cell 7 is below the threshold.
         let heat = [0.0, 0.9, 0.8, 0.0, 0.0, 0.0, 0.0, 0.3];
         let size: Vec<f32> = (0..16).map(|i| if i < 8 { 4.0 } else { 8.0 }).collect();
         let outputs: [(&str, &[usize], &[f32]); 3] = [

@@ -1,9 +1,9 @@
 //! Classification of the whole frame: `[n, classes]`, with or without axes of one after it.
 
-use orinoco_core::{Activation, ClassScore, Dim, Findings, Resize, TensorDesc};
+use orinoco_core::{Activation, ClassScore, Dim, InferenceResult, Resize, TensorDesc};
 
 use super::{
-    Finds, Guess, Head, HeadDescriptor, HeadKind, HeadSpec, Output, OutputForm, is_candidate, only,
+    Guess, Head, HeadDescriptor, HeadKind, HeadResultKind, HeadSpec, Output, OutputForm, is_candidate, only,
     probability,
 };
 use crate::{Fit, InputSpec, Mapping};
@@ -12,15 +12,15 @@ use crate::{Fit, InputSpec, Mapping};
 pub const KIND: HeadKind = HeadKind(&DESCRIPTOR);
 
 static DESCRIPTOR: HeadDescriptor = HeadDescriptor {
-    finds: Finds::Classes,
+    finds: HeadResultKind::Classes,
     form: OutputForm::Classes,
-    // Every class of a frame is of interest, if only as the second guess.
+    // Every class of an image is of interest, if only as the second guess.
     score_threshold: 0.0,
     ..HeadDescriptor::usual("classification", build, guess)
 };
 
-/// How far the sum of values may be from 1 for them to be taken as probabilities: what rounding to 8 bits does to a
-/// dozen classes.
+/// Tolerance for the sum of values to be accepted as probabilities: rounding to 8 bits changes the sum of a dozen
+/// classes by this much.
 const SUM_SLACK: f32 = 0.05;
 
 struct Classification {
@@ -46,13 +46,14 @@ fn guess(input: &InputSpec, outputs: &[TensorDesc]) -> Option<Guess> {
     let [output] = outputs else { return None };
     let (Dim::Fixed(classes), ones) = output.shape.get(1..)?.split_first()? else { return None };
     let flat = ones.iter().all(|axis| *axis == Dim::Fixed(1));
-    // Embeddings come in powers of two.
+    // Embeddings usually have a power of two dimensions.
     let embedding = *classes >= 64 && classes.is_power_of_two();
     if !flat || embedding || *classes < 2 {
         return None;
     }
     let head = HeadSpec::new(KIND, *classes);
-    // ImageNet's: the shorter side to 8/7 of the input, means and deviations of its photos.
+    // ImageNet's preprocessing: the shorter side resized to 8/7 of the input, with the mean and deviation of its
+    // photos.
     let shorter = input.width.min(input.height) * 8 / 7;
     let mut guess = Guess::new(head, input).fit(Fit::Crop { shorter });
     guess.input.resize = Resize::BilinearAntialias;
@@ -72,7 +73,7 @@ fn guess(input: &InputSpec, outputs: &[TensorDesc]) -> Option<Guess> {
 }
 
 impl Head for Classification {
-    fn decode(&mut self, outputs: &[Output<'_>], item: usize, _: &Mapping, found: &mut Findings) {
+    fn decode(&mut self, outputs: &[Output<'_>], item: usize, _: &Mapping, found: &mut InferenceResult) {
         self.scores.clear();
         self.scores.extend_from_slice(outputs[0].item(item));
         activate(&mut self.scores, self.spec.activation);
@@ -94,7 +95,7 @@ impl Head for Classification {
     }
 }
 
-/// Class values into probabilities.
+/// Converts class values to probabilities.
 pub(super) fn activate(values: &mut [f32], activation: Activation) {
     match activation {
         Activation::None => {}
@@ -133,7 +134,7 @@ mod tests {
     #[test]
     fn the_best_classes_come_first() {
         let spec = |top, activation| HeadSpec { top, activation, ..HeadSpec::new(KIND, 3) };
-        // Probabilities stay; anything else goes through softmax.
+        // Probabilities stay as they are; other values go through softmax.
         check(spec(2, Activation::Auto), &[0.2, 0.7, 0.1], &[(1, 0.7), (0, 0.2)]);
         check(spec(1, Activation::Auto), &[0.0, 2.0f32.ln(), 0.0], &[(1, 0.5)]);
         check(spec(1, Activation::Softmax), &[1.0, 0.0, 0.0], &[(0, 0.576_116_9)]);

@@ -1,10 +1,10 @@
-//! Detection transformers (DETR, RT-DETR): a fixed number of queries, no suppression. Either `logits`
-//! `[n, queries, classes]` with `pred_boxes` `[n, queries, 4]`, or one output `[n, queries, 4 + classes]` whose scores are
-//! already probabilities (Ultralytics). Boxes are centre and size as fractions of the picture. Each class has a sigmoid of
-//! its own; the first DETR has a softmax over all, of which the last one is no object.
+//! Detection transformers (DETR, RT-DETR): a fixed number of queries, no suppression. Either `logits` `[n, queries,
+//! classes]` with `pred_boxes` `[n, queries, 4]`, or one output `[n, queries, 4 + classes]` whose scores are already
+//! probabilities (Ultralytics). Boxes are centre and size as fractions of the image. Each class has a sigmoid of its
+//! own; the original DETR has a softmax over all classes, of which the last one is "no object".
 
 use orinoco_core::text::count;
-use orinoco_core::{Activation, Detection, Dim, Findings, TensorDesc};
+use orinoco_core::{Activation, Detection, Dim, InferenceResult, TensorDesc};
 
 use super::yolov5::from_center;
 use super::{
@@ -20,16 +20,16 @@ static DESCRIPTOR: HeadDescriptor =
     HeadDescriptor { reads_ultralytics: true, ..HeadDescriptor::usual("detr", build, guess) };
 
 const BOX_VALUES: usize = 4;
-/// What the published models have.
+/// Number of queries of most published models.
 const QUERIES_USUAL: usize = 300;
-/// What the first DETR has, and YOLOS.
+/// Number of queries of the original DETR and of YOLOS.
 const QUERIES_FIRST: usize = 100;
-/// COCO's category ids up to 90, and no object.
+/// Number of classes of the original DETR: COCO's category ids up to 90, and "no object".
 const CLASSES_FIRST: usize = 92;
 
 struct Detr {
     spec: HeadSpec,
-    /// Indices of the outputs with class values and with boxes; the same where both are in one.
+    /// Indices of the outputs with class values and with boxes; the same where one output has both.
     scores: usize,
     boxes: usize,
     model: (f32, f32),
@@ -75,7 +75,7 @@ fn guess(input: &InputSpec, outputs: &[TensorDesc]) -> Option<Guess> {
     }
 }
 
-/// A guess of the first DETR, whose last class is no object.
+/// Makes a guess of the original DETR, whose last class is "no object".
 fn with_softmax(mut guess: Guess) -> Guess {
     let last = guess.head.classes.checked_sub(1);
     guess.head.activation = Activation::Softmax;
@@ -84,7 +84,13 @@ fn with_softmax(mut guess: Guess) -> Guess {
 }
 
 impl Head for Detr {
-    fn decode(&mut self, outputs: &[Output<'_>], item: usize, mapping: &Mapping, found: &mut Findings) {
+    fn decode(
+        &mut self,
+        outputs: &[Output<'_>],
+        item: usize,
+        mapping: &Mapping,
+        found: &mut InferenceResult,
+    ) {
         let together = self.scores == self.boxes;
         let skip = if together { BOX_VALUES } else { 0 };
         let scores = outputs[self.scores].item(item).chunks_exact(skip + self.spec.classes);
@@ -104,8 +110,8 @@ impl Head for Detr {
 }
 
 impl Detr {
-    /// The best class of a query, and its probability. Beside a softmax it is never the background: where that is
-    /// likelier, the next one still counts.
+    /// Returns the best class of a query with its probability. With a softmax it is never the background: even where
+    /// that is more likely, the next class counts.
     fn best_class(&self, values: &[f32], together: bool) -> (u32, f32) {
         match self.spec.activation {
             Activation::Softmax => {

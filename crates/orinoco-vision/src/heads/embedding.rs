@@ -1,15 +1,15 @@
-//! Embeddings (person re-identification, faces): `[n, dimensions]`, scaled to unit length, so that the cosine of two is
-//! their dot product.
+//! Embeddings (person re-identification, faces): `[n, dimensions]`, scaled to unit length, so that the cosine of two
+//! embeddings is their dot product.
 
-use orinoco_core::{Dim, Findings, TensorDesc};
+use orinoco_core::{Dim, InferenceResult, TensorDesc};
 
-use super::{Finds, Guess, Head, HeadDescriptor, HeadKind, HeadSpec, Output, only};
+use super::{Guess, Head, HeadDescriptor, HeadKind, HeadResultKind, HeadSpec, Output, only};
 use crate::{Fit, InputSpec, Mapping};
 
 pub(super) const KIND: HeadKind = HeadKind(&DESCRIPTOR);
 
 static DESCRIPTOR: HeadDescriptor =
-    HeadDescriptor { finds: Finds::Embedding, ..HeadDescriptor::usual("embedding", build, guess) };
+    HeadDescriptor { finds: HeadResultKind::Embedding, ..HeadDescriptor::usual("embedding", build, guess) };
 
 struct Embedding;
 
@@ -36,13 +36,13 @@ fn guess(input: &InputSpec, outputs: &[TensorDesc]) -> Option<Guess> {
 }
 
 impl Head for Embedding {
-    fn decode(&mut self, outputs: &[Output<'_>], item: usize, _: &Mapping, found: &mut Findings) {
+    fn decode(&mut self, outputs: &[Output<'_>], item: usize, _: &Mapping, found: &mut InferenceResult) {
         let values = outputs[0].item(item);
         if values.iter().any(|value| !value.is_finite()) {
             found.not_finite += 1;
             return;
         }
-        // Double precision holds the square of every float.
+        // Double precision can represent the square of every float.
         let squares = values.iter().map(|value| f64::from(*value).powi(2));
         let length = squares.sum::<f64>().sqrt().max(f64::from(f32::MIN_POSITIVE));
         found.embedding.extend(values.iter().map(|value| (f64::from(*value) / length) as f32));
@@ -58,7 +58,7 @@ mod tests {
     fn embeddings_have_unit_length() {
         let found = decode(&HeadSpec::new(KIND, 0), (8, 8), &[("y", &[1, 2], &[3.0, 4.0])]);
         assert_eq!(found.embedding, [0.6, 0.8]);
-        // Their squares are more than single precision holds.
+        // The squares are beyond single precision.
         let huge = 2.0f32.powi(100);
         let found = decode(&HeadSpec::new(KIND, 0), (8, 8), &[("y", &[1, 2], &[3.0 * huge, 4.0 * huge])]);
         assert_eq!(found.embedding, [0.6, 0.8]);

@@ -1,7 +1,7 @@
-//! Detectors that suppress in the graph (YOLOv10, YOLO26, YOLO exports with `nms=True`): rows of
-//! `[x1, y1, x2, y2, score, class]` in model pixels, best first, scores of 0 where there is nothing.
+//! Detectors with suppression inside the graph (YOLOv10, YOLO26, YOLO exports with `nms=True`): rows of `[x1, y1, x2,
+//! y2, score, class]` in model pixels, best first; empty rows have a score of 0.
 
-use orinoco_core::{BoxF, Detection, Dim, Findings, TensorDesc};
+use orinoco_core::{BoxF, Detection, Dim, InferenceResult, TensorDesc};
 
 use super::{
     Guess, Head, HeadDescriptor, HeadKind, HeadSpec, Output, add, check_axes, fixed_after_batch,
@@ -19,7 +19,7 @@ static DESCRIPTOR: HeadDescriptor = HeadDescriptor {
 };
 
 const VALUES: usize = 6;
-/// What COCO's models have; the graph does not say.
+/// Number of classes in COCO's models; the graph does not show it.
 const CLASSES_USUAL: usize = 80;
 
 struct End2End {
@@ -41,9 +41,15 @@ fn guess(input: &InputSpec, outputs: &[TensorDesc]) -> Option<Guess> {
 }
 
 impl Head for End2End {
-    fn decode(&mut self, outputs: &[Output<'_>], item: usize, mapping: &Mapping, found: &mut Findings) {
+    fn decode(
+        &mut self,
+        outputs: &[Output<'_>],
+        item: usize,
+        mapping: &Mapping,
+        found: &mut InferenceResult,
+    ) {
         for row in outputs[0].item(item).chunks_exact(VALUES) {
-            // Rows of a class below 0 are empty.
+            // Rows with a negative class are empty.
             if is_candidate(row[4], &self.spec) && (row[5] >= 0.0 || row[5].is_nan()) {
                 let bounds = mapping.to_source(BoxF { x1: row[0], y1: row[1], x2: row[2], y2: row[3] });
                 add_labelled(found, row[5], Detection { class_id: 0, score: row[4], bounds });
@@ -53,8 +59,8 @@ impl Head for End2End {
     }
 }
 
-/// Adds a candidate whose class is `label`, a float that counts classes and is not below 0.
-pub(super) fn add_labelled(found: &mut Findings, label: f32, candidate: Detection) {
+/// Adds a candidate whose class is `label`, a float that is a class index and not negative.
+pub(super) fn add_labelled(found: &mut InferenceResult, label: f32, candidate: Detection) {
     if label.is_finite() {
         add(found, Detection { class_id: label as u32, ..candidate });
     } else {

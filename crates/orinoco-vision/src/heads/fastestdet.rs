@@ -1,7 +1,7 @@
 //! FastestDet: one grid, `[n, 5 + classes, h, w]`: objectness, `dx, dy` (through tanh), `w, h` (through the logistic
 //! function) as fractions of the frame, class scores. The score is objectness^0.6 x class^0.4, as in the author's code.
 
-use orinoco_core::{BoxF, Detection, Dim, Findings, TensorDesc};
+use orinoco_core::{BoxF, Detection, Dim, InferenceResult, TensorDesc};
 
 use super::{
     Guess, Head, HeadDescriptor, HeadKind, HeadSpec, Output, add, check_axes, fixed_after_batch,
@@ -14,7 +14,7 @@ pub(super) const KIND: HeadKind = HeadKind(&DESCRIPTOR);
 static DESCRIPTOR: HeadDescriptor =
     HeadDescriptor { strides: &[STRIDE], ..HeadDescriptor::usual("fastestdet", build, guess) };
 
-/// Objectness and box, before the classes.
+/// Number of values before the classes: objectness and box.
 const BOX_VALUES: usize = 5;
 const STRIDE: u32 = 16;
 const COCO_CLASSES: usize = 80;
@@ -22,7 +22,7 @@ const COCO_CLASSES: usize = 80;
 struct FastestDet {
     spec: HeadSpec,
     model: (f32, f32),
-    /// The class values of one cell.
+    /// Class values of one cell.
     classes: Vec<f32>,
 }
 
@@ -49,7 +49,13 @@ fn guess(input: &InputSpec, outputs: &[TensorDesc]) -> Option<Guess> {
 }
 
 impl Head for FastestDet {
-    fn decode(&mut self, outputs: &[Output<'_>], item: usize, mapping: &Mapping, found: &mut Findings) {
+    fn decode(
+        &mut self,
+        outputs: &[Output<'_>],
+        item: usize,
+        mapping: &Mapping,
+        found: &mut InferenceResult,
+    ) {
         let [_, _, rows, columns] = *outputs[0].shape else { return };
         let (values, cells) = (outputs[0].item(item), rows * columns);
         let at = |channel: usize, cell: usize| values[channel * cells + cell];
@@ -76,12 +82,12 @@ impl Head for FastestDet {
     }
 }
 
-/// At least 0; what is no number stays so.
+/// Returns `value`, but at least 0; NaN stays NaN.
 fn not_negative(value: f32) -> f32 {
     if value < 0.0 { 0.0 } else { value }
 }
 
-/// No number in place of an infinity, of which bounded functions would make an ordinary value.
+/// Returns NaN in place of an infinity, which bounded functions would turn into an ordinary value.
 fn number(value: f32) -> f32 {
     if value.is_infinite() { f32::NAN } else { value }
 }
@@ -93,7 +99,7 @@ mod tests {
 
     #[test]
     fn one_lit_cell_is_one_box() {
-        // Two cells side by side, one class: the right one is lit, and its box is half the frame wide and high.
+        // Two cells side by side, one class: the right one is active, and its box is half the frame wide and high.
         let data = [0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0];
         let found = decode(&HeadSpec::new(KIND, 1), (32, 16), &[("758", &[1, 6, 1, 2], &data)]);
         let bounds = BoxF { x1: 16.0, y1: -8.0, x2: 48.0, y2: 8.0 };

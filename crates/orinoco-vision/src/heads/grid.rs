@@ -1,6 +1,6 @@
 //! Grids of cells over a model's input.
 
-/// A cell of a grid over the model's input.
+/// Cell of a grid over the model's input.
 #[derive(Clone, Copy)]
 pub(super) struct Cell {
     pub(super) x: f32,
@@ -8,8 +8,8 @@ pub(super) struct Cell {
     pub(super) stride: f32,
 }
 
-/// The cells of every stride in raster order. A stride that does not divide a side has a partial cell at the end when
-/// `partial` says so.
+/// Returns the cells of every stride in raster order. If `partial` is set, a stride that does not divide a side has a
+/// partial cell at the end.
 pub(super) fn cells(strides: &[u32], width: u32, height: u32, partial: bool) -> Vec<Cell> {
     let count = |side: u32, stride: u32| if partial { side.div_ceil(stride) } else { side / stride };
     let grid = |stride: u32| {

@@ -1,4 +1,4 @@
-//! How heads put a guess together.
+//! Settings that heads share in their guesses.
 
 use orinoco_core::ColorOrder;
 
@@ -11,13 +11,13 @@ impl Guess {
         Self { head, input, unsure: Vec::new() }
     }
 
-    /// RGB from 0 to 1, as most trainers feed.
+    /// Sets RGB from 0 to 1, which most models are trained with.
     pub(super) fn unit_rgb(mut self, fit: Fit) -> Self {
         self.input.scale = [1.0 / 255.0; 3];
         self.fit(fit)
     }
 
-    /// BGR, as models trained with OpenCV see it.
+    /// Sets BGR, for models trained with OpenCV.
     pub(super) fn bgr(mut self) -> Self {
         if self.input.color != ColorOrder::Gray {
             self.input.color = ColorOrder::Bgr;

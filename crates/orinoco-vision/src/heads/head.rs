@@ -1,31 +1,32 @@
-//! What reads a model's outputs.
+//! Decoder of a model's outputs.
 
-use orinoco_core::Findings;
+use orinoco_core::InferenceResult;
 
 use crate::Mapping;
 
-/// One output tensor, f32, row-major, batch first.
+/// Output tensor of a run: f32, row-major, batch first.
 #[derive(Clone, Copy, Debug)]
 pub struct Output<'a> {
-    /// Its shape.
+    /// Shape of the tensor.
     pub shape: &'a [usize],
-    /// Its values.
+    /// Elements of the tensor.
     pub data: &'a [f32],
-    /// Pictures of the batch. [`check_batch`](super::check_batch) says whether the first axis is that.
+    /// Batch size, in images. [`check_batch`](super::check_batch) checks that the first axis is the batch.
     pub batch: usize,
 }
 
 impl<'a> Output<'a> {
-    /// The values of one picture of the batch.
+    /// Returns the elements of one image of the batch.
     pub fn item(&self, index: usize) -> &'a [f32] {
         let per_item = self.data.len().checked_div(self.batch).unwrap_or(0);
         &self.data[index * per_item..][..per_item]
     }
 }
 
-/// Reads one model's outputs. Made for known shapes, so decoding cannot fail.
+/// Decodes the outputs of one model. It is built for known shapes, so decoding cannot fail.
 pub trait Head: Send {
-    /// Reads picture `item` of the batch into `found`, which is empty: detections in source pixels, best first. What is not
-    /// a finite number is left out and counted (`not_finite`), so that everything in `found` but raw tensors is one.
-    fn decode(&mut self, outputs: &[Output<'_>], item: usize, mapping: &Mapping, found: &mut Findings);
+    /// Decodes image `item` of the batch into `found`, which is empty before: detections in source pixels, best first.
+    /// Values that are not finite are left out and counted (`not_finite`), so everything in `found` except raw tensors
+    /// is finite.
+    fn decode(&mut self, outputs: &[Output<'_>], item: usize, mapping: &Mapping, found: &mut InferenceResult);
 }

@@ -1,4 +1,4 @@
-//! Kinds of heads, what each of them declares about itself, and the settings of one.
+//! Kinds of heads with their defaults, and the settings of a head.
 
 use std::fmt;
 use std::ops::Deref;
@@ -8,7 +8,7 @@ use orinoco_core::{Activation, TensorDesc};
 use super::{BoxForm, BoxUnit, Head};
 use crate::{Across, InputSpec, Rounding};
 
-/// A kind of head, one of [`ALL`](super::ALL): a handle to what its file declares. Kinds of one name are equal.
+/// Kind of head, one of [`ALL`](super::ALL): a handle to the descriptor in its file. Kinds of one name are equal.
 #[derive(Clone, Copy)]
 pub struct HeadKind(pub(super) &'static HeadDescriptor);
 
@@ -34,27 +34,27 @@ impl fmt::Debug for HeadKind {
     }
 }
 
-/// What a head finds in a picture.
+/// Type of results that a head finds in an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Finds {
-    /// Boxes with classes.
+pub enum HeadResultKind {
+    /// Boxes with classes (detection).
     Boxes,
-    /// Boxes with classes and masks.
+    /// Boxes with classes and masks (instance segmentation).
     Instances,
-    /// Classes of the whole picture.
+    /// Classes of the whole image (classification).
     Classes,
-    /// A class for each cell of a map.
+    /// Class of each cell of a map (semantic segmentation).
     ClassMap,
-    /// A vector of unit length.
+    /// Embedding: a vector of unit length.
     Embedding,
-    /// The outputs as they are.
+    /// Raw output tensors.
     Tensors,
 }
 
-/// How values lie in a head's only output, as far as there are kernels that read them.
+/// Layout of the values in a head's only output, as far as CUDA kernels exist that read it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OutputForm {
-    /// One row for each cell of grids: box relative to the cell, objectness, class scores.
+    /// One row for each cell of the grids: box relative to the cell, objectness, class scores.
     GridRows,
     /// Rows of box in model pixels, objectness and class scores.
     PixelRows,
@@ -62,54 +62,54 @@ pub enum OutputForm {
     Channels,
     /// One value for each class.
     Classes,
-    /// A form that no kernel reads.
+    /// Layout that no kernel reads.
     Other,
 }
 
-/// Makes a head for a model with these outputs, or returns what does not fit.
+/// Function that builds a head for a model with these outputs, or returns the reason why they do not fit.
 pub type Build = fn(&HeadSpec, &InputSpec, &[TensorDesc]) -> Result<Box<dyn Head>, String>;
 
-/// Returns what a model without a description would be if its outputs look like this head's. The input is what the graph
-/// shows: size, layout and channels.
+/// Function that guesses the description of a model if its outputs may belong to this head. The given input is the one
+/// that the graph shows: size, layout and channels.
 pub type GuessModel = fn(&InputSpec, &[TensorDesc]) -> Option<Guess>;
 
-/// What a head declares about itself, in its own file.
+/// Descriptor of a head, defined in its own file.
 pub struct HeadDescriptor {
     /// Name in model files.
     pub name: &'static str,
-    /// What it finds.
-    pub finds: Finds,
-    /// Form of its output.
+    /// Type of its results.
+    pub finds: HeadResultKind,
+    /// Layout of its output.
     pub form: OutputForm,
-    /// Usual cell sizes in model pixels, finest first; empty where it has no usual ones.
+    /// Default cell sizes in model pixels, finest first; empty where it has none.
     pub strides: &'static [u32],
-    /// Usual score at or below which detections and classes are dropped.
+    /// Default score threshold: detections and classes at or below it are dropped.
     pub score_threshold: f32,
-    /// Usual unit of boxes.
+    /// Default unit of boxes.
     pub box_unit: BoxUnit,
-    /// Whether a box is usually reported once for each class above the threshold.
+    /// Whether a box is reported once for each class above the threshold by default.
     pub multi_label: bool,
-    /// How the trainers of its models round the sides of a letterboxed picture (docs/model-files.md has the table). Those
-    /// that never letterbox cut the exact product.
+    /// Rounding of a letterboxed image's sides by the trainers of its models (docs/model-files.md has the table).
+    /// Models that are never letterboxed have the truncated exact product.
     pub rounding: Rounding,
     /// Whether Ultralytics exports detectors of this form.
     pub reads_ultralytics: bool,
-    /// Whether these outputs, which have no axis for the batch, are a whole result for a single picture.
+    /// Whether outputs without a batch axis are a whole result for a single image.
     pub takes_whole: fn(&[TensorDesc]) -> bool,
     /// Corrects a guess of this head by the keypoints that the trainer noted in the file. Returns whether they fit.
     pub settle_keypoints: fn(&mut HeadSpec, &[TensorDesc], KeypointShape) -> bool,
-    /// Guesses a model of this head.
+    /// Guesses the description of a model with this head.
     pub guess: GuessModel,
-    /// Makes one.
+    /// Builds the head.
     pub build: Build,
 }
 
 impl HeadDescriptor {
-    /// A detector with what most of them have. Each file adds what is different in its head.
+    /// Returns the descriptor of a detector with the most common settings. Each file adds the differences of its head.
     pub(super) const fn usual(name: &'static str, build: Build, guess: GuessModel) -> Self {
         Self {
             name,
-            finds: Finds::Boxes,
+            finds: HeadResultKind::Boxes,
             form: OutputForm::Other,
             strides: &[],
             score_threshold: 0.3,
@@ -124,53 +124,55 @@ impl HeadDescriptor {
         }
     }
 
-    /// Whether its results name classes, so that its description must.
+    /// Whether results have classes, so that a description must name them.
     pub fn has_classes(&self) -> bool {
-        !matches!(self.finds, Finds::Embedding | Finds::Tensors)
+        !matches!(self.finds, HeadResultKind::Embedding | HeadResultKind::Tensors)
     }
 
-    /// Whether it finds boxes.
+    /// Whether results have boxes.
     pub fn has_boxes(&self) -> bool {
-        matches!(self.finds, Finds::Boxes | Finds::Instances)
+        matches!(self.finds, HeadResultKind::Boxes | HeadResultKind::Instances)
     }
 }
 
-/// How to read a model's outputs.
+/// Settings of a head: how it decodes a model's outputs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HeadSpec {
     /// Kind of head.
     pub kind: HeadKind,
     /// Number of classes.
     pub classes: usize,
-    /// Cell sizes in model pixels, finest first; empty where the head has usual ones.
+    /// Cell sizes in model pixels, finest first; empty uses the head's default.
     pub strides: Vec<u32>,
-    /// What scores this or less is dropped: one rule for all heads, the one of the published decoders.
+    /// Score threshold: results at or below it are dropped. The rule is that of the published decoders, and is the same
+    /// for all heads.
     pub score_threshold: f32,
-    /// Boxes of one class that overlap a better one by more than this are dropped.
+    /// IoU threshold of non-maximum suppression: a box that overlaps a better one of its class by more is dropped.
     pub iou_threshold: f32,
-    /// The most detections of one frame.
+    /// Maximum number of detections in one image.
     pub detections_max: usize,
-    /// Whether boxes of different classes hide one another.
+    /// Whether boxes of different classes suppress one another.
     pub across: Across,
-    /// Whether a box is reported once for each class above the threshold, as COCO's evaluations do, or only for its best.
+    /// Whether a box is reported once for each class above the threshold, as COCO's evaluations do, or only for its
+    /// best class.
     pub multi_label: bool,
-    /// What turns the model's class values into probabilities.
+    /// Function that converts the model's class values to probabilities.
     pub activation: Activation,
-    /// The class that means "nothing", which is never reported.
+    /// Class that means "nothing" and is never reported.
     pub background: Option<u32>,
-    /// The most classes reported of a whole frame.
+    /// Maximum number of classes reported for a whole image.
     pub top: usize,
-    /// How boxes are written, where a head allows several ways.
+    /// Format of boxes, for heads that allow several.
     pub boxes: BoxForm,
-    /// The unit of boxes, where a head allows several.
+    /// Unit of boxes, for heads that allow several.
     pub box_unit: BoxUnit,
-    /// Values of a keypoint: x and y (2), and visibility (3). `None`: what the number of all of them says, which is 3 where
-    /// both divide it.
+    /// Number of values of a keypoint: 2 (x and y) or 3 (and visibility). `None` derives it from the number of all
+    /// values, as 3 where both divide it.
     pub keypoint_values: Option<usize>,
 }
 
 impl HeadSpec {
-    /// A spec with the settings that most models of the field use.
+    /// Creates a spec with the most common settings.
     pub fn new(kind: HeadKind, classes: usize) -> Self {
         Self {
             kind,
@@ -190,20 +192,20 @@ impl HeadSpec {
         }
     }
 
-    /// The strides given, else the head's usual ones.
+    /// Returns the strides of the spec, else the head's default.
     pub fn strides_or_usual(&self) -> &[u32] {
         if self.strides.is_empty() { self.kind.strides } else { &self.strides }
     }
 }
 
-/// What a graph looks like, and what of that is not certain.
+/// Guessed description of a model, and its uncertain keys.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Guess {
-    /// How to read the outputs.
+    /// Settings of the head.
     pub head: HeadSpec,
-    /// What the head's models usually want to see.
+    /// Input format that models of this head usually have.
     pub input: InputSpec,
-    /// Keys of the description that the graph does not prove, each with the reason.
+    /// Keys of the description that the graph does not confirm, each with the reason.
     pub unsure: Vec<(&'static str, &'static str)>,
 }
 
@@ -212,6 +214,6 @@ pub struct Guess {
 pub struct KeypointShape {
     /// Number of keypoints.
     pub count: usize,
-    /// Values of each.
+    /// Number of values of each keypoint.
     pub values: usize,
 }

@@ -1,9 +1,9 @@
-//! Detectors that suppress in the graph and list what is left in three outputs: boxes `[found, 4]`, scores `[found]` and
-//! labels `[found]` (torchvision), or the same with a batch before them (RT-DETR's own export). Outputs are told apart by
-//! their names (`box`, `score`, `label` or `class`), else by the order boxes, scores, labels. Boxes are corners, in model
-//! pixels unless `box_unit` says otherwise.
+//! Detectors with suppression inside the graph that list the results in three outputs: boxes `[found, 4]`, scores
+//! `[found]` and labels `[found]` (torchvision), or the same with a batch axis first (RT-DETR's own export). Outputs
+//! are recognised by their names (`box`, `score`, `label` or `class`), else by the order boxes, scores, labels. Boxes
+//! are corners, in model pixels unless `box_unit` is set.
 
-use orinoco_core::{Detection, Dim, Findings, TensorDesc};
+use orinoco_core::{Detection, Dim, InferenceResult, TensorDesc};
 
 use super::end2end::add_labelled;
 use super::ssd::place_in_pixels;
@@ -19,7 +19,7 @@ static DESCRIPTOR: HeadDescriptor = HeadDescriptor {
     ..HeadDescriptor::usual("listed", build, guess)
 };
 
-/// COCO's category ids go up to 90, and torchvision counts the background as 0.
+/// Number of classes: COCO's category ids go up to 90, and torchvision has the background as 0.
 const CLASSES_USUAL: usize = 91;
 
 struct Listed {
@@ -30,7 +30,7 @@ struct Listed {
     unit: (f32, f32),
 }
 
-/// The indices of boxes, scores and labels.
+/// Returns the indices of boxes, scores and labels.
 fn roles(outputs: &[TensorDesc]) -> Option<[usize; 3]> {
     if outputs.len() != 3 {
         return None;
@@ -61,7 +61,7 @@ fn build(spec: &HeadSpec, input: &InputSpec, outputs: &[TensorDesc]) -> Result<B
     Ok(Box::new(Listed { spec: spec.clone(), boxes, scores, labels, unit }))
 }
 
-/// Whether the lists have no axis for the batch.
+/// Whether the lists have no batch axis.
 fn is_flat(outputs: &[TensorDesc]) -> bool {
     roles(outputs).is_some_and(|[boxes, ..]| outputs[boxes].shape.len() == 2)
 }
@@ -79,8 +79,14 @@ fn guess(input: &InputSpec, outputs: &[TensorDesc]) -> Option<Guess> {
 }
 
 impl Head for Listed {
-    fn decode(&mut self, outputs: &[Output<'_>], item: usize, mapping: &Mapping, found: &mut Findings) {
-        // Lists without an axis for the batch are those of its one picture.
+    fn decode(
+        &mut self,
+        outputs: &[Output<'_>],
+        item: usize,
+        mapping: &Mapping,
+        found: &mut InferenceResult,
+    ) {
+        // Lists without a batch axis belong to the single image of their batch.
         let values = |index: usize| outputs[index].item(item);
         let (boxes, _) = values(self.boxes).as_chunks::<4>();
         for ((place, score), label) in boxes.iter().zip(values(self.scores)).zip(values(self.labels)) {

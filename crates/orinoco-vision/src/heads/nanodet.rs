@@ -1,14 +1,14 @@
 //! NanoDet and NanoDet-Plus (generalised focal loss, Li et al. 2020): one row for each cell of three or four grids,
-//! `[class scores.., 4 x (reg_max + 1) distances]`, in one output; or the class scores and the distances of each grid in
-//! outputs of their own, as OpenCV's model zoo has them. Each distance to an edge (left, top, right, bottom) is the mean of
-//! a softmax over 0..=reg_max, in strides. The distances of three grids (NanoDet) are from the middle of a cell, those of
-//! four (NanoDet-Plus) from its upper left corner: in NanoDet's sources `GFLHead.get_single_level_center_point` adds half a
-//! cell, and `NanoDetPlusHead` does not.
+//! `[class scores.., 4 x (reg_max + 1) distances]`, in one output; or the class scores and the distances of each grid
+//! in outputs of their own, as in OpenCV's model zoo. Each distance to an edge (left, top, right, bottom) is the mean
+//! of a softmax over 0..=reg_max, in strides. With three grids (NanoDet) distances are measured from the centre of a
+//! cell, with four (NanoDet-Plus) from its upper left corner: in NanoDet's sources
+//! `GFLHead.get_single_level_center_point` adds half a cell, and `NanoDetPlusHead` does not.
 //!
-//! NanoDet's own export applies the logistic function to the class scores. Where one of a picture lies outside of 0 to 1,
-//! all are taken for logits, unless `activation` says what they are.
+//! NanoDet's own export applies the logistic function to the class scores. If a score of an image lies outside of 0 to
+//! 1, all are taken as logits, unless `activation` is set.
 
-use orinoco_core::{Activation, BoxF, Detection, Findings, TensorDesc};
+use orinoco_core::{Activation, BoxF, Detection, InferenceResult, TensorDesc};
 
 use super::{
     Cell, Guess, Head, HeadDescriptor, HeadKind, HeadSpec, Output, add, best, cells, check_axes,
@@ -25,12 +25,12 @@ static DESCRIPTOR: HeadDescriptor =
 const STRIDES: [u32; 4] = [8, 16, 32, 64];
 /// `reg_max` of every published model is 7.
 const BINS_USUAL: usize = 8;
-/// Values of a row of the published models: 80 classes and their distances.
+/// Number of values in a row of the published models: 80 classes and their distances.
 pub(super) const COCO_VALUES: usize = 80 + 4 * BINS_USUAL;
 
 struct NanoDet {
     spec: HeadSpec,
-    /// Where distances are from.
+    /// Cells from which distances are measured.
     cells: Vec<Cell>,
     bins: usize,
     grids: Vec<Grid>,
@@ -40,7 +40,7 @@ struct NanoDet {
 #[derive(Clone, Copy)]
 struct Rows {
     output: usize,
-    /// Values of a row, and the first of those that are meant.
+    /// Length of a row, and index of its first value that is used.
     length: usize,
     first: usize,
 }
@@ -53,29 +53,29 @@ impl Rows {
 
 /// Consecutive cells whose values are in the same outputs.
 struct Grid {
-    /// How many cells.
+    /// Number of cells.
     count: usize,
     scores: Rows,
     distances: Rows,
 }
 
-/// How the outputs hold the values of every cell.
+/// Arrangement of the values of all cells in the outputs.
 struct Form {
     bins: usize,
     grids: Vec<Grid>,
 }
 
-/// The numbers of rows and of values of a row.
+/// Returns the number of rows and the number of values in a row.
 fn rows_and_values(output: &TensorDesc) -> Option<(usize, usize)> {
     fixed_after_batch(output).map(|[rows, values]| (rows, values))
 }
 
-/// Bins of so many `distances` to four edges; `None` where they are not as many for each.
+/// Returns the number of bins for `distances` values to four edges; `None` where it does not divide evenly.
 fn bins_of(distances: usize) -> Option<usize> {
     (distances >= 8 && distances.is_multiple_of(4)).then_some(distances / 4)
 }
 
-/// Class scores and distances in one output.
+/// Arranges class scores and distances in one output.
 fn joint(output: &TensorDesc, classes: usize) -> Option<Form> {
     let (rows, values) = rows_and_values(output)?;
     let bins = bins_of(values.checked_sub(classes)?)?;
@@ -83,8 +83,8 @@ fn joint(output: &TensorDesc, classes: usize) -> Option<Form> {
     Some(Form { bins, grids: vec![Grid { count: rows, scores: part(0), distances: part(classes) }] })
 }
 
-/// Class scores and distances in two outputs for each grid, in any order. Where both have as many values they come in turn,
-/// class scores first.
+/// Arranges class scores and distances in two outputs for each grid, in any order. Where both have equally many values
+/// they alternate, class scores first.
 fn split(outputs: &[TensorDesc], classes: usize) -> Option<Form> {
     let shapes: Vec<(usize, usize)> = outputs.iter().map(rows_and_values).collect::<Option<_>>()?;
     let distances = shapes.iter().map(|(_, values)| *values).find(|values| *values != classes);
@@ -94,7 +94,7 @@ fn split(outputs: &[TensorDesc], classes: usize) -> Option<Form> {
         let alike =
             |index: &usize| shapes[*index].1 == wanted && (classes != distances || index % 2 == place);
         let mut found: Vec<usize> = (0..shapes.len()).filter(alike).collect();
-        // Finest first.
+        // Grids are sorted, the finest first.
         found.sort_by_key(|index| std::cmp::Reverse(shapes[*index].0));
         found
     };
@@ -110,8 +110,8 @@ fn split(outputs: &[TensorDesc], classes: usize) -> Option<Form> {
     is_paired.then_some(Form { bins, grids })
 }
 
-/// The cells of the grids whose numbers are `counts`, with the place in each cell that distances are from. A single count is
-/// that of all grids.
+/// Returns the cells of the grids with `counts` cells, with the point in each cell from which distances are measured. A
+/// single count is the sum of all grids.
 fn cells_of(spec: &HeadSpec, input: &InputSpec, counts: &[usize]) -> Option<Vec<Cell>> {
     let given = [spec.strides.as_slice(), &STRIDES, &STRIDES[..3]];
     let fits = |strides: &&[u32]| {
@@ -169,7 +169,7 @@ fn guess(input: &InputSpec, outputs: &[TensorDesc]) -> Option<Guess> {
     let head = HeadSpec { iou_threshold: 0.6, score_threshold: 0.35, ..HeadSpec::new(KIND, classes) };
     build(&head, input, outputs).ok()?;
     let mut guess = Guess::new(head, input).bgr().fit(Fit::Stretch);
-    // NanoDet's configurations: BGR of ImageNet.
+    // Normalisation of NanoDet's configurations: BGR of ImageNet.
     guess.input.mean = [103.53, 116.28, 123.675];
     guess.input.scale = [1.0 / 57.375, 1.0 / 57.12, 1.0 / 58.395];
     guess = guess.unsure("mean", "NanoDet's usual normalisation; some exports fold it into the graph");
@@ -181,7 +181,13 @@ fn guess(input: &InputSpec, outputs: &[TensorDesc]) -> Option<Guess> {
 }
 
 impl Head for NanoDet {
-    fn decode(&mut self, outputs: &[Output<'_>], item: usize, mapping: &Mapping, found: &mut Findings) {
+    fn decode(
+        &mut self,
+        outputs: &[Output<'_>],
+        item: usize,
+        mapping: &Mapping,
+        found: &mut InferenceResult,
+    ) {
         let are_logits = match self.spec.activation {
             Activation::Auto => self.has_logits(outputs, item),
             activation => activation == Activation::Sigmoid,
@@ -209,12 +215,12 @@ impl Head for NanoDet {
     }
 }
 
-/// How far beyond 0 and 1 rounding to 8 bits may bring a probability.
+/// Tolerance below 0 and above 1 for a probability that was rounded to 8 bits.
 const PROBABILITY_SLACK: f32 = 0.05;
 
 impl NanoDet {
-    /// Whether a class value of this picture cannot be a probability. Of the thousands of cells of a picture most show
-    /// nothing, of which the logits are far below 0.
+    /// Whether a class value of this image cannot be a probability. Most of the thousands of cells in an image are
+    /// empty, and their logits are far below 0.
     fn has_logits(&self, outputs: &[Output<'_>], item: usize) -> bool {
         let improbable = |value: &f32| *value < -PROBABILITY_SLACK || *value > 1.0 + PROBABILITY_SLACK;
         self.grids.iter().any(|grid| {
@@ -224,7 +230,7 @@ impl NanoDet {
     }
 }
 
-/// The mean of the softmax over the bins' numbers.
+/// Returns the mean of the softmax over the bins' numbers.
 fn mean_bin(bins: &[f32]) -> f32 {
     let (_, top) = best(bins);
     let (mut weight, mut sum) = (0.0, 0.0);
@@ -249,13 +255,13 @@ mod tests {
         let found = decode(&HeadSpec::new(KIND, 2), (16, 16), &[("output", &[1, 7, 10], &data)]);
         let bounds = BoxF { x1: 0.0, y1: 0.0, x2: 24.0, y2: 16.0 };
         assert_eq!(found.detections, [Detection { class_id: 1, score: 0.9, bounds }]);
-        // Three grids, 4 + 1 + 1 cells: the middle of cell 1 is at x = 12, y = 4.
+        // Three grids, 4 + 1 + 1 cells: the centre of cell 1 is at x = 12, y = 4.
         let found = decode(&HeadSpec::new(KIND, 2), (16, 16), &[("output", &[1, 6, 10], &data[..60])]);
         let bounds = BoxF { x1: 8.0, y1: 8.0, x2: 32.0, y2: 24.0 };
         assert_eq!(found.detections, [Detection { class_id: 1, score: 0.9, bounds }]);
     }
 
-    /// The one output of three grids of 32 x 32 pixels as six: class scores and distances of each grid.
+    /// Splits the one output of three grids of 32 x 32 pixels into six: class scores and distances of each grid.
     fn six(data: &[f32], order: [usize; 6]) -> Vec<(&'static str, Vec<usize>, Vec<f32>)> {
         let names = ["cls_8", "dis_8", "cls_16", "dis_16", "cls_32", "dis_32"];
         let outputs = names.into_iter().enumerate().map(|(index, name)| {
@@ -273,13 +279,13 @@ mod tests {
     fn grids_may_have_outputs_of_their_own() {
         let mut data = vec![0.0; 21 * 10];
         data[10..20].copy_from_slice(&[0.1, 0.9, 0.0, 200.0, 200.0, 0.0, 0.0, 0.0, 0.0, 200.0]);
-        // A cell of the second grid, and that of the third.
+        // A cell of the second grid, and the one of the third.
         data[170..180].copy_from_slice(&[0.7, 0.2, 200.0, 0.0, 0.0, 200.0, 200.0, 0.0, 0.0, 200.0]);
         data[200..210].copy_from_slice(&[0.8, 0.1, 0.0, 200.0, 0.0, 200.0, 0.0, 200.0, 0.0, 200.0]);
         let spec = HeadSpec::new(KIND, 2);
         let joint = decode(&spec, (32, 32), &[("output", &[1, 21, 10], &data)]).detections;
         assert_eq!(joint.len(), 3);
-        // As OpenCV's model zoo orders them, in two groups, and backwards.
+        // In the order of OpenCV's model zoo, in two groups, and backwards.
         for order in [[0, 1, 2, 3, 4, 5], [0, 2, 4, 1, 3, 5], [5, 3, 1, 4, 2, 0]] {
             let outputs = six(&data, order);
             let outputs: Vec<(&str, &[usize], &[f32])> =

@@ -1,15 +1,16 @@
-//! Any outputs, as they are: of each picture its part of the batch, or the whole tensor where the first axis is no batch.
+//! Raw outputs, without decoding: for each image its part of the batch, or the whole tensor where the first axis is not
+//! the batch.
 
-use orinoco_core::{Findings, RawTensor, TensorDesc};
+use orinoco_core::{InferenceResult, RawTensor, TensorDesc};
 
-use super::{Finds, Guess, Head, HeadDescriptor, HeadKind, HeadSpec, Output};
+use super::{Guess, Head, HeadDescriptor, HeadKind, HeadResultKind, HeadSpec, Output};
 use crate::{Fit, InputSpec, Mapping};
 
 /// The kind of this head.
 pub const KIND: HeadKind = HeadKind(&DESCRIPTOR);
 
 static DESCRIPTOR: HeadDescriptor = HeadDescriptor {
-    finds: Finds::Tensors,
+    finds: HeadResultKind::Tensors,
     takes_whole: |_| true,
     ..HeadDescriptor::usual("raw", build, guess)
 };
@@ -30,7 +31,7 @@ fn guess(input: &InputSpec, _: &[TensorDesc]) -> Option<Guess> {
 }
 
 impl Head for Raw {
-    fn decode(&mut self, outputs: &[Output<'_>], item: usize, _: &Mapping, found: &mut Findings) {
+    fn decode(&mut self, outputs: &[Output<'_>], item: usize, _: &Mapping, found: &mut InferenceResult) {
         found.tensors.resize_with(outputs.len(), RawTensor::default);
         for ((output, name), tensor) in outputs.iter().zip(&self.names).zip(&mut found.tensors) {
             if tensor.name != *name {

@@ -1,29 +1,29 @@
-//! Semantic segmentation: scores `[n, classes, h, w]` (or `[n, h, w, classes]`, where the input is NHWC too), of which the
-//! greatest is the class; or the classes themselves, `[n, h, w]` or `[n, 1, h, w]`. They are rounded, so that the one
-//! probability of a model of two classes is the likelier class.
+//! Semantic segmentation: scores `[n, classes, h, w]` (or `[n, h, w, classes]`, where the input is NHWC too), of which
+//! the greatest is the class; or the class ids themselves, `[n, h, w]` or `[n, 1, h, w]`. Ids are rounded, so the
+//! single probability of a model of two classes becomes the more likely class.
 
 use orinoco_core::text::count;
-use orinoco_core::{Dim, Findings, Layout, TensorDesc};
+use orinoco_core::{Dim, InferenceResult, Layout, TensorDesc};
 
-use super::{Finds, Guess, Head, HeadDescriptor, HeadKind, HeadSpec, Output, only};
+use super::{Guess, Head, HeadDescriptor, HeadKind, HeadResultKind, HeadSpec, Output, only};
 use crate::{Fit, InputSpec, Mapping};
 
 /// The kind of this head.
 pub const KIND: HeadKind = HeadKind(&DESCRIPTOR);
 
 static DESCRIPTOR: HeadDescriptor =
-    HeadDescriptor { finds: Finds::ClassMap, ..HeadDescriptor::usual("segmentation", build, guess) };
+    HeadDescriptor { finds: HeadResultKind::ClassMap, ..HeadDescriptor::usual("segmentation", build, guess) };
 
-/// Class ids are 8-bit; 255 is kept for [`NOT_LABELLED`].
+/// Maximum number of classes: ids are 8-bit, and 255 is reserved for [`NOT_LABELLED`].
 const CLASSES_MAX: usize = 255;
-/// The class of a cell for which the model gave no finite number.
+/// Class of a cell for which the model gave no finite number.
 const NOT_LABELLED: u8 = 255;
 
 #[derive(Clone, Copy, PartialEq)]
 enum Form {
-    /// Scores, classes before rows and columns.
+    /// Scores, with the class axis before rows and columns.
     Planar,
-    /// Scores, classes last.
+    /// Scores, with the class axis last.
     Interleaved,
     /// Class ids.
     Ids,
@@ -48,7 +48,7 @@ fn form(output: &TensorDesc, classes: usize, layout: Layout) -> Option<Form> {
 }
 
 fn build(spec: &HeadSpec, input: &InputSpec, outputs: &[TensorDesc]) -> Result<Box<dyn Head>, String> {
-    // Some exports add the output of an auxiliary head; the first one counts.
+    // Some exports add the output of an auxiliary head; the first output is the right one.
     let output = outputs.first().ok_or("it has no output")?;
     if outputs.len() > 2 {
         only(outputs, KIND.name)?;
@@ -76,13 +76,13 @@ fn guess(input: &InputSpec, outputs: &[TensorDesc]) -> Option<Guess> {
         Layout::Nchw => (a, b, c),
         Layout::Nhwc => (c, a, b),
     };
-    // A whole fraction of the picture, in both directions.
+    // The map must not have more cells than the image has pixels, in both directions.
     let part = |side: u32, cells: usize| cells > 1 && cells <= side as usize;
     let fits = (2..=CLASSES_MAX).contains(&classes) && part(input.width, columns) && part(input.height, rows);
     let head = HeadSpec::new(KIND, classes);
     let mut guess = Guess::new(head, input).fit(Fit::Stretch);
     match input.layout {
-        // TensorFlow's models see -1 to 1, PyTorch's the deviations of ImageNet.
+        // TensorFlow's models are trained with -1 to 1, PyTorch's with the mean and deviation of ImageNet.
         Layout::Nhwc => {
             guess.input.mean = [127.5; 3];
             guess.input.scale = [1.0 / 127.5; 3];
@@ -100,7 +100,13 @@ fn guess(input: &InputSpec, outputs: &[TensorDesc]) -> Option<Guess> {
 }
 
 impl Head for Segmentation {
-    fn decode(&mut self, outputs: &[Output<'_>], item: usize, mapping: &Mapping, found: &mut Findings) {
+    fn decode(
+        &mut self,
+        outputs: &[Output<'_>],
+        item: usize,
+        mapping: &Mapping,
+        found: &mut InferenceResult,
+    ) {
         let (values, shape) = (outputs[0].item(item), outputs[0].shape);
         let (rows, columns) = match (self.form, shape) {
             (Form::Interleaved, [_, rows, columns, _]) => (*rows, *columns),
@@ -108,7 +114,7 @@ impl Head for Segmentation {
             (_, [.., rows, columns]) => (*rows, *columns),
             _ => return,
         };
-        // Of the whole grid only what lies under the picture is kept.
+        // Only the part of the grid under the image is kept.
         let window = mapping.window();
         let (model_w, model_h) = (mapping.model.0 as usize, mapping.model.1 as usize);
         let share = |value: usize, cells: usize, side: usize| (value * cells + side / 2) / side;
@@ -127,7 +133,7 @@ impl Head for Segmentation {
 }
 
 impl Segmentation {
-    /// Appends the classes of consecutive `cells`. Returns how many of them have no finite number for a best value; they
+    /// Appends the classes of consecutive `cells`. Returns how many of them have a best value that is not finite; these
     /// are not labelled.
     fn classify(
         &mut self,
@@ -198,7 +204,7 @@ mod tests {
 
     #[test]
     fn ids_and_probabilities_are_rounded() {
-        // As dequantisation gives ids, and a sigmoid the second of two classes.
+        // Ids as dequantisation gives them, and sigmoids of the second of two classes.
         let nearly = [2.999_999_8, 0.000_1, 0.97, 0.3];
         let found = decode(&HeadSpec::new(KIND, 4), (4, 4), &[("y", &[1, 1, 2, 2], &nearly)]);
         assert_eq!(found.class_map.classes, [3, 0, 1, 0]);
@@ -218,7 +224,7 @@ mod tests {
         let head_spec = HeadSpec::new(KIND, 3);
         let mut head = build(&head_spec, &input, &[output("y", &[1, 8, 8])]).expect("fits");
         let data: Vec<f32> = (0..64).map(|cell| if (16..48).contains(&cell) { 1.0 } else { 2.0 }).collect();
-        let mut found = Findings::default();
+        let mut found = InferenceResult::default();
         let output = Output { shape: &[1, 8, 8], data: &data, batch: 1 };
         head.decode(&[output], 0, &input.mapping(16, 8), &mut found);
         assert_eq!((found.class_map.width, found.class_map.height), (8, 4));

@@ -1,9 +1,9 @@
-//! Checks that a graph's outputs are those that a head reads.
+//! Checks the outputs of a graph against the shapes that a head reads.
 
 use orinoco_core::text::count;
 use orinoco_core::{Dim, TensorDesc};
 
-/// The one output, or what does not fit.
+/// Returns the only output, or the reason why there is not exactly one.
 pub(super) fn only<'a>(outputs: &'a [TensorDesc], head: &str) -> Result<&'a TensorDesc, String> {
     match outputs {
         [output] => Ok(output),
@@ -11,7 +11,7 @@ pub(super) fn only<'a>(outputs: &'a [TensorDesc], head: &str) -> Result<&'a Tens
     }
 }
 
-/// The index of the output `name` of shape `[any, rest..]`, or what does not fit.
+/// Returns the index of the output `name` of shape `[any, rest..]`, or the reason why it does not fit.
 pub(super) fn find_output(outputs: &[TensorDesc], name: &str, rest: &[usize]) -> Result<usize, String> {
     let found = outputs.iter().position(|output| output.name == name);
     let names = || outputs.iter().map(|o| o.name.as_str()).collect::<Vec<_>>().join(", ");
@@ -26,7 +26,7 @@ pub(super) fn check_shape(output: &TensorDesc, rest: &[usize]) -> Result<(), Str
     check_axes(output, &wanted)
 }
 
-/// Checks that every axis of `output` can be what `wanted` says.
+/// Checks that every axis of `output` accepts the size in `wanted`.
 pub(super) fn check_axes(output: &TensorDesc, wanted: &[Dim]) -> Result<(), String> {
     let fits = |(axis, wanted): (&Dim, &Dim)| match wanted {
         Dim::Fixed(size) => axis.accepts(*size),
@@ -39,7 +39,7 @@ pub(super) fn check_axes(output: &TensorDesc, wanted: &[Dim]) -> Result<(), Stri
     Err(format!("its output is {output}, where the description makes it {wanted}"))
 }
 
-/// The fixed sizes of the axes after the first, if there are `N` of them.
+/// Returns the fixed sizes of the axes after the first, if there are `N` of them.
 pub(super) fn fixed_after_batch<const N: usize>(output: &TensorDesc) -> Option<[usize; N]> {
     let axes = output.shape.get(1..)?;
     let sizes: Vec<usize> =

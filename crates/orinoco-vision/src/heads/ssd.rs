@@ -1,7 +1,7 @@
-//! Single-shot detectors with boxes already decoded (UltraFace, SSD exports): `[n, priors, classes]` scores and
+//! Single-shot detectors (UltraFace, SSD exports) that decode boxes in the graph: `[n, priors, classes]` scores and
 //! `[n, priors, 4]` boxes, in either order of outputs.
 
-use orinoco_core::{BoxF, Detection, Dim, Findings, TensorDesc};
+use orinoco_core::{BoxF, Detection, Dim, InferenceResult, TensorDesc};
 
 use super::yolov5::from_center;
 use super::{
@@ -18,11 +18,12 @@ struct Ssd {
     spec: HeadSpec,
     scores: usize,
     boxes: usize,
-    /// Model pixels per unit of the boxes.
+    /// Model pixels per unit of the boxes, along x and y.
     unit: (f32, f32),
 }
 
-/// Which output holds the scores, and which the boxes: the one of 4 values; if both are, the one called so.
+/// Returns the indices of the scores and of the boxes. The boxes are the output of 4 values; if both have 4, the one
+/// with "box" in its name.
 fn scores_and_boxes(outputs: &[TensorDesc]) -> Option<(usize, usize)> {
     let [first, second] = outputs else { return None };
     let four = |output: &TensorDesc| output.shape.last().is_some_and(|axis| axis.accepts(4));
@@ -70,7 +71,13 @@ fn guess(input: &InputSpec, outputs: &[TensorDesc]) -> Option<Guess> {
 }
 
 impl Head for Ssd {
-    fn decode(&mut self, outputs: &[Output<'_>], item: usize, mapping: &Mapping, found: &mut Findings) {
+    fn decode(
+        &mut self,
+        outputs: &[Output<'_>],
+        item: usize,
+        mapping: &Mapping,
+        found: &mut InferenceResult,
+    ) {
         let scores = outputs[self.scores].item(item).chunks_exact(self.spec.classes);
         let boxes = outputs[self.boxes].item(item).as_chunks::<4>().0;
         for (scores, place) in scores.zip(boxes) {
@@ -85,7 +92,7 @@ impl Head for Ssd {
     }
 }
 
-/// A box in the spec's form and unit as corners in model pixels.
+/// Converts a box in the spec's format and unit to corners in model pixels.
 pub(super) fn place_in_pixels(spec: &HeadSpec, [a, b, c, d]: [f32; 4], unit: (f32, f32)) -> BoxF {
     let place = [a * unit.0, b * unit.1, c * unit.0, d * unit.1];
     match spec.boxes {

@@ -1,9 +1,9 @@
 use super::*;
 use crate::input::tests::spec;
 use crate::{Align, Fit};
-use orinoco_core::{ElementType, Findings};
+use orinoco_core::{ElementType, InferenceResult};
 
-/// A graph's output with a free batch; 0 stands for a dynamic axis.
+/// Makes a graph's output with a dynamic batch; 0 is a dynamic axis.
 pub(crate) fn output(name: &str, axes: &[usize]) -> TensorDesc {
     let dim = |n: &usize| if *n == 0 { Dim::Dynamic } else { Dim::Fixed(*n) };
     TensorDesc {
@@ -13,31 +13,31 @@ pub(crate) fn output(name: &str, axes: &[usize]) -> TensorDesc {
     }
 }
 
-/// The kind of head called `name`.
+/// Returns the kind of head called `name`.
 fn kind(name: &str) -> HeadKind {
     HeadKind::from_name(name).expect("a head has this name")
 }
 
-/// What a head makes of one picture, stretched to the model's size from twice that size.
+/// Decodes one image, which was stretched to the model's size from twice that size.
 pub(crate) fn decode(
     head_spec: &HeadSpec,
     side: (u32, u32),
     outputs: &[(&str, &[usize], &[f32])],
-) -> Findings {
+) -> InferenceResult {
     let input = spec(side.0, side.1, Fit::Stretch, Align::TopLeft);
     let descs: Vec<TensorDesc> = outputs.iter().map(|(name, shape, _)| output(name, shape)).collect();
     let mut head = build(head_spec, &input, &descs).expect("fits");
     let shaped = outputs.iter().map(|(_, shape, data)| Output { shape, data, batch: 1 });
     let shaped: Vec<Output<'_>> = shaped.collect();
-    let mut found = Findings::default();
+    let mut found = InferenceResult::default();
     head.decode(&shaped, 0, &input.mapping(2 * side.0, 2 * side.1), &mut found);
     found
 }
 
-/// An output's name, shape and values.
+/// Name, shape and values of an output.
 type Named = (&'static str, Vec<usize>, Vec<f32>);
 
-/// Something that each head with a threshold finds in a picture of 32 x 32 pixels.
+/// Makes outputs in which each head with a threshold finds something, for an image of 32 x 32 pixels.
 fn found_by_each() -> Vec<(HeadSpec, Vec<Named>)> {
     let of = |name, shape: &[usize], row: &[f32]| {
         let values = row.iter().copied().cycle().take(shape.iter().product()).collect();
@@ -159,7 +159,7 @@ fn the_first_axis_is_the_batch() {
     check("raw", &[("y", &[3, 4])], 2, Err(of_two));
 }
 
-/// An output as a run gave it.
+/// Makes an output with the fixed shape that a run gave.
 fn fixed(name: &str, shape: &[usize]) -> TensorDesc {
     let shape = shape.iter().map(|size| Dim::Fixed(*size)).collect();
     TensorDesc { name: name.to_owned(), element: Some(ElementType::F32), shape }

@@ -1,7 +1,7 @@
 //! YOLOv5 (and YOLOv7 exported with its grid): rows of `[cx, cy, w, h, objectness, class scores..]` in model pixels,
 //! three for each cell of three grids.
 
-use orinoco_core::{BoxF, Detection, Dim, Findings, TensorDesc};
+use orinoco_core::{BoxF, Detection, Dim, InferenceResult, TensorDesc};
 
 use super::{
     Guess, Head, HeadDescriptor, HeadKind, HeadSpec, Output, OutputForm, add, cells, check_axes,
@@ -21,7 +21,7 @@ static DESCRIPTOR: HeadDescriptor = HeadDescriptor {
 
 const STRIDES: [u32; 3] = [8, 16, 32];
 const ANCHORS_EACH: usize = 3;
-/// Box and objectness, before the classes.
+/// Number of values before the classes: box and objectness.
 const BOX_VALUES: usize = 5;
 
 struct YoloV5 {
@@ -44,10 +44,16 @@ fn guess(input: &InputSpec, outputs: &[TensorDesc]) -> Option<Guess> {
 }
 
 impl Head for YoloV5 {
-    fn decode(&mut self, outputs: &[Output<'_>], item: usize, mapping: &Mapping, found: &mut Findings) {
+    fn decode(
+        &mut self,
+        outputs: &[Output<'_>],
+        item: usize,
+        mapping: &Mapping,
+        found: &mut InferenceResult,
+    ) {
         for row in outputs[0].item(item).chunks_exact(BOX_VALUES + self.spec.classes) {
             let (place, classes) = row.split_at(BOX_VALUES);
-            // Class scores are at most 1, so most rows end here.
+            // Class scores are at most 1, so most rows are rejected by their objectness.
             if !is_candidate(place[4], &self.spec) {
                 continue;
             }
@@ -63,7 +69,7 @@ impl Head for YoloV5 {
     }
 }
 
-/// A box given as centre and size.
+/// Converts centre and size to a box.
 pub(super) fn from_center(place: &[f32]) -> BoxF {
     let (w, h) = (place[2] / 2.0, place[3] / 2.0);
     BoxF { x1: place[0] - w, y1: place[1] - h, x2: place[0] + w, y2: place[1] + h }

@@ -7,12 +7,12 @@ mod masks;
 mod oriented;
 
 use orinoco_core::text::count;
-use orinoco_core::{Detection, Dim, Findings, Keypoint, TensorDesc};
+use orinoco_core::{Detection, Dim, InferenceResult, Keypoint, TensorDesc};
 
 use super::yolov5::from_center;
 use super::{
-    Build, Finds, Guess, GuessModel, Head, HeadDescriptor, HeadKind, HeadSpec, KeypointShape, Output,
-    OutputForm, cells, check_axes, fixed_after_batch, is_candidate, only,
+    Build, Guess, GuessModel, Head, HeadDescriptor, HeadKind, HeadResultKind, HeadSpec, KeypointShape,
+    Output, OutputForm, cells, check_axes, fixed_after_batch, is_candidate, only,
 };
 use crate::nms::{CANDIDATES_MAX, suppress_by};
 use crate::{Fit, InputSpec, Mapping, Rounding};
@@ -29,7 +29,7 @@ static DETECT_DESCRIPTOR: HeadDescriptor = HeadDescriptor {
     ..usual("yolov8", |s, _, o| build(s, Task::Detect, o), |i, o| guess(i, Task::Detect, o))
 };
 static SEGMENT_DESCRIPTOR: HeadDescriptor = HeadDescriptor {
-    finds: Finds::Instances,
+    finds: HeadResultKind::Instances,
     ..usual("yolov8-seg", |s, _, o| build(s, Task::Segment, o), |i, o| guess(i, Task::Segment, o))
 };
 static POSE_DESCRIPTOR: HeadDescriptor = HeadDescriptor {
@@ -41,7 +41,7 @@ static ORIENTED_DESCRIPTOR: HeadDescriptor = HeadDescriptor {
     ..usual("yolov8-obb", |s, _, o| build(s, Task::Oriented, o), |i, o| guess(i, Task::Oriented, o))
 };
 
-/// What the heads of all tasks have in common.
+/// Returns the settings that the heads of all tasks share.
 const fn usual(name: &'static str, build: Build, guess: GuessModel) -> HeadDescriptor {
     HeadDescriptor {
         strides: &STRIDES,
@@ -52,13 +52,13 @@ const fn usual(name: &'static str, build: Build, guess: GuessModel) -> HeadDescr
 }
 
 const STRIDES: [u32; 3] = [8, 16, 32];
-/// Centre and size, before the classes.
+/// Number of values before the classes: centre and size.
 const BOX_VALUES: usize = 4;
-/// x, y, visibility. Some models have no visibility.
+/// Number of values of a keypoint: x, y, visibility. Some models have no visibility.
 const KEYPOINT_VALUES: usize = 3;
-/// A person's keypoints in COCO: what the published models have.
+/// Number of a person's keypoints in COCO, for which the published models are trained.
 const COCO_KEYPOINTS: usize = 17;
-/// Classes of DOTA 1.0: what the published models of oriented boxes have.
+/// Number of classes of DOTA 1.0, for which the published models of oriented boxes are trained.
 const DOTA_CLASSES: usize = 15;
 
 #[derive(Clone, Copy, PartialEq)]
@@ -76,15 +76,15 @@ struct YoloV8 {
     boxes: usize,
     prototypes: usize,
     keypoint_values: usize,
-    /// The best class of each anchor.
+    /// Best class of each anchor, with its score.
     best: Vec<(u32, f32)>,
-    /// Anchor, class and score of what is above the threshold.
+    /// Anchor, class and score of the candidates above the threshold.
     above: Vec<(usize, u32, f32)>,
     candidates: Vec<Candidate>,
     blend: Vec<f32>,
 }
 
-/// A box before suppression.
+/// Candidate: a box before suppression.
 #[derive(Clone, Copy)]
 struct Candidate {
     detection: Detection,
@@ -167,7 +167,7 @@ fn guess(input: &InputSpec, task: Task, outputs: &[TensorDesc]) -> Option<Guess>
     })
 }
 
-/// Makes a pose model of what has the shape of a detector of more classes.
+/// Turns the guess of a detector with many classes into a pose model of the same shape.
 fn settle_keypoints(head: &mut HeadSpec, outputs: &[TensorDesc], noted: KeypointShape) -> bool {
     let [TensorDesc { shape, .. }] = outputs else { return false };
     let [_, Dim::Fixed(channels), _] = shape[..] else { return false };
@@ -179,13 +179,19 @@ fn settle_keypoints(head: &mut HeadSpec, outputs: &[TensorDesc], noted: Keypoint
     let Some(classes) = classes else { return false };
     head.kind = POSE;
     head.classes = classes;
-    // Three is what a head without the key takes them for.
+    // A head without the key assumes three values.
     head.keypoint_values = (noted.values != KEYPOINT_VALUES).then_some(noted.values);
     true
 }
 
 impl Head for YoloV8 {
-    fn decode(&mut self, outputs: &[Output<'_>], item: usize, mapping: &Mapping, found: &mut Findings) {
+    fn decode(
+        &mut self,
+        outputs: &[Output<'_>],
+        item: usize,
+        mapping: &Mapping,
+        found: &mut InferenceResult,
+    ) {
         let [_, _, anchors] = *outputs[self.boxes].shape else { return };
         let channels = Channels { values: outputs[self.boxes].item(item), anchors };
         found.not_finite += self.find_candidates(&channels, mapping);
@@ -213,7 +219,7 @@ impl Head for YoloV8 {
     }
 }
 
-/// The values of one picture: for each channel a line of all anchors.
+/// Values of one image: for each channel a line of all anchors.
 struct Channels<'a> {
     values: &'a [f32],
     anchors: usize,
@@ -226,7 +232,7 @@ impl Channels<'_> {
 }
 
 impl YoloV8 {
-    /// Fills `candidates`; returns how many more there are whose score or box is not a finite number.
+    /// Fills `candidates`. Returns the number of other candidates, whose score or box is not finite.
     fn find_candidates(&mut self, channels: &Channels<'_>, mapping: &Mapping) -> u64 {
         let lines = channels.values.chunks_exact(channels.anchors.max(1)).skip(BOX_VALUES);
         let lines = (0u32..).zip(lines.take(self.spec.classes));
@@ -237,12 +243,12 @@ impl YoloV8 {
                 self.above.extend(above.map(|(anchor, score)| (anchor, class_id, *score)));
             }
         } else {
-            // Class by class, because the anchors of a class lie together.
+            // Loops class by class, because the anchors of a class are contiguous.
             self.best.clear();
             self.best.resize(channels.anchors, (0, f32::NAN));
             for (class_id, line) in lines {
                 for (best, score) in self.best.iter_mut().zip(line) {
-                    // What is no number counts only where there is nothing else.
+                    // NaN counts only where there is nothing else.
                     if *score > best.1 || best.1.is_nan() {
                         *best = (class_id, *score);
                     }
@@ -255,7 +261,7 @@ impl YoloV8 {
         let above_before = self.above.len();
         self.above.retain(|(_, _, score)| score.is_finite());
         let mut not_finite = (above_before - self.above.len()) as u64;
-        // Only the best are compared, so only those are read.
+        // Only the best candidates are compared, so only their boxes are read.
         if self.above.len() > CANDIDATES_MAX {
             self.above.select_nth_unstable_by(CANDIDATES_MAX, |a, b| {
                 b.2.total_cmp(&a.2).then((a.1, a.0).cmp(&(b.1, b.0)))
@@ -284,7 +290,7 @@ impl YoloV8 {
         not_finite
     }
 
-    fn keypoints(&self, channels: &Channels<'_>, mapping: &Mapping, found: &mut Findings) {
+    fn keypoints(&self, channels: &Channels<'_>, mapping: &Mapping, found: &mut InferenceResult) {
         let first = BOX_VALUES + self.spec.classes;
         let lines = channels.values.len() / channels.anchors.max(1);
         for candidate in &self.candidates {
@@ -296,7 +302,7 @@ impl YoloV8 {
             for keypoint in keypoints {
                 let is_finite = [keypoint.at.x, keypoint.at.y, keypoint.score].iter().all(|n| n.is_finite());
                 found.not_finite += u64::from(!is_finite);
-                // As COCO writes a keypoint that is not there.
+                // COCO writes a keypoint that is not there as zeros.
                 found.keypoints.push(if is_finite { keypoint } else { Keypoint::default() });
             }
         }
@@ -310,7 +316,7 @@ mod tests {
     use super::super::tests::decode;
     use super::*;
 
-    /// Channels before anchors, from one list of values for each anchor.
+    /// Arranges a list of values for each anchor as channels before anchors.
     fn channels(anchors: &[&[f32]]) -> Vec<f32> {
         (0..anchors[0].len()).flat_map(|channel| anchors.iter().map(move |anchor| anchor[channel])).collect()
     }
@@ -352,7 +358,7 @@ mod tests {
 
     #[test]
     fn a_mask_is_cut_to_its_box() {
-        // A box over the upper left quarter; the prototype is positive in the left half of the picture.
+        // A box over the upper left quarter; the prototype is positive in the left half of the image.
         let data = channels(&[&[4.0, 4.0, 8.0, 8.0, 0.9, 2.0]]);
         let prototype = [1.0, -1.0, 1.0, -1.0];
         let outputs: [(&str, &[usize], &[f32]); 2] =
@@ -360,7 +366,7 @@ mod tests {
         let found = decode(&HeadSpec::new(SEGMENT, 1), (16, 16), &outputs);
         let mask = &found.masks[0];
         assert_eq!((mask.left, mask.top, mask.width, mask.height), (0, 0, 16, 16));
-        // The change of sign lies in the middle of the picture, on the box's right edge.
+        // The sign changes in the middle of the image, on the box's right edge.
         assert!(mask.pixels.iter().all(|pixel| *pixel == 1), "{mask:?}");
     }
 
@@ -371,7 +377,7 @@ mod tests {
         let (same, cross) = ([16.0, 16.0, 2.0, 16.0, 0.8, turn], [16.0, 16.0, 16.0, 2.0, 0.7, turn]);
         let data = channels(&[&flat, &same, &cross]);
         let found = decode(&HeadSpec::new(ORIENTED, 1), (32, 32), &[("output0", &[1, 6, 3], &data)]);
-        // A box of half the shape turned by a quarter is the first one; a cross is not.
+        // A box of half the shape turned by a quarter is the same box; a cross is not.
         assert_eq!(found.detections.iter().map(|d| d.score).collect::<Vec<_>>(), [0.9, 0.7]);
         let corner = found.corners[1][0];
         assert!((corner.x - 34.0).abs() < 1e-3 && (corner.y - 16.0).abs() < 1e-3, "{corner:?}");

@@ -1,7 +1,7 @@
 //! YOLOX (Ge et al. 2021): one row per cell of three grids, `[dx, dy, log w, log h, objectness, class scores..]`, the
 //! grids in raster order, finest first; objectness and class scores already between 0 and 1.
 
-use orinoco_core::{BoxF, Detection, Findings, TensorDesc};
+use orinoco_core::{BoxF, Detection, InferenceResult, TensorDesc};
 
 use super::{
     Cell, Guess, Head, HeadDescriptor, HeadKind, HeadSpec, Output, OutputForm, add, cells, check_shape,
@@ -14,15 +14,15 @@ pub(super) const KIND: HeadKind = HeadKind(&DESCRIPTOR);
 static DESCRIPTOR: HeadDescriptor = HeadDescriptor {
     form: OutputForm::GridRows,
     strides: &STRIDES,
-    // YOLOX's own decoding.
+    // YOLOX's own decoder reports every class of a box.
     multi_label: true,
     rounding: Rounding::Down,
     ..HeadDescriptor::usual("yolox", build, guess)
 };
 
-/// YOLOX's usual cell sizes.
+/// Default cell sizes of YOLOX, in model pixels.
 const STRIDES: [u32; 3] = [8, 16, 32];
-/// Box and objectness, before the classes.
+/// Number of values before the classes: box and objectness.
 const BOX_VALUES: usize = 5;
 
 struct Yolox {
@@ -41,7 +41,7 @@ fn guess(input: &InputSpec, outputs: &[TensorDesc]) -> Option<Guess> {
     let [output] = outputs else { return None };
     let [rows, values] = fixed_after_batch(output)?;
     let fits = rows == cells(&STRIDES, input.width, input.height, false).len() && values > BOX_VALUES;
-    // NanoDet's rows of 80 classes and 4 x 8 distances.
+    // NanoDet has rows of 80 classes and 4 x 8 distances.
     if !fits || values == super::nanodet::COCO_VALUES {
         return None;
     }
@@ -57,12 +57,18 @@ fn guess(input: &InputSpec, outputs: &[TensorDesc]) -> Option<Guess> {
 }
 
 impl Head for Yolox {
-    fn decode(&mut self, outputs: &[Output<'_>], item: usize, mapping: &Mapping, found: &mut Findings) {
+    fn decode(
+        &mut self,
+        outputs: &[Output<'_>],
+        item: usize,
+        mapping: &Mapping,
+        found: &mut InferenceResult,
+    ) {
         let rows = outputs[0].item(item).chunks_exact(BOX_VALUES + self.spec.classes);
         for (row, cell) in rows.zip(&self.cells) {
             let (place, classes) = row.split_at(BOX_VALUES);
             let objectness = place[4];
-            // Class scores are at most 1, so most cells end here.
+            // Class scores are at most 1, so most cells are rejected by their objectness.
             if !is_candidate(objectness, &self.spec) {
                 continue;
             }

@@ -1,30 +1,30 @@
-/// Finds the pairs of a small dense table that weigh the most together.
+/// Solver of the linear assignment problem: finds the pairs of a small dense table with the largest sum of weights.
 ///
-/// It is the shortest augmenting path method of Jonker and Volgenant ("A Shortest Augmenting Path Algorithm for Dense and
-/// Sparse Linear Assignment Problems", Computing 38, 1987) in the rectangular form of Crouse ("On Implementing 2D
-/// Rectangular Assignment Algorithms", IEEE TAES 52, 2016), which `scipy.optimize.linear_sum_assignment` uses too.
-/// `pathfinding`'s and `lapjv`'s solvers allocate for every table, the latter for square ones only.
+/// It is the shortest augmenting path method of Jonker and Volgenant ("A Shortest Augmenting Path Algorithm for Dense
+/// and Sparse Linear Assignment Problems", Computing 38, 1987) in the rectangular form of Crouse ("On Implementing 2D
+/// Rectangular Assignment Algorithms", IEEE TAES 52, 2016), which `scipy.optimize.linear_sum_assignment` uses too. The
+/// solvers of `pathfinding` and `lapjv` allocate for every table, and the latter accepts square ones only.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Assigner {
     row_price: Vec<f64>,
     column_price: Vec<f64>,
     column_of: Vec<usize>,
     row_of: Vec<usize>,
-    /// The length of the shortest path to each column, and the row from which it comes.
+    /// Length of the shortest path to each column, and the row before it on that path.
     distance: Vec<f64>,
     reached_from: Vec<usize>,
-    /// Columns to which no shortest path is known yet.
+    /// Columns whose shortest path is not known yet.
     open: Vec<usize>,
-    /// Columns to which one is.
+    /// Columns whose shortest path is known.
     closed: Vec<usize>,
 }
 
-/// In place of an index.
+/// Value in place of an index.
 pub(super) const NONE: usize = usize::MAX;
 
 impl Assigner {
-    /// Gives every row of `weights` (row-major, `columns` wide, finite, no more rows than columns) its own column, so
-    /// that the weights sum to the most. `rows * rows * columns` steps at worst.
+    /// Assigns every row of `weights` (row-major, `columns` wide, finite, no more rows than columns) its own column,
+    /// with the largest sum of weights. Takes at most `rows * rows * columns` steps.
     pub(super) fn solve(&mut self, weights: &[f32], columns: usize) -> &[usize] {
         let rows = weights.len() / columns;
         assert!(rows <= columns, "{rows} rows do not fit {columns} columns");
@@ -40,8 +40,8 @@ impl Assigner {
         &self.column_of
     }
 
-    /// Dijkstra's search from the free row `start` to the nearest free column, over costs less prices. A cost is a
-    /// weight turned round; that it is negative adds the same to every path, and changes none.
+    /// Runs Dijkstra's search from the free row `start` to the nearest free column, over costs minus prices. A cost is
+    /// a negated weight; its sign does not matter, because every path gets the same offset.
     fn shortest_path(&mut self, weights: &[f32], start: usize) -> (usize, f64) {
         let columns = self.row_of.len();
         refill(&mut self.distance, columns, f64::INFINITY);
@@ -60,7 +60,7 @@ impl Assigner {
                     self.reached_from[column] = row;
                 }
                 let distance = self.distance[column];
-                // Of equal columns a free one ends the search.
+                // Among equally near columns, a free one ends the search.
                 if distance < nearest || (distance == nearest && self.row_of[column] == NONE) {
                     (nearest, place) = (distance, index);
                 }
@@ -75,7 +75,7 @@ impl Assigner {
         }
     }
 
-    /// Keeps every cost less its prices at zero or above, and at zero along the pairs.
+    /// Updates the prices: every cost minus its prices stays at zero or above, and at zero along the pairs.
     fn reprice(&mut self, start: usize, length: f64) {
         self.row_price[start] += length;
         for &column in &self.closed {
@@ -109,7 +109,7 @@ impl Assigner {
     }
 }
 
-/// Makes it `length` times `value`, in the memory it has.
+/// Resizes `values` to `length` copies of `value`, in its existing memory.
 pub(super) fn refill<T: Clone>(values: &mut Vec<T>, length: usize, value: T) {
     values.clear();
     values.resize(length, value);

@@ -3,45 +3,47 @@ use orinoco_core::BoxF;
 use super::assign::{Assigner, NONE, refill};
 use crate::Across;
 
-/// Each row may be joined with its best columns only, so that where thousands of boxes lie on one spot memory grows with
-/// their number and not with its square. A box with as many rivals has no right partner to be found by overlap alone.
+/// Maximum number of columns with which a row may be matched, the best ones, so that memory grows with the number of
+/// boxes and not with its square when thousands are at one point. A box with so many rivals has no correct match that
+/// overlap alone could find.
 const CANDIDATES_MAX: usize = 32;
-/// Groups with more rows or columns are joined best pair first instead of at the optimum, whose cost grows with the cube
-/// of the side: on a core of a server 256 x 256 took 3 milliseconds with random weights and 37 with the worst ones.
+/// Maximum number of rows or columns of a group that is solved exactly. Larger ones are matched greedily, the best pair
+/// first, because the exact cost grows with the cube of the side: on a core of a server 256 x 256 took 3 milliseconds
+/// with random weights and 37 with the worst ones.
 const SIDE_MAX: usize = 256;
 
-/// A track or a detection.
+/// Track or detection to match.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entrant {
     pub(super) index: usize,
     pub(super) class_id: u32,
-    /// 0 to 1; an overlap counts by so much.
+    /// Factor of its overlaps, 0 to 1.
     pub(super) score: f32,
     pub(super) bounds: BoxF,
 }
 
-/// A row and a column that may be joined.
+/// Row and column that may be matched.
 #[derive(Clone, Copy, Debug)]
 struct Edge {
     group: usize,
     row: usize,
     column: usize,
-    /// Above 0, at most 1.
+    /// Weight above 0, at most 1.
     weight: f32,
 }
 
-/// Joins `rows` and `columns`, each at most once, so that overlap times score sums to the most. Boxes that lie apart are
-/// not compared: what remains falls into small groups, and each group is solved by itself.
+/// Matches `rows` and `columns`, each at most once, with the largest sum of overlap times score. Boxes without overlap
+/// are not compared: the others form small groups, and each group is solved by itself.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Matcher {
     pub(super) rows: Vec<Entrant>,
     pub(super) columns: Vec<Entrant>,
-    /// Columns by their left edge.
+    /// Indices of the columns, sorted by their left edge.
     by_left: Vec<usize>,
     edges: Vec<Edge>,
-    /// Of each row, then of each column: another one of its group, or itself.
+    /// Union-find parents of each row, then of each column: another member of its group, or itself.
     parent: Vec<usize>,
-    /// Places within a group of rows and columns.
+    /// Index of each row, then of each column, within its group.
     place: Vec<usize>,
     group_rows: Vec<usize>,
     group_columns: Vec<usize>,
@@ -51,8 +53,8 @@ pub(super) struct Matcher {
 }
 
 impl Matcher {
-    /// The pairs, as the indices that the entrants carry. Only those that overlap by `iou_min` are joined, and only those
-    /// of one class unless `across` allows more.
+    /// Returns the matches as the indices of the entrants. Boxes match only if their IoU is at least `iou_min`, and if
+    /// they are of one class, unless `across` allows more.
     pub(super) fn pair(&mut self, iou_min: f32, across: Across) -> &[(usize, usize)] {
         self.pairs.clear();
         self.find_edges(iou_min, across);
@@ -97,14 +99,14 @@ impl Matcher {
         }
     }
 
-    /// Names the group of each edge, and sorts by group, row and column.
+    /// Determines the group of each edge, and sorts by group, row and column.
     fn group(&mut self) {
         let Self { rows, columns, edges, parent, .. } = self;
         parent.clear();
         parent.extend(0..rows.len() + columns.len());
         for edge in edges.iter() {
             let (a, b) = (root(parent, edge.row), root(parent, rows.len() + edge.column));
-            // The lower index leads, whatever the order of the edges.
+            // The lower index is the root, whatever the order of the edges.
             parent[a.max(b)] = a.min(b);
         }
         for edge in edges.iter_mut() {
@@ -114,7 +116,7 @@ impl Matcher {
         refill(&mut self.place, rows.len() + columns.len(), NONE);
     }
 
-    /// Joins the group whose edges are from `first` to before `end`.
+    /// Solves the group with the edges from `first` up to but not including `end`.
     fn solve(&mut self, first: usize, end: usize) {
         let Self { rows, columns, edges, place, group_rows, group_columns, weights, assigner, pairs, .. } =
             self;
@@ -138,7 +140,7 @@ impl Matcher {
                 }
             }
         } else {
-            // The solver wants no more rows than columns.
+            // The solver requires no more rows than columns.
             let upright = group_rows.len() <= group_columns.len();
             let (short, long) =
                 if upright { (&*group_rows, &*group_columns) } else { (&*group_columns, &*group_rows) };
@@ -149,7 +151,7 @@ impl Matcher {
                 weights[row * long.len() + column] = edge.weight;
             }
             for (at, &to) in assigner.solve(weights, long.len()).iter().enumerate() {
-                // What weighs nothing is no edge.
+                // A pair of weight 0 is not an edge.
                 if weights[at * long.len() + to] > 0.0 {
                     if upright { join(short[at], long[to]) } else { join(long[to], short[at]) }
                 }
@@ -167,7 +169,7 @@ impl Matcher {
     }
 }
 
-/// Gives `node` the next place of `members`, unless it has one.
+/// Assigns `node` the next index in `members`, unless it has one.
 fn enter(place: &mut [usize], node: usize, index: usize, members: &mut Vec<usize>) {
     if place[node] == NONE {
         place[node] = members.len();
@@ -175,7 +177,7 @@ fn enter(place: &mut [usize], node: usize, index: usize, members: &mut Vec<usize
     }
 }
 
-/// The one that leads the group of `node`; halves the way for the next who asks.
+/// Returns the root of the group of `node`, and halves the path for later calls.
 fn root(parent: &mut [usize], mut node: usize) -> usize {
     while parent[node] != node {
         parent[node] = parent[parent[node]];
@@ -209,7 +211,7 @@ mod tests {
     #[test]
     fn the_sum_counts_and_not_the_best_pair() {
         check(&[0.0, 50.0], &[51.0, 1.0, 200.0], &[(0, 1), (1, 0)]);
-        // The best pair alone, 1 with 0, would leave row 0 without.
+        // The best pair alone, 1 with 0, would leave row 0 without a match.
         check(&[0.0, 4.0], &[3.5, 8.0], &[(0, 0), (1, 1)]);
         check(&[3.5, 8.0, 4.0], &[0.0, 4.5], &[(0, 0), (2, 1)]);
         check(&[0.0], &[9.0], &[]);

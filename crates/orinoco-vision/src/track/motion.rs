@@ -1,18 +1,19 @@
 use orinoco_core::BoxF;
 
-/// How far a measured coordinate is off, as a share of the box's side: 1/20, as in DeepSORT and ByteTrack.
+/// Deviation of a measured coordinate, as a share of the box's side: 1/20, as in DeepSORT and ByteTrack.
 const PLACE_SHARE: f64 = 1.0 / 20.0;
-/// How much a speed changes from frame to frame, as a share of the box's side: 1/160, from the same.
+/// Deviation of the change of a speed between frames, as a share of the box's side: 1/160, from the same sources.
 const SPEED_SHARE: f64 = 1.0 / 160.0;
-/// Their shares are by frame, of pedestrians filmed at this rate; here they are by second.
+/// Frame rate of the pedestrian videos to which those shares apply; here they are converted to seconds.
 const FRAMES_PER_SECOND: f64 = 30.0;
-/// Smaller boxes are as uncertain as boxes of this side, in pixels: coordinates are not better than that.
+/// Minimum side for uncertainties, in pixels: smaller boxes are as uncertain as a box of this side, because coordinates
+/// are not more accurate than that.
 const SIDE_UNCERTAIN_MIN: f64 = 1.0;
-/// A predicted side is at least this long, in pixels, so that a shrinking box remains one.
+/// Minimum predicted side, in pixels, so that a shrinking box remains one.
 const SIDE_MIN: f64 = 0.1;
 
-/// Where a box is and where it goes: a Kalman filter with constant velocity over its centre and its sides. Noise on one
-/// coordinate says nothing of the others, so the filter of eight states is four of two.
+/// Position and velocity of a box: a Kalman filter with constant velocity over its centre and its sides. The noise of
+/// the coordinates is independent, so the filter of eight states is four of two.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Motion {
     x: Axis,
@@ -32,8 +33,8 @@ impl Motion {
         }
     }
 
-    /// Moves on by `seconds`. The sides of what is `hidden` stay: what was seen of it last was often half covered, and
-    /// would shrink to nothing.
+    /// Predicts the box after `seconds`. The sides of a `hidden` object stay: it was often half covered when last
+    /// detected, and its box would shrink to nothing.
     pub(super) fn predict(&mut self, seconds: f64, hidden: bool) {
         let (width, height) = (self.width.at, self.height.at);
         if hidden {
@@ -48,7 +49,7 @@ impl Motion {
         self.height.at = self.height.at.max(SIDE_MIN);
     }
 
-    /// Takes what was measured now.
+    /// Corrects the filter with a measured box.
     pub(super) fn correct(&mut self, bounds: &BoxF) {
         let [x, y, width, height] = centre_and_sides(bounds);
         self.x.correct(x, width);
@@ -73,8 +74,8 @@ fn centre_and_sides(bounds: &BoxF) -> [f64; 4] {
     [(x1 + x2) / 2.0, (y1 + y2) / 2.0, x2 - x1, y2 - y1]
 }
 
-/// One coordinate in pixels, its speed in pixels per second, and their covariance. `side` is always the length of the
-/// box along it, by which uncertainty is scaled.
+/// Coordinate in pixels, its speed in pixels per second, and their covariance. `side` is always the length of the box
+/// along it, by which uncertainty is scaled.
 #[derive(Clone, Copy, Debug)]
 struct Axis {
     at: f64,
@@ -86,12 +87,12 @@ struct Axis {
 
 impl Axis {
     fn new(at: f64, side: f64) -> Self {
-        // DeepSORT's start: twice the measurement's deviation, and ten times the speed's.
+        // DeepSORT's initial state: twice the measurement's deviation, and ten times the speed's.
         let (place, speed) = (2.0 * place_deviation(side), 10.0 * speed_deviation(side));
         Self { at, speed: 0.0, at_variance: place * place, covariance: 0.0, speed_variance: speed * speed }
     }
 
-    /// Both the place and the speed walk randomly, by variances that grow with time.
+    /// Predicts position and speed, both as random walks whose variances grow with time.
     fn predict(&mut self, seconds: f64, side: f64) {
         let place_walk = place_deviation(side).powi(2) * FRAMES_PER_SECOND;
         let speed_walk = speed_deviation(side).powi(2) * FRAMES_PER_SECOND;
@@ -118,12 +119,12 @@ impl Axis {
     }
 }
 
-/// In pixels.
+/// Returns the deviation of a measured coordinate, in pixels.
 fn place_deviation(side: f64) -> f64 {
     side.max(SIDE_UNCERTAIN_MIN) * PLACE_SHARE
 }
 
-/// In pixels per second.
+/// Returns the deviation of a speed's change, in pixels per second.
 fn speed_deviation(side: f64) -> f64 {
     side.max(SIDE_UNCERTAIN_MIN) * SPEED_SHARE * FRAMES_PER_SECOND
 }

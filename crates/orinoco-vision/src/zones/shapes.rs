@@ -1,33 +1,34 @@
-//! Areas and borders in a frame, and where a place lies of them.
+//! Zones and lines in a frame, and the position of points relative to them.
 
 use std::fmt;
 
-/// The most corners of a zone: each track is compared with each edge in every frame.
+/// Maximum number of corners of a zone: each track is compared with each edge in every frame.
 pub const CORNERS_MAX: usize = 64;
 
-/// A smaller zone, as a fraction of the frame's area, is a slip: a hundredth of a pixel of 1080p.
+/// Minimum area of a zone, as a fraction of the frame's area: a smaller one is a mistake. It is a hundredth of a pixel
+/// of 1080p.
 const AREA_MIN: f32 = 5e-9;
 
-/// A place in the frame, from its top left corner.
+/// Point in the frame, measured from its upper left corner.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Spot {
+pub struct FramePoint {
     /// Fraction of the frame's width, 0 to 1.
     pub x: f32,
     /// Fraction of the frame's height, 0 to 1.
     pub y: f32,
 }
 
-/// An area: a polygon whose last corner is joined with its first. Where it crosses itself, what is covered twice is
-/// outside.
+/// Zone: a polygon whose last corner is connected with its first. If it crosses itself, parts that are covered twice
+/// are outside.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Zone {
     name: String,
-    pub(super) corners: Vec<Spot>,
+    pub(super) corners: Vec<FramePoint>,
 }
 
 impl Zone {
-    /// An area of that `name` within these `corners`.
-    pub fn new(name: impl Into<String>, corners: Vec<Spot>) -> Result<Self, ShapeError> {
+    /// Creates a zone with a `name` and these `corners`.
+    pub fn new(name: impl Into<String>, corners: Vec<FramePoint>) -> Result<Self, ShapeError> {
         if !(3..=CORNERS_MAX).contains(&corners.len()) {
             return Err(ShapeError::Corners { count: corners.len() });
         }
@@ -39,24 +40,24 @@ impl Zone {
         Ok(Self { name: name.into(), corners })
     }
 
-    /// What it is called.
+    /// Returns the name of the zone.
     pub fn name(&self) -> &str {
         &self.name
     }
 }
 
-/// A border between two sides. Looking from its first end to its second, side A is on the left and side B on the right:
-/// of a line drawn from left to right, A is above and B below.
+/// Line between two sides. Looking from its first end to its second, side A is on the left and side B on the right: for
+/// a line drawn from left to right, A is above and B below.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Line {
     name: String,
-    from: Spot,
-    to: Spot,
+    from: FramePoint,
+    to: FramePoint,
 }
 
 impl Line {
-    /// A border of that `name` between its `ends`.
-    pub fn new(name: impl Into<String>, ends: [Spot; 2]) -> Result<Self, ShapeError> {
+    /// Creates a line with a `name` between its `ends`.
+    pub fn new(name: impl Into<String>, ends: [FramePoint; 2]) -> Result<Self, ShapeError> {
         check_spots(&ends)?;
         let [from, to] = ends;
         if from == to {
@@ -65,35 +66,35 @@ impl Line {
         Ok(Self { name: name.into(), from, to })
     }
 
-    /// What it is called.
+    /// Returns the name of the line.
     pub fn name(&self) -> &str {
         &self.name
     }
 }
 
-/// Why a shape cannot be counted by.
+/// Reason why a shape cannot be used for counting.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum ShapeError {
-    /// A place is outside of the frame, or not a number.
+    /// A point is outside of the frame, or not a number.
     Outside {
         /// Index of the corner or end.
         index: usize,
-        /// Where it is.
-        spot: Spot,
+        /// Coordinates of the point.
+        point: FramePoint,
     },
-    /// A zone with too few or too many corners.
+    /// A zone has too few or too many corners.
     Corners {
-        /// How many it has.
+        /// Number of its corners.
         count: usize,
     },
-    /// A zone without area, or a line without length.
+    /// A zone has no area, or a line has no length.
     Flat,
 }
 
 impl fmt::Display for ShapeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Outside { index, spot: Spot { x, y } } => {
+            Self::Outside { index, point: FramePoint { x, y } } => {
                 write!(f, "point {index} is at {x}, {y}, where both are fractions of the frame from 0 to 1")
             }
             Self::Corners { count } => {
@@ -106,44 +107,44 @@ impl fmt::Display for ShapeError {
 
 impl std::error::Error for ShapeError {}
 
-fn check_spots(spots: &[Spot]) -> Result<(), ShapeError> {
-    let outside = |spot: &Spot| !(0.0..=1.0).contains(&spot.x) || !(0.0..=1.0).contains(&spot.y);
+fn check_spots(spots: &[FramePoint]) -> Result<(), ShapeError> {
+    let outside = |point: &FramePoint| !(0.0..=1.0).contains(&point.x) || !(0.0..=1.0).contains(&point.y);
     match spots.iter().position(outside) {
-        Some(index) => Err(ShapeError::Outside { index, spot: spots[index] }),
+        Some(index) => Err(ShapeError::Outside { index, point: spots[index] }),
         None => Ok(()),
     }
 }
 
-/// A frame's size in pixels.
+/// Size of a frame, in pixels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameSize {
-    /// Columns.
+    /// Width of the frame.
     pub width: u32,
-    /// Rows.
+    /// Height of the frame.
     pub height: u32,
 }
 
-fn edges(corners: &[Spot]) -> impl Iterator<Item = (Spot, Spot)> {
+fn edges(corners: &[FramePoint]) -> impl Iterator<Item = (FramePoint, FramePoint)> {
     corners.iter().copied().zip(corners.iter().copied().cycle().skip(1))
 }
 
-/// Whether a ray to the right leaves the polygon an odd number of times.
-pub(super) fn contains(corners: &[Spot], spot: Spot) -> bool {
-    let crossed = |(a, b): &(Spot, Spot)| {
-        (a.y > spot.y) != (b.y > spot.y) && spot.x < a.x + (spot.y - a.y) / (b.y - a.y) * (b.x - a.x)
+/// Whether the polygon contains the point: a ray to the right crosses its edges an odd number of times.
+pub(super) fn contains(corners: &[FramePoint], point: FramePoint) -> bool {
+    let crossed = |(a, b): &(FramePoint, FramePoint)| {
+        (a.y > point.y) != (b.y > point.y) && point.x < a.x + (point.y - a.y) / (b.y - a.y) * (b.x - a.x)
     };
     edges(corners).filter(crossed).count() % 2 == 1
 }
 
-/// From `a` to `b`, in pixels.
-fn way(a: Spot, b: Spot, size: FrameSize) -> (f32, f32) {
+/// Returns the vector from `a` to `b`, in pixels.
+fn way(a: FramePoint, b: FramePoint, size: FrameSize) -> (f32, f32) {
     ((b.x - a.x) * size.width as f32, (b.y - a.y) * size.height as f32)
 }
 
-/// How far `spot` is from the nearest edge, in pixels.
-pub(super) fn from_border(corners: &[Spot], spot: Spot, size: FrameSize) -> f32 {
-    let from_edge = |(a, b): (Spot, Spot)| {
-        let ((ex, ey), (sx, sy)) = (way(a, b, size), way(a, spot, size));
+/// Returns the distance of `point` from the nearest edge, in pixels.
+pub(super) fn from_border(corners: &[FramePoint], point: FramePoint, size: FrameSize) -> f32 {
+    let from_edge = |(a, b): (FramePoint, FramePoint)| {
+        let ((ex, ey), (sx, sy)) = (way(a, b, size), way(a, point, size));
         let length = ex * ex + ey * ey;
         let along = if length > 0.0 { ((ex * sx + ey * sy) / length).clamp(0.0, 1.0) } else { 0.0 };
         (sx - along * ex).hypot(sy - along * ey)
@@ -151,17 +152,18 @@ pub(super) fn from_border(corners: &[Spot], spot: Spot, size: FrameSize) -> f32 
     edges(corners).map(from_edge).fold(f32::INFINITY, f32::min)
 }
 
-/// How far `spot` is on side B of the line and its extension, in pixels; negative on side A.
-pub(super) fn beyond(line: &Line, spot: Spot, size: FrameSize) -> f32 {
-    let ((ex, ey), (sx, sy)) = (way(line.from, line.to, size), way(line.from, spot, size));
+/// Returns the distance of `point` from the line and its extension, in pixels: positive on side B, negative on side A.
+pub(super) fn beyond(line: &Line, point: FramePoint, size: FrameSize) -> f32 {
+    let ((ex, ey), (sx, sy)) = (way(line.from, line.to, size), way(line.from, point, size));
     (ex * sy - ey * sx) / ex.hypot(ey)
 }
 
-/// Whether the way from `a` on one side to `b` on the other is between the line's ends, and not around one of them.
-pub(super) fn meets(line: &Line, a: Spot, b: Spot, size: FrameSize) -> bool {
+/// Whether the way from `a` on one side to `b` on the other crosses the line between its ends, and not around one of
+/// them.
+pub(super) fn meets(line: &Line, a: FramePoint, b: FramePoint, size: FrameSize) -> bool {
     let (before, after) = (beyond(line, a, size), beyond(line, b, size));
     let share = before / (before - after);
-    let crossing = Spot { x: a.x + share * (b.x - a.x), y: a.y + share * (b.y - a.y) };
+    let crossing = FramePoint { x: a.x + share * (b.x - a.x), y: a.y + share * (b.y - a.y) };
     let ((ex, ey), (cx, cy)) = (way(line.from, line.to, size), way(line.from, crossing, size));
     (0.0..=1.0).contains(&((ex * cx + ey * cy) / (ex * ex + ey * ey)))
 }

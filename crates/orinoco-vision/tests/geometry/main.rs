@@ -1,5 +1,5 @@
-//! Where a frame lands in a model's input, compared with what each family's published code computes in Python
-//! (`published.py`), and boxes that go in and come back.
+//! Compares the position of a frame in a model's input with the published code of each family in Python
+//! (`published.py`), and maps boxes there and back.
 #![allow(
     clippy::print_stdout,
     clippy::print_stderr,
@@ -13,9 +13,9 @@ use std::process::{Command, Stdio};
 use orinoco_core::{BoxF, Choice, ColorOrder, Layout, Resize};
 use orinoco_vision::{Align, Fit, HeadKind, InputSpec, Mapping, Rounding};
 
-/// The longest side of a frame that is compared.
+/// Maximum side of a frame that is compared.
 const FRAME_SIDE_MAX: u32 = 4096;
-/// Sides of cameras, videos and photos.
+/// Widths and heights of cameras, videos and photos.
 const CAMERAS: [(u32, u32); 40] = [
     (160, 120),
     (176, 144),
@@ -58,7 +58,7 @@ const CAMERAS: [(u32, u32); 40] = [
     (3840, 2160),
     (4096, 2160),
 ];
-/// Sides of models' inputs.
+/// Widths and heights of models' inputs.
 const MODELS: [(u32, u32); 24] = [
     (192, 192),
     (224, 224),
@@ -85,7 +85,7 @@ const MODELS: [(u32, u32); 24] = [
     (1024, 1024),
     (1280, 1280),
 ];
-/// Pairs of random sides, for each rule.
+/// Number of pairs of random sizes, for each rule.
 const RANDOM_PAIRS: usize = 20_000;
 const SEED: u64 = 0x6f72_696e_6f63_6f01;
 
@@ -102,10 +102,10 @@ impl Random {
     }
 }
 
-/// A frame, and a model's input.
+/// Size of a frame, and of a model's input.
 type Sizes = ((u32, u32), (u32, u32));
 
-/// Every camera in both orientations with every model, every width and every height to 4096, and random pairs.
+/// Returns every camera in both orientations with every model, every width and every height to 4096, and random pairs.
 fn sizes() -> Vec<Sizes> {
     let mut random = Random(SEED);
     let turned = CAMERAS.into_iter().map(|(width, height)| (height, width));
@@ -142,7 +142,7 @@ fn spec((width, height): (u32, u32), fit: Fit, align: Align, rounding: Rounding)
     }
 }
 
-/// What `published.py` answers, or why it cannot be asked.
+/// Returns the answers of `published.py`, or the reason why it cannot run.
 fn published(rule: &str, sizes: &[Sizes]) -> Result<Vec<[i64; 4]>, String> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/geometry/published.py");
     let python = std::env::var("ORINOCO_PYTHON").unwrap_or_else(|_| "python3".to_owned());
@@ -164,7 +164,7 @@ fn published(rule: &str, sizes: &[Sizes]) -> Result<Vec<[i64; 4]>, String> {
     Ok(text.lines().map(answer).collect())
 }
 
-/// Compares the mappings that `spec_of` leads to with the rule's.
+/// Compares the mappings of `spec_of` with the rule's.
 fn check(rule: &str, sizes: &[Sizes], spec_of: impl Fn((u32, u32)) -> InputSpec) {
     let expected = match published(rule, sizes) {
         Ok(expected) => expected,
@@ -174,7 +174,7 @@ fn check(rule: &str, sizes: &[Sizes], spec_of: impl Fn((u32, u32)) -> InputSpec)
     let mut wrong = Vec::new();
     for ((frame, model), [width, height, left, top]) in sizes.iter().zip(expected) {
         let map = spec_of(*model).mapping(frame.0, frame.1);
-        // A side of no pixels fails in the published code. Here it has one pixel, and the place follows from that.
+        // A side of zero pixels fails in the published code. Here it has one pixel, and the position follows from that.
         if width == 0 || height == 0 {
             assert!(map.size.0 >= 1 && map.size.1 >= 1, "{frame:?} into {model:?}: {map:?}");
             continue;
@@ -192,7 +192,7 @@ fn check(rule: &str, sizes: &[Sizes], spec_of: impl Fn((u32, u32)) -> InputSpec)
     assert!(wrong.is_empty(), "{rule}: {} of {} differ: {first:#?}", wrong.len(), sizes.len());
 }
 
-/// How the trainers of the head `name` round.
+/// Returns the rounding of the head `name`.
 fn rounding(name: &str) -> Rounding {
     HeadKind::from_name(name).expect("a head has this name").rounding
 }
@@ -212,7 +212,7 @@ fn letterboxes_of_ultralytics_have_the_published_size_and_place() {
 
 #[test]
 fn letterboxes_of_nvinfer_have_the_published_size_and_place() {
-    // What `models import` sets, and what heads have whose trainers do not letterbox.
+    // Rounding that `models import` sets, and that heads have whose trainers do not letterbox.
     assert_eq!(rounding("nanodet"), Rounding::Exact);
     check("nvinfer", &sizes(), |model| spec(model, Fit::Letterbox, Align::Center, Rounding::Exact));
 }
@@ -224,11 +224,11 @@ fn stretched_pictures_fill_the_input() {
 
 #[test]
 fn crops_have_torchvision_s_size_and_place() {
-    // The shorter side of the resize, and the side of the square that is cut out of it.
+    // The shorter side of the resize, and the side of the square that is cropped.
     let pairs =
         [(256, 224), (224, 224), (232, 224), (292, 256), (342, 299), (384, 384), (248, 225), (201, 224)];
     let frames = sizes().into_iter().map(|(frame, _)| frame);
-    // Beyond this a thin frame becomes a picture of more pixels than memory; it is the model's input that is cut.
+    // Beyond this ratio a thin frame becomes an image of more pixels than memory; only the model's input is computed.
     let frames = frames.filter(|(width, height)| width.max(height) / width.min(height) < 100);
     let sizes: Vec<Sizes> =
         frames.enumerate().map(|(index, frame)| (frame, pairs[index % pairs.len()])).collect();
@@ -248,7 +248,7 @@ fn rows_that_single_precision_lost_are_there() {
     assert_eq!(frames.map(rows), [234; 3]);
 }
 
-/// A point of the frame in the model's input, in double precision: pixels by the picture's own size.
+/// Maps a point of the frame to the model's input in double precision, by the final size in pixels.
 fn forward(map: &Mapping, x: f64, y: f64) -> (f32, f32) {
     let axis = |at: f64, source: u32, size: u32, offset: i32| {
         (at * f64::from(size) / f64::from(source) + f64::from(offset)) as f32
@@ -276,7 +276,7 @@ fn boxes_come_back_within_a_thousandth_of_a_pixel() {
                 let pairs = [(back.x1, 0.0), (back.y1, 0.0), (back.x2, x), (back.y2, y)];
                 let off = pairs.map(|(seen, exact)| (f64::from(seen) - exact).abs());
                 let most = off.into_iter().fold(0.0, f64::max);
-                // The bound is for frames of up to 4096; single precision has 1/4096 there.
+                // The limit holds for frames of up to 4096; single precision has 1/4096 there.
                 assert!(
                     most < 1e-3,
                     "{width}x{height} into {model:?}, {fit:?}: off by {most}: {back:?}, {map:?}"

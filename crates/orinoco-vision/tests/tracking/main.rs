@@ -1,4 +1,5 @@
-//! The tracker on made-up videos, judged by the metrics of multi-object tracking; and what holds for any input.
+//! Runs the tracker on generated videos, evaluated by the metrics of multi-object tracking; and tests properties that
+//! hold for any input.
 
 #![expect(clippy::disallowed_methods, reason = "the test waits for real threads or processes")]
 #![allow(clippy::print_stdout, reason = "the figures, shown with --nocapture")]
@@ -12,22 +13,25 @@ use orinoco_core::TrackId;
 use orinoco_core::{BoxF, Detection, Pts};
 use orinoco_eval::mot::{Report, Sequence, evaluate};
 use orinoco_vision::track::{Tracker, TrackerConfig};
-use orinoco_vision::zones::{Counter, Direction, FrameSize, Line, MARGIN, Passage, Spot, What, Zone};
+use orinoco_vision::zones::{
+    Counter, Direction, FramePoint, FrameSize, Line, MARGIN, Zone, ZoneCrossing, ZoneCrossingKind,
+};
 use proptest::prelude::*;
 use scene::{Chance, Filmed, Scene};
 
-/// What the tracker must reach over all scenes together.
+/// Minimum IDF1 of the tracker over all scenes together.
 const IDF1_MIN: f64 = 0.95;
-/// In each scene, how far it may stay behind one that knows whose each detection is: nobody can name what the detector
-/// did not see. Where objects come up in the midst of others, one that is hidden at that moment may lend them its id.
+/// Maximum difference of IDF1, in each scene, from a tracker that knows the object of each detection: no tracker can
+/// identify what the detector did not find. Where objects appear among others, one that is hidden at that moment may
+/// lend them its id.
 const IDF1_BEHIND_MAX: f64 = 0.06;
 
-/// Whether tests may take minutes.
+/// Whether long tests are enabled: `ORINOCO_TEST_LONG=1`.
 fn long() -> bool {
     std::env::var_os("ORINOCO_TEST_LONG").is_some()
 }
 
-/// Judges the ids that `name` gives to the detections of each frame.
+/// Evaluates the ids that `name` assigns to the detections of each frame.
 fn judge(frames: &[Filmed], mut name: impl FnMut(&Filmed) -> Vec<Option<u64>>) -> Report {
     let (mut found, mut labelled) = (Vec::new(), Vec::new());
     for (index, frame) in frames.iter().enumerate() {
@@ -40,7 +44,7 @@ fn judge(frames: &[Filmed], mut name: impl FnMut(&Filmed) -> Vec<Option<u64>>) -
     evaluate(&sequence(labelled), &sequence(found))
 }
 
-fn follow(frames: &[Filmed]) -> Report {
+fn track(frames: &[Filmed]) -> Report {
     let mut tracker = Tracker::new(TrackerConfig::default());
     let mut ids = Vec::new();
     judge(frames, |frame| {
@@ -49,7 +53,7 @@ fn follow(frames: &[Filmed]) -> Report {
     })
 }
 
-/// Of a tracker that knows whose each detection is, and looks at those that are strong enough.
+/// Returns the figures of a tracker that knows the object of each detection, and uses those with a sufficient score.
 fn follow_knowing(frames: &[Filmed]) -> Report {
     let weakest = TrackerConfig::default().score_low;
     judge(frames, |frame| {
@@ -60,7 +64,7 @@ fn follow_knowing(frames: &[Filmed]) -> Report {
 
 #[test]
 fn frames_that_nobody_searched_are_not_misses() {
-    // 25 frames a second, of which every fifth is searched; two objects that pass one another.
+    // 25 frames per second with inference on every fifth; two objects that pass one another.
     let (step, searched_every) = (40_000_000, 5);
     let object = |x1: f32, y1: f32| Detection {
         class_id: 0,
@@ -80,7 +84,7 @@ fn frames_that_nobody_searched_are_not_misses() {
         }
         tracker.predict(pts, &mut found, &mut ids);
         assert_eq!(found.len(), ids.len());
-        // From the third look on the filter knows the speeds.
+        // From the third inference on, the filter knows the speeds.
         if frame > 3 * searched_every {
             assert_eq!(found.len(), 2, "frame {frame}");
             for (found, truth) in found.iter().zip(&truth) {
@@ -90,7 +94,7 @@ fn frames_that_nobody_searched_are_not_misses() {
         }
     }
     assert_eq!(named.len(), 2, "nobody was lost");
-    // What is not seen when it is looked for is predicted no more.
+    // An object that is not found by an inference is predicted no more.
     tracker.update(&[], Pts(200 * step), &mut ids);
     tracker.predict(Pts(201 * step), &mut found, &mut ids);
     assert!(found.is_empty());
@@ -104,7 +108,7 @@ fn objects_keep_their_ids() {
         for (name, scene) in scene::all(seed) {
             let frames = scene.film(&mut Chance::new(seed ^ 0xf11b));
             let (ours, best) = scenes.entry(name).or_default();
-            *ours += &follow(&frames);
+            *ours += &track(&frames);
             *best += &follow_knowing(&frames);
         }
     }
@@ -139,11 +143,11 @@ fn dropped_frames_are_followed_by_the_clock() {
         let scenes = scene::all(seed);
         let (_, dropping) = scenes.iter().find(|(name, _)| *name == "dropped frames").expect("a scene");
         let mut frames = dropping.film(&mut Chance::new(seed ^ 0xf11b));
-        by_clock += &follow(&frames);
+        by_clock += &track(&frames);
         for (index, frame) in (0u64..).zip(&mut frames) {
             frame.pts = Pts(index * 40_000_000);
         }
-        by_frame += &follow(&frames);
+        by_frame += &track(&frames);
     }
     let (by_clock, by_frame) = (idf1(&by_clock), idf1(&by_frame));
     println!("two of five frames dropped: IDF1 {by_clock:.3} by the clock, {by_frame:.3} by counting frames");
@@ -159,19 +163,19 @@ fn who_walks_through_is_counted_once() {
     for seed in 0..if long() { 100 } else { 5 } {
         let scenes = scene::all(seed);
         let (_, walking) = scenes.iter().find(|(name, _)| *name == "walking apart").expect("a scene");
-        // Every lane crosses the middle; even ones go right, and those of them that started in time arrive.
+        // Every lane crosses the middle; even ones go right, and those that started in time arrive.
         let over = |right: bool| {
             let middle = scene::WIDTH / 2.0;
             walking.actors.iter().filter(|actor| goes_right(actor) == right && arrives(actor, middle)).count()
         };
         let passages = count(walking, seed);
         let crossed = |wanted: Direction| {
-            passages.iter().filter(|passage| passage.what == What::Crossed(0, wanted)).count()
+            passages.iter().filter(|passage| passage.kind == ZoneCrossingKind::Crossed(0, wanted)).count()
         };
-        // Looking down the line, A is on the left hand: to the east.
+        // Looking down the line, side A is on the left: to the east.
         assert_eq!(crossed(Direction::BToA), over(true), "to the right, seed {seed}");
         assert_eq!(crossed(Direction::AToB), over(false), "to the left, seed {seed}");
-        let left = passages.iter().filter(|passage| passage.what == What::Left(0)).count();
+        let left = passages.iter().filter(|passage| passage.kind == ZoneCrossingKind::Left(0)).count();
         assert_eq!(left, over(true), "out of the left half, seed {seed}");
     }
 }
@@ -180,21 +184,23 @@ fn goes_right(actor: &scene::Actor) -> bool {
     matches!(actor.way, scene::Way::Straight { vx, .. } if vx > 0.0)
 }
 
-/// Whether it is over the middle with time to spare before the scene ends.
+/// Whether the actor passes the middle well before the scene ends.
 fn arrives(actor: &scene::Actor, middle: f32) -> bool {
     let scene::Way::Straight { x, vx, .. } = actor.way else { return false };
     actor.from + (middle - x) / vx < actor.until - 1.0
 }
 
-/// Counts in the left half of the frame, and over the line between the halves, drawn from the top to the bottom.
+/// Makes a counter for the left half of the frame, and for the line between the halves, drawn from the top to the
+/// bottom.
 fn halves() -> Counter {
-    let corners = [(0.0, 0.0), (0.5, 0.0), (0.5, 1.0), (0.0, 1.0)].map(|(x, y)| Spot { x, y });
+    let corners = [(0.0, 0.0), (0.5, 0.0), (0.5, 1.0), (0.0, 1.0)].map(|(x, y)| FramePoint { x, y });
     let zone = Zone::new("left", corners.to_vec()).expect("a zone");
-    let line = Line::new("middle", [Spot { x: 0.5, y: 0.0 }, Spot { x: 0.5, y: 1.0 }]).expect("a line");
+    let line =
+        Line::new("middle", [FramePoint { x: 0.5, y: 0.0 }, FramePoint { x: 0.5, y: 1.0 }]).expect("a line");
     Counter::new(vec![zone], vec![line], MARGIN)
 }
 
-fn count(scene: &Scene, seed: u64) -> Vec<Passage> {
+fn count(scene: &Scene, seed: u64) -> Vec<ZoneCrossing> {
     let size = FrameSize { width: scene::WIDTH as u32, height: scene::HEIGHT as u32 };
     let mut tracker = Tracker::new(TrackerConfig::default());
     let mut counter = halves();
@@ -208,7 +214,7 @@ fn count(scene: &Scene, seed: u64) -> Vec<Passage> {
     passages
 }
 
-/// Any number that a model may put out, mostly sensible ones.
+/// Generates any number that a model may output, mostly sensible ones.
 fn number() -> impl Strategy<Value = f32> {
     prop_oneof![
         20 => -50.0f32..700.0,
@@ -225,10 +231,10 @@ fn detection() -> impl Strategy<Value = Detection> {
     })
 }
 
-/// Frames at times that mostly go on.
+/// Generates frames whose times mostly increase.
 fn video() -> impl Strategy<Value = Vec<(Pts, Vec<Detection>)>> {
     let step = prop_oneof![10 => 0i64..200_000_000, 1 => any::<i64>()];
-    // Boxes of one frame come again in the next, or nothing would ever be followed.
+    // Boxes of one frame also appear in the next, else there would be no tracks.
     let frame = prop::collection::vec(detection(), 0..12);
     (frame, prop::collection::vec((step, prop::collection::vec(detection(), 0..4)), 1..20)).prop_map(
         |(stay, frames)| {
@@ -242,7 +248,7 @@ fn video() -> impl Strategy<Value = Vec<(Pts, Vec<Detection>)>> {
     )
 }
 
-/// What tells one detection from another.
+/// Returns the bits of a detection's values, by which detections are told apart.
 fn bits(detection: &Detection) -> [u32; 6] {
     let BoxF { x1, y1, x2, y2 } = detection.bounds;
     let [x1, y1, x2, y2, score] = [x1, y1, x2, y2, detection.score].map(f32::to_bits);
@@ -311,17 +317,17 @@ fn a_frame_takes_little_time() {
             time(objects, |chance, _| (chance.between(0.0, 1280.0), chance.between(0.0, 720.0)));
         println!("{objects} objects: {median:?} a frame in the middle, {worst:?} at worst");
     }
-    // All of them on one spot.
+    // All objects at one point.
     for objects in [100, 1000, 4000] {
         let (median, worst) =
             time(objects, |chance, _| (chance.between(600.0, 620.0), chance.between(300.0, 320.0)));
         println!("{objects} objects on one spot: {median:?} a frame in the middle, {worst:?} at worst");
-        // The median: the worst may have waited for another process.
+        // The median, because the worst time may include waiting for another process.
         assert!(median < Duration::from_secs(2), "{objects} objects on one spot take {median:?}");
     }
 }
 
-/// The median and the worst time of an update with so many boxes, each at a `place` of its own and trembling.
+/// Returns the median and the worst time of an update with `objects` boxes, each at its own `place` with jitter.
 fn time(objects: usize, place: impl Fn(&mut Chance, usize) -> (f32, f32)) -> (Duration, Duration) {
     let mut chance = Chance::new(1);
     let places: Vec<(f32, f32)> = (0..objects).map(|index| place(&mut chance, index)).collect();

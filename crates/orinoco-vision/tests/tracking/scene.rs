@@ -1,26 +1,27 @@
-//! Made-up videos: objects that walk, meet, hide behind each other and leave, and what a poor detector sees of them.
+//! Generated videos: objects that walk, meet, hide behind each other and leave, and the detections of a poor detector.
 //! The same seed makes the same video.
 
 use orinoco_core::{BoxF, Detection, Pts};
 use orinoco_eval::mot::Row;
 
-/// The frame's size in pixels.
+/// Width of the frame, in pixels.
 pub(crate) const WIDTH: f32 = 1280.0;
-/// The frame's size in pixels.
+/// Height of the frame, in pixels.
 pub(crate) const HEIGHT: f32 = 720.0;
-/// Objects are labelled where at least this share of them can be seen.
+/// Minimum visible share at which an object is labelled.
 const LABELLED_MIN: f32 = 0.25;
 
-/// Chance, from a seed: SplitMix64 (Steele et al., "Fast Splittable Pseudorandom Number Generators", OOPSLA 2014).
+/// Random number generator with a seed: SplitMix64 (Steele et al., "Fast Splittable Pseudorandom Number Generators",
+/// OOPSLA 2014).
 pub(crate) struct Chance(u64);
 
 impl Chance {
-    /// The same seed gives the same numbers.
+    /// Creates a generator. The same seed gives the same numbers.
     pub(crate) fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// From 0 to 1.
+    /// Returns a number from 0 to 1.
     pub(crate) fn unit(&mut self) -> f32 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
@@ -29,12 +30,12 @@ impl Chance {
         ((mixed ^ (mixed >> 31)) >> 40) as f32 / (1u64 << 24) as f32
     }
 
-    /// From `low` to `high`.
+    /// Returns a number from `low` to `high`.
     pub(crate) fn between(&mut self, low: f32, high: f32) -> f32 {
         low + (high - low) * self.unit()
     }
 
-    /// With mean 0 and deviation 1: twelve units less six, near enough to normal.
+    /// Returns a number with mean 0 and deviation 1: the sum of twelve units minus six, which is nearly normal.
     pub(crate) fn normal(&mut self) -> f32 {
         (0..12).map(|_| self.unit()).sum::<f32>() - 6.0
     }
@@ -44,14 +45,14 @@ impl Chance {
     }
 }
 
-/// How an object goes: where its centre is, in pixels, at a time in seconds since it came.
+/// Path of an object: its centre, in pixels, at a time in seconds since it appeared.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Way {
-    /// At constant speed, in pixels per second.
+    /// Constant velocity, in pixels per second.
     Straight { x: f32, y: f32, vx: f32, vy: f32 },
-    /// Swinging about a straight way by `swing` pixels, once in `period` seconds.
+    /// Straight path with a vertical swing of `swing` pixels, once in `period` seconds.
     Swinging { x: f32, y: f32, vx: f32, swing: f32, period: f32 },
-    /// Straight for `until` seconds, then standing still.
+    /// Straight path for `until` seconds, then standing still.
     Stopping { x: f32, y: f32, vx: f32, until: f32 },
 }
 
@@ -67,18 +68,18 @@ impl Way {
     }
 }
 
-/// One object.
+/// Object of a scene.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Actor {
-    /// Its class.
+    /// Class of the object.
     pub(crate) class_id: u32,
     /// Width and height in pixels.
     pub(crate) size: (f32, f32),
-    /// Where it goes.
+    /// Path of the object.
     pub(crate) way: Way,
-    /// When it is there, in seconds.
+    /// Time at which it appears, in seconds.
     pub(crate) from: f32,
-    /// When it is gone.
+    /// Time at which it disappears, in seconds.
     pub(crate) until: f32,
 }
 
@@ -92,51 +93,51 @@ impl Actor {
     }
 }
 
-/// How poor the detector is.
+/// Quality of a detector.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Detector {
     /// Deviation of each edge, as a share of the box's side.
     pub(crate) jitter: f32,
-    /// How often it misses what is in plain sight.
+    /// Probability of missing a visible object.
     pub(crate) misses: f32,
-    /// How many strays it sees in a frame, on average.
+    /// Mean number of false detections in a frame.
     pub(crate) strays: f32,
 }
 
-/// A video to be.
+/// Description of a generated video.
 #[derive(Clone, Debug)]
 pub(crate) struct Scene {
-    /// The objects. Of two, the one whose feet are lower hides the other.
+    /// Objects of the scene. Of two, the one whose lower edge is lower hides the other.
     pub(crate) actors: Vec<Actor>,
     /// Pillars that hide every object behind them.
     pub(crate) pillars: Vec<BoxF>,
-    /// What sees it.
+    /// Quality of the detector.
     pub(crate) detector: Detector,
-    /// In seconds.
+    /// Length in seconds.
     pub(crate) length: f32,
     /// Frames per second.
     pub(crate) rate: f32,
-    /// How often a frame is dropped.
+    /// Probability that a frame is dropped.
     pub(crate) drops: f32,
-    /// While it was away, in seconds, there were no frames.
+    /// Interval without frames, in seconds, in which the camera was away.
     pub(crate) away: Option<(f32, f32)>,
 }
 
-/// A frame of it.
+/// Frame of a scene.
 #[derive(Clone, Debug)]
 pub(crate) struct Filmed {
-    /// Its time.
+    /// Presentation time of the frame.
     pub(crate) pts: Pts,
-    /// What the detector saw.
+    /// Detections of the detector.
     pub(crate) seen: Vec<Detection>,
-    /// Of each detection, whose it is; `None` of strays.
+    /// Object of each detection; `None` for false ones.
     pub(crate) whose: Vec<Option<u64>>,
-    /// What was there; `frame` is the frame's index.
+    /// Labelled objects; `frame` is the frame's index.
     pub(crate) labelled: Vec<Row>,
 }
 
 impl Scene {
-    /// Films it.
+    /// Generates the frames.
     pub(crate) fn film(&self, chance: &mut Chance) -> Vec<Filmed> {
         let mut frames = Vec::new();
         for index in 0..(self.length * self.rate) as u32 {
@@ -165,7 +166,7 @@ impl Scene {
         frames
     }
 
-    /// The share of it that the largest thing in front leaves uncovered.
+    /// Returns the visible share of a box: the part that the largest object in front does not cover.
     fn visible(&self, bounds: BoxF, there: &[(usize, BoxF)]) -> f32 {
         let nearer = there.iter().map(|(_, other)| *other).filter(|other| other.y2 > bounds.y2);
         let covered = nearer.chain(self.pillars.iter().copied()).map(|front| {
@@ -178,7 +179,8 @@ impl Scene {
 }
 
 impl Detector {
-    /// What it sees of an object: less of a hidden one, and with less confidence.
+    /// Returns the detection of an object, unless it is missed. The less of it is visible, the lower is its score; below
+    /// a fifth it is always missed.
     fn look(&self, class_id: u32, bounds: &BoxF, visible: f32, chance: &mut Chance) -> Option<Detection> {
         let missed = chance.happens(self.misses) || visible < 0.2;
         let (w, h) = (bounds.x2 - bounds.x1, bounds.y2 - bounds.y1);
@@ -193,7 +195,7 @@ impl Detector {
         (!missed).then_some(Detection { class_id, score, bounds })
     }
 
-    /// Something where nothing is: mostly weak.
+    /// Returns a false detection, mostly with a low score.
     fn stray(&self, chance: &mut Chance) -> Option<Detection> {
         let (x, y) = (chance.between(0.0, WIDTH), chance.between(0.0, HEIGHT));
         let (w, h) = (chance.between(20.0, 80.0), chance.between(40.0, 160.0));
@@ -206,7 +208,7 @@ impl Detector {
     }
 }
 
-/// A row of MOTChallenge's form.
+/// Makes a row in MOTChallenge's form.
 pub(crate) fn row(frame: usize, id: u64, class_id: u32, bounds: &BoxF) -> Row {
     let [x1, y1, x2, y2] = [bounds.x1, bounds.y1, bounds.x2, bounds.y2].map(f64::from);
     Row {
@@ -223,7 +225,7 @@ fn pts(seconds: f32) -> Pts {
     Pts((f64::from(seconds) * 1e9) as u64)
 }
 
-/// Every kind of scene, by name.
+/// Returns every kind of scene, by name.
 pub(crate) fn all(seed: u64) -> Vec<(&'static str, Scene)> {
     let mut chance = Chance::new(seed);
     let c = &mut chance;
@@ -260,7 +262,7 @@ pub(crate) fn all(seed: u64) -> Vec<(&'static str, Scene)> {
     ]
 }
 
-/// Each in its own lane, in turns from the left and from the right.
+/// Makes objects that each have their own lane, alternately from the left and from the right.
 fn lanes(chance: &mut Chance, count: usize, pace: f32) -> Vec<Actor> {
     let lane = |index: usize| 60.0 + (HEIGHT - 120.0) * index as f32 / count as f32;
     let actor = |index: usize| {
@@ -278,7 +280,7 @@ fn lanes(chance: &mut Chance, count: usize, pace: f32) -> Vec<Actor> {
     (0..count).map(actor).collect()
 }
 
-/// Pairs that walk through each other, one a little nearer than the other.
+/// Makes pairs that walk through each other, one slightly in front of the other.
 fn meeting(chance: &mut Chance, pairs: usize) -> Vec<Actor> {
     let pair = |index: usize| {
         let y = 100.0 + 90.0 * index as f32;
@@ -296,7 +298,7 @@ fn meeting(chance: &mut Chance, pairs: usize) -> Vec<Actor> {
     (0..pairs).flat_map(pair).collect()
 }
 
-/// Many that go anywhere, and are there for some seconds.
+/// Makes objects that go in any direction, and exist for some seconds.
 fn passing(chance: &mut Chance, count: usize) -> Vec<Actor> {
     let actor = |_| {
         let from = chance.between(0.0, 16.0);
@@ -349,14 +351,15 @@ fn stopping(chance: &mut Chance, count: usize) -> Vec<Actor> {
     (0..count).map(actor).collect()
 }
 
-/// Pairs of one box in two classes, as a rider and a bicycle are.
+/// Makes pairs with one box in two classes, like a rider and a bicycle.
 fn classes(chance: &mut Chance, pairs: usize) -> Vec<Actor> {
     let lanes = lanes(chance, pairs, 1.0);
     let rider = |actor: &Actor| Actor { class_id: 1, size: (actor.size.0, actor.size.1 * 0.9), ..*actor };
     lanes.iter().flat_map(|actor| [*actor, rider(actor)]).collect()
 }
 
-/// The camera is away for five seconds: who is there afterwards is labelled as somebody else, for nobody can know.
+/// Makes the camera be away for five seconds. Objects after that are labelled with new ids, because no tracker can know
+/// them.
 fn returning(scene: Scene) -> Scene {
     let (from, until) = (8.0, 13.0);
     let actors = scene.actors.iter().flat_map(|actor| {

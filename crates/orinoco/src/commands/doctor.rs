@@ -21,11 +21,11 @@ pub(crate) fn run(json: bool) -> Result<Exit, Faults> {
         vec![part.kind.clone(), part.name.clone(), state.to_owned(), part.says.clone()]
     };
     let table = output::table(
-        &["part", "name", "here", "what it is, or why it is not"],
+        &["part", "name", "here", "details, or the reason"],
         4,
         parts.iter().map(row).collect(),
     );
-    let next = "\nA model is proved on each engine by `orinoco models check NAME`.";
+    let next = "\n`orinoco models check NAME` runs a model once on each engine.";
     output::print(&format!("{table}{next}"));
     Ok(Exit::Done)
 }

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use indicatif::ProgressBar;
 use orinoco_api::{ClassFigures, EVAL_SCHEMA, EvalFigures, EvalReport, EvalResult, PictureDifference};
 use orinoco_config::{Existing, Faults, write_whole};
-use orinoco_core::{Clock, Diagnosis, Exit, Findings, WithSubject, codes};
-use orinoco_eval::coco::{self, Found, Truth};
+use orinoco_core::{Clock, Diagnosis, Exit, InferenceResult, WithSubject, codes};
+use orinoco_eval::coco::{self, FoundBox, Truth};
 use orinoco_eval::{Confusion, Dataset, Labels, classification, detection, mot, plot, segmentation};
 use orinoco_infer::ENGINES;
 use orinoco_pipeline::{MonotonicClock, not_finite};
@@ -22,14 +22,14 @@ use crate::output::{self, EventLines};
 
 /// Average precision wants even what a model hardly believes.
 const SCORE_FOR_AP: f32 = 0.01;
-/// Where recall, precision and confusion are read, unless the command line says otherwise.
+/// Default score at which recall, precision and confusion are computed.
 const OPERATING_SCORE: f64 = 0.25;
 /// Boxes that overlap less are not the same object.
 const SAME_OBJECT_IOU: f64 = 0.5;
 /// Rows of tables for people.
 const ROWS_MAX: usize = 20;
 
-/// What was evaluated.
+/// Results of an evaluation.
 struct Evaluation {
     report: EvalReport,
     /// Whether boxes are labelled, and not pictures, pixels or sequences.
@@ -38,7 +38,7 @@ struct Evaluation {
 
 /// The figures of a model, with what plots show of them.
 #[derive(Default)]
-struct Judged {
+struct EvaluatedModel {
     result: EvalResult,
     coco: Option<coco::Report>,
     confusion: Option<Confusion>,
@@ -64,8 +64,7 @@ pub(crate) fn run(args: &EvalArgs, json: bool) -> Result<Exit, Faults> {
 fn pictures(args: &EvalArgs) -> Result<Evaluation, Faults> {
     let mut dataset = Dataset::open(&args.dataset)?;
     let Some(entries) = Entries::of(args).filter(|_| args.save_results.is_none()) else {
-        let cause =
-            "it holds no sequence of MOTChallenge's layout, which --results and --save-results are for";
+        let cause = "it has no sequence in the MOTChallenge layout, which --results and --save-results need";
         let next = "name a folder with img1/ and gt/gt.txt, or leave the option out";
         return Err(Diagnosis::new(&codes::DATASET, args.dataset.display(), cause, next).into());
     };
@@ -103,7 +102,7 @@ struct Entry<'a> {
     engines: Vec<String>,
 }
 
-/// What is judged: a model, and what it is compared with.
+/// Model under evaluation, and the model or engine that it is compared with.
 struct Entries<'a> {
     first: Entry<'a>,
     against: Option<Entry<'a>>,
@@ -138,7 +137,11 @@ fn load(args: &EvalArgs, entry: &Entry<'_>, score: Option<f32>) -> Result<Loaded
 }
 
 /// Runs a model over the dataset and judges it.
-fn judge(args: &EvalArgs, entry: &Entry<'_>, dataset: &Dataset) -> Result<(Judged, Vec<Findings>), Faults> {
+fn judge(
+    args: &EvalArgs,
+    entry: &Entry<'_>,
+    dataset: &Dataset,
+) -> Result<(EvaluatedModel, Vec<InferenceResult>), Faults> {
     let boxes = matches!(dataset.items[0].labels, Labels::Boxes(_));
     let mut loaded = load(args, entry, args.tune.score.or(boxes.then_some(SCORE_FOR_AP)))?;
     // Every class of a box counts for average precision, as most evaluations do it.
@@ -198,8 +201,8 @@ fn class_map(dataset: &Dataset, loaded: &LoadedModel) -> Result<Vec<usize>, Diag
     }
 }
 
-/// What the model finds in every picture.
-fn see(dataset: &Dataset, loaded: &mut LoadedModel) -> Result<Vec<Findings>, Diagnosis> {
+/// Runs the model on every image.
+fn see(dataset: &Dataset, loaded: &mut LoadedModel) -> Result<Vec<InferenceResult>, Diagnosis> {
     let mut seen = Vec::with_capacity(dataset.items.len());
     let images: Vec<&Path> = dataset.items.iter().map(|item| item.image.as_path()).collect();
     watch(&images, loaded, |_, found| {
@@ -213,16 +216,16 @@ fn see(dataset: &Dataset, loaded: &mut LoadedModel) -> Result<Vec<Findings>, Dia
 fn watch(
     images: &[impl AsRef<Path>],
     loaded: &mut LoadedModel,
-    mut each: impl FnMut(usize, &mut Findings) -> Result<(), Diagnosis>,
+    mut each: impl FnMut(usize, &mut InferenceResult) -> Result<(), Diagnosis>,
 ) -> Result<(), Diagnosis> {
     let clock: Arc<dyn Clock> = Arc::new(MonotonicClock::default());
     let mut plan = bind_plan(loaded, Arc::clone(&clock), None)?;
     let bar: ProgressBar = output::bar(images.len() as u64, "pictures");
-    let mut scratch = vec![Findings::default(); plan.batch_max()];
+    let mut scratch = vec![InferenceResult::default(); plan.batch_max()];
     let mut left_out = 0;
     for (index, image) in images.iter().enumerate() {
         let frame = orinoco_media::decode_image(image.as_ref(), &*clock)?;
-        plan.replay(std::slice::from_ref(&frame), &mut scratch[..1])?;
+        plan.execute(std::slice::from_ref(&frame), &mut scratch[..1])?;
         left_out += scratch[0].not_finite;
         each(index, &mut scratch[0])?;
         bar.inc(1);
@@ -236,11 +239,11 @@ fn watch(
 
 fn judge_boxes(
     dataset: &Dataset,
-    seen: &[Findings],
+    seen: &[InferenceResult],
     loaded: &LoadedModel,
     classes: &[usize],
     args: &EvalArgs,
-) -> Judged {
+) -> EvaluatedModel {
     let (mut truth, mut found) = (Vec::new(), Vec::new());
     for (image, (item, seen)) in dataset.items.iter().zip(seen).enumerate() {
         if let Labels::Boxes(boxes) = &item.labels {
@@ -265,7 +268,7 @@ fn judge_boxes(
         score: figures.ap,
         ap50: figures.ap50,
     });
-    Judged {
+    EvaluatedModel {
         result: EvalResult {
             figures: EvalFigures {
                 ap: report.ap,
@@ -284,15 +287,15 @@ fn judge_boxes(
         },
         coco: Some(report),
         confusion: Some(at_point.confusion),
-        ..Judged::default()
+        ..EvaluatedModel::default()
     }
 }
 
-fn as_found(seen: &Findings, image: usize) -> impl Iterator<Item = Found> {
+fn as_found(seen: &InferenceResult, image: usize) -> impl Iterator<Item = FoundBox> {
     seen.detections.iter().map(move |found| {
         let b = found.bounds;
         let [x1, y1, x2, y2] = [b.x1, b.y1, b.x2, b.y2].map(f64::from);
-        Found {
+        FoundBox {
             image,
             class: found.class_id as usize,
             score: f64::from(found.score),
@@ -301,7 +304,12 @@ fn as_found(seen: &Findings, image: usize) -> impl Iterator<Item = Found> {
     })
 }
 
-fn judge_classes(dataset: &Dataset, seen: &[Findings], loaded: &LoadedModel, classes: &[usize]) -> Judged {
+fn judge_classes(
+    dataset: &Dataset,
+    seen: &[InferenceResult],
+    loaded: &LoadedModel,
+    classes: &[usize],
+) -> EvaluatedModel {
     let answers = dataset.items.iter().zip(seen).filter_map(|(item, seen)| match item.labels {
         Labels::Class(class) => Some(classification::Answer {
             labelled: classes[class],
@@ -321,23 +329,23 @@ fn judge_classes(dataset: &Dataset, seen: &[Findings], loaded: &LoadedModel, cla
         score: Some(report.confusion.at(class, class) as f64 / count as f64),
         ap50: None,
     });
-    Judged {
+    EvaluatedModel {
         result: EvalResult {
             figures: EvalFigures { top1: report.top1, top5: report.top5, ..EvalFigures::default() },
             classes: rows.collect(),
             ..EvalResult::default()
         },
         confusion: Some(report.confusion),
-        ..Judged::default()
+        ..EvaluatedModel::default()
     }
 }
 
 fn judge_masks(
     dataset: &Dataset,
-    seen: &[Findings],
+    seen: &[InferenceResult],
     loaded: &LoadedModel,
     classes: &[usize],
-) -> Result<Judged, Diagnosis> {
+) -> Result<EvaluatedModel, Diagnosis> {
     let count = loaded.model.labels.len();
     let mut confusion = Confusion::new(count);
     for (item, seen) in dataset.items.iter().zip(seen) {
@@ -359,7 +367,7 @@ fn judge_masks(
         let label = loaded.model.label(class as u32).to_owned();
         iou.map(|iou| ClassFigures { label, labelled: confusion.row(class), score: Some(iou), ap50: None })
     });
-    Ok(Judged {
+    Ok(EvaluatedModel {
         result: EvalResult {
             figures: EvalFigures {
                 miou: report.miou,
@@ -370,14 +378,19 @@ fn judge_masks(
             ..EvalResult::default()
         },
         confusion: Some(confusion),
-        ..Judged::default()
+        ..EvaluatedModel::default()
     })
 }
 
 /// The pictures in which two runs differ, most first: boxes at or above `score` without a counterpart of their class, a
 /// different best class, or cells of a map.
-fn differ(dataset: &Dataset, first: &[Findings], second: &[Findings], score: f64) -> Vec<PictureDifference> {
-    let unmatched = |ours: &Findings, theirs: &Findings| {
+fn differ(
+    dataset: &Dataset,
+    first: &[InferenceResult],
+    second: &[InferenceResult],
+    score: f64,
+) -> Vec<PictureDifference> {
+    let unmatched = |ours: &InferenceResult, theirs: &InferenceResult| {
         let counts = ours.detections.iter().filter(|found| f64::from(found.score) >= score);
         let alone = counts.filter(|found| {
             !theirs.detections.iter().any(|other| {
@@ -385,7 +398,7 @@ fn differ(dataset: &Dataset, first: &[Findings], second: &[Findings], score: f64
                     && f64::from(other.bounds.iou(&found.bounds)) >= SAME_OBJECT_IOU
             })
         });
-        let best = |findings: &Findings| findings.classes.first().map(|class| class.class_id);
+        let best = |inference: &InferenceResult| inference.classes.first().map(|class| class.class_id);
         let cells = ours.class_map.classes.iter().zip(&theirs.class_map.classes);
         let moved = 1000 * cells.filter(|(a, b)| a != b).count();
         alone.count() + usize::from(best(ours) != best(theirs)) + moved / ours.class_map.classes.len().max(1)
@@ -431,7 +444,7 @@ fn make_folder(folder: &Path) -> Result<(), Diagnosis> {
     std::fs::create_dir_all(folder).about(&codes::SINK_OPEN, folder.display(), PLOTS_NEXT)
 }
 
-fn draw(folder: &Path, judged: &Judged) -> Result<Vec<String>, Diagnosis> {
+fn draw(folder: &Path, judged: &EvaluatedModel) -> Result<Vec<String>, Diagnosis> {
     let curves = judged.coco.as_ref().map(|report| plot::precision_recall(report, &judged.labels));
     let matrix = judged.confusion.as_ref().map(|matrix| plot::confusion(matrix, &judged.labels));
     let mut files = Vec::new();
@@ -455,7 +468,7 @@ fn text(evaluation: &Evaluation, single_label: bool) -> String {
             format!("{}\n{}", figures_text(&runs), labels_text(single_label))
         }
         true => figures_text(&runs),
-        false => "not judged: nothing is labelled".to_owned(),
+        false => "not evaluated: there are no labels".to_owned(),
     });
     if report.result.sequences.is_empty() {
         parts.push(classes_text(&report.result.classes, *of_boxes));
@@ -469,7 +482,7 @@ fn text(evaluation: &Evaluation, single_label: bool) -> String {
     parts.join("\n\n")
 }
 
-/// Which labels of a box counted: figures compare only where the same did.
+/// Sentence about the classes of a box that count: figures are comparable only under the same rule.
 fn labels_text(single_label: bool) -> &'static str {
     match single_label {
         false => {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use orinoco_api::{ClassMapJson, ResultLine};
 use orinoco_config::{FaultList, Faults};
-use orinoco_core::{Clock, Diagnosis, Exit, Findings, codes};
+use orinoco_core::{Clock, Diagnosis, Exit, InferenceResult, codes};
 use orinoco_infer::AudioPlan;
 use orinoco_model::ModelInput;
 use orinoco_pipeline::{Executor, MonotonicClock, not_finite};
@@ -26,7 +26,8 @@ pub(crate) fn run(args: &InferArgs, json: bool) -> Result<Exit, Faults> {
     let mut loaded = load_model(&wanted, &engines, &place, &EventLines)?;
     let mut plan = Plan::bind(&mut loaded)?;
     let gallery = args.gallery.as_deref().map(|dir| gallery::read(dir, |picture| plan.embed(picture)));
-    let known = Known { gallery: gallery.transpose()?, score_min: loaded.model.head.score_threshold };
+    let known =
+        KnownIdentities { gallery: gallery.transpose()?, score_min: loaded.model.head.score_threshold };
     let (mut faults, mut left_out) = (FaultList::default(), 0);
     for (path, seq) in args.inputs.iter().zip(0..).take_while(|_| !output::is_unread()) {
         match plan.infer(path, seq, &loaded, &known, &mut left_out) {
@@ -41,19 +42,19 @@ pub(crate) fn run(args: &InferArgs, json: bool) -> Result<Exit, Faults> {
     faults.finish(Exit::Done)
 }
 
-/// Who may be seen.
-struct Known {
+/// Identities that a model may recognise.
+struct KnownIdentities {
     gallery: Option<Gallery>,
     score_min: f32,
 }
 
-impl Known {
-    /// Names what `findings` has the embedding of; gives the names that its classes then mean.
-    fn name(&self, findings: &mut Findings) -> Option<&[String]> {
+impl KnownIdentities {
+    /// Names what `inference` has the embedding of; gives the names that its classes then mean.
+    fn name(&self, inference: &mut InferenceResult) -> Option<&[String]> {
         /// The likest few: a second guess helps to judge the first.
         const MATCHES_MAX: usize = 5;
         let gallery = self.gallery.as_ref()?;
-        gallery.find(&findings.embedding, self.score_min, MATCHES_MAX, &mut findings.classes);
+        gallery.find(&inference.embedding, self.score_min, MATCHES_MAX, &mut inference.classes);
         Some(gallery.names())
     }
 }
@@ -75,40 +76,40 @@ impl Plan {
         }
     }
 
-    /// What identifies what is in the picture at `path`.
+    /// Computes the embedding of the image at `path`.
     fn embed(&mut self, path: &Path) -> Result<Vec<f32>, Diagnosis> {
         let Self::Image(plan, clock) = self else { return Err(no_embedding(path)) };
         let frame = orinoco_media::decode_image(path, &**clock)?;
-        let mut findings = vec![Findings::default(); plan.batch_max()];
-        plan.replay(std::slice::from_ref(&frame), &mut findings[..1])?;
-        let embedding = std::mem::take(&mut findings[0].embedding);
-        if findings[0].not_finite > 0 {
+        let mut inference = vec![InferenceResult::default(); plan.batch_max()];
+        plan.execute(std::slice::from_ref(&frame), &mut inference[..1])?;
+        let embedding = std::mem::take(&mut inference[0].embedding);
+        if inference[0].not_finite > 0 {
             return Err(not_finite(&path.display().to_string()));
         }
         if embedding.is_empty() { Err(no_embedding(path)) } else { Ok(embedding) }
     }
 
-    /// What is in the picture or sound at `path`. Adds to `left_out` what was left out of it as not finite.
+    /// Runs the model on the image or sound at `path`. Adds the number of values that were not finite to `left_out`.
     fn infer(
         &mut self,
         path: &Path,
         seq: u64,
         loaded: &LoadedModel,
-        known: &Known,
+        known: &KnownIdentities,
         left_out: &mut u64,
     ) -> Result<Vec<ResultLine>, Diagnosis> {
-        let line = |findings: &Findings, labels: &[String]| {
-            ResultLine::new(&loaded.name, loaded.chosen.name, findings, labels)
+        let line = |inference: &InferenceResult, labels: &[String]| {
+            ResultLine::new(&loaded.name, loaded.chosen.name, inference, labels)
         };
         let shown = path.display().to_string();
         match self {
             Self::Image(plan, clock) => {
                 let frame = orinoco_media::decode_image(path, &**clock)?;
-                let mut findings = vec![Findings::default(); plan.batch_max()];
-                plan.replay(std::slice::from_ref(&frame), &mut findings[..1])?;
-                *left_out += findings[0].not_finite;
-                let labels = known.name(&mut findings[0]).unwrap_or(&loaded.model.labels);
-                Ok(vec![ResultLine { image: Some(shown), seq, ..line(&findings[0], labels) }])
+                let mut inference = vec![InferenceResult::default(); plan.batch_max()];
+                plan.execute(std::slice::from_ref(&frame), &mut inference[..1])?;
+                *left_out += inference[0].not_finite;
+                let labels = known.name(&mut inference[0]).unwrap_or(&loaded.model.labels);
+                Ok(vec![ResultLine { image: Some(shown), seq, ..line(&inference[0], labels) }])
             }
             Self::Audio(plan) => {
                 let sound = orinoco_media::read_wav(path)?;
@@ -122,12 +123,12 @@ impl Plan {
                     return Err(Diagnosis::new(&codes::MODEL_DISAGREES, shown, cause, next));
                 }
                 let heard = plan.run(&sound.samples)?;
-                *left_out += heard.iter().map(|heard| heard.findings.not_finite).sum::<u64>();
+                *left_out += heard.iter().map(|heard| heard.inference.not_finite).sum::<u64>();
                 let lines = heard.iter().zip(0..).map(|(heard, seq)| ResultLine {
                     audio: Some(shown.clone()),
                     seq,
                     pts_ns: u64::try_from(heard.at.as_nanos()).unwrap_or(u64::MAX),
-                    ..line(&heard.findings, &loaded.model.labels)
+                    ..line(&heard.inference, &loaded.model.labels)
                 });
                 Ok(lines.collect())
             }
@@ -137,10 +138,10 @@ impl Plan {
 
 fn no_embedding(path: &Path) -> Diagnosis {
     let next = "use --gallery with a model whose head is `embedding`";
-    Diagnosis::new(&codes::MODEL_DISAGREES, path.display(), "the model makes no embedding of it", next)
+    Diagnosis::new(&codes::MODEL_DISAGREES, path.display(), "the model has no embedding for it", next)
 }
 
-fn describe(path: &Path, lines: &[ResultLine], labels: &[String], known: &Known) -> String {
+fn describe(path: &Path, lines: &[ResultLine], labels: &[String], known: &KnownIdentities) -> String {
     let shown = path.display();
     match lines {
         [line] if known.gallery.is_some() && line.classes.is_empty() => {

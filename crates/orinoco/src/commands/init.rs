@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use orinoco_api::{DESCRIPTION_SCHEMA, DescriptionReport, KeyReason};
 use orinoco_config::{Existing, Faults, write_whole};
 use orinoco_core::{Diagnosis, Exit, TensorDesc, WithSubject, codes};
-use orinoco_model::{Import, LeftOut, Model, sha256_of};
+use orinoco_model::{Import, Model, SkippedSetting, sha256_of};
 use orinoco_runtime::{BoardEngines, load_as};
 
 use crate::args::{ImportArgs, InitArgs};
@@ -45,7 +45,12 @@ pub(crate) fn import(args: &ImportArgs, json: bool) -> Result<Exit, Faults> {
 }
 
 /// Writes or prints the description of `model`, and says what of it may be wrong and what was left out.
-fn finish(mut model: Model, left_out: Vec<LeftOut>, to: Option<&Path>, json: bool) -> Result<Exit, Faults> {
+fn finish(
+    mut model: Model,
+    left_out: Vec<SkippedSetting>,
+    to: Option<&Path>,
+    json: bool,
+) -> Result<Exit, Faults> {
     let next = "check the path";
     let absolute = model.file.canonicalize().about(&codes::FILE_MISSING, model.file.display(), next)?;
     model.sha256 = Some(sha256_of(&absolute)?);
@@ -58,7 +63,8 @@ fn finish(mut model: Model, left_out: Vec<LeftOut>, to: Option<&Path>, json: boo
     let unsure: Vec<KeyReason> = model.unsure.iter().map(|unsure| reason(unsure.key, unsure.why)).collect();
     let written = to.map(|path| path.display().to_string());
     if json {
-        let left_out = left_out.into_iter().map(|LeftOut { key, why }| KeyReason { key, why }).collect();
+        let left_out =
+            left_out.into_iter().map(|SkippedSetting { key, why }| KeyReason { key, why }).collect();
         let schema = DESCRIPTION_SCHEMA.to_owned();
         output::print_json(&DescriptionReport { schema, toml, written, unsure, left_out });
         return Ok(Exit::Done);
@@ -75,7 +81,7 @@ fn finish(mut model: Model, left_out: Vec<LeftOut>, to: Option<&Path>, json: boo
         }
     }
     if !left_out.is_empty() {
-        let rows = left_out.into_iter().map(|LeftOut { key, why }| vec![key, why]).collect();
+        let rows = left_out.into_iter().map(|SkippedSetting { key, why }| vec![key, why]).collect();
         output::note(&format!("not carried over:\n{}", output::table(&["setting", "why"], 2, rows)));
     }
     Ok(Exit::Done)

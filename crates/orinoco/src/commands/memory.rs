@@ -7,11 +7,12 @@ use orinoco_api::{MEMORY_SCHEMA, MemoryArea, MemoryReport, MemorySpan, MemoryUse
 use orinoco_board::Board;
 use orinoco_config::Faults;
 use orinoco_core::{Diagnosis, Exit, codes};
-use orinoco_memory::{Area, Domain, Kind, Plan, Share};
+use orinoco_memory::{Area, AreaContent, Domain, Kind, Plan};
 use orinoco_model::Repository;
 use orinoco_pipeline::Stop;
 use orinoco_runtime::{
-    BoardEngines, Earlier, RunOptions, plan_board, planned_name, repository, resident_bytes, start, vars,
+    BoardEngines, ExistingOutputs, RunOptions, plan_board, planned_name, repository, resident_bytes, start,
+    vars,
 };
 
 use super::{RECONNECT_ATTEMPTS, frames_measured};
@@ -62,7 +63,7 @@ fn use_memory(
     }
     let before = resident_bytes();
     let mut options = RunOptions::new(place, Arc::new(EventLines));
-    options.earlier = Earlier::Kept;
+    options.earlier = ExistingOutputs::Kept;
     let running = start(board, options)?;
     let bound = running.prepared_bytes();
     let summary = running.wait(|_| ());
@@ -87,7 +88,7 @@ fn used_text(plan: &Plan, used: &MemoryUse) -> String {
         areas.map(|area| area.bytes).sum::<u64>()
     };
     let kept = of_host(Kind::Weights) + of_host(Kind::Io);
-    let mut rows = vec![row("models", "on the host; used: with the engine", Some(kept), used.models_bytes)];
+    let mut rows = vec![row("models", "host; used includes the engine", Some(kept), used.models_bytes)];
     let shares = plan.models();
     for (index, lane) in used.lanes.iter().enumerate() {
         rows.push(row(&format!("lane {index}"), "scratch", Some(lane.scratch_bytes), lane.used_bytes));
@@ -100,8 +101,8 @@ fn used_text(plan: &Plan, used: &MemoryUse) -> String {
         }
     }
     let frames = of_host(Kind::Frames);
-    rows.push(row("streams", "frames; used: with decoders", Some(frames), used.streams_bytes));
-    let heading = format!("used by {}", output::count(used.frames, "frame"));
+    rows.push(row("streams", "frames; used includes decoders", Some(frames), used.streams_bytes));
+    let heading = format!("used after {}", output::count(used.frames, "frame"));
     format!("{heading}\n{}", output::table(&["NAME", "KIND", "PLANNED", "USED"], 2, rows))
 }
 
@@ -126,10 +127,10 @@ fn areas_json(plan: &Plan) -> Vec<MemoryArea> {
     areas.collect()
 }
 
-/// What an area that begins at `offset` is made of. The models of a lane all begin where its scratch does.
+/// Parts of an area that begins at `offset`. The models of a lane all begin where its scratch does.
 fn spans_json(area: &Area, mut offset: u64) -> Vec<MemorySpan> {
     let spans = area.shares.iter().map(|share| {
-        let Share { name, bytes } = share.clone();
+        let AreaContent { name, bytes } = share.clone();
         let span = MemorySpan { name, offset, bytes };
         if area.kind != Kind::Scratch {
             offset += share.counted_bytes();

@@ -78,7 +78,7 @@ pub(crate) fn show(args: &ModelArgs, json: bool) -> Result<Exit, Faults> {
         output::print_json(&shown);
         return Ok(Exit::Done);
     }
-    let described = shown.described_by.unwrap_or_else(|| "nothing: inferred from the graph".to_owned());
+    let described = shown.described_by.unwrap_or_else(|| "none: inferred from the graph".to_owned());
     let mut text = format!("{}: {}\n", shown.name, shown.description);
     for (key, value) in [
         ("file", shown.file),
@@ -133,7 +133,7 @@ fn input_text(model: &Model) -> String {
     let fit = match input.fit {
         Fit::Stretch => "stretched to".to_owned(),
         Fit::Letterbox => format!("letterboxed (fill {}) to", input.fill),
-        Fit::Crop { shorter } => format!("shorter side to {shorter}, middle cut to"),
+        Fit::Crop { shorter } => format!("shorter side to {shorter}, centre crop to"),
     };
     let (mean, scale) = (input.mean, input.scale);
     format!("{color} {fit} {}x{}, (x - {mean:?}) * {scale:?}", input.width, input.height)
@@ -141,7 +141,9 @@ fn input_text(model: &Model) -> String {
 
 fn audio_text(audio: &AudioSpec) -> String {
     let features = match &audio.features {
-        AudioFeatures::Samples { window, context } => format!("{window} samples after {context} of before"),
+        AudioFeatures::Samples { window, context } => {
+            format!("{window} samples, preceded by {context} samples of context")
+        }
         AudioFeatures::Mfcc(mfcc) => {
             format!("{} by {} cepstral coefficients", mfcc.frames, mfcc.coefficients)
         }

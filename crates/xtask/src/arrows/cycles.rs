@@ -50,7 +50,7 @@ pub(super) fn check(packages: &[Value]) -> Result<()> {
     Ok(())
 }
 
-/// What keeps `found` from being just what is `known`.
+/// Differences between `found` and `known`.
 fn faults(found: &[(&str, Cycle)], known: &[(&str, &[&str])]) -> Vec<String> {
     let new = found.iter().filter(|(name, cycle)| !is_known(name, cycle, known));
     let gone = known

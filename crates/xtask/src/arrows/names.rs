@@ -7,7 +7,7 @@ use super::modules::Modules;
 /// Arrows between files, as indices into [`Modules::files`], each with the names that tie it.
 pub(super) type FileArrows = BTreeMap<(usize, usize), BTreeSet<String>>;
 
-/// What a path leads to.
+/// Target of a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Target {
     Module(usize),
@@ -38,8 +38,8 @@ impl Modules {
         arrows
     }
 
-    /// Where `path` leads, as code of `module` has it; nowhere if that is another crate. `open` are the lookups under way:
-    /// globs may lead around in a ring.
+    /// Resolves `path` as code of `module` writes it; nothing if it leads to another crate. `open` are the lookups under way,
+    /// because globs may form a ring.
     fn resolve(&self, module: usize, path: &[String], open: &mut Vec<(usize, String)>) -> Vec<Target> {
         let [first, rest @ ..] = path else { return vec![Target::Module(module)] };
         let mut targets = match first.as_str() {
@@ -54,7 +54,7 @@ impl Modules {
         targets
     }
 
-    /// What `name` is in `targets`. What belongs to a type (a variant, a function) is the type.
+    /// Resolves `name` in `targets`. A variant or function of a type resolves to the type.
     fn step(&self, targets: &[Target], name: &str, open: &mut Vec<(usize, String)>) -> Vec<Target> {
         let mut found = Vec::new();
         for target in targets {

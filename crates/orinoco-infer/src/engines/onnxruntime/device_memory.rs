@@ -122,10 +122,10 @@ fn keep_on_any(bytes: usize) -> Option<u64> {
 }
 
 extern "system" fn free(_: *mut OrtAllocator, range: *mut c_void) {
-    give_back(range as u64);
+    release(range as u64);
 }
 
-fn give_back(address: u64) {
+fn release(address: u64) {
     let kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner).remove(&address);
     if address == 0 || kept.is_some() {
         return;
@@ -194,12 +194,12 @@ mod tests {
         assert!(!pool.contains(also_stays as u64), "the replay is over");
 
         let addresses = [stays, ours, too_large, also_stays].map(|range| range as u64);
-        let free_all = move || addresses.into_iter().for_each(give_back);
+        let free_all = move || addresses.into_iter().for_each(release);
         thread::spawn(free_all).join().expect("any thread may free");
         assert_eq!((grown(), pool.usage().held, pool.not_held()), (0, 0, 0));
-        give_back(ours as u64);
+        release(ours as u64);
         assert_eq!((pool.usage().held, pool.not_held()), (0, 1), "it is held no more");
-        give_back(0);
+        release(0);
         assert!(take(0).is_null());
         drop((pool, place, outside));
         assert_eq!(allocated(), before);

@@ -13,10 +13,10 @@ use ort::session::{IoBinding, RunOptions, Session as OrtSession};
 use ort::value::DynTensor;
 
 use super::device_memory::{DevicePlace, inside};
-use super::errors::why_not_run;
+use super::errors::run_error;
 use super::graph::GraphDesc;
 use super::memory;
-use super::process::Place;
+use super::process::AllocationTarget;
 use super::tensors::{describe, fixed_shape, type_of};
 use crate::context::DEVICE;
 use crate::engine::Session;
@@ -56,8 +56,8 @@ impl CudaSession {
     ) -> Result<Option<Self>, Diagnosis> {
         let kept = DevicePlace::kept(device);
         let bind = || Self::bind_tensors(session, graph, shapes, device);
-        let bound = inside(&kept, || memory::inside(&Place::System, bind));
-        let bound = bound.map_err(|why| why_not_run(&graph.file, &why))?;
+        let bound = inside(&kept, || memory::inside(&AllocationTarget::System, bind));
+        let bound = bound.map_err(|why| run_error(&graph.file, &why))?;
         let Some(mut bound) = bound else { return Ok(None) };
         // Beside whatever the lane computes meanwhile, so in a pool of its own.
         let own = pool.map(|_| Arc::new(DevicePool::measuring(device)));
@@ -123,8 +123,8 @@ impl CudaSession {
             }
             Ok(())
         };
-        let ran = inside(place, || memory::inside(&Place::System, run));
-        ran.map_err(|why| why_not_run(&self.file, &why))
+        let ran = inside(place, || memory::inside(&AllocationTarget::System, run));
+        ran.map_err(|why| run_error(&self.file, &why))
     }
 
     /// One that is going to share a lane's pool must keep nothing there from run to run. That it computes in a pool of ours
@@ -132,8 +132,7 @@ impl CudaSession {
     fn check_nothing_kept(&self, own: &DevicePool) -> Result<(), Diagnosis> {
         let usage = own.usage();
         if usage.allocations == 0 {
-            let cause =
-                "ONNX Runtime's CUDA provider does not take its memory from us, so it cannot be planned";
+            let cause = "ONNX Runtime's CUDA provider does not allocate through Orinoco, so its memory cannot be planned";
             return Err(unsupported(&self.file, cause));
         }
         if usage.held > 0 {
@@ -175,8 +174,8 @@ impl Session for CudaSession {
         });
         let Self { session, binding, place, .. } = self;
         let run = || session.run_binding(binding).map(drop);
-        let ran = inside(place, || memory::inside(&Place::System, run));
-        ran.map_err(|why| why_not_run(&self.file, &why))
+        let ran = inside(place, || memory::inside(&AllocationTarget::System, run));
+        ran.map_err(|why| run_error(&self.file, &why))
     }
 
     fn output(&self, index: usize) -> TensorRef<'_> {

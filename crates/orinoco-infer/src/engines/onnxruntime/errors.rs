@@ -8,7 +8,7 @@ use ort::{Error, ErrorCode};
 use crate::faults::{NOT_ONNX, run_failed, unreadable, unsupported};
 
 /// ONNX Runtime's error for a model that it does not load, sorted: no ONNX, lacking an operator, or broken.
-pub(super) fn why_not_read(file: &Path, why: &Error) -> Diagnosis {
+pub(super) fn read_error(file: &Path, why: &Error) -> Diagnosis {
     const LACKING: [&str; 6] = [
         "Could not find an implementation for",
         "is not a registered function/op",
@@ -27,7 +27,7 @@ pub(super) fn why_not_read(file: &Path, why: &Error) -> Diagnosis {
 }
 
 /// ONNX Runtime's error of a run. Each node around the one that failed repeats itself before the reason.
-pub(super) fn why_not_run(file: &Path, why: &Error) -> Diagnosis {
+pub(super) fn run_error(file: &Path, why: &Error) -> Diagnosis {
     let text = essence(why.message());
     run_failed(file, &innermost(text)).with_detail(text)
 }

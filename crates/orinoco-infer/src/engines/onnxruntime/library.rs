@@ -11,7 +11,7 @@ use ort::LoadDynamicError;
 use ort::environment::Environment;
 use ort::logging::LogLevel;
 
-use crate::cache::{Cache, NoCache};
+use crate::cache::{Cache, CacheUnavailable};
 use crate::context::EngineContext;
 use crate::engine::EngineInfo;
 use crate::faults::shorten;
@@ -37,7 +37,7 @@ impl Runtime {
     }
 }
 
-fn why_not_loaded(library: &Path, why: &LoadDynamicError) -> String {
+fn load_error(library: &Path, why: &LoadDynamicError) -> String {
     let library = library.display();
     match why {
         // `ort`'s feature `api-20` makes 1.20 the oldest: it is the first with everything used here, and what
@@ -91,7 +91,7 @@ fn is_library(path: &Path) -> bool {
 pub(super) struct Search {
     option: Option<PathBuf>,
     variable: Option<PathBuf>,
-    cache: Option<Result<Cache, NoCache>>,
+    cache: Option<Result<Cache, CacheUnavailable>>,
 }
 
 impl Search {
@@ -102,7 +102,7 @@ impl Search {
         Self {
             option: context.options().ort_library.clone(),
             variable: variable("ORT_DYLIB_PATH"),
-            cache: Some(context.cache().cloned().map_err(NoCache::clone)),
+            cache: Some(context.cache().cloned().map_err(CacheUnavailable::clone)),
         }
     }
 
@@ -117,7 +117,7 @@ impl Search {
                 }
                 // A bare name that the system's loader does not know is not a fault yet.
                 Err(LoadDynamicError::Dlopen { .. }) if !library.is_absolute() => {}
-                Err(why) => return Err(why_not_loaded(&library, &why)),
+                Err(why) => return Err(load_error(&library, &why)),
             }
         }
         let (builder, library) = builder.ok_or_else(|| self.nothing_found())?;
@@ -154,7 +154,7 @@ impl Search {
     /// The newest library of the cache, with all that lies next to it: it loads its providers from there.
     fn cached(&self) -> Result<Option<PathBuf>, String> {
         let Some(cache) = &self.cache else { return Ok(None) };
-        let cache = cache.as_ref().map_err(NoCache::to_string)?;
+        let cache = cache.as_ref().map_err(CacheUnavailable::to_string)?;
         let Some(library) = newest_cached(&cache.folder().join(CACHED)) else { return Ok(None) };
         let folder = library.parent().unwrap_or(cache.folder());
         for entry in fs::read_dir(folder).map_err(|why| format!("{}: {why}", folder.display()))?.flatten() {

@@ -17,7 +17,7 @@ use ort::memory::{AllocationDevice, AllocatorType, MemoryInfo, MemoryType};
 use ort::sys::{OrtAllocator, OrtMemoryInfo};
 use ort::{AsPointer, Error};
 
-use super::process::{ARENAS, PLACE, Place, STRAY};
+use super::process::{ARENAS, AllocationTarget, PLACE, STRAY};
 use crate::scratch::Scratch;
 
 /// ONNX Runtime's own alignment on the CPU (`MlasGetPreferredBufferAlignment`: a cache line, or an AVX-512 register).
@@ -39,16 +39,16 @@ pub(super) fn know(scratch: &Scratch) {
 }
 
 /// Calls the engine with the memory of `place`.
-pub(super) fn inside<R>(place: &Place, call: impl FnOnce() -> R) -> R {
+pub(super) fn inside<R>(place: &AllocationTarget, call: impl FnOnce() -> R) -> R {
     /// Puts the place before back, also after a panic.
-    struct Before(Option<Place>);
+    struct Before(Option<AllocationTarget>);
     impl Drop for Before {
         fn drop(&mut self) {
             let before = self.0.take();
             PLACE.with_borrow_mut(|now| *now = before);
         }
     }
-    if let Place::Lane(scratch, owner) = place {
+    if let AllocationTarget::Lane(scratch, owner) = place {
         scratch.set_owner(*owner);
     }
     let _before = Before(PLACE.with_borrow_mut(|now| now.replace(place.clone())));
@@ -116,8 +116,8 @@ fn take(bytes: usize) -> *mut c_void {
         return ptr::null_mut();
     }
     let range = PLACE.with_borrow(|place| match place {
-        Some(Place::Lane(scratch, _)) => scratch.alloc(layout),
-        Some(Place::System) => None,
+        Some(AllocationTarget::Lane(scratch, _)) => scratch.alloc(layout),
+        Some(AllocationTarget::System) => None,
         None => {
             STRAY.fetch_add(1, Ordering::Relaxed);
             None
@@ -177,19 +177,19 @@ mod tests {
     fn what_an_arena_does_not_hold_is_counted_and_not_given_to_the_system() {
         let scratch = Scratch::new(1 << 16).unwrap();
         know(&scratch);
-        let place = Place::Lane(scratch.clone(), scratch.owner("m"));
+        let place = AllocationTarget::Lane(scratch.clone(), scratch.owner("m"));
         let range = inside(&place, || take(4 * ALIGN_BYTES));
         let arena = scratch.downgrade().upgrade().unwrap();
         assert_eq!((scratch.usage().held, arena.not_held()), (1, 0));
-        let give_back = |range: *mut c_void| {
+        let release = |range: *mut c_void| {
             // SAFETY: `free` does not touch its first argument, and no byte of a range in an arena.
             unsafe { free(ptr::null_mut(), range) }
         };
-        give_back(range.wrapping_byte_add(ALIGN_BYTES));
+        release(range.wrapping_byte_add(ALIGN_BYTES));
         assert_eq!((scratch.usage().held, arena.not_held()), (1, 1));
-        give_back(range);
+        release(range);
         assert_eq!((scratch.usage().held, arena.not_held()), (0, 1));
-        give_back(range);
+        release(range);
         assert_eq!((scratch.usage().held, arena.not_held()), (0, 2));
     }
 }

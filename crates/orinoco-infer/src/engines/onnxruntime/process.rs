@@ -17,7 +17,7 @@ use crate::scratch::Scratch;
 
 /// What the requests of a call are for.
 #[derive(Clone)]
-pub(super) enum Place {
+pub(super) enum AllocationTarget {
     /// What stays (weights, and what is made of them), and the proof of an engine: the system's.
     System,
     /// A replay on a lane.
@@ -30,7 +30,7 @@ pub(super) static RUNTIME: Mutex<Option<Arc<Runtime>>> = Mutex::new(None);
 
 thread_local! {
     /// What this thread works for. An allocator's function gets a size and nothing else, on the thread that computes.
-    pub(super) static PLACE: RefCell<Option<Place>> = const { RefCell::new(None) };
+    pub(super) static PLACE: RefCell<Option<AllocationTarget>> = const { RefCell::new(None) };
 }
 
 /// Every arena that a range may have come from. A freed range comes as an address, from any thread.

@@ -10,10 +10,10 @@ use ort::value::{DynTensor, DynTensorValueType};
 
 #[cfg(feature = "cuda")]
 use super::device_memory::{self, DevicePlace};
-use super::errors::why_not_run;
+use super::errors::run_error;
 use super::graph::GraphDesc;
 use super::memory::{self, inside};
-use super::process::Place;
+use super::process::AllocationTarget;
 use super::spare::{Overrides, SpareSession};
 use super::tensors::{allocate, copy, describe, fixed_shape, read, write};
 use crate::device::Device;
@@ -45,7 +45,7 @@ pub(super) struct BoundSession {
 
 /// What a run computes in.
 struct ComputePlace {
-    host: Place,
+    host: AllocationTarget,
     #[cfg(feature = "cuda")]
     device: Option<DevicePlace>,
 }
@@ -55,7 +55,7 @@ impl ComputePlace {
     #[cfg_attr(not(feature = "cuda"), expect(unused_variables, reason = "there is none"))]
     fn own(device: Option<&Device>) -> Self {
         Self {
-            host: Place::System,
+            host: AllocationTarget::System,
             #[cfg(feature = "cuda")]
             device: device.map(DevicePlace::kept),
         }
@@ -66,7 +66,7 @@ impl ComputePlace {
     fn lane(scratch: &Scratch, model: &str, device: Option<&Device>) -> Self {
         memory::know(scratch);
         Self {
-            host: Place::Lane(scratch.clone(), scratch.owner(model)),
+            host: AllocationTarget::Lane(scratch.clone(), scratch.owner(model)),
             #[cfg(feature = "cuda")]
             device: device.map(|device| match scratch.device() {
                 Some(pool) => DevicePlace::pool(pool, model),
@@ -211,7 +211,7 @@ impl Session for BoundSession {
 
     fn enqueue(&mut self, stream: &ExecutionStream) -> Result<(), Diagnosis> {
         stream.wait().map_err(|why| device_failed(&self.file, &why))?;
-        self.compute().map_err(|why| why_not_run(&self.file, &why))
+        self.compute().map_err(|why| run_error(&self.file, &why))
     }
 
     fn output(&self, index: usize) -> TensorRef<'_> {

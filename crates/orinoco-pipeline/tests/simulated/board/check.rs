@@ -44,8 +44,8 @@ impl Board<'_> {
         let waiting = self.lanes[stream.lane].mux.waiting(id);
         assert_eq!(waiting, stream.ring.len(), "stream {id}: frames in its ring");
         assert!(waiting <= stream.queue.frames_max, "stream {id}: {waiting} frames in {:?}", stream.queue);
-        let outcomes = stream.sinks.waiting();
-        assert!(outcomes <= OUTCOMES_MAX, "stream {id}: {outcomes} outcomes wait");
+        let frame_results = stream.sinks.waiting();
+        assert!(frame_results <= OUTCOMES_MAX, "stream {id}: {frame_results} outcomes wait");
         let in_flight = stream.in_flight(&self.lanes[stream.lane].mux);
         let dropped: u64 = counts.dropped.iter().sum();
         assert_eq!(

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use orinoco_core::{ModelId, Nanos, Rng, StreamId};
 use orinoco_pipeline::{
-    AfterBatch, Brought, Closed, Frame, JoinError, LaneCore, MuxCore, Next, NextBatch, Outcome, OutcomeOffer,
-    StreamQueue,
+    AfterBatch, Closed, Frame, FrameResult, JoinError, LaneCore, MuxCore, Next, NextBatch, PlanFacts,
+    ResultOffer, StreamQueue,
 };
 use orinoco_sim::Task;
 use orinoco_telemetry::DropCause;
@@ -47,7 +47,7 @@ pub(crate) enum Doing {
     Waiting,
     Executing(Vec<Frame>),
     /// Offers results to sinks.
-    Forwarding(VecDeque<Outcome>),
+    Forwarding(VecDeque<FrameResult>),
     Ended,
 }
 
@@ -73,8 +73,8 @@ impl Lane {
     pub(crate) fn join(&mut self, stream: StreamId, queue: StreamQueue) -> Result<(), JoinError> {
         let models = MODEL_SETS[queue.group];
         let lacking: Vec<ModelId> = models.iter().copied().filter(|m| !self.core.has_model(*m)).collect();
-        let brought: Vec<Brought> =
-            lacking.iter().map(|model| Brought { model: *model, reads_video_memory: false }).collect();
+        let brought: Vec<PlanFacts> =
+            lacking.iter().map(|model| PlanFacts { model: *model, reads_video_memory: false }).collect();
         self.core.check_join(models, &brought)?;
         self.mux.add(stream, queue).map_err(|Closed| JoinError::Ended)?;
         self.core.join(stream, models.to_vec(), &brought);
@@ -99,14 +99,14 @@ impl Board<'_> {
                     && (lane.engine.fails_always || self.simulator.rng().bool());
                 let after = lane.core.finished(!fails);
                 if after == AfterBatch::Forward {
-                    let outcome = |frame| Outcome { frame, found: Vec::new(), finished: now };
-                    lane.doing = Doing::Forwarding(batch.into_iter().map(outcome).collect());
+                    let frame_result = |frame| FrameResult { frame, found: Vec::new(), finished: now };
+                    lane.doing = Doing::Forwarding(batch.into_iter().map(frame_result).collect());
                     return self.simulator.work(lane.task, now);
                 }
                 for frame in batch {
                     let stream = &mut self.streams[frame.desc.stream.index()];
                     stream.at_lane -= 1;
-                    stream.counts.drop_frame(DropCause::ReplayFailed);
+                    stream.counts.drop_frame(DropCause::ExecutionFailed);
                 }
                 if after == AfterBatch::End {
                     self.lanes[index].is_broken = true;
@@ -114,7 +114,7 @@ impl Board<'_> {
                 }
                 self.simulator.work(lane.task, now);
             }
-            Doing::Forwarding(outcomes) => self.forward(index, outcomes),
+            Doing::Forwarding(frame_results) => self.forward(index, frame_results),
             Doing::Ended => lane.doing = Doing::Ended,
         }
     }
@@ -195,18 +195,18 @@ impl Board<'_> {
         }
     }
 
-    fn forward(&mut self, index: usize, mut outcomes: VecDeque<Outcome>) {
+    fn forward(&mut self, index: usize, mut frame_results: VecDeque<FrameResult>) {
         let (now, task) = (self.simulator.now(), self.lanes[index].task);
-        while let Some(outcome) = outcomes.pop_front() {
-            let stream = &mut self.streams[outcome.frame.desc.stream.index()];
-            match stream.sinks.offer(outcome, stream.is_stopping, now) {
-                OutcomeOffer::Accepted => self.simulator.notify(stream.sinks_task),
-                OutcomeOffer::Refused(_) => stream.counts.drop_frame(DropCause::SinkBehind),
-                OutcomeOffer::Full(outcome, until) => {
+        while let Some(frame_result) = frame_results.pop_front() {
+            let stream = &mut self.streams[frame_result.frame.desc.stream.index()];
+            match stream.sinks.offer(frame_result, stream.is_stopping, now) {
+                ResultOffer::Accepted => self.simulator.notify(stream.sinks_task),
+                ResultOffer::Refused(_) => stream.counts.drop_frame(DropCause::SinkBehind),
+                ResultOffer::Full(frame_result, until) => {
                     let gives_up = until.is_some_and(|until| now < until && until <= now + ROOM_WAIT_MAX);
                     assert!(gives_up || !stream.is_stopping, "it waits for room until {until:?}");
-                    outcomes.push_front(outcome);
-                    self.lanes[index].doing = Doing::Forwarding(outcomes);
+                    frame_results.push_front(frame_result);
+                    self.lanes[index].doing = Doing::Forwarding(frame_results);
                     return self.simulator.wait(task, until);
                 }
             }

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use orinoco_core::{DropPolicy, FrameDesc, Nanos, PixelFormat, Rng, StreamId};
 use orinoco_pipeline::{
-    Frame, MuxCore, Offer, Outcome, Reconnect, SinkCore, SinkNext, SinkResult, Slot, SlotPool, SourceNext,
-    SourceNotice, SourceResult, SourceSupervisor, StreamQueue,
+    Frame, FrameResult, MuxCore, Offer, Reconnect, SinkCore, SinkNext, SinkResult, Slot, SlotPool,
+    SourceNext, SourceNotice, SourceResult, SourceSupervisor, StreamQueue,
 };
 use orinoco_sim::Task;
 use orinoco_telemetry::{DropCause, SourceState};
@@ -78,7 +78,7 @@ pub(crate) struct Outputs {
 
 #[expect(clippy::large_enum_variant, reason = "a box would be an allocation for each frame")]
 enum Doing {
-    Writing(Outcome),
+    Writing(FrameResult),
     ShowingOffline,
     Flushing,
 }
@@ -162,12 +162,12 @@ impl Stream {
 
     /// Number of slots that nobody holds, and of all.
     pub(crate) fn slots_free(&self) -> (usize, usize) {
-        let free: Vec<_> = std::iter::from_fn(|| self.pool.take(Duration::ZERO)).collect();
+        let free: Vec<_> = std::iter::from_fn(|| self.pool.try_take()).collect();
         (free.len(), self.slots)
     }
 
     fn frame(&self, lost: u64, now: Nanos) -> Frame {
-        let slot = self.pool.take(Duration::ZERO).expect("it was free when the read began");
+        let slot = self.pool.try_take().expect("it was free when the read began");
         let desc = FrameDesc::packed(PixelFormat::Gray8, 1, 1);
         let mut frame = Frame::new(desc, Slot::Owned(slot), now).expect("it fits");
         frame.lost = lost;
@@ -209,7 +209,7 @@ impl Board<'_> {
         let (until, result) = match next {
             SourceNext::Open => stream.camera.open(now, rng),
             SourceNext::Read(wait_max) => {
-                let has_slot = stream.pool.take(Duration::ZERO).is_some();
+                let has_slot = stream.pool.try_take().is_some();
                 stream.camera.read(wait_max, has_slot, now, rng)
             }
             SourceNext::Push { seq } => return self.push(index, seq),
@@ -280,8 +280,8 @@ impl Board<'_> {
             return;
         }
         match stream.outputs.doing.take() {
-            Some(Doing::Writing(outcome)) => {
-                let seq = outcome.frame.desc.seq;
+            Some(Doing::Writing(frame_result)) => {
+                let seq = frame_result.frame.desc.seq;
                 assert!(stream.counts.latest.is_none_or(|latest| latest < seq), "{seq} comes too late");
                 (stream.counts.latest, stream.outputs.latest) = (Some(seq), now);
                 if stream.outputs.has_failed {
@@ -310,10 +310,10 @@ impl Board<'_> {
         let rng = self.simulator.rng();
         let mut until = now + millis(rng, 0..4);
         stream.outputs.doing = Some(match next {
-            SinkNext::Write(outcome) => {
+            SinkNext::Write(frame_result) => {
                 until = until.max(stream.outputs.blocked_until);
                 self.simulator.notify(self.lanes[stream.lane].task);
-                Doing::Writing(outcome)
+                Doing::Writing(frame_result)
             }
             SinkNext::CheckOffline => Doing::ShowingOffline,
             SinkNext::Flush => Doing::Flushing,

@@ -1,24 +1,25 @@
-//! Masks of detections, from prototypes that all of them share.
+//! Masks of detections, from the prototypes of their image.
 
-use orinoco_core::{BoxF, Findings, Mask};
+use orinoco_core::{BoxF, InferenceResult, Mask};
 
 use super::{BOX_VALUES, Channels, YoloV8};
 use crate::Mapping;
 use crate::heads::Output;
 
-/// The most pixels of all masks of a picture, in pictures of its size. Masks of the best detections come first; those that
-/// would be more are empty. In a crowd the boxes of all objects cover a frame two or three times.
+/// Maximum number of pixels in all masks of an image, as a multiple of the frame's pixels. Masks of the best detections
+/// come first; those beyond the limit are empty. In a crowd the boxes of all objects cover a frame two or three times.
 const MASK_FRAMES_MAX: u64 = 8;
 
 impl YoloV8 {
-    /// A mask is where the prototypes, weighted by the detection's coefficients, are above zero, inside its box.
+    /// Computes the masks: pixels inside the box where the sum of the prototypes, weighted by the detection's
+    /// coefficients, is positive.
     pub(super) fn masks(
         &mut self,
         channels: &Channels<'_>,
         prototypes: &Output<'_>,
         item: usize,
         mapping: &Mapping,
-        found: &mut Findings,
+        found: &mut InferenceResult,
     ) {
         let [_, coefficients, rows, columns] = *prototypes.shape else { return };
         let values = prototypes.item(item);
@@ -36,7 +37,7 @@ impl YoloV8 {
                 taps(area.left..area.right, mapping.scale.0, mapping.offset.0, mapping.model.0, columns);
             let taps_y =
                 taps(area.top..area.bottom, mapping.scale.1, mapping.offset.1, mapping.model.1, rows);
-            // Only the rows that the box covers are blended.
+            // Only the rows under the box are blended.
             let cells = match (taps_y.first(), taps_y.last()) {
                 (Some(top), Some(bottom)) => top.first * columns..(bottom.second + 1) * columns,
                 _ => 0..0,
@@ -65,7 +66,7 @@ impl YoloV8 {
     }
 }
 
-/// The whole pixels of a box that lie in the picture.
+/// Whole pixels of a box inside the image.
 struct MaskArea {
     left: u32,
     top: u32,
@@ -87,7 +88,7 @@ impl MaskArea {
     }
 }
 
-/// Two cells of a prototype along one axis, and how far a pixel is towards the second.
+/// Two cells of a prototype along one axis, and the weight of the second.
 struct CellTap {
     first: usize,
     second: usize,
@@ -101,7 +102,7 @@ impl CellTap {
     }
 }
 
-/// Where source pixels lie in the `cells` of a prototype, which cover the model's input.
+/// Maps source pixels to the `cells` of a prototype, which cover the model's input.
 fn taps(pixels: std::ops::Range<u32>, scale: f32, offset: i32, model: u32, cells: usize) -> Vec<CellTap> {
     let per_pixel = cells as f32 / model as f32;
     let tap = |pixel: u32| {

@@ -1,10 +1,10 @@
-//! Boxes turned about their centre.
+//! Oriented boxes: boxes that are rotated about their centre.
 
 use orinoco_core::{BoxF, Point};
 
 use crate::Mapping;
 
-/// A box turned about its centre, in model pixels.
+/// Oriented box, in model pixels.
 #[derive(Clone, Copy)]
 pub(super) struct Oriented {
     /// Centre and size.
@@ -14,11 +14,11 @@ pub(super) struct Oriented {
     covariance: (f64, f64, f64),
 }
 
-/// Of two Gaussians this far apart by their centres alone, the boxes overlap by less than `iou_max` (ProbIoU): its inverse,
-/// with a margin far above what is lost to rounding.
+/// Returns the distance beyond which two boxes overlap by less than `iou_max` (ProbIoU), whatever their shape: the term
+/// of the Bhattacharyya distance that comes from the centres alone, with a margin far above rounding errors.
 pub(super) fn far_distance(iou_max: f32) -> f64 {
     let hellinger = 1.0 - f64::from(iou_max);
-    // Of boxes that may not overlap at all none is far; the logarithm says so by itself.
+    // If boxes may not overlap at all, no distance is far enough; the logarithm covers that case.
     -(1.0 - hellinger * hellinger).max(f64::MIN_POSITIVE).ln() + 1e-3
 }
 
@@ -38,7 +38,7 @@ impl Oriented {
         })
     }
 
-    /// The upright box around it.
+    /// Returns the upright box around it.
     pub(super) fn bounds(&self, mapping: &Mapping) -> BoxF {
         let corners = self.corners(mapping);
         let least = |of: fn(&Point) -> f32| corners.iter().map(of).fold(f32::INFINITY, f32::min);
@@ -46,10 +46,10 @@ impl Oriented {
         BoxF { x1: least(|p| p.x), y1: least(|p| p.y), x2: most(|p| p.x), y2: most(|p| p.y) }
     }
 
-    /// ProbIoU (Llerena et al. 2021): one minus the Hellinger distance of the boxes taken as Gaussians. The trainers
-    /// suppress oriented boxes by it.
+    /// Whether the ProbIoU of two boxes is above `iou_max`. ProbIoU (Llerena et al. 2021) is one minus the Hellinger
+    /// distance of the boxes as Gaussians; the trainers suppress oriented boxes by it.
     ///
-    /// Whether that is more than `iou_max`. `far` is its [`far_distance`], beyond which nothing needs a logarithm.
+    /// `far` is [`far_distance`] of `iou_max`; beyond it no logarithm is needed.
     #[inline]
     pub(super) fn overlaps(&self, other: &Self, iou_max: f32, far: f64) -> bool {
         const EPSILON: f64 = 1e-7;
@@ -67,7 +67,7 @@ impl Oriented {
         (1.0 - (1.0 - (-bhattacharyya).exp() + EPSILON).sqrt()) as f32 > iou_max
     }
 
-    /// A uniform side has a variance of its square over 12.
+    /// Returns the covariance of the box as a Gaussian: a uniform side has a variance of its square over 12.
     fn as_gaussian(&self) -> (f64, f64, f64) {
         let [w, h] = [2, 3].map(|i| f64::from(self.place[i]).powi(2) / 12.0);
         let (sin, cos) = f64::from(self.angle).sin_cos();

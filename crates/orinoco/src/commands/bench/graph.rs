@@ -25,7 +25,7 @@ pub(crate) fn run(args: &BenchGraphArgs, json: bool) -> Result<Exit, Faults> {
     Ok(Exit::Done)
 }
 
-/// What the kernels make of a frame, for the CPU.
+/// Input spec of the CPU implementation that corresponds to the kernels' settings.
 fn twin() -> InputSpec {
     InputSpec {
         layout: Layout::Nchw,

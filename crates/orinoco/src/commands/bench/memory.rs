@@ -10,7 +10,7 @@ use orinoco_infer::{
     Elements, EngineContext, Options, ProbeInputs, Scratch, Session, SessionSpec, by_name, stray_requests,
 };
 use orinoco_memory::Usage;
-use orinoco_runtime::{give_back_freed, repository, resident_bytes};
+use orinoco_runtime::{repository, resident_bytes, trim_heap};
 use serde::{Deserialize, Serialize};
 
 use super::{diagnosis_of, median, noise};
@@ -22,9 +22,9 @@ const MEASURING_BYTES: usize = 4 << 30;
 /// Runs of each model. ONNX Runtime plans its memory in the first, so later ones need more.
 const RUNS: usize = 5;
 
-/// What a child tells.
+/// Report of a measuring child process.
 #[derive(Deserialize, Serialize)]
-struct Told {
+struct ChildReport {
     growth_bytes: u64,
     reach_bytes: u64,
     refused: u64,
@@ -44,9 +44,10 @@ pub(crate) fn run(args: &BenchMemoryArgs, json: bool) -> Result<Exit, Faults> {
         separate.push(child(args, MemoryMode::Separate, &args.model, 0)?);
         shared.push(child(args, MemoryMode::Shared, &args.model, bytes)?);
     }
-    let growth = |told: &[Told]| median(told.iter().map(|told| told.growth_bytes as f64).collect());
-    let ratio =
-        |(separate, shared): (&Told, &Told)| shared.growth_bytes as f64 / separate.growth_bytes as f64;
+    let growth = |told: &[ChildReport]| median(told.iter().map(|told| told.growth_bytes as f64).collect());
+    let ratio = |(separate, shared): (&ChildReport, &ChildReport)| {
+        shared.growth_bytes as f64 / separate.growth_bytes as f64
+    };
     let activation_ratio = median(separate.iter().zip(&shared).map(ratio).collect());
     let used = shared.iter().map(|told| told.reach_bytes).max().unwrap_or(0);
     let report = MemoryBench {
@@ -82,14 +83,14 @@ fn text(report: &MemoryBench) -> String {
         .iter()
         .map(|model| row(&format!("scratch of {}", model.model), model.scratch_bytes))
         .collect();
-    rows.push(row("one area for all", report.scratch_bytes));
-    rows.push(row("growth, own memory each", report.separate_growth_bytes));
-    rows.push(row("growth, one area", report.shared_growth_bytes));
+    rows.push(row("scratch of the shared area", report.scratch_bytes));
+    rows.push(row("growth with separate memory", report.separate_growth_bytes));
+    rows.push(row("growth with the shared area", report.shared_growth_bytes));
     let ratio = report.ratios.activation_ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.3}"));
     rows.push(vec!["ratio".to_owned(), ratio]);
-    let equal = if report.outputs_equal { "bit for bit" } else { "NO" };
-    rows.push(vec!["outputs equal".to_owned(), equal.to_owned()]);
-    rows.push(vec!["requests outside the area".to_owned(), report.requests_outside.to_string()]);
+    let equal = if report.outputs_equal { "yes, bit for bit" } else { "NO" };
+    rows.push(vec!["outputs are equal".to_owned(), equal.to_owned()]);
+    rows.push(vec!["allocations that did not fit".to_owned(), report.requests_outside.to_string()]);
     output::table(&["", ""], 1, rows)
 }
 
@@ -99,7 +100,7 @@ fn child(
     mode: MemoryMode,
     models: &[String],
     scratch: usize,
-) -> Result<Told, Diagnosis> {
+) -> Result<ChildReport, Diagnosis> {
     let about = |cause: String| {
         let next = "run it again; if it fails again, report it";
         Diagnosis::new(&codes::ENGINE_RUN, "orinoco bench memory", cause, next)
@@ -136,7 +137,7 @@ fn child(
     Err(fault.unwrap_or_else(|| about(format!("measuring {} ended with {}", models.join(", "), done.status))))
 }
 
-/// What [`child`] starts.
+/// Measures in the process that [`child`] starts.
 pub(crate) fn run_child(args: &BenchMemoryChildArgs) -> Result<Exit, Faults> {
     let shared = args.mode == MemoryMode::Shared;
     let options =
@@ -153,7 +154,7 @@ pub(crate) fn run_child(args: &BenchMemoryChildArgs) -> Result<Exit, Faults> {
     for run in 0..RUNS {
         if run == 1 {
             // The first runs, by which models are bound, are no part of the steady state.
-            give_back_freed();
+            trim_heap();
         }
         for ((session, count), sum) in sessions.iter_mut().zip(&mut outputs) {
             session.run()?;
@@ -162,7 +163,7 @@ pub(crate) fn run_child(args: &BenchMemoryChildArgs) -> Result<Exit, Faults> {
     }
     let growth_bytes = resident_bytes().saturating_sub(before);
     let usage = scratch.map_or_else(Usage::default, |scratch| scratch.usage());
-    output::print_json(&Told {
+    output::print_json(&ChildReport {
         growth_bytes,
         reach_bytes: usage.reach_bytes as u64,
         refused: usage.refused,

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use orinoco_api::{BENCH_SCHEMA, StreamsBench, StreamsRatios};
 use orinoco_board::{Board, BoardModel, BoardStream, Inference};
 use orinoco_config::Faults;
-use orinoco_core::{Clock, Diagnosis, Exit, Findings};
+use orinoco_core::{Clock, Diagnosis, Exit, InferenceResult};
 use orinoco_media::FrameMemory;
 use orinoco_model::Repository;
 use orinoco_pipeline::{Executor, Frame, MonotonicClock, Poll, Slot, SlotPool, Source};
@@ -31,9 +31,9 @@ const FRAMES_HELD: usize = 32;
 const FRAME_WAIT: Duration = Duration::from_secs(10);
 /// Frames that a decoder beside the models decodes in a row, as many as a ring holds.
 const IN_A_ROW: u64 = 4;
-/// How often it looks whether the models have come as far.
+/// Interval between checks that the models have caught up.
 const STEP_WAIT: Duration = Duration::from_millis(5);
-/// How often figures are taken.
+/// Sampling interval of the figures.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// One round's figures.
@@ -125,14 +125,14 @@ impl Bench {
         let mut plans = plans.collect::<Result<Vec<_>, _>>()?;
 
         // The first frames find nothing in its place.
-        Replays::default().beside(&mut plans, &held, held.len() as u64, || Ok(()))?;
-        let replays = Replays::default();
+        ModelRunners::default().beside(&mut plans, &held, held.len() as u64, || Ok(()))?;
+        let replays = ModelRunners::default();
         replays.beside(&mut plans, &held, self.frames, || Ok(()))?;
         let decoding = self.pipeline(false)?;
         let alone =
             Stages { decode: decoding.streams.cpu_of_frame(), model: replays.so_far().cpu_of_frame() };
 
-        let replays = Replays::default();
+        let replays = ModelRunners::default();
         let both = replays.beside(&mut plans, &held, 0, || self.decode(&replays))?;
         let beside = Stages { decode: both.streams.cpu_of_frame(), model: both.replays.cpu_of_frame() };
         drop(plans);
@@ -178,7 +178,7 @@ impl Bench {
     }
 
     /// Decodes all streams and hands nothing on, in step with models that run beside.
-    fn decode(&self, replays: &Replays) -> Result<Progress, Faults> {
+    fn decode(&self, replays: &ModelRunners) -> Result<Progress, Faults> {
         let (start, decoded) = (Instant::now(), AtomicU64::new(0));
         let look = || Progress::now(start.elapsed(), decoded.load(Ordering::Relaxed), replays.so_far());
         let mut looks = vec![look()];
@@ -194,7 +194,7 @@ impl Bench {
         Ok(middle_of(&looks))
     }
 
-    fn decode_one(&self, decoded: &AtomicU64, replays: &Replays) -> Result<(), Diagnosis> {
+    fn decode_one(&self, decoded: &AtomicU64, replays: &ModelRunners) -> Result<(), Diagnosis> {
         let clock: Arc<dyn Clock> = Arc::new(MonotonicClock::default());
         let mut source = opened(&self.source, &clock)?;
         let mut own = 0;
@@ -219,13 +219,13 @@ impl Bench {
 
 /// Models that run on frames at hand, each on a thread of its own, and how far they are.
 #[derive(Default)]
-struct Replays {
+struct ModelRunners {
     frames: AtomicU64,
     cpu_nanos: AtomicU64,
     over: AtomicBool,
 }
 
-impl Replays {
+impl ModelRunners {
     /// Replays plans while something else runs, and each at least until it has done `frames_min`.
     fn beside<T>(
         &self,
@@ -235,8 +235,8 @@ impl Replays {
         other: impl FnOnce() -> Result<T, Faults>,
     ) -> Result<T, Faults> {
         thread::scope(|scope| {
-            let replay = |plan| scope.spawn(|| self.replay(plan, held, frames_min));
-            let threads: Vec<_> = plans.iter_mut().map(replay).collect();
+            let execute = |plan| scope.spawn(|| self.execute(plan, held, frames_min));
+            let threads: Vec<_> = plans.iter_mut().map(execute).collect();
             let outcome = other();
             self.over.store(true, Ordering::Relaxed);
             for thread in threads {
@@ -246,13 +246,18 @@ impl Replays {
         })
     }
 
-    fn replay(&self, plan: &mut Box<dyn Executor>, held: &[Frame], frames_min: u64) -> Result<(), Diagnosis> {
-        let mut findings = vec![Findings::default(); plan.batch_max()];
+    fn execute(
+        &self,
+        plan: &mut Box<dyn Executor>,
+        held: &[Frame],
+        frames_min: u64,
+    ) -> Result<(), Diagnosis> {
+        let mut results = vec![InferenceResult::default(); plan.batch_max()];
         let mut frames = held.iter().cycle().map(Frame::share);
         let (mut done, mut cpu) = (0, processor_time(ClockId::ThreadCPUTime));
         while done < frames_min || !self.over.load(Ordering::Relaxed) {
-            let batch: Vec<Frame> = frames.by_ref().take(findings.len()).collect();
-            if let Err(why) = plan.replay(&batch, &mut findings) {
+            let batch: Vec<Frame> = frames.by_ref().take(results.len()).collect();
+            if let Err(why) = plan.execute(&batch, &mut results) {
                 // Whoever keeps in step would wait for ever.
                 self.over.store(true, Ordering::Relaxed);
                 return Err(why);
@@ -289,7 +294,7 @@ impl Work {
     }
 }
 
-/// How far everything is at one time, or comes within a time.
+/// State of all counts at one time, or their growth within a period.
 #[derive(Clone, Copy)]
 struct Progress {
     wall: Duration,
@@ -313,7 +318,7 @@ impl Progress {
     }
 }
 
-/// What came between the first and the last tenth of the frames; all of it, where a run was too short to tell.
+/// Growth between the first and the last tenth of the frames; of the whole run, if it was too short for that.
 fn middle_of(looks: &[Progress]) -> Progress {
     let (first, last) = (looks[0], looks[looks.len() - 1]);
     let all = last.streams.frames;
@@ -357,7 +362,7 @@ fn opened(source: &SourceUri, clock: &Arc<dyn Clock>) -> Result<Box<dyn Source>,
 /// The frame in memory of its own: a decoder lends few at a time.
 fn copied(frame: &Frame) -> Frame {
     let desc = frame.desc.repacked();
-    let mut slot = SlotPool::new(1, desc.bytes_needed()).take(Duration::ZERO).expect("it is free");
+    let mut slot = SlotPool::new(1, desc.bytes_needed()).try_take().expect("it is free");
     let rows = frame.view().packed_rows().flatten();
     slot.bytes.iter_mut().zip(rows).for_each(|(target, byte)| *target = *byte);
     Frame::new(desc, Slot::Owned(slot), frame.arrived).expect("it has room")
@@ -372,16 +377,16 @@ fn processor_time(clock: ClockId) -> Duration {
 fn text(report: &StreamsBench) -> String {
     let ms = |micros: f64| format!("{:.2} ms", micros / 1e3);
     let rows = [
-        ("decoding, processor time of a frame", ms(report.decode_cpu_us)),
-        ("  beside the model", ms(report.decode_beside_cpu_us)),
-        ("model, processor time of a frame", ms(report.model_cpu_us)),
-        ("  beside decoding", ms(report.model_beside_cpu_us)),
-        ("bound", format!("{:.1} fps", report.bound_fps)),
-        ("  with both beside each other", format!("{:.1} fps", report.bound_beside_fps)),
+        ("decoding, CPU time per frame", ms(report.decode_cpu_us)),
+        ("  while the model runs", ms(report.decode_beside_cpu_us)),
+        ("model, CPU time per frame", ms(report.model_cpu_us)),
+        ("  while decoding runs", ms(report.model_beside_cpu_us)),
+        ("upper bound", format!("{:.1} fps", report.bound_fps)),
+        ("  with both running", format!("{:.1} fps", report.bound_beside_fps)),
         ("all streams", format!("{:.1} fps", report.fps)),
-        ("  of the bound", format!("{:.3}", report.ratios.to_bound)),
-        ("  of the bound with both beside each other", format!("{:.3}", report.ratios.to_bound_beside)),
-        ("processor time used, of all cores", format!("{:.3}", report.ratios.busy)),
+        ("  share of the upper bound", format!("{:.3}", report.ratios.to_bound)),
+        ("  share of the bound with both running", format!("{:.3}", report.ratios.to_bound_beside)),
+        ("CPU utilisation of all cores", format!("{:.3}", report.ratios.busy)),
     ];
     let rows = rows.into_iter().map(|(name, figure)| vec![name.to_owned(), figure]).collect();
     let heading = format!(

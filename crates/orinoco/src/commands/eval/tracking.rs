@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use orinoco_api::{EVAL_SCHEMA, EvalReport, EvalResult, SequenceFigures, TrackingFigures};
 use orinoco_config::Faults;
-use orinoco_core::{Detection, Diagnosis, Findings, Pts, WithSubject, codes};
+use orinoco_core::{Detection, Diagnosis, InferenceResult, Pts, WithSubject, codes};
 use orinoco_eval::mot::{self, Folder, PEDESTRIAN, Row, Sequence};
 use orinoco_runtime::LoadedModel;
 use orinoco_vision::{Tracker, TrackerConfig};
@@ -13,7 +13,7 @@ use super::{Entries, Entry, check_not_read, load, name_model, number, watch};
 use crate::args::EvalArgs;
 use crate::output;
 
-/// What models call those whom MOTChallenge calls pedestrians.
+/// Class names of models for MOTChallenge's class pedestrian.
 const PEOPLE: [&str; 2] = ["person", "pedestrian"];
 /// The row of all sequences together.
 const COMBINED: &str = "combined";
@@ -41,7 +41,7 @@ fn figures(report: &mot::Report) -> TrackingFigures {
 
 /// A figure as people read it.
 pub(super) struct Figure {
-    /// What it is called, in full.
+    /// Full name.
     pub(super) name: &'static str,
     /// The same as the field abbreviates it, where columns are narrow.
     short: &'static str,
@@ -101,7 +101,7 @@ pub(super) fn report(args: &EvalArgs, sequences: &[Folder]) -> Result<EvalReport
     if args.save_results.is_none() {
         sequences.iter().try_for_each(Folder::check_labelled)?;
     }
-    let set = Set { sequences, frames_max: args.limit.unwrap_or(usize::MAX) };
+    let set = SequenceSet { sequences, frames_max: args.limit.unwrap_or(usize::MAX) };
     let mut files = Vec::new();
     let (result, against) = match (Entries::of(args), &args.results) {
         (Some(entries), _) => {
@@ -131,8 +131,8 @@ pub(super) fn report(args: &EvalArgs, sequences: &[Folder]) -> Result<EvalReport
 fn check_options(args: &EvalArgs) -> Result<(), Diagnosis> {
     for (option, given) in [("--plots", args.plots.is_some()), ("--at", args.at.is_some())] {
         if given {
-            let cause = format!("it holds sequences to follow objects in, for which {option} means nothing");
-            let next = format!("leave {option} out");
+            let cause = format!("it has tracking sequences, to which {option} does not apply");
+            let next = format!("remove {option}");
             return Err(Diagnosis::new(&codes::DATASET, args.dataset.display(), cause, next));
         }
     }
@@ -140,12 +140,12 @@ fn check_options(args: &EvalArgs) -> Result<(), Diagnosis> {
 }
 
 /// The sequences that are judged, and how much of each.
-struct Set<'a> {
+struct SequenceSet<'a> {
     sequences: &'a [Folder],
     frames_max: usize,
 }
 
-impl Set<'_> {
+impl SequenceSet<'_> {
     fn frames(&self, sequence: &Folder) -> usize {
         self.frames_max.min(sequence.frames() as usize)
     }
@@ -165,7 +165,7 @@ impl Set<'_> {
         let mut loaded = load(args, entry, args.tune.score)?;
         let mut found = Vec::new();
         for (sequence, pictures) in self.sequences.iter().zip(pictures) {
-            let rows = follow(&mut loaded, &pictures[..self.frames(sequence)], sequence.frame_rate())?;
+            let rows = track(&mut loaded, &pictures[..self.frames(sequence)], sequence.frame_rate())?;
             save(sequence, &rows)?;
             found.push(rows);
         }
@@ -176,7 +176,7 @@ impl Set<'_> {
 
     /// Reads what another tracker found.
     fn read(&self, path: &Path) -> Result<EvalResult, Diagnosis> {
-        let place = Place::of(path, self.sequences)?;
+        let place = ResultsPath::of(path, self.sequences)?;
         let found = self.sequences.iter().map(|sequence| sequence.read_results(&place.file(sequence)));
         let judged = self.judge(&found.collect::<Result<Vec<_>, Diagnosis>>()?);
         Ok(EvalResult { results: Some(path.display().to_string()), ..judged })
@@ -198,25 +198,25 @@ impl Set<'_> {
         EvalResult { tracking: combined.as_ref().map(figures), sequences: rows, ..EvalResult::default() }
     }
 
-    /// Where results are written: into the file `path` those of one sequence, into a folder those of several. The folder
+    /// Opens the place for results: the file `path` for one sequence, a folder for several. The folder
     /// is made here: it would be late to find after hours that it cannot be.
-    fn place(&self, path: &Path) -> Result<Place, Diagnosis> {
+    fn place(&self, path: &Path) -> Result<ResultsPath, Diagnosis> {
         let folder = if self.sequences.len() > 1 { path } else { path.parent().unwrap_or(path) };
-        let next = "name a place in a folder that can be written";
+        let next = "name a path in a folder that can be written";
         std::fs::create_dir_all(folder).about(&codes::SINK_OPEN, folder.display(), next)?;
-        Place::of(path, self.sequences)
+        ResultsPath::of(path, self.sequences)
     }
 }
 
-/// Where results are.
-enum Place {
+/// Location of results.
+enum ResultsPath {
     /// Those of one sequence.
     File(PathBuf),
     /// `NAME.txt` for each sequence.
     Folder(PathBuf),
 }
 
-impl Place {
+impl ResultsPath {
     fn of(path: &Path, sequences: &[Folder]) -> Result<Self, Diagnosis> {
         if path.is_dir() {
             return Ok(Self::Folder(path.to_owned()));
@@ -242,7 +242,7 @@ impl Place {
 }
 
 /// Follows what the model finds in `pictures`, as a stream of the same frames is followed.
-fn follow(loaded: &mut LoadedModel, pictures: &[PathBuf], frame_rate: f64) -> Result<Sequence, Diagnosis> {
+fn track(loaded: &mut LoadedModel, pictures: &[PathBuf], frame_rate: f64) -> Result<Sequence, Diagnosis> {
     let people = people(&loaded.model.labels);
     let name = loaded.name.clone();
     let mut tracker = Tracker::new(TrackerConfig::default());
@@ -266,12 +266,12 @@ fn people(labels: &[String]) -> Vec<u32> {
 }
 
 /// A model that says something else about pictures has nothing to follow.
-fn check_boxes(model: &str, found: &Findings) -> Result<(), Diagnosis> {
+fn check_boxes(model: &str, found: &InferenceResult) -> Result<(), Diagnosis> {
     let speaks = found.class_map.width > 0
         || !(found.classes.is_empty() && found.embedding.is_empty() && found.tensors.is_empty());
     if speaks && found.detections.is_empty() {
-        let cause = "it finds no boxes, and the dataset has objects to follow";
-        return Err(Diagnosis::new(&codes::MODEL_DISAGREES, model, cause, "use a model of objects"));
+        let cause = "its output has no boxes, and the dataset is for tracking";
+        return Err(Diagnosis::new(&codes::MODEL_DISAGREES, model, cause, "use a detector"));
     }
     Ok(())
 }

@@ -3,25 +3,25 @@ use alloc::vec::Vec;
 
 use crate::{BoxF, Detection, TrackId};
 
-/// A point in source pixels.
+/// Point in source pixels.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Point {
-    /// From the left edge.
+    /// Distance from the left edge.
     pub x: f32,
-    /// From the top edge.
+    /// Distance from the top edge.
     pub y: f32,
 }
 
-/// One joint or landmark of a detection.
+/// Keypoint (joint or landmark) of a detection.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Keypoint {
-    /// Where, in source pixels.
+    /// Position in source pixels.
     pub at: Point,
     /// Confidence, 0 to 1; 1 when the model gives none.
     pub score: f32,
 }
 
-/// The pixels of one detection.
+/// Instance mask: the pixels of one detection.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Mask {
     /// Left edge of the first column, in source pixels.
@@ -36,7 +36,7 @@ pub struct Mask {
     pub pixels: Vec<u8>,
 }
 
-/// A class and how much the model believes in it.
+/// Class with the model's confidence in it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ClassScore {
     /// Index into the model's labels.
@@ -45,57 +45,58 @@ pub struct ClassScore {
     pub score: f32,
 }
 
-/// The class of every cell of a grid that covers the whole frame.
+/// Class of every cell of a grid that covers the whole frame.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ClassMap {
-    /// Columns; 0 when there is no map.
+    /// Columns of the grid; 0 when there is no map.
     pub width: u32,
-    /// Rows.
+    /// Rows of the grid.
     pub height: u32,
     /// `width * height` class ids, row by row.
     pub classes: Vec<u8>,
 }
 
-/// An output as the model gave it.
+/// Raw output tensor of a model.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RawTensor {
-    /// Its name in the graph.
+    /// Name of the output in the graph.
     pub name: String,
-    /// Its axes, without the batch where there is one.
+    /// Shape, without the batch axis where there is one.
     pub shape: Vec<usize>,
-    /// Its elements, row-major.
+    /// Elements in row-major order.
     pub data: Vec<f32>,
 }
 
-/// What a model found in one frame. Which parts are filled depends on its head. Reused from batch to batch, so that a
-/// replay allocates nothing after warm-up.
+/// Inference result of one model for one image. The model's head decides which fields are filled. The value is reused
+/// from batch to batch, so an execution allocates nothing after warm-up.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Findings {
-    /// Objects, best first.
+pub struct InferenceResult {
+    /// Detected objects, best score first.
     pub detections: Vec<Detection>,
-    /// The corners of oriented boxes, clockwise; empty, or one for each detection.
+    /// Corners of oriented boxes, clockwise; empty, or one entry for each detection.
     pub corners: Vec<[Point; 4]>,
     /// Keypoints; empty, or the same number for each detection, one detection after the other.
     pub keypoints: Vec<Keypoint>,
     /// Instance masks; empty, or one for each detection.
     pub masks: Vec<Mask>,
-    /// Which object each detection is, where objects are followed; empty, or one for each detection.
+    /// Track of each detection, where tracking is enabled; empty, or one entry for each detection.
     pub tracks: Vec<Option<TrackId>>,
-    /// Classes of the whole frame, best first.
+    /// Classes of the whole frame, best score first.
     pub classes: Vec<ClassScore>,
-    /// Semantic segmentation.
+    /// Semantic segmentation: the class of each cell.
     pub class_map: ClassMap,
-    /// What identifies the object in the frame: a unit vector.
+    /// Embedding that identifies the object in the frame: a unit vector.
     pub embedding: Vec<f32>,
-    /// Outputs that no head reads.
+    /// Raw output tensors that no head decodes.
     pub tensors: Vec<RawTensor>,
-    /// What was left out because the model gave no finite number for it: candidates for detections, keypoints, classes,
-    /// cells of a map, or an embedding. Of raw tensors, which leave nothing out, the elements that are none.
+    /// Number of values left out because the model gave no finite number: candidates for detections, keypoints,
+    /// classes, cells of a map, or an embedding. Raw tensors leave nothing out: there it is the number of elements that
+    /// are not finite.
     pub not_finite: u64,
 }
 
-impl Findings {
-    /// Empties everything but keeps its memory; `tensors` stay for the head to overwrite.
+impl InferenceResult {
+    /// Empties all fields but keeps their memory; `tensors` stay, and the head overwrites them.
     pub fn clear(&mut self) {
         self.detections.clear();
         self.corners.clear();
@@ -110,8 +111,8 @@ impl Findings {
         self.not_finite = 0;
     }
 
-    /// Moves everything that has a place by whole pixels: what was found in a part of a frame lies further right and down in
-    /// the frame. A class map stays one of the part.
+    /// Shifts all coordinates by whole pixels, from those of a part of a frame to those of the frame: to the right by
+    /// `x`, down by `y`. A class map is not changed and still covers only the part.
     pub fn shift(&mut self, x: u32, y: u32) {
         let (dx, dy) = (x as f32, y as f32);
         let points = self.corners.iter_mut().flatten().chain(self.keypoints.iter_mut().map(|k| &mut k.at));
@@ -127,7 +128,7 @@ impl Findings {
         }
     }
 
-    /// How many keypoints each detection has.
+    /// Returns the number of keypoints of each detection.
     pub fn keypoints_each(&self) -> usize {
         self.keypoints.len().checked_div(self.detections.len()).unwrap_or(0)
     }

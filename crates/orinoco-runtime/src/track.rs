@@ -5,18 +5,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use orinoco_api::{LineSummary, TrackedSummary, ZoneSummary};
 use orinoco_board::{BoardStream, Shape, TrackSpec, TrackerSpec};
-use orinoco_core::{Diagnosis, Findings, FrameDesc, ModelId, Pts, codes};
-use orinoco_pipeline::{Crossing, CrossingKind, Follow, Found};
+use orinoco_core::{Diagnosis, FrameDesc, InferenceResult, ModelId, Pts, codes};
+use orinoco_pipeline::{Crossing, CrossingKind, ModelResult, StreamTracker};
 use orinoco_vision::zones::{
-    Counter, Direction, FrameSize, Line, MARGIN, Passage, ShapeError, Spot, What, Zone,
+    Counter, Direction, FramePoint, FrameSize, Line, MARGIN, ShapeError, Zone, ZoneCrossing, ZoneCrossingKind,
 };
 use orinoco_vision::{Across, Tracker, TrackerConfig};
 
 /// What a follower has counted, for who writes the summary.
 #[derive(Clone)]
-pub(crate) struct Counted(Arc<Mutex<State>>);
+pub(crate) struct TrackingCounts(Arc<Mutex<State>>);
 
-impl Counted {
+impl TrackingCounts {
     /// All models together.
     pub(crate) fn summary(&self) -> TrackedSummary {
         lock(&self.0).sum()
@@ -24,14 +24,14 @@ impl Counted {
 }
 
 /// Follows what each model of a stream finds.
-pub(crate) struct Follower(Arc<Mutex<State>>);
+pub(crate) struct ModelTrackers(Arc<Mutex<State>>);
 
 struct State {
     config: TrackerConfig,
     zones: Vec<Zone>,
     lines: Vec<Line>,
     /// By model: objects of one are not those of another.
-    models: BTreeMap<ModelId, Followed>,
+    models: BTreeMap<ModelId, TrackedModel>,
 }
 
 /// Only the lane waits for it, and only while the summary is written.
@@ -40,23 +40,23 @@ fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-struct Followed {
+struct TrackedModel {
     tracker: Tracker,
     counter: Counter,
     /// The greatest id that was given.
     objects: u64,
 }
 
-impl Follower {
+impl ModelTrackers {
     /// A follower for a stream, and where it counts; an error names a shape that is none.
-    pub(crate) fn new(stream: &BoardStream, spec: &TrackSpec) -> Result<(Self, Counted), Diagnosis> {
+    pub(crate) fn new(stream: &BoardStream, spec: &TrackSpec) -> Result<(Self, TrackingCounts), Diagnosis> {
         let zones =
             spec.zones.iter().map(|shape| make_zone(&stream.name, shape)).collect::<Result<_, _>>()?;
         let lines =
             spec.lines.iter().map(|shape| make_line(&stream.name, shape)).collect::<Result<_, _>>()?;
         let config = tracker_config(&spec.tracker);
         let state = Arc::new(Mutex::new(State { config, zones, lines, models: BTreeMap::new() }));
-        Ok((Self(Arc::clone(&state)), Counted(state)))
+        Ok((Self(Arc::clone(&state)), TrackingCounts(state)))
     }
 }
 
@@ -100,68 +100,69 @@ fn shape_fault(stream: &str, kind: &str, shape: &Shape, why: &ShapeError) -> Dia
     shape.written.fault(Diagnosis::new(&codes::KEY_RANGE, subject, why, next))
 }
 
-fn spots(shape: &Shape) -> Vec<Spot> {
-    shape.points.iter().map(|&(x, y)| Spot { x, y }).collect()
+fn spots(shape: &Shape) -> Vec<FramePoint> {
+    shape.points.iter().map(|&(x, y)| FramePoint { x, y }).collect()
 }
 
-impl Follow for Follower {
-    fn follow(&mut self, frame: &FrameDesc, found: &mut Vec<Found>) {
+impl StreamTracker for ModelTrackers {
+    fn track(&mut self, frame: &FrameDesc, found: &mut Vec<ModelResult>) {
         let size = FrameSize { width: frame.width, height: frame.height };
         let State { config, zones, lines, models } = &mut *lock(&self.0);
         // Objects in objects are followed through what they are in.
         for result in found.iter_mut().filter(|found| found.object.is_none()) {
-            let Found { model, findings, tracker_only, crossings, .. } = result;
-            let followed = models.entry(*model).or_insert_with(|| Followed {
+            let ModelResult { model, inference, tracker_only, crossings, .. } = result;
+            let tracked = models.entry(*model).or_insert_with(|| TrackedModel {
                 tracker: Tracker::new(*config),
                 counter: Counter::new(zones.clone(), lines.clone(), MARGIN),
                 objects: 0,
             });
-            followed.tracker.update(&findings.detections, frame.pts, &mut findings.tracks);
-            *tracker_only = tracker_only_rows(findings, config.score_high);
-            let mut passages = Vec::new();
-            followed.counter.update(&followed.tracker, size, &mut passages);
-            crossings.extend(passages.iter().map(|passage| crossing(passage, zones, lines)));
-            let newest = findings.tracks.iter().flatten().map(|id| id.0).max().unwrap_or(0);
-            followed.objects = followed.objects.max(newest);
+            tracked.tracker.update(&inference.detections, frame.pts, &mut inference.tracks);
+            *tracker_only = tracker_only_rows(inference, config.score_high);
+            let mut zone_crossings = Vec::new();
+            tracked.counter.update(&tracked.tracker, size, &mut zone_crossings);
+            crossings
+                .extend(zone_crossings.iter().map(|zone_crossing| crossing(zone_crossing, zones, lines)));
+            let newest = inference.tracks.iter().flatten().map(|id| id.0).max().unwrap_or(0);
+            tracked.objects = tracked.objects.max(newest);
         }
-        for (&model, followed) in models {
+        for (&model, tracked) in models {
             if !found.iter().any(|found| found.model == model) {
-                found.push(predict(model, &mut followed.tracker, frame.pts));
+                found.push(predict(model, &mut tracked.tracker, frame.pts));
             }
         }
     }
 }
 
 /// Where the objects of a model are in a frame that it did not look at.
-fn predict(model: ModelId, tracker: &mut Tracker, pts: Pts) -> Found {
-    let mut findings = Findings::default();
-    tracker.predict(pts, &mut findings.detections, &mut findings.tracks);
-    Found { model, predicted: true, findings, ..Found::default() }
+fn predict(model: ModelId, tracker: &mut Tracker, pts: Pts) -> ModelResult {
+    let mut inference = InferenceResult::default();
+    tracker.predict(pts, &mut inference.detections, &mut inference.tracks);
+    ModelResult { model, predicted: true, inference, ..ModelResult::default() }
 }
 
 /// Which detections are for the tracker only: those below `score_high` that continue no track. Empty where none is.
-fn tracker_only_rows(findings: &Findings, score_high: f32) -> Vec<bool> {
-    let rows = findings.detections.iter().zip(&findings.tracks);
+fn tracker_only_rows(inference: &InferenceResult, score_high: f32) -> Vec<bool> {
+    let rows = inference.detections.iter().zip(&inference.tracks);
     let rows: Vec<bool> = rows.map(|(found, track)| track.is_none() && found.score < score_high).collect();
     if rows.contains(&true) { rows } else { Vec::new() }
 }
 
-fn crossing(passage: &Passage, zones: &[Zone], lines: &[Line]) -> Crossing {
-    let (name, kind) = match passage.what {
-        What::Entered(zone) => (zones[zone].name(), CrossingKind::Entered),
-        What::Left(zone) => (zones[zone].name(), CrossingKind::Left),
-        What::Crossed(line, Direction::AToB) => (lines[line].name(), CrossingKind::AToB),
-        What::Crossed(line, Direction::BToA) => (lines[line].name(), CrossingKind::BToA),
+fn crossing(zone_crossing: &ZoneCrossing, zones: &[Zone], lines: &[Line]) -> Crossing {
+    let (name, kind) = match zone_crossing.kind {
+        ZoneCrossingKind::Entered(zone) => (zones[zone].name(), CrossingKind::Entered),
+        ZoneCrossingKind::Left(zone) => (zones[zone].name(), CrossingKind::Left),
+        ZoneCrossingKind::Crossed(line, Direction::AToB) => (lines[line].name(), CrossingKind::AToB),
+        ZoneCrossingKind::Crossed(line, Direction::BToA) => (lines[line].name(), CrossingKind::BToA),
     };
-    Crossing { name: name.into(), kind, track: passage.track, class_id: passage.class_id }
+    Crossing { name: name.into(), kind, track: zone_crossing.track, class_id: zone_crossing.class_id }
 }
 
 impl State {
     fn sum(&self) -> TrackedSummary {
-        let objects = self.models.values().map(|followed| followed.objects).sum();
+        let objects = self.models.values().map(|tracked| tracked.objects).sum();
         let zones = self.zones.iter().enumerate().map(|(index, zone)| {
             let mut sum = ZoneSummary { name: zone.name().to_owned(), ..ZoneSummary::default() };
-            for tally in self.models.values().map(|followed| followed.counter.in_zones()[index].all()) {
+            for tally in self.models.values().map(|tracked| tracked.counter.in_zones()[index].all()) {
                 sum.inside += tally.inside;
                 sum.appeared += tally.appeared;
                 sum.entered += tally.entered;
@@ -172,7 +173,7 @@ impl State {
         });
         let lines = self.lines.iter().enumerate().map(|(index, line)| {
             let mut sum = LineSummary { name: line.name().to_owned(), ..LineSummary::default() };
-            for tally in self.models.values().map(|followed| followed.counter.over_lines()[index].all()) {
+            for tally in self.models.values().map(|tracked| tracked.counter.over_lines()[index].all()) {
                 sum.a_to_b += tally.a_to_b;
                 sum.b_to_a += tally.b_to_a;
             }
@@ -195,15 +196,15 @@ mod tests {
     }
 
     /// What is found in frames of 400x300, 25 a second, by a model that gives these detections.
-    fn track(spec: &TrackSpec, frames: &[Vec<Detection>]) -> (Vec<Found>, TrackedSummary) {
+    fn track(spec: &TrackSpec, frames: &[Vec<Detection>]) -> (Vec<ModelResult>, TrackedSummary) {
         let stream = BoardStream::new("s", uri("test://ball"), vec![0]);
-        let (mut follower, counted) = Follower::new(&stream, spec).expect("the shapes are sound");
+        let (mut tracker, counted) = ModelTrackers::new(&stream, spec).expect("the shapes are sound");
         let results = frames.iter().zip(0..).map(|(detections, index)| {
             let mut frame = FrameDesc::packed(PixelFormat::Gray8, 400, 300);
             frame.pts = Pts(index * 40_000_000);
-            let findings = Findings { detections: detections.clone(), ..Findings::default() };
-            let mut found = vec![Found { findings, ..Found::default() }];
-            follower.follow(&frame, &mut found);
+            let inference = InferenceResult { detections: detections.clone(), ..InferenceResult::default() };
+            let mut found = vec![ModelResult { inference, ..ModelResult::default() }];
+            tracker.track(&frame, &mut found);
             found.remove(0)
         });
         (results.collect(), counted.summary())
@@ -220,7 +221,7 @@ mod tests {
         let (results, _) = track(&TrackSpec::default(), &frames);
         let only: Vec<&[bool]> = results.iter().map(|found| &*found.tracker_only).collect();
         assert_eq!(only, [&[false, true][..], &[false, true], &[false, false, true]]);
-        assert_eq!(results[2].findings.detections, frames[2], "no row moves");
+        assert_eq!(results[2].inference.detections, frames[2], "no row moves");
         let reported = results[2].reported();
         assert_eq!(reported.detections, frames[2][..2]);
         assert_eq!(reported.tracks, [None, Some(orinoco_core::TrackId(1))]);

@@ -3,25 +3,25 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use orinoco_core::{Detection, Findings, ModelId, Nanos, TrackId};
+use orinoco_core::{Detection, InferenceResult, ModelId, Nanos, TrackId};
 
 use crate::Frame;
 
 /// A frame and what its stream's models found in it.
 #[derive(Debug)]
-pub struct Outcome {
+pub struct FrameResult {
     /// The frame.
     pub frame: Frame,
     /// In the order in which the models ran. A model that looks at objects has an entry for each of them, one that did not
     /// look at this frame has none.
-    pub found: Vec<Found>,
+    pub found: Vec<ModelResult>,
     /// When the last plan finished.
     pub finished: Nanos,
 }
 
 /// What one model found in a frame, or in an object of it.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Found {
+pub struct ModelResult {
     /// Index into the board's models.
     pub model: ModelId,
     /// What it looked at; `None` for the whole frame.
@@ -29,7 +29,7 @@ pub struct Found {
     /// The model did not look at this frame: this is where its objects should be by now.
     pub predicted: bool,
     /// What it found, by its place in the frame.
-    pub findings: Findings,
+    pub inference: InferenceResult,
     /// For each detection, whether it is for the tracker only: too weak to be reported by itself, and no track's. Sinks leave
     /// it out; its row stays, because objects name rows. Empty where every detection is reported.
     pub tracker_only: Vec<bool>,
@@ -63,21 +63,21 @@ pub enum CrossingKind {
     BToA,
 }
 
-impl Found {
+impl ModelResult {
     /// Whether sinks report the detection of this index.
     pub fn reports(&self, detection: usize) -> bool {
         !self.tracker_only.get(detection).is_some_and(|tracker_only| *tracker_only)
     }
 
     /// What was found, without detections that are for the tracker only.
-    pub fn reported(&self) -> Cow<'_, Findings> {
-        let all = &self.findings;
+    pub fn reported(&self) -> Cow<'_, InferenceResult> {
+        let all = &self.inference;
         if !self.tracker_only.contains(&true) {
             return Cow::Borrowed(all);
         }
         let each = all.keypoints_each();
         let rows = || (0..all.detections.len()).filter(|row| self.reports(*row));
-        Cow::Owned(Findings {
+        Cow::Owned(InferenceResult {
             detections: rows().map(|row| all.detections[row]).collect(),
             corners: rows().filter_map(|row| all.corners.get(row).copied()).collect(),
             keypoints: rows().flat_map(|row| &all.keypoints[row * each..][..each]).copied().collect(),
@@ -101,19 +101,19 @@ pub struct Object {
     pub detection: usize,
 }
 
-impl Outcome {
+impl FrameResult {
     /// The detection that an object is.
     pub fn detection(&self, object: Object) -> Option<&Detection> {
-        self.holder(object)?.findings.detections.get(object.detection)
+        self.holder(object)?.inference.detections.get(object.detection)
     }
 
     /// The track of an object, where objects are followed.
     pub fn track(&self, object: Object) -> Option<TrackId> {
-        self.holder(object)?.findings.tracks.get(object.detection).copied().flatten()
+        self.holder(object)?.inference.tracks.get(object.detection).copied().flatten()
     }
 
     /// What sinks report: all that was found, but in objects that are for the tracker only.
-    pub fn reported(&self) -> impl Iterator<Item = &Found> {
+    pub fn reported(&self) -> impl Iterator<Item = &ModelResult> {
         self.found.iter().filter(|found| found.object.is_none_or(|object| self.reports(object)))
     }
 
@@ -129,7 +129,7 @@ impl Outcome {
     }
 
     /// The result that an object is part of.
-    fn holder(&self, object: Object) -> Option<&Found> {
+    fn holder(&self, object: Object) -> Option<&ModelResult> {
         self.found.iter().find(|found| found.model == object.model && found.object.is_none())
     }
 }
