@@ -167,8 +167,8 @@ pub struct Region {
 }
 
 impl Region {
-    /// Returns the pixels that `bounds` touches; `None` when it is empty or not finite, or lies outside an image of
-    /// `width` by `height`.
+    /// Returns the pixels that `bounds` touches; `None` when it is empty, or lies outside an image of `width` by
+    /// `height`.
     pub fn of(bounds: &BoxF, width: u32, height: u32) -> Option<Self> {
         // A cast saturates, and converts NaN to 0.
         let first = |at: f32, max: u32| (at.max(0.0) as u32).min(max);

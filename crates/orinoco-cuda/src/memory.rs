@@ -5,7 +5,6 @@
 //! which a kernel still reads sees a wrong picture or the driver's error, and kernels never write through a table. So the
 //! rule "wait for the stream first" is the caller's, and nothing is freed before the device is done.
 
-#![expect(clippy::disallowed_methods, reason = "FIXME: real time, see clippy.toml")]
 #![expect(unsafe_code, reason = "the driver's allocations are raw memory")]
 
 use std::fmt;
@@ -14,7 +13,6 @@ use std::ptr::NonNull;
 use std::slice;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::time::Duration;
 
 use cudarc::driver::sys;
 use orinoco_core::text::mebibytes;
@@ -180,9 +178,9 @@ impl PinnedPool {
         Ok(Self { free, home })
     }
 
-    /// A free buffer, or `None` when none comes back within `wait`.
-    pub fn take(&self, wait: Duration) -> Option<PinnedSlot> {
-        let buffer = self.free.recv_timeout(wait).ok()?;
+    /// Returns a free buffer, or `None` when there is none.
+    pub fn try_take(&self) -> Option<PinnedSlot> {
+        let buffer = self.free.try_recv().ok()?;
         Some(PinnedSlot { buffer: Some(buffer), home: self.home.clone() })
     }
 }

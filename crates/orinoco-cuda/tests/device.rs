@@ -1,8 +1,6 @@
 //! Tests that need a GPU, and the message without one. Without a GPU, the same tests run on a stand-in for the driver,
 //! which proves how it is called, and that nothing is freed too early or never.
 
-use std::time::Duration;
-
 use orinoco_core::{ColorOrder, FrameDesc, FrameView, Layout, PixelFormat, Resize};
 use orinoco_cuda::bench::{self, BenchError};
 use orinoco_cuda::launch::{self, Element, Elements, Reduction};
@@ -132,8 +130,8 @@ fn pinned_slots_are_read_where_they_are_and_come_back() {
     let stream = device.stream().expect("a stream");
     let frame = FrameDesc::packed(PixelFormat::Nv12, bench::FRAME.0, bench::FRAME.1);
     let pool = PinnedPool::new(&device, 1, frame.bytes_needed()).expect("pinned memory");
-    let mut slot = pool.take(Duration::ZERO).expect("one slot is free");
-    assert!(pool.take(Duration::ZERO).is_none());
+    let mut slot = pool.try_take().expect("one slot is free");
+    assert!(pool.try_take().is_none());
     slot.bytes_mut().iter_mut().enumerate().for_each(|(i, byte)| *byte = (i * 7 % 251) as u8);
     let mut table = FrameTable::new(&device, TableLayout::bilinear(1)).expect("a table");
     table.set(0, &frame, slot.span(), bench::PLACEMENT).expect("the frame fits");
@@ -149,7 +147,7 @@ fn pinned_slots_are_read_where_they_are_and_come_back() {
         assert!((f32::from_le_bytes(*value) - twin).abs() <= 1e-3);
     }
     drop(slot);
-    assert!(pool.take(Duration::ZERO).is_some());
+    assert!(pool.try_take().is_some());
 }
 
 #[test]
@@ -237,7 +235,7 @@ fn memory_without_bytes_can_be_had() {
     Launch::zero(&stream, arena.whole()).expect("nothing to do");
     stream.write(arena.whole(), &[]).expect("nothing to do");
     stream.read(arena.whole(), &mut []).expect("nothing to do");
-    assert!(PinnedPool::new(&device, 1, 0).expect("none is needed").take(Duration::ZERO).is_some());
+    assert!(PinnedPool::new(&device, 1, 0).expect("none is needed").try_take().is_some());
     let mut upload = Upload::new(&device, 2, 0).expect("none is needed");
     let uploaded = upload.push(0, |bytes| assert!(bytes.is_empty()), &stream).expect("nothing to do");
     upload.release(uploaded, &stream).expect("an event");

@@ -1,17 +1,15 @@
-#![expect(clippy::disallowed_methods, reason = "FIXME: real time, see clippy.toml")]
-
 use std::fs::File;
 use std::io::{self, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::mpsc::RecvTimeoutError;
 use std::thread;
 use std::time::Duration;
 
 use image::codecs::gif::GifDecoder;
 use image::{AnimationDecoder, DynamicImage, ImageDecoder, ImageError, ImageResult};
 use orinoco_core::{Clock, Diagnosis, FrameDesc, PixelFormat, Pts, codes};
-use orinoco_pipeline::{Frame, Poll, Slot, SlotPool, Source, SourceError};
+use orinoco_pipeline::{Frame, Poll, Receiver, Sender, Slot, SlotPool, Source, SourceError, channel};
 use orinoco_uri::Pace;
 
 use crate::cpu_time::with_cpu_time;
@@ -71,7 +69,7 @@ impl GifSource {
     /// Starts to decode from the beginning.
     fn start(&mut self) -> Result<(), Diagnosis> {
         let file = File::open(&self.path).map_err(|error| self.damaged(&ImageError::IoError(error)))?;
-        let (sender, images) = sync_channel(IMAGES_MAX);
+        let (sender, images) = channel(IMAGES_MAX, Arc::clone(&self.clock));
         let clock = Arc::clone(&self.clock);
         let spawned =
             thread::Builder::new().name("gif".to_owned()).spawn(move || decode_all(file, &*clock, &sender));
@@ -137,7 +135,7 @@ impl Source for GifSource {
         }
         let Some(images) = &self.images else { return Ok(Poll::End) };
         let begin = self.clock.now();
-        let image = match images.recv_timeout(wait) {
+        let image = match images.receive(Some(begin + wait)) {
             Ok(Ok(image)) => image,
             Ok(Err(error)) => {
                 self.images = None;
@@ -167,7 +165,7 @@ impl Source for GifSource {
 }
 
 /// Decodes a file to its end, its first fault, or until nobody takes the images any more.
-fn decode_all(file: File, clock: &dyn Clock, images: &SyncSender<ImageResult<Image>>) {
+fn decode_all(file: File, clock: &dyn Clock, images: &Sender<ImageResult<Image>>) {
     let decoder = GifDecoder::new(BufReader::new(file)).and_then(|mut decoder| {
         decoder.set_limits(decode_limits())?;
         Ok(decoder)

@@ -1,6 +1,6 @@
-//! GStreamer, kept in here: demuxers, decoders and RTSP.
+//! GStreamer back end of the sources: demuxers, decoders and RTSP.
 //!
-//! Only what GStreamer 1.16 has is used, since JetPack 5 carries that version.
+//! Only features of GStreamer 1.16 are used, because JetPack 5 has that version.
 
 mod colours;
 mod edits;

@@ -1,16 +1,16 @@
-//! Pictures of any format as tightly packed I420, which encoders and the overlay take.
+//! Converts frames of any format to tightly packed I420, which encoders and the overlay need.
 
 use orinoco_core::{ColorMatrix, ColorRange, FrameView, PixelFormat};
 
-/// What the I420 samples mean after [`pack`].
+/// Colour matrix and range of the I420 samples after [`pack`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Colour {
     pub(crate) matrix: ColorMatrix,
     pub(crate) range: ColorRange,
 }
 
-/// The colour that [`pack`] gives a picture: its own where it has luma and chroma already, else BT.601 limited, as
-/// players expect of untagged video.
+/// Returns the matrix and range after [`pack`]: the frame's own if it is YUV already, else BT.601 limited, which
+/// players assume for untagged video.
 pub(crate) fn colour_of(view: &FrameView<'_>) -> Colour {
     if view.desc().format.is_yuv() {
         Colour { matrix: view.desc().matrix, range: view.desc().range }
@@ -19,8 +19,8 @@ pub(crate) fn colour_of(view: &FrameView<'_>) -> Colour {
     }
 }
 
-/// Copies the left upper `width` by `height` pixels (both even) of a picture into `out` as packed I420; returns whether
-/// its format is known.
+/// Copies the upper left `width` by `height` pixels (both even) of a frame into `out` as packed I420. Returns whether
+/// its format is supported.
 pub(crate) fn pack(view: &FrameView<'_>, width: usize, height: usize, out: &mut [u8]) -> bool {
     assert!(width.is_multiple_of(2) && height.is_multiple_of(2), "{width}x{height}");
     let (luma, chroma) = out.split_at_mut(width * height);
@@ -50,7 +50,7 @@ pub(crate) fn pack(view: &FrameView<'_>, width: usize, height: usize, out: &mut 
     true
 }
 
-/// Makes a packed I420 picture black.
+/// Makes a packed I420 image black.
 pub(crate) fn blacken(out: &mut [u8], width: usize, height: usize) {
     let (luma, chroma) = out.split_at_mut(width * height);
     luma.fill(16);
@@ -73,7 +73,7 @@ fn split_chroma(view: &FrameView<'_>, u: &mut [u8], v: &mut [u8], row: usize) {
     }
 }
 
-/// Packed 4:2:2, with luma, U and V at these places; the chroma of two rows is their mean.
+/// Converts packed 4:2:2 with luma, U and V at the offsets `places`; the chroma of two rows is averaged.
 fn unpack(
     view: &FrameView<'_>,
     places: [usize; 3],
@@ -102,7 +102,8 @@ fn limited(full: u8) -> u8 {
     u8::try_from((u32::from(full) * 219 + 127) / 255 + 16).expect("219 + 16 fits")
 }
 
-/// BT.601 with 8-bit coefficients (ITU-R BT.601-7, section 2.5.3); chroma is the mean of each two by two pixels.
+/// Converts RGB with the 8-bit coefficients of BT.601 (ITU-R BT.601-7, section 2.5.3); chroma is the mean of two by two
+/// pixels.
 fn convert(
     view: &FrameView<'_>,
     order: [usize; 3],
@@ -143,7 +144,7 @@ mod tests {
     use super::*;
     use orinoco_core::{FrameDesc, Plane};
 
-    /// Packs a picture of one colour and returns its first Y, U and V.
+    /// Packs an image of one colour, and checks its first Y, U and V.
     fn check(format: PixelFormat, pixel: &[u8], expected: [u8; 3]) {
         let desc = FrameDesc::packed(format, 5, 3);
         let bytes: Vec<u8> = pixel.iter().copied().cycle().take(desc.bytes_needed()).collect();

@@ -1,4 +1,4 @@
-//! The images of a folder, in the order in which people count.
+//! Lists the images of a folder in natural order.
 
 use std::cmp::Ordering;
 use std::fs;
@@ -11,10 +11,11 @@ use orinoco_uri::is_image_name;
 
 use crate::local_file::{file_cause, file_next};
 
-/// Images a folder may have. Their names are held in memory, about 100 bytes each.
+/// Maximum number of images in a folder. Their names are held in memory, about 100 bytes each.
 pub(crate) const FOLDER_IMAGES_MAX: usize = 1_000_000;
 
-/// The images of a folder, in the natural order of their names. Hidden files, subfolders and other files are left out.
+/// Lists the images of a folder, in the natural order of their names. Hidden files, subfolders and other files are left
+/// out.
 pub(crate) fn list_images(folder: &Path, shown: &str) -> Result<Vec<PathBuf>, Diagnosis> {
     let fault = |cause: String, next: &str| Diagnosis::new(&codes::FILE_MISSING, shown, cause, next);
     let entries = fs::read_dir(folder).map_err(|error| match error.kind() {
@@ -45,7 +46,7 @@ pub(crate) fn list_images(folder: &Path, shown: &str) -> Result<Vec<PathBuf>, Di
     Ok(names.into_iter().map(|name| folder.join(name)).collect())
 }
 
-/// The order in which people count: `img2` before `img10`. Equal numbers with more zeros come later.
+/// Compares names in natural order: `img2` before `img10`. Among equal numbers, the one with more zeros comes later.
 fn natural_order(left: &[u8], right: &[u8]) -> Ordering {
     let (mut a, mut b) = (left, right);
     while let (Some(x), Some(y)) = (a.first(), b.first()) {
@@ -61,11 +62,11 @@ fn natural_order(left: &[u8], right: &[u8]) -> Ordering {
             return x.cmp(y);
         }
     }
-    // One is the other's beginning, or they differ in leading zeros only.
+    // One name is the beginning of the other, or they differ only in leading zeros.
     a.len().cmp(&b.len()).then_with(|| left.len().cmp(&right.len())).then_with(|| left.cmp(right))
 }
 
-/// Takes the digits at the start of `text`, and returns them without leading zeros.
+/// Removes the digits at the start of `text`, and returns them without leading zeros.
 fn take_number<'a>(text: &mut &'a [u8]) -> &'a [u8] {
     let length = text.iter().take_while(|byte| byte.is_ascii_digit()).count();
     let (digits, rest) = text.split_at(length);

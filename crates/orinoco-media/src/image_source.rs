@@ -17,19 +17,19 @@ use crate::local_file::check_file;
 use crate::local_source::first_image;
 use crate::pace::Pacer;
 
-/// The longest side that is decoded: four times 4K; a longer one is damage or an attack.
+/// Maximum width and height that is decoded: four times 4K; a larger image is damaged or an attack.
 const SIDE_MAX: u32 = 16_384;
-/// Bytes a decoder may take: `SIDE_MAX` squared would be 805 MB, more than a small board can spare.
+/// Maximum memory of a decoder, in bytes: `SIDE_MAX` squared would be 805 MB, more than a small board can spare.
 const DECODE_BYTES_MAX: u64 = 512 * 1024 * 1024;
-/// Time between images: 25 a second.
+/// Time between images: 25 per second.
 const INTERVAL_NANOS: u64 = 1_000_000_000 / 25;
-/// Images that may be on their way at once. They differ in size, so each brings its own buffer.
+/// Maximum number of images in flight. They differ in size, so each has its own buffer.
 const SLOTS: usize = 8;
 
-/// An image, numbered images, or a folder of them, as upright RGB frames at 25 a second.
+/// Source of one image, numbered images, or a folder of them, as upright RGB frames at 25 per second.
 ///
-/// 16-bit samples are rounded to 8, grey becomes RGB, and alpha is left out as though every pixel were opaque: this is
-/// what the tools that models are trained with do. Of an animation the first picture is taken.
+/// 16-bit samples are rounded to 8, grey becomes RGB, and alpha is ignored as if every pixel were opaque, as in the
+/// tools with which models are trained. Of an animation, the first image is used.
 pub struct ImageSource {
     paths: ImagePaths,
     repeat: bool,
@@ -37,30 +37,30 @@ pub struct ImageSource {
     pacer: Pacer,
     pool: SlotPool,
     place: Place,
-    /// The images of a folder.
+    /// Images of a folder.
     listed: Vec<PathBuf>,
 }
 
-/// Where in the sequence it is.
+/// Position in the sequence.
 #[derive(Clone, Copy, Default)]
 struct Place {
     /// Number of the first image.
     first: u32,
-    /// Images delivered since the last start from the first.
+    /// Images delivered since the last start from the first one.
     done: u32,
-    /// Images delivered in all.
+    /// Images delivered since the source was opened.
     total: u64,
 }
 
 impl ImageSource {
-    /// The source of `paths`.
+    /// Creates the source of `paths`.
     pub fn new(paths: ImagePaths, repeat: bool, pace: Pace, clock: Arc<dyn Clock>) -> Self {
         let pacer = Pacer::new(pace, clock.clone());
         let pool = SlotPool::new(SLOTS, 0);
         Self { paths, repeat, pacer, clock, pool, place: Place::default(), listed: Vec::new() }
     }
 
-    /// The next image's path, if there is one.
+    /// Returns the path of the next image, if there is one.
     fn next_path(&mut self) -> Option<PathBuf> {
         let path = self.path_after(self.place.done);
         if path.is_none() && self.repeat && self.place.done > 0 {
@@ -82,7 +82,7 @@ impl ImageSource {
 }
 
 impl Source for ImageSource {
-    /// Looks for the first image, or lists the folder; returns as soon as the disk has answered.
+    /// Checks that the first image exists, or lists the folder. Returns as soon as the disk has answered.
     fn open(&mut self) -> Result<(), SourceError> {
         let first = first_image(&self.paths);
         let shown = first.path.display().to_string();
@@ -117,7 +117,7 @@ impl Source for ImageSource {
     }
 }
 
-/// Decodes the image at `path` into an upright RGB frame with memory of its own.
+/// Decodes the image at `path` into an upright RGB frame with its own memory.
 pub fn decode_image(path: &Path, clock: &dyn Clock) -> Result<Frame, Diagnosis> {
     if path.is_dir() {
         let shown = path.display();
@@ -144,7 +144,7 @@ fn decode_into(mut slot: OwnedSlot, path: &Path, clock: &dyn Clock) -> Result<Fr
 }
 
 fn decode_rgb(path: &Path) -> Result<image::RgbImage, Diagnosis> {
-    // An image of a folder or a sequence may be a pipe, which would be opened for ever.
+    // An image of a folder or a sequence may be a pipe, on which opening would block.
     check_file(path, &path.display().to_string())?;
     let unreadable = |error: io::Error| image_fault(path, &error.to_string());
     let limits = decode_limits();
@@ -153,7 +153,7 @@ fn decode_rgb(path: &Path) -> Result<image::RgbImage, Diagnosis> {
     reader.limits(limits.clone());
     let picture = match reader.format() {
         None => return Err(image_fault(path, "it is not a PNG, JPEG or WebP image")),
-        // Their decoders draw what is there and leave the rest grey.
+        // Decoders of these formats decode the part that is there, and leave the rest grey.
         Some(format @ (ImageFormat::Jpeg | ImageFormat::WebP)) => {
             let mut bytes = Vec::new();
             let mut file = reader.into_inner().take(DECODE_BYTES_MAX + 1);
@@ -181,7 +181,7 @@ fn decode_rgb(path: &Path) -> Result<image::RgbImage, Diagnosis> {
     }
 }
 
-/// Whether a WebP file has the length in its header (RFC 9649, section 2.4).
+/// Whether a WebP file is as long as its header declares (RFC 9649, section 2.4).
 fn webp_is_whole(bytes: &[u8]) -> bool {
     let size = bytes.get(4..8).and_then(|size| size.first_chunk::<4>());
     size.is_none_or(|size| bytes.len() as u64 >= u64::from(u32::from_le_bytes(*size)) + 8)
@@ -192,7 +192,7 @@ fn too_large(path: &Path) -> Diagnosis {
     Diagnosis { next: "scale it down, or cut it into parts".into(), ..image_fault(path, &cause) }
 }
 
-/// What a decoder may take.
+/// Returns the limits of a decoder.
 pub(crate) fn decode_limits() -> Limits {
     let mut limits = Limits::default();
     limits.max_image_width = Some(SIDE_MAX);
@@ -201,13 +201,13 @@ pub(crate) fn decode_limits() -> Limits {
     limits
 }
 
-/// What [`ImageReader::decode`] does, and the turn that EXIF asks for.
+/// Decodes as [`ImageReader::decode`] does, and applies the orientation of EXIF.
 fn decode_upright(reader: ImageReader<impl BufRead + Seek>, limits: Limits) -> ImageResult<DynamicImage> {
     let mut decoder = reader.into_decoder()?;
     let mut room = limits;
     room.reserve(decoder.total_bytes())?;
     decoder.set_limits(room)?;
-    // A photo whose EXIF is damaged is still a photo.
+    // A photo with damaged EXIF data is still a photo.
     let orientation = decoder.orientation().unwrap_or(Orientation::NoTransforms);
     let mut picture = DynamicImage::from_decoder(decoder)?;
     picture.apply_orientation(orientation);
@@ -248,7 +248,7 @@ mod tests {
         Arc::new(MonotonicClock::default())
     }
 
-    /// Reads `uri` up to `frames_max` frames: width, first byte and milliseconds of each.
+    /// Reads at most `frames_max` frames of `uri`. Returns width, first byte and milliseconds of each.
     fn read(uri: &str, frames_max: usize) -> Result<Vec<(u32, u8, u64)>, Diagnosis> {
         let uri = SourceUri::parse(uri)?;
         let mut source = open(&uri, "test", crate::FrameMemory::Host, 4, clock())?;
@@ -343,7 +343,7 @@ mod tests {
             assert_eq!(fault.code.id, codes::IMAGE_DECODE.id, "{fault}");
             assert!(!fault.to_string().contains('\n'), "{fault}");
         }
-        // The marker at the end alone is missing, and something is behind the end.
+        // Only the end marker is missing, or bytes follow the end.
         for bytes in [cut(&whole_jpeg, whole_jpeg.len() - 2), [&whole_jpeg[..], &[0; 9]].concat()] {
             fs::write(&path, &bytes).expect("the folder is writable");
             let frame = decode_image(&path, &*clock()).expect("it has every pixel");

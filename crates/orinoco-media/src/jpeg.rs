@@ -1,16 +1,17 @@
-//! Whether a JPEG picture is all there. Decoders fill what is missing with grey, and say nothing.
+//! Checks whether a JPEG image is complete. Decoders fill missing parts with grey, and report nothing.
 
 use image::ImageFormat;
 
-/// Bytes that stand in for missing ones: enough that the picture would show them.
+/// Number of bytes that replace missing ones: enough to change the image.
 const FILLER_BYTES: usize = 1024;
 
-/// Whether the picture in `bytes` is whole. What follows its end does not count: some cameras pad, and phones append
-/// a second picture.
+/// Whether the image in `bytes` is complete. Bytes after its end do not count: some cameras pad, and phones append a
+/// second image.
 ///
-/// A picture without an end-of-image marker is whole where its decoder needs no byte more: early webcams left the marker
-/// out. This is found by decoding it twice, with different bytes behind it. Of a progressive picture without the marker
-/// nobody knows how many scans are missing, so it is not whole. What is no JPEG is left to the decoder.
+/// An image without an end-of-image marker is complete if its decoder needs no further byte: early webcams left the
+/// marker out. To find out, it is decoded twice with different bytes after it. For a progressive image without the
+/// marker it is unknown how many scans are missing, so it is not complete. Data that is not JPEG is left to the
+/// decoder.
 pub(crate) fn is_whole(bytes: &[u8]) -> bool {
     match walk(bytes) {
         End::Marker | End::NotJpeg => true,
@@ -19,10 +20,11 @@ pub(crate) fn is_whole(bytes: &[u8]) -> bool {
     }
 }
 
-/// Whether the pictures of a live source are whole, as [`is_whole`] has it.
+/// Check of a live source's images, with the result of [`is_whole`].
 ///
-/// To decode every picture three times is too slow for a camera that leaves the marker out. So one such picture that is
-/// whole vouches for those that follow, until one has the marker: of a camera that writes it, none goes without a look.
+/// To decode every image three times is too slow for a camera that leaves the marker out. So after one complete image
+/// without the marker, later ones are accepted without a check, until one has the marker: images of a camera that
+/// writes it are always checked.
 #[derive(Debug, Default)]
 pub(crate) struct LiveCheck {
     leaves_marker_out: bool,
@@ -45,11 +47,11 @@ impl LiveCheck {
     }
 }
 
-/// Whether a picture without its end is decoded alike, whatever follows.
+/// Whether an image without its end is decoded to the same pixels, whatever bytes follow.
 fn needs_no_more(bytes: &[u8]) -> bool {
     let decode = |filler: u8| {
         let mut filled = bytes.to_vec();
-        // A marker that was cut in two.
+        // The last byte may be half of a marker.
         while filled.last() == Some(&0xff) {
             filled.pop();
         }
@@ -61,20 +63,20 @@ fn needs_no_more(bytes: &[u8]) -> bool {
     zeros.is_some() && zeros == stripes
 }
 
-/// Where a picture's bytes end.
+/// Position at which the bytes of an image end.
 enum End {
-    /// With its marker.
+    /// After the end-of-image marker.
     Marker,
-    /// Before the first scan has begun.
+    /// Before the first scan.
     Header,
-    /// In the only scan of a picture that needs no other.
+    /// Inside the only scan of an image that needs no other.
     OneScan,
-    /// In, or between, scans of a picture that may need more.
+    /// Inside or between scans of an image that may need more.
     Scans,
     NotJpeg,
 }
 
-/// Walks the markers (ITU-T T.81, annex B).
+/// Reads the markers (ITU-T T.81, annex B).
 fn walk(bytes: &[u8]) -> End {
     let Some(mut rest) = bytes.strip_prefix(&[0xff, 0xd8]) else { return End::NotJpeg };
     let (mut scans, mut is_progressive, mut components) = (0u32, false, 0);
@@ -84,7 +86,7 @@ fn walk(bytes: &[u8]) -> End {
             (1, false) => End::OneScan,
             _ => End::Scans,
         };
-        // Fill bytes, and what else some writers leave between segments.
+        // Fill bytes, and other bytes that some writers leave between segments.
         let Some(place) = rest.iter().position(|&byte| byte == 0xff) else { return cut };
         rest = &rest[place..];
         let Some(place) = rest.iter().position(|&byte| byte != 0xff) else { return cut };
@@ -92,7 +94,7 @@ fn walk(bytes: &[u8]) -> End {
         rest = &rest[place + 1..];
         match marker {
             0xd9 => return End::Marker,
-            // A stuffed byte, restart markers, and others without a length.
+            // Stuffed bytes, restart markers, and others without a length.
             0x00 | 0x01 | 0xd0..=0xd8 => continue,
             _ => {}
         }
@@ -102,14 +104,14 @@ fn walk(bytes: &[u8]) -> End {
         };
         let Some(segment) = rest.get(..length) else { return cut };
         match marker {
-            // Start of a frame: SOF2 and its kin send their coefficients bit by bit.
+            // Start of a frame. SOF2 and related types are progressive: they send coefficients bit by bit.
             0xc0..=0xcf if ![0xc4, 0xc8, 0xcc].contains(&marker) => {
                 is_progressive = [0xc2, 0xc6, 0xca, 0xce].contains(&marker);
                 components = segment.get(7).copied().unwrap_or(0);
             }
             0xda => {
                 scans += 1;
-                // A sequential picture may have a scan for each component.
+                // A sequential image may have a scan for each component.
                 let of_scan = segment.get(2).copied().unwrap_or(0);
                 is_progressive |= of_scan < components;
             }
@@ -153,7 +155,7 @@ mod tests {
         let whole = picture();
         let (unmarked, cut) = (&whole[..whole.len() - 2], &whole[..whole.len() - 200]);
         let mut check = LiveCheck::default();
-        // The last cut picture is let through: nothing tells it from those of the camera without a second decoding.
+        // The last truncated image is accepted: only a second decoding could tell it from the camera's complete ones.
         for (bytes, expected) in [
             (cut, false),
             (&whole[..], true),

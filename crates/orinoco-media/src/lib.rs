@@ -1,9 +1,9 @@
-//! Where frames come from and where pictures go: cameras, video files, RTSP, HTTP, images, raw video and a test pattern in; frame
-//! checksums and annotated MP4 out.
+//! Sources and sinks: cameras, video files, RTSP, HTTP, images, raw video and a test pattern as sources; frame
+//! checksums and annotated MP4 as sinks.
 //!
-//! It knows no model and draws nothing itself: the MP4 sink takes a callback. Frames of a decoder are lent, not copied.
+//! It knows no model and draws nothing itself: the MP4 sink calls a callback. Frames of a decoder are lent, not copied.
 //! Read first: [`open`] (the source for an [`orinoco_uri::SourceUri`]), [`check_source`] (whether it can be opened),
-//! [`source_needs`] (what it allocates) and [`FrameMd5Sink`].
+//! [`source_needs`] (the memory it allocates) and [`FrameMd5Sink`].
 
 #[cfg(feature = "gstreamer")]
 mod container;

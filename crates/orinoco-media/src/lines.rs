@@ -1,25 +1,25 @@
-//! Files of lines, such as results.
+//! Files of text lines, such as results.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::FileExt;
 
-/// Bytes that wait for a flush, at most, unless one text has more: one write for many lines.
+/// Maximum number of bytes that wait for a flush, unless a single text has more: one write serves many lines.
 const WAITING_MAX: usize = 1 << 16;
 
-/// Writes whole lines. Where the disk takes no more, the file ends with the last line that there was room for.
+/// Writer of whole lines. If the disk is full, the file ends with the last line that fits.
 #[derive(Debug)]
 pub struct LineFile {
     file: File,
-    /// Pipes and devices have neither places nor a length.
+    /// Whether `file` is a regular file. Pipes and devices have neither positions nor a length.
     is_regular: bool,
-    /// Bytes in the file, all of them whole lines.
+    /// Number of bytes in the file, all of them whole lines.
     written: u64,
     waiting: Vec<u8>,
 }
 
 impl LineFile {
-    /// Writes to an empty file, a pipe or a device.
+    /// Creates a writer to an empty file, a pipe or a device.
     pub fn new(file: File) -> Self {
         let is_regular = file.metadata().is_ok_and(|there| there.is_file());
         Self { file, is_regular, written: 0, waiting: Vec::new() }
@@ -34,7 +34,7 @@ impl LineFile {
             }
             let rest = &self.waiting[done..whole];
             let taken = match self.is_regular {
-                // Not at the file's cursor: a part of a line that was taken back has moved it.
+                // Not at the file's cursor, which a removed part of a line has moved.
                 true => self.file.write_at(rest, self.written + done as u64),
                 false => self.file.write(rest),
             };
@@ -45,7 +45,7 @@ impl LineFile {
                 Err(why) => break Some(why),
             }
         };
-        // What a pipe has taken, it keeps.
+        // Bytes that a pipe has taken cannot be removed.
         let kept = if self.is_regular { end_of_lines(&self.waiting[..done]) } else { done };
         self.written += kept as u64;
         self.waiting.drain(..kept);
@@ -57,13 +57,13 @@ impl LineFile {
     }
 }
 
-/// Where the last line of `text` ends that has an end.
+/// Returns the end of the last complete line in `text`.
 fn end_of_lines(text: &[u8]) -> usize {
     text.iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1)
 }
 
 impl Write for LineFile {
-    /// Takes all of `text`, or nothing of it when what waits cannot be written.
+    /// Takes all of `text`, or nothing if the waiting bytes cannot be written.
     fn write(&mut self, text: &[u8]) -> io::Result<usize> {
         if self.waiting.len() + text.len() > WAITING_MAX {
             self.write_whole_lines()?;
@@ -79,7 +79,7 @@ impl Write for LineFile {
 
 impl Drop for LineFile {
     fn drop(&mut self) {
-        // Who wants to know of a failure flushes before.
+        // A caller that needs to know about a failure flushes before.
         let _ = self.write_whole_lines();
     }
 }
@@ -141,7 +141,7 @@ mod tests {
             assert!(taken < WAITING_MAX, "there is no room");
         }
         assert_eq!(lines.waiting, b"a line\n".repeat(taken));
-        // Whoever offers the last one again has it once.
+        // A caller that retries the last line writes it once.
         lines.file = File::create("/dev/null").expect("it opens");
         lines.write_all(b"a line\n").expect("there is room");
         assert_eq!((lines.written, lines.waiting.as_slice()), (7 * taken as u64, &b"a line\n"[..]));

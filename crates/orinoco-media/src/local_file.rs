@@ -1,4 +1,4 @@
-//! Whether a file can be read, and why not.
+//! Checks whether a local file can be read.
 
 use std::fs::{self, File};
 use std::io;
@@ -7,7 +7,7 @@ use std::path::Path;
 
 use orinoco_core::{Diagnosis, codes};
 
-/// Whether `path` is a file that can be read now.
+/// Checks that `path` is a file that can be read now.
 pub(crate) fn check_file(path: &Path, shown: &str) -> Result<(), Diagnosis> {
     let fault = |cause: &str, next: &str| Err(Diagnosis::new(&codes::FILE_MISSING, shown, cause, next));
     let metadata = match fs::metadata(path) {

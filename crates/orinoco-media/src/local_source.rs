@@ -1,4 +1,4 @@
-//! What of a source lies in this machine's file system.
+//! Files of a source on this machine.
 
 use std::path::{Path, PathBuf};
 
@@ -8,7 +8,7 @@ use orinoco_uri::{ImagePaths, SourceKind, SourceUri};
 use crate::image_folder::{FOLDER_IMAGES_MAX, list_images};
 use crate::local_file::check_file;
 
-/// Whether a source's local file is there and may be read. Asks nothing of the network.
+/// Checks that the local file of a source exists and may be read. Asks nothing of the network.
 pub fn check_source(uri: &SourceUri) -> Result<(), Diagnosis> {
     let shown = uri.to_string();
     if let Some(folder) = folder_of(uri) {
@@ -27,7 +27,7 @@ pub fn check_source(uri: &SourceUri) -> Result<(), Diagnosis> {
     }
 }
 
-/// Returns the files that a source reads and that are there now; none for cameras and streams.
+/// Returns the existing files that a source reads; none for cameras and streams.
 pub fn source_files(uri: &SourceUri) -> Vec<PathBuf> {
     if let Some(folder) = folder_of(uri) {
         // A folder that cannot be read is a fault of the source.
@@ -45,8 +45,7 @@ pub fn source_files(uri: &SourceUri) -> Vec<PathBuf> {
     }
 }
 
-/// Returns the folder of images that a source is, whether its text says so with a `/` at its end or only the file system
-/// knows.
+/// Returns the folder of a source of images: its URI ends with `/`, or the file system has a folder at its path.
 pub(crate) fn folder_of(uri: &SourceUri) -> Option<&Path> {
     match uri.kind() {
         SourceKind::Images { paths: ImagePaths::Folder(path), .. } => Some(path),
@@ -57,14 +56,14 @@ pub(crate) fn folder_of(uri: &SourceUri) -> Option<&Path> {
     }
 }
 
-/// An image and its number in the sequence.
+/// First image, with its number in the sequence.
 #[derive(Clone, Debug)]
 pub(crate) struct ImageStart {
     pub(crate) path: PathBuf,
     pub(crate) number: u32,
 }
 
-/// Returns the first image: number 0 where there is one, else 1; of a folder, the folder itself.
+/// Returns the first image: number 0 if it exists, else 1; for a folder, the folder itself.
 pub(crate) fn first_image(paths: &ImagePaths) -> ImageStart {
     match paths {
         ImagePaths::One(path) | ImagePaths::Folder(path) => ImageStart { path: path.clone(), number: 0 },
@@ -110,7 +109,7 @@ mod tests {
         let images = ["i_1.png", "i_2.png", "i_4.png"];
         for (text, expected) in [
             (format!("{path}/"), &images[..]),
-            // The file system alone knows that it is a folder.
+            // Only the file system shows that it is a folder.
             (path.to_owned(), &images),
             (format!("{path}/i_%i.png"), &images[..2]),
             (format!("{path}/i_4.png"), &images[2..]),

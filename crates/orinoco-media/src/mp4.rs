@@ -1,6 +1,4 @@
-//! Annotated video: frames, drawn upon by the caller, as H.264 or H.265 in MP4.
-
-#![expect(clippy::disallowed_methods, reason = "FIXME: real time, see clippy.toml")]
+//! Sink of annotated video: frames with the caller's drawings, as H.264 or H.265 in MP4.
 
 mod boxes;
 mod recorder;
@@ -8,13 +6,16 @@ mod torn;
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
 use gstreamer as gst;
 use gstreamer::prelude::*;
 use gstreamer_app as app;
 use gstreamer_video as video;
-use orinoco_core::{Codec, ColorMatrix, ColorRange, Diagnosis, FrameDesc, PixelFormat, Pts, PtsClock, codes};
+use orinoco_core::{
+    Clock, Codec, ColorMatrix, ColorRange, Diagnosis, FrameDesc, Nanos, PixelFormat, Pts, PtsClock, codes,
+};
 use orinoco_pipeline::{FrameResult, PixelAspect, Sink};
 
 use self::boxes::{Picture, TIMESCALE, Track};
@@ -23,62 +24,62 @@ pub use self::torn::cut_torn_mp4;
 use crate::gst::{CONVERTER, NVMM, chain, init, make, works};
 use crate::i420::{self, Colour};
 
-/// Draws on a picture: packed I420, width, height, what it shows.
+/// Callback that draws on an image: packed I420, width, height, content.
 pub type Draw = Box<dyn FnMut(&mut [u8], u32, u32, OverlayContent<'_>) + Send>;
 
-/// What a picture shows.
+/// Content of an image.
 #[derive(Clone, Copy, Debug)]
 pub enum OverlayContent<'a> {
-    /// A frame; its pixels are there already.
+    /// A frame with its results; its pixels are already in the image.
     FrameResult(&'a FrameResult),
-    /// That the source has delivered nothing for so long; the picture is black.
+    /// No frame: the source has delivered nothing for this time. The image is black.
     Offline(Duration),
 }
 
 /// Threads of the encoder. Inference needs the cores more, and one thread encodes several streams in real time.
 const ENCODER_THREADS: u32 = 1;
-/// x264's constant rate factor: visually near the source, at about a quarter of the bits of the default.
+/// Constant rate factor of x264: visually close to the source, at about a quarter of the bits of the default.
 const QUANTIZER: u32 = 23;
-/// Pictures that the encoder looks ahead where they come fast. Three of them save as much as ten did (half of the bits
-/// that it takes without), and are not many to lose.
+/// Number of images that the encoder looks ahead while they come fast. Three of them save as much as ten did (half of
+/// the bits without lookahead), and few images are lost if the program is killed.
 const LOOKAHEAD_PICTURES: u32 = 3;
-/// Pictures come fast where no more time than this lies between them.
+/// Maximum interval between images that come fast, in nanoseconds.
 const SHORT_INTERVAL_NANOS: u64 = 150_000_000;
-/// Short intervals in a row after which the encoder looks ahead again.
+/// Number of short intervals in a row after which the encoder looks ahead again.
 const SHORT_INTERVALS_MIN: u32 = 100;
-/// Long intervals in a row after which it does not any more. A single one is an accident.
+/// Number of long intervals in a row after which it stops looking ahead. A single one is an accident.
 const LONG_INTERVALS_MIN: u32 = 2;
-/// Pictures that the encoder holds are brought to the file when none came for so long.
+/// Time without a new image after which images in the encoder are forced into the file.
 const HELD_MAX: Duration = Duration::from_millis(200);
-/// From one key frame to the next: with the fragment at work, the one in front of the disk and the pictures in front of
-/// the encoder, less than two seconds are lost.
+/// Time between key frames, in nanoseconds. With the current fragment, the one being written and the images in the
+/// encoder's queue, less than two seconds can be lost.
 const KEY_EVERY_NANOS: u64 = 800_000_000;
-/// Pictures that may wait for the encoder.
+/// Maximum number of images that wait for the encoder.
 const QUEUE_PICTURES_MAX: u64 = 4;
-/// The longest that one picture waits for room. An encoder that took none for so long has stopped.
+/// Maximum time that one image waits for space in the queue. An encoder that took none for so long has stopped.
 const ROOM_WAIT_MAX: Duration = Duration::from_secs(10);
-/// How long one look for room waits.
+/// Time between two checks for space.
 const ROOM_STEP: Duration = Duration::from_millis(5);
-/// The longest that the encoder may take to end the file: it has a lookahead to encode.
+/// Maximum time that the encoder may take to end the file: it has a lookahead to encode.
 const FINISH_WAIT_MAX: Duration = Duration::from_secs(30);
 const SPACE_NEXT: &str = "check the free space where it is written";
-/// The duration of a picture of which no successor told it.
+/// Duration of an image without a successor, in nanoseconds.
 const INTERVAL_DEFAULT_NANOS: u64 = 40_000_000;
 
-/// Bits that a picture element gets from encoders that are told a rate: about x264's at the quantizer above.
+/// Bits per pixel for encoders that need a bit rate: about those of x264 at the quantizer above.
 const BITS_PER_PIXEL: f64 = 0.1;
-/// The rate that those count with.
+/// Frame rate with which these encoders calculate, in frames per second.
 const RATE_NOMINAL: f64 = 30.0;
 
-/// An element that encodes.
+/// Element that encodes video.
 #[derive(Debug)]
 struct Encoder {
     codec: Codec,
     element: &'static str,
     package: &'static str,
-    /// It reads NVIDIA's memory, and is used where it was found to work.
+    /// Whether it reads NVMM. Such an encoder is used only where it was found to work.
     hardware: bool,
-    /// It can be told to hold pictures back, and look at them before it codes those before them.
+    /// Whether it can hold images back and analyse them before it encodes earlier ones.
     looks_ahead: bool,
 }
 
@@ -90,7 +91,7 @@ const fn hardware(codec: Codec, element: &'static str) -> Encoder {
     Encoder { codec, element, package: "nvidia-l4t-gstreamer", hardware: true, looks_ahead: false }
 }
 
-/// All of them, best first.
+/// All encoders, the best first.
 const ENCODERS: [Encoder; 5] = [
     hardware(Codec::H264, "nvv4l2h264enc"),
     hardware(Codec::H265, "nvv4l2h265enc"),
@@ -100,7 +101,7 @@ const ENCODERS: [Encoder; 5] = [
 ];
 
 impl Encoder {
-    /// The best one that is here. The error says which package has the first that needs no hardware.
+    /// Chooses the best available encoder. The error names the package of the first one that needs no hardware.
     fn choose(codec: Codec) -> Result<&'static Self, String> {
         let all = || ENCODERS.iter().filter(|encoder| encoder.codec == codec);
         let usable = |encoder: &&Self| match encoder.hardware {
@@ -113,7 +114,7 @@ impl Encoder {
         })
     }
 
-    /// The elements from packed I420 to the coded stream.
+    /// Creates the elements from packed I420 to the coded stream.
     fn make(
         &self,
         width: u32,
@@ -139,7 +140,7 @@ impl Encoder {
         Ok(vec![upload, only, encoder, parse])
     }
 
-    /// The coded stream as MP4 has it: whole pictures, their parameters apart from them.
+    /// Returns the caps of the coded stream in MP4: whole access units, with the parameter sets apart.
     fn codec_caps(&self) -> gst::Caps {
         let (name, format) = match self.codec {
             Codec::H264 => ("video/x-h264", "avc"),
@@ -161,8 +162,8 @@ impl Encoder {
             }
             "x265enc" => {
                 encoder.set_property_from_str("speed-preset", "ultrafast");
-                // It does not start without a rate, and ours is open.
-                // Quantisers that differ within a picture, though hardly: else the parameters were others with a lookahead.
+                // It does not start without a frame rate, and ours is variable.
+                // Slightly variable quantisers: otherwise the parameters would differ from those with a lookahead.
                 let ahead =
                     if lookahead == 0 { ":scenecut=0:cutree=0:aq-mode=1:aq-strength=0.1" } else { "" };
                 let options = format!(
@@ -171,41 +172,42 @@ impl Encoder {
                 encoder.set_property("option-string", options);
             }
             "openh264enc" => encoder.set_property("multi-thread", ENCODER_THREADS),
-            // NVIDIA's make no B-frames unless told to.
+            // NVIDIA's encoders make no B-frames by default.
             _ => encoder
                 .set_property_from_str("bitrate", &format!("{:.0}", pixels * RATE_NOMINAL * BITS_PER_PIXEL)),
         }
     }
 }
 
-/// Writes annotated MP4. Presentation times are kept; where they jump back, as they do when a camera reconnects, the
-/// file goes on behind its last picture. Pictures of another size are scaled into that of the first.
+/// Sink of annotated MP4. Presentation times are kept; where they jump back, as when a camera reconnects, the file
+/// continues after its last image. Images of another size are scaled to that of the first one.
 ///
-/// The file is written in fragments of 0.8 s. Whatever ends the recording, all but the latest of them plays.
+/// The file is written in fragments of 0.8 s. However the recording ends, all but the latest of them plays.
 pub struct Mp4Sink {
     path: PathBuf,
-    /// Until the first picture.
+    /// File, until the first image.
     file: Option<File>,
     draw: Draw,
+    clock: Arc<dyn Clock>,
     encoder: &'static Encoder,
     recording: Option<Recording>,
 }
 
-/// A recording that has begun.
+/// Recording that has begun.
 struct Recording {
-    /// The format of the file's pictures.
+    /// Format of the file's images.
     shape: Shape,
     clock: PtsClock,
-    /// The source's time of its latest frame.
+    /// Presentation time of the latest frame of the source.
     latest: Pts,
     times: Times,
     pace: Pace,
-    /// `None` when every picture was coded.
+    /// Encoder; `None` when every image has been encoded.
     encoding: Option<Encoding>,
     recorder: Recorder,
 }
 
-/// What a picture is made of, besides its samples.
+/// Format of an image, without its pixel format.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Shape {
     width: u32,
@@ -214,33 +216,33 @@ struct Shape {
     aspect: PixelAspect,
 }
 
-/// A running encoder.
+/// Running encoder.
 struct Encoding {
     pipeline: gst::Pipeline,
     entry: app::AppSrc,
-    /// Where key frames are asked for.
+    /// Pad at which key frames are requested.
     keys: Option<gst::Pad>,
     bus: gst::Bus,
-    /// Of the pictures that go in.
+    /// Format of the images that enter the encoder.
     shape: Shape,
     lookahead: u32,
-    /// The encoder has pictures since then.
-    pushed: Instant,
-    /// Nanoseconds at which a key frame is due.
+    /// Time of the last image that entered the encoder.
+    pushed: Nanos,
+    /// Time at which the next key frame is due, in nanoseconds.
     key_due: u64,
     entrance: RecorderSender,
 }
 
-/// How far the encoder may look ahead. Pictures that it holds back are lost when the program is killed, so it looks ahead
-/// only where they come fast.
+/// Decides how far the encoder looks ahead. Images that it holds back are lost when the program is killed, so it looks
+/// ahead only while they come fast.
 #[derive(Clone, Copy, Debug, Default)]
 struct Pace {
-    /// Short intervals, and long ones, in a row.
+    /// Number of short intervals in a row; `long` counts the long ones.
     short: u32,
     long: u32,
 }
 
-/// Presentation times that always advance.
+/// Presentation times that always increase.
 #[derive(Default)]
 struct Times {
     shift: i128,
@@ -249,17 +251,24 @@ struct Times {
 }
 
 impl Mp4Sink {
-    /// Creates the file at `path`: [`Mp4Sink::to_file`].
-    pub fn create(path: &Path, codec: Codec, draw: Draw) -> Result<Self, Diagnosis> {
+    /// Creates the file at `path`, and the sink as [`Mp4Sink::to_file`] does.
+    pub fn create(path: &Path, codec: Codec, draw: Draw, clock: Arc<dyn Clock>) -> Result<Self, Diagnosis> {
         let file = File::create(path).map_err(|error| {
             let next = "check that the folder exists and that this user may write in it";
             Diagnosis::new(&codes::SINK_OPEN, path.display(), error, next)
         })?;
-        Self::to_file(file, path, codec, draw)
+        Self::to_file(file, path, codec, draw, clock)
     }
 
-    /// Writes to `file`, an empty one at `path`, and checks that an encoder is there; `draw` is called for each picture.
-    pub fn to_file(file: File, path: &Path, codec: Codec, draw: Draw) -> Result<Self, Diagnosis> {
+    /// Creates a sink that writes to `file`, an empty one at `path`, and checks that there is an encoder. `draw` is
+    /// called for each image.
+    pub fn to_file(
+        file: File,
+        path: &Path,
+        codec: Codec,
+        draw: Draw,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self, Diagnosis> {
         let shown = path.display().to_string();
         init(&codes::SINK_OPEN, &shown)?;
         let encoder = Encoder::choose(codec).map_err(|next| {
@@ -267,12 +276,13 @@ impl Mp4Sink {
         })?;
         encoder.make(2, 2, LOOKAHEAD_PICTURES, &shown)?;
         scaler(&shown)?;
-        // Kept as long as the file is open: a later start of the daemon leaves it alone. Some file systems have no locks.
+        // The lock is held as long as the file is open, so that a later start of the daemon does not touch it. Some
+        // file systems have no locks.
         let _ = file.try_lock();
-        Ok(Self { path: path.to_owned(), file: Some(file), draw, encoder, recording: None })
+        Ok(Self { path: path.to_owned(), file: Some(file), draw, clock, encoder, recording: None })
     }
 
-    /// The GStreamer element that encodes.
+    /// Returns the name of the GStreamer element that encodes.
     pub fn encoder(&self) -> &'static str {
         self.encoder.element
     }
@@ -289,7 +299,7 @@ impl Mp4Sink {
             colour: shape.colour,
         };
         let file = self.file.take().expect("a recording starts once");
-        let recorder = Recorder::start(file, track)
+        let recorder = Recorder::start(file, track, Arc::clone(&self.clock))
             .map_err(|why| self.fault(&why.to_string(), "raise the limit on threads (ulimit -u)"))?;
         let (latest, clock, times, pace) = (frame.pts, frame.clock, Times::default(), Pace::default());
         Ok(Recording { shape, clock, latest, times, pace, encoding: None, recorder })
@@ -325,7 +335,7 @@ impl Mp4Sink {
         }
     }
 
-    /// Encodes one picture, which `fill` makes; returns what that returns.
+    /// Encodes one image, which `fill` draws; returns the result of `fill`.
     fn put<T>(
         &mut self,
         pts: Pts,
@@ -359,15 +369,22 @@ impl Mp4Sink {
                 none => {
                     let shown = self.path.display().to_string();
                     let entrance = recording.recorder.entrance();
-                    none.insert(Encoding::start(self.encoder, recording.shape, wanted, entrance, &shown)?)
+                    none.insert(Encoding::start(
+                        self.encoder,
+                        recording.shape,
+                        wanted,
+                        entrance,
+                        &shown,
+                        self.clock.now(),
+                    )?)
                 }
             };
-            encoding.push(buffer, shape, pts).map_err(|cause| self.fault(&cause, SPACE_NEXT))
+            encoding.push(buffer, shape, pts, &*self.clock).map_err(|cause| self.fault(&cause, SPACE_NEXT))
         });
         pushed.map(|()| filled)
     }
 
-    /// Lets the encoder finish the pictures that it has. The next picture starts another one.
+    /// Lets the encoder finish its images. The next image starts another encoder.
     fn drain(&mut self) -> Result<(), Diagnosis> {
         let encoding = self.recording.as_mut().and_then(|recording| recording.encoding.take());
         let drained = encoding.map_or(Ok(()), |encoding| encoding.complete());
@@ -380,12 +397,12 @@ impl Mp4Sink {
 }
 
 impl Sink for Mp4Sink {
-    /// Encodes the outcome's frame; waits at most 10 s for an encoder that is behind.
+    /// Encodes the outcome's frame. Waits at most 10 s for an encoder that is behind.
     fn write(&mut self, frame_result: &FrameResult) -> Result<(), Diagnosis> {
         self.encode(frame_result)
     }
 
-    /// Shows that there is no picture, where there was one before.
+    /// Shows that the source is offline, if it has delivered frames before.
     fn offline(&mut self, silence: Duration) -> Result<(), Diagnosis> {
         let Some(recording) = &self.recording else { return Ok(()) };
         let silent_nanos = u64::try_from(silence.as_nanos()).unwrap_or(u64::MAX);
@@ -397,11 +414,13 @@ impl Sink for Mp4Sink {
         })
     }
 
-    /// Brings the pictures that the encoder looks ahead at to the file, where no more come.
+    /// Forces the images in the encoder's lookahead into the file, if no more come.
     fn flush(&mut self) -> Result<(), Diagnosis> {
         let encoding = self.recording.as_ref().and_then(|recording| recording.encoding.as_ref());
         let holds = |encoding: &Encoding| {
-            self.encoder.looks_ahead && encoding.lookahead > 0 && encoding.pushed.elapsed() >= HELD_MAX
+            self.encoder.looks_ahead
+                && encoding.lookahead > 0
+                && self.clock.now().since(encoding.pushed) >= HELD_MAX
         };
         if encoding.is_some_and(holds) { self.drain() } else { Ok(()) }
     }
@@ -413,16 +432,16 @@ impl Sink for Mp4Sink {
     /// Ends the file, within 30 s. Without a single frame there is no file.
     fn finish(&mut self) -> Result<Option<PathBuf>, Diagnosis> {
         let Some(Recording { encoding, recorder, .. }) = self.recording.take() else {
-            // Nothing can be done about an empty file that cannot be removed. A device or a pipe stays.
+            // If an empty file cannot be removed, it stays. A device or a pipe stays in any case.
             if self.path.metadata().is_ok_and(|there| there.is_file() && there.len() == 0) {
                 let _ = fs::remove_file(&self.path);
             }
             return Ok(None);
         };
-        let begin = Instant::now();
+        let begin = self.clock.now();
         let encoded = encoding.map_or(Ok(()), |encoding| encoding.complete());
-        // Also where the encoder has failed: what it made is complete.
-        let recorded = recorder.complete(FINISH_WAIT_MAX.saturating_sub(begin.elapsed()));
+        // Also if the encoder has failed: the images that it has encoded are complete.
+        let recorded = recorder.complete(FINISH_WAIT_MAX.saturating_sub(self.clock.now().since(begin)));
         match recorded.and(encoded) {
             Ok(()) => Ok(Some(self.path.clone())),
             Err(cause) => Err(self.fault(&cause, SPACE_NEXT)),
@@ -431,13 +450,14 @@ impl Sink for Mp4Sink {
 }
 
 impl Encoding {
-    /// Starts an encoder whose pictures are of `shape`, and go to the recorder's `entrance`.
+    /// Starts an encoder for images of `shape`, whose output goes to the recorder's `entrance`.
     fn start(
         encoder: &Encoder,
         shape: Shape,
         lookahead: u32,
         entrance: RecorderSender,
         shown: &str,
+        now: Nanos,
     ) -> Result<Self, Diagnosis> {
         let unknown =
             || Diagnosis::new(&codes::SINK_WRITE, shown, "unknown picture format", "use another source");
@@ -463,12 +483,12 @@ impl Encoding {
         let keys = maker.and_then(|element| element.static_pad("src"));
         let bus = pipeline.bus().expect("a pipeline has a bus");
         let _ = pipeline.set_state(gst::State::Playing);
-        let (pushed, key_due) = (Instant::now(), 0);
+        let (pushed, key_due) = (now, 0);
         Ok(Self { pipeline, entry, keys, bus, shape, lookahead, pushed, key_due, entrance })
     }
 
-    /// Hands a picture of `shape` over when there is room. Errors are causes.
-    fn push(&mut self, buffer: gst::Buffer, shape: Shape, pts: u64) -> Result<(), String> {
+    /// Queues an image of `shape` when there is space. Errors are causes.
+    fn push(&mut self, buffer: gst::Buffer, shape: Shape, pts: u64, clock: &dyn Clock) -> Result<(), String> {
         let limit = self.entry.max_bytes();
         let steps = ROOM_WAIT_MAX.as_millis() / ROOM_STEP.as_millis();
         for _ in 0..steps {
@@ -483,7 +503,7 @@ impl Encoding {
                     self.entry.set_caps(Some(&shape.caps().ok_or("unknown picture format")?));
                     self.shape = shape;
                 }
-                self.pushed = Instant::now();
+                self.pushed = clock.now();
                 let pushed = self.entry.push_buffer(buffer);
                 return pushed.map(drop).map_err(|_| {
                     self.error(Duration::ZERO).unwrap_or_else(|| "the encoder has stopped".to_owned())
@@ -493,12 +513,12 @@ impl Encoding {
         Err(format!("the encoder took no picture for {} s", ROOM_WAIT_MAX.as_secs()))
     }
 
-    /// Asks for a key frame every 0.8 s: fragments begin with one, and players find their way by them.
+    /// Requests a key frame every 0.8 s: fragments begin with one, and players seek to them.
     fn ask_for_key(&mut self, pts: u64) {
         if pts < self.key_due {
             return;
         }
-        // The first picture is one anyway.
+        // The first image is a key frame anyway.
         if let Some(keys) = self.keys.as_ref().filter(|_| self.key_due > 0) {
             let time = gst::ClockTime::from_nseconds(pts);
             let event = video::UpstreamForceKeyUnitEvent::builder().running_time(time).all_headers(false);
@@ -507,9 +527,9 @@ impl Encoding {
         self.key_due = pts.saturating_add(KEY_EVERY_NANOS);
     }
 
-    /// Waits until all pictures are coded, and ends. Errors are causes.
+    /// Waits until all images are encoded, and ends. Errors are causes.
     fn complete(self) -> Result<(), String> {
-        // It fails only when the encoder has stopped, and then the bus says why.
+        // It fails only when the encoder has stopped; then the bus has the reason.
         let _ = self.entry.end_of_stream();
         let kinds = [gst::MessageType::Eos, gst::MessageType::Error];
         let wait = gst::ClockTime::from_seconds(FINISH_WAIT_MAX.as_secs());
@@ -530,7 +550,8 @@ impl Encoding {
         }
     }
 
-    /// Where the file has failed, the encoder has only lost those that it works for.
+    /// Returns the cause of an error. If the file has failed, that is the cause, because the encoder has only lost its
+    /// consumer.
     fn cause(&self, error: &gst::message::Error) -> String {
         let encoder = || format!("it cannot be encoded ({})", error.error().message());
         self.entrance.fault().map_or_else(encoder, str::to_owned)
@@ -538,8 +559,8 @@ impl Encoding {
 }
 
 impl Pace {
-    /// How far to look ahead from a picture that comes `interval` after the one before it; `now` is how far the running
-    /// encoder does.
+    /// Returns how far to look ahead after an image that comes `interval` after the one before it; `now` is the
+    /// lookahead of the running encoder.
     fn lookahead(&mut self, interval: u64, now: Option<u32>) -> u32 {
         *self = match interval <= SHORT_INTERVAL_NANOS {
             true => Self { short: self.short.saturating_add(1), long: 0 },
@@ -555,7 +576,7 @@ impl Pace {
     }
 }
 
-/// Sends what is coded to the recorder.
+/// Returns callbacks that send coded images to the recorder.
 fn record(entrance: RecorderSender) -> app::AppSinkCallbacks {
     let mut caps: Option<gst::Caps> = None;
     let callbacks = app::AppSinkCallbacks::builder().new_sample(move |exit| {
@@ -575,14 +596,14 @@ fn send(entrance: &RecorderSender, coded: RecorderMessage) -> Result<gst::FlowSu
     if entrance.send(coded) { Ok(gst::FlowSuccess::Ok) } else { Err(gst::FlowError::Error) }
 }
 
-/// The decoder's configuration, which the parser puts into the caps.
+/// Returns the decoder's configuration, which the parser puts into the caps.
 fn config_of(caps: &gst::CapsRef) -> Option<Vec<u8>> {
     let data = caps.structure(0)?.get::<gst::Buffer>("codec_data").ok()?;
     Some(data.map_readable().ok()?.to_vec())
 }
 
-/// Without B-frames pictures are coded in the order in which they are shown. Encoders shift times, and the segment tells
-/// by how much.
+/// Converts a coded sample. Without B-frames images are coded in presentation order. Encoders shift times, and the
+/// segment has the offset.
 fn picture_of(sample: &gst::Sample) -> Option<Picture> {
     let buffer = sample.buffer()?;
     let segment = sample.segment()?.downcast_ref::<gst::ClockTime>()?;
@@ -592,8 +613,8 @@ fn picture_of(sample: &gst::Sample) -> Option<Picture> {
     Some(Picture { ticks, is_key, bytes: buffer.map_readable().ok()?.to_vec() })
 }
 
-/// Brings pictures of another size, colour or shape of pixels into those of the file, with black at their sides; lets the
-/// others pass.
+/// Creates elements that scale images of another size, colour or pixel aspect ratio to those of the file, with black
+/// borders; others pass unchanged.
 fn scaler(shown: &str) -> Result<[gst::Element; 3], Diagnosis> {
     let new = |element| make(element, "gstreamer1.0-plugins-base", &codes::SINK_OPEN, shown);
     let [convert, scale, only] = [new("videoconvert")?, new("videoscale")?, new("capsfilter")?];
@@ -603,17 +624,17 @@ fn scaler(shown: &str) -> Result<[gst::Element; 3], Diagnosis> {
 
 impl Drop for Encoding {
     fn drop(&mut self) {
-        // On the way down GStreamer waits for the thread that sends to the recorder, which may wait for the disk.
+        // While stopping, GStreamer waits for the thread that sends to the recorder, which may wait for the disk.
         self.entrance.close();
-        // It cannot fail on the way down, and there would be nothing left to do about it.
+        // Stopping cannot fail, and an error would have no consequence here.
         let _ = self.pipeline.set_state(gst::State::Null);
     }
 }
 
 impl Times {
-    /// The time at which the file shows a frame of `pts`, and for how long.
+    /// Returns the time at which the file shows a frame of `pts`, and its duration.
     fn place(&mut self, pts: u64, clock: PtsClock) -> (u64, u64) {
-        // The machine's clock began when it was started, the file begins with its first picture.
+        // The monotonic clock began when the machine started; the file begins with its first image.
         if self.last.is_none() && clock == PtsClock::Monotonic {
             self.shift = -i128::from(pts);
         }
@@ -636,7 +657,7 @@ impl Times {
     }
 }
 
-/// GStreamer would take I420 rows to be padded to four bytes; ours are not, and the buffer says so.
+/// Adds the layout to a buffer: GStreamer would assume that I420 rows are padded to four bytes, and these are not.
 fn add_layout(buffer: &mut gst::BufferRef, picture: &FrameDesc) {
     let planes = &picture.planes[..picture.format.planes()];
     let offsets: Vec<usize> = planes.iter().map(|plane| plane.offset).collect();
@@ -649,7 +670,7 @@ fn add_layout(buffer: &mut gst::BufferRef, picture: &FrameDesc) {
 }
 
 impl Shape {
-    /// The frame rate is left open: frames may have been dropped before they came here.
+    /// Returns the caps of the format. They have no frame rate, because frames may have been dropped before.
     fn caps(&self) -> Option<gst::Caps> {
         let matrix = match self.colour.matrix {
             ColorMatrix::Bt601 => video::VideoColorMatrix::Bt601,

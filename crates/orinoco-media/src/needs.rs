@@ -1,12 +1,12 @@
-//! What a source allocates for its frames, as its URI determines it, for whoever plans a board's memory.
+//! Memory that a source allocates for its frames, as far as its URI determines it. Used to plan a board's memory.
 
 use orinoco_uri::{RawLayout, SourceKind, SourceUri};
 
 use crate::slots::{SourceNeeds, raw_slots, slots};
 use crate::test_source;
 
-/// What the source of `uri` allocates for frames of which `queue_frames` may wait in its ring. Nothing is opened or asked
-/// for it: what only a file, a decoder or a device knows is named in [`SourceNeeds::uncounted`].
+/// Returns the memory that the source of `uri` allocates if its ring holds `queue_frames`. Nothing is opened or asked
+/// for it: memory whose size only a file, a decoder or a device determines is named in the field `uncounted`.
 pub fn source_needs(uri: &SourceUri, queue_frames: usize) -> SourceNeeds {
     match uri.kind() {
         SourceKind::Test(pattern) => {
@@ -86,7 +86,7 @@ mod tests {
         );
     }
 
-    /// Every frame that a source gives while none is dropped.
+    /// Returns every frame that a source gives while none is dropped.
     fn held(source: &mut dyn Source) -> Vec<Frame> {
         source.open().expect("it opens");
         let mut held = Vec::new();

@@ -8,12 +8,12 @@ use crate::gif_source::{GifSource, is_gif};
 use crate::local_source::{check_source, folder_of};
 use crate::{FrameMemory, ImageSource, RawSource, TestSource};
 
-/// The source for `uri`, not yet opened: [`Source::open`] does that, on the source's own thread.
+/// Creates the source for `uri`. It is not opened yet: [`Source::open`] does that, on the source's own thread.
 ///
-/// What can be known without opening it is checked here: that a local file is there, and that this binary has the part
-/// that reads it. `stream_name` names its threads and pipeline for debuggers. Sources that cannot leave their frames in
-/// `memory` leave them to the host. `queue_frames` is how many frames may wait in the stream's ring: the slots of a source
-/// follow from it, as [`source_needs`](crate::source_needs) says.
+/// Checks everything that is known without opening it: that a local file exists, and that this program includes the
+/// source. `stream_name` is used in the names of threads and pipelines, for debuggers. Sources that cannot leave their
+/// frames in `memory` use host memory. `queue_frames` is the capacity of the stream's ring, which determines the number
+/// of slots as described at [`source_needs`](crate::source_needs).
 pub fn open(
     uri: &SourceUri,
     stream_name: &str,

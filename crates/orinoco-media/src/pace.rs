@@ -1,30 +1,30 @@
-#![expect(clippy::disallowed_methods, reason = "FIXME: real time, see clippy.toml")]
-
 use std::sync::Arc;
 use std::time::Duration;
 
-use orinoco_core::{Clock, Nanos, Pts};
+use orinoco_core::{Clock, Nanos, Pts, Signal};
 use orinoco_uri::Pace;
 
-/// Holds frames back until their presentation time has come, counted from the first one's.
+/// Delays frames until their presentation time, counted from the first one's.
 pub(crate) struct Pacer {
     pace: Pace,
     clock: Arc<dyn Clock>,
-    /// When the first frame came, and its time.
+    signal: Arc<dyn Signal>,
+    /// Time at which the first frame came, and its presentation time.
     start: Option<(Nanos, Pts)>,
 }
 
 impl Pacer {
     pub(crate) fn new(pace: Pace, clock: Arc<dyn Clock>) -> Self {
-        Self { pace, clock, start: None }
+        let signal = clock.signal();
+        Self { pace, clock, signal, start: None }
     }
 
-    /// The next frame starts the time anew.
+    /// Restarts the time with the next frame.
     pub(crate) fn restart(&mut self) {
         self.start = None;
     }
 
-    /// Waits at most `wait` for the time of `pts`; returns whether it has come.
+    /// Waits at most `wait` for the time of `pts`. Returns whether it has come.
     pub(crate) fn wait(&mut self, pts: Pts, wait: Duration) -> bool {
         if self.pace == Pace::Free {
             return true;
@@ -32,9 +32,21 @@ impl Pacer {
         let now = self.clock.now();
         let (start, first) = *self.start.get_or_insert((now, pts));
         let left = (start + Duration::from_nanos(pts.0.saturating_sub(first.0))).since(now);
-        std::thread::sleep(left.min(wait));
+        wait_until(now + left.min(wait), &*self.clock, &*self.signal);
         left <= wait
     }
+}
+
+/// Waits for a time, at a signal that nobody notifies.
+fn wait_until(until: Nanos, clock: &dyn Clock, signal: &dyn Signal) {
+    while clock.now() < until {
+        signal.wait(Some(until));
+    }
+}
+
+/// Waits before something is asked again.
+pub(crate) fn pause(wait: Duration, clock: &dyn Clock) {
+    wait_until(clock.now() + wait, clock, &*clock.signal());
 }
 
 #[cfg(test)]

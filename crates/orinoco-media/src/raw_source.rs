@@ -1,52 +1,52 @@
-#![expect(clippy::disallowed_methods, reason = "FIXME: real time, see clippy.toml")]
-
 use std::io::{self, BufRead, BufReader, IsTerminal, Read};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::mpsc::RecvTimeoutError;
 use std::thread;
 use std::time::Duration;
 
 use orinoco_core::{Clock, Code, ColorMatrix, ColorRange, Diagnosis, FrameDesc, PixelFormat, Pts, codes};
-use orinoco_pipeline::{Frame, OwnedSlot, PixelAspect, Poll, Slot, SlotPool, Source, SourceError};
+use orinoco_pipeline::{
+    Frame, OwnedSlot, PixelAspect, Poll, Receiver, Sender, Slot, SlotPool, Source, SourceError, channel,
+};
 use orinoco_uri::{Rate, RawLayout, RawVideo, SourceUri};
 
-use crate::pace::Pacer;
+use crate::pace::{Pacer, pause};
 use crate::slots::{SLOTS_MAX, raw_slots};
 
-/// Sides of Y4M video, whose header is not ours.
+/// Maximum width and height of Y4M video, which its header declares.
 const Y4M_SIDE_MAX: u32 = 8192;
-/// The rate of Y4M video whose header gives none.
+/// Frame rate of Y4M video whose header has none.
 const Y4M_RATE: Rate = Rate::new(25, 1).expect("neither term is zero");
-/// Longest line of a Y4M header. FFmpeg's have about 100 bytes.
+/// Maximum length of a Y4M header line, in bytes. FFmpeg's have about 100.
 const LINE_MAX: u64 = 1024;
-/// How long the reading thread waits for a slot before it looks whether anybody still wants one.
+/// Time for which the reading thread waits for a slot before it checks whether the source still exists.
 const SLOT_WAIT: Duration = Duration::from_millis(100);
-/// How long it waits before it asks a non-blocking input again.
+/// Time after which a non-blocking input is read again.
 const RETRY_WAIT: Duration = Duration::from_millis(2);
 
-/// Whether standard input has been given to a source. There is only one, and what one source has read no other gets.
+/// Whether a source uses standard input. There is only one, and bytes that one source has read are lost for others.
 static STDIN_TAKEN: AtomicBool = AtomicBool::new(false);
 
-/// Uncompressed video from a pipe: packed pictures one after another, or YUV4MPEG2.
+/// Source of uncompressed video from a pipe: packed frames one after another, or YUV4MPEG2.
 ///
-/// A thread of its own reads, because a read from a pipe cannot be given a time limit. It lives from the first
-/// [`Source::open`] on and over every reopening, so that a pause in the input loses no frame, and ends with the input
-/// or, once the source is dropped, with the next byte that comes.
+/// It reads in a thread of its own, because a read from a pipe has no time limit. The thread starts at the first
+/// [`Source::open`] and survives every reopening, so that a pause in the input loses no frame. It ends with the input
+/// or, once the source is dropped, with the next byte that arrives.
 pub struct RawSource {
     input: Input,
     video: RawVideo,
     shown: String,
     clock: Arc<dyn Clock>,
     pacer: Pacer,
-    /// Read already; its time has not come.
+    /// Frame that is already read, but not due yet.
     early: Option<Frame>,
     dropped: Arc<AtomicBool>,
-    /// The reading thread found no slot free, and waits for one.
+    /// Whether the reading thread waits for a free slot.
     held_up: Arc<AtomicBool>,
-    /// How many slots there are; 0 before the reading thread knows.
+    /// Number of slots; 0 before the reading thread knows it.
     slots: Arc<AtomicUsize>,
-    /// Frames that may wait in the stream's ring.
+    /// Capacity of the stream's ring, in frames.
     queue_frames: usize,
 }
 
@@ -57,14 +57,14 @@ enum Input {
     Over,
 }
 
-/// What the reading thread tells. Its channel holds as many steps as there are slots, and one for the end.
+/// Message of the reading thread. Its channel holds as many as there are slots, and one for the end.
 enum ReaderMessage {
     Frame(Frame),
     End,
     Failed(Diagnosis),
 }
 
-/// What a picture is, and how many come in a second.
+/// Format and rate of the frames.
 #[derive(Clone, Copy)]
 struct Stream {
     desc: FrameDesc,
@@ -73,12 +73,12 @@ struct Stream {
 }
 
 impl RawSource {
-    /// The source of `video` on standard input, which messages show as `uri`. Nothing is read yet.
+    /// Creates the source of `video` on standard input, called `uri` in messages. Nothing is read yet.
     pub fn stdin(video: RawVideo, uri: &SourceUri, clock: Arc<dyn Clock>) -> Self {
         Self::new(Input::Stdin, video, uri.to_string(), clock)
     }
 
-    /// The source of `video` in `reader`, which messages call `name`.
+    /// Creates the source of `video` in `reader`, called `name` in messages.
     pub fn from_reader(
         reader: Box<dyn Read + Send>,
         video: RawVideo,
@@ -105,14 +105,14 @@ impl RawSource {
         }
     }
 
-    /// The same source for a ring of `queue_frames`: of a short one it needs fewer slots.
+    /// Sets the capacity of the stream's ring: with a short one the source needs fewer slots.
     pub fn with_ring(mut self, queue_frames: usize) -> Self {
         self.queue_frames = queue_frames;
         self
     }
 
     fn start(&mut self, reader: Box<dyn Read + Send>) -> Result<(), Diagnosis> {
-        let (sender, steps) = sync_channel(SLOTS_MAX + 1);
+        let (sender, steps) = channel(SLOTS_MAX + 1, Arc::clone(&self.clock));
         let reading = ReadingThread {
             input: BufReader::new(reader),
             shown: self.shown.clone(),
@@ -150,13 +150,13 @@ impl RawSource {
         Ok(())
     }
 
-    /// The frame, if its time comes within `wait`.
+    /// Delivers the frame if it is due within `wait`.
     fn deliver(&mut self, mut frame: Frame, wait: Duration) -> Poll {
         if !self.pacer.wait(frame.desc.pts, wait) {
             self.early = Some(frame);
             return Poll::Waiting;
         }
-        // Until now it waited in the pipe, as a file's frames wait on the disk.
+        // Until now it waited in the pipe, like the frames of a file on the disk.
         frame.arrived = self.clock.now();
         Poll::Frame(frame)
     }
@@ -182,7 +182,7 @@ impl Source for RawSource {
         }
         let Input::Running(steps) = &self.input else { return Ok(Poll::End) };
         let begin = self.clock.now();
-        let step = match steps.recv_timeout(wait) {
+        let step = match steps.receive(Some(begin + wait)) {
             Ok(step) => step,
             Err(RecvTimeoutError::Timeout) if self.held_up.load(Ordering::Relaxed) => {
                 return Ok(Poll::Waiting);
@@ -203,7 +203,7 @@ impl Source for RawSource {
         Ok(Poll::End)
     }
 
-    /// Keeps the input: what was read from it cannot be read again.
+    /// Keeps the input, because bytes that were read cannot be read again.
     fn close(&mut self) {}
 
     fn frames_max(&self) -> Option<usize> {
@@ -217,7 +217,7 @@ impl Drop for RawSource {
     }
 }
 
-/// The reading thread's own.
+/// State of the reading thread.
 struct ReadingThread {
     input: BufReader<Box<dyn Read + Send>>,
     shown: String,
@@ -229,17 +229,17 @@ struct ReadingThread {
 }
 
 impl ReadingThread {
-    fn run(mut self, layout: RawLayout, steps: &SyncSender<ReaderMessage>) {
+    fn run(mut self, layout: RawLayout, steps: &Sender<ReaderMessage>) {
         let last = match self.read_all(layout, steps) {
             Ok(()) => ReaderMessage::End,
             Err(fault) => ReaderMessage::Failed(fault),
         };
-        // It fails only when nobody listens any more.
+        // Sending fails only when the receiver is gone.
         let _ = steps.send(last);
     }
 
-    /// Reads to the end; returns early when the source was dropped.
-    fn read_all(&mut self, layout: RawLayout, steps: &SyncSender<ReaderMessage>) -> Result<(), Diagnosis> {
+    /// Reads to the end, or until the source is dropped.
+    fn read_all(&mut self, layout: RawLayout, steps: &Sender<ReaderMessage>) -> Result<(), Diagnosis> {
         let stream = match layout {
             RawLayout::Frames(frames) => {
                 Stream { desc: frames.desc(), rate: frames.rate, aspect: PixelAspect::SQUARE }
@@ -281,7 +281,7 @@ impl ReadingThread {
         None
     }
 
-    /// Frame `number`; `None` at the end of the input.
+    /// Reads frame `number`; `None` at the end of the input.
     fn read_frame(
         &mut self,
         mut slot: OwnedSlot,
@@ -289,8 +289,8 @@ impl ReadingThread {
         number: u64,
     ) -> Result<Option<Frame>, Diagnosis> {
         let wanted = slot.bytes.len();
-        let read =
-            fill(&mut self.input, &mut slot.bytes, &self.dropped).map_err(|error| self.broken(&error))?;
+        let read = fill(&mut self.input, &mut slot.bytes, &self.dropped, &*self.clock);
+        let read = read.map_err(|error| self.broken(&error))?;
         if read == 0 {
             return Ok(None);
         }
@@ -304,7 +304,7 @@ impl ReadingThread {
         Ok(Some(frame))
     }
 
-    /// The end after `frames` frames is a fault when there was none.
+    /// Checks that there was at least one frame before the end.
     fn check_any(&self, frames: u64) -> Result<(), Diagnosis> {
         if frames > 0 { Ok(()) } else { Err(self.empty()) }
     }
@@ -343,7 +343,7 @@ impl ReadingThread {
         parse_y4m_head(text).map_err(|cause| self.fault(&codes::SOURCE_OPEN, &cause, next))
     }
 
-    /// Reads the line before a picture; `false` at the end of the input.
+    /// Reads the line before a frame; `false` at the end of the input.
     fn read_y4m_frame_head(&mut self) -> Result<bool, Diagnosis> {
         match self.read_line()? {
             None => Ok(false),
@@ -355,8 +355,8 @@ impl ReadingThread {
         }
     }
 
-    /// A line without its end, what is no text replaced; `None` at the end of the input. One without an end, or longer
-    /// than any header, comes as far as it was read.
+    /// Reads a line without its end; bytes that are not text are replaced. Returns `None` at the end of the input. A
+    /// line without an end, or longer than any header, is returned as far as it was read.
     fn read_line(&mut self) -> Result<Option<String>, Diagnosis> {
         let mut line = Vec::new();
         loop {
@@ -366,7 +366,7 @@ impl ReadingThread {
                     if self.dropped.load(Ordering::Relaxed) {
                         return Ok(None);
                     }
-                    thread::sleep(RETRY_WAIT);
+                    pause(RETRY_WAIT, &*self.clock);
                 }
                 Err(error) => return Err(self.broken(&error)),
                 Ok(_) => break,
@@ -381,7 +381,8 @@ impl ReadingThread {
     }
 }
 
-/// Reads what follows `YUV4MPEG2`: ` W640 H480 F30:1 A1:1 C420jpeg XCOLORRANGE=FULL`, in any order. The error is a cause.
+/// Parses the fields after `YUV4MPEG2`: ` W640 H480 F30:1 A1:1 C420jpeg XCOLORRANGE=FULL`, in any order. The error is a
+/// cause.
 fn parse_y4m_head(text: &str) -> Result<Stream, String> {
     let side = |name: &str, text: &str| {
         let number = text.parse().ok().filter(|number| (1..=Y4M_SIDE_MAX).contains(number));
@@ -396,10 +397,10 @@ fn parse_y4m_head(text: &str) -> Result<Stream, String> {
         } else if let Some(text) = field.strip_prefix('H') {
             height = Some(side("height", text)?);
         } else if let Some(text) = field.strip_prefix('F') {
-            // F0:0 means that nobody knows.
+            // F0:0 means that the rate is unknown.
             rate = parse_y4m_rate(text).unwrap_or(rate);
         } else if let Some((wide, high)) = field.strip_prefix('A').and_then(|text| text.split_once(':')) {
-            // A0:0 means that nobody knows.
+            // A0:0 means that the aspect ratio is unknown.
             let term = |text: &str| text.parse().unwrap_or(0);
             aspect = PixelAspect::new(term(wide), term(high));
         } else if let Some(text) = field.strip_prefix('C') {
@@ -427,20 +428,25 @@ fn parse_y4m_rate(text: &str) -> Option<Rate> {
     Rate::from_terms(frames, seconds)
 }
 
-/// Fills as much of `buffer` as there is before the end, or before the source was dropped.
-fn fill(input: &mut impl Read, buffer: &mut [u8], dropped: &AtomicBool) -> io::Result<usize> {
+/// Fills `buffer` up to the end of the input, or until the source is dropped.
+fn fill(
+    input: &mut impl Read,
+    buffer: &mut [u8],
+    dropped: &AtomicBool,
+    clock: &dyn Clock,
+) -> io::Result<usize> {
     let mut filled = 0;
     while filled < buffer.len() {
         match input.read(&mut buffer[filled..]) {
             Ok(0) => break,
             Ok(read) => filled += read,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            // Whoever shares our standard input may have made it so.
+            // Another program that shares our standard input may have made it non-blocking.
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 if dropped.load(Ordering::Relaxed) {
                     break;
                 }
-                thread::sleep(RETRY_WAIT);
+                pause(RETRY_WAIT, clock);
             }
             Err(error) => return Err(error),
         }

@@ -8,11 +8,11 @@ use orinoco_uri::TestPattern;
 use crate::pace::Pacer;
 use crate::slots::slots;
 
-/// Luma, U and V of the ground and of the ball (limited range): dark grey and orange.
+/// Luma, U and V of the background and of the ball (limited range): dark grey and orange.
 const GROUND: [u8; 3] = [60, 128, 128];
 const BALL: [u8; 3] = [180, 70, 190];
 
-/// `test://ball`: a ball that moves over a plain ground, the same on every run and every machine.
+/// Source of `test://ball`: a ball that moves over a plain background, the same on every run and every machine.
 pub struct TestSource {
     pattern: TestPattern,
     clock: Arc<dyn Clock>,
@@ -24,7 +24,7 @@ pub struct TestSource {
 }
 
 impl TestSource {
-    /// The source of `pattern` for a ring of `queue_frames`. Its slots are allocated here, once.
+    /// Creates the source of `pattern` for a ring of `queue_frames`. Its slots are allocated here, once.
     pub fn new(pattern: TestPattern, queue_frames: usize, clock: Arc<dyn Clock>) -> Self {
         let (slots, desc) = (slots(queue_frames), desc(&pattern));
         let pool = SlotPool::new(slots, desc.bytes_needed());
@@ -68,34 +68,34 @@ impl Source for TestSource {
     }
 }
 
-/// The descriptor of the pattern's frames.
+/// Returns the descriptor of the pattern's frames.
 pub(crate) fn desc(pattern: &TestPattern) -> FrameDesc {
     FrameDesc::packed(PixelFormat::I420, pattern.width, pattern.height)
 }
 
-/// Where the test pattern's ball is, in pixels: what a detector should find.
+/// Position of the test pattern's ball, in pixels: the object that a detector should find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ball {
-    /// Column of its centre.
+    /// Column of the centre.
     pub x: u32,
-    /// Row of its centre.
+    /// Row of the centre.
     pub y: u32,
-    /// Its radius.
+    /// Radius in pixels.
     pub radius: u32,
 }
 
 impl Ball {
-    /// Returns where the ball of `pattern` is in frame `number`.
+    /// Returns the position of the ball of `pattern` in frame `number`.
     pub fn at(pattern: &TestPattern, number: u64) -> Self {
         let radius = (pattern.width.min(pattern.height) / 8).max(1);
-        // Different speeds across and down, so that the path is long before it repeats.
+        // Different speeds across and down make the path long before it repeats.
         let x = bounce(number.wrapping_mul(5), pattern.width - 2 * radius);
         let y = bounce(number.wrapping_mul(3), pattern.height - 2 * radius);
         Self { x: radius + x, y: radius + y, radius }
     }
 }
 
-/// A position that runs from 0 to below `span` and back.
+/// Returns a position that runs from 0 to below `span` and back.
 fn bounce(travelled: u64, span: u32) -> u32 {
     let turn = u64::from(span.max(2) - 1);
     let position = travelled % (2 * turn);
@@ -103,7 +103,7 @@ fn bounce(travelled: u64, span: u32) -> u32 {
     u32::try_from(position).expect("it is below the span")
 }
 
-/// Draws the ground and the ball into a packed I420 picture.
+/// Draws the background and the ball into a packed I420 image.
 fn draw(bytes: &mut [u8], desc: &FrameDesc, ball: Ball) {
     assert!(FrameView::new(desc, bytes).is_some(), "{} bytes for {desc:?}", bytes.len());
     for (index, plane) in desc.planes.iter().enumerate().take(desc.format.planes()) {
@@ -119,7 +119,7 @@ fn draw(bytes: &mut [u8], desc: &FrameDesc, ball: Ball) {
     }
 }
 
-/// The columns that the ball covers in row `y`.
+/// Returns the columns that the ball covers in row `y`.
 fn chord(ball: Ball, y: usize) -> Option<std::ops::Range<usize>> {
     let (x, radius) = (ball.x as usize, ball.radius as usize);
     let dy = y.abs_diff(ball.y as usize);
@@ -135,7 +135,7 @@ mod tests {
     use orinoco_pipeline::MonotonicClock;
     use orinoco_uri::{SourceKind, SourceUri};
 
-    /// Frames of the ring that boards have unless they say otherwise.
+    /// Default capacity of a board's ring, in frames.
     const RING_FRAMES: usize = 4;
 
     fn source(uri: &str) -> TestSource {

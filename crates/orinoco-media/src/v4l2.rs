@@ -1,6 +1,6 @@
 //! Cameras of the Linux kernel: Video4Linux2 capture devices, single- and multi-planar.
 //!
-//! Reads from top to bottom as [`V4l2Source`] (a camera's life), `formats` (what its bytes are), `kernel` (the ioctls and
+//! Modules in reading order: [`V4l2Source`] (the source), `formats` (the layout of its bytes), `kernel` (the ioctls and
 //! mappings; the only file with unsafe code). Names and rules: The Linux Kernel documentation, "Video for Linux API".
 
 mod cameras;

@@ -1,4 +1,4 @@
-//! WAV files into samples.
+//! Reads WAV files as samples.
 
 use std::path::Path;
 
@@ -7,20 +7,21 @@ use orinoco_core::{Diagnosis, WithSubject, codes};
 
 use crate::local_file::check_file;
 
-/// Largest WAV file: all of it is held in memory, as samples of 4 bytes. It is more than an hour at 48 kHz in stereo.
+/// Maximum size of a WAV file, in bytes: all of it is held in memory, as samples of 4 bytes. It is more than an hour at
+/// 48 kHz in stereo.
 const WAV_BYTES_MAX: u64 = 1024 * 1024 * 1024;
 
 /// Sound of one channel.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sound {
-    /// Samples a second.
+    /// Sample rate, in hertz.
     pub sample_rate: u32,
     /// Samples from -1 to 1.
     pub samples: Vec<f32>,
 }
 
-/// Reads a WAV file (PCM of 8 to 32 bits, or 32-bit float). Of several channels it takes the first, as recorders put the
-/// microphone that is nearest there.
+/// Reads a WAV file (PCM of 8 to 32 bits, or 32-bit float). Of several channels it uses the first, in which recorders
+/// put the nearest microphone.
 pub fn read_wav(path: &Path) -> Result<Sound, Diagnosis> {
     let next = "check that it is a whole WAV file (`ffmpeg -i FILE out.wav` converts others)";
     let shown = path.display().to_string();

@@ -1,5 +1,5 @@
-//! Matrix and range, in every combination that a coded stream can carry: the colours are those of FFmpeg's swscale with
-//! the right matrix and range forced.
+//! Tests matrix and range in every combination that a coded stream can have: the colours must be those of FFmpeg's
+//! swscale with the correct matrix and range forced.
 #![cfg(feature = "gstreamer")]
 
 mod common;
@@ -9,7 +9,7 @@ use std::path::Path;
 use common::{ffmpeg, has_ffmpeg, note, read, rgb};
 use orinoco_core::{ColorMatrix, ColorRange};
 
-/// How far the mean of a channel may be from swscale's, in levels, with its sign.
+/// Maximum difference of a channel's mean from swscale's, in levels, with its sign.
 const MEAN_MAX: f64 = 0.5;
 
 const BT601: ColorMatrix = ColorMatrix::Bt601;
@@ -18,7 +18,7 @@ const BT2020: ColorMatrix = ColorMatrix::Bt2020;
 const LIMITED: ColorRange = ColorRange::Limited;
 const FULL: ColorRange = ColorRange::Full;
 
-/// What swscale makes of the first frame of `path` with matrix and range forced.
+/// Returns the first frame of `path` as swscale converts it with matrix and range forced.
 fn swscale(path: &str, matrix: ColorMatrix, range: ColorRange) -> Vec<u8> {
     let matrix = match matrix {
         ColorMatrix::Bt709 => "bt709",
@@ -32,7 +32,7 @@ fn swscale(path: &str, matrix: ColorMatrix, range: ColorRange) -> Vec<u8> {
     ffmpeg(&format!("-i {path} -frames:v 1 -vf {scale} -pix_fmt rgb24 -f rawvideo -"))
 }
 
-/// Compares the first frame of `path` with swscale's: what differs, or nothing.
+/// Compares the first frame of `path` with swscale's. Returns the difference, if there is one.
 fn compare(path: &str, matrix: ColorMatrix, range: ColorRange, theirs: &[u8]) -> Option<String> {
     let name = Path::new(path).file_name().expect("a file").to_string_lossy().into_owned();
     let reading = read(path, 1, |frame| {
@@ -59,14 +59,14 @@ fn compare(path: &str, matrix: ColorMatrix, range: ColorRange, theirs: &[u8]) ->
     })
 }
 
-/// Codes the pattern once, in `size`.
+/// Encodes the pattern once, in `size`.
 fn code(folder: &Path, name: &str, coder: &str, size: &str) -> String {
     let path = folder.join(name).display().to_string();
     ffmpeg(&format!("-f lavfi -i testsrc2=s={size}:r=25:d=0.12 -pix_fmt yuv420p {coder} {path}"));
     path
 }
 
-/// H.264's and H.265's code of a matrix (ITU-T H.273), and what it means; nothing told in small pictures is BT.601.
+/// Code of a matrix in H.264 and H.265 (ITU-T H.273), with its meaning; an unspecified one in small video is BT.601.
 const MATRICES: [(&str, ColorMatrix); 5] =
     [("1", BT709), ("5", BT601), ("6", BT601), ("9", BT2020), ("2", BT601)];
 
@@ -76,11 +76,11 @@ fn every_matrix_and_range_of_a_stream_gives_its_colours() {
         return;
     }
     let folder = tempfile::tempdir().expect("a temporary folder");
-    // One container for each codec, or all that hold it.
+    // One container for each codec, or all of them.
     let containers_max = if std::env::var_os("ORINOCO_TEST_LONG").is_some() { usize::MAX } else { 1 };
     let mut faults = Vec::new();
     let mut count = 0;
-    // All files of one codec hold the same picture.
+    // All files of one codec have the same content.
     let mut check = |plain: &str, path: &str, matrix, range, theirs: &mut Vec<_>| {
         count += 1;
         let known = theirs.iter().position(|(of, m, r, _)| (*m, *r) == (matrix, range) && of == plain);
@@ -95,7 +95,7 @@ fn every_matrix_and_range_of_a_stream_gives_its_colours() {
         ("h264", "-c:v libx264 -qp 10", &["mp4", "mkv", "ts"][..]),
         ("hevc", "-c:v libx265 -x265-params qp=10:log-level=none", &["mkv", "mp4"][..]),
     ] {
-        // Not one word about colours.
+        // Nothing about colours.
         let plain = code(folder.path(), &format!("{codec}.mp4"), coder, "160x120");
         check(&plain, &plain, BT601, LIMITED, &mut theirs);
         let tall = code(folder.path(), &format!("{codec}-tall.mp4"), coder, "64x720");
@@ -113,7 +113,7 @@ fn every_matrix_and_range_of_a_stream_gives_its_colours() {
                 }
             }
         }
-        // The range alone, without a description of colours.
+        // Only the range, without a description of colours.
         let path = folder.path().join(format!("{codec}-range-alone.mkv")).display().to_string();
         ffmpeg(&format!("-i {plain} -c copy -bsf:v {codec}_metadata=video_full_range_flag=1 {path}"));
         check(&plain, &path, BT601, FULL, &mut theirs);
@@ -166,7 +166,7 @@ fn what_the_stream_leaves_open_is_taken_from_the_container() {
     let ranged = folder.path().join("ranged.mkv").display().to_string();
     ffmpeg(&format!("-i {plain} -c copy -bsf:v h264_metadata=video_full_range_flag=1 {ranged}"));
     let both = folder.path().join("both.mkv").display().to_string();
-    // Matroska gives the matrix, H.264 the range.
+    // Matroska has the matrix, H.264 the range.
     ffmpeg(&format!("-i {ranged} -c copy -colorspace bt709 {both}"));
     assert_eq!(compare(&both, BT709, FULL, &swscale(&plain, BT709, FULL)), None);
 }

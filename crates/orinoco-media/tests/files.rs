@@ -1,4 +1,4 @@
-//! Video files: exact pictures and times, and every way in which a file can be wrong.
+//! Tests video files: exact pixels and times, and every way in which a file can be damaged.
 
 #![expect(clippy::disallowed_methods, reason = "the test waits for real threads or processes")]
 #![cfg(feature = "gstreamer")]
@@ -17,7 +17,7 @@ const CAR: &str = "car-detection.mp4";
 const CAR_FRAMES: usize = 377;
 const PERSON: &str = "one-by-one-person-detection.mp4";
 
-/// Compares a file's frames with the reference decoder's.
+/// Compares a file's frames with those of the reference decoder.
 fn check_reference(name: &str) {
     let Some(data) = data() else { return };
     let reference = fs::read(data.join(format!("refs/video/{name}.json"))).expect("the reference is there");
@@ -105,7 +105,7 @@ fn a_slow_reader_is_not_taken_for_a_slow_decoder() {
     let mut times: Vec<_> = reading.frames.iter().flatten().collect();
     times.sort();
     note(&format!("decode p50 {:?} with a slow reader", times[30]));
-    // The decoder reorders six pictures and more, and each is read for 20 ms.
+    // The decoder reorders six frames and more, and each is read for 20 ms.
     assert!(*times[30] < Duration::from_millis(60), "{times:?}");
 }
 
@@ -144,7 +144,7 @@ fn sources_that_close_leave_no_threads() {
     };
     let few = open_and_close(3);
     let many = open_and_close(20);
-    // Other tests of this program run beside this one, and GLib keeps a small pool.
+    // Other tests of this program run at the same time, and GLib keeps a small pool.
     assert!(many < few + 20, "{few} threads grew to {many}");
 }
 
@@ -169,7 +169,7 @@ fn pace_keeps_real_time() {
     assert!((0.7..1.6).contains(&took), "ten intervals of 80 ms took {took} s");
 }
 
-/// A new video of small pictures, in a folder that goes with the first of the two.
+/// Makes a video of small frames, in a temporary folder that exists as long as the first result.
 fn make_video(name: &str, frames: usize, rate: &str, muxer: &str) -> (tempfile::TempDir, PathBuf) {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join(name);
@@ -186,7 +186,7 @@ fn a_pass_in_real_time_shows_its_last_picture_as_long_as_the_others() {
     let (_folder, path) = make_video("short.avi", 3, "5/1", "avimux");
     let reading = read(&format!("{}?loop=1&pace=pts", path.display()), 10, |frame| frame.desc.pts.0);
     assert!(reading.frames.windows(2).all(|pair| pair[1] - pair[0] == 200_000_000), "{:?}", reading.frames);
-    // Three times back to the start cost little; without the last pictures 0.6 s would be missing.
+    // Three seeks to the start cost little; without the duration of the last frames 0.6 s would be missing.
     let took = reading.took.as_secs_f64();
     assert!((1.7..2.6).contains(&took), "nine intervals of 200 ms took {took} s");
 }
@@ -207,7 +207,7 @@ fn pictures_that_wait_for_their_time_are_no_silence() {
 #[test]
 fn a_file_that_stalled_does_not_give_its_first_frames_twice() {
     let (_folder, path) = make_video("clip.avi", 5, "5/1", "avimux");
-    // What the runner does with a source that fell silent.
+    // The runner does this with a source that stalled.
     let reopen = |uri: &str, given: usize| {
         let mut source = gst_source(uri);
         source.open().expect("it opens");
@@ -237,7 +237,7 @@ fn looking_never_takes_longer_than_asked() {
     }
 }
 
-/// Reads a broken file; it must end with one sentence of kind `code`. Returns the frames before it.
+/// Reads a damaged file, which must end with one sentence of kind `code`. Returns the number of frames before it.
 fn check_fault(path: &Path, code: &'static Code) -> usize {
     let reading = read(path.to_str().expect("UTF-8"), usize::MAX, |_| ());
     let fault = reading.fault.unwrap_or_else(|| panic!("{} of {path:?}: no fault", reading.frames.len()));
@@ -275,7 +275,7 @@ fn files_cut_off_give_their_frames_and_one_sentence() {
         check_fault(&path, &codes::SOURCE_TRUNCATED)
     };
     let mut seen = Vec::new();
-    // The last few bytes of a fragmented file are an index that nobody needs.
+    // The last few bytes of a fragmented file are an index that is not needed.
     for share in [0.001, 0.005, 0.01, 0.1, 0.5, 0.9, 0.99] {
         let frames = [&first, &matroska, &fragmented].map(|whole| cut(whole, share));
         seen.push((share, frames));
@@ -374,7 +374,7 @@ fn video_that_lies_on_its_side_is_turned_upright() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("turned.mp4");
     let whole = fs::read(data.join("video").join(CAR)).expect("it is there");
-    // The matrix of the track header (ISO/IEC 14496-12, section 8.3.2), 40 bytes behind the box's head.
+    // Matrix of the track header (ISO/IEC 14496-12, section 8.3.2), 40 bytes after the box's header.
     let matrix = whole.windows(4).position(|bytes| bytes == b"tkhd").expect("a track has a header") + 44;
     let one = 0x0001_0000i32;
     let size_of = |path: &Path, uri: &str| {
@@ -402,13 +402,13 @@ fn video_that_lies_on_its_side_is_turned_upright() {
     }
 }
 
-/// A frame's luma, without padding.
+/// Returns a frame's luma, without padding.
 fn luma(frame: &Frame) -> Vec<u8> {
     let plane = frame.view().plane(0);
     (0..plane.rows()).flat_map(|y| plane.row(y).to_vec()).collect()
 }
 
-/// A plane of `width` turned clockwise.
+/// Rotates a plane of `width` clockwise.
 fn turned(plane: &[u8], width: usize, degrees: u32) -> Vec<u8> {
     let height = plane.len() / width;
     let at = |x: usize, y: usize| plane[y * width + x];
@@ -431,7 +431,7 @@ fn damaged_bytes_neither_panic_nor_hang() {
         let mut random = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
         let mut bytes = whole[..600_000].to_vec();
         bytes.extend(&whole[600_000..]);
-        // Odd seeds damage the index, even ones the pictures.
+        // Odd seeds damage the index, even ones the frames.
         let span = if seed % 2 == 1 { 0..9_624 } else { 19_822..bytes.len() };
         for _ in 0..40 {
             random ^= random << 13;

@@ -1,4 +1,5 @@
-//! Containers and codecs: every picture at its time, upright, and with its true colours. GStreamer makes the files.
+//! Tests containers and codecs: every frame has its time, is upright, and has its true colours. GStreamer makes the
+//! files.
 #![cfg(feature = "gstreamer")]
 
 mod common;
@@ -13,10 +14,10 @@ use orinoco_media::RawSource;
 use orinoco_pipeline::Frame;
 use orinoco_uri::{Pace, RawLayout, RawVideo};
 
-/// Pictures of each file, at 25 a second.
+/// Number of frames in each file, at 25 per second.
 const FRAMES: usize = 24;
 const INTERVAL: u64 = 40_000_000;
-/// Matroska and FLV keep milliseconds.
+/// Rounding of times, in nanoseconds: Matroska and FLV have milliseconds.
 const ROUNDING: u64 = 1_000_000;
 
 const H264: &str = "x264enc speed-preset=ultrafast bframes=2 b-adapt=false";
@@ -31,12 +32,12 @@ const AAC: &str = "avenc_aac ! aacparse";
 const VORBIS: &str = "vorbisenc";
 const PCM: &str = "audio/x-raw,format=S16LE";
 
-/// Makes a file of [`FRAMES`] pictures with a track of sound, both starting at zero.
+/// Makes a file of [`FRAMES`] frames with an audio track, both starting at zero.
 fn make(path: &Path, coder: &str, mux: &str, sound: &str) {
     make_late(path, coder, mux, sound, 0);
 }
 
-/// The same with the video starting `late` nanoseconds after the sound.
+/// Makes the same file with the video starting `late` nanoseconds after the audio.
 fn make_late(path: &Path, coder: &str, mux: &str, sound: &str, late: u64) {
     launch(&format!(
         "videotestsrc num-buffers={FRAMES} timestamp-offset={late} ! \
@@ -54,7 +55,8 @@ fn times(uri: &str, frames_max: usize) -> Reading<u64> {
     })
 }
 
-/// What `ffprobe` says, where it is installed: seconds, or nothing where the container does not tell them.
+/// Returns the times that `ffprobe` reports, in seconds, if it is installed; `None` for a time that the container does
+/// not have.
 fn ffprobe(path: &Path) -> Option<Vec<Option<f64>>> {
     let arguments =
         ["-v", "error", "-select_streams", "v:0", "-show_entries", "frame=pts_time", "-of", "csv=p=0"];
@@ -64,7 +66,8 @@ fn ffprobe(path: &Path) -> Option<Vec<Option<f64>>> {
     Some(lines.map(|line| line.parse().ok()).collect())
 }
 
-/// Whether `seen` is what was made, and what `ffprobe` sees. `start` is the first picture's time.
+/// Checks that `seen` has the times that were made, and those that `ffprobe` reports. `start` is the first frame's
+/// time.
 fn check_times(path: &Path, start: u64, seen: &[u64]) {
     let expected: Vec<u64> = (0..FRAMES as u64).map(|number| start + number * INTERVAL).collect();
     let near = |a: &u64, b: &u64| a.abs_diff(*b) <= ROUNDING;
@@ -118,10 +121,10 @@ fn every_container_and_codec_gives_each_picture_at_its_time() {
         assert!(reading.fault.is_none(), "{name}: {:?}", reading.fault);
         check_times(&path, 0, &reading.frames);
         probed += usize::from(ffprobe(&path).is_some());
-        // Three passes: the second follows the first as one picture follows another, and so does the third.
+        // Three passes: the second follows the first at the distance of one frame, and so does the third.
         let reading = times(&format!("{}?loop=1", path.display()), 2 * FRAMES + 5);
         assert_eq!(reading.frames.len(), 2 * FRAMES + 5, "{name}: {:?}", reading.fault);
-        // FLV gives its last picture twice its time.
+        // FLV gives its last frame twice its duration.
         let gap_max = if name.ends_with("flv") { 2 * INTERVAL } else { INTERVAL };
         let odd = reading.frames.windows(2).filter(|pair| {
             let gap = pair[1].saturating_sub(pair[0]);
@@ -139,7 +142,7 @@ fn video_that_starts_late_keeps_its_container_s_time() {
     for (name, coder, mux, sound, start) in [
         ("late.mp4", H264, "mp4mux", AAC, 320_000_000),
         ("late.mkv", VP8, "matroskamux", VORBIS, 320_000_000),
-        // Nothing in a transport stream is its zero, so the first picture is.
+        // A transport stream has no zero, so the first frame is at zero.
         ("late.ts", H264, "mpegtsmux", AAC, 0),
     ] {
         let path = folder.path().join(name);
@@ -189,7 +192,8 @@ fn one_picture_is_a_whole_file() {
     assert!(reading.frames.windows(2).all(|pair| pair[0] < pair[1]), "{:?}", reading.frames);
 }
 
-/// Reads a broken file, which must end in time and say why in one sentence, or without fault where that is allowed.
+/// Reads a damaged file, which must end in time with a sentence of an `allowed` kind, or without a fault if that is
+/// allowed.
 fn check_broken(path: &Path, allowed: &[Option<&'static Code>]) -> usize {
     let reading = read(path.to_str().expect("UTF-8"), usize::MAX, |_| ());
     let text = reading.fault.as_ref().map(|fault| fault.to_string()).unwrap_or_default();
@@ -200,7 +204,7 @@ fn check_broken(path: &Path, allowed: &[Option<&'static Code>]) -> usize {
     reading.frames.len()
 }
 
-/// Runs `check` on all cases at once: most of what it takes is waiting.
+/// Runs `check` on all cases at the same time, because most of the time is waiting.
 fn at_once<T: Send>(cases: Vec<T>, check: impl Fn(T) + Sync) {
     let check = &check;
     std::thread::scope(|scope| {
@@ -251,7 +255,7 @@ fn files_cut_off_end_with_one_sentence() {
         let location = folder.path().join(name);
         make(&location, coder, mux, sound);
         let whole = fs::read(&location).expect("just written");
-        // These containers do not say how long they are: a cut one is a shorter one.
+        // These containers have no length, so a truncated file is only a shorter one.
         let silent = name.ends_with(".ts") || name.ends_with(".ogv");
         let (open, no_video) = (Some(&codes::SOURCE_OPEN), Some(&codes::SOURCE_NO_VIDEO));
         let allowed: &[_] = match silent {
@@ -294,8 +298,8 @@ fn codecs_that_nobody_knows_are_told() {
     }
 }
 
-/// The colours that a model should see, in patches of [`PATCH`] pixels. None is at the edge of the gamut, where
-/// rounding would be cut off.
+/// Colours that a model should see, in patches of [`PATCH`] pixels. None is at the edge of the gamut, where rounding
+/// would be clipped.
 const COLOURS: [[u8; 3]; 8] = [
     [230, 230, 230],
     [200, 190, 40],
@@ -307,10 +311,10 @@ const COLOURS: [[u8; 3]; 8] = [
     [25, 25, 25],
 ];
 const PATCH: usize = 48;
-/// What coding and 8 bits of limited range may cost.
+/// Maximum error of coding and of 8 bits in limited range, in levels.
 const LEVELS_MAX: f64 = 5.0;
 
-/// Makes a video of the colours, by way of `format` in `colorimetry`.
+/// Makes a video of the colours, through `format` with `colorimetry`.
 fn make_colours(path: &Path, format: &str, colorimetry: &str, coder: &str, mux: &str) {
     let raw = path.with_extension("rgb");
     let (width, height) = (COLOURS.len() * PATCH, PATCH);
@@ -324,7 +328,7 @@ fn make_colours(path: &Path, format: &str, colorimetry: &str, coder: &str, mux: 
     ));
 }
 
-/// Reads the first frame: its descriptor and the largest difference from the true colours.
+/// Reads the first frame. Returns its descriptor and the largest difference from the true colours.
 fn colours_of(path: &Path) -> (FrameDesc, f64) {
     let reading = read(path.to_str().expect("UTF-8"), 1, |frame| {
         let worst = COLOURS.iter().enumerate().flat_map(|(patch, truth)| {
@@ -379,7 +383,7 @@ fn colours_are_true_whatever_matrix_range_and_format() {
             (bt601, limited),
         ),
         ("avi", "I420", "bt601", "avenc_mpeg4 bitrate=8000000 qmax=2", "avimux", (bt601, limited)),
-        // Here only the container tells.
+        // Only the container has the colorimetry here.
         (
             "mkv",
             "I420",
@@ -412,7 +416,7 @@ fn uncompressed_and_grey_video_keeps_its_values() {
     let (desc, off) = colours_of(&path);
     assert_eq!((desc.format, desc.range, off), (PixelFormat::Rgb, ColorRange::Full, 0.0));
     let path = folder.path().join("grey.mkv");
-    // White, mid grey and black of limited range, which our grey format does not have.
+    // White, mid grey and black of limited range, which Orinoco's grey format does not have.
     make_colours(&path, "GRAY8", "bt709", "avenc_ffv1", "matroskamux");
     let reading = read(path.to_str().expect("UTF-8"), 1, |frame| {
         [0, COLOURS.len() - 1].map(|patch| rgb(frame, patch * PATCH + PATCH / 2, PATCH / 2))
@@ -422,7 +426,8 @@ fn uncompressed_and_grey_video_keeps_its_values() {
     }
 }
 
-/// The corners of a picture whose left upper quarter alone is white.
+/// Returns the size of an image and the brightness of its quarters; before any rotation only the upper left one is
+/// white.
 fn bright_corner(frame: &Frame) -> (u32, u32, [bool; 4]) {
     assert_eq!(frame.desc.orientation, Orientation::Upright);
     let plane = frame.view().plane(0);
@@ -440,7 +445,7 @@ fn bright_corner(frame: &Frame) -> (u32, u32, [bool; 4]) {
 fn turned_video_is_upright_also_when_it_repeats() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let (raw, path) = (folder.path().join("corner.gray"), folder.path().join("corner.mp4"));
-    // Odd sides, so that the halves of chroma do not come out even either.
+    // Odd sides, so that the halves of chroma are not whole either.
     // GStreamer's rows are padded to four bytes.
     let (width, height, stride) = (97, 63, 100);
     let bright = |i: usize| i % stride < width / 2 && i / stride < height / 2;
@@ -453,7 +458,7 @@ fn turned_video_is_upright_also_when_it_repeats() {
         path.display()
     ));
     let whole = fs::read(&path).expect("just written");
-    // The matrix of the track header (ISO/IEC 14496-12, section 8.3.2), 40 bytes behind the box's head.
+    // Matrix of the track header (ISO/IEC 14496-12, section 8.3.2), 40 bytes after the box's header.
     let matrix = whole.windows(4).position(|bytes| bytes == b"tkhd").expect("a track has a header") + 44;
     let one = 0x0001_0000i32;
     for (turn, expected) in [

@@ -1,6 +1,6 @@
-//! The way of a Jetson's video hardware, with SIMULATED elements in its place: that pipelines are put together as they must
-//! be, that every buffer of NVIDIA's memory is given back exactly once, and that never more are held than there is room for.
-//! No Jetson was touched.
+//! Tests the pipelines for a Jetson's video hardware, with SIMULATED elements: that pipelines have the correct
+//! elements, that every buffer in NVMM is returned exactly once, and that never more are held than there are. No Jetson
+//! was used.
 
 #![expect(clippy::disallowed_methods, reason = "the test waits for real threads or processes")]
 #![allow(clippy::print_stdout, reason = "tests say what they measured")]
@@ -26,9 +26,9 @@ use stand_in::{Count, Script, count, luma_of_number, start};
 const WIDTH: u32 = 320;
 const HEIGHT: u32 = 240;
 const FRAMES: usize = 40;
-/// Frames in a ring.
+/// Capacity of the ring, in frames.
 const RING: usize = 4;
-/// Pictures that wait between the decoder and the ring: two for the sink, one on its way into it, one being made.
+/// Number of frames between the decoder and the ring: two in the sink's queue, one on its way into it, one being made.
 const ON_THE_WAY: u64 = 4;
 
 fn video(folder: &Path) -> PathBuf {
@@ -54,7 +54,7 @@ fn all_back(element: &str) -> Count {
     }
 }
 
-/// The luma of a frame's first picture element, wherever it lies.
+/// Returns the luma of a frame's first pixel, in any memory.
 fn luma(frame: &Frame) -> u8 {
     match frame.desc.memory {
         MemoryDomain::DmaBuf => {
@@ -84,7 +84,8 @@ fn hardware_is_chosen_where_it_works_and_refused_with_a_reason() {
     assert!(refused("nvjpegdec").expect("it is not there").contains("no such element"));
     assert_eq!(refused("nvv4l2h265enc").expect("it is broken"), "no such device");
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let sink = |codec| Mp4Sink::create(&folder.path().join("x.mp4"), codec, Box::new(|_, _, _, _| {}));
+    let sink =
+        |codec| Mp4Sink::create(&folder.path().join("x.mp4"), codec, Box::new(|_, _, _, _| {}), clock());
     assert_eq!(sink(Codec::H264).expect("it opens").encoder(), "nvv4l2h264enc");
     assert_eq!(sink(Codec::H265).expect("it opens").encoder(), "x265enc");
 }
@@ -135,7 +136,7 @@ impl EventSink for Silent {
     fn emit(&self, _: Event) {}
 }
 
-/// A source that runs as in a pipeline, into a ring whose frames nobody takes until the end.
+/// Runs a source as in a pipeline, into a ring whose frames are not taken until the end.
 fn run_into_ring(
     source: GstSource,
     policy: DropPolicy,
@@ -197,7 +198,7 @@ fn every_buffer_comes_back_after_an_error() {
 fn every_buffer_comes_back_after_reopening_and_while_readers_still_hold_some() {
     let _turn = start(Script::default());
     let folder = tempfile::tempdir().expect("a temporary folder");
-    // Of files only those that repeat are opened again.
+    // Of files, only those that repeat are opened again.
     let uri = format!("{}?loop=1", video(folder.path()).display());
     let mut source = nvmm_source(&uri);
     let mut held = Vec::new();
@@ -239,7 +240,7 @@ fn a_csi_camera_is_read_from_either_memory() {
     }
 }
 
-/// SIMULATED: the converter has as many output buffers as NVIDIA's has by default, and stands still without one.
+/// SIMULATED: the converter has as many output buffers as NVIDIA's has by default, and stops without a free one.
 #[test]
 fn a_camera_goes_on_while_readers_hold_what_the_converter_has() {
     let _turn = start(Script { converter_buffers: Some(4), ..Script::default() });
@@ -304,7 +305,7 @@ fn annotated_video_is_encoded_by_hardware() {
     let _turn = start(Script::default());
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("out.mp4");
-    let mut sink = Mp4Sink::create(&path, Codec::H264, Box::new(|_, _, _, _| {})).expect("it opens");
+    let mut sink = Mp4Sink::create(&path, Codec::H264, Box::new(|_, _, _, _| {}), clock()).expect("it opens");
     let pool = SlotPool::new(1, FrameDesc::packed(PixelFormat::I420, WIDTH, HEIGHT).bytes_needed());
     for number in 0..20 {
         let mut desc = FrameDesc::packed(PixelFormat::I420, WIDTH, HEIGHT);

@@ -1,4 +1,4 @@
-//! Cameras and files over HTTP, against small servers in the test.
+//! Tests cameras and files over HTTP, with small servers in the test.
 
 #![expect(clippy::disallowed_methods, reason = "the test waits for real threads or processes")]
 #![cfg(feature = "gstreamer")]
@@ -17,13 +17,13 @@ use image::{DynamicImage, ImageFormat, Rgb, RgbImage};
 use orinoco_core::{ColorMatrix, ColorRange, PtsClock, codes};
 use orinoco_pipeline::{Poll, Source, SourceError};
 
-/// What opening may take: the bound that the source names, and a little for a busy machine.
+/// Maximum time of opening: the limit of the source, and a little for a busy machine.
 const OPEN_MAX: Duration = Duration::from_millis(6_500);
-/// `admin:hunter2`.
+/// Login `admin:hunter2`.
 const LOGIN: &str = "Basic YWRtaW46aHVudGVyMg==";
 const INTERVAL: Duration = Duration::from_millis(20);
 
-/// A request's first line and its headers in lower case, and where to answer.
+/// Request: its first line, its headers in lower case, and the connection for the answer.
 struct Request {
     path: String,
     head: String,
@@ -48,7 +48,7 @@ impl Request {
     }
 }
 
-/// A web server that lives as long as the test's process; returns its port.
+/// Starts a web server that lives as long as the test's process. Returns its port.
 fn serve(answer: impl Fn(Request) + Send + Sync + 'static) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("it binds");
     let port = listener.local_addr().expect("it is bound").port();
@@ -83,7 +83,7 @@ fn jpeg(red: u8) -> Vec<u8> {
     bytes.into_inner()
 }
 
-/// How a camera writes its parts.
+/// Format in which a camera writes its parts.
 #[derive(Clone, Copy)]
 struct Style {
     kind: &'static str,
@@ -93,7 +93,7 @@ struct Style {
 
 const PLAIN: Style = Style { kind: "image/jpeg", length: true, boundary: "frame" };
 
-/// Sends `count` pictures; returns whether the reader took them all.
+/// Sends `count` images. Returns whether the reader took all of them.
 fn send_pictures(request: &mut Request, style: Style, count: usize) -> bool {
     let Style { kind, length, boundary } = style;
     let head = format!("HTTP/1.0 200 OK\nContent-Type: multipart/x-mixed-replace; boundary={boundary}\n\n");
@@ -139,14 +139,15 @@ fn pictures_arrive_however_a_camera_writes_them() {
         assert!(reading.frames.windows(2).all(|pair| pair[0].0 < pair[1].0), "{:?}", reading.frames);
         let span = reading.frames[19].0 - reading.frames[0].0;
         assert!((300_000_000..2_000_000_000).contains(&span), "19 intervals of 20 ms took {span} ns");
-        // Luma of the first picture's colour by JFIF: 0.587 * 40 + 0.114 * 60, and the reds after it brighten.
+        // Luma of the first image's colour by JFIF: 0.587 * 40 + 0.114 * 60; the red of later images makes them
+        // brighter.
         assert!(reading.frames[0].2.abs_diff(30) <= 2 && reading.frames[10].2.abs_diff(60) <= 2);
         assert_eq!(source.frames_lent(), 0);
         assert!(begin.elapsed() < Duration::from_secs(5));
     }
 }
 
-/// Every fourth picture ends in its middle.
+/// Sends images, of which every fourth ends in its middle.
 fn send_damaged_pictures(request: &mut Request) -> bool {
     let head = "HTTP/1.0 200 OK\nContent-Type: multipart/x-mixed-replace; boundary=frame\n\n";
     let mut open = request.answer(head);
@@ -205,7 +206,7 @@ fn a_camera_with_a_password() {
     check_unreachable(&format!("http://127.0.0.1:{port}/stream.mjpg"), "user name and password");
 }
 
-/// Opens what cannot be opened; the fault must be transient, within the bound, and say `cause`.
+/// Opens a source that cannot be opened. The fault must be transient, within the time limit, and contain `cause`.
 fn check_unreachable(uri: &str, cause: &str) {
     let mut source = gst_source(uri);
     let begin = Instant::now();
@@ -259,7 +260,7 @@ fn servers_without_a_stream_are_told_apart() {
         (port, "silent", "no video within 5 s"),
         (free, "x", "no connection"),
     ];
-    // All at once: most of what they take is waiting.
+    // All at the same time, because most of the time is waiting.
     std::thread::scope(|scope| {
         for (port, path, cause) in checks {
             scope.spawn(move || {
@@ -272,7 +273,7 @@ fn servers_without_a_stream_are_told_apart() {
 #[test]
 fn a_camera_that_is_lost_is_seen_again() {
     let port = serve(|mut request| match request.number {
-        // Ends, is ill, falls silent, lives.
+        // Ends, reports an error, stops sending, works.
         0 => _ = send_pictures(&mut request, PLAIN, 10),
         1 => _ = request.answer("HTTP/1.0 503 Later\nContent-Length: 0\n\n"),
         2 => {
@@ -285,7 +286,7 @@ fn a_camera_that_is_lost_is_seen_again() {
     running.wait(Instant::now(), 40, Duration::from_secs(20));
     let states = running.states();
     let count = |name: &str| states.iter().filter(|text| text.starts_with(name)).count();
-    // Of losses in a row the third is not told.
+    // Of losses in a row, the third is not reported.
     assert_eq!((count("live"), count("backing-off"), count("stalled")), (3, 2, 1), "{states:#?}");
     running.end();
 }
@@ -300,7 +301,7 @@ fn a_stop_is_heard_while_connecting() {
     assert!(begin.elapsed() < OPEN_MAX, "{:?}", begin.elapsed());
 }
 
-/// Sends a file, or the part of it that is asked for where `ranges` are known, at most `most` bytes of it.
+/// Sends a file, or the requested part of it if the server supports `ranges`, but at most `most` bytes.
 fn send_file(request: &mut Request, file: &[u8], ranges: bool, most: usize) {
     let range = request.header("range").and_then(|range| range.strip_prefix("bytes="));
     let start = range.and_then(|range| range.split('-').next()).and_then(|start| start.parse::<usize>().ok());
@@ -331,7 +332,7 @@ fn video_files_come_over_http_as_from_disk() {
     };
     let h264 = "x264enc speed-preset=ultrafast";
     let early_index = make("early-index.mp4", &format!("{h264} ! mp4mux faststart=true"));
-    // What lies behind the last picture is an index in other files. Nobody needs to fetch it.
+    // Bytes after the last frame are an index in other files, which the client need not fetch.
     let padding = [&(1u32 << 20).to_be_bytes()[..], b"free", &[0; (1 << 20) - 8]].concat();
     let files = [
         ("padded.mp4", [early_index.clone(), padding].concat()),
@@ -359,7 +360,7 @@ fn video_files_come_over_http_as_from_disk() {
     });
     let uri = |path: &str| format!("http://admin:hunter2@127.0.0.1:{port}/{path}");
     for (kind, name) in names.iter().flat_map(|name| [("ranges", name), ("plain", name)]) {
-        // Without ranges nobody can fetch the index first.
+        // Without ranges the client cannot fetch the index first.
         if (kind, *name) == ("plain", "late-index.mp4") {
             continue;
         }

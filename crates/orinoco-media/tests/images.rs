@@ -1,4 +1,4 @@
-//! Images of every kind that people have, and folders of them. All are made here.
+//! Tests images of all common kinds, and folders of them. All are made here.
 
 #![expect(clippy::disallowed_methods, reason = "the test waits for real threads or processes")]
 
@@ -22,14 +22,14 @@ use orinoco_uri::SourceUri;
 
 const WIDTH: u32 = 48;
 const HEIGHT: u32 = 32;
-/// Left upper, right upper, left lower, right lower quarter.
+/// Colours of the upper left, upper right, lower left and lower right quarter.
 const QUARTERS: [[u8; 3]; 4] = [[230, 30, 30], [30, 220, 30], [30, 30, 230], [210, 210, 40]];
 
 fn decode(path: &Path) -> Result<Frame, Diagnosis> {
     decode_image(path, &MonotonicClock::default())
 }
 
-/// A pixel of a frame, which must be RGB and upright.
+/// Returns a pixel of a frame, which must be RGB and upright.
 fn pixel(frame: &Frame, x: u32, y: u32) -> [u8; 3] {
     assert_eq!((frame.desc.format, frame.desc.orientation), (PixelFormat::Rgb, Orientation::Upright));
     let row = frame.view().plane(0).row(y as usize);
@@ -40,12 +40,12 @@ fn near(seen: [u8; 3], truth: [u8; 3], levels: u8) -> bool {
     seen.iter().zip(truth).all(|(a, b)| a.abs_diff(b) <= levels)
 }
 
-/// What stands at a place of the upright picture.
+/// Returns the colour at a position of the upright image.
 fn truth(x: u32, y: u32) -> [u8; 3] {
     QUARTERS[usize::from(x >= WIDTH / 2) + 2 * usize::from(y >= HEIGHT / 2)]
 }
 
-/// The picture as a camera stores it that was held as EXIF's `orientation` says (Exif 2.32, section 4.6.4.A).
+/// Makes the image as a camera stores it that was held in EXIF's `orientation` (Exif 2.32, section 4.6.4.A).
 fn stored(orientation: u16) -> RgbImage {
     let (right, bottom) = (WIDTH - 1, HEIGHT - 1);
     let (width, height) = if orientation < 5 { (WIDTH, HEIGHT) } else { (HEIGHT, WIDTH) };
@@ -64,7 +64,7 @@ fn stored(orientation: u16) -> RgbImage {
     })
 }
 
-/// The smallest TIFF structure that has an orientation.
+/// Makes the smallest TIFF structure with an orientation.
 fn exif(orientation: u16) -> Vec<u8> {
     let mut bytes = b"II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0".to_vec();
     bytes.extend(orientation.to_le_bytes());
@@ -139,14 +139,15 @@ fn every_depth_and_channel_count_becomes_rgb() {
     assert!(near(pixel(&decode(&jpeg).expect("it is whole"), 8, 8), [200; 3], 1));
 }
 
-/// How a JPEG is coded.
+/// Coding process of a JPEG.
 #[derive(Clone, Copy)]
 enum Coding {
     Sequential,
     Progressive,
 }
 
-/// A JPEG of one colour, 16 pixels a side, by the book (ITU-T T.81): quantisation by one, DC coefficients only.
+/// Makes a JPEG of one colour, 16 pixels a side, by the standard (ITU-T T.81): quantisation by one, DC coefficients
+/// only.
 fn jpeg(coding: Coding, adobe_transform: Option<u8>, components: &[u8]) -> Vec<u8> {
     let count = u8::try_from(components.len()).expect("at most four");
     let mut bytes = vec![0xff, 0xd8];
@@ -188,7 +189,7 @@ fn jpeg(coding: Coding, adobe_transform: Option<u8>, components: &[u8]) -> Vec<u
     for eight in bits.chunks(8) {
         let byte = eight.iter().fold(0u8, |byte, &bit| byte << 1 | u8::from(bit));
         bytes.push(byte);
-        // What looks like a marker is told from one by a zero.
+        // A zero after a byte distinguishes it from a marker.
         if byte == 0xff {
             bytes.push(0);
         }
@@ -206,8 +207,8 @@ fn jpegs_of_other_kinds_are_decoded() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("x.jpg");
     let (sequential, progressive) = (Coding::Sequential, Coding::Progressive);
-    // Y, Cb and Cr of red by JFIF: 76, 85, 255. Adobe's CMYK is stored inverted: 255 is no ink. Its YCCK holds the
-    // colour of the ink, and so red stands for cyan.
+    // Y, Cb and Cr of red by JFIF: 76, 85, 255. Adobe's CMYK is stored inverted: 255 is no ink. Its YCCK has the colour
+    // of the ink, so red stands for cyan.
     for (name, coding, adobe, components, expected) in [
         ("YCbCr", sequential, None, &[76, 85, 255][..], [254, 0, 0]),
         ("progressive YCbCr", progressive, None, &[76, 85, 255], [254, 0, 0]),
@@ -227,7 +228,7 @@ fn jpegs_of_other_kinds_are_decoded() {
     }
 }
 
-/// The `VP8L` chunk of a picture of one colour.
+/// Makes the `VP8L` chunk of an image of one colour.
 fn lossless(colour: [u8; 3]) -> Vec<u8> {
     let mut bytes = Vec::new();
     let picture = RgbImage::from_pixel(20, 10, Rgb(colour));
@@ -247,7 +248,7 @@ fn the_first_picture_of_an_animated_webp_is_taken() {
         bytes
     };
     let picture = |colour| {
-        // Place 0, 0; size 20 by 10, each less one; 100 ms.
+        // Position 0, 0; size 20 by 10, each minus one; 100 ms.
         let head = [0, 0, 0, 0, 0, 0, 19, 0, 0, 9, 0, 0, 100, 0, 0, 0];
         chunk(b"ANMF", &[&head[..], &lossless(colour)].concat())
     };
@@ -263,11 +264,11 @@ fn the_first_picture_of_an_animated_webp_is_taken() {
     fs::write(&path, chunk(b"RIFF", &content.concat())).expect("writable");
     let frame = decode(&path).unwrap_or_else(|fault| panic!("{fault}"));
     assert_eq!((frame.desc.width, frame.desc.height), (20, 10));
-    // The decoder blends even opaque pictures with their ground, and rounds down.
+    // The decoder blends even opaque images with their background, and rounds down.
     assert!(near(pixel(&frame, 10, 5), [10, 200, 30], 1), "{:?}", pixel(&frame, 10, 5));
 }
 
-/// Reads `uri` up to `frames_max` frames: the first red value and the milliseconds of each.
+/// Reads at most `frames_max` frames of `uri`. Returns the first red value and the milliseconds of each.
 fn read(uri: &str, frames_max: usize) -> Result<Vec<(u8, u64)>, Diagnosis> {
     let mut source =
         open(&SourceUri::parse(uri)?, "test", FrameMemory::Host, 4, Arc::new(MonotonicClock::default()))?;
@@ -309,7 +310,7 @@ fn a_folder_is_read_in_natural_order() {
     assert!((115..600).contains(&begin.elapsed().as_millis()), "{:?}", begin.elapsed());
 }
 
-/// Remembers a source's states.
+/// Records a source's states.
 #[derive(Default)]
 struct Log(Mutex<Vec<&'static str>>);
 
@@ -348,7 +349,7 @@ fn images_come_once_however_long_the_pipeline_holds_their_slots() {
         stop: Stop::default(),
     };
     let running = std::thread::spawn(move || runner.run());
-    // All slots wait in the ring, for longer than a stall takes.
+    // All slots wait in the ring, for longer than the stall time.
     std::thread::sleep(Duration::from_secs(1));
     let (mut batch, mut seen) = (Vec::new(), Vec::new());
     while mux.next(&mut batch).is_some() {

@@ -1,4 +1,5 @@
-//! Sources that repeat for ever must not grow. Alone in its program, since it watches the process's memory.
+//! Tests that sources that repeat without end do not grow. It has its own program, because it measures the process's
+//! memory.
 
 #![expect(clippy::disallowed_methods, reason = "the test waits for real threads or processes")]
 #![cfg(feature = "gstreamer")]
@@ -13,7 +14,7 @@ use common::{data, launch, note, resident, source};
 use image::{Rgb, RgbImage};
 use orinoco_pipeline::Poll;
 
-/// What a warm source may still grow by. One frame leaked in each pass would be 12 MiB.
+/// Maximum growth of a warm source, in bytes. One frame leaked in each pass would be 12 MiB.
 const GROWTH_MAX: u64 = 4 * 1024 * 1024;
 
 /// Reads `frames` frames of a source that repeats; memory counts after the first `warm_frames` of them.
@@ -24,7 +25,7 @@ fn check(uri: &str, frames: u32, warm_frames: u32) {
     let begin = std::time::Instant::now();
     while seen < frames {
         if let Poll::Frame(frame) = source.next(Duration::from_millis(100)).expect("it is whole") {
-            // A pass that loses a picture, or gives one twice, is out of step.
+            // A pass that loses a frame, or gives one twice, breaks the interval.
             let gap = frame.desc.pts.0 - last;
             interval = if seen == 1 { gap } else { interval };
             assert!(seen < 2 || gap.abs_diff(interval) <= 1_000_000, "{uri}, frame {seen}: {gap} ns");
@@ -53,7 +54,7 @@ fn sources_that_repeat_take_no_more_memory_than_at_first() {
     }
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = |name: &str| folder.path().join(name);
-    // A frame of each is 115 kB.
+    // A frame of each file is 115 kB.
     for (name, frames, how) in [
         ("clip.ts", 700, "x264enc speed-preset=ultrafast ! mpegtsmux"),
         ("clip.webm", 50, "vp8enc deadline=1 cpu-used=8 ! webmmux"),

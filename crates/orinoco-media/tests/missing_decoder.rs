@@ -1,4 +1,5 @@
-//! A machine without a decoder. Alone in its program, since it takes the decoders out of GStreamer's registry.
+//! Tests a machine without a decoder. It has its own program, because it removes the decoders from GStreamer's
+//! registry.
 #![cfg(feature = "gstreamer")]
 
 mod common;

@@ -1,4 +1,4 @@
-//! Annotated MP4: what goes in comes out again.
+//! Tests annotated MP4: frames that are written can be read again.
 
 #![expect(clippy::disallowed_methods, reason = "the test waits for real threads or processes")]
 #![cfg(feature = "gstreamer")]
@@ -45,14 +45,14 @@ fn a_card_fills_the_time_without_pictures() {
             assert!(picture.iter().all(|byte| matches!(byte, 16 | 128)), "it is black");
         }
     });
-    let mut sink = Mp4Sink::create(&path, Codec::H264, draw).expect("the folder is writable");
+    let mut sink = Mp4Sink::create(&path, Codec::H264, draw, clock()).expect("the folder is writable");
     sink.offline(Duration::from_secs(9)).expect("nothing was seen yet: nothing is shown");
     let at = |millis: u64| grey(64, 48, PixelFormat::I420, millis * 1_000_000);
     sink.write(&at(0)).expect("there is room");
     sink.write(&at(40)).expect("there is room");
     sink.offline(Duration::from_secs(1)).expect("there is room");
     sink.offline(Duration::from_secs(2)).expect("there is room");
-    // The camera counts on, and then it begins anew.
+    // The camera's time continues, and then starts again.
     sink.write(&at(3000)).expect("there is room");
     sink.write(&at(0)).expect("there is room");
     sink.finish().expect("there is room");
@@ -84,7 +84,7 @@ fn every_frame_comes_back_at_its_time_with_what_was_drawn() {
             row[..16].fill(235);
         }
     });
-    let mut sink = Mp4Sink::create(&path, Codec::H264, draw).expect("the folder is writable");
+    let mut sink = Mp4Sink::create(&path, Codec::H264, draw, clock()).expect("the folder is writable");
     let uri = "test://ball?width=332&height=240&fps=30&frames=90";
     let mut source = source(uri).expect("it is valid");
     source.open().expect("it always opens");
@@ -123,7 +123,8 @@ fn odd_sizes_and_every_format_are_encoded() {
         [PixelFormat::I420, PixelFormat::Nv12, PixelFormat::Rgb, PixelFormat::Bgr, PixelFormat::Gray8]
     {
         let path = folder.path().join(format!("{}.mp4", format.name()));
-        let mut sink = Mp4Sink::create(&path, Codec::H264, no_drawing()).expect("the folder is writable");
+        let mut sink =
+            Mp4Sink::create(&path, Codec::H264, no_drawing(), clock()).expect("the folder is writable");
         // Frames were dropped between these, and then the camera came back with its clock at zero.
         for pts in [0, 40, 400, 0, 40] {
             sink.write(&grey(321, 243, format, pts * 1_000_000)).expect("there is room");
@@ -144,7 +145,8 @@ fn odd_sizes_and_every_format_are_encoded() {
 fn h265_is_written_and_read() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("x.mp4");
-    let mut sink = Mp4Sink::create(&path, Codec::H265, no_drawing()).expect("the folder is writable");
+    let mut sink =
+        Mp4Sink::create(&path, Codec::H265, no_drawing(), clock()).expect("the folder is writable");
     for pts in [0, 40, 80] {
         sink.write(&grey(320, 240, PixelFormat::I420, pts * 1_000_000)).expect("there is room");
     }
@@ -162,7 +164,7 @@ fn a_decoded_image_can_be_encoded() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let frame = decode_image(&data.join("images/dog_bicycle_truck.jpg"), &*clock()).expect("it is an image");
     let mut sink =
-        Mp4Sink::create(&folder.path().join("x.mp4"), Codec::H264, no_drawing()).expect("writable");
+        Mp4Sink::create(&folder.path().join("x.mp4"), Codec::H264, no_drawing(), clock()).expect("writable");
     sink.write(&frame_result(frame)).expect("there is room");
     let path = sink.finish().expect("there is room").expect("there was a frame");
     let reading = read(path.to_str().expect("UTF-8"), usize::MAX, |_| ());
@@ -173,14 +175,14 @@ fn a_decoded_image_can_be_encoded() {
 fn pictures_of_another_size_are_scaled_into_the_first_with_what_was_drawn() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("x.mp4");
-    // White in the middle, as a box around something there.
+    // White in the middle, like a box around an object.
     let draw: Draw = Box::new(|picture, width, height, _| {
         for y in height / 4..height * 3 / 4 {
             let row = (y * width) as usize;
             picture[row + width as usize / 4..row + width as usize * 3 / 4].fill(235);
         }
     });
-    let mut sink = Mp4Sink::create(&path, Codec::H264, draw).expect("writable");
+    let mut sink = Mp4Sink::create(&path, Codec::H264, draw, clock()).expect("writable");
     let sizes = [(320, 240), (640, 240), (200, 600), (1281, 961), (320, 240)];
     for (number, (width, height)) in sizes.into_iter().enumerate() {
         let pts = number as u64 * 40_000_000;
@@ -189,7 +191,7 @@ fn pictures_of_another_size_are_scaled_into_the_first_with_what_was_drawn() {
     assert_eq!(sink.finish().expect("there is room"), Some(path.clone()));
     let reading = read(path.to_str().expect("UTF-8"), usize::MAX, |frame| {
         let luma = |x: usize, y: usize| frame.view().plane(0).row(y)[x];
-        // The upper left corner, the middle of the upper edge and of the left one, and the middle.
+        // Upper left corner, middle of the upper edge, middle of the left edge, centre.
         let seen = [luma(2, 2), luma(160, 2), luma(2, 120), luma(160, 120)];
         ((frame.desc.width, frame.desc.height), seen.map(|luma| (u32::from(luma) + 32) / 64))
     });
@@ -199,7 +201,7 @@ fn pictures_of_another_size_are_scaled_into_the_first_with_what_was_drawn() {
     assert!(reading.fault.is_none(), "{:?}", reading.fault);
 }
 
-/// What `ffprobe` says; `None`, with a line, where it is not installed.
+/// Returns the output of `ffprobe`; `None`, with a note, if it is not installed.
 fn ffprobe(path: &Path, arguments: &[&str]) -> Option<String> {
     let output =
         Command::new("ffprobe").args(["-v", "error", "-of", "csv=p=0"]).args(arguments).arg(path).output();
@@ -211,7 +213,7 @@ fn ffprobe(path: &Path, arguments: &[&str]) -> Option<String> {
     Some(String::from_utf8(output.stdout).expect("text"))
 }
 
-/// Writes `count` pictures, one each `interval`, with flushes as a sink thread makes them; in real time.
+/// Writes `count` images, one per `interval`, with flushes as a sink thread makes them; in real time.
 fn record(sink: &mut Mp4Sink, count: u64, interval: Duration) {
     let begin = Instant::now();
     for number in 0..count {
@@ -239,9 +241,9 @@ fn a_file_that_nobody_completes_plays_but_for_its_last_two_seconds() {
     let checks = cases.into_iter().enumerate().map(|(number, (codec, interval_ms, count))| {
         let path = folder.path().join(format!("{number}.mp4"));
         std::thread::spawn(move || {
-            let mut sink = Mp4Sink::create(&path, codec, no_drawing()).expect("writable");
+            let mut sink = Mp4Sink::create(&path, codec, no_drawing(), clock()).expect("writable");
             record(&mut sink, count, Duration::from_millis(interval_ms));
-            // As a kill leaves it: what the encoder and the recording thread hold is lost.
+            // State after a kill: images in the encoder and in the recording thread are lost.
             let left = path.with_extension("left.mp4");
             std::fs::copy(&path, &left).expect("copied");
             let reading =
@@ -268,8 +270,8 @@ fn an_encoder_that_is_started_again_goes_on_in_the_same_file() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     for codec in [Codec::H264, Codec::H265] {
         let path = folder.path().join("x.mp4");
-        let mut sink = Mp4Sink::create(&path, codec, no_drawing()).expect("writable");
-        // Fast, then nothing, then slow, and fast again for so long that it looks ahead again.
+        let mut sink = Mp4Sink::create(&path, codec, no_drawing(), clock()).expect("writable");
+        // Fast, then nothing, then slow, and fast again for so long that the encoder looks ahead again.
         let intervals = [(40u64, 10), (3000, 1), (500, 5), (20, 130)];
         let each = intervals.iter().flat_map(|&(interval, count)| std::iter::repeat_n(interval, count));
         let times: Vec<u64> = each
@@ -297,7 +299,7 @@ fn a_complete_file_has_its_duration_and_is_found_through_by_its_key_frames() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     for codec in [Codec::H264, Codec::H265] {
         let path = folder.path().join("x.mp4");
-        let mut sink = Mp4Sink::create(&path, codec, no_drawing()).expect("writable");
+        let mut sink = Mp4Sink::create(&path, codec, no_drawing(), clock()).expect("writable");
         for number in 0..100 {
             sink.write(&grey(64, 48, PixelFormat::I420, number * 40_000_000)).expect("there is room");
         }
@@ -318,7 +320,7 @@ fn a_complete_file_has_its_duration_and_is_found_through_by_its_key_frames() {
 fn a_torn_end_is_cut_off_and_nothing_else() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("x.mp4");
-    let mut sink = Mp4Sink::create(&path, Codec::H264, no_drawing()).expect("writable");
+    let mut sink = Mp4Sink::create(&path, Codec::H264, no_drawing(), clock()).expect("writable");
     for number in 0..100 {
         sink.write(&grey(64, 48, PixelFormat::I420, number * 40_000_000)).expect("there is room");
     }
@@ -330,7 +332,7 @@ fn a_torn_end_is_cut_off_and_nothing_else() {
     let fragments: Vec<usize> =
         (0..whole.len() - 4).filter(|&at| &whole[at..at + 4] == b"moof").map(|at| at - 4).collect();
     assert_eq!(fragments.len(), 5, "4 s, with a key frame every 0.8 s");
-    // Each way in which the last fragment can be torn, and a disk that had the length but not yet the bytes.
+    // Each way in which the last fragment can be torn, and a disk that had stored the length but not the bytes.
     let last = *fragments.last().expect("there are five");
     let table = whole.windows(4).position(|name| name == b"mfra").expect("it is complete") - 4;
     let ends = [last, last + 3, last + 8, last + 100, table - 1, table, table + 20];
@@ -344,7 +346,7 @@ fn a_torn_end_is_cut_off_and_nothing_else() {
         let reading = read(path.to_str().expect("UTF-8"), usize::MAX, |_| ());
         assert!(reading.fault.is_none(), "{:?}", reading.fault);
     }
-    // A recording that another program has written anew (`ffmpeg -c copy -movflags +faststart`) keeps the track's name.
+    // A recording that another program has rewritten (`ffmpeg -c copy -movflags +faststart`) keeps the track's name.
     let part = |name: &[u8; 4], bytes: usize| {
         [&u32::try_from(8 + bytes).expect("small").to_be_bytes(), &name[..], &vec![7; bytes]].concat()
     };
@@ -376,7 +378,7 @@ fn a_torn_end_is_cut_off_and_nothing_else() {
             assert_eq!(cut_torn_mp4(&remuxed).expect("readable"), 0, "{flags}");
         }
     }
-    // Others' files, and what is none.
+    // Files of other programs, and files that are not MP4.
     let mut foreign = whole[..table - 1].to_vec();
     let name = foreign.windows(7).position(|name| name == b"Orinoco").expect("by this it is known");
     foreign[name] = b'X';
@@ -394,7 +396,7 @@ fn the_shape_of_pixels_is_kept_and_turns_with_the_picture() {
     let name = path.to_str().expect("UTF-8");
     let aspect = |frame: &Frame| ((frame.desc.width, frame.desc.height), frame.aspect);
     for codec in [Codec::H264, Codec::H265] {
-        let mut sink = Mp4Sink::create(&path, codec, no_drawing()).expect("writable");
+        let mut sink = Mp4Sink::create(&path, codec, no_drawing(), clock()).expect("writable");
         let mut anamorphic = grey(64, 48, PixelFormat::I420, 0);
         anamorphic.frame.aspect = PixelAspect::new(2, 1);
         sink.write(&anamorphic).expect("there is room");
@@ -421,8 +423,9 @@ fn the_shape_of_pixels_is_kept_and_turns_with_the_picture() {
 fn what_cannot_be_written_is_told_before_the_run() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     for path in [Path::new("/nowhere/out.mp4"), folder.path()] {
-        let fault =
-            Mp4Sink::create(path, Codec::H264, no_drawing()).map(|_| ()).expect_err("it cannot be written");
+        let fault = Mp4Sink::create(path, Codec::H264, no_drawing(), clock())
+            .map(|_| ())
+            .expect_err("it cannot be written");
         assert_eq!(fault.code.id, codes::SINK_OPEN.id, "{fault}");
     }
 }
@@ -430,7 +433,8 @@ fn what_cannot_be_written_is_told_before_the_run() {
 #[test]
 fn a_full_disk_is_told_and_does_not_hang() {
     let begin = Instant::now();
-    let mut sink = Mp4Sink::create(Path::new("/dev/full"), Codec::H264, no_drawing()).expect("it opens");
+    let mut sink =
+        Mp4Sink::create(Path::new("/dev/full"), Codec::H264, no_drawing(), clock()).expect("it opens");
     let mut fault = None;
     for number in 0..200 {
         let mut source = source("test://ball?width=640&height=480&frames=1").expect("it is valid");
@@ -454,7 +458,7 @@ fn a_full_disk_is_told_and_does_not_hang() {
 fn without_frames_there_is_no_file() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("x.mp4");
-    let mut sink = Mp4Sink::create(&path, Codec::H264, no_drawing()).expect("writable");
+    let mut sink = Mp4Sink::create(&path, Codec::H264, no_drawing(), clock()).expect("writable");
     assert!(path.exists());
     assert_eq!(sink.finish().expect("there is nothing to do"), None);
     assert!(!path.exists());

@@ -1,4 +1,4 @@
-//! Raw video from readers and from the real standard input.
+//! Tests raw video from readers and from the real standard input.
 
 #![expect(clippy::disallowed_methods, reason = "the test waits for real threads or processes")]
 
@@ -14,7 +14,7 @@ use orinoco_media::{FrameMemory, RawSource, open};
 use orinoco_pipeline::{MonotonicClock, Poll, Source, SourceError};
 use orinoco_uri::{SourceKind, SourceUri};
 
-/// Set for the process whose standard input is tested.
+/// Environment variable that is set for the process whose standard input is tested.
 const CHILD: &str = "ORINOCO_TEST_STDIN";
 
 fn clock() -> Arc<dyn Clock> {
@@ -27,7 +27,7 @@ fn source(uri: &str, reader: impl Read + Send + 'static) -> RawSource {
     RawSource::from_reader(Box::new(reader), video, "pipe", clock())
 }
 
-/// A frame's descriptor and its bytes, or how the source ended.
+/// Descriptor and bytes of each frame, and the fault with which the source ended.
 type Seen = (Vec<(FrameDesc, Vec<u8>)>, Option<Diagnosis>);
 
 fn read(source: &mut dyn Source) -> Seen {
@@ -48,7 +48,7 @@ fn read(source: &mut dyn Source) -> Seen {
     }
 }
 
-/// Bytes that differ from place to place.
+/// Makes bytes that differ from position to position.
 fn bytes(length: usize) -> Vec<u8> {
     (0..length).map(|place| (place * 7 + place / 251) as u8).collect()
 }
@@ -74,7 +74,7 @@ fn each_format_comes_frame_by_frame() {
     }
 }
 
-/// Gives as many bytes at a time as it likes, as pipes do.
+/// Reader that returns varying amounts of bytes, as pipes do.
 struct Crumbs(Cursor<Vec<u8>>, usize);
 
 impl Read for Crumbs {
@@ -105,7 +105,7 @@ fn crumbs_make_whole_frames() {
     assert_eq!(frames.iter().flat_map(|(_, seen)| seen.clone()).collect::<Vec<_>>(), &input[..118]);
 }
 
-/// What ends badly: frames before the end, code, and a part of the cause.
+/// Checks an input that ends with a fault: the number of frames before it, its code, and a part of its cause.
 fn check_fault(uri: &str, input: &[u8], frames: usize, code: &str, cause: &str) {
     let (seen, fault) = read(&mut source(uri, Cursor::new(input.to_vec())));
     let fault = fault.unwrap_or_else(|| panic!("{uri}: {} frames and no fault", seen.len()));
@@ -173,7 +173,7 @@ fn y4m_describes_itself() {
     assert_eq!((grey.format, grey.range), (PixelFormat::Gray8, ColorRange::Full));
 }
 
-/// Gives what is sent to it, and waits for more as long as the sender is there.
+/// Reader that returns the bytes sent to it, and waits for more as long as the sender exists.
 struct Pipe(Receiver<Vec<u8>>, Vec<u8>);
 
 fn pipe() -> (SyncSender<Vec<u8>>, Pipe) {
@@ -208,7 +208,7 @@ fn a_silent_input_keeps_nobody_and_loses_nothing_over_a_reopening() {
         Ok(Poll::Frame(frame)) => (frame.view().plane(0).row(0)[0], frame.desc.pts.0 / 1_000_000),
         other => panic!("{other:?}"),
     };
-    // Half a frame before the source is taken for stalled, half of it after.
+    // Half a frame before the source counts as stalled, the other half after.
     sender.send(vec![1, 1, 1, 1, 2, 2]).expect("it is read");
     assert_eq!(next(&mut source), (1, 0));
     source.close();
@@ -221,7 +221,7 @@ fn a_silent_input_keeps_nobody_and_loses_nothing_over_a_reopening() {
     assert!(matches!(source.next(Duration::ZERO), Ok(Poll::End)));
 }
 
-/// Endless, and counts what was taken.
+/// Endless reader that counts the bytes taken.
 struct Endless(Arc<AtomicU64>);
 
 impl Read for Endless {

@@ -1,4 +1,4 @@
-//! RTSP against a real server, which runs as a process of its own so that it can be killed.
+//! Tests RTSP with a real server, which runs as its own process so that it can be killed.
 
 #![expect(clippy::disallowed_methods, reason = "the test waits for real threads or processes")]
 #![cfg(feature = "gstreamer")]
@@ -20,13 +20,13 @@ use gstreamer_rtsp_server::prelude::*;
 use orinoco_core::{PtsClock, codes};
 use orinoco_pipeline::{Poll, Source, SourceError};
 
-/// Tells the server's process which port to take and where to say that it is ready.
+/// Environment variables with the port of the server's process, and the file that it writes when it is ready.
 const PORT: &str = "ORINOCO_TEST_RTSP_PORT";
 const READY: &str = "ORINOCO_TEST_RTSP_READY";
-/// What opening may take: the bound that the source names, and a little for a busy machine.
+/// Maximum time of opening: the limit of the source, and a little for a busy machine.
 const OPEN_MAX: Duration = Duration::from_millis(6_500);
 
-/// A server on loopback; killed when dropped.
+/// Server on loopback; killed when dropped.
 struct Server {
     child: Child,
     port: u16,
@@ -34,7 +34,7 @@ struct Server {
 }
 
 impl Server {
-    /// Starts it on `port`, or on any free one for 0.
+    /// Starts the server on `port`, or on any free one for 0.
     fn start(port: u16) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let ready = folder.path().join("port");
@@ -82,7 +82,8 @@ fn the_server() {
     server.set_service(&port);
     let video = "video/x-raw,width=320,height=240,framerate=25/1 ! x264enc tune=zerolatency key-int-max=10 \
                  speed-preset=ultrafast ! rtph264pay name=pay0 pt=96";
-    // The server cuts off what nobody asked for. Without the tee that would be an error, and end the video as well.
+    // The server unlinks streams that nobody requested. Without the tee that would be an error, and end the video as
+    // well.
     let sound = "audiotestsrc is-live=true ! tee allow-not-linked=true ! alawenc ! rtppcmapay";
     let rare_keys = video.replace("key-int-max=10", "key-int-max=50");
     // So short that missing a key frame at the beginning would leave little of it.
@@ -133,7 +134,7 @@ fn a_stream_joined_between_key_frames_begins_with_a_whole_picture() {
     let server = Server::start(0);
     let mut first = gst_source(&server.uri("/shared"));
     first.open().expect("it opens");
-    // Key frames come every 2 s, so that the second one joins in the middle.
+    // Key frames come every 2 s, so the second client joins between two.
     let mut shown = 0;
     while shown < 15 {
         shown += usize::from(matches!(first.next(Duration::from_secs(1)), Ok(Poll::Frame(_))));
@@ -145,12 +146,12 @@ fn a_stream_joined_between_key_frames_begins_with_a_whole_picture() {
     });
     assert!(reading.fault.is_none(), "{:?}", reading.fault);
     note(&format!("mean luma and pictures left out: {:?}", reading.frames));
-    // A white ball on black; pictures without their beginning are grey.
+    // A white ball on black; frames without their key frame are grey.
     assert!(reading.frames.iter().all(|(mean, _)| *mean < 40), "{:?}", reading.frames);
     first.close();
 }
 
-/// Opens what cannot be opened; the fault must be transient, within the bound, and say `cause`.
+/// Opens a source that cannot be opened. The fault must be transient, within the time limit, and contain `cause`.
 fn check_unreachable(uri: &str, cause: &str) {
     let mut source = gst_source(uri);
     let begin = Instant::now();
@@ -178,7 +179,7 @@ fn a_server_that_accepts_and_never_answers() {
     check_unreachable(&format!("rtsp://admin:hunter2@127.0.0.1:{port}/x"), "no video within 5 s");
 }
 
-/// A server that answers each request with `status`.
+/// Starts a server that answers each request with `status`. Returns its port.
 fn canned(status: &'static str) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("it binds");
     let port = listener.local_addr().expect("it is bound").port();
@@ -260,7 +261,7 @@ fn a_server_that_is_killed_and_restarted_is_seen_again() {
     let running = run(&server.uri("/ball"), Duration::from_secs(3));
     running.wait(Instant::now(), 20, Duration::from_secs(20));
     drop(server);
-    // What was on its way still comes.
+    // Frames that were already sent still arrive.
     std::thread::sleep(Duration::from_millis(300));
     let down = Instant::now();
     std::thread::sleep(Duration::from_millis(700));

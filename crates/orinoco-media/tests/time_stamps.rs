@@ -1,4 +1,4 @@
-//! Each frame's time stamp and pixels, compared with FFmpeg's, for files that FFmpeg makes: reordering codecs in every
+//! Compares each frame's time stamp and pixels with FFmpeg's, for files that FFmpeg makes: reordering codecs in every
 //! container, open groups of pictures, variable rates, edit lists, animations.
 #![cfg(feature = "gstreamer")]
 
@@ -12,18 +12,18 @@ use common::{has_ffmpeg, note, read};
 use md5::{Digest, Md5};
 use orinoco_core::PixelFormat;
 
-/// The largest deviation that is accepted where a tick of the container is longer.
+/// Maximum deviation, in nanoseconds, where a tick of the container is longer.
 const TICK_NANOS_MAX: f64 = 1e6;
-/// Files that are made and read at one time.
+/// Number of files that are made and read at the same time.
 const WORKERS: usize = 2;
 
-/// Where a file's first frame is.
+/// Time of a file's first frame.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Start {
-    /// Where the container says.
+    /// Time in the container.
     Container,
-    /// At zero: the container counts from anywhere (MPEG-TS, MPEG-PS), or has no presentation times (AVI, and Matroska in its
-    /// compatibility mode), where FFmpeg counts the pictures by which the decoder reorders.
+    /// Zero: the container starts at any time (MPEG-TS, MPEG-PS), or has no presentation times (AVI, and Matroska in
+    /// its compatibility mode), where FFmpeg counts the frames by which the decoder reorders.
     Zero,
 }
 
@@ -31,11 +31,11 @@ enum Start {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Pixels {
     Exact,
-    /// The standard leaves the inverse transform open, and the decoders differ.
+    /// The standard leaves the inverse transform open, so the decoders differ.
     Differ,
 }
 
-/// One file: the arguments of FFmpeg behind its first input.
+/// File to test: FFmpeg's arguments after its first input.
 struct Case {
     name: &'static str,
     arguments: &'static str,
@@ -58,7 +58,7 @@ const fn times_only(name: &'static str, arguments: &'static str) -> Case {
 const CASES: &[Case] = &[
     // AVI has one time for each chunk, in decoding order.
     from_zero("mpeg4-b.avi", "-c:v mpeg4 -bf 2 -g 12 -q:v 3"),
-    // libxvid packs two pictures into one chunk, as DivX did, and fills up with empty ones.
+    // libxvid packs two frames into one chunk, as DivX did, and adds empty ones.
     from_zero("mpeg4-packed.avi", "-c:v libxvid -bf 2 -g 10 -frames:v 32"),
     from_zero("mpeg4-b-ntsc.avi", "-r 30000/1001 -c:v mpeg4 -bf 1 -g 9 -q:v 3"),
     from_zero("mpeg4-b-sound.avi", "-f lavfi -i sine=d=1.2 -c:v mpeg4 -bf 2 -g 12 -c:a mp3"),
@@ -80,7 +80,7 @@ const CASES: &[Case] = &[
     case("h264-pyramid.mp4", "-c:v libx264 -bf 7 -b_strategy 0 -x264-params b-pyramid=normal"),
     case("h264-open.mp4", "-c:v libx264 -bf 3 -g 10 -x264-params open-gop=1:b-adapt=0"),
     case("h264-edited.mp4", "then -ss 0.48 -i FIRST -c copy"),
-    // Key frames near the end, before which `qtdemux` would end the film.
+    // Key frames near the end, before which `qtdemux` would end the movie.
     case("h264-short-groups.mp4", "then -ss 0.72 -i FIRST -c copy"),
     case(
         "h264-short-groups-sound.mov",
@@ -114,7 +114,7 @@ const CASES: &[Case] = &[
     ),
     case("vp8-alpha.webm", "-vf format=yuva420p -c:v libvpx -auto-alt-ref 0 -pix_fmt yuva420p"),
     case("vp8-hidden.webm", "-c:v libvpx -auto-alt-ref 1 -lag-in-frames 16 -cpu-used 8 -b:v 200k"),
-    // Transport and programme streams.
+    // Transport and program streams.
     from_zero("mpeg2-b.ts", "-c:v mpeg2video -bf 2 -g 12"),
     from_zero("mpeg4-b.ts", "-c:v mpeg4 -bf 2 -g 12"),
     from_zero("h264-b.ts", "-c:v libx264 -bf 2 -b_strategy 0"),
@@ -151,7 +151,7 @@ fn make(folder: &Path, case: &Case) -> PathBuf {
     let made = match case.arguments.strip_prefix("then ") {
         None => {
             let own = words(case.arguments);
-            // GIF has colours of its own.
+            // GIF has its own pixel formats.
             let own = own.iter().map(String::as_str);
             let is_own = case.name.ends_with(".gif") || case.arguments.contains("pix_fmt");
             let common: &[&str] = if is_own { &[] } else { &common };
@@ -179,7 +179,7 @@ fn make(folder: &Path, case: &Case) -> PathBuf {
     path
 }
 
-/// What FFmpeg sees of a file: the tick in nanoseconds, and each frame's time in ticks where it tells one.
+/// Returns FFmpeg's view of a file: the tick in nanoseconds, and each frame's time in ticks, if it has one.
 fn ffprobe(path: &Path) -> (f64, Vec<Option<f64>>) {
     let entries = "stream=time_base:frame=best_effort_timestamp";
     let arguments = ["-v", "error", "-select_streams", "v:0", "-show_entries", entries, "-of", "csv"];
@@ -202,7 +202,7 @@ fn ffprobe(path: &Path) -> (f64, Vec<Option<f64>>) {
     (tick, frames)
 }
 
-/// The checksums of FFmpeg's frames in `format`.
+/// Returns the checksums of FFmpeg's frames in `format`.
 fn ffmpeg_checksums(path: &Path, format: &str) -> Vec<String> {
     let file = path.to_str().expect("UTF-8");
     let arguments = ["-v", "error", "-i", file, "-map", "0:v:0", "-vsync", "0", "-pix_fmt", format];
@@ -212,7 +212,7 @@ fn ffmpeg_checksums(path: &Path, format: &str) -> Vec<String> {
     lines.map(|line| line.rsplit(',').next().unwrap_or_default().trim().to_owned()).collect()
 }
 
-/// Reads a file and lists what differs from FFmpeg.
+/// Reads a file and lists the differences from FFmpeg.
 fn compare(path: &Path, case: &Case) -> Vec<String> {
     let reading = read(path.to_str().expect("UTF-8"), usize::MAX, |frame| {
         let mut md5 = Md5::new();
@@ -273,7 +273,8 @@ fn every_time_stamp_and_every_frame_is_ffmpegs() {
         return;
     }
     let folder = tempfile::tempdir().expect("a temporary folder");
-    // The short form leaves out two of three files of the containers that give every frame its time, unless they are edited.
+    // The short form leaves out two of three files of the containers that have a time for every frame, unless they are
+    // edited.
     let is_long = std::env::var_os("ORINOCO_TEST_LONG").is_some();
     let is_told = |case: &Case| {
         let is_edited = case.arguments.starts_with("then ");
@@ -328,7 +329,7 @@ fn an_edit_that_begins_within_a_frame_shows_the_rest_of_it() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = make(folder.path(), &case("h264-within.mp4", "then -ss 0.5 -i FIRST -c copy"));
     let reading = read(path.to_str().expect("UTF-8"), usize::MAX, |frame| frame.desc.pts.0 / 1_000_000);
-    // Frames are 40 ms apart; the one at 480 ms is shown for 20 ms more (ISO/IEC 14496-12, section 8.6.6). FFmpeg leaves
-    // it out, and moves the others to the front.
+    // Frames are 40 ms apart; the one at 480 ms is shown for 20 ms more (ISO/IEC 14496-12, section 8.6.6). FFmpeg
+    // leaves it out, and moves the others to the front.
     assert_eq!(reading.frames[..4], [0, 20, 60, 100], "{:?}", reading.fault);
 }

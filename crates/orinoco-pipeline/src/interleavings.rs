@@ -3,6 +3,7 @@
 //!
 //! A failure prints its seed; `ORINOCO_SEED=<seed> cargo xtask shuttle <test>` runs the same orders again.
 
+mod channel;
 mod frames;
 mod lane;
 mod mux;

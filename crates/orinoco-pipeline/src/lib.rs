@@ -7,6 +7,7 @@
 //! It names no GStreamer type, no engine and no network peer: those implement [`Source`], [`Executor`] and [`Sink`].
 //! Read first: [`Frame`], [`Mux`] and [`Lane`].
 
+mod channel;
 mod clock;
 mod executor;
 #[cfg(all(test, shuttle))]
@@ -20,6 +21,7 @@ mod stop;
 mod supervise;
 mod sync;
 
+pub use channel::{Receiver, Sender, channel};
 pub use clock::MonotonicClock;
 pub use executor::{DeviceTimes, Executor, StageTimes};
 pub use lane::{

@@ -15,6 +15,7 @@ use orinoco_pipeline::{
 };
 
 use crate::action::Action;
+use crate::apply::JoinFailure;
 use crate::prepare::Plans;
 use crate::readers::OutputReader;
 use crate::shared::Shared;
@@ -53,13 +54,6 @@ impl RunningStream {
     pub(crate) fn outputs_left(&self) -> usize {
         self.outputs_read.saturating_sub(self.outputs_failed.load(Ordering::Relaxed))
     }
-}
-
-/// Why a stream could not join.
-pub(crate) struct JoinFailure {
-    pub(crate) why: Diagnosis,
-    /// It can, when the change is prepared once more: its lane has failed meanwhile, or given up a model.
-    pub(crate) once_more: bool,
 }
 
 /// Lets streams join lanes.

@@ -25,6 +25,12 @@ pub(crate) struct KnownModel {
     pub(crate) origin: Origin,
 }
 
+impl AsRef<BoardModel> for KnownModel {
+    fn as_ref(&self) -> &BoardModel {
+        &self.spec
+    }
+}
+
 impl KnownModel {
     /// Loads a model and probes an engine for it.
     pub(crate) fn load(

@@ -5,9 +5,11 @@
 //! [`Summary`]. It neither prints nor exits.
 //!
 //! Inside, read `change.rs` (what differs between two boards), `prepare.rs` (what is slow or may be refused) and
-//! `supervisor.rs` (the owner of all state: actions in, effects out); `shell.rs` carries its effects out.
+//! `supervisor.rs` (the owner of all state: actions in, effects out); `shell.rs` carries its effects out, and `apply.rs` lets
+//! streams join and leave.
 
 mod action;
+mod apply;
 mod available;
 mod change;
 mod checks;
@@ -29,6 +31,7 @@ mod progress;
 mod readers;
 mod reloaded;
 mod run;
+mod running_board;
 mod shared;
 mod shell;
 mod sinks;

@@ -129,7 +129,7 @@ pub(crate) fn prepare(board: Board, base: RunningState, context: &Context) -> Re
     }
     // Last, since it begins the outputs: what fails before leaves none behind.
     let known = models.known_with_ids();
-    let open = |((stream, lane), outputs)| OpenStream::new(stream, outputs, lane, &known);
+    let open = |((stream, lane), outputs)| OpenStream::new(stream, outputs, lane, &known, &shared.clock);
     let joining = collect(placed.into_iter().zip(outputs).map(open))?;
     trim_heap();
     let leaving = leaving.iter().map(|stream| on[*stream].0).collect();

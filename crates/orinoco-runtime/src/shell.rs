@@ -1,7 +1,7 @@
 //! Carries out what the [`Supervisor`] decides: starts threads, lets streams join lanes, and keeps the figures of what has
 //! ended. All of it happens on one thread, which waits for the next action and for nothing else.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender};
@@ -9,22 +9,25 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use orinoco_api::{MemorySummary, ModelSummary, Summary};
-use orinoco_board::{Board, BoardStream};
+use orinoco_board::Board;
 use orinoco_config::Faults;
 use orinoco_core::{Diagnosis, LaneId, ModelId, Nanos, StreamId};
-use orinoco_pipeline::{FrameSender, Lane, LaneEntry, SinkOutputs, SourceEnd};
+use orinoco_pipeline::{FrameSender, Lane, LaneEntry, ModelHold, SinkOutputs, SourceEnd};
 use orinoco_telemetry::{Event, SourceState, StreamFold};
 
 use crate::action::{Action, Applied, Effect, Joined, Rules, StreamEnd};
+use crate::apply::{Host, JoinFailure, apply};
 use crate::ended::{EndedStream, EndedStreams};
-use crate::joining::{JoinFailure, Joiner, RunningStream};
+use crate::joining::{Joiner, RunningStream};
 use crate::known::KnownModel;
 use crate::memory::{peak_bytes, resident_bytes};
 use crate::outputs::TakenFiles;
 use crate::placement::{LaneView, LaneViews};
 use crate::planning::Planned;
-use crate::prepare::{Context, Prepared, RunningState, prepare};
+use crate::prepare::{Context, Plans, Prepared, RunningState, prepare};
 use crate::progress::{OfflineStream, Progress};
+use crate::running_board::RunningBoard;
+use crate::stream::OpenStream;
 use crate::summary::{Results, summarise, summarise_memory, summarise_stream, with_times};
 use crate::supervisor::Supervisor;
 use crate::threads::spawn;
@@ -47,10 +50,7 @@ pub(crate) struct Shell {
     watcher: SyncSender<Progress>,
     /// Whether the run ends when nobody reads its outputs any more.
     end_unread: bool,
-    board: Board,
-    models: BTreeMap<ModelId, KnownModel>,
-    /// Models of the board.
-    on_board: BTreeSet<ModelId>,
+    board: RunningBoard<KnownModel>,
     ended_models: VecDeque<(ModelId, ModelSummary)>,
     memory: Option<Planned>,
     lanes: Vec<Option<RunningLane>>,
@@ -98,9 +98,7 @@ impl Shell {
             watcher,
             end_unread,
             lanes: (0..board.lanes).map(|_| None).collect(),
-            board,
-            models: BTreeMap::new(),
-            on_board: BTreeSet::new(),
+            board: RunningBoard::new(board),
             ended_models: VecDeque::new(),
             memory,
             streams: BTreeMap::new(),
@@ -221,21 +219,12 @@ impl Shell {
 
     /// What runs now.
     fn base(&self, supervisor: &RunSupervisor) -> RunningState {
-        let models: Vec<(ModelId, KnownModel)> =
-            self.models.iter().map(|(id, known)| (*id, known.clone())).collect();
-        let index = |model: &ModelId| {
-            models.iter().position(|(id, _)| id == model).expect("a stream's model is known")
-        };
         let streams: Vec<(StreamId, Option<usize>)> = supervisor.running().collect();
-        let placed = streams.iter().map(|(id, _)| {
+        let of_streams = streams.iter().map(|(id, _)| {
             let stream = &self.streams[id];
-            BoardStream { models: stream.models.iter().map(index).collect(), ..stream.spec.clone() }
+            (&stream.spec, &stream.models[..])
         });
-        let running = Board {
-            models: models.iter().map(|(_, known)| known.spec.clone()).collect(),
-            streams: placed.collect(),
-            ..self.board.clone()
-        };
+        let (running, models) = self.board.with_streams(of_streams);
         let lanes = self.lanes.iter().enumerate().map(|(index, lane)| LaneView {
             entry: lane.as_ref().map(|lane| lane.entry.clone()),
             scratch: self.memory.as_ref().and_then(|memory| memory.scratches.get(index)).cloned(),
@@ -258,53 +247,14 @@ impl Shell {
         written
     }
 
-    /// Lets streams join, and says which have to leave: those that are gone from the board or have changed. One that could not
-    /// join leaves the others as they are, and itself as it was before.
+    /// Applies a prepared change.
     fn apply(&mut self, prepared: Prepared) -> Applied {
-        let Prepared { board, models, joining, mut plans, mut leaving, holds, .. } = prepared;
-        for &model in models.keys().filter(|model| !self.models.contains_key(model)) {
+        let Prepared { board, models, joining, plans, leaving, holds, .. } = prepared;
+        for model in self.board.replace(board.clone(), models) {
             self.context.shared.telemetry.insert_model(model);
         }
-        self.on_board = models.keys().copied().collect();
-        self.models.extend(models);
-        let (mut applied, mut fresh) = (Applied::default(), Vec::new());
-        for stream in joining {
-            let (lane, name) = (stream.lane, stream.spec.name.clone());
-            let running = self.lanes[lane].get_or_insert_with(|| {
-                let (lane_thread, running) = self.joiner.new_lane(LaneId::from_index(lane));
-                fresh.push((lane, lane_thread));
-                RunningLane { entry: running.0, keeper: Some(running.1) }
-            });
-            match self.joiner.join(
-                stream,
-                plans.entry(lane).or_default(),
-                &running.entry,
-                &self.actions,
-                &self.streams,
-            ) {
-                Ok((id, joined)) => {
-                    let (name, is_live) = (name.as_str().into(), joined.is_live);
-                    applied.joined.push(Joined { stream: id, name, lane, is_live });
-                    self.streams.insert(id, joined);
-                }
-                Err(JoinFailure { why, once_more }) => {
-                    leaving.retain(|id| self.streams.get(id).is_none_or(|stream| stream.spec.name != name));
-                    let list = if once_more { &mut applied.missed } else { &mut applied.faults };
-                    list.push(why);
-                }
-            }
-        }
-        // What they hold is used by the streams now.
-        drop(holds);
-        for (index, lane) in fresh {
-            match self.start_lane(index, lane) {
-                Ok(()) => applied.lanes.push(index),
-                Err(why) => applied.faults.push(why),
-            }
-        }
-        applied.left = leaving;
-        applied.board = Some(board.clone());
-        self.board = board;
+        let mut host = ChangeHost { shell: self, plans, holds, made: Vec::new() };
+        let applied = apply(&mut host, board, joining, leaving);
         self.forget_models();
         applied
     }
@@ -421,9 +371,14 @@ impl Shell {
 
     /// Gives up models that are not on the board any more and that no stream uses.
     fn forget_models(&mut self) {
-        let used = self.streams.values().flat_map(|stream| &stream.models);
-        let used: BTreeSet<ModelId> = used.chain(&self.on_board).copied().collect();
-        for (id, known) in self.models.extract_if(.., |id, _| !used.contains(id)) {
+        let used = self.streams.values().flat_map(|stream| stream.models.iter().copied());
+        let unused = self.board.remove_unused(used);
+        self.end_models(unused);
+    }
+
+    /// Keeps the figures of models that nobody uses any more.
+    fn end_models(&mut self, models: impl IntoIterator<Item = (ModelId, KnownModel)>) {
+        for (id, known) in models {
             let fold = self.context.shared.telemetry.remove_model(id).unwrap_or_default();
             self.ended_models.push_back((id, with_times(known.summary, &fold)));
         }
@@ -444,13 +399,68 @@ impl Shell {
         let (peak_bytes, end_bytes) = (peak_bytes(), self.latest_bytes.unwrap_or_else(resident_bytes));
         let memory = MemorySummary { peak_bytes, warm_bytes: self.warm_bytes, end_bytes, planned };
         let wall = self.now().since(self.started);
-        (self.on_board, self.streams) = (BTreeSet::new(), BTreeMap::new());
-        self.forget_models();
+        let models = self.board.take_models();
+        self.end_models(models);
         let mut models = Vec::from(self.ended_models);
         models.sort_by_key(|(id, _)| *id);
         let models = models.into_iter().map(|(_, summary)| summary).collect();
-        let results = Results { board: self.board.name, wall, by: supervisor.ended_by(), faults, memory };
+        let results =
+            Results { board: self.board.name().to_owned(), wall, by: supervisor.ended_by(), faults, memory };
         summarise(results, self.ended.into_all(), models)
+    }
+}
+
+/// The shell while a change is applied.
+struct ChangeHost<'a> {
+    shell: &'a mut Shell,
+    /// Plans that no stream has brought to its lane yet.
+    plans: BTreeMap<usize, Plans>,
+    /// Models that lanes hold for the streams that join.
+    holds: Vec<ModelHold>,
+    /// Lanes that were made and are to be started.
+    made: Vec<(usize, Lane)>,
+}
+
+impl Host for ChangeHost<'_> {
+    type Open = OpenStream;
+
+    fn name_of(open: &OpenStream) -> &str {
+        &open.spec.name
+    }
+
+    fn is_called(&self, stream: StreamId, name: &str) -> bool {
+        self.shell.streams.get(&stream).is_some_and(|stream| stream.spec.name == name)
+    }
+
+    fn join(&mut self, open: OpenStream) -> Result<Joined, JoinFailure> {
+        let Self { shell, plans, made, .. } = self;
+        let (lane, name) = (open.lane, open.spec.name.as_str().into());
+        let running = shell.lanes[lane].get_or_insert_with(|| {
+            let (lane_thread, running) = shell.joiner.new_lane(LaneId::from_index(lane));
+            made.push((lane, lane_thread));
+            RunningLane { entry: running.0, keeper: Some(running.1) }
+        });
+        let of_lane = plans.entry(lane).or_default();
+        let (stream, joined) =
+            shell.joiner.join(open, of_lane, &running.entry, &shell.actions, &shell.streams)?;
+        let is_live = joined.is_live;
+        shell.streams.insert(stream, joined);
+        Ok(Joined { stream, name, lane, is_live })
+    }
+
+    fn start_lanes(&mut self) -> Vec<(usize, Result<(), Diagnosis>)> {
+        // What they hold is used by the streams now.
+        self.holds.clear();
+        let Self { shell, made, .. } = self;
+        let mut start = |(index, lane)| {
+            let started = shell.start_lane(index, lane);
+            if started.is_err() {
+                // The next stream that joins makes another one.
+                shell.lanes[index] = None;
+            }
+            (index, started)
+        };
+        made.drain(..).map(&mut start).collect()
     }
 }
 

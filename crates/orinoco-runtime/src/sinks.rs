@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use orinoco_api::{DetectionJson, LineEventJson, ObjectJson, ResultLine, TrackJson, ZoneEventJson};
 use orinoco_board::{SinkKind, SinkSpec};
-use orinoco_core::{Codec, Diagnosis, ModelId, WallTime, WithSubject, codes};
+use orinoco_core::{Clock, Codec, Diagnosis, ModelId, WallTime, WithSubject, codes};
 use orinoco_media::{FrameMd5Sink, LineFile};
 use orinoco_pipeline::{Crossing, CrossingKind, FrameResult, Object, Sink};
 #[cfg(feature = "gstreamer")]
@@ -37,6 +37,7 @@ pub(crate) fn open(
     file: Option<OutputFile>,
     stream: &str,
     models: &NamesOfModels,
+    clock: &Arc<dyn Clock>,
     readers: &mut Vec<OutputReader>,
 ) -> Result<Box<dyn Sink>, Diagnosis> {
     let models = Arc::clone(models);
@@ -57,7 +58,7 @@ pub(crate) fn open(
             let output = output(Some(file), &spec.path, readers);
             Ok(Box::new(FrameMd5Sink::to_writer(output, &name).at(&spec.path)))
         }
-        (SinkKind::Mp4(codec), Some(file)) => mp4(file, &spec.path, codec, stream, models),
+        (SinkKind::Mp4(codec), Some(file)) => mp4(file, &spec.path, codec, stream, models, clock),
         (SinkKind::Mp4(_), None) => unreachable!("standard output is refused when outputs are opened"),
     }
 }
@@ -69,6 +70,7 @@ fn mp4(
     codec: Codec,
     stream: &str,
     models: NamesOfModels,
+    clock: &Arc<dyn Clock>,
 ) -> Result<Box<dyn Sink>, Diagnosis> {
     let stream = stream.to_owned();
     let paint = Box::new(move |picture: &mut [u8], width: u32, height: u32, shown: OverlayContent<'_>| {
@@ -81,7 +83,7 @@ fn mp4(
             }
         }
     });
-    Ok(Box::new(orinoco_media::Mp4Sink::to_file(file, path, codec, paint)?))
+    Ok(Box::new(orinoco_media::Mp4Sink::to_file(file, path, codec, paint, Arc::clone(clock))?))
 }
 
 #[cfg(feature = "gstreamer")]
@@ -229,7 +231,7 @@ mod tests {
     use super::*;
     use crate::outputs::TakenFiles;
     use orinoco_core::{BoxF, Detection, FrameDesc, InferenceResult, ModelId, Nanos, PixelFormat, TrackId};
-    use orinoco_pipeline::{Frame, ModelResult, Slot, SlotPool};
+    use orinoco_pipeline::{Frame, ModelResult, MonotonicClock, Slot, SlotPool};
 
     /// The lines that are written of a frame, without the schema and the boxes.
     fn lines(found: Vec<ModelResult>) -> Vec<ResultLine> {
@@ -247,7 +249,8 @@ mod tests {
         let names = [(ModelId(0), names("finder")), (ModelId(1), names("second"))];
         let names = Arc::new(BTreeMap::from(names));
         let file = TakenFiles::default().open(&path, "the test writes it").expect("opened");
-        let mut sink = open(&spec, Some(file), "s", &names, &mut Vec::new()).expect("begun");
+        let clock: Arc<dyn Clock> = Arc::new(MonotonicClock::default());
+        let mut sink = open(&spec, Some(file), "s", &names, &clock, &mut Vec::new()).expect("begun");
         sink.write(&FrameResult { frame, found, finished: Nanos(0) }).expect("written");
         sink.finish().expect("complete");
         let text = std::fs::read_to_string(&path).expect("there");

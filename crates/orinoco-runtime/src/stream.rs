@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use orinoco_board::{BoardStream, SinkKind};
 use orinoco_config::Faults;
-use orinoco_core::{Diagnosis, DropPolicy, ModelId};
+use orinoco_core::{Clock, Diagnosis, DropPolicy, ModelId};
 use orinoco_media::FrameMemory;
 use orinoco_pipeline::{ObjectSelection, Sink, Step};
 
@@ -43,6 +43,7 @@ impl OpenStream {
         outputs: Vec<OpenSink>,
         lane: usize,
         models: &[(ModelId, &KnownModel)],
+        clock: &Arc<dyn Clock>,
     ) -> Result<Self, Faults> {
         check_source(spec)?;
         let steps = spec.models.iter().map(|&model| step(model, spec, models));
@@ -57,7 +58,7 @@ impl OpenStream {
         let shows_pictures = outputs.iter().any(|(sink, _)| sink.kind != SinkKind::Jsonl);
         let mut readers = Vec::new();
         let mut open = |(sink, file): OpenSink| {
-            sinks::open(&sink, file, &spec.name, &names, &mut readers).map_err(Faults::from)
+            sinks::open(&sink, file, &spec.name, &names, clock, &mut readers).map_err(Faults::from)
         };
         let sinks = collect(outputs.into_iter().map(&mut open))?;
         let (spec, models) = (spec.clone(), used().map(|(id, _)| id).collect());

@@ -11,7 +11,7 @@
 mod invariants;
 mod state;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -194,17 +194,27 @@ impl<P> Supervisor<P> {
                 self.effects.push(Effect::Apply(prepared));
             }
             Err(faults) => {
-                // Streams that lost their lane could not be started again.
-                let restarts = change.restarts;
-                if let Some(next) = &mut self.next {
-                    next.restarts.extend(restarts);
+                // Streams that lost their lane start again on the board that runs, where another one was refused; else they
+                // cannot be started at all.
+                let (restarts, asked) = (change.restarts, !change.replies.is_empty());
+                if self.next.is_some() || (asked && !restarts.is_empty()) {
+                    self.next.get_or_insert_with(Next::again).restarts.extend(restarts);
                 } else if !restarts.is_empty() {
-                    let asked = !change.replies.is_empty();
                     self.faults.extend(restarts);
-                    self.faults.extend(faults.clone().into_iter().filter(|_| !asked));
+                    self.faults.extend(faults.clone());
                     self.stop(now);
                 }
-                self.effects.push(Effect::Answer(change.replies, Err(faults)));
+                let answer = match change.attempt {
+                    1 => Err(faults),
+                    // It was applied but for the streams that missed their lane.
+                    _ => {
+                        let mut done = change.done;
+                        self.count_done(&mut done);
+                        done.faults.extend(faults);
+                        Ok(done)
+                    }
+                };
+                self.effects.push(Effect::Answer(change.replies, answer));
             }
         }
     }
@@ -216,7 +226,6 @@ impl<P> Supervisor<P> {
         for lane in lanes {
             self.lanes[lane].runs = true;
         }
-        let joins = joined.len();
         for joined in joined {
             change.done.joined.push(joined.name.to_string());
             self.join(joined, now);
@@ -226,7 +235,7 @@ impl<P> Supervisor<P> {
                 change.done.left.push(name.to_string());
             }
         }
-        change.done.stayed = self.streams.values().filter(|stream| !stream.left).count() - joins;
+        self.count_done(&mut change.done);
         if !missed.is_empty() && change.attempt < ATTEMPTS_MAX && !self.by.stop {
             change.done.faults.extend(faults);
             match &mut self.next {
@@ -251,6 +260,16 @@ impl<P> Supervisor<P> {
         }
         change.done.faults.extend(faults);
         self.effects.push(Effect::Answer(change.replies, Ok(change.done)));
+    }
+
+    /// Counts the streams that stayed, and names the others once: a change that is prepared once more does some things twice.
+    fn count_done(&self, done: &mut Reloaded) {
+        let staying = self.streams.values().filter(|stream| !stream.left);
+        let running: BTreeSet<&str> = staying.map(|stream| &*stream.name).collect();
+        let (mut joined, mut left) = (BTreeSet::new(), BTreeSet::new());
+        done.joined.retain(|name| running.contains(&**name) && joined.insert(name.clone()));
+        done.left.retain(|name| left.insert(name.clone()));
+        done.stayed = running.len() - done.joined.len();
     }
 
     fn join(&mut self, joined: Joined, now: Nanos) {
@@ -280,10 +299,14 @@ impl<P> Supervisor<P> {
     fn stop_stream(&mut self, stream: StreamId) {
         self.effects.push(Effect::StopStream(stream));
         let Some(stopped) = self.streams.get_mut(&stream) else { return };
-        if let Source::Waits { .. } = stopped.source {
-            stopped.source = Source::Ended(Ok(SourceEnd::Stopped));
-            self.effects.push(Effect::DropSource(stream));
-            self.source_has_ended(stream);
+        let Source::Waits { before, until } = stopped.source else { return };
+        stopped.source = Source::Ended(Ok(SourceEnd::Stopped));
+        self.effects.push(Effect::DropSource(stream));
+        // The device is still in use: the stream that waits for this one waits on, in its place.
+        for waiting in self.streams.values_mut() {
+            if matches!(waiting.source, Source::Waits { before, .. } if before == stream) {
+                waiting.source = Source::Waits { before, until };
+            }
         }
     }
 
@@ -354,6 +377,11 @@ impl<P> Supervisor<P> {
         }
         self.by.stop = true;
         self.end_max = Some(now + END_MAX);
+        // Nobody prepares it any more. What its streams lost is no fault of a run that ends.
+        if let Some(next) = self.next.take() {
+            let ended = run_has_ended(&self.board.name).into();
+            self.effects.push(Effect::Answer(next.replies, Err(ended)));
+        }
         // The latest figures with all that was loaded.
         self.effects.push(Effect::Look);
         self.effects.push(Effect::StopAll);
@@ -471,5 +499,7 @@ impl<P> Supervisor<P> {
     }
 }
 
+#[cfg(test)]
+mod simulated;
 #[cfg(test)]
 mod tests;

@@ -8,7 +8,7 @@ pub(crate) fn has_scheme(text: &str) -> bool {
     text.split_once("://").is_some_and(|(scheme, _)| is_scheme(scheme))
 }
 
-/// Whether a text is a network address whose scheme lacks its colon or slashes, or is missing.
+/// Whether a text is a network address without a scheme, or whose scheme lacks its colon or slashes.
 pub(crate) fn is_mistyped(text: &str) -> bool {
     let text = text.trim_start();
     let schemes = ["rtsps", "rtsp", "https", "http"];

@@ -10,10 +10,10 @@ pub(crate) const SIDE: RangeInclusive<u32> = 1..=8192;
 /// Speed at which a source that is not live delivers frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Pace {
-    /// As fast as the pipeline accepts frames.
+    /// Delivers as fast as the pipeline accepts frames.
     #[default]
     Free,
-    /// In real time: each frame when its presentation time has come.
+    /// Delivers in real time: each frame when its presentation time has come.
     Pts,
 }
 

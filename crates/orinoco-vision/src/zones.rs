@@ -19,9 +19,9 @@ pub const MARGIN: f32 = 0.01;
 /// Direction of a line crossing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
-    /// From side A to side B.
+    /// Crossing from side A to side B.
     AToB,
-    /// From side B to side A.
+    /// Crossing from side B to side A.
     BToA,
 }
 

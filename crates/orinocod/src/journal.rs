@@ -1,14 +1,13 @@
 //! Lines for the journal: one a line, with the priority prefixes of sd-daemon(3) when systemd reads them. A thread of its own
 //! writes them: nobody who has something to say waits for whoever reads it.
 
-#![expect(clippy::disallowed_methods, reason = "FIXME: real time, see clippy.toml")]
-
 use std::collections::VecDeque;
 use std::io::Write;
-use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use orinoco_core::{Clock, Signal};
 use orinoco_telemetry::{Event, EventSink};
 
 /// Lines that may wait to be read. A board says a few a second at its worst.
@@ -31,10 +30,14 @@ struct Waiting {
     lost: u64,
     /// One is being written.
     writing: bool,
+    /// Notified of each line that was written; set at the end of the program.
+    written: Option<Arc<dyn Signal>>,
 }
 
-static WAITING: Mutex<Waiting> = Mutex::new(Waiting { lines: VecDeque::new(), lost: 0, writing: false });
-static CHANGED: Condvar = Condvar::new();
+static WAITING: Mutex<Waiting> =
+    Mutex::new(Waiting { lines: VecDeque::new(), lost: 0, writing: false, written: None });
+/// Wakes the thread that writes.
+static LINE_CAME: Condvar = Condvar::new();
 
 fn lock() -> MutexGuard<'static, Waiting> {
     WAITING.lock().unwrap_or_else(PoisonError::into_inner)
@@ -56,17 +59,27 @@ pub(crate) fn log(level: Level, text: &str) {
     note_lost(&mut waiting);
     waiting.lines.push_back(line);
     drop(waiting);
-    CHANGED.notify_all();
+    LINE_CAME.notify_one();
 }
 
 /// Waits until everything was written, or nobody reads it.
-pub(crate) fn finish() {
+pub(crate) fn finish(clock: &dyn Clock) {
+    let (written, until) = (clock.signal(), clock.now() + LAST_LINES_WAIT);
     let mut waiting = lock();
     note_lost(&mut waiting);
-    CHANGED.notify_all();
-    let is_busy = |waiting: &mut Waiting| waiting.writing || !waiting.lines.is_empty();
+    waiting.written = Some(Arc::clone(&written));
+    drop(waiting);
+    LINE_CAME.notify_one();
     // What is not written by then is not written at all.
-    drop(CHANGED.wait_timeout_while(waiting, LAST_LINES_WAIT, is_busy));
+    while lock().is_busy() && clock.now() < until {
+        written.wait(Some(until));
+    }
+}
+
+impl Waiting {
+    fn is_busy(&self) -> bool {
+        self.writing || !self.lines.is_empty()
+    }
 }
 
 fn note_lost(waiting: &mut Waiting) {
@@ -80,14 +93,15 @@ fn note_lost(waiting: &mut Waiting) {
 
 fn write_lines() {
     loop {
-        let waiting = CHANGED.wait_while(lock(), |waiting| waiting.lines.is_empty());
+        let waiting = LINE_CAME.wait_while(lock(), |waiting| waiting.lines.is_empty());
         let mut waiting = waiting.unwrap_or_else(PoisonError::into_inner);
         let line = waiting.lines.pop_front().expect("one was waited for");
         waiting.writing = true;
         drop(waiting);
         write(&line);
-        lock().writing = false;
-        CHANGED.notify_all();
+        let mut waiting = lock();
+        waiting.writing = false;
+        waiting.written.iter().for_each(|written| written.notify());
     }
 }
 

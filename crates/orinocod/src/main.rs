@@ -2,8 +2,6 @@
 //! board file again: streams join and leave, the others run on. On SIGTERM it stops the sources, lets the frames in work
 //! finish, and completes the outputs.
 
-#![expect(clippy::disallowed_methods, reason = "FIXME: real time, see clippy.toml")]
-
 mod journal;
 
 use std::io::{self, Write};
@@ -11,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use clap::Parser;
 use orinoco_api::{EndState, Summary};
@@ -20,6 +18,7 @@ use orinoco_config::Faults;
 use orinoco_core::text::count;
 use orinoco_core::{Diagnosis, Exit, WithSubject, codes};
 use orinoco_model::Repository;
+use orinoco_pipeline::MonotonicClock;
 use orinoco_runtime::{
     Control, ExistingOutputs, OutputFile, Progress, Reloaded, RunOptions, SlidingRate, TakenFiles, faults_of,
     open_own_file, repository, start, vars,
@@ -67,7 +66,7 @@ fn main() -> ExitCode {
             exit => exit,
         }
     });
-    journal::finish();
+    journal::finish(&MonotonicClock::default());
     ExitCode::from(exit as u8)
 }
 
@@ -187,11 +186,11 @@ fn listen_to_signals(board: PathBuf, place: Repository, control: Control) -> Res
     Ok(())
 }
 
-/// Life signs for systemd.
+/// Life signs for systemd. Times are those of the run.
 struct Pulse {
     watchdog_every: Option<Duration>,
-    fed: Instant,
-    told: Option<Instant>,
+    fed: Duration,
+    told: Option<Duration>,
     rate: SlidingRate,
 }
 
@@ -201,7 +200,7 @@ impl Pulse {
         let asked = sd_notify::watchdog_enabled(false, &mut micros);
         // Half of the limit, as sd_watchdog_enabled(3) recommends.
         let watchdog_every = asked.then(|| Duration::from_micros(micros / 2));
-        Self { watchdog_every, fed: Instant::now(), told: None, rate: SlidingRate::default() }
+        Self { watchdog_every, fed: Duration::ZERO, told: None, rate: SlidingRate::default() }
     }
 
     /// Time between two beats. systemd hears of each second one at the latest, and so in time.
@@ -211,12 +210,12 @@ impl Pulse {
 
     fn beat(&mut self, now: &Progress) {
         let fps = self.rate.add(now);
-        if self.watchdog_every.is_some_and(|every| self.fed.elapsed() + self.every() > every) {
-            self.fed = Instant::now();
+        if self.watchdog_every.is_some_and(|every| now.elapsed - self.fed + self.every() > every) {
+            self.fed = now.elapsed;
             notify(&[NotifyState::Watchdog]);
         }
-        if self.told.is_none_or(|told| told.elapsed() >= STATUS_EVERY) {
-            self.told = Some(Instant::now());
+        if self.told.is_none_or(|told| now.elapsed - told >= STATUS_EVERY) {
+            self.told = Some(now.elapsed);
             notify(&[NotifyState::Status(&status_text(now, fps))]);
         }
     }

@@ -86,6 +86,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "orinoco-core",
             "orinoco-infer",
             "orinoco-model",
+            "orinoco-pipeline",
             "orinoco-runtime",
             "orinoco-telemetry",
         ],

@@ -33,7 +33,7 @@ impl Rules {
         row.class == PEDESTRIAN && row.confidence != 0.0
     }
 
-    /// Returns the rows of `truth` and of `found` that count. The result has pedestrians only.
+    /// Returns the rows of `truth` and of `found` that count. All rows of `found` must be pedestrians.
     pub fn apply(self, truth: &Sequence, found: &Sequence) -> (Sequence, Sequence) {
         let mut passed = HashSet::new();
         for (truth, found) in by_frame(truth.rows.iter(), found.rows.iter()).values() {

@@ -16,44 +16,48 @@ use crate::container::{self, Wholeness};
 use crate::local_file::check_file;
 use crate::pace::Pacer;
 
-/// The longest that a file may take to give its first frame. Local disks need milliseconds; this allows for a network.
+/// Maximum time in which a file must give its first frame. Local disks need milliseconds; this allows for a network.
 const FILE_OPEN_MAX: Duration = Duration::from_secs(10);
-/// The same for a file that is known to be cut off. `decodebin` loses the error of a demuxer that gives up while it is
-/// still being connected, so that such a file may just stay silent.
+/// Maximum time in which a truncated file must give its first frame. `decodebin` loses the error of a demuxer that
+/// gives up while it is still being connected, so such a file may give neither a frame nor an error.
 const CUT_OPEN_MAX: Duration = Duration::from_secs(5);
-/// The longest that a camera may take to answer and send its first packet.
+/// Maximum time in which a camera must answer and send its first packet.
 const LIVE_OPEN_MAX: Duration = Duration::from_secs(5);
-/// The longest that a live stream's damaged pictures are left out: more than most cameras have between key frames.
+/// Maximum time for which damaged frames at the start of a live stream are dropped: more than the interval between key
+/// frames of most cameras.
 const DAMAGED_MAX: Duration = Duration::from_secs(5);
-/// What a camera is given for one answer: longer than opening takes in all, so that one place decides and says so.
+/// Time that a camera has for one answer. It is longer than the time for opening, so that only the latter limit applies
+/// and is reported.
 const LIVE_ANSWER_MAX: Duration = Duration::from_secs(6);
 const _: () = assert!(LIVE_ANSWER_MAX.as_secs() > LIVE_OPEN_MAX.as_secs());
-/// What a web server is given for one answer; again longer than opening takes.
+/// Time that a web server has for one answer; also longer than the time for opening.
 const FILE_ANSWER_MAX: Duration = Duration::from_secs(11);
 const _: () = assert!(FILE_ANSWER_MAX.as_secs() > FILE_OPEN_MAX.as_secs());
-/// The duration of a pass's last picture where nothing tells it.
+/// Duration of a pass's last frame if it is unknown: 40 ms, in nanoseconds.
 const INTERVAL_DEFAULT_NANOS: u64 = 40_000_000;
-/// How long one step of opening waits.
+/// Maximum time of one wait while the source opens.
 const OPEN_STEP: Duration = Duration::from_millis(100);
 
-/// Video files, live streams and CSI cameras, through GStreamer. Frames are lent: they borrow the decoder's own buffers.
+/// Source of video files, live streams and CSI cameras, through GStreamer. Frames are lent: they borrow the decoder's
+/// own buffers.
 ///
-/// They are upright: where the container asks for a turn, they were turned. The PTS of a file is the one of its
-/// container, with edit lists applied; containers that count from an arbitrary time (MPEG-TS and MPEG-PS) are counted
-/// from their first picture. The PTS of a live stream counts from its opening.
+/// Frames are upright: where the container has a rotation, it has been applied. The PTS of a file is that of its
+/// container, with edit lists applied; containers that start at an arbitrary time (MPEG-TS and MPEG-PS) are counted
+/// from their first frame. The PTS of a live stream is counted from its opening.
 ///
-/// A file that falls silent after its first frames is not opened again, since they would come twice; but one on a disk
-/// that repeats is. While frames are lent a file is not taken for silent: its decoder may have no buffer left.
+/// A file that stops after its first frames is not opened again, because these would come twice; but a file on a disk
+/// that repeats is. While frames are lent, a file does not count as stopped, because its decoder may have no free
+/// buffer.
 ///
-/// A live stream that is joined between two key frames begins with pictures of which most is missing. Those that its
-/// decoder calls damaged are counted as lost, until a good one comes or 5 s have passed: a stream that refreshes its
-/// pictures bit by bit may have no good one.
+/// A live stream that is joined between two key frames begins with frames of which most is missing. Those that its
+/// decoder marks as damaged are counted as lost, until a good one comes or 5 s have passed: a stream with gradual
+/// refresh may have no good one.
 ///
-/// Readers that hold pictures in a Jetson's video memory hold output buffers of its converter, which has few. Of a live
-/// stream the pictures are lost that would take its last ones.
+/// Consumers that hold frames in a Jetson's video memory hold output buffers of its converter, which has few. Frames of
+/// a live stream that would take its last buffers are lost.
 ///
-/// [`Source::open`] returns within 10 s for a file, which has then given its first frame, and within 5 s for a camera,
-/// which has then sent its first packet.
+/// For a file, [`Source::open`] returns within 10 s, after the first frame; for a camera within 5 s, after the first
+/// packet.
 pub struct GstSource {
     input: Input,
     shown: String,
@@ -61,7 +65,7 @@ pub struct GstSource {
     clock: Arc<dyn Clock>,
     memory: FrameMemory,
     lent: Arc<AtomicUsize>,
-    /// It has given a frame, in this opening or an earlier one.
+    /// Whether it has given a frame, after this opening or an earlier one.
     given: bool,
     run: Option<Run>,
 }
@@ -95,30 +99,30 @@ impl Input {
     }
 }
 
-/// From one opening to the next closing.
+/// State from one opening to the next closing.
 struct Run {
     session: Session,
     maker: FrameBuilder,
     timeline: Timeline,
     wholeness: Wholeness,
     pacer: Pacer,
-    /// Taken already: nobody has asked for it yet, or its time has not come.
+    /// Frame that is already decoded, but was not requested yet or is not due.
     early: Option<Frame>,
-    /// Frames in all.
+    /// Number of all frames.
     frames: u64,
-    /// Frames since the last start from the beginning of the file.
+    /// Number of frames since the last start from the beginning of the file.
     pass_frames: u64,
-    /// Until when damaged pictures at the beginning are left out.
+    /// Time until which damaged frames at the start are dropped.
     good_by: Nanos,
-    /// Damaged pictures that were left out since the last frame.
+    /// Number of damaged frames that were dropped since the last frame.
     lost: u64,
 }
 
-/// Turns each pass's media time into one that never goes back.
+/// Converts the media time of each pass to one that never goes back.
 #[derive(Clone, Copy, Default)]
 struct Timeline {
     base: u64,
-    /// The media time that is the pass's zero.
+    /// Media time of the start of the pass.
     zero: u64,
     end: u64,
     last: u64,
@@ -144,7 +148,7 @@ impl Timeline {
 }
 
 impl GstSource {
-    /// The source at `uri`, a video file, RTSP or HTTP; nothing is opened yet.
+    /// Creates the source at `uri`, a video file, RTSP, HTTP or a CSI camera. Nothing is opened yet.
     pub fn new(uri: &SourceUri, stream_name: &str, clock: Arc<dyn Clock>) -> Result<Self, Diagnosis> {
         let shown = uri.to_string();
         let input = match uri.kind().clone() {
@@ -174,18 +178,19 @@ impl GstSource {
         })
     }
 
-    /// Leaves pictures where `memory` says, if the elements that make them can. NVIDIA's memory is for those who read it
-    /// without the host: such frames have no bytes, but a dma-buf.
+    /// Leaves frames in `memory`, if the elements that produce them can. NVMM is for consumers that read it without the
+    /// host: such frames have no bytes, but a dma-buf.
     pub fn in_memory(self, memory: FrameMemory) -> Self {
         Self { memory, ..self }
     }
 
-    /// Frames that were handed out and not dropped yet; each holds a decoder's buffer, also after [`Source::close`].
+    /// Returns the number of frames that have not been dropped yet. Each holds a decoder's buffer, also after
+    /// [`Source::close`].
     pub fn frames_lent(&self) -> usize {
         self.lent.load(Ordering::Relaxed)
     }
 
-    /// Opens the session without waiting for anything.
+    /// Starts the session without waiting.
     fn start(&self) -> Result<Session, Diagnosis> {
         let clock = Arc::clone(&self.clock);
         let caller = Caller { name: &self.name, shown: &self.shown, clock, memory: self.memory };
@@ -211,7 +216,7 @@ impl GstSource {
         if self.input.is_live() { PtsClock::Arrival } else { PtsClock::Media }
     }
 
-    /// Waits for the first sign of life.
+    /// Waits for the first frame of a file, or the first packet of a camera.
     fn wait_for_start(&mut self) -> Result<(), SourceError> {
         let wholeness = self.run.as_ref().map_or(Wholeness::Whole, |run| run.wholeness);
         let bound = match (self.input.is_live(), wholeness) {
@@ -226,7 +231,7 @@ impl GstSource {
                     self.run.as_mut().expect("it is open").early = Some(frame);
                     return Ok(());
                 }
-                // Damaged pictures are a sign, too.
+                // Damaged frames show that the camera sends, too.
                 Poll::Waiting if self.input.is_live() => return Ok(()),
                 Poll::Pending | Poll::Waiting => {}
                 Poll::End => return Ok(()),
@@ -271,7 +276,8 @@ impl GstSource {
             run.lost += 1;
             return Ok(Poll::Waiting);
         }
-        // Readers hold what the converter has. A file waits for them; a camera's picture is lost, or all behind it would be.
+        // Consumers hold all buffers that the converter can lend. A file waits for them; of a camera this frame is
+        // lost, because otherwise all later ones would be.
         if live && run.maker.surfaces_lent() >= run.session.watch.surfaces_max() {
             run.lost += 1;
             return Ok(Poll::Waiting);
@@ -285,7 +291,7 @@ impl GstSource {
         }
     }
 
-    /// The stream is over, well or not: every frame has been delivered.
+    /// Handles the end of the stream, with or without an error. All frames have been delivered.
     fn end(&mut self, message: Option<gst::Message>) -> Result<Poll, SourceError> {
         let run = self.run.as_mut().expect("only an open session ends");
         let seen: PipelineFacts = run.session.watch.seen().clone();
@@ -315,13 +321,13 @@ impl GstSource {
         if let Some(fault) = fault {
             return Err(fault);
         }
-        // A pass without a frame would repeat at once, for ever.
+        // A pass without a frame would repeat at once, without end.
         if !self.input.repeats() || run.pass_frames == 0 {
             return Ok(Poll::End);
         }
         run.timeline.start_again();
         run.pass_frames = 0;
-        // Going back needs a server that gives out parts of a file, and few say truly whether they do.
+        // Seeking needs a server that serves parts of a file, and few report correctly whether they do.
         let exact = matches!(self.input, Input::File { .. });
         if !exact || !run.session.rewind() {
             let session = self.start().map_err(SourceError::Permanent)?;
@@ -330,7 +336,7 @@ impl GstSource {
         Ok(Poll::Pending)
     }
 
-    /// The frame, if its time comes within `wait`.
+    /// Delivers the frame if it is due within `wait`.
     fn at_its_time(&mut self, mut frame: Frame, wait: Duration) -> Poll {
         let run = self.run.as_mut().expect("a frame comes from an open session");
         if !run.pacer.wait(frame.desc.pts, wait) {
@@ -338,7 +344,7 @@ impl GstSource {
             return Poll::Waiting;
         }
         if self.input.pace() == Pace::Pts {
-            // Until now it waited as those behind it wait in the file.
+            // Until now it waited like the frames that are still in the file.
             frame.arrived = self.clock.now();
         }
         Poll::Frame(frame)
@@ -370,7 +376,7 @@ impl Run {
     }
 }
 
-/// Whether the decoder says that parts of a picture are missing, as before the first key frame of a stream that was joined
+/// Whether the decoder marks parts of a frame as missing, as before the first key frame of a stream that was joined
 /// between two.
 fn is_damaged(sample: &gst::Sample) -> bool {
     sample.buffer().is_some_and(|buffer| buffer.flags().contains(gst::BufferFlags::CORRUPTED))

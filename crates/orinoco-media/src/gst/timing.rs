@@ -3,15 +3,16 @@ use std::time::Duration;
 
 use orinoco_core::Nanos;
 
-/// Pictures that may be between a decoder's entry and our taking them: H.264 and H.265 reorder at most 16, hardware
-/// decoders queue as many again. One that falls out is merely not timed.
+/// Maximum number of frames between a decoder's entry and our taking them: H.264 and H.265 reorder at most 16, and
+/// hardware decoders queue as many again. A frame beyond this only has no decode time.
 const PICTURES_MAX: usize = 64;
 
-/// When each picture entered and left the decoder. A ring of fixed size: timing never allocates.
+/// Decode times: the times at which each frame entered and left the decoder. A ring of fixed size, so timing never
+/// allocates.
 ///
-/// A software decoder hands its pictures on in its own thread, and so stands still while a full queue keeps that thread.
-/// For files, which are read as fast as the models take them, that would be most of the time between entry and exit;
-/// [`ThreadHold::SkippedSetting`] takes it off, together with the wait for the next input.
+/// A software decoder passes on its frames in its own thread, so it stands still while a full queue blocks that thread.
+/// For files, which are read as fast as the models process them, that is most of the time between entry and exit;
+/// [`ThreadHold::SkippedSetting`] subtracts it, together with the wait for the next input.
 pub(super) struct DecodeTimes {
     ring: [Option<Picture>; PICTURES_MAX],
     next: usize,
@@ -20,19 +21,19 @@ pub(super) struct DecodeTimes {
     left: Option<(ThreadId, Nanos)>,
 }
 
-/// Whether the time counts during which a decoder's thread is not decoding.
+/// Whether the time in which a decoder's thread is blocked counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ThreadHold {
-    /// It does: the delay of live pictures.
+    /// It counts: the result is the delay of live frames.
     Counted,
-    /// It does not: the work on a file's pictures.
+    /// It does not count: the result is the work on a file's frames.
     SkippedSetting,
 }
 
 #[derive(Clone, Copy)]
 struct Picture {
     packet: u64,
-    /// When it is shown, once it has left the decoder.
+    /// Presentation time, once the frame has left the decoder.
     pts: Option<u64>,
     entered: Nanos,
     held: Duration,
@@ -44,19 +45,19 @@ impl DecodeTimes {
         Self { ring: [None; PICTURES_MAX], next: 0, rule, held: Duration::ZERO, left: None }
     }
 
-    /// Forgets every picture.
+    /// Removes all frames.
     pub(super) fn clear(&mut self) {
         *self = Self::new(self.rule);
     }
 
-    /// The packet with this number goes into the decoder.
+    /// Records that the packet with this number enters the decoder.
     pub(super) fn enter(&mut self, packet: u64, thread: ThreadId, now: Nanos) {
         self.note_held(thread, now);
         self.ring[self.next] = Some(Picture { packet, pts: None, entered: now, held: self.held, took: None });
         self.next = (self.next + 1) % PICTURES_MAX;
     }
 
-    /// The raw picture of a packet comes out, to be shown at `pts`.
+    /// Records that the decoded frame of a packet leaves the decoder, to be shown at `pts`.
     pub(super) fn leave(&mut self, packet: u64, pts: u64, thread: ThreadId, now: Nanos) {
         self.note_held(thread, now);
         let held = self.held;
@@ -68,15 +69,15 @@ impl DecodeTimes {
         self.left = Some((thread, now));
     }
 
-    /// The time the picture took, once.
+    /// Returns the decode time of the frame, only once.
     pub(super) fn take(&mut self, pts: u64) -> Option<Duration> {
         let index =
             self.ring.iter().position(|entry| entry.is_some_and(|picture| picture.pts == Some(pts)))?;
         self.ring[index].take()?.took
     }
 
-    /// Back in the thread that last handed a picture on: until now it was held. Hardware decoders take and give in
-    /// different threads, and work on meanwhile.
+    /// Counts blocked time when the thread that last passed on a frame comes back. Hardware decoders take and give in
+    /// different threads, and continue to work meanwhile.
     fn note_held(&mut self, thread: ThreadId, now: Nanos) {
         if let Some((_, since)) = self.left.take_if(|(left, _)| *left == thread)
             && self.rule == ThreadHold::SkippedSetting
@@ -94,7 +95,7 @@ impl DecodeTimes {
 mod tests {
     use super::*;
 
-    /// Feeds pictures (PTS, in or out, time) and returns the nanoseconds of the first three.
+    /// Records frames (PTS, enters or leaves, time), and compares the nanoseconds of the first three.
     fn check(rule: ThreadHold, steps: &[(u64, bool, u64)], expected: [Option<u128>; 3]) {
         let mut times = DecodeTimes::new(rule);
         let thread = std::thread::current().id();

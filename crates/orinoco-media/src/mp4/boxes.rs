@@ -1,6 +1,7 @@
-//! The boxes of a fragmented MP4 file with one video track (ISO/IEC 14496-12), as bytes.
+//! Boxes of a fragmented MP4 file with one video track (ISO/IEC 14496-12), as bytes.
 //!
-//! The file is `ftyp moov (moof mdat)* mfra`. Each fragment stands by itself: a file that ends after any of them plays.
+//! The file is `ftyp moov (moof mdat)* mfra`. Each fragment is complete by itself: a file that ends after any of them
+//! plays.
 
 use std::num::NonZeroU32;
 
@@ -18,18 +19,18 @@ use shiguredo_mp4::{
 
 use crate::i420::Colour;
 
-/// Ticks a second of the video track: exact for 24, 25, 30, 50, 60 and NTSC rates.
+/// Ticks per second of the video track: exact for 24, 25, 30, 50, 60 and NTSC rates.
 pub(super) const TIMESCALE: u32 = 90_000;
-/// Name of the track's handler. By it a later start knows a file of ours.
+/// Name of the track's handler, by which a later start recognises a file of this sink.
 pub(super) const HANDLER: &[u8] = b"Orinoco video\0";
 const TRACK: u32 = 1;
-/// Bytes of a `mehd` box of version 1, which is kept free until the duration is known.
+/// Bytes of a `mehd` box of version 1, which are reserved until the duration is known.
 const DURATION_BYTES: usize = 20;
-/// Flags of a picture that refers to no other, and of one that does (14496-12, 8.8.3.1).
+/// Sample flags of a key frame, and of an image that depends on others (14496-12, 8.8.3.1).
 const SYNC: SampleFlags = SampleFlags::new(0x0200_0000);
 const NOT_SYNC: SampleFlags = SampleFlags::new(0x0101_0000);
 
-/// What the file says of its pictures.
+/// Format of the file's images.
 #[derive(Clone, Debug)]
 pub(super) struct Track {
     pub(super) codec: Codec,
@@ -39,7 +40,7 @@ pub(super) struct Track {
     pub(super) colour: Colour,
 }
 
-/// One coded picture.
+/// One coded image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Picture {
     pub(super) ticks: u64,
@@ -47,14 +48,15 @@ pub(super) struct Picture {
     pub(super) bytes: Vec<u8>,
 }
 
-/// Where a fragment begins.
+/// Start of a fragment: its time and its offset in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
     pub(super) ticks: u64,
     pub(super) offset: u64,
 }
 
-/// The head of the file, `ftyp` and `moov`. `config` is the decoder's configuration (`avcC` or `hvcC` without its header).
+/// Makes the start of the file, `ftyp` and `moov`. `config` is the decoder's configuration (`avcC` or `hvcC` without
+/// its header).
 pub(super) fn head(track: &Track, config: &[u8]) -> Vec<u8> {
     let brand = match track.codec {
         Codec::H264 => Brand::AVC1,
@@ -67,7 +69,7 @@ pub(super) fn head(track: &Track, config: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// The duration in place of the last bytes of the head, and where these begin.
+/// Makes the duration that replaces the last bytes of the head. Returns its offset and its bytes.
 pub(super) fn duration(head: &[u8], ticks: u64) -> (u64, Vec<u8>) {
     let mut bytes = box_header(*b"mehd", DURATION_BYTES);
     bytes.extend([1, 0, 0, 0]);
@@ -75,7 +77,7 @@ pub(super) fn duration(head: &[u8], ticks: u64) -> (u64, Vec<u8>) {
     ((head.len() - DURATION_BYTES) as u64, bytes)
 }
 
-/// A fragment, `moof` and `mdat`. The last picture is shown until `end`.
+/// Makes a fragment, `moof` and `mdat`. The last image is shown until `end`.
 pub(super) fn fragment(number: u32, pictures: &[Picture], end: u64) -> Vec<u8> {
     let begins = pictures.iter().map(|picture| picture.ticks);
     let ends = begins.clone().skip(1).chain([end]);
@@ -108,7 +110,7 @@ pub(super) fn fragment(number: u32, pictures: &[Picture], end: u64) -> Vec<u8> {
     };
     let payload: usize = pictures.iter().map(|picture| picture.bytes.len()).sum();
     let data = box_header(*b"mdat", payload + 8);
-    // The offset's own size does not depend on its value.
+    // The size of the offset does not depend on its value.
     let offset = encode(&moof).len() + data.len();
     moof.traf_boxes[0].trun_boxes[0].data_offset = Some(i32::try_from(offset).expect("a header is short"));
     let mut bytes = encode(&moof);
@@ -118,7 +120,7 @@ pub(super) fn fragment(number: u32, pictures: &[Picture], end: u64) -> Vec<u8> {
     bytes
 }
 
-/// The table by which players find a fragment, `mfra`.
+/// Makes the table of fragments for seeking, `mfra`.
 pub(super) fn index(entries: &[Entry]) -> Vec<u8> {
     let entries = entries.iter().map(|entry| TfraEntry {
         time: entry.ticks,
@@ -217,7 +219,7 @@ fn moov(track: &Track, config: &[u8]) -> MoovBox {
             next_track_id: TRACK + 1,
         },
         trak_boxes: vec![trak],
-        // The last box of the head, so that the duration can take the place of its last bytes.
+        // The last box of the head, so that the duration can replace its last bytes.
         mvex_box: Some(MvexBox {
             mehd_box: None::<MehdBox>,
             trex_boxes: vec![trex],
@@ -227,8 +229,8 @@ fn moov(track: &Track, config: &[u8]) -> MoovBox {
     }
 }
 
-/// The codec's name, the pictures' size, and the boxes with the decoder's configuration, colour and shape of pixels. The
-/// configuration is the parser's, byte for byte.
+/// Makes the sample entry: the codec's name, the images' size, and the boxes with the decoder's configuration, colour
+/// and pixel aspect ratio. The configuration is the parser's, byte for byte.
 fn sample_entry(track: &Track, config: &[u8]) -> SampleEntry {
     let (name, config_name) = match track.codec {
         Codec::H264 => (*b"avc1", *b"avcC"),
@@ -254,7 +256,7 @@ fn sample_entry(track: &Track, config: &[u8]) -> SampleEntry {
     SampleEntry::Unknown(unknown(name, payload))
 }
 
-/// `nclx`: primaries, transfer function, matrix (ISO/IEC 23091-2) and whether the range is full.
+/// Makes the `nclx` colour: primaries, transfer function, matrix (ISO/IEC 23091-2) and whether the range is full.
 fn colour(colour: Colour) -> Vec<u8> {
     let (primaries, matrix) = match colour.matrix {
         ColorMatrix::Bt601 => (6, 6),
@@ -271,13 +273,13 @@ fn unknown(name: [u8; 4], payload: Vec<u8>) -> UnknownBox {
     UnknownBox { box_type, box_size, payload }
 }
 
-/// The header of a box of `bytes`, header included.
+/// Makes the header of a box of `bytes`, which include the header.
 fn box_header(name: [u8; 4], bytes: usize) -> Vec<u8> {
     let size = u32::try_from(bytes).expect("a fragment is smaller than 4 GiB");
     encode(&BoxHeader { box_type: BoxType::Normal(name), box_size: BoxSize::U32(size) })
 }
 
-/// Boxes made here have only values that fit.
+/// Encodes a box. Boxes made here only have values that fit.
 fn encode(value: &impl Encode) -> Vec<u8> {
     value.encode_to_vec().expect("every value of our boxes has its place")
 }

@@ -1,58 +1,59 @@
-//! Coded pictures into the file, on a thread of its own: a slow disk holds up nobody who makes pictures.
+//! Writes coded images into the file on a thread of its own, so that a slow disk does not delay the encoder.
 //!
-//! Each fragment is one write, and once a second what was written is brought to the disk. So a file that nobody could
-//! complete has all but its latest pictures.
-
-#![expect(clippy::disallowed_methods, reason = "FIXME: real time, see clippy.toml")]
+//! Each fragment is one write, and once a second the file is synced to the disk. So a file that was not completed has
+//! all but its latest images.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::sync::mpsc::{RecvTimeoutError, TrySendError};
 use std::sync::{Arc, OnceLock};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use orinoco_core::{Clock, Nanos};
+use orinoco_pipeline::{Receiver, Sender, channel};
 
 use super::boxes::{self, Entry, Picture, TIMESCALE, Track};
 
-/// A fragment that begins with a key frame is due after this; key frames are asked for every 0.8 s.
+/// Minimum length of a fragment. It ends at the next key frame after this; key frames are requested every 0.8 s.
 const FRAGMENT_TICKS_MIN: u64 = TIMESCALE as u64 / 2;
-/// A fragment ends here although no key frame came: not every encoder makes them when it is asked.
+/// Maximum length of a fragment, which ends here even without a key frame: not every encoder makes them on request.
 const FRAGMENT_TICKS_MAX: u64 = TIMESCALE as u64;
-/// A picture waits no longer than this for its fragment to fill. Slightly more than from key frame to key frame.
+/// Maximum time that an image waits for its fragment to fill. Slightly more than the time between key frames.
 const FRAGMENT_WAIT_MAX: Duration = Duration::from_millis(900);
-/// How often what was written is brought to the disk.
+/// Interval at which the file is synced to the disk.
 const SYNC_EVERY: Duration = Duration::from_secs(1);
-/// Coded pictures that may wait for the disk: five seconds of a camera. Then the encoder waits, and those before it.
+/// Maximum number of coded images that wait for the disk: five seconds of a camera. Beyond it, the encoder and the
+/// stages before it wait.
 const PICTURES_MAX: usize = 128;
-/// Fragments in the table at the end of the file: 18 hours, a mebibyte. A longer file has none, and is searched.
+/// Maximum number of fragments in the table at the end of the file: 18 hours, a mebibyte. A longer file has no table,
+/// and players search it.
 const INDEX_ENTRIES_MAX: usize = 1 << 16;
-/// Duration of a picture that nothing came after.
+/// Duration of an image without a successor.
 const INTERVAL_DEFAULT_TICKS: u64 = TIMESCALE as u64 / 25;
-/// How long one look for room takes.
-const ROOM_STEP: Duration = Duration::from_millis(5);
 
-/// What the recording thread is sent.
+/// Message to the recording thread.
 #[derive(Debug)]
 pub(super) enum RecorderMessage {
-    /// The decoder's configuration.
+    /// Configuration of the decoder.
     Config(Vec<u8>),
     Picture(Picture),
     End,
 }
 
-/// The way to the recording thread. Clones are closed together.
+/// Sender to the recording thread. Clones are closed together.
 #[derive(Clone, Debug)]
 pub(super) struct RecorderSender {
-    sender: SyncSender<RecorderMessage>,
+    sender: Sender<RecorderMessage>,
     fault: Arc<OnceLock<String>>,
     is_closed: Arc<AtomicBool>,
 }
 
 impl RecorderSender {
-    /// Waits while the disk is behind, until the entrance is closed; false when `coded` was not sent: then, or when the
-    /// file has failed.
+    /// Sends `coded`, and waits while the disk is behind, until the sender is closed. Returns false if `coded` was not
+    /// sent, because the sender is closed or the file has failed.
     pub(super) fn send(&self, mut coded: RecorderMessage) -> bool {
         loop {
             coded = match self.sender.try_send(coded) {
@@ -61,96 +62,101 @@ impl RecorderSender {
                 Err(TrySendError::Full(_)) if self.is_closed.load(Ordering::Relaxed) => return false,
                 Err(TrySendError::Full(coded)) => coded,
             };
-            thread::sleep(ROOM_STEP);
+            self.sender.wait_for_room(None);
         }
     }
 
-    /// Ends the wait of those who send. What the recording thread has room for is still sent.
+    /// Ends the wait of all that send. Images that fit into the queue are still sent.
     pub(super) fn close(&self) {
         self.is_closed.store(true, Ordering::Relaxed);
+        self.sender.wake_senders();
     }
 
-    /// Why the file has failed.
+    /// Returns the reason why the file has failed, if it has.
     pub(super) fn fault(&self) -> Option<&str> {
         self.fault.get().map(String::as_str)
     }
 }
 
-/// A file that is being recorded.
-#[derive(Debug)]
+/// File that is being recorded.
 pub(super) struct Recorder {
     entrance: RecorderSender,
     /// Closed when the thread has ended.
     ended: Receiver<()>,
+    clock: Arc<dyn Clock>,
 }
 
 impl Recorder {
     /// Starts the thread that records into `file`, from its beginning.
-    pub(super) fn start(file: File, track: Track) -> io::Result<Self> {
-        let (sender, coded) = sync_channel(PICTURES_MAX);
-        let (end, ended) = sync_channel(0);
+    pub(super) fn start(file: File, track: Track, clock: Arc<dyn Clock>) -> io::Result<Self> {
+        let (sender, coded) = channel(PICTURES_MAX, Arc::clone(&clock));
+        let (end, ended) = channel(1, Arc::clone(&clock));
         let entrance = RecorderSender { sender, fault: Arc::default(), is_closed: Arc::default() };
         let fault = Arc::clone(&entrance.fault);
+        let writer = Writer::new(file, track, Arc::clone(&clock));
         thread::Builder::new().name("mp4".to_owned()).spawn(move || {
-            if let Err(why) = Writer::new(file, track).record(&coded) {
+            if let Err(why) = writer.record(&coded) {
                 let _ = fault.set(cause(&why));
             }
             drop((coded, end));
         })?;
-        Ok(Self { entrance, ended })
+        Ok(Self { entrance, ended, clock })
     }
 
-    /// An entrance that is closed apart from the others: a recording may have one encoder after another.
+    /// Creates a sender that is closed independently of the others: a recording may have several encoders, one after
+    /// another.
     pub(super) fn entrance(&self) -> RecorderSender {
         RecorderSender { is_closed: Arc::default(), ..self.entrance.clone() }
     }
 
     /// Completes the file, within `wait`. Errors are causes.
     pub(super) fn complete(self, wait: Duration) -> Result<(), String> {
-        let deadline = Instant::now() + wait;
+        let deadline = self.clock.now() + wait;
         let stuck = || format!("the disk did not take the rest of the file within {} s", wait.as_secs());
-        while let Err(TrySendError::Full(_)) = self.entrance.sender.try_send(RecorderMessage::End) {
-            if Instant::now() >= deadline {
+        let sender = &self.entrance.sender;
+        while let Err(TrySendError::Full(_)) = sender.try_send(RecorderMessage::End) {
+            if self.clock.now() >= deadline {
                 return Err(stuck());
             }
-            thread::sleep(ROOM_STEP);
+            sender.wait_for_room(Some(deadline));
         }
-        let left = deadline.saturating_duration_since(Instant::now());
-        if self.ended.recv_timeout(left) == Err(RecvTimeoutError::Timeout) {
+        if self.ended.receive(Some(deadline)) == Err(RecvTimeoutError::Timeout) {
             return Err(stuck());
         }
         self.entrance.fault().map_or(Ok(()), |fault| Err(fault.to_owned()))
     }
 }
 
-/// The recording thread.
+/// State of the recording thread.
 struct Writer {
     file: File,
-    /// Pipes and devices are written in one go: no second look at what was written, and no disk under it.
+    clock: Arc<dyn Clock>,
+    /// Whether `file` is a regular file. Pipes and devices are written once, in order, and not synced.
     is_regular: bool,
     track: Track,
     config: Vec<u8>,
-    /// The head, once it was written.
+    /// Start of the file, once it was written.
     head: Vec<u8>,
     written: u64,
     fragments: u32,
     index: Vec<Entry>,
     pending: Vec<Picture>,
-    /// When the first of those came.
-    pending_since: Option<Instant>,
-    unsynced_since: Option<Instant>,
-    /// When the latest picture is shown, and how long the one before it is.
+    /// Time at which the first of them arrived.
+    pending_since: Option<Nanos>,
+    unsynced_since: Option<Nanos>,
+    /// Presentation time of the latest image; `interval` is the duration of the one before it.
     latest: Option<u64>,
     interval: u64,
-    /// End of the last picture that was written.
+    /// End of the last image that was written.
     end: u64,
 }
 
 impl Writer {
-    fn new(file: File, track: Track) -> Self {
+    fn new(file: File, track: Track, clock: Arc<dyn Clock>) -> Self {
         let is_regular = file.metadata().is_ok_and(|there| there.is_file());
         Self {
             file,
+            clock,
             is_regular,
             track,
             config: Vec::new(),
@@ -167,11 +173,11 @@ impl Writer {
         }
     }
 
-    /// Records until the end, or until the disk takes no more. Then, too, the file says how long it is.
+    /// Records until the end, or until the disk is full. In both cases the duration is written into the file.
     fn record(mut self, coded: &Receiver<RecorderMessage>) -> io::Result<()> {
-        let taken = self.run(coded).and_then(|()| self.write_pending(None, Instant::now()));
+        let taken = self.run(coded).and_then(|()| self.write_pending(None, self.clock.now()));
         if self.is_regular && self.written > 0 {
-            // All that was written plays without what follows: no reason to call it failed.
+            // All images play without this table, so a failure here is not an error.
             if taken.is_ok() && self.index.len() <= INDEX_ENTRIES_MAX {
                 let _ = self.write(&boxes::index(&self.index));
             }
@@ -187,11 +193,8 @@ impl Writer {
                 self.pending_since.map(|since| since + FRAGMENT_WAIT_MAX),
                 self.unsynced_since.map(|since| since + SYNC_EVERY),
             ];
-            let next = match dues.into_iter().flatten().min() {
-                Some(due) => coded.recv_timeout(due.saturating_duration_since(Instant::now())),
-                None => coded.recv().map_err(|_| RecvTimeoutError::Disconnected),
-            };
-            let now = Instant::now();
+            let next = coded.receive(dues.into_iter().flatten().min());
+            let now = self.clock.now();
             match next {
                 Ok(RecorderMessage::Config(config)) => self.configure(config)?,
                 Ok(RecorderMessage::Picture(picture)) => self.take(picture, now)?,
@@ -207,7 +210,8 @@ impl Writer {
         }
     }
 
-    /// An encoder that is started again has to code as the one before it: the head was written for that.
+    /// Sets the decoder's configuration. An encoder that starts again must use the same parameters, because the head
+    /// was written for them.
     fn configure(&mut self, config: Vec<u8>) -> io::Result<()> {
         if !self.config.is_empty() && self.config != config {
             return Err(io::Error::other("the encoder has changed its parameters"));
@@ -216,7 +220,7 @@ impl Writer {
         Ok(())
     }
 
-    fn take(&mut self, mut picture: Picture, now: Instant) -> io::Result<()> {
+    fn take(&mut self, mut picture: Picture, now: Nanos) -> io::Result<()> {
         if let Some(latest) = self.latest {
             picture.ticks = picture.ticks.max(latest + 1);
             self.interval = picture.ticks - latest;
@@ -233,9 +237,9 @@ impl Writer {
         Ok(())
     }
 
-    /// Writes the pictures that wait as a fragment. Where the next picture is not known, the last one is taken to last as
-    /// long as the one before it; the next fragment says when it begins.
-    fn write_pending(&mut self, next: Option<u64>, now: Instant) -> io::Result<()> {
+    /// Writes the waiting images as a fragment. If the next image is unknown, the last one gets the duration of the one
+    /// before it; the next fragment has its own start time.
+    fn write_pending(&mut self, next: Option<u64>, now: Nanos) -> io::Result<()> {
         let Some((first, last)) = self.pending.first().zip(self.pending.last()) else { return Ok(()) };
         let (begin, end) = (first.ticks, next.unwrap_or(last.ticks + self.interval));
         let is_key = first.is_key;
@@ -258,11 +262,11 @@ impl Writer {
         Ok(())
     }
 
-    /// Writes all of `bytes`, or takes back what there was room for: the file stays whole.
+    /// Writes all of `bytes`, or removes the part that fit: the file stays whole.
     fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
         if let Err(why) = self.file.write_all(bytes) {
             if self.is_regular {
-                // If this fails too, the torn end stays, and players that are strict refuse the last second.
+                // If this fails too, the torn end stays, and strict players reject the last second.
                 let _ = self.file.set_len(self.written);
             }
             return Err(why);
@@ -286,16 +290,22 @@ fn cause(why: &io::Error) -> String {
 }
 
 #[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "the test waits for real threads or processes")]
 mod tests {
     use super::*;
     use crate::i420::Colour;
     use orinoco_core::{Codec, ColorMatrix, ColorRange};
-    use orinoco_pipeline::PixelAspect;
+    use orinoco_pipeline::{MonotonicClock, PixelAspect};
     use std::os::fd::OwnedFd;
+    use std::time::Instant;
 
     fn track() -> Track {
         let colour = Colour { matrix: ColorMatrix::Bt709, range: ColorRange::Limited };
         Track { codec: Codec::H264, width: 64, height: 48, aspect: PixelAspect::SQUARE, colour }
+    }
+
+    fn clock() -> Arc<dyn Clock> {
+        Arc::new(MonotonicClock::default())
     }
 
     fn picture(ticks: u64, bytes: usize) -> RecorderMessage {
@@ -304,16 +314,17 @@ mod tests {
 
     #[test]
     fn a_disk_that_is_stuck_holds_up_nobody_for_seconds_and_the_end_not_for_ever() {
-        // A pipe that nobody reads, and that has no room for the first fragment.
+        // A pipe that nobody reads, and that has no space for the first fragment.
         let (reader, writer) = io::pipe().expect("made");
-        let recorder = Recorder::start(File::from(OwnedFd::from(writer)), track()).expect("it starts");
+        let recorder =
+            Recorder::start(File::from(OwnedFd::from(writer)), track(), clock()).expect("it starts");
         let entrance = recorder.entrance();
         let begin = Instant::now();
         for number in 0..PICTURES_MAX as u64 {
             assert!(entrance.send(picture(number * u64::from(TIMESCALE), 1 << 20)));
         }
         assert!(begin.elapsed() < Duration::from_secs(5), "{:?}", begin.elapsed());
-        // Who waits for room does so until the entrance is closed.
+        // A sender waits for space until it is closed.
         let blocked = entrance.clone();
         let blocked = thread::spawn(move || (0..10).all(|number| blocked.send(picture(number, 1))));
         thread::sleep(Duration::from_millis(100));
@@ -323,7 +334,7 @@ mod tests {
         assert!(!recorder.entrance().is_closed.load(Ordering::Relaxed), "the next encoder has its own");
         let why = recorder.complete(Duration::from_millis(100)).expect_err("nobody reads");
         assert!(why.contains("did not take"), "{why}");
-        // Its thread ends with the reader.
+        // The thread ends when the reader is dropped.
         drop(reader);
     }
 
@@ -331,7 +342,8 @@ mod tests {
     fn a_picture_is_in_the_file_although_no_other_comes() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let path = folder.path().join("x.mp4");
-        let recorder = Recorder::start(File::create(&path).expect("writable"), track()).expect("it starts");
+        let recorder =
+            Recorder::start(File::create(&path).expect("writable"), track(), clock()).expect("it starts");
         let entrance = recorder.entrance();
         assert!(entrance.send(RecorderMessage::Config(vec![1])) && entrance.send(picture(0, 5000)));
         thread::sleep(FRAGMENT_WAIT_MAX + Duration::from_millis(400));
@@ -347,7 +359,7 @@ mod tests {
     fn other_parameters_of_the_encoder_are_an_error() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let file = File::create(folder.path().join("x.mp4")).expect("writable");
-        let recorder = Recorder::start(file, track()).expect("it starts");
+        let recorder = Recorder::start(file, track(), clock()).expect("it starts");
         let entrance = recorder.entrance();
         for config in [[1], [1], [2]] {
             assert!(entrance.send(RecorderMessage::Config(config.to_vec())));

@@ -1,4 +1,4 @@
-//! The torn end of a recording that the system's end cut short, power loss above all.
+//! Removes the torn end of a recording that a crash of the system or a power loss has cut short.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -7,28 +7,29 @@ use std::path::Path;
 
 use super::boxes::HANDLER;
 
-/// Bytes of a box's header: its size and its name, and a size of 64 bits where that is used.
+/// Maximum size of a box's header: its size and its name, and a size of 64 bits if that is used.
 const HEADER_BYTES: usize = 16;
-/// A head of ours is shorter.
+/// Maximum size of the start of a file: that of this sink is smaller.
 const HEAD_BYTES_MAX: u64 = 1 << 16;
-/// Boxes that one file is looked through for: those of a month.
+/// Maximum number of boxes that are read in one file: those of a month.
 const BOXES_MAX: usize = 1 << 23;
 
-/// A box at the top of the file.
+/// Top-level box of the file.
 struct TopLevelBox {
     name: [u8; 4],
     end: u64,
 }
 
-/// Cuts the last fragment of an MP4 off that [`Mp4Sink`](super::Mp4Sink) wrote, where it is torn: strict players refuse
-/// it. Returns the bytes that are gone. Files of others, files that are being written and whole files stay as they are; so
-/// do recordings that another program has written anew, which have boxes that [`Mp4Sink`](super::Mp4Sink) never writes.
+/// Removes the last fragment of an MP4 that [`Mp4Sink`](super::Mp4Sink) wrote, if it is torn, because strict players
+/// reject the file. Returns the number of removed bytes. Files of other programs, files that are being written and
+/// whole files stay unchanged; so do recordings that another program has rewritten, which have boxes that
+/// [`Mp4Sink`](super::Mp4Sink) never writes.
 pub fn cut_torn_mp4(path: &Path) -> io::Result<u64> {
     if !path.metadata()?.is_file() {
         return Ok(0);
     }
     let file = File::options().read(true).write(true).open(path)?;
-    // Who records holds the lock until the end.
+    // A recorder holds the lock until its end.
     if file.try_lock().is_err() {
         return Ok(0);
     }
@@ -41,7 +42,7 @@ pub fn cut_torn_mp4(path: &Path) -> io::Result<u64> {
     Ok(length - whole)
 }
 
-/// Where the last whole fragment ends; `None` for files that are not ours.
+/// Returns the end of the last whole fragment; `None` for files of other programs.
 fn whole_end(file: &File, length: u64) -> io::Result<Option<u64>> {
     let Some(ftyp) = outer(file, 0, length)?.filter(|first| &first.name == b"ftyp") else { return Ok(None) };
     let Some(moov) = outer(file, ftyp.end, length)?.filter(|second| &second.name == b"moov") else {
@@ -59,24 +60,24 @@ fn whole_end(file: &File, length: u64) -> io::Result<Option<u64>> {
     let mut is_in_fragment = false;
     for _ in 0..BOXES_MAX {
         match outer(file, at, length)? {
-            // Its pictures follow; without them it is nothing.
+            // The images follow; without them the fragment is incomplete.
             Some(fragment) if &fragment.name == b"moof" => (at, is_in_fragment) = (fragment.end, true),
-            // Pictures outside a fragment: another program has written the file anew, and kept the name of the track.
+            // Images outside of a fragment: another program has rewritten the file, and kept the name of the track.
             Some(pictures) if &pictures.name == b"mdat" && !is_in_fragment => return Ok(None),
             Some(last) if matches!(&last.name, b"mdat" | b"mfra") && last.end <= length => {
                 (at, whole, is_in_fragment) = (last.end, last.end, false);
             }
-            // A whole box that we never write, `free` say: the file is another program's work, too.
+            // A whole box that this sink never writes, such as `free`: another program has rewritten the file, too.
             Some(other) if other.end <= length => return Ok(None),
-            // A box that is cut off, or no box at all.
+            // A truncated box, or no box at all.
             _ => return Ok(Some(whole)),
         }
     }
-    // Too many to look through: it stays as it is.
+    // The file has too many boxes to read, so it stays unchanged.
     Ok(None)
 }
 
-/// The box at `at`; `None` where none begins. Its end may lie behind that of the file.
+/// Reads the box at `at`; `None` where none begins. Its end may lie beyond that of the file.
 fn outer(file: &File, at: u64, length: u64) -> io::Result<Option<TopLevelBox>> {
     let mut header = [0; HEADER_BYTES];
     let there =
@@ -85,7 +86,7 @@ fn outer(file: &File, at: u64, length: u64) -> io::Result<Option<TopLevelBox>> {
     let word = |from: usize| u32::from_be_bytes(header[from..from + 4].try_into().expect("four bytes"));
     let (size, smallest) = match word(0) {
         1 => (u64::from(word(8)) << 32 | u64::from(word(12)), HEADER_BYTES as u64),
-        // To the end of the file. Without a name it is a disk that had the length but not yet the bytes.
+        // Extends to the end of the file. Without a name, the disk has stored the length but not the bytes.
         0 if word(4) != 0 => (length.saturating_sub(at), 8),
         size => (u64::from(size), 8),
     };

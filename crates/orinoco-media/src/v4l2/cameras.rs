@@ -1,4 +1,4 @@
-//! The cameras that there are, and what each offers.
+//! Lists the cameras of this machine, with their formats and controls.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -6,59 +6,59 @@ use std::path::{Path, PathBuf};
 use super::formats::{name, payload};
 use super::kernel::{Device, FourCc, Sizes};
 
-/// A capture device.
+/// Capture device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Camera {
-    /// Its device node.
+    /// Path of the device node.
     pub path: PathBuf,
-    /// Its name.
+    /// Name of the camera.
     pub card: String,
-    /// Its driver.
+    /// Name of the driver.
     pub driver: String,
-    /// Where it is plugged in.
+    /// Bus address, as the driver reports it.
     pub bus: String,
     /// Whether it uses the multi-planar interface.
     pub multiplanar: bool,
-    /// Its formats.
+    /// Pixel formats.
     pub formats: Vec<CameraFormat>,
-    /// Its settings.
+    /// Controls.
     pub controls: Vec<CameraControl>,
 }
 
-/// A pixel format of a camera.
+/// Pixel format of a camera.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CameraFormat {
-    /// Its four characters, as V4L2 writes them.
+    /// Four-character code, as V4L2 writes it.
     pub fourcc: String,
-    /// Whether a stream can be made of it.
+    /// Whether Orinoco can read this format.
     pub understood: bool,
-    /// The sizes that it has.
+    /// Frame sizes of this format.
     pub sizes: Vec<CameraSize>,
 }
 
-/// A size, or a range of them.
+/// Frame size, or a range of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CameraSize {
-    /// As `640x360`, or `2x1 to 8192x8192`.
+    /// Text such as `640x360`, or `2x1 to 8192x8192`.
     pub size: String,
-    /// Frames a second, as `30` or `30000/1001`.
+    /// Frame rates in frames per second, such as `30` or `30000/1001`.
     pub rates: Vec<String>,
 }
 
-/// A setting that is one number.
+/// Control with a numeric value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CameraControl {
-    /// Its name as a source URI writes it: `brightness` for `control.brightness=`.
+    /// Name in a source URI: `brightness` for `control.brightness=`.
     pub name: String,
-    /// Least and greatest value.
+    /// Minimum and maximum value.
     pub range: (i64, i64),
-    /// From one value to the next.
+    /// Distance between two values.
     pub step: u64,
-    /// Its value after power-on.
+    /// Value after power-on.
     pub default: i64,
 }
 
-/// Every capture device that this user may open, by number. Others are given with the reason.
+/// Lists every capture device by number. A device that this user cannot open has the reason instead.
 pub fn cameras() -> Vec<(PathBuf, Result<Camera, String>)> {
     let number = |path: &Path| path.to_string_lossy().strip_prefix("/dev/video")?.parse::<u32>().ok();
     let entries = std::fs::read_dir("/dev").into_iter().flatten().flatten().map(|entry| entry.path());
@@ -74,7 +74,7 @@ pub fn cameras() -> Vec<(PathBuf, Result<Camera, String>)> {
 fn describe(path: &Path, device: &Device) -> io::Result<Camera> {
     let info = device.info();
     let formats = device.formats()?.into_iter().map(|fourcc| describe_format(device, fourcc)).collect();
-    // One control that cannot be asked for does not make the camera useless: those before it are shown.
+    // A control that cannot be queried does not make the camera useless: those before it are listed.
     let (controls, _) = device.controls();
     let controls = controls.into_iter().map(|control| CameraControl {
         name: control_name(&control.name),
@@ -113,7 +113,7 @@ pub(super) fn size_text((width, height): (u32, u32)) -> String {
     format!("{width}x{height}")
 }
 
-/// A control's name as `v4l2-ctl` writes it: letters and digits in lower case, anything else one `_`.
+/// Converts a control's name to the form of `v4l2-ctl`: lower-case letters and digits, and a `_` for anything else.
 pub(super) fn control_name(text: &str) -> String {
     let words = text.split(|letter: char| !letter.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
     words.map(str::to_ascii_lowercase).collect::<Vec<_>>().join("_")

@@ -1,22 +1,22 @@
-//! What a camera's bytes are.
+//! Pixel formats of cameras, and the layout of their bytes.
 
 use orinoco_core::{ColorMatrix, ColorRange, FrameDesc, PixelFormat, Plane};
 
 use super::kernel::{FourCc, Geometry};
 
-/// How frames of a format become frames of ours.
+/// Conversion of a format's buffers to frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Payload {
-    /// The driver's buffer as it is.
+    /// Buffer of the driver, used as it is.
     Raw(PixelFormat),
-    /// One memory plane for each plane of the picture: they are put together.
+    /// Memory planes, one for each plane of the image, which are copied into one buffer.
     Planes(PixelFormat),
-    /// A JPEG picture in each buffer.
+    /// JPEG image in each buffer, which is decoded.
     Jpeg,
 }
 
 impl Payload {
-    /// The format of the frames that it becomes. JPEG is decoded into RGB.
+    /// Returns the pixel format of the frames. JPEG is decoded to RGB.
     pub(super) fn frame_format(self) -> PixelFormat {
         match self {
             Self::Raw(format) | Self::Planes(format) => format,
@@ -25,8 +25,8 @@ impl Payload {
     }
 }
 
-/// The formats that are understood, best first: those that need no copy and hold colour at the least bandwidth come
-/// before those that must be decoded.
+/// Supported formats, best first: those that need no copy and have colour at the least bandwidth come before those that
+/// must be decoded.
 pub(super) const FORMATS: &[(&FourCc, Payload)] = &[
     (b"NV12", Payload::Raw(PixelFormat::Nv12)),
     (b"YU12", Payload::Raw(PixelFormat::I420)),
@@ -41,23 +41,23 @@ pub(super) const FORMATS: &[(&FourCc, Payload)] = &[
     (b"GREY", Payload::Raw(PixelFormat::Gray8)),
 ];
 
-/// What `fourcc` is, if it is understood.
+/// Returns the conversion of `fourcc`, if it is supported.
 pub(super) fn payload(fourcc: FourCc) -> Option<Payload> {
     FORMATS.iter().find(|(known, _)| **known == fourcc).map(|(_, payload)| *payload)
 }
 
-/// A format's name: its characters, without spaces at the end.
+/// Returns a format's name: its characters, without spaces at the end.
 pub(super) fn name(fourcc: FourCc) -> String {
     String::from_utf8_lossy(&fourcc).trim_end().to_owned()
 }
 
-/// The descriptor of frames as they lie in the driver's single plane.
+/// Returns the descriptor of frames in the driver's single memory plane.
 pub(super) fn raw_desc(format: PixelFormat, geometry: &Geometry) -> FrameDesc {
     let mut desc = FrameDesc::packed(format, geometry.width, geometry.height);
     let (matrix, range) = colour(geometry, format.is_yuv());
     (desc.matrix, desc.range) = (matrix, range);
     let stride = geometry.planes.first().map_or(0, |(row, _)| *row);
-    // A driver that leaves the row's length out packs its rows.
+    // A driver that gives no row length packs its rows.
     if stride == 0 {
         return desc;
     }
@@ -72,39 +72,39 @@ pub(super) fn raw_desc(format: PixelFormat, geometry: &Geometry) -> FrameDesc {
     desc
 }
 
-/// The descriptor of frames that are put together here, packed.
+/// Returns the descriptor of packed frames, which are copied from several memory planes.
 pub(super) fn packed_desc(format: PixelFormat, geometry: &Geometry) -> FrameDesc {
     let (matrix, range) = colour(geometry, format.is_yuv());
     FrameDesc { matrix, range, ..FrameDesc::packed(format, geometry.width, geometry.height) }
 }
 
-/// For each memory plane of frames that are put together, the bytes from one row to the next; an error in a sentence when
-/// the driver has another number of planes than `format`.
+/// Returns the bytes from one row to the next for each memory plane of such frames. The error is a sentence: the driver
+/// has another number of planes than `format`.
 pub(super) fn strides(format: PixelFormat, geometry: &Geometry) -> Result<Vec<usize>, String> {
     let (planes, wanted) = (geometry.planes.len(), format.planes());
     if planes != wanted {
         return Err(format!("the number of planes of {} is {planes}, not {wanted}", name(geometry.fourcc)));
     }
     let stride = |(index, (stride, _)): (usize, &(usize, usize))| {
-        // A driver that leaves the row's length out packs its rows.
+        // A driver that gives no row length packs its rows.
         let (row, _) = format.plane_size(index, geometry.width, geometry.height);
         row.max(*stride)
     };
     Ok(geometry.planes.iter().enumerate().map(stride).collect())
 }
 
-/// Matrix and range, by the kernel's defaults where the driver leaves them open (`V4L2_MAP_YCBCR_ENC_DEFAULT`,
-/// `V4L2_MAP_QUANTIZATION_DEFAULT` of videodev2.h).
+/// Returns matrix and range, with the kernel's defaults for values that the driver leaves open
+/// (`V4L2_MAP_YCBCR_ENC_DEFAULT`, `V4L2_MAP_QUANTIZATION_DEFAULT` of videodev2.h).
 fn colour(geometry: &Geometry, yuv: bool) -> (ColorMatrix, ColorRange) {
-    // Of `enum v4l2_colorspace`.
+    // Values of `enum v4l2_colorspace`.
     const REC709: u32 = 3;
     const JPEG: u32 = 7;
     const BT2020: u32 = 10;
     const DCI_P3: u32 = 12;
     let matrix = match geometry.ycbcr_enc {
-        // 709, xv709.
+        // Encodings 709 and xv709.
         2 | 4 => ColorMatrix::Bt709,
-        // BT.2020, and its constant luminance, for which there is no matrix.
+        // Encodings BT.2020, and its constant luminance, for which there is no matrix.
         6 | 7 => ColorMatrix::Bt2020,
         0 if [REC709, DCI_P3].contains(&geometry.colorspace) => ColorMatrix::Bt709,
         0 if geometry.colorspace == BT2020 => ColorMatrix::Bt2020,

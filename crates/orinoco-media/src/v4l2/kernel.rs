@@ -1,4 +1,4 @@
-//! What the kernel is asked, and the memory it shares. Everything unsafe of V4L2 is here, and everything public is safe.
+//! V4L2 ioctls and mapped buffers. All unsafe code of V4L2 is here, and every function that others call is safe.
 #![expect(unsafe_code, reason = "ioctls take pointers, and buffers are mapped memory")]
 
 use std::ffi::{c_int, c_void};
@@ -19,38 +19,38 @@ use rustix::io::{FdFlags, fcntl_setfd};
 use v4l::v4l_sys as sys;
 use v4l::v4l2::{self, vidioc};
 
-/// Memory planes of a multi-planar frame (`VIDEO_MAX_PLANES`).
+/// Maximum number of memory planes of a multi-planar frame (`VIDEO_MAX_PLANES`).
 const PLANES_MAX: usize = 8;
 /// Memory mapping flags of Linux: readable and writable, shared.
 const PROT_READ_WRITE: c_int = 0x1 | 0x2;
 const MAP_SHARED: c_int = 0x1;
 const POLLIN: i16 = 0x1;
 
-/// The device was pulled out.
+/// Error: the device was removed.
 pub(super) const ENODEV: i32 = 19;
-/// Somebody else uses it, or it is not ready.
+/// Error: another program uses the device, or it is not ready.
 pub(super) const EBUSY: i32 = 16;
-/// It may not be done, by this user or in this state.
+/// Error: this user may not do this, or not in this state.
 pub(super) const EACCES: i32 = 13;
-/// It cannot take such a value, or a list has no such entry.
+/// Error: the value is invalid, or a list has no such entry.
 pub(super) const EINVAL: i32 = 22;
-/// The value is out of range.
+/// Error: the value is out of range.
 pub(super) const ERANGE: i32 = 34;
-/// It knows no such request.
+/// Error: the device does not support this request.
 pub(super) const ENOTTY: i32 = 25;
 
-/// Four characters that name a format (`V4L2_PIX_FMT_*`).
+/// Four-character code of a format (`V4L2_PIX_FMT_*`).
 pub(super) type FourCc = [u8; 4];
 
-/// An open capture device.
+/// Open capture device.
 pub(super) struct Device {
     inner: v4l::Device,
-    /// `V4L2_BUF_TYPE_VIDEO_CAPTURE`, or the same with several planes.
+    /// Buffer type: `V4L2_BUF_TYPE_VIDEO_CAPTURE`, or its multi-planar variant.
     buffer_type: u32,
     info: Info,
 }
 
-/// What a device says of itself.
+/// Description that a device gives of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Info {
     pub driver: String,
@@ -58,20 +58,20 @@ pub(super) struct Info {
     pub bus: String,
 }
 
-/// The format that the driver agreed to.
+/// Format that the driver has accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Geometry {
     pub fourcc: FourCc,
     pub width: u32,
     pub height: u32,
-    /// For each memory plane the bytes of a row and of the whole.
+    /// Bytes of a row and of the whole, for each memory plane.
     pub planes: Vec<(usize, usize)>,
     pub colorspace: u32,
     pub ycbcr_enc: u32,
     pub quantization: u32,
 }
 
-/// A setting of a device.
+/// Control of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Control {
     pub id: u32,
@@ -81,15 +81,15 @@ pub(super) struct Control {
     pub default: i64,
 }
 
-/// Sizes that a format has.
+/// Frame sizes of a format.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Sizes {
     Listed(Vec<(u32, u32)>),
-    /// From, to, and the steps between.
+    /// Minimum, maximum and step of width and height.
     Range((u32, u32), (u32, u32), (u32, u32)),
 }
 
-/// Asks the kernel, again where a signal came between.
+/// Calls the kernel, again if a signal interrupts the call.
 ///
 /// # Safety
 /// `T` must be the type that `request` is defined with, and pointers in `argument` must be valid for it.
@@ -104,10 +104,10 @@ unsafe fn ioctl<T>(device: &v4l::Device, request: vidioc::_IOC_TYPE, argument: &
     }
 }
 
-/// A type of which all bits zero is a value.
+/// Type for which all bits zero is a valid value.
 ///
 /// # Safety
-/// It is made of numbers alone, of pointers that may be null, and of unions and arrays of such.
+/// It consists only of numbers, of pointers that may be null, and of unions and arrays of such.
 unsafe trait ZeroIsValid: Copy {}
 
 // SAFETY: structures of the kernel (linux/videodev2.h) of numbers, and of unions of numbers and raw pointers.
@@ -141,14 +141,15 @@ unsafe impl ZeroIsValid for sys::v4l2_exportbuffer {}
 // SAFETY: an array is its elements.
 unsafe impl<T: ZeroIsValid, const N: usize> ZeroIsValid for [T; N] {}
 
-/// All bits zero, as the kernel wants what is not used.
+/// Returns a value with all bits zero, as the kernel requires for unused fields.
 fn zeroed<T: ZeroIsValid>() -> T {
     // SAFETY: the trait says that this is a value.
     unsafe { mem::zeroed() }
 }
 
-/// Whether there is such an entry: behind the last one the kernel says `EINVAL`, and `ENOTTY` where there is no list.
-/// Any other error tells nothing of the list: a device that is pulled out meanwhile has not fewer formats.
+/// Whether a list has the requested entry: after the last one the kernel returns `EINVAL`, and `ENOTTY` if there is no
+/// list. Other errors are returned, because they do not show the end of the list: a device that is removed meanwhile
+/// does not have fewer formats.
 fn listed(asked: io::Result<()>) -> io::Result<bool> {
     match asked {
         Ok(()) => Ok(true),
@@ -157,17 +158,17 @@ fn listed(asked: io::Result<()>) -> io::Result<bool> {
     }
 }
 
-/// Text up to its NUL.
+/// Converts bytes up to their NUL to a string.
 fn text(bytes: &[u8]) -> String {
     let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
     String::from_utf8_lossy(&bytes[..end]).trim().to_owned()
 }
 
 impl Device {
-    /// Opens the device at `path`; an error when it captures no video.
+    /// Opens the device at `path`; fails if it captures no video.
     pub(super) fn open(path: &Path) -> io::Result<Self> {
         let inner = v4l::Device::with_path(path)?;
-        // It was opened without O_CLOEXEC: a program that is started while it is open would keep the camera busy.
+        // It was opened without O_CLOEXEC: a program that starts while it is open would keep the camera busy.
         // SAFETY: the descriptor is open while `inner` lives, which is longer than this borrow of it.
         fcntl_setfd(unsafe { BorrowedFd::borrow_raw(inner.handle().fd()) }, FdFlags::CLOEXEC)?;
         let mut answer: sys::v4l2_capability = zeroed();
@@ -197,7 +198,7 @@ impl Device {
         self.buffer_type == sys::v4l2_buf_type_V4L2_BUF_TYPE_VIDEO_CAPTURE_MPLANE
     }
 
-    /// The formats that it offers, in its order.
+    /// Lists the formats that the device offers, in its order.
     pub(super) fn formats(&self) -> io::Result<Vec<FourCc>> {
         let mut formats = Vec::new();
         for index in 0.. {
@@ -212,7 +213,7 @@ impl Device {
         Ok(formats)
     }
 
-    /// The sizes of a format.
+    /// Returns the frame sizes of a format.
     pub(super) fn sizes(&self, fourcc: FourCc) -> Sizes {
         let mut listed = Vec::new();
         for index in 0.. {
@@ -238,7 +239,7 @@ impl Device {
         Sizes::Listed(listed)
     }
 
-    /// The frame rates of a format at a size, as the driver lists them; of a range its fastest.
+    /// Returns the frame rates of a format at a size, as the driver lists them; only the fastest one of a range.
     pub(super) fn rates(&self, fourcc: FourCc, (width, height): (u32, u32)) -> Vec<Rate> {
         let pixel_format = u32::from_le_bytes(fourcc);
         let mut rates = Vec::new();
@@ -261,7 +262,7 @@ impl Device {
         rates
     }
 
-    /// The format in use.
+    /// Returns the current format.
     pub(super) fn geometry(&self) -> io::Result<Geometry> {
         let mut format = sys::v4l2_format { type_: self.buffer_type, ..zeroed() };
         // SAFETY: G_FMT takes a v4l2_format.
@@ -269,7 +270,7 @@ impl Device {
         Ok(self.read_geometry(&format))
     }
 
-    /// Asks for a format and size, and returns what the driver made of it.
+    /// Sets a format and size, and returns those that the driver accepted.
     pub(super) fn set_format(&self, fourcc: FourCc, width: u32, height: u32) -> io::Result<Geometry> {
         let mut format = sys::v4l2_format { type_: self.buffer_type, ..zeroed() };
         let pixelformat = u32::from_le_bytes(fourcc);
@@ -287,7 +288,7 @@ impl Device {
         if self.is_multiplanar() {
             // SAFETY: the driver fills the member of the buffer type.
             let pix = unsafe { format.fmt.pix_mp };
-            // The structure is packed: fields are copied out before they are borrowed.
+            // The structure is packed, so fields are copied out before they are borrowed.
             let (plane_fmt, planes) = (pix.plane_fmt, usize::from(pix.num_planes).min(PLANES_MAX));
             let plane =
                 |plane: &sys::v4l2_plane_pix_format| (plane.bytesperline as usize, plane.sizeimage as usize);
@@ -316,7 +317,7 @@ impl Device {
         }
     }
 
-    /// Asks for a frame rate and returns what the driver made of it; `None` when it does not tell.
+    /// Sets a frame rate and returns the one that the driver accepted; `None` if it does not report it.
     pub(super) fn set_rate(&self, wanted: Rate) -> io::Result<Option<Rate>> {
         let mut parameters = sys::v4l2_streamparm { type_: self.buffer_type, ..zeroed() };
         let interval = sys::v4l2_fract { numerator: wanted.seconds(), denominator: wanted.frames() };
@@ -329,8 +330,8 @@ impl Device {
         Ok(rate(made.timeperframe).filter(|_| told))
     }
 
-    /// The settings that are one number and can be set, and whether these are all: some cameras fail when they are asked
-    /// for one of theirs, and what lies behind it is not known then.
+    /// Lists the controls with a numeric value that can be set, and whether the list is complete: some cameras fail
+    /// when one of their controls is queried, and then the later ones are unknown.
     pub(super) fn controls(&self) -> (Vec<Control>, io::Result<()>) {
         let mut controls = Vec::new();
         let mut id = 0;
@@ -339,7 +340,7 @@ impl Device {
             // SAFETY: QUERY_EXT_CTRL takes a v4l2_query_ext_ctrl.
             let asked = unsafe { ioctl(&self.inner, vidioc::VIDIOC_QUERY_EXT_CTRL, &mut entry) };
             match listed(asked) {
-                // Every answer has a larger id; one that has not would be asked for again for ever.
+                // Every answer must have a larger id; otherwise the same one would be queried without end.
                 Ok(true) if entry.id > id => id = entry.id,
                 Ok(_) => return (controls, Ok(())),
                 Err(error) => return (controls, Err(error)),
@@ -365,7 +366,7 @@ impl Device {
         }
     }
 
-    /// Sets a control that is one number.
+    /// Sets a control with a numeric value.
     pub(super) fn set_control(&self, id: u32, value: i32) -> io::Result<()> {
         let mut control = sys::v4l2_control { id, value };
         // SAFETY: S_CTRL takes a v4l2_control.
@@ -377,8 +378,8 @@ fn rate(interval: sys::v4l2_fract) -> Option<Rate> {
     Rate::new(interval.denominator, interval.numerator)
 }
 
-/// The buffers that a device fills, mapped into this process. Frames taken from it are leased: dropping one gives its
-/// buffer back to the driver. The ring lives until the last lease is dropped.
+/// Buffers that a device fills, mapped into this process. Frames taken from it are leased: dropping one returns its
+/// buffer to the driver. The ring lives until the last lease is dropped.
 pub(super) struct Ring {
     device: Device,
     buffers: Vec<Buffer>,
@@ -389,7 +390,7 @@ pub(super) struct Ring {
 
 struct Buffer {
     maps: Vec<Map>,
-    /// The first plane as a dma-buf, where the driver exports it.
+    /// First plane as a dma-buf, if the driver exports it.
     dma_buf: Option<OwnedFd>,
 }
 
@@ -399,7 +400,7 @@ struct Map {
     bytes: usize,
 }
 
-// SAFETY: a mapping is plain memory, and who may read it is decided by `FilledBuffer`.
+// SAFETY: a mapping is plain memory, and `FilledBuffer` decides when it may be read.
 unsafe impl Send for Map {}
 // SAFETY: as above; nothing is written through a shared reference.
 unsafe impl Sync for Map {}
@@ -411,22 +412,23 @@ impl Drop for Map {
     }
 }
 
-/// A filled buffer, lent by the ring.
+/// Filled buffer, lent by the ring.
 pub(super) struct FilledBuffer {
     ring: Arc<Ring>,
     index: usize,
-    /// Where in each plane the picture lies; a driver may put other things before it.
+    /// Range of the image in each plane; a driver may put other data before it.
     used: [Range<usize>; PLANES_MAX],
-    /// On the monotonic clock, where the driver uses it.
+    /// Time stamp of the monotonic clock, if the driver uses it.
     pub timestamp: Option<Duration>,
-    /// Counts the frames at the driver.
+    /// Number of the frame at the driver.
     pub sequence: u32,
-    /// The driver says that its contents may be damaged.
+    /// Whether the driver marks its content as possibly damaged.
     pub damaged: bool,
 }
 
 impl Ring {
-    /// Takes the device's memory, gives it every buffer, and starts it. `planes` is how many the format has.
+    /// Requests the device's buffers, gives them to the driver, and starts streaming. `planes` is the number of the
+    /// format's memory planes.
     pub(super) fn start(device: Device, buffers: u32, planes: usize) -> io::Result<Arc<Self>> {
         let count = device.request_buffers(buffers)?;
         let maps = (0..count).map(|index| map_buffer(&device, index, planes));
@@ -447,17 +449,17 @@ impl Ring {
         Ok(ring)
     }
 
-    /// How many buffers the driver has not got back.
+    /// Returns the number of buffers that have not been returned to the driver.
     pub(super) fn leased(&self) -> usize {
         self.leased.load(Ordering::Acquire)
     }
 
-    /// How many buffers there are.
+    /// Returns the number of buffers.
     pub(super) fn len(&self) -> usize {
         self.buffers.len()
     }
 
-    /// Waits until a buffer may be filled.
+    /// Waits at most `wait` until the device is readable. Returns whether it is, so that a buffer is probably filled.
     pub(super) fn wait(&self, wait: Duration) -> io::Result<bool> {
         let millis = c_int::try_from(wait.as_millis()).unwrap_or(c_int::MAX);
         match self.device.inner.handle().poll(POLLIN, millis) {
@@ -467,7 +469,7 @@ impl Ring {
         }
     }
 
-    /// The next filled buffer; `None` when none is.
+    /// Takes the next filled buffer; `None` when there is none.
     pub(super) fn take(self: &Arc<Self>) -> io::Result<Option<FilledBuffer>> {
         let mut planes: [sys::v4l2_plane; PLANES_MAX] = zeroed();
         let mut buffer = self.device.buffer(0, &mut planes, self.planes);
@@ -508,15 +510,15 @@ impl Ring {
         }))
     }
 
-    /// Stops the device and gives its buffers back, so that it can be started anew while frames are still leased: theirs
-    /// stay mapped until the last lease is dropped.
+    /// Stops streaming and frees the buffers, so that the device can be started again while frames are still leased:
+    /// their buffers stay mapped until the last lease is dropped.
     pub(super) fn stop(&self) {
         if self.streaming.swap(false, Ordering::AcqRel) {
             let mut buffer_type = self.device.buffer_type as c_int;
-            // SAFETY: STREAMOFF takes an int. It fails when the device is gone, which is as good.
+            // SAFETY: STREAMOFF takes an int. It fails when the device is gone, which does no harm.
             let _ = unsafe { ioctl(&self.device.inner, vidioc::VIDIOC_STREAMOFF, &mut buffer_type) };
-            // Since Linux 5.0 this frees mapped buffers too, and their memory goes with the last mapping. Before, it is
-            // refused, and the device stays busy until the ring is dropped.
+            // Since Linux 5.0 this frees mapped buffers too, and their memory is freed with the last mapping. Older
+            // kernels refuse it, and the device stays busy until the ring is dropped.
             let _ = self.device.request_buffers(0);
         }
     }
@@ -537,7 +539,7 @@ impl Drop for Ring {
 }
 
 impl Device {
-    /// Asks for `count` buffers, or with 0 gives all back, and returns how many the driver made.
+    /// Requests `count` buffers, or with 0 frees all. Returns the number of buffers that the driver has made.
     fn request_buffers(&self, count: u32) -> io::Result<u32> {
         let mut request = sys::v4l2_requestbuffers {
             count,
@@ -550,7 +552,7 @@ impl Device {
         Ok(request.count)
     }
 
-    /// A buffer's description; `planes` must live as long as it is used.
+    /// Makes a buffer's description; `planes` must live as long as it is used.
     fn buffer(
         &self,
         index: u32,
@@ -587,15 +589,15 @@ fn map_buffer(device: &Device, index: u32, planes: usize) -> io::Result<Buffer> 
 
 fn map(device: &Device, bytes: u32, offset: u32) -> io::Result<Map> {
     let (fd, bytes) = (device.inner.handle().fd(), bytes as usize);
-    // SAFETY: a new mapping of the driver's memory at a place that the kernel chooses.
+    // SAFETY: a new mapping of the driver's memory at an address that the kernel chooses.
     let start =
         unsafe { v4l2::mmap(ptr::null_mut(), bytes, PROT_READ_WRITE, MAP_SHARED, fd, i64::from(offset)) }?;
     Ok(Map { start, bytes })
 }
 
-/// The buffer's first plane as a dma-buf, which other devices can read without a copy.
+/// Exports the buffer's first plane as a dma-buf, which other devices can read without a copy.
 fn export(device: &Device, index: u32) -> Option<OwnedFd> {
-    /// O_RDONLY and O_CLOEXEC.
+    /// Flags O_RDONLY and O_CLOEXEC.
     const FLAGS: u32 = 0o2_000_000;
     let mut request =
         sys::v4l2_exportbuffer { type_: device.buffer_type, index, flags: FLAGS, fd: -1, ..zeroed() };
@@ -606,7 +608,7 @@ fn export(device: &Device, index: u32) -> Option<OwnedFd> {
 }
 
 impl FilledBuffer {
-    /// The picture's bytes in `plane`.
+    /// Returns the bytes of the image in `plane`.
     pub(super) fn plane(&self, plane: usize) -> &[u8] {
         let Some(map) = self.ring.buffers[self.index].maps.get(plane) else { return &[] };
         // SAFETY: the mapping holds `bytes` bytes and lives as long as the ring; until this buffer is queued again, which
@@ -622,7 +624,7 @@ impl Lease for FilledBuffer {
     }
 
     fn dma_buf(&self) -> Option<BorrowedFd<'_>> {
-        // Who reads a dma-buf takes the picture to begin with it.
+        // A consumer of a dma-buf assumes that the image begins at its start.
         if self.used[0].start > 0 {
             return None;
         }
@@ -632,8 +634,8 @@ impl Lease for FilledBuffer {
 
 impl Drop for FilledBuffer {
     fn drop(&mut self) {
-        // After a stop the driver has no such buffer. Where a stop comes in between, or the device has gone, queueing it
-        // fails, which is as good: nobody waits for it.
+        // After a stop the driver has no such buffer. If the stop comes in between, or the device is gone, queueing the
+        // buffer fails, which does no harm: nobody waits for it.
         if self.ring.streaming.load(Ordering::Acquire) {
             let _ = self.ring.queue(self.index);
         }

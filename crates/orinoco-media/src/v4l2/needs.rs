@@ -1,4 +1,4 @@
-//! What a camera takes: slots of our own, and the driver's buffers.
+//! Memory that a camera needs: its slots, and the driver's buffers.
 
 use orinoco_core::FrameDesc;
 use orinoco_uri::V4l2Address;
@@ -6,8 +6,9 @@ use orinoco_uri::V4l2Address;
 use super::formats::{FORMATS, Payload, payload};
 use crate::slots::{SourceNeeds, slots};
 
-/// What the camera at `address` takes, by the size that its URI gives. Where it gives no format, it is the one of
-/// [`FORMATS`] that takes most: which one the camera has is known once it is open. Neither is how a driver pads its rows.
+/// Returns the memory that the camera at `address` needs, by the size in its URI. If that has no format, it is the one
+/// of [`FORMATS`] that needs most, because the camera's format is known only once it is open. Padding of rows by the
+/// driver is not known either.
 pub(crate) fn camera_needs(address: &V4l2Address, queue_frames: usize) -> SourceNeeds {
     let (Some(width), Some(height)) = (address.width, address.height) else {
         return SourceNeeds::uncounted("frames and driver buffers of the camera's current size");

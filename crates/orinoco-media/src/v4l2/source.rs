@@ -1,6 +1,4 @@
-//! A camera as a source: opened, read, lost and found again.
-
-#![expect(clippy::disallowed_methods, reason = "FIXME: real time, see clippy.toml")]
+//! Source of a V4L2 camera: opens it, reads frames, and opens it again after a loss.
 
 use std::io;
 use std::sync::Arc;
@@ -18,37 +16,40 @@ use super::kernel::{
 };
 use crate::cpu_time::with_cpu_time;
 use crate::jpeg::LiveCheck;
+use crate::pace::pause;
 use crate::slots::{SLOTS_MAX, slots};
 
-/// Buffers that stay with the driver, whatever the pipeline holds: it fills one while the other is on its way.
+/// Minimum number of buffers that stay with the driver, whatever the pipeline holds: it fills one while the other is on
+/// its way.
 const DRIVER_BUFFERS_MIN: usize = 2;
-/// For how long a device may refuse this user in a row. The node of a camera that was plugged in belongs to root until
-/// udev gives it to its group: tens of milliseconds later, and more on a busy machine.
+/// Maximum time for which a device may refuse this user. The node of a camera that was just connected belongs to root
+/// until udev gives it to its group: tens of milliseconds later, and more on a busy machine.
 const PERMISSION_WAIT_MAX: Duration = Duration::from_secs(5);
-/// Frames in a row that are no pictures, before the camera is opened anew: what it makes in a second. Some begin with a
-/// few of them.
+/// Number of unusable frames in a row after which the camera is opened again: as many as it makes in a second. Some
+/// cameras begin with a few.
 const BAD_ROW_MAX: u32 = 30;
 
-/// `v4l2:///dev/video0`: a camera that the kernel captures. Frames lie in the driver's buffers, unless their format must
-/// be decoded or put together, or the pipeline holds so many that the driver would have none left; then they are copied.
+/// Source of a V4L2 camera such as `v4l2:///dev/video0`. Frames stay in the driver's buffers, unless their format must
+/// be decoded or copied together, or the pipeline holds so many that the driver would have none left; then they are
+/// copied.
 pub struct V4l2Source {
     address: V4l2Address,
     shown: String,
     clock: Arc<dyn Clock>,
-    /// Frames in memory of our own that may be on their way at once.
+    /// Maximum number of frames in own memory that are in flight.
     slots: usize,
     session: Option<Session>,
     tally: LossCount,
-    /// Since when it refuses this user, whenever it is opened.
+    /// Time since which the device has refused this user at every attempt.
     refused_since: Option<Nanos>,
 }
 
-/// An open camera.
+/// Open camera.
 struct Session {
     ring: Arc<Ring>,
     payload: Payload,
     desc: FrameDesc,
-    /// Of each memory plane, where they are put together: the bytes from one row to the next.
+    /// Bytes from one row to the next, for each memory plane of frames that are copied together.
     strides: Vec<usize>,
     pool: SlotPool,
     last_sequence: Option<u32>,
@@ -56,13 +57,13 @@ struct Session {
 }
 
 impl V4l2Source {
-    /// The camera at `address`, not yet opened. `shown` is its name in messages.
+    /// Creates the source of the camera at `address`, which is not opened yet. `shown` is its name in messages.
     pub fn new(address: V4l2Address, shown: String, clock: Arc<dyn Clock>) -> Self {
         let (slots, tally) = (SLOTS_MAX, LossCount::default());
         Self { address, shown, clock, slots, session: None, tally, refused_since: None }
     }
 
-    /// The same camera for a ring of `queue_frames`: of a short one it needs fewer slots.
+    /// Sets the capacity of the stream's ring, `queue_frames`: with a short one the source needs fewer slots.
     pub fn with_ring(self, queue_frames: usize) -> Self {
         Self { slots: slots(queue_frames), ..self }
     }
@@ -76,7 +77,7 @@ impl V4l2Source {
         SourceError::Transient(Diagnosis::new(&codes::SOURCE_UNREACHABLE, &self.shown, cause, next))
     }
 
-    /// What an error of the kernel means for the source.
+    /// Converts an error of the kernel to one of the source.
     fn failed(&self, doing: Operation<'_>, error: &io::Error) -> SourceError {
         match meaning(doing, error) {
             ErrorMeaning::Passing(cause, next) => self.transient(cause, next),
@@ -84,7 +85,7 @@ impl V4l2Source {
         }
     }
 
-    /// Too many frames in a row were no pictures, the last one for the reason `why`.
+    /// Makes the error for too many unusable frames in a row. `why` is the cause of the last one.
     fn unusable(&self, payload: Payload, why: &str) -> SourceError {
         let next = match payload {
             Payload::Jpeg => "write format=YUYV, or look at the kernel's log (`dmesg`)",
@@ -93,7 +94,7 @@ impl V4l2Source {
         self.transient(format!("its pictures cannot be used: {why}"), next)
     }
 
-    /// What came of opening the device.
+    /// Handles the result of opening the device.
     fn opened(&mut self, opened: io::Result<Device>) -> Result<Device, SourceError> {
         let now = self.clock.now();
         self.refused_since = match &opened {
@@ -160,7 +161,7 @@ impl V4l2Source {
     }
 
     fn set_rate(&self, device: &Device, geometry: &Geometry) -> Result<(), SourceError> {
-        /// Two rates are the same to within a thousandth: 30 and 30000/1001 are.
+        /// Tolerance for equal rates, as a share: 30 and 30000/1001 are equal.
         const SAME: f64 = 0.002;
         let Some(wanted) = self.address.rate else { return Ok(()) };
         let made = device.set_rate(wanted).map_err(|error| self.failed(Operation::SettingRate, &error))?;
@@ -182,7 +183,7 @@ impl V4l2Source {
         let (known, all) = device.controls();
         for (wanted, value) in &self.address.controls {
             let Some(control) = known.iter().find(|control| control_name(&control.name) == *wanted) else {
-                // It may be one of those that the camera did not come to tell.
+                // The control may be one that could not be queried.
                 if let Err(error) = &all {
                     return Err(self.failed(Operation::Step("asking for its controls"), error));
                 }
@@ -218,7 +219,7 @@ impl V4l2Source {
                 let strides = strides(format, &geometry).map_err(|cause| self.permanent(cause, next))?;
                 (desc, desc.bytes_needed(), strides)
             }
-            // The decoder brings its own memory.
+            // The decoder allocates its own memory.
             Payload::Jpeg => (packed_desc(payload.frame_format(), &geometry), 0, Vec::new()),
         };
         let ring = Ring::start(device, self.address.buffers, geometry.planes.len())
@@ -230,7 +231,7 @@ impl V4l2Source {
 }
 
 impl Source for V4l2Source {
-    /// Takes as long as the driver needs to set a format: milliseconds, for some USB cameras a second.
+    /// Takes the time that the driver needs to set a format: milliseconds, for some USB cameras a second.
     fn open(&mut self) -> Result<(), SourceError> {
         self.session = Some(self.start()?);
         Ok(())
@@ -261,34 +262,35 @@ impl Source for V4l2Source {
     }
 }
 
-/// What became of a buffer that the driver filled.
+/// Result of a buffer that the driver has filled.
 struct DequeuedBuffer {
-    /// Frames that the driver lost just before it.
+    /// Number of frames that the driver lost just before it.
     missed: u64,
     made: Result<Frame, FrameFault>,
 }
 
-/// Why there is no frame.
+/// Reason why a buffer gives no frame.
 #[derive(Debug)]
 enum FrameFault {
-    /// Its bytes must be copied, and the pipeline holds all the memory for that.
+    /// No free slot: the bytes must be copied, and the pipeline holds all slots for that.
     NoSlot,
-    /// Its bytes are no picture; why, in words.
+    /// Bytes that are not a valid image; with the cause.
     Bad(String),
 }
 
-/// Counts what became no frame. It outlives a session: no loss goes uncounted because the camera was opened anew, and a
-/// slow camera is not taken for a silent one before its bad frames are enough.
+/// Counts buffers that gave no frame. It outlives a session, so that no loss is forgotten when the camera is opened
+/// again, and a slow camera with bad frames does not count as stalled before they are too many.
 #[derive(Debug, Default)]
 struct LossCount {
-    /// Frames lost since the last one that was handed on.
+    /// Number of frames lost since the last delivered one.
     lost: u64,
-    /// Frames in a row that were no pictures.
+    /// Number of unusable frames in a row.
     bad: u32,
 }
 
 impl LossCount {
-    /// The frame, with what was lost before it; an error with the reason when too many in a row were no pictures.
+    /// Returns the frame with the number of frames lost before it; an error with the cause when too many in a row were
+    /// unusable.
     fn count(&mut self, taken: DequeuedBuffer) -> Result<Poll, String> {
         self.lost += taken.missed;
         let unmade = match taken.made {
@@ -311,19 +313,19 @@ impl LossCount {
 }
 
 impl Session {
-    /// What became of the next buffer that the driver fills; `None` when it fills none while `wait` lasts.
+    /// Handles the next buffer that the driver fills; `None` when it fills none within `wait`.
     fn next(&mut self, wait: Duration, clock: &dyn Clock) -> io::Result<Option<DequeuedBuffer>> {
         if !self.ring.wait(wait)? {
             return Ok(None);
         }
         let Some(filled) = self.ring.take()? else {
-            // Ready and yet empty: an error of the driver that is about to be told. It must not spin.
-            std::thread::sleep(Duration::from_millis(1).min(wait));
+            // Ready but empty: the driver is about to report an error. The sleep avoids a busy loop.
+            pause(Duration::from_millis(1).min(wait), clock);
             return Ok(None);
         };
         let missed = missed(self.last_sequence.replace(filled.sequence), filled.sequence);
         let now = monotonic_now();
-        // A stamp that lies ahead (some drivers stamp the end of exposure before it came) tells nothing.
+        // A time stamp in the future (some drivers stamp the end of exposure before it comes) is not usable.
         let captured = filled.timestamp.and_then(|at| now.checked_sub(at));
         let pts = filled.timestamp.unwrap_or(now);
         let desc = FrameDesc { pts: Pts(u64::try_from(pts.as_nanos()).unwrap_or(u64::MAX)), ..self.desc };
@@ -339,7 +341,7 @@ impl Session {
         Ok(Some(DequeuedBuffer { missed, made }))
     }
 
-    /// A frame of what was filled.
+    /// Makes a frame from a filled buffer.
     fn make(
         &mut self,
         desc: FrameDesc,
@@ -381,29 +383,29 @@ impl Session {
     }
 }
 
-/// What the kernel was asked for.
+/// Request to the kernel.
 #[derive(Clone, Copy, Debug)]
 enum Operation<'a> {
-    /// To open the device, which has refused this user for so long.
+    /// Opens the device, which has refused this user for the given time.
     Opening { refused: Duration },
-    /// To set the frame rate.
+    /// Sets the frame rate.
     SettingRate,
-    /// To set the control of this name to this value.
+    /// Sets the control of this name to this value.
     SettingControl(&'a str, i32),
-    /// Anything else, in words.
+    /// Any other request, in words.
     Step(&'static str),
 }
 
-/// What an error of the kernel means: the cause, and what to do next.
+/// Meaning of an error of the kernel: its cause and the next step.
 #[derive(Debug)]
 enum ErrorMeaning {
-    /// Trying again may help.
+    /// Another attempt may succeed.
     Passing(String, &'static str),
-    /// Trying again will not help.
+    /// Another attempt will fail too.
     Lasting(String, &'static str),
 }
 
-/// What an error means: of a device, `EACCES` is a matter of users; of a control, one of its mode.
+/// Returns the meaning of an error: for a device, `EACCES` concerns the user's permission; for a control, its mode.
 fn meaning(doing: Operation<'_>, error: &io::Error) -> ErrorMeaning {
     use ErrorMeaning::{Lasting, Passing};
     const OTHER: &str = "choose another device: `orinoco cameras` lists them";
@@ -427,7 +429,8 @@ fn meaning(doing: Operation<'_>, error: &io::Error) -> ErrorMeaning {
             Lasting("its frame rate cannot be set".to_owned(), "remove fps")
         }
         (Operation::SettingControl(name, value), _, _) => control_meaning(name, value, error),
-        // Any program may open a camera; that another one uses it shows when a format is set or buffers are asked for.
+        // Any program may open a camera; another program's use shows only when a format is set or buffers are
+        // requested.
         (_, Some(EBUSY), _) => Passing("another program uses the camera".to_owned(), "end that program"),
         (Operation::Opening { .. }, ..) => Passing(format!("opening it failed: {error}"), LOG),
         (Operation::SettingRate, ..) => Passing(format!("setting the frame rate failed: {error}"), LOG),
@@ -435,37 +438,38 @@ fn meaning(doing: Operation<'_>, error: &io::Error) -> ErrorMeaning {
     }
 }
 
-/// What it means that a control did not take `value`, while the camera is there.
+/// Returns the meaning of an error when a control did not accept `value`, while the camera is connected.
 fn control_meaning(name: &str, value: i32, error: &io::Error) -> ErrorMeaning {
     let cause = format!("the control {name} cannot be set to {value} now: {error}");
     let next = "set the automatic mode that governs it off before it, or leave it out";
     match error.raw_os_error() {
         Some(EACCES | EINVAL | ERANGE) => ErrorMeaning::Lasting(cause, next),
-        // A USB camera says EBUSY too while it still carries out the last setting: a motor takes its time.
+        // A USB camera also returns EBUSY while it still applies the last setting: a motor takes its time.
         Some(EBUSY) => ErrorMeaning::Passing(cause, next),
         _ => ErrorMeaning::Passing(cause, "look at the kernel's log (`dmesg`)"),
     }
 }
 
-/// How many frames the driver counted between the last one and this one. It counts anew from 0 when it was started anew.
+/// Returns the number of frames that the driver counted between the last one and this one. Its count starts at 0 again
+/// after a restart.
 fn missed(last: Option<u32>, sequence: u32) -> u64 {
     let gap = last.map_or(0, |last| sequence.wrapping_sub(last).wrapping_sub(1));
     if gap > u32::MAX / 2 { 0 } else { u64::from(gap) }
 }
 
-/// The clock that drivers stamp frames with.
+/// Returns the time of the clock by which drivers stamp frames.
 fn monotonic_now() -> Duration {
     let now = clock_gettime(ClockId::Monotonic);
     let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
     Duration::from_secs(seconds) + Duration::from_nanos(u64::try_from(now.tv_nsec).unwrap_or(0))
 }
 
-/// The `needed` bytes of a picture, behind which there may be more; an error in words when there are fewer.
+/// Returns the first `needed` bytes of an image; more may follow. The error is a sentence: there are fewer.
 fn whole(bytes: &[u8], needed: usize) -> Result<&[u8], String> {
     bytes.get(..needed).ok_or_else(|| format!("it sent {} bytes, not {needed}", bytes.len()))
 }
 
-/// The RGB bytes of a JPEG picture; an error in words when it is damaged or of another size.
+/// Decodes a JPEG image to RGB. The error is a sentence: it is damaged or has another size.
 fn decode(jpeg: &[u8], desc: &FrameDesc, check: &mut LiveCheck) -> Result<Vec<u8>, String> {
     if !check.is_whole(jpeg) {
         return Err("it sent a JPEG that was cut off".to_owned());
@@ -479,8 +483,8 @@ fn decode(jpeg: &[u8], desc: &FrameDesc, check: &mut LiveCheck) -> Result<Vec<u8
     Ok(picture.into_rgb8().into_raw())
 }
 
-/// Copies memory planes, each with the bytes from one of its rows to the next, behind one another without padding; an
-/// error in words when one is too short.
+/// Copies memory planes, each with the bytes from one of its rows to the next, one after another without padding. The
+/// error is a sentence: a plane is too short.
 fn put_together(planes: &[(&[u8], usize)], desc: &FrameDesc, out: &mut [u8]) -> Result<(), String> {
     for (index, (plane, stride)) in planes.iter().enumerate() {
         let (row, rows) = desc.format.plane_size(index, desc.width, desc.height);
@@ -524,7 +528,7 @@ mod tests {
     fn planes_are_put_together_without_their_padding() {
         let desc = FrameDesc::packed(PixelFormat::Nv12, 6, 4);
         let packed: Vec<u8> = (1..=36).collect();
-        // Rows of 8 bytes, and a tail as of a plane that ends with a page.
+        // Rows of 8 bytes, and extra bytes as at the end of a plane that fills a page.
         let padded = |rows: &[u8]| {
             let mut plane = Vec::new();
             for row in rows.chunks(6) {
@@ -612,7 +616,7 @@ mod tests {
                 let poll = tally.count(taken(0, bad())).expect("these are few");
                 assert!(matches!(poll, Poll::Pending), "{poll:?}");
             }
-            // That our own memory is used up says nothing of the camera.
+            // A lack of own memory is not a fault of the camera.
             tally.count(taken(0, Some(FrameFault::NoSlot))).expect("it is no bad frame");
             let why = tally.count(taken(0, bad())).expect_err("these are enough");
             assert_eq!(why, "they are cut", "round {round}");
@@ -660,7 +664,7 @@ mod tests {
         }
     }
 
-    /// A clock that shows what it is set to.
+    /// Clock that shows the time to which it is set.
     #[derive(Default)]
     struct Hand(AtomicU64);
 
@@ -686,7 +690,7 @@ mod tests {
         for (second, errno, lasts) in [
             (1, EACCES, false),
             (5, EACCES, false),
-            // It was pulled out meanwhile: the time starts anew.
+            // The camera was removed meanwhile, so the time starts again.
             (6, ENOENT, false),
             (7, EACCES, false),
             (11, EACCES, false),

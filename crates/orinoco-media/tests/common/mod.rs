@@ -1,4 +1,4 @@
-//! What the tests of sources and sinks share.
+//! Functions that the tests of sources and sinks share.
 
 #![expect(clippy::disallowed_methods, reason = "the test waits for real threads or processes")]
 #![allow(dead_code, reason = "each test program uses its own part of it")]
@@ -18,7 +18,7 @@ use orinoco_pipeline::{
 use orinoco_telemetry::{Event, EventSink, Telemetry};
 use orinoco_uri::SourceUri;
 
-/// The shared test data, where they are.
+/// Returns the folder of the shared test data, if it exists.
 pub(crate) fn data() -> Option<PathBuf> {
     let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data");
     let folder = std::env::var_os("ORINOCO_DATA").map_or(beside, PathBuf::from);
@@ -29,7 +29,7 @@ pub(crate) fn data() -> Option<PathBuf> {
     found
 }
 
-/// Whether FFmpeg's programs are installed, which the tests of time stamps and colours compare with.
+/// Whether FFmpeg's programs are installed, with which the tests of time stamps and colours compare.
 pub(crate) fn has_ffmpeg() -> bool {
     let is_there = |name: &&str| std::process::Command::new(name).arg("-version").output().is_ok();
     let found = ["ffmpeg", "ffprobe"].iter().all(is_there);
@@ -39,7 +39,7 @@ pub(crate) fn has_ffmpeg() -> bool {
     found
 }
 
-/// Runs FFmpeg with these arguments, split at spaces; returns its standard output.
+/// Runs FFmpeg with these arguments, split at spaces. Returns its standard output.
 pub(crate) fn ffmpeg(arguments: &str) -> Vec<u8> {
     let output =
         std::process::Command::new("ffmpeg").args(["-v", "error", "-y"]).args(arguments.split(' ')).output();
@@ -48,12 +48,12 @@ pub(crate) fn ffmpeg(arguments: &str) -> Vec<u8> {
     output.stdout
 }
 
-/// Tells whoever runs the tests.
+/// Writes a note for the person who runs the tests.
 pub(crate) fn note(text: &str) {
     let _ = writeln!(io::stderr(), "{text}");
 }
 
-/// Frames of the ring that boards have unless they say otherwise.
+/// Default capacity of a board's ring, in frames.
 const RING_FRAMES: usize = 4;
 
 pub(crate) fn clock() -> Arc<dyn Clock> {
@@ -69,7 +69,7 @@ pub(crate) fn gst_source(uri: &str) -> GstSource {
     GstSource::new(&uri, "test", clock()).expect("GStreamer is there")
 }
 
-/// Everything that a source gives, to its end or its fault.
+/// Frames of a source up to its end or its fault.
 #[derive(Debug)]
 pub(crate) struct Reading<T> {
     pub(crate) frames: Vec<T>,
@@ -77,7 +77,7 @@ pub(crate) struct Reading<T> {
     pub(crate) took: Duration,
 }
 
-/// Opens a source and reads it, at most `frames_max` frames, for at most a minute.
+/// Opens a source and reads at most `frames_max` frames, for at most a minute.
 pub(crate) fn read<T>(uri: &str, frames_max: usize, see: impl FnMut(&Frame) -> T) -> Reading<T> {
     let begin = Instant::now();
     match source(uri) {
@@ -107,7 +107,7 @@ pub(crate) fn read_from<T>(
     Reading { frames, fault, took: begin.elapsed() }
 }
 
-/// A place to write that can be read afterwards.
+/// Output that can be read afterwards.
 #[derive(Clone, Default)]
 pub(crate) struct Shared(Arc<Mutex<Vec<u8>>>);
 
@@ -120,7 +120,7 @@ impl Write for Shared {
     }
 }
 
-/// Red, green and blue of a pixel by the book: ITU-R BT.601, BT.709 and BT.2020 with their Kr and Kb.
+/// Computes red, green and blue of a pixel by the standards: ITU-R BT.601, BT.709 and BT.2020 with their Kr and Kb.
 pub(crate) fn rgb(frame: &Frame, x: usize, y: usize) -> [f64; 3] {
     let (view, desc) = (frame.view(), frame.desc);
     let sample = |plane: usize, x: usize, y: usize| f64::from(view.plane(plane).row(y)[x]);
@@ -156,7 +156,7 @@ pub(crate) struct Line {
     pub(crate) md5: String,
 }
 
-/// The checksums of a source's frames, by way of the sink.
+/// Returns the checksums of a source's frames, as the sink writes them.
 pub(crate) fn checksums(uri: &str) -> Reading<Line> {
     let output = Shared::default();
     let mut sink = FrameMd5Sink::to_writer(Box::new(output.clone()), "test");
@@ -172,7 +172,7 @@ pub(crate) fn checksums(uri: &str) -> Reading<Line> {
     Reading { frames: lines.collect(), fault: reading.fault, took: reading.took }
 }
 
-/// Runs a pipeline in GStreamer's own notation to its end: how the tests make their files.
+/// Runs a pipeline in GStreamer's own notation to its end. The tests make their files with it.
 pub(crate) fn launch(description: &str) {
     gst::init().expect("GStreamer starts");
     let pipeline = gst::parse::launch(description).expect("the pipeline is right");
@@ -184,7 +184,7 @@ pub(crate) fn launch(description: &str) {
     pipeline.set_state(gst::State::Null).expect("it stops");
 }
 
-/// Resident memory of this process, in bytes.
+/// Returns the resident memory of this process, in bytes.
 pub(crate) fn resident() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").expect("Linux has it");
     let line = status.lines().find(|line| line.starts_with("VmRSS:")).expect("Linux has it");
@@ -192,12 +192,12 @@ pub(crate) fn resident() -> u64 {
     kilobytes.expect("a number") * 1024
 }
 
-/// Threads of this process.
+/// Returns the number of threads of this process.
 pub(crate) fn threads() -> usize {
     std::fs::read_dir("/proc/self/task").expect("Linux has it").count()
 }
 
-/// Remembers a source's states with their times.
+/// Records a source's states with their times.
 pub(crate) struct Log(Instant, Mutex<Vec<(Duration, String)>>);
 
 impl EventSink for Log {
@@ -213,7 +213,7 @@ impl EventSink for Log {
     }
 }
 
-/// Runs a source as the runtime does, and takes its frames; returns when the run ended.
+/// Source that runs as in the runtime, and whose frames are taken.
 pub(crate) struct Running {
     stop: Stop,
     log: Arc<Log>,
@@ -254,7 +254,7 @@ pub(crate) fn run(uri: &str, stall: Duration) -> Running {
 }
 
 impl Running {
-    /// Waits until `count` frames have come since `since`; returns when the first of them came.
+    /// Waits until `count` frames have come since `since`. Returns the time of the first of them.
     pub(crate) fn wait(&self, since: Instant, count: usize, wait_max: Duration) -> Instant {
         let begin = Instant::now();
         loop {
@@ -269,12 +269,12 @@ impl Running {
         }
     }
 
-    /// The states it has been in.
+    /// Returns the states that occurred.
     pub(crate) fn states(&self) -> Vec<String> {
         self.log.1.lock().expect("not poisoned").iter().map(|(_, text)| text.clone()).collect()
     }
 
-    /// Waits for the source's own end; returns it with the number of frames.
+    /// Waits for the source's own end. Returns it with the number of frames.
     pub(crate) fn finish(self) -> (SourceEnd, usize) {
         let end = self.runner.join().expect("it does not panic");
         self.taker.join().expect("it does not panic");

@@ -1,4 +1,4 @@
-//! The elements themselves.
+//! Simulated GStreamer elements.
 
 #![expect(clippy::disallowed_methods, reason = "the test waits for real threads or processes")]
 
@@ -13,7 +13,7 @@ use gstreamer_base::subclass::prelude::*;
 
 use super::{NVMM, luma_of, luma_of_number, picture, script};
 
-/// Registers every stand-in.
+/// Registers all simulated elements.
 pub(super) fn register() {
     let rank = gst::Rank::PRIMARY + 100;
     let of = |name, rank, kind| gst::Element::register(None, name, rank, kind).expect("the name is free");
@@ -55,7 +55,7 @@ fn metadata(class: &str) -> gst::subclass::ElementMetadata {
     )
 }
 
-/// Waits until an element with few output buffers has one again; real ones wait for ever.
+/// Waits until an element with few output buffers has a free one; real elements wait for ever.
 fn wait_for_buffer(element: &'static str, to_nvmm: bool) -> Result<(), String> {
     let Some(buffers) = script().converter_buffers.filter(|_| to_nvmm) else { return Ok(()) };
     let begin = std::time::Instant::now();
@@ -71,22 +71,22 @@ fn wait_for_buffer(element: &'static str, to_nvmm: bool) -> Result<(), String> {
     }
 }
 
-/// What an element with one entry and one exit does.
+/// Behaviour of an element with one sink pad and one source pad.
 trait Behaviour: Default + Send + 'static {
     const CLASS: &'static str;
     fn sink_caps() -> gst::Caps;
     fn src_caps() -> gst::Caps;
-    /// The caps of what it makes, for the caps of what it takes.
+    /// Returns the caps of its output, for the caps of its input.
     fn negotiate(&mut self, caps: &gst::Caps, src: &gst::Pad) -> Option<gst::Caps>;
-    /// What it makes of a buffer.
+    /// Converts a buffer.
     fn take(&mut self, buffer: gst::Buffer) -> Result<gst::Buffer, String>;
-    /// Whether it can take hold of its device.
+    /// Whether it can open its device.
     fn works() -> bool {
         true
     }
 }
 
-/// Makes a GStreamer element of a [`Behaviour`].
+/// Defines a GStreamer element with a [`Behaviour`].
 macro_rules! element {
     ($element:ident, $module:ident, $behaviour:ty, $name:literal) => {
         mod $module {
@@ -215,7 +215,7 @@ macro_rules! element {
 
 // --- nvv4l2decoder -----------------------------------------------------------------------------------------------------
 
-/// Makes a flat picture of each coded one.
+/// Makes a flat image of each coded one.
 #[derive(Default)]
 struct Decoding {
     size: (usize, usize),
@@ -256,7 +256,7 @@ impl Behaviour for Decoding {
     }
 }
 
-/// Gives a picture the times of the one it is made of, and whether that is damaged.
+/// Copies the times of an image to the one made of it, and whether it is damaged.
 fn copy_marks(from: &gst::BufferRef, to: &mut gst::Buffer) {
     let to = to.get_mut().expect("it is new");
     to.set_flags(from.flags() & gst::BufferFlags::CORRUPTED);
@@ -268,7 +268,7 @@ element!(Decoder, decoder, Decoding, "OrinocoStandInDecoder");
 
 // --- nvvidconv ---------------------------------------------------------------------------------------------------------
 
-/// Brings flat pictures into NVIDIA's memory, out of it, or from one place in it to another.
+/// Copies flat images into NVMM, out of it, or from one buffer in it to another.
 #[derive(Default)]
 struct Converting {
     size: (usize, usize),
@@ -328,13 +328,13 @@ element!(Converter, converter, Converting, "OrinocoStandInConverter");
 
 // --- nvv4l2h264enc -----------------------------------------------------------------------------------------------------
 
-/// Gives out pictures that x264 encoded before, one for each that it takes.
+/// Returns images that x264 encoded before, one for each that it takes.
 #[derive(Default)]
 struct Encoding {
     coded: std::collections::VecDeque<gst::Buffer>,
 }
 
-/// Pictures that the stand-in can "encode".
+/// Maximum number of images that the simulated encoder can "encode".
 pub(super) const CODED_MAX: usize = 30;
 
 impl Behaviour for Encoding {
@@ -366,7 +366,7 @@ impl Behaviour for Encoding {
     }
 }
 
-/// Pictures of a test pattern, and their caps.
+/// Encodes a test pattern. Returns its images and their caps.
 fn encode(width: i32, height: i32) -> (Vec<gst::Buffer>, gst::Caps) {
     let pipeline = gst::parse::launch(&format!(
         "videotestsrc num-buffers={CODED_MAX} ! video/x-raw,format=I420,width={width},height={height} ! \
@@ -386,7 +386,7 @@ element!(Encoder, encoder, Encoding, "OrinocoStandInEncoder");
 
 // --- nvv4l2h265enc -----------------------------------------------------------------------------------------------------
 
-/// Is there, and cannot take hold of its device.
+/// Exists, but cannot open its device.
 #[derive(Default)]
 struct Failing;
 
@@ -421,7 +421,7 @@ element!(Broken, broken, Failing, "OrinocoStandInBroken");
 mod camera {
     use super::*;
 
-    /// Makes flat pictures at the rate that its caps say.
+    /// Makes flat images at the rate in its caps.
     #[derive(Default)]
     pub struct Imp(Mutex<State>);
 

@@ -1,5 +1,5 @@
-//! Stand-ins for the GStreamer elements of JetPack, under their names and with their caps: SIMULATED. They decode and encode
-//! nothing. They make buffers in "NVIDIA's memory" (a `NvBufSurface` that names a memfd), and count how many are held.
+//! SIMULATED GStreamer elements of JetPack, under their names and with their caps. They decode and encode nothing. They
+//! make buffers in simulated NVMM (a `NvBufSurface` that refers to a memfd), and count how many are held.
 
 mod elements;
 
@@ -11,15 +11,15 @@ use gstreamer as gst;
 use rustix::fs::MemfdFlags;
 
 pub(crate) const NVMM: &str = "memory:NVMM";
-/// Rows start at multiples of this in NVIDIA's memory.
+/// Alignment of rows in NVMM, in bytes.
 const PITCH: usize = 256;
 
-/// Buffers by the element that made them.
+/// Number of buffers of one element.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Count {
     pub(crate) made: u64,
     pub(crate) released: u64,
-    /// Most that were held at once.
+    /// Maximum number held at one time.
     pub(crate) most: u64,
 }
 
@@ -29,19 +29,19 @@ fn counts() -> MutexGuard<'static, BTreeMap<&'static str, Count>> {
     COUNTS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What was counted since the last [`start`].
+/// Returns the counts since the last [`start`].
 pub(crate) fn count(element: &str) -> Count {
     counts().get(element).copied().unwrap_or_default()
 }
 
-/// What the stand-ins are told to do.
+/// Behaviour of the simulated elements.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Script {
-    /// The decoder and the camera fail after this many pictures.
+    /// Number of images after which the decoder and the camera fail.
     pub(crate) fail_after: Option<u64>,
-    /// So many pictures of the camera come flagged as damaged before the first good one.
+    /// Number of images of the camera that are marked as damaged before the first good one.
     pub(crate) damaged: u64,
-    /// Output buffers of the converter; without a number it has as many as it needs.
+    /// Number of output buffers of the converter; `None` for as many as it needs.
     pub(crate) converter_buffers: Option<u64>,
 }
 
@@ -52,7 +52,8 @@ fn script() -> Script {
     *SCRIPT.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Registers the stand-ins, forgets what was counted, and gives this test its turn: counters are the process's.
+/// Registers the simulated elements, resets the counts, and waits for this test's turn, because the counts belong to
+/// the process.
 pub(crate) fn start(script: Script) -> MutexGuard<'static, ()> {
     static REGISTERED: Once = Once::new();
     let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -65,11 +66,11 @@ pub(crate) fn start(script: Script) -> MutexGuard<'static, ()> {
     turn
 }
 
-/// A picture in simulated NVIDIA's memory.
+/// Image in simulated NVMM.
 struct Picture {
-    /// `NvBufSurface`.
+    /// Content of the `NvBufSurface`.
     surface: Vec<u64>,
-    /// `NvBufSurfaceParams`, which the surface points to.
+    /// Content of the `NvBufSurfaceParams`, to which the surface points.
     _params: Vec<u64>,
     _memory: OwnedFd,
     maker: &'static str,
@@ -87,12 +88,12 @@ impl Drop for Picture {
     }
 }
 
-/// Two 32-bit fields of a C structure.
+/// Combines two 32-bit fields of a C structure.
 fn pair(low: usize, high: usize) -> u64 {
     low as u64 | (high as u64) << 32
 }
 
-/// A buffer with a flat NV12 picture whose luma is `luma`.
+/// Makes a buffer with a flat NV12 image whose luma is `luma`.
 fn picture(maker: &'static str, width: usize, height: usize, luma: u8) -> gst::Buffer {
     let pitch = width.next_multiple_of(PITCH);
     let chroma = pitch * height;
@@ -106,7 +107,7 @@ fn picture(maker: &'static str, width: usize, height: usize, luma: u8) -> gst::B
     params[1] = pair(pitch, 0);
     params[3] = memory.as_raw_fd() as u64;
     params[4] = pair(pixels.len(), 0);
-    // Number of planes, then four fields each: width, height, pitch, offset.
+    // Number of planes, then four fields for each: width, height, pitch, offset.
     params[6] = pair(2, width);
     params[7] = pair(width / 2, 0);
     params[8] = pair(0, height);
@@ -121,7 +122,7 @@ fn picture(maker: &'static str, width: usize, height: usize, luma: u8) -> gst::B
     surface[1] = pair(1, 0);
     surface[2] = pair(4, 0);
     surface[3] = params.as_ptr().expose_provenance() as u64;
-    // Reserved by NVIDIA: the stand-ins find the memory and the luma here.
+    // Reserved by NVIDIA: the simulated elements store the luma here.
     surface[4] = u64::from(luma);
     {
         let mut counts = counts();
@@ -135,13 +136,13 @@ fn picture(maker: &'static str, width: usize, height: usize, luma: u8) -> gst::B
     buffer
 }
 
-/// The luma of a picture of [`picture`].
+/// Returns the luma of an image that [`picture`] made.
 fn luma_of(buffer: &gst::BufferRef) -> u8 {
     let bytes = buffer.map_readable().expect("it can be read");
     bytes[32]
 }
 
-/// The luma of the picture with this number, as the decoder and the camera make it.
+/// Returns the luma of the image with this number, as the decoder and the camera make it.
 pub(crate) fn luma_of_number(number: u64) -> u8 {
     16 + u8::try_from(number * 7 % 200).expect("small")
 }

@@ -2,14 +2,16 @@
 
 use std::io::{self, Read};
 use std::os::unix::process::ExitStatusExt;
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use orinoco_config::Faults;
 use orinoco_core::{Clock, Diagnosis, WithSubject, codes};
 use orinoco_pipeline::{MonotonicClock, Stop};
-use rustix::process::{Signal, set_parent_process_death_signal};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, set_parent_process_death_signal, waitid};
 
 use super::measure::{MeasureRequest, Measured, measure};
 
@@ -19,8 +21,6 @@ const ASKED: &str = "ORINOCO_MEASURE";
 pub(super) const MEASURE_MAX: Duration = Duration::from_secs(600);
 /// How long after the process that measures was ended by a signal this one may learn that it is to end, too.
 const SIGNAL_WAIT: Duration = Duration::from_millis(300);
-/// How often the process that measures is looked at.
-const CHILD_LOOK: Duration = Duration::from_millis(20);
 
 /// Whether this process was started to measure a model, and if so what it found, for standard output. The first thing that
 /// a program which runs boards asks.
@@ -49,7 +49,8 @@ pub(super) fn measure_in_child(
     let program = std::env::current_exe().map_err(|why| about(why.to_string()))?;
     let asked = serde_json::to_string(asked).expect("names and numbers");
     let mut child = Command::new(program);
-    let ended = output_within(child.env(ASKED, asked), MEASURE_MAX, stop);
+    let clock: Arc<dyn Clock> = Arc::new(MonotonicClock::default());
+    let ended = output_within(child.env(ASKED, asked), MEASURE_MAX, stop, &clock);
     let done = match ended.map_err(|why| about(why.to_string()))? {
         ChildEnd::Done(done) => done,
         ChildEnd::Stopped => return Ok(None),
@@ -66,9 +67,7 @@ pub(super) fn measure_in_child(
     }
     // A signal to all processes of a terminal or a service ends the child, and may reach this process a moment later.
     let signal = done.status.signal();
-    if signal.is_some_and(|signal| signal != Signal::KILL.as_raw())
-        && stop.sleep(&MonotonicClock::default(), SIGNAL_WAIT)
-    {
+    if signal.is_some_and(|signal| signal != Signal::KILL.as_raw()) && stop.sleep(&*clock, SIGNAL_WAIT) {
         return Ok(None);
     }
     let said = String::from_utf8_lossy(&done.stderr);
@@ -92,7 +91,12 @@ pub(super) enum ChildEnd {
 }
 
 /// What a program prints, unless its time is over or `stop` is requested: then it is killed.
-pub(super) fn output_within(command: &mut Command, limit: Duration, stop: &Stop) -> io::Result<ChildEnd> {
+pub(super) fn output_within(
+    command: &mut Command,
+    limit: Duration,
+    stop: &Stop,
+    clock: &Arc<dyn Clock>,
+) -> io::Result<ChildEnd> {
     fn read(pipe: Option<impl Read + Send + 'static>) -> io::Result<JoinHandle<Vec<u8>>> {
         thread::Builder::new().spawn(move || {
             let mut text = Vec::new();
@@ -103,21 +107,52 @@ pub(super) fn output_within(command: &mut Command, limit: Duration, stop: &Stop)
     }
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
     let (stdout, stderr) = (read(child.stdout.take())?, read(child.stderr.take())?);
-    let clock = MonotonicClock::default();
     let deadline = clock.now() + limit;
-    while child.try_wait()?.is_none() {
-        let end = match stop.sleep(&clock, CHILD_LOOK) {
-            true => ChildEnd::Stopped,
-            false if clock.now() >= deadline => ChildEnd::TooLate,
-            false => continue,
-        };
+    let signal = clock.signal();
+    stop.watch(&signal);
+    let (has_ended, waiter) = watch_end(&child, Arc::clone(&signal))?;
+    let early = loop {
+        if has_ended.load(Ordering::Acquire) {
+            break None;
+        } else if stop.requested() {
+            break Some(ChildEnd::Stopped);
+        } else if clock.now() >= deadline {
+            break Some(ChildEnd::TooLate);
+        }
+        signal.wait(Some(deadline));
+    };
+    if early.is_some() {
         child.kill()?;
+    }
+    // It ends with the child, whose number it must not outlive.
+    waiter.join().expect("waiting does not panic");
+    if let Some(end) = early {
         child.wait()?;
         return Ok(end);
     }
     let status = child.wait()?;
     let text = |said: JoinHandle<Vec<u8>>| said.join().expect("reading does not panic");
     Ok(ChildEnd::Done(Output { status, stdout: text(stdout), stderr: text(stderr) }))
+}
+
+/// Waits for the end of `child` on a thread of its own, and notifies `signal` of it. The child is left to be reaped by
+/// [`Child::wait`], so that its number is nobody else's before.
+fn watch_end(
+    child: &Child,
+    signal: Arc<dyn orinoco_core::Signal>,
+) -> io::Result<(Arc<AtomicBool>, JoinHandle<()>)> {
+    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw).expect("a process has a number");
+    let has_ended = Arc::<AtomicBool>::default();
+    let waiter = thread::Builder::new().spawn({
+        let has_ended = Arc::clone(&has_ended);
+        move || {
+            let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+            while let Err(rustix::io::Errno::INTR) = waitid(WaitId::Pid(pid), options) {}
+            has_ended.store(true, Ordering::Release);
+            signal.notify();
+        }
+    })?;
+    Ok((has_ended, waiter))
 }
 
 #[cfg(test)]
@@ -129,14 +164,17 @@ mod tests {
     #[test]
     fn a_program_that_hangs_is_ended() {
         let (limit, stop) = (Duration::from_millis(50), Stop::default());
-        let end = output_within(Command::new("sleep").arg("60"), limit, &stop).expect("it starts");
+        let clock: Arc<dyn Clock> = Arc::new(MonotonicClock::default());
+        let end = output_within(Command::new("sleep").arg("60"), limit, &stop, &clock).expect("it starts");
         assert!(matches!(end, ChildEnd::TooLate));
-        let end = output_within(Command::new("sh").args(["-c", "echo a; echo b >&2"]), MEASURE_MAX, &stop);
+        let end =
+            output_within(Command::new("sh").args(["-c", "echo a; echo b >&2"]), MEASURE_MAX, &stop, &clock);
         let ChildEnd::Done(output) = end.expect("it starts") else { panic!("it ends by itself") };
         assert_eq!((&output.stdout[..], &output.stderr[..]), (&b"a\n"[..], &b"b\n"[..]));
         stop.request();
         let begin = Instant::now();
-        let end = output_within(Command::new("sleep").arg("60"), MEASURE_MAX, &stop).expect("it starts");
+        let end =
+            output_within(Command::new("sleep").arg("60"), MEASURE_MAX, &stop, &clock).expect("it starts");
         assert!(matches!(end, ChildEnd::Stopped));
         assert!(begin.elapsed() < Duration::from_secs(10), "{:?}", begin.elapsed());
     }

@@ -280,7 +280,8 @@ mod tests {
         let script = "ulimit -v 1572864 && exec \"$0\" --exact --nocapture \"$1\"";
         let mut command = Command::new("sh");
         command.args(["-c", script]).arg(program).arg(name).env(AREA_CHILD, "1");
-        let end = output_within(&mut command, MEASURE_MAX, &Stop::default()).expect("it starts");
+        let clock: Arc<dyn orinoco_core::Clock> = Arc::new(MonotonicClock::default());
+        let end = output_within(&mut command, MEASURE_MAX, &Stop::default(), &clock).expect("it starts");
         let ChildEnd::Done(output) = end else { panic!("it ends by itself") };
         let text = String::from_utf8_lossy(&output.stdout);
         assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));

@@ -6,6 +6,7 @@ use crate::prepare::Plans;
 use crate::reloaded::{Reloaded, Reply};
 use crate::stream::OpenStream;
 use crate::testing::{ENDLESS, Log, WAIT_MAX, board, context, demo_model, known, uri};
+use orinoco_board::BoardStream;
 use orinoco_core::{InferenceResult, codes};
 use orinoco_pipeline::{BoundPlan, Executor, Frame, StageTimes};
 use std::sync::mpsc::{channel, sync_channel};
@@ -168,9 +169,10 @@ fn a_stream_that_cannot_join_takes_nothing_from_the_others() {
     let board = board(1, &[("a", ENDLESS)]);
     let mut run = ByHand::start(board);
     let (id, known) = (ModelId(7), known(&demo_model()));
+    let clock = Arc::clone(&run.shell.context.shared.clock);
     let open = |name: &str, source: &str| {
         let spec = BoardStream::new(name, uri(source), vec![0]);
-        OpenStream::new(&spec, Vec::new(), 0, &[(id, &known)]).unwrap_or_else(|why| panic!("{why}"))
+        OpenStream::new(&spec, Vec::new(), 0, &[(id, &known)], &clock).unwrap_or_else(|why| panic!("{why}"))
     };
     let (carrier, next) = (open("carrier", &path), open("next", ENDLESS));
     picture.close().expect("removed");
@@ -229,10 +231,12 @@ fn a_reload_reports_all_faults_of_one_kind() {
 fn a_model_that_is_gone_from_the_board_is_forgotten_and_summed_up() {
     let board = board(1, &[("a", ENDLESS)]);
     let mut run = ByHand::start(board.clone());
-    run.shell.models.insert(ModelId(7), known(&demo_model()));
-    run.shell.on_board.insert(ModelId(7));
+    run.shell.board.insert(ModelId(7), known(&demo_model()));
     run.shell.context.shared.telemetry.insert_model(ModelId(7));
     let done = run.reload(board);
-    assert_eq!((done.stayed, run.shell.models.len(), run.shell.context.shared.telemetry.models()), (1, 0, 0));
+    assert_eq!(
+        (done.stayed, run.shell.board.models().len(), run.shell.context.shared.telemetry.models()),
+        (1, 0, 0)
+    );
     assert_eq!(run.end().models.len(), 1);
 }

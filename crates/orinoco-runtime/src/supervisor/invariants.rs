@@ -19,7 +19,8 @@ impl<P> Supervisor<P> {
             }
         }
         let is_idle = self.change.is_none() && self.next.is_some();
-        assert!(!is_idle || self.by.stop, "a change is wanted, and nobody prepares it");
+        assert!(!is_idle, "a change is wanted, and nobody prepares it");
+        assert!(self.next.is_none() || !self.by.stop, "a change is wanted of a run that ends");
         assert!(self.phase != Phase::Running || !self.by.stop, "it runs although a stop was requested");
         assert!(self.by.stop == self.end_max.is_some(), "an end that was requested has a deadline");
         if self.phase == Phase::Over {

@@ -3,7 +3,7 @@ use crate::testing::uri;
 use orinoco_board::{BoardStream, Inference};
 use orinoco_core::codes;
 use proptest::prelude::*;
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 
 const RULES: Rules = Rules { look_every: Duration::from_millis(50), repeat_files: true };
@@ -124,20 +124,25 @@ impl Sim {
         let left = running.iter().filter(|id| !board.streams.iter().any(|s| s.name == name(self, id)));
         let mut applied = Applied { left: left.copied().collect(), ..Applied::default() };
         for (index, stream) in board.streams.iter().enumerate().filter(|(_, s)| !names.contains(&s.name)) {
-            let (id, lane) = (StreamId(self.next_stream), board.lane_of(index));
-            self.next_stream += 1;
-            self.streams.insert(id, (lane, stream.name.clone()));
-            self.waiting.insert(id);
-            self.sinks.insert(id);
+            let lane = board.lane_of(index);
+            applied.joined.push(self.add_stream(&stream.name, lane));
             if self.lanes.insert(lane) {
                 self.released.remove(&lane);
                 applied.lanes.push(lane);
             }
-            let name = stream.name.as_str().into();
-            applied.joined.push(Joined { stream: id, name, lane, is_live: false });
         }
         applied.board = Some(board);
         applied
+    }
+
+    /// Adds a stream whose source is to be started.
+    fn add_stream(&mut self, name: &str, lane: usize) -> Joined {
+        let stream = StreamId(self.next_stream);
+        self.next_stream += 1;
+        self.streams.insert(stream, (lane, name.to_owned()));
+        self.waiting.insert(stream);
+        self.sinks.insert(stream);
+        Joined { stream, name: name.into(), lane, is_live: false }
     }
 
     fn reload(&mut self, board: Board) {
@@ -325,6 +330,33 @@ fn a_stream_waits_for_the_source_that_it_had() {
 }
 
 #[test]
+fn a_stream_that_changes_while_it_waits_goes_on_waiting() {
+    let mut sim = Sim::start(board(&["a"]));
+    sim.reload(board(&["b"]));
+    sim.prepared();
+    sim.reload(board(&["b", "a"]));
+    sim.prepared();
+    assert_eq!(sim.waiting, BTreeSet::from([stream(2)]));
+    // It is changed: the new one joins as the one that waits leaves, and the first source still closes.
+    sim.reload(board(&["b", "a"]));
+    let Some(wanted) = sim.preparing.take() else { panic!("nothing is prepared") };
+    let Some(Effect::Apply(wanted)) = sim.supervisor.handle(Action::Prepared(Ok(wanted)), sim.now).pop()
+    else {
+        panic!("it is not applied")
+    };
+    let (joined, left) = (sim.add_stream("a", 1), vec![stream(2)]);
+    sim.act(Action::Applied(Applied {
+        board: Some(wanted),
+        joined: vec![joined],
+        left,
+        ..Applied::default()
+    }));
+    assert_eq!((&sim.started[..], &sim.waiting), (&[stream(0), stream(1)][..], &BTreeSet::from([stream(3)])));
+    sim.source_ends(stream(0));
+    assert_eq!(sim.started, [stream(0), stream(1), stream(3)]);
+}
+
+#[test]
 fn a_stream_that_waits_ends_with_the_run() {
     let mut sim = Sim::start(board(&["a"]));
     sim.reload(board(&["b"]));
@@ -368,6 +400,19 @@ fn restarts_long_ago_are_forgotten() {
 }
 
 #[test]
+fn who_waits_for_a_change_hears_at_once_that_the_run_ends() {
+    let mut sim = Sim::start(board(&["a"]));
+    sim.reload(board(&["b"]));
+    sim.reload(board(&["c"]));
+    sim.act(Action::Stop);
+    let [Err(why)] = &sim.answers()[..] else { panic!("{:?}", sim.answers()) };
+    assert_eq!(why, "the run has ended");
+    sim.prepared();
+    assert_eq!(sim.answers().len(), 2, "the change at work is answered when it is prepared");
+    sim.end();
+}
+
+#[test]
 fn files_begin_again_only_where_that_loses_nothing() {
     let mut sim = Sim::start(board(&["a"]));
     sim.supervisor.rules.repeat_files = false;
@@ -388,6 +433,25 @@ fn a_restart_that_cannot_be_prepared_ends_the_run() {
 }
 
 #[test]
+fn a_lane_is_restarted_although_the_board_that_was_wanted_with_it_is_refused() {
+    let mut sim = Sim::start(board(&["a", "b"]));
+    sim.reload(board(&["a", "b"]));
+    sim.lane_fails(1);
+    sim.reload(board(&["a", "refused"]));
+    // The change at work, which started before the lane failed, and then the one for both.
+    for cause in ["it fails", "it fails"] {
+        assert!(sim.preparing.take().is_some());
+        sim.act(Action::Prepared(Err(fault().into())));
+        assert_eq!(sim.answers().last().and_then(|answer| answer.as_ref().err()), Some(&cause.to_owned()));
+    }
+    sim.run_dry();
+    assert_eq!(sim.running(), ["a"]);
+    sim.prepared();
+    assert_eq!(sim.running(), ["a", "b"]);
+    assert!(sim.over.is_none());
+}
+
+#[test]
 fn a_restart_that_is_stopped_is_no_fault() {
     let mut sim = Sim::start(board(&["a", "b"]));
     sim.lane_fails(1);
@@ -398,21 +462,43 @@ fn a_restart_that_is_stopped_is_no_fault() {
     assert_eq!(sim.over.map(|faults| faults.len()), Some(0));
 }
 
-#[test]
-fn streams_that_missed_their_lane_are_prepared_once_more() {
+/// A change at which b joins and c misses its lane, so that it is prepared once more.
+fn missed() -> Sim {
     let mut sim = Sim::start(board(&["a"]));
-    sim.reload(board(&["a", "b"]));
+    sim.reload(board(&["a", "b", "c"]));
     let Some(wanted) = sim.preparing.take() else { panic!("nothing is prepared") };
     let Some(Effect::Apply(wanted)) = sim.supervisor.handle(Action::Prepared(Ok(wanted)), sim.now).pop()
     else {
         panic!("it is not applied")
     };
-    let missed = Applied { board: Some(wanted), missed: vec![fault()], ..Applied::default() };
+    let joined = vec![sim.add_stream("b", 0)];
+    let missed = Applied { board: Some(wanted), joined, missed: vec![fault()], ..Applied::default() };
     sim.act(Action::Applied(missed));
     assert!(sim.answers().is_empty());
+    sim
+}
+
+#[test]
+fn streams_that_missed_their_lane_are_prepared_once_more() {
+    let mut sim = missed();
     sim.prepared();
     let [Ok(done)] = &sim.answers()[..] else { panic!("{:?}", sim.answers()) };
-    assert_eq!((&done.joined[..], done.faults.len()), (&["b".to_owned()][..], 0));
+    let joined = ["b", "c"].map(str::to_owned);
+    assert_eq!(
+        (&done.joined[..], done.stayed, done.faults.len()),
+        (&joined[..], 1, 0),
+        "only a was there before"
+    );
+}
+
+#[test]
+fn what_was_applied_is_reported_although_it_cannot_be_prepared_once_more() {
+    let mut sim = missed();
+    sim.preparing = None;
+    sim.act(Action::Prepared(Err(fault().into())));
+    let [Ok(done)] = &sim.answers()[..] else { panic!("{:?}", sim.answers()) };
+    assert_eq!((&done.joined[..], done.stayed, done.faults.len()), (&["b".to_owned()][..], 1, 1));
+    assert_eq!(sim.running(), ["a", "b"]);
 }
 
 #[test]

@@ -248,7 +248,7 @@ fn video() -> impl Strategy<Value = Vec<(Pts, Vec<Detection>)>> {
     )
 }
 
-/// Returns the bits of a detection's values, by which detections are told apart.
+/// Returns the bits of a detection's values, by which detections are distinguished.
 fn bits(detection: &Detection) -> [u32; 6] {
     let BoxF { x1, y1, x2, y2 } = detection.bounds;
     let [x1, y1, x2, y2, score] = [x1, y1, x2, y2, detection.score].map(f32::to_bits);

@@ -1,0 +1,112 @@
+//! Applying a prepared change: streams join their lanes, and others are asked to leave. One that cannot join leaves the
+//! others as they are, and itself as it was before. It starts no thread itself, so a simulated board applies changes by the
+//! same rules.
+
+use orinoco_board::Board;
+use orinoco_core::{Diagnosis, StreamId};
+
+use crate::action::{Applied, Joined};
+
+/// Lanes and streams at work, to which a change is applied.
+pub(crate) trait Host {
+    /// A prepared stream.
+    type Open;
+
+    /// Name of a prepared stream.
+    fn name_of(open: &Self::Open) -> &str;
+
+    /// Whether a stream at work has this name.
+    fn is_called(&self, stream: StreamId, name: &str) -> bool;
+
+    /// Lets a stream join its lane. A lane that does not run is made for it, and started later.
+    fn join(&mut self, open: Self::Open) -> Result<Joined, JoinFailure>;
+
+    /// Starts the lanes that were made, when all streams have joined.
+    fn start_lanes(&mut self) -> Vec<(usize, Result<(), Diagnosis>)>;
+}
+
+/// Why a stream could not join.
+pub(crate) struct JoinFailure {
+    pub(crate) why: Diagnosis,
+    /// It can, when the change is prepared once more: its lane has failed meanwhile, or given up a model.
+    pub(crate) once_more: bool,
+}
+
+/// Lets streams join, and lists those that have to leave: those that are gone from the board or have changed.
+pub(crate) fn apply<H: Host>(
+    host: &mut H,
+    board: Board,
+    joining: Vec<H::Open>,
+    mut leaving: Vec<StreamId>,
+) -> Applied {
+    let mut applied = Applied { board: Some(board), ..Applied::default() };
+    for open in joining {
+        let name = H::name_of(&open).to_owned();
+        match host.join(open) {
+            Ok(joined) => applied.joined.push(joined),
+            Err(JoinFailure { why, once_more }) => {
+                leaving.retain(|stream| !host.is_called(*stream, &name));
+                let list = if once_more { &mut applied.missed } else { &mut applied.faults };
+                list.push(why);
+            }
+        }
+    }
+    for (lane, started) in host.start_lanes() {
+        match started {
+            Ok(()) => applied.lanes.push(lane),
+            Err(why) => {
+                // Nobody takes the frames of its streams.
+                let lost = applied.joined.iter().filter(|joined| joined.lane == lane);
+                leaving.extend(lost.map(|joined| joined.stream));
+                applied.faults.push(why);
+            }
+        }
+    }
+    applied.left = leaving;
+    applied
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::board;
+    use orinoco_core::codes;
+
+    /// Streams are numbers that are their ids; odd ones are on lane 1, which does not start.
+    struct Lanes;
+
+    fn fault() -> Diagnosis {
+        Diagnosis::new(&codes::ENGINE_RUN, "test", "it fails", "nothing")
+    }
+
+    impl Host for Lanes {
+        type Open = (u32, &'static str);
+
+        fn name_of(open: &Self::Open) -> &str {
+            open.1
+        }
+
+        fn is_called(&self, stream: StreamId, name: &str) -> bool {
+            name == ["a", "b", "c"][stream.index() % 3]
+        }
+
+        fn join(&mut self, (id, name): Self::Open) -> Result<Joined, JoinFailure> {
+            let joined =
+                Joined { stream: StreamId(id), name: name.into(), lane: id as usize % 2, is_live: true };
+            if name == "c" { Err(JoinFailure { why: fault(), once_more: false }) } else { Ok(joined) }
+        }
+
+        fn start_lanes(&mut self) -> Vec<(usize, Result<(), Diagnosis>)> {
+            vec![(0, Ok(())), (1, Err(fault()))]
+        }
+    }
+
+    #[test]
+    fn streams_of_a_lane_that_does_not_start_leave_and_one_that_cannot_join_stays() {
+        let (joining, leaving) = (vec![(10, "a"), (11, "b"), (12, "c")], [0, 1, 2].map(StreamId).to_vec());
+        let applied = apply(&mut Lanes, board(2, &[]), joining, leaving);
+        assert_eq!(applied.joined.iter().map(|joined| joined.stream.0).collect::<Vec<_>>(), [10, 11]);
+        assert_eq!(applied.left, [0, 1, 11].map(StreamId), "the old c stays");
+        assert_eq!((applied.lanes, applied.faults.len(), applied.missed.len()), (vec![0], 2, 0));
+    }
+}

@@ -1,0 +1,80 @@
+//! The board that runs, as a change starts from it: its settings, and every model that it or one of its streams uses.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use orinoco_board::{Board, BoardModel, BoardStream};
+use orinoco_core::ModelId;
+
+/// The board that was applied last, with its models and those that streams on their way out still use.
+pub(crate) struct RunningBoard<M> {
+    board: Board,
+    models: BTreeMap<ModelId, M>,
+    /// Models of the board.
+    on_board: BTreeSet<ModelId>,
+}
+
+impl<M: Clone + AsRef<BoardModel>> RunningBoard<M> {
+    /// A board of which no model is known yet.
+    pub(crate) fn new(board: Board) -> Self {
+        Self { board, models: BTreeMap::new(), on_board: BTreeSet::new() }
+    }
+
+    /// Name of the board.
+    pub(crate) fn name(&self) -> &str {
+        &self.board.name
+    }
+
+    /// Replaces the board; returns its models that were not known.
+    pub(crate) fn replace(&mut self, board: Board, models: BTreeMap<ModelId, M>) -> Vec<ModelId> {
+        let new = models.keys().copied().filter(|model| !self.models.contains_key(model)).collect();
+        self.on_board = models.keys().copied().collect();
+        self.models.extend(models);
+        self.board = board;
+        new
+    }
+
+    /// The board with all known models, and with these streams in place of its own; and its models, in its order.
+    pub(crate) fn with_streams<'a>(
+        &self,
+        streams: impl Iterator<Item = (&'a BoardStream, &'a [ModelId])>,
+    ) -> (Board, Vec<(ModelId, M)>) {
+        let models: Vec<(ModelId, M)> = self.models.iter().map(|(id, known)| (*id, known.clone())).collect();
+        let index = |model: &ModelId| {
+            models.iter().position(|(id, _)| id == model).expect("a stream's model is known")
+        };
+        let placed = streams
+            .map(|(spec, models)| BoardStream { models: models.iter().map(index).collect(), ..spec.clone() });
+        let board = Board {
+            streams: placed.collect(),
+            models: models.iter().map(|(_, known)| known.as_ref().clone()).collect(),
+            ..self.board.clone()
+        };
+        (board, models)
+    }
+
+    /// Removes the models that neither the board nor a stream uses, and returns them.
+    pub(crate) fn remove_unused(&mut self, used: impl Iterator<Item = ModelId>) -> Vec<(ModelId, M)> {
+        let used: BTreeSet<ModelId> = used.chain(self.on_board.iter().copied()).collect();
+        self.models.extract_if(.., |id, _| !used.contains(id)).collect()
+    }
+
+    /// Takes all models, when the run is over.
+    pub(crate) fn take_models(&mut self) -> BTreeMap<ModelId, M> {
+        self.on_board.clear();
+        std::mem::take(&mut self.models)
+    }
+}
+
+#[cfg(test)]
+impl<M> RunningBoard<M> {
+    /// Models that are known, by their ids.
+    pub(crate) fn models(&self) -> &BTreeMap<ModelId, M> {
+        &self.models
+    }
+
+    /// Adds a model to those of the board.
+    pub(crate) fn insert(&mut self, id: ModelId, model: M) {
+        self.models.insert(id, model);
+        self.on_board.insert(id);
+    }
+}

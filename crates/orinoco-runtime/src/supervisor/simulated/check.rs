@@ -1,0 +1,180 @@
+//! What must hold after every step, and at the end.
+
+use std::collections::BTreeSet;
+use std::rc::Rc;
+use std::time::Duration;
+
+use orinoco_config::Faults;
+use orinoco_core::{Nanos, StreamId};
+
+use super::prepare::PREPARE_MAX;
+use super::run::Run;
+use super::threads::{CLOSE_MAX, COMPLETE_MAX, Doing, Stream};
+use crate::action::Applied;
+use crate::reloaded::Reloaded;
+use crate::supervisor::state::{Phase, Source};
+use crate::supervisor::{ATTEMPTS_MAX, CLOSE_WAIT_MAX, END_MAX, RESTART_WINDOW, RESTARTS_MAX};
+
+/// Time in which a reload is answered: the change at work is prepared at most so often, and so is the one that was asked for.
+const ANSWER_MAX: Duration = Duration::from_nanos(2 * ATTEMPTS_MAX as u64 * PREPARE_MAX.as_nanos() as u64);
+/// Time in which a stream that was asked to leave has ended, unless one of its threads hangs: its source closes, its frames
+/// go through the lane, its sinks complete.
+const LEAVE_MAX: Duration = Duration::from_secs(CLOSE_MAX.as_secs() + COMPLETE_MAX.as_secs() + 5);
+/// Models of one board.
+const BOARD_MODELS_MAX: usize = 5;
+
+impl Run<'_> {
+    /// After every step.
+    pub(super) fn check(&mut self) {
+        let now = self.simulator.now();
+        let Some(supervisor) = &self.supervisor else { return };
+        for (reload, asked) in &self.asked {
+            let stopped = self.seen.stopped.map(|stopped| (stopped + PREPARE_MAX).max(*asked));
+            let by = stopped.into_iter().chain([*asked + ANSWER_MAX]).min();
+            assert!(Some(now) <= by, "reload {reload} was asked for at {asked:?} and is not answered");
+        }
+        if let Some(stopped) = self.seen.stopped {
+            assert!(now <= stopped + END_MAX, "the end was requested at {stopped:?}");
+        }
+        for (id, stream) in &self.streams {
+            let known = supervisor.streams.get(id).map(|stream| stream.lane);
+            assert_eq!(known, Some(stream.lane), "stream {id} has a lane");
+            self.check_stream(*id, stream, now);
+        }
+        assert_eq!(
+            self.streams.len(),
+            supervisor.streams.len(),
+            "streams of the supervisor and of the shell"
+        );
+        self.check_board();
+        for (lane, restarts) in &self.seen.restarts {
+            let late = restarts.len().saturating_sub(RESTARTS_MAX + 1);
+            if let [first, .., last] = &restarts[late..]
+                && restarts.len() > RESTARTS_MAX
+            {
+                assert!(
+                    last.since(*first) > RESTART_WINDOW,
+                    "lane {lane} is restarted too often: {restarts:?}"
+                );
+            }
+        }
+        self.check_sizes();
+    }
+
+    fn check_stream(&self, id: StreamId, stream: &Stream, now: Nanos) {
+        let supervisor = self.supervisor.as_ref().expect("it runs");
+        let known = &supervisor.streams[&id];
+        match known.source {
+            Source::Waits { .. } => {
+                assert!(
+                    matches!(stream.source.doing, Doing::NotStarted),
+                    "source {id} waits, and was started"
+                );
+            }
+            Source::Runs => {
+                let is_at_work = stream.source.runs() || matches!(stream.source.doing, Doing::Ended);
+                assert!(is_at_work, "source {id} runs, and was not started");
+            }
+            Source::Ended(_) | Source::Retired => {
+                assert!(!stream.source.runs(), "source {id} has ended, and runs");
+            }
+        }
+        assert_eq!(known.retired, stream.is_retired, "stream {id} has ended");
+        if let (Some(stopped), false, false) = (stream.stopped, stream.is_retired, stream.habits.hangs()) {
+            assert!(now <= stopped + LEAVE_MAX, "stream {id} was asked to leave at {stopped:?}");
+        }
+        assert!(!known.left || stream.stopped.is_some(), "stream {id} has to leave, and does not know");
+        let lane = self.lanes[stream.lane].as_ref();
+        let has_lane = lane.is_some_and(|lane| lane.number == stream.lane_number);
+        let is_fed = matches!(known.source, Source::Waits { .. }) || stream.source.runs();
+        assert!(has_lane || stream.stopped.is_some() || !is_fed, "stream {id} runs, and its lane does not");
+    }
+
+    /// Every stream of the board runs, has ended, or is on its way, unless it was reported that it could not join.
+    fn check_board(&self) {
+        let supervisor = self.supervisor.as_ref().expect("it runs");
+        if supervisor.change.is_some() || supervisor.next.is_some() || supervisor.phase != Phase::Running {
+            return;
+        }
+        for spec in &supervisor.board.streams {
+            let here = |(id, stream): (&StreamId, &crate::supervisor::state::Stream)| {
+                !stream.left && self.streams[id].spec.name == spec.name
+            };
+            let is_here = supervisor.streams.iter().any(here);
+            assert!(is_here || self.seen.reported.contains(&spec.name), "stream {} is nowhere", spec.name);
+        }
+    }
+
+    /// Nothing grows but with the board and with what is on its way.
+    fn check_sizes(&mut self) {
+        let supervisor = self.supervisor.as_ref().expect("it runs");
+        let on_way =
+            self.streams.values().filter(|stream| stream.stopped.is_some() && !stream.is_retired).count();
+        let on_board = supervisor.streams.values().filter(|stream| !stream.left).count();
+        assert!(self.streams.len() <= on_board + on_way, "{} streams", self.streams.len());
+        let known = self.board.models().len();
+        let used: BTreeSet<_> = self.streams.values().flat_map(|stream| &stream.models).collect();
+        assert!(known <= BOARD_MODELS_MAX + used.len(), "{known} models are known");
+        let replies = supervisor.next.as_ref().map_or(0, |next| next.replies.len());
+        assert!(replies <= self.asked.len(), "{replies} replies wait");
+        self.seen.streams_max = self.seen.streams_max.max(self.streams.len());
+    }
+
+    /// A source is started when the one before it has ended, or has had its time.
+    pub(super) fn check_start(&self, id: StreamId) {
+        let (now, name) = (self.simulator.now(), &self.streams[&id].spec.name);
+        for (other, stream) in self.streams.range(..id).filter(|(_, stream)| stream.spec.name == *name) {
+            let waited = stream.stopped.map(|stopped| now.since(stopped));
+            assert!(
+                matches!(stream.source.doing, Doing::NotStarted | Doing::Ended)
+                    || waited >= Some(CLOSE_WAIT_MAX),
+                "source {id} ({name}) starts, and {other} closes only since {waited:?}"
+            );
+        }
+    }
+
+    /// An answer fits what is there.
+    pub(super) fn check_answer(&mut self, asked: Nanos, answer: &Result<Reloaded, Faults>) {
+        assert!(asked <= self.simulator.now());
+        let (Ok(done), Some(supervisor)) = (answer, &self.supervisor) else { return };
+        let joined: BTreeSet<&String> = done.joined.iter().collect();
+        assert_eq!(joined.len(), done.joined.len(), "a stream joined twice: {done:?}");
+        let running = supervisor.streams.values().filter(|stream| !stream.left).count();
+        let wanted = done.joined.len() + done.stayed;
+        assert_eq!(wanted, running, "streams that run: {done:?}");
+    }
+
+    /// Notes what a change did.
+    pub(super) fn note_applied(&mut self, applied: &Applied) {
+        let Applied { faults, missed, .. } = applied;
+        self.seen.missed += missed.len() as u64;
+        self.simulator.note(|| format!("a change is applied; faults {faults:?}, missed {missed:?}"));
+        let board = applied.board.as_ref().expect("it has one");
+        let failed = faults.iter().chain(missed);
+        let names = failed.filter_map(|fault| fault.subject.strip_prefix("stream ").map(str::to_owned));
+        self.seen.reported = names.collect();
+        // A lane that was not started has lost all of its streams.
+        if faults.iter().any(|fault| fault.subject.starts_with("lane ")) {
+            self.seen.reported.extend(board.streams.iter().map(|stream| stream.name.clone()));
+        }
+    }
+
+    /// At the end: everybody is answered, everything has ended but what hangs, and nobody holds anything.
+    pub(super) fn check_ended(&mut self) {
+        assert!(self.asked.is_empty(), "not answered: {:?}", self.asked);
+        let (faults, _) = self.seen.end.as_ref().expect("it is over");
+        let may_fail =
+            self.director.lanes_broken > 0 || self.seen.restarts.values().any(|lane| !lane.is_empty());
+        assert!(faults.is_empty() || may_fail || self.seen.may_hang, "{faults:?}");
+        for (id, stream) in &self.streams {
+            assert!(stream.is_retired, "stream {id} outlived the run");
+            let is_late = stream.habits.hangs() || stream.stopped.is_some();
+            let is_over = !stream.source.runs() && !stream.sinks.runs();
+            assert!(is_late || is_over, "threads of stream {id} outlived the run");
+        }
+        self.streams.clear();
+        self.lanes.clear();
+        self.board.take_models();
+        assert_eq!(Rc::strong_count(&self.resource), 1, "something is held");
+    }
+}

@@ -1,0 +1,358 @@
+//! Preparing and applying changes, with the product's comparison of boards, placement and rules.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::time::Duration;
+
+use orinoco_board::{Board, BoardModel, BoardStream};
+use orinoco_config::Faults;
+use orinoco_core::{Diagnosis, ModelId, StreamId};
+use orinoco_infer::Scratch;
+use orinoco_pipeline::{JoinError, PlanFacts};
+use orinoco_sim::Task;
+
+use super::boards::{has_state, scratch_bytes};
+use super::run::{Resource, Role, Run, Weather};
+use super::threads::{Books, Habits, Lane, ModelHold, Stream, Thread, fault, up_to};
+use crate::action::{Action, Applied, Joined};
+use crate::apply::{Host, JoinFailure, apply};
+use crate::change::{Change, ModelFacts};
+use crate::placement::{LaneView, LaneViews};
+use crate::planning::ScratchSize;
+use crate::running_board::RunningBoard;
+
+/// The longest that a change takes to be prepared.
+pub(super) const PREPARE_MAX: Duration = Duration::from_secs(8);
+
+/// A model that was loaded.
+#[derive(Clone, Debug)]
+pub(super) struct SimModel {
+    pub(super) spec: BoardModel,
+    /// Version of its file.
+    pub(super) version: u32,
+    _resource: Resource,
+}
+
+impl AsRef<BoardModel> for SimModel {
+    fn as_ref(&self) -> &BoardModel {
+        &self.spec
+    }
+}
+
+/// A prepared change.
+pub(super) struct Prepared {
+    board: Board,
+    models: BTreeMap<ModelId, SimModel>,
+    joining: Vec<OpenStream>,
+    plans: BTreeMap<usize, BTreeMap<ModelId, Resource>>,
+    holds: Vec<ModelHold>,
+    leaving: Vec<StreamId>,
+}
+
+pub(super) struct OpenStream {
+    spec: BoardStream,
+    models: Vec<ModelId>,
+    lane: usize,
+    resource: Resource,
+}
+
+/// What a change starts from.
+struct RunningState {
+    running: Board,
+    models: Vec<(ModelId, SimModel)>,
+    streams: Vec<(StreamId, Option<usize>)>,
+    views: LaneViews,
+    books: Vec<Option<Books>>,
+}
+
+/// The thread that prepares a change.
+pub(super) struct Worker {
+    task: Task,
+    doing: Work,
+}
+
+enum Work {
+    Loads(Box<(Board, RunningState)>),
+    /// Everything is loaded and held.
+    Reports(Box<Result<Prepared, Faults>>),
+    Ended,
+}
+
+impl Run<'_> {
+    /// Prepares and applies the first change.
+    pub(super) fn launch(&mut self, board: Board) -> Applied {
+        let running = Board { models: Vec::new(), streams: Vec::new(), ..board.clone() };
+        if board.memory.is_some() {
+            let lane_bytes = |lane| {
+                let streams =
+                    board.streams.iter().enumerate().filter(|(index, _)| board.lane_of(*index) == lane);
+                let needed =
+                    streams.map(|(_, stream)| scratch_size(&board, stream).host_bytes).max().unwrap_or(0);
+                usize::try_from(needed).expect("it is small").max(1)
+            };
+            let areas =
+                (0..board.lanes_used()).map(|lane| Scratch::new(lane_bytes(lane)).expect("there is memory"));
+            self.scratches = areas.collect();
+        }
+        let base = RunningState {
+            running,
+            models: Vec::new(),
+            streams: Vec::new(),
+            views: self.views(),
+            books: self.books(),
+        };
+        let dealt: Vec<usize> = (0..board.streams.len()).map(|stream| board.lane_of(stream)).collect();
+        let lane = |index: usize, _: &mut LaneViews, _: &BoardStream, _: ScratchSize| Ok(dealt[index]);
+        let prepared = self.change(board, base, lane).unwrap_or_else(|why| panic!("{why}"));
+        self.apply(prepared)
+    }
+
+    /// Begins to prepare a change.
+    pub(super) fn prepare(&mut self, board: Board) -> Result<(), Diagnosis> {
+        assert!(self.worker.is_none(), "two changes are prepared at one time");
+        if self.is_unlucky(200) {
+            return Err(fault("reload", "no thread is left"));
+        }
+        let supervisor = self.supervisor.as_ref().expect("it runs");
+        let streams: Vec<(StreamId, Option<usize>)> = supervisor.running().collect();
+        let of_streams = streams.iter().map(|(id, _)| {
+            let stream = &self.streams[id];
+            (&stream.spec, &stream.models[..])
+        });
+        let (running, models) = self.board.with_streams(of_streams);
+        let base = RunningState { running, models, streams, views: self.views(), books: self.books() };
+        let task = self.add_task(Role::Worker);
+        let (now, time) = (self.simulator.now(), up_to(self.simulator.rng(), PREPARE_MAX / 2));
+        self.simulator.work(task, now + time);
+        self.worker = Some(Worker { task, doing: Work::Loads(Box::new((board, base))) });
+        Ok(())
+    }
+
+    pub(super) fn step_worker(&mut self, task: Task) {
+        let Some(worker) = self.worker.as_mut().filter(|worker| worker.task == task) else { return };
+        match std::mem::replace(&mut worker.doing, Work::Ended) {
+            Work::Loads(loads) => {
+                let (board, base) = *loads;
+                let chosen = |_: usize, views: &mut LaneViews, stream: &BoardStream, scratch_size| {
+                    views.choose(stream, scratch_size)
+                };
+                let prepared = if self.is_unlucky(20) || self.stop_all {
+                    Err(fault("reload", "it cannot be prepared").into())
+                } else {
+                    self.change(board, base, chosen)
+                };
+                let worker = self.worker.as_mut().expect("it is at work");
+                worker.doing = Work::Reports(Box::new(prepared));
+                let (now, time) = (self.simulator.now(), up_to(self.simulator.rng(), PREPARE_MAX / 2));
+                self.simulator.work(task, now + time);
+            }
+            Work::Reports(prepared) => {
+                self.free_task(task);
+                self.send(Action::Prepared(*prepared));
+            }
+            Work::Ended => {}
+        }
+    }
+
+    /// Decides about a change, as `crate::prepare::prepare` does.
+    fn change(
+        &mut self,
+        board: Board,
+        base: RunningState,
+        choose: impl Fn(usize, &mut LaneViews, &BoardStream, ScratchSize) -> Result<usize, Diagnosis>,
+    ) -> Result<Prepared, Faults> {
+        let RunningState { running, models: known, streams: on, mut views, books } = base;
+        let mut facts = ModelFacts::default();
+        for (index, (_, model)) in known.iter().enumerate() {
+            facts.stateful.extend(has_state(&model.spec).then_some(index));
+            let is_changed = board.models.contains(&model.spec) && model.version != self.version(&model.spec);
+            facts.changed.extend(is_changed.then_some(index));
+        }
+        let change = Change::between(&running, &board, &facts);
+        assert!(change.fixed_keys.is_empty(), "{:?}", change.fixed_keys);
+        let mut models: Vec<(ModelId, SimModel)> = Vec::new();
+        for (index, spec) in board.models.iter().enumerate() {
+            let stays = change.models.staying.iter().find(|model| model.wanted == index);
+            models.push(match stays {
+                Some(stays) => known[stays.running].clone(),
+                None => self.load(spec),
+            });
+        }
+        for lane in change.streams.staying.iter().filter_map(|stream| on[stream.running].1) {
+            views.lanes[lane].streams += 1;
+        }
+        let (mut plans, mut holds, mut joining) = (BTreeMap::new(), Vec::new(), Vec::new());
+        for &index in &change.streams.joining {
+            let stream = &board.streams[index];
+            let lane = choose(index, &mut views, stream, scratch_size(&board, stream))?;
+            let of_lane: &mut BTreeMap<ModelId, Resource> = plans.entry(lane).or_default();
+            let used: Vec<ModelId> = stream.models.iter().map(|model| models[*model].0).collect();
+            for &model in &used {
+                let hold = books[lane].as_ref().and_then(|books| ModelHold::of(books, model, &self.resource));
+                if hold.is_none() {
+                    of_lane.entry(model).or_insert_with(|| self.resource.clone());
+                }
+                holds.extend(hold);
+            }
+            let resource = self.resource.clone();
+            joining.push(OpenStream { spec: stream.clone(), models: used, lane, resource });
+        }
+        let leaving = change.streams.leaving.iter().map(|stream| on[*stream].0).collect();
+        Ok(Prepared { board, models: models.into_iter().collect(), joining, plans, holds, leaving })
+    }
+
+    /// Applies a prepared change.
+    pub(super) fn apply(&mut self, prepared: Prepared) -> Applied {
+        let Prepared { board, models, joining, plans, leaving, holds } = prepared;
+        self.board.replace(board.clone(), models);
+        let mut host = ChangeHost { run: self, plans, holds, made: Vec::new() };
+        let applied = apply(&mut host, board, joining, leaving);
+        self.forget_models();
+        self.note_applied(&applied);
+        applied
+    }
+
+    fn load(&mut self, spec: &BoardModel) -> (ModelId, SimModel) {
+        let id = ModelId(self.next_model);
+        self.next_model += 1;
+        let (version, _resource) = (self.version(spec), self.resource.clone());
+        (id, SimModel { spec: spec.clone(), version, _resource })
+    }
+
+    fn version(&self, spec: &BoardModel) -> u32 {
+        self.versions.get(&spec.model).copied().unwrap_or(0)
+    }
+
+    fn views(&self) -> LaneViews {
+        let view =
+            |lane: usize| LaneView { entry: None, scratch: self.scratches.get(lane).cloned(), streams: 0 };
+        LaneViews { lanes: (0..self.lanes.len()).map(view).collect(), is_planned: !self.scratches.is_empty() }
+    }
+
+    fn books(&self) -> Vec<Option<Books>> {
+        self.lanes.iter().map(|lane| lane.as_ref().map(|lane| Rc::clone(&lane.books))).collect()
+    }
+}
+
+/// The simulated shell while a change is applied.
+struct ChangeHost<'a, 's> {
+    run: &'a mut Run<'s>,
+    plans: BTreeMap<usize, BTreeMap<ModelId, Resource>>,
+    holds: Vec<ModelHold>,
+    made: Vec<usize>,
+}
+
+impl Host for ChangeHost<'_, '_> {
+    type Open = OpenStream;
+
+    fn name_of(open: &OpenStream) -> &str {
+        &open.spec.name
+    }
+
+    fn is_called(&self, stream: StreamId, name: &str) -> bool {
+        self.run.streams.get(&stream).is_some_and(|stream| stream.spec.name == name)
+    }
+
+    fn join(&mut self, open: OpenStream) -> Result<Joined, JoinFailure> {
+        let Self { run, plans, made, .. } = self;
+        let OpenStream { spec, models, lane: index, resource } = open;
+        let has_no_source = run.is_unlucky(100);
+        if run.lanes[index].is_none() {
+            run.lanes[index] = Some(run.new_lane());
+            made.push(index);
+        }
+        let lane = run.lanes[index].as_mut().expect("it was made");
+        let of_lane = plans.entry(index).or_default();
+        let brought = of_lane.keys().filter(|model| models.contains(model));
+        let brought: Vec<PlanFacts> =
+            brought.map(|model| PlanFacts { model: *model, reads_video_memory: false }).collect();
+        let why = |cause: &str| fault(&format!("stream {}", spec.name), cause);
+        let mut books = lane.books.borrow_mut();
+        if let Err(JoinError::NoPlan(_)) = books.check_join(&models, &brought) {
+            return Err(JoinFailure { why: why("its lane has just given up a model"), once_more: true });
+        }
+        if has_no_source {
+            return Err(JoinFailure { why: why("its source is gone"), once_more: false });
+        }
+        of_lane.retain(|model, _| !models.contains(model));
+        if lane.end.is_some() {
+            return Err(JoinFailure { why: why("its lane has just failed"), once_more: true });
+        }
+        let id = StreamId(run.next_stream);
+        run.next_stream += 1;
+        books.join(id, models.clone(), &brought);
+        drop(books);
+        lane.streams.insert(id);
+        let (lane_number, now) = (lane.number, run.simulator.now());
+        let is_calm = run.weather == Weather::Calm;
+        let habits = Habits::new(&spec, now, is_calm, run.simulator.rng());
+        run.seen.may_hang |= habits.hangs();
+        let (name, is_live) = (spec.name.as_str().into(), spec.source.is_live());
+        let mut sinks = Thread::not_started();
+        (sinks.task, sinks.doing) = (Some(run.add_task(Role::Sinks(id))), super::threads::Doing::Runs);
+        run.simulator.note(|| format!("stream {id} ({name}) joins lane {index}: {habits:?}"));
+        let source = Thread::not_started();
+        let stream = Stream {
+            spec,
+            models,
+            lane: index,
+            lane_number,
+            source,
+            sinks,
+            joined: now,
+            stopped: run.stop_all.then_some(now),
+            is_refused: false,
+            is_drained: false,
+            habits,
+            is_retired: false,
+            _resource: resource,
+        };
+        run.streams.insert(id, stream);
+        Ok(Joined { stream: id, name, lane: index, is_live })
+    }
+
+    fn start_lanes(&mut self) -> Vec<(usize, Result<(), Diagnosis>)> {
+        self.holds.clear();
+        let Self { run, made, .. } = self;
+        made.drain(..).map(|index| (index, run.start_lane(index))).collect()
+    }
+}
+
+impl Run<'_> {
+    fn new_lane(&mut self) -> Lane {
+        self.next_lane += 1;
+        Lane {
+            number: self.next_lane,
+            task: None,
+            books: Books::default(),
+            streams: Default::default(),
+            leaving: Default::default(),
+            has_keeper: true,
+            end: None,
+        }
+    }
+
+    fn start_lane(&mut self, index: usize) -> Result<(), Diagnosis> {
+        if self.is_unlucky(50) {
+            let why = fault(&format!("lane {index}"), "no thread is left");
+            self.end_lane(index, Err(why.clone()));
+            self.lanes[index] = None;
+            return Err(why);
+        }
+        let number = self.lanes[index].as_ref().expect("it was made").number;
+        let task = self.add_task(Role::Lane(index, number));
+        self.lanes[index].as_mut().expect("it was made").task = Some(task);
+        Ok(())
+    }
+}
+
+/// What a stream's models compute in.
+fn scratch_size(board: &Board, stream: &BoardStream) -> ScratchSize {
+    let needed = stream.models.iter().map(|model| scratch_bytes(&board.models[*model]));
+    ScratchSize { host_bytes: needed.max().unwrap_or(0), device_bytes: 0 }
+}
+
+/// The models of a board that runs, as they can be compared between runs.
+pub(super) fn shown_models(board: &RunningBoard<SimModel>) -> Vec<String> {
+    board.models().values().map(|model| format!("{:?} version {}", model.spec, model.version)).collect()
+}

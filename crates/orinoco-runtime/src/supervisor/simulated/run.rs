@@ -1,0 +1,295 @@
+//! A run in virtual time: its threads as tasks, the channel between them and the supervisor, and what is asked of it.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::rc::Rc;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use orinoco_board::Board;
+use orinoco_config::Faults;
+use orinoco_core::{Diagnosis, Nanos, StreamId};
+use orinoco_infer::Scratch;
+use orinoco_sim::{Simulator, Task};
+
+use super::boards::Genome;
+use super::director::Director;
+use super::prepare::{Prepared, SimModel, Worker};
+use super::threads::{Lane, Stream};
+use crate::action::{Action, EndedBy, Rules};
+use crate::reloaded::{Reloaded, Reply};
+use crate::running_board::RunningBoard;
+use crate::supervisor::Supervisor;
+
+/// Stands for everything that takes memory or a file: who has a clone holds something.
+pub(super) type Resource = Rc<()>;
+
+/// Answers that have come, with the numbers of their reloads.
+type Answers = Arc<Mutex<Vec<(u64, Result<Reloaded, Faults>)>>>;
+
+/// Time between two looks: rarer than in the product, where nothing depends on it.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// No run takes longer.
+const FAR: Nanos = Nanos(u64::MAX);
+
+/// What may happen to a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Weather {
+    /// Nothing fails, and everything ends soon after it was asked to.
+    Calm,
+    /// Everything may fail, be slow, or hang.
+    Rough,
+}
+
+/// A board at work.
+pub(super) struct Run<'s> {
+    pub(super) simulator: &'s mut Simulator,
+    pub(super) weather: Weather,
+    /// `None` when the run is over.
+    pub(super) supervisor: Option<Supervisor<Prepared>>,
+    /// The channel to the supervisor.
+    actions: VecDeque<Action<Prepared>>,
+    supervisor_task: Task,
+    pub(super) director: Director,
+    // The shell.
+    pub(super) board: RunningBoard<SimModel>,
+    pub(super) streams: BTreeMap<StreamId, Stream>,
+    pub(super) lanes: Vec<Option<Lane>>,
+    pub(super) scratches: Vec<Scratch>,
+    pub(super) worker: Option<Worker>,
+    pub(super) stop_all: bool,
+    pub(super) is_unread: bool,
+    /// The first change was applied: from now on things may fail.
+    pub(super) is_launched: bool,
+    // Files of models: how often each was replaced.
+    pub(super) versions: BTreeMap<String, u32>,
+    // Numbers that are given once.
+    pub(super) next_stream: u32,
+    pub(super) next_model: u32,
+    pub(super) next_lane: u64,
+    next_reload: u64,
+    // What was seen.
+    pub(super) asked: BTreeMap<u64, Nanos>,
+    answers: Answers,
+    pub(super) seen: Seen,
+    pub(super) resource: Resource,
+    roles: Vec<Option<Role>>,
+    free: Vec<Task>,
+}
+
+/// What happened to a run.
+#[derive(Debug, Default)]
+pub(super) struct Seen {
+    pub(super) answered: u64,
+    pub(super) applied: u64,
+    pub(super) refused: u64,
+    pub(super) latest: Option<Result<Reloaded, Faults>>,
+    /// Streams that could not join in the latest change, of which those who asked know.
+    pub(super) reported: BTreeSet<String>,
+    /// When each lane was restarted.
+    pub(super) restarts: BTreeMap<usize, Vec<Nanos>>,
+    pub(super) lanes_failed: u64,
+    pub(super) waited: u64,
+    pub(super) missed: u64,
+    /// A thread of some stream never ends.
+    pub(super) may_hang: bool,
+    /// When the supervisor learned or decided that it has to end.
+    pub(super) stopped: Option<Nanos>,
+    /// How the run ended.
+    pub(super) end: Option<(Vec<Diagnosis>, EndedBy)>,
+    pub(super) streams_max: usize,
+}
+
+/// What a task stands for.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Role {
+    Supervisor,
+    Director,
+    Worker,
+    Lane(usize, u64),
+    Source(StreamId),
+    Sinks(StreamId),
+}
+
+impl<'s> Run<'s> {
+    /// Starts a board.
+    pub(super) fn start(
+        simulator: &'s mut Simulator,
+        weather: Weather,
+        genome: Genome,
+        director: Director,
+    ) -> Self {
+        let board = genome.board();
+        let rules = Rules {
+            look_every: LOOK_EVERY,
+            repeat_files: weather == Weather::Calm || simulator.rng().bool(),
+        };
+        let supervisor = Supervisor::new(board.clone(), rules, simulator.now());
+        let mut run = Self {
+            weather,
+            supervisor: Some(supervisor),
+            actions: VecDeque::new(),
+            supervisor_task: simulator.add_task(),
+            simulator,
+            director,
+            lanes: (0..board.lanes).map(|_| None).collect(),
+            board: RunningBoard::new(board.clone()),
+            streams: BTreeMap::new(),
+            scratches: Vec::new(),
+            worker: None,
+            stop_all: false,
+            is_unread: false,
+            is_launched: false,
+            versions: BTreeMap::new(),
+            next_stream: 0,
+            next_model: 0,
+            next_lane: 0,
+            next_reload: 0,
+            asked: BTreeMap::new(),
+            answers: Arc::default(),
+            seen: Seen::default(),
+            resource: Resource::default(),
+            roles: vec![Some(Role::Supervisor)],
+            free: Vec::new(),
+        };
+        run.director.wanted = genome;
+        run.add_task(Role::Director);
+        let applied = run.launch(board);
+        run.is_launched = true;
+        run.act(Action::Applied(applied));
+        run
+    }
+
+    /// Runs until `is_reached`, or until the run is over.
+    pub(super) fn run_until(&mut self, is_reached: impl Fn(&Self) -> bool) {
+        while self.supervisor.is_some() && !is_reached(self) {
+            let task = self.simulator.next(FAR).expect("the supervisor wakes until it is over");
+            let Some(role) = self.roles[task.index()] else { continue };
+            match role {
+                Role::Supervisor => self.step_supervisor(task),
+                Role::Director => self.step_director(task),
+                Role::Worker => self.step_worker(task),
+                Role::Lane(index, number) => self.step_lane(index, number),
+                Role::Source(stream) => self.step_source(stream),
+                Role::Sinks(stream) => self.step_sinks(stream),
+            }
+            self.check();
+        }
+    }
+
+    /// Runs until it is over.
+    pub(super) fn run(&mut self) {
+        self.run_until(|_| false);
+        self.check_ended();
+    }
+
+    /// Runs for a time.
+    pub(super) fn run_for(&mut self, time: Duration) {
+        let end = self.simulator.now() + time;
+        self.run_until(|run| run.simulator.now() >= end);
+    }
+
+    /// Asks for another board.
+    pub(super) fn reload(&mut self, board: Board) {
+        let (number, answers) = (self.next_reload, Arc::clone(&self.answers));
+        self.next_reload += 1;
+        self.asked.insert(number, self.simulator.now());
+        self.simulator.note(|| {
+            let names: Vec<&str> = board.streams.iter().map(|stream| &*stream.name).collect();
+            format!("reload {number} asks for {names:?}")
+        });
+        let reply = Reply::new(move |answer| answers.lock().expect("not poisoned").push((number, answer)));
+        self.send(Action::Reload(board, reply));
+    }
+
+    /// Requests the end, as `Control` does: sources know before the supervisor.
+    pub(super) fn stop(&mut self) {
+        self.simulator.note(|| "stop is requested".to_owned());
+        self.stop_threads();
+        self.send(Action::Stop);
+    }
+
+    /// Sends an action to the supervisor.
+    pub(super) fn send(&mut self, action: Action<Prepared>) {
+        self.actions.push_back(action);
+        self.simulator.notify(self.supervisor_task);
+    }
+
+    /// Starts a thread: its first step comes now.
+    pub(super) fn add_task(&mut self, role: Role) -> Task {
+        let task = match self.free.pop() {
+            Some(task) => {
+                let now = self.simulator.now();
+                self.simulator.work(task, now);
+                task
+            }
+            None => {
+                self.roles.push(None);
+                self.simulator.add_task()
+            }
+        };
+        self.roles[task.index()] = Some(role);
+        task
+    }
+
+    /// Most threads that there were at one time.
+    pub(super) fn threads_max(&self) -> usize {
+        self.roles.len()
+    }
+
+    /// Ends a thread, in its own step.
+    pub(super) fn free_task(&mut self, task: Task) {
+        self.roles[task.index()] = None;
+        self.free.push(task);
+    }
+
+    /// One turn of the thread that owns everything.
+    fn step_supervisor(&mut self, task: Task) {
+        let now = self.simulator.now();
+        let Some(supervisor) = &self.supervisor else { return };
+        let wake = supervisor.next_wake();
+        let action = match self.actions.pop_front() {
+            None if wake.is_some_and(|wake| now >= wake) => Some(Action::Tick),
+            action => action,
+        };
+        match action {
+            Some(action) => {
+                self.act(action);
+                self.simulator.work(task, now);
+            }
+            None => self.simulator.wait(task, wake),
+        }
+        self.hear_answers();
+    }
+
+    /// Notes the answers that have come since.
+    pub(super) fn hear_answers(&mut self) {
+        let answers = std::mem::take(&mut *self.answers.lock().expect("not poisoned"));
+        for (number, answer) in answers {
+            let asked = self.asked.remove(&number);
+            let asked = asked.unwrap_or_else(|| panic!("reload {number} is answered once"));
+            self.check_answer(asked, &answer);
+            self.seen.answered += 1;
+            match &answer {
+                Ok(_) => self.seen.applied += 1,
+                Err(_) => self.seen.refused += 1,
+            }
+            self.simulator.note(|| format!("reload {number} is answered: {answer:?}"));
+            self.seen.latest = Some(answer);
+        }
+    }
+
+    /// Drops what was sent to the supervisor and not taken.
+    pub(super) fn drop_actions(&mut self) {
+        self.actions.clear();
+    }
+
+    /// Whether nothing is on its way: no change, no stream that leaves, and nobody waits.
+    pub(super) fn is_settled(&self) -> bool {
+        let Some(supervisor) = &self.supervisor else { return true };
+        let is_leaving = supervisor.streams.values().any(|stream| stream.left);
+        let is_changing = supervisor.change.is_some() || supervisor.next.is_some();
+        let is_waiting =
+            supervisor.streams.values().any(|stream| matches!(stream.source, super::Source::Waits { .. }));
+        self.actions.is_empty() && self.asked.is_empty() && !is_changing && !is_leaving && !is_waiting
+    }
+}

@@ -1,0 +1,52 @@
+//! The state of a run as it can be compared with that of another one: without ids, counters and lanes.
+
+use std::collections::BTreeSet;
+
+use orinoco_board::BoardStream;
+use orinoco_core::ModelId;
+
+use super::prepare::shown_models;
+use super::run::Run;
+use crate::supervisor::state::Source;
+
+/// What runs, in words.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct State {
+    /// Streams with their settings, their models, and how far they are.
+    streams: BTreeSet<String>,
+    /// Models that are loaded.
+    models: BTreeSet<String>,
+    /// Models that some lane holds.
+    on_lanes: BTreeSet<String>,
+    is_over: bool,
+}
+
+impl Run<'_> {
+    /// The state of the run.
+    pub(super) fn state(&self) -> State {
+        let Some(supervisor) = &self.supervisor else { return State { is_over: true, ..State::default() } };
+        let mut state = State::default();
+        let shown = |model: &ModelId| format!("{:?}", self.board.models().get(model));
+        for (id, known) in &supervisor.streams {
+            let stream = &self.streams[id];
+            let phase = match known.source {
+                Source::Waits { .. } => "waits",
+                Source::Runs => "runs",
+                Source::Ended(_) => "ends",
+                Source::Retired => "has ended",
+            };
+            let models: Vec<String> = stream.models.iter().map(shown).collect();
+            // The lane that a stream names is a setting; the one that it is dealt to is not.
+            let spec = BoardStream { models: Vec::new(), ..stream.spec.clone() };
+            let leaves = if known.left { ", leaves" } else { "" };
+            state.streams.insert(format!("{phase}{leaves}: {spec:?} with {models:?}"));
+        }
+        for lane in self.lanes.iter().flatten() {
+            let books = lane.books.borrow();
+            let held = (0..self.next_model).map(ModelId).filter(|model| books.has_model(*model));
+            state.on_lanes.extend(held.map(|model| shown(&model)));
+        }
+        state.models = shown_models(&self.board).into_iter().collect();
+        state
+    }
+}
