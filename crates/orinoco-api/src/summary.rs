@@ -62,6 +62,9 @@ pub struct StreamSummary {
     /// GStreamer element that decodes or captures the source; absent where there was no choice.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub decoder: Option<String>,
+    /// Processor time of the decoder in milliseconds, where it works in one thread of the host; absent where that is not known.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub decoder_cpu_ms: Option<f64>,
     /// Last state of the source: `connecting`, `live`, `stalled`, `backing-off` or `ended`.
     pub state: String,
     /// Frames that the source delivered or reported as lost.

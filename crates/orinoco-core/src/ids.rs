@@ -40,3 +40,8 @@ id! {
     /// gets a new id.
     ModelId, "models"
 }
+
+id! {
+    /// A lane of a board, by its number there. A lane that is started again keeps its number.
+    LaneId, "lanes"
+}

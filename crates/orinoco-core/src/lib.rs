@@ -15,6 +15,7 @@ mod frame;
 mod ids;
 mod inference;
 mod model;
+mod span;
 mod stream;
 mod tensor;
 pub mod text;
@@ -27,9 +28,10 @@ pub use frame::{
     ColorMatrix, ColorRange, FrameDesc, FrameView, MemoryDomain, Orientation, PLANES_MAX, PixelFormat, Plane,
     PlaneView, Region,
 };
-pub use ids::{ModelId, StreamId};
+pub use ids::{LaneId, ModelId, StreamId};
 pub use inference::{ClassMap, ClassScore, InferenceResult, Keypoint, Mask, Point, RawTensor};
 pub use model::{Activation, ColorOrder, Resize};
+pub use span::{ComputeUnit, TimeSpan};
 pub use stream::{Codec, DropPolicy};
 pub use tensor::{Dim, ElementType, Layout, TensorDesc, shape_text};
 pub use time::{Clock, Nanos, Pts, PtsClock, Signal, WallTime};

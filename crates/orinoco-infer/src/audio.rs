@@ -53,7 +53,7 @@ impl AudioPlan {
         let HostParts { session, input, states, head } = HostParts::new(model, binding, prepared, session)?;
         let adapter = Windows { input, step, cepstra, mapping: [Mapping::default()] };
         let (file, stream) = (model.file.clone(), ExecutionStream::Host);
-        let bound = BoundModel { file, adapter, session, states, readout: head, stream };
+        let bound = BoundModel { file, adapter, session, states, readout: head, stream, marks: None };
         Ok(Self { bound, spec: spec.clone() })
     }
 

@@ -2,12 +2,15 @@
 //! reads results from the outputs. The structure is the same for images and sound, on the host and on the GPU.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
-use orinoco_core::{Diagnosis, InferenceResult};
+use orinoco_core::{Diagnosis, InferenceResult, Nanos};
+use orinoco_pipeline::DeviceTimes;
 use orinoco_vision::Mapping;
 
 use crate::engine::Session;
 use crate::faults::device_failed;
+use crate::marks::{Mark, StageMarks};
 use crate::states::States;
 use crate::stream::ExecutionStream;
 
@@ -52,6 +55,8 @@ pub(crate) struct BoundModel<A, R> {
     pub(crate) states: States,
     pub(crate) readout: R,
     pub(crate) stream: ExecutionStream,
+    /// Marks of the stages in `stream`, on a GPU.
+    pub(crate) marks: Option<Arc<StageMarks>>,
 }
 
 impl<A, R: Readout> BoundModel<A, R> {
@@ -65,8 +70,11 @@ impl<A, R: Readout> BoundModel<A, R> {
 
     /// Executes one inference, and returns when it is done.
     pub(crate) fn infer(&mut self) -> Result<(), Diagnosis> {
-        self.session.enqueue(&self.stream)?;
-        self.stream.wait().map_err(|why| device_failed(&self.file, &why))?;
+        let Self { file, stream, marks, .. } = self;
+        self.session.enqueue(stream)?;
+        let marks = marks.as_deref().zip(stream.device());
+        let marked = marks.map_or(Ok(()), |(marks, stream)| marks.record(Mark::Inferred, stream));
+        marked.and_then(|()| stream.wait()).map_err(|why| device_failed(file, &why))?;
         self.states.carry(self.session.as_mut());
         Ok(())
     }
@@ -77,6 +85,11 @@ impl<A, R: Readout> BoundModel<A, R> {
         A: Adapter<W>,
     {
         self.readout.read(self.session.as_ref(), self.adapter.mappings(), &self.stream, results)
+    }
+
+    /// The latest execution by the clock of its GPU, if it has one; `inferred` is when [`Self::infer`] returned.
+    pub(crate) fn device_times(&self, inferred: Nanos) -> Option<DeviceTimes> {
+        self.marks.as_ref()?.times(inferred)
     }
 
     /// Releases the memory of `work` that its producer waits for.

@@ -5,6 +5,8 @@ mod images;
 mod intake;
 mod readout;
 
+use std::sync::Arc;
+
 use orinoco_core::{Diagnosis, TensorDesc, WithSubject, codes};
 use orinoco_cuda::{CudaError, Device, Element};
 use orinoco_model::{Binding, Model};
@@ -12,9 +14,11 @@ use orinoco_vision::InputSpec;
 
 pub(crate) use self::images::DeviceImages;
 pub(crate) use self::readout::DeviceHead;
+use self::readout::SharedParts;
 use crate::bound::BoundModel;
 use crate::engine::{Prepared, Session};
 use crate::faults::device_failed;
+use crate::marks::StageMarks;
 use crate::states::States;
 use crate::stream::ExecutionStream;
 
@@ -39,13 +43,14 @@ pub(crate) fn bind(
     let input = session.input(binding.input).device().clone();
     let make = || -> Result<_, CudaError> {
         let stream = ExecutionStream::Device(device.stream()?);
-        let adapter = DeviceImages::new(&file, image, &input, binding.batch, device)?;
-        let table = adapter.table();
-        let readout = DeviceHead::new(model, prepared, session.as_ref(), binding.batch, table, device)?;
-        Ok((stream, adapter, readout))
+        let marks = Arc::new(StageMarks::new(device)?);
+        let adapter = DeviceImages::new(&file, image, &input, binding.batch, Arc::clone(&marks), device)?;
+        let shared = SharedParts { table: adapter.table(), marks: Arc::clone(&marks) };
+        let readout = DeviceHead::new(model, prepared, session.as_ref(), binding.batch, shared, device)?;
+        Ok((stream, adapter, readout, marks))
     };
-    let (stream, adapter, readout) = make().map_err(|why| device_failed(&file, &why))?;
+    let (stream, adapter, readout, marks) = make().map_err(|why| device_failed(&file, &why))?;
     let next = "correct model.toml (`orinoco models show` prints the graph)";
     let readout = readout.about(&codes::MODEL_DISAGREES, file.display(), next)?;
-    Ok(BoundModel { file, adapter, session, states: States::default(), readout, stream })
+    Ok(BoundModel { file, adapter, session, states: States::default(), readout, stream, marks: Some(marks) })
 }

@@ -5,10 +5,10 @@
 mod absent;
 
 #[cfg(not(feature = "cuda"))]
-pub(crate) use self::absent::DevicePool;
-#[cfg(not(feature = "cuda"))]
 pub use self::absent::{CudaError, Device, Span, Stream, Unavailable};
-#[cfg(feature = "cuda")]
-pub(crate) use orinoco_cuda::DevicePool;
+#[cfg(not(feature = "cuda"))]
+pub(crate) use self::absent::{DevicePool, Event};
 #[cfg(feature = "cuda")]
 pub use orinoco_cuda::{CudaError, Device, Span, Stream, Unavailable};
+#[cfg(feature = "cuda")]
+pub(crate) use orinoco_cuda::{DevicePool, Event};

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use orinoco_core::{Clock, Diagnosis, InferenceResult, TensorDesc, WithSubject, codes};
+use orinoco_core::{Clock, Diagnosis, InferenceResult, TensorDesc, TimeSpan, WithSubject, codes};
 use orinoco_model::{Binding, Model};
 use orinoco_pipeline::{Executor, Frame, StageTimes};
 use orinoco_vision::{InputSpec, Mapping, Preprocessor};
@@ -89,7 +89,7 @@ fn on_host(
         mappings: vec![Mapping::default(); binding.batch],
     };
     let (file, stream) = (model.file.clone(), ExecutionStream::Host);
-    Ok(BoundModel { file, adapter, session, states, readout: head, stream })
+    Ok(BoundModel { file, adapter, session, states, readout: head, stream, marks: None })
 }
 
 /// Adapter that preprocesses frames into an input in the host's memory.
@@ -176,9 +176,10 @@ fn execute_lent<A: Adapter<[Frame]>, R: Readout>(
     let after = bound.read(results)?;
     let done = clock.now();
     Ok(StageTimes {
-        preprocess: ready.since(start),
-        infer: inferred.since(ready),
-        postprocess: done.since(inferred),
+        preprocess: TimeSpan::new(start, ready),
+        infer: TimeSpan::new(ready, inferred),
+        postprocess: TimeSpan::new(inferred, done),
+        device: bound.device_times(inferred),
         graph_fallbacks: before + after,
     })
 }

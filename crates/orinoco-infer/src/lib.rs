@@ -18,6 +18,7 @@ mod faults;
 mod head;
 mod host;
 mod image;
+mod marks;
 mod panics;
 mod scratch;
 mod select;

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use half::f16;
 use orinoco_core::{
-    Diagnosis, ElementType, FrameDesc, InferenceResult, MemoryDomain, Nanos, PixelFormat, Resize,
+    ComputeUnit, Diagnosis, ElementType, FrameDesc, InferenceResult, MemoryDomain, Nanos, PixelFormat, Resize,
 };
 use orinoco_cuda::{Device, DeviceArena, Stream, Surfaces};
 use orinoco_cuda_doubles::run_with_stand_in;
@@ -19,7 +19,7 @@ use orinoco_infer::{
     SessionSpec, TensorMemory, TensorMut, TensorRef, by_name,
 };
 use orinoco_model::{Binding, Model, Repository};
-use orinoco_pipeline::{Executor, Frame, Lease, MonotonicClock, Slot, SlotPool};
+use orinoco_pipeline::{Executor, Frame, Lease, MonotonicClock, Slot, SlotPool, StageTimes};
 use orinoco_vision::{HeadSpec, heads};
 
 /// Maximum difference of a score, coordinate or tensor element; relative for values above 1.
@@ -232,12 +232,22 @@ fn check(loaded: &Loaded, gpu: &EngineContext, batches: &[Vec<Frame>]) -> Vec<In
         cpu.execute(frames, &mut expected).expect("it runs");
         let times = gpu.execute(frames, &mut seen).expect("it runs");
         assert_eq!(times.graph_fallbacks, 0, "{}", loaded.model.name);
+        check_times(&times);
         for (seen, expected) in seen.iter().zip(&expected) {
             check_same(&loaded.model.name, seen, expected);
         }
         all.extend(seen);
     }
     all
+}
+
+/// The stages of the GPU follow one another, and the engine's ends when the host saw its end.
+fn check_times(times: &StageTimes) {
+    let device = times.device.expect("its stages are measured");
+    let [preprocess, infer, postprocess] = device.stages().map(|(_, span)| span);
+    assert_eq!(device.unit, ComputeUnit::Gpu);
+    assert_eq!((preprocess.end(), infer.end()), (infer.start(), postprocess.start()), "{times:?}");
+    assert_eq!(infer.end(), times.infer.end(), "{times:?}");
 }
 
 fn check_same(name: &str, seen: &InferenceResult, expected: &InferenceResult) {

@@ -8,10 +8,11 @@ use std::time::Duration;
 
 use image::codecs::gif::GifDecoder;
 use image::{AnimationDecoder, DynamicImage, ImageDecoder, ImageError, ImageResult};
-use orinoco_core::{Clock, Diagnosis, FrameDesc, Nanos, PixelFormat, Pts, codes};
+use orinoco_core::{Clock, Diagnosis, FrameDesc, PixelFormat, Pts, codes};
 use orinoco_pipeline::{Frame, Poll, Receiver, Sender, Slot, SlotPool, Source, SourceError, channel};
 use orinoco_uri::Pace;
 
+use crate::cpu_time::with_cpu_time;
 use crate::image_source::decode_limits;
 use crate::local_file::check_file;
 use crate::pace::Pacer;
@@ -50,6 +51,7 @@ struct Image {
     pixels: image::RgbImage,
     delay_nanos: u64,
     decode: Duration,
+    decode_cpu: Duration,
 }
 
 /// Whether a file is a GIF, whatever its name.
@@ -114,6 +116,7 @@ impl GifSource {
             SourceError::Permanent(fault)
         })?;
         frame.decode = Some(image.decode);
+        frame.decode_cpu = Some(image.decode_cpu);
         self.next = self.next.saturating_add(image.delay_nanos);
         self.pass_frames += 1;
         Ok(Poll::Frame(frame))
@@ -177,8 +180,10 @@ fn decode_all(file: File, clock: &dyn Clock, images: &Sender<ImageResult<Image>>
     };
     loop {
         let started = clock.now();
-        let Some(frame) = frames.next() else { return };
-        let image = frame.map(|frame| image_of(frame, clock, started));
+        let (image, decode_cpu) = with_cpu_time(|| Some(frames.next()?.map(in_rgb)));
+        let Some(image) = image else { return };
+        let decode = clock.now().since(started);
+        let image = image.map(|(pixels, delay_nanos)| Image { pixels, delay_nanos, decode, decode_cpu });
         let is_last = image.is_err();
         if images.send(image).is_err() || is_last {
             return;
@@ -186,12 +191,12 @@ fn decode_all(file: File, clock: &dyn Clock, images: &Sender<ImageResult<Image>>
     }
 }
 
-fn image_of(frame: image::Frame, clock: &dyn Clock, started: Nanos) -> Image {
+/// The pixels of a frame, and for how many nanoseconds it is shown.
+fn in_rgb(frame: image::Frame) -> (image::RgbImage, u64) {
     let (millis, of) = frame.delay().numer_denom_ms();
     let delay = u64::from(millis) * 1_000_000 / u64::from(of.max(1));
     let delay_nanos = if delay < DELAY_NANOS_MIN { DELAY_DEFAULT_NANOS } else { delay };
-    let pixels = DynamicImage::from(frame.into_buffer()).into_rgb8();
-    Image { pixels, delay_nanos, decode: clock.now().since(started) }
+    (DynamicImage::from(frame.into_buffer()).into_rgb8(), delay_nanos)
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ use orinoco_core::{Clock, Diagnosis, FrameDesc, PixelFormat, Pts, codes};
 use orinoco_pipeline::{Frame, OwnedSlot, Poll, Slot, SlotPool, Source, SourceError};
 use orinoco_uri::{ImagePaths, Pace, is_video_name};
 
+use crate::cpu_time::with_cpu_time;
 use crate::image_folder::list_images;
 use crate::jpeg;
 use crate::local_file::check_file;
@@ -130,13 +131,15 @@ pub fn decode_image(path: &Path, clock: &dyn Clock) -> Result<Frame, Diagnosis> 
 
 fn decode_into(mut slot: OwnedSlot, path: &Path, clock: &dyn Clock) -> Result<Frame, Diagnosis> {
     let started = clock.now();
-    let picture = decode_rgb(path)?;
+    let (picture, cpu) = with_cpu_time(|| decode_rgb(path));
+    let picture = picture?;
     let desc = FrameDesc::packed(PixelFormat::Rgb, picture.width(), picture.height());
     slot.bytes = picture.into_raw();
     let arrived = clock.now();
     let frame = Frame::new(desc, Slot::Owned(slot), arrived);
     let mut frame = frame.ok_or_else(|| image_fault(path, "it has no pixels"))?;
     frame.decode = Some(arrived.since(started));
+    frame.decode_cpu = Some(cpu);
     Ok(frame)
 }
 

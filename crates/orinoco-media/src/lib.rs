@@ -7,6 +7,7 @@
 
 #[cfg(feature = "gstreamer")]
 mod container;
+mod cpu_time;
 mod frame_memory;
 mod framemd5;
 mod gif_source;

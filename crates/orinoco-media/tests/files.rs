@@ -81,6 +81,21 @@ fn frames_describe_themselves_and_their_decoding_is_timed() {
 }
 
 #[test]
+fn the_processor_time_of_a_decoder_in_one_thread_is_known() {
+    let Some(data) = data() else { return };
+    let reading = read(data.join("video").join(PERSON).to_str().expect("UTF-8"), 200, |frame| {
+        (frame.decode_cpu, frame.decode)
+    });
+    // The decoder is a few pictures ahead, so one frame may have the time of several, and the next one none.
+    let cpu: Duration = reading.frames.iter().filter_map(|(cpu, _)| *cpu).sum();
+    let wall: Duration = reading.frames.iter().filter_map(|(_, wall)| *wall).sum();
+    note(&format!("200 frames: {cpu:?} of the processor, {wall:?} from entry to exit"));
+    assert!(cpu > 200 * Duration::from_micros(20), "{cpu:?} is too little for 200 pictures");
+    // It works in one thread, and several pictures are in it at once.
+    assert!(cpu < reading.took && cpu < wall, "{cpu:?} within {:?}, {wall:?}", reading.took);
+}
+
+#[test]
 fn a_slow_reader_is_not_taken_for_a_slow_decoder() {
     let Some(data) = data() else { return };
     let reading = read(data.join("video").join(PERSON).to_str().expect("UTF-8"), 60, |frame| {

@@ -20,7 +20,7 @@ use orinoco_pipeline::{
     Frame, FrameResult, Mux, Poll, Reconnect, Sink, Slot, SlotPool, Source, SourceEnd, SourceRunner, Stop,
     StreamQueue,
 };
-use orinoco_telemetry::{Event, EventSink, Stats};
+use orinoco_telemetry::{Event, EventSink, Telemetry};
 use stand_in::{Count, Script, count, luma_of_number, start};
 
 const WIDTH: u32 = 320;
@@ -143,20 +143,20 @@ fn run_into_ring(
     frames_max: Option<u64>,
     wait: Duration,
 ) -> (SourceEnd, Count) {
-    let (clock, stats, stop) = (clock(), Stats::new(1), Stop::default());
+    let (clock, stop) = (clock(), Stop::default());
+    let telemetry = Telemetry::new(1).stream(StreamId(0));
     let queue = StreamQueue { group: 0, batch_max: 1, frames_max: RING, policy, batch_wait: Duration::ZERO };
-    let mux = Mux::new(Arc::clone(&clock), stats.clone());
+    let mux = Mux::new(Arc::clone(&clock));
     let runner = SourceRunner {
-        stream: StreamId(0),
         shown: "stand-in".to_owned(),
         source: Box::new(source),
-        frame_sender: mux.add(StreamId(0), queue).expect("open"),
+        frame_sender: mux.add(telemetry.clone(), queue).expect("open"),
         reconnect: Reconnect { attempts_max: Some(3), stall: Duration::from_secs(5) },
         frames_max,
         clock,
         seed: 7,
         events: Arc::new(Silent),
-        stats,
+        telemetry,
         stop: stop.clone(),
     };
     let running = thread::spawn(move || runner.run());

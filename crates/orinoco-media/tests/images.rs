@@ -17,7 +17,7 @@ use orinoco_media::{FrameMemory, decode_image, open};
 use orinoco_pipeline::{
     Frame, MonotonicClock, Mux, Poll, Reconnect, SourceEnd, SourceRunner, Stop, StreamQueue,
 };
-use orinoco_telemetry::{Event, EventSink, Stats};
+use orinoco_telemetry::{Event, EventSink, Telemetry};
 use orinoco_uri::SourceUri;
 
 const WIDTH: u32 = 48;
@@ -330,23 +330,22 @@ fn images_come_once_however_long_the_pipeline_holds_their_slots() {
     }
     let clock: Arc<dyn Clock> = Arc::new(MonotonicClock::default());
     let uri = SourceUri::parse(&folder.path().display().to_string()).expect("it is valid");
-    let stats = Stats::new(1);
+    let telemetry = Telemetry::new(1).stream(StreamId(0));
     let (policy, batch_wait) = (DropPolicy::Block, Duration::ZERO);
     let queue = StreamQueue { group: 0, batch_max: 1, frames_max: 16, policy, batch_wait };
-    let mux = Mux::new(Arc::clone(&clock), stats.clone());
+    let mux = Mux::new(Arc::clone(&clock));
     let log = Arc::new(Log::default());
     let runner = SourceRunner {
-        stream: StreamId(0),
         shown: uri.to_string(),
         source: open(&uri, "test", FrameMemory::Host, queue.frames_max, Arc::clone(&clock))
             .expect("it is there"),
-        frame_sender: mux.add(StreamId(0), queue).expect("open"),
+        frame_sender: mux.add(telemetry.clone(), queue).expect("open"),
         reconnect: Reconnect { attempts_max: None, stall: Duration::from_millis(300) },
         frames_max: None,
         clock,
         seed: 5,
         events: log.clone(),
-        stats,
+        telemetry,
         stop: Stop::default(),
     };
     let running = std::thread::spawn(move || runner.run());

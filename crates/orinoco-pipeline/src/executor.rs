@@ -1,20 +1,52 @@
-use std::time::Duration;
-
-use orinoco_core::{Diagnosis, InferenceResult};
+use orinoco_core::{ComputeUnit, Diagnosis, InferenceResult, TimeSpan};
+use orinoco_telemetry::Stage;
 
 use crate::Frame;
 
-/// Where a replay's time went, for the whole batch.
+/// Stages of one replay on the run's clock, for the whole batch, as the lane's thread worked or waited in them.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct StageTimes {
     /// Colour, resize, normalise.
-    pub preprocess: Duration,
+    pub preprocess: TimeSpan,
     /// The engine.
-    pub infer: Duration,
+    pub infer: TimeSpan,
     /// Head and suppression.
-    pub postprocess: Duration,
+    pub postprocess: TimeSpan,
+    /// What another unit did meanwhile; `None` where nothing else worked, or it was not measured.
+    pub device: Option<DeviceTimes>,
     /// Captured sequences that had to be launched call by call; 0 on the CPU.
     pub graph_fallbacks: u32,
+}
+
+/// Stages of one replay on a unit other than the host's processor, by that unit's clock, as spans of the run's clock.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct DeviceTimes {
+    /// The unit.
+    pub unit: ComputeUnit,
+    /// Colour, resize, normalise.
+    pub preprocess: TimeSpan,
+    /// The engine.
+    pub infer: TimeSpan,
+    /// Head and suppression, as far as the unit did it.
+    pub postprocess: TimeSpan,
+}
+
+impl StageTimes {
+    /// The stages in their order.
+    pub fn stages(&self) -> [(Stage, TimeSpan); 3] {
+        named([self.preprocess, self.infer, self.postprocess])
+    }
+}
+
+impl DeviceTimes {
+    /// The stages in their order.
+    pub fn stages(&self) -> [(Stage, TimeSpan); 3] {
+        named([self.preprocess, self.infer, self.postprocess])
+    }
+}
+
+fn named([preprocess, infer, postprocess]: [TimeSpan; 3]) -> [(Stage, TimeSpan); 3] {
+    [(Stage::Preprocess, preprocess), (Stage::Infer, infer), (Stage::Postprocess, postprocess)]
 }
 
 /// A plan: preprocess, infer and postprocess for one (model, batch), bound once and replayed. On the CPU a list of

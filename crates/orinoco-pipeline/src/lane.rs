@@ -7,13 +7,13 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, PoisonError};
 
-use orinoco_core::{Clock, Diagnosis, FrameDesc, ModelId, StreamId};
-use orinoco_telemetry::{DropCause, Event, EventSink, Stage, Stats};
+use orinoco_core::{Clock, Diagnosis, FrameDesc, ModelId, Nanos, StreamId, TimeSpan};
+use orinoco_telemetry::{DropCause, Event, EventSink, LaneTelemetry, Stage};
 
 use crate::mux::Next;
 use crate::sync::{Mutex, MutexGuard};
 use crate::{Closed, Frame, FrameResult, FrameSender, ModelResult, Mux, ResultSender, Stop, StreamQueue};
-use execute::{BatchInputs, LanePlan};
+use execute::{BatchInputs, Emitters, LanePlan};
 
 pub use self::core::{AfterBatch, JoinError, LaneCore, PlanFacts};
 pub use execute::{BoundPlan, ObjectSelection, not_finite};
@@ -79,7 +79,10 @@ impl LaneEntry {
         let brought: Vec<PlanFacts> = brought.collect();
         let mut books = lock(&self.books);
         books.core.check_join(&models, &brought)?;
-        let frame_sender = self.mux.add(joining.stream, joining.queue).map_err(|Closed| JoinError::Ended)?;
+        let frame_sender = self
+            .mux
+            .add(joining.result_sender.telemetry().clone(), joining.queue)
+            .map_err(|Closed| JoinError::Ended)?;
         // The lane may know of the stream by now, and waits for the books to admit it.
         books.core.join(joining.stream, models, &brought);
         books.joining.push(joining);
@@ -134,7 +137,7 @@ pub struct Lane {
     pictures: BatchInputs,
     clock: Arc<dyn Clock>,
     events: Arc<dyn EventSink>,
-    stats: Stats,
+    emitters: Emitters,
 }
 
 struct LaneStream {
@@ -149,23 +152,29 @@ struct LaneStream {
 
 impl Lane {
     /// A lane without streams, and where they join it. It must have one before it runs.
-    pub fn new(clock: Arc<dyn Clock>, events: Arc<dyn EventSink>, stats: Stats) -> (Self, LaneEntry) {
-        let mux = Mux::new(Arc::clone(&clock), stats.clone());
+    pub fn new(
+        clock: Arc<dyn Clock>,
+        events: Arc<dyn EventSink>,
+        telemetry: LaneTelemetry,
+    ) -> (Self, LaneEntry) {
+        let mux = Mux::new(Arc::clone(&clock));
+        let emitters = Emitters::new(telemetry);
         let books = Arc::<Mutex<LaneState>>::default();
         let entry = LaneEntry { mux: Arc::clone(&mux), books: Arc::clone(&books) };
         let (plans, streams, pictures) = (BTreeMap::new(), BTreeMap::new(), BatchInputs::default());
-        (Self { mux, books, plans, streams, pictures, clock, events, stats }, entry)
+        (Self { mux, books, plans, streams, pictures, clock, events, emitters }, entry)
     }
 
     /// Runs on the calling thread until every stream has ended, or the engine fails again and again.
     pub fn run(mut self) -> Result<(), Diagnosis> {
         let mut batch = Vec::new();
-        while let Some(next) = self.mux.next(&mut batch) {
+        while let Some((next, now)) = self.mux.next(&mut batch) {
             match next {
                 Next::Joined => self.admit_streams(),
                 Next::Left(stream) => self.remove_stream(stream),
                 Next::Batch(group) => {
-                    let executed = self.execute(group, &batch);
+                    self.emitters.lane.took(batch.len(), now);
+                    let executed = self.execute(group, &batch, now);
                     let after = lock(&self.books).core.finished(executed.is_ok());
                     match executed {
                         Ok(found) => self.forward_results(&mut batch, found),
@@ -186,8 +195,10 @@ impl Lane {
         let joining = std::mem::take(&mut lock(&self.books).joining);
         for JoinRequest { stream, queue, steps, plans, tracker, result_sender, stop } in joining {
             for plan in plans {
-                self.plans.entry(plan.model).or_insert_with(|| LanePlan::new(plan));
+                let telemetry = self.emitters.lane.run().model(plan.model);
+                self.plans.entry(plan.model).or_insert_with(|| LanePlan::new(plan, telemetry));
             }
+            self.emitters.streams.insert(stream, result_sender.telemetry().clone());
             let joined = LaneStream { group: queue.group, steps, tracker, result_sender, stop, frames: 0 };
             self.streams.insert(stream, joined);
         }
@@ -202,20 +213,26 @@ impl Lane {
         drop(books);
         drop(unused);
         self.streams.remove(&stream);
+        self.emitters.streams.remove(&stream);
     }
 
-    /// Runs a batch through the models of its group, and returns what they found in each frame.
-    fn execute(&mut self, group: usize, batch: &[Frame]) -> Result<Vec<Vec<ModelResult>>, Diagnosis> {
-        let now = self.clock.now();
+    /// Runs a batch, which was taken at `now`, through the models of its group, and returns what they found in each frame.
+    fn execute(
+        &mut self,
+        group: usize,
+        batch: &[Frame],
+        now: Nanos,
+    ) -> Result<Vec<Vec<ModelResult>>, Diagnosis> {
         let mut numbers = Vec::with_capacity(batch.len());
         for frame in batch {
-            self.stats.stream(frame.desc.stream).record(Stage::Queue, now.since(frame.arrived));
+            let waited = TimeSpan::new(frame.arrived, now);
+            self.emitters.stream(frame).emitter().stage(frame.desc.seq, Stage::Queue, waited);
             let stream = self.streams.get_mut(&frame.desc.stream).expect("a stream joins before its frames");
             numbers.push(stream.frames);
             stream.frames += 1;
         }
         let mut found: Vec<Vec<ModelResult>> = batch.iter().map(|_| Vec::new()).collect();
-        let Self { streams, plans, pictures, .. } = self;
+        let Self { streams, plans, pictures, emitters, .. } = self;
         let steps = streams.values().find(|stream| stream.group == group).map_or(&[][..], |s| &s.steps);
         for step in steps {
             pictures.clear();
@@ -227,7 +244,7 @@ impl Lane {
                 }
             }
             let plan = plans.get_mut(&step.model).expect("a stream brings the plans of its models");
-            let executed = plan.execute(pictures, &mut found, &self.stats, &*self.events);
+            let executed = plan.execute(pictures, &mut found, emitters, &*self.events);
             if let Err(why) = executed {
                 pictures.clear();
                 self.events.emit(Event::ExecutionFailed { model: plan.plan.name.clone(), why: why.clone() });
@@ -241,18 +258,22 @@ impl Lane {
 
     fn forward_results(&mut self, batch: &mut Vec<Frame>, found: Vec<Vec<ModelResult>>) {
         let finished = self.clock.now();
+        self.emitters.lane.finished(batch.len(), finished);
         for (frame, mut found) in batch.drain(..).zip(found) {
             let stream = self.streams.get_mut(&frame.desc.stream).expect("a stream joins before its frames");
             if let Some(tracker) = &mut stream.tracker {
                 tracker.track(&frame.desc, &mut found);
             }
-            stream.result_sender.push(FrameResult { frame, found, finished }, &stream.stop, &self.stats);
+            stream.result_sender.push(FrameResult { frame, found, finished }, &stream.stop);
         }
     }
 
     fn drop_all(&self, batch: &mut Vec<Frame>) {
+        let now = self.clock.now();
+        self.emitters.lane.finished(batch.len(), now);
         for frame in batch.drain(..) {
-            self.stats.stream(frame.desc.stream).drop_frame(DropCause::ExecutionFailed);
+            let telemetry = self.emitters.stream(&frame);
+            telemetry.drop_frame(frame.desc.seq, DropCause::ExecutionFailed, now);
         }
     }
 }
@@ -270,7 +291,8 @@ impl Drop for Lane {
 mod tests {
     use super::*;
     use crate::{Executor, MonotonicClock, SinkThread, Slot, SlotPool, StageTimes};
-    use orinoco_core::{DropPolicy, InferenceResult, Nanos, PixelFormat, codes};
+    use orinoco_core::{DropPolicy, InferenceResult, LaneId, Nanos, PixelFormat, codes};
+    use orinoco_telemetry::Telemetry;
     use std::time::Duration;
 
     struct Quiet;
@@ -303,12 +325,13 @@ mod tests {
 
     /// A source that is blocked by its ring goes on when the lane is gone, and its sinks complete.
     fn check(broken: Broken) {
-        let (clock, stats) = (Arc::new(MonotonicClock::default()), Stats::new(1));
-        stats.add_model();
-        let (lane, entry) = Lane::new(clock.clone(), Arc::new(Quiet), stats.clone());
+        let (clock, telemetry) = (Arc::new(MonotonicClock::default()), Telemetry::new(1));
+        telemetry.add_model();
+        let (lane, entry) = Lane::new(clock.clone(), Arc::new(Quiet), telemetry.lane(LaneId(0)));
         let (stream, policy) = (StreamId(0), DropPolicy::Block);
+        let telemetry = telemetry.stream(stream);
         let (sinks, result_sender) =
-            SinkThread::new(stream, Vec::new(), policy, None, clock, Arc::new(Quiet), stats);
+            SinkThread::new(telemetry, Vec::new(), policy, None, clock, Arc::new(Quiet));
         let queue = StreamQueue { group: 0, batch_max: 1, frames_max: 1, policy, batch_wait: Duration::ZERO };
         let plan = BoundPlan { model: ModelId(0), name: "broken".to_owned(), executor: Box::new(broken) };
         let steps = vec![Step { model: ModelId(0), interval: 1, on: None }];
@@ -345,19 +368,18 @@ mod tests {
 
     #[test]
     fn whether_a_plan_reads_video_memory_is_known_for_each_lane() {
-        let (clock, stats) = (Arc::new(MonotonicClock::default()), Stats::new(2));
+        let (clock, telemetry) = (Arc::new(MonotonicClock::default()), Telemetry::new(2));
         let lanes = [true, false].map(|reads| {
-            let (lane, entry) = Lane::new(clock.clone(), Arc::new(Quiet), stats.clone());
+            let (lane, entry) = Lane::new(clock.clone(), Arc::new(Quiet), telemetry.lane(LaneId(0)));
             let (policy, batch_wait) = (DropPolicy::Block, Duration::ZERO);
             let join = |stream: StreamId, plans: Vec<BoundPlan>| {
                 let (_, result_sender) = SinkThread::new(
-                    stream,
+                    telemetry.stream(stream),
                     Vec::new(),
                     policy,
                     None,
                     clock.clone(),
                     Arc::new(Quiet),
-                    stats.clone(),
                 );
                 let queue = StreamQueue { group: 0, batch_max: 1, frames_max: 1, policy, batch_wait };
                 let steps = vec![Step { model: ModelId(0), interval: 1, on: None }];

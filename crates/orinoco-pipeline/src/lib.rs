@@ -23,7 +23,7 @@ mod sync;
 
 pub use channel::{Receiver, Sender, channel};
 pub use clock::MonotonicClock;
-pub use executor::{Executor, StageTimes};
+pub use executor::{DeviceTimes, Executor, StageTimes};
 pub use lane::{
     AfterBatch, BoundPlan, JoinError, JoinRequest, Lane, LaneCore, LaneEntry, ModelHold, ObjectSelection,
     PlanFacts, Step, StreamTracker, not_finite,

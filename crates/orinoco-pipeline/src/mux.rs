@@ -5,8 +5,8 @@ mod core;
 use std::fmt;
 use std::sync::{Arc, PoisonError};
 
-use orinoco_core::{Clock, Signal, StreamId};
-use orinoco_telemetry::{DropCause, Stats};
+use orinoco_core::{Clock, Nanos, Signal, StreamId};
+use orinoco_telemetry::{DropCause, Queue, QueueStep, StreamTelemetry};
 
 use crate::Frame;
 use crate::sync::{Mutex, MutexGuard};
@@ -20,47 +20,57 @@ pub struct Mux {
     /// Wakes the lane.
     frame_came: Arc<dyn Signal>,
     clock: Arc<dyn Clock>,
-    stats: Stats,
 }
 
 struct State {
     core: MuxCore,
-    /// Wakes each stream's source that waits for room.
-    room_came: Vec<(StreamId, Arc<dyn Signal>)>,
+    streams: Vec<MuxStream>,
+}
+
+struct MuxStream {
+    /// Wakes its source, which waits for room.
+    room_came: Arc<dyn Signal>,
+    telemetry: StreamTelemetry,
 }
 
 impl Mux {
     /// A mux without streams.
-    pub fn new(clock: Arc<dyn Clock>, stats: Stats) -> Arc<Self> {
-        let state = Mutex::new(State { core: MuxCore::default(), room_came: Vec::new() });
-        Arc::new(Self { state, frame_came: clock.signal(), clock, stats })
+    pub fn new(clock: Arc<dyn Clock>) -> Arc<Self> {
+        let state = Mutex::new(State { core: MuxCore::default(), streams: Vec::new() });
+        Arc::new(Self { state, frame_came: clock.signal(), clock })
     }
 
     /// Adds a stream, and returns the end into which its source pushes. Dropping that ends the stream.
-    pub fn add(self: &Arc<Self>, stream: StreamId, queue: StreamQueue) -> Result<FrameSender, Closed> {
+    pub fn add(
+        self: &Arc<Self>,
+        telemetry: StreamTelemetry,
+        queue: StreamQueue,
+    ) -> Result<FrameSender, Closed> {
         let mut state = self.lock();
-        state.core.add(stream, queue)?;
+        state.core.add(telemetry.id(), queue)?;
         let room_came = self.clock.signal();
-        state.room_came.push((stream, Arc::clone(&room_came)));
+        state.streams.push(MuxStream { room_came: Arc::clone(&room_came), telemetry: telemetry.clone() });
         drop(state);
         self.frame_came.notify();
-        Ok(FrameSender { mux: Arc::clone(self), stream, room_came })
+        Ok(FrameSender { mux: Arc::clone(self), room_came, telemetry })
     }
 
-    /// Waits for what comes next, and fills `batch` where that is one. `None` when the last stream has left, or after
-    /// [`Mux::close`]; no stream can be added from then on. One thread calls it, the lane's.
-    pub fn next(&self, batch: &mut Vec<Frame>) -> Option<Next> {
+    /// Waits for what comes next, and fills `batch` where that is one; returns it with the time at which it was decided.
+    /// `None` when the last stream has left, or after [`Mux::close`]; no stream can be added from then on. One thread calls
+    /// it, the lane's.
+    pub fn next(&self, batch: &mut Vec<Frame>) -> Option<(Next, Nanos)> {
         batch.clear();
         loop {
             let mut state = self.lock();
-            let next = state.core.next(self.clock.now(), batch);
+            let now = self.clock.now();
+            let next = state.core.next(now, batch);
             state.wake_resumed();
             if let NextBatch::Ready(Next::Left(left)) = next {
-                state.room_came.retain(|(stream, _)| *stream != left);
+                state.streams.retain(|stream| stream.telemetry.id() != left);
             }
             drop(state);
             match next {
-                NextBatch::Ready(next) => return Some(next),
+                NextBatch::Ready(next) => return Some((next, now)),
                 NextBatch::Closed => return None,
                 NextBatch::WaitUntil(until) => self.frame_came.wait(until),
             }
@@ -72,10 +82,12 @@ impl Mux {
         let mut state = self.lock();
         let dropped = state.core.close();
         state.wake_resumed();
-        drop(state);
+        let now = self.clock.now();
         for frame in dropped {
-            self.stats.stream(frame.desc.stream).drop_frame(DropCause::Shutdown);
+            let stream = state.stream(frame.desc.stream).expect("a ring leaves after its frames");
+            stream.telemetry.drop_frame(frame.desc.seq, DropCause::Shutdown, now);
         }
+        drop(state);
         self.frame_came.notify();
     }
 
@@ -87,51 +99,62 @@ impl Mux {
 impl State {
     /// Wakes the sources that may go on.
     fn wake_resumed(&mut self) {
-        for resumed in self.core.resumed() {
-            let room_came = self.room_came.iter().find(|(stream, _)| *stream == resumed);
-            room_came.iter().for_each(|(_, room_came)| room_came.notify());
+        let Self { core, streams } = self;
+        for resumed in core.resumed() {
+            let stream = streams.iter().find(|stream| stream.telemetry.id() == resumed);
+            stream.iter().for_each(|stream| stream.room_came.notify());
         }
+    }
+
+    fn stream(&self, stream: StreamId) -> Option<&MuxStream> {
+        self.streams.iter().find(|of_mux| of_mux.telemetry.id() == stream)
     }
 }
 
 /// The end of one ring into which its source pushes.
 pub struct FrameSender {
     mux: Arc<Mux>,
-    stream: StreamId,
     /// Wakes its source.
     room_came: Arc<dyn Signal>,
+    telemetry: StreamTelemetry,
 }
 
 impl FrameSender {
     /// Says how many frames the source can have delivered and not got back: see [`crate::Source::frames_max`].
     pub fn set_source_frames_max(&self, frames_max: Option<usize>) {
-        self.mux.lock().core.set_source_frames_max(self.stream, frames_max);
+        self.mux.lock().core.set_source_frames_max(self.telemetry.id(), frames_max);
     }
 
     /// Puts a frame into the ring, by the ring's policy when it is full. One thread calls it, the source's.
     pub fn push(&self, mut frame: Frame) -> Result<(), Closed> {
-        let mux = &*self.mux;
+        let Self { mux, telemetry, room_came } = self;
+        let (seq, mut has_waited) = (frame.desc.seq, false);
         loop {
             let mut state = mux.lock();
-            let offer = state.core.offer(self.stream, frame, mux.clock.now());
+            let now = mux.clock.now();
+            let offer = state.core.offer(telemetry.id(), frame, now);
             drop(state);
-            let dropped = match offer {
+            let (step, dropped) = match offer {
                 Offer::Full(full) => {
                     frame = full;
-                    self.room_came.wait(None);
+                    if !std::mem::replace(&mut has_waited, true) {
+                        telemetry.queue(seq, Queue::Ring, QueueStep::Waited, now);
+                    }
+                    room_came.wait(None);
                     continue;
                 }
                 Offer::Closed(frame) => {
-                    mux.stats.stream(frame.desc.stream).drop_frame(DropCause::Shutdown);
+                    telemetry.drop_frame(frame.desc.seq, DropCause::Shutdown, now);
                     return Err(Closed);
                 }
-                Offer::Accepted => None,
-                Offer::Replaced(oldest) => Some((oldest, DropCause::DropOldest)),
-                Offer::Refused(newest) => Some((newest, DropCause::DropNewest)),
+                Offer::Accepted => (QueueStep::Accepted, None),
+                Offer::Replaced(oldest) => (QueueStep::ReplacedOldest, Some((oldest, DropCause::DropOldest))),
+                Offer::Refused(newest) => (QueueStep::Refused, Some((newest, DropCause::DropNewest))),
             };
             mux.frame_came.notify();
+            telemetry.queue(seq, Queue::Ring, step, now);
             if let Some((frame, cause)) = dropped {
-                mux.stats.stream(frame.desc.stream).drop_frame(cause);
+                telemetry.drop_frame(frame.desc.seq, cause, now);
             }
             return Ok(());
         }
@@ -140,14 +163,14 @@ impl FrameSender {
 
 impl Drop for FrameSender {
     fn drop(&mut self) {
-        self.mux.lock().core.end(self.stream);
+        self.mux.lock().core.end(self.telemetry.id());
         self.mux.frame_came.notify();
     }
 }
 
 impl fmt::Debug for FrameSender {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Inlet(stream {})", self.stream)
+        write!(f, "Inlet(stream {})", self.telemetry.id())
     }
 }
 
@@ -157,6 +180,7 @@ mod tests {
     use super::*;
     use crate::{MonotonicClock, Slot, SlotPool};
     use orinoco_core::{DropPolicy, FrameDesc, Nanos, PixelFormat};
+    use orinoco_telemetry::Telemetry;
     use std::time::{Duration, Instant};
 
     fn frame(stream: u32, seq: u64) -> Frame {
@@ -173,20 +197,25 @@ mod tests {
         streams: u32,
         batch_max: usize,
         wait_ms: u64,
-    ) -> (Arc<Mux>, Vec<FrameSender>, Stats) {
+    ) -> (Arc<Mux>, Vec<FrameSender>, Telemetry) {
         let batch_wait = Duration::from_millis(wait_ms);
         let queue = StreamQueue { group: 0, batch_max, frames_max, policy, batch_wait };
-        let stats = Stats::new(streams as usize);
-        let mux = Mux::new(Arc::new(MonotonicClock::default()), stats.clone());
-        let inlets = (0..streams).map(|s| mux.add(StreamId(s), queue).expect("open")).collect();
-        assert_eq!(mux.next(&mut Vec::new()), Some(Next::Joined));
-        (mux, inlets, stats)
+        let telemetry = Telemetry::new(streams as usize);
+        let mux = Mux::new(Arc::new(MonotonicClock::default()));
+        let add = |stream| mux.add(telemetry.stream(StreamId(stream)), queue).expect("open");
+        let inlets = (0..streams).map(add).collect();
+        assert_eq!(next(&mux, &mut Vec::new()), Some(Next::Joined));
+        (mux, inlets, telemetry)
+    }
+
+    fn next(mux: &Mux, batch: &mut Vec<Frame>) -> Option<Next> {
+        mux.next(batch).map(|(next, _)| next)
     }
 
     fn drain(mux: &Mux) -> Vec<Vec<u64>> {
         let mut batch = Vec::new();
         let mut batches = Vec::new();
-        while let Some(next) = mux.next(&mut batch) {
+        while let Some(next) = next(mux, &mut batch) {
             if let Next::Batch(_) = next {
                 batches.push(batch.iter().map(|f| f.desc.seq).collect());
             }
@@ -200,11 +229,11 @@ mod tests {
             (DropPolicy::DropOldest, vec![vec![1], vec![2]], DropCause::DropOldest),
             (DropPolicy::DropNewest, vec![vec![0], vec![1]], DropCause::DropNewest),
         ] {
-            let (mux, inlets, stats) = mux(policy, 2, 1, 1, 0);
+            let (mux, inlets, telemetry) = mux(policy, 2, 1, 1, 0);
             (0..3).for_each(|seq| inlets[0].push(frame(0, seq)).expect("open"));
             drop(inlets);
             assert_eq!(drain(&mux), kept);
-            assert_eq!(stats.stream(StreamId(0)).dropped(cause), 1);
+            assert_eq!(telemetry.stream(StreamId(0)).read(|fold| fold.dropped(cause)), 1);
         }
     }
 
@@ -219,12 +248,12 @@ mod tests {
 
     #[test]
     fn closing_frees_a_blocked_source() {
-        let (mux, inlets, stats) = mux(DropPolicy::Block, 1, 1, 1, 0);
+        let (mux, inlets, telemetry) = mux(DropPolicy::Block, 1, 1, 1, 0);
         inlets[0].push(frame(0, 0)).expect("open");
         let source = std::thread::spawn(move || inlets[0].push(frame(0, 1)).is_err());
         mux.close();
         assert!(source.join().expect("the source ends"));
-        assert_eq!(stats.stream(StreamId(0)).dropped(DropCause::Shutdown), 2);
+        assert_eq!(telemetry.stream(StreamId(0)).read(|fold| fold.dropped(DropCause::Shutdown)), 2);
     }
 
     #[test]
@@ -243,7 +272,7 @@ mod tests {
         let (mux, inlets, _) = mux(DropPolicy::Block, 4, 1, 8, 60_000);
         (0..4).for_each(|seq| inlets[0].push(frame(0, seq)).expect("open"));
         let (mut batch, begin) = (Vec::new(), Instant::now());
-        assert_eq!(mux.next(&mut batch), Some(Next::Batch(0)));
+        assert_eq!(next(&mux, &mut batch), Some(Next::Batch(0)));
         assert_eq!(batch.len(), 4);
         assert!(begin.elapsed() < Duration::from_secs(30), "its ring is full");
     }
@@ -272,7 +301,7 @@ mod tests {
         assert!(!is_due(&mux), "its source has one more slot");
         push_all(1);
         assert!(is_due(&mux));
-        assert_eq!((mux.next(&mut batch), batch.len()), (Some(Next::Batch(0)), SLOTS));
+        assert_eq!((next(&mux, &mut batch), batch.len()), (Some(Next::Batch(0)), SLOTS));
         // A sink holds one.
         let held = batch.remove(0).share();
         batch.clear();
@@ -283,7 +312,7 @@ mod tests {
         drop(held);
         assert!(!is_due(&mux), "its source goes on");
         push_all(SLOTS);
-        assert_eq!((mux.next(&mut batch), batch.len()), (Some(Next::Batch(0)), SLOTS));
+        assert_eq!((next(&mux, &mut batch), batch.len()), (Some(Next::Batch(0)), SLOTS));
     }
 
     #[test]
@@ -307,7 +336,7 @@ mod tests {
         let (mux, inlets, _) = mux(DropPolicy::Block, 8, 1, 4, 20);
         inlets[0].push(frame(0, 0)).expect("open");
         let mut batch = Vec::new();
-        assert_eq!(mux.next(&mut batch), Some(Next::Batch(0)));
+        assert_eq!(next(&mux, &mut batch), Some(Next::Batch(0)));
         assert_eq!(batch.len(), 1);
     }
 
@@ -324,23 +353,23 @@ mod tests {
 
     #[test]
     fn streams_come_and_go() {
-        let (mux, mut inlets, _) = mux(DropPolicy::Block, 8, 2, 1, 0);
+        let (mux, mut inlets, telemetry) = mux(DropPolicy::Block, 8, 2, 1, 0);
         let mut batch = Vec::new();
         inlets[0].push(frame(0, 0)).expect("open");
         drop(inlets.remove(0));
-        assert_eq!(mux.next(&mut batch), Some(Next::Batch(0)), "what it pushed is handed out first");
-        assert_eq!(mux.next(&mut batch), Some(Next::Left(StreamId(0))));
+        assert_eq!(next(&mux, &mut batch), Some(Next::Batch(0)), "what it pushed is handed out first");
+        assert_eq!(next(&mux, &mut batch), Some(Next::Left(StreamId(0))));
         let batch_wait = Duration::ZERO;
         let queue =
             StreamQueue { group: 7, batch_max: 1, frames_max: 1, policy: DropPolicy::Block, batch_wait };
-        let late = mux.add(StreamId(2), queue).expect("a stream is left");
+        let late = mux.add(telemetry.stream(telemetry.add_stream("late")), queue).expect("a stream is left");
         late.push(frame(2, 5)).expect("open");
-        assert_eq!(mux.next(&mut batch), Some(Next::Joined), "before its first frame");
-        assert_eq!(mux.next(&mut batch), Some(Next::Batch(7)));
+        assert_eq!(next(&mux, &mut batch), Some(Next::Joined), "before its first frame");
+        assert_eq!(next(&mux, &mut batch), Some(Next::Batch(7)));
         drop((inlets, late));
-        assert_eq!(mux.next(&mut batch), Some(Next::Left(StreamId(1))));
-        assert_eq!(mux.next(&mut batch), Some(Next::Left(StreamId(2))));
-        assert_eq!(mux.next(&mut batch), None);
-        assert!(mux.add(StreamId(3), queue).is_err(), "the lane has ended");
+        assert_eq!(next(&mux, &mut batch), Some(Next::Left(StreamId(1))));
+        assert_eq!(next(&mux, &mut batch), Some(Next::Left(StreamId(2))));
+        assert_eq!(next(&mux, &mut batch), None);
+        assert!(mux.add(telemetry.stream(StreamId(3)), queue).is_err(), "the lane has ended");
     }
 }

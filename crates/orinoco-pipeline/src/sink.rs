@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use orinoco_core::{Clock, Diagnosis, DropPolicy, Signal, StreamId};
-use orinoco_telemetry::{DropCause, Event, EventSink, SourceState, Stage, Stats};
+use orinoco_core::{Clock, Diagnosis, DropPolicy, Nanos, Signal, TimeSpan};
+use orinoco_telemetry::{DropCause, Event, EventSink, Queue, QueueStep, SourceState, Stage, StreamTelemetry};
 
 use crate::Stop;
 use crate::sync::{Mutex, MutexGuard};
@@ -60,6 +60,20 @@ impl SinkQueue {
     fn lock(&self) -> MutexGuard<'_, SinkCore> {
         self.core.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    /// Offers an outcome; returns what became of it, and when.
+    fn offer(&self, frame_result: FrameResult, stopping: bool) -> (ResultOffer, Nanos) {
+        let mut core = self.lock();
+        let now = self.clock.now();
+        (core.offer(frame_result, stopping, now), now)
+    }
+
+    /// Asks what comes next; returns it with the time.
+    fn next(&self) -> (SinkNext, Nanos) {
+        let mut core = self.lock();
+        let now = self.clock.now();
+        (core.next(now), now)
+    }
 }
 
 /// The lane's end of a stream's sinks.
@@ -67,23 +81,34 @@ pub struct ResultSender {
     exchange: Arc<SinkQueue>,
     /// Requests to stop wake the lane while it waits for room.
     watches_stop: bool,
+    telemetry: StreamTelemetry,
 }
 
 impl ResultSender {
     /// Hands an outcome over. A stream that may drop frames never waits here, so that slow sinks cannot hold a lane. Others
     /// wait, but not for ever once `stop` is requested.
-    pub fn push(&mut self, mut frame_result: FrameResult, stop: &Stop, stats: &Stats) {
-        let Self { exchange, watches_stop } = self;
-        let stream = frame_result.frame.desc.stream;
+    pub fn push(&mut self, mut frame_result: FrameResult, stop: &Stop) {
+        let Self { exchange, watches_stop, telemetry } = self;
+        let seq = frame_result.frame.desc.seq;
         // Looked at only where there is no room.
         let mut stopping = false;
+        let mut has_waited = false;
         loop {
-            let offer = exchange.lock().offer(frame_result, stopping, exchange.clock.now());
+            let (offer, now) = exchange.offer(frame_result, stopping);
             match offer {
-                ResultOffer::Accepted => return exchange.outcome_came.notify(),
-                ResultOffer::Refused(_) => return stats.stream(stream).drop_frame(DropCause::SinkBehind),
+                ResultOffer::Accepted => {
+                    exchange.outcome_came.notify();
+                    return telemetry.queue(seq, Queue::Sinks, QueueStep::Accepted, now);
+                }
+                ResultOffer::Refused(_) => {
+                    telemetry.queue(seq, Queue::Sinks, QueueStep::Refused, now);
+                    return telemetry.drop_frame(seq, DropCause::SinkBehind, now);
+                }
                 ResultOffer::Full(refused, until) => {
                     frame_result = refused;
+                    if !std::mem::replace(&mut has_waited, true) {
+                        telemetry.queue(seq, Queue::Sinks, QueueStep::Waited, now);
+                    }
                     if !std::mem::replace(watches_stop, true) {
                         stop.watch(&exchange.room_came);
                     }
@@ -94,6 +119,13 @@ impl ResultSender {
                 }
             }
         }
+    }
+}
+
+impl ResultSender {
+    /// The handle of the stream.
+    pub(crate) fn telemetry(&self) -> &StreamTelemetry {
+        &self.telemetry
     }
 }
 
@@ -123,7 +155,6 @@ pub struct SinkOutputs {
 
 /// Runs one stream's sinks on the calling thread.
 pub struct SinkThread {
-    stream: StreamId,
     sinks: Vec<Box<dyn Sink>>,
     /// A stream without sinks delivers its frames to nobody, and none of them is dropped.
     has_sinks: bool,
@@ -134,19 +165,18 @@ pub struct SinkThread {
     latency_max: Option<Duration>,
     clock: Arc<dyn Clock>,
     events: Arc<dyn EventSink>,
-    stats: Stats,
+    telemetry: StreamTelemetry,
 }
 
 impl SinkThread {
-    /// The sinks of `stream` and the outlet that feeds them.
+    /// The sinks of a stream and the outlet that feeds them.
     pub fn new(
-        stream: StreamId,
+        telemetry: StreamTelemetry,
         sinks: Vec<Box<dyn Sink>>,
         policy: DropPolicy,
         latency_max: Option<Duration>,
         clock: Arc<dyn Clock>,
         events: Arc<dyn EventSink>,
-        stats: Stats,
     ) -> (Self, ResultSender) {
         let exchange = Arc::new(SinkQueue {
             core: Mutex::new(SinkCore::new(policy, clock.now())),
@@ -154,11 +184,15 @@ impl SinkThread {
             room_came: clock.signal(),
             clock: Arc::clone(&clock),
         });
-        let result_sender = ResultSender { exchange: Arc::clone(&exchange), watches_stop: false };
+        let result_sender = ResultSender {
+            exchange: Arc::clone(&exchange),
+            watches_stop: false,
+            telemetry: telemetry.clone(),
+        };
         let (outputs, has_sinks) = (SinkOutputs::default(), !sinks.is_empty());
         let failed = Arc::default();
         let thread =
-            Self { stream, sinks, has_sinks, exchange, outputs, failed, latency_max, clock, events, stats };
+            Self { sinks, has_sinks, exchange, outputs, failed, latency_max, clock, events, telemetry };
         (thread, result_sender)
     }
 
@@ -170,10 +204,12 @@ impl SinkThread {
     /// Writes until the outlet is dropped, then completes every sink. Returns the files written and the faults.
     pub fn run(mut self) -> SinkOutputs {
         loop {
-            let next = self.exchange.lock().next(self.clock.now());
+            let (next, now) = self.exchange.next();
             let result = match next {
                 SinkNext::Write(frame_result) => {
                     self.exchange.room_came.notify();
+                    let seq = frame_result.frame.desc.seq;
+                    self.telemetry.queue(seq, Queue::Sinks, QueueStep::Taken, now);
                     self.tell(|sink| sink.write(&frame_result));
                     self.count(&frame_result);
                     SinkResult::Wrote
@@ -199,12 +235,11 @@ impl SinkThread {
 
     /// Tells every sink something. One that fails completes what it has written, and is told nothing any more.
     fn tell(&mut self, mut what: impl FnMut(&mut dyn Sink) -> Result<(), Diagnosis>) {
-        let name = Arc::clone(&self.stats.stream(self.stream).name);
-        let Self { sinks, outputs, failed, events, .. } = self;
+        let Self { sinks, outputs, failed, events, telemetry, .. } = self;
         sinks.retain_mut(|sink| {
             let Err(why) = what(&mut **sink) else { return true };
             failed.fetch_add(1, Ordering::Relaxed);
-            events.emit(Event::SinkFailed { stream: Arc::clone(&name), why: why.clone() });
+            events.emit(Event::SinkFailed { stream: Arc::clone(telemetry.name()), why: why.clone() });
             outputs.faults.push(why);
             let file = sink.file().map(Path::to_owned);
             // If this fails too, the fault above has said why. `None` is a file that was never begun and is gone.
@@ -216,9 +251,7 @@ impl SinkThread {
 
     /// Tells the sinks for how long the source has been away, if it is and was there before.
     fn check_offline(&mut self) -> SinkResult {
-        let stats = self.stats.stream(self.stream);
-        let (state, latest) = (stats.state, stats.last_out);
-        drop(stats);
+        let (state, latest) = self.telemetry.read(|fold| (fold.state, fold.last_out));
         let away =
             matches!(state, Some(SourceState::Connecting | SourceState::Stalled | SourceState::BackingOff));
         let (true, Some(latest)) = (away, latest) else { return SinkResult::NotOffline };
@@ -228,26 +261,21 @@ impl SinkThread {
     }
 
     fn count(&self, frame_result: &FrameResult) {
-        let now = self.clock.now();
-        let total = now.since(frame_result.frame.arrived);
-        let mut stats = self.stats.stream(self.stream);
+        let (now, seq) = (self.clock.now(), frame_result.frame.desc.seq);
+        let total = TimeSpan::new(frame_result.frame.arrived, now);
         if self.has_sinks && self.sinks.is_empty() {
-            stats.drop_frame(DropCause::SinkFailed);
-            return;
+            return self.telemetry.drop_frame(seq, DropCause::SinkFailed, now);
         }
-        stats.frames_out += 1;
-        stats.first_in.get_or_insert(frame_result.frame.arrived);
-        stats.last_out = Some(now);
         let seen = frame_result.reported().filter(|found| !found.predicted);
         let rows = |found: &ModelResult| {
             (0..found.inference.detections.len()).filter(|row| found.reports(*row)).count()
         };
-        stats.detections += seen.map(|found| rows(found) as u64).sum::<u64>();
-        stats.record(Stage::Sink, now.since(frame_result.finished));
-        stats.record(Stage::Total, total);
-        if self.latency_max.is_some_and(|max| total > max) {
-            stats.late += 1;
-        }
+        let detections = seen.map(|found| rows(found) as u64).sum::<u64>();
+        let is_late = self.latency_max.is_some_and(|max| total.duration() > max);
+        let mut emitter = self.telemetry.emitter();
+        emitter.stage(seq, Stage::Sink, TimeSpan::new(frame_result.finished, now));
+        emitter.stage(seq, Stage::Total, total);
+        emitter.result(seq, detections, is_late, now);
     }
 }
 
@@ -276,7 +304,8 @@ mod tests {
     use super::core::{FLUSH_EVERY, FLUSHES_MAX, OUTCOMES_MAX};
     use super::*;
     use crate::{Frame, MonotonicClock, Slot, SlotPool};
-    use orinoco_core::{FrameDesc, Nanos, PixelFormat, codes};
+    use orinoco_core::{FrameDesc, PixelFormat, StreamId, codes};
+    use orinoco_telemetry::Telemetry;
     use std::sync::Mutex;
 
     struct Quiet;
@@ -291,12 +320,12 @@ mod tests {
         FrameResult { frame, found: Vec::new(), finished: Nanos(0) }
     }
 
-    fn thread(sink: impl Sink + 'static, policy: DropPolicy) -> (SinkThread, ResultSender, Stats) {
-        let (stats, clock) = (Stats::new(1), Arc::new(MonotonicClock::default()));
+    fn thread(sink: impl Sink + 'static, policy: DropPolicy) -> (SinkThread, ResultSender, StreamTelemetry) {
+        let (stream, clock) = (Telemetry::new(1).stream(StreamId(0)), Arc::new(MonotonicClock::default()));
         let sinks: Vec<Box<dyn Sink>> = vec![Box::new(sink)];
         let (thread, result_sender) =
-            SinkThread::new(StreamId(0), sinks, policy, None, clock, Arc::new(Quiet), stats.clone());
-        (thread, result_sender, stats)
+            SinkThread::new(stream.clone(), sinks, policy, None, clock, Arc::new(Quiet));
+        (thread, result_sender, stream)
     }
 
     /// Takes so many outcomes, and notes what it is asked.
@@ -323,8 +352,8 @@ mod tests {
     #[test]
     fn a_sink_that_fails_completes_what_it_has() {
         let asked = Arc::default();
-        let (thread, mut result_sender, stats) = thread(Short(2, Arc::clone(&asked)), DropPolicy::DropNewest);
-        (0..4).for_each(|_| result_sender.push(frame_result(), &Stop::default(), &stats));
+        let (thread, mut result_sender, _) = thread(Short(2, Arc::clone(&asked)), DropPolicy::DropNewest);
+        (0..4).for_each(|_| result_sender.push(frame_result(), &Stop::default()));
         drop(result_sender);
         let SinkOutputs { files, incomplete, faults } = thread.run();
         assert_eq!((files, incomplete, faults.len()), (Vec::new(), vec![PathBuf::from("short")], 1));
@@ -334,34 +363,26 @@ mod tests {
     #[test]
     fn sinks_that_block_get_every_outcome() {
         let asked = Arc::default();
-        let (thread, mut result_sender, stats) = thread(Short(100, Arc::clone(&asked)), DropPolicy::Block);
+        let (thread, mut result_sender, stream) = thread(Short(100, Arc::clone(&asked)), DropPolicy::Block);
         let sinks = std::thread::spawn(move || thread.run());
-        (0..100).for_each(|_| result_sender.push(frame_result(), &Stop::default(), &stats));
+        (0..100).for_each(|_| result_sender.push(frame_result(), &Stop::default()));
         drop(result_sender);
         assert!(sinks.join().expect("it does not panic").faults.is_empty());
         let asked = asked.lock().expect("not poisoned");
         assert_eq!(asked.iter().filter(|what| **what != "flush").count(), 101);
-        assert_eq!(stats.stream(StreamId(0)).dropped(DropCause::SinkBehind), 0);
+        assert_eq!(stream.read(|fold| fold.dropped(DropCause::SinkBehind)), 0);
     }
 
     /// Frames out, and frames dropped because sinks had failed, of 10 frames to `sinks`.
     fn counts(sinks: Vec<Box<dyn Sink>>) -> (u64, u64) {
-        let (stats, clock) = (Stats::new(1), Arc::new(MonotonicClock::default()));
-        let (thread, mut result_sender) = SinkThread::new(
-            StreamId(0),
-            sinks,
-            DropPolicy::Block,
-            None,
-            clock,
-            Arc::new(Quiet),
-            stats.clone(),
-        );
+        let (stream, clock) = (Telemetry::new(1).stream(StreamId(0)), Arc::new(MonotonicClock::default()));
+        let (policy, events) = (DropPolicy::Block, Arc::new(Quiet));
+        let (thread, mut result_sender) = SinkThread::new(stream.clone(), sinks, policy, None, clock, events);
         let sinks = std::thread::spawn(move || thread.run());
-        (0..10).for_each(|_| result_sender.push(frame_result(), &Stop::default(), &stats));
+        (0..10).for_each(|_| result_sender.push(frame_result(), &Stop::default()));
         drop(result_sender);
         sinks.join().expect("it does not panic");
-        let stats = stats.stream(StreamId(0));
-        (stats.frames_out, stats.dropped(DropCause::SinkFailed))
+        stream.read(|fold| (fold.frames_out, fold.dropped(DropCause::SinkFailed)))
     }
 
     #[test]
@@ -376,11 +397,11 @@ mod tests {
     #[test]
     fn sinks_flush_within_a_second_although_no_frame_comes_and_not_for_each_frame() {
         let asked: Arc<Mutex<Vec<&'static str>>> = Arc::default();
-        let (thread, mut result_sender, stats) = thread(Short(1000, Arc::clone(&asked)), DropPolicy::Block);
+        let (thread, mut result_sender, _) = thread(Short(1000, Arc::clone(&asked)), DropPolicy::Block);
         let sinks = std::thread::spawn(move || thread.run());
         let flushes = || asked.lock().expect("not poisoned").iter().filter(|what| **what == "flush").count();
         let begin = std::time::Instant::now();
-        (0..500).for_each(|_| result_sender.push(frame_result(), &Stop::default(), &stats));
+        (0..500).for_each(|_| result_sender.push(frame_result(), &Stop::default()));
         let writing = begin.elapsed();
         assert!(flushes() <= 1 + (writing.as_millis() / FLUSH_EVERY.as_millis()) as usize);
         std::thread::sleep(Duration::from_secs(1));
@@ -407,7 +428,7 @@ mod tests {
                 Err(Diagnosis::new(&codes::SINK_WRITE, "torn", "the disk is full", "free space"))
             }
         }
-        let (thread, result_sender, _stats) = thread(Torn, DropPolicy::Block);
+        let (thread, result_sender, _stream) = thread(Torn, DropPolicy::Block);
         drop(result_sender);
         let SinkOutputs { files, incomplete, faults } = thread.run();
         assert_eq!((files.len(), incomplete, faults.len()), (0, vec![PathBuf::from("torn")], 1));
@@ -416,10 +437,10 @@ mod tests {
     #[test]
     fn a_sink_that_is_stuck_does_not_hold_up_the_end() {
         // Nobody runs the thread: nothing is taken.
-        let (_thread, mut result_sender, stats) = thread(Short(0, Arc::default()), DropPolicy::Block);
+        let (_thread, mut result_sender, stream) = thread(Short(0, Arc::default()), DropPolicy::Block);
         let stop = Stop::default();
         stop.request();
-        (0..OUTCOMES_MAX + 3).for_each(|_| result_sender.push(frame_result(), &stop, &stats));
-        assert_eq!(stats.stream(StreamId(0)).dropped(DropCause::SinkBehind), 3);
+        (0..OUTCOMES_MAX + 3).for_each(|_| result_sender.push(frame_result(), &stop));
+        assert_eq!(stream.read(|fold| fold.dropped(DropCause::SinkBehind)), 3);
     }
 }

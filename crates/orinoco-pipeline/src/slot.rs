@@ -151,6 +151,9 @@ pub struct Frame {
     pub desc: FrameDesc,
     /// Time the decoder took, where the source knows it.
     pub decode: Option<Duration>,
+    /// Processor time of the decoder for this frame, and for those before it that went no further; `None` where it is not
+    /// known.
+    pub decode_cpu: Option<Duration>,
     /// Time from the driver's stamp to the slot, where the source knows it.
     pub captured: Option<Duration>,
     /// Frames that the source lost just before this one.
@@ -168,6 +171,7 @@ impl Frame {
         let frame = Self {
             desc,
             decode: None,
+            decode_cpu: None,
             captured: None,
             lost: 0,
             aspect: PixelAspect::default(),

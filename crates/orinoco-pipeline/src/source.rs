@@ -30,6 +30,7 @@ pub trait Source: Send {
 
 /// What [`Source::next`] found.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "a box would be an allocation for each frame")]
 pub enum Poll {
     /// A frame. Its `seq` and `stream` are set by the runner.
     Frame(Frame),

@@ -5,8 +5,8 @@ mod core;
 use std::sync::Arc;
 use std::time::Duration;
 
-use orinoco_core::{Clock, PtsClock, StreamId, WallTime};
-use orinoco_telemetry::{DropCause, Event, EventSink, SourceState, Stage, Stats};
+use orinoco_core::{Clock, Nanos, PtsClock, TimeSpan, WallTime};
+use orinoco_telemetry::{DropCause, Event, EventSink, SourceState, Stage, StreamTelemetry};
 
 use crate::{Closed, Frame, FrameSender, Poll, Source, Stop};
 
@@ -14,8 +14,6 @@ pub use self::core::{Reconnect, SourceEnd, SourceNext, SourceNotice, SourceResul
 
 /// Runs one source on the calling thread until it ends.
 pub struct SourceRunner {
-    /// The stream it feeds.
-    pub stream: StreamId,
     /// Its source as messages show it, without secrets.
     pub shown: String,
     /// The source.
@@ -32,8 +30,8 @@ pub struct SourceRunner {
     pub seed: u64,
     /// Where its changes of state go.
     pub events: Arc<dyn EventSink>,
-    /// Counters.
-    pub stats: Stats,
+    /// The handle of the stream that it feeds.
+    pub telemetry: StreamTelemetry,
     /// The wish to end.
     pub stop: Stop,
 }
@@ -52,7 +50,7 @@ impl SourceRunner {
             }
             let next = supervisor.next(now);
             while let Some(notice) = supervisor.notice() {
-                self.report(notice);
+                self.report(notice, now);
             }
             let result = match next {
                 SourceNext::Open => match self.source.open() {
@@ -89,35 +87,33 @@ impl SourceRunner {
     }
 
     fn push(&self, mut frame: Frame, seq: u64) -> SourceResult {
-        (frame.desc.seq, frame.desc.stream) = (seq, self.stream);
+        (frame.desc.seq, frame.desc.stream) = (seq, self.telemetry.id());
         frame.desc.wall = captured_at(&frame, &*self.clock);
-        self.count(&frame);
+        self.emit(&frame);
         match self.frame_sender.push(frame) {
             Ok(()) => SourceResult::Pushed,
             Err(Closed) => SourceResult::RingClosed,
         }
     }
 
-    fn report(&self, notice: SourceNotice) {
+    fn report(&self, notice: SourceNotice, now: Nanos) {
         match notice {
             SourceNotice::Entered { state, why, is_news } => {
-                self.stats.stream(self.stream).state = Some(state);
+                self.telemetry.state(state, now);
                 if is_news {
                     self.events.emit(Event::Source { stream: self.name(), state, why });
                 }
                 if state == SourceState::Live {
-                    self.stats.stream(self.stream).maker = self.source.maker();
+                    self.telemetry.set_decoder(self.source.maker());
                     self.frame_sender.set_source_frames_max(self.source.frames_max());
                 }
             }
             SourceNotice::Retry { attempt, wait, is_news } => {
-                self.stats.stream(self.stream).reconnects += 1;
                 if is_news {
                     self.events.emit(Event::SourceRetry { stream: self.name(), attempt, wait });
                 }
             }
             SourceNotice::Recovered { after, is_news } => {
-                self.stats.stream(self.stream).recovery.record(after);
                 if is_news {
                     self.events.emit(Event::SourceRecovered { stream: self.name(), after });
                 }
@@ -125,20 +121,25 @@ impl SourceRunner {
         }
     }
 
-    fn count(&self, frame: &Frame) {
-        let mut stats = self.stats.stream(self.stream);
-        stats.frames_in += 1 + frame.lost;
-        stats.drop_frames(DropCause::LostAtSource, frame.lost);
-        for (stage, took) in [(Stage::Capture, frame.captured), (Stage::Decode, frame.decode)] {
+    fn emit(&self, frame: &Frame) {
+        let Frame { lost, arrived, captured, decode, decode_cpu, .. } = *frame;
+        let seq = frame.desc.seq;
+        let mut emitter = self.telemetry.emitter();
+        emitter.drop_frames(seq.saturating_sub(lost), DropCause::LostAtSource, lost, arrived);
+        emitter.arrival(seq, arrived);
+        for (stage, took) in [(Stage::Capture, captured), (Stage::Decode, decode)] {
             if let Some(took) = took {
-                stats.record(stage, took);
+                emitter.stage(seq, stage, TimeSpan::ending(arrived, took));
             }
+        }
+        if let Some(took) = decode_cpu {
+            emitter.decoder_cpu(seq, took, arrived);
         }
     }
 
     /// The stream's name.
     fn name(&self) -> Arc<str> {
-        Arc::clone(&self.stats.stream(self.stream).name)
+        Arc::clone(self.telemetry.name())
     }
 }
 
@@ -157,7 +158,8 @@ fn captured_at(frame: &Frame, clock: &dyn Clock) -> Option<WallTime> {
 mod tests {
     use super::*;
     use crate::{MonotonicClock, Mux, SourceError, StreamQueue};
-    use orinoco_core::{Diagnosis, DropPolicy, FrameDesc, Nanos, PixelFormat, Signal, codes};
+    use orinoco_core::{Diagnosis, DropPolicy, FrameDesc, PixelFormat, Signal, StreamId, codes};
+    use orinoco_telemetry::Telemetry;
     use std::collections::VecDeque;
     use std::sync::Mutex;
 
@@ -238,22 +240,21 @@ mod tests {
 
     fn runner(stop: Stop, steps: Vec<Step>, attempts_max: Option<u32>) -> (SourceRunner, Arc<Mux>, Arc<Log>) {
         let clock: Arc<dyn Clock> = Arc::new(MonotonicClock::default());
-        let stats = Stats::new(1);
+        let telemetry = Telemetry::new(1).stream(StreamId(0));
         let (policy, batch_wait) = (DropPolicy::Block, Duration::ZERO);
         let queue = StreamQueue { group: 0, batch_max: 1, frames_max: 8, policy, batch_wait };
-        let mux = Mux::new(clock.clone(), stats.clone());
+        let mux = Mux::new(clock.clone());
         let log = Arc::new(Log::default());
         let runner = SourceRunner {
-            stream: StreamId(0),
             shown: "script".to_owned(),
             source: Box::new(Script(steps.into())),
-            frame_sender: mux.add(StreamId(0), queue).expect("open"),
+            frame_sender: mux.add(telemetry.clone(), queue).expect("open"),
             reconnect: Reconnect { attempts_max, stall: STALL },
             frames_max: None,
             clock,
             seed: 7,
             events: log.clone(),
-            stats,
+            telemetry,
             stop,
         };
         (runner, mux, log)

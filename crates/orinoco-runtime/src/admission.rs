@@ -183,7 +183,7 @@ fn report(board: &Board, why: RefusalReason, after: AfterRefusal, events: &dyn E
     match why {
         RefusalReason::Lane(why) => why,
         RefusalReason::Needs(fault) => unsound(board, &fault),
-        RefusalReason::Memory(why) => refused(board, &why, after, events),
+        RefusalReason::Memory(why) => refused(board, why, after, events),
     }
 }
 

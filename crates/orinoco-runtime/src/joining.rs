@@ -8,7 +8,7 @@ use std::sync::mpsc::Sender;
 use std::time::Duration;
 
 use orinoco_board::BoardStream;
-use orinoco_core::{Diagnosis, DropPolicy, ModelId, StreamId, codes};
+use orinoco_core::{Diagnosis, DropPolicy, LaneId, ModelId, StreamId, codes};
 use orinoco_pipeline::{
     BoundPlan, FrameSender, JoinRequest, Lane, LaneEntry, ModelHold, Reconnect, SinkOutputs, SinkThread,
     SourceRunner, StreamQueue, StreamTracker,
@@ -70,14 +70,15 @@ impl Joiner {
 
     /// A lane that is to be started, where streams join it, and what it lives for: it ends with its last stream, and this
     /// counts as one.
-    pub(crate) fn new_lane(&self) -> (Lane, (LaneEntry, FrameSender)) {
-        let Shared { clock, events, stats, stop, .. } = self.shared.clone();
-        let (lane, entry) = Lane::new(Arc::clone(&clock), Arc::clone(&events), stats.clone());
+    pub(crate) fn new_lane(&self, lane: LaneId) -> (Lane, (LaneEntry, FrameSender)) {
+        let Shared { clock, events, telemetry, stop, .. } = self.shared.clone();
+        let (lane, entry) = Lane::new(Arc::clone(&clock), Arc::clone(&events), telemetry.lane(lane));
         // It has an id, which nobody else gets, and no figures.
-        let stream = stats.add_stream("");
-        stats.remove_stream(stream);
+        let stream = telemetry.add_stream("");
+        let keeper = telemetry.stream(stream);
+        telemetry.remove_stream(stream);
         let policy = DropPolicy::Block;
-        let (_, result_sender) = SinkThread::new(stream, Vec::new(), policy, None, clock, events, stats);
+        let (_, result_sender) = SinkThread::new(keeper, Vec::new(), policy, None, clock, events);
         let (group, batch_wait) = (KEEPER_GROUP, Duration::ZERO);
         let joining = JoinRequest {
             stream,
@@ -106,7 +107,7 @@ impl Joiner {
         let brings =
             |model: &ModelId| plans.get(model).is_some_and(|plan| plan.executor.reads_video_memory());
         let memory = open.frame_memory(|model| entry.reads_video_memory(model) || brings(&model));
-        let Shared { clock, events, stats, stop, .. } = self.shared.clone();
+        let Shared { clock, events, telemetry, stop, .. } = self.shared.clone();
         let source = orinoco_media::open(
             &open.spec.source,
             &open.spec.name,
@@ -117,16 +118,16 @@ impl Joiner {
         let source = source.map_err(|why| JoinFailure { why, once_more: false })?;
         let (policy, is_live) = (open.policy(), open.spec.source.is_live());
         let OpenStream { spec, models, files, sinks, readers, tracker, steps, batch_max, .. } = open;
-        let stream = stats.add_stream(&spec.name);
+        let stream = telemetry.add_stream(&spec.name);
+        let of_stream = telemetry.stream(stream);
         let outputs_read = sinks.len();
         let (sink, result_sender) = SinkThread::new(
-            stream,
+            of_stream.clone(),
             sinks,
             policy,
             spec.latency_max,
             Arc::clone(&clock),
             Arc::clone(&events),
-            stats.clone(),
         );
         let outputs_failed = sink.failed();
         let group = self.group(&models, others);
@@ -148,7 +149,7 @@ impl Joiner {
             stop: stop.of(stream),
         };
         let frame_sender = entry.join(joining).map_err(|_| {
-            stats.remove_stream(stream);
+            telemetry.remove_stream(stream);
             not_joined(&spec, "its lane has just failed")
         })?;
         let actions = actions.clone();
@@ -157,11 +158,10 @@ impl Joiner {
         };
         let started = spawn(format!("sink-{}", spec.name), move || sink.run(), ended);
         started.map_err(|why| {
-            stats.remove_stream(stream);
+            telemetry.remove_stream(stream);
             JoinFailure { why, once_more: false }
         })?;
         let runner = SourceRunner {
-            stream,
             shown: spec.source.to_string(),
             source,
             frame_sender,
@@ -171,7 +171,7 @@ impl Joiner {
             // Differs between boards and streams, so that they do not knock on one server together.
             seed: u64::from(std::process::id()) << 32 | u64::from(stream.0),
             events,
-            stats,
+            telemetry: of_stream,
             stop: stop.of(stream),
         };
         let shown = spec.source.to_string();

@@ -80,7 +80,7 @@ pub(crate) fn plan_start(
     let needs = needs_of(board.lanes_used(), streams.collect());
     let budget = Budget::Shared(board.memory.expect("the board has a budget"));
     let planned = plan(&needs.map_err(|fault| unsound(board, &fault))?, budget);
-    planned.map_err(|why| refused(board, &ChangeRefused::Needs(why), AfterRefusal::NothingRuns, events))
+    planned.map_err(|why| refused(board, ChangeRefused::Needs(why), AfterRefusal::NothingRuns, events))
 }
 
 /// Consequence of a refusal for what runs.
@@ -95,12 +95,12 @@ pub(crate) enum AfterRefusal {
 /// Reports why a board's memory is refused, with a table as an event, and the smallest change that fits.
 pub(crate) fn refused(
     board: &Board,
-    why: &ChangeRefused,
+    why: ChangeRefused,
     after: AfterRefusal,
     events: &dyn EventSink,
 ) -> Diagnosis {
-    events.emit(Event::MemoryRefused { table: why.to_string() });
-    let (limit, least, when, suggestion) = match why {
+    let why = Arc::new(why);
+    let (limit, least, when, suggestion) = match &*why {
         ChangeRefused::Needs(refused) => {
             let Refused { plan, suggestion } = &**refused;
             (plan.budget, plan.spent(), "", suggestion)
@@ -113,6 +113,11 @@ pub(crate) fn refused(
     let (Budget::Shared(limit), Budget::Shared(least)) = (limit, least) else {
         unreachable!("boards have one budget")
     };
+    events.emit(Event::MemoryRefused {
+        needed_bytes: least,
+        budget_bytes: limit,
+        refused: Arc::<ChangeRefused>::clone(&why),
+    });
     let (excess, limit) = (mebibytes(least.saturating_sub(limit)), mebibytes(limit));
     let cause = format!("it is {excess} over its memory budget of {limit}{when}");
     let next = match (suggestion, after) {

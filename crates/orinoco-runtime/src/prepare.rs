@@ -231,7 +231,7 @@ fn model_ids(
     let staying = |index: usize| change.models.staying.iter().find(|model| model.wanted == index);
     let id = |index| match staying(index) {
         Some(model) => known[model.running].0,
-        None => shared.stats.next_model(),
+        None => shared.telemetry.next_model(),
     };
     (0..board.models.len()).map(id).collect()
 }

@@ -11,7 +11,7 @@ use orinoco_config::Faults;
 use orinoco_core::{Clock, WithSubject, codes};
 use orinoco_model::Repository;
 use orinoco_pipeline::{MonotonicClock, Stop};
-use orinoco_telemetry::{EventSink, Stats};
+use orinoco_telemetry::{EventSink, Telemetry};
 
 use crate::BoardEngines;
 use crate::action::Action;
@@ -139,7 +139,7 @@ impl First {
         let (events, stop) = (Arc::clone(&options.events), options.control.stop.clone());
         let engines = BoardEngines::new(&board.inference)?;
         let context = Context {
-            shared: Shared { clock, events, stats: Stats::default(), stop, engines },
+            shared: Shared { clock, events, telemetry: Telemetry::default(), stop, engines },
             repository: options.repository.clone(),
             earlier: options.earlier,
             own: options.own.clone(),

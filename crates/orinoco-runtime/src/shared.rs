@@ -7,7 +7,7 @@ use orinoco_config::{FaultList, Faults};
 use orinoco_core::{Clock, Diagnosis, ModelId};
 use orinoco_infer::Scratch;
 use orinoco_pipeline::{BoundPlan, Stop};
-use orinoco_telemetry::{EventSink, Stats};
+use orinoco_telemetry::{EventSink, Telemetry};
 
 use crate::planning::stopped;
 use crate::{BoardEngines, LoadedModel, bind_plan};
@@ -17,7 +17,7 @@ use crate::{BoardEngines, LoadedModel, bind_plan};
 pub(crate) struct Shared {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) events: Arc<dyn EventSink>,
-    pub(crate) stats: Stats,
+    pub(crate) telemetry: Telemetry,
     pub(crate) stop: Stop,
     pub(crate) engines: BoardEngines,
 }

@@ -11,9 +11,9 @@ use std::time::Duration;
 use orinoco_api::{MemorySummary, ModelSummary, Summary};
 use orinoco_board::Board;
 use orinoco_config::Faults;
-use orinoco_core::{Diagnosis, ModelId, Nanos, StreamId};
+use orinoco_core::{Diagnosis, LaneId, ModelId, Nanos, StreamId};
 use orinoco_pipeline::{FrameSender, Lane, LaneEntry, ModelHold, SinkOutputs, SourceEnd};
-use orinoco_telemetry::{Event, SourceState};
+use orinoco_telemetry::{Event, SourceState, StreamFold};
 
 use crate::action::{Action, Applied, Effect, Joined, Rules, StreamEnd};
 use crate::apply::{Host, JoinFailure, apply};
@@ -262,7 +262,7 @@ impl Shell {
     fn apply(&mut self, prepared: Prepared) -> Applied {
         let Prepared { board, models, joining, plans, leaving, holds, memory } = prepared;
         for model in self.board.replace(board.clone(), models) {
-            self.context.shared.stats.insert_model(model);
+            self.context.shared.telemetry.insert_model(model);
         }
         let admitted = memory.map(|PreparedMemory { admitted, areas }| {
             self.areas.extend(areas);
@@ -339,22 +339,23 @@ impl Shell {
     }
 
     fn progress(&self) -> Progress {
-        let (stats, now) = (&self.context.shared.stats, self.now());
+        let (telemetry, now) = (&self.context.shared.telemetry, self.now());
         let (frames_in, frames_out) = (self.ended.frames_in(), self.ended.frames_out());
         let elapsed = now.since(self.started);
         let mut progress = Progress { frames_in, frames_out, elapsed, ..Progress::default() };
         for (id, _) in self.streams.iter().filter(|(_, stream)| !stream.has_ended) {
-            let stats = stats.stream(*id);
-            progress.frames_in += stats.frames_in;
-            progress.frames_out += stats.frames_out;
-            if stats.state == Some(SourceState::Ended) {
+            let stream = telemetry.stream(*id);
+            let look = |fold: &StreamFold| (fold.frames_in, fold.frames_out, fold.state, fold.last_out);
+            let (frames_in, frames_out, state, last_out) = stream.read(look);
+            progress.frames_in += frames_in;
+            progress.frames_out += frames_out;
+            if state == Some(SourceState::Ended) {
                 continue;
             }
             progress.streams += 1;
-            if stats.state.is_some_and(|state| state != SourceState::Live) {
-                let (was_live, silence) =
-                    (stats.last_out.is_some(), now.since(stats.last_out.unwrap_or(self.started)));
-                progress.away.push(OfflineStream { stream: Arc::clone(&stats.name), was_live, silence });
+            if state.is_some_and(|state| state != SourceState::Live) {
+                let (was_live, silence) = (last_out.is_some(), now.since(last_out.unwrap_or(self.started)));
+                progress.away.push(OfflineStream { stream: Arc::clone(stream.name()), was_live, silence });
             }
         }
         progress
@@ -364,8 +365,8 @@ impl Shell {
     fn retire(&mut self, id: StreamId, outcome: StreamEnd) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
         stream.has_ended = true;
-        let stats = self.context.shared.stats.remove_stream(id).unwrap_or_default();
-        let mut summary = summarise_stream(&stream.shown, &stats);
+        let fold = self.context.shared.telemetry.remove_stream(id).unwrap_or_default();
+        let mut summary = summarise_stream(&stream.shown, &fold);
         summary.tracked = stream.counted.take().map(|counted| counted.summary());
         let StreamEnd { source, sink } = outcome;
         let was_stopped = matches!(source, Ok(SourceEnd::Stopped));
@@ -394,8 +395,8 @@ impl Shell {
     /// Keeps the figures of models that nobody uses any more.
     fn end_models(&mut self, models: impl IntoIterator<Item = (ModelId, KnownModel)>) {
         for (id, known) in models {
-            let stats = self.context.shared.stats.remove_model(id).unwrap_or_default();
-            self.ended_models.push_back((id, with_times(known.summary, &stats)));
+            let fold = self.context.shared.telemetry.remove_model(id).unwrap_or_default();
+            self.ended_models.push_back((id, with_times(known.summary, &fold)));
         }
         while self.ended_models.len() > ENDED_MODELS_MAX {
             self.ended_models.pop_front();
@@ -452,7 +453,7 @@ impl Host for ChangeHost<'_> {
         let Self { shell, plans, made, .. } = self;
         let (lane, name) = (open.lane, open.spec.name.as_str().into());
         let running = shell.lanes[lane].get_or_insert_with(|| {
-            let (lane_thread, running) = shell.joiner.new_lane();
+            let (lane_thread, running) = shell.joiner.new_lane(LaneId::from_index(lane));
             made.push((lane, lane_thread));
             RunningLane { entry: running.0, keeper: Some(running.1) }
         });

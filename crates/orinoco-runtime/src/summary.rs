@@ -1,4 +1,4 @@
-//! Statistics into the serialised summary.
+//! Figures into the serialised summary.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use orinoco_api::{
 };
 use orinoco_core::Diagnosis;
 use orinoco_memory::{Budget, Plan};
-use orinoco_telemetry::{DropCause, Histogram, ModelStats, Stage, StreamStats};
+use orinoco_telemetry::{DropCause, Histogram, ModelFold, Stage, StreamFold};
 
 use crate::LoadedModel;
 use crate::action::EndedBy;
@@ -71,15 +71,15 @@ pub(crate) fn summarise_model(loaded: &LoadedModel) -> ModelSummary {
 }
 
 /// What is known of a model at the start, with what it did.
-pub(crate) fn with_times(model: ModelSummary, stats: &ModelStats) -> ModelSummary {
+pub(crate) fn with_times(model: ModelSummary, fold: &ModelFold) -> ModelSummary {
     let stages = [
-        (Stage::Preprocess, &stats.preprocess),
-        (Stage::Infer, &stats.infer),
-        (Stage::Postprocess, &stats.postprocess),
+        (Stage::Preprocess, &fold.preprocess),
+        (Stage::Infer, &fold.infer),
+        (Stage::Postprocess, &fold.postprocess),
     ];
     let stages = stages.into_iter().filter(|(_, times)| times.count() > 0);
     let stages = stages.map(|(stage, times)| summarise_durations(stage.name(), times)).collect();
-    let ModelStats { pictures, replays, graph_fallbacks, not_finite, .. } = *stats;
+    let ModelFold { pictures, replays, graph_fallbacks, not_finite, .. } = *fold;
     ModelSummary { pictures, replays, stages, graph_fallbacks, not_finite, ..model }
 }
 
@@ -89,27 +89,28 @@ pub(crate) fn summarise_memory(plan: &Plan, lanes: Vec<LaneMemory>) -> PlannedMe
     PlannedMemory { budget_bytes, total_bytes: plan.bytes(), lanes }
 }
 
-pub(crate) fn summarise_stream(source: &str, stats: &StreamStats) -> StreamSummary {
-    let dropped = DropCause::ALL.into_iter().map(|cause| (cause, stats.dropped(cause)));
-    let stages = Stage::ALL.into_iter().map(|stage| (stage, stats.stage(stage)));
+pub(crate) fn summarise_stream(source: &str, fold: &StreamFold) -> StreamSummary {
+    let dropped = DropCause::ALL.into_iter().map(|cause| (cause, fold.dropped(cause)));
+    let stages = Stage::ALL.into_iter().map(|stage| (stage, fold.stage(stage)));
     StreamSummary {
-        name: stats.name.to_string(),
+        name: fold.name.to_string(),
         source: source.to_owned(),
-        decoder: stats.maker.clone(),
-        state: stats.state.map_or("not started", |state| state.name()).to_owned(),
-        frames_in: stats.frames_in,
-        frames_out: stats.frames_out,
+        decoder: fold.decoder.clone(),
+        decoder_cpu_ms: fold.decoder_cpu.map(|took| took.as_secs_f64() * 1e3),
+        state: fold.state.map_or("not started", |state| state.name()).to_owned(),
+        frames_in: fold.frames_in,
+        frames_out: fold.frames_out,
         dropped: dropped
             .filter(|(_, frames)| *frames > 0)
             .map(|(cause, frames)| Dropped { cause: cause.name().to_owned(), frames })
             .collect(),
-        late: stats.late,
-        reconnects: stats.reconnects,
-        recovery: Some(&stats.recovery)
+        late: fold.late,
+        reconnects: fold.reconnects,
+        recovery: Some(&fold.recovery)
             .filter(|recovery| recovery.count() > 0)
             .map(|recovery| summarise_durations("recovery", recovery)),
-        fps: stats.fps(),
-        detections: stats.detections,
+        fps: fold.fps(),
+        detections: fold.detections,
         tracked: None,
         stages: stages
             .filter(|(_, h)| h.count() > 0)

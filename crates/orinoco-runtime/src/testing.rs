@@ -9,7 +9,7 @@ use std::time::Duration;
 use orinoco_board::{Board, BoardModel, BoardStream, Inference};
 use orinoco_model::Repository;
 use orinoco_pipeline::{MonotonicClock, Stop};
-use orinoco_telemetry::{Event, EventSink, SourceState, Stats};
+use orinoco_telemetry::{Event, EventSink, SourceState, Telemetry};
 use orinoco_uri::SourceUri;
 
 use crate::known::{KnownModel, Origin};
@@ -27,7 +27,7 @@ pub(crate) const ENDLESS: &str = "test://ball?pace=pts&width=160&height=120";
 pub(crate) fn shared() -> Shared {
     let clock = Arc::new(MonotonicClock::default());
     let engines = BoardEngines::new(&Inference::default()).expect("engines of this build");
-    Shared { clock, events: Arc::new(Quiet), stats: Stats::default(), stop: Stop::default(), engines }
+    Shared { clock, events: Arc::new(Quiet), telemetry: Telemetry::default(), stop: Stop::default(), engines }
 }
 
 pub(crate) fn repository() -> Repository {

@@ -1,9 +1,10 @@
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use orinoco_core::Diagnosis;
 
-/// Where a source is in its life.
+/// State of a source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SourceState {
@@ -42,12 +43,12 @@ pub enum Event {
         stream: Arc<str>,
         /// The new state.
         state: SourceState,
-        /// Why, where it is a failure.
+        /// Cause, if it is a failure.
         why: Option<Diagnosis>,
     },
     /// The user's cache is not used: somebody else could have written it.
     CacheRefused {
-        /// What is wrong with it, as a sentence.
+        /// Reason, as a sentence.
         why: String,
     },
     /// A source will be opened again. Of many attempts the first, second, fourth and so on are told.
@@ -72,7 +73,7 @@ pub enum Event {
         model: String,
         /// The engine's name.
         engine: String,
-        /// Why.
+        /// Cause.
         why: String,
     },
     /// An engine was proved by a real inference and serves the model.
@@ -86,37 +87,41 @@ pub enum Event {
     },
     /// The board's memory was planned, and does not fit its budget.
     MemoryRefused {
-        /// What needs what, and what to change: lines for people.
-        table: String,
+        /// Bytes that it would take.
+        needed_bytes: u64,
+        /// Bytes that it may.
+        budget_bytes: u64,
+        /// The refused plan. Shown, it is a table of what needs what, with the change that fits.
+        refused: Arc<dyn Shown>,
     },
     /// A batch failed in the engine; its frames are dropped.
     ExecutionFailed {
         /// The model's name on this board.
         model: String,
-        /// Why.
+        /// Cause.
         why: Diagnosis,
     },
     /// A model's outputs are not all finite numbers; what they would have been is left out. Reported once for each model.
     OutputNotFinite {
         /// The model's name on this board.
         model: String,
-        /// What was seen, and what to do.
+        /// Observation and remedy.
         why: Diagnosis,
     },
     /// A lane stopped working; the run ends.
     LaneFailed {
-        /// Which lane.
+        /// Number of the lane.
         lane: usize,
-        /// Why.
+        /// Cause.
         why: Diagnosis,
     },
     /// A lane stopped working, and is started again with its models and streams.
     LaneRestarted {
-        /// Which lane.
+        /// Number of the lane.
         lane: usize,
-        /// Why it stopped.
+        /// Cause of its end.
         why: Diagnosis,
-        /// How often it may be restarted again soon, before the run ends.
+        /// Restarts that are left for the next minutes, before the run ends.
         restarts_left: usize,
     },
     /// Nobody reads an output any more, and it ends: a pipe, a socket or a terminal. Its stream runs on.
@@ -130,10 +135,15 @@ pub enum Event {
     SinkFailed {
         /// The stream's name on this board.
         stream: Arc<str>,
-        /// Why.
+        /// Cause.
         why: Diagnosis,
     },
 }
+
+/// Data of a crate that this one does not know, which shows itself to people. Nobody makes text of it but who shows it.
+pub trait Shown: fmt::Display + fmt::Debug + Send + Sync {}
+
+impl<T: fmt::Display + fmt::Debug + Send + Sync> Shown for T {}
 
 /// Takes events. Called on data-plane threads: it must not block.
 pub trait EventSink: Send + Sync {

@@ -27,7 +27,7 @@ impl Histogram {
         self.0.saturating_record(nanos.clamp(NANOS_MIN, NANOS_MAX));
     }
 
-    /// How many were recorded.
+    /// Number of recorded durations.
     pub fn count(&self) -> u64 {
         self.0.len()
     }

@@ -1,12 +1,26 @@
-//! What happened, as typed events and histograms. No I/O: binaries decide where it goes.
+//! Records of what happened, the figures that are folded from them, and typed events. No I/O: binaries decide where it goes.
 //!
-//! Read first: [`Event`] (anything an operator might count), [`StreamStats`] (counters and percentiles of one
-//! stream) and [`Histogram`].
+//! Counters are exact: a figure is raised under the lock of its fold, where the record is emitted. Only the trace, the ring
+//! of the latest records, loses some, and counts them.
+//!
+//! Read first: [`Telemetry`] (hands out what emits), [`Record`] (what is emitted for frames and batches), [`StreamFold`]
+//! (counters and percentiles of one stream) and [`Event`] (what an operator is told at once).
 
 mod event;
+mod fold;
 mod histogram;
-mod stats;
+mod record;
+mod registry;
+mod telemetry;
+mod trace;
 
-pub use event::{Event, EventSink, SourceState};
+pub use event::{Event, EventSink, Shown, SourceState};
+pub use fold::{LaneFold, ModelFold, StreamFold};
 pub use histogram::Histogram;
-pub use stats::{DropCause, ModelStats, Stage, Stats, StatsGuard, StreamStats};
+pub use record::{
+    ArrivalRecord, BatchRecord, CountRecord, DecoderCpuRecord, DropCause, DropRecord, FrameRecord,
+    LaneRecord, LaneStep, ModelCounter, Queue, QueueRecord, QueueStep, Record, ResultRecord, Stage,
+    StateRecord,
+};
+pub use telemetry::{LaneTelemetry, ModelTelemetry, StreamEmitter, StreamTelemetry, Telemetry};
+pub use trace::{TRACE_RECORDS_MAX, Trace};

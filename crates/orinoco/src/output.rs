@@ -129,7 +129,7 @@ impl EventSink for EventLines {
                 note(&format!("stream {stream}: back after {:.1} s", after.as_secs_f64()));
             }
             Event::CacheRefused { why } => note(&why),
-            Event::MemoryRefused { table } => note(&table),
+            Event::MemoryRefused { refused, .. } => note(&refused.to_string()),
             Event::ExecutionFailed { model, why } => warn(&format!("model {model}: {why}")),
             Event::OutputNotFinite { why, .. } => warn(&why.to_string()),
             Event::LaneFailed { lane, why } => warn(&format!("lane {lane}: {why}: the run ends")),

@@ -149,7 +149,9 @@ impl EventSink for Journal {
                 log(Level::Info, &format!("stream={stream} recovered_ms={}", after.as_millis()));
             }
             Event::CacheRefused { why } => log(Level::Warning, &why),
-            Event::MemoryRefused { table } => table.lines().for_each(|line| log(Level::Warning, line)),
+            Event::MemoryRefused { refused, .. } => {
+                refused.to_string().lines().for_each(|line| log(Level::Warning, line));
+            }
             Event::EngineRefused { model, engine, why } => {
                 log(Level::Warning, &format!("model={model} engine={engine} refused: {why}"));
             }

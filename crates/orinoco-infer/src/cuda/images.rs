@@ -1,6 +1,7 @@
 //! Adapter that preprocesses frames on the GPU, into an input there.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use orinoco_core::{Diagnosis, Resize, WithSubject, codes};
 use orinoco_cuda::launch::{self, Element};
@@ -15,6 +16,7 @@ use super::intake::{Intake, is_lent};
 use crate::bound::Adapter;
 use crate::engine::Session;
 use crate::faults::device_failed;
+use crate::marks::{Mark, StageMarks};
 use crate::stream::ExecutionStream;
 use crate::tensor::DeviceTensor;
 
@@ -34,6 +36,7 @@ pub(crate) struct DeviceImages {
     tensor: ImageTensor,
     mappings: Vec<Mapping>,
     graph: Graph,
+    marks: Arc<StageMarks>,
 }
 
 impl DeviceImages {
@@ -42,6 +45,7 @@ impl DeviceImages {
         spec: &InputSpec,
         input: &DeviceTensor,
         batch: usize,
+        marks: Arc<StageMarks>,
         device: &Device,
     ) -> Result<Self, CudaError> {
         let element = Element::of(input.element).expect("the kernels write its type");
@@ -54,6 +58,7 @@ impl DeviceImages {
             tensor: tensor_of(spec, element),
             mappings: vec![Mapping::default(); batch],
             graph: Graph::new(),
+            marks,
             spec: spec.clone(),
         })
     }
@@ -94,12 +99,15 @@ impl Adapter<[Frame]> for DeviceImages {
     ) -> Result<u32, Diagnosis> {
         let stream = on_gpu(stream);
         self.fill_table(frames, stream)?;
-        let Self { graph, table, tensor, input, intake, file, .. } = self;
-        let ran = graph.run(stream, 0, |stream| {
-            table.upload(stream)?;
-            launch::preprocess(stream, &table.span(), tensor, input)
+        let Self { graph, table, tensor, input, intake, marks, file, .. } = self;
+        let ran = marks.record(Mark::Started, stream).and_then(|()| {
+            graph.run(stream, 0, |stream| {
+                table.upload(stream)?;
+                launch::preprocess(stream, &table.span(), tensor, input)
+            })
         });
         let ran = ran.and_then(|ran| {
+            marks.record(Mark::Preprocessed, stream)?;
             intake.release(stream)?;
             // The engine would wait for it, too. Waiting here counts the time as preprocessing.
             stream.synchronize()?;

@@ -2,6 +2,7 @@
 //! are copied to the host.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use half::f16;
 use orinoco_core::{BoxF, ClassScore, Detection, Diagnosis, ElementType, InferenceResult, TensorDesc};
@@ -19,6 +20,7 @@ use crate::bound::Readout;
 use crate::engine::{Prepared, Session};
 use crate::faults::device_failed;
 use crate::head::{OUTPUTS_MAX, as_bound, build, too_many};
+use crate::marks::{Mark, StageMarks};
 use crate::stream::ExecutionStream;
 use crate::tensor::DeviceTensor;
 
@@ -26,8 +28,15 @@ use crate::tensor::DeviceTensor;
 pub(crate) struct DeviceHead {
     file: PathBuf,
     how: ReadoutPath,
-    table: TableSpan,
+    shared: SharedParts,
     graph: Graph,
+}
+
+/// Parts that the head shares with what is in front of the model.
+pub(super) struct SharedParts {
+    /// The table of the frames.
+    pub(super) table: TableSpan,
+    pub(super) marks: Arc<StageMarks>,
 }
 
 /// Method that decodes the outputs.
@@ -47,11 +56,11 @@ impl DeviceHead {
         prepared: &dyn Prepared,
         session: &dyn Session,
         batch: usize,
-        table: TableSpan,
+        shared: SharedParts,
         device: &Device,
     ) -> Result<Result<Self, String>, CudaError> {
         let how = ReadoutPath::new(model, prepared, session, batch, device)?;
-        Ok(how.map(|how| Self { file: model.file.clone(), how, table, graph: Graph::new() }))
+        Ok(how.map(|how| Self { file: model.file.clone(), how, shared, graph: Graph::new() }))
     }
 }
 
@@ -63,10 +72,11 @@ impl Readout for DeviceHead {
         stream: &ExecutionStream,
         results: &mut [InferenceResult],
     ) -> Result<u32, Diagnosis> {
-        let Self { file, how, table, graph } = self;
+        let Self { file, how, shared: SharedParts { table, marks }, graph } = self;
         let stream = on_gpu(stream);
         let mut read = || -> Result<GraphRun, CudaError> {
             let ran = graph.run(stream, 0, |stream| how.record(stream, table))?;
+            marks.record(Mark::Read, stream)?;
             stream.synchronize()?;
             how.read(stream, mappings, results)?;
             Ok(ran)

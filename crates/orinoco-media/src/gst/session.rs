@@ -23,6 +23,7 @@ use super::presentation::{FrameTimes, PacketTimes, PresentationTimes};
 use super::timing::{DecodeTimes, ThreadHold};
 use super::{chain, make};
 use crate::FrameMemory;
+use crate::cpu_time::DecoderCpu;
 use crate::jpeg::{self, LiveCheck};
 
 /// Maximum number of decoded frames that wait in the sink: one to take, one in production.
@@ -71,6 +72,8 @@ pub(super) struct Watch {
     cut_off: AtomicU64,
     /// Number of output buffers of NVIDIA's converter.
     surfaces: AtomicU32,
+    /// Processor time of the decoder since the last frame, where it is known.
+    decoder_cpu: Mutex<Option<Duration>>,
 }
 
 impl Watch {
@@ -93,6 +96,16 @@ impl Watch {
     /// Returns the number of truncated packets that were dropped, and resets it.
     pub(super) fn take_cut_off(&self) -> u64 {
         self.cut_off.swap(0, Ordering::Relaxed)
+    }
+
+    /// Takes the decoder's processor time since this was taken last; `None` where it is not known.
+    pub(super) fn take_decoder_cpu(&self) -> Option<Duration> {
+        self.decoder_cpu.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    fn add_decoder_cpu(&self, took: Duration) {
+        let mut total = self.decoder_cpu.lock().unwrap_or_else(PoisonError::into_inner);
+        *total = Some(total.unwrap_or_default() + took);
     }
 
     /// Returns the maximum number of frames that may be lent from NVIDIA's converter. With one more it would stop, and
@@ -288,6 +301,7 @@ impl Session {
             colours: Mutex::default(),
             cut_off: AtomicU64::new(0),
             surfaces: AtomicU32::new(SURFACES_DEFAULT),
+            decoder_cpu: Mutex::default(),
         });
         let (drain_wait, quiet) = (Duration::ZERO, Duration::ZERO);
         let memory = caller.memory;
@@ -333,8 +347,8 @@ impl Session {
         let (watch, clocks) = (Arc::clone(&self.watch), self.clocks);
         self.pipeline.connect_deep_element_added(move |_, _, element| {
             if is_of_class(element, "Codec/Decoder") {
-                tune_decoder(element);
-                let decoder = Arc::new(Mutex::new(DecoderClock::new(clocks)));
+                let cpu = tune_decoder(element).then(DecoderCpu::default);
+                let decoder = Arc::new(Mutex::new(DecoderClock::new(clocks, cpu)));
                 watch_packets(element, &watch, &decoder);
                 watch_frames(element, &watch, &decoder);
                 watch.note_maker(element);
@@ -708,11 +722,19 @@ fn change_caps(pad: &gst::Pad, change: impl Fn(&mut gst::StructureRef) + Send + 
     });
 }
 
-fn tune_decoder(element: &gst::Element) {
+/// Decoders without threads of their own, and without a property for that.
+const WITHOUT_THREADS: [&str; 2] = ["jpegdec", "pngdec"];
+const _: () = assert!(DECODER_THREADS == 1, "processor time is that of the thread which hands over packets");
+
+/// Bounds a decoder's threads; returns whether it works on the thread that hands it packets. Of others nobody knows: threads
+/// of their own, or hardware.
+fn tune_decoder(element: &gst::Element) -> bool {
     let threads = element.find_property("max-threads");
     if threads.is_some_and(|property| property.value_type() == glib::Type::I32) {
         element.set_property("max-threads", DECODER_THREADS);
+        return true;
     }
+    element.factory().is_some_and(|factory| WITHOUT_THREADS.contains(&factory.name().as_str()))
 }
 
 /// Origin of the frames' times.
@@ -732,12 +754,14 @@ struct DecoderClock {
     label: gst::Caps,
     /// Check of a live source's JPEG images.
     jpegs: LiveCheck,
+    /// Its processor time, where that can be known.
+    cpu: Option<DecoderCpu>,
 }
 
 impl DecoderClock {
-    fn new(clock: FrameClock) -> Self {
+    fn new(clock: FrameClock, cpu: Option<DecoderCpu>) -> Self {
         let label = gst::Caps::new_empty_simple("timestamp/x-orinoco-packet");
-        Self { clock, times: PresentationTimes::default(), label, jpegs: LiveCheck::default() }
+        Self { clock, times: PresentationTimes::default(), label, jpegs: LiveCheck::default(), cpu }
     }
 
     fn enter(&mut self, packet: &mut gst::BufferRef, decoding_order: bool) -> u64 {
@@ -810,6 +834,9 @@ fn watch_packets(decoder: &gst::Element, watch: &Arc<Watch>, clock: &Arc<Mutex<D
             let decoding_order = watch.seen().decoding_order;
             let number = clock.enter(packet.make_mut(), decoding_order);
             watch.times().enter(number, thread::current().id(), watch.clock.now());
+            if let Some(cpu) = &mut clock.cpu {
+                cpu.enter();
+            }
         }
         gst::PadProbeReturn::Ok
     });
@@ -822,6 +849,9 @@ fn watch_frames(decoder: &gst::Element, watch: &Arc<Watch>, clock: &Arc<Mutex<De
     pad.add_probe(gst::PadProbeType::BUFFER, move |pad, info| {
         let Some(frame) = info.buffer_mut() else { return gst::PadProbeReturn::Ok };
         let mut clock = clock.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(took) = clock.cpu.as_mut().and_then(DecoderCpu::leave) {
+            watch.add_decoder_cpu(took);
+        }
         let packet = clock.packet_of(frame);
         clock.leave(frame.make_mut(), packet, segment_start(pad));
         if let (Some(packet), Some(pts)) = (packet, frame.pts()) {

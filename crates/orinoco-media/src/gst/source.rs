@@ -368,6 +368,7 @@ impl Run {
         let (mut frame, interval) = self.maker.frame(sample, self.session.watch.turn(), pts, now)?;
         self.timeline.advance(pts, interval);
         frame.decode = raw.and_then(|raw| self.session.watch.times().take(raw.nseconds()));
+        frame.decode_cpu = self.session.watch.take_decoder_cpu();
         frame.lost = std::mem::take(&mut self.lost) + self.session.watch.take_cut_off();
         self.frames += 1;
         self.pass_frames += 1;

@@ -14,6 +14,7 @@ use super::formats::{FORMATS, Payload, name, packed_desc, payload, raw_desc, str
 use super::kernel::{
     Device, EACCES, EBUSY, EINVAL, ENODEV, ENOTTY, ERANGE, FilledBuffer, FourCc, Geometry, Ring, Sizes,
 };
+use crate::cpu_time::with_cpu_time;
 use crate::jpeg::LiveCheck;
 use crate::pace::pause;
 use crate::slots::{SLOTS_MAX, slots};
@@ -329,11 +330,12 @@ impl Session {
         let pts = filled.timestamp.unwrap_or(now);
         let desc = FrameDesc { pts: Pts(u64::try_from(pts.as_nanos()).unwrap_or(u64::MAX)), ..self.desc };
         let started = clock.now();
-        let mut made = self.make(desc, filled, clock);
+        let (mut made, cpu) = with_cpu_time(|| self.make(desc, filled, clock));
         if let Ok(frame) = &mut made {
             frame.captured = captured;
             if self.payload == Payload::Jpeg {
                 frame.decode = Some(frame.arrived.since(started));
+                frame.decode_cpu = Some(cpu);
             }
         }
         Ok(Some(DequeuedBuffer { missed, made }))

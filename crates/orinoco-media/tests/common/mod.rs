@@ -15,7 +15,7 @@ use orinoco_media::{FrameMd5Sink, FrameMemory, GstSource, open};
 use orinoco_pipeline::{
     Frame, MonotonicClock, Mux, Poll, Reconnect, Sink, Source, SourceEnd, SourceRunner, Stop, StreamQueue,
 };
-use orinoco_telemetry::{Event, EventSink, Stats};
+use orinoco_telemetry::{Event, EventSink, Telemetry};
 use orinoco_uri::SourceUri;
 
 /// Returns the folder of the shared test data, if it exists.
@@ -224,23 +224,22 @@ pub(crate) struct Running {
 
 pub(crate) fn run(uri: &str, stall: Duration) -> Running {
     let clock: Arc<dyn Clock> = Arc::new(MonotonicClock::default());
-    let stats = Stats::new(1);
+    let telemetry = Telemetry::new(1).stream(StreamId(0));
     let (policy, batch_wait) = (DropPolicy::DropOldest, Duration::ZERO);
     let queue = StreamQueue { group: 0, batch_max: 1, frames_max: 4, policy, batch_wait };
-    let mux = Mux::new(clock.clone(), stats.clone());
+    let mux = Mux::new(clock.clone());
     let log = Arc::new(Log(Instant::now(), Mutex::default()));
     let stop = Stop::default();
     let runner = SourceRunner {
-        stream: StreamId(0),
         shown: "live".to_owned(),
         source: Box::new(gst_source(uri)),
-        frame_sender: mux.add(StreamId(0), queue).expect("open"),
+        frame_sender: mux.add(telemetry.clone(), queue).expect("open"),
         reconnect: Reconnect { attempts_max: None, stall },
         frames_max: None,
         clock,
         seed: 11,
         events: log.clone(),
-        stats,
+        telemetry,
         stop: stop.clone(),
     };
     let frames = Arc::new(Mutex::new(Vec::new()));

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use orinoco_core::{Clock, Diagnosis, DropPolicy, FrameDesc, Nanos, PixelFormat, StreamId, codes};
-use orinoco_telemetry::{DropCause, Event, EventSink, Stats};
+use orinoco_telemetry::{DropCause, Event, EventSink, StreamTelemetry, Telemetry};
 
 use crate::{Frame, Lease, MonotonicClock, Slot, StreamQueue};
 
@@ -57,10 +57,16 @@ pub(super) fn queue(policy: DropPolicy, frames_max: usize, batch_max: usize, wai
     StreamQueue { group: 0, batch_max, frames_max, policy, batch_wait: Duration::from_millis(wait_ms) }
 }
 
-/// Frames of a stream that were counted as dropped, for whatever cause.
-pub(super) fn dropped(stats: &Stats, stream: StreamId) -> u64 {
-    let stats = stats.stream(stream);
-    DropCause::ALL.into_iter().map(|cause| stats.dropped(cause)).sum()
+/// Telemetry of so many streams, with a small trace: each order of a test has its own.
+pub(super) fn telemetry(streams: u32) -> Telemetry {
+    let telemetry = Telemetry::with_trace(16);
+    (0..streams).for_each(|stream| _ = telemetry.add_stream(&stream.to_string()));
+    telemetry
+}
+
+/// Frames of a stream that were dropped, for any cause.
+pub(super) fn dropped(stream: &StreamTelemetry) -> u64 {
+    stream.read(|fold| DropCause::ALL.into_iter().map(|cause| fold.dropped(cause)).sum())
 }
 
 pub(super) fn fault() -> Diagnosis {

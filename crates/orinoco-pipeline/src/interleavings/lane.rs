@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use orinoco_core::{Diagnosis, DropPolicy, InferenceResult, ModelId, StreamId};
-use orinoco_telemetry::Stats;
+use orinoco_core::{Diagnosis, DropPolicy, InferenceResult, LaneId, ModelId, StreamId};
+use orinoco_telemetry::StreamTelemetry;
 
 use super::check;
-use super::frames::{Held, Quiet, clock, dropped, fault, queue};
+use super::frames::{Held, Quiet, clock, dropped, fault, queue, telemetry};
 use super::sink::sinks;
 use crate::sync::{join, spawn};
 use crate::{BoundPlan, Executor, Frame, JoinError, JoinRequest, Lane, LaneEntry, StageTimes, Step, Stop};
@@ -46,14 +46,13 @@ impl Executor for Engine {
 /// count of those that are still held.
 fn live(
     entry: &LaneEntry,
-    stream: StreamId,
+    telemetry: &StreamTelemetry,
     policy: DropPolicy,
     engine: Engine,
     stop: &Stop,
-    stats: &Stats,
 ) -> Held {
-    let held = Held::default();
-    let (thread, result_sender, written) = sinks(stream, policy, Duration::ZERO, u64::MAX, stats);
+    let (held, stream) = (Held::default(), telemetry.id());
+    let (thread, result_sender, written) = sinks(telemetry, policy, Duration::ZERO, u64::MAX);
     let plan = BoundPlan { model: MODEL, name: "m".to_owned(), executor: Box::new(engine) };
     let joining = JoinRequest {
         stream,
@@ -80,7 +79,7 @@ fn live(
     }
     // Its sinks complete when the lane has let it go.
     join(thread);
-    let (written, dropped) = (written.load(Ordering::Relaxed), dropped(stats, stream));
+    let (written, dropped) = (written.load(Ordering::Relaxed), dropped(telemetry));
     let lost = offered - (written + dropped);
     // A panic ends the lane with the batch at work, which is gone with it and counted nowhere.
     let lost_max = if engine.panics { BATCH_MAX as u64 } else { 0 };
@@ -90,13 +89,13 @@ fn live(
 
 /// Runs two streams that join at any moment, or find the lane ended, with a close or a stop at any moment where asked for.
 fn run(policy: DropPolicy, engine: Engine, closes: bool, stops: bool) {
-    let (stats, stop) = (Stats::new(2), Stop::default());
-    stats.add_model();
-    let (lane, entry) = Lane::new(clock(), Arc::new(Quiet), stats.clone());
+    let (telemetry, stop) = (telemetry(2), Stop::default());
+    telemetry.add_model();
+    let (lane, entry) = Lane::new(clock(), Arc::new(Quiet), telemetry.lane(LaneId(0)));
     // A lane must have a stream before it runs: else it ends at once, which is one more order.
     let streams = [StreamId(0), StreamId(1)].map(|stream| {
-        let (entry, stop, stats) = (entry.clone(), stop.clone(), stats.clone());
-        spawn(move || live(&entry, stream, policy, engine, &stop, &stats))
+        let (entry, stop, stream) = (entry.clone(), stop.clone(), telemetry.stream(stream));
+        spawn(move || live(&entry, &stream, policy, engine, &stop))
     });
     let lane = spawn(move || {
         let ran = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| lane.run()));
@@ -145,12 +144,12 @@ fn a_panic_frees_sources_and_sinks() {
 #[test]
 fn a_model_that_is_held_stays() {
     check(|| {
-        let stats = Stats::new(1);
-        stats.add_model();
-        let (lane, entry) = Lane::new(clock(), Arc::new(Quiet), stats.clone());
+        let telemetry = telemetry(1);
+        telemetry.add_model();
+        let (lane, entry) = Lane::new(clock(), Arc::new(Quiet), telemetry.lane(LaneId(0)));
         let stream = spawn({
-            let entry = entry.clone();
-            move || live(&entry, StreamId(0), DropPolicy::Block, SOUND, &Stop::default(), &stats)
+            let (entry, stream) = (entry.clone(), telemetry.stream(StreamId(0)));
+            move || live(&entry, &stream, DropPolicy::Block, SOUND, &Stop::default())
         });
         let lane = spawn(move || lane.run());
         let holder = spawn({

@@ -3,10 +3,9 @@
 use std::sync::Arc;
 
 use orinoco_core::{DropPolicy, StreamId};
-use orinoco_telemetry::Stats;
 
 use super::check;
-use super::frames::{Held, POLICIES, clock, dropped, queue};
+use super::frames::{Held, POLICIES, clock, dropped, queue, telemetry};
 use crate::mux::Next;
 use crate::sync::{join, spawn};
 use crate::{FrameSender, Mux};
@@ -28,7 +27,7 @@ fn push_all(frame_sender: FrameSender, held: Held, stream: StreamId) -> u64 {
 /// Takes every batch; returns the sequence numbers of each of two streams.
 fn take_all(mux: &Mux, batch_max: usize) -> [Vec<u64>; 2] {
     let (mut batch, mut seen, mut left) = (Vec::new(), [Vec::new(), Vec::new()], Vec::new());
-    while let Some(next) = mux.next(&mut batch) {
+    while let Some((next, _)) = mux.next(&mut batch) {
         match next {
             Next::Joined => {}
             Next::Left(stream) => left.push(stream),
@@ -45,12 +44,13 @@ fn take_all(mux: &Mux, batch_max: usize) -> [Vec<u64>; 2] {
 
 /// Two sources against one taker, and somebody who closes the mux at any moment if `closes`.
 fn run(policy: DropPolicy, frames_max: usize, batch_max: usize, wait_ms: u64, closes: bool) {
-    let (stats, held) = (Stats::new(2), Held::default());
-    let mux = Mux::new(clock(), stats.clone());
+    let (telemetry, held) = (telemetry(2), Held::default());
+    let mux = Mux::new(clock());
     let inlets = [0, 1].map(|stream| {
         (
             StreamId(stream),
-            mux.add(StreamId(stream), queue(policy, frames_max, batch_max, wait_ms)).expect("open"),
+            mux.add(telemetry.stream(StreamId(stream)), queue(policy, frames_max, batch_max, wait_ms))
+                .expect("open"),
         )
     });
     let sources = inlets.map(|(stream, frame_sender)| {
@@ -69,7 +69,7 @@ fn run(policy: DropPolicy, frames_max: usize, batch_max: usize, wait_ms: u64, cl
     let taken = join(taker);
     closer.into_iter().for_each(join);
     for (stream, (offered, taken)) in offered.into_iter().zip(taken).enumerate() {
-        let dropped = dropped(&stats, StreamId(stream as u32));
+        let dropped = dropped(&telemetry.stream(StreamId(stream as u32)));
         assert_eq!(taken.len() as u64 + dropped, offered, "stream {stream}: {taken:?} and {dropped} dropped");
         assert!(closes || offered == FRAMES);
         assert!(closes || policy != DropPolicy::Block || dropped == 0, "{dropped} dropped");

@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use orinoco_core::{Clock, Diagnosis, DropPolicy, Nanos, StreamId};
-use orinoco_telemetry::Stats;
+use orinoco_telemetry::StreamTelemetry;
 
 use super::check;
-use super::frames::{Held, Quiet, clock, dropped, fault};
+use super::frames::{Held, Quiet, clock, dropped, fault, telemetry};
 use crate::sync::{join, spawn};
 use crate::{FrameResult, ResultSender, Sink, SinkThread, Stop};
 
@@ -41,35 +41,34 @@ impl Sink for Script {
 
 /// Sinks of a script, and the end that feeds them.
 pub(super) fn sinks(
-    stream: StreamId,
+    telemetry: &StreamTelemetry,
     policy: DropPolicy,
     write: Duration,
     writes_max: u64,
-    stats: &Stats,
 ) -> (SinkThread, ResultSender, Arc<AtomicU64>) {
     let (clock, written) = (clock(), Arc::<AtomicU64>::default());
     let script = Script { clock: clock.clone(), write, writes_max, written: Arc::clone(&written) };
     let sinks: Vec<Box<dyn Sink>> = vec![Box::new(script)];
     let (thread, result_sender) =
-        SinkThread::new(stream, sinks, policy, None, clock, Arc::new(Quiet), stats.clone());
+        SinkThread::new(telemetry.clone(), sinks, policy, None, clock, Arc::new(Quiet));
     (thread, result_sender, written)
 }
 
-fn push_all(mut result_sender: ResultSender, held: &Held, stop: &Stop, stats: &Stats) {
+fn push_all(mut result_sender: ResultSender, held: &Held, stop: &Stop) {
     for seq in 0..OUTCOMES {
         let frame_result =
             FrameResult { frame: held.frame(STREAM, seq), found: Vec::new(), finished: Nanos(0) };
-        result_sender.push(frame_result, stop, stats);
+        result_sender.push(frame_result, stop);
     }
 }
 
 /// A lane against sinks; the stop is requested at any moment if `stops`. Returns how many outcomes were written.
 fn run(policy: DropPolicy, write: Duration, writes_max: u64, stops: bool) -> u64 {
-    let (stats, held, stop) = (Stats::new(1), Held::default(), Stop::default());
-    let (thread, result_sender, written) = sinks(STREAM, policy, write, writes_max, &stats);
+    let (stream, held, stop) = (telemetry(1).stream(STREAM), Held::default(), Stop::default());
+    let (thread, result_sender, written) = sinks(&stream, policy, write, writes_max);
     let lane = spawn({
-        let (held, stop, stats) = (held.clone(), stop.clone(), stats.clone());
-        move || push_all(result_sender, &held, &stop, &stats)
+        let (held, stop) = (held.clone(), stop.clone());
+        move || push_all(result_sender, &held, &stop)
     });
     let thread = spawn(move || thread.run());
     let request = stops.then(|| spawn(move || stop.request()));
@@ -78,8 +77,8 @@ fn run(policy: DropPolicy, write: Duration, writes_max: u64, stops: bool) -> u64
     request.into_iter().for_each(join);
     let written = written.load(Ordering::Relaxed);
     assert_eq!(outputs.faults.len(), usize::from(written > writes_max));
-    let out = stats.stream(STREAM).frames_out;
-    let dropped = dropped(&stats, STREAM);
+    let out = stream.read(|fold| fold.frames_out);
+    let dropped = dropped(&stream);
     assert_eq!(out + dropped, OUTCOMES, "{out} out, {dropped} dropped");
     assert_eq!(out, written.min(writes_max));
     assert_eq!(held.count(), 0);
@@ -109,11 +108,11 @@ fn sinks_that_fail_hold_up_nobody() {
 #[test]
 fn a_lane_does_not_wait_for_sinks_that_are_gone() {
     check(|| {
-        let (stats, held, stop) = (Stats::new(1), Held::default(), Stop::default());
-        let (thread, result_sender, _) = sinks(STREAM, DropPolicy::Block, Duration::ZERO, u64::MAX, &stats);
+        let (stream, held, stop) = (telemetry(1).stream(STREAM), Held::default(), Stop::default());
+        let (thread, result_sender, _) = sinks(&stream, DropPolicy::Block, Duration::ZERO, u64::MAX);
         let lane = spawn({
-            let (held, stats) = (held.clone(), stats.clone());
-            move || push_all(result_sender, &held, &stop, &stats)
+            let held = held.clone();
+            move || push_all(result_sender, &held, &stop)
         });
         let gone = spawn(move || drop(thread));
         join(lane);

@@ -4,10 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use orinoco_core::{Clock, DropPolicy, StreamId};
-use orinoco_telemetry::Stats;
 
 use super::check;
-use super::frames::{Held, POLICIES, Quiet, clock, dropped, fault, queue};
+use super::frames::{Held, POLICIES, Quiet, clock, dropped, fault, queue, telemetry};
 use crate::sync::{join, spawn};
 use crate::{Mux, Poll, Reconnect, Source, SourceEnd, SourceError, SourceRunner, Stop};
 
@@ -51,10 +50,10 @@ impl Source for Camera {
 }
 
 fn run(policy: DropPolicy, frames_max: u64, stops: bool, closes: bool) {
-    let (stats, held, stop, clock) = (Stats::new(1), Held::default(), Stop::default(), clock());
-    let mux = Mux::new(clock.clone(), stats.clone());
+    let (stream, held, stop, clock) =
+        (telemetry(1).stream(STREAM), Held::default(), Stop::default(), clock());
+    let mux = Mux::new(clock.clone());
     let runner = SourceRunner {
-        stream: STREAM,
         shown: "camera".to_owned(),
         source: Box::new(Camera {
             held: held.clone(),
@@ -63,13 +62,13 @@ fn run(policy: DropPolicy, frames_max: u64, stops: bool, closes: bool) {
             frames_max,
             frames: 0,
         }),
-        frame_sender: mux.add(STREAM, queue(policy, 2, 1, 5)).expect("open"),
+        frame_sender: mux.add(stream.clone(), queue(policy, 2, 1, 5)).expect("open"),
         reconnect: Reconnect { attempts_max: None, stall: Duration::from_secs(3600) },
         frames_max: None,
         clock,
         seed: 7,
         events: Arc::new(Quiet),
-        stats: stats.clone(),
+        telemetry: stream.clone(),
         stop: stop.of(STREAM),
     };
     let source = spawn(move || runner.run());
@@ -89,8 +88,8 @@ fn run(policy: DropPolicy, frames_max: u64, stops: bool, closes: bool) {
     let taken = join(taker);
     stopper.into_iter().chain(closer).for_each(join);
     assert!(matches!(end, SourceEnd::Complete) || stops || closes, "{end:?}");
-    let frames_in = stats.stream(STREAM).frames_in;
-    assert_eq!(taken + dropped(&stats, STREAM), frames_in);
+    let frames_in = stream.read(|fold| fold.frames_in);
+    assert_eq!(taken + dropped(&stream), frames_in);
     assert!(stops || closes || frames_in == FRAMES);
     assert_eq!(held.count(), 0);
 }

@@ -1,7 +1,9 @@
 //! The execution of a batch by the plans of a lane.
 
-use orinoco_core::{Diagnosis, InferenceResult, ModelId, Region, codes};
-use orinoco_telemetry::{Event, EventSink, Stage, Stats};
+use std::collections::BTreeMap;
+
+use orinoco_core::{ComputeUnit, Diagnosis, InferenceResult, ModelId, Region, StreamId, codes};
+use orinoco_telemetry::{Event, EventSink, LaneTelemetry, ModelCounter, ModelTelemetry, StreamTelemetry};
 
 use crate::{Executor, Frame, ModelResult, Object, StageTimes};
 
@@ -32,6 +34,24 @@ pub struct ObjectSelection {
 pub(super) struct LanePlan {
     pub(super) plan: BoundPlan,
     inference: Vec<InferenceResult>,
+    telemetry: ModelTelemetry,
+}
+
+/// Handles by which a lane emits what happens to itself and to its streams.
+pub(super) struct Emitters {
+    pub(super) lane: LaneTelemetry,
+    pub(super) streams: BTreeMap<StreamId, StreamTelemetry>,
+}
+
+impl Emitters {
+    pub(super) fn new(lane: LaneTelemetry) -> Self {
+        Self { lane, streams: BTreeMap::new() }
+    }
+
+    /// The handle of a frame's stream.
+    pub(super) fn stream(&self, frame: &Frame) -> &StreamTelemetry {
+        self.streams.get(&frame.desc.stream).expect("a stream joins before its frames")
+    }
 }
 
 /// What one model looks at in a batch: reused from step to step.
@@ -96,9 +116,9 @@ impl BatchInputs {
 }
 
 impl LanePlan {
-    pub(super) fn new(plan: BoundPlan) -> Self {
+    pub(super) fn new(plan: BoundPlan, telemetry: ModelTelemetry) -> Self {
         let inference = vec![InferenceResult::default(); plan.executor.batch_max()];
-        Self { plan, inference }
+        Self { plan, inference, telemetry }
     }
 
     /// Runs the plan on all pictures, as many at once as it takes, and adds what it found to the frames they are of.
@@ -106,7 +126,7 @@ impl LanePlan {
         &mut self,
         pictures: &BatchInputs,
         found: &mut [Vec<ModelResult>],
-        stats: &Stats,
+        emitters: &Emitters,
         events: &dyn EventSink,
     ) -> Result<(), Diagnosis> {
         let batch_max = self.plan.executor.batch_max();
@@ -114,8 +134,8 @@ impl LanePlan {
         for (frames, positions) in chunks {
             let inference = &mut self.inference[..frames.len()];
             let times = self.plan.executor.execute(frames, inference)?;
-            record_times(stats, self.plan.model, frames, times);
-            self.count_not_finite(&self.inference[..frames.len()], stats, events);
+            self.emit(emitters, frames, &times);
+            self.report_not_finite(&self.inference[..frames.len()], &times, events);
             let inference = &self.inference[..frames.len()];
             for (place, inference) in positions.iter().zip(inference) {
                 let mut inference = inference.clone();
@@ -132,17 +152,34 @@ impl LanePlan {
         Ok(())
     }
 
-    /// Counts what was left out of `inference`, and reports the first of it.
-    fn count_not_finite(&self, inference: &[InferenceResult], stats: &Stats, events: &dyn EventSink) {
+    /// Emits one replay: the model and the lane are charged all of it, each picture's stream its share.
+    fn emit(&self, emitters: &Emitters, pictures: &[Frame], times: &StageTimes) {
+        let items = u32::try_from(pictures.len()).expect("a batch is small");
+        let stages = times.stages();
+        self.telemetry.batch(&emitters.lane, ComputeUnit::Cpu, items, &stages);
+        if let Some(device) = times.device {
+            self.telemetry.batch(&emitters.lane, device.unit, items, &device.stages());
+        }
+        if times.graph_fallbacks > 0 {
+            let (counter, count) = (ModelCounter::GraphFallbacks, u64::from(times.graph_fallbacks));
+            self.telemetry.count(counter, count, times.postprocess.end());
+        }
+        for (picture, index) in pictures.iter().zip(0..) {
+            let mut emitter = emitters.stream(picture).emitter();
+            for (stage, of_batch) in &stages {
+                emitter.stage(picture.desc.seq, *stage, of_batch.share(index, items));
+            }
+        }
+    }
+
+    /// Counts what was left out of `findings`, and reports the first of it.
+    fn report_not_finite(&self, inference: &[InferenceResult], times: &StageTimes, events: &dyn EventSink) {
         let count: u64 = inference.iter().map(|inference| inference.not_finite).sum();
         if count == 0 {
             return;
         }
-        let mut of_model = stats.model(self.plan.model);
-        let is_first = of_model.not_finite == 0;
-        of_model.not_finite += count;
-        drop(of_model);
-        if is_first {
+        let before = self.telemetry.count(ModelCounter::NotFinite, count, times.postprocess.end());
+        if before == 0 {
             let model = self.plan.name.clone();
             let why = not_finite(&model);
             events.emit(Event::OutputNotFinite { model, why });
@@ -156,23 +193,4 @@ pub fn not_finite(model: &str) -> Diagnosis {
     let cause = "some values are NaN or infinite; results made from them are dropped";
     let next = "check mean and scale of its model.toml, or export it with 32-bit floats";
     Diagnosis::new(&codes::OUTPUT_NOT_FINITE, subject, cause, next)
-}
-
-/// A model is charged the replay, each picture's stream its share of that.
-fn record_times(stats: &Stats, model: ModelId, pictures: &[Frame], times: StageTimes) {
-    let mut of_model = stats.model(model);
-    of_model.pictures += pictures.len() as u64;
-    of_model.replays += 1;
-    of_model.preprocess.record(times.preprocess);
-    of_model.infer.record(times.infer);
-    of_model.postprocess.record(times.postprocess);
-    of_model.graph_fallbacks += u64::from(times.graph_fallbacks);
-    drop(of_model);
-    let share = u32::try_from(pictures.len()).expect("a batch is small");
-    for picture in pictures {
-        let mut stats = stats.stream(picture.desc.stream);
-        stats.record(Stage::Preprocess, times.preprocess / share);
-        stats.record(Stage::Infer, times.infer / share);
-        stats.record(Stage::Postprocess, times.postprocess / share);
-    }
 }

@@ -3,7 +3,7 @@
 //! Virtual time is a thread of the model. When every other thread waits, it moves the time on to the first one that is
 //! waited for, and wakes who waits for it. By chance it does so earlier: threads may be that slow.
 
-use std::sync::{Arc, LockResult};
+use std::sync::{Arc, LockResult, PoisonError};
 use std::time::Duration;
 
 use shuttle::rand::Rng;
@@ -48,8 +48,10 @@ struct Wait {
 }
 
 impl VirtualTime {
+    /// A lane that panics reads the time while it unwinds. All threads of a test are one of the system's, so whatever another
+    /// one unlocks meanwhile counts as poisoned.
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("nothing fails under it")
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn begin_wait(&self, until: Option<u64>, condvar: &Arc<real::Condvar>) -> u64 {
@@ -89,7 +91,7 @@ impl VirtualTime {
             let dues = state.waits.iter().filter_map(|wait| wait.until);
             match dues.min() {
                 _ if state.threads == 0 => return,
-                None => state = self.changed.wait(state).expect("nothing fails under it"),
+                None => state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
                 Some(due) => {
                     let all_wait =
                         state.waits.iter().filter(|wait| !wait.is_notified).count() >= state.threads;

@@ -32,8 +32,8 @@ struct Table(Mutex<String>);
 
 impl EventSink for Table {
     fn emit(&self, event: Event) {
-        if let Event::MemoryRefused { table } = event {
-            *self.0.lock().expect("not poisoned") = table;
+        if let Event::MemoryRefused { refused, .. } = event {
+            *self.0.lock().expect("not poisoned") = refused.to_string();
         }
     }
 }

@@ -234,10 +234,10 @@ fn a_model_that_is_gone_from_the_board_is_forgotten_and_summed_up() {
     let board = board(1, &[("a", ENDLESS)]);
     let mut run = ByHand::start(board.clone());
     run.shell.board.insert(ModelId(7), known(&demo_model()));
-    run.shell.context.shared.stats.insert_model(ModelId(7));
+    run.shell.context.shared.telemetry.insert_model(ModelId(7));
     let done = run.reload(board);
     assert_eq!(
-        (done.stayed, run.shell.board.models().len(), run.shell.context.shared.stats.models()),
+        (done.stayed, run.shell.board.models().len(), run.shell.context.shared.telemetry.models()),
         (1, 0, 0)
     );
     assert_eq!(run.end().models.len(), 1);

@@ -1,0 +1,51 @@
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use parking_lot::{Mutex, RwLock};
+
+/// Folds by id. An id is never given again, also when its fold was removed.
+#[derive(Debug)]
+pub(crate) struct Registry<T> {
+    entries: RwLock<BTreeMap<u32, Arc<Mutex<T>>>>,
+    next: AtomicU32,
+    /// Fold of ids that are not here: a thread that ends late must find something to count in.
+    late: OnceLock<Arc<Mutex<T>>>,
+}
+
+impl<T> Default for Registry<T> {
+    fn default() -> Self {
+        Self { entries: RwLock::default(), next: AtomicU32::new(0), late: OnceLock::new() }
+    }
+}
+
+impl<T: Default> Registry<T> {
+    pub(crate) fn next_id(&self) -> u32 {
+        let id = self.next.fetch_add(1, Ordering::Relaxed);
+        assert!(id < u32::MAX, "a run starts fewer than 2^32 streams and models");
+        id
+    }
+
+    pub(crate) fn insert(&self, id: u32, fold: T) {
+        self.entries.write().insert(id, Arc::new(Mutex::new(fold)));
+    }
+
+    pub(crate) fn get(&self, id: u32) -> Arc<Mutex<T>> {
+        let entry = self.entries.read().get(&id).map(Arc::clone);
+        entry.unwrap_or_else(|| Arc::clone(self.late.get_or_init(Arc::default)))
+    }
+
+    pub(crate) fn get_or_insert(&self, id: u32) -> Arc<Mutex<T>> {
+        Arc::clone(self.entries.write().entry(id).or_default())
+    }
+
+    pub(crate) fn remove(&self, id: u32) -> Option<T> {
+        let entry = self.entries.write().remove(&id)?;
+        let mut fold = entry.lock();
+        Some(std::mem::take(&mut *fold))
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.entries.read().len()
+    }
+}

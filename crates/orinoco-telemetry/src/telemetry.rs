@@ -1,0 +1,394 @@
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use orinoco_core::{ComputeUnit, LaneId, ModelId, Nanos, StreamId, TimeSpan};
+use parking_lot::{Mutex, MutexGuard};
+
+use crate::SourceState;
+use crate::fold::{LaneFold, ModelFold, StreamFold};
+use crate::record::{
+    ArrivalRecord, BatchRecord, CountRecord, DecoderCpuRecord, DropCause, DropRecord, FrameRecord,
+    LaneRecord, LaneStep, ModelCounter, Queue, QueueRecord, QueueStep, Record, ResultRecord, Stage,
+    StateRecord,
+};
+use crate::registry::Registry;
+use crate::trace::{Trace, TraceRing};
+
+/// The telemetry of a run: folds of every stream, model and lane, and the latest records. Whoever emits looks its handle up
+/// once, when a stream joins or a thread starts; emitting then takes the short lock of one fold.
+#[derive(Clone, Debug, Default)]
+pub struct Telemetry {
+    folds: Arc<Folds>,
+    trace: Arc<TraceRing>,
+}
+
+#[derive(Debug, Default)]
+struct Folds {
+    streams: Registry<StreamFold>,
+    models: Registry<ModelFold>,
+    lanes: Registry<LaneFold>,
+}
+
+impl Telemetry {
+    /// Empty folds for `streams` streams, whose names are their numbers.
+    pub fn new(streams: usize) -> Self {
+        let telemetry = Self::default();
+        for index in 0..streams {
+            telemetry.add_stream(&index.to_string());
+        }
+        telemetry
+    }
+
+    /// Without any stream, and with a trace of another length than usual.
+    pub fn with_trace(records_max: usize) -> Self {
+        Self { trace: Arc::new(TraceRing::new(records_max)), ..Self::default() }
+    }
+
+    /// Begins an empty fold for one stream more, and returns its id.
+    pub fn add_stream(&self, name: &str) -> StreamId {
+        let id = self.folds.streams.next_id();
+        self.folds.streams.insert(id, StreamFold::new(name));
+        StreamId(id)
+    }
+
+    /// Begins an empty fold for one model more, and returns its id.
+    pub fn add_model(&self) -> ModelId {
+        let id = self.next_model();
+        self.insert_model(id);
+        id
+    }
+
+    /// Returns the id of one model more, which has no fold until [`Telemetry::insert_model`].
+    pub fn next_model(&self) -> ModelId {
+        ModelId(self.folds.models.next_id())
+    }
+
+    /// Begins an empty fold for a model.
+    pub fn insert_model(&self, model: ModelId) {
+        self.folds.models.insert(model.0, ModelFold::default());
+    }
+
+    /// Returns one stream's handle. What is emitted for a stream that was removed is counted nowhere.
+    pub fn stream(&self, stream: StreamId) -> StreamTelemetry {
+        let fold = self.folds.streams.get(stream.0);
+        let name = Arc::clone(&fold.lock().name);
+        StreamTelemetry { id: stream, name, fold, trace: Arc::clone(&self.trace) }
+    }
+
+    /// Returns one model's handle, likewise.
+    pub fn model(&self, model: ModelId) -> ModelTelemetry {
+        ModelTelemetry { id: model, fold: self.folds.models.get(model.0), trace: Arc::clone(&self.trace) }
+    }
+
+    /// Returns one lane's handle. A lane that is started again goes on counting.
+    pub fn lane(&self, lane: LaneId) -> LaneTelemetry {
+        let fold = self.folds.lanes.get_or_insert(lane.0);
+        LaneTelemetry { id: lane, fold, telemetry: self.clone() }
+    }
+
+    /// Removes a stream whose threads have ended, and returns its fold; `None` where there is none.
+    pub fn remove_stream(&self, stream: StreamId) -> Option<StreamFold> {
+        self.folds.streams.remove(stream.0)
+    }
+
+    /// Removes a model that nothing uses any more, and returns its fold; `None` where there is none.
+    pub fn remove_model(&self, model: ModelId) -> Option<ModelFold> {
+        self.folds.models.remove(model.0)
+    }
+
+    /// Number of streams.
+    pub fn streams(&self) -> usize {
+        self.folds.streams.len()
+    }
+
+    /// Number of models.
+    pub fn models(&self) -> usize {
+        self.folds.models.len()
+    }
+
+    /// Takes the latest records out of the trace.
+    pub fn take_trace(&self) -> Trace {
+        self.trace.take()
+    }
+}
+
+/// Emits what happens to one stream.
+#[derive(Clone)]
+pub struct StreamTelemetry {
+    id: StreamId,
+    name: Arc<str>,
+    fold: Arc<Mutex<StreamFold>>,
+    trace: Arc<TraceRing>,
+}
+
+impl StreamTelemetry {
+    /// The stream.
+    pub fn id(&self) -> StreamId {
+        self.id
+    }
+
+    /// The stream's name on this board.
+    pub fn name(&self) -> &Arc<str> {
+        &self.name
+    }
+
+    /// Reads the figures so far, under the fold's lock: `read` is a few instructions, and emits nothing.
+    pub fn read<R>(&self, read: impl FnOnce(&StreamFold) -> R) -> R {
+        read(&self.fold.lock())
+    }
+
+    /// Locks the fold for several records. Held only while they are emitted.
+    pub fn emitter(&self) -> StreamEmitter<'_> {
+        StreamEmitter { id: self.id, fold: self.fold.lock(), trace: &self.trace }
+    }
+
+    /// Emits that the source entered a state.
+    pub fn state(&self, state: SourceState, at: Nanos) {
+        self.emitter().state(state, at);
+    }
+
+    /// Emits that a frame was dropped.
+    pub fn drop_frame(&self, seq: u64, cause: DropCause, at: Nanos) {
+        self.emitter().drop_frames(seq, cause, 1, at);
+    }
+
+    /// Emits an event in a queue. It is no figure, and takes no lock.
+    pub fn queue(&self, seq: u64, queue: Queue, step: QueueStep, at: Nanos) {
+        self.trace.push(Record::Queue(QueueRecord { stream: self.id, seq, queue, step, at }));
+    }
+
+    /// Notes the decoder of the stream's frames; `None` where none was chosen.
+    pub fn set_decoder(&self, decoder: Option<String>) {
+        self.fold.lock().decoder = decoder;
+    }
+}
+
+impl fmt::Debug for StreamTelemetry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "StreamTelemetry({} {})", self.id, self.name)
+    }
+}
+
+/// Emits several records of one stream under one lock.
+pub struct StreamEmitter<'a> {
+    id: StreamId,
+    fold: MutexGuard<'a, StreamFold>,
+    trace: &'a TraceRing,
+}
+
+impl StreamEmitter<'_> {
+    /// Emits that the source delivered a frame.
+    pub fn arrival(&mut self, seq: u64, at: Nanos) {
+        let record = ArrivalRecord { stream: self.id, seq, at };
+        self.fold.add_arrival(&record);
+        self.trace.push(Record::Arrival(record));
+    }
+
+    /// Emits a frame's time in a stage.
+    pub fn stage(&mut self, seq: u64, stage: Stage, span: TimeSpan) {
+        let record = FrameRecord { stream: self.id, seq, stage, span };
+        self.fold.add_frame(&record);
+        self.trace.push(Record::Frame(record));
+    }
+
+    /// Emits the processor time that a decoder used for a frame, and for those before it that went no further.
+    pub fn decoder_cpu(&mut self, seq: u64, took: Duration, at: Nanos) {
+        let record = DecoderCpuRecord { stream: self.id, seq, took, at };
+        self.fold.add_decoder_cpu(&record);
+        self.trace.push(Record::DecoderCpu(record));
+    }
+
+    /// Emits that frames were dropped, number `seq` the first of them. No frames are no record.
+    pub fn drop_frames(&mut self, seq: u64, cause: DropCause, frames: u64, at: Nanos) {
+        if frames > 0 {
+            let record = DropRecord { stream: self.id, seq, cause, frames, at };
+            self.fold.add_drop(&record);
+            self.trace.push(Record::Drop(record));
+        }
+    }
+
+    /// Emits that a frame has gone through everything, with how many objects were found in it.
+    pub fn result(&mut self, seq: u64, detections: u64, is_late: bool, at: Nanos) {
+        let record = ResultRecord { stream: self.id, seq, detections, is_late, at };
+        self.fold.add_result(&record);
+        self.trace.push(Record::Result(record));
+    }
+
+    /// Emits that the source entered a state.
+    pub fn state(&mut self, state: SourceState, at: Nanos) {
+        let record = StateRecord { stream: self.id, state, at };
+        self.fold.add_state(&record);
+        self.trace.push(Record::State(record));
+    }
+}
+
+impl fmt::Debug for StreamEmitter<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "StreamEmitter({})", self.id)
+    }
+}
+
+/// Emits what happens to one model.
+#[derive(Clone)]
+pub struct ModelTelemetry {
+    id: ModelId,
+    fold: Arc<Mutex<ModelFold>>,
+    trace: Arc<TraceRing>,
+}
+
+impl ModelTelemetry {
+    /// The model.
+    pub fn id(&self) -> ModelId {
+        self.id
+    }
+
+    /// Reads the figures so far, under the fold's lock: `read` is a few instructions, and emits nothing.
+    pub fn read<R>(&self, read: impl FnOnce(&ModelFold) -> R) -> R {
+        read(&self.fold.lock())
+    }
+
+    /// Emits that a lane executed a batch of `items` pictures, stage by stage, in spans of one unit. Each execution has those
+    /// of [`ComputeUnit::Cpu`], by which the model's times are counted; what another unit did meanwhile is emitted next to it.
+    pub fn batch(&self, lane: &LaneTelemetry, unit: ComputeUnit, items: u32, stages: &[(Stage, TimeSpan)]) {
+        let (mut of_model, mut of_lane) = (self.fold.lock(), lane.fold.lock());
+        for &(stage, span) in stages {
+            let record = BatchRecord { lane: lane.id, model: self.id, stage, unit, span, items };
+            of_model.add_batch(&record);
+            of_lane.add_batch(&record);
+            self.trace.push(Record::Batch(record));
+        }
+    }
+
+    /// Raises a counter, and returns what it was before. Nothing to count is no record.
+    pub fn count(&self, counter: ModelCounter, count: u64, at: Nanos) -> u64 {
+        let mut fold = self.fold.lock();
+        let before = fold.counter(counter);
+        if count > 0 {
+            let record = CountRecord { model: self.id, counter, count, at };
+            fold.add_count(&record);
+            self.trace.push(Record::Count(record));
+        }
+        before
+    }
+}
+
+impl fmt::Debug for ModelTelemetry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ModelTelemetry({})", self.id)
+    }
+}
+
+/// Emits the progress of one lane, and hands out the handles of its streams and models.
+#[derive(Clone)]
+pub struct LaneTelemetry {
+    id: LaneId,
+    fold: Arc<Mutex<LaneFold>>,
+    telemetry: Telemetry,
+}
+
+impl LaneTelemetry {
+    /// The lane.
+    pub fn id(&self) -> LaneId {
+        self.id
+    }
+
+    /// The telemetry of the run.
+    pub fn run(&self) -> &Telemetry {
+        &self.telemetry
+    }
+
+    /// Reads the figures so far, under the fold's lock: `read` is a few instructions, and emits nothing.
+    pub fn read<R>(&self, read: impl FnOnce(&LaneFold) -> R) -> R {
+        read(&self.fold.lock())
+    }
+
+    /// Emits that the lane took a batch.
+    pub fn took(&self, frames: usize, at: Nanos) {
+        self.step(LaneStep::Took, frames, at);
+    }
+
+    /// Emits that the lane is done with its batch.
+    pub fn finished(&self, frames: usize, at: Nanos) {
+        self.step(LaneStep::Finished, frames, at);
+    }
+
+    fn step(&self, step: LaneStep, frames: usize, at: Nanos) {
+        let frames = u32::try_from(frames).expect("a batch is small");
+        let record = LaneRecord { lane: self.id, step, frames, at };
+        self.fold.lock().add_lane(&record);
+        self.telemetry.trace.push(Record::Lane(record));
+    }
+}
+
+impl fmt::Debug for LaneTelemetry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "LaneTelemetry({})", self.id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const AT: Nanos = Nanos(5);
+
+    #[test]
+    fn what_was_removed_is_counted_nowhere_and_its_id_is_not_given_again() {
+        let telemetry = Telemetry::default();
+        let (a, b) = (telemetry.add_stream("a"), telemetry.add_stream("b"));
+        let of_a = telemetry.stream(a);
+        (0..3).for_each(|seq| of_a.emitter().arrival(seq, AT));
+        let removed = telemetry.remove_stream(a).expect("it is there");
+        assert_eq!((&*removed.name, removed.frames_in, telemetry.streams()), ("a", 3, 1));
+        of_a.emitter().arrival(3, AT);
+        telemetry.stream(a).emitter().arrival(4, AT);
+        assert_eq!(telemetry.stream(b).read(|fold| fold.frames_in), 0);
+        assert!(telemetry.remove_stream(a).is_none());
+        assert_eq!(telemetry.add_stream("c"), StreamId(2));
+        let model = telemetry.next_model();
+        assert_eq!(telemetry.models(), 0);
+        telemetry.insert_model(model);
+        telemetry.model(model).count(ModelCounter::NotFinite, 5, AT);
+        assert_eq!(telemetry.remove_model(model).expect("it is there").not_finite, 5);
+    }
+
+    #[test]
+    fn lost_frames_came_in_too() {
+        let telemetry = Telemetry::new(1);
+        let stream = telemetry.stream(StreamId(0));
+        let mut emitter = stream.emitter();
+        emitter.drop_frames(0, DropCause::LostAtSource, 35, AT);
+        emitter.drop_frames(35, DropCause::DropOldest, 0, AT);
+        emitter.arrival(35, AT);
+        drop(emitter);
+        let counts = stream.read(|fold| (fold.frames_in, fold.dropped(DropCause::LostAtSource)));
+        assert_eq!(counts, (36, 35));
+        assert_eq!(telemetry.take_trace().records.len(), 2);
+    }
+
+    #[test]
+    fn a_batch_counts_for_its_model_and_its_lane() {
+        let telemetry = Telemetry::default();
+        let (lane, model) = (telemetry.lane(LaneId(3)), telemetry.add_model());
+        lane.took(4, Nanos(10));
+        assert_eq!(lane.read(|fold| fold.executing_since), Some(Nanos(10)));
+        let span = |start, end| TimeSpan::new(Nanos(start), Nanos(end));
+        let stages = [
+            (Stage::Preprocess, span(10, 110)),
+            (Stage::Infer, span(110, 1110)),
+            (Stage::Postprocess, span(1110, 1310)),
+        ];
+        telemetry.model(model).batch(&lane, ComputeUnit::Cpu, 4, &stages);
+        telemetry.model(model).batch(&lane, ComputeUnit::Gpu, 4, &[(Stage::Infer, span(150, 1050))]);
+        assert_eq!(lane.read(|fold| fold.progress), Some(Nanos(1310)));
+        lane.finished(4, Nanos(1400));
+        // Another handle of the same lane.
+        let fold = telemetry.lane(LaneId(3)).read(LaneFold::clone);
+        let busy = ComputeUnit::ALL.map(|unit| fold.busy(unit).as_nanos());
+        assert_eq!((fold.batches, fold.frames, busy), (1, 4, [1300, 900]));
+        assert_eq!((fold.executing_since, fold.progress), (None, Some(Nanos(1400))));
+        let counts = telemetry.model(model).read(|fold| (fold.replays, fold.pictures, fold.infer.count()));
+        assert_eq!(counts, (1, 4, 1));
+    }
+}
