@@ -1,10 +1,11 @@
-//! Developer commands, such as `cargo xtask test` and `cargo xtask demo`. The Makefile calls them after `setup.sh`.
+//! Developer commands: `cargo xtask test`, `demo`, `boards`, `arrows`, `format`, `schemas`. The Makefile calls them after `setup.sh`.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a developer's command line")]
 
 mod arrows;
 mod boards;
 mod demo;
 mod exceptions;
+mod format;
 mod schemas;
 mod shuttle;
 mod steps;
@@ -44,6 +45,8 @@ enum Command {
     },
     /// Check which crate may use which, that no files use one another in a cycle, and where `unsafe` may stand
     Arrows,
+    /// Format every source file, also those that `cargo fmt` does not find
+    Format,
     /// Write the JSON Schemas of the contracts into docs/schemas
     Schemas,
     /// Check that no retired word is used
@@ -67,6 +70,7 @@ fn main() -> ExitCode {
         },
         Command::Shuttle { tests } => shuttle::run(&tests),
         Command::Arrows => arrows::check().and_then(|()| exceptions::check()),
+        Command::Format => format::format(format::Odd::Written),
         Command::Schemas => schemas::write(),
         Command::Words => words::check(),
     };

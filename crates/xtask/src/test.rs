@@ -2,6 +2,7 @@
 
 use anyhow::Result;
 
+use crate::format::{Odd, format};
 use crate::steps::{Outcome, command, has_cargo, skip, step};
 use crate::{arrows, exceptions, shuttle};
 
@@ -17,7 +18,11 @@ pub(crate) fn test() -> Result<()> {
     exceptions::check()?;
     outcomes.push(Outcome::Passed);
     outcomes.push(match has_cargo("fmt") {
-        true => step("format", command(&["cargo", "fmt", "--all", "--check"]))?,
+        true => {
+            println!("\n== format");
+            format(Odd::Refused)?;
+            Outcome::Passed
+        }
         false => skip("format", "rustfmt is not installed"),
     });
     outcomes.push(deny()?);

@@ -202,6 +202,35 @@ mod tests {
     }
 
     #[test]
+    fn modules_that_a_list_declares_count() {
+        check(
+            &[
+                ("lib.rs", "mod list; mod b;"),
+                (
+                    "list.rs",
+                    "macro_rules! all { () => { mod none; } } all! { #[cfg(x)] mod one: \"one\" => ONE, TWO; }",
+                ),
+                ("list/one.rs", "use crate::b::B; pub const ONE: B = B; pub const TWO: B = B;"),
+                ("b.rs", "pub struct B; fn run() { crate::list::one::ONE; }"),
+            ],
+            expect![[r#"
+                b.rs, list/one.rs
+                b.rs -> list/one.rs: ONE
+                list/one.rs -> b.rs: B"#]],
+        );
+        check(
+            &[
+                ("lib.rs", "pub struct Root; all! { mod one: ONE; }"),
+                ("one.rs", "use crate::Root; pub const ONE: Root = Root;"),
+            ],
+            expect![[r#"
+                lib.rs, one.rs
+                lib.rs -> one.rs: ONE
+                one.rs -> lib.rs: Root"#]],
+        );
+    }
+
+    #[test]
     fn other_crates_values_and_a_ring_of_globs_are_no_arrows() {
         check(
             &[

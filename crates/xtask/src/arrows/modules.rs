@@ -1,7 +1,7 @@
 //! Modules of a crate, as its source files declare them: which names each defines and imports, and which paths its code
 //! uses. Code that is compiled for tests only is left out.
 //!
-//! A path inside a macro's arguments counts. A method that is called on a value does not: its name does not say whose it
+//! Modules that a list declares (`engines! { mod tract: "tract" => ENGINE; }`) are read too. A path inside a macro's arguments counts. A method that is called on a value does not: its name does not say whose it
 //! is.
 
 use std::collections::BTreeSet;
@@ -97,6 +97,14 @@ impl Reader<'_> {
                     if !declared.attrs.iter().any(is_for_tests) {
                         self.read_module(module, declared, path, below)?;
                     }
+                }
+                Item::Macro(list) if list.ident.is_none() && !list.attrs.iter().any(is_for_tests) => {
+                    for (declared, names) in listed_modules(&list.mac.tokens) {
+                        let used = names.into_iter().map(|name| vec![declared.unraw().to_string(), name]);
+                        self.modules.all[module].paths.extend(used);
+                        self.read_module(module, &without_body(declared), path, below)?;
+                    }
+                    Collector { module: &mut self.modules.all[module] }.visit_item(item);
                 }
                 item => Collector { module: &mut self.modules.all[module] }.visit_item(item),
             }
@@ -273,6 +281,35 @@ impl<'ast> Visit<'ast> for Collector<'_> {
 
     /// A visibility's path (`pub(in crate::x)`) is no use.
     fn visit_visibility(&mut self, _: &'ast Visibility) {}
+}
+
+/// Modules that the entries of a list declare (`mod file: A, B;`), each with the names that its entry has of it.
+fn listed_modules(tokens: &TokenStream) -> Vec<(Ident, Vec<String>)> {
+    let tokens: Vec<TokenTree> = tokens.clone().into_iter().collect();
+    let entries = tokens.split(|token| matches!(token, TokenTree::Punct(mark) if mark.as_char() == ';'));
+    let ident = |token: &TokenTree| match token {
+        TokenTree::Ident(name) => Some(name.clone()),
+        _ => None,
+    };
+    let declared = entries.filter_map(|entry| {
+        let at = entry.iter().position(|token| ident(token).is_some_and(|name| name == "mod"))?;
+        let name = ident(entry.get(at + 1)?)?;
+        Some((name, entry[at + 2..].iter().filter_map(ident).map(|name| name.unraw().to_string()).collect()))
+    });
+    declared.collect()
+}
+
+/// `mod name;`.
+fn without_body(name: Ident) -> ItemMod {
+    ItemMod {
+        attrs: Vec::new(),
+        vis: Visibility::Inherited,
+        unsafety: None,
+        mod_token: <Token![mod]>::default(),
+        ident: name,
+        content: None,
+        semi: None,
+    }
 }
 
 /// Every name that a `use` brings, with its path; no name for all of a module's.
