@@ -31,6 +31,21 @@ pub trait Engine: Send + Sync {
 
     /// Reads a model file, and checks that the engine has every operator of it.
     fn prepare(&self, file: &Path, context: &EngineContext) -> Result<Box<dyn Prepared>, Diagnosis>;
+
+    /// Models of the shared suite (tests/conformance) that it must not run. A line whose model runs after all fails the
+    /// suite.
+    fn exceptions(&self) -> &'static [SuiteException] {
+        &[]
+    }
+}
+
+/// A model that an engine must not run, with the reason.
+#[derive(Clone, Copy, Debug)]
+pub struct SuiteException {
+    /// Name of the model, or `*` for every graph of more than one node.
+    pub model: &'static str,
+    /// Reason in one sentence.
+    pub reason: &'static str,
 }
 
 /// Model file that an engine has read.

@@ -1,30 +1,34 @@
-//! List of all engines, one line each, in the default order of preference.
-
-mod onnxruntime;
-#[cfg(feature = "tract")]
-mod pure_rust;
+//! Every engine, in the order in which they are tried when nobody says otherwise. A new one is a file in this folder and
+//! a line in the list (docs/extending.md).
 
 use orinoco_core::{Diagnosis, codes};
 
 pub use self::onnxruntime::stray_requests;
 use crate::engine::Engine;
 
+/// Declares each engine's module, and lists what it has: `mod file: "name" => CONSTANT;`. `if "feature"` names what a build
+/// has to have for an engine.
 macro_rules! engines {
-    ($($(#[$built:meta])? $name:literal => $engine:expr;)*) => {
+    ($($(#[$built:meta])? mod $module:ident: $($name:literal $(if $feature:literal)? => $engine:ident),+;)*) => {
+        $($(#[$built])? mod $module;)*
+
         /// Names of all engines, including those that this build does not have.
-        pub const ENGINES: [&str; [$($name),*].len()] = [$($name),*];
+        pub const ENGINES: [&str; [$($($name),+),*].len()] = [$($($name),+),*];
 
         /// Returns every engine of this build, in the default order of preference.
         pub fn engines() -> Vec<&'static dyn Engine> {
-            vec![$($(#[$built])? { &$engine as &'static dyn Engine },)*]
+            let mut built: Vec<&'static dyn Engine> = Vec::new();
+            $($(#[$built])? {
+                $($(#[cfg(feature = $feature)])? built.push(&$module::$engine);)+
+            })*
+            built
         }
     };
 }
 
 engines! {
-    #[cfg(feature = "cuda")] "ort-cuda" => onnxruntime::OnnxRuntime::CUDA;
-    "ort-cpu" => onnxruntime::OnnxRuntime::CPU;
-    #[cfg(feature = "tract")] "tract" => pure_rust::PureRust;
+    mod onnxruntime: "ort-cuda" if "cuda" => CUDA, "ort-cpu" => CPU;
+    #[cfg(feature = "tract")] mod pure_rust: "tract" => ENGINE;
 }
 
 /// Returns the engine with this name.

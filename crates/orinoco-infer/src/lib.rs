@@ -30,7 +30,7 @@ pub use audio::{AudioPlan, WindowResult};
 pub use cache::{Cache, CacheUnavailable};
 pub use context::{EngineContext, Options};
 pub use device::{CudaError, Device, Span, Stream, Unavailable};
-pub use engine::{Engine, EngineInfo, Prepared, Session, SessionSpec, check_binding};
+pub use engine::{Engine, EngineInfo, Prepared, Session, SessionSpec, SuiteException, check_binding};
 pub use engines::{ENGINES, by_name, engines, stray_requests};
 pub use image::ImagePlan;
 #[cfg(feature = "cuda")]

@@ -50,11 +50,11 @@ pub(crate) struct OnnxRuntime {
     provider: Provider,
 }
 
-impl OnnxRuntime {
-    pub(crate) const CPU: Self = Self { provider: Provider::Cpu };
-    #[cfg(feature = "cuda")]
-    pub(crate) const CUDA: Self = Self { provider: Provider::Cuda };
-}
+/// `ort-cpu`.
+pub(super) const CPU: OnnxRuntime = OnnxRuntime { provider: Provider::Cpu };
+/// `ort-cuda`.
+#[cfg(feature = "cuda")]
+pub(super) const CUDA: OnnxRuntime = OnnxRuntime { provider: Provider::Cuda };
 
 impl Engine for OnnxRuntime {
     fn name(&self) -> &'static str {

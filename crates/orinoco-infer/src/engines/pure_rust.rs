@@ -18,7 +18,7 @@ use tract_onnx::tract_core::floats::FloatPrecisionTranslator;
 use tract_onnx::tract_core::transform::ModelTransform;
 
 use crate::context::EngineContext;
-use crate::engine::{Engine, EngineInfo, Prepared, Session, SessionSpec, check_binding};
+use crate::engine::{Engine, EngineInfo, Prepared, Session, SessionSpec, SuiteException, check_binding};
 use crate::faults::{NOT_ONNX, device_failed, run_failed, unreadable, unsupported};
 use crate::panics::catch_panic;
 use crate::stream::ExecutionStream;
@@ -30,6 +30,24 @@ const VERSION: &str = "0.23.9";
 /// Engine that needs no installed library.
 #[derive(Debug, Default)]
 pub(crate) struct PureRust;
+
+const EXCEPTIONS: [SuiteException; 3] = [
+    SuiteException {
+        model: "deeplabv3_mnv2_257",
+        reason: "it lacks Upsample, which ONNX replaced by Resize in opset 10",
+    },
+    SuiteException {
+        model: "kws_dscnn_int8",
+        reason: "it computes a Softmax between quantised tensors wrongly, so it is refused",
+    },
+    SuiteException {
+        model: "silero_vad_16k_op15",
+        reason: "it wants both branches of an If to have one shape",
+    },
+];
+
+/// `tract`.
+pub(super) const ENGINE: PureRust = PureRust;
 
 impl Engine for PureRust {
     fn name(&self) -> &'static str {
@@ -44,6 +62,10 @@ impl Engine for PureRust {
         check_file(file)?;
         let model = catch_panic(|| TractModel::load(file));
         Ok(Box::new(model.unwrap_or_else(|panic| Err(unreadable(file, &panic)))?))
+    }
+
+    fn exceptions(&self) -> &'static [SuiteException] {
+        &EXCEPTIONS
     }
 }
 

@@ -1,6 +1,5 @@
-//! Conformance suite of the engines. A new engine is included by being in `orinoco_infer::engines()`. A model that an
-//! engine cannot run is a line of `support::IGNORED`, with the reason. The engine of `toy.rs` is included by the public
-//! traits alone.
+//! The suite that every engine passes. A new engine joins by being in `orinoco_infer::engines()`; what one cannot do
+//! is a line of its `exceptions`, with the reason. The engine of `toy.rs` joins by the public traits alone.
 #![expect(clippy::print_stdout, reason = "the measured differences, shown with --nocapture")]
 
 mod faults;

@@ -11,19 +11,10 @@ use orinoco_infer::{Engine, EngineContext, Prepared, Session, SessionSpec, engin
 
 use crate::toy::Toy;
 
-/// Engine, model (or `*` for every graph of more than one node), and the reason why the engine does not run it. The
-/// suite fails if such a model runs after all.
-const IGNORED: &[(&str, &str, &str)] = &[
-    ("toy", "*", "it has two operators, and its graphs have one node"),
-    ("tract", "deeplabv3_mnv2_257", "it lacks Upsample, which ONNX replaced by Resize in opset 10"),
-    ("tract", "kws_dscnn_int8", "it computes a Softmax between quantised tensors wrongly, so it is refused"),
-    ("tract", "silero_vad_16k_op15", "it wants both branches of an If to have one shape"),
-];
-
 /// Returns the reason why the engine does not run a model, if there is one.
 pub(crate) fn reason_to_ignore(engine: &dyn Engine, model: &str) -> Option<&'static str> {
-    let line = IGNORED.iter().find(|(name, file, _)| *name == engine.name() && [model, "*"].contains(file));
-    line.map(|(.., reason)| *reason)
+    let line = engine.exceptions().iter().find(|exception| [model, "*"].contains(&exception.model));
+    line.map(|exception| exception.reason)
 }
 
 /// Prints a line to the terminal, which the test harness does not capture.
