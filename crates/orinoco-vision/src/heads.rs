@@ -1,26 +1,14 @@
-//! Output heads: decode a model's raw tensors into results. A new head is one file here and one line in [`ALL`].
+//! Output heads: a model's raw tensors into findings. A new head is a file in this folder and a line in the list
+//! (docs/extending.md).
 
 mod boxes;
 mod candidates;
-mod centernet;
-mod classification;
-mod detr;
-mod embedding;
-mod end2end;
-mod fastestdet;
 mod grid;
 mod guess;
 mod head;
 mod kind;
-mod listed;
-mod nanodet;
-mod raw;
-mod segmentation;
+mod samples;
 mod shapes;
-mod ssd;
-mod yolov5;
-mod yolov8;
-mod yolox;
 
 pub use boxes::{BoxForm, BoxUnit};
 pub use classification::KIND as CLASSIFICATION;
@@ -29,6 +17,7 @@ pub use kind::{
     Build, Guess, GuessModel, HeadDescriptor, HeadKind, HeadResultKind, HeadSpec, KeypointShape, OutputForm,
 };
 pub use raw::KIND as RAW;
+pub use samples::{HeadSamples, SampleModel, SampleShape, SampleValues};
 pub use segmentation::KIND as SEGMENTATION;
 
 use orinoco_core::{Choice, Dim, TensorDesc};
@@ -38,26 +27,32 @@ use candidates::{add, best, is_candidate, labels_above, probability, sigmoid, su
 use grid::{Cell, cells};
 use shapes::{check_axes, check_shape, find_output, fixed_after_batch, only};
 
-/// All heads. Guesses try them in this order, with the most specific output shapes first.
-pub const ALL: &[HeadKind] = &[
-    centernet::KIND,
-    yolox::KIND,
-    nanodet::KIND,
-    yolov8::SEGMENT,
-    yolov8::POSE,
-    yolov8::ORIENTED,
-    yolov8::DETECT,
-    yolov5::KIND,
-    end2end::KIND,
-    listed::KIND,
-    detr::KIND,
-    ssd::KIND,
-    fastestdet::KIND,
-    classification::KIND,
-    embedding::KIND,
-    segmentation::KIND,
-    raw::KIND,
-];
+/// Declares each head's module, and lists the kinds that it has.
+macro_rules! heads {
+    ($(mod $module:ident: $($kind:ident),+;)*) => {
+        $(mod $module;)*
+
+        /// All heads. Guesses try them in this order, with the most specific output shapes first.
+        pub const ALL: &[HeadKind] = &[$($($module::$kind),+),*];
+    };
+}
+
+heads! {
+    mod centernet: KIND;
+    mod yolox: KIND;
+    mod nanodet: KIND;
+    mod yolov8: SEGMENT, POSE, ORIENTED, DETECT;
+    mod yolov5: KIND;
+    mod end2end: KIND;
+    mod listed: KIND;
+    mod detr: KIND;
+    mod ssd: KIND;
+    mod fastestdet: KIND;
+    mod classification: KIND;
+    mod embedding: KIND;
+    mod segmentation: KIND;
+    mod raw: KIND;
+}
 
 impl Choice for HeadKind {
     const ALL: &'static [Self] = ALL;

@@ -51,41 +51,11 @@ struct Model {
     outputs: Vec<(&'static str, Vec<usize>)>,
 }
 
-fn model(kind: HeadKind, classes: usize, side: u32, outputs: &[(&'static str, &[usize])]) -> Model {
-    let outputs = outputs.iter().map(|(name, shape)| (*name, shape.to_vec())).collect();
-    Model { spec: HeadSpec::new(kind, classes), side, outputs }
-}
-
 /// Returns a model for each head, as large as published ones.
 fn model_of(kind: HeadKind) -> Model {
-    match kind.name {
-        "yolox" => model(kind, 80, 640, &[("output", &[1, 8400, 85])]),
-        "yolov5" => model(kind, 80, 640, &[("output0", &[1, 25200, 85])]),
-        "yolov8" => model(kind, 80, 640, &[("output0", &[1, 84, 8400])]),
-        "yolov8-seg" => {
-            model(kind, 80, 640, &[("output0", &[1, 116, 8400]), ("output1", &[1, 32, 160, 160])])
-        }
-        "yolov8-pose" => model(kind, 1, 640, &[("output0", &[1, 56, 8400])]),
-        "yolov8-obb" => model(kind, 15, 1024, &[("output0", &[1, 20, 21504])]),
-        "end2end" => model(kind, 80, 640, &[("output0", &[1, 300, 6])]),
-        "nanodet" => model(kind, 80, 416, &[("output", &[1, 3598, 112])]),
-        "fastestdet" => model(kind, 80, 352, &[("758", &[1, 85, 22, 22])]),
-        "centernet" => {
-            let maps: [(&str, &[usize]); 3] =
-                [("heatmap", &[1, 80, 128, 128]), ("size", &[1, 2, 128, 128]), ("offset", &[1, 2, 128, 128])];
-            let mut model = model(kind, 80, 512, &maps);
-            model.spec.strides = vec![4];
-            model
-        }
-        "ssd" => model(kind, 81, 300, &[("scores", &[1, 8732, 81]), ("boxes", &[1, 8732, 4])]),
-        "detr" => model(kind, 80, 640, &[("logits", &[1, 300, 80]), ("pred_boxes", &[1, 300, 4])]),
-        "listed" => model(kind, 91, 640, &[("boxes", &[300, 4]), ("scores", &[300]), ("labels", &[300])]),
-        "classification" => model(kind, 1000, 224, &[("y", &[1, 1000])]),
-        "embedding" => model(kind, 0, 256, &[("y", &[1, 512])]),
-        "segmentation" => model(kind, 21, 512, &[("y", &[1, 21, 512, 512])]),
-        "raw" => model(kind, 0, 640, &[("y", &[1, 300, 84])]),
-        other => panic!("the head {other} is new: give it a model here"),
-    }
+    let heads::SampleModel { classes, side, strides, outputs } = kind.samples.published;
+    let spec = HeadSpec { strides: strides.to_vec(), ..HeadSpec::new(kind, classes) };
+    Model { spec, side, outputs: outputs.iter().map(|(name, shape)| (*name, shape.to_vec())).collect() }
 }
 
 fn input(side: u32, kind: HeadKind) -> InputSpec {

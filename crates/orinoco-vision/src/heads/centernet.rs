@@ -5,14 +5,14 @@
 use orinoco_core::{BoxF, Detection, InferenceResult, TensorDesc};
 
 use super::{
-    Guess, Head, HeadDescriptor, HeadKind, HeadSpec, Output, add, find_output, fixed_after_batch,
-    is_candidate, suppress_as,
+    Guess, Head, HeadDescriptor, HeadKind, HeadSamples, HeadSpec, Output, SampleModel, add, find_output,
+    fixed_after_batch, is_candidate, suppress_as,
 };
 use crate::{Fit, InputSpec, Mapping};
 
 pub(super) const KIND: HeadKind = HeadKind(&DESCRIPTOR);
 
-static DESCRIPTOR: HeadDescriptor = HeadDescriptor::usual("centernet", build, guess);
+static DESCRIPTOR: HeadDescriptor = HeadDescriptor::usual("centernet", build, guess, SAMPLES);
 
 struct CenterNet {
     spec: HeadSpec,
@@ -53,13 +53,7 @@ fn guess(input: &InputSpec, outputs: &[TensorDesc]) -> Option<Guess> {
 }
 
 impl Head for CenterNet {
-    fn decode(
-        &mut self,
-        outputs: &[Output<'_>],
-        item: usize,
-        mapping: &Mapping,
-        found: &mut InferenceResult,
-    ) {
+    fn decode(&mut self, outputs: &[Output<'_>], item: usize, mapping: &Mapping, found: &mut InferenceResult) {
         let cells = self.columns * self.rows;
         let size = outputs[self.size].item(item);
         let offset = outputs[self.offset].item(item);
@@ -89,6 +83,30 @@ impl CenterNet {
         !rows.any(|row| heat[row * self.columns..][left..right].iter().any(hides))
     }
 }
+
+/// Models that the suite of heads feeds.
+const SAMPLES: HeadSamples = HeadSamples {
+    published: SampleModel {
+        classes: 80,
+        side: 512,
+        strides: &[4],
+        outputs: &[
+            ("heatmap", &[1, 80, 128, 128]),
+            ("size", &[1, 2, 128, 128]),
+            ("offset", &[1, 2, 128, 128]),
+        ],
+    },
+    finding: Some(SampleModel {
+        classes: 2,
+        side: 32,
+        strides: &[8],
+        outputs: &[
+            ("heatmap", &[1, 2, 4, 4], &[0.7]),
+            ("size", &[1, 2, 4, 4], &[4.0]),
+            ("offset", &[1, 2, 4, 4], &[0.5]),
+        ],
+    }),
+};
 
 #[cfg(test)]
 mod tests {

@@ -3,8 +3,8 @@
 use orinoco_core::{Activation, ClassScore, Dim, InferenceResult, Resize, TensorDesc};
 
 use super::{
-    Guess, Head, HeadDescriptor, HeadKind, HeadResultKind, HeadSpec, Output, OutputForm, is_candidate, only,
-    probability,
+    HeadResultKind, Guess, Head, HeadDescriptor, HeadKind, HeadSamples, HeadSpec, Output, OutputForm, is_candidate,
+    only, probability,
 };
 use crate::{Fit, InputSpec, Mapping};
 
@@ -16,7 +16,7 @@ static DESCRIPTOR: HeadDescriptor = HeadDescriptor {
     form: OutputForm::Classes,
     // Every class of an image is of interest, if only as the second guess.
     score_threshold: 0.0,
-    ..HeadDescriptor::usual("classification", build, guess)
+    ..HeadDescriptor::usual("classification", build, guess, SAMPLES)
 };
 
 /// Tolerance for the sum of values to be accepted as probabilities: rounding to 8 bits changes the sum of a dozen
@@ -117,6 +117,10 @@ fn softmax(values: &mut [f32]) {
     let sum: f32 = values.iter().sum();
     values.iter_mut().for_each(|value| *value /= sum);
 }
+
+/// Models that the suite of heads feeds.
+const SAMPLES: HeadSamples =
+    HeadSamples::published(1000, 224, &[("y", &[1, 1000])]).finding(2, &[("y", &[1, 2], &[0.7, 0.3])]);
 
 #[cfg(test)]
 mod tests {

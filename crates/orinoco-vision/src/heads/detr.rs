@@ -8,8 +8,8 @@ use orinoco_core::{Activation, Detection, Dim, InferenceResult, TensorDesc};
 
 use super::yolov5::from_center;
 use super::{
-    Guess, Head, HeadDescriptor, HeadKind, HeadSpec, Output, add, best, check_axes, fixed_after_batch,
-    is_candidate, probability,
+    Guess, Head, HeadDescriptor, HeadKind, HeadSamples, HeadSpec, Output, add, best, check_axes,
+    fixed_after_batch, is_candidate, probability,
 };
 use crate::nms::keep_best;
 use crate::{Fit, InputSpec, Mapping};
@@ -17,7 +17,7 @@ use crate::{Fit, InputSpec, Mapping};
 pub(super) const KIND: HeadKind = HeadKind(&DESCRIPTOR);
 
 static DESCRIPTOR: HeadDescriptor =
-    HeadDescriptor { reads_ultralytics: true, ..HeadDescriptor::usual("detr", build, guess) };
+    HeadDescriptor { reads_ultralytics: true, ..HeadDescriptor::usual("detr", build, guess, SAMPLES) };
 
 const BOX_VALUES: usize = 4;
 /// Number of queries of most published models.
@@ -84,13 +84,7 @@ fn with_softmax(mut guess: Guess) -> Guess {
 }
 
 impl Head for Detr {
-    fn decode(
-        &mut self,
-        outputs: &[Output<'_>],
-        item: usize,
-        mapping: &Mapping,
-        found: &mut InferenceResult,
-    ) {
+    fn decode(&mut self, outputs: &[Output<'_>], item: usize, mapping: &Mapping, found: &mut InferenceResult) {
         let together = self.scores == self.boxes;
         let skip = if together { BOX_VALUES } else { 0 };
         let scores = outputs[self.scores].item(item).chunks_exact(skip + self.spec.classes);
@@ -131,6 +125,11 @@ impl Detr {
         }
     }
 }
+
+/// Models that the suite of heads feeds.
+const SAMPLES: HeadSamples =
+    HeadSamples::published(80, 640, &[("logits", &[1, 300, 80]), ("pred_boxes", &[1, 300, 4])])
+        .finding(2, &[("logits", &[1, 3, 2], &[0.7, 0.2]), ("pred_boxes", &[1, 3, 4], &[0.5])]);
 
 #[cfg(test)]
 mod tests {

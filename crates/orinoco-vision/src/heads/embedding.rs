@@ -3,13 +3,13 @@
 
 use orinoco_core::{Dim, InferenceResult, TensorDesc};
 
-use super::{Guess, Head, HeadDescriptor, HeadKind, HeadResultKind, HeadSpec, Output, only};
+use super::{HeadResultKind, Guess, Head, HeadDescriptor, HeadKind, HeadSamples, HeadSpec, Output, only};
 use crate::{Fit, InputSpec, Mapping};
 
 pub(super) const KIND: HeadKind = HeadKind(&DESCRIPTOR);
 
 static DESCRIPTOR: HeadDescriptor =
-    HeadDescriptor { finds: HeadResultKind::Embedding, ..HeadDescriptor::usual("embedding", build, guess) };
+    HeadDescriptor { finds: HeadResultKind::Embedding, ..HeadDescriptor::usual("embedding", build, guess, SAMPLES) };
 
 struct Embedding;
 
@@ -48,6 +48,9 @@ impl Head for Embedding {
         found.embedding.extend(values.iter().map(|value| (f64::from(*value) / length) as f32));
     }
 }
+
+/// Models that the suite of heads feeds.
+const SAMPLES: HeadSamples = HeadSamples::published(0, 256, &[("y", &[1, 512])]);
 
 #[cfg(test)]
 mod tests {

@@ -4,7 +4,7 @@
 use orinoco_core::{BoxF, Detection, Dim, InferenceResult, TensorDesc};
 
 use super::{
-    Guess, Head, HeadDescriptor, HeadKind, HeadSpec, Output, add, check_axes, fixed_after_batch,
+    Guess, Head, HeadDescriptor, HeadKind, HeadSamples, HeadSpec, Output, add, check_axes, fixed_after_batch,
     is_candidate, only,
 };
 use crate::nms::keep_best;
@@ -15,7 +15,7 @@ pub(super) const KIND: HeadKind = HeadKind(&DESCRIPTOR);
 static DESCRIPTOR: HeadDescriptor = HeadDescriptor {
     rounding: Rounding::Nearest,
     reads_ultralytics: true,
-    ..HeadDescriptor::usual("end2end", build, guess)
+    ..HeadDescriptor::usual("end2end", build, guess, SAMPLES)
 };
 
 const VALUES: usize = 6;
@@ -41,13 +41,7 @@ fn guess(input: &InputSpec, outputs: &[TensorDesc]) -> Option<Guess> {
 }
 
 impl Head for End2End {
-    fn decode(
-        &mut self,
-        outputs: &[Output<'_>],
-        item: usize,
-        mapping: &Mapping,
-        found: &mut InferenceResult,
-    ) {
+    fn decode(&mut self, outputs: &[Output<'_>], item: usize, mapping: &Mapping, found: &mut InferenceResult) {
         for row in outputs[0].item(item).chunks_exact(VALUES) {
             // Rows with a negative class are empty.
             if is_candidate(row[4], &self.spec) && (row[5] >= 0.0 || row[5].is_nan()) {
@@ -67,6 +61,10 @@ pub(super) fn add_labelled(found: &mut InferenceResult, label: f32, candidate: D
         found.not_finite += 1;
     }
 }
+
+/// Models that the suite of heads feeds.
+const SAMPLES: HeadSamples = HeadSamples::published(80, 640, &[("output0", &[1, 300, 6])])
+    .finding(2, &[("y", &[1, 2, 6], &[1.0, 2.0, 9.0, 9.0, 0.7, 1.0])]);
 
 #[cfg(test)]
 mod tests {

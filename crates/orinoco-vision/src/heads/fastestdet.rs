@@ -4,7 +4,7 @@
 use orinoco_core::{BoxF, Detection, Dim, InferenceResult, TensorDesc};
 
 use super::{
-    Guess, Head, HeadDescriptor, HeadKind, HeadSpec, Output, add, check_axes, fixed_after_batch,
+    Guess, Head, HeadDescriptor, HeadKind, HeadSamples, HeadSpec, Output, add, check_axes, fixed_after_batch,
     is_candidate, labels_above, only, sigmoid, suppress_as,
 };
 use crate::{Fit, InputSpec, Mapping};
@@ -12,7 +12,7 @@ use crate::{Fit, InputSpec, Mapping};
 pub(super) const KIND: HeadKind = HeadKind(&DESCRIPTOR);
 
 static DESCRIPTOR: HeadDescriptor =
-    HeadDescriptor { strides: &[STRIDE], ..HeadDescriptor::usual("fastestdet", build, guess) };
+    HeadDescriptor { strides: &[STRIDE], ..HeadDescriptor::usual("fastestdet", build, guess, SAMPLES) };
 
 /// Number of values before the classes: objectness and box.
 const BOX_VALUES: usize = 5;
@@ -49,13 +49,7 @@ fn guess(input: &InputSpec, outputs: &[TensorDesc]) -> Option<Guess> {
 }
 
 impl Head for FastestDet {
-    fn decode(
-        &mut self,
-        outputs: &[Output<'_>],
-        item: usize,
-        mapping: &Mapping,
-        found: &mut InferenceResult,
-    ) {
+    fn decode(&mut self, outputs: &[Output<'_>], item: usize, mapping: &Mapping, found: &mut InferenceResult) {
         let [_, _, rows, columns] = *outputs[0].shape else { return };
         let (values, cells) = (outputs[0].item(item), rows * columns);
         let at = |channel: usize, cell: usize| values[channel * cells + cell];
@@ -91,6 +85,10 @@ fn not_negative(value: f32) -> f32 {
 fn number(value: f32) -> f32 {
     if value.is_infinite() { f32::NAN } else { value }
 }
+
+/// Models that the suite of heads feeds.
+const SAMPLES: HeadSamples =
+    HeadSamples::published(80, 352, &[("758", &[1, 85, 22, 22])]).finding(2, &[("y", &[1, 7, 2, 2], &[0.7])]);
 
 #[cfg(test)]
 mod tests {

@@ -5,7 +5,7 @@ use std::ops::Deref;
 
 use orinoco_core::{Activation, TensorDesc};
 
-use super::{BoxForm, BoxUnit, Head};
+use super::{BoxForm, BoxUnit, Head, HeadSamples};
 use crate::{Across, InputSpec, Rounding};
 
 /// Kind of head, one of [`ALL`](super::ALL): a handle to the descriptor in its file. Kinds of one name are equal.
@@ -102,11 +102,18 @@ pub struct HeadDescriptor {
     pub guess: GuessModel,
     /// Builds the head.
     pub build: Build,
+    /// Models that the suite of heads feeds.
+    pub samples: HeadSamples,
 }
 
 impl HeadDescriptor {
     /// Returns the descriptor of a detector with the most common settings. Each file adds the differences of its head.
-    pub(super) const fn usual(name: &'static str, build: Build, guess: GuessModel) -> Self {
+    pub(super) const fn usual(
+        name: &'static str,
+        build: Build,
+        guess: GuessModel,
+        samples: HeadSamples,
+    ) -> Self {
         Self {
             name,
             finds: HeadResultKind::Boxes,
@@ -121,6 +128,7 @@ impl HeadDescriptor {
             settle_keypoints: |_, _, _| false,
             guess,
             build,
+            samples,
         }
     }
 

@@ -7,7 +7,7 @@ use orinoco_core::{Detection, Dim, InferenceResult, TensorDesc};
 
 use super::end2end::add_labelled;
 use super::ssd::place_in_pixels;
-use super::{BoxUnit, Guess, Head, HeadDescriptor, HeadKind, HeadSpec, Output, is_candidate};
+use super::{BoxUnit, Guess, Head, HeadDescriptor, HeadKind, HeadSamples, HeadSpec, Output, is_candidate};
 use crate::nms::keep_best;
 use crate::{Fit, InputSpec, Mapping};
 
@@ -16,7 +16,7 @@ pub(super) const KIND: HeadKind = HeadKind(&DESCRIPTOR);
 static DESCRIPTOR: HeadDescriptor = HeadDescriptor {
     box_unit: BoxUnit::Pixels,
     takes_whole: is_flat,
-    ..HeadDescriptor::usual("listed", build, guess)
+    ..HeadDescriptor::usual("listed", build, guess, SAMPLES)
 };
 
 /// Number of classes: COCO's category ids go up to 90, and torchvision has the background as 0.
@@ -79,13 +79,7 @@ fn guess(input: &InputSpec, outputs: &[TensorDesc]) -> Option<Guess> {
 }
 
 impl Head for Listed {
-    fn decode(
-        &mut self,
-        outputs: &[Output<'_>],
-        item: usize,
-        mapping: &Mapping,
-        found: &mut InferenceResult,
-    ) {
+    fn decode(&mut self, outputs: &[Output<'_>], item: usize, mapping: &Mapping, found: &mut InferenceResult) {
         // Lists without a batch axis belong to the single image of their batch.
         let values = |index: usize| outputs[index].item(item);
         let (boxes, _) = values(self.boxes).as_chunks::<4>();
@@ -100,6 +94,13 @@ impl Head for Listed {
         keep_best(&mut found.detections, self.spec.detections_max);
     }
 }
+
+/// Models that the suite of heads feeds.
+const SAMPLES: HeadSamples =
+    HeadSamples::published(91, 640, &[("boxes", &[300, 4]), ("scores", &[300]), ("labels", &[300])]).finding(
+        2,
+        &[("boxes", &[2, 4], &[1.0, 2.0, 9.0, 9.0]), ("scores", &[2], &[0.7]), ("labels", &[2], &[1.0])],
+    );
 
 #[cfg(test)]
 mod tests {

@@ -11,7 +11,7 @@
 use orinoco_core::{Activation, BoxF, Detection, InferenceResult, TensorDesc};
 
 use super::{
-    Cell, Guess, Head, HeadDescriptor, HeadKind, HeadSpec, Output, add, best, cells, check_axes,
+    Cell, Guess, Head, HeadDescriptor, HeadKind, HeadSamples, HeadSpec, Output, add, best, cells, check_axes,
     fixed_after_batch, is_candidate, labels_above, probability, suppress_as,
 };
 use crate::{Fit, InputSpec, Mapping};
@@ -19,7 +19,7 @@ use crate::{Fit, InputSpec, Mapping};
 pub(super) const KIND: HeadKind = HeadKind(&DESCRIPTOR);
 
 static DESCRIPTOR: HeadDescriptor =
-    HeadDescriptor { strides: &STRIDES, ..HeadDescriptor::usual("nanodet", build, guess) };
+    HeadDescriptor { strides: &STRIDES, ..HeadDescriptor::usual("nanodet", build, guess, SAMPLES) };
 
 /// NanoDet-Plus has four grids, NanoDet three.
 const STRIDES: [u32; 4] = [8, 16, 32, 64];
@@ -181,13 +181,7 @@ fn guess(input: &InputSpec, outputs: &[TensorDesc]) -> Option<Guess> {
 }
 
 impl Head for NanoDet {
-    fn decode(
-        &mut self,
-        outputs: &[Output<'_>],
-        item: usize,
-        mapping: &Mapping,
-        found: &mut InferenceResult,
-    ) {
+    fn decode(&mut self, outputs: &[Output<'_>], item: usize, mapping: &Mapping, found: &mut InferenceResult) {
         let are_logits = match self.spec.activation {
             Activation::Auto => self.has_logits(outputs, item),
             activation => activation == Activation::Sigmoid,
@@ -241,6 +235,19 @@ fn mean_bin(bins: &[f32]) -> f32 {
     }
     sum / weight
 }
+
+/// Models that the suite of heads feeds.
+const SAMPLES: HeadSamples = HeadSamples::published(80, 416, &[("output", &[1, 3598, 112])]).finding(
+    2,
+    &[(
+        "y",
+        &[1, 21, 34],
+        &[
+            0.7, 0.2, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0,
+            1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0,
+        ],
+    )],
+);
 
 #[cfg(test)]
 mod tests {

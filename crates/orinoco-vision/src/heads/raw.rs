@@ -3,7 +3,7 @@
 
 use orinoco_core::{InferenceResult, RawTensor, TensorDesc};
 
-use super::{Guess, Head, HeadDescriptor, HeadKind, HeadResultKind, HeadSpec, Output};
+use super::{HeadResultKind, Guess, Head, HeadDescriptor, HeadKind, HeadSamples, HeadSpec, Output};
 use crate::{Fit, InputSpec, Mapping};
 
 /// The kind of this head.
@@ -12,7 +12,7 @@ pub const KIND: HeadKind = HeadKind(&DESCRIPTOR);
 static DESCRIPTOR: HeadDescriptor = HeadDescriptor {
     finds: HeadResultKind::Tensors,
     takes_whole: |_| true,
-    ..HeadDescriptor::usual("raw", build, guess)
+    ..HeadDescriptor::usual("raw", build, guess, SAMPLES)
 };
 
 struct Raw {
@@ -49,6 +49,9 @@ impl Head for Raw {
         }
     }
 }
+
+/// Models that the suite of heads feeds.
+const SAMPLES: HeadSamples = HeadSamples::published(0, 640, &[("y", &[1, 300, 84])]);
 
 #[cfg(test)]
 mod tests {

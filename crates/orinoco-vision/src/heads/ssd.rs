@@ -5,14 +5,14 @@ use orinoco_core::{BoxF, Detection, Dim, InferenceResult, TensorDesc};
 
 use super::yolov5::from_center;
 use super::{
-    BoxForm, BoxUnit, Guess, Head, HeadDescriptor, HeadKind, HeadSpec, Output, add, check_axes,
+    BoxForm, BoxUnit, Guess, Head, HeadDescriptor, HeadKind, HeadSamples, HeadSpec, Output, add, check_axes,
     fixed_after_batch, is_candidate, suppress_as,
 };
 use crate::{Fit, InputSpec, Mapping};
 
 pub(super) const KIND: HeadKind = HeadKind(&DESCRIPTOR);
 
-static DESCRIPTOR: HeadDescriptor = HeadDescriptor::usual("ssd", build, guess);
+static DESCRIPTOR: HeadDescriptor = HeadDescriptor::usual("ssd", build, guess, SAMPLES);
 
 struct Ssd {
     spec: HeadSpec,
@@ -71,13 +71,7 @@ fn guess(input: &InputSpec, outputs: &[TensorDesc]) -> Option<Guess> {
 }
 
 impl Head for Ssd {
-    fn decode(
-        &mut self,
-        outputs: &[Output<'_>],
-        item: usize,
-        mapping: &Mapping,
-        found: &mut InferenceResult,
-    ) {
+    fn decode(&mut self, outputs: &[Output<'_>], item: usize, mapping: &Mapping, found: &mut InferenceResult) {
         let scores = outputs[self.scores].item(item).chunks_exact(self.spec.classes);
         let boxes = outputs[self.boxes].item(item).as_chunks::<4>().0;
         for (scores, place) in scores.zip(boxes) {
@@ -100,6 +94,11 @@ pub(super) fn place_in_pixels(spec: &HeadSpec, [a, b, c, d]: [f32; 4], unit: (f3
         BoxForm::Center => from_center(&place),
     }
 }
+
+/// Models that the suite of heads feeds.
+const SAMPLES: HeadSamples =
+    HeadSamples::published(81, 300, &[("scores", &[1, 8732, 81]), ("boxes", &[1, 8732, 4])])
+        .finding(2, &[("scores", &[1, 3, 2], &[0.7, 0.2]), ("pred_boxes", &[1, 3, 4], &[0.5])]);
 
 #[cfg(test)]
 mod tests {

@@ -4,7 +4,7 @@
 use orinoco_core::{BoxF, Detection, Dim, InferenceResult, TensorDesc};
 
 use super::{
-    Guess, Head, HeadDescriptor, HeadKind, HeadSpec, Output, OutputForm, add, cells, check_axes,
+    Guess, Head, HeadDescriptor, HeadKind, HeadSamples, HeadSpec, Output, OutputForm, add, cells, check_axes,
     fixed_after_batch, is_candidate, labels_above, only, suppress_as,
 };
 use crate::{Fit, InputSpec, Mapping, Rounding};
@@ -16,7 +16,7 @@ static DESCRIPTOR: HeadDescriptor = HeadDescriptor {
     strides: &STRIDES,
     rounding: Rounding::Nearest,
     reads_ultralytics: true,
-    ..HeadDescriptor::usual("yolov5", build, guess)
+    ..HeadDescriptor::usual("yolov5", build, guess, SAMPLES)
 };
 
 const STRIDES: [u32; 3] = [8, 16, 32];
@@ -44,13 +44,7 @@ fn guess(input: &InputSpec, outputs: &[TensorDesc]) -> Option<Guess> {
 }
 
 impl Head for YoloV5 {
-    fn decode(
-        &mut self,
-        outputs: &[Output<'_>],
-        item: usize,
-        mapping: &Mapping,
-        found: &mut InferenceResult,
-    ) {
+    fn decode(&mut self, outputs: &[Output<'_>], item: usize, mapping: &Mapping, found: &mut InferenceResult) {
         for row in outputs[0].item(item).chunks_exact(BOX_VALUES + self.spec.classes) {
             let (place, classes) = row.split_at(BOX_VALUES);
             // Class scores are at most 1, so most rows are rejected by their objectness.
@@ -74,6 +68,10 @@ pub(super) fn from_center(place: &[f32]) -> BoxF {
     let (w, h) = (place[2] / 2.0, place[3] / 2.0);
     BoxF { x1: place[0] - w, y1: place[1] - h, x2: place[0] + w, y2: place[1] + h }
 }
+
+/// Models that the suite of heads feeds.
+const SAMPLES: HeadSamples = HeadSamples::published(80, 640, &[("output0", &[1, 25200, 85])])
+    .finding(2, &[("y", &[1, 3, 7], &[9.0, 9.0, 4.0, 4.0, 0.9, 0.7, 0.2])]);
 
 #[cfg(test)]
 mod tests {

@@ -11,7 +11,7 @@ use orinoco_core::{Detection, Dim, InferenceResult, Keypoint, TensorDesc};
 
 use super::yolov5::from_center;
 use super::{
-    Build, Guess, GuessModel, Head, HeadDescriptor, HeadKind, HeadResultKind, HeadSpec, KeypointShape,
+    Build, HeadResultKind, Guess, GuessModel, Head, HeadDescriptor, HeadKind, HeadSamples, HeadSpec, KeypointShape,
     Output, OutputForm, cells, check_axes, fixed_after_batch, is_candidate, only,
 };
 use crate::nms::{CANDIDATES_MAX, suppress_by};
@@ -26,28 +26,38 @@ pub(super) const ORIENTED: HeadKind = HeadKind(&ORIENTED_DESCRIPTOR);
 static DETECT_DESCRIPTOR: HeadDescriptor = HeadDescriptor {
     form: OutputForm::Channels,
     settle_keypoints,
-    ..usual("yolov8", |s, _, o| build(s, Task::Detect, o), |i, o| guess(i, Task::Detect, o))
+    ..usual("yolov8", |s, _, o| build(s, Task::Detect, o), |i, o| guess(i, Task::Detect, o), DETECT_SAMPLES)
 };
 static SEGMENT_DESCRIPTOR: HeadDescriptor = HeadDescriptor {
     finds: HeadResultKind::Instances,
-    ..usual("yolov8-seg", |s, _, o| build(s, Task::Segment, o), |i, o| guess(i, Task::Segment, o))
+    ..usual(
+        "yolov8-seg",
+        |s, _, o| build(s, Task::Segment, o),
+        |i, o| guess(i, Task::Segment, o),
+        SEGMENT_SAMPLES,
+    )
 };
 static POSE_DESCRIPTOR: HeadDescriptor = HeadDescriptor {
     settle_keypoints,
-    ..usual("yolov8-pose", |s, _, o| build(s, Task::Pose, o), |i, o| guess(i, Task::Pose, o))
+    ..usual("yolov8-pose", |s, _, o| build(s, Task::Pose, o), |i, o| guess(i, Task::Pose, o), POSE_SAMPLES)
 };
 static ORIENTED_DESCRIPTOR: HeadDescriptor = HeadDescriptor {
     settle_keypoints,
-    ..usual("yolov8-obb", |s, _, o| build(s, Task::Oriented, o), |i, o| guess(i, Task::Oriented, o))
+    ..usual(
+        "yolov8-obb",
+        |s, _, o| build(s, Task::Oriented, o),
+        |i, o| guess(i, Task::Oriented, o),
+        ORIENTED_SAMPLES,
+    )
 };
 
 /// Returns the settings that the heads of all tasks share.
-const fn usual(name: &'static str, build: Build, guess: GuessModel) -> HeadDescriptor {
+const fn usual(name: &'static str, build: Build, guess: GuessModel, samples: HeadSamples) -> HeadDescriptor {
     HeadDescriptor {
         strides: &STRIDES,
         rounding: Rounding::Nearest,
         reads_ultralytics: true,
-        ..HeadDescriptor::usual(name, build, guess)
+        ..HeadDescriptor::usual(name, build, guess, samples)
     }
 }
 
@@ -185,13 +195,7 @@ fn settle_keypoints(head: &mut HeadSpec, outputs: &[TensorDesc], noted: Keypoint
 }
 
 impl Head for YoloV8 {
-    fn decode(
-        &mut self,
-        outputs: &[Output<'_>],
-        item: usize,
-        mapping: &Mapping,
-        found: &mut InferenceResult,
-    ) {
+    fn decode(&mut self, outputs: &[Output<'_>], item: usize, mapping: &Mapping, found: &mut InferenceResult) {
         let [_, _, anchors] = *outputs[self.boxes].shape else { return };
         let channels = Channels { values: outputs[self.boxes].item(item), anchors };
         found.not_finite += self.find_candidates(&channels, mapping);
@@ -308,6 +312,20 @@ impl YoloV8 {
         }
     }
 }
+
+/// Models that the suite of heads feeds for this task.
+const DETECT_SAMPLES: HeadSamples = HeadSamples::published(80, 640, &[("output0", &[1, 84, 8400])])
+    .finding(2, &[("y", &[1, 6, 1], &[9.0, 9.0, 4.0, 4.0, 0.7, 0.2])]);
+/// Models that the suite of heads feeds for this task.
+const SEGMENT_SAMPLES: HeadSamples =
+    HeadSamples::published(80, 640, &[("output0", &[1, 116, 8400]), ("output1", &[1, 32, 160, 160])])
+        .finding(2, &[("y", &[1, 7, 1], &[9.0, 9.0, 4.0, 4.0, 0.7, 0.2, 1.0]), ("p", &[1, 1, 8, 8], &[1.0])]);
+/// Models that the suite of heads feeds for this task.
+const POSE_SAMPLES: HeadSamples = HeadSamples::published(1, 640, &[("output0", &[1, 56, 8400])])
+    .finding(1, &[("y", &[1, 8, 1], &[9.0, 9.0, 4.0, 4.0, 0.7, 1.0, 1.0, 0.5])]);
+/// Models that the suite of heads feeds for this task.
+const ORIENTED_SAMPLES: HeadSamples = HeadSamples::published(15, 1024, &[("output0", &[1, 20, 21504])])
+    .finding(2, &[("y", &[1, 7, 1], &[9.0, 9.0, 4.0, 4.0, 0.7, 0.2, 0.3])]);
 
 #[cfg(test)]
 mod tests {

@@ -4,8 +4,8 @@
 use orinoco_core::{BoxF, Detection, InferenceResult, TensorDesc};
 
 use super::{
-    Cell, Guess, Head, HeadDescriptor, HeadKind, HeadSpec, Output, OutputForm, add, cells, check_shape,
-    fixed_after_batch, is_candidate, labels_above, only, suppress_as,
+    Cell, Guess, Head, HeadDescriptor, HeadKind, HeadSamples, HeadSpec, Output, OutputForm, add, cells,
+    check_shape, fixed_after_batch, is_candidate, labels_above, only, suppress_as,
 };
 use crate::{Align, Fit, InputSpec, Mapping, Rounding};
 
@@ -17,7 +17,7 @@ static DESCRIPTOR: HeadDescriptor = HeadDescriptor {
     // YOLOX's own decoder reports every class of a box.
     multi_label: true,
     rounding: Rounding::Down,
-    ..HeadDescriptor::usual("yolox", build, guess)
+    ..HeadDescriptor::usual("yolox", build, guess, SAMPLES)
 };
 
 /// Default cell sizes of YOLOX, in model pixels.
@@ -57,13 +57,7 @@ fn guess(input: &InputSpec, outputs: &[TensorDesc]) -> Option<Guess> {
 }
 
 impl Head for Yolox {
-    fn decode(
-        &mut self,
-        outputs: &[Output<'_>],
-        item: usize,
-        mapping: &Mapping,
-        found: &mut InferenceResult,
-    ) {
+    fn decode(&mut self, outputs: &[Output<'_>], item: usize, mapping: &Mapping, found: &mut InferenceResult) {
         let rows = outputs[0].item(item).chunks_exact(BOX_VALUES + self.spec.classes);
         for (row, cell) in rows.zip(&self.cells) {
             let (place, classes) = row.split_at(BOX_VALUES);
@@ -89,6 +83,10 @@ fn bounds(place: &[f32], cell: &Cell) -> BoxF {
     let (w, h) = (place[2].exp() * cell.stride / 2.0, place[3].exp() * cell.stride / 2.0);
     BoxF { x1: cx - w, y1: cy - h, x2: cx + w, y2: cy + h }
 }
+
+/// Models that the suite of heads feeds.
+const SAMPLES: HeadSamples = HeadSamples::published(80, 640, &[("output", &[1, 8400, 85])])
+    .finding(2, &[("y", &[1, 21, 7], &[0.0, 0.0, 0.0, 0.0, 0.9, 0.7, 0.2])]);
 
 #[cfg(test)]
 mod tests {
