@@ -10,25 +10,22 @@ mod container;
 mod cpu_time;
 mod frame_memory;
 mod framemd5;
-mod gif_source;
 #[cfg(feature = "gstreamer")]
 mod gst;
 #[cfg(feature = "gstreamer")]
 mod i420;
 mod image_folder;
-mod image_source;
+mod image_paths;
 mod jpeg;
 mod lines;
 mod local_file;
-mod local_source;
 #[cfg(feature = "gstreamer")]
 mod mp4;
 mod needs;
 mod open;
 mod pace;
-mod raw_source;
 mod slots;
-mod test_source;
+mod sources;
 #[cfg(feature = "v4l2")]
 mod v4l2;
 mod wav;
@@ -37,16 +34,16 @@ pub use frame_memory::FrameMemory;
 pub use framemd5::FrameMd5Sink;
 #[cfg(feature = "gstreamer")]
 pub use gst::{GstSource, VideoHardware, video_hardware};
-pub use image_source::{ImageSource, decode_image};
+pub use image_paths::{check_source, source_files};
 pub use lines::LineFile;
-pub use local_source::{check_source, source_files};
 #[cfg(feature = "gstreamer")]
 pub use mp4::{Draw, Mp4Sink, OverlayContent, cut_torn_mp4};
 pub use needs::source_needs;
 pub use open::open;
-pub use raw_source::RawSource;
 pub use slots::SourceNeeds;
-pub use test_source::{Ball, TestSource};
+pub use sources::images::{ImageSource, decode_image};
+pub use sources::pattern::{Ball, TestSource};
+pub use sources::raw::RawSource;
 #[cfg(feature = "v4l2")]
 pub use v4l2::{Camera, CameraControl, CameraFormat, CameraSize, V4l2Source, cameras};
 pub use wav::{Sound, read_wav};

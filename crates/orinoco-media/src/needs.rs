@@ -3,14 +3,14 @@
 use orinoco_uri::{RawLayout, SourceKind, SourceUri};
 
 use crate::slots::{SourceNeeds, raw_slots, slots};
-use crate::test_source;
+use crate::sources::pattern;
 
 /// Returns the memory that the source of `uri` allocates if its ring holds `queue_frames`. Nothing is opened or asked
 /// for it: memory whose size only a file, a decoder or a device determines is named in the field `uncounted`.
 pub fn source_needs(uri: &SourceUri, queue_frames: usize) -> SourceNeeds {
     match uri.kind() {
         SourceKind::Test(pattern) => {
-            SourceNeeds::of_slots(slots(queue_frames), test_source::desc(pattern).bytes_needed())
+            SourceNeeds::of_slots(slots(queue_frames), pattern::desc(pattern).bytes_needed())
         }
         SourceKind::Stdin(video) => match video.layout {
             RawLayout::Frames(frames) => {

@@ -4,8 +4,8 @@ use orinoco_core::{Clock, Diagnosis};
 use orinoco_pipeline::Source;
 use orinoco_uri::{ImagePaths, SourceKind, SourceUri, V4l2Address};
 
-use crate::gif_source::{GifSource, is_gif};
-use crate::local_source::{check_source, folder_of};
+use crate::image_paths::{check_source, folder_of};
+use crate::sources::gif::{GifSource, is_gif};
 use crate::{FrameMemory, ImageSource, RawSource, TestSource};
 
 /// Creates the source for `uri`. It is not opened yet: [`Source::open`] does that, on the source's own thread.

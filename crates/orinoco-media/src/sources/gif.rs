@@ -12,8 +12,8 @@ use orinoco_core::{Clock, Diagnosis, FrameDesc, PixelFormat, Pts, codes};
 use orinoco_pipeline::{Frame, Poll, Receiver, Sender, Slot, SlotPool, Source, SourceError, channel};
 use orinoco_uri::Pace;
 
+use super::images::decode_limits;
 use crate::cpu_time::with_cpu_time;
-use crate::image_source::decode_limits;
 use crate::local_file::check_file;
 use crate::pace::Pacer;
 

@@ -12,9 +12,9 @@ use orinoco_uri::{ImagePaths, Pace, is_video_name};
 
 use crate::cpu_time::with_cpu_time;
 use crate::image_folder::list_images;
+use crate::image_paths::first_image;
 use crate::jpeg;
 use crate::local_file::check_file;
-use crate::local_source::first_image;
 use crate::pace::Pacer;
 
 /// Maximum width and height that is decoded: four times 4K; a larger image is damaged or an attack.
