@@ -16,7 +16,6 @@ mod available;
 mod change;
 mod checks;
 mod ended;
-mod endings;
 mod engines;
 mod events;
 mod joining;

@@ -8,7 +8,7 @@ use orinoco_core::{Clock, Diagnosis, Nanos, Pts, PtsClock, codes};
 use orinoco_pipeline::{Frame, Poll, Source, SourceError};
 use orinoco_uri::{CsiAddress, HttpAddress, Pace, RtspAddress, SourceKind, SourceUri};
 
-use super::faults::{self, PipelineFacts, Progress, Protocol};
+use super::faults::{self, Progress, Protocol, PipelineFacts};
 use super::frames::FrameBuilder;
 use super::session::{Caller, PipelineState, Session};
 use crate::FrameMemory;
@@ -257,9 +257,7 @@ impl GstSource {
         let Some(run) = &mut self.run else { return Ok(Poll::Pending) };
         let error = match run.session.look(wait) {
             PipelineState::Picture(sample) => return self.deliver(&sample),
-            PipelineState::Nothing if !self.input.is_live() && self.frames_lent() > 0 => {
-                return Ok(Poll::Waiting);
-            }
+            PipelineState::Nothing if !self.input.is_live() && self.frames_lent() > 0 => return Ok(Poll::Waiting),
             PipelineState::Nothing => return Ok(Poll::Pending),
             PipelineState::End => None,
             PipelineState::Failed(message) => Some(message),

@@ -1,0 +1,118 @@
+//! An output that is open.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io::{self, Seek, Write};
+use std::path::{Path, PathBuf};
+
+use orinoco_config::{Existing, write_whole};
+
+/// Next step where an output cannot be written.
+pub(crate) const NEXT: &str = "check that its folder can be written";
+
+/// An output that is open and not yet touched. One that was created for it is removed with it, unless it was begun.
+#[derive(Debug)]
+pub struct OutputFile {
+    pub(super) file: File,
+    path: PathBuf,
+    is_new: bool,
+    /// Folders that were made for it, or for another output and hold it, too.
+    folders: BTreeSet<PathBuf>,
+}
+
+impl OutputFile {
+    /// `made_folders` are those that were made for outputs before it; its own are added.
+    pub(super) fn open(path: &Path, made_folders: &mut BTreeSet<PathBuf>) -> io::Result<Self> {
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        let missing = folder.into_iter().flat_map(Path::ancestors).take_while(|folder| !folder.exists());
+        // `new/..` is a folder that was there, whatever becomes of `new`.
+        let missing: BTreeSet<&Path> = missing.filter(|folder| folder.file_name().is_some()).collect();
+        if let Err(why) = folder.map_or(Ok(()), fs::create_dir_all) {
+            remove_folders(&missing);
+            return Err(why);
+        }
+        let mut folders: BTreeSet<PathBuf> =
+            missing.iter().filter_map(|folder| folder.canonicalize().ok()).collect();
+        made_folders.extend(folders.iter().cloned());
+        let inside = folder.and_then(|folder| folder.canonicalize().ok()).unwrap_or_default();
+        let shared = inside.ancestors().filter(|folder| made_folders.contains(*folder));
+        folders.extend(shared.map(Path::to_owned));
+        // Also where a link points to nothing: what it names is created.
+        let is_new = path.metadata().is_err_and(|why| why.kind() == io::ErrorKind::NotFound);
+        let opened = File::options().write(true).create(true).truncate(false).open(path);
+        match opened {
+            Ok(file) => Ok(Self { file, path: path.to_owned(), is_new, folders }),
+            Err(why) => {
+                remove_folders(&folders);
+                Err(why)
+            }
+        }
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Empties it, and gives it to who writes it.
+    pub fn begin(mut self) -> io::Result<File> {
+        if self.file.metadata()?.is_file() {
+            self.file.set_len(0)?;
+        }
+        self.keep();
+        self.file.try_clone()
+    }
+
+    /// Writes it whole, or leaves what was there. Where it can be written and not replaced, because its folder is
+    /// read-only or it is a mount point, it is emptied and written as it is.
+    pub fn write_whole(self, bytes: &[u8]) -> io::Result<()> {
+        self.write_with(bytes, |path, bytes| write_whole(path, bytes, Existing::Replace))
+    }
+
+    pub(super) fn write_with(
+        mut self,
+        bytes: &[u8],
+        replace: impl FnOnce(&Path, &[u8]) -> io::Result<()>,
+    ) -> io::Result<()> {
+        use io::ErrorKind::{CrossesDevices, PermissionDenied, ReadOnlyFilesystem, ResourceBusy};
+        match replace(&self.path, bytes).map_err(|why| (why.kind(), why)) {
+            Err((PermissionDenied | ReadOnlyFilesystem | ResourceBusy | CrossesDevices, _)) => {
+                self.overwrite(bytes)?;
+            }
+            done => done.map_err(|(_, why)| why)?,
+        }
+        self.keep();
+        Ok(())
+    }
+
+    fn overwrite(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let is_file = self.file.metadata()?.is_file();
+        if is_file {
+            self.file.set_len(0)?;
+            self.file.rewind()?;
+        }
+        self.file.write_all(bytes)?;
+        if is_file { self.file.sync_all() } else { Ok(()) }
+    }
+
+    /// From now on it is not removed.
+    fn keep(&mut self) {
+        self.is_new = false;
+        self.folders.clear();
+    }
+}
+
+impl Drop for OutputFile {
+    fn drop(&mut self) {
+        if self.is_new {
+            // An empty file that cannot be removed does no harm.
+            let _ = fs::remove_file(self.path.canonicalize().as_deref().unwrap_or(&self.path));
+        }
+        remove_folders(&self.folders);
+    }
+}
+
+/// Removes folders that were made and hold nothing, the innermost first.
+fn remove_folders<P: AsRef<Path>>(folders: &BTreeSet<P>) {
+    folders.iter().rev().for_each(|folder| drop(fs::remove_dir(folder)));
+}

@@ -1,0 +1,122 @@
+//! Outputs of streams, opened all or none.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+
+use orinoco_board::{BoardStream, SinkKind, SinkSpec};
+use orinoco_core::{Diagnosis, codes};
+
+use super::endings::check_ending;
+use super::file::OutputFile;
+use super::taken::TakenFiles;
+
+/// What becomes of the files of an earlier run where this one is told to write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExistingOutputs {
+    /// They are overwritten: somebody has just named them.
+    Overwritten,
+    /// They stay, and this run writes beside them: nobody may have been there when it began.
+    Kept,
+}
+
+/// An output of a stream: where it writes, and the file, or `None` for standard output.
+pub(crate) type OpenSink = (SinkSpec, Option<OutputFile>);
+
+/// Opens the sinks of streams, all of them or none. With [`ExistingOutputs::Kept`] one whose file has been written already writes
+/// to the first free one of `name-2.ext`, `name-3.ext` and so on.
+pub(crate) fn open_sinks<'s>(
+    streams: impl IntoIterator<Item = &'s BoardStream>,
+    taken: &mut TakenFiles,
+    written: &TakenFiles,
+    earlier: ExistingOutputs,
+) -> Result<Vec<Vec<OpenSink>>, Diagnosis> {
+    let open = |stream: &BoardStream| -> Result<Vec<OpenSink>, Diagnosis> {
+        stream.sinks.iter().map(|sink| open_sink(sink, &stream.name, taken, written, earlier)).collect()
+    };
+    streams.into_iter().map(open).collect()
+}
+
+fn open_sink(
+    sink: &SinkSpec,
+    stream: &str,
+    taken: &mut TakenFiles,
+    written: &TakenFiles,
+    earlier: ExistingOutputs,
+) -> Result<OpenSink, Diagnosis> {
+    let whose = format!("another output (stream {stream}) already writes to this file");
+    if sink.path == Path::new("-") {
+        if matches!(sink.kind, SinkKind::Mp4(_)) {
+            let (cause, next) = (
+                "MP4 cannot be written to standard output, because it needs a seekable file",
+                "name a file, such as out.mp4",
+            );
+            return Err(Diagnosis::new(&codes::SINK_OPEN, "standard output", cause, next));
+        }
+        taken.add_open(io::stdout().as_fd(), || whose.clone());
+        return Ok((sink.clone(), None));
+    }
+    if let Err(why) = check_name(sink) {
+        // Whose file it is says more than what it is called.
+        if sink.path.is_file() {
+            taken.open(&sink.path, &whose)?;
+        }
+        return Err(why);
+    }
+    let path = free_path(&sink.path, written, earlier);
+    let file = taken.open(&path, &whose)?;
+    Ok((SinkSpec { kind: sink.kind, path }, Some(file)))
+}
+
+/// Refuses a folder, and a name that promises another format. The name of a pipe or a device promises nothing.
+fn check_name(sink: &SinkSpec) -> Result<(), Diagnosis> {
+    match sink.path.metadata() {
+        Ok(there) if there.is_dir() => {
+            let (cause, next) = ("it is a folder", "name a file in it");
+            Err(Diagnosis::new(&codes::SINK_OPEN, sink.path.display(), cause, next))
+        }
+        Ok(there) if !there.is_file() => Ok(()),
+        _ => check_ending(sink.kind, &sink.path),
+    }
+}
+
+/// `path`, or where that has been written the first free one of `name-2.ext`, `name-3.ext` and so on.
+pub(super) fn free_path(path: &Path, written: &TakenFiles, earlier: ExistingOutputs) -> PathBuf {
+    let is_free = |path: &PathBuf| !is_written(path, written, earlier);
+    if is_free(&path.to_owned()) {
+        return path.to_owned();
+    }
+    let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    let ending = path.extension().map_or_else(String::new, |ending| format!(".{}", ending.to_string_lossy()));
+    let numbered = |number: usize| path.with_file_name(format!("{stem}-{number}{ending}"));
+    let mut latest = path.to_owned();
+    for number in 2.. {
+        let next = numbered(number);
+        if is_free(&next) {
+            cut_torn(&latest);
+            return next;
+        }
+        latest = next;
+    }
+    unreachable!("numbers do not end")
+}
+
+fn is_written(path: &Path, written: &TakenFiles, earlier: ExistingOutputs) -> bool {
+    match path.metadata() {
+        Ok(there) if !there.is_file() => false,
+        Ok(there) if earlier == ExistingOutputs::Kept && there.len() > 0 => true,
+        _ => written.has(path),
+    }
+}
+
+/// Cuts off what a power loss left of the last recording's last fragment. What was recorded before has been seen to when
+/// that one began.
+fn cut_torn(path: &Path) {
+    #[cfg(feature = "gstreamer")]
+    if path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("mp4")) {
+        // A file that cannot be cut plays as it is in most players.
+        let _ = orinoco_media::cut_torn_mp4(path);
+    }
+    #[cfg(not(feature = "gstreamer"))]
+    let _ = path;
+}
