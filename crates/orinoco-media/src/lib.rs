@@ -21,8 +21,6 @@ mod lines;
 mod local_file;
 #[cfg(feature = "gstreamer")]
 mod mp4;
-mod needs;
-mod open;
 mod pace;
 mod slots;
 mod sources;
@@ -34,16 +32,14 @@ pub use frame_memory::FrameMemory;
 pub use framemd5::FrameMd5Sink;
 #[cfg(feature = "gstreamer")]
 pub use gst::{GstSource, VideoHardware, video_hardware};
-pub use image_paths::{check_source, source_files};
 pub use lines::LineFile;
 #[cfg(feature = "gstreamer")]
 pub use mp4::{Draw, Mp4Sink, OverlayContent, cut_torn_mp4};
-pub use needs::source_needs;
-pub use open::open;
 pub use slots::SourceNeeds;
 pub use sources::images::{ImageSource, decode_image};
 pub use sources::pattern::{Ball, TestSource};
 pub use sources::raw::RawSource;
+pub use sources::{check_source, open, source_files, source_needs, source_schemes};
 #[cfg(feature = "v4l2")]
 pub use v4l2::{Camera, CameraControl, CameraFormat, CameraSize, V4l2Source, cameras};
 pub use wav::{Sound, read_wav};

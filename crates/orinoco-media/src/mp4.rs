@@ -19,7 +19,7 @@ use orinoco_core::{
 use orinoco_pipeline::{FrameResult, PixelAspect, Sink};
 
 use self::boxes::{Picture, TIMESCALE, Track};
-use self::recorder::{RecorderMessage, RecorderSender, Recorder};
+use self::recorder::{Recorder, RecorderMessage, RecorderSender};
 pub use self::torn::cut_torn_mp4;
 use crate::gst::{CONVERTER, NVMM, chain, init, make, works};
 use crate::i420::{self, Colour};
@@ -317,7 +317,8 @@ impl Mp4Sink {
         if width == 0 || height == 0 {
             return Err(self.fault("the pictures are too small to encode", "use a larger source"));
         }
-        let shape = Shape { width, height, colour: i420::colour_of(&view), aspect: frame_result.frame.aspect };
+        let shape =
+            Shape { width, height, colour: i420::colour_of(&view), aspect: frame_result.frame.aspect };
         if self.recording.is_none() {
             self.recording = Some(self.start(shape, &desc)?);
         }

@@ -7,6 +7,7 @@ use crate::cameras::{CsiAddress, V4l2Address, read_csi, read_v4l2};
 use crate::fault::Fault;
 use crate::files::{Escapes, FilePaths, ImagePaths, read_file};
 use crate::network::{HttpAddress, HttpSource, RtspAddress, read_http, read_rtsp};
+use crate::other::{OtherAddress, Scheme, read_other, unknown_scheme};
 use crate::pattern::{TestPattern, read_test};
 use crate::raw::{RawVideo, read_stdin};
 use crate::scheme::{has_scheme, is_mistyped, is_scheme};
@@ -64,6 +65,8 @@ pub enum SourceKind {
     Stdin(RawVideo),
     /// Generated test pattern.
     Test(TestPattern),
+    /// A source of another scheme, one of those that [`SourceUri::parse_with`] was given.
+    Other(OtherAddress),
 }
 
 impl SourceUri {
@@ -77,6 +80,12 @@ impl SourceUri {
     /// path that ends in `/` is a folder of images. For any other path, the code that opens the source asks the file
     /// system whether it is a folder.
     pub fn parse(text: &str) -> Result<Self, Diagnosis> {
+        Self::parse_with(text, &[])
+    }
+
+    /// Reads what [`SourceUri::parse`] reads, and addresses of the schemes `others`: those of sources that have no variant
+    /// of [`SourceKind`]. Any other scheme is refused here, so that a typing error is found where a text is read.
+    pub fn parse_with(text: &str, others: &[Scheme]) -> Result<Self, Diagnosis> {
         // A leading space is a typing error: no file is called ` rtsp://...`.
         let trimmed = text.trim_start();
         let text = if has_scheme(trimmed) { trimmed } else { text };
@@ -110,10 +119,10 @@ impl SourceUri {
             "v4l2" => read_v4l2(rest).map(SourceKind::Camera),
             "stdin" => read_stdin(rest).map(SourceKind::Stdin),
             "test" => read_test(rest).map(SourceKind::Test),
-            _ => Err(Fault::new(
-                format!("`{scheme}://` is not a kind of source"),
-                "use file://, csi://, v4l2://, rtsp://, http://, stdin:// or test://ball, or a plain path",
-            )),
+            _ => match others.iter().find(|other| other.name == scheme) {
+                Some(other) => Ok(SourceKind::Other(read_other(*other, rest))),
+                None => Err(unknown_scheme(&scheme, others)),
+            },
         };
         let kind = kind.map_err(fault)?;
         // A plain path may still be an address that lost its scheme.
@@ -129,10 +138,25 @@ impl SourceUri {
 
     /// Whether the source produces frames even when nobody takes them.
     pub fn is_live(&self) -> bool {
-        matches!(
-            self.kind,
-            SourceKind::Camera(_) | SourceKind::Csi(_) | SourceKind::Rtsp(_) | SourceKind::HttpCamera(_)
-        )
+        match &self.kind {
+            SourceKind::Camera(_) | SourceKind::Csi(_) | SourceKind::Rtsp(_) | SourceKind::HttpCamera(_) => {
+                true
+            }
+            SourceKind::Other(address) => address.scheme().is_live,
+            SourceKind::Video { .. }
+            | SourceKind::Images { .. }
+            | SourceKind::HttpVideo { .. }
+            | SourceKind::Stdin(_)
+            | SourceKind::Test(_) => false,
+        }
+    }
+
+    /// Returns the fault of a source that nobody opens: its scheme was accepted when it was read, and is that of no source
+    /// here.
+    pub fn unknown_scheme(&self) -> Diagnosis {
+        let scheme = self.shown.split_once("://").map_or("", |(scheme, _)| scheme);
+        let Fault { cause, next } = unknown_scheme(scheme, &[]);
+        Diagnosis::new(&codes::SOURCE_URI, &self.shown, cause, next)
     }
 }
 
@@ -178,7 +202,8 @@ impl SourceKind {
             | Self::HttpCamera(_)
             | Self::HttpVideo { .. }
             | Self::Stdin(_)
-            | Self::Test(_) => None,
+            | Self::Test(_)
+            | Self::Other(_) => None,
         }
     }
 }

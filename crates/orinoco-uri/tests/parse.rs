@@ -2,7 +2,7 @@
 
 use expect_test::{Expect, expect};
 use orinoco_core::codes;
-use orinoco_uri::SourceUri;
+use orinoco_uri::{Scheme, SourceUri};
 
 /// Parses each line of `texts`, and shows the kind of source or the fault.
 fn check(texts: &[&str], expect: Expect) {
@@ -254,4 +254,29 @@ fn raw_video() {
         stdin://clip.raw?format=y4m: standard input has no path; write stdin://?format=FORMAT, and the other settings after it
     "#]],
     );
+}
+
+#[test]
+fn other_schemes_are_those_that_were_named() {
+    let others = [Scheme { name: "gige", is_live: true }, Scheme { name: "rosbag", is_live: false }];
+    let seen =
+        ["GIGE://cam-1/left?fps=30&key", "rosbag://a.bag", "gige://u:secret@cam?token=x", "rstp://camera/x"]
+            .map(|text| match SourceUri::parse_with(text, &others) {
+                Ok(uri) => format!("{uri} {:?} live={}", uri.kind(), uri.is_live()),
+                Err(fault) => fault.to_string(),
+            });
+    expect![[r#"
+        GIGE://cam-1/left?fps=30&*** Other(OtherAddress(gige://cam-1/left?fps=30&key=***)) live=true
+        rosbag://a.bag Other(OtherAddress(rosbag://a.bag)) live=false
+        gige://u:***@cam?token=*** Other(OtherAddress(gige://u:***@cam?token=***)) live=true
+        rstp://camera/x: `rstp://` is not a kind of source; use file://, csi://, v4l2://, rtsp://, http://, gige://, rosbag://, stdin:// or test://ball, or a plain path"#]]
+    .assert_eq(&seen.join("\n"));
+    // Nobody is asked about a scheme that was not named, and a typing error stays one.
+    for text in ["rstp://camera/x", "gige://cam-1/left"] {
+        let fault = SourceUri::parse(text).expect_err("it was not named");
+        let named =
+            SourceUri::parse_with("gige://cam-1/left", &others).expect("it was named").unknown_scheme();
+        assert_eq!((fault.code.id, named.code.id), (codes::SOURCE_URI.id, codes::SOURCE_URI.id));
+        assert_eq!(fault.next, named.next);
+    }
 }

@@ -8,7 +8,7 @@ use orinoco_core::{Clock, Diagnosis, Nanos, Pts, PtsClock, codes};
 use orinoco_pipeline::{Frame, Poll, Source, SourceError};
 use orinoco_uri::{CsiAddress, HttpAddress, Pace, RtspAddress, SourceKind, SourceUri};
 
-use super::faults::{self, Progress, Protocol, PipelineFacts};
+use super::faults::{self, PipelineFacts, Progress, Protocol};
 use super::frames::FrameBuilder;
 use super::session::{Caller, PipelineState, Session};
 use crate::FrameMemory;
@@ -160,7 +160,8 @@ impl GstSource {
             SourceKind::Images { .. }
             | SourceKind::Camera(_)
             | SourceKind::Stdin(_)
-            | SourceKind::Test(_) => {
+            | SourceKind::Test(_)
+            | SourceKind::Other(_) => {
                 let next = "name a video file, csi://, rtsp:// or http://";
                 return Err(Diagnosis::new(&codes::SOURCE_URI, shown, "it is not for GStreamer", next));
             }
@@ -257,7 +258,9 @@ impl GstSource {
         let Some(run) = &mut self.run else { return Ok(Poll::Pending) };
         let error = match run.session.look(wait) {
             PipelineState::Picture(sample) => return self.deliver(&sample),
-            PipelineState::Nothing if !self.input.is_live() && self.frames_lent() > 0 => return Ok(Poll::Waiting),
+            PipelineState::Nothing if !self.input.is_live() && self.frames_lent() > 0 => {
+                return Ok(Poll::Waiting);
+            }
             PipelineState::Nothing => return Ok(Poll::Pending),
             PipelineState::End => None,
             PipelineState::Failed(message) => Some(message),

@@ -10,12 +10,16 @@ use image::codecs::gif::GifDecoder;
 use image::{AnimationDecoder, DynamicImage, ImageDecoder, ImageError, ImageResult};
 use orinoco_core::{Clock, Diagnosis, FrameDesc, PixelFormat, Pts, codes};
 use orinoco_pipeline::{Frame, Poll, Receiver, Sender, Slot, SlotPool, Source, SourceError, channel};
-use orinoco_uri::Pace;
+use orinoco_uri::{Pace, SourceKind, SourceUri};
 
+use super::SourceDescriptor;
 use super::images::decode_limits;
 use crate::cpu_time::with_cpu_time;
+#[cfg(test)]
+use super::suite::{Sample, Samples};
 use crate::local_file::check_file;
 use crate::pace::Pacer;
+use crate::slots::SourceNeeds;
 
 /// Maximum number of frames in flight: more than a ring, a batch and the sinks hold together.
 const SLOTS: usize = 16;
@@ -197,6 +201,39 @@ fn in_rgb(frame: image::Frame) -> (image::RgbImage, u64) {
     let delay = u64::from(millis) * 1_000_000 / u64::from(of.max(1));
     let delay_nanos = if delay < DELAY_NANOS_MIN { DELAY_DEFAULT_NANOS } else { delay };
     (DynamicImage::from(frame.into_buffer()).into_rgb8(), delay_nanos)
+}
+
+/// Files that hold an animated GIF, whatever their names.
+pub(super) static GIF: SourceDescriptor = SourceDescriptor {
+    scheme: None,
+    opens: |uri| matches!(uri.kind(), SourceKind::Video { path, .. } if is_gif(path)),
+    // By its text it is a video.
+    needs: |_, _| SourceNeeds::uncounted("decoder buffers"),
+    check: |uri| check_file(video_of(uri).0, &uri.to_string()),
+    files: |uri| vec![video_of(uri).0.to_owned()],
+    make: |uri, settings| {
+        let (path, repeat, pace) = video_of(uri);
+        Ok(Box::new(GifSource::new(path.to_owned(), repeat, pace, settings.clock)))
+    },
+    #[cfg(test)]
+    samples,
+};
+
+fn video_of(uri: &SourceUri) -> (&Path, bool, Pace) {
+    let SourceKind::Video { path, repeat, pace } = uri.kind() else { unreachable!("{uri} is a file") };
+    (path, *repeat, *pace)
+}
+
+#[cfg(test)]
+fn samples(folder: &Path) -> Samples {
+    let path = folder.join("clip.gif");
+    let mut encoder = image::codecs::gif::GifEncoder::new(File::create(&path).expect("writable"));
+    for shade in 0..20 {
+        let picture = image::RgbaImage::from_pixel(16, 8, image::Rgba([shade, 0, 0, 255]));
+        encoder.encode_frame(image::Frame::new(picture)).expect("writable");
+    }
+    drop(encoder);
+    Samples::Here(vec![Sample::new(path.display(), 20)])
 }
 
 #[cfg(test)]

@@ -8,14 +8,18 @@ use image::metadata::Orientation;
 use image::{DynamicImage, ImageDecoder, ImageFormat, ImageReader, ImageResult, Limits};
 use orinoco_core::{Clock, Diagnosis, FrameDesc, PixelFormat, Pts, codes};
 use orinoco_pipeline::{Frame, OwnedSlot, Poll, Slot, SlotPool, Source, SourceError};
-use orinoco_uri::{ImagePaths, Pace, is_video_name};
+use orinoco_uri::{ImagePaths, Pace, SourceKind, SourceUri, is_video_name};
 
+use super::SourceDescriptor;
+#[cfg(test)]
+use super::suite::{Sample, Samples};
 use crate::cpu_time::with_cpu_time;
-use crate::image_folder::list_images;
-use crate::image_paths::first_image;
+use crate::image_folder::{FOLDER_IMAGES_MAX, list_images};
+use crate::image_paths::{first_image, folder_of};
 use crate::jpeg;
 use crate::local_file::check_file;
 use crate::pace::Pacer;
+use crate::slots::SourceNeeds;
 
 /// Maximum width and height that is decoded: four times 4K; a larger image is damaged or an attack.
 const SIDE_MAX: u32 = 16_384;
@@ -229,6 +233,69 @@ fn image_fault(path: &Path, cause: &str) -> Diagnosis {
         false => "save it again as PNG, JPEG or WebP",
     };
     Diagnosis::new(&codes::IMAGE_DECODE, path.display(), cause, next)
+}
+
+/// Images, also those of a folder that only the file system knows to be one.
+pub(super) static IMAGES: SourceDescriptor = SourceDescriptor {
+    scheme: None,
+    opens: |uri| matches!(uri.kind(), SourceKind::Images { .. }) || folder_of(uri).is_some(),
+    needs: |uri, _| match uri.kind() {
+        SourceKind::Images { .. } => SourceNeeds::uncounted("decoded images"),
+        // By its text it is a video.
+        _ => SourceNeeds::uncounted("decoder buffers"),
+    },
+    check: |uri| match images_of(uri).paths {
+        ImagePaths::Folder(folder) => list_images(&folder, &uri.to_string()).map(|_| ()),
+        paths => check_file(&first_image(&paths).path, &uri.to_string()),
+    },
+    files: |uri| match images_of(uri).paths {
+        // A folder that cannot be read is a fault of the source.
+        ImagePaths::Folder(folder) => list_images(&folder, &uri.to_string()).unwrap_or_default(),
+        ImagePaths::One(path) => vec![path],
+        ImagePaths::Numbered(ref numbered) => {
+            let numbers =
+                (first_image(&ImagePaths::Numbered(numbered.clone())).number..).take(FOLDER_IMAGES_MAX);
+            numbers.map(|number| numbered.path(number)).take_while(|path| path.exists()).collect()
+        }
+    },
+    make: |uri, settings| {
+        let Images { paths, repeat, pace } = images_of(uri);
+        Ok(Box::new(ImageSource::new(paths, repeat, pace, settings.clock)))
+    },
+    #[cfg(test)]
+    samples,
+};
+
+/// Images that a source reads, and how.
+struct Images {
+    paths: ImagePaths,
+    repeat: bool,
+    pace: Pace,
+}
+
+fn images_of(uri: &SourceUri) -> Images {
+    let (SourceKind::Video { repeat, pace, .. } | SourceKind::Images { repeat, pace, .. }) = *uri.kind()
+    else {
+        unreachable!("{uri} is in the file system")
+    };
+    let paths = match (folder_of(uri), uri.kind()) {
+        (Some(folder), _) => ImagePaths::Folder(folder.to_owned()),
+        (None, SourceKind::Images { paths, .. }) => paths.clone(),
+        (None, _) => unreachable!("{uri} is a video"),
+    };
+    Images { paths, repeat, pace }
+}
+
+#[cfg(test)]
+fn samples(folder: &Path) -> Samples {
+    for number in 0..20 {
+        let path = folder.join(format!("i_{number}.png"));
+        image::RgbImage::new(16, 8).save(path).expect("the folder is writable");
+    }
+    let folder = folder.display();
+    let samples =
+        [(format!("{folder}/"), 20), (format!("{folder}/i_%i.png"), 20), (format!("{folder}/i_3.png"), 1)];
+    Samples::Here(samples.into_iter().map(|(uri, frames)| Sample::new(uri, frames)).collect())
 }
 
 #[cfg(test)]

@@ -3,10 +3,13 @@ use std::time::Duration;
 
 use orinoco_core::{Clock, FrameDesc, FrameView, PixelFormat, Pts};
 use orinoco_pipeline::{Frame, Poll, Slot, SlotPool, Source, SourceError};
-use orinoco_uri::TestPattern;
+use orinoco_uri::{SourceKind, SourceUri, TestPattern};
 
+#[cfg(test)]
+use super::suite::{Sample, Samples};
+use super::{SourceDescriptor, no_check, no_files};
 use crate::pace::Pacer;
-use crate::slots::slots;
+use crate::slots::{SourceNeeds, slots};
 
 /// Luma, U and V of the background and of the ball (limited range): dark grey and orange.
 const GROUND: [u8; 3] = [60, 128, 128];
@@ -69,7 +72,7 @@ impl Source for TestSource {
 }
 
 /// Returns the descriptor of the pattern's frames.
-pub(crate) fn desc(pattern: &TestPattern) -> FrameDesc {
+fn desc(pattern: &TestPattern) -> FrameDesc {
     FrameDesc::packed(PixelFormat::I420, pattern.width, pattern.height)
 }
 
@@ -127,13 +130,38 @@ fn chord(ball: Ball, y: usize) -> Option<std::ops::Range<usize>> {
     Some(x - half..x + half + 1)
 }
 
+/// `test://ball`.
+pub(super) static PATTERN: SourceDescriptor = SourceDescriptor {
+    scheme: None,
+    opens: |uri| matches!(uri.kind(), SourceKind::Test(_)),
+    needs: |uri, queue_frames| {
+        SourceNeeds::of_slots(slots(queue_frames), desc(&pattern_of(uri)).bytes_needed())
+    },
+    check: no_check,
+    files: no_files,
+    make: |uri, settings| {
+        Ok(Box::new(TestSource::new(pattern_of(uri), settings.queue_frames, settings.clock)))
+    },
+    #[cfg(test)]
+    samples: |_| {
+        Samples::Here(vec![
+            Sample::new("test://ball?width=16&height=16&frames=40", 40),
+            Sample::new("test://ball?width=17&height=33&frames=20&fps=200&pace=pts", 20),
+        ])
+    },
+};
+
+fn pattern_of(uri: &SourceUri) -> TestPattern {
+    let SourceKind::Test(pattern) = *uri.kind() else { unreachable!("{uri} is a test pattern") };
+    pattern
+}
+
 #[cfg(test)]
 #[expect(clippy::disallowed_methods, reason = "the test waits for real threads or processes")]
 mod tests {
     use super::*;
     use crate::slots::SLOTS_MAX;
     use orinoco_pipeline::MonotonicClock;
-    use orinoco_uri::{SourceKind, SourceUri};
 
     /// Default capacity of a board's ring, in frames.
     const RING_FRAMES: usize = 4;

@@ -9,10 +9,15 @@ use orinoco_core::{Clock, Code, ColorMatrix, ColorRange, Diagnosis, FrameDesc, P
 use orinoco_pipeline::{
     Frame, OwnedSlot, PixelAspect, Poll, Receiver, Sender, Slot, SlotPool, Source, SourceError, channel,
 };
-use orinoco_uri::{Rate, RawLayout, RawVideo, SourceUri};
+use orinoco_uri::{Rate, RawLayout, RawVideo, SourceKind, SourceUri};
 
+#[cfg(test)]
+use super::SourceSettings;
+#[cfg(test)]
+use super::suite::{Reopened, Sample, Samples};
+use super::{SourceDescriptor, no_check, no_files};
 use crate::pace::{Pacer, pause};
-use crate::slots::{SLOTS_MAX, raw_slots};
+use crate::slots::{SLOTS_MAX, SourceNeeds, raw_slots};
 
 /// Maximum width and height of Y4M video, which its header declares.
 const Y4M_SIDE_MAX: u32 = 8192;
@@ -452,6 +457,44 @@ fn fill(
         }
     }
     Ok(filled)
+}
+
+/// `stdin://`.
+pub(super) static STDIN: SourceDescriptor = SourceDescriptor {
+    scheme: None,
+    opens: |uri| matches!(uri.kind(), SourceKind::Stdin(_)),
+    needs: |uri, queue_frames| match video_of(uri).layout {
+        RawLayout::Frames(frames) => {
+            let bytes = frames.desc().bytes_needed();
+            SourceNeeds::of_slots(raw_slots(queue_frames, bytes), bytes)
+        }
+        RawLayout::Y4m => SourceNeeds::uncounted("frames of the size in the stream's header"),
+    },
+    check: no_check,
+    files: no_files,
+    make: |uri, settings| {
+        let source = RawSource::stdin(video_of(uri), uri, settings.clock);
+        Ok(Box::new(source.with_ring(settings.queue_frames)))
+    },
+    #[cfg(test)]
+    samples,
+};
+
+fn video_of(uri: &SourceUri) -> RawVideo {
+    let SourceKind::Stdin(video) = *uri.kind() else { unreachable!("{uri} is standard input") };
+    video
+}
+
+/// Raw video from memory: the test's own standard input is not ours. What was read is gone, so it goes on.
+#[cfg(test)]
+fn samples(_: &std::path::Path) -> Samples {
+    let from_memory = |uri: &SourceUri, settings: SourceSettings<'_>| -> Result<Box<dyn Source>, Diagnosis> {
+        let bytes = io::Cursor::new(vec![0; 40 * 16 * 8 * 3 / 2]);
+        let source = RawSource::from_reader(Box::new(bytes), video_of(uri), "memory", settings.clock);
+        Ok(Box::new(source.with_ring(settings.queue_frames)))
+    };
+    let sample = Sample::new("stdin://?format=i420&width=16&height=8", 40);
+    Samples::Here(vec![Sample { make: Some(from_memory), reopened: Reopened::Continues, ..sample }])
 }
 
 #[cfg(test)]

@@ -128,11 +128,13 @@ impl V4l2Source {
     }
 
     fn set_format(&self, device: &Device) -> Result<(Payload, Geometry), SourceError> {
-        let offered =
-            device.formats().map_err(|error| self.failed(Operation::Step("asking for its formats"), &error))?;
+        let offered = device
+            .formats()
+            .map_err(|error| self.failed(Operation::Step("asking for its formats"), &error))?;
         let (fourcc, payload) = self.choose_format(&offered)?;
-        let now =
-            device.geometry().map_err(|error| self.failed(Operation::Step("asking for the format"), &error))?;
+        let now = device
+            .geometry()
+            .map_err(|error| self.failed(Operation::Step("asking for the format"), &error))?;
         let width = self.address.width.unwrap_or(now.width);
         let height = self.address.height.unwrap_or(now.height);
         let made = device
@@ -340,7 +342,12 @@ impl Session {
     }
 
     /// Makes a frame from a filled buffer.
-    fn make(&mut self, desc: FrameDesc, filled: FilledBuffer, clock: &dyn Clock) -> Result<Frame, FrameFault> {
+    fn make(
+        &mut self,
+        desc: FrameDesc,
+        filled: FilledBuffer,
+        clock: &dyn Clock,
+    ) -> Result<Frame, FrameFault> {
         if filled.damaged {
             return Err(FrameFault::Bad("the driver marks them as damaged".to_owned()));
         }
