@@ -3,8 +3,10 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use orinoco_core::{Choice, Codec, Diagnosis, DropPolicy, Resize};
+use orinoco_core::{Diagnosis, DropPolicy, Resize};
 use orinoco_uri::SourceUri;
+
+use crate::SinkSpec;
 
 /// Checked board: engines, models and streams of one board.
 #[derive(Clone, Debug)]
@@ -218,41 +220,6 @@ pub struct Shape {
     pub points: Vec<(f32, f32)>,
     /// Position of the points in the board file.
     pub written: Written,
-}
-
-/// Sink of one stream.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SinkSpec {
-    /// Kind of output.
-    pub kind: SinkKind,
-    /// Path of the output file; `-` is standard output.
-    pub path: PathBuf,
-}
-
-/// Kind of output file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SinkKind {
-    /// JSON lines: one `orinoco.result/1` object per line.
-    Jsonl,
-    /// MP4 video annotated with boxes and labels.
-    Mp4(Codec),
-    /// Checksum of every frame, as written by FFmpeg's `framemd5`.
-    FrameMd5,
-}
-
-/// Names that board files and the command line use.
-impl Choice for SinkKind {
-    const ALL: &'static [Self] =
-        &[Self::Jsonl, Self::Mp4(Codec::H264), Self::Mp4(Codec::H265), Self::FrameMd5];
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::Jsonl => "jsonl",
-            Self::Mp4(Codec::H264) => "mp4",
-            Self::Mp4(Codec::H265) => "mp4-h265",
-            Self::FrameMd5 => "framemd5",
-        }
-    }
 }
 
 impl BoardStream {

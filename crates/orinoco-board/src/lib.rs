@@ -3,12 +3,15 @@
 //! model. Read first: [`load`], [`Board`] and [`BoardError`] (the reason why there is none).
 
 mod board;
+mod capabilities;
 mod error;
 mod read;
+mod sink;
 
 pub use board::{
-    Board, BoardModel, BoardStream, Inference, ObjectSelectionSpec, Shape, SinkKind, SinkSpec, TrackSpec,
-    TrackerSpec, Written,
+    Board, BoardModel, BoardStream, Inference, ObjectSelectionSpec, Shape, TrackSpec, TrackerSpec, Written,
 };
+pub use capabilities::Capabilities;
 pub use error::{BoardError, SourceFault};
 pub use read::load;
+pub use sink::{Endings, SinkDescriptor, SinkKind, SinkSpec, StandardOutput};

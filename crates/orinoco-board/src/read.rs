@@ -7,11 +7,11 @@ use std::time::Duration;
 use orinoco_config::{Document, TableReader, Vars};
 use orinoco_core::codes;
 use orinoco_core::text::count;
-use orinoco_uri::SourceUri;
+use orinoco_uri::{Scheme, SourceUri};
 
 use crate::{
-    Board, BoardError, BoardModel, BoardStream, Inference, ObjectSelectionSpec, Shape, SinkKind, SinkSpec,
-    SourceFault, TrackSpec, TrackerSpec, Written,
+    Board, BoardError, BoardModel, BoardStream, Capabilities, Inference, ObjectSelectionSpec, Shape,
+    SinkKind, SinkSpec, SourceFault, TrackSpec, TrackerSpec, Written,
 };
 
 /// Maximum number of streams that one Jetson serves; more is a typing error.
@@ -30,21 +30,21 @@ const CONFIRM_HITS_MAX: i64 = 1000;
 const SIDE_MAX: i64 = 16_384;
 const COUNT_MAX: i64 = 1024;
 
-/// Reads and checks a board file and the files it inherits. `engines` are the names of the engines in this program;
-/// `vars` are the values of `${name}`. All faults are reported at once. Faults of sources come as
-/// [`BoardError::Sources`], and only where the file has no others, so the caller can report them together with those it
-/// finds in sources and models.
-pub fn load(path: &Path, engines: &[&str], vars: &Vars) -> Result<Board, BoardError> {
+/// Reads and checks a board file and what it inherits. `known` is what this binary has; `vars` are what
+/// `${name}` stands for. All faults are reported at once; those of sources only where the file has no other, so that
+/// they come together with what a look at the sources and models finds.
+pub fn load(path: &Path, known: &Capabilities<'_>, vars: &Vars) -> Result<Board, BoardError> {
     let doc = Document::load(path, vars)?;
     let top = doc.reader();
     top.version();
     let name = read_name(&top, path);
-    let mut inference = read_inference(top.table("inference"), engines);
+    let mut inference = read_inference(top.table("inference"), known.engines);
     let memory = read_memory(top.table("memory"));
     inference.shared_scratch = memory.is_some();
     let lanes = top.integer("lanes", 1..=LANES_MAX).map_or(1, as_usize);
     let models: Vec<BoardModel> = top.tables("model").into_iter().map(read_model).collect();
-    let sinks: Vec<NamedSink> = top.tables("sink").into_iter().map(read_sink).collect();
+    let sinks: Vec<NamedSink> =
+        top.tables("sink").into_iter().map(|table| read_sink(table, known.sinks)).collect();
     let tables = top.tables("stream");
     if tables.is_empty() {
         top.missing("stream", "add a [[stream]] with a name, a source and its models");
@@ -57,7 +57,7 @@ pub fn load(path: &Path, engines: &[&str], vars: &Vars) -> Result<Board, BoardEr
     check_unique(&top, "model", models.iter().map(|m| m.name.as_str()));
     check_unique(&top, "sink", sinks.iter().map(|s| s.name.as_str()));
     let entries: Vec<StreamEntry> =
-        tables.into_iter().map(|table| read_stream(table, lanes, &models, &sinks)).collect();
+        tables.into_iter().map(|table| read_stream(table, known.schemes, lanes, &models, &sinks)).collect();
     check_unique(&top, "stream", entries.iter().map(|entry| entry.name.as_str()));
     check_shared_paths(&top, &entries);
     top.finish();
@@ -196,36 +196,40 @@ fn check_objects(top: &TableReader<'_>, models: &[BoardModel]) {
 
 struct NamedSink {
     name: String,
-    kind: SinkKind,
+    /// `None` where it is missing or unknown, which is a fault.
+    kind: Option<SinkKind>,
     path: String,
 }
 
-fn read_sink(table: TableReader<'_>) -> NamedSink {
+fn read_sink(table: TableReader<'_>, kinds: &[SinkKind]) -> NamedSink {
     let name = read_entry_name(&table);
-    let kind = table.choice_of("kind");
+    let choices: Vec<(&str, SinkKind)> = kinds.iter().map(|kind| (kind.name, *kind)).collect();
+    let kind = table.choice("kind", &choices);
     if !table.has("kind") {
-        table.missing("kind", "write jsonl, mp4, mp4-h265 or framemd5");
+        table.missing("kind", &format!("write {}", SinkKind::names_of(kinds)));
     }
     let path = table.text_required("path");
     table.finish();
-    NamedSink { name, kind: kind.unwrap_or(SinkKind::Jsonl), path }
+    NamedSink { name, kind, path }
 }
 
 /// Stream of the file, or the fault of its source.
 struct StreamEntry {
     name: String,
-    sinks: Vec<SinkSpec>,
+    /// Where its sinks write.
+    paths: Vec<PathBuf>,
     stream: Result<BoardStream, SourceFault>,
 }
 
 fn read_stream(
     table: TableReader<'_>,
+    schemes: &[Scheme],
     lanes: usize,
     models: &[BoardModel],
     sinks: &[NamedSink],
 ) -> StreamEntry {
     let name = read_entry_name(&table);
-    let source = SourceUri::parse(&table.text_required("source"));
+    let source = SourceUri::parse_with(&table.text_required("source"), schemes);
     let model_names: Vec<&str> = models.iter().map(|m| m.name.as_str()).collect();
     let chosen = indices(&table, "models", &model_names);
     if !table.has("models") {
@@ -245,7 +249,10 @@ fn read_stream(
     let stall = table.integer("stall_ms", STALL_MS_MIN..=MILLIS_MAX);
     let stall = stall.map(|n| Duration::from_millis(n.unsigned_abs()));
     let track = read_track(&table);
-    let sinks: Vec<SinkSpec> = chosen_sinks.into_iter().map(|index| sink_for(&name, &sinks[index])).collect();
+    let chosen_sinks = || chosen_sinks.iter().map(|&index| &sinks[index]);
+    let paths = chosen_sinks().map(|sink| path_for(&name, sink)).collect();
+    let spec = |sink: &NamedSink| Some(SinkSpec { kind: sink.kind?, path: path_for(&name, sink) });
+    let sinks = chosen_sinks().filter_map(spec).collect();
     let written = written(&table, "source");
     table.finish();
     let stream = match source {
@@ -259,13 +266,13 @@ fn read_stream(
             reconnect_attempts,
             stall: stall.unwrap_or(BoardStream::STALL),
             track,
-            sinks: sinks.clone(),
+            sinks,
             written,
             ..BoardStream::new(name.clone(), source, chosen)
         }),
         Err(fault) => Err(SourceFault { stream: name.clone(), track, fault: written.fault(fault) }),
     };
-    StreamEntry { name, sinks, stream }
+    StreamEntry { name, paths, stream }
 }
 
 fn written(table: &TableReader<'_>, key: &str) -> Written {
@@ -295,8 +302,8 @@ fn check_order(table: &TableReader<'_>, models: &[BoardModel], chosen: &[usize])
     }
 }
 
-fn sink_for(stream: &str, sink: &NamedSink) -> SinkSpec {
-    SinkSpec { kind: sink.kind, path: PathBuf::from(sink.path.replace("{stream}", stream)) }
+fn path_for(stream: &str, sink: &NamedSink) -> PathBuf {
+    PathBuf::from(sink.path.replace("{stream}", stream))
 }
 
 /// Reads object tracking, which `track = true` or any zone, line or setting of the tracker enables.
@@ -408,9 +415,9 @@ fn repeated<'n>(names: impl Iterator<Item = &'n str>) -> BTreeSet<&'n str> {
 fn check_shared_paths(top: &TableReader<'_>, streams: &[StreamEntry]) {
     let mut writers: BTreeMap<&Path, &str> = BTreeMap::new();
     for stream in streams {
-        for sink in stream.sinks.iter().filter(|sink| sink.path != Path::new("-")) {
-            if let Some(other) = writers.insert(&sink.path, &stream.name) {
-                let (path, name) = (sink.path.display(), &stream.name);
+        for path in stream.paths.iter().filter(|path| *path != Path::new("-")) {
+            if let Some(other) = writers.insert(path, &stream.name) {
+                let (path, name) = (path.display(), &stream.name);
                 let (cause, next) = if other == name {
                     (
                         format!("stream `{name}` writes {path} twice"),
@@ -439,13 +446,26 @@ fn as_usize(n: i64) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{Endings, SinkDescriptor, StandardOutput};
     use expect_test::{Expect, expect};
 
+    const fn sink(name: &'static str) -> SinkDescriptor {
+        let (endings, standard_output) = (Endings::OfText("txt"), StandardOutput::Allowed);
+        SinkDescriptor { name, content: "text", endings, standard_output, reads_pixels: false }
+    }
+    static SINKS: [SinkDescriptor; 4] = [sink("jsonl"), sink("mp4"), sink("mp4-h265"), sink("framemd5")];
+
     fn check(text: &str, expected: Expect) {
+        check_with(&[], text, expected);
+    }
+
+    fn check_with(schemes: &[Scheme], text: &str, expected: Expect) {
+        let sinks = SINKS.each_ref().map(SinkKind::new);
+        let known = Capabilities { engines: &["ort-cpu", "tract"], sinks: &sinks, schemes };
         let dir = tempfile::tempdir().expect("temporary folder");
         let path = dir.path().join("b.toml");
         std::fs::write(&path, text).expect("write");
-        let shown = match load(&path, &["ort-cpu", "tract"], &Vars::new()) {
+        let shown = match load(&path, &known, &Vars::new()) {
             Ok(board) => format!(
                 "{} {:?} {:?}",
                 board.name,
@@ -463,7 +483,7 @@ mod tests {
             "version = 1\n[[model]]\nname = 'a'\n[[model]]\nname = 'b'\nbatch = 4\n[[sink]]\nname = 's'\nkind = 'jsonl'\n\
              path = '{stream}.jsonl'\n[[stream]]\nname = 'x'\nsource = 'test://ball'\nmodels = ['b', 'a']\nsinks = ['s']\n",
             expect![[
-                r#"b [("a", 1), ("b", 4)] [("x", [1, 0], [SinkSpec { kind: Jsonl, path: "x.jsonl" }])]"#
+                r#"b [("a", 1), ("b", 4)] [("x", [1, 0], [SinkSpec { kind: jsonl, path: "x.jsonl" }])]"#
             ]],
         );
     }
@@ -506,6 +526,40 @@ mod tests {
                 b.toml:2: key `model`: model `c` operates on objects of a model that operates on objects itself; name a [[model]] that operates on whole frames
                 b.toml:2: key `model`: model `d` works on what `x` finds, which is not here; name a [[model]] that operates on whole frames
                 b.toml:16: key `stream[0].models`: `b` works on what `a` finds; put `a` before it"#]],
+        );
+    }
+
+    #[test]
+    fn schemes_of_other_sources_are_named_by_the_caller() {
+        let text = "version = 1\n[[stream]]\nname = 'x'\nsource = 'gige://cam'\nmodels = []\n";
+        check_with(&[Scheme { name: "gige", is_live: true }], text, expect![[r#"b [] [("x", [], [])]"#]]);
+        check(
+            text,
+            expect![
+                "b.toml:4: gige://cam: `gige://` is not a kind of source; use file://, csi://, v4l2://, rtsp://, http://, stdin:// or test://ball, or a plain path"
+            ],
+        );
+    }
+
+    #[test]
+    fn kinds_of_sink_are_named_by_the_caller() {
+        let sink = |kind: &str| {
+            format!(
+                "version = 1\n[[sink]]\nname = 's'\n{kind}path = 'o'\n[[sink]]\nname = 't'\nkind = 'mp4'\npath = 'o'\n\
+                 [[stream]]\nname = 'x'\nsource = 'test://ball'\nmodels = []\nsinks = ['s', 't']\n"
+            )
+        };
+        check(
+            &sink("kind = 'avi'\n"),
+            expect![[r#"
+            b.toml:4: key `sink[0].kind`: `avi` is not a choice; use one of jsonl, mp4, mp4-h265, framemd5
+            b.toml:2: key `sink`: stream `x` writes o twice; list each sink once, with a path of its own"#]],
+        );
+        check(
+            &sink(""),
+            expect![[r#"
+            b.toml:2: key `sink[0].kind`: it is missing; write jsonl, mp4, mp4-h265 or framemd5
+            b.toml:2: key `sink`: stream `x` writes o twice; list each sink once, with a path of its own"#]],
         );
     }
 

@@ -126,6 +126,7 @@ pub(crate) fn check_states(streams: &[BoardStream], models: &[&KnownModel]) -> R
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::capabilities::capabilities;
     use crate::testing::repository;
     use expect_test::expect;
 
@@ -145,7 +146,8 @@ mod tests {
         ];
         let text = format!("version = 1\n[[model]]\nname = 'm'\nmodel = 'nothing'\n{}", streams.concat());
         std::fs::write(&path, text).expect("written");
-        let error = orinoco_board::load(&path, &[], &orinoco_config::Vars::new()).expect_err("much is wrong");
+        let error = orinoco_board::load(&path, &capabilities(), &orinoco_config::Vars::new())
+            .expect_err("much is wrong");
         let faults = faults_of(error, &repository());
         let seen: Vec<String> = faults.iter().map(|fault| format!("{} {fault}\n", fault.code.id)).collect();
         expect![[r#"

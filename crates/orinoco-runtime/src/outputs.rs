@@ -9,6 +9,7 @@ mod file;
 mod open;
 mod taken;
 
+pub(crate) use self::file::NEXT;
 pub use self::file::OutputFile;
 pub use self::open::ExistingOutputs;
 pub(crate) use self::open::{OpenSink, open_sinks};

@@ -1,35 +1,44 @@
-//! A board's sinks.
+//! Sinks of a board. A new kind is a file in this folder and a line in the list (docs/extending.md).
 
-use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{self, LineWriter, Write};
-use std::path::{Path, PathBuf};
+mod factory;
+mod names;
+#[cfg(test)]
+mod suite;
+
+use std::path::Path;
 use std::sync::Arc;
 
-use orinoco_api::{DetectionJson, LineEventJson, ObjectJson, ResultLine, TrackJson, ZoneEventJson};
 use orinoco_board::{SinkKind, SinkSpec};
-use orinoco_core::{Clock, Codec, Diagnosis, ModelId, WallTime, WithSubject, codes};
-use orinoco_media::{FrameMd5Sink, LineFile};
-use orinoco_pipeline::{Crossing, CrossingKind, FrameResult, Object, Sink};
-#[cfg(feature = "gstreamer")]
-use {
-    orinoco_media::OverlayContent,
-    orinoco_vision::{Canvas, draw, draw_card, draw_within},
-};
+use orinoco_core::{Clock, Diagnosis, WithSubject, codes};
+use orinoco_pipeline::Sink;
 
-use crate::outputs::OutputFile;
-use crate::readers::{OutputReader, ReaderOutput};
+use self::factory::{SinkFactory, SinkStart};
+pub(crate) use self::names::{ModelNames, NamesOfModels};
+use crate::outputs::{NEXT, OutputFile};
+use crate::readers::OutputReader;
 
-/// What sinks need to know of a model to name what it found.
-#[derive(Clone, Debug)]
-pub(crate) struct ModelNames {
-    pub(crate) name: String,
-    pub(crate) engine: &'static str,
-    pub(crate) labels: Vec<String>,
+/// Declares the module of each kind of sink, and lists what it has.
+macro_rules! sinks {
+    ($(mod $module:ident: $($sink:ident),+;)*) => {
+        $(mod $module;)*
+
+        const ALL: &[SinkFactory] = &[$($($module::$sink),+),*];
+
+        /// Every kind of sink, in the order in which messages list them.
+        pub const SINKS: &[SinkKind] = &[$($($module::$sink.kind),+),*];
+    };
 }
 
-/// The models of a stream, for its sinks.
-pub(crate) type NamesOfModels = Arc<BTreeMap<ModelId, Arc<ModelNames>>>;
+sinks! {
+    mod jsonl: JSONL;
+    mod mp4: H264, H265;
+    mod framemd5: FRAME_MD5;
+}
+
+/// The kind that writes one `orinoco.result/1` object a line.
+pub const JSONL: SinkKind = jsonl::JSONL.kind;
+/// The kind that writes the video with boxes and names, in H.264.
+pub const MP4: SinkKind = mp4::H264.kind;
 
 /// Begins one output of one stream in `file`; `None` is standard output. Adds its reader to `readers` where it may lose that.
 pub(crate) fn open(
@@ -40,274 +49,17 @@ pub(crate) fn open(
     clock: &Arc<dyn Clock>,
     readers: &mut Vec<OutputReader>,
 ) -> Result<Box<dyn Sink>, Diagnosis> {
-    let models = Arc::clone(models);
-    let begin = |file: OutputFile| file.begin().about(&codes::SINK_OPEN, spec.path.display(), SINK_NEXT);
+    let path = &*spec.path;
+    let begin = |file: OutputFile| file.begin().about(&codes::SINK_OPEN, path.display(), NEXT);
     let file = file.map(begin).transpose()?;
-    match (spec.kind, file) {
-        (SinkKind::Jsonl, file) => Ok(Box::new(JsonlSink {
-            output: output(file, &spec.path, readers),
-            path: spec.path.clone(),
-            stream: stream.to_owned(),
-            models,
-        })),
-        (SinkKind::FrameMd5, None) => {
-            Ok(Box::new(FrameMd5Sink::to_writer(output(None, &spec.path, readers), "standard output")))
-        }
-        (SinkKind::FrameMd5, Some(file)) => {
-            let name = spec.path.display().to_string();
-            let output = output(Some(file), &spec.path, readers);
-            Ok(Box::new(FrameMd5Sink::to_writer(output, &name).at(&spec.path)))
-        }
-        (SinkKind::Mp4(codec), Some(file)) => mp4(file, &spec.path, codec, stream, models, clock),
-        (SinkKind::Mp4(_), None) => unreachable!("standard output is refused when outputs are opened"),
-    }
+    (find(spec.kind).begin)(SinkStart { path, file, stream, models: models.clone(), clock, readers })
 }
 
-#[cfg(feature = "gstreamer")]
-fn mp4(
-    file: File,
-    path: &Path,
-    codec: Codec,
-    stream: &str,
-    models: NamesOfModels,
-    clock: &Arc<dyn Clock>,
-) -> Result<Box<dyn Sink>, Diagnosis> {
-    let stream = stream.to_owned();
-    let paint = Box::new(move |picture: &mut [u8], width: u32, height: u32, shown: OverlayContent<'_>| {
-        let Some(mut canvas) = Canvas::new(picture, width, height) else { return };
-        match shown {
-            OverlayContent::FrameResult(frame_result) => paint_outcome(&mut canvas, frame_result, &models),
-            OverlayContent::Offline(silence) => {
-                let text = format!("{stream}: no picture for {:.0} s", silence.as_secs_f64());
-                draw_card(&mut canvas, &text);
-            }
-        }
-    });
-    Ok(Box::new(orinoco_media::Mp4Sink::to_file(file, path, codec, paint, Arc::clone(clock))?))
+/// Repairs, as far as possible, a file of this kind that an earlier run did not complete.
+pub(crate) fn repair(kind: SinkKind, path: &Path) {
+    (find(kind).repair)(path);
 }
 
-#[cfg(feature = "gstreamer")]
-fn paint_outcome(canvas: &mut Canvas<'_>, frame_result: &FrameResult, models: &NamesOfModels) {
-    for found in frame_result.reported() {
-        let (names, inference) = (&models[&found.model], found.reported());
-        match found.object.map(|object| frame_result.detection(object)) {
-            None => {
-                let count = inference.detections.len();
-                let count = if count == 0 { String::new() } else { format!(": {count}") };
-                let caption = format!("{} on {}{count}", names.name, names.engine);
-                draw(canvas, &inference, &names.labels, &caption);
-            }
-            Some(Some(holder)) => draw_within(canvas, &inference, &names.labels, holder),
-            Some(None) => {}
-        }
-    }
-}
-
-#[cfg(not(feature = "gstreamer"))]
-fn mp4(_: File, path: &Path, _: Codec, _: &str, _: NamesOfModels) -> Result<Box<dyn Sink>, Diagnosis> {
-    let next = "build with the feature gstreamer, or write jsonl";
-    Err(Diagnosis::new(
-        &codes::FEATURE_MISSING,
-        path.display(),
-        "this binary was built without GStreamer",
-        next,
-    ))
-}
-
-const SINK_NEXT: &str = "check that its folder can be written";
-
-/// Standard output or `file`, which is at `path`.
-fn output(file: Option<File>, path: &Path, readers: &mut Vec<OutputReader>) -> Box<dyn Write + Send> {
-    let Some(file) = file else {
-        let (output, reader) = ReaderOutput::stdout();
-        readers.push(reader);
-        return Box::new(output);
-    };
-    if file.metadata().is_ok_and(|there| there.is_file()) {
-        return Box::new(LineFile::new(file));
-    }
-    let (output, reader) = ReaderOutput::file(file, path);
-    readers.push(reader);
-    // Whoever reads it sees each line at once, as on standard output.
-    Box::new(LineWriter::new(output))
-}
-
-/// One `orinoco.result/1` object a line, one line for each frame and model, or object and model.
-struct JsonlSink {
-    output: Box<dyn Write + Send>,
-    path: PathBuf,
-    stream: String,
-    models: NamesOfModels,
-}
-
-impl JsonlSink {
-    fn object(&self, frame_result: &FrameResult, object: Object) -> Option<ObjectJson> {
-        let (names, found) = (&self.models[&object.model], frame_result.detection(object)?);
-        let label = names.labels.get(found.class_id as usize).map_or("?", String::as_str);
-        let track_id = frame_result.track(object).map(|track| track.0);
-        Some(ObjectJson {
-            model: names.name.clone(),
-            index: frame_result.reported_index(object)?,
-            detection: DetectionJson { track_id, ..DetectionJson::new(found, label) },
-        })
-    }
-}
-
-impl JsonlSink {
-    fn fault(&self, error: &io::Error) -> Diagnosis {
-        let next = "free space, or choose another path";
-        Diagnosis::new(&codes::SINK_WRITE, self.path.display(), error, next)
-    }
-}
-
-fn zone_json(crossing: &Crossing, names: &ModelNames) -> Option<ZoneEventJson> {
-    let event = match crossing.kind {
-        CrossingKind::Entered => "entered",
-        CrossingKind::Left => "left",
-        CrossingKind::AToB | CrossingKind::BToA => return None,
-    };
-    Some(ZoneEventJson {
-        name: crossing.name.to_string(),
-        event: event.to_owned(),
-        by: crossed_by(crossing, names),
-    })
-}
-
-fn line_json(crossing: &Crossing, names: &ModelNames) -> Option<LineEventJson> {
-    let direction = match crossing.kind {
-        CrossingKind::AToB => "a_to_b",
-        CrossingKind::BToA => "b_to_a",
-        CrossingKind::Entered | CrossingKind::Left => return None,
-    };
-    let (name, direction) = (crossing.name.to_string(), direction.to_owned());
-    Some(LineEventJson { name, direction, by: crossed_by(crossing, names) })
-}
-
-fn crossed_by(crossing: &Crossing, names: &ModelNames) -> TrackJson {
-    let label = names.labels.get(crossing.class_id as usize).map_or("?", String::as_str);
-    TrackJson { track_id: crossing.track.0, class_id: crossing.class_id, label: label.to_owned() }
-}
-
-impl Sink for JsonlSink {
-    fn write(&mut self, frame_result: &FrameResult) -> Result<(), Diagnosis> {
-        let desc = &frame_result.frame.desc;
-        for found in frame_result.reported() {
-            let names = &self.models[&found.model];
-            let line = ResultLine {
-                stream: Some(self.stream.clone()),
-                seq: desc.seq,
-                pts_ns: desc.pts.0,
-                wall_ns: desc.wall.map(WallTime::unix_nanos),
-                object: found.object.and_then(|object| self.object(frame_result, object)),
-                predicted: found.predicted,
-                zones: found.crossings.iter().filter_map(|crossing| zone_json(crossing, names)).collect(),
-                lines: found.crossings.iter().filter_map(|crossing| line_json(crossing, names)).collect(),
-                ..ResultLine::new(&names.name, names.engine, &found.reported(), &names.labels)
-            };
-            let mut text =
-                serde_json::to_string(&line).expect("a result has only text keys and plain numbers");
-            text.push('\n');
-            self.output.write_all(text.as_bytes()).map_err(|error| self.fault(&error))?;
-        }
-        Ok(())
-    }
-
-    fn flush(&mut self) -> Result<(), Diagnosis> {
-        self.output.flush().map_err(|error| self.fault(&error))
-    }
-
-    fn file(&self) -> Option<&Path> {
-        (self.path != Path::new("-")).then_some(&*self.path)
-    }
-
-    fn finish(&mut self) -> Result<Option<PathBuf>, Diagnosis> {
-        self.flush()?;
-        Ok(self.file().map(Path::to_owned))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::outputs::TakenFiles;
-    use orinoco_core::{BoxF, Detection, FrameDesc, InferenceResult, ModelId, Nanos, PixelFormat, TrackId};
-    use orinoco_pipeline::{Frame, ModelResult, MonotonicClock, Slot, SlotPool};
-
-    /// The lines that are written of a frame, without the schema and the boxes.
-    fn lines(found: Vec<ModelResult>) -> Vec<ResultLine> {
-        let slot = SlotPool::new(1, 1).try_take().expect("free");
-        let wall = Some(WallTime::from_unix_nanos(1_793_000_000_123_456_789));
-        let desc = FrameDesc { wall, ..FrameDesc::packed(PixelFormat::Gray8, 1, 1) };
-        let frame = Frame::new(desc, Slot::Owned(slot), Nanos(0)).expect("fits");
-        let names = |name: &str| {
-            let (name, labels) = (name.to_owned(), vec!["person".to_owned()]);
-            Arc::new(ModelNames { name, engine: "none", labels })
-        };
-        let dir = tempfile::tempdir().expect("temporary folder");
-        let path = dir.path().join("out.jsonl");
-        let spec = SinkSpec { kind: SinkKind::Jsonl, path: path.clone() };
-        let names = [(ModelId(0), names("finder")), (ModelId(1), names("second"))];
-        let names = Arc::new(BTreeMap::from(names));
-        let file = TakenFiles::default().open(&path, "the test writes it").expect("opened");
-        let clock: Arc<dyn Clock> = Arc::new(MonotonicClock::default());
-        let mut sink = open(&spec, Some(file), "s", &names, &clock, &mut Vec::new()).expect("begun");
-        sink.write(&FrameResult { frame, found, finished: Nanos(0) }).expect("written");
-        sink.finish().expect("complete");
-        let text = std::fs::read_to_string(&path).expect("there");
-        text.lines().map(|line| serde_json::from_str(line).expect("a result")).collect()
-    }
-
-    fn inference(scores: &[f32]) -> InferenceResult {
-        let bounds = BoxF { x1: 0.0, y1: 0.0, x2: 1.0, y2: 1.0 };
-        let detections = scores.iter().map(|&score| Detection { class_id: 0, score, bounds });
-        InferenceResult { detections: detections.collect(), ..InferenceResult::default() }
-    }
-
-    #[test]
-    fn an_object_names_its_row_among_the_detections_that_are_written() {
-        let mut finder =
-            ModelResult { inference: inference(&[0.9, 0.4, 0.3, 0.2]), ..ModelResult::default() };
-        finder.inference.tracks = vec![Some(TrackId(1)), None, Some(TrackId(2)), None];
-        finder.tracker_only = vec![false, true, false, true];
-        let second = |detection| ModelResult {
-            model: ModelId(1),
-            object: Some(Object { model: ModelId(0), detection }),
-            inference: inference(&[0.7]),
-            ..ModelResult::default()
-        };
-        let written = lines(vec![finder, second(0), second(1), second(2), second(3)]);
-        let tracks =
-            |line: &ResultLine| -> Vec<_> { line.detections.iter().map(|found| found.track_id).collect() };
-        assert_eq!(tracks(&written[0]), [Some(1), Some(2)]);
-        let objects: Vec<_> =
-            written[1..].iter().map(|line| line.object.clone().expect("of an object")).collect();
-        let objects: Vec<_> =
-            objects.iter().map(|object| (object.index, object.detection.track_id)).collect();
-        assert_eq!(objects, [(0, Some(1)), (1, Some(2))], "what is for the tracker only is left out");
-        for line in &written[1..] {
-            let object = line.object.clone().expect("of an object");
-            assert_eq!(written[0].detections[object.index], object.detection, "the index joins the lines");
-        }
-    }
-
-    #[test]
-    fn crossings_and_the_time_of_day_are_written() {
-        let crossing =
-            |name: &str, kind| Crossing { name: name.into(), kind, track: TrackId(4), class_id: 0 };
-        let crossings = vec![
-            crossing("yard", CrossingKind::Entered),
-            crossing("gate", CrossingKind::BToA),
-            crossing("road", CrossingKind::Left),
-            crossing("gate", CrossingKind::AToB),
-        ];
-        let written = lines(vec![ModelResult { crossings, ..ModelResult::default() }]);
-        assert_eq!(written[0].wall_ns, Some(1_793_000_000_123_456_789), "every digit is kept");
-        let zones: Vec<_> = written[0].zones.iter().map(|zone| (&*zone.name, &*zone.event)).collect();
-        assert_eq!(zones, [("yard", "entered"), ("road", "left")]);
-        let crossed: Vec<_> = written[0].lines.iter().map(|line| (&*line.name, &*line.direction)).collect();
-        assert_eq!(crossed, [("gate", "b_to_a"), ("gate", "a_to_b")]);
-        let by = TrackJson { track_id: 4, class_id: 0, label: "person".to_owned() };
-        assert!(written[0].zones.iter().map(|zone| &zone.by).all(|one| *one == by));
-        assert!(written[0].lines.iter().map(|line| &line.by).all(|one| *one == by));
-    }
+fn find(kind: SinkKind) -> &'static SinkFactory {
+    ALL.iter().find(|factory| factory.kind == kind).expect("a board's kinds are those of the list")
 }

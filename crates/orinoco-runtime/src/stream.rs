@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use orinoco_board::{BoardStream, SinkKind};
+use orinoco_board::BoardStream;
 use orinoco_config::Faults;
 use orinoco_core::{Clock, Diagnosis, DropPolicy, ModelId};
 use orinoco_media::FrameMemory;
@@ -55,7 +55,7 @@ impl OpenStream {
         let names: BTreeMap<_, _> = used().map(|(id, known)| (id, Arc::clone(&known.names))).collect();
         let names: NamesOfModels = Arc::new(names);
         let files = outputs.iter().map(|(sink, _)| sink.path.clone()).collect();
-        let shows_pictures = outputs.iter().any(|(sink, _)| sink.kind != SinkKind::Jsonl);
+        let shows_pictures = outputs.iter().any(|(sink, _)| sink.kind.reads_pixels);
         let mut readers = Vec::new();
         let mut open = |(sink, file): OpenSink| {
             sinks::open(&sink, file, &spec.name, &names, clock, &mut readers).map_err(Faults::from)

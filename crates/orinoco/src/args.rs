@@ -4,7 +4,9 @@ use std::path::PathBuf;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{ArgGroup, Args, Parser, Subcommand};
+use orinoco_board::SinkKind;
 use orinoco_core::{Choice, Resize};
+use orinoco_runtime::SINKS;
 use orinoco_vision::Fit;
 
 /// An edge-first inference runtime for NVIDIA Jetson boards.
@@ -153,8 +155,7 @@ pub(crate) struct RunArgs {
     /// Track objects from frame to frame: detections get a track_id
     #[arg(long, requires = "source")]
     pub(crate) track: bool,
-    /// Add a sink: jsonl, mp4, mp4-h265 or framemd5; without =PATH it writes to standard output
-    #[arg(long = "sink", value_name = "KIND[=PATH]", requires = "source")]
+    #[arg(long = "sink", value_name = "KIND[=PATH]", requires = "source", help = sink_help())]
     pub(crate) sinks: Vec<String>,
     /// Write the summary to this file as JSON
     #[arg(long, value_name = "FILE.json")]
@@ -451,6 +452,11 @@ fn choice<T: Choice + Send + Sync>() -> impl TypedValueParser<Value = T> {
 }
 
 /// Takes the name of a fit that has no settings of its own.
+/// Text of `--sink`: its kinds are those that this build has.
+fn sink_help() -> String {
+    format!("Another sink: {}, with =PATH or to standard output", SinkKind::names_of(SINKS))
+}
+
 fn fit() -> impl TypedValueParser<Value = Fit> {
     const FITS: [Fit; 2] = [Fit::Letterbox, Fit::Stretch];
     PossibleValuesParser::new(FITS.map(Fit::name))

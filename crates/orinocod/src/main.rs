@@ -20,8 +20,8 @@ use orinoco_core::{Diagnosis, Exit, WithSubject, codes};
 use orinoco_model::Repository;
 use orinoco_pipeline::MonotonicClock;
 use orinoco_runtime::{
-    Control, ExistingOutputs, OutputFile, Progress, Reloaded, RunOptions, SlidingRate, TakenFiles, faults_of,
-    open_own_file, repository, start, vars,
+    Control, ExistingOutputs, OutputFile, Progress, Reloaded, RunOptions, SlidingRate, TakenFiles,
+    capabilities, faults_of, open_own_file, repository, start, vars,
 };
 use sd_notify::NotifyState;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -100,7 +100,7 @@ fn run(args: &Args) -> Result<Exit, Faults> {
 }
 
 fn read_board(path: &Path, place: &Repository) -> Result<Board, Faults> {
-    let board = orinoco_board::load(path, &orinoco_infer::ENGINES, &vars());
+    let board = orinoco_board::load(path, &capabilities(), &vars());
     board.map_err(|error| faults_of(error, place))
 }
 

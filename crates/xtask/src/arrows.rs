@@ -84,7 +84,6 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "orinoco-board",
             "orinoco-config",
             "orinoco-core",
-            "orinoco-infer",
             "orinoco-model",
             "orinoco-pipeline",
             "orinoco-runtime",

@@ -2,11 +2,9 @@
 
 use std::path::Path;
 
-use orinoco_board::SinkKind;
+use orinoco_board::{Endings, SinkKind};
 use orinoco_core::{Diagnosis, codes};
 
-/// What an MP4 may be called.
-const MP4: &[&str] = &["mp4", "m4v"];
 /// Endings of pictures and videos, which no text may have.
 const PICTURES: &[&str] =
     &["avi", "gif", "jpeg", "jpg", "m4v", "mkv", "mov", "mp4", "mpeg", "mpg", "png", "ts", "webm", "webp"];
@@ -15,29 +13,31 @@ const PICTURES: &[&str] =
 pub(crate) fn check_ending(kind: SinkKind, path: &Path) -> Result<(), Diagnosis> {
     let Some(ending) = path.extension() else { return Ok(()) };
     let ending = ending.to_string_lossy().to_lowercase();
-    let (is_right, what, next) = match kind {
-        SinkKind::Mp4(_) => (MP4.contains(&ending.as_str()), "an MP4 video", "end the name in .mp4 or .m4v"),
-        SinkKind::Jsonl => (!PICTURES.contains(&ending.as_str()), "JSON lines", "end the name in .jsonl"),
-        SinkKind::FrameMd5 => {
-            (!PICTURES.contains(&ending.as_str()), "frame checksums", "end the name in .md5")
-        }
+    let is_right = match kind.endings {
+        Endings::OneOf(endings) => endings.contains(&ending.as_str()),
+        Endings::OfText(_) => !PICTURES.contains(&ending.as_str()),
     };
     if is_right {
         return Ok(());
     }
-    let cause = format!("{what} would be written into a file that ends in .{ending}");
+    let cause = format!("{} would be written into a file that ends in .{ending}", kind.content);
+    let next = match kind.endings {
+        Endings::OneOf(endings) => format!("end the name in .{}", endings.join(" or .")),
+        Endings::OfText(usual) => format!("end the name in .{usual}"),
+    };
     Err(Diagnosis::new(&codes::SINK_OPEN, path.display(), cause, next))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use orinoco_core::Codec;
+    use crate::sinks::{JSONL, MP4, SINKS};
 
     #[test]
     fn names_that_promise_another_format_are_refused() {
         let check = |kind, path: &str| check_ending(kind, Path::new(path)).map_err(|why| why.next);
-        for kind in [Codec::H264, Codec::H265].map(SinkKind::Mp4) {
+        let kind = |name| SinkKind::find(SINKS, name).expect("a sink has this name");
+        for kind in [MP4, kind("mp4-h265")] {
             for path in ["a.mp4", "out/A.MP4", "a.m4v", "video", "a.b/video", ".hidden", "/dev/null"] {
                 assert_eq!(check(kind, path), Ok(()), "{path}");
             }
@@ -46,7 +46,7 @@ mod tests {
                 assert_eq!(check(kind, path), Err(next), "{path}");
             }
         }
-        for kind in [SinkKind::Jsonl, SinkKind::FrameMd5] {
+        for kind in [JSONL, kind("framemd5")] {
             for path in ["a.jsonl", "a.json", "a.txt", "a.md5", "results", "-"] {
                 assert_eq!(check(kind, path), Ok(()), "{path}");
             }

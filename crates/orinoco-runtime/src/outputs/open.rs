@@ -4,12 +4,13 @@ use std::io;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
-use orinoco_board::{BoardStream, SinkKind, SinkSpec};
+use orinoco_board::{BoardStream, SinkSpec, StandardOutput};
 use orinoco_core::{Diagnosis, codes};
 
 use super::endings::check_ending;
 use super::file::OutputFile;
 use super::taken::TakenFiles;
+use crate::sinks;
 
 /// What becomes of the files of an earlier run where this one is told to write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,11 +47,8 @@ fn open_sink(
 ) -> Result<OpenSink, Diagnosis> {
     let whose = format!("another output (stream {stream}) already writes to this file");
     if sink.path == Path::new("-") {
-        if matches!(sink.kind, SinkKind::Mp4(_)) {
-            let (cause, next) = (
-                "MP4 cannot be written to standard output, because it needs a seekable file",
-                "name a file, such as out.mp4",
-            );
+        if let StandardOutput::Refused { cause, .. } = sink.kind.standard_output {
+            let next = format!("name a file, such as out.{}", sink.kind.endings.usual());
             return Err(Diagnosis::new(&codes::SINK_OPEN, "standard output", cause, next));
         }
         taken.add_open(io::stdout().as_fd(), || whose.clone());
@@ -63,7 +61,7 @@ fn open_sink(
         }
         return Err(why);
     }
-    let path = free_path(&sink.path, written, earlier);
+    let path = free_path(sink, written, earlier);
     let file = taken.open(&path, &whose)?;
     Ok((SinkSpec { kind: sink.kind, path }, Some(file)))
 }
@@ -80,8 +78,9 @@ fn check_name(sink: &SinkSpec) -> Result<(), Diagnosis> {
     }
 }
 
-/// `path`, or where that has been written the first free one of `name-2.ext`, `name-3.ext` and so on.
-pub(super) fn free_path(path: &Path, written: &TakenFiles, earlier: ExistingOutputs) -> PathBuf {
+/// Returns the path of `sink`, or where that has been written the first free one of `name-2.ext`, `name-3.ext` and so on.
+pub(super) fn free_path(sink: &SinkSpec, written: &TakenFiles, earlier: ExistingOutputs) -> PathBuf {
+    let path = &*sink.path;
     let is_free = |path: &PathBuf| !is_written(path, written, earlier);
     if is_free(&path.to_owned()) {
         return path.to_owned();
@@ -93,7 +92,8 @@ pub(super) fn free_path(path: &Path, written: &TakenFiles, earlier: ExistingOutp
     for number in 2.. {
         let next = numbered(number);
         if is_free(&next) {
-            cut_torn(&latest);
+            // Those before it were repaired when it began.
+            sinks::repair(sink.kind, &latest);
             return next;
         }
         latest = next;
@@ -107,16 +107,4 @@ fn is_written(path: &Path, written: &TakenFiles, earlier: ExistingOutputs) -> bo
         Ok(there) if earlier == ExistingOutputs::Kept && there.len() > 0 => true,
         _ => written.has(path),
     }
-}
-
-/// Cuts off what a power loss left of the last recording's last fragment. What was recorded before has been seen to when
-/// that one began.
-fn cut_torn(path: &Path) {
-    #[cfg(feature = "gstreamer")]
-    if path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("mp4")) {
-        // A file that cannot be cut plays as it is in most players.
-        let _ = orinoco_media::cut_torn_mp4(path);
-    }
-    #[cfg(not(feature = "gstreamer"))]
-    let _ = path;
 }

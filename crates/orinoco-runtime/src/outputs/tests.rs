@@ -4,10 +4,12 @@ use std::path::{Path, PathBuf};
 
 use super::open::free_path;
 use super::*;
+use crate::capabilities::capabilities;
+use crate::sinks::{JSONL, MP4, SINKS};
 use crate::testing::uri;
 use orinoco_board::{Board, BoardModel, BoardStream, SinkKind, SinkSpec};
 use orinoco_config::Vars;
-use orinoco_core::{Codec, codes};
+use orinoco_core::codes;
 use orinoco_model::Repository;
 use std::os::unix::fs::symlink;
 
@@ -52,7 +54,7 @@ impl Inputs {
             streams.collect::<String>()
         );
         write("board.toml", text.as_bytes());
-        let board = orinoco_board::load(&dir.path().join("board.toml"), &[], &Vars::new());
+        let board = orinoco_board::load(&dir.path().join("board.toml"), &capabilities(), &Vars::new());
         let board = board.unwrap_or_else(|why| panic!("{why}"));
         let repository = Repository { roots: vec![dir.path().join("models")], data: Vec::new() };
         Self { dir, board, repository }
@@ -123,9 +125,9 @@ fn no_output_is_a_file_that_is_read_however_it_is_named() {
             let new = inputs.path("new/sub/first.jsonl");
             // An output that is fine comes before it, and is not there afterwards either.
             let wanted = format!("{}: {whose}", path.display());
-            for kind in [SinkKind::Jsonl, SinkKind::Mp4(Codec::H264), SinkKind::FrameMd5] {
+            for kind in [JSONL, MP4, SINKS[3]] {
                 let old = inputs.path("old.jsonl");
-                let streams = sinks(&[(SinkKind::Jsonl, &new), (SinkKind::Jsonl, &old), (kind, &path)]);
+                let streams = sinks(&[(JSONL, &new), (JSONL, &old), (kind, &path)]);
                 assert_eq!(open(&streams, &mut inputs.taken()).expect_err("it is taken"), wanted);
                 assert_eq!(fs::read(old).expect("it is there"), b"bytes", "not yet emptied");
             }
@@ -146,17 +148,14 @@ fn no_output_is_another_however_it_is_named() {
     let inputs = Inputs::new();
     let old = inputs.path("old.jsonl");
     for path in inputs.spellings(&old) {
-        let why = open(
-            &sinks(&[(SinkKind::Jsonl, &old), (SinkKind::Mp4(Codec::H264), &path)]),
-            &mut inputs.taken(),
-        );
+        let why = open(&sinks(&[(JSONL, &old), (MP4, &path)]), &mut inputs.taken());
         assert_eq!(
             why.expect_err("it is taken"),
             format!("{}: another output (stream a) already writes to this file", path.display())
         );
         let mut taken = inputs.taken();
         let summary = taken.open(&old, "the run's summary is written to this file").expect("it is free");
-        let why = open(&sinks(&[(SinkKind::Jsonl, &path)]), &mut taken).expect_err("it is taken");
+        let why = open(&sinks(&[(JSONL, &path)]), &mut taken).expect_err("it is taken");
         assert_eq!(why, format!("{}: the run's summary is written to this file", path.display()));
         drop(summary);
     }
@@ -167,7 +166,7 @@ fn no_output_is_another_however_it_is_named() {
     symlink(&new, &link).expect("linked");
     for path in [folder.join("../folder/./new"), inputs.path("way/new"), link.clone()] {
         for (first, second) in [(&new, &path), (&path, &new)] {
-            let streams = sinks(&[(SinkKind::Jsonl, first), (SinkKind::Jsonl, second)]);
+            let streams = sinks(&[(JSONL, first), (JSONL, second)]);
             open(&streams, &mut inputs.taken()).expect_err("it is one file");
             assert!(!new.exists() && link.is_symlink(), "a refused file is gone, and no link");
         }
@@ -177,15 +176,14 @@ fn no_output_is_another_however_it_is_named() {
 #[test]
 fn pipes_devices_and_standard_output_take_many_outputs() {
     let (null, dash) = (Path::new("/dev/null"), Path::new("-"));
-    let mut streams =
-        sinks(&[(SinkKind::Jsonl, null), (SinkKind::Mp4(Codec::H264), null), (SinkKind::Jsonl, dash)]);
+    let mut streams = sinks(&[(JSONL, null), (MP4, null), (JSONL, dash)]);
     let mut taken = TakenFiles::default();
     let opened = open(&streams, &mut taken).expect("nothing is lost in them");
     assert_eq!(opened[0].iter().map(|(_, file)| file.is_some()).collect::<Vec<_>>(), [true, true, false]);
     for (_, file) in opened.into_iter().flatten() {
         file.map(|file| file.begin().expect("a device is begun as it is"));
     }
-    streams[0].sinks[2].kind = SinkKind::Mp4(Codec::H264);
+    streams[0].sinks[2].kind = MP4;
     assert!(open(&streams, &mut taken).expect_err("no MP4").contains("seekable"));
     let why = taken.open(Path::new("/nowhere/at/all"), "");
     if let Err(why) = why {
@@ -219,7 +217,7 @@ fn folders_that_refused_outputs_share_are_removed() {
     fs::create_dir(file("old")).expect("made");
     symlink(file("old"), file("link")).expect("linked");
     let names = ["new/a", "new/b", "new/sub/c", "old/d/e", "link/d/f", "one/../two/g", "taken"].map(file);
-    let streams = sinks(&names.each_ref().map(|path| (SinkKind::Jsonl, path.as_path())));
+    let streams = sinks(&names.each_ref().map(|path| (JSONL, path.as_path())));
     let mut taken = TakenFiles::default();
     taken.add(&file("taken"), || "it is read".to_owned());
     open(&streams, &mut taken).expect_err("the last one is taken");
@@ -272,7 +270,9 @@ fn what_was_written_is_kept() {
         written.add(&file(name), String::new);
     }
     fs::hard_link(file("b"), file("c")).expect("linked");
-    let free = |name: &str| free_path(&file(name), &written, ExistingOutputs::Kept);
+    let free = |name: &str| {
+        free_path(&SinkSpec { kind: SINKS[3], path: file(name) }, &written, ExistingOutputs::Kept)
+    };
     assert_eq!([free("a.mp4"), free("b"), free("c")], [file("a-3.mp4"), file("b-2"), file("c-2")]);
     assert_eq!(free("d.jsonl"), file("d.jsonl"));
 }
@@ -284,7 +284,8 @@ fn what_an_earlier_run_wrote_is_kept_where_nobody_may_have_been_there() {
     fs::write(&full, "results").expect("written");
     fs::write(&empty, "").expect("written");
     for (earlier, wanted) in [(ExistingOutputs::Overwritten, "full"), (ExistingOutputs::Kept, "full-2")] {
-        let free = |path: &Path| free_path(path, &TakenFiles::default(), earlier);
+        let sink = |path: &Path| SinkSpec { kind: JSONL, path: path.to_owned() };
+        let free = |path: &Path| free_path(&sink(path), &TakenFiles::default(), earlier);
         assert_eq!(free(&full), dir.path().join(wanted));
         assert_eq!(free(&empty), empty);
     }

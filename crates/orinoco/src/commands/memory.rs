@@ -11,8 +11,8 @@ use orinoco_memory::{Area, AreaContent, Domain, Kind, Plan};
 use orinoco_model::Repository;
 use orinoco_pipeline::Stop;
 use orinoco_runtime::{
-    BoardEngines, ExistingOutputs, RunOptions, plan_board, planned_name, repository, resident_bytes, start,
-    vars,
+    BoardEngines, ExistingOutputs, RunOptions, capabilities, plan_board, planned_name, repository,
+    resident_bytes, start, vars,
 };
 
 use super::{RECONNECT_ATTEMPTS, frames_measured};
@@ -20,7 +20,7 @@ use crate::args::MemoryArgs;
 use crate::output::{self, EventLines};
 
 pub(crate) fn run(args: &MemoryArgs, json: bool) -> Result<Exit, Faults> {
-    let mut board = orinoco_board::load(&args.board, &orinoco_infer::ENGINES, &vars())?;
+    let mut board = orinoco_board::load(&args.board, &capabilities(), &vars())?;
     board.memory = args.budget.or(board.memory);
     board.inference.shared_scratch = board.memory.is_some();
     let place = repository(args.place.models.as_deref(), args.place.data.as_deref());

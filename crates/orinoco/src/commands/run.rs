@@ -4,12 +4,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use orinoco_api::{EndState, Fault, Summary};
-use orinoco_board::{Board, BoardError, BoardStream, SinkKind, SinkSpec, SourceFault, TrackSpec};
+use orinoco_board::{
+    Board, BoardError, BoardStream, SinkKind, SinkSpec, SourceFault, StandardOutput, TrackSpec,
+};
 use orinoco_config::Faults;
-use orinoco_core::{Choice, Codec, Diagnosis, Exit, WithSubject, codes};
+use orinoco_core::{Diagnosis, Exit, WithSubject, codes};
 use orinoco_model::Repository;
 use orinoco_runtime::{
-    OutputFile, RunOptions, TakenFiles, faults_of, open_own_file, repository, start, vars,
+    JSONL, MP4, OutputFile, RunOptions, SINKS, TakenFiles, capabilities, faults_of, open_own_file,
+    repository, start, vars,
 };
 use orinoco_uri::SourceUri;
 
@@ -68,7 +71,7 @@ fn exit_of(summary: &Summary, json: bool) -> Exit {
 
 fn board(args: &RunArgs, json: bool, place: &Repository) -> Result<Board, Faults> {
     let board = match (&args.board, &args.source) {
-        (Some(path), _) => orinoco_board::load(path, &orinoco_infer::ENGINES, &vars()),
+        (Some(path), _) => orinoco_board::load(path, &capabilities(), &vars()),
         (None, Some(source)) => foreground(args, source, json),
         (None, None) => unreachable!("the command line requires one of them"),
     };
@@ -93,14 +96,14 @@ fn foreground(args: &RunArgs, source: &str, json: bool) -> Result<Board, BoardEr
     let models: Vec<_> = args.model.iter().map(|model| board_model(model, batch, Some(&args.tune))).collect();
     let mut sinks = args.sinks.iter().map(|text| sink(text)).collect::<Result<Vec<_>, _>>()?;
     let file = |kind, path: &Option<PathBuf>| path.clone().map(|path| SinkSpec { kind, path });
-    sinks.extend(file(SinkKind::Mp4(Codec::H264), &args.output));
-    sinks.extend(file(SinkKind::Jsonl, &args.results));
+    sinks.extend(file(MP4, &args.output));
+    sinks.extend(file(JSONL, &args.results));
     if json && !models.is_empty() && !sinks.iter().any(|sink| sink.path == Path::new("-")) {
-        sinks.push(SinkSpec { kind: SinkKind::Jsonl, path: PathBuf::from("-") });
+        sinks.push(SinkSpec { kind: JSONL, path: PathBuf::from("-") });
     }
     let inference = inference(&args.engine)?;
     let (name, track) = ("0".to_owned(), args.track.then(TrackSpec::default));
-    let source = match SourceUri::parse(source) {
+    let source = match SourceUri::parse_with(source, capabilities().schemes) {
         Ok(source) => source,
         Err(fault) => {
             let streams = vec![Err(SourceFault { stream: name, track, fault })];
@@ -127,8 +130,8 @@ fn foreground(args: &RunArgs, source: &str, json: bool) -> Result<Board, BoardEr
 /// `KIND` or `KIND=PATH`.
 fn sink(text: &str) -> Result<SinkSpec, Diagnosis> {
     let (kind, path) = text.split_once('=').unwrap_or((text, "-"));
-    let kind = SinkKind::from_name(kind).ok_or_else(|| {
-        let names: Vec<&str> = SinkKind::ALL.iter().map(|kind| kind.name()).collect();
+    let kind = SinkKind::find(SINKS, kind).ok_or_else(|| {
+        let names: Vec<&str> = SINKS.iter().map(|kind| kind.name).collect();
         let cause = format!("`{kind}` is not a kind of sink");
         Diagnosis::new(
             &codes::KEY_RANGE,
@@ -137,14 +140,9 @@ fn sink(text: &str) -> Result<SinkSpec, Diagnosis> {
             format!("use one of {}", names.join(", ")),
         )
     })?;
-    if matches!(kind, SinkKind::Mp4(_)) && path == "-" {
-        let next = "write --sink mp4=FILE.mp4";
-        return Err(Diagnosis::new(
-            &codes::SINK_OPEN,
-            format!("--sink {text}"),
-            "MP4 cannot be written to standard output, because it needs a seekable file",
-            next,
-        ));
+    if let (StandardOutput::Refused { cause, example }, "-") = (kind.standard_output, path) {
+        let next = format!("write --sink {example}");
+        return Err(Diagnosis::new(&codes::SINK_OPEN, format!("--sink {text}"), cause, next));
     }
     Ok(SinkSpec { kind, path: PathBuf::from(path) })
 }

@@ -10,7 +10,9 @@ use orinoco_board::{Board, BoardStream};
 use orinoco_config::Faults;
 use orinoco_core::Exit;
 use orinoco_infer::TensorMemory;
-use orinoco_runtime::{BoardEngines, LoadedModel, Quiet, RunOptions, load_model, repository, start};
+use orinoco_runtime::{
+    BoardEngines, LoadedModel, Quiet, RunOptions, capabilities, load_model, repository, start,
+};
 use orinoco_uri::SourceUri;
 
 use super::{frames_measured, median, noise};
@@ -23,7 +25,8 @@ pub(crate) fn run(args: &BenchPipelineArgs, json: bool) -> Result<Exit, Faults> 
     let inference = inference(&args.engine)?;
     let model = board_model(&args.model, 1, None);
     let mut loaded = load_model(&model, &BoardEngines::new(&inference)?, &place, &Quiet)?;
-    let mut stream = BoardStream::new("0", SourceUri::parse(&args.source)?, vec![0]);
+    let mut stream =
+        BoardStream::new("0", SourceUri::parse_with(&args.source, capabilities().schemes)?, vec![0]);
     stream.frames_max = Some(args.frames);
     stream.reconnect_attempts = Some(RECONNECT_ATTEMPTS);
     let board = Board {

@@ -15,7 +15,7 @@ use orinoco_media::FrameMemory;
 use orinoco_model::Repository;
 use orinoco_pipeline::{Executor, Frame, MonotonicClock, Poll, Slot, SlotPool, Source};
 use orinoco_runtime::{
-    BoardEngines, LoadedModel, Quiet, RunOptions, bind_plan, load_model, repository, start,
+    BoardEngines, LoadedModel, Quiet, RunOptions, bind_plan, capabilities, load_model, repository, start,
 };
 use orinoco_uri::SourceUri;
 use rustix::time::{ClockId, clock_gettime};
@@ -61,7 +61,7 @@ pub(crate) fn run(args: &BenchStreamsArgs, json: bool) -> Result<Exit, Faults> {
         frames: args.frames,
         inference: inference(&args.engine)?,
         model: board_model(&args.model, usize::from(args.batch), None),
-        source: SourceUri::parse(&args.source)?,
+        source: SourceUri::parse_with(&args.source, capabilities().schemes)?,
         place,
     };
     let engines = BoardEngines::new(&bench.inference)?;

@@ -1,0 +1,174 @@
+//! The suite that every sink passes. A sink joins by being in the list. One whose part is not in this build, or whose
+//! encoder is not on this machine, refuses to begin: then there is nothing to check.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use orinoco_board::{BoardStream, SinkKind, SinkSpec, StandardOutput};
+use orinoco_core::{
+    BoxF, Detection, Diagnosis, FrameDesc, InferenceResult, ModelId, Nanos, PixelFormat, Pts, codes,
+};
+use orinoco_pipeline::{Frame, FrameResult, ModelResult, Sink, Slot, SlotPool};
+
+use super::{ALL, ModelNames, SINKS, SinkFactory, open, repair};
+use crate::outputs::{ExistingOutputs, TakenFiles, open_sinks};
+
+/// Frames of a run: more than an encoder holds back.
+const FRAMES: u64 = 12;
+/// Frames after which a full disk has to be noticed, with flushes: buffers are smaller than what their results take.
+const FRAMES_FULL_MAX: u64 = 2000;
+
+fn frame_result(seq: u64) -> FrameResult {
+    let mut desc = FrameDesc::packed(PixelFormat::I420, 64, 48);
+    (desc.seq, desc.pts) = (seq, Pts(seq * 40_000_000));
+    let slot = SlotPool::new(1, desc.bytes_needed()).try_take().expect("free");
+    let frame = Frame::new(desc, Slot::Owned(slot), Nanos(seq)).expect("it fits");
+    let bounds = BoxF { x1: 1.0, y1: 2.0, x2: 30.0, y2: 40.0 };
+    let detections = vec![Detection { class_id: 0, score: 0.5, bounds }];
+    let found = ModelResult {
+        inference: InferenceResult { detections, ..InferenceResult::default() },
+        ..ModelResult::default()
+    };
+    FrameResult { frame, found: vec![found], finished: Nanos(seq) }
+}
+
+/// Begins a sink at `path` as a run does; `None` where this build or machine lacks what it needs.
+fn begin(factory: &SinkFactory, path: &Path) -> Option<Box<dyn Sink>> {
+    let spec = SinkSpec { kind: factory.kind, path: path.to_owned() };
+    let file = TakenFiles::default().open(path, "the suite writes it").expect("writable");
+    let names = ModelNames { name: "m".to_owned(), engine: "none", labels: vec!["person".to_owned()] };
+    let names = Arc::new(BTreeMap::from([(ModelId(0), Arc::new(names))]));
+    match open(&spec, Some(file), "s", &names, &mut Vec::new()) {
+        Ok(sink) => Some(sink),
+        Err(why) => {
+            let lacks = [codes::FEATURE_MISSING.id, codes::SINK_OPEN.id].contains(&why.code.id);
+            assert!(lacks && why.subject.contains(&path.display().to_string()), "{why}");
+            None
+        }
+    }
+}
+
+/// Calls `check` for each sink that can be begun here, with the path of a new file with its usual ending.
+fn each(check: impl Fn(&SinkFactory, &Path)) {
+    for factory in ALL {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        check(factory, &folder.path().join("out").with_extension(factory.kind.endings.usual()));
+    }
+}
+
+fn write(sink: &mut dyn Sink, frames: std::ops::Range<u64>) -> Result<(), Diagnosis> {
+    for seq in frames {
+        sink.write(&frame_result(seq))?;
+        if seq % 4 == 3 {
+            sink.flush()?;
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn names_are_distinct_and_declared() {
+    for (index, kind) in SINKS.iter().enumerate() {
+        assert_eq!(SinkKind::find(SINKS, kind.name), Some(*kind));
+        assert_eq!(SINKS.iter().position(|other| other.name == kind.name), Some(index), "{kind:?}");
+        let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+        assert!(!kind.name.is_empty() && kind.name.chars().all(is_plain), "{kind:?}");
+        assert!(!kind.content.is_empty() && !kind.endings.usual().is_empty(), "{kind:?}");
+    }
+    assert_eq!(SINKS.len(), ALL.len());
+}
+
+#[test]
+fn outcomes_are_taken_flushed_and_completed() {
+    each(|factory, path| {
+        fs::write(path, "of an earlier run".repeat(1000)).expect("writable");
+        let Some(mut sink) = begin(factory, path) else { return };
+        assert_eq!(fs::metadata(path).expect("it is there").len(), 0, "{:?} empties its file", factory.kind);
+        write(&mut *sink, 0..FRAMES).expect("there is room");
+        sink.offline(Duration::from_secs(1)).expect("there is room");
+        write(&mut *sink, FRAMES..2 * FRAMES).expect("there is room");
+        assert_eq!(sink.file(), Some(path), "{:?}", factory.kind);
+        sink.flush().and_then(|()| sink.flush()).expect("there is room");
+        assert_eq!(sink.finish().expect("there is room"), Some(path.to_owned()), "{:?}", factory.kind);
+        drop(sink);
+        let written = fs::read(path).expect("it is there");
+        assert!(!written.is_empty() && !written.starts_with(b"of an earlier run"), "{:?}", factory.kind);
+        // What is complete has nothing to repair.
+        repair(factory.kind, path);
+        assert_eq!(fs::read(path).expect("it is there"), written, "{:?}", factory.kind);
+    });
+}
+
+#[test]
+fn a_stream_without_a_frame_is_complete_too() {
+    each(|factory, path| {
+        let Some(mut sink) = begin(factory, path) else { return };
+        sink.flush().expect("there is room");
+        sink.finish().expect("there is room");
+    });
+}
+
+#[test]
+fn a_full_disk_is_a_fault_that_names_the_file() {
+    each(|factory, folder| {
+        // By a link, so that its name is one that the kind may have.
+        std::os::unix::fs::symlink("/dev/full", folder).expect("linked");
+        let Some(mut sink) = begin(factory, folder) else { return };
+        let failed = (0..FRAMES_FULL_MAX)
+            .step_by(8)
+            .find_map(|seq| write(&mut *sink, seq..seq + 8).and_then(|()| sink.flush()).err());
+        // It is completed all the same, or says again why not.
+        let last = sink.finish();
+        let why = failed.or(last.err()).unwrap_or_else(|| panic!("{:?} noticed nothing", factory.kind));
+        assert_eq!(why.code.id, codes::SINK_WRITE.id, "{why}");
+        assert!(why.subject.contains(&folder.display().to_string()), "{why}");
+        assert!(!why.cause.is_empty() && !why.next.is_empty(), "{why}");
+    });
+}
+
+#[test]
+fn a_name_is_taken_or_refused_as_it_declares() {
+    each(|factory, path| {
+        let open_at = |path: PathBuf| {
+            let sinks = vec![SinkSpec { kind: factory.kind, path }];
+            let stream = BoardStream {
+                sinks,
+                ..BoardStream::new("s", crate::testing::uri("test://ball"), Vec::new())
+            };
+            let mut taken = TakenFiles::default();
+            open_sinks([&stream], &mut taken, &TakenFiles::default(), ExistingOutputs::Overwritten)
+                .map(|_| ())
+        };
+        open_at(path.to_owned()).unwrap_or_else(|why| panic!("{why}"));
+        let why = open_at(path.with_extension("webm")).expect_err("it promises another format");
+        assert!(
+            why.cause.contains(factory.kind.content) && why.next.contains(factory.kind.endings.usual()),
+            "{why}"
+        );
+        let to_standard_output = open_at(PathBuf::from("-"));
+        match factory.kind.standard_output {
+            StandardOutput::Allowed => assert!(to_standard_output.is_ok(), "{:?}", factory.kind),
+            StandardOutput::Refused { cause, example } => {
+                assert_eq!(to_standard_output.expect_err("it declares so").cause, cause);
+                assert!(example.contains(factory.kind.endings.usual()), "{example}");
+            }
+        }
+        // Nothing was begun, so nothing is left.
+        assert!(!path.exists());
+    });
+}
+
+#[test]
+fn a_run_that_was_killed_leaves_what_it_can_repair() {
+    each(|factory, path| {
+        // A file that holds nothing of ours is left as it is, whatever its name.
+        File::create(path)
+            .and_then(|mut file| std::io::Write::write_all(&mut file, b"other"))
+            .expect("writable");
+        repair(factory.kind, path);
+        assert_eq!(fs::read(path).expect("it is there"), b"other", "{:?}", factory.kind);
+    });
+}
