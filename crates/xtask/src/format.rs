@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail};
 use crate::steps::command;
 use crate::workspace::root;
 
-/// What is done to a file that is not as rustfmt has it.
+/// Treatment of a file that is not as rustfmt has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Odd {
     /// It is named, and the step fails.

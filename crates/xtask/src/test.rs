@@ -4,7 +4,7 @@ use anyhow::Result;
 
 use crate::format::{Odd, format};
 use crate::steps::{Outcome, command, has_cargo, skip, step};
-use crate::{arrows, exceptions, shuttle};
+use crate::{arrows, exceptions, seams, shuttle};
 
 /// Simulated boards of the long tests: some minutes.
 const SEEDS_LONG: &str = "20000";
@@ -64,7 +64,7 @@ pub(crate) fn test() -> Result<()> {
 pub(crate) fn test_long() -> Result<()> {
     let mut long = command(&["cargo", "test", "--release", "--workspace", "--no-fail-fast"]);
     long.env("ORINOCO_TEST_LONG", "1").env("ORINOCO_SEEDS", SEEDS_LONG);
-    report(&[step("long tests", long)?, shuttle::check(SHUTTLE_TIMES_LONG)?]);
+    report(&[step("long tests", long)?, shuttle::check(SHUTTLE_TIMES_LONG)?, seams::run()?]);
     Ok(())
 }
 

@@ -41,7 +41,8 @@ fn begin(factory: &SinkFactory, path: &Path) -> Option<Box<dyn Sink>> {
     let file = TakenFiles::default().open(path, "the suite writes it").expect("writable");
     let names = ModelNames { name: "m".to_owned(), engine: "none", labels: vec!["person".to_owned()] };
     let names = Arc::new(BTreeMap::from([(ModelId(0), Arc::new(names))]));
-    match open(&spec, Some(file), "s", &names, &mut Vec::new()) {
+    let clock: Arc<dyn Clock> = Arc::new(MonotonicClock::default());
+    match open(&spec, Some(file), "s", &names, &clock, &mut Vec::new()) {
         Ok(sink) => Some(sink),
         Err(why) => {
             let lacks = [codes::FEATURE_MISSING.id, codes::SINK_OPEN.id].contains(&why.code.id);
