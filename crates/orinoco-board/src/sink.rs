@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::Deref;
 use std::path::PathBuf;
 
-/// What a kind of sink declares about itself, in its own file.
+/// Declaration of a kind of sink, which stands in its own file.
 #[derive(Debug)]
 pub struct SinkDescriptor {
     /// Name in board files and on the command line.
@@ -47,7 +47,7 @@ pub enum StandardOutput {
     Refused {
         /// Reason, in one sentence.
         cause: &'static str,
-        /// What to write in its place after `--sink`.
+        /// Text to write after `--sink` instead.
         example: &'static str,
     },
 }
@@ -102,9 +102,9 @@ impl fmt::Debug for SinkKind {
 /// One output of one stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SinkSpec {
-    /// What is written.
+    /// Kind of output.
     pub kind: SinkKind,
-    /// Where; `-` is standard output.
+    /// Path of the file; `-` is standard output.
     pub path: PathBuf,
 }
 

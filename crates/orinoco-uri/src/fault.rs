@@ -1,6 +1,6 @@
 //! Fault of a text that is not a source URI.
 
-/// Reason why a text is not a source URI, and the next step.
+/// Reason why a text is no source, and what to write instead.
 pub(crate) struct Fault {
     pub(crate) cause: String,
     pub(crate) next: String,

@@ -6,7 +6,7 @@ use crate::names::is_http_video_name;
 use crate::secrets::without_secrets;
 use crate::settings::{Playback, read_pace, read_switch};
 
-/// Address of an RTSP stream, with its login and transport. The debug form hides the password.
+/// Address of an RTSP stream, and the way to reach it. Its debug form hides the password.
 #[derive(Clone, PartialEq, Eq)]
 pub struct RtspAddress {
     /// URI without user name and password.
@@ -19,7 +19,7 @@ pub struct RtspAddress {
     pub transport: Transport,
 }
 
-/// Address of an HTTP stream, with its login. The debug form hides the password.
+/// Address of an HTTP stream. Its debug form hides the password.
 #[derive(Clone, PartialEq, Eq)]
 pub struct HttpAddress {
     /// URI without user name and password.
@@ -60,7 +60,7 @@ pub(crate) fn read_rtsp(scheme: &str, rest: &str) -> Result<RtspAddress, Fault> 
     Ok(RtspAddress { location, user: server.user, password: server.password, transport })
 }
 
-/// Kind of source at an HTTP address.
+/// Kind of an HTTP address.
 pub(crate) enum HttpSource {
     /// MJPEG camera. All settings in the address are the camera's own.
     Camera(HttpAddress),

@@ -21,7 +21,7 @@ pub struct TestPattern {
     pub fps: u32,
     /// Number of frames; `None` never ends.
     pub frames: Option<u64>,
-    /// Speed of delivery.
+    /// Pace of delivery.
     pub pace: Pace,
 }
 

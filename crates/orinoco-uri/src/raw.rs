@@ -9,11 +9,11 @@ use crate::settings::{Pace, SIDE, read_number, read_pace, settings, unknown_sett
 pub struct RawVideo {
     /// Layout of the bytes.
     pub layout: RawLayout,
-    /// Speed of reading.
+    /// Pace at which it is read.
     pub pace: Pace,
 }
 
-/// Layout of raw video.
+/// Layout of the bytes of raw video.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RawLayout {
     /// YUV4MPEG2, whose header describes the frames.
@@ -25,7 +25,7 @@ pub enum RawLayout {
 /// Raw frames as the program that pipes them describes them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RawFrames {
-    /// Pixel format.
+    /// Layout of pixels in memory.
     pub format: PixelFormat,
     /// Width in pixels.
     pub width: u32,

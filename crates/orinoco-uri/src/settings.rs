@@ -7,7 +7,7 @@ use crate::fault::Fault;
 /// Width and height of frames, in pixels: of raw video, and of a requested camera mode.
 pub(crate) const SIDE: RangeInclusive<u32> = 1..=8192;
 
-/// Speed at which a source that is not live delivers frames.
+/// Pace of a source that is not live.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Pace {
     /// Delivers as fast as the pipeline accepts frames.
@@ -17,7 +17,7 @@ pub enum Pace {
     Pts,
 }
 
-/// Settings of a file source.
+/// Settings with which a file is read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Playback {
     /// Whether the file starts again at its end, without limit.

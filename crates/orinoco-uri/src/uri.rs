@@ -28,20 +28,20 @@ pub struct SourceUri {
 pub enum SourceKind {
     /// A video file.
     Video {
-        /// Path of the file.
+        /// Its path.
         path: PathBuf,
         /// Whether the file starts again at its end, without limit.
         repeat: bool,
-        /// Speed of reading.
+        /// Pace at which it is read.
         pace: Pace,
     },
     /// An image, numbered images, or a folder of images.
     Images {
-        /// Paths of the images.
+        /// Their paths.
         paths: ImagePaths,
         /// Whether the images start again after the last one, without limit.
         repeat: bool,
-        /// Speed of reading.
+        /// Pace at which they are read.
         pace: Pace,
     },
     /// V4L2 camera.
@@ -54,11 +54,11 @@ pub enum SourceKind {
     HttpCamera(HttpAddress),
     /// A video file on a web server.
     HttpVideo {
-        /// Address of the file.
+        /// Its address.
         address: HttpAddress,
         /// Whether the file starts again at its end, without limit.
         repeat: bool,
-        /// Speed of reading.
+        /// Pace at which it is read.
         pace: Pace,
     },
     /// Uncompressed video from standard input.

@@ -1,4 +1,4 @@
-//! What a source declares about itself, in its own file.
+//! Declaration of a source, which stands in its own file.
 
 use std::path::PathBuf;
 use std::sync::Arc;

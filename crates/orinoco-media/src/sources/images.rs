@@ -45,7 +45,7 @@ pub struct ImageSource {
     listed: Vec<PathBuf>,
 }
 
-/// Position in the sequence.
+/// Place in the sequence.
 #[derive(Clone, Copy, Default)]
 struct Place {
     /// Number of the first image.
@@ -196,7 +196,7 @@ fn too_large(path: &Path) -> Diagnosis {
     Diagnosis { next: "scale it down, or cut it into parts".into(), ..image_fault(path, &cause) }
 }
 
-/// Returns the limits of a decoder.
+/// Limits of what a decoder may take.
 pub(crate) fn decode_limits() -> Limits {
     let mut limits = Limits::default();
     limits.max_image_width = Some(SIDE_MAX);
@@ -205,7 +205,7 @@ pub(crate) fn decode_limits() -> Limits {
     limits
 }
 
-/// Decodes as [`ImageReader::decode`] does, and applies the orientation of EXIF.
+/// Does what [`ImageReader::decode`] does, and finds the turn that EXIF asks for.
 fn decode_upright(reader: ImageReader<impl BufRead + Seek>, limits: Limits) -> ImageResult<DynamicImage> {
     let mut decoder = reader.into_decoder()?;
     let mut room = limits;

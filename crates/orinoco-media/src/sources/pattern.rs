@@ -76,7 +76,7 @@ fn desc(pattern: &TestPattern) -> FrameDesc {
     FrameDesc::packed(PixelFormat::I420, pattern.width, pattern.height)
 }
 
-/// Position of the test pattern's ball, in pixels: the object that a detector should find.
+/// Place of the test pattern's ball, in pixels: what a detector should find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ball {
     /// Column of the centre.

@@ -25,9 +25,9 @@ const Y4M_SIDE_MAX: u32 = 8192;
 const Y4M_RATE: Rate = Rate::new(25, 1).expect("neither term is zero");
 /// Maximum length of a Y4M header line, in bytes. FFmpeg's have about 100.
 const LINE_MAX: u64 = 1024;
-/// Time for which the reading thread waits for a slot before it checks whether the source still exists.
+/// Wait of the reading thread for a slot, after which it looks whether anybody still wants one.
 const SLOT_WAIT: Duration = Duration::from_millis(100);
-/// Time after which a non-blocking input is read again.
+/// Wait before it asks a non-blocking input again.
 const RETRY_WAIT: Duration = Duration::from_millis(2);
 
 /// Whether a source uses standard input. There is only one, and bytes that one source has read are lost for others.
@@ -49,7 +49,7 @@ pub struct RawSource {
     dropped: Arc<AtomicBool>,
     /// Whether the reading thread waits for a free slot.
     held_up: Arc<AtomicBool>,
-    /// Number of slots; 0 before the reading thread knows it.
+    /// Number of slots; 0 before the reading thread knows.
     slots: Arc<AtomicUsize>,
     /// Capacity of the stream's ring, in frames.
     queue_frames: usize,
@@ -62,14 +62,14 @@ enum Input {
     Over,
 }
 
-/// Message of the reading thread. Its channel holds as many as there are slots, and one for the end.
+/// Report of the reading thread. Its channel holds as many steps as there are slots, and one for the end.
 enum ReaderMessage {
     Frame(Frame),
     End,
     Failed(Diagnosis),
 }
 
-/// Format and rate of the frames.
+/// Form of a picture, and how many come in a second.
 #[derive(Clone, Copy)]
 struct Stream {
     desc: FrameDesc,

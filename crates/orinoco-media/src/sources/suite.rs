@@ -22,7 +22,7 @@ const WAIT: Duration = Duration::from_millis(20);
 /// Frames of the ring that a board has unless its file gives another number.
 const RING_FRAMES: usize = 4;
 
-/// What a source gives the suite.
+/// Samples of a source.
 pub(crate) enum Samples {
     /// Sources that can be read on any machine.
     Here(Vec<Sample>),
@@ -30,7 +30,7 @@ pub(crate) enum Samples {
     Lacking(&'static str),
 }
 
-/// What opening a source again does once it has given frames.
+/// Effect of opening a source again once it has given frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reopened {
     /// It starts from its beginning.
@@ -47,7 +47,7 @@ pub(crate) struct Sample {
     pub(crate) uri: String,
     /// Frames that it delivers to its end.
     pub(crate) frames: usize,
-    /// What opening it again does once it has given frames.
+    /// Effect of opening it again once it has given frames.
     pub(crate) reopened: Reopened,
     /// Makes the source, where what the URI leads to is not the test's to read.
     pub(crate) make: Option<fn(&SourceUri, SourceSettings<'_>) -> Result<Box<dyn Source>, Diagnosis>>,

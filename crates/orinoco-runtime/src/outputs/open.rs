@@ -12,7 +12,7 @@ use super::file::OutputFile;
 use super::taken::TakenFiles;
 use crate::sinks;
 
-/// What becomes of the files of an earlier run where this one is told to write.
+/// Treatment of the files of an earlier run where this one is told to write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExistingOutputs {
     /// They are overwritten: somebody has just named them.

@@ -1,4 +1,4 @@
-//! How a sink is begun.
+//! Kinds of sink, and the start of an output.
 
 use std::fs::File;
 use std::io::{LineWriter, Write};

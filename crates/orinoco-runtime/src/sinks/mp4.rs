@@ -34,18 +34,12 @@ const fn descriptor(name: &'static str) -> SinkDescriptor {
 }
 
 /// H.264.
-pub(super) const H264: SinkFactory = SinkFactory {
-    kind: SinkKind::new(&H264_DESCRIPTOR),
-    begin: |start| begin(start, Codec::H264),
-    repair,
-};
+pub(super) const H264: SinkFactory =
+    SinkFactory { kind: SinkKind::new(&H264_DESCRIPTOR), begin: |start| begin(start, Codec::H264), repair };
 
 /// H.265.
-pub(super) const H265: SinkFactory = SinkFactory {
-    kind: SinkKind::new(&H265_DESCRIPTOR),
-    begin: |start| begin(start, Codec::H265),
-    repair,
-};
+pub(super) const H265: SinkFactory =
+    SinkFactory { kind: SinkKind::new(&H265_DESCRIPTOR), begin: |start| begin(start, Codec::H265), repair };
 
 #[cfg(feature = "gstreamer")]
 fn begin(start: SinkStart<'_>, codec: Codec) -> Result<Box<dyn Sink>, Diagnosis> {

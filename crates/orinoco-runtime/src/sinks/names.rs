@@ -3,7 +3,7 @@ use std::sync::Arc;
 
 use orinoco_core::ModelId;
 
-/// What sinks need to know of a model to name what it found.
+/// Names by which sinks write what a model found.
 #[derive(Clone, Debug)]
 pub(crate) struct ModelNames {
     pub(crate) name: String,

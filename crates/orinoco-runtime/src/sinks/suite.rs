@@ -1,6 +1,8 @@
 //! The suite that every sink passes. A sink joins by being in the list. One whose part is not in this build, or whose
 //! encoder is not on this machine, refuses to begin: then there is nothing to check.
 
+#![expect(clippy::print_stdout, reason = "sinks that cannot run here are named, with --nocapture")]
+
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -47,6 +49,7 @@ fn begin(factory: &SinkFactory, path: &Path) -> Option<Box<dyn Sink>> {
         Err(why) => {
             let lacks = [codes::FEATURE_MISSING.id, codes::SINK_OPEN.id].contains(&why.code.id);
             assert!(lacks && why.subject.contains(&path.display().to_string()), "{why}");
+            println!("skipped: {:?} ({why})", factory.kind);
             None
         }
     }

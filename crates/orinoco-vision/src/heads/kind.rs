@@ -34,7 +34,7 @@ impl fmt::Debug for HeadKind {
     }
 }
 
-/// Type of results that a head finds in an image.
+/// Kind of thing that a head finds in a picture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeadResultKind {
     /// Boxes with classes (detection).
@@ -51,7 +51,7 @@ pub enum HeadResultKind {
     Tensors,
 }
 
-/// Layout of the values in a head's only output, as far as CUDA kernels exist that read it.
+/// Layout of values in a head's only output, as far as there are kernels that read them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OutputForm {
     /// One row for each cell of the grids: box relative to the cell, objectness, class scores.
@@ -73,11 +73,11 @@ pub type Build = fn(&HeadSpec, &InputSpec, &[TensorDesc]) -> Result<Box<dyn Head
 /// that the graph shows: size, layout and channels.
 pub type GuessModel = fn(&InputSpec, &[TensorDesc]) -> Option<Guess>;
 
-/// Descriptor of a head, defined in its own file.
+/// Declaration of a head, which stands in its own file.
 pub struct HeadDescriptor {
     /// Name in model files.
     pub name: &'static str,
-    /// Type of its results.
+    /// Kind of thing that it finds.
     pub finds: HeadResultKind,
     /// Layout of its output.
     pub form: OutputForm,
@@ -89,8 +89,8 @@ pub struct HeadDescriptor {
     pub box_unit: BoxUnit,
     /// Whether a box is reported once for each class above the threshold by default.
     pub multi_label: bool,
-    /// Rounding of a letterboxed image's sides by the trainers of its models (docs/model-files.md has the table).
-    /// Models that are never letterboxed have the truncated exact product.
+    /// Rounding of a letterboxed picture's sides, as the trainers of its models do it (docs/model-files.md has the table).
+    /// Those that never letterbox cut the exact product.
     pub rounding: Rounding,
     /// Whether Ultralytics exports detectors of this form.
     pub reads_ultralytics: bool,
@@ -143,7 +143,7 @@ impl HeadDescriptor {
     }
 }
 
-/// Settings of a head: how it decodes a model's outputs.
+/// Settings for reading a model's outputs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HeadSpec {
     /// Kind of head.
@@ -152,8 +152,7 @@ pub struct HeadSpec {
     pub classes: usize,
     /// Cell sizes in model pixels, finest first; empty uses the head's default.
     pub strides: Vec<u32>,
-    /// Score threshold: results at or below it are dropped. The rule is that of the published decoders, and is the same
-    /// for all heads.
+    /// Score at or below which results are dropped: one rule for all heads, the one of the published decoders.
     pub score_threshold: f32,
     /// IoU threshold of non-maximum suppression: a box that overlaps a better one of its class by more is dropped.
     pub iou_threshold: f32,
@@ -164,13 +163,13 @@ pub struct HeadSpec {
     /// Whether a box is reported once for each class above the threshold, as COCO's evaluations do, or only for its
     /// best class.
     pub multi_label: bool,
-    /// Function that converts the model's class values to probabilities.
+    /// Function that turns the model's class values into probabilities.
     pub activation: Activation,
     /// Class that means "nothing" and is never reported.
     pub background: Option<u32>,
     /// Maximum number of classes reported for a whole image.
     pub top: usize,
-    /// Format of boxes, for heads that allow several.
+    /// Form in which boxes are written, where a head allows several ways.
     pub boxes: BoxForm,
     /// Unit of boxes, for heads that allow several.
     pub box_unit: BoxUnit,
@@ -206,12 +205,12 @@ impl HeadSpec {
     }
 }
 
-/// Guessed description of a model, and its uncertain keys.
+/// Model that a graph looks like, and what of that is not certain.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Guess {
-    /// Settings of the head.
+    /// Settings for reading the outputs.
     pub head: HeadSpec,
-    /// Input format that models of this head usually have.
+    /// Input that the head's models usually want.
     pub input: InputSpec,
     /// Keys of the description that the graph does not confirm, each with the reason.
     pub unsure: Vec<(&'static str, &'static str)>,
