@@ -32,6 +32,7 @@ pub(crate) struct SourceDescriptor {
 }
 
 /// Settings of a source in addition to its URI.
+#[cfg_attr(not(feature = "gstreamer"), expect(dead_code, reason = "some are for GStreamer alone"))]
 pub(crate) struct SourceSettings<'s> {
     /// Name of its threads and its pipeline, for debuggers.
     pub(crate) stream_name: &'s str,
@@ -39,6 +40,7 @@ pub(crate) struct SourceSettings<'s> {
     pub(crate) memory: FrameMemory,
     /// Frames that may wait in the stream's ring.
     pub(crate) queue_frames: usize,
+    /// Clock that stamps its frames.
     pub(crate) clock: Arc<dyn Clock>,
 }
 

@@ -5,8 +5,12 @@ use std::fmt::Display;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use orinoco_core::Diagnosis;
-use orinoco_pipeline::{Frame, MonotonicClock, Poll, Source, SourceError};
+use orinoco_core::{Clock, Diagnosis, DropPolicy, StreamId};
+use orinoco_pipeline::{
+    Frame, MonotonicClock, Mux, Next, Poll, Reconnect, Source, SourceEnd, SourceError, SourceRunner, Stop,
+    StreamQueue,
+};
+use orinoco_telemetry::{Event, EventSink, Stats};
 use orinoco_uri::SourceUri;
 
 use super::{
@@ -18,6 +22,8 @@ use crate::FrameMemory;
 const BOUND: Duration = Duration::from_secs(20);
 /// Time that a look may take in addition to its wait. A picture that is being decoded is waited for.
 const LOOK_SLACK: Duration = Duration::from_secs(5);
+/// Time without a frame after which a source is taken to wait for its slots.
+const HELD_WAIT: Duration = Duration::from_secs(2);
 const WAIT: Duration = Duration::from_millis(20);
 /// Frames of the ring that a board has unless its file gives another number.
 const RING_FRAMES: usize = 4;
@@ -219,15 +225,16 @@ fn slots_are_as_many_as_it_needs_and_come_back() {
         let mut source = sample.source(descriptor);
         open(&mut *source, &sample.uri);
         let mut held = Vec::new();
-        let (begin, mut waited) = (Instant::now(), false);
-        // One that holds fewer frames than the sample has gives no more until one is returned.
-        while held.len() < sample.frames && !waited && begin.elapsed() < BOUND {
+        // One that has fewer slots than the sample has frames gives no more until one is returned.
+        let mut latest = Instant::now();
+        while held.len() < sample.frames && latest.elapsed() < HELD_WAIT {
             match look(&mut *source, &sample.uri) {
-                Poll::Frame(frame) => held.push(frame),
-                Poll::Waiting => {
-                    waited = needs.slots == held.len() || source.frames_max() == Some(held.len())
+                Poll::Frame(frame) => {
+                    held.push(frame);
+                    latest = Instant::now();
                 }
-                Poll::Pending => waited = source.frames_max().is_some_and(|most| held.len() >= most),
+                Poll::Waiting if source.frames_max() == Some(held.len()) => break,
+                Poll::Waiting | Poll::Pending => {}
                 Poll::End => break,
             }
         }
@@ -243,5 +250,55 @@ fn slots_are_as_many_as_it_needs_and_come_back() {
         let rest = read_to_end(&mut *source, sample.frames, &sample.uri);
         assert_eq!(delivered + rest.len(), sample.frames, "{}: no frame is lost to a wait", sample.uri);
         source.close();
+    });
+}
+
+/// Nobody is told what a source does.
+struct Quiet;
+
+impl EventSink for Quiet {
+    fn emit(&self, _: Event) {}
+}
+
+#[test]
+fn a_runner_numbers_its_frames_and_stops_it_within_a_bound() {
+    each(|descriptor, sample| {
+        let clock: Arc<dyn Clock> = Arc::new(MonotonicClock::default());
+        let (stats, stop) = (Stats::new(1), Stop::default());
+        let mux = Mux::new(clock.clone(), stats.clone());
+        let (policy, batch_wait) = (DropPolicy::Block, Duration::ZERO);
+        let queue = StreamQueue { group: 0, batch_max: 1, frames_max: RING_FRAMES, policy, batch_wait };
+        let runner = SourceRunner {
+            stream: StreamId(0),
+            shown: sample.uri.clone(),
+            source: sample.source(descriptor),
+            inlet: mux.add(StreamId(0), queue).expect("open"),
+            reconnect: Reconnect { attempts_max: None, stall: BOUND },
+            frames_max: None,
+            clock,
+            seed: 1,
+            events: Arc::new(Quiet),
+            stats,
+            stop: stop.clone(),
+        };
+        let runner = std::thread::spawn(move || runner.run());
+        // Half of them, so that most samples are stopped before their end.
+        let mut batch = Vec::new();
+        for number in 0..sample.frames.div_ceil(2) as u64 {
+            // A stream that joins is news without a frame.
+            while batch.is_empty() {
+                assert!(mux.next(&mut batch).is_some(), "{}: {number} frames", sample.uri);
+            }
+            let numbers: Vec<u64> = batch.drain(..).map(|frame| frame.desc.seq).collect();
+            assert_eq!(numbers, [number], "{}", sample.uri);
+        }
+        let begin = Instant::now();
+        stop.request();
+        // The lane goes on until the stream has left: a source that waits for room is not asked.
+        while !matches!(mux.next(&mut batch), Some(Next::Left(_)) | None) {}
+        let end = runner.join().expect("it does not panic");
+        assert!(begin.elapsed() < BOUND, "{}: it stopped after {:?}", sample.uri, begin.elapsed());
+        // A short one has ended by itself.
+        assert!(matches!(end, SourceEnd::Stopped | SourceEnd::Complete), "{}: {end:?}", sample.uri);
     });
 }
