@@ -1,4 +1,4 @@
-//! Developer commands: `cargo xtask test`, `demo`, `boards`, `arrows`, `format`, `schemas`, `seams`. The Makefile calls them after `setup.sh`.
+//! Developer commands, such as `cargo xtask test` and `cargo xtask demo`. The Makefile calls them after `setup.sh`.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a developer's command line")]
 
 mod arrows;
@@ -49,7 +49,10 @@ enum Command {
     /// Format every source file, also those that `cargo fmt` does not find
     Format,
     /// Add a toy engine, source, head and sink to a copy of the tree, each as one file and one line, and run their suites
-    Seams,
+    Seams {
+        /// engine, source, head or sink; all of them, unless some are named
+        names: Vec<String>,
+    },
     /// Write the JSON Schemas of the contracts into docs/schemas
     Schemas,
     /// Check that no retired word is used
@@ -74,7 +77,7 @@ fn main() -> ExitCode {
         Command::Shuttle { tests } => shuttle::run(&tests),
         Command::Arrows => arrows::check().and_then(|()| exceptions::check()),
         Command::Format => format::format(format::Odd::Written),
-        Command::Seams => seams::run().map(drop),
+        Command::Seams { names } => seams::run(&names).map(drop),
         Command::Schemas => schemas::write(),
         Command::Words => words::check(),
     };

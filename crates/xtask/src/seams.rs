@@ -44,11 +44,15 @@ const SEAMS: [Seam; 4] = [
     Seam { name: "sink", suites: &[&["--package", "orinoco-runtime", "--lib", "sinks::"]] },
 ];
 
-/// Applies each patch to a copy of the tree, and runs its suites.
-pub(crate) fn run() -> Result<Outcome> {
+/// Applies each patch to a copy of the tree, or those called `names` where there are any, and runs its suites.
+pub(crate) fn run(names: &[String]) -> Result<Outcome> {
+    if let Some(unknown) = names.iter().find(|name| !SEAMS.iter().any(|seam| seam.name == **name)) {
+        bail!("there is no seam `{unknown}`: {FOLDER} has the patches");
+    }
     let folder = target_dir().join("seams");
     let tree = folder.join("tree");
-    for seam in &SEAMS {
+    let is_wanted = |seam: &&Seam| names.is_empty() || names.iter().any(|name| name == seam.name);
+    for seam in SEAMS.iter().filter(is_wanted) {
         let change = Change::of(seam)?;
         change.check(seam)?;
         copy_tracked(&tree)?;

@@ -64,7 +64,7 @@ pub(crate) fn test() -> Result<()> {
 pub(crate) fn test_long() -> Result<()> {
     let mut long = command(&["cargo", "test", "--release", "--workspace", "--no-fail-fast"]);
     long.env("ORINOCO_TEST_LONG", "1").env("ORINOCO_SEEDS", SEEDS_LONG);
-    report(&[step("long tests", long)?, shuttle::check(SHUTTLE_TIMES_LONG)?, seams::run()?]);
+    report(&[step("long tests", long)?, shuttle::check(SHUTTLE_TIMES_LONG)?, seams::run(&[])?]);
     Ok(())
 }
 

@@ -128,12 +128,11 @@ impl Sink for JsonlSink {
 mod tests {
     use super::*;
     use crate::sinks::NamesOfModels;
-    use orinoco_core::{BoxF, Detection, InferenceResult, FrameDesc, ModelId, Nanos, PixelFormat, TrackId};
-    use orinoco_pipeline::{ModelResult, Frame, Slot, SlotPool};
+    use orinoco_core::{BoxF, Clock, Detection, InferenceResult, FrameDesc, ModelId, Nanos, PixelFormat, TrackId};
+    use orinoco_pipeline::{ModelResult, Frame, MonotonicClock, Slot, SlotPool};
     use std::collections::BTreeMap;
     use std::fs::File;
     use std::sync::Arc;
-    use std::time::Duration;
 
     /// The lines that are written of a frame, without the schema and the boxes.
     fn lines(found: Vec<ModelResult>) -> Vec<ResultLine> {

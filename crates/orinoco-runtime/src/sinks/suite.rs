@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use orinoco_board::{BoardStream, SinkKind, SinkSpec, StandardOutput};
 use orinoco_core::{
-    BoxF, Detection, Diagnosis, FrameDesc, InferenceResult, ModelId, Nanos, PixelFormat, Pts, codes,
+    BoxF, Clock, Detection, Diagnosis, FrameDesc, InferenceResult, ModelId, Nanos, PixelFormat, Pts, codes,
 };
-use orinoco_pipeline::{Frame, FrameResult, ModelResult, Sink, Slot, SlotPool};
+use orinoco_pipeline::{Frame, FrameResult, ModelResult, MonotonicClock, Sink, Slot, SlotPool};
 
 use super::{ALL, ModelNames, SINKS, SinkFactory, open, repair};
 use crate::outputs::{ExistingOutputs, TakenFiles, open_sinks};
