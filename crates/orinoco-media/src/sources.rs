@@ -12,6 +12,8 @@ use orinoco_core::{Clock, Diagnosis};
 use orinoco_pipeline::Source;
 use orinoco_uri::{Scheme, SourceUri};
 
+#[cfg(test)]
+use self::descriptor::MakeSource;
 pub(crate) use self::descriptor::{SourceDescriptor, SourceSettings, no_check, no_files};
 use crate::FrameMemory;
 use crate::slots::SourceNeeds;

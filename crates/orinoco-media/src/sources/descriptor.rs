@@ -25,11 +25,14 @@ pub(crate) struct SourceDescriptor {
     /// Files that a source reads and that are there now.
     pub(crate) files: fn(&SourceUri) -> Vec<PathBuf>,
     /// Makes a source that was checked.
-    pub(crate) make: fn(&SourceUri, SourceSettings<'_>) -> Result<Box<dyn Source>, Diagnosis>,
+    pub(crate) make: MakeSource,
     /// Sources that the shared suite reads, in a folder of its own.
     #[cfg(test)]
     pub(crate) samples: fn(&std::path::Path) -> Samples,
 }
+
+/// Makes a source of a URI.
+pub(crate) type MakeSource = fn(&SourceUri, SourceSettings<'_>) -> Result<Box<dyn Source>, Diagnosis>;
 
 /// Settings of a source in addition to its URI.
 #[cfg_attr(not(feature = "gstreamer"), expect(dead_code, reason = "some are for GStreamer alone"))]

@@ -5,7 +5,7 @@ use std::fmt::Display;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use orinoco_core::{Clock, Diagnosis, DropPolicy, StreamId};
+use orinoco_core::{Clock, DropPolicy, StreamId};
 use orinoco_pipeline::{
     Frame, MonotonicClock, Mux, Next, Poll, Reconnect, Source, SourceEnd, SourceError, SourceRunner, Stop,
     StreamQueue,
@@ -14,7 +14,8 @@ use orinoco_telemetry::{Event, EventSink, Stats};
 use orinoco_uri::SourceUri;
 
 use super::{
-    ALL, SourceDescriptor, SourceSettings, check_source, find, source_files, source_needs, source_schemes,
+    ALL, MakeSource, SourceDescriptor, SourceSettings, check_source, find, source_files, source_needs,
+    source_schemes,
 };
 use crate::FrameMemory;
 
@@ -56,7 +57,7 @@ pub(crate) struct Sample {
     /// Effect of opening it again once it has given frames.
     pub(crate) reopened: Reopened,
     /// Makes the source, where what the URI leads to is not the test's to read.
-    pub(crate) make: Option<fn(&SourceUri, SourceSettings<'_>) -> Result<Box<dyn Source>, Diagnosis>>,
+    pub(crate) make: Option<MakeSource>,
 }
 
 impl Sample {
