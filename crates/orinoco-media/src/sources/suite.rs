@@ -10,7 +10,7 @@ use orinoco_pipeline::{
     Frame, MonotonicClock, Mux, Next, Poll, Reconnect, Source, SourceEnd, SourceError, SourceRunner, Stop,
     StreamQueue,
 };
-use orinoco_telemetry::{Event, EventSink, Stats};
+use orinoco_telemetry::{Event, EventSink, Telemetry};
 use orinoco_uri::SourceUri;
 
 use super::{
@@ -265,21 +265,20 @@ impl EventSink for Quiet {
 fn a_runner_numbers_its_frames_and_stops_it_within_a_bound() {
     each(|descriptor, sample| {
         let clock: Arc<dyn Clock> = Arc::new(MonotonicClock::default());
-        let (stats, stop) = (Stats::new(1), Stop::default());
-        let mux = Mux::new(clock.clone(), stats.clone());
+        let (telemetry, stop) = (Telemetry::new(1).stream(StreamId(0)), Stop::default());
+        let mux = Mux::new(clock.clone());
         let (policy, batch_wait) = (DropPolicy::Block, Duration::ZERO);
         let queue = StreamQueue { group: 0, batch_max: 1, frames_max: RING_FRAMES, policy, batch_wait };
         let runner = SourceRunner {
-            stream: StreamId(0),
             shown: sample.uri.clone(),
             source: sample.source(descriptor),
-            inlet: mux.add(StreamId(0), queue).expect("open"),
+            frame_sender: mux.add(telemetry.clone(), queue).expect("open"),
             reconnect: Reconnect { attempts_max: None, stall: BOUND },
             frames_max: None,
             clock,
             seed: 1,
             events: Arc::new(Quiet),
-            stats,
+            telemetry,
             stop: stop.clone(),
         };
         let runner = std::thread::spawn(move || runner.run());
@@ -296,7 +295,7 @@ fn a_runner_numbers_its_frames_and_stops_it_within_a_bound() {
         let begin = Instant::now();
         stop.request();
         // The lane goes on until the stream has left: a source that waits for room is not asked.
-        while !matches!(mux.next(&mut batch), Some(Next::Left(_)) | None) {}
+        while !matches!(mux.next(&mut batch), Some((Next::Left(_), _)) | None) {}
         let end = runner.join().expect("it does not panic");
         assert!(begin.elapsed() < BOUND, "{}: it stopped after {:?}", sample.uri, begin.elapsed());
         // A short one has ended by itself.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use orinoco_board::{
-    Board, BoardModel, BoardStream, Inference, ObjectSelectionSpec, Shape, SinkKind, SinkSpec, TrackSpec,
+    Board, BoardModel, BoardStream, Inference, ObjectSelectionSpec, Shape, SinkSpec, TrackSpec,
 };
 use orinoco_core::{DropPolicy, Rng};
 
@@ -182,7 +182,7 @@ fn stream(
         reconnect_attempts,
         track: track.map(|size| TrackSpec { zones: vec![zone(size)], ..TrackSpec::default() }),
         sinks: if (bits / 512).is_multiple_of(2) {
-            vec![SinkSpec { kind: SinkKind::Jsonl, path }]
+            vec![SinkSpec { kind: crate::sinks::JSONL, path }]
         } else {
             Vec::new()
         },
