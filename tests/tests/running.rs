@@ -232,7 +232,7 @@ fn a_source_without_frames_does_not_keep_a_run_that_nobody_reads() {
         assert_ends_unread(child);
         let mut text = String::new();
         said.read_to_string(&mut text).expect("text");
-        assert!(text.contains("the reader of standard output is gone; this output ends"), "{source}: {text}");
+        assert!(text.contains("standard output has no reader any more and is closed"), "{source}: {text}");
     }
 }
 

@@ -87,5 +87,5 @@ fn shapes_that_are_none_are_told() {
     check("[[stream.zone]]\nname = 'z'\ncorners = [0.1, 0.2, 0.3]\n", &["board.toml:8", "it has 3 numbers"]);
     check("[[stream.line]]\nname = 'l'\nends = [0.5, 0.5, 0.5, 0.5]\n", &["line l", "in one place"]);
     check("[[stream.zone]]\nname = 'z'\ncorners = [0, 0, 2, 0, 2, 2]\n", &["zone z"]);
-    check("track = false\n[[stream.line]]\nname = 'l'\nends = [0, 0, 1, 1]\n", &["track", "followed"]);
+    check("track = false\n[[stream.line]]\nname = 'l'\nends = [0, 0, 1, 1]\n", &["track", "tracking"]);
 }

@@ -497,8 +497,8 @@ mod tests {
                 b.toml:4: key `inference.engines`: no engine is called `cuda`; use one of ort-cpu, tract
                 b.toml:2: key `lanes`: 0 is outside its range; choose 1 to 16
                 b.toml:5: key `model`: the name `a` is used more than once; give each one a name of its own (check inherited files too)
-                b.toml:12: key `stream[0].models`: nothing here is called `c`; use one of a, a
-                b.toml:13: key `stream[0].drop`: `none` is not a choice; use one of drop-oldest, drop-newest, block
+                b.toml:12: key `stream[0].models`: there is no `c`; use one of a, a
+                b.toml:13: key `stream[0].drop`: `none` is not one of the choices; use one of drop-oldest, drop-newest, block
                 b.toml:14: key `stream[1].source`: it is missing; add it
                 b.toml:14: key `stream[1].models`: it is missing; list the names of the models it runs through"#]],
         );
@@ -524,8 +524,8 @@ mod tests {
             expect![[r#"
                 b.toml:9: key `model[2].on.side`: unknown key; did you mean `side_min`?
                 b.toml:2: key `model`: model `c` operates on objects of a model that operates on objects itself; name a [[model]] that operates on whole frames
-                b.toml:2: key `model`: model `d` works on what `x` finds, which is not here; name a [[model]] that operates on whole frames
-                b.toml:16: key `stream[0].models`: `b` works on what `a` finds; put `a` before it"#]],
+                b.toml:2: key `model`: model `d` operates on objects of `x`, which is not defined; name a [[model]] that operates on whole frames
+                b.toml:16: key `stream[0].models`: `b` operates on the objects of `a`; put `a` before it"#]],
         );
     }
 
@@ -552,8 +552,8 @@ mod tests {
         check(
             &sink("kind = 'avi'\n"),
             expect![[r#"
-            b.toml:4: key `sink[0].kind`: `avi` is not a choice; use one of jsonl, mp4, mp4-h265, framemd5
-            b.toml:2: key `sink`: stream `x` writes o twice; list each sink once, with a path of its own"#]],
+                b.toml:4: key `sink[0].kind`: `avi` is not one of the choices; use one of jsonl, mp4, mp4-h265, framemd5
+                b.toml:2: key `sink`: stream `x` writes o twice; list each sink once, with a path of its own"#]],
         );
         check(
             &sink(""),

@@ -354,8 +354,8 @@ mod tests {
             ("c.toml", "x = \n"),
         ];
         expect![[r#"
-            a.toml:1: `${no}` stands for nothing; use one of dir
-            a.toml:2: `${nor}` stands for nothing; use one of dir
+            a.toml:1: `${no}` is not defined; use one of dir
+            a.toml:2: `${nor}` is not defined; use one of dir
             a.toml:3: key `inherit`: no.toml: No such file or directory (os error 2); correct the entry: it is relative to the file it is written in
             b.toml:1: key `inherit`: it is a whole number; write an array of file names, such as ["base.toml"]
             b.toml:1: key `inherit`: gone.toml: No such file or directory (os error 2); correct the entry: it is relative to the file it is written in

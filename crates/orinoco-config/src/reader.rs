@@ -386,7 +386,7 @@ mod tests {
                 /b.toml:1: key `name`: it is missing; add it
                 /b.toml:2: key `size`: 99 is outside its range; choose 1 to 64
                 /b.toml:5: key `inner.ratio`: it is a text; write a number
-                /b.toml:8: key `item[0].kind`: `c` is not a choice; use one of a, b
+                /b.toml:8: key `item[0].kind`: `c` is not one of the choices; use one of a, b
                 /b.toml:3: key `sizes`: unknown key; did you mean `size`?"#]],
         );
     }
@@ -411,7 +411,7 @@ mod tests {
         );
         check(
             &[("b.toml", "version = 1\nname = '${nothing}'")],
-            expect!["/b.toml:2: `${nothing}` stands for nothing; use one of dir, cache"],
+            expect!["/b.toml:2: `${nothing}` is not defined; use one of dir, cache"],
         );
     }
 }

@@ -235,24 +235,24 @@ fn raw_video() {
     check(
         &texts,
         expect![[r#"
-        stdin://?format=i420&width=640&height=480&fps=30 -> Stdin(RawVideo { layout: Frames(RawFrames { format: I420, width: 640, height: 480, rate: Rate { frames: 30, seconds: 1 }, matrix: Bt601, range: Limited }), pace: Free })
-        stdin://?format=nv12&width=1280&height=720&fps=30000/1001&pace=pts -> Stdin(RawVideo { layout: Frames(RawFrames { format: Nv12, width: 1280, height: 720, rate: Rate { frames: 30000, seconds: 1001 }, matrix: Bt709, range: Limited }), pace: Pts })
-        stdin://?format=rgb&width=5&height=3 -> Stdin(RawVideo { layout: Frames(RawFrames { format: Rgb, width: 5, height: 3, rate: Rate { frames: 30, seconds: 1 }, matrix: Bt601, range: Full }), pace: Free })
-        stdin://?format=i420&width=64&height=48&matrix=bt2020&range=full -> Stdin(RawVideo { layout: Frames(RawFrames { format: I420, width: 64, height: 48, rate: Rate { frames: 30, seconds: 1 }, matrix: Bt2020, range: Full }), pace: Free })
-        stdin://?format=y4m -> Stdin(RawVideo { layout: Y4m, pace: Free })
-        stdin://: it does not say what the bytes are; write stdin://?format=i420&width=640&height=480&fps=30, or stdin://?format=y4m
-        stdin://?format=yuv9&width=640&height=480: `format=yuv9` is not known; write format=i420, nv12, yuy2, uyvy, rgb, bgr, gray8 or y4m
-        stdin://?format=i420&width=640: it has no height; add height= and the pixels
-        stdin://?format=i420&width=0&height=480: `width=0` is not possible; write a whole number from 1 to 8192
-        stdin://?format=i420&width=640&height=480&fps=0: `fps=0` is not possible; write frames a second as fps=30 or fps=30000/1001
-        stdin://?format=i420&width=640&height=480&fps=30/0: `fps=30/0` is not possible; write frames a second as fps=30 or fps=30000/1001
-        stdin://?format=i420&width=640&height=480&loop=1: standard input cannot start again; remove loop
-        stdin://?format=i420&width=640&height=480&size=7: `size` is not a setting of raw video; the settings are format, width, height, fps, matrix, range and pace
-        stdin://?format=rgb&width=640&height=480&matrix=bt709: matrix and range are for i420 and nv12 only; remove them
-        stdin://?format=i420&width=640&height=480&range=half: `range=half` is not known; write range=limited or range=full
-        stdin://?format=y4m&width=640: `width` is given by the Y4M header; leave width out
-        stdin://clip.raw?format=y4m: standard input has no path; write stdin://?format=FORMAT, and the other settings after it
-    "#]],
+            stdin://?format=i420&width=640&height=480&fps=30 -> Stdin(RawVideo { layout: Frames(RawFrames { format: I420, width: 640, height: 480, rate: Rate { frames: 30, seconds: 1 }, matrix: Bt601, range: Limited }), pace: Free })
+            stdin://?format=nv12&width=1280&height=720&fps=30000/1001&pace=pts -> Stdin(RawVideo { layout: Frames(RawFrames { format: Nv12, width: 1280, height: 720, rate: Rate { frames: 30000, seconds: 1001 }, matrix: Bt709, range: Limited }), pace: Pts })
+            stdin://?format=rgb&width=5&height=3 -> Stdin(RawVideo { layout: Frames(RawFrames { format: Rgb, width: 5, height: 3, rate: Rate { frames: 30, seconds: 1 }, matrix: Bt601, range: Full }), pace: Free })
+            stdin://?format=i420&width=64&height=48&matrix=bt2020&range=full -> Stdin(RawVideo { layout: Frames(RawFrames { format: I420, width: 64, height: 48, rate: Rate { frames: 30, seconds: 1 }, matrix: Bt2020, range: Full }), pace: Free })
+            stdin://?format=y4m -> Stdin(RawVideo { layout: Y4m, pace: Free })
+            stdin://: it does not say what the bytes are; write stdin://?format=i420&width=640&height=480&fps=30, or stdin://?format=y4m
+            stdin://?format=yuv9&width=640&height=480: `format=yuv9` is not known; write format=i420, nv12, yuy2, uyvy, rgb, bgr, gray8 or y4m
+            stdin://?format=i420&width=640: it has no height; add height= and the pixels
+            stdin://?format=i420&width=0&height=480: `width=0` is not possible; write a whole number from 1 to 8192
+            stdin://?format=i420&width=640&height=480&fps=0: `fps=0` is not possible; write frames a second as fps=30 or fps=30000/1001
+            stdin://?format=i420&width=640&height=480&fps=30/0: `fps=30/0` is not possible; write frames a second as fps=30 or fps=30000/1001
+            stdin://?format=i420&width=640&height=480&loop=1: standard input cannot start again; remove loop
+            stdin://?format=i420&width=640&height=480&size=7: `size` is not a setting of raw video; the settings are format, width, height, fps, matrix, range and pace
+            stdin://?format=rgb&width=640&height=480&matrix=bt709: matrix and range are for i420 and nv12 only; remove them
+            stdin://?format=i420&width=640&height=480&range=half: `range=half` is not known; write range=limited or range=full
+            stdin://?format=y4m&width=640: `width` is given by the Y4M header; remove width
+            stdin://clip.raw?format=y4m: standard input has no path; write stdin://?format=FORMAT, and the other settings after it
+        "#]],
     );
 }
 

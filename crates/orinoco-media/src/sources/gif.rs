@@ -14,9 +14,9 @@ use orinoco_uri::{Pace, SourceKind, SourceUri};
 
 use super::SourceDescriptor;
 use super::images::decode_limits;
-use crate::cpu_time::with_cpu_time;
 #[cfg(test)]
 use super::suite::{Sample, Samples};
+use crate::cpu_time::with_cpu_time;
 use crate::local_file::check_file;
 use crate::pace::Pacer;
 use crate::slots::SourceNeeds;

@@ -61,8 +61,8 @@ fn then_a_smaller_batch_then_a_busier_lane_then_one_model_fewer() {
         184: run model `a` with a batch of 1 instead of 2
         178: move model `a` from lane 0 to lane 1
         140: move model `b` from lane 1 to lane 2
-        130: leave out model `c`
-        115: leave out model `b`
+        130: remove model `c`
+        115: remove model `b`
         90: nothing
     "#]]
     .assert_eq(&(shown.join("\n") + "\n"));
@@ -119,7 +119,7 @@ fn a_discrete_board_has_two_budgets() {
             budget                       device  40.0  41943040
             too many                     host     8.2   8597504
             too many                     device  50.0  52428800
-            no single change fits; the least budget that does: 13 MiB (host), 90 MiB (device)
+            no single change fits; the smallest sufficient budget is 13 MiB (host), 90 MiB (device)
         "#]],
     );
 }

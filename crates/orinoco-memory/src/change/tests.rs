@@ -116,9 +116,9 @@ fn what_would_fit_beside_what_runs_is_suggested() {
         now + 30 * MIB,
         10 * MIB,
         expect![[r#"
-        the change exceeds the memory budget at its peak: 3.1 MiB over budget (board)
-        the smallest change that fits: leave out model `dog`; then the peak is 178.1 MiB
-        after the change the total is 191.3 MiB: restart to load it, or set a budget of at least 202 MiB (board)"#]],
+            the change exceeds the memory budget at its peak: 3.1 MiB over budget (board)
+            the smallest change that fits: remove model `dog`; then the peak is 178.1 MiB
+            after the change the total is 191.3 MiB: restart to load it, or set a budget of at least 202 MiB (board)"#]],
     );
 }
 

@@ -133,7 +133,7 @@ fn a_change_counts_what_runs_what_is_new_and_what_building_takes() {
     run.check_refused(
         &[("a", 4), ("b", 6)],
         expect![[r#"
-            board test: it is 1.0 MiB over its memory budget of 32.0 MiB while it changes; leave out model `m6@1`, or restart the daemon: the board fits by itself
+            board test: it is 1.0 MiB over its memory budget of 32.0 MiB while it changes; remove model `m6@1`, or restart the daemon: the board fits by itself
             the change exceeds the memory budget at its peak: 1.0 MiB over budget (board)
             NAME           KIND     DOMAIN   MIB     BYTES  CHANGE
             m4             weights  host     4.0   4194304  stays
@@ -145,7 +145,7 @@ fn a_change_counts_what_runs_what_is_new_and_what_building_takes() {
             building                board   12.0  12582912
             peak                    board   33.0  34603008
             budget                  board   32.0  33554432
-            the smallest change that fits: leave out model `m6@1`; then the peak is 24.0 MiB
+            the smallest change that fits: remove model `m6@1`; then the peak is 24.0 MiB
             after the change the total is 21.0 MiB: restart to load it, or set a budget of at least 33 MiB (board)
         "#]],
     );
@@ -153,7 +153,7 @@ fn a_change_counts_what_runs_what_is_new_and_what_building_takes() {
     run.check_refused(
         &[("a", 4), ("b", 4), ("c", 12)],
         expect![[r#"
-            board test: it is 5.0 MiB over its memory budget of 32.0 MiB; leave out model `m4`, or restart the daemon: the board fits by itself
+            board test: it is 5.0 MiB over its memory budget of 32.0 MiB; remove model `m4`, or restart the daemon: the board fits by itself
             the memory budget is exceeded: 5.0 MiB over budget (board)
             NAME            KIND     DOMAIN   MIB     BYTES  BASIS
             m12@1           weights  host    12.0  12582912  measured
@@ -167,7 +167,7 @@ fn a_change_counts_what_runs_what_is_new_and_what_building_takes() {
             total                    board   37.0  38797312
             budget                   board   32.0  33554432
             too many                 board    5.0   5242880
-            the smallest change that fits: leave out model `m4`; then the total is 31.0 MiB
+            the smallest change that fits: remove model `m4`; then the total is 31.0 MiB
         "#]],
     );
 }
@@ -192,17 +192,17 @@ fn a_start_is_admitted_by_its_plan_alone() {
     run.check_refused(
         &[("a", 4)],
         expect![[r#"
-        board test: it is 1.0 MiB over its memory budget of 8.0 MiB; set budget = "9 MiB" or more
-        the memory budget is exceeded: 1.0 MiB over budget (board)
-        NAME         KIND     DOMAIN  MIB    BYTES  BASIS
-        m4           weights  host    4.0  4194304  measured
-        lane 0 (m4)  scratch  host    2.0  2097152  measured
-        a            frames   host    3.0  3145728  computed
-        total                 board   9.0  9437184
-        budget                board   8.0  8388608
-        too many              board   1.0  1048576
-        no single change fits; the least budget that does: 9 MiB (board)
-    "#]],
+            board test: it is 1.0 MiB over its memory budget of 8.0 MiB; set budget = "9 MiB" or more
+            the memory budget is exceeded: 1.0 MiB over budget (board)
+            NAME         KIND     DOMAIN  MIB    BYTES  BASIS
+            m4           weights  host    4.0  4194304  measured
+            lane 0 (m4)  scratch  host    2.0  2097152  measured
+            a            frames   host    3.0  3145728  computed
+            total                 board   9.0  9437184
+            budget                board   8.0  8388608
+            too many              board   1.0  1048576
+            no single change fits; the smallest sufficient budget is 9 MiB (board)
+        "#]],
     );
 }
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use orinoco_api::{DetectionJson, LineEventJson, ObjectJson, ResultLine, TrackJson, ZoneEventJson};
 use orinoco_board::{Endings, SinkDescriptor, SinkKind, StandardOutput};
 use orinoco_core::{Diagnosis, WallTime, codes};
-use orinoco_pipeline::{Crossing, CrossingKind, Object, FrameResult, Sink};
+use orinoco_pipeline::{Crossing, CrossingKind, FrameResult, Object, Sink};
 
 use super::factory::{SinkFactory, SinkStart};
 use super::names::{ModelNames, NamesOfModels};
@@ -128,8 +128,10 @@ impl Sink for JsonlSink {
 mod tests {
     use super::*;
     use crate::sinks::NamesOfModels;
-    use orinoco_core::{BoxF, Clock, Detection, InferenceResult, FrameDesc, ModelId, Nanos, PixelFormat, TrackId};
-    use orinoco_pipeline::{ModelResult, Frame, MonotonicClock, Slot, SlotPool};
+    use orinoco_core::{
+        BoxF, Clock, Detection, FrameDesc, InferenceResult, ModelId, Nanos, PixelFormat, TrackId,
+    };
+    use orinoco_pipeline::{Frame, ModelResult, MonotonicClock, Slot, SlotPool};
     use std::collections::BTreeMap;
     use std::fs::File;
     use std::sync::Arc;
@@ -150,8 +152,14 @@ mod tests {
         let names: NamesOfModels = Arc::new(BTreeMap::from(names));
         let file = Some(File::create(&path).expect("writable"));
         let clock: Arc<dyn Clock> = Arc::new(MonotonicClock::default());
-        let start =
-            SinkStart { path: &path, file, stream: "s", models: names, clock: &clock, readers: &mut Vec::new() };
+        let start = SinkStart {
+            path: &path,
+            file,
+            stream: "s",
+            models: names,
+            clock: &clock,
+            readers: &mut Vec::new(),
+        };
         let mut sink = begin(start).expect("begun");
         sink.write(&FrameResult { frame, found, finished: Nanos(0) }).expect("written");
         sink.finish().expect("complete");
@@ -167,7 +175,8 @@ mod tests {
 
     #[test]
     fn an_object_names_its_row_among_the_detections_that_are_written() {
-        let mut finder = ModelResult { inference: inference(&[0.9, 0.4, 0.3, 0.2]), ..ModelResult::default() };
+        let mut finder =
+            ModelResult { inference: inference(&[0.9, 0.4, 0.3, 0.2]), ..ModelResult::default() };
         finder.inference.tracks = vec![Some(TrackId(1)), None, Some(TrackId(2)), None];
         finder.tracker_only = vec![false, true, false, true];
         let second = |detection| ModelResult {

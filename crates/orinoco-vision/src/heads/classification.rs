@@ -3,8 +3,8 @@
 use orinoco_core::{Activation, ClassScore, Dim, InferenceResult, Resize, TensorDesc};
 
 use super::{
-    HeadResultKind, Guess, Head, HeadDescriptor, HeadKind, HeadSamples, HeadSpec, Output, OutputForm, is_candidate,
-    only, probability,
+    Guess, Head, HeadDescriptor, HeadKind, HeadResultKind, HeadSamples, HeadSpec, Output, OutputForm,
+    is_candidate, only, probability,
 };
 use crate::{Fit, InputSpec, Mapping};
 

@@ -84,7 +84,13 @@ fn with_softmax(mut guess: Guess) -> Guess {
 }
 
 impl Head for Detr {
-    fn decode(&mut self, outputs: &[Output<'_>], item: usize, mapping: &Mapping, found: &mut InferenceResult) {
+    fn decode(
+        &mut self,
+        outputs: &[Output<'_>],
+        item: usize,
+        mapping: &Mapping,
+        found: &mut InferenceResult,
+    ) {
         let together = self.scores == self.boxes;
         let skip = if together { BOX_VALUES } else { 0 };
         let scores = outputs[self.scores].item(item).chunks_exact(skip + self.spec.classes);

@@ -3,13 +3,15 @@
 
 use orinoco_core::{Dim, InferenceResult, TensorDesc};
 
-use super::{HeadResultKind, Guess, Head, HeadDescriptor, HeadKind, HeadSamples, HeadSpec, Output, only};
+use super::{Guess, Head, HeadDescriptor, HeadKind, HeadResultKind, HeadSamples, HeadSpec, Output, only};
 use crate::{Fit, InputSpec, Mapping};
 
 pub(super) const KIND: HeadKind = HeadKind(&DESCRIPTOR);
 
-static DESCRIPTOR: HeadDescriptor =
-    HeadDescriptor { finds: HeadResultKind::Embedding, ..HeadDescriptor::usual("embedding", build, guess, SAMPLES) };
+static DESCRIPTOR: HeadDescriptor = HeadDescriptor {
+    finds: HeadResultKind::Embedding,
+    ..HeadDescriptor::usual("embedding", build, guess, SAMPLES)
+};
 
 struct Embedding;
 

@@ -41,7 +41,13 @@ fn guess(input: &InputSpec, outputs: &[TensorDesc]) -> Option<Guess> {
 }
 
 impl Head for End2End {
-    fn decode(&mut self, outputs: &[Output<'_>], item: usize, mapping: &Mapping, found: &mut InferenceResult) {
+    fn decode(
+        &mut self,
+        outputs: &[Output<'_>],
+        item: usize,
+        mapping: &Mapping,
+        found: &mut InferenceResult,
+    ) {
         for row in outputs[0].item(item).chunks_exact(VALUES) {
             // Rows with a negative class are empty.
             if is_candidate(row[4], &self.spec) && (row[5] >= 0.0 || row[5].is_nan()) {

@@ -49,7 +49,13 @@ fn guess(input: &InputSpec, outputs: &[TensorDesc]) -> Option<Guess> {
 }
 
 impl Head for FastestDet {
-    fn decode(&mut self, outputs: &[Output<'_>], item: usize, mapping: &Mapping, found: &mut InferenceResult) {
+    fn decode(
+        &mut self,
+        outputs: &[Output<'_>],
+        item: usize,
+        mapping: &Mapping,
+        found: &mut InferenceResult,
+    ) {
         let [_, _, rows, columns] = *outputs[0].shape else { return };
         let (values, cells) = (outputs[0].item(item), rows * columns);
         let at = |channel: usize, cell: usize| values[channel * cells + cell];

@@ -79,7 +79,13 @@ fn guess(input: &InputSpec, outputs: &[TensorDesc]) -> Option<Guess> {
 }
 
 impl Head for Listed {
-    fn decode(&mut self, outputs: &[Output<'_>], item: usize, mapping: &Mapping, found: &mut InferenceResult) {
+    fn decode(
+        &mut self,
+        outputs: &[Output<'_>],
+        item: usize,
+        mapping: &Mapping,
+        found: &mut InferenceResult,
+    ) {
         // Lists without a batch axis belong to the single image of their batch.
         let values = |index: usize| outputs[index].item(item);
         let (boxes, _) = values(self.boxes).as_chunks::<4>();

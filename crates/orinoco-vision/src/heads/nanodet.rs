@@ -181,7 +181,13 @@ fn guess(input: &InputSpec, outputs: &[TensorDesc]) -> Option<Guess> {
 }
 
 impl Head for NanoDet {
-    fn decode(&mut self, outputs: &[Output<'_>], item: usize, mapping: &Mapping, found: &mut InferenceResult) {
+    fn decode(
+        &mut self,
+        outputs: &[Output<'_>],
+        item: usize,
+        mapping: &Mapping,
+        found: &mut InferenceResult,
+    ) {
         let are_logits = match self.spec.activation {
             Activation::Auto => self.has_logits(outputs, item),
             activation => activation == Activation::Sigmoid,

@@ -3,7 +3,7 @@
 
 use orinoco_core::{InferenceResult, RawTensor, TensorDesc};
 
-use super::{HeadResultKind, Guess, Head, HeadDescriptor, HeadKind, HeadSamples, HeadSpec, Output};
+use super::{Guess, Head, HeadDescriptor, HeadKind, HeadResultKind, HeadSamples, HeadSpec, Output};
 use crate::{Fit, InputSpec, Mapping};
 
 /// The kind of this head.

@@ -5,14 +5,16 @@
 use orinoco_core::text::count;
 use orinoco_core::{Dim, InferenceResult, Layout, TensorDesc};
 
-use super::{HeadResultKind, Guess, Head, HeadDescriptor, HeadKind, HeadSamples, HeadSpec, Output, only};
+use super::{Guess, Head, HeadDescriptor, HeadKind, HeadResultKind, HeadSamples, HeadSpec, Output, only};
 use crate::{Fit, InputSpec, Mapping};
 
 /// The kind of this head.
 pub const KIND: HeadKind = HeadKind(&DESCRIPTOR);
 
-static DESCRIPTOR: HeadDescriptor =
-    HeadDescriptor { finds: HeadResultKind::ClassMap, ..HeadDescriptor::usual("segmentation", build, guess, SAMPLES) };
+static DESCRIPTOR: HeadDescriptor = HeadDescriptor {
+    finds: HeadResultKind::ClassMap,
+    ..HeadDescriptor::usual("segmentation", build, guess, SAMPLES)
+};
 
 /// Maximum number of classes: ids are 8-bit, and 255 is reserved for [`NOT_LABELLED`].
 const CLASSES_MAX: usize = 255;
@@ -100,7 +102,13 @@ fn guess(input: &InputSpec, outputs: &[TensorDesc]) -> Option<Guess> {
 }
 
 impl Head for Segmentation {
-    fn decode(&mut self, outputs: &[Output<'_>], item: usize, mapping: &Mapping, found: &mut InferenceResult) {
+    fn decode(
+        &mut self,
+        outputs: &[Output<'_>],
+        item: usize,
+        mapping: &Mapping,
+        found: &mut InferenceResult,
+    ) {
         let (values, shape) = (outputs[0].item(item), outputs[0].shape);
         let (rows, columns) = match (self.form, shape) {
             (Form::Interleaved, [_, rows, columns, _]) => (*rows, *columns),

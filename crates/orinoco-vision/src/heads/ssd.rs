@@ -71,7 +71,13 @@ fn guess(input: &InputSpec, outputs: &[TensorDesc]) -> Option<Guess> {
 }
 
 impl Head for Ssd {
-    fn decode(&mut self, outputs: &[Output<'_>], item: usize, mapping: &Mapping, found: &mut InferenceResult) {
+    fn decode(
+        &mut self,
+        outputs: &[Output<'_>],
+        item: usize,
+        mapping: &Mapping,
+        found: &mut InferenceResult,
+    ) {
         let scores = outputs[self.scores].item(item).chunks_exact(self.spec.classes);
         let boxes = outputs[self.boxes].item(item).as_chunks::<4>().0;
         for (scores, place) in scores.zip(boxes) {

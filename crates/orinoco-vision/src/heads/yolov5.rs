@@ -44,7 +44,13 @@ fn guess(input: &InputSpec, outputs: &[TensorDesc]) -> Option<Guess> {
 }
 
 impl Head for YoloV5 {
-    fn decode(&mut self, outputs: &[Output<'_>], item: usize, mapping: &Mapping, found: &mut InferenceResult) {
+    fn decode(
+        &mut self,
+        outputs: &[Output<'_>],
+        item: usize,
+        mapping: &Mapping,
+        found: &mut InferenceResult,
+    ) {
         for row in outputs[0].item(item).chunks_exact(BOX_VALUES + self.spec.classes) {
             let (place, classes) = row.split_at(BOX_VALUES);
             // Class scores are at most 1, so most rows are rejected by their objectness.

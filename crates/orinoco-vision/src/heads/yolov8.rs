@@ -11,8 +11,8 @@ use orinoco_core::{Detection, Dim, InferenceResult, Keypoint, TensorDesc};
 
 use super::yolov5::from_center;
 use super::{
-    Build, HeadResultKind, Guess, GuessModel, Head, HeadDescriptor, HeadKind, HeadSamples, HeadSpec, KeypointShape,
-    Output, OutputForm, cells, check_axes, fixed_after_batch, is_candidate, only,
+    Build, Guess, GuessModel, Head, HeadDescriptor, HeadKind, HeadResultKind, HeadSamples, HeadSpec,
+    KeypointShape, Output, OutputForm, cells, check_axes, fixed_after_batch, is_candidate, only,
 };
 use crate::nms::{CANDIDATES_MAX, suppress_by};
 use crate::{Fit, InputSpec, Mapping, Rounding};
@@ -195,7 +195,13 @@ fn settle_keypoints(head: &mut HeadSpec, outputs: &[TensorDesc], noted: Keypoint
 }
 
 impl Head for YoloV8 {
-    fn decode(&mut self, outputs: &[Output<'_>], item: usize, mapping: &Mapping, found: &mut InferenceResult) {
+    fn decode(
+        &mut self,
+        outputs: &[Output<'_>],
+        item: usize,
+        mapping: &Mapping,
+        found: &mut InferenceResult,
+    ) {
         let [_, _, anchors] = *outputs[self.boxes].shape else { return };
         let channels = Channels { values: outputs[self.boxes].item(item), anchors };
         found.not_finite += self.find_candidates(&channels, mapping);

@@ -57,7 +57,13 @@ fn guess(input: &InputSpec, outputs: &[TensorDesc]) -> Option<Guess> {
 }
 
 impl Head for Yolox {
-    fn decode(&mut self, outputs: &[Output<'_>], item: usize, mapping: &Mapping, found: &mut InferenceResult) {
+    fn decode(
+        &mut self,
+        outputs: &[Output<'_>],
+        item: usize,
+        mapping: &Mapping,
+        found: &mut InferenceResult,
+    ) {
         let rows = outputs[0].item(item).chunks_exact(BOX_VALUES + self.spec.classes);
         for (row, cell) in rows.zip(&self.cells) {
             let (place, classes) = row.split_at(BOX_VALUES);

@@ -18,7 +18,7 @@ use ort::memory::{AllocationDevice, AllocatorType, MemoryInfo, MemoryType};
 use ort::sys::{OrtAllocator, OrtMemoryInfo};
 use ort::{AsPointer, Error};
 
-use super::process::{ARENAS, PLACE, AllocationTarget, STRAY};
+use super::process::{ARENAS, AllocationTarget, PLACE, STRAY};
 use crate::scratch::Scratch;
 
 /// Alignment that ONNX Runtime itself uses on the CPU (`MlasGetPreferredBufferAlignment`: a cache line, or an AVX-512
