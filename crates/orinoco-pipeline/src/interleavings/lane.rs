@@ -60,6 +60,7 @@ fn live(
         steps: vec![Step { model: MODEL, interval: 1, on: None }],
         plans: vec![plan],
         tracker: None,
+        in_video_memory: false,
         result_sender,
         stop: stop.of(stream),
     };

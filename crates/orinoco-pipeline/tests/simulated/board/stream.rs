@@ -25,6 +25,8 @@ pub(crate) struct Stream {
     pool: SlotPool,
     slots: usize,
     pub(crate) queue: StreamQueue,
+    /// Its frames stay in video memory.
+    pub(crate) in_video_memory: bool,
     pub(crate) sinks: SinkCore,
     pub(crate) outputs: Outputs,
     /// When it joined its lane.
@@ -135,6 +137,7 @@ impl Stream {
             pool: SlotPool::new(slots, 1),
             slots,
             queue,
+            in_video_memory: false,
             sinks: SinkCore::new(policy, now),
             outputs: Outputs::default(),
             joined: now,
