@@ -16,7 +16,7 @@ pub struct StageTimes {
     pub infer: TimeSpan,
     /// Head and suppression.
     pub postprocess: TimeSpan,
-    /// What another unit did meanwhile; `None` where nothing else worked, or it was not measured.
+    /// Times of another unit's work meanwhile; `None` if no other unit worked, or if it was not measured.
     pub device: Option<DeviceTimes>,
     /// Captured sequences that had to be launched call by call; 0 on the CPU.
     pub graph_fallbacks: u32,

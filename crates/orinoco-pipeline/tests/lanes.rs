@@ -289,7 +289,7 @@ impl Executor for Remote {
     }
 }
 
-/// Findings of one frame: that class.
+/// Late answer for one frame: that class.
 fn late(class_id: u32) -> Result<Vec<InferenceResult>, Diagnosis> {
     Ok(vec![InferenceResult { classes: class(class_id), ..InferenceResult::default() }])
 }

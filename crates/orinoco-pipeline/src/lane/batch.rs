@@ -8,7 +8,7 @@ pub(super) struct Batch {
     pub(super) frames: Vec<Frame>,
     /// Number of each frame in its stream.
     pub(super) numbers: Vec<u64>,
-    /// Findings in each frame so far.
+    /// Results of the models for each frame so far.
     pub(super) found: Vec<Vec<ModelResult>>,
     /// Index of the step at work.
     pub(super) step: usize,

@@ -48,7 +48,7 @@ pub struct PlanFacts {
     pub reads_video_memory: bool,
 }
 
-/// Why a stream cannot join a lane.
+/// Reason for which a stream cannot join a lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JoinError {
     /// The lane has ended with its last stream.
@@ -71,7 +71,7 @@ pub enum ExchangeError {
     VideoMemory(ModelId),
 }
 
-/// What becomes of a batch.
+/// Decision about an executed batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AfterBatch {
     /// Its results go on to the sinks.

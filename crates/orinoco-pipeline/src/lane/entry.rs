@@ -20,25 +20,25 @@ pub trait StreamTracker: Send {
 
 /// A stream that joins a lane.
 pub struct JoinRequest {
-    /// Which.
+    /// The stream.
     pub stream: StreamId,
-    /// How its frames wait. Streams of one group have the same steps.
+    /// Queue of its frames. Streams of one group have the same steps.
     pub queue: StreamQueue,
-    /// What its frames run through.
+    /// Steps of each of its frames, in their order.
     pub steps: Vec<Step>,
     /// Plans of those models that the lane does not hold yet.
     pub plans: Vec<BoundPlan>,
-    /// Who follows its objects, where that is wanted.
+    /// Object tracker of this stream, if tracking is enabled.
     pub tracker: Option<Box<dyn StreamTracker>>,
     /// Whether its frames stay in the video hardware's memory.
     pub in_video_memory: bool,
-    /// Where its outcomes go.
+    /// Sender of its results to the sinks.
     pub result_sender: ResultSender,
-    /// The wish to end it.
+    /// Stop request for this stream.
     pub stop: Stop,
 }
 
-/// What a lane's thread shares with those who let streams join it.
+/// State that a lane's thread shares with the threads through which streams join it.
 #[derive(Default)]
 pub(super) struct LaneState {
     pub(super) core: LaneCore,
@@ -48,7 +48,7 @@ pub(super) struct LaneState {
     pub(super) exchanges: BTreeMap<ModelId, BoundPlan>,
 }
 
-/// Where streams join a lane, also while it runs. They leave it when their source ends.
+/// Entry through which streams join a lane, also while it runs. They leave it when their source ends.
 #[derive(Clone)]
 pub struct LaneEntry {
     mux: Arc<Mux>,

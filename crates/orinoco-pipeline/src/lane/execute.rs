@@ -44,17 +44,17 @@ impl Emitters {
     }
 }
 
-/// What one model looks at in a batch: reused from step to step.
+/// Images of a batch that one model looks at. Reused from step to step.
 #[derive(Default)]
 pub(super) struct BatchInputs {
     frames: Vec<Frame>,
     positions: Vec<InputPosition>,
 }
 
-/// Where a picture comes from.
+/// Origin of an image.
 #[derive(Clone, Copy)]
 struct InputPosition {
-    /// Which frame of the batch.
+    /// Index of its frame in the batch.
     frame: usize,
     object: Option<Object>,
     /// Its left top corner in the frame.
@@ -159,7 +159,7 @@ impl LanePlan {
         Ok(StepEnd::Done)
     }
 
-    /// Adds the findings that a suspended step has waited for, in the span `waited`. There are as many as it has pictures.
+    /// Adds the results that a suspended step has waited for, in the span `waited`. There are as many as it has pictures.
     ///
     /// That span, from the suspension until the lane took the answer, is the step's inference: the way there and back is in
     /// it, and what the lane did before it came to the answer. The model is charged all of it, each picture's stream its
@@ -250,7 +250,7 @@ fn count(pictures: &[Frame]) -> u32 {
     u32::try_from(pictures.len()).expect("a batch is small")
 }
 
-/// What there is to say when [`InferenceResult::not_finite`] counts something of `model`.
+/// Returns the fault that is reported when [`InferenceResult::not_finite`] counts something of `model`.
 pub fn not_finite(model: &str) -> Diagnosis {
     let subject = format!("outputs of {model}");
     let cause = "some values are NaN or infinite; results made from them are dropped";

@@ -23,7 +23,7 @@ pub struct BoundPlan {
     pub executor: Box<dyn Executor>,
 }
 
-/// Which objects a model looks at: those that a model before it found in the same frame.
+/// Selection of the objects that a model looks at: some of those that a model before it found in the same frame.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ObjectSelection {
     /// The model that finds them.

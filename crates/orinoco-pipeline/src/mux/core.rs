@@ -37,7 +37,7 @@ pub struct MuxCore {
 #[derive(Clone, Copy, Debug)]
 pub struct Closed;
 
-/// What a lane does next.
+/// Next thing for a lane to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
     /// Streams have joined.
@@ -54,7 +54,7 @@ pub enum Next {
     Resumed(Ticket),
 }
 
-/// What comes next.
+/// Next thing for a lane to do, or the time until which there is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NextBatch {
     /// The lane has something to do.
@@ -65,7 +65,7 @@ pub enum NextBatch {
     Closed,
 }
 
-/// What becomes of a frame that a source offers.
+/// Result of offering a frame to its ring.
 #[derive(Debug)]
 pub enum Offer {
     /// It waits in its ring.

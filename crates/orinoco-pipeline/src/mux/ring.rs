@@ -16,9 +16,9 @@ pub struct StreamQueue {
     pub batch_max: usize,
     /// Frames that may wait.
     pub frames_max: usize,
-    /// What happens when more come.
+    /// Policy for frames that come while the ring is full.
     pub policy: DropPolicy,
-    /// How long a frame waits for others to fill its batch.
+    /// Longest time for which a frame waits for others to fill its batch.
     pub batch_wait: Duration,
 }
 
@@ -41,7 +41,8 @@ pub(super) struct Ring {
 }
 
 impl Ring {
-    /// Whose turn it is: the least of these. Streams that were served at the same time go by the age of their frames.
+    /// Order of turns: the ring with the least goes first. Streams that were served at the same time go by the age of their
+    /// frames.
     pub(super) fn turn(&self) -> (u64, Option<Nanos>) {
         (self.served, self.frames.front().map(|(came, _)| *came))
     }

@@ -23,7 +23,7 @@ use stream::Stream;
 
 /// Models of every board.
 pub(crate) const MODELS: u32 = 3;
-/// What streams run through; the index is their group.
+/// Models of the streams; the index is their group.
 pub(crate) const MODEL_SETS: [&[ModelId]; 4] = [&[ModelId(0)], &[ModelId(1)], &[ModelId(0), ModelId(2)], &[]];
 /// The largest batch of any plan.
 pub(crate) const BATCH_MAX: usize = 12;
@@ -39,7 +39,7 @@ pub(crate) struct Board<'s> {
     pub(crate) director: Director,
     pub(crate) clients: Clients,
     pub(crate) remote: Remote,
-    /// What each task is, by its index.
+    /// Role of each task, by its index.
     roles: Vec<Role>,
 }
 

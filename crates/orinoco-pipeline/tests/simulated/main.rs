@@ -23,7 +23,7 @@ const SEEDS: u64 = 1000;
 /// Boards from which on every kind of thing must have happened.
 const SEEDS_WITH_ALL: u64 = 200;
 
-/// What happened on all boards.
+/// Counts of what happened on all boards.
 #[derive(Debug, Default)]
 struct Totals {
     steps: u64,

@@ -15,7 +15,7 @@ use orinoco_telemetry::DropCause;
 use super::remote::answer;
 use super::{Board, MODEL_SETS, REMOTE_MODELS, millis};
 
-/// How long a lane waits for room once its stream is to end.
+/// Longest time for which a lane waits for room once its stream is to end.
 const ROOM_WAIT_MAX: Duration = Duration::from_secs(5);
 
 pub(crate) struct Lane {
@@ -68,7 +68,7 @@ pub(crate) struct Engine {
     pub(crate) fails_always: bool,
 }
 
-/// What a lane does.
+/// Current work of a lane.
 pub(crate) enum Doing {
     Waiting,
     Executing(Batch),

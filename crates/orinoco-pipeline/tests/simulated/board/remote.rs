@@ -22,7 +22,7 @@ struct Job {
 }
 
 enum Work {
-    /// Findings for a step of this lane.
+    /// Results for a step of this lane.
     Step(usize, Ticket, LateAnswer),
     /// The last part of an answer to a request; dropped without one if false.
     Request(AnswerSender, bool),
@@ -39,7 +39,7 @@ impl Remote {
     }
 }
 
-/// Findings of so many images, or a fault.
+/// Returns results of so many images, or a fault.
 pub(crate) fn answer(images: usize, is_fault: bool) -> LateAnswer {
     let fault = || Diagnosis::new(&codes::ENGINE_RUN, "the other board", "it failed", "nothing");
     if is_fault { Err(fault()) } else { Ok(vec![InferenceResult::default(); images]) }
