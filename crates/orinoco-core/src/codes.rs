@@ -131,6 +131,22 @@ codes! {
         "Codes are written E0101 and so on; `orinoco explain` without a code lists them."
     STOPPED "E0702" Interrupted "a board that was stopped before it ran"
         "Ctrl-C or SIGTERM came while models were loaded: no source was opened, and nothing was written."
+    REQUEST_INVALID "E0801" Configuration "a request that the model cannot take"
+        "A request brings one tensor for each input of the model, by the input's name, with its element type and shape; of \
+         a model with a batch axis it may bring fewer items than the model is bound for. Inputs that the model's file fills \
+         are not part of a request. The message names the tensor. Models that keep a state between frames, and plans on a \
+         GPU, take frames only."
+    REQUEST_OVERLOAD "E0802" RunFailed "a request that met a full queue"
+        "As many requests wait for the model as may, and this one was refused. Or its answer has several parts, and they \
+         were not received as fast as they came. Send fewer requests at a time, or receive answers while they come."
+    REQUEST_EXPIRED "E0803" RunFailed "a request whose deadline has passed"
+        "The model was busy until the request's deadline; the request was not executed. Give it more time, or a higher \
+         priority."
+    REQUEST_CANCELLED "E0804" RunFailed "a request that was cancelled"
+        "The client cancelled the request, and gets no further part of its answer."
+    REQUEST_UNANSWERED "E0805" RunFailed "a request without an answer"
+        "The request was accepted, and what was to answer it has ended: the model was removed, the board was stopped, or an \
+         engine failed. Send it again."
 }
 
 #[cfg(test)]

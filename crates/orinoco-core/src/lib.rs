@@ -33,7 +33,7 @@ pub use inference::{ClassMap, ClassScore, InferenceResult, Keypoint, Mask, Point
 pub use model::{Activation, ColorOrder, Resize};
 pub use span::{ComputeUnit, TimeSpan};
 pub use stream::{Codec, DropPolicy};
-pub use tensor::{Dim, ElementType, Layout, TensorDesc, shape_text};
+pub use tensor::{Dim, ElementType, Layout, Tensor, TensorDesc, shape_text};
 pub use time::{Clock, Nanos, Pts, PtsClock, Signal, WallTime};
 
 /// Random number generator with a seed. Code that needs random numbers takes one as an argument or is given a seed, so

@@ -1,7 +1,7 @@
 use alloc::{format, string::String, vec::Vec};
 use core::fmt;
 
-use crate::Choice;
+use crate::{Choice, Diagnosis, codes};
 
 /// Type of a tensor's elements. Names are those of model files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -115,4 +115,82 @@ pub fn shape_text(shape: &[Dim]) -> String {
         })
         .collect();
     format!("[{}]", axes.join(","))
+}
+
+/// A tensor of a request or of its answer: a name, a shape, and the elements, row-major, as little-endian bytes. A boolean
+/// is one byte, 0 or another value.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Tensor {
+    name: String,
+    element: ElementType,
+    shape: Vec<usize>,
+    bytes: Vec<u8>,
+}
+
+impl Tensor {
+    /// Returns the tensor, if it has as many bytes as its shape says.
+    ///
+    /// # Errors
+    /// `E0801` if there are more or fewer.
+    pub fn new(
+        name: impl Into<String>,
+        element: ElementType,
+        shape: Vec<usize>,
+        bytes: Vec<u8>,
+    ) -> Result<Self, Diagnosis> {
+        let name = name.into();
+        let needed = shape.iter().try_fold(element.bytes(), |bytes, size| bytes.checked_mul(*size));
+        if needed != Some(bytes.len()) {
+            let cause =
+                format!("its shape is {shape:?} of {}, but it has {} bytes", element.name(), bytes.len());
+            let next = "send as many bytes as the shape needs";
+            return Err(Diagnosis::new(&codes::REQUEST_INVALID, format!("tensor `{name}`"), cause, next));
+        }
+        Ok(Self { name, element, shape, bytes })
+    }
+
+    /// Name in the model's graph.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Type of its elements.
+    pub fn element(&self) -> ElementType {
+        self.element
+    }
+
+    /// Size along each axis.
+    pub fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+
+    /// Elements, row-major, as little-endian bytes.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl fmt::Debug for Tensor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Tensor({} {}{:?})", self.name, self.element.name(), self.shape)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec;
+
+    #[test]
+    fn a_tensor_has_as_many_bytes_as_its_shape_says() {
+        let check = |shape: &[usize], bytes: usize| {
+            Tensor::new("x", ElementType::F16, shape.to_vec(), vec![0; bytes])
+        };
+        assert!(check(&[2, 3], 12).is_ok());
+        assert!(check(&[], 2).is_ok());
+        assert!(check(&[0, 3], 0).is_ok());
+        let fault = check(&[2, 3], 6).unwrap_err();
+        assert_eq!(fault.cause, "its shape is [2, 3] of f16, but it has 6 bytes");
+        assert!(check(&[usize::MAX, 2], 4).is_err());
+    }
 }

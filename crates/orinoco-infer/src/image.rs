@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use orinoco_core::{Clock, Diagnosis, InferenceResult, TensorDesc, TimeSpan, WithSubject, codes};
+use orinoco_core::{Clock, Diagnosis, InferenceResult, Tensor, TensorDesc, TimeSpan, WithSubject, codes};
 use orinoco_model::{Binding, Model};
-use orinoco_pipeline::{Executor, Frame, StageTimes};
+use orinoco_pipeline::{Executor, Frame, Request, StageTimes};
 use orinoco_vision::{InputSpec, Mapping, Preprocessor};
 
 use crate::bound::{Adapter, BoundModel, Readout};
@@ -13,12 +13,14 @@ use crate::context::EngineContext;
 use crate::cuda::{self, DeviceHead, DeviceImages};
 use crate::engine::{Prepared, Session};
 use crate::host::{HostHead, HostInput, HostParts};
+use crate::request::RequestAdapter;
 use crate::stream::ExecutionStream;
 use crate::tensor::TensorMemory;
 
 /// Image model bound for one batch size on one lane.
 pub struct ImagePlan {
     bound: Bound,
+    requests: RequestAdapter,
     batch: usize,
     clock: Arc<dyn Clock>,
 }
@@ -60,7 +62,8 @@ impl ImagePlan {
             #[cfg(not(feature = "cuda"))]
             TensorMemory::Device => unreachable!("{context:?} has no tensors on a GPU"),
         };
-        Ok(Self { bound, batch: binding.batch, clock })
+        let requests = RequestAdapter::new(model, binding, prepared.inputs(), prepared.outputs());
+        Ok(Self { bound, requests, batch: binding.batch, clock })
     }
 
     /// Whether there are CUDA kernels for the preprocessing and the head of `model`: its only input is an image, in
@@ -148,6 +151,33 @@ impl Executor for ImagePlan {
             Bound::Device(bound) => execute(bound, &*self.clock, frames, results),
         }
     }
+
+    fn answer(&mut self, request: Request) {
+        match &mut self.bound {
+            Bound::Host(bound) => match answer(bound, &self.requests, &request.inputs) {
+                Ok(outputs) => request.answers.last(outputs),
+                Err(why) => request.answers.fail(why),
+            },
+            #[cfg(feature = "cuda")]
+            Bound::Device(_) => {
+                let next = "ask a board that runs this model on its CPU";
+                request.fail(&codes::REQUEST_INVALID, "on a GPU it takes frames only", next);
+            }
+        }
+    }
+}
+
+/// Runs a model on a client's tensors.
+fn answer(
+    bound: &mut BoundModel<HostImages, HostHead>,
+    requests: &RequestAdapter,
+    inputs: &[Tensor],
+) -> Result<Vec<Tensor>, Diagnosis> {
+    let items = requests.write(inputs, bound.session.as_mut())?;
+    // The client's numbers are where a frame left the border around its image, which would not be drawn again.
+    bound.adapter.mappings.fill(Mapping::default());
+    bound.infer()?;
+    requests.read(items, bound.session.as_ref())
 }
 
 fn execute<A: Adapter<[Frame]>, R: Readout>(

@@ -20,6 +20,7 @@ mod host;
 mod image;
 mod marks;
 mod panics;
+mod request;
 mod scratch;
 mod select;
 mod states;

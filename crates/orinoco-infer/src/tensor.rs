@@ -99,6 +99,38 @@ pub struct TensorViewMut<'a> {
     pub data: ElementsMut<'a>,
 }
 
+/// An element and its bytes.
+trait LittleEndian<const BYTES: usize>: Copy {
+    fn from_little_endian(bytes: [u8; BYTES]) -> Self;
+    fn to_little_endian(self) -> [u8; BYTES];
+}
+
+macro_rules! little_endian {
+    ($($type:ty, $bytes:literal;)*) => {
+        $(impl LittleEndian<$bytes> for $type {
+            fn from_little_endian(bytes: [u8; $bytes]) -> Self {
+                Self::from_le_bytes(bytes)
+            }
+
+            fn to_little_endian(self) -> [u8; $bytes] {
+                self.to_le_bytes()
+            }
+        })*
+    };
+}
+
+little_endian! { f32, 4; f16, 2; u8, 1; i8, 1; i32, 4; i64, 8; }
+
+impl LittleEndian<1> for bool {
+    fn from_little_endian([byte]: [u8; 1]) -> Self {
+        byte != 0
+    }
+
+    fn to_little_endian(self) -> [u8; 1] {
+        [u8::from(self)]
+    }
+}
+
 macro_rules! elements {
     ($($variant:ident $type:ty, $to_f32:expr, $from_f32:expr;)*) => {
         /// Typed elements of a tensor.
@@ -119,6 +151,13 @@ macro_rules! elements {
                 match self { $(Self::$variant(_) => ElementType::$variant,)* }
             }
 
+            /// Returns the first `count` of them as little-endian bytes.
+            pub(crate) fn to_bytes(self, count: usize) -> Vec<u8> {
+                match self { $(Self::$variant(source) => {
+                    source[..count].iter().flat_map(|x| x.to_little_endian()).collect()
+                })* }
+            }
+
             /// Replaces the content of `target` by these elements as f32, and reuses its memory.
             pub fn to_f32(&self, target: &mut Vec<f32>) {
                 target.clear();
@@ -136,6 +175,17 @@ macro_rules! elements {
             #[allow(clippy::len_without_is_empty, reason = "a tensor to write is never asked whether it is empty")]
             pub fn len(&self) -> usize {
                 match self { $(Self::$variant(target) => target.len(),)* }
+            }
+
+            /// Writes the first elements from as many little-endian bytes as there are.
+            pub(crate) fn copy_from_bytes(&mut self, bytes: &[u8]) {
+                match self { $(Self::$variant(target) => {
+                    let (elements, rest) = bytes.as_chunks();
+                    assert!(rest.is_empty() && elements.len() <= target.len(), "{} bytes", bytes.len());
+                    target.iter_mut().zip(elements).for_each(|(target, x)| {
+                        *target = LittleEndian::from_little_endian(*x);
+                    });
+                })* }
             }
 
             /// Writes every element from `source`. Integers are rounded to the nearest and saturated to their range; a
@@ -187,6 +237,18 @@ impl<'a> ElementsMut<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn bytes_become_elements_and_bytes_again() {
+        let (mut halves, mut numbers, mut flags) = ([f16::ZERO; 3], [0i64; 1], [false; 2]);
+        ElementsMut::F16(&mut halves).copy_from_bytes(&[0, 0x3c, 0, 0xc0]);
+        ElementsMut::I64(&mut numbers).copy_from_bytes(&[1, 2, 0, 0, 0, 0, 0, 0]);
+        ElementsMut::Bool(&mut flags).copy_from_bytes(&[7, 0]);
+        assert_eq!(halves.map(f16::to_f32), [1.0, -2.0, 0.0], "the last stays");
+        assert_eq!((numbers, flags), ([0x201], [true, false]));
+        assert_eq!(Elements::F16(&halves).to_bytes(2), [0, 0x3c, 0, 0xc0]);
+        assert_eq!(Elements::Bool(&flags).to_bytes(2), [1, 0]);
+    }
 
     #[test]
     fn values_are_rounded_into_the_type_of_the_tensor() {

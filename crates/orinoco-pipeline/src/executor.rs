@@ -1,7 +1,11 @@
-use orinoco_core::{ComputeUnit, Diagnosis, InferenceResult, TimeSpan};
+use std::time::Duration;
+
+use orinoco_core::{ComputeUnit, Diagnosis, InferenceResult, TimeSpan, codes};
 use orinoco_telemetry::Stage;
 
 use crate::Frame;
+use crate::request::Request;
+use crate::suspension::Suspender;
 
 /// Stages of one replay on the run's clock, for the whole batch, as the lane's thread worked or waited in them.
 #[derive(Clone, Copy, Debug, Default)]
@@ -12,7 +16,7 @@ pub struct StageTimes {
     pub infer: TimeSpan,
     /// Head and suppression.
     pub postprocess: TimeSpan,
-    /// What another unit did meanwhile; `None` where nothing else worked, or it was not measured.
+    /// Times of another unit's work meanwhile; `None` if no other unit worked, or if it was not measured.
     pub device: Option<DeviceTimes>,
     /// Captured sequences that had to be launched call by call; 0 on the CPU.
     pub graph_fallbacks: u32,
@@ -49,6 +53,16 @@ fn named([preprocess, infer, postprocess]: [TimeSpan; 3]) -> [(Stage, TimeSpan);
     [(Stage::Preprocess, preprocess), (Stage::Infer, infer), (Stage::Postprocess, postprocess)]
 }
 
+/// Result of a step that was begun.
+#[derive(Clone, Copy, Debug)]
+pub enum Executed {
+    /// The findings are there.
+    Done(StageTimes),
+    /// The findings come later, by the [`Suspension`](crate::Suspension) that was asked for. The step waits for them for
+    /// this long, and for [`SUSPENSION_MAX`](crate::SUSPENSION_MAX) at most; then its frames are dropped.
+    Suspended(Duration),
+}
+
 /// A plan: preprocess, infer and postprocess for one (model, batch), bound once and replayed. On the CPU a list of
 /// bound calls; on a GPU a captured graph. A lane knows nothing else about it.
 pub trait Executor: Send {
@@ -63,4 +77,23 @@ pub trait Executor: Send {
     /// Runs the plan on `frames` (1 to `batch_max`), and fills as many `results`.
     fn execute(&mut self, frames: &[Frame], results: &mut [InferenceResult])
     -> Result<StageTimes, Diagnosis>;
+
+    /// Begins to run the plan on `frames`, for a lane. Plans that compute elsewhere may suspend the step, so that it does not
+    /// hold the lane; all others replay it.
+    fn begin(
+        &mut self,
+        frames: &[Frame],
+        results: &mut [InferenceResult],
+        suspender: &mut Suspender<'_>,
+    ) -> Result<Executed, Diagnosis> {
+        let _ = suspender;
+        self.execute(frames, results).map(Executed::Done)
+    }
+
+    /// Runs the plan on a client's tensors, and answers in one part or in several. It may keep [`Request::answers`] and
+    /// answer later, from another thread: then it bounds their number and the time. Plans that take frames only refuse
+    /// (`E0801`).
+    fn answer(&mut self, request: Request) {
+        request.fail(&codes::REQUEST_INVALID, "it takes frames only", "send frames through a stream");
+    }
 }

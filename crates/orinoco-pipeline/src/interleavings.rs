@@ -6,6 +6,7 @@
 mod channel;
 mod frames;
 mod lane;
+mod late;
 mod mux;
 mod sink;
 mod source;

@@ -1,132 +1,32 @@
 //! One executing thread: takes batches, replays plans, hands outcomes on.
 
+mod batch;
 mod core;
+mod entry;
 mod execute;
+mod order;
+mod step;
 
 use std::collections::BTreeMap;
-use std::fmt;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
+use std::time::Duration;
 
-use orinoco_core::{Clock, Diagnosis, FrameDesc, ModelId, Nanos, StreamId, TimeSpan};
+use orinoco_core::{Clock, Diagnosis, ModelId, Nanos, StreamId, TimeSpan, codes};
 use orinoco_telemetry::{DropCause, Event, EventSink, LaneTelemetry, Stage};
 
 use crate::mux::Next;
-use crate::sync::{Mutex, MutexGuard};
-use crate::{Closed, Frame, FrameResult, FrameSender, ModelResult, Mux, ResultSender, Stop, StreamQueue};
-use execute::{BatchInputs, Emitters, LanePlan};
+use crate::request::{RequestRefusal, Unserved};
+use crate::sync::Mutex;
+use crate::{Frame, FrameResult, ModelResult, Mux, ResultSender, SUSPENSION_MAX, Stop, Ticket};
+use batch::{Batch, Suspended};
+use entry::{LaneState, lock};
+use execute::{BatchInputs, Emitters, LanePlan, StepEnd};
 
-pub use self::core::{AfterBatch, JoinError, LaneCore, PlanFacts};
-pub use execute::{BoundPlan, ObjectSelection, not_finite};
-
-/// Follows what a stream's models find, from frame to frame: a tracker. Called for every frame, in order.
-pub trait StreamTracker: Send {
-    /// Adds what it knows to the findings of one frame.
-    fn track(&mut self, frame: &FrameDesc, found: &mut Vec<ModelResult>);
-}
-
-/// One model of those that a stream's frames run through.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Step {
-    /// The model.
-    pub model: ModelId,
-    /// It looks at every so many frames of a stream, beginning with the first.
-    pub interval: u32,
-    /// It looks at objects in place of whole frames.
-    pub on: Option<ObjectSelection>,
-}
-
-/// A stream that joins a lane.
-pub struct JoinRequest {
-    /// Which.
-    pub stream: StreamId,
-    /// How its frames wait. Streams of one group have the same steps.
-    pub queue: StreamQueue,
-    /// What its frames run through.
-    pub steps: Vec<Step>,
-    /// Plans of those models that the lane does not hold yet.
-    pub plans: Vec<BoundPlan>,
-    /// Who follows its objects, where that is wanted.
-    pub tracker: Option<Box<dyn StreamTracker>>,
-    /// Where its outcomes go.
-    pub result_sender: ResultSender,
-    /// The wish to end it.
-    pub stop: Stop,
-}
-
-/// What a lane's thread shares with those who let streams join it.
-#[derive(Default)]
-struct LaneState {
-    core: LaneCore,
-    /// Streams that the lane has not admitted yet.
-    joining: Vec<JoinRequest>,
-}
-
-/// Where streams join a lane, also while it runs. They leave it when their source ends.
-#[derive(Clone)]
-pub struct LaneEntry {
-    mux: Arc<Mux>,
-    books: Arc<Mutex<LaneState>>,
-}
-
-impl LaneEntry {
-    /// Adds a stream; its source pushes into the inlet.
-    pub fn join(&self, joining: JoinRequest) -> Result<FrameSender, JoinError> {
-        let models: Vec<ModelId> = joining.steps.iter().map(|step| step.model).collect();
-        let brought = joining.plans.iter().map(|plan| PlanFacts {
-            model: plan.model,
-            reads_video_memory: plan.executor.reads_video_memory(),
-        });
-        let brought: Vec<PlanFacts> = brought.collect();
-        let mut books = lock(&self.books);
-        books.core.check_join(&models, &brought)?;
-        let frame_sender = self
-            .mux
-            .add(joining.result_sender.telemetry().clone(), joining.queue)
-            .map_err(|Closed| JoinError::Ended)?;
-        // The lane may know of the stream by now, and waits for the books to admit it.
-        books.core.join(joining.stream, models, &brought);
-        books.joining.push(joining);
-        Ok(frame_sender)
-    }
-
-    /// Whether the lane's plan of a model reads frames where the video hardware left them.
-    pub fn reads_video_memory(&self, model: ModelId) -> bool {
-        lock(&self.books).core.reads_video_memory(model)
-    }
-
-    /// Ends the lane after the batch at work. Frames that wait are dropped, and further ones refused.
-    pub fn close(&self) {
-        self.mux.close();
-    }
-
-    /// Keeps a model on the lane until this is dropped, if the lane has it.
-    pub fn hold(&self, model: ModelId) -> Option<ModelHold> {
-        lock(&self.books).core.hold(model).then(|| ModelHold { books: Arc::clone(&self.books), model })
-    }
-}
-
-/// A use of a lane's model by somebody who prepares a stream for it.
-pub struct ModelHold {
-    books: Arc<Mutex<LaneState>>,
-    model: ModelId,
-}
-
-impl Drop for ModelHold {
-    fn drop(&mut self) {
-        lock(&self.books).core.release(self.model);
-    }
-}
-
-impl fmt::Debug for ModelHold {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Hold(model {})", self.model)
-    }
-}
-
-fn lock(books: &Mutex<LaneState>) -> MutexGuard<'_, LaneState> {
-    // A poisoned lock means a panic between two counts, and those are whole.
-    books.lock().unwrap_or_else(PoisonError::into_inner)
-}
+pub use self::core::{AfterBatch, ExchangeError, JoinError, LaneCore, PlanFacts, StreamModels};
+pub use entry::{JoinRequest, LaneEntry, ModelHold, StreamTracker};
+pub use execute::not_finite;
+pub use order::FrameOrder;
+pub use step::{BoundPlan, ObjectSelection, Step};
 
 /// One executing thread. Models on a lane never overlap in time.
 pub struct Lane {
@@ -135,6 +35,8 @@ pub struct Lane {
     plans: BTreeMap<ModelId, LanePlan>,
     streams: BTreeMap<StreamId, LaneStream>,
     pictures: BatchInputs,
+    /// Batches that wait for an answer.
+    suspended: BTreeMap<Ticket, Batch>,
     clock: Arc<dyn Clock>,
     events: Arc<dyn EventSink>,
     emitters: Emitters,
@@ -148,6 +50,27 @@ struct LaneStream {
     stop: Stop,
     /// Frames that came.
     frames: u64,
+    /// Frames that wait for an answer, and those behind them.
+    order: FrameOrder<(Frame, Vec<ModelResult>)>,
+}
+
+impl LaneStream {
+    /// Hands the result of a frame to the tracker and the sinks.
+    fn forward(&mut self, frame: Frame, mut found: Vec<ModelResult>, finished: Nanos) {
+        if let Some(tracker) = &mut self.tracker {
+            tracker.track(&frame.desc, &mut found);
+        }
+        self.result_sender.push(FrameResult { frame, found, finished }, &self.stop);
+    }
+
+    /// Forwards the results that wait for no frame before them, and returns how many frames have left.
+    fn forward_ready(&mut self, finished: Nanos) -> usize {
+        let before = self.order.len();
+        while let Some((frame, found)) = self.order.pop() {
+            self.forward(frame, found, finished);
+        }
+        before - self.order.len()
+    }
 }
 
 impl Lane {
@@ -160,9 +83,10 @@ impl Lane {
         let mux = Mux::new(Arc::clone(&clock));
         let emitters = Emitters::new(telemetry);
         let books = Arc::<Mutex<LaneState>>::default();
-        let entry = LaneEntry { mux: Arc::clone(&mux), books: Arc::clone(&books) };
+        let entry = LaneEntry::new(&mux, &books);
         let (plans, streams, pictures) = (BTreeMap::new(), BTreeMap::new(), BatchInputs::default());
-        (Self { mux, books, plans, streams, pictures, clock, events, emitters }, entry)
+        let suspended = BTreeMap::new();
+        (Self { mux, books, plans, streams, pictures, suspended, clock, events, emitters }, entry)
     }
 
     /// Runs on the calling thread until every stream has ended, or the engine fails again and again.
@@ -171,21 +95,16 @@ impl Lane {
         while let Some((next, now)) = self.mux.next(&mut batch) {
             match next {
                 Next::Joined => self.admit_streams(),
+                Next::Exchanged => self.exchange_plans(),
                 Next::Left(stream) => self.remove_stream(stream),
+                Next::Request => self.answer_request(),
                 Next::Batch(group) => {
                     self.emitters.lane.took(batch.len(), now);
-                    let executed = self.execute(group, &batch, now);
-                    let after = lock(&self.books).core.finished(executed.is_ok());
-                    match executed {
-                        Ok(found) => self.forward_results(&mut batch, found),
-                        Err(why) => {
-                            self.drop_all(&mut batch);
-                            if after == AfterBatch::End {
-                                return Err(why);
-                            }
-                        }
-                    }
+                    let admitted = self.admit_batch(group, batch, now);
+                    // Its memory serves the next batch.
+                    batch = self.execute(admitted)?;
                 }
+                Next::Resumed(ticket) => self.resume(ticket, now)?,
             }
         }
         Ok(())
@@ -193,14 +112,38 @@ impl Lane {
 
     fn admit_streams(&mut self) {
         let joining = std::mem::take(&mut lock(&self.books).joining);
-        for JoinRequest { stream, queue, steps, plans, tracker, result_sender, stop } in joining {
+        for JoinRequest { stream, queue, steps, plans, tracker, result_sender, stop, .. } in joining {
             for plan in plans {
                 let telemetry = self.emitters.lane.run().model(plan.model);
                 self.plans.entry(plan.model).or_insert_with(|| LanePlan::new(plan, telemetry));
             }
             self.emitters.streams.insert(stream, result_sender.telemetry().clone());
-            let joined = LaneStream { group: queue.group, steps, tracker, result_sender, stop, frames: 0 };
+            let joined = LaneStream {
+                group: queue.group,
+                steps,
+                tracker,
+                result_sender,
+                stop,
+                frames: 0,
+                order: FrameOrder::default(),
+            };
             self.streams.insert(stream, joined);
+        }
+    }
+
+    /// Takes the plans that are to replace others, and drops those.
+    fn exchange_plans(&mut self) {
+        let mut books = lock(&self.books);
+        let plans = std::mem::take(&mut books.exchanges);
+        let taken = plans.into_iter().map(|(model, plan)| (plan, books.core.take_exchange(model)));
+        let taken: Vec<_> = taken.collect();
+        drop(books);
+        for (plan, batches) in taken {
+            // A model that was given up meanwhile takes its new plan with it.
+            let Some(batches) = batches else { continue };
+            self.mux.set_batches(&batches);
+            let telemetry = self.emitters.lane.run().model(plan.model);
+            self.plans.insert(plan.model, LanePlan::new(plan, telemetry));
         }
     }
 
@@ -216,84 +159,201 @@ impl Lane {
         self.emitters.streams.remove(&stream);
     }
 
-    /// Runs a batch, which was taken at `now`, through the models of its group, and returns what they found in each frame.
-    fn execute(
-        &mut self,
-        group: usize,
-        batch: &[Frame],
-        now: Nanos,
-    ) -> Result<Vec<Vec<ModelResult>>, Diagnosis> {
-        let mut numbers = Vec::with_capacity(batch.len());
-        for frame in batch {
+    fn answer_request(&mut self) {
+        let Some(request) = self.mux.take_request() else { return };
+        match self.plans.get_mut(&request.model) {
+            Some(plan) => plan.plan.executor.answer(request),
+            None => request.refuse(Unserved::Refused(RequestRefusal::NoModel)),
+        }
+    }
+
+    /// Numbers the frames of a batch, which was taken at `now`.
+    fn admit_batch(&mut self, group: usize, frames: Vec<Frame>, now: Nanos) -> Batch {
+        let mut numbers = Vec::with_capacity(frames.len());
+        for frame in &frames {
             let waited = TimeSpan::new(frame.arrived, now);
             self.emitters.stream(frame).emitter().stage(frame.desc.seq, Stage::Queue, waited);
             let stream = self.streams.get_mut(&frame.desc.stream).expect("a stream joins before its frames");
             numbers.push(stream.frames);
             stream.frames += 1;
         }
-        let mut found: Vec<Vec<ModelResult>> = batch.iter().map(|_| Vec::new()).collect();
-        let Self { streams, plans, pictures, emitters, .. } = self;
-        let steps = streams.values().find(|stream| stream.group == group).map_or(&[][..], |s| &s.steps);
-        for step in steps {
-            pictures.clear();
-            for (index, frame) in batch.iter().enumerate() {
-                match &step.on {
-                    _ if !numbers[index].is_multiple_of(u64::from(step.interval)) => {}
-                    None => pictures.push_whole(index, frame),
-                    Some(wanted) => pictures.push_objects(index, frame, wanted, &found[index]),
+        Batch::new(group, frames, numbers)
+    }
+
+    /// Runs a batch through the steps that are left, and hands its results on or drops its frames; a batch that is suspended
+    /// is put aside. Returns the memory of its frames. Fails when the engine is taken to be broken.
+    fn execute(&mut self, mut batch: Batch) -> Result<Vec<Frame>, Diagnosis> {
+        let executed = self.run_steps(&mut batch);
+        // Shared slots go back with the batch.
+        self.pictures.clear();
+        match executed {
+            Ok(StepEnd::Done) => {
+                // What came from elsewhere says nothing about the engines here.
+                if batch.suspended.is_none() {
+                    lock(&self.books).core.finished(true);
+                }
+                self.forward_results(&mut batch);
+            }
+            Ok(StepEnd::Suspended { ticket, wait, pictures }) => {
+                self.suspend(batch, ticket, wait, pictures);
+                return Ok(Vec::new());
+            }
+            Err(why) => {
+                let after = lock(&self.books).core.finished(false);
+                self.drop_failed(&mut batch);
+                if after == AfterBatch::End {
+                    return Err(why);
                 }
             }
+        }
+        Ok(batch.frames)
+    }
+
+    fn run_steps(&mut self, batch: &mut Batch) -> Result<StepEnd, Diagnosis> {
+        let Self { mux, streams, plans, pictures, emitters, .. } = self;
+        let steps = steps_of(streams, batch.group);
+        while let Some(step) = steps.get(batch.step) {
+            pictures.collect(step, batch);
             let plan = plans.get_mut(&step.model).expect("a stream brings the plans of its models");
-            let executed = plan.execute(pictures, &mut found, emitters, &*self.events);
-            if let Err(why) = executed {
-                pictures.clear();
-                self.events.emit(Event::ExecutionFailed { model: plan.plan.name.clone(), why: why.clone() });
-                return Err(why);
+            match plan.execute(pictures, batch, mux, emitters, &*self.events) {
+                Ok(StepEnd::Done) => batch.step += 1,
+                Ok(suspended) => return Ok(suspended),
+                Err(why) => {
+                    let model = plan.plan.name.clone();
+                    self.events.emit(Event::ExecutionFailed { model, why: why.clone() });
+                    return Err(why);
+                }
             }
         }
-        // Shared slots go back with the batch.
-        pictures.clear();
-        Ok(found)
+        Ok(StepEnd::Done)
     }
 
-    fn forward_results(&mut self, batch: &mut Vec<Frame>, found: Vec<Vec<ModelResult>>) {
-        let finished = self.clock.now();
-        self.emitters.lane.finished(batch.len(), finished);
-        for (frame, mut found) in batch.drain(..).zip(found) {
-            let stream = self.streams.get_mut(&frame.desc.stream).expect("a stream joins before its frames");
-            if let Some(tracker) = &mut stream.tracker {
-                tracker.track(&frame.desc, &mut found);
-            }
-            stream.result_sender.push(FrameResult { frame, found, finished }, &stream.stop);
-        }
-    }
-
-    fn drop_all(&self, batch: &mut Vec<Frame>) {
+    /// Puts a batch aside until its answer comes, and keeps results of later frames of its streams behind it.
+    fn suspend(&mut self, mut batch: Batch, ticket: Ticket, wait: Duration, pictures: usize) {
         let now = self.clock.now();
-        self.emitters.lane.finished(batch.len(), now);
-        for frame in batch.drain(..) {
-            let telemetry = self.emitters.stream(&frame);
-            telemetry.drop_frame(frame.desc.seq, DropCause::ExecutionFailed, now);
+        self.emitters.lane.suspended(batch.frames.len(), now);
+        let first = batch.suspended.map_or(now, |suspended| suspended.first);
+        let mut newly_held = &[][..];
+        if batch.suspended.is_none() {
+            newly_held = &batch.frames;
+            for (frame, number) in batch.frames.iter().zip(&batch.numbers) {
+                stream_of(&mut self.streams, frame).order.suspend(*number);
+            }
+        }
+        self.mux.suspend(ticket, (now + wait).min(first + SUSPENSION_MAX), newly_held);
+        batch.suspended = Some(Suspended { first, since: now, pictures });
+        self.suspended.insert(ticket, batch);
+    }
+
+    /// Goes on at `now` with a batch that has its answer, or drops its frames if that is a fault or did not come in time.
+    fn resume(&mut self, ticket: Ticket, now: Nanos) -> Result<(), Diagnosis> {
+        let answer = self.mux.take_late_answer();
+        let mut batch = self.suspended.remove(&ticket).expect("a ticket is resumed once");
+        let Suspended { since, pictures: waiting, .. } = batch.suspended.expect("it was suspended");
+        let waited = TimeSpan::new(since, now);
+        self.emitters.lane.resumed(batch.frames.len(), now);
+        let Self { streams, plans, pictures, emitters, .. } = self;
+        let step = &steps_of(streams, batch.group)[batch.step];
+        let plan = plans.get(&step.model).expect("a stream brings the plans of its models");
+        let fault = |cause: String| {
+            let next = "check the board that computes it, and the link to it";
+            Err(Diagnosis::new(&codes::ENGINE_RUN, format!("model {}", plan.plan.name), cause, next))
+        };
+        let answer = match answer {
+            Some(Ok(inference)) if inference.len() != waiting => {
+                fault(format!("{waiting} images were sent, and {} results came back", inference.len()))
+            }
+            Some(answer) => answer,
+            None => fault(format!("no answer came within {} ms", waited.duration().as_millis())),
+        };
+        match answer {
+            Ok(inference) => {
+                pictures.collect(step, &batch);
+                plan.add_late(pictures, inference, waited, &mut batch, emitters, &*self.events);
+                self.execute(batch).map(drop)
+            }
+            Err(why) => {
+                self.events.emit(Event::ExecutionFailed { model: plan.plan.name.clone(), why });
+                self.drop_failed(&mut batch);
+                Ok(())
+            }
         }
     }
+
+    fn forward_results(&mut self, batch: &mut Batch) {
+        let finished = self.clock.now();
+        self.emitters.lane.finished(batch.frames.len(), finished);
+        let was_suspended = batch.suspended.is_some();
+        let results = batch.frames.drain(..).zip(batch.found.drain(..)).zip(&batch.numbers);
+        for ((frame, found), number) in results {
+            let id = frame.desc.stream;
+            let stream = stream_of(&mut self.streams, &frame);
+            if was_suspended {
+                stream.order.finish(*number, Some((frame, found)));
+                self.mux.release(id, stream.forward_ready(finished));
+            } else if stream.order.is_empty() {
+                stream.forward(frame, found, finished);
+            } else {
+                stream.order.track(*number, (frame, found));
+                self.mux.hold(id);
+            }
+        }
+    }
+
+    /// Drops the frames of a batch that failed, and forwards results that have waited for them.
+    fn drop_failed(&mut self, batch: &mut Batch) {
+        let finished = self.clock.now();
+        self.emitters.lane.finished(batch.frames.len(), finished);
+        for (frame, number) in batch.frames.drain(..).zip(&batch.numbers) {
+            let (id, seq) = (frame.desc.stream, frame.desc.seq);
+            self.emitters.stream(&frame).drop_frame(seq, DropCause::ExecutionFailed, finished);
+            let stream = stream_of(&mut self.streams, &frame);
+            drop(frame);
+            if batch.suspended.is_some() {
+                stream.order.finish(*number, None);
+                self.mux.release(id, stream.forward_ready(finished));
+            }
+        }
+    }
+
+    /// Drops the frames that wait for answers, and those behind them.
+    fn drop_suspended(&mut self) {
+        let now = self.clock.now();
+        let waiting = std::mem::take(&mut self.suspended).into_values().flat_map(|batch| batch.frames);
+        let behind = self.streams.values_mut().flat_map(|stream| stream.order.drain());
+        for frame in waiting.chain(behind.map(|(frame, _)| frame)) {
+            self.emitters.stream(&frame).drop_frame(frame.desc.seq, DropCause::Shutdown, now);
+        }
+    }
+}
+
+/// Steps of a group's streams.
+fn steps_of(streams: &BTreeMap<StreamId, LaneStream>, group: usize) -> &[Step] {
+    streams.values().find(|stream| stream.group == group).map_or(&[], |stream| &stream.steps)
+}
+
+fn stream_of<'a>(streams: &'a mut BTreeMap<StreamId, LaneStream>, frame: &Frame) -> &'a mut LaneStream {
+    streams.get_mut(&frame.desc.stream).expect("a stream joins before its frames")
 }
 
 impl Drop for Lane {
     /// Sources that wait for room must not wait for a lane that is gone, be it by a panic, nor sinks for its results.
     fn drop(&mut self) {
         self.mux.close();
-        let joining = std::mem::take(&mut lock(&self.books).joining);
-        drop(joining);
+        self.drop_suspended();
+        let mut books = lock(&self.books);
+        let left = (std::mem::take(&mut books.joining), std::mem::take(&mut books.exchanges));
+        drop(books);
+        drop(left);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Executor, MonotonicClock, SinkThread, Slot, SlotPool, StageTimes};
-    use orinoco_core::{DropPolicy, InferenceResult, LaneId, Nanos, PixelFormat, codes};
+    use crate::{Executor, MonotonicClock, SinkThread, Slot, SlotPool, StageTimes, StreamQueue};
+    use orinoco_core::{DropPolicy, FrameDesc, InferenceResult, LaneId, PixelFormat};
     use orinoco_telemetry::Telemetry;
-    use std::time::Duration;
 
     struct Quiet;
     impl EventSink for Quiet {
@@ -341,6 +401,7 @@ mod tests {
             steps,
             plans: vec![plan],
             tracker: None,
+            in_video_memory: false,
             result_sender,
             stop: Stop::default(),
         };
@@ -384,7 +445,18 @@ mod tests {
                 let queue = StreamQueue { group: 0, batch_max: 1, frames_max: 1, policy, batch_wait };
                 let steps = vec![Step { model: ModelId(0), interval: 1, on: None }];
                 let stop = Stop::default();
-                entry.join(JoinRequest { stream, queue, steps, plans, tracker: None, result_sender, stop })
+                let in_video_memory = false;
+                let tracker = None;
+                entry.join(JoinRequest {
+                    stream,
+                    queue,
+                    steps,
+                    plans,
+                    tracker,
+                    in_video_memory,
+                    result_sender,
+                    stop,
+                })
             };
             let plan = |reads| BoundPlan {
                 model: ModelId(0),

@@ -1,5 +1,5 @@
 //! The path of a frame: sources push into bounded rings, a mux forms batches, a lane replays plans, sinks take the
-//! outcome. OS threads only.
+//! outcome. Between its batches a lane answers [`Request`]s. OS threads only.
 //!
 //! What decides is a core without threads, locks and clock ([`MuxCore`], [`SourceSupervisor`], [`LaneCore`], [`SinkCore`]);
 //! threads are thin shells around these.
@@ -14,21 +14,30 @@ mod executor;
 mod interleavings;
 mod lane;
 mod mux;
+mod request;
 mod sink;
 mod slot;
 mod source;
 mod stop;
 mod supervise;
+mod suspension;
 mod sync;
 
 pub use channel::{Receiver, Sender, channel};
 pub use clock::MonotonicClock;
-pub use executor::{DeviceTimes, Executor, StageTimes};
+pub use executor::{DeviceTimes, Executed, Executor, StageTimes};
 pub use lane::{
-    AfterBatch, BoundPlan, JoinError, JoinRequest, Lane, LaneCore, LaneEntry, ModelHold, ObjectSelection,
-    PlanFacts, Step, StreamTracker, not_finite,
+    AfterBatch, BoundPlan, ExchangeError, FrameOrder, JoinError, JoinRequest, Lane, LaneCore, LaneEntry,
+    ModelHold, ObjectSelection, PlanFacts, Step, StreamModels, StreamTracker, not_finite,
 };
-pub use mux::{Closed, FrameSender, Mux, MuxCore, Next, NextBatch, Offer, StreamQueue};
+pub use mux::{
+    Closed, FrameSender, LateAnswer, Mux, MuxCore, Next, NextBatch, Offer, SUSPENDED_FRAMES_MAX,
+    SUSPENSION_MAX, StreamQueue, Ticket,
+};
+pub use request::{
+    ANSWER_PARTS_MAX, Answer, AnswerReceiver, AnswerSender, NextAnswer, NotTaken, Priority, REQUESTS_MAX,
+    Request, RequestQueue, RequestRefusal, Unserved, answer_channel,
+};
 pub use sink::{
     Crossing, CrossingKind, FrameResult, ModelResult, Object, ResultOffer, ResultSender, Sink, SinkCore,
     SinkNext, SinkOutputs, SinkResult, SinkThread,
@@ -39,3 +48,4 @@ pub use stop::Stop;
 pub use supervise::{
     Reconnect, SourceEnd, SourceNext, SourceNotice, SourceResult, SourceRunner, SourceSupervisor,
 };
+pub use suspension::{Suspender, Suspension};

@@ -1,6 +1,8 @@
 //! Bounded rings in, batches out.
 
 mod core;
+mod ring;
+mod suspensions;
 
 use std::fmt;
 use std::sync::{Arc, PoisonError};
@@ -9,9 +11,12 @@ use orinoco_core::{Clock, Nanos, Signal, StreamId};
 use orinoco_telemetry::{DropCause, Queue, QueueStep, StreamTelemetry};
 
 use crate::Frame;
+use crate::request::{Request, RequestRefusal, Unserved};
 use crate::sync::{Mutex, MutexGuard};
 
-pub use self::core::{Closed, MuxCore, Next, NextBatch, Offer, StreamQueue};
+pub use self::core::{Closed, MuxCore, Next, NextBatch, Offer};
+pub use ring::StreamQueue;
+pub use suspensions::{LateAnswer, SUSPENDED_FRAMES_MAX, SUSPENSION_MAX, Ticket};
 
 /// Collects the frames of a lane's streams and hands them out in batches, all of one group. Streams take turns, so that one
 /// that comes in bursts delays the others by one frame, and not by all that it has waiting.
@@ -55,6 +60,74 @@ impl Mux {
         Ok(FrameSender { mux: Arc::clone(self), room_came, telemetry })
     }
 
+    /// Lets the lane take plans that replace others.
+    pub fn exchange(&self) -> Result<(), Closed> {
+        self.lock().core.exchange()?;
+        self.frame_came.notify();
+        Ok(())
+    }
+
+    /// Sets the maximum batch sizes of streams, in frames.
+    pub fn set_batches(&self, batches: &[(StreamId, usize)]) {
+        let mut state = self.lock();
+        batches.iter().for_each(|(stream, batch_max)| state.core.set_batch_max(*stream, *batch_max));
+    }
+
+    /// Adds a request, or answers it as refused.
+    pub fn request(&self, request: Request) -> Result<(), RequestRefusal> {
+        let mut state = self.lock();
+        let offered = state.core.offer_request(request, self.clock.now());
+        let unserved = state.core.take_unserved();
+        drop(state);
+        refuse(unserved);
+        self.frame_came.notify();
+        offered
+    }
+
+    /// Takes the request that [`Mux::next`] has handed out.
+    pub fn take_request(&self) -> Option<Request> {
+        self.lock().core.take_request()
+    }
+
+    /// Returns a ticket for a step that may be suspended.
+    pub(crate) fn ticket(&self) -> Ticket {
+        self.lock().core.ticket()
+    }
+
+    /// Forgets a ticket whose step was not suspended.
+    pub(crate) fn forget(&self, ticket: Ticket) {
+        self.lock().core.forget(ticket);
+    }
+
+    /// Suspends the step of a ticket until that is answered, or until this time, and holds frames whose results wait for it.
+    pub(crate) fn suspend(&self, ticket: Ticket, until: Nanos, frames: &[Frame]) {
+        let core = &mut self.lock().core;
+        frames.iter().for_each(|frame| core.hold(frame.desc.stream));
+        core.suspend(ticket, until);
+    }
+
+    /// Resumes the step of a ticket; false if it does not wait any more.
+    pub(crate) fn resume(&self, ticket: Ticket, answer: LateAnswer) -> bool {
+        let is_accepted = self.lock().core.resume(ticket, answer);
+        self.frame_came.notify();
+        is_accepted
+    }
+
+    /// Takes the answer to the step that [`Mux::next`] has resumed; `None` if it came too late.
+    pub(crate) fn take_late_answer(&self) -> Option<LateAnswer> {
+        self.lock().core.take_late_answer()
+    }
+
+    /// Holds a frame of a stream, behind frames that wait for an answer.
+    pub(crate) fn hold(&self, stream: StreamId) {
+        self.lock().core.hold(stream);
+    }
+
+    /// Releases frames of a stream that wait no longer.
+    pub(crate) fn release(&self, stream: StreamId, frames: usize) {
+        self.lock().core.release(stream, frames);
+    }
+
     /// Waits for what comes next, and fills `batch` where that is one; returns it with the time at which it was decided.
     /// `None` when the last stream has left, or after [`Mux::close`]; no stream can be added from then on. One thread calls
     /// it, the lane's.
@@ -64,11 +137,13 @@ impl Mux {
             let mut state = self.lock();
             let now = self.clock.now();
             let next = state.core.next(now, batch);
+            let unserved = state.core.take_unserved();
             state.wake_resumed();
             if let NextBatch::Ready(Next::Left(left)) = next {
                 state.streams.retain(|stream| stream.telemetry.id() != left);
             }
             drop(state);
+            refuse(unserved);
             match next {
                 NextBatch::Ready(next) => return Some((next, now)),
                 NextBatch::Closed => return None,
@@ -81,6 +156,7 @@ impl Mux {
     pub fn close(&self) {
         let mut state = self.lock();
         let dropped = state.core.close();
+        let unserved = state.core.take_unserved();
         state.wake_resumed();
         let now = self.clock.now();
         for frame in dropped {
@@ -88,12 +164,18 @@ impl Mux {
             stream.telemetry.drop_frame(frame.desc.seq, DropCause::Shutdown, now);
         }
         drop(state);
+        refuse(unserved);
         self.frame_came.notify();
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Answers requests that are not executed.
+fn refuse(unserved: Vec<(Request, Unserved)>) {
+    unserved.into_iter().for_each(|(request, why)| request.refuse(why));
 }
 
 impl State {
@@ -179,7 +261,7 @@ impl fmt::Debug for FrameSender {
 mod tests {
     use super::*;
     use crate::{MonotonicClock, Slot, SlotPool};
-    use orinoco_core::{DropPolicy, FrameDesc, Nanos, PixelFormat};
+    use orinoco_core::{DropPolicy, FrameDesc, PixelFormat};
     use orinoco_telemetry::Telemetry;
     use std::time::{Duration, Instant};
 

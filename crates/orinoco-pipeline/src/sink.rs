@@ -1,4 +1,4 @@
-//! What becomes of a frame and its findings.
+//! Sinks of a stream, their queue and their thread.
 
 mod core;
 mod frame_result;
@@ -46,7 +46,7 @@ pub trait Sink: Send {
     fn finish(&mut self) -> Result<Option<PathBuf>, Diagnosis>;
 }
 
-/// What a lane and the thread of a stream's sinks share.
+/// State that a lane shares with the thread of a stream's sinks.
 struct SinkQueue {
     core: Mutex<SinkCore>,
     /// Wakes the sinks.
@@ -149,7 +149,7 @@ pub struct SinkOutputs {
     pub files: Vec<PathBuf>,
     /// Files of sinks that failed: frames are missing at their end.
     pub incomplete: Vec<PathBuf>,
-    /// Why sinks failed.
+    /// Faults of the sinks that failed.
     pub faults: Vec<Diagnosis>,
 }
 
@@ -160,7 +160,7 @@ pub struct SinkThread {
     has_sinks: bool,
     exchange: Arc<SinkQueue>,
     outputs: SinkOutputs,
-    /// How many sinks have failed.
+    /// Number of sinks that have failed.
     failed: Arc<AtomicUsize>,
     latency_max: Option<Duration>,
     clock: Arc<dyn Clock>,

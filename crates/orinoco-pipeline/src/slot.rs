@@ -1,4 +1,4 @@
-//! Where a frame's bytes live, and who gets them back.
+//! Memory of a frame's bytes, and its way back to its owner.
 
 use std::fmt;
 use std::os::fd::BorrowedFd;
@@ -147,7 +147,7 @@ fn greatest_common_divisor(a: u32, b: u32) -> u32 {
 
 /// A frame on its way: descriptor, bytes, and the times by which its stages are measured.
 pub struct Frame {
-    /// What the bytes are.
+    /// Description of the bytes.
     pub desc: FrameDesc,
     /// Time the decoder took, where the source knows it.
     pub decode: Option<Duration>,

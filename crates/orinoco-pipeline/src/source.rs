@@ -4,7 +4,7 @@ use orinoco_core::Diagnosis;
 
 use crate::Frame;
 
-/// Where frames come from. It runs on a thread of its own and may fail on its own; [`crate::SourceRunner`] opens it,
+/// Source of frames. It runs on a thread of its own and may fail on its own; [`crate::SourceRunner`] opens it,
 /// reads it, and opens it again.
 pub trait Source: Send {
     /// Opens or reopens it. Returns within a bound that the source names in its documentation.
@@ -22,13 +22,13 @@ pub trait Source: Send {
         None
     }
 
-    /// What makes its frames, where that was chosen here and is known by now: a decoder's name.
+    /// Returns the name of the decoder that makes its frames, if it was chosen here and is known by now.
     fn maker(&self) -> Option<String> {
         None
     }
 }
 
-/// What [`Source::next`] found.
+/// Result of [`Source::next`].
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "a box would be an allocation for each frame")]
 pub enum Poll {
@@ -43,7 +43,7 @@ pub enum Poll {
     End,
 }
 
-/// Why a source stopped delivering.
+/// Reason for which a source stopped delivering.
 #[derive(Clone, Debug)]
 pub enum SourceError {
     /// Trying again may help: a camera that went away.

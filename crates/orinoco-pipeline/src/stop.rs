@@ -7,7 +7,7 @@ use orinoco_core::{Clock, Signal, StreamId};
 
 use crate::sync::{Mutex, MutexGuard};
 
-/// The wish to end, shared by everything that waits: of all streams, or of one.
+/// Stop request, shared by everything that waits: of all streams, or of one.
 #[derive(Clone, Debug, Default)]
 pub struct Stop {
     shared: Arc<Mutex<StopRequests>>,
@@ -24,7 +24,7 @@ struct StopRequests {
 }
 
 impl Stop {
-    /// The wish to end one stream; it ends with all of them, too.
+    /// Returns the stop request of one stream; it ends with all of them, too.
     pub fn of(&self, stream: StreamId) -> Self {
         Self { shared: Arc::clone(&self.shared), stream: Some(stream) }
     }
@@ -48,7 +48,7 @@ impl Stop {
         wishes.signals.push(Arc::downgrade(signal));
     }
 
-    /// Forgets the wish to end one stream, which has ended: else wishes would add up.
+    /// Forgets the stop request of one stream, which has ended: else requests would add up.
     pub fn forget(&self) {
         if let Some(stream) = self.stream {
             self.lock().streams.remove(&stream);

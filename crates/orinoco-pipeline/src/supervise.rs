@@ -18,21 +18,21 @@ pub struct SourceRunner {
     pub shown: String,
     /// The source.
     pub source: Box<dyn Source>,
-    /// Where its frames go.
+    /// Sender of its frames to the mux.
     pub frame_sender: FrameSender,
-    /// How it is kept alive.
+    /// Rules for reconnecting it.
     pub reconnect: Reconnect,
-    /// Ends after this many frames; what was lost at the source is none.
+    /// Maximum number of frames to deliver; frames lost at the source do not count.
     pub frames_max: Option<u64>,
     /// Time.
     pub clock: Arc<dyn Clock>,
     /// Chance, for the jitter: any seed.
     pub seed: u64,
-    /// Where its changes of state go.
+    /// Receiver of its changes of state.
     pub events: Arc<dyn EventSink>,
     /// The handle of the stream that it feeds.
     pub telemetry: StreamTelemetry,
-    /// The wish to end.
+    /// Stop request for this source.
     pub stop: Stop,
 }
 

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use orinoco_board::BoardStream;
 use orinoco_core::{Diagnosis, DropPolicy, LaneId, ModelId, StreamId, codes};
+use orinoco_media::FrameMemory;
 use orinoco_pipeline::{
     BoundPlan, FrameSender, JoinRequest, Lane, LaneEntry, ModelHold, Reconnect, SinkOutputs, SinkThread,
     SourceRunner, StreamQueue, StreamTracker,
@@ -86,6 +87,7 @@ impl Joiner {
             steps: Vec::new(),
             plans: Vec::new(),
             tracker: None,
+            in_video_memory: false,
             result_sender,
             stop: stop.of(stream),
         };
@@ -145,6 +147,7 @@ impl Joiner {
             steps,
             plans: brought,
             tracker: tracker.map(|tracker| Box::new(tracker) as Box<dyn StreamTracker>),
+            in_video_memory: memory == FrameMemory::Nvmm,
             result_sender,
             stop: stop.of(stream),
         };

@@ -183,9 +183,9 @@ pub struct LaneFold {
     pub batches: u64,
     /// Frames in them.
     pub frames: u64,
-    /// Time at which it took the batch that it works on; `None` while it waits for one.
+    /// Time at which it took or resumed the batch that it works on; `None` while it waits for one.
     pub executing_since: Option<Nanos>,
-    /// Time of its latest progress: a batch taken or finished, or a stage of a model.
+    /// Time of its latest progress: a batch taken, suspended, resumed or finished, or a stage of a model.
     pub progress: Option<Nanos>,
     busy: [Duration; ComputeUnit::ALL.len()],
 }
@@ -205,13 +205,16 @@ impl LaneFold {
                 self.frames += u64::from(record.frames);
                 self.executing_since = Some(record.at);
             }
-            LaneStep::Finished => self.executing_since = None,
+            LaneStep::Resumed => self.executing_since = Some(record.at),
+            LaneStep::Finished | LaneStep::Suspended => self.executing_since = None,
         }
     }
 
     pub(crate) fn add_batch(&mut self, record: &BatchRecord) {
         self.progress = self.progress.max(Some(record.span.end()));
-        self.busy[record.unit as usize] += record.span.duration();
+        if !record.was_suspended {
+            self.busy[record.unit as usize] += record.span.duration();
+        }
     }
 }
 

@@ -271,6 +271,10 @@ pub enum LaneStep {
     Took,
     /// It is done with the batch: all of its models ran, or one failed.
     Finished,
+    /// It put its batch aside, until an answer from elsewhere comes.
+    Suspended,
+    /// It goes on with a batch that was suspended.
+    Resumed,
 }
 
 /// A lane's progress.
@@ -302,6 +306,8 @@ pub struct BatchRecord {
     pub span: TimeSpan,
     /// Number of frames, or of objects in them.
     pub items: u32,
+    /// Whether the model computed elsewhere, and the lane's thread worked on other batches meanwhile.
+    pub was_suspended: bool,
 }
 
 /// Something to be counted that happens to models.

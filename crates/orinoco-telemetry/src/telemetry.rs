@@ -251,9 +251,27 @@ impl ModelTelemetry {
     /// Emits that a lane executed a batch of `items` pictures, stage by stage, in spans of one unit. Each execution has those
     /// of [`ComputeUnit::Cpu`], by which the model's times are counted; what another unit did meanwhile is emitted next to it.
     pub fn batch(&self, lane: &LaneTelemetry, unit: ComputeUnit, items: u32, stages: &[(Stage, TimeSpan)]) {
+        self.emit_batch(lane, unit, items, stages, false);
+    }
+
+    /// Emits that a batch of `items` pictures was executed elsewhere while the lane had suspended it. It counts as one of the
+    /// model's executions, and not for the lane's busy time.
+    pub fn late_batch(&self, lane: &LaneTelemetry, items: u32, stages: &[(Stage, TimeSpan)]) {
+        self.emit_batch(lane, ComputeUnit::Cpu, items, stages, true);
+    }
+
+    fn emit_batch(
+        &self,
+        lane: &LaneTelemetry,
+        unit: ComputeUnit,
+        items: u32,
+        stages: &[(Stage, TimeSpan)],
+        was_suspended: bool,
+    ) {
         let (mut of_model, mut of_lane) = (self.fold.lock(), lane.fold.lock());
         for &(stage, span) in stages {
-            let record = BatchRecord { lane: lane.id, model: self.id, stage, unit, span, items };
+            let record =
+                BatchRecord { lane: lane.id, model: self.id, stage, unit, span, items, was_suspended };
             of_model.add_batch(&record);
             of_lane.add_batch(&record);
             self.trace.push(Record::Batch(record));
@@ -311,6 +329,16 @@ impl LaneTelemetry {
     /// Emits that the lane is done with its batch.
     pub fn finished(&self, frames: usize, at: Nanos) {
         self.step(LaneStep::Finished, frames, at);
+    }
+
+    /// Emits that the lane put its batch aside, until an answer from elsewhere comes.
+    pub fn suspended(&self, frames: usize, at: Nanos) {
+        self.step(LaneStep::Suspended, frames, at);
+    }
+
+    /// Emits that the lane goes on with a batch that was suspended.
+    pub fn resumed(&self, frames: usize, at: Nanos) {
+        self.step(LaneStep::Resumed, frames, at);
     }
 
     fn step(&self, step: LaneStep, frames: usize, at: Nanos) {
@@ -390,5 +418,24 @@ mod tests {
         assert_eq!((fold.executing_since, fold.progress), (None, Some(Nanos(1400))));
         let counts = telemetry.model(model).read(|fold| (fold.replays, fold.pictures, fold.infer.count()));
         assert_eq!(counts, (1, 4, 1));
+    }
+
+    #[test]
+    fn a_suspended_batch_counts_for_its_model_and_does_not_keep_its_lane_busy() {
+        let telemetry = Telemetry::default();
+        let (lane, model) = (telemetry.lane(LaneId(0)), telemetry.add_model());
+        let executing_since = || telemetry.lane(LaneId(0)).read(|fold| fold.executing_since);
+        lane.took(2, Nanos(10));
+        lane.suspended(2, Nanos(20));
+        assert_eq!(executing_since(), None);
+        lane.resumed(2, Nanos(90));
+        assert_eq!(executing_since(), Some(Nanos(90)));
+        let waited = TimeSpan::new(Nanos(20), Nanos(90));
+        telemetry.model(model).late_batch(&lane, 2, &[(Stage::Infer, waited)]);
+        lane.finished(2, Nanos(100));
+        let of_lane = lane.read(|fold| (fold.batches, fold.frames, fold.busy(ComputeUnit::Cpu).as_nanos()));
+        assert_eq!((of_lane, executing_since()), ((1, 2, 0), None));
+        let of_model = telemetry.model(model).read(|fold| (fold.replays, fold.pictures, fold.infer.count()));
+        assert_eq!(of_model, (1, 2, 1));
     }
 }

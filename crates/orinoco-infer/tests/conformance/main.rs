@@ -4,5 +4,6 @@
 
 mod faults;
 mod outputs;
+mod requests;
 mod support;
 mod toy;

@@ -13,18 +13,18 @@ use super::sink::sinks;
 use crate::sync::{join, spawn};
 use crate::{BoundPlan, Executor, Frame, JoinError, JoinRequest, Lane, LaneEntry, StageTimes, Step, Stop};
 
-const MODEL: ModelId = ModelId(0);
+pub(super) const MODEL: ModelId = ModelId(0);
 const FRAMES: u64 = 3;
-const BATCH_MAX: usize = 2;
+pub(super) const BATCH_MAX: usize = 2;
 
 /// An engine that works so many times, and then fails or panics.
 #[derive(Clone, Copy)]
-struct Engine {
+pub(super) struct Engine {
     replays_max: u64,
     panics: bool,
 }
 
-const SOUND: Engine = Engine { replays_max: u64::MAX, panics: false };
+pub(super) const SOUND: Engine = Engine { replays_max: u64::MAX, panics: false };
 
 impl Executor for Engine {
     fn batch_max(&self) -> usize {
@@ -42,13 +42,14 @@ impl Executor for Engine {
     }
 }
 
-/// Joins a stream, runs it to its end, and checks that none of its frames is lost. Returns the
+/// Joins a stream, runs it to its end, and checks that no more than `lost_max` of its frames are lost. Returns the
 /// count of those that are still held.
-fn live(
+pub(super) fn live(
     entry: &LaneEntry,
     telemetry: &StreamTelemetry,
     policy: DropPolicy,
-    engine: Engine,
+    engine: impl Executor + 'static,
+    lost_max: u64,
     stop: &Stop,
 ) -> Held {
     let (held, stream) = (Held::default(), telemetry.id());
@@ -60,6 +61,7 @@ fn live(
         steps: vec![Step { model: MODEL, interval: 1, on: None }],
         plans: vec![plan],
         tracker: None,
+        in_video_memory: false,
         result_sender,
         stop: stop.of(stream),
     };
@@ -81,8 +83,6 @@ fn live(
     join(thread);
     let (written, dropped) = (written.load(Ordering::Relaxed), dropped(telemetry));
     let lost = offered - (written + dropped);
-    // A panic ends the lane with the batch at work, which is gone with it and counted nowhere.
-    let lost_max = if engine.panics { BATCH_MAX as u64 } else { 0 };
     assert!(lost <= lost_max, "{stream}: {offered} offered, {written} written, {dropped} dropped");
     held
 }
@@ -95,7 +95,9 @@ fn run(policy: DropPolicy, engine: Engine, closes: bool, stops: bool) {
     // A lane must have a stream before it runs: else it ends at once, which is one more order.
     let streams = [StreamId(0), StreamId(1)].map(|stream| {
         let (entry, stop, stream) = (entry.clone(), stop.clone(), telemetry.stream(stream));
-        spawn(move || live(&entry, &stream, policy, engine, &stop))
+        // A panic ends the lane with the batch at work, which is gone with it and counted nowhere.
+        let lost_max = if engine.panics { BATCH_MAX as u64 } else { 0 };
+        spawn(move || live(&entry, &stream, policy, engine, lost_max, &stop))
     });
     let lane = spawn(move || {
         let ran = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| lane.run()));
@@ -149,7 +151,7 @@ fn a_model_that_is_held_stays() {
         let (lane, entry) = Lane::new(clock(), Arc::new(Quiet), telemetry.lane(LaneId(0)));
         let stream = spawn({
             let (entry, stream) = (entry.clone(), telemetry.stream(StreamId(0)));
-            move || live(&entry, &stream, DropPolicy::Block, SOUND, &Stop::default())
+            move || live(&entry, &stream, DropPolicy::Block, SOUND, 0, &Stop::default())
         });
         let lane = spawn(move || lane.run());
         let holder = spawn({

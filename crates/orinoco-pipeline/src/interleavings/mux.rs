@@ -32,6 +32,7 @@ fn take_all(mux: &Mux, batch_max: usize) -> [Vec<u64>; 2] {
             Next::Joined => {}
             Next::Left(stream) => left.push(stream),
             Next::Batch(_) => assert!((1..=batch_max).contains(&batch.len())),
+            Next::Exchanged | Next::Request | Next::Resumed(_) => panic!("nobody asked for {next:?}"),
         }
         for frame in batch.drain(..) {
             assert!(!left.contains(&frame.desc.stream), "it has left");

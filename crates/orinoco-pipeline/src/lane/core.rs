@@ -9,8 +9,7 @@ const FAILURES_MAX: u32 = 8;
 /// no stream uses is given up, and its memory with it.
 #[derive(Debug, Default)]
 pub struct LaneCore {
-    /// Models of each stream, in the order of its steps.
-    streams: BTreeMap<StreamId, Vec<ModelId>>,
+    streams: BTreeMap<StreamId, StreamModels>,
     models: BTreeMap<ModelId, ModelUse>,
     /// Failed batches since one succeeded.
     failures: u32,
@@ -21,29 +20,58 @@ pub struct LaneCore {
 struct ModelUse {
     /// Number of streams that use it, and of those that are prepared.
     users: usize,
-    /// Whether the lane's plan of it reads frames in the video hardware's memory; another lane's may not.
-    reads_video_memory: bool,
+    /// The lane's plan of it; another lane's may differ.
+    plan: PlanFacts,
+    /// The plan that the lane takes in its place between two batches.
+    next_plan: Option<PlanFacts>,
 }
 
-/// A model's plan that a stream brings to a lane.
+/// Models of a stream, as far as its lane has to know.
+#[derive(Clone, Debug, Default)]
+pub struct StreamModels {
+    /// All of them, in the order of the stream's steps.
+    pub models: Vec<ModelId>,
+    /// Those that look at whole frames: their batches are the stream's.
+    pub of_frames: Vec<ModelId>,
+    /// Whether the stream's frames stay in the video hardware's memory, so that all of its models must read them there.
+    pub in_video_memory: bool,
+}
+
+/// A model's plan that a stream brings to a lane, or that is to replace the lane's.
 #[derive(Clone, Copy, Debug)]
 pub struct PlanFacts {
     /// The model.
     pub model: ModelId,
+    /// Maximum batch size, in frames or objects.
+    pub batch_max: usize,
     /// Whether the plan reads frames in the video hardware's memory.
     pub reads_video_memory: bool,
 }
 
-/// Why a stream cannot join a lane.
+/// Reason for which a stream cannot join a lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JoinError {
     /// The lane has ended with its last stream.
     Ended,
     /// The lane does not hold this model, and no plan of it came along.
     NoPlan(ModelId),
+    /// The stream's frames are in the video hardware's memory, and the lane's plan of this model does not read them there.
+    VideoMemory(ModelId),
 }
 
-/// What becomes of a batch.
+/// Reason for which a lane refuses another plan of a model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExchangeError {
+    /// The lane has ended.
+    Ended,
+    /// The lane does not hold this model.
+    NoModel(ModelId),
+    /// Frames of streams are in the video hardware's memory, or those of one that is being prepared may be, and the new
+    /// plan of this model does not read them there.
+    VideoMemory(ModelId),
+}
+
+/// Decision about an executed batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AfterBatch {
     /// Its results go on to the sinks.
@@ -55,20 +83,32 @@ pub enum AfterBatch {
 }
 
 impl LaneCore {
-    /// Checks that a stream with these models can join: each is there, or its plan is brought along.
-    pub fn check_join(&self, models: &[ModelId], brought: &[PlanFacts]) -> Result<(), JoinError> {
-        let is_brought = |model: ModelId| brought.iter().any(|plan| plan.model == model);
-        let missing = |model: &&ModelId| !self.models.contains_key(model) && !is_brought(**model);
-        models.iter().find(missing).map_or(Ok(()), |model| Err(JoinError::NoPlan(*model)))
+    /// Checks that a stream with these models can join: each is there, or its plan is brought along, and reads the
+    /// stream's frames where they are.
+    pub fn check_join(&self, models: &StreamModels, brought: &[PlanFacts]) -> Result<(), JoinError> {
+        for model in &models.models {
+            let brings = brought.iter().find(|plan| plan.model == *model);
+            // A plan that the lane has already stays.
+            let reads = match self.models.get(model) {
+                Some(used) => used.reads_video_memory(),
+                None => brings.ok_or(JoinError::NoPlan(*model))?.reads_video_memory,
+            };
+            if models.in_video_memory && !reads {
+                return Err(JoinError::VideoMemory(*model));
+            }
+        }
+        Ok(())
     }
 
     /// Adds a stream that [`Self::check_join`] has passed.
-    pub fn join(&mut self, stream: StreamId, models: Vec<ModelId>, brought: &[PlanFacts]) {
-        for model in &models {
-            // A plan that the lane has already stays.
-            let reads_video_memory =
-                brought.iter().any(|plan| plan.model == *model && plan.reads_video_memory);
-            self.models.entry(*model).or_insert(ModelUse { users: 0, reads_video_memory }).users += 1;
+    pub fn join(&mut self, stream: StreamId, models: StreamModels, brought: &[PlanFacts]) {
+        for model in &models.models {
+            let used = self.models.entry(*model).or_insert_with(|| {
+                let plan = brought.iter().find(|plan| plan.model == *model);
+                let plan = *plan.unwrap_or_else(|| panic!("model {model} has no plan"));
+                ModelUse { users: 0, plan, next_plan: None }
+            });
+            used.users += 1;
         }
         let before = self.streams.insert(stream, models);
         assert!(before.is_none(), "stream {stream} is here already");
@@ -77,7 +117,7 @@ impl LaneCore {
     /// Removes a stream, and gives up models that nobody uses any more.
     pub fn leave(&mut self, stream: StreamId) {
         let models = self.streams.remove(&stream).unwrap_or_else(|| panic!("stream {stream} is not here"));
-        for model in models {
+        for model in models.models {
             self.release(model);
         }
         self.models.retain(|_, used| used.users > 0);
@@ -102,7 +142,38 @@ impl LaneCore {
 
     /// Whether the lane's plan of a model reads frames where the video hardware left them.
     pub fn reads_video_memory(&self, model: ModelId) -> bool {
-        self.models.get(&model).is_some_and(|used| used.reads_video_memory)
+        self.models.get(&model).is_some_and(ModelUse::reads_video_memory)
+    }
+
+    /// Accepts another plan of a model, which the lane takes between two batches. One that was accepted before it and not
+    /// taken is given up.
+    pub fn exchange(&mut self, plan: PlanFacts) -> Result<(), ExchangeError> {
+        let model = plan.model;
+        let of_streams = self.streams.values().filter(|stream| stream.models.contains(&model));
+        let (uses, needs_video_memory) = of_streams.fold((0, false), |(uses, needs), stream| {
+            let uses = uses + stream.models.iter().filter(|used| **used == model).count();
+            (uses, needs || stream.in_video_memory)
+        });
+        let used = self.models.get_mut(&model).ok_or(ExchangeError::NoModel(model))?;
+        // Whoever holds it may have been told that it reads video memory, and opens a source accordingly.
+        let may_need = needs_video_memory || (used.users > uses && used.reads_video_memory());
+        if may_need && !plan.reads_video_memory {
+            return Err(ExchangeError::VideoMemory(model));
+        }
+        used.next_plan = Some(plan);
+        Ok(())
+    }
+
+    /// Takes the plan that was accepted last for a model, if the model is still here: returns the streams whose batches
+    /// change with it, and their new maximum size.
+    pub fn take_exchange(&mut self, model: ModelId) -> Option<Vec<(StreamId, usize)>> {
+        let used = self.models.get_mut(&model)?;
+        used.plan = used.next_plan.take()?;
+        let batch_max = |stream: &StreamModels| {
+            stream.of_frames.iter().filter_map(|model| Some(self.models.get(model)?.plan.batch_max)).max()
+        };
+        let changed = self.streams.iter().filter(|(_, stream)| stream.of_frames.contains(&model));
+        Some(changed.filter_map(|(id, stream)| Some((*id, batch_max(stream)?))).collect())
     }
 
     /// Takes whether a batch was executed, and decides what becomes of it.
@@ -113,5 +184,67 @@ impl LaneCore {
             failures if failures < FAILURES_MAX => AfterBatch::Drop,
             _ => AfterBatch::End,
         }
+    }
+}
+
+impl ModelUse {
+    /// Whether frames in the video hardware's memory are read there, also by the plan that comes next.
+    fn reads_video_memory(&self) -> bool {
+        self.plan.reads_video_memory && self.next_plan.is_none_or(|plan| plan.reads_video_memory)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MODEL: ModelId = ModelId(0);
+
+    fn plan(batch_max: usize, reads_video_memory: bool) -> PlanFacts {
+        PlanFacts { model: MODEL, batch_max, reads_video_memory }
+    }
+
+    /// A lane with stream 0, whose frames are in video memory or not.
+    fn lane(in_video_memory: bool) -> LaneCore {
+        let models = StreamModels { models: vec![MODEL], of_frames: vec![MODEL], in_video_memory };
+        let mut lane = LaneCore::default();
+        lane.check_join(&models, &[plan(1, true)]).expect("its plan reads them");
+        lane.join(StreamId(0), models, &[plan(1, true)]);
+        lane
+    }
+
+    #[test]
+    fn a_plan_that_cannot_read_the_frames_of_a_stream_is_refused() {
+        let mut of_video = lane(true);
+        assert_eq!(of_video.exchange(plan(1, false)), Err(ExchangeError::VideoMemory(MODEL)));
+        assert_eq!(of_video.exchange(plan(1, true)), Ok(()));
+        let mut of_host = lane(false);
+        assert!(of_host.hold(MODEL));
+        assert_eq!(of_host.exchange(plan(1, false)), Err(ExchangeError::VideoMemory(MODEL)), "it is held");
+        of_host.release(MODEL);
+        assert_eq!(of_host.exchange(plan(1, false)), Ok(()));
+        assert!(!of_host.reads_video_memory(MODEL), "a stream that joins now meets the new plan");
+        let other = PlanFacts { model: ModelId(1), ..plan(1, false) };
+        assert_eq!(of_host.exchange(other), Err(ExchangeError::NoModel(ModelId(1))));
+    }
+
+    #[test]
+    fn a_stream_whose_frames_a_plan_cannot_read_does_not_join() {
+        let models = StreamModels { models: vec![MODEL], of_frames: vec![MODEL], in_video_memory: true };
+        let refused = LaneCore::default().check_join(&models, &[plan(1, false)]);
+        assert_eq!(refused, Err(JoinError::VideoMemory(MODEL)));
+        assert_eq!(LaneCore::default().check_join(&models, &[]), Err(JoinError::NoPlan(MODEL)));
+    }
+
+    #[test]
+    fn batches_are_those_of_the_plan_that_came_last() {
+        let mut lane = lane(false);
+        lane.exchange(plan(8, true)).expect("it is here");
+        lane.exchange(plan(4, true)).expect("it is here");
+        assert_eq!(lane.take_exchange(MODEL), Some(vec![(StreamId(0), 4)]));
+        assert_eq!(lane.take_exchange(MODEL), None, "it was taken");
+        lane.exchange(plan(2, true)).expect("it is here");
+        lane.leave(StreamId(0));
+        assert_eq!(lane.take_exchange(MODEL), None, "the model was given up");
     }
 }

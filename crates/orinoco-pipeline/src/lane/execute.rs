@@ -1,33 +1,23 @@
 //! The execution of a batch by the plans of a lane.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
 
-use orinoco_core::{ComputeUnit, Diagnosis, InferenceResult, ModelId, Region, StreamId, codes};
+use orinoco_core::{ComputeUnit, Diagnosis, InferenceResult, Region, StreamId, TimeSpan, codes};
 use orinoco_telemetry::{Event, EventSink, LaneTelemetry, ModelCounter, ModelTelemetry, StreamTelemetry};
 
-use crate::{Executor, Frame, ModelResult, Object, StageTimes};
+use super::batch::Batch;
+use super::step::{BoundPlan, ObjectSelection, Step};
+use crate::suspension::Suspender;
+use crate::{Executed, Frame, ModelResult, Mux, Object, StageTimes, Ticket};
 
-/// A plan with the model it belongs to.
-pub struct BoundPlan {
-    /// The model.
-    pub model: ModelId,
-    /// The model's name, for events.
-    pub name: String,
-    /// The plan.
-    pub executor: Box<dyn Executor>,
-}
-
-/// Which objects a model looks at: those that a model before it found in the same frame.
-#[derive(Clone, Debug, PartialEq)]
-pub struct ObjectSelection {
-    /// The model that finds them.
-    pub of: ModelId,
-    /// Their classes; any if empty.
-    pub classes: Vec<u32>,
-    /// Shortest side, in source pixels: less shows too little.
-    pub side_min: u32,
-    /// The most of one frame, best first.
-    pub count_max: usize,
+/// End of a step of a batch.
+pub(super) enum StepEnd {
+    /// All of its pictures are done.
+    Done,
+    /// So many pictures wait for an answer.
+    Suspended { ticket: Ticket, wait: Duration, pictures: usize },
 }
 
 /// A plan, and what it fills.
@@ -54,17 +44,17 @@ impl Emitters {
     }
 }
 
-/// What one model looks at in a batch: reused from step to step.
+/// Images of a batch that one model looks at. Reused from step to step.
 #[derive(Default)]
 pub(super) struct BatchInputs {
     frames: Vec<Frame>,
     positions: Vec<InputPosition>,
 }
 
-/// Where a picture comes from.
+/// Origin of an image.
 #[derive(Clone, Copy)]
 struct InputPosition {
-    /// Which frame of the batch.
+    /// Index of its frame in the batch.
     frame: usize,
     object: Option<Object>,
     /// Its left top corner in the frame.
@@ -77,24 +67,30 @@ impl BatchInputs {
         self.positions.clear();
     }
 
+    /// Collects what a step looks at in a batch.
+    pub(super) fn collect(&mut self, step: &Step, batch: &Batch) {
+        self.clear();
+        for (index, frame) in batch.frames.iter().enumerate() {
+            match &step.on {
+                _ if !batch.numbers[index].is_multiple_of(u64::from(step.interval)) => {}
+                None => self.push_whole(index, frame),
+                Some(wanted) => self.push_objects(index, frame, wanted, &batch.found[index]),
+            }
+        }
+    }
+
     fn push(&mut self, picture: Frame, place: InputPosition) {
         self.frames.push(picture);
         self.positions.push(place);
     }
 
     /// All of frame number `index` of the batch.
-    pub(super) fn push_whole(&mut self, index: usize, frame: &Frame) {
+    fn push_whole(&mut self, index: usize, frame: &Frame) {
         self.push(frame.share(), InputPosition { frame: index, object: None, at: (0, 0) });
     }
 
     /// Those objects in frame number `index` of the batch that are wanted.
-    pub(super) fn push_objects(
-        &mut self,
-        index: usize,
-        frame: &Frame,
-        wanted: &ObjectSelection,
-        found: &[ModelResult],
-    ) {
+    fn push_objects(&mut self, index: usize, frame: &Frame, wanted: &ObjectSelection, found: &[ModelResult]) {
         let Some(found) = found.iter().find(|found| found.model == wanted.of && found.object.is_none())
         else {
             return;
@@ -121,42 +117,99 @@ impl LanePlan {
         Self { plan, inference, telemetry }
     }
 
-    /// Runs the plan on all pictures, as many at once as it takes, and adds what it found to the frames they are of.
+    /// Runs the plan on all pictures that are not done, as many at once as it takes, and adds what it found to the frames
+    /// they are of. Stops where the plan suspends the step.
     pub(super) fn execute(
         &mut self,
         pictures: &BatchInputs,
-        found: &mut [Vec<ModelResult>],
+        batch: &mut Batch,
+        mux: &Arc<Mux>,
         emitters: &Emitters,
         events: &dyn EventSink,
-    ) -> Result<(), Diagnosis> {
+    ) -> Result<StepEnd, Diagnosis> {
         let batch_max = self.plan.executor.batch_max();
-        let chunks = pictures.frames.chunks(batch_max).zip(pictures.positions.chunks(batch_max));
-        for (frames, positions) in chunks {
+        while batch.pictures_done < pictures.frames.len() {
+            let chunk = batch.pictures_done..pictures.frames.len().min(batch.pictures_done + batch_max);
+            let frames = &pictures.frames[chunk.clone()];
             let inference = &mut self.inference[..frames.len()];
-            let times = self.plan.executor.execute(frames, inference)?;
+            let mut suspender = Suspender::new(mux);
+            let executed = self.plan.executor.begin(frames, inference, &mut suspender);
+            let ticket = suspender.take();
+            let times = match (executed, ticket) {
+                (Ok(Executed::Suspended(wait)), Some(ticket)) => {
+                    return Ok(StepEnd::Suspended { ticket, wait, pictures: frames.len() });
+                }
+                (Ok(Executed::Suspended(_)), None) => {
+                    panic!("{} suspended a step without a place for its answer", self.plan.name)
+                }
+                (executed, unused) => {
+                    unused.into_iter().for_each(|ticket| mux.forget(ticket));
+                    match executed? {
+                        Executed::Done(times) => times,
+                        Executed::Suspended(_) => unreachable!("matched above"),
+                    }
+                }
+            };
             self.emit(emitters, frames, &times);
             self.report_not_finite(&self.inference[..frames.len()], &times, events);
-            let inference = &self.inference[..frames.len()];
-            for (place, inference) in positions.iter().zip(inference) {
-                let mut inference = inference.clone();
-                inference.shift(place.at.0, place.at.1);
-                let InputPosition { frame, object, .. } = *place;
-                found[frame].push(ModelResult {
-                    model: self.plan.model,
-                    object,
-                    inference,
-                    ..ModelResult::default()
-                });
-            }
+            let inference = self.inference[..frames.len()].iter().cloned();
+            self.add_findings(&pictures.positions[chunk], inference, batch);
         }
-        Ok(())
+        batch.pictures_done = 0;
+        Ok(StepEnd::Done)
+    }
+
+    /// Adds the results that a suspended step has waited for, in the span `waited`. There are as many as it has pictures.
+    ///
+    /// That span, from the suspension until the lane took the answer, is the step's inference: the way there and back is in
+    /// it, and what the lane did before it came to the answer. The model is charged all of it, each picture's stream its
+    /// share, and the lane nothing, because it worked on other batches meanwhile.
+    pub(super) fn add_late(
+        &self,
+        pictures: &BatchInputs,
+        inference: Vec<InferenceResult>,
+        waited: TimeSpan,
+        batch: &mut Batch,
+        emitters: &Emitters,
+        events: &dyn EventSink,
+    ) {
+        let chunk = batch.pictures_done..batch.pictures_done + inference.len();
+        let times = StageTimes {
+            preprocess: TimeSpan::new(waited.start(), waited.start()),
+            infer: waited,
+            postprocess: TimeSpan::new(waited.end(), waited.end()),
+            ..StageTimes::default()
+        };
+        let frames = &pictures.frames[chunk.clone()];
+        self.telemetry.late_batch(&emitters.lane, count(frames), &times.stages());
+        emit_shares(emitters, frames, &times);
+        self.report_not_finite(&inference, &times, events);
+        self.add_findings(&pictures.positions[chunk], inference, batch);
+    }
+
+    fn add_findings(
+        &self,
+        positions: &[InputPosition],
+        inference: impl IntoIterator<Item = InferenceResult>,
+        batch: &mut Batch,
+    ) {
+        for (place, mut inference) in positions.iter().zip(inference) {
+            inference.shift(place.at.0, place.at.1);
+            let InputPosition { frame, object, .. } = *place;
+            batch.found[frame].push(ModelResult {
+                model: self.plan.model,
+                object,
+                inference,
+                ..ModelResult::default()
+            });
+        }
+        batch.pictures_done += positions.len();
     }
 
     /// Emits one replay: the model and the lane are charged all of it, each picture's stream its share.
     fn emit(&self, emitters: &Emitters, pictures: &[Frame], times: &StageTimes) {
-        let items = u32::try_from(pictures.len()).expect("a batch is small");
-        let stages = times.stages();
-        self.telemetry.batch(&emitters.lane, ComputeUnit::Cpu, items, &stages);
+        let items = count(pictures);
+        self.telemetry.batch(&emitters.lane, ComputeUnit::Cpu, items, &times.stages());
         if let Some(device) = times.device {
             self.telemetry.batch(&emitters.lane, device.unit, items, &device.stages());
         }
@@ -164,12 +217,7 @@ impl LanePlan {
             let (counter, count) = (ModelCounter::GraphFallbacks, u64::from(times.graph_fallbacks));
             self.telemetry.count(counter, count, times.postprocess.end());
         }
-        for (picture, index) in pictures.iter().zip(0..) {
-            let mut emitter = emitters.stream(picture).emitter();
-            for (stage, of_batch) in &stages {
-                emitter.stage(picture.desc.seq, *stage, of_batch.share(index, items));
-            }
-        }
+        emit_shares(emitters, pictures, times);
     }
 
     /// Counts what was left out of `findings`, and reports the first of it.
@@ -187,7 +235,22 @@ impl LanePlan {
     }
 }
 
-/// What there is to say when [`InferenceResult::not_finite`] counts something of `model`.
+/// Emits each picture's share of the stages to its stream.
+fn emit_shares(emitters: &Emitters, pictures: &[Frame], times: &StageTimes) {
+    let (items, stages) = (count(pictures), times.stages());
+    for (picture, index) in pictures.iter().zip(0..) {
+        let mut emitter = emitters.stream(picture).emitter();
+        for (stage, of_batch) in &stages {
+            emitter.stage(picture.desc.seq, *stage, of_batch.share(index, items));
+        }
+    }
+}
+
+fn count(pictures: &[Frame]) -> u32 {
+    u32::try_from(pictures.len()).expect("a batch is small")
+}
+
+/// Returns the fault that is reported when [`InferenceResult::not_finite`] counts something of `model`.
 pub fn not_finite(model: &str) -> Diagnosis {
     let subject = format!("outputs of {model}");
     let cause = "some values are NaN or infinite; results made from them are dropped";

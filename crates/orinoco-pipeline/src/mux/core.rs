@@ -1,10 +1,11 @@
 use std::collections::VecDeque;
-use std::sync::Weak;
-use std::time::Duration;
 
-use orinoco_core::{DropPolicy, Nanos, StreamId};
+use orinoco_core::{DropPolicy, ModelId, Nanos, StreamId};
 
-use crate::{Frame, Slot};
+use super::ring::{Ring, StreamQueue, is_held};
+use super::suspensions::{LateAnswer, Suspensions, Ticket};
+use crate::Frame;
+use crate::request::{Request, RequestQueue, RequestRefusal, Unserved};
 
 /// The mux without threads: rings, drop policies, batches and turns. Who runs it says what time it is, waits where it says
 /// so, and wakes the sources that it names.
@@ -13,44 +14,47 @@ pub struct MuxCore {
     rings: Vec<Ring>,
     /// A stream joined since this was asked for last.
     joined: bool,
-    /// Frames handed out so far.
+    /// Plans were accepted that replace others, since this was asked for last.
+    exchanged: bool,
+    /// Frames and requests handed out so far.
     turn: u64,
+    requests: RequestQueue,
+    /// Turn at which a request was last handed out.
+    requests_served: u64,
+    /// The request that is handed out, until it is taken.
+    next_request: Option<Request>,
+    suspensions: Suspensions,
+    /// Answer to the step that is resumed, until it is taken.
+    late_answer: Option<LateAnswer>,
+    /// Requests that are not executed, until they are taken.
+    unserved: Vec<(Request, Unserved)>,
     closed: bool,
     /// Streams whose sources may go on, since these were asked for last.
     resumed: Vec<StreamId>,
-}
-
-/// One stream's ring.
-#[derive(Clone, Copy, Debug)]
-pub struct StreamQueue {
-    /// Streams of one group share batches, because their frames run through the same models.
-    pub group: usize,
-    /// Frames of one batch at most; of a group's streams the largest counts.
-    pub batch_max: usize,
-    /// Frames that may wait.
-    pub frames_max: usize,
-    /// What happens when more come.
-    pub policy: DropPolicy,
-    /// How long a frame waits for others to fill its batch.
-    pub batch_wait: Duration,
 }
 
 /// The lane is gone: no more frames are taken.
 #[derive(Clone, Copy, Debug)]
 pub struct Closed;
 
-/// What a lane does next.
+/// Next thing for a lane to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
     /// Streams have joined.
     Joined,
+    /// Plans wait to replace others.
+    Exchanged,
     /// A stream has ended, and all of its frames were handed out.
     Left(StreamId),
     /// A batch of this group.
     Batch(usize),
+    /// A request: see [`MuxCore::take_request`].
+    Request,
+    /// A suspended step, which was answered or waits no longer: see [`MuxCore::take_late_answer`].
+    Resumed(Ticket),
 }
 
-/// What comes next.
+/// Next thing for a lane to do, or the time until which there is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NextBatch {
     /// The lane has something to do.
@@ -61,7 +65,7 @@ pub enum NextBatch {
     Closed,
 }
 
-/// What becomes of a frame that a source offers.
+/// Result of offering a frame to its ring.
 #[derive(Debug)]
 pub enum Offer {
     /// It waits in its ring.
@@ -74,21 +78,6 @@ pub enum Offer {
     Full(Frame),
     /// The lane has ended, and this frame is dropped.
     Closed(Frame),
-}
-
-struct Ring {
-    stream: StreamId,
-    queue: StreamQueue,
-    frames: VecDeque<(Nanos, Frame)>,
-    /// Maximum number of frames that its source can have delivered and not got back, if that is known.
-    source_frames_max: Option<usize>,
-    /// Slots of frames that were handed out, of a source whose maximum is known: the lane and the sinks hold some of them.
-    handed_out: Vec<Weak<Slot>>,
-    /// Its source found it full, and has not been resumed.
-    is_blocking: bool,
-    open: bool,
-    /// Turn at which it was last served.
-    served: u64,
 }
 
 impl MuxCore {
@@ -104,6 +93,7 @@ impl MuxCore {
             queue,
             frames: VecDeque::with_capacity(queue.frames_max),
             source_frames_max: None,
+            held: 0,
             handed_out: Vec::new(),
             is_blocking: false,
             open: true,
@@ -118,6 +108,23 @@ impl MuxCore {
         if let Some(ring) = self.ring_mut(stream) {
             ring.source_frames_max = frames_max;
         }
+    }
+
+    /// Sets a stream's maximum batch size, in frames.
+    pub fn set_batch_max(&mut self, stream: StreamId, batch_max: usize) {
+        assert!(batch_max > 0, "stream {stream}: a batch has at least 1 frame");
+        if let Some(ring) = self.ring_mut(stream) {
+            ring.queue.batch_max = batch_max;
+        }
+    }
+
+    /// Notes that plans wait to replace others: the lane takes them before its next batch.
+    pub fn exchange(&mut self) -> Result<(), Closed> {
+        if self.closed {
+            return Err(Closed);
+        }
+        self.exchanged = true;
+        Ok(())
     }
 
     /// Takes a frame into its stream's ring, by the ring's policy when it is full.
@@ -146,7 +153,76 @@ impl MuxCore {
         }
     }
 
-    /// Ends a stream: it leaves when its ring is empty.
+    /// Accepts a request, if there is room for it; else it is among [those not executed](Self::take_unserved).
+    pub fn offer_request(&mut self, request: Request, now: Nanos) -> Result<(), RequestRefusal> {
+        self.requests.sweep(now, &mut self.unserved);
+        let (request, why) = match self.closed {
+            true => (request, RequestRefusal::Ended),
+            false => match self.requests.offer(request, now) {
+                Ok(()) => return Ok(()),
+                Err(request) => (request, RequestRefusal::Overloaded),
+            },
+        };
+        self.unserved.push((request, Unserved::Refused(why)));
+        Err(why)
+    }
+
+    /// Takes the request that [`Self::next`] has handed out.
+    pub fn take_request(&mut self) -> Option<Request> {
+        self.next_request.take()
+    }
+
+    /// Takes the requests that are not executed: those that were refused, expired or cancelled.
+    pub fn take_unserved(&mut self) -> Vec<(Request, Unserved)> {
+        std::mem::take(&mut self.unserved)
+    }
+
+    /// Number of requests that wait for a model.
+    pub fn requests_waiting(&self, model: ModelId) -> usize {
+        self.requests.waiting_for(model)
+    }
+
+    /// Returns a ticket for a step that may be suspended: it can be answered from now on.
+    pub fn ticket(&mut self) -> Ticket {
+        self.suspensions.ticket()
+    }
+
+    /// Forgets a ticket whose step was not suspended.
+    pub fn forget(&mut self, ticket: Ticket) {
+        self.suspensions.forget(ticket);
+    }
+
+    /// Suspends the step of a ticket until that is answered, or until this time.
+    pub fn suspend(&mut self, ticket: Ticket, until: Nanos) {
+        self.suspensions.suspend(ticket, until);
+    }
+
+    /// Resumes the step of a ticket; false if it does not wait any more.
+    pub fn resume(&mut self, ticket: Ticket, answer: LateAnswer) -> bool {
+        !self.closed && self.suspensions.resume(ticket, answer)
+    }
+
+    /// Takes the answer to the step that [`Self::next`] has resumed; `None` if it came too late.
+    pub fn take_late_answer(&mut self) -> Option<LateAnswer> {
+        self.late_answer.take()
+    }
+
+    /// Number of steps that wait for an answer.
+    pub fn suspended(&self) -> usize {
+        self.suspensions.len()
+    }
+
+    /// Notes that a frame of a stream waits for an answer, or behind one that does.
+    pub fn hold(&mut self, stream: StreamId) {
+        self.ring_mut(stream).expect("a stream leaves after its frames").held += 1;
+    }
+
+    /// Notes that frames of a stream wait no longer.
+    pub fn release(&mut self, stream: StreamId, frames: usize) {
+        self.ring_mut(stream).expect("a stream leaves after its frames").held -= frames;
+    }
+
+    /// Ends a stream: it leaves when its ring is empty, and none of its frames waits for an answer.
     pub fn end(&mut self, stream: StreamId) {
         if let Some(ring) = self.ring_mut(stream) {
             ring.open = false;
@@ -155,6 +231,9 @@ impl MuxCore {
 
     /// Decides what comes next, and fills `batch`, which must be empty, where that is one. When the last stream has left,
     /// nothing does any more, and no stream can be added.
+    ///
+    /// The requests of a lane take turns with its streams, as one more stream would: between two requests each stream that
+    /// has a batch is served, and between two batches of a stream there is at most one request.
     pub fn next(&mut self, now: Nanos, batch: &mut Vec<Frame>) -> NextBatch {
         if self.closed {
             return NextBatch::Closed;
@@ -162,25 +241,48 @@ impl MuxCore {
         if std::mem::take(&mut self.joined) {
             return NextBatch::Ready(Next::Joined);
         }
-        if let Some(index) = self.rings.iter().position(|ring| !ring.open && ring.frames.is_empty()) {
+        if std::mem::take(&mut self.exchanged) {
+            return NextBatch::Ready(Next::Exchanged);
+        }
+        // Before new batches: what waited for an answer is older than what waits in the rings.
+        if let Some((ticket, answer)) = self.suspensions.next(now) {
+            self.late_answer = answer;
+            return NextBatch::Ready(Next::Resumed(ticket));
+        }
+        if let Some(index) = self.rings.iter().position(Ring::has_left) {
             return NextBatch::Ready(Next::Left(self.rings.remove(index).stream));
         }
         if self.rings.is_empty() {
+            self.close_requests();
             self.closed = true;
             return NextBatch::Closed;
         }
-        let Some(group) = self.due(now) else {
-            return NextBatch::WaitUntil(self.rings.iter().filter_map(Ring::deadline).min());
+        self.requests.sweep(now, &mut self.unserved);
+        let ring = self.due_ring(now);
+        let turn = |came| (self.requests_served, Some(came));
+        let request_turn = self.requests.oldest().map(turn);
+        if request_turn.is_some_and(|turn| ring.is_none_or(|ring| turn < ring.turn())) {
+            self.turn += 1;
+            self.requests_served = self.turn;
+            self.next_request = self.requests.pop();
+            return NextBatch::Ready(Next::Request);
+        }
+        let Some(group) = ring.map(|ring| ring.queue.group) else {
+            let deadlines = self.rings.iter().filter_map(Ring::deadline);
+            return NextBatch::WaitUntil(deadlines.chain(self.suspensions.deadline()).min());
         };
         for _ in 0..self.batch_max(group) {
-            batch.extend(self.pop_next(group));
+            batch.extend(self.pop_next(group, batch));
         }
         NextBatch::Ready(Next::Batch(group))
     }
 
     /// Refuses frames and streams from now on, and returns the frames that wait, because nobody will take them.
+    /// Requests that wait are then not executed either.
     pub fn close(&mut self) -> Vec<Frame> {
         self.closed = true;
+        self.close_requests();
+        self.suspensions.clear();
         let mut dropped = Vec::new();
         for ring in &mut self.rings {
             dropped.extend(ring.frames.drain(..).map(|(_, frame)| frame));
@@ -201,20 +303,30 @@ impl MuxCore {
         self.rings.iter().find(|ring| ring.stream == stream).map_or(0, |ring| ring.frames.len())
     }
 
-    /// Group of the next batch, if one is due: of the groups whose frames need not wait any longer, the one of the ring whose
-    /// turn it is.
+    /// Group of the next batch, if one is due.
+    #[cfg(test)]
     pub(super) fn due(&self, now: Nanos) -> Option<usize> {
+        self.due_ring(now).map(|ring| ring.queue.group)
+    }
+
+    /// The ring of the next batch: the one whose turn it is, of those whose group's frames need not wait any longer.
+    fn due_ring(&self, now: Nanos) -> Option<&Ring> {
         let due = self.rings.iter().filter(|ring| self.is_due(ring, now));
-        due.min_by_key(|ring| ring.turn()).map(|ring| ring.queue.group)
+        due.min_by_key(|ring| ring.turn())
+    }
+
+    fn close_requests(&mut self) {
+        let left = self.next_request.take().into_iter().chain(self.requests.drain());
+        self.unserved.extend(left.map(|request| (request, Unserved::Refused(RequestRefusal::Ended))));
     }
 
     /// Whether the frames of a ring's group need not wait any longer: one has waited long enough, or there are as many as
     /// will fit into a batch, or into the group's rings.
     fn is_due(&self, ring: &Ring, now: Nanos) -> bool {
         let group = ring.queue.group;
-        let waiting = self.group(group).map(|ring| ring.frames.len()).sum::<usize>();
-        let room = self.group(group).map(Ring::frames_max).sum::<usize>();
-        !ring.frames.is_empty()
+        let waiting = self.group(group).map(|ring| ring.frames.len().min(ring.takeable())).sum::<usize>();
+        let room = self.group(group).map(|ring| ring.frames_max().min(ring.takeable())).sum::<usize>();
+        ring.frames.len().min(ring.takeable()) > 0
             && (self.group(group).filter_map(Ring::deadline).any(|deadline| deadline <= now)
                 || waiting >= self.batch_max(group).min(room))
     }
@@ -231,9 +343,11 @@ impl MuxCore {
         self.rings.iter_mut().find(|ring| ring.stream == stream)
     }
 
-    /// The next frame of a group: streams take turns.
-    fn pop_next(&mut self, group: usize) -> Option<Frame> {
-        let of_group = |ring: &&mut Ring| ring.queue.group == group && !ring.frames.is_empty();
+    /// The next frame of a group for a batch: streams take turns.
+    fn pop_next(&mut self, group: usize, batch: &[Frame]) -> Option<Frame> {
+        let of_group = |ring: &&mut Ring| {
+            ring.queue.group == group && !ring.frames.is_empty() && ring.is_takeable(batch)
+        };
         let ring = self.rings.iter_mut().filter(of_group).min_by_key(|ring| ring.turn())?;
         self.turn += 1;
         ring.served = self.turn;
@@ -250,45 +364,14 @@ impl MuxCore {
     }
 }
 
-impl Ring {
-    /// Whose turn it is: the least of these. Streams that were served at the same time go by the age of their frames.
-    fn turn(&self) -> (u64, Option<Nanos>) {
-        (self.served, self.frames.front().map(|(came, _)| *came))
-    }
-
-    /// The most frames that can wait here. A source that has a slot for each of its frames delivers no more than are not held
-    /// elsewhere, so that a batch must not wait for them.
-    fn frames_max(&self) -> usize {
-        if !self.open {
-            return self.frames.len();
-        }
-        let held = || self.handed_out.iter().filter(|slot| is_held(slot)).count();
-        let left = self.source_frames_max.map(|max| max.saturating_sub(held()).max(self.frames.len()));
-        self.queue.frames_max.min(left.unwrap_or(usize::MAX))
-    }
-
-    /// A source that found the ring full goes on when no more frames than this wait. It then works on several in a row, and
-    /// its caches are filled once for all of them. The next batch is there meanwhile.
-    fn frames_to_go_on(&self) -> usize {
-        let StreamQueue { batch_max, frames_max, .. } = self.queue;
-        batch_max.max(frames_max / 4).min(frames_max - 1)
-    }
-
-    fn deadline(&self) -> Option<Nanos> {
-        self.frames.front().map(|(came, _)| *came + self.queue.batch_wait)
-    }
-}
-
-/// Whether somebody still holds a frame in this slot.
-fn is_held(slot: &Weak<Slot>) -> bool {
-    slot.strong_count() > 0
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::SlotPool;
-    use orinoco_core::{FrameDesc, PixelFormat};
+    use crate::request::{AnswerReceiver, Priority, answer_channel};
+    use crate::{MonotonicClock, Slot, SlotPool};
+    use orinoco_core::{Clock, FrameDesc, PixelFormat};
+    use std::sync::Arc;
+    use std::time::Duration;
 
     const STREAM: StreamId = StreamId(0);
 
@@ -327,6 +410,64 @@ mod tests {
         }
         assert_eq!((mux.waiting(STREAM), mux.resumed().collect::<Vec<_>>()), (1, vec![STREAM]));
         assert!(matches!(mux.offer(STREAM, frame(), Nanos(0)), Offer::Accepted));
+    }
+
+    fn request(model: u32, deadline: Option<Nanos>) -> (Request, AnswerReceiver) {
+        let clock: Arc<dyn Clock> = Arc::new(MonotonicClock::default());
+        let (answers, receiver) = answer_channel(&clock);
+        let (model, name, priority) = (ModelId(model), "m".into(), Priority::default());
+        (Request { model, name, inputs: Vec::new(), deadline, priority, answers }, receiver)
+    }
+
+    #[test]
+    fn requests_and_streams_take_turns() {
+        let (mut mux, mut batch) = (MuxCore::default(), Vec::new());
+        for stream in 0..2 {
+            let queue = StreamQueue { group: stream as usize, ..queue(4, 1) };
+            mux.add(StreamId(stream), queue).expect("open");
+        }
+        assert_eq!(mux.next(Nanos(0), &mut batch), NextBatch::Ready(Next::Joined));
+        let requests: Vec<_> = (0..4).map(|_| request(0, None)).collect();
+        let (requests, receivers): (Vec<_>, Vec<_>) = requests.into_iter().unzip();
+        let mut now = Nanos(0);
+        for request in requests {
+            mux.offer_request(request, now).expect("there is room");
+        }
+        for _ in 0..4 {
+            now.0 += 1;
+            for stream in 0..2 {
+                assert!(matches!(mux.offer(StreamId(stream), frame(), now), Offer::Accepted));
+            }
+        }
+        let mut order = String::new();
+        while let NextBatch::Ready(next) = mux.next(now, &mut batch) {
+            order.push(match next {
+                Next::Batch(0) => 'a',
+                Next::Batch(_) => 'b',
+                _ => 'r',
+            });
+            drop(mux.take_request());
+        }
+        assert_eq!(order, "rabrabrabrab");
+        drop(receivers);
+    }
+
+    #[test]
+    fn a_request_whose_time_has_passed_is_not_handed_out() {
+        let mut mux = MuxCore::default();
+        mux.add(STREAM, queue(1, 1)).expect("open");
+        assert_eq!(mux.next(Nanos(0), &mut Vec::new()), NextBatch::Ready(Next::Joined));
+        let (late, _receiver) = request(0, Some(Nanos(5)));
+        mux.offer_request(late, Nanos(0)).expect("there is room");
+        assert_eq!(mux.next(Nanos(5), &mut Vec::new()), NextBatch::WaitUntil(None));
+        assert!(matches!(mux.take_unserved()[..], [(_, Unserved::Expired)]));
+        let (other, _receiver) = request(0, None);
+        mux.offer_request(other, Nanos(5)).expect("there is room");
+        mux.close();
+        let (refused, _receiver) = request(0, None);
+        assert_eq!(mux.offer_request(refused, Nanos(5)), Err(RequestRefusal::Ended));
+        let ended = Unserved::Refused(RequestRefusal::Ended);
+        assert!(mux.take_unserved().iter().map(|(_, why)| *why).eq([ended, ended]));
     }
 
     #[test]

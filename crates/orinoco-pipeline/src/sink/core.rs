@@ -7,11 +7,12 @@ use super::frame_result::FrameResult;
 
 /// Frames that may wait for a stream's sinks; each holds a decoder's buffer, so few.
 pub(super) const OUTCOMES_MAX: usize = 4;
-/// How long a lane waits for room after a request to stop. An output that is stuck must not hold up the others' end.
+/// Longest time for which a lane waits for room after a request to stop. An output that is stuck must not hold up the others'
+/// end.
 const ROOM_WAIT_MAX: Duration = Duration::from_secs(5);
-/// How often outputs of a source that is away are told so.
+/// Period in which the outputs of an offline source are told so.
 const OFFLINE_EVERY: Duration = Duration::from_secs(1);
-/// How often sinks make visible what they have written. Results are to be there within a second, and a write that comes
+/// Period in which sinks make visible what they have written. Results are to be there within a second, and a write that comes
 /// just before one flush is seen to by the next two.
 pub(super) const FLUSH_EVERY: Duration = Duration::from_millis(400);
 /// Flushes after the last write. The second finds what the first was too early for: an encoder's pictures, say.
@@ -36,7 +37,7 @@ pub struct SinkCore {
     has_written: bool,
 }
 
-/// What becomes of an outcome that a lane offers.
+/// Result of offering a frame's result to the sinks.
 #[derive(Debug)]
 pub enum ResultOffer {
     /// It waits for the sinks.
@@ -48,7 +49,7 @@ pub enum ResultOffer {
     Full(FrameResult, Option<Nanos>),
 }
 
-/// What the sinks do.
+/// Next thing for the sinks to do.
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "a box would be an allocation for each frame")]
 pub enum SinkNext {
@@ -64,7 +65,7 @@ pub enum SinkNext {
     Finish,
 }
 
-/// What the sinks have done.
+/// Result of a [`SinkNext`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SinkResult {
     /// They wrote an outcome.
@@ -124,7 +125,7 @@ impl SinkCore {
         std::mem::take(&mut self.frame_results)
     }
 
-    /// What the sinks do now.
+    /// Decides what the sinks do now.
     pub fn next(&mut self, now: Nanos) -> SinkNext {
         if std::mem::take(&mut self.has_written) && self.flushes.take(now) {
             return SinkNext::Flush;

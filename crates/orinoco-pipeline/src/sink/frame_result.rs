@@ -1,4 +1,4 @@
-//! What models found in a frame.
+//! Results of the models for a frame.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -19,16 +19,16 @@ pub struct FrameResult {
     pub finished: Nanos,
 }
 
-/// What one model found in a frame, or in an object of it.
+/// Result of one model for a frame, or for an object in it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ModelResult {
     /// Index into the board's models.
     pub model: ModelId,
-    /// What it looked at; `None` for the whole frame.
+    /// Object that it looked at; `None` for the whole frame.
     pub object: Option<Object>,
     /// The model did not look at this frame: this is where its objects should be by now.
     pub predicted: bool,
-    /// What it found, by its place in the frame.
+    /// Its result, in coordinates of the frame.
     pub inference: InferenceResult,
     /// For each detection, whether it is for the tracker only: too weak to be reported by itself, and no track's. Sinks leave
     /// it out; its row stays, because objects name rows. Empty where every detection is reported.
@@ -42,7 +42,7 @@ pub struct ModelResult {
 pub struct Crossing {
     /// The zone's or line's name.
     pub name: Arc<str>,
-    /// What happened there.
+    /// Kind of the crossing.
     pub kind: CrossingKind,
     /// The object.
     pub track: TrackId,
@@ -50,7 +50,7 @@ pub struct Crossing {
     pub class_id: u32,
 }
 
-/// What a [`Crossing`] is of.
+/// Kind of a [`Crossing`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CrossingKind {
     /// Into a zone.
@@ -69,7 +69,7 @@ impl ModelResult {
         !self.tracker_only.get(detection).is_some_and(|tracker_only| *tracker_only)
     }
 
-    /// What was found, without detections that are for the tracker only.
+    /// Returns the result without detections that are for the tracker only.
     pub fn reported(&self) -> Cow<'_, InferenceResult> {
         let all = &self.inference;
         if !self.tracker_only.contains(&true) {
@@ -112,7 +112,7 @@ impl FrameResult {
         self.holder(object)?.inference.tracks.get(object.detection).copied().flatten()
     }
 
-    /// What sinks report: all that was found, but in objects that are for the tracker only.
+    /// Returns the results that sinks report: all but those in objects that are for the tracker only.
     pub fn reported(&self) -> impl Iterator<Item = &ModelResult> {
         self.found.iter().filter(|found| found.object.is_none_or(|object| self.reports(object)))
     }

@@ -14,7 +14,7 @@ const BACKOFF_MAX: Duration = Duration::from_millis(1000);
 const DOUBLINGS_MAX: u32 = 8;
 /// A source that was live for less was not really back: its loss counts as one more failed attempt.
 const LIVE_MIN: Duration = Duration::from_secs(5);
-/// How long one poll of a source may wait, so that a request to stop is seen in time.
+/// Longest time for which one poll of a source may wait, so that a request to stop is seen in time.
 const POLL_WAIT: Duration = Duration::from_millis(100);
 
 /// The supervision of one source without threads: connecting, live, stalled, backing off, ended. [`SourceSupervisor::next`]
@@ -36,7 +36,7 @@ pub struct SourceSupervisor {
     notices: VecDeque<SourceNotice>,
 }
 
-/// How a source is kept alive.
+/// Rules for reconnecting a source.
 #[derive(Clone, Copy, Debug)]
 pub struct Reconnect {
     /// Attempts to reach a source that never delivered, before giving up; `None` tries for ever.
@@ -45,7 +45,7 @@ pub struct Reconnect {
     pub stall: Duration,
 }
 
-/// How a source's thread ended.
+/// End of a source's thread.
 #[derive(Clone, Debug)]
 pub enum SourceEnd {
     /// The end of its input, or the number of frames asked for.
@@ -56,7 +56,7 @@ pub enum SourceEnd {
     Failed(Diagnosis),
 }
 
-/// What to do with a source.
+/// Next thing to do with a source.
 #[derive(Clone, Debug)]
 pub enum SourceNext {
     /// Open it.
@@ -76,7 +76,7 @@ pub enum SourceNext {
     Ended(SourceEnd),
 }
 
-/// What came of what was to be done.
+/// Result of a [`SourceNext`].
 #[derive(Clone, Debug)]
 pub enum SourceResult {
     /// It is open.
@@ -109,7 +109,7 @@ pub enum SourceNotice {
     Entered {
         /// The state.
         state: SourceState,
-        /// Why, where that is a failure.
+        /// Reason, if it is a failure.
         why: Option<Diagnosis>,
         /// Whether it is worth a message: see [`is_news`].
         is_news: bool,
@@ -149,7 +149,7 @@ enum State {
     Ended(SourceEnd),
 }
 
-/// Why a source is closed.
+/// Reason for which a source is closed.
 enum Cause {
     End(SourceEnd),
     Lost(SourceError),
@@ -179,7 +179,7 @@ impl SourceSupervisor {
         self.stopping = true;
     }
 
-    /// What to do now. The same until [`Self::finished`] has taken its result, or time has passed.
+    /// Decides what to do now. The answer stays the same until [`Self::finished`] has taken its result, or time has passed.
     pub fn next(&mut self, now: Nanos) -> SourceNext {
         if self.stopping {
             match self.state {
@@ -311,7 +311,7 @@ fn is_news(times: u32) -> bool {
     times == 0 || times.is_power_of_two()
 }
 
-/// How long to wait before the next attempt, if there is to be one.
+/// Delays before the next connection attempts, if there are to be any.
 struct Backoff {
     attempts_max: Option<u32>,
     /// Failures since it was live for a while.

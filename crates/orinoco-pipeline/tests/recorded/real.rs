@@ -165,6 +165,7 @@ pub(crate) fn run(queues: &[StreamQueue], seed: u64) -> Vec<Record> {
             steps: vec![Step { model: *model, interval: 1, on: None }],
             plans: if std::mem::replace(is_bound, true) { Vec::new() } else { vec![plan] },
             tracker: None,
+            in_video_memory: false,
             result_sender,
             stop: Stop::default(),
         });

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use orinoco_core::{ModelId, Nanos, StreamId};
 use orinoco_pipeline::{
     AfterBatch, Frame, FrameResult, LaneCore, MuxCore, Next, NextBatch, Offer, PlanFacts, ResultOffer,
-    SinkCore, SinkNext, SinkResult, StreamQueue,
+    SinkCore, SinkNext, SinkResult, StreamModels, StreamQueue,
 };
 use orinoco_telemetry::{
     DropCause, LaneRecord, LaneStep, Queue, QueueRecord, QueueStep, Record, SourceState,
@@ -74,11 +74,12 @@ impl Board {
             let brought = if lane.has_model(model) {
                 &[][..]
             } else {
-                &[PlanFacts { model, reads_video_memory: false }]
+                &[PlanFacts { model, batch_max: queue.batch_max, reads_video_memory: false }]
             };
-            lane.check_join(&[model], brought).expect("its plan is there");
+            let models = StreamModels { models: vec![model], of_frames: vec![model], in_video_memory: false };
+            lane.check_join(&models, brought).expect("its plan is there");
             mux.add(stream, *queue).expect("it is open");
-            lane.join(stream, vec![model], brought);
+            lane.join(stream, models, brought);
         }
         let sinks = queues.iter().map(|queue| SinkCore::new(queue.policy, Nanos(0))).collect();
         let (results, decisions) = (BTreeMap::new(), Decisions::default());

@@ -1,8 +1,11 @@
 //! A board: its parts as tasks, what passes between them, and what must hold.
 
 mod check;
+mod clients;
 mod lane;
+mod remote;
 mod stream;
+mod turns;
 
 use orinoco_core::{DropPolicy, ModelId, Nanos, Rng, StreamId};
 
@@ -12,13 +15,20 @@ use std::time::Duration;
 
 use crate::Totals;
 use crate::director::{Director, RUN};
+pub(crate) use clients::ClientCounts;
+use clients::Clients;
 use lane::Lane;
+use remote::Remote;
 use stream::Stream;
 
 /// Models of every board.
 pub(crate) const MODELS: u32 = 3;
-/// What streams run through; the index is their group.
+/// Models of the streams; the index is their group.
 pub(crate) const MODEL_SETS: [&[ModelId]; 4] = [&[ModelId(0)], &[ModelId(1)], &[ModelId(0), ModelId(2)], &[]];
+/// The largest batch of any plan.
+pub(crate) const BATCH_MAX: usize = 12;
+/// Models that may be computed elsewhere: their answers come later.
+pub(crate) const REMOTE_MODELS: [ModelId; 2] = [ModelId(1), ModelId(2)];
 /// Time in which a board ends: what waits is executed, and sinks that block are given up.
 const END: Duration = Duration::from_secs(60);
 
@@ -27,13 +37,17 @@ pub(crate) struct Board<'s> {
     pub(crate) lanes: Vec<Lane>,
     pub(crate) streams: Vec<Stream>,
     pub(crate) director: Director,
-    /// What each task is, by its index.
+    pub(crate) clients: Clients,
+    pub(crate) remote: Remote,
+    /// Role of each task, by its index.
     roles: Vec<Role>,
 }
 
 #[derive(Clone, Copy, Debug)]
 enum Role {
     Director,
+    Clients,
+    Remote,
     Source(usize),
     Lane(usize),
     Sinks(usize),
@@ -43,9 +57,11 @@ impl<'s> Board<'s> {
     /// A board of 1 to 3 lanes, with 1 to 3 streams each.
     pub(crate) fn new(simulator: &'s mut Simulator) -> Self {
         let director = Director::default();
-        let mut board =
-            Self { simulator, lanes: Vec::new(), streams: Vec::new(), director, roles: Vec::new() };
-        board.add_task(Role::Director);
+        let roles = vec![Role::Director, Role::Clients, Role::Remote];
+        let [_, clients, remote] = [(); 3].map(|()| simulator.add_task());
+        let (clients, remote) = (Clients::new(clients), Remote::new(remote));
+        let (lanes, streams) = (Vec::new(), Vec::new());
+        let mut board = Self { simulator, lanes, streams, director, clients, remote, roles };
         for lane in 0..board.simulator.rng().usize(1..=3) {
             let task = board.add_task(Role::Lane(lane));
             let lane_new = Lane::new(task, board.simulator.rng());
@@ -67,6 +83,8 @@ impl<'s> Board<'s> {
                         self.simulator.work(task, next);
                     }
                 }
+                Role::Clients => self.step_clients(),
+                Role::Remote => self.step_remote(),
                 Role::Source(stream) => self.step_source(stream),
                 Role::Lane(lane) => self.step_lane(lane),
                 Role::Sinks(stream) => self.step_sinks(stream),
@@ -80,6 +98,11 @@ impl<'s> Board<'s> {
     pub(crate) fn add_to(&self, totals: &mut Totals) {
         totals.steps += self.simulator.steps();
         totals.broken += self.lanes.iter().filter(|lane| lane.is_broken).count() as u64;
+        totals.exchanged += self.lanes.iter().map(|lane| lane.exchanged).sum::<u64>();
+        totals.given_up += self.lanes.iter().map(|lane| lane.given_up).sum::<u64>();
+        totals.answered += self.remote.answered;
+        totals.answered_late += self.remote.late;
+        totals.requests.add(self.clients.counts);
         for stream in &self.streams {
             totals.frames_out += stream.counts.frames_out;
             totals.recovered += stream.counts.recovered;
@@ -95,10 +118,11 @@ impl<'s> Board<'s> {
         let id = StreamId(index.try_into().expect("a few streams"));
         let (source, sinks) = (self.add_task(Role::Source(index)), self.add_task(Role::Sinks(index)));
         let (now, rng) = (self.simulator.now(), self.simulator.rng());
-        let stream = Stream::new(id, lane, source, sinks, now, rng);
-        let joined = self.lanes[lane].join(id, stream.queue);
+        let mut stream = Stream::new(id, lane, source, sinks, now, rng);
+        let joined = self.lanes[lane].join(id, stream.queue, rng);
         self.simulator.notify(self.lanes[lane].task);
         self.simulator.note(|| format!("stream {id} joins lane {lane}: {joined:?}, {:?}", stream.queue));
+        stream.in_video_memory = joined == Ok(true);
         self.streams.push(stream);
         if joined.is_err() {
             // Nobody will feed its sinks, and its source is not started.
@@ -127,7 +151,10 @@ impl<'s> Board<'s> {
     /// Ends a lane after the batch at work.
     pub(crate) fn close_lane(&mut self, lane: usize) {
         self.simulator.note(|| format!("close lane {lane}"));
-        for frame in self.lanes[lane].mux.close() {
+        self.lanes[lane].is_closed = true;
+        let dropped = self.lanes[lane].mux.close();
+        self.refuse_unserved(lane);
+        for frame in dropped {
             let stream = &mut self.streams[frame.desc.stream.index()];
             stream.counts.drop_frame(DropCause::Shutdown);
             stream.ring.pop_front();

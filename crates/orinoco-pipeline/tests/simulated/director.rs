@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use orinoco_core::{ModelId, Nanos};
+use orinoco_pipeline::PlanFacts;
 
-use crate::board::{Board, MODELS};
+use crate::board::{BATCH_MAX, Board, MODELS};
 use crate::camera::Mode;
 
 /// Time until the board is stopped.
@@ -60,7 +61,7 @@ impl Board<'_> {
     fn change(&mut self) {
         let rng = self.simulator.rng();
         let (act, stream, lane) =
-            (rng.u32(..8), rng.usize(..self.streams.len()), rng.usize(..self.lanes.len()));
+            (rng.u32(..11), rng.usize(..self.streams.len()), rng.usize(..self.lanes.len()));
         let (model, is_rare) = (ModelId(rng.u32(..MODELS)), rng.u32(..8) == 0);
         match act {
             0..=3 if self.streams.len() < STREAMS_MAX => self.join(lane),
@@ -69,6 +70,14 @@ impl Board<'_> {
                 None if self.lanes[lane].core.hold(model) => self.director.held = Some((lane, model)),
                 None => {}
             },
+            6 | 7 => {
+                let rng = self.simulator.rng();
+                let (batch_max, reads_video_memory) = (rng.usize(1..=BATCH_MAX), rng.u32(..3) > 0);
+                let plan = PlanFacts { model, batch_max, reads_video_memory };
+                let replaced = self.lanes[lane].replace(plan);
+                self.simulator.note(|| format!("replace {plan:?} of lane {lane}: {replaced:?}"));
+                self.simulator.notify(self.lanes[lane].task);
+            }
             5 if is_rare => self.close_lane(lane),
             // Not all of them too soon: a board without streams has nothing to do.
             _ if self.streams.iter().filter(|stream| !stream.is_stopping).count() > 1 => self.stop(stream),

@@ -15,7 +15,7 @@ use std::sync::Mutex;
 use orinoco_sim::{Simulator, check_seeds};
 use orinoco_telemetry::DropCause;
 
-use board::Board;
+use board::{Board, ClientCounts};
 
 /// Boards of one test run.
 const SEEDS: u64 = 1000;
@@ -23,7 +23,7 @@ const SEEDS: u64 = 1000;
 /// Boards from which on every kind of thing must have happened.
 const SEEDS_WITH_ALL: u64 = 200;
 
-/// What happened on all boards.
+/// Counts of what happened on all boards.
 #[derive(Debug, Default)]
 struct Totals {
     steps: u64,
@@ -33,6 +33,13 @@ struct Totals {
     recovered: u64,
     /// Lanes that ended with a broken engine.
     broken: u64,
+    /// Plans that were replaced.
+    exchanged: u64,
+    /// Suspended steps that were answered, answered too late, and given up.
+    answered: u64,
+    answered_late: u64,
+    given_up: u64,
+    requests: ClientCounts,
 }
 
 #[test]
@@ -52,8 +59,11 @@ fn boards_keep_their_promises_whatever_happens() {
         let dropped = totals.dropped[cause as usize];
         assert!(dropped > 0 || seeds < SEEDS_WITH_ALL, "no frame was dropped as {}", cause.name());
     }
-    let is_varied = totals.recovered > 0 && totals.broken > 0;
-    assert!(is_varied || seeds < SEEDS_WITH_ALL, "cameras come back, and engines break: {totals:?}");
+    let ClientCounts { parts, answered, expired, cancelled, overloaded, unanswered } = totals.requests;
+    let counts = [totals.recovered, totals.broken, totals.exchanged, totals.answered, totals.answered_late];
+    let requests = [totals.given_up, parts, answered, expired, cancelled, overloaded, unanswered];
+    let is_varied = counts.iter().chain(&requests).all(|count| *count > 0);
+    assert!(is_varied || seeds < SEEDS_WITH_ALL, "everything happens on some board: {totals:?}");
 }
 
 #[test]

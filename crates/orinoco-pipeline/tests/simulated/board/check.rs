@@ -1,13 +1,15 @@
-//! What must hold after every step, and at the end.
+//! Invariants that must hold after every step, and at the end.
 
 use std::time::Duration;
 
-use orinoco_core::Nanos;
+use orinoco_core::{ModelId, Nanos};
+use orinoco_pipeline::{REQUESTS_MAX, SUSPENDED_FRAMES_MAX};
 use orinoco_telemetry::SourceState;
 
-use super::Board;
 use super::lane::Doing;
 use super::stream::Stream;
+use super::turns::can_go;
+use super::{BATCH_MAX, Board, MODELS};
 use crate::camera::Mode;
 
 /// Outcomes that may wait for a stream's sinks.
@@ -32,6 +34,7 @@ impl Board<'_> {
             }
         }
         for (index, lane) in self.lanes.iter().enumerate() {
+            self.check_suspended(index);
             // What it would do at this moment, it does in its next step.
             if lane.is_waiting() && self.simulator.due(lane.task).is_none_or(|due| due > now) {
                 self.check_deadlines(index, now);
@@ -53,6 +56,21 @@ impl Board<'_> {
             counts.frames_out + dropped + in_flight,
             "stream {id}: frames in = out + dropped + in flight ({in_flight}): {counts:?}"
         );
+    }
+
+    /// A lane knows as many suspended steps as its mux, and holds few frames for them. Requests are bounded.
+    fn check_suspended(&self, index: usize) {
+        let lane = &self.lanes[index];
+        if !lane.is_closed {
+            assert_eq!(lane.mux.suspended(), lane.suspended.len(), "lane {index}: suspended steps");
+        }
+        for stream in lane.streams.keys() {
+            let held = lane.held(*stream);
+            assert!(held <= SUSPENDED_FRAMES_MAX.max(BATCH_MAX), "stream {stream} has {held} frames held");
+        }
+        let requests = (0..MODELS).map(|model| lane.mux.requests_waiting(ModelId(model)));
+        let waiting = requests.inspect(|waiting| assert!(*waiting <= REQUESTS_MAX)).sum::<usize>();
+        assert_eq!(waiting, lane.requests.len(), "lane {index}: requests that wait");
     }
 
     /// A source whose ring is empty is not blocked, and one that can deliver does so again.
@@ -77,10 +95,14 @@ impl Board<'_> {
 
     /// A lane that waits has no frame that has waited long enough, and wakes when the first of them has.
     fn check_deadlines(&self, lane: usize, now: Nanos) {
+        let due = self.simulator.due(self.lanes[lane].task);
+        let until = self.lanes[lane].suspended.values().map(|batch| batch.until).min();
+        let is_late = until.is_some_and(|until| due.is_none_or(|due| due > until.max(now)));
+        assert!(!is_late, "lane {lane} waits until {due:?}, and for an answer until {until:?}");
         let of_lane = self.streams.iter().filter(|stream| stream.lane == lane);
+        let of_lane = of_lane.filter(|stream| can_go(stream.id, &self.lanes[lane]));
         let deadline = |stream: &Stream| Some(stream.ring.front()?.0 + stream.queue.batch_wait);
         let Some((deadline, id)) = of_lane.filter_map(|s| Some((deadline(s)?, s.id))).min() else { return };
-        let due = self.simulator.due(self.lanes[lane].task);
         assert!(
             deadline > now && due.is_some_and(|due| due <= deadline),
             "lane {lane} waits until {due:?}, and a frame of stream {id} until {deadline:?}"
@@ -88,8 +110,11 @@ impl Board<'_> {
     }
 
     /// At the end: everything has ended, and every slot is free.
-    pub(super) fn check_ended(&self) {
+    pub(super) fn check_ended(&mut self) {
+        self.check_requests_ended();
+        assert!(self.remote.is_idle(), "the other board has answered");
         for (index, lane) in self.lanes.iter().enumerate() {
+            assert_eq!(lane.mux.suspended(), 0, "lane {index} waits for an answer");
             assert!(matches!(lane.doing, Doing::Ended), "lane {index} has not ended");
         }
         for stream in &self.streams {

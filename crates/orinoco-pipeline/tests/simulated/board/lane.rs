@@ -1,19 +1,21 @@
 //! A lane, as its thread runs it.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use orinoco_core::{ModelId, Nanos, Rng, StreamId};
 use orinoco_pipeline::{
-    AfterBatch, Closed, Frame, FrameResult, JoinError, LaneCore, MuxCore, Next, NextBatch, PlanFacts,
-    ResultOffer, StreamQueue,
+    AfterBatch, Closed, ExchangeError, Frame, FrameOrder, FrameResult, JoinError, LaneCore, MuxCore, Next,
+    NextBatch, PlanFacts, Request, RequestRefusal, ResultOffer, SUSPENSION_MAX, StreamModels, StreamQueue,
+    Ticket, Unserved,
 };
 use orinoco_sim::Task;
 use orinoco_telemetry::DropCause;
 
-use super::{Board, MODEL_SETS, millis};
+use super::remote::answer;
+use super::{Board, MODEL_SETS, REMOTE_MODELS, millis};
 
-/// How long a lane waits for room once its stream is to end.
+/// Longest time for which a lane waits for room once its stream is to end.
 const ROOM_WAIT_MAX: Duration = Duration::from_secs(5);
 
 pub(crate) struct Lane {
@@ -21,15 +23,39 @@ pub(crate) struct Lane {
     pub(crate) mux: MuxCore,
     pub(crate) core: LaneCore,
     pub(crate) engine: Engine,
-    /// Streams that joined, with the models whose plans they bring, until the lane admits them.
-    joining: Vec<(StreamId, Vec<ModelId>)>,
+    /// Streams that joined, with the plans that they bring, until the lane admits them.
+    joining: Vec<(StreamId, Vec<PlanFacts>)>,
+    /// Plans that are to replace others, until the lane takes them.
+    exchanges: BTreeMap<ModelId, PlanFacts>,
     /// Streams that it has admitted.
-    streams: BTreeSet<StreamId>,
-    /// Models whose plans it has.
-    plans: BTreeSet<ModelId>,
+    pub(super) streams: BTreeMap<StreamId, Admitted>,
+    /// Plans that it has.
+    pub(super) plans: BTreeMap<ModelId, PlanFacts>,
+    /// Batches that wait for an answer.
+    pub(crate) suspended: BTreeMap<Ticket, Batch>,
+    /// Requests that wait, by their index.
+    pub(crate) requests: Vec<usize>,
+    /// Batches since requests wait.
+    pub(super) batches_before_request: usize,
     pub(crate) doing: Doing,
     /// It ended because its engine failed again and again.
     pub(crate) is_broken: bool,
+    /// It was closed.
+    pub(crate) is_closed: bool,
+    /// Plans that were replaced.
+    pub(crate) exchanged: u64,
+    /// Batches that waited for an answer in vain.
+    pub(crate) given_up: u64,
+}
+
+/// A stream that a lane has admitted.
+#[derive(Default)]
+pub(crate) struct Admitted {
+    /// Frames that wait for an answer, and those behind them.
+    pub(crate) order: FrameOrder<Frame>,
+    frames: u64,
+    /// Requests since its oldest frame had waited long enough.
+    pub(super) requests_before: usize,
 }
 
 #[derive(Clone, Copy)]
@@ -42,13 +68,28 @@ pub(crate) struct Engine {
     pub(crate) fails_always: bool,
 }
 
-/// What a lane does.
+/// Current work of a lane.
 pub(crate) enum Doing {
     Waiting,
-    Executing(Vec<Frame>),
+    Executing(Batch),
+    /// Gives so many more parts of an answer.
+    Answering(Request, u32),
     /// Offers results to sinks.
     Forwarding(VecDeque<FrameResult>),
     Ended,
+}
+
+/// A batch, and how far it is.
+pub(crate) struct Batch {
+    group: usize,
+    frames: Vec<Frame>,
+    numbers: Vec<u64>,
+    /// Index of the model whose turn it is.
+    step: usize,
+    /// Time of its first suspension.
+    first: Option<Nanos>,
+    /// Time until which it waits for its answer.
+    pub(crate) until: Nanos,
 }
 
 impl Lane {
@@ -62,23 +103,50 @@ impl Lane {
             core: LaneCore::default(),
             engine,
             joining: Vec::new(),
-            streams: BTreeSet::new(),
-            plans: BTreeSet::new(),
+            exchanges: BTreeMap::new(),
+            streams: BTreeMap::new(),
+            plans: BTreeMap::new(),
+            suspended: BTreeMap::new(),
+            requests: Vec::new(),
+            batches_before_request: 0,
             doing: Doing::Waiting,
             is_broken: false,
+            is_closed: false,
+            exchanged: 0,
+            given_up: 0,
         }
     }
 
-    /// As [`orinoco_pipeline::LaneEntry::join`], with the plans that the lane lacks.
-    pub(crate) fn join(&mut self, stream: StreamId, queue: StreamQueue) -> Result<(), JoinError> {
+    /// As [`orinoco_pipeline::LaneEntry::join`], with the plans that the lane lacks. Returns whether the stream's frames
+    /// stay in video memory.
+    pub(crate) fn join(
+        &mut self,
+        stream: StreamId,
+        queue: StreamQueue,
+        rng: &mut Rng,
+    ) -> Result<bool, JoinError> {
         let models = MODEL_SETS[queue.group];
-        let lacking: Vec<ModelId> = models.iter().copied().filter(|m| !self.core.has_model(*m)).collect();
-        let brought: Vec<PlanFacts> =
-            lacking.iter().map(|model| PlanFacts { model: *model, reads_video_memory: false }).collect();
-        self.core.check_join(models, &brought)?;
+        let lacking = models.iter().copied().filter(|model| !self.core.has_model(*model));
+        let plan =
+            |model| PlanFacts { model, batch_max: queue.batch_max, reads_video_memory: rng.u32(..4) > 0 };
+        let brought: Vec<PlanFacts> = lacking.map(plan).collect();
+        let brings = |model| brought.iter().any(|plan| plan.model == model && plan.reads_video_memory);
+        let in_video_memory =
+            models.iter().all(|model| self.core.reads_video_memory(*model) || brings(*model));
+        let of_frames = models.iter().copied().take(1).collect();
+        let models = StreamModels { models: models.to_vec(), of_frames, in_video_memory };
+        self.core.check_join(&models, &brought)?;
         self.mux.add(stream, queue).map_err(|Closed| JoinError::Ended)?;
-        self.core.join(stream, models.to_vec(), &brought);
-        self.joining.push((stream, lacking));
+        self.core.join(stream, models, &brought);
+        self.joining.push((stream, brought));
+        Ok(in_video_memory)
+    }
+
+    /// As [`orinoco_pipeline::LaneEntry::replace`].
+    pub(crate) fn replace(&mut self, plan: PlanFacts) -> Result<(), ExchangeError> {
+        self.core.exchange(plan)?;
+        self.mux.exchange().map_err(|Closed| ExchangeError::Ended)?;
+        self.exchanges.insert(plan.model, plan);
         Ok(())
     }
 
@@ -86,113 +154,248 @@ impl Lane {
     pub(crate) fn is_waiting(&self) -> bool {
         matches!(self.doing, Doing::Waiting)
     }
+
+    /// Whether all of its streams have left.
+    pub(crate) fn has_left(&self) -> bool {
+        self.streams.is_empty() && self.joining.is_empty()
+    }
+
+    /// Frames of a stream that wait for an answer, or behind one that does.
+    pub(crate) fn held(&self, stream: StreamId) -> usize {
+        self.streams.get(&stream).map_or(0, |stream| stream.order.len())
+    }
 }
 
 impl Board<'_> {
     pub(crate) fn step_lane(&mut self, index: usize) {
-        let now = self.simulator.now();
         let lane = &mut self.lanes[index];
         match std::mem::replace(&mut lane.doing, Doing::Waiting) {
             Doing::Waiting => self.next_batch(index),
-            Doing::Executing(batch) => {
-                let fails = now < lane.engine.fails_until
-                    && (lane.engine.fails_always || self.simulator.rng().bool());
-                let after = lane.core.finished(!fails);
-                if after == AfterBatch::Forward {
-                    let frame_result = |frame| FrameResult { frame, found: Vec::new(), finished: now };
-                    lane.doing = Doing::Forwarding(batch.into_iter().map(frame_result).collect());
-                    return self.simulator.work(lane.task, now);
-                }
-                for frame in batch {
-                    let stream = &mut self.streams[frame.desc.stream.index()];
-                    stream.at_lane -= 1;
-                    stream.counts.drop_frame(DropCause::ExecutionFailed);
-                }
-                if after == AfterBatch::End {
-                    self.lanes[index].is_broken = true;
-                    return self.end_lane(index);
-                }
-                self.simulator.work(lane.task, now);
-            }
+            Doing::Executing(batch) => self.executed(index, batch),
+            Doing::Answering(request, parts) => self.give_part(index, request, parts),
             Doing::Forwarding(frame_results) => self.forward(index, frame_results),
             Doing::Ended => lane.doing = Doing::Ended,
         }
     }
 
-    fn next_batch(&mut self, index: usize) {
+    /// A step of a batch is over: it failed, waits for its answer, or leads to the next one.
+    fn executed(&mut self, index: usize, mut batch: Batch) {
         let now = self.simulator.now();
         let lane = &mut self.lanes[index];
-        let mut batch = Vec::new();
-        let next = lane.mux.next(now, &mut batch);
-        match next {
-            NextBatch::WaitUntil(until) => self.simulator.wait(lane.task, until),
-            NextBatch::Closed => self.end_lane(index),
-            NextBatch::Ready(Next::Joined) => {
-                for (stream, plans) in lane.joining.drain(..) {
-                    lane.plans.extend(plans);
-                    lane.streams.insert(stream);
+        let rng = self.simulator.rng();
+        let models = MODEL_SETS[batch.group];
+        let fails = now < lane.engine.fails_until && (lane.engine.fails_always || rng.bool());
+        if fails {
+            lane.is_broken = lane.core.finished(false) == AfterBatch::End;
+            return self.finish(index, batch, false);
+        }
+        let is_remote = |model: &ModelId| REMOTE_MODELS.contains(model);
+        if models.get(batch.step).is_some_and(is_remote) && rng.u32(..3) > 0 {
+            return self.suspend(index, batch);
+        }
+        batch.step += 1;
+        if batch.step < models.len() {
+            return self.execute(index, batch);
+        }
+        if batch.first.is_none() {
+            assert_eq!(lane.core.finished(true), AfterBatch::Forward);
+        }
+        self.finish(index, batch, true);
+    }
+
+    fn execute(&mut self, index: usize, batch: Batch) {
+        let (now, rng) = (self.simulator.now(), self.simulator.rng());
+        let lane = &mut self.lanes[index];
+        let slow = if now < lane.engine.slow_until { rng.u32(2..12) } else { 1 };
+        let frames = u32::try_from(batch.frames.len()).expect("a small batch");
+        let took = (lane.engine.per_batch + lane.engine.per_frame * frames) * slow;
+        lane.doing = Doing::Executing(batch);
+        self.simulator.work(lane.task, now + took);
+    }
+
+    fn suspend(&mut self, index: usize, mut batch: Batch) {
+        let (now, rng) = (self.simulator.now(), self.simulator.rng());
+        let wait = millis(rng, 50..3000);
+        let is_fast = rng.u32(..10) == 0;
+        let lane = &mut self.lanes[index];
+        let ticket = lane.mux.ticket();
+        if is_fast {
+            // The answer is there before the lane waits for it.
+            let accepted = lane.mux.resume(ticket, answer(batch.frames.len(), false));
+            assert_eq!(accepted, !lane.is_closed);
+        }
+        if batch.first.is_none() {
+            for (frame, number) in batch.frames.iter().zip(&batch.numbers) {
+                lane.mux.hold(frame.desc.stream);
+                let stream = lane.streams.get_mut(&frame.desc.stream).expect("it was admitted");
+                stream.order.suspend(*number);
+            }
+        }
+        batch.until = (now + wait).min(*batch.first.get_or_insert(now) + SUSPENSION_MAX);
+        lane.mux.suspend(ticket, batch.until);
+        let (images, task) = (batch.frames.len(), lane.task);
+        self.simulator.note(|| format!("lane {index} suspends {:?} as {ticket:?}", batch.frames));
+        lane.suspended.insert(ticket, batch);
+        if !is_fast {
+            self.send_step(index, ticket, images);
+        }
+        self.simulator.work(task, now);
+    }
+
+    fn resume(&mut self, index: usize, ticket: Ticket) {
+        let now = self.simulator.now();
+        let lane = &mut self.lanes[index];
+        let late = lane.mux.take_late_answer();
+        let mut batch = lane.suspended.remove(&ticket).expect("a ticket is resumed once");
+        self.simulator.note(|| format!("lane {index} resumes {ticket:?}: {late:?}"));
+        match late {
+            Some(Ok(findings)) => {
+                assert_eq!(findings.len(), batch.frames.len());
+                batch.step += 1;
+                if batch.step < MODEL_SETS[batch.group].len() {
+                    return self.execute(index, batch);
                 }
-                self.simulator.work(lane.task, now);
+                self.finish(index, batch, true);
             }
-            NextBatch::Ready(Next::Left(stream)) => {
-                assert!(lane.streams.remove(&stream), "stream {stream} leaves and was never admitted");
-                lane.core.leave(stream);
-                lane.plans.retain(|model| lane.core.has_model(*model));
-                let left = &mut self.streams[stream.index()];
-                assert!(left.is_over && left.ring.is_empty(), "stream {stream} leaves before its end");
-                left.sinks.end();
-                self.simulator.notify(left.sinks_task);
-                self.simulator.work(self.lanes[index].task, now);
-            }
-            NextBatch::Ready(Next::Batch(group)) => {
-                let rng = self.simulator.rng();
-                let slow = if now < lane.engine.slow_until { rng.u32(2..12) } else { 1 };
-                let frames = u32::try_from(batch.len()).expect("a small batch");
-                let took = (lane.engine.per_batch + lane.engine.per_frame * frames) * slow;
-                self.simulator.note(|| format!("lane {index} executes {batch:?}"));
-                self.check_batch(index, group, &batch);
-                self.resume_sources(index);
-                let lane = &mut self.lanes[index];
-                lane.doing = Doing::Executing(batch);
-                self.simulator.work(lane.task, now + took);
+            Some(Err(_)) => self.finish(index, batch, false),
+            None => {
+                assert!(batch.until <= now, "{ticket:?} is given up too early");
+                lane.given_up += 1;
+                self.finish(index, batch, false);
             }
         }
     }
 
-    /// What holds for every batch, against what its streams' rings must have had.
-    fn check_batch(&mut self, index: usize, group: usize, batch: &[Frame]) {
-        let (now, lane) = (self.simulator.now(), &self.lanes[index]);
-        let models = MODEL_SETS[group];
-        assert!(models.iter().all(|model| lane.plans.contains(model)), "group {group} lacks a plan");
-        let is_here = |stream: &&mut super::Stream| lane.streams.contains(&stream.id);
-        let is_overdue = |stream: &super::Stream| {
-            stream.ring.front().is_some_and(|(came, _)| *came + stream.queue.batch_wait <= now)
-        };
-        // Streams that have left meanwhile had their turn before.
-        let others = self.streams.iter().filter(|stream| stream.lane == index).count() - 1;
-        let batch_max = self.streams.iter().map(|s| s.queue).filter(|queue| queue.group == group);
-        let batch_max = batch_max.map(|queue| queue.batch_max).max().unwrap_or(0);
-        assert!((1..=batch_max).contains(&batch.len()), "{} frames of {batch_max}", batch.len());
-        for stream in self.streams.iter_mut().filter(is_here) {
-            if !is_overdue(stream) || batch.iter().any(|frame| frame.desc.stream == stream.id) {
-                stream.passed_over = 0;
-                continue;
+    /// A batch is done, or its frames are dropped: results that wait for no frame before them go on.
+    fn finish(&mut self, index: usize, batch: Batch, is_done: bool) {
+        let now = self.simulator.now();
+        let lane = &mut self.lanes[index];
+        let mut frame_results = VecDeque::new();
+        let mut forward =
+            |frame| frame_results.push_back(FrameResult { frame, found: Vec::new(), finished: now });
+        for (frame, number) in batch.frames.into_iter().zip(batch.numbers) {
+            let id = frame.desc.stream;
+            if !is_done {
+                let stream = &mut self.streams[id.index()];
+                stream.at_lane -= 1;
+                stream.counts.drop_frame(DropCause::ExecutionFailed);
             }
-            stream.passed_over += 1;
-            assert!(
-                stream.passed_over <= others,
-                "stream {} waits for its turn, and {} batches of {others} other streams went before it",
-                stream.id,
-                stream.passed_over
-            );
+            let order = &mut lane.streams.get_mut(&id).expect("it was admitted").order;
+            if batch.first.is_some() {
+                let before = order.len();
+                order.finish(number, is_done.then_some(frame));
+                std::iter::from_fn(|| order.pop()).for_each(&mut forward);
+                lane.mux.release(id, before - order.len());
+            } else if is_done && order.is_empty() {
+                forward(frame);
+            } else if is_done {
+                order.track(number, frame);
+                lane.mux.hold(id);
+            }
         }
-        for frame in batch {
-            let stream = &mut self.streams[frame.desc.stream.index()];
-            assert_eq!((stream.lane, stream.queue.group), (index, group), "{frame:?} is elsewhere");
-            let (_, seq) = stream.ring.pop_front().expect("its ring is not empty");
-            assert_eq!(seq, frame.desc.seq, "stream {}: the oldest frame goes first", stream.id);
-            stream.at_lane += 1;
+        lane.doing = Doing::Forwarding(frame_results);
+        self.simulator.work(lane.task, now);
+    }
+
+    fn next_batch(&mut self, index: usize) {
+        let now = self.simulator.now();
+        let lane = &mut self.lanes[index];
+        let task = lane.task;
+        let mut frames = Vec::new();
+        let next = lane.mux.next(now, &mut frames);
+        self.refuse_unserved(index);
+        let lane = &mut self.lanes[index];
+        match next {
+            NextBatch::WaitUntil(until) => return self.simulator.wait(task, until),
+            NextBatch::Closed => return self.end_lane(index),
+            NextBatch::Ready(Next::Joined) => {
+                for (stream, plans) in lane.joining.drain(..) {
+                    for plan in plans {
+                        lane.plans.entry(plan.model).or_insert(plan);
+                    }
+                    lane.streams.insert(stream, Admitted::default());
+                }
+            }
+            NextBatch::Ready(Next::Exchanged) => self.exchange(index),
+            NextBatch::Ready(Next::Resumed(ticket)) => return self.resume(index, ticket),
+            NextBatch::Ready(Next::Request) => return self.answer(index),
+            NextBatch::Ready(Next::Left(stream)) => {
+                let admitted = lane.streams.remove(&stream);
+                let admitted = admitted.expect("a stream that leaves was admitted");
+                assert!(admitted.order.is_empty(), "stream {stream} leaves before its frames");
+                lane.core.leave(stream);
+                lane.plans.retain(|model, _| lane.core.has_model(*model));
+                let left = &mut self.streams[stream.index()];
+                assert!(left.is_over && left.ring.is_empty(), "stream {stream} leaves before its end");
+                left.sinks.end();
+                self.simulator.notify(left.sinks_task);
+            }
+            NextBatch::Ready(Next::Batch(group)) => {
+                self.simulator.note(|| format!("lane {index} executes {frames:?}"));
+                self.check_batch(index, group, &frames);
+                self.resume_sources(index);
+                let lane = &mut self.lanes[index];
+                let number = |frame: &Frame| {
+                    let stream = lane.streams.get_mut(&frame.desc.stream).expect("it was admitted");
+                    stream.frames += 1;
+                    stream.frames
+                };
+                let numbers = frames.iter().map(number).collect();
+                let batch = Batch { group, frames, numbers, step: 0, first: None, until: now };
+                return self.execute(index, batch);
+            }
         }
+        self.simulator.work(task, now);
+    }
+
+    fn exchange(&mut self, index: usize) {
+        let lane = &mut self.lanes[index];
+        for (model, plan) in std::mem::take(&mut lane.exchanges) {
+            let Some(batches) = lane.core.take_exchange(model) else { continue };
+            for (stream, batch_max) in batches {
+                lane.mux.set_batch_max(stream, batch_max);
+                self.streams[stream.index()].queue.batch_max = batch_max;
+            }
+            lane.plans.insert(model, plan);
+            lane.exchanged += 1;
+        }
+    }
+
+    fn answer(&mut self, index: usize) {
+        let request = self.lanes[index].mux.take_request().expect("one was handed out");
+        self.check_request(index, &request);
+        self.check_turn_of_request(index);
+        let (now, rng) = (self.simulator.now(), self.simulator.rng());
+        let (act, parts, took) = (rng.u32(..8), rng.u32(1..40), millis(rng, 1..60));
+        let lane = &mut self.lanes[index];
+        self.simulator.note(|| format!("lane {index} answers {request:?}"));
+        let task = lane.task;
+        if !lane.plans.contains_key(&request.model) {
+            request.refuse(Unserved::Refused(RequestRefusal::NoModel));
+            return self.simulator.work(task, now);
+        }
+        match act {
+            0 => drop(request),
+            1..3 => self.send_request(request.answers),
+            _ => {
+                let parts = if act < 5 { parts } else { 0 };
+                lane.doing = Doing::Answering(request, parts);
+                return self.simulator.work(task, now + took);
+            }
+        }
+        self.simulator.work(task, now);
+    }
+
+    fn give_part(&mut self, index: usize, mut request: Request, parts: u32) {
+        let now = self.simulator.now();
+        let lane = &mut self.lanes[index];
+        if parts == 0 {
+            request.answers.last(Vec::new());
+        } else if request.answers.part(Vec::new()).is_ok() {
+            lane.doing = Doing::Answering(request, parts - 1);
+            return self.simulator.work(lane.task, now + Duration::from_millis(1));
+        }
+        self.simulator.work(self.lanes[index].task, now);
     }
 
     fn forward(&mut self, index: usize, mut frame_results: VecDeque<FrameResult>) {
@@ -212,16 +415,27 @@ impl Board<'_> {
             }
             stream.at_lane -= 1;
         }
+        if self.lanes[index].is_broken {
+            return self.end_lane(index);
+        }
         self.simulator.work(task, now);
     }
 
-    /// The lane's thread ends: its mux closes, and the sinks of its streams hear that nothing more comes.
+    /// The lane's thread ends: its mux closes, what waits for answers is dropped, and the sinks of its streams hear that
+    /// nothing more comes.
     fn end_lane(&mut self, index: usize) {
         self.simulator.note(|| format!("lane {index} ends"));
         self.close_lane(index);
         let lane = &mut self.lanes[index];
         lane.doing = Doing::Ended;
         lane.joining.clear();
+        let waiting = std::mem::take(&mut lane.suspended).into_values().flat_map(|batch| batch.frames);
+        let behind = lane.streams.values_mut().flat_map(|stream| stream.order.drain());
+        for frame in waiting.chain(behind) {
+            let stream = &mut self.streams[frame.desc.stream.index()];
+            stream.at_lane -= 1;
+            stream.counts.drop_frame(DropCause::Shutdown);
+        }
         for stream in self.streams.iter_mut().filter(|stream| stream.lane == index) {
             stream.sinks.end();
             self.simulator.notify(stream.sinks_task);

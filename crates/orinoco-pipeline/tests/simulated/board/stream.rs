@@ -25,6 +25,8 @@ pub(crate) struct Stream {
     pool: SlotPool,
     slots: usize,
     pub(crate) queue: StreamQueue,
+    /// Its frames stay in video memory.
+    pub(crate) in_video_memory: bool,
     pub(crate) sinks: SinkCore,
     pub(crate) outputs: Outputs,
     /// When it joined its lane.
@@ -32,12 +34,12 @@ pub(crate) struct Stream {
     pub(crate) is_stopping: bool,
     /// Its source's thread has ended.
     pub(crate) is_over: bool,
-    /// What the source does until its next step, and what comes of it.
+    /// Result of what the source does until its next step.
     doing: Option<SourceResult>,
     /// The frame that was read, until it is in the ring, and whether it was counted.
     pub(crate) read: Option<(Frame, bool)>,
     pub(crate) counts: Counts,
-    /// What must be in its ring: when each frame came, and its number.
+    /// Frames that must be in its ring: arrival time and number of each.
     pub(crate) ring: VecDeque<(Nanos, u64)>,
     /// Batches of its lane without it since its oldest frame had waited long enough.
     pub(crate) passed_over: usize,
@@ -63,7 +65,7 @@ impl Counts {
     }
 }
 
-/// Where its sinks write.
+/// Outputs that its sinks write.
 #[derive(Default)]
 pub(crate) struct Outputs {
     pub(crate) blocked_until: Nanos,
@@ -135,6 +137,7 @@ impl Stream {
             pool: SlotPool::new(slots, 1),
             slots,
             queue,
+            in_video_memory: false,
             sinks: SinkCore::new(policy, now),
             outputs: Outputs::default(),
             joined: now,

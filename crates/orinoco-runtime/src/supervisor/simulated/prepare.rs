@@ -8,7 +8,7 @@ use orinoco_board::{Board, BoardModel, BoardStream};
 use orinoco_config::Faults;
 use orinoco_core::{Diagnosis, ModelId, StreamId};
 use orinoco_infer::Scratch;
-use orinoco_pipeline::{JoinError, PlanFacts};
+use orinoco_pipeline::{JoinError, PlanFacts, StreamModels};
 use orinoco_sim::Task;
 
 use super::boards::{has_state, scratch_bytes};
@@ -266,11 +266,14 @@ impl Host for ChangeHost<'_, '_> {
         let lane = run.lanes[index].as_mut().expect("it was made");
         let of_lane = plans.entry(index).or_default();
         let brought = of_lane.keys().filter(|model| models.contains(model));
-        let brought: Vec<PlanFacts> =
-            brought.map(|model| PlanFacts { model: *model, reads_video_memory: false }).collect();
+        let brought: Vec<PlanFacts> = brought
+            .map(|model| PlanFacts { model: *model, batch_max: 1, reads_video_memory: false })
+            .collect();
+        let stream_models =
+            StreamModels { models: models.clone(), of_frames: models.clone(), in_video_memory: false };
         let why = |cause: &str| fault(&format!("stream {}", spec.name), cause);
         let mut books = lane.books.borrow_mut();
-        if let Err(JoinError::NoPlan(_)) = books.check_join(&models, &brought) {
+        if let Err(JoinError::NoPlan(_)) = books.check_join(&stream_models, &brought) {
             return Err(JoinFailure { why: why("its lane has just given up a model"), once_more: true });
         }
         if has_no_source {
@@ -282,7 +285,7 @@ impl Host for ChangeHost<'_, '_> {
         }
         let id = StreamId(run.next_stream);
         run.next_stream += 1;
-        books.join(id, models.clone(), &brought);
+        books.join(id, stream_models, &brought);
         drop(books);
         lane.streams.insert(id);
         let (lane_number, now) = (lane.number, run.simulator.now());

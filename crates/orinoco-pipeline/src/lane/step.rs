@@ -1,0 +1,37 @@
+use orinoco_core::ModelId;
+
+use crate::Executor;
+
+/// One model of those that a stream's frames run through.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Step {
+    /// The model.
+    pub model: ModelId,
+    /// It looks at every so many frames of a stream, beginning with the first.
+    pub interval: u32,
+    /// It looks at objects in place of whole frames.
+    pub on: Option<ObjectSelection>,
+}
+
+/// A plan with the model it belongs to.
+pub struct BoundPlan {
+    /// The model.
+    pub model: ModelId,
+    /// The model's name, for events.
+    pub name: String,
+    /// The plan.
+    pub executor: Box<dyn Executor>,
+}
+
+/// Selection of the objects that a model looks at: some of those that a model before it found in the same frame.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ObjectSelection {
+    /// The model that finds them.
+    pub of: ModelId,
+    /// Their classes; any if empty.
+    pub classes: Vec<u32>,
+    /// Shortest side, in source pixels: less shows too little.
+    pub side_min: u32,
+    /// The most of one frame, best first.
+    pub count_max: usize,
+}

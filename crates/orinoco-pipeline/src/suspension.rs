@@ -1,0 +1,84 @@
+//! Steps whose answer comes later, from another thread.
+
+use std::fmt;
+use std::sync::Arc;
+
+use orinoco_core::{Diagnosis, codes};
+
+use crate::mux::{LateAnswer, Mux, Ticket};
+
+/// A lane's offer to wait for an answer while it goes on with other batches.
+pub struct Suspender<'a> {
+    mux: &'a Arc<Mux>,
+    ticket: Option<Ticket>,
+}
+
+impl<'a> Suspender<'a> {
+    pub(crate) fn new(mux: &'a Arc<Mux>) -> Self {
+        Self { mux, ticket: None }
+    }
+
+    /// Returns the place of an answer that comes later. Whoever asks for it returns [`Executed::Suspended`], or the place
+    /// has no use.
+    ///
+    /// [`Executed::Suspended`]: crate::Executed::Suspended
+    pub fn suspend(&mut self) -> Suspension {
+        assert!(self.ticket.is_none(), "a step is suspended once at a time");
+        let ticket = self.mux.ticket();
+        self.ticket = Some(ticket);
+        Suspension { mux: Arc::clone(self.mux), ticket, is_answered: false }
+    }
+
+    /// Returns the ticket of the suspended step, if it is one.
+    pub(crate) fn take(&mut self) -> Option<Ticket> {
+        self.ticket.take()
+    }
+}
+
+impl fmt::Debug for Suspender<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Suspender({:?})", self.ticket)
+    }
+}
+
+/// The place of an answer to a suspended step. Dropping it is an answer, too: a fault.
+pub struct Suspension {
+    mux: Arc<Mux>,
+    ticket: Ticket,
+    is_answered: bool,
+}
+
+impl Suspension {
+    /// Number of the suspension on its lane.
+    pub fn ticket(&self) -> Ticket {
+        self.ticket
+    }
+
+    /// Resumes the step: with as many findings as it has images, or with the reason why there are none. Returns whether the
+    /// lane still waits.
+    pub fn resume(mut self, answer: LateAnswer) -> bool {
+        self.is_answered = true;
+        self.mux.resume(self.ticket, answer)
+    }
+}
+
+impl Drop for Suspension {
+    fn drop(&mut self) {
+        if !self.is_answered {
+            let cause = "what was to give its findings has ended";
+            let why = Diagnosis::new(
+                &codes::ENGINE_RUN,
+                "a suspended step",
+                cause,
+                "see the events before this one",
+            );
+            self.mux.resume(self.ticket, Err(why));
+        }
+    }
+}
+
+impl fmt::Debug for Suspension {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Suspension({:?})", self.ticket)
+    }
+}

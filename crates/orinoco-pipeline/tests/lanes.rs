@@ -1,0 +1,373 @@
+//! Lanes with real threads: plans that are replaced, requests, and answers that come later.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle, ThreadId};
+use std::time::Duration;
+
+use orinoco_core::{
+    ClassScore, Clock, ComputeUnit, Diagnosis, DropPolicy, ElementType, FrameDesc, InferenceResult, LaneId,
+    ModelId, Nanos, PixelFormat, StreamId, Tensor, codes,
+};
+use orinoco_pipeline::{
+    ANSWER_PARTS_MAX, Answer, AnswerReceiver, BoundPlan, ExchangeError, Executed, Executor, Frame,
+    FrameResult, FrameSender, JoinRequest, Lane, LaneEntry, MonotonicClock, NextAnswer, NotTaken, Priority,
+    Request, RequestRefusal, Sink, SinkThread, Slot, SlotPool, StageTimes, Step, Stop, StreamQueue,
+    Suspender, Suspension, answer_channel,
+};
+use orinoco_telemetry::{DropCause, Event, EventSink, Stage, Telemetry};
+
+const MODEL: ModelId = ModelId(0);
+const STREAM: StreamId = StreamId(0);
+const LANE: LaneId = LaneId(0);
+
+struct Quiet;
+impl EventSink for Quiet {
+    fn emit(&self, _: Event) {}
+}
+
+/// Hands over each frame's number, and the class that was found in it.
+struct Seen(Sender<(u64, Option<u32>)>);
+impl Sink for Seen {
+    fn write(&mut self, frame_result: &FrameResult) -> Result<(), Diagnosis> {
+        let class = frame_result.found.iter().flat_map(|found| &found.inference.classes).next();
+        // The test may have seen enough.
+        let _ = self.0.send((frame_result.frame.desc.seq, class.map(|class| class.class_id)));
+        Ok(())
+    }
+    fn finish(&mut self) -> Result<Option<std::path::PathBuf>, Diagnosis> {
+        Ok(None)
+    }
+}
+
+/// A running lane with one stream of one model.
+struct Running {
+    entry: LaneEntry,
+    frame_sender: FrameSender,
+    seen: Receiver<(u64, Option<u32>)>,
+    lane: JoinHandle<Result<(), Diagnosis>>,
+    sinks: JoinHandle<()>,
+    telemetry: Telemetry,
+}
+
+fn start(executor: impl Executor + 'static, batch_max: usize) -> Running {
+    let (clock, events) = (Arc::new(MonotonicClock::default()), Arc::new(Quiet));
+    let telemetry = Telemetry::new(1);
+    telemetry.add_model();
+    let (lane, entry) = Lane::new(clock.clone(), events.clone(), telemetry.lane(LANE));
+    let (sender, seen) = channel();
+    let policy = DropPolicy::Block;
+    let (sinks, result_sender) =
+        SinkThread::new(telemetry.stream(STREAM), vec![Box::new(Seen(sender))], policy, None, clock, events);
+    // Batches are full, but for the last one.
+    let batch_wait = Duration::from_secs(60);
+    let joining = JoinRequest {
+        stream: STREAM,
+        queue: StreamQueue { group: 0, batch_max, frames_max: 4, policy, batch_wait },
+        steps: vec![Step { model: MODEL, interval: 1, on: None }],
+        plans: vec![plan(executor)],
+        tracker: None,
+        in_video_memory: false,
+        result_sender,
+        stop: Stop::default(),
+    };
+    let frame_sender = entry.join(joining).expect("it is open");
+    let lane = thread::spawn(move || lane.run());
+    let sinks = thread::spawn(move || drop(sinks.run()));
+    Running { entry, frame_sender, seen, lane, sinks, telemetry }
+}
+
+impl Running {
+    /// Ends the stream, and with it the lane.
+    fn end(self) -> Receiver<(u64, Option<u32>)> {
+        drop(self.frame_sender);
+        self.lane.join().expect("it does not panic").expect("it does not fail");
+        self.sinks.join().expect("it does not panic");
+        self.seen
+    }
+}
+
+fn plan(executor: impl Executor + 'static) -> BoundPlan {
+    BoundPlan { model: MODEL, name: "model".to_owned(), executor: Box::new(executor) }
+}
+
+fn frame(seq: u64) -> Frame {
+    let slot = SlotPool::new(1, 1).try_take().expect("free");
+    let desc = FrameDesc { seq, stream: STREAM, ..FrameDesc::packed(PixelFormat::Gray8, 1, 1) };
+    Frame::new(desc, Slot::Owned(slot), Nanos(0)).expect("it fits")
+}
+
+fn class(class_id: u32) -> Vec<ClassScore> {
+    vec![ClassScore { class_id, score: 1.0 }]
+}
+
+/// A plan that finds one class in everything, and notes its largest batch and the thread that drops it.
+struct Finds {
+    class_id: u32,
+    batch_max: usize,
+    largest: Arc<AtomicUsize>,
+    dropped_on: Arc<Mutex<Option<ThreadId>>>,
+}
+
+impl Finds {
+    fn new(class_id: u32, batch_max: usize) -> Self {
+        Self { class_id, batch_max, largest: Arc::default(), dropped_on: Arc::default() }
+    }
+}
+
+impl Executor for Finds {
+    fn batch_max(&self) -> usize {
+        self.batch_max
+    }
+    fn execute(
+        &mut self,
+        frames: &[Frame],
+        findings: &mut [InferenceResult],
+    ) -> Result<StageTimes, Diagnosis> {
+        assert!(frames.len() <= self.batch_max, "{} frames", frames.len());
+        self.largest.fetch_max(frames.len(), Ordering::Relaxed);
+        findings.iter_mut().for_each(|found| found.classes = class(self.class_id));
+        Ok(StageTimes::default())
+    }
+}
+
+impl Drop for Finds {
+    fn drop(&mut self) {
+        *self.dropped_on.lock().expect("not poisoned") = Some(thread::current().id());
+    }
+}
+
+#[test]
+fn a_plan_is_replaced_between_two_batches_and_dropped_on_the_lanes_thread() {
+    let old = Finds::new(1, 1);
+    let dropped_on = Arc::clone(&old.dropped_on);
+    let running = start(old, 1);
+    running.frame_sender.push(frame(0)).expect("open");
+    assert_eq!(running.seen.recv(), Ok((0, Some(1))));
+    let new = Finds::new(2, 4);
+    let largest = Arc::clone(&new.largest);
+    running.entry.replace(plan(new)).expect("the lane has this model");
+    let unknown = BoundPlan { model: ModelId(7), ..plan(Finds::new(3, 1)) };
+    assert_eq!(running.entry.replace(unknown), Err(ExchangeError::NoModel(ModelId(7))));
+    let lane = running.lane.thread().id();
+    (1..200).for_each(|seq| running.frame_sender.push(frame(seq)).expect("open"));
+    let entry = running.entry.clone();
+    let seen = running.end();
+    assert_eq!(seen.iter().collect::<Vec<_>>(), (1..200).map(|seq| (seq, Some(2))).collect::<Vec<_>>());
+    assert_eq!(*dropped_on.lock().expect("not poisoned"), Some(lane));
+    assert_eq!(largest.load(Ordering::Relaxed), 4, "batches are those of the new plan");
+    assert_eq!(entry.replace(plan(Finds::new(4, 1))), Err(ExchangeError::NoModel(MODEL)), "it has ended");
+}
+
+/// Counts down from the byte of a request, one part for each number. From 100 on it waits until the client is gone.
+struct CountsDown;
+
+impl Executor for CountsDown {
+    fn batch_max(&self) -> usize {
+        1
+    }
+    fn execute(&mut self, _: &[Frame], _: &mut [InferenceResult]) -> Result<StageTimes, Diagnosis> {
+        Ok(StageTimes::default())
+    }
+    fn answer(&mut self, request: Request) {
+        let Request { inputs, mut answers, .. } = request;
+        let first = inputs[0].bytes()[0];
+        if first >= 100 {
+            // Another thread answers: the lane goes on.
+            thread::spawn(move || {
+                while !answers.has_ended() {
+                    thread::yield_now();
+                }
+                assert_eq!(answers.part(Vec::new()), Err(NotTaken::Cancelled));
+                answers.last(Vec::new());
+            });
+            return;
+        }
+        for number in (1..=first).rev() {
+            if answers.part(vec![number_tensor(number)]).is_err() {
+                return;
+            }
+        }
+        answers.last(vec![number_tensor(0)]);
+    }
+}
+
+fn number_tensor(number: u8) -> Tensor {
+    Tensor::new("number", ElementType::U8, vec![1], vec![number]).expect("it has 1 byte")
+}
+
+fn request(model: ModelId, number: u8, deadline: Option<Nanos>) -> (Request, AnswerReceiver) {
+    let clock: Arc<dyn Clock> = Arc::new(MonotonicClock::default());
+    let (answers, receiver) = answer_channel(&clock);
+    let (name, inputs) = ("countdown".into(), vec![number_tensor(number)]);
+    (Request { model, name, inputs, deadline, priority: Priority::default(), answers }, receiver)
+}
+
+/// All that answers a request, as numbers, and the code of the fault, if there is one.
+fn received(receiver: &AnswerReceiver) -> (Vec<u8>, Option<&'static str>) {
+    let mut numbers = Vec::new();
+    loop {
+        match receiver.next(None) {
+            NextAnswer::Answer(Answer::Part(tensors) | Answer::Last(tensors)) => {
+                numbers.push(tensors[0].bytes()[0])
+            }
+            NextAnswer::Answer(Answer::Failed(why)) => return (numbers, Some(why.code.id)),
+            NextAnswer::Ended | NextAnswer::Pending => return (numbers, None),
+        }
+    }
+}
+
+#[test]
+fn a_request_is_answered_in_parts_while_frames_pass() {
+    let running = start(CountsDown, 1);
+    let source = |seq| running.frame_sender.push(frame(seq)).expect("open");
+    (0..4).for_each(source);
+    let (countdown, receiver) = request(MODEL, 5, None);
+    running.entry.request(countdown).expect("there is room");
+    assert_eq!(received(&receiver), (vec![5, 4, 3, 2, 1, 0], None));
+    let (endless, kept) = request(MODEL, 200, None);
+    running.entry.request(endless).expect("there is room");
+    (4..8).for_each(source);
+    kept.cancel();
+    assert_eq!(received(&kept).1, Some(codes::REQUEST_CANCELLED.id));
+    let (longer, receiver) = request(MODEL, 99, None);
+    running.entry.request(longer).expect("there is room");
+    let (numbers, fault) = received(&receiver);
+    // The client may be as fast as the model, or too slow for it. No number is left out either way.
+    assert!(numbers.iter().copied().eq((0..=99).rev().take(numbers.len())), "{numbers:?}");
+    match fault {
+        None => assert_eq!(numbers.len(), 100),
+        Some(code) => assert!(code == codes::REQUEST_OVERLOAD.id && numbers.len() >= ANSWER_PARTS_MAX),
+    }
+    assert_eq!(running.end().iter().count(), 8);
+}
+
+#[test]
+fn requests_that_cannot_be_served_are_answered() {
+    let running = start(Finds::new(1, 1), 1);
+    let entry = running.entry.clone();
+    let check = |model, deadline, accepted: Result<(), RequestRefusal>, code: &orinoco_core::Code| {
+        let (request, receiver) = request(model, 1, deadline);
+        assert_eq!(entry.request(request), accepted);
+        assert_eq!(received(&receiver), (Vec::new(), Some(code.id)));
+    };
+    check(MODEL, None, Ok(()), &codes::REQUEST_INVALID);
+    check(MODEL, Some(Nanos(0)), Ok(()), &codes::REQUEST_EXPIRED);
+    check(ModelId(7), None, Err(RequestRefusal::NoModel), &codes::REQUEST_UNANSWERED);
+    let _hold = entry.hold(MODEL).expect("it is here");
+    running.end();
+    check(MODEL, None, Err(RequestRefusal::Ended), &codes::REQUEST_UNANSWERED);
+}
+
+/// Sends every frame but each third one to another thread, which answers.
+struct Remote {
+    frames: Sender<(u64, Suspension)>,
+    wait: Duration,
+}
+
+impl Executor for Remote {
+    fn batch_max(&self) -> usize {
+        1
+    }
+    fn execute(&mut self, _: &[Frame], findings: &mut [InferenceResult]) -> Result<StageTimes, Diagnosis> {
+        findings[0].classes = class(0);
+        Ok(StageTimes::default())
+    }
+    fn begin(
+        &mut self,
+        frames: &[Frame],
+        findings: &mut [InferenceResult],
+        suspender: &mut Suspender<'_>,
+    ) -> Result<Executed, Diagnosis> {
+        let seq = frames[0].desc.seq;
+        if seq.is_multiple_of(3) {
+            return self.execute(frames, findings).map(Executed::Done);
+        }
+        self.frames.send((seq, suspender.suspend())).expect("somebody answers");
+        Ok(Executed::Suspended(self.wait))
+    }
+}
+
+/// Late answer for one frame: that class.
+fn late(class_id: u32) -> Result<Vec<InferenceResult>, Diagnosis> {
+    Ok(vec![InferenceResult { classes: class(class_id), ..InferenceResult::default() }])
+}
+
+#[test]
+fn answers_that_come_later_are_put_in_order() {
+    let (frames, to_answer) = channel();
+    let running = start(Remote { frames, wait: Duration::from_secs(60) }, 1);
+    let telemetry = running.telemetry.clone();
+    let answers = thread::spawn(move || {
+        let mut waiting = Vec::new();
+        while let Ok((seq, suspension)) = to_answer.recv() {
+            waiting.push((seq, suspension));
+            if waiting.len() < 4 && seq < 100 {
+                continue;
+            }
+            // The latest first.
+            for (seq, suspension) in waiting.drain(..).rev() {
+                match seq % 10 {
+                    // Too few, a fault, and nothing at all.
+                    1 => assert!(suspension.resume(Ok(Vec::new()))),
+                    2 => assert!(suspension.resume(Err(Diagnosis::new(&codes::ENGINE_RUN, "a", "b", "c")))),
+                    3 => drop(suspension),
+                    _ => assert!(suspension.resume(late(1))),
+                }
+            }
+        }
+    });
+    (0..=100).for_each(|seq| running.frame_sender.push(frame(seq)).expect("open"));
+    let seen: Vec<_> = running.end().iter().collect();
+    answers.join().expect("it does not panic");
+    let expected = (0..=100).filter(|seq| seq % 3 == 0 || ![1, 2, 3].contains(&(seq % 10)));
+    let class = |seq: u64| Some(u32::from(!seq.is_multiple_of(3)));
+    assert_eq!(seen, expected.map(|seq| (seq, class(seq))).collect::<Vec<_>>());
+    check_counts(&telemetry, 101, seen.len() as u64);
+}
+
+/// Each frame that came was taken; those with results have an inference, and the others were dropped as failed.
+fn check_counts(telemetry: &Telemetry, frames: u64, results: u64) {
+    telemetry.stream(STREAM).read(|fold| {
+        let stages = [Stage::Queue, Stage::Preprocess, Stage::Infer, Stage::Postprocess];
+        assert_eq!(stages.map(|stage| fold.stage(stage).count()), [frames, results, results, results]);
+        let dropped = fold.dropped(DropCause::ExecutionFailed);
+        assert_eq!((fold.frames_out, dropped), (results, frames - results));
+    });
+    telemetry.model(MODEL).read(|fold| assert_eq!((fold.replays, fold.pictures), (results, results)));
+    telemetry.lane(LANE).read(|fold| {
+        assert_eq!((fold.batches, fold.frames, fold.executing_since), (frames, frames, None));
+        assert_eq!(
+            fold.busy(ComputeUnit::Cpu),
+            Duration::ZERO,
+            "it computed elsewhere, and waited for nothing"
+        );
+    });
+}
+
+#[test]
+fn an_answer_that_does_not_come_ends_with_its_time() {
+    let (frames, to_answer) = channel();
+    let running = start(Remote { frames, wait: Duration::from_millis(5) }, 1);
+    let telemetry = running.telemetry.clone();
+    (0..4).for_each(|seq| running.frame_sender.push(frame(seq)).expect("open"));
+    let seen: Vec<_> = running.end().iter().map(|(seq, _)| seq).collect();
+    assert_eq!(seen, [0, 3]);
+    check_counts(&telemetry, 4, 2);
+    // The lane has ended.
+    assert!(to_answer.iter().all(|(_, suspension)| !suspension.resume(late(1))));
+}
+
+#[test]
+fn a_lane_that_is_closed_drops_what_waits_for_answers() {
+    let (frames, to_answer) = channel();
+    let running = start(Remote { frames, wait: Duration::from_secs(60) }, 1);
+    let telemetry = running.telemetry.clone();
+    (1..4).for_each(|seq| running.frame_sender.push(frame(seq)).expect("open"));
+    let waiting: Vec<_> = to_answer.iter().take(2).collect();
+    running.entry.close();
+    assert_eq!(running.end().iter().count(), 0);
+    assert_eq!(telemetry.stream(STREAM).read(|fold| fold.dropped(DropCause::Shutdown)), 3);
+    assert!(waiting.into_iter().all(|(_, suspension)| !suspension.resume(late(1))));
+}
