@@ -1,4 +1,4 @@
-//! What a supervisor takes, and what it has done.
+//! Actions that a supervisor receives, and effects that it wants carried out.
 
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
@@ -14,110 +14,110 @@ use crate::progress::Progress;
 use crate::reloaded::{Reloaded, Reply};
 use crate::run_memory::AdmittedMemory;
 
-/// All that can happen to a run. `P` is a prepared change.
+/// Everything that can happen to a run. `P` is the type of a prepared change.
 pub(crate) enum Action<P> {
-    /// The thread of a stream's source has ended, or panicked.
+    /// The source thread of a stream has ended or panicked.
     SourceEnded(StreamId, Result<SourceEnd, Diagnosis>),
-    /// The thread of a stream's sinks has ended, or panicked.
+    /// The sink thread of a stream has ended or panicked.
     SinkEnded(StreamId, Result<SinkOutputs, Diagnosis>),
-    /// The thread of a lane has ended, or panicked.
+    /// The thread of a lane has ended or panicked.
     LaneEnded(usize, Result<(), Diagnosis>),
-    /// Another board is wanted.
+    /// A reload to another board is requested.
     Reload(Board, Reply),
-    /// A change was prepared, or cannot be.
+    /// A change was prepared, or its preparation failed.
     Prepared(Result<P, Faults>),
     /// A prepared change was applied.
     Applied(Applied),
-    /// Somebody wants to know how far the run is.
+    /// A snapshot of the run's progress is requested.
     Snapshot(Sender<Progress>),
-    /// Nobody reads any of the outputs.
+    /// No output of the run has a reader any more.
     Unread,
-    /// The end is wanted.
+    /// The end of the run is requested.
     Stop,
-    /// A deadline has come.
+    /// A deadline has passed.
     Tick,
 }
 
-/// What became of a prepared change.
+/// Result of applying a prepared change.
 #[derive(Default)]
 pub(crate) struct Applied {
-    /// The board that is wanted from now on.
+    /// The wanted board from now on; `None` leaves it unchanged.
     pub(crate) board: Option<Board>,
     pub(crate) joined: Vec<Joined>,
     pub(crate) left: Vec<StreamId>,
-    /// Lanes that were started for it.
+    /// Lanes that were started for the change.
     pub(crate) lanes: Vec<usize>,
-    /// Why streams could not join.
+    /// Faults of streams that could not join.
     pub(crate) faults: Vec<Diagnosis>,
-    /// Why streams could not join that can when the change is prepared once more.
+    /// Faults of streams that could not join, but can when the change is prepared again.
     pub(crate) missed: Vec<Diagnosis>,
-    /// Memory that the change was admitted with, where the board has a budget.
+    /// Memory with which the change was admitted, if the board has a budget.
     pub(crate) memory: Option<Box<AdmittedMemory>>,
 }
 
-/// A stream that joined. Its sinks run; its source waits to be started.
+/// Stream that has joined. Its sinks run; its source is not started yet.
 pub(crate) struct Joined {
     pub(crate) stream: StreamId,
     pub(crate) name: Arc<str>,
     pub(crate) lane: usize,
-    /// Its source goes on whether or not anybody takes its frames.
+    /// Whether the source is live: it delivers at its own pace, whether its frames are read or not.
     pub(crate) is_live: bool,
 }
 
-/// What has to be done.
+/// Effect that the supervisor wants carried out.
 pub(crate) enum Effect<P> {
-    /// Prepare the change to this board, on another thread.
+    /// Prepare the change to this board, on a thread of its own.
     Prepare(Board),
-    /// Apply a change, at once, and say what became of it.
+    /// Apply a change at once, and report the result as an action.
     Apply(P),
-    /// Answer those who wanted a change.
+    /// Answer the requests for a change.
     Answer(Vec<Reply>, Result<Reloaded, Faults>),
     /// Start a stream's source.
     StartSource(StreamId),
-    /// Give up a stream's source that was not started.
+    /// Drop the source of a stream before it was started.
     DropSource(StreamId),
     /// Request the end of one stream.
     StopStream(StreamId),
     /// Request the end of all streams.
     StopAll,
-    /// Let a lane end with its last stream.
+    /// Let a lane end after its last stream.
     ReleaseLane(usize),
-    /// End a lane after the batch at work.
+    /// End a lane after the batch that it executes.
     CloseLane(usize),
     /// Report an event.
     Emit(Event),
-    /// Look after memory and readers, and tell who watches how far the run is.
+    /// Check memory and readers, and report the progress to the watcher.
     Look,
-    /// Answer a request for a snapshot.
+    /// Answer a request for a snapshot of the progress.
     Answered(Sender<Progress>),
-    /// A stream has ended: keep its figures, and give up the rest.
+    /// Keep the figures of a stream that has ended, and release everything else of it.
     Retire(StreamId, StreamEnd),
-    /// A stream that has ended is not on the board any more.
+    /// Remove an ended stream that is no longer on the board.
     Forget(StreamId),
-    /// Everything has ended. The faults are those of lanes.
+    /// End the run, in which everything has ended. The faults are those of lanes.
     Finish(Vec<Diagnosis>),
 }
 
-/// How a stream ended.
+/// Ends of a stream's source and sinks.
 pub(crate) struct StreamEnd {
     pub(crate) source: Result<SourceEnd, Diagnosis>,
     pub(crate) sink: Result<SinkOutputs, Diagnosis>,
 }
 
-/// A run is over, and how it is to be summed up.
+/// Reasons for which a run was ended early, for its summary.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct EndedBy {
-    /// A stop was requested.
+    /// Whether a stop was requested.
     pub(crate) stop: bool,
-    /// It was ended because nobody read any of its outputs.
+    /// Whether the run was ended because no output had a reader any more.
     pub(crate) unread: bool,
 }
 
-/// How a run is supervised.
+/// Rules by which a run is supervised.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rules {
-    /// Time between two looks.
+    /// Time between two checks of progress, memory and readers.
     pub(crate) look_every: Duration,
-    /// Whether streams of files may begin again from their beginning when their lane is restarted.
+    /// Whether streams of files may start again at their beginning when their lane is restarted.
     pub(crate) repeat_files: bool,
 }

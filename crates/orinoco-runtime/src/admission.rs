@@ -13,51 +13,51 @@ use crate::planning::{AfterRefusal, Measured, refused, stream_memory, unsound};
 use crate::run_memory::{AdmittedMemory, RunMemory, StreamMemory};
 use crate::scratch_size::ScratchSize;
 
-/// A change as far as placement and memory are concerned.
+/// Request for the admission of a change: the facts on which placement and memory depend.
 pub(crate) struct AdmissionRequest<'a> {
-    /// The board that is wanted.
+    /// Wanted board.
     pub(crate) board: &'a Board,
-    /// Streams of it that join.
+    /// Indices of the board's streams that join.
     pub(crate) joining: &'a [usize],
-    /// Streams that run and go on.
+    /// Running streams that stay.
     pub(crate) staying: &'a [StreamId],
-    /// Memory of the run, where the board has a budget.
+    /// Memory of the run, if the board has a budget.
     pub(crate) memory: Option<MemoryRequest<'a>>,
 }
 
-/// Memory of a change.
+/// Facts about the memory of a change.
 pub(crate) struct MemoryRequest<'a> {
     /// Memory of the run before the change.
     pub(crate) run: &'a RunMemory,
-    /// Figures of the board's models.
+    /// Measured memory of the board's models, by their indices.
     pub(crate) measured: &'a [Arc<Measured>],
-    /// Which model of the run each of the board's is.
+    /// Revision of each of the board's models in the run, by their indices.
     pub(crate) revisions: &'a [String],
-    /// Models of the board that are loaded for the change.
+    /// Indices of the board's models that are loaded for the change.
     pub(crate) loaded: &'a [usize],
 }
 
-/// A change that was admitted.
+/// Admitted change.
 pub(crate) struct Admission {
-    /// Lane of each stream that joins.
+    /// Index of the lane of each stream that joins.
     pub(crate) lanes: Vec<usize>,
-    /// Memory of the change, where the board has a budget.
+    /// Memory of the change, if the board has a budget.
     pub(crate) memory: Option<AdmittedMemory>,
 }
 
 /// Reason why a change is not admitted.
 #[derive(Debug)]
 enum RefusalReason {
-    /// A stream has no lane to join.
+    /// No lane can take a stream.
     Lane(Diagnosis),
-    /// No plan can be made.
+    /// The needs are inconsistent, so that no plan can be made.
     Needs(NeedsFault),
     /// The change does not fit the budget.
     Memory(ChangeRefused),
 }
 
-/// Admits a start: streams are on the lanes that the board deals them to, and its memory is the plan's. What building takes
-/// is not added: models are loaded before any stream has frames.
+/// Admits a start. Its streams get the lanes that the board assigns, and its memory is that of the plan. Memory that
+/// building a model takes temporarily is not added: models are loaded before any stream has frames.
 pub(crate) fn admit_start(
     asked: &AdmissionRequest<'_>,
     events: &dyn EventSink,
@@ -71,10 +71,10 @@ pub(crate) fn admit_start(
     Ok(Admission { lanes, memory })
 }
 
-/// Admits a change of what runs: `lanes` are as they are, with the number of streams that stay on each.
+/// Admits a change while the board runs. `lanes` are the present lanes, each with the number of streams that stay on it.
 ///
-/// With a budget, streams first go to the lanes with the fewest streams. A lane that has no area is given one. Where that does
-/// not fit, they go to lanes that have one, which takes less memory.
+/// With a budget, streams first go to the lanes with the fewest streams, and a lane without a scratch area gets one. If
+/// that does not fit the budget, streams go only to lanes that have an area, which takes less memory.
 pub(crate) fn admit_reload(
     asked: &AdmissionRequest<'_>,
     lanes: &LaneViews,
@@ -116,7 +116,7 @@ fn place(
     chosen.collect()
 }
 
-/// Memory of the streams that join `lanes`.
+/// Returns the memory of the streams that join, on the lanes `lanes`.
 fn joining(asked: &AdmissionRequest<'_>, memory: &MemoryRequest<'_>, lanes: &[usize]) -> Vec<StreamMemory> {
     let revision = |model: usize| memory.revisions[model].clone();
     let joining = asked.joining.iter().zip(lanes);
@@ -127,7 +127,7 @@ fn joining(asked: &AdmissionRequest<'_>, memory: &MemoryRequest<'_>, lanes: &[us
     streams.collect()
 }
 
-/// Admits the memory of streams that join `lanes`, while building takes `building` bytes.
+/// Admits the memory of streams that join the lanes `lanes`, while building models takes `building` bytes.
 fn admit_memory(
     asked: &AdmissionRequest<'_>,
     memory: &MemoryRequest<'_>,
@@ -150,8 +150,8 @@ fn admit_memory(
     Ok(AdmittedMemory { areas: areas.collect(), plan, streams })
 }
 
-/// Bytes that building takes for a while, by domain: models are built one after another, so it is the most that one of them
-/// takes. Models of streams that take over what was kept for them are built in the place of those that were there.
+/// Returns the bytes that building takes temporarily, by domain. Models are built one after another, so it is the maximum
+/// over the models. Models of streams that take over the memory of lost streams are built in the place of the lost models.
 fn building(asked: &AdmissionRequest<'_>, memory: &MemoryRequest<'_>, lanes: &[usize]) -> Vec<(Domain, u64)> {
     let joining = joining(asked, memory, lanes);
     let is_kept = |stream: &&StreamMemory| memory.run.kept_for(stream).is_some();

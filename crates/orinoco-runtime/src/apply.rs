@@ -1,38 +1,38 @@
-//! Applying a prepared change: streams join their lanes, and others are asked to leave. One that cannot join leaves the
-//! others as they are, and itself as it was before. It starts no thread itself, so a simulated board applies changes by the
-//! same rules.
+//! Applies a prepared change: streams join their lanes, and others are asked to leave. If a stream cannot join, the others
+//! are not affected, and its earlier version stays. This module starts no thread itself, so that a simulated board applies
+//! changes by the same rules.
 
 use orinoco_board::Board;
 use orinoco_core::{Diagnosis, StreamId};
 
 use crate::action::{Applied, Joined};
 
-/// Lanes and streams at work, to which a change is applied.
+/// Running lanes and streams, to which a change is applied.
 pub(crate) trait Host {
-    /// A prepared stream.
+    /// Type of a prepared stream.
     type Open;
 
-    /// Name of a prepared stream.
+    /// Returns the name of a prepared stream.
     fn name_of(open: &Self::Open) -> &str;
 
-    /// Whether a stream at work has this name.
+    /// Whether the running stream `stream` has this name.
     fn is_called(&self, stream: StreamId, name: &str) -> bool;
 
-    /// Lets a stream join its lane. A lane that does not run is made for it, and started later.
+    /// Lets a stream join its lane. If the lane does not run, it is created, and started later.
     fn join(&mut self, open: Self::Open) -> Result<Joined, JoinFailure>;
 
-    /// Starts the lanes that were made, when all streams have joined.
+    /// Starts the lanes that were created, after all streams have joined.
     fn start_lanes(&mut self) -> Vec<(usize, Result<(), Diagnosis>)>;
 }
 
-/// Why a stream could not join.
+/// Failure of a stream to join.
 pub(crate) struct JoinFailure {
     pub(crate) why: Diagnosis,
-    /// It can, when the change is prepared once more: its lane has failed meanwhile, or given up a model.
+    /// Whether the stream can join when the change is prepared again: its lane has failed meanwhile, or dropped a model.
     pub(crate) once_more: bool,
 }
 
-/// Lets streams join, and lists those that have to leave: those that are gone from the board or have changed.
+/// Lets streams join, and lists those that have to leave because they are not on the board any more or have changed.
 pub(crate) fn apply<H: Host>(
     host: &mut H,
     board: Board,
@@ -55,7 +55,7 @@ pub(crate) fn apply<H: Host>(
         match started {
             Ok(()) => applied.lanes.push(lane),
             Err(why) => {
-                // Nobody takes the frames of its streams.
+                // A lane that did not start takes no frames of its streams.
                 let lost = applied.joined.iter().filter(|joined| joined.lane == lane);
                 leaving.extend(lost.map(|joined| joined.stream));
                 applied.faults.push(why);
@@ -72,7 +72,7 @@ mod tests {
     use crate::testing::board;
     use orinoco_core::codes;
 
-    /// Streams are numbers that are their ids; odd ones are on lane 1, which does not start.
+    /// Lanes of a test. A prepared stream is its id and its name; streams with odd ids are on lane 1, which does not start.
     struct Lanes;
 
     fn fault() -> Diagnosis {

@@ -1,33 +1,33 @@
-//! Areas that lanes compute in.
+//! Scratch areas of lanes.
 
 use std::collections::BTreeMap;
 
 use orinoco_api::{LaneMemory, ModelMemory};
 use orinoco_infer::Scratch;
 
-/// Areas of the lanes of a run that has a budget, and figures of those that are gone.
+/// Scratch areas of the lanes of a run with a budget, and figures of areas that were removed.
 #[derive(Default)]
 pub(crate) struct LaneAreas {
     there: BTreeMap<usize, Scratch>,
     gone: BTreeMap<usize, LaneMemory>,
 }
 
-/// Areas of the lanes that the streams of a change join.
+/// Scratch areas of the lanes that the streams of a change join.
 #[derive(Default)]
 pub(crate) struct PreparedAreas {
-    /// Areas that the lanes had when the change was prepared.
+    /// Areas that the lanes had already when the change was prepared.
     pub(crate) kept: BTreeMap<usize, Scratch>,
     /// Areas that were mapped for the change.
     pub(crate) made: BTreeMap<usize, Scratch>,
 }
 
 impl LaneAreas {
-    /// The area of a lane, if it has one.
+    /// Returns the area of a lane, if it has one.
     pub(crate) fn get(&self, lane: usize) -> Option<&Scratch> {
         self.there.get(&lane)
     }
 
-    /// Takes the areas of a change. One that was kept is here, unless its lane lost its last model meanwhile.
+    /// Adds the areas of a change. A kept area is still here, unless its lane lost its last model meanwhile.
     pub(crate) fn extend(&mut self, areas: PreparedAreas) {
         for (lane, scratch) in areas.kept {
             self.there.entry(lane).or_insert(scratch);
@@ -38,7 +38,8 @@ impl LaneAreas {
         }
     }
 
-    /// Gives up the areas of lanes that are not `held`. The models that are bound to one share it until they are gone.
+    /// Removes the areas of lanes for which `held` is false. Models that are bound to an area keep it mapped until they are
+    /// dropped.
     pub(crate) fn retain(&mut self, held: impl Fn(usize) -> bool) {
         let unheld: Vec<usize> = self.there.keys().copied().filter(|lane| !held(*lane)).collect();
         unheld.into_iter().for_each(|lane| self.remove(lane));
@@ -51,7 +52,7 @@ impl LaneAreas {
         }
     }
 
-    /// Figures of every lane up to the last that ever had an area.
+    /// Returns the figures of every lane, up to the last one that ever had an area.
     pub(crate) fn summary(&self) -> Vec<LaneMemory> {
         let known = self.there.keys().chain(self.gone.keys());
         let lanes = known.max().map_or(0, |last| last + 1);
@@ -80,8 +81,8 @@ fn summarise(scratch: &Scratch) -> LaneMemory {
     }
 }
 
-/// Figures of a lane's area with those of the areas that it had before: sizes are the latest area's, requests outside are
-/// added up, and models that computed in earlier ones only are listed as well.
+/// Combines the figures of a lane's area with those of its earlier areas. Sizes are those of the latest area, refused
+/// requests are added up, and models that computed only in earlier areas are listed in addition.
 fn with_earlier(mut latest: LaneMemory, earlier: Option<LaneMemory>) -> LaneMemory {
     let Some(earlier) = earlier else { return latest };
     latest.outside += earlier.outside;
@@ -113,7 +114,7 @@ mod tests {
             areas.summary().iter().map(|lane| lane.scratch_bytes).collect()
         };
         assert_eq!(sizes(&areas), [0, 1 << 16]);
-        // A change that was prepared before brings it back.
+        // A change that was prepared before the removal brings the area back.
         areas.extend(PreparedAreas { kept, ..PreparedAreas::default() });
         assert_eq!(areas.get(1).map(Scratch::bytes), Some(1 << 16));
         areas.extend(PreparedAreas { made: made(1, 1 << 17), ..PreparedAreas::default() });

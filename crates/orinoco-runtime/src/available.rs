@@ -1,4 +1,4 @@
-//! How much memory this process may still take, and what bounds it.
+//! Memory that this process may still take, and the bound that limits it.
 
 use std::fmt;
 use std::fs;
@@ -7,24 +7,25 @@ use std::path::{Path, PathBuf};
 use orinoco_memory::Mib;
 use rustix::process::{Resource, getrlimit};
 
-/// What bounds the memory of a process.
+/// Bound on the memory of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum MemoryBound {
-    /// The machine's memory.
+    /// Available memory of the machine.
     Machine,
-    /// What the kernel may still promise, where it promises no more than it has (`vm.overcommit_memory = 2`).
+    /// Memory that the kernel may still commit, where it commits no more than it has (`vm.overcommit_memory = 2`).
     Commit,
-    /// The limit of a control group, by its path.
+    /// Memory limit of a control group, by its path.
     ControlGroup(PathBuf),
-    /// `RLIMIT_AS`.
+    /// Limit on address space (`RLIMIT_AS`).
     AddressSpace,
-    /// `RLIMIT_DATA`.
+    /// Limit on data (`RLIMIT_DATA`).
     Data,
 }
 
 impl MemoryBound {
-    /// Parts of what a bound leaves that one area may take. Where mappings count, and not only what is touched of them, all
-    /// that the process allocates later counts as well: the other half is for weights and for the engine's own memory.
+    /// Returns the divisor of the remaining bytes that gives the size of one area. Where mappings count, and not only
+    /// touched pages, everything that the process allocates later counts as well: half is left for weights and the engine's
+    /// own memory.
     fn parts(&self) -> u64 {
         match self {
             Self::Machine | Self::ControlGroup(_) => 1,
@@ -32,7 +33,7 @@ impl MemoryBound {
         }
     }
 
-    /// What to do for more, as an instruction.
+    /// Returns the next step to get more memory, as an instruction.
     pub(crate) fn next(&self) -> &'static str {
         match self {
             Self::Machine => "free some memory, or use a smaller model",
@@ -49,9 +50,9 @@ impl MemoryBound {
 pub(crate) struct Available {
     /// Size of the area, in bytes.
     pub(crate) bytes: u64,
-    /// Bytes that the tightest bound leaves in all.
+    /// Bytes that the tightest bound leaves in total.
     left: u64,
-    /// That bound.
+    /// Tightest bound.
     pub(crate) bound: MemoryBound,
 }
 
@@ -60,7 +61,7 @@ impl Available {
         Self { bytes: left / bound.parts(), left, bound }
     }
 
-    /// The same bound with another size of the area.
+    /// Returns the same bound with another size of the area, in bytes.
     #[cfg(test)]
     pub(crate) fn with_bytes(self, bytes: u64) -> Self {
         Self { bytes, left: bytes * self.bound.parts(), ..self }
@@ -90,21 +91,21 @@ impl fmt::Display for Available {
     }
 }
 
-/// Memory that one more area of this process may take; `None` where the system gives no figure.
+/// Returns the memory that one more area of this process may take; `None` where the system has no figure.
 pub(crate) fn available() -> Option<Available> {
     let limits =
         Limits { address_space: getrlimit(Resource::As).current, data: getrlimit(Resource::Data).current };
     available_in(Path::new("/"), limits)
 }
 
-/// Limits of the process, in bytes; `None` where there is no such limit.
+/// Limits of the process, in bytes; `None` where it has no such limit.
 #[derive(Clone, Copy, Debug, Default)]
 struct Limits {
     address_space: Option<u64>,
     data: Option<u64>,
 }
 
-/// The same with the kernel's files under `root`.
+/// Returns the available memory, with the kernel's files under `root`.
 fn available_in(root: &Path, limits: Limits) -> Option<Available> {
     let kernel = Kernel { root };
     let machine = kernel.meminfo("MemAvailable:").map(|left| Available::under(MemoryBound::Machine, left));
@@ -121,7 +122,7 @@ fn available_in(root: &Path, limits: Limits) -> Option<Available> {
     bounds.into_iter().flatten().chain(kernel.control_groups()).min_by_key(|available| available.bytes)
 }
 
-/// The kernel's files, under a root.
+/// Files of the kernel under a root folder.
 struct Kernel<'a> {
     root: &'a Path,
 }
@@ -131,7 +132,7 @@ impl Kernel<'_> {
         fs::read_to_string(self.root.join(path)).ok()
     }
 
-    /// A file that holds one number; `None` also for `max`.
+    /// Reads a file with one number; `None` also for `max`.
     fn number(&self, path: impl AsRef<Path>) -> Option<u64> {
         self.text(path)?.trim().parse().ok()
     }
@@ -145,7 +146,7 @@ impl Kernel<'_> {
     }
 
     fn commit(&self) -> Option<Available> {
-        /// The kernel promises no more than it has.
+        /// Value of `vm.overcommit_memory` with which the kernel commits no more than it has.
         const NEVER_OVERCOMMIT: u64 = 2;
         if self.number("proc/sys/vm/overcommit_memory")? != NEVER_OVERCOMMIT {
             return None;
@@ -154,7 +155,8 @@ impl Kernel<'_> {
         Some(Available::under(MemoryBound::Commit, left))
     }
 
-    /// What each control group of this process leaves, up to the hierarchy's root (proc_pid_cgroup(5)).
+    /// Returns the memory that each control group of this process leaves, up to the root of the hierarchy
+    /// (proc_pid_cgroup(5)).
     fn control_groups(&self) -> Vec<Available> {
         let text = self.text("proc/self/cgroup").unwrap_or_default();
         let mut found = Vec::new();
@@ -168,7 +170,8 @@ impl Kernel<'_> {
                 names if names.split(',').any(|name| name == "memory") => &VERSION_1,
                 _ => continue,
             };
-            // A container sees its own group as the root, or a path that is not mounted in it: then only the root is there.
+            // In a container, the path is that of its own group as the root, or is not mounted: then only the root is
+            // found.
             for group in Path::new(group).ancestors() {
                 let folder = Path::new(files.mount).join(group.strip_prefix("/").unwrap_or(group));
                 found.extend(self.control_group(&folder, files, group));
@@ -180,7 +183,7 @@ impl Kernel<'_> {
     fn control_group(&self, folder: &Path, files: &GroupFiles, group: &Path) -> Option<Available> {
         let limit = self.number(folder.join(files.limit))?;
         let taken = self.number(folder.join(files.taken))?;
-        // Cached files are counted, and given back when something else needs the memory.
+        // File cache counts as used, but the kernel reclaims it when memory is needed.
         let stat = self.text(folder.join("memory.stat")).unwrap_or_default();
         let cached = stat.lines().find_map(|line| line.strip_prefix(files.cached)?.trim().parse().ok());
         let taken = taken.saturating_sub(cached.unwrap_or(0));
@@ -188,7 +191,7 @@ impl Kernel<'_> {
     }
 }
 
-/// Names of a control group's files.
+/// Names of the files of a control group.
 struct GroupFiles {
     mount: &'static str,
     limit: &'static str,
@@ -209,7 +212,7 @@ const VERSION_1: GroupFiles = GroupFiles {
     cached: "total_inactive_file ",
 };
 
-/// A field of `/proc/meminfo` or `/proc/PID/status`, in bytes.
+/// Reads a field of `/proc/meminfo` or `/proc/PID/status`, in bytes.
 fn kib_field(text: &str, field: &str) -> Option<u64> {
     let rest = text.lines().find_map(|line| line.strip_prefix(field))?;
     let kib: u64 = rest.split_whitespace().next()?.parse().ok()?;
@@ -303,7 +306,7 @@ mod tests {
                 "200.0 MiB: control group /system.slice may take at most 200.0 MiB more (its memory limit); raise the group's limit (MemoryMax= of a systemd unit)"
             ],
         );
-        // A container: its path is not mounted in it.
+        // In a container, the path of its group is not mounted.
         let version_1 = [
             ("proc/self/cgroup", "4:memory,hugetlb:/docker/1234\n"),
             ("sys/fs/cgroup/memory/memory.limit_in_bytes", "268435456\n"),

@@ -7,7 +7,7 @@ use orinoco_uri::Scheme;
 
 use crate::sinks::SINKS;
 
-/// Names in board files that mean something to this build: of its engines, its sinks and its sources' schemes.
+/// Returns the names in board files that this build supports: of engines, sinks and schemes of sources.
 pub fn capabilities() -> Capabilities<'static> {
     static SCHEMES: LazyLock<Vec<Scheme>> = LazyLock::new(source_schemes);
     Capabilities { engines: &ENGINES, sinks: SINKS, schemes: &SCHEMES }

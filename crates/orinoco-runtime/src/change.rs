@@ -1,44 +1,44 @@
-//! What has to happen for a running board to become another one. A pure function of two boards: files are looked at before,
-//! and threads are started after.
+//! Difference between a running board and a wanted one, as a pure function of the two. Files are checked before, and
+//! threads are started afterwards.
 //!
-//! Starting is the change from the board without streams and models.
+//! A start is the change from a board without streams and models.
 
 use std::collections::BTreeSet;
 
 use orinoco_board::{Board, BoardStream};
 
-/// Facts about the models of the running board that are not in its file, by their indices.
+/// Facts about the models of the running board that its file does not have, by their indices.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ModelFacts {
     /// Models whose file or description has changed since they were loaded.
     pub(crate) changed: BTreeSet<usize>,
-    /// Models that carry a state from frame to frame: a stream that joins needs one of its own.
+    /// Models with implicit state from frame to frame: a stream that joins needs its own instance.
     pub(crate) stateful: BTreeSet<usize>,
 }
 
-/// The difference between two boards.
+/// Difference between two boards.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Change {
-    /// Keys of the board file that differ, and that only a restart can change.
+    /// Keys of the board file that differ, but can be changed only by a restart.
     pub(crate) fixed_keys: Vec<&'static str>,
-    /// Models.
+    /// Difference of the models.
     pub(crate) models: Difference,
-    /// Streams. One that has changed, or whose models have, leaves and joins.
+    /// Difference of the streams. A stream that has changed, or whose models have changed, leaves and joins.
     pub(crate) streams: Difference,
 }
 
-/// The difference between two lists.
+/// Difference between two lists.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Difference {
-    /// Indices into the wanted list.
+    /// Indices into the wanted list, of entries that are new.
     pub(crate) joining: Vec<usize>,
-    /// Indices into the running list.
+    /// Indices into the running list, of entries that are gone.
     pub(crate) leaving: Vec<usize>,
-    /// What is in both.
+    /// Entries that are in both lists.
     pub(crate) staying: Vec<StayingEntry>,
 }
 
-/// An entry that is in both lists.
+/// Entry that is in both lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct StayingEntry {
     /// Index into the running list.
@@ -48,7 +48,7 @@ pub(crate) struct StayingEntry {
 }
 
 impl Change {
-    /// Compares the board that runs with the one that is wanted.
+    /// Compares the running board with the wanted one.
     pub(crate) fn between(running: &Board, wanted: &Board, facts: &ModelFacts) -> Self {
         let fixed = [
             ("lanes", running.lanes != wanted.lanes),
@@ -71,7 +71,7 @@ impl Change {
 }
 
 impl Difference {
-    /// The difference, where `same` gives for each wanted entry which of the running ones it is.
+    /// Makes the difference. `same` has, for each wanted entry, the index of the same running entry.
     fn of(running: usize, same: &[Option<usize>]) -> Self {
         let pairs = || same.iter().enumerate();
         Self {
@@ -84,7 +84,7 @@ impl Difference {
     }
 }
 
-/// Finds each wanted model among the running ones. Of several with the same settings the latest counts.
+/// Finds each wanted model among the running ones. If several have the same settings, the latest is taken.
 fn same_models(running: &Board, wanted: &Board, facts: &ModelFacts) -> Vec<Option<usize>> {
     let find = |spec| {
         let latest = running.models.iter().rposition(|model| model == spec)?;
@@ -93,7 +93,7 @@ fn same_models(running: &Board, wanted: &Board, facts: &ModelFacts) -> Vec<Optio
     wanted.models.iter().map(find).collect()
 }
 
-/// Finds each wanted stream among the running ones: nothing about it has changed, its models included.
+/// Finds each wanted stream among the running ones. A stream is the same if neither it nor any of its models has changed.
 fn same_streams(running: &Board, wanted: &Board, models: &[Option<usize>]) -> Vec<Option<usize>> {
     let find = |stream: &BoardStream| {
         let models = stream.models.iter().map(|model| models[*model]).collect::<Option<_>>()?;
@@ -103,7 +103,7 @@ fn same_streams(running: &Board, wanted: &Board, models: &[Option<usize>]) -> Ve
     wanted.streams.iter().map(find).collect()
 }
 
-/// Gives each joining stream models with a state of their own; returns whether that changed anything.
+/// Gives each joining stream new instances of its models with state. Returns whether that changed any model.
 fn renew_states(
     streams: &[Option<usize>],
     wanted: &Board,
@@ -127,7 +127,7 @@ mod tests {
     use std::collections::BTreeMap;
     use std::time::Duration;
 
-    /// A board from small numbers: each model has a name and a batch, each stream a name, a ring and models.
+    /// Makes a board from small numbers: each model has a name and a batch size, each stream a name, a latency and models.
     fn board(models: &BTreeMap<u8, u8>, streams: &BTreeMap<u8, (u8, Vec<usize>)>) -> Board {
         let model = |(name, batch): (&u8, &u8)| {
             let batch = usize::from(*batch) + 1;
@@ -163,7 +163,7 @@ mod tests {
         (set(), set()).prop_map(|(changed, stateful)| ModelFacts { changed, stateful })
     }
 
-    /// A stream as it can be compared between boards: its models by their settings.
+    /// Shows a stream so that it can be compared between boards, with its models by their settings.
     fn shown(board: &Board, stream: usize) -> String {
         let stream = &board.streams[stream];
         let models: Vec<&BoardModel> = stream.models.iter().map(|model| &board.models[*model]).collect();

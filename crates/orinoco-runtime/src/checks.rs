@@ -1,4 +1,4 @@
-//! Checks of a board that need no engine, so that all of their faults come together: sources, models and their
+//! Checks of a board that need no engine, so that all of their faults are reported together: sources, models and their
 //! descriptions, zones, lines, and classes of objects.
 
 use orinoco_board::{BoardError, BoardModel, BoardStream, ObjectSelectionSpec, SourceFault, TrackSpec};
@@ -21,8 +21,8 @@ pub(crate) fn check_joining<'b>(
     faults.finish(())
 }
 
-/// Returns every fault of a board that was refused: with those of its sources also what a start finds without an engine in
-/// the rest of it.
+/// Returns every fault of a refused board. If its sources are faulty, the faults that a start finds without an engine in
+/// the rest of the board are reported as well.
 pub fn faults_of(error: BoardError, repository: &Repository) -> Faults {
     let (models, streams) = match error {
         BoardError::Faults(faults) => return faults,
@@ -56,7 +56,7 @@ fn check_models(models: &[&BoardModel], repository: &Repository, faults: &mut Fa
     for spec in models {
         let Some(on) = &spec.on else { continue };
         let finder = models.iter().position(|other| other.name == on.model);
-        // Labels of a model without a description are known when it is loaded, and those of one that stays by now.
+        // If the primary model has no description, or is one that stays, the classes are checked when the stream is opened.
         if let Some(Some(Some(finder))) = finder.map(|finder| &described[finder]) {
             let classes = object_classes(spec, on, &finder.labels);
             faults.value_of(classes.map_err(|why| Faults::from(spec.written.fault(why))));
@@ -64,9 +64,9 @@ fn check_models(models: &[&BoardModel], repository: &Repository, faults: &mut Fa
     }
 }
 
-/// Reads what the repository says of a model; `None` for a file without a description, which has to be there.
+/// Reads the description of a model in the repository; `None` for a file without a description, which must exist.
 fn describe(spec: &BoardModel, repository: &Repository) -> Result<Option<Model>, Faults> {
-    // The file itself is read when the model is loaded, unless it is not there: the fault is the repository's to word.
+    // The ONNX file itself is read when the model is loaded. If it is missing, the repository makes the fault.
     let described = repository.read_description(&spec.model).and_then(|described| match described {
         Some(model) if !model.file.is_file() => repository.describe(&spec.model),
         described => Ok(described),
@@ -77,12 +77,13 @@ fn describe(spec: &BoardModel, repository: &Repository) -> Result<Option<Model>,
     faults.finish(described.flatten())
 }
 
-/// Checks that a stream's source is there, as far as it is local.
+/// Checks that a stream's source exists, as far as it is local.
 pub(crate) fn check_source(stream: &BoardStream) -> Result<(), Diagnosis> {
     orinoco_media::check_source(&stream.source).map_err(|why| stream.written.fault(why))
 }
 
-/// Returns the classes of objects that a model looks at, by the `labels` of the model that finds them.
+/// Returns the classes of objects on which a secondary model operates, as indices into `labels`, those of the primary
+/// model.
 pub(crate) fn object_classes(
     spec: &BoardModel,
     on: &ObjectSelectionSpec,
@@ -99,8 +100,8 @@ pub(crate) fn object_classes(
     on.classes.iter().map(class).collect()
 }
 
-/// Checks that a model which carries a state from frame to frame serves one stream, one whole frame at a time: what it sees
-/// of others would mix in it. Streams name models by their indices into `models`.
+/// Checks that a model with implicit state serves one stream, one whole frame at a time: frames of other streams would mix
+/// in its state. Streams name models by their indices into `models`.
 pub(crate) fn check_states(streams: &[BoardStream], models: &[&KnownModel]) -> Result<(), Diagnosis> {
     for (index, model) in models.iter().enumerate().filter(|(_, model)| model.has_state) {
         let users = streams.iter().filter(|stream| stream.models.contains(&index));

@@ -1,5 +1,5 @@
-//! Streams that have ended. The latest are kept in full; of those before only totals are kept, so that a daemon that sees a
-//! million streams does not grow.
+//! Streams that have ended. The latest are kept in full, and only totals of the older ones, so that the memory of a daemon
+//! does not grow with millions of streams.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
@@ -7,26 +7,26 @@ use std::path::PathBuf;
 use orinoco_api::{Dropped, StreamSummary, StreamTotals};
 use orinoco_core::{Diagnosis, StreamId};
 
-/// Ended streams that are kept in full, at about 2 KiB each: more than anybody reads.
+/// Maximum number of ended streams that are kept in full, at about 2 KiB each: more than a person reads.
 const FULL_MAX: usize = 1000;
-/// Names under which older streams are added up. The totals of further ones are one entry.
+/// Maximum number of names under which older streams are added up. The totals of further names are one entry.
 const NAMES_MAX: usize = 1000;
-/// Faults of older streams that are kept: the first ones say what began it.
+/// Maximum number of faults of older streams: the first ones are kept, because they show how it began.
 const FAULTS_MAX: usize = 1000;
 /// Name of the entry for names beyond [`NAMES_MAX`].
 const OTHERS: &str = "(others)";
 
-/// A stream that has ended.
+/// Stream that has ended.
 pub(crate) struct EndedStream {
     pub(crate) id: StreamId,
     pub(crate) summary: StreamSummary,
-    /// Where its sinks wrote, as the board names them.
+    /// Paths of its sinks, as the board names them.
     pub(crate) paths: Vec<PathBuf>,
-    /// Files that are complete, and those that are not.
+    /// Files that are complete; `incomplete` has those that are not.
     pub(crate) files: Vec<PathBuf>,
     pub(crate) incomplete: Vec<PathBuf>,
     pub(crate) faults: Vec<Diagnosis>,
-    /// It was asked to end.
+    /// Whether it ended because a stop was requested.
     pub(crate) was_stopped: bool,
 }
 
@@ -84,22 +84,22 @@ impl EndedStreams {
         }
     }
 
-    /// Frames delivered by the sources of all ended streams.
+    /// Returns the number of frames that the sources of all ended streams delivered.
     pub(crate) fn frames_in(&self) -> u64 {
         self.frames_in
     }
 
-    /// Frames of all ended streams that went through every model and sink.
+    /// Returns the number of frames of all ended streams that went through every model and sink.
     pub(crate) fn frames_out(&self) -> u64 {
         self.frames_out
     }
 
-    /// Paths that the latest of them wrote to.
+    /// Returns the paths to which the latest streams wrote, each with the name of its stream.
     pub(crate) fn paths(&self) -> impl Iterator<Item = (&str, &PathBuf)> {
         self.latest.iter().flat_map(|ended| ended.paths.iter().map(|path| (&*ended.summary.name, path)))
     }
 
-    /// All of them, in the order in which they started.
+    /// Returns all ended streams, the latest in the order in which they started.
     pub(crate) fn into_all(self) -> AllEnded {
         let mut latest = Vec::from(self.latest);
         latest.sort_by_key(|ended| ended.id);

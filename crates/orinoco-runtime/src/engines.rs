@@ -1,20 +1,20 @@
-//! The engines of a board, with what they share.
+//! Engines of a board, with their shared context.
 
 use orinoco_board::Inference;
 use orinoco_core::Diagnosis;
 use orinoco_infer::{EngineContext, EngineOrder, Options};
 
-/// The engines that a board may use, in its order, and their context. Clones share the context.
+/// Engines that a board may use, in order of preference, and their context. Clones share the context.
 #[derive(Clone)]
 pub struct BoardEngines {
-    /// The engines, in order of preference.
+    /// Engines, in order of preference.
     pub order: EngineOrder,
-    /// What they share.
+    /// Context that the engines share.
     pub context: EngineContext,
 }
 
 impl BoardEngines {
-    /// The engines that `inference` names, to run as it says.
+    /// Creates the engines that `inference` names, with its settings.
     ///
     /// # Errors
     /// `E0301` for a name that no engine has, `E0303` for a required engine that is not in the order.

@@ -1,6 +1,6 @@
 use orinoco_telemetry::{Event, EventSink};
 
-/// Takes events and does nothing with them.
+/// Event sink that discards every event.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Quiet;
 

@@ -1,4 +1,4 @@
-//! Letting streams join lanes.
+//! Joining of streams to lanes.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -24,43 +24,43 @@ use crate::stream::OpenStream;
 use crate::threads::spawn;
 use crate::track::TrackingCounts;
 
-/// Group of the stream that keeps a lane. It has no frames, so it never shares a batch.
+/// Group of the keeper stream of a lane. It has no frames, so it never shares a batch.
 const KEEPER_GROUP: usize = usize::MAX;
 
-/// A stream that has joined.
+/// Stream that has joined a lane.
 pub(crate) struct RunningStream {
     pub(crate) spec: BoardStream,
     pub(crate) models: Vec<ModelId>,
-    /// Where its sinks write.
+    /// Paths of its sinks.
     pub(crate) files: Vec<PathBuf>,
-    /// Its outputs that may lose their readers and have not, and how many outputs have theirs.
+    /// Readers that its outputs may lose and still have. `outputs_read` is the number of outputs that have not lost theirs.
     pub(crate) readers: Vec<OutputReader>,
     pub(crate) outputs_read: usize,
-    /// How many of its outputs have failed.
+    /// Number of its outputs that have failed.
     outputs_failed: Arc<AtomicUsize>,
-    /// Its source as messages show it.
+    /// Its source, as messages show it.
     pub(crate) shown: String,
     pub(crate) is_live: bool,
     pub(crate) counted: Option<TrackingCounts>,
-    /// Streams that run through the same models share batches, if they are of one group.
+    /// Group of streams that execute the same models, and may share batches.
     group: usize,
-    /// Its source, until that is started.
+    /// Its source, until the source is started.
     pub(crate) source: Option<SourceRunner>,
-    /// Its figures have been handed over.
+    /// Whether the stream has ended, and its figures were moved to the ended streams.
     pub(crate) has_ended: bool,
 }
 
 impl RunningStream {
-    /// Number of outputs that have their readers and have not failed.
+    /// Returns the number of outputs that have their reader and have not failed.
     pub(crate) fn outputs_left(&self) -> usize {
         self.outputs_read.saturating_sub(self.outputs_failed.load(Ordering::Relaxed))
     }
 }
 
-/// Lets streams join lanes.
+/// Adds streams to lanes.
 pub(crate) struct Joiner {
     shared: Shared,
-    /// Groups that were given so far.
+    /// Number of groups so far.
     groups: usize,
 }
 
@@ -69,12 +69,12 @@ impl Joiner {
         Self { shared, groups: 0 }
     }
 
-    /// A lane that is to be started, where streams join it, and what it lives for: it ends with its last stream, and this
-    /// counts as one.
+    /// Creates a lane that is not started yet, with the entry at which streams join it, and the sender of its keeper. A
+    /// lane ends with its last stream; the keeper is a stream without frames that counts as one.
     pub(crate) fn new_lane(&self, lane: LaneId) -> (Lane, (LaneEntry, FrameSender)) {
         let Shared { clock, events, telemetry, stop, .. } = self.shared.clone();
         let (lane, entry) = Lane::new(Arc::clone(&clock), Arc::clone(&events), telemetry.lane(lane));
-        // It has an id, which nobody else gets, and no figures.
+        // The keeper has an id, which no other stream gets, and no figures.
         let stream = telemetry.add_stream("");
         let keeper = telemetry.stream(stream);
         telemetry.remove_stream(stream);
@@ -95,8 +95,8 @@ impl Joiner {
         (lane, (entry, keeper))
     }
 
-    /// Lets a stream join a lane and starts its sinks; its source waits to be started. Models that the lane does not hold are
-    /// taken from `plans`, but only when nothing can go wrong any more: the streams after it may need them, too.
+    /// Lets a stream join a lane and starts its sinks; its source is not started yet. Models that the lane does not hold
+    /// are taken from `plans`, but only when nothing can fail any more, because later streams may need them.
     pub(crate) fn join<P: Send + 'static>(
         &mut self,
         open: OpenStream,
@@ -171,7 +171,7 @@ impl Joiner {
             reconnect: Reconnect { attempts_max: spec.reconnect_attempts, stall: spec.stall },
             frames_max: spec.frames_max,
             clock,
-            // Differs between boards and streams, so that they do not knock on one server together.
+            // A seed of its own for each board and stream, so that they do not reconnect to one server at the same time.
             seed: u64::from(std::process::id()) << 32 | u64::from(stream.0),
             events,
             telemetry: of_stream,
@@ -195,7 +195,7 @@ impl Joiner {
         Ok((stream, joined))
     }
 
-    /// Holds those models of a stream that its lane has. All others have to be in `plans`.
+    /// Holds the models of a stream that its lane has already. All others must be in `plans`.
     fn hold(
         &self,
         open: &OpenStream,

@@ -1,4 +1,4 @@
-//! Models of a run: what is reported of them, and which files they were made from.
+//! Known models of a run: their figures for the summary, and the files from which they were made.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,16 +15,16 @@ use crate::sinks::ModelNames;
 use crate::summary::summarise_model;
 use crate::{BoardEngines, LoadedModel, load_model};
 
-/// A model for which an engine was probed, and what is reported of it.
+/// Model for which an engine was probed, with its figures for the summary.
 #[derive(Clone)]
 pub(crate) struct KnownModel {
     pub(crate) spec: BoardModel,
     pub(crate) summary: ModelSummary,
     pub(crate) names: Arc<ModelNames>,
-    /// It carries a state from frame to frame.
+    /// Whether it has implicit state from frame to frame.
     pub(crate) has_state: bool,
     pub(crate) origin: Origin,
-    /// Memory that it needs, where the board has a budget.
+    /// Memory that it needs, if the board has a budget.
     pub(crate) measured: Option<Arc<Measured>>,
 }
 
@@ -42,7 +42,7 @@ impl KnownModel {
         repository: &Repository,
         events: &dyn EventSink,
     ) -> Result<(Self, LoadedModel), Faults> {
-        // Looked at before it is loaded: what is replaced meanwhile has changed.
+        // The files are looked at before loading, so that a file which is replaced meanwhile counts as changed.
         let origin = Origin::of(spec, repository)?;
         let loaded = load_model(spec, engines, repository, events)?;
         let (name, labels) = (loaded.name.clone(), loaded.model.labels.clone());
@@ -58,19 +58,19 @@ impl KnownModel {
     }
 }
 
-/// Files that a model was made from.
+/// Files from which a model was made.
 #[derive(Clone, PartialEq)]
 pub(crate) struct Origin {
-    /// Its description with its labels; `None` where it was guessed from the file.
+    /// Description with its labels; `None` if it was guessed from the ONNX file.
     described: Option<Model>,
-    /// Length of the ONNX file, and when it was written.
+    /// Length and modification time of the ONNX file.
     stamp: Option<(u64, SystemTime)>,
 }
 
 impl Origin {
     /// Looks at the files of a model as they are now.
     pub(crate) fn of(spec: &BoardModel, repository: &Repository) -> Result<Self, Faults> {
-        // The ONNX file is not read: loading the model checks its hash, and the stamp says whether it has changed since.
+        // The ONNX file is not read: loading checks its hash, and the length and time show later changes.
         let described = repository.read_description(&spec.model)?;
         let file = described.as_ref().map_or(Path::new(&spec.model), |model| &model.file);
         let metadata = file.metadata().ok();

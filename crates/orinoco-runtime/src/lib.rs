@@ -1,11 +1,11 @@
-//! A checked board into running pipelines, for the CLI and the daemon alike.
+//! Turns a checked board into running pipelines, for the CLI and the daemon alike.
 //!
-//! [`start`] loads models, probes engines and opens sinks, and so finds nearly everything that can be wrong before the first
-//! frame; then it starts the threads. [`Control`] stops a run, and makes it another board; [`Running::wait`] returns its
-//! [`Summary`]. It neither prints nor exits.
+//! [`start`] loads models, probes engines and opens sinks, so that nearly every fault is found before the first frame; then
+//! it starts the threads. [`Control`] stops a run and reloads it with another board; [`Running::wait`] returns its
+//! [`Summary`]. The crate neither prints nor exits.
 //!
-//! Inside, read `change.rs` (what differs between two boards), `prepare.rs` (what is slow or may be refused) and
-//! `supervisor.rs` (the owner of all state: actions in, effects out); `shell.rs` carries its effects out, and `apply.rs` lets
+//! Inside, read `change.rs` (difference between two boards), `prepare.rs` (work that is slow or may be refused) and
+//! `supervisor.rs` (owner of all state: actions in, effects out); `shell.rs` carries the effects out, and `apply.rs` lets
 //! streams join and leave.
 
 mod action;

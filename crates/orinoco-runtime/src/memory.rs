@@ -2,20 +2,20 @@
 
 use std::fs;
 
-/// Resident now, in bytes; 0 where `/proc` is not to be had.
+/// Returns the resident memory in bytes; 0 if `/proc` cannot be read.
 pub fn resident_bytes() -> u64 {
     status_field("VmRSS:")
 }
 
-/// The highest it ever was, in bytes; 0 where `/proc` is not to be had.
+/// Returns the peak of resident memory since the start or the last reset, in bytes; 0 if `/proc` cannot be read.
 pub fn peak_bytes() -> u64 {
     status_field("VmHWM:")
 }
 
-/// Makes [`peak_bytes`] the highest from now on. Where the kernel does not offer that (a build without
-/// `CONFIG_PROC_PAGE_MONITOR`), it stays the highest since the start, which is no less.
+/// Resets the peak that [`peak_bytes`] returns. If the kernel does not support it (a build without
+/// `CONFIG_PROC_PAGE_MONITOR`), the peak since the start remains, which is not lower.
 pub(crate) fn reset_peak() {
-    /// Resets the peak of resident memory (proc_pid_clear_refs(5)).
+    /// Value that resets the peak of resident memory (proc_pid_clear_refs(5)).
     const PEAK: &str = "5";
     let _ = fs::write("/proc/self/clear_refs", PEAK);
 }

@@ -1,4 +1,4 @@
-//! A board's models: described, checked against their graphs, and proved on an engine.
+//! Models of a board: described, checked against their graphs, and probed on an engine.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,19 +15,19 @@ use orinoco_telemetry::{Event, EventSink};
 
 use crate::BoardEngines;
 
-/// A model that an engine has been proved to run.
+/// Model that passed a probe inference on an engine.
 pub struct LoadedModel {
-    /// Its name on the board.
+    /// Name of the model on the board.
     pub name: String,
-    /// Its description, with the board's settings in place.
+    /// Description of the model, with the board's settings applied.
     pub model: Model,
-    /// Its place in the graph.
+    /// Inputs, outputs and shapes of the model in its graph.
     pub binding: Binding,
-    /// The engine, and those before it that refused.
+    /// Chosen engine, and the engines before it in the order that refused.
     pub chosen: ChosenEngine,
 }
 
-/// Finds the model, checks it against its graph, and proves an engine for it.
+/// Finds a model in the repository, checks it against its graph, and chooses an engine by probe inferences.
 pub fn load_model(
     wanted: &BoardModel,
     engines: &BoardEngines,
@@ -43,10 +43,11 @@ pub fn load_model(
     }
 }
 
-/// What a graph with these inputs and outputs is.
+/// Function that describes a graph with these inputs and outputs.
 pub type Describe<'a> = dyn Fn(&[TensorDesc], &[TensorDesc]) -> Result<Model, Diagnosis> + 'a;
 
-/// Checks the ONNX `file`, which is what `describe` says, against its graph, and proves an engine for it.
+/// Checks the ONNX `file` against its graph, with the description that `describe` returns, and chooses an engine by probe
+/// inferences.
 pub fn load_as(
     wanted: &BoardModel,
     engines: &BoardEngines,
@@ -72,8 +73,8 @@ pub fn load_as(
     Ok(LoadedModel { name: wanted.name.clone(), model, binding, chosen })
 }
 
-/// A plan of `loaded` for one lane, which computes in the lane's `scratch` where there is one. On the GPU where its engine
-/// computes there, and our kernels can do the rest.
+/// Binds a plan of `loaded` for one lane, which computes in the lane's `scratch` area if there is one. The plan is on the
+/// GPU if the engine computes there and our kernels support the rest of the model.
 pub fn bind_plan(
     loaded: &mut LoadedModel,
     clock: Arc<dyn Clock>,
@@ -83,7 +84,7 @@ pub fn bind_plan(
     bind_session(loaded, session, clock)
 }
 
-/// A session of `loaded` whose tensors are where a plan wants them.
+/// Creates a session of `loaded` with its tensors in the memory that a plan needs.
 pub(crate) fn session_for(
     loaded: &mut LoadedModel,
     scratch: Option<&Scratch>,
@@ -93,7 +94,7 @@ pub(crate) fn session_for(
     chosen.session(wanted, scratch.map(|scratch| (scratch, name.as_str())))
 }
 
-/// A plan of `loaded` with `session`, on the GPU if its tensors are there.
+/// Binds a plan of `loaded` with `session`, on the GPU if the session's tensors are there.
 pub(crate) fn bind_session(
     loaded: &LoadedModel,
     session: Box<dyn Session>,
@@ -104,7 +105,7 @@ pub(crate) fn bind_session(
     Ok(Box::new(ImagePlan::new(model, binding, prepared, session, &chosen.context, clock)?))
 }
 
-/// Where a plan of `model` wants its session's tensors.
+/// Returns the memory in which a plan of `model` needs the session's tensors.
 fn wanted_memory(model: &Model, binding: &Binding, prepared: &dyn Prepared) -> TensorMemory {
     match ImagePlan::can_be_on_device(model, binding, prepared.inputs()) {
         true => prepared.memory(),
@@ -112,7 +113,7 @@ fn wanted_memory(model: &Model, binding: &Binding, prepared: &dyn Prepared) -> T
     }
 }
 
-/// A plan of `loaded`, which takes sound.
+/// Binds a plan of `loaded`, a model of sound.
 pub fn bind_audio(loaded: &mut LoadedModel) -> Result<AudioPlan, Diagnosis> {
     let session = loaded.chosen.session(TensorMemory::Host, None)?;
     AudioPlan::new(&loaded.model, &loaded.binding, loaded.chosen.prepared.as_ref(), session)

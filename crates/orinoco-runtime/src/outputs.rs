@@ -1,8 +1,8 @@
-//! Where outputs go, so that nothing is destroyed by it.
+//! Outputs of streams, opened so that nothing is destroyed.
 //!
-//! An output is opened without being touched. Then it is known which file it is, however its path is written, and that is
-//! compared with every file that the run reads and with the other outputs. Only when all of them are accepted is the
-//! first one emptied.
+//! An output is opened without changing its file. Its identity is then known, however its path is written, and is compared
+//! with every file that the run reads and with the other outputs. Only when all outputs are accepted is the first one
+//! emptied.
 
 mod endings;
 mod file;

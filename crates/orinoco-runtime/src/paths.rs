@@ -1,4 +1,4 @@
-//! Where things are looked for.
+//! Default folders of data and models.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -7,8 +7,8 @@ use orinoco_config::Vars;
 use orinoco_infer::Cache;
 use orinoco_model::Repository;
 
-/// Folders of shared data: the one named, else `$ORINOCO_DATA`, else `data` here, what the package installs, and
-/// `../shared/data`, which is next to a checkout where its models are tested.
+/// Returns the folders of shared data: `named`, else `$ORINOCO_DATA`, else `data` in the current folder, the package's
+/// `/var/lib/orinoco/data`, and `../shared/data`, which is next to a checkout in which models are tested.
 pub fn data_dirs(named: Option<&Path>) -> Vec<PathBuf> {
     let from_env = || env::var_os("ORINOCO_DATA").map(PathBuf::from);
     let dir = named.map(Path::to_owned).or_else(from_env);
@@ -18,7 +18,8 @@ pub fn data_dirs(named: Option<&Path>) -> Vec<PathBuf> {
     }
 }
 
-/// The model repository: the folder named, else `$ORINOCO_MODELS`, else `models` here and what the package installs.
+/// Returns the model repository: `named`, else `$ORINOCO_MODELS`, else `models` in the current folder and the package's
+/// `/var/lib/orinoco/models`.
 pub fn repository(named: Option<&Path>, data: Option<&Path>) -> Repository {
     let from_env = || env::var_os("ORINOCO_MODELS").map(PathBuf::from);
     let roots = match named.map(Path::to_owned).or_else(from_env) {
@@ -28,7 +29,7 @@ pub fn repository(named: Option<&Path>, data: Option<&Path>) -> Repository {
     Repository { roots, data: data_dirs(data) }
 }
 
-/// What `${name}` stands for in board files: `cache`, where the user has one that nobody else can write.
+/// Returns the values of `${name}` in board files: `cache`, if the user has a cache folder that no other user can write.
 pub fn vars() -> Vars {
     let cache = Cache::of_process().ok();
     cache.map(|cache| ("cache".to_owned(), cache.folder().display().to_string())).into_iter().collect()

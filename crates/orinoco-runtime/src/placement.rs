@@ -7,35 +7,36 @@ use orinoco_pipeline::LaneEntry;
 
 use crate::scratch_size::ScratchSize;
 
-/// A lane as it was when a change was asked for.
+/// Lane as it was when a change was requested.
 #[derive(Clone)]
 pub(crate) struct LaneView {
-    /// Entry for streams while it runs; else it is started for the first stream that joins.
+    /// Entry for streams while the lane runs; `None` if it has to be started for the first stream that joins.
     pub(crate) entry: Option<LaneEntry>,
-    /// Its area, where the board has a budget and the lane has one. Else one is made for the first stream that joins.
+    /// Scratch area of the lane; `None` if the board has no budget, or if an area is mapped for the first stream that
+    /// joins.
     pub(crate) scratch: Option<Scratch>,
-    /// Streams that stay, and those that join.
+    /// Number of streams that stay or join.
     pub(crate) streams: usize,
 }
 
-/// The lanes of a board.
+/// Lanes of a board.
 #[derive(Clone)]
 pub(crate) struct LaneViews {
     pub(crate) lanes: Vec<LaneView>,
 }
 
-/// Whether streams may join lanes that have no area yet.
+/// Permission for streams to join lanes without a scratch area.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NewAreas {
-    /// They may: an area is made, if lanes have areas at all.
+    /// Streams may join such lanes. With a budget, an area is mapped for them.
     Allowed,
-    /// They may not.
+    /// Streams join only lanes that have an area.
     None,
 }
 
 impl LaneViews {
-    /// Chooses the lane that a stream names, else the one that is `preferred`, else the one with the fewest streams. No area
-    /// grows in place: the stream's models must fit into that of its lane.
+    /// Chooses the lane that a stream names, else the `preferred` one, else the one with the fewest streams. An area never
+    /// grows, so that the stream's models must fit into the area of its lane.
     pub(crate) fn choose(
         &mut self,
         stream: &BoardStream,

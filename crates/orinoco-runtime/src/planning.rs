@@ -1,5 +1,5 @@
-//! A board's memory, planned before a model is loaded: what each model needs is measured once in a process of its own, and
-//! kept; a board that does not fit its budget is refused before anything is allocated.
+//! Memory plan of a board, made before a model is loaded. The needs of each model are measured once in a child process, and
+//! cached. A board that does not fit its budget is refused before anything is allocated.
 
 mod cache;
 mod child;
@@ -30,7 +30,7 @@ use crate::available::available;
 use crate::run_memory::needs_of;
 use crate::scratch_size::ScratchSize;
 
-/// Plans the memory of a board; `None` where its file has no budget. Ends with `E0702` soon after `stop` is requested.
+/// Plans the memory of a board; `None` if its file has no budget. Ends with `E0702` soon after `stop` is requested.
 pub fn plan_board(
     board: &Board,
     engines: &BoardEngines,
@@ -42,7 +42,8 @@ pub fn plan_board(
     Ok(measured.map(|measured| plan_start(board, &measured, events)).transpose()?)
 }
 
-/// Figures of each model of a board that has a budget, else `None`. Those that are `known` are not measured again.
+/// Returns the measured memory of each model of a board, or `None` if it has no budget. Models for which `known` has
+/// figures are not measured again.
 pub(crate) fn measure_models(
     board: &Board,
     known: impl Fn(usize) -> Option<Arc<Measured>>,
@@ -67,7 +68,7 @@ pub(crate) fn measure_models(
     measured.collect::<Result<Vec<_>, Faults>>().map(Some)
 }
 
-/// Plans the memory of a board that has a budget, with its streams on the lanes that a start deals them to.
+/// Plans the memory of a board with a budget, with its streams on the lanes that a start assigns to them.
 pub(crate) fn plan_start(
     board: &Board,
     measured: &[Arc<Measured>],
@@ -83,16 +84,17 @@ pub(crate) fn plan_start(
     planned.map_err(|why| refused(board, ChangeRefused::Needs(why), AfterRefusal::NothingRuns, events))
 }
 
-/// Consequence of a refusal for what runs.
+/// Effect of a refusal on the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AfterRefusal {
-    /// Nothing runs: the board was to be started.
+    /// Nothing runs, because the board was to be started.
     NothingRuns,
-    /// The board runs on as it was, and a restart would load the other one.
+    /// The running board continues, and a restart would load the refused one.
     RunsOn,
 }
 
-/// Reports why a board's memory is refused, with a table as an event, and the smallest change that fits.
+/// Reports that the memory of a board is refused: emits the table as an event, and returns the fault with the smallest
+/// change that fits.
 pub(crate) fn refused(
     board: &Board,
     why: ChangeRefused,
@@ -133,17 +135,17 @@ pub(crate) fn refused(
     Diagnosis::new(&codes::MEMORY_BUDGET, format!("board {}", board.name), cause, next)
 }
 
-/// Reports needs that no plan can be made for.
+/// Reports needs that are inconsistent, so that no plan can be made for them.
 pub(crate) fn unsound(board: &Board, fault: &NeedsFault) -> Diagnosis {
     let next = "correct the board file";
     Diagnosis::new(&codes::MEMORY_BUDGET, format!("board {}", board.name), fault.to_string(), next)
 }
 
-/// Maps the area of a lane.
+/// Maps the scratch area of a lane.
 pub(crate) fn scratch(scratch_size: ScratchSize, context: &EngineContext) -> Result<Scratch, Diagnosis> {
     let bytes = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
     let made = || -> Result<Scratch, String> {
-        // A lane whose models compute elsewhere still gets a page: one way to do it is simpler than two.
+        // A lane whose models compute elsewhere still gets a page, so that every lane is treated alike.
         let scratch =
             Scratch::new(bytes(scratch_size.host_bytes.max(1))).map_err(|why| match available() {
                 Some(available) => format!("{why} failed: {available}"),
@@ -157,7 +159,7 @@ pub(crate) fn scratch(scratch_size: ScratchSize, context: &EngineContext) -> Res
     made().about(&codes::MEMORY_BUDGET, "the scratch area", "free some memory, or lower the budget")
 }
 
-/// The fault of a board that was stopped before it ran.
+/// Makes the fault of a board that was stopped before it ran.
 pub(crate) fn stopped(board: &Board) -> Diagnosis {
     let (subject, cause) = (format!("board {}", board.name), "it was stopped before it started");
     Diagnosis::new(&codes::STOPPED, subject, cause, "start it again")

@@ -1,7 +1,7 @@
-//! Preparing a change: what is slow or may be refused, so that applying it is quick. Models are loaded and probed, memory is
-//! planned, outputs are opened.
+//! Prepares a change: does everything that is slow or may be refused, so that applying is quick. Models are loaded and
+//! probed, memory is planned, and outputs are opened.
 //!
-//! A start is the change of a board without streams, and goes the same way as a reload.
+//! A start is the change from a board without streams, and takes the same way as a reload.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -27,27 +27,27 @@ use crate::run_memory::{AdmittedMemory, RunMemory};
 use crate::shared::{Shared, collect};
 use crate::stream::OpenStream;
 
-/// Models bound for one lane that no stream has brought to it yet.
+/// Models that are bound for one lane, and that no stream has brought to it yet.
 pub(crate) type Plans = BTreeMap<ModelId, BoundPlan>;
 
-/// The state of a run from which a change starts.
+/// State of a run from which a change starts.
 pub(crate) struct RunningState {
-    /// The board that runs: all models that are known, and the streams that have not been asked to leave.
+    /// Running board: all known models, and the streams that were not asked to leave.
     pub(crate) running: Board,
-    /// Its models, in its order.
+    /// Models of that board, in its order.
     pub(crate) models: Vec<(ModelId, KnownModel)>,
-    /// Its streams, in its order, each with its lane unless it has ended.
+    /// Streams of that board, in its order, each with its lane; `None` if the stream has ended.
     pub(crate) streams: Vec<(StreamId, Option<usize>)>,
-    /// Its lanes; none before the start.
+    /// Lanes of the run; `None` before the start.
     pub(crate) lanes: Option<LaneViews>,
-    /// Its planned memory; none before the start, and where the board has no budget.
+    /// Planned memory; `None` before the start, and if the board has no budget.
     pub(crate) memory: Option<RunMemory>,
     /// Files that this run writes or has written.
     pub(crate) written: TakenFiles,
 }
 
 impl RunningState {
-    /// The board without streams, on which `board` is started.
+    /// Makes the state without streams, from which `board` is started.
     pub(crate) fn empty(board: &Board) -> Self {
         let running = Board { models: Vec::new(), streams: Vec::new(), ..board.clone() };
         let written = TakenFiles::default();
@@ -60,24 +60,24 @@ impl RunningState {
 pub(crate) struct Context {
     pub(crate) shared: Shared,
     pub(crate) repository: Repository,
-    /// Whether files of an earlier run are overwritten.
+    /// Treatment of files of an earlier run.
     pub(crate) earlier: ExistingOutputs,
     /// Files that the caller writes.
     pub(crate) own: TakenFiles,
 }
 
-/// A change whose models were probed and whose outputs are open.
+/// Change whose models were probed and whose outputs are open.
 pub(crate) struct Prepared {
     pub(crate) board: Board,
-    /// The models of the board.
+    /// Models of the board.
     pub(crate) models: BTreeMap<ModelId, KnownModel>,
     pub(crate) joining: Vec<OpenStream>,
-    /// Models that lanes do not hold yet, by lane.
+    /// Models that their lanes do not hold yet, by lane.
     pub(crate) plans: BTreeMap<usize, Plans>,
-    /// Models that lanes hold already, so that they are there when the streams join.
+    /// Holds on models that lanes have already, so that they are still there when the streams join.
     pub(crate) holds: Vec<ModelHold>,
     pub(crate) leaving: Vec<StreamId>,
-    /// Its memory, where the board has a budget.
+    /// Memory of the change, if the board has a budget.
     pub(crate) memory: Option<PreparedMemory>,
 }
 
@@ -87,8 +87,8 @@ pub(crate) struct PreparedMemory {
     pub(crate) areas: PreparedAreas,
 }
 
-/// Prepares the change from `base` to `board`. Takes as long as loading models takes; what runs is not touched. All faults
-/// of one kind come together.
+/// Prepares the change from `base` to `board`. It takes as long as loading the models, and does not touch what runs. All
+/// faults of one kind are reported together.
 pub(crate) fn prepare(board: Board, base: RunningState, context: &Context) -> Result<Prepared, Faults> {
     let Context { shared, repository, own, .. } = context;
     let RunningState { running, models: known, streams: on, lanes, memory, written } = base;
@@ -133,7 +133,7 @@ pub(crate) fn prepare(board: Board, base: RunningState, context: &Context) -> Re
     let admission = match is_start {
         true => admit_start(&asked, &*shared.events)?,
         false => {
-            // A board that runs is one that can be started again.
+            // A board may run only if it can also be started again.
             if let Some(measured) = &measured {
                 plan_start(&board, measured, &*shared.events)?;
             }
@@ -153,7 +153,7 @@ pub(crate) fn prepare(board: Board, base: RunningState, context: &Context) -> Re
         holds.extend(models.bring(stream, &lanes.lanes[lane], of_lane, context)?);
     }
     let placed = new.iter().copied().zip(placed);
-    // Last, since it begins the outputs: what fails before leaves none behind.
+    // Outputs are begun last, so that an earlier failure leaves none behind.
     let known = models.known_with_ids();
     let open = |((stream, lane), outputs)| OpenStream::new(stream, outputs, lane, &known, &shared.clock);
     let joining = collect(placed.zip(outputs).map(open))?;
@@ -163,7 +163,7 @@ pub(crate) fn prepare(board: Board, base: RunningState, context: &Context) -> Re
     Ok(Prepared { board, models, joining, plans, holds, leaving, memory })
 }
 
-/// Looks up which of the known models have changed on disk, of those that the board still names.
+/// Finds the known models that have changed on disk, among those that the board still names.
 fn model_facts(
     board: &Board,
     known: &[(ModelId, KnownModel)],
@@ -185,7 +185,7 @@ fn model_facts(
     faults.finish(facts)
 }
 
-/// Refuses what only a restart can change.
+/// Refuses changes that only a restart can make.
 fn refuse_fixed(board: &Board, change: &Change) -> Result<(), Diagnosis> {
     let Some(key) = change.fixed_keys.first() else { return Ok(()) };
     let cause = format!("`{key}` has changed, but cannot change while the board runs");
@@ -193,7 +193,7 @@ fn refuse_fixed(board: &Board, change: &Change) -> Result<(), Diagnosis> {
     Err(Diagnosis::new(&codes::RELOAD, format!("board {}", board.name), cause, next))
 }
 
-/// The lanes of a board that starts.
+/// Returns the lanes of a board that starts.
 fn first_lanes(board: &Board) -> LaneViews {
     let lane = |_| LaneView { entry: None, scratch: None, streams: 0 };
     LaneViews { lanes: (0..board.lanes).map(lane).collect() }
@@ -221,7 +221,7 @@ impl LaneViews {
     }
 }
 
-/// Ids of the board's models: those that stay keep theirs.
+/// Returns the ids of the board's models: those that stay keep their ids.
 fn model_ids(
     board: &Board,
     change: &Change,
@@ -236,17 +236,17 @@ fn model_ids(
     (0..board.models.len()).map(id).collect()
 }
 
-/// Models before those that join are loaded.
+/// Models of a change, before those that join are loaded.
 struct ListedModels {
-    /// Those of the running board.
+    /// Models of the running board.
     running: Vec<(ModelId, KnownModel)>,
     /// Ids of the wanted board's models.
     ids: Vec<ModelId>,
-    /// Figures of the wanted board's models, if it has a budget.
+    /// Measured memory of the wanted board's models, if it has a budget.
     measured: Option<Vec<Arc<Measured>>>,
 }
 
-/// The models of the wanted board, by their indices in it.
+/// Models of the wanted board, by their indices in it.
 struct Models {
     all: Vec<BoardsModel>,
 }
@@ -254,12 +254,12 @@ struct Models {
 struct BoardsModel {
     id: ModelId,
     known: KnownModel,
-    /// Loaded for this change.
+    /// Instance that was loaded for this change.
     loaded: Option<LoadedModel>,
 }
 
 impl Models {
-    /// Loads the models that join. Those that stay are as they were.
+    /// Loads the models that join. Those that stay are not touched.
     fn load(board: &Board, change: &Change, listed: ListedModels, context: &Context) -> Result<Self, Faults> {
         let ListedModels { running, ids, measured } = listed;
         let Context { shared, repository, .. } = context;
@@ -274,7 +274,7 @@ impl Models {
             }
             let (known, loaded) = KnownModel::load(spec, &shared.engines, repository, &*shared.events)?;
             let measured = measured.as_ref().map(|measured| Arc::clone(&measured[index]));
-            // One that no stream uses was proved, and nothing of it stays.
+            // A model that no stream uses was probed, and is not kept in memory.
             let loaded = used.contains(&index).then_some(loaded);
             Ok(BoardsModel { id, known: KnownModel { measured, ..known }, loaded })
         };
@@ -294,7 +294,7 @@ impl Models {
         self.all.into_iter().map(|model| (model.id, model.known)).collect()
     }
 
-    /// Holds those of a stream's models that its lane has, and adds plans of the others.
+    /// Holds the models of a stream that its lane has already, and adds plans of the others.
     fn bring(
         &mut self,
         stream: &BoardStream,

@@ -1,42 +1,42 @@
-//! How far a run is, for those who watch it.
+//! Progress of a run.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The time over which a rate is taken: long enough for a steady figure, short enough to show a camera that stops.
+/// Time over which a rate is averaged: long enough for a steady figure, short enough to show that a camera stopped.
 const RATE_WINDOW: Duration = Duration::from_secs(5);
-/// The most looks that are kept: one every 50 ms of the window, and one that began before it.
+/// Maximum number of kept samples: one every 50 ms of the window, and one from before it.
 const LOOKS_MAX: usize = 102;
 
-/// How far a run is.
+/// Progress of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Progress {
-    /// Frames delivered by all sources.
+    /// Number of frames that all sources delivered.
     pub frames_in: u64,
-    /// Frames through every model and sink.
+    /// Number of frames that went through every model and sink.
     pub frames_out: u64,
-    /// Since the start.
+    /// Time since the start.
     pub elapsed: Duration,
     /// Number of streams whose source has not ended.
     pub streams: usize,
-    /// Those of them that deliver nothing, in the board's order.
+    /// Streams among them that deliver no frames now, in the order in which they joined.
     pub away: Vec<OfflineStream>,
 }
 
-/// A stream whose source delivers nothing.
+/// Stream whose source delivers no frames.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OfflineStream {
-    /// The stream's name on this board.
+    /// Name of the stream on this board.
     pub stream: Arc<str>,
-    /// Whether it has delivered before.
+    /// Whether the stream has delivered frames before.
     pub was_live: bool,
-    /// Time since its latest frame, or since the run started.
+    /// Time since its latest frame, or since the start of the run.
     pub silence: Duration,
 }
 
 impl Progress {
-    /// The streams that deliver nothing, in one line; empty where there is none: "cam1 offline 12 s".
+    /// Describes the streams that deliver no frames, in one line: "cam1 offline 12 s". Empty if there are none.
     pub fn away_text(&self) -> String {
         let text = |away: &OfflineStream| {
             let state = if away.was_live { "offline" } else { "connecting" };
@@ -46,18 +46,18 @@ impl Progress {
     }
 }
 
-/// Frames out a second over the last seconds.
+/// Rate of finished frames over the last seconds.
 #[derive(Clone, Debug, Default)]
 pub struct SlidingRate {
-    /// Time and frames of each look.
+    /// Elapsed time and number of finished frames at each sample.
     looks: VecDeque<(Duration, u64)>,
 }
 
 impl SlidingRate {
-    /// Adds a look, and returns the rate up to it.
+    /// Adds a sample, and returns the rate up to it, in frames per second.
     pub fn add(&mut self, progress: &Progress) -> f64 {
         let Progress { elapsed, frames_out, .. } = *progress;
-        // One look from before the window stays, where its first frames are counted from.
+        // One sample from before the window is kept, because the window's first frames are counted from it.
         while self.looks.len() >= LOOKS_MAX
             || self.looks.get(1).is_some_and(|(at, _)| *at + RATE_WINDOW <= elapsed)
         {
@@ -82,7 +82,7 @@ mod tests {
     fn a_rate_is_that_of_the_last_seconds() {
         let mut rate = SlidingRate::default();
         assert_eq!(rate.add(&at(0, 0)), 0.0);
-        // 20 frames a second for 60 s, then none.
+        // The first 60 s have 20 frames per second, and then there are none.
         let mut seen = 0.0;
         for look in 1..=1200 {
             seen = rate.add(&at(look * 50, look));

@@ -1,5 +1,5 @@
-//! Whether anybody still reads an output. A pipe or a socket loses its reader (`| head -1`), a terminal goes away; what is
-//! written from then on reaches nobody. That is no fault: the reader has seen enough.
+//! Detection of outputs that have lost their reader. A pipe or a socket loses its reader (`| head -1`), or a terminal goes
+//! away; output from then on reaches nobody. That is no fault: the reader has seen enough.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Write};
@@ -10,23 +10,23 @@ use std::sync::{Arc, Weak};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-/// Whether the reader of a pipe or of a socket, or a terminal, has gone; never of a file. Nothing is written to find out.
-/// The peer of a TCP connection has gone when it refuses what was written: one that only sends no more may still read.
+/// Whether the reader of a pipe, of a socket or of a terminal has gone; never true for a file. The check writes nothing.
+/// The peer of a TCP connection has gone when it refuses data: a peer that only closed its sending side may still read.
 pub fn reader_is_gone(output: impl AsFd) -> bool {
-    // Errors and hangups are reported without being asked for.
+    // poll(2) reports errors and hangups without a request for them.
     let mut asked = [PollFd::new(&output, PollFlags::empty())];
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };
     poll(&mut asked, Some(&now)).is_ok() && asked[0].revents().intersects(PollFlags::ERR | PollFlags::HUP)
 }
 
-/// An output that may lose its reader. From then on what is written to it is discarded.
+/// Output that may lose its reader. After that, writes to it are discarded.
 #[derive(Debug)]
 pub(crate) struct ReaderOutput(Arc<Shared>);
 
-/// The reader of a [`ReaderOutput`], as the run watches it. It does not keep the output open.
+/// Reader of a [`ReaderOutput`], watched by the run. It does not keep the output open.
 #[derive(Clone, Debug)]
 pub(crate) struct OutputReader {
-    /// What it reads, as messages show it.
+    /// Output that it reads, as messages show it.
     pub(crate) shown: String,
     output: Weak<Shared>,
     gone: Arc<AtomicBool>,
@@ -45,12 +45,12 @@ enum Target {
 }
 
 impl ReaderOutput {
-    /// Standard output, and its reader.
+    /// Opens standard output, with its reader.
     pub(crate) fn stdout() -> (Self, OutputReader) {
         Self::new(Target::Stdout, "standard output".to_owned())
     }
 
-    /// An open file, and its reader where it has one.
+    /// Wraps an open file, with its reader, if it has one.
     pub(crate) fn file(file: File, path: &Path) -> (Self, OutputReader) {
         Self::new(Target::File(file), path.display().to_string())
     }
@@ -64,9 +64,9 @@ impl ReaderOutput {
 }
 
 impl OutputReader {
-    /// Whether it has gone.
+    /// Whether the reader has gone.
     pub(crate) fn is_gone(&self) -> bool {
-        // An output that is complete had its reader to the end, unless it was seen to go.
+        // An output that is already closed kept its reader to the end, unless the loss was noticed before.
         self.output.upgrade().is_some_and(|output| output.look()) || self.gone.load(Ordering::Relaxed)
     }
 }
@@ -83,8 +83,8 @@ impl Shared {
         self.gone.load(Ordering::Relaxed)
     }
 
-    /// What `done` returned, unless it failed because nobody reads: then `discarded`. A terminal that is gone answers with an
-    /// error of its own, as a broken disk does.
+    /// Returns the result `done`, or `discarded` if it failed because the reader has gone. A terminal that has gone returns
+    /// an error of its own, as a broken disk does, so that the output is looked at again.
     fn unless_gone<T>(&self, done: io::Result<T>, discarded: T) -> io::Result<T> {
         match done {
             Err(why) if why.kind() == ErrorKind::BrokenPipe => self.gone.store(true, Ordering::Relaxed),
@@ -132,7 +132,7 @@ mod tests {
         ReaderOutput::file(File::from(end.into()), Path::new("test"))
     }
 
-    /// The output of a pipe or socket whose reader goes is noticed without a write, and writing is no fault.
+    /// Checks that the loss of a reader is noticed without a write, and that writing then is no fault.
     fn check(writer: impl Into<OwnedFd>, reader: impl Into<OwnedFd>) {
         let (mut output, watched) = output(writer);
         output.write_all(b"seen").expect("it is read");
@@ -145,7 +145,8 @@ mod tests {
         assert!(watched.is_gone(), "the output is complete, and was seen to lose its reader");
     }
 
-    /// A child that another test starts has the ends of all pipes until it executes its program.
+    /// Waits until the loss is noticed. A child process that another test starts holds the ends of all pipes until it
+    /// executes its program.
     fn wait_until_gone(mut is_gone: impl FnMut() -> bool) {
         for _ in 0..1000 {
             if is_gone() {

@@ -1,26 +1,26 @@
-//! What becomes of a reload, and who wants to know.
+//! Result of a reload, and the request that waits for it.
 
 use std::fmt;
 
 use orinoco_config::Faults;
 use orinoco_core::{Diagnosis, codes};
 
-/// What became of a reload.
+/// Result of a reload.
 #[derive(Clone, Debug, Default)]
 pub struct Reloaded {
     /// Names of the streams that joined.
     pub joined: Vec<String>,
-    /// Names of the streams that were asked to leave. One that has changed leaves and joins.
+    /// Names of the streams that were asked to leave. A stream that has changed leaves and joins.
     pub left: Vec<String>,
-    /// How many streams stayed.
+    /// Number of streams that stayed.
     pub stayed: usize,
-    /// Why streams could not join.
+    /// Faults of streams that could not join.
     pub faults: Vec<Diagnosis>,
 }
 
 type SendReply = Box<dyn FnOnce(Result<Reloaded, Faults>) + Send>;
 
-/// Somebody who wants to know what becomes of a reload. Always gets an answer, also when the run ends before.
+/// Request that waits for the result of a reload. It always gets an answer, even if the run ends before.
 pub(crate) struct Reply(Option<SendReply>);
 
 impl Reply {
@@ -51,7 +51,7 @@ impl fmt::Debug for Reply {
     }
 }
 
-/// The fault of a reload that comes too late.
+/// Makes the fault of a reload that comes after the end of the run.
 pub(crate) fn run_has_ended(board: &str) -> Diagnosis {
     let subject = format!("board {board}");
     Diagnosis::new(&codes::RELOAD, subject.trim_end(), "the run has ended", "start it again")

@@ -1,4 +1,4 @@
-//! Starting a board, and what its owner can ask of it while it runs.
+//! Start of a board, and control of it while it runs.
 
 use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -23,29 +23,29 @@ use crate::reloaded::{Reloaded, Reply};
 use crate::shared::Shared;
 use crate::shell::{Launch, RunAction, Shell};
 
-/// Time between two looks at how far a run is, unless its [`RunOptions`] say otherwise: a progress line moves smoothly.
+/// Default time between two progress reports: a progress line moves smoothly.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// Looks that may wait for who watches them.
+/// Maximum number of progress reports that wait for a slow watcher.
 const LOOKS_MAX: usize = 64;
 
-/// What a board is started with.
+/// Options with which a board is started.
 pub struct RunOptions {
     repository: Repository,
     events: Arc<dyn EventSink>,
-    /// How it is stopped and reloaded, also while it starts.
+    /// Control that stops and reloads the run, from the beginning of its start.
     pub control: Control,
-    /// What becomes of files of an earlier run.
+    /// Treatment of files of an earlier run.
     pub earlier: ExistingOutputs,
-    /// Files that the caller writes, and no sink therefore.
+    /// Files that the caller writes, so that no sink writes to them.
     pub own: TakenFiles,
-    /// Time between two looks at how far the run is.
+    /// Time between two progress reports.
     pub look_every: Duration,
-    /// Whether the run ends when nobody reads its outputs any more: what waits is dropped, and counted.
+    /// Whether the run ends when no output has a reader any more. Frames that wait are then dropped, and counted.
     pub end_unread: bool,
 }
 
 impl RunOptions {
-    /// RunOptions of a run that overwrites files of an earlier one.
+    /// Creates the options of a run that overwrites files of an earlier one.
     pub fn new(repository: &Repository, events: Arc<dyn EventSink>) -> Self {
         Self {
             repository: repository.clone(),
@@ -59,12 +59,12 @@ impl RunOptions {
     }
 }
 
-/// Stops and reloads a run, from any thread and already while it starts.
+/// Control that stops and reloads a run, from any thread, and already while it starts.
 #[derive(Clone, Debug)]
 pub struct Control {
     stop: Stop,
     actions: Sender<RunAction>,
-    /// The other end, until a run takes it.
+    /// Receiver of the actions, until a run takes it.
     received: Arc<Mutex<Option<Receiver<RunAction>>>>,
 }
 
@@ -76,7 +76,8 @@ impl Default for Control {
 }
 
 impl Control {
-    /// Requests the end: sources stop, frames in work are finished, outputs are completed. May be called more than once.
+    /// Requests the end: sources stop, frames in progress are finished, and outputs are completed. May be called more than
+    /// once.
     pub fn stop(&self) {
         self.stop.request();
         self.send(Action::Stop);
@@ -87,32 +88,32 @@ impl Control {
         self.stop.requested()
     }
 
-    /// Makes the run another board: streams join and leave, and those that stay do not notice. `done` is called once, on
-    /// another thread, with what became of it. While a change is being prepared the newest board waits.
+    /// Reloads the run with another board: streams join and leave, and those that stay are not disturbed. `done` is called
+    /// once, on another thread, with the result. While a change is being prepared, only the newest board waits.
     pub fn reload(&self, board: Board, done: impl FnOnce(Result<Reloaded, Faults>) + Send + 'static) {
         self.send(Action::Reload(board, Reply::new(done)));
     }
 
-    /// How far the run is; `None` when it is over.
+    /// Returns the progress of the run; `None` when it is over.
     pub fn snapshot(&self) -> Option<Progress> {
         let (reply, answer) = channel();
         self.send(Action::Snapshot(reply));
         answer.recv().ok()
     }
 
-    /// Where the run is over, the action is dropped, and with it who waits for an answer gets one.
+    /// Sends an action. If the run is over, the action is dropped, and a request in it is answered by its drop.
     fn send(&self, action: RunAction) {
         let _ = self.actions.send(action);
     }
 
-    /// The actions, for the one run that takes them.
+    /// Takes the receiver of the actions, for the one run of this control.
     fn take(&self) -> Receiver<RunAction> {
         let mut received = self.received.lock().unwrap_or_else(PoisonError::into_inner);
         received.take().expect("a control is of one run")
     }
 }
 
-/// A board at work.
+/// Board that runs.
 pub struct Running {
     control: Control,
     looks: Receiver<Progress>,
@@ -120,13 +121,13 @@ pub struct Running {
     prepared_bytes: u64,
 }
 
-/// Starts a board: checks sources, loads models, probes engines, opens sinks, and starts every thread. All faults of one kind
-/// come together, and nearly all of them before anything runs.
+/// Starts a board: checks sources, loads models, probes engines, opens sinks, and starts every thread. All faults of one
+/// kind are reported together, and nearly all of them before anything runs.
 pub fn start(board: Board, options: RunOptions) -> Result<Running, Faults> {
     First::prepare(board, options)?.start()
 }
 
-/// The first change of a run: the board without streams becomes the one that is wanted.
+/// First change of a run, from the board without streams to the wanted one.
 pub(crate) struct First {
     pub(crate) prepared: Prepared,
     context: Context,
@@ -160,7 +161,7 @@ impl First {
             watcher,
             look_every,
             end_unread,
-            // Where results of an earlier run stay, a file that begins again loses none.
+            // If results of an earlier run are kept, a file that starts again loses none of them.
             repeat_files: earlier == ExistingOutputs::Kept,
         };
         let actions = control.take();
@@ -170,7 +171,7 @@ impl First {
         let next = "raise the limit on threads (ulimit -u)";
         let supervisor = supervisor.about(&codes::ENGINE_RUN, "thread supervisor", next)?;
         if control.is_stopping() {
-            // It was requested before anybody took actions, or while the board was being prepared.
+            // The stop was requested while the board was being prepared, before an action could be received.
             control.send(Action::Stop);
         }
         Ok(Running { control, looks, supervisor, prepared_bytes })
@@ -178,17 +179,18 @@ impl First {
 }
 
 impl Running {
-    /// How it is stopped and reloaded.
+    /// Returns the control that stops and reloads the run.
     pub fn control(&self) -> &Control {
         &self.control
     }
 
-    /// Resident memory when everything was prepared and nothing ran, in bytes.
+    /// Returns the resident memory after everything was prepared and before anything ran, in bytes.
     pub fn prepared_bytes(&self) -> u64 {
         self.prepared_bytes
     }
 
-    /// Waits until every source has ended and every sink is complete, calling `look` now and then and at the end.
+    /// Waits until every source has ended and every sink is complete. Calls `look` with each progress report and at the
+    /// end.
     pub fn wait(self, mut look: impl FnMut(Progress)) -> Summary {
         for progress in &self.looks {
             look(progress);

@@ -1,7 +1,8 @@
-//! Planned memory of a run: what its streams were admitted with, and the areas of its lanes.
+//! Planned memory of a run: the memory with which its streams were admitted, and the scratch areas of its lanes.
 //!
-//! Pure: it counts, and others allocate. A stream counts from the time at which it joins until its source and its sinks have
-//! ended, and so do the models that it uses on its lane. A lane's area counts as long as a stream there has models.
+//! This module is pure: it counts, and others allocate. A stream counts from its joining until its source and its sinks
+//! have ended, and so do the models that it uses on its lane. A lane's area counts as long as a stream on the lane has
+//! models.
 
 use std::collections::BTreeMap;
 
@@ -16,13 +17,13 @@ pub(crate) struct StreamMemory {
     pub(crate) lane: usize,
     /// Frames of its source. Their revision is set when the stream joins.
     pub(crate) frames: StreamNeeds,
-    /// Its models on that lane. The revision is that of the model in the run: streams of a lane that share a model give the
-    /// same.
+    /// Models of the stream on that lane. The revision identifies the model in the run: streams of a lane that share a
+    /// model have the same one.
     pub(crate) models: Vec<ModelNeeds>,
 }
 
 impl StreamMemory {
-    /// The same without revisions: sizes alone.
+    /// Returns the memory without revisions, to compare sizes only.
     fn sizes(mut self) -> Self {
         self.frames.revision.clear();
         self.models.iter_mut().for_each(|model| model.revision.clear());
@@ -45,52 +46,52 @@ pub(crate) fn needs_of(lanes: usize, streams: Vec<StreamMemory>) -> Result<Needs
 /// Planned memory of a run.
 #[derive(Clone, Debug)]
 pub(crate) struct RunMemory {
-    /// The plan that was admitted last.
+    /// Plan that was admitted last.
     admitted: Plan,
     lanes: usize,
-    /// Areas of lanes. One without bytes is for models that do not compute in it.
+    /// Areas of lanes. An area with 0 bytes belongs to a lane whose models do not compute in it.
     areas: BTreeMap<usize, ScratchSize>,
     streams: BTreeMap<StreamId, StreamMemory>,
-    /// Streams whose lane has failed, by name. What they had is kept for them until they are started again.
+    /// Streams whose lane has failed, by name. Their memory is kept for them until they are restarted.
     lost: BTreeMap<String, StreamMemory>,
 }
 
-/// Memory of a change that was admitted.
+/// Memory of an admitted change.
 #[derive(Clone, Debug)]
 pub(crate) struct AdmittedMemory {
-    /// The plan once the change is done.
+    /// Plan after the change.
     pub(crate) plan: Plan,
     /// Areas of the lanes that streams join.
     pub(crate) areas: BTreeMap<usize, ScratchSize>,
-    /// Streams that join.
+    /// Memory of the streams that join.
     pub(crate) streams: Vec<StreamMemory>,
 }
 
 impl RunMemory {
-    /// Memory of a run without streams.
+    /// Creates the memory of a run without streams.
     pub(crate) fn new(budget: u64, lanes: usize) -> Self {
         let plan = Plan { budget: Budget::Shared(budget), areas: Vec::new(), uncounted: Vec::new() };
         let (areas, streams, lost) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         Self { admitted: plan, lanes, areas, streams, lost }
     }
 
-    /// The plan that was admitted last.
+    /// Returns the plan that was admitted last.
     pub(crate) fn admitted(&self) -> &Plan {
         &self.admitted
     }
 
-    /// The area of a lane, if it has one.
+    /// Returns the area of a lane, if it has one.
     pub(crate) fn area(&self, lane: usize) -> Option<ScratchSize> {
         self.areas.get(&lane).copied()
     }
 
-    /// The plan of everything that counts now.
+    /// Returns the plan of everything that counts now.
     pub(crate) fn running(&self) -> Plan {
         let needs = self.needs(self.counted().cloned().collect());
         Plan::of(&needs.expect("needs that were admitted are sound"), self.admitted.budget)
     }
 
-    /// The needs of a change: `staying` streams of those that run go on, unless they have ended, and `joining` ones join.
+    /// Returns the needs after a change: the running streams `staying`, unless they have ended, and the streams `joining`.
     pub(crate) fn needs_after(
         &self,
         staying: &[StreamId],
@@ -106,19 +107,20 @@ impl RunMemory {
         self.counted().any(|stream| stream.models.contains(model))
     }
 
-    /// The lane of a stream that was lost with it.
+    /// Returns the lane of a stream that was lost when the lane failed.
     pub(crate) fn lost_lane(&self, stream: &str) -> Option<usize> {
         self.lost.get(stream).map(|lost| lost.lane)
     }
 
-    /// The memory that is kept for a stream that was lost with its lane and joins it again as it was: it takes that over.
+    /// Returns the memory that is kept for a lost stream, if the stream joins its lane again with the same sizes: it takes
+    /// that memory over.
     pub(crate) fn kept_for(&self, joining: &StreamMemory) -> Option<&StreamMemory> {
         let lost = self.lost.get(&joining.frames.name)?;
         (lost.clone().sizes() == joining.clone().sizes()).then_some(lost)
     }
 
-    /// Takes a change that was applied: of its streams those `joined`. What is kept for lost streams goes, unless they are
-    /// `on_board`.
+    /// Counts a change that was applied, with those of its streams that `joined`. Memory that is kept for lost streams is
+    /// released, unless they are `on_board`.
     pub(crate) fn apply<'a>(
         &mut self,
         admitted: AdmittedMemory,
@@ -145,8 +147,8 @@ impl RunMemory {
         self.drop_areas();
     }
 
-    /// Keeps what a stream had whose lane has failed, until it is started again: loading its models anew takes no more than
-    /// they had.
+    /// Keeps the memory of a stream whose lane has failed, until the stream is restarted: loading its models again takes no
+    /// more than they had.
     pub(crate) fn lose(&mut self, stream: StreamId) {
         if let Some(memory) = self.streams.remove(&stream) {
             self.lost.insert(memory.frames.name.clone(), memory);
@@ -159,12 +161,12 @@ impl RunMemory {
         areas.retain(|lane, _| counted().any(|stream| stream.lane == *lane && !stream.models.is_empty()));
     }
 
-    /// All streams that count.
+    /// Returns all streams that count.
     fn counted(&self) -> impl Iterator<Item = &StreamMemory> {
         self.streams.values().chain(self.lost.values())
     }
 
-    /// Needs of `streams`, with the areas that lanes have.
+    /// Returns the needs of `streams`, with the areas that lanes have.
     fn needs(&self, streams: Vec<StreamMemory>) -> Result<Needs, NeedsFault> {
         let needs = needs_of(self.lanes, streams)?;
         Ok(self.areas.iter().fold(needs, |needs, (lane, scratch_size)| {

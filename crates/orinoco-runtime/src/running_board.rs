@@ -1,30 +1,30 @@
-//! The board that runs, as a change starts from it: its settings, and every model that it or one of its streams uses.
+//! Running board, from which a change starts: its settings, and every model that it or one of its streams uses.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use orinoco_board::{Board, BoardModel, BoardStream};
 use orinoco_core::ModelId;
 
-/// The board that was applied last, with its models and those that streams on their way out still use.
+/// Board that was applied last, with its models and the models that leaving streams still use.
 pub(crate) struct RunningBoard<M> {
     board: Board,
     models: BTreeMap<ModelId, M>,
-    /// Models of the board.
+    /// Ids of the models of the board.
     on_board: BTreeSet<ModelId>,
 }
 
 impl<M: Clone + AsRef<BoardModel>> RunningBoard<M> {
-    /// A board of which no model is known yet.
+    /// Creates a board of which no model is known yet.
     pub(crate) fn new(board: Board) -> Self {
         Self { board, models: BTreeMap::new(), on_board: BTreeSet::new() }
     }
 
-    /// Name of the board.
+    /// Returns the name of the board.
     pub(crate) fn name(&self) -> &str {
         &self.board.name
     }
 
-    /// Replaces the board; returns its models that were not known.
+    /// Replaces the board. Returns the ids of its models that were not known.
     pub(crate) fn replace(&mut self, board: Board, models: BTreeMap<ModelId, M>) -> Vec<ModelId> {
         let new = models.keys().copied().filter(|model| !self.models.contains_key(model)).collect();
         self.on_board = models.keys().copied().collect();
@@ -33,7 +33,7 @@ impl<M: Clone + AsRef<BoardModel>> RunningBoard<M> {
         new
     }
 
-    /// The board with all known models, and with these streams in place of its own; and its models, in its order.
+    /// Returns the board with all known models, and with `streams` in place of its own; and its models, in its order.
     pub(crate) fn with_streams<'a>(
         &self,
         streams: impl Iterator<Item = (&'a BoardStream, &'a [ModelId])>,
@@ -58,7 +58,7 @@ impl<M: Clone + AsRef<BoardModel>> RunningBoard<M> {
         self.models.extract_if(.., |id, _| !used.contains(id)).collect()
     }
 
-    /// Takes all models, when the run is over.
+    /// Removes all models, when the run is over, and returns them.
     pub(crate) fn take_models(&mut self) -> BTreeMap<ModelId, M> {
         self.on_board.clear();
         std::mem::take(&mut self.models)
@@ -67,7 +67,7 @@ impl<M: Clone + AsRef<BoardModel>> RunningBoard<M> {
 
 #[cfg(test)]
 impl<M> RunningBoard<M> {
-    /// Models that are known, by their ids.
+    /// Returns the known models, by their ids.
     pub(crate) fn models(&self) -> &BTreeMap<ModelId, M> {
         &self.models
     }

@@ -1,9 +1,9 @@
-//! Memory that a model computes in, and that a lane has for it.
+//! Size of the memory in which models compute, and that a lane has for them.
 
 use orinoco_core::text::mebibytes;
 use orinoco_infer::Scratch;
 
-/// Bytes in which a model computes, or that a lane has for that.
+/// Size of scratch memory: of a model's need, or of a lane's area.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ScratchSize {
     pub(crate) host_bytes: u64,
@@ -11,13 +11,13 @@ pub(crate) struct ScratchSize {
 }
 
 impl ScratchSize {
-    /// Returns the bytes that a lane has.
+    /// Returns the size of a lane's area.
     pub(crate) fn of(scratch: &Scratch) -> Self {
         let device_bytes = scratch.device_bytes() as u64;
         Self { host_bytes: scratch.bytes() as u64 - device_bytes, device_bytes }
     }
 
-    /// Enough for either of two models.
+    /// Returns the size that is enough for either of two models.
     pub(crate) fn or(self, other: Self) -> Self {
         Self {
             host_bytes: self.host_bytes.max(other.host_bytes),
@@ -25,7 +25,7 @@ impl ScratchSize {
         }
     }
 
-    /// Says why a model that needs this cannot compute in `there`.
+    /// Describes by how much the area `there` is too small for a model that needs this size.
     pub(crate) fn shortfall(self, there: Self) -> String {
         let (needed, there, place) = match self.host_bytes > there.host_bytes {
             true => (self.host_bytes, there.host_bytes, ""),
@@ -37,7 +37,7 @@ impl ScratchSize {
         )
     }
 
-    /// Whether a model that needs this can compute in `there`.
+    /// Whether a model that needs this size can compute in the area `there`.
     pub(crate) fn fits(self, there: Self) -> bool {
         self.host_bytes <= there.host_bytes && self.device_bytes <= there.device_bytes
     }

@@ -1,4 +1,4 @@
-//! What every thread of a run gets.
+//! Services that every thread of a run shares.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use orinoco_telemetry::{EventSink, Telemetry};
 use crate::planning::stopped;
 use crate::{BoardEngines, LoadedModel, bind_plan};
 
-/// What every thread of a run gets.
+/// Services that every thread of a run shares.
 #[derive(Clone)]
 pub(crate) struct Shared {
     pub(crate) clock: Arc<dyn Clock>,
@@ -23,7 +23,7 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// Returns a fault where a stop was requested while the board is still being prepared.
+    /// Returns a fault if a stop was requested while the board is being prepared.
     pub(crate) fn check_stop(&self, board: &Board) -> Result<(), Diagnosis> {
         if self.stop.requested() { Err(stopped(board)) } else { Ok(()) }
     }
@@ -40,7 +40,7 @@ impl Shared {
     }
 }
 
-/// All values, or all faults.
+/// Returns all values, or all faults.
 pub(crate) fn collect<T>(results: impl Iterator<Item = Result<T, Faults>>) -> Result<Vec<T>, Faults> {
     let mut faults = FaultList::default();
     let values = results.filter_map(|result| faults.value_of(result)).collect();

@@ -1,5 +1,5 @@
-//! Carries out what the [`Supervisor`] decides: starts threads, lets streams join lanes, and keeps the figures of what has
-//! ended. All of it happens on one thread, which waits for the next action and for nothing else.
+//! Carries out the decisions of the [`Supervisor`]: starts threads, lets streams join lanes, and keeps the figures of
+//! streams and models that have ended. All of it happens on one thread, which waits only for the next action.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
@@ -33,9 +33,9 @@ use crate::summary::{Results, summarise, summarise_memory, summarise_stream, wit
 use crate::supervisor::Supervisor;
 use crate::threads::spawn;
 
-/// Frames after which pools, arenas and caches have their size: memory is flat from here on.
+/// Number of frames after which pools, arenas and caches have their final size: memory is flat from here on.
 const WARM_FRAMES: u64 = 500;
-/// Models that are gone from the board and are still listed in the summary, the latest ones.
+/// Maximum number of models in the summary that are no longer on the board; the latest ones are kept.
 const ENDED_MODELS_MAX: usize = 1000;
 
 pub(crate) type RunAction = Action<Box<Prepared>>;
@@ -45,45 +45,45 @@ type RunEffect = Effect<Box<Prepared>>;
 /// Everything that runs.
 pub(crate) struct Shell {
     context: Context,
-    /// Where threads report.
+    /// Sender with which threads report their actions.
     actions: Sender<RunAction>,
-    /// Who watches how far the run is.
+    /// Sender of progress reports to the watcher.
     watcher: SyncSender<Progress>,
-    /// Whether the run ends when nobody reads its outputs any more.
+    /// Whether the run ends when no output has a reader any more.
     end_unread: bool,
     board: RunningBoard<KnownModel>,
     ended_models: VecDeque<(ModelId, ModelSummary)>,
-    /// Areas that lanes compute in, where the board has a budget.
+    /// Scratch areas of lanes, if the board has a budget.
     areas: LaneAreas,
     lanes: Vec<Option<RunningLane>>,
     streams: BTreeMap<StreamId, RunningStream>,
     joiner: Joiner,
     ended: EndedStreams,
-    /// Prepares a change.
+    /// Thread that prepares a change.
     worker: Option<JoinHandle<()>>,
-    /// What became of the first change. It comes before all that waits by then.
+    /// Result of the first change. It is handled before all other actions.
     first: Option<RunAction>,
     started: Nanos,
     warm_bytes: Option<u64>,
-    /// Resident at the latest look while a source still ran. When all have ended, models are unloaded.
+    /// Resident bytes at the latest check while a source still ran. After that, models are unloaded.
     latest_bytes: Option<u64>,
 }
 
 struct RunningLane {
     entry: LaneEntry,
-    /// A stream without frames, with which the lane outlives its other streams.
+    /// Sender of a stream without frames, which keeps the lane alive after its other streams.
     keeper: Option<FrameSender>,
 }
 
-/// How a run is started.
+/// Settings with which a run is started.
 pub(crate) struct Launch {
     pub(crate) context: Context,
     pub(crate) actions: Sender<RunAction>,
     pub(crate) watcher: SyncSender<Progress>,
     pub(crate) look_every: Duration,
-    /// Whether the run ends when nobody reads its outputs any more.
+    /// Whether the run ends when no output has a reader any more.
     pub(crate) end_unread: bool,
-    /// Whether streams of files may begin again from their beginning when their lane is restarted.
+    /// Whether streams of files may start again at their beginning when their lane is restarted.
     pub(crate) repeat_files: bool,
 }
 
@@ -124,7 +124,7 @@ impl Shell {
         Ok((shell, supervisor))
     }
 
-    /// Runs until everything has ended, and sums up.
+    /// Runs until everything has ended, and returns the summary.
     #[expect(clippy::disallowed_methods, reason = "the core's next wake is the receive's time-out")]
     pub(crate) fn run(mut self, mut supervisor: RunSupervisor, actions: &Receiver<RunAction>) -> Summary {
         let first = self.first.take();
@@ -148,13 +148,14 @@ impl Shell {
         self.context.shared.clock.now()
     }
 
-    /// Takes one action and what follows from it; returns faults of lanes when the run is over.
+    /// Handles one action and the actions that follow from it. Returns the faults of lanes when the run is over.
     fn act(&mut self, supervisor: &mut RunSupervisor, action: RunAction) -> Option<Vec<Diagnosis>> {
         let mut actions = VecDeque::from([action]);
         while let Some(action) = actions.pop_front() {
             match action {
                 Action::Prepared(_) => self.worker = None,
-                // The next one gets this index only now, so that nobody takes one's end for the other's.
+                // A new lane can take this index only from now on, so that the end of one is not taken for the end of the
+                // other.
                 Action::LaneEnded(lane, _) => self.lanes[lane] = None,
                 _ => {}
             }
@@ -170,7 +171,7 @@ impl Shell {
         None
     }
 
-    /// Carries out one effect; returns what happened at once.
+    /// Carries out one effect. Returns the action that follows from it at once.
     fn carry_out(&mut self, supervisor: &RunSupervisor, effect: RunEffect) -> Option<RunAction> {
         let shared = &self.context.shared;
         match effect {
@@ -193,7 +194,7 @@ impl Shell {
             Effect::CloseLane(lane) => self.lanes[lane].as_ref()?.entry.close(),
             Effect::Emit(event) => shared.events.emit(event),
             Effect::Look => return self.look(supervisor),
-            // Who asked may have gone meanwhile.
+            // The receiver may have been dropped meanwhile.
             Effect::Answered(reply) => drop(reply.send(self.progress())),
             Effect::Retire(stream, outcome) => self.retire(stream, outcome),
             Effect::Forget(stream) => {
@@ -208,20 +209,20 @@ impl Shell {
 
     // --- changes -------------------------------------------------------------------------------------------------------
 
-    /// Begins to prepare a change, on a thread of its own.
+    /// Starts to prepare a change, on a thread of its own.
     fn prepare(&mut self, supervisor: &RunSupervisor, board: Board) -> Result<(), Diagnosis> {
         let (base, context, actions) = (self.base(supervisor), self.context.clone(), self.actions.clone());
         let work = move || prepare(board, base, &context).map(Box::new);
         let done = move |end: Result<Result<_, Faults>, Diagnosis>| {
             let prepared = end.unwrap_or_else(|panicked| Err(panicked.into()));
-            // It fails where the run is over.
+            // Sending fails if the run is over.
             let _ = actions.send(Action::Prepared(prepared));
         };
         self.worker = Some(spawn("reload".to_owned(), work, done)?);
         Ok(())
     }
 
-    /// What runs now.
+    /// Returns the present state, from which a change starts.
     fn base(&self, supervisor: &RunSupervisor) -> RunningState {
         let streams: Vec<(StreamId, Option<usize>)> = supervisor.running().collect();
         let of_streams = streams.iter().map(|(id, _)| {
@@ -233,7 +234,7 @@ impl Shell {
         let area = |lane| memory.as_ref().and_then(|memory| memory.area(lane));
         let lanes = self.lanes.iter().enumerate().map(|(index, lane)| LaneView {
             entry: lane.as_ref().map(|lane| lane.entry.clone()),
-            // In one without bytes nothing computes, so another may take its place.
+            // An area with 0 bytes is not used by any model, so that another one may replace it.
             scratch: self
                 .areas
                 .get(index)
@@ -245,7 +246,7 @@ impl Shell {
         RunningState { running, models, streams, lanes, memory, written: self.written() }
     }
 
-    /// Files that were or are written.
+    /// Returns the files that are or were written.
     fn written(&self) -> TakenFiles {
         let mut written = TakenFiles::default();
         let running = self
@@ -299,7 +300,7 @@ impl Shell {
 
     // --- figures -------------------------------------------------------------------------------------------------------
 
-    /// Looks after readers and memory, and tells who watches how far the run is.
+    /// Checks readers and memory, and sends the progress to the watcher.
     fn look(&mut self, supervisor: &RunSupervisor) -> Option<RunAction> {
         self.notice_readers();
         let progress = self.progress();
@@ -309,13 +310,13 @@ impl Shell {
         if supervisor.sources_run() {
             self.latest_bytes = Some(resident_bytes());
         }
-        // Who is behind sees the next look.
+        // A slow watcher sees the next report.
         let _ = self.watcher.try_send(progress);
         let is_unread = self.end_unread && !self.is_read(supervisor) && !self.context.shared.stop.requested();
         is_unread.then_some(Action::Unread)
     }
 
-    /// Looks for outputs that nobody reads any more.
+    /// Finds outputs that have lost their reader.
     fn notice_readers(&mut self) {
         for stream in self.streams.values_mut() {
             for reader in stream.readers.extract_if(.., |reader| reader.is_gone()) {
@@ -326,8 +327,8 @@ impl Shell {
         }
     }
 
-    /// Whether somebody may still read an output of a stream that runs. A run without outputs is one for its summary, and
-    /// one whose outputs have all failed goes on until its end, which reports them.
+    /// Whether an output of a running stream may still have a reader. A run without outputs is for its summary, and a run
+    /// whose outputs have all failed continues to its end, which reports them.
     fn is_read(&self, supervisor: &RunSupervisor) -> bool {
         let lost = |stream: &RunningStream| {
             stream.outputs_read < stream.spec.sinks.len() && stream.outputs_left() == 0
@@ -361,7 +362,7 @@ impl Shell {
         progress
     }
 
-    /// Keeps the figures of a stream that has ended, and gives up the rest.
+    /// Keeps the figures of a stream that has ended, and releases everything else of it.
     fn retire(&mut self, id: StreamId, outcome: StreamEnd) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
         stream.has_ended = true;
@@ -375,7 +376,7 @@ impl Shell {
             faults.push(why);
         }
         let outputs = sink.unwrap_or_else(|why| {
-            // It hangs, or panicked: nothing is known of its files.
+            // The sinks hang or panicked: the state of their files is not known.
             let named = stream.files.iter().filter(|path| *path != Path::new("-")).cloned();
             SinkOutputs { files: Vec::new(), incomplete: named.collect(), faults: vec![why] }
         });
@@ -385,14 +386,14 @@ impl Shell {
         self.ended.add(EndedStream { id, summary, paths, files, incomplete, faults, was_stopped });
     }
 
-    /// Gives up models that are not on the board any more and that no stream uses.
+    /// Releases models that are not on the board any more and that no stream uses.
     fn forget_models(&mut self) {
         let used = self.streams.values().flat_map(|stream| stream.models.iter().copied());
         let unused = self.board.remove_unused(used);
         self.end_models(unused);
     }
 
-    /// Keeps the figures of models that nobody uses any more.
+    /// Keeps the figures of models that are not used any more.
     fn end_models(&mut self, models: impl IntoIterator<Item = (ModelId, KnownModel)>) {
         for (id, known) in models {
             let fold = self.context.shared.telemetry.remove_model(id).unwrap_or_default();
@@ -403,13 +404,13 @@ impl Shell {
         }
     }
 
-    /// Sums up.
+    /// Ends the run and returns its summary.
     fn finish(mut self, supervisor: &RunSupervisor, faults: Vec<Diagnosis>) -> Summary {
-        // What is being loaded would crash if the program ended under it.
+        // A model that is still being loaded would crash if the process ended meanwhile.
         if let Some(worker) = self.worker.take() {
             let _ = worker.join();
         }
-        // Who is behind does without the last one.
+        // A slow watcher misses the last report.
         let _ = self.watcher.try_send(self.progress());
         let memory = supervisor.memory();
         let planned = memory.map(|memory| summarise_memory(memory.admitted(), self.areas.summary()));
@@ -427,14 +428,14 @@ impl Shell {
     }
 }
 
-/// The shell while a change is applied.
+/// The shell as the host of a change that is being applied.
 struct ChangeHost<'a> {
     shell: &'a mut Shell,
-    /// Plans that no stream has brought to its lane yet.
+    /// Plans that no stream has brought to its lane yet, by lane.
     plans: BTreeMap<usize, Plans>,
-    /// Models that lanes hold for the streams that join.
+    /// Holds on models of lanes, for the streams that join.
     holds: Vec<ModelHold>,
-    /// Lanes that were made and are to be started.
+    /// Lanes that were created and are not started yet.
     made: Vec<(usize, Lane)>,
 }
 
@@ -466,13 +467,13 @@ impl Host for ChangeHost<'_> {
     }
 
     fn start_lanes(&mut self) -> Vec<(usize, Result<(), Diagnosis>)> {
-        // What they hold is used by the streams now.
+        // The streams that joined use the held models now.
         self.holds.clear();
         let Self { shell, made, .. } = self;
         let mut start = |(index, lane)| {
             let started = shell.start_lane(index, lane);
             if started.is_err() {
-                // The next stream that joins makes another one.
+                // The next stream that joins creates another lane.
                 shell.lanes[index] = None;
             }
             (index, started)

@@ -1,4 +1,4 @@
-//! Sinks of a board. A new kind is a file in this folder and a line in the list (docs/extending.md).
+//! Sinks of a board. A new kind of sink is a file in this folder and a line in the list (docs/extending.md).
 
 mod factory;
 mod names;
@@ -17,7 +17,7 @@ pub(crate) use self::names::{ModelNames, NamesOfModels};
 use crate::outputs::{NEXT, OutputFile};
 use crate::readers::OutputReader;
 
-/// Declares the module of each kind of sink, and lists what it has.
+/// Declares the module of each kind of sink, and lists its sinks.
 macro_rules! sinks {
     ($(mod $module:ident: $($sink:ident),+;)*) => {
         $(mod $module;)*
@@ -35,12 +35,13 @@ sinks! {
     mod framemd5: FRAME_MD5;
 }
 
-/// The kind that writes one `orinoco.result/1` object a line.
+/// Kind of sink that writes one `orinoco.result/1` object per line.
 pub const JSONL: SinkKind = jsonl::JSONL.kind;
-/// The kind that writes the video with boxes and names, in H.264.
+/// Kind of sink that writes the video with boxes and names, in H.264.
 pub const MP4: SinkKind = mp4::H264.kind;
 
-/// Begins one output of one stream in `file`; `None` is standard output. Adds its reader to `readers` where it may lose that.
+/// Begins one output of one stream in `file`; `None` is standard output. If the output may lose its reader, adds the reader
+/// to `readers`.
 pub(crate) fn open(
     spec: &SinkSpec,
     file: Option<OutputFile>,

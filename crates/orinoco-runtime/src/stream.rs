@@ -1,4 +1,4 @@
-//! A stream that was checked and whose outputs are open, before it joins a lane.
+//! Stream that was checked and whose outputs are open, before it joins a lane.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -18,13 +18,13 @@ use crate::shared::collect;
 use crate::sinks::{self, NamesOfModels};
 use crate::track::{ModelTrackers, TrackingCounts};
 
-/// A stream that was checked, with its sinks open.
+/// Stream that was checked, with its sinks open.
 pub(crate) struct OpenStream {
-    /// Its settings; its models are indices into the list of the board that it was prepared for.
+    /// Settings of the stream. Its models are indices into the list of the board for which it was prepared.
     pub(crate) spec: BoardStream,
-    /// Its models.
+    /// Ids of its models.
     pub(crate) models: Vec<ModelId>,
-    /// Where its sinks write.
+    /// Paths of its sinks.
     pub(crate) files: Vec<PathBuf>,
     pub(crate) sinks: Vec<Box<dyn Sink>>,
     pub(crate) readers: Vec<OutputReader>,
@@ -32,7 +32,7 @@ pub(crate) struct OpenStream {
     pub(crate) lane: usize,
     pub(crate) steps: Vec<Step>,
     pub(crate) batch_max: usize,
-    /// A sink looks at the pictures, and not at what was found alone.
+    /// Whether a sink reads the pixels of frames, and not only results.
     pub(crate) shows_pictures: bool,
 }
 
@@ -65,20 +65,20 @@ impl OpenStream {
         Ok(Self { spec, models, files, sinks, readers, tracker, lane, steps, batch_max, shows_pictures })
     }
 
-    /// Memory in which its frames are best left.
+    /// Returns the memory in which its frames are best left.
     pub(crate) fn frame_memory(&self, reads_video_memory: impl Fn(ModelId) -> bool) -> FrameMemory {
         frame_memory(&self.steps, self.shows_pictures, reads_video_memory)
     }
 
-    /// Policy of its ring.
+    /// Returns the drop policy of its ring.
     pub(crate) fn policy(&self) -> DropPolicy {
-        // Live video does not wait; of a file every frame counts.
+        // Live video does not wait for a full ring; of a file, every frame counts.
         let usual = if self.spec.source.is_live() { DropPolicy::DropOldest } else { DropPolicy::Block };
         self.spec.drop.unwrap_or(usual)
     }
 }
 
-/// One model's turn in a stream.
+/// Makes the step of one model in a stream.
 fn step(model: usize, stream: &BoardStream, models: &[(ModelId, &KnownModel)]) -> Result<Step, Diagnosis> {
     let (id, known) = models[model];
     let (spec, interval) = (&known.spec, known.spec.interval);
@@ -92,8 +92,9 @@ fn step(model: usize, stream: &BoardStream, models: &[(ModelId, &KnownModel)]) -
     Ok(Step { model: id, interval, on: Some(on) })
 }
 
-/// Where a stream's frames are best left: in the video hardware's memory, where all who look at them read it. Objects are
-/// parts of frames, and several of one frame cannot be mapped for the GPU at once.
+/// Returns the memory in which a stream's frames are best left: the video hardware's, if all of its models read it there
+/// and no sink reads pixels. A secondary model never does: objects are parts of frames, and several of one frame cannot be
+/// mapped for the GPU at the same time.
 fn frame_memory(steps: &[Step], shows_pictures: bool, reads: impl Fn(ModelId) -> bool) -> FrameMemory {
     let reads = |step: &Step| step.on.is_none() && reads(step.model);
     let all_read = !steps.is_empty() && steps.iter().all(reads);

@@ -1,4 +1,4 @@
-//! Figures into the serialised summary.
+//! Serialised summary, made from the figures of a run.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -70,7 +70,7 @@ pub(crate) fn summarise_model(loaded: &LoadedModel) -> ModelSummary {
     }
 }
 
-/// What is known of a model at the start, with what it did.
+/// Adds the figures of a model to its summary from the start.
 pub(crate) fn with_times(model: ModelSummary, fold: &ModelFold) -> ModelSummary {
     let stages = [
         (Stage::Preprocess, &fold.preprocess),
@@ -83,7 +83,7 @@ pub(crate) fn with_times(model: ModelSummary, fold: &ModelFold) -> ModelSummary 
     ModelSummary { pictures, replays, stages, graph_fallbacks, not_finite, ..model }
 }
 
-/// Compares the plan that was admitted last with what the engines did in the areas of `lanes`.
+/// Compares the plan that was admitted last with the measured use of the areas of `lanes`.
 pub(crate) fn summarise_memory(plan: &Plan, lanes: Vec<LaneMemory>) -> PlannedMemory {
     let Budget::Shared(budget_bytes) = plan.budget else { unreachable!("boards have one budget") };
     PlannedMemory { budget_bytes, total_bytes: plan.bytes(), lanes }

@@ -1,11 +1,11 @@
-//! Owner of everything that runs, without the running: which streams and lanes there are, what is being prepared, and what
-//! has to happen next. It takes one [`Action`], changes its state, and returns [`Effect`]s for others to carry out. It reads
-//! no clock and starts no thread.
+//! Owner of everything that runs, as pure state: which streams and lanes exist, which change is being prepared, and what
+//! must happen next. It receives one [`Action`], changes its state, and returns [`Effect`]s for the shell to carry out. It
+//! reads no clock and starts no thread.
 //!
-//! - A change is prepared, then applied; meanwhile the newest wanted board waits, and is prepared next.
-//! - Lanes live as long as the run, or until they fail. A lane that failed is started again by preparing the change from what
-//!   still runs to the board that is wanted.
-//! - The run is over when the last source has ended and no change is on its way, or soon after a stop was requested.
+//! - A change is prepared, then applied. Meanwhile only the newest wanted board waits, and is prepared next.
+//! - Lanes live as long as the run, or until they fail. A failed lane is restarted by preparing the change from the streams
+//!   that still run to the wanted board.
+//! - The run is over when the last source has ended and no change is in progress, or soon after a stop was requested.
 
 #[cfg(any(test, debug_assertions))]
 mod invariants;
@@ -27,49 +27,50 @@ use crate::run_memory::RunMemory;
 use crate::threads::hung;
 use state::{Change, Lane, Next, Phase, Source, Stream};
 
-/// How long a stream that was changed waits for its old source: that may be opening, and then learns late that it has to end.
+/// Time for which a changed stream waits for its old source, which may be opening and then notices late that it has to end.
 /// Most devices can be opened only once.
 const CLOSE_WAIT_MAX: Duration = Duration::from_secs(10);
-/// How long a run may take to end. The longest of a sink that works is 30 s, for an MP4 file; systemd waits for 60 s
+/// Time in which a run must end. The longest wait of a working sink is 30 s, for an MP4 file; systemd waits 60 s
 /// (`TimeoutStopSec` of orinocod.service).
 const END_MAX: Duration = Duration::from_secs(50);
-/// How long the end of a run that nobody reads waits for a source: one that tries to reach a camera learns late, and a shell
-/// waits for the whole of a pipeline.
+/// Time for which the end of a run without readers waits for a source. A source that tries to reach a camera notices late,
+/// and a shell waits for the whole of a pipeline.
 const UNREAD_SOURCE_WAIT_MAX: Duration = Duration::from_millis(300);
-/// Restarts of one lane within [`RESTART_WINDOW`]. What is over after a restart was a hiccup of a driver; what fails three
-/// times in ten minutes is broken, and a fresh process may help.
+/// Maximum number of restarts of one lane within [`RESTART_WINDOW`]. A brief fault of a driver is over after a restart; a
+/// lane that fails more often in ten minutes is broken, and a fresh process may help.
 const RESTARTS_MAX: usize = 3;
-/// Restarts of a lane that are longer ago are forgotten.
+/// Time after which a restart of a lane no longer counts.
 const RESTART_WINDOW: Duration = Duration::from_secs(600);
-/// Times that a change is prepared when streams cannot join because their lane has failed or lost a model meanwhile.
+/// Maximum number of times that a change is prepared, if streams cannot join because their lane has failed or lost a model
+/// meanwhile.
 const ATTEMPTS_MAX: u32 = 3;
 
-/// The state of a run.
+/// State of a run, from which it decides what happens next. `P` is the type of a prepared change.
 pub(crate) struct Supervisor<P> {
     rules: Rules,
-    /// The board that was applied last.
+    /// Board that was applied last.
     board: Board,
-    /// Streams that have not ended, and those that are still on the board.
+    /// Streams that have not ended, and ended ones that are still on the board.
     streams: BTreeMap<StreamId, Stream>,
     lanes: Vec<Lane>,
-    /// The change at work.
+    /// Change that is being prepared or applied.
     change: Option<Change>,
-    /// The change that is wanted next.
+    /// Change that is wanted next.
     next: Option<Next>,
-    /// Faults of lanes for which the run ends.
+    /// Faults of lanes because of which the run ends.
     faults: Vec<Diagnosis>,
-    /// Planned memory, where the board has a budget.
+    /// Planned memory, if the board has a budget.
     memory: Option<RunMemory>,
     phase: Phase,
     by: EndedBy,
-    /// When the run must have ended, once that was requested.
+    /// Time by which the run must have ended, once the end was requested.
     end_max: Option<Nanos>,
     look_at: Nanos,
     effects: Vec<Effect<P>>,
 }
 
 impl<P> Supervisor<P> {
-    /// A run that starts: the first change is being applied.
+    /// Creates the state of a run that starts: its first change is being applied.
     pub(crate) fn new(board: Board, rules: Rules, now: Nanos) -> Self {
         let first = Change {
             replies: Vec::new(),
@@ -94,13 +95,13 @@ impl<P> Supervisor<P> {
         }
     }
 
-    /// Restarts lanes of files, too.
+    /// Allows restarts of lanes of files, too.
     #[cfg(test)]
     pub(crate) fn allow_restarts(&mut self) {
         self.rules.repeat_files = true;
     }
 
-    /// Takes one action, and returns what has to be done, in order.
+    /// Handles one action, and returns the effects to carry out, in order.
     pub(crate) fn handle(&mut self, action: Action<P>, now: Nanos) -> Vec<Effect<P>> {
         match action {
             Action::SourceEnded(stream, end) => self.source_ended(stream, end),
@@ -127,7 +128,7 @@ impl<P> Supervisor<P> {
         std::mem::take(&mut self.effects)
     }
 
-    /// When [`Action::Tick`] is due, if nothing comes before.
+    /// Returns the time at which [`Action::Tick`] is due if no other action comes before; `None` when the run is over.
     pub(crate) fn next_wake(&self) -> Option<Nanos> {
         if self.phase == Phase::Over {
             return None;
@@ -140,18 +141,19 @@ impl<P> Supervisor<P> {
         waits.chain([self.look_at]).chain(self.end_max).chain(closing).min()
     }
 
-    /// How the run ended.
+    /// Returns the reasons for which the run was ended early.
     pub(crate) fn ended_by(&self) -> EndedBy {
         self.by
     }
 
-    /// The streams that run, each with its lane unless it has ended: what a change starts from.
+    /// Returns the streams from which a change starts: those that were not asked to leave, each with its lane unless it has
+    /// ended.
     pub(crate) fn running(&self) -> impl Iterator<Item = (StreamId, Option<usize>)> {
         let staying = self.streams.iter().filter(|(_, stream)| !stream.left);
         staying.map(|(id, stream)| (*id, (!stream.has_ended()).then_some(stream.lane)))
     }
 
-    /// Planned memory of the run, where the board has a budget.
+    /// Returns the planned memory of the run, if the board has a budget.
     pub(crate) fn memory(&self) -> Option<&RunMemory> {
         self.memory.as_ref()
     }
@@ -161,7 +163,7 @@ impl<P> Supervisor<P> {
         self.streams.get(&stream).is_some_and(|stream| !stream.retired && stream.sink.is_none())
     }
 
-    /// Whether a source has not ended yet: until the last of its streams has, a lane keeps its models.
+    /// Whether any source has not ended. Until the last source of its streams has ended, a lane keeps its models.
     pub(crate) fn sources_run(&self) -> bool {
         !self.streams.values().all(|stream| stream.source.has_ended())
     }
@@ -174,13 +176,13 @@ impl<P> Supervisor<P> {
             self.effects.push(Effect::Answer(vec![reply], ended));
             return;
         }
-        // The newest counts, and everybody who asked hears what becomes of it.
+        // The newest board counts, and every request is answered with its result.
         let next = self.next.get_or_insert_with(Next::again);
         next.board = Some(board);
         next.replies.push(reply);
     }
 
-    /// Begins to prepare the change that is wanted next, when none is at work.
+    /// Starts to prepare the change that is wanted next, if no other change is at work.
     fn begin_next(&mut self) {
         if self.by.stop || self.change.is_some() {
             return;
@@ -193,7 +195,7 @@ impl<P> Supervisor<P> {
     fn prepared(&mut self, prepared: Result<P, Faults>, now: Nanos) {
         let Some(change) = self.change.take() else { return };
         match prepared {
-            // Nobody needs it any more, and what was not restarted is no fault of a run that ends.
+            // The change is not needed any more, and a lane that was not restarted is no fault of a run that ends.
             prepared if self.by.stop => {
                 let ended = run_has_ended(&self.board.name).into();
                 self.effects.push(Effect::Answer(change.replies, Err(prepared.err().unwrap_or(ended))));
@@ -203,8 +205,8 @@ impl<P> Supervisor<P> {
                 self.effects.push(Effect::Apply(prepared));
             }
             Err(faults) => {
-                // Streams that lost their lane start again on the board that runs, where another one was refused; else they
-                // cannot be started at all.
+                // Streams that lost their lane are restarted on the running board, if it was another board that was
+                // refused; else they cannot be started at all.
                 let (restarts, asked) = (change.restarts, !change.replies.is_empty());
                 if self.next.is_some() || (asked && !restarts.is_empty()) {
                     self.next.get_or_insert_with(Next::again).restarts.extend(restarts);
@@ -215,7 +217,7 @@ impl<P> Supervisor<P> {
                 }
                 let answer = match change.attempt {
                     1 => Err(faults),
-                    // It was applied but for the streams that missed their lane.
+                    // The change was applied, except for the streams that missed their lane.
                     _ => {
                         let mut done = change.done;
                         self.count_done(&mut done);
@@ -276,7 +278,8 @@ impl<P> Supervisor<P> {
         self.effects.push(Effect::Answer(change.replies, Ok(change.done)));
     }
 
-    /// Counts the streams that stayed, and names the others once: a change that is prepared once more does some things twice.
+    /// Counts the streams that stayed, and lists each of the others once: a change that is prepared again does some things
+    /// twice.
     fn count_done(&self, done: &mut Reloaded) {
         let staying = self.streams.values().filter(|stream| !stream.left);
         let running: BTreeSet<&str> = staying.map(|stream| &*stream.name).collect();
@@ -301,7 +304,7 @@ impl<P> Supervisor<P> {
         self.streams.insert(stream, joined);
     }
 
-    /// Asks a stream to leave: its source stops, and its sinks complete when its last frame is through.
+    /// Asks a stream to leave: its source stops, and its sinks complete after its last frame.
     fn leave(&mut self, stream: StreamId) -> Option<Arc<str>> {
         let leaving = self.streams.get_mut(&stream)?;
         leaving.left = true;
@@ -316,7 +319,7 @@ impl<P> Supervisor<P> {
         let Source::Waits { before, until } = stopped.source else { return };
         stopped.source = Source::Ended(Ok(SourceEnd::Stopped));
         self.effects.push(Effect::DropSource(stream));
-        // The device is still in use: the stream that waits for this one waits on, in its place.
+        // The device is still in use: a stream that waits for this one now waits for the source before it.
         for waiting in self.streams.values_mut() {
             if matches!(waiting.source, Source::Waits { before, .. } if before == stream) {
                 waiting.source = Source::Waits { before, until };
@@ -343,7 +346,7 @@ impl<P> Supervisor<P> {
         }
     }
 
-    /// A panic in a stream's sinks ends that stream.
+    /// Handles the end of a stream's sinks. A panic in them ends the stream.
     fn sink_ended(&mut self, stream: StreamId, end: Result<SinkOutputs, Diagnosis>) {
         let Some(ended) = self.streams.get_mut(&stream) else { return };
         let name = Arc::clone(&ended.name);
@@ -355,8 +358,8 @@ impl<P> Supervisor<P> {
         }
     }
 
-    /// A lane that has failed is restarted with its streams, a bounded number of times; then it ends the run, since the engine
-    /// may be broken for all of them.
+    /// Handles the end of a lane. A lane that has failed is restarted with its streams, a bounded number of times. After
+    /// that its failure ends the run, because the engine may be broken for all streams.
     fn lane_ended(&mut self, lane: usize, end: Result<(), Diagnosis>, now: Nanos) {
         self.lanes[lane].runs = false;
         let Err(why) = end else { return };
@@ -378,7 +381,7 @@ impl<P> Supervisor<P> {
         self.effects.push(Effect::Emit(Event::LaneRestarted { lane, why: why.clone(), restarts_left }));
         let lost = self.streams.iter().filter(|(_, stream)| stream.lane == lane && !stream.has_ended());
         let lost: Vec<StreamId> = lost.map(|(id, _)| *id).collect();
-        // They are not on what runs any more, and are on what is wanted: preparing that change starts them again.
+        // The streams leave, but are still on the wanted board: preparing that change starts them again.
         for stream in lost {
             if let Some(memory) = self.memory.as_mut().filter(|_| !self.streams[&stream].left) {
                 memory.lose(stream);
@@ -394,12 +397,12 @@ impl<P> Supervisor<P> {
         }
         self.by.stop = true;
         self.end_max = Some(now + END_MAX);
-        // Nobody prepares it any more. What its streams lost is no fault of a run that ends.
+        // The change is not prepared any more. The loss of its streams is no fault of a run that ends.
         if let Some(next) = self.next.take() {
             let ended = run_has_ended(&self.board.name).into();
             self.effects.push(Effect::Answer(next.replies, Err(ended)));
         }
-        // The latest figures with all that was loaded.
+        // Takes the last figures while all models are still loaded.
         self.effects.push(Effect::Look);
         self.effects.push(Effect::StopAll);
         let waiting = |stream: &Stream| matches!(stream.source, Source::Waits { .. });
@@ -433,7 +436,8 @@ impl<P> Supervisor<P> {
         }
     }
 
-    /// Draws the consequences of what has happened.
+    /// Draws the conclusions from the present state: starts the next change, moves to the next phase, and hands over ended
+    /// streams.
     fn settle(&mut self, now: Nanos) {
         self.begin_next();
         let sources_ended = self.streams.values().all(|stream| stream.source.has_ended());
@@ -446,7 +450,7 @@ impl<P> Supervisor<P> {
         let lanes_ended = !self.lanes.iter().any(|lane| lane.runs);
         let sinks_ended = self.streams.values().all(|stream| stream.retired || stream.sink.is_some());
         if self.phase == Phase::Draining && lanes_ended && sinks_ended {
-            // A source learns from its next frame that nobody reads it, and one that is away has none.
+            // A source notices with its next frame that its lane has ended; a source that is offline has no next frame.
             let running = self.streams.iter().filter(|(_, stream)| !stream.source.has_ended());
             let running: Vec<StreamId> = running.map(|(id, _)| *id).collect();
             running.into_iter().for_each(|stream| self.stop_stream(stream));
@@ -472,7 +476,7 @@ impl<P> Supervisor<P> {
         }
     }
 
-    /// Leaves behind what has not ended in time.
+    /// Gives up lanes, sources and sinks that have not ended in time.
     fn give_up_hung(&mut self) {
         for (index, lane) in self.lanes.iter_mut().enumerate() {
             if std::mem::take(&mut lane.runs) {

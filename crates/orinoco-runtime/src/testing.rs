@@ -1,4 +1,4 @@
-//! What several tests need.
+//! Boards, models and event logs that several tests share.
 
 #![expect(clippy::disallowed_methods, reason = "tests wait for real threads")]
 
@@ -19,9 +19,9 @@ use crate::shared::Shared;
 use crate::sinks::ModelNames;
 use crate::{BoardEngines, Quiet};
 
-/// Nothing takes longer, unless it hangs.
+/// Maximum wait for anything in a test: longer is a hang.
 pub(crate) const WAIT_MAX: Duration = Duration::from_secs(60);
-/// A source that never ends.
+/// URI of a source that never ends.
 pub(crate) const ENDLESS: &str = "test://ball?pace=pts&width=160&height=120";
 
 pub(crate) fn shared() -> Shared {
@@ -38,7 +38,7 @@ pub(crate) fn uri(text: &str) -> SourceUri {
     SourceUri::parse(text).unwrap_or_else(|why| panic!("{why}"))
 }
 
-/// A board whose streams have these names and sources, and no models.
+/// Makes a board whose streams have these names and sources, and no models.
 pub(crate) fn board(lanes: usize, streams: &[(&str, &str)]) -> Board {
     let streams = streams.iter().map(|(name, source)| BoardStream::new(*name, uri(source), Vec::new()));
     let (inference, streams) = (Inference::default(), streams.collect());
@@ -46,7 +46,7 @@ pub(crate) fn board(lanes: usize, streams: &[(&str, &str)]) -> Board {
     Board { name: "test".to_owned(), inference, memory: None, lanes, models, streams, files }
 }
 
-/// The model in a folder, taken as known; no engine has it.
+/// Makes a known model from its folder; no engine has loaded it.
 pub(crate) fn known(folder: &str) -> KnownModel {
     let spec = BoardModel::new("m", folder);
     let origin = Origin::of(&spec, &repository()).expect("it is described");
@@ -61,7 +61,7 @@ pub(crate) fn demo_model() -> String {
     concat!(env!("CARGO_MANIFEST_DIR"), "/../../models/person-nano").to_owned()
 }
 
-/// What a change of `board` is prepared with.
+/// Makes the context in which a change of `board` is prepared.
 pub(crate) fn context(board: &Board, events: Arc<dyn EventSink>, earlier: ExistingOutputs) -> Context {
     let engines = BoardEngines::new(&board.inference).expect("engines of this build");
     Context {
@@ -72,12 +72,12 @@ pub(crate) fn context(board: &Board, events: Arc<dyn EventSink>, earlier: Existi
     }
 }
 
-/// What happened: `a live`, and lanes that failed or restart.
+/// Log of events: `a live`, and lanes that failed or restart.
 #[derive(Debug, Default)]
 pub(crate) struct Log(Mutex<Vec<String>>);
 
 impl Log {
-    /// Where it says so, each time that it does.
+    /// Returns the positions in the log of every line that is `text`.
     pub(crate) fn places(&self, text: &str) -> Vec<usize> {
         let lines = self.0.lock().expect("not poisoned");
         lines.iter().enumerate().filter(|(_, line)| *line == text).map(|(place, _)| place).collect()

@@ -1,11 +1,11 @@
-//! Threads of a run. Each reports its end by itself, so that nobody has to look for it.
+//! Threads of a run. Each reports its own end, so that no other thread has to check for it.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread::{self, JoinHandle};
 
 use orinoco_core::{Diagnosis, WithSubject, codes};
 
-/// Starts a thread which hands what it returned, or the fault of its panic, to `ended` when it ends.
+/// Starts a thread. When it ends, `ended` gets its result, or the fault of its panic.
 pub(crate) fn spawn<T: 'static>(
     name: String,
     run: impl FnOnce() -> T + Send + 'static,
@@ -13,7 +13,7 @@ pub(crate) fn spawn<T: 'static>(
 ) -> Result<JoinHandle<()>, Diagnosis> {
     let of_thread = name.clone();
     let guarded = move || {
-        // What a panic leaves half done is dropped with the closure, and nobody sees it.
+        // State that a panic leaves half done is dropped with the closure, and never seen.
         let end = catch_unwind(AssertUnwindSafe(run));
         ended(end.map_err(|_| panicked(&of_thread)));
     };
@@ -22,12 +22,12 @@ pub(crate) fn spawn<T: 'static>(
     handle.about(&codes::ENGINE_RUN, format!("thread {name}"), next)
 }
 
-/// The fault of a thread that panicked.
+/// Makes the fault of a thread that panicked.
 fn panicked(name: &str) -> Diagnosis {
     fault(name, "it panicked, which is a bug in Orinoco", "report this with the message above")
 }
 
-/// The fault of a thread that is left behind.
+/// Makes the fault of a thread that did not end in time.
 pub(crate) fn hung(name: &str) -> Diagnosis {
     let next = "check that its device answers and that its output is read";
     fault(name, "it did not end when its stop was requested", next)

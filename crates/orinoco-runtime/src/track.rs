@@ -1,4 +1,4 @@
-//! Objects of one stream, followed from frame to frame and counted.
+//! Tracks the objects of one stream from frame to frame, and counts them.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,29 +12,29 @@ use orinoco_vision::zones::{
 };
 use orinoco_vision::{Across, Tracker, TrackerConfig};
 
-/// What a follower has counted, for who writes the summary.
+/// Counts of a stream's trackers, for the summary.
 #[derive(Clone)]
 pub(crate) struct TrackingCounts(Arc<Mutex<State>>);
 
 impl TrackingCounts {
-    /// All models together.
+    /// Returns the counts of all models together.
     pub(crate) fn summary(&self) -> TrackedSummary {
         lock(&self.0).sum()
     }
 }
 
-/// Follows what each model of a stream finds.
+/// Trackers of a stream, one for each of its models.
 pub(crate) struct ModelTrackers(Arc<Mutex<State>>);
 
 struct State {
     config: TrackerConfig,
     zones: Vec<Zone>,
     lines: Vec<Line>,
-    /// By model: objects of one are not those of another.
+    /// Trackers by model: objects of one model are not those of another.
     models: BTreeMap<ModelId, TrackedModel>,
 }
 
-/// Only the lane waits for it, and only while the summary is written.
+/// Locks the state. Only the lane waits for this lock, and only while the summary is written.
 fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
     // A poisoned lock means a panic between two counter updates: the counters are still worth showing.
     state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -43,12 +43,12 @@ fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
 struct TrackedModel {
     tracker: Tracker,
     counter: Counter,
-    /// The greatest id that was given.
+    /// Greatest track id so far, which is the number of objects.
     objects: u64,
 }
 
 impl ModelTrackers {
-    /// A follower for a stream, and where it counts; an error names a shape that is none.
+    /// Creates the trackers of a stream, with their counts. The error names a zone or a line without extent.
     pub(crate) fn new(stream: &BoardStream, spec: &TrackSpec) -> Result<(Self, TrackingCounts), Diagnosis> {
         let zones =
             spec.zones.iter().map(|shape| make_zone(&stream.name, shape)).collect::<Result<_, _>>()?;
@@ -78,7 +78,7 @@ fn tracker_config(spec: &TrackerSpec) -> TrackerConfig {
     }
 }
 
-/// The faults of a stream's zones and lines.
+/// Returns the faults of a stream's zones and lines.
 pub(crate) fn check_shapes(stream: &str, spec: &TrackSpec) -> Vec<Diagnosis> {
     let zones = spec.zones.iter().filter_map(|shape| make_zone(stream, shape).err());
     zones.chain(spec.lines.iter().filter_map(|shape| make_line(stream, shape).err())).collect()
@@ -108,7 +108,7 @@ impl StreamTracker for ModelTrackers {
     fn track(&mut self, frame: &FrameDesc, found: &mut Vec<ModelResult>) {
         let size = FrameSize { width: frame.width, height: frame.height };
         let State { config, zones, lines, models } = &mut *lock(&self.0);
-        // Objects in objects are followed through what they are in.
+        // Objects within objects are not tracked: the object that contains them is.
         for result in found.iter_mut().filter(|found| found.object.is_none()) {
             let ModelResult { model, inference, tracker_only, crossings, .. } = result;
             let tracked = models.entry(*model).or_insert_with(|| TrackedModel {
@@ -133,14 +133,15 @@ impl StreamTracker for ModelTrackers {
     }
 }
 
-/// Where the objects of a model are in a frame that it did not look at.
+/// Predicts where the objects of a model are in a frame that the model did not infer.
 fn predict(model: ModelId, tracker: &mut Tracker, pts: Pts) -> ModelResult {
     let mut inference = InferenceResult::default();
     tracker.predict(pts, &mut inference.detections, &mut inference.tracks);
     ModelResult { model, predicted: true, inference, ..ModelResult::default() }
 }
 
-/// Which detections are for the tracker only: those below `score_high` that continue no track. Empty where none is.
+/// Marks the detections that are only for the tracker: those below `score_high` that continue no track. Empty if there are
+/// none.
 fn tracker_only_rows(inference: &InferenceResult, score_high: f32) -> Vec<bool> {
     let rows = inference.detections.iter().zip(&inference.tracks);
     let rows: Vec<bool> = rows.map(|(found, track)| track.is_none() && found.score < score_high).collect();
@@ -189,13 +190,13 @@ mod tests {
     use crate::testing::uri;
     use orinoco_core::{BoxF, Detection, PixelFormat};
 
-    /// A box whose reference point is at `x`, `y`.
+    /// Makes a detection whose reference point is at `x`, `y`.
     fn detection(x: f32, y: f32, score: f32) -> Detection {
         let bounds = BoxF { x1: x - 20.0, y1: y - 60.0, x2: x + 20.0, y2: y };
         Detection { class_id: 0, score, bounds }
     }
 
-    /// What is found in frames of 400x300, 25 a second, by a model that gives these detections.
+    /// Tracks these detections of one model, in frames of 400x300 at 25 per second. Returns the results and the summary.
     fn track(spec: &TrackSpec, frames: &[Vec<Detection>]) -> (Vec<ModelResult>, TrackedSummary) {
         let stream = BoardStream::new("s", uri("test://ball"), vec![0]);
         let (mut tracker, counted) = ModelTrackers::new(&stream, spec).expect("the shapes are sound");
@@ -215,7 +216,7 @@ mod tests {
         let frames = [
             vec![detection(100.0, 150.0, 0.9), detection(300.0, 150.0, 0.2)],
             vec![detection(102.0, 150.0, 0.8), detection(300.0, 250.0, 0.4)],
-            // Half hidden: weak, and still the same object.
+            // The object is half hidden: its detection is weak, and still the same object.
             vec![detection(300.0, 150.0, 0.5), detection(104.0, 150.0, 0.3), detection(250.0, 280.0, 0.15)],
         ];
         let (results, _) = track(&TrackSpec::default(), &frames);
@@ -239,7 +240,7 @@ mod tests {
         let zone = shape("right", &[(0.5, 0.0), (1.0, 0.0), (1.0, 1.0), (0.5, 1.0)]);
         let line = shape("gate", &[(0.5, 1.0), (0.5, 0.0)]);
         let spec = TrackSpec { zones: vec![zone], lines: vec![line], ..TrackSpec::default() };
-        // Once to the right, and back.
+        // The object moves to the right once, and back.
         let steps = (0..20).chain((0..20).rev());
         let frames: Vec<Vec<Detection>> =
             steps.map(|step| vec![detection(105.0 + 10.0 * step as f32, 150.0, 0.9)]).collect();

@@ -1,7 +1,7 @@
-//! Real reloads of a small board in a process of its own: streams of a test pattern through a detector come and go, change,
-//! and get other models, while one stream runs on. Threads and descriptors are as many at the end as at the beginning.
+//! Reloads a small real board in a process of its own. Streams of a test pattern, with a detector, join, leave, change and
+//! get other models, while one stream continues. Threads and descriptors must be as many at the end as at the beginning.
 //!
-//! By default 40 of them; `ORINOCO_TEST_LONG=1` makes 1,000, and looks at the memory, too.
+//! By default there are 40 reloads; `ORINOCO_TEST_LONG=1` makes 1,000, and checks the memory, too.
 
 #![cfg(feature = "tract")]
 #![allow(clippy::print_stdout, reason = "tests say what they measured")]
@@ -21,9 +21,9 @@ use orinoco_runtime::{
 };
 use orinoco_uri::SourceUri;
 
-/// Growth over 800 reloads that is the allocator's noise: about what two models take.
+/// Maximum growth over 800 reloads, in bytes, which is the allocator's noise: about the size of two models.
 const GROWTH_MAX: u64 = 16 << 20;
-/// Nothing takes longer, unless it hangs.
+/// Maximum wait for anything in this test: longer is a hang.
 const WAIT_MAX: Duration = Duration::from_secs(60);
 
 #[test]
@@ -31,7 +31,7 @@ fn many_reloads_lose_no_stream_and_leave_nothing_behind() {
     set_up_process();
     let is_long = std::env::var_os("ORINOCO_TEST_LONG").is_some();
     let reloads = if is_long { 1000 } else { 40 };
-    // By then pools, arenas and caches have their size.
+    // After these reloads, pools, arenas and caches have their final size.
     let warm_after = reloads / 5;
     let repository = Repository { roots: Vec::new(), data: Vec::new() };
     let running = start(board(0), RunOptions::new(&repository, Arc::new(Quiet)));
@@ -64,7 +64,7 @@ fn many_reloads_lose_no_stream_and_leave_nothing_behind() {
         joined,
         "every stream is listed"
     );
-    // It is listed among the latest, since it ended with the run.
+    // The stream is listed among the latest, because it ended with the run.
     let stays: Vec<_> = summary.streams.iter().filter(|stream| stream.name == "stays").collect();
     let [stays] = &stays[..] else { panic!("{} streams of one", stays.len()) };
     let dropped: u64 = stays.dropped.iter().map(|dropped| dropped.frames).sum();
@@ -72,8 +72,8 @@ fn many_reloads_lose_no_stream_and_leave_nothing_behind() {
     assert_eq!(stays.frames_in, stays.frames_out + dropped, "its frames are accounted for");
 }
 
-/// The board of one reload: a stream that is always there, and another that comes and goes, changes, and has models of
-/// changing settings.
+/// Makes the board of one reload: a stream that is always on it, and another one that joins, leaves, changes, and has
+/// models with changing settings.
 fn board(number: usize) -> Board {
     let source = "test://ball?pace=pts&width=64&height=48&fps=5";
     let source = || SourceUri::parse(source).unwrap_or_else(|why| panic!("{why}"));
@@ -102,7 +102,7 @@ fn reload(control: &Control, board: Board) -> Reloaded {
     answer.unwrap_or_else(|why| panic!("{why}"))
 }
 
-/// What a process holds.
+/// Resources that a process holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Figures {
     /// Names of its threads.
@@ -111,12 +111,12 @@ struct Figures {
     resident_bytes: u64,
 }
 
-/// Entries of a folder of `/proc`.
+/// Returns the entries of a folder of `/proc`.
 fn entries(folder: &str) -> impl Iterator<Item = PathBuf> {
     fs::read_dir(folder).expect("Linux has it").filter_map(|entry| Some(entry.ok()?.path()))
 }
 
-/// Names of all threads, sorted; the streams that come and go have the same one.
+/// Returns the sorted names of all threads; the two names of the changing stream are made equal.
 fn threads() -> Vec<String> {
     // A thread may end before its name is read.
     let names = entries("/proc/self/task").filter_map(|task| fs::read_to_string(task.join("comm")).ok());
@@ -125,7 +125,7 @@ fn threads() -> Vec<String> {
     names
 }
 
-/// The figures when streams that left have ended: their lanes execute first what waits.
+/// Returns the figures after the streams that left have ended: their lanes execute the waiting frames first.
 fn settled() -> Figures {
     let of_others =
         |names: &[String]| names.iter().filter(|name| *name == "src-b" || *name == "sink-b").count();
@@ -137,7 +137,7 @@ fn settled() -> Figures {
         thread::sleep(Duration::from_millis(20));
         names = threads();
     }
-    // What is free may still be mapped: how much, depends on how many streams were leaving at one time.
+    // Free memory may still be mapped, depending on how many streams were leaving at one time.
     trim_heap();
     Figures {
         threads: names,

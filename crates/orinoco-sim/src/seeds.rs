@@ -7,15 +7,18 @@ use std::thread;
 
 use crate::Simulator;
 
-/// Replays one seed.
+/// Environment variable with the one seed to run, to replay a failure.
 const SEED: &str = "ORINOCO_SEED";
-/// Number of seeds in place of the test's own.
+/// Environment variable with the number of seeds, in place of the test's own number.
 const SEEDS: &str = "ORINOCO_SEEDS";
 
-/// Runs a scenario on the seeds 0 to `seeds`, on every core, and returns how many that were. `ORINOCO_SEEDS` sets another
-/// number, `ORINOCO_SEED` runs that one alone.
+/// Runs a scenario with the seeds 0 to `seeds` - 1, on every core, and returns the number of seeds. `ORINOCO_SEEDS` sets
+/// another number; `ORINOCO_SEED` runs only that seed.
 ///
-/// Panics when one fails: with its seed, its own message, and the latest steps that it took. For these it is run again.
+/// # Panics
+///
+/// Panics if a seed fails. The message has the seed, the scenario's own message and the latest steps, for which the seed is
+/// run a second time.
 pub fn check_seeds(seeds: u64, scenario: impl Fn(&mut Simulator) + Sync) -> u64 {
     let (first, count) = match (number(SEED), number(SEEDS)) {
         (Some(seed), _) => (seed, 1),
@@ -57,7 +60,8 @@ fn check(first: u64, count: u64, scenario: impl Fn(&mut Simulator) + Sync) {
 }
 
 fn run(simulator: &mut Simulator, scenario: &impl Fn(&mut Simulator)) -> Result<(), String> {
-    // What a scenario left half done is gone with it; the simulator only counts and queues.
+    // State that a scenario leaves half done is dropped with it, and a simulator holds only counts and queues: unwinding is
+    // safe.
     catch_unwind(AssertUnwindSafe(|| scenario(simulator))).map_err(|panic| message(&*panic))
 }
 

@@ -4,27 +4,27 @@ use orinoco_core::{Nanos, Rng};
 
 use crate::trace::Trace;
 
-/// Simulated thread: it takes steps, and waits between them.
+/// Simulated thread, which takes steps and waits between them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Task(usize);
 
 impl Task {
-    /// Index by the order in which tasks were added.
+    /// Returns the index in the order in which tasks were added.
     pub fn index(self) -> usize {
         self.0
     }
 }
 
-/// Virtual time, chance, and the tasks that wait. Time passes when every task waits for it; tasks whose time comes at once
-/// take their steps in an order that the seed decides.
+/// Virtual time, seeded random numbers, and the tasks that wait. Time passes when every task waits for it. If several tasks
+/// are due at the same time, the seed decides their order.
 ///
 /// The caller owns the tasks and loops: `while let Some(task) = simulator.next(end) { .. }`. Each step ends in
-/// [`Simulator::wait`], [`Simulator::work`], or neither for a task that has ended.
+/// [`Simulator::wait`] or [`Simulator::work`]; a task whose step calls neither has ended.
 #[derive(Debug)]
 pub struct Simulator {
     now: Nanos,
     rng: Rng,
-    /// Steps to come: when, a number that decides among equal times, and whose.
+    /// Future steps: time, random number that decides among equal times, and task.
     queue: BTreeSet<(Nanos, u32, Task)>,
     tasks: Vec<TaskState>,
     steps: u64,
@@ -35,9 +35,9 @@ pub struct Simulator {
 /// Current activity of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum TaskActivity {
-    /// Takes a step, or has ended with one.
+    /// Takes a step, or ended with its latest step.
     Stepping,
-    /// Waits: a notification makes its next step come now.
+    /// Waits: a notification makes its next step due now.
     Waiting,
     /// Works for a time: a notification is kept for its next wait.
     Working,
@@ -46,14 +46,14 @@ enum TaskActivity {
 #[derive(Debug)]
 struct TaskState {
     doing: TaskActivity,
-    /// Its entry in the queue.
+    /// Time and random number of the task's entry in the queue.
     entry: Option<(Nanos, u32)>,
-    /// A notification came that no wait has consumed.
+    /// Whether a notification came that no wait has consumed.
     is_notified: bool,
 }
 
 impl Simulator {
-    /// A run at time zero without tasks.
+    /// Creates a run at time zero, without tasks.
     pub fn new(seed: u64) -> Self {
         Self::with_trace(seed, Trace::default())
     }
@@ -67,27 +67,28 @@ impl Simulator {
         Self { now, rng, queue, tasks, steps: 0, fingerprint: 0, trace }
     }
 
-    /// The virtual time.
+    /// Returns the virtual time.
     pub fn now(&self) -> Nanos {
         self.now
     }
 
-    /// The chance of this run.
+    /// Returns the random numbers of this run.
     pub fn rng(&mut self) -> &mut Rng {
         &mut self.rng
     }
 
-    /// Number of steps taken.
+    /// Returns the number of steps taken.
     pub fn steps(&self) -> u64 {
         self.steps
     }
 
-    /// A number that depends on every step so far: whose it was and when. Runs with equal numbers took the same way.
+    /// Returns a number that depends on the task and the time of every step so far. Runs with equal numbers most likely
+    /// took the same steps.
     pub fn fingerprint(&self) -> u64 {
         self.fingerprint
     }
 
-    /// Adds a task, whose first step comes now.
+    /// Adds a task. Its first step is due now.
     pub fn add_task(&mut self) -> Task {
         let task = Task(self.tasks.len());
         self.tasks.push(TaskState { doing: TaskActivity::Working, entry: None, is_notified: false });
@@ -95,8 +96,8 @@ impl Simulator {
         task
     }
 
-    /// Lets a task wait for a notification, and at most until `until`, as a thread does at its signal. A notification that
-    /// has come since its latest wait ends this one at once.
+    /// Lets a task wait for a notification, at most until `until`, as a thread waits for its signal. A notification since
+    /// the task's latest wait ends this one at once.
     pub fn wait(&mut self, task: Task, until: Option<Nanos>) {
         let state = &mut self.tasks[task.0];
         state.doing = TaskActivity::Waiting;
@@ -107,14 +108,14 @@ impl Simulator {
         }
     }
 
-    /// Lets a task work until `until`: notifications meanwhile are kept for its next wait.
+    /// Lets a task work until `until`. Notifications meanwhile are kept for its next wait.
     pub fn work(&mut self, task: Task, until: Nanos) {
         self.tasks[task.0].doing = TaskActivity::Working;
         self.dequeue(task);
         self.enqueue(task, until.max(self.now));
     }
 
-    /// Notifies a task. One that has ended stays so.
+    /// Notifies a task. A task that has ended stays ended.
     pub fn notify(&mut self, task: Task) {
         let state = &mut self.tasks[task.0];
         match state.doing {
@@ -126,13 +127,13 @@ impl Simulator {
         }
     }
 
-    /// When the next step of a task comes; `None` for one that waits for a notification alone, or has ended.
+    /// Returns the time of a task's next step; `None` if it waits for a notification only, or has ended.
     pub fn due(&self, task: Task) -> Option<Nanos> {
         self.tasks[task.0].entry.map(|(when, _)| when)
     }
 
-    /// The task that takes the next step, after time has passed until then; `None` when none does until `end`, to which time
-    /// passes in that case.
+    /// Lets time pass until the next step, and returns its task. If no step is due by `end`, time passes until `end`, and
+    /// the result is `None`.
     pub fn next(&mut self, end: Nanos) -> Option<Task> {
         let Some(&(when, tie, task)) = self.queue.first().filter(|(when, ..)| *when <= end) else {
             self.now = self.now.max(end);
@@ -143,14 +144,14 @@ impl Simulator {
         (state.doing, state.entry) = (TaskActivity::Stepping, None);
         self.now = self.now.max(when);
         self.steps += 1;
-        // FNV-1a over whole words.
+        // FNV-1a over whole words instead of bytes.
         for word in [self.now.0, task.0 as u64] {
             self.fingerprint = (self.fingerprint ^ word).wrapping_mul(0x0100_0000_01b3);
         }
         Some(task)
     }
 
-    /// Adds a line to the trace. `words` are made only where a run that has failed is run again.
+    /// Adds a line to the trace. `words` is called only when a failed run is repeated.
     pub fn note(&mut self, words: impl FnOnce() -> String) {
         self.trace.push(self.now, words);
     }

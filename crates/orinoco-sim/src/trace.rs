@@ -3,10 +3,11 @@ use std::fmt;
 
 use orinoco_core::Nanos;
 
-/// Number of lines that a trace keeps: the steps just before a failure, in a message that can still be read.
+/// Maximum number of lines in a trace: the steps just before a failure, and few enough to read.
 const LINES_MAX: usize = 60;
 
-/// The latest steps of a run, in words. Off unless a run has failed: the words of all steps cost more than the steps.
+/// Latest steps of a run, as text. Off unless a failed run is repeated: writing the text of a step costs more than the
+/// step.
 #[derive(Debug, Default)]
 pub(crate) struct Trace {
     on: bool,

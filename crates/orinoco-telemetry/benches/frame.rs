@@ -1,4 +1,4 @@
-//! Time to emit all records of one frame on its whole way: folds and trace.
+//! Measures the time to emit all records of one frame on its whole way: folds and trace.
 
 #[path = "../tests/common/mod.rs"]
 mod common;
@@ -11,18 +11,18 @@ use orinoco_telemetry::Telemetry;
 
 use common::{Emitters, RECORDS};
 
-/// Threads that emit at the same time; a board has several for each stream.
+/// Numbers of threads that emit at the same time; a board has several threads for each stream.
 const THREADS: [usize; 3] = [1, 2, 4];
-/// Frames of one sample: it takes some milliseconds, so that threads really run at the same time.
+/// Frames of one sample. They take some milliseconds, so that the threads really run at the same time.
 const SAMPLE: u32 = 20_000;
-/// Streams of the bench, each with a lane and a model.
+/// Number of streams of the bench, each with its own lane and model.
 const STREAMS: u32 = 4;
 
 fn main() {
     divan::main();
 }
 
-/// Handles of all streams. Only the trace is shared between them.
+/// Creates the handles of all streams. Only the trace is shared between them.
 fn emitters() -> Vec<Emitters> {
     let telemetry = Telemetry::new(STREAMS as usize);
     let add = |id| {
@@ -32,7 +32,7 @@ fn emitters() -> Vec<Emitters> {
     (0..STREAMS).map(add).collect()
 }
 
-/// Every thread has a stream of its own, as a source and a lane mostly have.
+/// Measures threads that each emit for their own stream, as sources and lanes mostly do.
 #[divan::bench(threads = THREADS, sample_size = SAMPLE, sample_count = 40)]
 fn own_stream(bencher: divan::Bencher<'_, '_>) {
     let (emitters, threads, seq) = (emitters(), AtomicU64::new(0), AtomicU64::new(0));
@@ -49,7 +49,7 @@ fn own_stream(bencher: divan::Bencher<'_, '_>) {
     });
 }
 
-/// Every thread emits for the same stream, which never happens: the worst case.
+/// Measures the worst case, which never happens: every thread emits for the same stream.
 #[divan::bench(threads = THREADS, sample_size = SAMPLE, sample_count = 40)]
 fn one_stream(bencher: divan::Bencher<'_, '_>) {
     let (emitters, seq) = (emitters(), AtomicU64::new(0));

@@ -16,12 +16,12 @@ pub enum SourceState {
     Stalled,
     /// Waiting before the next attempt.
     BackingOff,
-    /// Over: end of file, told to stop, or given up.
+    /// Ended: end of file, stop requested, or no attempts left.
     Ended,
 }
 
 impl SourceState {
-    /// The name in summaries and messages.
+    /// Returns the name in summaries and messages.
     pub fn name(self) -> &'static str {
         match self {
             Self::Connecting => "connecting",
@@ -33,11 +33,12 @@ impl SourceState {
     }
 }
 
-/// Anything an operator might count. Declared once, here; field names are those of the exporters.
+/// Event that an operator might count. All events are declared here; field names are those of the exporters.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Event {
-    /// A source went into another state. Of one that is lost again and again the first, second, fourth time and so on are told.
+    /// A source entered another state. If it is lost again and again, only the first, second, fourth time and so on are
+    /// reported.
     Source {
         /// The stream's name on this board.
         stream: Arc<str>,
@@ -46,28 +47,28 @@ pub enum Event {
         /// Cause, if it is a failure.
         why: Option<Diagnosis>,
     },
-    /// The user's cache is not used: somebody else could have written it.
+    /// The user's cache is not used, because another user could have written it.
     CacheRefused {
         /// Reason, as a sentence.
         why: String,
     },
-    /// A source will be opened again. Of many attempts the first, second, fourth and so on are told.
+    /// A source will be opened again. Of many attempts, only the first, second, fourth and so on are reported.
     SourceRetry {
         /// The stream's name on this board.
         stream: Arc<str>,
-        /// Attempts since it last delivered for a while, counted from 1.
+        /// Attempts since the source last delivered for a while, counted from 1.
         attempt: u32,
-        /// Time to the attempt.
+        /// Time until the attempt.
         wait: Duration,
     },
-    /// A source that was lost delivers again.
+    /// A source that was lost delivers frames again.
     SourceRecovered {
         /// The stream's name on this board.
         stream: Arc<str>,
-        /// From its loss to its first frame.
+        /// Time from the loss of the source to its next frame.
         after: Duration,
     },
-    /// An engine could not take a model; the next in order is tried.
+    /// An engine cannot execute a model; the next engine in the order is tried.
     EngineRefused {
         /// The model's name on this board.
         model: String,
@@ -76,7 +77,7 @@ pub enum Event {
         /// Cause.
         why: String,
     },
-    /// An engine was proved by a real inference and serves the model.
+    /// An engine passed its probe inference and serves the model.
     EngineChosen {
         /// The model's name on this board.
         model: String,
@@ -85,13 +86,13 @@ pub enum Event {
         /// The engine's version.
         version: String,
     },
-    /// The board's memory was planned, and does not fit its budget.
+    /// The board's memory plan does not fit its budget.
     MemoryRefused {
-        /// Bytes that it would take.
+        /// Memory that the board needs, in bytes.
         needed_bytes: u64,
-        /// Bytes that it may.
+        /// Memory budget of the board, in bytes.
         budget_bytes: u64,
-        /// The refused plan. Shown, it is a table of what needs what, with the change that fits.
+        /// Refused plan. Displayed, it is a table of the needs, with the smallest change that fits.
         refused: Arc<dyn Shown>,
     },
     /// A batch failed in the engine; its frames are dropped.
@@ -101,37 +102,38 @@ pub enum Event {
         /// Cause.
         why: Diagnosis,
     },
-    /// A model's outputs are not all finite numbers; what they would have been is left out. Reported once for each model.
+    /// A model's outputs contain values that are not finite; results with such values are left out. Reported once for each
+    /// model.
     OutputNotFinite {
         /// The model's name on this board.
         model: String,
-        /// Observation and remedy.
+        /// Observation and next step.
         why: Diagnosis,
     },
-    /// A lane stopped working; the run ends.
+    /// A lane failed; the run ends.
     LaneFailed {
         /// Number of the lane.
         lane: usize,
         /// Cause.
         why: Diagnosis,
     },
-    /// A lane stopped working, and is started again with its models and streams.
+    /// A lane failed, and is restarted with its models and streams.
     LaneRestarted {
         /// Number of the lane.
         lane: usize,
         /// Cause of its end.
         why: Diagnosis,
-        /// Restarts that are left for the next minutes, before the run ends.
+        /// Number of restarts left within the restart window; after the last one, a failure of the lane ends the run.
         restarts_left: usize,
     },
-    /// Nobody reads an output any more, and it ends: a pipe, a socket or a terminal. Its stream runs on.
+    /// An output has lost its reader and ends: a pipe, a socket or a terminal. Its stream continues.
     SinkUnread {
         /// The stream's name on this board.
         stream: Arc<str>,
         /// The output's path, or "standard output".
         output: String,
     },
-    /// A sink stopped working and gets no more frames.
+    /// A sink failed and gets no more frames.
     SinkFailed {
         /// The stream's name on this board.
         stream: Arc<str>,
@@ -140,13 +142,13 @@ pub enum Event {
     },
 }
 
-/// Data of a crate that this one does not know, which shows itself to people. Nobody makes text of it but who shows it.
+/// Data of a crate that this crate does not depend on, which can be displayed. The text is made only when it is displayed.
 pub trait Shown: fmt::Display + fmt::Debug + Send + Sync {}
 
 impl<T: fmt::Display + fmt::Debug + Send + Sync> Shown for T {}
 
-/// Takes events. Called on data-plane threads: it must not block.
+/// Receiver of events. It is called on threads of the data plane, and must not block.
 pub trait EventSink: Send + Sync {
-    /// Takes one event.
+    /// Receives one event.
     fn emit(&self, event: Event);
 }

@@ -1,4 +1,4 @@
-//! The one place where records become figures.
+//! Folds: the one place where records become figures.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,27 +14,27 @@ use crate::{Histogram, SourceState};
 /// Counters and percentiles of one stream.
 #[derive(Clone, Debug, Default)]
 pub struct StreamFold {
-    /// The stream's name on this board.
+    /// Name of the stream on this board.
     pub name: Arc<str>,
-    /// Frames that the source delivered, and those that it reports as lost.
+    /// Number of frames that the source delivered, and of those that it reports as lost.
     pub frames_in: u64,
-    /// Frames that went through every model and sink.
+    /// Number of frames that went through every model and sink.
     pub frames_out: u64,
-    /// Frames that took longer than the stream's `latency_ms_max`.
+    /// Number of frames that took longer than the stream's `latency_ms_max`.
     pub late: u64,
-    /// Objects found by all models.
+    /// Number of objects that all models found.
     pub detections: u64,
-    /// Times the source was to be opened again: after a loss, or after an attempt that failed.
+    /// Number of times that the source had to be opened again: after a loss, or after a failed attempt.
     pub reconnects: u64,
-    /// From losing the source to its next frame, for each time that it came back.
+    /// Times from a loss of the source to its next frame, one for each recovery.
     pub recovery: Histogram,
-    /// Time at which the first frame that went through everything had reached its slot.
+    /// Time at which the first frame that went through every model and sink had reached its slot.
     pub first_in: Option<Nanos>,
-    /// Time at which its latest frame had gone through its sinks.
+    /// Time at which the latest frame had gone through its sinks.
     pub last_out: Option<Nanos>,
-    /// Decoder of its frames, where that was chosen.
+    /// Name of the decoder, where one was chosen.
     pub decoder: Option<String>,
-    /// Processor time of the decoder, where it is known.
+    /// Processor time that the decoder has used, where it is known.
     pub decoder_cpu: Option<Duration>,
     /// State of the source.
     pub state: Option<SourceState>,
@@ -51,18 +51,19 @@ impl StreamFold {
         Self { name: name.into(), ..Self::default() }
     }
 
-    /// Frames out a second, from the arrival of the first of them to the latest one's end; 0 before there is one.
+    /// Returns the output rate in frames per second, from the arrival of the first finished frame to the end of the latest;
+    /// 0 before any frame is finished.
     pub fn fps(&self) -> f64 {
         let (Some(first), Some(last)) = (self.first_in, self.last_out) else { return 0.0 };
         self.frames_out as f64 / last.since(first).as_secs_f64().max(1e-9)
     }
 
-    /// Frames dropped for `cause`.
+    /// Returns the number of frames that were dropped for `cause`.
     pub fn dropped(&self, cause: DropCause) -> u64 {
         self.dropped[cause as usize]
     }
 
-    /// A stage's durations.
+    /// Returns the durations of a stage.
     pub fn stage(&self, stage: Stage) -> &Histogram {
         &self.stages[stage as usize]
     }
@@ -119,24 +120,25 @@ impl StreamFold {
 /// Counters and percentiles of one model, over all streams and lanes.
 #[derive(Clone, Debug, Default)]
 pub struct ModelFold {
-    /// Frames, and objects in them, that it looked at.
+    /// Number of images that the model inferred: frames, and objects in frames.
     pub pictures: u64,
-    /// Executions, of one batch of pictures each.
+    /// Number of executions, each of one batch.
     pub replays: u64,
-    /// Time of one execution for colour, resize and normalisation.
+    /// Time per execution for colour conversion, resize and normalisation.
     pub preprocess: Histogram,
-    /// Time of one execution in the engine.
+    /// Time per execution in the engine.
     pub infer: Histogram,
-    /// Time of one execution in head and suppression.
+    /// Time per execution in the head, with non-maximum suppression.
     pub postprocess: Histogram,
-    /// Captured sequences of launches that a GPU's driver refused, and that were launched call by call.
+    /// Number of captured CUDA graphs that the driver refused; their work was launched call by call instead.
     pub graph_fallbacks: u64,
-    /// Candidates, keypoints, classes, cells, embeddings or raw elements that were no finite number.
+    /// Number of candidates, keypoints, classes, cells, embeddings or raw elements that were not finite.
     pub not_finite: u64,
 }
 
 impl ModelFold {
-    /// Each execution has one record of each stage on the lane's thread; the engine's counts it.
+    /// Adds a stage of an execution. Each execution has one record of each stage on the lane's thread; the record of the
+    /// engine counts the execution.
     pub(crate) fn add_batch(&mut self, record: &BatchRecord) {
         if record.unit != ComputeUnit::Cpu {
             return;
@@ -160,7 +162,7 @@ impl ModelFold {
         *self.counter_mut(record.counter) += record.count;
     }
 
-    /// The value of a counter.
+    /// Returns the value of a counter.
     pub fn counter(&self, counter: ModelCounter) -> u64 {
         match counter {
             ModelCounter::GraphFallbacks => self.graph_fallbacks,
@@ -176,23 +178,23 @@ impl ModelFold {
     }
 }
 
-/// Progress of one lane. It can be read while the lane works.
+/// Progress of one lane, readable while the lane works.
 #[derive(Clone, Debug, Default)]
 pub struct LaneFold {
-    /// Batches that it took.
+    /// Number of batches that the lane took.
     pub batches: u64,
-    /// Frames in them.
+    /// Number of frames in these batches.
     pub frames: u64,
-    /// Time at which it took or resumed the batch that it works on; `None` while it waits for one.
+    /// Time at which the lane took the batch that it executes; `None` while it waits for a batch.
     pub executing_since: Option<Nanos>,
-    /// Time of its latest progress: a batch taken, suspended, resumed or finished, or a stage of a model.
+    /// Time of the latest progress: a batch taken or finished, or a stage of a model.
     pub progress: Option<Nanos>,
     busy: [Duration; ComputeUnit::ALL.len()],
 }
 
 impl LaneFold {
-    /// Time for which its models kept a unit busy: the lane's thread, waiting for other units included, or a GPU by its own
-    /// clock, where that is known.
+    /// Returns the time for which the lane's models kept a unit busy. For [`ComputeUnit::Cpu`] it is the time of the lane's
+    /// thread, including its waits for other units; for a GPU it is the time by the GPU's own clock, where that is known.
     pub fn busy(&self, unit: ComputeUnit) -> Duration {
         self.busy[unit as usize]
     }
@@ -223,7 +225,8 @@ mod tests {
     use super::*;
     use orinoco_core::StreamId;
 
-    /// Reconnects, recoveries and the longest of them in ms, of states at times in ms.
+    /// Folds states at times in ms. Returns the number of reconnects, the number of recoveries, and the longest recovery in
+    /// ms.
     fn check(states: &[(SourceState, u64)]) -> (u64, u64, u128) {
         let mut fold = StreamFold::default();
         for &(state, ms) in states {

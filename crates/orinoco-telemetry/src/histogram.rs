@@ -3,14 +3,15 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram as Hdr;
 
-/// 30 days: cameras are away for longer than any stage takes. A longer time is recorded as this.
+/// Longest duration that is recorded, 30 days in nanoseconds: an outage of a camera lasts longer than any stage. Longer
+/// durations are recorded as this one.
 const NANOS_MAX: u64 = 30 * 24 * 3_600_000_000_000;
-/// Shorter than any stage we time; keeps the table small.
+/// Shortest duration that is recorded, in nanoseconds. It is shorter than any timed stage, and keeps the table small.
 const NANOS_MIN: u64 = 64;
-/// Two significant digits: percentiles are right to 1 % at 45 KB a histogram.
+/// Number of significant digits: with two, percentiles are right to 1 % at 45 KB a histogram.
 const DIGITS: u8 = 2;
 
-/// Durations over their full range. Recording never allocates.
+/// Histogram of durations over their full range. Recording never allocates.
 #[derive(Clone)]
 pub struct Histogram(Hdr<u64>);
 
@@ -27,12 +28,12 @@ impl Histogram {
         self.0.saturating_record(nanos.clamp(NANOS_MIN, NANOS_MAX));
     }
 
-    /// Number of recorded durations.
+    /// Returns the number of recorded durations.
     pub fn count(&self) -> u64 {
         self.0.len()
     }
 
-    /// The duration that `percent` of the recorded ones do not exceed; zero when nothing was recorded.
+    /// Returns the duration that `percent` % of the recorded durations do not exceed; zero if none was recorded.
     pub fn percentile(&self, percent: f64) -> Duration {
         if self.0.is_empty() {
             Duration::ZERO
@@ -41,17 +42,17 @@ impl Histogram {
         }
     }
 
-    /// The longest recorded.
+    /// Returns the longest recorded duration; zero if none was recorded.
     pub fn max(&self) -> Duration {
         Duration::from_nanos(self.0.max())
     }
 
-    /// The mean; zero when nothing was recorded.
+    /// Returns the mean duration; zero if none was recorded.
     pub fn mean(&self) -> Duration {
         Duration::from_nanos(self.0.mean() as u64)
     }
 
-    /// Adds what `other` recorded.
+    /// Adds the durations that `other` recorded.
     pub fn merge(&mut self, other: &Histogram) {
         self.0.add(&other.0).expect("all histograms have the same bounds");
     }

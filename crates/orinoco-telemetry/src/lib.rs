@@ -1,10 +1,11 @@
-//! Records of what happened, the figures that are folded from them, and typed events. No I/O: binaries decide where it goes.
+//! Records of the data plane, the figures that are folded from them, and typed events. The crate does no I/O: binaries
+//! export its data.
 //!
 //! Counters are exact: a figure is raised under the lock of its fold, where the record is emitted. Only the trace, the ring
-//! of the latest records, loses some, and counts them.
+//! of the latest records, loses records, and it counts the lost ones.
 //!
-//! Read first: [`Telemetry`] (hands out what emits), [`Record`] (what is emitted for frames and batches), [`StreamFold`]
-//! (counters and percentiles of one stream) and [`Event`] (what an operator is told at once).
+//! Read first: [`Telemetry`] (creates the handles that emit), [`Record`] (emitted for frames and batches), [`StreamFold`]
+//! (counters and percentiles of one stream) and [`Event`] (reported to an operator at once).
 
 mod event;
 mod fold;

@@ -4,30 +4,30 @@ use orinoco_core::{ComputeUnit, LaneId, ModelId, Nanos, StreamId, TimeSpan};
 
 use crate::SourceState;
 
-/// A part of a frame's way.
+/// Part of a frame's way through the pipeline, whose time is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Stage {
     /// From the driver's time stamp to the slot.
     Capture,
-    /// From the compressed picture entering the decoder to the raw one leaving it.
+    /// From the compressed frame entering the decoder to the decoded frame leaving it.
     Decode,
     /// From the slot to the lane.
     Queue,
-    /// Colour, resize, normalise.
+    /// Colour conversion, resize and normalisation.
     Preprocess,
-    /// The engine.
+    /// Inference in the engine.
     Infer,
-    /// Head and suppression.
+    /// Head and non-maximum suppression.
     Postprocess,
-    /// Waiting for and writing all sinks.
+    /// Waiting for all sinks, and writing.
     Sink,
     /// From the slot to the end of the sinks.
     Total,
 }
 
 impl Stage {
-    /// All stages, in the order of the frame's way.
+    /// All stages, in the order in which a frame passes them.
     pub const ALL: [Stage; 8] = [
         Self::Capture,
         Self::Decode,
@@ -39,7 +39,7 @@ impl Stage {
         Self::Total,
     ];
 
-    /// The name in summaries.
+    /// Returns the name in summaries.
     pub fn name(self) -> &'static str {
         match self {
             Self::Capture => "capture",
@@ -54,17 +54,17 @@ impl Stage {
     }
 }
 
-/// A cause of dropped frames.
+/// Cause of dropped frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum DropCause {
-    /// The source reports that it lost them: a camera that nobody read in time.
+    /// The source reports that it lost them: a camera that was not read in time.
     LostAtSource,
-    /// Policy `drop-oldest`: a newer frame took its place in the ring.
+    /// Policy `drop-oldest`: a newer frame replaced it in the ring.
     DropOldest,
-    /// Policy `drop-newest`: the ring was full when it came.
+    /// Policy `drop-newest`: the ring was full when it arrived.
     DropNewest,
-    /// The sinks were behind.
+    /// The sinks were too slow.
     SinkBehind,
     /// Every sink of the stream had failed.
     SinkFailed,
@@ -86,7 +86,7 @@ impl DropCause {
         Self::Shutdown,
     ];
 
-    /// The name in summaries.
+    /// Returns the name in summaries.
     pub fn name(self) -> &'static str {
         match self {
             Self::LostAtSource => "lost-at-source",
@@ -100,7 +100,7 @@ impl DropCause {
     }
 }
 
-/// Something that happened on the data plane, as numbers: plain data, so that emitting it allocates nothing.
+/// Occurrence on the data plane, as numbers: plain data, so that emitting it allocates nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Record {
@@ -108,26 +108,26 @@ pub enum Record {
     Arrival(ArrivalRecord),
     /// A frame passed a stage.
     Frame(FrameRecord),
-    /// A queue took, refused or handed out a frame.
+    /// A queue accepted, refused or gave out a frame.
     Queue(QueueRecord),
     /// A decoder used processor time.
     DecoderCpu(DecoderCpuRecord),
     /// Frames were dropped.
     Drop(DropRecord),
-    /// A frame has gone through everything.
+    /// A frame has gone through every model and sink.
     Result(ResultRecord),
     /// A source entered another state.
     State(StateRecord),
-    /// A lane took a batch, or is done with it.
+    /// A lane took or finished a batch.
     Lane(LaneRecord),
     /// A model executed one stage of a batch.
     Batch(BatchRecord),
-    /// Something to be counted happened to a model.
+    /// A counter of a model rose.
     Count(CountRecord),
 }
 
 impl Record {
-    /// The time by which records are ordered: for a span its end.
+    /// Returns the time by which records are ordered; for a span, its end.
     pub fn at(&self) -> Nanos {
         match self {
             Self::Arrival(record) => record.at,
@@ -147,9 +147,9 @@ impl Record {
 /// A frame that a source delivered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ArrivalRecord {
-    /// The stream.
+    /// Id of the stream.
     pub stream: StreamId,
-    /// The frame's number in it.
+    /// Number of the frame in its stream.
     pub seq: u64,
     /// Time at which it reached its slot.
     pub at: Nanos,
@@ -158,23 +158,23 @@ pub struct ArrivalRecord {
 /// A frame's time in one stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameRecord {
-    /// The stream.
+    /// Id of the stream.
     pub stream: StreamId,
-    /// The frame's number in it.
+    /// Number of the frame in its stream.
     pub seq: u64,
     /// The stage.
     pub stage: Stage,
-    /// Its start and end. In the stages of a model it is the frame's share of the batch.
+    /// Start and end. In the stages of a model, it is the frame's share of the batch.
     pub span: TimeSpan,
 }
 
-/// A queue on a frame's way.
+/// Queue that frames pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Queue {
-    /// The stream's ring, from its source to its lane.
+    /// Ring of the stream, from its source to its lane.
     Ring,
-    /// The results that wait for the stream's sinks.
+    /// Results that wait for the stream's sinks.
     Sinks,
 }
 
@@ -182,7 +182,7 @@ pub enum Queue {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum QueueStep {
-    /// There was no room: the thread that offers the frame waits for some. Once for each frame.
+    /// There was no space, so that the thread that offers the frame waits. Emitted once for each frame.
     Waited,
     /// The frame was accepted.
     Accepted,
@@ -194,27 +194,27 @@ pub enum QueueStep {
     Taken,
 }
 
-/// A frame in a queue. With these a run's queues can be repeated step by step.
+/// Event of a frame in a queue. From these records the queues of a run can be reproduced step by step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueRecord {
-    /// The stream.
+    /// Id of the stream.
     pub stream: StreamId,
-    /// The frame's number in it.
+    /// Number of the frame in its stream.
     pub seq: u64,
     /// The queue.
     pub queue: Queue,
     /// The event.
     pub step: QueueStep,
-    /// Its time, as the queue was given it.
+    /// Time of the event, as it was passed to the queue.
     pub at: Nanos,
 }
 
 /// Processor time of a stream's decoder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DecoderCpuRecord {
-    /// The stream.
+    /// Id of the stream.
     pub stream: StreamId,
-    /// Number of the frame with which it became known.
+    /// Number of the frame with which the time became known.
     pub seq: u64,
     /// Processor time since the record before.
     pub took: Duration,
@@ -225,51 +225,51 @@ pub struct DecoderCpuRecord {
 /// Frames that were dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DropRecord {
-    /// The stream.
+    /// Id of the stream.
     pub stream: StreamId,
-    /// Number of the first of them in the stream.
+    /// Number of the first dropped frame in its stream.
     pub seq: u64,
-    /// The cause.
+    /// Cause of the drop.
     pub cause: DropCause,
-    /// Number of frames.
+    /// Number of dropped frames.
     pub frames: u64,
-    /// The time.
+    /// Time of the drop.
     pub at: Nanos,
 }
 
 /// A frame that has gone through every model and sink.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResultRecord {
-    /// The stream.
+    /// Id of the stream.
     pub stream: StreamId,
-    /// The frame's number in it.
+    /// Number of the frame in its stream.
     pub seq: u64,
-    /// Number of objects that all models found, as the sinks were told them.
+    /// Number of objects that all models found, as the sinks got them.
     pub detections: u64,
-    /// Whether it took longer than the stream allows.
+    /// Whether the frame took longer than the stream's `latency_ms_max`.
     pub is_late: bool,
-    /// Time at which its last sink was done.
+    /// Time at which the frame's last sink had written it.
     pub at: Nanos,
 }
 
-/// A source's change of state.
+/// Change of a source's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StateRecord {
-    /// The stream.
+    /// Id of the stream.
     pub stream: StreamId,
     /// The new state.
     pub state: SourceState,
-    /// The time.
+    /// Time of the change.
     pub at: Nanos,
 }
 
-/// A step in a lane's work.
+/// Step in a lane's work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum LaneStep {
-    /// It took a batch.
+    /// The lane took a batch.
     Took,
-    /// It is done with the batch: all of its models ran, or one failed.
+    /// The lane has finished the batch: all of its models were executed, or one failed.
     Finished,
     /// It put its batch aside, until an answer from elsewhere comes.
     Suspended,
@@ -277,58 +277,58 @@ pub enum LaneStep {
     Resumed,
 }
 
-/// A lane's progress.
+/// Progress of a lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LaneRecord {
-    /// The lane.
+    /// Id of the lane.
     pub lane: LaneId,
     /// The step.
     pub step: LaneStep,
     /// Number of frames in the batch.
     pub frames: u32,
-    /// The time.
+    /// Time of the step.
     pub at: Nanos,
 }
 
 /// One stage of a model's execution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchRecord {
-    /// The lane.
+    /// Id of the lane.
     pub lane: LaneId,
-    /// The model.
+    /// Id of the model.
     pub model: ModelId,
     /// The stage: preprocess, infer or postprocess.
     pub stage: Stage,
-    /// The unit that worked. Every stage has a record of the lane's thread ([`ComputeUnit::Cpu`]), and one of each other unit
-    /// that says for how long it worked meanwhile.
+    /// Unit that worked. Every stage has one record of the lane's thread ([`ComputeUnit::Cpu`]), and one of each other unit
+    /// that worked meanwhile, with its own span.
     pub unit: ComputeUnit,
-    /// Its start and end.
+    /// Start and end of the unit's work.
     pub span: TimeSpan,
-    /// Number of frames, or of objects in them.
+    /// Number of images in the batch: frames, or objects in frames.
     pub items: u32,
     /// Whether the model computed elsewhere, and the lane's thread worked on other batches meanwhile.
     pub was_suspended: bool,
 }
 
-/// Something to be counted that happens to models.
+/// Occurrence of a model that is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum ModelCounter {
-    /// Captured sequences of launches that a GPU's driver refused, and that were launched call by call.
+    /// Captured CUDA graphs that the driver refused; their work was launched call by call instead.
     GraphFallbacks,
-    /// Values in the outputs that were no finite number.
+    /// Values in the outputs that are not finite.
     NotFinite,
 }
 
-/// A count of a model.
+/// Increase of a model's counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CountRecord {
-    /// The model.
+    /// Id of the model.
     pub model: ModelId,
     /// The counter.
     pub counter: ModelCounter,
-    /// Number by which it rises.
+    /// Number by which the counter rises.
     pub count: u64,
-    /// The time.
+    /// Time of the increase.
     pub at: Nanos,
 }

@@ -4,12 +4,12 @@ use std::sync::{Arc, OnceLock};
 
 use parking_lot::{Mutex, RwLock};
 
-/// Folds by id. An id is never given again, also when its fold was removed.
+/// Folds by id. An id is never used again, even when its fold was removed.
 #[derive(Debug)]
 pub(crate) struct Registry<T> {
     entries: RwLock<BTreeMap<u32, Arc<Mutex<T>>>>,
     next: AtomicU32,
-    /// Fold of ids that are not here: a thread that ends late must find something to count in.
+    /// Fold for ids that were removed, so that a thread which ends late has a fold to write to.
     late: OnceLock<Arc<Mutex<T>>>,
 }
 

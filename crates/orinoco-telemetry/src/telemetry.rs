@@ -15,8 +15,8 @@ use crate::record::{
 use crate::registry::Registry;
 use crate::trace::{Trace, TraceRing};
 
-/// The telemetry of a run: folds of every stream, model and lane, and the latest records. Whoever emits looks its handle up
-/// once, when a stream joins or a thread starts; emitting then takes the short lock of one fold.
+/// Telemetry of a run: the folds of every stream, model and lane, and the latest records. Code that emits looks up its
+/// handle once, when a stream joins or a thread starts; emitting then takes the short lock of one fold.
 #[derive(Clone, Debug, Default)]
 pub struct Telemetry {
     folds: Arc<Folds>,
@@ -31,7 +31,7 @@ struct Folds {
 }
 
 impl Telemetry {
-    /// Empty folds for `streams` streams, whose names are their numbers.
+    /// Creates telemetry with empty folds for `streams` streams, whose names are their numbers.
     pub fn new(streams: usize) -> Self {
         let telemetry = Self::default();
         for index in 0..streams {
@@ -40,80 +40,80 @@ impl Telemetry {
         telemetry
     }
 
-    /// Without any stream, and with a trace of another length than usual.
+    /// Creates telemetry without streams, with a trace of `records_max` records.
     pub fn with_trace(records_max: usize) -> Self {
         Self { trace: Arc::new(TraceRing::new(records_max)), ..Self::default() }
     }
 
-    /// Begins an empty fold for one stream more, and returns its id.
+    /// Adds an empty fold for a new stream, and returns the stream's id.
     pub fn add_stream(&self, name: &str) -> StreamId {
         let id = self.folds.streams.next_id();
         self.folds.streams.insert(id, StreamFold::new(name));
         StreamId(id)
     }
 
-    /// Begins an empty fold for one model more, and returns its id.
+    /// Adds an empty fold for a new model, and returns the model's id.
     pub fn add_model(&self) -> ModelId {
         let id = self.next_model();
         self.insert_model(id);
         id
     }
 
-    /// Returns the id of one model more, which has no fold until [`Telemetry::insert_model`].
+    /// Returns the id of a new model, which has no fold until [`Telemetry::insert_model`].
     pub fn next_model(&self) -> ModelId {
         ModelId(self.folds.models.next_id())
     }
 
-    /// Begins an empty fold for a model.
+    /// Adds an empty fold for a model.
     pub fn insert_model(&self, model: ModelId) {
         self.folds.models.insert(model.0, ModelFold::default());
     }
 
-    /// Returns one stream's handle. What is emitted for a stream that was removed is counted nowhere.
+    /// Returns the handle of a stream. Figures that are emitted for a removed stream are not counted.
     pub fn stream(&self, stream: StreamId) -> StreamTelemetry {
         let fold = self.folds.streams.get(stream.0);
         let name = Arc::clone(&fold.lock().name);
         StreamTelemetry { id: stream, name, fold, trace: Arc::clone(&self.trace) }
     }
 
-    /// Returns one model's handle, likewise.
+    /// Returns the handle of a model. Figures that are emitted for a removed model are not counted.
     pub fn model(&self, model: ModelId) -> ModelTelemetry {
         ModelTelemetry { id: model, fold: self.folds.models.get(model.0), trace: Arc::clone(&self.trace) }
     }
 
-    /// Returns one lane's handle. A lane that is started again goes on counting.
+    /// Returns the handle of a lane. A lane that is restarted continues its counters.
     pub fn lane(&self, lane: LaneId) -> LaneTelemetry {
         let fold = self.folds.lanes.get_or_insert(lane.0);
         LaneTelemetry { id: lane, fold, telemetry: self.clone() }
     }
 
-    /// Removes a stream whose threads have ended, and returns its fold; `None` where there is none.
+    /// Removes a stream whose threads have ended, and returns its fold; `None` if there is no such stream.
     pub fn remove_stream(&self, stream: StreamId) -> Option<StreamFold> {
         self.folds.streams.remove(stream.0)
     }
 
-    /// Removes a model that nothing uses any more, and returns its fold; `None` where there is none.
+    /// Removes a model that no stream uses any more, and returns its fold; `None` if there is no such model.
     pub fn remove_model(&self, model: ModelId) -> Option<ModelFold> {
         self.folds.models.remove(model.0)
     }
 
-    /// Number of streams.
+    /// Returns the number of streams.
     pub fn streams(&self) -> usize {
         self.folds.streams.len()
     }
 
-    /// Number of models.
+    /// Returns the number of models.
     pub fn models(&self) -> usize {
         self.folds.models.len()
     }
 
-    /// Takes the latest records out of the trace.
+    /// Removes the latest records from the trace, and returns them.
     pub fn take_trace(&self) -> Trace {
         self.trace.take()
     }
 }
 
-/// Emits what happens to one stream.
+/// Handle that emits the records of one stream.
 #[derive(Clone)]
 pub struct StreamTelemetry {
     id: StreamId,
@@ -123,22 +123,22 @@ pub struct StreamTelemetry {
 }
 
 impl StreamTelemetry {
-    /// The stream.
+    /// Returns the id of the stream.
     pub fn id(&self) -> StreamId {
         self.id
     }
 
-    /// The stream's name on this board.
+    /// Returns the name of the stream on this board.
     pub fn name(&self) -> &Arc<str> {
         &self.name
     }
 
-    /// Reads the figures so far, under the fold's lock: `read` is a few instructions, and emits nothing.
+    /// Reads the figures so far, under the lock of the fold. `read` must take only a few instructions and emit nothing.
     pub fn read<R>(&self, read: impl FnOnce(&StreamFold) -> R) -> R {
         read(&self.fold.lock())
     }
 
-    /// Locks the fold for several records. Held only while they are emitted.
+    /// Locks the fold for several records. The caller holds the result only while it emits them.
     pub fn emitter(&self) -> StreamEmitter<'_> {
         StreamEmitter { id: self.id, fold: self.fold.lock(), trace: &self.trace }
     }
@@ -153,12 +153,12 @@ impl StreamTelemetry {
         self.emitter().drop_frames(seq, cause, 1, at);
     }
 
-    /// Emits an event in a queue. It is no figure, and takes no lock.
+    /// Emits an event in a queue. It counts in no figure, and takes no lock.
     pub fn queue(&self, seq: u64, queue: Queue, step: QueueStep, at: Nanos) {
         self.trace.push(Record::Queue(QueueRecord { stream: self.id, seq, queue, step, at }));
     }
 
-    /// Notes the decoder of the stream's frames; `None` where none was chosen.
+    /// Sets the name of the stream's decoder; `None` where none was chosen.
     pub fn set_decoder(&self, decoder: Option<String>) {
         self.fold.lock().decoder = decoder;
     }
@@ -170,7 +170,7 @@ impl fmt::Debug for StreamTelemetry {
     }
 }
 
-/// Emits several records of one stream under one lock.
+/// Lock of one stream's fold, under which several records are emitted.
 pub struct StreamEmitter<'a> {
     id: StreamId,
     fold: MutexGuard<'a, StreamFold>,
@@ -192,14 +192,15 @@ impl StreamEmitter<'_> {
         self.trace.push(Record::Frame(record));
     }
 
-    /// Emits the processor time that a decoder used for a frame, and for those before it that went no further.
+    /// Emits the processor time that a decoder used for a frame, and for earlier frames that left the decoder and went no
+    /// further.
     pub fn decoder_cpu(&mut self, seq: u64, took: Duration, at: Nanos) {
         let record = DecoderCpuRecord { stream: self.id, seq, took, at };
         self.fold.add_decoder_cpu(&record);
         self.trace.push(Record::DecoderCpu(record));
     }
 
-    /// Emits that frames were dropped, number `seq` the first of them. No frames are no record.
+    /// Emits a drop of `frames` frames, of which number `seq` is the first. Without frames, no record is emitted.
     pub fn drop_frames(&mut self, seq: u64, cause: DropCause, frames: u64, at: Nanos) {
         if frames > 0 {
             let record = DropRecord { stream: self.id, seq, cause, frames, at };
@@ -208,7 +209,7 @@ impl StreamEmitter<'_> {
         }
     }
 
-    /// Emits that a frame has gone through everything, with how many objects were found in it.
+    /// Emits that a frame has gone through every model and sink, with the number of objects found in it.
     pub fn result(&mut self, seq: u64, detections: u64, is_late: bool, at: Nanos) {
         let record = ResultRecord { stream: self.id, seq, detections, is_late, at };
         self.fold.add_result(&record);
@@ -229,7 +230,7 @@ impl fmt::Debug for StreamEmitter<'_> {
     }
 }
 
-/// Emits what happens to one model.
+/// Handle that emits the records of one model.
 #[derive(Clone)]
 pub struct ModelTelemetry {
     id: ModelId,
@@ -238,18 +239,19 @@ pub struct ModelTelemetry {
 }
 
 impl ModelTelemetry {
-    /// The model.
+    /// Returns the id of the model.
     pub fn id(&self) -> ModelId {
         self.id
     }
 
-    /// Reads the figures so far, under the fold's lock: `read` is a few instructions, and emits nothing.
+    /// Reads the figures so far, under the lock of the fold. `read` must take only a few instructions and emit nothing.
     pub fn read<R>(&self, read: impl FnOnce(&ModelFold) -> R) -> R {
         read(&self.fold.lock())
     }
 
-    /// Emits that a lane executed a batch of `items` pictures, stage by stage, in spans of one unit. Each execution has those
-    /// of [`ComputeUnit::Cpu`], by which the model's times are counted; what another unit did meanwhile is emitted next to it.
+    /// Emits that a lane executed a batch of `items` images, stage by stage, with the spans of one unit. Each execution has
+    /// spans of [`ComputeUnit::Cpu`], from which the model's times are counted; spans of other units are emitted in
+    /// addition.
     pub fn batch(&self, lane: &LaneTelemetry, unit: ComputeUnit, items: u32, stages: &[(Stage, TimeSpan)]) {
         self.emit_batch(lane, unit, items, stages, false);
     }
@@ -278,7 +280,7 @@ impl ModelTelemetry {
         }
     }
 
-    /// Raises a counter, and returns what it was before. Nothing to count is no record.
+    /// Raises a counter, and returns its value before. If `count` is 0, no record is emitted.
     pub fn count(&self, counter: ModelCounter, count: u64, at: Nanos) -> u64 {
         let mut fold = self.fold.lock();
         let before = fold.counter(counter);
@@ -297,7 +299,7 @@ impl fmt::Debug for ModelTelemetry {
     }
 }
 
-/// Emits the progress of one lane, and hands out the handles of its streams and models.
+/// Handle that emits the progress of one lane, and that gives access to the telemetry of its run.
 #[derive(Clone)]
 pub struct LaneTelemetry {
     id: LaneId,
@@ -306,17 +308,17 @@ pub struct LaneTelemetry {
 }
 
 impl LaneTelemetry {
-    /// The lane.
+    /// Returns the id of the lane.
     pub fn id(&self) -> LaneId {
         self.id
     }
 
-    /// The telemetry of the run.
+    /// Returns the telemetry of the run.
     pub fn run(&self) -> &Telemetry {
         &self.telemetry
     }
 
-    /// Reads the figures so far, under the fold's lock: `read` is a few instructions, and emits nothing.
+    /// Reads the figures so far, under the lock of the fold. `read` must take only a few instructions and emit nothing.
     pub fn read<R>(&self, read: impl FnOnce(&LaneFold) -> R) -> R {
         read(&self.fold.lock())
     }
@@ -326,7 +328,7 @@ impl LaneTelemetry {
         self.step(LaneStep::Took, frames, at);
     }
 
-    /// Emits that the lane is done with its batch.
+    /// Emits that the lane has finished its batch.
     pub fn finished(&self, frames: usize, at: Nanos) {
         self.step(LaneStep::Finished, frames, at);
     }
@@ -411,7 +413,7 @@ mod tests {
         telemetry.model(model).batch(&lane, ComputeUnit::Gpu, 4, &[(Stage::Infer, span(150, 1050))]);
         assert_eq!(lane.read(|fold| fold.progress), Some(Nanos(1310)));
         lane.finished(4, Nanos(1400));
-        // Another handle of the same lane.
+        // A second handle of the same lane reads the same figures.
         let fold = telemetry.lane(LaneId(3)).read(LaneFold::clone);
         let busy = ComputeUnit::ALL.map(|unit| fold.busy(unit).as_nanos());
         assert_eq!((fold.batches, fold.frames, busy), (1, 4, [1300, 900]));

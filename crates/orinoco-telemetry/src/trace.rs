@@ -5,22 +5,24 @@ use crossbeam_queue::ArrayQueue;
 
 use crate::Record;
 
-/// Records that the trace of a run holds. Eight cameras of 30 frames a second emit about 3,000 a second, so these are the last
-/// 5 s, in 0.9 MiB: enough to see what led to a fault, and little on a board with 2 GiB.
+/// Maximum number of records in the trace of a run. Eight cameras with 30 frames per second emit about 3,000 records per
+/// second, so the trace holds the last 5 s in 0.9 MiB: enough to see the cause of a fault, and little on a board with 2
+/// GiB.
 pub const TRACE_RECORDS_MAX: usize = 16 * 1024;
 
-/// The latest records of a run. It overwrites the oldest, and counts these; emitting never waits for it.
+/// Ring of the latest records of a run. A new record overwrites the oldest one, which is counted as lost; emitting never
+/// waits.
 pub(crate) struct TraceRing {
     records: ArrayQueue<Record>,
     lost: AtomicU64,
 }
 
-/// Records that were taken out of a run's trace.
+/// Records taken out of the trace of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Trace {
-    /// The records in the order of [`Record::at`].
+    /// Records in the order of [`Record::at`].
     pub records: Vec<Record>,
-    /// Records that were overwritten since the trace was taken before.
+    /// Number of records that were overwritten since the trace was last taken.
     pub lost: u64,
 }
 
@@ -35,12 +37,12 @@ impl TraceRing {
         }
     }
 
-    /// Takes out the records that are there; others may come meanwhile, and are left.
+    /// Takes out the records that are there now. Records that arrive meanwhile stay.
     pub(crate) fn take(&self) -> Trace {
         let lost = self.lost.swap(0, Ordering::Relaxed);
         let count = self.records.len();
         let mut records: Vec<Record> = std::iter::from_fn(|| self.records.pop()).take(count).collect();
-        // Threads emit side by side, and a span is emitted after what came in it.
+        // Threads emit at the same time, and a span is emitted after the records within it.
         records.sort_by_key(Record::at);
         Trace { records, lost }
     }

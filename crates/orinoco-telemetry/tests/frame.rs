@@ -1,4 +1,4 @@
-//! One frame on its whole way: no record of it allocates, every figure counts it, and every record is in the trace.
+//! Checks the records of one frame on its whole way: none allocates, every figure counts them, and each is in the trace.
 
 mod common;
 
@@ -7,7 +7,7 @@ use orinoco_telemetry::{Record, Stage, Telemetry};
 
 use common::{Emitters, RECORDS};
 
-/// More than the trace holds, so that it overwrites too.
+/// Number of frames; they have more records than the trace holds, so that it overwrites some.
 const FRAMES: u64 = 2000;
 
 #[test]

@@ -11,22 +11,22 @@ use crate::testing::{board, uri};
 
 const MIB: u64 = 1 << 20;
 
-/// A source of 16 slots with 192 KiB each: 3 MiB.
+/// Source with 16 slots of 192 KiB each, which is 3 MiB.
 const SOURCE: &str = "test://ball?width=512&height=256";
 
-/// A run of a board with a budget, whose changes are admitted and applied by hand.
+/// Run of a board with a budget, whose changes are admitted and applied step by step.
 struct Run {
     board: Board,
     memory: RunMemory,
     /// Areas of its lanes, in MiB.
     areas: BTreeMap<usize, u64>,
-    /// Streams that run, with their lane.
+    /// Running streams, with their lane.
     streams: BTreeMap<String, (StreamId, usize)>,
     next: u32,
     table: Table,
 }
 
-/// The latest table of a refusal.
+/// Table of the latest refusal.
 #[derive(Default)]
 struct Table(Mutex<String>);
 
@@ -38,7 +38,8 @@ impl EventSink for Table {
     }
 }
 
-/// Models of the test's boards: each has weights of its number in MiB, half of that to compute in, and takes twice that to build.
+/// Number of models of the test's boards. Model N has N MiB of weights, needs N/2 MiB of scratch memory, and 2 N MiB to
+/// build.
 const MODELS: usize = 20;
 
 impl Run {
@@ -51,7 +52,8 @@ impl Run {
         Self { board, memory, areas, streams, next: 0, table }
     }
 
-    /// Wants a board of streams, each with a model. Returns the lanes of those that join, or why it is refused.
+    /// Requests a board of streams, each with a model. Returns the lanes of the streams that join, or the reason of the
+    /// refusal.
     fn reload(&mut self, wanted: &[(&str, usize)]) -> Result<Vec<usize>, String> {
         let streams = wanted.iter().map(|(name, model)| BoardStream::new(*name, uri(SOURCE), vec![*model]));
         self.board.streams = streams.collect();
@@ -102,7 +104,7 @@ impl Run {
         Ok(lanes)
     }
 
-    /// Wants a board without some streams, and lets those end.
+    /// Requests a board without some streams, and lets those end.
     fn leave(&mut self, left: &[&str], stay: &[(&str, usize)]) {
         let ids: Vec<StreamId> = left.iter().map(|name| self.streams[*name].0).collect();
         self.reload(stay).expect("less fits");
@@ -119,7 +121,7 @@ impl Run {
 
 #[test]
 fn a_change_counts_what_runs_what_is_new_and_what_building_takes() {
-    // The first stream takes 3 + 4 + 2 MiB, the second 3 + 6 + 3, and building its model 12 MiB for a while.
+    // The first stream takes 3 + 4 + 2 MiB and the second 3 + 6 + 3 MiB; building its model takes 12 MiB temporarily.
     let mut run = Run::new(2, 9 + 12 + 12);
     assert_eq!(run.reload(&[("a", 4)]), Ok(vec![0]));
     assert_eq!(run.reload(&[("a", 4), ("b", 6)]), Ok(vec![1]), "its lane is given an area");
@@ -174,7 +176,7 @@ fn a_change_counts_what_runs_what_is_new_and_what_building_takes() {
 
 #[test]
 fn where_memory_is_short_a_stream_shares_a_lane() {
-    // On a lane of its own, the model would be there twice, and building it takes 8 MiB.
+    // On a lane of its own, the model would be loaded twice, and building it takes 8 MiB.
     let mut run = Run::new(2, 9 + 9 + 8);
     assert_eq!(run.reload(&[("a", 4)]), Ok(vec![0]));
     assert_eq!(run.reload(&[("a", 4), ("b", 4)]), Ok(vec![1]));

@@ -1,15 +1,16 @@
-//! What an output's name promises. A player goes by the ending of a name, and so do people.
+//! Endings of output names. Players and people expect the format that an ending stands for.
 
 use std::path::Path;
 
 use orinoco_board::{Endings, SinkKind};
 use orinoco_core::{Diagnosis, codes};
 
-/// Endings of pictures and videos, which no text may have.
+/// Endings of images and videos, which no text output may have.
 const PICTURES: &[&str] =
     &["avi", "gif", "jpeg", "jpg", "m4v", "mkv", "mov", "mp4", "mpeg", "mpg", "png", "ts", "webm", "webp"];
 
-/// Refuses a name that promises another format than the one that is written. A name without an ending promises none.
+/// Refuses a name whose ending stands for another format than the one that is written. A name without an ending is
+/// accepted.
 pub(crate) fn check_ending(kind: SinkKind, path: &Path) -> Result<(), Diagnosis> {
     let Some(ending) = path.extension() else { return Ok(()) };
     let ending = ending.to_string_lossy().to_lowercase();

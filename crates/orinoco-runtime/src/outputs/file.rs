@@ -1,4 +1,4 @@
-//! An output that is open.
+//! Open output.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -7,25 +7,26 @@ use std::path::{Path, PathBuf};
 
 use orinoco_config::{Existing, write_whole};
 
-/// Next step where an output cannot be written.
+/// Next step when an output cannot be written.
 pub(crate) const NEXT: &str = "check that its folder can be written";
 
-/// An output that is open and not yet touched. One that was created for it is removed with it, unless it was begun.
+/// Output that is open and not yet changed. A file that was created for it is removed when it is dropped, unless it was
+/// begun.
 #[derive(Debug)]
 pub struct OutputFile {
     pub(super) file: File,
     path: PathBuf,
     is_new: bool,
-    /// Folders that were made for it, or for another output and hold it, too.
+    /// Folders that were created for this output, or for another output and contain this one, too.
     folders: BTreeSet<PathBuf>,
 }
 
 impl OutputFile {
-    /// `made_folders` are those that were made for outputs before it; its own are added.
+    /// Opens an output. `made_folders` has the folders that were created for earlier outputs; the output's own are added.
     pub(super) fn open(path: &Path, made_folders: &mut BTreeSet<PathBuf>) -> io::Result<Self> {
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
         let missing = folder.into_iter().flat_map(Path::ancestors).take_while(|folder| !folder.exists());
-        // `new/..` is a folder that was there, whatever becomes of `new`.
+        // `new/..` is a folder that existed before, even if `new` is created and removed.
         let missing: BTreeSet<&Path> = missing.filter(|folder| folder.file_name().is_some()).collect();
         if let Err(why) = folder.map_or(Ok(()), fs::create_dir_all) {
             remove_folders(&missing);
@@ -37,7 +38,7 @@ impl OutputFile {
         let inside = folder.and_then(|folder| folder.canonicalize().ok()).unwrap_or_default();
         let shared = inside.ancestors().filter(|folder| made_folders.contains(*folder));
         folders.extend(shared.map(Path::to_owned));
-        // Also where a link points to nothing: what it names is created.
+        // Also true if a link points to a missing file: opening creates that file.
         let is_new = path.metadata().is_err_and(|why| why.kind() == io::ErrorKind::NotFound);
         let opened = File::options().write(true).create(true).truncate(false).open(path);
         match opened {
@@ -49,12 +50,12 @@ impl OutputFile {
         }
     }
 
-    /// Returns its path.
+    /// Returns the path of the output.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Empties it, and gives it to who writes it.
+    /// Empties the file, and returns it for writing.
     pub fn begin(mut self) -> io::Result<File> {
         if self.file.metadata()?.is_file() {
             self.file.set_len(0)?;
@@ -63,8 +64,8 @@ impl OutputFile {
         self.file.try_clone()
     }
 
-    /// Writes it whole, or leaves what was there. Where it can be written and not replaced, because its folder is
-    /// read-only or it is a mount point, it is emptied and written as it is.
+    /// Writes the whole file, or leaves the old one. If the file can be written but not replaced, because its folder is
+    /// read-only or the file is a mount point, it is emptied and overwritten in place.
     pub fn write_whole(self, bytes: &[u8]) -> io::Result<()> {
         self.write_with(bytes, |path, bytes| write_whole(path, bytes, Existing::Replace))
     }
@@ -95,7 +96,7 @@ impl OutputFile {
         if is_file { self.file.sync_all() } else { Ok(()) }
     }
 
-    /// From now on it is not removed.
+    /// Keeps the file from now on, even if this value is dropped.
     fn keep(&mut self) {
         self.is_new = false;
         self.folders.clear();
@@ -112,7 +113,7 @@ impl Drop for OutputFile {
     }
 }
 
-/// Removes folders that were made and hold nothing, the innermost first.
+/// Removes created folders that are empty, the innermost first.
 fn remove_folders<P: AsRef<Path>>(folders: &BTreeSet<P>) {
     folders.iter().rev().for_each(|folder| drop(fs::remove_dir(folder)));
 }

@@ -12,20 +12,20 @@ use super::file::OutputFile;
 use super::taken::TakenFiles;
 use crate::sinks;
 
-/// Treatment of the files of an earlier run where this one is told to write.
+/// Treatment of existing files of an earlier run, at paths that this run is to write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExistingOutputs {
-    /// They are overwritten: somebody has just named them.
+    /// Files are overwritten: a person has just named them.
     Overwritten,
-    /// They stay, and this run writes beside them: nobody may have been there when it began.
+    /// Files are kept, and this run writes to new ones next to them: the run may have started unattended.
     Kept,
 }
 
-/// An output of a stream: where it writes, and the file, or `None` for standard output.
+/// Output of a stream: its kind and path, and its file, or `None` for standard output.
 pub(crate) type OpenSink = (SinkSpec, Option<OutputFile>);
 
-/// Opens the sinks of streams, all of them or none. With [`ExistingOutputs::Kept`] one whose file has been written already writes
-/// to the first free one of `name-2.ext`, `name-3.ext` and so on.
+/// Opens the sinks of streams, all of them or none. With [`ExistingOutputs::Kept`], a sink whose file was already written
+/// gets the first free path of `name-2.ext`, `name-3.ext` and so on.
 pub(crate) fn open_sinks<'s>(
     streams: impl IntoIterator<Item = &'s BoardStream>,
     taken: &mut TakenFiles,
@@ -55,7 +55,7 @@ fn open_sink(
         return Ok((sink.clone(), None));
     }
     if let Err(why) = check_name(sink) {
-        // Whose file it is says more than what it is called.
+        // The fault that the file is in use helps more than the one about its name.
         if sink.path.is_file() {
             taken.open(&sink.path, &whose)?;
         }
@@ -66,7 +66,7 @@ fn open_sink(
     Ok((SinkSpec { kind: sink.kind, path }, Some(file)))
 }
 
-/// Refuses a folder, and a name that promises another format. The name of a pipe or a device promises nothing.
+/// Refuses a folder, and a name whose ending stands for another format. Pipes and devices may have any name.
 fn check_name(sink: &SinkSpec) -> Result<(), Diagnosis> {
     match sink.path.metadata() {
         Ok(there) if there.is_dir() => {
@@ -78,7 +78,7 @@ fn check_name(sink: &SinkSpec) -> Result<(), Diagnosis> {
     }
 }
 
-/// Returns the path of `sink`, or where that has been written the first free one of `name-2.ext`, `name-3.ext` and so on.
+/// Returns the path of `sink`, or, if that was already written, the first free one of `name-2.ext`, `name-3.ext` and so on.
 pub(super) fn free_path(sink: &SinkSpec, written: &TakenFiles, earlier: ExistingOutputs) -> PathBuf {
     let path = &*sink.path;
     let is_free = |path: &PathBuf| !is_written(path, written, earlier);
@@ -92,7 +92,7 @@ pub(super) fn free_path(sink: &SinkSpec, written: &TakenFiles, earlier: Existing
     for number in 2.. {
         let next = numbered(number);
         if is_free(&next) {
-            // Those before it were repaired when it began.
+            // Earlier files were repaired when this one began.
             sinks::repair(sink.kind, &latest);
             return next;
         }

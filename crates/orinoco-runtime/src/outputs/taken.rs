@@ -1,4 +1,4 @@
-//! Files that no output may be.
+//! Files to which no output may write.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, Metadata};
@@ -15,10 +15,10 @@ use orinoco_uri::SourceKind;
 
 use super::file::{NEXT, OutputFile};
 
-/// Folders in one another. Links may lead in a circle, and data sets are flatter.
+/// Maximum depth of nested folders. Links may lead in a circle, and data sets are flatter.
 const FOLDERS_DEPTH_MAX: usize = 8;
 
-/// A file, whatever its paths.
+/// Identity of a file, whatever its path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct FileId {
     device: u64,
@@ -26,7 +26,7 @@ struct FileId {
 }
 
 impl FileId {
-    /// `None` of pipes and devices: nothing is lost in them.
+    /// Returns the identity; `None` for pipes and devices, in which nothing is overwritten.
     fn of(metadata: &Metadata) -> Option<Self> {
         metadata.is_file().then(|| Self { device: metadata.dev(), inode: metadata.ino() })
     }
@@ -36,18 +36,18 @@ impl FileId {
     }
 }
 
-/// Files that no output may be: those that are read, and those that are written already.
+/// Files to which no output may write: those that are read, and those that another output writes.
 #[derive(Clone, Debug, Default)]
 pub struct TakenFiles {
-    /// Each with why it is taken.
+    /// Reasons why files are taken, by file.
     files: BTreeMap<FileId, String>,
-    /// Folders that were made for outputs, in their canonical spelling. Outputs share them, and are dropped in any order.
+    /// Folders that were created for outputs, by canonical path. Outputs share them, and are dropped in any order.
     made_folders: BTreeSet<PathBuf>,
 }
 
 impl TakenFiles {
-    /// Every file that a board is read from: its own and those that it inherits, its models' and its sources'. Files that
-    /// are not there are left out.
+    /// Collects every file from which a board is read: its own and those that it inherits, its models' and its sources'.
+    /// Missing files are skipped.
     pub fn of_board(board: &Board, repository: &Repository) -> Self {
         let mut taken = Self::default();
         for file in &board.files {
@@ -71,14 +71,15 @@ impl TakenFiles {
         taken
     }
 
-    /// Adds every file that the model `text` is read from; messages call it `name`.
+    /// Adds every file from which the model `text` is read; messages call it `name`.
     pub fn add_model(&mut self, name: &str, text: &str, repository: &Repository) {
         for file in repository.files(text) {
             self.add(&file, || format!("it is a file of model {name} and would be overwritten"));
         }
     }
 
-    /// Adds every file in a folder, for which `why` holds, but for drawings: nobody reads those.
+    /// Adds every file in a folder and in its subfolders, with the reason `why`, except drawings (`.svg`), which are never
+    /// read.
     pub fn add_folder(&mut self, folder: &Path, why: &str) {
         self.add_folder_to(folder, why, FOLDERS_DEPTH_MAX);
     }
@@ -96,7 +97,7 @@ impl TakenFiles {
         }
     }
 
-    /// Adds the file at `path`, and why it is taken; nothing where there is none.
+    /// Adds the file at `path`, with the reason why it is taken; nothing if it does not exist.
     pub fn add(&mut self, path: &Path, why: impl Fn() -> String) {
         if let Some(file) = FileId::at(path) {
             self.files.entry(file).or_insert_with(why);
@@ -110,7 +111,7 @@ impl TakenFiles {
         }
     }
 
-    /// Adds all of `others`.
+    /// Adds all files of `others`.
     pub(crate) fn extend(&mut self, others: &Self) {
         for (file, why) in &others.files {
             self.files.entry(*file).or_insert_with(|| why.clone());
@@ -122,11 +123,11 @@ impl TakenFiles {
         FileId::at(path).is_some_and(|file| self.files.contains_key(&file))
     }
 
-    /// Opens an output, which is taken from then on: `whose` is what others are told. It is created with its folders where
-    /// it is not there, and else stays as it is until [`OutputFile::begin`].
+    /// Opens an output, which is taken from then on; `whose` is the reason in messages about other outputs. A missing file
+    /// is created with its folders, and an existing one is not changed until [`OutputFile::begin`].
     ///
     /// # Errors
-    /// `E0501` where it cannot be written, or is taken.
+    /// `E0501` if the file cannot be written, or is taken.
     pub fn open(&mut self, path: &Path, whose: &str) -> Result<OutputFile, Diagnosis> {
         let output = OutputFile::open(path, &mut self.made_folders);
         let output = output.about(&codes::SINK_OPEN, path.display(), NEXT)?;
@@ -141,8 +142,8 @@ impl TakenFiles {
     }
 }
 
-/// Opens a file that the caller writes besides those of the board's sinks. Hand the [`TakenFiles`] to
-/// [`Runtime::prepare_with`](crate::Runtime::prepare_with), so that no sink writes there.
+/// Opens a file that the caller writes in addition to the outputs of the board's sinks. Set the returned [`TakenFiles`] as
+/// [`RunOptions::own`](crate::RunOptions::own), so that no sink writes to the file.
 pub fn open_own_file(
     board: &Board,
     repository: &Repository,
@@ -153,7 +154,7 @@ pub fn open_own_file(
     let file = taken.open(path, whose)?;
     let mut own = TakenFiles { made_folders: taken.made_folders, ..TakenFiles::default() };
     own.add(path, || whose.to_owned());
-    // Also where the sink is going to write to a numbered file: what an earlier run recorded here stays.
+    // Also refused if the sink would write to a numbered file instead: the results of an earlier run at this path are kept.
     for stream in &board.streams {
         if stream.sinks.iter().any(|sink| own.has(&sink.path)) {
             let cause = format!("another output (stream {}) already writes to this file", stream.name);

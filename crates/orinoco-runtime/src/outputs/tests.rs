@@ -13,7 +13,7 @@ use orinoco_core::codes;
 use orinoco_model::Repository;
 use std::os::unix::fs::symlink;
 
-/// A folder with one file of each kind that a board is read from, and an output of an earlier run.
+/// Folder with one file of each kind from which a board is read, and an output of an earlier run.
 struct Inputs {
     dir: tempfile::TempDir,
     board: Board,
@@ -34,7 +34,7 @@ impl Inputs {
         for video in ["video.mp4", "libort.so", "old.jsonl"] {
             write(video, b"bytes");
         }
-        // A graph whose only tensor has its weights in another file.
+        // The graph's only tensor has its weights in another file.
         let entry = b"\x6a\x17\x0a\x08location\x12\x0bweights.bin";
         let tensor = [&[0x2a, entry.len() as u8], &entry[..]].concat();
         write("models/m/m.onnx", &[&[0x3a, tensor.len() as u8], &tensor[..]].concat());
@@ -64,7 +64,7 @@ impl Inputs {
         self.dir.path().join(name)
     }
 
-    /// Each file that is read, and who reads it.
+    /// Returns each file that is read, with the reason in messages.
     fn read(&self) -> [(PathBuf, &'static str); 13] {
         let (model, board) = (
             "it is a file of model m and would be overwritten",
@@ -88,7 +88,8 @@ impl Inputs {
         .map(|(name, whose)| (self.path(name), whose))
     }
 
-    /// The file's names: its own, one with a detour, two kinds of links to it, and a link through a folder's link.
+    /// Returns several names of a file: its own, one with a detour, two kinds of links to it, and one through a link to its
+    /// folder.
     fn spellings(&self, file: &Path) -> Vec<PathBuf> {
         let ways = tempfile::tempdir_in(self.dir.path()).expect("temporary folder").keep();
         let name = file.file_name().expect("it has one");
@@ -123,7 +124,7 @@ fn no_output_is_a_file_that_is_read_however_it_is_named() {
         let before = fs::read(&file).expect("it is there");
         for path in inputs.spellings(&file) {
             let new = inputs.path("new/sub/first.jsonl");
-            // An output that is fine comes before it, and is not there afterwards either.
+            // A valid output comes before the refused one, and is not left behind.
             let wanted = format!("{}: {whose}", path.display());
             for kind in [JSONL, MP4, SINKS[3]] {
                 let old = inputs.path("old.jsonl");
@@ -131,7 +132,7 @@ fn no_output_is_a_file_that_is_read_however_it_is_named() {
                 assert_eq!(open(&streams, &mut inputs.taken()).expect_err("it is taken"), wanted);
                 assert_eq!(fs::read(old).expect("it is there"), b"bytes", "not yet emptied");
             }
-            // So for summaries, plots and the like.
+            // The same holds for summaries, plots and similar files.
             let why = inputs
                 .taken()
                 .open(&path, "the run's summary is written to this file")
@@ -160,7 +161,7 @@ fn no_output_is_another_however_it_is_named() {
         drop(summary);
     }
     assert_eq!(fs::read(&old).expect("it is there"), b"bytes");
-    // Files that are not there yet: two spellings, a folder's link, and a link that points to nothing.
+    // Files that do not exist yet: two spellings, a link to the folder, and a link that points to nothing.
     let (folder, new, link) = (inputs.path("folder"), inputs.path("folder/new"), inputs.path("dangling"));
     symlink(&folder, inputs.path("way")).expect("linked");
     symlink(&new, &link).expect("linked");
@@ -223,11 +224,11 @@ fn folders_that_refused_outputs_share_are_removed() {
     open(&streams, &mut taken).expect_err("the last one is taken");
     let left = |name: &str| fs::read_dir(file(name)).expect("a folder").count();
     assert_eq!((left(""), left("old")), (3, 0), "taken, old and link");
-    // A folder that cannot be made: those on the way to it are removed.
+    // A folder that cannot be created: the folders created on the way to it are removed.
     let long = "x".repeat(300);
     taken.open(&file("new/sub").join(long).join("a"), "").expect_err("too long a name");
     assert_eq!(left(""), 3);
-    // What is begun keeps its folder.
+    // An output that has begun keeps its folder.
     let mut taken = TakenFiles::default();
     let opened = ["new/a", "new/b"].map(|name| taken.open(&file(name), "").expect("it is free"));
     let [first, second] = opened;

@@ -1,4 +1,4 @@
-//! What models need, kept in the cache from one start to the next.
+//! Needs of models, kept in the cache from one start to the next.
 
 use std::fs::Permissions;
 use std::io::{self, Write};
@@ -17,12 +17,13 @@ use super::child::measure_in_child;
 use super::measure::{MeasureRequest, Measured};
 use crate::BoardEngines;
 
-/// Version of the method of measuring. Figures that an earlier version kept are measured anew when this changes.
+/// Version of the measuring method. When it changes, cached figures of earlier versions are measured again.
 const METHOD: u32 = 3;
-/// Mode of what is kept in the cache.
+/// File mode of cached figures.
 const KEPT_MODE: u32 = 0o600;
 
-/// Figures of a model, from the cache or a child process; `None` when `stop` was requested first.
+/// Returns the measured memory of a model, from the cache or from a child process; `None` if `stop` was requested before it
+/// was measured.
 pub(super) fn find_or_measure(
     model: &BoardModel,
     inference: &Inference,
@@ -45,22 +46,23 @@ pub(super) fn find_or_measure(
     if let Some(measured) = kept.as_ref().and_then(CachedNeeds::read) {
         return Ok(Some(measured));
     }
-    // A file that is not the one described is refused here, because a child's fault would be worded as one of measuring.
+    // A file that differs from its description is refused here, because a fault of the child would be reported as one of
+    // measuring.
     repository.describe(&model.model)?;
     let Some(measured) = measure_in_child(&asked, &model.name, stop)? else { return Ok(None) };
-    // A cache that cannot be written costs time, and nothing else.
+    // A cache that cannot be written only costs time at the next start.
     let _ = kept.map(|kept| kept.write(&measured));
     Ok(Some(measured))
 }
 
-/// A model's needs in the cache.
+/// Cached needs of a model.
 struct CachedNeeds<'a> {
     cache: &'a Cache,
     file: PathBuf,
 }
 
 impl CachedNeeds<'_> {
-    /// Returns the figures that were kept; none where others could have written them.
+    /// Returns the cached figures; `None` if another user could have written them.
     fn read(&self) -> Option<Measured> {
         self.cache.check(&self.file).ok()?;
         serde_json::from_slice(&FileKind::DESCRIPTION.read(&self.file).ok()?).ok()
@@ -71,7 +73,8 @@ impl CachedNeeds<'_> {
         self.cache.make_folder(folder)?;
         self.cache.check(folder).map_err(io::Error::other)?;
         let text = serde_json::to_vec(measured).expect("names and numbers");
-        // For the user alone whatever the umask: what others can write is not read. Removed where it cannot be written.
+        // Only the user may access the file, whatever the umask: a file that others can write is not read. If it cannot be
+        // written whole, it is removed.
         let mut part = tempfile::Builder::new()
             .prefix(".orinoco-")
             .suffix(".part")
@@ -83,14 +86,15 @@ impl CachedNeeds<'_> {
     }
 }
 
-/// Everything that a model's needs depend on, as a hash: the file, its description, the batch, and the engines that are here.
+/// Returns a hash of everything on which a model's needs depend: its file, its description, the batch size, and the
+/// installed engines.
 fn cache_key(
     asked: &MeasureRequest,
     engines: &BoardEngines,
     model: &BoardModel,
     repository: &Repository,
 ) -> Result<String, Faults> {
-    // The file's length and time stand for what it holds; loading the model checks its hash.
+    // The length and the modification time of the file stand for its content; loading the model checks its hash.
     let described = repository.read_description(&model.model)?;
     let file = described.as_ref().map_or(Path::new(&model.model), |described| &described.file);
     let mut hash = Sha256::new();
@@ -99,7 +103,7 @@ fn cache_key(
         hash.update(text);
     };
     add(&file.canonicalize().unwrap_or_else(|_| file.to_owned()).display().to_string());
-    // A graph may leave the size of its input open.
+    // The description counts, because a graph may leave the size of its input open.
     add(&format!("{described:?}"));
     if let Ok(metadata) = file.metadata() {
         let changed = metadata.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
@@ -124,7 +128,7 @@ mod tests {
 
     use super::*;
 
-    /// Set where the next test runs itself: the folder of its cache.
+    /// Variable that is set where the next test runs itself, with the folder of its cache.
     const CACHE_CHILD: &str = "ORINOCO_TEST_CACHE_CHILD";
 
     #[test]

@@ -1,4 +1,4 @@
-//! The process that measures a model: this program, started anew.
+//! Child process that measures a model: this program, started again.
 
 use std::io::{self, Read};
 use std::os::unix::process::ExitStatusExt;
@@ -15,18 +15,19 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, set_parent_process_dea
 
 use super::measure::{MeasureRequest, Measured, measure};
 
-/// The variable by which this program is asked to measure a model instead of what it does otherwise.
+/// Variable with which this program is asked to measure a model instead of its usual work.
 const ASKED: &str = "ORINOCO_MEASURE";
-/// Time that measuring may take. The largest models load in a minute or two on the slowest boards.
+/// Maximum time in which a model is measured. The largest models load in a minute or two on the slowest boards.
 pub(super) const MEASURE_MAX: Duration = Duration::from_secs(600);
-/// Time after which this process learns at the latest of a signal that has ended the one that measures.
+/// Maximum time after which a signal that has ended the child reaches this process, too.
 const SIGNAL_WAIT: Duration = Duration::from_millis(300);
 
-/// Whether this process was started to measure a model, and if so what it found, for standard output. The first thing that
-/// a program which runs boards asks.
+/// Returns the result of measuring, for standard output, if this process was started to measure a model; `None` otherwise.
+/// A program that runs boards must call it before anything else.
 pub fn asked_to_measure() -> Option<Result<String, Faults>> {
     let asked = std::env::var(ASKED).ok()?;
-    // However the process that asked ends, this one ends with it. Where that cannot be had it ends by itself, later.
+    // However the parent process ends, this process ends with it. If that cannot be set up, this process ends by itself,
+    // later.
     let _ = set_parent_process_death_signal(Some(Signal::KILL));
     let next = "unset it: Orinoco uses it internally";
     let asked: Result<MeasureRequest, Diagnosis> =
@@ -84,13 +85,13 @@ pub(super) fn measure_in_child(
 /// End of a child process.
 pub(super) enum ChildEnd {
     Done(Output),
-    /// It was killed, because the end of this process was asked for.
+    /// The child was killed, because the end of this process was requested.
     Stopped,
-    /// It was killed, because its time was over.
+    /// The child was killed, because its time was over.
     TooLate,
 }
 
-/// Returns what a program prints, unless its time is over or `stop` is requested: then it is killed.
+/// Returns the output of a program. If its time is over or `stop` is requested, it is killed.
 pub(super) fn output_within(
     command: &mut Command,
     limit: Duration,
@@ -100,7 +101,7 @@ pub(super) fn output_within(
     fn read(pipe: Option<impl Read + Send + 'static>) -> io::Result<JoinHandle<Vec<u8>>> {
         thread::Builder::new().spawn(move || {
             let mut text = Vec::new();
-            // What cannot be read was not said.
+            // Output that cannot be read is treated as empty.
             let _ = pipe.expect("it was asked for").read_to_end(&mut text);
             text
         })
@@ -124,7 +125,7 @@ pub(super) fn output_within(
     if early.is_some() {
         child.kill()?;
     }
-    // It ends with the child, whose number it must not outlive.
+    // The waiting thread ends with the child. It must not outlive the child's process id, which the system may use again.
     waiter.join().expect("waiting does not panic");
     if let Some(end) = early {
         child.wait()?;
@@ -135,8 +136,8 @@ pub(super) fn output_within(
     Ok(ChildEnd::Done(Output { status, stdout: text(stdout), stderr: text(stderr) }))
 }
 
-/// Waits for the end of `child` on a thread of its own, and notifies `signal` of it. The child is left to be reaped by
-/// [`Child::wait`], so that its number is nobody else's before.
+/// Waits for the end of `child` on a thread of its own, and notifies `signal` of it. The child is left for [`Child::wait`]
+/// to reap, so that its process id is not used again before.
 fn watch_end(
     child: &Child,
     signal: Arc<dyn orinoco_core::Signal>,

@@ -1,4 +1,4 @@
-//! Measuring a model, in a process that does nothing else.
+//! Measurement of a model, in a process that does nothing else.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -23,12 +23,12 @@ use crate::process::trim_heap;
 use crate::scratch_size::ScratchSize;
 use crate::{BoardEngines, LoadedModel, Quiet, load_model};
 
-/// Largest area in which a model is measured. It is mapped, and only what is touched is taken from the machine.
+/// Maximum size of the area in which a model is measured, in bytes. The area is mapped, and only touched pages take memory.
 const MEASURING_BYTES_MAX: u64 = 4 << 30;
-/// Runs of a measured model: ONNX Runtime plans its memory in the first, so later ones need more.
+/// Number of runs of a measured model: ONNX Runtime plans its memory in the first one, so later ones need more.
 const RUNS: usize = 5;
 
-/// Question to the process that measures.
+/// Request to the process that measures.
 #[derive(Serialize, Deserialize)]
 pub(super) struct MeasureRequest {
     pub(super) model: String,
@@ -44,48 +44,49 @@ pub(super) struct MeasureRequest {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Measured {
     pub(super) engine: String,
-    /// Bytes that stay: weights, and what the engine made of them.
+    /// Bytes that stay allocated: weights, and the data that the engine made of them.
     pub(super) weights_bytes: u64,
-    /// The area in which it computes; 0 where the engine keeps that to itself, within `weights_bytes`.
+    /// Bytes of scratch memory; 0 if the engine allocates it itself, as a part of `weights_bytes`.
     pub(super) scratch_bytes: u64,
-    /// Inputs, then outputs; empty on the GPU, where they are part of what stays.
+    /// Names and bytes of the inputs, then of the outputs; empty on the GPU, where they are part of the memory that stays.
     pub(super) tensors: Vec<(String, u64)>,
-    /// Resident bytes that loading, proving and binding took at their peak, in addition to what stays. The scratch is not in
-    /// it: nothing computes there before the model is bound.
+    /// Resident bytes that loading, probing and binding took at their peak, in addition to the memory that stays. Scratch
+    /// memory is not counted: nothing computes in it before the model is bound.
     pub(super) building_bytes: u64,
     /// Memory in addition to all that, if the model computes on the GPU.
     #[serde(default)]
     pub(super) on_device: Option<OnDevice>,
 }
 
-/// Memory that a model needs on the GPU, and of the host's memory that the GPU maps. What the driver and its libraries take for
-/// themselves is not in it.
+/// Memory that a model needs on the GPU, and host memory that the GPU maps. Memory of the driver and its libraries is not
+/// counted.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) struct OnDevice {
-    /// Bytes that stay: weights, bound tensors, tables, places for frames.
+    /// Bytes that stay allocated: weights, bound tensors, tables, buffers for frames.
     pub(super) kept_bytes: u64,
-    /// The area in which it computes.
+    /// Bytes of scratch memory.
     pub(super) scratch_bytes: u64,
-    /// Page-locked memory of the host.
+    /// Page-locked bytes of host memory.
     pub(super) pinned_bytes: u64,
-    /// The most that was allocated at one time, in addition to what stays and the area.
+    /// Peak of allocated bytes, in addition to the memory that stays and the scratch memory.
     pub(super) building_bytes: u64,
 }
 
 impl Measured {
-    /// Memory that the model computes in.
+    /// Returns the size of the scratch memory that the model needs.
     pub(crate) fn scratch_size(&self) -> ScratchSize {
         let device_bytes = self.on_device.map_or(0, |device| device.scratch_bytes);
         ScratchSize { host_bytes: self.scratch_bytes, device_bytes }
     }
 
-    /// Bytes that building the model takes for a while, in addition to what stays.
+    /// Returns the bytes that building the model takes temporarily, in addition to the memory that stays.
     pub(crate) fn building(&self) -> Vec<(Domain, u64)> {
         let on_device = self.on_device.map_or(0, |device| device.building_bytes);
         vec![(Domain::Host, self.building_bytes), (Domain::Device, on_device)]
     }
 
-    /// Bytes that loading and proving the model takes if no stream uses it: then nothing of it stays.
+    /// Returns the bytes that loading and probing the model takes temporarily if no stream uses it, so that none of its
+    /// memory stays.
     pub(crate) fn proving(&self) -> Vec<(Domain, u64)> {
         let mut bytes = self.building();
         let tensors = self.tensors.iter().map(|(_, bytes)| bytes).sum();
@@ -99,7 +100,7 @@ impl Measured {
 
 #[cfg(test)]
 impl Measured {
-    /// Figures of a model on the CPU, in bytes.
+    /// Makes the figures of a model on the CPU, in bytes.
     pub(crate) fn on_host(weights_bytes: u64, scratch_bytes: u64, building_bytes: u64) -> Self {
         let (engine, tensors) = ("tract".to_owned(), Vec::new());
         Self { engine, weights_bytes, scratch_bytes, tensors, building_bytes, on_device: None }
@@ -119,7 +120,7 @@ pub(super) fn measure(asked: &MeasureRequest) -> Result<Measured, Faults> {
     let repository = Repository { roots: asked.roots.clone(), data: asked.data.clone() };
     let engines = BoardEngines::new(&inference)?;
     let load = || load_model(&wanted, &engines, &repository, &Quiet);
-    // What an engine sets up with its first model is there for all of them.
+    // Memory that an engine sets up with its first model is shared by all models, and is not counted.
     load()?.chosen.session(TensorMemory::Host, None)?.run()?;
     trim_heap();
     let before = resident_bytes();
@@ -134,7 +135,7 @@ pub(super) fn measure(asked: &MeasureRequest) -> Result<Measured, Faults> {
         let growth = Growth { before, peak: peak_bytes() };
         return Ok(measured(&loaded, growth, scratch, Vec::new()));
     }
-    // The run that binds a plan keeps out of the scratch.
+    // The run that binds a plan does not compute in the scratch area.
     session.run()?;
     let growth = Growth { before, peak: peak_bytes() };
     fill_with_noise(&mut session.input(loaded.binding.input).host().data);
@@ -155,16 +156,16 @@ pub(super) fn measure(asked: &MeasureRequest) -> Result<Measured, Faults> {
     Ok(measured(&loaded, growth, scratch, tensors))
 }
 
-/// Resident bytes of this process.
+/// Resident bytes of this process while a model is built.
 #[derive(Clone, Copy)]
 struct Growth {
-    /// Before the model was loaded.
+    /// Resident bytes before the model was loaded.
     before: u64,
-    /// At the peak of loading and binding it.
+    /// Resident bytes at the peak of loading and binding it.
     peak: u64,
 }
 
-/// Sums up what a model has taken that has just run in `scratch`.
+/// Returns the memory of a model that has just run in `scratch`.
 fn measured(
     loaded: &LoadedModel,
     growth: Growth,
@@ -176,7 +177,7 @@ fn measured(
     let own: u64 = tensors.iter().map(|(_, bytes)| bytes).sum();
     trim_heap();
     let grown = resident_bytes().saturating_sub(growth.before);
-    // A driver may map pinned memory so that it is resident, too: then it counts twice here.
+    // A driver may map pinned memory so that it is resident, too. It then counts twice here.
     let weights_bytes = grown.saturating_sub(used as u64 + own);
     Measured {
         engine: loaded.chosen.name.to_owned(),
@@ -188,21 +189,21 @@ fn measured(
     }
 }
 
-/// The area in which a model is measured, and what bounds it.
+/// Area in which a model is measured, and the bound on its size.
 struct MeasuringArea {
     scratch: Scratch,
     available: Option<Available>,
 }
 
 impl MeasuringArea {
-    /// Maps as much as may be taken, and no more than the largest model needs.
+    /// Maps as much as this process may take, and no more than the largest model needs.
     fn map() -> Result<Self, Diagnosis> {
         Self::within(available())
     }
 
     fn within(available: Option<Available>) -> Result<Self, Diagnosis> {
         let bytes = available.as_ref().map_or(MEASURING_BYTES_MAX, |available| available.bytes);
-        // At least a page: a model whose engine keeps its own memory needs none of it.
+        // The area has at least a page: a model whose engine allocates its own memory needs none of it.
         let bytes = bytes.clamp(1, MEASURING_BYTES_MAX);
         match Scratch::unreserved(usize::try_from(bytes).unwrap_or(usize::MAX)) {
             Ok(scratch) => Ok(Self { scratch, available }),
@@ -214,7 +215,7 @@ impl MeasuringArea {
         }
     }
 
-    /// A fault, where the model asked for more than the area holds: what it needs is not known then.
+    /// Returns a fault if the model requested more than the area has: its needs are then unknown.
     fn check(&self) -> Result<(), Diagnosis> {
         match self.scratch.usage().refused {
             0 => Ok(()),
@@ -236,7 +237,7 @@ impl MeasuringArea {
         Diagnosis::new(&codes::MEMORY_MEASURE, "the measuring area", cause, next)
     }
 
-    /// The same with an area on the GPU for a model that computes there.
+    /// Adds an area on the GPU, for a model that computes there.
     fn for_model(self, loaded: &LoadedModel) -> Result<Self, Diagnosis> {
         if loaded.chosen.prepared.memory() == TensorMemory::Host {
             return Ok(self);
@@ -252,7 +253,7 @@ fn on_device(_: &LoadedModel, _: &Scratch) -> Option<OnDevice> {
     None
 }
 
-/// Returns what this process holds of the GPU, for a model that computes there.
+/// Returns the GPU memory of this process, if the model computes there.
 #[cfg(feature = "cuda")]
 fn on_device(loaded: &LoadedModel, scratch: &Scratch) -> Option<OnDevice> {
     let AllocatedBytes { device_bytes, pinned_bytes } = allocated();
@@ -263,12 +264,12 @@ fn on_device(loaded: &LoadedModel, scratch: &Scratch) -> Option<OnDevice> {
         kept_bytes,
         scratch_bytes,
         pinned_bytes,
-        // The area measured grows range by range, and has its whole size from the start where it is planned.
+        // The measured area grows range by range, but a planned area has its whole size from the start.
         building_bytes: device_peak_bytes().saturating_sub(kept_bytes + scratch_bytes),
     })
 }
 
-/// A plan on the GPU as it is going to run, on frames that need as much room as most cameras' do, after so many replays.
+/// Binds and executes a plan on the GPU as it will run: several times, on frames as large as those of most cameras.
 fn executed_on_device(
     loaded: &LoadedModel,
     session: Box<dyn Session>,
@@ -282,7 +283,7 @@ fn executed_on_device(
     Ok(plan)
 }
 
-/// A Full HD frame of noise.
+/// Makes a Full HD frame of noise.
 fn noise_frame() -> Frame {
     let desc = FrameDesc::packed(PixelFormat::Nv12, 1920, 1080);
     let mut slot = SlotPool::new(1, desc.bytes_needed()).try_take().expect("it is free");
@@ -294,7 +295,7 @@ fn tensor_bytes(shape: &[usize], element: ElementType) -> u64 {
     (shape.iter().product::<usize>() * element.bytes()) as u64
 }
 
-/// Knuth's multiplicative hash of the index, from 0 to 1: what is found in zeros may need less.
+/// Fills an input with noise from 0 to 1 (Knuth's multiplicative hash of the index): zeros might need less memory.
 fn fill_with_noise(input: &mut ElementsMut<'_>) {
     let values: Vec<f32> = (0..input.len()).map(noise).collect();
     input.copy_from_f32(&values);
@@ -327,7 +328,7 @@ mod tests {
         assert_eq!(MeasuringArea::too_small(Some(&left(1 << 50)), "it fails").cause, "it fails");
     }
 
-    /// Set where the next test runs itself: it prints the size of the area.
+    /// Variable that is set where the next test runs itself: it prints the size of the area.
     const AREA_CHILD: &str = "ORINOCO_TEST_AREA_CHILD";
 
     #[test]
@@ -340,7 +341,7 @@ mod tests {
         }
         let program = std::env::current_exe().expect("it has a path");
         let name = "planning::measure::tests::the_area_for_measuring_fits_the_limits_of_its_process";
-        // `ulimit -v` counts in KiB: 1.5 GiB, of which the test's own process takes some.
+        // `ulimit -v` counts in KiB: 1.5 GiB, of which the test's own process takes a part.
         let script = "ulimit -v 1572864 && exec \"$0\" --exact --nocapture \"$1\"";
         let mut command = Command::new("sh");
         command.args(["-c", script]).arg(program).arg(name).env(AREA_CHILD, "1");

@@ -1,4 +1,4 @@
-//! Needs of a board's streams and models, from what was measured and from what sources allocate.
+//! Needs of a board's streams and models, from measured figures and from the allocations of sources.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -10,8 +10,8 @@ use orinoco_memory::{BytesPerBatch, Domain, ModelNeeds, StreamNeeds, TensorNeeds
 use super::measure::{Measured, OnDevice};
 use crate::run_memory::StreamMemory;
 
-/// Memory of one stream on a lane, of a board whose models were `measured`. `revision` gives which model of the run is behind
-/// an index of the board's.
+/// Returns the memory of one stream on a lane, of a board whose models were `measured`. `revision` returns the revision in
+/// the run of the model with an index on the board.
 pub(crate) fn stream_memory(
     board: &Board,
     stream: &BoardStream,
@@ -24,7 +24,7 @@ pub(crate) fn stream_memory(
     StreamMemory { lane, frames: stream_needs(stream), models: used.into_iter().map(needs).collect() }
 }
 
-/// Name of a model on a lane in plans: each lane has a session of its own.
+/// Returns the name of a model on a lane in plans: each lane has its own session of the model.
 pub fn planned_name(model: &str, lane: usize) -> String {
     if lane == 0 { model.to_owned() } else { format!("{model}@{lane}") }
 }

@@ -42,7 +42,7 @@ fn end(running: Running) -> Summary {
     told.recv_timeout(WAIT_MAX).expect("it ends")
 }
 
-/// Asks for another board, and returns where the answer comes.
+/// Requests another board, and returns the receiver of the answer.
 fn reload(control: &Control, board: Board) -> Receiver<Result<Reloaded, Faults>> {
     let (tell, told) = channel();
     control.reload(board, move |answer| drop(tell.send(answer)));
@@ -53,7 +53,7 @@ fn done(told: &Receiver<Result<Reloaded, Faults>>) -> Reloaded {
     told.recv_timeout(WAIT_MAX).expect("it is answered").unwrap_or_else(|why| panic!("{why}"))
 }
 
-/// Puts a model that fails each batch before the first stream.
+/// Puts a model that fails each batch in front of the first stream.
 fn break_first(first: &mut First) {
     let id = ModelId(1000);
     let Prepared { joining, plans, models, board, .. } = &mut first.prepared;
@@ -62,7 +62,7 @@ fn break_first(first: &mut First) {
     joining[0].models = vec![id];
     joining[0].steps = vec![Step { model: id, interval: 1, on: None }];
     let known = known(&demo_model());
-    // When the lane is restarted the model is loaded, and works.
+    // When the lane is restarted, the model is loaded again, and works.
     board.models = vec![known.spec.clone()];
     board.streams[0].models = vec![0];
     models.insert(id, known);
@@ -71,7 +71,7 @@ fn break_first(first: &mut First) {
 #[cfg(feature = "gstreamer")]
 #[test]
 fn a_lane_that_fails_ends_a_run_of_files_although_a_camera_is_away() {
-    // Nobody listens on that port; the camera is tried for ever.
+    // Connections to that port are refused; the camera is tried without end.
     let streams = [("fails", ENDLESS), ("away", "rtsp://127.0.0.1:1/x"), ("fine", ENDLESS)];
     let (options, log) = options();
     let control = options.control.clone();
@@ -168,7 +168,7 @@ fn reloads_close_together_lose_no_stream() {
     let (options, log) = options();
     let running = prepare(board.clone(), options).start().expect("it starts");
     log.wait("b live", 1);
-    // The first takes b away, which was the last stream of lane 1; the second brings one that wants that lane.
+    // The first change removes b, the last stream of lane 1; the second adds a stream that names that lane.
     let mut without_b = board;
     without_b.streams.truncate(1);
     let mut with_c = without_b.clone();
@@ -186,7 +186,8 @@ fn reloads_close_together_lose_no_stream() {
 fn a_thousand_reloads_lose_no_stream_and_take_no_memory() {
     const RELOADS: usize = 1000;
     const WARM: usize = 200;
-    /// More than the allocator's noise, and less than what one stream's histograms take, over 800 reloads.
+    /// Maximum growth over 800 reloads, in bytes: more than the allocator's noise, and less than one stream's histograms
+    /// per reload.
     const GROWTH_MAX: u64 = 16 << 20;
     let small = "test://ball?pace=pts&width=16&height=16";
     let boards = [board(2, &[("a", small), ("b", small)]), board(2, &[("a", small), ("c", small)])];

@@ -7,7 +7,7 @@ use super::*;
 
 const MIB: u64 = 1 << 20;
 
-/// A stream with frames of 1 MiB, and with models on its lane: `(revision, weights and scratch in MiB)`.
+/// Makes a stream with frames of 1 MiB and with models on its lane: `(revision, weights and scratch in MiB)`.
 fn stream(name: &str, lane: usize, slots: u32, models: &[(u32, u64)]) -> StreamMemory {
     let frames = StreamNeeds {
         name: name.to_owned(),
@@ -35,7 +35,7 @@ fn stream(name: &str, lane: usize, slots: u32, models: &[(u32, u64)]) -> StreamM
     StreamMemory { lane, frames, models: models.iter().map(model).collect() }
 }
 
-/// Makes a change of a run, applied as the supervisor applies one. Returns whether it was admitted.
+/// Admits a change of a run, and applies it as the supervisor does. Returns whether it was admitted.
 fn change(
     run: &mut RunMemory,
     staying: &[StreamId],
@@ -64,7 +64,7 @@ fn a_stream_and_its_models_count_until_it_has_ended() {
     let (a, b) = (StreamId(0), StreamId(1));
     let both = [(a, stream("a", 0, 2, &[(0, 10)])), (b, stream("b", 0, 3, &[(0, 10), (1, 4)]))];
     assert!(change(&mut run, &[], &both, &["a", "b"]));
-    // The shared model counts once, and the scratch is that of the larger model.
+    // The shared model counts once, and the scratch area has the size of the larger model.
     assert_eq!(spent(&run), 2 + 3 + 10 + 4 + 10);
     assert!(change(&mut run, &[a], &[], &["a"]));
     assert_eq!((spent(&run), run.admitted().bytes() / MIB), (29, 22), "b is on its way out");
@@ -89,7 +89,7 @@ fn a_stream_that_changed_counts_next_to_the_one_that_leaves() {
 
 #[test]
 fn a_lane_that_failed_is_started_again_in_what_it_had() {
-    // Exactly what the board needs.
+    // The budget is exactly what the board needs.
     let mut run = RunMemory::new(28 * MIB, 2);
     let (a, b) = (StreamId(0), StreamId(1));
     let on_board = ["a", "b"];
@@ -100,7 +100,7 @@ fn a_lane_that_failed_is_started_again_in_what_it_had() {
     run.release(a);
     assert_eq!((spent(&run), run.lost_lane("a"), run.lost_lane("b")), (28, Some(1), None));
     assert!(run.kept_for(&stream("a", 0, 2, &[(0, 10)])).is_none(), "on another lane it takes more");
-    // A model with a state is another one, of the same size.
+    // A model with state is loaded as another revision of the same size.
     let again = stream("a", 1, 2, &[(1, 10)]);
     assert!(run.kept_for(&again).is_some());
     assert!(change(&mut run, &[b], &[(StreamId(2), again)], &on_board));
@@ -110,14 +110,14 @@ fn a_lane_that_failed_is_started_again_in_what_it_had() {
     assert_eq!(spent(&run), 6);
 }
 
-/// Something that happens to a run.
+/// Event in a run.
 #[derive(Clone, Debug)]
 enum Step {
-    /// A board of these streams is wanted: name, lane, slots, model, and whether it can join.
+    /// Reload to a board of these streams: name, lane, slots, model, and whether the stream can join.
     Reload(Vec<(u8, usize, u32, Option<u8>, bool)>),
-    /// A stream that runs or is on its way out has ended.
+    /// End of a stream that runs or is leaving.
     Release(prop::sample::Index),
-    /// A lane has failed.
+    /// Failure of a lane.
     Fail(usize),
 }
 
@@ -134,12 +134,12 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 proptest! {
-    /// Whatever is wanted, ends and fails: what counts is never more than the budget, and in the end nothing does.
+    /// Checks that the counted memory is never over the budget, and is 0 at the end, whatever joins, ends and fails.
     #[test]
     fn what_counts_is_within_the_budget(steps in steps(), budget in 10_u64..60) {
         let mut run = RunMemory::new(budget * MIB, 2);
         let mut next = 0;
-        // All that have not ended, and of those the ones that are on the board.
+        // `alive` are all streams that have not ended, and `staying` those of them that are on the board.
         let (mut alive, mut staying) = (BTreeMap::<StreamId, StreamMemory>::new(), BTreeSet::new());
         for step in steps {
             match step {

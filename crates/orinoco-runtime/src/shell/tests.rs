@@ -13,7 +13,7 @@ use orinoco_core::{InferenceResult, codes};
 use orinoco_pipeline::{BoundPlan, Executor, Frame, StageTimes};
 use std::sync::mpsc::{channel, sync_channel};
 
-/// A board at work whose actions are taken one by one.
+/// Running board whose actions are handled one by one.
 struct ByHand {
     shell: Shell,
     supervisor: RunSupervisor,
@@ -44,7 +44,7 @@ impl ByHand {
         Self { shell, supervisor, actions, log }
     }
 
-    /// Takes actions until one is `wanted`, and returns that.
+    /// Handles actions until one is `wanted`, and returns that one unhandled.
     fn receive(&mut self, wanted: impl Fn(&RunAction) -> bool) -> RunAction {
         loop {
             let action = self.actions.recv_timeout(WAIT_MAX).expect("it comes");
@@ -55,7 +55,7 @@ impl ByHand {
         }
     }
 
-    /// Asks for another board, and returns the prepared change before it is applied.
+    /// Requests another board, and returns the prepared change before it is applied.
     fn prepare(&mut self, board: Board) -> (RunAction, Receiver<Result<Reloaded, Faults>>) {
         let (tell, told) = channel();
         let reply = Reply::new(move |answer| drop(tell.send(answer)));
@@ -69,7 +69,7 @@ impl ByHand {
         told.try_recv().expect("it was applied").unwrap_or_else(|why| panic!("{why}"))
     }
 
-    /// The stream of this name that joined last.
+    /// Returns the latest stream with this name.
     fn stream(&self, name: &str) -> StreamId {
         let mut streams = self.shell.streams.iter().rev();
         *streams.find(|(_, stream)| stream.spec.name == name).expect("it has joined").0
@@ -89,7 +89,7 @@ impl ByHand {
     }
 }
 
-/// A model that can be seen on its lane, which says of each whether it reads video memory.
+/// Model that can be recognised on its lane by whether it reads video memory.
 struct Marked;
 impl Executor for Marked {
     fn batch_max(&self) -> usize {
@@ -146,7 +146,7 @@ fn a_lane_that_failed_meanwhile_is_started_again_for_a_stream() {
     with_c.streams.push(BoardStream::new("c", uri(ENDLESS), Vec::new()));
     with_c.streams[2].lane = Some(1);
     let (prepared, told) = run.prepare(with_c);
-    // The lane is gone, and nobody knows it yet.
+    // The lane has ended, but its end was not handled yet.
     run.shell.lanes[1].as_ref().expect("it runs").entry.close();
     let lane = run.receive(|action| matches!(action, Action::LaneEnded(..)));
     assert!(run.shell.act(&mut run.supervisor, prepared).is_none());
@@ -243,7 +243,7 @@ fn a_model_that_is_gone_from_the_board_is_forgotten_and_summed_up() {
     assert_eq!(run.end().models.len(), 1);
 }
 
-/// A board with a budget of exactly what its plan takes, and `more` bytes.
+/// Sets a budget of exactly the bytes that the board's plan takes, plus `more` bytes.
 fn with_budget(mut board: Board, more: u64) -> Board {
     board.memory = Some(1 << 30);
     let context = context(&board, Arc::new(Quiet), ExistingOutputs::Overwritten);
@@ -298,7 +298,7 @@ fn a_lane_that_fails_starts_again_within_a_budget_that_it_fills() {
     assert_eq!(running_bytes(&run), board.memory.expect("it was set"), "what b had is kept for it");
     let prepared = run.receive(|action| matches!(action, Action::Prepared(_)));
     assert!(run.shell.act(&mut run.supervisor, prepared).is_none());
-    // The old source ends; then the new one starts.
+    // The old source ends, and then the new one starts.
     while run.log.places("b live").len() < 2 {
         let action = run.actions.recv_timeout(Duration::from_millis(20)).unwrap_or(Action::Tick);
         assert!(run.shell.act(&mut run.supervisor, action).is_none());

@@ -1,4 +1,4 @@
-//! Kinds of sink, and the start of an output.
+//! Kinds of sinks, and the start of an output.
 
 use std::fs::File;
 use std::io::{LineWriter, Write};
@@ -13,9 +13,9 @@ use orinoco_pipeline::Sink;
 use super::names::NamesOfModels;
 use crate::readers::{OutputReader, ReaderOutput};
 
-/// One kind of sink, and how its outputs are begun.
+/// Kind of sink, with the function that begins its outputs.
 pub(crate) struct SinkFactory {
-    /// The kind, with what it declares.
+    /// Kind, with its declared properties.
     pub(crate) kind: SinkKind,
     /// Begins an output.
     pub(crate) begin: fn(SinkStart<'_>) -> Result<Box<dyn Sink>, Diagnosis>,
@@ -23,24 +23,24 @@ pub(crate) struct SinkFactory {
     pub(crate) repair: fn(&Path),
 }
 
-/// An output that begins.
+/// Settings with which an output begins.
 pub(crate) struct SinkStart<'s> {
     /// Path as it was named; `-` is standard output.
     pub(crate) path: &'s Path,
-    /// The file, emptied; `None` is standard output.
+    /// File of the output, emptied; `None` for standard output.
     pub(crate) file: Option<File>,
     /// Name of the stream.
     pub(crate) stream: &'s str,
-    /// The models of the stream.
+    /// Models of the stream.
     pub(crate) models: NamesOfModels,
     /// Clock of the run.
     pub(crate) clock: &'s Arc<dyn Clock>,
-    /// Readers that outputs may lose.
+    /// List of readers that outputs may lose.
     pub(crate) readers: &'s mut Vec<OutputReader>,
 }
 
 impl SinkStart<'_> {
-    /// Returns where to write text. Its reader is watched, where it may lose that.
+    /// Returns the writer of a text output. If the output may lose its reader, the reader is watched.
     pub(crate) fn text(&mut self) -> Box<dyn Write + Send> {
         let Some(file) = self.file.take() else {
             let (output, reader) = ReaderOutput::stdout();
@@ -52,7 +52,7 @@ impl SinkStart<'_> {
         }
         let (output, reader) = ReaderOutput::file(file, self.path);
         self.readers.push(reader);
-        // Whoever reads it sees each line at once, as on standard output.
+        // The reader sees each line at once, as on standard output.
         Box::new(LineWriter::new(output))
     }
 }

@@ -1,4 +1,4 @@
-//! `framemd5`: a checksum of every frame, as FFmpeg's muxer of that name.
+//! Sink `framemd5`: a checksum of every frame, in the format of FFmpeg's muxer of that name.
 
 use std::path::Path;
 

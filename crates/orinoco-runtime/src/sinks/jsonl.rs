@@ -1,4 +1,4 @@
-//! `jsonl`: one `orinoco.result/1` object a line.
+//! Sink `jsonl`: one `orinoco.result/1` object per line.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -30,7 +30,7 @@ fn begin(mut start: SinkStart<'_>) -> Result<Box<dyn Sink>, Diagnosis> {
     }))
 }
 
-/// One `orinoco.result/1` object a line, one line for each frame and model, or object and model.
+/// Sink that writes one `orinoco.result/1` object per line, for each frame and model, or for each object and model.
 struct JsonlSink {
     output: Box<dyn Write + Send>,
     path: PathBuf,
@@ -136,7 +136,7 @@ mod tests {
     use std::fs::File;
     use std::sync::Arc;
 
-    /// The lines that are written of a frame, without the schema and the boxes.
+    /// Returns the lines that are written for a frame, without the schema and the boxes.
     fn lines(found: Vec<ModelResult>) -> Vec<ResultLine> {
         let slot = SlotPool::new(1, 1).try_take().expect("free");
         let wall = Some(WallTime::from_unix_nanos(1_793_000_000_123_456_789));

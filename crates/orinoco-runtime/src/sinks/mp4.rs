@@ -1,4 +1,4 @@
-//! `mp4` and `mp4-h265`: the video with boxes and names.
+//! Sinks `mp4` and `mp4-h265`: the video with boxes and names.
 
 use std::path::Path;
 #[cfg(feature = "gstreamer")]
@@ -33,11 +33,11 @@ const fn descriptor(name: &'static str) -> SinkDescriptor {
     }
 }
 
-/// H.264.
+/// Sink in H.264.
 pub(super) const H264: SinkFactory =
     SinkFactory { kind: SinkKind::new(&H264_DESCRIPTOR), begin: |start| begin(start, Codec::H264), repair };
 
-/// H.265.
+/// Sink in H.265.
 pub(super) const H265: SinkFactory =
     SinkFactory { kind: SinkKind::new(&H265_DESCRIPTOR), begin: |start| begin(start, Codec::H265), repair };
 
@@ -83,11 +83,11 @@ fn paint_outcome(canvas: &mut Canvas<'_>, frame_result: &FrameResult, models: &N
     }
 }
 
-/// Cuts off what a power loss left of the last fragment.
+/// Cuts off the incomplete last fragment that a power loss leaves.
 fn repair(path: &Path) {
     #[cfg(feature = "gstreamer")]
     if path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("mp4")) {
-        // A file that cannot be cut plays as it is in most players.
+        // A file that cannot be cut plays unchanged in most players.
         let _ = orinoco_media::cut_torn_mp4(path);
     }
     #[cfg(not(feature = "gstreamer"))]

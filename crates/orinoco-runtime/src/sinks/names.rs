@@ -3,7 +3,7 @@ use std::sync::Arc;
 
 use orinoco_core::ModelId;
 
-/// Names by which sinks write what a model found.
+/// Names with which sinks write the results of a model.
 #[derive(Clone, Debug)]
 pub(crate) struct ModelNames {
     pub(crate) name: String,
@@ -11,5 +11,5 @@ pub(crate) struct ModelNames {
     pub(crate) labels: Vec<String>,
 }
 
-/// The models of a stream, for its sinks.
+/// Names of a stream's models, for its sinks.
 pub(crate) type NamesOfModels = Arc<BTreeMap<ModelId, Arc<ModelNames>>>;

@@ -1,5 +1,5 @@
-//! The suite that every sink passes. A sink joins by being in the list. One whose part is not in this build, or whose
-//! encoder is not on this machine, refuses to begin: then there is nothing to check.
+//! Suite of tests that every sink of the list passes. If this build lacks a part of a sink, or this machine its encoder,
+//! the sink refuses to begin, and its tests are skipped.
 
 #![expect(clippy::print_stdout, reason = "sinks that cannot run here are named, with --nocapture")]
 
@@ -18,9 +18,9 @@ use orinoco_pipeline::{Frame, FrameResult, ModelResult, MonotonicClock, Sink, Sl
 use super::{ALL, ModelNames, SINKS, SinkFactory, open, repair};
 use crate::outputs::{ExistingOutputs, TakenFiles, open_sinks};
 
-/// Frames of a run: more than an encoder holds back.
+/// Number of frames of a run: more than an encoder holds back.
 const FRAMES: u64 = 12;
-/// Frames after which a full disk has to be noticed, with flushes: buffers are smaller than what their results take.
+/// Maximum number of frames until a full disk is noticed, with flushes: their results are larger than the buffers.
 const FRAMES_FULL_MAX: u64 = 2000;
 
 fn frame_result(seq: u64) -> FrameResult {
@@ -37,7 +37,7 @@ fn frame_result(seq: u64) -> FrameResult {
     FrameResult { frame, found: vec![found], finished: Nanos(seq) }
 }
 
-/// Begins a sink at `path` as a run does; `None` where this build or machine lacks what it needs.
+/// Begins a sink at `path` as a run does; `None` if this build or this machine lacks a part of it.
 fn begin(factory: &SinkFactory, path: &Path) -> Option<Box<dyn Sink>> {
     let spec = SinkSpec { kind: factory.kind, path: path.to_owned() };
     let file = TakenFiles::default().open(path, "the suite writes it").expect("writable");
@@ -55,7 +55,7 @@ fn begin(factory: &SinkFactory, path: &Path) -> Option<Box<dyn Sink>> {
     }
 }
 
-/// Calls `check` for each sink that can be begun here, with the path of a new file with its usual ending.
+/// Calls `check` for each sink of the list, with the path of a new file that has the sink's usual ending.
 fn each(check: impl Fn(&SinkFactory, &Path)) {
     for factory in ALL {
         let folder = tempfile::tempdir().expect("temporary folder");
@@ -100,7 +100,7 @@ fn outcomes_are_taken_flushed_and_completed() {
         drop(sink);
         let written = fs::read(path).expect("it is there");
         assert!(!written.is_empty() && !written.starts_with(b"of an earlier run"), "{:?}", factory.kind);
-        // What is complete has nothing to repair.
+        // A complete file needs no repair, so that repairing changes nothing.
         repair(factory.kind, path);
         assert_eq!(fs::read(path).expect("it is there"), written, "{:?}", factory.kind);
     });
@@ -118,13 +118,13 @@ fn a_stream_without_a_frame_is_complete_too() {
 #[test]
 fn a_full_disk_is_a_fault_that_names_the_file() {
     each(|factory, folder| {
-        // By a link, so that its name is one that the kind may have.
+        // The disk is reached by a link, so that the name has an ending that the kind accepts.
         std::os::unix::fs::symlink("/dev/full", folder).expect("linked");
         let Some(mut sink) = begin(factory, folder) else { return };
         let failed = (0..FRAMES_FULL_MAX)
             .step_by(8)
             .find_map(|seq| write(&mut *sink, seq..seq + 8).and_then(|()| sink.flush()).err());
-        // It is completed all the same, or says again why not.
+        // Completing succeeds all the same, or reports the fault again.
         let last = sink.finish();
         let why = failed.or(last.err()).unwrap_or_else(|| panic!("{:?} noticed nothing", factory.kind));
         assert_eq!(why.code.id, codes::SINK_WRITE.id, "{why}");
@@ -160,7 +160,7 @@ fn a_name_is_taken_or_refused_as_it_declares() {
                 assert!(example.contains(factory.kind.endings.usual()), "{example}");
             }
         }
-        // Nothing was begun, so nothing is left.
+        // Nothing was begun, so no file is left.
         assert!(!path.exists());
     });
 }
@@ -168,7 +168,7 @@ fn a_name_is_taken_or_refused_as_it_declares() {
 #[test]
 fn a_run_that_was_killed_leaves_what_it_can_repair() {
     each(|factory, path| {
-        // A file that holds nothing of ours is left as it is, whatever its name.
+        // A file of another program is not changed, whatever its name.
         File::create(path)
             .and_then(|mut file| std::io::Write::write_all(&mut file, b"other"))
             .expect("writable");

@@ -1,10 +1,10 @@
-//! What always holds between two actions: checked in tests and debug builds.
+//! Invariants of a supervisor between two actions, checked in tests and debug builds.
 
 use super::Supervisor;
 use super::state::{Phase, Source};
 
 impl<P> Supervisor<P> {
-    /// Checks what always holds between two actions.
+    /// Checks the invariants that hold between two actions.
     pub(crate) fn check(&self) {
         for (id, stream) in &self.streams {
             assert!(stream.lane < self.lanes.len(), "stream {id} is on lane {}", stream.lane);

@@ -1,9 +1,9 @@
-//! Whole runs in virtual time, with chance and faults: boards that are changed one after another and in bursts, lanes, sources
-//! and sinks that fail or hang, changes that are refused, and stops at any moment.
+//! Simulates whole runs in virtual time, with random choices and faults: boards that are changed one after another and in
+//! bursts; lanes, sources and sinks that fail or hang; refused changes; and stops at any moment.
 //!
-//! The supervisor, the comparison of boards, the choice of lanes, the rules of applying a change and the books of lanes are
-//! those of the product; threads and files are simulated. After every step the invariants of `check.rs` hold.
-//! `ORINOCO_SEEDS` sets how many runs there are, `ORINOCO_SEED` replays one.
+//! The supervisor, the comparison of boards, the choice of lanes, the rules for applying a change and the books of lanes
+//! are those of the product; threads and files are simulated. After every step the invariants of `check.rs` hold.
+//! `ORINOCO_SEEDS` sets the number of runs, and `ORINOCO_SEED` replays one of them.
 
 #![allow(clippy::print_stdout, reason = "tests say what they ran")]
 
@@ -28,20 +28,21 @@ use run::{Run, Weather};
 use state::State;
 use threads::up_to;
 
-/// Rough runs of one test run.
+/// Number of runs with faults in one test.
 const SEEDS: u64 = 1000;
-/// Runs from which on every kind of thing must have happened.
+/// Number of runs from which on each kind of event must have happened.
 const SEEDS_WITH_ALL: u64 = 300;
-/// Pairs of boards of one test run.
+/// Number of pairs of boards in one test.
 const PAIRS: u64 = 500;
-/// The longest pause between two changes of many.
+/// Maximum pause between two of many changes.
 const PAUSE_MAX: Duration = Duration::from_secs(5);
-/// Streams of a calm run at one time: those of its board, and those of a few boards before that leave meanwhile.
+/// Maximum number of streams at one time in a run without faults: those of its board, and those of a few earlier boards
+/// that are leaving.
 const STREAMS_MAX: usize = 24;
-/// Time in which a calm run has done all that it was asked to, and in which all files are at their end.
+/// Time in which a run without faults has done everything that was requested, and all files have ended.
 const SETTLE: Duration = Duration::from_secs(120);
 
-/// What happened in all runs.
+/// Numbers of events in all runs.
 #[derive(Debug, Default)]
 struct Totals {
     steps: u64,
@@ -100,18 +101,18 @@ fn a_run_is_repeated_from_its_seed() {
     assert_ne!(run(7), run(8));
 }
 
-/// Starts a board in calm weather.
+/// Starts a board in a run without faults.
 fn start(simulator: &mut Simulator, genome: Genome) -> Run<'_> {
     let director = Director::idle(genome.clone());
     Run::start(simulator, Weather::Calm, genome, director)
 }
 
-/// Starts a board, changes it to each of the others, and returns its state at the end with the number of changes refused.
+/// Starts a board, changes it to each of the others, and returns its final state and the number of refused changes.
 fn state_after(simulator: &mut Simulator, boards: &[&Genome]) -> (State, u64) {
     let (first, others) = boards.split_first().expect("there is a board to start");
     let mut run = start(simulator, (*first).clone());
     for other in others {
-        // In a burst, or one after the other.
+        // The changes come in a burst, or one after the other.
         let pause = [Duration::ZERO, Duration::from_secs(1), SETTLE][run.simulator.rng().usize(..3)];
         let pause = up_to(run.simulator.rng(), pause);
         run.run_for(pause);
@@ -135,7 +136,7 @@ fn a_start_is_a_change() {
         let seed = simulator.rng().u64(..);
         let alone = |genome: &Genome| state_after(&mut Simulator::new(seed), &[genome]).0;
         let (started_a, started_b) = (alone(&a), alone(&b));
-        // Where the lanes of A have no memory for B, the change is refused, and A runs on.
+        // If the lanes of A have no memory for B, the change is refused, and A continues.
         let check = |simulator: &mut Simulator, boards: &[&Genome], wanted: &State| {
             let (state, refused) = state_after(simulator, boards);
             assert!(refused == 0 || a.has_budget(), "{refused} changes are refused");
@@ -161,7 +162,7 @@ fn a_start_is_a_change() {
     );
 }
 
-/// Asks for the next board when the one before was answered, or soon after that was asked for.
+/// Time at which the next board is requested: when the change before was answered, or soon after that was requested.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Pace {
     Answered,

@@ -1,4 +1,4 @@
-//! What a supervisor knows of streams, lanes and changes.
+//! State of streams, lanes and changes in a supervisor.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,9 +13,9 @@ use crate::reloaded::{Reloaded, Reply};
 pub(super) enum Phase {
     /// Streams run and may join.
     Running,
-    /// The last stream is on its way out: no other may join.
+    /// All streams are ending, and no other may join.
     Draining,
-    /// Lanes and sinks have ended; sources have until this time.
+    /// Lanes and sinks have ended; sources must end by this time.
     Closing(Nanos),
     Over,
 }
@@ -24,7 +24,7 @@ pub(super) struct Stream {
     pub(super) name: Arc<str>,
     pub(super) lane: usize,
     pub(super) is_live: bool,
-    /// It was asked to leave.
+    /// Whether the stream was asked to leave.
     pub(super) left: bool,
     pub(super) source: Source,
     pub(super) sink: Option<Result<SinkOutputs, Diagnosis>>,
@@ -32,35 +32,35 @@ pub(super) struct Stream {
 }
 
 pub(super) enum Source {
-    /// It is to be started when the source of another stream has ended, at the latest at that time.
+    /// Waits until the source of the stream `before` has ended, at the latest until `until`.
     Waits {
         before: StreamId,
         until: Nanos,
     },
     Runs,
     Ended(Result<SourceEnd, Diagnosis>),
-    /// Ended, and taken over by who keeps the figures.
+    /// Has ended, and its figures were handed over.
     Retired,
 }
 
 #[derive(Default)]
 pub(super) struct Lane {
     pub(super) runs: bool,
-    /// Its latest restarts.
+    /// Times of its latest restarts.
     pub(super) restarts: VecDeque<Nanos>,
 }
 
-/// A change that is being prepared or applied.
+/// Change that is being prepared or applied.
 pub(super) struct Change {
     pub(super) replies: Vec<Reply>,
     pub(super) attempt: u32,
     pub(super) done: Reloaded,
-    /// Why lanes failed that it is to restart.
+    /// Faults of the lanes that the change is to restart.
     pub(super) restarts: Vec<Diagnosis>,
 }
 
 pub(super) struct Next {
-    /// The board; `None` for the one that runs, where that lost streams.
+    /// Wanted board; `None` for the running one, if that has lost streams.
     pub(super) board: Option<Board>,
     pub(super) replies: Vec<Reply>,
     pub(super) restarts: Vec<Diagnosis>,
@@ -79,7 +79,7 @@ impl Stream {
 }
 
 impl Next {
-    /// The board that runs, once more.
+    /// Wants the running board again.
     pub(super) fn again() -> Self {
         Self { board: None, replies: Vec::new(), restarts: Vec::new() }
     }

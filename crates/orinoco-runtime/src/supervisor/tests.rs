@@ -19,15 +19,15 @@ fn board(streams: &[&str]) -> Board {
     Board { name: "test".to_owned(), inference, memory: None, lanes: 2, models, streams, files }
 }
 
-/// What became of each reload, in the order in which they were answered.
+/// Result of each reload, in the order in which they were answered.
 type Answers = Arc<Mutex<Vec<Result<Reloaded, String>>>>;
 
-/// A board at work in virtual time, without threads: what the shell does, as far as the supervisor sees it.
+/// Board in virtual time, without threads. It does what the shell does, as far as the supervisor can see.
 struct Sim {
     supervisor: Supervisor<Board>,
     now: Nanos,
     next_stream: u32,
-    /// Streams with their lane and name; which of them have a source, or sinks, that runs.
+    /// Lane and name of each stream. `sources` and `sinks` are the streams whose source or sinks run.
     streams: BTreeMap<StreamId, (usize, String)>,
     sources: BTreeSet<StreamId>,
     waiting: BTreeSet<StreamId>,
@@ -41,7 +41,7 @@ struct Sim {
     events: Vec<String>,
     answers: Answers,
     asked: usize,
-    /// Sources and sinks that do not end, although they should.
+    /// Streams whose source and sinks do not end, although they should.
     stuck: BTreeSet<StreamId>,
     over: Option<Vec<Diagnosis>>,
 }
@@ -116,7 +116,7 @@ impl Sim {
         None
     }
 
-    /// What the shell does, without models: streams are known by their names.
+    /// Applies a change as the shell does, without models: streams are compared by name.
     fn apply(&mut self, board: Board) -> Applied {
         let running: Vec<StreamId> = self.supervisor.running().map(|(id, _)| id).collect();
         let name = |sim: &Self, id: &StreamId| sim.streams[id].1.clone();
@@ -135,7 +135,7 @@ impl Sim {
         applied
     }
 
-    /// Adds a stream whose source is to be started.
+    /// Adds a stream whose source is not started yet.
     fn add_stream(&mut self, name: &str, lane: usize) -> Joined {
         let stream = StreamId(self.next_stream);
         self.next_stream += 1;
@@ -177,14 +177,14 @@ impl Sim {
         }
     }
 
-    /// A lane fails: its streams' outputs and sources end by themselves.
+    /// Lets a lane fail. The outputs and sources of its streams end by themselves.
     fn lane_fails(&mut self, lane: usize) {
         if self.lanes.remove(&lane) {
             self.act(Action::LaneEnded(lane, Err(fault())));
         }
     }
 
-    /// Ends what was asked to, or has nothing to live for.
+    /// Ends every source, sink and lane that was asked to end, or that has lost its peer.
     fn run_dry(&mut self) {
         loop {
             let stuck = self.stuck.clone();
@@ -215,7 +215,7 @@ impl Sim {
         self.act(Action::Tick);
     }
 
-    /// Lets time pass until it is over.
+    /// Lets time pass until the run is over.
     fn end(&mut self) {
         for _ in 0..100_000 {
             self.run_dry();
@@ -228,7 +228,7 @@ impl Sim {
         panic!("it does not end");
     }
 
-    /// Names of the streams that run, sorted.
+    /// Returns the sorted names of the running streams.
     fn running(&self) -> Vec<String> {
         let mut names: Vec<String> = self
             .supervisor
@@ -308,7 +308,7 @@ fn a_board_that_is_refused_changes_nothing() {
 #[test]
 fn a_stream_waits_for_the_source_that_it_had() {
     let mut sim = Sim::start(board(&["a"]));
-    // It leaves, and comes back while its source still has to close.
+    // The stream leaves, and comes back while its old source is still closing.
     sim.reload(board(&["b"]));
     sim.prepared();
     sim.reload(board(&["b", "a"]));
@@ -316,7 +316,7 @@ fn a_stream_waits_for_the_source_that_it_had() {
     assert_eq!(sim.started, [stream(0), stream(1)]);
     sim.source_ends(stream(0));
     assert_eq!(sim.started, [stream(0), stream(1), stream(2)]);
-    // One that hangs is not waited for for ever.
+    // The wait for a source that hangs is bounded.
     sim.reload(board(&["b"]));
     sim.prepared();
     sim.reload(board(&["b", "a"]));
@@ -337,7 +337,7 @@ fn a_stream_that_changes_while_it_waits_goes_on_waiting() {
     sim.reload(board(&["b", "a"]));
     sim.prepared();
     assert_eq!(sim.waiting, BTreeSet::from([stream(2)]));
-    // It is changed: the new one joins as the one that waits leaves, and the first source still closes.
+    // The stream is changed: the new one joins as the waiting one leaves, and the first source is still closing.
     sim.reload(board(&["b", "a"]));
     let Some(wanted) = sim.preparing.take() else { panic!("nothing is prepared") };
     let Some(Effect::Apply(wanted)) = sim.supervisor.handle(Action::Prepared(Ok(wanted)), sim.now).pop()
@@ -438,7 +438,7 @@ fn a_lane_is_restarted_although_the_board_that_was_wanted_with_it_is_refused() {
     sim.reload(board(&["a", "b"]));
     sim.lane_fails(1);
     sim.reload(board(&["a", "refused"]));
-    // The change at work, which started before the lane failed, and then the one for both.
+    // First the change that started before the lane failed, then the one for both.
     for cause in ["it fails", "it fails"] {
         assert!(sim.preparing.take().is_some());
         sim.act(Action::Prepared(Err(fault().into())));
@@ -462,7 +462,7 @@ fn a_restart_that_is_stopped_is_no_fault() {
     assert_eq!(sim.over.map(|faults| faults.len()), Some(0));
 }
 
-/// A change at which b joins and c misses its lane, so that it is prepared once more.
+/// Makes a change in which b joins and c misses its lane, so that it is prepared again.
 fn missed() -> Sim {
     let mut sim = Sim::start(board(&["a"]));
     sim.reload(board(&["a", "b", "c"]));
@@ -546,7 +546,7 @@ fn moves() -> impl Strategy<Value = Vec<Move>> {
 }
 
 proptest! {
-    /// Whatever happens, everybody who asked is answered, every stream is handed over once, and the run ends in time.
+    /// Checks that whatever happens, every request is answered, every stream is handed over once, and the run ends in time.
     #[test]
     fn nothing_is_lost_whatever_happens(moves in moves()) {
         let mut sim = Sim::start(board(&["a", "b"]));

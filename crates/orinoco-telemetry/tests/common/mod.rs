@@ -5,7 +5,7 @@ use std::time::Duration;
 use orinoco_core::{ComputeUnit, LaneId, ModelId, Nanos, StreamId, TimeSpan};
 use orinoco_telemetry::{LaneTelemetry, ModelTelemetry, Queue, QueueStep, Stage, StreamTelemetry, Telemetry};
 
-/// Records of one frame.
+/// Number of records of one frame.
 pub(crate) const RECORDS: usize = 19;
 
 /// Handles of a stream, its lane and its model.
@@ -20,7 +20,7 @@ impl Emitters {
         Self { stream: telemetry.stream(stream), lane: telemetry.lane(lane), model: telemetry.model(model) }
     }
 
-    /// Emits frame number `seq`: its source, ring, lane, model and sinks.
+    /// Emits the records of frame number `seq` from its source to its sinks.
     pub(crate) fn emit_frame(&self, seq: u64) {
         let at = |step: u64| Nanos(seq * 10_000_000 + step * 1_000_000);
         let span = |from: u64, to: u64| TimeSpan::new(at(from), at(to));

@@ -1,4 +1,4 @@
-//! Boards from a seed, and boards that differ a little from them.
+//! Random boards, and boards that differ a little from them.
 
 use std::time::Duration;
 
@@ -9,25 +9,25 @@ use orinoco_core::{DropPolicy, Rng};
 
 use crate::testing::uri;
 
-/// Models that look at whole frames; the second half of them carry a state from frame to frame.
+/// Number of models that operate on whole frames; the second half of them have implicit state.
 const MODELS: usize = 4;
-/// Streams that a board can have.
+/// Maximum number of streams of a board.
 const STREAMS: usize = 6;
 
-/// A board in few numbers, each of which decides about one model or one stream.
+/// Board in few numbers, each of which decides about one model or one stream.
 #[derive(Clone, Debug)]
 pub(super) struct Genome {
     lanes: usize,
     has_budget: bool,
     models: [u32; MODELS],
-    /// The secondary model, which looks at objects of the first one.
+    /// Secondary model, which operates on objects of the first one.
     secondary: u32,
     streams: [u32; STREAMS],
     is_reversed: bool,
 }
 
 impl Genome {
-    /// Any board. Its first stream is a camera that never ends.
+    /// Makes any board. Its first stream is a camera that never ends.
     pub(super) fn any(rng: &mut Rng) -> Self {
         let mut genome = Self {
             lanes: rng.usize(1..=3),
@@ -42,7 +42,7 @@ impl Genome {
         genome
     }
 
-    /// A board that this one can become while it runs: what only a restart can change is the same.
+    /// Makes a board to which this one can be changed while it runs: settings that only a restart can change are the same.
     pub(super) fn changed(&self, rng: &mut Rng) -> Self {
         let mut changed = self.clone();
         let share = [2, 4, 8, 1][rng.usize(..4)];
@@ -60,10 +60,10 @@ impl Genome {
         self.has_budget
     }
 
-    /// The board itself.
+    /// Returns the board itself.
     pub(super) fn board(&self) -> Board {
         let mut models = Vec::new();
-        // For each model of the genome, its index on the board.
+        // Index on the board of each model of the genome.
         let mut places = [None; MODELS + 1];
         for (number, gene) in self.models.iter().enumerate() {
             places[number] = model(number, *gene, models.len(), &mut models);
@@ -98,18 +98,18 @@ impl Genome {
     }
 }
 
-/// Whether the model of this file carries a state from frame to frame.
+/// Whether the model of this file has implicit state from frame to frame.
 pub(super) fn has_state(model: &BoardModel) -> bool {
     model.model.starts_with("state-")
 }
 
-/// Bytes in which a model computes.
+/// Returns the bytes of scratch memory that a model needs.
 pub(super) fn scratch_bytes(model: &BoardModel) -> u64 {
     let size = model.model.bytes().map(u64::from).sum::<u64>() % 4;
     (1 + size) * 4096 * model.batch as u64
 }
 
-/// How long a source lives that ends by itself, and whether it fails then.
+/// Returns the lifetime of a source that ends by itself, and whether it fails then.
 pub(super) fn life(stream: &BoardStream) -> Option<(Duration, bool)> {
     let seconds = |number: u64| Duration::from_secs(number);
     match stream.reconnect_attempts {
@@ -124,7 +124,7 @@ fn model(number: usize, gene: u32, index: usize, models: &mut Vec<BoardModel>) -
     }
     let carries_state = number >= MODELS / 2;
     let kind = if carries_state { "state" } else { "file" };
-    // Two models may be of one file.
+    // Two models may share one file.
     let file = if (gene / 4).is_multiple_of(3) { 0 } else { number };
     models.push(BoardModel {
         batch: if carries_state { 1 } else { 1 + gene as usize / 16 % 2 },
@@ -158,7 +158,7 @@ fn stream(
     }
     let bits = gene >> 14;
     let name = ["a", "b", "c", "d", "e", "f"][number];
-    // The first stream never ends, so that the board does not either.
+    // The first stream never ends, so that the board does not end either.
     let kind = if number == 0 { bits % 2 } else { bits % 5 };
     let (source, frames_max, reconnect_attempts) = match kind {
         0 | 1 => (format!("rtsp://camera/{name}{kind}"), None, None),

@@ -1,4 +1,4 @@
-//! What must hold after every step, and at the end.
+//! Invariants after every step, and at the end of a run.
 
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -15,16 +15,17 @@ use crate::reloaded::Reloaded;
 use crate::supervisor::state::{Phase, Source};
 use crate::supervisor::{ATTEMPTS_MAX, CLOSE_WAIT_MAX, END_MAX, RESTART_WINDOW, RESTARTS_MAX};
 
-/// Time in which a reload is answered: the change at work is prepared at most so often, and so is the one that was asked for.
+/// Time in which a reload is answered: the change at work and the requested one are each prepared at most [`ATTEMPTS_MAX`]
+/// times.
 const ANSWER_MAX: Duration = Duration::from_nanos(2 * ATTEMPTS_MAX as u64 * PREPARE_MAX.as_nanos() as u64);
 /// Time in which a stream that was asked to leave has ended, unless one of its threads hangs: its source closes, its frames
-/// go through the lane, its sinks complete.
+/// pass the lane, and its sinks complete.
 const LEAVE_MAX: Duration = Duration::from_secs(CLOSE_MAX.as_secs() + COMPLETE_MAX.as_secs() + 5);
-/// Models of one board.
+/// Maximum number of models of one board.
 const BOARD_MODELS_MAX: usize = 5;
 
 impl Run<'_> {
-    /// After every step.
+    /// Checks the run after a step.
     pub(super) fn check(&mut self) {
         let now = self.simulator.now();
         let Some(supervisor) = &self.supervisor else { return };
@@ -90,7 +91,7 @@ impl Run<'_> {
         assert!(has_lane || stream.stopped.is_some() || !is_fed, "stream {id} runs, and its lane does not");
     }
 
-    /// Every stream of the board runs, has ended, or is on its way, unless it was reported that it could not join.
+    /// Checks that every stream of the board runs, has ended, or is joining, unless it was reported that it could not join.
     fn check_board(&self) {
         let supervisor = self.supervisor.as_ref().expect("it runs");
         if supervisor.change.is_some() || supervisor.next.is_some() || supervisor.phase != Phase::Running {
@@ -105,7 +106,7 @@ impl Run<'_> {
         }
     }
 
-    /// Nothing grows but with the board and with what is on its way.
+    /// Checks that sizes are bounded by the board and by the changes in progress.
     fn check_sizes(&mut self) {
         let supervisor = self.supervisor.as_ref().expect("it runs");
         let on_way =
@@ -120,7 +121,7 @@ impl Run<'_> {
         self.seen.streams_max = self.seen.streams_max.max(self.streams.len());
     }
 
-    /// A source is started when the one before it has ended, or has had its time.
+    /// Checks that a source is started only when the one before it has ended, or has had its time.
     pub(super) fn check_start(&self, id: StreamId) {
         let (now, name) = (self.simulator.now(), &self.streams[&id].spec.name);
         for (other, stream) in self.streams.range(..id).filter(|(_, stream)| stream.spec.name == *name) {
@@ -133,7 +134,7 @@ impl Run<'_> {
         }
     }
 
-    /// An answer fits what is there.
+    /// Checks that an answer matches the state of the run.
     pub(super) fn check_answer(&mut self, asked: Nanos, answer: &Result<Reloaded, Faults>) {
         assert!(asked <= self.simulator.now());
         let (Ok(done), Some(supervisor)) = (answer, &self.supervisor) else { return };
@@ -144,7 +145,7 @@ impl Run<'_> {
         assert_eq!(wanted, running, "streams that run: {done:?}");
     }
 
-    /// Notes what a change did.
+    /// Counts the effects of a change.
     pub(super) fn note_applied(&mut self, applied: &Applied) {
         let Applied { faults, missed, .. } = applied;
         self.seen.missed += missed.len() as u64;
@@ -153,13 +154,13 @@ impl Run<'_> {
         let failed = faults.iter().chain(missed);
         let names = failed.filter_map(|fault| fault.subject.strip_prefix("stream ").map(str::to_owned));
         self.seen.reported = names.collect();
-        // A lane that was not started has lost all of its streams.
+        // A lane that did not start has lost all of its streams.
         if faults.iter().any(|fault| fault.subject.starts_with("lane ")) {
             self.seen.reported.extend(board.streams.iter().map(|stream| stream.name.clone()));
         }
     }
 
-    /// At the end: everybody is answered, everything has ended but what hangs, and nobody holds anything.
+    /// Checks the end: every request is answered, everything except hung threads has ended, and no resource is held.
     pub(super) fn check_ended(&mut self) {
         assert!(self.asked.is_empty(), "not answered: {:?}", self.asked);
         let (faults, _) = self.seen.end.as_ref().expect("it is over");

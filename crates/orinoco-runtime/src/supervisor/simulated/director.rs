@@ -11,50 +11,50 @@ use super::run::{Run, Weather};
 use super::threads::{fault, up_to};
 use crate::action::Action;
 
-/// The longest until the end of a rough run is requested.
+/// Maximum time until the end of a run with faults is requested.
 const RUN_MAX: Duration = Duration::from_secs(600);
-/// Boards that are asked for in quick succession.
+/// Maximum number of boards that are requested in quick succession.
 const BURST_MAX: usize = 20;
-/// The longest pause between two acts.
+/// Maximum pause between two acts.
 const PAUSE_MAX: Duration = Duration::from_secs(20);
 
-/// Decides what happens to a run from outside.
+/// Director of a run: decides what happens to it from outside.
 pub(super) struct Director {
-    /// The board that was asked for last.
+    /// Board that was requested last.
     pub(super) wanted: Genome,
-    /// When the end is requested; `None` where nothing happens by itself.
+    /// Time at which the end is requested; `None` if nothing happens by itself.
     end: Option<Nanos>,
-    /// Boards of a burst that are still to come.
+    /// Number of boards of a burst that are still to come.
     burst: usize,
     pub(super) reloads: u64,
     pub(super) lanes_broken: u64,
 }
 
 impl Director {
-    /// Nothing happens but what the test does.
+    /// Makes a director that does nothing: only the test acts.
     pub(super) fn idle(wanted: Genome) -> Self {
         Self { wanted, end: None, burst: 0, reloads: 0, lanes_broken: 0 }
     }
 
-    /// Anything may happen, until a stop at any moment.
+    /// Makes a director that may do anything, until a stop at any moment.
     pub(super) fn busy(wanted: Genome, end: Duration) -> Self {
         Self { end: Some(Nanos(0) + end.min(RUN_MAX)), ..Self::idle(wanted) }
     }
 }
 
 impl Run<'_> {
-    /// One act.
+    /// Takes one act.
     pub(super) fn step_director(&mut self, task: Task) {
         let now = self.simulator.now();
         let Some(end) = self.director.end else { return self.simulator.wait(task, None) };
         if now >= end {
             self.director.end = None;
-            // A few are left to those who do not read their outputs.
+            // A few runs end because their outputs have no reader.
             match self.weather == Weather::Rough && self.simulator.rng().u32(..8) == 0 {
                 true => self.is_unread = true,
                 false => self.stop(),
             }
-            // Who asked for the end asks again, sooner or later.
+            // The end is requested again, sooner or later.
             let later = now + up_to(self.simulator.rng(), Duration::from_secs(90));
             self.director.end = Some(later);
             return self.simulator.work(task, later);
@@ -90,14 +90,14 @@ impl Run<'_> {
         }
     }
 
-    /// Asks for a board that differs from the one that was asked for last.
+    /// Requests a board that differs from the one that was requested last.
     pub(super) fn reload_changed(&mut self) {
         self.director.wanted = self.director.wanted.changed(self.simulator.rng());
         self.director.reloads += 1;
         self.reload(self.director.wanted.board());
     }
 
-    /// A lane's engine is broken.
+    /// Breaks the engine of a lane.
     pub(super) fn break_lane(&mut self, lane: usize) {
         let runs = |lane: &super::threads::Lane| lane.task.is_some() && lane.end.is_none();
         if self.lanes[lane].as_ref().is_some_and(runs) {

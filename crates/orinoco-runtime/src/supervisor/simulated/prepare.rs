@@ -21,14 +21,14 @@ use crate::placement::{LaneView, LaneViews, NewAreas};
 use crate::running_board::RunningBoard;
 use crate::scratch_size::ScratchSize;
 
-/// The longest that a change takes to be prepared.
+/// Maximum time in which a change is prepared.
 pub(super) const PREPARE_MAX: Duration = Duration::from_secs(8);
 
-/// A model that was loaded.
+/// Model that was loaded.
 #[derive(Clone, Debug)]
 pub(super) struct SimModel {
     pub(super) spec: BoardModel,
-    /// Version of its file.
+    /// Version of the model's file.
     pub(super) version: u32,
     _resource: Resource,
 }
@@ -39,7 +39,7 @@ impl AsRef<BoardModel> for SimModel {
     }
 }
 
-/// A prepared change.
+/// Prepared change.
 pub(super) struct Prepared {
     board: Board,
     models: BTreeMap<ModelId, SimModel>,
@@ -56,7 +56,7 @@ pub(super) struct OpenStream {
     resource: Resource,
 }
 
-/// What a change starts from.
+/// State from which a change starts.
 struct RunningState {
     running: Board,
     models: Vec<(ModelId, SimModel)>,
@@ -65,7 +65,7 @@ struct RunningState {
     books: Vec<Option<Books>>,
 }
 
-/// The thread that prepares a change.
+/// Thread that prepares a change.
 pub(super) struct Worker {
     task: Task,
     doing: Work,
@@ -73,7 +73,7 @@ pub(super) struct Worker {
 
 enum Work {
     Loads(Box<(Board, RunningState)>),
-    /// Everything is loaded and held.
+    /// Reports the result; everything is loaded and held.
     Reports(Box<Result<Prepared, Faults>>),
     Ended,
 }
@@ -107,7 +107,7 @@ impl Run<'_> {
         self.apply(prepared)
     }
 
-    /// Begins to prepare a change.
+    /// Starts to prepare a change.
     pub(super) fn prepare(&mut self, board: Board) -> Result<(), Diagnosis> {
         assert!(self.worker.is_none(), "two changes are prepared at one time");
         if self.is_unlucky(200) {
@@ -133,7 +133,7 @@ impl Run<'_> {
         match std::mem::replace(&mut worker.doing, Work::Ended) {
             Work::Loads(loads) => {
                 let (board, base) = *loads;
-                // Areas are made at the start only, for the lanes that have streams then.
+                // Areas are mapped at the start only, for the lanes that have streams then.
                 let new_areas = if self.scratches.is_empty() { NewAreas::Allowed } else { NewAreas::None };
                 let chosen = |_: usize, views: &mut LaneViews, stream: &BoardStream, scratch_size| {
                     views.choose(stream, scratch_size, None, new_areas)
@@ -236,7 +236,7 @@ impl Run<'_> {
     }
 }
 
-/// The simulated shell while a change is applied.
+/// The simulated shell as the host of a change that is being applied.
 struct ChangeHost<'a, 's> {
     run: &'a mut Run<'s>,
     plans: BTreeMap<usize, BTreeMap<ModelId, Resource>>,
@@ -351,13 +351,13 @@ impl Run<'_> {
     }
 }
 
-/// What a stream's models compute in.
+/// Returns the scratch memory that a stream's models need.
 fn scratch_size(board: &Board, stream: &BoardStream) -> ScratchSize {
     let needed = stream.models.iter().map(|model| scratch_bytes(&board.models[*model]));
     ScratchSize { host_bytes: needed.max().unwrap_or(0), device_bytes: 0 }
 }
 
-/// The models of a board that runs, as they can be compared between runs.
+/// Returns the models of a running board, so that they can be compared between runs.
 pub(super) fn shown_models(board: &RunningBoard<SimModel>) -> Vec<String> {
     board.models().values().map(|model| format!("{:?} version {}", model.spec, model.version)).collect()
 }

@@ -1,4 +1,4 @@
-//! A run in virtual time: its threads as tasks, the channel between them and the supervisor, and what is asked of it.
+//! Run in virtual time: its threads as tasks, the channel between them and the supervisor, and the requests to it.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
@@ -20,18 +20,18 @@ use crate::reloaded::{Reloaded, Reply};
 use crate::running_board::RunningBoard;
 use crate::supervisor::Supervisor;
 
-/// Stands for everything that takes memory or a file: who has a clone holds something.
+/// Resource that takes memory or a file: each holder has a clone.
 pub(super) type Resource = Rc<()>;
 
-/// Answers that have come, with the numbers of their reloads.
+/// Answers that have arrived, with the numbers of their reloads.
 type Answers = Arc<Mutex<Vec<(u64, Result<Reloaded, Faults>)>>>;
 
-/// Time between two looks: rarer than in the product, where nothing depends on it.
+/// Time between two progress checks, longer than in the product: no decision depends on it.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// No run takes longer.
+/// Time that no run reaches.
 const FAR: Nanos = Nanos(u64::MAX);
 
-/// What may happen to a run.
+/// Weather of a run: whether faults may happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Weather {
     /// Nothing fails, and everything ends soon after it was asked to.
@@ -40,17 +40,17 @@ pub(super) enum Weather {
     Rough,
 }
 
-/// A board at work.
+/// Simulated run of a board.
 pub(super) struct Run<'s> {
     pub(super) simulator: &'s mut Simulator,
     pub(super) weather: Weather,
-    /// `None` when the run is over.
+    /// Supervisor; `None` when the run is over.
     pub(super) supervisor: Option<Supervisor<Prepared>>,
-    /// The channel to the supervisor.
+    /// Channel to the supervisor.
     actions: VecDeque<Action<Prepared>>,
     supervisor_task: Task,
     pub(super) director: Director,
-    // The shell.
+    // State of the shell.
     pub(super) board: RunningBoard<SimModel>,
     pub(super) streams: BTreeMap<StreamId, Stream>,
     pub(super) lanes: Vec<Option<Lane>>,
@@ -58,16 +58,16 @@ pub(super) struct Run<'s> {
     pub(super) worker: Option<Worker>,
     pub(super) stop_all: bool,
     pub(super) is_unread: bool,
-    /// The first change was applied: from now on things may fail.
+    /// Whether the first change was applied: from then on faults may happen.
     pub(super) is_launched: bool,
-    // Files of models: how often each was replaced.
+    // Number of times that each model file was replaced.
     pub(super) versions: BTreeMap<String, u32>,
-    // Numbers that are given once.
+    // Counters for numbers that are used once.
     pub(super) next_stream: u32,
     pub(super) next_model: u32,
     pub(super) next_lane: u64,
     next_reload: u64,
-    // What was seen.
+    // Observations of the run.
     pub(super) asked: BTreeMap<u64, Nanos>,
     answers: Answers,
     pub(super) seen: Seen,
@@ -76,30 +76,30 @@ pub(super) struct Run<'s> {
     free: Vec<Task>,
 }
 
-/// What happened to a run.
+/// Observed events of a run.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
     pub(super) answered: u64,
     pub(super) applied: u64,
     pub(super) refused: u64,
     pub(super) latest: Option<Result<Reloaded, Faults>>,
-    /// Streams that could not join in the latest change, of which those who asked know.
+    /// Streams that could not join in the latest change, as it was reported.
     pub(super) reported: BTreeSet<String>,
-    /// When each lane was restarted.
+    /// Times at which each lane was restarted.
     pub(super) restarts: BTreeMap<usize, Vec<Nanos>>,
     pub(super) lanes_failed: u64,
     pub(super) waited: u64,
     pub(super) missed: u64,
-    /// A thread of some stream never ends.
+    /// Whether a thread of some stream never ends.
     pub(super) may_hang: bool,
-    /// When the supervisor learned or decided that it has to end.
+    /// Time at which the supervisor learned or decided that the run has to end.
     pub(super) stopped: Option<Nanos>,
-    /// How the run ended.
+    /// Faults of lanes and reasons of the end, when the run is over.
     pub(super) end: Option<(Vec<Diagnosis>, EndedBy)>,
     pub(super) streams_max: usize,
 }
 
-/// What a task stands for.
+/// Thread for which a task stands.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Role {
     Supervisor,
@@ -176,7 +176,7 @@ impl<'s> Run<'s> {
         }
     }
 
-    /// Runs until it is over.
+    /// Runs until the run is over.
     pub(super) fn run(&mut self) {
         self.run_until(|_| false);
         self.check_ended();
@@ -188,7 +188,7 @@ impl<'s> Run<'s> {
         self.run_until(|run| run.simulator.now() >= end);
     }
 
-    /// Asks for another board.
+    /// Requests another board.
     pub(super) fn reload(&mut self, board: Board) {
         let (number, answers) = (self.next_reload, Arc::clone(&self.answers));
         self.next_reload += 1;
@@ -214,7 +214,7 @@ impl<'s> Run<'s> {
         self.simulator.notify(self.supervisor_task);
     }
 
-    /// Starts a thread: its first step comes now.
+    /// Starts a thread: its first step is due now.
     pub(super) fn add_task(&mut self, role: Role) -> Task {
         let task = match self.free.pop() {
             Some(task) => {
@@ -231,7 +231,7 @@ impl<'s> Run<'s> {
         task
     }
 
-    /// Most threads that there were at one time.
+    /// Returns the maximum number of threads that existed at one time.
     pub(super) fn threads_max(&self) -> usize {
         self.roles.len()
     }
@@ -242,7 +242,7 @@ impl<'s> Run<'s> {
         self.free.push(task);
     }
 
-    /// One turn of the thread that owns everything.
+    /// Takes one step of the supervisor's thread.
     fn step_supervisor(&mut self, task: Task) {
         let now = self.simulator.now();
         let Some(supervisor) = &self.supervisor else { return };
@@ -261,7 +261,7 @@ impl<'s> Run<'s> {
         self.hear_answers();
     }
 
-    /// Notes the answers that have come since.
+    /// Takes and checks the answers that have arrived.
     pub(super) fn hear_answers(&mut self) {
         let answers = std::mem::take(&mut *self.answers.lock().expect("not poisoned"));
         for (number, answer) in answers {
@@ -278,12 +278,12 @@ impl<'s> Run<'s> {
         }
     }
 
-    /// Drops what was sent to the supervisor and not taken.
+    /// Drops actions that were sent to the supervisor and not received.
     pub(super) fn drop_actions(&mut self) {
         self.actions.clear();
     }
 
-    /// Whether nothing is on its way: no change, no stream that leaves, and nobody waits.
+    /// Whether the run is settled: no change is in progress, no stream is leaving, and no request waits.
     pub(super) fn is_settled(&self) -> bool {
         let Some(supervisor) = &self.supervisor else { return true };
         let is_leaving = supervisor.streams.values().any(|stream| stream.left);

@@ -1,4 +1,4 @@
-//! Carries out what the supervisor decides, as the shell does with threads.
+//! Carries out the decisions of the supervisor, as the shell does with threads.
 
 use std::collections::VecDeque;
 
@@ -12,7 +12,7 @@ use crate::action::{Action, Effect};
 use crate::progress::Progress;
 
 impl Run<'_> {
-    /// Takes one action and what follows from it.
+    /// Handles one action and the actions that follow from it.
     pub(super) fn act(&mut self, action: Action<Prepared>) {
         let mut actions = VecDeque::from([action]);
         while let Some(action) = actions.pop_front() {
@@ -23,7 +23,7 @@ impl Run<'_> {
             }
             let now = self.simulator.now();
             let Some(supervisor) = &mut self.supervisor else { return };
-            // A change that somebody asked for may be refused, and ends nothing.
+            // A requested change may be refused, and that does not end the run.
             let asked = supervisor.change.as_ref().is_some_and(|change| !change.replies.is_empty());
             let ends_nothing = asked && matches!(action, Action::Prepared(_) | Action::Applied(_));
             let was_stopped = supervisor.by.stop;
@@ -96,7 +96,7 @@ impl Run<'_> {
         let now = self.simulator.now();
         let task = self.add_task(Role::Source(id));
         let stream = self.streams.get_mut(&id).expect("it is known");
-        // Its life begins when it is started.
+        // The lifetime of a source begins when it is started.
         if let Some((when, _)) = &mut stream.habits.ends {
             *when = *when + now.since(stream.joined);
         }
@@ -115,7 +115,7 @@ impl Run<'_> {
         }
     }
 
-    /// Requests the end of all streams, also of those to come.
+    /// Requests the end of all streams, including those that join later.
     pub(super) fn stop_threads(&mut self) {
         self.stop_all = true;
         let streams: Vec<StreamId> = self.streams.keys().copied().collect();
@@ -141,7 +141,7 @@ impl Run<'_> {
         self.simulator.note(|| format!("the run is over: {faults:?}"));
         let supervisor = self.supervisor.take().expect("it ends once");
         self.seen.end = Some((faults, supervisor.ended_by()));
-        // Who has not been answered is now, as where a channel is dropped.
+        // A request without an answer is answered now, as when a channel is dropped.
         drop(supervisor);
         self.drop_actions();
         self.worker = None;
@@ -154,7 +154,7 @@ impl Run<'_> {
         self.board.remove_unused(used.into_iter());
     }
 
-    /// Chance of one in so many, where things may fail.
+    /// Decides at random, with a chance of one in `of`, where faults may happen.
     pub(super) fn is_unlucky(&mut self, of: u32) -> bool {
         self.is_launched && self.weather == super::run::Weather::Rough && self.simulator.rng().u32(..of) == 0
     }

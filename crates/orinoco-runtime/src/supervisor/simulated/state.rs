@@ -1,4 +1,4 @@
-//! The state of a run as it can be compared with that of another one: without ids, counters and lanes.
+//! State of a run, comparable with that of another one: without ids, counters and lanes.
 
 use std::collections::BTreeSet;
 
@@ -9,20 +9,20 @@ use super::prepare::shown_models;
 use super::run::Run;
 use crate::supervisor::state::Source;
 
-/// What runs, in words.
+/// State of a run, as text.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct State {
-    /// Streams with their settings, their models, and how far they are.
+    /// Streams with their settings, their models and their progress.
     streams: BTreeSet<String>,
     /// Models that are loaded.
     models: BTreeSet<String>,
-    /// Models that some lane holds.
+    /// Models that a lane holds.
     on_lanes: BTreeSet<String>,
     is_over: bool,
 }
 
 impl Run<'_> {
-    /// The state of the run.
+    /// Returns the state of the run.
     pub(super) fn state(&self) -> State {
         let Some(supervisor) = &self.supervisor else { return State { is_over: true, ..State::default() } };
         let mut state = State::default();
@@ -36,7 +36,7 @@ impl Run<'_> {
                 Source::Retired => "has ended",
             };
             let models: Vec<String> = stream.models.iter().map(shown).collect();
-            // The lane that a stream names is a setting; the one that it is dealt to is not.
+            // The lane that a stream names is a setting; the lane that it is assigned to is not.
             let spec = BoardStream { models: Vec::new(), ..stream.spec.clone() };
             let leaves = if known.left { ", leaves" } else { "" };
             state.streams.insert(format!("{phase}{leaves}: {spec:?} with {models:?}"));

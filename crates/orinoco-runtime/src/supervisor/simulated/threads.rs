@@ -1,4 +1,4 @@
-//! Sources, sinks and lanes as their threads run them, as far as the supervisor can tell.
+//! Sources, sinks and lanes, as far as the supervisor can see their threads.
 
 use std::cell::RefCell;
 use std::collections::{BTreeSet, VecDeque};
@@ -14,16 +14,16 @@ use super::boards::life;
 use super::run::{Resource, Run};
 use crate::action::Action;
 
-/// The longest that a source of a calm board takes to close, or its sinks to complete.
+/// Maximum time in which, in a run without faults, a source closes or sinks complete.
 const CALM_END_MAX: Duration = Duration::from_millis(100);
-/// The longest that a source takes to close which does not hang.
+/// Maximum time in which a source closes that does not hang.
 pub(super) const CLOSE_MAX: Duration = Duration::from_secs(20);
-/// The longest that sinks take to complete which do not hang.
+/// Maximum time in which sinks complete that do not hang.
 pub(super) const COMPLETE_MAX: Duration = Duration::from_secs(30);
-/// The longest that a source takes to notice that its lane has ended, unless it is away.
+/// Maximum time in which a source notices that its lane has ended, unless it is offline.
 const NOTICE_MAX: Duration = Duration::from_secs(1);
 
-/// A stream: its settings, and its two threads.
+/// Stream with its settings and its two threads.
 pub(super) struct Stream {
     pub(super) spec: BoardStream,
     pub(super) models: Vec<ModelId>,
@@ -33,29 +33,29 @@ pub(super) struct Stream {
     pub(super) source: Thread,
     pub(super) sinks: Thread,
     pub(super) joined: Nanos,
-    /// When it was asked to end.
+    /// Time at which the stream was asked to end.
     pub(super) stopped: Option<Nanos>,
-    /// Its lane takes no frames any more.
+    /// Whether its lane accepts no more frames.
     pub(super) is_refused: bool,
-    /// Its lane forwards no results any more.
+    /// Whether its lane forwards no more results.
     pub(super) is_drained: bool,
     pub(super) habits: Habits,
     pub(super) is_retired: bool,
     pub(super) _resource: Resource,
 }
 
-/// How a stream's threads behave.
+/// Behaviour of a stream's threads.
 #[derive(Clone, Debug)]
 pub(super) struct Habits {
-    /// When its source ends by itself, and how.
+    /// Time and result with which the source ends by itself.
     pub(super) ends: Option<(Nanos, Result<SourceEnd, Diagnosis>)>,
-    /// How long its source takes to close; `None` where it hangs.
+    /// Time in which the source closes; `None` if it hangs.
     pub(super) close: Option<Duration>,
-    /// Its source notices only a request to stop.
+    /// Whether the source is offline, so that it notices only a request to stop.
     pub(super) is_away: bool,
-    /// How long its sinks take to complete; `None` where they hang.
+    /// Time in which the sinks complete; `None` if they hang.
     pub(super) complete: Option<Duration>,
-    /// When its sinks panic.
+    /// Time at which the sinks panic.
     pub(super) panics: Option<Nanos>,
 }
 
@@ -86,23 +86,23 @@ impl Habits {
         habits
     }
 
-    /// Whether something of it never ends.
+    /// Whether a thread of the stream never ends.
     pub(super) fn hangs(&self) -> bool {
         self.close.is_none() || self.complete.is_none()
     }
 }
 
-/// A source's or sinks' thread.
+/// Thread of a source, or of sinks.
 pub(super) struct Thread {
     pub(super) task: Option<Task>,
     pub(super) doing: Doing,
 }
 
 pub(super) enum Doing {
-    /// It is to be started, or was given up before.
+    /// Is not started yet, or was dropped before its start.
     NotStarted,
     Runs,
-    /// It ends with this in its next step.
+    /// Ends in its next step.
     Ending,
     Hangs,
     Ended,
@@ -118,24 +118,24 @@ impl Thread {
     }
 }
 
-/// A lane's thread, and where streams join it.
+/// Thread of a lane, and the entry at which streams join it.
 pub(super) struct Lane {
     pub(super) number: u64,
     pub(super) task: Option<Task>,
     pub(super) books: Books,
-    /// Streams that have joined, and those of them whose source is gone.
+    /// Streams that have joined; `leaving` are those whose source has ended.
     pub(super) streams: BTreeSet<StreamId>,
     pub(super) leaving: VecDeque<StreamId>,
-    /// It outlives its streams.
+    /// Whether the lane outlives its streams.
     pub(super) has_keeper: bool,
-    /// How it has ended: nobody can join it any more.
+    /// Result with which the lane has ended: streams can join it no more.
     pub(super) end: Option<Result<(), Diagnosis>>,
 }
 
-/// Streams of a lane and the models that they use; outlives the lane's thread while somebody holds a model.
+/// Streams of a lane and the models that they use. They outlive the lane's thread while a model is held.
 pub(super) type Books = Rc<RefCell<LaneCore>>;
 
-/// A model of a lane that is held for a stream which is prepared.
+/// Hold on a lane's model, for a stream that is being prepared.
 pub(super) struct ModelHold {
     books: Books,
     model: ModelId,
@@ -191,7 +191,7 @@ impl Run<'_> {
         }
     }
 
-    /// A source pushes no frames any more: its lane forwards what waits, then the stream leaves it.
+    /// Ends the frames of a source: its lane forwards what waits, then the stream leaves the lane.
     pub(super) fn drop_inlet(&mut self, id: StreamId) {
         let Some(stream) = self.streams.get(&id) else { return };
         let lane = self.lanes[stream.lane].as_mut();
@@ -278,7 +278,7 @@ impl Run<'_> {
         }
     }
 
-    /// The lane forwards no results of a stream any more. Its sinks may have panicked, and the stream be forgotten.
+    /// Ends the results of a stream. Its sinks may have panicked, and the stream may have been removed.
     fn drop_outlet(&mut self, stream: StreamId) {
         let Some(stream) = self.streams.get_mut(&stream) else { return };
         stream.is_drained = true;
@@ -288,7 +288,7 @@ impl Run<'_> {
     }
 }
 
-/// Any time up to `max`.
+/// Returns a random time of at most `max`.
 pub(super) fn up_to(rng: &mut Rng, max: Duration) -> Duration {
     Duration::from_micros(rng.u64(..=max.as_micros() as u64))
 }
