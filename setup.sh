@@ -75,7 +75,7 @@ installed_packages() {
 # Brings the package lists up to date, once in a run.
 refresh_lists() {
   [[ -z ${lists_are_fresh:-} ]] || return 0
-  as_root apt-get update -qq || fail "\`apt-get update\` failed: mend the package sources, then run this again"
+  as_root apt-get update -qq || fail "\`apt-get update\` failed: fix the package sources, then run this again"
   lists_are_fresh=yes
 }
 

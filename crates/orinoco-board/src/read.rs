@@ -216,7 +216,7 @@ fn read_sink(table: TableReader<'_>, kinds: &[SinkKind]) -> NamedSink {
 /// Stream of the file, or the fault of its source.
 struct StreamEntry {
     name: String,
-    /// Where its sinks write.
+    /// Paths of its sinks.
     paths: Vec<PathBuf>,
     stream: Result<BoardStream, SourceFault>,
 }

@@ -46,17 +46,17 @@ impl TimeSpan {
         Self { start, end: start + duration }
     }
 
-    /// Its start.
+    /// Returns the start.
     pub fn start(self) -> Nanos {
         self.start
     }
 
-    /// Its end.
+    /// Returns the end.
     pub fn end(self) -> Nanos {
         self.end
     }
 
-    /// Its duration.
+    /// Returns the duration.
     pub fn duration(self) -> Duration {
         self.end.since(self.start)
     }

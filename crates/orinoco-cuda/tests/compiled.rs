@@ -8,7 +8,7 @@ use std::process::Command;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-const MEND: &str = "run kernels/compile.py and commit what it makes";
+const RENEW: &str = "run kernels/compile.py and commit what it makes";
 /// Exit code of a script whose prerequisites are missing on this machine (EX_UNAVAILABLE of sysexits.h).
 const UNAVAILABLE: i32 = 69;
 
@@ -37,7 +37,7 @@ fn no_source_has_changed_since_it_was_compiled() {
     let sources = manifest["sources"].as_object().expect("sources");
     for (name, hash) in sources {
         let stale = sha256(&kernels().join(name)) != hash.as_str().unwrap_or_default();
-        assert!(!stale, "kernels/{name} has changed since it was compiled: {MEND}");
+        assert!(!stale, "kernels/{name} has changed since it was compiled: {RENEW}");
     }
     let is_source = |name: &str| name.ends_with(".cu") || name.ends_with(".cuh");
     let there = fs::read_dir(kernels()).expect("the kernels are there").flatten();
@@ -53,7 +53,7 @@ fn every_image_is_the_one_that_was_made() {
     for image in manifest()["images"].as_array().expect("images") {
         let file = image["file"].as_str().expect("a name");
         let path = kernels().join("compiled").join(file);
-        assert_eq!(sha256(&path), image["sha256"].as_str().unwrap_or_default(), "{file}: {MEND}");
+        assert_eq!(sha256(&path), image["sha256"].as_str().unwrap_or_default(), "{file}: {RENEW}");
     }
 }
 

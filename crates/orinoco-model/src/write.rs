@@ -11,7 +11,7 @@ use crate::input::{
 };
 
 impl Model {
-    /// Formats the description as TOML. Unsure keys of a guess have a comment with the reason. Reading the text returns
+    /// Formats the description as TOML. Uncertain keys of a guess have a comment with the reason. Reading the text returns
     /// this model again.
     pub fn to_toml(&self) -> String {
         let mut text = Writer { model: self, text: String::new(), table: "", marked: Vec::new() };
@@ -53,7 +53,7 @@ struct Writer<'a> {
     text: String,
     /// Name of the table being written.
     table: &'static str,
-    /// Unsure keys that were written with their reason.
+    /// Uncertain keys that were written with their reason.
     marked: Vec<&'static str>,
 }
 

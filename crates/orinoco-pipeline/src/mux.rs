@@ -252,7 +252,7 @@ impl Drop for FrameSender {
 
 impl fmt::Debug for FrameSender {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Inlet(stream {})", self.telemetry.id())
+        write!(f, "FrameSender(stream {})", self.telemetry.id())
     }
 }
 

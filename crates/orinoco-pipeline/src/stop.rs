@@ -82,7 +82,7 @@ impl Stop {
 impl fmt::Debug for StopRequests {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { all, streams, signals } = self;
-        write!(f, "Wishes(all {all}, streams {streams:?}, {} signals)", signals.len())
+        write!(f, "StopRequests(all {all}, streams {streams:?}, {} signals)", signals.len())
     }
 }
 

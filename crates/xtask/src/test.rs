@@ -4,7 +4,7 @@ use anyhow::Result;
 
 use crate::format::{Odd, format};
 use crate::steps::{Outcome, command, has_cargo, skip, step};
-use crate::{arrows, exceptions, seams, shuttle};
+use crate::{arrows, exceptions, seams, shuttle, words};
 
 /// Simulated boards of the long tests: some minutes.
 const SEEDS_LONG: &str = "20000";
@@ -13,9 +13,10 @@ const SHUTTLE_TIMES_LONG: u32 = 20;
 
 pub(crate) fn test() -> Result<()> {
     let mut outcomes = Vec::new();
-    println!("== arrows and unsafe code");
+    println!("== arrows, unsafe code and retired words");
     arrows::check()?;
     exceptions::check()?;
+    words::check()?;
     outcomes.push(Outcome::Passed);
     outcomes.push(match has_cargo("fmt") {
         true => {

@@ -57,7 +57,14 @@ const PHRASES: &[(&str, &str)] = &[
 const OPENINGS: &[&str] = &["What", "Who", "Whose", "How", "Why", "Where", "Which"];
 
 /// Files that have to name retired words, or whose words are a record of the past.
-const EXEMPT: &[&str] = &["crates/xtask/src/words.rs", "CHANGELOG.md", "docs/measurements.md"];
+const EXEMPT: &[&str] = &[
+    "crates/xtask/src/words.rs",
+    "CHANGELOG.md",
+    "docs/measurements.md",
+    // Their contents name cached parts of the emulated boards: an edit builds those anew.
+    "tests/rig/kernel.sh",
+    "tests/rig/modules.sh",
+];
 
 /// Fails on a retired word in a tracked file.
 pub(crate) fn check() -> Result<()> {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use orinoco_config::FileKind;
 use orinoco_core::{Diagnosis, WithSubject, codes};
 
-/// Extensions of pictures.
+/// File extensions of images.
 const IMAGE_EXTENSIONS: [&str; 4] = ["jpg", "jpeg", "png", "webp"];
 
 /// Lists of classes, rows of labels and tracks. A whole challenge of tracks has some 10 MiB.
@@ -26,14 +26,14 @@ pub(super) fn class_names(dir: &Path) -> Result<Vec<String>, Diagnosis> {
     Ok(text.lines().map(|line| line.trim().to_owned()).filter(|line| !line.is_empty()).collect())
 }
 
-/// A labelled set of pictures.
+/// Labelled set of images.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Dataset {
-    /// How it is laid out.
+    /// Layout of the dataset's files.
     pub kind: DatasetKind,
     /// Class names by index, where the dataset has them.
     pub classes: Vec<String>,
-    /// Its pictures, by name.
+    /// Images of the set, by name.
     pub items: Vec<Item>,
 }
 
@@ -52,16 +52,16 @@ pub enum DatasetKind {
     Masks,
 }
 
-/// A labelled picture.
+/// Labelled image.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Item {
-    /// Its file.
+    /// File of the image.
     pub image: PathBuf,
-    /// What is in it.
+    /// Labels of the image.
     pub labels: Labels,
 }
 
-/// What is in a picture.
+/// Labels of one image.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Labels {
     /// Objects.
@@ -72,10 +72,10 @@ pub enum Labels {
     Mask(PathBuf),
 }
 
-/// A labelled object.
+/// Labelled object.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LabelledBox {
-    /// Its class.
+    /// Class of the object, by index.
     pub class: usize,
     /// Left, top, width, height in pixels.
     pub bounds: [f64; 4],

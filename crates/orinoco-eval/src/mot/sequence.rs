@@ -7,9 +7,9 @@ use std::fmt;
 pub struct Row {
     /// The frame's number; MOTChallenge counts from 1.
     pub frame: u32,
-    /// Who it is: the same number in every frame.
+    /// Identity of the object: the same number in every frame.
     pub id: u64,
-    /// What it is.
+    /// Class of the object, by index.
     pub class: u32,
     /// Left, top, width, height in pixels.
     pub bounds: [f64; 4],

@@ -21,7 +21,7 @@ pub(super) struct Entry<'a> {
     pub(super) engines: Vec<String>,
 }
 
-/// What is judged: a model, and what it is compared with.
+/// Models to evaluate: one, and optionally another with which it is compared.
 pub(super) struct Entries<'a> {
     pub(super) first: Entry<'a>,
     pub(super) against: Option<Entry<'a>>,
