@@ -34,7 +34,7 @@ fn plan(engine: &dyn Engine, context: &EngineContext) -> ImagePlan {
     ImagePlan::new(&model, &binding, prepared.as_ref(), session, context, clock).expect("it runs")
 }
 
-/// Findings in a frame of 8 by 4 pixels.
+/// InferenceResult in a frame of 8 by 4 pixels.
 fn infer(plan: &mut ImagePlan) -> InferenceResult {
     let desc = FrameDesc::packed(PixelFormat::Gray8, 8, 4);
     let mut slot = SlotPool::new(1, desc.bytes_needed()).try_take().expect("it is free");
