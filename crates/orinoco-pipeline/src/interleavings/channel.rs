@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use orinoco_core::Clock;
-
 use super::check;
 use super::frames::clock;
 use crate::channel;

@@ -146,7 +146,7 @@ impl Drop for ModelHold {
 
 impl fmt::Debug for ModelHold {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Hold(model {})", self.model)
+        write!(f, "ModelHold({})", self.model)
     }
 }
 

@@ -56,7 +56,7 @@ impl Run<'_> {
             Effect::DropSource(id) => {
                 let stream = self.streams.get(&id).expect("it is known");
                 assert!(matches!(stream.source.doing, Doing::NotStarted), "the source of {id} was started");
-                self.drop_inlet(id);
+                self.drop_frame_sender(id);
             }
             Effect::StopStream(stream) => self.stop_stream(stream),
             Effect::StopAll => self.stop_threads(),
@@ -90,7 +90,7 @@ impl Run<'_> {
         let stream = self.streams.get_mut(&id).expect("it is known");
         assert!(matches!(stream.source.doing, Doing::NotStarted), "the source of {id} is started once");
         if self.is_unlucky(500) {
-            self.drop_inlet(id);
+            self.drop_frame_sender(id);
             return Some(Action::SourceEnded(id, Err(super::threads::fault("source", "no thread is left"))));
         }
         let now = self.simulator.now();

@@ -184,7 +184,7 @@ impl Run<'_> {
                 stream.source.doing = Doing::Ended;
                 let end = stream.habits.ends.take().map_or(Ok(SourceEnd::Stopped), |(_, end)| end);
                 self.free_task(task);
-                self.drop_inlet(id);
+                self.drop_frame_sender(id);
                 self.send(Action::SourceEnded(id, end));
             }
             _ => self.simulator.wait(task, ends),
@@ -192,7 +192,7 @@ impl Run<'_> {
     }
 
     /// Ends the frames of a source: its lane forwards what waits, then the stream leaves the lane.
-    pub(super) fn drop_inlet(&mut self, id: StreamId) {
+    pub(super) fn drop_frame_sender(&mut self, id: StreamId) {
         let Some(stream) = self.streams.get(&id) else { return };
         let lane = self.lanes[stream.lane].as_mut();
         let Some(lane) = lane.filter(|lane| lane.number == stream.lane_number && lane.end.is_none()) else {
@@ -246,7 +246,7 @@ impl Run<'_> {
         } else if let Some(stream) = lane.leaving.pop_front() {
             lane.books.borrow_mut().leave(stream);
             lane.streams.remove(&stream);
-            self.drop_outlet(stream);
+            self.drop_result_sender(stream);
             let batch = up_to(self.simulator.rng(), Duration::from_millis(30));
             self.simulator.work(task, now + batch);
         } else if lane.streams.is_empty() && !lane.has_keeper {
@@ -265,7 +265,7 @@ impl Run<'_> {
         lane.leaving.clear();
         let (task, streams) = (lane.task, std::mem::take(&mut lane.streams));
         for stream in streams {
-            self.drop_outlet(stream);
+            self.drop_result_sender(stream);
             let Some(stream) = self.streams.get_mut(&stream) else { continue };
             stream.is_refused = true;
             if let Some(task) = stream.source.task.filter(|_| matches!(stream.source.doing, Doing::Runs)) {
@@ -279,7 +279,7 @@ impl Run<'_> {
     }
 
     /// Ends the results of a stream. Its sinks may have panicked, and the stream may have been removed.
-    fn drop_outlet(&mut self, stream: StreamId) {
+    fn drop_result_sender(&mut self, stream: StreamId) {
         let Some(stream) = self.streams.get_mut(&stream) else { return };
         stream.is_drained = true;
         if let Some(task) = stream.sinks.task.filter(|_| matches!(stream.sinks.doing, Doing::Runs)) {
