@@ -1,4 +1,4 @@
-//! Types that every Orinoco crate shares: ids, time, random numbers, frames, tensors, detections, settings of models
+//! Types that every Orinoco crate shares: ids, units, time, random numbers, frames, tensors, detections, settings of models
 //! and diagnoses.
 //!
 //! It does no I/O, reads no clock, and needs no operating system. Read first: [`FrameDesc`] (an image in memory),
@@ -20,6 +20,7 @@ mod stream;
 mod tensor;
 pub mod text;
 mod time;
+mod units;
 
 pub use choice::Choice;
 pub use detection::{BoxF, Detection, TrackId};
@@ -35,6 +36,7 @@ pub use span::{ComputeUnit, TimeSpan};
 pub use stream::{Codec, DropPolicy};
 pub use tensor::{Dim, ElementType, Layout, Tensor, TensorDesc, shape_text};
 pub use time::{Clock, Nanos, Pts, PtsClock, Signal, WallTime};
+pub use units::{Amperes, Celsius, Joules, Ohms, Volts, Watts};
 
 /// Random number generator with a seed. Code that needs random numbers takes one as an argument or is given a seed, so
 /// that a run can be repeated.
