@@ -57,6 +57,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         ],
     ),
     ("orinoco-sim", &["orinoco-core"]),
+    ("orinoco-sysroot", &[]),
     (
         "orinoco",
         &[
