@@ -178,14 +178,17 @@ impl Drop for Daemon {
 }
 
 impl Daemon {
-    fn start(dir: &Path, streams: &str) -> Self {
+    /// Starts the daemon, and waits until the streams `live` are.
+    fn start(dir: &Path, streams: &str, live: &[&str]) -> Self {
         let board = write(dir, "board.toml", &Self::text(dir, streams));
         let mut command = Command::new(binary("orinocod"));
         command.args(["--board", &board, "--summary", &dir.join("s.json").display().to_string()]);
         let mut child = command.current_dir(root()).stderr(Stdio::piped()).spawn().expect("starts");
         let said = BufReader::new(child.stderr.take().expect("piped"));
         let mut daemon = Self { child, said, passed: Vec::new(), board };
-        daemon.hear("state=live");
+        for name in live {
+            daemon.hear(&format!("stream={name} state=live"));
+        }
         daemon
     }
 
@@ -229,7 +232,7 @@ fn streams_join_and_leave_and_the_others_do_not_notice() {
     let dir = tempfile::tempdir().expect("temporary folder");
     let dir = dir.path();
     let (a, b, c) = (stream("a", "'person-nano'"), stream("b", "'other'"), stream("c", "'person-nano'"));
-    let mut daemon = Daemon::start(dir, &format!("{a}{b}"));
+    let mut daemon = Daemon::start(dir, &format!("{a}{b}"), &["a", "b"]);
     daemon.reload(&Daemon::text(dir, &format!("{a}{c}")));
     assert!(daemon.hear("reloaded").contains("joined=c left=b stayed=1"));
     daemon.hear("stream=b state=ended");
@@ -260,7 +263,7 @@ fn a_board_that_cannot_be_reloaded_runs_on() {
     let dir = tempfile::tempdir().expect("temporary folder");
     let dir = dir.path();
     let a = stream("a", "'person-nano'");
-    let mut daemon = Daemon::start(dir, &a);
+    let mut daemon = Daemon::start(dir, &a, &["a"]);
     for (text, wanted) in [
         ("version = 1\n[[stream]\n".to_owned(), "E0102"),
         (Daemon::text(dir, &format!("lanes = 2\n{a}")).replace("[[model]]", ""), "E01"),
