@@ -4,6 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use crate::Simulator;
 
@@ -12,31 +13,49 @@ const SEED: &str = "ORINOCO_SEED";
 /// Environment variable with the number of seeds, in place of the test's own number.
 const SEEDS: &str = "ORINOCO_SEEDS";
 
-/// Runs a scenario with the seeds 0 to `seeds` - 1, on every core, and returns the number of seeds. `ORINOCO_SEEDS` sets
-/// another number; `ORINOCO_SEED` runs only that seed.
+/// Environment variable with a time in minutes. Seeds are run for that long, in place of a number of them.
+const MINUTES: &str = "ORINOCO_SEED_MINUTES";
+
+/// Seeds that are run, counted from the first one.
+#[derive(Clone, Copy)]
+enum Extent {
+    Count(u64),
+    Time(Duration),
+}
+
+/// Runs a scenario with the seeds 0 to `seeds` - 1, on every core, and returns the number of seeds that were run.
+/// `ORINOCO_SEEDS` sets another number, `ORINOCO_SEED_MINUTES` a time instead; `ORINOCO_SEED` runs only that seed.
 ///
 /// # Panics
 ///
 /// Panics if a seed fails. The message has the seed, the scenario's own message and the latest steps, for which the seed is
 /// run a second time.
 pub fn check_seeds(seeds: u64, scenario: impl Fn(&mut Simulator) + Sync) -> u64 {
-    let (first, count) = match (number(SEED), number(SEEDS)) {
-        (Some(seed), _) => (seed, 1),
-        (None, asked) => (0, asked.unwrap_or(seeds)),
+    let (first, extent) = match (number(SEED), number(SEEDS), number(MINUTES)) {
+        (Some(seed), ..) => (seed, Extent::Count(1)),
+        (None, Some(seeds), _) => (0, Extent::Count(seeds)),
+        (None, None, Some(minutes)) => (0, Extent::Time(Duration::from_secs(60 * minutes))),
+        (None, None, None) => (0, Extent::Count(seeds)),
     };
-    check(first, count, scenario);
-    count
+    check(first, extent, scenario)
 }
 
-fn check(first: u64, count: u64, scenario: impl Fn(&mut Simulator) + Sync) {
-    let next = AtomicU64::new(first);
+#[expect(clippy::disallowed_methods, reason = "how long a test runs is real time; what it tests is not")]
+fn check(first: u64, extent: Extent, scenario: impl Fn(&mut Simulator) + Sync) -> u64 {
+    let (next, done) = (AtomicU64::new(first), AtomicU64::new(0));
     let failed = Mutex::new(None);
+    let start = Instant::now();
+    let is_over = |seed: u64| match extent {
+        Extent::Count(count) => seed >= first.saturating_add(count),
+        Extent::Time(time) => start.elapsed() >= time,
+    };
     let work = || {
         loop {
             let seed = next.fetch_add(1, Ordering::Relaxed);
-            if seed >= first.saturating_add(count) || lock(&failed).is_some() {
+            if is_over(seed) || lock(&failed).is_some() {
                 return;
             }
+            done.fetch_add(1, Ordering::Relaxed);
             if run(&mut Simulator::new(seed), &scenario).is_err() {
                 lock(&failed).get_or_insert(seed);
             }
@@ -44,7 +63,7 @@ fn check(first: u64, count: u64, scenario: impl Fn(&mut Simulator) + Sync) {
     };
     thread::scope(|scope| {
         let cores = thread::available_parallelism().map_or(1, usize::from);
-        for _ in 1..cores.min(usize::try_from(count).unwrap_or(usize::MAX)) {
+        for _ in 1..cores {
             scope.spawn(work);
         }
         work();
@@ -57,6 +76,7 @@ fn check(first: u64, count: u64, scenario: impl Fn(&mut Simulator) + Sync) {
         let (now, trace) = (simulator.now().0 as f64 / 1e6, simulator.trace());
         panic!("seed {seed} fails at {now:.3} ms: {why}\nrun it again with {SEED}={seed}\n{trace}");
     }
+    done.into_inner()
 }
 
 fn run(simulator: &mut Simulator, scenario: &impl Fn(&mut Simulator)) -> Result<(), String> {
@@ -87,13 +107,13 @@ mod tests {
     #[test]
     fn all_seeds_run_once() {
         let seen = Mutex::new(Vec::new());
-        check(2, 40, |simulator| {
+        let count = check(2, Extent::Count(40), |simulator| {
             seen.lock().expect("not poisoned").push(simulator.rng().u64(..));
         });
         let mut seen = seen.into_inner().expect("not poisoned");
         seen.sort_unstable();
         seen.dedup();
-        assert_eq!(seen.len(), 40, "each has a chance of its own");
+        assert_eq!((count, seen.len()), (40, 40), "each has a chance of its own");
     }
 
     #[test]
@@ -107,7 +127,7 @@ mod tests {
             simulator.note(|| format!("drew {drawn}"));
             assert_ne!(drawn, 2, "two is forbidden");
         };
-        let failure = catch_unwind(|| check(0, 64, scenario)).expect_err("some seed draws it");
+        let failure = catch_unwind(|| check(0, Extent::Count(64), scenario)).expect_err("some seed draws it");
         let words = message(&*failure);
         let seed = words.split_whitespace().nth(1).expect("its seed");
         assert!(words.contains("two is forbidden"), "{words}");

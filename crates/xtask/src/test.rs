@@ -6,8 +6,8 @@ use crate::format::{Odd, format};
 use crate::steps::{Outcome, command, has_cargo, skip, step};
 use crate::{arrows, exceptions, seams, shuttle, words};
 
-/// Simulated boards of the long tests: some minutes.
-const SEEDS_LONG: &str = "20000";
+/// Time in minutes for which each of the three simulations runs in the long tests: an hour together.
+const SIMULATION_MINUTES: &str = "20";
 /// Orders of threads in the long tests, to those in the others: some minutes, too.
 const SHUTTLE_TIMES_LONG: u32 = 20;
 
@@ -64,9 +64,22 @@ pub(crate) fn test() -> Result<()> {
 
 pub(crate) fn test_long() -> Result<()> {
     let mut long = command(&["cargo", "test", "--release", "--workspace", "--no-fail-fast"]);
-    long.env("ORINOCO_TEST_LONG", "1").env("ORINOCO_SEEDS", SEEDS_LONG);
-    report(&[step("long tests", long)?, shuttle::check(SHUTTLE_TIMES_LONG)?, seams::run(&[])?]);
+    long.env("ORINOCO_TEST_LONG", "1");
+    let mut outcomes = vec![step("long tests", long)?];
+    outcomes.push(simulate("simulated pipelines", &["--test", "simulated"], &[])?);
+    outcomes.push(simulate("simulated supervisors", &["--lib"], &["simulated"])?);
+    outcomes.push(shuttle::check(SHUTTLE_TIMES_LONG)?);
+    outcomes.push(seams::run(&[])?);
+    report(&outcomes);
     Ok(())
+}
+
+/// Runs simulations one by one, each for [`SIMULATION_MINUTES`], and shows how many boards each has run.
+fn simulate(name: &str, targets: &[&str], filter: &[&str]) -> Result<Outcome> {
+    let mut simulate = command(&["cargo", "test", "--release", "--workspace"]);
+    simulate.args(targets).args(["--", "--nocapture", "--test-threads", "1"]).args(filter);
+    simulate.env("ORINOCO_SEED_MINUTES", SIMULATION_MINUTES);
+    step(name, simulate)
 }
 
 fn deny() -> Result<Outcome> {
