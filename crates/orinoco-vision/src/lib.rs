@@ -10,6 +10,7 @@ mod input;
 mod nms;
 mod overlay;
 mod preprocess;
+mod rows;
 pub mod track;
 mod yuv;
 pub mod zones;
