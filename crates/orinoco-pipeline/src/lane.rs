@@ -1,4 +1,4 @@
-//! One executing thread: takes batches, replays plans, hands outcomes on.
+//! One executing thread: takes batches, executes bound models, forwards results.
 
 mod batch;
 mod core;
@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use orinoco_core::{Clock, Diagnosis, ModelId, Nanos, StreamId, TimeSpan, codes};
-use orinoco_telemetry::{DropCause, Event, EventSink, LaneTelemetry, Stage};
+use orinoco_telemetry::{DropCause, Event, EventSink, LaneTelemetry, Stage, StreamTelemetry};
 
 use crate::mux::Next;
 use crate::request::{RequestRefusal, Unserved};
@@ -22,7 +22,7 @@ use batch::{Batch, Suspended};
 use entry::{LaneState, lock};
 use execute::{BatchInputs, Emitters, LanePlan, StepEnd};
 
-pub use self::core::{AfterBatch, ExchangeError, JoinError, LaneCore, PlanFacts, StreamModels};
+pub use self::core::{AfterFailure, ExchangeError, JoinError, LaneCore, PlanFacts, StreamModels};
 pub use entry::{JoinRequest, LaneEntry, ModelHold, StreamTracker};
 pub use execute::not_finite;
 pub use order::FrameOrder;
@@ -35,6 +35,8 @@ pub struct Lane {
     plans: BTreeMap<ModelId, LanePlan>,
     streams: BTreeMap<StreamId, LaneStream>,
     pictures: BatchInputs,
+    /// Batch that is being executed or forwarded. One that a panic leaves here has failed.
+    current: Option<Batch>,
     /// Batches that wait for an answer.
     suspended: BTreeMap<Ticket, Batch>,
     clock: Arc<dyn Clock>,
@@ -58,6 +60,8 @@ impl LaneStream {
     /// Hands the result of a frame to the tracker and the sinks.
     fn forward(&mut self, frame: Frame, mut found: Vec<ModelResult>, finished: Nanos) {
         if let Some(tracker) = &mut self.tracker {
+            let telemetry = self.result_sender.telemetry();
+            let _counted = CountedOnPanic { telemetry, seq: frame.desc.seq, at: finished };
             tracker.track(&frame.desc, &mut found);
         }
         self.result_sender.push(FrameResult { frame, found, finished }, &self.stop);
@@ -70,6 +74,21 @@ impl LaneStream {
             self.forward(frame, found, finished);
         }
         before - self.order.len()
+    }
+}
+
+/// Counts a frame as dropped if the code that has it panics.
+struct CountedOnPanic<'a> {
+    telemetry: &'a StreamTelemetry,
+    seq: u64,
+    at: Nanos,
+}
+
+impl Drop for CountedOnPanic<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.telemetry.drop_frame(self.seq, DropCause::ExecutionFailed, self.at);
+        }
     }
 }
 
@@ -86,7 +105,8 @@ impl Lane {
         let entry = LaneEntry::new(&mux, &books);
         let (plans, streams, pictures) = (BTreeMap::new(), BTreeMap::new(), BatchInputs::default());
         let suspended = BTreeMap::new();
-        (Self { mux, books, plans, streams, pictures, suspended, clock, events, emitters }, entry)
+        let current = None;
+        (Self { mux, books, plans, streams, pictures, current, suspended, clock, events, emitters }, entry)
     }
 
     /// Runs on the calling thread until every stream has ended, or the engine fails again and again.
@@ -100,9 +120,9 @@ impl Lane {
                 Next::Request => self.answer_request(),
                 Next::Batch(group) => {
                     self.emitters.lane.took(batch.len(), now);
-                    let admitted = self.admit_batch(group, batch, now);
+                    self.current = Some(self.admit_batch(group, batch, now));
                     // Its memory serves the next batch.
-                    batch = self.execute(admitted)?;
+                    batch = self.execute()?;
                 }
                 Next::Resumed(ticket) => self.resume(ticket, now)?,
             }
@@ -131,15 +151,18 @@ impl Lane {
         }
     }
 
-    /// Takes the plans that are to replace others, and drops those.
+    /// Takes the plans that are to replace others, and drops those, and the models that were held and are not used.
     fn exchange_plans(&mut self) {
         let mut books = lock(&self.books);
         let plans = std::mem::take(&mut books.exchanges);
         let taken = plans.into_iter().map(|(model, plan)| (plan, books.core.take_exchange(model)));
         let taken: Vec<_> = taken.collect();
+        books.core.drop_unused();
+        let unused = extract_unused(&mut self.plans, &books.core);
         drop(books);
+        drop(unused);
         for (plan, batches) in taken {
-            // A model that was given up meanwhile takes its new plan with it.
+            // A model that was dropped meanwhile takes its new plan with it.
             let Some(batches) = batches else { continue };
             self.mux.set_batches(&batches);
             let telemetry = self.emitters.lane.run().model(plan.model);
@@ -147,12 +170,12 @@ impl Lane {
         }
     }
 
-    /// A stream has ended: its sinks complete when its outlet is dropped, and models that nobody uses any more go.
+    /// Removes a stream that has ended: its sinks complete when its result sender is dropped, and models that no stream uses
+    /// are dropped.
     fn remove_stream(&mut self, stream: StreamId) {
         let mut books = lock(&self.books);
         books.core.leave(stream);
-        let unused = self.plans.extract_if(.., |model, _| !books.core.has_model(*model));
-        let unused: Vec<_> = unused.collect();
+        let unused = extract_unused(&mut self.plans, &books.core);
         drop(books);
         drop(unused);
         self.streams.remove(&stream);
@@ -162,7 +185,7 @@ impl Lane {
     fn answer_request(&mut self) {
         let Some(request) = self.mux.take_request() else { return };
         match self.plans.get_mut(&request.model) {
-            Some(plan) => plan.plan.executor.answer(request),
+            Some(plan) => plan.answer(request, &self.emitters.lane, &*self.clock),
             None => request.refuse(Unserved::Refused(RequestRefusal::NoModel)),
         }
     }
@@ -180,56 +203,59 @@ impl Lane {
         Batch::new(group, frames, numbers)
     }
 
-    /// Runs a batch through the steps that are left, and hands its results on or drops its frames; a batch that is suspended
-    /// is put aside. Returns the memory of its frames. Fails when the engine is taken to be broken.
-    fn execute(&mut self, mut batch: Batch) -> Result<Vec<Frame>, Diagnosis> {
-        let executed = self.run_steps(&mut batch);
+    /// Executes the steps of the current batch that are left, and forwards its results or drops its frames; a batch that is
+    /// suspended is put aside. Returns the memory of its frames. Fails when an engine counts as broken.
+    fn execute(&mut self) -> Result<Vec<Frame>, Diagnosis> {
+        let executed = self.run_steps();
         // Shared slots go back with the batch.
         self.pictures.clear();
         match executed {
-            Ok(StepEnd::Done) => {
-                // What came from elsewhere says nothing about the engines here.
-                if batch.suspended.is_none() {
-                    lock(&self.books).core.finished(true);
-                }
-                self.forward_results(&mut batch);
-            }
+            Ok(StepEnd::Done) => self.forward_results(),
             Ok(StepEnd::Suspended { ticket, wait, pictures }) => {
-                self.suspend(batch, ticket, wait, pictures);
+                self.suspend(ticket, wait, pictures);
                 return Ok(Vec::new());
             }
-            Err(why) => {
-                let after = lock(&self.books).core.finished(false);
-                self.drop_failed(&mut batch);
-                if after == AfterBatch::End {
+            Err((model, why)) => {
+                self.drop_failed();
+                if lock(&self.books).core.failed(model) == AfterFailure::End {
                     return Err(why);
                 }
             }
         }
-        Ok(batch.frames)
+        Ok(self.current.take().expect("only a panic leaves a batch behind").frames)
     }
 
-    fn run_steps(&mut self, batch: &mut Batch) -> Result<StepEnd, Diagnosis> {
-        let Self { mux, streams, plans, pictures, emitters, .. } = self;
+    /// Executes the steps of the current batch until it is done, is suspended, or a model fails.
+    fn run_steps(&mut self) -> Result<StepEnd, (ModelId, Diagnosis)> {
+        let Self { books, mux, streams, plans, pictures, emitters, current, .. } = self;
+        let batch = current.as_mut().expect("a batch is executed while it is the current one");
         let steps = steps_of(streams, batch.group);
         while let Some(step) = steps.get(batch.step) {
             pictures.collect(step, batch);
             let plan = plans.get_mut(&step.model).expect("a stream brings the plans of its models");
+            // Images that another board has answered say nothing about the engine here.
+            let is_local = batch.pictures_done < pictures.len();
             match plan.execute(pictures, batch, mux, emitters, &*self.events) {
-                Ok(StepEnd::Done) => batch.step += 1,
+                Ok(StepEnd::Done) => {
+                    batch.step += 1;
+                    if is_local {
+                        lock(books).core.executed(step.model);
+                    }
+                }
                 Ok(suspended) => return Ok(suspended),
                 Err(why) => {
                     let model = plan.plan.name.clone();
                     self.events.emit(Event::ExecutionFailed { model, why: why.clone() });
-                    return Err(why);
+                    return Err((step.model, why));
                 }
             }
         }
         Ok(StepEnd::Done)
     }
 
-    /// Puts a batch aside until its answer comes, and keeps results of later frames of its streams behind it.
-    fn suspend(&mut self, mut batch: Batch, ticket: Ticket, wait: Duration, pictures: usize) {
+    /// Puts the current batch aside until its answer comes, and keeps results of later frames of its streams behind it.
+    fn suspend(&mut self, ticket: Ticket, wait: Duration, pictures: usize) {
+        let mut batch = self.current.take().expect("a batch is suspended while it is the current one");
         let now = self.clock.now();
         self.emitters.lane.suspended(batch.frames.len(), now);
         let first = batch.suspended.map_or(now, |suspended| suspended.first);
@@ -248,11 +274,12 @@ impl Lane {
     /// Goes on at `now` with a batch that has its answer, or drops its frames if that is a fault or did not come in time.
     fn resume(&mut self, ticket: Ticket, now: Nanos) -> Result<(), Diagnosis> {
         let answer = self.mux.take_late_answer();
-        let mut batch = self.suspended.remove(&ticket).expect("a ticket is resumed once");
+        let batch = self.suspended.remove(&ticket).expect("a ticket is resumed once");
         let Suspended { since, pictures: waiting, .. } = batch.suspended.expect("it was suspended");
         let waited = TimeSpan::new(since, now);
         self.emitters.lane.resumed(batch.frames.len(), now);
-        let Self { streams, plans, pictures, emitters, .. } = self;
+        let Self { streams, plans, pictures, emitters, current, .. } = self;
+        let batch = current.insert(batch);
         let step = &steps_of(streams, batch.group)[batch.step];
         let plan = plans.get(&step.model).expect("a stream brings the plans of its models");
         let fault = |cause: String| {
@@ -268,57 +295,70 @@ impl Lane {
         };
         match answer {
             Ok(inference) => {
-                pictures.collect(step, &batch);
-                plan.add_late(pictures, inference, waited, &mut batch, emitters, &*self.events);
-                self.execute(batch).map(drop)
+                pictures.collect(step, batch);
+                plan.add_late(pictures, inference, waited, batch, emitters, &*self.events);
+                self.execute().map(drop)
             }
             Err(why) => {
                 self.events.emit(Event::ExecutionFailed { model: plan.plan.name.clone(), why });
-                self.drop_failed(&mut batch);
+                self.drop_failed();
+                self.current = None;
                 Ok(())
             }
         }
     }
 
-    fn forward_results(&mut self, batch: &mut Batch) {
+    /// Forwards the results of the current batch, frame by frame, so that a panic on the way leaves the rest in it.
+    fn forward_results(&mut self) {
         let finished = self.clock.now();
-        self.emitters.lane.finished(batch.frames.len(), finished);
-        let was_suspended = batch.suspended.is_some();
-        let results = batch.frames.drain(..).zip(batch.found.drain(..)).zip(&batch.numbers);
-        for ((frame, found), number) in results {
+        let Self { mux, streams, emitters, current, .. } = self;
+        let batch = current.as_mut().expect("a batch is forwarded while it is the current one");
+        emitters.lane.finished(batch.frames.len(), finished);
+        batch.reverse();
+        while let Some((frame, found, number)) = batch.pop() {
             let id = frame.desc.stream;
-            let stream = stream_of(&mut self.streams, &frame);
-            if was_suspended {
-                stream.order.finish(*number, Some((frame, found)));
-                self.mux.release(id, stream.forward_ready(finished));
+            let stream = stream_of(streams, &frame);
+            if batch.suspended.is_some() {
+                stream.order.finish(number, Some((frame, found)));
+                mux.release(id, stream.forward_ready(finished));
             } else if stream.order.is_empty() {
                 stream.forward(frame, found, finished);
             } else {
-                stream.order.track(*number, (frame, found));
-                self.mux.hold(id);
+                stream.order.track(number, (frame, found));
+                mux.hold(id);
             }
         }
     }
 
-    /// Drops the frames of a batch that failed, and forwards results that have waited for them.
-    fn drop_failed(&mut self, batch: &mut Batch) {
+    /// Drops the frames of the current batch, which has failed, and forwards results that have waited for them.
+    fn drop_failed(&mut self) {
         let finished = self.clock.now();
-        self.emitters.lane.finished(batch.frames.len(), finished);
-        for (frame, number) in batch.frames.drain(..).zip(&batch.numbers) {
+        let Self { mux, streams, emitters, current, .. } = self;
+        let batch = current.as_mut().expect("a batch fails while it is the current one");
+        emitters.lane.finished(batch.frames.len(), finished);
+        batch.reverse();
+        while let Some((frame, _, number)) = batch.pop() {
             let (id, seq) = (frame.desc.stream, frame.desc.seq);
-            self.emitters.stream(&frame).drop_frame(seq, DropCause::ExecutionFailed, finished);
-            let stream = stream_of(&mut self.streams, &frame);
+            emitters.stream(&frame).drop_frame(seq, DropCause::ExecutionFailed, finished);
+            let stream = stream_of(streams, &frame);
             drop(frame);
             if batch.suspended.is_some() {
-                stream.order.finish(*number, None);
-                self.mux.release(id, stream.forward_ready(finished));
+                stream.order.finish(number, None);
+                mux.release(id, stream.forward_ready(finished));
             }
         }
     }
 
-    /// Drops the frames that wait for answers, and those behind them.
-    fn drop_suspended(&mut self) {
+    /// Drops the frames of a lane that has ended: those of the batch in which a panic ended it, those that wait for answers,
+    /// and those behind them.
+    fn drop_unfinished(&mut self) {
         let now = self.clock.now();
+        if let Some(failed) = self.current.take().filter(|batch| !batch.frames.is_empty()) {
+            self.emitters.lane.finished(failed.frames.len(), now);
+            for frame in &failed.frames {
+                self.emitters.stream(frame).drop_frame(frame.desc.seq, DropCause::ExecutionFailed, now);
+            }
+        }
         let waiting = std::mem::take(&mut self.suspended).into_values().flat_map(|batch| batch.frames);
         let behind = self.streams.values_mut().flat_map(|stream| stream.order.drain());
         for frame in waiting.chain(behind.map(|(frame, _)| frame)) {
@@ -327,9 +367,16 @@ impl Lane {
     }
 }
 
+/// Removes the plans of models that the lane has dropped, and returns them: dropping one takes its time, and the caller
+/// unlocks the books first.
+fn extract_unused(plans: &mut BTreeMap<ModelId, LanePlan>, core: &LaneCore) -> Vec<(ModelId, LanePlan)> {
+    plans.extract_if(.., |model, _| !core.has_model(*model)).collect()
+}
+
 /// Steps of a group's streams.
 fn steps_of(streams: &BTreeMap<StreamId, LaneStream>, group: usize) -> &[Step] {
-    streams.values().find(|stream| stream.group == group).map_or(&[], |stream| &stream.steps)
+    let of_group = streams.values().find(|stream| stream.group == group);
+    &of_group.expect("a stream leaves after its last frame").steps
 }
 
 fn stream_of<'a>(streams: &'a mut BTreeMap<StreamId, LaneStream>, frame: &Frame) -> &'a mut LaneStream {
@@ -340,7 +387,7 @@ impl Drop for Lane {
     /// Sources that wait for room must not wait for a lane that is gone, be it by a panic, nor sinks for its results.
     fn drop(&mut self) {
         self.mux.close();
-        self.drop_suspended();
+        self.drop_unfinished();
         let mut books = lock(&self.books);
         let left = (std::mem::take(&mut books.joining), std::mem::take(&mut books.exchanges));
         drop(books);

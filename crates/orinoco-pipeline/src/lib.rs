@@ -27,7 +27,7 @@ pub use channel::{Receiver, Sender, channel};
 pub use clock::MonotonicClock;
 pub use executor::{DeviceTimes, Executed, Executor, StageTimes};
 pub use lane::{
-    AfterBatch, BoundPlan, ExchangeError, FrameOrder, JoinError, JoinRequest, Lane, LaneCore, LaneEntry,
+    AfterFailure, BoundPlan, ExchangeError, FrameOrder, JoinError, JoinRequest, Lane, LaneCore, LaneEntry,
     ModelHold, ObjectSelection, PlanFacts, Step, StreamModels, StreamTracker, not_finite,
 };
 pub use mux::{

@@ -100,9 +100,9 @@ impl ResultSender {
                     exchange.outcome_came.notify();
                     return telemetry.queue(seq, Queue::Sinks, QueueStep::Accepted, now);
                 }
-                ResultOffer::Refused(_) => {
+                ResultOffer::Refused(_, cause) => {
                     telemetry.queue(seq, Queue::Sinks, QueueStep::Refused, now);
-                    return telemetry.drop_frame(seq, DropCause::SinkBehind, now);
+                    return telemetry.drop_frame(seq, cause, now);
                 }
                 ResultOffer::Full(refused, until) => {
                     frame_result = refused;
@@ -138,7 +138,7 @@ impl Drop for ResultSender {
 
 impl fmt::Debug for ResultSender {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Outlet({} outcomes wait)", self.exchange.lock().waiting())
+        write!(f, "ResultSender({} results wait)", self.exchange.lock().waiting())
     }
 }
 
@@ -162,6 +162,8 @@ pub struct SinkThread {
     outputs: SinkOutputs,
     /// Number of sinks that have failed.
     failed: Arc<AtomicUsize>,
+    /// Number of the frame that is being written. One that a panic leaves here was not written.
+    writing: Option<u64>,
     latency_max: Option<Duration>,
     clock: Arc<dyn Clock>,
     events: Arc<dyn EventSink>,
@@ -169,7 +171,7 @@ pub struct SinkThread {
 }
 
 impl SinkThread {
-    /// The sinks of a stream and the outlet that feeds them.
+    /// Creates the sinks of a stream and the sender through which its results come.
     pub fn new(
         telemetry: StreamTelemetry,
         sinks: Vec<Box<dyn Sink>>,
@@ -191,8 +193,18 @@ impl SinkThread {
         };
         let (outputs, has_sinks) = (SinkOutputs::default(), !sinks.is_empty());
         let failed = Arc::default();
-        let thread =
-            Self { sinks, has_sinks, exchange, outputs, failed, latency_max, clock, events, telemetry };
+        let thread = Self {
+            sinks,
+            has_sinks,
+            exchange,
+            outputs,
+            failed,
+            writing: None,
+            latency_max,
+            clock,
+            events,
+            telemetry,
+        };
         (thread, result_sender)
     }
 
@@ -201,7 +213,7 @@ impl SinkThread {
         Arc::clone(&self.failed)
     }
 
-    /// Writes until the outlet is dropped, then completes every sink. Returns the files written and the faults.
+    /// Writes until the result sender is dropped, then completes every sink. Returns the files written and the faults.
     pub fn run(mut self) -> SinkOutputs {
         loop {
             let (next, now) = self.exchange.next();
@@ -210,8 +222,10 @@ impl SinkThread {
                     self.exchange.room_came.notify();
                     let seq = frame_result.frame.desc.seq;
                     self.telemetry.queue(seq, Queue::Sinks, QueueStep::Taken, now);
+                    self.writing = Some(seq);
                     self.tell(|sink| sink.write(&frame_result));
                     self.count(&frame_result);
+                    self.writing = None;
                     SinkResult::Wrote
                 }
                 SinkNext::CheckOffline => self.check_offline(),
@@ -280,10 +294,14 @@ impl SinkThread {
 }
 
 impl Drop for SinkThread {
-    /// A lane that waits for room must not wait for sinks that are gone, be it by a panic.
+    /// Frees a lane that waits for room, and counts the frames that a panic of a sink has left.
     fn drop(&mut self) {
         let waiting = self.exchange.lock().abandon();
-        drop(waiting);
+        let now = self.clock.now();
+        let waiting = waiting.iter().map(|frame_result| frame_result.frame.desc.seq);
+        for seq in self.writing.take().into_iter().chain(waiting) {
+            self.telemetry.drop_frame(seq, DropCause::SinkFailed, now);
+        }
         self.exchange.room_came.notify();
     }
 }
@@ -318,6 +336,34 @@ mod tests {
         let desc = FrameDesc::packed(PixelFormat::Gray8, 1, 1);
         let frame = Frame::new(desc, Slot::Owned(slot), Nanos(0)).expect("fits");
         FrameResult { frame, found: Vec::new(), finished: Nanos(0) }
+    }
+
+    /// A sink that writes so many results, and then panics.
+    struct Panics(u32);
+    impl Sink for Panics {
+        fn write(&mut self, _: &FrameResult) -> Result<(), Diagnosis> {
+            match self.0.checked_sub(1) {
+                Some(left) => self.0 = left,
+                // Without the hook, which would print a message.
+                None => std::panic::resume_unwind(Box::new("this test wants it")),
+            }
+            Ok(())
+        }
+        fn finish(&mut self) -> Result<Option<PathBuf>, Diagnosis> {
+            Ok(None)
+        }
+    }
+
+    #[test]
+    fn frames_of_sinks_that_panic_are_counted() {
+        let (thread, mut result_sender, stream) = thread(Panics(3), DropPolicy::Block);
+        let sinks = std::thread::spawn(move || thread.run());
+        (0..20).for_each(|_| result_sender.push(frame_result(), &Stop::default()));
+        assert!(sinks.join().is_err());
+        let (written, failed, behind) = stream.read(|fold| {
+            (fold.frames_out, fold.dropped(DropCause::SinkFailed), fold.dropped(DropCause::SinkBehind))
+        });
+        assert_eq!((written, failed, behind), (3, 17, 0));
     }
 
     fn thread(sink: impl Sink + 'static, policy: DropPolicy) -> (SinkThread, ResultSender, StreamTelemetry) {

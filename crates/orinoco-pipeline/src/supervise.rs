@@ -233,6 +233,7 @@ mod tests {
         let ended = match runner.run() {
             SourceEnd::Complete => "complete",
             SourceEnd::Stopped => "stopped",
+            SourceEnd::LaneEnded => "lane ended",
             SourceEnd::Failed(_) => "failed",
         };
         assert_eq!((log.0.lock().expect("not poisoned").join(" ").as_str(), ended), (states, end));

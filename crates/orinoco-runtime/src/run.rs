@@ -89,7 +89,7 @@ impl Control {
     }
 
     /// Reloads the run with another board: streams join and leave, and those that stay are not disturbed. `done` is called
-    /// once, on another thread, with the result. While a change is being prepared, only the newest board waits.
+    /// once with the result, on another thread unless the run is over. While a change is being prepared, only the newest board waits.
     pub fn reload(&self, board: Board, done: impl FnOnce(Result<Reloaded, Faults>) + Send + 'static) {
         self.send(Action::Reload(board, Reply::new(done)));
     }
@@ -104,6 +104,11 @@ impl Control {
     /// Sends an action. If the run is over, the action is dropped, and a request in it is answered by its drop.
     fn send(&self, action: RunAction) {
         let _ = self.actions.send(action);
+    }
+
+    /// Refuses all actions, also those that wait: the run could not be started.
+    fn close(&self) {
+        drop(self.received.lock().unwrap_or_else(PoisonError::into_inner).take());
     }
 
     /// Takes the receiver of the actions, for the one run of this control.
@@ -124,7 +129,8 @@ pub struct Running {
 /// Starts a board: checks sources, loads models, probes engines, opens sinks, and starts every thread. All faults of one
 /// kind are reported together, and nearly all of them before anything runs.
 pub fn start(board: Board, options: RunOptions) -> Result<Running, Faults> {
-    First::prepare(board, options)?.start()
+    let control = options.control.clone();
+    First::prepare(board, options).inspect_err(|_| control.close())?.start()
 }
 
 /// First change of a run, from the board without streams to the wanted one.

@@ -370,7 +370,7 @@ impl Shell {
         let mut summary = summarise_stream(&stream.shown, &fold);
         summary.tracked = stream.counted.take().map(|counted| counted.summary());
         let StreamEnd { source, sink } = outcome;
-        let was_stopped = matches!(source, Ok(SourceEnd::Stopped));
+        let was_stopped = matches!(source, Ok(SourceEnd::Stopped | SourceEnd::LaneEnded));
         let mut faults = Vec::new();
         if let Ok(SourceEnd::Failed(why)) | Err(why) = source {
             faults.push(why);

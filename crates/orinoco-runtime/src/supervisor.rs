@@ -330,10 +330,29 @@ impl<P> Supervisor<P> {
     // --- ends ----------------------------------------------------------------------------------------------------------
 
     fn source_ended(&mut self, stream: StreamId, end: Result<SourceEnd, Diagnosis>) {
-        if let Some(ended) = self.streams.get_mut(&stream).filter(|stream| !stream.source.has_ended()) {
-            ended.source = Source::Ended(end);
-            self.source_has_ended(stream);
+        let Some(ended) = self.streams.get_mut(&stream).filter(|stream| !stream.source.has_ended()) else {
+            return;
+        };
+        // A lane refuses frames before it reports its end. The streams of a failed lane are restarted, so this one has not
+        // ended yet. A stream that was asked to leave has no such claim, and its lane may be another one by now.
+        if matches!(end, Ok(SourceEnd::LaneEnded)) && !ended.left && self.lanes[ended.lane].runs {
+            ended.source = Source::Refused;
+            return;
         }
+        ended.source = Source::Ended(end);
+        self.source_has_ended(stream);
+    }
+
+    /// Ends the sources that were refused by a lane which has ended now.
+    fn end_refused(&mut self, lane: usize) {
+        let refused = self.streams.iter_mut().filter(|(_, stream)| stream.lane == lane);
+        let refused = refused.filter(|(_, stream)| matches!(stream.source, Source::Refused));
+        let refused = refused.map(|(id, stream)| {
+            stream.source = Source::Ended(Ok(SourceEnd::LaneEnded));
+            *id
+        });
+        let refused: Vec<StreamId> = refused.collect();
+        refused.into_iter().for_each(|stream| self.source_has_ended(stream));
     }
 
     /// Starts the source that waited for this one.
@@ -358,11 +377,17 @@ impl<P> Supervisor<P> {
         }
     }
 
-    /// Handles the end of a lane. A lane that has failed is restarted with its streams, a bounded number of times. After
-    /// that its failure ends the run, because the engine may be broken for all streams.
     fn lane_ended(&mut self, lane: usize, end: Result<(), Diagnosis>, now: Nanos) {
         self.lanes[lane].runs = false;
-        let Err(why) = end else { return };
+        if let Err(why) = end {
+            self.lane_failed(lane, why, now);
+        }
+        self.end_refused(lane);
+    }
+
+    /// Handles the failure of a lane. It is restarted with its streams, a bounded number of times. After that its failure
+    /// ends the run, because the engine may be broken for all streams.
+    fn lane_failed(&mut self, lane: usize, why: Diagnosis, now: Nanos) {
         let of_lane = |stream: &&Stream| stream.lane == lane && !stream.has_ended();
         let is_live = self.streams.values().filter(of_lane).any(|stream| stream.is_live);
         let restarts = &mut self.lanes[lane].restarts;
@@ -478,9 +503,10 @@ impl<P> Supervisor<P> {
 
     /// Gives up lanes, sources and sinks that have not ended in time.
     fn give_up_hung(&mut self) {
-        for (index, lane) in self.lanes.iter_mut().enumerate() {
-            if std::mem::take(&mut lane.runs) {
+        for index in 0..self.lanes.len() {
+            if std::mem::take(&mut self.lanes[index].runs) {
                 self.faults.push(hung(&format!("lane-{index}")));
+                self.end_refused(index);
             }
         }
         let unread = self.by.unread;

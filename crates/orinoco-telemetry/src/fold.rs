@@ -7,7 +7,7 @@ use orinoco_core::{ComputeUnit, Nanos};
 
 use crate::record::{
     ArrivalRecord, BatchRecord, CountRecord, DecoderCpuRecord, DropCause, DropRecord, FrameRecord,
-    LaneRecord, LaneStep, ModelCounter, ResultRecord, Stage, StateRecord,
+    LaneRecord, LaneStep, ModelCounter, RequestRecord, ResultRecord, Stage, StateRecord,
 };
 use crate::{Histogram, SourceState};
 
@@ -130,6 +130,8 @@ pub struct ModelFold {
     pub infer: Histogram,
     /// Time per execution in the head, with non-maximum suppression.
     pub postprocess: Histogram,
+    /// Time per client's request on the lane's thread; their number is its count.
+    pub request: Histogram,
     /// Number of captured CUDA graphs that the driver refused; their work was launched call by call instead.
     pub graph_fallbacks: u64,
     /// Number of candidates, keypoints, classes, cells, embeddings or raw elements that were not finite.
@@ -156,6 +158,10 @@ impl ModelFold {
             }
         };
         stage.record(record.span.duration());
+    }
+
+    pub(crate) fn add_request(&mut self, record: &RequestRecord) {
+        self.request.record(record.span.duration());
     }
 
     pub(crate) fn add_count(&mut self, record: &CountRecord) {
@@ -185,7 +191,9 @@ pub struct LaneFold {
     pub batches: u64,
     /// Number of frames in these batches.
     pub frames: u64,
-    /// Time at which the lane took the batch that it executes; `None` while it waits for a batch.
+    /// Number of clients' requests that the lane executed.
+    pub requests: u64,
+    /// Time at which the lane took the batch or the request that it executes; `None` while it waits for one.
     pub executing_since: Option<Nanos>,
     /// Time of the latest progress: a batch taken or finished, or a stage of a model.
     pub progress: Option<Nanos>,
@@ -207,7 +215,7 @@ impl LaneFold {
                 self.frames += u64::from(record.frames);
                 self.executing_since = Some(record.at);
             }
-            LaneStep::Resumed => self.executing_since = Some(record.at),
+            LaneStep::Resumed | LaneStep::TookRequest => self.executing_since = Some(record.at),
             LaneStep::Finished | LaneStep::Suspended => self.executing_since = None,
         }
     }
@@ -217,6 +225,13 @@ impl LaneFold {
         if !record.was_suspended {
             self.busy[record.unit as usize] += record.span.duration();
         }
+    }
+
+    pub(crate) fn add_request(&mut self, record: &RequestRecord) {
+        self.requests += 1;
+        self.progress = self.progress.max(Some(record.span.end()));
+        self.executing_since = None;
+        self.busy[ComputeUnit::Cpu as usize] += record.span.duration();
     }
 }
 

@@ -20,8 +20,8 @@ pub use fold::{LaneFold, ModelFold, StreamFold};
 pub use histogram::Histogram;
 pub use record::{
     ArrivalRecord, BatchRecord, CountRecord, DecoderCpuRecord, DropCause, DropRecord, FrameRecord,
-    LaneRecord, LaneStep, ModelCounter, Queue, QueueRecord, QueueStep, Record, ResultRecord, Stage,
-    StateRecord,
+    LaneRecord, LaneStep, ModelCounter, Queue, QueueRecord, QueueStep, Record, RequestRecord, ResultRecord,
+    Stage, StateRecord,
 };
 pub use telemetry::{LaneTelemetry, ModelTelemetry, StreamEmitter, StreamTelemetry, Telemetry};
 pub use trace::{TRACE_RECORDS_MAX, Trace};

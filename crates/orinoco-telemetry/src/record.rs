@@ -70,7 +70,7 @@ pub enum DropCause {
     SinkFailed,
     /// The engine failed on its batch.
     ExecutionFailed,
-    /// The run was ending.
+    /// The run, or the frame's lane, was ending.
     Shutdown,
 }
 
@@ -122,6 +122,8 @@ pub enum Record {
     Lane(LaneRecord),
     /// A model executed one stage of a batch.
     Batch(BatchRecord),
+    /// A lane executed a client's request.
+    Request(RequestRecord),
     /// A counter of a model rose.
     Count(CountRecord),
 }
@@ -139,6 +141,7 @@ impl Record {
             Self::State(record) => record.at,
             Self::Lane(record) => record.at,
             Self::Batch(record) => record.span.end(),
+            Self::Request(record) => record.span.end(),
             Self::Count(record) => record.at,
         }
     }
@@ -275,6 +278,8 @@ pub enum LaneStep {
     Suspended,
     /// It goes on with a batch that was suspended.
     Resumed,
+    /// It took a client's request. Its [`RequestRecord`] tells that it has finished it.
+    TookRequest,
 }
 
 /// Progress of a lane.
@@ -308,6 +313,17 @@ pub struct BatchRecord {
     pub items: u32,
     /// Whether the model computed elsewhere, and the lane's thread worked on other batches meanwhile.
     pub was_suspended: bool,
+}
+
+/// A client's request that a model executed on its lane. Its answer may come later.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RequestRecord {
+    /// Id of the lane.
+    pub lane: LaneId,
+    /// Id of the model.
+    pub model: ModelId,
+    /// Time for which the request kept the lane's thread busy.
+    pub span: TimeSpan,
 }
 
 /// Occurrence of a model that is counted.

@@ -9,8 +9,8 @@ use crate::SourceState;
 use crate::fold::{LaneFold, ModelFold, StreamFold};
 use crate::record::{
     ArrivalRecord, BatchRecord, CountRecord, DecoderCpuRecord, DropCause, DropRecord, FrameRecord,
-    LaneRecord, LaneStep, ModelCounter, Queue, QueueRecord, QueueStep, Record, ResultRecord, Stage,
-    StateRecord,
+    LaneRecord, LaneStep, ModelCounter, Queue, QueueRecord, QueueStep, Record, RequestRecord, ResultRecord,
+    Stage, StateRecord,
 };
 use crate::registry::Registry;
 use crate::trace::{Trace, TraceRing};
@@ -256,10 +256,18 @@ impl ModelTelemetry {
         self.emit_batch(lane, unit, items, stages, false);
     }
 
-    /// Emits that a batch of `items` pictures was executed elsewhere while the lane had suspended it. It counts as one of the
+    /// Emits that a batch of `items` images was executed elsewhere while the lane had suspended it. It counts as one of the
     /// model's executions, and not for the lane's busy time.
     pub fn late_batch(&self, lane: &LaneTelemetry, items: u32, stages: &[(Stage, TimeSpan)]) {
         self.emit_batch(lane, ComputeUnit::Cpu, items, stages, true);
+    }
+
+    /// Emits that a lane executed a client's request of this model. The lane's thread was busy for `span`.
+    pub fn request(&self, lane: &LaneTelemetry, span: TimeSpan) {
+        let record = RequestRecord { lane: lane.id, model: self.id, span };
+        self.fold.lock().add_request(&record);
+        lane.fold.lock().add_request(&record);
+        self.trace.push(Record::Request(record));
     }
 
     fn emit_batch(
@@ -341,6 +349,11 @@ impl LaneTelemetry {
     /// Emits that the lane goes on with a batch that was suspended.
     pub fn resumed(&self, frames: usize, at: Nanos) {
         self.step(LaneStep::Resumed, frames, at);
+    }
+
+    /// Emits that the lane took a client's request.
+    pub fn took_request(&self, at: Nanos) {
+        self.step(LaneStep::TookRequest, 0, at);
     }
 
     fn step(&self, step: LaneStep, frames: usize, at: Nanos) {

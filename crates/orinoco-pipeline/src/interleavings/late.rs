@@ -54,7 +54,7 @@ fn run_late(policy: DropPolicy, closes: bool) {
     let (lane, entry) = Lane::new(clock(), Arc::new(Quiet), telemetry.lane(LaneId(0)));
     let stream = spawn({
         let (entry, stream) = (entry.clone(), telemetry.stream(StreamId(0)));
-        move || live(&entry, &stream, policy, Remote::default(), 0, &Stop::default())
+        move || live(&entry, &stream, policy, Remote::default(), &Stop::default())
     });
     let lane = spawn(move || lane.run());
     let closer = closes.then(|| spawn(move || entry.close()));
@@ -97,7 +97,7 @@ fn run_asked(closes: bool) {
     let (lane, entry) = Lane::new(clock(), Arc::new(Quiet), telemetry.lane(LaneId(0)));
     let stream = spawn({
         let (entry, stream) = (entry.clone(), telemetry.stream(StreamId(0)));
-        move || live(&entry, &stream, DropPolicy::Block, SOUND, 0, &Stop::default())
+        move || live(&entry, &stream, DropPolicy::Block, SOUND, &Stop::default())
     });
     let lane = spawn(move || lane.run());
     let client = spawn({

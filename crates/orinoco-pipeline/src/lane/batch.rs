@@ -35,4 +35,17 @@ impl Batch {
         let found = frames.iter().map(|_| Vec::new()).collect();
         Self { group, frames, numbers, found, step: 0, pictures_done: 0, suspended: None }
     }
+
+    /// Reverses the order of the frames, so that [`Self::pop`] returns the first of them first.
+    pub(super) fn reverse(&mut self) {
+        self.frames.reverse();
+        self.numbers.reverse();
+        self.found.reverse();
+    }
+
+    /// Removes the last frame, and returns it with its results and its number in its stream.
+    pub(super) fn pop(&mut self) -> Option<(Frame, Vec<ModelResult>, u64)> {
+        let (found, number) = (self.found.pop()?, self.numbers.pop()?);
+        Some((self.frames.pop()?, found, number))
+    }
 }

@@ -2,17 +2,15 @@ use std::collections::BTreeMap;
 
 use orinoco_core::{ModelId, StreamId};
 
-/// After this many failed batches in a row the engine is taken to be broken and the lane ends.
+/// Number of failed batches of one model in a row after which its engine counts as broken, and the lane ends.
 const FAILURES_MAX: u32 = 8;
 
-/// The books of a lane, without what executes: its streams, the models that they use, and failures in a row. A model that
-/// no stream uses is given up, and its memory with it.
+/// Streams of a lane, the models that they use, and each model's failures in a row. A model that no stream uses is dropped,
+/// and its memory with it.
 #[derive(Debug, Default)]
 pub struct LaneCore {
     streams: BTreeMap<StreamId, StreamModels>,
     models: BTreeMap<ModelId, ModelUse>,
-    /// Failed batches since one succeeded.
-    failures: u32,
 }
 
 /// A model of a lane.
@@ -24,6 +22,8 @@ struct ModelUse {
     plan: PlanFacts,
     /// The plan that the lane takes in its place between two batches.
     next_plan: Option<PlanFacts>,
+    /// Number of failed batches since one succeeded.
+    failures: u32,
 }
 
 /// Models of a stream, as far as its lane has to know.
@@ -71,14 +71,12 @@ pub enum ExchangeError {
     VideoMemory(ModelId),
 }
 
-/// Decision about an executed batch.
+/// Decision about a lane on which a model has failed. The frames of the batch are dropped in any case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AfterBatch {
-    /// Its results go on to the sinks.
-    Forward,
-    /// Its frames are dropped.
-    Drop,
-    /// Its frames are dropped, and the lane ends: its engine is broken.
+pub enum AfterFailure {
+    /// The lane continues with the next batch.
+    Continue,
+    /// The lane ends: the model's engine is broken.
     End,
 }
 
@@ -106,7 +104,7 @@ impl LaneCore {
             let used = self.models.entry(*model).or_insert_with(|| {
                 let plan = brought.iter().find(|plan| plan.model == *model);
                 let plan = *plan.unwrap_or_else(|| panic!("model {model} has no plan"));
-                ModelUse { users: 0, plan, next_plan: None }
+                ModelUse { users: 0, plan, next_plan: None, failures: 0 }
             });
             used.users += 1;
         }
@@ -120,6 +118,11 @@ impl LaneCore {
         for model in models.models {
             self.release(model);
         }
+        self.drop_unused();
+    }
+
+    /// Drops the models that no stream uses and nobody holds.
+    pub fn drop_unused(&mut self) {
         self.models.retain(|_, used| used.users > 0);
     }
 
@@ -129,10 +132,11 @@ impl LaneCore {
         used.map(|used| used.users += 1).is_some()
     }
 
-    /// Ends a use of a model. Without any left it is given up when the next stream leaves.
-    pub fn release(&mut self, model: ModelId) {
-        let used = self.models.get_mut(&model);
-        used.unwrap_or_else(|| panic!("model {model} is not here")).users -= 1;
+    /// Ends a use of a model. Returns whether it was the last: [`Self::drop_unused`] then drops the model.
+    pub fn release(&mut self, model: ModelId) -> bool {
+        let used = self.models.get_mut(&model).unwrap_or_else(|| panic!("model {model} is not here"));
+        used.users -= 1;
+        used.users == 0
     }
 
     /// Whether the lane has a model.
@@ -169,6 +173,7 @@ impl LaneCore {
     pub fn take_exchange(&mut self, model: ModelId) -> Option<Vec<(StreamId, usize)>> {
         let used = self.models.get_mut(&model)?;
         used.plan = used.next_plan.take()?;
+        used.failures = 0;
         let batch_max = |stream: &StreamModels| {
             stream.of_frames.iter().filter_map(|model| Some(self.models.get(model)?.plan.batch_max)).max()
         };
@@ -176,14 +181,18 @@ impl LaneCore {
         Some(changed.filter_map(|(id, stream)| Some((*id, batch_max(stream)?))).collect())
     }
 
-    /// Takes whether a batch was executed, and decides what becomes of it.
-    pub fn finished(&mut self, succeeded: bool) -> AfterBatch {
-        self.failures = if succeeded { 0 } else { self.failures + 1 };
-        match self.failures {
-            0 => AfterBatch::Forward,
-            failures if failures < FAILURES_MAX => AfterBatch::Drop,
-            _ => AfterBatch::End,
+    /// Notes that a model has executed a batch on this lane.
+    pub fn executed(&mut self, model: ModelId) {
+        if let Some(used) = self.models.get_mut(&model) {
+            used.failures = 0;
         }
+    }
+
+    /// Notes that a model has failed to execute a batch on this lane, and decides what happens to the lane.
+    pub fn failed(&mut self, model: ModelId) -> AfterFailure {
+        let Some(used) = self.models.get_mut(&model) else { return AfterFailure::Continue };
+        used.failures += 1;
+        if used.failures < FAILURES_MAX { AfterFailure::Continue } else { AfterFailure::End }
     }
 }
 
@@ -234,6 +243,38 @@ mod tests {
         let refused = LaneCore::default().check_join(&models, &[plan(1, false)]);
         assert_eq!(refused, Err(JoinError::VideoMemory(MODEL)));
         assert_eq!(LaneCore::default().check_join(&models, &[]), Err(JoinError::NoPlan(MODEL)));
+    }
+
+    #[test]
+    fn a_model_that_was_held_is_dropped_after_its_last_use() {
+        let mut lane = lane(false);
+        assert!(lane.hold(MODEL) && lane.hold(MODEL));
+        lane.leave(StreamId(0));
+        assert!(!lane.release(MODEL) && lane.has_model(MODEL), "it is held once more");
+        assert!(lane.release(MODEL) && lane.hold(MODEL), "it is held again before it is dropped");
+        lane.drop_unused();
+        assert!(lane.has_model(MODEL) && lane.release(MODEL));
+        lane.drop_unused();
+        assert!(!lane.has_model(MODEL));
+    }
+
+    #[test]
+    fn a_broken_model_is_noticed_next_to_a_sound_one() {
+        let (broken, sound) = (ModelId(1), MODEL);
+        let mut lane = lane(false);
+        let models = StreamModels { models: vec![broken], of_frames: vec![broken], in_video_memory: false };
+        lane.join(StreamId(1), models, &[PlanFacts { model: broken, ..plan(1, true) }]);
+        for _ in 1..FAILURES_MAX {
+            assert_eq!(lane.failed(broken), AfterFailure::Continue);
+            lane.executed(sound);
+        }
+        lane.executed(broken);
+        for _ in 1..FAILURES_MAX {
+            assert_eq!(lane.failed(broken), AfterFailure::Continue, "it has succeeded in between");
+            assert_eq!(lane.failed(sound), AfterFailure::Continue);
+            lane.executed(sound);
+        }
+        assert_eq!(lane.failed(broken), AfterFailure::End);
     }
 
     #[test]

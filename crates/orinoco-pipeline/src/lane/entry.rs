@@ -60,7 +60,7 @@ impl LaneEntry {
         Self { mux: Arc::clone(mux), books: Arc::clone(books) }
     }
 
-    /// Adds a stream; its source pushes into the inlet.
+    /// Adds a stream; its source pushes into the frame sender.
     pub fn join(&self, joining: JoinRequest) -> Result<FrameSender, JoinError> {
         let of_frames = joining.steps.iter().filter(|step| step.on.is_none());
         let models = StreamModels {
@@ -122,7 +122,8 @@ impl LaneEntry {
 
     /// Keeps a model on the lane until this is dropped, if the lane has it.
     pub fn hold(&self, model: ModelId) -> Option<ModelHold> {
-        lock(&self.books).core.hold(model).then(|| ModelHold { books: Arc::clone(&self.books), model })
+        let is_held = lock(&self.books).core.hold(model);
+        is_held.then(|| ModelHold { mux: Arc::clone(&self.mux), books: Arc::clone(&self.books), model })
     }
 }
 
@@ -134,13 +135,18 @@ fn brought(plan: &BoundPlan) -> PlanFacts {
 
 /// A use of a lane's model by somebody who prepares a stream for it.
 pub struct ModelHold {
+    mux: Arc<Mux>,
     books: Arc<Mutex<LaneState>>,
     model: ModelId,
 }
 
 impl Drop for ModelHold {
     fn drop(&mut self) {
-        lock(&self.books).core.release(self.model);
+        let is_unused = lock(&self.books).core.release(self.model);
+        if is_unused {
+            // The lane drops the model between two batches. A lane that has ended has dropped all of its models.
+            let _ = self.mux.exchange();
+        }
     }
 }
 

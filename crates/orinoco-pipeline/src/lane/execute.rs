@@ -4,11 +4,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use orinoco_core::{ComputeUnit, Diagnosis, InferenceResult, Region, StreamId, TimeSpan, codes};
-use orinoco_telemetry::{Event, EventSink, LaneTelemetry, ModelCounter, ModelTelemetry, StreamTelemetry};
+use orinoco_core::{
+    Clock, ComputeUnit, Diagnosis, InferenceResult, Nanos, Region, StreamId, TimeSpan, codes,
+};
+use orinoco_telemetry::{
+    Event, EventSink, LaneTelemetry, ModelCounter, ModelTelemetry, Stage, StreamTelemetry,
+};
 
 use super::batch::Batch;
 use super::step::{BoundPlan, ObjectSelection, Step};
+use crate::request::Request;
 use crate::suspension::Suspender;
 use crate::{Executed, Frame, ModelResult, Mux, Object, StageTimes, Ticket};
 
@@ -67,7 +72,12 @@ impl BatchInputs {
         self.positions.clear();
     }
 
-    /// Collects what a step looks at in a batch.
+    /// Returns the number of images.
+    pub(super) fn len(&self) -> usize {
+        self.frames.len()
+    }
+
+    /// Collects the images that a step infers in a batch.
     pub(super) fn collect(&mut self, step: &Step, batch: &Batch) {
         self.clear();
         for (index, frame) in batch.frames.iter().enumerate() {
@@ -117,6 +127,14 @@ impl LanePlan {
         Self { plan, inference, telemetry }
     }
 
+    /// Executes a client's request.
+    pub(super) fn answer(&mut self, request: Request, lane: &LaneTelemetry, clock: &dyn Clock) {
+        let start = clock.now();
+        lane.took_request(start);
+        self.plan.executor.answer(request);
+        self.telemetry.request(lane, TimeSpan::new(start, clock.now()));
+    }
+
     /// Runs the plan on all pictures that are not done, as many at once as it takes, and adds what it found to the frames
     /// they are of. Stops where the plan suspends the step.
     pub(super) fn execute(
@@ -151,7 +169,7 @@ impl LanePlan {
                 }
             };
             self.emit(emitters, frames, &times);
-            self.report_not_finite(&self.inference[..frames.len()], &times, events);
+            self.report_not_finite(&self.inference[..frames.len()], times.postprocess.end(), events);
             let inference = self.inference[..frames.len()].iter().cloned();
             self.add_findings(&pictures.positions[chunk], inference, batch);
         }
@@ -174,16 +192,11 @@ impl LanePlan {
         events: &dyn EventSink,
     ) {
         let chunk = batch.pictures_done..batch.pictures_done + inference.len();
-        let times = StageTimes {
-            preprocess: TimeSpan::new(waited.start(), waited.start()),
-            infer: waited,
-            postprocess: TimeSpan::new(waited.end(), waited.end()),
-            ..StageTimes::default()
-        };
+        let stages = [(Stage::Infer, waited)];
         let frames = &pictures.frames[chunk.clone()];
-        self.telemetry.late_batch(&emitters.lane, count(frames), &times.stages());
-        emit_shares(emitters, frames, &times);
-        self.report_not_finite(&inference, &times, events);
+        self.telemetry.late_batch(&emitters.lane, count(frames), &stages);
+        emit_shares(emitters, frames, &stages);
+        self.report_not_finite(&inference, waited.end(), events);
         self.add_findings(&pictures.positions[chunk], inference, batch);
     }
 
@@ -217,16 +230,16 @@ impl LanePlan {
             let (counter, count) = (ModelCounter::GraphFallbacks, u64::from(times.graph_fallbacks));
             self.telemetry.count(counter, count, times.postprocess.end());
         }
-        emit_shares(emitters, pictures, times);
+        emit_shares(emitters, pictures, &times.stages());
     }
 
-    /// Counts what was left out of `findings`, and reports the first of it.
-    fn report_not_finite(&self, inference: &[InferenceResult], times: &StageTimes, events: &dyn EventSink) {
+    /// Counts the values that are not finite, and reports the first of them.
+    fn report_not_finite(&self, inference: &[InferenceResult], at: Nanos, events: &dyn EventSink) {
         let count: u64 = inference.iter().map(|inference| inference.not_finite).sum();
         if count == 0 {
             return;
         }
-        let before = self.telemetry.count(ModelCounter::NotFinite, count, times.postprocess.end());
+        let before = self.telemetry.count(ModelCounter::NotFinite, count, at);
         if before == 0 {
             let model = self.plan.name.clone();
             let why = not_finite(&model);
@@ -236,11 +249,11 @@ impl LanePlan {
 }
 
 /// Emits each picture's share of the stages to its stream.
-fn emit_shares(emitters: &Emitters, pictures: &[Frame], times: &StageTimes) {
-    let (items, stages) = (count(pictures), times.stages());
+fn emit_shares(emitters: &Emitters, pictures: &[Frame], stages: &[(Stage, TimeSpan)]) {
+    let items = count(pictures);
     for (picture, index) in pictures.iter().zip(0..) {
         let mut emitter = emitters.stream(picture).emitter();
-        for (stage, of_batch) in &stages {
+        for (stage, of_batch) in stages {
             emitter.stage(picture.desc.seq, *stage, of_batch.share(index, items));
         }
     }

@@ -2,6 +2,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use orinoco_core::{DropPolicy, Nanos};
+use orinoco_telemetry::DropCause;
 
 use super::frame_result::FrameResult;
 
@@ -42,8 +43,8 @@ pub struct SinkCore {
 pub enum ResultOffer {
     /// It waits for the sinks.
     Accepted,
-    /// There is no room, and this outcome is dropped.
-    Refused(FrameResult),
+    /// There is no room, or the sinks have failed, and this outcome is dropped for that cause.
+    Refused(FrameResult, DropCause),
     /// There is no room. The lane waits until there is, until the end is asked for, or until this time, and then offers it
     /// again.
     Full(FrameResult, Option<Nanos>),
@@ -102,13 +103,14 @@ impl SinkCore {
         }
         let waits = self.policy == DropPolicy::Block && !self.is_stuck && !self.is_abandoned;
         if !waits {
-            return ResultOffer::Refused(frame_result);
+            let cause = if self.is_abandoned { DropCause::SinkFailed } else { DropCause::SinkBehind };
+            return ResultOffer::Refused(frame_result, cause);
         }
         if stopping {
             let room_by = *self.room_by.get_or_insert(now + ROOM_WAIT_MAX);
             if now >= room_by {
                 self.is_stuck = true;
-                return ResultOffer::Refused(frame_result);
+                return ResultOffer::Refused(frame_result, DropCause::SinkBehind);
             }
         }
         ResultOffer::Full(frame_result, self.room_by)

@@ -52,6 +52,8 @@ pub enum SourceEnd {
     Complete,
     /// Asked to stop.
     Stopped,
+    /// Its lane has ended and accepts no more frames.
+    LaneEnded,
     /// It failed for good.
     Failed(Diagnosis),
 }
@@ -238,7 +240,7 @@ impl SourceSupervisor {
                     self.state = State::Reading { heard: now, live: true };
                 }
             }
-            (State::Pushing { .. }, SourceResult::RingClosed) => self.end(SourceEnd::Stopped),
+            (State::Pushing { .. }, SourceResult::RingClosed) => self.end(SourceEnd::LaneEnded),
             (State::Closing(_), SourceResult::Closed) => self.closed(now),
             (_, result) => panic!("nothing was asked that has the result {result:?}"),
         }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use orinoco_core::{ModelId, Nanos, StreamId};
 use orinoco_pipeline::{
-    AfterBatch, Frame, FrameResult, LaneCore, MuxCore, Next, NextBatch, Offer, PlanFacts, ResultOffer,
+    AfterFailure, Frame, FrameResult, LaneCore, MuxCore, Next, NextBatch, Offer, PlanFacts, ResultOffer,
     SinkCore, SinkNext, SinkResult, StreamModels, StreamQueue,
 };
 use orinoco_telemetry::{
@@ -61,6 +61,8 @@ struct Board {
     sinks: Vec<SinkCore>,
     /// Frames of the batch that is executed.
     batch: Vec<Frame>,
+    /// The model that executes it: each group has its own.
+    model: ModelId,
     /// Results that the lane has not handed over yet.
     results: BTreeMap<FrameKey, FrameResult>,
     decisions: Decisions,
@@ -82,8 +84,8 @@ impl Board {
             lane.join(stream, models, brought);
         }
         let sinks = queues.iter().map(|queue| SinkCore::new(queue.policy, Nanos(0))).collect();
-        let (results, decisions) = (BTreeMap::new(), Decisions::default());
-        Self { mux, lane, sinks, batch: Vec::new(), results, decisions }
+        let (results, decisions, model) = (BTreeMap::new(), Decisions::default(), ModelId(0));
+        Self { mux, lane, sinks, batch: Vec::new(), model, results, decisions }
     }
 
     /// A source offers a frame to its ring.
@@ -109,7 +111,10 @@ impl Board {
             match self.mux.next(now, &mut self.batch) {
                 NextBatch::Ready(Next::Joined) => {}
                 NextBatch::Ready(Next::Left(stream)) => self.lane.leave(stream),
-                NextBatch::Ready(Next::Batch(_)) => break,
+                NextBatch::Ready(Next::Batch(group)) => {
+                    self.model = ModelId::from_index(group);
+                    break;
+                }
                 next => return Err(format!("there is no batch, but {next:?}")),
             }
         }
@@ -119,16 +124,18 @@ impl Board {
 
     /// The engine is done.
     fn finish(&mut self, finished: Nanos, succeeded: bool) -> Result<(), String> {
-        let after = self.lane.finished(succeeded);
         for frame in self.batch.drain(..) {
-            match after {
-                AfterBatch::Forward => {
-                    let key = key(&frame);
-                    self.results.insert(key, FrameResult { frame, found: Vec::new(), finished });
-                }
-                AfterBatch::Drop => self.decisions.drop(key(&frame), DropCause::ExecutionFailed, 1),
-                AfterBatch::End => return Err("the lane ends".to_owned()),
+            let key = key(&frame);
+            if succeeded {
+                self.results.insert(key, FrameResult { frame, found: Vec::new(), finished });
+            } else {
+                self.decisions.drop(key, DropCause::ExecutionFailed, 1);
             }
+        }
+        if succeeded {
+            self.lane.executed(self.model);
+        } else if self.lane.failed(self.model) == AfterFailure::End {
+            return Err("the lane ends".to_owned());
         }
         Ok(())
     }
@@ -139,8 +146,8 @@ impl Board {
         let frame_result = self.results.remove(&key).ok_or("there is no such result")?;
         let step = match self.sinks[record.stream.index()].offer(frame_result, false, record.at) {
             ResultOffer::Accepted => QueueStep::Accepted,
-            ResultOffer::Refused(_) => {
-                self.decisions.drop(key, DropCause::SinkBehind, 1);
+            ResultOffer::Refused(_, cause) => {
+                self.decisions.drop(key, cause, 1);
                 QueueStep::Refused
             }
             ResultOffer::Full(frame_result, _) => {

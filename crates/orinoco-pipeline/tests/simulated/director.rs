@@ -66,7 +66,14 @@ impl Board<'_> {
         match act {
             0..=3 if self.streams.len() < STREAMS_MAX => self.join(lane),
             4 => match self.director.held.take() {
-                Some((lane, model)) => self.lanes[lane].core.release(model),
+                Some((lane, model)) => {
+                    let lane = &mut self.lanes[lane];
+                    if lane.core.release(model) {
+                        // A lane that has ended has no models left.
+                        let _ = lane.mux.exchange();
+                        self.simulator.notify(lane.task);
+                    }
+                }
                 None if self.lanes[lane].core.hold(model) => self.director.held = Some((lane, model)),
                 None => {}
             },

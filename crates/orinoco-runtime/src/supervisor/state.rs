@@ -38,6 +38,9 @@ pub(super) enum Source {
         until: Nanos,
     },
     Runs,
+    /// Has ended because its lane accepts no more frames. The lane reports its end later, and decides what happens to the
+    /// stream.
+    Refused,
     Ended(Result<SourceEnd, Diagnosis>),
     /// Has ended, and its figures were handed over.
     Retired,

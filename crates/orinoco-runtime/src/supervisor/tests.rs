@@ -171,6 +171,13 @@ impl Sim {
         }
     }
 
+    /// Ends a source because its lane accepts no more frames.
+    fn source_is_refused(&mut self, stream: StreamId) {
+        if self.sources.remove(&stream) {
+            self.act(Action::SourceEnded(stream, Ok(SourceEnd::LaneEnded)));
+        }
+    }
+
     fn sink_ends(&mut self, stream: StreamId) {
         if self.sinks.remove(&stream) {
             self.act(Action::SinkEnded(stream, Ok(SinkOutputs::default())));
@@ -384,6 +391,43 @@ fn a_lane_that_fails_is_restarted_with_its_streams_a_few_times() {
     assert_eq!(sim.events, ["lane 0 failed"]);
     sim.end();
     assert_eq!(sim.over.expect("it is over").len(), 1);
+}
+
+#[test]
+fn a_lane_is_restarted_although_its_streams_end_before_it_reports_its_failure() {
+    let all = ["a", "b"];
+    for (streams, sinks_too) in [(&all[..1], false), (&all[..1], true), (&all, false), (&all, true)] {
+        let mut sim = Sim::start(board(streams));
+        sim.source_is_refused(StreamId(0));
+        if sinks_too {
+            sim.sink_ends(StreamId(0));
+        }
+        assert!(sim.over.is_none() && sim.retired.is_empty(), "the lane decides what becomes of the stream");
+        sim.lane_fails(0);
+        assert_eq!(sim.events, ["lane 0 restarts, 2 left"]);
+        sim.run_dry();
+        sim.prepared();
+        assert_eq!(sim.running(), streams);
+    }
+}
+
+#[test]
+fn a_stream_that_its_lane_refused_ends_with_a_run_that_stops() {
+    for hangs in [false, true] {
+        let mut sim = Sim::start(board(&["a"]));
+        sim.act(Action::Stop);
+        sim.source_is_refused(StreamId(0));
+        sim.sink_ends(StreamId(0));
+        if hangs {
+            sim.wait_until(Nanos(0) + END_MAX);
+            let faults = sim.over.expect("it is over");
+            assert_eq!(faults.iter().map(|fault| &*fault.subject).collect::<Vec<_>>(), ["thread lane-0"]);
+        } else {
+            sim.end();
+            assert_eq!(sim.over.map(|faults| faults.len()), Some(0));
+        }
+        assert_eq!(sim.retired, [StreamId(0)]);
+    }
 }
 
 #[test]

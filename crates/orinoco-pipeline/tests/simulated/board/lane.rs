@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use orinoco_core::{ModelId, Nanos, Rng, StreamId};
 use orinoco_pipeline::{
-    AfterBatch, Closed, ExchangeError, Frame, FrameOrder, FrameResult, JoinError, LaneCore, MuxCore, Next,
+    AfterFailure, Closed, ExchangeError, Frame, FrameOrder, FrameResult, JoinError, LaneCore, MuxCore, Next,
     NextBatch, PlanFacts, Request, RequestRefusal, ResultOffer, SUSPENSION_MAX, StreamModels, StreamQueue,
     Ticket, Unserved,
 };
@@ -186,19 +186,20 @@ impl Board<'_> {
         let models = MODEL_SETS[batch.group];
         let fails = now < lane.engine.fails_until && (lane.engine.fails_always || rng.bool());
         if fails {
-            lane.is_broken = lane.core.finished(false) == AfterBatch::End;
+            let failed = models.get(batch.step);
+            lane.is_broken = failed.is_some_and(|model| lane.core.failed(*model) == AfterFailure::End);
             return self.finish(index, batch, false);
         }
         let is_remote = |model: &ModelId| REMOTE_MODELS.contains(model);
         if models.get(batch.step).is_some_and(is_remote) && rng.u32(..3) > 0 {
             return self.suspend(index, batch);
         }
+        if let Some(model) = models.get(batch.step) {
+            lane.core.executed(*model);
+        }
         batch.step += 1;
         if batch.step < models.len() {
             return self.execute(index, batch);
-        }
-        if batch.first.is_none() {
-            assert_eq!(lane.core.finished(true), AfterBatch::Forward);
         }
         self.finish(index, batch, true);
     }
@@ -359,6 +360,8 @@ impl Board<'_> {
             lane.plans.insert(model, plan);
             lane.exchanged += 1;
         }
+        lane.core.drop_unused();
+        lane.plans.retain(|model, _| lane.core.has_model(*model));
     }
 
     fn answer(&mut self, index: usize) {
@@ -404,7 +407,7 @@ impl Board<'_> {
             let stream = &mut self.streams[frame_result.frame.desc.stream.index()];
             match stream.sinks.offer(frame_result, stream.is_stopping, now) {
                 ResultOffer::Accepted => self.simulator.notify(stream.sinks_task),
-                ResultOffer::Refused(_) => stream.counts.drop_frame(DropCause::SinkBehind),
+                ResultOffer::Refused(_, cause) => stream.counts.drop_frame(cause),
                 ResultOffer::Full(frame_result, until) => {
                     let gives_up = until.is_some_and(|until| now < until && until <= now + ROOM_WAIT_MAX);
                     assert!(gives_up || !stream.is_stopping, "it waits for room until {until:?}");

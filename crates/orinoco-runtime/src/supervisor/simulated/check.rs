@@ -76,11 +76,16 @@ impl Run<'_> {
                 let is_at_work = stream.source.runs() || matches!(stream.source.doing, Doing::Ended);
                 assert!(is_at_work, "source {id} runs, and was not started");
             }
-            Source::Ended(_) | Source::Retired => {
+            Source::Refused | Source::Ended(_) | Source::Retired => {
                 assert!(!stream.source.runs(), "source {id} has ended, and runs");
             }
         }
         assert_eq!(known.retired, stream.is_retired, "stream {id} has ended");
+        let is_lost = known.retired && !known.left && stream.lost_its_lane;
+        assert!(
+            !is_lost || supervisor.phase != Phase::Running,
+            "stream {id} was not restarted with its lane"
+        );
         if let (Some(stopped), false, false) = (stream.stopped, stream.is_retired, stream.habits.hangs()) {
             assert!(now <= stopped + LEAVE_MAX, "stream {id} was asked to leave at {stopped:?}");
         }
@@ -119,6 +124,20 @@ impl Run<'_> {
         let replies = supervisor.next.as_ref().map_or(0, |next| next.replies.len());
         assert!(replies <= self.asked.len(), "{replies} replies wait");
         self.seen.streams_max = self.seen.streams_max.max(self.streams.len());
+    }
+
+    /// Checks that a lane ends the run only when its restarts are used up, or when no stream can be restarted.
+    pub(super) fn check_failure(&self, lane: usize) {
+        let (now, supervisor) = (self.simulator.now(), self.supervisor.as_ref().expect("it runs"));
+        let restarts = self.seen.restarts.get(&lane).into_iter().flatten();
+        let recent = restarts.filter(|then| now.since(**then) <= RESTART_WINDOW).count();
+        let on_lane = self.streams.values().filter(|stream| stream.lane == lane && !stream.is_retired);
+        let mut lost = on_lane.filter(|stream| {
+            let may_repeat = supervisor.rules.repeat_files || stream.spec.source.is_live();
+            may_repeat && stream.stopped.is_none() && (stream.source.runs() || stream.lost_its_lane)
+        });
+        let is_last = self.was_stopping || recent >= RESTARTS_MAX;
+        assert!(is_last || lost.next().is_none(), "lane {lane} is not restarted, although it may be");
     }
 
     /// Checks that a source is started only when the one before it has ended, or has had its time.

@@ -307,6 +307,7 @@ impl Host for ChangeHost<'_, '_> {
             joined: now,
             stopped: run.stop_all.then_some(now),
             is_refused: false,
+            lost_its_lane: false,
             is_drained: false,
             habits,
             is_retired: false,

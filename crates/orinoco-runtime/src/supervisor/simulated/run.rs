@@ -57,6 +57,8 @@ pub(super) struct Run<'s> {
     pub(super) scratches: Vec<Scratch>,
     pub(super) worker: Option<Worker>,
     pub(super) stop_all: bool,
+    /// Whether a stop was requested before the action that is handled now.
+    pub(super) was_stopping: bool,
     pub(super) is_unread: bool,
     /// Whether the first change was applied: from then on faults may happen.
     pub(super) is_launched: bool,
@@ -137,6 +139,7 @@ impl<'s> Run<'s> {
             scratches: Vec::new(),
             worker: None,
             stop_all: false,
+            was_stopping: false,
             is_unread: false,
             is_launched: false,
             versions: BTreeMap::new(),

@@ -27,6 +27,7 @@ impl Run<'_> {
             let asked = supervisor.change.as_ref().is_some_and(|change| !change.replies.is_empty());
             let ends_nothing = asked && matches!(action, Action::Prepared(_) | Action::Applied(_));
             let was_stopped = supervisor.by.stop;
+            self.was_stopping = was_stopped;
             let effects = supervisor.handle(action, now);
             supervisor.check();
             assert!(!ends_nothing || was_stopped == supervisor.by.stop, "a reload ends the run");
@@ -131,6 +132,7 @@ impl Run<'_> {
             }
             Event::LaneFailed { lane, .. } => {
                 self.simulator.note(|| format!("lane {lane} failed for good"));
+                self.check_failure(lane);
                 self.seen.lanes_failed += 1;
             }
             _ => {}

@@ -32,7 +32,7 @@ impl Run<'_> {
             let phase = match known.source {
                 Source::Waits { .. } => "waits",
                 Source::Runs => "runs",
-                Source::Ended(_) => "ends",
+                Source::Refused | Source::Ended(_) => "ends",
                 Source::Retired => "has ended",
             };
             let models: Vec<String> = stream.models.iter().map(shown).collect();

@@ -37,6 +37,8 @@ pub(super) struct Stream {
     pub(super) stopped: Option<Nanos>,
     /// Whether its lane accepts no more frames.
     pub(super) is_refused: bool,
+    /// Whether the source has ended because of that.
+    pub(super) lost_its_lane: bool,
     /// Whether its lane forwards no more results.
     pub(super) is_drained: bool,
     pub(super) habits: Habits,
@@ -151,7 +153,10 @@ impl ModelHold {
 
 impl Drop for ModelHold {
     fn drop(&mut self) {
-        self.books.borrow_mut().release(self.model);
+        let mut books = self.books.borrow_mut();
+        if books.release(self.model) {
+            books.drop_unused();
+        }
     }
 }
 
@@ -170,7 +175,8 @@ impl Run<'_> {
                 let wait = if is_asked { Duration::ZERO } else { NOTICE_MAX };
                 stream.source.doing = if close.is_some() { Doing::Ending } else { Doing::Hangs };
                 if !has_ended {
-                    stream.habits.ends = None;
+                    let end = if is_asked { SourceEnd::Stopped } else { SourceEnd::LaneEnded };
+                    stream.habits.ends = close.map(|_| (now, Ok(end)));
                 }
                 match close {
                     Some(close) => {
@@ -183,6 +189,7 @@ impl Run<'_> {
             Doing::Ending => {
                 stream.source.doing = Doing::Ended;
                 let end = stream.habits.ends.take().map_or(Ok(SourceEnd::Stopped), |(_, end)| end);
+                stream.lost_its_lane = matches!(end, Ok(SourceEnd::LaneEnded));
                 self.free_task(task);
                 self.drop_frame_sender(id);
                 self.send(Action::SourceEnded(id, end));
