@@ -1,4 +1,4 @@
-//! One executing thread: takes batches, replays plans, hands outcomes on.
+//! Lane: one executing thread. It takes batches, executes plans, and forwards results.
 
 mod batch;
 mod core;
@@ -34,7 +34,7 @@ pub struct Lane {
     books: Arc<Mutex<LaneState>>,
     plans: BTreeMap<ModelId, LanePlan>,
     streams: BTreeMap<StreamId, LaneStream>,
-    pictures: BatchInputs,
+    inputs: BatchInputs,
     /// Batches that wait for an answer.
     suspended: BTreeMap<Ticket, Batch>,
     clock: Arc<dyn Clock>,
@@ -84,9 +84,9 @@ impl Lane {
         let emitters = Emitters::new(telemetry);
         let books = Arc::<Mutex<LaneState>>::default();
         let entry = LaneEntry::new(&mux, &books);
-        let (plans, streams, pictures) = (BTreeMap::new(), BTreeMap::new(), BatchInputs::default());
+        let (plans, streams, inputs) = (BTreeMap::new(), BTreeMap::new(), BatchInputs::default());
         let suspended = BTreeMap::new();
-        (Self { mux, books, plans, streams, pictures, suspended, clock, events, emitters }, entry)
+        (Self { mux, books, plans, streams, inputs, suspended, clock, events, emitters }, entry)
     }
 
     /// Runs on the calling thread until every stream has ended, or the engine fails again and again.
@@ -185,7 +185,7 @@ impl Lane {
     fn execute(&mut self, mut batch: Batch) -> Result<Vec<Frame>, Diagnosis> {
         let executed = self.run_steps(&mut batch);
         // Shared slots go back with the batch.
-        self.pictures.clear();
+        self.inputs.clear();
         match executed {
             Ok(StepEnd::Done) => {
                 // What came from elsewhere says nothing about the engines here.
@@ -194,8 +194,8 @@ impl Lane {
                 }
                 self.forward_results(&mut batch);
             }
-            Ok(StepEnd::Suspended { ticket, wait, pictures }) => {
-                self.suspend(batch, ticket, wait, pictures);
+            Ok(StepEnd::Suspended { ticket, wait, inputs }) => {
+                self.suspend(batch, ticket, wait, inputs);
                 return Ok(Vec::new());
             }
             Err(why) => {
@@ -210,12 +210,12 @@ impl Lane {
     }
 
     fn run_steps(&mut self, batch: &mut Batch) -> Result<StepEnd, Diagnosis> {
-        let Self { mux, streams, plans, pictures, emitters, .. } = self;
+        let Self { mux, streams, plans, inputs, emitters, .. } = self;
         let steps = steps_of(streams, batch.group);
         while let Some(step) = steps.get(batch.step) {
-            pictures.collect(step, batch);
+            inputs.collect(step, batch);
             let plan = plans.get_mut(&step.model).expect("a stream brings the plans of its models");
-            match plan.execute(pictures, batch, mux, emitters, &*self.events) {
+            match plan.execute(inputs, batch, mux, emitters, &*self.events) {
                 Ok(StepEnd::Done) => batch.step += 1,
                 Ok(suspended) => return Ok(suspended),
                 Err(why) => {
@@ -229,7 +229,7 @@ impl Lane {
     }
 
     /// Puts a batch aside until its answer comes, and keeps results of later frames of its streams behind it.
-    fn suspend(&mut self, mut batch: Batch, ticket: Ticket, wait: Duration, pictures: usize) {
+    fn suspend(&mut self, mut batch: Batch, ticket: Ticket, wait: Duration, inputs: usize) {
         let now = self.clock.now();
         self.emitters.lane.suspended(batch.frames.len(), now);
         let first = batch.suspended.map_or(now, |suspended| suspended.first);
@@ -241,7 +241,7 @@ impl Lane {
             }
         }
         self.mux.suspend(ticket, (now + wait).min(first + SUSPENSION_MAX), newly_held);
-        batch.suspended = Some(Suspended { first, since: now, pictures });
+        batch.suspended = Some(Suspended { first, since: now, inputs });
         self.suspended.insert(ticket, batch);
     }
 
@@ -249,27 +249,27 @@ impl Lane {
     fn resume(&mut self, ticket: Ticket, now: Nanos) -> Result<(), Diagnosis> {
         let answer = self.mux.take_late_answer();
         let mut batch = self.suspended.remove(&ticket).expect("a ticket is resumed once");
-        let Suspended { since, pictures: waiting, .. } = batch.suspended.expect("it was suspended");
+        let Suspended { since, inputs: waiting, .. } = batch.suspended.expect("it was suspended");
         let waited = TimeSpan::new(since, now);
         self.emitters.lane.resumed(batch.frames.len(), now);
-        let Self { streams, plans, pictures, emitters, .. } = self;
+        let Self { streams, plans, inputs, emitters, .. } = self;
         let step = &steps_of(streams, batch.group)[batch.step];
         let plan = plans.get(&step.model).expect("a stream brings the plans of its models");
         let fault = |cause: String| {
-            let next = "check the board that computes it, and the link to it";
+            let next = "check the remote board that runs this model, and the connection to it";
             Err(Diagnosis::new(&codes::ENGINE_RUN, format!("model {}", plan.plan.name), cause, next))
         };
         let answer = match answer {
             Some(Ok(inference)) if inference.len() != waiting => {
-                fault(format!("{waiting} images were sent, and {} results came back", inference.len()))
+                fault(format!("{waiting} inputs were sent, but {} results came back", inference.len()))
             }
             Some(answer) => answer,
             None => fault(format!("no answer came within {} ms", waited.duration().as_millis())),
         };
         match answer {
             Ok(inference) => {
-                pictures.collect(step, &batch);
-                plan.add_late(pictures, inference, waited, &mut batch, emitters, &*self.events);
+                inputs.collect(step, &batch);
+                plan.add_late(inputs, inference, waited, &mut batch, emitters, &*self.events);
                 self.execute(batch).map(drop)
             }
             Err(why) => {

@@ -256,7 +256,7 @@ impl ModelTelemetry {
         self.emit_batch(lane, unit, items, stages, false);
     }
 
-    /// Emits that a batch of `items` pictures was executed elsewhere while the lane had suspended it. It counts as one of the
+    /// Emits that a batch of `items` images was executed elsewhere while the lane had suspended it. It counts as one of the
     /// model's executions, and not for the lane's busy time.
     pub fn late_batch(&self, lane: &LaneTelemetry, items: u32, stages: &[(Stage, TimeSpan)]) {
         self.emit_batch(lane, ComputeUnit::Cpu, items, stages, true);
@@ -418,7 +418,7 @@ mod tests {
         let busy = ComputeUnit::ALL.map(|unit| fold.busy(unit).as_nanos());
         assert_eq!((fold.batches, fold.frames, busy), (1, 4, [1300, 900]));
         assert_eq!((fold.executing_since, fold.progress), (None, Some(Nanos(1400))));
-        let counts = telemetry.model(model).read(|fold| (fold.replays, fold.pictures, fold.infer.count()));
+        let counts = telemetry.model(model).read(|fold| (fold.inferences, fold.items, fold.infer.count()));
         assert_eq!(counts, (1, 4, 1));
     }
 
@@ -437,7 +437,7 @@ mod tests {
         lane.finished(2, Nanos(100));
         let of_lane = lane.read(|fold| (fold.batches, fold.frames, fold.busy(ComputeUnit::Cpu).as_nanos()));
         assert_eq!((of_lane, executing_since()), ((1, 2, 0), None));
-        let of_model = telemetry.model(model).read(|fold| (fold.replays, fold.pictures, fold.infer.count()));
+        let of_model = telemetry.model(model).read(|fold| (fold.inferences, fold.items, fold.infer.count()));
         assert_eq!(of_model, (1, 2, 1));
     }
 }
