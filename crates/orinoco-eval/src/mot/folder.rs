@@ -79,7 +79,7 @@ impl Folder {
     pub fn images(&self) -> Result<&[PathBuf], Diagnosis> {
         if self.images.is_empty() {
             let next = "fetch the sequence with its images, or evaluate a tracker's results (--results)";
-            let cause = format!("it has no list_images in {IMAGES}");
+            let cause = format!("it has no images in {IMAGES}");
             return Err(Diagnosis::new(&codes::DATASET, self.dir.display(), cause, next));
         }
         Ok(&self.images)
@@ -212,7 +212,7 @@ fn count(dir: &Path, folder: &Path, images: usize, said: Option<u32>) -> Result<
     match (u32::try_from(images).unwrap_or(u32::MAX), said) {
         (0, Some(said)) => Ok(said),
         (0, None) => {
-            let cause = format!("it has neither list_images in {IMAGES} nor a {INFO} with seqLength");
+            let cause = format!("it has neither images in {IMAGES} nor a {INFO} with seqLength");
             let next = "fetch the sequence with its images, or write seqLength";
             Err(Diagnosis::new(&codes::DATASET, dir.display(), cause, next))
         }
