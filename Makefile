@@ -36,7 +36,7 @@ cross: ## aarch64 binaries for JetPack 5, 6 and 7, checked
 	@./setup.sh build cross
 	@cross/build.sh
 
-bench: ## measure a pipeline beside its engine
+bench: ## benchmark a pipeline compared with its engine alone
 	@./setup.sh build demo
 	@$(xtask) bench
 

@@ -2,7 +2,7 @@
 
   python label.py --video vtest.avi [--data DIR]
 
-DIR holds `models/yolox_nano.onnx`; it defaults to $ORINOCO_DATA, else `../shared/data` beside the repository.
+DIR holds `models/yolox_nano.onnx`; it defaults to $ORINOCO_DATA, else `../shared/data` next to the repository.
 """
 import argparse
 import csv
@@ -36,8 +36,8 @@ def main():
 
 def people(teacher, bgr):
     """The teacher's boxes for one frame, in source pixels."""
-    picture, ratio = letterbox(bgr)
-    raw = teacher.run(None, {"images": picture.transpose(2, 0, 1)[None].astype(np.float32)})[0][0]
+    image, ratio = letterbox(bgr)
+    raw = teacher.run(None, {"images": image.transpose(2, 0, 1)[None].astype(np.float32)})[0][0]
     boxes = decode(raw)
     boxes[:, :4] /= ratio
     boxes = nms(boxes[boxes[:, 4] >= SCORE_MIN], IOU_MAX)
@@ -67,10 +67,10 @@ def decode(raw):
 
 
 def arguments():
-    beside = HERE.parents[2] / "shared" / "data"
+    shared = HERE.parents[2] / "shared" / "data"
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--video", required=True, type=pathlib.Path)
-    parser.add_argument("--data", type=pathlib.Path, default=os.environ.get("ORINOCO_DATA", beside))
+    parser.add_argument("--data", type=pathlib.Path, default=os.environ.get("ORINOCO_DATA", shared))
     parser.add_argument("--out", type=pathlib.Path, default=HERE / "labels.csv")
     args = parser.parse_args()
     args.data = pathlib.Path(args.data)

@@ -28,7 +28,7 @@ def frames(path):
 
 
 def prepare(bgr):
-    """The model's input picture: RGB bytes, stretched. For an exact halving this is the 2x2 mean."""
+    """The model's input image: RGB bytes, stretched. For an exact halving this is the 2x2 mean."""
     small = cv2.resize(bgr, (WIDTH, HEIGHT), interpolation=cv2.INTER_AREA)
     return cv2.cvtColor(small, cv2.COLOR_BGR2RGB)
 
@@ -44,7 +44,7 @@ def read_labels(path):
 
 
 def clip(boxes, width, height):
-    """Cuts boxes at the picture's border and drops those with nothing left."""
+    """Cuts boxes at the frame's border and drops those with nothing left."""
     out = boxes.copy()
     out[:, 0:4:2] = out[:, 0:4:2].clip(0, width)
     out[:, 1:4:2] = out[:, 1:4:2].clip(0, height)

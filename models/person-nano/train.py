@@ -28,14 +28,14 @@ def main():
     torch.set_num_threads(args.threads)
     torch.manual_seed(SEED)
     torch.use_deterministic_algorithms(True)
-    pictures, labels = load(args.video, args.labels)
+    images, labels = load(args.video, args.labels)
     model = PersonNano()
-    print(f"{len(pictures)} frames, {sum(p.numel() for p in model.parameters())} parameters", flush=True)
-    export(train(model, pictures, labels, args.epochs), args.out)
+    print(f"{len(images)} frames, {sum(p.numel() for p in model.parameters())} parameters", flush=True)
+    export(train(model, images, labels, args.epochs), args.out)
 
 
 def load(video, labels):
-    """The training frames as input pictures, and their boxes in input pixels."""
+    """The training frames as model inputs, and their boxes in input pixels."""
     sources = list(frames(video))
     sources = sources[:int(len(sources) * TRAIN_FRACTION)]
     height, width = sources[0].shape[:2]
@@ -101,51 +101,51 @@ class Deployed(nn.Module):
             model.size.bias *= SIZE_UNIT
 
     def forward(self, images):
-        heatmap, size, offset = self.model(images)
+        heatmap, size, offset = self.model(inputs)
         return torch.sigmoid(heatmap), size, offset
 
 
-# --- pictures and targets ---
+# --- images and targets ---
 
-def jitter(picture, boxes, random):
+def jitter(image, boxes, random):
     """A training example: the frame flipped, moved, relit and compressed by chance."""
     if random.random() < 0.7:
-        picture, boxes = move(picture, boxes, random)
+        image, boxes = move(image, boxes, random)
     if random.random() < 0.5:
-        picture, boxes = picture[:, ::-1], boxes.copy()
+        image, boxes = image[:, ::-1], boxes.copy()
         boxes[:, [0, 2]] = WIDTH - boxes[:, [2, 0]]
-    picture = relight(np.ascontiguousarray(picture), random)
+    image = relight(np.ascontiguousarray(image), random)
     if random.random() < 0.3:
-        noise = random.standard_normal(picture.shape, np.float32) * random.uniform(1, 6)
-        picture = np.clip(picture + noise, 0, 255).astype(np.uint8)
+        noise = random.standard_normal(image.shape, np.float32) * random.uniform(1, 6)
+        image = np.clip(image + noise, 0, 255).astype(np.uint8)
     if random.random() < 0.3:
         quality = int(random.integers(40, 95))
-        picture = cv2.imdecode(cv2.imencode(".jpg", picture, [cv2.IMWRITE_JPEG_QUALITY, quality])[1], cv2.IMREAD_COLOR)
-    return picture, boxes
+        image = cv2.imdecode(cv2.imencode(".jpg", image, [cv2.IMWRITE_JPEG_QUALITY, quality])[1], cv2.IMREAD_COLOR)
+    return image, boxes
 
 
-def relight(picture, random):
+def relight(image, random):
     """Changes contrast and brightness, sometimes for each colour by itself."""
     gain = random.uniform(0.75, 1.3, 3 if random.random() < 0.3 else 1)
     levels = np.arange(256)[:, None] * gain + random.uniform(-25, 25)
     table = np.clip(levels, 0, 255).astype(np.uint8) * np.ones((1, 3), np.uint8)
-    return cv2.LUT(picture, table[None])
+    return cv2.LUT(image, table[None])
 
 
-def move(picture, boxes, random):
+def move(image, boxes, random):
     """Scales about a random point, the same for both axes but a few percent, and shifts."""
     scale = random.uniform(0.8, 1.3) * random.uniform(0.95, 1.05, 2)
     slack = np.array([WIDTH, HEIGHT]) * (1 - scale)
     shift = slack * random.uniform(0, 1, 2) + random.uniform(-8, 8, 2)
     matrix = np.array([[scale[0], 0, shift[0]], [0, scale[1], shift[1]]])
-    picture = cv2.warpAffine(picture, matrix, (WIDTH, HEIGHT), borderValue=(114, 114, 114))
+    image = cv2.warpAffine(image, matrix, (WIDTH, HEIGHT), borderValue=(114, 114, 114))
     moved = boxes.copy()
     moved[:, :4] = boxes[:, :4] * np.tile(scale, 2) + np.tile(shift, 2)
     area = np.prod(moved[:, 2:4] - moved[:, :2], axis=1)
     cut = moved.copy()
     cut[:, :4] = moved[:, :4].clip(0, [WIDTH, HEIGHT] * 2)
     seen = np.prod(cut[:, 2:4] - cut[:, :2], axis=1) > 0.3 * area
-    return picture, clip(cut[seen], WIDTH, HEIGHT)
+    return image, clip(cut[seen], WIDTH, HEIGHT)
 
 
 def targets(boxes):
@@ -165,20 +165,20 @@ def targets(boxes):
     return heat.astype(np.float32), box, weight
 
 
-def batches(pictures, labels, random):
+def batches(images, labels, random):
     """One epoch, shuffled."""
-    order = random.permutation(len(pictures))
+    order = random.permutation(len(images))
     for start in range(0, len(order) - BATCH + 1, BATCH):
-        chosen = [jitter(pictures[i], labels[i], random) for i in order[start:start + BATCH]]
-        images = np.stack([picture.transpose(2, 0, 1) for picture, _ in chosen])
+        chosen = [jitter(images[i], labels[i], random) for i in order[start:start + BATCH]]
+        inputs = np.stack([image.transpose(2, 0, 1) for image, _ in chosen])
         maps = [np.stack(part) for part in zip(*(targets(boxes) for _, boxes in chosen))]
-        yield torch.from_numpy(images).float() / 255, *map(torch.from_numpy, maps)
+        yield torch.from_numpy(inputs).float() / 255, *map(torch.from_numpy, maps)
 
 
 # --- the loss and the loop ---
 
 def heat_loss(logits, heat):
-    """CenterNet's focal loss: certain only at centres, forgiving beside them."""
+    """CenterNet's focal loss: certain only at centres, forgiving next to them."""
     chance = logits.sigmoid().clamp(1e-4, 1 - 1e-4)
     centre = heat == 1
     hit = -((1 - chance) ** 2 * chance.log())[centre].sum()
@@ -201,10 +201,10 @@ def box_loss(size, offset, box, weight):
     return ((1 - giou + 0.2 * extent) * weight).sum() / weight.sum().clamp(min=1)
 
 
-def train(model, pictures, labels, epochs):
+def train(model, images, labels, epochs):
     """Returns the running average of the weights, which is better than the last ones."""
     random = np.random.default_rng(SEED)
-    steps = epochs * (len(pictures) // BATCH)
+    steps = epochs * (len(images) // BATCH)
     optimiser = torch.optim.AdamW(model.parameters(), RATE_MAX, weight_decay=1e-3)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, RATE_MAX, steps, pct_start=0.1)
     average = torch.optim.swa_utils.AveragedModel(
@@ -213,8 +213,8 @@ def train(model, pictures, labels, epochs):
     for epoch in range(epochs):
         model.train()
         losses = []
-        for images, heat, box, weight in batches(pictures, labels, random):
-            logits, size, offset = model(images)
+        for inputs, heat, box, weight in batches(images, labels, random):
+            logits, size, offset = model(inputs)
             parts = heat_loss(logits[:, 0], heat), box_loss(size, offset, box, weight)
             optimiser.zero_grad()
             sum(parts).backward()

@@ -18,7 +18,7 @@ fn ap(report: &Value) -> f64 {
 /// Settings of the reference: OpenCV's bilinear resize, every class of a box above 0.01, suppression at 0.65, evaluated
 /// by pycocotools.
 #[test]
-fn coco_photos_are_judged_as_by_pycocotools() {
+fn coco_photos_are_evaluated_as_by_pycocotools() {
     let Some(dataset) = shared("coco-val128") else { return };
     for (model, wanted) in [("yolox_nano", 0.339), ("fastestdet", 0.196)] {
         let described = format!("tests/models/{model}");
@@ -58,7 +58,7 @@ fn quantised_models_keep_the_accuracy_measured_for_them() {
 }
 
 #[test]
-fn two_engines_are_compared_picture_by_picture() {
+fn two_engines_are_compared_image_by_image() {
     let Some(dataset) = shared("coco_mini") else { return };
     let here = engines();
     let [first, second] = here[..] else {
@@ -93,7 +93,7 @@ fn two_engines_are_compared_picture_by_picture() {
 
 /// The other kinds of dataset. They consist of shared photos, with labels for which the accuracy is roughly known.
 #[test]
-fn classes_and_masks_are_judged() {
+fn classes_and_masks_are_evaluated() {
     let Some(images) = shared("images") else { return };
     let folder = tempfile::tempdir().expect("a temporary folder");
     let table = folder.path().join("table");

@@ -85,15 +85,15 @@ fn engines_and_sources_that_do_not_exist() {
 #[test]
 fn outputs_that_would_destroy_something() {
     let dir = tempfile::tempdir().expect("temporary folder");
-    let picture = dir.path().join("a.jpg").display().to_string();
-    fs::copy(root().join("docs/demo.jpg"), &picture).expect("copied");
-    let sink = format!("framemd5={picture}");
-    for option in [["--results", &picture], ["--sink", &sink], ["--summary", &picture]] {
-        let output = run(&[&["run", "--source", &picture], &option[..]].concat());
+    let image = dir.path().join("a.jpg").display().to_string();
+    fs::copy(root().join("docs/demo.jpg"), &image).expect("copied");
+    let sink = format!("framemd5={image}");
+    for option in [["--results", &image], ["--sink", &sink], ["--summary", &image]] {
+        let output = run(&[&["run", "--source", &image], &option[..]].concat());
         assert_one_sentence(&output, 2, "E0501", &["a.jpg", "reads this file"]);
     }
-    let same = fs::read(&picture).expect("it is there")
-        == fs::read(root().join("docs/demo.jpg")).expect("a picture");
+    let same =
+        fs::read(&image).expect("it is there") == fs::read(root().join("docs/demo.jpg")).expect("an image");
     assert!(same, "the source was changed");
     let output = run(&["run", "--source", "test://ball?frames=1", "--output", "-"]);
     assert_one_sentence(&output, 2, "E0501", &["seekable"]);
@@ -272,7 +272,7 @@ fn descriptions_that_disagree_with_the_graph() {
         }
     };
     refused("width = 384", "width = 400", &["[?,3,288,384]", "[1,3,288,400]"]);
-    refused("name = \"images\"", "name = \"pictures\"", &["no input `pictures`", "images"]);
+    refused("name = \"images\"", "name = \"photos\"", &["no input `photos`", "images"]);
     refused("layout = \"NCHW\"", "layout = \"NHWC\"", &["[?,3,288,384]", "[1,288,384,3]"]);
     refused("labels = [\"person\"]", "labels = [\"person\", \"dog\"]", &["heatmap", "[?,2,36,48]"]);
     refused("head = \"centernet\"", "head = \"yolox\"", &["3 outputs"]);

@@ -286,14 +286,14 @@ fn infer_warns_once_and_a_gallery_of_nothing_is_refused() {
     write_board(dir.path(), engine, |_| f32::NAN);
     let known = dir.path().join("known");
     fs::create_dir(&known).expect("made");
-    let pictures = ["known/ann.png", "a.png", "b.png"].map(|name| dir.path().join(name));
-    for picture in &pictures {
-        image::RgbImage::new(8, 8).save(picture).expect("written");
+    let images = ["known/ann.png", "a.png", "b.png"].map(|name| dir.path().join(name));
+    for image in &images {
+        image::RgbImage::new(8, 8).save(image).expect("written");
     }
     let infer = |head: &str| {
         let model = dir.path().join(head).display().to_string();
         let mut command = orinoco(&["infer", "--json", "--engine", engine, "--model", &model]);
-        command.args(&pictures[1..]);
+        command.args(&images[1..]);
         command
     };
     for head in ["yolov8", "classification", "embedding", "segmentation", "raw"] {
@@ -311,7 +311,7 @@ fn infer_warns_once_and_a_gallery_of_nothing_is_refused() {
         .arg(dir.path().join("embedding"))
         .arg("--gallery")
         .arg(&known)
-        .arg(&pictures[1])
+        .arg(&images[1])
         .output()
         .expect("orinoco starts");
     assert_one_sentence(&output, 3, "E0208", &["ann.png", "NaN or infinite"]);

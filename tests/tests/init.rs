@@ -134,7 +134,7 @@ fn a_description_is_written_whole_or_not_at_all() {
 }
 
 #[test]
-fn a_file_that_is_described_already_is_guessed_anew() {
+fn a_file_that_is_described_already_is_guessed_again() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let file = write(&folder.path().join("1").join("model.onnx"), sound(element::F32).file());
     let toml = folder.path().join("model.toml");
@@ -158,7 +158,7 @@ fn types_that_are_not_carried_are_not_sent_back_to_init() {
         let code = output.status.code().expect("ends by itself");
         assert!((1..=3).contains(&code), "{name}: {code}");
         let said = stderr(&output);
-        assert!(said.contains("of a type that") && !said.contains("models init"), "{name}: {said}");
+        assert!(said.contains("unsupported data type") && !said.contains("models init"), "{name}: {said}");
     }
 }
 

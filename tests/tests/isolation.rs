@@ -265,12 +265,12 @@ fn serve_jitter(seed: u64) -> u16 {
 
 /// Returns a JPEG image with a bar at position `step`, as one part of the multipart response.
 fn part(step: u32) -> Vec<u8> {
-    let picture = RgbImage::from_fn(320, 240, |x, _| match x / 20 == step {
+    let image = RgbImage::from_fn(320, 240, |x, _| match x / 20 == step {
         true => Rgb([240, 240, 240]),
         false => Rgb([40, 90, 60]),
     });
     let mut jpeg = Cursor::new(Vec::new());
-    DynamicImage::ImageRgb8(picture).write_to(&mut jpeg, ImageFormat::Jpeg).expect("memory has room");
+    DynamicImage::ImageRgb8(image).write_to(&mut jpeg, ImageFormat::Jpeg).expect("memory has room");
     let jpeg = jpeg.into_inner();
     let head = format!("--frame\r\nContent-Type: image/jpeg\r\nContent-Length: {}\r\n\r\n", jpeg.len());
     [head.as_bytes(), &jpeg, b"\r\n"].concat()
@@ -285,12 +285,12 @@ fn send_with_jitter(mut stream: TcpStream, parts: &[Vec<u8>], mut random: Random
     }
     let kind = "multipart/x-mixed-replace; boundary=frame";
     stream.write_all(format!("HTTP/1.0 200 OK\r\nContent-Type: {kind}\r\n\r\n").as_bytes())?;
-    let mut pictures = parts.iter().cycle();
+    let mut images = parts.iter().cycle();
     loop {
         thread::sleep(Duration::from_millis(random.below(PAUSE_MS_MAX + 1) as u64));
         let count = if random.below(BURST_EVERY) == 0 { BURST } else { 1 };
-        for picture in pictures.by_ref().take(count) {
-            stream.write_all(picture)?;
+        for image in images.by_ref().take(count) {
+            stream.write_all(image)?;
         }
     }
 }

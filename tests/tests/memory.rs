@@ -101,7 +101,7 @@ fn a_board_runs_in_exactly_what_it_needs_and_not_in_a_byte_less() {
 
     board(dir, &(total - 1).to_string());
     let refused = run(&["run"], &path, &cache);
-    let suggested = "give stream `s` a ring of 3 frames instead of 4";
+    let suggested = "set queue_frames of stream `s` to 3 instead of 4";
     assert_one_sentence(&refused, 2, "E0305", &["memory budget of", suggested]);
     let table = String::from_utf8_lossy(&refused.stderr);
     for word in ["less than 0.1 MiB over budget (board)", "yolox_nano", "scratch", "measured", "budget"] {
@@ -470,7 +470,7 @@ fn a_reload_is_admitted_at_its_peak_and_what_leaves_gives_its_memory_back() {
     let other = [("a", "m"), ("b", "third")];
     let journal = daemon.reload(&other);
     for words in
-        ["not reloaded", "E0305", "while it changes", "goes", "building", "peak", "restart the daemon"]
+        ["not reloaded", "E0305", "during the reload", "goes", "building", "peak", "restart the daemon"]
     {
         assert!(journal.contains(words), "`{words}` in\n{journal}");
     }

@@ -40,7 +40,7 @@ fn array<T: ReadableElement>(file: &str, name: &str) -> ArrayD<T> {
 fn top5(refs: &str) -> Vec<(String, Vec<(u32, f32)>)> {
     let all: Value = serde_json::from_str(&std::fs::read_to_string(refs).expect("readable")).expect("JSON");
     let class = |row: &Value| Some((row["idx"].as_u64()? as u32, row["p"].as_f64()? as f32));
-    let rows = all.as_object().expect("pictures").iter();
+    let rows = all.as_object().expect("images").iter();
     rows.map(|(name, rows)| (name.clone(), rows.as_array().expect("rows").iter().filter_map(class).collect()))
         .collect()
 }
@@ -128,12 +128,12 @@ fn a_keyword_is_heard_as_by_the_reference() {
 fn digits_are_read_as_by_the_reference() {
     const MODEL: &str = "mnist_8";
     let Some(refs) = shared("refs/mnist_8/rendered_digits.npz") else { return };
-    let (pictures, logits) = (array::<u8>(&refs, "input_u8"), array::<f32>(&refs, "out_Plus214_Output_0"));
+    let (images, logits) = (array::<u8>(&refs, "input_u8"), array::<f32>(&refs, "out_Plus214_Output_0"));
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let files: Vec<String> = pictures
+    let files: Vec<String> = images
         .outer_iter()
         .enumerate()
-        .map(|(index, picture)| write_gray(&folder.path().join(format!("{index}.png")), &picture.to_owned()))
+        .map(|(index, image)| write_gray(&folder.path().join(format!("{index}.png")), &image.to_owned()))
         .collect();
     for engine in engines() {
         let lines = infer(MODEL, engine, &files).expect("every engine runs it");
@@ -147,7 +147,7 @@ fn digits_are_read_as_by_the_reference() {
 /// Checks that the enlarged image, reduced again, equals the input. The suite of `orinoco-infer` compares engines on
 /// the same model.
 #[test]
-fn a_picture_is_enlarged() {
+fn an_image_is_enlarged() {
     const MODEL: &str = "super_resolution_10";
     let Some(refs) = shared(&format!("refs/{MODEL}/tabby_cat.npz")) else { return };
     let luma = array::<u8>(&refs, "input_u8");
@@ -169,11 +169,11 @@ fn a_picture_is_enlarged() {
     }
 }
 
-fn write_gray(path: &Path, picture: &ArrayD<u8>) -> String {
-    let (height, width) = (picture.shape()[0] as u32, picture.shape()[1] as u32);
-    let bytes = picture.iter().copied().collect();
-    let picture = image::GrayImage::from_raw(width, height, bytes).expect("as many bytes as pixels");
-    picture.save(path).expect("writable");
+fn write_gray(path: &Path, image: &ArrayD<u8>) -> String {
+    let (height, width) = (image.shape()[0] as u32, image.shape()[1] as u32);
+    let bytes = image.iter().copied().collect();
+    let image = image::GrayImage::from_raw(width, height, bytes).expect("as many bytes as pixels");
+    image.save(path).expect("writable");
     path.display().to_string()
 }
 

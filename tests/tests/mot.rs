@@ -66,7 +66,7 @@ fn hand_made_results() -> String {
 /// Results with 7 of 8 labelled boxes and 1 false positive. The association accuracy is 2/4 for four matches and
 /// 3/4 for the other three.
 #[test]
-fn results_of_another_tracker_are_judged() {
+fn results_of_another_tracker_are_evaluated() {
     let dir = tempfile::tempdir().expect("temporary folder");
     let one = dir.path().join("set/one");
     write_hand_made(&one);
@@ -114,8 +114,8 @@ fn write_pan(dir: &Path, photo: &str) {
     let photo = image::open(photo).expect("a photo");
     fs::create_dir_all(dir.join("img1")).expect("made");
     for frame in 0..PAN_FRAMES {
-        let picture = photo.crop_imm(4 * frame, 0, photo.width() - 4 * PAN_FRAMES, photo.height());
-        picture.save(dir.join(format!("img1/{:06}.png", frame + 1))).expect("written");
+        let image = photo.crop_imm(4 * frame, 0, photo.width() - 4 * PAN_FRAMES, photo.height());
+        image.save(dir.join(format!("img1/{:06}.png", frame + 1))).expect("written");
     }
 }
 
@@ -148,7 +148,7 @@ fn halves(lines: &Lines, id: u32) -> (u32, u32) {
 /// Uses the tracker's own results as the ground truth, so that the tracker is always right. After an exchange of two
 /// ids halfway, it is wrong about two objects, once each.
 #[test]
-fn a_followed_sequence_is_judged() {
+fn a_followed_sequence_is_evaluated() {
     let Some(images) = shared("images") else { return };
     let Some(engine) = engines().into_iter().next() else { return };
     let dir = tempfile::tempdir().expect("temporary folder");
@@ -210,7 +210,7 @@ fn damaged_sequences_are_told() {
         assert_one_sentence(&run(&[&["--dataset", &dataset], arguments].concat()), 2, code, words);
     };
     let person = ["--model", "person-nano"];
-    refused(&person, "E0602", &["hand", "no pictures in img1", "fetch"]);
+    refused(&person, "E0602", &["hand", "no images in img1", "fetch"]);
     refused(&["--results", &format!("{results}x")], "E0101", &["found.txtx"]);
     refused(&[&person[..], &["--plots", "p"]].concat(), "E0602", &["--plots"]);
     let inside = format!("{results}/a/b.txt");
@@ -220,7 +220,7 @@ fn damaged_sequences_are_told() {
     let empty = write(dir.path(), "empty.txt", "");
     refused(&["--results", &empty], "E0602", &["empty.txt", "no rows"]);
     fs::create_dir(sequence.join("img1")).expect("made");
-    write(&sequence, "img1/000002.jpg", "no picture");
+    write(&sequence, "img1/000002.jpg", "no image");
     refused(&person, "E0602", &["img1", "frame 1 is missing"]);
     fs::rename(sequence.join("img1/000002.jpg"), sequence.join("img1/000001.jpg")).expect("renamed");
     refused(&person, "E0602", &["img1", "1 to 1", "seqLength"]);
@@ -233,10 +233,10 @@ fn damaged_sequences_are_told() {
     fs::remove_file(sequence.join("gt/gt.txt")).expect("removed");
     refused(&person, "E0101", &["gt.txt", "labels"]);
 
-    let pictures = dir.path().join("pictures");
-    write(&pictures, "cat/1.jpg", "");
-    let output = run(&["--dataset", &pictures.display().to_string(), "--results", &results]);
-    assert_one_sentence(&output, 2, "E0602", &["pictures", "--results"]);
+    let images = dir.path().join("images");
+    write(&images, "cat/1.jpg", "");
+    let output = run(&["--dataset", &images.display().to_string(), "--results", &results]);
+    assert_one_sentence(&output, 2, "E0602", &["images", "--results"]);
     // The command line requires one of the two options, and accepts only one.
     let both = ["--dataset", &dataset, "--results", "a", "--model", "b"];
     for (arguments, words) in [(&both[..2], "--model"), (&both, "cannot be used with")] {

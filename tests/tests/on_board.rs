@@ -159,7 +159,7 @@ fn a_camera_keeps_its_rate() {
     let frames = if long() { 9000 } else { 300 };
     let stream = undisturbed(|| capture(&boards[0], frames));
     let p99 = stream.stages.iter().find(|stage| stage.stage == "capture").expect("stamped").p99_us;
-    assert!(stream.fps >= 29.0, "{} frames a second", stream.fps);
+    assert!(stream.fps >= 29.0, "{} frames per second", stream.fps);
     assert_eq!(lost(&stream), 0, "{:?}", stream.dropped);
     assert!(p99 < 20_000.0, "time stamp to slot {p99} us");
 }
@@ -198,7 +198,7 @@ fn send(board: &Board, multiplanar: bool, format: &str, frames: &[u8]) {
 }
 
 /// Returns the size of one packed frame of `format`, in bytes.
-fn picture_bytes(format: &str) -> usize {
+fn image_bytes(format: &str) -> usize {
     let pixels = SIGNAL.0 * SIGNAL.1;
     match format {
         "NV12" | "NM12" => pixels * 3 / 2,
@@ -209,7 +209,7 @@ fn picture_bytes(format: &str) -> usize {
 }
 
 fn check_exact(board: &Board, multiplanar: bool, format: &str) {
-    let bytes = picture_bytes(format);
+    let bytes = image_bytes(format);
     let mut random = Random(11);
     let frames: Vec<u8> = (0..SENT * bytes).map(|_| 16 + random.below(220) as u8).collect();
     let sent: Vec<String> = frames
@@ -244,7 +244,7 @@ fn check_exact(board: &Board, multiplanar: bool, format: &str) {
     }
     let different = sent.iter().filter(|md5| rows.iter().any(|row| row[5] == *md5)).count();
     println!("{format}: {} frames exact, {different} different ones", rows.len());
-    assert!(different > 1, "the picture stands still");
+    assert!(different > 1, "the image stands still");
 }
 
 #[test]
@@ -263,19 +263,19 @@ fn frames_are_exact() {
 fn a_detector_sees_what_the_camera_shows() {
     let Some(boards) = one_board("orinoco") else { return };
     let (board, dir) = (&boards[0], tempfile::tempdir().expect("temporary folder"));
-    let picture = image::open(root().join("docs/demo.jpg")).expect("a picture with people").to_rgb8();
+    let image = image::open(root().join("docs/demo.jpg")).expect("an image with people").to_rgb8();
     let filter = image::imageops::FilterType::Triangle;
-    let picture = image::imageops::resize(&picture, SIGNAL.0 as u32, SIGNAL.1 as u32, filter);
-    let local = dir.path().join("picture.png");
-    picture.save(&local).expect("written");
+    let image = image::imageops::resize(&image, SIGNAL.0 as u32, SIGNAL.1 as u32, filter);
+    let local = dir.path().join("image.png");
+    image.save(&local).expect("written");
     let here = orinoco(&["run", "--model", "models/person-nano", "--engine", "tract", "--json", "--source"])
         .arg(&local)
         .output()
         .expect("starts");
     let wanted = results(&here).remove(0);
-    assert!(!wanted.detections.is_empty(), "nobody in the picture");
+    assert!(!wanted.detections.is_empty(), "nobody in the image");
 
-    send(board, false, "RGB3", &picture.into_raw().repeat(2));
+    send(board, false, "RGB3", &image.into_raw().repeat(2));
     run(board, "mkdir -p /tmp/person-nano/1");
     for name in ["model.toml", "1/model.onnx"] {
         put(board, &root().join("models/person-nano").join(name), &format!("/tmp/person-nano/{name}"));
@@ -483,7 +483,7 @@ fn check_other(lines: &Receiver<Line>) {
     let [camera, other] = &summary.streams[..] else { panic!("two streams") };
     let recovery = camera.recovery.as_ref().expect("it came back");
     println!(
-        "the camera: {} times lost, back p50 {:.2} s, max {:.2} s; the other: {:.2} frames a second, dropped {:?}",
+        "the camera: {} times lost, back p50 {:.2} s, max {:.2} s; the other: {:.2} frames per second, dropped {:?}",
         recovery.count,
         recovery.p50_us / 1e6,
         recovery.max_us / 1e6,
@@ -491,7 +491,7 @@ fn check_other(lines: &Receiver<Line>) {
         other.dropped
     );
     assert_eq!((lost(other), other.reconnects), (0, 0));
-    assert!((29.0..31.0).contains(&other.fps), "{} frames a second of 30", other.fps);
+    assert!((29.0..31.0).contains(&other.fps), "{} frames per second of 30", other.fps);
 }
 
 // --- as a service ------------------------------------------------------------------------------------------------------

@@ -25,13 +25,13 @@ impl Inputs {
         for name in ["model.toml", "1/model.onnx"] {
             fs::copy(root().join("models/person-nano").join(name), model.join(name)).expect("copied");
         }
-        fs::create_dir(dir.path().join("pictures")).expect("made");
-        for name in ["pictures/a.png", "pictures/b.png"] {
+        fs::create_dir(dir.path().join("images")).expect("made");
+        for name in ["images/a.png", "images/b.png"] {
             image::RgbImage::new(64, 48).save(dir.path().join(name)).expect("written");
         }
         let board = format!(
             "version = 1\n[[model]]\nname = 'm'\nmodel = '{dir}/models/person-nano'\n[[sink]]\nname = 's'\nkind = 'jsonl'\n\
-             path = '{dir}/sink.jsonl'\n[[stream]]\nname = 'a'\nsource = '{dir}/pictures/'\nmodels = ['m']\nsinks = ['s']\n",
+             path = '{dir}/sink.jsonl'\n[[stream]]\nname = 'a'\nsource = '{dir}/images/'\nmodels = ['m']\nsinks = ['s']\n",
             dir = dir.path().display()
         );
         fs::write(dir.path().join("board.toml"), board).expect("written");
@@ -48,16 +48,16 @@ impl Inputs {
     }
 
     fn run(&self, arguments: &[&str]) -> Output {
-        let (model, pictures) = (self.path("models/person-nano"), self.path("pictures/"));
-        let (model, pictures) = (model.display().to_string(), pictures.display().to_string());
-        let common = ["run", "--model", &model, "--source", &pictures];
+        let (model, images) = (self.path("models/person-nano"), self.path("images/"));
+        let (model, images) = (model.display().to_string(), images.display().to_string());
+        let common = ["run", "--model", &model, "--source", &images];
         orinoco(&[&common, arguments].concat()).output().expect("starts")
     }
 }
 
 const INPUTS: [&str; 5] = [
-    "pictures/a.png",
-    "pictures/b.png",
+    "images/a.png",
+    "images/b.png",
     "models/person-nano/model.toml",
     "models/person-nano/1/model.onnx",
     "board.toml",
@@ -104,7 +104,7 @@ fn what_a_run_reads_is_refused_as_any_of_its_outputs() {
 fn two_outputs_of_a_run_are_two_files() {
     let inputs = Inputs::new();
     let out = inputs.path("out").display().to_string();
-    let other = inputs.path("pictures/../out").display().to_string();
+    let other = inputs.path("images/../out").display().to_string();
     for pair in [["--results", "--summary"], ["--output", "--summary"], ["--output", "--results"]] {
         for [first, second] in [[&out, &other], [&other, &out]] {
             check_refused(&inputs.run(&[pair[0], first, pair[1], second]), &["it"]);
@@ -149,12 +149,12 @@ fn a_daemon_refuses_outputs_onto_what_it_reads_and_keeps_what_it_wrote() {
 }
 
 #[test]
-fn an_evaluation_does_not_draw_over_its_pictures() {
+fn an_evaluation_does_not_draw_over_its_images() {
     let inputs = Inputs::new();
     let data = inputs.path("data");
     for folder in ["person", "other"] {
         fs::create_dir_all(data.join(folder)).expect("made");
-        fs::copy(inputs.path("pictures/a.png"), data.join(folder).join("a.png")).expect("copied");
+        fs::copy(inputs.path("images/a.png"), data.join(folder).join("a.png")).expect("copied");
     }
     let plots = inputs.path("plots");
     fs::create_dir(&plots).expect("made");

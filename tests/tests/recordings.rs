@@ -139,7 +139,7 @@ fn played(video: &Path, frames_a_second: u32) -> f64 {
     let times: Vec<f64> = lines.map(|line| line.parse().expect("a time")).collect();
     for (number, time) in times.iter().enumerate() {
         let wanted = number as f64 / f64::from(frames_a_second);
-        assert!((time - wanted).abs() < 1e-4, "{}: picture {number} at {time}", video.display());
+        assert!((time - wanted).abs() < 1e-4, "{}: frame {number} at {time}", video.display());
     }
     times.len() as f64 / f64::from(frames_a_second)
 }

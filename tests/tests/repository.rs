@@ -21,7 +21,7 @@ fn an_empty_repository_is_a_fault_of_configuration() {
     let empty = tempfile::tempdir().expect("a temporary folder");
     let models = empty.path().display().to_string();
     let output = check(&["--models", &models]);
-    assert_one_sentence(&output, 2, "E0201", &[&models, "holds no models", "--models"]);
+    assert_one_sentence(&output, 2, "E0201", &[&models, "has no models", "--models"]);
     assert!(output.stdout.is_empty(), "no table without rows");
     let json = check(&["--models", &models, "--json"]);
     assert_eq!(json.status.code(), Some(2));

@@ -254,8 +254,8 @@ fn other_outputs_go_on_when_standard_output_is_not_read_any_more() {
 
 #[test]
 fn commands_whose_text_nobody_reads_succeed_in_silence() {
-    let picture = root().join("docs/demo.jpg").display().to_string();
-    let many = vec![picture.as_str(); 2000];
+    let image = root().join("docs/demo.jpg").display().to_string();
+    let many = vec![image.as_str(); 2000];
     let infer = [&["infer", "--model", "person-nano", "--json"], &many[..]].concat();
     for arguments in [
         &infer[..],
@@ -275,7 +275,7 @@ fn commands_whose_text_nobody_reads_succeed_in_silence() {
         let said = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(0), "{}: {said}", arguments[0]);
         assert!(!said.contains("panicked") && !said.contains("error"), "{}: {said}", arguments[0]);
-        assert!(start.elapsed() < Duration::from_secs(15), "{}: every picture was looked at", arguments[0]);
+        assert!(start.elapsed() < Duration::from_secs(15), "{}: every image was looked at", arguments[0]);
     }
 }
 

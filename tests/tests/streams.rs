@@ -40,10 +40,10 @@ fn run(board: &str) {
 fn turning_camera(dir: &Path, frames: u32) -> String {
     let folder = dir.join("frames");
     fs::create_dir(&folder).expect("made");
-    let picture = image::open(root().join("docs/demo.jpg")).expect("a picture with people").to_rgb8();
-    let (width, height) = (picture.width() - 4 * frames, picture.height());
+    let image = image::open(root().join("docs/demo.jpg")).expect("an image with people").to_rgb8();
+    let (width, height) = (image.width() - 4 * frames, image.height());
     for frame in 0..frames {
-        let part = image::imageops::crop_imm(&picture, 4 * frame, 0, width, height).to_image();
+        let part = image::imageops::crop_imm(&image, 4 * frame, 0, width, height).to_image();
         part.save(folder.join(format!("{frame:02}.png"))).expect("written");
     }
     folder.display().to_string()
@@ -98,9 +98,9 @@ fn overlap_max(bounds: [f32; 4], others: &[DetectionJson]) -> f32 {
 #[test]
 fn a_model_looks_at_the_objects_of_another() {
     let dir = tempfile::tempdir().expect("temporary folder");
-    let picture = image::open(root().join("docs/demo.jpg")).expect("a picture with people").to_rgb8();
-    let source = dir.path().join("picture.png");
-    picture.save(&source).expect("written");
+    let image = image::open(root().join("docs/demo.jpg")).expect("an image with people").to_rgb8();
+    let source = dir.path().join("image.png");
+    image.save(&source).expect("written");
     // A person that fills the image is hard for this model, so detections with low scores count, too.
     let closer = "score_threshold = 0.02";
     let models = format!(
@@ -125,7 +125,7 @@ fn a_model_looks_at_the_objects_of_another() {
         assert_eq!(object.detection, finder.detections[object.index], "as the finder has it");
         // An image of this section alone gives the same detections, at other coordinates.
         let [x1, y1, x2, y2] = pixels(object.detection.bounds);
-        let part = image::imageops::crop_imm(&picture, x1, y1, x2 - x1, y2 - y1).to_image();
+        let part = image::imageops::crop_imm(&image, x1, y1, x2 - x1, y2 - y1).to_image();
         let alone = dir.path().join("part.png");
         part.save(&alone).expect("written");
         let output = orinoco(&["infer", "--model", "models/person-nano", "--score", "0.02", "--json"])

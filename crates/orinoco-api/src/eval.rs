@@ -24,7 +24,7 @@ pub struct EvalReport {
     pub against: Option<EvalResult>,
     /// Images in which the two differ, those with most differences first; absent where there are none.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
-    pub differences: Vec<PictureDifference>,
+    pub differences: Vec<ImageDifference>,
     /// Plots, images and results that were written; absent where there are none.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub files: Vec<String>,
@@ -172,7 +172,7 @@ pub struct SequenceFigures {
 
 /// Image in which two runs differ.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct PictureDifference {
+pub struct ImageDifference {
     /// Path of the image.
     pub image: String,
     /// Results of the first run without a counterpart in the second; for a class map, thousandths of its cells.

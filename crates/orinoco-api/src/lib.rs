@@ -27,7 +27,7 @@ pub use code::{CODES_SCHEMA, CodeList, CodePage};
 pub use contract::{CONTRACTS, Contract};
 pub use doctor::{DOCTOR_SCHEMA, DoctorReport, MachinePart};
 pub use eval::{
-    ClassFigures, EVAL_SCHEMA, EvalFigures, EvalReport, EvalResult, PictureDifference, SequenceFigures,
+    ClassFigures, EVAL_SCHEMA, EvalFigures, EvalReport, EvalResult, ImageDifference, SequenceFigures,
     TrackingFigures,
 };
 pub use fault::{ERROR_SCHEMA, ErrorReport, Fault};

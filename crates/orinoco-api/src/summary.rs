@@ -195,11 +195,11 @@ pub struct ModelSummary {
     /// Maximum batch size, in images.
     pub batch: usize,
     /// Number of images: frames, and objects in frames.
-    #[serde(default)]
-    pub pictures: u64,
+    #[serde(default, rename = "pictures")]
+    pub images: u64,
     /// Number of inferences, each of one batch.
-    #[serde(default)]
-    pub replays: u64,
+    #[serde(default, rename = "replays")]
+    pub inferences: u64,
     /// Percentiles of the stages of one inference, with preprocessing and postprocessing; absent where there was none.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub stages: Vec<StageSummary>,

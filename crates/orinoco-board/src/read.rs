@@ -51,7 +51,7 @@ pub fn load(path: &Path, known: &Capabilities<'_>, vars: &Vars) -> Result<Board,
     }
     if tables.len() > STREAMS_MAX {
         let cause = format!("there are {}", count(tables.len() as u64, "stream"));
-        top.fault("stream", &codes::KEY_RANGE, cause, format!("keep to {STREAMS_MAX} on one board"));
+        top.fault("stream", &codes::KEY_RANGE, cause, format!("use at most {STREAMS_MAX} per board"));
     }
     check_objects(&top, &models);
     check_unique(&top, "model", models.iter().map(|m| m.name.as_str()));
@@ -425,7 +425,7 @@ fn check_shared_paths(top: &TableReader<'_>, streams: &[StreamEntry]) {
                     )
                 } else {
                     (
-                        format!("streams `{other}` and `{name}` both write {path}"),
+                        format!("streams `{other}` and `{name}` both write to {path}"),
                         "put {stream} into the sink's path",
                     )
                 };
@@ -572,7 +572,7 @@ mod tests {
             &format!("version = 1\n{streams}"),
             expect![[r#"
             b.toml:4: ftp://u:***@host/a: `ftp://` is not a kind of source; use file://, csi://, v4l2://, rtsp://, http://, stdin:// or test://ball, or a plain path
-            b.toml:12: test://ball?fps=0: `fps=0` is not possible; write a whole number from 1 to 1000"#]],
+            b.toml:12: test://ball?fps=0: `fps=0` is not valid; write a whole number from 1 to 1000"#]],
         );
         check(
             &format!("version = 1\nlanes = 0\n{streams}[[stream]]\nname = 'w'\nmodels = []\n"),
@@ -609,7 +609,7 @@ mod tests {
              [[stream]]\nname = 'x'\nsource = 'test://ball'\nmodels = ['a']\nsinks = ['s']\n\
              [[stream]]\nname = 'y'\nsource = 'test://ball'\nmodels = ['a']\nsinks = ['s']\n",
             expect![
-                "b.toml:4: key `sink`: streams `x` and `y` both write o.mp4; put {stream} into the sink's path"
+                "b.toml:4: key `sink`: streams `x` and `y` both write to o.mp4; put {stream} into the sink's path"
             ],
         );
     }

@@ -24,7 +24,7 @@ pub struct SinkDescriptor {
 pub enum Endings {
     /// One of these. The first is the usual one.
     OneOf(&'static [&'static str]),
-    /// Any but those of pictures and videos, because it is text; this is the usual one.
+    /// Any but those of images and videos, because it is text; this is the usual one.
     OfText(&'static str),
 }
 

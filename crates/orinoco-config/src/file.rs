@@ -193,7 +193,7 @@ mod tests {
 
     use super::*;
 
-    /// Longer than opening a file takes on a busy machine; a hang lasts for ever.
+    /// Longer than opening a file takes on a busy machine; a hang does not end.
     const WAIT_MAX: Duration = Duration::from_secs(20);
     const SMALL: FileKind = FileKind { bytes_max: 1 << 20, ..FileKind::DESCRIPTION };
 

@@ -70,7 +70,7 @@ impl<'a> Parser<'a> {
             DeValue::String(text) => Kind::Text(self.expand(text, at)),
             DeValue::Integer(n) => match i64::from_str_radix(n.as_str(), n.radix()) {
                 Ok(n) => Kind::Integer(n),
-                Err(_) => Kind::Other("a number too large to hold"),
+                Err(_) => Kind::Other("a number that is too large"),
             },
             DeValue::Float(n) => n.as_str().parse().map_or(Kind::Other("an unreadable number"), Kind::Float),
             DeValue::Boolean(b) => Kind::Bool(*b),

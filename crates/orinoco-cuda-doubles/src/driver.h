@@ -125,7 +125,7 @@ static bool forbidden_to_all() {
     return found;
 }
 
-// A picture of libnvbufsurface, in a file that ends with the offsets and pitches of its two planes.
+// A surface of libnvbufsurface, in a file that ends with the offsets and pitches of its two planes.
 struct Params {
     unsigned width, height, pitch, color_format, layout;
     u64 fd;
@@ -454,7 +454,7 @@ int NvBufSurfaceFromFd(int fd, Surface **surface) {
 int NvBufSurfaceMapEglImage(Surface *surface, int index) {
     Lock lock(guard);
     Params *params = surface->list;
-    if (index != 0 || params->image) fail("a picture is mapped twice");
+    if (index != 0 || params->image) fail("a surface is mapped twice");
     void *place = mmap(nullptr, params->bytes, PROT_READ, MAP_SHARED, params->fd, 0);
     if (place == MAP_FAILED) return -1;
     return params->image = place, 0;
@@ -468,7 +468,7 @@ int NvBufSurfaceUnMapEglImage(Surface *surface, int index) {
 }
 int cuGraphicsEGLRegisterImage(Surface **resource, void *image, unsigned flags) {
     BEGIN;
-    if (flags != 1) fail("pictures are read, and nothing else");
+    if (flags != 1) fail("surfaces are read, and nothing else");
     for (auto &known : surfaces) {
         Surface *surface = known.second;
         if (surface->list->image != image) continue;
@@ -491,8 +491,8 @@ int cuGraphicsResourceGetMappedEglFrame(EglFrame *frame, Surface *surface, unsig
 }
 int cuGraphicsUnregisterResource(Surface *surface) {
     BEGIN;
-    if (!surface->registered) fail("a picture is given back twice");
-    if (!idle()) fail("a picture is given back while work is queued");
+    if (!surface->registered) fail("a surface is given back twice");
+    if (!idle()) fail("a surface is given back while work is queued");
     memory.erase(u64(surface->list->image));
     surface->registered = false;
     return SUCCESS;

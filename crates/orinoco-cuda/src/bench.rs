@@ -91,7 +91,7 @@ pub enum BenchError {
     Cuda(#[from] CudaError),
 }
 
-/// Measures GPU `ordinal`. `twin` makes of a frame what the kernels must: [`TENSOR`], with the picture at [`PLACEMENT`].
+/// Measures GPU `ordinal`. `twin` makes of a frame what the kernels must: [`TENSOR`], with the image at [`PLACEMENT`].
 pub fn graph(
     ordinal: u32,
     mut twin: impl FnMut(&FrameView<'_>, &mut [f32]),
@@ -173,7 +173,7 @@ struct Plan {
 impl Plan {
     fn new(device: &Device, stream: &Stream) -> Result<Self, CudaError> {
         let frame = FrameDesc::packed(PixelFormat::Nv12, FRAME.0, FRAME.1);
-        // A picture with detail everywhere, so that a wrong tap shows.
+        // An image with detail everywhere, so that a wrong tap shows.
         let pixels: Vec<u8> = (0..frame.bytes_needed()).map(|i| ((i * 31 + i / 7) % 253) as u8).collect();
         let elements = BATCH * TENSOR.elements();
         let (candidate_bytes, count_bytes) = CandidateLists::bytes(BATCH, CAPACITY);

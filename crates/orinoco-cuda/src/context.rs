@@ -36,7 +36,7 @@ impl Context {
         // SAFETY: `raw` is a place for the handle, `device` is from `cuDeviceGet`.
         let result = unsafe { sys::cuDevicePrimaryCtxRetain(&mut raw, device) };
         check(result, "cuDevicePrimaryCtxRetain", || format!("opening {}", info.name))?;
-        // From here on `drop` gives back what was taken.
+        // From now on `drop` releases what was retained.
         let none = [ptr::null_mut(); Kernel::ALL.len()];
         let mut context =
             Self { raw, device, modules: Vec::new(), functions: none, info, frees: DeferredFrees::default() };

@@ -29,21 +29,23 @@ impl Device {
         if speaks < DRIVER_OLDEST {
             let ((major, minor), (need_major, need_minor)) = (speaks, DRIVER_OLDEST);
             return Err(Unavailable::new(format!(
-                "the NVIDIA driver supports CUDA {major}.{minor}, and {need_major}.{need_minor} is needed"
+                "the NVIDIA driver supports CUDA {major}.{minor}, but {need_major}.{need_minor} is needed"
             )));
         }
         let found = device_count().map_err(|error| unusable(&error))?;
         if ordinal >= found {
             return Err(Unavailable::new(match found {
-                0 => "no CUDA device: the NVIDIA driver shows none".to_owned(),
-                _ => format!("there is no CUDA device {ordinal}: the NVIDIA driver shows {found}, from 0"),
+                0 => "no CUDA device: the NVIDIA driver reports none".to_owned(),
+                _ => format!(
+                    "there is no CUDA device {ordinal}: the NVIDIA driver reports {found}, counted from 0"
+                ),
             }));
         }
         let (device, info) = describe(ordinal, speaks).map_err(|error| unusable(&error))?;
         if info.kernels.is_empty() {
             let DeviceInfo { name, sm, .. } = info;
             return Err(Unavailable::new(format!(
-                "{name} is {sm}, and the kernels need {} or newer",
+                "{name} is {sm}, but the kernels need {} or newer",
                 Sm::OLDEST
             )));
         }

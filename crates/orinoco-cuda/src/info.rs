@@ -9,38 +9,38 @@ use crate::driver::check;
 use crate::kernels::SOURCES;
 use crate::{CudaError, Sm};
 
-/// The most bytes of a device's name.
+/// Maximum length of a device's name, in bytes.
 const NAME_BYTES_MAX: usize = 256;
 
 /// Location of a GPU's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemoryKind {
-    /// The host's own DRAM, as on Jetson: pinned host memory needs no copy.
+    /// Shared with the host, as on a Jetson: pinned host memory needs no copy.
     Integrated,
-    /// Its own, behind PCIe.
+    /// Memory of the GPU itself, behind PCIe.
     Discrete,
 }
 
 /// Properties of a GPU.
 #[derive(Clone, Debug)]
 pub struct DeviceInfo {
-    /// Its number among the GPUs that the driver shows.
+    /// Index among the GPUs that the driver reports, from 0.
     pub ordinal: u32,
-    /// The driver's name for it.
+    /// Name that the driver reports.
     pub name: String,
-    /// Its generation.
+    /// Compute capability.
     pub sm: Sm,
-    /// The newest CUDA that the driver speaks, major and minor.
+    /// Newest CUDA version that the driver supports, major and minor.
     pub driver: (u32, u32),
-    /// Location of its memory.
+    /// Location of the memory.
     pub memory: MemoryKind,
-    /// Bytes of memory.
+    /// Size of the memory, in bytes.
     pub memory_bytes: u64,
-    /// Image of our kernels that it runs: `sm_87`, or `compute_72` for PTX.
+    /// Compiled image of Orinoco's kernels for this GPU: a cubin such as `sm_87`, or `compute_72` for PTX.
     pub kernels: &'static str,
 }
 
-/// The number of GPUs that the driver shows.
+/// Returns the number of GPUs that the driver reports.
 pub(crate) fn device_count() -> Result<u32, CudaError> {
     let mut count = 0;
     // SAFETY: `count` is a place for the number; the driver has been started.
@@ -48,13 +48,13 @@ pub(crate) fn device_count() -> Result<u32, CudaError> {
     Ok(u32::try_from(count).unwrap_or(0))
 }
 
-/// Reads what GPU `ordinal` is; `driver` is the newest CUDA that the driver speaks.
+/// Reads the properties of GPU `ordinal`; `driver` is the newest CUDA version that the driver supports.
 pub(crate) fn describe(ordinal: u32, driver: (u32, u32)) -> Result<(sys::CUdevice, DeviceInfo), CudaError> {
     use sys::CUdevice_attribute::{
         CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR as MAJOR,
         CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR as MINOR, CU_DEVICE_ATTRIBUTE_INTEGRATED as INTEGRATED,
     };
-    let doing = || format!("reading what GPU {ordinal} is");
+    let doing = || format!("reading the properties of GPU {ordinal}");
     let mut device = 0;
     // SAFETY: `device` is a place for the handle; the driver says that an ordinal does not exist.
     check(unsafe { sys::cuDeviceGet(&mut device, ordinal as c_int) }, "cuDeviceGet", doing)?;

@@ -1,6 +1,6 @@
-//! Launches of kernels: what a launch is made of, and below, one function for each kernel, with its arguments' types and
-//! the checks that the kernel counts on. They go to whatever is [`Launch`]: a [`Stream`](crate::Stream), or the tests'
-//! emulation of one.
+//! Kernel launches: the parts of a launch, and in the modules below one function for each kernel, with the types of its
+//! arguments and the checks that the kernel relies on. The target is a [`Launch`]: a [`Stream`](crate::Stream), or the
+//! emulation of a stream in tests.
 //!
 //! A length that disagrees with its description is a bug of the caller, and panics with both numbers.
 
@@ -24,23 +24,23 @@ pub use suppress::{KeptLists, Suppress, Totals, suppress};
 
 /// Target of kernel launches: a CUDA stream, or the CPU in tests.
 pub trait Launch {
-    /// Queues `kernel`.
+    /// Queues a launch of `kernel`.
     fn launch(&self, kernel: Kernel, grid: Grid, arguments: &Arguments<'_>) -> Result<(), CudaError>;
 
-    /// Queues filling `span` with zeros.
+    /// Queues a fill of `span` with zeros.
     fn zero(&self, span: &Span) -> Result<(), CudaError>;
 }
 
 /// Launch configuration: number of blocks, and threads per block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grid {
-    /// Blocks along x, y, z.
+    /// Number of blocks along x, y, z.
     pub blocks: [u32; 3],
-    /// Threads of a block along x, y, z.
+    /// Number of threads per block along x, y, z.
     pub threads: [u32; 3],
 }
 
-/// A kernel's arguments. They are made in this module and those below it only, so that they are what the kernel takes.
+/// Arguments of a kernel. Only this module and the modules below it make them, so that their types match the kernel.
 #[derive(Debug)]
 pub struct Arguments<'a> {
     pointers: &'a [*const c_void],
@@ -48,18 +48,18 @@ pub struct Arguments<'a> {
 }
 
 impl<'a> Arguments<'a> {
-    /// A pointer to each value, in the order of the kernel's parameters.
+    /// Pointers to the values, in the order of the kernel's parameters.
     pub fn pointers(&self) -> &'a [*const c_void] {
         self.pointers
     }
 
-    /// All memory that the kernel uses.
+    /// Spans of all memory that the kernel uses.
     pub fn spans(&self) -> &'a [&'a Span] {
         self.spans
     }
 }
 
-/// The address of one argument.
+/// Returns the address of one argument.
 fn at<T>(value: &T) -> *const c_void {
     ptr::from_ref(value).cast()
 }

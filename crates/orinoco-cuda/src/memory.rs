@@ -1,9 +1,9 @@
-//! Memory that the GPU reads and writes. A device's buffers come from one planned allocation; frames come in through
-//! pinned memory, which an integrated GPU reads where it is, and which is copied beside the work on a discrete one.
+//! Memory that the GPU reads and writes. A device's buffers come from one planned allocation. Frames come through pinned
+//! memory: an integrated GPU reads it in place, and for a discrete GPU it is copied while other work runs.
 //!
-//! All of it is plain bytes. A host that reads what a kernel still writes sees a wrong picture; one that changes a table
-//! which a kernel still reads sees a wrong picture or the driver's error, and kernels never write through a table. So the
-//! rule "wait for the stream first" is the caller's, and nothing is freed before the device is done.
+//! All of it is plain bytes. If the host reads memory that a kernel still writes, it gets wrong data. If it changes a table
+//! that a kernel still reads, the kernel gets wrong data or the driver returns an error; kernels never write through a
+//! table. So the caller must wait for the stream first. Memory is freed only when the device is done.
 
 #![expect(unsafe_code, reason = "the driver's allocations are raw memory")]
 
@@ -24,10 +24,10 @@ use crate::launch::Launch;
 use crate::span::{Owner, Span};
 use crate::{CudaError, Device};
 
-/// The driver allocates no fewer: `cuMemAlloc` refuses 0.
+/// Minimum size of an allocation, in bytes: `cuMemAlloc` refuses 0.
 const BYTES_MIN: usize = 1;
 
-/// One allocation on the device, whose parts are given out by offset: the plan says which may share bytes.
+/// One allocation on the device. Its parts are used by offset, and the memory plan says which parts may overlap.
 #[derive(Clone)]
 pub struct DeviceArena {
     whole: Span,
@@ -40,7 +40,7 @@ struct DeviceAllocation {
 }
 
 impl DeviceArena {
-    /// Allocates `bytes` bytes of zeros. None are a span of no bytes, which has an address all the same.
+    /// Allocates `bytes` bytes of zeros. 0 bytes are an empty span, which has an address.
     pub fn new(device: &Device, bytes: usize) -> Result<Self, CudaError> {
         let length = bytes;
         let bytes = bytes.max(BYTES_MIN);
@@ -58,12 +58,12 @@ impl DeviceArena {
         Ok(Self { whole })
     }
 
-    /// `bytes` bytes at `offset` of the plan.
+    /// Returns the span of `bytes` bytes at `offset`.
     pub fn span(&self, offset: usize, bytes: usize) -> Span {
         self.whole.part(offset, bytes)
     }
 
-    /// All of it.
+    /// Returns the whole allocation.
     pub fn whole(&self) -> &Span {
         &self.whole
     }
@@ -82,8 +82,8 @@ impl Drop for DeviceAllocation {
     }
 }
 
-/// Page-locked host memory that the GPU maps. On an integrated GPU it is the same DRAM: no copy at all. It is not
-/// write-combined, so that the host may read it.
+/// Pinned (page-locked) host memory that the GPU maps. An integrated GPU uses the same DRAM, so nothing is copied. It is not
+/// write-combined, so that the host can read it fast.
 pub struct PinnedBuffer {
     memory: Arc<PinnedAllocation>,
     span: Span,
@@ -101,7 +101,7 @@ unsafe impl Send for PinnedAllocation {}
 unsafe impl Sync for PinnedAllocation {}
 
 impl PinnedBuffer {
-    /// Allocates `bytes` bytes of zeros; there may be none, as of an output without elements.
+    /// Allocates `bytes` bytes of zeros; 0 is allowed (an output without elements).
     pub fn new(device: &Device, bytes: usize) -> Result<Self, CudaError> {
         let length = bytes;
         let bytes = bytes.max(BYTES_MIN);
@@ -121,20 +121,20 @@ impl PinnedBuffer {
         Ok(Self { memory, span })
     }
 
-    /// The bytes. Wait for the stream that writes them first.
+    /// Returns the bytes. Wait first for the stream that writes them.
     pub fn bytes(&self) -> &[u8] {
         // SAFETY: the allocation has at least that many bytes, was zeroed, and lives as long as `self`; the host writes them only
         // through `bytes_mut`, which borrows `self` alone.
         unsafe { slice::from_raw_parts(self.memory.host.as_ptr(), self.span.bytes()) }
     }
 
-    /// The bytes, to write. Wait for the streams that read them first.
+    /// Returns the bytes for writing. Wait first for the streams that read them.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         // SAFETY: as in `bytes`; `self` is the allocation's only buffer, and it is borrowed alone.
         unsafe { slice::from_raw_parts_mut(self.memory.host.as_ptr(), self.span.bytes()) }
     }
 
-    /// The same bytes, as the GPU sees them.
+    /// Returns the span of the same bytes on the GPU.
     pub fn span(&self) -> &Span {
         &self.span
     }
@@ -153,14 +153,14 @@ impl Drop for PinnedAllocation {
     }
 }
 
-/// A fixed number of equal pinned buffers, allocated once: the slots that sources fill.
+/// Pool of a fixed number of pinned buffers of one size, allocated once. Sources fill them.
 #[derive(Debug)]
 pub struct PinnedPool {
     free: Receiver<PinnedBuffer>,
     home: SyncSender<PinnedBuffer>,
 }
 
-/// A buffer from a [`PinnedPool`]; goes back when dropped. Drop it when the work that reads it is done.
+/// Buffer of a [`PinnedPool`]. It returns to the pool when dropped: drop it when the work that reads it is done.
 #[derive(Debug)]
 pub struct PinnedSlot {
     buffer: Option<PinnedBuffer>,
@@ -178,7 +178,7 @@ impl PinnedPool {
         Ok(Self { free, home })
     }
 
-    /// Returns a free buffer, or `None` when there is none.
+    /// Returns a free buffer; `None` if all are in use.
     pub fn try_take(&self) -> Option<PinnedSlot> {
         let buffer = self.free.try_recv().ok()?;
         Some(PinnedSlot { buffer: Some(buffer), home: self.home.clone() })
@@ -201,7 +201,7 @@ impl DerefMut for PinnedSlot {
 
 impl Drop for PinnedSlot {
     fn drop(&mut self) {
-        // The pool may be gone before its last frame; then the buffer is simply freed.
+        // The pool may be dropped before its last frame; then the buffer is freed.
         let _ = self.buffer.take().map(|buffer| self.home.try_send(buffer));
     }
 }

@@ -148,7 +148,7 @@ impl Launch for Stream {
         // The driver does not write through these, but its signature does not say so.
         let parameters = arguments.pointers().as_ptr().cast_mut().cast::<*mut c_void>();
         // SAFETY: `parameters` has one pointer for each parameter of the kernel, to a value of its type: `Arguments` are
-        // made in launch.rs and below it only, beside the kernel's name. The driver copies the values before it returns.
+        // made in launch.rs and below it only, next to the kernel's name. The driver copies the values before it returns.
         // Memory that the kernel uses lies in spans whose lengths were checked there, and freeing one waits for the device.
         let result = unsafe {
             sys::cuLaunchKernel(

@@ -1,8 +1,8 @@
-//! Pictures in a Jetson's video memory, where the GPU reads them: the dma-buf's `NvBufSurface`, an EGL image of that, and
-//! the image as CUDA sees it. Nothing is copied.
+//! Maps NVMM surfaces of a Jetson for CUDA without a copy: the dma-buf's `NvBufSurface`, its EGL image, and the EGL frame
+//! that CUDA maps.
 //!
 //! The functions are those of nvbufsurface.h (Jetson Linux Multimedia API) and cudaEGL.h (CUDA driver API, "EGL
-//! Interoperability"), opened by name when the first such picture comes: other machines have neither. The structures have
+//! Interoperability"), opened by name when the first such frame arrives: other machines have neither. The structures have
 //! kept their layout since JetPack 5, as far as they are read here.
 #![expect(unsafe_code, reason = "two C libraries that know each other's handles")]
 
@@ -21,7 +21,7 @@ use crate::driver::check;
 use crate::span::Span;
 use crate::{CudaError, Device, DriverFault};
 
-/// The names of NVIDIA's library: the one that its own programs open, and the one for compilers.
+/// File names of NVIDIA's library: the one that its own programs open, and the one for linking.
 const LIBRARIES: [&str; 2] = ["libnvbufsurface.so.1.0.0", "libnvbufsurface.so"];
 /// `NVBUF_MAX_PLANES`.
 const PLANES: usize = 4;
@@ -29,7 +29,7 @@ const PLANES: usize = 4;
 const PADDING: usize = 4;
 /// `CU_GRAPHICS_REGISTER_FLAGS_READ_ONLY`.
 const READ_ONLY: c_uint = 1;
-/// `CU_EGL_FRAME_TYPE_PITCH`: rows one after another. The other type is an array, which kernels cannot read by address.
+/// `CU_EGL_FRAME_TYPE_PITCH`: pitch-linear memory. The other type is an array, which kernels cannot read by address.
 const FRAME_PITCH: c_uint = 1;
 /// `MAX_PLANES` of cudaEGL.h.
 const EGL_PLANES: usize = 3;
@@ -46,7 +46,7 @@ struct NvBufSurface {
     surface_list: *mut NvBufSurfaceParams,
 }
 
-/// `NvBufSurfaceParams`, up to what is read here.
+/// `NvBufSurfaceParams`, up to the last field that is read here.
 #[repr(C)]
 struct NvBufSurfaceParams {
     width: u32,
@@ -77,7 +77,7 @@ struct NvBufSurfacePlaneParams {
 /// `CUeglFrame`.
 #[repr(C)]
 struct EglFrame {
-    /// Of a union with arrays.
+    /// Plane pointers; in the header a union with arrays.
     planes: [*mut c_void; EGL_PLANES],
     width: c_uint,
     height: c_uint,
@@ -96,7 +96,7 @@ type RegisterImage = unsafe extern "C" fn(*mut sys::CUgraphicsResource, *mut c_v
 type MappedFrame =
     unsafe extern "C" fn(*mut EglFrame, sys::CUgraphicsResource, c_uint, c_uint) -> sys::CUresult;
 
-/// Brings pictures of a Jetson's video hardware to a GPU's kernels.
+/// Maps NVMM surfaces of a Jetson's video hardware for CUDA kernels.
 #[derive(Clone)]
 pub struct Surfaces {
     functions: Arc<Functions>,
@@ -114,7 +114,7 @@ struct Functions {
 }
 
 impl Surfaces {
-    /// Opens NVIDIA's libraries; fails where this is no Jetson.
+    /// Opens NVIDIA's libraries. Fails on a machine that is not a Jetson.
     pub fn open(device: &Device) -> Result<Self, CudaError> {
         // SAFETY: NVIDIA's libraries are made to be opened at run time.
         let open = |name| unsafe { Library::new(name) };
@@ -135,8 +135,9 @@ impl Surfaces {
         Ok(Self { functions: Arc::new(functions), context: Arc::clone(device.context()) })
     }
 
-    /// The picture that `desc` describes in `dma_buf`, where kernels read it. `lease` is kept with it, and ends the dma-buf
-    /// no sooner. Nothing may read the picture any more when its last span is dropped: wait for the stream first.
+    /// Maps the surface in `dma_buf`, whose layout is `desc`, and returns its span of GPU memory. The span keeps `lease`, which
+    /// keeps the dma-buf alive. Wait for the CUDA stream before the last clone of the span is dropped: nothing may read the
+    /// surface then.
     pub fn span<T: Any + Send + Sync>(
         &self,
         desc: &FrameDesc,
@@ -146,19 +147,19 @@ impl Surfaces {
         self.context.bind()?;
         let image = self.image(dma_buf)?;
         let (functions, context) = (Arc::clone(&self.functions), Arc::clone(&self.context));
-        let mut picture = CudaImage { functions, context, resource: ptr::null_mut(), image };
-        // SAFETY: the resource has a place, and the image is there until `picture` is dropped.
+        let mut mapped = CudaImage { functions, context, resource: ptr::null_mut(), image };
+        // SAFETY: the resource has a place, and the image is there until `mapped` is dropped.
         let result =
-            unsafe { (self.functions.register)(&mut picture.resource, picture.image.handle(), READ_ONLY) };
+            unsafe { (self.functions.register)(&mut mapped.resource, mapped.image.handle(), READ_ONLY) };
         check(result, "cuGraphicsEGLRegisterImage", || doing("registering"))?;
-        let start = picture.start()?;
+        let start = mapped.start()?;
         let bytes = desc.bytes_needed();
-        if bytes > picture.image.params().data_size as usize {
+        if bytes > mapped.image.params().data_size as usize {
             return Err(strange("NvBufSurfaceFromFd", "the surface is smaller than its frame"));
         }
         // SAFETY: the driver maps the planes of a registered image, which is there until its owner is dropped; `start`
         // checked that they lie as the surface says, which has that many bytes.
-        Ok(unsafe { Span::foreign(start, bytes, Some(Arc::new((picture, lease)))) })
+        Ok(unsafe { Span::foreign(start, bytes, Some(Arc::new((mapped, lease)))) })
     }
 
     fn image(&self, dma_buf: BorrowedFd<'_>) -> Result<Image, CudaError> {
@@ -169,16 +170,16 @@ impl Surfaces {
         // SAFETY: the library found it, and its owner keeps it as long as the dma-buf.
         let whole = unsafe { surface.as_ref() };
         if !whole.is_some_and(|surface| surface.batch_size > 0 && !surface.surface_list.is_null()) {
-            return Err(strange("NvBufSurfaceFromFd", "the surface has no picture"));
+            return Err(strange("NvBufSurfaceFromFd", "the surface is empty"));
         }
         let mut image = Image { functions: Arc::clone(&self.functions), surface, is_ours: false };
         if image.handle().is_null() {
-            // SAFETY: the surface has a first picture, as was checked above.
+            // SAFETY: the surface has a first buffer, as was checked above.
             refused(unsafe { (self.functions.map)(surface, 0) }, "NvBufSurfaceMapEglImage")?;
             image.is_ours = true;
         }
         if image.handle().is_null() {
-            return Err(strange("NvBufSurfaceMapEglImage", "it made no image"));
+            return Err(strange("NvBufSurfaceMapEglImage", "it returned no EGL image"));
         }
         Ok(image)
     }
@@ -190,7 +191,7 @@ impl std::fmt::Debug for Surfaces {
     }
 }
 
-/// A surface's first picture as an EGL image. One that was there already is somebody else's, and stays.
+/// EGL image of a surface's first buffer. An image that existed before was mapped by other code, and is not unmapped here.
 struct Image {
     functions: Arc<Functions>,
     surface: *mut NvBufSurface,
@@ -218,7 +219,7 @@ impl Drop for Image {
     }
 }
 
-/// An EGL image as CUDA sees it. Dropped before the image, as its fields are dropped after it.
+/// EGL image that is registered with CUDA. It is unregistered before the image is unmapped, because fields are dropped last.
 struct CudaImage {
     functions: Arc<Functions>,
     context: Arc<Context>,
@@ -227,13 +228,13 @@ struct CudaImage {
 }
 
 // SAFETY: the driver's resources and the library's surfaces are bound to no thread, and nothing here changes them but
-// `drop`, which has the picture alone.
+// `drop`, which has exclusive access.
 unsafe impl Send for CudaImage {}
 // SAFETY: as above.
 unsafe impl Sync for CudaImage {}
 
 impl CudaImage {
-    /// GPU address of the surface's first byte.
+    /// Returns the GPU address of the surface's first byte.
     fn start(&self) -> Result<u64, CudaError> {
         let call = "cuGraphicsResourceGetMappedEglFrame";
         // SAFETY: zeros are a value of the structure.
@@ -244,13 +245,13 @@ impl CudaImage {
         let planes = &self.image.params().planes;
         let count = frame.plane_count as usize;
         if frame.frame_type != FRAME_PITCH || count > EGL_PLANES || count != planes.num_planes as usize {
-            return Err(strange(call, "the picture is not in rows"));
+            return Err(strange(call, "the EGL frame is not pitch-linear"));
         }
         let starts = frame.planes.iter().zip(&planes.offset).take(count);
         let mut starts = starts.map(|(plane, offset)| (plane.addr() as u64).wrapping_sub(u64::from(*offset)));
-        let start = starts.next().ok_or_else(|| strange(call, "the picture has no planes"))?;
+        let start = starts.next().ok_or_else(|| strange(call, "the EGL frame has no planes"))?;
         if !starts.all(|other| other == start) {
-            return Err(strange(call, "the picture's planes are not where its surface has them"));
+            return Err(strange(call, "the plane offsets of the EGL frame and the surface differ"));
         }
         Ok(start)
     }
@@ -266,11 +267,11 @@ impl Drop for CudaImage {
 }
 
 fn doing(what: &str) -> String {
-    format!("{what} a picture of the video hardware for the GPU")
+    format!("{what} an NVMM surface for CUDA")
 }
 
 fn missing(why: &libloading::Error) -> CudaError {
-    let source = DriverFault { code: 0, name: "it is not here".to_owned(), meaning: why.to_string() };
+    let source = DriverFault { code: 0, name: "library not found".to_owned(), meaning: why.to_string() };
     CudaError { call: "dlopen", doing: doing("opening the libraries for"), source }
 }
 
@@ -284,7 +285,7 @@ fn refused(answer: c_int, call: &'static str) -> Result<(), CudaError> {
 }
 
 fn strange(call: &'static str, meaning: &str) -> CudaError {
-    let source = DriverFault { code: 0, name: "not understood".to_owned(), meaning: meaning.to_owned() };
+    let source = DriverFault { code: 0, name: "unexpected surface".to_owned(), meaning: meaning.to_owned() };
     CudaError { call, doing: doing("mapping"), source }
 }
 
@@ -293,7 +294,7 @@ mod tests {
     use super::*;
     use std::mem::offset_of;
 
-    /// As the header has it on 64 bits.
+    /// Compares with the 64-bit layout of the headers.
     #[test]
     fn structures_lie_as_in_the_headers() {
         assert_eq!(offset_of!(NvBufSurface, surface_list), 24);

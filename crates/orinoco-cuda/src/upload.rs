@@ -4,7 +4,7 @@ use crate::memory::{DeviceArena, PinnedBuffer};
 use crate::span::Span;
 use crate::{CudaError, Device, Event, Stream};
 
-/// Copies frames to a discrete GPU beside its work: staging in pinned memory, a stream of its own, and two events for each
+/// Copies frames to a discrete GPU during its work: staging in pinned memory, a separate stream, and two events for each
 /// place, so that neither side overtakes the other.
 #[derive(Debug)]
 pub struct Upload {

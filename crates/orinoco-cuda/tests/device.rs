@@ -37,7 +37,7 @@ fn bench_spec() -> InputSpec {
 #[expect(clippy::print_stderr, reason = "a test that did not run says so")]
 fn the_driver_is_called_as_it_must_be() {
     // One at a time: what one frees while another has work queued would look like freed too early. Measuring launches
-    // hundreds of large pictures, which take the CPU minutes.
+    // hundreds of large images, which take the CPU minutes.
     let tests = ["--test-threads=1", "--skip", "a_plan_is_measured"];
     if let Err(why) = run_with_stand_in(&tests) {
         eprintln!("skipped: the stand-in driver: {why}");
@@ -165,7 +165,7 @@ fn memory_stays_until_the_work_that_uses_it_is_done() {
 
 #[test]
 fn what_one_thread_frees_does_not_end_a_capture_of_another() {
-    let Some(device) = device("freeing beside a capture") else { return };
+    let Some(device) = device("freeing during a capture") else { return };
     let before = allocated();
     let arena = DeviceArena::new(&device, 4096).expect("memory");
     let freed =
@@ -186,19 +186,19 @@ fn what_one_thread_frees_does_not_end_a_capture_of_another() {
     let mut graph = Graph::new();
     let ran = graph.run(&stream, 0, |stream| {
         Launch::zero(stream, arena.whole())?;
-        let beside = std::thread::scope(|scope| {
+        let captured = std::thread::scope(|scope| {
             let free = scope.spawn(|| drop(free.lock().expect("no panic").take()));
             free.join().expect("it frees");
             scope.spawn(|| run_other(2)).join().expect("it runs")
         });
-        assert_eq!(beside, GraphRun::Captured);
+        assert_eq!(captured, GraphRun::Captured);
         Launch::zero(stream, arena.whole())
     });
     assert_eq!(ran.expect("it runs"), GraphRun::Captured, "{:?}", graph.refusal());
     assert_eq!(graph.counters().fallbacks, 0);
     stream.synchronize().expect("it ran");
     drop((graph, other, arena, stream));
-    // On a GPU the tests beside this one allocate, too.
+    // On a GPU other tests allocate at the same time.
     if is_stand_in() {
         assert_eq!(allocated(), before, "all of it was freed after the capture");
     }
@@ -263,7 +263,7 @@ fn a_graph_keeps_the_memory_it_uses() {
 fn neither_side_of_an_upload_overtakes_the_other() {
     const ROUNDS: usize = 8;
     const BYTES: usize = 4096;
-    let Some(device) = device("uploads beside work") else { return };
+    let Some(device) = device("uploads during work") else { return };
     let stream = device.stream().expect("a stream");
     let mut upload = Upload::new(&device, 2, BYTES).expect("memory");
     let results = DeviceArena::new(&device, ROUNDS * BYTES).expect("memory");
@@ -322,7 +322,7 @@ fn ask(pool: &DevicePool) -> Vec<u64> {
 fn a_pool_that_measures_says_how_large_one_has_to_be() {
     let Some(device) = device("pools") else { return };
     let before = allocated();
-    // On a GPU the tests beside this one allocate, too.
+    // On a GPU other tests allocate at the same time.
     let check_held = |device_bytes: usize, pinned_bytes: u64| {
         if is_stand_in() {
             let held = (allocated().device_bytes, allocated().pinned_bytes);

@@ -68,7 +68,7 @@ fn check_equal(machine: &dyn Machine, element: Element, seen: &[u8], expected: &
 /// A frame with noise for pixels, and rows `padding` bytes further apart than they need to be.
 fn frame(noise: &mut Noise, format: PixelFormat, size: (u32, u32), padding: usize) -> (FrameDesc, Vec<u8>) {
     let mut desc = FrameDesc::packed(format, size.0, size.1);
-    // What lies before the first plane is not the picture's.
+    // What lies before the first plane is not the image's.
     let mut offset = 3 * padding;
     for plane in 0..format.planes() {
         let (row, rows) = format.plane_size(plane, size.0, size.1);
@@ -223,7 +223,7 @@ fn every_format_size_and_fit_is_preprocessed_as_the_twin_does() {
 }
 
 #[test]
-fn pictures_shrink_and_grow_by_much() {
+fn images_shrink_and_grow_by_much() {
     let machines = machines("preprocess of much larger and smaller frames");
     let mut noise = Noise(2);
     for (from, to) in [((250, 190), (9, 7)), ((5, 3), (97, 61)), ((256, 2), (16, 40)), ((97, 97), (97, 97))] {
@@ -314,7 +314,7 @@ fn a_batch_mixes_frames_and_leaves_items_out() {
     }
 }
 
-/// Turns packed values, `each` for a pixel, as the picture must be turned to stand upright. Returns the new size.
+/// Turns packed values, `each` for a pixel, as the image must be turned to stand upright. Returns the new size.
 fn turned<T: Copy>(
     pixels: &[T],
     each: usize,
@@ -444,7 +444,7 @@ fn detections(
     let pixels = machine.place(&[0; 3]);
     let mut layout = TableLayout::bilinear(2);
     let mut table = vec![0; layout.bytes()];
-    // The second item has the picture; the first is left out.
+    // The second item has the image; the first is left out.
     let frame = FrameDesc::packed(PixelFormat::Rgb, 1, 1);
     layout.set(&mut table, 1, &frame, &pixels, placement(mapping)).expect("a pixel fits");
     let table = machine.table(&layout, &table);
@@ -669,7 +669,7 @@ fn suppressed(
     };
     let how = launch::Suppress { iou_max: IOU_MAX, keep_max, across_classes: across == Across::AllClasses };
     launch::suppress(machine.target(), 1, &how, &lists, &kept).expect("launched");
-    let totals = Totals::read_all(&machine.read(&kept.totals)).next().expect("one picture");
+    let totals = Totals::read_all(&machine.read(&kept.totals)).next().expect("one image");
     let kept = machine.read(&kept.kept);
     (Candidate::read_all(&kept).take(totals.kept as usize).map(|c| detection(&c)).collect(), totals)
 }
@@ -718,7 +718,7 @@ fn check_classes(values: &[f32], activation: Activation, background: Option<u32>
         threshold: head_spec.score_threshold.next_up(),
     };
     for machine in machines("classification") {
-        // The second picture of a batch.
+        // The second image of a batch.
         let bytes: Vec<u8> = values.iter().chain(values).flat_map(|value| value.to_le_bytes()).collect();
         let output = machine.place(&bytes);
         let best = machine.place(&[0; 2 * TOP * launch::CLASS_BYTES]);

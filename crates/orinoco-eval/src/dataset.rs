@@ -11,7 +11,7 @@ use orinoco_core::{Diagnosis, WithSubject, codes};
 
 pub(crate) use self::labels::TABLES;
 use self::labels::unknown;
-pub use self::labels::{Dataset, DatasetKind, Item, LabelledBox, Labels, pictures};
+pub use self::labels::{Dataset, DatasetKind, Item, LabelledBox, Labels, list_images};
 
 impl Dataset {
     /// Reads the dataset in `dir`. Its layout is recognised by the files in it.
@@ -29,7 +29,7 @@ impl Dataset {
             folders::read_classes(dir)?
         };
         if dataset.items.is_empty() {
-            return Err(unknown(dir, "no labelled picture was found in it"));
+            return Err(unknown(dir, "no labelled image was found in it"));
         }
         Ok(dataset)
     }

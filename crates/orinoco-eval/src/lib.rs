@@ -13,4 +13,4 @@ pub mod plot;
 pub mod segmentation;
 
 pub use confusion::Confusion;
-pub use dataset::{Dataset, DatasetKind, Item, LabelledBox, Labels, pictures};
+pub use dataset::{Dataset, DatasetKind, Item, LabelledBox, Labels, list_images};

@@ -167,7 +167,7 @@ mod tests {
     use crate::coco::{FoundBox, Truth, evaluate};
 
     #[test]
-    fn pictures_name_their_classes() {
+    fn images_name_their_classes() {
         let bounds = [0.0, 0.0, 10.0, 10.0];
         let truth = [Truth { image: 0, class: 1, bounds, area: 100.0, crowd: false }];
         let found = [FoundBox { image: 0, class: 1, score: 0.9, bounds }];

@@ -39,8 +39,8 @@ impl AudioPlan {
         session: Box<dyn Session>,
     ) -> Result<Self, Diagnosis> {
         let ModelInput::Audio(spec) = &model.input else {
-            let next = "use a model whose input is sound, or give pictures";
-            return Err("it takes pictures, and this is sound").about(
+            let next = "use an audio model, or give images";
+            return Err("it takes images, but this is audio").about(
                 &codes::MODEL_DISAGREES,
                 model.file.display(),
                 next,

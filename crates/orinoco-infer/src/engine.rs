@@ -141,24 +141,24 @@ pub fn check_binding(
     shapes: &[Vec<usize>],
 ) -> Result<(), Diagnosis> {
     if let Some(odd) = inputs.iter().chain(outputs).find(|tensor| tensor.element.is_none()) {
-        return Err(unsupported(
-            file,
-            &format!("tensor `{}` is of a type that Orinoco does not carry", odd.name),
-        ));
+        return Err(unsupported(file, &format!("tensor `{}` has an unsupported data type", odd.name)));
     }
     let disagree = |cause: String| {
         Err(Diagnosis::new(&codes::MODEL_DISAGREES, file.display(), cause, "see `orinoco models show`"))
     };
     if shapes.len() != inputs.len() {
         let (inputs, shapes) = (count(inputs.len() as u64, "input"), count(shapes.len() as u64, "shape"));
-        return disagree(format!("it has {inputs}, but got {shapes}"));
+        return disagree(format!("it has {inputs}, but {shapes} were given"));
     }
     for (input, shape) in inputs.iter().zip(shapes) {
         let fits =
             input.shape.len() == shape.len() && input.shape.iter().zip(shape).all(|(d, n)| d.accepts(*n));
         if !fits {
             let axes = shape_text(&input.shape);
-            return disagree(format!("input `{}` is {axes}, which cannot be {shape:?}", input.name));
+            return disagree(format!(
+                "input `{}` has shape {axes}, which does not accept {shape:?}",
+                input.name
+            ));
         }
         if bytes_of(input, shape).is_none() {
             return disagree(format!(
@@ -194,7 +194,10 @@ mod tests {
         };
         assert_eq!(check(&[vec![4, 3]]), Ok(()));
         assert_eq!(check(&[]), Err("it has 1 input, but got 0 shapes".into()));
-        assert_eq!(check(&[vec![4, 2]]), Err("input `images` is [?,3], which cannot be [4, 2]".into()));
+        assert_eq!(
+            check(&[vec![4, 2]]),
+            Err("input `images` has shape [?,3], which does not accept [4, 2]".into())
+        );
         let huge = check(&[vec![usize::MAX / 2, 3]]).unwrap_err();
         assert!(huge.contains("larger than memory"), "{huge}");
     }

@@ -26,14 +26,13 @@ pub(crate) fn unsupported(file: &Path, cause: &str) -> Diagnosis {
 
 /// Returns the error for a failed inference.
 pub(crate) fn run_failed(file: &Path, cause: &str) -> Diagnosis {
-    let next = "try another engine, or run it once more with zeros as input";
+    let next = "try another engine (`orinoco models check` runs the model once on each)";
     Diagnosis::new(&codes::ENGINE_RUN, file.display(), shorten(cause), next).with_detail(cause)
 }
 
 /// Returns the error for a call of the CUDA driver that failed during an inference.
 pub(crate) fn device_failed(file: &Path, why: &CudaError) -> Diagnosis {
-    let next =
-        "see `orinoco doctor` and the kernel's log; after a fault of the GPU the process has to start again";
+    let next = "see `orinoco doctor` and the kernel's log; after a GPU fault the process must be restarted";
     Diagnosis::new(&codes::ENGINE_RUN, file.display(), format!("{why}: {}", why.source), next)
 }
 

@@ -20,5 +20,5 @@ pub(crate) fn as_bound(declared: &TensorDesc, shape: &[usize]) -> TensorDesc {
 
 /// Returns the message for a model with more than [`OUTPUTS_MAX`] outputs.
 pub(crate) fn too_many(outputs: usize) -> String {
-    format!("it has {outputs} outputs, and at most {OUTPUTS_MAX} are supported")
+    format!("it has {outputs} outputs, but at most {OUTPUTS_MAX} are supported")
 }

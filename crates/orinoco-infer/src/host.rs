@@ -104,7 +104,7 @@ impl HostHead {
         let outputs: Vec<HeadOutput> = outputs.collect();
         let shown = model.file.display();
         if outputs.len() > OUTPUTS_MAX {
-            let next = "remove the outputs it does not need";
+            let next = "remove unused outputs from the model";
             return Err(Diagnosis::new(&codes::MODEL_UNSUPPORTED, shown, too_many(outputs.len()), next));
         }
         let as_seen = |output: &HeadOutput| {
@@ -210,9 +210,9 @@ mod tests {
             element: Some(ElementType::F32),
             shape,
         };
-        let picture = vec![Dim::Dynamic, Dim::Fixed(3), Dim::Fixed(8), Dim::Fixed(8)];
+        let image = vec![Dim::Dynamic, Dim::Fixed(3), Dim::Fixed(8), Dim::Fixed(8)];
         let given = vec![Dim::Dynamic; output_shape.len()];
-        let baked = Baked { inputs: [desc("images", picture)], outputs: [desc("y", given)] };
+        let baked = Baked { inputs: [desc("images", image)], outputs: [desc("y", given)] };
         let mut model = Model::guess(Path::new("m.onnx"), baked.inputs(), baked.outputs())?;
         model.head = head;
         let binding = model.bind(baked.inputs(), baked.outputs(), batch)?;
@@ -230,16 +230,16 @@ mod tests {
     fn an_output_whose_first_axis_is_not_the_batch_is_refused() {
         let head = || HeadSpec::new(HeadKind::from_name("yolov8").expect("a head has this name"), 2);
         assert!(bind(head(), &[1, 6, 4], 1).is_ok());
-        let fault = bind(head(), &[1, 6, 4], 2).err().expect("all boxes would be those of the first picture");
+        let fault = bind(head(), &[1, 6, 4], 2).err().expect("all boxes would be those of the first image");
         assert_eq!(fault.code.id, codes::MODEL_DISAGREES.id, "{fault}");
-        let cause = "its output is y f32[1,6,4] for a batch of 2, which has to be the first axis";
+        let cause = "its output is y f32[1,6,4]; the first axis must be the batch (2)";
         assert_eq!(fault.cause, cause);
         let fault = bind(head(), &[0, 6, 4], 0).err().expect("there is nothing to look at");
         assert_eq!(fault.code.id, codes::MODEL_DISAGREES.id, "{fault}");
     }
 
     #[test]
-    fn raw_tensors_of_one_picture_are_kept_whole() {
+    fn raw_tensors_of_one_image_are_kept_whole() {
         let mut parts = bind(HeadSpec::new(heads::RAW, 0), &[3, 4], 1).expect("raw takes anything");
         let mut results = [InferenceResult::default()];
         let read = parts.head.read(

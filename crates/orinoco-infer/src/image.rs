@@ -47,8 +47,8 @@ impl ImagePlan {
         context: &EngineContext,
         clock: Arc<dyn Clock>,
     ) -> Result<Self, Diagnosis> {
-        let image = model.input.image().ok_or("it takes sound, and this is a stream of pictures");
-        let next = "use a model whose input is a picture, or `orinoco infer` with WAV files";
+        let image = model.input.image().ok_or("it takes audio, but this is a video stream");
+        let next = "use a model whose input is an image, or `orinoco infer` with WAV files";
         let image = image.about(&codes::MODEL_DISAGREES, model.file.display(), next)?;
         let bound = match session.memory() {
             TensorMemory::Host => Bound::Host(Box::new(on_host(model, image, binding, prepared, session)?)),
@@ -160,7 +160,7 @@ impl Executor for ImagePlan {
             },
             #[cfg(feature = "cuda")]
             Bound::Device(_) => {
-                let next = "ask a board that runs this model on its CPU";
+                let next = "run this model on a CPU engine";
                 request.fail(&codes::REQUEST_INVALID, "on a GPU it takes frames only", next);
             }
         }

@@ -5,7 +5,7 @@ use orinoco_pipeline::DeviceTimes;
 
 use crate::device::{CudaError, Event, Stream};
 
-/// Places in a stream between which the stages of an execution lie; each execution records them anew.
+/// Places in a stream between which the stages of an execution lie; each execution records them again.
 #[derive(Debug)]
 pub(crate) struct StageMarks {
     /// Before the first launch of the preprocessing.

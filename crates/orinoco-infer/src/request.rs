@@ -67,7 +67,11 @@ impl RequestAdapter {
         if let Some(stray) =
             tensors.iter().find(|tensor| self.inputs.iter().all(|input| input.name != tensor.name()))
         {
-            return Err(self.invalid(format!("a request does not fill an input `{}`", stray.name()), next));
+            let cause = format!(
+                "the request has a tensor `{}`, which is not one of the inputs to send",
+                stray.name()
+            );
+            return Err(self.invalid(cause, next));
         }
         let mut items = None;
         let mut filled = Vec::with_capacity(self.inputs.len());
@@ -106,7 +110,7 @@ impl RequestAdapter {
                 _ if items == self.batch => {}
                 Some(first) if *first == self.batch => *first = items,
                 _ => {
-                    let cause = format!("output `{name}` has no axis for the batch");
+                    let cause = format!("output `{name}` has no batch axis");
                     return Err(self.invalid(cause, format!("send {} items at a time", self.batch)));
                 }
             }

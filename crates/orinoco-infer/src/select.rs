@@ -52,7 +52,7 @@ impl EngineOrder {
         for name in require {
             let engine = find(engines, name)?;
             if !order.contains(name) {
-                return Err(required(engine.name(), "it is not in the order of engines"));
+                return Err(required(engine.name(), "it is not listed in `engines`"));
             }
         }
         Ok(Self { candidates })
@@ -357,7 +357,7 @@ mod tests {
         let absent =
             format!("E0303 absent: it is required, but was refused: its library is not here; {next}");
         check("absent sound", "absent", &absent);
-        let elsewhere = "E0303 absent: it is required, but was refused: it is not in the order of engines";
+        let elsewhere = "E0303 absent: it is required, but was refused: it is not listed in `engines`";
         check("sound", "absent", &format!("{elsewhere}; {next}"));
         check(
             "broken sound",

@@ -82,7 +82,7 @@ impl Session for HostEngine {
                 ElementsMut::F32(values) => fill(values, &bytes, f32::from_le_bytes),
                 ElementsMut::F16(values) => fill(values, &bytes, f16::from_le_bytes),
                 ElementsMut::U8(values) => fill(values, &bytes, |[byte]| byte),
-                other => panic!("{other:?} is no type of a picture"),
+                other => panic!("{other:?} is not a type of an image"),
             }
         }
         self.session.run()?;
@@ -90,7 +90,7 @@ impl Session for HostEngine {
             let bytes: Vec<u8> = match self.session.output(index).host().data {
                 Elements::F32(values) => values.iter().flat_map(|value| value.to_le_bytes()).collect(),
                 Elements::F16(values) => values.iter().flat_map(|value| value.to_le_bytes()).collect(),
-                other => panic!("{other:?} is no type of an output here"),
+                other => panic!("{other:?} is not a type of an output here"),
             };
             self.stream.write(&output.span, &bytes).expect("a copy");
         }

@@ -78,7 +78,7 @@ class UNet(nn.Module):
 
 
 class Attention(nn.Module):
-    """Queries over an encoded picture, as detection transformers have them."""
+    """Queries over an encoded image, as detection transformers have them."""
 
     def __init__(self):
         super().__init__()
@@ -139,7 +139,7 @@ class FirstOutput(nn.Module):
 
 
 class ListedOutput(nn.Module):
-    """Boxes, scores and labels of one picture."""
+    """Boxes, scores and labels of one image."""
 
     def __init__(self, model):
         super().__init__()

@@ -12,30 +12,31 @@ pub(crate) fn thread_cpu_time() -> Duration {
     Duration::new(seconds.unwrap_or(0), nanos.unwrap_or(0))
 }
 
-/// Returns what `decode` made, and its processor time. It works on the calling thread alone.
+/// Returns the result of `decode`, and the processor time that the calling thread spent in it.
 pub(crate) fn with_cpu_time<T>(decode: impl FnOnce() -> T) -> (T, Duration) {
     let start = thread_cpu_time();
-    let made = decode();
-    (made, thread_cpu_time().saturating_sub(start))
+    let decoded = decode();
+    (decoded, thread_cpu_time().saturating_sub(start))
 }
 
-/// Processor time of a decoder that works on the thread which hands it a packet, and hands its pictures on from there.
+/// Processor time of a decoder that works on the thread which gives it a packet, and outputs its frames on that thread.
 ///
-/// A packet counts from its entry to the picture that leaves next on the same thread. What the thread does besides
-/// (reading, taking packets apart, converting pictures) does not count, nor does a packet after which no picture leaves, as
-/// the first ones of a stream whose pictures are reordered.
+/// The time of a packet is measured from its entry to the next frame that leaves on the same thread. Other work of that
+/// thread (reading, parsing packets, converting frames) does not count. Neither does a packet after which no frame leaves,
+/// such as the first packets of a stream with reordered frames.
 #[derive(Debug, Default)]
 pub(crate) struct DecoderCpu {
     entered: Option<(ThreadId, Duration)>,
 }
 
 impl DecoderCpu {
-    /// Notes that a packet goes into the decoder.
+    /// Records that a packet enters the decoder.
     pub(crate) fn enter(&mut self) {
         self.entered = Some((thread::current().id(), thread_cpu_time()));
     }
 
-    /// Notes that a picture leaves it; returns the processor time since a packet entered on this thread, once.
+    /// Records that a frame leaves the decoder. Returns the processor time since the latest packet entered on this thread, only
+    /// once per packet.
     pub(crate) fn leave(&mut self) -> Option<Duration> {
         let (thread, start) = self.entered.take()?;
         (thread == thread::current().id()).then(|| thread_cpu_time().saturating_sub(start))
@@ -66,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn a_picture_that_leaves_on_another_thread_is_not_counted() {
+    fn a_frame_that_leaves_on_another_thread_is_not_counted() {
         let mut cpu = DecoderCpu::default();
         cpu.enter();
         let left = std::thread::scope(|scope| scope.spawn(|| cpu.leave()).join());

@@ -20,7 +20,7 @@ pub(crate) fn list_images(folder: &Path, shown: &str) -> Result<Vec<PathBuf>, Di
     let fault = |cause: String, next: &str| Diagnosis::new(&codes::FILE_MISSING, shown, cause, next);
     let entries = fs::read_dir(folder).map_err(|error| match error.kind() {
         io::ErrorKind::NotADirectory => {
-            fault("it is no folder".to_owned(), "leave out the / at its end, or name a folder")
+            fault("it is not a folder".to_owned(), "leave out the / at its end, or name a folder")
         }
         io::ErrorKind::NotFound => fault("there is no such folder".to_owned(), file_next(folder)),
         _ => fault(file_cause(&error), "allow this user to read it"),

@@ -127,7 +127,7 @@ mod tests {
     use image::codecs::jpeg::JpegEncoder;
     use image::{Rgb, RgbImage};
 
-    fn picture() -> Vec<u8> {
+    fn image() -> Vec<u8> {
         let image =
             RgbImage::from_fn(96, 80, |x, y| Rgb([(x * 2) as u8, (y * 3) as u8, ((x * y) % 251) as u8]));
         let mut bytes = Vec::new();
@@ -136,8 +136,8 @@ mod tests {
     }
 
     #[test]
-    fn a_picture_is_whole_up_to_its_marker_and_not_before() {
-        let whole = picture();
+    fn an_image_is_whole_up_to_its_marker_and_not_before() {
+        let whole = image();
         assert!(is_whole(&whole));
         assert!(
             is_whole(&[&whole[..], b"camera padding \xff\xff\0"].concat()),
@@ -151,8 +151,8 @@ mod tests {
     }
 
     #[test]
-    fn a_camera_without_markers_is_believed_after_its_first_whole_picture() {
-        let whole = picture();
+    fn a_camera_without_markers_is_believed_after_its_first_whole_image() {
+        let whole = image();
         let (unmarked, cut) = (&whole[..whole.len() - 2], &whole[..whole.len() - 200]);
         let mut check = LiveCheck::default();
         // The last truncated image is accepted: only a second decoding could tell it from the camera's complete ones.
@@ -172,8 +172,8 @@ mod tests {
     }
 
     #[test]
-    fn a_thumbnail_does_not_end_a_picture() {
-        let (whole, thumbnail) = (picture(), picture());
+    fn a_thumbnail_does_not_end_an_image() {
+        let (whole, thumbnail) = (image(), image());
         let length = u16::try_from(thumbnail.len() + 2).expect("small").to_be_bytes();
         let with = [&whole[..2], &[0xff, 0xe1], &length, &thumbnail, &whole[2..]].concat();
         assert!(is_whole(&with));

@@ -18,21 +18,21 @@ use orinoco_core::{
 };
 use orinoco_pipeline::{FrameResult, PixelAspect, Sink};
 
-use self::boxes::{Picture, TIMESCALE, Track};
+use self::boxes::{CodedFrame, TIMESCALE, Track};
 use self::recorder::{Recorder, RecorderMessage, RecorderSender};
 pub use self::torn::cut_torn_mp4;
 use crate::gst::{CONVERTER, NVMM, chain, init, make, works};
 use crate::i420::{self, Colour};
 
-/// Callback that draws on an image: packed I420, width, height, content.
+/// Callback that draws on a frame: packed I420, width, height, content.
 pub type Draw = Box<dyn FnMut(&mut [u8], u32, u32, OverlayContent<'_>) + Send>;
 
-/// Content of an image.
+/// Content of a frame.
 #[derive(Clone, Copy, Debug)]
 pub enum OverlayContent<'a> {
-    /// A frame with its results; its pixels are already in the image.
+    /// A frame of the stream, whose pixels are already there, with its results.
     FrameResult(&'a FrameResult),
-    /// No frame: the source has delivered nothing for this time. The image is black.
+    /// No frame: the source has delivered nothing for this time. The frame is black.
     Offline(Duration),
 }
 
@@ -40,30 +40,30 @@ pub enum OverlayContent<'a> {
 const ENCODER_THREADS: u32 = 1;
 /// Constant rate factor of x264: visually close to the source, at about a quarter of the bits of the default.
 const QUANTIZER: u32 = 23;
-/// Number of images that the encoder looks ahead while they come fast. Three of them save as much as ten did (half of
-/// the bits without lookahead), and few images are lost if the program is killed.
-const LOOKAHEAD_PICTURES: u32 = 3;
-/// Maximum interval between images that come fast, in nanoseconds.
+/// Number of frames that the encoder looks ahead while they come fast. Three of them save as much as ten did (half of
+/// the bits without lookahead), and few frames are lost if the program is killed.
+const LOOKAHEAD_FRAMES: u32 = 3;
+/// Maximum interval between frames that come fast, in nanoseconds.
 const SHORT_INTERVAL_NANOS: u64 = 150_000_000;
 /// Number of short intervals in a row after which the encoder looks ahead again.
 const SHORT_INTERVALS_MIN: u32 = 100;
 /// Number of long intervals in a row after which it stops looking ahead. A single one is an accident.
 const LONG_INTERVALS_MIN: u32 = 2;
-/// Time without a new image after which images in the encoder are forced into the file.
+/// Time without a new frame after which frames in the encoder are forced into the file.
 const HELD_MAX: Duration = Duration::from_millis(200);
-/// Time between key frames, in nanoseconds. With the current fragment, the one being written and the images in the
+/// Time between key frames, in nanoseconds. With the current fragment, the one being written and the frames in the
 /// encoder's queue, less than two seconds can be lost.
 const KEY_EVERY_NANOS: u64 = 800_000_000;
-/// Maximum number of images that wait for the encoder.
-const QUEUE_PICTURES_MAX: u64 = 4;
-/// Maximum time that one image waits for space in the queue. An encoder that took none for so long has stopped.
+/// Maximum number of frames that wait for the encoder.
+const QUEUE_FRAMES_MAX: u64 = 4;
+/// Maximum time that one frame waits for space in the queue. An encoder that took none for so long has stopped.
 const ROOM_WAIT_MAX: Duration = Duration::from_secs(10);
 /// Time between two checks for space.
 const ROOM_STEP: Duration = Duration::from_millis(5);
 /// Maximum time that the encoder may take to end the file: it has a lookahead to encode.
 const FINISH_WAIT_MAX: Duration = Duration::from_secs(30);
 const SPACE_NEXT: &str = "check the free space where it is written";
-/// Duration of an image without a successor, in nanoseconds.
+/// Duration of a frame without a successor, in nanoseconds.
 const INTERVAL_DEFAULT_NANOS: u64 = 40_000_000;
 
 /// Bits per pixel for encoders that need a bit rate: about those of x264 at the quantizer above.
@@ -79,7 +79,7 @@ struct Encoder {
     package: &'static str,
     /// Whether it reads NVMM. Such an encoder is used only where it was found to work.
     hardware: bool,
-    /// Whether it can hold images back and analyse them before it encodes earlier ones.
+    /// Whether it can hold frames back and analyse them before it encodes earlier ones.
     looks_ahead: bool,
 }
 
@@ -180,12 +180,12 @@ impl Encoder {
 }
 
 /// Sink of annotated MP4. Presentation times are kept; where they jump back, as when a camera reconnects, the file
-/// continues after its last image. Images of another size are scaled to that of the first one.
+/// continues after its last frame. Frames of another size are scaled to that of the first one.
 ///
 /// The file is written in fragments of 0.8 s. However the recording ends, all but the latest of them plays.
 pub struct Mp4Sink {
     path: PathBuf,
-    /// File, until the first image.
+    /// File, until the first frame.
     file: Option<File>,
     draw: Draw,
     clock: Arc<dyn Clock>,
@@ -195,19 +195,19 @@ pub struct Mp4Sink {
 
 /// Recording that has begun.
 struct Recording {
-    /// Format of the file's images.
+    /// Format of the file's frames.
     shape: Shape,
     clock: PtsClock,
     /// Presentation time of the latest frame of the source.
     latest: Pts,
     times: Times,
     pace: Pace,
-    /// Encoder; `None` when every image has been encoded.
+    /// Encoder; `None` when every frame has been encoded.
     encoding: Option<Encoding>,
     recorder: Recorder,
 }
 
-/// Format of an image, without its pixel format.
+/// Format of a frame, without its pixel format.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Shape {
     width: u32,
@@ -223,17 +223,17 @@ struct Encoding {
     /// Pad at which key frames are requested.
     keys: Option<gst::Pad>,
     bus: gst::Bus,
-    /// Format of the images that enter the encoder.
+    /// Format of the frames that enter the encoder.
     shape: Shape,
     lookahead: u32,
-    /// Time of the last image that entered the encoder.
+    /// Time of the last frame that entered the encoder.
     pushed: Nanos,
     /// Time at which the next key frame is due, in nanoseconds.
     key_due: u64,
     entrance: RecorderSender,
 }
 
-/// Decides how far the encoder looks ahead. Images that it holds back are lost when the program is killed, so it looks
+/// Decides how far the encoder looks ahead. Frames that it holds back are lost when the program is killed, so it looks
 /// ahead only while they come fast.
 #[derive(Clone, Copy, Debug, Default)]
 struct Pace {
@@ -261,7 +261,7 @@ impl Mp4Sink {
     }
 
     /// Creates a sink that writes to `file`, an empty one at `path`, and checks that there is an encoder. `draw` is
-    /// called for each image.
+    /// called for each frame.
     pub fn to_file(
         file: File,
         path: &Path,
@@ -274,7 +274,7 @@ impl Mp4Sink {
         let encoder = Encoder::choose(codec).map_err(|next| {
             Diagnosis::new(&codes::SINK_OPEN, &shown, format!("no {codec:?} encoder is installed"), next)
         })?;
-        encoder.make(2, 2, LOOKAHEAD_PICTURES, &shown)?;
+        encoder.make(2, 2, LOOKAHEAD_FRAMES, &shown)?;
         scaler(&shown)?;
         // The lock is held as long as the file is open, so that a later start of the daemon does not touch it. Some
         // file systems have no locks.
@@ -289,7 +289,7 @@ impl Mp4Sink {
 
     fn start(&mut self, shape: Shape, frame: &FrameDesc) -> Result<Recording, Diagnosis> {
         let side = |side: u32| {
-            u16::try_from(side).map_err(|_| self.fault("the pictures are too large", "use a smaller source"))
+            u16::try_from(side).map_err(|_| self.fault("the frames are too large", "use a smaller source"))
         };
         let track = Track {
             codec: self.encoder.codec,
@@ -315,7 +315,7 @@ impl Mp4Sink {
         // 4:2:0 video has even sides; an odd last row or column is left out.
         let (width, height) = (desc.width & !1, desc.height & !1);
         if width == 0 || height == 0 {
-            return Err(self.fault("the pictures are too small to encode", "use a larger source"));
+            return Err(self.fault("the frames are too small to encode", "use a larger source"));
         }
         let shape =
             Shape { width, height, colour: i420::colour_of(&view), aspect: frame_result.frame.aspect };
@@ -335,7 +335,7 @@ impl Mp4Sink {
         }
     }
 
-    /// Encodes one image, which `fill` draws; returns the result of `fill`.
+    /// Encodes one frame, which `fill` draws; returns the result of `fill`.
     fn put<T>(
         &mut self,
         pts: Pts,
@@ -343,19 +343,19 @@ impl Mp4Sink {
         shape: Shape,
         fill: impl FnOnce(&mut [u8], &mut Draw) -> T,
     ) -> Result<T, Diagnosis> {
-        let picture = FrameDesc::packed(PixelFormat::I420, shape.width, shape.height);
-        let mut buffer = gst::Buffer::with_size(picture.bytes_needed()).map_err(|_| self.full())?;
+        let frame = FrameDesc::packed(PixelFormat::I420, shape.width, shape.height);
+        let mut buffer = gst::Buffer::with_size(frame.bytes_needed()).map_err(|_| self.full())?;
         let memory = buffer.make_mut();
         let filled = {
             let mut bytes =
-                memory.map_writable().map_err(|_| self.fault("a picture cannot be mapped", "try again"))?;
+                memory.map_writable().map_err(|_| self.fault("a frame cannot be mapped", "try again"))?;
             fill(&mut bytes, &mut self.draw)
         };
-        let recording = self.recording.as_mut().expect("pictures come after the start");
+        let recording = self.recording.as_mut().expect("frames come after the start");
         let (pts, interval) = recording.times.place(pts.0, clock);
         memory.set_pts(gst::ClockTime::from_nseconds(pts));
         memory.set_duration(gst::ClockTime::from_nseconds(interval));
-        add_layout(memory, &picture);
+        add_layout(memory, &frame);
         let wanted = recording.pace.lookahead(interval, recording.encoding.as_ref().map(|now| now.lookahead));
         let is_other = |encoding: &Encoding| self.encoder.looks_ahead && encoding.lookahead != wanted;
         let drained = match &recording.encoding {
@@ -384,7 +384,7 @@ impl Mp4Sink {
         pushed.map(|()| filled)
     }
 
-    /// Lets the encoder finish its images. The next image starts another encoder.
+    /// Lets the encoder finish its frames. The next frame starts another encoder.
     fn drain(&mut self) -> Result<(), Diagnosis> {
         let encoding = self.recording.as_mut().and_then(|recording| recording.encoding.take());
         let drained = encoding.map_or(Ok(()), |encoding| encoding.complete());
@@ -392,7 +392,7 @@ impl Mp4Sink {
     }
 
     fn full(&self) -> Diagnosis {
-        self.fault("there is no memory for a picture", "free some memory")
+        self.fault("there is no memory for a frame", "free some memory")
     }
 }
 
@@ -414,7 +414,7 @@ impl Sink for Mp4Sink {
         })
     }
 
-    /// Forces the images in the encoder's lookahead into the file, if no more come.
+    /// Forces the frames in the encoder's lookahead into the file, if no more come.
     fn flush(&mut self) -> Result<(), Diagnosis> {
         let encoding = self.recording.as_ref().and_then(|recording| recording.encoding.as_ref());
         let holds = |encoding: &Encoding| {
@@ -440,7 +440,7 @@ impl Sink for Mp4Sink {
         };
         let begin = self.clock.now();
         let encoded = encoding.map_or(Ok(()), |encoding| encoding.complete());
-        // Also if the encoder has failed: the images that it has encoded are complete.
+        // Also if the encoder has failed: the frames that it has encoded are complete.
         let recorded = recorder.complete(FINISH_WAIT_MAX.saturating_sub(self.clock.now().since(begin)));
         match recorded.and(encoded) {
             Ok(()) => Ok(Some(self.path.clone())),
@@ -450,7 +450,7 @@ impl Sink for Mp4Sink {
 }
 
 impl Encoding {
-    /// Starts an encoder for images of `shape`, whose output goes to the recorder's `entrance`.
+    /// Starts an encoder for frames of `shape`, whose output goes to the recorder's `entrance`.
     fn start(
         encoder: &Encoder,
         shape: Shape,
@@ -460,11 +460,11 @@ impl Encoding {
         now: Nanos,
     ) -> Result<Self, Diagnosis> {
         let unknown =
-            || Diagnosis::new(&codes::SINK_WRITE, shown, "unknown picture format", "use another source");
+            || Diagnosis::new(&codes::SINK_WRITE, shown, "unknown pixel format", "use another source");
         let caps = shape.caps().ok_or_else(unknown)?;
         let entry = app::AppSrc::builder().caps(&caps).format(gst::Format::Time).build();
         let bytes = FrameDesc::packed(PixelFormat::I420, shape.width, shape.height).bytes_needed();
-        entry.set_max_bytes(QUEUE_PICTURES_MAX * bytes as u64);
+        entry.set_max_bytes(QUEUE_FRAMES_MAX * bytes as u64);
         let [convert, scale, only] = scaler(shown)?;
         only.set_property("caps", &caps);
         let encode = encoder.make(shape.width, shape.height, lookahead, shown)?;
@@ -477,17 +477,17 @@ impl Encoding {
         elements.extend(&encode);
         elements.push(exit.upcast_ref());
         chain(&pipeline, &elements);
-        let maker = encode
+        let encoder = encode
             .iter()
             .find(|element| element.factory().is_some_and(|made| made.name() == encoder.element));
-        let keys = maker.and_then(|element| element.static_pad("src"));
+        let keys = encoder.and_then(|element| element.static_pad("src"));
         let bus = pipeline.bus().expect("a pipeline has a bus");
         let _ = pipeline.set_state(gst::State::Playing);
         let (pushed, key_due) = (now, 0);
         Ok(Self { pipeline, entry, keys, bus, shape, lookahead, pushed, key_due, entrance })
     }
 
-    /// Queues an image of `shape` when there is space. Errors are causes.
+    /// Queues a frame of `shape` when there is space. Errors are causes.
     fn push(&mut self, buffer: gst::Buffer, shape: Shape, pts: u64, clock: &dyn Clock) -> Result<(), String> {
         let limit = self.entry.max_bytes();
         let steps = ROOM_WAIT_MAX.as_millis() / ROOM_STEP.as_millis();
@@ -500,7 +500,7 @@ impl Encoding {
             if !full {
                 self.ask_for_key(pts);
                 if shape != self.shape {
-                    self.entry.set_caps(Some(&shape.caps().ok_or("unknown picture format")?));
+                    self.entry.set_caps(Some(&shape.caps().ok_or("unknown pixel format")?));
                     self.shape = shape;
                 }
                 self.pushed = clock.now();
@@ -510,7 +510,7 @@ impl Encoding {
                 });
             }
         }
-        Err(format!("the encoder took no picture for {} s", ROOM_WAIT_MAX.as_secs()))
+        Err(format!("the encoder accepted no frame for {} s", ROOM_WAIT_MAX.as_secs()))
     }
 
     /// Requests a key frame every 0.8 s: fragments begin with one, and players seek to them.
@@ -518,7 +518,7 @@ impl Encoding {
         if pts < self.key_due {
             return;
         }
-        // The first image is a key frame anyway.
+        // The first frame is a key frame anyway.
         if let Some(keys) = self.keys.as_ref().filter(|_| self.key_due > 0) {
             let time = gst::ClockTime::from_nseconds(pts);
             let event = video::UpstreamForceKeyUnitEvent::builder().running_time(time).all_headers(false);
@@ -527,7 +527,7 @@ impl Encoding {
         self.key_due = pts.saturating_add(KEY_EVERY_NANOS);
     }
 
-    /// Waits until all images are encoded, and ends. Errors are causes.
+    /// Waits until all frames are encoded, and ends. Errors are causes.
     fn complete(self) -> Result<(), String> {
         // It fails only when the encoder has stopped; then the bus has the reason.
         let _ = self.entry.end_of_stream();
@@ -559,7 +559,7 @@ impl Encoding {
 }
 
 impl Pace {
-    /// Returns how far to look ahead after an image that comes `interval` after the one before it; `now` is the
+    /// Returns how far to look ahead after a frame that comes `interval` after the one before it; `now` is the
     /// lookahead of the running encoder.
     fn lookahead(&mut self, interval: u64, now: Option<u32>) -> u32 {
         *self = match interval <= SHORT_INTERVAL_NANOS {
@@ -568,15 +568,15 @@ impl Pace {
         };
         match now {
             None if self.long > 0 => 0,
-            None => LOOKAHEAD_PICTURES,
-            Some(0) if self.short >= SHORT_INTERVALS_MIN => LOOKAHEAD_PICTURES,
+            None => LOOKAHEAD_FRAMES,
+            Some(0) if self.short >= SHORT_INTERVALS_MIN => LOOKAHEAD_FRAMES,
             Some(_) if self.long >= LONG_INTERVALS_MIN => 0,
             Some(now) => now,
         }
     }
 }
 
-/// Returns callbacks that send coded images to the recorder.
+/// Returns callbacks that send coded frames to the recorder.
 fn record(entrance: RecorderSender) -> app::AppSinkCallbacks {
     let mut caps: Option<gst::Caps> = None;
     let callbacks = app::AppSinkCallbacks::builder().new_sample(move |exit| {
@@ -586,8 +586,8 @@ fn record(entrance: RecorderSender) -> app::AppSinkCallbacks {
             caps = sample.caps_owned();
             send(&entrance, RecorderMessage::Config(config))?;
         }
-        let picture = picture_of(&sample).ok_or(gst::FlowError::Error)?;
-        send(&entrance, RecorderMessage::Picture(picture))
+        let frame = frame_of(&sample).ok_or(gst::FlowError::Error)?;
+        send(&entrance, RecorderMessage::Frame(frame))
     });
     callbacks.build()
 }
@@ -602,18 +602,18 @@ fn config_of(caps: &gst::CapsRef) -> Option<Vec<u8>> {
     Some(data.map_readable().ok()?.to_vec())
 }
 
-/// Converts a coded sample. Without B-frames images are coded in presentation order. Encoders shift times, and the
+/// Converts a coded sample. Without B-frames frames are coded in presentation order. Encoders shift times, and the
 /// segment has the offset.
-fn picture_of(sample: &gst::Sample) -> Option<Picture> {
+fn frame_of(sample: &gst::Sample) -> Option<CodedFrame> {
     let buffer = sample.buffer()?;
     let segment = sample.segment()?.downcast_ref::<gst::ClockTime>()?;
     let time = segment.to_running_time(buffer.pts()?)?.nseconds();
     let ticks = time.mul_div_round(u64::from(TIMESCALE), 1_000_000_000)?;
     let is_key = !buffer.flags().contains(gst::BufferFlags::DELTA_UNIT);
-    Some(Picture { ticks, is_key, bytes: buffer.map_readable().ok()?.to_vec() })
+    Some(CodedFrame { ticks, is_key, bytes: buffer.map_readable().ok()?.to_vec() })
 }
 
-/// Creates elements that scale images of another size, colour or pixel aspect ratio to those of the file, with black
+/// Creates elements that scale frames of another size, colour or pixel aspect ratio to those of the file, with black
 /// borders; others pass unchanged.
 fn scaler(shown: &str) -> Result<[gst::Element; 3], Diagnosis> {
     let new = |element| make(element, "gstreamer1.0-plugins-base", &codes::SINK_OPEN, shown);
@@ -634,7 +634,7 @@ impl Drop for Encoding {
 impl Times {
     /// Returns the time at which the file shows a frame of `pts`, and its duration.
     fn place(&mut self, pts: u64, clock: PtsClock) -> (u64, u64) {
-        // The monotonic clock began when the machine started; the file begins with its first image.
+        // The monotonic clock began when the machine started; the file begins with its first frame.
         if self.last.is_none() && clock == PtsClock::Monotonic {
             self.shift = -i128::from(pts);
         }
@@ -658,13 +658,13 @@ impl Times {
 }
 
 /// Adds the layout to a buffer: GStreamer would assume that I420 rows are padded to four bytes, and these are not.
-fn add_layout(buffer: &mut gst::BufferRef, picture: &FrameDesc) {
-    let planes = &picture.planes[..picture.format.planes()];
+fn add_layout(buffer: &mut gst::BufferRef, frame: &FrameDesc) {
+    let planes = &frame.planes[..frame.format.planes()];
     let offsets: Vec<usize> = planes.iter().map(|plane| plane.offset).collect();
     let strides: Vec<i32> =
         planes.iter().map(|plane| i32::try_from(plane.stride).expect("a row is short")).collect();
     let flags = video::VideoFrameFlags::empty();
-    let (width, height) = (picture.width, picture.height);
+    let (width, height) = (frame.width, frame.height);
     video::VideoMeta::add_full(buffer, flags, video::VideoFormat::I420, width, height, &offsets, &strides)
         .expect("the buffer was allocated for this layout");
 }

@@ -86,12 +86,12 @@ fn the_processor_time_of_a_decoder_in_one_thread_is_known() {
     let reading = read(data.join("video").join(PERSON).to_str().expect("UTF-8"), 200, |frame| {
         (frame.decode_cpu, frame.decode)
     });
-    // The decoder is a few pictures ahead, so one frame may have the time of several, and the next one none.
+    // The decoder is a few frames ahead, so one frame may have the time of several, and the next one none.
     let cpu: Duration = reading.frames.iter().filter_map(|(cpu, _)| *cpu).sum();
     let wall: Duration = reading.frames.iter().filter_map(|(_, wall)| *wall).sum();
     note(&format!("200 frames: {cpu:?} of the processor, {wall:?} from entry to exit"));
-    assert!(cpu > 200 * Duration::from_micros(20), "{cpu:?} is too little for 200 pictures");
-    // It works in one thread, and several pictures are in it at once.
+    assert!(cpu > 200 * Duration::from_micros(20), "{cpu:?} is too little for 200 frames");
+    // It works in one thread, and several frames are in it at once.
     assert!(cpu < reading.took && cpu < wall, "{cpu:?} within {:?}, {wall:?}", reading.took);
 }
 
@@ -121,12 +121,12 @@ fn lent_frames_come_back() {
         }
     }
     assert_eq!(source.frames_lent(), 40);
-    let picture =
+    let frame =
         |frame: &orinoco_pipeline::Frame| frame.view().packed_rows().map(<[u8]>::to_vec).collect::<Vec<_>>();
-    let before = picture(&held[3]);
+    let before = frame(&held[3]);
     source.close();
     assert_eq!(source.frames_lent(), 40, "closing takes nothing from those who still read");
-    assert_eq!(before, picture(&held[3]));
+    assert_eq!(before, frame(&held[3]));
     drop(held);
     assert_eq!(source.frames_lent(), 0);
 }
@@ -182,7 +182,7 @@ fn make_video(name: &str, frames: usize, rate: &str, muxer: &str) -> (tempfile::
 }
 
 #[test]
-fn a_pass_in_real_time_shows_its_last_picture_as_long_as_the_others() {
+fn a_pass_in_real_time_shows_its_last_frame_as_long_as_the_others() {
     let (_folder, path) = make_video("short.avi", 3, "5/1", "avimux");
     let reading = read(&format!("{}?loop=1&pace=pts", path.display()), 10, |frame| frame.desc.pts.0);
     assert!(reading.frames.windows(2).all(|pair| pair[1] - pair[0] == 200_000_000), "{:?}", reading.frames);
@@ -192,7 +192,7 @@ fn a_pass_in_real_time_shows_its_last_picture_as_long_as_the_others() {
 }
 
 #[test]
-fn pictures_that_wait_for_their_time_are_no_silence() {
+fn frames_that_wait_for_their_time_are_no_silence() {
     let (_folder, path) = make_video("slow.mkv", 4, "1/2", "matroskamux");
     let begin = Instant::now();
     let running = run(&format!("{}?pace=pts", path.display()), Duration::from_secs(1));
@@ -221,7 +221,7 @@ fn a_file_that_stalled_does_not_give_its_first_frames_twice() {
     assert!(reopen(&plain, 0).is_ok(), "nothing would come twice");
     assert!(reopen(&format!("{plain}?loop=1"), 1).is_ok(), "it repeats anyway");
     let Err(SourceError::Permanent(fault)) = reopen(&plain, 1) else { panic!("it would begin again") };
-    assert!(fault.cause.contains("fell silent") && fault.subject.contains("clip.avi"), "{fault}");
+    assert!(fault.cause.contains("stopped delivering data") && fault.subject.contains("clip.avi"), "{fault}");
 }
 
 #[test]

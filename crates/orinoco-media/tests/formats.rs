@@ -88,7 +88,7 @@ fn check_times(path: &Path, start: u64, seen: &[u64]) {
 }
 
 #[test]
-fn every_container_and_codec_gives_each_picture_at_its_time() {
+fn every_container_and_codec_gives_each_frame_at_its_time() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let cases = [
         ("h264.mp4", H264, "mp4mux", AAC),
@@ -133,7 +133,7 @@ fn every_container_and_codec_gives_each_picture_at_its_time() {
         let odd: Vec<_> = odd.collect();
         assert!(odd.is_empty(), "{name}: {odd:?}");
     }
-    note(&format!("{} files of {FRAMES} pictures, {probed} of them compared with ffprobe", cases.len()));
+    note(&format!("{} files of {FRAMES} frames, {probed} of them compared with ffprobe", cases.len()));
 }
 
 #[test]
@@ -178,7 +178,7 @@ fn the_first_of_two_video_tracks_is_taken() {
 }
 
 #[test]
-fn one_picture_is_a_whole_file() {
+fn one_frame_is_a_whole_file() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("one.mkv");
     launch(&format!(
@@ -449,8 +449,8 @@ fn turned_video_is_upright_also_when_it_repeats() {
     // GStreamer's rows are padded to four bytes.
     let (width, height, stride) = (97, 63, 100);
     let bright = |i: usize| i % stride < width / 2 && i / stride < height / 2;
-    let picture: Vec<u8> = (0..stride * height).map(|i| if bright(i) { 255 } else { 0 }).collect();
-    fs::write(&raw, picture.repeat(6)).expect("writable");
+    let frame: Vec<u8> = (0..stride * height).map(|i| if bright(i) { 255 } else { 0 }).collect();
+    fs::write(&raw, frame.repeat(6)).expect("writable");
     launch(&format!(
         "filesrc location={} ! rawvideoparse format=gray8 width={width} height={height} framerate=25/1 ! \
          videoconvert ! video/x-raw,format=I420 ! jpegenc ! qtmux ! filesink location={}",
@@ -498,6 +498,6 @@ fn gstreamer_s_y4m_is_what_we_read() {
         reading.frames.iter().map(|(pts, _)| *pts).collect::<Vec<_>>()[..3],
         [0, 33_366_666, 66_733_333]
     );
-    let pictures: Vec<u8> = reading.frames.into_iter().flat_map(|(_, picture)| picture).collect();
-    assert!(pictures == fs::read(&raw).expect("just written"));
+    let frames: Vec<u8> = reading.frames.into_iter().flat_map(|(_, frame)| frame).collect();
+    assert!(frames == fs::read(&raw).expect("just written"));
 }

@@ -91,29 +91,29 @@ fn hardware_is_chosen_where_it_works_and_refused_with_a_reason() {
 }
 
 #[test]
-fn decoded_pictures_come_to_the_host() {
+fn decoded_frames_come_to_the_host() {
     let _turn = start(Script::default());
     let folder = tempfile::tempdir().expect("a temporary folder");
     let uri = video(folder.path()).display().to_string();
     let mut source = gst_source(&uri);
-    let mut maker = None;
+    let mut decoder = None;
     source.open().expect("it opens");
     let mut seen = Vec::new();
     while let Poll::Frame(frame) = source.next(Duration::from_secs(5)).expect("it is whole") {
-        maker = source.maker();
+        decoder = source.decoder();
         assert_eq!(frame.desc.memory, MemoryDomain::Host);
         seen.push(luma(&frame));
     }
     source.close();
     assert_eq!(seen, (0..FRAMES as u64).map(luma_of_number).collect::<Vec<_>>());
-    assert_eq!(maker.as_deref(), Some("nvv4l2decoder"));
+    assert_eq!(decoder.as_deref(), Some("nvv4l2decoder"));
     let count = all_back("nvv4l2decoder");
     assert_eq!(count.made, FRAMES as u64);
     assert!(count.most <= ON_THE_WAY, "{count:?}");
 }
 
 #[test]
-fn decoded_pictures_stay_in_nvidias_memory() {
+fn decoded_frames_stay_in_nvidias_memory() {
     let _turn = start(Script::default());
     let folder = tempfile::tempdir().expect("a temporary folder");
     let uri = video(folder.path()).display().to_string();
@@ -225,7 +225,7 @@ fn a_csi_camera_is_read_from_either_memory() {
         let _turn = start(Script::default());
         let mut source = gst_source("csi://0?width=640&height=480&fps=60").in_memory(memory);
         source.open().expect("it opens");
-        assert_eq!(source.maker().as_deref(), Some("nvarguscamerasrc"));
+        assert_eq!(source.decoder().as_deref(), Some("nvarguscamerasrc"));
         let mut seen = Vec::new();
         while seen.len() < 20 {
             if let Poll::Frame(frame) = source.next(Duration::from_secs(5)).expect("it works") {
@@ -275,7 +275,7 @@ fn a_camera_goes_on_while_readers_hold_what_the_converter_has() {
 }
 
 #[test]
-fn damaged_pictures_of_a_camera_are_lost() {
+fn damaged_frames_of_a_camera_are_lost() {
     let _turn = start(Script { damaged: 4, ..Script::default() });
     let mut source = gst_source("csi://0?width=64&height=64&fps=100");
     source.open().expect("it opens");

@@ -78,8 +78,8 @@ fn serve(answer: impl Fn(Request) + Send + Sync + 'static) -> u16 {
 
 fn jpeg(red: u8) -> Vec<u8> {
     let mut bytes = Cursor::new(Vec::new());
-    let picture = DynamicImage::ImageRgb8(RgbImage::from_pixel(64, 48, Rgb([red, 40, 60])));
-    picture.write_to(&mut bytes, ImageFormat::Jpeg).expect("memory has room");
+    let image = DynamicImage::ImageRgb8(RgbImage::from_pixel(64, 48, Rgb([red, 40, 60])));
+    image.write_to(&mut bytes, ImageFormat::Jpeg).expect("memory has room");
     bytes.into_inner()
 }
 
@@ -94,16 +94,16 @@ struct Style {
 const PLAIN: Style = Style { kind: "image/jpeg", length: true, boundary: "frame" };
 
 /// Sends `count` images. Returns whether the reader took all of them.
-fn send_pictures(request: &mut Request, style: Style, count: usize) -> bool {
+fn send_images(request: &mut Request, style: Style, count: usize) -> bool {
     let Style { kind, length, boundary } = style;
     let head = format!("HTTP/1.0 200 OK\nContent-Type: multipart/x-mixed-replace; boundary={boundary}\n\n");
     let mut open = request.answer(&head);
     for number in 0..count {
-        let picture = jpeg((number * 10 % 250) as u8);
-        let length = if length { format!("Content-Length: {}\n", picture.len()) } else { String::new() };
+        let image = jpeg((number * 10 % 250) as u8);
+        let length = if length { format!("Content-Length: {}\n", image.len()) } else { String::new() };
         open = open
             && request.answer(&format!("--{boundary}\nContent-Type: {kind}\n{length}\n"))
-            && request.send(&picture)
+            && request.send(&image)
             && request.answer("\n");
         if !open {
             return false;
@@ -114,7 +114,7 @@ fn send_pictures(request: &mut Request, style: Style, count: usize) -> bool {
 }
 
 #[test]
-fn pictures_arrive_however_a_camera_writes_them() {
+fn images_arrive_however_a_camera_writes_them() {
     let styles = [
         PLAIN,
         Style { length: false, boundary: "--myboundary", ..PLAIN },
@@ -124,7 +124,7 @@ fn pictures_arrive_however_a_camera_writes_them() {
     let port = serve(move |mut request| {
         let style =
             request.path.trim_start_matches('/').parse::<usize>().map_or(PLAIN, |number| styles[number]);
-        send_pictures(&mut request, style, 1000);
+        send_images(&mut request, style, 1000);
     });
     for style in 0..styles.len() {
         let mut source = gst_source(&format!("http://127.0.0.1:{port}/{style}"));
@@ -148,16 +148,16 @@ fn pictures_arrive_however_a_camera_writes_them() {
 }
 
 /// Sends images, of which every fourth ends in its middle.
-fn send_damaged_pictures(request: &mut Request) -> bool {
+fn send_damaged_images(request: &mut Request) -> bool {
     let head = "HTTP/1.0 200 OK\nContent-Type: multipart/x-mixed-replace; boundary=frame\n\n";
     let mut open = request.answer(head);
     for number in 0..1000 {
-        let mut picture = jpeg((number * 10 % 250) as u8);
+        let mut image = jpeg((number * 10 % 250) as u8);
         if number % 4 == 1 {
-            picture.truncate(picture.len() * 3 / 4);
+            image.truncate(image.len() * 3 / 4);
         }
-        let part = format!("--frame\nContent-Type: image/jpeg\nContent-Length: {}\n\n", picture.len());
-        open = open && request.answer(&part) && request.send(&picture) && request.answer("\n");
+        let part = format!("--frame\nContent-Type: image/jpeg\nContent-Length: {}\n\n", image.len());
+        open = open && request.answer(&part) && request.send(&image) && request.answer("\n");
         if !open {
             return false;
         }
@@ -167,9 +167,9 @@ fn send_damaged_pictures(request: &mut Request) -> bool {
 }
 
 #[test]
-fn pictures_that_were_cut_off_are_lost_and_not_half_grey() {
+fn images_that_were_cut_off_are_lost_and_not_half_grey() {
     let port = serve(|mut request| {
-        send_damaged_pictures(&mut request);
+        send_damaged_images(&mut request);
     });
     let mut source = gst_source(&format!("http://127.0.0.1:{port}/x"));
     let reading = read_from(&mut source, 12, |frame| {
@@ -194,7 +194,7 @@ fn refuse_strangers(request: &mut Request) -> bool {
 fn a_camera_with_a_password() {
     let port = serve(|mut request| {
         if !refuse_strangers(&mut request) {
-            send_pictures(&mut request, PLAIN, 1000);
+            send_images(&mut request, PLAIN, 1000);
         }
     });
     let reading = read(&format!("http://admin:hunter2@127.0.0.1:{port}/stream.mjpg"), 5, |_| ());
@@ -249,8 +249,8 @@ fn servers_without_a_stream_are_told_apart() {
     let free =
         TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("it binds").port();
     let checks = [
-        (port, "404", "no stream of that name"),
-        (port, "500", "did not offer"),
+        (port, "404", "no stream at this path"),
+        (port, "500", "offered no video stream"),
         (port, "html", "no MJPEG stream"),
         (port, "empty", "no MJPEG stream"),
         (port, "nonsense", "no"),
@@ -258,7 +258,7 @@ fn servers_without_a_stream_are_told_apart() {
         (port, "text", "no MJPEG stream"),
         (port, "endless", "no MJPEG stream"),
         (port, "silent", "no video within 5 s"),
-        (free, "x", "no connection"),
+        (free, "x", "cannot connect"),
     ];
     // All at the same time, because most of the time is waiting.
     std::thread::scope(|scope| {
@@ -274,13 +274,13 @@ fn servers_without_a_stream_are_told_apart() {
 fn a_camera_that_is_lost_is_seen_again() {
     let port = serve(|mut request| match request.number {
         // Ends, reports an error, stops sending, works.
-        0 => _ = send_pictures(&mut request, PLAIN, 10),
+        0 => _ = send_images(&mut request, PLAIN, 10),
         1 => _ = request.answer("HTTP/1.0 503 Later\nContent-Length: 0\n\n"),
         2 => {
-            send_pictures(&mut request, PLAIN, 5);
+            send_images(&mut request, PLAIN, 5);
             std::thread::sleep(Duration::from_secs(20));
         }
-        _ => _ = send_pictures(&mut request, PLAIN, 10_000),
+        _ => _ = send_images(&mut request, PLAIN, 10_000),
     });
     let running = run(&format!("http://127.0.0.1:{port}/live"), Duration::from_secs(1));
     running.wait(Instant::now(), 40, Duration::from_secs(20));
@@ -372,7 +372,7 @@ fn video_files_come_over_http_as_from_disk() {
         let odd = reading.frames.windows(2).filter(|pair| pair[1] - pair[0] != 40_000_000).count();
         assert_eq!((reading.frames.len(), odd), (60, 0), "{kind} {name}: {:?}", reading.fault);
     }
-    check_unreachable(&uri("plain/missing.mp4"), "no stream of that name");
+    check_unreachable(&uri("plain/missing.mp4"), "no stream at this path");
     let strange = format!("http://127.0.0.1:{port}/plain/clip.mkv");
     check_unreachable(&strange, "user name and password");
     for name in ["clip.mkv", "clip.ts", "early-index.mp4"] {
@@ -392,5 +392,5 @@ fn video_files_come_over_http_as_from_disk() {
     }
     assert!(frames > 0 && frames < 25, "{frames}");
     let Err(SourceError::Permanent(fault)) = source.open() else { panic!("it would begin again") };
-    assert!(fault.cause.contains("fell silent"), "{fault}");
+    assert!(fault.cause.contains("stopped sending"), "{fault}");
 }

@@ -76,13 +76,13 @@ fn exif(orientation: u16) -> Vec<u8> {
 fn all_eight_exif_orientations_stand_upright() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     for orientation in 1..=8 {
-        let picture = stored(orientation);
+        let image = stored(orientation);
         for extension in ["jpg", "png", "webp"] {
             let mut bytes = Vec::new();
             match extension {
-                "jpg" => encode(JpegEncoder::new_with_quality(&mut bytes, 98), &picture, orientation),
-                "png" => encode(PngEncoder::new(&mut bytes), &picture, orientation),
-                _ => encode(WebPEncoder::new_lossless(&mut bytes), &picture, orientation),
+                "jpg" => encode(JpegEncoder::new_with_quality(&mut bytes, 98), &image, orientation),
+                "png" => encode(PngEncoder::new(&mut bytes), &image, orientation),
+                _ => encode(WebPEncoder::new_lossless(&mut bytes), &image, orientation),
             }
             let path = folder.path().join("x").with_extension(extension);
             fs::write(&path, bytes).expect("writable");
@@ -97,10 +97,10 @@ fn all_eight_exif_orientations_stand_upright() {
     }
 }
 
-fn encode(mut encoder: impl ImageEncoder, picture: &RgbImage, orientation: u16) {
+fn encode(mut encoder: impl ImageEncoder, image: &RgbImage, orientation: u16) {
     encoder.set_exif_metadata(exif(orientation)).expect("the format has room for it");
-    let (width, height) = picture.dimensions();
-    encoder.write_image(picture, width, height, ExtendedColorType::Rgb8).expect("memory has room");
+    let (width, height) = image.dimensions();
+    encoder.write_image(image, width, height, ExtendedColorType::Rgb8).expect("memory has room");
 }
 
 #[test]
@@ -128,8 +128,8 @@ fn every_depth_and_channel_count_becomes_rgb() {
             [64; 3],
         ),
     ];
-    for (name, picture, expected) in cases {
-        picture.save(&path).expect("writable");
+    for (name, image, expected) in cases {
+        image.save(&path).expect("writable");
         let frame = decode(&path).unwrap_or_else(|fault| panic!("{name}: {fault}"));
         let size = (frame.desc.width, frame.desc.height);
         assert_eq!((size, pixel(&frame, 8, 6)), ((9, 7), expected), "{name}");
@@ -231,15 +231,15 @@ fn jpegs_of_other_kinds_are_decoded() {
 /// Makes the `VP8L` chunk of an image of one colour.
 fn lossless(colour: [u8; 3]) -> Vec<u8> {
     let mut bytes = Vec::new();
-    let picture = RgbImage::from_pixel(20, 10, Rgb(colour));
+    let image = RgbImage::from_pixel(20, 10, Rgb(colour));
     WebPEncoder::new_lossless(&mut bytes)
-        .write_image(&picture, 20, 10, ExtendedColorType::Rgb8)
+        .write_image(&image, 20, 10, ExtendedColorType::Rgb8)
         .expect("memory has room");
     bytes.split_off(12)
 }
 
 #[test]
-fn the_first_picture_of_an_animated_webp_is_taken() {
+fn the_first_image_of_an_animated_webp_is_taken() {
     let chunk = |name: &[u8; 4], content: &[u8]| {
         let mut bytes = name.to_vec();
         bytes.extend(u32::try_from(content.len()).expect("short").to_le_bytes());
@@ -247,7 +247,7 @@ fn the_first_picture_of_an_animated_webp_is_taken() {
         bytes.resize(bytes.len().next_multiple_of(2), 0);
         bytes
     };
-    let picture = |colour| {
+    let image = |colour| {
         // Position 0, 0; size 20 by 10, each minus one; 100 ms.
         let head = [0, 0, 0, 0, 0, 0, 19, 0, 0, 9, 0, 0, 100, 0, 0, 0];
         chunk(b"ANMF", &[&head[..], &lossless(colour)].concat())
@@ -256,8 +256,8 @@ fn the_first_picture_of_an_animated_webp_is_taken() {
         b"WEBP".to_vec(),
         chunk(b"VP8X", &[2, 0, 0, 0, 19, 0, 0, 9, 0, 0]),
         chunk(b"ANIM", &[0; 6]),
-        picture([10, 200, 30]),
-        picture([200, 10, 30]),
+        image([10, 200, 30]),
+        image([200, 10, 30]),
     ];
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("x.webp");

@@ -69,8 +69,8 @@ fn sources_that_repeat_take_no_more_memory_than_at_first() {
     }
     fs::create_dir(path("images")).expect("writable");
     for number in 0..12 {
-        let picture = RgbImage::from_pixel(200 + number, 160, Rgb([7, 8, 9]));
-        picture.save(path("images").join(format!("{number}.png"))).expect("writable");
+        let image = RgbImage::from_pixel(200 + number, 160, Rgb([7, 8, 9]));
+        image.save(path("images").join(format!("{number}.png"))).expect("writable");
     }
     check(&format!("{}/?loop=1", path("images").display()), 4_000, 1_000);
 }

@@ -34,15 +34,15 @@ fn grey(width: u32, height: u32, format: PixelFormat, pts: u64) -> FrameResult {
 }
 
 #[test]
-fn a_card_fills_the_time_without_pictures() {
+fn a_card_fills_the_time_without_frames() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("out.mp4");
     let told = Arc::new(AtomicU32::new(0));
     let silence = Arc::clone(&told);
-    let draw: Draw = Box::new(move |picture, _, _, shown| {
+    let draw: Draw = Box::new(move |frame, _, _, shown| {
         if let OverlayContent::Offline(silent) = shown {
             silence.store(silent.as_secs() as u32, Ordering::Relaxed);
-            assert!(picture.iter().all(|byte| matches!(byte, 16 | 128)), "it is black");
+            assert!(frame.iter().all(|byte| matches!(byte, 16 | 128)), "it is black");
         }
     });
     let mut sink = Mp4Sink::create(&path, Codec::H264, draw, clock()).expect("the folder is writable");
@@ -75,12 +75,12 @@ fn every_frame_comes_back_at_its_time_with_what_was_drawn() {
     let path = folder.path().join("out.mp4");
     let drawn = Arc::new(AtomicU32::new(0));
     let count = Arc::clone(&drawn);
-    let draw: Draw = Box::new(move |picture, width, height, shown| {
+    let draw: Draw = Box::new(move |frame, width, height, shown| {
         count.fetch_add(1, Ordering::Relaxed);
         let OverlayContent::FrameResult(frame_result) = shown else { panic!("{shown:?}") };
         assert_eq!((width, height), (frame_result.frame.desc.width, frame_result.frame.desc.height));
-        assert_eq!(picture.len(), (width * height * 3 / 2) as usize);
-        for row in picture.chunks_exact_mut(width as usize).take(16) {
+        assert_eq!(frame.len(), (width * height * 3 / 2) as usize);
+        for row in frame.chunks_exact_mut(width as usize).take(16) {
             row[..16].fill(235);
         }
     });
@@ -172,14 +172,14 @@ fn a_decoded_image_can_be_encoded() {
 }
 
 #[test]
-fn pictures_of_another_size_are_scaled_into_the_first_with_what_was_drawn() {
+fn frames_of_another_size_are_scaled_into_the_first_with_what_was_drawn() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("x.mp4");
     // White in the middle, like a box around an object.
-    let draw: Draw = Box::new(|picture, width, height, _| {
+    let draw: Draw = Box::new(|frame, width, height, _| {
         for y in height / 4..height * 3 / 4 {
             let row = (y * width) as usize;
-            picture[row + width as usize / 4..row + width as usize * 3 / 4].fill(235);
+            frame[row + width as usize / 4..row + width as usize * 3 / 4].fill(235);
         }
     });
     let mut sink = Mp4Sink::create(&path, Codec::H264, draw, clock()).expect("writable");
@@ -351,7 +351,7 @@ fn a_torn_end_is_cut_off_and_nothing_else() {
         [&u32::try_from(8 + bytes).expect("small").to_be_bytes(), &name[..], &vec![7; bytes]].concat()
     };
     let (head, media) = (&whole[..fragments[0]], part(b"mdat", 3000));
-    let anew = [
+    let renewed = [
         [head, &part(b"free", 0), &media].concat(),
         [head, &part(b"free", 0), &media[..2000]].concat(),
         [head, &media[..2000]].concat(),
@@ -360,7 +360,7 @@ fn a_torn_end_is_cut_off_and_nothing_else() {
         [head, &part(b"uuid", 40), &whole[fragments[0]..]].concat(),
         [&whole[..], &part(b"udta", 40)].concat(),
     ];
-    for (number, bytes) in anew.into_iter().enumerate() {
+    for (number, bytes) in renewed.into_iter().enumerate() {
         std::fs::write(&path, &bytes).expect("written");
         assert_eq!(cut_torn_mp4(&path).expect("readable"), 0, "{number}");
         assert!(std::fs::read(&path).expect("readable") == bytes);
@@ -390,7 +390,7 @@ fn a_torn_end_is_cut_off_and_nothing_else() {
 }
 
 #[test]
-fn the_shape_of_pixels_is_kept_and_turns_with_the_picture() {
+fn the_shape_of_pixels_is_kept_and_turns_with_the_frame() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("x.mp4");
     let name = path.to_str().expect("UTF-8");

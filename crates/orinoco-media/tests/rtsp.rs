@@ -130,7 +130,7 @@ fn frames_arrive_over_tcp_and_udp() {
 }
 
 #[test]
-fn a_stream_joined_between_key_frames_begins_with_a_whole_picture() {
+fn a_stream_joined_between_key_frames_begins_with_a_whole_frame() {
     let server = Server::start(0);
     let mut first = gst_source(&server.uri("/shared"));
     first.open().expect("it opens");
@@ -145,7 +145,7 @@ fn a_stream_joined_between_key_frames_begins_with_a_whole_picture() {
         (sum / (320 * 240), frame.lost)
     });
     assert!(reading.fault.is_none(), "{:?}", reading.fault);
-    note(&format!("mean luma and pictures left out: {:?}", reading.frames));
+    note(&format!("mean luma and frames left out: {:?}", reading.frames));
     // A white ball on black; frames without their key frame are grey.
     assert!(reading.frames.iter().all(|(mean, _)| *mean < 40), "{:?}", reading.frames);
     first.close();
@@ -169,7 +169,7 @@ fn check_unreachable(uri: &str, cause: &str) {
 fn a_port_that_nobody_listens_on() {
     let port =
         TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("it binds").port();
-    check_unreachable(&format!("rtsp://admin:hunter2@127.0.0.1:{port}/x"), "no connection");
+    check_unreachable(&format!("rtsp://admin:hunter2@127.0.0.1:{port}/x"), "cannot connect");
 }
 
 #[test]
@@ -207,10 +207,10 @@ fn servers_that_refuse() {
     let refusing = "401 Unauthorized\r\nWWW-Authenticate: Basic realm=\"camera\"";
     for (status, cause) in [
         (refusing, "user name and password"),
-        ("404 Not Found", "no stream of that name"),
-        ("500 Internal Server Error", "did not offer"),
-        ("", "did not offer"),
-        ("nonsense\0\u{1}", "did not offer"),
+        ("404 Not Found", "no stream at this path"),
+        ("500 Internal Server Error", "offered no video stream"),
+        ("", "offered no video stream"),
+        ("nonsense\0\u{1}", "offered no video stream"),
     ] {
         let port = canned(status);
         check_unreachable(&format!("rtsp://admin:hunter2@127.0.0.1:{port}/x"), cause);
@@ -220,7 +220,7 @@ fn servers_that_refuse() {
 #[test]
 fn servers_without_what_is_asked_for() {
     let server = Server::start(0);
-    check_unreachable(&server.uri("/nothing"), "no stream of that name");
+    check_unreachable(&server.uri("/nothing"), "no stream at this path");
     let mut source = gst_source(&server.uri("/sound"));
     let error = source.open().expect_err("it has no video");
     let SourceError::Permanent(fault) = error else { panic!("{error:?} is transient") };

@@ -1,5 +1,5 @@
 //! Compares each frame's time stamp and pixels with FFmpeg's, for files that FFmpeg makes: reordering codecs in every
-//! container, open groups of pictures, variable rates, edit lists, animations.
+//! container, open GOPs, variable rates, edit lists, animations.
 #![cfg(feature = "gstreamer")]
 
 mod common;

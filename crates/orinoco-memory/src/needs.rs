@@ -169,7 +169,7 @@ pub enum NeedsFault {
         lanes: usize,
     },
     /// A batch has no items, or a ring has no frames.
-    #[error("`{0}` has a batch or ring of 0")]
+    #[error("batch or queue_frames of `{0}` is 0")]
     Empty(String),
     /// The sum is larger than [`BYTES_MAX`].
     #[error("all needs together are more than {BYTES_MAX} bytes")]

@@ -6,7 +6,7 @@ use std::fmt;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SizeError {
     /// The text has no number, or more than a number and a unit.
-    #[error("`{0}` is no size: write a number with a unit (3 GiB, 512 MiB, 1.5 GB), or a number of bytes")]
+    #[error("`{0}` is not a size: write a number with a unit (3 GiB, 512 MiB, 1.5 GB), or a number of bytes")]
     Malformed(String),
     /// The unit is ambiguous: `G` may mean 1000³ or 1024³.
     #[error(
@@ -14,7 +14,7 @@ pub enum SizeError {
     )]
     Ambiguous(String),
     /// The size does not fit 64 bits.
-    #[error("`{0}` is more than any board has")]
+    #[error("`{0}` is too large")]
     TooLarge(String),
 }
 
@@ -70,19 +70,19 @@ mod tests {
     #[test]
     fn what_is_no_size_says_what_would_be() {
         let malformed = expect![[
-            "`3 gigs` is no size: write a number with a unit (3 GiB, 512 MiB, 1.5 GB), or a number of bytes"
+            "`3 gigs` is not a size: write a number with a unit (3 GiB, 512 MiB, 1.5 GB), or a number of bytes"
         ]];
         check("3 gigs", malformed);
         check(
             "",
             expect![
-                "`` is no size: write a number with a unit (3 GiB, 512 MiB, 1.5 GB), or a number of bytes"
+                "`` is not a size: write a number with a unit (3 GiB, 512 MiB, 1.5 GB), or a number of bytes"
             ],
         );
         check(
             "-1 GiB",
             expect![
-                "`-1 GiB` is no size: write a number with a unit (3 GiB, 512 MiB, 1.5 GB), or a number of bytes"
+                "`-1 GiB` is not a size: write a number with a unit (3 GiB, 512 MiB, 1.5 GB), or a number of bytes"
             ],
         );
         check(
@@ -91,6 +91,6 @@ mod tests {
                 "`3G` may mean powers of 1000 or of 1024: write B at the end for 1000 (3 GB), iB for 1024 (3 GiB)"
             ],
         );
-        check("99999999 TiB", expect!["`99999999 TiB` is more than any board has"]);
+        check("99999999 TiB", expect!["`99999999 TiB` is too large"]);
     }
 }

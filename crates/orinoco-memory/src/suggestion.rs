@@ -7,8 +7,6 @@
 use std::cmp::Reverse;
 use std::fmt;
 
-use orinoco_core::text::count;
-
 use crate::budget::Budget;
 use crate::needs::Needs;
 use crate::plan::Plan;
@@ -69,11 +67,7 @@ impl fmt::Display for Change {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Frames { stream, from, to } => {
-                write!(
-                    f,
-                    "give stream `{stream}` a ring of {} instead of {from}",
-                    count(u64::from(*to), "frame")
-                )
+                write!(f, "set queue_frames of stream `{stream}` to {to} instead of {from}")
             }
             Self::Batch { model, from, to } => {
                 write!(f, "run model `{model}` with a batch of {to} instead of {from}")

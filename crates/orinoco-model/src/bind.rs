@@ -35,7 +35,7 @@ impl Model {
         self.check_carried(inputs, outputs)?;
         if let Some(promised) = self.input_element.filter(|promised| main.element != Some(*promised)) {
             let promised = promised.name();
-            return Err(self.disagrees(format!("its input is {main}, where `dtype` promises {promised}")));
+            return Err(self.disagrees(format!("its input is {main}, but dtype is {promised}")));
         }
         let batch = match (main.shape.len(), main.shape.first()) {
             // The input is an image without a batch axis.
@@ -44,7 +44,7 @@ impl Model {
             _ => batch,
         };
         if batch == 0 {
-            return Err(self.disagrees(format!("its input is {main}, and a batch of 0 is empty")));
+            return Err(self.disagrees(format!("its input is {main}, but a batch of 0 is empty")));
         }
         let wanted = self.main_shape(main, batch);
         let agrees =
@@ -53,7 +53,7 @@ impl Model {
             let wanted: Vec<Dim> = wanted.into_iter().map(Dim::Fixed).collect();
             let wanted = shape_text(&wanted);
             return Err(
-                self.disagrees(format!("its input is {main}, where the description makes it {wanted}"))
+                self.disagrees(format!("its input is {main}, but model.toml describes it as {wanted}"))
             );
         }
         let mut binding = Binding {
@@ -141,14 +141,14 @@ impl Model {
         let shape = open.collect::<Option<Vec<usize>>>().filter(|_| agrees).ok_or_else(|| {
             let given = &extra_input.shape;
             self.disagrees(format!(
-                "its input is {input}, which the shape {given:?} of the description does not fix"
+                "its input is {input}, for which the shape {given:?} in model.toml is wrong or missing"
             ))
         })?;
         let elements: usize = shape.iter().product();
         match &extra_input.value {
             ExtraInputValue::Constant(values) if values.len() != 1 && values.len() != elements => Err(self
                 .disagrees(format!(
-                    "its input `{}` takes {elements} numbers, and the description gives {}",
+                    "its input `{}` takes {elements} numbers, but model.toml gives {}",
                     extra_input.input,
                     values.len()
                 ))),
@@ -177,14 +177,14 @@ impl Model {
             (None, [only]) => *only,
             (None, _) => {
                 return Err(self.disagrees(format!(
-                    "it has inputs {}, and the description does not name the main one",
+                    "it has inputs {}, but model.toml does not name the main one",
                     names(inputs)
                 )));
             }
         };
         match free.iter().find(|free| **free != index) {
             Some(unfed) => Err(self.disagrees(format!(
-                "nothing goes into its input {}; add a [[constant]] or a [[state]] for it",
+                "its input {} has no value; add a [[constant]] or a [[state]] for it",
                 inputs[*unfed]
             ))),
             None => Ok(index),
@@ -198,7 +198,7 @@ impl Model {
             .find(|tensor| matches!(tensor.element, None | Some(ElementType::Bool)));
         match odd {
             Some(odd) => {
-                let cause = format!("its tensor {odd} is of a type that cannot be read or written");
+                let cause = format!("its tensor {odd} has an unsupported data type");
                 let next = "export it with inputs and outputs of f32, f16, u8, i8, i32 or i64";
                 Err(Diagnosis { next: next.to_owned(), ..self.disagrees(cause) })
             }
@@ -209,7 +209,7 @@ impl Model {
     fn disagrees(&self, cause: String) -> Diagnosis {
         let next = match &self.described_by {
             Some(path) => format!("correct {} (`orinoco models show` prints the graph)", path.display()),
-            None => "write a model.toml for it (docs/model-files.md has one for each head)".to_owned(),
+            None => "write a model.toml for it (see docs/model-files.md)".to_owned(),
         };
         Diagnosis::new(&codes::MODEL_DISAGREES, self.file.display(), cause, next)
     }

@@ -43,7 +43,7 @@ fn check_external(file: &Path) -> Result<(), Diagnosis> {
             Ok(_) => "it is not a file".to_owned(),
             Err(why) => why.to_string(),
         };
-        let cause = format!("{} has weights in it: {cause}", file.display());
+        let cause = format!("{} stores weights in this file: {cause}", file.display());
         let next = "put it next to the model, under the name that the model was exported with";
         return Err(Diagnosis::new(&codes::FILE_MISSING, path.display(), cause, next));
     }

@@ -71,7 +71,7 @@ impl Model {
             (Some(text), _) => locate(&text, &top.dir_of("file")),
             (None, Some(file)) => file,
             (None, None) => {
-                top.missing("file", "add it, or put the model at 1/model.onnx beside the description");
+                top.missing("file", "add it, or put the model at 1/model.onnx next to model.toml");
                 PathBuf::new()
             }
         };

@@ -186,7 +186,7 @@ mod tests {
 
     #[test]
     fn a_pipe_is_not_waited_for() {
-        /// Longer than opening a file takes on a busy machine; a hang lasts for ever.
+        /// Longer than opening a file takes on a busy machine; a hang does not end.
         const WAIT_MAX: Duration = Duration::from_secs(20);
         let dir = tempfile::tempdir().expect("temporary folder");
         let pipe = dir.path().join("m.onnx");

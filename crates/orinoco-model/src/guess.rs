@@ -27,11 +27,11 @@ impl Model {
         let (main, extra_inputs, mut unsure) = split_inputs(inputs, outputs);
         let extras = OnnxMetadata::read(file);
         let unknown = |cause: String| {
-            let next = "write a model.toml for it (docs/model-files.md has one for each head)";
+            let next = "write a model.toml for it (see docs/model-files.md)";
             Diagnosis::new(&codes::MODEL_UNKNOWN, file.display(), cause, next)
         };
         let main =
-            main.ok_or_else(|| unknown("it has no input that could be a picture or sound".to_owned()))?;
+            main.ok_or_else(|| unknown("it has no input that could be an image or audio".to_owned()))?;
         let fed_back = |output: &&TensorDesc| {
             !extra_inputs
                 .iter()
@@ -54,13 +54,10 @@ impl Model {
             input_quantization = quantize_sound(main, &extras, &mut unsure);
             (ModelInput::Audio(audio), audio_head(&read))
         } else {
-            return Err(unknown(format!("its input {main} is neither a picture nor sound")));
+            return Err(unknown(format!("its input {main} is neither an image nor audio")));
         };
         if head.classes as i64 > CLASSES_MAX {
-            let cause = format!(
-                "its outputs have the shape of {} classes, and {CLASSES_MAX} is the most",
-                head.classes
-            );
+            let cause = format!("its outputs have {} classes; the maximum is {CLASSES_MAX}", head.classes);
             return Err(unknown(cause));
         }
         let labels = guess_labels(&extras, &read, &mut head, &mut unsure);
@@ -106,14 +103,10 @@ fn mark_unproven(image: &InputSpec, head: &HeadSpec, extras: &OnnxMetadata, unsu
     let is_letterbox = image.fit == Fit::Letterbox;
     let is_noted = is_ultralytics(extras) && is_letterbox && reads_ultralytics(head.kind);
     for (key, why, applies) in [
-        ("fit", "the graph does not show how pictures were cut in training", true),
-        ("align", "the graph does not show where letterboxed pictures lay in training", is_letterbox),
-        (
-            "fill",
-            "the graph does not show what letterboxed pictures were filled with in training",
-            is_letterbox,
-        ),
-        ("mean", "the graph does not show how pictures were normalised in training", true),
+        ("fit", "the graph does not show how images were cropped in training", true),
+        ("align", "the graph does not show the letterbox alignment of training", is_letterbox),
+        ("fill", "the graph does not show the letterbox fill of training", is_letterbox),
+        ("mean", "the graph does not show how images were normalised in training", true),
     ] {
         if applies && !is_noted && !unsure.iter().any(|unsure| unsure.key == key) {
             unsure.push(UncertainKey { key, why });
@@ -161,11 +154,11 @@ fn quantize_image(
     };
     let scaled = range_of(input.element).zip(extras.input_quantization(&input.name));
     let Some(((low, high), quantization)) = scaled else {
-        normalise([0.0; 3], [1.0; 3], "samples go into the integer input as they are, 0 to 255");
+        normalise([0.0; 3], [1.0; 3], "integer input: pixel values 0 to 255 are used unchanged");
         // Signed integers begin at -128.
         let is_signed = input.element == Some(ElementType::I8);
         if is_signed {
-            let why = "the graph has no scale for its input: 0 to 255 is moved to -128 to 127";
+            let why = "the graph has no input scale: 0 to 255 is shifted to -128 to 127";
             unsure.push(UncertainKey { key: "quant_scale", why });
         }
         return is_signed.then_some(Quantization { scale: 1.0, zero_point: -128.0 });
@@ -183,7 +176,7 @@ fn quantize_image(
     let usual = std::iter::once(&guessed).chain(&NORMALISATIONS).find(|usual| fills(usual)).copied();
     match usual {
         Some((mean, scale)) => {
-            normalise(mean, scale, "chosen to fill the range that the scale of the input gives");
+            normalise(mean, scale, "chosen to match the range of the input's quantisation scale");
         }
         None => {
             let factor = (high - low) / 255.0;
@@ -293,7 +286,7 @@ fn split_inputs<'a>(
         let value = match back {
             Some(output) => ExtraInputValue::State(output.name.clone()),
             None => {
-                let why = "what goes into an input beside the main one is not in the graph";
+                let why = "the graph does not show the value of an additional input";
                 unsure.push(UncertainKey { key: "value", why });
                 let speech_rate = input.name == "sr" && input.element == Some(ElementType::I64);
                 ExtraInputValue::Constant(vec![if speech_rate { SAMPLE_RATE_USUAL as f32 } else { 0.0 }])
@@ -325,7 +318,7 @@ fn image_input(input: &TensorDesc, unsure: &mut Vec<UncertainKey>) -> Option<Inp
         unsure.push(UncertainKey { key: "width", why: "the graph takes any size" });
     }
     if layout == Layout::Nhwc && depth == Dim::Fixed(1) {
-        unsure.push(UncertainKey { key: "kind", why: "features of sound have the same shape" });
+        unsure.push(UncertainKey { key: "kind", why: "audio features have the same shape" });
     }
     let side = |dim: Dim| match dim {
         Dim::Fixed(n) => u32::try_from(n).ok().filter(|n| (1..=SIDE_MAX).contains(&i64::from(*n))),
@@ -342,11 +335,9 @@ fn audio_input(input: &TensorDesc, unsure: &mut Vec<UncertainKey>) -> Option<Aud
     if !i64::try_from(window).is_ok_and(|window| (1..=WINDOW_MAX).contains(&window)) {
         return None;
     }
-    unsure.push(UncertainKey { key: "window", why: "how many of the samples are new is not in the graph" });
-    unsure.push(UncertainKey {
-        key: "context",
-        why: "how many of the samples are repeated is not in the graph",
-    });
+    unsure.push(UncertainKey { key: "window", why: "the graph does not show how many samples are new" });
+    unsure
+        .push(UncertainKey { key: "context", why: "the graph does not show how many samples are repeated" });
     unsure.push(UncertainKey { key: "sample_rate", why: "it is not in the graph" });
     let features = AudioFeatures::Samples { window, context: 0 };
     Some(AudioSpec { sample_rate: SAMPLE_RATE_USUAL, features })
@@ -418,12 +409,12 @@ mod tests {
     fn guess(graph: Graph, input: TensorDesc, output: TensorDesc) -> Model {
         let file = tempfile::NamedTempFile::new().expect("a temporary file");
         std::fs::write(file.path(), graph.file()).expect("written");
-        Model::guess(file.path(), &[input], &[output]).expect("a picture and classes")
+        Model::guess(file.path(), &[input], &[output]).expect("an image and classes")
     }
 
     /// Returns the integers that samples of 0, 128 and 255 become in the first channel.
     fn stored(model: &Model) -> [f32; 3] {
-        let image = model.input.image().expect("a picture");
+        let image = model.input.image().expect("an image");
         [0.0, 128.0, 255.0].map(|sample| {
             let value = (sample - image.mean[0]) * image.scale[0];
             let Quantization { scale, zero_point } =
@@ -444,7 +435,7 @@ mod tests {
         let check = |graph: Graph, element, expected: [f32; 3], normalised: (f32, f32), sure: bool| {
             let model = guess(graph, photo(element), classes());
             assert_eq!(stored(&model), expected, "{model:?}");
-            let image = model.input.image().expect("a picture");
+            let image = model.input.image().expect("an image");
             let near = |a: f32, b: f32| (a - b).abs() <= 1e-4 * b.abs();
             assert!(near(image.mean[0], normalised.0) && near(image.scale[0], normalised.1), "{image:?}");
             assert!(model.unsure.iter().any(|unsure| unsure.key == "mean"), "normalising is a guess");

@@ -69,7 +69,7 @@ impl Import {
         settled.extend(self.lay_over_head(&mut model));
         model.unsure.retain(|unsure| !settled.contains(&unsure.key));
         if !self.head_agrees(&model.head) {
-            let why = "the outputs do not look like what the file says the network finds";
+            let why = "the outputs do not match the file's network-type";
             model.unsure.push(UncertainKey { key: "head", why });
         }
         Ok(model)

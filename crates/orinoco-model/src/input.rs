@@ -183,7 +183,7 @@ pub(crate) fn read_quantization(table: &TableReader<'_>) -> Option<Quantization>
     let scale = table.float("quant_scale", f64::from(f32::MIN_POSITIVE)..=f64::from(f32::MAX));
     let zero_point = table.integer("quant_zero_point", -128..=255);
     if zero_point.is_some() && !table.has("quant_scale") {
-        table.missing("quant_scale", "give the step beside the zero point");
+        table.missing("quant_scale", "add quant_scale: quant_zero_point needs it");
     }
     scale.map(|scale| Quantization { scale: scale as f32, zero_point: zero_point.unwrap_or(0) as f32 })
 }
@@ -231,7 +231,7 @@ fn read_image(table: &TableReader<'_>) -> InputSpec {
     let fits = Fit::all(shorter.unwrap_or(width.min(height)));
     let fit = table.choice("fit", &fits.map(|fit| (fit.name(), fit)));
     if shorter.is_some() && !matches!(fit, Some(Fit::Crop { .. })) {
-        table.fault("crop_from", &codes::KEY_RANGE, "it belongs to fit = \"crop\"", "set fit, or remove it");
+        table.fault("crop_from", &codes::KEY_RANGE, "it needs fit = \"crop\"", "set fit, or remove it");
     }
     InputSpec {
         layout: table.choice_of("layout").unwrap_or(Layout::Nchw),
@@ -257,7 +257,7 @@ fn read_scale(table: &TableReader<'_>) -> [f32; 3] {
         table.fault("std", &codes::KEY_RANGE, cause, "give one of the two: scale = 1 / std");
     }
     if deviation.iter().any(|value| !(1.0 / value).is_finite()) {
-        table.fault("std", &codes::KEY_RANGE, "it has a 0, by which nothing can be divided", "give another");
+        table.fault("std", &codes::KEY_RANGE, "it has a 0; a divisor must not be 0", "give another");
         return scale;
     }
     if scale.contains(&0.0) {
@@ -310,7 +310,7 @@ fn read_audio(table: &TableReader<'_>) -> AudioSpec {
         })
     } else {
         if !table.has("window") {
-            table.missing("window", "give the new samples of each inference");
+            table.missing("window", "set window to the number of new samples per inference");
         }
         let context = table.integer("context", 0..=WINDOW_MAX).and_then(|n| usize::try_from(n).ok());
         AudioFeatures::Samples { window: count("window", 1, WINDOW_MAX), context: context.unwrap_or(0) }

@@ -27,7 +27,7 @@ pub(crate) fn read_output(
 ) -> (HeadSpec, Option<Quantization>, Vec<String>) {
     let kind: Option<HeadKind> = table.choice_of("head");
     if !table.has("head") {
-        table.missing("head", "name the head that reads the model's outputs");
+        table.missing("head", "set head to the parser of the model's outputs");
     }
     let labels = read_labels(&table, kind, locate);
     // Without a head the file has a fault, and no model is made of it.
@@ -83,7 +83,7 @@ fn read_labels(
     match classes {
         Some(classes) if labels.is_empty() => return numbered_labels(classes),
         Some(classes) if classes != labels.len() => {
-            let cause = format!("it is {classes}, and the number of labels is {}", labels.len());
+            let cause = format!("it is {classes}, but the number of labels is {}", labels.len());
             table.fault("classes", &codes::KEY_RANGE, cause, "correct one of them, or leave classes out");
         }
         None if labels.is_empty() && needs_labels && !says_classes => {

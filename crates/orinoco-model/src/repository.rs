@@ -53,8 +53,8 @@ impl Repository {
         let is_onnx = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("onnx"));
         let model = if is_onnx {
             // A file inside a repository has its description one folder up.
-            let beside = path.parent().and_then(Path::parent).map(|dir| dir.join("model.toml"));
-            match beside.filter(|toml| path.is_file() && toml.is_file()) {
+            let next_to_it = path.parent().and_then(Path::parent).map(|dir| dir.join("model.toml"));
+            match next_to_it.filter(|toml| path.is_file() && toml.is_file()) {
                 Some(toml) => self.read(&toml, Some(path.to_owned()))?,
                 None => {
                     std::fs::metadata(path).about(&codes::FILE_MISSING, path.display(), "check the path")?;
@@ -94,8 +94,8 @@ impl Repository {
     }
 
     /// Returns the path of a file that a description names: in its own folder, else in the data folders.
-    pub(crate) fn locate(&self, text: &str, beside: &Path) -> PathBuf {
-        let own = beside.join(text);
+    pub(crate) fn locate(&self, text: &str, folder: &Path) -> PathBuf {
+        let own = folder.join(text);
         let in_data = || self.data.iter().map(|dir| dir.join(text)).find(|path| path.exists());
         if own.exists() { own } else { in_data().unwrap_or(own) }
     }

@@ -7,7 +7,7 @@ use crate::Frame;
 use crate::request::Request;
 use crate::suspension::Suspender;
 
-/// Stages of one replay on the run's clock, for the whole batch, as the lane's thread worked or waited in them.
+/// Stages of one execution on the run's clock, for the whole batch: the time that the lane's thread worked or waited in them.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct StageTimes {
     /// Colour, resize, normalise.
@@ -22,7 +22,7 @@ pub struct StageTimes {
     pub graph_fallbacks: u32,
 }
 
-/// Stages of one replay on a unit other than the host's processor, by that unit's clock, as spans of the run's clock.
+/// Stages of one execution on a unit other than the CPU, measured by that unit's clock, as spans of the run's clock.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DeviceTimes {
     /// The unit.
@@ -56,20 +56,20 @@ fn named([preprocess, infer, postprocess]: [TimeSpan; 3]) -> [(Stage, TimeSpan);
 /// Result of a step that was begun.
 #[derive(Clone, Copy, Debug)]
 pub enum Executed {
-    /// The findings are there.
+    /// The results are available.
     Done(StageTimes),
-    /// The findings come later, by the [`Suspension`](crate::Suspension) that was asked for. The step waits for them for
+    /// The results come later, by the [`Suspension`](crate::Suspension) that was asked for. The step waits for them for
     /// this long, and for [`SUSPENSION_MAX`](crate::SUSPENSION_MAX) at most; then its frames are dropped.
     Suspended(Duration),
 }
 
-/// A plan: preprocess, infer and postprocess for one (model, batch), bound once and replayed. On the CPU a list of
-/// bound calls; on a GPU a captured graph. A lane knows nothing else about it.
+/// A plan: preprocess, infer and postprocess for one (model, batch), bound once and executed for each batch. On the
+/// CPU it is a list of bound calls, on a GPU a captured graph. A lane knows nothing else about it.
 pub trait Executor: Send {
-    /// The most frames one replay takes.
+    /// Maximum batch size, in frames.
     fn batch_max(&self) -> usize;
 
-    /// Whether it takes frames whose memory is a dma-buf of a Jetson's video hardware, which the host does not read.
+    /// Whether it accepts frames in NVMM (dma-bufs of a Jetson's video hardware), which the host does not read.
     fn reads_video_memory(&self) -> bool {
         false
     }
@@ -79,7 +79,7 @@ pub trait Executor: Send {
     -> Result<StageTimes, Diagnosis>;
 
     /// Begins to run the plan on `frames`, for a lane. Plans that compute elsewhere may suspend the step, so that it does not
-    /// hold the lane; all others replay it.
+    /// hold the lane; all others execute it.
     fn begin(
         &mut self,
         frames: &[Frame],

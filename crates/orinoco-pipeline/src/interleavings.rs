@@ -1,5 +1,5 @@
 //! The shells under shuttle: their threads run one at a time, in an order that a seed decides, and time is virtual
-//! (`cargo xtask shuttle`). A thread that waits for ever is a deadlock to shuttle, and fails the test.
+//! (`cargo xtask shuttle`). A thread that waits without end is a deadlock to shuttle, and fails the test.
 //!
 //! A failure prints its seed; `ORINOCO_SEED=<seed> cargo xtask shuttle <test>` runs the same orders again.
 

@@ -34,7 +34,7 @@ pub struct Lane {
     books: Arc<Mutex<LaneState>>,
     plans: BTreeMap<ModelId, LanePlan>,
     streams: BTreeMap<StreamId, LaneStream>,
-    pictures: BatchInputs,
+    inputs: BatchInputs,
     /// Batch that is being executed or forwarded. One that a panic leaves here has failed.
     current: Option<Batch>,
     /// Batches that wait for an answer.
@@ -103,10 +103,10 @@ impl Lane {
         let emitters = Emitters::new(telemetry);
         let books = Arc::<Mutex<LaneState>>::default();
         let entry = LaneEntry::new(&mux, &books);
-        let (plans, streams, pictures) = (BTreeMap::new(), BTreeMap::new(), BatchInputs::default());
+        let (plans, streams, inputs) = (BTreeMap::new(), BTreeMap::new(), BatchInputs::default());
         let suspended = BTreeMap::new();
         let current = None;
-        (Self { mux, books, plans, streams, pictures, current, suspended, clock, events, emitters }, entry)
+        (Self { mux, books, plans, streams, inputs, current, suspended, clock, events, emitters }, entry)
     }
 
     /// Runs on the calling thread until every stream has ended, or the engine fails again and again.
@@ -208,11 +208,11 @@ impl Lane {
     fn execute(&mut self) -> Result<Vec<Frame>, Diagnosis> {
         let executed = self.run_steps();
         // Shared slots go back with the batch.
-        self.pictures.clear();
+        self.inputs.clear();
         match executed {
             Ok(StepEnd::Done) => self.forward_results(),
-            Ok(StepEnd::Suspended { ticket, wait, pictures }) => {
-                self.suspend(ticket, wait, pictures);
+            Ok(StepEnd::Suspended { ticket, wait, inputs }) => {
+                self.suspend(ticket, wait, inputs);
                 return Ok(Vec::new());
             }
             Err((model, why)) => {
@@ -227,15 +227,15 @@ impl Lane {
 
     /// Executes the steps of the current batch until it is done, is suspended, or a model fails.
     fn run_steps(&mut self) -> Result<StepEnd, (ModelId, Diagnosis)> {
-        let Self { books, mux, streams, plans, pictures, emitters, current, .. } = self;
+        let Self { books, mux, streams, plans, inputs, emitters, current, .. } = self;
         let batch = current.as_mut().expect("a batch is executed while it is the current one");
         let steps = steps_of(streams, batch.group);
         while let Some(step) = steps.get(batch.step) {
-            pictures.collect(step, batch);
+            inputs.collect(step, batch);
             let plan = plans.get_mut(&step.model).expect("a stream brings the plans of its models");
             // Images that another board has answered say nothing about the engine here.
-            let is_local = batch.pictures_done < pictures.len();
-            match plan.execute(pictures, batch, mux, emitters, &*self.events) {
+            let is_local = batch.inputs_done < inputs.len();
+            match plan.execute(inputs, batch, mux, emitters, &*self.events) {
                 Ok(StepEnd::Done) => {
                     batch.step += 1;
                     if is_local {
@@ -254,7 +254,7 @@ impl Lane {
     }
 
     /// Puts the current batch aside until its answer comes, and keeps results of later frames of its streams behind it.
-    fn suspend(&mut self, ticket: Ticket, wait: Duration, pictures: usize) {
+    fn suspend(&mut self, ticket: Ticket, wait: Duration, inputs: usize) {
         let mut batch = self.current.take().expect("a batch is suspended while it is the current one");
         let now = self.clock.now();
         self.emitters.lane.suspended(batch.frames.len(), now);
@@ -267,7 +267,7 @@ impl Lane {
             }
         }
         self.mux.suspend(ticket, (now + wait).min(first + SUSPENSION_MAX), newly_held);
-        batch.suspended = Some(Suspended { first, since: now, pictures });
+        batch.suspended = Some(Suspended { first, since: now, inputs });
         self.suspended.insert(ticket, batch);
     }
 
@@ -275,28 +275,28 @@ impl Lane {
     fn resume(&mut self, ticket: Ticket, now: Nanos) -> Result<(), Diagnosis> {
         let answer = self.mux.take_late_answer();
         let batch = self.suspended.remove(&ticket).expect("a ticket is resumed once");
-        let Suspended { since, pictures: waiting, .. } = batch.suspended.expect("it was suspended");
+        let Suspended { since, inputs: waiting, .. } = batch.suspended.expect("it was suspended");
         let waited = TimeSpan::new(since, now);
         self.emitters.lane.resumed(batch.frames.len(), now);
-        let Self { streams, plans, pictures, emitters, current, .. } = self;
+        let Self { streams, plans, inputs, emitters, current, .. } = self;
         let batch = current.insert(batch);
         let step = &steps_of(streams, batch.group)[batch.step];
         let plan = plans.get(&step.model).expect("a stream brings the plans of its models");
         let fault = |cause: String| {
-            let next = "check the board that computes it, and the link to it";
+            let next = "check the remote board that runs this model, and the connection to it";
             Err(Diagnosis::new(&codes::ENGINE_RUN, format!("model {}", plan.plan.name), cause, next))
         };
         let answer = match answer {
             Some(Ok(inference)) if inference.len() != waiting => {
-                fault(format!("{waiting} images were sent, and {} results came back", inference.len()))
+                fault(format!("{waiting} inputs were sent, but {} results came back", inference.len()))
             }
             Some(answer) => answer,
             None => fault(format!("no answer came within {} ms", waited.duration().as_millis())),
         };
         match answer {
             Ok(inference) => {
-                pictures.collect(step, batch);
-                plan.add_late(pictures, inference, waited, batch, emitters, &*self.events);
+                inputs.collect(step, batch);
+                plan.add_late(inputs, inference, waited, batch, emitters, &*self.events);
                 self.execute().map(drop)
             }
             Err(why) => {

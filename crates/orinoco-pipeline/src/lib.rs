@@ -1,5 +1,5 @@
-//! The path of a frame: sources push into bounded rings, a mux forms batches, a lane replays plans, sinks take the
-//! outcome. Between its batches a lane answers [`Request`]s. OS threads only.
+//! The path of a frame: sources push into bounded rings, a mux forms batches, a lane executes plans, sinks take the
+//! results. Between its batches a lane answers [`Request`]s. OS threads only.
 //!
 //! What decides is a core without threads, locks and clock ([`MuxCore`], [`SourceSupervisor`], [`LaneCore`], [`SinkCore`]);
 //! threads are thin shells around these.

@@ -86,7 +86,7 @@ pub struct ResultSender {
 
 impl ResultSender {
     /// Hands an outcome over. A stream that may drop frames never waits here, so that slow sinks cannot hold a lane. Others
-    /// wait, but not for ever once `stop` is requested.
+    /// wait, but not without end once `stop` is requested.
     pub fn push(&mut self, mut frame_result: FrameResult, stop: &Stop) {
         let Self { exchange, watches_stop, telemetry } = self;
         let seq = frame_result.frame.desc.seq;

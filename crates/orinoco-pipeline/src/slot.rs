@@ -9,8 +9,8 @@ use orinoco_core::{Clock, FrameDesc, FrameView, MemoryDomain, Nanos, Region, Sig
 
 use crate::sync::{Mutex, MutexGuard};
 
-/// A buffer that somebody else owns: a decoder's, NVMM's, a dma-buf's. Dropping it gives it back, so a frame is held
-/// exactly until the last reader (the replay that used it, then the sinks) is done with it.
+/// Buffer of another owner: of a decoder, an NVMM surface, a dma-buf. Dropping it returns the buffer, so a frame is held
+/// exactly until the last reader (the execution that used it, then the sinks) is done with it.
 pub trait Lease: Send + Sync {
     /// The bytes, mapped for reading by the host; none where the frame's memory is [`MemoryDomain::DmaBuf`].
     fn bytes(&self) -> &[u8];
@@ -209,8 +209,8 @@ impl Frame {
         }
     }
 
-    /// The picture, for the host. Frames whose memory is [`MemoryDomain::DmaBuf`] have none: who asked their source for
-    /// such frames knows.
+    /// Returns a view of the frame in host memory. Panics for a frame whose memory is [`MemoryDomain::DmaBuf`], which only
+    /// comes from a source that was asked for it.
     pub fn view(&self) -> FrameView<'_> {
         FrameView::new(&self.desc, self.bytes()).expect("checked when the frame was made")
     }

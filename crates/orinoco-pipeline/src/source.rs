@@ -22,8 +22,8 @@ pub trait Source: Send {
         None
     }
 
-    /// Returns the name of the decoder that makes its frames, if it was chosen here and is known by now.
-    fn maker(&self) -> Option<String> {
+    /// Returns the name of the decoder or capture element of its frames, if it was chosen by this source and is known already.
+    fn decoder(&self) -> Option<String> {
         None
     }
 }

@@ -104,7 +104,7 @@ impl SourceRunner {
                     self.events.emit(Event::Source { stream: self.name(), state, why });
                 }
                 if state == SourceState::Live {
-                    self.telemetry.set_decoder(self.source.maker());
+                    self.telemetry.set_decoder(self.source.decoder());
                     self.frame_sender.set_source_frames_max(self.source.frames_max());
                 }
             }

@@ -54,7 +54,7 @@ impl Suspension {
         self.ticket
     }
 
-    /// Resumes the step: with as many findings as it has images, or with the reason why there are none. Returns whether the
+    /// Resumes the step: with as many results as it has inputs, or with the reason why there are none. Returns whether the
     /// lane still waits.
     pub fn resume(mut self, answer: LateAnswer) -> bool {
         self.is_answered = true;
@@ -65,7 +65,7 @@ impl Suspension {
 impl Drop for Suspension {
     fn drop(&mut self) {
         if !self.is_answered {
-            let cause = "what was to give its findings has ended";
+            let cause = "the remote inference ended without a result";
             let why = Diagnosis::new(
                 &codes::ENGINE_RUN,
                 "a suspended step",

@@ -341,7 +341,7 @@ fn check_counts(telemetry: &Telemetry, frames: u64, results: u64, local: u64) {
         let dropped = fold.dropped(DropCause::ExecutionFailed);
         assert_eq!((fold.frames_out, dropped), (results, frames - results));
     });
-    telemetry.model(MODEL).read(|fold| assert_eq!((fold.replays, fold.pictures), (results, results)));
+    telemetry.model(MODEL).read(|fold| assert_eq!((fold.inferences, fold.items), (results, results)));
     telemetry.lane(LANE).read(|fold| {
         assert_eq!((fold.batches, fold.frames, fold.executing_since), (frames, frames, None));
         assert_eq!(

@@ -86,8 +86,8 @@ pub(crate) enum Effect<P> {
     CloseLane(usize),
     /// Report an event.
     Emit(Event),
-    /// Check memory and readers, and report the progress to the watcher.
-    Look,
+    /// Sample memory use, readers and progress, and report the progress to the watcher.
+    Sample,
     /// Answer a request for a snapshot of the progress.
     Answered(Sender<Progress>),
     /// Keep the figures of a stream that has ended, and release everything else of it.
@@ -117,7 +117,7 @@ pub(crate) struct EndedBy {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rules {
     /// Time between two checks of progress, memory and readers.
-    pub(crate) look_every: Duration,
+    pub(crate) sample_every: Duration,
     /// Whether streams of files may start again at their beginning when their lane is restarted.
     pub(crate) repeat_files: bool,
 }

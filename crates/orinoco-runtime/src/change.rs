@@ -270,7 +270,7 @@ mod tests {
         let slower = board(&models, &BTreeMap::from([(0, (1, vec![0]))]));
         let facts = ModelFacts { stateful: BTreeSet::from([0]), ..ModelFacts::default() };
         assert!(Change::between(&from, &from, &facts).models.joining.is_empty(), "it stays");
-        assert_eq!(Change::between(&from, &slower, &facts).models.joining, [0], "it starts anew");
+        assert_eq!(Change::between(&from, &slower, &facts).models.joining, [0], "it starts again");
         assert!(Change::between(&from, &slower, &ModelFacts::default()).models.joining.is_empty());
     }
 }

@@ -55,10 +55,10 @@ fn check_models(models: &[&BoardModel], repository: &Repository, faults: &mut Fa
     let described: Vec<_> = models.iter().map(|spec| faults.value_of(describe(spec, repository))).collect();
     for spec in models {
         let Some(on) = &spec.on else { continue };
-        let finder = models.iter().position(|other| other.name == on.model);
+        let primary = models.iter().position(|other| other.name == on.model);
         // If the primary model has no description, or is one that stays, the classes are checked when the stream is opened.
-        if let Some(Some(Some(finder))) = finder.map(|finder| &described[finder]) {
-            let classes = object_classes(spec, on, &finder.labels);
+        if let Some(Some(Some(primary))) = primary.map(|primary| &described[primary]) {
+            let classes = object_classes(spec, on, &primary.labels);
             faults.value_of(classes.map_err(|why| Faults::from(spec.written.fault(why))));
         }
     }
@@ -92,7 +92,7 @@ pub(crate) fn object_classes(
     let class = |name: &String| {
         let place = labels.iter().position(|label| label == name);
         place.map(|class| class as u32).ok_or_else(|| {
-            let cause = format!("`{}` finds nothing called `{name}`", on.model);
+            let cause = format!("`{}` has no class `{name}`", on.model);
             let next = format!("use one of {}", labels.join(", "));
             Diagnosis::new(&codes::REFERENCE, format!("model {}", spec.name), cause, next)
         })
@@ -112,7 +112,7 @@ pub(crate) fn check_states(streams: &[BoardStream], models: &[&KnownModel]) -> R
             (.., Some(on)) => format!("operates on every object of {}", on.model),
             _ => continue,
         };
-        let cause = format!("it carries a state from frame to frame, and {serves}");
+        let cause = format!("it is stateful (keeps state between frames), and {serves}");
         let next = "give each stream a [[model]] of its own, for whole frames, with batch = 1";
         return Err(Diagnosis::new(
             &codes::MODEL_DISAGREES,
@@ -154,7 +154,7 @@ mod tests {
         expect![[r#"
             E0101 /b.toml:7: /gone.mp4: there is no such file; check the path
             E0401 /b.toml:11: ftp://u:***@host/a: `ftp://` is not a kind of source; use file://, csi://, v4l2://, rtsp://, http://, stdin:// or test://ball, or a plain path
-            E0106 /b.toml:15: stream wrong, zone z: its points are all in one place or in one line; give it points within the frame, from 0 to 1, that enclose or divide something
+            E0106 /b.toml:15: stream wrong, zone z: its points are all in one place or in one line; give points from 0 to 1 that form a polygon (zone) or a line
             E0401 /b.toml:22: source: it is empty; name a file, a folder of images, csi://, v4l2://, rtsp://, http://, stdin:// or test://ball
             E0201 /b.toml:4: nothing: no such model in; the repository is empty: choose another with --models
         "#]].assert_eq(&seen.concat().replace(&shown, ""));

@@ -207,7 +207,7 @@ impl Joiner {
             match entry.hold(*model) {
                 Some(hold) => holds.push(hold),
                 None if plans.contains_key(model) => {}
-                None => return Err(not_joined(&open.spec, "its lane has just given up one of its models")),
+                None => return Err(not_joined(&open.spec, "its lane has just unloaded one of its models")),
             }
         }
         Ok(holds)

@@ -133,7 +133,7 @@ fn check_batch(model: &Model, binding: &Binding, wanted: &BoardModel) -> Result<
         return Ok(());
     }
     let cause = format!(
-        "the graph fixes its batch at {}, and model `{}` asks for {}",
+        "the graph fixes its batch at {}, but model `{}` asks for {}",
         binding.batch, wanted.name, wanted.batch
     );
     let next = format!("set batch = {}, or export the model with a dynamic batch", binding.batch);

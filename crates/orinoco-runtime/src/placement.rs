@@ -57,9 +57,11 @@ impl LaneViews {
             let largest = lanes().filter_map(|(_, lane)| scratch_size(lane));
             let largest =
                 largest.max_by_key(|scratch_size| (scratch_size.device_bytes, scratch_size.host_bytes));
-            let cause =
-                largest.map_or_else(|| "no lane has an area".to_owned(), |there| needed.shortfall(there));
-            let next = "restart the daemon: it plans anew";
+            let cause = largest.map_or_else(
+                || "no lane has scratch memory for it".to_owned(),
+                |there| needed.shortfall(there),
+            );
+            let next = "restart the daemon, which then plans its memory again";
             Diagnosis::new(&codes::RELOAD, format!("stream {}", stream.name), cause, next)
         })?;
         self.lanes[index].streams += 1;
@@ -93,12 +95,12 @@ mod tests {
             choose(&stream, needed, NewAreas::None).expect_err("no lane has room")
         };
         let host_short = refused(None, host(3 << 20));
-        assert!(host_short.contains("needs 2.0 MiB more to compute in than the 1.0 MiB"), "{host_short}");
+        assert!(host_short.contains("needs 2.0 MiB more scratch memory than the 1.0 MiB"), "{host_short}");
         assert!(refused(None, host((1 << 20) + 1)).contains("needs less than 0.1 MiB more"));
         assert!(refused(Some(1), host(1 << 20)).contains("than the less than 0.1 MiB"));
         let on_device = refused(None, ScratchSize { host_bytes: 0, device_bytes: 1 });
-        assert!(on_device.contains("less than 0.1 MiB more on the GPU"), "{on_device}");
-        assert!(refused(Some(2), host(0)).contains("no lane has an area"));
+        assert!(on_device.contains("less than 0.1 MiB more scratch memory on the GPU"), "{on_device}");
+        assert!(refused(Some(2), host(0)).contains("no lane has scratch memory for it"));
         stream.lane = Some(1);
         let fault =
             lanes.choose(&stream, host(1 << 20), None, NewAreas::Allowed).expect_err("it has an area");

@@ -109,7 +109,7 @@ pub(crate) fn refused(
         }
         ChangeRefused::Peak(refused) => {
             let PeakRefused { change, suggestion } = &**refused;
-            (change.after.budget, change.peak(), " while it changes", suggestion)
+            (change.after.budget, change.peak(), " during the reload", suggestion)
         }
     };
     let (Budget::Shared(limit), Budget::Shared(least)) = (limit, least) else {
@@ -125,12 +125,12 @@ pub(crate) fn refused(
     let next = match (suggestion, after) {
         (Some(suggestion), AfterRefusal::NothingRuns) => suggestion.change.to_string(),
         (Some(suggestion), AfterRefusal::RunsOn) => {
-            format!("{}, or restart the daemon: the board fits by itself", suggestion.change)
+            format!("{}, or restart the daemon: the new board fits on its own", suggestion.change)
         }
         (None, AfterRefusal::NothingRuns) => {
             format!("set budget = \"{} MiB\" or more", least.div_ceil(1 << 20))
         }
-        (None, AfterRefusal::RunsOn) => "restart the daemon: the board fits by itself".to_owned(),
+        (None, AfterRefusal::RunsOn) => "restart the daemon: the new board alone fits".to_owned(),
     };
     Diagnosis::new(&codes::MEMORY_BUDGET, format!("board {}", board.name), cause, next)
 }

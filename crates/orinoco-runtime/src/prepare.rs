@@ -325,7 +325,7 @@ impl BoardsModel {
                 KnownModel::load(&self.known.spec, &shared.engines, repository, &*shared.events)?;
             if now.origin != self.known.origin {
                 let subject = format!("model {}", self.known.names.name);
-                let cause = "its files have changed just now";
+                let cause = "its files changed during the reload";
                 let next = "reload the board file again";
                 return Err(Diagnosis::new(&codes::RELOAD, subject, cause, next).into());
             }

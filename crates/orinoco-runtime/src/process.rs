@@ -8,7 +8,7 @@
 #[cfg(target_env = "gnu")]
 const ARENAS_MAX: i32 = 2;
 
-/// Variable that turns off ONNX Runtime's telemetry. ONNX Runtime reports to its makers from Linux too, even if its API is
+/// Variable that turns off ONNX Runtime's telemetry. ONNX Runtime reports to its developers from Linux too, even if its API is
 /// told not to (seen in 1.31: it looks up one of their hosts, and keeps an identifier of the device in the user's cache).
 /// With this variable it does neither.
 const NO_TELEMETRY: &str = "ORT_DISABLE_TELEMETRY";

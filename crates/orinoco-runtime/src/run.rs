@@ -39,7 +39,7 @@ pub struct RunOptions {
     /// Files that the caller writes, so that no sink writes to them.
     pub own: TakenFiles,
     /// Time between two progress reports.
-    pub look_every: Duration,
+    pub sample_every: Duration,
     /// Whether the run ends when no output has a reader any more. Frames that wait are then dropped, and counted.
     pub end_unread: bool,
 }
@@ -53,7 +53,7 @@ impl RunOptions {
             control: Control::default(),
             earlier: ExistingOutputs::Overwritten,
             own: TakenFiles::default(),
-            look_every: LOOK_EVERY,
+            sample_every: LOOK_EVERY,
             end_unread: true,
         }
     }
@@ -158,14 +158,14 @@ impl First {
 
     pub(crate) fn start(self) -> Result<Running, Faults> {
         let Self { prepared, context, options } = self;
-        let RunOptions { control, look_every, end_unread, earlier, .. } = options;
+        let RunOptions { control, sample_every, end_unread, earlier, .. } = options;
         let prepared_bytes = resident_bytes();
         let (watcher, looks) = sync_channel(LOOKS_MAX);
         let launch = Launch {
             context,
             actions: control.actions.clone(),
             watcher,
-            look_every,
+            sample_every,
             end_unread,
             // If results of an earlier run are kept, a file that starts again loses none of them.
             repeat_files: earlier == ExistingOutputs::Kept,

@@ -32,9 +32,7 @@ impl ScratchSize {
             false => (self.device_bytes, there.device_bytes, " on the GPU"),
         };
         let (short, there) = (mebibytes(needed - there), mebibytes(there));
-        format!(
-            "a model needs {short} more{place} to compute in than the {there} that its lane was planned with"
-        )
+        format!("a model needs {short} more scratch memory{place} than the {there} planned for its lane")
     }
 
     /// Whether a model that needs this size can compute in the area `there`.

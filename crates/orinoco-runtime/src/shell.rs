@@ -33,7 +33,7 @@ use crate::summary::{Results, summarise, summarise_memory, summarise_stream, wit
 use crate::supervisor::Supervisor;
 use crate::threads::spawn;
 
-/// Number of frames after which pools, arenas and caches have their final size: memory is flat from here on.
+/// Number of frames after which pools, arenas and caches have their final size: memory stays flat afterwards.
 const WARM_FRAMES: u64 = 500;
 /// Maximum number of models in the summary that are no longer on the board; the latest ones are kept.
 const ENDED_MODELS_MAX: usize = 1000;
@@ -80,7 +80,7 @@ pub(crate) struct Launch {
     pub(crate) context: Context,
     pub(crate) actions: Sender<RunAction>,
     pub(crate) watcher: SyncSender<Progress>,
-    pub(crate) look_every: Duration,
+    pub(crate) sample_every: Duration,
     /// Whether the run ends when no output has a reader any more.
     pub(crate) end_unread: bool,
     /// Whether streams of files may start again at their beginning when their lane is restarted.
@@ -90,10 +90,10 @@ pub(crate) struct Launch {
 impl Shell {
     /// Starts every thread of a board.
     pub(crate) fn launch(prepared: Prepared, launch: Launch) -> Result<(Self, RunSupervisor), Faults> {
-        let Launch { context, actions, watcher, look_every, end_unread, repeat_files } = launch;
+        let Launch { context, actions, watcher, sample_every, end_unread, repeat_files } = launch;
         let board = prepared.board.clone();
         let started = context.shared.clock.now();
-        let rules = Rules { look_every, repeat_files };
+        let rules = Rules { sample_every, repeat_files };
         let supervisor = Supervisor::new(board.clone(), rules, started);
         let mut shell = Self {
             actions,
@@ -193,7 +193,7 @@ impl Shell {
             Effect::ReleaseLane(lane) => drop(self.lanes[lane].as_mut()?.keeper.take()),
             Effect::CloseLane(lane) => self.lanes[lane].as_ref()?.entry.close(),
             Effect::Emit(event) => shared.events.emit(event),
-            Effect::Look => return self.look(supervisor),
+            Effect::Sample => return self.sample(supervisor),
             // The receiver may have been dropped meanwhile.
             Effect::Answered(reply) => drop(reply.send(self.progress())),
             Effect::Retire(stream, outcome) => self.retire(stream, outcome),
@@ -301,7 +301,7 @@ impl Shell {
     // --- figures -------------------------------------------------------------------------------------------------------
 
     /// Checks readers and memory, and sends the progress to the watcher.
-    fn look(&mut self, supervisor: &RunSupervisor) -> Option<RunAction> {
+    fn sample(&mut self, supervisor: &RunSupervisor) -> Option<RunAction> {
         self.notice_readers();
         let progress = self.progress();
         if self.warm_bytes.is_none() && progress.frames_out >= WARM_FRAMES {

@@ -33,7 +33,7 @@ pub(crate) struct OpenStream {
     pub(crate) steps: Vec<Step>,
     pub(crate) batch_max: usize,
     /// Whether a sink reads the pixels of frames, and not only results.
-    pub(crate) shows_pictures: bool,
+    pub(crate) reads_pixels: bool,
 }
 
 impl OpenStream {
@@ -55,19 +55,19 @@ impl OpenStream {
         let names: BTreeMap<_, _> = used().map(|(id, known)| (id, Arc::clone(&known.names))).collect();
         let names: NamesOfModels = Arc::new(names);
         let files = outputs.iter().map(|(sink, _)| sink.path.clone()).collect();
-        let shows_pictures = outputs.iter().any(|(sink, _)| sink.kind.reads_pixels);
+        let reads_pixels = outputs.iter().any(|(sink, _)| sink.kind.reads_pixels);
         let mut readers = Vec::new();
         let mut open = |(sink, file): OpenSink| {
             sinks::open(&sink, file, &spec.name, &names, clock, &mut readers).map_err(Faults::from)
         };
         let sinks = collect(outputs.into_iter().map(&mut open))?;
         let (spec, models) = (spec.clone(), used().map(|(id, _)| id).collect());
-        Ok(Self { spec, models, files, sinks, readers, tracker, lane, steps, batch_max, shows_pictures })
+        Ok(Self { spec, models, files, sinks, readers, tracker, lane, steps, batch_max, reads_pixels })
     }
 
     /// Returns the memory in which its frames are best left.
     pub(crate) fn frame_memory(&self, reads_video_memory: impl Fn(ModelId) -> bool) -> FrameMemory {
-        frame_memory(&self.steps, self.shows_pictures, reads_video_memory)
+        frame_memory(&self.steps, self.reads_pixels, reads_video_memory)
     }
 
     /// Returns the drop policy of its ring.
@@ -83,11 +83,10 @@ fn step(model: usize, stream: &BoardStream, models: &[(ModelId, &KnownModel)]) -
     let (id, known) = models[model];
     let (spec, interval) = (&known.spec, known.spec.interval);
     let Some(on) = &spec.on else { return Ok(Step { model: id, interval, on: None }) };
-    let finder =
+    let primary =
         stream.models.iter().map(|&other| models[other]).find(|(_, other)| other.spec.name == on.model);
-    let (of, finder) =
-        finder.expect("a board file puts the finder before the model that works on what it finds");
-    let classes = object_classes(spec, on, &finder.names.labels)?;
+    let (of, primary) = primary.expect("a board file lists a primary model before its secondary models");
+    let classes = object_classes(spec, on, &primary.names.labels)?;
     let on = ObjectSelection { of, classes, side_min: on.side_min, count_max: on.count_max };
     Ok(Step { model: id, interval, on: Some(on) })
 }
@@ -95,10 +94,10 @@ fn step(model: usize, stream: &BoardStream, models: &[(ModelId, &KnownModel)]) -
 /// Returns the memory in which a stream's frames are best left: the video hardware's, if all of its models read it there
 /// and no sink reads pixels. A secondary model never does: objects are parts of frames, and several of one frame cannot be
 /// mapped for the GPU at the same time.
-fn frame_memory(steps: &[Step], shows_pictures: bool, reads: impl Fn(ModelId) -> bool) -> FrameMemory {
+fn frame_memory(steps: &[Step], reads_pixels: bool, reads: impl Fn(ModelId) -> bool) -> FrameMemory {
     let reads = |step: &Step| step.on.is_none() && reads(step.model);
     let all_read = !steps.is_empty() && steps.iter().all(reads);
-    if all_read && !shows_pictures { FrameMemory::Nvmm } else { FrameMemory::Host }
+    if all_read && !reads_pixels { FrameMemory::Nvmm } else { FrameMemory::Host }
 }
 
 #[cfg(test)]
@@ -111,15 +110,15 @@ mod tests {
         let whole = |model| Step { model: ModelId(model), interval: 1, on: None };
         let on = ObjectSelection { of: ModelId(0), classes: Vec::new(), side_min: 1, count_max: 1 };
         let objects = Step { on: Some(on), ..whole(0) };
-        for (steps, shows_pictures, wanted) in [
+        for (steps, reads_pixels, wanted) in [
             (vec![whole(0)], false, FrameMemory::Nvmm),
             (vec![whole(0)], true, FrameMemory::Host),
             (vec![whole(0), whole(1)], false, FrameMemory::Host),
             (vec![whole(0), objects], false, FrameMemory::Host),
             (Vec::new(), false, FrameMemory::Host),
         ] {
-            let memory = frame_memory(&steps, shows_pictures, reads_video_memory);
-            assert_eq!(memory, wanted, "{steps:?} {shows_pictures}");
+            let memory = frame_memory(&steps, reads_pixels, reads_video_memory);
+            assert_eq!(memory, wanted, "{steps:?} {reads_pixels}");
         }
     }
 }

@@ -61,8 +61,8 @@ pub(crate) fn summarise_model(loaded: &LoadedModel) -> ModelSummary {
         engine: loaded.chosen.name.to_owned(),
         engine_version: loaded.chosen.version.clone(),
         batch: loaded.binding.batch,
-        pictures: 0,
-        replays: 0,
+        images: 0,
+        inferences: 0,
         stages: Vec::new(),
         graph_fallbacks: 0,
         not_finite: 0,
@@ -79,8 +79,8 @@ pub(crate) fn with_times(model: ModelSummary, fold: &ModelFold) -> ModelSummary 
     ];
     let stages = stages.into_iter().filter(|(_, times)| times.count() > 0);
     let stages = stages.map(|(stage, times)| summarise_durations(stage.name(), times)).collect();
-    let ModelFold { pictures, replays, graph_fallbacks, not_finite, .. } = *fold;
-    ModelSummary { pictures, replays, stages, graph_fallbacks, not_finite, ..model }
+    let ModelFold { items: images, inferences, graph_fallbacks, not_finite, .. } = *fold;
+    ModelSummary { images, inferences, stages, graph_fallbacks, not_finite, ..model }
 }
 
 /// Compares the plan that was admitted last with the measured use of the areas of `lanes`.

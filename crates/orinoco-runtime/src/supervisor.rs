@@ -65,7 +65,7 @@ pub(crate) struct Supervisor<P> {
     by: EndedBy,
     /// Time by which the run must have ended, once the end was requested.
     end_max: Option<Nanos>,
-    look_at: Nanos,
+    sample_at: Nanos,
     effects: Vec<Effect<P>>,
 }
 
@@ -90,7 +90,7 @@ impl<P> Supervisor<P> {
             phase: Phase::Running,
             by: EndedBy::default(),
             end_max: None,
-            look_at: now,
+            sample_at: now,
             effects: Vec::new(),
         }
     }
@@ -138,7 +138,7 @@ impl<P> Supervisor<P> {
             Source::Waits { until, .. } => Some(until),
             _ => None,
         });
-        waits.chain([self.look_at]).chain(self.end_max).chain(closing).min()
+        waits.chain([self.sample_at]).chain(self.end_max).chain(closing).min()
     }
 
     /// Returns the reasons for which the run was ended early.
@@ -428,7 +428,7 @@ impl<P> Supervisor<P> {
             self.effects.push(Effect::Answer(next.replies, Err(ended)));
         }
         // Takes the last figures while all models are still loaded.
-        self.effects.push(Effect::Look);
+        self.effects.push(Effect::Sample);
         self.effects.push(Effect::StopAll);
         let waiting = |stream: &Stream| matches!(stream.source, Source::Waits { .. });
         let waiting: Vec<StreamId> =
@@ -449,9 +449,9 @@ impl<P> Supervisor<P> {
         if self.phase == Phase::Over {
             return;
         }
-        if now >= self.look_at {
-            self.look_at = now + self.rules.look_every;
-            self.effects.push(Effect::Look);
+        if now >= self.sample_at {
+            self.sample_at = now + self.rules.sample_every;
+            self.effects.push(Effect::Sample);
         }
         for (id, stream) in &mut self.streams {
             if matches!(stream.source, Source::Waits { until, .. } if now >= until) {
@@ -492,7 +492,7 @@ impl<P> Supervisor<P> {
         };
         if is_over {
             self.phase = Phase::Over;
-            self.give_up_hung();
+            self.abandon_hung();
         }
         self.retire();
         if is_over {
@@ -501,8 +501,8 @@ impl<P> Supervisor<P> {
         }
     }
 
-    /// Gives up lanes, sources and sinks that have not ended in time.
-    fn give_up_hung(&mut self) {
+    /// Stops waiting for lanes, sources and sinks that have not ended in time, and records a fault for each.
+    fn abandon_hung(&mut self) {
         for index in 0..self.lanes.len() {
             if std::mem::take(&mut self.lanes[index].runs) {
                 self.faults.push(hung(&format!("lane-{index}")));

@@ -95,7 +95,7 @@ fn make_line(stream: &str, shape: &Shape) -> Result<Line, Diagnosis> {
 }
 
 fn shape_fault(stream: &str, kind: &str, shape: &Shape, why: &ShapeError) -> Diagnosis {
-    let next = "give it points within the frame, from 0 to 1, that enclose or divide something";
+    let next = "give points from 0 to 1 that form a polygon (zone) or a line";
     let subject = format!("stream {stream}, {kind} {}", shape.name);
     shape.written.fault(Diagnosis::new(&codes::KEY_RANGE, subject, why, next))
 }

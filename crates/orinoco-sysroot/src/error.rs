@@ -6,7 +6,7 @@ use std::io;
 pub struct ReadError {
     /// Path on the board, such as `/sys/class/thermal/thermal_zone0/temp`.
     pub path: String,
-    /// What was wrong.
+    /// Reason.
     pub kind: ReadErrorKind,
 }
 

@@ -121,9 +121,9 @@ impl StreamFold {
 #[derive(Clone, Debug, Default)]
 pub struct ModelFold {
     /// Number of images that the model inferred: frames, and objects in frames.
-    pub pictures: u64,
-    /// Number of executions, each of one batch.
-    pub replays: u64,
+    pub items: u64,
+    /// Number of inferences, each of one batch.
+    pub inferences: u64,
     /// Time per execution for colour conversion, resize and normalisation.
     pub preprocess: Histogram,
     /// Time per execution in the engine.
@@ -148,8 +148,8 @@ impl ModelFold {
         let stage = match record.stage {
             Stage::Preprocess => &mut self.preprocess,
             Stage::Infer => {
-                self.replays += 1;
-                self.pictures += u64::from(record.items);
+                self.inferences += 1;
+                self.items += u64::from(record.items);
                 &mut self.infer
             }
             Stage::Postprocess => &mut self.postprocess,

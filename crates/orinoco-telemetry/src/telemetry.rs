@@ -431,7 +431,7 @@ mod tests {
         let busy = ComputeUnit::ALL.map(|unit| fold.busy(unit).as_nanos());
         assert_eq!((fold.batches, fold.frames, busy), (1, 4, [1300, 900]));
         assert_eq!((fold.executing_since, fold.progress), (None, Some(Nanos(1400))));
-        let counts = telemetry.model(model).read(|fold| (fold.replays, fold.pictures, fold.infer.count()));
+        let counts = telemetry.model(model).read(|fold| (fold.inferences, fold.items, fold.infer.count()));
         assert_eq!(counts, (1, 4, 1));
     }
 
@@ -450,7 +450,7 @@ mod tests {
         lane.finished(2, Nanos(100));
         let of_lane = lane.read(|fold| (fold.batches, fold.frames, fold.busy(ComputeUnit::Cpu).as_nanos()));
         assert_eq!((of_lane, executing_since()), ((1, 2, 0), None));
-        let of_model = telemetry.model(model).read(|fold| (fold.replays, fold.pictures, fold.infer.count()));
+        let of_model = telemetry.model(model).read(|fold| (fold.inferences, fold.items, fold.infer.count()));
         assert_eq!(of_model, (1, 2, 1));
     }
 }

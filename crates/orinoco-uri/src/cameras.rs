@@ -79,7 +79,7 @@ pub(crate) fn read_v4l2(rest: &str) -> Result<V4l2Address, Fault> {
             _ => match key.strip_prefix("control.") {
                 Some(name) => {
                     let next = "write a whole number, as control.brightness=100";
-                    let fault = || Fault::new(format!("`{key}={value}` is not possible"), next);
+                    let fault = || Fault::new(format!("`{key}={value}` is not valid"), next);
                     address.controls.push((name.to_owned(), value.parse().map_err(|_| fault())?));
                 }
                 None => return Err(unknown_setting(key, "a camera", KNOWN)),
@@ -94,7 +94,7 @@ pub(crate) fn read_csi(rest: &str) -> Result<CsiAddress, Fault> {
     let (sensor, query) = rest.split_once('?').unwrap_or((rest, ""));
     let sensor = sensor.parse().ok().filter(|sensor| *sensor < CSI_SENSORS_MAX);
     let Some(sensor) = sensor else {
-        return Err(Fault::new("it does not number a sensor", "write csi://0 for the first camera"));
+        return Err(Fault::new("it has no sensor number", "write csi://0 for the first camera"));
     };
     let mut address = CsiAddress { sensor, ..CsiAddress::default() };
     for (key, value) in settings(query) {

@@ -61,8 +61,8 @@ impl fmt::Display for Rate {
 /// Parses `30` or `30000/1001`.
 pub(crate) fn read_rate(text: &str) -> Result<Rate, Fault> {
     let (frames, seconds) = text.split_once('/').unwrap_or((text, "1"));
-    let next = "write frames a second as fps=30 or fps=30000/1001";
-    Rate::from_terms(frames, seconds).ok_or_else(|| Fault::new(format!("`fps={text}` is not possible"), next))
+    let next = "write frames per second as fps=30 or fps=30000/1001";
+    Rate::from_terms(frames, seconds).ok_or_else(|| Fault::new(format!("`fps={text}` is not valid"), next))
 }
 
 #[cfg(test)]

@@ -31,7 +31,7 @@ pub(crate) fn settings(query: &str) -> impl Iterator<Item = (&str, &str)> {
 }
 
 pub(crate) fn unknown_setting(key: &str, of: &str, known: &str) -> Fault {
-    Fault::new(format!("`{key}` is not a setting of {of}"), format!("the settings are {known}"))
+    Fault::new(format!("`{key}` is not a setting of {of}"), format!("supported settings: {known}"))
 }
 
 pub(crate) fn read_switch(key: &str, value: &str) -> Result<bool, Fault> {
@@ -57,6 +57,6 @@ pub(crate) fn read_number(key: &str, value: &str, range: RangeInclusive<u32>) ->
     let number = value.parse().ok().filter(|number| range.contains(number));
     number.ok_or_else(|| {
         let next = format!("write a whole number from {} to {}", range.start(), range.end());
-        Fault::new(format!("`{key}={value}` is not possible"), next)
+        Fault::new(format!("`{key}={value}` is not valid"), next)
     })
 }

@@ -78,7 +78,7 @@ fn files_that_cannot_be() {
             file://a%00.mp4: it contains a NUL character; remove %00
             file://a_%i_%i.jpg: it has more than one number; keep one %i or %04i
             file://clip_%02d.mp4: numbers in a file name are for images only; end the name in .jpg, .png or .webp, or name one file
-            clip.mp4?speed=2: `speed` is not a setting of a file; the settings are loop and pace; if `?` is part of the file name, write file://PATH with %3F
+            clip.mp4?speed=2: `speed` is not a setting of a file; supported settings: loop and pace; if `?` is part of the file name, write file://PATH with %3F
             clip.mp4?loop=yes: `loop=yes` is neither on nor off; write loop=1 or loop=0
             clip.mp4?pace=fast: `pace=fast` is not a pace; write pace=pts or pace=none
             ftp://host/clip.mp4: `ftp://` is not a kind of source; use file://, csi://, v4l2://, rtsp://, http://, stdin:// or test://ball, or a plain path
@@ -143,10 +143,10 @@ fn test_patterns() {
         test://ball -> Test(TestPattern { width: 640, height: 480, fps: 30, frames: None, pace: Free })
         test://ball?width=320&height=240&fps=25&frames=100&pace=pts -> Test(TestPattern { width: 320, height: 240, fps: 25, frames: Some(100), pace: Pts })
         test://bars: there is no test pattern `bars`; use test://ball
-        test://ball?width=8: `width=8` is not possible; write a whole number from 16 to 8192
-        test://ball?width=-1: `width=-1` is not possible; write a whole number from 16 to 8192
-        test://ball?fps=0: `fps=0` is not possible; write a whole number from 1 to 1000
-        test://ball?colour=red: `colour` is not a setting of a test pattern; the settings are width, height, fps, frames and pace
+        test://ball?width=8: `width=8` is not valid; write a whole number from 16 to 8192
+        test://ball?width=-1: `width=-1` is not valid; write a whole number from 16 to 8192
+        test://ball?fps=0: `fps=0` is not valid; write a whole number from 1 to 1000
+        test://ball?colour=red: `colour` is not a setting of a test pattern; supported settings: width, height, fps, frames and pace
     "#]],
     );
 }
@@ -200,13 +200,13 @@ fn cameras() {
             v4l2:///dev/video0?format=GREY&control.brightness=-5 -> Camera(V4l2Address { path: "/dev/video0", format: Some([71, 82, 69, 89]), width: None, height: None, rate: None, buffers: 8, controls: [("brightness", -5)] })
             csi://0 -> Csi(CsiAddress { sensor: 0, width: None, height: None, rate: None })
             csi://1?width=1920&height=1080&fps=30 -> Csi(CsiAddress { sensor: 1, width: Some(1920), height: Some(1080), rate: Some(Rate { frames: 30, seconds: 1 }) })
-            csi://front: it does not number a sensor; write csi://0 for the first camera
-            csi://0?gain=2: `gain` is not a setting of a CSI camera; the settings are width, height and fps
+            csi://front: it has no sensor number; write csi://0 for the first camera
+            csi://0?gain=2: `gain` is not a setting of a CSI camera; supported settings: width, height and fps
             v4l2://video0: it does not name a device node; write v4l2:///dev/video0; `orinoco cameras` lists what there is
             v4l2:///dev/video0?format=RGB24: `format=RGB24` is not a format of V4L2; write the four characters that `orinoco cameras` shows, as format=NV12
-            v4l2:///dev/video0?buffers=1: `buffers=1` is not possible; write a whole number from 2 to 32
-            v4l2:///dev/video0?control.gain=high: `control.gain=high` is not possible; write a whole number, as control.brightness=100
-            v4l2:///dev/video0?rate=30: `rate` is not a setting of a camera; the settings are format, width, height, fps, buffers and control.NAME
+            v4l2:///dev/video0?buffers=1: `buffers=1` is not valid; write a whole number from 2 to 32
+            v4l2:///dev/video0?control.gain=high: `control.gain=high` is not valid; write a whole number, as control.brightness=100
+            v4l2:///dev/video0?rate=30: `rate` is not a setting of a camera; supported settings: format, width, height, fps, buffers and control.NAME
         "#]],
     );
 }
@@ -243,11 +243,11 @@ fn raw_video() {
             stdin://: it does not say what the bytes are; write stdin://?format=i420&width=640&height=480&fps=30, or stdin://?format=y4m
             stdin://?format=yuv9&width=640&height=480: `format=yuv9` is not known; write format=i420, nv12, yuy2, uyvy, rgb, bgr, gray8 or y4m
             stdin://?format=i420&width=640: it has no height; add height= and the pixels
-            stdin://?format=i420&width=0&height=480: `width=0` is not possible; write a whole number from 1 to 8192
-            stdin://?format=i420&width=640&height=480&fps=0: `fps=0` is not possible; write frames a second as fps=30 or fps=30000/1001
-            stdin://?format=i420&width=640&height=480&fps=30/0: `fps=30/0` is not possible; write frames a second as fps=30 or fps=30000/1001
+            stdin://?format=i420&width=0&height=480: `width=0` is not valid; write a whole number from 1 to 8192
+            stdin://?format=i420&width=640&height=480&fps=0: `fps=0` is not valid; write frames per second as fps=30 or fps=30000/1001
+            stdin://?format=i420&width=640&height=480&fps=30/0: `fps=30/0` is not valid; write frames per second as fps=30 or fps=30000/1001
             stdin://?format=i420&width=640&height=480&loop=1: standard input cannot start again; remove loop
-            stdin://?format=i420&width=640&height=480&size=7: `size` is not a setting of raw video; the settings are format, width, height, fps, matrix, range and pace
+            stdin://?format=i420&width=640&height=480&size=7: `size` is not a setting of raw video; supported settings: format, width, height, fps, matrix, range and pace
             stdin://?format=rgb&width=640&height=480&matrix=bt709: matrix and range are for i420 and nv12 only; remove them
             stdin://?format=i420&width=640&height=480&range=half: `range=half` is not known; write range=limited or range=full
             stdin://?format=y4m&width=640: `width` is given by the Y4M header; remove width

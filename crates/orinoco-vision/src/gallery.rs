@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_likest_picture_of_each_counts() {
+    fn the_most_similar_image_of_each_counts() {
         let mut gallery = Gallery::default();
         gallery.add("ann", &[1.0, 0.0]);
         gallery.add("bob", &[0.0, 1.0]);

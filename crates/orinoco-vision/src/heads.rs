@@ -73,7 +73,7 @@ pub fn check_batch(kind: HeadKind, outputs: &[TensorDesc], batch: usize) -> Resu
     let is_whole = batch == 1 && (kind.takes_whole)(outputs);
     match outputs.iter().find(|output| output.shape.first() != Some(&Dim::Fixed(batch))) {
         Some(odd) if !is_whole => {
-            Err(format!("its output is {odd} for a batch of {batch}, which has to be the first axis"))
+            Err(format!("its output is {odd}; the first axis must be the batch ({batch})"))
         }
         _ => Ok(()),
     }

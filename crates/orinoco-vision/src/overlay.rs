@@ -441,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn edges_far_outside_leave_the_picture_alone() {
+    fn edges_far_outside_leave_the_frame_alone() {
         let check = |bounds: [f32; 4], expected: fn(usize, usize) -> bool| {
             let [x1, y1, x2, y2] = bounds;
             let marked =
@@ -460,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_far_outside_are_drawn_where_they_cross_the_picture() {
+    fn lines_far_outside_are_drawn_where_they_cross_the_frame() {
         let point = |(x, y)| orinoco_core::Point { x, y };
         // Only row 30 has a line, of two pixels.
         let check = |inference: &InferenceResult| {
@@ -496,7 +496,7 @@ mod tests {
     }
 
     #[test]
-    fn a_box_of_1e8_pixels_takes_no_longer_than_the_picture_has_pixels() {
+    fn a_box_of_1e8_pixels_takes_no_longer_than_the_frame_has_pixels() {
         let mut bytes = vec![0u8; 1920 * 1080 * 3 / 2];
         let mut canvas = Canvas::new(&mut bytes, 1920, 1080).expect("fits");
         let far = found(-1e8, 10.0, 1e8, 1e8)[0];

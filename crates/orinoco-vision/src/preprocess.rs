@@ -64,13 +64,13 @@ impl Preprocessor {
     #[inline(always)]
     fn bilinear(&mut self, frame: &FrameView<'_>, mapping: &Mapping, window: &Window, out: &mut [f32]) {
         self.columns.update(frame.desc().width, mapping.size.0, window);
-        let (source_h, picture_h) = (frame.desc().height as usize, mapping.size.1 as usize);
+        let (source_h, image_h) = (frame.desc().height as usize, mapping.size.1 as usize);
         let to_rgb = YuvToRgb::of(frame.desc());
         for first in (0..window.size.1).step_by(ROWS) {
             // Rows after the last one repeat it, and are not written.
             let taps = std::array::from_fn(|row| {
                 let y = window.from.1 + (first + row).min(window.size.1 - 1);
-                Tap::centered(y, picture_h, source_h)
+                Tap::centered(y, image_h, source_h)
             });
             self.sample_rows(frame, taps, &to_rgb);
             transpose(&self.samples, &mut self.lines);
@@ -325,15 +325,15 @@ struct Columns {
 }
 
 impl Columns {
-    fn update(&mut self, source_w: u32, picture_w: u32, window: &Window) {
-        if self.sizes == (source_w, picture_w) {
+    fn update(&mut self, source_w: u32, image_w: u32, window: &Window) {
+        if self.sizes == (source_w, image_w) {
             return;
         }
-        let (inputs, outputs) = (source_w as usize, picture_w as usize);
+        let (inputs, outputs) = (source_w as usize, image_w as usize);
         let seen = window.from.0..window.from.0 + window.size.0;
         self.luma = seen.map(|x| Tap::centered(x, outputs, inputs)).collect();
         self.chroma = self.luma.iter().map(|tap| tap.halved_cosited(inputs.div_ceil(2))).collect();
-        self.sizes = (source_w, picture_w);
+        self.sizes = (source_w, image_w);
     }
 }
 
@@ -470,7 +470,7 @@ mod tests {
     }
 
     #[test]
-    fn packed_422_sees_the_same_picture_where_chroma_does_not_change_downwards() {
+    fn packed_422_sees_the_same_image_where_chroma_does_not_change_downwards() {
         let planar = FrameDesc::packed(PixelFormat::I420, 38, 22);
         let mut bytes = gradient(&planar);
         for plane in [1, 2] {
@@ -505,7 +505,7 @@ mod tests {
     }
 
     #[test]
-    fn i420_and_nv12_see_the_same_picture() {
+    fn i420_and_nv12_see_the_same_image() {
         let planar = FrameDesc::packed(PixelFormat::I420, 38, 22);
         let bytes = gradient(&planar);
         let semi = FrameDesc::packed(PixelFormat::Nv12, 38, 22);

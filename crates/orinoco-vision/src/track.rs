@@ -428,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn a_camera_that_comes_back_starts_anew_with_new_ids() {
+    fn a_camera_that_comes_back_starts_with_new_ids() {
         let seen: &[Detection] = &[at(0.0, 0.9)];
         // Ahead by an hour, then back to the beginning, then slightly late.
         let frames = [

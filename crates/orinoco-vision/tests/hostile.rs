@@ -80,7 +80,7 @@ struct Chain {
     input: InputSpec,
     tracker: Tracker,
     counter: Counter,
-    picture: Vec<u8>,
+    frame: Vec<u8>,
     labels: Vec<String>,
     frames: u64,
 }
@@ -106,7 +106,7 @@ impl Chain {
             input,
             tracker: Tracker::new(TrackerConfig::default()),
             counter: Counter::new(zones, lines, MARGIN),
-            picture: vec![0; (FRAME.width * FRAME.height * 3 / 2) as usize],
+            frame: vec![0; (FRAME.width * FRAME.height * 3 / 2) as usize],
             labels: (0..model.spec.classes).map(|class| format!("class {class}")).collect(),
             frames: 0,
         }
@@ -124,7 +124,7 @@ impl Chain {
         self.tracker.update(&found.detections, Pts(self.frames * NANOSECONDS_PER_FRAME), &mut found.tracks);
         self.frames += 1;
         self.counter.update(&self.tracker, FRAME, &mut Vec::new());
-        let mut canvas = Canvas::new(&mut self.picture, FRAME.width, FRAME.height).expect("it fits");
+        let mut canvas = Canvas::new(&mut self.frame, FRAME.width, FRAME.height).expect("it fits");
         draw(&mut canvas, &found, &self.labels, "hostile");
         let line = ResultLine::new("hostile", "test", &found, &self.labels);
         let text = serde_json::to_string(&line).expect("a result is JSON");

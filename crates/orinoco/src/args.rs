@@ -24,7 +24,7 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Run a board file, or one model on one source, and print the results and their cost
     Run(RunArgs),
-    /// Run a model on image or sound files
+    /// Run a model on image or audio files
     Infer(InferArgs),
     /// List, inspect, check and describe models
     #[command(subcommand)]
@@ -42,7 +42,7 @@ pub(crate) enum Command {
     Bench(BenchCommand),
     /// Explain an error code, or list all of them
     Explain {
-        /// Error code, such as E0107; all codes are listed if it is missing
+        /// Error code, such as E0107 [default: list all codes]
         code: Option<String>,
     },
     /// Print the completion script of a shell
@@ -99,7 +99,7 @@ pub(crate) struct WhereArgs {
     /// Model repository: a folder with NAME/model.toml for each model [default: $ORINOCO_MODELS, else models and /var/lib/orinoco/models]
     #[arg(long, value_name = "DIR")]
     pub(crate) models: Option<PathBuf>,
-    /// Folder for files that a model.toml names and that are not next to it [default: $ORINOCO_DATA, else data, /var/lib/orinoco/data and ../shared/data]
+    /// Folder for model and label files that a model.toml names but that are not next to it [default: $ORINOCO_DATA, else data, /var/lib/orinoco/data and ../shared/data]
     #[arg(long, value_name = "DIR")]
     pub(crate) data: Option<PathBuf>,
 }
@@ -124,7 +124,7 @@ pub(crate) struct TuneArgs {
     /// IoU threshold of non-maximum suppression: a box that overlaps a better one of its class by more is dropped (0 to 1)
     #[arg(long, value_name = "IOU", value_parser = ratio)]
     pub(crate) iou: Option<f32>,
-    /// Filter with which frames are resized to the model's input
+    /// Filter for resizing frames to the model's input
     #[arg(long, value_name = "FILTER", value_parser = choice::<Resize>())]
     pub(crate) resize: Option<Resize>,
 }
@@ -182,7 +182,7 @@ pub(crate) struct InferArgs {
     /// Model: a name in the repository, a folder, a model.toml or an .onnx file
     #[arg(long, value_name = "MODEL")]
     pub(crate) model: String,
-    /// PNG, JPEG or WebP files, or WAV files for a sound model
+    /// PNG, JPEG or WebP files, or WAV files for an audio model
     #[arg(value_name = "FILE", required = true)]
     pub(crate) inputs: Vec<PathBuf>,
     /// Folder of known people or things, as DIR/NAME.jpg or DIR/NAME/*.jpg: each input is given the name of the most similar
@@ -280,15 +280,15 @@ pub(crate) struct EvalArgs {
 pub(crate) enum BenchCommand {
     /// Compare a whole pipeline with its engine alone
     Pipeline(BenchPipelineArgs),
-    /// Compare several streams at once with the upper bound that their stages' processor time allows
+    /// Compare the frame rate of several streams with the upper bound from their stages' CPU time
     ///
     /// The upper bound is the frame rate that the cores would reach if decoding and inference cost nothing but their own
-    /// processor time. That time is measured twice: for each stage alone, and for both stages running at the same time without
-    /// passing frames. The second is longer, because cores share caches. Frames of the streams are counted while all
-    /// streams run: the first and the last tenth do not count. Every stream opens the source and ends with it, so a file that
-    /// is shorter than --frames needs ?loop=1.
+    /// processor time. That time is measured twice: for each stage alone, and for both at the same time but unconnected. The
+    /// second is longer, because cores share caches. Frames of the streams are counted while all streams run: the first and the
+    /// last tenth do not count. Every stream opens the source and ends with it, so a file that is shorter than --frames needs
+    /// ?loop=1.
     Streams(BenchStreamsArgs),
-    /// Compare preprocessing (a frame into a tensor, on one thread) with copying memory
+    /// Compare the throughput of preprocessing (frame to tensor, one thread) with a memory copy
     Preprocess(BenchPreprocessArgs),
     /// Compare models that share one scratch area with models that allocate their own memory
     Memory(BenchMemoryArgs),
@@ -454,7 +454,7 @@ fn choice<T: Choice + Send + Sync>() -> impl TypedValueParser<Value = T> {
 /// Takes the name of a fit that has no settings of its own.
 /// Text of `--sink`: its kinds are those that this build has.
 fn sink_help() -> String {
-    format!("Another sink: {}, with =PATH or to standard output", SinkKind::names_of(SINKS))
+    format!("Additional sink: {}, with =PATH or to standard output", SinkKind::names_of(SINKS))
 }
 
 fn fit() -> impl TypedValueParser<Value = Fit> {

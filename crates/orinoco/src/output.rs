@@ -126,7 +126,7 @@ impl EventSink for EventLines {
                 note(&format!("stream {stream}: attempt {} in {:.1} s", attempt + 1, wait.as_secs_f64()));
             }
             Event::SourceRecovered { stream, after } => {
-                note(&format!("stream {stream}: back after {:.1} s", after.as_secs_f64()));
+                note(&format!("stream {stream}: reconnected after {:.1} s", after.as_secs_f64()));
             }
             Event::CacheRefused { why } => note(&why),
             Event::MemoryRefused { refused, .. } => note(&refused.to_string()),
@@ -218,16 +218,16 @@ pub(crate) fn summary_text(summary: &Summary) -> String {
         if let Some(infer) = model.stages.iter().find(|stage| stage.stage == "infer") {
             let (p50, p99) = (infer.p50_us / 1e3, infer.p99_us / 1e3);
             let each = if model.batch > 1 {
-                format!(" in {}", count(model.replays, "inference"))
+                format!(" in {}", count(model.inferences, "inference"))
             } else {
                 String::new()
             };
-            let pictures = count(model.pictures, "picture");
-            line.push_str(&format!("  {pictures}{each}, p50 {p50:.2} ms, p99 {p99:.2} ms"));
+            let images = count(model.images, "image");
+            line.push_str(&format!("  {images}{each}, p50 {p50:.2} ms, p99 {p99:.2} ms"));
         }
         if model.graph_fallbacks > 0 {
             line.push_str(&format!(
-                "  {} not captured, kernels launched one by one",
+                "  {} not captured: kernels launched separately",
                 count(model.graph_fallbacks, "CUDA graph")
             ));
         }

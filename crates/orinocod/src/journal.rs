@@ -1,5 +1,5 @@
-//! Lines for the journal: one a line, with the priority prefixes of sd-daemon(3) when systemd reads them. A thread of its own
-//! writes them: nobody who has something to say waits for whoever reads it.
+//! Log lines for the journal, with the priority prefixes of sd-daemon(3) if systemd reads them. A separate thread writes them,
+//! so that no caller waits for the reader.
 
 use std::collections::VecDeque;
 use std::io::Write;
@@ -10,9 +10,9 @@ use std::time::Duration;
 use orinoco_core::{Clock, Signal};
 use orinoco_telemetry::{Event, EventSink};
 
-/// Lines that may wait to be read. A board says a few a second at its worst.
+/// Maximum number of queued lines. A board writes at most a few lines per second.
 const LINES_MAX: usize = 1024;
-/// Time that the end of the program waits for the last lines to be read.
+/// Maximum time that the end of the program waits until the last lines are read.
 const LAST_LINES_WAIT: Duration = Duration::from_secs(2);
 
 /// Severity of a line.
@@ -23,14 +23,14 @@ pub(crate) enum Level {
     Info,
 }
 
-/// Lines that have not been written yet.
+/// Lines that are not written yet.
 struct Waiting {
     lines: VecDeque<String>,
-    /// Lines that found no room.
+    /// Number of lines dropped because the queue was full.
     lost: u64,
-    /// One is being written.
+    /// Whether a line is being written.
     writing: bool,
-    /// Notified of each line that was written; set at the end of the program.
+    /// Notified when a line was written; set at the end of the program.
     written: Option<Arc<dyn Signal>>,
 }
 
@@ -43,7 +43,7 @@ fn lock() -> MutexGuard<'static, Waiting> {
     WAITING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Says one line. When nobody reads it any more, the board runs on without a log, and still stops when it is told to.
+/// Logs one line. If nobody reads the log any more, the board continues without it, and still stops on request.
 pub(crate) fn log(level: Level, text: &str) {
     static HAS_WRITER: OnceLock<bool> = OnceLock::new();
     let start = || thread::Builder::new().name("journal".to_owned()).spawn(write_lines).is_ok();
@@ -62,7 +62,7 @@ pub(crate) fn log(level: Level, text: &str) {
     LINE_CAME.notify_one();
 }
 
-/// Waits until everything was written, or nobody reads it.
+/// Waits until all lines are written, at most [`LAST_LINES_WAIT`].
 pub(crate) fn finish(clock: &dyn Clock) {
     let (written, until) = (clock.signal(), clock.now() + LAST_LINES_WAIT);
     let mut waiting = lock();
@@ -70,7 +70,7 @@ pub(crate) fn finish(clock: &dyn Clock) {
     waiting.written = Some(Arc::clone(&written));
     drop(waiting);
     LINE_CAME.notify_one();
-    // What is not written by then is not written at all.
+    // Lines that are not written by then are lost.
     while lock().is_busy() && clock.now() < until {
         written.wait(Some(until));
     }
@@ -85,9 +85,8 @@ impl Waiting {
 fn note_lost(waiting: &mut Waiting) {
     let lost = std::mem::take(&mut waiting.lost);
     if lost > 0 {
-        waiting
-            .lines
-            .push_back(as_line(Level::Warning, &format!("lines_lost={lost} nobody read them in time")));
+        let text = format!("lines_lost={lost} log lines were dropped, because nobody read them in time");
+        waiting.lines.push_back(as_line(Level::Warning, &text));
     }
 }
 
@@ -119,7 +118,7 @@ fn as_line(level: Level, text: &str) -> String {
 }
 
 fn write(line: &str) {
-    // There is nobody to tell that there is nobody to tell.
+    // A failed write to stderr cannot be reported anywhere.
     let _ = std::io::stderr().write_all(line.as_bytes());
 }
 

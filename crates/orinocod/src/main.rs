@@ -44,7 +44,7 @@ struct Args {
     /// Model repository: a folder with NAME/model.toml for each model [default: $ORINOCO_MODELS, else models and /var/lib/orinoco/models]
     #[arg(long, value_name = "DIR")]
     models: Option<PathBuf>,
-    /// Folder for files that a model.toml names and that are not next to it [default: $ORINOCO_DATA, else data, /var/lib/orinoco/data and ../shared/data]
+    /// Folder for model and label files that a model.toml names but that are not next to it [default: $ORINOCO_DATA, else data, /var/lib/orinoco/data and ../shared/data]
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
     /// Write the summary to this file as JSON when the run ends
@@ -90,7 +90,7 @@ fn run(args: &Args) -> Result<Exit, Faults> {
     let (file, own) = own.transpose()?.map_or((None, TakenFiles::default()), |(file, own)| (Some(file), own));
     let mut pulse = Pulse::new();
     (options.earlier, options.own, options.end_unread) = (ExistingOutputs::Kept, own, false);
-    options.look_every = pulse.every();
+    options.sample_every = pulse.every();
     let running = start(board, options)?;
     journal::log(Level::Info, "running");
     notify(&[NotifyState::Ready]);
@@ -135,7 +135,7 @@ fn report_reload(done: Result<Reloaded, Faults>) {
         }
         Err(faults) => {
             faults.iter().for_each(log_fault);
-            journal::log(Level::Error, "not reloaded: the board runs on as it was");
+            journal::log(Level::Error, "not reloaded: the board runs unchanged");
         }
     }
     notify(&[NotifyState::Ready]);

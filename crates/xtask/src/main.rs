@@ -34,7 +34,7 @@ enum Command {
     TestLong,
     /// A video through a detector, on this machine
     Demo,
-    /// Measure pipelines beside their engines
+    /// Benchmark pipelines compared with their engines alone
     Bench,
     /// Emulated aarch64 boards: build, up, down, ssh, put, camera, fault, test
     #[command(subcommand)]

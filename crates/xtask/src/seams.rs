@@ -138,7 +138,7 @@ fn apply(seam: &Seam, tree: &Path, options: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// Makes `tree` a copy of what git tracks. Files that are the same stay as they are, so that cargo does not build them anew.
+/// Makes `tree` a copy of what git tracks. Files that are the same stay as they are, so that cargo does not build them again.
 fn copy_tracked(tree: &Path) -> Result<()> {
     let listed = command(&["git", "ls-files", "-z"]).output().context("starting git")?;
     if !listed.status.success() {

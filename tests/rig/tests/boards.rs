@@ -133,8 +133,8 @@ fn a_board_has_a_camera_that_can_be_pulled() {
         .filter_map(|before| before.rsplit([' ', '<', '\n']).next()?.parse().ok())
         .collect();
     let rate = *rates.first().unwrap_or_else(|| panic!("v4l2-ctl printed {printed}"));
-    println!("{rate} frames a second");
-    assert!((25.0..35.0).contains(&rate), "{rate} frames a second");
+    println!("{rate} frames per second");
+    assert!((25.0..35.0).contains(&rate), "{rate} frames per second");
     assert!(printed.ends_with(&format!("\n{}", 60 * 640 * 360 * 3 / 2)), "{printed}");
 
     // GStreamer reads frames of the camera, too.

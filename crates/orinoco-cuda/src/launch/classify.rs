@@ -1,4 +1,4 @@
-//! `kernels/heads.cu`: the best classes of a picture.
+//! Launch of the kernel that finds the best classes of an image (`kernels/heads.cu`).
 
 use orinoco_core::Activation;
 
@@ -12,15 +12,15 @@ use crate::{CudaError, Kernel};
 pub struct Classify {
     /// Number of classes.
     pub classes: usize,
-    /// The output's element type.
+    /// Element type of the output.
     pub element: Element,
     /// Activation that turns the values into probabilities.
     pub activation: Activation,
-    /// The class that is never reported.
+    /// Class that is never reported (background).
     pub background: Option<u32>,
-    /// The most classes reported.
+    /// Maximum number of classes per image.
     pub top: usize,
-    /// Classes score at least this.
+    /// Minimum score of a reported class.
     pub threshold: f32,
 }
 
@@ -45,10 +45,10 @@ fn activation_number(activation: Activation) -> u32 {
     }
 }
 
-/// Bytes of a class and its score in a list.
+/// Size of a class and its score in a list, in bytes.
 pub const CLASS_BYTES: usize = 8;
 
-/// Finds the best classes of `batch` pictures: `top` pairs of class (u32) and score (f32) for each in `best`, best first,
+/// Finds the best classes of `batch` images: `top` pairs of class (u32) and score (f32) for each in `best`, best first,
 /// and how many of them there are in `counts` (u32).
 pub fn classify(
     target: &(impl Launch + ?Sized),
@@ -60,7 +60,7 @@ pub fn classify(
 ) -> Result<(), CudaError> {
     // CLASSIFY_THREADS of the kernel.
     const THREADS: u32 = 256;
-    /// No class has this number: the kernel's NO_CLASS.
+    /// Number of no class: the kernel's NO_CLASS.
     const NO_CLASS: u32 = u32::MAX;
     check_span("class values", output, batch * how.classes, how.element.bytes());
     check_span("a list of classes", best, batch * how.top * CLASS_BYTES / 4, 4);

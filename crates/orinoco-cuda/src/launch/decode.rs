@@ -1,4 +1,4 @@
-//! `kernels/heads.cu`: candidates for boxes are read out of a model's output.
+//! Launch of the kernel that reads box candidates from a model's output (`kernels/heads.cu`).
 
 use super::elements::Element;
 use super::{Arguments, Grid, Launch, at, check_span, word};
@@ -9,12 +9,11 @@ use crate::{CudaError, Kernel};
 /// Layout of boxes in a model's output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BoxRows {
-    /// Rows of `[dx, dy, log w, log h, objectness, classes..]` for the cells of grids of these strides over an input of
-    /// this size: YOLOX.
+    /// Rows of `[dx, dy, log w, log h, objectness, classes..]`, one per cell of the grids of an input: YOLOX.
     Grid {
-        /// Cell sizes in model pixels, finest first; at most [`LEVELS_MAX`].
+        /// Strides in model pixels, smallest first; at most [`LEVELS_MAX`].
         strides: Vec<u32>,
-        /// The model input's width and height.
+        /// Width and height of the model's input, in pixels.
         size: (u32, u32),
     },
     /// Rows of `[cx, cy, w, h, objectness, classes..]` in model pixels: YOLOv5.
@@ -22,18 +21,18 @@ pub enum BoxRows {
         /// Number of rows.
         rows: usize,
     },
-    /// Channels of `[cx, cy, w, h, classes.., more..]`, each a line of all anchors: YOLOv8 and YOLO11.
+    /// Channels of `[cx, cy, w, h, classes.., more..]`, each with one value per anchor: YOLOv8 and YOLO11.
     Channels {
         /// Number of anchors.
         anchors: usize,
-        /// Channels after the classes, which are not read.
+        /// Number of channels after the classes, which are not read.
         more: usize,
     },
 }
 
-/// The most grids of a model.
+/// Maximum number of grids of a model.
 pub const LEVELS_MAX: usize = 4;
-/// The most candidates of one picture: `CANDIDATES_MAX` of `kernels/nms.cu`.
+/// Maximum number of candidates per image: `CANDIDATES_MAX` of `kernels/nms.cu`.
 pub const CANDIDATES_MAX: usize = 8192;
 
 /// Parameters of the kernel that decodes candidates from a model's output.
@@ -43,15 +42,15 @@ pub struct Decode {
     pub boxes: BoxRows,
     /// Number of classes.
     pub classes: usize,
-    /// The output's element type.
+    /// Element type of the output.
     pub element: Element,
     /// Whether a box is reported for each class above the threshold, or only for its best.
     pub multi_label: bool,
-    /// Candidates score more than this.
+    /// Score threshold: candidates score more than this.
     pub threshold: f32,
 }
 
-/// A box with its class, in pixels of the upright frame.
+/// Candidate box with its class, in pixels of the upright frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[repr(C)]
 #[expect(missing_docs, reason = "as in orinoco_core::Detection")]
@@ -62,15 +61,15 @@ pub struct Candidate {
     pub y1: f32,
     pub x2: f32,
     pub y2: f32,
-    /// Its place in the model's output.
+    /// Index in the model's output.
     pub index: u32,
 }
 
 impl Candidate {
-    /// Bytes of one in a list.
+    /// Size of one candidate in a list, in bytes.
     pub const BYTES: usize = size_of::<Self>();
 
-    /// The candidates in the bytes of a list.
+    /// Reads the candidates from the bytes of a list.
     pub fn read_all(bytes: &[u8]) -> impl Iterator<Item = Self> + use<'_> {
         bytes.as_chunks::<{ Self::BYTES }>().0.iter().map(|record| {
             let words = record.as_chunks::<4>().0;
@@ -88,19 +87,19 @@ impl Candidate {
     }
 }
 
-/// Lists of candidates, one for each picture of a batch.
+/// Lists of candidates, one for each image of a batch.
 #[derive(Clone, Debug)]
 pub struct CandidateLists {
-    /// `batch * capacity` candidates.
+    /// Memory for `batch * capacity` candidates.
     pub candidates: Span,
-    /// `batch` numbers: how many were found, more than `capacity` where some are missing.
+    /// `batch` counts of candidates found; a count above `capacity` means that some are missing from the list.
     pub counts: Span,
-    /// The most candidates of one picture; at most [`CANDIDATES_MAX`].
+    /// Maximum number of candidates per image; at most [`CANDIDATES_MAX`].
     pub capacity: usize,
 }
 
 impl CandidateLists {
-    /// Bytes of `candidates` and of `counts`.
+    /// Returns the sizes of `candidates` and of `counts`, in bytes.
     pub fn bytes(batch: usize, capacity: usize) -> (usize, usize) {
         (batch * capacity * Candidate::BYTES, batch * size_of::<u32>())
     }
@@ -140,7 +139,7 @@ struct DecodeSpec {
 }
 
 impl Decode {
-    /// Elements of the output for one picture.
+    /// Returns the number of output elements per image.
     pub fn elements(&self) -> usize {
         let spec = self.spec(1);
         spec.rows as usize * spec.values as usize
@@ -179,7 +178,7 @@ impl Decode {
     }
 }
 
-/// Reads the candidates of every frame of `table` out of `output` into `lists`, in no order.
+/// Queues the kernel that reads the candidates of every frame of `table` from `output` into `lists`, in no order.
 pub fn decode(
     target: &(impl Launch + ?Sized),
     table: &TableSpan,

@@ -1,4 +1,4 @@
-//! `kernels/convert.cu` and `kernels/reduce.cu`: tensors, element by element.
+//! Launches of the element-wise kernels for tensors (`kernels/convert.cu` and `kernels/reduce.cu`).
 
 use orinoco_core::ElementType;
 
@@ -6,7 +6,7 @@ use super::{Arguments, Grid, Launch, at, check_span, word};
 use crate::span::Span;
 use crate::{CudaError, Kernel};
 
-/// The type of a tensor's elements, of those that kernels read and write. Numbered as in `kernels/prelude.cuh`.
+/// Element type of a tensor that the kernels can read and write, numbered as in `kernels/prelude.cuh`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 #[expect(missing_docs, reason = "the names say it")]
@@ -18,7 +18,7 @@ pub enum Element {
 }
 
 impl Element {
-    /// Kernel type of `element`; `None` if the kernels do not support it.
+    /// Returns the kernel type of `element`; `None` if the kernels do not support it.
     pub fn of(element: ElementType) -> Option<Self> {
         match element {
             ElementType::F32 => Some(Self::F32),
@@ -28,7 +28,7 @@ impl Element {
         }
     }
 
-    /// Bytes of one element.
+    /// Returns the size of one element, in bytes.
     pub fn bytes(self) -> usize {
         match self {
             Self::F32 => 4,
@@ -38,12 +38,12 @@ impl Element {
     }
 }
 
-/// A tensor of `count` elements.
+/// Tensor of `count` elements.
 #[derive(Clone, Copy, Debug)]
 pub struct Elements<'a> {
-    /// Its bytes.
+    /// Memory of the elements.
     pub span: &'a Span,
-    /// Their type.
+    /// Type of the elements.
     pub element: Element,
 }
 
@@ -53,7 +53,8 @@ impl Elements<'_> {
     }
 }
 
-/// Blocks for `count` elements: enough to fill the largest Jetson several times over, and no more, since threads stride.
+/// Returns the number of blocks for `count` elements: at most enough to fill the largest Jetson several times, because threads
+/// stride over the elements.
 fn strided(count: usize) -> Grid {
     const THREADS: usize = 256;
     const BLOCKS_MAX: usize = 1024;
@@ -63,7 +64,7 @@ fn strided(count: usize) -> Grid {
     }
 }
 
-/// Converts `count` elements.
+/// Queues the conversion of `count` elements.
 pub fn convert(
     target: &(impl Launch + ?Sized),
     from: Elements<'_>,
@@ -83,15 +84,15 @@ pub fn convert(
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Reduction {
-    /// Their sum, in f32.
+    /// Sum, in f32.
     Sum,
-    /// The lesser; NaN wins, and -0 lies below +0.
+    /// Minimum; NaN if either is NaN, and -0 is less than +0.
     Minimum,
-    /// The greater; NaN wins, and -0 lies below +0.
+    /// Maximum; NaN if either is NaN, and -0 is less than +0.
     Maximum,
 }
 
-/// `into = into op from`, element by element.
+/// Queues `into = into op from`, element by element.
 pub fn reduce(
     target: &(impl Launch + ?Sized),
     into: Elements<'_>,

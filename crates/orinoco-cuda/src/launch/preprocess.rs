@@ -1,4 +1,4 @@
-//! `kernels/preprocess.cu`: frames become a model's input.
+//! Launch of the kernel that makes a model's input from frames (`kernels/preprocess.cu`).
 
 use orinoco_core::{ColorOrder, Layout, Resize};
 
@@ -8,7 +8,7 @@ use crate::span::Span;
 use crate::table::TableSpan;
 use crate::{CudaError, Kernel};
 
-/// A model's image input: `value = (sample - mean) * scale`, sample 0 to 255, per channel in `order`.
+/// Image input of a model: `value = (sample - mean) * scale`, sample 0 to 255, per channel in `order`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ImageTensor {
     /// Width in pixels.
@@ -21,13 +21,13 @@ pub struct ImageTensor {
     pub layout: Layout,
     /// Element type.
     pub element: Element,
-    /// Filter. The table of the antialiased one is [`TableLayout::antialiased`](crate::TableLayout::antialiased).
+    /// Resize filter. The table of the antialiased one is [`TableLayout::antialiased`](crate::TableLayout::antialiased).
     pub filter: Resize,
-    /// Per-channel mean, in samples.
+    /// Mean of each channel, in units of samples (0 to 255).
     pub mean: [f32; 3],
-    /// Per-channel scale.
+    /// Scale of each channel.
     pub scale: [f32; 3],
-    /// Sample value around the picture.
+    /// Sample value of the padding around the image.
     pub fill: u8,
 }
 
@@ -54,7 +54,7 @@ fn order_number(order: ColorOrder) -> u32 {
 }
 
 impl ImageTensor {
-    /// Elements of one picture.
+    /// Returns the number of elements per image.
     pub fn elements(&self) -> usize {
         self.order.channels() * self.width as usize * self.height as usize
     }
@@ -75,8 +75,8 @@ impl ImageTensor {
     }
 }
 
-/// Brings every frame of `table` into its place of `out`, which holds `table.batch()` pictures. Items left out of the
-/// table keep what they had.
+/// Queues the preprocessing of every frame of `table` into its item of `out`, which has `table.batch()` images. Items that are
+/// not in the table keep their values.
 pub fn preprocess(
     target: &(impl Launch + ?Sized),
     table: &TableSpan,

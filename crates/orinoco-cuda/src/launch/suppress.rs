@@ -1,4 +1,4 @@
-//! `kernels/nms.cu`: of boxes that overlap, the best stays.
+//! Launch of non-maximum suppression (`kernels/nms.cu`).
 
 use super::decode::{Candidate, CandidateLists};
 use super::{Arguments, Grid, Launch, at, check_span, word};
@@ -8,9 +8,9 @@ use crate::{CudaError, Kernel};
 /// Parameters of non-maximum suppression.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Suppress {
-    /// Boxes that overlap a better one by more than this are dropped.
+    /// IoU threshold: boxes that overlap a better one by more than this are dropped.
     pub iou_max: f32,
-    /// The most boxes of one picture.
+    /// Maximum number of boxes per image.
     pub keep_max: usize,
     /// Whether boxes of different classes hide one another.
     pub across_classes: bool,
@@ -19,26 +19,27 @@ pub struct Suppress {
 /// Boxes left by suppression, for each image of a batch.
 #[derive(Clone, Debug)]
 pub struct KeptLists {
-    /// `batch * keep_max` candidates, best first.
+    /// Memory for `batch * keep_max` candidates, best first.
     pub kept: Span,
-    /// `batch` pairs of numbers: kept, and found before suppression ([`Totals`]).
+    /// `batch` pairs of counts: kept, and found before suppression ([`Totals`]).
     pub totals: Span,
 }
 
-/// Box counts of one image.
+/// Numbers of boxes of one image.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// After suppression.
+    /// Number after suppression.
     pub kept: u32,
-    /// Before it. More than the list's capacity means that the kept ones are not to be trusted.
+    /// Number before suppression. If it is more than the list's capacity, candidates are missing, and the kept ones are not
+    /// reliable.
     pub found: u32,
 }
 
 impl Totals {
-    /// Bytes of one in a list.
+    /// Size of one entry in a list, in bytes.
     pub const BYTES: usize = 8;
 
-    /// The totals in the bytes of a list.
+    /// Reads the totals from the bytes of a list.
     pub fn read_all(bytes: &[u8]) -> impl Iterator<Item = Self> + use<'_> {
         bytes.as_chunks::<{ Self::BYTES }>().0.iter().map(|record| {
             let words = record.as_chunks::<4>().0;
@@ -56,7 +57,7 @@ struct SuppressSpec {
     iou_max: f32,
 }
 
-/// Suppresses the candidates of `batch` pictures.
+/// Queues the suppression of the candidates of `batch` images.
 pub fn suppress(
     target: &(impl Launch + ?Sized),
     batch: usize,

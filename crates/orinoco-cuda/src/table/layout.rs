@@ -11,28 +11,35 @@ use crate::span::Span;
 /// Position of the upright frame in the model's input, from `orinoco_vision::Mapping`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Placement {
-    /// The picture's left top corner in the model's input; negative where it is cut.
+    /// Top left corner of the resized image in the model's input; negative where it is cropped.
     pub offset: (i32, i32),
-    /// The picture's size after the resize, before any cut.
+    /// Size of the image after the resize, before any crop.
     pub size: (u32, u32),
     /// Model pixels for each pixel of the upright frame, by axis.
     pub scale: (f32, f32),
 }
 
+/// Maximum side of a frame and of its resized image, in pixels: float32 counts every integer up to 2^24, which is far beyond
+/// any camera.
+const SIDE_MAX: u32 = 1 << 24;
+
 /// Reason for which a frame cannot be put into the table.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the messages say what the fields are")]
 pub enum TableFault {
-    #[error("a frame of {width}x{height} needs {needed} bytes, and its buffer has {bytes}")]
+    #[error("a frame of {width}x{height} needs {needed} bytes, but its buffer has {bytes}")]
     FrameOutside { width: u32, height: u32, needed: usize, bytes: usize },
-    #[error("plane {plane} of a frame has rows of {row} bytes, {stride} apart")]
+    #[error("plane {plane} of a frame has rows of {row} bytes, but a stride of {stride}")]
     StrideTooShort { plane: usize, row: usize, stride: usize },
-    #[error("a frame of {width}x{height} becomes a picture of {to_width}x{to_height}")]
+    #[error(
+        "a frame of {width}x{height} cannot be resized to {to_width}x{to_height}: sides are 1 to {max} pixels",
+        max = SIDE_MAX
+    )]
     NoPixels { width: u32, height: u32, to_width: u32, to_height: u32 },
-    #[error("the kernels do not read {0:?}")]
+    #[error("the CUDA kernels do not support the pixel format {0:?}")]
     Format(PixelFormat),
     #[error(
-        "resizing {width}x{height} to {to_width}x{to_height} needs {words} words of weights, and the table has {words_max}"
+        "resizing {width}x{height} to {to_width}x{to_height} needs {words} words of filter weights; the maximum is {words_max}"
     )]
     FilterTooLarge { width: u32, height: u32, to_width: u32, to_height: u32, words: usize, words_max: usize },
 }
@@ -184,11 +191,9 @@ impl TableLayout {
     }
 }
 
-/// Everything that the kernels take for granted of a frame.
+/// Checks everything that the kernels assume about a frame.
 fn check_frame(frame: &FrameDesc, bytes: &Span, placement: Placement) -> Result<(), TableFault> {
     use PixelFormat::{Bgr, Gray8, I420, Nv12, Rgb, Uyvy, Yuy2};
-    // Sides are at most 2^24, which is where float32 stops counting, and far beyond any camera.
-    const SIDE_MAX: u32 = 1 << 24;
     let (width, height, (to_width, to_height)) = (frame.width, frame.height, placement.size);
     if ![I420, Nv12, Yuy2, Uyvy, Rgb, Bgr, Gray8].contains(&frame.format) {
         return Err(TableFault::Format(frame.format));
@@ -210,7 +215,7 @@ fn check_frame(frame: &FrameDesc, bytes: &Span, placement: Placement) -> Result<
     Ok(())
 }
 
-/// The resize of each axis of the upright picture, as far as it lies in the model's input.
+/// The resize of each axis of the upright image, as far as it lies in the model's input.
 fn upright_axes(frame: &FrameDesc, placement: Placement, input: (u32, u32)) -> [Axis; 2] {
     let axis = |inputs, outputs: u32, offset: i32, side: u32| {
         let seen_first = offset.min(0).unsigned_abs().min(outputs);

@@ -84,7 +84,7 @@ pub(super) fn read(dir: &Path, instances: &Path) -> Result<Dataset, Diagnosis> {
     let mut items: Vec<Item> = Vec::with_capacity(read.images.len());
     for image in &read.images {
         let path = folder.join(&image.file_name);
-        std::fs::metadata(&path).about(&codes::FILE_MISSING, path.display(), "put the picture there")?;
+        std::fs::metadata(&path).about(&codes::FILE_MISSING, path.display(), "put the image there")?;
         items.push(Item { image: path, labels: Labels::Boxes(boxes.remove(&image.id).unwrap_or_default()) });
     }
     let classes = read.categories.into_iter().map(|category| category.name).collect();

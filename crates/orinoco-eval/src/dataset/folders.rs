@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use orinoco_config::FileKind;
 use orinoco_core::{Diagnosis, WithSubject, codes};
 
-use super::labels::{Dataset, DatasetKind, Item, Labels, TABLES, bad_line, class_names, pictures, unknown};
+use super::labels::{
+    Dataset, DatasetKind, Item, Labels, TABLES, bad_line, class_names, list_images, unknown,
+};
 
 /// Maximum number of pixels of a mask: that of the largest photos. The header of a damaged file may have any size.
 const MASK_PIXELS_MAX: u64 = 1 << 28;
@@ -20,7 +22,7 @@ pub(super) fn read_classes(dir: &Path) -> Result<Dataset, Diagnosis> {
     let mut items = Vec::new();
     for (class, folder) in folders.iter().enumerate() {
         let labelled =
-            pictures(folder)?.into_iter().map(|image| Item { image, labels: Labels::Class(class) });
+            list_images(folder)?.into_iter().map(|image| Item { image, labels: Labels::Class(class) });
         items.extend(labelled);
     }
     let classes =
@@ -46,7 +48,7 @@ pub(super) fn read_table(dir: &Path) -> Result<Dataset, Diagnosis> {
             if index == 0 {
                 continue;
             }
-            return Err(bad_line(&file, index + 1, format!("there is no picture {}", name.trim())));
+            return Err(bad_line(&file, index + 1, format!("there is no image {}", name.trim())));
         };
         let label = label.trim();
         let class = label.parse().unwrap_or_else(|_| {
@@ -66,7 +68,7 @@ pub(super) fn read_masks(dir: &Path) -> Result<Dataset, Diagnosis> {
         dir.join("masks").join(image.file_stem().unwrap_or_default()).with_added_extension("png")
     };
     let mut items = Vec::new();
-    for image in pictures(&dir.join("images"))? {
+    for image in list_images(&dir.join("images"))? {
         let mask = mask_of(&image);
         if !mask.is_file() {
             return Err(unknown(dir, &format!("{} has no mask {}", image.display(), mask.display())));

@@ -40,7 +40,7 @@ pub struct Dataset {
 /// Layouts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DatasetKind {
-    /// `images/` and `labels/*.txt` with rows of `class cx cy w h`, as fractions of the picture.
+    /// `images/` and `labels/*.txt` with rows of `class cx cy w h`, as fractions of the image.
     Yolo,
     /// `instances.json` and `images/`.
     Coco,
@@ -91,14 +91,14 @@ pub(super) fn unknown(dir: &Path, cause: &str) -> Diagnosis {
     Diagnosis::new(&codes::DATASET, dir.display(), cause, next)
 }
 
-/// The pictures in `dir`, sorted by name.
-pub fn pictures(dir: &Path) -> Result<Vec<PathBuf>, Diagnosis> {
+/// Returns the image files in `dir`, sorted by name.
+pub fn list_images(dir: &Path) -> Result<Vec<PathBuf>, Diagnosis> {
     let entries = std::fs::read_dir(dir).about(&codes::FILE_MISSING, dir.display(), "check the folder")?;
-    let is_picture = |path: &PathBuf| {
+    let is_image = |path: &PathBuf| {
         let extension = path.extension().and_then(|extension| extension.to_str());
         extension.is_some_and(|extension| IMAGE_EXTENSIONS.contains(&extension.to_ascii_lowercase().as_str()))
     };
-    let mut found: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).filter(is_picture).collect();
+    let mut found: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).filter(is_image).collect();
     found.sort();
     Ok(found)
 }

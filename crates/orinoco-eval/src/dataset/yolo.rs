@@ -6,17 +6,17 @@ use orinoco_core::text::count;
 use orinoco_core::{Diagnosis, WithSubject, codes};
 
 use super::labels::{
-    Dataset, DatasetKind, Item, LabelledBox, Labels, TABLES, bad_line, class_names, pictures,
+    Dataset, DatasetKind, Item, LabelledBox, Labels, TABLES, bad_line, class_names, list_images,
 };
 
 pub(super) fn read(dir: &Path) -> Result<Dataset, Diagnosis> {
     let mut items = Vec::new();
-    for image in pictures(&dir.join("images"))? {
+    for image in list_images(&dir.join("images"))? {
         let name = Path::new(image.file_stem().unwrap_or_default()).with_added_extension("txt");
         let file = dir.join("labels").join(name);
         let size = image::image_dimensions(&image);
         let (width, height) =
-            size.about(&codes::SOURCE_OPEN, image.display(), "replace or remove the picture")?;
+            size.about(&codes::SOURCE_OPEN, image.display(), "replace or remove the image")?;
         // An image without a file of labels has no objects.
         let text = if file.is_file() { TABLES.read_text(&file)? } else { String::new() };
         let rows = text.lines().enumerate().filter(|(_, row)| !row.trim().is_empty());
@@ -55,7 +55,7 @@ fn read_row(row: &str, width: f64, height: f64) -> Result<LabelledBox, String> {
         }
         _ => {
             return Err(format!(
-                "it has {} after the class, where a box has 4",
+                "it has {} after the class; a box needs 4",
                 count(values.len() as u64, "number")
             ));
         }
@@ -79,10 +79,7 @@ mod tests {
         assert_eq!(bounds("0 0.1 0.2 0.5 0.2 0.3 0.8"), Ok((0, [10, 10, 40, 30])));
         assert_eq!(bounds("x 0 0 1 1"), Err("`x` is not a class number".to_owned()));
         assert_eq!(bounds("0 0.5 nan 1 1"), Err("`nan` is not a number".to_owned()));
-        assert_eq!(
-            bounds("0 0.5 0.5"),
-            Err("it has 2 numbers after the class, where a box has 4".to_owned())
-        );
+        assert_eq!(bounds("0 0.5 0.5"), Err("it has 2 numbers after the class; a box needs 4".to_owned()));
         assert_eq!(bounds("0 0.5 0.5 -1 1"), Err("its width or height is negative".to_owned()));
     }
 }

@@ -7,11 +7,11 @@ use ini::Ini;
 use orinoco_core::{Diagnosis, WithSubject, codes};
 
 use super::{PEDESTRIAN, Report, Row, Rules, Sequence, evaluate};
-use crate::dataset::{TABLES, pictures};
+use crate::dataset::{TABLES, list_images};
 
 /// Description, images and labels of a sequence.
 const INFO: &str = "seqinfo.ini";
-const PICTURES: &str = "img1";
+const IMAGES: &str = "img1";
 const TRUTH: &str = "gt/gt.txt";
 /// Default frame rate, in frames per second: that of most sequences of the challenge.
 const FRAME_RATE: f64 = 30.0;
@@ -23,7 +23,7 @@ pub struct Folder {
     name: String,
     frame_rate: f64,
     frames: u32,
-    pictures: Vec<PathBuf>,
+    images: Vec<PathBuf>,
     truth: Option<Sequence>,
     rules: Rules,
 }
@@ -47,9 +47,9 @@ impl Folder {
     /// needed.
     pub fn open(dir: &Path) -> Result<Self, Diagnosis> {
         let info = Info::read(&dir.join(INFO))?;
-        let folder = dir.join(info.pictures.as_deref().unwrap_or(PICTURES));
-        let pictures = numbered(&folder)?;
-        let frames = count(dir, &folder, pictures.len(), info.frames)?;
+        let folder = dir.join(info.images.as_deref().unwrap_or(IMAGES));
+        let images = numbered(&folder)?;
+        let frames = count(dir, &folder, images.len(), info.frames)?;
         let file = dir.join(TRUTH);
         let truth = if file.is_file() { Some(read_truth(&file, frames)?) } else { None };
         // `.` has no name, but its full path does.
@@ -57,7 +57,7 @@ impl Folder {
         let name = named.file_name().unwrap_or(named.as_os_str()).to_string_lossy().into_owned();
         let rules = Rules::of(info.name.as_deref().unwrap_or(&name));
         let frame_rate = info.frame_rate.unwrap_or(FRAME_RATE);
-        Ok(Self { dir: dir.to_owned(), name, frame_rate, frames, pictures, truth, rules })
+        Ok(Self { dir: dir.to_owned(), name, frame_rate, frames, images, truth, rules })
     }
 
     /// Returns the name of its folder.
@@ -76,13 +76,13 @@ impl Folder {
     }
 
     /// Returns its images, one for each frame; a fault if they are missing.
-    pub fn pictures(&self) -> Result<&[PathBuf], Diagnosis> {
-        if self.pictures.is_empty() {
-            let next = "fetch the sequence with its pictures, or judge results that a tracker wrote";
-            let cause = format!("it has no pictures in {PICTURES}");
+    pub fn images(&self) -> Result<&[PathBuf], Diagnosis> {
+        if self.images.is_empty() {
+            let next = "fetch the sequence with its images, or evaluate a tracker's results (--results)";
+            let cause = format!("it has no images in {IMAGES}");
             return Err(Diagnosis::new(&codes::DATASET, self.dir.display(), cause, next));
         }
-        Ok(&self.pictures)
+        Ok(&self.images)
     }
 
     /// Checks that the sequence is labelled.
@@ -102,13 +102,13 @@ impl Folder {
         let fault = |cause: String, next: &str| Diagnosis::new(&codes::DATASET, file.display(), cause, next);
         let read = Sequence::read(file)?;
         if read.rows().is_empty() {
-            return Err(fault("it has no rows".to_owned(), "check that the tracker wrote it to its end"));
+            return Err(fault("it has no rows".to_owned(), "check that the tracker finished writing it"));
         }
         check_frames(file, &read, self.frames)?;
         // TrackEval also takes class 0 and those below as pedestrians.
         if let Some(row) = read.rows().iter().find(|row| row.class > PEDESTRIAN) {
             let cause = format!("object {} of frame {} is of class {}", row.id, row.frame, row.class);
-            return Err(fault(cause, "leave out all that are no pedestrians: only they are judged"));
+            return Err(fault(cause, "remove rows of other classes: only pedestrians are evaluated"));
         }
         let rows = read.rows().iter().map(|row| Row { class: PEDESTRIAN, ..*row }).collect();
         Sequence::new(rows)
@@ -125,14 +125,14 @@ impl Folder {
 }
 
 fn is_sequence(dir: &Path) -> bool {
-    dir.join(INFO).is_file() || dir.join(TRUTH).is_file() || dir.join(PICTURES).is_dir()
+    dir.join(INFO).is_file() || dir.join(TRUTH).is_file() || dir.join(IMAGES).is_dir()
 }
 
 /// Content of `seqinfo.ini`; empty where there is none.
 #[derive(Default)]
 struct Info {
     name: Option<String>,
-    pictures: Option<String>,
+    images: Option<String>,
     frame_rate: Option<f64>,
     frames: Option<u32>,
 }
@@ -142,7 +142,7 @@ impl Info {
         if !file.is_file() {
             return Ok(Self::default());
         }
-        let next = "correct it, or take it away if 30 frames a second are right";
+        let next = "correct it, or remove it to use 30 frames per second";
         let text = TABLES.read_text(file)?;
         let read = Ini::load_from_str_noescape(&text).about(&codes::DATASET, file.display(), next)?;
         let value = |key: &str| {
@@ -153,7 +153,7 @@ impl Info {
         };
         Ok(Self {
             name: value("name"),
-            pictures: value("imDir"),
+            images: value("imDir"),
             frame_rate: number(file, "frameRate", value("frameRate"), |rate: &f64| {
                 *rate > 0.0 && rate.is_finite()
             })?,
@@ -186,18 +186,18 @@ fn numbered(dir: &Path) -> Result<Vec<PathBuf>, Diagnosis> {
     }
     let named = |path: PathBuf| {
         let frame = path.file_stem().and_then(|stem| stem.to_str()).and_then(|stem| stem.parse::<u32>().ok());
-        let next = "name pictures by their frames, from 000001.jpg on";
+        let next = "name images by their frames, from 000001.jpg on";
         let frame =
-            frame.ok_or("its name is no frame's number").about(&codes::DATASET, path.display(), next)?;
+            frame.ok_or("its name is not a frame number").about(&codes::DATASET, path.display(), next)?;
         Ok((frame, path))
     };
-    let mut frames = pictures(dir)?.into_iter().map(named).collect::<Result<Vec<_>, Diagnosis>>()?;
+    let mut frames = list_images(dir)?.into_iter().map(named).collect::<Result<Vec<_>, Diagnosis>>()?;
     frames.sort();
     for ((frame, path), wanted) in frames.iter().zip(1..) {
         let (cause, next) = match *frame {
-            0 => ("frames are counted from 1".to_owned(), "number the pictures from 000001 on"),
-            frame if frame < wanted => (format!("frame {frame} has two pictures"), "take one of them away"),
-            frame if frame > wanted => (format!("the picture of frame {wanted} is missing"), "fetch it"),
+            0 => ("frames are counted from 1".to_owned(), "number the images from 000001 on"),
+            frame if frame < wanted => (format!("frame {frame} has two images"), "take one of them away"),
+            frame if frame > wanted => (format!("the image of frame {wanted} is missing"), "fetch it"),
             _ => continue,
         };
         let subject = if *frame > wanted { dir } else { path };
@@ -208,17 +208,17 @@ fn numbered(dir: &Path) -> Result<Vec<PathBuf>, Diagnosis> {
 
 /// Returns the number of frames of the sequence in `dir`: the number of images and the one in `seqinfo.ini`, which must
 /// agree where both exist.
-fn count(dir: &Path, folder: &Path, pictures: usize, said: Option<u32>) -> Result<u32, Diagnosis> {
-    match (u32::try_from(pictures).unwrap_or(u32::MAX), said) {
+fn count(dir: &Path, folder: &Path, images: usize, said: Option<u32>) -> Result<u32, Diagnosis> {
+    match (u32::try_from(images).unwrap_or(u32::MAX), said) {
         (0, Some(said)) => Ok(said),
         (0, None) => {
-            let cause = format!("it has neither pictures in {PICTURES} nor a {INFO} with seqLength");
-            let next = "fetch the sequence with its pictures, or write seqLength";
+            let cause = format!("it has neither images in {IMAGES} nor a {INFO} with seqLength");
+            let next = "fetch the sequence with its images, or write seqLength";
             Err(Diagnosis::new(&codes::DATASET, dir.display(), cause, next))
         }
         (seen, Some(said)) if seen != said => {
-            let cause = format!("it has the frames 1 to {seen}, and seqLength in {INFO} is {said}");
-            let next = "fetch the pictures that are missing, or correct seqLength";
+            let cause = format!("it has frames 1 to {seen}, but seqLength in {INFO} is {said}");
+            let next = "fetch the images that are missing, or correct seqLength";
             Err(Diagnosis::new(&codes::DATASET, folder.display(), cause, next))
         }
         (seen, _) => Ok(seen),
@@ -231,7 +231,7 @@ fn read_truth(file: &Path, frames: u32) -> Result<Sequence, Diagnosis> {
     if !truth.rows().iter().any(Rules::judges) {
         let cause = match truth.rows().len() {
             0 => "it has no rows".to_owned(),
-            rows => format!("none of its {rows} rows is judged"),
+            rows => format!("none of its {rows} rows is evaluated"),
         };
         let next = "label pedestrians, as class 1 with a confidence that is not 0";
         return Err(Diagnosis::new(&codes::DATASET, file.display(), cause, next));
@@ -243,8 +243,10 @@ fn read_truth(file: &Path, frames: u32) -> Result<Sequence, Diagnosis> {
 fn check_frames(file: &Path, rows: &Sequence, frames: u32) -> Result<(), Diagnosis> {
     match rows.rows().iter().find(|row| !(1..=frames).contains(&row.frame)) {
         Some(row) => {
-            let cause =
-                format!("object {} is in frame {}, and the sequence has 1 to {frames}", row.id, row.frame);
+            let cause = format!(
+                "object {} is in frame {}, but the sequence has frames 1 to {frames}",
+                row.id, row.frame
+            );
             let next = "correct that row, or fetch the rest of the sequence";
             Err(Diagnosis::new(&codes::DATASET, file.display(), cause, next))
         }
@@ -266,8 +268,8 @@ mod tests {
         }
         let seen = match Folder::open(dir.path()) {
             Ok(folder) => {
-                let (frames, rate, pictures) = (folder.frames, folder.frame_rate, folder.pictures.len());
-                format!("{frames} frames at {rate}, {pictures} pictures, labelled {}", folder.truth.is_some())
+                let (frames, rate, images) = (folder.frames, folder.frame_rate, folder.images.len());
+                format!("{frames} frames at {rate}, {images} images, labelled {}", folder.truth.is_some())
             }
             Err(fault) => fault.to_string().replace(&format!("{}", dir.path().display()), "seq"),
         };
@@ -280,41 +282,41 @@ mod tests {
     #[test]
     fn sequences_are_read_with_and_without_a_description() {
         let two = [("img1/000001.jpg", ""), ("img1/000002.jpg", ""), LABELLED];
-        check(&two, "2 frames at 30, 2 pictures, labelled true");
+        check(&two, "2 frames at 30, 2 images, labelled true");
         let elsewhere = [("seqinfo.ini", "[Sequence]\nframeRate=12.5\nimDir = a\n"), ("a/1.png", "")];
-        check(&elsewhere, "1 frames at 12.5, 1 pictures, labelled false");
-        let no_pictures =
+        check(&elsewhere, "1 frames at 12.5, 1 images, labelled false");
+        let no_images =
             [("seqinfo.ini", "[Sequence]\r\nname=S\r\nseqLength=7\r\nframerate=25\r\n"), LABELLED];
-        check(&no_pictures, "7 frames at 25, 0 pictures, labelled true");
+        check(&no_images, "7 frames at 25, 0 images, labelled true");
     }
 
     #[test]
     fn frames_that_do_not_follow_one_another_are_told() {
         check(
             &[("img1/000001.jpg", ""), ("img1/000003.jpg", "")],
-            "seq/img1: the picture of frame 2 is missing; fetch it",
+            "seq/img1: the image of frame 2 is missing; fetch it",
         );
         check(
             &[("img1/000001.jpg", ""), ("img1/000001.png", "")],
-            "seq/img1/000001.png: frame 1 has two pictures; take one of them away",
+            "seq/img1/000001.png: frame 1 has two images; take one of them away",
         );
         check(
             &[("img1/000000.jpg", "")],
-            "seq/img1/000000.jpg: frames are counted from 1; number the pictures from 000001 on",
+            "seq/img1/000000.jpg: frames are counted from 1; number the images from 000001 on",
         );
         check(
             &[("img1/first.jpg", "")],
-            "seq/img1/first.jpg: its name is no frame's number; name pictures by their frames, from 000001.jpg on",
+            "seq/img1/first.jpg: its name is not a frame number; name images by their frames, from 000001.jpg on",
         );
         check(
             &[("img1/000001.jpg", ""), ("seqinfo.ini", "[Sequence]\nseqLength=2\n")],
-            "seq/img1: it has the frames 1 to 1, and seqLength in seqinfo.ini is 2; fetch the pictures that are missing, \
+            "seq/img1: it has frames 1 to 1, but seqLength in seqinfo.ini is 2; fetch the images that are missing, \
              or correct seqLength",
         );
         check(
             &[LABELLED],
-            "seq: it has neither pictures in img1 nor a seqinfo.ini with seqLength; fetch the sequence with its \
-             pictures, or write seqLength",
+            "seq: it has neither images in img1 nor a seqinfo.ini with seqLength; fetch the sequence with its \
+             images, or write seqLength",
         );
     }
 
@@ -330,10 +332,13 @@ mod tests {
         let next = "label pedestrians, as class 1 with a confidence that is not 0";
         check(&[one, ("gt/gt.txt", "")], &format!("seq/gt/gt.txt: it has no rows; {next}"));
         let others = "1,1,0,0,5,5,0,1,1\n1,2,0,0,5,5,1,3,1\n";
-        check(&[one, ("gt/gt.txt", others)], &format!("seq/gt/gt.txt: none of its 2 rows is judged; {next}"));
+        check(
+            &[one, ("gt/gt.txt", others)],
+            &format!("seq/gt/gt.txt: none of its 2 rows is evaluated; {next}"),
+        );
         check(
             &[one, ("gt/gt.txt", "1,1,0,0,5,5,1,1,1\n9,4,0,0,5,5,1,1,1\n")],
-            "seq/gt/gt.txt: object 4 is in frame 9, and the sequence has 1 to 1; correct that row, or fetch the rest \
+            "seq/gt/gt.txt: object 4 is in frame 9, but the sequence has frames 1 to 1; correct that row, or fetch the rest \
              of the sequence",
         );
     }
@@ -353,10 +358,10 @@ mod tests {
         };
         assert_eq!(read("1,7,0,0,5,5,0.9,-1,-1,-1\n2,7,0,0,5,5,0.9,0\n").lines().count(), 2);
         assert_eq!(read(""), "it has no rows");
-        assert_eq!(read("4,7,0,0,5,5,0.9\n"), "object 7 is in frame 4, and the sequence has 1 to 3");
+        assert_eq!(read("4,7,0,0,5,5,0.9\n"), "object 7 is in frame 4, but the sequence has frames 1 to 3");
         assert_eq!(read("1,7,0,0,5,5,0.9,3\n"), "object 7 of frame 1 is of class 3");
         assert_eq!(read("1,7,0,0,5,5,0.9,1\n1,7,9,0,5,5,0.9,0\n"), "id 7 is twice in frame 1");
         assert!(folder.judge(&Sequence::default(), 3).is_none());
-        assert!(folder.check_labelled().is_err() && folder.pictures().is_err());
+        assert!(folder.check_labelled().is_err() && folder.images().is_err());
     }
 }

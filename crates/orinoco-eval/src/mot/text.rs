@@ -82,7 +82,7 @@ type Fault = (String, &'static str);
 fn read_row(line: &str) -> Result<Row, Fault> {
     let columns: Vec<&str> = line.split(',').map(str::trim).collect();
     if columns.len() < COLUMNS_MIN {
-        let cause = format!("it has {} columns, where at least {COLUMNS_MIN} belong", columns.len());
+        let cause = format!("it has {} columns; at least {COLUMNS_MIN} are needed", columns.len());
         return Err((cause, "write frame,id,left,top,width,height,confidence,class,visibility"));
     }
     let number = |column: usize, what: &str| match columns[column].parse::<f64>() {
@@ -147,7 +147,7 @@ mod tests {
     fn faults_name_their_line() {
         check(
             "1,1,0,0,1\n",
-            "gt.txt:1: it has 5 columns, where at least 7 belong; write \
+            "gt.txt:1: it has 5 columns; at least 7 are needed; write \
              frame,id,left,top,width,height,confidence,class,visibility",
         );
         check("1,1,0,0,1,1,1\n\n1,x,0,0,1,1,1\n", "gt.txt:3: id `x` is not a number; correct that line");

@@ -42,7 +42,7 @@ const EXCEPTIONS: [SuiteException; 3] = [
     },
     SuiteException {
         model: "silero_vad_16k_op15",
-        reason: "it wants both branches of an If to have one shape",
+        reason: "it needs the same shape from both branches of an If",
     },
 ];
 
@@ -191,7 +191,7 @@ fn graphs_in<'a>(graph: &'a pb::GraphProto, all: &mut Vec<&'a pb::GraphProto>) {
 /// Refuses a graph with a node that tract computes wrongly.
 fn check_computed(file: &Path, graph: &pb::GraphProto) -> Result<(), Diagnosis> {
     let refused = |node: &str, what: &str| {
-        Err(unsupported(file, &format!("tract computes node `{node}` wrongly, {what}")))
+        Err(unsupported(file, &format!("tract computes node `{node}` wrongly: {what}")))
     };
     if let Some((node, what)) = graph.node.iter().find_map(|node| Some((node, miscomputed(node)?))) {
         return refused(&node.name, what);
@@ -212,15 +212,15 @@ fn miscomputed(node: &pb::NodeProto) -> Option<&'static str> {
     let bias = node.input.get(3).is_some_and(|name| !name.is_empty());
     let after_reset = attribute("linear_before_reset").is_none_or(|attribute| attribute.i == 0);
     match node.op_type.as_str() {
-        "LSTM" | "GRU" | "RNN" if direction == b"reverse" => Some("which runs backwards"),
-        "GRU" if direction == b"bidirectional" => Some("a GRU of two directions"),
+        "LSTM" | "GRU" | "RNN" if direction == b"reverse" => Some("a reverse LSTM, GRU or RNN"),
+        "GRU" if direction == b"bidirectional" => Some("a bidirectional GRU"),
         // GRUs exported by PyTorch apply the bias before the reset.
-        "GRU" if bias && after_reset => Some("a GRU with a bias after its reset"),
-        "SpaceToDepth" if text("mode") == Some(b"CRD") => Some("a SpaceToDepth in the order CRD"),
+        "GRU" if bias && after_reset => Some("a GRU with a bias and linear_before_reset = 0"),
+        "SpaceToDepth" if text("mode") == Some(b"CRD") => Some("a SpaceToDepth with mode CRD"),
         "Attention"
             if attribute("left_window_size").is_some() || attribute("right_window_size").is_some() =>
         {
-            Some("an Attention with a window")
+            Some("an Attention with a sliding window")
         }
         "DFT" => Some("a DFT"),
         _ => None,
@@ -467,7 +467,7 @@ mod tests {
             assert_eq!(fault.cause, cause);
         };
         let lstm = graph_of("LSTM", vec![backwards]);
-        let cause = "tract computes node `the LSTM` wrongly, which runs backwards";
+        let cause = "tract computes node `the LSTM` wrongly: a reverse LSTM, GRU or RNN";
         check(lstm.clone(), cause);
         let inner = graph_of("If", vec![branch(lstm)]);
         check(inner.clone(), cause);

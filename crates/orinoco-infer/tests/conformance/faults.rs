@@ -49,7 +49,7 @@ fn a_file_that_is_no_model_is_named_so() {
         &codes::MODEL_PARSE,
         "Git LFS pointer",
     );
-    check(b"\xff\xd8\xff\xe0 not a model but a picture", &codes::MODEL_PARSE, "the file is not ONNX");
+    check(b"\xff\xd8\xff\xe0 not a model but an image", &codes::MODEL_PARSE, "the file is not ONNX");
     check(b"[model]\nname = \"a text file\"\n", &codes::MODEL_PARSE, "the file is not ONNX");
 }
 

@@ -162,9 +162,9 @@ const CASES: &[Case] = &[
     },
 ];
 
-fn to_floats(picture: &ArrayD<u8>, order: Order, normalise: Normalise) -> Vec<f32> {
-    let (area, channels) = (picture.shape()[0] * picture.shape()[1], picture.shape()[2]);
-    let pixels = picture.as_slice().expect("references are stored row by row");
+fn to_floats(image: &ArrayD<u8>, order: Order, normalise: Normalise) -> Vec<f32> {
+    let (area, channels) = (image.shape()[0] * image.shape()[1], image.shape()[2]);
+    let pixels = image.as_slice().expect("references are stored row by row");
     let value =
         |pixel: usize, channel: usize| normalise(channel, f32::from(pixels[pixel * channels + channel]));
     match order {
@@ -229,12 +229,12 @@ fn segmentation_is_that_of_the_reference() {
         let (_, mut session) = open(engine, &model_file(&data, "deeplabv3_mnv2_257"), 1);
         for file in ["dog_bicycle_truck", "horse_cart", "tabby_cat"] {
             let reference = reference(&data, "deeplabv3_mnv2_257", file);
-            let picture = array::<u8>(&reference, "input_u8");
+            let image = array::<u8>(&reference, "input_u8");
             session
                 .input(0)
                 .host()
                 .data
-                .copy_from_f32(&to_floats(&picture, Order::Interleaved, |_, x| x / 127.5 - 1.0));
+                .copy_from_f32(&to_floats(&image, Order::Interleaved, |_, x| x / 127.5 - 1.0));
             session.run().unwrap();
             let ours = values(session.as_ref(), 0);
             let logits = |x: usize, y: usize| &ours[(y * SIDE + x) * CLASSES..][..CLASSES];
@@ -264,14 +264,14 @@ fn segmentation_is_that_of_the_reference() {
 fn digits_are_those_of_the_reference() {
     let Some(data) = data() else { return };
     let reference = reference(&data, "mnist_8", "rendered_digits");
-    let (pictures, expected) =
+    let (images, expected) =
         (array::<u8>(&reference, "input_u8"), array::<f32>(&reference, "out_Plus214_Output_0"));
     for engine in engines_for(&data, "mnist_8") {
         let (prepared, mut session) = open(engine, &model_file(&data, "mnist_8"), 1);
         // The file lists its initialisers as inputs, as was usual at its time.
         assert_eq!(prepared.inputs().len(), 1, "{}: {:?}", engine.name(), prepared.inputs());
-        for (picture, expected) in pictures.outer_iter().zip(expected.outer_iter()) {
-            let floats: Vec<f32> = picture.iter().map(|x| f32::from(*x)).collect();
+        for (image, expected) in images.outer_iter().zip(expected.outer_iter()) {
+            let floats: Vec<f32> = image.iter().map(|x| f32::from(*x)).collect();
             session.input(0).host().data.f32().unwrap().copy_from_slice(&floats);
             session.run().unwrap();
             let worst = max_difference(&values(session.as_ref(), 0), expected.as_slice().unwrap());
@@ -362,7 +362,7 @@ fn voice_activity_follows_the_reference() {
 /// does not read. Instead, the test checks that the output, reduced to the input's size, differs from the input by less
 /// than 0.02 on average.
 #[test]
-fn super_resolution_keeps_the_picture() {
+fn super_resolution_keeps_the_image() {
     const SIDE: usize = 224;
     let Some(data) = data() else { return };
     let luma = array::<u8>(&reference(&data, "super_resolution_10", "tabby_cat"), "input_u8");
@@ -414,7 +414,7 @@ fn a_type_that_is_not_carried_is_refused() {
         assert_eq!(prepared.inputs()[0].element, None);
         let fault = prepared.session(&SessionSpec::new(&[vec![2]])).err().unwrap();
         assert_eq!(fault.code.id, codes::MODEL_UNSUPPORTED.id, "{}: {fault}", engine.name());
-        assert_eq!(fault.cause, "tensor `x` is of a type that Orinoco does not carry");
+        assert_eq!(fault.cause, "tensor `x` has an unsupported data type");
     }
 }
 
@@ -529,21 +529,21 @@ fn contexts_do_not_break_one_another() {
 fn two_sessions_run_at_once() {
     const RUNS: usize = 10;
     let Some(data) = data() else { return };
-    let pictures = ["dog_bicycle_truck", "horse_cart"].map(|file| {
-        let picture = array::<u8>(&reference(&data, "fastestdet", file), "input_u8");
-        to_floats(&picture, Order::Planar, |_, x| x / 255.0)
+    let images = ["dog_bicycle_truck", "horse_cart"].map(|file| {
+        let image = array::<u8>(&reference(&data, "fastestdet", file), "input_u8");
+        to_floats(&image, Order::Planar, |_, x| x / 255.0)
     });
     for engine in engines_for(&data, "fastestdet") {
         let prepared = engine.prepare(&model_file(&data, "fastestdet"), &EngineContext::default()).unwrap();
         let shapes = shapes(prepared.inputs(), 1);
-        let alone = pictures.each_ref().map(|floats| {
+        let alone = images.each_ref().map(|floats| {
             let mut session = prepared.session(&SessionSpec::new(&shapes)).unwrap();
             session.input(0).host().data.copy_from_f32(floats);
             session.run().unwrap();
             values(session.as_ref(), 0)
         });
         std::thread::scope(|scope| {
-            for (floats, alone) in pictures.iter().zip(&alone) {
+            for (floats, alone) in images.iter().zip(&alone) {
                 let mut session = prepared.session(&SessionSpec::new(&shapes)).unwrap();
                 scope.spawn(move || {
                     for _ in 0..RUNS {

@@ -96,7 +96,11 @@ fn tensors_that_are_not_the_models_are_refused() {
         check(&mut plan, Vec::new(), "a request has 1 tensor for the input `x`");
         check(&mut plan, vec![x(1), x(1)], "a request has 1 tensor for the input `x`");
         let other = tensor("z", 1, &[0.0; ITEM]);
-        check(&mut plan, vec![x(1), other], "a request does not fill an input `z`");
+        check(
+            &mut plan,
+            vec![x(1), other],
+            "the request has a tensor `z`, which is not one of the inputs to send",
+        );
         check(&mut plan, vec![x(3)], "input `x` is f32 [2, 3, 8, 8], but got f32 [3, 3, 8, 8]");
         let bytes = Tensor::new("x", ElementType::U8, vec![2, 3, 8, 8], vec![0; 2 * ITEM]).expect("it fits");
         check(&mut plan, vec![bytes], "input `x` is f32 [2, 3, 8, 8], but got u8 [2, 3, 8, 8]");

@@ -26,8 +26,8 @@ pub(crate) fn say(text: &str) {
 /// Returns the folder of the shared test data, if this checkout has it.
 pub(crate) fn data() -> Option<PathBuf> {
     static TOLD: Once = Once::new();
-    let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data");
-    let root = std::env::var_os("ORINOCO_DATA").map_or_else(beside, PathBuf::from);
+    let shared = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data");
+    let root = std::env::var_os("ORINOCO_DATA").map_or_else(shared, PathBuf::from);
     let found = root.join("models").is_dir();
     if !found {
         TOLD.call_once(|| say("skipped: shared test data not found"));

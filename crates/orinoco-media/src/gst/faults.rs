@@ -22,7 +22,7 @@ const CONTAINERS: [&str; 8] = [
     "video/ogg",
 ];
 /// Next step for faults without a better one.
-const DISCOVER: &str = "see what `gst-discoverer-1.0` makes of it";
+const DISCOVER: &str = "run `gst-discoverer-1.0` on it";
 
 /// Observations of a pipeline while it runs, which explain an error better than its message.
 #[derive(Clone, Debug, Default)]
@@ -108,7 +108,7 @@ pub(super) fn unusable_file(shown: &str, wholeness: Wholeness) -> Option<Diagnos
             &codes::SOURCE_TRUNCATED,
             shown,
             "the file was cut off: its index (moov box) is missing, so nothing in it can be decoded",
-            "copy it again, or record it again and let the recorder end it",
+            "copy it again, or record it again and stop the recorder cleanly",
         )),
         Wholeness::Whole | Wholeness::Cut { .. } => None,
     }
@@ -126,7 +126,7 @@ pub(super) fn file_end(
         (Wholeness::Cut { promised, held }, ..) if seen.missing.is_none() => cut_off(shown, promised, held),
         (_, Progress::Frames, None) => return None,
         (_, Progress::Frames, Some(error)) => {
-            let cause = format!("its data are damaged ({})", hide_secrets(error.message()));
+            let cause = format!("its data is corrupt ({})", hide_secrets(error.message()));
             Diagnosis::new(&codes::SOURCE_DECODE, shown, cause, "copy it again, or re-encode it")
         }
         (_, Progress::Nothing, error) => file_without_frames(shown, seen, error),
@@ -146,7 +146,7 @@ fn file_without_frames(shown: &str, seen: &PipelineFacts, error: Option<&glib::E
         return missing_decoder(shown, missing);
     }
     if seen.other && !seen.video {
-        return fault(&codes::SOURCE_NO_VIDEO, "it has sound but no video", "name a file with a video track");
+        return fault(&codes::SOURCE_NO_VIDEO, "it has audio but no video", "name a file with a video track");
     }
     match error {
         Some(error)
@@ -164,7 +164,7 @@ fn file_without_frames(shown: &str, seen: &PipelineFacts, error: Option<&glib::E
             &format!("it cannot be read ({})", hide_secrets(error.message())),
             DISCOVER,
         ),
-        None if seen.video => fault(&codes::SOURCE_DECODE, "its video track holds no picture", DISCOVER),
+        None if seen.video => fault(&codes::SOURCE_DECODE, "its video track has no frames", DISCOVER),
         None => fault(&codes::SOURCE_NO_VIDEO, "it has no video track", DISCOVER),
     }
 }
@@ -210,9 +210,9 @@ pub(super) fn server_end(
         };
         fault("the server refuses the user name and password", next)
     } else if error.matches(gst::ResourceError::NotFound) || debug.contains("Not Found") {
-        fault("the server has no stream of that name", "check the path after the host")
+        fault("the server has no stream at this path", "check the path after the host")
     } else if seen.other && !seen.video {
-        let cause = "it has sound but no video";
+        let cause = "it has audio but no video";
         SourceError::Permanent(Diagnosis::new(
             &codes::SOURCE_NO_VIDEO,
             shown,
@@ -222,32 +222,32 @@ pub(super) fn server_end(
     } else if progress == Progress::Frames {
         fault("the connection was lost", "check the network and that the camera still runs")
     } else if debug.contains("Failed to connect") || no_connection(message) {
-        fault("no connection to it can be made", "check address and port, and that the camera runs")
+        fault("cannot connect to it", "check address and port, and that the camera runs")
     } else if protocol == Protocol::Http && error.is::<gst::StreamError>() && !seen.video {
         let next = "check the path after the host; a video file's ends in .mp4, .mkv or the like";
         fault("it sent no MJPEG stream (multipart/x-mixed-replace)", next)
     } else {
-        fault("it did not offer a stream", "check address and path, and that the camera runs")
+        fault("it offered no video stream", "check address and path, and that the camera runs")
     }
 }
 
 /// Makes the fault of a file whose server disconnected after its first frames.
 pub(super) fn server_cut(shown: &str) -> SourceError {
-    let cause = "the connection was lost before the end of the file, which can only begin again at its start";
+    let cause = "the connection was lost before the end of the file, which cannot be resumed";
     let next = "check the network, or fetch the file first";
     SourceError::Permanent(Diagnosis::new(&codes::SOURCE_UNREACHABLE, shown, cause, next))
 }
 
 /// Makes the fault of a file whose server stopped sending after its first frames.
 pub(super) fn server_stalled(shown: &str) -> SourceError {
-    let cause = "the server fell silent in the middle of the file, which can only begin again at its start";
+    let cause = "the server stopped sending in the middle of the file, which cannot be resumed";
     let next = "check the network, or fetch the file first";
     SourceError::Permanent(Diagnosis::new(&codes::SOURCE_UNREACHABLE, shown, cause, next))
 }
 
 /// Makes the fault of a file on a disk that stopped after its first frames.
 pub(super) fn file_stalled(shown: &str) -> SourceError {
-    let cause = "it fell silent in the middle, and can only begin again at its start";
+    let cause = "it stopped delivering data; a file cannot be resumed, only restarted";
     let next = "check the disk or network it is on, or copy it to a disk of this machine";
     SourceError::Permanent(Diagnosis::new(&codes::SOURCE_UNREACHABLE, shown, cause, next))
 }
@@ -288,6 +288,6 @@ pub(super) fn csi_end(shown: &str, error: Option<&gst::message::Error>) -> Sourc
 /// Makes the fault of a CSI camera that delivers no frame after it was opened.
 pub(super) fn csi_silent(shown: &str, seconds: u64) -> SourceError {
     let next = "look at the cable, and restart the service nvargus-daemon";
-    let cause = format!("no picture within {seconds} s");
+    let cause = format!("no frame within {seconds} s");
     SourceError::Transient(Diagnosis::new(&codes::SOURCE_UNREACHABLE, shown, cause, next))
 }

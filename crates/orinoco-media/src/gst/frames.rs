@@ -102,13 +102,13 @@ impl FrameBuilder {
         pts: Pts,
         arrived: Nanos,
     ) -> Result<(Frame, Option<u64>), String> {
-        let caps = sample.caps().ok_or("the decoder gave a picture without a format")?;
+        let caps = sample.caps().ok_or("the decoder's frame has no caps")?;
         let clock = self.clock;
         let layout = match &mut self.layout {
             Some(layout) if *layout.caps == *caps => layout,
             layout => layout.insert(Layout::new(caps, turn)?),
         };
-        let buffer = sample.buffer_owned().ok_or("the decoder gave a picture without pixels")?;
+        let buffer = sample.buffer_owned().ok_or("the decoder's frame has no buffer")?;
         let interval = buffer.duration().map(|time| time.nseconds()).or(layout.interval);
         let (desc, aspect) = (FrameDesc { pts, clock, ..layout.desc }, layout.aspect);
         let (desc, lease) = match desc.memory {
@@ -116,7 +116,7 @@ impl FrameBuilder {
             _ => self.lend_pixels(desc, buffer)?,
         };
         let frame = Frame::new(desc, Slot::Leased(lease), arrived);
-        let mut frame = frame.ok_or("the decoder gave a picture smaller than its format")?;
+        let mut frame = frame.ok_or("the decoder's buffer is too small for its caps")?;
         frame.aspect = aspect;
         Ok((frame, interval))
     }
@@ -128,7 +128,7 @@ impl FrameBuilder {
     ) -> Result<(FrameDesc, Box<dyn Lease>), String> {
         let desc = with_buffer_layout(desc, &buffer)?;
         let buffer =
-            buffer.into_mapped_buffer_readable().map_err(|_| "the decoder's picture cannot be mapped")?;
+            buffer.into_mapped_buffer_readable().map_err(|_| "the decoder's frame cannot be mapped")?;
         self.lent.fetch_add(1, Ordering::Relaxed);
         Ok((desc, Box::new(LentBuffer { buffer, lent: Arc::clone(&self.lent) })))
     }
@@ -138,14 +138,12 @@ impl FrameBuilder {
         desc: FrameDesc,
         buffer: gst::Buffer,
     ) -> Result<(FrameDesc, Box<dyn Lease>), String> {
-        let buffer = buffer
-            .into_mapped_buffer_readable()
-            .map_err(|_| "a surface of NVIDIA's memory cannot be read")?;
+        let buffer = buffer.into_mapped_buffer_readable().map_err(|_| "an NVMM surface cannot be mapped")?;
         let surface = Surface::read(&buffer)?;
         let fits = (surface.width, surface.height) == (desc.width, desc.height)
             && surface.planes.len() == desc.format.planes();
         if !fits {
-            return Err("a picture in NVIDIA's memory is of another size than its format".to_owned());
+            return Err("an NVMM surface has another size than its caps".to_owned());
         }
         let mut desc = desc;
         for (plane, (offset, stride)) in desc.planes.iter_mut().zip(&surface.planes) {
@@ -161,11 +159,10 @@ impl FrameBuilder {
 impl Layout {
     fn new(caps: &gst::CapsRef, turn: Turn) -> Result<Self, String> {
         let caps = caps.to_owned();
-        let info =
-            video::VideoInfo::from_caps(&caps).map_err(|_| format!("unknown picture format {caps}"))?;
-        let format = pixel_format(info.format()).ok_or_else(|| format!("unknown picture format {caps}"))?;
+        let info = video::VideoInfo::from_caps(&caps).map_err(|_| format!("unknown pixel format {caps}"))?;
+        let format = pixel_format(info.format()).ok_or_else(|| format!("unknown pixel format {caps}"))?;
         let mut desc = FrameDesc::packed(format, info.width(), info.height());
-        desc.planes = planes(info.offset(), info.stride()).ok_or("a picture is stored upside down")?;
+        desc.planes = planes(info.offset(), info.stride()).ok_or("the frame is stored upside down")?;
         if format.is_yuv() {
             let told = caps.structure(0).and_then(colours::of_caps);
             let lines = if turn == Turn::Quarter { info.width() } else { info.height() };
@@ -193,9 +190,9 @@ fn with_buffer_layout(desc: FrameDesc, buffer: &gst::BufferRef) -> Result<FrameD
         && (meta.width(), meta.height()) == (desc.width, desc.height)
         && meta.n_planes() as usize == desc.format.planes();
     if !fits {
-        return Err("the decoder gave a picture of another size than its format".to_owned());
+        return Err("the decoder's frame has another size than its caps".to_owned());
     }
-    let planes = planes(meta.offset(), meta.stride()).ok_or("a picture is stored upside down")?;
+    let planes = planes(meta.offset(), meta.stride()).ok_or("the frame is stored upside down")?;
     Ok(FrameDesc { planes, ..desc })
 }
 

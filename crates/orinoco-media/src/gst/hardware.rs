@@ -14,7 +14,7 @@ pub(super) const CAMERA: &str = "nvarguscamerasrc";
 
 /// Elements that are used where they exist, each with its purpose.
 const ELEMENTS: [(&str, &str); 6] = [
-    (CONVERTER, "copying frames out of NVIDIA's memory"),
+    (CONVERTER, "copying frames from NVMM"),
     (CAMERA, "CSI cameras"),
     ("nvv4l2decoder", "decoding H.264, H.265, VP9 and AV1"),
     ("nvjpegdec", "decoding JPEG"),
@@ -87,6 +87,6 @@ fn try_element(name: &str) -> Option<String> {
             gst::MessageView::Error(error) => Some(error.error().message().to_owned()),
             _ => None,
         });
-        said.unwrap_or_else(|| "it cannot take hold of its device".to_owned())
+        said.unwrap_or_else(|| "it cannot open its device".to_owned())
     })
 }

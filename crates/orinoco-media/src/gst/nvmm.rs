@@ -73,7 +73,7 @@ impl Surface {
     pub(super) fn read(content: &[u8]) -> Result<Self, String> {
         let start = content.as_ptr().cast::<NvBufSurface>();
         if content.len() < size_of::<NvBufSurface>() || start.addr() % align_of::<NvBufSurface>() != 0 {
-            return Err(format!("NVIDIA's memory holds {} bytes, and no surface", content.len()));
+            return Err(format!("an NVMM buffer of {} bytes does not hold an NvBufSurface", content.len()));
         }
         // SAFETY: the length and alignment were checked above, and every bit pattern is a value of the structure.
         let surface = unsafe { *start };
@@ -82,15 +82,15 @@ impl Surface {
             || !MEMORY.contains(&surface.mem_type)
         {
             return Err(format!(
-                "a surface of NVIDIA's memory is of type {} with {} of {} pictures",
+                "an NVMM surface has memory type {} and {} of {} buffers filled",
                 surface.mem_type, surface.num_filled, surface.batch_size
             ));
         }
         let list = surface.surface_list;
         if list.is_null() || list.addr() % align_of::<NvBufSurfaceParams>() != 0 {
-            return Err("a surface of NVIDIA's memory has no picture".to_owned());
+            return Err("an NVMM surface is empty".to_owned());
         }
-        // SAFETY: NVIDIA's elements make the list with `batch_size` pictures, at least one, and keep it as long as the
+        // SAFETY: NVIDIA's elements make the list with `batch_size` surfaces, at least one, and keep it as long as the
         // buffer with this content. The part that is read here has been the same since JetPack 5.
         let first = unsafe { &slice::from_raw_parts(list, 1)[0] };
         Self::from_params(first)
@@ -98,11 +98,11 @@ impl Surface {
 
     fn from_params(params: &NvBufSurfaceParams) -> Result<Self, String> {
         if params.layout != LAYOUT_PITCH {
-            return Err("a picture in NVIDIA's memory is laid out in blocks".to_owned());
+            return Err("an NVMM surface is block-linear".to_owned());
         }
         let count = params.planes.num_planes as usize;
         if !(1..=PLANES).contains(&count) {
-            return Err(format!("a picture in NVIDIA's memory has {count} planes"));
+            return Err(format!("an NVMM surface has {count} planes"));
         }
         let fd = RawFd::try_from(params.buffer_desc).ok().filter(|fd| *fd >= 0);
         let planes = params.planes.offset.iter().zip(&params.planes.pitch).take(count);
@@ -110,7 +110,7 @@ impl Surface {
             width: params.width,
             height: params.height,
             planes: planes.map(|(offset, pitch)| (*offset as usize, *pitch as usize)).collect(),
-            fd: fd.ok_or("a picture in NVIDIA's memory names no dma-buf")?,
+            fd: fd.ok_or("an NVMM surface has no dma-buf fd")?,
         })
     }
 

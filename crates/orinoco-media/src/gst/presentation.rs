@@ -5,7 +5,7 @@
 //! - AVI, and Matroska in its compatibility mode for AVI, have one time for each packet, in decoding order. Frame `n`
 //!   is shown when packet `n + d` is decoded, where `d` is the number of packets by which the decoder reorders. This
 //!   difference is subtracted, so the first frame has the time of its own packet.
-//! - A PES packet of MPEG-TS or MPEG-PS with several pictures has the time of the first one. The others follow by their
+//! - A PES packet of MPEG-TS or MPEG-PS with several frames has the time of the first one. The others follow by their
 //!   durations.
 //! - Some decoders of libav give every frame the time of the first packet.
 //!

@@ -27,7 +27,7 @@ use crate::cpu_time::DecoderCpu;
 use crate::jpeg::{self, LiveCheck};
 
 /// Maximum number of decoded frames that wait in the sink: one to take, one in production.
-const PICTURES_MAX: u32 = 2;
+const FRAMES_MAX: u32 = 2;
 /// Maximum number of frames in NVMM that wait in the sink; buffers are few there.
 const SURFACES_WAITING: u32 = 1;
 const _: () = assert!(SURFACES_ON_THE_WAY == SURFACES_WAITING + 2);
@@ -64,7 +64,7 @@ pub(super) struct Watch {
     /// Whether the first packet has come from the network.
     pub(super) heard: AtomicBool,
     /// Name of the element that decodes or captures.
-    maker: Mutex<Option<String>>,
+    decoder: Mutex<Option<String>>,
     /// Whether NVIDIA's converter rotates by a quarter turn, which turns lines into columns.
     quarter_turn: AtomicBool,
     colours: Mutex<StreamColours>,
@@ -78,14 +78,14 @@ pub(super) struct Watch {
 
 impl Watch {
     /// Returns the element that decodes or captures, once it is known.
-    pub(super) fn maker(&self) -> Option<String> {
-        self.maker.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    pub(super) fn decoder(&self) -> Option<String> {
+        self.decoder.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Records a decoder. If several were tried, the last one is in use.
-    fn note_maker(&self, element: &gst::Element) {
+    fn note_decoder(&self, element: &gst::Element) {
         let name = element.factory().map(|factory| factory.name().to_string());
-        *self.maker.lock().unwrap_or_else(PoisonError::into_inner) = name;
+        *self.decoder.lock().unwrap_or_else(PoisonError::into_inner) = name;
     }
 
     /// Returns the rotation that NVIDIA's converter applies to frames that stay in NVMM.
@@ -144,7 +144,7 @@ pub(super) struct Session {
 /// Result of waiting for the pipeline.
 pub(super) enum PipelineState {
     /// Decoded frame.
-    Picture(gst::Sample),
+    Frame(gst::Sample),
     /// Nothing arrived within the time.
     Nothing,
     /// End of the stream, after the last frame.
@@ -168,7 +168,7 @@ pub(super) struct Caller<'a> {
 impl Session {
     /// Starts to read a file.
     pub(super) fn file(path: &Path, caller: &Caller<'_>) -> Result<Self, Diagnosis> {
-        let mut session = Self::new(caller, ThreadHold::SkippedSetting, FrameClock::Container)?;
+        let mut session = Self::new(caller, ThreadHold::Subtracted, FrameClock::Container)?;
         session.drain_wait = DRAIN_WAIT;
         let source = make("filesrc", "gstreamer1.0-plugins-base", &codes::SOURCE_OPEN, caller.shown)?;
         source.set_property("location", path);
@@ -213,7 +213,7 @@ impl Session {
         answer_max: Duration,
         caller: &Caller<'_>,
     ) -> Result<Self, Diagnosis> {
-        let mut session = Self::new(caller, ThreadHold::SkippedSetting, FrameClock::Container)?;
+        let mut session = Self::new(caller, ThreadHold::Subtracted, FrameClock::Container)?;
         session.drain_wait = DRAIN_WAIT;
         let source = make_http(address, answer_max, caller.shown)?;
         let decode = session.add_decoder(caller.shown)?;
@@ -235,13 +235,13 @@ impl Session {
         chain(&session.pipeline, &[&source, &parts]);
         session.pipeline.add(&decode).expect("a new element is in no other pipeline");
         bound_parts(&source, &parts);
-        take_pictures(&session.pipeline, &parts, &decode, &session.watch);
+        take_frames(&session.pipeline, &parts, &decode, &session.watch);
         Ok(session.started())
     }
 
     /// Starts to capture from a CSI camera, with NVIDIA's own element.
     pub(super) fn csi(address: &CsiAddress, caller: &Caller<'_>) -> Result<Self, Diagnosis> {
-        let session = Self::new(caller, ThreadHold::SkippedSetting, FrameClock::Arrival)?;
+        let session = Self::new(caller, ThreadHold::Subtracted, FrameClock::Arrival)?;
         if let Some(why) = hardware::refusal(hardware::CAMERA) {
             let cause = format!("no CSI camera can be read here ({}: {why})", hardware::CAMERA);
             let next = "run it on a Jetson with JetPack; USB cameras are v4l2:///dev/video0";
@@ -254,7 +254,7 @@ impl Session {
         only.set_property("caps", csi_caps(address));
         let entry = session.add_way_in(caller.shown)?;
         chain(&session.pipeline, &[&source, &only]);
-        session.watch.note_maker(&source);
+        session.watch.note_decoder(&source);
         let heard = Arc::clone(&session.watch);
         let pad = only.static_pad("src").expect("a capsfilter has a source pad");
         pad.add_probe(gst::PadProbeType::BUFFER, move |_, _| {
@@ -272,7 +272,12 @@ impl Session {
         let sink = make("appsink", "gstreamer1.0-plugins-base", &codes::SOURCE_OPEN, shown)?;
         let sink = sink.downcast::<app::AppSink>().map_err(|_| {
             let next = "reinstall the Debian package gstreamer1.0-plugins-base";
-            Diagnosis::new(&codes::SOURCE_OPEN, shown, "GStreamer's appsink is not what it should be", next)
+            Diagnosis::new(
+                &codes::SOURCE_OPEN,
+                shown,
+                "the GStreamer element appsink has an unexpected type",
+                next,
+            )
         })?;
         let mut caps = raw_caps(&["I420", "NV12", "RGB", "BGR", "GRAY8"]);
         if caller.memory == FrameMemory::Nvmm {
@@ -280,14 +285,14 @@ impl Session {
         }
         sink.set_caps(Some(&caps));
         let is_nvmm = caller.memory == FrameMemory::Nvmm;
-        sink.set_property("max-buffers", if is_nvmm { SURFACES_WAITING } else { PICTURES_MAX });
+        sink.set_property("max-buffers", if is_nvmm { SURFACES_WAITING } else { FRAMES_MAX });
         sink.set_property("drop", false);
         // Pacing happens where frames are taken: a sink that waits would look like an input without data.
         sink.set_property("sync", false);
         sink.set_property("qos", false);
         // Otherwise the sink would keep a reference to the last buffer, which then could not return to its decoder.
         sink.set_property("enable-last-sample", false);
-        accept_padded_pictures(&sink.static_pad("sink").expect("a sink has a sink pad"));
+        accept_padded_frames(&sink.static_pad("sink").expect("a sink has a sink pad"));
         // GLib aborts on a name with a NUL.
         let pipeline = gst::Pipeline::with_name(&caller.name.replace('\0', ""));
         let bus = pipeline.bus().expect("a pipeline has a bus");
@@ -296,7 +301,7 @@ impl Session {
             times: Mutex::new(DecodeTimes::new(held)),
             seen: Mutex::default(),
             heard: AtomicBool::new(false),
-            maker: Mutex::default(),
+            decoder: Mutex::default(),
             quarter_turn: AtomicBool::new(false),
             colours: Mutex::default(),
             cut_off: AtomicU64::new(0),
@@ -351,7 +356,7 @@ impl Session {
                 let decoder = Arc::new(Mutex::new(DecoderClock::new(clocks, cpu)));
                 watch_packets(element, &watch, &decoder);
                 watch_frames(element, &watch, &decoder);
-                watch.note_maker(element);
+                watch.note_decoder(element);
             } else if is_of_class(element, "Codec/Parser") {
                 read_stream_colours(element, &watch);
             }
@@ -374,7 +379,7 @@ impl Session {
             let time = gst::ClockTime::from_nseconds(u64::try_from(step.as_nanos()).unwrap_or(u64::MAX));
             if let Some(sample) = self.sink.try_pull_sample(time) {
                 self.quiet = Duration::ZERO;
-                return PipelineState::Picture(sample);
+                return PipelineState::Frame(sample);
             }
             if self.sink.is_eos() {
                 // An error that ends a stream comes before the end of stream, but perhaps after the bus was read above.
@@ -427,7 +432,7 @@ impl Drop for Session {
 
 /// Tells upstream elements that frames may have padding, so that decoders pass their own buffers instead of tight
 /// copies.
-fn accept_padded_pictures(pad: &gst::Pad) {
+fn accept_padded_frames(pad: &gst::Pad) {
     pad.add_probe(gst::PadProbeType::QUERY_DOWNSTREAM, |_, info| {
         if let Some(query) = info.query_mut()
             && let gst::QueryViewMut::Allocation(allocation) = query.view_mut()
@@ -628,7 +633,11 @@ fn bound_parts(source: &gst::Element, parts: &gst::Element) {
             return gst::PadProbeReturn::Ok;
         }
         if let Some(source) = source.upgrade() {
-            gst::element_error!(source, gst::StreamError::Demux, ("a part of it does not end"));
+            gst::element_error!(
+                source,
+                gst::StreamError::Demux,
+                ("a part of its multipart stream is too large")
+            );
         }
         info.flow_res = Err(gst::FlowError::Error);
         gst::PadProbeReturn::Handled
@@ -638,7 +647,7 @@ fn bound_parts(source: &gst::Element, parts: &gst::Element) {
 /// Connects the images among the parts of a camera's answer, and sets their time to when they were complete.
 ///
 /// The demuxer knows the time of a network block at best, and none for the second image in it.
-fn take_pictures(pipeline: &gst::Pipeline, parts: &gst::Element, decode: &gst::Element, watch: &Arc<Watch>) {
+fn take_frames(pipeline: &gst::Pipeline, parts: &gst::Element, decode: &gst::Element, watch: &Arc<Watch>) {
     let (pipeline, decode, watch) = (pipeline.downgrade(), decode.downgrade(), Arc::clone(watch));
     parts.connect_pad_added(move |_, pad| {
         let Some(target) = decode.upgrade().and_then(|decode| decode.static_pad("sink")) else { return };

@@ -102,7 +102,7 @@ impl Input {
 /// State from one opening to the next closing.
 struct Run {
     session: Session,
-    maker: FrameBuilder,
+    builder: FrameBuilder,
     timeline: Timeline,
     wholeness: Wholeness,
     pacer: Pacer,
@@ -257,7 +257,7 @@ impl GstSource {
     fn poll(&mut self, wait: Duration) -> Result<Poll, SourceError> {
         let Some(run) = &mut self.run else { return Ok(Poll::Pending) };
         let error = match run.session.look(wait) {
-            PipelineState::Picture(sample) => return self.deliver(&sample),
+            PipelineState::Frame(sample) => return self.deliver(&sample),
             PipelineState::Nothing if !self.input.is_live() && self.frames_lent() > 0 => {
                 return Ok(Poll::Waiting);
             }
@@ -272,14 +272,14 @@ impl GstSource {
         let now = self.clock.now();
         let clock = self.pts_clock();
         let live = self.input.is_live();
-        let run = self.run.as_mut().expect("a picture comes from an open session");
+        let run = self.run.as_mut().expect("a frame comes from an open session");
         if live && run.frames == 0 && now < run.good_by && is_damaged(sample) {
             run.lost += 1;
             return Ok(Poll::Waiting);
         }
         // Consumers hold all buffers that the converter can lend. A file waits for them; of a camera this frame is
         // lost, because otherwise all later ones would be.
-        if live && run.maker.surfaces_lent() >= run.session.watch.surfaces_max() {
+        if live && run.builder.surfaces_lent() >= run.session.watch.surfaces_max() {
             run.lost += 1;
             return Ok(Poll::Waiting);
         }
@@ -366,7 +366,7 @@ impl Run {
             self.timeline.zero = media.unwrap_or(0);
         }
         let pts = self.timeline.place(media);
-        let (mut frame, interval) = self.maker.frame(sample, self.session.watch.turn(), pts, now)?;
+        let (mut frame, interval) = self.builder.frame(sample, self.session.watch.turn(), pts, now)?;
         self.timeline.advance(pts, interval);
         frame.decode = raw.and_then(|raw| self.session.watch.times().take(raw.nseconds()));
         frame.decode_cpu = self.session.watch.take_decoder_cpu();
@@ -395,12 +395,12 @@ impl Source for GstSource {
         }
         let wholeness = self.inspect().map_err(SourceError::Permanent)?;
         let session = self.start().map_err(SourceError::Permanent)?;
-        let maker = FrameBuilder::new(self.pts_clock(), Arc::clone(&self.lent));
+        let builder = FrameBuilder::new(self.pts_clock(), Arc::clone(&self.lent));
         let timeline = Timeline::default();
         let pacer = Pacer::new(self.input.pace(), Arc::clone(&self.clock));
         self.run = Some(Run {
             session,
-            maker,
+            builder,
             timeline,
             wholeness,
             pacer,
@@ -436,8 +436,8 @@ impl Source for GstSource {
         self.run = None;
     }
 
-    fn maker(&self) -> Option<String> {
-        self.run.as_ref().and_then(|run| run.session.watch.maker())
+    fn decoder(&self) -> Option<String> {
+        self.run.as_ref().and_then(|run| run.session.watch.decoder())
     }
 }
 

@@ -5,16 +5,16 @@ use orinoco_core::Nanos;
 
 /// Maximum number of frames between a decoder's entry and our taking them: H.264 and H.265 reorder at most 16, and
 /// hardware decoders queue as many again. A frame beyond this only has no decode time.
-const PICTURES_MAX: usize = 64;
+const FRAMES_MAX: usize = 64;
 
 /// Decode times: the times at which each frame entered and left the decoder. A ring of fixed size, so timing never
 /// allocates.
 ///
 /// A software decoder passes on its frames in its own thread, so it stands still while a full queue blocks that thread.
 /// For files, which are read as fast as the models process them, that is most of the time between entry and exit;
-/// [`ThreadHold::SkippedSetting`] subtracts it, together with the wait for the next input.
+/// [`ThreadHold::Subtracted`] subtracts it, together with the wait for the next input.
 pub(super) struct DecodeTimes {
-    ring: [Option<Picture>; PICTURES_MAX],
+    ring: [Option<PendingFrame>; FRAMES_MAX],
     next: usize,
     rule: ThreadHold,
     held: Duration,
@@ -27,11 +27,12 @@ pub(super) enum ThreadHold {
     /// It counts: the result is the delay of live frames.
     Counted,
     /// It does not count: the result is the work on a file's frames.
-    SkippedSetting,
+    Subtracted,
 }
 
+/// Frame in the decoder, or not yet taken from it.
 #[derive(Clone, Copy)]
-struct Picture {
+struct PendingFrame {
     packet: u64,
     /// Presentation time, once the frame has left the decoder.
     pts: Option<u64>,
@@ -42,7 +43,7 @@ struct Picture {
 
 impl DecodeTimes {
     pub(super) fn new(rule: ThreadHold) -> Self {
-        Self { ring: [None; PICTURES_MAX], next: 0, rule, held: Duration::ZERO, left: None }
+        Self { ring: [None; FRAMES_MAX], next: 0, rule, held: Duration::ZERO, left: None }
     }
 
     /// Removes all frames.
@@ -53,26 +54,26 @@ impl DecodeTimes {
     /// Records that the packet with this number enters the decoder.
     pub(super) fn enter(&mut self, packet: u64, thread: ThreadId, now: Nanos) {
         self.note_held(thread, now);
-        self.ring[self.next] = Some(Picture { packet, pts: None, entered: now, held: self.held, took: None });
-        self.next = (self.next + 1) % PICTURES_MAX;
+        self.ring[self.next] =
+            Some(PendingFrame { packet, pts: None, entered: now, held: self.held, took: None });
+        self.next = (self.next + 1) % FRAMES_MAX;
     }
 
     /// Records that the decoded frame of a packet leaves the decoder, to be shown at `pts`.
     pub(super) fn leave(&mut self, packet: u64, pts: u64, thread: ThreadId, now: Nanos) {
         self.note_held(thread, now);
         let held = self.held;
-        if let Some(picture) = self.picture(packet) {
-            picture.pts = Some(pts);
-            let held = held.saturating_sub(picture.held);
-            picture.took.get_or_insert(now.since(picture.entered).saturating_sub(held));
+        if let Some(frame) = self.entry(packet) {
+            frame.pts = Some(pts);
+            let held = held.saturating_sub(frame.held);
+            frame.took.get_or_insert(now.since(frame.entered).saturating_sub(held));
         }
         self.left = Some((thread, now));
     }
 
     /// Returns the decode time of the frame, only once.
     pub(super) fn take(&mut self, pts: u64) -> Option<Duration> {
-        let index =
-            self.ring.iter().position(|entry| entry.is_some_and(|picture| picture.pts == Some(pts)))?;
+        let index = self.ring.iter().position(|entry| entry.is_some_and(|frame| frame.pts == Some(pts)))?;
         self.ring[index].take()?.took
     }
 
@@ -80,14 +81,14 @@ impl DecodeTimes {
     /// different threads, and continue to work meanwhile.
     fn note_held(&mut self, thread: ThreadId, now: Nanos) {
         if let Some((_, since)) = self.left.take_if(|(left, _)| *left == thread)
-            && self.rule == ThreadHold::SkippedSetting
+            && self.rule == ThreadHold::Subtracted
         {
             self.held += now.since(since);
         }
     }
 
-    fn picture(&mut self, packet: u64) -> Option<&mut Picture> {
-        self.ring.iter_mut().flatten().find(|picture| picture.packet == packet)
+    fn entry(&mut self, packet: u64) -> Option<&mut PendingFrame> {
+        self.ring.iter_mut().flatten().find(|frame| frame.packet == packet)
     }
 }
 
@@ -110,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn pictures_are_timed_by_their_pts_whatever_their_order() {
+    fn frames_are_timed_by_their_pts_whatever_their_order() {
         let steps = [(0, true, 10), (2, true, 20), (1, true, 30), (1, true, 35)];
         let leave = [(0, false, 45), (1, false, 50), (2, false, 60), (9, false, 70)];
         check(ThreadHold::Counted, &[steps, leave].concat(), [Some(35), Some(20), Some(40)]);
@@ -120,7 +121,7 @@ mod tests {
     fn a_held_thread_is_not_work() {
         let steps =
             [(0, true, 0), (2, true, 10), (0, false, 15), (1, true, 115), (1, false, 120), (2, false, 220)];
-        check(ThreadHold::SkippedSetting, &steps, [Some(15), Some(5), Some(10)]);
+        check(ThreadHold::Subtracted, &steps, [Some(15), Some(5), Some(10)]);
         check(ThreadHold::Counted, &steps, [Some(15), Some(5), Some(210)]);
     }
 

@@ -26,11 +26,11 @@ pub(super) const HANDLER: &[u8] = b"Orinoco video\0";
 const TRACK: u32 = 1;
 /// Bytes of a `mehd` box of version 1, which are reserved until the duration is known.
 const DURATION_BYTES: usize = 20;
-/// Sample flags of a key frame, and of an image that depends on others (14496-12, 8.8.3.1).
+/// Sample flags of a key frame, and of a frame that depends on others (14496-12, 8.8.3.1).
 const SYNC: SampleFlags = SampleFlags::new(0x0200_0000);
 const NOT_SYNC: SampleFlags = SampleFlags::new(0x0101_0000);
 
-/// Format of the file's images.
+/// Format of the file's frames.
 #[derive(Clone, Debug)]
 pub(super) struct Track {
     pub(super) codec: Codec,
@@ -40,9 +40,9 @@ pub(super) struct Track {
     pub(super) colour: Colour,
 }
 
-/// One coded image.
+/// One coded frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Picture {
+pub(super) struct CodedFrame {
     pub(super) ticks: u64,
     pub(super) is_key: bool,
     pub(super) bytes: Vec<u8>,
@@ -77,17 +77,17 @@ pub(super) fn duration(head: &[u8], ticks: u64) -> (u64, Vec<u8>) {
     ((head.len() - DURATION_BYTES) as u64, bytes)
 }
 
-/// Makes a fragment, `moof` and `mdat`. The last image is shown until `end`.
-pub(super) fn fragment(number: u32, pictures: &[Picture], end: u64) -> Vec<u8> {
-    let begins = pictures.iter().map(|picture| picture.ticks);
+/// Makes a fragment, `moof` and `mdat`. The last frame is shown until `end`.
+pub(super) fn fragment(number: u32, frames: &[CodedFrame], end: u64) -> Vec<u8> {
+    let begins = frames.iter().map(|frame| frame.ticks);
     let ends = begins.clone().skip(1).chain([end]);
-    let samples = pictures.iter().zip(begins.zip(ends)).map(|(picture, (begin, end))| TrunSample {
+    let samples = frames.iter().zip(begins.zip(ends)).map(|(frame, (begin, end))| TrunSample {
         duration: Some(u32::try_from(end - begin).unwrap_or(u32::MAX)),
-        size: Some(u32::try_from(picture.bytes.len()).expect("a coded picture is smaller than 4 GiB")),
-        flags: Some(if picture.is_key { SYNC } else { NOT_SYNC }),
+        size: Some(u32::try_from(frame.bytes.len()).expect("a coded frame is smaller than 4 GiB")),
+        flags: Some(if frame.is_key { SYNC } else { NOT_SYNC }),
         composition_time_offset: None,
     });
-    let base_media_decode_time = pictures.first().expect("a fragment has a picture").ticks;
+    let base_media_decode_time = frames.first().expect("a fragment has a frame").ticks;
     let run = TrunBox { data_offset: Some(0), first_sample_flags: None, samples: samples.collect() };
     let mut moof = MoofBox {
         mfhd_box: MfhdBox { sequence_number: number },
@@ -108,7 +108,7 @@ pub(super) fn fragment(number: u32, pictures: &[Picture], end: u64) -> Vec<u8> {
         }],
         unknown_boxes: Vec::new(),
     };
-    let payload: usize = pictures.iter().map(|picture| picture.bytes.len()).sum();
+    let payload: usize = frames.iter().map(|frame| frame.bytes.len()).sum();
     let data = box_header(*b"mdat", payload + 8);
     // The size of the offset does not depend on its value.
     let offset = encode(&moof).len() + data.len();
@@ -116,7 +116,7 @@ pub(super) fn fragment(number: u32, pictures: &[Picture], end: u64) -> Vec<u8> {
     let mut bytes = encode(&moof);
     bytes.reserve_exact(data.len() + payload);
     bytes.extend(data);
-    pictures.iter().for_each(|picture| bytes.extend_from_slice(&picture.bytes));
+    frames.iter().for_each(|frame| bytes.extend_from_slice(&frame.bytes));
     bytes
 }
 
@@ -229,7 +229,7 @@ fn moov(track: &Track, config: &[u8]) -> MoovBox {
     }
 }
 
-/// Makes the sample entry: the codec's name, the images' size, and the boxes with the decoder's configuration, colour
+/// Makes the sample entry: the codec's name, the frames' size, and the boxes with the decoder's configuration, colour
 /// and pixel aspect ratio. The configuration is the parser's, byte for byte.
 fn sample_entry(track: &Track, config: &[u8]) -> SampleEntry {
     let (name, config_name) = match track.codec {

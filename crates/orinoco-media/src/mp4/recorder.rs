@@ -1,7 +1,7 @@
-//! Writes coded images into the file on a thread of its own, so that a slow disk does not delay the encoder.
+//! Writes coded frames into the file on a thread of its own, so that a slow disk does not delay the encoder.
 //!
 //! Each fragment is one write, and once a second the file is synced to the disk. So a file that was not completed has
-//! all but its latest images.
+//! all but its latest frames.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Write};
@@ -15,23 +15,23 @@ use std::time::Duration;
 use orinoco_core::{Clock, Nanos};
 use orinoco_pipeline::{Receiver, Sender, channel};
 
-use super::boxes::{self, Entry, Picture, TIMESCALE, Track};
+use super::boxes::{self, CodedFrame, Entry, TIMESCALE, Track};
 
 /// Minimum length of a fragment. It ends at the next key frame after this; key frames are requested every 0.8 s.
 const FRAGMENT_TICKS_MIN: u64 = TIMESCALE as u64 / 2;
 /// Maximum length of a fragment, which ends here even without a key frame: not every encoder makes them on request.
 const FRAGMENT_TICKS_MAX: u64 = TIMESCALE as u64;
-/// Maximum time that an image waits for its fragment to fill. Slightly more than the time between key frames.
+/// Maximum time that a frame waits for its fragment to fill. Slightly more than the time between key frames.
 const FRAGMENT_WAIT_MAX: Duration = Duration::from_millis(900);
 /// Interval at which the file is synced to the disk.
 const SYNC_EVERY: Duration = Duration::from_secs(1);
-/// Maximum number of coded images that wait for the disk: five seconds of a camera. Beyond it, the encoder and the
+/// Maximum number of coded frames that wait for the disk: five seconds of a camera. Beyond it, the encoder and the
 /// stages before it wait.
-const PICTURES_MAX: usize = 128;
+const FRAMES_MAX: usize = 128;
 /// Maximum number of fragments in the table at the end of the file: 18 hours, a mebibyte. A longer file has no table,
 /// and players search it.
 const INDEX_ENTRIES_MAX: usize = 1 << 16;
-/// Duration of an image without a successor.
+/// Duration of a frame without a successor.
 const INTERVAL_DEFAULT_TICKS: u64 = TIMESCALE as u64 / 25;
 
 /// Message to the recording thread.
@@ -39,7 +39,7 @@ const INTERVAL_DEFAULT_TICKS: u64 = TIMESCALE as u64 / 25;
 pub(super) enum RecorderMessage {
     /// Configuration of the decoder.
     Config(Vec<u8>),
-    Picture(Picture),
+    Frame(CodedFrame),
     End,
 }
 
@@ -66,7 +66,7 @@ impl RecorderSender {
         }
     }
 
-    /// Ends the wait of all that send. Images that fit into the queue are still sent.
+    /// Ends the wait of all that send. Frames that fit into the queue are still sent.
     pub(super) fn close(&self) {
         self.is_closed.store(true, Ordering::Relaxed);
         self.sender.wake_senders();
@@ -89,7 +89,7 @@ pub(super) struct Recorder {
 impl Recorder {
     /// Starts the thread that records into `file`, from its beginning.
     pub(super) fn start(file: File, track: Track, clock: Arc<dyn Clock>) -> io::Result<Self> {
-        let (sender, coded) = channel(PICTURES_MAX, Arc::clone(&clock));
+        let (sender, coded) = channel(FRAMES_MAX, Arc::clone(&clock));
         let (end, ended) = channel(1, Arc::clone(&clock));
         let entrance = RecorderSender { sender, fault: Arc::default(), is_closed: Arc::default() };
         let fault = Arc::clone(&entrance.fault);
@@ -112,7 +112,7 @@ impl Recorder {
     /// Completes the file, within `wait`. Errors are causes.
     pub(super) fn complete(self, wait: Duration) -> Result<(), String> {
         let deadline = self.clock.now() + wait;
-        let stuck = || format!("the disk did not take the rest of the file within {} s", wait.as_secs());
+        let stuck = || format!("the rest of the file was not written within {} s", wait.as_secs());
         let sender = &self.entrance.sender;
         while let Err(TrySendError::Full(_)) = sender.try_send(RecorderMessage::End) {
             if self.clock.now() >= deadline {
@@ -140,14 +140,14 @@ struct Writer {
     written: u64,
     fragments: u32,
     index: Vec<Entry>,
-    pending: Vec<Picture>,
+    pending: Vec<CodedFrame>,
     /// Time at which the first of them arrived.
     pending_since: Option<Nanos>,
     unsynced_since: Option<Nanos>,
-    /// Presentation time of the latest image; `interval` is the duration of the one before it.
+    /// Presentation time of the latest frame; `interval` is the duration of the one before it.
     latest: Option<u64>,
     interval: u64,
-    /// End of the last image that was written.
+    /// End of the last frame that was written.
     end: u64,
 }
 
@@ -177,7 +177,7 @@ impl Writer {
     fn record(mut self, coded: &Receiver<RecorderMessage>) -> io::Result<()> {
         let taken = self.run(coded).and_then(|()| self.write_pending(None, self.clock.now()));
         if self.is_regular && self.written > 0 {
-            // All images play without this table, so a failure here is not an error.
+            // All frames play without this table, so a failure here is not an error.
             if taken.is_ok() && self.index.len() <= INDEX_ENTRIES_MAX {
                 let _ = self.write(&boxes::index(&self.index));
             }
@@ -197,7 +197,7 @@ impl Writer {
             let now = self.clock.now();
             match next {
                 Ok(RecorderMessage::Config(config)) => self.configure(config)?,
-                Ok(RecorderMessage::Picture(picture)) => self.take(picture, now)?,
+                Ok(RecorderMessage::Frame(frame)) => self.take(frame, now)?,
                 Ok(RecorderMessage::End) | Err(RecvTimeoutError::Disconnected) => return Ok(()),
                 Err(RecvTimeoutError::Timeout) => {}
             }
@@ -220,24 +220,24 @@ impl Writer {
         Ok(())
     }
 
-    fn take(&mut self, mut picture: Picture, now: Nanos) -> io::Result<()> {
+    fn take(&mut self, mut frame: CodedFrame, now: Nanos) -> io::Result<()> {
         if let Some(latest) = self.latest {
-            picture.ticks = picture.ticks.max(latest + 1);
-            self.interval = picture.ticks - latest;
+            frame.ticks = frame.ticks.max(latest + 1);
+            self.interval = frame.ticks - latest;
         }
-        self.latest = Some(picture.ticks);
+        self.latest = Some(frame.ticks);
         if let Some(first) = self.pending.first() {
-            let ticks = picture.ticks - first.ticks;
-            if ticks >= FRAGMENT_TICKS_MAX || picture.is_key && ticks >= FRAGMENT_TICKS_MIN {
-                self.write_pending(Some(picture.ticks), now)?;
+            let ticks = frame.ticks - first.ticks;
+            if ticks >= FRAGMENT_TICKS_MAX || frame.is_key && ticks >= FRAGMENT_TICKS_MIN {
+                self.write_pending(Some(frame.ticks), now)?;
             }
         }
-        self.pending.push(picture);
+        self.pending.push(frame);
         self.pending_since.get_or_insert(now);
         Ok(())
     }
 
-    /// Writes the waiting images as a fragment. If the next image is unknown, the last one gets the duration of the one
+    /// Writes the waiting frames as a fragment. If the next frame is unknown, the last one gets the duration of the one
     /// before it; the next fragment has its own start time.
     fn write_pending(&mut self, next: Option<u64>, now: Nanos) -> io::Result<()> {
         let Some((first, last)) = self.pending.first().zip(self.pending.last()) else { return Ok(()) };
@@ -308,8 +308,8 @@ mod tests {
         Arc::new(MonotonicClock::default())
     }
 
-    fn picture(ticks: u64, bytes: usize) -> RecorderMessage {
-        RecorderMessage::Picture(Picture { ticks, is_key: true, bytes: vec![0; bytes] })
+    fn frame(ticks: u64, bytes: usize) -> RecorderMessage {
+        RecorderMessage::Frame(CodedFrame { ticks, is_key: true, bytes: vec![0; bytes] })
     }
 
     #[test]
@@ -320,37 +320,37 @@ mod tests {
             Recorder::start(File::from(OwnedFd::from(writer)), track(), clock()).expect("it starts");
         let entrance = recorder.entrance();
         let begin = Instant::now();
-        for number in 0..PICTURES_MAX as u64 {
-            assert!(entrance.send(picture(number * u64::from(TIMESCALE), 1 << 20)));
+        for number in 0..FRAMES_MAX as u64 {
+            assert!(entrance.send(frame(number * u64::from(TIMESCALE), 1 << 20)));
         }
         assert!(begin.elapsed() < Duration::from_secs(5), "{:?}", begin.elapsed());
         // A sender waits for space until it is closed.
         let blocked = entrance.clone();
-        let blocked = thread::spawn(move || (0..10).all(|number| blocked.send(picture(number, 1))));
+        let blocked = thread::spawn(move || (0..10).all(|number| blocked.send(frame(number, 1))));
         thread::sleep(Duration::from_millis(100));
         assert!(!blocked.is_finished(), "there is no room");
         entrance.close();
-        assert!(!blocked.join().expect("it only sends"), "it was told that its picture is lost");
+        assert!(!blocked.join().expect("it only sends"), "it was told that its frame is lost");
         assert!(!recorder.entrance().is_closed.load(Ordering::Relaxed), "the next encoder has its own");
         let why = recorder.complete(Duration::from_millis(100)).expect_err("nobody reads");
-        assert!(why.contains("did not take"), "{why}");
+        assert!(why.contains("was not written"), "{why}");
         // The thread ends when the reader is dropped.
         drop(reader);
     }
 
     #[test]
-    fn a_picture_is_in_the_file_although_no_other_comes() {
+    fn a_frame_is_in_the_file_although_no_other_comes() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let path = folder.path().join("x.mp4");
         let recorder =
             Recorder::start(File::create(&path).expect("writable"), track(), clock()).expect("it starts");
         let entrance = recorder.entrance();
-        assert!(entrance.send(RecorderMessage::Config(vec![1])) && entrance.send(picture(0, 5000)));
+        assert!(entrance.send(RecorderMessage::Config(vec![1])) && entrance.send(frame(0, 5000)));
         thread::sleep(FRAGMENT_WAIT_MAX + Duration::from_millis(400));
         let length = || path.metadata().expect("it is there").len();
         let first = length();
         assert!(first > 5000, "{first}");
-        assert!(entrance.send(picture(1, 1000)));
+        assert!(entrance.send(frame(1, 1000)));
         recorder.complete(Duration::from_secs(10)).expect("there is room");
         assert!(length() > first + 1000);
     }

@@ -60,10 +60,10 @@ fn whole_end(file: &File, length: u64) -> io::Result<Option<u64>> {
     let mut is_in_fragment = false;
     for _ in 0..BOXES_MAX {
         match outer(file, at, length)? {
-            // The images follow; without them the fragment is incomplete.
+            // The frames follow; without them the fragment is incomplete.
             Some(fragment) if &fragment.name == b"moof" => (at, is_in_fragment) = (fragment.end, true),
-            // Images outside of a fragment: another program has rewritten the file, and kept the name of the track.
-            Some(pictures) if &pictures.name == b"mdat" && !is_in_fragment => return Ok(None),
+            // Frames outside of a fragment: another program has rewritten the file, and kept the name of the track.
+            Some(media) if &media.name == b"mdat" && !is_in_fragment => return Ok(None),
             Some(last) if matches!(&last.name, b"mdat" | b"mfra") && last.end <= length => {
                 (at, whole, is_in_fragment) = (last.end, last.end, false);
             }

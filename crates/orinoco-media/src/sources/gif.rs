@@ -95,7 +95,7 @@ impl GifSource {
             ImageError::IoError(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
                 (&codes::SOURCE_TRUNCATED, "the file was cut off".to_owned())
             }
-            error => (&codes::SOURCE_DECODE, format!("its data are damaged ({error})")),
+            error => (&codes::SOURCE_DECODE, format!("its data is corrupt ({error})")),
         };
         Diagnosis::new(code, self.path.display(), cause, "copy it again")
     }
@@ -229,8 +229,8 @@ fn samples(folder: &Path) -> Samples {
     let path = folder.join("clip.gif");
     let mut encoder = image::codecs::gif::GifEncoder::new(File::create(&path).expect("writable"));
     for shade in 0..20 {
-        let picture = image::RgbaImage::from_pixel(16, 8, image::Rgba([shade, 0, 0, 255]));
-        encoder.encode_frame(image::Frame::new(picture)).expect("writable");
+        let image = image::RgbaImage::from_pixel(16, 8, image::Rgba([shade, 0, 0, 255]));
+        encoder.encode_frame(image::Frame::new(image)).expect("writable");
     }
     drop(encoder);
     Samples::Here(vec![Sample::new(path.display(), 20)])

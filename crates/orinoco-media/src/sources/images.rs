@@ -135,10 +135,10 @@ pub fn decode_image(path: &Path, clock: &dyn Clock) -> Result<Frame, Diagnosis> 
 
 fn decode_into(mut slot: OwnedSlot, path: &Path, clock: &dyn Clock) -> Result<Frame, Diagnosis> {
     let started = clock.now();
-    let (picture, cpu) = with_cpu_time(|| decode_rgb(path));
-    let picture = picture?;
-    let desc = FrameDesc::packed(PixelFormat::Rgb, picture.width(), picture.height());
-    slot.bytes = picture.into_raw();
+    let (image, cpu) = with_cpu_time(|| decode_rgb(path));
+    let image = image?;
+    let desc = FrameDesc::packed(PixelFormat::Rgb, image.width(), image.height());
+    slot.bytes = image.into_raw();
     let arrived = clock.now();
     let frame = Frame::new(desc, Slot::Owned(slot), arrived);
     let mut frame = frame.ok_or_else(|| image_fault(path, "it has no pixels"))?;
@@ -155,7 +155,7 @@ fn decode_rgb(path: &Path) -> Result<image::RgbImage, Diagnosis> {
     let file = BufReader::new(File::open(path).map_err(unreadable)?);
     let mut reader = ImageReader::new(file).with_guessed_format().map_err(unreadable)?;
     reader.limits(limits.clone());
-    let picture = match reader.format() {
+    let image = match reader.format() {
         None => return Err(image_fault(path, "it is not a PNG, JPEG or WebP image")),
         // Decoders of these formats decode the part that is there, and leave the rest grey.
         Some(format @ (ImageFormat::Jpeg | ImageFormat::WebP)) => {
@@ -178,8 +178,8 @@ fn decode_rgb(path: &Path) -> Result<image::RgbImage, Diagnosis> {
         }
         Some(_) => decode_upright(reader, limits),
     };
-    match picture {
-        Ok(picture) => Ok(picture.into_rgb8()),
+    match image {
+        Ok(image) => Ok(image.into_rgb8()),
         Err(image::ImageError::Limits(_)) => Err(too_large(path)),
         Err(error) => Err(image_fault(path, &decode_cause(&error))),
     }
@@ -213,9 +213,9 @@ fn decode_upright(reader: ImageReader<impl BufRead + Seek>, limits: Limits) -> I
     decoder.set_limits(room)?;
     // A photo with damaged EXIF data is still a photo.
     let orientation = decoder.orientation().unwrap_or(Orientation::NoTransforms);
-    let mut picture = DynamicImage::from_decoder(decoder)?;
-    picture.apply_orientation(orientation);
-    Ok(picture)
+    let mut image = DynamicImage::from_decoder(decoder)?;
+    image.apply_orientation(orientation);
+    Ok(image)
 }
 
 fn decode_cause(error: &image::ImageError) -> String {
@@ -223,7 +223,7 @@ fn decode_cause(error: &image::ImageError) -> String {
         image::ImageError::Unsupported(_) => {
             "it is not a PNG, JPEG or WebP image that can be decoded".to_owned()
         }
-        _ => format!("it is damaged ({error})"),
+        _ => format!("it is corrupt ({error})"),
     }
 }
 
@@ -370,7 +370,7 @@ mod tests {
         save(&path("huge.jpg"), 300, 7);
         let mut huge = fs::read(path("huge.jpg")).expect("just written");
         let frame =
-            huge.windows(2).position(|marker| marker == [0xff, 0xc0]).expect("a baseline picture has it");
+            huge.windows(2).position(|marker| marker == [0xff, 0xc0]).expect("a baseline image has it");
         huge[frame + 7..][..2].copy_from_slice(&20_000u16.to_be_bytes());
         fs::write(path("huge.jpg"), huge).expect("the folder is writable");
         assert_eq!(next(&path("huge.jpg")), "scale it down, or cut it into parts");

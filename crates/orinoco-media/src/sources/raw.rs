@@ -69,7 +69,7 @@ enum ReaderMessage {
     Failed(Diagnosis),
 }
 
-/// Form of a picture, and how many come in a second.
+/// Form of a frame, and how many come in a second.
 #[derive(Clone, Copy)]
 struct Stream {
     desc: FrameDesc,
@@ -412,7 +412,7 @@ fn parse_y4m_head(text: &str) -> Result<Stream, String> {
             format = match text {
                 "420" | "420jpeg" | "420mpeg2" | "420paldv" => PixelFormat::I420,
                 "mono" => PixelFormat::Gray8,
-                _ => return Err(format!("its pictures are `{text}`, not 8-bit 4:2:0")),
+                _ => return Err(format!("its frames are `{text}`, not 8-bit 4:2:0")),
             };
         } else if field == "XCOLORRANGE=FULL" {
             range = ColorRange::Full;

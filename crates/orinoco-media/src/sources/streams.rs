@@ -75,5 +75,5 @@ fn samples(folder: &std::path::Path) -> Samples {
 
 #[cfg(all(test, not(feature = "gstreamer")))]
 fn samples(_: &std::path::Path) -> Samples {
-    Samples::Lacking("GStreamer, without which this was built")
+    Samples::Lacking("GStreamer (missing in this build)")
 }

@@ -21,7 +21,7 @@ use crate::FrameMemory;
 
 /// Bound on whatever a source does: a machine that is busy with other tests delays it.
 const BOUND: Duration = Duration::from_secs(20);
-/// Time that a look may take in addition to its wait. A picture that is being decoded is waited for.
+/// Time that a look may take in addition to its wait. A frame that is being decoded is waited for.
 const LOOK_SLACK: Duration = Duration::from_secs(5);
 /// Time without a frame after which a source is taken to wait for its slots.
 const HELD_WAIT: Duration = Duration::from_secs(2);

@@ -184,7 +184,10 @@ impl Device {
             return Err(io::Error::new(io::ErrorKind::Unsupported, "it captures no video"));
         };
         if can & sys::V4L2_CAP_STREAMING == 0 {
-            return Err(io::Error::new(io::ErrorKind::Unsupported, "it does not stream into mapped buffers"));
+            return Err(io::Error::new(
+                io::ErrorKind::Unsupported,
+                "it does not support streaming I/O (V4L2_CAP_STREAMING)",
+            ));
         }
         let (driver, card, bus) = (text(&answer.driver), text(&answer.card), text(&answer.bus_info));
         Ok(Self { inner, buffer_type, info: Info { driver, card, bus } })
@@ -482,7 +485,7 @@ impl Ring {
         let index = buffer.index as usize;
         if index >= self.buffers.len() {
             return Err(io::Error::other(format!(
-                "the driver names buffer {index} of {}",
+                "the driver returned buffer index {index}, but there are {} buffers",
                 self.buffers.len()
             )));
         }

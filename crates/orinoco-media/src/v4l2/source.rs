@@ -91,7 +91,7 @@ impl V4l2Source {
             Payload::Jpeg => "write format=YUYV, or look at the kernel's log (`dmesg`)",
             Payload::Raw(_) | Payload::Planes(_) => "look at the kernel's log (`dmesg`)",
         };
-        self.transient(format!("its pictures cannot be used: {why}"), next)
+        self.transient(format!("its frames cannot be used: {why}"), next)
     }
 
     /// Handles the result of opening the device.
@@ -116,13 +116,13 @@ impl V4l2Source {
             }
             return payload(wanted).map(|payload| (wanted, payload)).ok_or_else(|| {
                 let known: Vec<String> = FORMATS.iter().map(|(fourcc, _)| name(**fourcc)).collect();
-                let cause = format!("the format {} is not understood", name(wanted));
+                let cause = format!("the pixel format {} is not supported", name(wanted));
                 self.permanent(cause, format!("write format= one of {}", known.join(", ")))
             });
         }
         let best = FORMATS.iter().find(|(fourcc, _)| offered.contains(fourcc));
         best.map(|(fourcc, payload)| (**fourcc, *payload)).ok_or_else(|| {
-            let cause = format!("none of its formats is understood: {}", names());
+            let cause = format!("none of its pixel formats is supported: {}", names());
             self.permanent(cause, "use another camera, or a mode of it that gives NV12, YUYV or MJPG")
         })
     }
@@ -144,7 +144,7 @@ impl V4l2Source {
             [self.address.width.map(|w| w == made.width), self.address.height.map(|h| h == made.height)];
         if made.fourcc != fourcc || asked.contains(&Some(false)) {
             let cause = format!(
-                "the camera makes {} {}x{} of {} {width}x{height}",
+                "the camera set {} {}x{} instead of {} {width}x{height}",
                 name(made.fourcc),
                 made.width,
                 made.height,
@@ -169,7 +169,7 @@ impl V4l2Source {
             Some(made) if (made.per_second() / wanted.per_second() - 1.0).abs() > SAME => {
                 let rates = device.rates(geometry.fourcc, (geometry.width, geometry.height));
                 let rates: Vec<String> = rates.into_iter().map(|rate| rate.to_string()).collect();
-                let cause = format!("the camera makes {made} frames a second of {wanted}");
+                let cause = format!("the camera set {made} frames per second instead of {wanted}");
                 Err(self.permanent(cause, format!("write fps= one of {}", rates.join(", "))))
             }
             _ => Ok(()),
@@ -349,7 +349,7 @@ impl Session {
         clock: &dyn Clock,
     ) -> Result<Frame, FrameFault> {
         if filled.damaged {
-            return Err(FrameFault::Bad("the driver marks them as damaged".to_owned()));
+            return Err(FrameFault::Bad("the driver flags them as corrupt (V4L2_BUF_FLAG_ERROR)".to_owned()));
         }
         let pool = &self.pool;
         let free = || pool.try_take().ok_or(FrameFault::NoSlot);
@@ -414,7 +414,7 @@ fn meaning(doing: Operation<'_>, error: &io::Error) -> ErrorMeaning {
         (_, Some(ENODEV), _) | (Operation::Opening { .. }, _, io::ErrorKind::NotFound) => {
             Passing("the camera is not there".to_owned(), "plug it in; `orinoco cameras` lists what there is")
         }
-        (Operation::Opening { .. }, Some(ENOTTY), _) => Lasting("it is no camera".to_owned(), OTHER),
+        (Operation::Opening { .. }, Some(ENOTTY), _) => Lasting("it is not a camera".to_owned(), OTHER),
         (Operation::Opening { refused }, _, io::ErrorKind::PermissionDenied) => {
             let (cause, next) = ("it may not be opened by this user", "add the user to the group video");
             match refused < PERMISSION_WAIT_MAX {
@@ -441,7 +441,7 @@ fn meaning(doing: Operation<'_>, error: &io::Error) -> ErrorMeaning {
 /// Returns the meaning of an error when a control did not accept `value`, while the camera is connected.
 fn control_meaning(name: &str, value: i32, error: &io::Error) -> ErrorMeaning {
     let cause = format!("the control {name} cannot be set to {value} now: {error}");
-    let next = "set the automatic mode that governs it off before it, or leave it out";
+    let next = "switch off its automatic mode in a setting before it, or remove this control";
     match error.raw_os_error() {
         Some(EACCES | EINVAL | ERANGE) => ErrorMeaning::Lasting(cause, next),
         // A USB camera also returns EBUSY while it still applies the last setting: a motor takes its time.
@@ -474,13 +474,13 @@ fn decode(jpeg: &[u8], desc: &FrameDesc, check: &mut LiveCheck) -> Result<Vec<u8
     if !check.is_whole(jpeg) {
         return Err("it sent a JPEG that was cut off".to_owned());
     }
-    let picture = image::load_from_memory_with_format(jpeg, image::ImageFormat::Jpeg)
+    let frame = image::load_from_memory_with_format(jpeg, image::ImageFormat::Jpeg)
         .map_err(|error| format!("it sent a JPEG that cannot be decoded: {error}"))?;
-    let (made, wanted) = ((picture.width(), picture.height()), (desc.width, desc.height));
+    let (made, wanted) = ((frame.width(), frame.height()), (desc.width, desc.height));
     if made != wanted {
         return Err(format!("it sent a JPEG of {}, not {}", size_text(made), size_text(wanted)));
     }
-    Ok(picture.into_rgb8().into_raw())
+    Ok(frame.into_rgb8().into_raw())
 }
 
 /// Copies memory planes, each with the bytes from one of its rows to the next, one after another without padding. The
@@ -572,7 +572,7 @@ mod tests {
     }
 
     #[test]
-    fn a_picture_may_be_followed_by_more_but_not_be_cut() {
+    fn a_frame_may_be_followed_by_more_but_not_be_cut() {
         assert_eq!(whole(&[1, 2, 3], 2), Ok([1_u8, 2].as_slice()));
         assert_eq!(whole(&[1, 2, 3], 4), Err("it sent 3 bytes, not 4".to_owned()));
     }
@@ -609,7 +609,7 @@ mod tests {
     }
 
     #[test]
-    fn a_camera_whose_pictures_are_none_says_why() {
+    fn a_camera_whose_frames_are_none_says_why() {
         let mut tally = LossCount::default();
         for round in 0..2 {
             for _ in 1..BAD_ROW_MAX {
@@ -634,7 +634,7 @@ mod tests {
         for (doing, errno, lasts, words) in [
             (opening, ENODEV, false, "the camera is not there; plug it in"),
             (opening, ENOENT, false, "the camera is not there; plug it in"),
-            (opening, ENOTTY, true, "it is no camera; choose another device"),
+            (opening, ENOTTY, true, "it is not a camera; choose another device"),
             (opening, EACCES, false, "it may not be opened by this user; add the user"),
             (refused, EACCES, true, "it may not be opened by this user; add the user"),
             (opening, EBUSY, false, "another program uses the camera; end that"),
@@ -711,7 +711,7 @@ mod tests {
         };
         let gone = open("/dev/video-that-is-not-there").expect_err("it is not there");
         assert!(matches!(gone, SourceError::Transient(_)), "{gone:?}");
-        let null = open("/dev/null").expect_err("it is no camera");
+        let null = open("/dev/null").expect_err("it is not a camera");
         assert!(matches!(null, SourceError::Permanent(_)), "{null:?}");
     }
 }

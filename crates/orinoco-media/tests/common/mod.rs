@@ -20,8 +20,8 @@ use orinoco_uri::SourceUri;
 
 /// Returns the folder of the shared test data, if it exists.
 pub(crate) fn data() -> Option<PathBuf> {
-    let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data");
-    let folder = std::env::var_os("ORINOCO_DATA").map_or(beside, PathBuf::from);
+    let shared = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data");
+    let folder = std::env::var_os("ORINOCO_DATA").map_or(shared, PathBuf::from);
     let found = folder.join("video").is_dir().then_some(folder);
     if found.is_none() {
         note("skipped: shared test data not found");

@@ -11,7 +11,7 @@ use gstreamer_base as base;
 use gstreamer_base::prelude::*;
 use gstreamer_base::subclass::prelude::*;
 
-use super::{NVMM, luma_of, luma_of_number, picture, script};
+use super::{NVMM, luma_of, luma_of_number, nvmm_buffer, script};
 
 /// Registers all simulated elements.
 pub(super) fn register() {
@@ -55,7 +55,7 @@ fn metadata(class: &str) -> gst::subclass::ElementMetadata {
     )
 }
 
-/// Waits until an element with few output buffers has a free one; real elements wait for ever.
+/// Waits until an element with few output buffers has a free one; real elements wait without end.
 fn wait_for_buffer(element: &'static str, to_nvmm: bool) -> Result<(), String> {
     let Some(buffers) = script().converter_buffers.filter(|_| to_nvmm) else { return Ok(()) };
     let begin = std::time::Instant::now();
@@ -215,7 +215,7 @@ macro_rules! element {
 
 // --- nvv4l2decoder -----------------------------------------------------------------------------------------------------
 
-/// Makes a flat image of each coded one.
+/// Makes a flat frame of each coded one.
 #[derive(Default)]
 struct Decoding {
     size: (usize, usize),
@@ -249,14 +249,14 @@ impl Behaviour for Decoding {
         if script().fail_after.is_some_and(|after| self.made >= after) {
             return Err("the simulated decoder was told to fail".to_owned());
         }
-        let mut made = picture("nvv4l2decoder", self.size.0, self.size.1, luma_of_number(self.made));
+        let mut made = nvmm_buffer("nvv4l2decoder", self.size.0, self.size.1, luma_of_number(self.made));
         copy_marks(&buffer, &mut made);
         self.made += 1;
         Ok(made)
     }
 }
 
-/// Copies the times of an image to the one made of it, and whether it is damaged.
+/// Copies the times of a frame to the one made of it, and whether it is damaged.
 fn copy_marks(from: &gst::BufferRef, to: &mut gst::Buffer) {
     let to = to.get_mut().expect("it is new");
     to.set_flags(from.flags() & gst::BufferFlags::CORRUPTED);
@@ -268,7 +268,7 @@ element!(Decoder, decoder, Decoding, "OrinocoStandInDecoder");
 
 // --- nvvidconv ---------------------------------------------------------------------------------------------------------
 
-/// Copies flat images into NVMM, out of it, or from one buffer in it to another.
+/// Copies flat frames into NVMM, out of it, or from one buffer in it to another.
 #[derive(Default)]
 struct Converting {
     size: (usize, usize),
@@ -312,7 +312,7 @@ impl Behaviour for Converting {
         let (width, height) = self.size;
         wait_for_buffer("nvvidconv", self.to_nvmm)?;
         let mut made = match self.to_nvmm {
-            true => picture("nvvidconv", width, height, luma),
+            true => nvmm_buffer("nvvidconv", width, height, luma),
             false => {
                 let mut pixels = vec![luma; width * height];
                 pixels.resize(width * height * 3 / 2, 128);
@@ -328,13 +328,13 @@ element!(Converter, converter, Converting, "OrinocoStandInConverter");
 
 // --- nvv4l2h264enc -----------------------------------------------------------------------------------------------------
 
-/// Returns images that x264 encoded before, one for each that it takes.
+/// Returns frames that x264 encoded before, one for each that it takes.
 #[derive(Default)]
 struct Encoding {
     coded: std::collections::VecDeque<gst::Buffer>,
 }
 
-/// Maximum number of images that the simulated encoder can "encode".
+/// Maximum number of frames that the simulated encoder can "encode".
 pub(super) const CODED_MAX: usize = 30;
 
 impl Behaviour for Encoding {
@@ -357,7 +357,7 @@ impl Behaviour for Encoding {
     }
 
     fn take(&mut self, buffer: gst::Buffer) -> Result<gst::Buffer, String> {
-        let mut coded = self.coded.pop_front().ok_or("the simulated encoder has no more pictures")?;
+        let mut coded = self.coded.pop_front().ok_or("the simulated encoder has no more frames")?;
         let times = coded.make_mut();
         times.set_pts(buffer.pts());
         times.set_dts(gst::ClockTime::NONE);
@@ -366,7 +366,7 @@ impl Behaviour for Encoding {
     }
 }
 
-/// Encodes a test pattern. Returns its images and their caps.
+/// Encodes a test pattern. Returns its frames and their caps.
 fn encode(width: i32, height: i32) -> (Vec<gst::Buffer>, gst::Caps) {
     let pipeline = gst::parse::launch(&format!(
         "videotestsrc num-buffers={CODED_MAX} ! video/x-raw,format=I420,width={width},height={height} ! \
@@ -421,7 +421,7 @@ element!(Broken, broken, Failing, "OrinocoStandInBroken");
 mod camera {
     use super::*;
 
-    /// Makes flat images at the rate in its caps.
+    /// Makes flat frames at the rate in its caps.
     #[derive(Default)]
     pub struct Imp(Mutex<State>);
 
@@ -511,7 +511,7 @@ mod camera {
                 return Err(gst::FlowError::Error);
             }
             let mut made =
-                picture("nvarguscamerasrc", state.size.0, state.size.1, luma_of_number(state.made));
+                nvmm_buffer("nvarguscamerasrc", state.size.0, state.size.1, luma_of_number(state.made));
             let times = made.get_mut().expect("it is new");
             times.set_pts(gst::ClockTime::from_nseconds(state.made * state.interval));
             times.set_duration(gst::ClockTime::from_nseconds(state.interval));

@@ -37,9 +37,9 @@ pub(crate) fn count(element: &str) -> Count {
 /// Behaviour of the simulated elements.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Script {
-    /// Number of images after which the decoder and the camera fail.
+    /// Number of frames after which the decoder and the camera fail.
     pub(crate) fail_after: Option<u64>,
-    /// Number of images of the camera that are marked as damaged before the first good one.
+    /// Number of frames of the camera that are marked as damaged before the first good one.
     pub(crate) damaged: u64,
     /// Number of output buffers of the converter; `None` for as many as it needs.
     pub(crate) converter_buffers: Option<u64>,
@@ -66,25 +66,25 @@ pub(crate) fn start(script: Script) -> MutexGuard<'static, ()> {
     turn
 }
 
-/// Image in simulated NVMM.
-struct Picture {
+/// Frame in simulated NVMM.
+struct SurfaceBuffer {
     /// Content of the `NvBufSurface`.
     surface: Vec<u64>,
     /// Content of the `NvBufSurfaceParams`, to which the surface points.
     _params: Vec<u64>,
     _memory: OwnedFd,
-    maker: &'static str,
+    element: &'static str,
 }
 
-impl AsRef<[u8]> for Picture {
+impl AsRef<[u8]> for SurfaceBuffer {
     fn as_ref(&self) -> &[u8] {
         bytemuck::cast_slice(&self.surface)
     }
 }
 
-impl Drop for Picture {
+impl Drop for SurfaceBuffer {
     fn drop(&mut self) {
-        counts().entry(self.maker).or_default().released += 1;
+        counts().entry(self.element).or_default().released += 1;
     }
 }
 
@@ -93,8 +93,8 @@ fn pair(low: usize, high: usize) -> u64 {
     low as u64 | (high as u64) << 32
 }
 
-/// Makes a buffer with a flat NV12 image whose luma is `luma`.
-fn picture(maker: &'static str, width: usize, height: usize, luma: u8) -> gst::Buffer {
+/// Makes a buffer with a flat NV12 frame whose luma is `luma`.
+fn nvmm_buffer(element: &'static str, width: usize, height: usize, luma: u8) -> gst::Buffer {
     let pitch = width.next_multiple_of(PITCH);
     let chroma = pitch * height;
     let mut pixels = vec![luma; chroma];
@@ -126,23 +126,23 @@ fn picture(maker: &'static str, width: usize, height: usize, luma: u8) -> gst::B
     surface[4] = u64::from(luma);
     {
         let mut counts = counts();
-        let count = counts.entry(maker).or_default();
+        let count = counts.entry(element).or_default();
         count.made += 1;
         count.most = count.most.max(count.made - count.released);
     }
-    let picture = Picture { surface, _params: params, _memory: memory, maker };
+    let surface = SurfaceBuffer { surface, _params: params, _memory: memory, element };
     let mut buffer = gst::Buffer::new();
-    buffer.get_mut().expect("it is new").append_memory(gst::Memory::from_slice(picture));
+    buffer.get_mut().expect("it is new").append_memory(gst::Memory::from_slice(surface));
     buffer
 }
 
-/// Returns the luma of an image that [`picture`] made.
+/// Returns the luma of a frame that [`nvmm_buffer`] made.
 fn luma_of(buffer: &gst::BufferRef) -> u8 {
     let bytes = buffer.map_readable().expect("it can be read");
     bytes[32]
 }
 
-/// Returns the luma of the image with this number, as the decoder and the camera make it.
+/// Returns the luma of the frame with this number, as the decoder and the camera make it.
 pub(crate) fn luma_of_number(number: u64) -> u8 {
     16 + u8::try_from(number * 7 % 200).expect("small")
 }

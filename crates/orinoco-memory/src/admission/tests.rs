@@ -35,7 +35,7 @@ fn a_shorter_ring_is_suggested_first() {
             total                            board   168.1  176295936
             budget                           board   160.0  167772160
             too many                         board     8.1    8523776
-            the smallest change that fits: give stream `door` a ring of 5 frames instead of 8; then the total is 159.2 MiB
+            the smallest change that fits: set queue_frames of stream `door` to 5 instead of 8; then the total is 159.2 MiB
         "#]],
     );
 }
@@ -57,7 +57,7 @@ fn then_a_smaller_batch_then_a_busier_lane_then_one_model_fewer() {
         .map(|mib| format!("{mib}: {}", suggested(&needs, *mib)))
         .collect();
     expect![[r#"
-        195: give stream `s` a ring of 2 frames instead of 3
+        195: set queue_frames of stream `s` to 2 instead of 3
         184: run model `a` with a batch of 1 instead of 2
         178: move model `a` from lane 0 to lane 1
         140: move model `b` from lane 1 to lane 2

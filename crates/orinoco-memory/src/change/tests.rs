@@ -92,7 +92,7 @@ fn check_advice(needs: &Needs, budget: u64, building: u64, expected: Expect) {
 }
 
 #[test]
-fn what_would_fit_beside_what_runs_is_suggested() {
+fn a_change_that_fits_next_to_the_running_board_is_suggested() {
     let with = |models: Vec<ModelNeeds>, streams: Vec<StreamNeeds>| {
         let models = board().models().iter().cloned().chain(models).collect();
         let streams = board().streams().iter().cloned().chain(streams).collect();
@@ -107,7 +107,7 @@ fn what_would_fit_beside_what_runs_is_suggested() {
         10 * MIB,
         expect![[r#"
         the change exceeds the memory budget at its peak: 6.9 MiB over budget (board)
-        the smallest change that fits: give stream `shed` a ring of 5 frames instead of 8; then the peak is 216.1 MiB
+        the smallest change that fits: set queue_frames of stream `shed` to 5 instead of 8; then the peak is 216.1 MiB
         after the change the total is 215.0 MiB: restart to load it, or set a budget of at least 225 MiB (board)"#]],
     );
     let dog = with(vec![model("dog", 1, 20, fixed(4), 1)], Vec::new());

@@ -72,8 +72,8 @@ fn unsound_needs_are_refused_by_name() {
         two models are named `a`
         two streams are named `s`
         model `a` is on lane 1; the board has 1, counted from 0
-        `a` has a batch or ring of 0
-        `s` has a batch or ring of 0
+        batch or queue_frames of `a` is 0
+        batch or queue_frames of `s` is 0
         all needs together are more than 281474976710656 bytes
     "#]]
     .assert_eq(&(shown.join("\n") + "\n"));

@@ -20,6 +20,8 @@ const IOU_USUAL: f32 = 0.3;
 /// Maximum nesting of YAML; nvinfer's files have two levels.
 const DEPTH_MAX: usize = 8;
 
+/// Reason for settings of a secondary model.
+const SECONDARY: &str = "set on = { model = ..., classes = [...] } in the board file's [[model]]";
 const PROPERTY: &str = "property";
 const CLASSES: &str = "class-attrs-all";
 
@@ -143,7 +145,7 @@ fn read_input(
     let filter = keys.text(PROPERTY, "scaling-filter").filter(|filter| filter != "1");
     left_out.extend(filter.map(|filter| SkippedSetting {
         key: format!("scaling-filter = {filter}"),
-        why: "pictures are scaled bilinearly".to_owned(),
+        why: "images are scaled bilinearly".to_owned(),
     }));
     Ok(())
 }
@@ -197,7 +199,7 @@ fn read_boxes(
     if ![2, 4].contains(&cluster) {
         left_out.push(SkippedSetting {
             key: format!("cluster-mode = {cluster}"),
-            why: "boxes are joined by non-maximum suppression, which is cluster-mode 2".to_owned(),
+            why: "boxes are filtered by NMS (cluster-mode 2)".to_owned(),
         });
     }
     Ok(())
@@ -217,7 +219,7 @@ impl Keys<'_> {
         }
         let pipeline = self.entries.iter().any(|entry| entry.key == "config-file");
         let next = if pipeline {
-            "this is the file of a whole application: name the file that its config-file names"
+            "this is a deepstream-app configuration: give the nvinfer file that its config-file names"
         } else {
             "name an nvinfer file (.txt, .yml) or Triton's config.pbtxt"
         };
@@ -274,7 +276,7 @@ impl Keys<'_> {
     fn choice<T: Copy>(&mut self, key: &str, choices: &[T]) -> Result<Option<T>, Diagnosis> {
         let Some(index) = self.number::<usize>(key)? else { return Ok(None) };
         let last = choices.len() - 1;
-        let cause = || format!("it is {index}, and its values are 0 to {last}");
+        let cause = || format!("it is {index}, but its values are 0 to {last}");
         choices.get(index).map(|choice| Some(*choice)).ok_or_else(|| self.fault(PROPERTY, key, &cause()))
     }
 
@@ -307,7 +309,7 @@ macro_rules! whole {
     ($($kind:ty),*) => {$(
         impl Number for $kind {
             const NAME: &'static str = "whole number";
-            const WHAT: &'static str = "a whole number of its range";
+            const WHAT: &'static str = "a whole number in the key's range";
             fn parse(text: &str) -> Option<Self> {
                 Self::from_str(text).ok()
             }
@@ -323,29 +325,32 @@ fn skip_reason(group: &str, key: &str) -> &'static str {
             "thresholds are the same for every class"
         }
         "batch-size" => "set batch in the board file's [[model]]",
-        "interval" => "every frame is inferred",
+        "interval" => {
+            "set interval in the board file's [[model]] to this value + 1: Orinoco infers every n-th frame"
+        }
         "gpu-id" | "enable-dla" | "use-dla-core" => "engines are chosen by the board file's [inference]",
         "network-mode" | "int8-calib-file" | "layer-device-precision" => {
-            "the ONNX file runs in its own precision"
+            "the ONNX file's own precision is used"
         }
         "model-engine-file" | "workspace-size" | "force-implicit-batch-dim" => {
-            "it is of a TensorRT engine; the ONNX file is loaded"
+            "it belongs to a TensorRT engine; Orinoco loads the ONNX file"
         }
-        "gie-unique-id" | "process-mode" | "operate-on-gie-id" | "operate-on-class-ids" => {
-            "models are given to streams by the board file's [[stream]]"
-        }
+        "gie-unique-id" => "models are known by the name in the board file's [[model]]",
+        "process-mode" | "operate-on-gie-id" | "operate-on-class-ids" => SECONDARY,
         "custom-lib-path" | "custom-network-config" | "engine-create-func-name" => {
             "it is compiled code; the head was guessed from the graph's outputs"
         }
         "mean-file" => "give the mean of each channel as `mean`",
         "segmentation-threshold" => "each pixel gets its most likely class",
-        "filter-out-class-ids" => "classes are reported by name and can be left out by whoever reads them",
+        "filter-out-class-ids" => "all classes are reported; filter the results by label",
         _ if key.starts_with("parse-") => {
             "it is compiled code; the head was guessed from the graph's outputs"
         }
-        _ if key.starts_with("input-object-") || key.starts_with("secondary-") => {
-            "models are given to streams by the board file's [[stream]]"
+        "input-object-min-width" | "input-object-min-height" => {
+            "set side_min in on = { ... } of the board file's [[model]]"
         }
+        "input-object-max-width" | "input-object-max-height" => "objects have no maximum size",
+        _ if key.starts_with("secondary-") => SECONDARY,
         _ if key.starts_with("detected-m") || key.starts_with("roi-") => {
             "boxes are not filtered by their size or place"
         }

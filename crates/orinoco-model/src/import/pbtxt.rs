@@ -95,12 +95,12 @@ fn quoted(
                 Some('t') => text.push('\t'),
                 Some(c @ ('\\' | '"' | '\'' | '?')) => text.push(c),
                 // Escapes of byte values are not supported: no path or name in these files has them.
-                _ => return Err(format!("line {line}: an escape in a string is not known")),
+                _ => return Err(format!("line {line}: unknown escape sequence in a string")),
             },
             c => text.push(c),
         }
     }
-    Err(format!("line {line}: a string has no end"))
+    Err(format!("line {line}: unterminated string"))
 }
 
 struct Parser {
@@ -130,9 +130,14 @@ impl Parser {
         }
     }
 
-    fn fault<T>(&self, wanted: &str) -> Result<T, String> {
+    /// Returns the line of the latest token, from 1.
+    fn line(&self) -> usize {
         let seen = self.tokens.get(self.next.saturating_sub(1)).or(self.tokens.last());
-        let line = seen.map_or(1, |(line, _)| *line);
+        seen.map_or(1, |(line, _)| *line)
+    }
+
+    fn fault<T>(&self, wanted: &str) -> Result<T, String> {
+        let line = self.line();
         if self.next > self.tokens.len() {
             return Err(format!("line {line}: the file ends where {wanted} should be"));
         }
@@ -142,7 +147,7 @@ impl Parser {
     /// Parses fields up to `end`, or to the end of the file.
     fn message(&mut self, end: Option<char>, depth: usize) -> Result<Message, String> {
         if depth > DEPTH_MAX {
-            return self.fault("less nesting");
+            return Err(format!("line {}: nested too deeply", self.line()));
         }
         let mut message = Message::default();
         loop {
@@ -231,7 +236,7 @@ mod tests {
     #[test]
     fn faults_name_their_line() {
         for (text, fault) in [
-            ("name: \"a", "line 1: a string has no end"),
+            ("name: \"a", "line 1: unterminated string"),
             ("a: 1\nb", "line 2: the file ends where `:` or `{` should be"),
             ("a: 1\nb {", "line 2: the file ends where a field's name or `}` should be"),
             ("a: [1, 2", "line 1: the file ends where `,` or `]` should be"),
@@ -241,7 +246,7 @@ mod tests {
             assert_eq!(parse(text), Err(fault.to_owned()), "{text}");
         }
         let deep = "a {".repeat(100_000);
-        assert_eq!(parse(&deep), Err("line 1: less nesting should be here".to_owned()));
+        assert_eq!(parse(&deep), Err("line 1: nested too deeply".to_owned()));
     }
 
     proptest! {

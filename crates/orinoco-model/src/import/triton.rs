@@ -48,7 +48,7 @@ fn find_onnx(path: &Path, dir: &Path, config: &Message) -> Result<PathBuf, Diagn
         .filter(|(_, file)| file.exists())
         .max_by_key(|(version, _)| *version);
     newest.map(|(_, file)| file).ok_or_else(|| {
-        let cause = format!("there is no {name} in a folder with a version's number beside it");
+        let cause = format!("no version folder (1/, 2/, ...) next to it contains {name}");
         refused(cause, "put the model at 1/model.onnx, or name it with --onnx")
     })
 }
@@ -70,7 +70,7 @@ fn read_input(path: &Path, config: &Message, said: &mut ImportedSettings) -> Res
         None => None,
         Some(other) => {
             let subject = format!("{}: data_type of input", path.display());
-            let cause = format!("{other} cannot be a picture or sound");
+            let cause = format!("{other} cannot be an image or audio");
             let next = "use a model of f32, f16, u8, i8, i32 or i64";
             return Err(Diagnosis::new(&codes::IMPORT, subject, cause, next));
         }
@@ -110,10 +110,12 @@ fn left_out(config: &Message) -> Vec<SkippedSetting> {
         let why = match name.as_str() {
             "name" | "platform" | "backend" | "default_model_filename" | "input" | "output" => continue,
             "max_batch_size" => "set batch in the board file's [[model]]",
-            "dynamic_batching" => "set batch in the board file's [[model]], and batch_wait in its [[stream]]",
+            "dynamic_batching" => {
+                "set batch in the board file's [[model]], and batch_wait_ms in its [[stream]]"
+            }
             "instance_group" => "set lanes, engines and threads in the board file",
-            "version_policy" => "the newest version is taken",
-            "optimization" => "engines choose their own",
+            "version_policy" => "the highest version is used",
+            "optimization" => "each engine chooses its own optimisations",
             "sequence_batching" => match value {
                 Value::Message(batching) => {
                     left_out.extend(left_of_sequences(batching));
@@ -129,7 +131,7 @@ fn left_out(config: &Message) -> Vec<SkippedSetting> {
         for (name, value) in
             output.fields.iter().filter(|(name, _)| ["reshape", "is_shape_tensor"].contains(&name.as_str()))
         {
-            let why = "tensors have the graph's own shapes".to_owned();
+            let why = "the shapes of the ONNX graph are used".to_owned();
             left_out.push(SkippedSetting { key: shown(name, value), why });
         }
     }
@@ -140,7 +142,7 @@ fn left_of_sequences(batching: &Message) -> impl Iterator<Item = SkippedSetting>
     let left = batching.fields.iter().filter(|(name, _)| name != "state");
     left.map(|(name, value)| SkippedSetting {
         key: format!("sequence_batching.{}", shown(name, value)),
-        why: "a stream is a sequence from its start to its end".to_owned(),
+        why: "each stream is one sequence".to_owned(),
     })
 }
 

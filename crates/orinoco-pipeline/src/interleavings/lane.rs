@@ -20,11 +20,11 @@ pub(super) const BATCH_MAX: usize = 2;
 /// An engine that works so many times, and then fails or panics.
 #[derive(Clone, Copy)]
 pub(super) struct Engine {
-    replays_max: u64,
+    executions_max: u64,
     panics: bool,
 }
 
-pub(super) const SOUND: Engine = Engine { replays_max: u64::MAX, panics: false };
+pub(super) const SOUND: Engine = Engine { executions_max: u64::MAX, panics: false };
 
 impl Executor for Engine {
     fn batch_max(&self) -> usize {
@@ -32,8 +32,8 @@ impl Executor for Engine {
     }
 
     fn execute(&mut self, _: &[Frame], _: &mut [InferenceResult]) -> Result<StageTimes, Diagnosis> {
-        match self.replays_max.checked_sub(1) {
-            Some(left) => self.replays_max = left,
+        match self.executions_max.checked_sub(1) {
+            Some(left) => self.executions_max = left,
             // Without the hook, which would print the order of the threads every time.
             None if self.panics => std::panic::resume_unwind(Box::new("this test wants it")),
             None => return Err(fault()),
@@ -107,7 +107,7 @@ fn run(policy: DropPolicy, engine: Engine, closes: bool, stops: bool) {
     let held = streams.map(join);
     let is_sound = join(lane);
     assert!(held.iter().all(|held| held.count() == 0));
-    assert!(is_sound || engine.replays_max < u64::MAX);
+    assert!(is_sound || engine.executions_max < u64::MAX);
     closer.into_iter().chain(stopper).for_each(join);
     assert!(entry.hold(MODEL).is_none() || closes || !is_sound, "a model that nobody uses is given up");
 }
@@ -131,12 +131,12 @@ fn everything_may_be_stopped_at_any_moment() {
 
 #[test]
 fn an_engine_that_fails_frees_sources_and_sinks() {
-    check(|| run(DropPolicy::Block, Engine { replays_max: 1, panics: false }, false, false));
+    check(|| run(DropPolicy::Block, Engine { executions_max: 1, panics: false }, false, false));
 }
 
 #[test]
 fn a_panic_frees_sources_and_sinks() {
-    check(|| run(DropPolicy::Block, Engine { replays_max: 1, panics: true }, false, false));
+    check(|| run(DropPolicy::Block, Engine { executions_max: 1, panics: true }, false, false));
 }
 
 #[test]

@@ -63,7 +63,7 @@ fn run_late(policy: DropPolicy, closes: bool) {
     closer.into_iter().for_each(join);
     assert_eq!(held.count(), 0);
     let busy = telemetry.lane(LaneId(0)).read(|fold| (fold.executing_since, fold.batches));
-    let answered = telemetry.model(model).read(|fold| fold.replays);
+    let answered = telemetry.model(model).read(|fold| fold.inferences);
     assert!(busy.0.is_none() && answered <= busy.1, "{busy:?}, {answered} answers");
 }
 

@@ -12,8 +12,8 @@ pub(super) struct Batch {
     pub(super) found: Vec<Vec<ModelResult>>,
     /// Index of the step at work.
     pub(super) step: usize,
-    /// Pictures of that step that are done.
-    pub(super) pictures_done: usize,
+    /// Inputs of that step that are done.
+    pub(super) inputs_done: usize,
     /// Set once a step of it was suspended.
     pub(super) suspended: Option<Suspended>,
 }
@@ -25,15 +25,15 @@ pub(super) struct Suspended {
     pub(super) first: Nanos,
     /// Time of this one.
     pub(super) since: Nanos,
-    /// Pictures that wait for the answer.
-    pub(super) pictures: usize,
+    /// Inputs that wait for the answer.
+    pub(super) inputs: usize,
 }
 
 impl Batch {
     /// Returns a batch before its first step.
     pub(super) fn new(group: usize, frames: Vec<Frame>, numbers: Vec<u64>) -> Self {
         let found = frames.iter().map(|_| Vec::new()).collect();
-        Self { group, frames, numbers, found, step: 0, pictures_done: 0, suspended: None }
+        Self { group, frames, numbers, found, step: 0, inputs_done: 0, suspended: None }
     }
 
     /// Reverses the order of the frames, so that [`Self::pop`] returns the first of them first.

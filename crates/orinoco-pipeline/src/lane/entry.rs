@@ -12,7 +12,7 @@ use crate::request::{Request, RequestRefusal, Unserved};
 use crate::sync::{Mutex, MutexGuard};
 use crate::{Closed, FrameSender, ModelResult, Mux, ResultSender, Stop, StreamQueue};
 
-/// Follows what a stream's models find, from frame to frame: a tracker. Called for every frame, in order.
+/// Tracker of a stream: tracks the detections of its models from frame to frame. Called for every frame, in order.
 pub trait StreamTracker: Send {
     /// Adds what it knows to the findings of one frame.
     fn track(&mut self, frame: &FrameDesc, found: &mut Vec<ModelResult>);

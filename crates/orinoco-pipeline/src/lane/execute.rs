@@ -1,4 +1,4 @@
-//! The execution of a batch by the plans of a lane.
+//! Execution of a batch by the plans of a lane.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,13 +19,13 @@ use crate::{Executed, Frame, ModelResult, Mux, Object, StageTimes, Ticket};
 
 /// End of a step of a batch.
 pub(super) enum StepEnd {
-    /// All of its pictures are done.
+    /// All of its inputs are done.
     Done,
-    /// So many pictures wait for an answer.
-    Suspended { ticket: Ticket, wait: Duration, pictures: usize },
+    /// This many inputs wait for an answer.
+    Suspended { ticket: Ticket, wait: Duration, inputs: usize },
 }
 
-/// A plan, and what it fills.
+/// Plan, and the results that it fills.
 pub(super) struct LanePlan {
     pub(super) plan: BoundPlan,
     inference: Vec<InferenceResult>,
@@ -49,14 +49,14 @@ impl Emitters {
     }
 }
 
-/// Images of a batch that one model looks at. Reused from step to step.
+/// Inputs of one model in a batch: frames, or crops of them. Reused from step to step.
 #[derive(Default)]
 pub(super) struct BatchInputs {
     frames: Vec<Frame>,
     positions: Vec<InputPosition>,
 }
 
-/// Origin of an image.
+/// Origin of an input.
 #[derive(Clone, Copy)]
 struct InputPosition {
     /// Index of its frame in the batch.
@@ -89,8 +89,8 @@ impl BatchInputs {
         }
     }
 
-    fn push(&mut self, picture: Frame, place: InputPosition) {
-        self.frames.push(picture);
+    fn push(&mut self, input: Frame, place: InputPosition) {
+        self.frames.push(input);
         self.positions.push(place);
     }
 
@@ -113,9 +113,9 @@ impl BatchInputs {
             (region.width.min(region.height) >= wanted.side_min).then_some((detection, region))
         });
         for (detection, region) in regions.take(wanted.count_max) {
-            if let Some((picture, part)) = frame.part(region) {
+            if let Some((input, part)) = frame.part(region) {
                 let object = Some(Object { model: wanted.of, detection });
-                self.push(picture, InputPosition { frame: index, object, at: (part.x, part.y) });
+                self.push(input, InputPosition { frame: index, object, at: (part.x, part.y) });
             }
         }
     }
@@ -135,27 +135,27 @@ impl LanePlan {
         self.telemetry.request(lane, TimeSpan::new(start, clock.now()));
     }
 
-    /// Runs the plan on all pictures that are not done, as many at once as it takes, and adds what it found to the frames
+    /// Runs the plan on all inputs that are not done, as many at once as it takes, and adds what it found to the frames
     /// they are of. Stops where the plan suspends the step.
     pub(super) fn execute(
         &mut self,
-        pictures: &BatchInputs,
+        inputs: &BatchInputs,
         batch: &mut Batch,
         mux: &Arc<Mux>,
         emitters: &Emitters,
         events: &dyn EventSink,
     ) -> Result<StepEnd, Diagnosis> {
         let batch_max = self.plan.executor.batch_max();
-        while batch.pictures_done < pictures.frames.len() {
-            let chunk = batch.pictures_done..pictures.frames.len().min(batch.pictures_done + batch_max);
-            let frames = &pictures.frames[chunk.clone()];
+        while batch.inputs_done < inputs.frames.len() {
+            let chunk = batch.inputs_done..inputs.frames.len().min(batch.inputs_done + batch_max);
+            let frames = &inputs.frames[chunk.clone()];
             let inference = &mut self.inference[..frames.len()];
             let mut suspender = Suspender::new(mux);
             let executed = self.plan.executor.begin(frames, inference, &mut suspender);
             let ticket = suspender.take();
             let times = match (executed, ticket) {
                 (Ok(Executed::Suspended(wait)), Some(ticket)) => {
-                    return Ok(StepEnd::Suspended { ticket, wait, pictures: frames.len() });
+                    return Ok(StepEnd::Suspended { ticket, wait, inputs: frames.len() });
                 }
                 (Ok(Executed::Suspended(_)), None) => {
                     panic!("{} suspended a step without a place for its answer", self.plan.name)
@@ -171,33 +171,33 @@ impl LanePlan {
             self.emit(emitters, frames, &times);
             self.report_not_finite(&self.inference[..frames.len()], times.postprocess.end(), events);
             let inference = self.inference[..frames.len()].iter().cloned();
-            self.add_findings(&pictures.positions[chunk], inference, batch);
+            self.add_findings(&inputs.positions[chunk], inference, batch);
         }
-        batch.pictures_done = 0;
+        batch.inputs_done = 0;
         Ok(StepEnd::Done)
     }
 
-    /// Adds the results that a suspended step has waited for, in the span `waited`. There are as many as it has pictures.
+    /// Adds the results that a suspended step has waited for, in the span `waited`. There are as many as it has inputs.
     ///
     /// That span, from the suspension until the lane took the answer, is the step's inference: the way there and back is in
-    /// it, and what the lane did before it came to the answer. The model is charged all of it, each picture's stream its
+    /// it, and what the lane did before it came to the answer. The model is charged all of it, each input's stream its
     /// share, and the lane nothing, because it worked on other batches meanwhile.
     pub(super) fn add_late(
         &self,
-        pictures: &BatchInputs,
+        inputs: &BatchInputs,
         inference: Vec<InferenceResult>,
         waited: TimeSpan,
         batch: &mut Batch,
         emitters: &Emitters,
         events: &dyn EventSink,
     ) {
-        let chunk = batch.pictures_done..batch.pictures_done + inference.len();
+        let chunk = batch.inputs_done..batch.inputs_done + inference.len();
         let stages = [(Stage::Infer, waited)];
-        let frames = &pictures.frames[chunk.clone()];
+        let frames = &inputs.frames[chunk.clone()];
         self.telemetry.late_batch(&emitters.lane, count(frames), &stages);
         emit_shares(emitters, frames, &stages);
         self.report_not_finite(&inference, waited.end(), events);
-        self.add_findings(&pictures.positions[chunk], inference, batch);
+        self.add_findings(&inputs.positions[chunk], inference, batch);
     }
 
     fn add_findings(
@@ -216,12 +216,12 @@ impl LanePlan {
                 ..ModelResult::default()
             });
         }
-        batch.pictures_done += positions.len();
+        batch.inputs_done += positions.len();
     }
 
-    /// Emits one replay: the model and the lane are charged all of it, each picture's stream its share.
-    fn emit(&self, emitters: &Emitters, pictures: &[Frame], times: &StageTimes) {
-        let items = count(pictures);
+    /// Emits the records of one execution: the model and the lane are charged all of it, each input's stream its share.
+    fn emit(&self, emitters: &Emitters, inputs: &[Frame], times: &StageTimes) {
+        let items = count(inputs);
         self.telemetry.batch(&emitters.lane, ComputeUnit::Cpu, items, &times.stages());
         if let Some(device) = times.device {
             self.telemetry.batch(&emitters.lane, device.unit, items, &device.stages());
@@ -230,7 +230,7 @@ impl LanePlan {
             let (counter, count) = (ModelCounter::GraphFallbacks, u64::from(times.graph_fallbacks));
             self.telemetry.count(counter, count, times.postprocess.end());
         }
-        emit_shares(emitters, pictures, &times.stages());
+        emit_shares(emitters, inputs, &times.stages());
     }
 
     /// Counts the values that are not finite, and reports the first of them.
@@ -248,19 +248,19 @@ impl LanePlan {
     }
 }
 
-/// Emits each picture's share of the stages to its stream.
-fn emit_shares(emitters: &Emitters, pictures: &[Frame], stages: &[(Stage, TimeSpan)]) {
-    let items = count(pictures);
-    for (picture, index) in pictures.iter().zip(0..) {
-        let mut emitter = emitters.stream(picture).emitter();
+/// Emits each image's share of the stages to its stream.
+fn emit_shares(emitters: &Emitters, inputs: &[Frame], stages: &[(Stage, TimeSpan)]) {
+    let items = count(inputs);
+    for (input, index) in inputs.iter().zip(0..) {
+        let mut emitter = emitters.stream(input).emitter();
         for (stage, of_batch) in stages {
-            emitter.stage(picture.desc.seq, *stage, of_batch.share(index, items));
+            emitter.stage(input.desc.seq, *stage, of_batch.share(index, items));
         }
     }
 }
 
-fn count(pictures: &[Frame]) -> u32 {
-    u32::try_from(pictures.len()).expect("a batch is small")
+fn count(inputs: &[Frame]) -> u32 {
+    u32::try_from(inputs.len()).expect("a batch is small")
 }
 
 /// Returns the fault that is reported when [`InferenceResult::not_finite`] counts something of `model`.

@@ -15,7 +15,7 @@ pub const SUSPENSION_MAX: Duration = Duration::from_secs(2);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Ticket(u64);
 
-/// Answer to a suspended step: findings for each of its images, or the reason why there are none.
+/// Answer to a suspended step: a result for each of its inputs, or the reason why there are none.
 pub type LateAnswer = Result<Vec<InferenceResult>, Diagnosis>;
 
 /// The suspended steps of a lane, without threads.

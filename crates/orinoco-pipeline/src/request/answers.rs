@@ -82,7 +82,7 @@ impl State {
             return Ok(());
         }
         self.end(|| {
-            let cause = format!("{ANSWER_PARTS_MAX} parts of it wait to be received, and more came");
+            let cause = format!("{ANSWER_PARTS_MAX} parts of it are unread, and another arrived");
             Answer::Failed(fault(&codes::REQUEST_OVERLOAD, cause, "receive the parts while they come"))
         });
         Err(NotTaken::Full)
@@ -149,7 +149,7 @@ impl AnswerSender {
 
 impl Drop for AnswerSender {
     fn drop(&mut self) {
-        let cause = "what was to give it has ended";
+        let cause = "the model that had to answer has stopped";
         self.shared
             .end(|| Answer::Failed(fault(&codes::REQUEST_UNANSWERED, cause, "send the request again")));
     }

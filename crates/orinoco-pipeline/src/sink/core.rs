@@ -16,7 +16,7 @@ const OFFLINE_EVERY: Duration = Duration::from_secs(1);
 /// Period in which sinks make visible what they have written. Results are to be there within a second, and a write that comes
 /// just before one flush is seen to by the next two.
 pub(super) const FLUSH_EVERY: Duration = Duration::from_millis(400);
-/// Flushes after the last write. The second finds what the first was too early for: an encoder's pictures, say.
+/// Flushes after the last write. The second finds what the first was too early for: an encoder's frames, say.
 pub(super) const FLUSHES_MAX: u32 = 2;
 
 /// The sinks of one stream without threads: what waits for them, and when they write, flush and show that the source is
@@ -94,7 +94,7 @@ impl SinkCore {
     }
 
     /// Takes an outcome from the lane. A stream that may drop frames never waits, so that slow sinks cannot hold a lane.
-    /// Others wait, but not for ever once they are `stopping`.
+    /// Others wait, but not without end once they are `stopping`.
     pub fn offer(&mut self, frame_result: FrameResult, stopping: bool, now: Nanos) -> ResultOffer {
         if !self.is_abandoned && self.frame_results.len() < OUTCOMES_MAX {
             self.frame_results.push_back(frame_result);

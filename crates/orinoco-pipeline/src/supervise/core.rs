@@ -39,7 +39,7 @@ pub struct SourceSupervisor {
 /// Rules for reconnecting a source.
 #[derive(Clone, Copy, Debug)]
 pub struct Reconnect {
-    /// Attempts to reach a source that never delivered, before giving up; `None` tries for ever.
+    /// Attempts to reach a source that never delivered, before giving up; `None` tries without limit.
     pub attempts_max: Option<u32>,
     /// Silence after which a live source counts as stalled and is reopened.
     pub stall: Duration,
@@ -262,7 +262,7 @@ impl SourceSupervisor {
 
     fn stall(&mut self, silence: Duration) {
         let cause = format!("no frame for {:.0} s", silence.as_secs_f64());
-        let next = "check the camera or the file; `gst-discoverer-1.0` shows what GStreamer makes of it";
+        let next = "check the camera or the file (for example with `gst-discoverer-1.0`)";
         let why = Diagnosis::new(&codes::SOURCE_UNREACHABLE, &self.shown, cause, next);
         self.enter_again(self.backoff.attempt, SourceState::Stalled, Some(why.clone()));
         self.lose(SourceError::Transient(why));
@@ -374,7 +374,7 @@ mod tests {
             let seconds = |seconds: u64| Nanos(seconds * 1_000_000_000);
             backoff.live(seconds(from));
             backoff.lost(seconds(to));
-            backoff.after(&SourceError::Transient(fault())).expect("it is tried for ever");
+            backoff.after(&SourceError::Transient(fault())).expect("it is tried without limit");
             (backoff.attempt, backoff.flaps)
         };
         assert_eq!([lives(0, 1), lives(2, 3), lives(4, 9), lives(10, 11)], [(1, 1), (2, 2), (1, 0), (2, 1)]);
@@ -385,7 +385,8 @@ mod tests {
         for seed in 0..100 {
             let mut backoff = Backoff::new(None, seed);
             for full in [200, 400, 800, 1000, 1000].map(Duration::from_millis) {
-                let wait = backoff.after(&SourceError::Transient(fault())).expect("it is tried for ever");
+                let wait =
+                    backoff.after(&SourceError::Transient(fault())).expect("it is tried without limit");
                 assert!((full / 2..=full).contains(&wait), "{wait:?} of {full:?} with seed {seed}");
             }
         }

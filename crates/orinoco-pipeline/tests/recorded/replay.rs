@@ -14,7 +14,7 @@ use orinoco_telemetry::{
 use crate::real::frame;
 use crate::{Decisions, FrameKey};
 
-/// Repeats a run of `queues`: what came from outside is taken from its `records`, and what the cores decided is decided anew.
+/// Repeats a run of `queues`: what came from outside is taken from its `records`, and what the cores decided is decided again.
 /// Fails where a queue or the lane does something else than was recorded.
 pub(crate) fn replay(queues: &[StreamQueue], records: &[Record]) -> Result<Decisions, String> {
     let failures: BTreeSet<u64> = records.iter().filter_map(failed_at).collect();

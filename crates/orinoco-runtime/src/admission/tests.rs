@@ -135,7 +135,7 @@ fn a_change_counts_what_runs_what_is_new_and_what_building_takes() {
     run.check_refused(
         &[("a", 4), ("b", 6)],
         expect![[r#"
-            board test: it is 1.0 MiB over its memory budget of 32.0 MiB while it changes; remove model `m6@1`, or restart the daemon: the board fits by itself
+            board test: it is 1.0 MiB over its memory budget of 32.0 MiB during the reload; remove model `m6@1`, or restart the daemon: the new board fits on its own
             the change exceeds the memory budget at its peak: 1.0 MiB over budget (board)
             NAME           KIND     DOMAIN   MIB     BYTES  CHANGE
             m4             weights  host     4.0   4194304  stays
@@ -155,7 +155,7 @@ fn a_change_counts_what_runs_what_is_new_and_what_building_takes() {
     run.check_refused(
         &[("a", 4), ("b", 4), ("c", 12)],
         expect![[r#"
-            board test: it is 5.0 MiB over its memory budget of 32.0 MiB; remove model `m4`, or restart the daemon: the board fits by itself
+            board test: it is 5.0 MiB over its memory budget of 32.0 MiB; remove model `m4`, or restart the daemon: the new board fits on its own
             the memory budget is exceeded: 5.0 MiB over budget (board)
             NAME            KIND     DOMAIN   MIB     BYTES  BASIS
             m12@1           weights  host    12.0  12582912  measured

@@ -6,7 +6,7 @@ use orinoco_board::{Endings, SinkKind};
 use orinoco_core::{Diagnosis, codes};
 
 /// Endings of images and videos, which no text output may have.
-const PICTURES: &[&str] =
+const IMAGES: &[&str] =
     &["avi", "gif", "jpeg", "jpg", "m4v", "mkv", "mov", "mp4", "mpeg", "mpg", "png", "ts", "webm", "webp"];
 
 /// Refuses a name whose ending stands for another format than the one that is written. A name without an ending is
@@ -16,12 +16,12 @@ pub(crate) fn check_ending(kind: SinkKind, path: &Path) -> Result<(), Diagnosis>
     let ending = ending.to_string_lossy().to_lowercase();
     let is_right = match kind.endings {
         Endings::OneOf(endings) => endings.contains(&ending.as_str()),
-        Endings::OfText(_) => !PICTURES.contains(&ending.as_str()),
+        Endings::OfText(_) => !IMAGES.contains(&ending.as_str()),
     };
     if is_right {
         return Ok(());
     }
-    let cause = format!("{} would be written into a file that ends in .{ending}", kind.content);
+    let cause = format!("{} cannot be written to a .{ending} file", kind.content);
     let next = match kind.endings {
         Endings::OneOf(endings) => format!("end the name in .{}", endings.join(" or .")),
         Endings::OfText(usual) => format!("end the name in .{usual}"),

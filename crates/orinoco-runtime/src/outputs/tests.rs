@@ -28,8 +28,8 @@ impl Inputs {
             fs::create_dir_all(path.parent().expect("it has one")).expect("made");
             fs::write(path, bytes).expect("written");
         };
-        for picture in ["one.png", "folder/a.jpg", "folder/b.png", "numbered/i_0.png", "numbered/i_1.png"] {
-            write(picture, b"a picture");
+        for image in ["one.png", "folder/a.jpg", "folder/b.png", "numbered/i_0.png", "numbered/i_1.png"] {
+            write(image, b"an image");
         }
         for video in ["video.mp4", "libort.so", "old.jsonl"] {
             write(video, b"bytes");

@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn another_description_is_measured_anew() {
+    fn another_description_is_measured_again() {
         let dir = tempfile::tempdir().expect("temporary folder");
         let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/person-nano");
         fs::create_dir(dir.path().join("1")).expect("made");

@@ -77,7 +77,7 @@ pub(super) fn measure_in_child(
         None if signal == Some(Signal::KILL.as_raw()) => {
             "the measuring process was killed, probably out of memory"
         }
-        None => "it said nothing",
+        None => "it printed no error",
     };
     Err(about(format!("its memory cannot be measured ({}): {said}", done.status)))
 }

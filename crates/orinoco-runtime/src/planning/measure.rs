@@ -221,7 +221,8 @@ impl MeasuringArea {
             0 => Ok(()),
             _ => {
                 let area = Mib(self.scratch.bytes() as u64);
-                let cause = format!("it computes in more than the {area} MiB that could be set aside for it");
+                let cause =
+                    format!("it needs more scratch memory than the {area} MiB that could be reserved");
                 Err(Self::too_small(self.available.as_ref(), &cause))
             }
         }

@@ -33,7 +33,7 @@ impl ByHand {
             context,
             actions: sender,
             watcher,
-            look_every: Duration::from_millis(50),
+            sample_every: Duration::from_millis(50),
             end_unread: true,
             repeat_files: false,
         };
@@ -166,8 +166,8 @@ fn a_lane_that_failed_meanwhile_is_started_again_for_a_stream() {
 
 #[test]
 fn a_stream_that_cannot_join_takes_nothing_from_the_others() {
-    let picture = tempfile::Builder::new().suffix(".png").tempfile().expect("temporary file");
-    let path = picture.path().display().to_string();
+    let image = tempfile::Builder::new().suffix(".png").tempfile().expect("temporary file");
+    let path = image.path().display().to_string();
     let board = board(1, &[("a", ENDLESS)]);
     let mut run = ByHand::start(board);
     let (id, known) = (ModelId(7), known(&demo_model()));
@@ -177,7 +177,7 @@ fn a_stream_that_cannot_join_takes_nothing_from_the_others() {
         OpenStream::new(&spec, Vec::new(), 0, &[(id, &known)], &clock).unwrap_or_else(|why| panic!("{why}"))
     };
     let (carrier, next) = (open("carrier", &path), open("next", ENDLESS));
-    picture.close().expect("removed");
+    image.close().expect("removed");
     let plan = BoundPlan { model: id, name: "m".to_owned(), executor: Box::new(Marked) };
     let mut plans = Plans::from([(id, plan)]);
     let Shell { joiner, lanes, actions, streams, .. } = &mut run.shell;
@@ -196,15 +196,15 @@ fn a_stream_that_cannot_join_takes_nothing_from_the_others() {
 #[test]
 fn a_stream_that_cannot_join_runs_on_as_it_was() {
     let dir = tempfile::tempdir().expect("temporary folder");
-    let picture = dir.path().join("a.png");
-    std::fs::write(&picture, "not opened").expect("written");
+    let image = dir.path().join("a.png");
+    std::fs::write(&image, "not opened").expect("written");
     let board = board(1, &[("a", ENDLESS), ("b", ENDLESS)]);
     let mut run = ByHand::start(board.clone());
     let mut other = board;
     other.streams[1].latency_max = Some(Duration::from_secs(1));
-    other.streams[0].source = uri(&picture.display().to_string());
+    other.streams[0].source = uri(&image.display().to_string());
     let (prepared, told) = run.prepare(other);
-    std::fs::remove_file(&picture).expect("it is there");
+    std::fs::remove_file(&image).expect("it is there");
     assert!(run.shell.act(&mut run.supervisor, prepared).is_none());
     let done = told.try_recv().expect("it was applied").expect("it can be");
     assert_eq!((done.joined, done.left, done.stayed), (vec!["b".to_owned()], vec!["b".to_owned()], 1));
@@ -270,7 +270,7 @@ fn a_change_counts_next_to_what_runs_until_that_has_ended() {
     assert!(run.shell.act(&mut run.supervisor, prepared).is_none());
     let faults = told.try_recv().expect("it was refused").expect_err("both do not fit");
     assert_eq!(faults.as_slice()[0].code.id, codes::MEMORY_BUDGET.id);
-    assert!(faults.to_string().contains("while it changes"), "{faults}");
+    assert!(faults.to_string().contains("during the reload"), "{faults}");
 
     run.log.wait("b live", 1);
     assert_eq!(run.reload(Board { memory: Some(budget), ..one }).left, ["b"]);

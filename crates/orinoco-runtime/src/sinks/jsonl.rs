@@ -148,7 +148,7 @@ mod tests {
         };
         let dir = tempfile::tempdir().expect("temporary folder");
         let path = dir.path().join("out.jsonl");
-        let names = [(ModelId(0), names("finder")), (ModelId(1), names("second"))];
+        let names = [(ModelId(0), names("primary")), (ModelId(1), names("second"))];
         let names: NamesOfModels = Arc::new(BTreeMap::from(names));
         let file = Some(File::create(&path).expect("writable"));
         let clock: Arc<dyn Clock> = Arc::new(MonotonicClock::default());
@@ -175,17 +175,17 @@ mod tests {
 
     #[test]
     fn an_object_names_its_row_among_the_detections_that_are_written() {
-        let mut finder =
+        let mut primary =
             ModelResult { inference: inference(&[0.9, 0.4, 0.3, 0.2]), ..ModelResult::default() };
-        finder.inference.tracks = vec![Some(TrackId(1)), None, Some(TrackId(2)), None];
-        finder.tracker_only = vec![false, true, false, true];
+        primary.inference.tracks = vec![Some(TrackId(1)), None, Some(TrackId(2)), None];
+        primary.tracker_only = vec![false, true, false, true];
         let second = |detection| ModelResult {
             model: ModelId(1),
             object: Some(Object { model: ModelId(0), detection }),
             inference: inference(&[0.7]),
             ..ModelResult::default()
         };
-        let written = lines(vec![finder, second(0), second(1), second(2), second(3)]);
+        let written = lines(vec![primary, second(0), second(1), second(2), second(3)]);
         let tracks =
             |line: &ResultLine| -> Vec<_> { line.detections.iter().map(|found| found.track_id).collect() };
         assert_eq!(tracks(&written[0]), [Some(1), Some(2)]);

@@ -46,12 +46,12 @@ fn begin(start: SinkStart<'_>, codec: Codec) -> Result<Box<dyn Sink>, Diagnosis>
     let SinkStart { path, file, stream, models, clock, .. } = start;
     let file = file.expect("standard output is refused when outputs are opened");
     let stream = stream.to_owned();
-    let paint = Box::new(move |picture: &mut [u8], width: u32, height: u32, shown: OverlayContent<'_>| {
-        let Some(mut canvas) = Canvas::new(picture, width, height) else { return };
+    let paint = Box::new(move |frame: &mut [u8], width: u32, height: u32, shown: OverlayContent<'_>| {
+        let Some(mut canvas) = Canvas::new(frame, width, height) else { return };
         match shown {
             OverlayContent::FrameResult(frame_result) => paint_outcome(&mut canvas, frame_result, &models),
             OverlayContent::Offline(silence) => {
-                let text = format!("{stream}: no picture for {:.0} s", silence.as_secs_f64());
+                let text = format!("{stream}: no frame for {:.0} s", silence.as_secs_f64());
                 draw_card(&mut canvas, &text);
             }
         }

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 
-const RULES: Rules = Rules { look_every: Duration::from_millis(50), repeat_files: true };
+const RULES: Rules = Rules { sample_every: Duration::from_millis(50), repeat_files: true };
 
 fn fault() -> Diagnosis {
     Diagnosis::new(&codes::ENGINE_RUN, "test", "it fails", "nothing")
@@ -105,7 +105,7 @@ impl Sim {
             Effect::Emit(Event::LaneRestarted { lane, restarts_left, .. }) => {
                 self.events.push(format!("lane {lane} restarts, {restarts_left} left"));
             }
-            Effect::Emit(_) | Effect::Look | Effect::Answered(_) => {}
+            Effect::Emit(_) | Effect::Sample | Effect::Answered(_) => {}
             Effect::Retire(stream, _) => {
                 assert!(!self.retired.contains(&stream), "stream {stream} ends once");
                 self.retired.push(stream);

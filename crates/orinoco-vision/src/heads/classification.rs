@@ -37,7 +37,7 @@ fn build(spec: &HeadSpec, _: &InputSpec, outputs: &[TensorDesc]) -> Result<Box<d
         _ => false,
     };
     if !fits {
-        return Err(format!("its output is {output}, where the description makes it [?,{}]", spec.classes));
+        return Err(format!("its output is {output}, but model.toml describes it as [?,{}]", spec.classes));
     }
     Ok(Box::new(Classification { spec: spec.clone(), scores: Vec::new() }))
 }
@@ -66,9 +66,9 @@ fn guess(input: &InputSpec, outputs: &[TensorDesc]) -> Option<Guess> {
     }
     Some(
         guess
-            .unsure("mean", "the graph does not show how pictures were normalised in training")
+            .unsure("mean", "the graph does not show how images were normalised in training")
             .unsure("color", "the graph does not show the order of channels")
-            .unsure("fit", "the graph does not show how pictures were cut in training"),
+            .unsure("fit", "the graph does not show how images were cropped in training"),
     )
 }
 

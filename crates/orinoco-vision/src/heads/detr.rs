@@ -61,13 +61,13 @@ fn guess(input: &InputSpec, outputs: &[TensorDesc]) -> Option<Guess> {
         [both] => {
             let [queries, values] = fixed_after_batch(both)?;
             let classes = values.checked_sub(BOX_VALUES).filter(|classes| *classes > 2)?;
-            let why = "any 300 rows of boxes and scores look like this";
+            let why = "other models with 300 boxes and scores have the same shape";
             (queries == QUERIES_USUAL).then(|| guess(classes).unsure("head", why))
         }
         [first, second] => {
             let logits = [first, second].into_iter().find(|output| output.name.contains("logits"))?;
             let [queries, classes] = fixed_after_batch(logits)?;
-            let guess = guess(classes).unsure("fit", "RT-DETR is trained on stretched pictures, DETR is not");
+            let guess = guess(classes).unsure("fit", "RT-DETR is trained on stretched images, DETR is not");
             let is_first = queries == QUERIES_FIRST || classes == CLASSES_FIRST;
             Some(if is_first { with_softmax(guess) } else { guess })
         }
@@ -80,7 +80,7 @@ fn with_softmax(mut guess: Guess) -> Guess {
     let last = guess.head.classes.checked_sub(1);
     guess.head.activation = Activation::Softmax;
     guess.head.background = last.and_then(|last| u32::try_from(last).ok());
-    guess.unsure("activation", "the sizes are those of models with a softmax, whose last class is no object")
+    guess.unsure("activation", "the shape is that of models with a softmax and a last class \"no object\"")
 }
 
 impl Head for Detr {

@@ -18,7 +18,7 @@ struct Embedding;
 fn build(_: &HeadSpec, _: &InputSpec, outputs: &[TensorDesc]) -> Result<Box<dyn Head>, String> {
     let output = only(outputs, KIND.name)?;
     if output.shape.len() < 2 {
-        return Err(format!("its output is {output}, which has no axis for the batch"));
+        return Err(format!("its output is {output}, which has no batch axis"));
     }
     Ok(Box::new(Embedding))
 }
@@ -32,8 +32,8 @@ fn guess(input: &InputSpec, outputs: &[TensorDesc]) -> Option<Guess> {
     ones.iter().all(|axis| *axis == Dim::Fixed(1)).then(|| {
         guess
             .unsure("head", "a classifier may have as many classes")
-            .unsure("mean", "the graph does not show how pictures were normalised in training")
-            .unsure("fit", "the graph does not show how pictures were cut in training")
+            .unsure("mean", "the graph does not show how images were normalised in training")
+            .unsure("fit", "the graph does not show how images were cropped in training")
     })
 }
 

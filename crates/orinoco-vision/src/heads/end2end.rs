@@ -36,8 +36,7 @@ fn guess(input: &InputSpec, outputs: &[TensorDesc]) -> Option<Guess> {
     let [_, values] = fixed_after_batch(output)?;
     let head = HeadSpec::new(KIND, CLASSES_USUAL);
     let guess = Guess::new(head, input).unit_rgb(Fit::Letterbox);
-    (values == VALUES)
-        .then(|| guess.unsure("classes", "rows that are already suppressed do not show how many there are"))
+    (values == VALUES).then(|| guess.unsure("classes", "outputs after NMS do not show the number of classes"))
 }
 
 impl Head for End2End {

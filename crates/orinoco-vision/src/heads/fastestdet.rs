@@ -44,7 +44,7 @@ fn guess(input: &InputSpec, outputs: &[TensorDesc]) -> Option<Guess> {
         let guess = guess.unsure("head", "a segmentation into 85 classes has the same shape");
         guess
             .unsure("color", "FastestDet is trained on BGR")
-            .unsure("fit", "FastestDet is trained on stretched pictures")
+            .unsure("fit", "FastestDet is trained on stretched images")
     })
 }
 

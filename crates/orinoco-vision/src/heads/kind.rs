@@ -34,7 +34,7 @@ impl fmt::Debug for HeadKind {
     }
 }
 
-/// Kind of thing that a head finds in a picture.
+/// Kind of thing that a head finds in an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeadResultKind {
     /// Boxes with classes (detection).
@@ -89,7 +89,7 @@ pub struct HeadDescriptor {
     pub box_unit: BoxUnit,
     /// Whether a box is reported once for each class above the threshold by default.
     pub multi_label: bool,
-    /// Rounding of a letterboxed picture's sides, as the trainers of its models do it (docs/model-files.md has the table).
+    /// Rounding of a letterboxed image's sides, as the trainers of its models do it (docs/model-files.md has the table).
     /// Those that never letterbox cut the exact product.
     pub rounding: Rounding,
     /// Whether Ultralytics exports detectors of this form.

@@ -73,7 +73,7 @@ fn guess(input: &InputSpec, outputs: &[TensorDesc]) -> Option<Guess> {
     known.then(|| {
         let guess = Guess::new(head, input).unit_rgb(Fit::Stretch);
         guess
-            .unsure("classes", "a list of what was found does not show how many there are")
+            .unsure("classes", "a list of detections does not show the number of classes")
             .unsure("fit", "torchvision resizes in the graph, others do not say")
     })
 }

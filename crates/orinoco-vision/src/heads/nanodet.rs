@@ -130,18 +130,21 @@ fn cells_of(spec: &HeadSpec, input: &InputSpec, counts: &[usize]) -> Option<Vec<
 
 fn build(spec: &HeadSpec, input: &InputSpec, outputs: &[TensorDesc]) -> Result<Box<dyn Head>, String> {
     if spec.activation == Activation::Softmax {
-        return Err("nanodet has a score of its own for each class, and no softmax".to_owned());
+        return Err("nanodet has one sigmoid score per class and no softmax".to_owned());
     }
     let form = match outputs {
         [output] => {
             check_axes(output, &[orinoco_core::Dim::Dynamic; 3])?;
             joint(output, spec.classes).ok_or_else(|| {
-                format!("its output is {output}, which leaves no distances beside {} classes", spec.classes)
+                format!(
+                    "its output is {output}: no columns are left for box distances after {} classes",
+                    spec.classes
+                )
             })
         }
         outputs => split(outputs, spec.classes).ok_or_else(|| {
             format!(
-                "it has {} outputs, which are no pairs [n, cells, {}] and [n, cells, 4 x bins] for each grid",
+                "its {} outputs are not one pair [n, cells, {}] and [n, cells, 4 x bins] per stride",
                 outputs.len(),
                 spec.classes
             )
@@ -149,8 +152,8 @@ fn build(spec: &HeadSpec, input: &InputSpec, outputs: &[TensorDesc]) -> Result<B
     }?;
     let counts: Vec<usize> = form.grids.iter().map(|grid| grid.count).collect();
     let cells = cells_of(spec, input, &counts).ok_or_else(|| match outputs {
-        [output] => format!("its output is {output}, whose rows are not the cells of NanoDet's grids"),
-        _ => format!("its outputs have {counts:?} rows, which are not the cells of NanoDet's grids"),
+        [output] => format!("its output is {output}, whose number of rows does not match NanoDet's strides"),
+        _ => format!("its outputs have {counts:?} rows, which do not match NanoDet's strides"),
     })?;
     Ok(Box::new(NanoDet { spec: spec.clone(), cells, bins: form.bins, grids: form.grids }))
 }
@@ -174,8 +177,7 @@ fn guess(input: &InputSpec, outputs: &[TensorDesc]) -> Option<Guess> {
     guess.input.scale = [1.0 / 57.375, 1.0 / 57.12, 1.0 / 58.395];
     guess = guess.unsure("mean", "NanoDet's usual normalisation; some exports fold it into the graph");
     if outputs.len() > 1 {
-        guess =
-            guess.unsure("fit", "NanoDet is trained on stretched pictures; OpenCV's demo letterboxes them");
+        guess = guess.unsure("fit", "NanoDet is trained on stretched images; OpenCV's demo letterboxes them");
     }
     Some(guess)
 }
@@ -337,11 +339,11 @@ mod tests {
             let refused = build(&HeadSpec::new(KIND, 2), &input, &outputs).err();
             assert!(refused.as_ref().is_some_and(|why| why.contains(expected)), "{shapes:?}: {refused:?}");
         };
-        check(&[[1, 4, 2], [1, 4, 8], [1, 1, 2]], "no pairs");
-        check(&[[1, 4, 2], [1, 1, 8]], "no pairs");
-        check(&[[1, 4, 2], [1, 4, 7]], "no pairs");
-        check(&[[1, 4, 2], [1, 4, 8]], "not the cells");
-        check(&[[1, 9, 10]], "not the cells");
-        check(&[[1, 6, 5]], "leaves no distances");
+        check(&[[1, 4, 2], [1, 4, 8], [1, 1, 2]], "not one pair");
+        check(&[[1, 4, 2], [1, 1, 8]], "not one pair");
+        check(&[[1, 4, 2], [1, 4, 7]], "not one pair");
+        check(&[[1, 4, 2], [1, 4, 8]], "not match NanoDet");
+        check(&[[1, 9, 10]], "not match NanoDet");
+        check(&[[1, 6, 5]], "no columns are left");
     }
 }

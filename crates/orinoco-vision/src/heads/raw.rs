@@ -26,8 +26,8 @@ fn build(_: &HeadSpec, _: &InputSpec, outputs: &[TensorDesc]) -> Result<Box<dyn 
 fn guess(input: &InputSpec, _: &[TensorDesc]) -> Option<Guess> {
     let guess = Guess::new(HeadSpec::new(KIND, 0), input).unit_rgb(Fit::Stretch);
     let guess = guess.unsure("head", "the outputs are those of no known head");
-    let guess = guess.unsure("fit", "the graph does not show how pictures were cut in training");
-    Some(guess.unsure("mean", "the graph does not show how pictures were normalised in training"))
+    let guess = guess.unsure("fit", "the graph does not show how images were cropped in training");
+    Some(guess.unsure("mean", "the graph does not show how images were normalised in training"))
 }
 
 impl Head for Raw {

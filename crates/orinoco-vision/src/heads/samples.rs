@@ -24,7 +24,7 @@ pub struct SampleModel<O: 'static> {
     pub side: u32,
     /// Cell sizes, where the head has no usual ones.
     pub strides: &'static [u32],
-    /// Outputs for one picture.
+    /// Outputs for one image.
     pub outputs: &'static [O],
 }
 

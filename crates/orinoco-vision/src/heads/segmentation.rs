@@ -63,11 +63,11 @@ fn build(spec: &HeadSpec, input: &InputSpec, outputs: &[TensorDesc]) -> Result<B
         ));
     }
     if spec.classes > CLASSES_MAX {
-        return Err(format!("it has {} classes, and at most {CLASSES_MAX} are supported", spec.classes));
+        return Err(format!("it has {} classes, but at most {CLASSES_MAX} are supported", spec.classes));
     }
     let form = form(output, spec.classes, input.layout);
-    let form =
-        form.ok_or_else(|| format!("its output is {output}, which is no map of {} classes", spec.classes))?;
+    let form = form
+        .ok_or_else(|| format!("its output is {output}, which is not a map of {} classes", spec.classes))?;
     Ok(Box::new(Segmentation { form, classes: spec.classes, best: Vec::new() }))
 }
 
@@ -96,8 +96,8 @@ fn guess(input: &InputSpec, outputs: &[TensorDesc]) -> Option<Guess> {
     }
     fits.then(|| {
         guess
-            .unsure("mean", "the graph does not show how pictures were normalised in training")
-            .unsure("fit", "the graph does not show how pictures were cut in training")
+            .unsure("mean", "the graph does not show how images were normalised in training")
+            .unsure("fit", "the graph does not show how images were cropped in training")
     })
 }
 

@@ -36,7 +36,7 @@ pub(super) fn check_axes(output: &TensorDesc, wanted: &[Dim]) -> Result<(), Stri
         return Ok(());
     }
     let wanted = orinoco_core::shape_text(wanted);
-    Err(format!("its output is {output}, where the description makes it {wanted}"))
+    Err(format!("its output is {output}, but model.toml describes it as {wanted}"))
 }
 
 /// Returns the fixed sizes of the axes after the first, if there are `N` of them.

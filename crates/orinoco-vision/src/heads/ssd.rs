@@ -63,10 +63,10 @@ fn guess(input: &InputSpec, outputs: &[TensorDesc]) -> Option<Guess> {
     guess.input.scale = [1.0 / 128.0; 3];
     (priors == places && classes > 1).then(|| {
         guess
-            .unsure("boxes", "corners as fractions of the picture; others give centres or pixels")
+            .unsure("boxes", "corners as fractions of the image; others give centres or pixels")
             .unsure("background", "class 0, as most SSDs have it")
             .unsure("mean", "(x - 127) / 128, as UltraFace and MobileNet-SSD; the graph does not show it")
-            .unsure("fit", "SSDs are usually trained on stretched pictures")
+            .unsure("fit", "SSDs are usually trained on stretched images")
     })
 }
 

@@ -138,15 +138,15 @@ fn the_first_axis_is_the_batch() {
         let checked = check_batch(kind(name), &outputs, batch);
         assert_eq!(checked, expected.map_err(str::to_owned), "{name}");
     };
-    let baked = "its output is y f32[1,84,33600] for a batch of 4, which has to be the first axis";
+    let baked = "its output is y f32[1,84,33600]; the first axis must be the batch (4)";
     check("yolov8", &[("y", &[1, 84, 33600])], 4, Err(baked));
     check("yolov8", &[("y", &[4, 84, 8400])], 4, Ok(()));
     let flat: [(&str, &[usize]); 3] = [("boxes", &[0, 4]), ("scores", &[0]), ("labels", &[0])];
-    let of_all = "its output is boxes f32[0,4] for a batch of 2, which has to be the first axis";
+    let of_all = "its output is boxes f32[0,4]; the first axis must be the batch (2)";
     check("listed", &flat, 2, Err(of_all));
     check("listed", &flat, 1, Ok(()));
     check("raw", &[("y", &[3, 4])], 1, Ok(()));
-    let of_two = "its output is y f32[3,4] for a batch of 2, which has to be the first axis";
+    let of_two = "its output is y f32[3,4]; the first axis must be the batch (2)";
     check("raw", &[("y", &[3, 4])], 2, Err(of_two));
 }
 

@@ -137,7 +137,7 @@ fn build(spec: &HeadSpec, task: Task, outputs: &[TensorDesc]) -> Result<Box<dyn 
     let keypoint_values = spec.keypoint_values.unwrap_or(usual);
     if task == Task::Pose && (extra == 0 || !extra.is_multiple_of(keypoint_values)) {
         return Err(format!(
-            "its output is {output}, which leaves no keypoints beside {} classes",
+            "its output is {output}: no values are left for keypoints after {} classes",
             spec.classes
         ));
     }

@@ -120,6 +120,6 @@ mod tests {
         let input = spec(64, 32, Fit::Stretch, Align::TopLeft);
         let outputs = [output("output", &[1, 42, 7])];
         let fault = build(&HeadSpec::new(KIND, 3), &input, &outputs).err().expect("7 values are not 5 + 3");
-        assert_eq!(fault, "its output is output f32[1,42,7], where the description makes it [?,42,8]");
+        assert_eq!(fault, "its output is output f32[1,42,7], but model.toml describes it as [?,42,8]");
     }
 }

@@ -218,7 +218,7 @@ fn letterboxes_of_nvinfer_have_the_published_size_and_place() {
 }
 
 #[test]
-fn stretched_pictures_fill_the_input() {
+fn stretched_images_fill_the_input() {
     check("stretch", &sizes(), |model| spec(model, Fit::Stretch, Align::TopLeft, Rounding::Down));
 }
 

@@ -1,7 +1,7 @@
 """The geometry of published preprocessing, written from each project's own arithmetic, for tests/geometry/main.rs.
 
 Reads lines `rule width height model_width model_height` and answers each with `width height left top`: the size of the
-resized picture and its left top corner in the model's input. Nothing here is shared with the Rust code.
+resized image and its left top corner in the model's input. Nothing here is shared with the Rust code.
 
   yolox        YOLOX, yolox/data/data_augment.py, preproc (commit 05b20c859d7f)
   ultralytics  Ultralytics, ultralytics/data/augment.py, LetterBox with auto=False, center=True; YOLOv5 and YOLOv7 alike

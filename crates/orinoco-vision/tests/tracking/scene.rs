@@ -255,7 +255,7 @@ pub(crate) fn all(seed: u64) -> Vec<(&'static str, Scene)> {
             },
         ),
         ("dropped frames", Scene { drops: 0.4, ..scene(meeting(c, 5)) }),
-        ("five frames a second", Scene { rate: 5.0, ..scene(lanes(c, 8, 1.0)) }),
+        ("five frames per second", Scene { rate: 5.0, ..scene(lanes(c, 8, 1.0)) }),
         ("crowd", scene(passing(c, 90))),
         ("two classes", scene(classes(c, 6))),
         ("camera away", returning(scene(lanes(c, 8, 0.5)))),

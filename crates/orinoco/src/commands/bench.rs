@@ -1,4 +1,4 @@
-//! `orinoco bench`: what a part costs, beside the limit of this machine, both measured in one run.
+//! `orinoco bench`: speed of one stage, compared with the limit of this machine in the same run.
 
 #[cfg(feature = "cuda")]
 pub(crate) mod graph;
@@ -15,7 +15,7 @@ fn median(mut values: Vec<f64>) -> f64 {
     if values.len() % 2 == 1 { values[middle] } else { (values[middle - 1] + values[middle]) / 2.0 }
 }
 
-/// Samples of 0 to 255 without a pattern: Knuth's multiplicative hash of the index.
+/// Returns pseudo-random samples of 0 to 255: Knuth's multiplicative hash of the index.
 fn noise(index: usize) -> u8 {
     ((index as u32).wrapping_mul(2_654_435_761) >> 24) as u8
 }

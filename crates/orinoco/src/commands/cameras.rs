@@ -57,10 +57,10 @@ mod with_v4l2 {
             })
             .collect();
         if rows.is_empty() {
-            return format!("{heading}\n  none of its formats is understood");
+            return format!("{heading}\n  none of its pixel formats is supported");
         }
         let mut text =
-            format!("{heading}\n{}", output::table(&["format", "size", "frames a second"], 3, rows));
+            format!("{heading}\n{}", output::table(&["format", "size", "frames per second"], 3, rows));
         if !camera.controls.is_empty() {
             let rows = camera.controls.iter().map(control_row).collect();
             let table = output::table(&["control", "from", "to", "default"], 1, rows);

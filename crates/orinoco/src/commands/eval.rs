@@ -1,4 +1,4 @@
-//! `orinoco eval`: how right a model is on a labelled dataset, and how far another engine or model differs from it.
+//! `orinoco eval`: accuracy of a model on a labelled dataset, and its differences from another engine or model.
 
 mod entries;
 mod tracking;
@@ -6,7 +6,7 @@ mod tracking;
 use std::collections::HashMap;
 use std::path::Path;
 
-use orinoco_api::{ClassFigures, EVAL_SCHEMA, EvalFigures, EvalReport, EvalResult, PictureDifference};
+use orinoco_api::{ClassFigures, EVAL_SCHEMA, EvalFigures, EvalReport, EvalResult, ImageDifference};
 use orinoco_config::{Existing, Faults, write_whole};
 use orinoco_core::{Diagnosis, Exit, InferenceResult, WithSubject, codes};
 use orinoco_eval::coco::{self, FoundBox, Truth};
@@ -17,23 +17,23 @@ use self::entries::{Entries, Entry, check_not_read, load, name_model, number, wa
 use crate::args::EvalArgs;
 use crate::output;
 
-/// Average precision wants even what a model hardly believes.
+/// Score threshold for average precision, which needs results of low score too.
 const SCORE_FOR_AP: f32 = 0.01;
 /// Default score at which recall, precision and confusion are computed.
 const OPERATING_SCORE: f64 = 0.25;
-/// Boxes that overlap less are not the same object.
+/// Minimum IoU of two boxes of the same object.
 const SAME_OBJECT_IOU: f64 = 0.5;
-/// Rows of tables for people.
+/// Maximum number of rows in text tables.
 const ROWS_MAX: usize = 20;
 
 /// Results of an evaluation.
 struct Evaluation {
     report: EvalReport,
-    /// Whether boxes are labelled, and not pictures, pixels or sequences.
+    /// Whether labels are boxes, and not classes of images, masks or sequences.
     of_boxes: bool,
 }
 
-/// The figures of a model, with what plots show of them.
+/// Metrics of a model, and the data of its plots.
 #[derive(Default)]
 struct EvaluatedModel {
     result: EvalResult,
@@ -45,7 +45,7 @@ struct EvaluatedModel {
 pub(crate) fn run(args: &EvalArgs, json: bool) -> Result<Exit, Faults> {
     let sequences = mot::Folder::find(&args.dataset)?;
     let evaluation = if sequences.is_empty() {
-        pictures(args)?
+        evaluate_images(args)?
     } else {
         Evaluation { report: tracking::report(args, &sequences)?, of_boxes: false }
     };
@@ -57,8 +57,8 @@ pub(crate) fn run(args: &EvalArgs, json: bool) -> Result<Exit, Faults> {
     Ok(Exit::Done)
 }
 
-/// Judges labelled pictures.
-fn pictures(args: &EvalArgs) -> Result<Evaluation, Faults> {
+/// Evaluates a model on labelled images.
+fn evaluate_images(args: &EvalArgs) -> Result<Evaluation, Faults> {
     let mut dataset = Dataset::open(&args.dataset)?;
     let Some(entries) = Entries::of(args).filter(|_| args.save_results.is_none()) else {
         let cause = "it has no sequence in the MOTChallenge layout, which --results and --save-results need";
@@ -93,7 +93,7 @@ fn pictures(args: &EvalArgs) -> Result<Evaluation, Faults> {
     Ok(Evaluation { report, of_boxes: first.coco.is_some() })
 }
 
-/// Runs a model over the dataset and judges it.
+/// Runs a model on the dataset and evaluates it.
 fn judge(
     args: &EvalArgs,
     entry: &Entry<'_>,
@@ -101,7 +101,7 @@ fn judge(
 ) -> Result<(EvaluatedModel, Vec<InferenceResult>), Faults> {
     let boxes = matches!(dataset.items[0].labels, Labels::Boxes(_));
     let mut loaded = load(args, entry, args.tune.score.or(boxes.then_some(SCORE_FOR_AP)))?;
-    // Every class of a box counts for average precision, as most evaluations do it.
+    // Average precision counts every class of a box, as most evaluations do.
     loaded.model.head.multi_label = boxes && !args.single_label;
     let classes = class_map(dataset, &loaded)?;
     let seen = see(dataset, &mut loaded)?;
@@ -115,18 +115,18 @@ fn judge(
     Ok((judged, seen))
 }
 
-/// Whether there was anything to evaluate by. A sequence without labels is only tracked.
+/// Whether there were labels to evaluate against. A sequence without labels is only tracked.
 fn is_labelled(result: &EvalResult) -> bool {
     result.sequences.is_empty() || result.tracking.is_some()
 }
 
-/// The heading of its column.
+/// Heading of its column.
 fn heading(result: &EvalResult) -> String {
     let ran = result.model.iter().chain(&result.engine).map(String::as_str).collect::<Vec<_>>().join(" on ");
     result.results.clone().unwrap_or(ran)
 }
 
-/// The model's class for each class of the dataset: by name where both have names, else by number.
+/// Returns the model's class for each class of the dataset: by name if both have names, else by number.
 fn class_map(dataset: &Dataset, loaded: &LoadedModel) -> Result<Vec<usize>, Diagnosis> {
     let labels = &loaded.model.labels;
     let numbered = dataset.items.iter().flat_map(|item| match &item.labels {
@@ -144,8 +144,10 @@ fn class_map(dataset: &Dataset, loaded: &LoadedModel) -> Result<Vec<usize>, Diag
         Some(classes) if !classes.is_empty() && classes.len() >= count => Ok(classes),
         _ if count <= labels.len() => Ok((0..count).collect()),
         _ => {
-            let cause =
-                format!("the model has {}, the dataset {count}", output::count(labels.len() as u64, "class"));
+            let cause = format!(
+                "the model has {}, but the dataset has {count}",
+                output::count(labels.len() as u64, "class")
+            );
             let next = "use a dataset of the model's classes";
             Err(Diagnosis::new(&codes::MODEL_DISAGREES, &loaded.name, cause, next))
         }
@@ -278,7 +280,7 @@ fn judge_masks(
         let (Labels::Mask(mask), map) = (&item.labels, &seen.class_map) else { continue };
         if map.width == 0 {
             let next = "use a model with the head segmentation";
-            let cause = "it does not classify pixels, and the dataset has masks";
+            let cause = "it does not classify pixels, but the dataset has masks";
             return Err(Diagnosis::new(&codes::MODEL_DISAGREES, &loaded.name, cause, next));
         }
         let (mut labelled, size) = Dataset::read_mask(mask)?;
@@ -308,14 +310,14 @@ fn judge_masks(
     })
 }
 
-/// The pictures in which two runs differ, most first: boxes at or above `score` without a counterpart of their class, a
-/// different best class, or cells of a map.
+/// Returns the images in which two runs differ, largest difference first: boxes at or above `score` without a counterpart of
+/// their class, a different best class, or cells of a class map.
 fn differ(
     dataset: &Dataset,
     first: &[InferenceResult],
     second: &[InferenceResult],
     score: f64,
-) -> Vec<PictureDifference> {
+) -> Vec<ImageDifference> {
     let unmatched = |ours: &InferenceResult, theirs: &InferenceResult| {
         let counts = ours.detections.iter().filter(|found| f64::from(found.score) >= score);
         let alone = counts.filter(|found| {
@@ -330,8 +332,8 @@ fn differ(
         alone.count() + usize::from(best(ours) != best(theirs)) + moved / ours.class_map.classes.len().max(1)
     };
     let pairs = dataset.items.iter().zip(first.iter().zip(second));
-    let mut differences: Vec<PictureDifference> = pairs
-        .map(|(item, (first, second))| PictureDifference {
+    let mut differences: Vec<ImageDifference> = pairs
+        .map(|(item, (first, second))| ImageDifference {
             image: item.image.display().to_string(),
             only_first: unmatched(first, second),
             only_second: unmatched(second, first),
@@ -342,12 +344,12 @@ fn differ(
     differences
 }
 
-/// Precision over recall, and the confusion matrix.
+/// Draws the precision-recall curves and the confusion matrix.
 const PLOTS: [&str; 2] = ["precision_recall.svg", "confusion.svg"];
 
 const PLOTS_NEXT: &str = "check that the folder can be written";
 
-/// Made before anything is judged: it would be late to find after hours that it cannot be.
+/// Creates the folder for plots before the evaluation, so that an error is not found only after hours.
 fn make_folder(folder: &Path) -> Result<(), Diagnosis> {
     std::fs::create_dir_all(folder).about(&codes::SINK_OPEN, folder.display(), PLOTS_NEXT)
 }
@@ -370,7 +372,7 @@ fn draw(folder: &Path, judged: &EvaluatedModel) -> Result<Vec<String>, Diagnosis
 fn text(evaluation: &Evaluation, single_label: bool) -> String {
     let Evaluation { report, of_boxes } = evaluation;
     let runs: Vec<&EvalResult> = std::iter::once(&report.result).chain(&report.against).collect();
-    let mut parts = vec![format!("{}  {}", report.dataset, output::count(report.images as u64, "picture"))];
+    let mut parts = vec![format!("{}  {}", report.dataset, output::count(report.images as u64, "image"))];
     parts.push(match is_labelled(&report.result) {
         true if *of_boxes => {
             format!("{}\n{}", figures_text(&runs), labels_text(single_label))
@@ -390,17 +392,18 @@ fn text(evaluation: &Evaluation, single_label: bool) -> String {
     parts.join("\n\n")
 }
 
-/// Sentence about the classes of a box that count: figures are comparable only under the same rule.
+/// Returns a sentence about the classes of a box that are counted: only metrics under the same rule are comparable.
 fn labels_text(single_label: bool) -> &'static str {
     match single_label {
         false => {
-            "Every class of a box above the score counts. To compare with figures that count only a box's best class, use --single-label."
+            "Every class of a box above the score threshold is counted. For results that count only the best class of \
+             each box, use --single-label."
         }
-        true => "The best class of each box counts (--single-label).",
+        true => "Only the best class of each box is counted (--single-label).",
     }
 }
 
-/// A row for each figure, a column for each run.
+/// Makes a table with a row for each metric and a column for each run.
 fn figures_text(runs: &[&EvalResult]) -> String {
     type Figure = (&'static str, fn(&EvalFigures) -> Option<f64>);
     const FIGURES: [Figure; 13] = [
@@ -432,7 +435,7 @@ fn figures_text(runs: &[&EvalResult]) -> String {
     output::table(&headings, 1, rows.chain(followed).collect())
 }
 
-/// The classes that are labelled most.
+/// Makes a table of the classes with the most labels.
 fn classes_text(classes: &[ClassFigures], of_boxes: bool) -> String {
     let mut classes: Vec<&ClassFigures> = classes.iter().collect();
     classes.sort_by_key(|class| std::cmp::Reverse(class.labelled));
@@ -450,14 +453,14 @@ fn classes_text(classes: &[ClassFigures], of_boxes: bool) -> String {
     text
 }
 
-fn differences_text(differences: &[PictureDifference], images: usize) -> String {
+fn differences_text(differences: &[ImageDifference], images: usize) -> String {
     let rows = differences.iter().take(ROWS_MAX).map(|difference| {
         vec![difference.image.clone(), difference.only_first.to_string(), difference.only_second.to_string()]
     });
-    let table = output::table(&["picture", "only first", "only second"], 1, rows.collect());
+    let table = output::table(&["image", "only in first", "only in second"], 1, rows.collect());
     format!(
-        "{} of {}: the two runs differ\n{table}",
+        "the two runs differ in {} of {}\n{table}",
         differences.len(),
-        output::count(images as u64, "picture")
+        output::count(images as u64, "image")
     )
 }

@@ -25,7 +25,7 @@ pub(crate) fn run(args: &InferArgs, json: bool) -> Result<Exit, Faults> {
     let engines = BoardEngines::new(&inference(&args.engine)?)?;
     let mut loaded = load_model(&wanted, &engines, &place, &EventLines)?;
     let mut plan = Plan::bind(&mut loaded)?;
-    let gallery = args.gallery.as_deref().map(|dir| gallery::read(dir, |picture| plan.embed(picture)));
+    let gallery = args.gallery.as_deref().map(|dir| gallery::read(dir, |image| plan.embed(image)));
     let known =
         KnownIdentities { gallery: gallery.transpose()?, score_min: loaded.model.head.score_threshold };
     let (mut faults, mut left_out) = (FaultList::default(), 0);
@@ -115,10 +115,8 @@ impl Plan {
                 let sound = orinoco_media::read_wav(path)?;
                 let wanted = plan.spec().sample_rate;
                 if sound.sample_rate != wanted {
-                    let cause = format!(
-                        "it has {} samples a second, and the model takes {wanted}",
-                        sound.sample_rate
-                    );
+                    let cause =
+                        format!("its sample rate is {} Hz, but the model needs {wanted}", sound.sample_rate);
                     let next = format!("convert it: ffmpeg -i FILE -ar {wanted} out.wav");
                     return Err(Diagnosis::new(&codes::MODEL_DISAGREES, shown, cause, next));
                 }
@@ -138,7 +136,7 @@ impl Plan {
 
 fn no_embedding(path: &Path) -> Diagnosis {
     let next = "use --gallery with a model whose head is `embedding`";
-    Diagnosis::new(&codes::MODEL_DISAGREES, path.display(), "the model has no embedding for it", next)
+    Diagnosis::new(&codes::MODEL_DISAGREES, path.display(), "the model has no embedding output", next)
 }
 
 fn describe(path: &Path, lines: &[ResultLine], labels: &[String], known: &KnownIdentities) -> String {
@@ -215,7 +213,7 @@ fn detections(line: &ResultLine) -> String {
     format!("{} found\n{table}", output::count(line.detections.len() as u64, "object"))
 }
 
-/// The share of the picture that each class covers, largest first.
+/// The share of the image that each class covers, largest first.
 fn areas(mask: &ClassMapJson, labels: &[String]) -> String {
     let mut cells = std::collections::BTreeMap::<u32, u64>::new();
     for [class, count] in &mask.runs {

@@ -53,8 +53,8 @@ pub(crate) fn list(args: &WhereArgs, json: bool) -> Result<Exit, Faults> {
         if rows.iter().flat_map(|row| &row.fault).any(|fault| fault.code == codes::FILE_MISSING.id) {
             let places = joined(&place.data);
             output::note(&format!(
-                "files that a model.toml names are looked for next to it and in {places}; name another folder with \
-                 --data or ORINOCO_DATA"
+                "files named in a model.toml are searched next to it and in {places}; set another folder with --data or \
+                 ORINOCO_DATA"
             ));
         }
     }
@@ -148,7 +148,7 @@ fn audio_text(audio: &AudioSpec) -> String {
             format!("{} by {} cepstral coefficients", mfcc.frames, mfcc.coefficients)
         }
     };
-    format!("sound of {} samples a second, {features}", audio.sample_rate)
+    format!("audio of {} samples per second, {features}", audio.sample_rate)
 }
 
 /// Every model on every engine; passes when each model runs on at least one.
@@ -161,13 +161,9 @@ pub(crate) fn check(args: &CheckArgs, json: bool) -> Result<Exit, Faults> {
     };
     if names.is_empty() {
         let next = "choose another repository with --models, or name models";
-        return Err(Diagnosis::new(
-            &codes::MODEL_NOT_FOUND,
-            joined(&place.roots),
-            "it holds no models",
-            next,
-        )
-        .into());
+        return Err(
+            Diagnosis::new(&codes::MODEL_NOT_FOUND, joined(&place.roots), "it has no models", next).into()
+        );
     }
     let wanted = inference(&args.engine)?;
     let engines =

@@ -139,8 +139,8 @@ impl CudaSession {
         }
         if usage.held > 0 {
             let kept = mebibytes(usage.in_use_bytes as u64);
-            let cause = format!("it keeps {kept} of the GPU's memory from run to run");
-            let cause = format!("{cause}, and the memory planned for it is shared");
+            let cause = format!("it keeps {kept} of GPU memory between inferences");
+            let cause = format!("{cause}, but its planned memory is shared with other models");
             return Err(unsupported(&self.file, &cause));
         }
         Ok(())

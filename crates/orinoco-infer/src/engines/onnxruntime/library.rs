@@ -49,7 +49,7 @@ fn load_error(library: &Path, why: &LoadDynamicError) -> String {
             )
         }
         LoadDynamicError::MissingApi { .. } => format!("{library} is not ONNX Runtime"),
-        LoadDynamicError::InvalidVersionString => format!("{library} does not tell its version"),
+        LoadDynamicError::InvalidVersionString => format!("{library} does not report its version"),
         LoadDynamicError::Dlopen { error, .. } => {
             let reason = error.source().map_or_else(|| error.to_string(), |source| source.to_string());
             format!(

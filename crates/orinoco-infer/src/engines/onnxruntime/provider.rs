@@ -86,7 +86,7 @@ fn check_cuda(context: &EngineContext, runtime: &Runtime) -> Result<Device, Stri
     if !CUDA::is_available().unwrap_or(false) {
         let library = runtime.info.library.as_ref();
         let library = library.map_or_else(|| "ONNX Runtime".into(), |path| path.display().to_string());
-        let next = "name one that was as ort_library in the board file";
+        let next = "set ort_library in the board file to a build with CUDA";
         return Err(format!("{library} was built without CUDA; {next}"));
     }
     let mut registered = runtime.gives_device_memory.lock().unwrap_or_else(PoisonError::into_inner);

@@ -122,7 +122,7 @@ impl<'s> Run<'s> {
     ) -> Self {
         let board = genome.board();
         let rules = Rules {
-            look_every: LOOK_EVERY,
+            sample_every: LOOK_EVERY,
             repeat_files: weather == Weather::Calm || simulator.rng().bool(),
         };
         let supervisor = Supervisor::new(board.clone(), rules, simulator.now());

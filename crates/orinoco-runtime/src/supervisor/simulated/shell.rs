@@ -68,7 +68,7 @@ impl Run<'_> {
             }
             Effect::CloseLane(lane) => self.end_lane(lane, Ok(())),
             Effect::Emit(event) => self.hear(event),
-            Effect::Look => return (self.is_unread && !self.stop_all).then_some(Action::Unread),
+            Effect::Sample => return (self.is_unread && !self.stop_all).then_some(Action::Unread),
             Effect::Answered(reply) => drop(reply.send(Progress::default())),
             Effect::Retire(stream, _) => {
                 let retired = self.streams.get_mut(&stream).expect("it is known");

@@ -1,5 +1,5 @@
-//! `orinoco bench graph`: what a captured plan costs the host beside the same launches one by one, and how close
-//! preprocessing comes to copying memory, on this machine's GPU.
+//! `orinoco bench graph`: host time of a captured CUDA graph, compared with separate launches, and throughput of
+//! preprocessing compared with a memory copy, on this machine's GPU.
 
 use orinoco_api::{GRAPH_BENCH_SCHEMA, GraphBench, GraphRatios};
 use orinoco_config::Faults;

@@ -1,5 +1,5 @@
-//! `orinoco bench memory`: models that share one scratch area on a lane, beside the same models in plain sessions of their
-//! own, each way in a process of its own.
+//! `orinoco bench memory`: memory of models that share one scratch area on a lane, compared with the same models in separate
+//! sessions. Each mode runs in its own process.
 
 use std::process::{Command, Stdio};
 
@@ -17,9 +17,9 @@ use super::{diagnosis_of, median, noise};
 use crate::args::{BenchMemoryArgs, BenchMemoryChildArgs, MemoryMode};
 use crate::output::{self, mebibytes};
 
-/// The area in which a model is measured alone. It is mapped, and only what is touched is taken from the machine.
+/// Size of the scratch area in which a model is measured alone. It is only mapped: untouched pages take no memory.
 const MEASURING_BYTES: usize = 4 << 30;
-/// Runs of each model. ONNX Runtime plans its memory in the first, so later ones need more.
+/// Number of runs of each model. ONNX Runtime plans its memory in the first run, so later runs need more.
 const RUNS: usize = 5;
 
 /// Report of a measuring child process.
@@ -29,7 +29,7 @@ struct ChildReport {
     reach_bytes: u64,
     refused: u64,
     stray: u64,
-    /// A checksum of every model's outputs, all runs.
+    /// Checksum of all outputs of all models in all runs.
     outputs: Vec<u64>,
 }
 
@@ -94,7 +94,7 @@ fn text(report: &MemoryBench) -> String {
     output::table(&["", ""], 1, rows)
 }
 
-/// Runs the models in a process of its own, whose memory is nobody else's.
+/// Runs the models in a separate process, and returns its report.
 fn child(
     args: &BenchMemoryArgs,
     mode: MemoryMode,
@@ -131,10 +131,12 @@ fn child(
     if let Ok(told) = serde_json::from_slice(&done.stdout) {
         return Ok(told);
     }
-    // It prints the report of an error when it cannot do what it was asked.
+    // On failure it prints an error report.
     let failed: Option<ErrorReport> = serde_json::from_slice(&done.stdout).ok();
     let fault = failed.and_then(|failed| failed.faults.first().map(diagnosis_of));
-    Err(fault.unwrap_or_else(|| about(format!("measuring {} ended with {}", models.join(", "), done.status))))
+    Err(fault.unwrap_or_else(|| {
+        about(format!("the measuring process for {} exited with {}", models.join(", "), done.status))
+    }))
 }
 
 /// Measures in the process that [`child`] starts.
@@ -153,7 +155,7 @@ pub(crate) fn run_child(args: &BenchMemoryChildArgs) -> Result<Exit, Faults> {
     let mut outputs = vec![0; sessions.len()];
     for run in 0..RUNS {
         if run == 1 {
-            // The first runs, by which models are bound, are no part of the steady state.
+            // The first runs bind the models and are not part of the steady state.
             trim_heap();
         }
         for ((session, count), sum) in sessions.iter_mut().zip(&mut outputs) {
@@ -173,7 +175,7 @@ pub(crate) fn run_child(args: &BenchMemoryChildArgs) -> Result<Exit, Faults> {
     Ok(Exit::Done)
 }
 
-/// A session that has not run yet, with noise in its inputs, and how many outputs it has.
+/// Creates a session that has not run yet, with noise in its inputs. Also returns its number of outputs.
 fn open(
     name: &str,
     args: &BenchMemoryChildArgs,
@@ -196,7 +198,7 @@ fn open(
     Ok((session, prepared.outputs().len()))
 }
 
-/// Adds every bit of a tensor to a checksum (FNV-1a's step, by words).
+/// Adds a tensor to a checksum (FNV-1a, by words).
 fn add(sum: &mut u64, data: &Elements<'_>) {
     let mut values = Vec::new();
     data.to_f32(&mut values);

@@ -1,4 +1,4 @@
-//! `orinoco bench pipeline`: a pipeline beside its engine alone, in one run.
+//! `orinoco bench pipeline`: frame rate of a pipeline, compared with its engine alone in the same run.
 
 #![expect(clippy::disallowed_methods, reason = "a benchmark measures real time")]
 
@@ -75,9 +75,9 @@ pub(crate) fn run(args: &BenchPipelineArgs, json: bool) -> Result<Exit, Faults> 
     Ok(Exit::Done)
 }
 
-/// The engine back to back on a noise picture, so that it works on values like a frame's and not on the zeros it starts with.
+/// Runs the engine without pauses on a noise image: values like those of a frame, and not the zeros that it starts with.
 fn engine_fps(loaded: &mut LoadedModel, frames: u64) -> Result<f64, Faults> {
-    /// Runs before the clock starts: caches and clocks settle.
+    /// Number of warm-up runs, which are not timed.
     const WARM_UP: u64 = 10;
     let mut session = loaded.chosen.session(TensorMemory::Host, None)?;
     let mut input = session.input(loaded.binding.input).host().data;

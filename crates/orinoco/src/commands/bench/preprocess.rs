@@ -1,4 +1,4 @@
-//! `orinoco bench preprocess`: a frame into a tensor on one thread, beside copying memory.
+//! `orinoco bench preprocess`: throughput of preprocessing (frame to tensor, one thread), compared with a memory copy.
 
 #![expect(clippy::disallowed_methods, reason = "a benchmark measures real time")]
 
@@ -14,9 +14,9 @@ use super::{median, noise};
 use crate::args::BenchPreprocessArgs;
 use crate::output;
 
-/// Frames that take turns, so that each comes from memory and not from the cache, as a camera's do.
+/// Number of frames that are used alternately, so that each is read from memory and not from the cache, as for a camera.
 const FRAMES: usize = 8;
-/// Bytes copied at once to measure the machine: far beyond its caches.
+/// Size of one copy that measures the machine, in bytes: much larger than its caches.
 const COPY_BYTES: usize = 256 << 20;
 
 pub(crate) fn run(args: &BenchPreprocessArgs, json: bool) -> Result<Exit, Faults> {
@@ -100,10 +100,10 @@ impl Bench {
     }
 }
 
-/// Bytes read plus bytes written in a second of copying.
+/// Returns the bytes read plus the bytes written per second by a memory copy.
 fn copy_bytes_per_second() -> f64 {
     let source = vec![1u8; COPY_BYTES];
-    // Written once, so that its pages exist.
+    // Write once, so that its pages are mapped.
     let mut target = vec![2u8; COPY_BYTES];
     let start = Instant::now();
     target.copy_from_slice(black_box(&source));

@@ -1,4 +1,4 @@
-//! `orinoco bench streams`: several streams at once, beside what the processor time of their stages lets the cores do.
+//! `orinoco bench streams`: frame rate of several streams, compared with the upper bound from the CPU time of their stages.
 
 #![expect(clippy::disallowed_methods, reason = "a benchmark measures real time")]
 
@@ -25,23 +25,24 @@ use crate::args::BenchStreamsArgs;
 use crate::commands::{RECONNECT_ATTEMPTS, board_model, inference};
 use crate::output;
 
-/// Frames that the model is measured on, in turn: so many that caches hold them no more than in a run.
+/// Number of frames that the model is measured on, one after another: so many that they do not stay in the caches, as in a
+/// run.
 const FRAMES_HELD: usize = 32;
-/// Longest wait for one of them.
+/// Maximum wait for one of these frames.
 const FRAME_WAIT: Duration = Duration::from_secs(10);
-/// Frames that a decoder beside the models decodes in a row, as many as a ring holds.
+/// Number of frames that a decoder decodes in a row while the models run, as many as a ring holds.
 const IN_A_ROW: u64 = 4;
 /// Interval between checks that the models have caught up.
 const STEP_WAIT: Duration = Duration::from_millis(5);
 /// Sampling interval of the figures.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// One round's figures.
+/// Results of one round.
 struct Round {
     fps: f64,
     busy: f64,
     alone: Stages,
-    beside: Stages,
+    together: Stages,
 }
 
 /// Processor time of one frame.
@@ -85,14 +86,14 @@ pub(crate) fn run(args: &BenchStreamsArgs, json: bool) -> Result<Exit, Faults> {
         rounds: args.rounds,
         fps: middle(&|round| round.fps),
         bound_fps: middle(&|round| bench.bound_fps(&round.alone)),
-        bound_beside_fps: middle(&|round| bench.bound_fps(&round.beside)),
+        bound_beside_fps: middle(&|round| bench.bound_fps(&round.together)),
         decode_cpu_us: micros(|round| round.alone.decode),
         model_cpu_us: micros(|round| round.alone.model),
-        decode_beside_cpu_us: micros(|round| round.beside.decode),
-        model_beside_cpu_us: micros(|round| round.beside.model),
+        decode_beside_cpu_us: micros(|round| round.together.decode),
+        model_beside_cpu_us: micros(|round| round.together.model),
         ratios: StreamsRatios {
             to_bound: middle(&|round| round.fps / bench.bound_fps(&round.alone)),
-            to_bound_beside: middle(&|round| round.fps / bench.bound_fps(&round.beside)),
+            to_bound_beside: middle(&|round| round.fps / bench.bound_fps(&round.together)),
             busy: middle(&|round| round.busy),
         },
     };
@@ -116,31 +117,31 @@ struct Bench {
 }
 
 impl Bench {
-    /// Each stage as it is in the run, by itself: the decoders of all streams, the model on every lane. Then both at once,
-    /// and then the run.
+    /// Measures each stage alone (the decoders of all streams, the model on every lane), then both at the same time, and then
+    /// the run.
     fn round(&self, loaded: &mut LoadedModel) -> Result<Round, Faults> {
         let clock: Arc<dyn Clock> = Arc::new(MonotonicClock::default());
         let held = frames_of(&self.source, &clock)?;
         let plans = (0..self.lanes).map(|_| bind_plan(loaded, Arc::clone(&clock), None));
         let mut plans = plans.collect::<Result<Vec<_>, _>>()?;
 
-        // The first frames find nothing in its place.
-        ModelRunners::default().beside(&mut plans, &held, held.len() as u64, || Ok(()))?;
-        let replays = ModelRunners::default();
-        replays.beside(&mut plans, &held, self.frames, || Ok(()))?;
+        // Warms up caches and memory.
+        ModelRunners::default().run_during(&mut plans, &held, held.len() as u64, || Ok(()))?;
+        let runners = ModelRunners::default();
+        runners.run_during(&mut plans, &held, self.frames, || Ok(()))?;
         let decoding = self.pipeline(false)?;
         let alone =
-            Stages { decode: decoding.streams.cpu_of_frame(), model: replays.so_far().cpu_of_frame() };
+            Stages { decode: decoding.streams.cpu_of_frame(), model: runners.so_far().cpu_of_frame() };
 
-        let replays = ModelRunners::default();
-        let both = replays.beside(&mut plans, &held, 0, || self.decode(&replays))?;
-        let beside = Stages { decode: both.streams.cpu_of_frame(), model: both.replays.cpu_of_frame() };
+        let runners = ModelRunners::default();
+        let both = runners.run_during(&mut plans, &held, 0, || self.decode(&runners))?;
+        let together = Stages { decode: both.streams.cpu_of_frame(), model: both.models.cpu_of_frame() };
         drop(plans);
 
         let run = self.pipeline(true)?;
         let wall = run.wall.as_secs_f64();
         let busy = run.streams.cpu.as_secs_f64() / (wall * self.cores as f64);
-        Ok(Round { fps: run.streams.frames as f64 / wall, busy, alone, beside })
+        Ok(Round { fps: run.streams.frames as f64 / wall, busy, alone, together })
     }
 
     /// Decoders use any core, models the lanes.
@@ -177,13 +178,13 @@ impl Bench {
         Ok(middle_of(&looks))
     }
 
-    /// Decodes all streams and hands nothing on, in step with models that run beside.
-    fn decode(&self, replays: &ModelRunners) -> Result<Progress, Faults> {
+    /// Decodes all streams and drops the frames, in step with models that run at the same time.
+    fn decode(&self, runners: &ModelRunners) -> Result<Progress, Faults> {
         let (start, decoded) = (Instant::now(), AtomicU64::new(0));
-        let look = || Progress::now(start.elapsed(), decoded.load(Ordering::Relaxed), replays.so_far());
+        let look = || Progress::now(start.elapsed(), decoded.load(Ordering::Relaxed), runners.so_far());
         let mut looks = vec![look()];
         thread::scope(|scope| {
-            let decode = |_| scope.spawn(|| self.decode_one(&decoded, replays));
+            let decode = |_| scope.spawn(|| self.decode_one(&decoded, runners));
             let threads: Vec<_> = (0..self.streams).map(decode).collect();
             while !threads.iter().all(ScopedJoinHandle::is_finished) {
                 thread::sleep(LOOK_EVERY);
@@ -194,12 +195,12 @@ impl Bench {
         Ok(middle_of(&looks))
     }
 
-    fn decode_one(&self, decoded: &AtomicU64, replays: &ModelRunners) -> Result<(), Diagnosis> {
+    fn decode_one(&self, decoded: &AtomicU64, runners: &ModelRunners) -> Result<(), Diagnosis> {
         let clock: Arc<dyn Clock> = Arc::new(MonotonicClock::default());
         let mut source = opened(&self.source, &clock)?;
         let mut own = 0;
-        while own < self.frames && !replays.over.load(Ordering::Relaxed) {
-            let ahead = own * self.streams as u64 > replays.so_far().frames;
+        while own < self.frames && !runners.over.load(Ordering::Relaxed) {
+            let ahead = own * self.streams as u64 > runners.so_far().frames;
             if ahead && own.is_multiple_of(IN_A_ROW) {
                 thread::sleep(STEP_WAIT);
                 continue;
@@ -217,7 +218,7 @@ impl Bench {
     }
 }
 
-/// Models that run on frames at hand, each on a thread of its own, and how far they are.
+/// Models that run on held frames, each on a separate thread, and their progress.
 #[derive(Default)]
 struct ModelRunners {
     frames: AtomicU64,
@@ -226,8 +227,8 @@ struct ModelRunners {
 }
 
 impl ModelRunners {
-    /// Replays plans while something else runs, and each at least until it has done `frames_min`.
-    fn beside<T>(
+    /// Executes plans while `other` runs, and each for at least `frames_min` frames.
+    fn run_during<T>(
         &self,
         plans: &mut [Box<dyn Executor>],
         held: &[Frame],
@@ -240,7 +241,7 @@ impl ModelRunners {
             let outcome = other();
             self.over.store(true, Ordering::Relaxed);
             for thread in threads {
-                thread.join().expect("a replay does not panic")?;
+                thread.join().expect("an execution does not panic")?;
             }
             outcome
         })
@@ -258,7 +259,7 @@ impl ModelRunners {
         while done < frames_min || !self.over.load(Ordering::Relaxed) {
             let batch: Vec<Frame> = frames.by_ref().take(results.len()).collect();
             if let Err(why) = plan.execute(&batch, &mut results) {
-                // Whoever keeps in step would wait for ever.
+                // Decoders that keep in step would wait without end.
                 self.over.store(true, Ordering::Relaxed);
                 return Err(why);
             }
@@ -277,7 +278,7 @@ impl ModelRunners {
     }
 }
 
-/// Frames, and the processor time they took.
+/// Number of frames, and their processor time.
 #[derive(Clone, Copy, Default)]
 struct Work {
     frames: u64,
@@ -298,22 +299,22 @@ impl Work {
 #[derive(Clone, Copy)]
 struct Progress {
     wall: Duration,
-    /// The streams, and whatever else this process does.
+    /// The streams, and everything else in this process except the models.
     streams: Work,
-    replays: Work,
+    models: Work,
 }
 
 impl Progress {
-    fn now(wall: Duration, frames: u64, replays: Work) -> Self {
-        let cpu = processor_time(ClockId::ProcessCPUTime).saturating_sub(replays.cpu);
-        Self { wall, streams: Work { frames, cpu }, replays }
+    fn now(wall: Duration, frames: u64, models: Work) -> Self {
+        let cpu = processor_time(ClockId::ProcessCPUTime).saturating_sub(models.cpu);
+        Self { wall, streams: Work { frames, cpu }, models }
     }
 
     fn since(self, before: Self) -> Self {
         Self {
             wall: self.wall.saturating_sub(before.wall),
             streams: self.streams.since(before.streams),
-            replays: self.replays.since(before.replays),
+            models: self.models.since(before.models),
         }
     }
 }
@@ -409,7 +410,7 @@ mod tests {
 
     fn look(millis: u64, frames: u64) -> Progress {
         let work = |frames| Work { frames, cpu: Duration::from_millis(millis * 2) };
-        Progress { wall: Duration::from_millis(millis), streams: work(frames), replays: work(frames * 3) }
+        Progress { wall: Duration::from_millis(millis), streams: work(frames), models: work(frames * 3) }
     }
 
     #[test]
@@ -418,7 +419,7 @@ mod tests {
         let middle = middle_of(&looks);
         assert_eq!((middle.wall, middle.streams.frames), (Duration::from_millis(100), 70));
         assert_eq!(middle.streams.cpu, Duration::from_millis(200));
-        assert_eq!(middle.replays.frames, 210);
+        assert_eq!(middle.models.frames, 210);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The models that are judged: named, loaded and run over images.
+//! Models to evaluate: selected, loaded and run on images.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::args::{EvalArgs, TuneArgs};
 use crate::commands::{board_model, inference};
 use crate::output::{self, EventLines};
 
-/// A model and the engines it may run on; none are the default order.
+/// Model, and the engines that it may run on; without engines, the default order.
 pub(super) struct Entry<'a> {
     pub(super) model: &'a str,
     pub(super) engines: Vec<String>,
@@ -28,7 +28,7 @@ pub(super) struct Entries<'a> {
 }
 
 impl<'a> Entries<'a> {
-    /// Those of the command line; `None` where it names no model.
+    /// Returns the models of the command line; `None` if it names no model.
     pub(super) fn of(args: &'a EvalArgs) -> Option<Self> {
         let (model, engines) = (args.model.as_deref()?, &args.engine.engine);
         let against = args.against.as_deref().map(|other| match ENGINES.contains(&other) {
@@ -39,7 +39,7 @@ impl<'a> Entries<'a> {
     }
 }
 
-/// Loads a model; findings below `score` are dropped, or below its own threshold.
+/// Loads a model. Results below `score`, or else below the model's own threshold, are dropped.
 pub(super) fn load(args: &EvalArgs, entry: &Entry<'_>, score: Option<f32>) -> Result<LoadedModel, Faults> {
     let place = repository(args.place.models.as_deref(), args.place.data.as_deref());
     let tune = TuneArgs { score, ..args.tune.clone() };
@@ -55,13 +55,13 @@ pub(super) fn load(args: &EvalArgs, entry: &Entry<'_>, score: Option<f32>) -> Re
     )
 }
 
-/// Names the model whose figures they are.
+/// Returns the report's name of the model.
 pub(super) fn name_model(result: &mut EvalResult, loaded: &LoadedModel) {
     result.model = Some(loaded.name.clone());
     result.engine = Some(format!("{} {}", loaded.chosen.name, loaded.chosen.version));
 }
 
-/// Runs the model over `images`, and gives `each` their indices and what it found in them.
+/// Runs the model on `images`, and calls `each` with the index of each image and its result.
 pub(super) fn watch(
     images: &[impl AsRef<Path>],
     loaded: &mut LoadedModel,
@@ -69,7 +69,7 @@ pub(super) fn watch(
 ) -> Result<(), Diagnosis> {
     let clock: Arc<dyn Clock> = Arc::new(MonotonicClock::default());
     let mut plan = bind_plan(loaded, Arc::clone(&clock), None)?;
-    let bar: ProgressBar = output::bar(images.len() as u64, "pictures");
+    let bar: ProgressBar = output::bar(images.len() as u64, "images");
     let mut scratch = vec![InferenceResult::default(); plan.batch_max()];
     let mut left_out = 0;
     for (index, image) in images.iter().enumerate() {
@@ -86,7 +86,7 @@ pub(super) fn watch(
     Ok(())
 }
 
-/// Refuses to write over the data set, a model or results that are read, before anything is judged. Nothing is written yet.
+/// Refuses to overwrite the dataset, a model or results that are read. Nothing is written before this check.
 pub(super) fn check_not_read(
     args: &EvalArgs,
     files: impl IntoIterator<Item = PathBuf>,
@@ -101,7 +101,7 @@ pub(super) fn check_not_read(
     for model in args.model.iter().chain(&args.against) {
         taken.add_model(model, model, &place);
     }
-    // Kept until the last one is checked: two of them may be one file.
+    // Kept open until the last output is checked, because two paths may be one file.
     let open =
         |file: PathBuf| taken.open(&file, "another output of this command already writes to this file");
     files.into_iter().map(open).collect::<Result<Vec<OutputFile>, _>>().map(drop)

@@ -1,4 +1,4 @@
-//! `orinoco eval` on sequences of MOTChallenge's layout: how well objects are followed, by this tracker or by another.
+//! `orinoco eval` on sequences in the MOTChallenge layout: accuracy of tracking, by this tracker or another one.
 
 use std::path::{Path, PathBuf};
 
@@ -13,9 +13,9 @@ use super::entries::{Entries, Entry, check_not_read, load, name_model, number, w
 use crate::args::EvalArgs;
 use crate::output;
 
-/// Class names of models for MOTChallenge's class pedestrian.
+/// Class names of models that correspond to MOTChallenge's class pedestrian.
 const PEOPLE: [&str; 2] = ["person", "pedestrian"];
-/// The row of all sequences together.
+/// Name of the row for all sequences together.
 const COMBINED: &str = "combined";
 
 fn figures(report: &mot::Report) -> TrackingFigures {
@@ -39,19 +39,19 @@ fn figures(report: &mot::Report) -> TrackingFigures {
     }
 }
 
-/// A figure as people read it.
+/// Metric of a text report.
 pub(super) struct Figure {
     /// Full name.
     pub(super) name: &'static str,
-    /// The same as the field abbreviates it, where columns are narrow.
+    /// Usual abbreviation, for narrow columns.
     short: &'static str,
     value: Value,
 }
 
 enum Value {
-    /// A share of 1.
+    /// Ratio, 0 to 1.
     Share(fn(&TrackingFigures) -> Option<f64>),
-    /// A number of things.
+    /// Count.
     Count(fn(&TrackingFigures) -> u64),
 }
 
@@ -64,7 +64,7 @@ impl Figure {
         Self { name, short, value: Value::Count(value) }
     }
 
-    /// Its value; a dash where there is none.
+    /// Returns its value as text; a dash if there is none.
     pub(super) fn text(&self, followed: Option<&TrackingFigures>) -> String {
         match self.value {
             Value::Share(share) => number(followed.and_then(share)),
@@ -75,7 +75,7 @@ impl Figure {
     }
 }
 
-/// In the order in which the challenge lists them.
+/// Metrics in the order in which the challenge lists them.
 pub(super) const FIGURES: [Figure; 15] = [
     Figure::share("HOTA", |f| Some(f.hota)),
     Figure::share("DetA", |f| Some(f.deta)),
@@ -94,10 +94,10 @@ pub(super) const FIGURES: [Figure; 15] = [
     Figure::count("tracks labelled", "labelled", |f| f.tracks_labelled),
 ];
 
-/// Judges `sequences`: what a model finds and the tracker follows, or what another tracker wrote.
+/// Evaluates `sequences`: tracks of a model's detections, or the results of another tracker.
 pub(super) fn report(args: &EvalArgs, sequences: &[Folder]) -> Result<EvalReport, Faults> {
     check_options(args)?;
-    // Only results that are saved are of use without labels, as of a challenge's test sequences.
+    // Without labels (a challenge's test sequences), a run is only useful if its results are saved.
     if args.save_results.is_none() {
         sequences.iter().try_for_each(Folder::check_labelled)?;
     }
@@ -127,7 +127,7 @@ pub(super) fn report(args: &EvalArgs, sequences: &[Folder]) -> Result<EvalReport
     Ok(EvalReport { schema, dataset, images, result, against, differences: Vec::new(), files })
 }
 
-/// Refuses what means nothing where objects are followed.
+/// Refuses options that do not apply to tracking.
 fn check_options(args: &EvalArgs) -> Result<(), Diagnosis> {
     for (option, given) in [("--plots", args.plots.is_some()), ("--at", args.at.is_some())] {
         if given {
@@ -139,7 +139,7 @@ fn check_options(args: &EvalArgs) -> Result<(), Diagnosis> {
     Ok(())
 }
 
-/// The sequences that are judged, and how much of each.
+/// Sequences to evaluate, and the number of frames of each.
 struct SequenceSet<'a> {
     sequences: &'a [Folder],
     frames_max: usize,
@@ -154,18 +154,18 @@ impl SequenceSet<'_> {
         self.sequences.iter().map(|sequence| self.frames(sequence)).sum()
     }
 
-    /// Follows what a model finds; `save` takes what was followed in each sequence.
+    /// Tracks a model's detections in every sequence; `save` gets the tracks of each sequence.
     fn run(
         &self,
         args: &EvalArgs,
         entry: &Entry<'_>,
         mut save: impl FnMut(&Folder, &Sequence) -> Result<(), Diagnosis>,
     ) -> Result<EvalResult, Faults> {
-        let pictures = self.sequences.iter().map(Folder::pictures).collect::<Result<Vec<_>, Diagnosis>>()?;
+        let images = self.sequences.iter().map(Folder::images).collect::<Result<Vec<_>, Diagnosis>>()?;
         let mut loaded = load(args, entry, args.tune.score)?;
         let mut found = Vec::new();
-        for (sequence, pictures) in self.sequences.iter().zip(pictures) {
-            let rows = track(&mut loaded, &pictures[..self.frames(sequence)], sequence.frame_rate())?;
+        for (sequence, images) in self.sequences.iter().zip(images) {
+            let rows = track(&mut loaded, &images[..self.frames(sequence)], sequence.frame_rate())?;
             save(sequence, &rows)?;
             found.push(rows);
         }
@@ -174,7 +174,7 @@ impl SequenceSet<'_> {
         Ok(result)
     }
 
-    /// Reads what another tracker found.
+    /// Reads the results of another tracker.
     fn read(&self, path: &Path) -> Result<EvalResult, Diagnosis> {
         let place = ResultsPath::of(path, self.sequences)?;
         let found = self.sequences.iter().map(|sequence| sequence.read_results(&place.file(sequence)));
@@ -182,7 +182,7 @@ impl SequenceSet<'_> {
         Ok(EvalResult { results: Some(path.display().to_string()), ..judged })
     }
 
-    /// Judges what was `found` in each sequence.
+    /// Evaluates the tracks `found` in each sequence.
     fn judge(&self, found: &[Sequence]) -> EvalResult {
         let mut combined: Option<mot::Report> = None;
         let mut rows = Vec::new();
@@ -198,8 +198,8 @@ impl SequenceSet<'_> {
         EvalResult { tracking: combined.as_ref().map(figures), sequences: rows, ..EvalResult::default() }
     }
 
-    /// Opens the place for results: the file `path` for one sequence, a folder for several. The folder
-    /// is made here: it would be late to find after hours that it cannot be.
+    /// Opens the output for results: the file `path` for one sequence, a folder for several. The folder is created now, so that
+    /// an error is not found only after hours.
     fn place(&self, path: &Path) -> Result<ResultsPath, Diagnosis> {
         let folder = if self.sequences.len() > 1 { path } else { path.parent().unwrap_or(path) };
         let next = "name a path in a folder that can be written";
@@ -210,9 +210,9 @@ impl SequenceSet<'_> {
 
 /// Location of results.
 enum ResultsPath {
-    /// Those of one sequence.
+    /// File for one sequence.
     File(PathBuf),
-    /// `NAME.txt` for each sequence.
+    /// Folder with `NAME.txt` for each sequence.
     Folder(PathBuf),
 }
 
@@ -241,13 +241,13 @@ impl ResultsPath {
     }
 }
 
-/// Follows what the model finds in `pictures`, as a stream of the same frames is followed.
-fn track(loaded: &mut LoadedModel, pictures: &[PathBuf], frame_rate: f64) -> Result<Sequence, Diagnosis> {
+/// Tracks the model's detections in `images`, as in a stream of the same frames.
+fn track(loaded: &mut LoadedModel, images: &[PathBuf], frame_rate: f64) -> Result<Sequence, Diagnosis> {
     let people = people(&loaded.model.labels);
     let name = loaded.name.clone();
     let mut tracker = Tracker::new(TrackerConfig::default());
     let (mut rows, mut ids) = (Vec::new(), Vec::new());
-    watch(pictures, loaded, |index, found| {
+    watch(images, loaded, |index, found| {
         check_boxes(&name, found)?;
         found.detections.retain(|one| people.is_empty() || people.contains(&one.class_id));
         let pts = Pts((index as f64 * 1e9 / frame_rate).round() as u64);
@@ -259,18 +259,18 @@ fn track(loaded: &mut LoadedModel, pictures: &[PathBuf], frame_rate: f64) -> Res
     Ok(Sequence::new(rows).expect("a tracker gives an id to one detection of a frame"))
 }
 
-/// The classes that are people; none where the model knows none, and then whatever it finds is followed.
+/// Returns the classes that are people. If the model has none, the result is empty, and all detections are tracked.
 fn people(labels: &[String]) -> Vec<u32> {
     let is_people = |label: &str| PEOPLE.iter().any(|name| label.eq_ignore_ascii_case(name));
     (0..).zip(labels).filter(|(_, label)| is_people(label)).map(|(class, _)| class).collect()
 }
 
-/// A model that says something else about pictures has nothing to follow.
+/// Checks that the model's results are detections: there is nothing else to track.
 fn check_boxes(model: &str, found: &InferenceResult) -> Result<(), Diagnosis> {
     let speaks = found.class_map.width > 0
         || !(found.classes.is_empty() && found.embedding.is_empty() && found.tensors.is_empty());
     if speaks && found.detections.is_empty() {
-        let cause = "its output has no boxes, and the dataset is for tracking";
+        let cause = "its output has no boxes, but the dataset is for tracking";
         return Err(Diagnosis::new(&codes::MODEL_DISAGREES, model, cause, "use a detector"));
     }
     Ok(())
@@ -289,7 +289,7 @@ fn as_row(index: usize, id: u64, found: &Detection) -> Row {
     }
 }
 
-/// A row for each sequence and one for all; none where there is but one.
+/// Makes a row for each sequence, and one for all sequences unless there is only one.
 pub(super) fn sequences_text(result: &EvalResult) -> Option<String> {
     if result.sequences.len() < 2 {
         return None;
@@ -302,6 +302,6 @@ pub(super) fn sequences_text(result: &EvalResult) -> Option<String> {
     let images = result.sequences.iter().map(|one| one.images).sum();
     let rows = each.chain([row(COMBINED, images, result.tracking.as_ref())]).collect();
     let headings: Vec<&str> =
-        ["sequence", "pictures"].into_iter().chain(FIGURES.iter().map(|figure| figure.short)).collect();
+        ["sequence", "images"].into_iter().chain(FIGURES.iter().map(|figure| figure.short)).collect();
     Some(output::table(&headings, 1, rows))
 }
