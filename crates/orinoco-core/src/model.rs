@@ -78,7 +78,7 @@ impl Choice for Activation {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "alloc"))]
 mod tests {
     use super::*;
     use crate::Layout;

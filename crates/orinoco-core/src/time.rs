@@ -1,4 +1,3 @@
-use alloc::sync::Arc;
 use core::num::NonZeroU64;
 use core::ops::{Add, Sub};
 use core::time::Duration;
@@ -29,18 +28,6 @@ impl Sub<Duration> for Nanos {
     }
 }
 
-/// Source of time, and of signals to wait for it. The caller owns it, so a test can own it too.
-pub trait Clock: Send + Sync {
-    /// Returns the time now. It never goes backwards.
-    fn now(&self) -> Nanos;
-
-    /// Returns the time of day now. It may jump in both directions, when a person or the network sets it.
-    fn wall(&self) -> WallTime;
-
-    /// Creates a signal on which one thread waits, by this clock.
-    fn signal(&self) -> Arc<dyn Signal>;
-}
-
 /// Time of day: nanoseconds since 1970-01-01 00:00 UTC, without leap seconds (Unix time). A board without a battery for
 /// its clock starts in 1970, until it gets the time from the network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -65,18 +52,6 @@ impl Sub<Duration> for WallTime {
         let by = u64::try_from(by.as_nanos()).unwrap_or(u64::MAX);
         Self::from_unix_nanos(self.unix_nanos().saturating_sub(by))
     }
-}
-
-/// Wake-up signal of one thread, which waits for a notification or until a time. A thread that runs a sans-I/O core
-/// locks the core, asks it for its next action, unlocks it, and then acts or waits here.
-pub trait Signal: Send + Sync {
-    /// Wakes the waiting thread, or makes its next wait return at once, so a notification between the look at the core
-    /// and the wait is not lost. Several notifications before one wait count as one.
-    fn notify(&self);
-
-    /// Waits for a notification, and at most until `until`. It may return earlier, so the caller must check again. Only
-    /// one thread waits at a time.
-    fn wait(&self, until: Option<Nanos>);
 }
 
 /// Presentation timestamp in nanoseconds, on the clock that [`PtsClock`] names.

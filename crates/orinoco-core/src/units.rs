@@ -125,6 +125,11 @@ quantity! {
 }
 
 quantity! {
+    /// Electric charge, held in microcoulombs.
+    Coulombs, "C"
+}
+
+quantity! {
     /// Temperature in degrees Celsius, held in millionths of a degree.
     Celsius, "°C"
 }

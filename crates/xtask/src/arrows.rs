@@ -56,6 +56,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "orinoco-vision",
         ],
     ),
+    ("orinoco-sensors", &["orinoco-core"]),
     ("orinoco-sim", &["orinoco-core"]),
     ("orinoco-sysroot", &[]),
     (

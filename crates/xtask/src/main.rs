@@ -6,6 +6,7 @@ mod boards;
 mod demo;
 mod exceptions;
 mod format;
+mod no_std;
 mod schemas;
 mod seams;
 mod shuttle;
@@ -53,6 +54,9 @@ enum Command {
         /// engine, source, head or sink; all of them, unless some are named
         names: Vec<String>,
     },
+    /// Build the drivers for microcontrollers (thumbv6m, thumbv7em) and print the size of the example firmware. Needs those targets
+    /// from rustup, or the standard library's sources; skipped without
+    NoStd,
     /// Write the JSON Schemas of the contracts into docs/schemas
     Schemas,
     /// Check that no retired word is used
@@ -78,6 +82,7 @@ fn main() -> ExitCode {
         Command::Arrows => arrows::check().and_then(|()| exceptions::check()),
         Command::Format => format::format(format::Odd::Written),
         Command::Seams { names } => seams::run(&names).map(drop),
+        Command::NoStd => no_std::run().map(drop),
         Command::Schemas => schemas::write(),
         Command::Words => words::check(),
     };

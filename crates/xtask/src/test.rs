@@ -4,7 +4,7 @@ use anyhow::Result;
 
 use crate::format::{Odd, format};
 use crate::steps::{Outcome, command, has_cargo, skip, step};
-use crate::{arrows, exceptions, seams, shuttle, words};
+use crate::{arrows, exceptions, no_std, seams, shuttle, words};
 
 /// Time in minutes for which each of the three simulations runs in the long tests: an hour together.
 const SIMULATION_MINUTES: &str = "20";
@@ -48,6 +48,7 @@ pub(crate) fn test() -> Result<()> {
     });
     outcomes.push(step("tests", command(&["cargo", "test", "--release", "--workspace", "--no-fail-fast"]))?);
     outcomes.push(shuttle::check(1)?);
+    outcomes.push(no_std::run()?);
     outcomes.push(step("cross-compilation", command(&["cross/build.sh"]))?);
     let on_arm = ["cargo", "test", "--release", "--workspace", "--test", "aarch64", "--", "--ignored"];
     outcomes.push(match outcomes.last() {
