@@ -7,6 +7,7 @@
 //! Read first: [`Telemetry`] (creates the handles that emit), [`Record`] (emitted for frames and batches), [`StreamFold`]
 //! (counters and percentiles of one stream) and [`Event`] (reported to an operator at once).
 
+pub mod energy;
 mod event;
 mod fold;
 mod histogram;
