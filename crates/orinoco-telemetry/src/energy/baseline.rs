@@ -108,22 +108,23 @@ mod tests {
 
     use super::*;
 
+    /// Returns the baseline of readings each second of 5 W, rising by `drift` W in an hour, with noise of plus and minus 0.1 W.
+    fn check(readings: u64, drift: f64) -> Baseline {
+        let (mut idle, mut rng) = (IdleReadings::new(Nanos(0)), Rng::with_seed(3));
+        for at in 0..readings {
+            let power = 5.0 + drift / 3600.0 * at as f64 + 0.2 * (rng.f64() - 0.5);
+            idle.add(Nanos(at * 1_000_000_000), power);
+        }
+        idle.baseline(0.0).expect("enough readings")
+    }
+
     #[test]
     fn a_drift_is_found_and_the_error_shrinks_with_the_readings() {
-        let check = |readings: u64| {
-            let (mut idle, mut rng) = (IdleReadings::new(Nanos(0)), Rng::with_seed(3));
-            for at in 0..readings {
-                // 5 W, rising by 0.36 W in an hour, with noise of plus and minus 0.1 W.
-                let power = 5.0 + 0.0001 * at as f64 + 0.2 * (rng.f64() - 0.5);
-                idle.add(Nanos(at * 1_000_000_000), power);
-            }
-            idle.baseline(0.0).expect("enough readings")
-        };
-        let (short, long) = (check(64), check(1_000));
-        assert!((long.power.to_f64() - 5.05).abs() < 0.01, "{long:?}");
-        assert!(long.half_width < short.half_width);
-        let (drift, half_width) = long.drift_per_hour.expect("measured");
-        assert!((drift.to_f64() - 0.36).abs() < half_width.to_f64() && half_width.to_f64() < 0.1, "{long:?}");
+        let rising = check(1_000, 0.36);
+        assert!((rising.power.to_f64() - 5.05).abs() < 0.01, "{rising:?}");
+        let (drift, half_width) = rising.drift_per_hour.expect("measured");
+        assert!((drift.to_f64() - 0.36).abs() < half_width.to_f64() && half_width.to_f64() < 0.1, "{rising:?}");
+        assert!(check(1_000, 0.0).half_width.to_f64() < 0.5 * check(64, 0.0).half_width.to_f64());
     }
 
     #[test]

@@ -36,20 +36,15 @@ impl Error {
         high
     }
 
-    /// Returns the probability that the error lies within plus and minus `width`, by Simpson's rule over the uniform part.
+    /// Returns the probability that the error lies within plus and minus `width`, by the midpoint rule over the uniform part.
     fn probability_within(&self, width: f64, student: &Student) -> f64 {
-        const PANELS: usize = 32;
-        let within = |offset: f64| {
+        const STEPS: usize = 128;
+        let within = |step: usize| {
+            let offset = self.range * ((2 * step + 1) as f64 / STEPS as f64 - 1.0);
             student.cumulative((width - offset) / self.deviation)
                 - student.cumulative((-width - offset) / self.deviation)
         };
-        let sum: f64 = (0..=PANELS)
-            .map(|at| {
-                let weight = [if at == 0 || at == PANELS { 1.0 } else { 2.0 }, 4.0][at % 2];
-                weight * within(self.range * (2.0 * at as f64 / PANELS as f64 - 1.0))
-            })
-            .sum();
-        sum / (3.0 * PANELS as f64)
+        (0..STEPS).map(within).sum::<f64>() / STEPS as f64
     }
 }
 
@@ -108,7 +103,7 @@ mod tests {
         assert_eq!([1.0, 5.0, 30.0].map(|freedom| check(1.0, freedom, 0.0)), [12.706, 2.571, 2.042]);
         assert!((check(1.0, 1e9, 0.0) - 1.960).abs() < 0.013);
         assert_eq!(check(0.0, 5.0, 1.0), 0.95);
-        assert_eq!(check(1e-6, 5.0, 1.0), 0.95);
+        assert!((check(1e-6, 5.0, 1.0) - 0.95).abs() < 0.01);
         // The sum is wider than each part, and narrower than both added.
         let sum = check(1.0, 30.0, 1.0);
         assert!(2.042 < sum && sum < 2.042 + 0.95, "{sum}");

@@ -31,7 +31,7 @@ const SCALES_MAX: usize = 40;
 /// decides where the readings cannot tell columns apart: these are then split by busy time, with an error of this size.
 const SPREAD: f64 = 0.5;
 
-const { assert!(BLOCKS_MAX.is_power_of_two() && BLOCKS_MAX >= 4) };
+const _: () = assert!(BLOCKS_MAX.is_power_of_two() && BLOCKS_MAX >= 4);
 
 /// Sums over readings that follow one another.
 #[derive(Clone, Debug, Default)]
@@ -221,10 +221,8 @@ impl Regression {
         }
         clusters.retain(|cluster| !cluster.scales.is_empty());
         let all = self.total();
-        if let Some(given) = question.given.filter(|_| all.readings > 0.0) {
-            clusters.push(noise.of_given(&all, given));
-        }
-        Solution::new(&clusters, &noise, question.columns)
+        let known = question.given.filter(|_| all.readings > 0.0).map(|given| noise.of_given(&all, given));
+        Solution::new(&clusters, &noise, known.unwrap_or_default(), question.columns)
     }
 
     /// Returns the sums over all readings.
@@ -308,7 +306,7 @@ impl Noise {
             let used = scales.iter().zip(&noise.variances).skip(question.first_scale);
             used.for_each(|(scatter, variance)| sum.add(scatter, 1.0 / variance));
             // Where nothing is determined, all of the power is noise.
-            let powers = System::new(sum, question.columns)
+            let powers = System::new(sum, Scatter::default(), question.columns)
                 .map_or_else(|| vec![0.0; question.columns], |system| system.solve());
             noise.set(&scales, &powers, floor);
         }
@@ -334,27 +332,31 @@ impl Noise {
         self.variances[scale]
     }
 
-    /// Returns the equation that a given idle power makes: the mean power above it is what the mean busy shares cost. The mean
-    /// has the noise of the longest scale.
-    fn of_given(&self, all: &Node, given: GivenIdle) -> Cluster {
-        let scale = self.variances.len() - 1;
-        let variance = self.of(scale) / all.readings + given.deviation * given.deviation;
+    /// Returns the equation that a given idle power makes, weighed: the mean power above it is what the mean busy shares cost.
+    /// The mean has the noise of the longest scale.
+    fn of_given(&self, all: &Node, given: GivenIdle) -> Scatter {
+        let variance = self.of(self.variances.len() - 1) / all.readings + given.deviation * given.deviation;
         let busy: Vec<f64> = all.busy.iter().map(|sum| sum / all.readings).collect();
         let mut scatter = Scatter::default();
-        scatter.add_equation(&busy, all.power / all.readings - given.power, self.of(scale) / variance);
-        Cluster { scales: vec![(scale, scatter)] }
+        scatter.add_equation(&busy, all.power / all.readings - given.power, 1.0 / variance.max(1e-12));
+        scatter
     }
 }
 
-/// Normal equations, with the assumption that decides where they do not.
+/// Normal equations.
 struct System {
+    /// Of the readings, and of what is known besides.
     sum: Scatter,
+    /// What is known with a known error: the given idle power, and the assumption about columns that nothing tells apart.
+    known: Symmetric,
+    /// The assumption alone.
     prior: Symmetric,
     factor: Factor,
 }
 
 impl System {
-    fn new(mut sum: Scatter, columns: usize) -> Option<Self> {
+    fn new(mut sum: Scatter, known: Scatter, columns: usize) -> Option<Self> {
+        sum.add(&known, 1.0);
         sum.busy_busy.grow(columns);
         grow(&mut sum.busy_power, columns);
         // Power while busy if it were the same for all.
@@ -364,8 +366,8 @@ impl System {
             return None;
         }
         let common = dot(&ones, &sum.busy_power) / common_weight;
-        let mut prior = Symmetric::with_order(columns);
         let strength = 1.0 / (SPREAD * common).powi(2).max(1e-12);
+        let mut prior = Symmetric::with_order(columns);
         for row in 0..columns {
             prior.add_to(row, row, strength);
             (0..=row).for_each(|column| prior.add_to(row, column, -strength / columns as f64));
@@ -373,7 +375,9 @@ impl System {
         let mut whole = sum.busy_busy.clone();
         whole.add(&prior, 1.0);
         let factor = whole.factor()?;
-        Some(Self { sum, prior, factor })
+        let mut known = known.busy_busy;
+        known.add(&prior, 1.0);
+        Some(Self { sum, prior, known, factor })
     }
 
     fn solve(&self) -> Vec<f64> {
@@ -409,7 +413,7 @@ pub(super) struct Sum {
 }
 
 impl Solution {
-    fn new(clusters: &[Cluster], noise: &Noise, columns: usize) -> Option<Self> {
+    fn new(clusters: &[Cluster], noise: &Noise, known: Scatter, columns: usize) -> Option<Self> {
         let weigh = |cluster: &Cluster| {
             let mut sum = Scatter::default();
             cluster.scales.iter().for_each(|(scale, scatter)| sum.add(scatter, 1.0 / noise.of(*scale)));
@@ -418,7 +422,7 @@ impl Solution {
         let weighed: Vec<Scatter> = clusters.iter().map(weigh).collect();
         let mut sum = Scatter::default();
         weighed.iter().for_each(|cluster| sum.add(cluster, 1.0));
-        let system = System::new(sum, columns)?;
+        let system = System::new(sum, known, columns)?;
         let powers = system.solve();
         let clusters = weighed.into_iter().map(|cluster| system.leave_out(cluster, &powers)).collect();
         Some(Self { system, noise: noise.of_reading, powers, clusters })
@@ -443,8 +447,8 @@ impl Solution {
         }
         let estimated = variance.max(0.0);
         let freedom = if squares > 0.0 { contributions * contributions / squares } else { 1.0 };
-        // The variance of the assumption is known, and adds none of its own to that of the estimate.
-        let variance = estimated + self.system.prior.quadratic(&direction);
+        // The variance of what is known is known as well: it adds no uncertainty of its own.
+        let variance = estimated + self.system.known.quadratic(&direction);
         Some(Sum {
             value: dot(factors, &self.powers),
             variance,

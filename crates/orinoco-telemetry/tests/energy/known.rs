@@ -94,11 +94,12 @@ fn work(model: u32, busy_ms: u64, watts: f64) -> Work {
     Work { model, busy_ms, watts, items: [1, 0] }
 }
 
-/// Value in joules, with its half-width; the error bar must hold the wanted value.
+/// Value in joules, with its half-width. The wanted value must be within twice the error bar: one in 20 is outside of it once,
+/// and there are many checks.
 fn check(figure: Figure, wanted: f64) -> (f64, f64) {
     let estimate = figure.unwrap_or_else(|reason| panic!("{reason}"));
     let (energy, half_width) = (estimate.energy.to_f64(), estimate.half_width.to_f64());
-    assert!((energy - wanted).abs() <= half_width.max(2e-6), "{energy} J +- {half_width} J instead of {wanted} J");
+    assert!((energy - wanted).abs() <= 2.0 * half_width.max(1e-6), "{energy} J +- {half_width} J instead of {wanted} J");
     (energy, half_width)
 }
 
@@ -246,6 +247,7 @@ fn models_come_and_go() {
 #[test]
 fn work_beyond_the_columns_has_a_place_together() {
     let mut bench = Bench::new(MeterSettings { columns_max: 1, ..settings() });
+    bench.window(&[work(0, 5, 10.0)]);
     for _ in 0..2_000 {
         let counts = [(); 3].map(|()| u64::from(bench.rng.bool()));
         bench.window(&[work(0, 5 * counts[0], 10.0), work(1, 2 * counts[1], 6.0), work(2, 2 * counts[2], 6.0)]);

@@ -48,7 +48,7 @@ impl Scenario {
         let (samples, conversion) = [(1, 1.1e-3), (64, 140e-6), (16, 1.1e-3)][rng.usize(0..3)];
         let sample_period = [0.01, 0.02, 0.05][rng.usize(0..3)];
         // In half of the runs the sampling period is a multiple or a part of the frame period.
-        let commensurate = [0.02, 0.025, 0.05, 0.04];
+        let commensurate = [0.02_f64, 0.025, 0.05, 0.04];
         let frame_periods = if rng.bool() {
             [commensurate[rng.usize(2..4)], commensurate[rng.usize(0..4)].max(0.025)]
         } else {
