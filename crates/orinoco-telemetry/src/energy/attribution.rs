@@ -12,7 +12,6 @@ use super::regression::{GivenIdle, Question, Regression, Solution, Sum};
 use super::report::{
     Baseline, BaselineSource, Estimate, Figure, Losses, ModelEnergy, NotMeasured, StageEnergy, StreamEnergy,
 };
-use super::sensor::Kernel;
 use super::settings::{IdlePower, MeterSettings};
 use crate::{BatchRecord, Stage};
 
@@ -123,7 +122,7 @@ impl Attribution {
     pub(super) fn new(settings: &MeterSettings, start: Nanos) -> Self {
         let gain = settings.total_rails().map(|rail| rail.gain_tolerance).fold(0.0, f64::max);
         Self {
-            busy: BusyTimes::new(Kernel::new(&settings.sensor), settings.columns_max, start),
+            busy: BusyTimes::new(&settings.sensor, settings.columns_max, start),
             regression: Regression::new(),
             idle: IdleReadings::new(start),
             given: settings.idle,
@@ -166,7 +165,7 @@ impl Attribution {
                 self.losses.readings_skipped += 1;
                 continue;
             }
-            if self.shares.iter().sum::<f64>() <= IDLE_SHARE_MAX {
+            if self.shares.iter().step_by(2).sum::<f64>() <= IDLE_SHARE_MAX {
                 self.idle.add(at, power);
             }
             self.regression.add(&self.shares, power);
@@ -283,7 +282,13 @@ impl Attribution {
             power: idle.power.to_f64(),
             deviation: idle.half_width.to_f64() / NORMAL_HALF_WIDTH,
         });
-        let question = Question { columns: columns.len(), first_scale: self.first_scale(), noise_min, given };
+        let question = Question {
+            columns: columns.len(),
+            first_scale: self.first_scale(),
+            noise_min,
+            clock_deviation: self.busy.clock_deviation(),
+            given,
+        };
         let solution = self.regression.solve(&question);
         let noise = solution.as_ref().map_or(0.0, Solution::noise);
         Results {

@@ -5,11 +5,14 @@ use std::time::Duration;
 
 use orinoco_core::{ComputeUnit, ModelId, Nanos, TimeSpan};
 
-use super::sensor::Kernel;
+use super::sensor::{Kernel, Sensor};
 use crate::{BatchRecord, Stage};
 
 /// Most spans that wait for the readings that see them. At 1,000 batches a second with five spans each they are 3 s.
 const SPANS_MAX: usize = 16_384;
+
+/// Step of the sensor's clock, as a ratio, over which the effect of the clock on a busy share is taken.
+const CLOCK_STEP: f64 = 0.01;
 
 /// What the regression tells apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,7 +41,9 @@ pub(super) struct Column {
 /// Columns, and the latest spans of each.
 #[derive(Clone, Debug)]
 pub(super) struct BusyTimes {
-    kernel: Kernel,
+    /// What a reading sees if the sensor's clock is fast, and if it is slow, by [`CLOCK_STEP`].
+    kernels: [Kernel; 2],
+    clock_tolerance: f64,
     reach: Duration,
     columns_max: usize,
     columns: Vec<Column>,
@@ -50,10 +55,12 @@ pub(super) struct BusyTimes {
 }
 
 impl BusyTimes {
-    pub(super) fn new(kernel: Kernel, columns_max: usize, start: Nanos) -> Self {
+    pub(super) fn new(sensor: &Sensor, columns_max: usize, start: Nanos) -> Self {
+        let kernels = [-CLOCK_STEP, CLOCK_STEP].map(|step| Kernel::new(sensor, 1.0 + step));
         Self {
-            kernel,
-            reach: kernel.reach(),
+            reach: kernels[1].reach(),
+            kernels,
+            clock_tolerance: sensor.clock_tolerance,
             columns_max,
             columns: Vec::with_capacity(columns_max + 1),
             spans: VecDeque::with_capacity(SPANS_MAX),
@@ -66,7 +73,7 @@ impl BusyTimes {
     /// mean duration of the longest stage.
     pub(super) fn resolution(&self) -> Duration {
         let stages = self.columns.iter().map(|column| column.busy / column.spans.max(1));
-        stages.fold(self.kernel.width(), Duration::max)
+        stages.fold(self.kernels[1].width(), Duration::max)
     }
 
     pub(super) fn columns(&self) -> &[Column] {
@@ -117,23 +124,32 @@ impl BusyTimes {
         self.spans.insert(self.spans.len() - later, (span, column));
     }
 
-    /// Writes the share of each column in a reading to `shares`. Readings come in the order of their times: spans that no later
-    /// reading sees are removed. Returns whether all spans of the reading are known.
+    /// Writes two numbers for each column to `shares`: its share in a reading, and by how much the share changes with the
+    /// relative error of the sensor's clock. Readings come in the order of their times: spans that no later reading sees are
+    /// removed. Returns whether all spans of the reading are known.
     pub(super) fn shares(&mut self, at: Nanos, shares: &mut Vec<f64>) -> bool {
         let oldest = at - self.reach;
         while self.spans.front().is_some_and(|(span, _)| span.end() < oldest) {
             self.spans.pop_front();
         }
         shares.clear();
-        shares.resize(self.columns.len(), 0.0);
+        shares.resize(2 * self.columns.len(), 0.0);
         let last_end = at + self.longest;
         for &(span, column) in self.spans.iter().take_while(|(span, _)| span.end() <= last_end) {
             if span.start() < at {
-                shares[column] += self.kernel.weight(at, span);
+                let [fast, slow] = [0, 1].map(|clock| self.kernels[clock].weight(at, span));
+                shares[2 * column] += 0.5 * (fast + slow);
+                shares[2 * column + 1] += (slow - fast) / (2.0 * CLOCK_STEP);
             }
         }
         // What is equal but for rounding must not look like a change.
         shares.iter_mut().for_each(|share| *share = (*share * 1e9).round() * 1e-9);
         oldest >= self.unknown_until
+    }
+
+    /// Returns the standard deviation of the sensor's relative clock error before anything is measured: it lies uniformly
+    /// within its tolerance.
+    pub(super) fn clock_deviation(&self) -> f64 {
+        self.clock_tolerance / 3_f64.sqrt()
     }
 }

@@ -130,6 +130,8 @@ pub(super) struct GivenIdle {
 pub(super) struct Question {
     /// Number of columns.
     pub(super) columns: usize,
+    /// Standard deviation of the relative error of the sensor's clock, as it is known beforehand.
+    pub(super) clock_deviation: f64,
     /// Shortest time scale that is used: comparisons of 2 to this power readings with as many. Over shorter times, a small
     /// error of the sensor's window would bias the powers.
     pub(super) first_scale: usize,
@@ -163,7 +165,8 @@ impl Regression {
         }
     }
 
-    /// Adds a reading: the shares of its time in which each column was busy, and the power in watts.
+    /// Adds a reading: for each column the share of its time in which it was busy, and the derivative of that by the relative
+    /// error of the sensor's clock; and the power in watts.
     pub(super) fn add(&mut self, busy: &[f64], power: f64) {
         let mut carry = std::mem::take(&mut self.carry);
         carry.clear();
@@ -215,14 +218,17 @@ impl Regression {
     /// power while busy.
     pub(super) fn solve(&self, question: &Question) -> Option<Solution> {
         let mut clusters = self.clusters();
-        let noise = Noise::estimate(&clusters, question);
+        let (noise, point) = Noise::estimate(&clusters, question);
         for cluster in &mut clusters {
             cluster.scales.retain(|(scale, _)| *scale >= question.first_scale);
         }
         clusters.retain(|cluster| !cluster.scales.is_empty());
         let all = self.total();
-        let known = question.given.filter(|_| all.readings > 0.0).map(|given| noise.of_given(&all, given));
-        Solution::new(&clusters, &noise, known.unwrap_or_default(), question.columns)
+        let mut known = point.known_clock(question);
+        if let Some(given) = question.given.filter(|_| all.readings > 0.0) {
+            known.add(&point.reduce(&noise.of_given(&all, given)), 1.0);
+        }
+        Solution::new(&clusters, &noise, &point, known)
     }
 
     /// Returns the sums over all readings.
@@ -274,6 +280,60 @@ struct Cluster {
     scales: Vec<(usize, Scatter)>,
 }
 
+/// Powers and clock error around which the equations are linear. The unknowns are the powers, and last the change of the clock
+/// error from here (the Gauss-Newton method).
+struct Point {
+    powers: Vec<f64>,
+    clock: f64,
+}
+
+impl Point {
+    /// Returns the equations of shares and their derivatives as equations of the unknowns.
+    fn reduce(&self, scatter: &Scatter) -> Scatter {
+        let (columns, clock) = (self.powers.len(), self.clock);
+        let of = |row: usize, column: usize| scatter.busy_busy.get(row, column);
+        let power = |at: usize| scatter.busy_power.get(at).copied().unwrap_or(0.0);
+        let mut reduced = Scatter {
+            equations: scatter.equations,
+            busy_busy: Symmetric::with_order(columns + 1),
+            busy_power: (0..columns).map(|at| power(2 * at) + clock * power(2 * at + 1)).collect(),
+            power_power: scatter.power_power,
+        };
+        let mut clock_power = 0.0;
+        for (row, of_row) in self.powers.iter().enumerate() {
+            clock_power += of_row * power(2 * row + 1);
+            for (column, of_column) in self.powers.iter().enumerate() {
+                let (x, dx, y, dy) = (2 * row, 2 * row + 1, 2 * column, 2 * column + 1);
+                if column <= row {
+                    let value = of(x, y) + clock * (of(x, dy) + of(dx, y) + clock * of(dx, dy));
+                    reduced.busy_busy.add_to(row, column, value);
+                }
+                reduced.busy_busy.add_to(columns, row, of_column * (of(x, dy) + clock * of(dx, dy)));
+                reduced.busy_busy.add_to(columns, columns, of_row * of_column * of(dx, dy));
+            }
+        }
+        reduced.busy_power.push(clock_power);
+        reduced
+    }
+
+    /// Returns what is known about the clock beforehand, as an equation of the unknowns.
+    fn known_clock(&self, question: &Question) -> Scatter {
+        let mut unknowns = vec![0.0; self.powers.len() + 1];
+        unknowns[self.powers.len()] = 1.0;
+        let mut known = Scatter::default();
+        known.add_equation(&unknowns, -self.clock, 1.0 / question.clock_deviation.powi(2).max(1e-12));
+        known
+    }
+
+    fn step(&mut self, found: &[f64], question: &Question) {
+        let (clock, powers) = found.split_last().expect("the clock is the last unknown");
+        self.powers.copy_from_slice(powers);
+        // Twice the tolerance, so that a poor first guess of the powers leads to no wild clock.
+        let limit = 2.0 * 3_f64.sqrt() * question.clock_deviation;
+        self.clock = (self.clock + clock).clamp(-limit, limit);
+    }
+}
+
 /// Variance of the noise of an equation, by time scale, in square watts.
 struct Noise {
     variances: Vec<f64>,
@@ -288,9 +348,10 @@ impl Noise {
     /// Number of equations that this assumption counts as.
     const ASSUMED: f64 = 4.0;
 
-    fn estimate(clusters: &[Cluster], question: &Question) -> Self {
-        /// Rounds of weights and solution in turn: the weights settle after a few.
-        const ROUNDS: usize = 6;
+    /// Returns the noise, and the point at which the equations are linear.
+    fn estimate(clusters: &[Cluster], question: &Question) -> (Self, Point) {
+        /// Rounds of weights and solution in turn: both settle after a few.
+        const ROUNDS: usize = 8;
         let mut scales: Vec<Scatter> = Vec::new();
         for (scale, scatter) in clusters.iter().flat_map(|cluster| &cluster.scales) {
             if scales.len() <= *scale {
@@ -299,18 +360,21 @@ impl Noise {
             scales[*scale].add(scatter, 1.0);
         }
         let floor = question.noise_min.max(1e-12);
-        let mut noise =
-            Self { variances: (0..scales.len().max(1)).map(|scale| 2_f64.powi(scale as i32)).collect(), of_reading: 0.0 };
+        let variances = (0..scales.len().max(1)).map(|scale| 2_f64.powi(scale as i32)).collect();
+        let mut noise = Self { variances, of_reading: 0.0 };
+        let mut point = Point { powers: vec![0.0; question.columns], clock: 0.0 };
         for _ in 0..ROUNDS {
+            let reduced: Vec<Scatter> = scales.iter().map(|scatter| point.reduce(scatter)).collect();
             let mut sum = Scatter::default();
-            let used = scales.iter().zip(&noise.variances).skip(question.first_scale);
+            let used = reduced.iter().zip(&noise.variances).skip(question.first_scale);
             used.for_each(|(scatter, variance)| sum.add(scatter, 1.0 / variance));
             // Where nothing is determined, all of the power is noise.
-            let powers = System::new(sum, Scatter::default(), question.columns)
-                .map_or_else(|| vec![0.0; question.columns], |system| system.solve());
-            noise.set(&scales, &powers, floor);
+            let found = System::new(sum, point.known_clock(question), question.columns)
+                .map_or_else(|| vec![0.0; question.columns + 1], |system| system.solve());
+            noise.set(&reduced, &found, floor);
+            point.step(&found, question);
         }
-        noise
+        (noise, point)
     }
 
     fn set(&mut self, scales: &[Scatter], powers: &[f64], floor: f64) {
@@ -355,19 +419,21 @@ struct System {
 }
 
 impl System {
+    /// Creates the equations of the powers of `columns` columns, and of the clock.
     fn new(mut sum: Scatter, known: Scatter, columns: usize) -> Option<Self> {
         sum.add(&known, 1.0);
-        sum.busy_busy.grow(columns);
-        grow(&mut sum.busy_power, columns);
+        sum.busy_busy.grow(columns + 1);
+        grow(&mut sum.busy_power, columns + 1);
         // Power while busy if it were the same for all.
-        let ones = vec![1.0; columns];
+        let mut ones = vec![1.0; columns];
+        ones.push(0.0);
         let common_weight = sum.busy_busy.quadratic(&ones);
         if columns == 0 || common_weight <= 0.0 {
             return None;
         }
         let common = dot(&ones, &sum.busy_power) / common_weight;
         let strength = 1.0 / (SPREAD * common).powi(2).max(1e-12);
-        let mut prior = Symmetric::with_order(columns);
+        let mut prior = Symmetric::with_order(columns + 1);
         for row in 0..columns {
             prior.add_to(row, row, strength);
             (0..=row).for_each(|column| prior.add_to(row, column, -strength / columns as f64));
@@ -385,7 +451,7 @@ impl System {
     }
 }
 
-/// Result of a regression.
+/// Result of a regression, whose last unknown is the clock.
 pub(super) struct Solution {
     system: System,
     noise: f64,
@@ -413,16 +479,16 @@ pub(super) struct Sum {
 }
 
 impl Solution {
-    fn new(clusters: &[Cluster], noise: &Noise, known: Scatter, columns: usize) -> Option<Self> {
+    fn new(clusters: &[Cluster], noise: &Noise, point: &Point, known: Scatter) -> Option<Self> {
         let weigh = |cluster: &Cluster| {
             let mut sum = Scatter::default();
             cluster.scales.iter().for_each(|(scale, scatter)| sum.add(scatter, 1.0 / noise.of(*scale)));
-            sum
+            point.reduce(&sum)
         };
         let weighed: Vec<Scatter> = clusters.iter().map(weigh).collect();
         let mut sum = Scatter::default();
         weighed.iter().for_each(|cluster| sum.add(cluster, 1.0));
-        let system = System::new(sum, known, columns)?;
+        let system = System::new(sum, known, point.powers.len())?;
         let powers = system.solve();
         let clusters = weighed.into_iter().map(|cluster| system.leave_out(cluster, &powers)).collect();
         Some(Self { system, noise: noise.of_reading, powers, clusters })
@@ -436,6 +502,8 @@ impl Solution {
     /// Returns the sum of the powers of the columns, each times its factor; `busy` are the busy times of all columns, by which
     /// the shared part is judged.
     pub(super) fn sum(&self, factors: &[f64], busy: &[f64]) -> Option<Sum> {
+        let with_clock = |values: &[f64]| values.iter().copied().chain(std::iter::once(0.0)).collect::<Vec<_>>();
+        let (factors, busy) = (&with_clock(factors), &with_clock(busy));
         let direction = self.system.factor.solve(factors);
         let (mut variance, mut contributions, mut squares) = (0.0, 0.0, 0.0);
         for cluster in &self.clusters {

@@ -3,7 +3,7 @@ use std::time::Duration;
 use orinoco_core::{Nanos, TimeSpan};
 
 /// Timing of a power sensor: what time a reading of it is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sensor {
     /// Time between two updates of the register that is read. A reading is the latest update, so it ended up to this time
     /// before the read. For an INA3221 it is the number of enabled channels times the sum of both conversion times (datasheet
@@ -11,6 +11,9 @@ pub struct Sensor {
     pub update_period: Duration,
     /// What one update averages over.
     pub averaging: Averaging,
+    /// Greatest relative error of both times, as a ratio, because the sensor runs by a clock of its own. For an INA3221 it is
+    /// 0.1: a conversion of 1.1 ms takes at most 1.21 ms (section 6.5). The error itself is estimated with the energies.
+    pub clock_tolerance: f64,
 }
 
 /// What one update of a sensor's register averages over.
@@ -35,47 +38,53 @@ pub enum Averaging {
 /// update is uniform within an update period, whatever the models do. A reading is therefore compared with the *expected*
 /// share of each age in it. That leaves an error that is independent of the busy times used (Berkson, 1950), which makes
 /// regression noisier, and not biased, unlike a wrong guess of the window.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Kernel {
     update: f64,
     averaging: KernelShape,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 enum KernelShape {
     Window(f64),
-    Exponential { keep: f64, delay: f64 },
+    Exponential {
+        /// Part of the register that an update keeps.
+        keep: f64,
+        delay: f64,
+        /// Weight of what is older than each number of updates, down to [`Kernel::TAIL`].
+        older: Box<[f64]>,
+    },
 }
 
 impl Kernel {
     /// Weight of what is older than the reach, in an exponential average.
     const TAIL: f64 = 1e-4;
 
-    pub(super) fn new(sensor: &Sensor) -> Self {
+    /// Creates the kernel of a sensor whose times are `stretch` times as long as nominal.
+    pub(super) fn new(sensor: &Sensor, stretch: f64) -> Self {
         let averaging = match sensor.averaging {
-            Averaging::Window(window) => KernelShape::Window(window.as_secs_f64()),
-            Averaging::Exponential { samples, conversion } => KernelShape::Exponential {
-                keep: 1.0 - 1.0 / f64::from(samples.max(1)),
-                delay: 0.5 * conversion.as_secs_f64(),
-            },
+            Averaging::Window(window) => KernelShape::Window(stretch * window.as_secs_f64()),
+            Averaging::Exponential { samples, conversion } => {
+                let keep = 1.0 - 1.0 / f64::from(samples.max(1));
+                let weights = std::iter::successors(Some(1.0), |older| Some(older * keep));
+                let older = weights.take_while(|&older| older > Self::TAIL).collect();
+                KernelShape::Exponential { keep, delay: 0.5 * stretch * conversion.as_secs_f64(), older }
+            }
         };
-        Self { update: sensor.update_period.as_secs_f64().max(1e-9), averaging }
+        Self { update: (stretch * sensor.update_period.as_secs_f64()).max(1e-9), averaging }
     }
 
     /// Returns the age above which nothing has a weight.
     pub(super) fn reach(&self) -> Duration {
-        Duration::from_secs_f64(match self.averaging {
+        Duration::from_secs_f64(match &self.averaging {
             KernelShape::Window(window) => self.update + window,
-            KernelShape::Exponential { keep, delay } => {
-                let updates = if keep > 0.0 { (Self::TAIL.ln() / keep.ln()).ceil() } else { 0.0 };
-                delay + self.update * (updates + 1.0)
-            }
+            KernelShape::Exponential { delay, older, .. } => delay + self.update * older.len() as f64,
         })
     }
 
     /// Returns the time over which a reading mostly averages.
     pub(super) fn width(&self) -> Duration {
-        Duration::from_secs_f64(match self.averaging {
+        Duration::from_secs_f64(match &self.averaging {
             KernelShape::Window(window) => self.update + window,
             KernelShape::Exponential { keep, .. } => self.update / (1.0 - keep),
         })
@@ -89,7 +98,7 @@ impl Kernel {
 
     /// Returns the weight of all ages up to `age`, in seconds.
     fn cumulative(&self, age: f64) -> f64 {
-        match self.averaging {
+        match &self.averaging {
             // The sum of two uniform ages: that of the update, and that within its window.
             KernelShape::Window(window) => {
                 let window = window.max(1e-9);
@@ -99,10 +108,10 @@ impl Kernel {
                 (corners / (2.0 * self.update * window)).clamp(0.0, 1.0)
             }
             // Update number k has the weight (1 - keep) * keep^k, and is between k and k + 1 periods old.
-            KernelShape::Exponential { keep, delay } => {
+            KernelShape::Exponential { keep, delay, older } => {
                 let periods = ((age - delay) / self.update).max(0.0);
-                let whole = periods.floor();
-                1.0 - keep.powf(whole) * (1.0 - (1.0 - keep) * (periods - whole))
+                let rest = 1.0 - (1.0 - keep) * periods.fract();
+                older.get(periods as usize).map_or(1.0, |older| 1.0 - older * rest)
             }
         }
     }
@@ -116,7 +125,7 @@ mod tests {
 
     fn kernel(update_ms: u64, averaging: Averaging) -> Kernel {
         let update_period = Duration::from_millis(update_ms);
-        Kernel::new(&Sensor { update_period, averaging })
+        Kernel::new(&Sensor { update_period, averaging, clock_tolerance: 0.0 }, 1.0)
     }
 
     /// Weight of the span from `from` to `to` ms of age in a reading, in thousandths.

@@ -81,6 +81,8 @@ pub enum SettingsError {
         /// The tolerance.
         tolerance: f64,
     },
+    /// The tolerance of the sensor's clock is not a ratio from 0 to 0.5.
+    Clock(f64),
     /// `columns_max` is 0 or more than [`COLUMNS_MAX`].
     Columns(usize),
 }
@@ -89,7 +91,7 @@ pub enum SettingsError {
 pub const TIME_MAX: Duration = Duration::from_secs(10);
 
 /// Greatest `columns_max`: it needs about 10 MiB where all are in use.
-pub const COLUMNS_MAX: usize = 64;
+pub const COLUMNS_MAX: usize = 32;
 
 impl fmt::Display for SettingsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -101,6 +103,9 @@ impl fmt::Display for SettingsError {
             }
             Self::Gain { rail, tolerance } => {
                 write!(f, "the gain tolerance of rail `{rail}` is {tolerance}; it must be a ratio, such as 0.01 for 1 %")
+            }
+            Self::Clock(tolerance) => {
+                write!(f, "`clock_tolerance` is {tolerance}; it must be a ratio of at most 0.5, such as 0.1 for 10 %")
             }
             Self::Columns(columns) => {
                 write!(f, "`columns_max` is {columns}; it must be at least 1 and at most {COLUMNS_MAX}")
@@ -131,6 +136,9 @@ impl MeterSettings {
         }
         if let Some(rail) = self.rails.iter().find(|rail| !(0.0..1.0).contains(&rail.gain_tolerance)) {
             return Err(SettingsError::Gain { rail: Arc::clone(&rail.name), tolerance: rail.gain_tolerance });
+        }
+        if !(0.0..=0.5).contains(&self.sensor.clock_tolerance) {
+            return Err(SettingsError::Clock(self.sensor.clock_tolerance));
         }
         match self.columns_max {
             1..=COLUMNS_MAX => Ok(()),

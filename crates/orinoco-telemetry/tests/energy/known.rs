@@ -31,6 +31,7 @@ fn settings() -> MeterSettings {
         sensor: Sensor {
             update_period: Duration::from_micros(1),
             averaging: Averaging::Window(Duration::from_millis(STEP_MS)),
+            clock_tolerance: 0.0,
         },
         sample_period: Duration::from_millis(STEP_MS),
         idle: None,
@@ -296,7 +297,7 @@ fn wrong_settings_are_refused() {
         check(&|settings| settings.rails[1].gain_tolerance = 1.5).to_string(),
         "the gain tolerance of rail `VDD_SOC` is 1.5; it must be a ratio, such as 0.01 for 1 %"
     );
-    assert_eq!(check(&|settings| settings.columns_max = 65), SettingsError::Columns(65));
+    assert_eq!(check(&|settings| settings.columns_max = 33), SettingsError::Columns(33));
 }
 
 #[test]

@@ -33,6 +33,10 @@ fn outcome(seed: u64) -> [Outcome; 2] {
     [0, 1].map(|model| {
         let energy = &run.report.models.iter().find(|energy| energy.model == MODELS[model]).expect("it ran");
         let estimate = energy.per_item.unwrap_or_else(|reason| panic!("seed {seed}, {scenario:?}: {reason}"));
+        if std::env::var_os("DUMP").is_some() {
+            println!("CSV,{seed},{model},{},{},{},{},{},{},{},{},{},{}", scenario.samples, scenario.sample_period, scenario.frame_periods[model], scenario.volts, scenario.cross_load, scenario.gain, scenario.clock, estimate.energy.to_f64(), estimate.half_width.to_f64(), run.truth[model]);
+            println!("CS2,{seed},{model},{},{}", estimate.statistical.to_f64(), estimate.systematic.to_f64());
+        }
         (estimate, run.truth[model])
     })
 }

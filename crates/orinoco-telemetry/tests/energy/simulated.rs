@@ -22,7 +22,7 @@ pub(crate) const GAIN_TOLERANCE: f64 = 0.01;
 const CLOCK_TOLERANCE: f64 = 0.1;
 
 /// Length of a run, in seconds.
-pub(crate) const SECONDS: f64 = 240.0;
+pub(crate) const SECONDS: f64 = 480.0;
 
 /// Seconds at the start in which no model runs.
 const IDLE_SECONDS: f64 = 8.0;
@@ -46,7 +46,7 @@ impl Scenario {
     /// Draws a scenario.
     pub(crate) fn random(rng: &mut Rng) -> Self {
         let (samples, conversion) = [(1, 1.1e-3), (64, 140e-6), (16, 1.1e-3)][rng.usize(0..3)];
-        let sample_period = [0.01, 0.02, 0.05][rng.usize(0..3)];
+        let sample_period = [0.01, 0.02][rng.usize(0..2)];
         // In half of the runs the sampling period is a multiple or a part of the frame period.
         let commensurate = [0.02_f64, 0.025, 0.05, 0.04];
         let frame_periods = if rng.bool() {
@@ -97,7 +97,7 @@ impl Scenario {
             }],
             covers: Covers::Input,
             // Three channels, each with a conversion of the shunt and one of the bus.
-            sensor: Sensor { update_period: 6 * conversion, averaging },
+            sensor: Sensor { update_period: 6 * conversion, averaging, clock_tolerance: CLOCK_TOLERANCE },
             sample_period: Duration::from_secs_f64(self.sample_period),
             idle: None,
             lateness_max: Duration::from_secs(1),
@@ -162,7 +162,7 @@ type SimulatedStage = (Stage, f64, f64);
 
 const STAGES: [[SimulatedStage; 3]; 2] = [
     [(Stage::Preprocess, 2e-3, 3.0), (Stage::Infer, 11e-3, 10.0), (Stage::Postprocess, 1e-3, 2.5)],
-    [(Stage::Preprocess, 1.5e-3, 2.5), (Stage::Infer, 8e-3, 8.0), (Stage::Postprocess, 0.5e-3, 2.0)],
+    [(Stage::Preprocess, 1.5e-3, 2.5), (Stage::Infer, 9e-3, 9.0), (Stage::Postprocess, 0.5e-3, 2.0)],
 ];
 
 /// Returns the batches by end, the energy per inference of each model, and the power of the board.
@@ -179,8 +179,8 @@ fn simulate(scenario: &Scenario, rng: &mut Rng) -> (Vec<BatchRecord>, [f64; 2], 
         truth[model] /= inferences;
     }
     batches.sort_by_key(|batch| batch.span.end());
-    process(1.5 * scenario.cross_load, 0.3, 1.7, rng, &mut steps);
-    process(0.8 * scenario.cross_load, 4.0, 12.0, rng, &mut steps);
+    process(0.6 * scenario.cross_load, 0.3, 1.7, rng, &mut steps);
+    process(0.3 * scenario.cross_load, 4.0, 12.0, rng, &mut steps);
     let curve = with_leakage(steps, rng);
     (batches, truth, curve)
 }
