@@ -11,7 +11,8 @@ use crate::{BatchRecord, Stage};
 /// Most spans that wait for the readings that see them. At 1,000 batches a second with five spans each they are 3 s.
 const SPANS_MAX: usize = 16_384;
 
-/// Step of the sensor's clock, as a ratio, over which the effect of the clock on a busy share is taken.
+/// Step of the sensor's clock over which the effect of the clock on a busy share is taken, as a part of its tolerance. It is
+/// small, so that the mean of the two ends is the share by the nominal clock.
 const CLOCK_STEP: f64 = 0.01;
 
 /// What the regression tells apart.
@@ -41,8 +42,9 @@ pub(super) struct Column {
 /// Columns, and the latest spans of each.
 #[derive(Clone, Debug)]
 pub(super) struct BusyTimes {
-    /// What a reading sees if the sensor's clock is fast, and if it is slow, by [`CLOCK_STEP`].
+    /// What a reading sees if the sensor's clock is fast, and if it is slow, by `clock_step`.
     kernels: [Kernel; 2],
+    clock_step: f64,
     clock_tolerance: f64,
     reach: Duration,
     columns_max: usize,
@@ -56,10 +58,12 @@ pub(super) struct BusyTimes {
 
 impl BusyTimes {
     pub(super) fn new(sensor: &Sensor, columns_max: usize, start: Nanos) -> Self {
-        let kernels = [-CLOCK_STEP, CLOCK_STEP].map(|step| Kernel::new(sensor, 1.0 + step));
+        let clock_step = CLOCK_STEP * sensor.clock_tolerance;
+        let kernels = [-clock_step, clock_step].map(|step| Kernel::new(sensor, 1.0 + step));
         Self {
             reach: kernels[1].reach(),
             kernels,
+            clock_step,
             clock_tolerance: sensor.clock_tolerance,
             columns_max,
             columns: Vec::with_capacity(columns_max + 1),
@@ -139,7 +143,9 @@ impl BusyTimes {
             if span.start() < at {
                 let [fast, slow] = [0, 1].map(|clock| self.kernels[clock].weight(at, span));
                 shares[2 * column] += 0.5 * (fast + slow);
-                shares[2 * column + 1] += (slow - fast) / (2.0 * CLOCK_STEP);
+                if self.clock_step > 0.0 {
+                    shares[2 * column + 1] += (slow - fast) / (2.0 * self.clock_step);
+                }
             }
         }
         // What is equal but for rounding must not look like a change.

@@ -218,16 +218,13 @@ impl Regression {
     /// power while busy.
     pub(super) fn solve(&self, question: &Question) -> Option<Solution> {
         let mut clusters = self.clusters();
-        let (noise, point) = Noise::estimate(&clusters, question);
+        let all = self.total();
+        let (noise, point) = Noise::estimate(&clusters, &all, question);
         for cluster in &mut clusters {
             cluster.scales.retain(|(scale, _)| *scale >= question.first_scale);
         }
         clusters.retain(|cluster| !cluster.scales.is_empty());
-        let all = self.total();
-        let mut known = point.known_clock(question);
-        if let Some(given) = question.given.filter(|_| all.readings > 0.0) {
-            known.add(&point.reduce(&noise.of_given(&all, given)), 1.0);
-        }
+        let known = point.known(&all, &noise, question);
         Solution::new(&clusters, &noise, &point, known)
     }
 
@@ -316,12 +313,15 @@ impl Point {
         reduced
     }
 
-    /// Returns what is known about the clock beforehand, as an equation of the unknowns.
-    fn known_clock(&self, question: &Question) -> Scatter {
+    /// Returns what is known beforehand, as equations of the unknowns: the clock's tolerance, and a given idle power.
+    fn known(&self, all: &Node, noise: &Noise, question: &Question) -> Scatter {
         let mut unknowns = vec![0.0; self.powers.len() + 1];
         unknowns[self.powers.len()] = 1.0;
         let mut known = Scatter::default();
         known.add_equation(&unknowns, -self.clock, 1.0 / question.clock_deviation.powi(2).max(1e-12));
+        if let Some(given) = question.given.filter(|_| all.readings > 0.0) {
+            known.add(&self.reduce(&noise.of_given(all, given)), 1.0);
+        }
         known
     }
 
@@ -347,9 +347,12 @@ impl Noise {
     const GROWTH: f64 = 2.0;
     /// Number of equations that this assumption counts as.
     const ASSUMED: f64 = 4.0;
+    /// Number of equations up to which a scale is not believed to be quieter than the one before: small by chance, its
+    /// variance would give a few equations most of the weight.
+    const FEW: f64 = 64.0;
 
     /// Returns the noise, and the point at which the equations are linear.
-    fn estimate(clusters: &[Cluster], question: &Question) -> (Self, Point) {
+    fn estimate(clusters: &[Cluster], all: &Node, question: &Question) -> (Self, Point) {
         /// Rounds of weights and solution in turn: both settle after a few.
         const ROUNDS: usize = 8;
         let mut scales: Vec<Scatter> = Vec::new();
@@ -369,7 +372,7 @@ impl Noise {
             let used = reduced.iter().zip(&noise.variances).skip(question.first_scale);
             used.for_each(|(scatter, variance)| sum.add(scatter, 1.0 / variance));
             // Where nothing is determined, all of the power is noise.
-            let found = System::new(sum, point.known_clock(question), question.columns)
+            let found = System::new(sum, point.known(all, &noise, question), question.columns)
                 .map_or_else(|| vec![0.0; question.columns + 1], |system| system.solve());
             noise.set(&reduced, &found, floor);
             point.step(&found, question);
@@ -386,7 +389,8 @@ impl Noise {
                 equations += scatter.equations;
             }
             let assumed = Self::ASSUMED * Self::GROWTH * before;
-            before = ((measured + assumed) / (scatter.equations + Self::ASSUMED)).max(floor);
+            let least = if scatter.equations <= Self::FEW { before } else { floor };
+            before = ((measured + assumed) / (scatter.equations + Self::ASSUMED)).max(least);
             *variance = before;
         }
         self.of_reading = if equations > 0.0 { squares / equations } else { 0.0 };

@@ -90,7 +90,7 @@ pub enum SettingsError {
 /// Greatest of the times in [`MeterSettings`]. With it, what waits to be attributed stays small.
 pub const TIME_MAX: Duration = Duration::from_secs(10);
 
-/// Greatest `columns_max`: it needs about 10 MiB where all are in use.
+/// Greatest `columns_max`: it needs about 8 MiB where all are in use.
 pub const COLUMNS_MAX: usize = 32;
 
 impl fmt::Display for SettingsError {

@@ -1,4 +1,4 @@
-//! Energy figures against a simulated board whose power is known. `ORINOCO_TEST_LONG=1` sets 2,000 runs instead of 60, and
+//! Energy figures against a simulated board whose power is known. `ORINOCO_TEST_LONG=1` sets 2,000 runs instead of 40, and
 //! then as many with other seeds.
 
 mod known;
@@ -33,10 +33,6 @@ fn outcome(seed: u64) -> [Outcome; 2] {
     [0, 1].map(|model| {
         let energy = &run.report.models.iter().find(|energy| energy.model == MODELS[model]).expect("it ran");
         let estimate = energy.per_item.unwrap_or_else(|reason| panic!("seed {seed}, {scenario:?}: {reason}"));
-        if std::env::var_os("DUMP").is_some() {
-            println!("CSV,{seed},{model},{},{},{},{},{},{},{},{},{},{}", scenario.samples, scenario.sample_period, scenario.frame_periods[model], scenario.volts, scenario.cross_load, scenario.gain, scenario.clock, estimate.energy.to_f64(), estimate.half_width.to_f64(), run.truth[model]);
-            println!("CS2,{seed},{model},{},{}", estimate.statistical.to_f64(), estimate.systematic.to_f64());
-        }
         (estimate, run.truth[model])
     })
 }
@@ -78,7 +74,7 @@ fn check_coverage(first_seed: u64, runs: u64, covered: std::ops::RangeInclusive<
             quantile(&shared, 0.5),
         );
         assert!(covered.contains(&coverage), "model {name}: {held} of {runs}");
-        assert!(quantile(&widths, 1.0) <= 400.0, "model {name}: half-width {} %", quantile(&widths, 1.0));
+        assert!(quantile(&widths, 1.0) <= 4.0, "model {name}: half-width {} %", quantile(&widths, 1.0));
     }
 }
 
@@ -87,8 +83,8 @@ fn the_error_bar_holds_the_truth_as_often_as_it_says() {
     if std::env::var_os("ORINOCO_TEST_LONG").is_some() {
         SEEDS.iter().for_each(|&seed| check_coverage(seed, 2_000, 0.94..=0.96));
     } else {
-        // Four standard deviations of a binomial count: 0.95 +- 4 * sqrt(0.95 * 0.05 / 60).
-        check_coverage(SEEDS[0], std::env::var("RUNS").map_or(60, |r| r.parse().unwrap()), 0.0..=1.0);
+        // Four standard deviations of a binomial count below 0.95: 4 * sqrt(0.95 * 0.05 / 40).
+        check_coverage(SEEDS[0], 40, 0.812..=1.0);
     }
 }
 
