@@ -84,8 +84,14 @@ struct Total {
 }
 
 impl Total {
-    const NONE: Self =
-        Self { energy: 0.0, variance: 0.0, freedom: f64::INFINITY, range: 0.0, shared: 0.0, is_measured: false };
+    const NONE: Self = Self {
+        energy: 0.0,
+        variance: 0.0,
+        freedom: f64::INFINITY,
+        range: 0.0,
+        shared: 0.0,
+        is_measured: false,
+    };
 
     /// Adds an energy. Errors of different measurements are independent, except for what the readings of all share.
     fn and(self, sum: Sum, range: f64) -> Self {
@@ -148,7 +154,9 @@ impl Attribution {
     pub(super) fn add_reading(&mut self, at: Nanos, power: Option<Watts>) {
         match power {
             None => self.losses.readings_missing += 1,
-            Some(power) if self.waiting.back().is_none_or(|(before, _)| *before < at) && at > self.settled => {
+            Some(power)
+                if self.waiting.back().is_none_or(|(before, _)| *before < at) && at > self.settled =>
+            {
                 self.waiting.push_back((at, power.to_f64()));
             }
             Some(_) => self.losses.readings_skipped += 1,

@@ -123,7 +123,10 @@ mod tests {
         let rising = check(1_000, 0.36);
         assert!((rising.power.to_f64() - 5.05).abs() < 0.01, "{rising:?}");
         let (drift, half_width) = rising.drift_per_hour.expect("measured");
-        assert!((drift.to_f64() - 0.36).abs() < half_width.to_f64() && half_width.to_f64() < 0.1, "{rising:?}");
+        assert!(
+            (drift.to_f64() - 0.36).abs() < half_width.to_f64() && half_width.to_f64() < 0.1,
+            "{rising:?}"
+        );
         assert!(check(1_000, 0.0).half_width.to_f64() < 0.5 * check(64, 0.0).half_width.to_f64());
     }
 

@@ -88,7 +88,10 @@ mod tests {
         counter.add(at(400), Some(Watts::from_units(400)));
         counter.add(at(1_000), None);
         counter.add(at(1_600), Some(Watts::from_units(4)));
-        assert_eq!((counter.energy(), counter.unmeasured()), (Joules::from_milli(1_500), Duration::from_millis(1_100)));
+        assert_eq!(
+            (counter.energy(), counter.unmeasured()),
+            (Joules::from_milli(1_500), Duration::from_millis(1_100))
+        );
         counter.add(at(1_700), Some(Watts::from_units(-4)));
         assert_eq!((counter.energy(), counter.power()), (Joules::from_milli(1_700), Some(Watts::ZERO)));
     }

@@ -53,7 +53,9 @@ impl Symmetric {
 
     /// Returns the product with a vector, whose length decides the length of the result.
     pub(super) fn times(&self, v: &[f64]) -> Vec<f64> {
-        (0..v.len()).map(|row| v.iter().enumerate().map(|(column, x)| self.get(row, column) * x).sum()).collect()
+        (0..v.len())
+            .map(|row| v.iter().enumerate().map(|(column, x)| self.get(row, column) * x).sum())
+            .collect()
     }
 
     /// Returns `v' * self * v`.

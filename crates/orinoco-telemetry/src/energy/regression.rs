@@ -383,7 +383,8 @@ impl Noise {
     fn set(&mut self, scales: &[Scatter], powers: &[f64], floor: f64) {
         let (mut squares, mut equations, mut before) = (0.0, 0.0, floor);
         for (scatter, variance) in scales.iter().zip(&mut self.variances) {
-            let measured = if scatter.equations > 0.0 { scatter.residual(powers) * scatter.equations } else { 0.0 };
+            let measured =
+                if scatter.equations > 0.0 { scatter.residual(powers) * scatter.equations } else { 0.0 };
             if scatter.equations >= Self::ASSUMED {
                 squares += measured;
                 equations += scatter.equations;
@@ -506,7 +507,8 @@ impl Solution {
     /// Returns the sum of the powers of the columns, each times its factor; `busy` are the busy times of all columns, by which
     /// the shared part is judged.
     pub(super) fn sum(&self, factors: &[f64], busy: &[f64]) -> Option<Sum> {
-        let with_clock = |values: &[f64]| values.iter().copied().chain(std::iter::once(0.0)).collect::<Vec<_>>();
+        let with_clock =
+            |values: &[f64]| values.iter().copied().chain(std::iter::once(0.0)).collect::<Vec<_>>();
         let (factors, busy) = (&with_clock(factors), &with_clock(busy));
         let direction = self.system.factor.solve(factors);
         let (mut variance, mut contributions, mut squares) = (0.0, 0.0, 0.0);
@@ -544,7 +546,8 @@ impl Solution {
         let weights: Vec<f64> =
             busy.iter().enumerate().map(|(at, time)| if own(at) { time / of_own } else { 0.0 }).collect();
         let resolved = self.system.sum.busy_busy.times(&self.system.factor.solve(&weights));
-        let kept: f64 = resolved.iter().enumerate().map(|(at, value)| if own(at) { *value } else { 0.0 }).sum();
+        let kept: f64 =
+            resolved.iter().enumerate().map(|(at, value)| if own(at) { *value } else { 0.0 }).sum();
         ((1.0 - kept) / (1.0 - of_own / of_all)).clamp(0.0, 1.0)
     }
 }

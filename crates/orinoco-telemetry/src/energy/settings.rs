@@ -102,10 +102,16 @@ impl fmt::Display for SettingsError {
                 write!(f, "`{setting}` is {ms} ms; it must be more than 0 and at most {max} s")
             }
             Self::Gain { rail, tolerance } => {
-                write!(f, "the gain tolerance of rail `{rail}` is {tolerance}; it must be a ratio, such as 0.01 for 1 %")
+                write!(
+                    f,
+                    "the gain tolerance of rail `{rail}` is {tolerance}; it must be a ratio, such as 0.01 for 1 %"
+                )
             }
             Self::Clock(tolerance) => {
-                write!(f, "`clock_tolerance` is {tolerance}; it must be a ratio of at most 0.5, such as 0.1 for 10 %")
+                write!(
+                    f,
+                    "`clock_tolerance` is {tolerance}; it must be a ratio of at most 0.5, such as 0.1 for 10 %"
+                )
             }
             Self::Columns(columns) => {
                 write!(f, "`columns_max` is {columns}; it must be at least 1 and at most {COLUMNS_MAX}")

@@ -78,11 +78,15 @@ impl Bench {
                 items: work.items.iter().sum(),
                 was_suspended: false,
             };
-            let items = |stream: u32| StreamItems { stream: StreamId(stream), items: work.items[stream as usize] };
+            let items =
+                |stream: u32| StreamItems { stream: StreamId(stream), items: work.items[stream as usize] };
             self.meter.add_batch(&record, &[items(0), items(1)]);
         }
         self.now_ms += STEP_MS;
-        self.meter.add_reading(Nanos(self.now_ms * MS), &[Some(Watts::from_f64(power)), Some(Watts::from_units(1))]);
+        self.meter.add_reading(
+            Nanos(self.now_ms * MS),
+            &[Some(Watts::from_f64(power)), Some(Watts::from_units(1))],
+        );
     }
 
     fn report(&mut self) -> EnergyReport {
@@ -100,7 +104,10 @@ fn work(model: u32, busy_ms: u64, watts: f64) -> Work {
 fn check(figure: Figure, wanted: f64) -> (f64, f64) {
     let estimate = figure.unwrap_or_else(|reason| panic!("{reason}"));
     let (energy, half_width) = (estimate.energy.to_f64(), estimate.half_width.to_f64());
-    assert!((energy - wanted).abs() <= 2.0 * half_width.max(1e-6), "{energy} J +- {half_width} J instead of {wanted} J");
+    assert!(
+        (energy - wanted).abs() <= 2.0 * half_width.max(1e-6),
+        "{energy} J +- {half_width} J instead of {wanted} J"
+    );
     (energy, half_width)
 }
 
@@ -133,7 +140,8 @@ fn streams_share_a_batch_by_their_items() {
     assert!(half_width < 0.0003, "{half_width} J");
     assert_eq!(model.items, inferences);
     assert_eq!(report.streams.len(), 2);
-    let total: f64 = report.streams.iter().map(|stream| stream.total.expect("measured").energy.to_f64()).sum();
+    let total: f64 =
+        report.streams.iter().map(|stream| stream.total.expect("measured").energy.to_f64()).sum();
     assert!((total / model.total.expect("measured").energy.to_f64() - 1.0).abs() < 1e-3);
     for (stream, share) in report.streams.iter().zip([3, 1]) {
         assert_eq!(stream.frames, inferences / 4 * share);
@@ -231,7 +239,8 @@ fn models_come_and_go() {
     for model in 0..6 {
         for _ in 0..1_000 {
             let counts = [bench.rng.bool(), bench.rng.bool()].map(u64::from);
-            bench.window(&[work(100, 3 * counts[0], 8.0), work(model, 5 * counts[1], 4.0 + f64::from(model))]);
+            bench
+                .window(&[work(100, 3 * counts[0], 8.0), work(model, 5 * counts[1], 4.0 + f64::from(model))]);
         }
         let report = bench.report();
         assert_eq!(report.models.len(), 2);
@@ -251,7 +260,11 @@ fn work_beyond_the_columns_has_a_place_together() {
     bench.window(&[work(0, 5, 10.0)]);
     for _ in 0..2_000 {
         let counts = [(); 3].map(|()| u64::from(bench.rng.bool()));
-        bench.window(&[work(0, 5 * counts[0], 10.0), work(1, 2 * counts[1], 6.0), work(2, 2 * counts[2], 6.0)]);
+        bench.window(&[
+            work(0, 5 * counts[0], 10.0),
+            work(1, 2 * counts[1], 6.0),
+            work(2, 2 * counts[2], 6.0),
+        ]);
     }
     let report = bench.report();
     check(of_model(&report, 0).per_item, 0.05);
@@ -264,7 +277,10 @@ fn counters_say_what_they_cover() {
     let mut bench = Bench::new(settings());
     (0..1_001).for_each(|_| bench.window(&[]));
     let report = bench.report();
-    assert_eq!((report.total.covers, report.total.rails.len(), &*report.total.rails[0]), (Covers::NamedRails, 1, "VDD_GPU"));
+    assert_eq!(
+        (report.total.covers, report.total.rails.len(), &*report.total.rails[0]),
+        (Covers::NamedRails, 1, "VDD_GPU")
+    );
     assert_eq!(report.rails[1].energy, Joules::from_units(10));
     assert_eq!(report.total.energy, report.rails[0].energy);
     assert!((report.total.energy.to_f64() - 50.0).abs() < 0.1);

@@ -82,6 +82,11 @@ impl Scenario {
         }
     }
 
+    /// Returns the time in which the sensor converts all channels, in seconds: shunt and bus of three.
+    pub(crate) fn cycle(&self) -> f64 {
+        6.0 * self.conversion * (1.0 + self.clock)
+    }
+
     pub(crate) fn settings(&self) -> MeterSettings {
         let conversion = Duration::from_secs_f64(self.conversion);
         let averaging = match self.samples {
@@ -149,7 +154,8 @@ pub(crate) fn run(scenario: &Scenario, rng: &mut Rng) -> Run {
         }
         let power = chip.read(at);
         let is_missing = scenario.missing > 0.0
-            && (rng.f64() < scenario.missing || outages.iter().any(|start| (*start..start + 1.5).contains(&at)));
+            && (rng.f64() < scenario.missing
+                || outages.iter().any(|start| (*start..start + 1.5).contains(&at)));
         meter.add_reading(now, &[(!is_missing).then_some(Watts::from_f64(power))]);
     }
     batches.for_each(|batch| meter.add_batch(batch, &[]));
@@ -224,7 +230,9 @@ fn batch(
         let power = power * (1.0 + 0.05 * symmetric(rng));
         // The power rises in two steps over the first twentieth of a stage.
         let rise = duration / 40.0;
-        for (from, by) in [(0.0, 0.5 * power), (rise, 0.25 * power), (2.0 * rise, 0.25 * power), (duration, -power)] {
+        for (from, by) in
+            [(0.0, 0.5 * power), (rise, 0.25 * power), (2.0 * rise, 0.25 * power), (duration, -power)]
+        {
             steps.push((at + from, by));
         }
         energy += power * (duration - 0.25 * rise - 0.25 * 2.0 * rise);
@@ -343,7 +351,7 @@ struct Chip<'a> {
 impl<'a> Chip<'a> {
     fn new(scenario: &Scenario, curve: &'a Curve, rng: &mut Rng) -> Self {
         let conversion = scenario.conversion * (1.0 + scenario.clock);
-        let cycle = 6.0 * conversion;
+        let cycle = scenario.cycle();
         Self {
             cursor: curve.cursor(),
             cycle,
