@@ -181,7 +181,7 @@ impl Attribution {
     }
 
     pub(super) fn add_batch(&mut self, record: &BatchRecord, streams: &[StreamItems]) {
-        // What was computed elsewhere used no energy of this board.
+        // Work that another machine did used no energy of this board.
         if record.was_suspended || record.items == 0 {
             return;
         }

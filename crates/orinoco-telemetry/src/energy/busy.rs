@@ -15,7 +15,7 @@ const SPANS_MAX: usize = 16_384;
 /// small, so that the mean of the two ends is the share by the nominal clock.
 const CLOCK_STEP: f64 = 0.01;
 
-/// What the regression tells apart.
+/// Model, stage and unit: the work that the regression tells apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Key {
     pub(super) model: ModelId,
@@ -42,7 +42,7 @@ pub(super) struct Column {
 /// Columns, and the latest spans of each.
 #[derive(Clone, Debug)]
 pub(super) struct BusyTimes {
-    /// What a reading sees if the sensor's clock is fast, and if it is slow, by `clock_step`.
+    /// Views of a reading if the sensor's clock is fast, and if it is slow, by `clock_step`.
     kernels: [Kernel; 2],
     clock_step: f64,
     clock_tolerance: f64,
@@ -148,7 +148,7 @@ impl BusyTimes {
                 }
             }
         }
-        // What is equal but for rounding must not look like a change.
+        // Shares that differ by rounding only must not look like a change.
         shares.iter_mut().for_each(|share| *share = (*share * 1e9).round() * 1e-9);
         oldest >= self.unknown_until
     }

@@ -125,7 +125,7 @@ pub(super) struct GivenIdle {
     pub(super) deviation: f64,
 }
 
-/// What is asked of a [`Regression`].
+/// Conditions under which a [`Regression`] is solved.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Question {
     /// Number of columns.
@@ -416,7 +416,8 @@ impl Noise {
 struct System {
     /// Of the readings, and of what is known besides.
     sum: Scatter,
-    /// What is known with a known error: the given idle power, and the assumption about columns that nothing tells apart.
+    /// Information with a known error: the clock's tolerance, the given idle power, and the assumption about columns that
+    /// nothing tells apart.
     known: Symmetric,
     /// The assumption alone.
     prior: Symmetric,

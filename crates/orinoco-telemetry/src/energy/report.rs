@@ -20,7 +20,7 @@ pub struct EnergyReport {
     pub models: Vec<ModelEnergy>,
     /// Every stream that has been part of a batch, in the order of their first batches.
     pub streams: Vec<StreamEnergy>,
-    /// What was left out.
+    /// Readings and batches that were left out.
     pub losses: Losses,
 }
 
@@ -40,7 +40,7 @@ pub struct RailEnergy {
 /// Energy of the rails that are in the total.
 #[derive(Clone, Debug)]
 pub struct TotalEnergy {
-    /// What these rails cover.
+    /// Part of the board's consumption that these rails cover.
     pub covers: Covers,
     /// Their names.
     pub rails: Vec<Arc<str>>,
@@ -59,7 +59,7 @@ pub struct Baseline {
     pub half_width: Watts,
     /// Change of the power in an hour, and the half-width of its 95 % interval; `None` for a given baseline.
     pub drift_per_hour: Option<(Watts, Watts)>,
-    /// Where it comes from.
+    /// Origin of the figure.
     pub source: BaselineSource,
 }
 
@@ -161,7 +161,7 @@ pub struct StreamEnergy {
     pub stages: Vec<StageEnergy>,
 }
 
-/// What the figures leave out.
+/// Readings and batches that the figures leave out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Losses {
     /// Readings without a power of every rail of the total.

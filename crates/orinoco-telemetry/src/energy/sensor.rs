@@ -9,14 +9,14 @@ pub struct Sensor {
     /// before the read. For an INA3221 it is the number of enabled channels times the sum of both conversion times (datasheet
     /// SBOS576, section 7.4.2.2).
     pub update_period: Duration,
-    /// What one update averages over.
+    /// Averaging of one update.
     pub averaging: Averaging,
     /// Greatest relative error of both times, as a ratio, because the sensor runs by a clock of its own. For an INA3221 it is
     /// 0.1: a conversion of 1.1 ms takes at most 1.21 ms (section 6.5). The error itself is estimated with the energies.
     pub clock_tolerance: f64,
 }
 
-/// What one update of a sensor's register averages over.
+/// Averaging of one update of a sensor's register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Averaging {
     /// The mean over a window that ends with the update: INA226, INA228, INA238, and an INA3221 that does not average (the

@@ -12,7 +12,7 @@ use super::sensor::{Averaging, Sensor};
 pub struct MeterSettings {
     /// The board's rails, in the order in which their powers are passed.
     pub rails: Vec<Rail>,
-    /// What the rails that are in the total cover together.
+    /// Part of the board's consumption that the rails in the total cover together.
     pub covers: Covers,
     /// Timing of the sensor of the rails that are in the total. Where rails have sensors of different kinds, only those of one
     /// kind can be in the total.

@@ -1,5 +1,6 @@
 //! Energy figures against a simulated board whose power is known. `ORINOCO_TEST_LONG=1` sets 2,000 runs instead of 40, and
 //! adds as many with other seeds.
+#![allow(clippy::print_stdout, reason = "the figures, shown with --nocapture")]
 
 mod known;
 mod simulated;

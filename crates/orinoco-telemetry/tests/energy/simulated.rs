@@ -27,7 +27,7 @@ pub(crate) const SECONDS: f64 = 480.0;
 /// Seconds at the start in which no model runs.
 const IDLE_SECONDS: f64 = 8.0;
 
-/// What differs between runs.
+/// Properties that differ between runs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scenario {
     pub(crate) samples: u16,
@@ -176,13 +176,12 @@ fn simulate(scenario: &Scenario, rng: &mut Rng) -> (Vec<BatchRecord>, [f64; 2], 
     let mut steps = vec![(0.0, 4.0 + 2.0 * rng.f64())];
     let mut batches = Vec::new();
     let mut truth = [0.0; 2];
-    for model in 0..2 {
-        let mut inferences = 0.0;
-        for start in frames(scenario.frame_periods[model], rng) {
-            inferences += 1.0;
-            truth[model] += batch(model, start, rng, &mut steps, &mut batches);
+    for (model, energy) in truth.iter_mut().enumerate() {
+        let starts = frames(scenario.frame_periods[model], rng);
+        for &start in &starts {
+            *energy += batch(model, start, rng, &mut steps, &mut batches);
         }
-        truth[model] /= inferences;
+        *energy /= starts.len() as f64;
     }
     batches.sort_by_key(|batch| batch.span.end());
     process(0.6 * scenario.cross_load, 0.3, 1.7, rng, &mut steps);
