@@ -1,5 +1,5 @@
-//! Records of the data plane, the figures that are folded from them, and typed events. The crate does no I/O: binaries
-//! export its data.
+//! Records of the data plane, the figures that are folded from them, typed events, and energy by model, stage and stream.
+//! The crate does no I/O: binaries export its data, and pass it readings of power sensors.
 //!
 //! Counters are exact: a figure is raised under the lock of its fold, where the record is emitted. Only the trace, the ring
 //! of the latest records, loses records, and it counts the lost ones.
@@ -7,6 +7,7 @@
 //! Read first: [`Telemetry`] (creates the handles that emit), [`Record`] (emitted for frames and batches), [`StreamFold`]
 //! (counters and percentiles of one stream) and [`Event`] (reported to an operator at once).
 
+pub mod energy;
 mod event;
 mod fold;
 mod histogram;
