@@ -18,7 +18,10 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("orinoco-config", &["orinoco-core"]),
     ("orinoco-telemetry", &["orinoco-core"]),
     ("orinoco-api", &["orinoco-core"]),
-    ("orinoco-board", &["orinoco-config", "orinoco-core", "orinoco-memory", "orinoco-uri"]),
+    (
+        "orinoco-board",
+        &["orinoco-config", "orinoco-core", "orinoco-memory", "orinoco-sysroot", "orinoco-uri"],
+    ),
     ("orinoco-vision", &["orinoco-core"]),
     ("orinoco-cuda", &["orinoco-core", "orinoco-memory"]),
     ("orinoco-cuda-doubles", &["orinoco-cuda"]),
