@@ -26,6 +26,6 @@ pub use profile::{
     BoardKind, Connections, DevfreqNode, Module, Performance, PowerModeProfile, Profile, RailProfile, Soc,
     Source, ThermalZoneProfile, TotalPower, TripKind, TripPoint,
 };
-pub use profiles::profiles;
+pub use profiles::{profile_named, profiles};
 pub use read::load;
 pub use sink::{Endings, SinkDescriptor, SinkKind, SinkSpec, StandardOutput};

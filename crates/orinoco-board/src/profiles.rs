@@ -4,7 +4,12 @@ mod read;
 
 use std::sync::LazyLock;
 
+use orinoco_core::{Diagnosis, codes};
+
 use crate::profile::Profile;
+
+/// Minimum similarity (Jaro-Winkler) at which a profile is suggested for a name that no profile has.
+const SUGGEST_MIN: f64 = 0.7;
 
 macro_rules! files {
     ($($file:literal)*) => {
@@ -43,6 +48,23 @@ static PROFILES: LazyLock<Vec<Profile>> = LazyLock::new(|| {
 /// Returns every profile that this binary knows.
 pub fn profiles() -> &'static [Profile] {
     &PROFILES
+}
+
+/// Returns the profile with this name.
+///
+/// # Errors
+/// `E0111` where there is none; the next step names the most similar one.
+pub fn profile_named(name: &str) -> Result<&'static Profile, Diagnosis> {
+    if let Some(found) = profiles().iter().find(|profile| profile.name == name) {
+        return Ok(found);
+    }
+    let similar = profiles().iter().map(|profile| (strsim::jaro_winkler(&profile.name, name), profile));
+    let nearest = similar.filter(|(score, _)| *score > SUGGEST_MIN).max_by(|a, b| a.0.total_cmp(&b.0));
+    let next = match nearest {
+        Some((_, profile)) => format!("did you mean `{}`?", profile.name),
+        None => "run `orinoco board list` to list them".to_owned(),
+    };
+    Err(Diagnosis::new(&codes::BOARD_PROFILE, name, "no profile has this name", next))
 }
 
 #[cfg(test)]
@@ -105,6 +127,15 @@ mod tests {
             let rail = profile.total.as_ref().and_then(|total| total.rail.as_ref());
             assert_eq!(rail.is_none(), name.starts_with("agx-orin") || name == "agx-xavier", "{name}");
         }
+    }
+
+    #[test]
+    fn a_name_that_no_profile_has_is_corrected() {
+        let next = |name| profile_named(name).expect_err("there is none").next;
+        assert_eq!(profile_named("tx2").expect("it is there").name, "tx2");
+        assert_eq!(next("orin-nano-8g"), "did you mean `orin-nano-8gb`?");
+        assert_eq!(next("agx-orin"), "did you mean `agx-orin-64gb`?");
+        assert_eq!(next("zzz"), "run `orinoco board list` to list them");
     }
 
     #[test]

@@ -76,6 +76,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "orinoco-model",
             "orinoco-pipeline",
             "orinoco-runtime",
+            "orinoco-sysroot",
             "orinoco-telemetry",
             "orinoco-uri",
             "orinoco-vision",
