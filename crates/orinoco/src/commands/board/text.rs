@@ -220,7 +220,7 @@ fn facts(of: &Profile) -> String {
         rows.push(vec![name.to_owned(), value, source.to_owned()]);
     };
     if let Some(soc) = &of.soc {
-        let cores = soc.cpu_cores.map(|cores| format!("{cores} x {}", soc.cpu.as_deref().unwrap_or(UNKNOWN)));
+        let cores = soc.cpu_cores.map(|cores| format!("{cores} cores, {}", soc.cpu.as_deref().unwrap_or(UNKNOWN)));
         let sm = soc.sm.map_or_else(String::new, |sm| format!(", SM {}.{}", sm / 10, sm % 10));
         let cuda = soc.cuda_cores.map_or_else(String::new, |cores| format!(", {cores} CUDA cores"));
         add("SoC", Some(soc.name.clone()), &soc.source);
