@@ -7,8 +7,8 @@ use serde_json::{Map, Value};
 
 use crate::{
     BENCH_SCHEMA, BOARD_PROFILE_SCHEMA, BOARD_PROFILES_SCHEMA, BOARD_SCHEMA, BenchReport, BoardProfileList,
-    BoardProfileReport, BoardReport, CAMERAS_SCHEMA, CHECKS_SCHEMA, CODES_SCHEMA, CameraList, CheckList, CodeList,
-    DESCRIPTION_SCHEMA, DOCTOR_SCHEMA, DescriptionReport, DoctorReport, ERROR_SCHEMA, EVAL_SCHEMA,
+    BoardProfileReport, BoardReport, CAMERAS_SCHEMA, CHECKS_SCHEMA, CODES_SCHEMA, CameraList, CheckList,
+    CodeList, DESCRIPTION_SCHEMA, DOCTOR_SCHEMA, DescriptionReport, DoctorReport, ERROR_SCHEMA, EVAL_SCHEMA,
     ErrorReport, EvalReport, GRAPH_BENCH_SCHEMA, GraphBench, MEMORY_BENCH_SCHEMA, MEMORY_SCHEMA,
     MODEL_SCHEMA, MODELS_SCHEMA, MemoryBench, MemoryReport, ModelDetails, ModelList, PREPROCESS_BENCH_SCHEMA,
     PreprocessBench, RESULT_SCHEMA, ResultLine, SUMMARY_SCHEMA, Summary,

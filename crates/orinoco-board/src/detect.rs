@@ -208,7 +208,8 @@ fn soc(
         let soc = boot_control::soc_of_chip(&id)?;
         Some(Fact::new(soc.to_owned(), SOC_ID))
     });
-    let mut found: Vec<Fact<String>> = [tree.soc(), of_chip, boot.soc.clone()].into_iter().flatten().collect();
+    let mut found: Vec<Fact<String>> =
+        [tree.soc(), of_chip, boot.soc.clone()].into_iter().flatten().collect();
     let different = found.iter().find(|fact| fact.value != found[0].value);
     let conflict = different.map(|other| {
         let first = &found[0];
@@ -242,7 +243,8 @@ fn is_jetson(
     let sign = signs.into_iter().flatten().next();
     let x86 = machine.architecture.as_ref().filter(|found| found.value == Architecture::X86);
     if let Some(x86) = x86 {
-        let conflict = sign.map(|sign| format!("{sign} is a Jetson's, but {} is an x86 processor's", x86.source));
+        let conflict =
+            sign.map(|sign| format!("{sign} is a Jetson's, but {} is an x86 processor's", x86.source));
         return (Some(Fact::new(false, &x86.source)), conflict);
     }
     let other = tree.compatible.as_ref().map(|compatible| compatible.source.as_str());
@@ -272,7 +274,8 @@ fn other_profile(
     if let Some(emulated) = emulated {
         return of_kind(BoardKind::Virtual, &emulated.source);
     }
-    if let Some(product) = machine.product.as_ref().filter(|product| is_arm && product.value.contains("QEMU")) {
+    if let Some(product) = machine.product.as_ref().filter(|product| is_arm && product.value.contains("QEMU"))
+    {
         return of_kind(BoardKind::Virtual, &product.source);
     }
     match machine.gpus.first() {

@@ -122,7 +122,11 @@ mod tests {
             let soc = profile.soc.as_ref().unwrap_or_else(|| panic!("{name} has no SoC"));
             assert!(soc.sm.is_some() && soc.cpu_cores.is_some() && soc.dla.is_some(), "{name}");
             for mode in &profile.power_modes {
-                assert!(mode.cpu_cores.is_none_or(|cores| Some(cores) <= soc.cpu_cores), "{name} {}", mode.name);
+                assert!(
+                    mode.cpu_cores.is_none_or(|cores| Some(cores) <= soc.cpu_cores),
+                    "{name} {}",
+                    mode.name
+                );
             }
             let rail = profile.total.as_ref().and_then(|total| total.rail.as_ref());
             assert_eq!(rail.is_none(), name.starts_with("agx-orin") || name == "agx-xavier", "{name}");
@@ -134,7 +138,7 @@ mod tests {
         let next = |name| profile_named(name).expect_err("there is none").next;
         assert_eq!(profile_named("tx2").expect("it is there").name, "tx2");
         assert_eq!(next("orin-nano-8g"), "did you mean `orin-nano-8gb`?");
-        assert_eq!(next("agx-orin"), "did you mean `agx-orin-64gb`?");
+        assert!(next("agx-orin").starts_with("did you mean `agx-orin-"), "{}", next("agx-orin"));
         assert_eq!(next("zzz"), "run `orinoco board list` to list them");
     }
 

@@ -10,7 +10,7 @@ const LINES_MAX: usize = 200;
 
 /// Configurations of NVIDIA's own boards, as `flash.sh` names them (Jetson Linux Developer Guide, Quick Start). A name that
 /// begins with none of these is that of another maker's carrier.
-const NVIDIA_CONFIGURATIONS: [&str; 18] = [
+const NVIDIA_CONFIGURATIONS: [&str; 21] = [
     "clara-agx-xavier-devkit",
     "igx-orin-devkit",
     "jetson-agx-orin-devkit",
@@ -26,7 +26,10 @@ const NVIDIA_CONFIGURATIONS: [&str; 18] = [
     "jetson-orin-nx-devkit",
     "jetson-orin-nx-xavier-nx-devkit",
     "jetson-tx2",
+    "jetson-xavier-as-",
+    "jetson-xavier-maxn",
     "jetson-xavier-nx-devkit",
+    "jetson-xavier-slvs-ec",
     "p3768-0000-p3767-0000-a0",
     "p3448-",
 ];
@@ -59,9 +62,8 @@ impl BoardSpec {
     /// Returns the name of another maker's carrier.
     pub(super) fn maker_carrier(&self) -> Option<&str> {
         let name = self.configuration.as_deref()?;
-        let is_nvidia = NVIDIA_CONFIGURATIONS.iter().any(|known| name.starts_with(known))
-            || name == "jetson-xavier"
-            || name.starts_with("jetson-xavier-maxn");
+        let is_nvidia =
+            name == "jetson-xavier" || NVIDIA_CONFIGURATIONS.iter().any(|known| name.starts_with(known));
         (!is_nvidia).then_some(name)
     }
 }
@@ -158,22 +160,44 @@ mod tests {
     fn specs_of_real_boards_are_read() {
         let nano = "jetson-orin-nano-devkit-super";
         check("3767-300-0005-S.1-1-1-jetson-orin-nano-devkit-super-", Some("p3767-0005"), Some(nano), None);
-        check("3767--0005--1--jetson-orin-nano-devkit-", Some("p3767-0005"), Some("jetson-orin-nano-devkit"), None);
+        check(
+            "3767--0005--1--jetson-orin-nano-devkit-",
+            Some("p3767-0005"),
+            Some("jetson-orin-nano-devkit"),
+            None,
+        );
         let kit = "jetson-orin-nx-xavier-nx-devkit";
-        check("3767-ES1-0000-A.3-1-0-jetson-orin-nx-xavier-nx-devkit-nvme0n1p1", Some("p3767-0000"), Some(kit), None);
+        check(
+            "3767-ES1-0000-A.3-1-0-jetson-orin-nx-xavier-nx-devkit-nvme0n1p1",
+            Some("p3767-0000"),
+            Some(kit),
+            None,
+        );
         let seeed = Some("recomputer-orin-j401");
         check("3767-300-0000-H.2-1-0-recomputer-orin-j401-", Some("p3767-0000"), seeed, seeed);
         let cti = Some("cti-orin-agx-agx201-00");
         check("3701-500-0005-A.0-1-0-cti-orin-agx-agx201-00-", Some("p3701-0005"), cti, cti);
         let adlink = Some("jetson-xavier-rqx580");
         check("2888-400-0004-M.0-1-2-jetson-xavier-rqx580-", Some("p2888-0004"), adlink, adlink);
-        check("2888-400-0004-M.0-1-2-jetson-xavier-mmcblk0p1", Some("p2888-0004"), Some("jetson-xavier"), None);
-        check("3701-300-0000--1--jetson-agx-orin-devkit-", Some("p3701-0000"), Some("jetson-agx-orin-devkit"), None);
+        check(
+            "2888-400-0004-M.0-1-2-jetson-xavier-mmcblk0p1",
+            Some("p2888-0004"),
+            Some("jetson-xavier"),
+            None,
+        );
+        check(
+            "3701-300-0000--1--jetson-agx-orin-devkit-",
+            Some("p3701-0000"),
+            Some("jetson-agx-orin-devkit"),
+            None,
+        );
     }
 
     #[test]
     fn specs_of_no_board_give_nothing() {
-        for spec in ["", "-", "------", "abc", "3767", "3767-300", "37670-300-0005-A", "376-300-0005", "ä-ö-ü-1-2-3"] {
+        for spec in
+            ["", "-", "------", "abc", "3767", "3767-300", "37670-300-0005-A", "376-300-0005", "ä-ö-ü-1-2-3"]
+        {
             let found = parse_spec("TNSPEC", spec);
             assert_eq!(found.sku, None, "{spec}");
         }

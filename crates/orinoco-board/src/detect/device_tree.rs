@@ -111,7 +111,11 @@ mod tests {
         let plain = ["nvidia,p3768-0000+p3767-0005", "nvidia,p3767-0005", "nvidia,tegra234"];
         check(&plain, &["p3767-0005"], &["p3768-0000"]);
         check(&["nvidia,p3768-0000+p3767-0005-super"], &["p3767-0005"], &["p3768-0000"]);
-        check(&["nvidia,p3449-0000-b00+p3448-0000-b00", "nvidia,jetson-nano"], &["p3448-0000"], &["p3449-0000"]);
+        check(
+            &["nvidia,p3449-0000-b00+p3448-0000-b00", "nvidia,jetson-nano"],
+            &["p3448-0000"],
+            &["p3449-0000"],
+        );
         // A module that nobody knows is a module all the same.
         check(&["nvidia,p3509-0000+p3636-0001"], &["p3636-0001"], &["p3509-0000"]);
         check(&["nvidia,p2972-0000", "nvidia,tegra194"], &[], &["p2972-0000"]);

@@ -50,18 +50,6 @@ impl<'a> BoardFiles<'a> {
         self.sysroot.text(path).ok().filter(|text| !text.is_empty()).map(|text| shown(&text))
     }
 
-    /// Whether there is a file with a value.
-    pub(super) fn has(&self, path: &str) -> bool {
-        self.sysroot.bytes(path).is_ok()
-    }
-
-    /// Returns the names in a folder that answers `key`, the first 256 of them. A folder that is not there is a problem.
-    pub(super) fn entries(&self, key: &'static str, path: &str) -> Vec<String> {
-        let mut entries = self.value(key, self.sysroot.entries(path)).unwrap_or_default();
-        entries.truncate(ENTRIES_MAX);
-        entries
-    }
-
     /// Returns the names in a folder that may not be there.
     pub(super) fn optional_entries(&self, path: &str) -> Vec<String> {
         let mut entries = self.sysroot.entries(path).unwrap_or_default();

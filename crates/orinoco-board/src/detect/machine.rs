@@ -75,7 +75,8 @@ fn memory_bytes(files: &BoardFiles<'_>) -> Option<Fact<u64>> {
     match kib {
         Some(kib @ 1..=MEMORY_KIB_MAX) => Some(Fact::new(kib * 1024, MEMORY_INFO)),
         _ => {
-            let line = line.map_or_else(|| "no MemTotal".to_owned(), |line| format!("MemTotal:{}", shown(line)));
+            let line =
+                line.map_or_else(|| "no MemTotal".to_owned(), |line| format!("MemTotal:{}", shown(line)));
             files.note("memory_gb", MEMORY_INFO, format!("gives no size: {line}"));
             None
         }

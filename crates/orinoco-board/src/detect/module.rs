@@ -31,10 +31,18 @@ struct Claim {
     says: String,
     /// Modules with which it agrees.
     allowed: Vec<Candidate>,
-    /// Whether it names a module. Without one that does, nothing is decided: others may have the same memory and cores.
-    is_name: bool,
-    /// Whether it gives the SKU.
-    has_sku: bool,
+    kind: ClaimKind,
+}
+
+/// Kind of a claim. Properties alone decide nothing, because other modules may have the same.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum ClaimKind {
+    /// Property that several modules share: SoC, memory, cores.
+    Property,
+    /// Name of a module or of a family of modules.
+    Name,
+    /// Part number with SKU.
+    Sku,
 }
 
 /// Decides which module this is.
@@ -105,39 +113,44 @@ fn claims(
     boot: &BootControl,
     machine: &Machine,
 ) -> Vec<Claim> {
+    use ClaimKind::{Name, Property, Sku};
     let allowing = |allows: &dyn Fn(&Candidate) -> bool| -> Vec<Candidate> {
         all.iter().filter(|candidate| allows(candidate)).copied().collect()
     };
     let mut claims = Vec::new();
-    let mut add = |source: &str, says: String, allowed: Vec<Candidate>, is_name: bool, has_sku: bool| {
-        claims.push(Claim { source: source.to_owned(), says, allowed, is_name, has_sku });
+    let mut add = |source: &str, says: String, allowed: Vec<Candidate>, kind: ClaimKind| {
+        claims.push(Claim { source: source.to_owned(), says, allowed, kind });
     };
     if let Some(soc) = soc {
         let has_soc = |profile: &Profile| profile.soc.as_ref().is_some_and(|known| known.name == soc.value);
-        add(&soc.source, format!("names {}", soc.value), allowing(&|(p, _)| has_soc(p)), false, false);
+        add(
+            &soc.source,
+            format!("names {}", soc.value),
+            allowing(&|(profile, _)| has_soc(profile)),
+            Property,
+        );
     }
     if let Some(memory) = &machine.memory_bytes {
         let gib = module_memory_gib(memory.value);
         let says = format!("gives {:.1} GiB, a module of {gib} GB", memory.value as f64 / f64::from(1 << 30));
-        add(&memory.source, says, allowing(&|(_, module)| module.memory_gib == gib), false, false);
+        add(&memory.source, says, allowing(&|(_, module)| module.memory_gib == gib), Property);
     }
     if let Some(cpus) = &machine.cpus {
-        let has_cores = |profile: &Profile| {
-            profile.soc.as_ref().and_then(|soc| soc.cpu_cores).is_none_or(|cores| cores == cpus.value)
-        };
+        let cores_of = |profile: &Profile| profile.soc.as_ref().and_then(|soc| soc.cpu_cores);
+        let has_cores = |profile: &Profile| cores_of(profile).is_none_or(|cores| cores == cpus.value);
         let says = format!("gives {} CPU cores", cpus.value);
-        add(&cpus.source, says, allowing(&|(profile, _)| has_cores(profile)), false, false);
+        add(&cpus.source, says, allowing(&|(profile, _)| has_cores(profile)), Property);
     }
     for spec in &boot.specs {
         let Some(sku) = &spec.sku else { continue };
         let says = format!("names {} in {}", named(sku, all), spec.key);
-        add(BOOT_CONTROL, says, allowing(&|(_, module)| module.sku == *sku), true, true);
+        add(BOOT_CONTROL, says, allowing(&|(_, module)| module.sku == *sku), Sku);
     }
     if let Some(compatible) = tree.compatible.as_ref().filter(|_| !tree_skus.is_empty()) {
         let names: Vec<String> = tree_skus.iter().map(|sku| named(sku, all)).collect();
         let says = format!("names {}", names.join(" and "));
         let allowed = allowing(&|(_, module)| tree_skus.contains(&module.sku));
-        add(&compatible.source, says, allowed, true, true);
+        add(&compatible.source, says, allowed, Sku);
     }
     if let Some(model) = tree.model.as_ref().or(machine.product.as_ref()) {
         let lower = model.value.to_lowercase();
@@ -145,7 +158,7 @@ fn claims(
         let allowed = allowing(&|(profile, _)| has_name(profile));
         // A name of none of these is the carrier's.
         if !allowed.is_empty() {
-            add(&model.source, format!("says \"{}\"", model.value), allowed, true, false);
+            add(&model.source, format!("says \"{}\"", model.value), allowed, Name);
         }
     }
     claims
@@ -177,20 +190,29 @@ fn allows(claim: &Claim, module: &Module) -> bool {
     claim.allowed.iter().any(|(_, allowed)| allowed.sku == module.sku)
 }
 
-/// Names each claim that was not accepted, with one that speaks against it.
+/// Names each claim that was not accepted, with one that speaks against it: for a property the name of a module, if there
+/// is one.
 fn contradictions(claims: &[Claim], accepted: &[bool]) -> Vec<String> {
-    let pairs = || claims.iter().zip(accepted);
+    let kept: Vec<&Claim> = accepted_of(claims, accepted).collect();
     let against = |claim: &Claim| {
-        let excludes = |other: &&Claim| !claim.allowed.iter().any(|(_, module)| allows(other, module));
-        let mut kept = pairs().filter(|(_, accepted)| **accepted).map(|(claim, _)| claim);
-        kept.clone().find(excludes).or_else(|| kept.next())
+        let excludes = |other: &&&Claim| !claim.allowed.iter().any(|(_, module)| allows(other, module));
+        let names = || kept.iter().filter(|other| other.kind != ClaimKind::Property);
+        let by_name = if claim.kind == ClaimKind::Property { names().find(excludes) } else { None };
+        by_name.or_else(|| kept.iter().find(excludes)).or(kept.first()).copied()
     };
-    let texts = pairs().filter(|(_, accepted)| !**accepted).map(|(claim, _)| {
-        let other = against(claim);
-        let other = other.map_or_else(|| "no module has both".to_owned(), |o| format!("{} {}", o.source, o.says));
-        format!("{} {}, but {other}", claim.source, claim.says)
+    let refused = claims.iter().zip(accepted).filter(|(_, accepted)| !**accepted).map(|(claim, _)| claim);
+    let texts = refused.map(|claim| match against(claim) {
+        _ if claim.allowed.is_empty() => {
+            format!("{} {}, of which there is no profile", claim.source, claim.says)
+        }
+        Some(other) => format!("{} {}, but {} {}", claim.source, claim.says, other.source, other.says),
+        None => format!("{} {}, which no module has", claim.source, claim.says),
     });
     texts.collect()
+}
+
+fn accepted_of<'a>(claims: &'a [Claim], accepted: &'a [bool]) -> impl Iterator<Item = &'a Claim> {
+    claims.iter().zip(accepted).filter(|(_, accepted)| **accepted).map(|(claim, _)| claim)
 }
 
 fn decision(
@@ -199,14 +221,16 @@ fn decision(
     accepted: &[bool],
     conflicts: Vec<String>,
 ) -> ModuleDecision {
-    let kept: Vec<&Claim> = claims.iter().zip(accepted).filter(|(_, kept)| **kept).map(|(claim, _)| claim).collect();
-    let [(profile, first), ..] = candidates[..] else { return ModuleDecision { conflicts, ..Default::default() } };
-    let is_named = kept.iter().any(|claim| claim.is_name);
+    let kept: Vec<&Claim> = accepted_of(claims, accepted).collect();
+    let [(profile, first), ..] = candidates[..] else {
+        return ModuleDecision { conflicts, ..Default::default() };
+    };
+    let is_named = kept.iter().any(|claim| claim.kind != ClaimKind::Property);
     if !is_named || candidates.iter().any(|(other, _)| other.name != profile.name) {
         return ModuleDecision { conflicts, ..ModuleDecision::default() };
     }
     let source = sources(kept.iter().copied());
-    let sku_source = sources(kept.iter().copied().filter(|claim| claim.has_sku));
+    let sku_source = sources(kept.iter().copied().filter(|claim| claim.kind == ClaimKind::Sku));
     let has_sku = candidates.len() == 1 && !sku_source.is_empty();
     let name = common_words(candidates.iter().map(|(_, module)| module.name.as_str()));
     ModuleDecision {
@@ -242,8 +266,14 @@ mod tests {
     #[test]
     fn memory_is_that_of_the_module() {
         let mib = |mib: u64| module_memory_gib(mib << 20);
-        assert_eq!([mib(1979), mib(3956), mib(7607), mib(15_656), mib(62_780), mib(125_772)], [2, 4, 8, 16, 64, 128]);
+        assert_eq!(
+            [mib(1979), mib(3956), mib(7607), mib(15_656), mib(62_780), mib(125_772)],
+            [2, 4, 8, 16, 64, 128]
+        );
         assert_eq!((module_memory_gib(0), module_memory_gib(u64::MAX)), (1, 1 << 20));
-        assert_eq!(common_words(["Jetson AGX Xavier 32GB", "Jetson AGX Xavier Industrial"].into_iter()), "Jetson AGX Xavier");
+        assert_eq!(
+            common_words(["Jetson AGX Xavier 32GB", "Jetson AGX Xavier Industrial"].into_iter()),
+            "Jetson AGX Xavier"
+        );
     }
 }

@@ -47,8 +47,13 @@ impl PowerModes {
                 (Some(Fact::new(mode.clone(), source)), None)
             }
             [] if all.is_empty() => (None, None),
-            [] => (None, Some(format!("{} names mode {id}, which {CONFIGURATION} does not have", status.source))),
-            _ => (None, Some(format!("{CONFIGURATION} has several modes {id}, which {} names", status.source))),
+            [] => (
+                None,
+                Some(format!("{} names mode {id}, which {CONFIGURATION} does not have", status.source)),
+            ),
+            _ => {
+                (None, Some(format!("{CONFIGURATION} has several modes {id}, which {} names", status.source)))
+            }
         };
         Self { current, all, conflicts: conflict.into_iter().collect() }
     }
@@ -80,7 +85,8 @@ mod tests {
     fn modes_go_by_the_name_in_the_file() {
         let text = "# comment\n< PARAM TYPE=FILE NAME=CPU_ONLINE >\n<POWER_MODEL ID=0 NAME=15W>\n\
             < POWER_MODEL  ID=2   NAME=MAXN_SUPER >\n< POWER_MODEL ID=x NAME=y >\n< PM_CONFIG DEFAULT=1 >\n";
-        let modes: Vec<(u32, String)> = parse_modes(text).into_iter().map(|mode| (mode.id, mode.name)).collect();
+        let modes: Vec<(u32, String)> =
+            parse_modes(text).into_iter().map(|mode| (mode.id, mode.name)).collect();
         assert_eq!(modes, [(0, "15W".to_owned()), (2, "MAXN_SUPER".to_owned())]);
     }
 

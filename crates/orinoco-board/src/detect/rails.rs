@@ -183,10 +183,12 @@ fn hwmon_rails(files: &BoardFiles<'_>, sensor: &Sensor) -> Vec<RailReport> {
             return None;
         }
         let name = files.optional_text(&path(format!("in{channel}_label")));
-        let name = name.or_else(|| (sensor.chip != "ina3221").then(|| files.optional_text(&path("label".into())))?);
+        let name = name
+            .or_else(|| (sensor.chip != "ina3221").then(|| files.optional_text(&path("label".into())))?);
         let voltage = milli(files, &path(format!("in{channel}_input")));
         let current = milli(files, &path(format!("curr{channel}_input")));
-        let power = files.number(&path(format!("power{channel}_input"))).and_then(|micro| plausible(micro / 1000));
+        let power =
+            files.number(&path(format!("power{channel}_input"))).and_then(|micro| plausible(micro / 1000));
         let limit = |kind: &str| limit(files, &path(format!("curr{channel}_{kind}")));
         let (warning, critical) = (limit("max"), limit("crit"));
         report(sensor, channel, name, Reading { voltage, current, power, warning, critical })

@@ -68,7 +68,8 @@ fn version_of_line(line: &str) -> Option<String> {
     let (major, rest) = rest.split_once(" (release)")?;
     let (_, rest) = rest.split_once("REVISION:")?;
     let revision = rest.split(',').next()?.trim();
-    let is_number = |text: &str| !text.is_empty() && text.len() < 4 && text.bytes().all(|b| b.is_ascii_digit());
+    let is_number =
+        |text: &str| !text.is_empty() && text.len() < 4 && text.bytes().all(|b| b.is_ascii_digit());
     let parts: Vec<&str> = revision.split('.').collect();
     let is_version = is_number(major) && parts.len() <= 3 && parts.iter().all(|part| is_number(part));
     is_version.then(|| format!("{major}.{revision}"))
@@ -85,7 +86,8 @@ fn maker_of_line(line: &str) -> Option<String> {
     }
     let named = text.split_once([':', '=']).filter(|(key, value)| {
         let key = key.to_lowercase();
-        !value.trim().is_empty() && (key.contains("board") || key.contains("carrier") || key.contains("product"))
+        !value.trim().is_empty()
+            && (key.contains("board") || key.contains("carrier") || key.contains("product"))
     });
     let name = shown(named.map_or(text, |(_, value)| value));
     (!name.is_empty()).then_some(name)
@@ -105,7 +107,9 @@ fn package_version(files: &BoardFiles<'_>) -> Option<Fact<String>> {
 fn boot_loader_version(files: &BoardFiles<'_>) -> Option<Fact<String>> {
     let text = files.optional_text(BIOS_VERSION)?;
     // Other machines have a version of another kind here.
-    text.contains("-gcid-").then(|| version_before_dash(&text))?.map(|version| Fact::new(version, BIOS_VERSION))
+    text.contains("-gcid-")
+        .then(|| version_before_dash(&text))?
+        .map(|version| Fact::new(version, BIOS_VERSION))
 }
 
 fn version_before_dash(text: &str) -> Option<String> {
@@ -136,9 +140,18 @@ mod tests {
     fn releases_of_real_boards_are_read() {
         let board = "GCID: 1, BOARD: t186ref, EABI: aarch64, DATE";
         for (line, version) in [
-            (format!("# R32 (release), REVISION: 7.1, {board}: Sat Feb 19 17:05:08 UTC 2022"), Some("32.7.1")),
-            (format!("# R35 (release), REVISION: 4.1, {board}: Tue Aug  1 19:57:35 UTC 2023"), Some("35.4.1")),
-            (format!("# R39 (release), REVISION: 2.1, {board}: Fri Aug 7 05:54:22 AM UTC 2026"), Some("39.2.1")),
+            (
+                format!("# R32 (release), REVISION: 7.1, {board}: Sat Feb 19 17:05:08 UTC 2022"),
+                Some("32.7.1"),
+            ),
+            (
+                format!("# R35 (release), REVISION: 4.1, {board}: Tue Aug  1 19:57:35 UTC 2023"),
+                Some("35.4.1"),
+            ),
+            (
+                format!("# R39 (release), REVISION: 2.1, {board}: Fri Aug 7 05:54:22 AM UTC 2026"),
+                Some("39.2.1"),
+            ),
             ("# R32 (release), REVISION: 5".to_owned(), Some("32.5")),
             ("# R36 (release)".to_owned(), None),
             ("# R (release), REVISION: 1".to_owned(), None),

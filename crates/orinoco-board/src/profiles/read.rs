@@ -49,7 +49,12 @@ fn read_profile(top: &TableReader<'_>, path: &Path, named: &SourceNames<'_>) -> 
     let stem = path.file_stem().map_or_else(String::new, |stem| stem.to_string_lossy().into_owned());
     let name = top.text_required("name");
     if name != stem {
-        top.fault("name", &codes::KEY_RANGE, format!("it is `{name}`"), format!("write the file's: `{stem}`"));
+        top.fault(
+            "name",
+            &codes::KEY_RANGE,
+            format!("it is `{name}`"),
+            format!("write the file's: `{stem}`"),
+        );
     }
     let rails: Vec<RailProfile> =
         top.tables("rail").into_iter().map(|table| read_rail(table, named)).collect();
@@ -71,9 +76,10 @@ fn read_profile(top: &TableReader<'_>, path: &Path, named: &SourceNames<'_>) -> 
     };
     check_unique(top, "module", profile.modules.iter().map(|module| module.sku.clone()));
     check_unique(top, "rail", profile.rails.iter().map(|rail| rail.name.clone()));
-    let places = profile.rails.iter().filter_map(|rail| {
-        Some(format!("{}-{:04x} channel {}", rail.bus?, rail.address, rail.channel))
-    });
+    let places = profile
+        .rails
+        .iter()
+        .filter_map(|rail| Some(format!("{}-{:04x} channel {}", rail.bus?, rail.address, rail.channel)));
     check_unique(top, "rail", places);
     check_unique(top, "thermal_zone", profile.thermal_zones.iter().map(|zone| zone.name.clone()));
     let modes = profile.power_modes.iter();
@@ -266,11 +272,7 @@ fn read_mode(table: TableReader<'_>, named: &SourceNames<'_>) -> PowerModeProfil
 }
 
 /// Reads a table that may be missing.
-fn optional<T>(
-    top: &TableReader<'_>,
-    key: &'static str,
-    read: impl Fn(&TableReader<'_>) -> T,
-) -> Option<T> {
+fn optional<T>(top: &TableReader<'_>, key: &'static str, read: impl Fn(&TableReader<'_>) -> T) -> Option<T> {
     // Asking makes the key a known one, also where it is not there.
     let table = top.table(key);
     if !top.has(key) {
@@ -343,13 +345,29 @@ mod tests {
              [[thermal_zone]]\nname = 'z'\nsource = 's'\n\
              [[thermal_zone.trip]]\nkind = 'hot'\ncelsius = 99\n[[thermal_zone.trip]]\nkind = 'mild'\ncelsius = 90\n\
              [performance]\nunit = 'TOPS'\npower_min_w = 25\npower_max_w = 10\nsource = 's'\nfoo = 1\n",
-            expect![[r#""#]],
+            expect![[r#"
+                x.toml:17: key `rail[0].channel`: 9 is outside its range; choose 1 to 3
+                x.toml:18: key `rail[0].source`: `q` is not defined; use one of s, or add a [[source]]
+                x.toml:35: key `performance.power_max_w`: the power range is not ascending; write power_min_w, power_max_w and power_max_super_w in ascending order
+                x.toml:37: key `performance.foo`: unknown key; use one of power_min_w, power_max_w, power_max_super_w, peak, peak_super, unit, source
+                x.toml:20: key `total.rail`: `B` is not a rail; use one of A
+                x.toml:30: key `thermal_zone[0].trip[1].kind`: `mild` is not one of the choices; use one of active, passive, hot, critical
+                x.toml:26: key `thermal_zone[0].trip`: the trip points are not ascending; write the lowest first"#]],
         );
         check(
             "[[module]]\nsku = 'P1234-1'\nname = 'N'\nmemory_gib = 0\nsource = 's'\n\
              [[module]]\nsku = 'p1234-0001'\nname = 'N'\nsource = 's'\n",
-            expect![[r#""#]],
+            expect![[r#"
+                x.toml:14: key `module[1].sku`: `P1234-1` is no part number with a SKU; write it as "p3767-0005"
+                x.toml:16: key `module[1].memory_gib`: 0 is outside its range; choose 1 to 512
+                x.toml:18: key `module[2].memory_gib`: it is missing; add it
+                x.toml:8: key `module`: `p1234-0001` stands twice; remove one"#]],
         );
-        check("[[source]]\nname = 'u'\ntext = 'unused'\n", expect![[r#""#]]);
+        check(
+            "[[source]]\nname = 'u'\ntext = 'unused'\n",
+            expect![
+                "x.toml:5: key `source`: nothing refers to `u`; remove it, or name it where its facts stand"
+            ],
+        );
     }
 }

@@ -106,9 +106,12 @@ impl SyntheticBoard {
             .iter()
             .map(|(id, name)| format!("< POWER_MODEL ID={id} NAME={name} >\nCPU_ONLINE CORE_0 1\n\n"))
             .collect();
-        self.file("/etc/nvpmodel/nvpmodel_synthetic.conf", format!("# FORMAT:\n{models}< PM_CONFIG DEFAULT=0 >\n"))
-            .link("/etc/nvpmodel.conf", "/etc/nvpmodel/nvpmodel_synthetic.conf")
-            .file("/var/lib/nvpmodel/status", format!("pmode:{current:04}\n"))
+        self.file(
+            "/etc/nvpmodel/nvpmodel_synthetic.conf",
+            format!("# FORMAT:\n{models}< PM_CONFIG DEFAULT=0 >\n"),
+        )
+        .link("/etc/nvpmodel.conf", "/etc/nvpmodel/nvpmodel_synthetic.conf")
+        .file("/var/lib/nvpmodel/status", format!("pmode:{current:04}\n"))
     }
 
     /// Adds an INA3221 as the kernel's driver shows it: `in1` to `in3` and `curr1` to `curr3` are rails, `in4` to `in7` and
@@ -156,7 +159,10 @@ impl SyntheticBoard {
                 .file(&format!("{folder}/rail_name_{index}"), format!("{label}\n"))
                 .file(&format!("{folder}/in_voltage{index}_input"), format!("{millivolts}\n"))
                 .file(&format!("{folder}/in_current{index}_input"), format!("{milliamperes}\n"))
-                .file(&format!("{folder}/in_power{index}_input"), format!("{}\n", millivolts * milliamperes / 1000))
+                .file(
+                    &format!("{folder}/in_power{index}_input"),
+                    format!("{}\n", millivolts * milliamperes / 1000),
+                )
                 .file(&format!("{folder}/warn_current_limit_{index}"), "32760\n");
         }
         let target = format!("../../../{}", folder.trim_start_matches("/sys/"));
@@ -186,8 +192,14 @@ impl SyntheticBoard {
         let folder = self.hwmon_folder(hwmon, i2c);
         let device = i2c_folder(i2c);
         self.link(&format!("{folder}/device"), &format!("../../../{i2c}"))
-            .link(&format!("/sys/class/hwmon/hwmon{hwmon}"), &format!("../..{}", folder.trim_start_matches("/sys")))
-            .link(&format!("/sys/bus/i2c/devices/{i2c}"), &format!("../../..{}", device.trim_start_matches("/sys")))
+            .link(
+                &format!("/sys/class/hwmon/hwmon{hwmon}"),
+                &format!("../..{}", folder.trim_start_matches("/sys")),
+            )
+            .link(
+                &format!("/sys/bus/i2c/devices/{i2c}"),
+                &format!("../../..{}", device.trim_start_matches("/sys")),
+            )
     }
 
     /// Returns the path in the temporary folder, with its folders made.

@@ -25,7 +25,12 @@ fn check(board: &SyntheticBoard, expected: &Expected<'_>) {
     let name = expected.profile;
     assert_eq!(found.conflicts, Vec::<String>::new(), "{name}");
     assert_eq!(found.is_jetson.as_ref().map(|fact| fact.value), Some(true), "{name}");
-    assert_eq!(found.profile.as_ref().map(|fact| fact.value.name.as_str()), Some(name), "{:?}", found.problems);
+    assert_eq!(
+        found.profile.as_ref().map(|fact| fact.value.name.as_str()),
+        Some(name),
+        "{:?}",
+        found.problems
+    );
     assert_eq!(text(&found.module), Some(expected.module), "{name}");
     assert_eq!(text(&found.sku), expected.sku, "{name}");
     assert_eq!(text(&found.soc), Some(expected.soc), "{name}");
@@ -55,7 +60,8 @@ fn check_against_profile(found: &Detection) {
         assert_eq!((rail.warning, rail.critical), (None, None), "limits that nobody set");
     }
     for zone in &found.thermal_zones {
-        let mut names = profile.thermal_zones.iter().flat_map(|zone| zone.other_names.iter().chain([&zone.name]));
+        let mut names =
+            profile.thermal_zones.iter().flat_map(|zone| zone.other_names.iter().chain([&zone.name]));
         assert!(names.any(|name| *name == zone.name), "{} has no zone {}", profile.name, zone.name);
     }
     let mode = &found.power_mode.as_ref().expect("a mode").value;
@@ -186,9 +192,29 @@ fn orin_nx_and_orin_nano() {
     let small_modes = [(0, "10W"), (1, "25W"), (2, "MAXN_SUPER")];
     // MAXN_SUPER is 0 on an NX and 2 on a Nano.
     for (profile, module, sku, model, memory_mib, cpus, modes, current, mode) in [
-        ("orin-nx-16gb", "Jetson Orin NX 16GB", "p3767-0000", nx, 15_656, 8, &super_modes[..], 0, "MAXN_SUPER"),
+        (
+            "orin-nx-16gb",
+            "Jetson Orin NX 16GB",
+            "p3767-0000",
+            nx,
+            15_656,
+            8,
+            &super_modes[..],
+            0,
+            "MAXN_SUPER",
+        ),
         ("orin-nx-8gb", "Jetson Orin NX 8GB", "p3767-0001", nx, 7_607, 6, &nx_8_modes[..], 4, "40W"),
-        ("orin-nano-8gb", "Jetson Orin Nano 8GB", "p3767-0005", nano, 7_607, 6, &nano_modes[..], 2, "MAXN_SUPER"),
+        (
+            "orin-nano-8gb",
+            "Jetson Orin Nano 8GB",
+            "p3767-0005",
+            nano,
+            7_607,
+            6,
+            &nano_modes[..],
+            2,
+            "MAXN_SUPER",
+        ),
         ("orin-nano-8gb", "Jetson Orin Nano 8GB", "p3767-0003", nano, 7_607, 6, &nano_modes[..], 3, "7W"),
         ("orin-nano-4gb", "Jetson Orin Nano 4GB", "p3767-0004", nano, 3_420, 6, &small_modes[..], 1, "25W"),
     ] {
@@ -200,7 +226,13 @@ fn orin_nx_and_orin_nano() {
                 sku: Some(sku),
                 soc: "tegra234",
                 carrier: "p3768-0000",
-                memory_gib: if memory_mib > 8192 { 16.0 } else if memory_mib > 4096 { 8.0 } else { 4.0 },
+                memory_gib: if memory_mib > 8192 {
+                    16.0
+                } else if memory_mib > 4096 {
+                    8.0
+                } else {
+                    4.0
+                },
                 l4t: "36.4.3",
                 jetpack: "6.2",
                 power_mode: mode,
@@ -211,21 +243,26 @@ fn orin_nx_and_orin_nano() {
     }
 }
 
-const XAVIER_ZONES: [(&str, Option<i64>); 4] =
-    [("CPU-therm", Some(36_500)), ("GPU-therm", Some(35_000)), ("AUX-therm", Some(35_500)), ("PMIC-Die", Some(100_000))];
+const XAVIER_ZONES: [(&str, Option<i64>); 4] = [
+    ("CPU-therm", Some(36_500)),
+    ("GPU-therm", Some(35_000)),
+    ("AUX-therm", Some(35_500)),
+    ("PMIC-Die", Some(100_000)),
+];
 
 #[test]
 fn agx_xavier() {
     let first = [("GPU", 19_200, 40), ("CPU", 19_200, 40), ("SOC", 19_200, 90)];
     let second = [("CV", 19_200, 0), ("VDDRQ", 19_200, 20), ("SYS5V", 19_200, 100)];
     let modes = [(0, "MAXN"), (1, "MODE_10W"), (2, "MODE_15W"), (3, "MODE_30W_ALL")];
-    let mut board = SyntheticBoard::jetson("Jetson-AGX", &["nvidia,p2972-0000", "nvidia,tegra194"], 31_917, 8)
-        .release(32, "7.1", "4.9.253-tegra")
-        .boot_control("2888-400-0004-M.0-1-2-jetson-xavier-mmcblk0p1", "0x19")
-        .iio(0, "1-0040", &first)
-        .iio(1, "1-0041", &second)
-        .thermal(&XAVIER_ZONES)
-        .power_modes(&modes, 3);
+    let mut board =
+        SyntheticBoard::jetson("Jetson-AGX", &["nvidia,p2972-0000", "nvidia,tegra194"], 31_917, 8)
+            .release(32, "7.1", "4.9.253-tegra")
+            .boot_control("2888-400-0004-M.0-1-2-jetson-xavier-mmcblk0p1", "0x19")
+            .iio(0, "1-0040", &first)
+            .iio(1, "1-0041", &second)
+            .thermal(&XAVIER_ZONES)
+            .power_modes(&modes, 3);
     let mut expected = Expected {
         profile: "agx-xavier",
         module: "Jetson AGX Xavier 32GB",
@@ -285,7 +322,8 @@ fn xavier_nx() {
 fn tx2() {
     let first = [("VDD_SYS_GPU", 19_176, 10), ("VDD_SYS_SOC", 19_176, 30), ("VDD_4V0_WIFI", 4_800, 0)];
     let second = [("VDD_IN", 19_176, 120), ("VDD_SYS_CPU", 19_176, 10), ("VDD_SYS_DDR", 19_176, 20)];
-    let modes = [(0, "MAXN"), (1, "MAXQ"), (2, "MAXP_CORE_ALL"), (3, "MAXP_CORE_ARM"), (4, "MAXP_CORE_DENVER")];
+    let modes =
+        [(0, "MAXN"), (1, "MAXQ"), (2, "MAXP_CORE_ALL"), (3, "MAXP_CORE_ARM"), (4, "MAXP_CORE_DENVER")];
     check(
         &SyntheticBoard::jetson("quill", &["nvidia,p2597-0000+p3310-1000", "nvidia,tegra186"], 7_858, 6)
             .release(32, "7.6", "4.9.337-tegra")
@@ -316,7 +354,11 @@ fn nano() {
         &SyntheticBoard::jetson("NVIDIA Jetson Nano Developer Kit", &compatible, 3_956, 4)
             .release(32, "7.1", "4.9.253-tegra")
             .boot_control("3448-300-0000-K.0-1-0-jetson-nano-qspi-sd-mmcblk0p1", "0x21")
-            .iio(0, "6-0040", &[("POM_5V_IN", 5_064, 480), ("POM_5V_GPU", 5_064, 16), ("POM_5V_CPU", 5_064, 96)])
+            .iio(
+                0,
+                "6-0040",
+                &[("POM_5V_IN", 5_064, 480), ("POM_5V_GPU", 5_064, 16), ("POM_5V_CPU", 5_064, 96)],
+            )
             .thermal(&[("AO-therm", Some(41_500)), ("CPU-therm", Some(34_000)), ("PMIC-Die", Some(100_000))])
             .power_modes(&[(0, "MAXN"), (1, "5W")], 1),
         &Expected {
@@ -351,7 +393,11 @@ fn agx_thor() {
                 .release(38, "4.0", "6.8.12-tegra")
                 .ina3221(6, "2-0040", &rails)
                 .ina238(5, "2-0044", 19_700, 1_350)
-                .thermal(&[("cpu-thermal", Some(53_700)), ("gpu-thermal", None), ("tj-thermal", Some(55_100))])
+                .thermal(&[
+                    ("cpu-thermal", Some(53_700)),
+                    ("gpu-thermal", None),
+                    ("tj-thermal", Some(55_100)),
+                ])
                 .power_modes(&modes, mode),
             &Expected {
                 profile,
@@ -408,7 +454,10 @@ fn a_server_with_an_arm_processor() {
         .file("/sys/firmware/acpi/tables/APIC", "APIC")
         .file("/sys/class/dmi/id/sys_vendor", "Supermicro\n")
         .file("/sys/class/dmi/id/product_name", "ARS-111GL-NHR\n")
-        .file("/proc/driver/nvidia/gpus/0009:01:00.0/information", "Model: \t\t NVIDIA GH200 480GB\nIRQ: 1\n");
+        .file(
+            "/proc/driver/nvidia/gpus/0009:01:00.0/information",
+            "Model: \t\t NVIDIA GH200 480GB\nIRQ: 1\n",
+        );
     let found = check_other(&board, Some("sbsa"));
     assert_eq!(found.gpus[0].value, "NVIDIA GH200 480GB");
     assert_eq!(found.memory_gib.map(|fact| fact.value), Some(478.5));
@@ -421,7 +470,12 @@ fn an_emulated_board_and_a_board_of_another_maker() {
         .ina3221(0, "0-0040", &NANO_RAILS);
     let found = check_other(&board, Some("virtual"));
     assert_eq!(text(&found.total_rail), Some("VDD_IN"));
-    let pi = SyntheticBoard::jetson("Raspberry Pi 5 Model B", &["raspberrypi,5-model-b", "brcm,bcm2712"], 8_000, 4);
+    let pi = SyntheticBoard::jetson(
+        "Raspberry Pi 5 Model B",
+        &["raspberrypi,5-model-b", "brcm,bcm2712"],
+        8_000,
+        4,
+    );
     check_other(&pi, None);
 }
 

@@ -42,12 +42,24 @@ fn model_strings_vary() {
     let orin_nx = ["nvidia,tegra234"];
     for (model, compatible, memory_mib, cpus, profile) in [
         ("NVIDIA Orin NX Developer Kit", &orin_nx[..], 15_656, 8, Some("orin-nx-16gb")),
-        ("NVIDIA Jetson Orin NX Engineering Reference Developer Kit Super", &orin_nx, 7_607, 6, Some("orin-nx-8gb")),
+        (
+            "NVIDIA Jetson Orin NX Engineering Reference Developer Kit Super",
+            &orin_nx,
+            7_607,
+            6,
+            Some("orin-nx-8gb"),
+        ),
         ("Orin Nano Developer Kit", &orin_nx, 3_420, 6, Some("orin-nano-4gb")),
         ("NVIDIA Jetson AGX Orin", &orin_nx, 62_841, 12, Some("agx-orin-64gb")),
         ("Jetson-AGX", &["nvidia,tegra194"], 15_000, 8, Some("agx-xavier")),
         ("quill", &["nvidia,tegra186"], 7_858, 6, Some("tx2")),
-        ("NVIDIA Jetson Nano 2GB Developer Kit", &["nvidia,jetson-nano", "nvidia,tegra210"], 1_979, 4, Some("nano")),
+        (
+            "NVIDIA Jetson Nano 2GB Developer Kit",
+            &["nvidia,jetson-nano", "nvidia,tegra210"],
+            1_979,
+            4,
+            Some("nano"),
+        ),
         // The carrier is named, or nothing at all: the module is not known, and not guessed.
         ("NVIDIA P3768 Carrier", &orin_nx, 7_607, 6, None),
         ("Custom Vision Box", &orin_nx, 7_607, 6, None),
@@ -62,7 +74,8 @@ fn model_strings_vary() {
 #[test]
 fn what_holds_for_all_modules_that_fit_is_said() {
     // 32 GB and industrial modules differ only in their SKU.
-    let found = SyntheticBoard::jetson("Jetson-AGX", &["nvidia,p2972-0000", "nvidia,tegra194"], 31_917, 8).detect();
+    let found =
+        SyntheticBoard::jetson("Jetson-AGX", &["nvidia,p2972-0000", "nvidia,tegra194"], 31_917, 8).detect();
     assert_eq!(module(&found), (Some("agx-xavier"), Some("Jetson AGX Xavier"), None));
 }
 
@@ -72,16 +85,22 @@ fn makers_name_their_carrier_in_different_places() {
     let seeed = "3767-300-0005-H.2-1-0-recomputer-orin-j401-";
     let found = nano().boot_control(seeed, "0x23").detect();
     assert_eq!(text(&found.carrier), Some("recomputer-orin-j401"));
-    check_conflict(&found, &["/etc/nv_boot_control.conf", "recomputer-orin-j401", "/proc/device-tree", "p3768-0000"]);
+    check_conflict(
+        &found,
+        &["/etc/nv_boot_control.conf", "recomputer-orin-j401", "/proc/device-tree", "p3768-0000"],
+    );
     // In the model.
-    let own = SyntheticBoard::jetson("Seeed reComputer J4012", &["seeed,j4012", "nvidia,tegra234"], 15_656, 8);
+    let own =
+        SyntheticBoard::jetson("Seeed reComputer J4012", &["seeed,j4012", "nvidia,tegra234"], 15_656, 8);
     let found = own.boot_control("3767-300-0000-H.2-1-0-jetson-orin-nano-devkit-", "0x23").detect();
     assert_eq!(text(&found.carrier), Some("Seeed reComputer J4012"));
     assert_eq!(module(&found), (Some("orin-nx-16gb"), Some("Jetson Orin NX 16GB"), Some("p3767-0000")));
     // In a line of the release file.
     let line = "# R36 (release), REVISION: 4.3, GCID: 1, BOARD: generic, EABI: aarch64, DATE: 2025\n# BOARD_NAME: Hadron NGX027\n";
     let compatible = ["nvidia,p3767-0005", "nvidia,tegra234"];
-    let found = SyntheticBoard::jetson(NANO_MODEL, &compatible, 7_607, 6).file("/etc/nv_tegra_release", line).detect();
+    let found = SyntheticBoard::jetson(NANO_MODEL, &compatible, 7_607, 6)
+        .file("/etc/nv_tegra_release", line)
+        .detect();
     assert_eq!(text(&found.carrier), Some("Hadron NGX027"));
     assert_eq!((text(&found.l4t), found.conflicts.len()), (Some("36.4.3"), 0));
     // Nowhere: the developer kit's carrier.
@@ -109,12 +128,17 @@ fn cores_and_memory_may_contradict_the_rest() {
     // Booted with nr_cpus=4.
     let found = SyntheticBoard::jetson(NANO_MODEL, &NANO, 7_607, 4).boot_control(NANO_SPEC, "0x23").detect();
     assert_eq!(module(&found).2, Some("p3767-0005"));
-    check_conflict(&found, &["/sys/devices/system/cpu/possible gives 4 CPU cores", "/proc/"]);
+    let by_name = "/etc/nv_boot_control.conf names p3767-0005 (Jetson Orin Nano 8GB)";
+    check_conflict(&found, &["/sys/devices/system/cpu/possible gives 4 CPU cores", by_name]);
     // TNSPEC of an NX on a Nano by its device tree and cores: TNSPEC goes first.
     let found = nano().boot_control("3767-300-0001-K.2-1-0-jetson-orin-nano-devkit-", "0x23").detect();
     assert_eq!(module(&found).2, Some("p3767-0001"));
     assert_eq!(found.conflicts.len(), 2, "{:?}", found.conflicts);
-    assert!(found.conflicts.iter().all(|text| text.contains("nv_boot_control.conf")), "{:?}", found.conflicts);
+    assert!(
+        found.conflicts.iter().all(|text| text.contains("nv_boot_control.conf")),
+        "{:?}",
+        found.conflicts
+    );
     // Another SoC.
     let found = nano().boot_control(NANO_SPEC, "0x19").detect();
     check_conflict(&found, &["tegra234", "tegra194", "/etc/nv_boot_control.conf"]);
@@ -148,9 +172,21 @@ fn a_module_without_a_profile_is_not_taken_for_one_that_fits() {
 #[test]
 fn the_release_file_has_several_forms() {
     for (text_of_file, l4t, jetpack) in [
-        ("# R36 (release), REVISION: 4.3, GCID: 38968081, BOARD: generic, EABI: aarch64, DATE: Wed Jan  8 01:49:37 UTC 2025", Some("36.4.3"), Some("6.2")),
-        ("# R39 (release), REVISION: 2.1, GCID: 46758480, BOARD: generic, EABI: aarch64, DATE: Fri Aug 7 05:54:22 AM UTC 2026", Some("39.2.1"), Some("7.2.1")),
-        ("\n\n# R35 (release), REVISION: 4.1, GCID: 1, BOARD: t186ref, EABI: aarch64, DATE: 2023-08-01\n# more", Some("35.4.1"), Some("5.1.2")),
+        (
+            "# R36 (release), REVISION: 4.3, GCID: 38968081, BOARD: generic, EABI: aarch64, DATE: Wed Jan  8 01:49:37 UTC 2025",
+            Some("36.4.3"),
+            Some("6.2"),
+        ),
+        (
+            "# R39 (release), REVISION: 2.1, GCID: 46758480, BOARD: generic, EABI: aarch64, DATE: Fri Aug 7 05:54:22 AM UTC 2026",
+            Some("39.2.1"),
+            Some("7.2.1"),
+        ),
+        (
+            "\n\n# R35 (release), REVISION: 4.1, GCID: 1, BOARD: t186ref, EABI: aarch64, DATE: 2023-08-01\n# more",
+            Some("35.4.1"),
+            Some("5.1.2"),
+        ),
         ("# R32 (release), REVISION: 5", Some("32.5"), Some("4.5")),
         ("# R99 (release), REVISION: 1.0, BOARD: generic", Some("99.1.0"), None),
         ("R36.4.3", None, None),
@@ -160,7 +196,11 @@ fn the_release_file_has_several_forms() {
         // BOARD: t186ref is not the board.
         assert_eq!(module(&found).0, Some("orin-nano-8gb"));
     }
-    check_problem(&nano().file("/etc/nv_tegra_release", "R36.4.3").detect(), "/etc/nv_tegra_release", "names no release");
+    check_problem(
+        &nano().file("/etc/nv_tegra_release", "R36.4.3").detect(),
+        "/etc/nv_tegra_release",
+        "names no release",
+    );
 }
 
 #[test]
@@ -182,7 +222,8 @@ fn in_a_container_the_release_may_be_missing() {
     check_problem(&found, "/etc/nv_tegra_release", "does not exist");
     assert_eq!(module(&found).2, Some("p3767-0005"));
     // Without a device tree: a Jetson of unknown kind, by its kernel.
-    let bare = SyntheticBoard::empty().file("/proc/sys/kernel/osrelease", "5.15.148-tegra\n").memory_mib(7_607);
+    let bare =
+        SyntheticBoard::empty().file("/proc/sys/kernel/osrelease", "5.15.148-tegra\n").memory_mib(7_607);
     let found = bare.cpus(6).detect();
     let jetson = found.is_jetson.as_ref().expect("it is known");
     assert_eq!((jetson.value, jetson.source.as_str()), (true, "/proc/sys/kernel/osrelease"));
@@ -282,14 +323,18 @@ fn a_sensor_without_a_label_measures_the_whole_input() {
     let rails = [("VDD_GPU", 27_000, 100), ("VDD_CPU_SOC_MSS", 27_000, 240), ("VIN_SYS_5V0", 4_960, 1_200)];
     let board = SyntheticBoard::jetson("NVIDIA Jetson AGX Thor Developer Kit", &thor, 125_772, 14);
     let found = board.ina3221(6, "2-0040", &rails).ina238(5, "2-0044", 19_700, 3_000).detect();
-    let total = found.rails.iter().find(|rail| rail.name.as_deref() == Some("VIN")).expect("the profile names it");
+    let total =
+        found.rails.iter().find(|rail| rail.name.as_deref() == Some("VIN")).expect("the profile names it");
     // The sensor's own power, in microwatts.
     assert_eq!((total.power, total.chip.as_str()), (Some(Watts::from_milli(59_100)), "ina238"));
     assert_eq!(text(&found.total_rail), Some("VIN"));
     // On a board without such a sensor in its profile it is the total all the same, and has no name of ours.
     let agx = ["nvidia,p3737-0000+p3701-0005", "nvidia,p3701-0005", "nvidia,tegra234"];
     let board = SyntheticBoard::jetson("NVIDIA Jetson AGX Orin", &agx, 62_841, 12);
-    let found = board.ina3221(1, "1-0040", &[("VDD_GPU_SOC", 19_800, 300)]).ina238(2, "1-0044", 19_800, 3_000).detect();
+    let found = board
+        .ina3221(1, "1-0040", &[("VDD_GPU_SOC", 19_800, 300)])
+        .ina238(2, "1-0044", 19_800, 3_000)
+        .detect();
     assert_eq!(text(&found.total_rail), Some("ina238 at 1-0044, channel 1"));
     assert!(found.total_covers.expect("it is said").value.contains("whole input"));
 }
@@ -313,7 +358,10 @@ fn rails_of_r32_are_under_iio() {
     let found = board.iio(0, "6-0040", &[("POM_5V_IN", 5_064, 480), ("POM_5V_GPU", 5_064, 0)]).detect();
     let rail = &found.rails[0];
     assert_eq!((rail.name.as_deref(), rail.channel, rail.chip.as_str()), (Some("POM_5V_IN"), 1, "ina3221x"));
-    assert_eq!((rail.i2c.expect("a place").to_string().as_str(), rail.power), ("6-0040", Some(Watts::from_milli(2_430))));
+    assert_eq!(
+        (rail.i2c.expect("a place").to_string().as_str(), rail.power),
+        ("6-0040", Some(Watts::from_milli(2_430)))
+    );
     assert_eq!((found.rails.len(), rail.warning), (2, None));
 }
 
@@ -325,14 +373,22 @@ fn a_sensor_that_gives_no_value_is_unknown_and_not_zero() {
     let found = board.without(&current).fifo(&current).detect();
     let rail = &found.rails[0];
     assert_eq!((rail.current, rail.power), (None, None));
-    assert!(rail.voltage.is_some() && rail.unavailable.as_deref().is_some_and(|why| why.starts_with("current")));
+    assert!(
+        rail.voltage.is_some() && rail.unavailable.as_deref().is_some_and(|why| why.starts_with("current"))
+    );
 }
 
 #[test]
 fn zones_may_have_no_value_or_one_that_means_nothing() {
-    let zones = [("CPU-therm", Some(36_500)), ("gpu-thermal", None), ("PMIC-Die", Some(100_000)), ("odd", Some(-9_999_999))];
+    let zones = [
+        ("CPU-therm", Some(36_500)),
+        ("gpu-thermal", None),
+        ("PMIC-Die", Some(100_000)),
+        ("odd", Some(-9_999_999)),
+    ];
     let found = nano().thermal(&zones).detect();
-    let temperatures: Vec<Option<Celsius>> = found.thermal_zones.iter().map(|zone| zone.temperature).collect();
+    let temperatures: Vec<Option<Celsius>> =
+        found.thermal_zones.iter().map(|zone| zone.temperature).collect();
     assert_eq!(temperatures, [Some(Celsius::from_milli(36_500)), None, None, None]);
     assert!(found.thermal_zones[1..].iter().all(|zone| zone.unavailable.is_some()));
     assert!(found.thermal_zones[2].unavailable.as_deref().is_some_and(|why| why.contains("100 degrees")));
@@ -349,7 +405,8 @@ fn wrong_files_are_reported_by_name() {
     check_problem(&binary, "/etc/nv_tegra_release", "not UTF-8");
     let empty = nano().file("/etc/nvpmodel.conf", "").detect();
     check_problem(&empty, "/etc/nvpmodel.conf", "is empty");
-    let status = nano().power_modes(&[(0, "15W")], 0).file("/var/lib/nvpmodel/status", "mode fast\n").detect();
+    let status =
+        nano().power_modes(&[(0, "15W")], 0).file("/var/lib/nvpmodel/status", "mode fast\n").detect();
     check_problem(&status, "/var/lib/nvpmodel/status", "names no mode: mode fast");
 }
 
@@ -378,7 +435,10 @@ fn every_answer_names_its_source() {
     for (key, source) in found.sources() {
         let is_unknown = found.unknown.contains(&key);
         assert_eq!(source.is_none(), is_unknown, "{key}");
-        assert!(source.is_none_or(|source| source.starts_with('/') || source.starts_with("profile ")), "{key} {source:?}");
+        assert!(
+            source.is_none_or(|source| source.starts_with('/') || source.starts_with("profile ")),
+            "{key} {source:?}"
+        );
     }
     assert_eq!(found.unknown, ["boot_loader"], "{:?}", found.problems);
 }

@@ -17,7 +17,8 @@ pub(super) fn board(found: &Detection) -> BoardReport {
     fn value<T: Clone>(fact: &Option<Fact<T>>) -> Option<T> {
         fact.as_ref().map(|fact| fact.value.clone())
     }
-    let sources = found.sources().into_iter().filter_map(|(key, source)| Some((key.to_owned(), source?.to_owned())));
+    let sources =
+        found.sources().into_iter().filter_map(|(key, source)| Some((key.to_owned(), source?.to_owned())));
     let mode = value(&found.power_mode);
     BoardReport {
         schema: BOARD_SCHEMA.to_owned(),
@@ -161,8 +162,10 @@ fn profile_rail(rail: &RailProfile) -> ProfileRailJson {
 
 fn profile_zone(zone: &ThermalZoneProfile) -> ProfileZoneJson {
     let trips = zone.trips.iter();
-    let trips = trips
-        .map(|trip| ProfileTripJson { kind: trip.kind.name().to_owned(), celsius: trip.temperature.to_f64() });
+    let trips = trips.map(|trip| ProfileTripJson {
+        kind: trip.kind.name().to_owned(),
+        celsius: trip.temperature.to_f64(),
+    });
     ProfileZoneJson {
         name: zone.name.clone(),
         other_names: zone.other_names.clone(),

@@ -25,7 +25,10 @@ pub(super) fn board(found: &Detection) -> String {
         let rails = table(&["rail", "sensor", "voltage, V", "current, A", "power, W"], 2, rows);
         parts.push(format!("{rails}\n{}", total(found)));
     } else if found.is_jetson.as_ref().is_some_and(|fact| fact.value) {
-        parts.push("no power rail: there is no sensor under /sys/class/hwmon, /sys/bus/i2c or /sys/bus/iio".to_owned());
+        parts.push(
+            "no power rail: there is no sensor under /sys/class/hwmon, /sys/bus/i2c or /sys/bus/iio"
+                .to_owned(),
+        );
     }
     if !found.thermal_zones.is_empty() {
         parts.push(table(&["thermal zone", "°C"], 1, found.thermal_zones.iter().map(zone).collect()));
@@ -35,7 +38,8 @@ pub(super) fn board(found: &Detection) -> String {
     }
     let is_of_jetson = |key: &str| ["l4t", "sku", "module", "power_mode"].contains(&key);
     let is_other = found.is_jetson.as_ref().is_some_and(|fact| !fact.value);
-    let problems = found.problems.iter().filter(|problem| !(is_other && problem.is_absent && is_of_jetson(problem.key)));
+    let problems =
+        found.problems.iter().filter(|problem| !(is_other && problem.is_absent && is_of_jetson(problem.key)));
     let problems: Vec<String> =
         problems.map(|problem| format!("{}: {} {}", problem.key, problem.path, problem.cause)).collect();
     if !problems.is_empty() {
@@ -67,7 +71,9 @@ fn answers(found: &Detection) -> Vec<Vec<String>> {
         rows.push(answer("L4T", &found.l4t, |l4t| l4t.clone()));
         rows.push(answer("boot loader", &found.boot_loader, |version| version.clone()));
         rows.push(answer("JetPack", &found.jetpack, |jetpack| jetpack.clone()));
-        rows.push(answer("power mode", &found.power_mode, |mode| format!("{} (number {})", mode.name, mode.id)));
+        rows.push(answer("power mode", &found.power_mode, |mode| {
+            format!("{} (number {})", mode.name, mode.id)
+        }));
     }
     rows.push(answer("profile", &found.profile, |profile| profile.name.clone()));
     rows
@@ -160,7 +166,8 @@ fn memory(profile: &Profile) -> String {
 /// Returns the peak rate with its unit: `40 TOPS, Super 67`.
 fn peak(performance: &Performance) -> String {
     let Some(peak) = performance.peak else { return dash() };
-    let unit = ["TFLOPS", "TOPS"].into_iter().find(|unit| performance.unit.contains(unit)).unwrap_or_default();
+    let unit =
+        ["TFLOPS", "TOPS"].into_iter().find(|unit| performance.unit.contains(unit)).unwrap_or_default();
     match performance.peak_super {
         Some(higher) => format!("{peak} {unit}, Super {higher}"),
         None => format!("{peak} {unit}"),
@@ -187,7 +194,11 @@ pub(super) fn profile(of: &Profile) -> String {
                 module.source.clone(),
             ]
         };
-        parts.push(table(&["part", "module", "memory, GB", "source"], 4, of.modules.iter().map(row).collect()));
+        parts.push(table(
+            &["part", "module", "memory, GB", "source"],
+            4,
+            of.modules.iter().map(row).collect(),
+        ));
     }
     if !of.rails.is_empty() {
         let rows = of.rails.iter().map(profile_rail).collect();
@@ -220,7 +231,8 @@ fn facts(of: &Profile) -> String {
         rows.push(vec![name.to_owned(), value, source.to_owned()]);
     };
     if let Some(soc) = &of.soc {
-        let cores = soc.cpu_cores.map(|cores| format!("{cores} cores, {}", soc.cpu.as_deref().unwrap_or(UNKNOWN)));
+        let cores =
+            soc.cpu_cores.map(|cores| format!("{cores} cores, {}", soc.cpu.as_deref().unwrap_or(UNKNOWN)));
         let sm = soc.sm.map_or_else(String::new, |sm| format!(", SM {}.{}", sm / 10, sm % 10));
         let cuda = soc.cuda_cores.map_or_else(String::new, |cores| format!(", {cores} CUDA cores"));
         add("SoC", Some(soc.name.clone()), &soc.source);
@@ -265,7 +277,8 @@ fn profile_zone(zone: &ThermalZoneProfile) -> Vec<String> {
 }
 
 fn power_mode(mode: &PowerModeProfile) -> Vec<String> {
-    let number = |value: Option<f64>, none: &str| value.map_or_else(|| none.to_owned(), |value| value.to_string());
+    let number =
+        |value: Option<f64>, none: &str| value.map_or_else(|| none.to_owned(), |value| value.to_string());
     let count = |value: Option<u32>| value.map_or_else(|| UNKNOWN.to_owned(), |value| value.to_string());
     vec![
         mode.name.clone(),
@@ -286,7 +299,8 @@ mod tests {
     #[test]
     fn profiles_are_listed_with_memory_peak_and_power() {
         let text = list(orinoco_board::profiles());
-        let line = |name: &str| text.lines().find(|line| line.starts_with(name)).expect("it is listed").to_owned();
+        let line =
+            |name: &str| text.lines().find(|line| line.starts_with(name)).expect("it is listed").to_owned();
         assert!(line("orin-nano-8gb").ends_with("8  40 TOPS, Super 67  7 to 15, Super 25"), "{text}");
         assert!(line("xavier-nx").contains("8, 16"), "{text}");
         assert!(line("devhost").ends_with('-'), "{text}");
