@@ -141,7 +141,34 @@ pub struct BoardProfileList {
     #[schemars(extend("const" = BOARD_PROFILES_SCHEMA))]
     pub schema: String,
     /// Profiles, newest boards first.
-    pub profiles: Vec<BoardProfileJson>,
+    pub profiles: Vec<ListedBoardProfile>,
+}
+
+/// Profile in a list. What has no public source is null.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ListedBoardProfile {
+    /// Name, such as `orin-nano-8gb`.
+    pub name: String,
+    /// Kind of machine: `jetson`, `sbsa`, `host` or `virtual`.
+    pub kind: String,
+    /// Description in one line.
+    pub description: String,
+    /// Part numbers of the modules with their SKUs.
+    pub skus: Vec<String>,
+    /// Sizes of memory with which the modules come, in GiB.
+    pub memory_gb: Vec<u32>,
+    /// Peak rate, in units of `peak_unit`.
+    pub peak: Option<f64>,
+    /// Peak rate in Super modes, in units of `peak_unit`.
+    pub peak_super: Option<f64>,
+    /// Unit and condition of the peak rates.
+    pub peak_unit: Option<String>,
+    /// Lowest power budget in watts.
+    pub power_min_w: Option<f64>,
+    /// Highest power budget in watts.
+    pub power_max_w: Option<f64>,
+    /// Highest power budget in Super modes in watts.
+    pub power_max_super_w: Option<f64>,
 }
 
 /// One profile with its sources.

@@ -23,8 +23,9 @@ pub use bench::{
 };
 pub use board::{
     BOARD_PROFILE_SCHEMA, BOARD_PROFILES_SCHEMA, BOARD_SCHEMA, BoardProblem, BoardProfileJson,
-    BoardProfileList, BoardProfileReport, BoardReport, PowerModeJson, ProfileDevfreqJson, ProfileModuleJson,
-    ProfilePowerModeJson, ProfileRailJson, ProfileTripJson, ProfileZoneJson, RailJson, ThermalZoneJson,
+    BoardProfileList, BoardProfileReport, BoardReport, ListedBoardProfile, PowerModeJson, ProfileDevfreqJson,
+    ProfileModuleJson, ProfilePowerModeJson, ProfileRailJson, ProfileTripJson, ProfileZoneJson, RailJson,
+    ThermalZoneJson,
 };
 pub use camera::{
     CAMERAS_SCHEMA, CameraControlJson, CameraFormatJson, CameraJson, CameraList, CameraSizeJson,

@@ -1,4 +1,4 @@
-//! What is known of a kind of board from public sources: a profile. It is not what a board reports of itself; that is a
+//! Profile: public knowledge of a kind of board. The report of a board about itself is a
 //! [`Detection`](crate::Detection).
 
 use orinoco_core::{Celsius, Choice, Ohms, Watts};

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use orinoco_api::{
     BOARD_PROFILE_SCHEMA, BOARD_PROFILES_SCHEMA, BOARD_SCHEMA, BoardProblem, BoardProfileJson,
-    BoardProfileList, BoardProfileReport, BoardReport, PowerModeJson, ProfileDevfreqJson, ProfileModuleJson,
-    ProfilePowerModeJson, ProfileRailJson, ProfileTripJson, ProfileZoneJson, RailJson, ThermalZoneJson,
+    BoardProfileList, BoardProfileReport, BoardReport, ListedBoardProfile, PowerModeJson, ProfileDevfreqJson,
+    ProfileModuleJson, ProfilePowerModeJson, ProfileRailJson, ProfileTripJson, ProfileZoneJson, RailJson,
+    ThermalZoneJson,
 };
 use orinoco_board::{
     Detection, DevfreqNode, Fact, Module, PowerModeProfile, Problem, Profile, RailProfile, RailReport,
@@ -87,7 +88,27 @@ fn problem(problem: &Problem) -> BoardProblem {
 
 pub(super) fn list(profiles: &[Profile]) -> BoardProfileList {
     let schema = BOARD_PROFILES_SCHEMA.to_owned();
-    BoardProfileList { schema, profiles: profiles.iter().map(profile).collect() }
+    BoardProfileList { schema, profiles: profiles.iter().map(listed).collect() }
+}
+
+fn listed(of: &Profile) -> ListedBoardProfile {
+    let of = profile(of);
+    let mut memory_gb: Vec<u32> = of.modules.iter().map(|module| module.memory_gb).collect();
+    memory_gb.sort_unstable();
+    memory_gb.dedup();
+    ListedBoardProfile {
+        name: of.name,
+        kind: of.kind,
+        description: of.description,
+        skus: of.modules.into_iter().map(|module| module.sku).collect(),
+        memory_gb,
+        peak: of.peak,
+        peak_super: of.peak_super,
+        peak_unit: of.peak_unit,
+        power_min_w: of.power_min_w,
+        power_max_w: of.power_max_w,
+        power_max_super_w: of.power_max_super_w,
+    }
 }
 
 pub(super) fn report(of: &Profile) -> BoardProfileReport {
