@@ -19,7 +19,8 @@ pub(super) fn board(found: &Detection) -> String {
         Some(false) => "not a Jetson",
         None => "unknown whether it is a Jetson",
     };
-    let mut parts = vec![kind.to_owned(), table(&["answer", "value", "from"], 3, answers(found))];
+    let source = found.is_jetson.as_ref().map_or_else(String::new, |fact| format!(" ({})", fact.source));
+    let mut parts = vec![format!("{kind}{source}"), table(&["answer", "value", "from"], 3, answers(found))];
     if !found.rails.is_empty() {
         let rows = found.rails.iter().map(rail).collect();
         let rails = table(&["rail", "sensor", "voltage, V", "current, A", "power, W"], 2, rows);
@@ -36,10 +37,9 @@ pub(super) fn board(found: &Detection) -> String {
     if !found.conflicts.is_empty() {
         parts.push(listed("contradictions", found.conflicts.iter()));
     }
-    let is_of_jetson = |key: &str| ["l4t", "sku", "module", "power_mode"].contains(&key);
+    // Files that only a Jetson has are not missed elsewhere.
     let is_other = found.is_jetson.as_ref().is_some_and(|fact| !fact.value);
-    let problems =
-        found.problems.iter().filter(|problem| !(is_other && problem.is_absent && is_of_jetson(problem.key)));
+    let problems = found.problems.iter().filter(|problem| !(is_other && problem.is_absent));
     let problems: Vec<String> =
         problems.map(|problem| format!("{}: {} {}", problem.key, problem.path, problem.cause)).collect();
     if !problems.is_empty() {
@@ -145,7 +145,7 @@ pub(super) fn list(profiles: &[Profile]) -> String {
         ]
     };
     let rows = profiles.iter().map(row).collect();
-    table(&["profile", "board", "memory, GB", "peak", "power, W"], 2, rows)
+    table(&["profile", "board", "memory, GB", "peak (Super)", "power (Super), W"], 2, rows)
 }
 
 fn dash() -> String {
@@ -163,13 +163,13 @@ fn memory(profile: &Profile) -> String {
     }
 }
 
-/// Returns the peak rate with its unit: `40 TOPS, Super 67`.
+/// Returns the peak rate with its unit, and that of Super modes in brackets: `40 TOPS (67)`.
 fn peak(performance: &Performance) -> String {
     let Some(peak) = performance.peak else { return dash() };
     let unit =
         ["TFLOPS", "TOPS"].into_iter().find(|unit| performance.unit.contains(unit)).unwrap_or_default();
     match performance.peak_super {
-        Some(higher) => format!("{peak} {unit}, Super {higher}"),
+        Some(higher) => format!("{peak} {unit} ({higher})"),
         None => format!("{peak} {unit}"),
     }
 }
@@ -178,7 +178,7 @@ fn power_range(performance: &Performance) -> String {
     let watts = |power: Option<Watts>| power.map_or_else(dash, |power| power.to_f64().to_string());
     let range = format!("{} to {}", watts(performance.power_min), watts(performance.power_max));
     match performance.power_max_super {
-        Some(higher) => format!("{range}, Super {}", higher.to_f64()),
+        Some(higher) => format!("{range} ({})", higher.to_f64()),
         None => range,
     }
 }
@@ -242,9 +242,12 @@ fn facts(of: &Profile) -> String {
         add("codecs", (!soc.codecs.is_empty()).then(|| soc.codecs.join(", ")), &soc.source);
     }
     if let Some(performance) = &of.performance {
-        let unit = format!("{} ({})", peak(performance), performance.unit);
-        add("peak", performance.peak.map(|_| unit), &performance.source);
-        add("power", Some(format!("{} W", power_range(performance))), &performance.source);
+        let rate = |rate: f64| format!("{rate} {}", performance.unit);
+        add("peak", performance.peak.map(rate), &performance.source);
+        if performance.peak_super.is_some() {
+            add("peak, Super", performance.peak_super.map(rate), &performance.source);
+        }
+        add("power (Super)", Some(format!("{} W", power_range(performance))), &performance.source);
     }
     if of.kind == BoardKind::Jetson {
         let source = of.connections.as_ref().map_or("", |part| part.source.as_str());
@@ -301,7 +304,9 @@ mod tests {
         let text = list(orinoco_board::profiles());
         let line =
             |name: &str| text.lines().find(|line| line.starts_with(name)).expect("it is listed").to_owned();
-        assert!(line("orin-nano-8gb").ends_with("8  40 TOPS, Super 67  7 to 15, Super 25"), "{text}");
+        let words: Vec<String> = line("orin-nano-8gb").split_whitespace().map(str::to_owned).collect();
+        assert_eq!(words.join(" "), "orin-nano-8gb Jetson Orin Nano 8GB 8 40 TOPS (67) 7 to 15 (25)");
+        assert!(text.lines().all(|line| line.len() <= 110), "{text}");
         assert!(line("xavier-nx").contains("8, 16"), "{text}");
         assert!(line("devhost").ends_with('-'), "{text}");
     }
