@@ -86,6 +86,12 @@ fn explanations_errors_and_the_machine() {
     schemas.check(&["run", "--source", "no/such.mp4"], &["orinoco.error/1"]);
     schemas.check(&["doctor"], &["orinoco.doctor/1"]);
     schemas.check(&["cameras"], &["orinoco.cameras/1"]);
+    schemas.check(&["board", "detect"], &["orinoco.board/1"]);
+    schemas.check(&["board", "detect", "--sysroot", "docs"], &["orinoco.board/1"]);
+    schemas.check(&["board", "detect", "--sysroot", "no/such/folder"], &["orinoco.error/1"]);
+    schemas.check(&["board", "list"], &["orinoco.board-profiles/1"]);
+    schemas.check(&["board", "show", "orin-nano-8gb"], &["orinoco.board-profile/1"]);
+    schemas.check(&["board", "show", "orin-nano"], &["orinoco.error/1"]);
 }
 
 #[test]

@@ -4,6 +4,7 @@
 //! Read first: [`ResultLine`], [`Summary`], and the list [`CONTRACTS`].
 
 mod bench;
+mod board;
 mod camera;
 mod code;
 mod contract;
@@ -19,6 +20,12 @@ pub use bench::{
     BENCH_SCHEMA, BenchReport, GRAPH_BENCH_SCHEMA, GraphBench, GraphRatios, MEMORY_BENCH_SCHEMA, MemoryBench,
     MemoryRatios, ModelScratch, PREPROCESS_BENCH_SCHEMA, PipelineBench, PipelineRatios, PreprocessBench,
     PreprocessRatios, StreamsBench, StreamsRatios,
+};
+pub use board::{
+    BOARD_PROFILE_SCHEMA, BOARD_PROFILES_SCHEMA, BOARD_SCHEMA, BoardProblem, BoardProfileJson,
+    BoardProfileList, BoardProfileReport, BoardReport, ListedBoardProfile, PowerModeJson, ProfileDevfreqJson,
+    ProfileModuleJson, ProfilePowerModeJson, ProfileRailJson, ProfileTripJson, ProfileZoneJson, RailJson,
+    ThermalZoneJson,
 };
 pub use camera::{
     CAMERAS_SCHEMA, CameraControlJson, CameraFormatJson, CameraJson, CameraList, CameraSizeJson,

@@ -1,10 +1,18 @@
-//! Board files: the configuration of one board. A TOML file is checked once; after that a [`Board`] is always valid:
-//! names have become indices, sources are parsed, and every reference exists. The crate opens no source and loads no
-//! model. Read first: [`load`], [`Board`] and [`BoardError`] (the reason why there is none).
+//! Boards: their files, their profiles, and their detection.
+//!
+//! A board file is the configuration of one board. A TOML file is checked once; after that a [`Board`] is always valid: names
+//! have become indices, sources are parsed, and every reference exists. A [`Profile`] is what is publicly known of a kind of
+//! board. A [`Detection`] is what the files of a machine say of it. The crate opens no source and loads no model.
+//!
+//! Read first: [`load`], [`Board`] and [`BoardError`] (the reason why there is none); [`profiles`] and [`Profile`]; [`detect`]
+//! and [`Detection`].
 
 mod board;
 mod capabilities;
+mod detect;
 mod error;
+mod profile;
+mod profiles;
 mod read;
 mod sink;
 
@@ -12,6 +20,12 @@ pub use board::{
     Board, BoardModel, BoardStream, Inference, ObjectSelectionSpec, Shape, TrackSpec, TrackerSpec, Written,
 };
 pub use capabilities::Capabilities;
+pub use detect::{Detection, Fact, I2cAddress, PowerMode, Problem, RailReport, ThermalZone, detect};
 pub use error::{BoardError, SourceFault};
+pub use profile::{
+    BoardKind, Connections, DevfreqNode, Module, Performance, PowerModeProfile, Profile, RailProfile, Soc,
+    Source, ThermalZoneProfile, TotalPower, TripKind, TripPoint,
+};
+pub use profiles::{profile_named, profiles};
 pub use read::load;
 pub use sink::{Endings, SinkDescriptor, SinkKind, SinkSpec, StandardOutput};

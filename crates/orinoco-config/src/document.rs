@@ -40,6 +40,22 @@ impl Document {
         Ok(Self(FileTree { root, files, faults: RefCell::default() }))
     }
 
+    /// Parses a file that is compiled into the binary. `path` names it in faults. It cannot inherit, because there is no
+    /// folder that its entries could be relative to.
+    pub fn from_text(path: &Path, text: &str, vars: &Vars) -> Result<Self, Faults> {
+        let expanded_bytes = Cell::new(0);
+        let parser = Parser::new(text, 0, path, vars, &expanded_bytes);
+        let root = parser.parse()?;
+        let mut faults = FaultList::default();
+        faults.extend(parser.faults.take());
+        if let Some(inherit) = root.get("inherit") {
+            let subject = inherit_subject(inherit, path);
+            let cause = "a file that is compiled in cannot inherit";
+            faults.push(Diagnosis::new(&codes::INHERIT, subject, cause, "write its keys into the file"));
+        }
+        faults.finish(Self(FileTree { root, files: vec![path.to_owned()], faults: RefCell::default() }))
+    }
+
     /// Returns a reader of the top-level table.
     pub fn reader(&self) -> TableReader<'_> {
         TableReader::of(&self.0)

@@ -46,6 +46,9 @@ codes! {
          ones, and leaves the others running. Lanes, memory budget and engines cannot change while the board runs. Without a \
          `reloaded` line in the log, nothing has changed. With one, only the streams in the message could not be started or \
          changed: reload again."
+    BOARD_PROFILE "E0111" Configuration "no such board profile"
+        "A profile is what is publicly known of a kind of board. `orinoco board list` shows the names of all; `orinoco board detect` \
+         says which one this machine has."
     MODEL_NOT_FOUND "E0201" Configuration "no such model"
         "--model takes a name in the model repository (models/<name>), a folder, a model.toml, or an .onnx file. \
          `orinoco models list` shows the names; --models DIR or ORINOCO_MODELS chooses the repository."

@@ -6,8 +6,7 @@ use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Component, Path, PathBuf};
 
-use crate::error::ReadErrorKind;
-use crate::sysroot::FILE_BYTES_MAX;
+use crate::error::{FILE_BYTES_MAX, ReadErrorKind};
 
 /// Number of symbolic links on the way to a file, as the kernel bounds it (`MAXSYMLINKS`, path_resolution(7)).
 const LINKS_MAX: usize = 40;

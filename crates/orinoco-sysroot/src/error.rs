@@ -1,12 +1,15 @@
 use std::io;
 
+/// Greatest length of a file that is read, in bytes.
+pub const FILE_BYTES_MAX: u64 = 1 << 20;
+
 /// A file of a [`Sysroot`](crate::Sysroot) that gave no value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{path}: {kind}")]
 pub struct ReadError {
     /// Path on the board, such as `/sys/class/thermal/thermal_zone0/temp`.
     pub path: String,
-    /// Reason.
+    /// Reason why it gave none.
     pub kind: ReadErrorKind,
 }
 

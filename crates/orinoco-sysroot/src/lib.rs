@@ -8,5 +8,5 @@ mod directory;
 mod error;
 mod sysroot;
 
-pub use error::{ReadError, ReadErrorKind};
-pub use sysroot::{FILE_BYTES_MAX, Sysroot};
+pub use error::{FILE_BYTES_MAX, ReadError, ReadErrorKind};
+pub use sysroot::Sysroot;

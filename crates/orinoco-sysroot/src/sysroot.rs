@@ -5,9 +5,6 @@ use std::sync::Arc;
 use crate::directory;
 use crate::error::{ReadError, ReadErrorKind};
 
-/// Greatest length of a file that is read, in bytes.
-pub const FILE_BYTES_MAX: u64 = 1 << 20;
-
 /// Root of the files that describe a board. Paths are absolute and as on the board (`/sys/class/hwmon`); symbolic links
 /// stay inside the root. Cloning it is cheap.
 #[derive(Clone, Debug)]
@@ -34,7 +31,7 @@ impl Sysroot {
     /// Returns the bytes of a file.
     ///
     /// # Errors
-    /// Says which file gave no value, and why; a file longer than [`FILE_BYTES_MAX`] is refused.
+    /// Says which file gave no value, and why; a file longer than [`FILE_BYTES_MAX`](crate::FILE_BYTES_MAX) is refused.
     pub fn bytes(&self, path: &str) -> Result<Vec<u8>, ReadError> {
         directory::read(&self.root, path).map_err(|kind| ReadError { path: path.into(), kind })
     }

@@ -37,6 +37,9 @@ pub(crate) enum Command {
     Doctor,
     /// List the cameras of this machine with their formats and controls
     Cameras,
+    /// Detect the board, and list and show what is publicly known of boards
+    #[command(subcommand)]
+    Board(BoardCommand),
     /// Benchmark one stage against this machine's limit
     #[command(subcommand)]
     Bench(BenchCommand),
@@ -274,6 +277,24 @@ pub(crate) struct EvalArgs {
     pub(crate) tune: TuneArgs,
     #[command(flatten)]
     pub(crate) place: WhereArgs,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum BoardCommand {
+    /// Detect which board this machine is: module, carrier, software, power mode, rails; each answer with its source
+    Detect {
+        /// Folder that holds the files of another board (/proc, /sys, /etc) [default: this machine]
+        #[arg(long, value_name = "DIR")]
+        sysroot: Option<PathBuf>,
+    },
+    /// List the boards of which there is a profile
+    List,
+    /// Show a profile: everything that is publicly known of a board, with its sources
+    Show {
+        /// Name of the profile, as `orinoco board list` shows it
+        #[arg(value_name = "NAME")]
+        name: String,
+    },
 }
 
 #[derive(Debug, Subcommand)]

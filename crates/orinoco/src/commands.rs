@@ -1,6 +1,7 @@
 //! One module for each command.
 
 pub(crate) mod bench;
+pub(crate) mod board;
 pub(crate) mod cameras;
 pub(crate) mod doctor;
 pub(crate) mod eval;

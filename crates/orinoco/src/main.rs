@@ -11,7 +11,7 @@ use clap::Parser;
 use orinoco_config::Faults;
 use orinoco_core::Exit;
 
-use args::{BenchCommand, Cli, Command, ModelsCommand};
+use args::{BenchCommand, BoardCommand, Cli, Command, ModelsCommand};
 
 fn main() -> ExitCode {
     orinoco_runtime::set_up_process();
@@ -41,6 +41,9 @@ fn run(command: Command, json: bool) -> Result<Exit, Faults> {
         Command::Memory(args) => commands::memory::run(&args, json),
         Command::Doctor => commands::doctor::run(json),
         Command::Cameras => commands::cameras::run(json),
+        Command::Board(BoardCommand::Detect { sysroot }) => commands::board::detect(sysroot.as_deref(), json),
+        Command::Board(BoardCommand::List) => commands::board::list(json),
+        Command::Board(BoardCommand::Show { name }) => commands::board::show(&name, json),
         Command::Bench(BenchCommand::Pipeline(args)) => commands::bench::pipeline::run(&args, json),
         Command::Bench(BenchCommand::Streams(args)) => commands::bench::streams::run(&args, json),
         Command::Bench(BenchCommand::Memory(args)) => commands::bench::memory::run(&args, json),

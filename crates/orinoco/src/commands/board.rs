@@ -1,0 +1,50 @@
+//! `orinoco board`.
+
+mod json;
+mod text;
+
+use std::path::Path;
+
+use orinoco_config::Faults;
+use orinoco_core::{Diagnosis, Exit, codes};
+use orinoco_sysroot::Sysroot;
+
+use crate::output;
+
+/// Detects this machine, or the board whose files are in a folder.
+pub(crate) fn detect(sysroot: Option<&Path>, json: bool) -> Result<Exit, Faults> {
+    let sysroot = match sysroot {
+        None => Sysroot::host(),
+        Some(folder) if folder.is_dir() => Sysroot::at(folder),
+        Some(other) => {
+            let next = "name the folder that holds the board's /proc, /sys and /etc";
+            return Err(Diagnosis::new(&codes::FILE_MISSING, other.display(), "it is no folder", next).into());
+        }
+    };
+    let detection = orinoco_board::detect(&sysroot);
+    match json {
+        true => output::print_json(&json::board(&detection)),
+        false => output::print(&text::board(&detection)),
+    }
+    Ok(Exit::Done)
+}
+
+/// Lists the profiles.
+pub(crate) fn list(json: bool) -> Result<Exit, Faults> {
+    let profiles = orinoco_board::profiles();
+    match json {
+        true => output::print_json(&json::list(profiles)),
+        false => output::print(&text::list(profiles)),
+    }
+    Ok(Exit::Done)
+}
+
+/// Shows one profile.
+pub(crate) fn show(name: &str, json: bool) -> Result<Exit, Faults> {
+    let profile = orinoco_board::profile_named(name)?;
+    match json {
+        true => output::print_json(&json::report(profile)),
+        false => output::print(&text::profile(profile)),
+    }
+    Ok(Exit::Done)
+}
