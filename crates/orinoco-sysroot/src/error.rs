@@ -1,12 +1,15 @@
 use std::io;
 
+/// Greatest length of a file that is read, in bytes.
+pub const FILE_BYTES_MAX: u64 = 1 << 20;
+
 /// A file of a [`Sysroot`](crate::Sysroot) that gave no value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{path}: {kind}")]
 pub struct ReadError {
     /// Path on the board, such as `/sys/class/thermal/thermal_zone0/temp`.
     pub path: String,
-    /// What was wrong.
+    /// Reason.
     pub kind: ReadErrorKind,
 }
 
@@ -41,6 +44,9 @@ pub enum ReadErrorKind {
     /// Its text is not a whole number.
     #[error("'{0}' is not a whole number")]
     NotANumber(String),
+    /// The root is a recording, and the recorder did not keep this file: it was not asked for, or left out for privacy.
+    #[error("is not in the recording")]
+    NotRecorded,
     /// Another error of the operating system.
     #[error("{0}")]
     Other(String),
