@@ -12,12 +12,15 @@ const IDENTITY: &[&str] = &[
     "/proc/cmdline",
     "/proc/cpuinfo",
     "/proc/version",
-    "/proc/driver/nvidia/gpus/*",
+    "/proc/driver/nvidia/gpus/*/information",
     "/proc/driver/nvidia/version",
     "/proc/sys/kernel/osrelease",
     "/sys/bus/i2c/devices/*",
     "/sys/bus/i2c/devices/*/hwmon/*",
     "/sys/bus/i2c/devices/*/iio:device*",
+    "/sys/bus/i2c/devices/*/iio:device*/*_current_limit_*",
+    "/sys/bus/i2c/devices/*/iio:device*/name",
+    "/sys/bus/i2c/devices/*/iio:device*/rail_name_*",
     "/sys/bus/i2c/devices/*/name",
     "/sys/bus/i2c/drivers/ina*/*",
     "/sys/bus/i2c/drivers/ina*/*/hwmon/*",
@@ -68,7 +71,9 @@ const IDENTITY: &[&str] = &[
     "/sys/devices/system/cpu/present",
     "/sys/module/tegra_fuse/parameters/*",
     "/var/lib/nvpmodel/status",
-    // The largest part, so the last.
+    "/sys/firmware/acpi/tables",
+    // The largest part, so the last. Only one of the paths is a folder on most kernels, and the other leads to it.
+    "/sys/firmware/devicetree/base/**",
     "/proc/device-tree/**",
 ];
 
@@ -77,6 +82,7 @@ const VALUES: &[&str] = &[
     "/proc/meminfo",
     "/proc/pressure/*",
     "/proc/stat",
+    "/sys/bus/i2c/devices/*/iio:device*/in_*_input",
     "/sys/bus/i2c/drivers/ina3221x/*/iio:device*/in_*_input",
     "/sys/class/devfreq/*/cur_freq",
     "/sys/class/devfreq/*/device/load",
