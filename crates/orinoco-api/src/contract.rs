@@ -6,12 +6,13 @@ use schemars::{JsonSchema, Schema};
 use serde_json::{Map, Value};
 
 use crate::{
-    BENCH_SCHEMA, BOARD_PROFILE_SCHEMA, BOARD_PROFILES_SCHEMA, BOARD_SCHEMA, BenchReport, BoardProfileList,
-    BoardProfileReport, BoardReport, CAMERAS_SCHEMA, CHECKS_SCHEMA, CODES_SCHEMA, CameraList, CheckList,
-    CodeList, DESCRIPTION_SCHEMA, DOCTOR_SCHEMA, DescriptionReport, DoctorReport, ERROR_SCHEMA, EVAL_SCHEMA,
-    ErrorReport, EvalReport, GRAPH_BENCH_SCHEMA, GraphBench, MEMORY_BENCH_SCHEMA, MEMORY_SCHEMA,
-    MODEL_SCHEMA, MODELS_SCHEMA, MemoryBench, MemoryReport, ModelDetails, ModelList, PREPROCESS_BENCH_SCHEMA,
-    PreprocessBench, RESULT_SCHEMA, ResultLine, SUMMARY_SCHEMA, Summary,
+    BENCH_SCHEMA, BOARD_PROFILE_SCHEMA, BOARD_PROFILES_SCHEMA, BOARD_RECORDING_SCHEMA, BOARD_SCHEMA,
+    BenchReport, BoardProfileList, BoardProfileReport, BoardRecording, BoardReport, CAMERAS_SCHEMA,
+    CHECKS_SCHEMA, CODES_SCHEMA, CameraList, CheckList, CodeList, DESCRIPTION_SCHEMA, DOCTOR_SCHEMA,
+    DescriptionReport, DoctorReport, ERROR_SCHEMA, EVAL_SCHEMA, ErrorReport, EvalReport, GRAPH_BENCH_SCHEMA,
+    GraphBench, MEMORY_BENCH_SCHEMA, MEMORY_SCHEMA, MODEL_SCHEMA, MODELS_SCHEMA, MemoryBench, MemoryReport,
+    ModelDetails, ModelList, PREPROCESS_BENCH_SCHEMA, PreprocessBench, RESULT_SCHEMA, ResultLine,
+    SUMMARY_SCHEMA, Summary,
 };
 
 /// Serialised contract: one kind of JSON object that Orinoco prints or writes.
@@ -25,7 +26,7 @@ pub struct Contract {
 }
 
 /// All contracts.
-pub const CONTRACTS: [Contract; 19] = [
+pub const CONTRACTS: [Contract; 20] = [
     contract::<ResultLine>(RESULT_SCHEMA, "`orinoco run`, `orinoco infer`, sinks of kind `jsonl`"),
     contract::<Summary>(SUMMARY_SCHEMA, "`orinoco run`, `orinocod`"),
     contract::<ErrorReport>(ERROR_SCHEMA, "every command that fails"),
@@ -41,6 +42,7 @@ pub const CONTRACTS: [Contract; 19] = [
     contract::<BoardReport>(BOARD_SCHEMA, "`orinoco board detect`"),
     contract::<BoardProfileList>(BOARD_PROFILES_SCHEMA, "`orinoco board list`"),
     contract::<BoardProfileReport>(BOARD_PROFILE_SCHEMA, "`orinoco board show`"),
+    contract::<BoardRecording>(BOARD_RECORDING_SCHEMA, "`orinoco board record`"),
     contract::<BenchReport>(BENCH_SCHEMA, "`orinoco bench pipeline`, `orinoco bench streams`"),
     contract::<PreprocessBench>(PREPROCESS_BENCH_SCHEMA, "`orinoco bench preprocess`"),
     contract::<MemoryBench>(MEMORY_BENCH_SCHEMA, "`orinoco bench memory`"),

@@ -13,6 +13,7 @@ mod eval;
 mod fault;
 mod memory;
 mod model;
+mod recording;
 mod result;
 mod summary;
 
@@ -43,6 +44,7 @@ pub use model::{
     CHECKS_SCHEMA, CheckList, DESCRIPTION_SCHEMA, DescriptionReport, EngineCheck, KeyReason, ListedModel,
     MODEL_SCHEMA, MODELS_SCHEMA, ModelDetails, ModelList,
 };
+pub use recording::{BOARD_RECORDING_SCHEMA, BoardRecording};
 pub use result::{
     ClassJson, ClassMapJson, DetectionJson, LineEventJson, MaskJson, ObjectJson, RESULT_SCHEMA, ResultLine,
     TensorJson, TrackJson, ZoneEventJson,

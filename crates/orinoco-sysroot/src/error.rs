@@ -44,6 +44,9 @@ pub enum ReadErrorKind {
     /// Its text is not a whole number.
     #[error("'{0}' is not a whole number")]
     NotANumber(String),
+    /// The root is a recording, and the recorder did not keep this file: it was not asked for, or left out for privacy.
+    #[error("is not in the recording")]
+    NotRecorded,
     /// Another error of the operating system.
     #[error("{0}")]
     Other(String),

@@ -1,15 +1,22 @@
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::directory;
 use crate::error::{ReadError, ReadErrorKind};
+use crate::recording::Recording;
 
 /// Root of the files that describe a board. Paths are absolute and as on the board (`/sys/class/hwmon`); symbolic links
 /// stay inside the root. Cloning it is cheap.
-#[derive(Clone, Debug)]
-pub struct Sysroot {
-    root: Arc<Path>,
+#[derive(Clone)]
+pub struct Sysroot(Root);
+
+#[derive(Clone)]
+enum Root {
+    Directory(Arc<Path>),
+    Recording(Arc<Recording>, Arc<dyn Fn() -> Duration + Send + Sync>),
 }
 
 impl Sysroot {
@@ -20,12 +27,26 @@ impl Sysroot {
 
     /// Returns the root of the board that the directory `root` describes.
     pub fn at(root: impl Into<PathBuf>) -> Self {
-        Self { root: root.into().into() }
+        Self(Root::Directory(root.into().into()))
     }
 
-    /// Returns the directory that is the root.
-    pub fn root(&self) -> &Path {
-        &self.root
+    /// Returns the root of a board that was recorded: each read gives what the board gave at the time that `at` returns,
+    /// counted from the start of the recording. After its end the last values stay.
+    pub fn replay(recording: Recording, at: impl Fn() -> Duration + Send + Sync + 'static) -> Self {
+        Self(Root::Recording(Arc::new(recording), Arc::new(at)))
+    }
+
+    /// Returns the directory that is the root; `None` for a recording.
+    pub fn directory(&self) -> Option<&Path> {
+        match &self.0 {
+            Root::Directory(root) => Some(root),
+            Root::Recording(..) => None,
+        }
+    }
+
+    /// Returns whether this is the root of this machine, on which values change by themselves.
+    pub fn is_host(&self) -> bool {
+        self.directory() == Some(Path::new("/"))
     }
 
     /// Returns the bytes of a file.
@@ -33,7 +54,11 @@ impl Sysroot {
     /// # Errors
     /// Says which file gave no value, and why; a file longer than [`FILE_BYTES_MAX`](crate::FILE_BYTES_MAX) is refused.
     pub fn bytes(&self, path: &str) -> Result<Vec<u8>, ReadError> {
-        directory::read(&self.root, path).map_err(|kind| ReadError { path: path.into(), kind })
+        let bytes = match &self.0 {
+            Root::Directory(root) => directory::read(root, path),
+            Root::Recording(..) => self.recorded(path).map(|bytes| bytes.to_vec()),
+        };
+        bytes.map_err(|kind| ReadError { path: path.into(), kind })
     }
 
     /// Returns the text of a file without the white space and the NUL characters at both ends. Strings of a device tree end
@@ -71,7 +96,11 @@ impl Sysroot {
     /// # Errors
     /// Says why the folder cannot be read.
     pub fn entries(&self, path: &str) -> Result<Vec<String>, ReadError> {
-        directory::entries(&self.root, path).map_err(|kind| ReadError { path: path.into(), kind })
+        let names = match &self.0 {
+            Root::Directory(root) => directory::entries(root, path),
+            Root::Recording(recording, _) => recording.entries(path),
+        };
+        names.map_err(|kind| ReadError { path: path.into(), kind })
     }
 
     /// Returns the target of a symbolic link, as it is written there.
@@ -79,12 +108,33 @@ impl Sysroot {
     /// # Errors
     /// Says why, also if it is not a link.
     pub fn link(&self, path: &str) -> Result<String, ReadError> {
-        directory::link(&self.root, path).map_err(|kind| ReadError { path: path.into(), kind })
+        let target = match &self.0 {
+            Root::Directory(root) => directory::link(root, path),
+            Root::Recording(recording, _) => recording.link(path),
+        };
+        target.map_err(|kind| ReadError { path: path.into(), kind })
+    }
+
+    /// Returns what the board said in a file at this time, if this root is a recording.
+    pub(crate) fn recorded(&self, path: &str) -> Result<Arc<[u8]>, ReadErrorKind> {
+        match &self.0 {
+            Root::Directory(_) => Err(ReadErrorKind::NotRecorded),
+            Root::Recording(recording, at) => recording.content(path, at()),
+        }
     }
 }
 
 impl Default for Sysroot {
     fn default() -> Self {
         Self::host()
+    }
+}
+
+impl fmt::Debug for Sysroot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Root::Directory(root) => f.debug_tuple("Sysroot").field(root).finish(),
+            Root::Recording(recording, _) => f.debug_tuple("Sysroot").field(recording).finish(),
+        }
     }
 }

@@ -9,6 +9,8 @@ use orinoco_core::{Choice, Resize};
 use orinoco_runtime::SINKS;
 use orinoco_vision::Fit;
 
+use crate::commands::board::RecordArgs;
+
 /// An edge-first inference runtime for NVIDIA Jetson boards.
 #[derive(Debug, Parser)]
 #[command(name = "orinoco", version, propagate_version = true, arg_required_else_help = true)]
@@ -295,6 +297,8 @@ pub(crate) enum BoardCommand {
         #[arg(value_name = "NAME")]
         name: String,
     },
+    /// Record the files and sensor values of a board into an archive, to send with a report
+    Record(RecordArgs),
 }
 
 #[derive(Debug, Subcommand)]

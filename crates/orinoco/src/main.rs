@@ -44,6 +44,7 @@ fn run(command: Command, json: bool) -> Result<Exit, Faults> {
         Command::Board(BoardCommand::Detect { sysroot }) => commands::board::detect(sysroot.as_deref(), json),
         Command::Board(BoardCommand::List) => commands::board::list(json),
         Command::Board(BoardCommand::Show { name }) => commands::board::show(&name, json),
+        Command::Board(BoardCommand::Record(args)) => commands::board::record(&args, json),
         Command::Bench(BenchCommand::Pipeline(args)) => commands::bench::pipeline::run(&args, json),
         Command::Bench(BenchCommand::Streams(args)) => commands::bench::streams::run(&args, json),
         Command::Bench(BenchCommand::Memory(args)) => commands::bench::memory::run(&args, json),

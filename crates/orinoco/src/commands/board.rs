@@ -1,6 +1,7 @@
 //! `orinoco board`.
 
 mod json;
+mod record;
 mod text;
 
 use std::path::Path;
@@ -10,6 +11,8 @@ use orinoco_core::{Diagnosis, Exit, codes};
 use orinoco_sysroot::Sysroot;
 
 use crate::output;
+
+pub(crate) use record::{RecordArgs, run as record};
 
 /// Detects this machine, or the board whose files are in a folder.
 pub(crate) fn detect(sysroot: Option<&Path>, json: bool) -> Result<Exit, Faults> {
