@@ -89,7 +89,7 @@ fn answer<T>(name: &str, fact: &Option<Fact<T>>, show: impl Fn(&T) -> String) ->
 
 /// Shows the first of several files; JSON has them all.
 fn first_source(source: &str) -> String {
-    let mut paths = source.split(", ");
+    let mut paths = source.split(", /");
     let first = paths.next().unwrap_or_default();
     match paths.count() {
         0 => first.to_owned(),
