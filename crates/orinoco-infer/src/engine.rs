@@ -193,7 +193,7 @@ mod tests {
             check_binding(Path::new("m.onnx"), std::slice::from_ref(&input), &[], shapes).map_err(|d| d.cause)
         };
         assert_eq!(check(&[vec![4, 3]]), Ok(()));
-        assert_eq!(check(&[]), Err("it has 1 input, but got 0 shapes".into()));
+        assert_eq!(check(&[]), Err("it has 1 input, but 0 shapes were given".into()));
         assert_eq!(
             check(&[vec![4, 2]]),
             Err("input `images` has shape [?,3], which does not accept [4, 2]".into())

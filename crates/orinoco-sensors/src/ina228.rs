@@ -461,7 +461,7 @@ impl<I2C: I2c> Ina228<I2C> {
         self.registers.write_u16(ADC_CONFIGURATION, adc)
     }
 
-    /// Reads the settings of the conversions, and uses their range from here on.
+    /// Reads the settings of the conversions, and uses their range afterwards.
     pub fn configuration(&mut self) -> Result<Config, SensorError<I2C::Error>> {
         let general = self.registers.read_u16(CONFIGURATION)?;
         let adc = self.registers.read_u16(ADC_CONFIGURATION)?;

@@ -330,7 +330,7 @@ impl<I2C: I2c> Tmp451<I2C> {
         self.registers.write_u8(CONSECUTIVE, consecutive)
     }
 
-    /// Reads the settings, and uses their range from here on.
+    /// Reads the settings, and uses their range afterwards.
     pub fn configuration(&mut self) -> Result<Config, SensorError<I2C::Error>> {
         let general = self.registers.read_u8(CONFIGURATION_READ)?;
         let rate = self.registers.read_u8(RATE_READ)?;

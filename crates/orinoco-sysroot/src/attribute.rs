@@ -17,7 +17,7 @@ const PAGE_BYTES: usize = 4096;
 
 /// File of a [`Sysroot`] that is read again and again: it stays open between two reads, and each read is one system call at
 /// offset 0, at which the kernel asks the driver again (sysfs.rst, "Reading/Writing Attribute Data"). Where the device went
-/// away, the file is opened anew, so a driver that was reloaded under the same path is found again.
+/// away, the file is opened again, so a driver that was reloaded under the same path is found again.
 #[derive(Debug)]
 pub struct Attribute {
     sysroot: Sysroot,
@@ -94,7 +94,7 @@ impl Attribute {
         }
     }
 
-    /// Calls `read` with the open file, and a second time with the file opened anew if it is not the board's file any more.
+    /// Calls `read` with the open file, and a second time with the file opened again if it is not the board's file any more.
     fn with_file<T>(&mut self, mut read: impl FnMut(&File) -> io::Result<T>) -> Result<T, ReadErrorKind> {
         let kept = self.file.take().filter(|file| !self.is_replaced(file));
         if let Some(file) = kept {
@@ -114,7 +114,7 @@ impl Attribute {
     }
 
     /// Whether the file was deleted or replaced by another. A driver's file answers `ENODEV` then; a file of a directory that
-    /// stands for a board does not, and would give its last value for ever.
+    /// stands for a board does not, and would give its last value without limit.
     fn is_replaced(&self, file: &File) -> bool {
         !self.sysroot.is_host() && file.metadata().is_ok_and(|metadata| metadata.nlink() == 0)
     }

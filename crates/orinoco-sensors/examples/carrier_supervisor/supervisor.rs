@@ -20,7 +20,7 @@ const RAILS: usize = 3;
 /// Samples of a rail that are kept: 1.6 s.
 const SAMPLES: usize = 16;
 const SAMPLE_PERIOD_US: u64 = 100_000;
-/// Failed readings of a rail, one after another, after which the chips are set up anew: they may have lost their power.
+/// Failed readings of a rail, one after another, after which the chips are set up again: they may have lost their power.
 const FAILED_READINGS_MAX: u32 = 3;
 
 /// Things that are wrong with the board.
