@@ -10,7 +10,6 @@ mod input;
 mod nms;
 mod overlay;
 mod preprocess;
-mod rows;
 pub mod track;
 mod yuv;
 pub mod zones;

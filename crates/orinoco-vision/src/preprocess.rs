@@ -9,9 +9,13 @@ use orinoco_core::{ColorOrder, FrameView, Layout, PixelFormat, PlaneView, Resize
 
 use crate::antialias::{Antialias, Axis};
 use crate::input::Window;
-use crate::rows::{ROWS, Rows};
 use crate::yuv::YuvToRgb;
 use crate::{InputSpec, Mapping};
+
+/// Number of output rows that are computed at a time: the values of one AVX register, or of two NEON registers.
+const ROWS: usize = 8;
+/// Same sample of [`ROWS`] output rows.
+type Rows = [f32; ROWS];
 
 /// Preprocessor of frames for one model input. It keeps its scratch, so it allocates only when the frame size changes.
 pub struct Preprocessor {
@@ -52,7 +56,7 @@ impl Preprocessor {
         if mapping != *before {
             self.fill_border(&window, out);
         }
-        self.samples.iter_mut().for_each(|rows| rows.resize(window.size.0, Rows::default()));
+        self.samples.iter_mut().for_each(|rows| rows.resize(window.size.0, [0.0; ROWS]));
         self.lines.iter_mut().flatten().for_each(|line| line.resize(window.size.0, 0.0));
         match self.spec.resize {
             Resize::Bilinear => bilinear(self, frame, &mapping, &window, out),
@@ -94,21 +98,21 @@ impl Preprocessor {
                     blend_rows(&plane, taps.map(|tap| tap.halved(plane.rows())), blended);
                     sample(blended, &columns.chroma, [rows]);
                 }
-                to_rgb.convert_rows(samples.each_mut().map(|rows| &mut rows[..]));
+                to_rgb.convert_rows(samples.each_mut().map(|rows| rows.as_flattened_mut()));
             }
             PixelFormat::Nv12 => {
                 sample(blended, &columns.luma, [first]);
                 let plane = frame.plane(1);
                 blend_rows(&plane, taps.map(|tap| tap.halved(plane.rows())), blended);
                 sample(blended, &columns.chroma, [second, third]);
-                to_rgb.convert_rows(samples.each_mut().map(|rows| &mut rows[..]));
+                to_rgb.convert_rows(samples.each_mut().map(|rows| rows.as_flattened_mut()));
             }
             PixelFormat::Yuy2 | PixelFormat::Uyvy => {
                 let [luma, u, v] = packed_places(frame.desc().format);
                 sample_every::<2>(blended, &columns.luma, luma, first);
                 sample_every::<4>(blended, &columns.chroma, u, second);
                 sample_every::<4>(blended, &columns.chroma, v, third);
-                to_rgb.convert_rows(samples.each_mut().map(|rows| &mut rows[..]));
+                to_rgb.convert_rows(samples.each_mut().map(|rows| rows.as_flattened_mut()));
             }
             PixelFormat::Gray8 => {
                 sample(blended, &columns.luma, [first]);
@@ -285,7 +289,8 @@ fn sample<const CHANNELS: usize>(blended: &[Rows], taps: &[Tap], mut channels: [
     for (x, tap) in taps.iter().enumerate() {
         let pair = &pixels[tap.first as usize..][..2];
         for (channel, samples) in channels.iter_mut().enumerate() {
-            samples[x] = pair[0][channel].blend(&pair[1][channel], tap.weight);
+            let (left, right) = (pair[0][channel], pair[1][channel]);
+            samples[x] = std::array::from_fn(|row| left[row] + (right[row] - left[row]) * tap.weight);
         }
     }
 }
@@ -296,7 +301,8 @@ fn sample_every<const STEP: usize>(blended: &[Rows], taps: &[Tap], place: usize,
     let pixels = blended.as_chunks::<STEP>().0;
     for (samples, tap) in samples.iter_mut().zip(taps) {
         let pair = &pixels[tap.first as usize..][..2];
-        *samples = pair[0][place].blend(&pair[1][place], tap.weight);
+        let (left, right) = (pair[0][place], pair[1][place]);
+        *samples = std::array::from_fn(|row| left[row] + (right[row] - left[row]) * tap.weight);
     }
 }
 
@@ -311,7 +317,7 @@ fn transpose(samples: &[Vec<Rows>; 3], lines: &mut [[Vec<f32>; 3]; ROWS]) {
     for (channel, samples) in samples.iter().enumerate() {
         let targets = lines.each_mut().map(|line| &mut line[channel][..samples.len()]);
         for (row, target) in targets.into_iter().enumerate() {
-            target.iter_mut().zip(samples).for_each(|(target, rows)| *target = rows.0[row]);
+            target.iter_mut().zip(samples).for_each(|(target, rows)| *target = rows[row]);
         }
     }
 }
@@ -345,13 +351,13 @@ const PIXEL_VALUES_MAX: usize = 4;
 #[inline(always)]
 fn blend_rows(plane: &PlaneView<'_>, taps: [Tap; ROWS], blended: &mut Vec<Rows>) {
     let bytes = plane.row(0).len();
-    blended.resize(bytes + PIXEL_VALUES_MAX, Rows::default());
+    blended.resize(bytes + PIXEL_VALUES_MAX, [0.0; ROWS]);
     let rows = taps.map(|tap| tap.rows_of(plane));
     // All rows have one length that the compiler knows, so that the loop needs no bounds checks.
     let rows = rows.map(|(first, second)| (&first[..bytes], &second[..bytes]));
     let weights = taps.map(|tap| tap.weight);
     for (x, values) in blended[..bytes].iter_mut().enumerate() {
-        *values = Rows::from_fn(|row| blend(rows[row].0[x], rows[row].1[x], weights[row]));
+        *values = std::array::from_fn(|row| blend(rows[row].0[x], rows[row].1[x], weights[row]));
     }
 }
 

@@ -2,8 +2,6 @@
 
 use orinoco_core::{ColorMatrix, ColorRange, FrameDesc};
 
-use crate::rows::Rows;
-
 /// Linear map from Y, U, V samples to R, G, B samples, all 0 to 255. Coefficients follow from the luma weights Kr and
 /// Kb of ITU-R BT.601-7, BT.709-6 and BT.2020-2.
 #[derive(Clone, Copy, Debug)]
@@ -51,11 +49,10 @@ impl YuvToRgb {
 
     /// Converts Y, U and V samples to R, G and B in place.
     #[inline(always)]
-    pub(crate) fn convert_rows(&self, [y, u, v]: [&mut [Rows]; 3]) {
-        for ((y, u), v) in y.iter_mut().zip(u).zip(v) {
-            for row in 0..y.0.len() {
-                [y.0[row], u.0[row], v.0[row]] = self.rgb(y.0[row], u.0[row], v.0[row]);
-            }
+    pub(crate) fn convert_rows(&self, [y, u, v]: [&mut [f32]; 3]) {
+        let (u, v) = (&mut u[..y.len()], &mut v[..y.len()]);
+        for i in 0..y.len() {
+            [y[i], u[i], v[i]] = self.rgb(y[i], u[i], v[i]);
         }
     }
 }
