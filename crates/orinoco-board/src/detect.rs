@@ -28,7 +28,7 @@ use release::Release;
 
 pub use fact::{Fact, Problem};
 pub use power_mode::PowerMode;
-pub use rails::{I2cAddress, RailReport};
+pub use rails::RailReport;
 pub use thermal::ThermalZone;
 
 /// Names of rails that measure the whole input of a module where no profile says so.

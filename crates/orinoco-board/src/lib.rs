@@ -21,7 +21,7 @@ pub use board::{
     Board, BoardModel, BoardStream, Inference, ObjectSelectionSpec, Shape, TrackSpec, TrackerSpec, Written,
 };
 pub use capabilities::Capabilities;
-pub use detect::{Detection, Fact, I2cAddress, PowerMode, Problem, RailReport, ThermalZone, detect};
+pub use detect::{Detection, Fact, PowerMode, Problem, RailReport, ThermalZone, detect};
 pub use error::{BoardError, SourceFault};
 pub use profile::{
     BoardKind, Connections, DevfreqNode, Module, Performance, PowerModeProfile, Profile, RailProfile, Soc,

@@ -5,15 +5,15 @@ use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use crate::error::{FILE_BYTES_MAX, ReadErrorKind};
+use crate::error::ReadErrorKind;
 use crate::path::resolve;
 
-/// Returns the bytes of the file `path` of the root `root`.
-pub(crate) fn read(root: &Path, path: &str) -> Result<Vec<u8>, ReadErrorKind> {
+/// Returns the bytes of the file `path` of the root `root`, at most `bytes_max` of them.
+pub(crate) fn read(root: &Path, path: &str, bytes_max: u64) -> Result<Vec<u8>, ReadErrorKind> {
     let mut bytes = Vec::new();
-    let mut bounded = open(root, path)?.take(FILE_BYTES_MAX + 1);
+    let mut bounded = open(root, path)?.take(bytes_max + 1);
     bounded.read_to_end(&mut bytes).map_err(|error| ReadErrorKind::from(&error))?;
-    if bytes.len() as u64 > FILE_BYTES_MAX {
+    if bytes.len() as u64 > bytes_max {
         return Err(ReadErrorKind::TooLarge);
     }
     Ok(bytes)

@@ -26,7 +26,7 @@ pub enum ReadErrorKind {
     /// The driver has no value at present (`EAGAIN`, `ENODATA`, `ENODEV`), for example because the part is powered off.
     #[error("has no value at present")]
     Unavailable,
-    /// It is longer than [`FILE_BYTES_MAX`](crate::FILE_BYTES_MAX).
+    /// It is longer than [`FILE_BYTES_MAX`](crate::FILE_BYTES_MAX), or than the caller allows.
     #[error("is larger than 1 MiB")]
     TooLarge,
     /// It is not a regular file: a device, a FIFO or a socket.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::directory;
-use crate::error::{ReadError, ReadErrorKind};
+use crate::error::{FILE_BYTES_MAX, ReadError, ReadErrorKind};
 use crate::recording::Recording;
 
 /// Root of the files that describe a board. Paths are absolute and as on the board (`/sys/class/hwmon`); symbolic links
@@ -54,8 +54,16 @@ impl Sysroot {
     /// # Errors
     /// Says which file gave no value, and why; a file longer than [`FILE_BYTES_MAX`](crate::FILE_BYTES_MAX) is refused.
     pub fn bytes(&self, path: &str) -> Result<Vec<u8>, ReadError> {
+        self.bytes_within(path, FILE_BYTES_MAX)
+    }
+
+    /// Returns the bytes of a file that may be longer than those of drivers, such as a list of packages.
+    ///
+    /// # Errors
+    /// As [`bytes`](Self::bytes), with `bytes_max` as the greatest length.
+    pub fn bytes_within(&self, path: &str, bytes_max: u64) -> Result<Vec<u8>, ReadError> {
         let bytes = match &self.0 {
-            Root::Directory(root) => directory::read(root, path),
+            Root::Directory(root) => directory::read(root, path, bytes_max),
             Root::Recording(..) => self.recorded(path).map(|bytes| bytes.to_vec()),
         };
         bytes.map_err(|kind| ReadError { path: path.into(), kind })

@@ -35,6 +35,11 @@ impl<'a> BoardFiles<'a> {
         Some(fact)
     }
 
+    /// Returns the text of a file that may be long and that a board may lack. Nothing is noted.
+    pub(super) fn long_text(&self, path: &str, bytes_max: u64) -> Option<String> {
+        String::from_utf8(self.sysroot.bytes_within(path, bytes_max).ok()?).ok()
+    }
+
     /// Returns the strings of a property of the device tree.
     pub(super) fn texts(&self, key: &'static str, path: &str) -> Option<Fact<Vec<String>>> {
         self.value(key, self.sysroot.texts(path).map(|texts| Fact::new(texts, path)))

@@ -1,12 +1,12 @@
 //! Power rails: which sensor measures what, and one reading of each.
 
 use std::collections::BTreeSet;
-use std::fmt;
 
 use orinoco_core::{Amperes, Volts, Watts};
 use orinoco_sysroot::ReadErrorKind;
 
 use super::files::{BoardFiles, shown};
+use crate::readers::I2cAddress;
 
 const HWMON: &str = "/sys/class/hwmon";
 const IIO: &str = "/sys/bus/iio/devices";
@@ -48,36 +48,6 @@ pub struct RailReport {
     pub unavailable: Option<String>,
     /// Folder of the sensor's values on the board.
     pub source: String,
-}
-
-/// Bus and address of a device on I2C, as Linux names it: `1-0040`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct I2cAddress {
-    /// Number of the bus.
-    pub bus: u32,
-    /// Address on the bus.
-    pub address: u8,
-}
-
-impl I2cAddress {
-    fn parse(name: &str) -> Option<Self> {
-        let (bus, address) = name.split_once('-')?;
-        let is_address = address.len() == 4 && address.bytes().all(|byte| byte.is_ascii_hexdigit());
-        let bus = bus.bytes().all(|byte| byte.is_ascii_digit()).then(|| bus.parse().ok())??;
-        let address = is_address.then(|| u8::from_str_radix(address, 16).ok())??;
-        Some(Self { bus, address })
-    }
-
-    /// Returns the last device of a path such as `../../i2c-1/1-0040/hwmon/hwmon3`.
-    fn of_path(path: &str) -> Option<Self> {
-        path.rsplit('/').find_map(Self::parse)
-    }
-}
-
-impl fmt::Display for I2cAddress {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}-{:04x}", self.bus, self.address)
-    }
 }
 
 impl RailReport {
@@ -135,7 +105,7 @@ fn sensors(files: &BoardFiles<'_>) -> Vec<Sensor> {
     let drivers = DRIVERS.iter().map(|driver| format!("{I2C_DRIVERS}/{driver}"));
     for place in std::iter::once(I2C_DEVICES.to_owned()).chain(drivers) {
         let devices = files.optional_entries(&place).into_iter();
-        let devices = devices.filter(|device| I2cAddress::parse(device).is_some());
+        let devices = devices.filter(|device| I2cAddress::from_device_name(device).is_some());
         folders.extend(devices.flat_map(|device| device_folders(files, &format!("{place}/{device}"))));
     }
     let (mut addresses, mut names) = (BTreeSet::new(), BTreeSet::new());
@@ -270,26 +240,4 @@ fn plausible(milli: i64) -> Milli {
 fn limit(files: &BoardFiles<'_>, path: &str) -> Option<Amperes> {
     let milliamperes = milli(files, path).ok()?;
     (!NO_LIMIT_MILLIAMPERES.contains(&milliamperes)).then(|| Amperes::from_milli(milliamperes))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn devices_are_found_in_paths() {
-        for (path, expected) in [
-            ("../../../1-0040", Some("1-0040")),
-            ("../../devices/platform/bus@0/c240000.i2c/i2c-1/1-0041/hwmon/hwmon3", Some("1-0041")),
-            ("/sys/bus/i2c/drivers/ina3221x/7-0040/iio:device0", Some("7-0040")),
-            ("../../devices/pci0000:00/0000:00:18.3", None),
-            ("-0040", None),
-            ("1-00400", None),
-            ("1-01ff", None),
-            ("99999999999-0040", None),
-        ] {
-            let found = I2cAddress::of_path(path).map(|i2c| i2c.to_string());
-            assert_eq!(found.as_deref(), expected, "{path}");
-        }
-    }
 }

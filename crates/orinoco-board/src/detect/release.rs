@@ -9,6 +9,8 @@ const CORE_PACKAGE: &str = "nvidia-l4t-core";
 /// Firmware version in the SMBIOS tables of boards that boot by UEFI, such as `36.4.3-gcid-38968081`.
 const BIOS_VERSION: &str = "/sys/class/dmi/id/bios_version";
 
+/// Greatest length of the list of packages. That of a JetPack with a desktop has a few MiB.
+const PACKAGES_BYTES_MAX: u64 = 32 << 20;
 /// Greatest number of lines of the release file that are looked at; real ones have up to six.
 const LINES_MAX: usize = 64;
 
@@ -93,10 +95,9 @@ fn maker_of_line(line: &str) -> Option<String> {
     (!name.is_empty()).then_some(name)
 }
 
-/// Returns the version of the installed core package. The list of packages is mostly longer than what is read at once, and
-/// then gives nothing.
+/// Returns the version of the installed core package. Machines without a package manager have no list.
 fn package_version(files: &BoardFiles<'_>) -> Option<Fact<String>> {
-    let text = files.text("l4t", PACKAGES)?.value;
+    let text = files.long_text(PACKAGES, PACKAGES_BYTES_MAX)?;
     let paragraph = text.split("\n\n").find(|paragraph| {
         paragraph.lines().next().is_some_and(|line| line.trim() == format!("Package: {CORE_PACKAGE}"))
     })?;

@@ -231,11 +231,16 @@ fn in_a_container_the_release_may_be_missing() {
     for key in ["module", "soc", "sku", "carrier", "l4t", "jetpack", "power_mode", "rails", "profile"] {
         assert!(found.unknown.contains(&key), "{key}");
     }
-    // The package of the core, where the list of packages is short enough to be read.
+    // The package of the core. The list of packages of a real board is longer than what drivers write.
     let packages = "Package: base-files\nVersion: 12\n\nPackage: nvidia-l4t-core\nStatus: install ok installed\n\
         Version: 36.4.3-20250107174145\n";
-    let found = nano().file("/var/lib/dpkg/status", packages).detect();
-    assert_eq!(text(&found.l4t), Some("36.4.3"));
+    let long = "Package: filler\nVersion: 1\n\n".repeat(150_000) + packages;
+    assert!(long.len() > 4 << 20);
+    for packages in [packages, &long] {
+        let found = nano().file("/var/lib/dpkg/status", packages).detect();
+        assert_eq!(text(&found.l4t), Some("36.4.3"));
+        assert!(found.problems.iter().all(|problem| problem.path != "/var/lib/dpkg/status"));
+    }
     let found = nano().release(36, "4.4", "5.15.148-tegra").file("/var/lib/dpkg/status", packages).detect();
     check_conflict(&found, &["/etc/nv_tegra_release", "36.4.4", "/var/lib/dpkg/status", "36.4.3"]);
     // Nothing at all.

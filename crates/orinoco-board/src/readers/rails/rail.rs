@@ -12,15 +12,25 @@ pub struct I2cAddress {
     /// Number of the bus, as in `/dev/i2c-1`.
     pub bus: u32,
     /// 7-bit address.
-    pub address: u16,
+    pub address: u8,
 }
 
 impl I2cAddress {
     /// Reads the kernel's name of a chip, such as `1-0040`; `None` for the name of another device.
     pub fn from_device_name(name: &str) -> Option<Self> {
         let (bus, address) = name.split_once('-')?;
-        let address = (address.len() == 4).then(|| u16::from_str_radix(address, 16).ok())??;
-        (address < 0x80).then_some(Self { bus: bus.parse().ok()?, address })
+        let is_number = bus.bytes().all(|byte| byte.is_ascii_digit());
+        let is_address = address.len() == 4 && address.bytes().all(|byte| byte.is_ascii_hexdigit());
+        if !is_number || !is_address {
+            return None;
+        }
+        let address = u8::from_str_radix(address, 16).ok().filter(|address| *address < 0x80)?;
+        Some(Self { bus: bus.parse().ok()?, address })
+    }
+
+    /// Returns the last device of a path such as `../../i2c-1/1-0040/hwmon/hwmon3`.
+    pub(crate) fn of_path(path: &str) -> Option<Self> {
+        path.rsplit('/').find_map(Self::from_device_name)
     }
 }
 
@@ -208,8 +218,25 @@ mod tests {
         let address = I2cAddress { bus: 7, address: 0x40 };
         assert_eq!(I2cAddress::from_device_name("7-0040"), Some(address));
         assert_eq!(address.to_string(), "7-0040");
-        for other in ["thermal_zone0", "7-40", "7-00zz", "i2c-7", "", "7-0100", "-0040"] {
+        for other in ["thermal_zone0", "7-40", "7-00zz", "i2c-7", "", "7-0100", "-0040", "7-+040"] {
             assert_eq!(I2cAddress::from_device_name(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn chips_are_found_in_paths() {
+        for (path, expected) in [
+            ("../../../1-0040", Some("1-0040")),
+            ("../../devices/platform/bus@0/c240000.i2c/i2c-1/1-0041/hwmon/hwmon3", Some("1-0041")),
+            ("/sys/bus/i2c/drivers/ina3221x/7-0040/iio:device0", Some("7-0040")),
+            ("../../devices/pci0000:00/0000:00:18.3", None),
+            ("-0040", None),
+            ("1-00400", None),
+            ("1-01ff", None),
+            ("99999999999-0040", None),
+        ] {
+            let found = I2cAddress::of_path(path).map(|i2c| i2c.to_string());
+            assert_eq!(found.as_deref(), expected, "{path}");
         }
     }
 
