@@ -1,9 +1,9 @@
 //! Preprocessing: converts a frame to a model's input tensor (colour, resize, fit, normalise).
 //!
 //! The bilinear path is one pass: each output row blends two source rows, then samples across them, and converts only
-//! the samples inside the model's input. It computes [`ROWS`] output rows at a time and stores them interleaved,
-//! because they sample the same columns: a vector load replaces a gather. The antialiased path converts the whole frame
-//! first, because its filter reads every pixel anyway.
+//! the samples inside the model's input. It computes [`ROWS`] output rows at a time and keeps them interleaved until
+//! they are written, because they sample the same columns: a vector load replaces a gather. The antialiased path
+//! converts the whole frame first, because its filter reads every pixel anyway.
 
 use orinoco_core::{ColorOrder, FrameView, Layout, PixelFormat, PlaneView, Resize};
 
@@ -23,8 +23,6 @@ pub struct Preprocessor {
     columns: Columns,
     blended: Vec<Rows>,
     samples: [Vec<Rows>; 3],
-    lines: [[Vec<f32>; 3]; ROWS],
-    luma: Vec<f32>,
     rgb: Vec<u8>,
     resized: Vec<u8>,
     antialias: Antialias,
@@ -38,8 +36,6 @@ impl Preprocessor {
             columns: Columns::default(),
             blended: Vec::new(),
             samples: Default::default(),
-            lines: Default::default(),
-            luma: Vec::new(),
             rgb: Vec::new(),
             resized: Vec::new(),
             antialias: Antialias::default(),
@@ -57,7 +53,6 @@ impl Preprocessor {
             self.fill_border(&window, out);
         }
         self.samples.iter_mut().for_each(|rows| rows.resize(window.size.0, [0.0; ROWS]));
-        self.lines.iter_mut().flatten().for_each(|line| line.resize(window.size.0, 0.0));
         match self.spec.resize {
             Resize::Bilinear => bilinear(self, frame, &mapping, &window, out),
             Resize::BilinearAntialias => antialiased(self, frame, &mapping, &window, out),
@@ -77,10 +72,7 @@ impl Preprocessor {
                 Tap::centered(y, image_h, source_h)
             });
             self.sample_rows(frame, taps, &to_rgb);
-            transpose(&self.samples, &mut self.lines);
-            for y in first..(first + ROWS).min(window.size.1) {
-                self.write_row(y, y - first, window, out);
-            }
+            self.write_rows(first, window, out);
         }
     }
 
@@ -136,47 +128,53 @@ impl Preprocessor {
         let down = axis(frame.desc().height, mapping.size.1, window.from.1, window.size.1);
         self.resized.resize(window.size.0 * window.size.1 * 3, 0);
         self.antialias.resize(&self.rgb, [across, down], &mut self.resized);
-        for y in 0..window.size.1 {
-            let row = &self.resized[y * window.size.0 * 3..][..window.size.0 * 3];
-            for (x, pixel) in row.chunks_exact(3).enumerate() {
-                self.lines[0].iter_mut().zip(pixel).for_each(|(line, value)| line[x] = f32::from(*value));
+        for first in (0..window.size.1).step_by(ROWS) {
+            let rows = self.resized.chunks_exact(window.size.0 * 3).skip(first).take(ROWS);
+            for (y, row) in rows.enumerate() {
+                for (x, pixel) in row.chunks_exact(3).enumerate() {
+                    self.samples
+                        .iter_mut()
+                        .zip(pixel)
+                        .for_each(|(rows, value)| rows[x][y] = f32::from(*value));
+                }
             }
-            self.write_row(y, 0, window, out);
+            self.write_rows(first, window, out);
         }
     }
 
-    /// Normalises row `y` of the window, which is in `lines[line]`, into its position in the tensor.
+    /// Normalises the sampled rows, the first of which is row `first` of the window, into their position in the tensor.
     #[inline(always)]
-    fn write_row(&mut self, y: usize, line: usize, window: &Window, out: &mut [f32]) {
-        let spec = &self.spec;
-        let [r, g, b] = &self.lines[line];
-        let (w, h) = (spec.width as usize, spec.height as usize);
-        let (left, y) = (window.at.0, y + window.at.1);
+    fn write_rows(&mut self, first: usize, window: &Window, out: &mut [f32]) {
+        let Self { spec, samples: [r, g, b], .. } = self;
         if spec.color == ColorOrder::Gray {
             // Luma weights of BT.601, which JPEG and Pillow's mode L use.
-            let luma = r.iter().zip(g).zip(b).map(|((r, g), b)| 0.299 * r + 0.587 * g + 0.114 * b);
-            self.luma.clear();
-            self.luma.extend(luma);
+            let luma = |r: f32, g: f32, b: f32| 0.299 * r + 0.587 * g + 0.114 * b;
+            for ((r, g), b) in r.iter_mut().zip(&*g).zip(&*b) {
+                *r = std::array::from_fn(|row| luma(r[row], g[row], b[row]));
+            }
         }
-        for channel in 0..spec.color.channels() {
-            let row = match (spec.color, channel) {
-                (ColorOrder::Rgb, 0) | (ColorOrder::Bgr, 2) => r,
-                (ColorOrder::Rgb, 2) | (ColorOrder::Bgr, 0) => b,
-                (ColorOrder::Gray, _) => &self.luma,
-                _ => g,
+        let (w, h, channels) = (spec.width as usize, spec.height as usize, spec.color.channels());
+        let rows = (window.size.1 - first).min(ROWS);
+        let (left, top) = (window.at.0, window.at.1 + first);
+        for channel in 0..channels {
+            let samples = match (spec.color, channel) {
+                (ColorOrder::Rgb, 2) | (ColorOrder::Bgr, 0) => &*b,
+                (ColorOrder::Rgb | ColorOrder::Bgr, 1) => &*g,
+                _ => &*r,
             };
             // (x - mean) * scale as x * scale + shift, where the shift is computed once.
             let (scale, shift) = (spec.scale[channel], -spec.mean[channel] * spec.scale[channel]);
             match spec.layout {
                 Layout::Nchw => {
-                    let target = &mut out[(channel * h + y) * w + left..][..window.size.0];
-                    target.iter_mut().zip(row).for_each(|(t, sample)| *t = sample * scale + shift);
+                    let out = &mut out[(channel * h + top) * w..][..rows * w];
+                    write_planar(samples, out, w, left, |sample| sample * scale + shift);
                 }
                 Layout::Nhwc => {
-                    let channels = spec.color.channels();
-                    let target = &mut out[(y * w + left) * channels..][..window.size.0 * channels];
-                    let pixels = target.chunks_exact_mut(channels).zip(row);
-                    pixels.for_each(|(pixel, sample)| pixel[channel] = sample * scale + shift);
+                    let out = &mut out[top * w * channels..][..rows * w * channels];
+                    for (row, out) in out.chunks_exact_mut(w * channels).enumerate() {
+                        let pixels = out[left * channels..].chunks_exact_mut(channels).zip(samples);
+                        pixels.for_each(|(pixel, rows)| pixel[channel] = rows[row] * scale + shift);
+                    }
                 }
             }
         }
@@ -311,14 +309,27 @@ fn packed_places(format: PixelFormat) -> [usize; 3] {
     if format == PixelFormat::Uyvy { [1, 0, 2] } else { [0, 1, 3] }
 }
 
-/// Separates the rows of each channel.
+/// Writes samples to rows of `width` values, from column `left`, as `normalise` gives them. Blocks of [`ROWS`] columns
+/// are transposed in registers, so that each row is written a vector at a time.
 #[inline(always)]
-fn transpose(samples: &[Vec<Rows>; 3], lines: &mut [[Vec<f32>; 3]; ROWS]) {
-    for (channel, samples) in samples.iter().enumerate() {
-        let targets = lines.each_mut().map(|line| &mut line[channel][..samples.len()]);
-        for (row, target) in targets.into_iter().enumerate() {
-            target.iter_mut().zip(samples).for_each(|(target, rows)| *target = rows[row]);
+fn write_planar(
+    samples: &[Rows],
+    out: &mut [f32],
+    width: usize,
+    left: usize,
+    normalise: impl Fn(f32) -> f32,
+) {
+    let rows = out.len() / width;
+    // The last rows of the window may be fewer, and are not worth a transposition.
+    let (blocks, rest) = if rows == ROWS { samples.as_chunks::<ROWS>() } else { (&[][..], samples) };
+    for (block, column) in blocks.iter().zip((left..).step_by(ROWS)) {
+        for row in 0..ROWS {
+            let target = &mut out[row * width + column..][..ROWS];
+            target.copy_from_slice(&std::array::from_fn::<f32, ROWS, _>(|x| normalise(block[x][row])));
         }
+    }
+    for (sample, column) in rest.iter().zip(left + blocks.len() * ROWS..) {
+        (0..rows).for_each(|row| out[row * width + column] = normalise(sample[row]));
     }
 }
 
