@@ -15,6 +15,7 @@ mod memory;
 mod model;
 mod recording;
 mod result;
+mod status;
 mod summary;
 
 pub use bench::{
@@ -48,6 +49,11 @@ pub use recording::{BOARD_RECORDING_SCHEMA, BoardRecording};
 pub use result::{
     ClassJson, ClassMapJson, DetectionJson, LineEventJson, MaskJson, ObjectJson, RESULT_SCHEMA, ResultLine,
     TensorJson, TrackJson, ZoneEventJson,
+};
+pub use status::{
+    ClockStatus, EVENT_SCHEMA, EnergyFigure, EnergyStatus, EventJson, FanStatus, LaneStatus, LateFrames,
+    MemoryStatus, ModelStatus, RailStatus, STATUS_SCHEMA, SensorsStatus, Status, StreamStatus,
+    TemperatureStatus, UnknownValue,
 };
 pub use summary::{
     Dropped, EndState, LaneMemory, LineSummary, MemorySummary, ModelMemory, ModelSummary, PlannedMemory,

@@ -11,6 +11,7 @@ pub mod energy;
 mod event;
 mod fold;
 mod histogram;
+mod metrics;
 mod record;
 mod registry;
 mod telemetry;
@@ -19,6 +20,7 @@ mod trace;
 pub use event::{Event, EventSink, Shown, SourceState};
 pub use fold::{LaneFold, ModelFold, StreamFold};
 pub use histogram::Histogram;
+pub use metrics::{Durations, Metric, MetricKind, MetricValue, Series};
 pub use record::{
     ArrivalRecord, BatchRecord, CountRecord, DecoderCpuRecord, DropCause, DropRecord, FrameRecord,
     LaneRecord, LaneStep, ModelCounter, Queue, QueueRecord, QueueStep, Record, RequestRecord, ResultRecord,
