@@ -286,10 +286,15 @@ impl SinkThread {
         };
         let detections = seen.map(|found| rows(found) as u64).sum::<u64>();
         let is_late = self.latency_max.is_some_and(|max| total.duration() > max);
+        let late_in = is_late.then(|| frame_result.longest_stage(now));
         let mut emitter = self.telemetry.emitter();
         emitter.stage(seq, Stage::Sink, TimeSpan::new(frame_result.finished, now));
         emitter.stage(seq, Stage::Total, total);
-        emitter.result(seq, detections, is_late, now);
+        if let Some(captured) = frame_result.frame.captured {
+            let since_capture = TimeSpan::ending(now, captured + total.duration());
+            emitter.stage(seq, Stage::CaptureToResult, since_capture);
+        }
+        emitter.result(seq, detections, late_in, now);
     }
 }
 

@@ -73,9 +73,9 @@ pub(crate) fn summarise_model(loaded: &LoadedModel) -> ModelSummary {
 /// Adds the figures of a model to its summary from the start.
 pub(crate) fn with_times(model: ModelSummary, fold: &ModelFold) -> ModelSummary {
     let stages = [
-        (Stage::Preprocess, &fold.preprocess),
-        (Stage::Infer, &fold.infer),
-        (Stage::Postprocess, &fold.postprocess),
+        (Stage::Preprocess, fold.preprocess.total()),
+        (Stage::Infer, fold.infer.total()),
+        (Stage::Postprocess, fold.postprocess.total()),
     ];
     let stages = stages.into_iter().filter(|(_, times)| times.count() > 0);
     let stages = stages.map(|(stage, times)| summarise_durations(stage.name(), times)).collect();

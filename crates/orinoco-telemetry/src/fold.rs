@@ -5,11 +5,17 @@ use std::time::Duration;
 
 use orinoco_core::{ComputeUnit, Nanos};
 
+use crate::buckets::Buckets;
 use crate::record::{
     ArrivalRecord, BatchRecord, CountRecord, DecoderCpuRecord, DropCause, DropRecord, FrameRecord,
     LaneRecord, LaneStep, ModelCounter, RequestRecord, ResultRecord, Stage, StateRecord,
 };
+use crate::stage_fold::StageFold;
+use crate::window::{Reset, Window, window_start};
 use crate::{Histogram, SourceState};
+
+/// Shortest time over which the rate of a stream that has just started is taken.
+const RATE_TIME_MIN: Duration = Duration::from_secs(1);
 
 /// Counters and percentiles of one stream.
 #[derive(Clone, Debug, Default)]
@@ -43,7 +49,26 @@ pub struct StreamFold {
     /// Time at which the source was lost, if it was live before and is not now.
     lost: Option<Nanos>,
     dropped: [u64; DropCause::ALL.len()],
-    stages: [Histogram; Stage::ALL.len()],
+    late_in: [u64; Stage::ALL.len()],
+    pub(crate) stages: [StageFold; Stage::ALL.len()],
+    window: Window<WindowFrames>,
+}
+
+/// Numbers of frames of a stream in its window.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WindowFrames {
+    /// Frames that went through every model and sink.
+    pub finished: u64,
+    /// Finished frames that took longer than the stream's `latency_ms_max`.
+    pub late: u64,
+    /// Frames that were dropped, for any cause.
+    pub dropped: u64,
+}
+
+impl Reset for WindowFrames {
+    fn reset(&mut self) {
+        *self = Self::default();
+    }
 }
 
 impl StreamFold {
@@ -58,14 +83,43 @@ impl StreamFold {
         self.frames_out as f64 / last.since(first).as_secs_f64().max(1e-9)
     }
 
+    /// Returns the output rate in frames per second over the window at `now`: from its start, or from the arrival of the first
+    /// finished frame if that is later. In the first second after that, it is taken over one second.
+    pub fn fps_in_window(&self, now: Nanos) -> f64 {
+        let Some(first) = self.first_in else { return 0.0 };
+        let covered = now.since(window_start(now).max(first)).max(RATE_TIME_MIN);
+        self.frames_in_window(now).finished as f64 / covered.as_secs_f64()
+    }
+
+    /// Returns the numbers of frames in the window at `now`.
+    pub fn frames_in_window(&self, now: Nanos) -> WindowFrames {
+        self.window.values(now).fold(WindowFrames::default(), |sum, frames| WindowFrames {
+            finished: sum.finished + frames.finished,
+            late: sum.late + frames.late,
+            dropped: sum.dropped + frames.dropped,
+        })
+    }
+
+    /// Returns the number of late frames of whose time this stage took the largest part. A frame's time, from its slot to the
+    /// end of the sinks, consists of the stages `queue`, `preprocess`, `infer`, `postprocess` and `sink`; in the three of a
+    /// model it is in the stage for as long as the whole batch is.
+    pub fn late_in(&self, stage: Stage) -> u64 {
+        self.late_in[stage as usize]
+    }
+
     /// Returns the number of frames that were dropped for `cause`.
     pub fn dropped(&self, cause: DropCause) -> u64 {
         self.dropped[cause as usize]
     }
 
-    /// Returns the durations of a stage.
+    /// Returns the durations of a stage over the whole run.
     pub fn stage(&self, stage: Stage) -> &Histogram {
-        &self.stages[stage as usize]
+        self.stages[stage as usize].total()
+    }
+
+    /// Returns the durations of a stage over the whole run, by fixed buckets.
+    pub fn buckets(&self, stage: Stage) -> Buckets {
+        self.stages[stage as usize].buckets()
     }
 
     pub(crate) fn add_arrival(&mut self, _: &ArrivalRecord) {
@@ -73,7 +127,7 @@ impl StreamFold {
     }
 
     pub(crate) fn add_frame(&mut self, record: &FrameRecord) {
-        self.stages[record.stage as usize].record(record.span.duration());
+        self.stages[record.stage as usize].record(record.span);
         if record.stage == Stage::Total {
             self.first_in.get_or_insert(record.span.start());
         }
@@ -85,6 +139,9 @@ impl StreamFold {
 
     pub(crate) fn add_drop(&mut self, record: &DropRecord) {
         self.dropped[record.cause as usize] += record.frames;
+        if let Some(frames) = self.window.at_mut(record.at) {
+            frames.dropped += record.frames;
+        }
         if record.cause == DropCause::LostAtSource {
             self.frames_in += record.frames;
         }
@@ -92,7 +149,14 @@ impl StreamFold {
 
     pub(crate) fn add_result(&mut self, record: &ResultRecord) {
         self.frames_out += 1;
-        self.late += u64::from(record.is_late);
+        if let Some(stage) = record.late_in {
+            self.late += 1;
+            self.late_in[stage as usize] += 1;
+        }
+        if let Some(frames) = self.window.at_mut(record.at) {
+            frames.finished += 1;
+            frames.late += u64::from(record.late_in.is_some());
+        }
         self.detections += record.detections;
         self.last_out = Some(record.at);
     }
@@ -125,13 +189,13 @@ pub struct ModelFold {
     /// Number of inferences, each of one batch.
     pub inferences: u64,
     /// Time per execution for colour conversion, resize and normalisation.
-    pub preprocess: Histogram,
+    pub preprocess: StageFold,
     /// Time per execution in the engine.
-    pub infer: Histogram,
+    pub infer: StageFold,
     /// Time per execution in the head, with non-maximum suppression.
-    pub postprocess: Histogram,
+    pub postprocess: StageFold,
     /// Time per client's request on the lane's thread; their number is its count.
-    pub request: Histogram,
+    pub request: StageFold,
     /// Number of captured CUDA graphs that the driver refused; their work was launched call by call instead.
     pub graph_fallbacks: u64,
     /// Number of candidates, keypoints, classes, cells, embeddings or raw elements that were not finite.
@@ -153,15 +217,20 @@ impl ModelFold {
                 &mut self.infer
             }
             Stage::Postprocess => &mut self.postprocess,
-            Stage::Capture | Stage::Decode | Stage::Queue | Stage::Sink | Stage::Total => {
+            Stage::Capture
+            | Stage::Decode
+            | Stage::Queue
+            | Stage::Sink
+            | Stage::Total
+            | Stage::CaptureToResult => {
                 unreachable!("a model has no stage {}", record.stage.name())
             }
         };
-        stage.record(record.span.duration());
+        stage.record(record.span);
     }
 
     pub(crate) fn add_request(&mut self, record: &RequestRecord) {
-        self.request.record(record.span.duration());
+        self.request.record(record.span);
     }
 
     pub(crate) fn add_count(&mut self, record: &CountRecord) {

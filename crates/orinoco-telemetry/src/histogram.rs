@@ -28,6 +28,11 @@ impl Histogram {
         self.0.saturating_record(nanos.clamp(NANOS_MIN, NANOS_MAX));
     }
 
+    /// Adds a duration of `nanos` nanoseconds `count` times.
+    pub(crate) fn record_n(&mut self, nanos: u64, count: u64) {
+        self.0.saturating_record_n(nanos.clamp(NANOS_MIN, NANOS_MAX), count);
+    }
+
     /// Returns the number of recorded durations.
     pub fn count(&self) -> u64 {
         self.0.len()

@@ -37,7 +37,7 @@ fn threads_lose_no_count_and_the_trace_counts_what_it_loses() {
         let counts = Stage::ALL.map(|stage| fold.stage(stage).count());
         (fold.frames_in, fold.frames_out, fold.detections, counts)
     });
-    assert_eq!(seen, (frames, frames, 2 * frames, [frames; 8]));
+    assert_eq!(seen, (frames, frames, 2 * frames, [frames; Stage::ALL.len()]));
     assert_eq!(telemetry.model(model).read(|fold| (fold.inferences, fold.items)), (frames, frames));
     for lane in 0..THREADS {
         assert_eq!(telemetry.lane(LaneId(lane)).read(|fold| (fold.batches, fold.frames)), (FRAMES, FRAMES));

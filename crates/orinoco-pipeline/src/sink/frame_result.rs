@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use orinoco_core::{Detection, InferenceResult, ModelId, Nanos, TrackId};
+use orinoco_telemetry::Stage;
 
 use crate::Frame;
 
@@ -122,6 +123,26 @@ impl FrameResult {
         let holder = self.holder(object)?;
         let before = (0..object.detection).filter(|row| holder.reports(*row)).count();
         holder.reports(object.detection).then_some(before)
+    }
+
+    /// Returns the stage that took the largest part of the frame's time from its slot to `end`, the end of the sinks.
+    ///
+    /// In the stages of a model the frame is for as long as its batch. What is left of its time in the lane is inference: the
+    /// engine's, and that of an earlier frame of its stream on another board, behind which it waited.
+    pub(crate) fn longest_stage(&self, end: Nanos) -> Stage {
+        let times = self.frame.lane_times;
+        let (queue, preprocess, postprocess) = (times.queue(), times.preprocess(), times.postprocess());
+        let to_results = self.finished.since(self.frame.arrived);
+        let parts = [
+            (Stage::Queue, queue),
+            (Stage::Preprocess, preprocess),
+            (Stage::Infer, to_results.saturating_sub(queue + preprocess + postprocess)),
+            (Stage::Postprocess, postprocess),
+            (Stage::Sink, end.since(self.finished)),
+        ];
+        let longest =
+            parts.into_iter().reduce(|longest, part| if part.1 > longest.1 { part } else { longest });
+        longest.expect("there are five").0
     }
 
     fn reports(&self, object: Object) -> bool {
