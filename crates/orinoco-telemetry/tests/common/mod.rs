@@ -7,8 +7,6 @@ use orinoco_telemetry::{LaneTelemetry, ModelTelemetry, Queue, QueueStep, Stage, 
 
 /// Number of records of one frame.
 pub(crate) const RECORDS: usize = 20;
-/// Number of entries of one frame in the feed of work: the stages of its batch, and its result.
-pub(crate) const WORK_ENTRIES: usize = 4;
 
 /// Handles of a stream, its lane and its model.
 pub(crate) struct Emitters {
