@@ -21,7 +21,6 @@ pub const BATCH_STREAMS_MAX: usize = 16;
 
 /// Work that was done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(clippy::large_enum_variant, reason = "a box would be an allocation for each batch")]
 pub enum Work {
     /// A model executed one stage of a batch, here or elsewhere.
     Batch {

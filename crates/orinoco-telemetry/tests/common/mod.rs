@@ -50,6 +50,6 @@ impl Emitters {
         emitter.stage(seq, Stage::Sink, span(7, 9));
         emitter.stage(seq, Stage::Total, span(1, 9));
         emitter.stage(seq, Stage::CaptureToResult, span(0, 9));
-        emitter.result(seq, 2, (seq % 2 == 0).then_some(Stage::Infer), at(9));
+        emitter.result(seq, 2, seq.is_multiple_of(2).then_some(Stage::Infer), at(9));
     }
 }
