@@ -70,7 +70,7 @@ fn with_work_feed(bencher: divan::Bencher<'_, '_>) {
         emitters.emit_frame(seq);
         seq += 1;
         if seq % 1000 == 0 {
-            assert_eq!(feed.take(|work| divan::black_box_drop(work)), 0);
+            assert_eq!(feed.take(divan::black_box_drop), 0);
         }
     });
 }
