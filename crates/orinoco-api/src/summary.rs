@@ -167,8 +167,8 @@ pub struct Dropped {
 /// Percentiles of a stage's time or of outage times, in microseconds.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct StageSummary {
-    /// Stage: `capture`, `decode`, `queue`, `preprocess`, `infer`, `postprocess`, `sink` or `total`; `recovery` for
-    /// outage times.
+    /// Stage: `capture`, `decode`, `queue`, `preprocess`, `infer`, `postprocess`, `sink`, `total` or
+    /// `capture-to-result`; `recovery` for outage times.
     pub stage: String,
     /// Number of samples.
     pub count: u64,

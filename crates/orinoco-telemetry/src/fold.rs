@@ -307,7 +307,8 @@ impl LaneFold {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use orinoco_core::StreamId;
+    use crate::{Durations, StreamTelemetry, Telemetry, WindowReader};
+    use orinoco_core::{LaneId, StreamId, TimeSpan};
 
     /// Folds states at times in ms. Returns the number of reconnects, the number of recoveries, and the longest recovery in
     /// ms.
@@ -317,6 +318,145 @@ mod tests {
             fold.add_state(&StateRecord { stream: StreamId(0), state, at: Nanos(ms * 1_000_000) });
         }
         (fold.reconnects, fold.recovery.count(), fold.recovery.max().as_millis())
+    }
+
+    const SECOND: u64 = 1_000_000_000;
+
+    /// Telemetry of one stream.
+    fn stream() -> StreamTelemetry {
+        Telemetry::new(1).stream(StreamId(0))
+    }
+
+    /// Emits a stage that took so many ms and ended at a time in seconds.
+    fn emit(stream: &StreamTelemetry, ms: u64, end: u64) {
+        let span = TimeSpan::ending(Nanos(end * SECOND), Duration::from_millis(ms));
+        stream.emitter().stage(0, Stage::Infer, span);
+    }
+
+    /// Returns the number of durations of the window at a time in seconds, and the longest in ms.
+    fn window(stream: &StreamTelemetry, now: u64) -> (u64, u128) {
+        let histogram = stream.window(Stage::Infer, Nanos(now * SECOND), &mut WindowReader::default());
+        (histogram.count(), (histogram.max() + Duration::from_micros(500)).as_millis())
+    }
+
+    #[test]
+    fn a_window_covers_45_to_60_seconds_and_forgets_the_rest() {
+        let stream = stream();
+        (100..195).for_each(|second| emit(&stream, 10, second));
+        // From 135 s on: the interval of the present time, and the three before it.
+        assert_eq!(window(&stream, 194), (60, 10));
+        assert_eq!(window(&stream, 195), (45, 10));
+        assert_eq!(window(&stream, 209), (45, 10));
+        assert_eq!(window(&stream, 224), (30, 10));
+        assert_eq!(window(&stream, 239), (15, 10));
+        assert_eq!(window(&stream, 240), (0, 0));
+        assert_eq!(stream.read(|fold| fold.stage(Stage::Infer).count()), 95, "the run forgets nothing");
+    }
+
+    #[test]
+    fn nothing_of_before_is_left_after_a_long_silence() {
+        let stream = stream();
+        (0..60).for_each(|second| emit(&stream, 500, second));
+        // All intervals are those of long ago, one of them in the place of the present one.
+        emit(&stream, 10, 86_400);
+        assert_eq!(window(&stream, 86_401), (1, 10));
+        emit(&stream, 20, 86_430);
+        assert_eq!(window(&stream, 86_430), (2, 20));
+    }
+
+    #[test]
+    fn records_count_in_their_own_time_in_whatever_order_they_come() {
+        let stream = stream();
+        emit(&stream, 10, 100);
+        // Late by two intervals, whose place was never used.
+        emit(&stream, 20, 70);
+        emit(&stream, 30, 101);
+        assert_eq!(window(&stream, 104), (3, 30));
+        assert_eq!(window(&stream, 120), (2, 30), "that of 70 s is forgotten, although it came later");
+        // Its interval is older than the window, and a later one has its place.
+        emit(&stream, 900, 31);
+        assert_eq!(window(&stream, 104), (3, 30));
+        assert_eq!(stream.read(|fold| fold.stage(Stage::Infer).count()), 4);
+        // A reader whose clock is behind.
+        assert_eq!(window(&stream, 0), (3, 30));
+    }
+
+    #[test]
+    fn models_have_windows_too() {
+        let telemetry = Telemetry::new(1);
+        let (lane, model) = (telemetry.lane(LaneId(0)), telemetry.add_model());
+        let model = telemetry.model(model);
+        let span = |second| TimeSpan::ending(Nanos(second * SECOND), Duration::from_millis(8));
+        for second in [10, 70, 80] {
+            let images = [StreamId(0); 2].into_iter();
+            model.batch(&lane, ComputeUnit::Cpu, images, &[(Stage::Infer, span(second))]);
+        }
+        model.request(&lane, span(80));
+        let mut reader = WindowReader::default();
+        let mut count = |stage: fn(&ModelFold) -> &StageFold, second| {
+            model.window(stage, Nanos(second * SECOND), &mut reader).count()
+        };
+        assert_eq!((count(|fold| &fold.infer, 80), count(|fold| &fold.preprocess, 80)), (2, 0));
+        assert_eq!((count(|fold| &fold.request, 80), count(|fold| &fold.request, 140)), (1, 0));
+        assert_eq!(model.read(|fold| fold.infer.count()), 3);
+    }
+
+    #[test]
+    fn buckets_count_the_whole_run() {
+        let stream = stream();
+        // One in each interval of 100 minutes: 1, 2, 3 and so on ms.
+        (1..=400).for_each(|ms| emit(&stream, ms, ms * 15));
+        let Durations { buckets, count, sum } = stream.read(|fold| fold.buckets(Stage::Infer)).durations();
+        let counts: Vec<_> = buckets.iter().map(|(_, count)| *count).collect();
+        assert_eq!(counts, [0, 1, 2, 5, 10, 20, 33, 50, 100, 200, 400, 400, 400, 400, 400]);
+        assert_eq!(count, 400);
+        assert!((sum - 80.2).abs() < 1e-9, "{sum} s");
+        assert_eq!(stream.read(|fold| fold.buckets(Stage::Queue)).durations().count, 0);
+    }
+
+    /// Emits a finished frame at a time in ms, which took 40 ms.
+    fn finish(stream: &StreamTelemetry, ms: u64, late_in: Option<Stage>) {
+        let at = Nanos(ms * 1_000_000);
+        let mut emitter = stream.emitter();
+        emitter.stage(0, Stage::Total, TimeSpan::ending(at, Duration::from_millis(40)));
+        emitter.result(0, 0, late_in, at);
+    }
+
+    #[test]
+    fn late_frames_have_one_cause_each() {
+        let stream = stream();
+        let causes = [None, Some(Stage::Infer), Some(Stage::Sink), None, Some(Stage::Infer)];
+        causes.into_iter().zip(100..).for_each(|(late_in, ms)| finish(&stream, ms, late_in));
+        let (late, late_in) = stream.read(|fold| (fold.late, Stage::ALL.map(|stage| fold.late_in(stage))));
+        assert_eq!((late, late_in[Stage::Infer as usize], late_in[Stage::Sink as usize]), (3, 2, 1));
+        assert_eq!(late_in.iter().sum::<u64>(), late);
+    }
+
+    #[test]
+    fn the_rate_is_that_of_the_window() {
+        let stream = stream();
+        let fps = |second: u64| stream.read(|fold| fold.fps_in_window(Nanos(second * SECOND)));
+        let near = |fps: f64, exact: f64| (fps - exact).abs() <= exact * 0.01;
+        assert_eq!(fps(1000), 0.0);
+        finish(&stream, 1_000_040, None);
+        assert_eq!(fps(1000), 1.0, "it has just started");
+        // 25 frames per second for 100 s, then 5.
+        (2..=500).for_each(|frame| finish(&stream, 1_000_000 + frame * 40, None));
+        assert!(near(fps(1020), 25.0), "{} after 20 s", fps(1020));
+        (501..=2500).for_each(|frame| finish(&stream, 1_000_000 + frame * 40, None));
+        assert!(near(fps(1100), 25.0), "{}", fps(1100));
+        let slow = |frame: u64| finish(&stream, 1_100_000 + frame * 200, Some(Stage::Queue));
+        (1..=495).for_each(slow);
+        stream.drop_frame(0, DropCause::DropOldest, Nanos(1_150 * SECOND));
+        let frames = |second: u64| stream.read(|fold| fold.frames_in_window(Nanos(second * SECOND)));
+        // From 1,140 s on.
+        assert_eq!(frames(1199), WindowFrames { finished: 296, late: 296, dropped: 1 });
+        (496..=500).for_each(slow);
+        assert!(near(fps(1200), 5.0), "{}", fps(1200));
+        // From 1,155 s on: the drop is before it.
+        assert_eq!(frames(1200), WindowFrames { finished: 226, late: 226, dropped: 0 });
+        assert_eq!(frames(1300), WindowFrames::default());
+        assert_eq!(fps(1300), 0.0);
     }
 
     #[test]

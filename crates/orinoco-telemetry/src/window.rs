@@ -216,7 +216,7 @@ mod tests {
         let histogram = counts.histogram();
         assert_eq!(histogram.count(), 2000);
         for (index, exact) in durations.iter().enumerate() {
-            let percent = (index + 1) as f64 / 20.0;
+            let percent = (index as f64 + 0.5) / 20.0;
             let seen = histogram.percentile(percent);
             let bound = exact.mul_f64(0.01) + Duration::from_nanos(64);
             assert!(seen.abs_diff(*exact) <= bound, "p{percent}: {seen:?} instead of {exact:?}");

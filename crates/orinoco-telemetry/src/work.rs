@@ -21,7 +21,6 @@ pub const BATCH_STREAMS_MAX: usize = 16;
 
 /// Work that was done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(clippy::large_enum_variant, reason = "a box would be an allocation for each batch")]
 pub enum Work {
     /// A model executed one stage of a batch, here or elsewhere.
     Batch {
@@ -151,5 +150,136 @@ impl WorkFeed {
 impl Drop for WorkFeed {
     fn drop(&mut self) {
         self.queue.is_read.store(false, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{ModelCounter, Stage, Telemetry};
+    use orinoco_core::{ComputeUnit, LaneId, ModelId, Nanos, TimeSpan};
+
+    /// Returns the streams of a batch with images of `streams`, and the numbers of their images.
+    fn count(streams: impl IntoIterator<Item = u32>) -> Vec<(u32, u32)> {
+        let counts = BatchStreams::count(streams.into_iter().map(StreamId));
+        counts.as_slice().iter().map(|entry| (entry.stream.0, entry.items)).collect()
+    }
+
+    #[test]
+    fn images_of_a_stream_are_counted_together() {
+        assert_eq!(count([]), []);
+        assert_eq!(count([7, 3, 7, 7, 0]), [(7, 3), (3, 1), (0, 1)]);
+        let streams = 0..BATCH_STREAMS_MAX as u32;
+        let all: Vec<_> = streams.clone().map(|stream| (stream, 1)).collect();
+        assert_eq!(count(streams.clone()), all);
+        // Those of a seventeenth stream belong to none; a known stream still has all of its images.
+        let seen = count(streams.chain([99, 0, 99]));
+        assert_eq!((seen[0], &seen[1..]), ((0, 2), &all[1..]));
+    }
+
+    fn span(start: u64, end: u64) -> TimeSpan {
+        TimeSpan::new(Nanos(start), Nanos(end))
+    }
+
+    fn take(feed: &mut WorkFeed) -> (Vec<Work>, u64) {
+        let mut works = Vec::new();
+        let lost = feed.take(|work| works.push(work));
+        (works, lost)
+    }
+
+    #[test]
+    fn batches_requests_and_frames_are_fed_and_nothing_else() {
+        let telemetry = Telemetry::new(2);
+        let (lane, model) = (telemetry.lane(LaneId(4)), telemetry.add_model());
+        let (model, stream) = (telemetry.model(model), telemetry.stream(StreamId(1)));
+        let images = || [1, 0, 1].into_iter().map(StreamId);
+        let emit = || {
+            lane.took(3, Nanos(1));
+            let stages = [(Stage::Preprocess, span(1, 2)), (Stage::Infer, span(2, 5))];
+            model.batch(&lane, ComputeUnit::Cpu, images(), &stages);
+            model.batch(&lane, ComputeUnit::Gpu, images(), &[(Stage::Infer, span(3, 4))]);
+            model.late_batch(&lane, images(), &[(Stage::Infer, span(5, 9))]);
+            model.request(&lane, span(9, 11));
+            model.count(ModelCounter::NotFinite, 1, Nanos(11));
+            stream.emitter().stage(0, Stage::Total, span(0, 12));
+            stream.emitter().result(6, 2, None, Nanos(12));
+        };
+        emit();
+        let mut feed = telemetry.subscribe_work().expect("it is the first");
+        assert_eq!(take(&mut feed), (Vec::new(), 0), "nothing from before");
+        emit();
+        let batch = |stage, unit, span, was_suspended| {
+            let (lane, model) = (LaneId(4), ModelId(0));
+            let record = BatchRecord { lane, model, stage, unit, span, items: 3, was_suspended };
+            Work::Batch { record, streams: BatchStreams::count(images()) }
+        };
+        let request = BatchRecord {
+            lane: LaneId(4),
+            model: ModelId(0),
+            stage: Stage::Infer,
+            unit: ComputeUnit::Cpu,
+            span: span(9, 11),
+            items: 1,
+            was_suspended: false,
+        };
+        let (cpu, gpu) = (ComputeUnit::Cpu, ComputeUnit::Gpu);
+        let frame = ResultRecord { stream: StreamId(1), seq: 6, detections: 2, late_in: None, at: Nanos(12) };
+        let expected = vec![
+            batch(Stage::Preprocess, cpu, span(1, 2), false),
+            batch(Stage::Infer, cpu, span(2, 5), false),
+            batch(Stage::Infer, gpu, span(3, 4), false),
+            batch(Stage::Infer, cpu, span(5, 9), true),
+            Work::Batch { record: request, streams: BatchStreams::default() },
+            Work::Frame(frame),
+        ];
+        assert_eq!(take(&mut feed), (expected, 0));
+        assert_eq!(take(&mut feed), (Vec::new(), 0));
+    }
+
+    #[test]
+    fn what_a_full_queue_refuses_is_counted() {
+        let telemetry = Telemetry::new(1);
+        let stream = telemetry.stream(StreamId(0));
+        let mut feed = telemetry.subscribe_work().expect("it is the first");
+        let mut seq = 0;
+        let mut emit = |frames: usize| {
+            (0..frames).for_each(|_| {
+                stream.emitter().result(seq, 0, None, Nanos(seq));
+                seq += 1;
+            });
+        };
+        let seqs = |feed: &mut WorkFeed| {
+            let (works, lost) = take(feed);
+            let seq = |work: &Work| match work {
+                Work::Frame(record) => record.seq,
+                Work::Batch { .. } => panic!("no batch was emitted"),
+            };
+            (works.first().map(seq), works.last().map(seq), works.len(), lost)
+        };
+        let max = WORK_ENTRIES_MAX as u64;
+        emit(WORK_ENTRIES_MAX);
+        assert_eq!(seqs(&mut feed), (Some(0), Some(max - 1), WORK_ENTRIES_MAX, 0));
+        emit(WORK_ENTRIES_MAX + 5);
+        assert_eq!(seqs(&mut feed), (Some(max), Some(2 * max - 1), WORK_ENTRIES_MAX, 5));
+        emit(1);
+        assert_eq!(seqs(&mut feed), (Some(2 * max + 5), Some(2 * max + 5), 1, 0), "losses are reported once");
+    }
+
+    #[test]
+    fn there_is_one_reader_at_a_time_and_it_gets_nothing_of_the_one_before() {
+        let telemetry = Telemetry::new(1);
+        let stream = telemetry.stream(StreamId(0));
+        let emit = |frames: usize| {
+            (0..frames).for_each(|_| stream.emitter().result(0, 0, None, Nanos(0)));
+        };
+        let first = telemetry.subscribe_work().expect("it is the first");
+        assert!(telemetry.clone().subscribe_work().is_none());
+        emit(WORK_ENTRIES_MAX + 1);
+        drop(first);
+        emit(1);
+        let mut second = telemetry.subscribe_work().expect("the first has gone");
+        assert_eq!(take(&mut second), (Vec::new(), 0));
+        emit(2);
+        assert_eq!(take(&mut second).0.len(), 2);
     }
 }

@@ -7,8 +7,6 @@ use orinoco_telemetry::{LaneTelemetry, ModelTelemetry, Queue, QueueStep, Stage, 
 
 /// Number of records of one frame.
 pub(crate) const RECORDS: usize = 20;
-/// Number of entries of one frame in the feed of work: the stages of its batch, and its result.
-pub(crate) const WORK_ENTRIES: usize = 4;
 
 /// Handles of a stream, its lane and its model.
 pub(crate) struct Emitters {
@@ -52,6 +50,6 @@ impl Emitters {
         emitter.stage(seq, Stage::Sink, span(7, 9));
         emitter.stage(seq, Stage::Total, span(1, 9));
         emitter.stage(seq, Stage::CaptureToResult, span(0, 9));
-        emitter.result(seq, 2, (seq % 2 == 0).then_some(Stage::Infer), at(9));
+        emitter.result(seq, 2, seq.is_multiple_of(2).then_some(Stage::Infer), at(9));
     }
 }
