@@ -9,8 +9,8 @@ use crate::{
     BENCH_SCHEMA, BOARD_PROFILE_SCHEMA, BOARD_PROFILES_SCHEMA, BOARD_RECORDING_SCHEMA, BOARD_SCHEMA,
     BenchReport, BoardProfileList, BoardProfileReport, BoardRecording, BoardReport, CAMERAS_SCHEMA,
     CHECKS_SCHEMA, CODES_SCHEMA, CameraList, CheckList, CodeList, DESCRIPTION_SCHEMA, DOCTOR_SCHEMA,
-    DescriptionReport, DoctorReport, ERROR_SCHEMA, EVAL_SCHEMA, EVENT_SCHEMA, ErrorReport, EvalReport,
-    EventJson, GRAPH_BENCH_SCHEMA, GraphBench, MEMORY_BENCH_SCHEMA, MEMORY_SCHEMA, MODEL_SCHEMA,
+    DUMP_SCHEMA, DescriptionReport, DoctorReport, Dump, ERROR_SCHEMA, EVAL_SCHEMA, EVENT_SCHEMA, ErrorReport,
+    EvalReport, EventJson, GRAPH_BENCH_SCHEMA, GraphBench, MEMORY_BENCH_SCHEMA, MEMORY_SCHEMA, MODEL_SCHEMA,
     MODELS_SCHEMA, MemoryBench, MemoryReport, ModelDetails, ModelList, PREPROCESS_BENCH_SCHEMA,
     PreprocessBench, RESULT_SCHEMA, ResultLine, STATUS_SCHEMA, SUMMARY_SCHEMA, Status, Summary,
 };
@@ -26,7 +26,7 @@ pub struct Contract {
 }
 
 /// All contracts.
-pub const CONTRACTS: [Contract; 22] = [
+pub const CONTRACTS: [Contract; 23] = [
     contract::<ResultLine>(RESULT_SCHEMA, "`orinoco run`, `orinoco infer`, sinks of kind `jsonl`"),
     contract::<Summary>(SUMMARY_SCHEMA, "`orinoco run`, `orinocod`"),
     contract::<ErrorReport>(ERROR_SCHEMA, "every command that fails"),
@@ -45,6 +45,7 @@ pub const CONTRACTS: [Contract; 22] = [
     contract::<BoardRecording>(BOARD_RECORDING_SCHEMA, "`orinoco board record`"),
     contract::<Status>(STATUS_SCHEMA, "`orinoco status`, `orinoco top`, the control socket (`/v1/status`)"),
     contract::<EventJson>(EVENT_SCHEMA, "the control socket (`/v1/events`)"),
+    contract::<Dump>(DUMP_SCHEMA, "`orinocod`, the control socket (`/v1/dump`)"),
     contract::<BenchReport>(BENCH_SCHEMA, "`orinoco bench pipeline`, `orinoco bench streams`"),
     contract::<PreprocessBench>(PREPROCESS_BENCH_SCHEMA, "`orinoco bench preprocess`"),
     contract::<MemoryBench>(MEMORY_BENCH_SCHEMA, "`orinoco bench memory`"),

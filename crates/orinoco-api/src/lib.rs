@@ -51,9 +51,9 @@ pub use result::{
     TensorJson, TrackJson, ZoneEventJson,
 };
 pub use status::{
-    ClockStatus, EVENT_SCHEMA, EnergyFigure, EnergyStatus, EventJson, FanStatus, LaneStatus, LateFrames,
-    MemoryStatus, ModelStatus, RailStatus, STATUS_SCHEMA, SensorsStatus, Status, StreamStatus,
-    TemperatureStatus, UnknownValue,
+    ClockStatus, DUMP_SCHEMA, Dump, EVENT_SCHEMA, EnergyFigure, EnergyStatus, EventJson, FanStatus,
+    LaneStatus, LateFrames, MemoryStatus, ModelStatus, RailStatus, STATUS_SCHEMA, SensorsStatus, Status,
+    StreamStatus, StuckPart, TemperatureStatus, TraceEntry, UnknownValue,
 };
 pub use summary::{
     Dropped, EndState, LaneMemory, LineSummary, MemorySummary, ModelMemory, ModelSummary, PlannedMemory,

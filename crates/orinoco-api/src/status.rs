@@ -142,6 +142,12 @@ pub struct LaneStatus {
     /// Time for which it has executed the present batch, in milliseconds; absent while it waits for one.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub executing_ms: Option<f64>,
+    /// Name of the model that it executes; absent while it waits.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub model: Option<String>,
+    /// Stage of that model: `preprocess`, `infer` or `postprocess`; absent while it waits.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub stage: Option<String>,
     /// Whether it has executed the same batch for longer than the bound after which it counts as stuck.
     pub stuck: bool,
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use orinoco_core::{Clock, Diagnosis, InferenceResult, Tensor, TensorDesc, TimeSpan, WithSubject, codes};
 use orinoco_model::{Binding, Model};
-use orinoco_pipeline::{Executor, Frame, Request, StageTimes};
+use orinoco_pipeline::{Executor, Frame, Request, Stage, StageSetter, StageTimes};
 use orinoco_vision::{InputSpec, Mapping, Preprocessor};
 
 use crate::bound::{Adapter, BoundModel, Readout};
@@ -23,6 +23,8 @@ pub struct ImagePlan {
     requests: RequestAdapter,
     batch: usize,
     clock: Arc<dyn Clock>,
+    /// Setter of the stage that the plan is in, once it is on a lane.
+    stage: Option<StageSetter>,
 }
 
 enum Bound {
@@ -63,7 +65,7 @@ impl ImagePlan {
             TensorMemory::Device => unreachable!("{context:?} has no tensors on a GPU"),
         };
         let requests = RequestAdapter::new(model, binding, prepared.inputs(), prepared.outputs());
-        Ok(Self { bound, requests, batch: binding.batch, clock })
+        Ok(Self { bound, requests, batch: binding.batch, clock, stage: None })
     }
 
     /// Whether there are CUDA kernels for the preprocessing and the head of `model`: its only input is an image, in
@@ -146,10 +148,14 @@ impl Executor for ImagePlan {
         let count = frames.len();
         assert!((1..=self.batch).contains(&count), "{count} frames for a batch of {}", self.batch);
         match &mut self.bound {
-            Bound::Host(bound) => execute(bound, &*self.clock, frames, results),
+            Bound::Host(bound) => execute(bound, &*self.clock, self.stage.as_ref(), frames, results),
             #[cfg(feature = "cuda")]
-            Bound::Device(bound) => execute(bound, &*self.clock, frames, results),
+            Bound::Device(bound) => execute(bound, &*self.clock, self.stage.as_ref(), frames, results),
         }
+    }
+
+    fn show_stage(&mut self, stage: StageSetter) {
+        self.stage = Some(stage);
     }
 
     fn answer(&mut self, request: Request) {
@@ -183,10 +189,11 @@ fn answer(
 fn execute<A: Adapter<[Frame]>, R: Readout>(
     bound: &mut BoundModel<A, R>,
     clock: &dyn Clock,
+    stage: Option<&StageSetter>,
     frames: &[Frame],
     results: &mut [InferenceResult],
 ) -> Result<StageTimes, Diagnosis> {
-    let times = execute_lent(bound, clock, frames, results);
+    let times = execute_lent(bound, clock, stage, frames, results);
     // Frames are released after an error, too.
     bound.release(frames);
     times
@@ -195,14 +202,19 @@ fn execute<A: Adapter<[Frame]>, R: Readout>(
 fn execute_lent<A: Adapter<[Frame]>, R: Readout>(
     bound: &mut BoundModel<A, R>,
     clock: &dyn Clock,
+    stage: Option<&StageSetter>,
     frames: &[Frame],
     results: &mut [InferenceResult],
 ) -> Result<StageTimes, Diagnosis> {
+    let enter = |entered| stage.iter().for_each(|stage| stage.enter(entered));
+    enter(Stage::Preprocess);
     let start = clock.now();
     let before = bound.write(frames)?;
     let ready = clock.now();
+    enter(Stage::Infer);
     bound.infer()?;
     let inferred = clock.now();
+    enter(Stage::Postprocess);
     let after = bound.read(results)?;
     let done = clock.now();
     Ok(StageTimes {

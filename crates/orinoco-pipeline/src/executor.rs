@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use orinoco_core::{ComputeUnit, Diagnosis, InferenceResult, TimeSpan, codes};
-use orinoco_telemetry::Stage;
+use orinoco_telemetry::{Stage, StageSetter};
 
 use crate::Frame;
 use crate::request::Request;
@@ -88,6 +88,12 @@ pub trait Executor: Send {
     ) -> Result<Executed, Diagnosis> {
         let _ = suspender;
         self.execute(frames, results).map(Executed::Done)
+    }
+
+    /// Has the plan say by `stage` which stage it is in, so that one that hangs is seen. Called once, before the first
+    /// execution. Plans that do not say it are taken to be in their inference.
+    fn show_stage(&mut self, stage: StageSetter) {
+        let _ = stage;
     }
 
     /// Runs the plan on a client's tensors, and answers in one part or in several. It may keep [`Request::answers`] and

@@ -135,7 +135,9 @@ impl Lane {
         for JoinRequest { stream, queue, steps, plans, tracker, result_sender, stop, .. } in joining {
             for plan in plans {
                 let telemetry = self.emitters.lane.run().model(plan.model);
-                self.plans.entry(plan.model).or_insert_with(|| LanePlan::new(plan, telemetry));
+                self.plans
+                    .entry(plan.model)
+                    .or_insert_with(|| LanePlan::new(plan, telemetry, &self.emitters.lane));
             }
             self.emitters.streams.insert(stream, result_sender.telemetry().clone());
             let joined = LaneStream {
@@ -166,7 +168,7 @@ impl Lane {
             let Some(batches) = batches else { continue };
             self.mux.set_batches(&batches);
             let telemetry = self.emitters.lane.run().model(plan.model);
-            self.plans.insert(plan.model, LanePlan::new(plan, telemetry));
+            self.plans.insert(plan.model, LanePlan::new(plan, telemetry, &self.emitters.lane));
         }
     }
 

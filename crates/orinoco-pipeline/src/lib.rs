@@ -36,6 +36,7 @@ pub use mux::{
     Closed, FrameSender, LateAnswer, Mux, MuxCore, Next, NextBatch, Offer, SUSPENDED_FRAMES_MAX,
     SUSPENSION_MAX, StreamQueue, Ticket,
 };
+pub use orinoco_telemetry::{Stage, StageSetter};
 pub use request::{
     ANSWER_PARTS_MAX, Answer, AnswerReceiver, AnswerSender, NextAnswer, NotTaken, Priority, REQUESTS_MAX,
     Request, RequestQueue, RequestRefusal, Unserved, answer_channel,

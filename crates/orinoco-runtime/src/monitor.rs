@@ -4,12 +4,13 @@
 //! moments the locks of folds. No thread of the data plane ever waits for a reader's work.
 
 mod directory;
+mod dump;
 mod metrics;
 mod status;
 
 use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use orinoco_api::{EventJson, Status};
+use orinoco_api::{Dump, EventJson, Status};
 use orinoco_core::{Clock, Nanos};
 use orinoco_telemetry::{Metric, Telemetry};
 
@@ -66,6 +67,12 @@ impl Monitor {
         self.0.events.notify(Box::new(on_event));
     }
 
+    /// Returns the post-mortem of the run, for a `reason`: `request`, `stuck` or `crash`. It takes the records out of the trace,
+    /// so the next one has those that come after.
+    pub fn dump(&self, reason: &str) -> Dump {
+        dump::of(self, reason)
+    }
+
     /// Whether every lane makes progress: none has executed one batch for longer than 30 s without finishing a stage.
     pub fn is_healthy(&self) -> bool {
         status::lanes(self).iter().all(|lane| !lane.stuck)
@@ -92,3 +99,6 @@ impl Monitor {
         self.0.clock.now()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -12,7 +12,7 @@ use crate::record::{
 };
 use crate::stage_fold::StageFold;
 use crate::window::{Reset, Window, window_start};
-use crate::{Histogram, SourceState};
+use crate::{CurrentStage, Histogram, SourceState};
 
 /// Shortest time over which the rate of a stream that has just started is taken.
 const RATE_TIME_MIN: Duration = Duration::from_secs(1);
@@ -36,6 +36,8 @@ pub struct StreamFold {
     pub recovery: Histogram,
     /// Time at which the first frame that went through every model and sink had reached its slot.
     pub first_in: Option<Nanos>,
+    /// Time at which the latest frame reached its slot.
+    pub last_in: Option<Nanos>,
     /// Time at which the latest frame had gone through its sinks.
     pub last_out: Option<Nanos>,
     /// Name of the decoder, where one was chosen.
@@ -122,8 +124,9 @@ impl StreamFold {
         self.stages[stage as usize].buckets()
     }
 
-    pub(crate) fn add_arrival(&mut self, _: &ArrivalRecord) {
+    pub(crate) fn add_arrival(&mut self, record: &ArrivalRecord) {
         self.frames_in += 1;
+        self.last_in = Some(record.at);
     }
 
     pub(crate) fn add_frame(&mut self, record: &FrameRecord) {
@@ -264,6 +267,8 @@ pub struct LaneFold {
     pub requests: u64,
     /// Time at which the lane took the batch or the request that it executes; `None` while it waits for one.
     pub executing_since: Option<Nanos>,
+    /// Model and stage that the lane's thread is in.
+    pub current: CurrentStage,
     /// Time of the latest progress: a batch taken or finished, or a stage of a model.
     pub progress: Option<Nanos>,
     busy: [Duration; ComputeUnit::ALL.len()],

@@ -11,6 +11,7 @@
 //! (counters and percentiles of one stream) and [`Event`] (reported to an operator at once).
 
 mod buckets;
+mod current_stage;
 pub mod energy;
 mod event;
 mod fold;
@@ -25,6 +26,7 @@ mod window;
 mod work;
 
 pub use buckets::{BUCKET_BOUNDS, Buckets};
+pub use current_stage::{CurrentStage, StageSetter};
 pub use event::{Event, EventSink, Shown, SourceState};
 pub use fold::{LaneFold, ModelFold, StreamFold, WindowFrames};
 pub use histogram::Histogram;

@@ -16,7 +16,7 @@ use crate::stage_fold::StageFold;
 use crate::trace::{Trace, TraceRing};
 use crate::window::WindowReader;
 use crate::work::{BatchStreams, Work, WorkFeed, WorkQueue};
-use crate::{Histogram, SourceState};
+use crate::{CurrentStage, Histogram, SourceState};
 
 /// Telemetry of a run: the folds of every stream, model and lane, and the latest records. Code that emits looks up its
 /// handle once, when a stream joins or a thread starts; emitting then takes the short lock of one fold.
@@ -402,6 +402,11 @@ impl LaneTelemetry {
     /// Reads the figures so far, under the lock of the fold. `read` must take only a few instructions and emit nothing.
     pub fn read<R>(&self, read: impl FnOnce(&LaneFold) -> R) -> R {
         read(&self.fold.lock())
+    }
+
+    /// Returns the place in which the lane's models say which stage they are in.
+    pub fn current_stage(&self) -> CurrentStage {
+        self.fold.lock().current.clone()
     }
 
     /// Emits that the lane took a batch.

@@ -54,6 +54,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "orinoco-memory",
             "orinoco-model",
             "orinoco-pipeline",
+            "orinoco-sysroot",
             "orinoco-telemetry",
             "orinoco-uri",
             "orinoco-vision",

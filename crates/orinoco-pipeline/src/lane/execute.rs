@@ -8,7 +8,7 @@ use orinoco_core::{
     Clock, ComputeUnit, Diagnosis, InferenceResult, Nanos, Region, StreamId, TimeSpan, codes,
 };
 use orinoco_telemetry::{
-    Event, EventSink, LaneTelemetry, ModelCounter, ModelTelemetry, Stage, StreamTelemetry,
+    Event, EventSink, LaneTelemetry, ModelCounter, ModelTelemetry, Stage, StageSetter, StreamTelemetry,
 };
 
 use super::batch::Batch;
@@ -30,6 +30,7 @@ pub(super) struct LanePlan {
     pub(super) plan: BoundPlan,
     inference: Vec<InferenceResult>,
     telemetry: ModelTelemetry,
+    stage: StageSetter,
 }
 
 /// Handles by which a lane emits what happens to itself and to its streams.
@@ -122,15 +123,18 @@ impl BatchInputs {
 }
 
 impl LanePlan {
-    pub(super) fn new(plan: BoundPlan, telemetry: ModelTelemetry) -> Self {
+    pub(super) fn new(mut plan: BoundPlan, telemetry: ModelTelemetry, lane: &LaneTelemetry) -> Self {
         let inference = vec![InferenceResult::default(); plan.executor.batch_max()];
-        Self { plan, inference, telemetry }
+        let stage = lane.current_stage().of(plan.model);
+        plan.executor.show_stage(stage.clone());
+        Self { plan, inference, telemetry, stage }
     }
 
     /// Executes a client's request.
     pub(super) fn answer(&mut self, request: Request, lane: &LaneTelemetry, clock: &dyn Clock) {
         let start = clock.now();
         lane.took_request(start);
+        self.stage.enter(Stage::Infer);
         self.plan.executor.answer(request);
         self.telemetry.request(lane, TimeSpan::new(start, clock.now()));
     }
@@ -151,6 +155,7 @@ impl LanePlan {
             let frames = &inputs.frames[chunk.clone()];
             let inference = &mut self.inference[..frames.len()];
             let mut suspender = Suspender::new(mux);
+            self.stage.enter(Stage::Infer);
             let executed = self.plan.executor.begin(frames, inference, &mut suspender);
             let ticket = suspender.take();
             let times = match (executed, ticket) {

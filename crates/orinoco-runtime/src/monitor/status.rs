@@ -19,7 +19,7 @@ use crate::summary::summarise_durations;
 
 /// Time without progress after which a lane that executes a batch counts as stuck: longer than a batch of a large model takes
 /// on a small board's processor, and shorter than a person waits.
-const STUCK_AFTER: Duration = Duration::from_secs(30);
+pub(super) const STUCK_AFTER: Duration = Duration::from_secs(30);
 /// Number of events in a status; `/v1/events` has more.
 const EVENTS_MAX: usize = 16;
 
@@ -38,7 +38,7 @@ pub(super) fn of(monitor: &Monitor) -> Status {
         .collect();
     let models =
         directory.models.iter().map(|(id, listed)| model(monitor, *id, listed, report, now)).collect();
-    let lanes = lanes_of(monitor, directory.lanes, now);
+    let lanes = lanes_of(monitor, &directory, now);
     let is_live = |stream: &StreamStatus| stream.state == SourceState::Live.name();
     let mut events = monitor.events_after(0);
     events.drain(..events.len().saturating_sub(EVENTS_MAX));
@@ -69,15 +69,15 @@ pub(super) fn of(monitor: &Monitor) -> Status {
 
 /// Returns the state of the lanes.
 pub(super) fn lanes(monitor: &Monitor) -> Vec<LaneStatus> {
-    let lanes = monitor.directory().lanes;
-    lanes_of(monitor, lanes, monitor.now())
+    lanes_of(monitor, &monitor.directory(), monitor.now())
 }
 
-fn lanes_of(monitor: &Monitor, lanes: usize, now: Nanos) -> Vec<LaneStatus> {
-    (0..lanes)
+fn lanes_of(monitor: &Monitor, directory: &Directory, now: Nanos) -> Vec<LaneStatus> {
+    (0..directory.lanes)
         .map(|lane| {
             let fold = monitor.telemetry().lane(LaneId::from_index(lane)).read(LaneFold::clone);
             let silence = fold.progress.map(|progress| now.since(progress));
+            let current = fold.executing_since.and_then(|_| fold.current.get());
             LaneStatus {
                 lane,
                 batches: fold.batches,
@@ -86,6 +86,8 @@ fn lanes_of(monitor: &Monitor, lanes: usize, now: Nanos) -> Vec<LaneStatus> {
                 busy_s: fold.busy(ComputeUnit::Cpu).as_secs_f64(),
                 gpu_busy_s: fold.busy(ComputeUnit::Gpu).as_secs_f64(),
                 executing_ms: fold.executing_since.map(|since| now.since(since).as_secs_f64() * 1e3),
+                model: current.map(|(model, _)| directory.model_name(model)),
+                stage: current.map(|(_, stage)| stage.name().to_owned()),
                 stuck: fold.executing_since.is_some() && silence.is_some_and(|silence| silence > STUCK_AFTER),
             }
         })

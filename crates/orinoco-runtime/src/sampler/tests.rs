@@ -67,8 +67,12 @@ impl Synthetic {
         let mut rng = Rng::with_seed(3);
         let mut load = |(index, &(watts, work, rest_max)): (usize, &(f64, u64, u64))| {
             let (stream, model) = (telemetry.add_stream(&index.to_string()), telemetry.add_model());
-            let listed =
-                ListedStream { name: index.to_string(), source: String::new(), lane: index, models: vec![model] };
+            let listed = ListedStream {
+                name: index.to_string(),
+                source: String::new(),
+                lane: index,
+                models: vec![model],
+            };
             monitor.directory_mut().join(stream, listed);
             let (mut spans, mut at) = (Vec::new(), 1_000 * MS);
             while at < end {
@@ -146,7 +150,8 @@ fn energy_of_two_models_that_overlap_is_within_3_percent_of_the_closed_form() {
         let seen = energy.per_item.unwrap_or_else(|why| panic!("{why}"));
         let error = (seen.energy.to_f64() / exact - 1.0).abs();
         assert!(error <= 0.03, "{:?} instead of {exact} J (rest up to {} ns)", seen, load.rest_max);
-        let of_stream = report.streams.iter().find(|energy| energy.stream == load.stream).expect("it has one");
+        let of_stream =
+            report.streams.iter().find(|energy| energy.stream == load.stream).expect("it has one");
         let per_frame = of_stream.per_frame.unwrap_or_else(|why| panic!("{why}"));
         assert!((per_frame.energy.to_f64() / exact - 1.0).abs() <= 0.03, "{per_frame:?}");
     }

@@ -1,0 +1,217 @@
+use super::*;
+use crate::Quiet;
+use orinoco_core::{ComputeUnit, LaneId, ModelId, Signal, StreamId, TimeSpan, WallTime};
+use orinoco_telemetry::{DropCause, MetricKind, MetricValue, SourceState, Stage};
+use std::collections::BTreeSet;
+use std::sync::Mutex;
+use std::time::Duration;
+
+const SECOND: u64 = 1_000_000_000;
+
+/// Clock that the test sets.
+#[derive(Default)]
+struct Set(Mutex<u64>);
+
+impl Clock for Set {
+    fn now(&self) -> Nanos {
+        Nanos(*self.0.lock().expect("not poisoned"))
+    }
+
+    fn wall(&self) -> WallTime {
+        WallTime::from_unix_nanos(1_700_000_000 * SECOND)
+    }
+
+    fn signal(&self) -> Arc<dyn Signal> {
+        unreachable!("nobody waits")
+    }
+}
+
+/// Run of one stream `gate` with one model `person` on lane 0.
+struct Run {
+    clock: Arc<Set>,
+    telemetry: Telemetry,
+    monitor: Monitor,
+    stream: StreamId,
+    model: ModelId,
+}
+
+impl Run {
+    fn new() -> Self {
+        let (clock, telemetry) = (Arc::new(Set::default()), Telemetry::default());
+        let events = Arc::new(EventLog::new(Arc::new(Quiet), clock.clone()));
+        let monitor = Monitor::new(clock.clone(), telemetry.clone(), events, "yard");
+        let model = telemetry.add_model();
+        let summary = r#"{"name": "person", "file": "models/person/3/model.onnx", "engine": "tract",
+                          "engine_version": "0.22", "batch": 4, "pictures": 0, "replays": 0, "stages": [],
+                          "refused": []}"#;
+        let summary = serde_json::from_str(summary).expect("it is one");
+        monitor.directory_mut().add_model(model, summary);
+        let mut run = Self { clock, telemetry, monitor, stream: StreamId(0), model };
+        run.stream = run.join("gate");
+        run
+    }
+
+    fn at(&self, nanos: u64) {
+        *self.clock.0.lock().expect("not poisoned") = nanos;
+    }
+
+    fn join(&self, name: &str) -> StreamId {
+        let stream = self.telemetry.add_stream(name);
+        let (name, source) = (name.to_owned(), "rtsp://camera/1".to_owned());
+        let listed = ListedStream { name, source, lane: 0, models: vec![self.model] };
+        self.monitor.directory_mut().join(stream, listed);
+        self.telemetry.stream(stream).state(SourceState::Live, Nanos(0));
+        stream
+    }
+
+    /// Takes a frame through the pipeline, with an inference of 10 ms.
+    fn frame(&self, seq: u64) {
+        let (now, stream) = (self.clock.now(), self.telemetry.stream(self.stream));
+        stream.emitter().arrival(seq, now);
+        let lane = self.telemetry.lane(LaneId(0));
+        lane.took(1, now);
+        let end = now + Duration::from_millis(10);
+        let stages = [(Stage::Infer, TimeSpan::new(now, end))];
+        self.telemetry.model(self.model).batch(&lane, ComputeUnit::Cpu, [self.stream].into_iter(), &stages);
+        lane.finished(1, end);
+        let mut emitter = stream.emitter();
+        emitter.stage(seq, Stage::Infer, TimeSpan::new(now, end));
+        emitter.stage(seq, Stage::Total, TimeSpan::new(now, end));
+        emitter.result(seq, 2, None, end);
+        drop(emitter);
+        self.at(end.0);
+    }
+
+    fn end_stream(&self) {
+        let mut directory = self.monitor.directory_mut();
+        let fold = self.telemetry.remove_stream(self.stream).expect("it is there");
+        directory.end(self.stream, &fold);
+    }
+
+    /// Returns the value of a metric for these labels.
+    fn value(&self, name: &str, labels: &[(&str, &str)]) -> Option<MetricValue> {
+        let metrics = self.monitor.metrics(true);
+        let metric = metrics.into_iter().find(|metric| metric.name == name)?;
+        let wanted = |of: &[(&'static str, String)]| {
+            of.iter().map(|(n, v)| (*n, v.as_str())).eq(labels.iter().copied())
+        };
+        metric.series.into_iter().find(|series| wanted(&series.labels)).map(|series| series.value)
+    }
+}
+
+#[test]
+fn a_status_shows_streams_models_and_lanes() {
+    let run = Run::new();
+    assert!(run.monitor.status().ready);
+    (0..20).for_each(|seq| run.frame(seq));
+    run.telemetry.stream(run.stream).drop_frame(20, DropCause::DropOldest, Nanos(0));
+    let status = run.monitor.status();
+    let (stream, model, lane) = (&status.streams[0], &status.models[0], &status.lanes[0]);
+    assert_eq!((&*status.board, status.healthy, status.streams_ended), ("yard", true, 0));
+    assert_eq!(
+        (&*stream.name, &*stream.state, &stream.models[..]),
+        ("gate", "live", &["person".to_owned()][..])
+    );
+    assert_eq!((stream.frames_in, stream.frames_out, stream.detections), (20, 20, 40));
+    assert_eq!((&*stream.dropped[0].cause, stream.dropped[0].frames), ("drop-oldest", 1));
+    let total = stream.window.iter().find(|stage| stage.stage == "total").expect("it has samples");
+    assert!((9_900.0..=10_100.0).contains(&total.p50_us) && total.count == 20, "{total:?}");
+    assert_eq!((model.inferences, model.images, model.window.len(), model.stages.len()), (20, 20, 1, 1));
+    assert_eq!((lane.batches, lane.stuck, lane.executing_ms), (20, false, None));
+    assert!((lane.busy_s - 0.2).abs() < 1e-9);
+    assert!(status.energy.not_measured.is_some());
+}
+
+#[test]
+fn the_window_forgets_and_the_run_does_not() {
+    let run = Run::new();
+    (0..5).for_each(|seq| run.frame(seq));
+    run.at(300 * SECOND);
+    let status = run.monitor.status();
+    assert_eq!((status.streams[0].window.len(), status.streams[0].stages.len()), (0, 2));
+    assert_eq!(status.streams[0].fps, 0.0);
+    assert!(status.streams[0].silence_ms.expect("a frame was finished") > 299e3);
+}
+
+#[test]
+fn totals_keep_what_a_stream_had_and_its_series_end() {
+    let run = Run::new();
+    (0..7).for_each(|seq| run.frame(seq));
+    let total = || run.value("orinoco_frames_out_total", &[]);
+    let of_stream = || run.value("orinoco_stream_frames_out_total", &[("stream", "gate")]);
+    assert_eq!((total(), of_stream()), (Some(MetricValue::Number(7.0)), Some(MetricValue::Number(7.0))));
+    run.end_stream();
+    assert_eq!((total(), of_stream()), (Some(MetricValue::Number(7.0)), None));
+    let dropped = run.value("orinoco_frames_dropped_total", &[("cause", "drop-oldest")]);
+    assert_eq!(dropped, Some(MetricValue::Number(0.0)), "a total is there from the start");
+}
+
+#[test]
+fn a_name_that_joins_before_its_old_stream_has_ended_is_one_series() {
+    let run = Run::new();
+    run.frame(0);
+    run.join("gate");
+    let metrics = run.monitor.metrics(true);
+    for metric in &metrics {
+        let labels: BTreeSet<_> = metric.series.iter().map(|series| series.labels.clone()).collect();
+        assert_eq!(labels.len(), metric.series.len(), "{}", metric.name);
+    }
+    let total = run.value("orinoco_frames_out_total", &[]);
+    assert_eq!(total, Some(MetricValue::Number(1.0)), "the total has both");
+}
+
+#[test]
+fn names_of_native_metrics_follow_prometheus() {
+    let run = Run::new();
+    run.frame(0);
+    let metrics = run.monitor.metrics(false);
+    let names: BTreeSet<_> = metrics.iter().map(|metric| metric.name).collect();
+    assert_eq!(names.len(), metrics.len());
+    for metric in &metrics {
+        let name = metric.name;
+        assert!(name.starts_with("orinoco_") && metric.help.ends_with('.'), "{name}");
+        assert_eq!(name.ends_with("_total"), metric.kind == MetricKind::Counter, "{name}");
+    }
+    let version = [("model", "person"), ("version", "3")];
+    assert_eq!(run.value("nv_inference_exec_count", &version), Some(MetricValue::Number(1.0)));
+    assert!(!names.iter().any(|name| name.starts_with("nv_")), "only by choice");
+}
+
+#[test]
+fn a_lane_that_hangs_is_not_healthy_and_the_dump_names_its_stage() {
+    let run = Run::new();
+    (0..3).for_each(|seq| run.frame(seq));
+    let lane = run.telemetry.lane(LaneId(0));
+    run.telemetry.stream(run.stream).emitter().arrival(3, run.clock.now());
+    lane.took(1, run.clock.now());
+    lane.current_stage().of(run.model).enter(Stage::Postprocess);
+    run.at(run.clock.now().0 + 20 * SECOND);
+    assert!(run.monitor.is_healthy(), "20 s are within the bound");
+    run.at(run.clock.now().0 + 20 * SECOND);
+    assert!(!run.monitor.is_healthy() && !run.monitor.status().healthy);
+    let dump = run.monitor.dump("stuck");
+    assert_eq!(dump.stuck.len(), 1, "its stream waits for it: {:?}", dump.stuck);
+    assert_eq!((&*dump.stuck[0].part, &*dump.stuck[0].stage), ("lane 0", "postprocess"));
+    assert!((dump.stuck[0].since_s - 40.0).abs() < 0.1);
+    let took = dump.trace.iter().rfind(|entry| entry.kind == "lane").expect("it is in the trace");
+    assert_eq!((took.lane, took.what.as_deref()), (Some(0), Some("took")));
+    assert_eq!(dump.trace_lost, 0);
+    assert!(run.monitor.dump("request").trace.is_empty(), "the records were taken");
+}
+
+#[test]
+fn a_stuck_source_and_a_stuck_sink_are_told_apart() {
+    let stage = |frames_in_work: u64| {
+        let run = Run::new();
+        (0..3).for_each(|seq| run.frame(seq));
+        for seq in 3..3 + frames_in_work {
+            run.telemetry.stream(run.stream).emitter().arrival(seq, run.clock.now());
+        }
+        run.at(run.clock.now().0 + 40 * SECOND);
+        assert!(run.monitor.is_healthy(), "only the stream is stuck");
+        let stuck = run.monitor.dump("request").stuck;
+        assert_eq!((stuck.len(), &*stuck[0].part), (1, "stream gate"));
+        stuck[0].stage.clone()
+    };
+    assert_eq!((stage(0), stage(2)), ("capture".to_owned(), "sink".to_owned()));
+}
