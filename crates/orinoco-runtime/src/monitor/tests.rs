@@ -215,3 +215,33 @@ fn a_stuck_source_and_a_stuck_sink_are_told_apart() {
     };
     assert_eq!((stage(0), stage(2)), ("capture".to_owned(), "sink".to_owned()));
 }
+
+/// Returns the names of metrics in a text, without the endings that belong to parts of histograms.
+fn names_in(text: &str) -> BTreeSet<&str> {
+    let is_name = |byte: char| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == '_';
+    let words = text.split(|byte: char| !is_name(byte));
+    let names = words.filter(|word| word.starts_with("orinoco_") || word.starts_with("nv_inference_"));
+    let whole = |name| ["_bucket", "_sum", "_count"].iter().find_map(|end| str::strip_suffix(name, end));
+    names.map(|name| whole(name).unwrap_or(name)).collect()
+}
+
+#[test]
+fn every_metric_is_documented_and_the_dashboard_and_the_alerts_ask_for_no_other() {
+    const PAGE: &str = include_str!("../../../../docs/metrics.md");
+    let run = Run::new();
+    run.frame(0);
+    run.telemetry.stream(run.stream).drop_frame(1, DropCause::DropOldest, Nanos(0));
+    run.monitor.directory_mut().set_memory(1, 2);
+    let documented: BTreeSet<&str> = names_in(PAGE);
+    for metric in run.monitor.metrics(true) {
+        let name = metric.name.strip_suffix("_count").unwrap_or(metric.name);
+        assert!(documented.contains(name), "{} is not in docs/metrics.md", metric.name);
+    }
+    let asked = [
+        include_str!("../../../../docs/grafana/orinoco.json"),
+        include_str!("../../../../docs/prometheus/alerts.yml"),
+    ];
+    for name in asked.into_iter().flat_map(names_in) {
+        assert!(documented.contains(name), "{name} is asked for, and not in docs/metrics.md");
+    }
+}
