@@ -10,8 +10,8 @@ use crate::{
     BenchReport, BoardProfileList, BoardProfileReport, BoardRecording, BoardReport, CAMERAS_SCHEMA,
     CHECKS_SCHEMA, CODES_SCHEMA, CameraList, CheckList, CodeList, DESCRIPTION_SCHEMA, DOCTOR_SCHEMA,
     DescriptionReport, DoctorReport, ERROR_SCHEMA, EVAL_SCHEMA, EVENT_SCHEMA, ErrorReport, EvalReport,
-    EventJson, GRAPH_BENCH_SCHEMA, GraphBench, MEMORY_BENCH_SCHEMA, MEMORY_SCHEMA, MODEL_SCHEMA,
-    MODELS_SCHEMA, MemoryBench, MemoryReport, ModelDetails, ModelList, PREPROCESS_BENCH_SCHEMA,
+    EventJson, GRAPH_BENCH_SCHEMA, GraphBench, HEALTH_SCHEMA, Health, MEMORY_BENCH_SCHEMA, MEMORY_SCHEMA,
+    MODEL_SCHEMA, MODELS_SCHEMA, MemoryBench, MemoryReport, ModelDetails, ModelList, PREPROCESS_BENCH_SCHEMA,
     PreprocessBench, RESULT_SCHEMA, ResultLine, STATUS_SCHEMA, SUMMARY_SCHEMA, Status, Summary,
 };
 
@@ -26,7 +26,7 @@ pub struct Contract {
 }
 
 /// All contracts.
-pub const CONTRACTS: [Contract; 22] = [
+pub const CONTRACTS: [Contract; 23] = [
     contract::<ResultLine>(RESULT_SCHEMA, "`orinoco run`, `orinoco infer`, sinks of kind `jsonl`"),
     contract::<Summary>(SUMMARY_SCHEMA, "`orinoco run`, `orinocod`"),
     contract::<ErrorReport>(ERROR_SCHEMA, "every command that fails"),
@@ -44,6 +44,7 @@ pub const CONTRACTS: [Contract; 22] = [
     contract::<BoardProfileReport>(BOARD_PROFILE_SCHEMA, "`orinoco board show`"),
     contract::<BoardRecording>(BOARD_RECORDING_SCHEMA, "`orinoco board record`"),
     contract::<Status>(STATUS_SCHEMA, "`orinoco status`, `orinoco top`, the control socket (`/v1/status`)"),
+    contract::<Health>(HEALTH_SCHEMA, "the control socket (`/healthz`, `/readyz`)"),
     contract::<EventJson>(EVENT_SCHEMA, "the control socket (`/v1/events`)"),
     contract::<BenchReport>(BENCH_SCHEMA, "`orinoco bench pipeline`, `orinoco bench streams`"),
     contract::<PreprocessBench>(PREPROCESS_BENCH_SCHEMA, "`orinoco bench preprocess`"),

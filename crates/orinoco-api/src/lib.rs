@@ -51,9 +51,9 @@ pub use result::{
     TensorJson, TrackJson, ZoneEventJson,
 };
 pub use status::{
-    ClockStatus, EVENT_SCHEMA, EnergyFigure, EnergyStatus, EventJson, FanStatus, LaneStatus, LateFrames,
-    MemoryStatus, ModelStatus, RailStatus, STATUS_SCHEMA, SensorsStatus, Status, StreamStatus,
-    TemperatureStatus, UnknownValue,
+    ClockStatus, EVENT_SCHEMA, EnergyFigure, EnergyStatus, EventJson, FanStatus, HEALTH_SCHEMA, Health,
+    LaneStatus, LateFrames, MemoryStatus, ModelStatus, RailStatus, STATUS_SCHEMA, SensorsStatus, Status,
+    StreamStatus, TemperatureStatus, UnknownValue,
 };
 pub use summary::{
     Dropped, EndState, LaneMemory, LineSummary, MemorySummary, ModelMemory, ModelSummary, PlannedMemory,
