@@ -333,3 +333,70 @@ pub struct EventJson {
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub fault: Option<Fault>,
 }
+
+/// Schema name of [`Dump`].
+pub const DUMP_SCHEMA: &str = "orinoco.dump/1";
+
+/// Post-mortem of a running board: its status, its latest events, and the latest records of its data plane. Written on request,
+/// when a lane is stuck, and on a crash. Addresses are without their secrets.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct Dump {
+    /// Name and version of this contract.
+    #[schemars(extend("const" = DUMP_SCHEMA))]
+    pub schema: String,
+    /// Reason why it was written: `request`, `stuck` or `crash`.
+    pub reason: String,
+    /// Time of day, in seconds since 1970-01-01 00:00 UTC.
+    pub written_unix_s: f64,
+    /// Lanes, streams' sources and sinks that make no progress; empty where all do.
+    pub stuck: Vec<StuckPart>,
+    /// The status.
+    pub status: Status,
+    /// All events that are kept, oldest first.
+    pub events: Vec<EventJson>,
+    /// Latest records of the data plane since the dump before, oldest first.
+    pub trace: Vec<TraceEntry>,
+    /// Number of records that the trace has lost since the dump before, because newer ones took their place.
+    pub trace_lost: u64,
+}
+
+/// Part of a board that makes no progress.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct StuckPart {
+    /// Lane or stream.
+    pub part: String,
+    /// Stage that it is in: `capture`, `preprocess`, `infer`, `postprocess` or `sink`.
+    pub stage: String,
+    /// Time without progress, in seconds.
+    pub since_s: f64,
+}
+
+/// One record of the data plane.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct TraceEntry {
+    /// Time of the occurrence since the start of the run, in microseconds; of a span, its start.
+    pub at_us: f64,
+    /// Kind, such as `arrival`, `frame`, `drop`, `batch` or `lane`.
+    pub kind: String,
+    /// Name of the stream.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub stream: Option<String>,
+    /// Name of the model.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub model: Option<String>,
+    /// Index of the lane.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub lane: Option<usize>,
+    /// Number of the frame in its stream.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub seq: Option<u64>,
+    /// Stage, step, state or cause.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub what: Option<String>,
+    /// Duration of a span, in microseconds.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub took_us: Option<f64>,
+    /// Number of frames, images or occurrences.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub count: Option<u64>,
+}

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::Fault;
+use crate::{EnergyFigure, Fault};
 
 /// Schema name of [`Summary`].
 pub const SUMMARY_SCHEMA: &str = "orinoco.summary/1";
@@ -85,6 +85,9 @@ pub struct StreamSummary {
     pub fps: f64,
     /// Detected objects of all models.
     pub detections: u64,
+    /// Energy of one frame in all models, above the idle power; absent where the board measures no power.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub energy_per_frame: Option<EnergyFigure>,
     /// Counts of tracked objects; absent where tracking is disabled.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub tracked: Option<TrackedSummary>,
@@ -164,8 +167,8 @@ pub struct Dropped {
 /// Percentiles of a stage's time or of outage times, in microseconds.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct StageSummary {
-    /// Stage: `capture`, `decode`, `queue`, `preprocess`, `infer`, `postprocess`, `sink` or `total`; `recovery` for
-    /// outage times.
+    /// Stage: `capture`, `decode`, `queue`, `preprocess`, `infer`, `postprocess`, `sink`, `total` or
+    /// `capture-to-result`; `recovery` for outage times.
     pub stage: String,
     /// Number of samples.
     pub count: u64,
@@ -210,6 +213,9 @@ pub struct ModelSummary {
     /// classes, cells of a map, embeddings. In raw tensors, the number of elements that are not finite.
     #[serde(default)]
     pub not_finite: u64,
+    /// Energy of one image above the idle power; absent where the board measures no power.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub energy_per_image: Option<EnergyFigure>,
     /// Engines earlier in the order of preference, with the reason why each could not execute the model.
     pub refused: Vec<RefusedJson>,
 }
@@ -284,6 +290,9 @@ pub struct PowerSummary {
     /// Mean power of the board, in watts; absent where nothing measures it.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub watts: Option<f64>,
-    /// Origin of the figure, or the reason why there is none.
+    /// Energy of the board during the run, in joules; absent where nothing measures it.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub energy_j: Option<f64>,
+    /// Origin of the figures, or the reason why there are none.
     pub source: String,
 }

@@ -200,7 +200,7 @@ impl Lane {
             numbers.push(stream.frames);
             stream.frames += 1;
         }
-        Batch::new(group, frames, numbers)
+        Batch::new(group, frames, numbers, now)
     }
 
     /// Executes the steps of the current batch that are left, and forwards its results or drops its frames; a batch that is

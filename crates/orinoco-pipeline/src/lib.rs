@@ -13,6 +13,7 @@ mod executor;
 #[cfg(all(test, shuttle))]
 mod interleavings;
 mod lane;
+mod lane_times;
 mod mux;
 mod request;
 mod sink;
@@ -30,6 +31,7 @@ pub use lane::{
     AfterFailure, BoundPlan, ExchangeError, FrameOrder, JoinError, JoinRequest, Lane, LaneCore, LaneEntry,
     ModelHold, ObjectSelection, PlanFacts, Step, StreamModels, StreamTracker, not_finite,
 };
+pub use lane_times::LaneTimes;
 pub use mux::{
     Closed, FrameSender, LateAnswer, Mux, MuxCore, Next, NextBatch, Offer, SUSPENDED_FRAMES_MAX,
     SUSPENSION_MAX, StreamQueue, Ticket,

@@ -286,10 +286,15 @@ impl SinkThread {
         };
         let detections = seen.map(|found| rows(found) as u64).sum::<u64>();
         let is_late = self.latency_max.is_some_and(|max| total.duration() > max);
+        let late_in = is_late.then(|| frame_result.longest_stage(now));
         let mut emitter = self.telemetry.emitter();
         emitter.stage(seq, Stage::Sink, TimeSpan::new(frame_result.finished, now));
         emitter.stage(seq, Stage::Total, total);
-        emitter.result(seq, detections, is_late, now);
+        if let Some(captured) = frame_result.frame.captured {
+            let since_capture = TimeSpan::ending(now, captured + total.duration());
+            emitter.stage(seq, Stage::CaptureToResult, since_capture);
+        }
+        emitter.result(seq, detections, late_in, now);
     }
 }
 
@@ -372,6 +377,32 @@ mod tests {
         let (thread, result_sender) =
             SinkThread::new(stream.clone(), sinks, policy, None, clock, Arc::new(Quiet));
         (thread, result_sender, stream)
+    }
+
+    #[test]
+    fn late_frames_have_a_cause_and_captured_ones_a_time_since_then() {
+        let (stream, clock) = (Telemetry::new(1).stream(StreamId(0)), Arc::new(MonotonicClock::default()));
+        let (policy, max) = (DropPolicy::Block, Some(Duration::ZERO));
+        let (thread, mut result_sender) =
+            SinkThread::new(stream.clone(), Vec::new(), policy, max, clock, Arc::new(Quiet));
+        let captured = Duration::from_secs(100);
+        for captured in [None, Some(captured), None] {
+            let mut frame_result = frame_result();
+            frame_result.frame.captured = captured;
+            result_sender.push(frame_result, &Stop::default());
+        }
+        drop(result_sender);
+        // Their time is more than none, and nearly all of it is spent here.
+        std::thread::sleep(Duration::from_millis(5));
+        thread.run();
+        stream.read(|fold| {
+            assert_eq!((fold.frames_out, fold.late, fold.late_in(Stage::Sink)), (3, 3, 3));
+            let since_capture = fold.stage(Stage::CaptureToResult);
+            assert_eq!((since_capture.count(), fold.stage(Stage::Total).count()), (1, 3));
+            let longest = since_capture.max();
+            let bound = captured + fold.stage(Stage::Total).max() + Duration::from_secs(2);
+            assert!(captured < longest && longest < bound, "{longest:?}");
+        });
     }
 
     /// Takes so many outcomes, and notes what it is asked.

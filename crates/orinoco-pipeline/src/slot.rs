@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use orinoco_core::{Clock, FrameDesc, FrameView, MemoryDomain, Nanos, Region, Signal};
 
+use crate::LaneTimes;
 use crate::sync::{Mutex, MutexGuard};
 
 /// Buffer of another owner: of a decoder, an NVMM surface, a dma-buf. Dropping it returns the buffer, so a frame is held
@@ -162,6 +163,8 @@ pub struct Frame {
     pub aspect: PixelAspect,
     /// When it reached its slot.
     pub arrived: Nanos,
+    /// Times that it spent in its lane; zero before it has left it.
+    pub lane_times: LaneTimes,
     slot: Arc<Slot>,
 }
 
@@ -176,6 +179,7 @@ impl Frame {
             lost: 0,
             aspect: PixelAspect::default(),
             arrived,
+            lane_times: LaneTimes::default(),
             slot: Arc::new(slot),
         };
         match desc.memory {

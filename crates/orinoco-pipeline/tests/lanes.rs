@@ -8,15 +8,16 @@ use std::time::Duration;
 
 use orinoco_core::{
     ClassScore, Clock, ComputeUnit, Diagnosis, DropPolicy, ElementType, FrameDesc, InferenceResult, LaneId,
-    ModelId, Nanos, PixelFormat, StreamId, Tensor, codes,
+    ModelId, Nanos, PixelFormat, StreamId, Tensor, TimeSpan, codes,
 };
 use orinoco_pipeline::{
-    ANSWER_PARTS_MAX, Answer, AnswerReceiver, BoundPlan, ExchangeError, Executed, Executor, Frame,
-    FrameResult, FrameSender, JoinRequest, Lane, LaneEntry, MonotonicClock, NextAnswer, NotTaken, Priority,
-    Request, RequestRefusal, Sink, SinkThread, Slot, SlotPool, StageTimes, Step, Stop, StreamQueue,
+    ANSWER_PARTS_MAX, Answer, AnswerReceiver, BoundPlan, DeviceTimes, ExchangeError, Executed, Executor,
+    Frame, FrameResult, FrameSender, JoinRequest, Lane, LaneEntry, MonotonicClock, NextAnswer, NotTaken,
+    Priority, Request, RequestRefusal, Sink, SinkThread, Slot, SlotPool, StageTimes, Step, Stop, StreamQueue,
     Suspender, Suspension, answer_channel,
 };
-use orinoco_telemetry::{DropCause, Event, EventSink, Stage, Telemetry};
+use orinoco_telemetry::energy::StreamItems;
+use orinoco_telemetry::{DropCause, Event, EventSink, Stage, Telemetry, Work};
 
 const MODEL: ModelId = ModelId(0);
 const STREAM: StreamId = StreamId(0);
@@ -52,14 +53,19 @@ struct Running {
 }
 
 fn start(executor: impl Executor + 'static, batch_max: usize) -> Running {
+    start_with(executor, batch_max, None)
+}
+
+fn start_with(executor: impl Executor + 'static, batch_max: usize, latency_max: Option<Duration>) -> Running {
     let (clock, events) = (Arc::new(MonotonicClock::default()), Arc::new(Quiet));
     let telemetry = Telemetry::new(1);
     telemetry.add_model();
     let (lane, entry) = Lane::new(clock.clone(), events.clone(), telemetry.lane(LANE));
     let (sender, seen) = channel();
     let policy = DropPolicy::Block;
+    let of_stream = telemetry.stream(STREAM);
     let (sinks, result_sender) =
-        SinkThread::new(telemetry.stream(STREAM), vec![Box::new(Seen(sender))], policy, None, clock, events);
+        SinkThread::new(of_stream, vec![Box::new(Seen(sender))], policy, latency_max, clock, events);
     // Batches are full, but for the last one.
     let batch_wait = Duration::from_secs(60);
     let joining = JoinRequest {
@@ -158,6 +164,45 @@ fn a_plan_is_replaced_between_two_batches_and_dropped_on_the_lanes_thread() {
     assert_eq!(*dropped_on.lock().expect("not poisoned"), Some(lane));
     assert_eq!(largest.load(Ordering::Relaxed), 4, "batches are those of the new plan");
     assert_eq!(entry.replace(plan(Finds::new(4, 1))), Err(ExchangeError::NoModel(MODEL)), "it has ended");
+}
+
+/// A plan that claims to have preprocessed for an hour, on a GPU too.
+struct Slow;
+impl Executor for Slow {
+    fn batch_max(&self) -> usize {
+        2
+    }
+    fn execute(&mut self, _: &[Frame], _: &mut [InferenceResult]) -> Result<StageTimes, Diagnosis> {
+        let preprocess = TimeSpan::ending(Nanos(0), Duration::from_secs(3600));
+        let device = DeviceTimes { unit: ComputeUnit::Gpu, preprocess, ..DeviceTimes::default() };
+        Ok(StageTimes { preprocess, device: Some(device), ..StageTimes::default() })
+    }
+}
+
+#[test]
+fn late_frames_have_the_stage_of_their_batch_as_cause_and_work_is_fed() {
+    let running = start_with(Slow, 2, Some(Duration::ZERO));
+    let telemetry = running.telemetry.clone();
+    let mut feed = telemetry.subscribe_work().expect("nobody else reads it");
+    (0..6).for_each(|seq| running.frame_sender.push(frame(seq)).expect("open"));
+    assert_eq!(running.end().iter().count(), 6);
+    telemetry.stream(STREAM).read(|fold| {
+        assert_eq!((fold.late, fold.late_in(Stage::Preprocess)), (6, 6));
+    });
+    let (mut images, mut frames) = ([0; ComputeUnit::ALL.len()], 0);
+    let lost = feed.take(|work| match work {
+        Work::Batch { record, streams } => {
+            assert_eq!(streams.as_slice(), [StreamItems { stream: STREAM, items: record.items }]);
+            if record.stage == Stage::Infer {
+                images[record.unit as usize] += record.items;
+            }
+        }
+        Work::Frame(record) => {
+            assert_eq!(record.late_in, Some(Stage::Preprocess));
+            frames += 1;
+        }
+    });
+    assert_eq!((images, frames, lost), ([6, 6], 6, 0));
 }
 
 /// Counts down from the byte of a request, one part for each number. From 100 on it waits until the client is gone.

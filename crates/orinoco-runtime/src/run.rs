@@ -11,15 +11,19 @@ use orinoco_config::Faults;
 use orinoco_core::{Clock, WithSubject, codes};
 use orinoco_model::Repository;
 use orinoco_pipeline::{MonotonicClock, Stop};
+use orinoco_sysroot::Sysroot;
 use orinoco_telemetry::{EventSink, Telemetry};
 
 use crate::BoardEngines;
 use crate::action::Action;
+use crate::event_log::EventLog;
 use crate::memory::resident_bytes;
+use crate::monitor::Monitor;
 use crate::outputs::{ExistingOutputs, TakenFiles};
 use crate::prepare::{Context, Prepared, RunningState, prepare};
 use crate::progress::Progress;
 use crate::reloaded::{Reloaded, Reply};
+use crate::sampler::Sampler;
 use crate::shared::Shared;
 use crate::shell::{Launch, RunAction, Shell};
 
@@ -42,6 +46,8 @@ pub struct RunOptions {
     pub sample_every: Duration,
     /// Whether the run ends when no output has a reader any more. Frames that wait are then dropped, and counted.
     pub end_unread: bool,
+    /// Files from which the board's sensors are read; `None` reads no sensors and measures no energy.
+    pub sensors: Option<Sysroot>,
 }
 
 impl RunOptions {
@@ -55,6 +61,7 @@ impl RunOptions {
             own: TakenFiles::default(),
             sample_every: LOOK_EVERY,
             end_unread: true,
+            sensors: Some(Sysroot::host()),
         }
     }
 }
@@ -122,6 +129,7 @@ impl Control {
 pub struct Running {
     control: Control,
     looks: Receiver<Progress>,
+    monitor: Monitor,
     supervisor: JoinHandle<Summary>,
     prepared_bytes: u64,
 }
@@ -138,31 +146,42 @@ pub(crate) struct First {
     pub(crate) prepared: Prepared,
     context: Context,
     options: RunOptions,
+    monitor: Monitor,
 }
 
 impl First {
     pub(crate) fn prepare(board: Board, options: RunOptions) -> Result<Self, Faults> {
         let clock: Arc<dyn Clock> = Arc::new(MonotonicClock::default());
-        let (events, stop) = (Arc::clone(&options.events), options.control.stop.clone());
+        let stop = options.control.stop.clone();
         let engines = BoardEngines::new(&board.inference)?;
+        let telemetry = Telemetry::default();
+        let events = Arc::new(EventLog::new(Arc::clone(&options.events), Arc::clone(&clock)));
+        let monitor = Monitor::new(Arc::clone(&clock), telemetry.clone(), Arc::clone(&events), &board.name);
         let context = Context {
-            shared: Shared { clock, events, telemetry: Telemetry::default(), stop, engines },
+            shared: Shared { clock, events, telemetry, stop, engines },
             repository: options.repository.clone(),
             earlier: options.earlier,
             own: options.own.clone(),
         };
         let base = RunningState::empty(&board);
         let prepared = prepare(board, base, &context)?;
-        Ok(Self { prepared, context, options })
+        Ok(Self { prepared, context, options, monitor })
     }
 
     pub(crate) fn start(self) -> Result<Running, Faults> {
-        let Self { prepared, context, options } = self;
-        let RunOptions { control, sample_every, end_unread, earlier, .. } = options;
+        let Self { prepared, context, options, monitor } = self;
+        let RunOptions { control, sample_every, end_unread, earlier, sensors, .. } = options;
         let prepared_bytes = resident_bytes();
         let (watcher, looks) = sync_channel(LOOKS_MAX);
+        let sampler = sensors.map(|sysroot| {
+            let Shared { clock, telemetry, .. } = &context.shared;
+            let feed = telemetry.subscribe_work().expect("the feed of a new run has no reader");
+            Sampler::start(sysroot, Arc::clone(clock), feed, &monitor)
+        });
         let launch = Launch {
             context,
+            monitor: monitor.clone(),
+            sampler: sampler.transpose()?,
             actions: control.actions.clone(),
             watcher,
             sample_every,
@@ -180,7 +199,7 @@ impl First {
             // The stop was requested while the board was being prepared, before an action could be received.
             control.send(Action::Stop);
         }
-        Ok(Running { control, looks, supervisor, prepared_bytes })
+        Ok(Running { control, looks, monitor, supervisor, prepared_bytes })
     }
 }
 
@@ -188,6 +207,11 @@ impl Running {
     /// Returns the control that stops and reloads the run.
     pub fn control(&self) -> &Control {
         &self.control
+    }
+
+    /// Returns the view of the run for its control socket.
+    pub fn monitor(&self) -> &Monitor {
+        &self.monitor
     }
 
     /// Returns the resident memory after everything was prepared and before anything ran, in bytes.

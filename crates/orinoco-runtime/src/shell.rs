@@ -12,6 +12,7 @@ use orinoco_api::{MemorySummary, ModelSummary, Summary};
 use orinoco_board::Board;
 use orinoco_config::Faults;
 use orinoco_core::{Diagnosis, LaneId, ModelId, Nanos, StreamId};
+use orinoco_memory::Budget;
 use orinoco_pipeline::{FrameSender, Lane, LaneEntry, ModelHold, SinkOutputs, SourceEnd};
 use orinoco_telemetry::{Event, SourceState, StreamFold};
 
@@ -22,14 +23,19 @@ use crate::ended::{EndedStream, EndedStreams};
 use crate::joining::{Joiner, RunningStream};
 use crate::known::KnownModel;
 use crate::memory::{peak_bytes, resident_bytes};
+use crate::monitor::{ListedStream, Monitor};
 use crate::outputs::TakenFiles;
 use crate::placement::{LaneView, LaneViews};
 use crate::prepare::{Context, Plans, Prepared, PreparedMemory, RunningState, prepare};
 use crate::progress::{OfflineStream, Progress};
 use crate::running_board::RunningBoard;
+use crate::sampler::Sampler;
 use crate::scratch_size::ScratchSize;
 use crate::stream::OpenStream;
-use crate::summary::{Results, summarise, summarise_memory, summarise_stream, with_times};
+use crate::summary::{
+    Results, energy_of_model, energy_of_stream, power_of, summarise, summarise_memory, summarise_stream,
+    with_times,
+};
 use crate::supervisor::Supervisor;
 use crate::threads::spawn;
 
@@ -63,6 +69,9 @@ pub(crate) struct Shell {
     worker: Option<JoinHandle<()>>,
     /// Result of the first change. It is handled before all other actions.
     first: Option<RunAction>,
+    monitor: Monitor,
+    /// Thread that reads the board's sensors.
+    sampler: Option<Sampler>,
     started: Nanos,
     warm_bytes: Option<u64>,
     /// Resident bytes at the latest check while a source still ran. After that, models are unloaded.
@@ -78,6 +87,10 @@ struct RunningLane {
 /// Settings with which a run is started.
 pub(crate) struct Launch {
     pub(crate) context: Context,
+    /// View of the run, which the shell keeps true.
+    pub(crate) monitor: Monitor,
+    /// Thread that reads the board's sensors, if they are read.
+    pub(crate) sampler: Option<Sampler>,
     pub(crate) actions: Sender<RunAction>,
     pub(crate) watcher: SyncSender<Progress>,
     pub(crate) sample_every: Duration,
@@ -90,7 +103,8 @@ pub(crate) struct Launch {
 impl Shell {
     /// Starts every thread of a board.
     pub(crate) fn launch(prepared: Prepared, launch: Launch) -> Result<(Self, RunSupervisor), Faults> {
-        let Launch { context, actions, watcher, sample_every, end_unread, repeat_files } = launch;
+        let Launch { context, monitor, sampler, actions, watcher, sample_every, end_unread, repeat_files } =
+            launch;
         let board = prepared.board.clone();
         let started = context.shared.clock.now();
         let rules = Rules { sample_every, repeat_files };
@@ -109,6 +123,8 @@ impl Shell {
             ended: EndedStreams::default(),
             worker: None,
             first: None,
+            monitor,
+            sampler,
             started,
             warm_bytes: None,
             latest_bytes: None,
@@ -262,10 +278,16 @@ impl Shell {
     /// Applies a prepared change.
     fn apply(&mut self, prepared: Prepared) -> Applied {
         let Prepared { board, models, joining, plans, leaving, holds, memory } = prepared;
+        let mut directory = self.monitor.directory_mut();
+        directory.rename(&board.name);
+        models.iter().for_each(|(id, known)| directory.add_model(*id, known.summary.clone()));
+        drop(directory);
         for model in self.board.replace(board.clone(), models) {
             self.context.shared.telemetry.insert_model(model);
         }
         let admitted = memory.map(|PreparedMemory { admitted, areas }| {
+            let Budget::Shared(budget) = admitted.plan.budget else { unreachable!("boards have one budget") };
+            self.monitor.directory_mut().set_memory(admitted.plan.bytes(), budget);
             self.areas.extend(areas);
             Box::new(admitted)
         });
@@ -366,8 +388,13 @@ impl Shell {
     fn retire(&mut self, id: StreamId, outcome: StreamEnd) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
         stream.has_ended = true;
+        let energy = energy_of_stream(&self.monitor.readings().latest(), id);
+        let mut directory = self.monitor.directory_mut();
         let fold = self.context.shared.telemetry.remove_stream(id).unwrap_or_default();
+        directory.end(id, &fold);
+        drop(directory);
         let mut summary = summarise_stream(&stream.shown, &fold);
+        summary.energy_per_frame = energy;
         summary.tracked = stream.counted.take().map(|counted| counted.summary());
         let StreamEnd { source, sink } = outcome;
         let was_stopped = matches!(source, Ok(SourceEnd::Stopped | SourceEnd::LaneEnded));
@@ -396,8 +423,11 @@ impl Shell {
     /// Keeps the figures of models that are not used any more.
     fn end_models(&mut self, models: impl IntoIterator<Item = (ModelId, KnownModel)>) {
         for (id, known) in models {
+            let energy = energy_of_model(&self.monitor.readings().latest(), id);
+            self.monitor.directory_mut().remove_model(id);
             let fold = self.context.shared.telemetry.remove_model(id).unwrap_or_default();
-            self.ended_models.push_back((id, with_times(known.summary, &fold)));
+            let summary = ModelSummary { energy_per_image: energy, ..with_times(known.summary, &fold) };
+            self.ended_models.push_back((id, summary));
         }
         while self.ended_models.len() > ENDED_MODELS_MAX {
             self.ended_models.pop_front();
@@ -410,6 +440,9 @@ impl Shell {
         if let Some(worker) = self.worker.take() {
             let _ = worker.join();
         }
+        if let Some(sampler) = self.sampler.take() {
+            sampler.finish();
+        }
         // A slow watcher misses the last report.
         let _ = self.watcher.try_send(self.progress());
         let memory = supervisor.memory();
@@ -417,13 +450,14 @@ impl Shell {
         let (peak_bytes, end_bytes) = (peak_bytes(), self.latest_bytes.unwrap_or_else(resident_bytes));
         let memory = MemorySummary { peak_bytes, warm_bytes: self.warm_bytes, end_bytes, planned };
         let wall = self.now().since(self.started);
+        let power = power_of(&self.monitor.readings().latest());
         let models = self.board.take_models();
         self.end_models(models);
         let mut models = Vec::from(self.ended_models);
         models.sort_by_key(|(id, _)| *id);
         let models = models.into_iter().map(|(_, summary)| summary).collect();
-        let results =
-            Results { board: self.board.name().to_owned(), wall, by: supervisor.ended_by(), faults, memory };
+        let board = self.board.name().to_owned();
+        let results = Results { board, wall, by: supervisor.ended_by(), faults, memory, power };
         summarise(results, self.ended.into_all(), models)
     }
 }
@@ -462,6 +496,13 @@ impl Host for ChangeHost<'_> {
         let (stream, joined) =
             shell.joiner.join(open, of_lane, &running.entry, &shell.actions, &shell.streams)?;
         let is_live = joined.is_live;
+        let listed = ListedStream {
+            name: joined.spec.name.clone(),
+            source: joined.shown.clone(),
+            lane,
+            models: joined.models.clone(),
+        };
+        shell.monitor.directory_mut().join(stream, listed);
         shell.streams.insert(stream, joined);
         Ok(Joined { stream, name, lane, is_live })
     }

@@ -4,16 +4,18 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use orinoco_api::{
-    Dropped, EndState, Fault, LaneMemory, MemorySummary, ModelSummary, PlannedMemory, PowerSummary,
-    RefusedJson, SUMMARY_SCHEMA, StageSummary, StreamSummary, Summary,
+    Dropped, EndState, EnergyFigure, Fault, LaneMemory, MemorySummary, ModelSummary, PlannedMemory,
+    PowerSummary, RefusedJson, SUMMARY_SCHEMA, StageSummary, StreamSummary, Summary,
 };
-use orinoco_core::Diagnosis;
+use orinoco_core::{Diagnosis, ModelId, StreamId};
 use orinoco_memory::{Budget, Plan};
 use orinoco_telemetry::{DropCause, Histogram, ModelFold, Stage, StreamFold};
 
 use crate::LoadedModel;
 use crate::action::EndedBy;
 use crate::ended::AllEnded;
+use crate::monitor::figure_json;
+use crate::sampler::Latest;
 
 /// Results of a finished run, except those of its streams and models.
 pub(crate) struct Results {
@@ -23,11 +25,12 @@ pub(crate) struct Results {
     /// Faults of lanes.
     pub(crate) faults: Vec<Diagnosis>,
     pub(crate) memory: MemorySummary,
+    pub(crate) power: PowerSummary,
 }
 
 pub(crate) fn summarise(results: Results, streams: AllEnded, models: Vec<ModelSummary>) -> Summary {
     let shown = |path: &PathBuf| path.display().to_string();
-    let Results { board, wall, by, mut faults, memory } = results;
+    let Results { board, wall, by, mut faults, memory, power } = results;
     faults.extend(streams.faults);
     let end = match (faults.is_empty(), streams.was_stopped && by.stop && !by.unread) {
         (false, _) => EndState::Failed,
@@ -43,10 +46,7 @@ pub(crate) fn summarise(results: Results, streams: AllEnded, models: Vec<ModelSu
         older_streams: streams.totals,
         models,
         memory,
-        power: PowerSummary {
-            watts: None,
-            source: "not measured: no power rail is read on this host".to_owned(),
-        },
+        power,
         files: streams.files.iter().map(shown).collect(),
         incomplete: streams.incomplete.iter().map(shown).collect(),
         faults: faults.iter().map(Fault::from).collect(),
@@ -66,6 +66,7 @@ pub(crate) fn summarise_model(loaded: &LoadedModel) -> ModelSummary {
         stages: Vec::new(),
         graph_fallbacks: 0,
         not_finite: 0,
+        energy_per_image: None,
         refused: refused.map(|r| RefusedJson { engine: r.engine.to_owned(), why: r.why.clone() }).collect(),
     }
 }
@@ -73,9 +74,9 @@ pub(crate) fn summarise_model(loaded: &LoadedModel) -> ModelSummary {
 /// Adds the figures of a model to its summary from the start.
 pub(crate) fn with_times(model: ModelSummary, fold: &ModelFold) -> ModelSummary {
     let stages = [
-        (Stage::Preprocess, &fold.preprocess),
-        (Stage::Infer, &fold.infer),
-        (Stage::Postprocess, &fold.postprocess),
+        (Stage::Preprocess, fold.preprocess.total()),
+        (Stage::Infer, fold.infer.total()),
+        (Stage::Postprocess, fold.postprocess.total()),
     ];
     let stages = stages.into_iter().filter(|(_, times)| times.count() > 0);
     let stages = stages.map(|(stage, times)| summarise_durations(stage.name(), times)).collect();
@@ -87,6 +88,37 @@ pub(crate) fn with_times(model: ModelSummary, fold: &ModelFold) -> ModelSummary 
 pub(crate) fn summarise_memory(plan: &Plan, lanes: Vec<LaneMemory>) -> PlannedMemory {
     let Budget::Shared(budget_bytes) = plan.budget else { unreachable!("boards have one budget") };
     PlannedMemory { budget_bytes, total_bytes: plan.bytes(), lanes }
+}
+
+/// Returns the mean power of the run, and the rails that were added up, or the reason why it is not measured.
+pub(crate) fn power_of(readings: &Latest) -> PowerSummary {
+    match &readings.energy {
+        Ok(report) => {
+            let rails: Vec<&str> = report.total.rails.iter().map(|rail| &**rail).collect();
+            let measured = report.total.measured.as_secs_f64();
+            let joules = report.total.energy.to_f64();
+            PowerSummary {
+                watts: (measured > 0.0).then(|| joules / measured),
+                source: format!("rails {}", rails.join(", ")),
+                energy_j: Some(joules),
+            }
+        }
+        Err(why) => PowerSummary { watts: None, source: why.clone(), energy_j: None },
+    }
+}
+
+/// Returns the energy of one frame of a stream; `None` where the board measures no power.
+pub(crate) fn energy_of_stream(readings: &Latest, stream: StreamId) -> Option<EnergyFigure> {
+    let report = readings.energy.as_ref().ok()?;
+    let energy = report.streams.iter().find(|energy| energy.stream == stream)?;
+    Some(figure_json(&energy.per_frame))
+}
+
+/// Returns the energy of one image of a model; `None` where the board measures no power.
+pub(crate) fn energy_of_model(readings: &Latest, model: ModelId) -> Option<EnergyFigure> {
+    let report = readings.energy.as_ref().ok()?;
+    let energy = report.models.iter().find(|energy| energy.model == model)?;
+    Some(figure_json(&energy.per_item))
 }
 
 pub(crate) fn summarise_stream(source: &str, fold: &StreamFold) -> StreamSummary {
@@ -111,6 +143,7 @@ pub(crate) fn summarise_stream(source: &str, fold: &StreamFold) -> StreamSummary
             .map(|recovery| summarise_durations("recovery", recovery)),
         fps: fold.fps(),
         detections: fold.detections,
+        energy_per_frame: None,
         tracked: None,
         stages: stages
             .filter(|(_, h)| h.count() > 0)
@@ -119,7 +152,7 @@ pub(crate) fn summarise_stream(source: &str, fold: &StreamFold) -> StreamSummary
     }
 }
 
-fn summarise_durations(name: &str, histogram: &Histogram) -> StageSummary {
+pub(crate) fn summarise_durations(name: &str, histogram: &Histogram) -> StageSummary {
     let us = |duration: Duration| duration.as_nanos() as f64 / 1000.0;
     let percentile = |percent| us(histogram.percentile(percent));
     StageSummary {

@@ -1,4 +1,5 @@
-//! Measures the time to emit all records of one frame on its whole way: folds and trace.
+//! Measures the time to emit all records of one frame on its whole way (folds, trace, and the feed of work), and to read a
+//! window.
 
 #[path = "../tests/common/mod.rs"]
 mod common;
@@ -6,8 +7,8 @@ mod common;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use divan::counter::ItemsCount;
-use orinoco_core::{LaneId, ModelId, StreamId};
-use orinoco_telemetry::Telemetry;
+use orinoco_core::{LaneId, ModelId, Nanos, StreamId};
+use orinoco_telemetry::{Stage, Telemetry, WindowReader};
 
 use common::{Emitters, RECORDS};
 
@@ -56,4 +57,30 @@ fn one_stream(bencher: divan::Bencher<'_, '_>) {
     bencher
         .counter(ItemsCount::new(RECORDS))
         .bench(|| emitters[0].emit_frame(seq.fetch_add(1, Ordering::Relaxed)));
+}
+
+/// Measures one thread whose work is read, every 1,000 frames: the reader's time is in the result.
+#[divan::bench(sample_size = SAMPLE, sample_count = 40)]
+fn with_work_feed(bencher: divan::Bencher<'_, '_>) {
+    let telemetry = Telemetry::new(1);
+    let emitters = Emitters::new(&telemetry, StreamId(0), LaneId(0), telemetry.add_model());
+    let mut feed = telemetry.subscribe_work().expect("nobody else reads it");
+    let mut seq = 0;
+    bencher.counter(ItemsCount::new(RECORDS)).bench_local(|| {
+        emitters.emit_frame(seq);
+        seq += 1;
+        if seq % 1000 == 0 {
+            assert_eq!(feed.take(divan::black_box_drop), 0);
+        }
+    });
+}
+
+/// Measures reading the window of one stage, while nobody emits.
+#[divan::bench]
+fn window(bencher: divan::Bencher<'_, '_>) {
+    let telemetry = Telemetry::new(1);
+    let emitters = Emitters::new(&telemetry, StreamId(0), LaneId(0), telemetry.add_model());
+    (0..6000).for_each(|seq| emitters.emit_frame(seq));
+    let (stream, mut reader) = (telemetry.stream(StreamId(0)), WindowReader::default());
+    bencher.bench_local(|| stream.window(Stage::Infer, Nanos(60_000_000_000), &mut reader).count());
 }

@@ -126,6 +126,7 @@ impl EnergyMeter {
                 covers: self.settings.covers,
                 rails: self.settings.total_rails().map(|rail| rail.name.clone()).collect(),
                 energy: self.total.energy(),
+                measured: self.total.measured(),
                 unmeasured: self.total.unmeasured(),
             },
             baseline: self.attribution.baseline(),

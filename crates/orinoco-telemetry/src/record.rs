@@ -24,11 +24,14 @@ pub enum Stage {
     Sink,
     /// From the slot to the end of the sinks.
     Total,
+    /// From the driver's time stamp to the end of the sinks: the stages `capture` and `total` together. Only frames whose
+    /// source knows that time stamp have it.
+    CaptureToResult,
 }
 
 impl Stage {
-    /// All stages, in the order in which a frame passes them.
-    pub const ALL: [Stage; 8] = [
+    /// All stages, in the order in which a frame passes them, and those that span others at the end.
+    pub const ALL: [Stage; 9] = [
         Self::Capture,
         Self::Decode,
         Self::Queue,
@@ -37,6 +40,7 @@ impl Stage {
         Self::Postprocess,
         Self::Sink,
         Self::Total,
+        Self::CaptureToResult,
     ];
 
     /// Returns the name in summaries.
@@ -50,6 +54,7 @@ impl Stage {
             Self::Postprocess => "postprocess",
             Self::Sink => "sink",
             Self::Total => "total",
+            Self::CaptureToResult => "capture-to-result",
         }
     }
 }
@@ -249,8 +254,9 @@ pub struct ResultRecord {
     pub seq: u64,
     /// Number of objects that all models found, as the sinks got them.
     pub detections: u64,
-    /// Whether the frame took longer than the stream's `latency_ms_max`.
-    pub is_late: bool,
+    /// Stage that took the largest part of the frame's time, if it took longer than the stream's `latency_ms_max`; `None` if
+    /// the frame was in time.
+    pub late_in: Option<Stage>,
     /// Time at which the frame's last sink had written it.
     pub at: Nanos,
 }

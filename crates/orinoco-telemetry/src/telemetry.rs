@@ -5,7 +5,6 @@ use std::time::Duration;
 use orinoco_core::{ComputeUnit, LaneId, ModelId, Nanos, StreamId, TimeSpan};
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::SourceState;
 use crate::fold::{LaneFold, ModelFold, StreamFold};
 use crate::record::{
     ArrivalRecord, BatchRecord, CountRecord, DecoderCpuRecord, DropCause, DropRecord, FrameRecord,
@@ -13,7 +12,11 @@ use crate::record::{
     Stage, StateRecord,
 };
 use crate::registry::Registry;
+use crate::stage_fold::StageFold;
 use crate::trace::{Trace, TraceRing};
+use crate::window::WindowReader;
+use crate::work::{BatchStreams, Work, WorkFeed, WorkQueue};
+use crate::{Histogram, SourceState};
 
 /// Telemetry of a run: the folds of every stream, model and lane, and the latest records. Code that emits looks up its
 /// handle once, when a stream joins or a thread starts; emitting then takes the short lock of one fold.
@@ -21,6 +24,7 @@ use crate::trace::{Trace, TraceRing};
 pub struct Telemetry {
     folds: Arc<Folds>,
     trace: Arc<TraceRing>,
+    work: Arc<WorkQueue>,
 }
 
 #[derive(Debug, Default)]
@@ -73,12 +77,14 @@ impl Telemetry {
     pub fn stream(&self, stream: StreamId) -> StreamTelemetry {
         let fold = self.folds.streams.get(stream.0);
         let name = Arc::clone(&fold.lock().name);
-        StreamTelemetry { id: stream, name, fold, trace: Arc::clone(&self.trace) }
+        let (trace, work) = (Arc::clone(&self.trace), Arc::clone(&self.work));
+        StreamTelemetry { id: stream, name, fold, trace, work }
     }
 
     /// Returns the handle of a model. Figures that are emitted for a removed model are not counted.
     pub fn model(&self, model: ModelId) -> ModelTelemetry {
-        ModelTelemetry { id: model, fold: self.folds.models.get(model.0), trace: Arc::clone(&self.trace) }
+        let (trace, work) = (Arc::clone(&self.trace), Arc::clone(&self.work));
+        ModelTelemetry { id: model, fold: self.folds.models.get(model.0), trace, work }
     }
 
     /// Returns the handle of a lane. A lane that is restarted continues its counters.
@@ -107,6 +113,12 @@ impl Telemetry {
         self.folds.models.len()
     }
 
+    /// Subscribes to the work of all models and streams from now on; `None` if there is a subscriber. It allocates the queue of
+    /// the feed at the first call. Work that is done during this call may be missing.
+    pub fn subscribe_work(&self) -> Option<WorkFeed> {
+        WorkFeed::start(&self.work)
+    }
+
     /// Removes the latest records from the trace, and returns them.
     pub fn take_trace(&self) -> Trace {
         self.trace.take()
@@ -120,6 +132,7 @@ pub struct StreamTelemetry {
     name: Arc<str>,
     fold: Arc<Mutex<StreamFold>>,
     trace: Arc<TraceRing>,
+    work: Arc<WorkQueue>,
 }
 
 impl StreamTelemetry {
@@ -138,9 +151,15 @@ impl StreamTelemetry {
         read(&self.fold.lock())
     }
 
+    /// Returns the durations of a stage in the window at `now`. See [`WINDOW`](crate::WINDOW) for what that covers. The fold is
+    /// locked only while 7 KB are copied, so a reader does not hold up those who emit.
+    pub fn window(&self, stage: Stage, now: Nanos, reader: &mut WindowReader) -> Histogram {
+        reader.read(&self.fold, now, |fold| &fold.stages[stage as usize].window)
+    }
+
     /// Locks the fold for several records. The caller holds the result only while it emits them.
     pub fn emitter(&self) -> StreamEmitter<'_> {
-        StreamEmitter { id: self.id, fold: self.fold.lock(), trace: &self.trace }
+        StreamEmitter { id: self.id, fold: self.fold.lock(), trace: &self.trace, work: &self.work }
     }
 
     /// Emits that the source entered a state.
@@ -175,6 +194,7 @@ pub struct StreamEmitter<'a> {
     id: StreamId,
     fold: MutexGuard<'a, StreamFold>,
     trace: &'a TraceRing,
+    work: &'a WorkQueue,
 }
 
 impl StreamEmitter<'_> {
@@ -209,11 +229,15 @@ impl StreamEmitter<'_> {
         }
     }
 
-    /// Emits that a frame has gone through every model and sink, with the number of objects found in it.
-    pub fn result(&mut self, seq: u64, detections: u64, is_late: bool, at: Nanos) {
-        let record = ResultRecord { stream: self.id, seq, detections, is_late, at };
+    /// Emits that a frame has gone through every model and sink, with the number of objects found in it. `late_in` is the stage
+    /// that took the largest part of a late frame's time.
+    pub fn result(&mut self, seq: u64, detections: u64, late_in: Option<Stage>, at: Nanos) {
+        let record = ResultRecord { stream: self.id, seq, detections, late_in, at };
         self.fold.add_result(&record);
         self.trace.push(Record::Result(record));
+        if self.work.is_read() {
+            self.work.push(Work::Frame(record));
+        }
     }
 
     /// Emits that the source entered a state.
@@ -236,6 +260,7 @@ pub struct ModelTelemetry {
     id: ModelId,
     fold: Arc<Mutex<ModelFold>>,
     trace: Arc<TraceRing>,
+    work: Arc<WorkQueue>,
 }
 
 impl ModelTelemetry {
@@ -249,17 +274,39 @@ impl ModelTelemetry {
         read(&self.fold.lock())
     }
 
-    /// Emits that a lane executed a batch of `items` images, stage by stage, with the spans of one unit. Each execution has
-    /// spans of [`ComputeUnit::Cpu`], from which the model's times are counted; spans of other units are emitted in
-    /// addition.
-    pub fn batch(&self, lane: &LaneTelemetry, unit: ComputeUnit, items: u32, stages: &[(Stage, TimeSpan)]) {
-        self.emit_batch(lane, unit, items, stages, false);
+    /// Returns the durations of a stage in the window at `now`, for example of `|fold| &fold.infer`. See
+    /// [`WINDOW`](crate::WINDOW) for what that covers. The fold is locked only while 7 KB are copied.
+    pub fn window(
+        &self,
+        stage: impl Fn(&ModelFold) -> &StageFold,
+        now: Nanos,
+        reader: &mut WindowReader,
+    ) -> Histogram {
+        reader.read(&self.fold, now, |fold| &stage(fold).window)
     }
 
-    /// Emits that a batch of `items` images was executed elsewhere while the lane had suspended it. It counts as one of the
-    /// model's executions, and not for the lane's busy time.
-    pub fn late_batch(&self, lane: &LaneTelemetry, items: u32, stages: &[(Stage, TimeSpan)]) {
-        self.emit_batch(lane, ComputeUnit::Cpu, items, stages, true);
+    /// Emits that a lane executed a batch, stage by stage, with the spans of one unit. `images` has the stream of each image.
+    /// Each execution has spans of [`ComputeUnit::Cpu`], from which the model's times are counted; spans of other units are
+    /// emitted in addition.
+    pub fn batch(
+        &self,
+        lane: &LaneTelemetry,
+        unit: ComputeUnit,
+        images: impl ExactSizeIterator<Item = StreamId>,
+        stages: &[(Stage, TimeSpan)],
+    ) {
+        self.emit_batch(lane, unit, images, stages, false);
+    }
+
+    /// Emits that a batch was executed elsewhere while the lane had suspended it. `images` has the stream of each image. It
+    /// counts as one of the model's executions, and not for the lane's busy time.
+    pub fn late_batch(
+        &self,
+        lane: &LaneTelemetry,
+        images: impl ExactSizeIterator<Item = StreamId>,
+        stages: &[(Stage, TimeSpan)],
+    ) {
+        self.emit_batch(lane, ComputeUnit::Cpu, images, stages, true);
     }
 
     /// Emits that a lane executed a client's request of this model. The lane's thread was busy for `span`.
@@ -268,23 +315,49 @@ impl ModelTelemetry {
         self.fold.lock().add_request(&record);
         lane.fold.lock().add_request(&record);
         self.trace.push(Record::Request(record));
+        if self.work.is_read() {
+            let record = BatchRecord {
+                lane: lane.id,
+                model: self.id,
+                stage: Stage::Infer,
+                unit: ComputeUnit::Cpu,
+                span,
+                items: 1,
+                was_suspended: false,
+            };
+            self.work.push(Work::Batch { record, streams: BatchStreams::default() });
+        }
     }
 
     fn emit_batch(
         &self,
         lane: &LaneTelemetry,
         unit: ComputeUnit,
-        items: u32,
+        images: impl ExactSizeIterator<Item = StreamId>,
         stages: &[(Stage, TimeSpan)],
         was_suspended: bool,
     ) {
+        let items = u32::try_from(images.len()).expect("a batch is small");
+        let (lane_id, model) = (lane.id, self.id);
+        let records = stages.iter().map(|&(stage, span)| BatchRecord {
+            lane: lane_id,
+            model,
+            stage,
+            unit,
+            span,
+            items,
+            was_suspended,
+        });
         let (mut of_model, mut of_lane) = (self.fold.lock(), lane.fold.lock());
-        for &(stage, span) in stages {
-            let record =
-                BatchRecord { lane: lane.id, model: self.id, stage, unit, span, items, was_suspended };
+        for record in records.clone() {
             of_model.add_batch(&record);
             of_lane.add_batch(&record);
             self.trace.push(Record::Batch(record));
+        }
+        drop((of_model, of_lane));
+        if self.work.is_read() {
+            let streams = BatchStreams::count(images);
+            records.for_each(|record| self.work.push(Work::Batch { record, streams }));
         }
     }
 
@@ -422,8 +495,9 @@ mod tests {
             (Stage::Infer, span(110, 1110)),
             (Stage::Postprocess, span(1110, 1310)),
         ];
-        telemetry.model(model).batch(&lane, ComputeUnit::Cpu, 4, &stages);
-        telemetry.model(model).batch(&lane, ComputeUnit::Gpu, 4, &[(Stage::Infer, span(150, 1050))]);
+        let images = || [0, 1, 0, 0].into_iter().map(StreamId);
+        telemetry.model(model).batch(&lane, ComputeUnit::Cpu, images(), &stages);
+        telemetry.model(model).batch(&lane, ComputeUnit::Gpu, images(), &[(Stage::Infer, span(150, 1050))]);
         assert_eq!(lane.read(|fold| fold.progress), Some(Nanos(1310)));
         lane.finished(4, Nanos(1400));
         // A second handle of the same lane reads the same figures.
@@ -446,7 +520,8 @@ mod tests {
         lane.resumed(2, Nanos(90));
         assert_eq!(executing_since(), Some(Nanos(90)));
         let waited = TimeSpan::new(Nanos(20), Nanos(90));
-        telemetry.model(model).late_batch(&lane, 2, &[(Stage::Infer, waited)]);
+        let images = [StreamId(0); 2].into_iter();
+        telemetry.model(model).late_batch(&lane, images, &[(Stage::Infer, waited)]);
         lane.finished(2, Nanos(100));
         let of_lane = lane.read(|fold| (fold.batches, fold.frames, fold.busy(ComputeUnit::Cpu).as_nanos()));
         assert_eq!((of_lane, executing_since()), ((1, 2, 0), None));

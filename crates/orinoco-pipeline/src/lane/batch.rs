@@ -1,6 +1,8 @@
+use std::time::Duration;
+
 use orinoco_core::Nanos;
 
-use crate::{Frame, ModelResult};
+use crate::{Frame, LaneTimes, ModelResult, StageTimes};
 
 /// A batch on its way through the steps of its group.
 pub(super) struct Batch {
@@ -16,6 +18,11 @@ pub(super) struct Batch {
     pub(super) inputs_done: usize,
     /// Set once a step of it was suspended.
     pub(super) suspended: Option<Suspended>,
+    /// When the lane took it.
+    taken: Nanos,
+    /// Times of its executions so far, all models together.
+    preprocess: Duration,
+    postprocess: Duration,
 }
 
 /// The latest suspension of a batch.
@@ -30,10 +37,27 @@ pub(super) struct Suspended {
 }
 
 impl Batch {
-    /// Returns a batch before its first step.
-    pub(super) fn new(group: usize, frames: Vec<Frame>, numbers: Vec<u64>) -> Self {
+    /// Returns a batch before its first step, which the lane took at `taken`.
+    pub(super) fn new(group: usize, frames: Vec<Frame>, numbers: Vec<u64>, taken: Nanos) -> Self {
         let found = frames.iter().map(|_| Vec::new()).collect();
-        Self { group, frames, numbers, found, step: 0, inputs_done: 0, suspended: None }
+        Self {
+            group,
+            frames,
+            numbers,
+            found,
+            step: 0,
+            inputs_done: 0,
+            suspended: None,
+            taken,
+            preprocess: Duration::ZERO,
+            postprocess: Duration::ZERO,
+        }
+    }
+
+    /// Adds the times of an execution, for which all of its frames waited.
+    pub(super) fn add_times(&mut self, times: &StageTimes) {
+        self.preprocess += times.preprocess.duration();
+        self.postprocess += times.postprocess.duration();
     }
 
     /// Reverses the order of the frames, so that [`Self::pop`] returns the first of them first.
@@ -46,6 +70,8 @@ impl Batch {
     /// Removes the last frame, and returns it with its results and its number in its stream.
     pub(super) fn pop(&mut self) -> Option<(Frame, Vec<ModelResult>, u64)> {
         let (found, number) = (self.found.pop()?, self.numbers.pop()?);
-        Some((self.frames.pop()?, found, number))
+        let mut frame = self.frames.pop()?;
+        frame.lane_times = LaneTimes::new(self.taken.since(frame.arrived), self.preprocess, self.postprocess);
+        Some((frame, found, number))
     }
 }

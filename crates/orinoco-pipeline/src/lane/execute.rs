@@ -168,6 +168,7 @@ impl LanePlan {
                     }
                 }
             };
+            batch.add_times(&times);
             self.emit(emitters, frames, &times);
             self.report_not_finite(&self.inference[..frames.len()], times.postprocess.end(), events);
             let inference = self.inference[..frames.len()].iter().cloned();
@@ -194,7 +195,7 @@ impl LanePlan {
         let chunk = batch.inputs_done..batch.inputs_done + inference.len();
         let stages = [(Stage::Infer, waited)];
         let frames = &inputs.frames[chunk.clone()];
-        self.telemetry.late_batch(&emitters.lane, count(frames), &stages);
+        self.telemetry.late_batch(&emitters.lane, streams(frames), &stages);
         emit_shares(emitters, frames, &stages);
         self.report_not_finite(&inference, waited.end(), events);
         self.add_findings(&inputs.positions[chunk], inference, batch);
@@ -221,10 +222,9 @@ impl LanePlan {
 
     /// Emits the records of one execution: the model and the lane are charged all of it, each input's stream its share.
     fn emit(&self, emitters: &Emitters, inputs: &[Frame], times: &StageTimes) {
-        let items = count(inputs);
-        self.telemetry.batch(&emitters.lane, ComputeUnit::Cpu, items, &times.stages());
+        self.telemetry.batch(&emitters.lane, ComputeUnit::Cpu, streams(inputs), &times.stages());
         if let Some(device) = times.device {
-            self.telemetry.batch(&emitters.lane, device.unit, items, &device.stages());
+            self.telemetry.batch(&emitters.lane, device.unit, streams(inputs), &device.stages());
         }
         if times.graph_fallbacks > 0 {
             let (counter, count) = (ModelCounter::GraphFallbacks, u64::from(times.graph_fallbacks));
@@ -250,7 +250,7 @@ impl LanePlan {
 
 /// Emits each image's share of the stages to its stream.
 fn emit_shares(emitters: &Emitters, inputs: &[Frame], stages: &[(Stage, TimeSpan)]) {
-    let items = count(inputs);
+    let items = u32::try_from(inputs.len()).expect("a batch is small");
     for (input, index) in inputs.iter().zip(0..) {
         let mut emitter = emitters.stream(input).emitter();
         for (stage, of_batch) in stages {
@@ -259,8 +259,9 @@ fn emit_shares(emitters: &Emitters, inputs: &[Frame], stages: &[(Stage, TimeSpan
     }
 }
 
-fn count(inputs: &[Frame]) -> u32 {
-    u32::try_from(inputs.len()).expect("a batch is small")
+/// The stream of each image.
+fn streams(inputs: &[Frame]) -> impl ExactSizeIterator<Item = StreamId> {
+    inputs.iter().map(|input| input.desc.stream)
 }
 
 /// Returns the fault that is reported when [`InferenceResult::not_finite`] counts something of `model`.

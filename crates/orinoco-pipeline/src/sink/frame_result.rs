@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use orinoco_core::{Detection, InferenceResult, ModelId, Nanos, TrackId};
+use orinoco_telemetry::Stage;
 
 use crate::Frame;
 
@@ -124,6 +125,26 @@ impl FrameResult {
         holder.reports(object.detection).then_some(before)
     }
 
+    /// Returns the stage that took the largest part of the frame's time from its slot to `end`, the end of the sinks.
+    ///
+    /// In the stages of a model the frame is for as long as its batch. What is left of its time in the lane is inference: the
+    /// engine's, and that of an earlier frame of its stream on another board, behind which it waited.
+    pub(crate) fn longest_stage(&self, end: Nanos) -> Stage {
+        let times = self.frame.lane_times;
+        let (queue, preprocess, postprocess) = (times.queue(), times.preprocess(), times.postprocess());
+        let to_results = self.finished.since(self.frame.arrived);
+        let parts = [
+            (Stage::Queue, queue),
+            (Stage::Preprocess, preprocess),
+            (Stage::Infer, to_results.saturating_sub(queue + preprocess + postprocess)),
+            (Stage::Postprocess, postprocess),
+            (Stage::Sink, end.since(self.finished)),
+        ];
+        let longest =
+            parts.into_iter().reduce(|longest, part| if part.1 > longest.1 { part } else { longest });
+        longest.expect("there are five").0
+    }
+
     fn reports(&self, object: Object) -> bool {
         self.holder(object).is_none_or(|holder| holder.reports(object.detection))
     }
@@ -131,5 +152,40 @@ impl FrameResult {
     /// The result that an object is part of.
     fn holder(&self, object: Object) -> Option<&ModelResult> {
         self.found.iter().find(|found| found.model == object.model && found.object.is_none())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{LaneTimes, Slot, SlotPool};
+    use orinoco_core::{FrameDesc, PixelFormat};
+    use std::time::Duration;
+
+    /// Returns the longest stage of a frame that arrived at 100 ms, waited, was preprocessed and postprocessed for so many ms,
+    /// and was finished and written so many ms after its arrival.
+    fn check(queue: u64, preprocess: u64, postprocess: u64, finished: u64, written: u64) -> Stage {
+        let ms = |ms| Nanos((100 + ms) * 1_000_000);
+        let slot = SlotPool::new(1, 1).try_take().expect("free");
+        let desc = FrameDesc::packed(PixelFormat::Gray8, 1, 1);
+        let mut frame = Frame::new(desc, Slot::Owned(slot), ms(0)).expect("fits");
+        let [queue, preprocess, postprocess] = [queue, preprocess, postprocess].map(Duration::from_millis);
+        frame.lane_times = LaneTimes::new(queue, preprocess, postprocess);
+        FrameResult { frame, found: Vec::new(), finished: ms(finished) }.longest_stage(ms(written))
+    }
+
+    #[test]
+    fn the_longest_stage_is_named() {
+        assert_eq!(check(40, 10, 5, 75, 90), Stage::Queue);
+        assert_eq!(check(10, 40, 5, 75, 90), Stage::Preprocess);
+        assert_eq!(check(10, 20, 5, 75, 90), Stage::Infer);
+        assert_eq!(check(10, 20, 30, 75, 90), Stage::Postprocess);
+        assert_eq!(check(10, 10, 5, 75, 200), Stage::Sink);
+        // A frame that waited behind one whose inference came late: its own times are short.
+        assert_eq!(check(1, 1, 1, 2000, 2001), Stage::Infer);
+        // Of equal ones the first.
+        assert_eq!(check(20, 20, 20, 80, 100), Stage::Queue);
+        // Longer than the times hold.
+        assert_eq!(check(5_000_000, 0, 0, 5_000_001, 5_000_002), Stage::Queue);
     }
 }

@@ -2,10 +2,12 @@
 
 use super::*;
 use crate::Quiet;
+use crate::event_log::EventLog;
 use crate::outputs::ExistingOutputs;
 use crate::planning::plan_board;
 use crate::prepare::Plans;
 use crate::reloaded::{Reloaded, Reply};
+use crate::shared::Shared;
 use crate::stream::OpenStream;
 use crate::testing::{ENDLESS, Log, WAIT_MAX, board, context, demo_model, known, uri};
 use orinoco_board::BoardStream;
@@ -29,7 +31,11 @@ impl ByHand {
         let prepared = prepared.unwrap_or_else(|why| panic!("{why}"));
         let (sender, actions) = channel();
         let (watcher, _) = sync_channel(1);
+        let Shared { clock, telemetry, .. } = &context.shared;
+        let events = Arc::new(EventLog::new(Arc::new(Quiet), Arc::clone(clock)));
         let launch = Launch {
+            monitor: Monitor::new(Arc::clone(clock), telemetry.clone(), events, "test"),
+            sampler: None,
             context,
             actions: sender,
             watcher,

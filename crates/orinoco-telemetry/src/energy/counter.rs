@@ -13,6 +13,7 @@ pub struct EnergyCounter {
     microjoules: u64,
     /// Part of a microjoule, in units of [`DOUBLED_PER_MICROJOULE`].
     remainder: u64,
+    measured: Duration,
     unmeasured: Duration,
 }
 
@@ -20,7 +21,14 @@ impl EnergyCounter {
     /// Creates a counter. Times between two readings that are longer than `gap_max` are counted as unmeasured, and no energy
     /// is assumed for them.
     pub fn new(gap_max: Duration) -> Self {
-        Self { gap_max, last: None, microjoules: 0, remainder: 0, unmeasured: Duration::ZERO }
+        Self {
+            gap_max,
+            last: None,
+            microjoules: 0,
+            remainder: 0,
+            measured: Duration::ZERO,
+            unmeasured: Duration::ZERO,
+        }
     }
 
     /// Adds a reading; `None` if the sensor gave none. A power below zero, which a sensor reports around zero by its offset,
@@ -41,6 +49,7 @@ impl EnergyCounter {
     }
 
     fn integrate(&mut self, from: u64, to: u64, time: Duration) {
+        self.measured += time;
         let doubled = (u128::from(from) + u128::from(to)) * time.as_nanos() + u128::from(self.remainder);
         let microjoules = u64::try_from(doubled / DOUBLED_PER_MICROJOULE).unwrap_or(u64::MAX);
         self.microjoules = self.microjoules.saturating_add(microjoules);
@@ -50,6 +59,11 @@ impl EnergyCounter {
     /// Returns the energy so far, rounded down to microjoules. What is rounded off stays in the counter.
     pub fn energy(&self) -> Joules {
         Joules::from_micro(i64::try_from(self.microjoules).unwrap_or(i64::MAX))
+    }
+
+    /// Returns the time over which energy was counted.
+    pub fn measured(&self) -> Duration {
+        self.measured
     }
 
     /// Returns the time between the first reading and the latest one in which no energy was counted, because readings were

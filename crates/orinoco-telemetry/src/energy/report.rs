@@ -46,6 +46,8 @@ pub struct TotalEnergy {
     pub rails: Vec<Arc<str>>,
     /// Energy since the meter was created, while all of these rails had readings. It never goes back.
     pub energy: Joules,
+    /// Time over which energy was counted. Energy by this time is the mean power.
+    pub measured: Duration,
     /// Time for which no energy was counted, because readings of a rail were missing.
     pub unmeasured: Duration,
 }

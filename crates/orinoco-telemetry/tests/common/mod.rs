@@ -6,7 +6,7 @@ use orinoco_core::{ComputeUnit, LaneId, ModelId, Nanos, StreamId, TimeSpan};
 use orinoco_telemetry::{LaneTelemetry, ModelTelemetry, Queue, QueueStep, Stage, StreamTelemetry, Telemetry};
 
 /// Number of records of one frame.
-pub(crate) const RECORDS: usize = 19;
+pub(crate) const RECORDS: usize = 20;
 
 /// Handles of a stream, its lane and its model.
 pub(crate) struct Emitters {
@@ -38,7 +38,7 @@ impl Emitters {
         stream.emitter().stage(seq, Stage::Queue, span(1, 2));
         let stages =
             [(Stage::Preprocess, span(2, 3)), (Stage::Infer, span(3, 6)), (Stage::Postprocess, span(6, 7))];
-        model.batch(lane, ComputeUnit::Cpu, 1, &stages);
+        model.batch(lane, ComputeUnit::Cpu, [stream.id()].into_iter(), &stages);
         let mut emitter = stream.emitter();
         stages.iter().for_each(|(stage, span)| emitter.stage(seq, *stage, *span));
         drop(emitter);
@@ -49,6 +49,7 @@ impl Emitters {
         let mut emitter = stream.emitter();
         emitter.stage(seq, Stage::Sink, span(7, 9));
         emitter.stage(seq, Stage::Total, span(1, 9));
-        emitter.result(seq, 2, false, at(9));
+        emitter.stage(seq, Stage::CaptureToResult, span(0, 9));
+        emitter.result(seq, 2, seq.is_multiple_of(2).then_some(Stage::Infer), at(9));
     }
 }

@@ -128,7 +128,7 @@ fn streams_share_a_batch_by_their_items() {
                 for seq in 0..frames {
                     let stream = StreamId(stream);
                     let at = Nanos(bench.now_ms * MS);
-                    bench.meter.add_frame(&ResultRecord { stream, seq, detections: 0, is_late: false, at });
+                    bench.meter.add_frame(&ResultRecord { stream, seq, detections: 0, late_in: None, at });
                 }
             }
         }
@@ -331,7 +331,7 @@ fn batches_and_frames_allocate_nothing() {
         was_suspended: false,
     };
     let streams = [StreamItems { stream: StreamId(0), items: 2 }];
-    let frame = ResultRecord { stream: StreamId(0), seq: 0, detections: 0, is_late: false, at };
+    let frame = ResultRecord { stream: StreamId(0), seq: 0, detections: 0, late_in: None, at };
     let counted = allocation_counter::measure(|| {
         for _ in 0..20_000 {
             bench.meter.add_batch(&record, &streams);

@@ -1,0 +1,332 @@
+//! Metrics of a run, in native units, made from the directory, the folds and the latest readings.
+//!
+//! Labels are names of the board file, so a series ends with its stream or model. Totals without labels count what has ended,
+//! too, and never go back.
+
+use orinoco_core::{ComputeUnit, LaneId};
+use orinoco_telemetry::energy::Figure;
+use orinoco_telemetry::{
+    DropCause, LaneFold, Metric, MetricKind, MetricValue, ModelFold, SourceState, Stage, StreamFold,
+};
+
+use super::directory::Totals;
+use super::status::{MODEL_STAGES, stage_of};
+use super::{Directory, Monitor};
+use crate::memory::resident_bytes;
+use crate::sampler::Latest;
+
+use MetricKind::{Counter, Gauge, Histogram};
+
+/// Returns all metrics. A metric without series is left out.
+pub(super) fn of(monitor: &Monitor, nv_inference: bool) -> Vec<Metric> {
+    let readings = monitor.readings().latest();
+    let directory = monitor.directory();
+    let mut metrics = run(monitor, &directory);
+    metrics.extend(streams(monitor, &directory));
+    metrics.extend(models(monitor, &directory));
+    metrics.extend(lanes(monitor, directory.lanes));
+    if nv_inference {
+        metrics.extend(nv_inference_metrics(monitor, &directory));
+    }
+    metrics.extend(energy(&directory, &readings));
+    drop(directory);
+    metrics.extend(sensors(&readings));
+    metrics.retain(|metric| !metric.series.is_empty());
+    metrics
+}
+
+fn number(name: &'static str, kind: MetricKind, help: &'static str, value: f64) -> Metric {
+    let mut metric = Metric::new(name, kind, help);
+    metric.add(&[], MetricValue::Number(value));
+    metric
+}
+
+/// Metrics of the whole run.
+fn run(monitor: &Monitor, directory: &Directory) -> Vec<Metric> {
+    let mut totals = directory.ended;
+    for id in directory.streams.keys() {
+        monitor.telemetry().stream(*id).read(|fold| totals.add(fold));
+    }
+    let mut info = Metric::new("orinoco_build_info", Gauge, "Version of the program; the value is always 1.");
+    info.add(
+        &[("version", env!("CARGO_PKG_VERSION")), ("board", &directory.board)],
+        MetricValue::Number(1.0),
+    );
+    let uptime = monitor.now().since(monitor.0.started).as_secs_f64();
+    let mut dropped = Metric::new(
+        "orinoco_frames_dropped_total",
+        Counter,
+        "Dropped frames of all streams, also of those that have ended, by cause.",
+    );
+    for cause in DropCause::ALL {
+        let frames = totals.dropped[cause as usize];
+        dropped.add(&[("cause", cause.name())], MetricValue::Number(frames as f64));
+    }
+    let mut metrics = vec![
+        info,
+        number("orinoco_uptime_seconds", Gauge, "Time since the start of the run.", uptime),
+        number("orinoco_streams", Gauge, "Streams that have not ended.", directory.streams.len() as f64),
+        dropped,
+    ];
+    metrics.extend(of_totals(&totals, directory.ended.streams));
+    let bytes = [
+        ("orinoco_process_resident_memory_bytes", "Resident memory of the process.", Some(resident_bytes())),
+        (
+            "orinoco_memory_planned_bytes",
+            "Memory that the admitted plan needs.",
+            directory.memory.map(|m| m.0),
+        ),
+        ("orinoco_memory_budget_bytes", "Memory budget of the board.", directory.memory.map(|m| m.1)),
+    ];
+    metrics.extend(
+        bytes.into_iter().filter_map(|(name, help, bytes)| Some(number(name, Gauge, help, bytes? as f64))),
+    );
+    metrics
+}
+
+fn of_totals(totals: &Totals, ended: u64) -> Vec<Metric> {
+    [
+        ("orinoco_streams_ended_total", "Streams that have ended.", ended),
+        (
+            "orinoco_frames_in_total",
+            "Frames that the sources delivered or reported as lost.",
+            totals.frames_in,
+        ),
+        ("orinoco_frames_out_total", "Frames that went through every model and sink.", totals.frames_out),
+        ("orinoco_frames_late_total", "Frames later than their stream's bound.", totals.late),
+        ("orinoco_detections_total", "Objects that all models found.", totals.detections),
+        ("orinoco_reconnects_total", "Times that a source had to be opened again.", totals.reconnects),
+    ]
+    .into_iter()
+    .map(|(name, help, count)| number(name, Counter, help, count as f64))
+    .collect()
+}
+
+/// Name, explanation and value of a counter of one stream or model.
+type CounterOf<T> = (&'static str, &'static str, fn(&T) -> u64);
+
+const STREAM_COUNTERS: [CounterOf<StreamFold>; 5] = [
+    ("orinoco_stream_frames_in_total", "Frames that the source delivered or reported as lost.", |fold| {
+        fold.frames_in
+    }),
+    ("orinoco_stream_frames_out_total", "Frames that went through every model and sink.", |fold| {
+        fold.frames_out
+    }),
+    ("orinoco_stream_frames_late_total", "Frames later than the stream's bound.", |fold| fold.late),
+    ("orinoco_stream_detections_total", "Objects that all models found.", |fold| fold.detections),
+    ("orinoco_stream_reconnects_total", "Times that the source had to be opened again.", |fold| {
+        fold.reconnects
+    }),
+];
+
+const MODEL_COUNTERS: [CounterOf<ModelFold>; 4] = [
+    ("orinoco_model_inferences_total", "Inferences, each of one batch.", |fold| fold.inferences),
+    ("orinoco_model_images_total", "Images: frames, and objects in frames.", |fold| fold.items),
+    ("orinoco_model_graph_fallbacks_total", "CUDA graphs that the driver refused.", |fold| {
+        fold.graph_fallbacks
+    }),
+    ("orinoco_model_not_finite_total", "Values in outputs that were not finite.", |fold| fold.not_finite),
+];
+
+fn streams(monitor: &Monitor, directory: &Directory) -> Vec<Metric> {
+    let mut counters = STREAM_COUNTERS.map(|(name, help, _)| Metric::new(name, Counter, help));
+    let mut dropped = Metric::new("orinoco_stream_frames_dropped_total", Counter, "Dropped frames by cause.");
+    let mut live = Metric::new(
+        "orinoco_stream_live",
+        Gauge,
+        "Whether the source delivers frames: 1 if it does, else 0.",
+    );
+    let mut stages = Metric::new(
+        "orinoco_stream_stage_duration_seconds",
+        Histogram,
+        "Time of a frame in a stage; of stage total, from its slot to the end of its sinks.",
+    );
+    for (id, listed) in directory.streams_by_name() {
+        let stream = monitor.telemetry().stream(id);
+        let name = listed.name.as_str();
+        let (values, by_cause, is_live) = stream.read(|fold| {
+            let by_cause = DropCause::ALL.map(|cause| fold.dropped(cause));
+            (STREAM_COUNTERS.map(|(.., value)| value(fold)), by_cause, fold.state == Some(SourceState::Live))
+        });
+        for (metric, value) in counters.iter_mut().zip(values) {
+            metric.add(&[("stream", name)], MetricValue::Number(value as f64));
+        }
+        for (cause, frames) in DropCause::ALL.into_iter().zip(by_cause).filter(|(_, frames)| *frames > 0) {
+            dropped.add(&[("stream", name), ("cause", cause.name())], MetricValue::Number(frames as f64));
+        }
+        live.add(&[("stream", name)], MetricValue::Number(f64::from(u8::from(is_live))));
+        for stage in Stage::ALL {
+            let durations = stream.read(|fold| fold.buckets(stage)).durations();
+            if durations.count > 0 {
+                let labels = [("stream", name), ("stage", stage.name())];
+                stages.add(&labels, MetricValue::Durations(durations));
+            }
+        }
+    }
+    counters.into_iter().chain([dropped, live, stages]).collect()
+}
+
+fn models(monitor: &Monitor, directory: &Directory) -> Vec<Metric> {
+    let mut counters = MODEL_COUNTERS.map(|(name, help, _)| Metric::new(name, Counter, help));
+    let mut stages = Metric::new(
+        "orinoco_model_stage_duration_seconds",
+        Histogram,
+        "Time of a batch in a stage of its model.",
+    );
+    for (id, listed) in directory.models_by_name() {
+        let model = monitor.telemetry().model(id);
+        let labels = [("model", listed.name.as_str()), ("engine", listed.engine.as_str())];
+        let values = model.read(|fold| MODEL_COUNTERS.map(|(.., value)| value(fold)));
+        for (metric, value) in counters.iter_mut().zip(values) {
+            metric.add(&labels, MetricValue::Number(value as f64));
+        }
+        for stage in MODEL_STAGES {
+            let durations = model.read(|fold| stage_of(fold, stage).buckets()).durations();
+            if durations.count > 0 {
+                let [model, engine] = labels;
+                stages.add(&[model, engine, ("stage", stage.name())], MetricValue::Durations(durations));
+            }
+        }
+    }
+    counters.into_iter().chain([stages]).collect()
+}
+
+fn lanes(monitor: &Monitor, lanes: usize) -> Vec<Metric> {
+    let mut batches = Metric::new("orinoco_lane_batches_total", Counter, "Batches that the lane took.");
+    let mut requests =
+        Metric::new("orinoco_lane_requests_total", Counter, "Clients' requests that the lane executed.");
+    let mut busy = Metric::new(
+        "orinoco_lane_busy_seconds_total",
+        Counter,
+        "Time for which models kept a unit of the lane busy.",
+    );
+    for lane in 0..lanes {
+        let fold = monitor.telemetry().lane(LaneId::from_index(lane)).read(LaneFold::clone);
+        let name = lane.to_string();
+        batches.add(&[("lane", &name)], MetricValue::Number(fold.batches as f64));
+        requests.add(&[("lane", &name)], MetricValue::Number(fold.requests as f64));
+        for (unit, label) in [(ComputeUnit::Cpu, "cpu"), (ComputeUnit::Gpu, "gpu")] {
+            let seconds = fold.busy(unit).as_secs_f64();
+            busy.add(&[("lane", &name), ("unit", label)], MetricValue::Number(seconds));
+        }
+    }
+    vec![batches, requests, busy]
+}
+
+/// The names that Triton Inference Server uses, with its units. They break Prometheus's rules (`_us`, no `_total`), so they are
+/// there by choice only.
+fn nv_inference_metrics(monitor: &Monitor, directory: &Directory) -> Vec<Metric> {
+    let names: [(&'static str, &'static str); 6] = [
+        ("nv_inference_request_success", "Images that were inferred; Triton counts requests."),
+        ("nv_inference_count", "Images that were inferred."),
+        ("nv_inference_exec_count", "Executions of the model, each of one batch."),
+        ("nv_inference_compute_input_duration_us", "Time of preprocessing, in microseconds."),
+        ("nv_inference_compute_infer_duration_us", "Time of inference, in microseconds."),
+        ("nv_inference_compute_output_duration_us", "Time of postprocessing, in microseconds."),
+    ];
+    let mut metrics = names.map(|(name, help)| Metric::new(name, Counter, help));
+    for (id, listed) in directory.models_by_name() {
+        let model = monitor.telemetry().model(id);
+        let micros =
+            |fold: &ModelFold, stage| (stage_of(fold, stage).buckets().durations().sum * 1e6).round();
+        let values = model.read(|fold| {
+            let [input, infer, output] = MODEL_STAGES.map(|stage| micros(fold, stage));
+            [fold.items as f64, fold.items as f64, fold.inferences as f64, input, infer, output]
+        });
+        for (metric, value) in metrics.iter_mut().zip(values) {
+            let labels = [("model", listed.name.as_str()), ("version", version_of(&listed.file))];
+            metric.add(&labels, MetricValue::Number(value));
+        }
+    }
+    metrics.into()
+}
+
+/// Returns the version of a model by the folder of its file, `<name>/<version>/model.onnx`; 1 where it has none, as in Triton.
+fn version_of(file: &str) -> &str {
+    let folder = file.rsplit('/').nth(1).unwrap_or_default();
+    let is_version = !folder.is_empty() && folder.bytes().all(|byte| byte.is_ascii_digit());
+    if is_version { folder } else { "1" }
+}
+
+/// Energy of models and streams. The figures are estimates, which may fall, so they are gauges; rails have counters.
+fn energy(directory: &Directory, readings: &Latest) -> Vec<Metric> {
+    let Ok(report) = &readings.energy else { return Vec::new() };
+    let mut of_models = Metric::new(
+        "orinoco_model_energy_per_image_joules",
+        Gauge,
+        "Energy of one image above the idle power of the board.",
+    );
+    let mut bars = Metric::new(
+        "orinoco_model_energy_per_image_half_width_joules",
+        Gauge,
+        "Half-width of the 95 % interval of the energy of one image.",
+    );
+    for model in &report.models {
+        if let (Some(listed), Ok(figure)) = (directory.models.get(&model.model), &model.per_item) {
+            of_models.add(&[("model", &listed.name)], MetricValue::Number(figure.energy.to_f64()));
+            bars.add(&[("model", &listed.name)], MetricValue::Number(figure.half_width.to_f64()));
+        }
+    }
+    let mut of_streams = Metric::new(
+        "orinoco_stream_energy_per_frame_joules",
+        Gauge,
+        "Energy of one frame in all models above the idle power of the board.",
+    );
+    for stream in &report.streams {
+        if let (Some(listed), Ok(figure)) =
+            (directory.streams.get(&stream.stream), &stream.per_frame as &Figure)
+        {
+            of_streams.add(&[("stream", &listed.name)], MetricValue::Number(figure.energy.to_f64()));
+        }
+    }
+    let mut of_rails =
+        Metric::new("orinoco_rail_energy_joules_total", Counter, "Energy since the start of the run.");
+    for rail in &report.rails {
+        of_rails.add(&[("rail", &rail.name)], MetricValue::Number(rail.energy.to_f64()));
+    }
+    vec![of_models, bars, of_streams, of_rails]
+}
+
+/// Readings of the board's sensors. What is not known has no series.
+fn sensors(readings: &Latest) -> Vec<Metric> {
+    let sensors = &readings.sensors;
+    let rails = sensors.rails.iter().map(|rail| (&rail.name, rail.watts));
+    let zones = sensors.temperatures.iter().map(|zone| (&zone.name, zone.celsius));
+    let clocks = sensors.clocks.iter().map(|clock| (&clock.name, clock.mhz.map(|mhz| mhz * 1e6)));
+    let loads = sensors.clocks.iter().map(|clock| (&clock.name, clock.load));
+    let fans = sensors.fans.iter().map(|fan| (&fan.name, fan.duty));
+    let mut metrics = vec![
+        gauges("orinoco_rail_power_watts", "Power of a rail.", "rail", rails),
+        gauges("orinoco_temperature_celsius", "Temperature of a thermal zone or sensor.", "zone", zones),
+        gauges("orinoco_clock_hertz", "Present frequency of a device or group of cores.", "device", clocks),
+        gauges("orinoco_device_load_ratio", "Share of its time that a device was in use.", "device", loads),
+        gauges("orinoco_fan_duty_ratio", "Share of its full power with which a fan is driven.", "fan", fans),
+    ];
+    let single = [
+        ("orinoco_cpu_load_ratio", "Share of the processor's time that was in use.", sensors.cpu_load),
+        ("orinoco_machine_memory_bytes", "Memory of the machine.", readings.machine_bytes.map(|b| b as f64)),
+        (
+            "orinoco_machine_memory_available_bytes",
+            "Memory of the machine that programs can still take.",
+            readings.available_bytes.map(|b| b as f64),
+        ),
+    ];
+    metrics
+        .extend(single.into_iter().filter_map(|(name, help, value)| Some(number(name, Gauge, help, value?))));
+    metrics
+}
+
+fn gauges<'a>(
+    name: &'static str,
+    help: &'static str,
+    label: &'static str,
+    values: impl Iterator<Item = (&'a String, Option<f64>)>,
+) -> Metric {
+    let mut metric = Metric::new(name, Gauge, help);
+    for (subject, value) in values {
+        if let Some(value) = value {
+            metric.add(&[(label, subject)], MetricValue::Number(value));
+        }
+    }
+    metric
+}

@@ -1,0 +1,240 @@
+//! Status of a run, made from the directory, the folds, and the latest readings.
+
+use std::time::Duration;
+
+use orinoco_api::{
+    Dropped, EnergyFigure, EnergyStatus, LaneStatus, LateFrames, MemoryStatus, ModelStatus, ModelSummary,
+    STATUS_SCHEMA, StageSummary, Status, StreamStatus,
+};
+use orinoco_core::{ComputeUnit, LaneId, ModelId, Nanos, StreamId};
+use orinoco_telemetry::energy::{Covers, EnergyReport, Figure};
+use orinoco_telemetry::{
+    DropCause, Histogram, LaneFold, ModelFold, SourceState, Stage, StageFold, StreamFold, WINDOW,
+    WindowReader,
+};
+
+use super::{Directory, ListedStream, Monitor};
+use crate::memory::resident_bytes;
+use crate::summary::summarise_durations;
+
+/// Time without progress after which a lane that executes a batch counts as stuck: longer than a batch of a large model takes
+/// on a small board's processor, and shorter than a person waits.
+const STUCK_AFTER: Duration = Duration::from_secs(30);
+/// Number of events in a status; `/v1/events` has more.
+const EVENTS_MAX: usize = 16;
+
+/// Stages of a model.
+pub(super) const MODEL_STAGES: [Stage; 3] = [Stage::Preprocess, Stage::Infer, Stage::Postprocess];
+
+pub(super) fn of(monitor: &Monitor) -> Status {
+    let now = monitor.now();
+    let readings = monitor.readings().latest();
+    let directory = monitor.directory();
+    let report = readings.energy.as_ref().ok().map(|report| &**report);
+    let streams: Vec<StreamStatus> = directory
+        .streams
+        .iter()
+        .map(|(id, listed)| stream(monitor, &directory, *id, listed, report, now))
+        .collect();
+    let models =
+        directory.models.iter().map(|(id, listed)| model(monitor, *id, listed, report, now)).collect();
+    let lanes = lanes_of(monitor, directory.lanes, now);
+    let is_live = |stream: &StreamStatus| stream.state == SourceState::Live.name();
+    let mut events = monitor.events_after(0);
+    events.drain(..events.len().saturating_sub(EVENTS_MAX));
+    Status {
+        schema: STATUS_SCHEMA.to_owned(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        board: directory.board.clone(),
+        healthy: lanes.iter().all(|lane| !lane.stuck),
+        ready: !streams.is_empty() && streams.iter().all(is_live),
+        uptime_s: now.since(monitor.0.started).as_secs_f64(),
+        window_s: WINDOW.as_secs_f64(),
+        streams,
+        streams_ended: directory.ended.streams,
+        models,
+        lanes,
+        memory: MemoryStatus {
+            resident_bytes: resident_bytes(),
+            planned_bytes: directory.memory.map(|(planned, _)| planned),
+            budget_bytes: directory.memory.map(|(_, budget)| budget),
+            machine_bytes: readings.machine_bytes,
+            available_bytes: readings.available_bytes,
+        },
+        sensors: readings.sensors.clone(),
+        energy: energy(&readings.energy),
+        events,
+    }
+}
+
+/// Returns the state of the lanes.
+pub(super) fn lanes(monitor: &Monitor) -> Vec<LaneStatus> {
+    let lanes = monitor.directory().lanes;
+    lanes_of(monitor, lanes, monitor.now())
+}
+
+fn lanes_of(monitor: &Monitor, lanes: usize, now: Nanos) -> Vec<LaneStatus> {
+    (0..lanes)
+        .map(|lane| {
+            let fold = monitor.telemetry().lane(LaneId::from_index(lane)).read(LaneFold::clone);
+            let silence = fold.progress.map(|progress| now.since(progress));
+            LaneStatus {
+                lane,
+                batches: fold.batches,
+                frames: fold.frames,
+                requests: fold.requests,
+                busy_s: fold.busy(ComputeUnit::Cpu).as_secs_f64(),
+                gpu_busy_s: fold.busy(ComputeUnit::Gpu).as_secs_f64(),
+                executing_ms: fold.executing_since.map(|since| now.since(since).as_secs_f64() * 1e3),
+                stuck: fold.executing_since.is_some() && silence.is_some_and(|silence| silence > STUCK_AFTER),
+            }
+        })
+        .collect()
+}
+
+fn stream(
+    monitor: &Monitor,
+    directory: &Directory,
+    id: StreamId,
+    listed: &ListedStream,
+    report: Option<&EnergyReport>,
+    now: Nanos,
+) -> StreamStatus {
+    let telemetry = monitor.telemetry().stream(id);
+    let mut status = telemetry.read(counts);
+    status.name.clone_from(&listed.name);
+    status.source.clone_from(&listed.source);
+    status.lane = listed.lane;
+    status.models = listed.models.iter().map(|model| directory.model_name(*model)).collect();
+    status.silence_ms = telemetry.read(|fold| fold.last_out).map(|last| now.since(last).as_secs_f64() * 1e3);
+    status.fps = telemetry.read(|fold| fold.fps_in_window(now));
+    let mut reader = WindowReader::default();
+    let of_window = |stage| telemetry.window(stage, now, &mut reader);
+    status.window = percentiles(Stage::ALL, of_window);
+    status.stages = percentiles(Stage::ALL, |stage| telemetry.read(|fold| fold.stage(stage).clone()));
+    let figure = report.and_then(|report| report.streams.iter().find(|energy| energy.stream == id));
+    status.energy_per_frame = figure.map(|energy| figure_json(&energy.per_frame));
+    status
+}
+
+/// Returns the counters of a stream, without its names and times. It is called under the lock of the fold.
+fn counts(fold: &StreamFold) -> StreamStatus {
+    let dropped = DropCause::ALL.into_iter().map(|cause| (cause, fold.dropped(cause)));
+    StreamStatus {
+        name: String::new(),
+        source: String::new(),
+        state: fold.state.map_or("starting", SourceState::name).to_owned(),
+        lane: 0,
+        models: Vec::new(),
+        fps: 0.0,
+        frames_in: fold.frames_in,
+        frames_out: fold.frames_out,
+        dropped: dropped
+            .filter(|(_, frames)| *frames > 0)
+            .map(|(cause, frames)| Dropped { cause: cause.name().to_owned(), frames })
+            .collect(),
+        late: fold.late,
+        late_in: Stage::ALL
+            .into_iter()
+            .map(|stage| LateFrames { stage: stage.name().to_owned(), frames: fold.late_in(stage) })
+            .filter(|late| late.frames > 0)
+            .collect(),
+        reconnects: fold.reconnects,
+        detections: fold.detections,
+        silence_ms: None,
+        window: Vec::new(),
+        stages: Vec::new(),
+        energy_per_frame: None,
+    }
+}
+
+/// Returns the percentiles of each stage that has durations. Each stage is copied under the lock by itself, so that a frame
+/// waits for one copy at most.
+fn percentiles<const N: usize>(
+    stages: [Stage; N],
+    copy: impl FnMut(Stage) -> Histogram,
+) -> Vec<StageSummary> {
+    let copies = stages.into_iter().zip(stages.map(copy)).filter(|(_, times)| times.count() > 0);
+    copies.map(|(stage, times)| summarise_durations(stage.name(), &times)).collect()
+}
+
+/// Returns the figures of one of [`MODEL_STAGES`].
+pub(super) fn stage_of(fold: &ModelFold, stage: Stage) -> &StageFold {
+    match stage {
+        Stage::Preprocess => &fold.preprocess,
+        Stage::Infer => &fold.infer,
+        _ => &fold.postprocess,
+    }
+}
+
+fn model(
+    monitor: &Monitor,
+    id: ModelId,
+    listed: &ModelSummary,
+    report: Option<&EnergyReport>,
+    now: Nanos,
+) -> ModelStatus {
+    let telemetry = monitor.telemetry().model(id);
+    let mut reader = WindowReader::default();
+    let of_window = |stage| telemetry.window(|fold| stage_of(fold, stage), now, &mut reader);
+    let of_run = |stage| telemetry.read(|fold| stage_of(fold, stage).total().clone());
+    let counts = |fold: &ModelFold| (fold.inferences, fold.items, fold.graph_fallbacks, fold.not_finite);
+    let (inferences, images, graph_fallbacks, not_finite) = telemetry.read(counts);
+    let figure = report.and_then(|report| report.models.iter().find(|energy| energy.model == id));
+    ModelStatus {
+        name: listed.name.clone(),
+        engine: listed.engine.clone(),
+        engine_version: listed.engine_version.clone(),
+        batch: listed.batch,
+        inferences,
+        images,
+        graph_fallbacks,
+        not_finite,
+        window: percentiles(MODEL_STAGES, of_window),
+        stages: percentiles(MODEL_STAGES, of_run),
+        energy_per_image: figure.map(|energy| figure_json(&energy.per_item)),
+    }
+}
+
+fn energy(report: &Result<std::sync::Arc<EnergyReport>, String>) -> EnergyStatus {
+    let report = match report {
+        Ok(report) => report,
+        Err(why) => {
+            return EnergyStatus {
+                rails: Vec::new(),
+                covers: None,
+                joules: None,
+                unmeasured_s: 0.0,
+                idle_watts: None,
+                not_measured: Some(why.clone()),
+            };
+        }
+    };
+    let covers = match report.total.covers {
+        Covers::Input => "input",
+        Covers::NamedRails => "named-rails",
+    };
+    EnergyStatus {
+        rails: report.total.rails.iter().map(ToString::to_string).collect(),
+        covers: Some(covers.to_owned()),
+        joules: Some(report.total.energy.to_f64()),
+        unmeasured_s: report.total.unmeasured.as_secs_f64(),
+        idle_watts: report.baseline.as_ref().ok().map(|baseline| baseline.power.to_f64()),
+        not_measured: report.baseline.err().map(|why| why.to_string()),
+    }
+}
+
+/// Returns an energy figure as the contract has it.
+pub(crate) fn figure_json(figure: &Figure) -> EnergyFigure {
+    match figure {
+        Ok(estimate) => EnergyFigure {
+            mj: Some(estimate.energy.to_f64() * 1e3),
+            half_width_mj: Some(estimate.half_width.to_f64() * 1e3),
+            shared: Some(estimate.shared),
+            not_measured: None,
+        },
+        Err(why) => {
+            EnergyFigure { mj: None, half_width_mj: None, shared: None, not_measured: Some(why.to_string()) }
+        }
+    }
+}

@@ -1,0 +1,183 @@
+use super::*;
+use crate::Quiet;
+use crate::event_log::EventLog;
+use crate::monitor::ListedStream;
+use orinoco_core::{ComputeUnit, LaneId, ModelId, StreamId, TimeSpan, WallTime};
+use orinoco_telemetry::{Stage, Telemetry};
+use std::fs;
+use std::path::Path;
+
+const MS: u64 = 1_000_000;
+/// Time in which the synthetic chip makes a new value: the mean power since the value before.
+const UPDATE: u64 = 10 * MS;
+const IDLE_WATTS: f64 = 4.0;
+
+/// Clock that stands at its origin. Only the start reads it.
+struct Origin;
+
+impl Clock for Origin {
+    fn now(&self) -> Nanos {
+        Nanos(0)
+    }
+
+    fn wall(&self) -> WallTime {
+        WallTime::from_unix_nanos(7)
+    }
+
+    fn signal(&self) -> Arc<dyn Signal> {
+        unreachable!("the test steps by hand")
+    }
+}
+
+/// One model on a lane of its own, which works for `work` and then rests for a random time.
+struct Load {
+    watts: f64,
+    work: u64,
+    rest_max: u64,
+    spans: Vec<TimeSpan>,
+    emitted: usize,
+    lane: LaneId,
+    model: ModelId,
+    stream: StreamId,
+}
+
+impl Load {
+    /// Returns the time in nanoseconds for which the model works between `from` and `to`.
+    fn busy(&self, from: u64, to: u64) -> u64 {
+        let overlap = |span: &TimeSpan| span.end().0.min(to).saturating_sub(span.start().0.max(from));
+        let first = self.spans.partition_point(|span| span.end().0 <= from);
+        self.spans[first..].iter().take_while(|span| span.start().0 < to).map(overlap).sum()
+    }
+}
+
+/// Synthetic board with one INA3221 channel, whose power follows the loads.
+struct Synthetic {
+    dir: tempfile::TempDir,
+    telemetry: Telemetry,
+    monitor: Monitor,
+    loads: Vec<Load>,
+}
+
+impl Synthetic {
+    fn new(loads: &[(f64, u64, u64)], end: u64) -> Self {
+        let (dir, telemetry) = (tempfile::tempdir().expect("temporary folder"), Telemetry::default());
+        put_chip(dir.path());
+        let events = Arc::new(EventLog::new(Arc::new(Quiet), Arc::new(Origin)));
+        let monitor = Monitor::new(Arc::new(Origin), telemetry.clone(), events, "synthetic");
+        let mut rng = Rng::with_seed(3);
+        let mut load = |(index, &(watts, work, rest_max)): (usize, &(f64, u64, u64))| {
+            let (stream, model) = (telemetry.add_stream(&index.to_string()), telemetry.add_model());
+            let listed =
+                ListedStream { name: index.to_string(), source: String::new(), lane: index, models: vec![model] };
+            monitor.directory_mut().join(stream, listed);
+            let (mut spans, mut at) = (Vec::new(), 1_000 * MS);
+            while at < end {
+                spans.push(TimeSpan::new(Nanos(at), Nanos(at + work)));
+                at += work + rng.u64(0..rest_max);
+            }
+            let lane = LaneId::from_index(index);
+            Load { watts, work, rest_max, spans, emitted: 0, lane, model, stream }
+        };
+        let loads = loads.iter().enumerate().map(&mut load).collect();
+        Self { dir, telemetry, monitor, loads }
+    }
+
+    /// Emits the batches that have ended by `now`, and writes what the chip shows then.
+    fn advance(&mut self, now: Nanos) {
+        let shown_until = now.0 / UPDATE * UPDATE;
+        let mut watts = IDLE_WATTS;
+        for load in &mut self.loads {
+            let (model, lane) = (self.telemetry.model(load.model), self.telemetry.lane(load.lane));
+            while let Some(&span) = load.spans.get(load.emitted).filter(|span| span.end() <= now) {
+                model.batch(&lane, ComputeUnit::Cpu, [load.stream].into_iter(), &[(Stage::Infer, span)]);
+                let seq = load.emitted as u64;
+                self.telemetry.stream(load.stream).emitter().result(seq, 0, None, span.end());
+                load.emitted += 1;
+            }
+            let busy = load.busy(shown_until.saturating_sub(UPDATE), shown_until);
+            watts += load.watts * busy as f64 / UPDATE as f64;
+        }
+        let milliamperes = (watts / 5.0 * 1e3).round();
+        put(self.dir.path(), "curr1_input", &format!("{milliamperes}\n"));
+    }
+
+    /// Samples until `end`, and returns the latest readings.
+    fn run(&mut self, end: u64) -> Arc<Latest> {
+        self.advance(Nanos(0));
+        let feed = self.telemetry.subscribe_work().expect("nobody reads it");
+        let sysroot = Sysroot::at(self.dir.path());
+        let mut sampling = Sampling::new(&sysroot, &Origin, feed, self.monitor.clone());
+        let mut now = Nanos(0);
+        while now.0 < end {
+            self.advance(now);
+            now = sampling.step(now);
+        }
+        self.advance(now);
+        sampling.finish(now);
+        self.monitor.readings().latest()
+    }
+}
+
+fn put(root: &Path, name: &str, text: &str) {
+    fs::write(root.join("sys/class/hwmon/hwmon3").join(name), text).expect("written");
+}
+
+fn put_chip(root: &Path) {
+    fs::create_dir_all(root.join("sys/class/hwmon/hwmon3")).expect("made");
+    let files = [
+        ("name", "ina3221\n"),
+        ("in1_label", "VDD_IN\n"),
+        ("in1_input", "5000\n"),
+        ("shunt1_resistor", "5000\n"),
+        ("update_interval", "10\n"),
+        ("curr1_input", "800\n"),
+    ];
+    files.iter().for_each(|(name, text)| put(root, name, text));
+}
+
+#[test]
+fn energy_of_two_models_that_overlap_is_within_3_percent_of_the_closed_form() {
+    const END: u64 = 900_000 * MS;
+    let mut board = Synthetic::new(&[(6.0, 30 * MS, 140 * MS), (3.0, 20 * MS, 100 * MS)], END);
+    let latest = board.run(END);
+    let report = latest.energy.as_ref().unwrap_or_else(|why| panic!("{why}"));
+    for (load, energy) in board.loads.iter().zip(&report.models) {
+        let exact = load.watts * load.work as f64 * 1e-9;
+        let seen = energy.per_item.unwrap_or_else(|why| panic!("{why}"));
+        let error = (seen.energy.to_f64() / exact - 1.0).abs();
+        assert!(error <= 0.03, "{:?} instead of {exact} J (rest up to {} ns)", seen, load.rest_max);
+        let of_stream = report.streams.iter().find(|energy| energy.stream == load.stream).expect("it has one");
+        let per_frame = of_stream.per_frame.unwrap_or_else(|why| panic!("{why}"));
+        assert!((per_frame.energy.to_f64() / exact - 1.0).abs() <= 0.03, "{per_frame:?}");
+    }
+    // The counter of the rail is the integral of the whole power.
+    let busy: f64 = board.loads.iter().map(|load| load.watts * load.busy(0, END) as f64 * 1e-9).sum();
+    let exact = IDLE_WATTS * END as f64 * 1e-9 + busy;
+    let seen = report.total.energy.to_f64();
+    assert!((seen / exact - 1.0).abs() <= 0.01, "{seen} instead of {exact} J");
+    assert_eq!(latest.sensors.rails[0].name, "VDD_IN");
+    assert_eq!(latest.sensors.rails[0].joules, Some(seen));
+}
+
+#[test]
+fn a_board_without_power_sensors_says_so_and_shows_its_other_sensors() {
+    let mut board = Synthetic::new(&[(1.0, MS, MS)], 10 * MS);
+    fs::remove_dir_all(board.dir.path().join("sys/class/hwmon/hwmon3")).expect("removed");
+    let zone = board.dir.path().join("sys/class/thermal/thermal_zone0");
+    fs::create_dir_all(&zone).expect("made");
+    fs::write(zone.join("type"), "cpu-thermal\n").expect("written");
+    fs::write(zone.join("temp"), "41500\n").expect("written");
+    let feed = board.telemetry.subscribe_work().expect("nobody reads it");
+    let sysroot = Sysroot::at(board.dir.path());
+    let mut sampling = Sampling::new(&sysroot, &Origin, feed, board.monitor.clone());
+    board.loads.clear();
+    fs::write(zone.join("temp"), "43000\n").expect("written");
+    assert_eq!(sampling.step(Nanos(500 * MS)), Nanos(1_000 * MS));
+    let celsius = |latest: &Latest| latest.sensors.temperatures[0].celsius;
+    assert_eq!(celsius(&board.monitor.readings().latest()), Some(41.5));
+    sampling.step(Nanos(1_000 * MS));
+    let latest = board.monitor.readings().latest();
+    assert_eq!(celsius(&latest), Some(43.0));
+    let why = latest.energy.as_ref().expect_err("no rail");
+    assert_eq!(why, "not measured: the board has no power sensor that can be read");
+}
