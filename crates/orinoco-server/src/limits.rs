@@ -18,7 +18,7 @@ pub struct Limits {
     pub request_wait_max: Duration,
     /// Maximum time for which a client does not read and its answer therefore waits.
     pub write_stall_max: Duration,
-    /// Maximum time that a request waits for the board's answer.
+    /// Maximum time that a request waits for the board's answer: less than a client waits, so that it hears the reason.
     pub answer_wait_max: Duration,
     /// Time for which an answer is shared: requests within it get the same.
     pub shared_for: Duration,
@@ -37,7 +37,7 @@ impl Default for Limits {
             place_wait_max: Duration::from_secs(1),
             request_wait_max: Duration::from_secs(30),
             write_stall_max: Duration::from_secs(10),
-            answer_wait_max: Duration::from_secs(5),
+            answer_wait_max: Duration::from_secs(3),
             shared_for: Duration::from_millis(100),
             keep_alive_every: Duration::from_secs(15),
             end_wait_max: Duration::from_secs(1),

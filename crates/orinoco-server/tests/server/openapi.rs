@@ -46,7 +46,7 @@ fn refused(document: &Value, path: &str, method: &str, answer: &Answer) -> Optio
     if content.is_null() {
         return Some(format!("{} with {content_type} is not in the document", answer.status));
     }
-    let Some(file) = content["schema"]["$ref"].as_str() else { return None };
+    let file = content["schema"]["$ref"].as_str()?;
     let (mut schemas, mut compiler) = (boon::Schemas::new(), boon::Compiler::new());
     let place = docs().join(file).canonicalize().expect("the schema's file").display().to_string();
     let schema = compiler.compile(&place, &mut schemas).expect("a schema of draft 2020-12");
