@@ -31,6 +31,8 @@ const HEADERS_MAX: usize = 64;
 /// left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
+/// Maximum number of connections that are refused between two looks for a free place: as many as the kernel keeps.
+const REFUSED_AT_ONCE_MAX: usize = 128;
 /// Maximum time for which the refusal of a connection is written. It fits into the connection's empty buffer at once.
 const REFUSAL_WAIT_MAX: Duration = Duration::from_millis(100);
 
@@ -84,7 +86,9 @@ impl Connections {
     async fn refuse_waiting(&self, listener: &impl Accept) {
         let waiting = poll_fn(|cx| {
             let mut refused = Vec::new();
-            while let Poll::Ready(Ok(connection)) = listener.poll_accept(cx) {
+            while refused.len() < REFUSED_AT_ONCE_MAX
+                && let Poll::Ready(Ok(connection)) = listener.poll_accept(cx)
+            {
                 refused.push(connection);
             }
             Poll::Ready(refused)
@@ -93,7 +97,7 @@ impl Connections {
             self.counters.count_refusal(self.way, Refusal::Connections);
             let answer = full_answer(self.limits.connections_max);
             let written = poll_fn(|cx| Pin::new(&mut connection).poll_write(cx, answer.as_bytes()));
-            // A client that is gone by now is not told.
+            // A client that is gone by now needs no answer.
             let _ = timeout(REFUSAL_WAIT_MAX, written).await;
         }
     }
