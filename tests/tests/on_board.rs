@@ -537,6 +537,8 @@ fn the_daemon_is_a_service() {
     println!("systemd-analyze security: {exposure}");
     let modes = run(board, "stat -c %a /var/lib/orinoco/camera.md5");
     assert_eq!(modes, "640", "the group may read results, and nobody else");
+    let socket = run(board, "stat -c '%a %U %G' /run/orinoco /run/orinoco/orinoco.sock");
+    assert_eq!(socket, "750 orinoco orinoco\n660 orinoco orinoco", "the group may use the control socket");
     thread::sleep(Duration::from_secs(2));
     put_text(board, &format!("{SERVICE_BOARD}{JOINING}"), "/tmp/board.toml");
     let reload = "cp /tmp/board.toml /etc/orinoco/ && systemctl reload orinocod && sleep 2";

@@ -10,9 +10,10 @@ use crate::{
     BenchReport, BoardProfileList, BoardProfileReport, BoardRecording, BoardReport, CAMERAS_SCHEMA,
     CHECKS_SCHEMA, CODES_SCHEMA, CameraList, CheckList, CodeList, DESCRIPTION_SCHEMA, DOCTOR_SCHEMA,
     DUMP_SCHEMA, DescriptionReport, DoctorReport, Dump, ERROR_SCHEMA, EVAL_SCHEMA, EVENT_SCHEMA, ErrorReport,
-    EvalReport, EventJson, GRAPH_BENCH_SCHEMA, GraphBench, MEMORY_BENCH_SCHEMA, MEMORY_SCHEMA, MODEL_SCHEMA,
-    MODELS_SCHEMA, MemoryBench, MemoryReport, ModelDetails, ModelList, PREPROCESS_BENCH_SCHEMA,
-    PreprocessBench, RESULT_SCHEMA, ResultLine, STATUS_SCHEMA, SUMMARY_SCHEMA, Status, Summary,
+    EvalReport, EventJson, GRAPH_BENCH_SCHEMA, GraphBench, HEALTH_SCHEMA, Health, MEMORY_BENCH_SCHEMA,
+    MEMORY_SCHEMA, MODEL_SCHEMA, MODELS_SCHEMA, MemoryBench, MemoryReport, ModelDetails, ModelList,
+    PREPROCESS_BENCH_SCHEMA, PreprocessBench, RESULT_SCHEMA, ResultLine, STATUS_SCHEMA, SUMMARY_SCHEMA,
+    Status, Summary,
 };
 
 /// Serialised contract: one kind of JSON object that Orinoco prints or writes.
@@ -26,7 +27,7 @@ pub struct Contract {
 }
 
 /// All contracts.
-pub const CONTRACTS: [Contract; 23] = [
+pub const CONTRACTS: [Contract; 24] = [
     contract::<ResultLine>(RESULT_SCHEMA, "`orinoco run`, `orinoco infer`, sinks of kind `jsonl`"),
     contract::<Summary>(SUMMARY_SCHEMA, "`orinoco run`, `orinocod`"),
     contract::<ErrorReport>(ERROR_SCHEMA, "every command that fails"),
@@ -44,6 +45,7 @@ pub const CONTRACTS: [Contract; 23] = [
     contract::<BoardProfileReport>(BOARD_PROFILE_SCHEMA, "`orinoco board show`"),
     contract::<BoardRecording>(BOARD_RECORDING_SCHEMA, "`orinoco board record`"),
     contract::<Status>(STATUS_SCHEMA, "`orinoco status`, `orinoco top`, the control socket (`/v1/status`)"),
+    contract::<Health>(HEALTH_SCHEMA, "the control socket (`/healthz`, `/readyz`)"),
     contract::<EventJson>(EVENT_SCHEMA, "the control socket (`/v1/events`)"),
     contract::<Dump>(DUMP_SCHEMA, "`orinocod`, the control socket (`/v1/dump`)"),
     contract::<BenchReport>(BENCH_SCHEMA, "`orinoco bench pipeline`, `orinoco bench streams`"),

@@ -52,8 +52,8 @@ pub use result::{
 };
 pub use status::{
     ClockStatus, DUMP_SCHEMA, Dump, EVENT_SCHEMA, EnergyFigure, EnergyStatus, EventJson, FanStatus,
-    LaneStatus, LateFrames, MemoryStatus, ModelStatus, RailStatus, STATUS_SCHEMA, SensorsStatus, Status,
-    StreamStatus, StuckPart, TemperatureStatus, TraceEntry, UnknownValue,
+    HEALTH_SCHEMA, Health, LaneStatus, LateFrames, MemoryStatus, ModelStatus, RailStatus, STATUS_SCHEMA,
+    SensorsStatus, Status, StreamStatus, StuckPart, TemperatureStatus, TraceEntry, UnknownValue,
 };
 pub use summary::{
     Dropped, EndState, LaneMemory, LineSummary, MemorySummary, ModelMemory, ModelSummary, PlannedMemory,

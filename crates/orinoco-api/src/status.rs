@@ -7,6 +7,8 @@ use crate::{Dropped, Fault, StageSummary};
 
 /// Schema name of [`Status`].
 pub const STATUS_SCHEMA: &str = "orinoco.status/1";
+/// Schema name of [`Health`].
+pub const HEALTH_SCHEMA: &str = "orinoco.health/1";
 /// Schema name of [`EventJson`].
 pub const EVENT_SCHEMA: &str = "orinoco.event/1";
 
@@ -44,6 +46,22 @@ pub struct Status {
     pub energy: EnergyStatus,
     /// Latest events, oldest first.
     pub events: Vec<EventJson>,
+}
+
+/// Whether a board is alive and ready, as `/healthz` and `/readyz` answer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Health {
+    /// Name and version of this contract.
+    #[schemars(extend("const" = HEALTH_SCHEMA))]
+    pub schema: String,
+    /// State of the board: `starting`, `running`, or `unresponsive` where the run did not answer in time.
+    pub state: String,
+    /// Whether the board is alive: it starts, or every lane makes progress.
+    pub healthy: bool,
+    /// Whether the board is healthy and all of its streams deliver frames.
+    pub ready: bool,
+    /// Reasons why it is not healthy or not ready, as sentences; empty where it is both.
+    pub reasons: Vec<String>,
 }
 
 /// State of one stream.

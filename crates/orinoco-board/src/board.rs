@@ -1,5 +1,6 @@
 //! Checked form of a board file.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -19,6 +20,8 @@ pub struct Board {
     pub memory: Option<u64>,
     /// Number of lanes (executing threads); see [`Board::lane_of`].
     pub lanes: usize,
+    /// Control socket of the daemon.
+    pub control: ControlSpec,
     /// Models; streams refer to them by index.
     pub models: Vec<BoardModel>,
     /// Streams, in the order of their ids.
@@ -37,6 +40,36 @@ impl Board {
     pub fn lanes_used(&self) -> usize {
         (0..self.streams.len()).map(|stream| self.lane_of(stream) + 1).max().unwrap_or(0)
     }
+}
+
+/// Control socket of the daemon: the addresses on which it serves health, status, events and metrics.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ControlSpec {
+    /// Unix socket.
+    pub socket: SocketSpec,
+    /// Loopback address for TCP; `None` does not listen on TCP. Port 0 takes a free port.
+    pub listen: Option<SocketAddr>,
+    /// Whether the metrics include those with the names that Triton Inference Server uses.
+    pub nv_inference_metrics: bool,
+}
+
+/// Unix socket of the daemon.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum SocketSpec {
+    /// The usual path, [`SocketSpec::USUAL_PATH`]. If it cannot be created, that is a warning.
+    #[default]
+    Usual,
+    /// This path, relative to the working folder. If it cannot be created, the board does not start.
+    At(PathBuf),
+    /// No socket.
+    Off,
+}
+
+impl SocketSpec {
+    /// Path of [`SocketSpec::Usual`]: the runtime folder of the daemon's systemd unit.
+    pub const USUAL_PATH: &str = "/run/orinoco/orinoco.sock";
+    /// Maximum length of a path, in bytes: `sun_path` of Linux has 108, one of them for the end (unix(7)).
+    pub const PATH_BYTES_MAX: usize = 107;
 }
 
 /// Engines and their settings.

@@ -1,6 +1,7 @@
 //! Reads a board file into its checked form.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -10,8 +11,8 @@ use orinoco_core::text::count;
 use orinoco_uri::{Scheme, SourceUri};
 
 use crate::{
-    Board, BoardError, BoardModel, BoardStream, Capabilities, Inference, ObjectSelectionSpec, Shape,
-    SinkKind, SinkSpec, SourceFault, TrackSpec, TrackerSpec, Written,
+    Board, BoardError, BoardModel, BoardStream, Capabilities, ControlSpec, Inference, ObjectSelectionSpec,
+    Shape, SinkKind, SinkSpec, SocketSpec, SourceFault, TrackSpec, TrackerSpec, Written,
 };
 
 /// Maximum number of streams that one Jetson serves; more is a typing error.
@@ -41,6 +42,7 @@ pub fn load(path: &Path, known: &Capabilities<'_>, vars: &Vars) -> Result<Board,
     let mut inference = read_inference(top.table("inference"), known.engines);
     let memory = read_memory(top.table("memory"));
     inference.shared_scratch = memory.is_some();
+    let control = read_control(top.table("control"));
     let lanes = top.integer("lanes", 1..=LANES_MAX).map_or(1, as_usize);
     let models: Vec<BoardModel> = top.tables("model").into_iter().map(read_model).collect();
     let sinks: Vec<NamedSink> =
@@ -71,7 +73,7 @@ pub fn load(path: &Path, known: &Capabilities<'_>, vars: &Vars) -> Result<Board,
         return Err(BoardError::Sources { models, streams });
     }
     let streams = streams.into_iter().flatten().collect();
-    Ok(Board { name, inference, memory, lanes, models, streams, files })
+    Ok(Board { name, inference, memory, lanes, control, models, streams, files })
 }
 
 fn read_name(top: &TableReader<'_>, path: &Path) -> String {
@@ -118,6 +120,52 @@ fn read_memory(table: TableReader<'_>) -> Option<u64> {
     });
     table.finish();
     budget
+}
+
+/// Reads the addresses on which the daemon serves its status.
+fn read_control(table: TableReader<'_>) -> ControlSpec {
+    let control = ControlSpec {
+        socket: match table.text_or_false("socket") {
+            None => SocketSpec::Usual,
+            Some(None) => SocketSpec::Off,
+            Some(Some(path)) => SocketSpec::At(read_socket_path(&table, path)),
+        },
+        listen: table.text("listen").and_then(|text| read_listen(&table, &text)),
+        nv_inference_metrics: table.boolean("nv_inference_metrics").unwrap_or_default(),
+    };
+    table.finish();
+    control
+}
+
+fn read_socket_path(table: &TableReader<'_>, path: String) -> PathBuf {
+    let fault = match path.len() {
+        0 => {
+            Some(("the path is empty".to_owned(), "write a path, or socket = false for no socket".to_owned()))
+        }
+        length if length > SocketSpec::PATH_BYTES_MAX => Some((
+            format!("the path has {length} bytes"),
+            format!("choose one of at most {} bytes", SocketSpec::PATH_BYTES_MAX),
+        )),
+        _ => None,
+    };
+    if let Some((cause, next)) = fault {
+        table.fault("socket", &codes::KEY_RANGE, cause, next);
+    }
+    PathBuf::from(path)
+}
+
+/// Reads an address that only this machine reaches.
+fn read_listen(table: &TableReader<'_>, text: &str) -> Option<SocketAddr> {
+    let (cause, next) = match text.parse::<SocketAddr>() {
+        Ok(address) if address.ip().is_loopback() => return Some(address),
+        Ok(_) => (
+            format!("`{text}` is not a loopback address"),
+            "use 127.0.0.1:8002 or [::1]:8002; to reach it from another machine, forward the port (ssh -L)",
+        ),
+        Err(_) => (format!("`{text}` is not an IP address with a port"), "write listen = \"127.0.0.1:8002\""),
+    };
+    table.fault("listen", &codes::KEY_RANGE, cause, next);
+    None
 }
 
 /// Reads the name of an entry, which appears in log lines, thread names and paths.
@@ -501,6 +549,60 @@ mod tests {
                 b.toml:13: key `stream[0].drop`: `none` is not one of the choices; use one of drop-oldest, drop-newest, block
                 b.toml:14: key `stream[1].source`: it is missing; add it
                 b.toml:14: key `stream[1].models`: it is missing; list the names of the models it runs through"#]],
+        );
+    }
+
+    fn check_control(text: &str, expected: Expect) {
+        let dir = tempfile::tempdir().expect("temporary folder");
+        let path = dir.path().join("b.toml");
+        let stream = "[[stream]]\nname = 'x'\nsource = 'test://ball'\nmodels = []\n";
+        std::fs::write(&path, format!("version = 1\n{stream}{text}")).expect("write");
+        let known = Capabilities { engines: &[], sinks: &[], schemes: &[] };
+        let shown = match load(&path, &known, &Vars::new()) {
+            Ok(board) => format!("{:?}", board.control),
+            Err(faults) => faults.to_string().replace(&format!("{}/", dir.path().display()), ""),
+        };
+        expected.assert_eq(&shown);
+    }
+
+    #[test]
+    fn the_control_socket_has_its_usual_path_another_or_none() {
+        check_control(
+            "",
+            expect!["ControlSpec { socket: Usual, listen: None, nv_inference_metrics: false }"],
+        );
+        check_control(
+            "[control]\nsocket = false\nlisten = '127.0.0.1:8002'\nnv_inference_metrics = true\n",
+            expect!["ControlSpec { socket: Off, listen: Some(127.0.0.1:8002), nv_inference_metrics: true }"],
+        );
+        check_control(
+            "[control]\nsocket = 'run/a.sock'\nlisten = '[::1]:0'\n",
+            expect![[
+                r#"ControlSpec { socket: At("run/a.sock"), listen: Some([::1]:0), nv_inference_metrics: false }"#
+            ]],
+        );
+    }
+
+    #[test]
+    fn the_control_socket_is_of_this_machine() {
+        check_control(
+            "[control]\nsocket = true\nlisten = '0.0.0.0:8002'\nport = 3\n",
+            expect![[r#"
+            b.toml:7: key `control.socket`: it is true; write a string in quotes, or false
+            b.toml:8: key `control.listen`: `0.0.0.0:8002` is not a loopback address; use 127.0.0.1:8002 or [::1]:8002; to reach it from another machine, forward the port (ssh -L)
+            b.toml:9: key `control.port`: unknown key; use one of socket, listen, nv_inference_metrics"#]],
+        );
+        check_control(
+            "[control]\nsocket = ''\nlisten = 'localhost:8002'\n",
+            expect![[r#"
+            b.toml:7: key `control.socket`: the path is empty; write a path, or socket = false for no socket
+            b.toml:8: key `control.listen`: `localhost:8002` is not an IP address with a port; write listen = "127.0.0.1:8002""#]],
+        );
+        check_control(
+            &format!("[control]\nsocket = '/{}'\nlisten = 8002\n", "x".repeat(107)),
+            expect![[r#"
+            b.toml:7: key `control.socket`: the path has 108 bytes; choose one of at most 107 bytes
+            b.toml:8: key `control.listen`: it is a whole number; write a string in quotes"#]],
         );
     }
 

@@ -88,6 +88,17 @@ impl<'a> TableReader<'a> {
         self.text(key).unwrap_or_default()
     }
 
+    /// Returns a string, or `None` for `false`, if the key is there.
+    pub fn text_or_false(&self, key: &'static str) -> Option<Option<String>> {
+        const WANTED: &str = "a string in quotes, or false";
+        let value = self.take(key, WANTED, |kind| match kind {
+            Kind::Text(text) => Some(Ok(Some(text.clone()))),
+            Kind::Bool(is_on) => Some(if *is_on { Err(()) } else { Ok(None) }),
+            _ => None,
+        })?;
+        value.inspect_err(|()| self.wrong_type(key, "true", WANTED)).ok()
+    }
+
     /// Returns an integer within `range`, if the key is there.
     pub fn integer(&self, key: &'static str, range: std::ops::RangeInclusive<i64>) -> Option<i64> {
         let n = self.take(key, "a whole number", |kind| match kind {

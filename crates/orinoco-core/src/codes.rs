@@ -43,7 +43,7 @@ codes! {
         "Board and model files have version = 1. A higher version needs a newer Orinoco: update it."
     RELOAD "E0110" Configuration "a change that a running board cannot apply"
         "On SIGHUP (`systemctl reload orinocod`) the daemon reads its board file again: it starts new streams, stops removed \
-         ones, and leaves the others running. Lanes, memory budget and engines cannot change while the board runs. Without a \
+         ones, and leaves the others running. Lanes, memory budget, engines and [control] cannot change while the board runs. Without a \
          `reloaded` line in the log, nothing has changed. With one, only the streams in the message could not be started or \
          changed: reload again."
     BOARD_PROFILE "E0111" Configuration "no such board profile"
@@ -152,6 +152,18 @@ codes! {
     REQUEST_UNANSWERED "E0805" RunFailed "a request without an answer"
         "The request was accepted but not answered: the model was removed, the board was stopped, or an engine failed. Send \
          it again."
+    CONTROL_LISTEN "E0901" Configuration "a control socket that cannot be opened"
+        "The daemon serves its status on a Unix socket and, if the board file's [control] names an address, on loopback TCP. The \
+         socket's folder must exist and be writable for the daemon's user, nothing else may have the socket's name, and no other \
+         daemon may use the socket or the port. `socket = false` switches the socket off. A socket that the board file does not name \
+         is only a warning: the board runs without it."
+    CONTROL_REQUEST "E0902" Configuration "a request that the control socket refuses"
+        "The control socket answers GET and HEAD, and POST for /v1/dump. Over TCP, /v1/dump is refused, and so is a Host \
+         header that is not localhost or the listening address with its port: a web page could otherwise read the status by \
+         its own name for this machine (DNS rebinding). Request bodies are refused. docs/control-socket.md has all paths."
+    CONTROL_UNAVAILABLE "E0903" RunFailed "a status that is not available"
+        "The board is still starting, the run did not answer in time, or too many clients are connected. Try again; if the run \
+         does not answer, the daemon's log (`journalctl -u orinocod`) says what it does."
 }
 
 #[cfg(test)]

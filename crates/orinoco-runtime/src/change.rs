@@ -54,6 +54,7 @@ impl Change {
             ("lanes", running.lanes != wanted.lanes),
             ("[memory]", running.memory != wanted.memory),
             ("[inference]", running.inference != wanted.inference),
+            ("[control]", running.control != wanted.control),
         ];
         let mut models = same_models(running, wanted, facts);
         let streams = loop {
@@ -122,7 +123,7 @@ fn renew_states(
 mod tests {
     use super::*;
     use crate::testing::uri;
-    use orinoco_board::{BoardModel, Inference};
+    use orinoco_board::{BoardModel, ControlSpec, Inference};
     use proptest::prelude::*;
     use std::collections::BTreeMap;
     use std::time::Duration;
@@ -144,6 +145,7 @@ mod tests {
             name: "test".to_owned(),
             inference: Inference::default(),
             memory: None,
+            control: ControlSpec::default(),
             lanes: 1,
             models: models.iter().map(model).collect(),
             streams: streams.iter().map(stream).collect(),
@@ -247,6 +249,8 @@ mod tests {
         let keys = |to: &Board| Change::between(&from, to, &ModelFacts::default()).fixed_keys;
         assert_eq!(keys(&Board { lanes: 2, ..from.clone() }), ["lanes"]);
         assert_eq!(keys(&Board { memory: Some(1), ..from.clone() }), ["[memory]"]);
+        let control = ControlSpec { nv_inference_metrics: true, ..ControlSpec::default() };
+        assert_eq!(keys(&Board { control, ..from.clone() }), ["[control]"]);
         let inference = Inference { threads: 7, ..Inference::default() };
         assert_eq!(keys(&Board { lanes: 2, inference, ..from.clone() }), ["lanes", "[inference]"]);
         assert!(keys(&Board { name: "other".to_owned(), ..from.clone() }).is_empty());

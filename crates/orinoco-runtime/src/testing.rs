@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use orinoco_board::{Board, BoardModel, BoardStream, Inference};
+use orinoco_board::{Board, BoardModel, BoardStream, ControlSpec, Inference};
 use orinoco_model::Repository;
 use orinoco_pipeline::{MonotonicClock, Stop};
 use orinoco_telemetry::{Event, EventSink, SourceState, Telemetry};
@@ -43,7 +43,16 @@ pub(crate) fn board(lanes: usize, streams: &[(&str, &str)]) -> Board {
     let streams = streams.iter().map(|(name, source)| BoardStream::new(*name, uri(source), Vec::new()));
     let (inference, streams) = (Inference::default(), streams.collect());
     let (models, files) = (Vec::new(), Vec::new());
-    Board { name: "test".to_owned(), inference, memory: None, lanes, models, streams, files }
+    Board {
+        name: "test".to_owned(),
+        inference,
+        memory: None,
+        lanes,
+        control: ControlSpec::default(),
+        models,
+        streams,
+        files,
+    }
 }
 
 /// Makes a known model from its folder; no engine has loaded it.

@@ -1,8 +1,10 @@
 //! `orinocod`: runs a board file headless. It tells systemd when it is ready and that it is alive. On SIGHUP it reads the
 //! board file again: streams join and leave, the others run on. On SIGTERM it stops the sources, lets the frames in work
-//! finish, and completes the outputs.
+//! finish, and completes the outputs. Its control socket answers from before the start until the end.
 
+mod control;
 mod journal;
+mod post_mortem;
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -27,7 +29,9 @@ use sd_notify::NotifyState;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
+use control::MonitoredRun;
 use journal::{Journal, Level};
+use post_mortem::PostMortem;
 
 /// Interval between two watchdog notifications, unless systemd wants them more often.
 const BEAT_EVERY: Duration = Duration::from_secs(1);
@@ -88,13 +92,24 @@ fn run(args: &Args) -> Result<Exit, Faults> {
         .as_ref()
         .map(|path| open_own_file(&board, &place, path, "the run's summary is written to this file"));
     let (file, own) = own.transpose()?.map_or((None, TakenFiles::default()), |(file, own)| (Some(file), own));
+    let nv_inference = board.control.nv_inference_metrics;
+    let server = control::open(&board.control, Arc::new(MonotonicClock::default()))?;
     let mut pulse = Pulse::new();
     (options.earlier, options.own, options.end_unread) = (ExistingOutputs::Kept, own, false);
     options.sample_every = pulse.every();
     let running = start(board, options)?;
+    let monitor = running.monitor().clone();
+    if let Some(server) = &server {
+        server.attach(Arc::new(MonitoredRun::new(monitor.clone(), nv_inference)));
+    }
     journal::log(Level::Info, "running");
     notify(&[NotifyState::Ready]);
-    let summary = running.wait(|now| pulse.beat(&now));
+    let mut post_mortem = PostMortem::new(monitor.clone());
+    let summary = running.wait(|now| {
+        pulse.beat(&now, || monitor.is_healthy());
+        post_mortem.check();
+    });
+    post_mortem.check();
     notify(&[NotifyState::Stopping]);
     finish(file, &summary)
 }
@@ -190,6 +205,8 @@ fn listen_to_signals(board: PathBuf, place: Repository, control: Control) -> Res
 struct Pulse {
     watchdog_every: Option<Duration>,
     fed: Duration,
+    /// Whether the run made progress when that was last asked.
+    is_healthy: bool,
     told: Option<Duration>,
     rate: SlidingRate,
 }
@@ -200,7 +217,13 @@ impl Pulse {
         let asked = sd_notify::watchdog_enabled(false, &mut micros);
         // Half of the limit, as sd_watchdog_enabled(3) recommends.
         let watchdog_every = asked.then(|| Duration::from_micros(micros / 2));
-        Self { watchdog_every, fed: Duration::ZERO, told: None, rate: SlidingRate::default() }
+        Self {
+            watchdog_every,
+            fed: Duration::ZERO,
+            is_healthy: true,
+            told: None,
+            rate: SlidingRate::default(),
+        }
     }
 
     /// Time between two beats. systemd hears of each second one at the latest, and so in time.
@@ -208,16 +231,38 @@ impl Pulse {
         self.watchdog_every.map_or(BEAT_EVERY, |every| BEAT_EVERY.min(every / 2))
     }
 
-    fn beat(&mut self, now: &Progress) {
+    fn beat(&mut self, now: &Progress, is_healthy: impl Fn() -> bool) {
         let fps = self.rate.add(now);
-        if self.watchdog_every.is_some_and(|every| now.elapsed - self.fed + self.every() > every) {
-            self.fed = now.elapsed;
+        if self.feeds(now.elapsed, is_healthy) {
             notify(&[NotifyState::Watchdog]);
         }
         if self.told.is_none_or(|told| now.elapsed - told >= STATUS_EVERY) {
             self.told = Some(now.elapsed);
             notify(&[NotifyState::Status(&status_text(now, fps))]);
         }
+    }
+
+    /// Whether the watchdog is fed now: when it is due, and only while every lane makes progress. The supervisor would report
+    /// progress, and a timer would run, also where a lane hangs.
+    fn feeds(&mut self, now: Duration, is_healthy: impl Fn() -> bool) -> bool {
+        let is_due = self.watchdog_every.is_some_and(|every| now - self.fed + self.every() > every);
+        if !is_due {
+            return false;
+        }
+        let was_healthy = std::mem::replace(&mut self.is_healthy, is_healthy());
+        match (was_healthy, self.is_healthy) {
+            (true, false) => {
+                let text =
+                    "watchdog=starving a lane makes no progress: systemd restarts the daemon if that lasts";
+                journal::log(Level::Error, text);
+            }
+            (false, true) => journal::log(Level::Info, "watchdog=fed every lane makes progress again"),
+            _ => {}
+        }
+        if self.is_healthy {
+            self.fed = now;
+        }
+        self.is_healthy
     }
 }
 
@@ -247,6 +292,20 @@ fn notify(states: &[NotifyState<'_>]) {
 mod tests {
     use super::*;
     use orinoco_runtime::OfflineStream;
+
+    #[test]
+    fn the_watchdog_is_fed_in_time_and_only_while_lanes_make_progress() {
+        let watchdog_every = Some(Duration::from_secs(15));
+        let mut pulse = Pulse { watchdog_every, ..Pulse::new() };
+        let mut check = |seconds: std::ops::Range<u64>, is_healthy: bool| -> Vec<u64> {
+            seconds.filter(|&now| pulse.feeds(Duration::from_secs(now), || is_healthy)).collect()
+        };
+        assert_eq!(check(0..60, true), [15, 30, 45], "twice in the 30 s of its limit");
+        assert_eq!(check(60..120, false), [0; 0], "a lane hangs");
+        assert_eq!(check(120..150, true), [120, 135], "at once when it goes on");
+        let mut without = Pulse { watchdog_every: None, ..Pulse::new() };
+        assert!(!without.feeds(Duration::from_secs(60), || unreachable!("nobody asked for life signs")));
+    }
 
     #[test]
     fn the_status_says_what_runs_and_what_is_away() {

@@ -61,6 +61,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         ],
     ),
     ("orinoco-sensors", &["orinoco-core"]),
+    ("orinoco-server", &["orinoco-api", "orinoco-core", "orinoco-telemetry"]),
     ("orinoco-sim", &["orinoco-core"]),
     ("orinoco-sysroot", &[]),
     (
@@ -94,6 +95,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "orinoco-model",
             "orinoco-pipeline",
             "orinoco-runtime",
+            "orinoco-server",
             "orinoco-telemetry",
         ],
     ),

@@ -1,6 +1,6 @@
 use super::*;
 use crate::testing::uri;
-use orinoco_board::{BoardStream, Inference};
+use orinoco_board::{BoardStream, ControlSpec, Inference};
 use orinoco_core::codes;
 use proptest::prelude::*;
 use std::collections::VecDeque;
@@ -16,7 +16,16 @@ fn board(streams: &[&str]) -> Board {
     let streams =
         streams.iter().map(|name| BoardStream::new(*name, uri("test://ball"), Vec::new())).collect();
     let (inference, models, files) = (Inference::default(), Vec::new(), Vec::new());
-    Board { name: "test".to_owned(), inference, memory: None, lanes: 2, models, streams, files }
+    Board {
+        name: "test".to_owned(),
+        inference,
+        memory: None,
+        lanes: 2,
+        control: ControlSpec::default(),
+        models,
+        streams,
+        files,
+    }
 }
 
 /// Result of each reload, in the order in which they were answered.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use orinoco_api::{EndState, Fault, Summary};
 use orinoco_board::{
-    Board, BoardError, BoardStream, SinkKind, SinkSpec, SourceFault, StandardOutput, TrackSpec,
+    Board, BoardError, BoardStream, ControlSpec, SinkKind, SinkSpec, SourceFault, StandardOutput, TrackSpec,
 };
 use orinoco_config::Faults;
 use orinoco_core::{Diagnosis, Exit, WithSubject, codes};
@@ -120,6 +120,7 @@ fn foreground(args: &RunArgs, source: &str, json: bool) -> Result<Board, BoardEr
         name: "foreground".to_owned(),
         inference,
         memory: None,
+        control: ControlSpec::default(),
         lanes: 1,
         models,
         streams: vec![stream],

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use orinoco_board::{
-    Board, BoardModel, BoardStream, Inference, ObjectSelectionSpec, Shape, SinkSpec, TrackSpec,
+    Board, BoardModel, BoardStream, ControlSpec, Inference, ObjectSelectionSpec, Shape, SinkSpec, TrackSpec,
 };
 use orinoco_core::{DropPolicy, Rng};
 
@@ -91,6 +91,7 @@ impl Genome {
             inference: Inference::default(),
             memory: self.has_budget.then_some(1 << 30),
             lanes: self.lanes,
+            control: ControlSpec::default(),
             models,
             streams,
             files: Vec::new(),

@@ -8,7 +8,7 @@ use std::thread::{self, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
 use orinoco_api::{BENCH_SCHEMA, StreamsBench, StreamsRatios};
-use orinoco_board::{Board, BoardModel, BoardStream, Inference};
+use orinoco_board::{Board, BoardModel, BoardStream, ControlSpec, Inference};
 use orinoco_config::Faults;
 use orinoco_core::{Clock, Diagnosis, Exit, InferenceResult};
 use orinoco_media::FrameMemory;
@@ -165,6 +165,7 @@ impl Bench {
             name: "bench".into(),
             inference: self.inference.clone(),
             memory: None,
+            control: ControlSpec::default(),
             lanes: self.lanes,
             models: if with_model { vec![self.model.clone()] } else { Vec::new() },
             streams: (0..self.streams).map(stream).collect(),

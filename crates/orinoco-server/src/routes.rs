@@ -1,0 +1,152 @@
+//! Paths that the server answers.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::{Request, State};
+use axum::http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use axum::http::{Method, StatusCode, Uri};
+use axum::middleware::from_fn_with_state;
+use axum::response::sse::{KeepAlive, Sse};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use orinoco_api::Health;
+
+use crate::answers::{Answers, NoAnswer};
+use crate::counters::{Counters, Refusal, Way};
+use crate::end::End;
+use crate::event_log::EventLog;
+use crate::gate::{Gate, pass};
+use crate::limits::Limits;
+use crate::prometheus_text::PROMETHEUS_CONTENT_TYPE;
+use crate::refusal::{JSON, refused, unavailable};
+
+/// Path that the server answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Route {
+    /// The path.
+    pub path: &'static str,
+    /// Methods on the Unix socket. Over TCP they are GET and HEAD.
+    pub methods: &'static [&'static str],
+    /// Whether it is served over TCP.
+    pub over_tcp: bool,
+}
+
+/// All paths that the server answers.
+pub const ROUTES: [Route; 6] = [
+    Route { path: "/healthz", methods: &["GET", "HEAD"], over_tcp: true },
+    Route { path: "/readyz", methods: &["GET", "HEAD"], over_tcp: true },
+    Route { path: "/metrics", methods: &["GET", "HEAD"], over_tcp: true },
+    Route { path: "/v1/status", methods: &["GET", "HEAD"], over_tcp: true },
+    Route { path: "/v1/events", methods: &["GET", "HEAD"], over_tcp: true },
+    Route { path: "/v1/dump", methods: &["GET", "HEAD", "POST"], over_tcp: false },
+];
+
+/// Number of the last event that a client of an event stream has.
+const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
+
+/// Parts that answer requests.
+#[derive(Clone)]
+pub(crate) struct Service {
+    pub(crate) answers: Arc<Answers>,
+    pub(crate) events: Arc<EventLog>,
+    pub(crate) counters: Arc<Counters>,
+    pub(crate) limits: Limits,
+    pub(crate) end: End,
+}
+
+/// Part of one listener that answers requests.
+#[derive(Clone)]
+struct Entry {
+    service: Service,
+    way: Way,
+}
+
+/// Creates the router of one listener, behind its gate.
+pub(crate) fn router(service: Service, gate: Gate) -> Router {
+    let way = gate.way();
+    Router::new()
+        .route("/healthz", get(healthz))
+        .route("/readyz", get(readyz))
+        .route("/metrics", get(metrics))
+        .route("/v1/status", get(status))
+        .route("/v1/events", get(events))
+        .route("/v1/dump", get(dump).post(dump))
+        .method_not_allowed_fallback(method_not_allowed)
+        .fallback(not_found)
+        .with_state(Entry { service, way })
+        .layer(from_fn_with_state(Arc::new(gate), pass))
+}
+
+async fn healthz(State(entry): State<Entry>) -> Response {
+    let health = entry.service.answers.health().await;
+    health_answer(&health, health.healthy)
+}
+
+async fn readyz(State(entry): State<Entry>) -> Response {
+    let health = entry.service.answers.health().await;
+    health_answer(&health, health.ready)
+}
+
+fn health_answer(health: &Health, is_well: bool) -> Response {
+    let status = if is_well { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    let json = serde_json::to_string(health).expect("a health has only text keys");
+    (status, [(CONTENT_TYPE, JSON)], json).into_response()
+}
+
+async fn metrics(State(entry): State<Entry>, uri: Uri) -> Response {
+    const TEXT: HeaderValue = HeaderValue::from_static(PROMETHEUS_CONTENT_TYPE);
+    answer(entry.service.answers.metrics().await, TEXT, &uri)
+}
+
+async fn status(State(entry): State<Entry>, uri: Uri) -> Response {
+    answer(entry.service.answers.status().await, JSON, &uri)
+}
+
+async fn dump(State(entry): State<Entry>, uri: Uri) -> Response {
+    if entry.way == Way::Tcp {
+        entry.service.counters.count_refusal(entry.way, Refusal::Request);
+        let (cause, next) = ("it is served on the Unix socket only", "use `curl --unix-socket`");
+        return refused(StatusCode::FORBIDDEN, uri.path(), cause, next);
+    }
+    answer(entry.service.answers.dump().await, JSON, &uri)
+}
+
+fn answer(answer: Result<Bytes, NoAnswer>, content_type: HeaderValue, uri: &Uri) -> Response {
+    match answer {
+        Ok(bytes) => ([(CONTENT_TYPE, content_type)], bytes).into_response(),
+        Err(why) => unavailable(uri.path(), &why.to_string()),
+    }
+}
+
+async fn events(State(entry): State<Entry>, uri: Uri, headers: HeaderMap) -> Response {
+    let Service { events, counters, limits, end, .. } = entry.service;
+    // An id that is not a number is none of ours.
+    let last = headers.get(LAST_EVENT_ID).and_then(|id| id.to_str().ok()?.parse().ok());
+    match events.stream(last.unwrap_or(0), end) {
+        Some(stream) => {
+            let keep_alive = KeepAlive::new().interval(limits.keep_alive_every);
+            Sse::new(stream).keep_alive(keep_alive).into_response()
+        }
+        None => {
+            counters.count_refusal(entry.way, Refusal::EventStreams);
+            let cause = format!("{} event streams are open, the maximum", limits.event_streams_max);
+            unavailable(uri.path(), &cause)
+        }
+    }
+}
+
+async fn method_not_allowed(State(entry): State<Entry>, method: Method, uri: Uri) -> Response {
+    entry.service.counters.count_refusal(entry.way, Refusal::Request);
+    let cause = format!("it is not served with {method}");
+    let known = ROUTES.iter().find(|route| route.path == uri.path());
+    let methods = known.map_or_else(String::new, |route| route.methods.join(", "));
+    refused(StatusCode::METHOD_NOT_ALLOWED, uri.path(), &cause, &format!("use one of {methods}"))
+}
+
+async fn not_found(State(entry): State<Entry>, request: Request) -> Response {
+    entry.service.counters.count_refusal(entry.way, Refusal::Request);
+    let next = format!("use one of {}", ROUTES.map(|route| route.path).join(", "));
+    refused(StatusCode::NOT_FOUND, request.uri().path(), "there is no such path", &next)
+}

@@ -1,0 +1,78 @@
+//! Control socket of the daemon: opened as the board file says, and connected with the run.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use orinoco_api::{EventJson, Status};
+use orinoco_board::{ControlSpec, SocketSpec};
+use orinoco_core::{Clock, Diagnosis};
+use orinoco_runtime::Monitor;
+use orinoco_server::{ControlSocket, Limits, Listeners, LoopbackListener, Monitored, Server};
+use orinoco_telemetry::Metric;
+use serde_json::Value;
+
+use crate::journal::{self, Level};
+
+/// Opens the control socket and the TCP listener that the board file has, and starts their server; `None` if there are
+/// neither. A socket that the board file does not name and that cannot be created is a warning: the board runs without it.
+///
+/// # Errors
+///
+/// The socket or address that the board file names cannot be used.
+pub(crate) fn open(control: &ControlSpec, clock: Arc<dyn Clock>) -> Result<Option<Server>, Diagnosis> {
+    let socket = match &control.socket {
+        SocketSpec::Off => None,
+        SocketSpec::At(path) => Some(ControlSocket::bind(path)?),
+        SocketSpec::Usual => ControlSocket::bind(Path::new(SocketSpec::USUAL_PATH)).map_err(warn).ok(),
+    };
+    let tcp = control.listen.map(LoopbackListener::bind).transpose()?;
+    if socket.is_none() && tcp.is_none() {
+        return Ok(None);
+    }
+    let path = socket.as_ref().map_or_else(|| "-".to_owned(), |socket| socket.path().display().to_string());
+    let address = tcp.as_ref().map_or_else(|| "-".to_owned(), |tcp| tcp.address().to_string());
+    let server = Server::start(Listeners { socket, tcp }, Limits::default(), clock)?;
+    journal::log(Level::Info, &format!("control socket={path} listen={address}"));
+    Ok(Some(server))
+}
+
+fn warn(fault: Diagnosis) {
+    journal::log(Level::Warning, &format!("{} {fault}: the board runs without it", fault.code.id));
+}
+
+/// Run that a control socket reports on.
+pub(crate) struct MonitoredRun {
+    monitor: Monitor,
+    /// Whether metrics have the names of Triton Inference Server, too.
+    nv_inference: bool,
+}
+
+impl MonitoredRun {
+    /// Creates the view of a run for its control socket.
+    pub(crate) fn new(monitor: Monitor, nv_inference: bool) -> Self {
+        Self { monitor, nv_inference }
+    }
+}
+
+impl Monitored for MonitoredRun {
+    fn status(&self) -> Status {
+        self.monitor.status()
+    }
+
+    fn metrics(&self) -> Vec<Metric> {
+        self.monitor.metrics(self.nv_inference)
+    }
+
+    fn events_after(&self, number: u64) -> Vec<EventJson> {
+        self.monitor.events_after(number)
+    }
+
+    fn on_event(&self, wake: Box<dyn Fn() + Send + Sync>) {
+        self.monitor.on_event(wake);
+    }
+
+    fn dump(&self) -> Value {
+        serde_json::to_value(self.monitor.dump("request"))
+            .expect("a dump has only text keys and plain numbers")
+    }
+}
