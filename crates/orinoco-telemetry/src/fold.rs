@@ -409,7 +409,7 @@ mod tests {
     #[test]
     fn buckets_count_the_whole_run() {
         let stream = stream();
-        // One in each interval of 100 minutes: 1, 2, 3 and so on ms.
+        // One in each of 400 intervals: 1 ms, 2 ms and so on.
         (1..=400).for_each(|ms| emit(&stream, ms, ms * 15));
         let Durations { buckets, count, sum } = stream.read(|fold| fold.buckets(Stage::Infer)).durations();
         let counts: Vec<_> = buckets.iter().map(|(_, count)| *count).collect();

@@ -9,7 +9,8 @@ use parking_lot::Mutex;
 use crate::Histogram;
 
 /// Longest time that a window covers. A window is made of four intervals of 15 s, which start at multiples of 15 s of the
-/// run's clock; it has the interval of the present time and the three before it, so it covers between 45 and 60 s.
+/// run's clock. At a time it has the interval that contains this time and the three before it, so it covers between 45 and
+/// 60 s. A span counts in the interval of its end, and a record that comes late counts in its own time.
 pub const WINDOW: Duration = Duration::from_secs(60);
 
 /// Number of intervals of a window. More of them would make its length steadier, and need more memory.
