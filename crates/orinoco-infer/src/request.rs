@@ -11,8 +11,7 @@ pub(crate) struct RequestAdapter {
     file: String,
     /// Inputs that a request fills: all that are not constants or states.
     inputs: Vec<Input>,
-    /// Names of the outputs.
-    outputs: Vec<String>,
+    outputs: Vec<Output>,
     /// Items that the model is bound for.
     batch: usize,
     has_state: bool,
@@ -26,6 +25,13 @@ struct Input {
     shape: Vec<usize>,
     /// Its first axis is the batch's, so that a request may bring fewer items.
     has_batch_axis: bool,
+}
+
+/// An output of the model.
+struct Output {
+    name: String,
+    /// Whether the model says that its first axis has a fixed length, which is then not the batch's.
+    is_fixed: bool,
 }
 
 impl RequestAdapter {
@@ -44,10 +50,14 @@ impl RequestAdapter {
             has_batch_axis: desc.shape.first() == Some(&Dim::Dynamic)
                 && binding.shapes[index].first() == Some(&binding.batch),
         };
+        let output = |desc: &TensorDesc| Output {
+            name: desc.name.clone(),
+            is_fixed: matches!(desc.shape.first(), Some(Dim::Fixed(_))),
+        };
         Self {
             file: model.file.display().to_string(),
             inputs: by_request.map(input).collect(),
-            outputs: outputs.iter().map(|output| output.name.clone()).collect(),
+            outputs: outputs.iter().map(output).collect(),
             batch: binding.batch,
             has_state: model.has_state(),
         }
@@ -103,12 +113,12 @@ impl RequestAdapter {
     /// # Errors
     /// `E0801` if those items cannot be told from the rest of the batch.
     pub(crate) fn read(&self, items: usize, session: &dyn Session) -> Result<Vec<Tensor>, Diagnosis> {
-        let output = |(index, name): (usize, &String)| {
+        let output = |(index, Output { name, is_fixed }): (usize, &Output)| {
             let tensor = session.output(index).host();
             let mut shape = tensor.shape.to_vec();
             match shape.first_mut() {
                 _ if items == self.batch => {}
-                Some(first) if *first == self.batch => *first = items,
+                Some(first) if *first == self.batch && !is_fixed => *first = items,
                 _ => {
                     let cause = format!("output `{name}` has no batch axis");
                     return Err(self.invalid(cause, format!("send {} items at a time", self.batch)));

@@ -187,8 +187,8 @@ impl<P> Supervisor<P> {
         if self.by.stop || self.change.is_some() {
             return;
         }
-        let Some(Next { board, replies, restarts }) = self.next.take() else { return };
-        self.change = Some(Change { replies, attempt: 1, done: Reloaded::default(), restarts });
+        let Some(Next { board, replies, restarts, done }) = self.next.take() else { return };
+        self.change = Some(Change { replies, attempt: 1, done, restarts });
         self.effects.push(Effect::Prepare(board.unwrap_or_else(|| self.board.clone())));
     }
 
@@ -215,15 +215,14 @@ impl<P> Supervisor<P> {
                     self.faults.extend(faults.clone());
                     self.stop(now);
                 }
-                let answer = match change.attempt {
-                    1 => Err(faults),
+                let answer = if change.attempt == 1 && change.done.is_empty() {
+                    Err(faults)
+                } else {
                     // The change was applied, except for the streams that missed their lane.
-                    _ => {
-                        let mut done = change.done;
-                        self.count_done(&mut done);
-                        done.faults.extend(faults);
-                        Ok(done)
-                    }
+                    let mut done = change.done;
+                    self.count_done(&mut done);
+                    done.faults.extend(faults);
+                    Ok(done)
                 };
                 self.effects.push(Effect::Answer(change.replies, answer));
             }
@@ -259,6 +258,7 @@ impl<P> Supervisor<P> {
                 Some(next) => {
                     next.replies.append(&mut change.replies);
                     next.restarts.append(&mut change.restarts);
+                    next.done.add(change.done);
                 }
                 None => {
                     change.attempt += 1;

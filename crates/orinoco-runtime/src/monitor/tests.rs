@@ -245,3 +245,21 @@ fn every_metric_is_documented_and_the_dashboard_and_the_alerts_ask_for_no_other(
         assert!(documented.contains(name), "{name} is asked for, and not in docs/metrics.md");
     }
 }
+
+#[test]
+fn ten_thousand_streams_leave_no_series_and_their_totals_stay() {
+    let mut run = Run::new();
+    let series =
+        |run: &Run| run.monitor.metrics(true).iter().map(|metric| metric.series.len()).sum::<usize>();
+    run.frame(0);
+    let before = series(&run);
+    for change in 1..=10_000_u32 {
+        run.end_stream();
+        run.stream = run.join(&format!("stream-{change}"));
+        run.frame(0);
+    }
+    assert_eq!(series(&run), before);
+    let total = run.value("orinoco_frames_out_total", &[]);
+    assert_eq!(total, Some(MetricValue::Number(10_001.0)));
+    assert_eq!(run.value("orinoco_streams_ended_total", &[]), Some(MetricValue::Number(10_000.0)));
+}

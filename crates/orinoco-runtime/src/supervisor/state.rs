@@ -67,6 +67,8 @@ pub(super) struct Next {
     pub(super) board: Option<Board>,
     pub(super) replies: Vec<Reply>,
     pub(super) restarts: Vec<Diagnosis>,
+    /// What a change has done that is continued by this one.
+    pub(super) done: Reloaded,
 }
 
 impl Source {
@@ -84,6 +86,6 @@ impl Stream {
 impl Next {
     /// Wants the running board again.
     pub(super) fn again() -> Self {
-        Self { board: None, replies: Vec::new(), restarts: Vec::new() }
+        Self { board: None, replies: Vec::new(), restarts: Vec::new(), done: Reloaded::default() }
     }
 }

@@ -515,10 +515,12 @@ fn a_restart_that_is_stopped_is_no_fault() {
     assert_eq!(sim.over.map(|faults| faults.len()), Some(0));
 }
 
-/// Makes a change in which b joins and c misses its lane, so that it is prepared again.
-fn missed() -> Sim {
+/// Makes a change in which b joins and c misses its lane, so that it is prepared again, or `newer` is, if that was requested
+/// meanwhile.
+fn missed(newer: Option<Board>) -> Sim {
     let mut sim = Sim::start(board(&["a"]));
     sim.reload(board(&["a", "b", "c"]));
+    newer.into_iter().for_each(|newer| sim.reload(newer));
     let Some(wanted) = sim.preparing.take() else { panic!("nothing is prepared") };
     let Some(Effect::Apply(wanted)) = sim.supervisor.handle(Action::Prepared(Ok(wanted)), sim.now).pop()
     else {
@@ -533,7 +535,7 @@ fn missed() -> Sim {
 
 #[test]
 fn streams_that_missed_their_lane_are_prepared_once_more() {
-    let mut sim = missed();
+    let mut sim = missed(None);
     sim.prepared();
     let [Ok(done)] = &sim.answers()[..] else { panic!("{:?}", sim.answers()) };
     let joined = ["b", "c"].map(str::to_owned);
@@ -546,12 +548,25 @@ fn streams_that_missed_their_lane_are_prepared_once_more() {
 
 #[test]
 fn what_was_applied_is_reported_although_it_cannot_be_prepared_once_more() {
-    let mut sim = missed();
+    let mut sim = missed(None);
     sim.preparing = None;
     sim.act(Action::Prepared(Err(fault().into())));
     let [Ok(done)] = &sim.answers()[..] else { panic!("{:?}", sim.answers()) };
     assert_eq!((&done.joined[..], done.stayed, done.faults.len()), (&["b".to_owned()][..], 1, 1));
     assert_eq!(sim.running(), ["a", "b"]);
+}
+
+#[test]
+fn a_newer_board_goes_on_with_what_was_applied() {
+    let mut sim = missed(Some(board(&["a", "b", "c", "d"])));
+    sim.prepared();
+    let answers = sim.answers();
+    assert_eq!(answers.len(), 2);
+    for answer in answers {
+        let done = answer.expect("it was applied");
+        let joined = ["b", "c", "d"].map(str::to_owned);
+        assert_eq!((&done.joined[..], done.stayed), (&joined[..], 1), "b joined before");
+    }
 }
 
 #[test]
