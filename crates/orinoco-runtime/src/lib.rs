@@ -48,13 +48,13 @@ mod threads;
 mod track;
 
 pub use capabilities::capabilities;
-pub use checks::faults_of;
+pub use checks::{check_references, faults_of};
 pub use engines::BoardEngines;
 pub use events::Quiet;
 pub use memory::{peak_bytes, resident_bytes};
 pub use models::{Describe, LoadedModel, bind_audio, bind_plan, load_as, load_model};
 pub use orinoco_api::Summary;
-pub use outputs::{ExistingOutputs, OutputFile, TakenFiles, open_own_file};
+pub use outputs::{ExistingOutputs, OutputFile, TakenFiles, check_sinks, open_own_file};
 pub use paths::{data_dirs, repository, vars};
 pub use planning::{asked_to_measure, plan_board, planned_name};
 pub use process::{set_up_process, trim_heap};
