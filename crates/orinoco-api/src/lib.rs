@@ -34,7 +34,7 @@ pub use camera::{
 };
 pub use code::{CODES_SCHEMA, CodeList, CodePage};
 pub use contract::{CONTRACTS, Contract};
-pub use doctor::{DOCTOR_SCHEMA, DoctorReport, MachinePart};
+pub use doctor::{BoardFileVerdict, DOCTOR_SCHEMA, DoctorReport, MachinePart, PartState};
 pub use eval::{
     ClassFigures, EVAL_SCHEMA, EvalFigures, EvalReport, EvalResult, ImageDifference, SequenceFigures,
     TrackingFigures,

@@ -112,7 +112,7 @@ pub fn detect(sysroot: &Sysroot) -> Detection {
     conflicts.extend(carrier_conflicts);
     let power_modes = PowerModes::read(&files);
     conflicts.extend(power_modes.conflicts);
-    let mut rails = rails::read(&files);
+    let mut rails = rails::read(sysroot);
     let total = total(&mut rails, module.profile.as_ref());
     let jetpack = release.l4t.as_ref().and_then(|l4t| {
         let jetpack = jetpack::jetpack_of(&l4t.value)?;
@@ -140,7 +140,7 @@ pub fn detect(sysroot: &Sysroot) -> Detection {
         rails,
         total_rail: total.rail,
         total_covers: total.covers,
-        thermal_zones: thermal::read(&files),
+        thermal_zones: thermal::read(sysroot),
         gpus: machine.gpus,
         profile: module.profile,
         conflicts,

@@ -113,6 +113,60 @@ fn channels_that_are_not_rails_are_left_out() {
 }
 
 #[test]
+fn a_channel_that_is_switched_off_is_no_rail() {
+    let files = [
+        ("name", "ina3221"),
+        ("in1_enable", "0"),
+        ("in1_label", "VDD_IN"),
+        ("in1_input", "19000"),
+        ("in2_enable", "1"),
+        ("in2_label", "VDD_SOC"),
+        ("in2_input", "19000"),
+        ("curr2_input", "100"),
+    ];
+    let tree = Tree::default().chip(3, "1-0041", &files);
+    assert_eq!(rails(&tree), "VDD_SOC ina3221 1-0041 Some(2): 1.900 W\n");
+    let (sensors, _) = read(&tree.sysroot());
+    assert_eq!(gaps(&sensors, "/sys/class/hwmon/hwmon3/in1_enable"), ["the channel is switched off"]);
+}
+
+/// A container, or a copy of a board, may have only one of the paths to a sensor.
+#[test]
+fn a_sensor_is_found_once_by_any_of_its_paths() {
+    let expected = "VDD_IN ina3221 1-0040 Some(1): 9.744 W\nVDD_CPU_GPU_CV ina3221 1-0040 Some(2): 2.435 W\n\
+                    VDD_SOC ina3221 1-0040 Some(3): 1.827 W\n";
+    let device = "/sys/devices/platform/bus@0/i2c/i2c-1/1-0040";
+    let linked = |folder: &str| (format!("/sys/bus/i2c/{folder}/1-0040"), device);
+    let by_class = Tree::default().chip(1, "1-0040", INA3221);
+    let (path, target) = linked("devices");
+    assert_eq!(rails(&by_class.clone().link(path, target)), expected);
+    for folder in ["devices", "drivers/ina3221"] {
+        let (path, target) = linked(folder);
+        let tree = Tree::default().files(&format!("{device}/hwmon/hwmon1"), INA3221).link(path, target);
+        assert_eq!(rails(&tree), expected, "{folder}");
+    }
+    let files = [("name", "ina3221x"), ("in_voltage1_input", "5000"), ("in_current1_input", "200")];
+    let tree = Tree::default()
+        .files(&format!("{device}/iio:device0"), &files)
+        .link("/sys/bus/iio/devices/iio:device0", &format!("{device}/iio:device0"))
+        .link("/sys/bus/i2c/drivers/ina3221x/1-0040", device);
+    assert_eq!(rails(&tree), "ina3221x 1-0040 channel 2 ina3221x 1-0040 Some(2): 1.000 W\n");
+    let (sensors, _) = read(&tree.sysroot());
+    assert_eq!(sensors.rails()[0].label, None, "the name is ours");
+}
+
+#[test]
+fn a_value_that_no_sensor_can_measure_is_unknown() {
+    let files = [("name", "ina3221"), ("in1_input", "9223372036854775807"), ("curr1_input", "-1000000001")];
+    let tree = Tree::default().chip(3, "1-0041", &files).zone(0, "odd", "-9999999").zone(1, "even", "-40000");
+    let (_, snapshot) = read(&tree.sysroot());
+    let rail = &snapshot.rails[0];
+    assert_eq!(rail.volts, Err(Unknown::OutOfRange(i64::MAX)));
+    assert_eq!(rail.amperes, Err(Unknown::OutOfRange(-1_000_000_001)));
+    assert_eq!(snapshot.zones, [Err(Unknown::OutOfRange(-9_999_999)), Ok(Celsius::from_units(-40))]);
+}
+
+#[test]
 fn a_rail_that_fails_is_unknown_and_not_zero() {
     // A disabled channel gives ENODATA, a bus that hangs EREMOTEIO.
     let remote = ReadErrorKind::Other("Remote I/O error (os error 121)".into());

@@ -50,6 +50,56 @@ pub fn video_hardware() -> Result<&'static [VideoHardware], Diagnosis> {
     Ok(hardware::video_hardware())
 }
 
+/// Returns the version of GStreamer, such as `1.22.0`.
+///
+/// # Errors
+/// `E0503`, if GStreamer does not start.
+pub fn gstreamer_version() -> Result<String, Diagnosis> {
+    init(&orinoco_core::codes::FEATURE_MISSING, "GStreamer")?;
+    let (major, minor, micro, _) = gst::version();
+    Ok(format!("{major}.{minor}.{micro}"))
+}
+
+/// Element that sources or sinks need, and that GStreamer has or lacks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GstElement {
+    /// Name of the element.
+    pub name: &'static str,
+    /// Sources or sinks that need it.
+    pub purpose: &'static str,
+    /// Package of Debian and Ubuntu that contains it.
+    pub package: &'static str,
+    /// Whether GStreamer has it.
+    pub is_here: bool,
+}
+
+/// Elements by which sources read containers and networks. Decoders are chosen by what a stream needs.
+const NEEDED: [(&str, &str, &str); 10] = [
+    ("decodebin", "every video", "gstreamer1.0-plugins-base"),
+    ("videoconvert", "pixel formats", "gstreamer1.0-plugins-base"),
+    ("videoflip", "rotated video", "gstreamer1.0-plugins-good"),
+    ("qtdemux", "MP4 files", "gstreamer1.0-plugins-good"),
+    ("matroskademux", "MKV and WebM files", "gstreamer1.0-plugins-good"),
+    ("rtspsrc", "rtsp://", "gstreamer1.0-plugins-good"),
+    ("souphttpsrc", "http://", "gstreamer1.0-plugins-good"),
+    ("multipartdemux", "MJPEG cameras over http://", "gstreamer1.0-plugins-good"),
+    ("h264parse", "H.264", "gstreamer1.0-plugins-bad"),
+    ("h265parse", "H.265", "gstreamer1.0-plugins-bad"),
+];
+
+/// Returns the elements that sources need, each with whether it is here.
+///
+/// # Errors
+/// As [`gstreamer_version`].
+pub fn needed_elements() -> Result<Vec<GstElement>, Diagnosis> {
+    init(&orinoco_core::codes::FEATURE_MISSING, "GStreamer")?;
+    let element = |(name, purpose, package)| {
+        let is_here = gst::ElementFactory::find(name).is_some();
+        GstElement { name, purpose, package, is_here }
+    };
+    Ok(NEEDED.map(element).to_vec())
+}
+
 /// Creates an element. If it is missing, the fault names its Debian package.
 pub(crate) fn make(
     element: &str,

@@ -31,10 +31,10 @@ mod wav;
 pub use frame_memory::FrameMemory;
 pub use framemd5::FrameMd5Sink;
 #[cfg(feature = "gstreamer")]
-pub use gst::{GstSource, VideoHardware, video_hardware};
+pub use gst::{GstElement, GstSource, VideoHardware, gstreamer_version, needed_elements, video_hardware};
 pub use lines::LineFile;
 #[cfg(feature = "gstreamer")]
-pub use mp4::{Draw, Mp4Sink, OverlayContent, cut_torn_mp4};
+pub use mp4::{Draw, Mp4Sink, OverlayContent, VideoEncoder, cut_torn_mp4, video_encoders};
 pub use slots::SourceNeeds;
 pub use sources::images::{ImageSource, decode_image};
 pub use sources::pattern::{Ball, TestSource};

@@ -100,7 +100,38 @@ const ENCODERS: [Encoder; 5] = [
     software(Codec::H265, "x265enc", "gstreamer1.0-plugins-bad"),
 ];
 
+/// Encoder of a codec that annotated MP4 uses here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct VideoEncoder {
+    /// Codec: `H.264` or `H.265`.
+    pub codec: &'static str,
+    /// Element that encodes; `None` where none of this codec is here.
+    pub element: Option<&'static str>,
+    /// Package of Debian and Ubuntu with the encoder that needs no hardware.
+    pub package: &'static str,
+}
+
+/// Returns the encoder of each codec.
+///
+/// # Errors
+/// `E0503`, if GStreamer does not start.
+pub fn video_encoders() -> Result<[VideoEncoder; 2], Diagnosis> {
+    crate::gst::init(&codes::FEATURE_MISSING, "GStreamer")?;
+    let encoder = |(codec, name)| VideoEncoder {
+        codec: name,
+        element: Encoder::choose(codec).ok().map(|encoder| encoder.element),
+        package: Encoder::in_software(codec).package,
+    };
+    Ok([(Codec::H264, "H.264"), (Codec::H265, "H.265")].map(encoder))
+}
+
 impl Encoder {
+    /// Returns the best encoder that needs no hardware.
+    fn in_software(codec: Codec) -> &'static Self {
+        let mut encoders = ENCODERS.iter().filter(|encoder| encoder.codec == codec && !encoder.hardware);
+        encoders.next().expect("every codec has one")
+    }
+
     /// Chooses the best available encoder. The error names the package of the first one that needs no hardware.
     fn choose(codec: Codec) -> Result<&'static Self, String> {
         let all = || ENCODERS.iter().filter(|encoder| encoder.codec == codec);
@@ -108,10 +139,9 @@ impl Encoder {
             true => works(encoder.element) && works(CONVERTER),
             false => gst::ElementFactory::find(encoder.element).is_some(),
         };
-        all().find(usable).ok_or_else(|| {
-            let first = all().find(|encoder| !encoder.hardware).expect("every codec has one");
-            format!("install the Debian package {}", first.package)
-        })
+        all()
+            .find(usable)
+            .ok_or_else(|| format!("install the Debian package {}", Self::in_software(codec).package))
     }
 
     /// Creates the elements from packed I420 to the coded stream.

@@ -1,7 +1,9 @@
 //! Checks of a board that need no engine, so that all of their faults are reported together: sources, models and their
 //! descriptions, zones, lines, and classes of objects.
 
-use orinoco_board::{BoardError, BoardModel, BoardStream, ObjectSelectionSpec, SourceFault, TrackSpec};
+use orinoco_board::{
+    Board, BoardError, BoardModel, BoardStream, ObjectSelectionSpec, SourceFault, TrackSpec,
+};
 use orinoco_config::{FaultList, Faults};
 use orinoco_core::{Diagnosis, codes};
 use orinoco_model::{Model, Repository};
@@ -42,6 +44,22 @@ pub fn faults_of(error: BoardError, repository: &Repository) -> Faults {
     faults.finish(()).expect_err("at least one source is wrong")
 }
 
+/// Checks what only a change of the board file corrects, wherever it runs: zones, lines, and the classes of objects on which
+/// secondary models operate. Models whose descriptions cannot be read are skipped.
+///
+/// # Errors
+/// All faults.
+pub fn check_references(board: &Board, repository: &Repository) -> Result<(), Faults> {
+    let mut faults = FaultList::default();
+    for stream in &board.streams {
+        check_track(&stream.name, stream.track.as_ref(), &mut faults);
+    }
+    let models: Vec<&BoardModel> = board.models.iter().collect();
+    let described: Vec<_> = models.iter().map(|spec| describe(spec, repository).ok()).collect();
+    check_objects(&models, &described, &mut faults);
+    faults.finish(())
+}
+
 fn check_stream(stream: &BoardStream, faults: &mut FaultList) {
     faults.value_of(check_source(stream).map_err(Faults::from));
     check_track(&stream.name, stream.track.as_ref(), faults);
@@ -53,6 +71,12 @@ fn check_track(stream: &str, track: Option<&TrackSpec>, faults: &mut FaultList) 
 
 fn check_models(models: &[&BoardModel], repository: &Repository, faults: &mut FaultList) {
     let described: Vec<_> = models.iter().map(|spec| faults.value_of(describe(spec, repository))).collect();
+    check_objects(models, &described, faults);
+}
+
+/// Checks the classes of objects on which secondary models operate. `described` has the description of each model, as far
+/// as it could be read.
+fn check_objects(models: &[&BoardModel], described: &[Option<Option<Model>>], faults: &mut FaultList) {
     for spec in models {
         let Some(on) = &spec.on else { continue };
         let primary = models.iter().position(|other| other.name == on.model);

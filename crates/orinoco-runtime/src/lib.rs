@@ -53,7 +53,7 @@ mod threads;
 mod track;
 
 pub use capabilities::capabilities;
-pub use checks::faults_of;
+pub use checks::{check_references, faults_of};
 pub use energy_settings::meter_settings;
 pub use engines::BoardEngines;
 pub use events::Quiet;
@@ -61,7 +61,7 @@ pub use memory::{peak_bytes, resident_bytes};
 pub use models::{Describe, LoadedModel, bind_audio, bind_plan, load_as, load_model};
 pub use monitor::Monitor;
 pub use orinoco_api::Summary;
-pub use outputs::{ExistingOutputs, OutputFile, TakenFiles, open_own_file};
+pub use outputs::{ExistingOutputs, OutputFile, TakenFiles, check_sinks, open_own_file};
 pub use paths::{data_dirs, repository, vars};
 pub use planning::{asked_to_measure, plan_board, planned_name};
 pub use process::{set_up_process, trim_heap};

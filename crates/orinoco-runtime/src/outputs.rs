@@ -11,7 +11,7 @@ mod taken;
 
 pub(crate) use self::file::NEXT;
 pub use self::file::OutputFile;
-pub use self::open::ExistingOutputs;
+pub use self::open::{ExistingOutputs, check_sinks};
 pub(crate) use self::open::{OpenSink, open_sinks};
 pub use self::taken::{TakenFiles, open_own_file};
 

@@ -35,8 +35,8 @@ pub(crate) enum Command {
     Eval(EvalArgs),
     /// Show the memory plan of a board: the size of each area, for each model, lane and stream
     Memory(MemoryArgs),
-    /// Show the engines, video hardware and cameras of this machine, and the reason for each that cannot be used
-    Doctor,
+    /// Check this machine (board, engines, sources, sensors), or whether a board file can run here, and print the commands that correct the rest
+    Doctor(DoctorArgs),
     /// List the cameras of this machine with their formats and controls
     Cameras,
     /// Detect the board, and list and show what is publicly known of boards
@@ -331,6 +331,18 @@ pub(crate) struct BenchGraphArgs {
     /// Index of the GPU, from 0
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) gpu: u32,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct DoctorArgs {
+    /// Board file to check: exit code 0 if it can run here, 1 if not, 2 if the file is faulty
+    #[arg(long, value_name = "FILE")]
+    pub(crate) board: Option<PathBuf>,
+    /// Folder that holds the files of another board (/proc, /sys, /etc, /dev); its engines and sources are not checked [default: this machine]
+    #[arg(long, value_name = "DIR", conflicts_with = "board")]
+    pub(crate) sysroot: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) place: WhereArgs,
 }
 
 #[derive(Args, Debug)]

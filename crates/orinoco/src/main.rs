@@ -39,7 +39,7 @@ fn run(command: Command, json: bool) -> Result<Exit, Faults> {
         Command::Models(ModelsCommand::Import(args)) => commands::init::import(&args, json),
         Command::Eval(args) => commands::eval::run(&args, json),
         Command::Memory(args) => commands::memory::run(&args, json),
-        Command::Doctor => commands::doctor::run(json),
+        Command::Doctor(args) => commands::doctor::run(&args, json),
         Command::Cameras => commands::cameras::run(json),
         Command::Board(BoardCommand::Detect { sysroot }) => commands::board::detect(sysroot.as_deref(), json),
         Command::Board(BoardCommand::List) => commands::board::list(json),

@@ -45,11 +45,6 @@ impl<'a> BoardFiles<'a> {
         self.value(key, self.sysroot.texts(path).map(|texts| Fact::new(texts, path)))
     }
 
-    /// Returns the whole number in a file, or why there is none. Nothing is noted.
-    pub(super) fn number(&self, path: &str) -> Result<i64, ReadErrorKind> {
-        self.sysroot.number(path).map_err(|error: ReadError| error.kind)
-    }
-
     /// Returns the text of a file that a driver may leave out. Nothing is noted.
     pub(super) fn optional_text(&self, path: &str) -> Option<String> {
         self.sysroot.text(path).ok().filter(|text| !text.is_empty()).map(|text| shown(&text))
@@ -60,11 +55,6 @@ impl<'a> BoardFiles<'a> {
         let mut entries = self.sysroot.entries(path).unwrap_or_default();
         entries.truncate(ENTRIES_MAX);
         entries
-    }
-
-    /// Returns the target of a symbolic link.
-    pub(super) fn link(&self, path: &str) -> Option<String> {
-        self.sysroot.link(path).ok()
     }
 
     /// Notes a file whose value is of no use.

@@ -1,3 +1,5 @@
+use std::ops::RangeInclusive;
+
 use orinoco_sysroot::{Attribute, ReadErrorKind, Sysroot};
 
 use super::reading::Unknown;
@@ -115,6 +117,17 @@ impl Source {
     /// Reads the number, and returns it as a quantity.
     pub(crate) fn quantity<T>(&mut self, unit: impl FnOnce(i64) -> T) -> Result<T, Unknown> {
         self.number().map(unit)
+    }
+
+    /// Reads the number, and returns it as a quantity if that is one that the sensor can measure.
+    pub(crate) fn quantity_within<T: PartialOrd>(
+        &mut self,
+        unit: impl FnOnce(i64) -> T,
+        range: &RangeInclusive<T>,
+    ) -> Result<T, Unknown> {
+        let number = self.number()?;
+        let quantity = unit(number);
+        if range.contains(&quantity) { Ok(quantity) } else { Err(Unknown::OutOfRange(number)) }
     }
 
     /// Reads the text.

@@ -1,6 +1,7 @@
 //! Power rails: current sensors on I2C, energy counters of processors, and GPUs.
 
 mod chip;
+mod folder;
 mod hwmon;
 mod iio;
 mod powercap;
@@ -12,6 +13,7 @@ use orinoco_sysroot::Sysroot;
 use super::gpu::{GpuDevices, GpuInfo, GpuPower};
 use super::probe::{Gap, Probe};
 use super::reading::{Reading, Unknown, put};
+use folder::Interface;
 use rail::{Inputs, Sensor};
 
 pub use rail::{I2cAddress, Rail, RailKind, RailLimits, RailReading, Resolution};
@@ -31,8 +33,13 @@ impl Rails {
     }
 
     pub(super) fn find(probe: &mut Probe<'_>) -> Self {
-        let mut found = hwmon::find(probe);
-        found.extend(iio::find(probe));
+        let mut found = Vec::new();
+        for folder in folder::find(probe) {
+            found.extend(match folder.interface {
+                Interface::Hwmon => hwmon::rails(probe, &folder),
+                Interface::Iio => iio::rails(probe, &folder),
+            });
+        }
         found.extend(powercap::find(probe));
         let (mut rails, sensors): (Vec<Rail>, Vec<Sensor>) = found.into_iter().unzip();
         make_names_unique(&mut rails);

@@ -21,6 +21,9 @@ pub enum Unknown {
     /// The text in the file is not in the kernel's form.
     #[error("its file is not in the kernel's form")]
     Malformed,
+    /// The number in its file is none that the sensor can measure.
+    #[error("{0} is out of range")]
+    OutOfRange(i64),
     /// The sensor does not measure: it only reports an alarm.
     #[error("the sensor only reports alarms, and there is none")]
     AlarmOnly,

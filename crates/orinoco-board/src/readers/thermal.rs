@@ -1,4 +1,7 @@
+use std::ops::RangeInclusive;
+
 use orinoco_core::Celsius;
+use orinoco_sysroot::Sysroot;
 
 use super::probe::{Probe, Source, number_between};
 use super::reading::{Reading, Unknown, put};
@@ -6,9 +9,12 @@ use super::reading::{Reading, Unknown, put};
 const CLASS: &str = "/sys/class/thermal";
 const HWMON: &str = "/sys/class/hwmon";
 
-/// Zone of the PMIC of TX2, Xavier and Nano. Its chip only reports whether 120 °C or 140 °C are passed, and the driver gives
+/// Temperatures that a sensor can have.
+const MEASURABLE: RangeInclusive<Celsius> = Celsius::from_units(-60)..=Celsius::from_units(200);
+
+/// Start of the name of the PMIC's zone of TX2, Xavier and Nano, `PMIC-Die`, in lower case. Its chip only reports whether 120 °C or 140 °C are passed, and the driver gives
 /// 100 °C for everything below (drivers/thermal/max77620_thermal.c, comment at max77620_thermal_read_temp).
-const ALARM_ZONE: &str = "PMIC-Die";
+const ALARM_ZONE: &str = "pmic";
 const ALARM_ZONE_BELOW: Celsius = Celsius::from_units(100);
 
 /// Temperature sensor.
@@ -53,6 +59,14 @@ pub struct CoolingDevice {
     pub max: u32,
 }
 
+/// Reads the thermal zones of a board once, without the temperatures of hwmon.
+pub fn read_zones(sysroot: &Sysroot) -> Vec<(Zone, Reading<Celsius>)> {
+    let mut thermal = Thermal::find_zones(&mut Probe::new(sysroot));
+    let mut readings = Vec::new();
+    thermal.read(&mut readings, &mut Vec::new());
+    thermal.zones.into_iter().zip(readings).collect()
+}
+
 /// Thermal zones, temperatures of hwmon, and cooling devices.
 #[derive(Debug, Default)]
 pub(super) struct Thermal {
@@ -64,10 +78,7 @@ pub(super) struct Thermal {
 
 impl Thermal {
     pub(super) fn find(probe: &mut Probe<'_>) -> Self {
-        let mut thermal = Self::default();
-        for name in probe.names(CLASS, "thermal_zone") {
-            thermal.add_zone(probe, &format!("{CLASS}/{name}"));
-        }
+        let mut thermal = Self::find_zones(probe);
         for name in probe.names(CLASS, "cooling_device") {
             thermal.add_cooling(probe, &format!("{CLASS}/{name}"));
         }
@@ -77,9 +88,21 @@ impl Thermal {
         thermal
     }
 
+    /// Finds only the thermal zones.
+    pub(super) fn find_zones(probe: &mut Probe<'_>) -> Self {
+        let mut thermal = Self::default();
+        for name in probe.names(CLASS, "thermal_zone") {
+            thermal.add_zone(probe, &format!("{CLASS}/{name}"));
+        }
+        thermal
+    }
+
     fn add_zone(&mut self, probe: &mut Probe<'_>, folder: &str) {
-        let Some(name) = probe.text(&format!("{folder}/type")) else { return };
-        let kind = if name == ALARM_ZONE { ZoneKind::Constant } else { ZoneKind::Measured };
+        let Some(name) = probe.text(&format!("{folder}/type")).filter(|name| !name.is_empty()) else {
+            return;
+        };
+        let is_alarm = name.to_lowercase().starts_with(ALARM_ZONE);
+        let kind = if is_alarm { ZoneKind::Constant } else { ZoneKind::Measured };
         let path = format!("{folder}/temp");
         self.temperatures.push(probe.file(&path).into());
         self.zones.push(Zone { name, path, kind, trips: trips(probe, folder) });
@@ -125,7 +148,7 @@ impl Thermal {
     pub(super) fn read(&mut self, zones: &mut Vec<Reading<Celsius>>, cooling: &mut Vec<Reading<u32>>) {
         zones.truncate(self.zones.len());
         for (index, (zone, file)) in self.zones.iter().zip(&mut self.temperatures).enumerate() {
-            let reading = match (zone.kind, file.quantity(Celsius::from_milli)) {
+            let reading = match (zone.kind, file.quantity_within(Celsius::from_milli, &MEASURABLE)) {
                 (ZoneKind::Constant, Ok(ALARM_ZONE_BELOW)) => Err(Unknown::AlarmOnly),
                 (_, reading) => reading,
             };

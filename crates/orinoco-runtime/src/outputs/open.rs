@@ -2,10 +2,12 @@
 
 use std::io;
 use std::os::fd::AsFd;
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
-use orinoco_board::{BoardStream, SinkSpec, StandardOutput};
+use orinoco_board::{Board, BoardStream, SinkSpec, StandardOutput};
 use orinoco_core::{Diagnosis, codes};
+use orinoco_model::Repository;
 
 use super::endings::check_ending;
 use super::file::OutputFile;
@@ -36,6 +38,23 @@ pub(crate) fn open_sinks<'s>(
         stream.sinks.iter().map(|sink| open_sink(sink, &stream.name, taken, written, earlier)).collect()
     };
     streams.into_iter().map(open).collect()
+}
+
+/// Opens the sinks of each stream of a board as a start does, and closes them again, which leaves the file system as it was.
+/// Returns the result for each stream. A pipe would wait for its reader, so that it is not opened.
+pub fn check_sinks(board: &Board, repository: &Repository) -> Vec<Result<(), Diagnosis>> {
+    let mut taken = TakenFiles::of_board(board, repository);
+    let mut outputs = Vec::new();
+    let mut check = |stream: &BoardStream| {
+        let is_pipe = |sink: &SinkSpec| sink.path.metadata().is_ok_and(|there| there.file_type().is_fifo());
+        let sinks = stream.sinks.iter().filter(|sink| !is_pipe(sink)).cloned().collect();
+        let stream = BoardStream { sinks, ..stream.clone() };
+        let opened = open_sinks([&stream], &mut taken, &TakenFiles::default(), ExistingOutputs::Kept)?;
+        // All stay open until the last one is checked: two must not write to one file.
+        outputs.extend(opened);
+        Ok(())
+    };
+    board.streams.iter().map(&mut check).collect()
 }
 
 fn open_sink(

@@ -16,20 +16,25 @@ pub(crate) use record::{RecordArgs, run as record};
 
 /// Detects this machine, or the board whose files are in a folder.
 pub(crate) fn detect(sysroot: Option<&Path>, json: bool) -> Result<Exit, Faults> {
-    let sysroot = match sysroot {
-        None => Sysroot::host(),
-        Some(folder) if folder.is_dir() => Sysroot::at(folder),
-        Some(other) => {
-            let next = "name the folder that holds the board's /proc, /sys and /etc";
-            return Err(Diagnosis::new(&codes::FILE_MISSING, other.display(), "it is no folder", next).into());
-        }
-    };
+    let sysroot = sysroot_at(sysroot)?;
     let detection = orinoco_board::detect(&sysroot);
     match json {
         true => output::print_json(&json::board(&detection)),
         false => output::print(&text::board(&detection)),
     }
     Ok(Exit::Done)
+}
+
+/// Returns the root of this machine, or of the board whose files are in a folder.
+pub(super) fn sysroot_at(folder: Option<&Path>) -> Result<Sysroot, Diagnosis> {
+    match folder {
+        None => Ok(Sysroot::host()),
+        Some(folder) if folder.is_dir() => Ok(Sysroot::at(folder)),
+        Some(other) => {
+            let next = "name the folder that holds the board's /proc, /sys and /etc";
+            Err(Diagnosis::new(&codes::FILE_MISSING, other.display(), "it is no folder", next))
+        }
+    }
 }
 
 /// Lists the profiles.

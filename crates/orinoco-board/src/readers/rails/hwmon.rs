@@ -3,10 +3,9 @@ use std::time::Duration;
 use orinoco_core::Ohms;
 
 use super::chip::{limit, resolution};
+use super::folder::SensorFolder;
 use super::rail::{Files, I2cAddress, Inputs, Rail, RailKind, RailLimits, Sensor};
 use crate::readers::probe::{Probe, Source, number_between};
-
-const CLASS: &str = "/sys/class/hwmon";
 
 /// Channels of an INA3221 that measure a rail. Its driver also has 4 to 6, the voltages over the shunts, and 7, their sum
 /// (Documentation/hwmon/ina3221.rst).
@@ -28,36 +27,28 @@ struct Chip {
     period: Option<Duration>,
 }
 
-/// Finds the rails that hwmon has.
-pub(super) fn find(probe: &mut Probe<'_>) -> Vec<(Rail, Sensor)> {
-    // Jetsons of L4T R32, and hosts in a container, have no such class.
-    let mut found = Vec::new();
-    for name in probe.names(CLASS, "hwmon") {
-        let Some(chip) = open(probe, &format!("{CLASS}/{name}")) else { continue };
-        if chip.name == "ina3221" {
-            found.extend(INA3221_CHANNELS.filter_map(|channel| ina3221(probe, &chip, channel)));
-        } else {
-            found.extend(power_sensors(probe, &chip));
-        }
+/// Finds the rails of a chip of hwmon.
+pub(super) fn rails(probe: &mut Probe<'_>, folder: &SensorFolder) -> Vec<(Rail, Sensor)> {
+    let Some(chip) = open(probe, folder) else { return Vec::new() };
+    if chip.name.starts_with("ina3221") {
+        return INA3221_CHANNELS.filter_map(|channel| ina3221(probe, &chip, channel)).collect();
     }
-    found
+    power_sensors(probe, &chip)
 }
 
 /// Looks at a chip. Drivers that register in the old way have their files in the folder of the device.
-fn open(probe: &mut Probe<'_>, folder: &str) -> Option<Chip> {
-    let device = format!("{folder}/device");
-    let (name, folder) = match probe.text(&format!("{folder}/name")) {
-        Some(name) => (name, folder.to_owned()),
+fn open(probe: &mut Probe<'_>, SensorFolder { path, i2c, .. }: &SensorFolder) -> Option<Chip> {
+    let device = format!("{path}/device");
+    let (name, folder) = match probe.text(&format!("{path}/name")) {
+        Some(name) => (name, path.clone()),
         None => (probe.text(&format!("{device}/name"))?, device.clone()),
     };
     let files = probe.names(&folder, "");
-    let link = probe.sysroot.link(&device).ok();
-    let i2c = link.and_then(|target| I2cAddress::from_device_name(target.rsplit('/').next()?));
     let interval = files.iter().any(|file| file == "update_interval");
     let milliseconds = interval.then(|| probe.number(&format!("{folder}/update_interval"))).flatten();
     // The driver rounds to ms: 0 is a period that is not known, and not one without end.
     let period = milliseconds.filter(|period| *period > 0).map(|ms| Duration::from_millis(ms.unsigned_abs()));
-    Some(Chip { folder, files, name, device, i2c, period })
+    Some(Chip { folder, files, name, device, i2c: *i2c, period })
 }
 
 /// Looks at a channel of an INA3221, whose power is voltage times current.
@@ -67,14 +58,19 @@ fn ina3221(probe: &mut Probe<'_>, chip: &Chip, channel: u32) -> Option<(Rail, Se
     if !has(&voltage) && !has(&current) {
         return None;
     }
+    let enable_file = format!("in{channel}_enable");
+    if has(&enable_file) && probe.number(&format!("{}/{enable_file}", chip.folder)) == Some(0) {
+        probe.gap(&format!("{}/{enable_file}", chip.folder), "the channel is switched off");
+        return None;
+    }
     let label_file = format!("{}/in{channel}_label", chip.folder);
     let label = probe.text(&label_file);
     if label.as_deref().is_some_and(is_unconnected) {
         probe.gap(&label_file, "the board says that the channel is not connected");
         return None;
     }
-    let name = label.filter(|label| !label.is_empty());
-    let name = name.unwrap_or_else(|| format!("{} channel {channel}", chip.own_name()));
+    let label = label.filter(|label| !label.is_empty());
+    let name = label.clone().unwrap_or_else(|| format!("{} channel {channel}", chip.own_name()));
     let shunt = shunt(probe, chip, &format!("shunt{channel}_resistor"));
     let mut limit_of = |file: String| {
         let milliamperes = has(&file).then(|| probe.number(&format!("{}/{file}", chip.folder))).flatten();
@@ -85,6 +81,7 @@ fn ina3221(probe: &mut Probe<'_>, chip: &Chip, channel: u32) -> Option<(Rail, Se
         critical: limit_of(format!("curr{channel}_crit")),
     };
     let rail = Rail {
+        label,
         i2c: chip.i2c,
         channel: Some(channel),
         shunt,
@@ -115,6 +112,10 @@ fn power_sensors(probe: &mut Probe<'_>, chip: &Chip) -> Vec<(Rail, Sensor)> {
             .or_else(|| number_between(file, "energy", "_input"))
     };
     let mut channels: Vec<u32> = chip.files.iter().filter_map(number).collect();
+    let has = |name: &str| chip.files.iter().any(|file| file == name);
+    if chip.name.starts_with(SINGLE_CHIPS) && (has("in1_input") || has("curr1_input")) {
+        channels.push(1);
+    }
     channels.sort_unstable();
     channels.dedup();
     channels.into_iter().map(|channel| power_sensor(probe, chip, channel)).collect()
@@ -139,19 +140,25 @@ fn power_sensor(probe: &mut Probe<'_>, chip: &Chip, channel: u32) -> (Rail, Sens
         false => RailKind::Power,
     };
     let shunt = if is_single { shunt(probe, chip, "shunt_resistor") } else { None };
+    let label = label(probe, chip, channel);
+    let name = label.clone().unwrap_or_else(|| match channel {
+        1 => chip.own_name(),
+        channel => format!("{} power{channel}", chip.own_name()),
+    });
     let rail = Rail {
+        label,
         i2c: chip.i2c,
         channel: (!is_single).then_some(channel),
         shunt,
         period: chip.period,
         resolution: resolution(&chip.name, shunt),
-        ..Rail::new(name(probe, chip, channel), chip.folder.clone(), &chip.name, kind)
+        ..Rail::new(name, chip.folder.clone(), &chip.name, kind)
     };
     (rail, Sensor { inputs: Inputs::Files(files), earlier: None })
 }
 
-/// Returns the label of a value, else of the chip, else chip and address: newer Jetsons have an INA238 without a label.
-fn name(probe: &mut Probe<'_>, chip: &Chip, channel: u32) -> String {
+/// Returns the label of a value, else of the chip. Newer Jetsons have an INA238 without a label.
+fn label(probe: &mut Probe<'_>, chip: &Chip, channel: u32) -> Option<String> {
     let labels = [
         format!("power{channel}_label"),
         format!("energy{channel}_label"),
@@ -160,10 +167,7 @@ fn name(probe: &mut Probe<'_>, chip: &Chip, channel: u32) -> String {
     ];
     let known = labels.into_iter().filter(|label| chip.files.contains(label));
     let mut labels = known.filter_map(|label| probe.text(&format!("{}/{label}", chip.folder)));
-    labels.find(|label| !label.is_empty()).unwrap_or_else(|| match channel {
-        1 => chip.own_name(),
-        channel => format!("{} power{channel}", chip.own_name()),
-    })
+    labels.find(|label| !label.is_empty())
 }
 
 /// Returns the shunt, from the driver or from the device tree, where it is a big-endian number of µΩ (Documentation/devicetree/

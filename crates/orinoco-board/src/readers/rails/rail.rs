@@ -1,10 +1,16 @@
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use orinoco_core::{Amperes, Joules, Nanos, Ohms, Volts, Watts};
 
 use crate::readers::probe::Source;
 use crate::readers::reading::{Reading, Unknown};
+
+/// Readings that are believed: up to a megavolt, megaampere and megawatt.
+const VOLTS: RangeInclusive<Volts> = Volts::from_units(-1_000_000)..=Volts::from_units(1_000_000);
+const AMPERES: RangeInclusive<Amperes> = Amperes::from_units(-1_000_000)..=Amperes::from_units(1_000_000);
+const WATTS: RangeInclusive<Watts> = Watts::from_units(-1_000_000)..=Watts::from_units(1_000_000);
 
 /// Address of a chip on an I2C bus.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -46,6 +52,8 @@ impl fmt::Display for I2cAddress {
 pub struct Rail {
     /// Name, such as `VDD_IN`: the board's label, or chip and address where it has none. Unique on a board.
     pub name: String,
+    /// The board's label; `None` where the driver has none.
+    pub label: Option<String>,
     /// Folder of its files on the board, or another description of its source.
     pub source: String,
     /// Name of the chip or driver: `ina3221`, `ina238`, `intel-rapl`, `nvml`.
@@ -120,6 +128,7 @@ impl Rail {
     pub(crate) fn new(name: String, source: String, chip: &str, kind: RailKind) -> Self {
         Self {
             name,
+            label: None,
             source,
             chip: chip.to_owned(),
             i2c: None,
@@ -189,10 +198,17 @@ impl Files {
         power_unit: Watts::from_micro,
     };
 
+    /// Returns whether there is any file.
+    pub(super) fn is_any(&self) -> bool {
+        [&self.millivolts, &self.milliamperes, &self.power, &self.microjoules]
+            .iter()
+            .any(|file| file.is_some())
+    }
+
     pub(super) fn read(&mut self) -> RailReading {
-        let volts = self.millivolts.quantity(Volts::from_milli);
-        let amperes = self.milliamperes.quantity(Amperes::from_milli);
-        let watts = match self.power.quantity(self.power_unit) {
+        let volts = self.millivolts.quantity_within(Volts::from_milli, &VOLTS);
+        let amperes = self.milliamperes.quantity_within(Amperes::from_milli, &AMPERES);
+        let watts = match self.power.quantity_within(self.power_unit, &WATTS) {
             Err(Unknown::NotOffered) => product(&volts, &amperes),
             watts => watts,
         };
