@@ -10,8 +10,8 @@ use crate::{
     BenchReport, BoardProfileList, BoardProfileReport, BoardRecording, BoardReport, CAMERAS_SCHEMA,
     CHECKS_SCHEMA, CODES_SCHEMA, CameraList, CheckList, CodeList, DESCRIPTION_SCHEMA, DOCTOR_SCHEMA,
     DescriptionReport, DoctorReport, ERROR_SCHEMA, EVAL_SCHEMA, EVENT_SCHEMA, ErrorReport, EvalReport,
-    EventJson, GRAPH_BENCH_SCHEMA, GraphBench, MEMORY_BENCH_SCHEMA, MEMORY_SCHEMA, MODEL_SCHEMA,
-    MODELS_SCHEMA, MemoryBench, MemoryReport, ModelDetails, ModelList, PREPROCESS_BENCH_SCHEMA,
+    EventJson, GRAPH_BENCH_SCHEMA, GraphBench, MEMORY_BENCH_SCHEMA, MEMORY_SCHEMA, MODEL_CARD_SCHEMA, MODEL_COMPARISON_SCHEMA, MODEL_SCHEMA,
+    MODELS_SCHEMA, MemoryBench, MemoryReport, ModelCard, ModelComparison, ModelDetails, ModelList, PREPROCESS_BENCH_SCHEMA,
     PreprocessBench, RESULT_SCHEMA, ResultLine, STATUS_SCHEMA, SUMMARY_SCHEMA, Status, Summary,
 };
 
@@ -26,7 +26,7 @@ pub struct Contract {
 }
 
 /// All contracts.
-pub const CONTRACTS: [Contract; 22] = [
+pub const CONTRACTS: [Contract; 24] = [
     contract::<ResultLine>(RESULT_SCHEMA, "`orinoco run`, `orinoco infer`, sinks of kind `jsonl`"),
     contract::<Summary>(SUMMARY_SCHEMA, "`orinoco run`, `orinocod`"),
     contract::<ErrorReport>(ERROR_SCHEMA, "every command that fails"),
@@ -49,6 +49,8 @@ pub const CONTRACTS: [Contract; 22] = [
     contract::<PreprocessBench>(PREPROCESS_BENCH_SCHEMA, "`orinoco bench preprocess`"),
     contract::<MemoryBench>(MEMORY_BENCH_SCHEMA, "`orinoco bench memory`"),
     contract::<GraphBench>(GRAPH_BENCH_SCHEMA, "`orinoco bench graph`"),
+    contract::<ModelCard>(MODEL_CARD_SCHEMA, "`orinoco bench model`"),
+    contract::<ModelComparison>(MODEL_COMPARISON_SCHEMA, "`orinoco bench model` with several engines or `--compare`"),
 ];
 
 const fn contract<T: JsonSchema>(name: &'static str, printed_by: &'static str) -> Contract {

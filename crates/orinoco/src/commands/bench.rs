@@ -1,8 +1,10 @@
 //! `orinoco bench`: speed of one stage, compared with the limit of this machine in the same run.
 
+mod child;
 #[cfg(feature = "cuda")]
 pub(crate) mod graph;
 pub(crate) mod memory;
+pub(crate) mod model;
 pub(crate) mod pipeline;
 pub(crate) mod preprocess;
 pub(crate) mod streams;
