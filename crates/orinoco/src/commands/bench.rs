@@ -9,7 +9,7 @@ pub(crate) mod pipeline;
 pub(crate) mod preprocess;
 pub(crate) mod streams;
 
-use crate::commands::{diagnosis_of, frames_measured, no_frames};
+use crate::commands::{frames_measured, no_frames};
 
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
