@@ -10,9 +10,10 @@ use crate::{
     BenchReport, BoardProfileList, BoardProfileReport, BoardRecording, BoardReport, CAMERAS_SCHEMA,
     CHECKS_SCHEMA, CODES_SCHEMA, CameraList, CheckList, CodeList, DESCRIPTION_SCHEMA, DOCTOR_SCHEMA,
     DescriptionReport, DoctorReport, ERROR_SCHEMA, EVAL_SCHEMA, EVENT_SCHEMA, ErrorReport, EvalReport,
-    EventJson, GRAPH_BENCH_SCHEMA, GraphBench, MEMORY_BENCH_SCHEMA, MEMORY_SCHEMA, MODEL_CARD_SCHEMA, MODEL_COMPARISON_SCHEMA, MODEL_SCHEMA,
-    MODELS_SCHEMA, MemoryBench, MemoryReport, ModelCard, ModelComparison, ModelDetails, ModelList, PREPROCESS_BENCH_SCHEMA,
-    PreprocessBench, RESULT_SCHEMA, ResultLine, STATUS_SCHEMA, SUMMARY_SCHEMA, Status, Summary,
+    EventJson, GRAPH_BENCH_SCHEMA, GraphBench, MEMORY_BENCH_SCHEMA, MEMORY_SCHEMA, MODEL_CARD_SCHEMA,
+    MODEL_COMPARISON_SCHEMA, MODEL_SCHEMA, MODELS_SCHEMA, MemoryBench, MemoryReport, ModelCard,
+    ModelComparison, ModelDetails, ModelList, PREPROCESS_BENCH_SCHEMA, PreprocessBench, RESULT_SCHEMA,
+    ResultLine, STATUS_SCHEMA, SUMMARY_SCHEMA, Status, Summary,
 };
 
 /// Serialised contract: one kind of JSON object that Orinoco prints or writes.
@@ -50,7 +51,10 @@ pub const CONTRACTS: [Contract; 24] = [
     contract::<MemoryBench>(MEMORY_BENCH_SCHEMA, "`orinoco bench memory`"),
     contract::<GraphBench>(GRAPH_BENCH_SCHEMA, "`orinoco bench graph`"),
     contract::<ModelCard>(MODEL_CARD_SCHEMA, "`orinoco bench model`"),
-    contract::<ModelComparison>(MODEL_COMPARISON_SCHEMA, "`orinoco bench model` with several engines or `--compare`"),
+    contract::<ModelComparison>(
+        MODEL_COMPARISON_SCHEMA,
+        "`orinoco bench model` with several engines or `--compare`",
+    ),
 ];
 
 const fn contract<T: JsonSchema>(name: &'static str, printed_by: &'static str) -> Contract {

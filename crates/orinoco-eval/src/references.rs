@@ -94,7 +94,8 @@ pub fn compare(found: &[f32], reference: &[f32]) -> Option<Differences> {
     if found.len() != reference.len() || found.is_empty() {
         return None;
     }
-    let pairs = found.iter().zip(reference).map(|(found, reference)| (f64::from(*found), f64::from(*reference)));
+    let pairs =
+        found.iter().zip(reference).map(|(found, reference)| (f64::from(*found), f64::from(*reference)));
     let (mut max, mut squares, mut scale) = (0.0_f64, 0.0, 0.0);
     for (found, reference) in pairs {
         let difference = (found - reference).abs();
@@ -140,14 +141,20 @@ mod tests {
             &folder.path().join("b.npz"),
             &[image, ("out_y", "<f4", "(2,)", &floats), ("other", "<U3", "()", &[])],
         );
-        archive(&folder.path().join("a.npz"), &[("input", "<f2", "(2,)", &half), ("out_y", "<f4", "(2,)", &floats)]);
+        archive(
+            &folder.path().join("a.npz"),
+            &[("input", "<f2", "(2,)", &half), ("out_y", "<f4", "(2,)", &floats)],
+        );
         archive(&folder.path().join("c.npz"), &[image]);
         let read = read(folder.path()).expect("readable");
         let names: Vec<_> = read.iter().map(|one| one.file.file_name().expect("a name").to_owned()).collect();
         assert_eq!(names, ["a.npz", "b.npz"], "c has no output");
         let half = Array { shape: vec![2], values: vec![1.0, -2.0] };
         assert_eq!(read[0].input, ReferenceInput::Tensor(half));
-        assert_eq!(read[1].input, ReferenceInput::Image(Array { shape: vec![1, 2, 1], values: vec![7.0, 255.0] }));
+        assert_eq!(
+            read[1].input,
+            ReferenceInput::Image(Array { shape: vec![1, 2, 1], values: vec![7.0, 255.0] })
+        );
         assert_eq!(read[1].outputs, [("y".to_owned(), Array { shape: vec![2], values: vec![0.5, -2.0] })]);
     }
 

@@ -51,8 +51,14 @@ impl fmt::Display for Precision {
 }
 
 /// Operators that quantise activations, or compute in 8-bit integers (ONNX Operator Schemas; ONNX Runtime, contrib operators).
-const INTEGER_OPERATORS: [&str; 6] =
-    ["QuantizeLinear", "DynamicQuantizeLinear", "QLinearConv", "QLinearMatMul", "ConvInteger", "MatMulInteger"];
+const INTEGER_OPERATORS: [&str; 6] = [
+    "QuantizeLinear",
+    "DynamicQuantizeLinear",
+    "QLinearConv",
+    "QLinearMatMul",
+    "ConvInteger",
+    "MatMulInteger",
+];
 
 /// Maximum size of a node, in bytes. Larger ones hold a tensor and are no integer operators.
 const NODE_BYTES_MAX: u64 = 1 << 20;
@@ -160,9 +166,8 @@ mod tests {
             .floats("s", &[], &[0.5])
             .node("DequantizeLinear", &["w", "s"], &["f"], &[]);
         check(stored, Some(Precision::Fp32));
-        let quantised = Graph::new()
-            .floats("s", &[], &[0.5])
-            .node("QuantizeLinear", &["x", "s"], &["q"], &[]);
+        let quantised =
+            Graph::new().floats("s", &[], &[0.5]).node("QuantizeLinear", &["x", "s"], &["q"], &[]);
         check(quantised, Some(Precision::Int8));
         check(Graph::new().node("Relu", &["x"], &["y"], &[]), None);
         assert_eq!(Precision::of(Path::new("no such file.onnx")), None);

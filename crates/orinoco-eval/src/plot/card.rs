@@ -147,7 +147,8 @@ mod tests {
 
     #[test]
     fn a_card_shows_its_figures_and_bars() {
-        let figure = |name: &str| CardFigure { name: name.into(), value: "5.7 ms".into(), note: "p99 <9> ms".into() };
+        let figure =
+            |name: &str| CardFigure { name: name.into(), value: "5.7 ms".into(), note: "p99 <9> ms".into() };
         let bars = vec![("1".to_owned(), 10.0, "10.0".to_owned()), ("2".to_owned(), 20.0, "20.0".to_owned())];
         let svg = card(&CardImage {
             title: "person-nano & more".into(),

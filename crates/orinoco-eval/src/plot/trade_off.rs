@@ -51,8 +51,7 @@ pub fn trade_off(title: &str, metric: &str, points: &[TradeOff]) -> String {
             .light_line_style(WHITE)
             .draw()?;
         let place = |point: &TradeOff| (point.latency_ms, point.accuracy.unwrap_or(ys.start));
-        let pixels: Vec<(i32, i32)> =
-            points.iter().map(|point| chart.backend_coord(&place(point))).collect();
+        let pixels: Vec<(i32, i32)> = points.iter().map(|point| chart.backend_coord(&place(point))).collect();
         let boxes = label_boxes(points, &pixels);
         for (index, point) in points.iter().enumerate() {
             let color = Palette99::pick(index).to_rgba();

@@ -97,7 +97,8 @@ mod tests {
     fn types_and_shapes_are_read() {
         let check = |header: &str, data: &[u8], expected: Result<(&[usize], &[f32]), &str>| {
             let found = parse(&npy(header, data));
-            let expected = expected.map(|(shape, values)| Array { shape: shape.into(), values: values.into() });
+            let expected =
+                expected.map(|(shape, values)| Array { shape: shape.into(), values: values.into() });
             assert_eq!(found, expected.map_err(str::to_owned), "{header}");
         };
         let rows = "{'descr': '|i1', 'fortran_order': False, 'shape': (2, 1), }";

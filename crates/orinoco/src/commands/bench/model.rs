@@ -21,7 +21,7 @@ use orinoco_config::{Existing, Faults, write_whole};
 use orinoco_core::{Clock, Diagnosis, Dim, Exit, WithSubject, codes};
 use orinoco_model::{ModelInput, Repository};
 use orinoco_pipeline::MonotonicClock;
-use orinoco_runtime::{data_dirs, repository};
+use orinoco_runtime::{Quiet, data_dirs, repository};
 use orinoco_sysroot::Sysroot;
 
 use self::accuracy::AccuracySource;
@@ -29,7 +29,7 @@ use self::board::BoardSensors;
 use self::card::Parts;
 use self::subject::{Input, Subject};
 use crate::args::BenchModelArgs;
-use crate::output;
+use crate::output::{self, EventLines};
 
 pub(crate) use self::memory::run_child;
 
@@ -141,7 +141,7 @@ impl Bench<'_> {
         let mut loaded = Vec::new();
         for engine in engines {
             let start = self.clock.now();
-            let model = subject::load(self.args, self.model, *engine, 1, &self.place)?;
+            let model = subject::load(self.args, self.model, *engine, 1, &self.place, &EventLines)?;
             loaded.push((model, self.clock.now().since(start)));
         }
         if matches!(loaded[0].0.model.input, ModelInput::Image(_)) {
@@ -176,8 +176,10 @@ impl Bench<'_> {
         });
         let mut results: Vec<Throughput> = first.collect();
         let max = self.args.batch_max.map_or(BATCH_MAX, usize::from);
-        for batch in std::iter::successors(Some(2), |batch| Some(batch * 2)).take_while(|batch| *batch <= max) {
-            let mut open: Vec<usize> = (0..results.len()).filter(|index| results[*index].limit.is_none()).collect();
+        for batch in std::iter::successors(Some(2), |batch| Some(batch * 2)).take_while(|batch| *batch <= max)
+        {
+            let mut open: Vec<usize> =
+                (0..results.len()).filter(|index| results[*index].limit.is_none()).collect();
             let mut group = Vec::new();
             open.retain(|index| match self.load_batch(subjects[*index].loaded.chosen.name, batch) {
                 Ok(subject) => {
@@ -206,11 +208,10 @@ impl Bench<'_> {
 
     /// Loads the model for batches of `batch`. The error is the reason why it cannot, as a sentence.
     fn load_batch(&self, engine: &str, batch: usize) -> Result<Subject, String> {
-        let cause = |faults: Faults| {
-            faults.as_slice().first().map_or_else(String::new, |fault| fault.cause.clone())
-        };
+        let cause =
+            |faults: Faults| faults.as_slice().first().map_or_else(String::new, |fault| fault.cause.clone());
         let loaded =
-            subject::load(self.args, self.model, Some(engine), batch, &self.place).map_err(cause)?;
+            subject::load(self.args, self.model, Some(engine), batch, &self.place, &Quiet).map_err(cause)?;
         Subject::bind(loaded, Duration::ZERO, &self.input, &self.clock).map_err(|fault| fault.cause)
     }
 }

@@ -40,7 +40,10 @@ impl AccuracySource {
 }
 
 /// Measures the accuracy of a loaded model.
-pub(super) fn measure(source: &AccuracySource, loaded: &mut LoadedModel) -> Result<Measured<Accuracy>, Faults> {
+pub(super) fn measure(
+    source: &AccuracySource,
+    loaded: &mut LoadedModel,
+) -> Result<Measured<Accuracy>, Faults> {
     match source {
         AccuracySource::Dataset(folder, dataset) => on_dataset(folder, dataset, loaded).map(Measured::Value),
         AccuracySource::References(folders) => Ok(on_references(folders, loaded)?),
@@ -99,7 +102,9 @@ fn with_references(
             let mut found = Vec::new();
             session.output(index).host().data.to_f32(&mut found);
             let differences = references::compare(&found, expected)
-                .ok_or_else(|| format!("its output has {} values, but the reference {}", found.len(), expected.len()))
+                .ok_or_else(|| {
+                    format!("its output has {} values, but the reference {}", found.len(), expected.len())
+                })
                 .about(&codes::MODEL_DISAGREES, reference.file.display(), "store the references again")?;
             worst.max = worst.max.max(differences.max);
             worst.relative = worst.relative.max(differences.relative);
@@ -108,7 +113,8 @@ fn with_references(
     }
     let source = folder.display().to_string();
     if compared == 0 {
-        let reason = format!("no reference in {source} has an input of the model's size and an output of its graph");
+        let reason =
+            format!("no reference in {source} has an input of the model's size and an output of its graph");
         return Ok(Measured::missing(reason));
     }
     let value = (1.0 - worst.relative).max(0.0);

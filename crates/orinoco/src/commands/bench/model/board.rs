@@ -83,7 +83,9 @@ impl BoardSensors {
         let mut clocks: Vec<ClockStatus> =
             policies.map(|(policy, reading)| clock(cores(policy), &reading.clock, &reading.max)).collect();
         let devices = self.sensors.devices().iter().zip(&snapshot.devices);
-        clocks.extend(devices.map(|(device, reading)| clock(device.name.clone(), &reading.clock, &reading.max)));
+        clocks.extend(
+            devices.map(|(device, reading)| clock(device.name.clone(), &reading.clock, &reading.max)),
+        );
         let gpus = self.sensors.gpus().iter().zip(&snapshot.gpus);
         clocks.extend(gpus.map(|(gpu, reading)| clock(gpu.name.clone(), &reading.clock, &reading.clock)));
         clocks
@@ -93,14 +95,23 @@ impl BoardSensors {
     fn missing(&self) -> Vec<UnknownValue> {
         let about = |part: &str| {
             let gaps = self.sensors.gaps().iter().filter(move |gap| gap.path.contains(part));
-            gaps.map(|gap| UnknownValue { value: gap.path.clone(), why: gap.reason.clone() }).collect::<Vec<_>>()
+            gaps.map(|gap| UnknownValue { value: gap.path.clone(), why: gap.reason.clone() })
+                .collect::<Vec<_>>()
         };
         let mut missing = about("cpufreq");
         missing.extend(about("thermal"));
-        if self.sensors.zones().is_empty() {
-            let why = "this machine has no temperature sensor".to_owned();
-            missing.push(UnknownValue { value: "temperatures".to_owned(), why });
-        }
+        let mut none = |is_empty: bool, value: &str, why: &str| {
+            if is_empty {
+                missing.push(UnknownValue { value: value.to_owned(), why: why.to_owned() });
+            }
+        };
+        none(
+            self.sensors.policies().is_empty(),
+            "clocks",
+            "the kernel of this machine reports no clock of the processor",
+        );
+        none(self.sensors.zones().is_empty(), "temperatures", "this machine has no temperature sensor");
+        none(self.sensors.throttling().is_empty(), "throttling", "this machine has no counter of throttling");
         missing
     }
 }

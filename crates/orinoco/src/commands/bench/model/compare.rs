@@ -141,7 +141,10 @@ mod tests {
             assert_eq!((fault.code.id, fault.cause.as_str()), ("E0603", expected));
         };
         check("{}", "it has no schema; a card has orinoco.model-card/1");
-        check(r#"{"schema": "orinoco.eval/1"}"#, "its schema is orinoco.eval/1, and not orinoco.model-card/1");
+        check(
+            r#"{"schema": "orinoco.eval/1"}"#,
+            "its schema is orinoco.eval/1, and not orinoco.model-card/1",
+        );
         check(r#"{"schema": "orinoco.model-card/1"}"#, "it is not a whole card: missing field `model`");
         check("[", "it is not JSON: EOF while parsing a list at line 1 column 1");
         let card = example("tract");

@@ -137,7 +137,8 @@ mod tests {
         }
         let latency = samples.latency();
         assert_eq!((latency.count, latency.p50, latency.max), (4, 2020.0, 2020.0));
-        let stages: Vec<_> = latency.stages.iter().map(|stage| (stage.stage.as_str(), stage.p50_us)).collect();
+        let stages: Vec<_> =
+            latency.stages.iter().map(|stage| (stage.stage.as_str(), stage.p50_us)).collect();
         assert_eq!(stages, [("preprocess", 100.0), ("infer", 1900.0), ("postprocess", 20.0)]);
         let throughput = samples.throughput(8);
         assert_eq!((throughput.images_per_s, throughput.p50_us), (3200.0, 2020.0));

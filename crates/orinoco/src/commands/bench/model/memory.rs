@@ -9,7 +9,7 @@ use orinoco_config::Faults;
 use orinoco_core::{Clock, Diagnosis, Exit};
 use orinoco_model::ModelInput;
 use orinoco_pipeline::MonotonicClock;
-use orinoco_runtime::{BoardEngines, peak_bytes, repository, resident_bytes, trim_heap};
+use orinoco_runtime::{BoardEngines, Quiet, peak_bytes, repository, resident_bytes, trim_heap};
 
 use super::super::child::{place_arguments, run_bench};
 use super::subject::{Input, Subject, inference_on, load};
@@ -22,7 +22,8 @@ const RUNS: usize = 10;
 /// Measures the model on `engine` in a separate process.
 pub(super) fn measure(args: &BenchModelArgs, model: &str, engine: &str) -> Result<CardMemory, Diagnosis> {
     let mut arguments: Vec<OsString> = ["model-child", model, "--engine", engine].map(Into::into).to_vec();
-    arguments.extend(args.threads.iter().flat_map(|threads| ["--threads".into(), threads.to_string().into()]));
+    arguments
+        .extend(args.threads.iter().flat_map(|threads| ["--threads".into(), threads.to_string().into()]));
     arguments.extend(place_arguments(&args.place));
     run_bench("orinoco bench model", model, &arguments)
 }
@@ -30,7 +31,8 @@ pub(super) fn measure(args: &BenchModelArgs, model: &str, engine: &str) -> Resul
 /// Measures in the process that [`measure`] starts.
 pub(crate) fn run_child(args: &BenchModelArgs) -> Result<Exit, Faults> {
     let place = repository(args.place.models.as_deref(), args.place.data.as_deref());
-    let (model, engine) = (args.model.as_deref().unwrap_or_default(), args.engine.first().map(String::as_str));
+    let (model, engine) =
+        (args.model.as_deref().unwrap_or_default(), args.engine.first().map(String::as_str));
     // The engine's library is code that all of its models share.
     let engines = BoardEngines::new(&inference_on(engine, args.threads)?)?;
     for engine in engines.order.engines() {
@@ -40,7 +42,7 @@ pub(crate) fn run_child(args: &BenchModelArgs) -> Result<Exit, Faults> {
     // A frame belongs to its source.
     let frame = Input::of(&[], &*clock)?;
     let before = resident_bytes();
-    let loaded = load(args, model, engine, 1, &place)?;
+    let loaded = load(args, model, engine, 1, &place, &Quiet)?;
     let input = match loaded.model.input {
         ModelInput::Image(_) => frame,
         ModelInput::Audio(_) => Input::Sound,

@@ -16,7 +16,8 @@ pub(super) fn comparison(comparison: &ModelComparison) -> String {
     let cards = &comparison.cards;
     let points: Vec<TradeOff> = cards.iter().map(|card| point(card, cards)).collect();
     let first = &cards[0];
-    let metric = first.accuracy.value().map_or("accuracy (not measured)", |accuracy| accuracy.metric.as_str());
+    let metric =
+        first.accuracy.value().map_or("accuracy (not measured)", |accuracy| accuracy.metric.as_str());
     let is_one_model = cards.iter().all(|card| card.model == first.model);
     let title = match is_one_model {
         true => format!("{} on {}", first.model, first.board.name),
@@ -84,9 +85,10 @@ fn latency_chart(card: &ModelCard) -> BarChart {
 }
 
 fn throughput_chart(card: &ModelCard) -> BarChart {
-    let bars = card.throughput.iter().map(|row| {
-        (format!("batch {}", row.batch), row.images_per_s, format!("{:.1}", row.images_per_s))
-    });
+    let bars = card
+        .throughput
+        .iter()
+        .map(|row| (format!("batch {}", row.batch), row.images_per_s, format!("{:.1}", row.images_per_s)));
     BarChart { title: "throughput, images per second".to_owned(), bars: bars.collect() }
 }
 

@@ -10,15 +10,13 @@ use std::thread;
 use std::time::Duration;
 
 use orinoco_api::{CardEnergy, CardPower, Measured, Uncertain};
-use orinoco_core::{
-    Clock, ComputeUnit, Diagnosis, LaneId, ModelId, Nanos, Rng, TimeSpan, Watts,
-};
+use orinoco_core::{Clock, ComputeUnit, Diagnosis, LaneId, ModelId, Nanos, Rng, TimeSpan, Watts};
 use orinoco_telemetry::energy::{Covers, EnergyMeter, EnergyReport, MeterSettings, NotMeasured};
 use orinoco_telemetry::{BatchRecord, Stage};
 
 use self::load::{LoadPlan, Step};
-pub(super) use self::rails::choose;
 use self::rails::ChosenRails;
+pub(super) use self::rails::choose;
 use self::sampler::{RailSample, Sampler};
 use super::board::BoardSensors;
 use super::subject::Subject;
@@ -148,7 +146,8 @@ fn attribute(
     samples: &[RailSample],
     batches: &[BatchRecord],
 ) -> EnergyReport {
-    let mut meter = EnergyMeter::new(chosen.settings.clone(), start).expect("the settings are in their ranges");
+    let mut meter =
+        EnergyMeter::new(chosen.settings.clone(), start).expect("the settings are in their ranges");
     let mut waiting = batches.iter().peekable();
     for sample in samples {
         while let Some(batch) = waiting.next_if(|batch| batch.span.start() <= sample.at) {

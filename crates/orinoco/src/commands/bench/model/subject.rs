@@ -6,18 +6,16 @@ use std::time::Duration;
 
 use orinoco_board::Inference;
 use orinoco_config::Faults;
-use orinoco_core::{
-    Clock, Diagnosis, FrameDesc, InferenceResult, PixelFormat, WithSubject, codes,
-};
+use orinoco_core::{Clock, Diagnosis, FrameDesc, InferenceResult, PixelFormat, WithSubject, codes};
 use orinoco_infer::{AudioPlan, TensorMemory};
 use orinoco_model::{ModelInput, Repository};
 use orinoco_pipeline::{Executor, Frame, Slot, SlotPool, StageTimes};
 use orinoco_runtime::{BoardEngines, LoadedModel, bind_audio, bind_plan, load_model};
+use orinoco_telemetry::EventSink;
 
 use super::super::noise;
 use crate::args::{BenchModelArgs, EngineArgs};
 use crate::commands::{board_model, inference};
-use crate::output::EventLines;
 
 /// Size of the frame that stands for a camera's where no dataset is given.
 const CAMERA: (u32, u32) = (1280, 720);
@@ -99,9 +97,10 @@ pub(super) fn load(
     engine: Option<&str>,
     batch: usize,
     place: &Repository,
+    events: &dyn EventSink,
 ) -> Result<LoadedModel, Faults> {
     let inference = inference_on(engine, args.threads)?;
-    load_model(&board_model(model, batch, None), &BoardEngines::new(&inference)?, place, &EventLines)
+    load_model(&board_model(model, batch, None), &BoardEngines::new(&inference)?, place, events)
 }
 
 impl Subject {
@@ -123,7 +122,8 @@ impl Subject {
             }
             _ => {
                 let cause = "one engine reads its input as sound and another as images";
-                let fault = Err(cause).about(&codes::MODEL_DISAGREES, &loaded.name, "describe it in a model.toml");
+                let fault =
+                    Err(cause).about(&codes::MODEL_DISAGREES, &loaded.name, "describe it in a model.toml");
                 return fault;
             }
         };
@@ -150,8 +150,9 @@ impl Subject {
     pub(super) fn execute(&mut self) -> Result<StageTimes, Diagnosis> {
         match &mut self.plan {
             Plan::Image { plan, frames, next } => {
-                let batch: Vec<Frame> =
-                    (0..self.results.len()).map(|index| frames[(*next + index) % frames.len()].share()).collect();
+                let batch: Vec<Frame> = (0..self.results.len())
+                    .map(|index| frames[(*next + index) % frames.len()].share())
+                    .collect();
                 *next = (*next + batch.len()) % frames.len();
                 plan.execute(&batch, &mut self.results)
             }

@@ -30,7 +30,8 @@ struct Table {
 
 /// Returns the page of a card.
 pub(super) fn card(card: &ModelCard) -> Page {
-    let mut tables = vec![Table { headings: texts(["figure", "value", "details"]), right_from: 3, rows: figures(card) }];
+    let mut tables =
+        vec![Table { headings: texts(["figure", "value", "details"]), right_from: 3, rows: figures(card) }];
     if let Some(latency) = card.latency_us.value() {
         tables.push(latency_table(latency));
     }
@@ -77,7 +78,11 @@ const ROWS: [Row; 6] = [
     ("latency p50, ms", |card| latency_text(card, |latency| latency.p50), |ratios| times(ratios.latency_p50)),
     ("latency p99, ms", |card| latency_text(card, |latency| latency.p99), |ratios| times(ratios.latency_p99)),
     ("throughput, images/s", throughput_text, |ratios| times(ratios.throughput)),
-    ("peak memory", |card| shown(&card.memory_bytes, |memory| mebibytes(memory.peak)), |ratios| times(ratios.memory)),
+    (
+        "peak memory",
+        |card| shown(&card.memory_bytes, |memory| mebibytes(memory.peak)),
+        |ratios| times(ratios.memory),
+    ),
     ("energy, mJ", energy_text, |ratios| times(ratios.energy)),
 ];
 
@@ -124,7 +129,9 @@ pub(super) fn title(card: &ModelCard) -> String {
 
 /// Returns the shortest name of a card that tells it from the others.
 pub(super) fn short_title(card: &ModelCard, among: &[ModelCard]) -> String {
-    let is_alone = |same: fn(&ModelCard, &ModelCard) -> bool| among.iter().filter(|other| same(other, card)).count() == 1;
+    let is_alone = |same: fn(&ModelCard, &ModelCard) -> bool| {
+        among.iter().filter(|other| same(other, card)).count() == 1
+    };
     if is_alone(|other, card| other.engine == card.engine) {
         card.engine.clone()
     } else if is_alone(|other, card| other.model == card.model) {
@@ -159,7 +166,7 @@ fn figures(card: &ModelCard) -> Vec<Vec<String>> {
         row("latency", shown(&card.latency_us, |latency| ms(latency.p50) + " ms"), latency_details(card)),
         row("memory", shown(&card.memory_bytes, |memory| mebibytes(memory.peak)), memory_details(card)),
         row("power", power_value(&card.power_w), power_details(card)),
-        row("energy", energy_value(card), energy_details(card)),
+        row("energy", energy_value(card), energy_row_details(card)),
         row(
             "warm-up",
             ms(warm_up.first_us) + " ms",
@@ -272,6 +279,14 @@ pub(super) fn energy_details(card: &ModelCard) -> String {
     })
 }
 
+/// Returns the details of the energy; a reason that is that of the power is not repeated.
+fn energy_row_details(card: &ModelCard) -> String {
+    match card.energy_mj.reason() {
+        Some(reason) if Some(reason) == card.power_w.reason() => "not measured, as the power".to_owned(),
+        _ => energy_details(card),
+    }
+}
+
 fn throughput_text(card: &ModelCard) -> String {
     best_throughput(card).map_or_else(|| "-".to_owned(), |rate| format!("{rate:.1}"))
 }
@@ -297,7 +312,12 @@ fn latency_table(latency: &Latency) -> Table {
 
 fn throughput_table(card: &ModelCard) -> Table {
     let rows = card.throughput.iter().map(|row| {
-        vec![row.batch.to_string(), format!("{:.1}", row.images_per_s), ms(row.p50_us), row.inferences.to_string()]
+        vec![
+            row.batch.to_string(),
+            format!("{:.1}", row.images_per_s),
+            ms(row.p50_us),
+            row.inferences.to_string(),
+        ]
     });
     let headings = texts(["batch", "images/s", "p50 of a batch, ms", "inferences"]);
     Table { headings, right_from: 1, rows: rows.collect() }
@@ -311,7 +331,11 @@ fn conditions_table(before: &Conditions, after: &Conditions) -> Option<Table> {
     };
     let mut rows = Vec::new();
     for (before, after) in before.clocks.iter().zip(&after.clocks) {
-        rows.push(vec![format!("clock of {}", before.name), number(before.mhz, "MHz"), number(after.mhz, "MHz")]);
+        rows.push(vec![
+            format!("clock of {}", before.name),
+            number(before.mhz, "MHz"),
+            number(after.mhz, "MHz"),
+        ]);
     }
     for (before, after) in before.temperatures.iter().zip(&after.temperatures) {
         rows.push(vec![before.name.clone(), number(before.celsius, "°C"), number(after.celsius, "°C")]);

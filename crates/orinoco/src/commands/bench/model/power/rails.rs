@@ -144,7 +144,8 @@ fn total_rail(board: &BoardSensors, rails: &[Rail]) -> Option<usize> {
 /// Returns the rails that the profile of the board lists as parts of its consumption, where none measures the whole.
 fn parts(board: &BoardSensors, rails: &[Rail]) -> Vec<usize> {
     let profile = board.detection.profile.as_ref().map(|profile| profile.value);
-    let Some(profile) = profile.filter(|profile| profile.total.as_ref().is_some_and(|total| total.rail.is_none()))
+    let Some(profile) =
+        profile.filter(|profile| profile.total.as_ref().is_some_and(|total| total.rail.is_none()))
     else {
         return Vec::new();
     };
@@ -174,7 +175,8 @@ fn chosen(board: &BoardSensors, snapshot: &Snapshot, indices: Vec<usize>, covers
         "nvml" => NVML_PERIOD,
         _ => first.period.unwrap_or(PERIOD_UNKNOWN).min(TIME_MAX / 2),
     };
-    let sample_period = if first.chip == "nvml" { 2 * NVML_PERIOD } else { update_period }.max(SAMPLE_PERIOD_MIN);
+    let sample_period =
+        if first.chip == "nvml" { 2 * NVML_PERIOD } else { update_period }.max(SAMPLE_PERIOD_MIN);
     let sensor = match is_counter {
         true => Sensor {
             update_period,

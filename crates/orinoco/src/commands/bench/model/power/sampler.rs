@@ -42,7 +42,13 @@ impl<'a> Sampler<'a> {
             true => Timing::Regular { next: start, period },
             false => Timing::Random(SampleSchedule::new(start, period), rng),
         };
-        Self { sensors, snapshot: Snapshot::default(), rails: chosen.indices.clone(), timing, samples: Vec::new() }
+        Self {
+            sensors,
+            snapshot: Snapshot::default(),
+            rails: chosen.indices.clone(),
+            timing,
+            samples: Vec::new(),
+        }
     }
 
     /// Returns the time of the next reading.
@@ -66,7 +72,12 @@ impl<'a> Sampler<'a> {
     }
 
     /// Reads the rails until `is_over`, and returns the samples.
-    pub(super) fn run(mut self, clock: &dyn Clock, signal: &dyn Signal, is_over: &AtomicBool) -> Vec<RailSample> {
+    pub(super) fn run(
+        mut self,
+        clock: &dyn Clock,
+        signal: &dyn Signal,
+        is_over: &AtomicBool,
+    ) -> Vec<RailSample> {
         loop {
             let at = self.next(clock.now());
             while clock.now() < at && !is_over.load(Ordering::Acquire) {

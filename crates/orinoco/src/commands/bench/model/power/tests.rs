@@ -57,7 +57,8 @@ impl Curve {
     /// Returns the energy up to a time, in joules.
     fn energy(&self, until: u64) -> f64 {
         let before = &self.busy[..self.busy.partition_point(|(start, ..)| *start < until)];
-        let watt_nanos: f64 = before.iter().map(|(start, end, watts)| (until.min(*end) - start) as f64 * watts).sum();
+        let watt_nanos: f64 =
+            before.iter().map(|(start, end, watts)| (until.min(*end) - start) as f64 * watts).sum();
         (IDLE * until as f64 + watt_nanos) / 1e9
     }
 
@@ -141,23 +142,26 @@ fn sample(mut sampler: Sampler<'_>, end: u64, mut set: impl FnMut(u64)) -> Vec<R
     }
 }
 
-/// Checks a figure: its bar holds the truth, and is at most `share` of it.
-fn check(found: f64, half_width: f64, truth: f64, share: f64) {
-    assert!((found - truth).abs() <= half_width, "{found} ± {half_width}, in truth {truth}");
-    assert!(half_width <= share * truth, "{found} ± {half_width}, in truth {truth}");
-}
-
-fn check_energies(figures: &[PowerFigures], energy_share: f64) {
+/// Checks both models: every figure is within `share` of the truth, and so is its bar. Returns how many bars of 95 % hold the
+/// truth, of 6.
+fn check_figures(figures: &[PowerFigures], share: f64) -> usize {
+    let mut held = 0;
     for (index, figures) in figures.iter().enumerate() {
         let energy = figures.energy.value().unwrap_or_else(|| panic!("{:?}", figures.energy));
-        let truth = WATTS[index] * INFERENCE[index] as f64 / 1e6;
-        check(energy.value, energy.half_width, truth, energy_share);
-        assert!(energy.statistical <= energy.half_width && energy.systematic > 0.0, "{energy:?}");
         let power = figures.power.value().expect("measured");
-        check(power.idle.value, power.idle.half_width, IDLE, 0.06);
         let busy = power.busy.value().expect("measured");
-        check(busy.value, busy.half_width, IDLE + WATTS[index], 0.07);
+        assert!(energy.statistical <= energy.half_width && energy.systematic > 0.0, "{energy:?}");
+        for (found, half_width, truth) in [
+            (energy.value, energy.half_width, WATTS[index] * INFERENCE[index] as f64 / 1e6),
+            (power.idle.value, power.idle.half_width, IDLE),
+            (busy.value, busy.half_width, IDLE + WATTS[index]),
+        ] {
+            let text = format!("{found} ± {half_width}, in truth {truth}");
+            assert!((found - truth).abs() <= share * truth && half_width <= 2.0 * share * truth, "{text}");
+            held += usize::from((found - truth).abs() <= half_width);
+        }
     }
+    held
 }
 
 /// Returns the figures of both models from the samples.
@@ -168,7 +172,11 @@ fn evaluate(chosen: &ChosenRails, samples: &[RailSample], batches: &[BatchRecord
 
 #[test]
 fn energy_of_a_known_curve_is_within_its_bar() {
-    for (seed, gain) in [(1, 1.0), (2, 1.008), (3, 0.992), (4, 1.0)] {
+    const RUNS: u64 = 6;
+    let mut held = 0;
+    for seed in 0..RUNS {
+        // The gain is anywhere within the tolerance of 1 %.
+        let gain = 1.0 + 0.01 * (2.0 * Rng::with_seed(seed).f64() - 1.0);
         let tree = Tree::new();
         add_ina3221(&tree, "VDD_IN");
         let mut board = tree.board();
@@ -180,13 +188,16 @@ fn energy_of_a_known_curve_is_within_its_bar() {
         let samples = sample(sampler, end, |now| {
             // The latest conversion of the shunt's voltage that is over; the chip's clock has a phase of its own.
             let conversion_end = ((now + MS) / (4 * MS) * (4 * MS)).saturating_sub(MS).max(2 * MS);
-            let power = gain * curve.mean(conversion_end - 2 * MS, conversion_end) + 0.2 * (noise.f64() - 0.5);
+            let power =
+                gain * curve.mean(conversion_end - 2 * MS, conversion_end) + 0.2 * (noise.f64() - 0.5);
             let step = 40e-6 / 5e-3;
             let milliamperes = (power / 19.0 / step).round() * step * 1e3;
             tree.write("sys/class/hwmon/hwmon0/curr1_input", &format!("{milliamperes:.0}"));
         });
-        check_energies(&evaluate(&chosen, &samples, &batches), 0.04);
+        held += check_figures(&evaluate(&chosen, &samples, &batches), 0.03);
     }
+    // Of 36 bars of 95 %, 34 are expected to hold.
+    assert!(held >= 32, "{held} of {} bars hold the truth", 6 * RUNS);
 }
 
 #[test]
@@ -204,12 +215,14 @@ fn energy_counters_are_read_at_regular_times() {
     let samples = sample(sampler, end, |now| {
         // The counter is updated each millisecond, in steps of 61 µJ, and starts near its end.
         let joules = curve.energy(now / MS * MS);
-        let microjoules = (262_143_328_850 - 90_000_000 + (joules * 1e6 / 61.0) as u64 * 61) % 262_143_328_850;
+        let microjoules =
+            (262_143_328_850 - 90_000_000 + (joules * 1e6 / 61.0) as u64 * 61) % 262_143_328_850;
         tree.write(&format!("{zone}/energy_uj"), &microjoules.to_string());
     });
     assert_eq!(samples[0].powers, [None], "a counter needs a second reading");
     // The tolerance of what a processor reports itself is 5 %.
-    check_energies(&evaluate(&chosen, &samples, &batches), 0.07);
+    let held = check_figures(&evaluate(&chosen, &samples, &batches), 0.05);
+    assert_eq!(held, 6, "this counter has no error of its gain");
 }
 
 #[test]
@@ -227,7 +240,11 @@ fn a_board_that_never_works_has_no_energy() {
 fn a_board_without_a_known_total_is_not_measured() {
     let reason = |tree: &Tree| choose(&mut tree.board(), ComputeUnit::Cpu, Nanos(0)).expect_err("no rail");
     let tree = Tree::new();
-    assert!(reason(&tree).starts_with("this machine has no power sensor under /sys/class/hwmon"), "{}", reason(&tree));
+    assert!(
+        reason(&tree).starts_with("this machine has no power sensor under /sys/class/hwmon"),
+        "{}",
+        reason(&tree)
+    );
     add_ina3221(&tree, "VDD_SOMETHING");
     let expected = "it is not known which of the rails VDD_SOMETHING measure the whole board, and adding them up could \
                     count power twice";
@@ -235,8 +252,13 @@ fn a_board_without_a_known_total_is_not_measured() {
 
     let tree = Tree::new();
     add_ina3221(&tree, "VDD_IN");
-    fs::write(tree.0.path().join(Path::new("sys/class/hwmon/hwmon0/curr1_input")), "nonsense").expect("written");
-    assert!(reason(&tree).starts_with("rail VDD_IN of /sys/class/hwmon/hwmon0 gives no power"), "{}", reason(&tree));
+    fs::write(tree.0.path().join(Path::new("sys/class/hwmon/hwmon0/curr1_input")), "nonsense")
+        .expect("written");
+    assert!(
+        reason(&tree).starts_with("rail VDD_IN of /sys/class/hwmon/hwmon0 gives no power"),
+        "{}",
+        reason(&tree)
+    );
 }
 
 #[test]

@@ -19,8 +19,17 @@ pub(in super::super) fn example(engine: &str) -> ModelCard {
         max_us: us + 400.0,
     };
     let conditions = |mhz: f64, celsius: f64| Conditions {
-        clocks: vec![ClockStatus { name: "cpu 0-5".into(), mhz: Some(mhz), max_mhz: Some(1728.0), load: None }],
-        temperatures: vec![TemperatureStatus { name: "tj-thermal".into(), celsius: Some(celsius), limit_celsius: None }],
+        clocks: vec![ClockStatus {
+            name: "cpu 0-5".into(),
+            mhz: Some(mhz),
+            max_mhz: Some(1728.0),
+            load: None,
+        }],
+        temperatures: vec![TemperatureStatus {
+            name: "tj-thermal".into(),
+            celsius: Some(celsius),
+            limit_celsius: None,
+        }],
         throttling: vec![ThrottleStatus { name: "oc3".into(), count: Some(0) }],
         unknown: vec![UnknownValue { value: "gpu".into(), why: "its file is missing".into() }],
     };
@@ -173,7 +182,8 @@ fn what_is_not_measured_has_its_reason() {
         2         200.0               11.40        1754
 
         no larger batches: the graph fixes its batch at 1
-        p99.9 is the longest of fewer than 1000 inferences"#]].assert_eq(&plain(&text(&card(&none))));
+        p99.9 is the longest of fewer than 1000 inferences"#]]
+    .assert_eq(&plain(&text(&card(&none))));
 }
 
 #[test]
@@ -233,5 +243,6 @@ fn cards_are_compared_row_by_row() {
         peak memory                 24.0 MiB   24.0 MiB    1.000
         energy, mJ            18.200 ± 0.400          -        -
 
-        energy not measured: this machine has no power sensor"#]].assert_eq(&plain(&text(&comparison(&compare::comparison(&[example("ort-cpu"), other])))));
+        energy not measured: this machine has no power sensor"#]]
+    .assert_eq(&plain(&text(&comparison(&compare::comparison(&[example("ort-cpu"), other])))));
 }
