@@ -59,8 +59,14 @@ pub fn trade_off(title: &str, metric: &str, points: &[TradeOff]) -> String {
             for (line, row) in point.label.iter().zip(0..) {
                 let size = if row == 0 { 15 } else { 13 };
                 let style = ("sans-serif", size).into_font().color(&BLACK);
-                let style = style.pos(Pos::new(HPos::Left, VPos::Top));
-                let at = (boxes[index].left, boxes[index].top + row * LINE_HEIGHT);
+                // A label on the left ends at its point: how wide its font is, is only estimated.
+                let label = boxes[index];
+                let (side, x) = match label.left > pixels[index].0 {
+                    true => (HPos::Left, label.left),
+                    false => (HPos::Right, label.left + label.width),
+                };
+                let style = style.pos(Pos::new(side, VPos::Top));
+                let at = (x, label.top + row * LINE_HEIGHT);
                 root.draw(&Text::new(line.clone(), at, style))?;
             }
         }

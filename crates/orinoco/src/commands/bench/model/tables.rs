@@ -74,7 +74,7 @@ pub(super) fn comparison(comparison: &ModelComparison) -> Page {
 type Row = (&'static str, fn(&ModelCard) -> String, fn(&CardRatios) -> Option<String>);
 
 const ROWS: [Row; 6] = [
-    ("accuracy", accuracy_text, |ratios| Some(format!("{:+.4}", ratios.accuracy_difference?))),
+    ("accuracy", accuracy_text, |ratios| ratios.accuracy_difference.map(difference_text)),
     ("latency p50, ms", |card| latency_text(card, |latency| latency.p50), |ratios| times(ratios.latency_p50)),
     ("latency p99, ms", |card| latency_text(card, |latency| latency.p99), |ratios| times(ratios.latency_p99)),
     ("throughput, images/s", throughput_text, |ratios| times(ratios.throughput)),
@@ -365,6 +365,12 @@ fn missing(card: &ModelCard) -> Vec<String> {
     let of = [("accuracy", card.accuracy.reason()), ("energy", card.energy_mj.reason())];
     let known = of.into_iter().filter_map(|(figure, reason)| Some((figure, reason?)));
     known.map(|(figure, reason)| format!("{figure} not measured: {reason}")).collect()
+}
+
+/// Returns a difference with its sign; one that is rounded to 0 has that of 0.
+fn difference_text(difference: f64) -> String {
+    let rounded = (1e4 * difference).round() / 1e4;
+    format!("{:+.4}", if rounded == 0.0 { 0.0 } else { rounded })
 }
 
 fn times(ratio: Option<f64>) -> Option<String> {

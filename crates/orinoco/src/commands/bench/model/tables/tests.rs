@@ -168,7 +168,7 @@ fn what_is_not_measured_has_its_reason() {
         latency   5.70 ms   p99 6.10 ms, p99.9 7.00 ms, max 8.00 ms of 999 inferences on noise, NV12 1280x720
         memory    24.0 MiB  peak; 20.0 MiB stay; the whole process 60.0 MiB
         power     -         not measured: this machine has no power sensor
-        energy    -         not measured: this machine has no power sensor
+        energy    -         not measured, as the power
         warm-up   6.50 ms   first inference; loaded in 120.00 ms, 10 inferences discarded
 
         stage, ms      p50    p90    p99  p99.9    max
