@@ -106,6 +106,14 @@ fn judge(
     judge_loaded(&mut loaded, dataset, args.at.map_or(OPERATING_SCORE, f64::from))
 }
 
+/// Checks that a loaded model has the classes of the dataset.
+///
+/// # Errors
+/// `E0204` for a dataset of other classes.
+pub(super) fn check_classes(loaded: &LoadedModel, dataset: &Dataset) -> Result<(), Diagnosis> {
+    class_map(dataset, loaded).map(drop)
+}
+
 /// Returns the accuracy of a loaded model on the dataset, with the default settings of this command.
 ///
 /// # Errors

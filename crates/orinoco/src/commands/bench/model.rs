@@ -142,6 +142,7 @@ impl Bench<'_> {
         for engine in engines {
             let start = self.clock.now();
             let model = subject::load(self.args, self.model, *engine, 1, &self.place, &EventLines)?;
+            source.check(&model)?;
             loaded.push((model, self.clock.now().since(start)));
         }
         if matches!(loaded[0].0.model.input, ModelInput::Image(_)) {

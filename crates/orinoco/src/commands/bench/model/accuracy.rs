@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use orinoco_api::{Accuracy, EvalFigures, Measured, OutputDifferences};
 use orinoco_config::Faults;
 use orinoco_core::{Diagnosis, Layout, WithSubject, codes};
-use orinoco_eval::Dataset;
 use orinoco_eval::references::{self, Reference, ReferenceInput};
+use orinoco_eval::{Dataset, Labels};
 use orinoco_infer::{Session, TensorMemory};
 use orinoco_runtime::LoadedModel;
 use orinoco_vision::InputSpec;
@@ -23,10 +23,28 @@ pub(super) enum AccuracySource {
 
 impl AccuracySource {
     /// Opens the dataset; without one, references are looked for in `refs/NAME` of the data folders.
+    ///
+    /// # Errors
+    /// `E0602` for a dataset that cannot be read, or that has no labels.
     pub(super) fn open(dataset: Option<&Path>, data: &[PathBuf], model: &str) -> Result<Self, Diagnosis> {
         match dataset {
-            Some(folder) => Ok(Self::Dataset(folder.to_owned(), Dataset::open(folder)?)),
+            Some(folder) => {
+                let dataset = Dataset::open(folder)?;
+                let has_label = |labels: &Labels| !matches!(labels, Labels::Boxes(boxes) if boxes.is_empty());
+                match dataset.items.iter().any(|item| has_label(&item.labels)) {
+                    true => Ok(Self::Dataset(folder.to_owned(), dataset)),
+                    false => Err(no_labels(folder)),
+                }
+            }
             None => Ok(Self::References(data.iter().map(|data| data.join("refs").join(model)).collect())),
+        }
+    }
+
+    /// Checks that the model has the classes of the dataset, before anything is measured.
+    pub(super) fn check(&self, loaded: &LoadedModel) -> Result<(), Diagnosis> {
+        match self {
+            Self::Dataset(_, dataset) => eval::check_classes(loaded, dataset),
+            Self::References(_) => Ok(()),
         }
     }
 
@@ -52,11 +70,7 @@ pub(super) fn measure(
 
 fn on_dataset(folder: &Path, dataset: &Dataset, loaded: &mut LoadedModel) -> Result<Accuracy, Faults> {
     let figures = eval::accuracy(loaded, dataset)?;
-    let Some((metric, value)) = headline(&figures) else {
-        let cause = "no image has a label, so there is nothing to compare results with";
-        let next = "name a dataset with labels";
-        return Err(Diagnosis::new(&codes::DATASET, folder.display(), cause, next).into());
-    };
+    let (metric, value) = headline(&figures).ok_or_else(|| no_labels(folder))?;
     Ok(Accuracy {
         metric: metric.to_owned(),
         value,
@@ -65,6 +79,11 @@ fn on_dataset(folder: &Path, dataset: &Dataset, loaded: &mut LoadedModel) -> Res
         figures: Some(figures),
         differences: None,
     })
+}
+
+fn no_labels(folder: &Path) -> Diagnosis {
+    let cause = "no image has a label, so there is nothing to compare results with";
+    Diagnosis::new(&codes::DATASET, folder.display(), cause, "name a dataset with labels")
 }
 
 /// Returns the metric by which models of this kind are usually compared.

@@ -8,7 +8,7 @@ use orinoco_core::{Nanos, Rng};
 /// can be in step with it.
 const LENGTH_RANGE: (f64, f64) = (0.5, 1.5);
 
-/// What to do next.
+/// Step of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
     /// Do nothing until this time.
