@@ -16,7 +16,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use orinoco_api::{BatchThroughput, ModelCard, WarmUp};
+use orinoco_api::{ModelCard, WarmUp};
 use orinoco_config::{Existing, Faults, write_whole};
 use orinoco_core::{Clock, Diagnosis, Dim, Exit, WithSubject, codes};
 use orinoco_model::{ModelInput, Repository};
@@ -27,6 +27,7 @@ use orinoco_sysroot::Sysroot;
 use self::accuracy::AccuracySource;
 use self::board::BoardSensors;
 use self::card::Parts;
+use self::latency::Throughput;
 use self::subject::{Input, Subject};
 use crate::args::BenchModelArgs;
 use crate::output::{self, EventLines};
@@ -117,12 +118,6 @@ struct Bench<'a> {
     place: Repository,
     clock: Arc<dyn Clock>,
     input: Input,
-}
-
-/// Throughput of one subject, with the reason why larger batches are missing.
-struct Throughput {
-    batches: Vec<BatchThroughput>,
-    limit: Option<String>,
 }
 
 impl Bench<'_> {

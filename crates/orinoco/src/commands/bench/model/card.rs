@@ -8,9 +8,8 @@ use orinoco_api::{
 use orinoco_core::{Diagnosis, WallTime};
 use orinoco_model::{Precision, sha256_of};
 
-use super::Throughput;
 use super::board::{BoardSensors, value};
-use super::latency::Samples;
+use super::latency::{Samples, Throughput};
 use super::power::PowerFigures;
 use super::subject::Subject;
 

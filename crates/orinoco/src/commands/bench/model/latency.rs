@@ -16,6 +16,15 @@ const SAMPLES_MAX: usize = 1 << 20;
 /// Stages of an inference.
 const STAGES: [&str; 3] = ["preprocess", "infer", "postprocess"];
 
+/// Throughput of one subject, with the reason why larger batches are missing.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Throughput {
+    /// By batch size.
+    pub(super) batches: Vec<BatchThroughput>,
+    /// Reason why there are no larger batches.
+    pub(super) limit: Option<String>,
+}
+
 /// Times of inferences, in nanoseconds.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Samples {
