@@ -13,6 +13,7 @@ mod eval;
 mod fault;
 mod memory;
 mod model;
+mod model_card;
 mod recording;
 mod result;
 mod status;
@@ -44,6 +45,11 @@ pub use memory::{MEMORY_SCHEMA, MemoryArea, MemoryReport, MemorySpan, MemoryUse,
 pub use model::{
     CHECKS_SCHEMA, CheckList, DESCRIPTION_SCHEMA, DescriptionReport, EngineCheck, KeyReason, ListedModel,
     MODEL_SCHEMA, MODELS_SCHEMA, ModelDetails, ModelList,
+};
+pub use model_card::{
+    Accuracy, BatchThroughput, CardBoard, CardEnergy, CardMemory, CardPower, CardRatios, CardVersions,
+    Conditions, Latency, MODEL_CARD_SCHEMA, MODEL_COMPARISON_SCHEMA, Measured, ModelCard, ModelComparison,
+    NotMeasuredReason, OutputDifferences, ThrottleStatus, Uncertain, WarmUp,
 };
 pub use recording::{BOARD_RECORDING_SCHEMA, BoardRecording};
 pub use result::{

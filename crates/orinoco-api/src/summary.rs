@@ -165,7 +165,7 @@ pub struct Dropped {
 }
 
 /// Percentiles of a stage's time or of outage times, in microseconds.
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct StageSummary {
     /// Stage: `capture`, `decode`, `queue`, `preprocess`, `infer`, `postprocess`, `sink`, `total` or
     /// `capture-to-result`; `recovery` for outage times.

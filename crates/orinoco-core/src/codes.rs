@@ -132,6 +132,9 @@ codes! {
          masks/*.png, labels.csv with rows of file,label, or a folder of images for each class. For tracking, a sequence in \
          the MOTChallenge layout has img1/000001.jpg and so on, gt/gt.txt and usually seqinfo.ini; a folder of sequences is \
          evaluated together."
+    CARD "E0603" Configuration "a model card that cannot be compared"
+        "`orinoco bench model --compare` takes two files that `orinoco bench model --output` wrote: card.json, with the schema \
+         orinoco.model-card/1. The message says what the file is instead. A card of a later version needs a newer Orinoco."
     UNKNOWN_CODE "E0701" Configuration "no such code"
         "Codes are written E0101 and so on; `orinoco explain` without a code lists them."
     STOPPED "E0702" Interrupted "a board that was stopped before it ran"

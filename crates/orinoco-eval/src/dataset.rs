@@ -25,6 +25,9 @@ impl Dataset {
             yolo::read(dir)?
         } else if dir.join("labels.csv").is_file() {
             folders::read_table(dir)?
+        } else if dir.join("images").is_dir() {
+            // Without this, `images` would be taken for the only class of a folder of classes.
+            return Err(unknown(dir, "it has images/, but no labels/, masks/ or instances.json"));
         } else {
             folders::read_classes(dir)?
         };
@@ -38,5 +41,27 @@ impl Dataset {
     /// and height.
     pub fn read_mask(mask: &Path) -> Result<(Vec<u8>, (u32, u32)), Diagnosis> {
         folders::read_mask(mask)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn images_without_labels_are_no_dataset() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let images = folder.path().join("images");
+        std::fs::create_dir(&images).expect("a folder");
+        std::fs::write(images.join("1.png"), b"").expect("written");
+        let fault = Dataset::open(folder.path()).expect_err("no labels");
+        assert_eq!(fault.code.id, "E0602");
+        assert_eq!(fault.cause, "it has images/, but no labels/, masks/ or instances.json");
+        // A folder of classes is one still.
+        let class = folder.path().join("set/person");
+        std::fs::create_dir_all(&class).expect("a folder");
+        std::fs::write(class.join("1.png"), b"").expect("written");
+        let dataset = Dataset::open(&folder.path().join("set")).expect("a dataset");
+        assert_eq!(dataset.classes, ["person"]);
     }
 }

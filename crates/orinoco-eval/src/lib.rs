@@ -10,6 +10,7 @@ mod dataset;
 pub mod detection;
 pub mod mot;
 pub mod plot;
+pub mod references;
 pub mod segmentation;
 
 pub use confusion::Confusion;

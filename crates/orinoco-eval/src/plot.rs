@@ -1,4 +1,7 @@
-//! Plots of a model's accuracy, as SVG.
+//! Plots of a model's figures, as SVG.
+
+mod card;
+mod trade_off;
 
 use std::error::Error;
 
@@ -7,6 +10,9 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use crate::Confusion;
 use crate::coco::{RECALL_POINTS, Report};
+
+pub use card::{BarChart, CardFigure, CardImage, card};
+pub use trade_off::{TradeOff, trade_off};
 
 /// Maximum number of classes with a name in the legend.
 const NAMED_MAX: usize = 10;

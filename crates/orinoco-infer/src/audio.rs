@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use orinoco_core::{Diagnosis, InferenceResult, WithSubject, codes};
+use orinoco_core::{Clock, Diagnosis, InferenceResult, TimeSpan, WithSubject, codes};
 use orinoco_model::{AudioFeatures, AudioSpec, Binding, Model, ModelInput};
+use orinoco_pipeline::StageTimes;
 use orinoco_vision::Mapping;
 
 use crate::bound::{Adapter, BoundModel};
@@ -60,6 +61,36 @@ impl AudioPlan {
     /// Returns the audio format that the model takes.
     pub fn spec(&self) -> &AudioSpec {
         &self.spec
+    }
+
+    /// Returns the number of new samples in one window.
+    pub fn window_samples(&self) -> usize {
+        self.bound.adapter.step
+    }
+
+    /// Executes the model on the first window of `samples`, and returns the times of its stages. States go on from the window
+    /// before.
+    ///
+    /// # Errors
+    /// Those of the engine.
+    pub fn execute(
+        &mut self,
+        samples: &[f32],
+        clock: &dyn Clock,
+        result: &mut InferenceResult,
+    ) -> Result<StageTimes, Diagnosis> {
+        let start = clock.now();
+        self.bound.write(&Window { samples, first: 0 })?;
+        let ready = clock.now();
+        self.bound.infer()?;
+        let inferred = clock.now();
+        self.bound.read::<Window<'_>>(std::slice::from_mut(result))?;
+        Ok(StageTimes {
+            preprocess: TimeSpan::new(start, ready),
+            infer: TimeSpan::new(ready, inferred),
+            postprocess: TimeSpan::new(inferred, clock.now()),
+            ..StageTimes::default()
+        })
     }
 
     /// Executes the model on all of `samples` (-1 to 1, one channel, at the model's sample rate), window by window.

@@ -40,12 +40,22 @@ impl Fields {
     /// Returns the next field with a length before `end`, and skips other fields. A field that extends beyond `end` is
     /// an error.
     pub(crate) fn next(&mut self, end: u64) -> io::Result<Option<Field>> {
+        self.next_with(end, |_, _| ())
+    }
+
+    /// Returns the next field with a length like [`Fields::next`], and calls `on_number` with the number and the value of
+    /// each integer field before it.
+    pub(crate) fn next_with(
+        &mut self,
+        end: u64,
+        mut on_number: impl FnMut(u64, u64),
+    ) -> io::Result<Option<Field>> {
         while self.at < end {
             let key = self.varint()?;
             let wire = key & 7;
             let length = match wire {
                 0 => {
-                    self.varint()?;
+                    on_number(key >> 3, self.varint()?);
                     continue;
                 }
                 1 => 8,

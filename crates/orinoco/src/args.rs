@@ -323,6 +323,16 @@ pub(crate) enum BenchCommand {
     /// Measure one mode, in a process that `bench memory` starts
     #[command(hide = true)]
     MemoryChild(BenchMemoryChildArgs),
+    /// Measure a model's card: accuracy, latency, throughput, memory, power and energy; or compare cards
+    ///
+    /// With several engines, they are measured side by side in turns and compared. The latency is that of one inference without
+    /// pauses: preprocessing, inference and postprocessing. Energy per inference is above the power of the idle board, which is
+    /// measured first. It needs a power sensor: on a machine without one the card says why it is not measured. Images of the
+    /// dataset are the input, or else a frame of noise.
+    Model(BenchModelArgs),
+    /// Measure the memory of a model, in a process that `bench model` starts
+    #[command(hide = true)]
+    ModelChild(BenchModelArgs),
 }
 
 #[cfg(feature = "cuda")]
@@ -407,6 +417,43 @@ impl MemoryMode {
         }
     }
 }
+
+#[derive(Args, Debug)]
+pub(crate) struct BenchModelArgs {
+    /// Model: a name in the repository, a folder, a model.toml or an .onnx file
+    #[arg(value_name = "MODEL", required_unless_present = "compare")]
+    pub(crate) model: Option<String>,
+    /// Engine to measure; repeat it for a card of each engine and their comparison [default: the first that can run the model]
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    pub(crate) engine: Vec<String>,
+    /// Threads that one inference uses
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub(crate) threads: Option<u16>,
+    /// Labelled dataset for the accuracy, as for `orinoco eval` [default: reference outputs in refs/NAME of the data folder]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) dataset: Option<PathBuf>,
+    /// Duration of each measurement of an engine, in seconds
+    #[arg(long, value_name = "N", default_value_t = 10.0, value_parser = seconds)]
+    pub(crate) seconds: f64,
+    /// Number of inferences that are discarded before the measurements
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) warm_up: u16,
+    /// Maximum batch size for the throughput [default: the model's, at most 64]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub(crate) batch_max: Option<u16>,
+    /// Folder for the card as card.json, card.md and card.svg; of several engines card-NAME, and comparison
+    #[arg(long, value_name = "DIR")]
+    pub(crate) output: Option<PathBuf>,
+    /// Compare two cards that were written before, instead of measuring
+    #[arg(long, value_names = ["A.json", "B.json"], num_args = 2, conflicts_with_all = MEASURES_A_MODEL)]
+    pub(crate) compare: Vec<PathBuf>,
+    #[command(flatten)]
+    pub(crate) place: WhereArgs,
+}
+
+/// Options of `bench model` that need a model.
+const MEASURES_A_MODEL: [&str; 7] =
+    ["model", "engine", "threads", "dataset", "seconds", "warm_up", "batch_max"];
 
 #[derive(Args, Debug)]
 pub(crate) struct BenchPreprocessArgs {
@@ -504,6 +551,14 @@ fn ratio(text: &str) -> Result<f32, String> {
     match text.parse::<f32>() {
         Ok(value) if (0.0..=1.0).contains(&value) => Ok(value),
         _ => Err("expected a number from 0 to 1".to_owned()),
+    }
+}
+
+/// Duration of a measurement, in seconds.
+fn seconds(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(value) if (0.1..=3600.0).contains(&value) => Ok(value),
+        _ => Err("expected a number of seconds from 0.1 to 3600".to_owned()),
     }
 }
 

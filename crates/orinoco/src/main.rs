@@ -51,6 +51,8 @@ fn run(command: Command, json: bool) -> Result<Exit, Faults> {
         #[cfg(feature = "cuda")]
         Command::Bench(BenchCommand::Graph(args)) => commands::bench::graph::run(&args, json),
         Command::Bench(BenchCommand::MemoryChild(args)) => commands::bench::memory::run_child(&args),
+        Command::Bench(BenchCommand::Model(args)) => commands::bench::model::run(&args, json),
+        Command::Bench(BenchCommand::ModelChild(args)) => commands::bench::model::run_child(&args),
         Command::Bench(BenchCommand::Preprocess(args)) => commands::bench::preprocess::run(&args, json),
         Command::Explain { code } => commands::explain::run(code.as_deref(), json),
         Command::Completions { shell } => {

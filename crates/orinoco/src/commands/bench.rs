@@ -1,13 +1,15 @@
 //! `orinoco bench`: speed of one stage, compared with the limit of this machine in the same run.
 
+mod child;
 #[cfg(feature = "cuda")]
 pub(crate) mod graph;
 pub(crate) mod memory;
+pub(crate) mod model;
 pub(crate) mod pipeline;
 pub(crate) mod preprocess;
 pub(crate) mod streams;
 
-use crate::commands::{diagnosis_of, frames_measured, no_frames};
+use crate::commands::{frames_measured, no_frames};
 
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);

@@ -103,15 +103,48 @@ fn judge(
     let mut loaded = load(args, entry, args.tune.score.or(boxes.then_some(SCORE_FOR_AP)))?;
     // Average precision counts every class of a box, as most evaluations do.
     loaded.model.head.multi_label = boxes && !args.single_label;
-    let classes = class_map(dataset, &loaded)?;
-    let seen = see(dataset, &mut loaded)?;
+    judge_loaded(&mut loaded, dataset, args.at.map_or(OPERATING_SCORE, f64::from))
+}
+
+/// Checks that a loaded model has the classes of the dataset.
+///
+/// # Errors
+/// `E0204` for a dataset of other classes.
+pub(super) fn check_classes(loaded: &LoadedModel, dataset: &Dataset) -> Result<(), Diagnosis> {
+    class_map(dataset, loaded).map(drop)
+}
+
+/// Returns the accuracy of a loaded model on the dataset, with the default settings of this command.
+///
+/// # Errors
+/// `E0204` for a dataset of other classes; errors of the engine and of images that cannot be read.
+pub(super) fn accuracy(loaded: &mut LoadedModel, dataset: &Dataset) -> Result<EvalFigures, Faults> {
+    let boxes = matches!(dataset.items[0].labels, Labels::Boxes(_));
+    let head = &mut loaded.model.head;
+    let usual = (head.score_threshold, head.multi_label);
+    if boxes {
+        (head.score_threshold, head.multi_label) = (SCORE_FOR_AP, true);
+    }
+    let judged = judge_loaded(loaded, dataset, OPERATING_SCORE);
+    (loaded.model.head.score_threshold, loaded.model.head.multi_label) = usual;
+    judged.map(|(judged, _)| judged.result.figures)
+}
+
+/// Runs a loaded model on the dataset and evaluates it; recall, precision and confusion at the score `at`.
+fn judge_loaded(
+    loaded: &mut LoadedModel,
+    dataset: &Dataset,
+    at: f64,
+) -> Result<(EvaluatedModel, Vec<InferenceResult>), Faults> {
+    let classes = class_map(dataset, loaded)?;
+    let seen = see(dataset, loaded)?;
     let mut judged = match dataset.items[0].labels {
-        Labels::Boxes(_) => judge_boxes(dataset, &seen, &loaded, &classes, args),
-        Labels::Class(_) => judge_classes(dataset, &seen, &loaded, &classes),
-        Labels::Mask(_) => judge_masks(dataset, &seen, &loaded, &classes)?,
+        Labels::Boxes(_) => judge_boxes(dataset, &seen, loaded, &classes, at),
+        Labels::Class(_) => judge_classes(dataset, &seen, loaded, &classes),
+        Labels::Mask(_) => judge_masks(dataset, &seen, loaded, &classes)?,
     };
-    name_model(&mut judged.result, &loaded);
-    judged.labels = loaded.model.labels;
+    name_model(&mut judged.result, loaded);
+    judged.labels.clone_from(&loaded.model.labels);
     Ok((judged, seen))
 }
 
@@ -170,7 +203,7 @@ fn judge_boxes(
     seen: &[InferenceResult],
     loaded: &LoadedModel,
     classes: &[usize],
-    args: &EvalArgs,
+    at: f64,
 ) -> EvaluatedModel {
     let (mut truth, mut found) = (Vec::new(), Vec::new());
     for (image, (item, seen)) in dataset.items.iter().zip(seen).enumerate() {
@@ -187,7 +220,7 @@ fn judge_boxes(
     }
     let count = loaded.model.labels.len();
     let report = coco::evaluate(&truth, &found, count);
-    let point = detection::Point { score: args.at.map_or(OPERATING_SCORE, f64::from), iou: SAME_OBJECT_IOU };
+    let point = detection::Point { score: at, iou: SAME_OBJECT_IOU };
     let at_point = detection::evaluate(&truth, &found, count, point);
     let rows = report.classes.iter().enumerate().filter(|(_, class)| class.objects > 0);
     let rows = rows.map(|(class, figures)| ClassFigures {

@@ -1,9 +1,9 @@
 //! `orinoco bench memory`: memory of models that share one scratch area on a lane, compared with the same models in separate
 //! sessions. Each mode runs in its own process.
 
-use std::process::{Command, Stdio};
+use std::ffi::OsString;
 
-use orinoco_api::{ErrorReport, MEMORY_BENCH_SCHEMA, MemoryBench, MemoryRatios, ModelScratch};
+use orinoco_api::{MEMORY_BENCH_SCHEMA, MemoryBench, MemoryRatios, ModelScratch};
 use orinoco_config::Faults;
 use orinoco_core::{Diagnosis, Exit, WithSubject, codes};
 use orinoco_infer::{
@@ -13,7 +13,8 @@ use orinoco_memory::Usage;
 use orinoco_runtime::{repository, resident_bytes, trim_heap};
 use serde::{Deserialize, Serialize};
 
-use super::{diagnosis_of, median, noise};
+use super::child::{place_arguments, run_bench};
+use super::{median, noise};
 use crate::args::{BenchMemoryArgs, BenchMemoryChildArgs, MemoryMode};
 use crate::output::{self, mebibytes};
 
@@ -101,42 +102,12 @@ fn child(
     models: &[String],
     scratch: usize,
 ) -> Result<ChildReport, Diagnosis> {
-    let about = |cause: String| {
-        let next = "run it again; if it fails again, report it";
-        Diagnosis::new(&codes::ENGINE_RUN, "orinoco bench memory", cause, next)
-    };
-    let program = std::env::current_exe().map_err(|why| about(why.to_string()))?;
-    let mut command = Command::new(program);
-    command.args([
-        "--json",
-        "bench",
-        "memory-child",
-        "--mode",
-        mode.name(),
-        "--scratch",
-        &scratch.to_string(),
-    ]);
-    command.args(["--threads", &args.threads.to_string()]);
-    if let Some(folder) = &args.place.models {
-        command.arg("--models").arg(folder);
-    }
-    if let Some(folder) = &args.place.data {
-        command.arg("--data").arg(folder);
-    }
-    models.iter().for_each(|model| {
-        command.args(["--model", model]);
-    });
-    let done = command.stdin(Stdio::null()).stderr(Stdio::inherit()).output();
-    let done = done.map_err(|why| about(why.to_string()))?;
-    if let Ok(told) = serde_json::from_slice(&done.stdout) {
-        return Ok(told);
-    }
-    // On failure it prints an error report.
-    let failed: Option<ErrorReport> = serde_json::from_slice(&done.stdout).ok();
-    let fault = failed.and_then(|failed| failed.faults.first().map(diagnosis_of));
-    Err(fault.unwrap_or_else(|| {
-        about(format!("the measuring process for {} exited with {}", models.join(", "), done.status))
-    }))
+    let mut arguments: Vec<OsString> = ["memory-child", "--mode", mode.name()].map(Into::into).to_vec();
+    arguments.extend(["--scratch".into(), scratch.to_string().into()]);
+    arguments.extend(["--threads".into(), args.threads.to_string().into()]);
+    arguments.extend(place_arguments(&args.place));
+    arguments.extend(models.iter().flat_map(|model| ["--model".into(), model.into()]));
+    run_bench("orinoco bench memory", &models.join(", "), &arguments)
 }
 
 /// Measures in the process that [`child`] starts.
