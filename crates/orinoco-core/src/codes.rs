@@ -139,6 +139,9 @@ codes! {
         "Codes are written E0101 and so on; `orinoco explain` without a code lists them."
     STOPPED "E0702" Interrupted "a board that was stopped before it ran"
         "Ctrl-C or SIGTERM came while models were loaded: no source was opened, and nothing was written."
+    NO_TERMINAL "E0703" Configuration "a screen without a terminal"
+        "`orinoco top` draws on a terminal. In a script, a pipe or a service, use `orinoco top --json`: one JSON object each second, \
+         or only one with --once. Over SSH, `ssh -t` gives the command a terminal."
     REQUEST_INVALID "E0801" Configuration "a request that the model cannot take"
         "A request has one tensor per model input, with the input's name, data type and shape; if the model has a batch axis, \
          fewer items than its batch size are allowed. Inputs that model.toml sets ([[constant]], [[state]]) are not sent. The \
@@ -167,6 +170,19 @@ codes! {
     CONTROL_UNAVAILABLE "E0903" RunFailed "a status that is not available"
         "The board is still starting, the run did not answer in time, or too many clients are connected. Try again; if the run \
          does not answer, the daemon's log (`journalctl -u orinocod`) says what it does."
+    DAEMON_ABSENT "E0911" RunFailed "no daemon runs here"
+        "Nobody listens at the daemon's control socket. `systemctl status orinocod` says whether the daemon runs, and `journalctl -u \
+         orinocod` why it does not. The socket is /run/orinoco/orinoco.sock unless the board file or ORINOCO_SOCKET names another; \
+         --socket takes its path, and --address the daemon's address on loopback TCP, where the board file has one."
+    DAEMON_DENIED "E0912" RunFailed "a control socket that this user may not use"
+        "The control socket is for its owner and the members of its group, orinoco. `sudo usermod -aG orinoco \"$USER\"` adds you to it; \
+         the change holds from your next login on. `id -nG` lists your groups."
+    DAEMON_SILENT "E0913" RunFailed "a daemon that does not answer in time"
+        "The connection was made, but no complete answer came within 5 s. The board may be overloaded, or the daemon hangs: its log \
+         (`journalctl -u orinocod`) has the last events. systemd restarts a daemon whose lanes make no progress."
+    DAEMON_ANSWER "E0914" RunFailed "an answer that is not the daemon's status"
+        "Something answered, but not with a status that this program reads: another program has the socket or the port, or the daemon \
+         is of another version. `orinoco --version` and `orinocod --version` must be the same."
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! The command line.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{ArgGroup, Args, Parser, Subcommand};
@@ -9,6 +10,7 @@ use orinoco_core::{Choice, Resize};
 use orinoco_runtime::SINKS;
 use orinoco_vision::Fit;
 
+use crate::client::Address;
 use crate::commands::board::RecordArgs;
 
 /// An edge-first inference runtime for NVIDIA Jetson boards.
@@ -35,6 +37,10 @@ pub(crate) enum Command {
     Eval(EvalArgs),
     /// Show the memory plan of a board: the size of each area, for each model, lane and stream
     Memory(MemoryArgs),
+    /// Show the state of a running daemon: its streams, models, memory, sensors and energy
+    Status(DaemonArgs),
+    /// Show the power, heat and load of a board, its streams and its models on a screen that is updated every second
+    Top(TopArgs),
     /// Check this machine (board, engines, sources, sensors), or whether a board file can run here, and print the commands that correct the rest
     Doctor(DoctorArgs),
     /// List the cameras of this machine with their formats and controls
@@ -343,6 +349,33 @@ pub(crate) struct BenchGraphArgs {
     pub(crate) gpu: u32,
 }
 
+/// Daemon to ask.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct DaemonArgs {
+    /// Control socket of the daemon [default: $ORINOCO_SOCKET, else /run/orinoco/orinoco.sock]
+    #[arg(long, value_name = "PATH", conflicts_with = "address")]
+    pub(crate) socket: Option<PathBuf>,
+    /// Address of the daemon instead of its socket, such as http://127.0.0.1:8002
+    #[arg(long, value_name = "URL")]
+    pub(crate) address: Option<Address>,
+}
+
+/// Shows the daemon that answers at its socket. If none does, shows this machine alone.
+#[derive(Args, Debug)]
+pub(crate) struct TopArgs {
+    #[command(flatten)]
+    pub(crate) daemon: DaemonArgs,
+    /// Show the sensors of this machine, without a daemon
+    #[arg(long, conflicts_with_all = ["socket", "address"])]
+    pub(crate) local: bool,
+    /// Time between two updates, in seconds
+    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = interval)]
+    pub(crate) interval: Duration,
+    /// Print the status once and end; needs --json
+    #[arg(long, requires = "json")]
+    pub(crate) once: bool,
+}
+
 #[derive(Args, Debug)]
 pub(crate) struct DoctorArgs {
     /// Board file to check: exit code 0 if it can run here, 1 if not, 2 if the file is faulty
@@ -560,6 +593,11 @@ fn seconds(text: &str) -> Result<f64, String> {
         Ok(value) if (0.1..=3600.0).contains(&value) => Ok(value),
         _ => Err("expected a number of seconds from 0.1 to 3600".to_owned()),
     }
+}
+
+/// Time between two updates.
+fn interval(text: &str) -> Result<Duration, String> {
+    seconds(text).map(Duration::from_secs_f64)
 }
 
 /// Both sides from 1 to 8192.

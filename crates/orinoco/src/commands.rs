@@ -12,6 +12,8 @@ pub(crate) mod init;
 pub(crate) mod memory;
 pub(crate) mod models;
 pub(crate) mod run;
+pub(crate) mod status;
+pub(crate) mod top;
 
 use clap::CommandFactory;
 use orinoco_api::{Fault, Summary};

@@ -1,7 +1,9 @@
 //! `orinoco`: runs pipelines in the foreground and measures models.
 
 mod args;
+mod client;
 mod commands;
+mod figures;
 mod output;
 mod signals;
 
@@ -25,8 +27,8 @@ fn main() -> ExitCode {
 }
 
 fn run(command: Command, json: bool) -> Result<Exit, Faults> {
-    // A run completes its outputs, and says so itself.
-    if !matches!(command, Command::Run(_)) {
+    // A run completes its outputs, and a screen restores the terminal; they listen themselves.
+    if !matches!(command, Command::Run(_) | Command::Top(_)) {
         signals::end_on_signals()?;
     }
     match command {
@@ -40,6 +42,8 @@ fn run(command: Command, json: bool) -> Result<Exit, Faults> {
         Command::Eval(args) => commands::eval::run(&args, json),
         Command::Memory(args) => commands::memory::run(&args, json),
         Command::Doctor(args) => commands::doctor::run(&args, json),
+        Command::Status(args) => commands::status::run(&args, json),
+        Command::Top(args) => commands::top::run(&args, json),
         Command::Cameras => commands::cameras::run(json),
         Command::Board(BoardCommand::Detect { sysroot }) => commands::board::detect(sysroot.as_deref(), json),
         Command::Board(BoardCommand::List) => commands::board::list(json),

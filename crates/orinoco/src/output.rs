@@ -13,9 +13,10 @@ use orinoco_telemetry::{Event, EventSink, SourceState};
 use serde::Serialize;
 
 const BOLD: &str = "\x1b[1m";
-const RED: &str = "\x1b[1;31m";
-const YELLOW: &str = "\x1b[1;33m";
-const RESET: &str = "\x1b[0m";
+pub(crate) const RED: &str = "\x1b[1;31m";
+pub(crate) const YELLOW: &str = "\x1b[1;33m";
+pub(crate) const GREEN: &str = "\x1b[1;32m";
+pub(crate) const RESET: &str = "\x1b[0m";
 
 /// Prints one JSON object on one line of standard output.
 pub(crate) fn print_json(value: &impl Serialize) {

@@ -27,6 +27,11 @@ pub(crate) fn end_on_signals() -> Result<(), Diagnosis> {
     listen(&[SIGTERM], |_| end())
 }
 
+/// From now on Ctrl-C, SIGTERM and SIGHUP call `end`, in place of ending the program: it has to restore the terminal first.
+pub(crate) fn call_on_signals(mut end: impl FnMut() + Send + 'static) -> Result<(), Diagnosis> {
+    listen(&[SIGINT, SIGTERM], move |_| end())
+}
+
 /// Calls `hear` with each of `signals` that comes, and with SIGHUP unless that was ignored when the program started: this is
 /// how nohup(1) keeps a program running.
 fn listen(signals: &[c_int], mut hear: impl FnMut(c_int) + Send + 'static) -> Result<(), Diagnosis> {
