@@ -10,7 +10,7 @@ use orinoco_core::{Choice, Resize};
 use orinoco_runtime::SINKS;
 use orinoco_vision::Fit;
 
-use crate::client::Address;
+use crate::client::DaemonArgs;
 use crate::commands::board::RecordArgs;
 
 /// An edge-first inference runtime for NVIDIA Jetson boards.
@@ -347,17 +347,6 @@ pub(crate) struct BenchGraphArgs {
     /// Index of the GPU, from 0
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) gpu: u32,
-}
-
-/// Daemon to ask.
-#[derive(Args, Clone, Debug)]
-pub(crate) struct DaemonArgs {
-    /// Control socket of the daemon [default: $ORINOCO_SOCKET, else /run/orinoco/orinoco.sock]
-    #[arg(long, value_name = "PATH", conflicts_with = "address")]
-    pub(crate) socket: Option<PathBuf>,
-    /// Address of the daemon instead of its socket, such as http://127.0.0.1:8002
-    #[arg(long, value_name = "URL")]
-    pub(crate) address: Option<Address>,
 }
 
 /// Shows the daemon that answers at its socket. If none does, shows this machine alone.

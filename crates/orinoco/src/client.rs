@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
+use clap::Args;
 use http_body_util::{BodyExt, Empty, LengthLimitError, Limited};
 use hyper::body::Bytes;
 use hyper::header::{ACCEPT, CONNECTION, HOST};
@@ -23,8 +24,6 @@ use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::runtime::{Builder, Runtime};
-
-use crate::args::DaemonArgs;
 
 /// Socket of the daemon under its systemd unit (`RuntimeDirectory=orinoco`).
 const SOCKET: &str = "/run/orinoco/orinoco.sock";
@@ -41,7 +40,18 @@ const ANSWER_BYTES_MAX: usize = 16 << 20;
 /// Port of the daemon's address where a URL has none.
 const PORT: u16 = 8002;
 
-/// Where a daemon listens.
+/// Daemon to ask.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct DaemonArgs {
+    /// Control socket of the daemon [default: $ORINOCO_SOCKET, else /run/orinoco/orinoco.sock]
+    #[arg(long, value_name = "PATH", conflicts_with = "address")]
+    pub(crate) socket: Option<PathBuf>,
+    /// Address of the daemon instead of its socket, such as http://127.0.0.1:8002
+    #[arg(long, value_name = "URL")]
+    pub(crate) address: Option<Address>,
+}
+
+/// Address at which a daemon listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Address {
     /// Unix socket.

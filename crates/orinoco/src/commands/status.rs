@@ -4,8 +4,7 @@ use orinoco_api::{EnergyFigure, EnergyStatus, MemoryStatus, SensorsStatus, Statu
 use orinoco_config::Faults;
 use orinoco_core::Exit;
 
-use crate::args::DaemonArgs;
-use crate::client::Client;
+use crate::client::{Client, DaemonArgs};
 use crate::figures::{self, UNKNOWN, milliseconds, percent, stage, value};
 use crate::output::{self, GREEN, RED, RESET, YELLOW, count, mebibytes};
 

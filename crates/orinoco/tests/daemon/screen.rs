@@ -18,7 +18,7 @@ use crate::server::{Answer, STATUS, serve, serve_at};
 /// Time in which the screen shows something, or the program ends.
 const WITHIN: Duration = Duration::from_secs(20);
 
-/// What a program writes when it leaves the screen to the shell: the cursor is shown, and xterm's alternate screen ends.
+/// Bytes that a program writes when it leaves the screen to the shell: the cursor is shown, and xterm's alternate screen ends.
 const CURSOR_SHOWN: &str = "\x1b[?25h";
 const SCREEN_LEFT: &str = "\x1b[?1049l";
 

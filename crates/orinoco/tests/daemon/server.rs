@@ -11,7 +11,7 @@ use tempfile::TempDir;
 /// Status of a synthetic board; no value in it was measured.
 pub(crate) const STATUS: &str = include_str!("status.json");
 
-/// What the daemon does with a connection.
+/// Treatment of a connection by the daemon.
 #[derive(Clone)]
 pub(crate) enum Answer {
     /// Writes these bytes, and closes.

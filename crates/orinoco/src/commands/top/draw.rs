@@ -3,34 +3,23 @@
 mod compact;
 mod heights;
 mod help;
+mod parts;
 mod sensors;
 mod tables;
 
-use orinoco_api::{ClockStatus, Status};
+use orinoco_api::Status;
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
-use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Paragraph, Wrap};
 
-use super::feed::Origin;
 use super::state::State;
 use crate::figures;
 use heights::Wanted;
-
-/// Smallest terminal on which everything has its place.
-const WIDTH_MIN: u16 = 60;
-const HEIGHT_MIN: u16 = 16;
+use parts::{BOLD, DIM, GOOD, HEIGHT_MIN, TITLE, WARNING, WIDTH_MIN, elide, gpu, health, memory, note};
 
 /// Line with the keys.
 const KEYS: &str = "q quit  p pause  ↑↓ streams  ? help";
-
-const TITLE: Style = Style::new().fg(Color::Cyan).add_modifier(Modifier::BOLD);
-const BOLD: Style = Style::new().add_modifier(Modifier::BOLD);
-const DIM: Style = Style::new().add_modifier(Modifier::DIM);
-const GOOD: Style = Style::new().fg(Color::Green);
-const WARNING: Style = Style::new().fg(Color::Yellow);
-const BAD: Style = Style::new().fg(Color::Red).add_modifier(Modifier::BOLD);
 
 /// Draws the screen.
 pub(crate) fn draw(frame: &mut Frame<'_>, state: &State) {
@@ -103,49 +92,6 @@ fn header(state: &State, status: &Status, width: u16) -> Line<'static> {
     spread(left, right.join("  "), width)
 }
 
-/// Returns the health of a board and its time since the start.
-fn health(state: &State, status: &Status) -> Vec<Span<'static>> {
-    let mut spans = Vec::new();
-    if state.is_paused {
-        spans.push(Span::styled("paused", WARNING.add_modifier(Modifier::REVERSED)));
-        spans.push(Span::raw("  "));
-    }
-    if state.is_local() {
-        spans.push(Span::raw("this machine alone"));
-        return spans;
-    }
-    if state.outage.is_some() {
-        spans.push(Span::styled("no answer", BAD));
-        return spans;
-    }
-    spans.push(match status.healthy {
-        true => Span::styled("healthy", GOOD),
-        false => Span::styled("not healthy", BAD),
-    });
-    spans.push(Span::raw(", "));
-    spans.push(match status.ready {
-        true => Span::styled("ready", GOOD),
-        false => Span::styled("not ready", WARNING),
-    });
-    spans.push(Span::raw(format!("  up {}", figures::duration(status.uptime_s))));
-    spans
-}
-
-/// Returns the line about an outage of the daemon, or on why this machine is shown alone.
-fn note(state: &State) -> Option<Line<'static>> {
-    if let Some(outage) = &state.outage {
-        let age = outage.for_s.map(|seconds| format!(" for {}", figures::duration(seconds)));
-        let text = format!("no answer{}, last state shown: {}", age.unwrap_or_default(), outage.fault.cause);
-        return Some(Line::styled(text, BAD));
-    }
-    match &state.latest.as_ref()?.origin {
-        Origin::Local { no_daemon: Some(fault) } => {
-            Some(Line::styled(format!("{}; {}", fault.cause, fault.next), WARNING))
-        }
-        _ => None,
-    }
-}
-
 /// Draws the load of the processor and the GPU, and the memory of the machine, as bars.
 fn draw_gauges(frame: &mut Frame<'_>, area: Rect, status: &Status) {
     let gpu = gpu(status);
@@ -161,20 +107,6 @@ fn draw_gauges(frame: &mut Frame<'_>, area: Rect, status: &Status) {
         frame.render_widget(gauge("gpu", gpu.load, figures::percent(gpu.load), gpu_area.width), gpu_area);
     }
     frame.render_widget(gauge("memory", share, text, memory_area.width), memory_area);
-}
-
-/// Returns the share and the size of the memory in use: of the machine, or of the process where that is not known.
-fn memory(status: &Status) -> (Option<f64>, String) {
-    let memory = &status.memory;
-    match (memory.machine_bytes, memory.available_bytes) {
-        (Some(machine), Some(available)) if machine > 0 => {
-            let used = machine.saturating_sub(available);
-            let mebi = |bytes: u64| bytes as f64 / f64::from(1 << 20);
-            let text = format!("{:.1} of {:.1} MiB", mebi(used), mebi(machine));
-            (Some(used as f64 / machine as f64), text)
-        }
-        _ => (None, format!("{} resident", orinoco_core::text::mebibytes(memory.resident_bytes))),
-    }
 }
 
 /// Returns a bar with its name and value. Without a share there is no bar.
@@ -193,18 +125,6 @@ fn gauge(name: &str, share: Option<f64>, text: String, width: u16) -> Line<'stat
     Line::from(spans)
 }
 
-/// Returns the GPU among the devices with clocks: first one whose load is known.
-fn gpu(status: &Status) -> Option<&ClockStatus> {
-    let gpus = || status.sensors.clocks.iter().filter(|clock| is_gpu(&clock.name));
-    gpus().find(|clock| clock.load.is_some()).or_else(|| gpus().next())
-}
-
-/// Whether a device is a GPU: by the names of the integrated ones (devfreq), and by ours for NVML's.
-fn is_gpu(name: &str) -> bool {
-    const NAMES: [&str; 6] = ["gpu", "GPU", "gm20b", "gp10b", "gv11b", "ga10b"];
-    NAMES.iter().any(|part| name.contains(part))
-}
-
 /// Returns the last line: keys on the left, what is shown on the right.
 fn footer(state: &State, width: u16) -> Line<'static> {
     let room = usize::from(width).saturating_sub(KEYS.chars().count() + 2);
@@ -220,15 +140,6 @@ fn spread(mut left: Vec<Span<'static>>, right: String, width: u16) -> Line<'stat
         left.push(right);
     }
     Line::from(left)
-}
-
-/// Shortens a text to this number of characters, with an ellipsis in place of what is missing.
-fn elide(text: &str, max: usize) -> String {
-    if text.chars().count() <= max {
-        return text.to_owned();
-    }
-    let kept: String = text.chars().take(max.saturating_sub(1)).collect();
-    if max == 0 { kept } else { kept + "…" }
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Where the figures come from: a daemon, or this machine's sensors.
+//! Source of the figures: a daemon, or this machine's sensors.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,7 @@ pub(crate) struct Answer {
     pub(crate) origin: Origin,
 }
 
-/// Who gave a status.
+/// Giver of a status.
 #[derive(Clone, Debug)]
 pub(crate) enum Origin {
     /// The daemon.

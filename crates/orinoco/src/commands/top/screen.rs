@@ -14,7 +14,7 @@ use super::feed::{Answer, Feed, Ticks};
 use super::state::{Next, State};
 use crate::signals;
 
-/// What the loop waits for.
+/// Message to the loop.
 enum Message {
     /// Status of the board, or the reason why there is none.
     Answer(Box<Result<Answer, Diagnosis>>),

@@ -11,7 +11,7 @@ use super::feed::{Answer, Origin};
 /// Values of a rail that are kept. No terminal has room for more.
 const HISTORY_MAX: usize = 256;
 
-/// What comes after a key or an answer.
+/// Next step after a key or an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
     /// The screen is drawn again.
@@ -27,7 +27,7 @@ pub(crate) enum Next {
 /// State of the screen.
 #[derive(Debug)]
 pub(crate) struct State {
-    /// What is shown: the address of a daemon, or this machine.
+    /// Name of what is shown: the address of a daemon, or this machine.
     pub(crate) name: String,
     /// Latest status, and who gave it.
     pub(crate) latest: Option<Answer>,

@@ -4,7 +4,7 @@ use orinoco_api::Status;
 use ratatui::Frame;
 use ratatui::text::{Line, Span, Text};
 
-use super::{BOLD, DIM, HEIGHT_MIN, WIDTH_MIN, elide, gpu, health, memory, note};
+use super::parts::{BOLD, DIM, HEIGHT_MIN, WIDTH_MIN, elide, gpu, health, memory, note};
 use crate::commands::top::state::State;
 use crate::figures::{self, percent, stage};
 

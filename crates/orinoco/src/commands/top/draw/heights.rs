@@ -1,4 +1,4 @@
-//! How the sections of the screen share its lines.
+//! Lines of the screen, shared among its sections.
 
 /// Rows that sections have to show, without their headings; `None` for a section that is left out.
 pub(super) struct Wanted {

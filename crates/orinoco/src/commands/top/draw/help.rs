@@ -5,7 +5,7 @@ use ratatui::layout::Rect;
 use ratatui::text::Line;
 use ratatui::widgets::{Block, Clear, Paragraph};
 
-use super::{DIM, TITLE, elide};
+use super::parts::{DIM, TITLE, elide};
 use crate::commands::top::state::State;
 
 const KEYS: [(&str, &str); 4] = [

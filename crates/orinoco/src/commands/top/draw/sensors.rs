@@ -7,7 +7,7 @@ use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{RenderDirection, Sparkline};
 
-use super::{BAD, DIM, TITLE, WARNING, elide, is_gpu};
+use super::parts::{BAD, DIM, TITLE, WARNING, elide, is_gpu};
 use crate::commands::top::state::State;
 use crate::figures::{percent, value};
 

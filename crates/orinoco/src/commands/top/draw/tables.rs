@@ -7,7 +7,7 @@ use ratatui::style::Style;
 use ratatui::text::{Line, Text};
 use ratatui::widgets::{Cell, Row, Table};
 
-use super::{BAD, DIM, GOOD, TITLE, WARNING, elide};
+use super::parts::{BAD, DIM, GOOD, TITLE, WARNING, elide};
 use crate::commands::top::state::State;
 use crate::figures::{self, milliseconds, stage};
 
