@@ -9,6 +9,7 @@ mod camera;
 mod code;
 mod contract;
 mod doctor;
+mod energy;
 mod eval;
 mod fault;
 mod memory;
@@ -36,6 +37,7 @@ pub use camera::{
 pub use code::{CODES_SCHEMA, CodeList, CodePage};
 pub use contract::{CONTRACTS, Contract};
 pub use doctor::{BoardFileVerdict, DOCTOR_SCHEMA, DoctorReport, MachinePart, PartState};
+pub use energy::EnergyFigure;
 pub use eval::{
     ClassFigures, EVAL_SCHEMA, EvalFigures, EvalReport, EvalResult, ImageDifference, SequenceFigures,
     TrackingFigures,
@@ -57,9 +59,9 @@ pub use result::{
     TensorJson, TrackJson, ZoneEventJson,
 };
 pub use status::{
-    ClockStatus, DUMP_SCHEMA, Dump, EVENT_SCHEMA, EnergyFigure, EnergyStatus, EventJson, FanStatus,
-    HEALTH_SCHEMA, Health, LaneStatus, LateFrames, MemoryStatus, ModelStatus, RailStatus, STATUS_SCHEMA,
-    SensorsStatus, Status, StreamStatus, StuckPart, TemperatureStatus, TraceEntry, UnknownValue,
+    ClockStatus, DUMP_SCHEMA, Dump, EVENT_SCHEMA, EnergyStatus, EventJson, FanStatus, HEALTH_SCHEMA, Health,
+    LaneStatus, LateFrames, MemoryStatus, ModelStatus, RailStatus, STATUS_SCHEMA, SensorsStatus, Status,
+    StreamStatus, StuckPart, TemperatureStatus, TraceEntry, UnknownValue,
 };
 pub use summary::{
     Dropped, EndState, LaneMemory, LineSummary, MemorySummary, ModelMemory, ModelSummary, PlannedMemory,

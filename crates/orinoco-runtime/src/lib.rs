@@ -28,6 +28,7 @@ mod models;
 mod monitor;
 mod outputs;
 mod paths;
+mod percentiles;
 mod placement;
 mod planning;
 mod prepare;

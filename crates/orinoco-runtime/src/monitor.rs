@@ -6,32 +6,25 @@
 mod directory;
 mod dump;
 mod metrics;
+mod readings;
 mod status;
+mod view;
 
-use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, RwLockReadGuard, RwLockWriteGuard};
 
 use orinoco_api::{Dump, EventJson, Status};
-use orinoco_core::{Clock, Nanos};
+use orinoco_core::Clock;
 use orinoco_telemetry::{Metric, Telemetry};
 
 use crate::event_log::EventLog;
-use crate::sampler::Readings;
 
 pub(crate) use directory::{Directory, ListedStream};
-pub(crate) use status::figure_json;
+pub(crate) use readings::{Latest, Readings, figure_json};
+use view::View;
 
 /// View of a run, from its preparation to its end. Clones show the same run.
 #[derive(Clone)]
-pub struct Monitor(Arc<Shown>);
-
-struct Shown {
-    clock: Arc<dyn Clock>,
-    started: Nanos,
-    telemetry: Telemetry,
-    events: Arc<EventLog>,
-    directory: RwLock<Directory>,
-    readings: Readings,
-}
+pub struct Monitor(Arc<View>);
 
 impl Monitor {
     /// Creates the view of a run that starts now.
@@ -41,20 +34,18 @@ impl Monitor {
         events: Arc<EventLog>,
         board: &str,
     ) -> Self {
-        let started = clock.now();
-        let directory = RwLock::new(Directory::new(board));
-        Self(Arc::new(Shown { clock, started, telemetry, events, directory, readings: Readings::default() }))
+        Self(Arc::new(View::new(clock, telemetry, events, board)))
     }
 
     /// Returns the state of the run.
     pub fn status(&self) -> Status {
-        status::of(self)
+        status::of(&self.0)
     }
 
     /// Returns the metrics of the run. `nv_inference` adds those with the names that Triton Inference Server uses, for its
     /// dashboards.
     pub fn metrics(&self, nv_inference: bool) -> Vec<Metric> {
-        metrics::of(self, nv_inference)
+        metrics::of(&self.0, nv_inference)
     }
 
     /// Returns the latest events whose number is greater than `number`, oldest first.
@@ -70,12 +61,12 @@ impl Monitor {
     /// Returns the post-mortem of the run, for a `reason`: `request`, `stuck` or `crash`. It takes the records out of the trace,
     /// so the next one has those that come after.
     pub fn dump(&self, reason: &str) -> Dump {
-        dump::of(self, reason)
+        dump::of(&self.0, reason)
     }
 
     /// Whether every lane makes progress: none has executed one batch for longer than 30 s without finishing a stage.
     pub fn is_healthy(&self) -> bool {
-        status::lanes(self).iter().all(|lane| !lane.stuck)
+        status::lanes(&self.0).iter().all(|lane| !lane.stuck)
     }
 
     /// Returns the latest readings of the board's sensors, which a thread of their own replaces.
@@ -84,19 +75,11 @@ impl Monitor {
     }
 
     pub(crate) fn directory(&self) -> RwLockReadGuard<'_, Directory> {
-        self.0.directory.read().expect("no holder of the directory's lock panics")
+        self.0.directory()
     }
 
     pub(crate) fn directory_mut(&self) -> RwLockWriteGuard<'_, Directory> {
-        self.0.directory.write().expect("no holder of the directory's lock panics")
-    }
-
-    fn telemetry(&self) -> &Telemetry {
-        &self.0.telemetry
-    }
-
-    fn now(&self) -> Nanos {
-        self.0.clock.now()
+        self.0.directory_mut()
     }
 }
 

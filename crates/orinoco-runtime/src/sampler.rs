@@ -1,11 +1,10 @@
 //! Reads the board's sensors on a thread of its own, and attributes the measured energy to models and streams.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use orinoco_api::SensorsStatus;
 use orinoco_board::detect;
 use orinoco_board::readers::{Sensors, Snapshot};
 use orinoco_core::{Clock, Diagnosis, Joules, Nanos, Rng, Signal, Watts, WithSubject, codes};
@@ -14,7 +13,7 @@ use orinoco_telemetry::energy::{EnergyMeter, EnergyReport, SampleSchedule};
 use orinoco_telemetry::{Work, WorkFeed};
 
 use crate::energy_settings::meter_settings;
-use crate::monitor::Monitor;
+use crate::monitor::{Latest, Monitor};
 use crate::sensors_status::sensors_status;
 
 /// Mean time between two readings of the power rails. Ten readings a second use less than 0.5 % of a core on a board whose
@@ -22,37 +21,6 @@ use crate::sensors_status::sensors_status;
 const RAILS_EVERY: Duration = Duration::from_millis(100);
 /// Time between two readings of all sensors, and two reports.
 const SENSORS_EVERY: Duration = Duration::from_secs(1);
-
-/// Latest readings and energy figures. One thread replaces them, and others copy the pointer.
-#[derive(Clone, Default)]
-pub(crate) struct Readings(Arc<Mutex<Arc<Latest>>>);
-
-/// Readings and energy figures at one time.
-pub(crate) struct Latest {
-    pub(crate) sensors: SensorsStatus,
-    pub(crate) machine_bytes: Option<u64>,
-    pub(crate) available_bytes: Option<u64>,
-    /// Energy, or the reason why it is not measured.
-    pub(crate) energy: Result<Arc<EnergyReport>, String>,
-}
-
-impl Default for Latest {
-    fn default() -> Self {
-        let energy = Err("not measured: the sensors have not been read yet".to_owned());
-        Self { sensors: SensorsStatus::default(), machine_bytes: None, available_bytes: None, energy }
-    }
-}
-
-impl Readings {
-    /// Returns the latest readings.
-    pub(crate) fn latest(&self) -> Arc<Latest> {
-        Arc::clone(&self.0.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    fn set(&self, latest: Latest) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(latest);
-    }
-}
 
 /// Thread that reads the sensors of a board while it runs.
 pub(crate) struct Sampler {
@@ -94,7 +62,7 @@ impl Sampler {
     }
 }
 
-/// What the thread works on. It reads no clock: its caller says when it is.
+/// Work of the thread. It reads no clock: its caller passes the time.
 struct Sampling {
     sensors: Sensors,
     snapshot: Snapshot,

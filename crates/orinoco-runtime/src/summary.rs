@@ -14,8 +14,8 @@ use orinoco_telemetry::{DropCause, Histogram, ModelFold, Stage, StreamFold};
 use crate::LoadedModel;
 use crate::action::EndedBy;
 use crate::ended::AllEnded;
-use crate::monitor::figure_json;
-use crate::sampler::Latest;
+use crate::monitor::{Latest, figure_json};
+use crate::percentiles::summarise_durations;
 
 /// Results of a finished run, except those of its streams and models.
 pub(crate) struct Results {
@@ -149,19 +149,5 @@ pub(crate) fn summarise_stream(source: &str, fold: &StreamFold) -> StreamSummary
             .filter(|(_, h)| h.count() > 0)
             .map(|(stage, h)| summarise_durations(stage.name(), h))
             .collect(),
-    }
-}
-
-pub(crate) fn summarise_durations(name: &str, histogram: &Histogram) -> StageSummary {
-    let us = |duration: Duration| duration.as_nanos() as f64 / 1000.0;
-    let percentile = |percent| us(histogram.percentile(percent));
-    StageSummary {
-        stage: name.to_owned(),
-        count: histogram.count(),
-        p50_us: percentile(50.0),
-        p90_us: percentile(90.0),
-        p99_us: percentile(99.0),
-        p999_us: percentile(99.9),
-        max_us: us(histogram.max()),
     }
 }

@@ -6,7 +6,7 @@ use orinoco_api::ModelSummary;
 use orinoco_core::{ModelId, StreamId};
 use orinoco_telemetry::{DropCause, StreamFold};
 
-/// What runs on the board, by id.
+/// Streams, models and lanes of the board, by id.
 #[derive(Default)]
 pub(crate) struct Directory {
     pub(super) board: String,

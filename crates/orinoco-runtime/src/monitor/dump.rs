@@ -8,40 +8,42 @@ use orinoco_telemetry::{
     DropCause, ModelCounter, Queue, QueueStep, Record, SourceState, Stage, StreamFold, Trace,
 };
 
+use super::directory::Directory;
+use super::status;
 use super::status::STUCK_AFTER;
-use super::{Directory, Monitor, status};
+use super::view::View;
 
-pub(super) fn of(monitor: &Monitor, reason: &str) -> Dump {
-    let status = status::of(monitor);
-    let Trace { records, lost } = monitor.telemetry().take_trace();
-    let directory = monitor.directory();
+pub(super) fn of(view: &View, reason: &str) -> Dump {
+    let status = status::of(view);
+    let Trace { records, lost } = view.telemetry.take_trace();
+    let directory = view.directory();
     Dump {
         schema: DUMP_SCHEMA.to_owned(),
         reason: reason.to_owned(),
-        written_unix_s: monitor.0.clock.wall().unix_nanos() as f64 * 1e-9,
-        stuck: stuck(monitor, &directory, &status.lanes),
+        written_unix_s: view.clock.wall().unix_nanos() as f64 * 1e-9,
+        stuck: stuck(view, &directory, &status.lanes),
         trace: records.iter().map(|record| entry(record, &directory)).collect(),
         trace_lost: lost,
-        events: monitor.events_after(0),
+        events: view.events.after(0),
         status,
     }
 }
 
 /// Returns the lanes and streams that make no progress.
-fn stuck(monitor: &Monitor, directory: &Directory, lanes: &[LaneStatus]) -> Vec<StuckPart> {
+fn stuck(view: &View, directory: &Directory, lanes: &[LaneStatus]) -> Vec<StuckPart> {
     let of_lane = |lane: &LaneStatus| StuckPart {
         part: format!("lane {}", lane.lane),
         stage: lane.stage.clone().unwrap_or_else(|| Stage::Infer.name().to_owned()),
         since_s: lane.executing_ms.unwrap_or_default() / 1e3,
     };
     let mut parts: Vec<StuckPart> = lanes.iter().filter(|lane| lane.stuck).map(of_lane).collect();
-    let now = monitor.now();
+    let now = view.now();
     for (id, listed) in &directory.streams {
         // Frames of a stream whose lane is stuck wait for that lane.
         if lanes.get(listed.lane).is_some_and(|lane| lane.stuck) {
             continue;
         }
-        let stuck = monitor.telemetry().stream(*id).read(|fold| stuck_stream(fold, monitor.0.started, now));
+        let stuck = view.telemetry.stream(*id).read(|fold| stuck_stream(fold, view.started, now));
         parts.extend(stuck.map(|(stage, since)| StuckPart {
             part: format!("stream {}", listed.name),
             stage: stage.name().to_owned(),

@@ -9,24 +9,24 @@ use orinoco_telemetry::{
     DropCause, LaneFold, Metric, MetricKind, MetricValue, ModelFold, SourceState, Stage, StreamFold,
 };
 
-use super::directory::Totals;
+use super::directory::{Directory, Totals};
+use super::readings::Latest;
 use super::status::{MODEL_STAGES, stage_of};
-use super::{Directory, Monitor};
+use super::view::View;
 use crate::memory::resident_bytes;
-use crate::sampler::Latest;
 
 use MetricKind::{Counter, Gauge, Histogram};
 
 /// Returns all metrics. A metric without series is left out.
-pub(super) fn of(monitor: &Monitor, nv_inference: bool) -> Vec<Metric> {
-    let readings = monitor.readings().latest();
-    let directory = monitor.directory();
-    let mut metrics = run(monitor, &directory);
-    metrics.extend(streams(monitor, &directory));
-    metrics.extend(models(monitor, &directory));
-    metrics.extend(lanes(monitor, directory.lanes));
+pub(super) fn of(view: &View, nv_inference: bool) -> Vec<Metric> {
+    let readings = view.readings.latest();
+    let directory = view.directory();
+    let mut metrics = run(view, &directory);
+    metrics.extend(streams(view, &directory));
+    metrics.extend(models(view, &directory));
+    metrics.extend(lanes(view, directory.lanes));
     if nv_inference {
-        metrics.extend(nv_inference_metrics(monitor, &directory));
+        metrics.extend(nv_inference_metrics(view, &directory));
     }
     metrics.extend(energy(&directory, &readings));
     drop(directory);
@@ -42,17 +42,17 @@ fn number(name: &'static str, kind: MetricKind, help: &'static str, value: f64) 
 }
 
 /// Metrics of the whole run.
-fn run(monitor: &Monitor, directory: &Directory) -> Vec<Metric> {
+fn run(view: &View, directory: &Directory) -> Vec<Metric> {
     let mut totals = directory.ended;
     for id in directory.streams.keys() {
-        monitor.telemetry().stream(*id).read(|fold| totals.add(fold));
+        view.telemetry.stream(*id).read(|fold| totals.add(fold));
     }
     let mut info = Metric::new("orinoco_build_info", Gauge, "Version of the program; the value is always 1.");
     info.add(
         &[("version", env!("CARGO_PKG_VERSION")), ("board", &directory.board)],
         MetricValue::Number(1.0),
     );
-    let uptime = monitor.now().since(monitor.0.started).as_secs_f64();
+    let uptime = view.now().since(view.started).as_secs_f64();
     let mut dropped = Metric::new(
         "orinoco_frames_dropped_total",
         Counter,
@@ -128,7 +128,7 @@ const MODEL_COUNTERS: [CounterOf<ModelFold>; 4] = [
     ("orinoco_model_not_finite_total", "Values in outputs that were not finite.", |fold| fold.not_finite),
 ];
 
-fn streams(monitor: &Monitor, directory: &Directory) -> Vec<Metric> {
+fn streams(view: &View, directory: &Directory) -> Vec<Metric> {
     let mut counters = STREAM_COUNTERS.map(|(name, help, _)| Metric::new(name, Counter, help));
     let mut dropped = Metric::new("orinoco_stream_frames_dropped_total", Counter, "Dropped frames by cause.");
     let mut live = Metric::new(
@@ -142,7 +142,7 @@ fn streams(monitor: &Monitor, directory: &Directory) -> Vec<Metric> {
         "Time of a frame in a stage; of stage total, from its slot to the end of its sinks.",
     );
     for (id, listed) in directory.streams_by_name() {
-        let stream = monitor.telemetry().stream(id);
+        let stream = view.telemetry.stream(id);
         let name = listed.name.as_str();
         let (values, by_cause, is_live) = stream.read(|fold| {
             let by_cause = DropCause::ALL.map(|cause| fold.dropped(cause));
@@ -166,7 +166,7 @@ fn streams(monitor: &Monitor, directory: &Directory) -> Vec<Metric> {
     counters.into_iter().chain([dropped, live, stages]).collect()
 }
 
-fn models(monitor: &Monitor, directory: &Directory) -> Vec<Metric> {
+fn models(view: &View, directory: &Directory) -> Vec<Metric> {
     let mut counters = MODEL_COUNTERS.map(|(name, help, _)| Metric::new(name, Counter, help));
     let mut stages = Metric::new(
         "orinoco_model_stage_duration_seconds",
@@ -174,7 +174,7 @@ fn models(monitor: &Monitor, directory: &Directory) -> Vec<Metric> {
         "Time of a batch in a stage of its model.",
     );
     for (id, listed) in directory.models_by_name() {
-        let model = monitor.telemetry().model(id);
+        let model = view.telemetry.model(id);
         let labels = [("model", listed.name.as_str()), ("engine", listed.engine.as_str())];
         let values = model.read(|fold| MODEL_COUNTERS.map(|(.., value)| value(fold)));
         for (metric, value) in counters.iter_mut().zip(values) {
@@ -191,7 +191,7 @@ fn models(monitor: &Monitor, directory: &Directory) -> Vec<Metric> {
     counters.into_iter().chain([stages]).collect()
 }
 
-fn lanes(monitor: &Monitor, lanes: usize) -> Vec<Metric> {
+fn lanes(view: &View, lanes: usize) -> Vec<Metric> {
     let mut batches = Metric::new("orinoco_lane_batches_total", Counter, "Batches that the lane took.");
     let mut requests =
         Metric::new("orinoco_lane_requests_total", Counter, "Clients' requests that the lane executed.");
@@ -201,7 +201,7 @@ fn lanes(monitor: &Monitor, lanes: usize) -> Vec<Metric> {
         "Time for which models kept a unit of the lane busy.",
     );
     for lane in 0..lanes {
-        let fold = monitor.telemetry().lane(LaneId::from_index(lane)).read(LaneFold::clone);
+        let fold = view.telemetry.lane(LaneId::from_index(lane)).read(LaneFold::clone);
         let name = lane.to_string();
         batches.add(&[("lane", &name)], MetricValue::Number(fold.batches as f64));
         requests.add(&[("lane", &name)], MetricValue::Number(fold.requests as f64));
@@ -215,7 +215,7 @@ fn lanes(monitor: &Monitor, lanes: usize) -> Vec<Metric> {
 
 /// The names that Triton Inference Server uses, with its units. They break Prometheus's rules (`_us`, no `_total`), so they are
 /// there by choice only.
-fn nv_inference_metrics(monitor: &Monitor, directory: &Directory) -> Vec<Metric> {
+fn nv_inference_metrics(view: &View, directory: &Directory) -> Vec<Metric> {
     let names: [(&'static str, &'static str); 6] = [
         ("nv_inference_request_success", "Images that were inferred; Triton counts requests."),
         ("nv_inference_count", "Images that were inferred."),
@@ -226,7 +226,7 @@ fn nv_inference_metrics(monitor: &Monitor, directory: &Directory) -> Vec<Metric>
     ];
     let mut metrics = names.map(|(name, help)| Metric::new(name, Counter, help));
     for (id, listed) in directory.models_by_name() {
-        let model = monitor.telemetry().model(id);
+        let model = view.telemetry.model(id);
         let micros =
             |fold: &ModelFold, stage| (stage_of(fold, stage).buckets().durations().sum * 1e6).round();
         let values = model.read(|fold| {

@@ -7,15 +7,17 @@ use orinoco_api::{
     STATUS_SCHEMA, StageSummary, Status, StreamStatus,
 };
 use orinoco_core::{ComputeUnit, LaneId, ModelId, Nanos, StreamId};
-use orinoco_telemetry::energy::{Covers, EnergyReport, Figure};
+use orinoco_telemetry::energy::{Covers, EnergyReport};
 use orinoco_telemetry::{
     DropCause, Histogram, LaneFold, ModelFold, SourceState, Stage, StageFold, StreamFold, WINDOW,
     WindowReader,
 };
 
-use super::{Directory, ListedStream, Monitor};
+use super::directory::{Directory, ListedStream};
+use super::readings::figure_json;
+use super::view::View;
 use crate::memory::resident_bytes;
-use crate::summary::summarise_durations;
+use crate::percentiles::summarise_durations;
 
 /// Time without progress after which a lane that executes a batch counts as stuck: longer than a batch of a large model takes
 /// on a small board's processor, and shorter than a person waits.
@@ -26,21 +28,20 @@ const EVENTS_MAX: usize = 16;
 /// Stages of a model.
 pub(super) const MODEL_STAGES: [Stage; 3] = [Stage::Preprocess, Stage::Infer, Stage::Postprocess];
 
-pub(super) fn of(monitor: &Monitor) -> Status {
-    let now = monitor.now();
-    let readings = monitor.readings().latest();
-    let directory = monitor.directory();
+pub(super) fn of(view: &View) -> Status {
+    let now = view.now();
+    let readings = view.readings.latest();
+    let directory = view.directory();
     let report = readings.energy.as_ref().ok().map(|report| &**report);
     let streams: Vec<StreamStatus> = directory
         .streams
         .iter()
-        .map(|(id, listed)| stream(monitor, &directory, *id, listed, report, now))
+        .map(|(id, listed)| stream(view, &directory, *id, listed, report, now))
         .collect();
-    let models =
-        directory.models.iter().map(|(id, listed)| model(monitor, *id, listed, report, now)).collect();
-    let lanes = lanes_of(monitor, &directory, now);
+    let models = directory.models.iter().map(|(id, listed)| model(view, *id, listed, report, now)).collect();
+    let lanes = lanes_of(view, &directory, now);
     let is_live = |stream: &StreamStatus| stream.state == SourceState::Live.name();
-    let mut events = monitor.events_after(0);
+    let mut events = view.events.after(0);
     events.drain(..events.len().saturating_sub(EVENTS_MAX));
     Status {
         schema: STATUS_SCHEMA.to_owned(),
@@ -48,7 +49,7 @@ pub(super) fn of(monitor: &Monitor) -> Status {
         board: directory.board.clone(),
         healthy: lanes.iter().all(|lane| !lane.stuck),
         ready: !streams.is_empty() && streams.iter().all(is_live),
-        uptime_s: now.since(monitor.0.started).as_secs_f64(),
+        uptime_s: now.since(view.started).as_secs_f64(),
         window_s: WINDOW.as_secs_f64(),
         streams,
         streams_ended: directory.ended.streams,
@@ -68,14 +69,14 @@ pub(super) fn of(monitor: &Monitor) -> Status {
 }
 
 /// Returns the state of the lanes.
-pub(super) fn lanes(monitor: &Monitor) -> Vec<LaneStatus> {
-    lanes_of(monitor, &monitor.directory(), monitor.now())
+pub(super) fn lanes(view: &View) -> Vec<LaneStatus> {
+    lanes_of(view, &view.directory(), view.now())
 }
 
-fn lanes_of(monitor: &Monitor, directory: &Directory, now: Nanos) -> Vec<LaneStatus> {
+fn lanes_of(view: &View, directory: &Directory, now: Nanos) -> Vec<LaneStatus> {
     (0..directory.lanes)
         .map(|lane| {
-            let fold = monitor.telemetry().lane(LaneId::from_index(lane)).read(LaneFold::clone);
+            let fold = view.telemetry.lane(LaneId::from_index(lane)).read(LaneFold::clone);
             let silence = fold.progress.map(|progress| now.since(progress));
             let current = fold.executing_since.and_then(|_| fold.current.get());
             LaneStatus {
@@ -95,14 +96,14 @@ fn lanes_of(monitor: &Monitor, directory: &Directory, now: Nanos) -> Vec<LaneSta
 }
 
 fn stream(
-    monitor: &Monitor,
+    view: &View,
     directory: &Directory,
     id: StreamId,
     listed: &ListedStream,
     report: Option<&EnergyReport>,
     now: Nanos,
 ) -> StreamStatus {
-    let telemetry = monitor.telemetry().stream(id);
+    let telemetry = view.telemetry.stream(id);
     let mut status = telemetry.read(counts);
     status.name.clone_from(&listed.name);
     status.source.clone_from(&listed.source);
@@ -170,13 +171,13 @@ pub(super) fn stage_of(fold: &ModelFold, stage: Stage) -> &StageFold {
 }
 
 fn model(
-    monitor: &Monitor,
+    view: &View,
     id: ModelId,
     listed: &ModelSummary,
     report: Option<&EnergyReport>,
     now: Nanos,
 ) -> ModelStatus {
-    let telemetry = monitor.telemetry().model(id);
+    let telemetry = view.telemetry.model(id);
     let mut reader = WindowReader::default();
     let of_window = |stage| telemetry.window(|fold| stage_of(fold, stage), now, &mut reader);
     let of_run = |stage| telemetry.read(|fold| stage_of(fold, stage).total().clone());
@@ -223,20 +224,5 @@ fn energy(report: &Result<std::sync::Arc<EnergyReport>, String>) -> EnergyStatus
         unmeasured_s: report.total.unmeasured.as_secs_f64(),
         idle_watts: report.baseline.as_ref().ok().map(|baseline| baseline.power.to_f64()),
         not_measured: report.baseline.err().map(|why| why.to_string()),
-    }
-}
-
-/// Returns an energy figure as the contract has it.
-pub(crate) fn figure_json(figure: &Figure) -> EnergyFigure {
-    match figure {
-        Ok(estimate) => EnergyFigure {
-            mj: Some(estimate.energy.to_f64() * 1e3),
-            half_width_mj: Some(estimate.half_width.to_f64() * 1e3),
-            shared: Some(estimate.shared),
-            not_measured: None,
-        },
-        Err(why) => {
-            EnergyFigure { mj: None, half_width_mj: None, shared: None, not_measured: Some(why.to_string()) }
-        }
     }
 }

@@ -67,7 +67,7 @@ pub(super) struct Next {
     pub(super) board: Option<Board>,
     pub(super) replies: Vec<Reply>,
     pub(super) restarts: Vec<Diagnosis>,
-    /// What a change has done that is continued by this one.
+    /// Result so far of a change that is continued by this one.
     pub(super) done: Reloaded,
 }
 

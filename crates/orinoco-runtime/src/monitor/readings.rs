@@ -1,0 +1,52 @@
+//! Latest readings of the board's sensors, and its energy.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use orinoco_api::{EnergyFigure, SensorsStatus};
+use orinoco_telemetry::energy::{EnergyReport, Figure};
+
+/// Latest readings and energy figures. One thread replaces them, and others copy the pointer.
+#[derive(Clone, Default)]
+pub(crate) struct Readings(Arc<Mutex<Arc<Latest>>>);
+
+/// Readings and energy figures at one time.
+pub(crate) struct Latest {
+    pub(crate) sensors: SensorsStatus,
+    pub(crate) machine_bytes: Option<u64>,
+    pub(crate) available_bytes: Option<u64>,
+    /// Energy, or the reason why it is not measured.
+    pub(crate) energy: Result<Arc<EnergyReport>, String>,
+}
+
+impl Default for Latest {
+    fn default() -> Self {
+        let energy = Err("not measured: the sensors have not been read yet".to_owned());
+        Self { sensors: SensorsStatus::default(), machine_bytes: None, available_bytes: None, energy }
+    }
+}
+
+impl Readings {
+    /// Returns the latest readings.
+    pub(crate) fn latest(&self) -> Arc<Latest> {
+        Arc::clone(&self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(crate) fn set(&self, latest: Latest) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(latest);
+    }
+}
+
+/// Returns an energy figure as the contract has it.
+pub(crate) fn figure_json(figure: &Figure) -> EnergyFigure {
+    match figure {
+        Ok(estimate) => EnergyFigure {
+            mj: Some(estimate.energy.to_f64() * 1e3),
+            half_width_mj: Some(estimate.half_width.to_f64() * 1e3),
+            shared: Some(estimate.shared),
+            not_measured: None,
+        },
+        Err(why) => {
+            EnergyFigure { mj: None, half_width_mj: None, shared: None, not_measured: Some(why.to_string()) }
+        }
+    }
+}
