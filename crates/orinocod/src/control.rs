@@ -37,7 +37,7 @@ pub(crate) fn open(control: &ControlSpec, clock: Arc<dyn Clock>) -> Result<Optio
 }
 
 fn warn(fault: Diagnosis) {
-    journal::log(Level::Warning, &format!("{} {fault}: the board runs without it", fault.code.id));
+    journal::log(Level::Warning, &format!("running without a control socket: {} {fault}", fault.code.id));
 }
 
 /// Run that a control socket reports on.
