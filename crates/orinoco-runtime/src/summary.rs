@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use orinoco_api::{
     Dropped, EndState, EnergyFigure, Fault, LaneMemory, MemorySummary, ModelSummary, PlannedMemory,
-    PowerSummary, RefusedJson, SUMMARY_SCHEMA, StageSummary, StreamSummary, Summary,
+    PowerSummary, RefusedJson, SUMMARY_SCHEMA, StreamSummary, Summary,
 };
 use orinoco_core::{Diagnosis, ModelId, StreamId};
 use orinoco_memory::{Budget, Plan};
-use orinoco_telemetry::{DropCause, Histogram, ModelFold, Stage, StreamFold};
+use orinoco_telemetry::{DropCause, ModelFold, Stage, StreamFold};
 
 use crate::LoadedModel;
 use crate::action::EndedBy;

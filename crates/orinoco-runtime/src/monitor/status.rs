@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use orinoco_api::{
-    Dropped, EnergyFigure, EnergyStatus, LaneStatus, LateFrames, MemoryStatus, ModelStatus, ModelSummary,
-    STATUS_SCHEMA, StageSummary, Status, StreamStatus,
+    Dropped, EnergyStatus, LaneStatus, LateFrames, MemoryStatus, ModelStatus, ModelSummary, STATUS_SCHEMA,
+    StageSummary, Status, StreamStatus,
 };
 use orinoco_core::{ComputeUnit, LaneId, ModelId, Nanos, StreamId};
 use orinoco_telemetry::energy::{Covers, EnergyReport};

@@ -1,6 +1,6 @@
 use super::*;
 use crate::Quiet;
-use orinoco_core::{ComputeUnit, LaneId, ModelId, Signal, StreamId, TimeSpan, WallTime};
+use orinoco_core::{ComputeUnit, LaneId, ModelId, Nanos, Signal, StreamId, TimeSpan, WallTime};
 use orinoco_telemetry::{DropCause, MetricKind, MetricValue, SourceState, Stage};
 use std::collections::BTreeSet;
 use std::sync::Mutex;
