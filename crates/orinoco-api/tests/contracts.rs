@@ -50,13 +50,19 @@ fn add_fields(schema: &Value, names: &mut BTreeSet<String>) {
     }
 }
 
-/// Returns the text that describes a contract: its own section in `json.md`, or all of `results.md`.
-fn described(contract: &Contract) -> &'static str {
-    let heading = format!("## `{}`\n", contract.name);
-    match JSON.split_once(&heading) {
-        Some((_, text)) => text.split("\n## ").next().unwrap_or(text),
-        None => RESULTS,
-    }
+/// Returns the section of `json.md` about a contract.
+fn section(name: &str) -> Option<&'static str> {
+    let (_, text) = JSON.split_once(&format!("## `{name}`\n"))?;
+    text.split("\n## ").next()
+}
+
+/// Returns the text that describes a contract: its own section in `json.md` with those of the contracts that are named there,
+/// or all of `results.md`.
+fn described(contract: &Contract) -> String {
+    let own = section(contract.name).unwrap_or(RESULTS);
+    let named = CONTRACTS.iter().filter(|other| own.contains(&format!("`{}`", other.name)));
+    let named = named.filter_map(|other| section(other.name));
+    std::iter::once(own).chain(named).collect::<Vec<_>>().join("\n")
 }
 
 /// Returns the fenced examples of the results page: a result and a summary.
