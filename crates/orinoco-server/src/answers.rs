@@ -5,6 +5,7 @@ use std::sync::{Arc, OnceLock};
 use axum::body::Bytes;
 use orinoco_api::{HEALTH_SCHEMA, Health, LaneStatus, Status, StreamStatus};
 use orinoco_core::Clock;
+use serde::Serialize;
 
 use crate::cached::{Cached, Unanswered};
 use crate::counters::Counters;
@@ -124,16 +125,19 @@ impl Running {
                 StatusAnswer::new(&of_status.status())
             }),
             metrics: Cached::new(Arc::clone(clock), shared_for, metrics),
-            dump: Cached::new(Arc::clone(clock), shared_for, move || Bytes::from(of_dump.dump().to_string())),
+            dump: Cached::new(Arc::clone(clock), shared_for, move || as_json(&of_dump.dump())),
         }
     }
 }
 
 impl StatusAnswer {
     fn new(status: &Status) -> Self {
-        let json = serde_json::to_vec(status).expect("a status has only text keys and plain numbers");
-        Self { json: json.into(), health: health_of(status) }
+        Self { json: as_json(status), health: health_of(status) }
     }
+}
+
+fn as_json(contract: &impl Serialize) -> Bytes {
+    serde_json::to_vec(contract).expect("a contract has only text keys and plain numbers").into()
 }
 
 /// Returns the health of a board that runs. One that hangs is not ready, whatever its streams last did.

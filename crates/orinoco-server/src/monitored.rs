@@ -1,8 +1,7 @@
 //! Board, as the server sees it.
 
-use orinoco_api::{EventJson, Status};
+use orinoco_api::{Dump, EventJson, Status};
 use orinoco_telemetry::Metric;
-use serde_json::Value;
 
 /// Running board that the server reports on. Its methods are called on blocking threads of the server, at most one call of
 /// each method at a time; a call that hangs delays only answers of its kind, which then report a time-out.
@@ -21,5 +20,5 @@ pub trait Monitored: Send + Sync + 'static {
     fn on_event(&self, wake: Box<dyn Fn() + Send + Sync>);
 
     /// Returns the post-mortem dump: status, events and trace, without secrets of addresses.
-    fn dump(&self) -> Value;
+    fn dump(&self) -> Dump;
 }

@@ -3,13 +3,12 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use orinoco_api::{EventJson, Status};
+use orinoco_api::{Dump, EventJson, Status};
 use orinoco_board::{ControlSpec, SocketSpec};
 use orinoco_core::{Clock, Diagnosis};
 use orinoco_runtime::Monitor;
 use orinoco_server::{ControlSocket, Limits, Listeners, LoopbackListener, Monitored, Server};
 use orinoco_telemetry::Metric;
-use serde_json::Value;
 
 use crate::journal::{self, Level};
 
@@ -71,8 +70,7 @@ impl Monitored for MonitoredRun {
         self.monitor.on_event(wake);
     }
 
-    fn dump(&self) -> Value {
-        serde_json::to_value(self.monitor.dump("request"))
-            .expect("a dump has only text keys and plain numbers")
+    fn dump(&self) -> Dump {
+        self.monitor.dump("request")
     }
 }

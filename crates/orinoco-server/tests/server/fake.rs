@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use std::time::Duration;
 
-use orinoco_api::{EVENT_SCHEMA, EventJson, Health, STATUS_SCHEMA, Status};
+use orinoco_api::{DUMP_SCHEMA, Dump, EVENT_SCHEMA, EventJson, Health, STATUS_SCHEMA, Status};
 use orinoco_core::{Clock, Nanos, Signal, WallTime};
 use orinoco_server::{ControlSocket, Limits, Listeners, LoopbackListener, Monitored, Server};
 use orinoco_telemetry::{Durations, Metric, MetricKind, MetricValue};
-use serde_json::{Value, json};
+use serde_json::json;
 use tempfile::TempDir;
 
 use crate::client::Client;
@@ -121,8 +121,17 @@ impl Monitored for FakeBoard {
         assert!(self.wake.set(wake).is_ok(), "it is called once");
     }
 
-    fn dump(&self) -> Value {
-        json!({ "trace": "x".repeat(self.dump_bytes.load(Ordering::SeqCst)) })
+    fn dump(&self) -> Dump {
+        Dump {
+            schema: DUMP_SCHEMA.to_owned(),
+            reason: "x".repeat(self.dump_bytes.load(Ordering::SeqCst)),
+            written_unix_s: 0.0,
+            stuck: Vec::new(),
+            status: status(),
+            events: Vec::new(),
+            trace: Vec::new(),
+            trace_lost: 0,
+        }
     }
 }
 
