@@ -28,8 +28,10 @@ impl Daemon {
     /// Starts a daemon whose board file has `control` in its section [control].
     fn start(dir: &Path, control: &str, variables: &[(&str, &str)]) -> Self {
         write_board(dir, control);
-        let mut command = Command::new(binary("orinocod"));
-        command.args(["--board", &dir.join("board.toml").display().to_string()]);
+        // As under systemd, WATCHDOG_PID names the daemon's own process (sd_watchdog_enabled(3)).
+        let mut command = Command::new("sh");
+        command.args(["-c", "WATCHDOG_PID=$$ exec \"$0\" --board \"$1\""]);
+        command.arg(binary("orinocod")).arg(dir.join("board.toml"));
         command.envs(variables.iter().copied()).current_dir(root()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("starts");
         let log = BufReader::new(child.stderr.take().expect("piped"));
@@ -184,8 +186,9 @@ fn the_watchdog_is_fed_while_the_board_runs() {
     let notify = address.display().to_string();
     let variables = [("NOTIFY_SOCKET", notify.as_str()), ("WATCHDOG_USEC", "400000")];
     let daemon = Daemon::start(dir.path(), "socket = false\n", &variables);
-    let mut fed = 0;
+    let (mut fed, begin) = (0, Instant::now());
     while fed < 3 {
+        assert!(begin.elapsed() < WAIT_MAX, "fed {fed} times");
         let mut buffer = [0; 4096];
         let length = systemd.recv(&mut buffer).expect("a notification in time");
         fed += usize::from(buffer[..length].starts_with(b"WATCHDOG=1"));
