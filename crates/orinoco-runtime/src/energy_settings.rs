@@ -36,7 +36,7 @@ pub fn meter_settings(
 ) -> Result<MeterSettings, String> {
     let is_top = |rail: &&Rail| rail.part_of.is_none();
     let first = rails.iter().find(|rail| Some(rail.name.as_str()) == total).or(rails.iter().find(is_top));
-    let first = first.ok_or("not measured: the board has no power sensor that can be read")?;
+    let first = first.ok_or("the board has no power sensor that can be read")?;
     let is_in_total = |rail: &Rail| match total {
         Some(total) if first.name == total => rail.name == total,
         _ => is_top(&rail) && rail.chip == first.chip,
@@ -122,6 +122,6 @@ mod tests {
     #[test]
     fn a_board_without_rails_says_why_nothing_is_measured() {
         let why = meter_settings(&[], &[], None, Duration::from_millis(100)).expect_err("no rail");
-        assert_eq!(why, "not measured: the board has no power sensor that can be read");
+        assert_eq!(why, "the board has no power sensor that can be read");
     }
 }

@@ -86,7 +86,7 @@ impl Sampling {
         let total = detect(sysroot).total_rail.map(|fact| fact.value);
         let settings = meter_settings(sensors.rails(), &snapshot.rails, total.as_deref(), RAILS_EVERY);
         let meter = settings.and_then(|settings| {
-            EnergyMeter::new(settings, now).map_err(|why| format!("not measured: {why}"))
+            EnergyMeter::new(settings, now).map_err(|why| why.to_string())
         });
         let mut rng = Rng::with_seed(clock.wall().unix_nanos());
         let mut schedule = SampleSchedule::new(now, RAILS_EVERY);

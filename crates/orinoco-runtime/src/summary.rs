@@ -103,7 +103,7 @@ pub(crate) fn power_of(readings: &Latest) -> PowerSummary {
                 energy_j: Some(joules),
             }
         }
-        Err(why) => PowerSummary { watts: None, source: why.clone(), energy_j: None },
+        Err(why) => PowerSummary { watts: None, source: format!("not measured: {why}"), energy_j: None },
     }
 }
 

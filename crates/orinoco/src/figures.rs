@@ -74,12 +74,7 @@ pub(crate) fn total_watts(status: &Status) -> Option<f64> {
 
 /// Returns the parts of an event: its age, and what happened to whom.
 pub(crate) fn event(event: &EventJson, status: &Status) -> (String, String) {
-    let age = format!("{} ago", duration(status.uptime_s - event.at_s));
-    let text = match &event.subject {
-        Some(subject) => format!("{subject}: {}", event.text),
-        None => event.text.clone(),
-    };
-    (age, text)
+    (format!("{} ago", duration(status.uptime_s - event.at_s)), event.text.clone())
 }
 
 #[cfg(test)]

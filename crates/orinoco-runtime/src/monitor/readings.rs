@@ -20,7 +20,7 @@ pub(crate) struct Latest {
 
 impl Default for Latest {
     fn default() -> Self {
-        let energy = Err("not measured: the sensors have not been read yet".to_owned());
+        let energy = Err("the sensors have not been read yet".to_owned());
         Self { sensors: SensorsStatus::default(), machine_bytes: None, available_bytes: None, energy }
     }
 }

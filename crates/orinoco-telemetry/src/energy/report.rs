@@ -114,10 +114,10 @@ pub enum NotMeasured {
 impl fmt::Display for NotMeasured {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::NoItems => "not measured: nothing was executed yet",
-            Self::NeverIdle => "not measured: the board was never idle",
-            Self::TooFewReadings => "not measured: too few readings, or the load never changed",
-            Self::TooUncertain => "not measured: the error is as large as the energy",
+            Self::NoItems => "nothing was executed yet",
+            Self::NeverIdle => "the board was never idle",
+            Self::TooFewReadings => "too few readings, or the load never changed",
+            Self::TooUncertain => "the error is as large as the energy",
         })
     }
 }

@@ -228,9 +228,7 @@ fn uncertain(value: Watts, half_width: Watts) -> Uncertain {
 
 /// Returns the reason as a sentence of a card, with what to do.
 fn reason_text(reason: NotMeasured) -> String {
-    let text = reason.to_string();
-    let text = text.strip_prefix("not measured: ").unwrap_or(&text);
-    format!("{text}; measure longer with --seconds")
+    format!("{reason}; measure longer with --seconds")
 }
 
 fn covers_name(covers: Covers) -> &'static str {
