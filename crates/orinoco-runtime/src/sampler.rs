@@ -85,9 +85,8 @@ impl Sampling {
         sensors.read(now, &mut snapshot);
         let total = detect(sysroot).total_rail.map(|fact| fact.value);
         let settings = meter_settings(sensors.rails(), &snapshot.rails, total.as_deref(), RAILS_EVERY);
-        let meter = settings.and_then(|settings| {
-            EnergyMeter::new(settings, now).map_err(|why| why.to_string())
-        });
+        let meter =
+            settings.and_then(|settings| EnergyMeter::new(settings, now).map_err(|why| why.to_string()));
         let mut rng = Rng::with_seed(clock.wall().unix_nanos());
         let mut schedule = SampleSchedule::new(now, RAILS_EVERY);
         let next_rails = schedule.next_sample(now, &mut rng);

@@ -106,9 +106,9 @@ fn a_status_is_shown_as_tables() {
         4 sensor values not known; the reasons: orinoco status --json, sensors.unknown
 
         event           level    what happened
-        3 h 12 min ago  info     gate: the source is live
-        55 s ago        warning  dock-door-4-overhead-wide-angle: attempt 4 failed: there is no /dev/video0
-        7 s ago         warning  ramp: no frame for 5.0 s
+        3 h 12 min ago  info     the source is live
+        55 s ago        warning  attempt 4 failed: there is no /dev/video0
+        7 s ago         warning  no frame for 5.0 s
     "#]].assert_eq(&stdout(&output));
 }
 

@@ -104,9 +104,9 @@ fn a_board_on_a_terminal_of_the_usual_size() {
             person-nano        ort-cuda        4      834190     7.90    12.40    61.4 ± 1.9
             plates             tract           1        9120    31.90    44.10             -
             events
-              3 h 12 min ago  gate: the source is live
-                    55 s ago  dock-door-4-overhead-wide-angle: attempt 4 failed: there is n…
-                     7 s ago  ramp: no frame for 5.0 s
+              3 h 12 min ago  the source is live
+                    55 s ago  attempt 4 failed: there is no /dev/video0
+                     7 s ago  no frame for 5.0 s
 
 
             q quit  p pause  ↑↓ streams  ? help                    /run/orinoco/orinoco.sock
@@ -141,9 +141,9 @@ fn a_large_terminal_shows_more() {
             plates                                      tract           1        9120    31.90    44.10             - 0.23.9
 
             events
-              3 h 12 min ago  gate: the source is live
-                    55 s ago  dock-door-4-overhead-wide-angle: attempt 4 failed: there is no /dev/video0
-                     7 s ago  ramp: no frame for 5.0 s
+              3 h 12 min ago  the source is live
+                    55 s ago  attempt 4 failed: there is no /dev/video0
+                     7 s ago  no frame for 5.0 s
 
 
 
@@ -187,9 +187,9 @@ fn a_large_terminal_shows_more() {
             plates                                                                                                                      tract           1        9120    31.90    44.10             - 0.23.9
 
             events
-              3 h 12 min ago  gate: the source is live
-                    55 s ago  dock-door-4-overhead-wide-angle: attempt 4 failed: there is no /dev/video0
-                     7 s ago  ramp: no frame for 5.0 s
+              3 h 12 min ago  the source is live
+                    55 s ago  attempt 4 failed: there is no /dev/video0
+                     7 s ago  no frame for 5.0 s
 
 
 
@@ -220,7 +220,7 @@ fn a_small_terminal_shows_what_is_most_important() {
             models 1-1/2               engine       p99 ms      mJ/image
             person-nano                ort-cuda      12.40    61.4 ± 1.9
             events
-                     7 s ago  ramp: no frame for 5.0 s
+                     7 s ago  no frame for 5.0 s
             q quit  p pause  ↑↓ streams  ? help  /run/orinoco/orinoco.s…
         "#]],
     );
@@ -360,9 +360,9 @@ fn long_names_are_shortened() {
             a-name-that-someb… ort-cuda        4      834190     7.90    12.40    61.4 ± 1.9
             plates             tract           1        9120    31.90    44.10             -
             events
-              3 h 12 min ago  gate: a-name-that-somebody-made-out-of-a-whole-sentence-and-a…
-                    55 s ago  dock-door-4-overhead-wide-angle: attempt 4 failed: there is n…
-                     7 s ago  ramp: no frame for 5.0 s
+              3 h 12 min ago  a-name-that-somebody-made-out-of-a-whole-sentence-and-a-seria…
+                    55 s ago  attempt 4 failed: there is no /dev/video0
+                     7 s ago  no frame for 5.0 s
 
 
             q quit  p pause  ↑↓ streams  ? help                    /run/orinoco/orinoco.sock
@@ -412,9 +412,9 @@ fn a_daemon_that_is_gone_leaves_its_last_state() {
             person-nano        ort-cuda        4      834190     7.90    12.40    61.4 ± 1.9
             plates             tract           1        9120    31.90    44.10             -
             events
-              3 h 12 min ago  gate: the source is live
-                    55 s ago  dock-door-4-overhead-wide-angle: attempt 4 failed: there is n…
-                     7 s ago  ramp: no frame for 5.0 s
+              3 h 12 min ago  the source is live
+                    55 s ago  attempt 4 failed: there is no /dev/video0
+                     7 s ago  no frame for 5.0 s
 
             q quit  p pause  ↑↓ streams  ? help                    /run/orinoco/orinoco.sock
         "#]],
@@ -526,9 +526,9 @@ fn the_help_has_the_keys_and_the_reasons() {
             │duty cycle of fan pwm_tach: the driver does not offer it                      │
             │speed of fan pwmfan: the driver does not offer it                             │
             └──────────────────────────────────────────────────────────────────────────────┘
-              3 h 12 min ago  gate: the source is live
-                    55 s ago  dock-door-4-overhead-wide-angle: attempt 4 failed: there is n…
-                     7 s ago  ramp: no frame for 5.0 s
+              3 h 12 min ago  the source is live
+                    55 s ago  attempt 4 failed: there is no /dev/video0
+                     7 s ago  no frame for 5.0 s
 
 
             q quit  p pause  ↑↓ streams  ? help                    /run/orinoco/orinoco.sock
