@@ -7,7 +7,7 @@ mod execute;
 mod order;
 mod step;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ pub use self::core::{AfterFailure, ExchangeError, JoinError, LaneCore, PlanFacts
 pub use entry::{JoinRequest, LaneEntry, ModelHold, StreamTracker};
 pub use execute::not_finite;
 pub use order::FrameOrder;
-pub use step::{BoundPlan, ObjectSelection, Step};
+pub use step::{BoundPlan, Notice, ObjectSelection, Step};
 
 /// One executing thread. Models on a lane never overlap in time.
 pub struct Lane {
@@ -39,9 +39,17 @@ pub struct Lane {
     current: Option<Batch>,
     /// Batches that wait for an answer.
     suspended: BTreeMap<Ticket, Batch>,
+    /// Plans that were replaced while they had steps to answer.
+    replaced: Vec<ReplacedPlan>,
     clock: Arc<dyn Clock>,
     events: Arc<dyn EventSink>,
     emitters: Emitters,
+}
+
+/// Plan that was replaced, and is kept until its suspended steps are answered: dropping it might lose the answers.
+struct ReplacedPlan {
+    _plan: LanePlan,
+    tickets: BTreeSet<Ticket>,
 }
 
 struct LaneStream {
@@ -104,9 +112,10 @@ impl Lane {
         let books = Arc::<Mutex<LaneState>>::default();
         let entry = LaneEntry::new(&mux, &books);
         let (plans, streams, inputs) = (BTreeMap::new(), BTreeMap::new(), BatchInputs::default());
-        let suspended = BTreeMap::new();
-        let current = None;
-        (Self { mux, books, plans, streams, inputs, current, suspended, clock, events, emitters }, entry)
+        let (current, suspended, replaced) = (None, BTreeMap::new(), Vec::new());
+        let lane =
+            Self { mux, books, plans, streams, inputs, current, suspended, replaced, clock, events, emitters };
+        (lane, entry)
     }
 
     /// Runs on the calling thread until every stream has ended, or the engine fails again and again.
@@ -168,8 +177,32 @@ impl Lane {
             let Some(batches) = batches else { continue };
             self.mux.set_batches(&batches);
             let telemetry = self.emitters.lane.run().model(plan.model);
-            self.plans.insert(plan.model, LanePlan::new(plan, telemetry, &self.emitters.lane));
+            let (model, plan) = (plan.model, LanePlan::new(plan, telemetry, &self.emitters.lane));
+            if let Some(replaced) = self.plans.insert(model, plan) {
+                self.keep_for_answers(replaced);
+            }
         }
+    }
+
+    /// Drops a plan that was replaced, or keeps it until its suspended steps are answered.
+    fn keep_for_answers(&mut self, plan: LanePlan) {
+        let waits_for_it = |batch: &Batch| {
+            let steps = steps_of(&self.streams, batch.group);
+            steps.get(batch.step).is_some_and(|step| step.model == plan.plan.model)
+        };
+        let waiting = self.suspended.iter().filter(|(_, batch)| waits_for_it(batch));
+        let tickets: BTreeSet<Ticket> = waiting.map(|(ticket, _)| *ticket).collect();
+        if !tickets.is_empty() {
+            self.replaced.push(ReplacedPlan { _plan: plan, tickets });
+        }
+    }
+
+    /// Drops the replaced plans whose last suspended step was this one.
+    fn drop_answered(&mut self, ticket: Ticket) {
+        self.replaced.retain_mut(|replaced| {
+            replaced.tickets.remove(&ticket);
+            !replaced.tickets.is_empty()
+        });
     }
 
     /// Removes a stream that has ended: its sinks complete when its result sender is dropped, and models that no stream uses
@@ -276,6 +309,7 @@ impl Lane {
     /// Goes on at `now` with a batch that has its answer, or drops its frames if that is a fault or did not come in time.
     fn resume(&mut self, ticket: Ticket, now: Nanos) -> Result<(), Diagnosis> {
         let answer = self.mux.take_late_answer();
+        self.drop_answered(ticket);
         let batch = self.suspended.remove(&ticket).expect("a ticket is resumed once");
         let Suspended { since, inputs: waiting, .. } = batch.suspended.expect("it was suspended");
         let waited = TimeSpan::new(since, now);
@@ -441,8 +475,8 @@ mod tests {
         let telemetry = telemetry.stream(stream);
         let (sinks, result_sender) =
             SinkThread::new(telemetry, Vec::new(), policy, None, clock, Arc::new(Quiet));
-        let queue = StreamQueue { group: 0, batch_max: 1, frames_max: 1, policy, batch_wait: Duration::ZERO };
-        let plan = BoundPlan { model: ModelId(0), name: "broken".to_owned(), executor: Box::new(broken) };
+        let queue = StreamQueue { group: 0, frames_max: 1, policy, batch_wait: Duration::ZERO };
+        let plan = BoundPlan::new(ModelId(0), "broken", Box::new(broken));
         let steps = vec![Step { model: ModelId(0), interval: 1, on: None }];
         let joining = JoinRequest {
             stream,
@@ -491,7 +525,7 @@ mod tests {
                     clock.clone(),
                     Arc::new(Quiet),
                 );
-                let queue = StreamQueue { group: 0, batch_max: 1, frames_max: 1, policy, batch_wait };
+                let queue = StreamQueue { group: 0, frames_max: 1, policy, batch_wait };
                 let steps = vec![Step { model: ModelId(0), interval: 1, on: None }];
                 let stop = Stop::default();
                 let in_video_memory = false;
@@ -507,11 +541,7 @@ mod tests {
                     stop,
                 })
             };
-            let plan = |reads| BoundPlan {
-                model: ModelId(0),
-                name: "m".to_owned(),
-                executor: Box::new(Reads(reads)),
-            };
+            let plan = |reads| BoundPlan::new(ModelId(0), "m", Box::new(Reads(reads)));
             let first = join(StreamId(0), vec![plan(reads)]).expect("it is open");
             // The lane has a plan already, and keeps it.
             let second = join(StreamId(1), vec![plan(!reads)]).expect("it is open");

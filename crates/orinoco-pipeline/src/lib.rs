@@ -29,7 +29,7 @@ pub use clock::MonotonicClock;
 pub use executor::{DeviceTimes, Executed, Executor, StageTimes};
 pub use lane::{
     AfterFailure, BoundPlan, ExchangeError, FrameOrder, JoinError, JoinRequest, Lane, LaneCore, LaneEntry,
-    ModelHold, ObjectSelection, PlanFacts, Step, StreamModels, StreamTracker, not_finite,
+    ModelHold, Notice, ObjectSelection, PlanFacts, Step, StreamModels, StreamTracker, not_finite,
 };
 pub use lane_times::LaneTimes;
 pub use mux::{

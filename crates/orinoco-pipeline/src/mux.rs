@@ -50,9 +50,10 @@ impl Mux {
         self: &Arc<Self>,
         telemetry: StreamTelemetry,
         queue: StreamQueue,
+        batch_max: usize,
     ) -> Result<FrameSender, Closed> {
         let mut state = self.lock();
-        state.core.add(telemetry.id(), queue)?;
+        state.core.add(telemetry.id(), queue, batch_max)?;
         let room_came = self.clock.signal();
         state.streams.push(MuxStream { room_came: Arc::clone(&room_came), telemetry: telemetry.clone() });
         drop(state);
@@ -281,10 +282,10 @@ mod tests {
         wait_ms: u64,
     ) -> (Arc<Mux>, Vec<FrameSender>, Telemetry) {
         let batch_wait = Duration::from_millis(wait_ms);
-        let queue = StreamQueue { group: 0, batch_max, frames_max, policy, batch_wait };
+        let queue = StreamQueue { group: 0, frames_max, policy, batch_wait };
         let telemetry = Telemetry::new(streams as usize);
         let mux = Mux::new(Arc::new(MonotonicClock::default()));
-        let add = |stream| mux.add(telemetry.stream(StreamId(stream)), queue).expect("open");
+        let add = |stream| mux.add(telemetry.stream(StreamId(stream)), queue, batch_max).expect("open");
         let inlets = (0..streams).map(add).collect();
         assert_eq!(next(&mux, &mut Vec::new()), Some(Next::Joined));
         (mux, inlets, telemetry)
@@ -442,9 +443,9 @@ mod tests {
         assert_eq!(next(&mux, &mut batch), Some(Next::Batch(0)), "what it pushed is handed out first");
         assert_eq!(next(&mux, &mut batch), Some(Next::Left(StreamId(0))));
         let batch_wait = Duration::ZERO;
-        let queue =
-            StreamQueue { group: 7, batch_max: 1, frames_max: 1, policy: DropPolicy::Block, batch_wait };
-        let late = mux.add(telemetry.stream(telemetry.add_stream("late")), queue).expect("a stream is left");
+        let queue = StreamQueue { group: 7, frames_max: 1, policy: DropPolicy::Block, batch_wait };
+        let of_late = telemetry.stream(telemetry.add_stream("late"));
+        let late = mux.add(of_late, queue, 1).expect("a stream is left");
         late.push(frame(2, 5)).expect("open");
         assert_eq!(next(&mux, &mut batch), Some(Next::Joined), "before its first frame");
         assert_eq!(next(&mux, &mut batch), Some(Next::Batch(7)));
@@ -452,6 +453,6 @@ mod tests {
         assert_eq!(next(&mux, &mut batch), Some(Next::Left(StreamId(1))));
         assert_eq!(next(&mux, &mut batch), Some(Next::Left(StreamId(2))));
         assert_eq!(next(&mux, &mut batch), None);
-        assert!(mux.add(telemetry.stream(StreamId(3)), queue).is_err(), "the lane has ended");
+        assert!(mux.add(telemetry.stream(StreamId(3)), queue, 1).is_err(), "the lane has ended");
     }
 }

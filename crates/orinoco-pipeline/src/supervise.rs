@@ -243,13 +243,13 @@ mod tests {
         let clock: Arc<dyn Clock> = Arc::new(MonotonicClock::default());
         let telemetry = Telemetry::new(1).stream(StreamId(0));
         let (policy, batch_wait) = (DropPolicy::Block, Duration::ZERO);
-        let queue = StreamQueue { group: 0, batch_max: 1, frames_max: 8, policy, batch_wait };
+        let queue = StreamQueue { group: 0, frames_max: 8, policy, batch_wait };
         let mux = Mux::new(clock.clone());
         let log = Arc::new(Log::default());
         let runner = SourceRunner {
             shown: "script".to_owned(),
             source: Box::new(Script(steps.into())),
-            frame_sender: mux.add(telemetry.clone(), queue).expect("open"),
+            frame_sender: mux.add(telemetry.clone(), queue, 1).expect("open"),
             reconnect: Reconnect { attempts_max, stall: STALL },
             frames_max: None,
             clock,

@@ -1,7 +1,7 @@
 //! Lanes with real threads: plans that are replaced, requests, and answers that come later.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle, ThreadId};
 use std::time::Duration;
@@ -52,11 +52,11 @@ struct Running {
     telemetry: Telemetry,
 }
 
-fn start(executor: impl Executor + 'static, batch_max: usize) -> Running {
-    start_with(executor, batch_max, None)
+fn start(executor: impl Executor + 'static) -> Running {
+    start_with(executor, None)
 }
 
-fn start_with(executor: impl Executor + 'static, batch_max: usize, latency_max: Option<Duration>) -> Running {
+fn start_with(executor: impl Executor + 'static, latency_max: Option<Duration>) -> Running {
     let (clock, events) = (Arc::new(MonotonicClock::default()), Arc::new(Quiet));
     let telemetry = Telemetry::new(1);
     telemetry.add_model();
@@ -70,7 +70,7 @@ fn start_with(executor: impl Executor + 'static, batch_max: usize, latency_max: 
     let batch_wait = Duration::from_secs(60);
     let joining = JoinRequest {
         stream: STREAM,
-        queue: StreamQueue { group: 0, batch_max, frames_max: 4, policy, batch_wait },
+        queue: StreamQueue { group: 0, frames_max: 4, policy, batch_wait },
         steps: vec![Step { model: MODEL, interval: 1, on: None }],
         plans: vec![plan(executor)],
         tracker: None,
@@ -95,7 +95,7 @@ impl Running {
 }
 
 fn plan(executor: impl Executor + 'static) -> BoundPlan {
-    BoundPlan { model: MODEL, name: "model".to_owned(), executor: Box::new(executor) }
+    BoundPlan::new(MODEL, "model", Box::new(executor))
 }
 
 fn frame(seq: u64) -> Frame {
@@ -148,7 +148,7 @@ impl Drop for Finds {
 fn a_plan_is_replaced_between_two_batches_and_dropped_on_the_lanes_thread() {
     let old = Finds::new(1, 1);
     let dropped_on = Arc::clone(&old.dropped_on);
-    let running = start(old, 1);
+    let running = start(old);
     running.frame_sender.push(frame(0)).expect("open");
     assert_eq!(running.seen.recv(), Ok((0, Some(1))));
     let new = Finds::new(2, 4);
@@ -181,7 +181,7 @@ impl Executor for Slow {
 
 #[test]
 fn late_frames_have_the_stage_of_their_batch_as_cause_and_work_is_fed() {
-    let running = start_with(Slow, 2, Some(Duration::ZERO));
+    let running = start_with(Slow, Some(Duration::ZERO));
     let telemetry = running.telemetry.clone();
     let mut feed = telemetry.subscribe_work().expect("nobody else reads it");
     (0..6).for_each(|seq| running.frame_sender.push(frame(seq)).expect("open"));
@@ -265,7 +265,7 @@ fn received(receiver: &AnswerReceiver) -> (Vec<u8>, Option<&'static str>) {
 
 #[test]
 fn a_request_is_answered_in_parts_while_frames_pass() {
-    let running = start(CountsDown, 1);
+    let running = start(CountsDown);
     let source = |seq| running.frame_sender.push(frame(seq)).expect("open");
     (0..4).for_each(source);
     let (countdown, receiver) = request(MODEL, 5, None);
@@ -294,7 +294,7 @@ fn a_request_is_answered_in_parts_while_frames_pass() {
 
 #[test]
 fn requests_that_cannot_be_served_are_answered() {
-    let running = start(Finds::new(1, 1), 1);
+    let running = start(Finds::new(1, 1));
     let entry = running.entry.clone();
     let check = |model, deadline, accepted: Result<(), RequestRefusal>, code: &orinoco_core::Code| {
         let (request, receiver) = request(model, 1, deadline);
@@ -346,7 +346,7 @@ fn late(class_id: u32) -> Result<Vec<InferenceResult>, Diagnosis> {
 #[test]
 fn answers_that_come_later_are_put_in_order() {
     let (frames, to_answer) = channel();
-    let running = start(Remote { frames, wait: Duration::from_secs(60) }, 1);
+    let running = start(Remote { frames, wait: Duration::from_secs(60) });
     let telemetry = running.telemetry.clone();
     let answers = thread::spawn(move || {
         let mut waiting = Vec::new();
@@ -398,9 +398,30 @@ fn check_counts(telemetry: &Telemetry, frames: u64, results: u64, local: u64) {
 }
 
 #[test]
+fn a_replaced_plan_stays_until_its_suspended_steps_are_answered() {
+    let (frames, to_answer) = channel();
+    let running = start(Remote { frames, wait: Duration::from_secs(60) });
+    (1..3).for_each(|seq| running.frame_sender.push(frame(seq)).expect("open"));
+    let waiting: Vec<_> = to_answer.iter().take(2).collect();
+    let new = Finds::new(2, 1);
+    running.entry.replace(BoundPlan { generation: 1, ..plan(new) }).expect("the lane has this model");
+    assert_eq!(running.entry.generation(MODEL), Some(1), "also before the lane has taken it");
+    running.frame_sender.push(frame(3)).expect("open");
+    let is_kept = || matches!(to_answer.try_recv(), Err(TryRecvError::Empty));
+    for (seq, suspension) in waiting {
+        assert!(is_kept(), "the old plan has frame {seq} to answer");
+        assert!(suspension.resume(late(1)));
+        assert_eq!(running.seen.recv(), Ok((seq, Some(1))));
+    }
+    assert_eq!(running.seen.recv(), Ok((3, Some(2))), "of the new plan");
+    assert!(!is_kept(), "the old plan is gone before its lane is");
+    running.end();
+}
+
+#[test]
 fn an_answer_that_does_not_come_ends_with_its_time() {
     let (frames, to_answer) = channel();
-    let running = start(Remote { frames, wait: Duration::from_millis(5) }, 1);
+    let running = start(Remote { frames, wait: Duration::from_millis(5) });
     let telemetry = running.telemetry.clone();
     (0..4).for_each(|seq| running.frame_sender.push(frame(seq)).expect("open"));
     let seen: Vec<_> = running.end().iter().map(|(seq, _)| seq).collect();
@@ -413,7 +434,7 @@ fn an_answer_that_does_not_come_ends_with_its_time() {
 #[test]
 fn a_lane_that_is_closed_drops_what_waits_for_answers() {
     let (frames, to_answer) = channel();
-    let running = start(Remote { frames, wait: Duration::from_secs(60) }, 1);
+    let running = start(Remote { frames, wait: Duration::from_secs(60) });
     let telemetry = running.telemetry.clone();
     (1..4).for_each(|seq| running.frame_sender.push(frame(seq)).expect("open"));
     let waiting: Vec<_> = to_answer.iter().take(2).collect();

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use orinoco_board::Board;
 use orinoco_config::Faults;
-use orinoco_core::{Diagnosis, StreamId};
+use orinoco_core::{Diagnosis, ModelId, StreamId};
 use orinoco_pipeline::{SinkOutputs, SourceEnd};
 use orinoco_telemetry::Event;
 
@@ -28,6 +28,8 @@ pub(crate) enum Action<P> {
     Prepared(Result<P, Faults>),
     /// A prepared change was applied.
     Applied(Applied),
+    /// A lane has dropped a plan, and with it the memory that the plan held.
+    PlanDropped(LanePlan),
     /// A snapshot of the run's progress is requested.
     Snapshot(Sender<Progress>),
     /// No output of the run has a reader any more.
@@ -45,6 +47,8 @@ pub(crate) struct Applied {
     pub(crate) board: Option<Board>,
     pub(crate) joined: Vec<Joined>,
     pub(crate) left: Vec<StreamId>,
+    /// Plans that lanes replace.
+    pub(crate) replaced: Vec<Replaced>,
     /// Lanes that were started for the change.
     pub(crate) lanes: Vec<usize>,
     /// Faults of streams that could not join.
@@ -53,6 +57,22 @@ pub(crate) struct Applied {
     pub(crate) missed: Vec<Diagnosis>,
     /// Memory with which the change was admitted, if the board has a budget.
     pub(crate) memory: Option<Box<AdmittedMemory>>,
+}
+
+/// Plan of a model on a lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct LanePlan {
+    pub(crate) lane: usize,
+    pub(crate) model: ModelId,
+    pub(crate) generation: u32,
+}
+
+/// Plan that a lane takes in the place of another one, between two batches.
+pub(crate) struct Replaced {
+    /// Name of the model.
+    pub(crate) name: Arc<str>,
+    /// Plan that is replaced. It is reported as dropped later.
+    pub(crate) old: LanePlan,
 }
 
 /// Stream that has joined. Its sinks run; its source is not started yet.

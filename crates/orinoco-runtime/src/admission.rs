@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use orinoco_board::Board;
 use orinoco_core::{Diagnosis, StreamId};
-use orinoco_memory::{ChangeRefused, Domain, ModelNeeds, NeedsFault, PlanChange, admit_change};
+use orinoco_memory::{ChangeRefused, Domain, ModelNeeds, NeedsFault, Plan, admit_change};
 use orinoco_telemetry::EventSink;
 
 use crate::placement::{LaneViews, NewAreas};
 use crate::planning::{AfterRefusal, Measured, refused, stream_memory, unsound};
+use crate::replacing::{StalePlan, replacements};
 use crate::run_memory::{AdmittedMemory, RunMemory, StreamMemory};
 use crate::scratch_size::ScratchSize;
 
@@ -35,6 +36,8 @@ pub(crate) struct MemoryRequest<'a> {
     pub(crate) revisions: &'a [String],
     /// Indices of the board's models that are loaded for the change.
     pub(crate) loaded: &'a [usize],
+    /// Plans that lanes replace.
+    pub(crate) stale: &'a [StalePlan],
 }
 
 /// Admitted change.
@@ -135,9 +138,18 @@ fn admit_memory(
     building: &[(Domain, u64)],
 ) -> Result<AdmittedMemory, RefusalReason> {
     let streams = joining(asked, memory, lanes);
-    let needs = memory.run.needs_after(asked.staying, &streams).map_err(RefusalReason::Needs)?;
-    let change = admit_change(&memory.run.running(), &needs, building).map_err(RefusalReason::Memory)?;
-    let PlanChange { after: plan, .. } = change;
+    let MemoryRequest { run, measured, revisions, stale, .. } = memory;
+    let replacements = replacements(asked.board, stale, measured, revisions);
+    let (after, peak) = match replacements.is_empty() {
+        true => (None, run.needs_after(asked.staying, &streams, &[])),
+        false => {
+            let after = run.needs_after(asked.staying, &streams, &replacements);
+            (Some(after.map_err(RefusalReason::Needs)?), run.needs_at_peak(&streams, &replacements))
+        }
+    };
+    let (running, peak) = (run.running(), peak.map_err(RefusalReason::Needs)?);
+    let change = admit_change(&running, &peak, building).map_err(RefusalReason::Memory)?;
+    let plan = after.map_or(change.after, |after| Plan::of(&after, running.budget));
     let on = |domain| {
         let areas = plan.lanes(domain);
         move |lane| areas.get(&lane).copied().unwrap_or(0)
@@ -147,7 +159,7 @@ fn admit_memory(
     let areas = lanes
         .into_iter()
         .map(|lane| (lane, ScratchSize { host_bytes: host_bytes(lane), device_bytes: device_bytes(lane) }));
-    Ok(AdmittedMemory { areas: areas.collect(), plan, streams })
+    Ok(AdmittedMemory { areas: areas.collect(), plan, streams, replacements })
 }
 
 /// Returns the bytes that building takes temporarily, by domain. Models are built one after another, so it is the maximum
@@ -163,7 +175,7 @@ fn building(asked: &AdmissionRequest<'_>, memory: &MemoryRequest<'_>, lanes: &[u
     };
     let mut most = BTreeMap::<Domain, u64>::new();
     for (index, measured) in memory.measured.iter().enumerate() {
-        let is_new = uses(&new, index);
+        let is_new = uses(&new, index) || memory.stale.iter().any(|stale| stale.wanted == index);
         let bytes = match memory.loaded.contains(&index) && !is_new && !uses(&kept, index) {
             true => measured.proving(),
             false if is_new => measured.building(),

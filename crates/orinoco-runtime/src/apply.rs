@@ -1,11 +1,11 @@
-//! Applies a prepared change: streams join their lanes, and others are asked to leave. If a stream cannot join, the others
+//! Applies a prepared change: lanes get new plans of their models, streams join them, and others are asked to leave. If a stream cannot join, the others
 //! are not affected, and its earlier version stays. This module starts no thread itself, so that a simulated board applies
 //! changes by the same rules.
 
 use orinoco_board::Board;
 use orinoco_core::{Diagnosis, StreamId};
 
-use crate::action::{Applied, Joined};
+use crate::action::{Applied, Joined, Replaced};
 
 /// Running lanes and streams, to which a change is applied.
 pub(crate) trait Host {
@@ -21,6 +21,9 @@ pub(crate) trait Host {
     /// Lets a stream join its lane. If the lane does not run, it is created, and started later.
     fn join(&mut self, open: Self::Open) -> Result<Joined, JoinFailure>;
 
+    /// Gives lanes the plans that replace others.
+    fn replace_plans(&mut self) -> Vec<Result<Replaced, Diagnosis>>;
+
     /// Starts the lanes that were created, after all streams have joined.
     fn start_lanes(&mut self) -> Vec<(usize, Result<(), Diagnosis>)>;
 }
@@ -32,7 +35,8 @@ pub(crate) struct JoinFailure {
     pub(crate) once_more: bool,
 }
 
-/// Lets streams join, and lists those that have to leave because they are not on the board any more or have changed.
+/// Replaces plans, lets streams join, and lists those that have to leave because they are not on the board any more or have
+/// changed.
 pub(crate) fn apply<H: Host>(
     host: &mut H,
     board: Board,
@@ -40,6 +44,12 @@ pub(crate) fn apply<H: Host>(
     mut leaving: Vec<StreamId>,
 ) -> Applied {
     let mut applied = Applied { board: Some(board), ..Applied::default() };
+    for replaced in host.replace_plans() {
+        match replaced {
+            Ok(replaced) => applied.replaced.push(replaced),
+            Err(why) => applied.faults.push(why),
+        }
+    }
     for open in joining {
         let name = H::name_of(&open).to_owned();
         match host.join(open) {
@@ -69,8 +79,9 @@ pub(crate) fn apply<H: Host>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::action::LanePlan;
     use crate::testing::board;
-    use orinoco_core::codes;
+    use orinoco_core::{ModelId, codes};
 
     /// Lanes of a test. A prepared stream is its id and its name; streams with odd ids are on lane 1, which does not start.
     struct Lanes;
@@ -96,6 +107,11 @@ mod tests {
             if name == "c" { Err(JoinFailure { why: fault(), once_more: false }) } else { Ok(joined) }
         }
 
+        fn replace_plans(&mut self) -> Vec<Result<Replaced, Diagnosis>> {
+            let old = LanePlan { lane: 0, model: ModelId(0), generation: 0 };
+            vec![Ok(Replaced { name: "m".into(), old }), Err(fault())]
+        }
+
         fn start_lanes(&mut self) -> Vec<(usize, Result<(), Diagnosis>)> {
             vec![(0, Ok(())), (1, Err(fault()))]
         }
@@ -107,6 +123,7 @@ mod tests {
         let applied = apply(&mut Lanes, board(2, &[]), joining, leaving);
         assert_eq!(applied.joined.iter().map(|joined| joined.stream.0).collect::<Vec<_>>(), [10, 11]);
         assert_eq!(applied.left, [0, 1, 11].map(StreamId), "the old c stays");
-        assert_eq!((applied.lanes, applied.faults.len(), applied.missed.len()), (vec![0], 2, 0));
+        assert_eq!((applied.lanes, applied.faults.len(), applied.missed.len()), (vec![0], 3, 0));
+        assert_eq!(applied.replaced.iter().map(|replaced| &*replaced.name).collect::<Vec<_>>(), ["m"]);
     }
 }

@@ -5,13 +5,15 @@
 
 use std::collections::BTreeSet;
 
-use orinoco_board::{Board, BoardStream};
+use orinoco_board::{Board, BoardModel, BoardStream};
 
 /// Facts about the models of the running board that its file does not have, by their indices.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ModelFacts {
     /// Models whose file or description has changed since they were loaded.
     pub(crate) changed: BTreeSet<usize>,
+    /// Models that cannot be replaced while streams use them: what is wanted in their place joins with streams of its own.
+    pub(crate) irreplaceable: BTreeSet<usize>,
     /// Models with implicit state from frame to frame: a stream that joins needs its own instance.
     pub(crate) stateful: BTreeSet<usize>,
 }
@@ -21,9 +23,12 @@ pub(crate) struct ModelFacts {
 pub(crate) struct Change {
     /// Keys of the board file that differ, but can be changed only by a restart.
     pub(crate) fixed_keys: Vec<&'static str>,
-    /// Difference of the models.
+    /// Difference of the models. Those that are replaced are in none of its lists.
     pub(crate) models: Difference,
-    /// Difference of the streams. A stream that has changed, or whose models have changed, leaves and joins.
+    /// Models that are replaced while streams use them. Such a model keeps its id, and its streams stay.
+    pub(crate) replaced: Vec<StayingEntry>,
+    /// Difference of the streams. A stream that has changed leaves and joins, and so does one of whose models one has
+    /// changed and is not replaced.
     pub(crate) streams: Difference,
 }
 
@@ -57,15 +62,23 @@ impl Change {
             ("[control]", running.control != wanted.control),
         ];
         let mut models = same_models(running, wanted, facts);
+        let mut replaced = replaceable_models(running, wanted, facts, &models);
         let streams = loop {
-            let streams = same_streams(running, wanted, &models);
+            let kept: Vec<Option<usize>> = models.iter().zip(&replaced).map(|(same, new)| same.or(*new)).collect();
+            let streams = same_streams(running, wanted, &kept);
             if !renew_states(&streams, wanted, facts, &mut models) {
                 break streams;
             }
         };
+        keep_used(&mut replaced, wanted, &streams);
+        let known: Vec<Option<usize>> = models.iter().zip(&replaced).map(|(same, new)| same.or(*new)).collect();
+        let is_replaced = |wanted: &usize| replaced[*wanted].is_some();
+        let mut models = Difference::of(running.models.len(), &known);
+        let entries = models.staying.extract_if(.., |entry| is_replaced(&entry.wanted)).collect();
         Self {
             fixed_keys: fixed.into_iter().filter_map(|(key, differs)| differs.then_some(key)).collect(),
-            models: Difference::of(running.models.len(), &models),
+            models,
+            replaced: entries,
             streams: Difference::of(running.streams.len(), &streams),
         }
     }
@@ -89,12 +102,40 @@ impl Difference {
 fn same_models(running: &Board, wanted: &Board, facts: &ModelFacts) -> Vec<Option<usize>> {
     let find = |spec| {
         let latest = running.models.iter().rposition(|model| model == spec)?;
-        (!facts.changed.contains(&latest)).then_some(latest)
+        (!facts.changed.contains(&latest) && !facts.irreplaceable.contains(&latest)).then_some(latest)
     };
     wanted.models.iter().map(find).collect()
 }
 
-/// Finds each wanted stream among the running ones. A stream is the same if neither it nor any of its models has changed.
+/// Finds for each wanted model that is not among the `same` ones the running model that it may replace: the latest of its
+/// name, if streams run it on the same frames or objects, and it has no state to lose.
+fn replaceable_models(
+    running: &Board,
+    wanted: &Board,
+    facts: &ModelFacts,
+    same: &[Option<usize>],
+) -> Vec<Option<usize>> {
+    let find = |(spec, same): (&BoardModel, &Option<usize>)| {
+        let latest = running.models.iter().rposition(|model| model.name == spec.name);
+        let latest = latest.filter(|_| same.is_none())?;
+        let old = &running.models[latest];
+        let is_kept = facts.stateful.contains(&latest) || facts.irreplaceable.contains(&latest);
+        (!is_kept && old.interval == spec.interval && old.on == spec.on).then_some(latest)
+    };
+    wanted.models.iter().zip(same).map(find).collect()
+}
+
+/// Keeps only the replacements of models that a staying stream uses. Any other model joins with its streams.
+fn keep_used(replaced: &mut [Option<usize>], wanted: &Board, streams: &[Option<usize>]) {
+    let staying = wanted.streams.iter().zip(streams).filter(|(_, running)| running.is_some());
+    let used: BTreeSet<usize> = staying.flat_map(|(stream, _)| stream.models.iter().copied()).collect();
+    for (wanted, replaced) in replaced.iter_mut().enumerate() {
+        replaced.take_if(|_| !used.contains(&wanted));
+    }
+}
+
+/// Finds each wanted stream among the running ones. A stream is the same if it has not changed, and each of its models is
+/// the same or replaced.
 fn same_streams(running: &Board, wanted: &Board, models: &[Option<usize>]) -> Vec<Option<usize>> {
     let find = |stream: &BoardStream| {
         let models = stream.models.iter().map(|model| models[*model]).collect::<Option<_>>()?;
@@ -123,16 +164,16 @@ fn renew_states(
 mod tests {
     use super::*;
     use crate::testing::uri;
-    use orinoco_board::{BoardModel, ControlSpec, Inference};
+    use orinoco_board::{ControlSpec, Inference};
     use proptest::prelude::*;
     use std::collections::BTreeMap;
     use std::time::Duration;
 
-    /// Makes a board from small numbers: each model has a name and a batch size, each stream a name, a latency and models.
+    /// Makes a board from small numbers: each model has a name, a batch size and an interval, each stream a name, a latency and models.
     fn board(models: &BTreeMap<u8, u8>, streams: &BTreeMap<u8, (u8, Vec<usize>)>) -> Board {
-        let model = |(name, batch): (&u8, &u8)| {
-            let batch = usize::from(*batch) + 1;
-            BoardModel { batch, ..BoardModel::new(format!("m{name}"), format!("f{name}")) }
+        let model = |(name, gene): (&u8, &u8)| {
+            let (batch, interval) = (usize::from(gene % 2) + 1, u32::from(gene / 2) + 1);
+            BoardModel { batch, interval, ..BoardModel::new(format!("m{name}"), format!("f{name}")) }
         };
         let stream = |(name, (latency, used)): (&u8, &(u8, Vec<usize>))| {
             let mut used: Vec<usize> =
@@ -154,7 +195,7 @@ mod tests {
     }
 
     fn boards() -> impl Strategy<Value = Board> {
-        let models = prop::collection::btree_map(0..4u8, 0..2u8, 0..4);
+        let models = prop::collection::btree_map(0..4u8, 0..4u8, 0..4);
         let streams =
             prop::collection::btree_map(0..5u8, (0..2u8, prop::collection::vec(0..4usize, 0..3)), 0..5);
         (models, streams).prop_map(|(models, streams)| board(&models, &streams))
@@ -162,7 +203,8 @@ mod tests {
 
     fn facts() -> impl Strategy<Value = ModelFacts> {
         let set = || prop::collection::btree_set(0..4usize, 0..3);
-        (set(), set()).prop_map(|(changed, stateful)| ModelFacts { changed, stateful })
+        let facts = |(changed, irreplaceable, stateful)| ModelFacts { changed, irreplaceable, stateful };
+        (set(), set(), set()).prop_map(facts)
     }
 
     /// Shows a stream so that it can be compared between boards, with its models by their settings.
@@ -191,13 +233,19 @@ mod tests {
         #[test]
         fn what_stays_and_what_joins_is_what_is_wanted(from in boards(), to in boards(), facts in facts()) {
             let change = Change::between(&from, &to, &facts);
-            let staying = change.streams.staying.iter().map(|stream| shown(&from, stream.running));
+            // A stream that stays is as it was, but for the models that are replaced.
+            let mut renewed = from.clone();
+            for model in &change.replaced {
+                renewed.models[model.running] = to.models[model.wanted].clone();
+            }
+            let staying = change.streams.staying.iter().map(|stream| shown(&renewed, stream.running));
             let mut result: Vec<String> = staying.collect();
             result.extend(change.streams.joining.iter().map(|stream| shown(&to, *stream)));
             result.sort();
             prop_assert_eq!(result, all_shown(&to));
             let mut models: Vec<usize> = change.models.staying.iter().map(|model| model.wanted).collect();
             models.extend(&change.models.joining);
+            models.extend(change.replaced.iter().map(|model| model.wanted));
             models.sort();
             prop_assert_eq!(models, (0..to.models.len()).collect::<Vec<_>>());
             for model in &change.models.staying {
@@ -207,12 +255,30 @@ mod tests {
         }
 
         #[test]
+        fn a_model_is_replaced_only_where_a_stream_stays_with_it(from in boards(), to in boards(), facts in facts()) {
+            let change = Change::between(&from, &to, &facts);
+            let staying = change.streams.staying.iter().flat_map(|stream| &to.streams[stream.wanted].models);
+            let used: BTreeSet<usize> = staying.copied().collect();
+            for model in &change.replaced {
+                let (old, new) = (&from.models[model.running], &to.models[model.wanted]);
+                prop_assert!(old != new || facts.changed.contains(&model.running), "it has not changed");
+                prop_assert_eq!((&old.name, old.interval, &old.on), (&new.name, new.interval, &new.on));
+                prop_assert!(!facts.stateful.contains(&model.running), "its state would be lost");
+                prop_assert!(!facts.irreplaceable.contains(&model.running));
+                prop_assert!(used.contains(&model.wanted), "no stream stays with it");
+            }
+        }
+
+        #[test]
         fn nothing_both_stays_and_leaves(from in boards(), to in boards(), facts in facts()) {
             let change = Change::between(&from, &to, &facts);
-            for (difference, running) in
-                [(&change.models, from.models.len()), (&change.streams, from.streams.len())]
-            {
-                let mut all: Vec<usize> = difference.staying.iter().map(|entry| entry.running).collect();
+            let none = &Vec::new();
+            for (difference, replaced, running) in [
+                (&change.models, &change.replaced, from.models.len()),
+                (&change.streams, none, from.streams.len()),
+            ] {
+                let staying = difference.staying.iter().chain(replaced);
+                let mut all: Vec<usize> = staying.map(|entry| entry.running).collect();
                 all.extend(&difference.leaving);
                 all.sort();
                 prop_assert_eq!(all, (0..running).collect::<Vec<_>>());
@@ -237,7 +303,7 @@ mod tests {
                 let mut joining: Vec<String> =
                     change.streams.joining.iter().map(|stream| board.streams[*stream].name.clone()).collect();
                 joining.sort();
-                (joining, change.streams.leaving, change.models)
+                (joining, change.streams.leaving, change.models, change.replaced)
             };
             prop_assert_eq!(names(&to), names(&reversed));
         }
@@ -257,14 +323,40 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_whose_model_changed_leaves_and_joins() {
+    fn a_model_that_changed_is_replaced_while_its_stream_stays() {
         let models = BTreeMap::from([(0, 0), (1, 0)]);
-        let board = board(&models, &BTreeMap::from([(0, (0, vec![0])), (1, (0, vec![1]))]));
-        let facts = ModelFacts { changed: BTreeSet::from([1]), ..ModelFacts::default() };
-        let change = Change::between(&board, &board, &facts);
-        assert_eq!((change.models.joining, change.models.leaving), (vec![1], vec![1]));
-        assert_eq!((change.streams.joining, change.streams.leaving), (vec![1], vec![1]));
-        assert_eq!(change.streams.staying, [StayingEntry { running: 0, wanted: 0 }]);
+        let from = board(&models, &BTreeMap::from([(0, (0, vec![0])), (1, (0, vec![1]))]));
+        let on_disk = ModelFacts { changed: BTreeSet::from([1]), ..ModelFacts::default() };
+        let change = Change::between(&from, &from, &on_disk);
+        let second = StayingEntry { running: 1, wanted: 1 };
+        assert_eq!((change.replaced, change.streams.staying.len()), (vec![second], 2));
+        assert!(change.models.joining.is_empty() && change.models.leaving.is_empty());
+
+        let mut to = from.clone();
+        to.models[1].score_threshold = Some(0.25);
+        assert_eq!(Change::between(&from, &to, &ModelFacts::default()).replaced, [second]);
+        to.streams.pop();
+        let change = Change::between(&from, &to, &ModelFacts::default());
+        assert_eq!((change.replaced, change.models.joining), (Vec::new(), vec![1]), "nobody uses it");
+    }
+
+    #[test]
+    fn a_stream_whose_model_cannot_be_replaced_leaves_and_joins() {
+        let models = BTreeMap::from([(0, 0), (1, 0)]);
+        let from = board(&models, &BTreeMap::from([(0, (0, vec![0])), (1, (0, vec![1]))]));
+        let check = |to: &Board, facts: &ModelFacts| {
+            let change = Change::between(&from, to, facts);
+            assert_eq!((change.models.joining, change.models.leaving), (vec![1], vec![1]));
+            assert_eq!((change.streams.joining, change.streams.leaving), (vec![1], vec![1]));
+            assert_eq!(change.streams.staying, [StayingEntry { running: 0, wanted: 0 }]);
+            assert!(change.replaced.is_empty());
+        };
+        let second = || BTreeSet::from([1]);
+        check(&from, &ModelFacts { irreplaceable: second(), ..ModelFacts::default() });
+        check(&from, &ModelFacts { changed: second(), stateful: second(), ..ModelFacts::default() });
+        let mut to = from.clone();
+        to.models[1].interval = 7;
+        check(&to, &ModelFacts::default());
     }
 
     #[test]

@@ -132,6 +132,9 @@ fn parts(event: &Event) -> Parts {
         Event::EngineChosen { model, engine, version } => {
             info("engine-chosen", model, format!("model {model}: {engine} {version}"))
         }
+        Event::ModelReplaced { model, lane } => {
+            info("model-replaced", model, format!("model {model}: replaced on lane {lane}"))
+        }
         Event::MemoryRefused { needed_bytes, budget_bytes, .. } => {
             let text =
                 format!("the board needs {needed_bytes} bytes, and its budget is {budget_bytes} bytes");

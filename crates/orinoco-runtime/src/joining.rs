@@ -11,11 +11,11 @@ use orinoco_board::BoardStream;
 use orinoco_core::{Diagnosis, DropPolicy, LaneId, ModelId, StreamId, codes};
 use orinoco_media::FrameMemory;
 use orinoco_pipeline::{
-    BoundPlan, FrameSender, JoinRequest, Lane, LaneEntry, ModelHold, Reconnect, SinkOutputs, SinkThread,
+    BoundPlan, FrameSender, JoinError, JoinRequest, Lane, LaneEntry, ModelHold, Notice, Reconnect, SinkOutputs, SinkThread,
     SourceRunner, StreamQueue, StreamTracker,
 };
 
-use crate::action::Action;
+use crate::action::{Action, LanePlan};
 use crate::apply::JoinFailure;
 use crate::prepare::Plans;
 use crate::readers::OutputReader;
@@ -83,7 +83,7 @@ impl Joiner {
         let (group, batch_wait) = (KEEPER_GROUP, Duration::ZERO);
         let joining = JoinRequest {
             stream,
-            queue: StreamQueue { group, batch_max: 1, frames_max: 1, policy, batch_wait },
+            queue: StreamQueue { group, frames_max: 1, policy, batch_wait },
             steps: Vec::new(),
             plans: Vec::new(),
             tracker: None,
@@ -119,7 +119,7 @@ impl Joiner {
         );
         let source = source.map_err(|why| JoinFailure { why, once_more: false })?;
         let (policy, is_live) = (open.policy(), open.spec.source.is_live());
-        let OpenStream { spec, models, files, sinks, readers, tracker, steps, batch_max, .. } = open;
+        let OpenStream { spec, models, files, sinks, readers, tracker, lane, steps, .. } = open;
         let stream = telemetry.add_stream(&spec.name);
         let of_stream = telemetry.stream(stream);
         let outputs_read = sinks.len();
@@ -134,26 +134,26 @@ impl Joiner {
         let outputs_failed = sink.failed();
         let group = self.group(&models, others);
         let (tracker, counted) = tracker.unzip();
-        let brought: Vec<BoundPlan> = models.iter().filter_map(|model| plans.remove(model)).collect();
+        let brought = models.iter().filter_map(|model| plans.remove(model));
+        let brought = brought.map(|plan| reported_when_dropped(plan, lane, actions));
         let joining = JoinRequest {
             stream,
             queue: StreamQueue {
                 group,
-                batch_max,
                 frames_max: spec.queue_frames,
                 policy,
                 batch_wait: spec.batch_wait,
             },
             steps,
-            plans: brought,
+            plans: brought.collect(),
             tracker: tracker.map(|tracker| Box::new(tracker) as Box<dyn StreamTracker>),
             in_video_memory: memory == FrameMemory::Nvmm,
             result_sender,
             stop: stop.of(stream),
         };
-        let frame_sender = entry.join(joining).map_err(|_| {
+        let frame_sender = entry.join(joining).map_err(|why| {
             telemetry.remove_stream(stream);
-            not_joined(&spec, "its lane has just failed")
+            not_joined(&spec, why)
         })?;
         let actions = actions.clone();
         let ended = move |end: Result<SinkOutputs, Diagnosis>| {
@@ -207,7 +207,7 @@ impl Joiner {
             match entry.hold(*model) {
                 Some(hold) => holds.push(hold),
                 None if plans.contains_key(model) => {}
-                None => return Err(not_joined(&open.spec, "its lane has just unloaded one of its models")),
+                None => return Err(not_joined(&open.spec, JoinError::NoPlan(*model))),
             }
         }
         Ok(holds)
@@ -225,7 +225,26 @@ impl Joiner {
     }
 }
 
-fn not_joined(spec: &BoardStream, cause: &str) -> JoinFailure {
+/// Has the run told when a plan was dropped, and with it the memory that the plan held.
+pub(crate) fn reported_when_dropped<P: Send + 'static>(
+    plan: BoundPlan,
+    lane: usize,
+    actions: &Sender<Action<P>>,
+) -> BoundPlan {
+    let (dropped, actions) = (LanePlan { lane, model: plan.model, generation: plan.generation }, actions.clone());
+    // Sending fails if the run is over.
+    let notice = Notice::new(move || drop(actions.send(Action::PlanDropped(dropped))));
+    BoundPlan { dropped: Some(notice), ..plan }
+}
+
+fn not_joined(spec: &BoardStream, why: JoinError) -> JoinFailure {
+    let cause = match why {
+        JoinError::Ended => "its lane has just ended",
+        JoinError::NoPlan(_) => "its lane has just unloaded one of its models",
+        JoinError::VideoMemory(_) => {
+            "a model on its lane was just replaced, and no longer reads frames in video memory"
+        }
+    };
     let next = "reload the board file again";
     let why = Diagnosis::new(&codes::RELOAD, format!("stream {}", spec.name), cause, next);
     JoinFailure { why, once_more: true }

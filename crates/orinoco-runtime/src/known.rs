@@ -9,6 +9,7 @@ use orinoco_board::BoardModel;
 use orinoco_config::Faults;
 use orinoco_model::{Model, Repository};
 use orinoco_telemetry::EventSink;
+use orinoco_vision::HeadKind;
 
 use crate::planning::Measured;
 use crate::sinks::ModelNames;
@@ -21,6 +22,10 @@ pub(crate) struct KnownModel {
     pub(crate) spec: BoardModel,
     pub(crate) summary: ModelSummary,
     pub(crate) names: Arc<ModelNames>,
+    /// Kind of head that decodes its outputs.
+    pub(crate) kind: HeadKind,
+    /// Generation: it rises when the model is replaced while streams use it.
+    pub(crate) generation: u32,
     /// Whether it has implicit state from frame to frame.
     pub(crate) has_state: bool,
     pub(crate) origin: Origin,
@@ -50,6 +55,8 @@ impl KnownModel {
             spec: spec.clone(),
             summary: summarise_model(&loaded),
             names: Arc::new(ModelNames { name, engine: loaded.chosen.name, labels }),
+            kind: loaded.model.head.kind,
+            generation: 0,
             has_state: loaded.model.has_state(),
             origin,
             measured: None,

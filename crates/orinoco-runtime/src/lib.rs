@@ -36,6 +36,7 @@ mod process;
 mod progress;
 mod readers;
 mod reloaded;
+mod replacing;
 mod run;
 mod run_memory;
 mod running_board;

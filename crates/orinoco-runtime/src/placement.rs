@@ -34,6 +34,13 @@ pub(crate) enum NewAreas {
     None,
 }
 
+impl LaneView {
+    /// Returns the size of the lane's scratch area, if it has one.
+    pub(crate) fn scratch_size(&self) -> Option<ScratchSize> {
+        self.scratch.as_ref().map(ScratchSize::of)
+    }
+}
+
 impl LaneViews {
     /// Chooses the lane that a stream names, else the `preferred` one, else the one with the fewest streams. An area never
     /// grows, so that the stream's models must fit into the area of its lane.
@@ -48,13 +55,12 @@ impl LaneViews {
             let is_wanted = stream.lane.is_none_or(|wanted| wanted == *index);
             is_wanted && (lane.scratch.is_some() || new_areas == NewAreas::Allowed)
         };
-        let scratch_size = |lane: &LaneView| lane.scratch.as_ref().map(ScratchSize::of);
-        let fits = |lane: &LaneView| scratch_size(lane).is_none_or(|scratch_size| needed.fits(scratch_size));
+        let fits = |lane: &LaneView| lane.scratch_size().is_none_or(|there| needed.fits(there));
         let lanes = || self.lanes.iter().enumerate().filter(may_join);
         let fit = lanes().filter(|(_, lane)| fits(lane));
         let best = fit.min_by_key(|(index, lane)| (Some(*index) != preferred, lane.streams, *index));
         let index = best.map(|(index, _)| index).ok_or_else(|| {
-            let largest = lanes().filter_map(|(_, lane)| scratch_size(lane));
+            let largest = lanes().filter_map(|(_, lane)| lane.scratch_size());
             let largest =
                 largest.max_by_key(|scratch_size| (scratch_size.device_bytes, scratch_size.host_bytes));
             let cause = largest.map_or_else(

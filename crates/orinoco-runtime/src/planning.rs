@@ -22,7 +22,7 @@ pub use self::child::asked_to_measure;
 pub use self::needs::planned_name;
 
 pub(crate) use self::measure::Measured;
-pub(crate) use self::needs::stream_memory;
+pub(crate) use self::needs::{model_needs, stream_memory};
 
 use self::cache::find_or_measure;
 use crate::BoardEngines;
@@ -78,7 +78,7 @@ pub(crate) fn plan_start(
     let streams = board.streams.iter().enumerate();
     let streams = streams
         .map(|(index, stream)| stream_memory(board, stream, board.lane_of(index), measured, &revision));
-    let needs = needs_of(board.lanes_used(), streams.collect());
+    let needs = needs_of(board.lanes_used(), streams.collect(), None);
     let budget = Budget::Shared(board.memory.expect("the board has a budget"));
     let planned = plan(&needs.map_err(|fault| unsound(board, &fault))?, budget);
     planned.map_err(|why| refused(board, ChangeRefused::Needs(why), AfterRefusal::NothingRuns, events))

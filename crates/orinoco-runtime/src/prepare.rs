@@ -14,15 +14,17 @@ use orinoco_model::Repository;
 use orinoco_pipeline::{BoundPlan, ModelHold};
 
 use crate::LoadedModel;
+use crate::action::LanePlan;
 use crate::admission::{Admission, AdmissionRequest, MemoryRequest, admit_reload, admit_start};
 use crate::areas::PreparedAreas;
-use crate::change::{Change, Difference, ModelFacts};
+use crate::change::{Change, ModelFacts, StayingEntry};
 use crate::checks::{check_joining, check_states};
 use crate::known::{KnownModel, Origin};
-use crate::outputs::{ExistingOutputs, TakenFiles, open_sinks};
+use crate::outputs::{ExistingOutputs, OpenSink, TakenFiles, open_sinks};
 use crate::placement::{LaneView, LaneViews};
 use crate::planning::{Measured, measure_models, plan_start, scratch};
 use crate::process::trim_heap;
+use crate::replacing::{ModelVersion, StalePlan, have_same_results, stale_plans, too_large};
 use crate::run_memory::{AdmittedMemory, RunMemory};
 use crate::shared::{Shared, collect};
 use crate::stream::OpenStream;
@@ -74,6 +76,8 @@ pub(crate) struct Prepared {
     pub(crate) joining: Vec<OpenStream>,
     /// Models that their lanes do not hold yet, by lane.
     pub(crate) plans: BTreeMap<usize, Plans>,
+    /// Plans that lanes take in the place of others.
+    pub(crate) replacing: Vec<ReplacingPlan>,
     /// Holds on models that lanes have already, so that they are still there when the streams join.
     pub(crate) holds: Vec<ModelHold>,
     pub(crate) leaving: Vec<StreamId>,
@@ -87,65 +91,83 @@ pub(crate) struct PreparedMemory {
     pub(crate) areas: PreparedAreas,
 }
 
+/// Plan that replaces another one on its lane.
+pub(crate) struct ReplacingPlan {
+    pub(crate) old: LanePlan,
+    pub(crate) plan: BoundPlan,
+}
+
+/// Reason why a change was not prepared.
+enum NotPrepared {
+    /// It is refused.
+    Refused(Faults),
+    /// These running models, by their indices, cannot be replaced while streams use them. The change can be prepared with
+    /// models of their own for the streams.
+    Irreplaceable(BTreeSet<usize>),
+}
+
+impl From<Faults> for NotPrepared {
+    fn from(faults: Faults) -> Self {
+        Self::Refused(faults)
+    }
+}
+
+impl From<Diagnosis> for NotPrepared {
+    fn from(why: Diagnosis) -> Self {
+        Self::Refused(why.into())
+    }
+}
+
 /// Prepares the change from `base` to `board`. It takes as long as loading the models, and does not touch what runs. All
 /// faults of one kind are reported together.
 pub(crate) fn prepare(board: Board, base: RunningState, context: &Context) -> Result<Prepared, Faults> {
-    let Context { shared, repository, own, .. } = context;
-    let RunningState { running, models: known, streams: on, lanes, memory, written } = base;
-    let is_start = lanes.is_none();
-    let facts = model_facts(&board, &known, repository)?;
-    let change = Change::between(&running, &board, &facts);
-    refuse_fixed(&board, &change)?;
-    let Difference { joining, leaving, staying } = &change.streams;
-    let new: Vec<&BoardStream> = joining.iter().map(|stream| &board.streams[*stream]).collect();
+    let mut facts = model_facts(&board, &base.models, &context.repository)?;
+    loop {
+        match prepare_change(&board, &base, &facts, context) {
+            Ok(prepared) => return Ok(prepared),
+            Err(NotPrepared::Refused(faults)) => return Err(faults),
+            Err(NotPrepared::Irreplaceable(models)) => {
+                let before = facts.irreplaceable.len();
+                facts.irreplaceable.extend(models);
+                assert!(facts.irreplaceable.len() > before, "the same models are replaced again");
+            }
+        }
+    }
+}
+
+/// Prepares the change once, with the models that can be replaced according to `facts`.
+fn prepare_change(
+    board: &Board,
+    base: &RunningState,
+    facts: &ModelFacts,
+    context: &Context,
+) -> Result<Prepared, NotPrepared> {
+    let Context { shared, repository, .. } = context;
+    let change = Change::between(&base.running, board, facts);
+    refuse_fixed(board, &change)?;
+    let new: Vec<&BoardStream> = change.streams.joining.iter().map(|stream| &board.streams[*stream]).collect();
     let new_models: Vec<_> = change.models.joining.iter().map(|model| &board.models[*model]).collect();
     check_joining(new.iter().copied(), &new_models, repository)?;
+    let outputs = open_outputs(board, &new, base, context)?;
 
-    let mut taken = TakenFiles::of_board(&board, repository);
-    taken.extend(own);
-    taken.extend(&written);
-    let earlier = if is_start { context.earlier } else { ExistingOutputs::Kept };
-    let outputs = open_sinks(new.iter().copied(), &mut taken, &written, earlier)?;
-    let ids = model_ids(&board, &change, &known, shared);
-    let figures: BTreeMap<usize, &KnownModel> =
-        change.models.staying.iter().map(|model| (model.wanted, &known[model.running].1)).collect();
-    let figures = |model: usize| figures.get(&model).and_then(|known| known.measured.clone());
-    let measured =
-        measure_models(&board, figures, &shared.engines, repository, &*shared.events, &shared.stop)?;
-
-    let mut lanes = lanes.unwrap_or_else(|| first_lanes(&board));
-    for lane in staying.iter().filter_map(|stream| on[stream.running].1) {
-        lanes.lanes[lane].streams += 1;
+    let versions = model_versions(board, &change, &base.models, shared);
+    let measured = measure(board, &change, base, context)?;
+    let mut lanes = lanes_before(board, &change, base);
+    let stale = stale_plans(&versions, &lanes);
+    if let Some(measured) = &measured {
+        refuse_replacing(base, &versions, too_large(&stale, measured, &lanes))?;
     }
-    let revisions: Vec<String> = ids.iter().map(|id| format!("model {id}")).collect();
-    let before = board.memory.map(|budget| memory.unwrap_or_else(|| RunMemory::new(budget, board.lanes)));
-    let asked = AdmissionRequest {
-        board: &board,
-        joining,
-        staying: &staying.iter().map(|stream| on[stream.running].0).collect::<Vec<_>>(),
-        memory: before.as_ref().zip(measured.as_deref()).map(|(run, measured)| MemoryRequest {
-            run,
-            measured,
-            revisions: &revisions,
-            loaded: &change.models.joining,
-        }),
-    };
-    let admission = match is_start {
-        true => admit_start(&asked, &*shared.events)?,
-        false => {
-            // A board may run only if it can also be started again.
-            if let Some(measured) = &measured {
-                plan_start(&board, measured, &*shared.events)?;
-            }
-            admit_reload(&asked, &lanes, &*shared.events)?
-        }
-    };
-    let Admission { lanes: placed, memory: admitted } = admission;
+    let to_admit = ModelsToAdmit { measured: measured.as_deref(), versions: &versions, stale: &stale };
+    let Admission { lanes: placed, memory: admitted } =
+        admit(board, &change, base, to_admit, &lanes, shared)?;
     let memory = admitted.map(|admitted| lanes.prepare_areas(admitted, context)).transpose()?;
 
-    let mut models = Models::load(&board, &change, ListedModels { running: known, ids, measured }, context)?;
-    shared.check_stop(&board)?;
+    let mut models = Models::load(board, &change, &base.models, ListedModels { versions, measured }, context)?;
+    shared.check_stop(board)?;
+    refuse_replacing(base, &models.versions(), models.with_other_results(&change, base))?;
     check_states(&board.streams, &models.known())?;
+    let (replacing, blind) = models.replace(&stale, &lanes, context)?;
+    refuse_replacing(base, &models.versions(), blind)?;
 
     let (mut plans, mut holds) = (BTreeMap::new(), Vec::new());
     for (stream, &lane) in new.iter().zip(&placed) {
@@ -158,9 +180,106 @@ pub(crate) fn prepare(board: Board, base: RunningState, context: &Context) -> Re
     let open = |((stream, lane), outputs)| OpenStream::new(stream, outputs, lane, &known, &shared.clock);
     let joining = collect(placed.zip(outputs).map(open))?;
     trim_heap();
-    let leaving = leaving.iter().map(|stream| on[*stream].0).collect();
-    let models = models.into_known();
-    Ok(Prepared { board, models, joining, plans, holds, leaving, memory })
+    let leaving = change.streams.leaving.iter().map(|stream| base.streams[*stream].0).collect();
+    let (board, models) = (board.clone(), models.into_known());
+    Ok(Prepared { board, models, joining, plans, replacing, holds, leaving, memory })
+}
+
+/// Opens the outputs of the streams that join.
+fn open_outputs(
+    board: &Board,
+    new: &[&BoardStream],
+    base: &RunningState,
+    context: &Context,
+) -> Result<Vec<Vec<OpenSink>>, Faults> {
+    let mut taken = TakenFiles::of_board(board, &context.repository);
+    taken.extend(&context.own);
+    taken.extend(&base.written);
+    let earlier = if base.lanes.is_none() { context.earlier } else { ExistingOutputs::Kept };
+    Ok(open_sinks(new.iter().copied(), &mut taken, &base.written, earlier)?)
+}
+
+/// Measures the models of a board with a budget; those that stay keep their figures.
+fn measure(
+    board: &Board,
+    change: &Change,
+    base: &RunningState,
+    context: &Context,
+) -> Result<Option<Vec<Arc<Measured>>>, Faults> {
+    let Context { shared, repository, .. } = context;
+    let staying: BTreeMap<usize, usize> =
+        change.models.staying.iter().map(|model| (model.wanted, model.running)).collect();
+    let figures = |model: usize| base.models[*staying.get(&model)?].1.measured.clone();
+    measure_models(board, figures, &shared.engines, repository, &*shared.events, &shared.stop)
+}
+
+/// Returns the lanes as the change finds them, with the numbers of streams that stay.
+fn lanes_before(board: &Board, change: &Change, base: &RunningState) -> LaneViews {
+    let mut lanes = base.lanes.clone().unwrap_or_else(|| first_lanes(board));
+    for lane in change.streams.staying.iter().filter_map(|stream| base.streams[stream.running].1) {
+        lanes.lanes[lane].streams += 1;
+    }
+    lanes
+}
+
+/// Models of a wanted board, as far as admission depends on them.
+struct ModelsToAdmit<'a> {
+    /// Measured memory, if the board has a budget.
+    measured: Option<&'a [Arc<Measured>]>,
+    versions: &'a [ModelVersion],
+    /// Plans that lanes replace.
+    stale: &'a [StalePlan],
+}
+
+/// Chooses the lanes of the streams that join, and admits the memory of the change.
+fn admit(
+    board: &Board,
+    change: &Change,
+    base: &RunningState,
+    models: ModelsToAdmit<'_>,
+    lanes: &LaneViews,
+    shared: &Shared,
+) -> Result<Admission, Diagnosis> {
+    let ModelsToAdmit { measured, versions, stale } = models;
+    let revisions: Vec<String> = versions.iter().map(|version| version.revision()).collect();
+    let run = board.memory.map(|budget| {
+        let run = base.memory.clone();
+        run.unwrap_or_else(|| RunMemory::new(budget, board.lanes))
+    });
+    let replaced = change.replaced.iter().map(|model| model.wanted);
+    let loaded: Vec<usize> = change.models.joining.iter().copied().chain(replaced).collect();
+    let staying = change.streams.staying.iter().map(|stream| base.streams[stream.running].0);
+    let asked = AdmissionRequest {
+        board,
+        joining: &change.streams.joining,
+        staying: &staying.collect::<Vec<_>>(),
+        memory: run.as_ref().zip(measured).map(|(run, measured)| MemoryRequest {
+            run,
+            measured,
+            revisions: &revisions,
+            loaded: &loaded,
+            stale,
+        }),
+    };
+    if base.lanes.is_none() {
+        return admit_start(&asked, &*shared.events);
+    }
+    // A board may run only if it can also be started again.
+    if let Some(measured) = measured {
+        plan_start(board, measured, &*shared.events)?;
+    }
+    admit_reload(&asked, lanes, &*shared.events)
+}
+
+/// Refuses to replace models, by their indices on the wanted board, if there are any.
+fn refuse_replacing(
+    base: &RunningState,
+    versions: &[ModelVersion],
+    wanted: BTreeSet<usize>,
+) -> Result<(), NotPrepared> {
+    let running = |wanted: usize| base.models.iter().position(|(id, _)| *id == versions[wanted].id);
+    let models: BTreeSet<usize> = wanted.into_iter().filter_map(running).collect();
+    if models.is_empty() { Ok(()) } else { Err(NotPrepared::Irreplaceable(models)) }
 }
 
 /// Finds the known models that have changed on disk, among those that the board still names.
@@ -221,28 +340,34 @@ impl LaneViews {
     }
 }
 
-/// Returns the ids of the board's models: those that stay keep their ids.
-fn model_ids(
+/// Returns the versions of the board's models: those that stay or are replaced keep their ids.
+fn model_versions(
     board: &Board,
     change: &Change,
     known: &[(ModelId, KnownModel)],
     shared: &Shared,
-) -> Vec<ModelId> {
-    let staying = |index: usize| change.models.staying.iter().find(|model| model.wanted == index);
-    let id = |index| match staying(index) {
-        Some(model) => known[model.running].0,
-        None => shared.telemetry.next_model(),
+) -> Vec<ModelVersion> {
+    let find = |entries: &[StayingEntry], index: usize| {
+        let entry = entries.iter().find(|model| model.wanted == index)?;
+        let (id, known) = &known[entry.running];
+        Some(ModelVersion { id: *id, generation: known.generation })
     };
-    (0..board.models.len()).map(id).collect()
+    let version = |index| {
+        if let Some(stays) = find(&change.models.staying, index) {
+            return stays;
+        }
+        match find(&change.replaced, index) {
+            Some(old) => ModelVersion { generation: old.generation + 1, ..old },
+            None => ModelVersion { id: shared.telemetry.next_model(), generation: 0 },
+        }
+    };
+    (0..board.models.len()).map(version).collect()
 }
 
-/// Models of a change, before those that join are loaded.
+/// Models of a wanted board, before they are loaded.
 struct ListedModels {
-    /// Models of the running board.
-    running: Vec<(ModelId, KnownModel)>,
-    /// Ids of the wanted board's models.
-    ids: Vec<ModelId>,
-    /// Measured memory of the wanted board's models, if it has a budget.
+    versions: Vec<ModelVersion>,
+    /// Measured memory, if the board has a budget.
     measured: Option<Vec<Arc<Measured>>>,
 }
 
@@ -252,34 +377,75 @@ struct Models {
 }
 
 struct BoardsModel {
-    id: ModelId,
+    version: ModelVersion,
     known: KnownModel,
     /// Instance that was loaded for this change.
     loaded: Option<LoadedModel>,
 }
 
 impl Models {
-    /// Loads the models that join. Those that stay are not touched.
-    fn load(board: &Board, change: &Change, listed: ListedModels, context: &Context) -> Result<Self, Faults> {
-        let ListedModels { running, ids, measured } = listed;
+    /// Loads the models that join and those that replace others. Those that stay are not touched.
+    fn load(
+        board: &Board,
+        change: &Change,
+        running: &[(ModelId, KnownModel)],
+        listed: ListedModels,
+        context: &Context,
+    ) -> Result<Self, Faults> {
+        let ListedModels { versions, measured } = listed;
         let Context { shared, repository, .. } = context;
         let staying: BTreeMap<usize, usize> =
             change.models.staying.iter().map(|model| (model.wanted, model.running)).collect();
         let joining = change.streams.joining.iter().flat_map(|stream| &board.streams[*stream].models);
-        let used: BTreeSet<usize> = joining.copied().collect();
+        let replaced = change.replaced.iter().map(|model| model.wanted);
+        let used: BTreeSet<usize> = joining.copied().chain(replaced).collect();
         let make = |(index, spec): (usize, &BoardModel)| {
-            let id = ids[index];
+            let version = versions[index];
             if let Some(&stays) = staying.get(&index) {
-                return Ok(BoardsModel { id, known: running[stays].1.clone(), loaded: None });
+                return Ok(BoardsModel { version, known: running[stays].1.clone(), loaded: None });
             }
             let (known, loaded) = KnownModel::load(spec, &shared.engines, repository, &*shared.events)?;
             let measured = measured.as_ref().map(|measured| Arc::clone(&measured[index]));
             // A model that no stream uses was probed, and is not kept in memory.
             let loaded = used.contains(&index).then_some(loaded);
-            Ok(BoardsModel { id, known: KnownModel { measured, ..known }, loaded })
+            let known = KnownModel { measured, generation: version.generation, ..known };
+            Ok(BoardsModel { version, known, loaded })
         };
         let wanted = board.models.iter().enumerate().take_while(|_| !shared.stop.requested());
         Ok(Self { all: collect(wanted.map(make))? })
+    }
+
+    /// Returns those of the models that are to replace others and give other results, by their indices.
+    fn with_other_results(&self, change: &Change, base: &RunningState) -> BTreeSet<usize> {
+        let is_other = |model: &&StayingEntry| {
+            !have_same_results(&base.models[model.running].1, &self.all[model.wanted].known)
+        };
+        change.replaced.iter().filter(is_other).map(|model| model.wanted).collect()
+    }
+
+    /// Binds the models that replace plans of lanes. Also returns those, by their indices, that do not read frames in video
+    /// memory although the plan before them does.
+    fn replace(
+        &mut self,
+        stale: &[StalePlan],
+        lanes: &LaneViews,
+        context: &Context,
+    ) -> Result<(Vec<ReplacingPlan>, BTreeSet<usize>), Faults> {
+        let (mut replacing, mut blind) = (Vec::new(), BTreeSet::new());
+        for &StalePlan { plan: old, wanted } in stale {
+            let view = &lanes.lanes[old.lane];
+            let plan = self.all[wanted].bind(view.scratch.as_ref(), context)?;
+            let reads = view.entry.as_ref().is_some_and(|entry| entry.reads_video_memory(old.model));
+            if reads && !plan.executor.reads_video_memory() {
+                blind.insert(wanted);
+            }
+            replacing.push(ReplacingPlan { old, plan });
+        }
+        Ok((replacing, blind))
+    }
+
+    fn versions(&self) -> Vec<ModelVersion> {
+        self.all.iter().map(|model| model.version).collect()
     }
 
     fn known(&self) -> Vec<&KnownModel> {
@@ -287,11 +453,11 @@ impl Models {
     }
 
     fn known_with_ids(&self) -> Vec<(ModelId, &KnownModel)> {
-        self.all.iter().map(|model| (model.id, &model.known)).collect()
+        self.all.iter().map(|model| (model.version.id, &model.known)).collect()
     }
 
     fn into_known(self) -> BTreeMap<ModelId, KnownModel> {
-        self.all.into_iter().map(|model| (model.id, model.known)).collect()
+        self.all.into_iter().map(|model| (model.version.id, model.known)).collect()
     }
 
     /// Holds the models of a stream that its lane has already, and adds plans of the others.
@@ -306,9 +472,10 @@ impl Models {
         let wanted: BTreeSet<usize> = stream.models.iter().copied().collect();
         for index in wanted {
             let model = &mut self.all[index];
-            let there = lane.entry.as_ref().and_then(|entry| entry.hold(model.id));
-            if there.is_none() && !plans.contains_key(&model.id) {
-                plans.insert(model.id, model.bind(lane.scratch.as_ref(), context)?);
+            let id = model.version.id;
+            let there = lane.entry.as_ref().and_then(|entry| entry.hold(id));
+            if there.is_none() && !plans.contains_key(&id) {
+                plans.insert(id, model.bind(lane.scratch.as_ref(), context)?);
             }
             holds.extend(there);
         }
@@ -317,7 +484,7 @@ impl Models {
 }
 
 impl BoardsModel {
-    /// Binds the model for a lane that does not hold it.
+    /// Binds the model for a lane that does not hold it, or holds an earlier generation.
     fn bind(&mut self, scratch: Option<&Scratch>, context: &Context) -> Result<BoundPlan, Faults> {
         let Context { shared, repository, .. } = context;
         if self.loaded.is_none() {
@@ -332,6 +499,6 @@ impl BoardsModel {
             self.loaded = Some(again);
         }
         let loaded = self.loaded.as_mut().expect("it was loaded above");
-        Ok(shared.bind(self.id, loaded, scratch)?)
+        Ok(shared.bind(self.version, loaded, scratch)?)
     }
 }

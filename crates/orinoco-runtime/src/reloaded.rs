@@ -14,20 +14,24 @@ pub struct Reloaded {
     pub left: Vec<String>,
     /// Number of streams that stayed.
     pub stayed: usize,
+    /// Names of the models that were replaced while streams used them.
+    pub replaced: Vec<String>,
     /// Faults of streams that could not join.
     pub faults: Vec<Diagnosis>,
 }
 
 impl Reloaded {
-    /// Whether no stream has joined, left or failed to join.
+    /// Whether no stream has joined, left or failed to join, and no model was replaced.
     pub(crate) fn is_empty(&self) -> bool {
-        self.joined.is_empty() && self.left.is_empty() && self.faults.is_empty()
+        let Self { joined, left, replaced, faults, .. } = self;
+        joined.is_empty() && left.is_empty() && replaced.is_empty() && faults.is_empty()
     }
 
     /// Adds what another change has done. The number of streams that stayed is counted at the end.
     pub(crate) fn add(&mut self, other: Self) {
         self.joined.extend(other.joined);
         self.left.extend(other.left);
+        self.replaced.extend(other.replaced);
         self.faults.extend(other.faults);
     }
 }

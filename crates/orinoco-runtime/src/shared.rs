@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use orinoco_board::Board;
 use orinoco_config::{FaultList, Faults};
-use orinoco_core::{Clock, Diagnosis, ModelId};
+use orinoco_core::{Clock, Diagnosis};
 use orinoco_infer::Scratch;
 use orinoco_pipeline::{BoundPlan, Stop};
 use orinoco_telemetry::{EventSink, Telemetry};
 
 use crate::planning::stopped;
+use crate::replacing::ModelVersion;
 use crate::{BoardEngines, LoadedModel, bind_plan};
 
 /// Services that every thread of a run shares.
@@ -31,12 +32,13 @@ impl Shared {
     /// Binds a model for one lane.
     pub(crate) fn bind(
         &self,
-        model: ModelId,
+        version: ModelVersion,
         loaded: &mut LoadedModel,
         scratch: Option<&Scratch>,
     ) -> Result<BoundPlan, Diagnosis> {
         let executor = bind_plan(loaded, Arc::clone(&self.clock), scratch)?;
-        Ok(BoundPlan { model, name: loaded.name.clone(), executor })
+        let ModelVersion { id, generation } = version;
+        Ok(BoundPlan { generation, ..BoundPlan::new(id, loaded.name.clone(), executor) })
     }
 }
 

@@ -11,22 +11,24 @@ use std::time::Duration;
 use orinoco_api::{MemorySummary, ModelSummary, Summary};
 use orinoco_board::Board;
 use orinoco_config::Faults;
-use orinoco_core::{Diagnosis, LaneId, ModelId, Nanos, StreamId};
+use orinoco_core::{Diagnosis, LaneId, ModelId, Nanos, StreamId, codes};
 use orinoco_memory::Budget;
-use orinoco_pipeline::{FrameSender, Lane, LaneEntry, ModelHold, SinkOutputs, SourceEnd};
+use orinoco_pipeline::{
+    BoundPlan, ExchangeError, FrameSender, Lane, LaneEntry, ModelHold, SinkOutputs, SourceEnd,
+};
 use orinoco_telemetry::{Event, SourceState, StreamFold};
 
-use crate::action::{Action, Applied, Effect, Joined, Rules, StreamEnd};
+use crate::action::{Action, Applied, Effect, Joined, LanePlan, Replaced, Rules, StreamEnd};
 use crate::apply::{Host, JoinFailure, apply};
 use crate::areas::LaneAreas;
 use crate::ended::{EndedStream, EndedStreams};
-use crate::joining::{Joiner, RunningStream};
+use crate::joining::{Joiner, RunningStream, reported_when_dropped};
 use crate::known::KnownModel;
 use crate::memory::{peak_bytes, resident_bytes};
 use crate::monitor::{ListedStream, Monitor};
 use crate::outputs::TakenFiles;
 use crate::placement::{LaneView, LaneViews};
-use crate::prepare::{Context, Plans, Prepared, PreparedMemory, RunningState, prepare};
+use crate::prepare::{Context, Plans, Prepared, PreparedMemory, ReplacingPlan, RunningState, prepare};
 use crate::progress::{OfflineStream, Progress};
 use crate::running_board::RunningBoard;
 use crate::sampler::Sampler;
@@ -277,7 +279,7 @@ impl Shell {
 
     /// Applies a prepared change.
     fn apply(&mut self, prepared: Prepared) -> Applied {
-        let Prepared { board, models, joining, plans, leaving, holds, memory } = prepared;
+        let Prepared { board, models, joining, plans, replacing, leaving, holds, memory } = prepared;
         let mut directory = self.monitor.directory_mut();
         directory.rename(&board.name);
         models.iter().for_each(|(id, known)| directory.add_model(*id, known.summary.clone()));
@@ -291,11 +293,30 @@ impl Shell {
             self.areas.extend(areas);
             Box::new(admitted)
         });
-        let mut host = ChangeHost { shell: self, plans, holds, made: Vec::new() };
+        let mut host = ChangeHost { shell: self, plans, replacing, holds, made: Vec::new() };
         let mut applied = apply(&mut host, board, joining, leaving);
         applied.memory = admitted;
         self.forget_models();
         applied
+    }
+
+    /// Gives a lane the plan that replaces another one. A lane that has ended or unloaded the model needs none.
+    fn replace_plan(&self, old: LanePlan, plan: BoundPlan) -> Option<Result<Replaced, Diagnosis>> {
+        let LanePlan { lane, .. } = old;
+        let entry = &self.lanes[lane].as_ref()?.entry;
+        let name = plan.name.clone();
+        match entry.replace(reported_when_dropped(plan, lane, &self.actions)) {
+            Ok(()) => {
+                self.context.shared.events.emit(Event::ModelReplaced { model: name.clone(), lane });
+                Some(Ok(Replaced { name: name.into(), old }))
+            }
+            Err(ExchangeError::Ended | ExchangeError::NoModel(_)) => None,
+            Err(ExchangeError::VideoMemory(_)) => {
+                let cause = "its new version does not read the frames in video memory that a stream has just brought";
+                let next = "reload the board file again";
+                Some(Err(Diagnosis::new(&codes::RELOAD, format!("model {name}"), cause, next)))
+            }
+        }
     }
 
     fn start_lane(&mut self, index: usize, lane: Lane) -> Result<(), Diagnosis> {
@@ -467,6 +488,8 @@ struct ChangeHost<'a> {
     shell: &'a mut Shell,
     /// Plans that no stream has brought to its lane yet, by lane.
     plans: BTreeMap<usize, Plans>,
+    /// Plans that replace others.
+    replacing: Vec<ReplacingPlan>,
     /// Holds on models of lanes, for the streams that join.
     holds: Vec<ModelHold>,
     /// Lanes that were created and are not started yet.
@@ -505,6 +528,11 @@ impl Host for ChangeHost<'_> {
         shell.monitor.directory_mut().join(stream, listed);
         shell.streams.insert(stream, joined);
         Ok(Joined { stream, name, lane, is_live })
+    }
+
+    fn replace_plans(&mut self) -> Vec<Result<Replaced, Diagnosis>> {
+        let Self { shell, replacing, .. } = self;
+        replacing.drain(..).filter_map(|ReplacingPlan { old, plan }| shell.replace_plan(old, plan)).collect()
     }
 
     fn start_lanes(&mut self) -> Vec<(usize, Result<(), Diagnosis>)> {

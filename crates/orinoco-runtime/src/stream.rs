@@ -31,7 +31,6 @@ pub(crate) struct OpenStream {
     pub(crate) tracker: Option<(ModelTrackers, TrackingCounts)>,
     pub(crate) lane: usize,
     pub(crate) steps: Vec<Step>,
-    pub(crate) batch_max: usize,
     /// Whether a sink reads the pixels of frames, and not only results.
     pub(crate) reads_pixels: bool,
 }
@@ -49,8 +48,6 @@ impl OpenStream {
         let steps = spec.models.iter().map(|&model| step(model, spec, models));
         let steps = steps.collect::<Result<Vec<_>, _>>()?;
         let used = || spec.models.iter().map(|&model| models[model]);
-        let whole = used().filter(|(_, known)| known.spec.on.is_none());
-        let batch_max = whole.map(|(_, known)| known.summary.batch).max().unwrap_or(1);
         let tracker = spec.track.as_ref().map(|track| ModelTrackers::new(spec, track)).transpose()?;
         let names: BTreeMap<_, _> = used().map(|(id, known)| (id, Arc::clone(&known.names))).collect();
         let names: NamesOfModels = Arc::new(names);
@@ -62,7 +59,7 @@ impl OpenStream {
         };
         let sinks = collect(outputs.into_iter().map(&mut open))?;
         let (spec, models) = (spec.clone(), used().map(|(id, _)| id).collect());
-        Ok(Self { spec, models, files, sinks, readers, tracker, lane, steps, batch_max, reads_pixels })
+        Ok(Self { spec, models, files, sinks, readers, tracker, lane, steps, reads_pixels })
     }
 
     /// Returns the memory in which its frames are best left.

@@ -110,6 +110,11 @@ impl<P> Supervisor<P> {
             Action::Reload(board, reply) => self.wanted(board, reply),
             Action::Prepared(prepared) => self.prepared(prepared, now),
             Action::Applied(applied) => self.applied(applied, now),
+            Action::PlanDropped(plan) => {
+                if let Some(memory) = &mut self.memory {
+                    memory.plan_dropped(plan);
+                }
+            }
             Action::Snapshot(reply) => self.effects.push(Effect::Answered(reply)),
             Action::Unread => {
                 if !self.by.stop {
@@ -230,14 +235,16 @@ impl<P> Supervisor<P> {
     }
 
     fn applied(&mut self, applied: Applied, now: Nanos) {
-        let Applied { board, joined, left, lanes, mut faults, missed, memory } = applied;
+        let Applied { board, joined, left, replaced, lanes, mut faults, missed, memory } = applied;
         let Some(mut change) = self.change.take() else { return };
         self.board = board.unwrap_or_else(|| self.board.clone());
         if let Some((held, admitted)) = self.memory.as_mut().zip(memory) {
             let joined = joined.iter().map(|joined| (joined.stream, &*joined.name));
             let names = self.board.streams.iter().map(|stream| &*stream.name);
-            held.apply(*admitted, joined, names);
+            let plans = replaced.iter().map(|replaced| replaced.old);
+            held.apply(*admitted, joined, names, plans);
         }
+        change.done.replaced.extend(replaced.iter().map(|replaced| replaced.name.to_string()));
         for lane in lanes {
             self.lanes[lane].runs = true;
         }
@@ -278,14 +285,15 @@ impl<P> Supervisor<P> {
         self.effects.push(Effect::Answer(change.replies, Ok(change.done)));
     }
 
-    /// Counts the streams that stayed, and lists each of the others once: a change that is prepared again does some things
-    /// twice.
+    /// Counts the streams that stayed, and lists each of the others and each replaced model once: a change that is prepared
+    /// again does some things twice, and a model may be on several lanes.
     fn count_done(&self, done: &mut Reloaded) {
         let staying = self.streams.values().filter(|stream| !stream.left);
         let running: BTreeSet<&str> = staying.map(|stream| &*stream.name).collect();
-        let (mut joined, mut left) = (BTreeSet::new(), BTreeSet::new());
+        let (mut joined, mut left, mut replaced) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
         done.joined.retain(|name| running.contains(&**name) && joined.insert(name.clone()));
         done.left.retain(|name| left.insert(name.clone()));
+        done.replaced.retain(|name| replaced.insert(name.clone()));
         done.stayed = running.len() - done.joined.len();
     }
 

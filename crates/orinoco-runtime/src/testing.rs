@@ -7,10 +7,12 @@ use std::thread;
 use std::time::Duration;
 
 use orinoco_board::{Board, BoardModel, BoardStream, ControlSpec, Inference};
+use orinoco_core::Choice;
 use orinoco_model::Repository;
 use orinoco_pipeline::{MonotonicClock, Stop};
 use orinoco_telemetry::{Event, EventSink, SourceState, Telemetry};
 use orinoco_uri::SourceUri;
+use orinoco_vision::HeadKind;
 
 use crate::known::{KnownModel, Origin};
 use crate::outputs::{ExistingOutputs, TakenFiles};
@@ -63,7 +65,7 @@ pub(crate) fn known(folder: &str) -> KnownModel {
                       "pictures": 0, "replays": 0, "stages": [], "refused": []}"#;
     let summary = serde_json::from_str(summary).expect("it is one");
     let names = Arc::new(ModelNames { name: "m".to_owned(), engine: "none", labels: Vec::new() });
-    KnownModel { spec, summary, names, has_state: false, origin, measured: None }
+    KnownModel { spec, summary, names, kind: HeadKind::ALL[0], generation: 0, has_state: false, origin, measured: None }
 }
 
 pub(crate) fn demo_model() -> String {

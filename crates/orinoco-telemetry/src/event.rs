@@ -86,6 +86,13 @@ pub enum Event {
         /// The engine's version.
         version: String,
     },
+    /// A lane takes another version of a model between two batches; the streams that use it continue.
+    ModelReplaced {
+        /// The model's name on this board.
+        model: String,
+        /// Number of the lane.
+        lane: usize,
+    },
     /// The board's memory plan does not fit its budget.
     MemoryRefused {
         /// Memory that the board needs, in bytes.

@@ -157,6 +157,9 @@ impl EventSink for Journal {
             Event::EngineChosen { model, engine, version } => {
                 log(Level::Info, &format!("model={model} engine={engine} version={version}"));
             }
+            Event::ModelReplaced { model, lane } => {
+                log(Level::Info, &format!("model={model} lane={lane} replaced"));
+            }
             Event::ExecutionFailed { model, why } => log(Level::Error, &format!("model={model} {why}")),
             Event::OutputNotFinite { model, why } => {
                 log(Level::Warning, &format!("model={model} code={} {why}", why.code.id));

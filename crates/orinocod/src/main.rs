@@ -142,10 +142,11 @@ fn log_fault(fault: &Diagnosis) {
 
 fn report_reload(done: Result<Reloaded, Faults>) {
     match done {
-        Ok(Reloaded { joined, left, stayed, faults }) => {
+        Ok(Reloaded { joined, left, stayed, replaced, faults }) => {
             faults.iter().for_each(log_fault);
             let named = |names: Vec<String>| if names.is_empty() { "-".to_owned() } else { names.join(",") };
-            let text = format!("reloaded joined={} left={} stayed={stayed}", named(joined), named(left));
+            let (joined, left, replaced) = (named(joined), named(left), named(replaced));
+            let text = format!("reloaded joined={joined} left={left} stayed={stayed} replaced={replaced}");
             journal::log(Level::Info, &text);
         }
         Err(faults) => {

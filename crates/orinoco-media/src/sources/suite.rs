@@ -268,11 +268,11 @@ fn a_runner_numbers_its_frames_and_stops_it_within_a_bound() {
         let (telemetry, stop) = (Telemetry::new(1).stream(StreamId(0)), Stop::default());
         let mux = Mux::new(clock.clone());
         let (policy, batch_wait) = (DropPolicy::Block, Duration::ZERO);
-        let queue = StreamQueue { group: 0, batch_max: 1, frames_max: RING_FRAMES, policy, batch_wait };
+        let queue = StreamQueue { group: 0, frames_max: RING_FRAMES, policy, batch_wait };
         let runner = SourceRunner {
             shown: sample.uri.clone(),
             source: sample.source(descriptor),
-            frame_sender: mux.add(telemetry.clone(), queue).expect("open"),
+            frame_sender: mux.add(telemetry.clone(), queue, 1).expect("open"),
             reconnect: Reconnect { attempts_max: None, stall: BOUND },
             frames_max: None,
             clock,

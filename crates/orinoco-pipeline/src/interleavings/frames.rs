@@ -53,8 +53,8 @@ pub(super) fn clock() -> Arc<dyn Clock> {
     Arc::new(MonotonicClock::default())
 }
 
-pub(super) fn queue(policy: DropPolicy, frames_max: usize, batch_max: usize, wait_ms: u64) -> StreamQueue {
-    StreamQueue { group: 0, batch_max, frames_max, policy, batch_wait: Duration::from_millis(wait_ms) }
+pub(super) fn queue(policy: DropPolicy, frames_max: usize, wait_ms: u64) -> StreamQueue {
+    StreamQueue { group: 0, frames_max, policy, batch_wait: Duration::from_millis(wait_ms) }
 }
 
 /// Telemetry of so many streams, with a small trace: each order of a test has its own.

@@ -53,10 +53,10 @@ pub(super) fn live(
 ) -> Held {
     let (held, stream) = (Held::default(), telemetry.id());
     let (thread, result_sender, written) = sinks(telemetry, policy, Duration::ZERO, u64::MAX);
-    let plan = BoundPlan { model: MODEL, name: "m".to_owned(), executor: Box::new(engine) };
+    let plan = BoundPlan::new(MODEL, "m", Box::new(engine));
     let joining = JoinRequest {
         stream,
-        queue: queue(policy, 2, BATCH_MAX, 5),
+        queue: queue(policy, 2, 5),
         steps: vec![Step { model: MODEL, interval: 1, on: None }],
         plans: vec![plan],
         tracker: None,

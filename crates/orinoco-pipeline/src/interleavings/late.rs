@@ -107,7 +107,7 @@ fn run_asked(closes: bool) {
     let replacer = spawn({
         let entry = entry.clone();
         // The lane may not have the model yet, or not any more.
-        move || _ = entry.replace(BoundPlan { model: MODEL, name: "m".to_owned(), executor: Box::new(SOUND) })
+        move || _ = entry.replace(BoundPlan::new(MODEL, "m", Box::new(SOUND)))
     });
     let closer = closes.then(|| spawn(move || entry.close()));
     let held = join(stream);

@@ -50,7 +50,7 @@ fn run(policy: DropPolicy, frames_max: usize, batch_max: usize, wait_ms: u64, cl
     let inlets = [0, 1].map(|stream| {
         (
             StreamId(stream),
-            mux.add(telemetry.stream(StreamId(stream)), queue(policy, frames_max, batch_max, wait_ms))
+            mux.add(telemetry.stream(StreamId(stream)), queue(policy, frames_max, wait_ms), batch_max)
                 .expect("open"),
         )
     });

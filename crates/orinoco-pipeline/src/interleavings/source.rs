@@ -62,7 +62,7 @@ fn run(policy: DropPolicy, frames_max: u64, stops: bool, closes: bool) {
             frames_max,
             frames: 0,
         }),
-        frame_sender: mux.add(stream.clone(), queue(policy, 2, 1, 5)).expect("open"),
+        frame_sender: mux.add(stream.clone(), queue(policy, 2, 5), 1).expect("open"),
         reconnect: Reconnect { attempts_max: None, stall: Duration::from_secs(3600) },
         frames_max: None,
         clock,

@@ -42,6 +42,8 @@ pub struct StreamModels {
 pub struct PlanFacts {
     /// The model.
     pub model: ModelId,
+    /// Generation of the model: see [`crate::BoundPlan::generation`].
+    pub generation: u32,
     /// Maximum batch size, in frames or objects.
     pub batch_max: usize,
     /// Whether the plan reads frames in the video hardware's memory.
@@ -98,6 +100,16 @@ impl LaneCore {
         Ok(())
     }
 
+    /// Returns the maximum batch size, in frames, of a stream with these models: that of the lane's plans, also where another
+    /// one is brought along. A plan that replaces one of them changes it when the lane takes that plan.
+    pub fn batch_max(&self, models: &StreamModels, brought: &[PlanFacts]) -> usize {
+        let batch_max = |model: &ModelId| match self.models.get(model) {
+            Some(used) => Some(used.plan.batch_max),
+            None => brought.iter().find(|plan| plan.model == *model).map(|plan| plan.batch_max),
+        };
+        models.of_frames.iter().filter_map(batch_max).max().unwrap_or(1)
+    }
+
     /// Adds a stream that [`Self::check_join`] has passed.
     pub fn join(&mut self, stream: StreamId, models: StreamModels, brought: &[PlanFacts]) {
         for model in &models.models {
@@ -144,6 +156,11 @@ impl LaneCore {
         self.models.contains_key(&model)
     }
 
+    /// Returns the generation of a model: that of the plan that comes next, if there is one.
+    pub fn generation(&self, model: ModelId) -> Option<u32> {
+        self.models.get(&model).map(|used| used.next_plan.unwrap_or(used.plan).generation)
+    }
+
     /// Whether the lane's plan of a model reads frames where the video hardware left them.
     pub fn reads_video_memory(&self, model: ModelId) -> bool {
         self.models.get(&model).is_some_and(ModelUse::reads_video_memory)
@@ -174,11 +191,8 @@ impl LaneCore {
         let used = self.models.get_mut(&model)?;
         used.plan = used.next_plan.take()?;
         used.failures = 0;
-        let batch_max = |stream: &StreamModels| {
-            stream.of_frames.iter().filter_map(|model| Some(self.models.get(model)?.plan.batch_max)).max()
-        };
         let changed = self.streams.iter().filter(|(_, stream)| stream.of_frames.contains(&model));
-        Some(changed.filter_map(|(id, stream)| Some((*id, batch_max(stream)?))).collect())
+        Some(changed.map(|(id, stream)| (*id, self.batch_max(stream, &[]))).collect())
     }
 
     /// Notes that a model has executed a batch on this lane.
@@ -210,7 +224,7 @@ mod tests {
     const MODEL: ModelId = ModelId(0);
 
     fn plan(batch_max: usize, reads_video_memory: bool) -> PlanFacts {
-        PlanFacts { model: MODEL, batch_max, reads_video_memory }
+        PlanFacts { model: MODEL, generation: 0, batch_max, reads_video_memory }
     }
 
     /// A lane with stream 0, whose frames are in video memory or not.
@@ -275,6 +289,21 @@ mod tests {
             lane.executed(sound);
         }
         assert_eq!(lane.failed(broken), AfterFailure::End);
+    }
+
+    #[test]
+    fn a_stream_that_joins_takes_its_batch_size_from_the_plans_of_its_lane() {
+        let mut lane = LaneCore::default();
+        let models = StreamModels { models: vec![MODEL], of_frames: vec![MODEL], in_video_memory: false };
+        assert_eq!(lane.batch_max(&models, &[plan(4, true)]), 4, "it brings the plan");
+        lane.join(StreamId(0), models.clone(), &[plan(4, true)]);
+        let next = PlanFacts { generation: 1, ..plan(8, true) };
+        lane.exchange(next).expect("it is here");
+        assert_eq!(lane.batch_max(&models, &[plan(2, true)]), 4, "what it brings is not used");
+        assert_eq!(lane.generation(MODEL), Some(1), "of the plan that comes next");
+        assert_eq!(lane.take_exchange(MODEL), Some(vec![(StreamId(0), 8)]));
+        assert_eq!((lane.batch_max(&models, &[]), lane.generation(MODEL)), (8, Some(1)));
+        assert_eq!((lane.batch_max(&StreamModels::default(), &[]), lane.generation(ModelId(1))), (1, None));
     }
 
     #[test]

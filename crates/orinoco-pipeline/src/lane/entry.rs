@@ -71,9 +71,10 @@ impl LaneEntry {
         let brought: Vec<PlanFacts> = joining.plans.iter().map(brought).collect();
         let mut books = lock(&self.books);
         books.core.check_join(&models, &brought)?;
+        let batch_max = books.core.batch_max(&models, &brought);
         let frame_sender = self
             .mux
-            .add(joining.result_sender.telemetry().clone(), joining.queue)
+            .add(joining.result_sender.telemetry().clone(), joining.queue, batch_max)
             .map_err(|Closed| JoinError::Ended)?;
         // The lane may know of the stream by now, and waits for the books to admit it.
         books.core.join(joining.stream, models, &brought);
@@ -86,8 +87,13 @@ impl LaneEntry {
         lock(&self.books).core.reads_video_memory(model)
     }
 
+    /// Returns the generation of a model that the lane has, or takes next.
+    pub fn generation(&self, model: ModelId) -> Option<u32> {
+        lock(&self.books).core.generation(model)
+    }
+
     /// Replaces the lane's plan of a model. The lane takes the new one between two batches, and drops the old one on its
-    /// own thread. From then on the new plan's batches hold.
+    /// own thread, after the answers to its suspended steps. From then on the new plan's batch size holds.
     ///
     /// # Errors
     /// The lane has ended or does not hold the model, or the new plan does not read frames that are in video memory.
@@ -128,9 +134,9 @@ impl LaneEntry {
 }
 
 fn brought(plan: &BoundPlan) -> PlanFacts {
-    let BoundPlan { model, executor, .. } = plan;
+    let BoundPlan { model, generation, executor, .. } = plan;
     let (batch_max, reads_video_memory) = (executor.batch_max(), executor.reads_video_memory());
-    PlanFacts { model: *model, batch_max, reads_video_memory }
+    PlanFacts { model: *model, generation: *generation, batch_max, reads_video_memory }
 }
 
 /// A use of a lane's model by somebody who prepares a stream for it.

@@ -17,10 +17,39 @@ pub struct Step {
 pub struct BoundPlan {
     /// The model.
     pub model: ModelId,
+    /// Generation of the model: it rises when the model is replaced while streams use it.
+    pub generation: u32,
     /// The model's name, for events.
     pub name: String,
     /// The plan.
     pub executor: Box<dyn Executor>,
+    /// Called after the plan was dropped, and with it the memory that it held.
+    pub dropped: Option<Notice>,
+}
+
+impl BoundPlan {
+    /// Makes the first generation of a model's plan.
+    pub fn new(model: ModelId, name: impl Into<String>, executor: Box<dyn Executor>) -> Self {
+        Self { model, generation: 0, name: name.into(), executor, dropped: None }
+    }
+}
+
+/// Function that is called once, when this is dropped.
+pub struct Notice(Option<Box<dyn FnOnce() + Send>>);
+
+impl Notice {
+    /// Makes a notice that calls `notify` when it is dropped.
+    pub fn new(notify: impl FnOnce() + Send + 'static) -> Self {
+        Self(Some(Box::new(notify)))
+    }
+}
+
+impl Drop for Notice {
+    fn drop(&mut self) {
+        if let Some(notify) = self.0.take() {
+            notify();
+        }
+    }
 }
 
 /// Selection of the objects that a model looks at: some of those that a model before it found in the same frame.

@@ -81,9 +81,9 @@ pub enum Offer {
 }
 
 impl MuxCore {
-    /// Adds a stream with an empty ring.
-    pub fn add(&mut self, stream: StreamId, queue: StreamQueue) -> Result<(), Closed> {
-        assert!(queue.batch_max > 0 && queue.frames_max > 0, "stream {stream}: {queue:?}");
+    /// Adds a stream with an empty ring, whose batches have at most `batch_max` frames.
+    pub fn add(&mut self, stream: StreamId, queue: StreamQueue, batch_max: usize) -> Result<(), Closed> {
+        assert!(batch_max > 0 && queue.frames_max > 0, "stream {stream}: {queue:?}");
         assert!(self.ring_mut(stream).is_none(), "stream {stream} is here already");
         if self.closed {
             return Err(Closed);
@@ -91,6 +91,7 @@ impl MuxCore {
         self.rings.push(Ring {
             stream,
             queue,
+            batch_max,
             frames: VecDeque::with_capacity(queue.frames_max),
             source_frames_max: None,
             held: 0,
@@ -114,7 +115,7 @@ impl MuxCore {
     pub fn set_batch_max(&mut self, stream: StreamId, batch_max: usize) {
         assert!(batch_max > 0, "stream {stream}: a batch has at least 1 frame");
         if let Some(ring) = self.ring_mut(stream) {
-            ring.queue.batch_max = batch_max;
+            ring.batch_max = batch_max;
         }
     }
 
@@ -336,7 +337,7 @@ impl MuxCore {
     }
 
     fn batch_max(&self, group: usize) -> usize {
-        self.group(group).map(|ring| ring.queue.batch_max).max().unwrap_or(1)
+        self.group(group).map(|ring| ring.batch_max).max().unwrap_or(1)
     }
 
     fn ring_mut(&mut self, stream: StreamId) -> Option<&mut Ring> {
@@ -375,9 +376,9 @@ mod tests {
 
     const STREAM: StreamId = StreamId(0);
 
-    fn queue(frames_max: usize, batch_max: usize) -> StreamQueue {
+    fn queue(frames_max: usize) -> StreamQueue {
         let (policy, batch_wait) = (DropPolicy::Block, Duration::ZERO);
-        StreamQueue { group: 0, batch_max, frames_max, policy, batch_wait }
+        StreamQueue { group: 0, frames_max, policy, batch_wait }
     }
 
     fn frame() -> Frame {
@@ -391,7 +392,7 @@ mod tests {
             [(1, 1, 0), (2, 1, 1), (4, 1, 1), (4, 2, 2), (4, 8, 3), (64, 4, 16)]
         {
             let mut mux = MuxCore::default();
-            mux.add(STREAM, queue(frames_max, batch_max)).expect("open");
+            mux.add(STREAM, queue(frames_max), batch_max).expect("open");
             let ring = &mux.rings[0];
             assert_eq!(ring.frames_to_go_on(), wanted, "{frames_max} frames, batches of {batch_max}");
         }
@@ -400,7 +401,7 @@ mod tests {
     #[test]
     fn a_source_that_is_woken_too_early_waits_on() {
         let (mut mux, mut batch) = (MuxCore::default(), Vec::new());
-        mux.add(STREAM, queue(4, 1)).expect("open");
+        mux.add(STREAM, queue(4), 1).expect("open");
         assert_eq!(mux.next(Nanos(0), &mut batch), NextBatch::Ready(Next::Joined));
         (0..4).for_each(|_| assert!(matches!(mux.offer(STREAM, frame(), Nanos(0)), Offer::Accepted)));
         for waiting in [4, 3, 2] {
@@ -423,8 +424,8 @@ mod tests {
     fn requests_and_streams_take_turns() {
         let (mut mux, mut batch) = (MuxCore::default(), Vec::new());
         for stream in 0..2 {
-            let queue = StreamQueue { group: stream as usize, ..queue(4, 1) };
-            mux.add(StreamId(stream), queue).expect("open");
+            let queue = StreamQueue { group: stream as usize, ..queue(4) };
+            mux.add(StreamId(stream), queue, 1).expect("open");
         }
         assert_eq!(mux.next(Nanos(0), &mut batch), NextBatch::Ready(Next::Joined));
         let requests: Vec<_> = (0..4).map(|_| request(0, None)).collect();
@@ -455,7 +456,7 @@ mod tests {
     #[test]
     fn a_request_whose_time_has_passed_is_not_handed_out() {
         let mut mux = MuxCore::default();
-        mux.add(STREAM, queue(1, 1)).expect("open");
+        mux.add(STREAM, queue(1), 1).expect("open");
         assert_eq!(mux.next(Nanos(0), &mut Vec::new()), NextBatch::Ready(Next::Joined));
         let (late, _receiver) = request(0, Some(Nanos(5)));
         mux.offer_request(late, Nanos(0)).expect("there is room");
@@ -473,12 +474,12 @@ mod tests {
     #[test]
     fn closing_resumes_a_source_that_waits_and_returns_the_frames() {
         let mut mux = MuxCore::default();
-        mux.add(STREAM, queue(1, 1)).expect("open");
+        mux.add(STREAM, queue(1), 1).expect("open");
         assert!(matches!(mux.offer(STREAM, frame(), Nanos(0)), Offer::Accepted));
         assert!(matches!(mux.offer(STREAM, frame(), Nanos(0)), Offer::Full(_)));
         assert_eq!((mux.close().len(), mux.resumed().count()), (1, 1));
         assert!(matches!(mux.offer(STREAM, frame(), Nanos(0)), Offer::Closed(_)));
-        assert!(mux.add(StreamId(1), queue(1, 1)).is_err());
+        assert!(mux.add(StreamId(1), queue(1), 1).is_err());
         assert_eq!(mux.next(Nanos(0), &mut Vec::new()), NextBatch::Closed);
     }
 }

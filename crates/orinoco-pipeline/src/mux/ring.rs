@@ -12,8 +12,6 @@ use crate::{Frame, Slot};
 pub struct StreamQueue {
     /// Streams of one group share batches, because their frames run through the same models.
     pub group: usize,
-    /// Frames of one batch at most; of a group's streams the largest counts.
-    pub batch_max: usize,
     /// Frames that may wait.
     pub frames_max: usize,
     /// Policy for frames that come while the ring is full.
@@ -26,6 +24,8 @@ pub struct StreamQueue {
 pub(super) struct Ring {
     pub(super) stream: StreamId,
     pub(super) queue: StreamQueue,
+    /// Maximum batch size, in frames; of a group's streams the largest counts.
+    pub(super) batch_max: usize,
     pub(super) frames: VecDeque<(Nanos, Frame)>,
     /// Maximum number of frames that its source can have delivered and not got back, if that is known.
     pub(super) source_frames_max: Option<usize>,
@@ -76,8 +76,8 @@ impl Ring {
     /// A source that found the ring full goes on when no more frames than this wait. It then works on several in a row, and
     /// its caches are filled once for all of them. The next batch is there meanwhile.
     pub(super) fn frames_to_go_on(&self) -> usize {
-        let StreamQueue { batch_max, frames_max, .. } = self.queue;
-        batch_max.max(frames_max / 4).min(frames_max - 1)
+        let StreamQueue { frames_max, .. } = self.queue;
+        self.batch_max.max(frames_max / 4).min(frames_max - 1)
     }
 
     /// Time at which its oldest frame has waited long enough; none while it cannot be handed out.

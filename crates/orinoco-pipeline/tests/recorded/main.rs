@@ -56,14 +56,11 @@ impl Decisions {
     }
 }
 
-/// The rings of the run: two groups, and every drop policy.
-fn queues() -> Vec<StreamQueue> {
-    let queue = |group, batch_max, frames_max, policy, wait_ms| StreamQueue {
-        group,
-        batch_max,
-        frames_max,
-        policy,
-        batch_wait: Duration::from_millis(wait_ms),
+/// The rings of the run, each with the maximum batch size of its model: two groups, and every drop policy.
+fn queues() -> Vec<(StreamQueue, usize)> {
+    let queue = |group, batch_max, frames_max, policy, wait_ms| {
+        let batch_wait = Duration::from_millis(wait_ms);
+        (StreamQueue { group, frames_max, policy, batch_wait }, batch_max)
     };
     vec![
         queue(0, 3, 4, DropPolicy::DropOldest, 3),
@@ -104,6 +101,6 @@ fn a_recorded_run_is_repeated_by_its_cores() {
 
     // It is the rings that decide, and not the recording.
     let mut larger = queues;
-    larger.iter_mut().for_each(|queue| queue.frames_max += 1);
+    larger.iter_mut().for_each(|(queue, _)| queue.frames_max += 1);
     assert_ne!(replay::replay(&larger, &records).ok(), Some(recorded));
 }

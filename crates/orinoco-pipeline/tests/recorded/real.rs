@@ -135,17 +135,17 @@ impl Sink for Slow {
 }
 
 /// Runs one lane with a stream for each of `queues` until the sources have ended; returns the whole trace.
-pub(crate) fn run(queues: &[StreamQueue], seed: u64) -> Vec<Record> {
+pub(crate) fn run(queues: &[(StreamQueue, usize)], seed: u64) -> Vec<Record> {
     let mut rng = Rng::with_seed(seed);
     let clock: Arc<dyn Clock> = Arc::new(MonotonicClock::default());
     let (telemetry, events) = (Telemetry::with_trace(RECORDS_MAX), Arc::new(Quiet));
     let (lane, entry) = Lane::new(Arc::clone(&clock), events.clone(), telemetry.lane(LaneId(0)));
-    let models = queues.iter().map(|queue| queue.group).max().map_or(0, |group| group + 1);
+    let models = queues.iter().map(|(queue, _)| queue.group).max().map_or(0, |group| group + 1);
     let mut models: Vec<(ModelId, bool)> = (0..models).map(|_| (telemetry.add_model(), false)).collect();
     let threads = Mutex::new(Vec::new());
     let spawn = |run: Box<dyn FnOnce() + Send>| threads.lock().expect("whole").push(thread::spawn(run));
     let mut sources = Vec::new();
-    for queue in queues {
+    for (queue, batch_max) in queues {
         let stream = telemetry.stream(telemetry.add_stream("recorded"));
         let sink = Slow { rng: rng.fork(), clock: Arc::clone(&clock) };
         let (sinks, result_sender) = SinkThread::new(
@@ -157,8 +157,8 @@ pub(crate) fn run(queues: &[StreamQueue], seed: u64) -> Vec<Record> {
             events.clone(),
         );
         let (model, is_bound) = &mut models[queue.group];
-        let engine = Engine { rng: rng.fork(), clock: Arc::clone(&clock), batch_max: queue.batch_max };
-        let plan = BoundPlan { model: *model, name: "engine".to_owned(), executor: Box::new(engine) };
+        let engine = Engine { rng: rng.fork(), clock: Arc::clone(&clock), batch_max: *batch_max };
+        let plan = BoundPlan::new(*model, "engine", Box::new(engine));
         let frame_sender = entry.join(JoinRequest {
             stream: stream.id(),
             queue: *queue,

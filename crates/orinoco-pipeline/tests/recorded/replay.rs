@@ -16,7 +16,7 @@ use crate::{Decisions, FrameKey};
 
 /// Repeats a run of `queues`: what came from outside is taken from its `records`, and what the cores decided is decided again.
 /// Fails where a queue or the lane does something else than was recorded.
-pub(crate) fn replay(queues: &[StreamQueue], records: &[Record]) -> Result<Decisions, String> {
+pub(crate) fn replay(queues: &[(StreamQueue, usize)], records: &[Record]) -> Result<Decisions, String> {
     let failures: BTreeSet<u64> = records.iter().filter_map(failed_at).collect();
     let mut board = Board::new(queues);
     for record in records {
@@ -69,21 +69,21 @@ struct Board {
 }
 
 impl Board {
-    fn new(queues: &[StreamQueue]) -> Self {
+    fn new(queues: &[(StreamQueue, usize)]) -> Self {
         let (mut mux, mut lane) = (MuxCore::default(), LaneCore::default());
-        for (index, queue) in queues.iter().enumerate() {
+        for (index, &(queue, batch_max)) in queues.iter().enumerate() {
             let (stream, model) = (StreamId::from_index(index), ModelId::from_index(queue.group));
             let brought = if lane.has_model(model) {
                 &[][..]
             } else {
-                &[PlanFacts { model, batch_max: queue.batch_max, reads_video_memory: false }]
+                &[PlanFacts { model, generation: 0, batch_max, reads_video_memory: false }]
             };
             let models = StreamModels { models: vec![model], of_frames: vec![model], in_video_memory: false };
             lane.check_join(&models, brought).expect("its plan is there");
-            mux.add(stream, *queue).expect("it is open");
+            mux.add(stream, queue, lane.batch_max(&models, brought)).expect("it is open");
             lane.join(stream, models, brought);
         }
-        let sinks = queues.iter().map(|queue| SinkCore::new(queue.policy, Nanos(0))).collect();
+        let sinks = queues.iter().map(|(queue, _)| SinkCore::new(queue.policy, Nanos(0))).collect();
         let (results, decisions, model) = (BTreeMap::new(), Decisions::default(), ModelId(0));
         Self { mux, lane, sinks, batch: Vec::new(), model, results, decisions }
     }

@@ -122,7 +122,7 @@ impl<'s> Board<'s> {
         let joined = self.lanes[lane].join(id, stream.queue, rng);
         self.simulator.notify(self.lanes[lane].task);
         self.simulator.note(|| format!("stream {id} joins lane {lane}: {joined:?}, {:?}", stream.queue));
-        stream.in_video_memory = joined == Ok(true);
+        (stream.in_video_memory, stream.batch_max) = joined.unwrap_or_default();
         self.streams.push(stream);
         if joined.is_err() {
             // Nobody will feed its sinks, and its source is not started.

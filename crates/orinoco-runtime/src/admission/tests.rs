@@ -74,6 +74,7 @@ impl Run {
                 measured: &measured,
                 revisions: &revisions,
                 loaded: &[],
+                stale: &[],
             }),
         };
         let view = |lane: usize| LaneView {
@@ -99,7 +100,7 @@ impl Run {
             joined.push((id, wanted[*index].0));
         }
         let on_board = wanted.iter().map(|(name, _)| *name);
-        self.memory.apply(admitted, joined.into_iter(), on_board.clone());
+        self.memory.apply(admitted, joined.into_iter(), on_board.clone(), std::iter::empty());
         self.streams.retain(|name, _| on_board.clone().any(|wanted| wanted == name));
         Ok(lanes)
     }

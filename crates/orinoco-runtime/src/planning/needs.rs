@@ -29,7 +29,13 @@ pub fn planned_name(model: &str, lane: usize) -> String {
     if lane == 0 { model.to_owned() } else { format!("{model}@{lane}") }
 }
 
-fn model_needs(model: &BoardModel, measured: &Measured, lane: usize, revision: String) -> ModelNeeds {
+/// Returns the memory of a model on a lane, under its `revision` in the run.
+pub(crate) fn model_needs(
+    model: &BoardModel,
+    measured: &Measured,
+    lane: usize,
+    revision: String,
+) -> ModelNeeds {
     let batch = u32::try_from(model.batch).unwrap_or(u32::MAX);
     let tensor = |(name, bytes): &(String, u64)| {
         let each = bytes / u64::from(batch);

@@ -57,7 +57,7 @@ fn done(told: &Receiver<Result<Reloaded, Faults>>) -> Reloaded {
 fn break_first(first: &mut First) {
     let id = ModelId(1000);
     let Prepared { joining, plans, models, board, .. } = &mut first.prepared;
-    let plan = BoundPlan { model: id, name: "m".to_owned(), executor: Box::new(Broken) };
+    let plan = BoundPlan::new(id, "m", Box::new(Broken));
     plans.entry(joining[0].lane).or_default().insert(id, plan);
     joining[0].models = vec![id];
     joining[0].steps = vec![Step { model: id, interval: 1, on: None }];

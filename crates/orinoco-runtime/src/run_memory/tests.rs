@@ -43,14 +43,15 @@ fn change(
     on_board: &[&str],
 ) -> bool {
     let streams: Vec<StreamMemory> = joining.iter().map(|(_, stream)| stream.clone()).collect();
-    let needs = run.needs_after(staying, &streams).expect("they are sound");
+    let needs = run.needs_after(staying, &streams, &[]).expect("they are sound");
     let Ok(change) = admit_change(&run.running(), &needs, &[]) else { return false };
     let plan = change.after;
     let host = plan.lanes(Domain::Host);
     let area = |lane| ScratchSize { host_bytes: host.get(&lane).copied().unwrap_or(0), device_bytes: 0 };
     let areas = streams.iter().map(|stream| (stream.lane, area(stream.lane))).collect();
     let joined = joining.iter().map(|(id, stream)| (*id, &*stream.frames.name));
-    run.apply(AdmittedMemory { plan, areas, streams: streams.clone() }, joined, on_board.iter().copied());
+    let admitted = AdmittedMemory { plan, areas, streams: streams.clone(), replacements: Vec::new() };
+    run.apply(admitted, joined, on_board.iter().copied(), std::iter::empty());
     true
 }
 

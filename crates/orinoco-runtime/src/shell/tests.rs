@@ -184,7 +184,7 @@ fn a_stream_that_cannot_join_takes_nothing_from_the_others() {
     };
     let (carrier, next) = (open("carrier", &path), open("next", ENDLESS));
     image.close().expect("removed");
-    let plan = BoundPlan { model: id, name: "m".to_owned(), executor: Box::new(Marked) };
+    let plan = BoundPlan::new(id, "m", Box::new(Marked));
     let mut plans = Plans::from([(id, plan)]);
     let Shell { joiner, lanes, actions, streams, .. } = &mut run.shell;
     let entry = &lanes[0].as_ref().expect("it runs").entry;

@@ -50,6 +50,7 @@ struct Totals {
     applied: u64,
     refused: u64,
     missed: u64,
+    replaced: u64,
     restarts: u64,
     lanes_failed: u64,
     waited: u64,
@@ -73,6 +74,7 @@ fn runs_keep_their_promises_whatever_happens() {
         totals.applied += seen.applied;
         totals.refused += seen.refused;
         totals.missed += seen.missed;
+        totals.replaced += seen.replaced;
         totals.restarts += seen.restarts.values().map(|lane| lane.len() as u64).sum::<u64>();
         totals.lanes_failed += seen.lanes_failed;
         totals.waited += seen.waited;
@@ -82,8 +84,8 @@ fn runs_keep_their_promises_whatever_happens() {
     });
     let totals = totals.into_inner().expect("not poisoned");
     println!("{seeds} runs: {totals:?}");
-    let Totals { applied, refused, missed, restarts, lanes_failed, waited, hung, unread, .. } = totals;
-    let all = [applied, refused, missed, restarts, lanes_failed, waited, hung, unread];
+    let Totals { applied, refused, missed, replaced, restarts, lanes_failed, waited, hung, unread, .. } = totals;
+    let all = [applied, refused, missed, replaced, restarts, lanes_failed, waited, hung, unread];
     assert!(seeds < SEEDS_WITH_ALL || all.iter().all(|count| *count > 0), "each has happened: {totals:?}");
 }
 

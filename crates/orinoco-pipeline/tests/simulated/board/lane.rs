@@ -118,17 +118,21 @@ impl Lane {
     }
 
     /// As [`orinoco_pipeline::LaneEntry::join`], with the plans that the lane lacks. Returns whether the stream's frames
-    /// stay in video memory.
+    /// stay in video memory, and its maximum batch size.
     pub(crate) fn join(
         &mut self,
         stream: StreamId,
         queue: StreamQueue,
         rng: &mut Rng,
-    ) -> Result<bool, JoinError> {
+    ) -> Result<(bool, usize), JoinError> {
         let models = MODEL_SETS[queue.group];
         let lacking = models.iter().copied().filter(|model| !self.core.has_model(*model));
-        let plan =
-            |model| PlanFacts { model, batch_max: queue.batch_max, reads_video_memory: rng.u32(..4) > 0 };
+        let plan = |model| PlanFacts {
+            model,
+            generation: 0,
+            batch_max: [1, 4, 2, 8][queue.group],
+            reads_video_memory: rng.u32(..4) > 0,
+        };
         let brought: Vec<PlanFacts> = lacking.map(plan).collect();
         let brings = |model| brought.iter().any(|plan| plan.model == model && plan.reads_video_memory);
         let in_video_memory =
@@ -136,10 +140,11 @@ impl Lane {
         let of_frames = models.iter().copied().take(1).collect();
         let models = StreamModels { models: models.to_vec(), of_frames, in_video_memory };
         self.core.check_join(&models, &brought)?;
-        self.mux.add(stream, queue).map_err(|Closed| JoinError::Ended)?;
+        let batch_max = self.core.batch_max(&models, &brought);
+        self.mux.add(stream, queue, batch_max).map_err(|Closed| JoinError::Ended)?;
         self.core.join(stream, models, &brought);
         self.joining.push((stream, brought));
-        Ok(in_video_memory)
+        Ok((in_video_memory, batch_max))
     }
 
     /// As [`orinoco_pipeline::LaneEntry::replace`].
@@ -355,7 +360,7 @@ impl Board<'_> {
             let Some(batches) = lane.core.take_exchange(model) else { continue };
             for (stream, batch_max) in batches {
                 lane.mux.set_batch_max(stream, batch_max);
-                self.streams[stream.index()].queue.batch_max = batch_max;
+                self.streams[stream.index()].batch_max = batch_max;
             }
             lane.plans.insert(model, plan);
             lane.exchanged += 1;

@@ -25,6 +25,8 @@ pub(crate) struct Stream {
     pool: SlotPool,
     slots: usize,
     pub(crate) queue: StreamQueue,
+    /// Maximum batch size, in frames, as its lane has it.
+    pub(crate) batch_max: usize,
     /// Its frames stay in video memory.
     pub(crate) in_video_memory: bool,
     pub(crate) sinks: SinkCore,
@@ -111,8 +113,6 @@ impl Stream {
         let batch_wait = pick(rng, &[0, 1, 10, 40, 100]);
         let queue = StreamQueue {
             group,
-            // Streams of a group have the same models, and with these the same batches.
-            batch_max: [1, 4, 2, 8][group],
             frames_max: rng.usize(1..=8),
             policy,
             batch_wait: Duration::from_millis(batch_wait),
@@ -137,6 +137,7 @@ impl Stream {
             pool: SlotPool::new(slots, 1),
             slots,
             queue,
+            batch_max: 0,
             in_video_memory: false,
             sinks: SinkCore::new(policy, now),
             outputs: Outputs::default(),

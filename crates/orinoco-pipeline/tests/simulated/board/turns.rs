@@ -25,7 +25,7 @@ impl Board<'_> {
         let lane = &mut self.lanes[index];
         let others = self.streams.iter().filter(|stream| stream.lane == index).count() - 1;
         let of_group = |stream: &&Stream| stream.lane == index && stream.queue.group == group;
-        let batch_max = self.streams.iter().filter(of_group).map(|stream| stream.queue.batch_max).max();
+        let batch_max = self.streams.iter().filter(of_group).map(|stream| stream.batch_max).max();
         assert!((1..=batch_max.unwrap_or(0)).contains(&batch.len()), "{} of {batch_max:?}", batch.len());
         for stream in &mut self.streams {
             let overdue = is_overdue(stream, lane, now);

@@ -59,7 +59,23 @@ impl Run<'_> {
                 );
             }
         }
+        self.check_generations();
         self.check_sizes();
+    }
+
+    /// Checks that lanes have, or take next, the latest generation of each model.
+    fn check_generations(&self) {
+        for (index, lane) in self.lanes.iter().enumerate() {
+            let Some(lane) = lane.as_ref().filter(|lane| lane.end.is_none()) else { continue };
+            let books = lane.books.borrow();
+            for (model, known) in self.board.models() {
+                let there = books.generation(*model);
+                let latest = known.plan.generation;
+                assert!(there.is_none_or(|there| there == latest), "lane {index}: {model} is {there:?} of {latest}");
+                let plan = lane.exchanges.get(model).or_else(|| lane.plans.get(model));
+                assert!(there.is_none() || plan == Some(&known.plan), "lane {index}: {plan:?} of {model}");
+            }
+        }
     }
 
     fn check_stream(&self, id: StreamId, stream: &Stream, now: Nanos) {

@@ -13,10 +13,10 @@ use orinoco_sim::Task;
 
 use super::boards::{has_state, scratch_bytes};
 use super::run::{Resource, Role, Run, Weather};
-use super::threads::{Books, Habits, Lane, ModelHold, Stream, Thread, fault, up_to};
-use crate::action::{Action, Applied, Joined};
+use super::threads::{Books, Habits, Lane, ModelHold, SimPlan, Stream, Thread, fault, up_to};
+use crate::action::{Action, Applied, Joined, LanePlan, Replaced};
 use crate::apply::{Host, JoinFailure, apply};
-use crate::change::{Change, ModelFacts};
+use crate::change::{Change, ModelFacts, StayingEntry};
 use crate::placement::{LaneView, LaneViews, NewAreas};
 use crate::running_board::RunningBoard;
 use crate::scratch_size::ScratchSize;
@@ -25,11 +25,10 @@ use crate::scratch_size::ScratchSize;
 pub(super) const PREPARE_MAX: Duration = Duration::from_secs(8);
 
 /// Model that was loaded.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(super) struct SimModel {
     pub(super) spec: BoardModel,
-    /// Version of the model's file.
-    pub(super) version: u32,
+    pub(super) plan: SimPlan,
     _resource: Resource,
 }
 
@@ -45,6 +44,8 @@ pub(super) struct Prepared {
     models: BTreeMap<ModelId, SimModel>,
     joining: Vec<OpenStream>,
     plans: BTreeMap<usize, BTreeMap<ModelId, Resource>>,
+    /// Plans that lanes replace, and the models in whose place they come.
+    replacing: Vec<(LanePlan, SimModel)>,
     holds: Vec<ModelHold>,
     leaving: Vec<StreamId>,
 }
@@ -164,22 +165,17 @@ impl Run<'_> {
         choose: impl Fn(usize, &mut LaneViews, &BoardStream, ScratchSize) -> Result<usize, Diagnosis>,
     ) -> Result<Prepared, Faults> {
         let RunningState { running, models: known, streams: on, mut views, books } = base;
-        let mut facts = ModelFacts::default();
-        for (index, (_, model)) in known.iter().enumerate() {
-            facts.stateful.extend(has_state(&model.spec).then_some(index));
-            let is_changed = board.models.contains(&model.spec) && model.version != self.version(&model.spec);
-            facts.changed.extend(is_changed.then_some(index));
-        }
-        let change = Change::between(&running, &board, &facts);
-        assert!(change.fixed_keys.is_empty(), "{:?}", change.fixed_keys);
-        let mut models: Vec<(ModelId, SimModel)> = Vec::new();
-        for (index, spec) in board.models.iter().enumerate() {
-            let stays = change.models.staying.iter().find(|model| model.wanted == index);
-            models.push(match stays {
-                Some(stays) => known[stays.running].clone(),
-                None => self.load(spec),
-            });
-        }
+        let mut facts = self.model_facts(&board, &known);
+        let (change, models, stale) = loop {
+            let change = Change::between(&running, &board, &facts);
+            assert!(change.fixed_keys.is_empty(), "{:?}", change.fixed_keys);
+            let models = self.models(&board, &change, &known);
+            let stale = stale_plans(&models, &books);
+            match self.irreplaceable(&models, &stale, &known, &views) {
+                Some(model) => assert!(facts.irreplaceable.insert(model), "it is replaced again"),
+                None => break (change, models, stale),
+            }
+        };
         for lane in change.streams.staying.iter().filter_map(|stream| on[stream.running].1) {
             views.lanes[lane].streams += 1;
         }
@@ -200,25 +196,74 @@ impl Run<'_> {
             joining.push(OpenStream { spec: stream.clone(), models: used, lane, resource });
         }
         let leaving = change.streams.leaving.iter().map(|stream| on[*stream].0).collect();
-        Ok(Prepared { board, models: models.into_iter().collect(), joining, plans, holds, leaving })
+        let replacing = stale.into_iter().map(|(plan, wanted)| (plan, models[wanted].1.clone())).collect();
+        Ok(Prepared { board, models: models.into_iter().collect(), joining, plans, replacing, holds, leaving })
+    }
+
+    fn model_facts(&self, board: &Board, known: &[(ModelId, SimModel)]) -> ModelFacts {
+        let mut facts = ModelFacts::default();
+        for (index, (_, model)) in known.iter().enumerate() {
+            facts.stateful.extend(has_state(&model.spec).then_some(index));
+            let is_changed = model.plan.version != self.version(&model.spec);
+            facts.changed.extend((board.models.contains(&model.spec) && is_changed).then_some(index));
+        }
+        facts
+    }
+
+    /// Returns the models of the wanted board.
+    fn models(&mut self, board: &Board, change: &Change, known: &[(ModelId, SimModel)]) -> Vec<(ModelId, SimModel)> {
+        let find = |entries: &[StayingEntry], index: usize| {
+            entries.iter().find(|model| model.wanted == index).map(|model| known[model.running].clone())
+        };
+        let make = |(index, spec): (usize, &BoardModel)| {
+            if let Some(stays) = find(&change.models.staying, index) {
+                return stays;
+            }
+            match find(&change.replaced, index) {
+                Some((id, old)) => (id, self.load(spec, old.plan.generation + 1)),
+                None => {
+                    self.next_model += 1;
+                    (ModelId(self.next_model - 1), self.load(spec, 0))
+                }
+            }
+        };
+        board.models.iter().enumerate().map(make).collect()
+    }
+
+    /// Returns a running model that cannot be replaced, by its index: the new one needs more memory than a lane has, or, by
+    /// chance, gives other results.
+    fn irreplaceable(
+        &mut self,
+        models: &[(ModelId, SimModel)],
+        stale: &[(LanePlan, usize)],
+        known: &[(ModelId, SimModel)],
+        views: &LaneViews,
+    ) -> Option<usize> {
+        let is_too_large = |(plan, wanted): &&(LanePlan, usize)| {
+            let needed = ScratchSize { host_bytes: scratch_bytes(&models[*wanted].1.spec), device_bytes: 0 };
+            views.lanes[plan.lane].scratch_size().is_some_and(|there| !needed.fits(there))
+        };
+        let other = |run: &mut Self| stale.iter().find(|_| run.is_unlucky(10));
+        let found = stale.iter().find(is_too_large).or_else(|| other(self));
+        found.map(|(plan, _)| {
+            known.iter().position(|(id, _)| *id == plan.model).expect("a lane has only known models")
+        })
     }
 
     /// Applies a prepared change.
     pub(super) fn apply(&mut self, prepared: Prepared) -> Applied {
-        let Prepared { board, models, joining, plans, leaving, holds } = prepared;
+        let Prepared { board, models, joining, plans, replacing, leaving, holds } = prepared;
         self.board.replace(board.clone(), models);
-        let mut host = ChangeHost { run: self, plans, holds, made: Vec::new() };
+        let mut host = ChangeHost { run: self, plans, replacing, holds, made: Vec::new() };
         let applied = apply(&mut host, board, joining, leaving);
         self.forget_models();
         self.note_applied(&applied);
         applied
     }
 
-    fn load(&mut self, spec: &BoardModel) -> (ModelId, SimModel) {
-        let id = ModelId(self.next_model);
-        self.next_model += 1;
-        let (version, _resource) = (self.version(spec), self.resource.clone());
-        (id, SimModel { spec: spec.clone(), version, _resource })
+    fn load(&self, spec: &BoardModel, generation: u32) -> SimModel {
+        let plan = SimPlan { generation, version: self.version(spec) };
+        SimModel { spec: spec.clone(), plan, _resource: self.resource.clone() }
     }
 
     fn version(&self, spec: &BoardModel) -> u32 {
@@ -240,6 +285,7 @@ impl Run<'_> {
 struct ChangeHost<'a, 's> {
     run: &'a mut Run<'s>,
     plans: BTreeMap<usize, BTreeMap<ModelId, Resource>>,
+    replacing: Vec<(LanePlan, SimModel)>,
     holds: Vec<ModelHold>,
     made: Vec<usize>,
 }
@@ -266,9 +312,7 @@ impl Host for ChangeHost<'_, '_> {
         let lane = run.lanes[index].as_mut().expect("it was made");
         let of_lane = plans.entry(index).or_default();
         let brought = of_lane.keys().filter(|model| models.contains(model));
-        let brought: Vec<PlanFacts> = brought
-            .map(|model| PlanFacts { model: *model, batch_max: 1, reads_video_memory: false })
-            .collect();
+        let brought: Vec<PlanFacts> = brought.map(|model| facts(*model, run.board.models()[model].plan)).collect();
         let stream_models =
             StreamModels { models: models.clone(), of_frames: models.clone(), in_video_memory: false };
         let why = |cause: &str| fault(&format!("stream {}", spec.name), cause);
@@ -285,6 +329,9 @@ impl Host for ChangeHost<'_, '_> {
         }
         let id = StreamId(run.next_stream);
         run.next_stream += 1;
+        for plan in brought.iter().filter(|plan| !books.has_model(plan.model)) {
+            lane.plans.insert(plan.model, run.board.models()[&plan.model].plan);
+        }
         books.join(id, stream_models, &brought);
         drop(books);
         lane.streams.insert(id);
@@ -317,6 +364,18 @@ impl Host for ChangeHost<'_, '_> {
         Ok(Joined { stream: id, name, lane: index, is_live })
     }
 
+    fn replace_plans(&mut self) -> Vec<Result<Replaced, Diagnosis>> {
+        let Self { run, replacing, .. } = self;
+        let replace = |(old, model): (LanePlan, SimModel)| {
+            let lane = run.lanes[old.lane].as_mut().filter(|lane| lane.end.is_none())?;
+            lane.books.borrow_mut().exchange(facts(old.model, model.plan)).ok()?;
+            lane.exchanges.insert(old.model, model.plan);
+            run.simulator.notify(lane.task?);
+            Some(Ok(Replaced { name: model.spec.name.as_str().into(), old }))
+        };
+        replacing.drain(..).filter_map(replace).collect()
+    }
+
     fn start_lanes(&mut self) -> Vec<(usize, Result<(), Diagnosis>)> {
         self.holds.clear();
         let Self { run, made, .. } = self;
@@ -331,6 +390,8 @@ impl Run<'_> {
             number: self.next_lane,
             task: None,
             books: Books::default(),
+            plans: BTreeMap::new(),
+            exchanges: BTreeMap::new(),
             streams: Default::default(),
             leaving: Default::default(),
             has_keeper: true,
@@ -360,5 +421,27 @@ fn scratch_size(board: &Board, stream: &BoardStream) -> ScratchSize {
 
 /// Returns the models of a running board, so that they can be compared between runs.
 pub(super) fn shown_models(board: &RunningBoard<SimModel>) -> Vec<String> {
-    board.models().values().map(|model| format!("{:?} version {}", model.spec, model.version)).collect()
+    board.models().values().map(|model| shown_model(&model.spec, model.plan)).collect()
+}
+
+/// Shows a model without its generation, which counts changes.
+pub(super) fn shown_model(spec: &BoardModel, plan: SimPlan) -> String {
+    format!("{spec:?} version {}", plan.version)
+}
+
+/// Returns the plans that lanes have of other generations than those of `models`, with the indices of their models.
+fn stale_plans(models: &[(ModelId, SimModel)], books: &[Option<Books>]) -> Vec<(LanePlan, usize)> {
+    let books = books.iter().enumerate().filter_map(|(lane, books)| Some((lane, books.as_ref()?.borrow())));
+    let of_lane = books.flat_map(|(lane, books)| {
+        let stale = models.iter().enumerate().filter_map(|(index, (model, wanted))| {
+            let there = books.generation(*model).filter(|there| *there != wanted.plan.generation)?;
+            Some((LanePlan { lane, model: *model, generation: there }, index))
+        });
+        stale.collect::<Vec<_>>()
+    });
+    of_lane.collect()
+}
+
+fn facts(model: ModelId, plan: SimPlan) -> PlanFacts {
+    PlanFacts { model, generation: plan.generation, batch_max: 1, reads_video_memory: false }
 }

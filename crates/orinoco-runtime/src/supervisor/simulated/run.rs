@@ -92,6 +92,8 @@ pub(super) struct Seen {
     pub(super) lanes_failed: u64,
     pub(super) waited: u64,
     pub(super) missed: u64,
+    /// Number of plans that lanes have replaced.
+    pub(super) replaced: u64,
     /// Whether a thread of some stream never ends.
     pub(super) may_hang: bool,
     /// Time at which the supervisor learned or decided that the run has to end.

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use orinoco_board::BoardStream;
 use orinoco_core::ModelId;
 
-use super::prepare::shown_models;
+use super::prepare::{shown_model, shown_models};
 use super::run::Run;
 use crate::supervisor::state::Source;
 
@@ -26,7 +26,8 @@ impl Run<'_> {
     pub(super) fn state(&self) -> State {
         let Some(supervisor) = &self.supervisor else { return State { is_over: true, ..State::default() } };
         let mut state = State::default();
-        let shown = |model: &ModelId| format!("{:?}", self.board.models().get(model));
+        let spec = |model: &ModelId| &self.board.models()[model].spec;
+        let shown = |model: &ModelId| shown_model(spec(model), self.board.models()[model].plan);
         for (id, known) in &supervisor.streams {
             let stream = &self.streams[id];
             let phase = match known.source {
@@ -44,7 +45,7 @@ impl Run<'_> {
         for lane in self.lanes.iter().flatten() {
             let books = lane.books.borrow();
             let held = (0..self.next_model).map(ModelId).filter(|model| books.has_model(*model));
-            state.on_lanes.extend(held.map(|model| shown(&model)));
+            state.on_lanes.extend(held.map(|model| shown_model(spec(&model), lane.plans[&model])));
         }
         state.models = shown_models(&self.board).into_iter().collect();
         state

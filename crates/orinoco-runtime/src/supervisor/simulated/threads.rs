@@ -1,7 +1,7 @@
 //! Sources, sinks and lanes, as far as the supervisor can see their threads.
 
 use std::cell::RefCell;
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use orinoco_sim::Task;
 
 use super::boards::life;
 use super::run::{Resource, Run};
-use crate::action::Action;
+use crate::action::{Action, LanePlan};
 
 /// Maximum time in which, in a run without faults, a source closes or sinks complete.
 const CALM_END_MAX: Duration = Duration::from_millis(100);
@@ -120,11 +120,23 @@ impl Thread {
     }
 }
 
+/// Plan of a model on a lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct SimPlan {
+    pub(super) generation: u32,
+    /// Version of the model's file.
+    pub(super) version: u32,
+}
+
 /// Thread of a lane, and the entry at which streams join it.
 pub(super) struct Lane {
     pub(super) number: u64,
     pub(super) task: Option<Task>,
     pub(super) books: Books,
+    /// Plans that the lane has or has had.
+    pub(super) plans: BTreeMap<ModelId, SimPlan>,
+    /// Plans that the lane takes next.
+    pub(super) exchanges: BTreeMap<ModelId, SimPlan>,
     /// Streams that have joined; `leaving` are those whose source has ended.
     pub(super) streams: BTreeSet<StreamId>,
     pub(super) leaving: VecDeque<StreamId>,
@@ -250,6 +262,18 @@ impl Run<'_> {
             lane.task = None;
             self.free_task(task);
             self.send(Action::LaneEnded(index, end));
+        } else if let Some((model, plan)) = lane.exchanges.pop_first() {
+            let taken = lane.books.borrow_mut().take_exchange(model);
+            // A model that was dropped meanwhile takes its new plan with it.
+            if taken.is_some() {
+                let old = lane.plans.insert(model, plan).expect("it had a plan");
+                self.seen.replaced += 1;
+                self.simulator.note(|| format!("lane {index} has {plan:?} of {model}, before {old:?}"));
+                let (lane, generation) = (index, old.generation);
+                self.send(Action::PlanDropped(LanePlan { lane, model, generation }));
+            }
+            let batch = up_to(self.simulator.rng(), Duration::from_millis(30));
+            self.simulator.work(task, now + batch);
         } else if let Some(stream) = lane.leaving.pop_front() {
             lane.books.borrow_mut().leave(stream);
             lane.streams.remove(&stream);
@@ -270,6 +294,7 @@ impl Run<'_> {
         self.simulator.note(|| format!("lane {index} ends: {end:?}"));
         lane.end = Some(end);
         lane.leaving.clear();
+        lane.exchanges.clear();
         let (task, streams) = (lane.task, std::mem::take(&mut lane.streams));
         for stream in streams {
             self.drop_result_sender(stream);
